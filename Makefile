@@ -1,0 +1,58 @@
+# Everything a contributor runs. Works with GNU Make 4 and any POSIX shell.
+
+GO           ?= go
+TEST_TIMEOUT ?= 12m
+FUZZTIME     ?= 30s
+BENCH_FLAGS  ?=
+
+# Linters and formatters are pinned in a module of their own, so that they never
+# enter the builds of users.
+TOOL = $(GO) tool -modfile=tools/go.mod
+
+export GO TEST_TIMEOUT FUZZTIME
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: postgres format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance
+	scripts/test -check
+
+.PHONY: postgres
+postgres: ## Make sure the PostgreSQL programs that tests start are installed
+	@scripts/install-postgres
+
+.PHONY: format-check
+format-check:
+	@files=$$(gofmt -l .) || exit 1; \
+	if [ -n "$$files" ]; then \
+		echo "not formatted, run make format:" >&2; echo "$$files" >&2; exit 1; \
+	fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+.PHONY: lint
+lint: ## Run golangci-lint with .golangci.yml
+	$(TOOL) golangci-lint run
+
+.PHONY: format
+format: ## Format all Go code with gofumpt
+	$(TOOL) golangci-lint fmt
+
+.PHONY: generate
+generate: postgres ## Renew everything generated: go generate, then docs/conformance.md from a real run
+	$(GO) generate ./...
+	scripts/test
+
+.PHONY: bench
+bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
+	$(GO) run ./cmd/gq bench $(BENCH_FLAGS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME (30s)
+	scripts/fuzz

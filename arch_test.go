@@ -1,0 +1,279 @@
+package gq_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const modulePath = "github.com/gopherqueue/gq"
+
+// An arrow says what one package may import. Packages are named by their
+// directory, the root by "."; a last element * stands for anything below.
+type arrow struct {
+	pkg     string
+	imports []string // packages of the module, besides the package itself
+	tests   []string // more of them for its _test.go files, besides testHelpers
+	pure    bool     // no I/O, no goroutine, no clock, no unseeded randomness
+}
+
+// arrows is the whole architecture: imports point down this list and never
+// back. Packages that do not exist yet have their row already where their place
+// is decided; every package that exists must have one.
+var arrows = []arrow{
+	// The vocabulary and what else is pure.
+	{pkg: ".", pure: true},
+	{pkg: "match", imports: []string{"."}, pure: true},
+
+	// The port, its contract, its implementations. A store knows no other.
+	{pkg: "store", imports: []string{"."}},
+	{pkg: "store/storetest", imports: []string{".", "store", "internal/spec"}},
+	{pkg: "store/local", imports: []string{".", "store"}},
+	{pkg: "store/postgres", imports: []string{".", "store"}},
+
+	// The engine sees a store only through the port.
+	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local"}},
+
+	// What users put into their own programs. The generated messages are data,
+	// not a layer.
+	{pkg: "worker", imports: []string{"."}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "client", imports: []string{".", "api/*"}, tests: []string{"engine", "store", "store/local", "internal/native"}},
+	{pkg: "api/*"},
+
+	// Faces translate between the outside and the engine and never see a
+	// concrete store.
+	{pkg: "internal/native", imports: faceImports, tests: faceTests},
+	{pkg: "internal/scheduler", imports: faceImports, tests: faceTests},
+	{pkg: "internal/taskqueue", imports: faceImports, tests: faceTests},
+	{pkg: "internal/matching", imports: faceImports, tests: faceTests},
+
+	// Tests and their tools. Nothing that is shipped may import these.
+	{pkg: "internal/spec"},
+	{pkg: "internal/conformance", imports: []string{"internal/spec"}},
+	{pkg: "internal/pgtest"},
+
+	// The one place where everything meets; nothing imports it.
+	{pkg: "cmd/gq", imports: []string{
+		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
+		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching",
+	}},
+}
+
+var (
+	faceImports = []string{".", "match", "engine", "api/*"}
+	faceTests   = []string{"store", "store/local"}
+
+	// testHelpers may be imported by any test.
+	testHelpers = []string{"internal/spec", "internal/pgtest", "store/storetest"}
+)
+
+func TestArchitecture(t *testing.T) {
+	faults, err := architectureFaults(os.DirFS("."), arrows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range faults {
+		t.Error(fault)
+	}
+}
+
+// architectureFaults holds every Go file of the module, whatever its build
+// tags, against the rules.
+func architectureFaults(sources fs.FS, rules []arrow) (faults []string, err error) {
+	unlisted := make(map[string]bool)
+	err = fs.WalkDir(sources, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name != "." && foreignDirectory(sources, name) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if path.Ext(name) != ".go" {
+			return nil
+		}
+		text, err := fs.ReadFile(sources, name)
+		if err != nil {
+			return err
+		}
+		f := sourceFile{name: name, fset: token.NewFileSet()}
+		f.syntax, err = parser.ParseFile(f.fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		faults = append(faults, f.placeFaults()...)
+		rule, ok := arrowFor(rules, f.pkg())
+		switch {
+		case ok:
+			faults = append(faults, f.importFaults(rule)...)
+			if rule.pure && !f.isTest() {
+				faults = append(faults, f.purityFaults()...)
+			}
+		case !unlisted[f.pkg()]:
+			unlisted[f.pkg()] = true
+			faults = append(faults, fmt.Sprintf("%s: package %s has no row: add one to arrows in arch_test.go that says what it may import", name, f.pkg()))
+		}
+		return nil
+	})
+	return faults, err
+}
+
+// foreignDirectory tells the directories the go command ignores and modules of
+// their own.
+func foreignDirectory(sources fs.FS, dir string) bool {
+	base := path.Base(dir)
+	if base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") {
+		return true
+	}
+	_, err := fs.Stat(sources, path.Join(dir, "go.mod"))
+	return err == nil
+}
+
+func arrowFor(rules []arrow, pkg string) (arrow, bool) {
+	i := slices.IndexFunc(rules, func(r arrow) bool { return matchesPackage(r.pkg, pkg) })
+	if i < 0 {
+		return arrow{}, false
+	}
+	return rules[i], true
+}
+
+func matchesPackage(pattern, pkg string) bool {
+	if parent, ok := strings.CutSuffix(pattern, "/*"); ok {
+		return strings.HasPrefix(pkg, parent+"/")
+	}
+	return pattern == pkg
+}
+
+type sourceFile struct {
+	name   string
+	fset   *token.FileSet
+	syntax *ast.File
+}
+
+func (f sourceFile) pkg() string  { return path.Dir(f.name) }
+func (f sourceFile) isTest() bool { return strings.HasSuffix(f.name, "_test.go") }
+
+func (f sourceFile) fault(at ast.Node, format string, args ...any) string {
+	return fmt.Sprintf("%s:%d: ", f.name, f.fset.Position(at.Pos()).Line) + fmt.Sprintf(format, args...)
+}
+
+// placeFaults checks where the file lies.
+func (f sourceFile) placeFaults() (faults []string) {
+	elements := strings.Split(f.pkg(), "/")
+	if i := slices.Index(elements, "internal"); i > 0 || (i == 0 && len(elements) != 2) {
+		faults = append(faults, f.fault(f.syntax, "internal packages lie directly below the root's internal, not in %s", f.pkg()))
+	}
+	if ast.IsGenerated(f.syntax) && elements[0] != "api" {
+		faults = append(faults, f.fault(f.syntax, "generated code belongs under api"))
+	}
+	return faults
+}
+
+// importFaults checks the arrows that start in the file.
+func (f sourceFile) importFaults(rule arrow) (faults []string) {
+	allowed := rule.imports
+	if f.isTest() {
+		allowed = slices.Concat(rule.imports, rule.tests, testHelpers)
+	}
+	for _, spec := range f.syntax.Imports {
+		target, ok := inModule(importPath(spec))
+		if !ok || target == f.pkg() {
+			continue
+		}
+		if !slices.ContainsFunc(allowed, func(pattern string) bool { return matchesPackage(pattern, target) }) {
+			faults = append(faults, f.fault(spec, "package %s may not import %s", f.pkg(), target))
+		}
+	}
+	return faults
+}
+
+// inModule turns an import path into the name of a package of the module.
+func inModule(imported string) (pkg string, ok bool) {
+	if imported == modulePath {
+		return ".", true
+	}
+	return strings.CutPrefix(imported, modulePath+"/")
+}
+
+func importPath(spec *ast.ImportSpec) string {
+	imported, _ := strconv.Unquote(spec.Path.Value) // the parser has accepted it
+	return imported
+}
+
+// impurePackages reach outside the process or are not a function of their
+// arguments. What is below one of them counts too, except purePackages.
+var (
+	impurePackages = []string{
+		"crypto/rand", "database", "embed", "expvar", "io/fs", "io/ioutil", "log", "net", "os",
+		"path/filepath", "plugin", "runtime", "syscall", "testing",
+	}
+	purePackages = []string{"net/netip", "net/url"}
+)
+
+// impureFunctions read the clock or start timers.
+var impureFunctions = map[string][]string{
+	"time":    {"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"},
+	"context": {"WithDeadline", "WithDeadlineCause", "WithTimeout", "WithTimeoutCause"},
+}
+
+// seededRandom is what may be used of math/rand: what takes a source. All other
+// functions of it draw from the process's own.
+var seededRandom = []string{"ChaCha8", "New", "NewChaCha8", "NewPCG", "NewSource", "NewZipf", "PCG", "Rand", "Source", "Source64", "Zipf"}
+
+func (f sourceFile) purityFaults() (faults []string) {
+	names := make(map[string]string) // local name to import path
+	for _, spec := range f.syntax.Imports {
+		imported := importPath(spec)
+		first, _, _ := strings.Cut(imported, "/")
+		_, ours := inModule(imported)
+		switch {
+		case strings.Contains(first, ".") && !ours:
+			faults = append(faults, f.fault(spec, "pure package imports %s from outside the standard library", imported))
+		case impureImport(imported):
+			faults = append(faults, f.fault(spec, "pure package imports %s", imported))
+		case spec.Name != nil && spec.Name.Name == ".":
+			faults = append(faults, f.fault(spec, "a dot import of %s would hide calls from this test", imported))
+		case spec.Name != nil:
+			names[spec.Name.Name] = imported
+		default:
+			names[path.Base(strings.TrimSuffix(imported, "/v2"))] = imported
+		}
+	}
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			faults = append(faults, f.fault(n, "pure package starts a goroutine"))
+		case *ast.SelectorExpr:
+			ident, ok := n.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			imported := names[ident.Name]
+			random := imported == "math/rand" || imported == "math/rand/v2"
+			if slices.Contains(impureFunctions[imported], n.Sel.Name) || (random && !slices.Contains(seededRandom, n.Sel.Name)) {
+				faults = append(faults, f.fault(n, "pure package uses %s.%s", ident.Name, n.Sel.Name))
+			}
+		}
+		return true
+	})
+	return faults
+}
+
+func impureImport(imported string) bool {
+	if slices.Contains(purePackages, imported) {
+		return false
+	}
+	return slices.ContainsFunc(impurePackages, func(p string) bool {
+		return imported == p || strings.HasPrefix(imported, p+"/")
+	})
+}

@@ -1,0 +1,316 @@
+package gq
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Strategy is how the delay before a retry grows. The zero value is not a
+// strategy.
+type Strategy uint8
+
+const (
+	Constant    Strategy = iota + 1 // the initial delay, every time
+	Linear                          // the initial delay times the number of the retry
+	Exponential                     // each delay is the one before times the multiplier
+	Custom                          // an application's function; only inside a Go program
+	strategyEnd
+)
+
+var strategyNames = [...]string{"", "constant", "linear", "exponential", "custom"}
+
+// Strategies lists every strategy.
+func Strategies() []Strategy { return []Strategy{Constant, Linear, Exponential, Custom} }
+
+// ParseStrategy reads a strategy's name.
+func ParseStrategy(name string) (Strategy, error) {
+	if i, ok := indexOf(strategyNames[:], name); ok {
+		return Strategy(i), nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"strategy", fmt.Sprintf("%.64q is not one of %v", name, strategyNames[1:])}}}
+}
+
+func (s Strategy) String() string { return nameOf(strategyNames[:], int(s)) }
+
+// Valid reports whether s is a strategy.
+func (s Strategy) Valid() bool { return s >= Constant && s < strategyEnd }
+
+// MarshalText is the name.
+func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a name.
+func (s *Strategy) UnmarshalText(text []byte) error {
+	parsed, err := ParseStrategy(string(text))
+	if err == nil {
+		*s = parsed
+	}
+	return err
+}
+
+// Jitter is how delays are spread, so that jobs that failed together do not
+// come back together. The zero value is not a jitter.
+type Jitter uint8
+
+const (
+	JitterNone  Jitter = iota + 1 // the delay as it stands
+	JitterTenth                   // up to a tenth more or less, never above the maximum
+	JitterFull                    // anything from zero up to the delay
+	JitterHash                    // up to a tenth more or less, drawn from the job id; see HashBackoff
+	jitterEnd
+)
+
+var jitterNames = [...]string{"", "none", "tenth", "full", "hash"}
+
+// Jitters lists every jitter.
+func Jitters() []Jitter { return []Jitter{JitterNone, JitterTenth, JitterFull, JitterHash} }
+
+// ParseJitter reads a jitter's name.
+func ParseJitter(name string) (Jitter, error) {
+	if i, ok := indexOf(jitterNames[:], name); ok {
+		return Jitter(i), nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"jitter", fmt.Sprintf("%.64q is not one of %v", name, jitterNames[1:])}}}
+}
+
+func (j Jitter) String() string { return nameOf(jitterNames[:], int(j)) }
+
+// Valid reports whether j is a jitter.
+func (j Jitter) Valid() bool { return j >= JitterNone && j < jitterEnd }
+
+// MarshalText is the name.
+func (j Jitter) MarshalText() ([]byte, error) { return []byte(j.String()), nil }
+
+// UnmarshalText reads a name.
+func (j *Jitter) UnmarshalText(text []byte) error {
+	parsed, err := ParseJitter(string(text))
+	if err == nil {
+		*j = parsed
+	}
+	return err
+}
+
+// Backoff is the delay before each retry, as data. It is comparable.
+type Backoff struct {
+	Strategy   Strategy
+	Initial    time.Duration // before the first retry
+	Max        time.Duration // no delay is longer; only JitterHash may add its tenth to it
+	Multiplier float64       // Exponential: factor from one delay to the next, at least 1
+	Jitter     Jitter
+	Custom     string // Custom: the name under which the application registered its function
+}
+
+// BackoffFunc is an application's own strategy: the delay before retry n, which
+// counts from 1. It must be pure and must not panic: it runs while a store
+// settles the job. What it returns is brought into the range from zero to most.
+type BackoffFunc func(n int, initial, most time.Duration) time.Duration
+
+// Draw is what a delay needs from outside.
+type Draw struct {
+	U      float64                       // uniform in [0,1)
+	Custom func(name string) BackoffFunc // nil, or returns nil for an unknown name
+}
+
+// Delay is how long to wait before retry n of a job; n counts from 1, and less
+// counts as 1. The delay is never negative and no n overflows it.
+//
+// A custom function that nobody registered here is replaced by the exponential
+// strategy: a process that lacks the function must still be able to settle the
+// job.
+func (b Backoff) Delay(n int, job JobID, d Draw) time.Duration {
+	n = max(n, 1)
+	if b.Jitter == JitterHash {
+		return time.Duration(b.hashed(n, job, d)) * time.Second
+	}
+	bound := b.bound(n, d)
+	u := unit(d.U)
+	switch b.Jitter {
+	case JitterTenth:
+		low, high := bound-bound/10, bound+bound/10
+		if high < bound {
+			high = math.MaxInt64
+		}
+		return min(low+time.Duration(u*float64(high-low)), max(b.Max, 0))
+	case JitterFull:
+		return max(0, min(time.Duration(u*float64(bound)), bound-1))
+	default:
+		return bound
+	}
+}
+
+// bound is the delay before jitter.
+func (b Backoff) bound(n int, d Draw) time.Duration {
+	if b.Strategy == Custom && d.Custom != nil {
+		if f := d.Custom(b.Custom); f != nil {
+			return max(0, min(f(n, b.Initial, b.Max), b.Max))
+		}
+	}
+	if b.Initial <= 0 || b.Max <= 0 {
+		return 0
+	}
+	switch b.Strategy {
+	case Constant:
+		return min(b.Initial, b.Max)
+	case Linear:
+		if time.Duration(n) > b.Max/b.Initial {
+			return b.Max
+		}
+		return b.Initial * time.Duration(n)
+	default:
+		grown := math.Round(float64(b.Initial) * math.Pow(b.Multiplier, float64(n-1)))
+		if !(grown < float64(b.Max)) { // also where it is infinite or not a number
+			return b.Max
+		}
+		return max(0, time.Duration(grown))
+	}
+}
+
+// hashed is the delay under JitterHash in seconds.
+func (b Backoff) hashed(n int, job JobID, d Draw) int64 {
+	known := b.Strategy == Custom && d.Custom != nil && d.Custom(b.Custom) != nil
+	if b.Strategy == Constant || b.Strategy == Linear || known {
+		return jittered(hashRange(b.bound(n, d)), hashJitter(job.String(), n-1))
+	}
+	return HashBackoff(b.Initial, b.Max, partsOf(b.Multiplier), job.String(), n-1)
+}
+
+// unit brings a draw into [0,1).
+func unit(u float64) float64 {
+	switch {
+	case u >= 1:
+		return math.Nextafter(1, 0)
+	case u >= 0:
+		return u
+	default: // negative, or not a number
+		return 0
+	}
+}
+
+// The range in which JitterHash is exact. Arguments outside it are brought into
+// it, so that no call can overflow; validation refuses them long before.
+const (
+	hashCap     = 1_000_000 * time.Second
+	hashLeast   = 1 * ppb  // multiplier 1.0
+	hashMost    = 10 * ppb // multiplier 10.0
+	hashSpread  = ppb / 10 // jitter is at most this far from zero
+	hashPerUnit = ppb * ppb
+)
+
+// HashBackoff is the deterministic exponential delay, in whole seconds, after
+// the failure of an attempt that counts from 0: base times factor to the power
+// of attempt, at most the longest, then moved by up to a tenth that depends on
+// nothing but the job and the attempt. The jitter comes last, so a delay may
+// exceed the longest by a tenth. Everything is integer arithmetic, and halves round to
+// even: every platform and every other implementation gets the same second.
+//
+// The base and the longest lie between 0 and 1,000,000 s, the factor between 1.0
+// and 10.0 in parts per billion. The delay stops growing at
+// [MaxAttemptsLimit].
+func HashBackoff(base, longest time.Duration, factorPPB uint64, job string, attempt int) (seconds int64) {
+	attempt = max(attempt, 0)
+	limit := hashRange(longest)
+	delay := min(hashRange(base), limit)
+	factor := min(max(factorPPB, hashLeast), hashMost)
+	for range min(attempt, MaxAttemptsLimit) {
+		hi, lo := bits.Mul64(delay, factor)
+		next, _ := bits.Div64(hi, lo, ppb)
+		next = min(next, limit)
+		if next == delay { // at the limit, or a factor that no longer moves it
+			break
+		}
+		delay = next
+	}
+	return jittered(delay, hashJitter(job, attempt))
+}
+
+// hashRange is d in nanoseconds, within what the arithmetic can hold.
+func hashRange(d time.Duration) uint64 { return uint64(min(max(d, 0), hashCap)) }
+
+// partsOf is a multiplier in parts per billion; what is out of range becomes
+// the nearest that is in it.
+func partsOf(multiplier float64) uint64 {
+	parts := math.Round(multiplier * ppb)
+	switch {
+	case parts >= hashMost:
+		return hashMost
+	case parts >= hashLeast:
+		return uint64(parts)
+	default:
+		return hashLeast
+	}
+}
+
+// hashJitter is the share, in parts per billion, by which the delay of a job
+// after an attempt moves. The top bit of the hash is the sign and nothing else,
+// so that more and less are equally likely.
+func hashJitter(job string, attempt int) int64 {
+	sum := sha256.Sum256([]byte("AICF|retry|" + job + "|" + strconv.Itoa(attempt)))
+	word := binary.BigEndian.Uint64(sum[:8])
+	size := int64((word &^ (1 << 63)) % (hashSpread + 1))
+	if word>>63 == 1 {
+		return -size
+	}
+	return size
+}
+
+// jittered is a delay in nanoseconds moved by a share of it, in whole seconds,
+// halves to even.
+func jittered(delay uint64, jitterPPB int64) int64 {
+	hi, lo := bits.Mul64(delay, uint64(ppb+jitterPPB))
+	whole, rest := bits.Div64(hi, lo, hashPerUnit)
+	if rest > hashPerUnit/2 || rest == hashPerUnit/2 && whole%2 == 1 {
+		whole++
+	}
+	return int64(whole)
+}
+
+// validate reports every field that cannot be. A multiplier that the strategy
+// does not use may be left out.
+func (b Backoff) validate(at string, f *faults) {
+	if !b.Strategy.Valid() {
+		f.add(at+".strategy", "must be one of %v", strategyNames[1:])
+	}
+	if !b.Jitter.Valid() {
+		f.add(at+".jitter", "must be one of %v", jitterNames[1:])
+	}
+	if b.Initial <= 0 || b.Initial > MaxDuration {
+		f.add(at+".initial", "%v is not above 0 and at most %v", b.Initial, MaxDuration)
+	}
+	if b.Max < b.Initial || b.Max <= 0 || b.Max > MaxDuration {
+		f.add(at+".max", "%v is not between the initial delay, %v, and %v", b.Max, b.Initial, MaxDuration)
+	}
+	unused := b.Multiplier == 0 && (b.Strategy == Constant || b.Strategy == Linear)
+	if !unused && (!(b.Multiplier >= 1) || math.IsInf(b.Multiplier, 0)) {
+		f.add(at+".multiplier", "%v is not a number of at least 1", b.Multiplier)
+	}
+	switch {
+	case b.Strategy != Custom && b.Custom != "":
+		f.add(at+".custom", "%.64q is given, but the strategy is %v", b.Custom, b.Strategy)
+	case b.Strategy == Custom && (b.Custom == "" || len(b.Custom) > MaxNameBytes || !utf8.ValidString(b.Custom)):
+		f.add(at+".custom", "must name a function in 1 to %d bytes of UTF-8", MaxNameBytes)
+	}
+	if b.Jitter == JitterHash {
+		b.validateHash(at, unused, f)
+	}
+}
+
+// validateHash reports what the integer arithmetic of JitterHash cannot hold.
+func (b Backoff) validateHash(at string, unused bool, f *faults) {
+	if b.Initial%time.Second != 0 {
+		f.add(at+".initial", "%v is not in whole seconds, which jitter %v needs", b.Initial, b.Jitter)
+	}
+	if b.Max%time.Second != 0 || b.Max > hashCap {
+		f.add(at+".max", "%v is not in whole seconds up to %v, which jitter %v needs", b.Max, hashCap, b.Jitter)
+	}
+	if unused || !(b.Multiplier >= 1) {
+		return // fine, or reported already
+	}
+	if b.Multiplier > 10 || float64(partsOf(b.Multiplier))/ppb != b.Multiplier {
+		f.add(at+".multiplier", "%v is not between 1 and 10 with at most nine decimals, which jitter %v needs", b.Multiplier, b.Jitter)
+	}
+}

@@ -1,0 +1,265 @@
+package gq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
+
+// The binary forms of State, Spec, Metadata, Policy and Event, for stores that
+// keep bytes. Each begins with a version; a reader refuses one it does not
+// know. Absent fields cost one bit.
+
+const codecVersion = 1
+
+// encoder appends fields to a buffer.
+type encoder struct{ b []byte }
+
+func (e *encoder) byte(v byte)         { e.b = append(e.b, v) }
+func (e *encoder) uvarint(v uint64)    { e.b = binary.AppendUvarint(e.b, v) }
+func (e *encoder) varint(v int64)      { e.b = binary.AppendVarint(e.b, v) }
+func (e *encoder) fixed(v uint64)      { e.b = binary.BigEndian.AppendUint64(e.b, v) }
+func (e *encoder) string(v string)     { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
+func (e *encoder) bytes(v []byte)      { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
+func (e *encoder) id(v JobID)          { e.b = append(e.b, v[:]...) }
+func (e *encoder) time(v, b time.Time) { e.varint(v.UnixNano() - b.UnixNano()) }
+
+// lease writes a lease id; one in UUID form takes 17 bytes.
+func (e *encoder) lease(v LeaseID) {
+	if raw, ok := parseUUID(string(v)); ok && formatUUID(raw) == string(v) {
+		e.byte(1)
+		e.b = append(e.b, raw[:]...)
+		return
+	}
+	e.byte(0)
+	e.string(string(v))
+}
+
+func (e *encoder) strings(m map[string]string) {
+	e.uvarint(uint64(len(m)))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		e.string(k)
+		e.string(m[k])
+	}
+}
+
+// decoder takes fields off a buffer. After the first fault it yields zeros and
+// keeps the error.
+type decoder struct {
+	b   []byte
+	err error
+}
+
+func (d *decoder) fail(what string) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%s: %w", what, ErrCorrupt)
+	}
+	d.b = nil
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if n > uint64(len(d.b)) {
+		d.fail("record too short")
+		return nil
+	}
+	out := d.b[:n]
+	d.b = d.b[n:]
+	return out
+}
+
+func (d *decoder) byte() byte {
+	if b := d.take(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.fail("bad number")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) varint() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.fail("bad number")
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) fixed() uint64 {
+	if b := d.take(8); b != nil {
+		return binary.BigEndian.Uint64(b)
+	}
+	return 0
+}
+
+// int reads a count that must fit an int and not be negative.
+func (d *decoder) int() int {
+	v := d.uvarint()
+	if v > math.MaxInt32 {
+		d.fail("count out of range")
+		return 0
+	}
+	return int(v)
+}
+
+func (d *decoder) string() string { return string(d.take(d.uvarint())) }
+
+// bytes aliases the buffer.
+func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
+
+func (d *decoder) id() (id JobID) {
+	copy(id[:], d.take(16))
+	return id
+}
+
+func (d *decoder) time(base time.Time) time.Time {
+	delta := d.varint()
+	return time.Unix(0, base.UnixNano()+delta).UTC()
+}
+
+func (d *decoder) lease() LeaseID {
+	switch d.byte() {
+	case 1:
+		var raw [16]byte
+		copy(raw[:], d.take(16))
+		return LeaseID(formatUUID(raw))
+	case 0:
+		return LeaseID(d.string())
+	default:
+		d.fail("bad lease id")
+		return ""
+	}
+}
+
+func (d *decoder) strings() map[string]string {
+	n := d.uvarint()
+	if n == 0 {
+		return nil
+	}
+	if n > uint64(len(d.b)) { // each entry takes at least two bytes
+		d.fail("too many entries")
+		return nil
+	}
+	m := make(map[string]string, n)
+	for range n {
+		k := d.string()
+		m[k] = d.string()
+	}
+	return m
+}
+
+func (d *decoder) version() {
+	if v := d.byte(); d.err == nil && v != codecVersion {
+		d.err = fmt.Errorf("record version %d, this program knows %d: %w", v, codecVersion, ErrFormat)
+		d.b = nil
+	}
+}
+
+// end reports the first fault, or bytes that nobody read.
+func (d *decoder) end(what string) error {
+	if d.err == nil && len(d.b) > 0 {
+		d.fail("record too long")
+	}
+	if d.err != nil {
+		return fmt.Errorf("decode %s: %w", what, d.err)
+	}
+	return nil
+}
+
+// policy writes a policy; one that is its preset takes two bytes.
+func (e *encoder) policy(p *Policy) {
+	e.byte(byte(p.Preset))
+	if *p == p.Preset.Policy() {
+		e.byte(0)
+		return
+	}
+	e.byte(1)
+	flags := byte(0)
+	for i, set := range []bool{p.RetryTimeout, p.RetrySystem, p.RetryNever, p.CancelWins, p.HoldFault} {
+		if set {
+			flags |= 1 << i
+		}
+	}
+	e.byte(flags)
+	e.byte(byte(p.OnLoss))
+	e.byte(byte(p.Extend))
+	e.byte(byte(p.Backoff.Strategy))
+	e.byte(byte(p.Backoff.Jitter))
+	e.fixed(math.Float64bits(p.Backoff.Multiplier))
+	e.string(p.Backoff.Custom)
+	for _, v := range p.numbers() {
+		e.varint(*v)
+	}
+	for _, v := range p.counts() {
+		e.varint(int64(*v))
+	}
+}
+
+func (p *Policy) numbers() [8]*int64 {
+	return [8]*int64{
+		(*int64)(&p.Backoff.Initial), (*int64)(&p.Backoff.Max), (*int64)(&p.LeaseTTL), (*int64)(&p.Hold),
+		(*int64)(&p.ExecutionTimeout), (*int64)(&p.Lifetime), (*int64)(&p.RunLifetime), (*int64)(&p.IdempotencyWindow),
+	}
+}
+
+func (p *Policy) counts() [5]*int {
+	return [5]*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax}
+}
+
+func (d *decoder) policy() (p Policy) {
+	preset := Preset(d.byte())
+	if d.err == nil && !preset.Valid() {
+		d.fail("unknown preset")
+		return p
+	}
+	p = preset.Policy()
+	if d.byte() == 0 {
+		return p
+	}
+	flags := d.byte()
+	for i, set := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
+		*set = flags&(1<<i) != 0
+	}
+	p.OnLoss = LossRule(d.byte())
+	p.Extend = ExtendMode(d.byte())
+	p.Backoff.Strategy = Strategy(d.byte())
+	p.Backoff.Jitter = Jitter(d.byte())
+	p.Backoff.Multiplier = math.Float64frombits(d.fixed())
+	p.Backoff.Custom = d.string()
+	for _, v := range p.numbers() {
+		*v = d.varint()
+	}
+	for _, v := range p.counts() {
+		*v = int(d.varint())
+	}
+	if d.err == nil && p.Validate() != nil {
+		d.fail("impossible policy")
+	}
+	return p
+}
+
+func (e *encoder) failure(f *Failure) {
+	e.byte(byte(f.Category))
+	e.string(f.Code)
+	e.string(f.Message)
+	e.varint(int64(f.RetryAfter))
+}
+
+func (d *decoder) failure() *Failure {
+	return &Failure{
+		Category: Category(d.byte()), Code: d.string(), Message: d.string(),
+		RetryAfter: time.Duration(d.varint()),
+	}
+}

@@ -1,0 +1,198 @@
+package gq
+
+import "time"
+
+// Which optional fields of a Spec follow.
+const (
+	hasKey = 1 << iota
+	hasFirstRun
+	hasDependsOn
+	hasCost
+	hasRequires
+	hasRequester
+	hasAttributes
+	hasReplayOf
+	hasMetadata
+	hasDelay
+	specBits
+)
+
+// AppendBinary appends the spec. The payload comes last and as it is.
+func (s Spec) AppendBinary(b []byte) ([]byte, error) {
+	e := encoder{b}
+	e.byte(codecVersion)
+	has := s.has()
+	e.uvarint(has)
+	e.id(s.ID)
+	e.string(s.Queue)
+	e.string(s.Type)
+	e.policy(&s.Policy)
+	e.byte(byte(s.Metadata.Priority))
+	if s.Payload.ContentType == JSON {
+		e.byte(1)
+	} else {
+		e.byte(0)
+		e.string(s.Payload.ContentType)
+	}
+	if has&hasKey != 0 {
+		e.string(s.Key.Scope)
+		e.string(s.Key.Name)
+		e.fixed(s.Key.Fingerprint)
+	}
+	if has&hasFirstRun != 0 {
+		e.fixed(uint64(s.RunAt.UnixNano()))
+	}
+	if has&hasDelay != 0 {
+		e.uvarint(uint64(s.Delay))
+	}
+	if has&hasDependsOn != 0 {
+		e.uvarint(uint64(len(s.DependsOn)))
+		for _, d := range s.DependsOn {
+			e.byte(byte(d.Kind))
+			e.id(d.Job)
+		}
+	}
+	if has&hasCost != 0 {
+		e.uvarint(uint64(s.CostUnits))
+	}
+	if has&hasRequires != 0 {
+		e.uvarint(uint64(len(s.Requires)))
+		for _, r := range s.Requires {
+			e.string(r)
+		}
+	}
+	if has&hasRequester != 0 {
+		e.string(s.Requester)
+		e.string(s.Tier)
+		e.uvarint(uint64(s.MaxFee))
+	}
+	if has&hasAttributes != 0 {
+		e.strings(s.Attributes)
+	}
+	if has&hasReplayOf != 0 {
+		e.id(s.ReplayOf)
+	}
+	if has&hasMetadata != 0 {
+		e.metadata(s.Metadata)
+	}
+	e.bytes(s.Payload.Data)
+	return e.b, nil
+}
+
+func (s *Spec) has() (bits uint64) {
+	set := func(bit uint64, present bool) {
+		if present {
+			bits |= bit
+		}
+	}
+	m := &s.Metadata
+	set(hasKey, s.Key.Name != "")
+	set(hasFirstRun, !s.RunAt.IsZero())
+	set(hasDelay, s.Delay != 0)
+	set(hasDependsOn, len(s.DependsOn) > 0)
+	set(hasCost, s.CostUnits != 0)
+	set(hasRequires, len(s.Requires) > 0)
+	set(hasRequester, s.Requester != "" || s.Tier != "" || s.MaxFee != 0)
+	set(hasAttributes, len(s.Attributes) > 0)
+	set(hasReplayOf, !s.ReplayOf.IsZero())
+	set(hasMetadata, len(m.Tags) > 0 || m.CorrelationID != "" || m.CallbackURL != "")
+	return bits
+}
+
+// DecodeSpec reads what AppendBinary wrote. The payload is a copy.
+func DecodeSpec(b []byte) (Spec, error) {
+	d := decoder{b: b}
+	d.version()
+	has := d.uvarint()
+	if d.err == nil && has >= specBits {
+		d.fail("unknown fields")
+	}
+	s := Spec{ID: d.id(), Queue: d.string(), Type: d.string(), Policy: d.policy()}
+	s.Metadata.Priority = Priority(d.byte())
+	if d.byte() == 1 {
+		s.Payload.ContentType = JSON
+	} else {
+		s.Payload.ContentType = d.string()
+	}
+	if has&hasKey != 0 {
+		s.Key = Key{d.string(), d.string(), d.fixed()}
+	}
+	if has&hasFirstRun != 0 {
+		s.RunAt = time.Unix(0, int64(d.fixed())).UTC()
+	}
+	if has&hasDelay != 0 {
+		s.Delay = time.Duration(d.uvarint())
+	}
+	if has&hasDependsOn != 0 {
+		n := d.int()
+		if n > MaxDependencies {
+			d.fail("too many dependencies")
+			n = 0
+		}
+		s.DependsOn = make([]Dependency, n)
+		for i := range s.DependsOn {
+			s.DependsOn[i] = Dependency{DependencyKind(d.byte()), d.id()}
+		}
+	}
+	if has&hasCost != 0 {
+		s.CostUnits = int64(d.uvarint())
+	}
+	if has&hasRequires != 0 {
+		n := d.int()
+		if n > MaxCapabilities {
+			d.fail("too many capabilities")
+			n = 0
+		}
+		s.Requires = make([]string, n)
+		for i := range s.Requires {
+			s.Requires[i] = d.string()
+		}
+	}
+	if has&hasRequester != 0 {
+		s.Requester, s.Tier, s.MaxFee = d.string(), d.string(), int64(d.uvarint())
+	}
+	if has&hasAttributes != 0 {
+		s.Attributes = d.strings()
+	}
+	if has&hasReplayOf != 0 {
+		s.ReplayOf = d.id()
+	}
+	if has&hasMetadata != 0 {
+		s.Metadata = d.metadata(s.Metadata.Priority)
+	}
+	s.Payload.Data = append([]byte{}, d.bytes()...)
+	if err := d.end("spec"); err != nil {
+		return Spec{}, err
+	}
+	return s, nil
+}
+
+func (e *encoder) metadata(m Metadata) {
+	e.strings(m.Tags)
+	e.string(m.CorrelationID)
+	e.string(m.CallbackURL)
+}
+
+func (d *decoder) metadata(p Priority) Metadata {
+	return Metadata{Priority: p, Tags: d.strings(), CorrelationID: d.string(), CallbackURL: d.string()}
+}
+
+// AppendBinary appends the metadata.
+func (m Metadata) AppendBinary(b []byte) ([]byte, error) {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.byte(byte(m.Priority))
+	e.metadata(m)
+	return e.b, nil
+}
+
+// DecodeMetadata reads what AppendBinary wrote.
+func DecodeMetadata(b []byte) (Metadata, error) {
+	d := decoder{b: b}
+	d.version()
+	m := d.metadata(Priority(d.byte()))
+	if err := d.end("metadata"); err != nil {
+		return Metadata{}, err
+	}
+	return m, nil
+}

@@ -1,0 +1,258 @@
+package gq
+
+import (
+	"math"
+	"time"
+)
+
+// Which optional fields of a State follow.
+const (
+	hasInherited = 1 << iota
+	hasWaits
+	hasCounts
+	hasRunAt
+	hasScheduledAt
+	hasStarted
+	hasCompletedAt
+	hasLease
+	hasPrevious
+	hasProgress
+	hasFailure
+	hasCancel
+	hasReason
+	hasBlobs
+	hasAny
+	stateBits
+)
+
+// AppendBinary appends the state, without its Sequence, which is the key a
+// store keeps it under.
+func (s State) AppendBinary(b []byte) ([]byte, error) {
+	e := encoder{b}
+	e.byte(codecVersion)
+	e.byte(byte(s.Status))
+	e.byte(byte(s.Detail)<<4 | byte(s.Own))
+	has := s.has()
+	e.uvarint(has)
+	e.id(s.ID)
+	e.policy(s.Policy)
+	e.fixed(uint64(s.CreatedAt.UnixNano()))
+	e.time(s.UpdatedAt, s.CreatedAt)
+	e.uvarint(uint64(s.Depth))
+	if has&hasInherited != 0 {
+		e.byte(byte(s.Inherited))
+	}
+	if has&hasWaits != 0 {
+		e.uvarint(uint64(s.Waits))
+	}
+	if has&hasCounts != 0 {
+		e.uvarint(uint64(s.Attempt))
+		e.uvarint(uint64(s.Bound - s.Policy.MaxAttempts))
+		e.uvarint(uint64(s.Faults))
+		e.uvarint(uint64(s.Losses))
+		e.uvarint(uint64(s.Version))
+	}
+	if has&hasRunAt != 0 {
+		e.time(s.RunAt, s.CreatedAt)
+	}
+	if has&hasScheduledAt != 0 {
+		e.time(s.ScheduledAt, s.CreatedAt)
+	}
+	if has&hasStarted != 0 {
+		e.time(s.StartedAt, s.CreatedAt)
+		e.time(s.FirstStartedAt, s.CreatedAt)
+	}
+	if has&hasCompletedAt != 0 {
+		e.time(s.CompletedAt, s.CreatedAt)
+	}
+	if has&hasLease != 0 {
+		e.holding(s.Lease, s.CreatedAt)
+		e.fixed(s.Settled)
+	}
+	if has&hasPrevious != 0 {
+		e.lease(s.Previous.Lease)
+		e.fixed(s.Previous.Digest)
+	}
+	if has&hasProgress != 0 {
+		e.fixed(math.Float64bits(s.Progress))
+		e.string(s.Note)
+	}
+	if has&hasFailure != 0 {
+		e.failure(s.Failure)
+	}
+	if has&hasCancel != 0 {
+		e.cancel(s.Cancellation)
+	}
+	if has&hasReason != 0 {
+		e.string(s.Reason)
+	}
+	if has&hasBlobs != 0 {
+		e.uvarint(uint64(s.ResultBytes))
+		e.uvarint(uint64(s.CheckpointBytes))
+	}
+	return e.b, nil
+}
+
+func (s *State) has() (bits uint64) {
+	set := func(bit uint64, present bool) {
+		if present {
+			bits |= bit
+		}
+	}
+	set(hasInherited, s.Inherited != 0)
+	set(hasWaits, s.Waits != 0)
+	set(hasAny, s.AnyOpen)
+	set(hasCounts, s.Version != 0 || s.Attempt != 0 || s.Faults != 0 || s.Losses != 0 || s.Bound != s.Policy.MaxAttempts)
+	set(hasRunAt, !s.RunAt.IsZero())
+	set(hasScheduledAt, !s.ScheduledAt.IsZero())
+	set(hasStarted, !s.StartedAt.IsZero())
+	set(hasCompletedAt, !s.CompletedAt.IsZero())
+	set(hasLease, s.Lease != nil)
+	set(hasPrevious, s.Previous.Lease != "")
+	set(hasProgress, s.Progress != 0 || s.Note != "")
+	set(hasFailure, s.Failure != nil)
+	set(hasCancel, s.Cancellation != Cancellation{})
+	set(hasReason, s.Reason != "")
+	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0)
+	return bits
+}
+
+// DecodeState reads what AppendBinary wrote. Equal policies may share memory:
+// intern returns the one to point to.
+func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State, error) {
+	d := decoder{b: b}
+	d.version()
+	s := State{Sequence: sequence, Status: Status(d.byte())}
+	mixed := d.byte()
+	s.Detail, s.Own = Detail(mixed>>4), Priority(mixed&15)
+	has := d.uvarint()
+	if d.err == nil && (!s.Status.Valid() || s.Detail >= detailEnd || !s.Own.Valid() || has >= stateBits) {
+		d.fail("state out of range")
+	}
+	s.ID = d.id()
+	policy := d.policy()
+	created := d.fixed()
+	if d.err != nil {
+		return State{}, d.end("state")
+	}
+	s.Policy = intern(policy)
+	s.CreatedAt = time.Unix(0, int64(created)).UTC()
+	s.UpdatedAt = d.time(s.CreatedAt)
+	s.Depth = d.int()
+	s.Bound = s.Policy.MaxAttempts
+	s.AnyOpen = has&hasAny != 0
+	if has&hasInherited != 0 {
+		s.Inherited = Priority(d.byte())
+	}
+	if has&hasWaits != 0 {
+		s.Waits = d.int()
+	}
+	if has&hasCounts != 0 {
+		s.Attempt = d.int()
+		s.Bound += d.int()
+		s.Faults = d.int()
+		s.Losses = d.int()
+		s.Version = LeaseVersion(d.uvarint())
+	}
+	if has&hasRunAt != 0 {
+		s.RunAt = d.time(s.CreatedAt)
+	}
+	if has&hasScheduledAt != 0 {
+		s.ScheduledAt = d.time(s.CreatedAt)
+	}
+	if has&hasStarted != 0 {
+		s.StartedAt = d.time(s.CreatedAt)
+		s.FirstStartedAt = d.time(s.CreatedAt)
+	}
+	if has&hasCompletedAt != 0 {
+		s.CompletedAt = d.time(s.CreatedAt)
+	}
+	if has&hasLease != 0 {
+		s.Lease = d.holding(s.CreatedAt)
+		s.Settled = d.fixed()
+	}
+	if has&hasPrevious != 0 {
+		s.Previous = Settlement{d.lease(), d.fixed()}
+	}
+	if has&hasProgress != 0 {
+		s.Progress = math.Float64frombits(d.fixed())
+		s.Note = d.string()
+	}
+	if has&hasFailure != 0 {
+		s.Failure = d.failure()
+	}
+	if has&hasCancel != 0 {
+		s.Cancellation = d.cancel()
+	}
+	if has&hasReason != 0 {
+		s.Reason = d.string()
+	}
+	if has&hasBlobs != 0 {
+		s.ResultBytes = d.int()
+		s.CheckpointBytes = d.int()
+	}
+	if d.err == nil && s.Status.Held() && s.Lease == nil {
+		d.fail("held without a lease")
+	}
+	if err := d.end("state"); err != nil {
+		return State{}, err
+	}
+	return s, nil
+}
+
+func (e *encoder) holding(l *Lease, base time.Time) {
+	e.lease(l.ID)
+	e.uvarint(uint64(l.Version))
+	e.byte(byte(l.State))
+	e.string(l.Worker)
+	e.uvarint(uint64(l.Attempt))
+	e.lease(l.Previous)
+	e.time(l.GrantedAt, base)
+	e.time(l.HeartbeatAt, l.GrantedAt)
+	e.time(l.ExpiresAt, l.HeartbeatAt)
+	e.varint(int64(l.TTL))
+	e.uvarint(uint64(l.Renewals))
+	e.uvarint(uint64(l.CostUnits))
+}
+
+func (d *decoder) holding(base time.Time) *Lease {
+	l := &Lease{
+		ID: d.lease(), Version: LeaseVersion(d.uvarint()), State: LeaseState(d.byte()),
+		Worker: d.string(), Attempt: d.int(), Previous: d.lease(), GrantedAt: d.time(base),
+	}
+	l.HeartbeatAt = d.time(l.GrantedAt)
+	l.ExpiresAt = d.time(l.HeartbeatAt)
+	l.TTL = time.Duration(d.varint())
+	l.Renewals = d.int()
+	l.CostUnits = int64(d.uvarint())
+	if d.err == nil && (l.State == 0 || l.State >= leaseEnd) {
+		d.fail("unknown lease state")
+	}
+	return l
+}
+
+func (e *encoder) cancel(c Cancellation) {
+	for _, t := range []time.Time{c.RequestedAt, c.DeliveredAt, c.HonouredAt} {
+		if t.IsZero() {
+			e.byte(0)
+			continue
+		}
+		e.byte(1)
+		e.fixed(uint64(t.UnixNano()))
+	}
+	e.string(c.Reason)
+}
+
+func (d *decoder) cancel() (c Cancellation) {
+	for _, t := range []*time.Time{&c.RequestedAt, &c.DeliveredAt, &c.HonouredAt} {
+		switch d.byte() {
+		case 0:
+		case 1:
+			*t = time.Unix(0, int64(d.fixed())).UTC()
+		default:
+			d.fail("bad instant")
+		}
+	}
+	c.Reason = d.string()
+	return c
+}

@@ -1,0 +1,100 @@
+package gq
+
+import "fmt"
+
+// DependencyKind is what one job has to do with another. The zero value is not
+// a kind.
+type DependencyKind uint8
+
+const (
+	After    DependencyKind = iota + 1 // runs once the other has completed; shares its bad end
+	AfterAny                           // runs once any of its AFTER_ANY dependencies has ended, however
+	Chain                              // the link behind the other: like After
+	FanOut                             // was spawned by the other; does not wait for it
+	FanIn                              // runs once the other has ended, however
+	dependencyEnd
+)
+
+var dependencyNames = [...]string{"", "AFTER", "AFTER_ANY", "CHAIN", "FAN_OUT", "FAN_IN"}
+
+// DependencyKinds lists every kind.
+func DependencyKinds() []DependencyKind {
+	return []DependencyKind{After, AfterAny, Chain, FanOut, FanIn}
+}
+
+// ParseDependencyKind reads a kind's name.
+func ParseDependencyKind(name string) (DependencyKind, error) {
+	if i, ok := indexOf(dependencyNames[:], name); ok {
+		return DependencyKind(i), nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"kind", fmt.Sprintf("%.64q is not one of %v", name, dependencyNames[1:])}}}
+}
+
+func (k DependencyKind) String() string { return nameOf(dependencyNames[:], int(k)) }
+
+// Valid reports whether k is one of the five kinds.
+func (k DependencyKind) Valid() bool { return k >= After && k < dependencyEnd }
+
+// Waits reports whether a job may not run before such a dependency allows it.
+// FAN_OUT alone does not wait: it records who spawned the job.
+func (k DependencyKind) Waits() bool { return k.Valid() && k != FanOut }
+
+// MarshalText is the name.
+func (k DependencyKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads a name.
+func (k *DependencyKind) UnmarshalText(text []byte) error {
+	parsed, err := ParseDependencyKind(string(text))
+	if err == nil {
+		*k = parsed
+	}
+	return err
+}
+
+// Dependency names a job that another one depends on.
+//
+// Kinds may be mixed. A job then runs when every AFTER, CHAIN and FAN_IN
+// dependency is satisfied and, where it has AFTER_ANY dependencies, at least
+// one of those has ended: the AFTER_ANY dependencies of a job are one group
+// that counts as one.
+type Dependency struct {
+	Kind DependencyKind
+	Job  JobID
+}
+
+// Effect is what the end of a dependency does to a job that waits for it.
+type Effect uint8
+
+const (
+	EffectNone       Effect = iota // nothing: not ended, or not waited for
+	EffectCount                    // one fewer to wait for
+	EffectRelease                  // the AFTER_ANY group is satisfied, whatever else of it is open
+	EffectFail                     // the dependent is FAILED
+	EffectDeadLetter               // the dependent is DEAD_LETTER
+	EffectCancel                   // the dependent is CANCELLED
+)
+
+var effectNames = [...]string{"none", "count", "release", "fail", "dead_letter", "cancel"}
+
+func (e Effect) String() string { return nameOf(effectNames[:], int(e)) }
+
+// Propagate is the effect on a dependent of a dependency that ended in a
+// status. It is total: what does not wait, has not ended or is outside the
+// vocabulary has no effect.
+func (k DependencyKind) Propagate(ended Status) Effect {
+	if !k.Waits() || !ended.Terminal() {
+		return EffectNone
+	}
+	switch {
+	case k == AfterAny:
+		return EffectRelease
+	case k == FanIn || ended == Completed:
+		return EffectCount
+	case ended == Failed:
+		return EffectFail
+	case ended == DeadLetter:
+		return EffectDeadLetter
+	default:
+		return EffectCancel
+	}
+}

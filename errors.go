@@ -1,0 +1,159 @@
+package gq
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Kind classifies an error for a caller that must react to it. Every face maps
+// kinds onto its own status codes in one table; an error without a kind is
+// [KindInternal].
+type Kind uint8
+
+const (
+	KindInternal    Kind = iota // a defect or an unclassified failure; its text stays in the log
+	KindInvalid                 // the request is wrong in itself; repeating it cannot help
+	KindNotFound                // no such job, lease, queue or document
+	KindConflict                // the present state does not allow the request
+	KindStaleLease              // the caller no longer holds the job
+	KindDuplicate               // the identity is taken
+	KindExhausted               // a limit is reached; it may help to try later
+	KindUnavailable             // the store cannot serve now; the outcome of a write may be unknown
+	KindTimeout                 // a deadline passed before the answer
+	KindDenied                  // the caller may not do this
+	kindEnd
+)
+
+var kindNames = [...]string{
+	"internal", "invalid", "not_found", "conflict", "stale_lease", "duplicate",
+	"exhausted", "unavailable", "timeout", "denied",
+}
+
+func (k Kind) String() string { return nameOf(kindNames[:], int(k)) }
+
+// Kinds lists every kind, so that a face can prove its table total.
+func Kinds() []Kind {
+	all := make([]Kind, 0, kindEnd)
+	for k := range kindEnd {
+		all = append(all, k)
+	}
+	return all
+}
+
+// Error is a sentinel: a stable code with a kind. Wrap it with the verb and the
+// subject, and compare with [errors.Is]:
+//
+//	fmt.Errorf("complete %s: %w", id, gq.ErrStaleLease)
+type Error struct {
+	Kind Kind
+	Code string // stable, snake_case; part of every API
+	text string
+}
+
+func (e *Error) Error() string { return e.text }
+
+func sentinel(k Kind, code, text string) *Error { return &Error{k, code, text} }
+
+// The sentinels. Their codes are part of every API and never change.
+var (
+	ErrInvalid     = sentinel(KindInvalid, "invalid", "invalid request")
+	ErrNotFound    = sentinel(KindNotFound, "not_found", "not found")
+	ErrIllegalMove = sentinel(KindConflict, "illegal_move", "the job's state does not allow this")
+	ErrConflict    = sentinel(KindConflict, "conflict", "changed by someone else in the meantime")
+	ErrStaleLease  = sentinel(KindStaleLease, "stale_lease", "the lease is not, or no longer, the one that holds the job")
+	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id exists already")
+	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue's depth limit is reached")
+	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full, so nothing new is accepted")
+	ErrStoreFailed = sentinel(KindUnavailable, "store_failed", "the store has failed and must be reopened")
+	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")
+	ErrInUse       = sentinel(KindConflict, "in_use", "the store is in use by another process")
+	ErrFormat      = sentinel(KindInvalid, "format", "not a store this version can open")
+	ErrCorrupt     = sentinel(KindInternal, "corrupt", "stored data is damaged")
+	ErrGone        = sentinel(KindNotFound, "gone", "no longer kept")
+)
+
+// KindOf returns the kind of the first classified error in err's tree, and
+// [KindInternal] where there is none.
+func KindOf(err error) Kind {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Kind
+	}
+	return KindInternal
+}
+
+// CodeOf returns the stable code of err, "internal" where it has none.
+func CodeOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return "internal"
+}
+
+// Fault is one thing that is wrong with a request.
+type Fault struct {
+	Field   string // as the user spells it: "payload", "dependencies[3].job"
+	Problem string // what is wrong and what would be right
+}
+
+func (f Fault) String() string { return f.Field + ": " + f.Problem }
+
+// InvalidError reports every fault of a request at once. It is [ErrInvalid].
+type InvalidError struct{ Faults []Fault }
+
+func (e *InvalidError) Error() string {
+	parts := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		parts[i] = f.String()
+	}
+	return "invalid: " + strings.Join(parts, "; ")
+}
+
+func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+// faults gathers what is wrong; err is nil while nothing is.
+type faults []Fault
+
+func (f *faults) add(field, format string, args ...any) {
+	*f = append(*f, Fault{field, fmt.Sprintf(format, args...)})
+}
+
+func (f faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return &InvalidError{Faults: f}
+}
+
+// nameOf is names[i], or a number for a value outside the vocabulary.
+func nameOf(names []string, i int) string {
+	if i >= 0 && i < len(names) && names[i] != "" {
+		return names[i]
+	}
+	return fmt.Sprintf("unknown(%d)", i)
+}
+
+// indexOf finds a name in a vocabulary. Position 0 of a vocabulary with an
+// empty first name is "not set" and is never found.
+func indexOf(names []string, name string) (int, bool) {
+	if name == "" {
+		return 0, false
+	}
+	for i, n := range names {
+		if n == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// FaultsOf lists the faults of an invalid request, none for other errors.
+func FaultsOf(err error) []Fault {
+	var e *InvalidError
+	if errors.As(err, &e) {
+		return e.Faults
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+var (
+	someRequirements = []spec.Requirement{
+		{ID: "Q-01", Layer: spec.LayerStore, Statement: "first | with a bar"},
+		{ID: "Q-02", Layer: spec.LayerDomain, Statement: "second"},
+		{ID: "J-01", Layer: spec.LayerDocs, Statement: "third"},
+	}
+	someRecords = []spec.Record{
+		{ID: "Q-01", Package: testModule + "/store/local", Test: "TestStore/Claim", Outcome: spec.Pass},
+		{ID: "Q-01", Package: testModule, Test: "TestRoot", Outcome: spec.Pass},
+		{ID: "Q-01", Package: testModule, Test: "TestRoot#01", Outcome: spec.Pass},
+		{ID: "J-01", Package: testModule, Test: "TestDocs", Outcome: spec.Skip},
+	}
+)
+
+const someDocument = preamble + `
+## Summary
+
+| document | covered | of |
+|---|---:|---:|
+| Queue semantics (Q) | 1 | 2 |
+| Job model (J) | 0 | 1 |
+| Scheduler API (S) | 0 | 0 |
+| Matching (M) | 0 | 0 |
+| Task queue (T) | 0 | 0 |
+| **all** | **1** | **3** |
+
+By layer, the lowest part of the system that can prove a requirement:
+
+| layer | covered | of |
+|---|---:|---:|
+| domain | 0 | 1 |
+| store | 1 | 1 |
+| postgres | 0 | 0 |
+| engine | 0 | 0 |
+| worker | 0 | 0 |
+| server | 0 | 0 |
+| docs | 0 | 1 |
+| scheduler | 0 | 0 |
+| matching | 0 | 0 |
+| taskqueue | 0 | 0 |
+
+## Queue semantics
+
+| id | requirement | tests |
+|---|---|---|
+| Q-01 | first \| with a bar | ` + "`m.TestRoot`<br>`store/local.TestStore/Claim`" + ` |
+
+## Open
+
+### Queue semantics, domain
+
+- Q-02 second
+
+### Job model, docs
+
+- J-01 third
+`
+
+func TestRender(t *testing.T) {
+	if got := render(someRequirements, someRecords, testModule); got != someDocument {
+		t.Errorf("render =\n%s\nwant\n%s", got, someDocument)
+	}
+}
+
+func TestRenderIgnoresTheOrderOfRecords(t *testing.T) {
+	reversed := slices.Clone(someRecords)
+	slices.Reverse(reversed)
+	if got := render(someRequirements, reversed, testModule); got != someDocument {
+		t.Errorf("render of reversed records =\n%s\nwant\n%s", got, someDocument)
+	}
+}
+
+func TestRenderWithNothingOpen(t *testing.T) {
+	got := render(someRequirements[:1], someRecords, testModule)
+	if !strings.HasSuffix(got, "\n## Open\n\nNone.\n") {
+		t.Errorf("render ends in %q", got[max(0, len(got)-40):])
+	}
+}
+
+func TestStableName(t *testing.T) {
+	for _, test := range []struct{ test, want string }{
+		{"TestX", "TestX"},
+		{"TestX/Claim/Stale", "TestX/Claim/Stale"},
+		{"TestX/case#01", "TestX/case"},
+		{"TestX#12/case#03", "TestX/case"},
+		{"TestX/attempt_3", "TestX/attempt_3"},
+		{"TestX/seed=123456", "TestX/seed"},
+		{"TestX/seed_0xBEEF1/step", "TestX/seed/step"},
+		{"TestSeeded/x", "TestSeeded/x"},
+		{"FuzzX/seed#0", "FuzzX"},
+		{"FuzzX/582528ddfad69eb5", "FuzzX"},
+	} {
+		if got := stableName(test.test); got != test.want {
+			t.Errorf("stableName(%q) = %q, want %q", test.test, got, test.want)
+		}
+	}
+}
+
+// A workspace is a module on disk whose one test names Q-01 and Q-02, and a
+// directory of records.
+type workspace struct{ root, records string }
+
+func newWorkspace(t *testing.T) workspace {
+	t.Helper()
+	w := workspace{t.TempDir(), t.TempDir()}
+	for name, text := range map[string]string{
+		"go.mod": "module " + testModule + "\n",
+		"a/a_test.go": `package a
+import ("testing"; "example.com/m/internal/spec")
+func TestX(t *testing.T) { spec.Covers(t, "Q-01", "Q-02") }
+`,
+	} {
+		path := filepath.Join(w.root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.record(t, "1.records", "Q-01\texample.com/m/a\tTestX\tpass\n")
+	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tpass\n")
+	return w
+}
+
+func (w workspace) record(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(w.records, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w workspace) run(args ...string) (code int, stderr string) {
+	var out bytes.Buffer
+	code = run(append([]string{"-root", w.root, "-dir", w.records, "-o", "conformance.md"}, args...), &out)
+	return code, out.String()
+}
+
+func TestRunWritesAndChecks(t *testing.T) {
+	w := newWorkspace(t)
+	if code, stderr := w.run("-check"); code != 1 || !strings.Contains(stderr, "make generate") {
+		t.Errorf("check without a document: exit %d, %q", code, stderr)
+	}
+	if code, stderr := w.run(); code != 0 {
+		t.Fatalf("write: exit %d, %q", code, stderr)
+	}
+	if code, stderr := w.run("-check"); code != 0 {
+		t.Errorf("check after write: exit %d, %q", code, stderr)
+	}
+	text, err := os.ReadFile(filepath.Join(w.root, "conformance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| Queue semantics (Q) | 2 | 107 |", "`a.TestX`", "- Q-03 "} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("document lacks %q", want)
+		}
+	}
+
+	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/more\tpass\n")
+	code, stderr := w.run("-check")
+	if code != 1 || !strings.Contains(stderr, "a.TestX/more") {
+		t.Errorf("check with another test: exit %d, %q, want 1 and the line that differs", code, stderr)
+	}
+}
+
+func TestRunRefusesABadRun(t *testing.T) {
+	w := newWorkspace(t)
+	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tskip\n")
+	if code, stderr := w.run(); code != 1 || !strings.Contains(stderr, "Q-02") {
+		t.Errorf("skipped test: exit %d, %q, want 1 and the id", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(w.root, "conformance.md")); !os.IsNotExist(err) {
+		t.Errorf("a refused run left a document behind: %v", err)
+	}
+}
+
+func TestRunUsage(t *testing.T) {
+	for _, args := range [][]string{{}, {"-dir", ""}, {"-dir", "x", "extra"}, {"-nonsense"}} {
+		if code := run(args, &bytes.Buffer{}); code != 2 {
+			t.Errorf("run(%q) = %d, want 2", args, code)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package gq
+
+import "time"
+
+// Hard limits. A configuration may ask for less, never for more.
+const (
+	MaxNameBytes        = 256       // queue, type, worker, requester, tier, capability names
+	MaxKeyRunes         = 256       // idempotency key, in characters
+	MaxPayloadBytes     = 16 << 20  // what Limits.PayloadBytes may be set to
+	MaxDependencies     = 1000      // dependencies of one job
+	MaxDepth            = 100       // jobs on the longest chain of dependencies
+	MaxGroupJobs        = 10_000    // jobs submitted as one atomic group
+	MaxTags             = 64        // tags of one job
+	MaxTagBytes         = 1024      // a tag's key and value together
+	MaxAttributes       = 64        // attributes of one job
+	MaxCapabilities     = 16        // capabilities one job requires
+	MaxCorrelationBytes = 256       // correlation id
+	MaxURLBytes         = 2048      // callback URL
+	MaxMessageBytes     = 4096      // a failure's message; longer ones are cut
+	MaxReasonBytes      = 1024      // reasons and progress notes; longer ones are cut
+	MaxCostUnits        = 1 << 40   // cost of one job
+	MaxAttemptsLimit    = 1_000_000 // what Policy.MaxAttempts may be set to
+	MaxDuration         = 10 * 365 * 24 * time.Hour
+)
+
+// Limits are the sizes an installation accepts.
+type Limits struct {
+	PayloadBytes    int // largest payload; default 1 MiB, at most MaxPayloadBytes
+	ResultBytes     int // largest result; default 1 MiB, at most MaxPayloadBytes
+	CheckpointBytes int // largest checkpoint; default 1 MiB, at most MaxPayloadBytes
+}
+
+// DefaultLimits are the limits of an installation that sets none.
+func DefaultLimits() Limits {
+	return Limits{PayloadBytes: 1 << 20, ResultBytes: 1 << 20, CheckpointBytes: 1 << 20}
+}
+
+// Validate reports every limit that cannot be.
+func (l Limits) Validate() error {
+	var f faults
+	for _, n := range []struct {
+		field string
+		value int
+	}{
+		{"limits.payload_bytes", l.PayloadBytes},
+		{"limits.result_bytes", l.ResultBytes},
+		{"limits.checkpoint_bytes", l.CheckpointBytes},
+	} {
+		if n.value < 1 || n.value > MaxPayloadBytes {
+			f.add(n.field, "%d is not between 1 and %d", n.value, MaxPayloadBytes)
+		}
+	}
+	return f.err()
+}

@@ -1,0 +1,258 @@
+package gq
+
+import (
+	"fmt"
+	"time"
+)
+
+// Preset names one of the five documents whose defaults a policy starts from.
+// The zero value is not a preset.
+type Preset uint8
+
+const (
+	PresetJobModel  Preset = iota + 1 // the default: long leases, typed failures, three attempts
+	PresetSemantics                   // short leases, only a nack uses up a retry
+	PresetScheduler                   // claim, then a capacity lease; the release is final
+	PresetAI                          // matching, kind AI
+	PresetQuantum                     // matching, kind QUANTUM
+	PresetTaskQueue                   // heartbeating workers; outcomes are final
+	presetEnd
+)
+
+var presetNames = [...]string{"", "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue"}
+
+// Presets lists every preset. Matching has one for each kind of job.
+func Presets() []Preset {
+	all := make([]Preset, 0, presetEnd-1)
+	for p := PresetJobModel; p < presetEnd; p++ {
+		all = append(all, p)
+	}
+	return all
+}
+
+// ParsePreset reads a preset's name.
+func ParsePreset(name string) (Preset, error) {
+	if i, ok := indexOf(presetNames[:], name); ok {
+		return Preset(i), nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"preset", fmt.Sprintf("%.64q is not one of %v", name, presetNames[1:])}}}
+}
+
+func (p Preset) String() string { return nameOf(presetNames[:], int(p)) }
+
+// Valid reports whether p is a preset.
+func (p Preset) Valid() bool { return p >= PresetJobModel && p < presetEnd }
+
+// MarshalText is the name.
+func (p Preset) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a name.
+func (p *Preset) UnmarshalText(text []byte) error {
+	parsed, err := ParsePreset(string(text))
+	if err == nil {
+		*p = parsed
+	}
+	return err
+}
+
+// LossRule says what the loss of a lease (its expiry) does to the job.
+type LossRule uint8
+
+const (
+	LossCounts  LossRule = iota + 1 // the interrupted attempt counts; run again at once
+	LossFree                        // changes no count and never fails the job; run again at once
+	LossBackoff                     // counts as a fault; run again after the backoff
+	LossFails                       // the job ends FAILED with category TIMEOUT
+	lossEnd
+)
+
+var lossNames = [...]string{"", "counts", "free", "backoff", "fails"}
+
+func (l LossRule) String() string { return nameOf(lossNames[:], int(l)) }
+
+// ExtendMode says how a heartbeat moves the end of a lease.
+type ExtendMode uint8
+
+const (
+	ExtendReset ExtendMode = iota + 1 // a fresh full TTL from now
+	ExtendAdd                         // the deadline moves on by a share of the TTL, a limited number of times
+	extendEnd
+)
+
+var extendNames = [...]string{"", "reset", "extend"}
+
+func (m ExtendMode) String() string { return nameOf(extendNames[:], int(m)) }
+
+// ppb is parts per billion: 1.0 is 1 000 000 000. Shares are integers, so that
+// every platform computes the same instant.
+const ppb = 1_000_000_000
+
+// Policy is the set of numbers that govern one job. It is fixed at submission
+// and comparable, so that equal policies can share memory.
+//
+// A zero duration or count in MaxLeaseLosses, ExecutionTimeout, Lifetime,
+// RunLifetime and IdempotencyWindow means "no such limit"; the other numbers
+// must be positive.
+type Policy struct {
+	Preset Preset
+
+	MaxAttempts    int      // executions including the first
+	MaxLeaseLosses int      // lost leases after which the job is dead-lettered
+	Backoff        Backoff  // delay before a retry
+	RetryTimeout   bool     // an execution timeout is retried
+	RetrySystem    bool     // a crash or exhausted resource is retried
+	RetryNever     bool     // every verdict is final
+	OnLoss         LossRule // what the expiry of a lease does
+	CancelWins     bool     // a success reported after a cancel request ends CANCELLED
+
+	LeaseTTL    time.Duration // visibility: how long a silent holder keeps the job
+	Hold        time.Duration // how long a claim that has not started keeps the job
+	HoldFault   bool          // letting a hold run out is the holder's fault
+	Extend      ExtendMode    // what a heartbeat does to the end of the lease
+	ExtendPPB   int           // ExtendAdd: share of the TTL added by each renewal
+	RenewByPPB  int           // ExtendAdd: share of the TTL after which the holder should renew
+	RenewalsMax int           // ExtendAdd: renewals before the deadline stands
+
+	ExecutionTimeout time.Duration // wall-clock limit of one execution
+	Lifetime         time.Duration // from submission to a terminal status
+	RunLifetime      time.Duration // from the first start to a terminal status
+
+	IdempotencyWindow time.Duration // how long a key finds its job
+}
+
+// Default is the policy of a job that asks for nothing else.
+func Default() Policy { return PresetJobModel.Policy() }
+
+// Policy is the preset's policy, with every default of its document.
+func (p Preset) Policy() Policy {
+	policy := Policy{
+		Preset:      p,
+		MaxAttempts: 3,
+		Backoff: Backoff{
+			Strategy: Exponential, Initial: time.Second, Max: time.Hour, Multiplier: 2,
+			Jitter: JitterNone,
+		},
+		RetryTimeout:      true,
+		RetrySystem:       true,
+		OnLoss:            LossCounts,
+		LeaseTTL:          5 * time.Minute,
+		Hold:              time.Minute,
+		Extend:            ExtendReset,
+		ExecutionTimeout:  30 * time.Minute,
+		Lifetime:          7 * 24 * time.Hour,
+		IdempotencyWindow: 24 * time.Hour,
+	}
+	switch p {
+	case PresetSemantics:
+		policy.MaxAttempts = 4
+		policy.Backoff = Backoff{
+			Strategy: Exponential, Initial: 500 * time.Millisecond, Max: 30 * time.Second, Multiplier: 2,
+			Jitter: JitterFull,
+		}
+		policy.OnLoss = LossFree
+		policy.LeaseTTL = 5 * time.Second
+		policy.Hold = 5 * time.Second
+		policy.Lifetime = 0
+	case PresetScheduler:
+		policy.RetryNever = true
+		policy.CancelWins = true
+		policy.OnLoss = LossFails
+		policy.LeaseTTL = 30 * time.Second
+		policy.Lifetime = 0
+	case PresetAI, PresetQuantum:
+		policy.MaxAttempts = 6
+		policy.Backoff = Backoff{
+			Strategy: Exponential, Initial: 5 * time.Second, Max: 15 * time.Minute, Multiplier: 2,
+			Jitter: JitterHash,
+		}
+		policy.OnLoss = LossBackoff
+		policy.LeaseTTL = 10 * time.Minute
+		policy.Hold = 5 * time.Second
+		policy.HoldFault = true
+		policy.Extend = ExtendAdd
+		policy.ExtendPPB = ppb / 2
+		policy.RenewByPPB = ppb * 6 / 10
+		policy.RenewalsMax = 4
+		policy.ExecutionTimeout = 0
+		policy.Lifetime = 24 * time.Hour
+		policy.RunLifetime = 6 * time.Hour
+		if p == PresetQuantum {
+			policy.Backoff.Initial = 2 * time.Second
+			policy.LeaseTTL = 3 * time.Minute
+			policy.Lifetime = 2 * time.Hour
+		}
+	case PresetTaskQueue:
+		policy.RetryNever = true
+		policy.CancelWins = true
+		policy.LeaseTTL = 4 * time.Second
+		policy.Hold = 4 * time.Second
+		policy.Lifetime = 0
+	}
+	return policy
+}
+
+// Validate reports every number of the policy that cannot be.
+func (p Policy) Validate() error {
+	var f faults
+	p.validate("policy", &f)
+	return f.err()
+}
+
+func (p Policy) validate(at string, f *faults) {
+	if !p.Preset.Valid() {
+		f.add(at+".preset", "must be one of %v", presetNames[1:])
+	}
+	if p.MaxAttempts < 1 || p.MaxAttempts > MaxAttemptsLimit {
+		f.add(at+".max_attempts", "%d is not between 1 and %d", p.MaxAttempts, MaxAttemptsLimit)
+	}
+	if p.MaxLeaseLosses < 0 || p.MaxLeaseLosses > MaxAttemptsLimit {
+		f.add(at+".max_lease_losses", "%d is not between 0 (off) and %d", p.MaxLeaseLosses, MaxAttemptsLimit)
+	}
+	if p.OnLoss == 0 || p.OnLoss >= lossEnd {
+		f.add(at+".on_loss", "must be one of %v", lossNames[1:])
+	}
+	p.Backoff.validate(at+".backoff", f)
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{"lease_ttl", p.LeaseTTL}, {"hold", p.Hold}} {
+		if d.value <= 0 || d.value > MaxDuration {
+			f.add(at+"."+d.field, "%v is not above 0 and at most %v", d.value, MaxDuration)
+		}
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"execution_timeout", p.ExecutionTimeout},
+		{"lifetime", p.Lifetime},
+		{"run_lifetime", p.RunLifetime},
+		{"idempotency_window", p.IdempotencyWindow},
+	} {
+		if d.value < 0 || d.value > MaxDuration {
+			f.add(at+"."+d.field, "%v is not between 0 (no limit) and %v", d.value, MaxDuration)
+		}
+	}
+	switch p.Extend {
+	case ExtendReset:
+	case ExtendAdd:
+		if p.ExtendPPB <= 0 || p.ExtendPPB > ppb {
+			f.add(at+".extend_ppb", "%d is not above 0 and at most %d (the whole TTL)", p.ExtendPPB, ppb)
+		}
+		if p.RenewByPPB <= 0 || p.RenewByPPB > ppb {
+			f.add(at+".renew_by_ppb", "%d is not above 0 and at most %d (the whole TTL)", p.RenewByPPB, ppb)
+		}
+		if p.RenewalsMax < 0 {
+			f.add(at+".renewals_max", "%d is negative", p.RenewalsMax)
+		}
+	default:
+		f.add(at+".extend", "must be one of %v", extendNames[1:])
+	}
+}
+
+// share is the part of d that parts per billion name, without overflow for any
+// d up to MaxDuration.
+func share(d time.Duration, parts int) time.Duration {
+	whole, rest := d/ppb, d%ppb
+	return whole*time.Duration(parts) + rest*time.Duration(parts)/ppb
+}

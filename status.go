@@ -1,0 +1,208 @@
+package gq
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Status is where a job stands in its life. The zero value is no status.
+type Status uint8
+
+const (
+	Pending    Status = iota + 1 // accepted and persisted; waits for dependencies
+	Delayed                      // its first run lies in the future
+	Scheduled                    // claimable
+	Claimed                      // held by a worker that has not started it
+	Running                      // being executed under a lease
+	Retrying                     // an attempt ended without success; waits for the next
+	Completed                    // succeeded
+	Failed                       // failed for good: a permanent error, or retries disabled
+	DeadLetter                   // retries exhausted or lifetime over; needs a person
+	Cancelled                    // cancelled before it could succeed
+	statusEnd
+)
+
+var statusNames = [...]string{
+	"", "PENDING", "DELAYED", "SCHEDULED", "CLAIMED", "RUNNING", "RETRYING",
+	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED",
+}
+
+// Statuses lists every status in the order of a job's life.
+func Statuses() []Status {
+	all := make([]Status, 0, statusEnd-1)
+	for s := Pending; s < statusEnd; s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
+// ParseStatus reads a canonical name.
+func ParseStatus(name string) (Status, error) {
+	if i, ok := indexOf(statusNames[:], name); ok {
+		return Status(i), nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"state", fmt.Sprintf("%.64q is not a state", name)}}}
+}
+
+func (s Status) String() string { return nameOf(statusNames[:], int(s)) }
+
+// Valid reports whether s is one of the ten statuses.
+func (s Status) Valid() bool { return s >= Pending && s < statusEnd }
+
+// Terminal reports whether a job in s never moves again.
+func (s Status) Terminal() bool { return s >= Completed && s < statusEnd }
+
+// Held reports whether a job in s belongs to the holder of a lease.
+func (s Status) Held() bool { return s == Claimed || s == Running }
+
+// MarshalText is the canonical name.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a canonical name.
+func (s *Status) UnmarshalText(text []byte) error {
+	parsed, err := ParseStatus(string(text))
+	if err == nil {
+		*s = parsed
+	}
+	return err
+}
+
+// Move is one row of the state machine. From is zero for the birth of a job.
+type Move struct {
+	From, To Status
+	Why      string
+}
+
+// moves is the state machine: whatever is not listed is refused. The diagram in
+// docs/semantics.md, the projections onto the faces and the random walks of the
+// tests are all made from this table.
+var moves = []Move{
+	{0, Pending, "submitted"},
+
+	{Pending, Scheduled, "nothing to wait for"},
+	{Pending, Delayed, "first run lies in the future"},
+	{Pending, Failed, "a dependency failed"},
+	{Pending, DeadLetter, "a dependency was dead-lettered, or lifetime over"},
+	{Pending, Cancelled, "cancelled, or a dependency was"},
+
+	{Delayed, Scheduled, "run time reached"},
+	{Delayed, DeadLetter, "lifetime over"},
+	{Delayed, Cancelled, "cancelled"},
+
+	{Scheduled, Claimed, "claimed, start comes later"},
+	{Scheduled, Running, "claimed and started"},
+	{Scheduled, DeadLetter, "lifetime over"},
+	{Scheduled, Cancelled, "cancelled"},
+
+	{Claimed, Running, "started"},
+	{Claimed, Scheduled, "hold lost without fault"},
+	{Claimed, Retrying, "hold lost by the holder's fault"},
+	{Claimed, DeadLetter, "faults exhausted, or lifetime over"},
+	{Claimed, Cancelled, "cancelled"},
+
+	{Running, Completed, "handler succeeded"},
+	{Running, Failed, "permanent failure, or retries disabled"},
+	{Running, Retrying, "temporary failure, lease lost, or released without fault"},
+	{Running, DeadLetter, "attempts exhausted, or lifetime over"},
+	{Running, Cancelled, "cancellation honoured"},
+
+	{Retrying, Scheduled, "backoff over"},
+	{Retrying, DeadLetter, "attempts exhausted, or lifetime over"},
+	{Retrying, Cancelled, "cancelled"},
+}
+
+// legal[from] is the set of statuses reachable in one move, as bits.
+var legal = func() (set [statusEnd]uint16) {
+	for _, m := range moves {
+		set[m.From] |= 1 << m.To
+	}
+	return set
+}()
+
+// Moves returns the state machine as a table.
+func Moves() []Move { return slices.Clone(moves) }
+
+// CanMove reports whether the table has a row from one status to another.
+func CanMove(from, to Status) bool {
+	return from < statusEnd && to < statusEnd && legal[from]&(1<<to) != 0
+}
+
+// Detail says what the holder of a Claimed job is doing. Other statuses have none.
+type Detail uint8
+
+const (
+	NoDetail     Detail = iota
+	JustClaimed         // claimed, nothing reported yet
+	Preparing           // the holder prepares its run
+	LeasePending        // the holder waits for capacity
+	Assigned            // given to a provider that has not acknowledged
+	detailEnd
+)
+
+var detailNames = [...]string{"", "CLAIMED", "PREPARING", "LEASE_PENDING", "ASSIGNED"}
+
+func (d Detail) String() string {
+	if d == NoDetail {
+		return ""
+	}
+	return nameOf(detailNames[:], int(d))
+}
+
+// Priority is the urgency of a job; a smaller number is served first. It is
+// stored one above its level so that the zero value means "not given".
+type Priority uint8
+
+const (
+	Critical Priority = iota + 1 // level 0: before everything else
+	High                         // level 1
+	Normal                       // level 2: the default
+	Low                          // level 3
+	Bulk                         // level 4: only when nothing else waits
+	priorityEnd
+)
+
+var priorityNames = [...]string{"", "CRITICAL", "HIGH", "NORMAL", "LOW", "BULK"}
+
+// Priorities lists the five levels, most urgent first.
+func Priorities() []Priority { return []Priority{Critical, High, Normal, Low, Bulk} }
+
+// ParsePriority reads a name, or a level from "0" to "4".
+func ParsePriority(s string) (Priority, error) {
+	if i, ok := indexOf(priorityNames[:], s); ok {
+		return Priority(i), nil
+	}
+	if len(s) == 1 && s[0] >= '0' && s[0] <= '4' {
+		return Priority(s[0]-'0') + 1, nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"priority", fmt.Sprintf(
+		"%.64q is not one of CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4", s)}}}
+}
+
+func (p Priority) String() string { return nameOf(priorityNames[:], int(p)) }
+
+// Valid reports whether p is one of the five levels.
+func (p Priority) Valid() bool { return p >= Critical && p < priorityEnd }
+
+// Level is the number of the documents: 0 for CRITICAL to 4 for BULK.
+func (p Priority) Level() int { return int(p) - 1 }
+
+// Inherit is the more urgent of two priorities: what a dependent takes over
+// from what it depends on. A priority that was not given never wins.
+func (p Priority) Inherit(from Priority) Priority {
+	if !p.Valid() || (from.Valid() && from < p) {
+		return from
+	}
+	return p
+}
+
+// MarshalText is the name.
+func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a name or a level.
+func (p *Priority) UnmarshalText(text []byte) error {
+	parsed, err := ParsePriority(string(text))
+	if err == nil {
+		*p = parsed
+	}
+	return err
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+)
+
+// CheckGroup reports everything that is wrong with a group in itself, before a
+// store takes any lock: every field of every job, duplicate ids, and its size.
+// What a group refers to is for the store to check, with [gq.CheckGraph].
+func CheckGroup(g Group, l gq.Limits) error {
+	if len(g.Jobs) == 1 {
+		return g.Jobs[0].Validate(l)
+	}
+	var faults []gq.Fault
+	if len(g.Jobs) == 0 || len(g.Jobs) > gq.MaxGroupJobs {
+		faults = append(faults, gq.Fault{Field: "jobs", Problem: fmt.Sprintf("a group has 1 to %d jobs, this one %d", gq.MaxGroupJobs, len(g.Jobs))})
+		return &gq.InvalidError{Faults: faults}
+	}
+	for i := range g.Jobs {
+		for _, f := range gq.FaultsOf(g.Jobs[i].Validate(l)) {
+			f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
+			faults = append(faults, f)
+		}
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// CheckClaim reports everything that is wrong with a claim.
+func CheckClaim(c Claim) error {
+	faults := c.Filter.faults()
+	add := func(field, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+	}
+	if c.N < 1 || c.N > MaxClaim {
+		add("n", "%d is not between 1 and %d", c.N, MaxClaim)
+	}
+	if c.Worker == "" || len(c.Worker) > gq.MaxNameBytes {
+		add("worker", "must have 1 to %d bytes", gq.MaxNameBytes)
+	}
+	if c.TTL < 0 || c.TTL > gq.MaxDuration {
+		add("ttl", "%v is not between 0 and %v", c.TTL, gq.MaxDuration)
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// MaxClaim is the largest number of jobs one claim may ask for.
+const MaxClaim = 1000
+
+// Check reports everything that is wrong with a filter.
+func (f Filter) Check() error {
+	if faults := f.faults(); len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+func (f Filter) faults() (faults []gq.Fault) {
+	if len(f.Queues) == 0 {
+		faults = append(faults, gq.Fault{Field: "queues", Problem: "name at least one queue"})
+	}
+	for i, q := range f.Queues {
+		for _, fault := range gq.FaultsOf(gq.CheckQueueName(q)) {
+			fault.Field = fmt.Sprintf("queues[%d]", i)
+			faults = append(faults, fault)
+		}
+	}
+	if f.MaxCost < 0 {
+		faults = append(faults, gq.Fault{Field: "max_cost", Problem: fmt.Sprintf("%d is negative; 0 is no limit", f.MaxCost)})
+	}
+	return faults
+}
+
+// Check reports everything that is wrong with a query and fills in its limit.
+func (q *Query) Check() error {
+	var faults []gq.Fault
+	if q.Limit == 0 {
+		q.Limit = DefaultPage
+	}
+	if q.Limit < 1 || q.Limit > MaxPage {
+		faults = append(faults, gq.Fault{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", q.Limit, MaxPage)})
+	}
+	if q.Queue != "" {
+		faults = append(faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+	}
+	for i, s := range q.Statuses {
+		if !s.Valid() {
+			faults = append(faults, gq.Fault{Field: fmt.Sprintf("statuses[%d]", i), Problem: s.String() + " is not a state"})
+		}
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}

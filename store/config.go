@@ -1,0 +1,69 @@
+package store
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Config is what every backend is opened with. The zero value is the default.
+type Config struct {
+	Clock     Clock     // nil is the backend's own: wall time, or the database's
+	Limits    gq.Limits // zero is gq.DefaultLimits
+	Retention Retention // zero is DefaultRetention
+}
+
+// Retention is how long finished jobs are kept, by how they ended. Their events
+// are kept at least as long.
+type Retention struct {
+	Completed, Cancelled, Failed, DeadLetter time.Duration
+}
+
+// DefaultRetention keeps what went well for a week and what did not for a month.
+func DefaultRetention() Retention {
+	const day = 24 * time.Hour
+	return Retention{Completed: 7 * day, Cancelled: 7 * day, Failed: 30 * day, DeadLetter: 30 * day}
+}
+
+// Of is how long a job that ended in a status is kept.
+func (r Retention) Of(s gq.Status) time.Duration {
+	switch s {
+	case gq.Completed:
+		return r.Completed
+	case gq.Cancelled:
+		return r.Cancelled
+	case gq.Failed:
+		return r.Failed
+	default:
+		return r.DeadLetter
+	}
+}
+
+// Shortest is the shortest time any finished job is kept. No idempotency window
+// may be longer, or a key could outlive its job.
+func (r Retention) Shortest() time.Duration {
+	return min(r.Completed, r.Cancelled, r.Failed, r.DeadLetter)
+}
+
+// WithDefaults fills in what was left open, and reports every value that cannot
+// be.
+func (c Config) WithDefaults() (Config, error) {
+	if c.Limits == (gq.Limits{}) {
+		c.Limits = gq.DefaultLimits()
+	}
+	if c.Retention == (Retention{}) {
+		c.Retention = DefaultRetention()
+	}
+	faults := gq.FaultsOf(c.Limits.Validate())
+	for _, s := range []gq.Status{gq.Completed, gq.Cancelled, gq.Failed, gq.DeadLetter} {
+		if d := c.Retention.Of(s); d <= 0 || d > gq.MaxDuration {
+			faults = append(faults, gq.Fault{
+				Field: "retention." + s.String(), Problem: d.String() + " is not above 0 and at most " + gq.MaxDuration.String(),
+			})
+		}
+	}
+	if len(faults) > 0 {
+		return c, &gq.InvalidError{Faults: faults}
+	}
+	return c, nil
+}

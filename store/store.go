@@ -1,0 +1,275 @@
+// Package store is the port between the engine and whatever keeps the jobs.
+//
+// A store selects, locks and persists; it never decides. The rules of the state
+// machine are functions of package gq, handed in with each [Update], and the
+// store calls them on the rows it found. To write another backend, implement
+// [Store] and run package storetest against it; this documentation and that
+// suite are the whole contract.
+//
+// # What every store promises
+//
+//   - Durable. A call that returned without an error has reached stable storage
+//     (unless the store says it is ephemeral). That includes reads, refusals and
+//     idempotent hits: whatever an answer observed is durable before it is given.
+//   - Atomic. Each item of a batch happens wholly or not at all, with its events
+//     in the same commit. Items of one call are independent: each has its own
+//     answer, and a bad one does not disturb the others.
+//   - Batched. Methods take many items and concurrent callers share commits.
+//   - Fenced. A change that names a lease is applied to the newest lease's job by
+//     a function that refuses every other lease; the check and the write are one.
+//   - One clock. A store is opened with a [Clock] and reads it once for each
+//     batch, after its locks are held. The time of a store never runs backwards,
+//     not even across a restart.
+//   - Judged on access. A job whose run time has come is claimable and one whose
+//     lease has expired is reclaimable, whether or not a sweep has run.
+//   - Small while hot. Finished jobs cost no claim, sweep or count anything.
+//
+// # Errors
+//
+// The error of a call means that nothing is known about its items: after
+// [gq.ErrStoreFailed], a lost connection or the end of the context a write may
+// have happened. Errors of single items are final answers.
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Store keeps jobs. All methods may be called concurrently.
+type Store interface {
+	// Insert adds groups of jobs. A group is all or nothing. Every spec has an
+	// id, and its defaults filled in. Within a group the dependencies may name
+	// members in any order.
+	//
+	// A job whose idempotency key is taken is not inserted: its answer names the
+	// job that has the key, and dependencies of the group on it mean that job.
+	//
+	// Item errors: [gq.ErrInvalid] with every fault, [gq.ErrDuplicateID],
+	// [gq.ErrQueueFull], [gq.ErrDiskFull].
+	Insert(ctx context.Context, groups []Group) ([]Inserted, error)
+
+	// Get reads jobs by id or lease, in the order asked for. An unknown one has
+	// the error [gq.ErrNotFound].
+	Get(ctx context.Context, refs []Ref, parts Parts) ([]Found, error)
+
+	// List reads a page of jobs by order of submission. It never reads what it
+	// does not return.
+	List(ctx context.Context, q Query) (Page, error)
+
+	// Claim gives claimable jobs to workers, each under a lease with a new id
+	// and a larger version. Within a queue the smallest order key is served
+	// first; queues are served in the order the claim names them. A claim finds
+	// fewer jobs than it asked for only when there are no more, and never more.
+	// How many other jobs wait, match or not, makes no difference to its cost.
+	Claim(ctx context.Context, claims []Claim) ([]Claimed, error)
+
+	// Peek reads the jobs a claim would get, in order, without claiming them.
+	Peek(ctx context.Context, f Filter, n int) ([]Found, error)
+
+	// Update applies a function to the state of each job and persists what it
+	// returned together with its events and the blobs beside it. A function
+	// that returns an error changes nothing. Two updates of one job in one call
+	// see each other in order.
+	//
+	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
+	// that the store does not know, and whatever the function returned.
+	Update(ctx context.Context, updates []Update) ([]Updated, error)
+
+	// Due lists jobs for which time has something to do ([gq.State.Advance]),
+	// the most overdue first, and when to look again.
+	Due(ctx context.Context, limit int) (Due, error)
+
+	// Release tells up to limit waiting dependents that a dependency has ended
+	// and returns how many it told; 0 means that none is left. A store may do
+	// any part of this by itself, at the latest in the next commit after the
+	// one that ended the dependency, so that one job with a million dependents
+	// is never one commit.
+	Release(ctx context.Context, limit int) (int, error)
+
+	// Collect removes up to limit finished jobs that are past their retention,
+	// with their events, and returns how many; 0 means that none is left.
+	Collect(ctx context.Context, limit int) (int, error)
+
+	// Counts tells how many jobs stand in each status, for the named queues or
+	// for all. It costs the same however many jobs there are.
+	Counts(ctx context.Context, queues ...string) ([]Count, error)
+
+	// Events reads up to limit events after a sequence number, oldest first.
+	// No event ever appears behind one that was returned. Where events after
+	// that number are no longer kept the error is [gq.ErrGone].
+	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
+
+	// History reads all events of one job, oldest first, without a scan. The
+	// error is [gq.ErrNotFound] for an unknown job.
+	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
+
+	// PutQueue configures a queue from the next claim or submission on.
+	PutQueue(ctx context.Context, q gq.Queue) error
+
+	// Queues lists every queue that has been configured or ever had a job, by
+	// name.
+	Queues(ctx context.Context) ([]gq.Queue, error)
+
+	// Close waits for calls under way and frees everything. Later calls return
+	// [gq.ErrClosed]. Closing twice is fine.
+	Close() error
+}
+
+// Meter is an optional capability: what the store has cost so far.
+type Meter interface {
+	Meter() Metrics
+}
+
+// Metrics are running totals since the store was opened.
+type Metrics struct {
+	Commits   uint64 // batches written
+	Syncs     uint64 // times stable storage was waited for
+	DiskBytes uint64 // size on disk now; 0 if it has none
+}
+
+// Clock tells the time of a store.
+type Clock interface {
+	Now() time.Time
+}
+
+// Group is one or more jobs that are inserted together or not at all.
+type Group struct {
+	Jobs []gq.Spec
+}
+
+// One is a group of a single job.
+func One(s gq.Spec) Group { return Group{Jobs: []gq.Spec{s}} }
+
+// Inserted is the answer to a [Group]: an error, or a place for each job.
+type Inserted struct {
+	Jobs []Placed
+	Err  error
+}
+
+// Placed tells where a submitted job ended up.
+type Placed struct {
+	State    gq.State // of the inserted job, or of the one that had the key
+	Existing bool     // the key was taken
+	Same     bool     // and by a submission with the same fingerprint
+}
+
+// Ref names a job, either by its id or by any lease it ever had.
+type Ref struct {
+	Job   gq.JobID
+	Lease gq.LeaseID // used where Job is zero
+}
+
+// Parts says which blobs to read along.
+type Parts uint8
+
+const (
+	WithPayload Parts = 1 << iota
+	WithResult
+	WithCheckpoint
+)
+
+// Job is a job as it is stored.
+type Job struct {
+	Spec       gq.Spec // Payload.Data only where asked for
+	State      gq.State
+	Metadata   gq.Metadata // current
+	Result     []byte
+	Checkpoint []byte
+}
+
+// Found is a job or the reason why there is none.
+type Found struct {
+	Job
+	Err error
+}
+
+// Query selects jobs for [Store.List]. The zero value is everything, newest
+// first.
+type Query struct {
+	Queue         string      // "" is any
+	Statuses      []gq.Status // none is any; as recorded, or as time has made them
+	CreatedAfter  time.Time   // inclusive; zero is the beginning
+	CreatedBefore time.Time   // exclusive; zero is the end
+	OldestFirst   bool
+	Cursor        string // Next of the page before
+	Limit         int    // at most MaxPage; 0 is DefaultPage
+}
+
+const (
+	DefaultPage = 50
+	MaxPage     = 1000
+)
+
+// Page is one page of a list.
+type Page struct {
+	Jobs []Job  // without blobs
+	Next string // the cursor of the next page, "" on the last
+}
+
+// Filter selects claimable jobs.
+type Filter struct {
+	Queues  []string // tried in this order; at least one
+	Types   []string // job types the worker can run; none is any
+	Offers  []string // capabilities; a job's Requires must be among them
+	MaxCost int64    // largest CostUnits; 0 is any
+}
+
+// Claim asks for up to N jobs.
+type Claim struct {
+	Filter
+	N      int
+	Worker string
+	Hold   bool          // claim only; the execution starts later
+	TTL    time.Duration // of the lease; 0 is the policy's
+	Parts  Parts         // blobs to read along
+}
+
+// Claimed is the answer to a [Claim].
+type Claimed struct {
+	Jobs []Job
+	Err  error
+}
+
+// Apply decides what becomes of a state. It must be pure: a store may call it
+// more than once.
+type Apply func(s gq.State, now time.Time) (gq.State, []gq.Event, error)
+
+// Update changes one job.
+type Update struct {
+	Ref
+	Apply      Apply
+	Metadata   *gq.Metadata // replaces the current metadata
+	Result     []byte       // replaces the result; nil leaves it
+	Checkpoint []byte       // replaces the checkpoint; nil leaves it
+}
+
+// Updated is the answer to an [Update]: the state from here on, or why it did
+// not change.
+type Updated struct {
+	State   gq.State
+	Changed bool // something was written
+	Err     error
+}
+
+// Due is the answer of [Store.Due].
+type Due struct {
+	Jobs []gq.JobID
+	Next time.Time // when the next job will be due; zero if none will
+}
+
+// Count is how many jobs of a queue stand in each status.
+type Count struct {
+	Queue string
+	By    [gq.Cancelled + 1]int64 // indexed by status
+}
+
+// Live is the number of jobs that have not finished.
+func (c Count) Live() (n int64) {
+	for s := gq.Pending; s < gq.Completed; s++ {
+		n += c.By[s]
+	}
+	return n
+}

@@ -1,0 +1,455 @@
+package gq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Grant is what a claim gives.
+type Grant struct {
+	Lease     LeaseID // never issued before
+	Worker    string
+	Start     bool          // the execution starts with the claim
+	TTL       time.Duration // 0 takes the policy's lease TTL, or its hold where Start is false
+	CostUnits int64
+}
+
+// Claim gives a claimable job to a worker under a new lease with a larger
+// version. A job whose delay or backoff is over is recorded as SCHEDULED first.
+func (s State) Claim(g Grant, now time.Time) (State, []Event, error) {
+	if !s.Claimable(now) {
+		return s, nil, s.illegal("claim")
+	}
+	t := begin(s)
+	if t.Status != Scheduled {
+		t.move(Scheduled, now)
+	}
+	if t.Lease != nil {
+		t.Previous = Settlement{t.Lease.ID, t.Settled}
+	}
+	t.Version++
+	t.Settled, t.Progress, t.Note = 0, 0, ""
+	ttl := g.TTL
+	if ttl == 0 {
+		ttl = t.Policy.Hold
+		if g.Start {
+			ttl = t.Policy.LeaseTTL
+		}
+	}
+	t.Lease = &Lease{
+		ID: g.Lease, Version: t.Version, State: LeaseActive, Worker: g.Worker, Previous: t.Previous.Lease,
+		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
+	}
+	if g.Start {
+		t.start(now)
+	} else {
+		t.move(Claimed, now).of(t.Lease).Until = t.Lease.ExpiresAt
+	}
+	return t.State, t.events, nil
+}
+
+func (t *step) start(now time.Time) {
+	t.Attempt++
+	t.Lease.Attempt = t.Attempt
+	t.StartedAt = now
+	if t.FirstStartedAt.IsZero() {
+		t.FirstStartedAt = now
+	}
+	t.move(Running, now).of(t.Lease).Until = t.Lease.ExpiresAt
+}
+
+// Prepare reports what the holder of a claimed job is doing and renews its
+// hold. Details only go forward.
+func (s State) Prepare(ref LeaseRef, d Detail, now time.Time) (State, []Event, error) {
+	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != Claimed || d < s.Detail || d > LeasePending || d == NoDetail {
+		return s, nil, fmt.Errorf("report %s: %w", d, s.illegal("prepare"))
+	}
+	t := begin(s)
+	l := *t.Lease
+	l.HeartbeatAt, l.ExpiresAt = now, now.Add(l.TTL)
+	t.Lease = &l
+	if d != t.Detail {
+		t.Detail = d
+		e := t.note(EventPreparing).of(&l)
+		e.Detail, e.Until = d, l.ExpiresAt
+	}
+	return t.State, t.events, nil
+}
+
+// Start begins the execution of a claimed job under the lease that holds it. A
+// ttl of 0 takes the policy's.
+func (s State) Start(ref LeaseRef, ttl time.Duration, now time.Time) (State, []Event, error) {
+	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != Claimed {
+		return s, nil, s.illegal("start")
+	}
+	if ttl == 0 {
+		ttl = s.Policy.LeaseTTL
+	}
+	t := begin(s)
+	l := *t.Lease
+	l.GrantedAt, l.HeartbeatAt, l.ExpiresAt, l.TTL = now, now, now.Add(ttl), ttl
+	t.Lease = &l
+	t.start(now)
+	return t.State, t.events, nil
+}
+
+// Report is what a heartbeat carries. Progress below 0 and an empty note leave
+// the last ones.
+type Report struct {
+	Progress        float64
+	Note            string
+	CheckpointBytes int // size of the checkpoint stored with this heartbeat, 0 for none
+}
+
+// Heartbeat keeps the lease alive and tells the holder, through the returned
+// state, whether it was asked to stop. It is no change of status and leaves
+// UpdatedAt alone.
+func (s State) Heartbeat(ref LeaseRef, r Report, now time.Time) (State, []Event, error) {
+	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.tooLong(now) {
+		return s, nil, fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, ErrStaleLease)
+	}
+	if math.IsNaN(r.Progress) || r.Progress > 1 {
+		return s, nil, &InvalidError{Faults: []Fault{{"progress", fmt.Sprintf("%v is not between 0 and 1", r.Progress)}}}
+	}
+	t := begin(s)
+	l := *t.Lease
+	switch {
+	case t.Policy.Extend == ExtendReset:
+		l.ExpiresAt = now.Add(l.TTL)
+	case t.Status == Claimed:
+		return s, nil, s.illegal("renew")
+	case l.Renewals >= t.Policy.RenewalsMax:
+		return s, nil, fmt.Errorf("all %d renewals are used up: %w", t.Policy.RenewalsMax, s.illegal("renew"))
+	default:
+		l.Renewals++
+		l.ExpiresAt = l.ExpiresAt.Add(share(l.TTL, t.Policy.ExtendPPB))
+		t.note(EventRenewed).of(&l).Until = l.ExpiresAt
+	}
+	l.HeartbeatAt = now
+	t.Lease = &l
+	if r.Progress >= 0 {
+		t.Progress = r.Progress
+	}
+	if r.Note != "" {
+		t.Note = cut(r.Note, MaxReasonBytes)
+	}
+	if r.CheckpointBytes > 0 {
+		t.CheckpointBytes = r.CheckpointBytes
+	}
+	if t.Cancellation.Requested() && t.Cancellation.DeliveredAt.IsZero() {
+		t.Cancellation.DeliveredAt = now
+		t.note(EventCancelDelivered).of(&l)
+	}
+	return t.State, t.events, nil
+}
+
+// Complete ends a running job with success. The identical call under the lease
+// that already ended so is answered again, without a second effect.
+func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Event, error) {
+	settled := digest("complete", result)
+	if s.repeated(ref, settled) {
+		return s, nil, nil
+	}
+	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != Running {
+		return s, nil, s.illegal("complete")
+	}
+	if s.tooLong(now) {
+		return s, nil, fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, ErrStaleLease)
+	}
+	t := begin(s)
+	t.endLease(LeaseCompleted, settled)
+	t.ResultBytes = len(result)
+	if t.Cancellation.Requested() && t.Policy.CancelWins {
+		t.cancelled(true, now)
+		return t.State, t.events, nil
+	}
+	t.Progress = 1
+	t.move(Completed, now).of(t.Lease)
+	return t.State, t.events, nil
+}
+
+// Fail ends the running attempt without success. Whether the job is tried again
+// follows from the category of the failure and the policy; a retry_after that
+// is longer than the backoff wins.
+func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Event, error) {
+	f.Message, f.Code = cut(f.Message, MaxMessageBytes), cut(f.Code, MaxNameBytes)
+	settled := digest("fail", []byte{byte(f.Category)}, []byte(f.Code), []byte(f.Message),
+		binary.BigEndian.AppendUint64(nil, uint64(f.RetryAfter)))
+	if s.repeated(ref, settled) {
+		return s, nil, nil
+	}
+	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != Running {
+		return s, nil, s.illegal("fail")
+	}
+	t := begin(s)
+	t.endLease(LeaseCompleted, settled)
+	t.failed(f, d, now)
+	return t.State, t.events, nil
+}
+
+// failed decides what a counted failure of a running attempt leads to.
+func (t *step) failed(f Failure, d Draw, now time.Time) {
+	t.Faults++
+	t.Failure = &f
+	var e *Event
+	switch {
+	case t.Cancellation.Requested() || f.Category == CategoryCancelled:
+		e = t.cancelled(t.Lease.State == LeaseCompleted, now)
+	case !f.Retryable(t.Policy):
+		e = t.move(Failed, now).of(t.Lease)
+	case t.exhausted():
+		e = t.giveUp("attempts_exhausted", now)
+	default:
+		e = t.retry(max(t.Policy.Backoff.Delay(t.Faults, t.ID, d), f.RetryAfter), now)
+	}
+	e.Failure = &f
+}
+
+// exhausted reports whether no further execution is allowed.
+func (t *step) exhausted() bool { return t.Attempt >= t.Bound || t.Faults >= t.Policy.MaxAttempts }
+
+// retry schedules the next attempt. With no delay the job is claimable within
+// the same commit.
+func (t *step) retry(delay time.Duration, now time.Time) *Event {
+	t.RunAt = now.Add(delay)
+	e := t.move(Retrying, now).of(t.Lease)
+	e.Until = t.RunAt
+	if delay == 0 {
+		t.move(Scheduled, now)
+		e = &t.events[len(t.events)-2]
+	}
+	return e
+}
+
+func (t *step) giveUp(reason string, now time.Time) *Event {
+	t.Reason = reason
+	e := t.move(DeadLetter, now)
+	e.Reason = reason
+	if t.Lease != nil {
+		e.of(t.Lease)
+	}
+	return e
+}
+
+// cancelled ends the job as CANCELLED. It was honoured if its worker said so
+// itself.
+func (t *step) cancelled(honoured bool, now time.Time) *Event {
+	if honoured {
+		t.Cancellation.HonouredAt = now
+	}
+	t.Reason = t.Cancellation.Reason
+	e := t.move(Cancelled, now)
+	e.Reason = t.Reason
+	if t.Lease != nil {
+		e.of(t.Lease)
+	}
+	return e
+}
+
+// Release gives a held job back without fault: nothing is used up, and the job
+// may run again after the delay. A job that was asked to stop ends instead.
+func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now time.Time) (State, []Event, error) {
+	reason = cut(reason, MaxReasonBytes)
+	settled := digest("release", []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
+	if s.repeated(ref, settled) {
+		return s, nil, nil
+	}
+	if delay < 0 || delay > MaxDuration {
+		return s, nil, &InvalidError{Faults: []Fault{{"delay", fmt.Sprintf("%v is not between 0 and %v", delay, MaxDuration)}}}
+	}
+	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	t := begin(s)
+	t.endLease(LeaseCompleted, settled)
+	switch {
+	case t.Cancellation.Requested():
+		t.cancelled(true, now)
+	case t.Status == Claimed:
+		e := t.move(Scheduled, now).of(t.Lease)
+		e.Reason = reason
+	default:
+		t.Bound++
+		t.retry(delay, now).Reason = reason
+	}
+	return t.State, t.events, nil
+}
+
+// Cancel ends a job that is not running at once, and asks a running one to
+// stop. Cancelling a cancelled job changes nothing; any other finished job
+// refuses.
+func (s State) Cancel(reason string, now time.Time) (State, []Event, error) {
+	reason = cut(reason, MaxReasonBytes)
+	if s.Status == Cancelled {
+		return s, nil, nil
+	}
+	if s.Status.Terminal() {
+		return s, nil, s.illegal("cancel")
+	}
+	t := begin(s)
+	if t.Status == Running && !t.Lease.Expired(now) {
+		if t.Cancellation.Requested() {
+			return s, nil, nil
+		}
+		t.Cancellation = Cancellation{RequestedAt: now, Reason: reason}
+		t.note(EventCancelRequested).of(t.Lease).Reason = reason
+		return t.State, t.events, nil
+	}
+	if !t.Cancellation.Requested() {
+		t.Cancellation = Cancellation{RequestedAt: now, Reason: reason}
+	}
+	switch {
+	case t.Status == Running:
+		t.endLease(LeaseExpired, 0)
+	case t.Status == Claimed:
+		t.endLease(LeaseCancelled, 0)
+	}
+	t.cancelled(false, now)
+	return t.State, t.events, nil
+}
+
+// Advance does what time alone has made due: it ends a job whose lifetime is
+// over, takes an expired lease back, times out a run that is too long, and
+// makes a waiting job claimable. With nothing due it changes nothing.
+func (s State) Advance(d Draw, now time.Time) (State, []Event, error) {
+	if s.Status.Terminal() {
+		return s, nil, nil
+	}
+	t := begin(s)
+	switch {
+	case t.over(now):
+		if t.Status.Held() {
+			t.endLease(LeaseCancelled, 0)
+		}
+		t.giveUp("lifetime", now)
+	case t.waitsForTime() && !now.Before(t.RunAt):
+		t.move(Scheduled, now)
+	case t.Status == Running && t.tooLong(now) && t.deadline().Before(t.Lease.ExpiresAt):
+		t.endLease(LeaseCancelled, 0)
+		t.failed(Failure{
+			Category: CategoryTimeout, Code: "execution_timeout",
+			Message: fmt.Sprintf("the handler ran longer than %v", t.Policy.ExecutionTimeout),
+		}, d, now)
+	case t.Status.Held() && t.Lease.Expired(now):
+		t.lost(d, now)
+	}
+	return t.State, t.events, nil
+}
+
+// lost decides what the expiry of the lease leads to.
+func (t *step) lost(d Draw, now time.Time) {
+	held := t.Status
+	t.endLease(LeaseExpired, 0)
+	if held == Claimed && !t.Policy.HoldFault {
+		t.move(Scheduled, now).of(t.Lease).Reason = "hold_expired"
+		return
+	}
+	t.Losses++
+	f := Failure{
+		Category: CategorySystem, Code: "lease_expired",
+		Message: fmt.Sprintf("worker %s sent no sign of life for %v", t.Lease.Worker, t.Lease.TTL),
+	}
+	if held == Claimed {
+		f.Code = "ack_timeout"
+	}
+	t.Failure = &f
+	counts := t.Policy.OnLoss != LossFree
+	if counts {
+		t.Faults++
+	} else {
+		t.Bound++
+	}
+	var e *Event
+	switch {
+	case t.Cancellation.Requested():
+		e = t.cancelled(false, now)
+	case t.Policy.OnLoss == LossFails && held == Running:
+		f.Category = CategoryTimeout
+		e = t.move(Failed, now).of(t.Lease)
+	case counts && !t.Policy.RetrySystem && held == Running:
+		e = t.move(Failed, now).of(t.Lease)
+	case counts && t.exhausted():
+		e = t.giveUp("attempts_exhausted", now)
+	case t.Policy.MaxLeaseLosses > 0 && t.Losses >= t.Policy.MaxLeaseLosses:
+		e = t.giveUp("lease_losses", now)
+	case t.Policy.OnLoss == LossBackoff:
+		e = t.retry(t.Policy.Backoff.Delay(t.Faults, t.ID, d), now)
+	default:
+		e = t.retry(0, now)
+	}
+	e.Failure = &f
+}
+
+// Ended is a dependency that has reached a terminal status.
+type Ended struct {
+	Kind     DependencyKind
+	Status   Status
+	Priority Priority // effective
+}
+
+// DependencyEnded tells a waiting job that one of its dependencies has ended. A
+// job that waits no longer is left as it is.
+func (s State) DependencyEnded(dep Ended, now time.Time) (State, []Event, error) {
+	if s.Status != Pending || !dep.Kind.Waits() {
+		return s, nil, nil
+	}
+	t := begin(s)
+	t.Inherited = dep.Priority.Inherit(t.Inherited)
+	end := func(to Status) {
+		t.Reason = "dependency"
+		t.move(to, now).Reason = t.Reason
+	}
+	switch dep.Kind.Propagate(dep.Status) {
+	case EffectCount:
+		t.Waits = max(t.Waits-1, 0)
+		t.ready(now)
+	case EffectRelease:
+		t.AnyOpen = false
+		t.ready(now)
+	case EffectFail:
+		t.Failure = &Failure{Category: CategoryPermanent, Code: "dependency_failed", Message: "a job it depends on failed"}
+		end(Failed)
+	case EffectDeadLetter:
+		t.Failure = &Failure{Category: CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
+		end(DeadLetter)
+	case EffectCancel:
+		t.Cancellation = Cancellation{RequestedAt: now, Reason: "dependency"}
+		end(Cancelled)
+	}
+	return t.State, t.events, nil
+}
+
+// Update records that user metadata changes. It is allowed while the job is
+// live; a new priority only until the first claim.
+func (s State) Update(own Priority, now time.Time) (State, []Event, error) {
+	if s.Status.Terminal() {
+		return s, nil, s.illegal("update")
+	}
+	if own != s.Own && (s.Version > 0 || s.Status.Held()) {
+		return s, nil, fmt.Errorf("priority stands since the first claim: %w", s.illegal("update"))
+	}
+	if !own.Valid() {
+		return s, nil, &InvalidError{Faults: []Fault{{"priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK"}}}
+	}
+	t := begin(s)
+	t.Own = own
+	t.note(EventUpdated)
+	return t.State, t.events, nil
+}
