@@ -15,6 +15,7 @@ import (
 // strategy.
 type Strategy uint8
 
+// The strategies.
 const (
 	Constant    Strategy = iota + 1 // the initial delay, every time
 	Linear                          // the initial delay times the number of the retry
@@ -57,6 +58,7 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 // come back together. The zero value is not a jitter.
 type Jitter uint8
 
+// The jitters.
 const (
 	JitterNone  Jitter = iota + 1 // the delay as it stands
 	JitterTenth                   // up to a tenth more or less, never above the maximum

@@ -8,27 +8,21 @@ import "time"
 
 // SchedulerSettings are the numbers of the scheduler API.
 type SchedulerSettings struct {
-	Capacity        int64         // cost units that running jobs may occupy together
-	DenialRetry     time.Duration // after a denied lease, ask again in this long
-	Idempotency     bool          // a repeated client request id is refused
-	ListLimit       int           // jobs on a page that names no limit
-	ListLimitMax    int           // jobs on a page at most
-	StatsWindow     time.Duration // how far back the snapshot counts failures and expiries
-	TimeseriesRange time.Duration // range of a series that names none
-	TimeseriesStep  time.Duration // bucket of a series that names none
+	Capacity     int64         // cost units that running jobs may occupy together
+	DenialRetry  time.Duration // after a denied lease, ask again in this long
+	Idempotency  bool          // a repeated client request id is refused
+	ListLimit    int           // jobs on a page that names no limit
+	ListLimitMax int           // jobs on a page at most
 }
 
 // SchedulerDefaults are the settings of a scheduler that is told nothing else.
 func SchedulerDefaults() SchedulerSettings {
 	return SchedulerSettings{
-		Capacity:        70,
-		DenialRetry:     10 * time.Second,
-		Idempotency:     true,
-		ListLimit:       50,
-		ListLimitMax:    200,
-		StatsWindow:     24 * time.Hour,
-		TimeseriesRange: 24 * time.Hour,
-		TimeseriesStep:  5 * time.Minute,
+		Capacity:     70,
+		DenialRetry:  10 * time.Second,
+		Idempotency:  true,
+		ListLimit:    50,
+		ListLimitMax: 200,
 	}
 }
 

@@ -6,6 +6,7 @@ import "fmt"
 // a kind.
 type DependencyKind uint8
 
+// The kinds.
 const (
 	After    DependencyKind = iota + 1 // runs once the other has completed; shares its bad end
 	AfterAny                           // runs once any of its AFTER_ANY dependencies has ended, however
@@ -65,6 +66,7 @@ type Dependency struct {
 // Effect is what the end of a dependency does to a job that waits for it.
 type Effect uint8
 
+// The effects.
 const (
 	EffectNone       Effect = iota // nothing: not ended, or not waited for
 	EffectCount                    // one fewer to wait for

@@ -11,6 +11,7 @@ import (
 // exactly one. The zero value is no failure.
 type Category uint8
 
+// The categories.
 const (
 	CategoryTemporary Category = iota + 1 // another attempt may succeed
 	CategoryPermanent                     // another attempt would fail alike

@@ -82,31 +82,42 @@ func report(root, dir, output string, check bool) error {
 	return compare(output, string(committed), text, records)
 }
 
-// compare explains the first difference: enough to see whether a test was
-// added, lost or skipped on this machine.
+// compare shows what differs: enough to see whether a test was added, lost or
+// skipped on this machine.
 func compare(name, committed, fresh string, records []spec.Record) error {
 	if committed == fresh {
 		return nil
 	}
-	before, after := strings.Split(committed, "\n"), strings.Split(fresh, "\n")
-	line := 0
-	for line < min(len(before), len(after)) && before[line] == after[line] {
-		line++
-	}
 	var why strings.Builder
-	fmt.Fprintf(&why, "%s is out of date; run `make generate` and commit the result\n", name)
-	fmt.Fprintf(&why, "first difference, line %d:\n- %s\n+ %s", line+1, at(before, line), at(after, line))
-	for _, r := range records {
+	fmt.Fprintf(&why, "%s is out of date; run `make generate` and commit the result", name)
+	before, after := strings.Split(committed, "\n"), strings.Split(fresh, "\n")
+	writeExtra(&why, "-", before, after)
+	writeExtra(&why, "+", after, before)
+	for _, r := range sorted(records) {
 		if r.Outcome == spec.Skip {
-			fmt.Fprintf(&why, "\nskipped in this run: %s (%s)", r.Test, r.ID)
+			fmt.Fprintf(&why, "\nskipped in this run: %s.%s (%s)", r.Package, r.Test, r.ID)
 		}
 	}
 	return errors.New(why.String())
 }
 
-func at(lines []string, i int) string {
-	if i < len(lines) {
-		return lines[i]
+// writeExtra shows the first lines that the other document lacks.
+func writeExtra(why *strings.Builder, sign string, lines, other []string) {
+	const limit = 10
+	known := make(map[string]bool, len(other))
+	for _, line := range other {
+		known[line] = true
 	}
-	return "(end of document)"
+	shown := 0
+	for _, line := range lines {
+		if known[line] {
+			continue
+		}
+		if shown == limit {
+			fmt.Fprintf(why, "\n%s …", sign)
+			return
+		}
+		fmt.Fprintf(why, "\n%s %s", sign, line)
+		shown++
+	}
 }

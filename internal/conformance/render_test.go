@@ -172,8 +172,14 @@ func TestRunWritesAndChecks(t *testing.T) {
 
 	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/more\tpass\n")
 	code, stderr := w.run("-check")
-	if code != 1 || !strings.Contains(stderr, "a.TestX/more") {
+	if code != 1 || !strings.Contains(stderr, "\n+ | Q-02 |") || !strings.Contains(stderr, "a.TestX/more") {
 		t.Errorf("check with another test: exit %d, %q, want 1 and the line that differs", code, stderr)
+	}
+	w.record(t, "3.records", "Q-02\texample.com/m/a\tTestX/less\tskip\n")
+	w.record(t, "4.records", "Q-02\texample.com/m/a\tTestX/new\tpass\n")
+	code, stderr = w.run("-check")
+	if code != 1 || !strings.Contains(stderr, "skipped in this run: example.com/m/a.TestX/less (Q-02)") {
+		t.Errorf("check with a skipped test: exit %d, %q, want 1 and the test", code, stderr)
 	}
 }
 

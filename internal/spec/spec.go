@@ -2,9 +2,9 @@
 //
 // Every requirement of the project has an id such as Q-59 and one line in
 // catalogue.tsv. A test that would fail if the requirement were broken says so
-// with [Covers]; docs/conformance.md is generated from what those calls
-// recorded during a real run. Naming an id in a test that does not check it is
-// a defect: the catalogue is only worth something if its entries are true.
+// with [Covers], and docs/conformance.md lists what those calls recorded during
+// a real run. The document is worth no more than these calls are honest, so an
+// id belongs only where breaking the requirement breaks the test.
 package spec
 
 import (

@@ -1,0 +1,252 @@
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Cluster is a running PostgreSQL server.
+type Cluster struct {
+	dir      string // everything it has, data and socket
+	port     int
+	password string // of the superuser over TCP
+	process  *os.Process
+	exited   chan struct{} // closed when the process has ended
+}
+
+const (
+	superuser   = "gq"
+	startWithin = time.Minute
+	stopWithin  = 10 * time.Second
+)
+
+// settings keep the server small. Durability stays as a user has it: the tests
+// are about what survives.
+func (c *Cluster) settings() []string {
+	return []string{
+		"listen_addresses=127.0.0.1",
+		"port=" + strconv.Itoa(c.port),
+		"unix_socket_directories=" + c.dir,
+		"max_connections=100",
+		"shared_buffers=32MB",
+		"max_wal_size=256MB",
+		"wal_level=minimal",
+		"max_wal_senders=0",
+		"jit=off",
+		"fsync=on",
+		"synchronous_commit=on",
+		"log_min_messages=warning",
+	}
+}
+
+// URL leads to a database through the server's own socket, which only this
+// user can reach.
+func (c *Cluster) URL(database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database}
+	u.RawQuery = url.Values{"host": {c.dir}, "port": {strconv.Itoa(c.port)}}.Encode()
+	return u.String()
+}
+
+// TCP leads to a database through the loopback interface.
+func (c *Cluster) TCP(database string) string {
+	u := url.URL{
+		Scheme: "postgres", User: url.UserPassword(superuser, c.password), Path: "/" + database,
+		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(c.port)),
+	}
+	return u.String()
+}
+
+// start creates a data directory and runs a server on it.
+func start() (*Cluster, error) {
+	bin, err := installed()
+	if err != nil {
+		return nil, err
+	}
+	owner, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{password: rand.Text()}
+	if c.dir, err = directory(owner); err != nil {
+		return nil, err
+	}
+	if err := c.initialise(bin, owner); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(c.dir))
+	}
+	// A free port can be taken by someone else before the server has it.
+	for range 3 {
+		if err = c.run(bin, owner); err == nil {
+			return c, nil
+		}
+	}
+	return nil, errors.Join(err, os.RemoveAll(c.dir))
+}
+
+// directory makes a directory for a cluster. The path of a socket may have
+// about a hundred bytes, which some systems use up with their temporary
+// directory.
+func directory(owner *account) (string, error) {
+	parent := os.TempDir()
+	if len(parent) > 60 {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "gq-pgtest-")
+	if err != nil {
+		return "", err
+	}
+	if owner != nil {
+		if err := os.Chown(dir, int(owner.uid), int(owner.gid)); err != nil {
+			return "", errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	return dir, nil
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+
+// initialise runs initdb. Its files need no sync: a machine that loses power
+// now has lost the tests as well.
+func (c *Cluster) initialise(bin string, owner *account) error {
+	secret := filepath.Join(c.dir, "password")
+	if err := os.WriteFile(secret, []byte(c.password), 0o600); err != nil {
+		return err
+	}
+	if owner != nil {
+		if err := os.Chown(secret, int(owner.uid), int(owner.gid)); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(bin, "initdb"),
+		"--pgdata="+c.data(), "--username="+superuser, "--pwfile="+secret,
+		"--auth-local=trust", "--auth-host=scram-sha-256",
+		"--no-locale", "--encoding=UTF8", "--no-sync", "--no-instructions")
+	c.environment(cmd, owner)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// environment keeps the settings of the developer away from the programs, and
+// the programs away from a directory their account may not enter.
+func (c *Cluster) environment(cmd *exec.Cmd, owner *account) {
+	cmd.Dir = c.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
+	cmd.SysProcAttr = attributes(owner)
+}
+
+// run starts the server and waits until it answers.
+func (c *Cluster) run(bin string, owner *account) error {
+	var err error
+	if c.port, err = freePort(); err != nil {
+		return err
+	}
+	args := []string{"-D", c.data()}
+	for _, s := range c.settings() {
+		args = append(args, "-c", s)
+	}
+	cmd := exec.Command(filepath.Join(bin, "postgres"), args...) //nolint:noctx // lives as long as the process; stop ends it
+	c.environment(cmd, owner)
+	var log tail
+	cmd.Stdout, cmd.Stderr = &log, &log
+
+	started := make(chan error)
+	c.exited = make(chan struct{})
+	go func() {
+		// The signal for the death of the parent is tied to the thread that
+		// started the child, so this thread must not end before the child.
+		runtime.LockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its log
+		}
+		close(c.exited)
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start postgres: %w", err)
+	}
+	c.process = cmd.Process
+	if err := c.ready(); err != nil {
+		c.kill()
+		return fmt.Errorf("start postgres: %w\n%s", err, log.String())
+	}
+	return nil
+}
+
+// ready waits until the server answers.
+func (c *Cluster) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := pgx.Connect(ctx, c.URL("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-tick.C:
+		case <-c.exited:
+			return errors.New("the server ended at once")
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// stop ends the server without a shutdown checkpoint, since nobody will read
+// its files again, and removes them.
+func (c *Cluster) stop() {
+	c.kill()
+	_ = os.RemoveAll(c.dir) // a temporary directory; there is nobody to tell
+}
+
+func (c *Cluster) kill() {
+	_ = c.process.Signal(syscall.SIGQUIT)
+	select {
+	case <-c.exited:
+	case <-time.After(stopWithin):
+		_ = c.process.Kill()
+		<-c.exited
+	}
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // nothing to wait for
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close() //nolint:errcheck // only its number was wanted
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// tail keeps the last part of what a program wrote. It is read only once the
+// program has ended.
+type tail struct{ buf bytes.Buffer }
+
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 64 << 10
+	if t.buf.Len()+len(p) > most {
+		t.buf.Reset()
+	}
+	return t.buf.Write(p)
+}
+
+func (t *tail) String() string { return t.buf.String() }

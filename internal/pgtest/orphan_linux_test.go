@@ -1,0 +1,50 @@
+package pgtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const orphanVariable = "GQ_PGTEST_ORPHAN"
+
+// TestNoOrphan kills a test process that has started a server and sees the
+// server go.
+func TestNoOrphan(t *testing.T) {
+	if os.Getenv(orphanVariable) != "" {
+		c := Start(t)
+		fmt.Fprintf(os.Stderr, "server=%d dir=%s\n", c.process.Pid, c.dir)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestNoOrphan$")
+	cmd.Env = append(os.Environ(), orphanVariable+"=1")
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Fatalf("the process was not killed: %s", out)
+	}
+	var pid int
+	var dir string
+	_, line, _ := strings.Cut(string(out), "server=")
+	if _, err := fmt.Sscanf(line, "%d dir=%s", &pid, &dir); err != nil {
+		t.Fatalf("no server was started: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	deadline := time.After(stopWithin)
+	for tick := time.Tick(10 * time.Millisecond); syscall.Kill(pid, 0) == nil; {
+		select {
+		case <-tick:
+		case <-deadline:
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatalf("server %d has outlived its test process", pid)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+// Package pgtest gives tests a real PostgreSQL server.
+//
+// It starts one server for each test process, from the programs that are
+// installed, in a directory of its own that nobody else can connect to, and
+// removes it when the process ends. Nothing else on the machine is touched. A
+// machine without PostgreSQL fails the tests that need it; they are never
+// skipped, because a skipped test proves nothing.
+//
+// A package that uses it has
+//
+//	func TestMain(m *testing.M) { pgtest.Main(m) }
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// shared is the server of this process.
+var shared struct {
+	mu      sync.Mutex
+	managed bool // Main is running and will stop the server
+	started bool // cluster and err are decided
+	cluster *Cluster
+	err     error
+}
+
+// Main runs the tests of a package and then stops the server, if any test has
+// started one. The exit code of the process is that of the tests.
+func Main(m *testing.M) {
+	shared.mu.Lock()
+	shared.managed = true
+	shared.mu.Unlock()
+	defer func() {
+		shared.mu.Lock()
+		defer shared.mu.Unlock()
+		shared.managed = false
+		if shared.cluster != nil {
+			shared.cluster.stop()
+		}
+	}()
+	m.Run()
+}
+
+// Start returns the server of this test process and starts it on first use. A
+// server that cannot be started fails every test that asks for it.
+func Start(t testing.TB) *Cluster {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if !shared.managed {
+		t.Fatal("pgtest: nobody would stop the server: let TestMain call pgtest.Main(m)")
+	}
+	if !shared.started {
+		shared.started = true
+		shared.cluster, shared.err = start()
+	}
+	if shared.err != nil {
+		t.Fatalf("pgtest: %v", shared.err)
+	}
+	return shared.cluster
+}
+
+// Database creates an empty database that is dropped when the test ends, and
+// returns the URL to connect to it.
+func Database(t testing.TB) (url string) {
+	t.Helper()
+	return Start(t).Database(t)
+}
+
+var databases atomic.Int64
+
+// Database creates an empty database that is dropped when the test ends, and
+// returns the URL to connect to it. Connections that are still open by then are
+// cut.
+func (c *Cluster) Database(t testing.TB) (url string) {
+	t.Helper()
+	name := fmt.Sprintf("test_%d", databases.Add(1))
+	if err := c.exec(t.Context(), "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		t.Fatalf("pgtest: create database: %v", err)
+	}
+	t.Cleanup(func() {
+		// The context of the test is over by now.
+		if err := c.exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+			t.Errorf("pgtest: drop database: %v", err)
+		}
+	})
+	return c.URL(name)
+}
+
+// exec runs a statement on the maintenance database.
+func (c *Cluster) exec(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, c.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the statement has its own error
+	_, err = conn.Exec(ctx, sql)
+	return err
+}

@@ -1,0 +1,14 @@
+package pgtest
+
+import "syscall"
+
+// attributes run a program under another account and end it when the test
+// process dies, however that happens. SIGQUIT makes the server take its
+// children with it.
+func attributes(owner *account) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGQUIT}
+	if owner != nil {
+		attr.Credential = &syscall.Credential{Uid: owner.uid, Gid: owner.gid}
+	}
+	return attr
+}

@@ -1,0 +1,175 @@
+package local
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Claim implements [store.Store].
+func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	out := make([]store.Claimed, len(claims))
+	states := make([][]gq.State, len(claims))
+	err := s.inChunks(ctx, len(claims), func(i int) int {
+		if err := store.CheckClaim(claims[i]); err != nil {
+			out[i].Err = fmt.Errorf("claim: %w", err)
+			return 0
+		}
+		return claims[i].N
+	}, func(tx *txn, i int) {
+		if out[i].Err != nil {
+			return
+		}
+		if err := tx.s.disk.room(forChanges); err != nil {
+			out[i].Err = fmt.Errorf("claim: %w", err)
+			return
+		}
+		states[i] = tx.claim(&claims[i])
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !s.reading() {
+		return nil, s.failure()
+	}
+	defer s.reads.Done()
+	for i := range claims {
+		out[i].Jobs = make([]store.Job, len(states[i]))
+		for k := range states[i] {
+			if out[i].Jobs[k], err = s.assemble(states[i][k], claims[i].Parts); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// claim takes up to N jobs.
+func (tx *txn) claim(c *store.Claim) (states []gq.State) {
+	tx.catchUp()
+	for _, name := range c.Queues {
+		q := tx.t.queues[name]
+		if q == nil || q.config.Paused {
+			continue
+		}
+		for len(states) < c.N {
+			if limit := q.config.MaxRunning; limit > 0 && q.held() >= int64(limit) {
+				break
+			}
+			j := q.pick(&c.Filter)
+			if j == nil {
+				break
+			}
+			h, old := tx.load(j)
+			grant := gq.Grant{
+				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
+				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.cost,
+			}
+			next, events, err := old.Claim(grant, tx.now)
+			if err != nil {
+				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
+			}
+			tx.save(j, h, &old, &next, events)
+			states = append(states, next)
+		}
+	}
+	return states
+}
+
+// Bounds of what one commit does for time alone.
+const (
+	promoteStep = 100_000 // in memory only
+	advanceStep = 2_000   // written
+)
+
+// catchUp does what time has made due, so that a claim sees every job whose run
+// time has come or whose lease has run out.
+func (tx *txn) catchUp() {
+	t, now := tx.t, tx.now.UnixNano()
+	promotions, advances := 0, 0
+	for promotions < promoteStep && advances < advanceStep {
+		next, ok := t.timers.next()
+		if !ok || next.at > now {
+			return
+		}
+		j := next.job
+		h, old := tx.load(j)
+		if old.Claimable(tx.now) && !j.ready {
+			t.promote(j, &old)
+			promotions++
+			continue
+		}
+		tx.advance(j, h, old)
+		advances++
+	}
+}
+
+// advance lets time do its work on a job.
+func (tx *txn) advance(j *job, h header, old gq.State) {
+	next, events, err := old.Advance(tx.draw(), tx.now)
+	if err != nil {
+		panic(fmt.Sprintf("local: advance job %s: %v", j.id, err))
+	}
+	if len(events) == 0 {
+		panic(fmt.Sprintf("local: job %s is due at %v and time has nothing to do for it", j.id, tx.now))
+	}
+	tx.save(j, h, &old, &next, events)
+}
+
+func (tx *txn) draw() gq.Draw {
+	return gq.Draw{U: float64(tx.s.random.Uint64()>>11) / (1 << 53)}
+}
+
+// Peek implements [store.Store].
+func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found, error) {
+	if err := f.Check(); err != nil {
+		return nil, fmt.Errorf("peek: %w", err)
+	}
+	if n < 1 || n > store.MaxClaim {
+		return nil, fmt.Errorf("peek: %w", &gq.InvalidError{Faults: []gq.Fault{{
+			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
+		}}})
+	}
+	var states []gq.State
+	err := s.do(ctx, 1, func(tx *txn) {
+		tx.catchUp()
+		states = tx.peek(&f, n)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !s.reading() {
+		return nil, s.failure()
+	}
+	defer s.reads.Done()
+	found := make([]store.Found, len(states))
+	for i := range states {
+		job, err := s.assemble(states[i], 0)
+		found[i] = store.Found{Job: job, Err: err}
+	}
+	return found, nil
+}
+
+// peek takes jobs out of their lanes to see the next one, and puts them back.
+func (tx *txn) peek(f *store.Filter, n int) (states []gq.State) {
+	var taken []*job
+	for _, name := range f.Queues {
+		q := tx.t.queues[name]
+		for q != nil && !q.config.Paused && len(states) < n {
+			j := q.pick(f)
+			if j == nil {
+				break
+			}
+			_, state := tx.load(j)
+			states = append(states, state.At(tx.now))
+			tx.t.leave(j)
+			taken = append(taken, j)
+		}
+	}
+	for _, j := range taken {
+		tx.t.enter(j, j.key)
+	}
+	return states
+}

@@ -1,0 +1,463 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Retention follows the log of events. Jobs end in the order of their last
+// events, so those that are past their retention lie in a stretch of the log
+// that was not looked at before: one cursor for each way to end says how far it
+// has been read. Nothing else is scanned. Records are removed in ranges of
+// neighbouring sequence numbers.
+//
+// When all cursors have passed an event record it is dropped. Events in it of a
+// job that is still kept are first copied to the job's own history.
+
+// endings are the statuses with a cursor, in the order of the cursors.
+var endings = []gq.Status{gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled}
+
+var (
+	metaClock   = []byte{prefixMeta, 'c'} // newest time of a commit without events
+	metaCursors = []byte{prefixMeta, 'r'} // where retention has got to, and the high-water marks
+)
+
+// marks is what retention remembers. The high-water marks keep numbers from
+// being used again after their records are gone.
+type marks struct {
+	cursors   [4]uint64 // first event not yet looked at, by ending
+	dropped   uint64    // events up to here are gone
+	lastJob   uint64
+	lastEvent uint64
+	time      int64
+}
+
+func (m *marks) fields() []*uint64 {
+	return []*uint64{
+		&m.cursors[0], &m.cursors[1], &m.cursors[2], &m.cursors[3], &m.dropped, &m.lastJob, &m.lastEvent,
+	}
+}
+
+func (m marks) encode() []byte {
+	b := []byte{1}
+	for _, f := range m.fields() {
+		b = binary.BigEndian.AppendUint64(b, *f)
+	}
+	return binary.BigEndian.AppendUint64(b, uint64(m.time))
+}
+
+func decodeMarks(b []byte) (m marks, err error) {
+	fields := m.fields()
+	if len(b) != 1+8*(len(fields)+1) || b[0] != 1 {
+		return m, fmt.Errorf("retention marks: %w", gq.ErrCorrupt)
+	}
+	b = b[1:]
+	for _, f := range fields {
+		*f, b = binary.BigEndian.Uint64(b), b[8:]
+	}
+	m.time = int64(binary.BigEndian.Uint64(b))
+	return m, nil
+}
+
+// Collect implements [store.Store].
+func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
+	removed := 0
+	var failed error
+	err := s.do(ctx, 1, func(tx *txn) { removed, failed = tx.collect(max(limit, 1)) })
+	if err == nil {
+		err = failed
+	}
+	return removed, err
+}
+
+// collectRecords bounds how many event records one step reads.
+const collectRecords = 10_000
+
+func (tx *txn) collect(limit int) (int, error) {
+	s := tx.s
+	before := s.marks
+	var gone []doneKey
+	for i, status := range endings {
+		if len(gone) >= limit {
+			break
+		}
+		horizon := tx.now.Add(-s.config.Retention.Of(status)).UnixNano()
+		more, err := tx.expired(i, status, horizon, limit-len(gone))
+		if err != nil {
+			return 0, err
+		}
+		gone = append(gone, more...)
+	}
+	if err := tx.drop(gone); err != nil {
+		return 0, err
+	}
+	if err := tx.dropEvents(gone); err != nil {
+		return 0, err
+	}
+	if s.marks != before {
+		s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()
+		tx.set(metaCursors, s.marks.encode())
+	}
+	tx.dropLanes()
+	return len(gone), nil
+}
+
+// expired reads the log from a cursor up to the horizon and lists the jobs that
+// ended there in a status.
+func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, err error) {
+	s := tx.s
+	it, err := s.iterate(prefixEvents)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	at := s.marks.cursors[cursor]
+	ok := it.SeekLT(numberKey(prefixEvents, at+1)) || it.First()
+	for read := 0; ok && read < collectRecords && len(gone) < limit; ok = it.Next() {
+		if recordTime(it.Value()) > horizon {
+			break
+		}
+		read++
+		var visitErr error
+		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+			if e.Seq < at {
+				return true
+			}
+			if len(gone) >= limit {
+				return false
+			}
+			if e.Status == status && e.Type == endingEvent(status) {
+				k, _, err := s.readDone(e.Job)
+				if err == nil && k.status == status {
+					gone = append(gone, k)
+				} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
+					visitErr = err
+					return false
+				}
+			}
+			s.marks.cursors[cursor] = e.Seq + 1
+			return true
+		})
+		if err = errors.Join(err, visitErr); err != nil {
+			return nil, err
+		}
+	}
+	return gone, it.Error()
+}
+
+func endingEvent(s gq.Status) gq.EventType {
+	switch s {
+	case gq.Completed:
+		return gq.EventCompleted
+	case gq.Failed:
+		return gq.EventFailed
+	case gq.DeadLetter:
+		return gq.EventDeadLettered
+	default:
+		return gq.EventCancelled
+	}
+}
+
+func recordTime(b []byte) int64 {
+	if len(b) < 9 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b[1:]))
+}
+
+// drop removes jobs with all that belongs to them.
+func (tx *txn) drop(gone []doneKey) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	s := tx.s
+	keys := make([][]byte, 0, len(gone))
+	numbers := make([]uint64, 0, len(gone))
+	for _, k := range gone {
+		key := k.append(nil)
+		record, err := s.read(key)
+		if err != nil {
+			return err
+		}
+		h, state, err := decodeRecord(record, k.seq, alone)
+		if err != nil {
+			return err
+		}
+		tx.remove(idKey(state.ID))
+		if h.flags&flagKeyed != 0 {
+			if err := tx.dropKey(k.seq, state.ID); err != nil {
+				return err
+			}
+		}
+		if err := tx.dropLeases(&state, h.lastEvent); err != nil {
+			return err
+		}
+		q := tx.t.numbers[k.queue]
+		q.counts[k.status]--
+		tx.touch(q)
+		keys = append(keys, key)
+		numbers = append(numbers, k.seq)
+	}
+	slices.Sort(numbers)
+	for _, prefix := range []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata, prefixHistory} {
+		records := make([][]byte, len(numbers))
+		for i, n := range numbers {
+			records[i] = numberKey(prefix, n)
+		}
+		if err := tx.dropRanges(records); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	return tx.dropRanges(keys)
+}
+
+// dropKey removes a job's idempotency key, unless a later job has taken it.
+func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
+	raw, err := tx.s.read(numberKey(prefixSpec, seq))
+	if err != nil {
+		return err
+	}
+	spec, err := gq.DecodeSpec(raw)
+	if err != nil {
+		return err
+	}
+	key := keyKey(spec.Key)
+	raw, err = tx.s.read(key)
+	if errors.Is(err, gq.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if record, err := decodeKeyRecord(raw); err != nil || record.id != id {
+		return err
+	}
+	if newer, ok := tx.keys[string(key)]; ok && newer.id != id {
+		return nil
+	}
+	tx.remove(key)
+	return nil
+}
+
+// dropLeases removes the way back from lease ids that were not made here.
+func (tx *txn) dropLeases(s *gq.State, last uint64) error {
+	if s.Lease == nil {
+		return nil
+	}
+	if seq, ok := leaseSequence(s.Lease.ID); ok && seq == s.Sequence {
+		return nil
+	}
+	events, err := tx.s.history(s.ID, s.Sequence, last)
+	for _, e := range events {
+		if e.Lease != "" {
+			tx.remove(leaseKey(e.Lease))
+		}
+	}
+	return err
+}
+
+// dropRanges removes records by as few ranges as there are runs of neighbours
+// among them. keys are sorted; those that do not exist cost nothing.
+func (tx *txn) dropRanges(keys [][]byte) (err error) {
+	it, err := tx.s.db.NewIter(&pebble.IterOptions{
+		LowerBound: keys[0], UpperBound: append(slices.Clone(keys[len(keys)-1]), 0),
+	})
+	if err != nil {
+		return fmt.Errorf("collect: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for i := 0; i < len(keys); {
+		if !it.SeekGE(keys[i]) {
+			return it.Error()
+		}
+		// Skip to the first wanted key that is not before what is there.
+		for i < len(keys) && bytes.Compare(keys[i], it.Key()) < 0 {
+			i++
+		}
+		if i == len(keys) || !bytes.Equal(keys[i], it.Key()) {
+			continue
+		}
+		from, to := keys[i], keys[i]
+		run := 0
+		for valid := true; valid && i < len(keys); valid = it.Next() {
+			for i < len(keys) && bytes.Compare(keys[i], it.Key()) < 0 {
+				i++
+			}
+			if i == len(keys) || !bytes.Equal(keys[i], it.Key()) {
+				break
+			}
+			to = keys[i]
+			i++
+			run++
+		}
+		if run == 1 {
+			tx.remove(from)
+		} else {
+			must(tx.batch.DeleteRange(from, append(slices.Clone(to), 0), nil))
+		}
+	}
+	return it.Error()
+}
+
+// dropEvents removes the part of the log that every cursor has passed. Events of
+// jobs that are still kept move to their jobs.
+func (tx *txn) dropEvents(gone []doneKey) (err error) {
+	s := tx.s
+	horizon := slices.Min(s.marks.cursors[:])
+	if horizon <= s.marks.dropped+1 {
+		return nil
+	}
+	goneSeq := make(map[uint64]bool, len(gone))
+	for _, k := range gone {
+		goneSeq[k.seq] = true
+	}
+	kept := map[uint64]*eventWriter{}
+	it, err := s.iterate(prefixEvents)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	end := s.marks.dropped + 1 // of what goes
+	for ok := it.First(); ok; ok = it.Next() {
+		last, err := lastOf(it.Key(), it.Value())
+		if err != nil {
+			return err
+		}
+		if last >= horizon {
+			break
+		}
+		end = last + 1
+		var visitErr error
+		err = s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+			seq, alive, err := tx.keptSequence(e.Job)
+			if err != nil {
+				visitErr = err
+				return false
+			}
+			if alive && !goneSeq[seq] {
+				visitErr = tx.carry(kept, seq, e)
+			}
+			return visitErr == nil
+		})
+		if err = errors.Join(err, visitErr); err != nil {
+			return err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return err
+	}
+	for seq, w := range kept {
+		tx.put(prefixHistory, seq, w.b)
+	}
+	if end > s.marks.dropped+1 {
+		must(tx.batch.DeleteRange(numberKey(prefixEvents, 0), numberKey(prefixEvents, end), nil))
+	}
+	s.marks.dropped = end - 1
+	s.droppedEvents = end - 1
+	return nil
+}
+
+// lastOf is the last event of a record.
+func lastOf(key, value []byte) (uint64, error) {
+	if len(key) != 9 || len(value) < 10 {
+		return 0, fmt.Errorf("event record %q: %w", key, gq.ErrCorrupt)
+	}
+	count, n := binary.Uvarint(value[9:])
+	if n <= 0 || count == 0 {
+		return 0, fmt.Errorf("event record %q: %w", key, gq.ErrCorrupt)
+	}
+	return binary.BigEndian.Uint64(key[1:]) + count - 1, nil
+}
+
+// keptSequence tells whether a job is still kept.
+func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
+	if j := tx.t.jobs[id]; j != nil {
+		return j.seq, true, nil
+	}
+	k, _, err := tx.ended(id)
+	if errors.Is(err, gq.ErrNotFound) {
+		return 0, false, nil
+	}
+	return k.seq, err == nil, err
+}
+
+// carry appends an event to what its job has kept from the log: the sequence
+// number, the time and the event, one after the other.
+func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e storedEvent) error {
+	w := kept[seq]
+	if w == nil {
+		w = &eventWriter{}
+		kept[seq] = w
+		old, err := tx.s.read(numberKey(prefixHistory, seq))
+		if err != nil && !errors.Is(err, gq.ErrNotFound) {
+			return err
+		}
+		w.b = old
+	}
+	w.b = binary.BigEndian.AppendUint64(w.b, e.Seq)
+	w.b = binary.BigEndian.AppendUint64(w.b, uint64(e.Time.UnixNano()))
+	w.b = binary.BigEndian.AppendUint32(w.b, e.queue)
+	w.b = append(w.b, e.Job[:]...)
+	w.b, _ = e.Event.AppendBinary(w.b) // never fails
+	return nil
+}
+
+// carried reads a job's events that outlived the log.
+func (s *Store) carried(seq uint64) ([]gq.Event, error) {
+	raw, err := s.read(numberKey(prefixHistory, seq))
+	if errors.Is(err, gq.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeCarried(raw, s.table)
+}
+
+func decodeCarried(b []byte, t *table) (events []gq.Event, err error) {
+	const head = 8 + 8 + 4 + 16
+	for len(b) > 0 {
+		if len(b) < head {
+			return nil, fmt.Errorf("kept history: %w", gq.ErrCorrupt)
+		}
+		seq, at, queue := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint32(b[16:])
+		id := gq.JobID(b[20:head])
+		var e gq.Event
+		if e, b, err = gq.DecodeEvent(b[head:]); err != nil {
+			return nil, err
+		}
+		e.Seq, e.Time, e.Job = seq, time.Unix(0, int64(at)).UTC(), id
+		if int(queue) < len(t.numbers) && t.numbers[queue] != nil {
+			e.Queue = t.numbers[queue].config.Name
+		}
+		events = append(events, e)
+	}
+	return events, nil
+}
+
+// spareLanes is how many lanes without jobs are kept for when one comes.
+const spareLanes = 1024
+
+// dropLanes forgets lanes without jobs, so that job types that come and go do
+// not add up.
+func (tx *txn) dropLanes() {
+	if len(tx.t.lanes) <= spareLanes {
+		return
+	}
+	for _, l := range tx.t.lanes {
+		if l.jobs == 0 {
+			tx.t.dropLane(l)
+			tx.remove(smallKey(prefixLane, l.number))
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package local
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
+)
+
+// A directory is ours if it has this file. It says which format the rest has.
+const (
+	formatFile    = "GOPHERQUEUE"
+	formatPrefix  = "gopherqueue store format "
+	formatVersion = 1
+)
+
+// openFiles makes or opens the directory and the database in it.
+func (s *Store) openFiles(cacheMiB int) error {
+	fs := s.disk
+	lock, err := s.claimDirectory()
+	if err != nil {
+		return fmt.Errorf("open %s: %w", s.dir, err)
+	}
+	if cacheMiB == 0 {
+		cacheMiB = 64
+	}
+	s.cache = pebble.NewCache(int64(cacheMiB) << 20)
+	options := &pebble.Options{
+		FS:                          fs,
+		Lock:                        lock,
+		Cache:                       s.cache,
+		Logger:                      quiet{s},
+		MemTableSize:                32 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               256 << 20,
+		FormatMajorVersion:          pebble.FormatNewest,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		BytesPerSync:                1 << 20,
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	options.EventListener = &pebble.EventListener{
+		BackgroundError: func(err error) {
+			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)
+		},
+		DataCorruption: func(info pebble.DataCorruptionInfo) {
+			s.fail(fmt.Errorf("%s: %w: %v", info.Path, gq.ErrCorrupt, info.Details))
+		},
+	}
+	s.db, err = s.openDatabase(options)
+	if err == nil && s.failure() != nil {
+		err = errors.Join(s.failure(), s.db.Close())
+	}
+	if err != nil {
+		s.cache.Unref()
+		return fmt.Errorf("open %s: %w", s.dir, errors.Join(err, lock.Close()))
+	}
+	s.lock = lock
+	return nil
+}
+
+// openDatabase opens Pebble; what it says about damaged files becomes an error,
+// also where it panics.
+func (s *Store) openDatabase(options *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", gq.ErrCorrupt, r)
+		}
+	}()
+	db, err = pebble.Open(s.dir, options)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", gq.ErrCorrupt, err)
+	}
+	return db, nil
+}
+
+// claimDirectory locks the directory and makes sure that it is ours.
+func (s *Store) claimDirectory() (*pebble.Lock, error) {
+	fs := s.disk.FS
+	names, err := fs.List(s.dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	ours, others := false, ""
+	for _, name := range names {
+		switch {
+		case name == formatFile:
+			ours = true
+		case name == formatFile+".new", name == "LOCK", name == "lost+found":
+		default:
+			others = name
+		}
+	}
+	if !ours && others != "" {
+		return nil, fmt.Errorf("the directory holds %s but no store: %w", others, gq.ErrFormat)
+	}
+	if err := mkdirs(fs, s.dir); err != nil {
+		return nil, err
+	}
+	if ours {
+		if err := s.checkFormat(); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := pebble.LockDirectory(s.dir, fs)
+	if err != nil {
+		return nil, fmt.Errorf("%w (%w)", gq.ErrInUse, err)
+	}
+	if !ours {
+		if err := s.writeFormat(); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
+	}
+	return lock, nil
+}
+
+// mkdirs makes a directory durably: each new entry is synced in its parent.
+func mkdirs(fs vfs.FS, dir string) error {
+	if _, err := fs.Stat(dir); err == nil {
+		return nil
+	}
+	parent := fs.PathDir(dir)
+	if parent != dir && parent != "" && parent != "." {
+		if err := mkdirs(fs, parent); err != nil {
+			return err
+		}
+	}
+	if err := fs.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	return syncDir(fs, parent)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (s *Store) writeFormat() error {
+	fs := s.disk.FS
+	name := fs.PathJoin(s.dir, formatFile)
+	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%s%d\n", formatPrefix, formatVersion)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(name+".new", name); err != nil {
+		return err
+	}
+	return syncDir(fs, s.dir)
+}
+
+func (s *Store) checkFormat() error {
+	fs := s.disk.FS
+	name := fs.PathJoin(s.dir, formatFile)
+	f, err := fs.Open(name)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 1024))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	number, ours := strings.CutPrefix(string(bytes.TrimSpace(text)), formatPrefix)
+	version, err := strconv.Atoi(number)
+	switch {
+	case !ours || err != nil:
+		return fmt.Errorf("%s does not say what it should: %w", name, gq.ErrFormat)
+	case version > formatVersion:
+		return fmt.Errorf("%s says format %d, this program knows formats up to %d; use a newer program: %w",
+			name, version, formatVersion, gq.ErrFormat)
+	case version < 1:
+		return fmt.Errorf("%s says format %d, which never was: %w", name, version, gq.ErrFormat)
+	}
+	return nil
+}
+
+func (s *Store) closeFiles() error {
+	var err error
+	func() {
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("close %s: %v", s.dir, r)
+			}
+		}()
+		err = s.db.Close()
+	}()
+	s.cache.Unref()
+	return errors.Join(err, s.lock.Close())
+}
+
+// quiet is Pebble's logger. What Pebble calls fatal fails the store and nothing
+// else.
+type quiet struct{ s *Store }
+
+func (q quiet) Infof(string, ...any) {}
+
+func (q quiet) Errorf(format string, args ...any) {
+	q.s.log.Warn("store: "+fmt.Sprintf(format, args...), "dir", q.s.dir)
+}
+
+func (q quiet) Fatalf(format string, args ...any) {
+	q.s.fail(fmt.Errorf(format, args...))
+}

@@ -1,0 +1,258 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
+)
+
+// guard stands between the database and the file system. Pebble ends the
+// process when its log or manifest cannot be written; a library must not do
+// that to its host. So the guard keeps such an error from Pebble and freezes
+// the file system instead: from then on nothing reaches the disk, as after a
+// power cut, and whatever Pebble still writes goes nowhere. The store is marked
+// failed before Pebble learns that its write "succeeded", so no caller ever
+// does.
+//
+// It also watches the free space, so that the disk is never quite full.
+type guard struct {
+	vfs.FS
+	dir     string
+	reserve uint64
+	fail    func(error)
+	frozen  atomic.Bool
+	limbo   vfs.FS // files made after the freeze
+	free    uint64 // bytes available when last measured; owned by the writer
+	syncs   atomic.Uint64
+}
+
+const defaultReserve = 256 << 20
+
+func newGuard(fs vfs.FS, dir string, reserve int64, fail func(error)) *guard {
+	return &guard{FS: fs, dir: dir, reserve: uint64(max(reserve, 0)), fail: fail, limbo: vfs.NewMem(), free: math.MaxUint64}
+}
+
+// What a change needs room for: jobs are refused first, so that those accepted
+// can still be settled.
+type purpose uint64
+
+const (
+	forJobs    purpose = 1 // the whole reserve must be free
+	forChanges purpose = 4 // a quarter of it
+)
+
+// measure looks at the free space.
+func (g *guard) measure() {
+	usage, err := g.GetDiskUsage(g.dir)
+	if err != nil {
+		return // a file system that cannot tell, such as memory
+	}
+	g.free = usage.AvailBytes
+	if g.reserve == 0 {
+		g.reserve = min(defaultReserve, usage.TotalBytes/10)
+	}
+}
+
+// room refuses what the disk has no room for.
+func (g *guard) room(p purpose) error {
+	if need := g.reserve / uint64(p); g.free < need {
+		return fmt.Errorf("%s has %d MiB free, and %d MiB are kept in reserve; free some space: %w",
+			g.dir, g.free>>20, need>>20, gq.ErrDiskFull)
+	}
+	return nil
+}
+
+// freeze ends all writing.
+func (g *guard) freeze(op, name string, err error) {
+	if g.frozen.CompareAndSwap(false, true) {
+		g.fail(fmt.Errorf("%s %s: %w", op, name, err))
+	}
+}
+
+// vital reports whether Pebble ends the process if the file cannot be written.
+func vital(name string) bool {
+	base := filepath.Base(name)
+	return strings.HasSuffix(base, ".log") || strings.HasPrefix(base, "MANIFEST") || strings.HasPrefix(base, "marker")
+}
+
+func (g *guard) inLimbo(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := g.limbo.MkdirAll(g.PathDir(name), 0o755); err != nil {
+		return nil, err
+	}
+	return g.limbo.Create(name, category)
+}
+
+// opened wraps a file that was opened for writing, or swallows the error.
+func (g *guard) opened(f vfs.File, err error, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err != nil && vital(name) {
+		g.freeze("create", name, err)
+		return g.inLimbo(name, category)
+	}
+	if err != nil {
+		return nil, g.slow(err)
+	}
+	return &guarded{File: f, g: g, name: name}, nil
+}
+
+func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if g.frozen.Load() {
+		return g.inLimbo(name, category)
+	}
+	f, err := g.FS.Create(name, category)
+	return g.opened(f, err, name, category)
+}
+
+func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if g.frozen.Load() {
+		return g.inLimbo(newname, category)
+	}
+	f, err := g.FS.ReuseForWrite(oldname, newname, category)
+	return g.opened(f, err, newname, category)
+}
+
+func (g *guard) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if g.frozen.Load() {
+		return g.inLimbo(name, category)
+	}
+	f, err := g.FS.OpenReadWrite(name, category, opts...)
+	return g.opened(f, err, name, category)
+}
+
+func (g *guard) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	if g.frozen.Load() {
+		if f, err := g.limbo.Open(name, opts...); err == nil {
+			return f, nil
+		}
+	}
+	return g.FS.Open(name, opts...)
+}
+
+func (g *guard) OpenDir(name string) (vfs.File, error) {
+	f, err := g.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &guarded{File: f, g: g, name: name}, nil
+}
+
+// alter runs a change of directories. On a vital file its error freezes too.
+func (g *guard) alter(op, name string, change func() error) error {
+	if g.frozen.Load() {
+		return nil
+	}
+	err := change()
+	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) || !vital(name) {
+		return err
+	}
+	g.freeze(op, name, err)
+	return nil
+}
+
+func (g *guard) Remove(name string) error {
+	return g.alter("remove", name, func() error { return g.FS.Remove(name) })
+}
+
+func (g *guard) RemoveAll(name string) error {
+	return g.alter("remove", name, func() error { return g.FS.RemoveAll(name) })
+}
+
+func (g *guard) Link(oldname, newname string) error {
+	return g.alter("link", newname, func() error { return g.FS.Link(oldname, newname) })
+}
+
+func (g *guard) Rename(oldname, newname string) error {
+	return g.alter("rename", newname, func() error { return g.FS.Rename(oldname, newname) })
+}
+
+func (g *guard) Unwrap() vfs.FS { return g.FS }
+
+// slow keeps Pebble, which retries a failed flush at once, from spinning on a
+// full disk.
+func (g *guard) slow(err error) error {
+	if errors.Is(err, syscall.ENOSPC) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
+}
+
+// guarded is a file that is written through the guard.
+type guarded struct {
+	vfs.File
+	g    *guard
+	name string
+}
+
+// Fd hides the descriptor: nothing may bypass the guard.
+func (f *guarded) Fd() uintptr { return vfs.InvalidFd }
+
+func (f *guarded) wrote(n, want int, err error) (int, error) {
+	switch {
+	case err == nil:
+		return n, nil
+	case vital(f.name):
+		f.g.freeze("write", f.name, err)
+		return want, nil
+	default:
+		return n, f.g.slow(err)
+	}
+}
+
+func (f *guarded) Write(p []byte) (int, error) {
+	if f.g.frozen.Load() {
+		return len(p), nil
+	}
+	n, err := f.File.Write(p)
+	return f.wrote(n, len(p), err)
+}
+
+func (f *guarded) WriteAt(p []byte, off int64) (int, error) {
+	if f.g.frozen.Load() {
+		return len(p), nil
+	}
+	n, err := f.File.WriteAt(p, off)
+	return f.wrote(n, len(p), err)
+}
+
+// synced freezes on every error: data of which a sync has failed may be lost
+// even if the next one succeeds.
+func (f *guarded) synced(sync func() error) error {
+	if f.g.frozen.Load() {
+		return nil
+	}
+	f.g.syncs.Add(1)
+	if err := sync(); err != nil {
+		f.g.freeze("sync", f.name, err)
+	}
+	return nil
+}
+
+func (f *guarded) Sync() error     { return f.synced(f.File.Sync) }
+func (f *guarded) SyncData() error { return f.synced(f.File.SyncData) }
+
+func (f *guarded) SyncTo(length int64) (full bool, err error) {
+	err = f.synced(func() error {
+		full, err = f.File.SyncTo(length)
+		return err
+	})
+	return full, err
+}
+
+func (f *guarded) Preallocate(offset, length int64) error {
+	if f.g.frozen.Load() {
+		return nil
+	}
+	if err := f.File.Preallocate(offset, length); err != nil && !vital(f.name) {
+		return f.g.slow(err)
+	}
+	return nil // the log can do without
+}

@@ -1,0 +1,290 @@
+package local
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/gopherqueue/gq"
+)
+
+// index is an ordered set of jobs: a B+ tree over the jobs' own keys. It takes
+// about nine bytes a job, since leaves hold pointers only and are filled to the
+// brim when jobs arrive in order, as they mostly do.
+//
+// Each node knows the cheapest job below it, so that a claim with a cost limit
+// finds its job without walking past those that cost too much. That number is
+// brought up to date only when someone asks.
+type index struct {
+	by   func(*job) gq.OrderKey
+	root *node
+	size int
+}
+
+// fanout is the number of entries of a node.
+const fanout = 64
+
+type node struct {
+	jobs  []*job  // of a leaf, ascending
+	kids  []*node // of an inner node
+	first sortKey // no job below is smaller, and every job before is
+	cost  int64   // the cheapest job below
+	stale bool    // cost may be too low
+}
+
+// sortKey is a job's place: its key, then its id.
+type sortKey struct {
+	key gq.OrderKey
+	id  gq.JobID
+}
+
+func (a sortKey) less(b sortKey) bool {
+	if a.key != b.key {
+		return a.key.Less(b.key)
+	}
+	return bytes.Compare(a.id[:], b.id[:]) < 0
+}
+
+func bySequence(j *job) gq.OrderKey { return gq.OrderKey{Lo: j.seq} }
+func byOrder(j *job) gq.OrderKey    { return j.key }
+
+func (x *index) at(j *job) sortKey { return sortKey{x.by(j), j.id} }
+
+// add puts a job in; it must not be there.
+func (x *index) add(j *job) {
+	k := x.at(j)
+	if x.root == nil {
+		x.root = &node{first: k, cost: math.MaxInt64}
+	}
+	if split := x.root.add(x, j, k); split != nil {
+		x.root = &node{kids: []*node{x.root, split}, first: x.root.first, cost: min(x.root.cost, split.cost), stale: true}
+	}
+	x.size++
+}
+
+func (n *node) add(x *index, j *job, k sortKey) (split *node) {
+	n.cost = min(n.cost, j.cost)
+	if k.less(n.first) {
+		n.first = k
+	}
+	if n.kids == nil {
+		i := n.search(x, k)
+		n.jobs = append(n.jobs, nil)
+		copy(n.jobs[i+1:], n.jobs[i:])
+		n.jobs[i] = j
+		if len(n.jobs) > fanout {
+			return n.split(x, i == len(n.jobs)-1)
+		}
+		return nil
+	}
+	i := n.child(k)
+	if right := n.kids[i].add(x, j, k); right != nil {
+		n.kids = append(n.kids, nil)
+		copy(n.kids[i+2:], n.kids[i+1:])
+		n.kids[i+1] = right
+		if len(n.kids) > fanout {
+			return n.split(x, i+1 == len(n.kids)-1)
+		}
+	}
+	return nil
+}
+
+// split halves a node. One that grew at its end keeps all but the last entry,
+// so that ascending insertion leaves full nodes behind.
+func (n *node) split(x *index, atEnd bool) *node {
+	right := &node{cost: n.cost, stale: true}
+	n.stale = true
+	if n.kids == nil {
+		cut := len(n.jobs) / 2
+		if atEnd {
+			cut = len(n.jobs) - 1
+		}
+		right.jobs = append(make([]*job, 0, fanout+1), n.jobs[cut:]...)
+		clear(n.jobs[cut:])
+		n.jobs = n.jobs[:cut]
+		right.first = x.at(right.jobs[0])
+		return right
+	}
+	cut := len(n.kids) / 2
+	if atEnd {
+		cut = len(n.kids) - 1
+	}
+	right.kids = append(make([]*node, 0, fanout+1), n.kids[cut:]...)
+	clear(n.kids[cut:])
+	n.kids = n.kids[:cut]
+	right.first = right.kids[0].first
+	return right
+}
+
+// search finds the first position of a leaf whose job is not before k.
+func (n *node) search(x *index, k sortKey) int {
+	lo, hi := 0, len(n.jobs)
+	if hi > 0 && x.at(n.jobs[hi-1]).less(k) { // arrivals in order
+		return hi
+	}
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if x.at(n.jobs[mid]).less(k) {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// child finds the last child that may hold k.
+func (n *node) child(k sortKey) int {
+	lo, hi := 0, len(n.kids)
+	for lo < hi {
+		mid := (lo + hi) / 2
+		if k.less(n.kids[mid].first) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return max(lo-1, 0)
+}
+
+// remove takes a job out, if it is there.
+func (x *index) remove(j *job) bool {
+	if x.root == nil || !x.root.remove(x, j, x.at(j)) {
+		return false
+	}
+	x.size--
+	for len(x.root.kids) == 1 {
+		x.root = x.root.kids[0]
+	}
+	if x.size == 0 {
+		x.root = nil
+	}
+	return true
+}
+
+func (n *node) remove(x *index, j *job, k sortKey) bool {
+	if n.kids == nil {
+		i := n.search(x, k)
+		if i == len(n.jobs) || n.jobs[i] != j {
+			return false
+		}
+		copy(n.jobs[i:], n.jobs[i+1:])
+		n.jobs[len(n.jobs)-1] = nil
+		n.jobs = n.jobs[:len(n.jobs)-1]
+		n.stale = true
+		return true
+	}
+	i := n.child(k)
+	kid := n.kids[i]
+	if !kid.remove(x, j, k) {
+		return false
+	}
+	n.stale = true
+	if len(kid.jobs) == 0 && len(kid.kids) == 0 {
+		copy(n.kids[i:], n.kids[i+1:])
+		n.kids[len(n.kids)-1] = nil
+		n.kids = n.kids[:len(n.kids)-1]
+	}
+	return true
+}
+
+// first is the smallest job, nil if there is none.
+func (x *index) first() *job {
+	n := x.root
+	if n == nil {
+		return nil
+	}
+	for n.kids != nil {
+		n = n.kids[0]
+	}
+	return n.jobs[0]
+}
+
+// cheap is the smallest job that costs at most a limit.
+func (x *index) cheap(limit int64) *job {
+	if x.root == nil {
+		return nil
+	}
+	return x.root.cheap(limit)
+}
+
+func (n *node) cheap(limit int64) *job {
+	if n.lowest() > limit {
+		return nil
+	}
+	for _, j := range n.jobs {
+		if j.cost <= limit {
+			return j
+		}
+	}
+	for _, kid := range n.kids {
+		if j := kid.cheap(limit); j != nil {
+			return j
+		}
+	}
+	return nil
+}
+
+// lowest brings the node's cost up to date.
+func (n *node) lowest() int64 {
+	if !n.stale {
+		return n.cost
+	}
+	n.cost, n.stale = math.MaxInt64, false
+	for _, j := range n.jobs {
+		n.cost = min(n.cost, j.cost)
+	}
+	for _, kid := range n.kids {
+		n.cost = min(n.cost, kid.lowest())
+	}
+	return n.cost
+}
+
+// ascend visits jobs from the first that is not before k, until visit returns
+// false.
+func (x *index) ascend(k gq.OrderKey, visit func(*job) bool) {
+	if x.root != nil {
+		x.root.ascend(x, sortKey{key: k}, visit)
+	}
+}
+
+func (n *node) ascend(x *index, k sortKey, visit func(*job) bool) bool {
+	if n.kids == nil {
+		for _, j := range n.jobs[n.search(x, k):] {
+			if !visit(j) {
+				return false
+			}
+		}
+		return true
+	}
+	for _, kid := range n.kids[n.child(k):] {
+		if !kid.ascend(x, k, visit) {
+			return false
+		}
+	}
+	return true
+}
+
+// descend visits jobs from the last that is before k down, until visit returns
+// false.
+func (x *index) descend(k gq.OrderKey, visit func(*job) bool) {
+	if x.root != nil {
+		x.root.descend(x, sortKey{key: k}, visit)
+	}
+}
+
+func (n *node) descend(x *index, k sortKey, visit func(*job) bool) bool {
+	if n.kids == nil {
+		for i := n.search(x, k) - 1; i >= 0; i-- {
+			if !visit(n.jobs[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	for i := n.child(k); i >= 0; i-- {
+		if !n.kids[i].descend(x, k, visit) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,355 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Insert implements [store.Store].
+func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	out := make([]store.Inserted, len(groups))
+	err := s.inChunks(ctx, len(groups), func(i int) int {
+		if err := s.checkGroup(groups[i]); err != nil {
+			out[i].Err = fmt.Errorf("insert: %w", err)
+			return 0
+		}
+		return groupWeight(groups[i])
+	}, func(tx *txn, i int) {
+		if out[i].Err == nil {
+			out[i] = tx.insert(groups[i])
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func groupWeight(g store.Group) int {
+	weight := 0
+	for i := range g.Jobs {
+		weight += 1 + len(g.Jobs[i].Payload.Data)>>10
+	}
+	return weight
+}
+
+func (s *Store) checkGroup(g store.Group) error {
+	if err := store.CheckGroup(g, s.config.Limits); err != nil {
+		return err
+	}
+	for i := range g.Jobs {
+		window, kept := g.Jobs[i].Policy.IdempotencyWindow, s.config.Retention.Shortest()
+		if g.Jobs[i].Key.Name != "" && window > kept {
+			return &gq.InvalidError{Faults: []gq.Fault{{
+				Field: "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", window, kept),
+			}}}
+		}
+	}
+	return nil
+}
+
+// parent is what a dependency names.
+type parent struct {
+	live  *job
+	seq   uint64
+	state gq.State
+}
+
+// insert checks a group against everything there is and then adds it, all or
+// nothing.
+func (tx *txn) insert(g store.Group) store.Inserted {
+	fail := func(err error) store.Inserted { return store.Inserted{Err: fmt.Errorf("insert: %w", err)} }
+	if err := tx.s.disk.room(forJobs); err != nil {
+		return fail(err)
+	}
+	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
+	var same map[gq.JobID]gq.JobID // members that are existing jobs
+	for i := range g.Jobs {
+		spec := &g.Jobs[i]
+		if spec.Key.Name != "" {
+			existing, found, err := tx.keyed(spec)
+			if err != nil {
+				return fail(err)
+			}
+			if found {
+				out.Jobs[i] = existing
+				if same == nil {
+					same = map[gq.JobID]gq.JobID{}
+				}
+				same[spec.ID] = existing.State.ID
+				continue
+			}
+		}
+		if err := tx.unknown(spec.ID); err != nil {
+			return fail(err)
+		}
+	}
+	family, err := tx.family(g, same)
+	if err != nil {
+		return fail(err)
+	}
+	if err := tx.guardDepth(g, same); err != nil {
+		return fail(err)
+	}
+	for _, i := range family.order {
+		if !out.Jobs[i].Existing {
+			out.Jobs[i].State = tx.add(&g.Jobs[i], i, family)
+		}
+	}
+	return out
+}
+
+// keyed finds the job that has a spec's idempotency key.
+func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
+	key := keyKey(spec.Key)
+	record, ok := tx.keys[string(key)]
+	if !ok {
+		raw, err := tx.s.read(key)
+		if errors.Is(err, gq.ErrNotFound) {
+			return p, false, nil
+		}
+		if err != nil {
+			return p, false, err
+		}
+		if record, err = decodeKeyRecord(raw); err != nil {
+			return p, false, err
+		}
+	}
+	if record.expires <= tx.now.UnixNano() {
+		return p, false, nil
+	}
+	state, err := tx.find(record.id)
+	if errors.Is(err, gq.ErrNotFound) {
+		return p, false, nil
+	}
+	return store.Placed{State: state.At(tx.now), Existing: true, Same: record.fingerprint == spec.Key.Fingerprint}, err == nil, err
+}
+
+// find reads the state of any job, live or finished.
+func (tx *txn) find(id gq.JobID) (gq.State, error) {
+	if j := tx.t.jobs[id]; j != nil {
+		_, s := tx.load(j)
+		return s, nil
+	}
+	k, record, err := tx.ended(id)
+	if err != nil {
+		return gq.State{}, err
+	}
+	_, s, err := decodeRecord(record, k.seq, tx.t.intern)
+	return s, err
+}
+
+// unknown refuses an id that was ever used.
+func (tx *txn) unknown(id gq.JobID) error {
+	_, taken := tx.t.jobs[id]
+	if !taken {
+		_, taken = tx.byID[id]
+	}
+	if !taken {
+		var err error
+		if taken, err = tx.s.exists(idKey(id)); err != nil {
+			return err
+		}
+	}
+	if taken {
+		return fmt.Errorf("job %s: %w", id, gq.ErrDuplicateID)
+	}
+	return nil
+}
+
+// family is a checked group: what its dependencies name, how deep and urgent
+// its members are, and an order in which parents come first.
+type family struct {
+	order   []int
+	depth   []int
+	level   []gq.Priority
+	deps    [][]gq.Dependency
+	parents map[gq.JobID]parent
+}
+
+var single = family{order: []int{0}}
+
+func (tx *txn) family(g store.Group, same map[gq.JobID]gq.JobID) (family, error) {
+	edges := 0
+	for i := range g.Jobs {
+		edges += len(g.Jobs[i].DependsOn)
+	}
+	if edges == 0 && len(g.Jobs) == 1 {
+		return single, nil
+	}
+	f := family{parents: map[gq.JobID]parent{}, deps: make([][]gq.Dependency, len(g.Jobs))}
+	members := make(map[gq.JobID]bool, len(g.Jobs))
+	for i := range g.Jobs {
+		members[g.Jobs[i].ID] = true
+	}
+	nodes := make([]gq.Node, len(g.Jobs))
+	var broken error
+	for i := range g.Jobs {
+		spec := &g.Jobs[i]
+		f.deps[i] = spec.DependsOn
+		if len(same) > 0 {
+			f.deps[i] = make([]gq.Dependency, len(spec.DependsOn))
+			for k, d := range spec.DependsOn {
+				if existing, ok := same[d.Job]; ok {
+					d.Job = existing
+				}
+				f.deps[i][k] = d
+			}
+		}
+		nodes[i] = gq.Node{ID: spec.ID, Priority: spec.Metadata.Priority, Dependencies: f.deps[i]}
+		for _, d := range f.deps[i] {
+			if _, known := f.parents[d.Job]; known || members[d.Job] && same[d.Job].IsZero() {
+				continue
+			}
+			p, err := tx.parent(d.Job)
+			if err == nil {
+				f.parents[d.Job] = p
+			} else if !errors.Is(err, gq.ErrNotFound) {
+				broken = err
+			}
+		}
+	}
+	if broken != nil {
+		return f, broken
+	}
+	info, err := gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
+		p, ok := f.parents[id]
+		return gq.Ancestor{Depth: p.state.Depth, Priority: p.state.Priority()}, ok
+	})
+	if err != nil {
+		return f, err
+	}
+	f.order, f.depth, f.level = info.Order, info.Depth, info.Priority
+	return f, nil
+}
+
+func (tx *txn) parent(id gq.JobID) (parent, error) {
+	if j := tx.t.jobs[id]; j != nil {
+		_, s := tx.load(j)
+		return parent{j, j.seq, s}, nil
+	}
+	k, record, err := tx.ended(id)
+	if err != nil {
+		return parent{}, err
+	}
+	_, s, err := decodeRecord(record, k.seq, tx.t.intern)
+	return parent{nil, k.seq, s}, err
+}
+
+// guardDepth refuses a group that would take a queue above its depth.
+func (tx *txn) guardDepth(g store.Group, same map[gq.JobID]gq.JobID) error {
+	var more map[string]int64
+	for i := range g.Jobs {
+		q := tx.t.queues[g.Jobs[i].Queue]
+		if q == nil || q.config.MaxDepth == 0 || !same[g.Jobs[i].ID].IsZero() {
+			continue
+		}
+		if more == nil {
+			more = map[string]int64{}
+		}
+		more[g.Jobs[i].Queue]++
+		if q.liveCount()+more[g.Jobs[i].Queue] > int64(q.config.MaxDepth) {
+			return fmt.Errorf("queue %s has %d of at most %d live jobs: %w",
+				g.Jobs[i].Queue, q.liveCount(), q.config.MaxDepth, gq.ErrQueueFull)
+		}
+	}
+	return nil
+}
+
+// add writes a job that has been checked.
+func (tx *txn) add(spec *gq.Spec, i int, f family) gq.State {
+	t := tx.t
+	t.lastJob++
+	seq := t.lastJob
+	lane := tx.lane(spec)
+	lane.jobs++
+	j := &job{id: spec.ID, seq: seq, lane: lane, cost: spec.CostUnits, timer: noTimer}
+	birth := gq.Birth{
+		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
+		Depth: 1, RunAt: spec.FirstRun(tx.now),
+	}
+	h := header{lane: lane.number, cost: spec.CostUnits}
+	if spec.Key.Name != "" {
+		h.flags |= flagKeyed
+		record := keyRecord{spec.ID, spec.Key.Fingerprint, tx.now.Add(spec.Policy.IdempotencyWindow).UnixNano()}
+		key := keyKey(spec.Key)
+		tx.keys[string(key)] = record
+		tx.set(key, record.encode())
+	}
+	var deps []gq.Dependency
+	if f.deps != nil {
+		deps = f.deps[i]
+		birth.Depth, birth.Inherited = f.depth[i], f.level[i]
+		for _, d := range deps {
+			switch {
+			case !d.Kind.Waits():
+			case d.Kind == gq.AfterAny:
+				birth.AnyOpen = true
+			default:
+				birth.Waits++
+			}
+		}
+	}
+	state, events := gq.Born(birth, tx.now)
+	for _, d := range deps {
+		state, events = tx.await(j, d, f, state, events)
+	}
+	tx.scratch, _ = spec.AppendBinary(tx.scratch[:0]) // never fails
+	tx.put(prefixSpec, seq, tx.scratch)
+	t.jobs[spec.ID] = j
+	tx.store(j, h, nil, &state, events)
+	if f.parents != nil {
+		f.parents[spec.ID] = parent{j, seq, state}
+		if !state.Live() {
+			f.parents[spec.ID] = parent{nil, seq, state}
+		}
+	}
+	return state
+}
+
+// await notes that a job waits for a dependency, or tells it at once if that
+// has ended already.
+func (tx *txn) await(j *job, d gq.Dependency, f family, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
+	if !d.Kind.Waits() {
+		return s, events
+	}
+	p := f.parents[d.Job]
+	if p.state.Live() {
+		tx.t.kids[p.seq] = append(tx.t.kids[p.seq], edge{j, d.Kind})
+		tx.set(edgeKey(p.seq, j.seq), []byte{byte(d.Kind)})
+		return s, events
+	}
+	next, more, err := s.DependencyEnded(gq.Ended{Kind: d.Kind, Status: p.state.Status, Priority: p.state.Priority()}, tx.now)
+	if err != nil {
+		panic(fmt.Sprintf("local: dependency of job %s: %v", j.id, err))
+	}
+	return next, append(events, more...)
+}
+
+// lane finds or makes the lane of a spec.
+func (tx *txn) lane(spec *gq.Spec) *lane {
+	t := tx.t
+	q := tx.queue(spec.Queue)
+	if l := q.findLane(spec.Type, spec.Requires); l != nil {
+		return l
+	}
+	l := t.addLane(t.lastLane+1, q, spec.Type, spec.Requires)
+	tx.set(smallKey(prefixLane, l.number), encodeLane(l))
+	return l
+}
+
+// queue finds or makes a queue.
+func (tx *txn) queue(name string) *queue {
+	if q := tx.t.queues[name]; q != nil {
+		return q
+	}
+	config := gq.NewQueue(name)
+	config.UpdatedAt = tx.now
+	q := tx.t.addQueue(uint32(len(tx.t.numbers)), config)
+	tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
+	return q
+}

@@ -1,0 +1,100 @@
+package local
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+
+	"github.com/gopherqueue/gq"
+)
+
+// The key space. The first byte names the kind of record; numbers are
+// big-endian, so that keys sort as they count. docs/storage.md tells the same
+// with the formats of the values.
+//
+// What belongs to a job is kept under its sequence number, not its id: numbers
+// only grow, so new records land at the end of the key space and old ones leave
+// it in ranges. Only finished jobs need a way from the id to the number; live
+// ones are in memory.
+const (
+	prefixMeta       = 'a' // a name              → store-wide value
+	prefixQueue      = 'b' // b queue             → configuration
+	prefixLane       = 'c' // c lane              → queue, type, required capabilities
+	prefixCounts     = 'd' // d queue             → finished jobs by status
+	prefixSpec       = 'e' // e seq               → spec with payload
+	prefixLive       = 'f' // f seq               → state of a live job
+	prefixDone       = 'g' // g queue status seq  → state of a finished job
+	prefixID         = 'h' // h id                → key of the finished job
+	prefixResult     = 'i' // i seq               → result
+	prefixCheckpoint = 'j' // j seq               → checkpoint
+	prefixMetadata   = 'k' // k seq               → metadata, once changed
+	prefixKey        = 'l' // l hash              → idempotency key
+	prefixLease      = 'm' // m lease id          → seq, for ids not made here
+	prefixEdge       = 'n' // n parent child      → kind of dependency
+	prefixEnded      = 'o' // o parent            → how it ended, while dependents wait for the news
+	prefixEvents     = 'p' // p event             → the events of one commit
+	prefixHistory    = 'q' // q seq               → events that outlived the log
+)
+
+func numberKey(prefix byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{prefix}, n)
+}
+
+func smallKey(prefix byte, n uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{prefix}, n)
+}
+
+func appendNumberKey(b []byte, prefix byte, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, prefix), n)
+}
+
+// doneKey places a finished job: lists walk a queue and status by sequence.
+type doneKey struct {
+	queue  uint32
+	status gq.Status
+	seq    uint64
+}
+
+const doneKeySize = 1 + 4 + 1 + 8
+
+func (k doneKey) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint32(append(b, prefixDone), k.queue)
+	return binary.BigEndian.AppendUint64(append(b, byte(k.status)), k.seq)
+}
+
+func parseDoneKey(b []byte) (k doneKey, ok bool) {
+	if len(b) != doneKeySize || b[0] != prefixDone {
+		return k, false
+	}
+	return doneKey{binary.BigEndian.Uint32(b[1:]), gq.Status(b[5]), binary.BigEndian.Uint64(b[6:])}, true
+}
+
+func idKey(id gq.JobID) []byte { return append([]byte{prefixID}, id[:]...) }
+
+func leaseKey(id gq.LeaseID) []byte { return append([]byte{prefixLease}, id...) }
+
+func edgeKey(parent, child uint64) []byte {
+	return binary.BigEndian.AppendUint64(numberKey(prefixEdge, parent), child)
+}
+
+// keyKey is the key of an idempotency key. A hash keeps it short; 128 bits of
+// SHA-256 do not collide.
+func keyKey(k gq.Key) []byte {
+	h := sha256.New()
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(k.Scope)))
+	h.Write(size[:])
+	h.Write([]byte(k.Scope))
+	h.Write([]byte(k.Name))
+	return append([]byte{prefixKey}, h.Sum(nil)[:16]...)
+}
+
+// after is the smallest key that is larger than every key with this prefix.
+func after(prefix []byte) []byte {
+	end := append([]byte(nil), prefix...)
+	for i := len(end) - 1; i >= 0; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package local
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func compare(a, b string) int { return cmp.Compare(a, b) }
+
+// List implements [store.Store]. A page is merged from ordered sources, one for
+// each queue and status asked for: the live ones in memory, the finished ones
+// on disk. So it touches one entry of each source and those it returns.
+func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := q.Check(); err != nil {
+		return store.Page{}, fmt.Errorf("list: %w", err)
+	}
+	cursor, err := parseCursor(q.Cursor)
+	if err != nil {
+		return store.Page{}, fmt.Errorf("list: %w", err)
+	}
+	var page store.Page
+	err = s.view(ctx, func(now time.Time) (then, error) {
+		from, to, err := s.window(&q, cursor)
+		if err != nil {
+			return nil, err
+		}
+		states, next, err := s.page(&q, from, to)
+		page.Next = next
+		return func() error {
+			for _, state := range states {
+				job, err := s.assemble(state.At(now), 0)
+				if errors.Is(err, gq.ErrNotFound) {
+					continue // collected meanwhile
+				}
+				if err != nil {
+					return err
+				}
+				page.Jobs = append(page.Jobs, job)
+			}
+			return nil
+		}, err
+	})
+	if err != nil {
+		return store.Page{}, err
+	}
+	return page, nil
+}
+
+// window turns times and a cursor into a half-open range of sequence numbers.
+func (s *Store) window(q *store.Query, cursor uint64) (from, to uint64, err error) {
+	from, to = 0, s.table.lastJob+1
+	if !q.CreatedAfter.IsZero() {
+		if from, err = s.firstSince(q.CreatedAfter); err != nil {
+			return 0, 0, err
+		}
+	}
+	if !q.CreatedBefore.IsZero() {
+		end, err := s.firstSince(q.CreatedBefore)
+		if err != nil {
+			return 0, 0, err
+		}
+		to = min(to, end)
+	}
+	if cursor > 0 && q.OldestFirst {
+		from = max(from, cursor+1)
+	} else if cursor > 0 {
+		to = min(to, cursor)
+	}
+	return from, to, nil
+}
+
+// firstSince is the smallest sequence number of a job created at or after an
+// instant. Numbers and creation times grow together, so it can be searched.
+func (s *Store) firstSince(at time.Time) (uint64, error) {
+	it, err := s.iterate(prefixSpec)
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	lo, hi := uint64(1), s.table.lastJob+1
+	for lo < hi {
+		mid := lo + (hi-lo)/2
+		if !it.SeekGE(numberKey(prefixSpec, mid)) {
+			hi = mid
+			continue
+		}
+		seq := binary.BigEndian.Uint64(it.Key()[1:])
+		spec, err := gq.DecodeSpec(it.Value())
+		if err != nil {
+			return 0, err
+		}
+		state, _, err := s.state(spec.ID)
+		if err != nil {
+			return 0, err
+		}
+		if state.CreatedAt.Before(at) {
+			lo = seq + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, it.Error()
+}
+
+// source yields jobs of one queue and status in order.
+type source struct {
+	head   gq.State
+	ok     bool
+	next   func() (gq.State, bool, error)
+	finish func() error
+}
+
+func (s *Store) page(q *store.Query, from, to uint64) (states []gq.State, next string, err error) {
+	var sources []*source
+	defer func() {
+		for _, src := range sources {
+			if src.finish == nil {
+				continue
+			}
+			if closeErr := src.finish(); err == nil {
+				err = closeErr
+			}
+		}
+	}()
+	for _, queue := range s.table.numbers[1:] {
+		if q.Queue != "" && q.Queue != queue.config.Name {
+			continue
+		}
+		for _, status := range gq.Statuses() {
+			if queue.counts[status] == 0 || len(q.Statuses) > 0 && !slices.Contains(q.Statuses, status) {
+				continue
+			}
+			var src *source
+			if !status.Terminal() {
+				src = s.liveSource(queue, status, from, to, q.OldestFirst, q.Limit+1)
+			} else if src, err = s.doneSource(queue, status, from, to, q.OldestFirst); err != nil {
+				return nil, "", err
+			}
+			sources = append(sources, src)
+			if src.head, src.ok, err = src.next(); err != nil {
+				return nil, "", err
+			}
+		}
+	}
+	for {
+		var best *source
+		for _, src := range sources {
+			if src.ok && (best == nil || (src.head.Sequence < best.head.Sequence) == q.OldestFirst) {
+				best = src
+			}
+		}
+		if best == nil {
+			return states, "", nil
+		}
+		if len(states) == q.Limit {
+			return states, formatCursor(states[q.Limit-1].Sequence), nil
+		}
+		states = append(states, best.head)
+		if best.head, best.ok, err = best.next(); err != nil {
+			return nil, "", err
+		}
+	}
+}
+
+// liveSource reads at most limit jobs from memory.
+func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest bool, limit int) *source {
+	var jobs []*job
+	collect := func(j *job) bool {
+		if j.seq < from || j.seq >= to {
+			return false
+		}
+		jobs = append(jobs, j)
+		return len(jobs) < limit
+	}
+	if oldest {
+		q.live[status].ascend(gq.OrderKey{Lo: from}, collect)
+	} else {
+		q.live[status].descend(gq.OrderKey{Lo: to}, collect)
+	}
+	i := 0
+	return &source{next: func() (gq.State, bool, error) {
+		if i == len(jobs) {
+			return gq.State{}, false, nil
+		}
+		j := jobs[i]
+		i++
+		_, state, err := decodeRecord(j.record, j.seq, alone)
+		return state, true, err
+	}}
+}
+
+// doneSource reads finished jobs from disk.
+func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest bool) (*source, error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{
+		LowerBound: doneKey{q.number, status, from}.append(nil),
+		UpperBound: doneKey{q.number, status, to}.append(nil),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	step, started := it.Next, false
+	if !oldest {
+		step = it.Prev
+	}
+	return &source{
+		finish: it.Close,
+		next: func() (gq.State, bool, error) {
+			ok := false
+			switch {
+			case started:
+				ok = step()
+			case oldest:
+				ok = it.First()
+			default:
+				ok = it.Last()
+			}
+			started = true
+			if !ok {
+				return gq.State{}, false, it.Error()
+			}
+			k, fine := parseDoneKey(it.Key())
+			if !fine {
+				return gq.State{}, false, fmt.Errorf("key %q: %w", it.Key(), gq.ErrCorrupt)
+			}
+			_, state, err := decodeRecord(bytes.Clone(it.Value()), k.seq, alone)
+			return state, true, err
+		},
+	}, nil
+}
+
+// iterate walks all records of a kind.
+func (s *Store) iterate(prefix byte) (*pebble.Iterator, error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", s.dir, err)
+	}
+	return it, nil
+}
+
+// A cursor is the sequence number of the last job of the page before.
+func formatCursor(seq uint64) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{1}, seq))
+}
+
+func parseCursor(cursor string) (uint64, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(raw) != 9 || raw[0] != 1 || binary.BigEndian.Uint64(raw[1:]) == 0 {
+		return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that a list has returned"}}}
+	}
+	return binary.BigEndian.Uint64(raw[1:]), nil
+}

@@ -1,0 +1,220 @@
+// Package local is the embedded store: scheduling indexes in memory over a
+// durable log-structured store (Pebble) on disk, in one directory, for one
+// process.
+//
+// Memory holds what scheduling needs of live jobs, about 200 bytes each.
+// Payloads, results, finished jobs and events are on disk only. Every change is
+// part of a commit that many callers share and that is synced before anyone is
+// answered; docs/storage.md describes the records.
+//
+// An error of the disk under a write turns the store failed: every call returns
+// [gq.ErrStoreFailed] from then on, nothing more reaches the disk, and what was
+// acknowledged before is found again when the directory is reopened. The
+// process is never ended. Before the disk is full, new jobs are refused with
+// [gq.ErrDiskFull] while others are still settled, and accepted again when
+// there is room.
+package local
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Options are what only this store has to be told. The zero value is the
+// default.
+type Options struct {
+	Config   store.Config
+	Log      *slog.Logger // nil is silence
+	Reserve  int64        // bytes of the disk kept free: below it no job is accepted; 0 is 256 MiB or a tenth of the disk, whichever is less
+	CacheMiB int          // memory for blocks read from disk; 0 is 64
+
+	fs       vfs.FS       // nil is the operating system's; tests bring their own
+	onCommit func([]byte) // sees the bytes of every commit
+}
+
+// Store is an open embedded store.
+type Store struct {
+	dir       string
+	config    store.Config
+	log       *slog.Logger
+	disk      *guard
+	db        *pebble.DB
+	cache     *pebble.Cache
+	lock      *pebble.Lock
+	ephemeral bool
+
+	intake intake
+	works  sync.Pool // *work
+
+	// Owned by the writer.
+	tx       txn
+	random   *rand.ChaCha8
+	written  uint64 // bytes committed
+	onCommit func([]byte)
+
+	mu       sync.RWMutex
+	table    *table // guarded by mu; only the writer changes it
+	applied  uint64 // commits in the table; guarded by mu
+	lastTime int64  // the newest instant of a commit; guarded by mu
+
+	droppedEvents uint64 // no event up to this one is kept; guarded by mu
+	marks         marks  // of retention; owned by the writer
+
+	commits chan commit
+	spares  chan []*work // emptied slices on their way back
+	durable atomic.Uint64
+	waiting sync.Cond // for durable to grow or the store to fail
+	failed  atomic.Pointer[error]
+
+	commitCount atomic.Uint64
+	closing     sync.Once
+	reads       sync.WaitGroup
+	stopped     chan struct{}
+	closeErr    error
+}
+
+// Open opens the store in a directory, or makes one there if the directory is
+// empty or missing. Only one process can have it open: [gq.ErrInUse]. A
+// directory that holds something else, or a store of a newer format, is refused
+// with [gq.ErrFormat] and left as it is; a damaged one with [gq.ErrCorrupt].
+func Open(dir string, o Options) (*Store, error) {
+	if dir == "" {
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: "the directory is missing: file:DIR"}}}
+	}
+	if o.fs == nil {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", dir, err)
+		}
+		dir, o.fs = abs, vfs.Default
+	}
+	return open(dir, o)
+}
+
+// OpenMemory opens an empty store that lives and dies with the process. It is
+// the same store on a file system in memory, and meant for tests.
+func OpenMemory(o Options) (*Store, error) {
+	o.fs = vfs.NewMem()
+	s, err := open("memory", o)
+	if err == nil {
+		s.ephemeral = true
+	}
+	return s, err
+}
+
+func open(dir string, o Options) (_ *Store, err error) {
+	config, err := o.Config.WithDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	if config.Clock == nil {
+		config.Clock = systemClock()
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	var seed [32]byte
+	if _, err := crand.Read(seed[:]); err != nil {
+		return nil, fmt.Errorf("open %s: %w", dir, err)
+	}
+	s := &Store{
+		dir: dir, config: config, log: o.Log,
+		table:    newTable(),
+		random:   rand.NewChaCha8(seed),
+		onCommit: o.onCommit,
+		commits:  make(chan commit),
+		spares:   make(chan []*work, 2),
+		stopped:  make(chan struct{}),
+		intake:   intake{wake: make(chan struct{}, 1)},
+		waiting:  sync.Cond{L: new(sync.Mutex)},
+		tx:       txn{byID: map[gq.JobID]int{}, keys: map[string]keyRecord{}},
+	}
+	s.works.New = func() any { return &work{done: make(chan struct{}, 1)} }
+	s.disk = newGuard(o.fs, dir, o.Reserve, s.fail)
+	if err := s.openFiles(o.CacheMiB); err != nil {
+		return nil, err
+	}
+	if err := s.recover(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles())
+	}
+	go s.write()
+	go s.sync()
+	s.poke()
+	return s, nil
+}
+
+// Close waits for the calls under way, syncs and frees everything.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.intake.mu.Lock()
+		s.intake.closed = true
+		s.intake.mu.Unlock()
+		s.poke()
+		<-s.stopped
+		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)
+		s.failed.CompareAndSwap(nil, &closed)
+		s.mu.Lock()   // no read begins from here on
+		s.mu.Unlock() //nolint:staticcheck // an empty section on purpose
+		s.reads.Wait()
+		s.closeErr = s.closeFiles()
+	})
+	return s.closeErr
+}
+
+// now is the time of the next commit: the clock's, but never before the last.
+func (s *Store) now() time.Time {
+	s.lastTime = max(s.lastTime, s.config.Clock.Now().UnixNano())
+	return time.Unix(0, s.lastTime).UTC()
+}
+
+// Meter tells what the store has cost so far.
+func (s *Store) Meter() store.Metrics {
+	m := store.Metrics{Commits: s.commitCount.Load(), Syncs: s.disk.syncs.Load()}
+	if s.reading() {
+		defer s.reads.Done()
+		m.DiskBytes = s.db.Metrics().DiskSpaceUsage()
+	}
+	return m
+}
+
+// Ephemeral reports whether everything is lost when the process ends.
+func (s *Store) Ephemeral() bool { return s.ephemeral }
+
+// reading begins a read, unless the store is unusable. The caller calls
+// reads.Done.
+func (s *Store) reading() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.failure() != nil {
+		return false
+	}
+	s.reads.Add(1)
+	return true
+}
+
+// clock is wall time at the start plus monotonic time since.
+type clock struct{ start time.Time }
+
+func systemClock() store.Clock { return clock{time.Now()} }
+
+func (c clock) Now() time.Time { return c.start.Add(time.Since(c.start)) }
+
+var (
+	_ store.Store = (*Store)(nil)
+	_ store.Meter = (*Store)(nil)
+	_             = context.Background
+)

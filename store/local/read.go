@@ -1,0 +1,322 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// assemble reads what belongs to a state from disk. Its error is ErrNotFound
+// where the job has been collected since the state was read.
+func (s *Store) assemble(state gq.State, parts store.Parts) (store.Job, error) {
+	job := store.Job{State: state}
+	seq := state.Sequence
+	raw, err := s.read(numberKey(prefixSpec, seq))
+	if err != nil {
+		return job, fmt.Errorf("job %s: %w", state.ID, err)
+	}
+	if job.Spec, err = gq.DecodeSpec(raw); err != nil {
+		return job, fmt.Errorf("job %s: %w", state.ID, err)
+	}
+	if parts&store.WithPayload == 0 {
+		job.Spec.Payload.Data = nil
+	}
+	job.Metadata = job.Spec.Metadata
+	raw, err = s.read(numberKey(prefixMetadata, seq))
+	if err == nil {
+		job.Metadata, err = gq.DecodeMetadata(raw)
+	} else if errors.Is(err, gq.ErrNotFound) {
+		err = nil
+	}
+	if err != nil {
+		return job, fmt.Errorf("metadata of job %s: %w", state.ID, err)
+	}
+	if parts&store.WithResult != 0 && state.ResultBytes > 0 {
+		if job.Result, err = s.read(numberKey(prefixResult, seq)); err != nil {
+			return job, fmt.Errorf("result of job %s: %w", state.ID, corrupt(err))
+		}
+	}
+	if parts&store.WithCheckpoint != 0 && state.CheckpointBytes > 0 {
+		if job.Checkpoint, err = s.read(numberKey(prefixCheckpoint, seq)); err != nil {
+			return job, fmt.Errorf("checkpoint of job %s: %w", state.ID, corrupt(err))
+		}
+	}
+	return job, nil
+}
+
+// corrupt says that something must be there and is not.
+func corrupt(err error) error {
+	if errors.Is(err, gq.ErrNotFound) {
+		return fmt.Errorf("missing: %w", gq.ErrCorrupt)
+	}
+	return err
+}
+
+// then is the part of a read that needs no lock.
+type then func() error
+
+// view runs a read of memory and disk at one moment, then the part of it that
+// needs no lock, and waits until all that it saw is durable.
+func (s *Store) view(ctx context.Context, read func(now time.Time) (then, error)) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	s.mu.RLock()
+	if err := s.failure(); err != nil {
+		s.mu.RUnlock()
+		return err
+	}
+	s.reads.Add(1)
+	defer s.reads.Done()
+	seen := s.applied
+	now := time.Unix(0, max(s.lastTime, s.config.Clock.Now().UnixNano())).UTC()
+	rest, err := read(now)
+	s.mu.RUnlock()
+	if err == nil && rest != nil {
+		err = rest()
+	}
+	if err != nil {
+		return err
+	}
+	return s.observed(seen)
+}
+
+// Get implements [store.Store].
+func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
+	out := make([]store.Found, len(refs))
+	err := s.view(ctx, func(now time.Time) (then, error) {
+		for i, r := range refs {
+			state, err := s.lookup(r)
+			out[i].State, out[i].Err = state.At(now), err
+		}
+		return func() error {
+			for i := range out {
+				if out[i].Err == nil {
+					out[i].Job, out[i].Err = s.assemble(out[i].State, parts)
+				}
+			}
+			return nil
+		}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// lookup finds the state of a job. The caller holds the lock.
+func (s *Store) lookup(r store.Ref) (gq.State, error) {
+	id := r.Job
+	if id.IsZero() {
+		if j := s.table.leases[r.Lease]; j != nil {
+			id = j.id
+		} else {
+			job, err := s.leaseJob(r.Lease)
+			if err != nil {
+				return gq.State{}, fmt.Errorf("lease %.80q: %w", r.Lease, err)
+			}
+			id = job
+		}
+	}
+	state, last, err := s.state(id)
+	if err != nil {
+		return gq.State{}, err
+	}
+	if r.Job.IsZero() && !s.had(state, last, r.Lease) {
+		return gq.State{}, fmt.Errorf("lease %.80q: %w", r.Lease, gq.ErrNotFound)
+	}
+	return state, nil
+}
+
+// state reads a job's state and its newest event record. The caller holds the
+// lock.
+func (s *Store) state(id gq.JobID) (gq.State, uint64, error) {
+	record, seq := []byte(nil), uint64(0)
+	if j := s.table.jobs[id]; j != nil {
+		record, seq = j.record, j.seq
+	} else {
+		k, done, err := s.readDone(id)
+		if err != nil {
+			return gq.State{}, 0, fmt.Errorf("job %s: %w", id, err)
+		}
+		record, seq = done, k.seq
+	}
+	h, state, err := decodeRecord(record, seq, alone)
+	return state, h.lastEvent, err
+}
+
+// had reports whether a job ever had a lease.
+func (s *Store) had(state gq.State, last uint64, id gq.LeaseID) bool {
+	if state.Lease == nil {
+		return false
+	}
+	if state.Lease.ID == id || state.Previous.Lease == id {
+		return true
+	}
+	events, err := s.history(state.ID, state.Sequence, last)
+	return err == nil && slices.ContainsFunc(events, func(e gq.Event) bool { return e.Lease == id })
+}
+
+// Counts implements [store.Store].
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
+	var out []store.Count
+	err := s.view(ctx, func(time.Time) (then, error) {
+		if len(queues) == 0 {
+			for _, q := range s.table.numbers[1:] {
+				out = append(out, store.Count{Queue: q.config.Name, By: q.counts})
+			}
+			return nil, nil
+		}
+		for _, name := range queues {
+			c := store.Count{Queue: name}
+			if q := s.table.queues[name]; q != nil {
+				c.By = q.counts
+			}
+			out = append(out, c)
+		}
+		return nil, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(queues) == 0 {
+		slices.SortFunc(out, func(a, b store.Count) int { return compare(a.Queue, b.Queue) })
+	}
+	return out, nil
+}
+
+// Events implements [store.Store].
+func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
+	var out []gq.Event
+	err := s.view(ctx, func(time.Time) (then, error) {
+		if after < s.droppedEvents {
+			return nil, fmt.Errorf("events up to %d are dropped: %w", s.droppedEvents, gq.ErrGone)
+		}
+		if after >= s.table.lastEvent || limit < 1 {
+			return nil, nil
+		}
+		it, err := s.iterate(prefixEvents)
+		if err != nil {
+			return nil, err
+		}
+		defer it.Close()
+		// The record that holds the first wanted event begins at or before it.
+		ok := it.SeekLT(numberKey(prefixEvents, after+2))
+		for ; ok && len(out) < limit; ok = it.Next() {
+			err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+				if e.Seq > after {
+					out = append(out, e.Event)
+				}
+				return len(out) < limit
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		return nil, it.Error()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// visitEvents decodes a record of events and names their queues.
+func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) error {
+	if len(key) != 9 {
+		return fmt.Errorf("event key %q: %w", key, gq.ErrCorrupt)
+	}
+	return decodeEvents(value, binary.BigEndian.Uint64(key[1:]), func(e storedEvent) bool {
+		if int(e.queue) < len(s.table.numbers) && s.table.numbers[e.queue] != nil {
+			e.Queue = s.table.numbers[e.queue].config.Name
+		}
+		return visit(e)
+	})
+}
+
+// History implements [store.Store].
+func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	var out []gq.Event
+	err := s.view(ctx, func(time.Time) (then, error) {
+		state, last, err := s.state(id)
+		if err == nil {
+			out, err = s.history(id, state.Sequence, last)
+		}
+		return nil, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// history follows a job's event records from the newest back, and then what has
+// outlived the log. The caller holds the lock.
+func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
+	var parts [][]gq.Event
+	for at := last; at > s.droppedEvents; {
+		raw, err := s.read(numberKey(prefixEvents, at))
+		if err != nil {
+			return nil, fmt.Errorf("event record %d of job %s: %w", at, id, corrupt(err))
+		}
+		var part []gq.Event
+		next := uint64(0)
+		err = s.visitEvents(numberKey(prefixEvents, at), raw, func(e storedEvent) bool {
+			if e.Job == id {
+				if len(part) == 0 {
+					next = e.previous
+				}
+				part = append(part, e.Event)
+			}
+			return true
+		})
+		if err != nil {
+			return nil, err
+		}
+		if next >= at {
+			return nil, fmt.Errorf("event record %d of job %s points forward: %w", at, id, gq.ErrCorrupt)
+		}
+		parts = append(parts, part)
+		at = next
+	}
+	old, err := s.carried(seq)
+	if err != nil {
+		return nil, err
+	}
+	for i := len(parts) - 1; i >= 0; i-- {
+		old = append(old, parts[i]...)
+	}
+	return old, nil
+}
+
+// Queues implements [store.Store].
+func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
+	var out []gq.Queue
+	err := s.view(ctx, func(time.Time) (then, error) {
+		for _, q := range s.table.numbers[1:] {
+			out = append(out, q.config)
+		}
+		return nil, nil
+	})
+	slices.SortFunc(out, func(a, b gq.Queue) int { return compare(a.Name, b.Name) })
+	return out, err
+}
+
+// PutQueue implements [store.Store].
+func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
+	if err := config.Validate(); err != nil {
+		return fmt.Errorf("put queue: %w", err)
+	}
+	return s.do(ctx, 1, func(tx *txn) {
+		q := tx.queue(config.Name)
+		config.UpdatedAt = tx.now
+		q.config = config
+		tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
+	})
+}

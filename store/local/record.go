@@ -1,0 +1,216 @@
+package local
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// A job's record is what this store needs beside its state:
+//
+//	uvarint  the newest event record that tells of the job
+//	uvarint  lane
+//	uvarint  cost
+//	byte     flags
+//	         gq.State
+const flagKeyed = 1 // has an idempotency key
+
+type header struct {
+	lastEvent uint64
+	lane      uint32
+	cost      int64
+	flags     byte
+}
+
+func encodeRecord(b []byte, h header, s *gq.State) []byte {
+	b = binary.AppendUvarint(b, h.lastEvent)
+	b = binary.AppendUvarint(b, uint64(h.lane))
+	b = binary.AppendUvarint(b, uint64(h.cost))
+	b = append(b, h.flags)
+	b, _ = s.AppendBinary(b) // never fails
+	return b
+}
+
+func decodeHeader(b []byte) (h header, rest []byte, err error) {
+	var fields [3]uint64
+	for i := range fields {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return h, nil, fmt.Errorf("job record: %w", gq.ErrCorrupt)
+		}
+		fields[i], b = v, b[n:]
+	}
+	if len(b) == 0 || fields[1] > 1<<32-1 || fields[2] > gq.MaxCostUnits {
+		return h, nil, fmt.Errorf("job record: %w", gq.ErrCorrupt)
+	}
+	return header{fields[0], uint32(fields[1]), int64(fields[2]), b[0]}, b[1:], nil
+}
+
+func decodeRecord(b []byte, seq uint64, intern func(gq.Policy) *gq.Policy) (header, gq.State, error) {
+	h, rest, err := decodeHeader(b)
+	if err != nil {
+		return h, gq.State{}, err
+	}
+	s, err := gq.DecodeState(rest, seq, intern)
+	return h, s, err
+}
+
+// alone is intern for a reader that shares nothing.
+func alone(p gq.Policy) *gq.Policy { return &p }
+
+// keyRecord is what an idempotency key leads to.
+type keyRecord struct {
+	id          gq.JobID
+	fingerprint uint64
+	expires     int64
+}
+
+func (k keyRecord) encode() []byte {
+	b := append(make([]byte, 0, 32), k.id[:]...)
+	b = binary.BigEndian.AppendUint64(b, k.fingerprint)
+	return binary.BigEndian.AppendUint64(b, uint64(k.expires))
+}
+
+func decodeKeyRecord(b []byte) (k keyRecord, err error) {
+	if len(b) != 32 {
+		return k, fmt.Errorf("idempotency key: %w", gq.ErrCorrupt)
+	}
+	copy(k.id[:], b)
+	k.fingerprint = binary.BigEndian.Uint64(b[16:])
+	k.expires = int64(binary.BigEndian.Uint64(b[24:]))
+	return k, nil
+}
+
+// The events of one commit are one record:
+//
+//	byte     version
+//	fixed 8  time
+//	uvarint  number of events
+//	then for each event
+//	byte     1: about the same job as the one before; 0: the next three follow
+//	16       job id
+//	uvarint  queue
+//	uvarint  the event record that tells of the job before this one, 0 for none
+//	         gq.Event
+const eventsVersion = 1
+
+type eventWriter struct {
+	b     []byte
+	count int
+	last  gq.JobID
+}
+
+func (w *eventWriter) add(e *gq.Event, queue uint32, previous uint64) {
+	if w.count > 0 && w.last == e.Job {
+		w.b = append(w.b, 1)
+	} else {
+		w.b = append(w.b, 0)
+		w.b = append(w.b, e.Job[:]...)
+		w.b = binary.AppendUvarint(w.b, uint64(queue))
+		w.b = binary.AppendUvarint(w.b, previous)
+		w.last = e.Job
+	}
+	w.b, _ = e.AppendBinary(w.b) // never fails
+	w.count++
+}
+
+func (w *eventWriter) encode(b []byte, now time.Time) []byte {
+	b = append(b, eventsVersion)
+	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixNano()))
+	b = binary.AppendUvarint(b, uint64(w.count))
+	return append(b, w.b...)
+}
+
+// storedEvent is an event as its record has it.
+type storedEvent struct {
+	gq.Event
+	queue    uint32
+	previous uint64
+}
+
+// decodeEvents calls visit for each event of a record, until it returns false.
+func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
+	bad := func() error { return fmt.Errorf("event record %d: %w", first, gq.ErrCorrupt) }
+	if len(b) < 10 {
+		return bad()
+	}
+	if b[0] != eventsVersion {
+		return fmt.Errorf("event record %d has version %d: %w", first, b[0], gq.ErrFormat)
+	}
+	at := time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).UTC()
+	count, n := binary.Uvarint(b[9:])
+	if n <= 0 {
+		return bad()
+	}
+	b = b[9+n:]
+	var e storedEvent
+	for i := range count {
+		if len(b) == 0 || b[0] > 1 || i == 0 && b[0] == 1 {
+			return bad()
+		}
+		same := b[0] == 1
+		b = b[1:]
+		id := e.Job
+		if !same {
+			if len(b) < 16 {
+				return bad()
+			}
+			copy(id[:], b)
+			b = b[16:]
+			q, n := binary.Uvarint(b)
+			if n <= 0 || q > 1<<32-1 {
+				return bad()
+			}
+			b = b[n:]
+			previous, n := binary.Uvarint(b)
+			if n <= 0 {
+				return bad()
+			}
+			b = b[n:]
+			e.queue, e.previous = uint32(q), previous
+		}
+		var err error
+		if e.Event, b, err = gq.DecodeEvent(b); err != nil {
+			return fmt.Errorf("event record %d: %w", first, err)
+		}
+		e.Job, e.Seq, e.Time = id, first+i, at
+		if !visit(e) {
+			return nil
+		}
+	}
+	if len(b) > 0 {
+		return bad()
+	}
+	return nil
+}
+
+// mintLease makes the id of a lease so that the job can be found by it: the
+// job's sequence number and 74 random bits in the form of a UUID. It fences and
+// does not authorise, so that the number need not be secret.
+func mintLease(seq uint64, random [2]uint64) gq.LeaseID {
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], seq<<16|random[0]&0xffff)
+	binary.BigEndian.PutUint64(b[8:], random[1])
+	return gq.NewLeaseID(b)
+}
+
+// leaseSequence is the sequence number in a lease id that mintLease made. Other
+// ids yield a number that means nothing.
+func leaseSequence(id gq.LeaseID) (uint64, bool) {
+	raw, err := gq.ParseJobID(string(id)) // the same text form
+	if err != nil {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(raw[:]) >> 16, true
+}
+
+// statusByte is the recorded status, without decoding the rest.
+func statusByte(record []byte) byte {
+	_, state, err := decodeHeader(record)
+	if err != nil || len(state) < 2 {
+		return 0
+	}
+	return state[1]
+}

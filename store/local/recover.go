@@ -1,0 +1,227 @@
+package local
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/gopherqueue/gq"
+)
+
+// recover builds the table from the records of live jobs. It reads nothing of
+// the finished ones.
+func (s *Store) recover() error {
+	for _, step := range []func() error{
+		s.recoverMarks, s.recoverQueues, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls visit for every record of a kind.
+func (s *Store) each(prefix byte, visit func(key, value []byte) error) (err error) {
+	it, err := s.iterate(prefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err == nil {
+			err = visit(it.Key(), value)
+		}
+		if err != nil {
+			return fmt.Errorf("record %q: %w", it.Key(), err)
+		}
+	}
+	return it.Error()
+}
+
+func (s *Store) recoverMarks() error {
+	raw, err := s.read(metaCursors)
+	if errors.Is(err, gq.ErrNotFound) {
+		s.marks.cursors = [4]uint64{1, 1, 1, 1}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s.marks, err = decodeMarks(raw); err != nil {
+		return err
+	}
+	s.droppedEvents, s.lastTime = s.marks.dropped, s.marks.time
+	s.table.lastJob, s.table.lastEvent = s.marks.lastJob, s.marks.lastEvent
+	return nil
+}
+
+func (s *Store) recoverQueues() error {
+	err := s.each(prefixQueue, func(key, value []byte) error {
+		if len(key) != 5 {
+			return gq.ErrCorrupt
+		}
+		config, err := decodeQueue(value)
+		if err != nil {
+			return err
+		}
+		s.table.addQueue(binary.BigEndian.Uint32(key[1:]), config)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for number, q := range s.table.numbers[1:] {
+		if q == nil {
+			return fmt.Errorf("queue number %d is missing: %w", number+1, gq.ErrCorrupt)
+		}
+	}
+	return s.each(prefixCounts, func(key, value []byte) error {
+		if len(key) != 5 || int(binary.BigEndian.Uint32(key[1:])) >= len(s.table.numbers) {
+			return gq.ErrCorrupt
+		}
+		return decodeCounts(value, s.table.numbers[binary.BigEndian.Uint32(key[1:])])
+	})
+}
+
+func (s *Store) recoverLanes() error {
+	return s.each(prefixLane, func(key, value []byte) error {
+		if len(key) != 5 {
+			return gq.ErrCorrupt
+		}
+		number, typ, requires, err := decodeLane(value)
+		if err != nil || int(number) >= len(s.table.numbers) || number == 0 {
+			return errors.Join(gq.ErrCorrupt, err)
+		}
+		s.table.addLane(binary.BigEndian.Uint32(key[1:]), s.table.numbers[number], typ, requires)
+		return nil
+	})
+}
+
+func (s *Store) recoverJobs() error {
+	t := s.table
+	return s.each(prefixLive, func(key, value []byte) error {
+		if len(key) != 9 {
+			return gq.ErrCorrupt
+		}
+		seq := binary.BigEndian.Uint64(key[1:])
+		h, state, err := decodeRecord(value, seq, t.intern)
+		if err != nil {
+			return err
+		}
+		lane := t.lanes[h.lane]
+		if lane == nil {
+			return fmt.Errorf("lane %d is missing: %w", h.lane, gq.ErrCorrupt)
+		}
+		lane.jobs++
+		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, timer: noTimer}
+		j.record = append(make([]byte, 0, len(value)), value...)
+		t.jobs[j.id] = j
+		t.place(j, &state)
+		t.lastJob = max(t.lastJob, seq)
+		return nil
+	})
+}
+
+func (s *Store) recoverEdges() error {
+	// Edges name sequence numbers; only waiting jobs have edges to them.
+	waiting := map[uint64]*job{}
+	for _, q := range s.table.numbers[1:] {
+		q.live[gq.Pending].ascend(gq.OrderKey{}, func(j *job) bool {
+			waiting[j.seq] = j
+			return true
+		})
+	}
+	return s.each(prefixEdge, func(key, value []byte) error {
+		if len(key) != 17 || len(value) != 1 {
+			return gq.ErrCorrupt
+		}
+		parent, child := binary.BigEndian.Uint64(key[1:]), binary.BigEndian.Uint64(key[9:])
+		j := waiting[child]
+		if j == nil {
+			j = &job{seq: child} // it has ended: the edge only waits to be removed
+		}
+		s.table.kids[parent] = append(s.table.kids[parent], edge{j, gq.DependencyKind(value[0])})
+		return nil
+	})
+}
+
+func (s *Store) recoverEnded() error {
+	return s.each(prefixEnded, func(key, value []byte) error {
+		if len(key) != 9 || len(value) != 2 || !gq.Status(value[0]).Terminal() {
+			return gq.ErrCorrupt
+		}
+		s.table.ended = append(s.table.ended, ending{
+			binary.BigEndian.Uint64(key[1:]), gq.Status(value[0]), gq.Priority(value[1]),
+		})
+		return nil
+	})
+}
+
+// recoverNumbers finds the last numbers given and the last time, so that none
+// ever comes again.
+func (s *Store) recoverNumbers() (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{})
+	if err != nil {
+		return fmt.Errorf("read %s: %w", s.dir, err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if it.SeekLT(numberKey(prefixSpec, math.MaxUint64)) && it.Key()[0] == prefixSpec {
+		s.table.lastJob = max(s.table.lastJob, binary.BigEndian.Uint64(it.Key()[1:]))
+	}
+	if it.SeekLT(numberKey(prefixEvents, math.MaxUint64)) && it.Key()[0] == prefixEvents {
+		s.lastTime = max(s.lastTime, recordTime(it.Value()))
+		last, err := lastOf(it.Key(), it.Value())
+		if err != nil {
+			return err
+		}
+		s.table.lastEvent = max(s.table.lastEvent, last)
+	}
+	raw, err := s.read(metaClock)
+	if err == nil && len(raw) == 8 {
+		s.lastTime = max(s.lastTime, int64(binary.BigEndian.Uint64(raw)))
+	} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		return err
+	}
+	return it.Error()
+}
+
+// Queues and lanes are few and change rarely: their records are JSON.
+
+type laneRecord struct {
+	Queue    uint32   `json:"queue"`
+	Type     string   `json:"type"`
+	Requires []string `json:"requires,omitempty"`
+}
+
+func encodeLane(l *lane) []byte {
+	b, err := json.Marshal(laneRecord{l.queue.number, l.typ, l.class.requires})
+	must(err)
+	return b
+}
+
+func decodeLane(b []byte) (queue uint32, typ string, requires []string, err error) {
+	var r laneRecord
+	if err := json.Unmarshal(b, &r); err != nil {
+		return 0, "", nil, fmt.Errorf("lane: %w", errors.Join(gq.ErrCorrupt, err))
+	}
+	return r.Queue, r.Type, r.Requires, nil
+}
+
+func encodeQueue(q gq.Queue) []byte {
+	b, err := json.Marshal(q)
+	must(err)
+	return b
+}
+
+func decodeQueue(b []byte) (q gq.Queue, err error) {
+	if err := json.Unmarshal(b, &q); err != nil {
+		return q, fmt.Errorf("queue: %w", errors.Join(gq.ErrCorrupt, err))
+	}
+	return q, nil
+}

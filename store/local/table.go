@@ -1,0 +1,356 @@
+package local
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// table is what the store keeps in memory: every live job with what scheduling
+// needs of it, and nothing of the finished ones but their number. It is guarded
+// by Store.mu; only the writer changes it.
+type table struct {
+	jobs     map[gq.JobID]*job
+	leases   map[gq.LeaseID]*job // of held jobs
+	queues   map[string]*queue
+	numbers  []*queue // by queue number; 0 is none
+	lanes    map[uint32]*lane
+	timers   timers
+	promoted []*job // due and claimable, not yet recorded so
+
+	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
+	ended    []ending          // parents whose dependents have yet to be told
+	policies map[gq.Policy]*gq.Policy
+
+	lastJob   uint64 // the newest job's sequence number
+	lastEvent uint64
+	lastLane  uint32
+}
+
+// job is a live job. Its state is kept in the form it is stored in, which for a
+// waiting job is about 45 bytes.
+type job struct {
+	id     gq.JobID
+	seq    uint64
+	record []byte // see encodeRecord
+	lane   *lane
+	key    gq.OrderKey // place in the lane while ready
+	cost   int64
+	timer  int32 // place in the timers
+	status gq.Status
+	ready  bool // in the lane
+}
+
+// edge is a dependent that waits.
+type edge struct {
+	child *job
+	kind  gq.DependencyKind
+}
+
+// ending is a finished parent.
+type ending struct {
+	seq    uint64
+	status gq.Status
+	level  gq.Priority
+}
+
+// queue is a queue with its claimable jobs by class.
+type queue struct {
+	number  uint32
+	config  gq.Queue
+	classes []*class
+	live    [gq.Completed]index // by status and sequence, for lists
+	counts  [gq.Cancelled + 1]int64
+	touched bool // the counts of finished jobs changed in this commit
+}
+
+// held is the number of jobs that occupy the queue's concurrency.
+func (q *queue) held() int64 { return q.counts[gq.Claimed] + q.counts[gq.Running] }
+
+// liveCount is the number of jobs that have not finished.
+func (q *queue) liveCount() (n int64) {
+	for s := gq.Pending; s < gq.Completed; s++ {
+		n += q.counts[s]
+	}
+	return n
+}
+
+// class is the part of a queue whose jobs require the same capabilities.
+type class struct {
+	requires []string
+	byType   map[string]*lane
+	heads    []*lane // heap of the lanes that have ready jobs, by their first job
+}
+
+// lane is the claimable jobs of one queue, type and class, in order.
+type lane struct {
+	number uint32
+	queue  *queue
+	class  *class
+	typ    string
+	ready  index
+	jobs   int // live jobs that belong here
+	head   int // place in class.heads, -1 if empty
+}
+
+func newTable() *table {
+	return &table{
+		jobs:     map[gq.JobID]*job{},
+		leases:   map[gq.LeaseID]*job{},
+		queues:   map[string]*queue{},
+		numbers:  []*queue{nil},
+		lanes:    map[uint32]*lane{},
+		kids:     map[uint64][]edge{},
+		policies: map[gq.Policy]*gq.Policy{},
+	}
+}
+
+// intern lets equal policies share memory. The set is bounded: a client that
+// sends ever new policies costs memory only for the jobs that have them.
+func (t *table) intern(p gq.Policy) *gq.Policy {
+	if shared, ok := t.policies[p]; ok {
+		return shared
+	}
+	if len(t.policies) >= 4096 {
+		clear(t.policies)
+	}
+	t.policies[p] = &p
+	return &p
+}
+
+func (t *table) addQueue(number uint32, config gq.Queue) *queue {
+	q := &queue{number: number, config: config}
+	for s := range q.live {
+		q.live[s].by = bySequence
+	}
+	for len(t.numbers) <= int(number) {
+		t.numbers = append(t.numbers, nil)
+	}
+	t.numbers[number] = q
+	t.queues[config.Name] = q
+	return q
+}
+
+func (t *table) addLane(number uint32, q *queue, typ string, requires []string) *lane {
+	var c *class
+	for _, known := range q.classes {
+		if slices.Equal(known.requires, requires) {
+			c = known
+		}
+	}
+	if c == nil {
+		c = &class{requires: slices.Clone(requires), byType: map[string]*lane{}}
+		q.classes = append(q.classes, c)
+	}
+	l := &lane{number: number, queue: q, class: c, typ: strings.Clone(typ), head: -1}
+	l.ready.by = byOrder
+	c.byType[l.typ] = l
+	t.lanes[number] = l
+	t.lastLane = max(t.lastLane, number)
+	return l
+}
+
+// findLane is the lane for a spec, nil if it has none yet.
+func (q *queue) findLane(typ string, requires []string) *lane {
+	for _, c := range q.classes {
+		if slices.Equal(c.requires, requires) {
+			return c.byType[typ]
+		}
+	}
+	return nil
+}
+
+// dropLane forgets a lane without jobs.
+func (t *table) dropLane(l *lane) {
+	delete(t.lanes, l.number)
+	delete(l.class.byType, l.typ)
+	if len(l.class.byType) == 0 {
+		l.queue.classes = slices.DeleteFunc(l.queue.classes, func(c *class) bool { return c == l.class })
+	}
+}
+
+// place puts a job where its state says: counted, listed, timed, and in its
+// lane if it can be claimed. The job must not be placed already.
+func (t *table) place(j *job, s *gq.State) {
+	j.status = s.Status
+	q := j.lane.queue
+	q.counts[s.Status]++
+	if s.Status.Terminal() {
+		q.touched = true
+		return
+	}
+	q.live[s.Status].add(j)
+	if due := s.Due(); !due.IsZero() {
+		t.timers.set(j, due.UnixNano())
+	}
+	switch {
+	case s.Status == gq.Scheduled:
+		t.enter(j, s.Order())
+	case s.Status.Held():
+		t.leases[s.Lease.ID] = j
+	}
+}
+
+// unplace undoes place. s is the state the job was placed with.
+func (t *table) unplace(j *job, s *gq.State) {
+	q := j.lane.queue
+	q.counts[j.status]--
+	q.live[j.status].remove(j)
+	t.timers.set(j, 0)
+	t.leave(j)
+	if s.Status.Held() {
+		delete(t.leases, s.Lease.ID)
+	}
+}
+
+// promote makes a job claimable whose time has come, in memory only: the claim
+// that takes it, or a sweep, will record it. Until then lists and counts show
+// it as claimable.
+func (t *table) promote(j *job, s *gq.State) {
+	q := j.lane.queue
+	q.counts[j.status]--
+	q.live[j.status].remove(j)
+	j.status = gq.Scheduled
+	q.counts[gq.Scheduled]++
+	q.live[gq.Scheduled].add(j)
+	t.enter(j, s.Order())
+	shown := *s
+	shown.Status = gq.Scheduled
+	at := int64(0)
+	if due := shown.Due(); !due.IsZero() {
+		at = due.UnixNano()
+	}
+	t.timers.set(j, at)
+	if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
+		t.promoted = slices.DeleteFunc(t.promoted, func(j *job) bool { return !t.unrecorded(j) })
+	}
+	t.promoted = append(t.promoted, j)
+}
+
+// enter puts a job into its lane.
+func (t *table) enter(j *job, key gq.OrderKey) {
+	j.key, j.ready = key, true
+	l := j.lane
+	l.ready.add(j)
+	if l.head < 0 || l.ready.first() == j {
+		l.class.fix(l)
+	}
+}
+
+// leave takes a job out of its lane, if it is there.
+func (t *table) leave(j *job) {
+	if !j.ready {
+		return
+	}
+	l := j.lane
+	wasFirst := l.ready.first() == j
+	l.ready.remove(j)
+	j.ready = false
+	if wasFirst {
+		l.class.fix(l)
+	}
+}
+
+// fix restores a lane's place in the heap after its first job changed.
+func (c *class) fix(l *lane) {
+	switch {
+	case l.ready.size == 0 && l.head >= 0:
+		last := len(c.heads) - 1
+		i := l.head
+		c.swap(i, last)
+		c.heads[last] = nil
+		c.heads = c.heads[:last]
+		l.head = -1
+		if i < last {
+			c.down(c.up(i))
+		}
+	case l.ready.size == 0:
+	case l.head < 0:
+		c.heads = append(c.heads, l)
+		l.head = len(c.heads) - 1
+		c.up(l.head)
+	default:
+		c.down(c.up(l.head))
+	}
+}
+
+func (c *class) swap(i, k int) {
+	c.heads[i], c.heads[k] = c.heads[k], c.heads[i]
+	c.heads[i].head, c.heads[k].head = i, k
+}
+
+func (c *class) less(i, k int) bool {
+	a, b := c.heads[i].ready.first(), c.heads[k].ready.first()
+	return sortKey{a.key, a.id}.less(sortKey{b.key, b.id})
+}
+
+func (c *class) up(i int) int {
+	for i > 0 && c.less(i, (i-1)/2) {
+		c.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+	return i
+}
+
+func (c *class) down(i int) {
+	for {
+		kid := 2*i + 1
+		if kid+1 < len(c.heads) && c.less(kid+1, kid) {
+			kid++
+		}
+		if kid >= len(c.heads) || !c.less(kid, i) {
+			return
+		}
+		c.swap(i, kid)
+		i = kid
+	}
+}
+
+// pick is the first claimable job of a queue that a filter allows.
+func (q *queue) pick(f *store.Filter) *job {
+	var best *job
+	consider := func(j *job) {
+		if j != nil && (best == nil || (sortKey{j.key, j.id}).less(sortKey{best.key, best.id})) {
+			best = j
+		}
+	}
+	for _, c := range q.classes {
+		if len(c.heads) == 0 || !c.offered(f.Offers) {
+			continue
+		}
+		switch {
+		case len(f.Types) > 0:
+			for _, typ := range f.Types {
+				if l := c.byType[typ]; l != nil {
+					consider(l.pick(f.MaxCost))
+				}
+			}
+		case f.MaxCost == 0:
+			consider(c.heads[0].ready.first())
+		default:
+			for _, l := range c.heads {
+				consider(l.pick(f.MaxCost))
+			}
+		}
+	}
+	return best
+}
+
+func (l *lane) pick(maxCost int64) *job {
+	if maxCost == 0 {
+		return l.ready.first()
+	}
+	return l.ready.cheap(maxCost)
+}
+
+// offered reports whether a worker's capabilities include the class's.
+func (c *class) offered(offers []string) bool {
+	for _, r := range c.requires {
+		if !slices.Contains(offers, r) {
+			return false
+		}
+	}
+	return true
+}

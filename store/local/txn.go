@@ -1,0 +1,276 @@
+package local
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/gopherqueue/gq"
+)
+
+// txn is one commit on its way: changes of the table, already made, and the
+// records that will make them durable. Only the writer has one, and a step that
+// began is always finished, so nothing is ever rolled back.
+type txn struct {
+	s        *Store
+	t        *table
+	now      time.Time
+	batch    *pebble.Batch
+	events   eventWriter
+	first    uint64 // the first event of this commit
+	finished []finished
+	byID     map[gq.JobID]int // of finished
+	keys     map[string]keyRecord
+	touched  []*queue
+	scratch  []byte
+	key      []byte
+}
+
+// finished is a job that ended in this very commit, which no read of the disk
+// can see yet.
+type finished struct {
+	key    doneKey
+	record []byte
+}
+
+// begin starts a commit at an instant that is not before the last one.
+func (s *Store) begin() *txn {
+	now := s.now()
+	s.disk.measure()
+	tx := &s.tx
+	tx.s, tx.t, tx.now, tx.batch = s, s.table, now, s.db.NewBatch()
+	tx.events = eventWriter{b: tx.events.b[:0]}
+	tx.first = s.table.lastEvent + 1
+	tx.finished = tx.finished[:0]
+	clear(tx.byID)
+	clear(tx.keys)
+	return tx
+}
+
+// seal adds what a commit writes once: its events, the counts that changed and,
+// where nothing else would tell it, the time.
+func (tx *txn) seal() {
+	if tx.events.count > 0 {
+		tx.scratch = tx.events.encode(tx.scratch[:0], tx.now)
+		tx.set(numberKey(prefixEvents, tx.first), tx.scratch)
+	} else if !tx.batch.Empty() {
+		tx.set(metaClock, binary.BigEndian.AppendUint64(nil, uint64(tx.now.UnixNano())))
+	}
+	for _, q := range tx.touched {
+		q.touched = false
+		tx.set(smallKey(prefixCounts, q.number), encodeCounts(q))
+	}
+	tx.touched = tx.touched[:0]
+}
+
+// set and remove fail only on a batch that has been closed, which would be a
+// defect here.
+func (tx *txn) set(key, value []byte) { must(tx.batch.Set(key, value, nil)) }
+func (tx *txn) remove(key []byte)     { must(tx.batch.Delete(key, nil)) }
+
+func must(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("local: build a commit: %v", err))
+	}
+}
+
+// put writes a record of a job under its sequence number.
+func (tx *txn) put(prefix byte, seq uint64, value []byte) {
+	tx.key = appendNumberKey(tx.key[:0], prefix, seq)
+	tx.set(tx.key, value)
+}
+
+// record appends a job's events to the commit and returns the event record that
+// tells of the job from here on.
+func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
+	if len(events) == 0 {
+		return previous
+	}
+	for i := range events {
+		tx.t.lastEvent++
+		tx.events.add(&events[i], q.number, previous)
+	}
+	return tx.first
+}
+
+// save replaces the state of a placed job.
+func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
+	tx.t.unplace(j, old)
+	tx.store(j, h, old.Lease, next, events)
+}
+
+// store writes the state of a job that is not placed, and places it.
+func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, events []gq.Event) {
+	t := tx.t
+	h.lastEvent = tx.record(events, j.lane.queue, h.lastEvent)
+	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
+	if l := next.Lease; l != nil && (oldLease == nil || oldLease.ID != l.ID) {
+		if seq, ok := leaseSequence(l.ID); !ok || seq != j.seq {
+			tx.set(leaseKey(l.ID), binary.BigEndian.AppendUint64(nil, j.seq))
+		}
+	}
+	t.place(j, next)
+	if next.Live() {
+		j.record = append(j.record[:0], tx.scratch...)
+		tx.put(prefixLive, j.seq, tx.scratch)
+		return
+	}
+	tx.finish(j, next)
+}
+
+// finish moves a job that has ended out of memory and tells its dependents.
+func (tx *txn) finish(j *job, s *gq.State) {
+	t, q := tx.t, j.lane.queue
+	k := doneKey{q.number, s.Status, j.seq}
+	record := append([]byte(nil), tx.scratch...)
+	tx.key = appendNumberKey(tx.key[:0], prefixLive, j.seq)
+	tx.remove(tx.key)
+	tx.key = k.append(tx.key[:0])
+	tx.set(tx.key, record)
+	tx.set(idKey(j.id), tx.key[1:])
+
+	tx.byID[j.id] = len(tx.finished)
+	tx.finished = append(tx.finished, finished{k, record})
+	tx.touch(q)
+	delete(t.jobs, j.id)
+	j.lane.jobs--
+	if len(t.kids[j.seq]) > 0 {
+		end := ending{j.seq, s.Status, s.Priority()}
+		tx.put(prefixEnded, j.seq, []byte{byte(end.status), byte(end.level)})
+		t.ended = append(t.ended, end)
+	}
+}
+
+func (tx *txn) touch(q *queue) {
+	for _, seen := range tx.touched {
+		if seen == q {
+			return
+		}
+	}
+	tx.touched = append(tx.touched, q)
+}
+
+// load reads a job's state from memory.
+func (tx *txn) load(j *job) (header, gq.State) {
+	h, s, err := decodeRecord(j.record, j.seq, tx.t.intern)
+	if err != nil {
+		panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
+	}
+	return h, s
+}
+
+// ended finds a job that has ended, in this commit or before.
+func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
+	if i, ok := tx.byID[id]; ok {
+		return tx.finished[i].key, tx.finished[i].record, nil
+	}
+	return tx.s.readDone(id)
+}
+
+// readDone finds a finished job on disk. Its error is ErrNotFound where there
+// is none.
+func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
+	ref, err := s.read(idKey(id))
+	if err != nil {
+		return k, nil, err
+	}
+	full := append([]byte{prefixDone}, ref...)
+	k, ok := parseDoneKey(full)
+	if !ok {
+		return k, nil, fmt.Errorf("index entry of job %s: %w", id, gq.ErrCorrupt)
+	}
+	record, err = s.read(full)
+	return k, record, err
+}
+
+// read copies a value off the disk. Its error is ErrNotFound where there is
+// none.
+func (s *Store) read(key []byte) ([]byte, error) {
+	value, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, gq.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %q from %s: %w", key, s.dir, errors.Join(gq.ErrCorrupt, err))
+	}
+	out := append([]byte(nil), value...)
+	if err := closer.Close(); err != nil {
+		return nil, fmt.Errorf("read %q from %s: %w", key, s.dir, err)
+	}
+	return out, nil
+}
+
+// exists reports whether there is a record.
+func (s *Store) exists(key []byte) (bool, error) {
+	_, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %q from %s: %w", key, s.dir, errors.Join(gq.ErrCorrupt, err))
+	}
+	return true, closer.Close()
+}
+
+// lookup finds the job that a lease belongs or belonged to.
+func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
+	if j := tx.t.leases[id]; j != nil {
+		return j, gq.JobID{}, nil
+	}
+	for i := len(tx.finished) - 1; i >= 0; i-- {
+		if _, s, err := decodeRecord(tx.finished[i].record, tx.finished[i].key.seq, tx.t.intern); err == nil &&
+			s.Lease != nil && s.Lease.ID == id {
+			return nil, s.ID, nil
+		}
+	}
+	job, err := tx.s.leaseJob(id)
+	if err != nil {
+		return nil, gq.JobID{}, err
+	}
+	if j := tx.t.jobs[job]; j != nil {
+		return j, gq.JobID{}, nil
+	}
+	return nil, job, nil
+}
+
+// leaseJob finds on disk the job that a lease id points to. Whether the job
+// really had that lease is for the caller to see.
+func (s *Store) leaseJob(id gq.LeaseID) (gq.JobID, error) {
+	seq, minted := leaseSequence(id)
+	if ref, err := s.read(leaseKey(id)); err == nil && len(ref) == 8 {
+		seq, minted = binary.BigEndian.Uint64(ref), true
+	} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		return gq.JobID{}, err
+	}
+	if !minted {
+		return gq.JobID{}, gq.ErrNotFound
+	}
+	raw, err := s.read(numberKey(prefixSpec, seq))
+	if err != nil {
+		return gq.JobID{}, err
+	}
+	spec, err := gq.DecodeSpec(raw)
+	return spec.ID, err
+}
+
+func encodeCounts(q *queue) []byte {
+	var b []byte
+	for s := gq.Completed; s <= gq.Cancelled; s++ {
+		b = binary.AppendVarint(b, q.counts[s])
+	}
+	return b
+}
+
+func decodeCounts(b []byte, q *queue) error {
+	for s := gq.Completed; s <= gq.Cancelled; s++ {
+		v, n := binary.Varint(b)
+		if n <= 0 {
+			return fmt.Errorf("counts of queue %s: %w", q.config.Name, gq.ErrCorrupt)
+		}
+		q.counts[s], b = v, b[n:]
+	}
+	return nil
+}

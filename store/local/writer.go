@@ -1,0 +1,260 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/gopherqueue/gq"
+)
+
+// One goroutine, the writer, makes every change. Callers hand it work and wait.
+// While it applies one commit the next one gathers, so that a thousand callers
+// share a commit and a single one does not wait for company.
+//
+// A second goroutine, the syncer, makes commits durable and answers. While it
+// waits for the disk the writer already applies the next commit.
+
+// work is one caller's part of a commit.
+type work struct {
+	apply  func(*txn) // runs in the writer
+	weight int        // how much of a commit it takes: jobs and KiB of payload
+	done   chan struct{}
+}
+
+// maxWeight bounds a commit, and with it how long readers wait for the lock.
+const maxWeight = 4096
+
+// commit is an applied batch on its way to the disk.
+type commit struct {
+	number uint64
+	works  []*work
+}
+
+// intake gathers work.
+type intake struct {
+	mu     sync.Mutex
+	queue  []*work // guarded by mu
+	closed bool    // guarded by mu
+	wake   chan struct{}
+}
+
+// do hands a change to the writer and waits until it is durable. If the context
+// ends first the outcome is unknown.
+func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	w := s.works.Get().(*work)
+	w.apply, w.weight = apply, weight
+	s.intake.mu.Lock()
+	if s.intake.closed {
+		s.intake.mu.Unlock()
+		s.works.Put(w)
+		return gq.ErrClosed
+	}
+	s.intake.queue = append(s.intake.queue, w)
+	s.intake.mu.Unlock()
+	s.poke()
+	select {
+	case <-w.done:
+		w.apply = nil
+		s.works.Put(w)
+		return s.failure()
+	case <-ctx.Done():
+		return fmt.Errorf("outcome unknown: %w", context.Cause(ctx))
+	}
+}
+
+// inChunks hands n items to the writer, as many in one commit as fit. Items of
+// weight 0 need no commit.
+func (s *Store) inChunks(ctx context.Context, n int, weigh func(i int) int, apply func(tx *txn, i int)) error {
+	for from := 0; from < n; {
+		to, weight := from, 0
+		for ; to < n; to++ {
+			w := weigh(to)
+			if weight > 0 && weight+w > maxWeight {
+				break
+			}
+			weight += w
+		}
+		if weight == 0 {
+			return s.usable(ctx)
+		}
+		first := from
+		err := s.do(ctx, weight, func(tx *txn) {
+			for i := first; i < to; i++ {
+				apply(tx, i)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		from = to
+	}
+	return s.usable(ctx)
+}
+
+func (s *Store) poke() {
+	select {
+	case s.intake.wake <- struct{}{}:
+	default:
+	}
+}
+
+// usable refuses calls that cannot succeed.
+func (s *Store) usable(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	return s.failure()
+}
+
+// take removes the work for one commit from the intake.
+func (s *Store) take(works []*work) (taken []*work, closed bool) {
+	in := &s.intake
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n, weight := 0, 0
+	for n < len(in.queue) && (n == 0 || weight+in.queue[n].weight <= maxWeight) {
+		weight += in.queue[n].weight
+		n++
+	}
+	taken = append(works, in.queue[:n]...)
+	rest := copy(in.queue, in.queue[n:])
+	clear(in.queue[rest:])
+	in.queue = in.queue[:rest]
+	return taken, in.closed
+}
+
+// write is the writer.
+func (s *Store) write() {
+	defer close(s.commits)
+	var spare []*work
+	for {
+		works, closed := s.take(spare[:0])
+		if len(works) == 0 && !s.unfinished() {
+			if closed {
+				return
+			}
+			<-s.intake.wake
+			spare = works
+			continue
+		}
+		number := s.apply(works)
+		s.commits <- commit{number, works}
+		select {
+		case spare = <-s.spares:
+		default:
+			spare = nil
+		}
+	}
+}
+
+// unfinished reports whether dependents wait to be told without any caller.
+func (s *Store) unfinished() bool {
+	return len(s.table.ended) > 0 && s.failure() == nil
+}
+
+// apply makes one commit, up to the point where it only has to be synced.
+func (s *Store) apply(works []*work) (number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			s.fail(fmt.Errorf("defect while applying a commit: %v\n%s", r, debug.Stack()))
+		}
+	}()
+	if s.failure() != nil {
+		return s.applied
+	}
+	tx := s.begin()
+	defer tx.batch.Close()
+	for _, w := range works {
+		w.apply(tx)
+	}
+	tx.tell(releaseStep)
+	tx.seal()
+	if tx.batch.Empty() {
+		return s.applied
+	}
+	if s.onCommit != nil {
+		s.onCommit(tx.batch.Repr())
+	}
+	if err := tx.batch.Commit(pebble.NoSync); err != nil {
+		s.fail(fmt.Errorf("commit: %w", err))
+		return s.applied
+	}
+	s.written += uint64(tx.batch.Len())
+	s.applied++
+	s.commitCount.Add(1)
+	return s.applied
+}
+
+// sync is the syncer. Everything that was applied before a synced log record is
+// durable with it.
+func (s *Store) sync() {
+	defer close(s.stopped)
+	for c := range s.commits {
+		if s.failure() == nil && c.number > s.durable.Load() {
+			if err := s.db.LogData(nil, pebble.Sync); err != nil {
+				s.fail(fmt.Errorf("sync: %w", err))
+			}
+			if s.failure() == nil {
+				s.publish(c.number)
+			}
+		}
+		for i, w := range c.works {
+			w.done <- struct{}{}
+			c.works[i] = nil
+		}
+		select {
+		case s.spares <- c.works:
+		default:
+		}
+	}
+}
+
+// publish wakes the readers that wait for a commit.
+func (s *Store) publish(number uint64) {
+	s.waiting.L.Lock()
+	s.durable.Store(number)
+	s.waiting.L.Unlock()
+	s.waiting.Broadcast()
+}
+
+// observed waits until a commit is durable, so that no answer tells of anything
+// that a crash could take back.
+func (s *Store) observed(number uint64) error {
+	if s.durable.Load() < number {
+		s.waiting.L.Lock()
+		for s.durable.Load() < number && s.failure() == nil {
+			s.waiting.Wait()
+		}
+		s.waiting.L.Unlock()
+	}
+	return s.failure()
+}
+
+// fail turns the store into a failed one, for good. Every call that is not yet
+// answered, and every later one, gets the error.
+func (s *Store) fail(cause error) {
+	err := fmt.Errorf("%s: %w: %w", s.dir, gq.ErrStoreFailed, cause)
+	if s.failed.CompareAndSwap(nil, &err) {
+		s.log.Error("store failed", "dir", s.dir, "cause", cause)
+	}
+	s.waiting.L.Lock()
+	s.waiting.L.Unlock() //nolint:staticcheck // pairs with the check in observed: no waiter misses the wake-up
+	s.waiting.Broadcast()
+}
+
+// failure is why the store cannot be used, nil if it can.
+func (s *Store) failure() error {
+	if err := s.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+// Package storetest is the contract of package store as a suite that any
+// backend can run.
+//
+// A backend hands over how it is opened, and calls [Run] and [RunModel] from
+// its own tests:
+//
+//	func TestStore(t *testing.T) {
+//		backend := storetest.Backend{Open: open, Reopen: reopen}
+//		t.Run("Contract", func(t *testing.T) { storetest.Run(t, backend) })
+//		t.Run("Model", func(t *testing.T) { storetest.RunModel(t, backend) })
+//	}
+//
+// Run is a list of cases. Each opens a store of its own with a manual [Clock],
+// tells one short story and checks one clause of the contract, which its
+// failure quotes. RunModel drives a store with long random stories and compares
+// every answer with a small reference model that shares no code with any store
+// or with the rules in package gq.
+//
+// # What the suite leaves open
+//
+// Where the contract allows a choice, the suite accepts every choice:
+//
+//   - Reads may show a job as it was recorded or as time has made it: a DELAYED
+//     job whose run time has come may read SCHEDULED before anyone recorded
+//     that. Lists and counts may do the same.
+//   - A claim may record what time did to jobs it then does not hand out.
+//   - Dependents may be told in the commit that ends their dependency, by
+//     itself soon after, or not before Release is called.
+//   - Event numbers ascend strictly; they may have gaps.
+//   - The last page of a list may be followed by an empty one.
+//   - A queue without jobs may be missing from the counts.
+//   - Once events have been collected with their job, a replay from before them
+//     may be refused with ErrGone or go on without them.
+//
+// Instants are compared to the nanosecond.
+package storetest

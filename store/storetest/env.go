@@ -1,0 +1,320 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// start is when every case begins: an instant that no coarser clock can hold.
+var start = time.Date(2026, time.March, 1, 12, 0, 0, 123456789, time.UTC)
+
+// env is what a case works with: a store, its clock, and short words for what
+// cases do most. The words end the case where the store refuses something that
+// it should not.
+type env struct {
+	testing.TB
+	clause  string
+	backend Backend
+	cfg     store.Config
+	clock   *Clock
+	s       store.Store
+	random  *rand.Rand // the same in every run of the case
+}
+
+func newEnv(t testing.TB, b Backend, c Case) *env {
+	name := fnv.New64a()
+	fmt.Fprint(name, c.Name)
+	return &env{
+		TB: t, clause: c.Clause, backend: b,
+		clock:  NewClock(start),
+		random: rand.New(rand.NewPCG(name.Sum64(), 1)),
+	}
+}
+
+// open opens the store. Words that need one do it by themselves with the
+// default configuration.
+func (e *env) open(change ...func(*store.Config)) {
+	e.Helper()
+	e.cfg = store.Config{Clock: e.clock}
+	for _, f := range change {
+		f(&e.cfg)
+	}
+	e.s = e.backend.Open(e.TB, e.cfg)
+	e.Cleanup(func() {
+		if err := e.s.Close(); err != nil {
+			e.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func (e *env) store() store.Store {
+	e.Helper()
+	if e.s == nil {
+		e.open()
+	}
+	return e.s
+}
+
+// reopen closes the store and opens its data again.
+func (e *env) reopen() {
+	e.Helper()
+	e.s = e.backend.Reopen(e.TB, e.store(), e.cfg)
+}
+
+// Errorf reports a violation of the clause.
+func (e *env) Errorf(format string, args ...any) {
+	e.Helper()
+	e.TB.Errorf("%s\nclause: %s", fmt.Sprintf(format, args...), e.clause)
+}
+
+// Fatalf reports a violation of the clause and ends the case.
+func (e *env) Fatalf(format string, args ...any) {
+	e.Helper()
+	e.TB.Fatalf("%s\nclause: %s", fmt.Sprintf(format, args...), e.clause)
+}
+
+// check ends the case on an error of a whole call.
+func (e *env) check(call string, err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatalf("%s: %v", call, err)
+	}
+}
+
+// is wants a certain error.
+func (e *env) is(what string, err error, want error) {
+	e.Helper()
+	if !errors.Is(err, want) {
+		e.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
+
+// equal wants two values to say the same: instants by what they mean, and
+// nothing like empty.
+func (e *env) equal(what string, got, want any) {
+	e.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		e.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// now is what the clock of the store shows.
+func (e *env) now() time.Time { return e.clock.Now() }
+
+// id makes a job id.
+func (e *env) id() gq.JobID {
+	var raw [16]byte
+	for i := range raw {
+		raw[i] = byte(e.random.Uint32())
+	}
+	return gq.NewJobID(raw)
+}
+
+// setting changes one thing about a spec.
+type setting func(*gq.Spec)
+
+// spec is a job of queue "q" and type "work".
+func (e *env) spec(settings ...setting) gq.Spec {
+	s := gq.Spec{ID: e.id(), Queue: "q", Type: "work", Policy: gq.Default()}
+	for _, set := range settings {
+		set(&s)
+	}
+	return s.WithDefaults()
+}
+
+func (e *env) specs(n int, settings ...setting) []gq.Spec {
+	specs := make([]gq.Spec, n)
+	for i := range specs {
+		specs[i] = e.spec(settings...)
+	}
+	return specs
+}
+
+func inQueue(name string) setting          { return func(s *gq.Spec) { s.Queue = name } }
+func ofType(name string) setting           { return func(s *gq.Spec) { s.Type = name } }
+func at(p gq.Priority) setting             { return func(s *gq.Spec) { s.Metadata.Priority = p } }
+func delayed(d time.Duration) setting      { return func(s *gq.Spec) { s.Delay = d } }
+func costing(units int64) setting          { return func(s *gq.Spec) { s.CostUnits = units } }
+func requiring(capability ...string) setting { return func(s *gq.Spec) { s.Requires = capability } }
+func under(change func(*gq.Policy)) setting { return func(s *gq.Spec) { change(&s.Policy) } }
+
+func keyed(name string, fingerprint uint64) setting {
+	return func(s *gq.Spec) { s.Key = gq.Key{Name: name, Fingerprint: fingerprint} }
+}
+
+func depends(kind gq.DependencyKind, on ...gq.JobID) setting {
+	return func(s *gq.Spec) {
+		for _, id := range on {
+			s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: kind, Job: id})
+		}
+	}
+}
+
+// tryInsert submits groups and returns an answer to each.
+func (e *env) tryInsert(groups ...store.Group) []store.Inserted {
+	e.Helper()
+	answers, err := e.store().Insert(e.Context(), groups)
+	e.check("Insert", err)
+	if len(answers) != len(groups) {
+		e.Fatalf("Insert answered %d of %d groups", len(answers), len(groups))
+	}
+	for i, a := range answers {
+		if a.Err == nil && len(a.Jobs) != len(groups[i].Jobs) {
+			e.Fatalf("Insert placed %d of the %d jobs of group %d", len(a.Jobs), len(groups[i].Jobs), i)
+		}
+	}
+	return answers
+}
+
+// insert submits one group that must be accepted.
+func (e *env) insert(specs ...gq.Spec) []gq.State {
+	e.Helper()
+	answer := e.tryInsert(store.Group{Jobs: specs})[0]
+	e.check("Insert", answer.Err)
+	states := make([]gq.State, len(specs))
+	for i, p := range answer.Jobs {
+		states[i] = p.State
+	}
+	return states
+}
+
+// each submits jobs one by one, in one call.
+func (e *env) each(specs ...gq.Spec) []gq.State {
+	e.Helper()
+	groups := make([]store.Group, len(specs))
+	for i, s := range specs {
+		groups[i] = store.One(s)
+	}
+	states := make([]gq.State, len(specs))
+	for i, answer := range e.tryInsert(groups...) {
+		e.check("Insert", answer.Err)
+		states[i] = answer.Jobs[0].State
+	}
+	return states
+}
+
+// add submits one job.
+func (e *env) add(settings ...setting) gq.State {
+	e.Helper()
+	return e.insert(e.spec(settings...))[0]
+}
+
+// refused submits one group that must be refused, and returns why.
+func (e *env) refused(want error, specs ...gq.Spec) error {
+	e.Helper()
+	err := e.tryInsert(store.Group{Jobs: specs})[0].Err
+	e.is("Insert", err, want)
+	return err
+}
+
+// asking changes one thing about a claim.
+type asking func(*store.Claim)
+
+func from(queues ...string) asking        { return func(c *store.Claim) { c.Queues = queues } }
+func by(worker string) asking             { return func(c *store.Claim) { c.Worker = worker } }
+func types(names ...string) asking        { return func(c *store.Claim) { c.Types = names } }
+func offering(capability ...string) asking { return func(c *store.Claim) { c.Offers = capability } }
+func upTo(cost int64) asking              { return func(c *store.Claim) { c.MaxCost = cost } }
+func lasting(ttl time.Duration) asking    { return func(c *store.Claim) { c.TTL = ttl } }
+func with(parts store.Parts) asking       { return func(c *store.Claim) { c.Parts = parts } }
+func holding(c *store.Claim)              { c.Hold = true }
+
+func claimOf(n int, asks ...asking) store.Claim {
+	c := store.Claim{Filter: store.Filter{Queues: []string{"q"}}, N: n, Worker: "worker"}
+	for _, ask := range asks {
+		ask(&c)
+	}
+	return c
+}
+
+// tryClaim makes claims in one call and returns an answer to each.
+func (e *env) tryClaim(claims ...store.Claim) []store.Claimed {
+	e.Helper()
+	answers, err := e.store().Claim(e.Context(), claims)
+	e.check("Claim", err)
+	if len(answers) != len(claims) {
+		e.Fatalf("Claim answered %d of %d claims", len(answers), len(claims))
+	}
+	return answers
+}
+
+// claim asks for up to n jobs of queue "q".
+func (e *env) claim(n int, asks ...asking) []store.Job {
+	e.Helper()
+	answer := e.tryClaim(claimOf(n, asks...))[0]
+	e.check("Claim", answer.Err)
+	return answer.Jobs
+}
+
+// one claims a job that must be there.
+func (e *env) one(asks ...asking) store.Job {
+	e.Helper()
+	jobs := e.claim(1, asks...)
+	if len(jobs) != 1 {
+		e.Fatalf("Claim found %d jobs, want 1", len(jobs))
+	}
+	return jobs[0]
+}
+
+// none wants a claim to find nothing.
+func (e *env) none(when string, asks ...asking) {
+	e.Helper()
+	if jobs := e.claim(1, asks...); len(jobs) != 0 {
+		e.Fatalf("%s a claim found job %s (%s), want nothing", when, jobs[0].Spec.ID, jobs[0].State.Status)
+	}
+}
+
+// claimed wants a claim for n jobs to find exactly these, in this order.
+func (e *env) claimed(what string, n int, want []gq.JobID, asks ...asking) {
+	e.Helper()
+	if got := idsOf(e.claim(n, asks...)); !slices.Equal(got, want) {
+		e.Fatalf("%s: claimed %s, want %s", what, briefs(got), briefs(want))
+	}
+}
+
+func idsOf(jobs []store.Job) []gq.JobID {
+	ids := make([]gq.JobID, len(jobs))
+	for i, j := range jobs {
+		ids[i] = j.State.ID
+	}
+	return ids
+}
+
+func stateIDs(states []gq.State) []gq.JobID {
+	ids := make([]gq.JobID, len(states))
+	for i, s := range states {
+		ids[i] = s.ID
+	}
+	return ids
+}
+
+// briefs shows ids in a form that fits a line.
+func briefs(ids []gq.JobID) []string {
+	out := make([]string, 0, len(ids))
+	for i, id := range ids {
+		if i == 20 {
+			return append(out, fmt.Sprintf("and %d more", len(ids)-i))
+		}
+		out = append(out, id.String()[:8])
+	}
+	return out
+}
+
+// cancelledContext is a context that has ended.
+func cancelledContext() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}

@@ -1,0 +1,300 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var insertCases = []Case{
+	{
+		Name:   "Insert/Birth",
+		Clause: "a job is born PENDING and moves on to SCHEDULED in the same commit; it has no attempt and no lease",
+		Needs:  []string{"Insert", "Get", "History", "Close"},
+		Covers: []string{"Q-29", "Q-39", "J-18", "J-19", "J-26", "J-135"},
+		run:    insertBirth,
+	},
+	{
+		Name:   "Insert/BirthDelayed",
+		Clause: "a job whose first run lies in the future is born PENDING and moves on to DELAYED; of delay and run time the later counts",
+		Needs:  []string{"Insert", "Get", "History", "Close"},
+		Covers: []string{"J-20", "J-27"},
+		run:    insertDelayed,
+	},
+	{
+		Name:   "Insert/RunTimePast",
+		Clause: "a run time that has passed, or is now, makes a job claimable at once",
+		Needs:  []string{"Insert", "Claim", "Close"},
+		Covers: []string{"Q-40"},
+		run:    insertPast,
+	},
+	{
+		Name:   "Insert/ReadBack",
+		Clause: "every field of a spec is read back as it was submitted",
+		Needs:  []string{"Insert", "Get", "Claim", "Close"},
+		Covers: []string{"J-93", "J-134", "J-145", "J-146"},
+		run:    insertReadBack,
+	},
+	{
+		Name:   "Insert/Sequence",
+		Clause: "the sequence numbers ascend in the order of submission: over calls, over the groups of a call and over the jobs of a group",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    insertSequence,
+	},
+	{
+		Name:   "Insert/DuplicateID",
+		Clause: "an id can be inserted once: a second insert is ErrDuplicateID and leaves the first job untouched",
+		Needs:  []string{"Insert", "Get", "History", "Counts", "Close"},
+		Covers: []string{"Q-38", "J-08"},
+		run:    insertDuplicate,
+	},
+	{
+		Name:   "Insert/DuplicateFinishedID",
+		Clause: "the id of a finished job stays taken",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		Covers: []string{"Q-38", "J-08"},
+		run:    insertDuplicateFinished,
+	},
+	{
+		Name:   "Insert/DuplicateInCall",
+		Clause: "of two groups in one call with the same id the first is inserted",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    insertDuplicateInCall,
+	},
+	{
+		Name:   "Insert/GroupAtomic",
+		Clause: "a group is all or nothing, and does not disturb the other groups of the call",
+		Needs:  []string{"Insert", "Get", "Claim", "Counts", "Events", "Close"},
+		run:    insertAtomic,
+	},
+	{
+		Name:   "Insert/Depth",
+		Clause: "a queue takes exactly MaxDepth live jobs; beyond that a group is ErrQueueFull as a whole, until a job ends",
+		Needs:  []string{"Insert", "Get", "Update", "PutQueue", "Counts", "Close"},
+		run:    insertDepth,
+	},
+	{
+		Name:   "Insert/DepthInCall",
+		Clause: "the groups of one call count against the depth of a queue one after the other, and other queues do not care",
+		Needs:  []string{"Insert", "PutQueue", "Close"},
+		run:    insertDepthInCall,
+	},
+}
+
+func insertBirth(e *env) {
+	spec := e.spec()
+	s := e.insert(spec)[0]
+	e.equal("the answer and what is stored", s, e.state(spec.ID))
+	want := gq.State{
+		ID: spec.ID, Sequence: s.Sequence, Policy: &spec.Policy, Status: gq.Scheduled,
+		Own: gq.Normal, Depth: 1, Bound: spec.Policy.MaxAttempts,
+		CreatedAt: e.now(), UpdatedAt: e.now(), RunAt: e.now(), ScheduledAt: e.now(),
+	}
+	e.equal("a new job", s, want)
+	h := e.history(spec.ID)
+	if len(h) != 2 {
+		e.Fatalf("the history has %d entries, want 2: %v", len(h), trace(h))
+	}
+	e.equal("the history", h, []gq.Event{
+		{Seq: h[0].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventSubmitted, Status: gq.Pending},
+		{Seq: h[1].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventScheduled, Status: gq.Scheduled},
+	})
+}
+
+func insertDelayed(e *env) {
+	for _, test := range []struct {
+		name  string
+		set   setting
+		after time.Duration
+	}{
+		{"delay", delayed(time.Nanosecond), time.Nanosecond},
+		{"run time", func(s *gq.Spec) { s.RunAt = start.Add(time.Hour) }, time.Hour},
+		{"delay after run time", func(s *gq.Spec) { s.RunAt, s.Delay = start.Add(time.Hour), 2*time.Hour }, 2 * time.Hour},
+		{"run time after delay", func(s *gq.Spec) { s.RunAt, s.Delay = start.Add(time.Hour), time.Minute }, time.Hour},
+	} {
+		s := e.add(test.set)
+		due := e.now().Add(test.after)
+		if s.Status != gq.Delayed || !s.RunAt.Equal(due) || !s.ScheduledAt.IsZero() {
+			e.Errorf("%s: the job is %s until %v (scheduled at %v), want DELAYED until %v", test.name, s.Status, s.RunAt, s.ScheduledAt, due)
+		}
+		h := e.history(s.ID)
+		e.equal(test.name+": the history", trace(h), []gq.Status{gq.Pending, gq.Delayed})
+		if last := h[len(h)-1]; last.Type != gq.EventDelayed || !last.Until.Equal(due) || !last.Time.Equal(e.now()) {
+			e.Errorf("%s: the last event is %s at %v until %v, want %s at %v until %v",
+				test.name, last.Type, last.Time, last.Until, gq.EventDelayed, e.now(), due)
+		}
+		e.equal(test.name+": the stored state", e.state(s.ID), s)
+	}
+}
+
+func insertPast(e *env) {
+	past := e.add(func(s *gq.Spec) { s.RunAt = start.Add(-time.Hour) })
+	now := e.add(func(s *gq.Spec) { s.RunAt = start })
+	for _, s := range []gq.State{past, now} {
+		if s.Status != gq.Scheduled {
+			e.Errorf("a job with a run time at or before now is %s, want SCHEDULED", s.Status)
+		}
+	}
+	e.claimed("jobs with a run time at or before now", 10, []gq.JobID{past.ID, now.ID})
+}
+
+func insertReadBack(e *env) {
+	parent := e.add(inQueue("parents"))
+	spec := e.spec(inQueue("a-Z_0.9:x/y"), ofType("typ ü"), at(gq.High), delayed(time.Second), costing(12345),
+		requiring("gpu", "big"), depends(gq.FanOut, parent.ID), keyed("schlüssel", 1<<63+5),
+		func(s *gq.Spec) {
+			s.Payload = gq.Payload{Data: []byte{0, 1, 0xff}, ContentType: "application/x-test; v=1"}
+			s.Key.Scope = "elsewhere"
+			s.RunAt = start.Add(time.Nanosecond)
+			s.Requester, s.Tier, s.MaxFee = "somebody", "PRO", 1<<62
+			s.Attributes = map[string]string{"a": "", "ö": "\x00\n\"'\\"}
+			s.ReplayOf = e.id()
+			s.Metadata.Tags = map[string]string{"team": "blue", "mixed": "a\tb 🙂"}
+			s.Metadata.CorrelationID = "trace\x00-7"
+			s.Metadata.CallbackURL = "https://example.com/hook?a=b#c"
+			s.Policy = gq.Policy{
+				Preset: gq.PresetQuantum, MaxAttempts: 7, MaxLeaseLosses: 3,
+				Backoff: gq.Backoff{
+					Strategy: gq.Custom, Initial: 3, Max: time.Hour + 1, Multiplier: 1.0000001, Jitter: gq.JitterTenth, Custom: "mine",
+				},
+				RetryTimeout: true, RetrySystem: false, RetryNever: true, OnLoss: gq.LossBackoff, CancelWins: true,
+				LeaseTTL: time.Second + 1, Hold: time.Minute + 2, HoldFault: true, Extend: gq.ExtendAdd, ExtendPPB: 123, RenewByPPB: 456, RenewalsMax: 9,
+				ExecutionTimeout: time.Hour + 3, Lifetime: 24*time.Hour + 4, RunLifetime: 2*time.Hour + 5, IdempotencyWindow: time.Hour + 6,
+			}
+		})
+	e.insert(spec)
+	j := e.get(spec.ID)
+	e.equal("the spec as read", j.Spec, spec)
+	e.equal("the metadata as read", j.Metadata, spec.Metadata)
+	e.equal("the policy in the state", *j.State.Policy, spec.Policy)
+
+	e.clock.Advance(time.Second)
+	j = e.one(from(spec.Queue), offering("big", "gpu"), with(allParts))
+	e.equal("the spec as claimed", j.Spec, spec)
+	e.equal("the metadata as claimed", j.Metadata, spec.Metadata)
+}
+
+func insertSequence(e *env) {
+	var states []gq.State
+	states = append(states, e.insert(e.specs(3)...)...)
+	states = append(states, e.each(e.specs(3, at(gq.Critical))...)...)
+	states = append(states, e.add(inQueue("other")))
+	states = append(states, e.each(e.spec(inQueue("other")), e.spec())...)
+	for i, s := range states {
+		if i > 0 && s.Sequence <= states[i-1].Sequence {
+			e.Errorf("job %d has sequence %d, the one before it %d", i, s.Sequence, states[i-1].Sequence)
+		}
+		if got := e.state(s.ID).Sequence; got != s.Sequence {
+			e.Errorf("job %d was answered sequence %d and is stored with %d", i, s.Sequence, got)
+		}
+	}
+}
+
+func insertDuplicate(e *env) {
+	first := e.spec(delayed(time.Minute))
+	e.insert(first)
+	before := e.snapshot(first.ID)
+	e.clock.Advance(time.Second)
+
+	second := e.spec(inQueue("other"), at(gq.Critical))
+	second.ID = first.ID
+	e.refused(gq.ErrDuplicateID, second)
+	e.refused(gq.ErrDuplicateID, first)
+	e.unchanged("inserting its id again", before, first.ID)
+
+	other := e.spec()
+	e.refused(gq.ErrDuplicateID, other, second)
+	e.absent("another member of a group with a taken id", other.ID)
+	e.unchanged("a group with its id", before, first.ID)
+}
+
+func insertDuplicateFinished(e *env) {
+	done, gone := e.spec(), e.spec()
+	e.each(done, gone)
+	e.complete(e.one())
+	e.cancel(gone.ID)
+	before := e.snapshot(done.ID, gone.ID)
+	e.refused(gq.ErrDuplicateID, done)
+	e.refused(gq.ErrDuplicateID, gone)
+	e.unchanged("inserting the id of a finished job", before, done.ID, gone.ID)
+}
+
+func insertDuplicateInCall(e *env) {
+	first := e.spec(ofType("first"))
+	second := e.spec(ofType("second"))
+	second.ID = first.ID
+	answers := e.tryInsert(store.One(first), store.One(second))
+	e.check("the first of two equal ids", answers[0].Err)
+	e.is("the second of two equal ids", answers[1].Err, gq.ErrDuplicateID)
+	if got := e.get(first.ID).Spec.Type; got != "first" {
+		e.Errorf("the stored job is of type %q, want that of the first group", got)
+	}
+}
+
+func insertAtomic(e *env) {
+	good, bad := e.specs(3), e.specs(3)
+	bad[2].DependsOn = []gq.Dependency{{Kind: gq.After, Job: e.id()}}
+	invalid := e.specs(2)
+	invalid[0].Type = ""
+	last := e.spec()
+	answers := e.tryInsert(store.Group{Jobs: good}, store.Group{Jobs: bad}, store.Group{Jobs: invalid}, store.One(last))
+	e.check("a good group", answers[0].Err)
+	e.is("a group with an unknown dependency", answers[1].Err, gq.ErrInvalid)
+	e.is("a group with an invalid member", answers[2].Err, gq.ErrInvalid)
+	e.check("a good group behind bad ones", answers[3].Err)
+
+	for _, s := range append(bad, invalid...) {
+		e.absent("a member of a refused group", s.ID)
+	}
+	if got := e.counts()["q"].Live(); got != 4 {
+		e.Errorf("%d live jobs are counted, want the 4 of the good groups", got)
+	}
+	if got := len(e.events(0)); got != 8 {
+		e.Errorf("%d events were written, want two for each of 4 jobs", got)
+	}
+	e.claimed("after refused groups", 10, []gq.JobID{good[0].ID, good[1].ID, good[2].ID, last.ID})
+}
+
+func insertDepth(e *env) {
+	e.put("q", func(q *gq.Queue) { q.MaxDepth = 3 })
+	e.insert(e.specs(2)...)
+	group := e.specs(2)
+	e.refused(gq.ErrQueueFull, group...)
+	e.absent("a member of a group that did not fit", group[0].ID)
+
+	last := e.add(delayed(time.Hour))
+	full := e.spec(keyed("k", 1))
+	e.refused(gq.ErrQueueFull, full)
+	if got := e.counts("q")["q"].Live(); got != 3 {
+		e.Errorf("%d live jobs are counted, want MaxDepth, 3", got)
+	}
+	mixed := e.specs(2)
+	mixed[0].Queue = "other"
+	e.refused(gq.ErrQueueFull, mixed...)
+	e.absent("a member in another queue of a group that did not fit", mixed[0].ID)
+
+	e.cancel(last.ID)
+	again := e.spec(keyed("k", 1))
+	e.insert(again) // also proves that the refused job left its key free
+	e.refused(gq.ErrQueueFull, e.spec())
+	placed := e.tryInsert(store.One(e.spec(keyed("k", 1))))[0]
+	if placed.Err != nil || !placed.Jobs[0].Existing {
+		e.Errorf("a full queue answered a key that is taken with %+v, want the job that has it", placed)
+	}
+}
+
+func insertDepthInCall(e *env) {
+	e.put("q", func(q *gq.Queue) { q.MaxDepth = 2 })
+	answers := e.tryInsert(
+		store.One(e.spec()), store.Group{Jobs: e.specs(2)}, store.One(e.spec()),
+		store.One(e.spec()), store.Group{Jobs: e.specs(5, inQueue("other"))},
+	)
+	for i, want := range []error{nil, gq.ErrQueueFull, nil, gq.ErrQueueFull, nil} {
+		if want == nil {
+			e.check("Insert", answers[i].Err)
+			continue
+		}
+		e.is("Insert of one more than fits", answers[i].Err, want)
+	}
+}

@@ -1,0 +1,132 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// recorder is a test whose failure does not fail the one it runs in. It keeps
+// what is written to it and cleans up when it ends.
+type recorder struct {
+	testing.TB // for what is not here, and its unexported method
+	name       string
+
+	mu       sync.Mutex
+	output   strings.Builder // guarded by mu
+	failed   bool            // guarded by mu
+	skipped  bool            // guarded by mu
+	cleanups []func()        // guarded by mu
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Name() string             { return r.name }
+func (r *recorder) Context() context.Context { return context.Background() }
+
+func (r *recorder) Log(args ...any)            { r.write(fmt.Sprintln(args...), false) }
+func (r *recorder) Logf(f string, args ...any) { r.write(fmt.Sprintf(f, args...), false) }
+func (r *recorder) Error(args ...any)          { r.write(fmt.Sprintln(args...), true) }
+func (r *recorder) Errorf(f string, args ...any) {
+	r.write(fmt.Sprintf(f, args...), true)
+}
+
+func (r *recorder) Fatal(args ...any) {
+	r.Error(args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatalf(f string, args ...any) {
+	r.Errorf(f, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fail() { r.write("", true) }
+
+func (r *recorder) FailNow() {
+	r.Fail()
+	runtime.Goexit()
+}
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) Skip(args ...any) {
+	r.Log(args...)
+	r.SkipNow()
+}
+
+func (r *recorder) Skipf(f string, args ...any) {
+	r.Logf(f, args...)
+	r.SkipNow()
+}
+
+func (r *recorder) SkipNow() {
+	r.mu.Lock()
+	r.skipped = true
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (r *recorder) Skipped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.skipped
+}
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+// TempDir is gone when the recorder ends, not only with the test it runs in.
+func (r *recorder) TempDir() string {
+	dir, err := os.MkdirTemp("", "storetest") //nolint:usetesting // the test it runs in may have hundreds of these
+	if err != nil {
+		r.Fatalf("make a directory: %v", err)
+	}
+	r.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			r.Errorf("remove a directory: %v", err)
+		}
+	})
+	return dir
+}
+
+func (r *recorder) write(text string, failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = r.failed || failed
+	if text != "" {
+		r.output.WriteString(strings.TrimSuffix(text, "\n") + "\n")
+	}
+}
+
+// cleanup runs what was registered, last in, first out.
+func (r *recorder) cleanup() {
+	for {
+		r.mu.Lock()
+		n := len(r.cleanups)
+		if n == 0 {
+			r.mu.Unlock()
+			return
+		}
+		f := r.cleanups[n-1]
+		r.cleanups = r.cleanups[:n-1]
+		r.mu.Unlock()
+		f()
+	}
+}
+
+func (r *recorder) result() (output string, failed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.output.String(), r.failed
+}

@@ -1,0 +1,131 @@
+package storetest
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Backend is how the suite opens the store under test.
+type Backend struct {
+	// Open returns a fresh, empty store with that configuration. The suite
+	// closes it; whatever else it needs is cleaned up through t.
+	Open func(t testing.TB, cfg store.Config) store.Store
+
+	// Reopen closes s, if it is still open, and opens the same data again. It
+	// is nil where closing a store loses its data; cases that need it are not
+	// run then.
+	Reopen func(t testing.TB, s store.Store, cfg store.Config) store.Store
+
+	// Lacks names methods of [store.Store] that are not implemented yet, such
+	// as "List". Cases that need one are not run, and the suite says so.
+	Lacks []string
+
+	// Parallel lets cases run at the same time, each on its own store.
+	Parallel bool
+}
+
+// reopening is how Case.Needs names Backend.Reopen.
+const reopening = "Reopen"
+
+// Case is one story about a store and the clause of the contract it checks.
+type Case struct {
+	Name   string   // "Group/Story"
+	Clause string   // what the contract says
+	Needs  []string // methods of store.Store it calls, and "Reopen"
+	Covers []string // requirements that the case pins
+
+	run func(e *env)
+}
+
+// Cases lists every case in the order they are run.
+func Cases() []Case {
+	return slices.Concat(
+		insertCases, faultCases, keyCases, graphCases, payloadCases,
+		claimCases, filterCases, leaseCases, limitCases,
+		updateCases, settleCases, fenceCases, blobCases,
+		dueCases, dependCases, listCases, countCases, eventCases,
+		collectCases, queueCases, reopenCases, closeCases, concurrentCases,
+	)
+}
+
+// Run runs every case that the backend can as a subtest of t.
+func Run(t *testing.T, b Backend) {
+	t.Helper()
+	var left []string
+	for _, c := range Cases() {
+		if missing := b.missing(c); len(missing) > 0 {
+			left = append(left, fmt.Sprintf("%s (needs %s)", c.Name, strings.Join(missing, ", ")))
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			if b.Parallel {
+				t.Parallel()
+			}
+			if len(c.Covers) > 0 {
+				spec.Covers(t, c.Covers...)
+			}
+			c.run(newEnv(t, b, c))
+		})
+	}
+	if len(left) > 0 {
+		t.Logf("%d cases were not run:\n\t%s", len(left), strings.Join(left, "\n\t"))
+	}
+}
+
+// missing lists what a case needs and the backend has not.
+func (b Backend) missing(c Case) (missing []string) {
+	for _, need := range c.Needs {
+		if slices.Contains(b.Lacks, need) || need == reopening && b.Reopen == nil {
+			missing = append(missing, need)
+		}
+	}
+	return missing
+}
+
+// Failure is a case that a store did not pass.
+type Failure struct {
+	Case   string
+	Output string
+}
+
+// Failures runs every case that the backend can and returns those that failed,
+// without failing t. It is for tests of the suite itself: a store with a
+// planted bug must not pass. With names, only the cases whose name begins with
+// one of them are run.
+func Failures(t testing.TB, b Backend, names ...string) (failures []Failure) {
+	t.Helper()
+	for _, c := range Cases() {
+		wanted := len(names) == 0 || slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(c.Name, n) })
+		if !wanted || len(b.missing(c)) > 0 {
+			continue
+		}
+		if output, failed := record(t, c.Name, func(t testing.TB) { c.run(newEnv(t, b, c)) }); failed {
+			failures = append(failures, Failure{c.Name, output})
+		}
+	}
+	return failures
+}
+
+// record runs a test on a [recorder] and returns what it had to say.
+func record(t testing.TB, name string, run func(t testing.TB)) (output string, failed bool) {
+	r := &recorder{TB: t, name: t.Name() + "/" + name}
+	done := make(chan struct{})
+	go func() { // FailNow ends its goroutine
+		defer close(done)
+		defer r.cleanup()
+		defer func() {
+			if p := recover(); p != nil {
+				r.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+		run(r)
+	}()
+	<-done
+	return r.result()
+}
