@@ -125,7 +125,7 @@ type Draw struct {
 // strategy: a process that lacks the function must still be able to settle the
 // job.
 func (b Backoff) Delay(n int, job JobID, d Draw) time.Duration {
-	n = max(n, 1)
+	n, b.Max = max(n, 1), min(b.Max, MaxDuration) // what no policy exceeds cannot overflow below
 	if b.Jitter == JitterHash {
 		return time.Duration(b.hashed(n, job, d)) * time.Second
 	}
@@ -134,9 +134,6 @@ func (b Backoff) Delay(n int, job JobID, d Draw) time.Duration {
 	switch b.Jitter {
 	case JitterTenth:
 		low, high := bound-bound/10, bound+bound/10
-		if high < bound {
-			high = math.MaxInt64
-		}
 		return min(low+time.Duration(u*float64(high-low)), max(b.Max, 0))
 	case JitterFull:
 		return max(0, min(time.Duration(u*float64(bound)), bound-1))

@@ -300,6 +300,21 @@ func TestDelayStaysInBounds(t *testing.T) {
 	})
 }
 
+func TestDelayAtTheEdges(t *testing.T) {
+	for _, jitter := range gq.Jitters() {
+		for _, strategy := range gq.Strategies() {
+			b := gq.Backoff{Strategy: strategy, Initial: math.MaxInt64, Max: math.MaxInt64, Multiplier: math.MaxFloat64, Jitter: jitter}
+			for _, n := range []int{math.MinInt, 0, 1, 2, math.MaxInt} {
+				for _, u := range []float64{-1, 0, 0.5, math.Nextafter(1, 0), 1, math.NaN(), math.Inf(1)} {
+					if got := b.Delay(n, jobID(1), gq.Draw{U: u}); got < 0 || got > gq.MaxDuration {
+						t.Errorf("%v with jitter %v: retry %d, U = %v waits %v", strategy, jitter, n, u, got)
+					}
+				}
+			}
+		}
+	}
+}
+
 // Without jitter a valid delay never shrinks from one retry to the next.
 func TestDelayGrows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -195,9 +195,12 @@ func TestClassifyIsNotFooled(t *testing.T) {
 		"accurate limits",
 		"invalid timeout value",
 		"unforbiddenly",
+		"this is not foundational",
 		"status 399",
 		"status 600",
 		"rule is fine",
+		": 404",
+		"404",
 	} {
 		if got, want := gq.Classify(errors.New(text)), (gq.Failure{Category: gq.CategoryTemporary, Message: text}); got != want {
 			t.Errorf("%q is classified as %+v", text, got)

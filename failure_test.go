@@ -141,6 +141,25 @@ func TestTypedErrors(t *testing.T) {
 	}
 }
 
+// Of several verdicts the outermost counts, and of those side by side the first.
+func TestFirstVerdictCounts(t *testing.T) {
+	temporary, permanent := gq.Temporary(io.EOF), gq.Permanent(io.EOF, "x")
+	for _, test := range []struct {
+		err  error
+		want gq.Category
+	}{
+		{gq.Temporary(permanent), gq.CategoryTemporary},
+		{gq.Permanent(temporary, "y"), gq.CategoryPermanent},
+		{errors.Join(temporary, permanent), gq.CategoryTemporary},
+		{errors.Join(permanent, temporary), gq.CategoryPermanent},
+		{errors.Join(fmt.Errorf("deeper: %w", permanent), temporary), gq.CategoryPermanent},
+	} {
+		if got := gq.Classify(test.err); got.Category != test.want {
+			t.Errorf("%#v is classified as %+v, want %v", test.err, got, test.want)
+		}
+	}
+}
+
 func TestVerdictOnSuccessIsSuccess(t *testing.T) {
 	if err := gq.Temporary(nil, gq.RetryAfter(time.Second)); err != nil {
 		t.Errorf("Temporary(nil) = %v", err)

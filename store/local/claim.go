@@ -11,7 +11,7 @@ import (
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
 	out := make([]store.Claimed, len(claims))
-	states := make([][]gq.State, len(claims))
+	taken := make([][]taken, len(claims))
 	err := s.inChunks(ctx, len(claims), func(i int) int {
 		if err := store.CheckClaim(claims[i]); err != nil {
 			out[i].Err = fmt.Errorf("claim: %w", err)
@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return
 		}
-		states[i] = tx.claim(&claims[i])
+		taken[i] = tx.claim(&claims[i])
 	})
 	if err != nil {
 		return nil, err
@@ -36,9 +36,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	}
 	defer s.reads.Done()
 	for i := range claims {
-		out[i].Jobs = make([]store.Job, len(states[i]))
-		for k := range states[i] {
-			if out[i].Jobs[k], err = s.assemble(states[i][k], claims[i].Parts); err != nil {
+		out[i].Jobs = make([]store.Job, len(taken[i]))
+		for k := range taken[i] {
+			if out[i].Jobs[k], err = s.assemble(&taken[i][k], claims[i].Parts); err != nil {
 				return nil, err
 			}
 		}
@@ -47,14 +47,14 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 }
 
 // claim takes up to N jobs.
-func (tx *txn) claim(c *store.Claim) (states []gq.State) {
+func (tx *txn) claim(c *store.Claim) (jobs []taken) {
 	tx.catchUp()
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
 		if q == nil || q.config.Paused {
 			continue
 		}
-		for len(states) < c.N {
+		for len(jobs) < c.N {
 			if limit := q.config.MaxRunning; limit > 0 && q.held() >= int64(limit) {
 				break
 			}
@@ -71,11 +71,11 @@ func (tx *txn) claim(c *store.Claim) (states []gq.State) {
 			if err != nil {
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
+			jobs = append(jobs, taken{next, h.flags, tx.takeSpec(j)})
 			tx.save(j, h, &old, &next, events)
-			states = append(states, next)
 		}
 	}
-	return states
+	return jobs
 }
 
 // Bounds of what one commit does for time alone.
@@ -132,10 +132,10 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
 		}}})
 	}
-	var states []gq.State
+	var jobs []taken
 	err := s.do(ctx, 1, func(tx *txn) {
 		tx.catchUp()
-		states = tx.peek(&f, n)
+		jobs = tx.peek(&f, n)
 	})
 	if err != nil {
 		return nil, err
@@ -144,32 +144,32 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 		return nil, s.failure()
 	}
 	defer s.reads.Done()
-	found := make([]store.Found, len(states))
-	for i := range states {
-		job, err := s.assemble(states[i], 0)
+	found := make([]store.Found, len(jobs))
+	for i := range jobs {
+		job, err := s.assemble(&jobs[i], 0)
 		found[i] = store.Found{Job: job, Err: err}
 	}
 	return found, nil
 }
 
 // peek takes jobs out of their lanes to see the next one, and puts them back.
-func (tx *txn) peek(f *store.Filter, n int) (states []gq.State) {
-	var taken []*job
+func (tx *txn) peek(f *store.Filter, n int) (jobs []taken) {
+	var seen []*job
 	for _, name := range f.Queues {
 		q := tx.t.queues[name]
-		for q != nil && !q.config.Paused && len(states) < n {
+		for q != nil && !q.config.Paused && len(jobs) < n {
 			j := q.pick(f)
 			if j == nil {
 				break
 			}
-			_, state := tx.load(j)
-			states = append(states, state.At(tx.now))
+			h, state := tx.load(j)
+			jobs = append(jobs, taken{state.At(tx.now), h.flags, nil})
 			tx.t.leave(j)
-			taken = append(taken, j)
+			seen = append(seen, j)
 		}
 	}
-	for _, j := range taken {
+	for _, j := range seen {
 		tx.t.enter(j, j.key)
 	}
-	return states
+	return jobs
 }

@@ -34,23 +34,8 @@ func (s *Store) openFiles(cacheMiB int) error {
 		cacheMiB = 64
 	}
 	s.cache = pebble.NewCache(int64(cacheMiB) << 20)
-	options := &pebble.Options{
-		FS:                          fs,
-		Lock:                        lock,
-		Cache:                       s.cache,
-		Logger:                      quiet{s},
-		MemTableSize:                32 << 20,
-		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       64,
-		LBaseMaxBytes:               256 << 20,
-		FormatMajorVersion:          pebble.FormatNewest,
-		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		BytesPerSync:                1 << 20,
-	}
-	for i := range options.Levels {
-		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-	}
+	options := databaseOptions(fs, s.cache)
+	options.Lock, options.Logger = lock, quiet{s}
 	options.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
 			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)
@@ -69,6 +54,27 @@ func (s *Store) openFiles(cacheMiB int) error {
 	}
 	s.lock = lock
 	return nil
+}
+
+// databaseOptions are Pebble's settings. The log is synced by hand; tables are
+// large enough that a busy queue's jobs come and go within one.
+func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
+	options := &pebble.Options{
+		FS:                          fs,
+		Cache:                       cache,
+		MemTableSize:                64 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       64,
+		LBaseMaxBytes:               256 << 20,
+		FormatMajorVersion:          pebble.FormatNewest,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		BytesPerSync:                1 << 20,
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	return options
 }
 
 // openDatabase opens Pebble; what it says about damaged files becomes an error,

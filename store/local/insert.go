@@ -300,6 +300,9 @@ func (tx *txn) add(spec *gq.Spec, i int, f family) gq.State {
 	}
 	tx.scratch, _ = spec.AppendBinary(tx.scratch[:0]) // never fails
 	tx.put(prefixSpec, seq, tx.scratch)
+	if state.Status == gq.Scheduled {
+		tx.s.specs.add(seq, tx.scratch)
+	}
 	t.jobs[spec.ID] = j
 	tx.store(j, h, nil, &state, events)
 	if f.parents != nil {

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -36,11 +35,12 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		if err != nil {
 			return nil, err
 		}
-		states, next, err := s.page(&q, from, to)
+		seen, next, err := s.page(&q, from, to)
 		page.Next = next
 		return func() error {
-			for _, state := range states {
-				job, err := s.assemble(state.At(now), 0)
+			for i := range seen {
+				seen[i].state = seen[i].state.At(now)
+				job, err := s.assemble(&seen[i], 0)
 				if errors.Is(err, gq.ErrNotFound) {
 					continue // collected meanwhile
 				}
@@ -101,7 +101,7 @@ func (s *Store) firstSince(at time.Time) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		state, _, err := s.state(spec.ID)
+		_, state, err := s.state(spec.ID)
 		if err != nil {
 			return 0, err
 		}
@@ -116,13 +116,13 @@ func (s *Store) firstSince(at time.Time) (uint64, error) {
 
 // source yields jobs of one queue and status in order.
 type source struct {
-	head   gq.State
+	head   taken
 	ok     bool
-	next   func() (gq.State, bool, error)
+	next   func() (taken, bool, error)
 	finish func() error
 }
 
-func (s *Store) page(q *store.Query, from, to uint64) (states []gq.State, next string, err error) {
+func (s *Store) page(q *store.Query, from, to uint64) (seen []taken, next string, err error) {
 	var sources []*source
 	defer func() {
 		for _, src := range sources {
@@ -157,17 +157,17 @@ func (s *Store) page(q *store.Query, from, to uint64) (states []gq.State, next s
 	for {
 		var best *source
 		for _, src := range sources {
-			if src.ok && (best == nil || (src.head.Sequence < best.head.Sequence) == q.OldestFirst) {
+			if src.ok && (best == nil || (src.head.state.Sequence < best.head.state.Sequence) == q.OldestFirst) {
 				best = src
 			}
 		}
 		if best == nil {
-			return states, "", nil
+			return seen, "", nil
 		}
-		if len(states) == q.Limit {
-			return states, formatCursor(states[q.Limit-1].Sequence), nil
+		if len(seen) == q.Limit {
+			return seen, formatCursor(seen[q.Limit-1].state.Sequence), nil
 		}
-		states = append(states, best.head)
+		seen = append(seen, best.head)
 		if best.head, best.ok, err = best.next(); err != nil {
 			return nil, "", err
 		}
@@ -190,14 +190,14 @@ func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest b
 		q.live[status].descend(gq.OrderKey{Lo: to}, collect)
 	}
 	i := 0
-	return &source{next: func() (gq.State, bool, error) {
+	return &source{next: func() (taken, bool, error) {
 		if i == len(jobs) {
-			return gq.State{}, false, nil
+			return taken{}, false, nil
 		}
 		j := jobs[i]
 		i++
-		_, state, err := decodeRecord(j.record, j.seq, alone)
-		return state, true, err
+		h, state, err := decodeRecord(j.record, j.seq, alone)
+		return taken{state, h.flags, nil}, true, err
 	}}
 }
 
@@ -216,7 +216,7 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 	}
 	return &source{
 		finish: it.Close,
-		next: func() (gq.State, bool, error) {
+		next: func() (taken, bool, error) {
 			ok := false
 			switch {
 			case started:
@@ -228,14 +228,14 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 			}
 			started = true
 			if !ok {
-				return gq.State{}, false, it.Error()
+				return taken{}, false, it.Error()
 			}
 			k, fine := parseDoneKey(it.Key())
 			if !fine {
-				return gq.State{}, false, fmt.Errorf("key %q: %w", it.Key(), gq.ErrCorrupt)
+				return taken{}, false, fmt.Errorf("key %q: %w", it.Key(), gq.ErrCorrupt)
 			}
-			_, state, err := decodeRecord(bytes.Clone(it.Value()), k.seq, alone)
-			return state, true, err
+			h, state, err := decodeRecord(it.Value(), k.seq, alone)
+			return taken{state, h.flags, nil}, true, err
 		},
 	}, nil
 }

@@ -42,8 +42,11 @@ type Options struct {
 	Reserve  int64        // bytes of the disk kept free: below it no job is accepted; 0 is 256 MiB or a tenth of the disk, whichever is less
 	CacheMiB int          // memory for blocks read from disk; 0 is 64
 
-	fs       vfs.FS       // nil is the operating system's; tests bring their own
-	onCommit func([]byte) // sees the bytes of every commit
+	// OnCommit, if set, sees the bytes of every commit before it is written. It
+	// is for measuring: see [Replay].
+	OnCommit func(commit []byte)
+
+	fs vfs.FS // nil is the operating system's; tests bring their own
 }
 
 // Store is an open embedded store.
@@ -61,10 +64,11 @@ type Store struct {
 	works  sync.Pool // *work
 
 	// Owned by the writer.
-	tx       txn
-	random   *rand.ChaCha8
-	written  uint64 // bytes committed
-	onCommit func([]byte)
+	tx        txn
+	random    *rand.ChaCha8
+	specs     specs
+	readAhead uint64 // the last job whose spec was read ahead
+	onCommit  func([]byte)
 
 	mu       sync.RWMutex
 	table    *table // guarded by mu; only the writer changes it
@@ -135,7 +139,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		dir: dir, config: config, log: o.Log,
 		table:    newTable(),
 		random:   rand.NewChaCha8(seed),
-		onCommit: o.onCommit,
+		onCommit: o.OnCommit,
 		commits:  make(chan commit),
 		spares:   make(chan []*work, 2),
 		stopped:  make(chan struct{}),

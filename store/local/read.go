@@ -12,39 +12,49 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
+// taken is a job as it was seen under the lock: what belongs to it is read from
+// disk afterwards.
+type taken struct {
+	state gq.State
+	flags byte
+	spec  []byte // encoded, nil if it has to be read
+}
+
 // assemble reads what belongs to a state from disk. Its error is ErrNotFound
 // where the job has been collected since the state was read.
-func (s *Store) assemble(state gq.State, parts store.Parts) (store.Job, error) {
-	job := store.Job{State: state}
-	seq := state.Sequence
-	raw, err := s.read(numberKey(prefixSpec, seq))
-	if err != nil {
-		return job, fmt.Errorf("job %s: %w", state.ID, err)
+func (s *Store) assemble(t *taken, parts store.Parts) (store.Job, error) {
+	state := &t.state
+	job := store.Job{State: *state}
+	raw, err := t.spec, error(nil)
+	if raw == nil {
+		raw, err = s.read(numberKey(prefixSpec, state.Sequence))
 	}
-	if job.Spec, err = gq.DecodeSpec(raw); err != nil {
+	if err == nil {
+		job.Spec, err = gq.DecodeSpec(raw)
+	}
+	if err != nil {
 		return job, fmt.Errorf("job %s: %w", state.ID, err)
 	}
 	if parts&store.WithPayload == 0 {
 		job.Spec.Payload.Data = nil
 	}
 	job.Metadata = job.Spec.Metadata
-	raw, err = s.read(numberKey(prefixMetadata, seq))
-	if err == nil {
-		job.Metadata, err = gq.DecodeMetadata(raw)
-	} else if errors.Is(err, gq.ErrNotFound) {
-		err = nil
-	}
-	if err != nil {
-		return job, fmt.Errorf("metadata of job %s: %w", state.ID, err)
+	if t.flags&flagMetadata != 0 {
+		if raw, err = s.read(numberKey(prefixMetadata, state.Sequence)); err == nil {
+			job.Metadata, err = gq.DecodeMetadata(raw)
+		}
+		if err != nil {
+			return job, fmt.Errorf("metadata of job %s: %w", state.ID, err)
+		}
 	}
 	if parts&store.WithResult != 0 && state.ResultBytes > 0 {
-		if job.Result, err = s.read(numberKey(prefixResult, seq)); err != nil {
-			return job, fmt.Errorf("result of job %s: %w", state.ID, corrupt(err))
+		if job.Result, err = s.read(numberKey(prefixResult, state.Sequence)); err != nil {
+			return job, fmt.Errorf("result of job %s: %w", state.ID, err)
 		}
 	}
 	if parts&store.WithCheckpoint != 0 && state.CheckpointBytes > 0 {
-		if job.Checkpoint, err = s.read(numberKey(prefixCheckpoint, seq)); err != nil {
-			return job, fmt.Errorf("checkpoint of job %s: %w", state.ID, corrupt(err))
+		if job.Checkpoint, err = s.read(numberKey(prefixCheckpoint, state.Sequence)); err != nil {
+			return job, fmt.Errorf("checkpoint of job %s: %w", state.ID, err)
 		}
 	}
 	return job, nil
@@ -91,14 +101,14 @@ func (s *Store) view(ctx context.Context, read func(now time.Time) (then, error)
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.view(ctx, func(now time.Time) (then, error) {
+		seen := make([]taken, len(refs))
 		for i, r := range refs {
-			state, err := s.lookup(r)
-			out[i].State, out[i].Err = state.At(now), err
+			seen[i], out[i].Err = s.lookup(r, now)
 		}
 		return func() error {
 			for i := range out {
 				if out[i].Err == nil {
-					out[i].Job, out[i].Err = s.assemble(out[i].State, parts)
+					out[i].Job, out[i].Err = s.assemble(&seen[i], parts)
 				}
 			}
 			return nil
@@ -110,8 +120,8 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([
 	return out, nil
 }
 
-// lookup finds the state of a job. The caller holds the lock.
-func (s *Store) lookup(r store.Ref) (gq.State, error) {
+// lookup finds a job. The caller holds the lock.
+func (s *Store) lookup(r store.Ref, now time.Time) (taken, error) {
 	id := r.Job
 	if id.IsZero() {
 		if j := s.table.leases[r.Lease]; j != nil {
@@ -119,36 +129,34 @@ func (s *Store) lookup(r store.Ref) (gq.State, error) {
 		} else {
 			job, err := s.leaseJob(r.Lease)
 			if err != nil {
-				return gq.State{}, fmt.Errorf("lease %.80q: %w", r.Lease, err)
+				return taken{}, fmt.Errorf("lease %.80q: %w", r.Lease, err)
 			}
 			id = job
 		}
 	}
-	state, last, err := s.state(id)
+	h, state, err := s.state(id)
 	if err != nil {
-		return gq.State{}, err
+		return taken{}, err
 	}
-	if r.Job.IsZero() && !s.had(state, last, r.Lease) {
-		return gq.State{}, fmt.Errorf("lease %.80q: %w", r.Lease, gq.ErrNotFound)
+	if r.Job.IsZero() && !s.had(state, h.lastEvent, r.Lease) {
+		return taken{}, fmt.Errorf("lease %.80q: %w", r.Lease, gq.ErrNotFound)
 	}
-	return state, nil
+	return taken{state.At(now), h.flags, nil}, nil
 }
 
-// state reads a job's state and its newest event record. The caller holds the
-// lock.
-func (s *Store) state(id gq.JobID) (gq.State, uint64, error) {
+// state reads a job's record. The caller holds the lock.
+func (s *Store) state(id gq.JobID) (header, gq.State, error) {
 	record, seq := []byte(nil), uint64(0)
 	if j := s.table.jobs[id]; j != nil {
 		record, seq = j.record, j.seq
 	} else {
 		k, done, err := s.readDone(id)
 		if err != nil {
-			return gq.State{}, 0, fmt.Errorf("job %s: %w", id, err)
+			return header{}, gq.State{}, fmt.Errorf("job %s: %w", id, err)
 		}
 		record, seq = done, k.seq
 	}
-	h, state, err := decodeRecord(record, seq, alone)
-	return state, h.lastEvent, err
+	return decodeRecord(record, seq, alone)
 }
 
 // had reports whether a job ever had a lease.
@@ -244,9 +252,9 @@ func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) err
 func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event
 	err := s.view(ctx, func(time.Time) (then, error) {
-		state, last, err := s.state(id)
+		h, state, err := s.state(id)
 		if err == nil {
-			out, err = s.history(id, state.Sequence, last)
+			out, err = s.history(id, state.Sequence, h.lastEvent)
 		}
 		return nil, err
 	})

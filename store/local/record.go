@@ -15,7 +15,10 @@ import (
 //	uvarint  cost
 //	byte     flags
 //	         gq.State
-const flagKeyed = 1 // has an idempotency key
+const (
+	flagKeyed    = 1 << iota // has an idempotency key
+	flagMetadata             // has metadata of its own, changed since it was submitted
+)
 
 type header struct {
 	lastEvent uint64

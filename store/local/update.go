@@ -73,12 +73,12 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if err != nil {
 		return store.Updated{State: old, Err: err}
 	}
-	changed := tx.keep(j, h, &old, &next, events)
 	if u.Metadata != nil {
+		h.flags |= flagMetadata
 		raw, _ := u.Metadata.AppendBinary(nil) // never fails
 		tx.put(prefixMetadata, j.seq, raw)
-		changed = true
 	}
+	changed := tx.keep(j, h, &old, &next, events) || u.Metadata != nil
 	if changed && u.Result != nil {
 		tx.put(prefixResult, j.seq, u.Result)
 	}

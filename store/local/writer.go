@@ -188,7 +188,6 @@ func (s *Store) apply(works []*work) (number uint64) {
 		s.fail(fmt.Errorf("commit: %w", err))
 		return s.applied
 	}
-	s.written += uint64(tx.batch.Len())
 	s.applied++
 	s.commitCount.Add(1)
 	return s.applied

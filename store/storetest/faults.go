@@ -55,7 +55,7 @@ var badFields = map[string][]setting{
 	"idempotency_key":           {func(s *gq.Spec) { s.Key = gq.Key{Scope: "s", Name: strings.Repeat("k", gq.MaxKeyRunes+1)} }, func(s *gq.Spec) { s.Key.Fingerprint = 1 }},
 	"idempotency_scope":         {func(s *gq.Spec) { s.Key = gq.Key{Name: "k"} }},
 	"delay":                     {delayed(-1), delayed(gq.MaxDuration + 1)},
-	"run_at":                    {func(s *gq.Spec) { s.RunAt = time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC) }, func(s *gq.Spec) { s.RunAt = time.Unix(-1, 0) }},
+	"run_at":                    {func(s *gq.Spec) { s.RunAt = time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC) }, func(s *gq.Spec) { s.RunAt = time.Unix(-1, 0).UTC() }},
 	"cost_units":                {costing(-1), costing(gq.MaxCostUnits + 1)},
 	"max_fee":                   {func(s *gq.Spec) { s.MaxFee = -1 }},
 	"requires":                  {func(s *gq.Spec) { s.Requires = numbered(gq.MaxCapabilities + 1) }},

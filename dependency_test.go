@@ -1,0 +1,57 @@
+package gq_test
+
+import (
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+func TestDependencyKindNames(t *testing.T) {
+	checkNames(t, gq.DependencyKinds(), gq.ParseDependencyKind, "AFTER", "AFTER_ANY", "CHAIN", "FAN_OUT", "FAN_IN")
+}
+
+func TestPropagate(t *testing.T) {
+	spec.Covers(t, "J-85", "J-86", "J-87", "J-88")
+	const (
+		none, count, release, fail, dead, cancel = gq.EffectNone, gq.EffectCount, gq.EffectRelease, gq.EffectFail, gq.EffectDeadLetter, gq.EffectCancel
+	)
+	ends := []gq.Status{gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled}
+	for _, test := range []struct {
+		kind gq.DependencyKind
+		want []gq.Effect // of each end
+	}{
+		{gq.After, []gq.Effect{count, fail, dead, cancel}},
+		{gq.Chain, []gq.Effect{count, fail, dead, cancel}},
+		{gq.AfterAny, []gq.Effect{release, release, release, release}},
+		{gq.FanIn, []gq.Effect{count, count, count, count}},
+		{gq.FanOut, []gq.Effect{none, none, none, none}},
+		{0, []gq.Effect{none, none, none, none}},
+		{99, []gq.Effect{none, none, none, none}},
+	} {
+		for i, end := range ends {
+			if got := test.kind.Propagate(end); got != test.want[i] {
+				t.Errorf("%v on %v: %v, want %v", test.kind, end, got, test.want[i])
+			}
+		}
+	}
+	// A dependency that has not ended has no effect, and exactly what waits is
+	// affected by an end.
+	for kind := range gq.DependencyKind(10) {
+		for status := range gq.Status(20) {
+			affected := kind.Propagate(status) != none
+			if want := kind.Waits() && status.Terminal(); affected != want {
+				t.Errorf("%v on %v: %v", kind, status, kind.Propagate(status))
+			}
+		}
+	}
+}
+
+func TestEffectNames(t *testing.T) {
+	want := []string{"none", "count", "release", "fail", "dead_letter", "cancel", "unknown(6)"}
+	for i, name := range want {
+		if got := gq.Effect(i).String(); got != name {
+			t.Errorf("effect %d prints %q, want %q", i, got, name)
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Insert implements [store.Store].
+func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	out := make([]store.Inserted, len(groups))
+	var sound []int // groups that are right in themselves
+	for i, g := range groups {
+		if out[i].Err = s.checkGroup(g); out[i].Err == nil {
+			sound = append(sound, i)
+		}
+	}
+	err := s.write(ctx, "insert", func(tx *txn) error {
+		p, err := tx.prepare(ctx, groups, sound)
+		if err != nil {
+			return err
+		}
+		for _, i := range sound {
+			out[i] = p.place(groups[i])
+		}
+		return tx.add(ctx, p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if out[i].Err != nil {
+			out[i] = store.Inserted{Err: fmt.Errorf("insert: %w", out[i].Err)}
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) checkGroup(g store.Group) error {
+	if err := store.CheckGroup(g, s.cfg.Limits); err != nil {
+		return err
+	}
+	// A key must not outlive its job, or it would lead nowhere.
+	kept := s.cfg.Retention.Shortest()
+	for i := range g.Jobs {
+		if window := g.Jobs[i].Policy.IdempotencyWindow; g.Jobs[i].Key.Name != "" && window > kept {
+			return &gq.InvalidError{Faults: []gq.Fault{{
+				Field: "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept, %v", window, kept),
+			}}}
+		}
+	}
+	return nil
+}
+
+// prepare locks and reads everything that the groups refer to.
+func (tx *txn) prepare(ctx context.Context, groups []store.Group, sound []int) (*plan, error) {
+	var (
+		ids    [][16]byte
+		names  []string
+		keys   []gq.Key
+		others [][16]byte // what the groups depend on
+	)
+	for _, i := range sound {
+		for k := range groups[i].Jobs {
+			spec := &groups[i].Jobs[k]
+			ids = append(ids, spec.ID)
+			names = append(names, spec.Queue)
+			if spec.Key.Name != "" {
+				keys = append(keys, gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name})
+			}
+			for _, d := range spec.DependsOn {
+				others = append(others, d.Job)
+			}
+		}
+	}
+	p := &plan{}
+	var err error
+	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
+		return nil, err
+	}
+	for _, h := range p.keys {
+		others = append(others, h.job)
+	}
+	if p.queues, err = tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxDepth > 0 }); err != nil {
+		return nil, err
+	}
+	// A shared lock on a parent keeps it from ending before its new children
+	// are there to be found.
+	parents, err := tx.lock(ctx, others, "SHARE")
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.stamp(ctx); err != nil {
+		return nil, err
+	}
+	p.now, p.states = tx.now, make(map[gq.JobID]gq.State, len(parents))
+	for _, r := range parents {
+		p.states[r.state.ID] = r.state
+	}
+	if p.taken, err = tx.takenIDs(ctx, ids); err != nil {
+		return nil, err
+	}
+	if p.live, err = tx.liveJobs(ctx, names); err != nil {
+		return nil, err
+	}
+	p.numbers, err = tx.numbers(ctx, len(ids))
+	return p, err
+}
+
+// lockKeys keeps others from using the same idempotency keys, taken or not, and
+// reads who has them. Two keys with one hash merely wait for each other.
+func (tx *txn) lockKeys(ctx context.Context, keys []gq.Key) (map[gq.Key]holder, error) {
+	held := make(map[gq.Key]holder)
+	if len(keys) == 0 {
+		return held, nil
+	}
+	hashes := make([]int32, len(keys))
+	scopes, names := make([][]byte, len(keys)), make([][]byte, len(keys))
+	for i, k := range keys {
+		h := fnv.New32a()
+		fmt.Fprintf(h, "%q %q", k.Scope, k.Name)
+		hashes[i], scopes[i], names[i] = int32(h.Sum32()), []byte(k.Scope), []byte(k.Name)
+	}
+	slices.Sort(hashes)
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, hash) FROM unnest($2::integer[]) AS hash", lockKey, hashes)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, `
+		SELECT i.scope, i.name, i.fingerprint, i.job, i.expires
+		FROM unnest($1::bytea[], $2::bytea[]) AS k (scope, name)
+		JOIN gq.idempotency AS i USING (scope, name)`,
+		scopes, names)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		scope, name          []byte
+		fingerprint, expires int64
+		job                  [16]byte
+	)
+	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &expires}, func() error {
+		held[gq.Key{Scope: string(scope), Name: string(name)}] = holder{job, uint64(fingerprint), instant(expires)}
+		return nil
+	})
+	return held, err
+}
+
+// lockQueues reads the configuration of queues and locks those that have a
+// limit which the transaction must keep. A queue without one is not locked, so
+// that it holds up nobody.
+func (tx *txn) lockQueues(ctx context.Context, names []string, limited func(gq.Queue) bool) (map[string]gq.Queue, error) {
+	queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", names)
+	if err != nil {
+		return nil, err
+	}
+	var lock []string
+	for name, q := range queues {
+		if limited(q) {
+			lock = append(lock, name)
+		}
+	}
+	if len(lock) == 0 {
+		return queues, nil
+	}
+	locked, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) ORDER BY name FOR UPDATE", lock)
+	for name, q := range locked { // may have changed while we waited
+		queues[name] = q
+	}
+	return queues, err
+}
+
+func (tx *txn) readQueues(ctx context.Context, query string, args ...any) (map[string]gq.Queue, error) {
+	rows, err := tx.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	queues := make(map[string]gq.Queue)
+	var name string
+	var config []byte
+	_, err = pgx.ForEachRow(rows, []any{&name, &config}, func() error {
+		q := gq.NewQueue(name)
+		if config != nil {
+			if err := json.Unmarshal(config, &q); err != nil {
+				return fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)
+			}
+		}
+		queues[name] = q
+		return nil
+	})
+	return queues, err
+}
+
+// takenIDs tells which ids are in use.
+func (tx *txn) takenIDs(ctx context.Context, ids [][16]byte) (map[gq.JobID]bool, error) {
+	rows, err := tx.Query(ctx, "SELECT id FROM gq.job WHERE id = ANY ($1)", ids)
+	if err != nil {
+		return nil, err
+	}
+	taken := make(map[gq.JobID]bool)
+	var id [16]byte
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		taken[id] = true
+		return nil
+	})
+	return taken, err
+}
+
+// liveJobs tells how many jobs of each queue have not finished.
+func (tx *txn) liveJobs(ctx context.Context, queues []string) (map[string]int64, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT queue, sum(jobs)::bigint
+		FROM gq.tally
+		WHERE queue = ANY ($1) AND status < $2
+		GROUP BY queue`,
+		queues, int16(gq.Completed))
+	if err != nil {
+		return nil, err
+	}
+	live := make(map[string]int64)
+	var queue string
+	var n int64
+	_, err = pgx.ForEachRow(rows, []any{&queue, &n}, func() error {
+		live[queue] = n
+		return nil
+	})
+	return live, err
+}
+
+// numbers reserves sequence numbers. Those of a refused job are never used.
+func (tx *txn) numbers(ctx context.Context, n int) ([]int64, error) {
+	rows, err := tx.Query(ctx, "SELECT nextval('gq.submission') FROM generate_series(1, $1)", n)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// add writes the jobs that a plan has placed.
+func (tx *txn) add(ctx context.Context, p *plan) error {
+	n := len(p.births)
+	if n == 0 {
+		return nil
+	}
+	var (
+		ids, types, specs = make([][16]byte, n), make([]string, n), make([][]byte, n)
+		costs             = make([]int64, n)
+		edges             [3][]any
+	)
+	for i, b := range p.births {
+		lean := *b.spec
+		lean.Payload.Data = nil
+		var err error
+		if specs[i], err = lean.AppendBinary(nil); err != nil {
+			return err
+		}
+		ids[i], types[i], costs[i] = b.spec.ID, b.spec.Type, b.spec.CostUnits
+	}
+	_ = edges
+	// Arrays of arrays must be rectangular, so requirements go one by one.
+	for i, b := range p.births {
+		requires := b.spec.Requires
+		if requires == nil {
+			requires = []string{}
+		}
+		tx.more.Queue("INSERT INTO gq.job (id, type, requires, cost, created, spec) VALUES ($1, $2, $3, $4, $5, $6)",
+			ids[i], types[i], requires, costs[i], nanoseconds(tx.now), specs[i])
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package postgres
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// plan decides about groups one after the other, on what was read of the
+// database and what was decided before.
+type plan struct {
+	now     time.Time
+	numbers []int64 // sequence numbers, one for each job
+	taken   map[gq.JobID]bool
+	states  map[gq.JobID]gq.State // of jobs that others may depend on
+	keys    map[gq.Key]holder     // by scope and name
+	queues  map[string]gq.Queue
+	live    map[string]int64
+
+	births []birth // to be written
+}
+
+// holder is the job that has an idempotency key.
+type holder struct {
+	job         gq.JobID
+	fingerprint uint64
+	expires     time.Time
+}
+
+// birth is a job that is to be inserted.
+type birth struct {
+	spec   *gq.Spec
+	state  gq.State
+	events []gq.Event
+	awaits []gq.Dependency // parents that live
+}
+
+// member is a job of a group on its way in.
+type member struct {
+	existing gq.JobID // the job that has its key, zero if it is new
+	same     bool
+	deps     []gq.Dependency
+}
+
+// place decides about one group. A refused group leaves no trace in the plan.
+func (p *plan) place(g store.Group) store.Inserted {
+	members, keys, err := p.identify(g)
+	if err != nil {
+		return store.Inserted{Err: err}
+	}
+	info, err := p.relate(g, members)
+	if err != nil {
+		return store.Inserted{Err: err}
+	}
+	if err := p.guard(g, members); err != nil {
+		return store.Inserted{Err: err}
+	}
+	for key, h := range keys {
+		p.keys[key] = h
+	}
+	for _, i := range info.Order {
+		if members[i].existing.IsZero() {
+			p.bear(&g.Jobs[i], members[i], info.Depth[i])
+		}
+	}
+	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
+	for i, m := range members {
+		if m.existing.IsZero() {
+			out.Jobs[i] = store.Placed{State: p.states[g.Jobs[i].ID]}
+		} else {
+			out.Jobs[i] = store.Placed{State: p.states[m.existing].At(p.now), Existing: true, Same: m.same}
+		}
+	}
+	return out
+}
+
+// identify finds out which jobs of a group exist already, and what its
+// dependencies mean then. It returns the keys that its new jobs will have.
+func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
+	members := make([]member, len(g.Jobs))
+	keys := make(map[gq.Key]holder)
+	existing := make(map[gq.JobID]gq.JobID)
+	for i := range g.Jobs {
+		spec := &g.Jobs[i]
+		if spec.Key.Name != "" {
+			key := gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name}
+			h, ok := keys[key]
+			if !ok {
+				h, ok = p.keys[key]
+			}
+			if ok && p.now.Before(h.expires) {
+				members[i] = member{existing: h.job, same: h.fingerprint == spec.Key.Fingerprint}
+				existing[spec.ID] = h.job
+				continue
+			}
+			keys[key] = holder{spec.ID, spec.Key.Fingerprint, p.now.Add(spec.Policy.IdempotencyWindow)}
+		}
+		if p.taken[spec.ID] {
+			return nil, nil, fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)
+		}
+	}
+	for i := range g.Jobs {
+		for _, d := range g.Jobs[i].DependsOn {
+			original := d
+			if id, ok := existing[d.Job]; ok {
+				d.Job = id
+			}
+			// Two jobs of the group may turn out to be one.
+			if d == original || !slices.Contains(members[i].deps, d) {
+				members[i].deps = append(members[i].deps, d)
+			}
+		}
+	}
+	return members, keys, nil
+}
+
+// relate checks the new jobs of a group as a graph.
+func (p *plan) relate(g store.Group, members []member) (gq.GraphInfo, error) {
+	nodes := make([]gq.Node, len(g.Jobs))
+	for i, m := range members {
+		nodes[i] = gq.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps}
+		if !m.existing.IsZero() {
+			// Holds the place, so that faults name the right job, under an id
+			// that nobody depends on.
+			nodes[i] = gq.Node{ID: gq.NewJobID(random())}
+		}
+	}
+	return gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
+		s, ok := p.states[id]
+		return gq.Ancestor{Depth: s.Depth, Priority: s.Priority()}, ok
+	})
+}
+
+// guard refuses a group that would take a queue above its depth.
+func (p *plan) guard(g store.Group, members []member) error {
+	more := make(map[string]int64)
+	for i, m := range members {
+		name := g.Jobs[i].Queue
+		q, ok := p.queues[name]
+		if !ok || q.MaxDepth == 0 || !m.existing.IsZero() {
+			continue
+		}
+		more[name]++
+		if p.live[name]+more[name] > int64(q.MaxDepth) {
+			return fmt.Errorf("queue %s has %d of at most %d live jobs: %w", name, p.live[name], q.MaxDepth, gq.ErrQueueFull)
+		}
+	}
+	return nil
+}
+
+// bear gives a job its first state. Everything it depends on has one.
+func (p *plan) bear(spec *gq.Spec, m member, depth int) {
+	policy := spec.Policy
+	b := gq.Birth{
+		ID: spec.ID, Sequence: uint64(p.numbers[0]), Policy: &policy, Own: spec.Metadata.Priority,
+		Depth: depth, RunAt: spec.FirstRun(p.now),
+	}
+	p.numbers = p.numbers[1:]
+	for _, d := range m.deps {
+		b.Inherited = p.states[d.Job].Priority().Inherit(b.Inherited)
+		switch {
+		case !d.Kind.Waits():
+		case d.Kind == gq.AfterAny:
+			b.AnyOpen = true
+		default:
+			b.Waits++
+		}
+	}
+	born := birth{spec: spec}
+	born.state, born.events = gq.Born(b, p.now)
+	for _, d := range m.deps {
+		parent := p.states[d.Job]
+		if parent.Live() {
+			if d.Kind.Waits() {
+				born.awaits = append(born.awaits, d)
+			}
+			continue
+		}
+		next, events, _ := born.state.DependencyEnded(gq.Ended{ // never refuses
+			Kind: d.Kind, Status: parent.Status, Priority: parent.Priority(),
+		}, p.now)
+		born.state, born.events = next, append(born.events, events...)
+	}
+	p.taken[spec.ID], p.states[spec.ID] = true, born.state
+	if born.state.Live() {
+		p.live[spec.Queue]++
+	}
+	p.births = append(p.births, born)
+}
+
+func random() (b [16]byte) {
+	_, _ = rand.Read(b[:]) // never fails
+	return b
+}

@@ -1,0 +1,179 @@
+// Package postgres keeps jobs in a PostgreSQL database. Any number of processes
+// may open the same one; none of them is special.
+//
+// # How a transaction is built
+//
+// The rules stand in package gq and run here, in Go, on rows that are locked.
+// SQL selects, locks and writes. Every writing transaction takes its locks in
+// the same order, so that none waits in a circle:
+//
+//  1. advisory locks on idempotency keys, by their hash
+//  2. rows of gq.queue, by name
+//  3. rows of gq.state, by sequence number
+//  4. the row of gq.head, which also tells the time
+//
+// Claims take the third kind without waiting for any (SKIP LOCKED), and may do
+// so at any point. After the fourth nothing is waited for.
+//
+// # What this version is not
+//
+// It is the port's contract and nothing more: gq.head makes writers queue up
+// between their decisions and their commits, finished jobs stay beside live
+// ones, and every call is a transaction of its own.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Store keeps jobs in a PostgreSQL database. It implements [store.Store].
+type Store struct {
+	cfg  store.Config
+	pool *pgxpool.Pool
+
+	mu     sync.RWMutex // held for reading by every call under way
+	closed bool         // guarded by mu
+
+	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open connects to a database and creates the tables of the store where there
+// are none. The error is [gq.ErrFormat] where the tables are of a newer version
+// or not ours.
+func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
+	cfg, err := cfg.WithDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	if err := migrate(ctx, pool); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	return &Store{cfg: cfg, pool: pool}, nil
+}
+
+// Close implements [store.Store].
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.pool.Close()
+	}
+	return nil
+}
+
+// enter lets a call in, unless the store is closed; leave lets it out.
+func (s *Store) enter() error {
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return gq.ErrClosed
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.mu.RUnlock() }
+
+// maxTries is how often a transaction is begun that the server ended because of
+// others.
+const maxTries = 10
+
+// write runs f in a transaction and commits what it wrote. f runs again where
+// the server broke off a deadlock, so it must set what it answers from scratch.
+func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) error {
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	defer s.leave()
+	var err error
+	for range maxTries {
+		if err = s.attempt(ctx, pgx.TxOptions{}, f); !undone(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	return nil
+}
+
+// read runs f on one snapshot of the database.
+func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) error {
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	defer s.leave()
+	err := s.attempt(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx *txn) error {
+		if err := tx.glance(ctx); err != nil {
+			return err
+		}
+		return f(tx)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	return nil
+}
+
+func (s *Store) attempt(ctx context.Context, options pgx.TxOptions, f func(tx *txn) error) error {
+	inner, err := s.pool.BeginTx(ctx, options)
+	if err != nil {
+		return err
+	}
+	// A transaction that ended is not ended again, and one whose connection is
+	// lost was undone by the server.
+	defer inner.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // see above
+	tx := &txn{Tx: inner, s: s}
+	if err := f(tx); err != nil {
+		return err
+	}
+	if !tx.written {
+		return nil
+	}
+	return inner.Commit(ctx)
+}
+
+// undone reports whether the server says that a transaction has had no effect
+// and may be tried again.
+func undone(err error) bool {
+	const serializationFailure, deadlockDetected = "40001", "40P01"
+	var e *pgconn.PgError
+	return errors.As(err, &e) && (e.Code == serializationFailure || e.Code == deadlockDetected)
+}
+
+// tell turns what a clock shows into the time of the store, which never runs
+// backwards: not behind what is persisted, nor behind what was said before.
+func (s *Store) tell(clock, persisted int64) time.Time {
+	if s.cfg.Clock != nil {
+		clock = s.cfg.Clock.Now().UnixNano()
+	}
+	now := max(clock, persisted)
+	for {
+		latest := s.latest.Load()
+		if now <= latest {
+			return instant(latest)
+		}
+		if s.latest.CompareAndSwap(latest, now) {
+			return instant(now)
+		}
+	}
+}

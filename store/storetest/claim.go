@@ -1,0 +1,257 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var claimCases = []Case{
+	{
+		Name:   "Claim/Priority",
+		Clause: "the more urgent level is served first: 0 to 4, whatever the order of submission",
+		Needs:  []string{"Insert", "Claim", "Close"},
+		Covers: []string{"Q-09", "J-40", "J-41", "J-42", "J-44", "J-45", "J-46", "J-48"},
+		run:    claimPriority,
+	},
+	{
+		Name:   "Claim/FIFO",
+		Clause: "within a level the order of submission holds, however many jobs wait",
+		Needs:  []string{"Insert", "Claim", "Close"},
+		Covers: []string{"Q-07", "J-47"},
+		run:    claimFIFO,
+	},
+	{
+		Name:   "Claim/Overtakes",
+		Clause: "an urgent job goes to the front of a thousand that wait, and takes nothing from those that run",
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "Close"},
+		Covers: []string{"Q-17", "J-49"},
+		run:    claimOvertakes,
+	},
+	{
+		Name:   "Claim/RetryKeepsPlace",
+		Clause: "a job that is tried again keeps its place by submission, once its backoff is over",
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		Covers: []string{"Q-16"},
+		run:    claimRetryPlace,
+	},
+	{
+		Name:   "Claim/Queues",
+		Clause: "queues are served in the order the claim names them, and no others",
+		Needs:  []string{"Insert", "Claim", "Close"},
+		run:    claimQueues,
+	},
+	{
+		Name:   "Claim/UnknownQueue",
+		Clause: "a queue that never had a job is empty, not an error",
+		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
+		run:    claimUnknownQueue,
+	},
+	{
+		Name:   "Claim/Number",
+		Clause: "a claim finds as many jobs as it asked for while there are so many, and never more",
+		Needs:  []string{"Insert", "Claim", "Close"},
+		run:    claimNumber,
+	},
+	{
+		Name:   "Claim/Batch",
+		Clause: "the claims of one call share nothing, and each has its own answer",
+		Needs:  []string{"Insert", "Claim", "Close"},
+		run:    claimBatch,
+	},
+	{
+		Name:   "Claim/Invalid",
+		Clause: "a claim that cannot be is ErrInvalid, naming what is wrong",
+		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
+		run:    claimInvalid,
+	},
+	{
+		Name:   "Claim/Peek",
+		Clause: "Peek reads the jobs a claim would get, in order, and changes nothing",
+		Needs:  []string{"Insert", "Claim", "Peek", "Get", "Update", "History", "Counts", "PutQueue", "Close"},
+		run:    claimPeek,
+	},
+}
+
+func claimPriority(e *env) {
+	specs := e.specs(10)
+	levels := []gq.Priority{gq.Bulk, gq.Normal, gq.Critical, gq.Low, gq.High}
+	for i := range specs {
+		specs[i].Metadata.Priority = levels[i%len(levels)]
+	}
+	e.each(specs...)
+	var want []gq.JobID
+	for _, p := range gq.Priorities() {
+		for _, s := range specs {
+			if s.Metadata.Priority == p {
+				want = append(want, s.ID)
+			}
+		}
+	}
+	e.claimed("the first half", 5, want[:5])
+	e.claimed("the second half", 5, want[5:])
+	e.none("with all levels empty")
+}
+
+func claimFIFO(e *env) {
+	var want []gq.JobID
+	for range 4 { // several calls, each of single jobs and a group
+		want = append(want, stateIDs(e.each(e.specs(150)...))...)
+		want = append(want, stateIDs(e.insert(e.specs(100)...))...)
+		e.clock.Advance(time.Millisecond)
+	}
+	var got []gq.JobID
+	for n := 1; len(got) < len(want); n = n*3%101 + 1 { // claims of many sizes
+		jobs := e.claim(n)
+		if len(jobs) == 0 {
+			break
+		}
+		got = append(got, idsOf(jobs)...)
+	}
+	if len(got) != len(want) {
+		e.Fatalf("claimed %d jobs, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			e.Fatalf("claimed job %d of the queue as number %d", slices.Index(want, got[i])+1, i+1)
+		}
+	}
+}
+
+func claimOvertakes(e *env) {
+	bulk := e.insert(e.specs(1000, at(gq.Bulk))...)
+	running := e.one()
+	urgent := e.add(at(gq.Critical))
+	e.claimed("behind a thousand others", 2, []gq.JobID{urgent.ID, bulk[1].ID})
+	e.equal("the job that ran when it came", e.state(running.State.ID), running.State)
+	e.complete(running)
+}
+
+func claimRetryPlace(e *env) {
+	jobs := e.each(e.specs(3)...)
+	first := e.fail(e.one(), temporary)
+	e.claimed("during the backoff of the first", 1, []gq.JobID{jobs[1].ID})
+	e.clock.Set(first.RunAt)
+	e.claimed("after the backoff of the first", 2, []gq.JobID{jobs[0].ID, jobs[2].ID})
+}
+
+func claimQueues(e *env) {
+	a := stateIDs(e.each(e.specs(2, inQueue("a"), at(gq.Bulk))...))
+	b := stateIDs(e.each(e.specs(2, inQueue("b"))...))
+	c := stateIDs(e.each(e.specs(2, inQueue("c"), at(gq.Critical))...))
+	e.claimed("b before a", 3, []gq.JobID{b[0], b[1], a[0]}, from("b", "a"))
+	e.claimed("what is left of a and b", 10, []gq.JobID{a[1]}, from("b", "a", "b"))
+	e.claimed("c", 10, c, from("c"))
+}
+
+func claimUnknownQueue(e *env) {
+	e.none("in a queue that never had a job", from("nowhere"))
+	job := e.add()
+	e.claimed("behind a queue that never had a job", 5, []gq.JobID{job.ID}, from("nowhere", "q"))
+	found, err := e.store().Peek(e.Context(), store.Filter{Queues: []string{"nowhere"}}, 5)
+	e.check("Peek", err)
+	if len(found) != 0 {
+		e.Errorf("Peek found %d jobs in a queue that never had one", len(found))
+	}
+}
+
+func claimNumber(e *env) {
+	e.each(e.specs(7, inQueue("a"))...)
+	e.each(e.specs(7, inQueue("b"))...)
+	for i, want := range []int{5, 5, 4, 0} {
+		if got := len(e.claim(5, from("a", "b"))); got != want {
+			e.Errorf("claim %d of 5 found %d jobs, want %d", i+1, got, want)
+		}
+	}
+	e.insert(e.specs(store.MaxClaim + 1)...)
+	if got := len(e.claim(store.MaxClaim)); got != store.MaxClaim {
+		e.Errorf("the largest claim found %d jobs, want %d", got, store.MaxClaim)
+	}
+	if got := len(e.claim(store.MaxClaim)); got != 1 {
+		e.Errorf("the claim after it found %d jobs, want 1", got)
+	}
+}
+
+func claimBatch(e *env) {
+	ids := stateIDs(e.each(e.specs(5)...))
+	bad := claimOf(0)
+	answers := e.tryClaim(claimOf(2, by("one")), bad, claimOf(2, by("two")), claimOf(2, by("three")), claimOf(2, by("four")))
+	e.is("a claim for no jobs", answers[1].Err, gq.ErrInvalid)
+	for i, want := range [][]gq.JobID{ids[:2], nil, ids[2:4], ids[4:], nil} {
+		if i != 1 {
+			e.check("Claim", answers[i].Err)
+		}
+		if got := idsOf(answers[i].Jobs); !slices.Equal(got, want) {
+			e.Errorf("claim %d got %s, want %s", i, briefs(got), briefs(want))
+		}
+	}
+	for i, worker := range map[int]string{0: "one", 2: "two", 3: "three"} {
+		for _, j := range answers[i].Jobs {
+			if j.State.Lease.Worker != worker {
+				e.Errorf("a job of claim %d is leased to %q, want %q", i, j.State.Lease.Worker, worker)
+			}
+		}
+	}
+}
+
+func claimInvalid(e *env) {
+	job := e.add()
+	for _, test := range []struct {
+		field string
+		claim store.Claim
+	}{
+		{"queues", claimOf(1, from())},
+		{"queues[1]", claimOf(1, from("q", "not a name"))},
+		{"n", claimOf(0)},
+		{"n", claimOf(-1)},
+		{"n", claimOf(store.MaxClaim + 1)},
+		{"worker", claimOf(1, by(""))},
+		{"ttl", claimOf(1, lasting(-1))},
+		{"max_cost", claimOf(1, upTo(-1))},
+	} {
+		answer := e.tryClaim(test.claim)[0]
+		e.is("a claim with a bad "+test.field, answer.Err, gq.ErrInvalid)
+		if got := fields(answer.Err); !slices.Contains(got, test.field) {
+			e.Errorf("a claim with a bad %s: the error names %q", test.field, got)
+		}
+	}
+	_, err := e.store().Peek(e.Context(), store.Filter{}, 1)
+	e.is("Peek without a queue", err, gq.ErrInvalid)
+	e.claimed("after refused claims", 1, []gq.JobID{job.ID})
+}
+
+func claimPeek(e *env) {
+	e.each(e.spec(at(gq.Low)), e.spec(ofType("other")), e.spec(delayed(time.Minute)), e.spec(), e.spec(inQueue("b"), costing(5)), e.spec(at(gq.High)))
+	retrying := e.fail(e.one(), temporary) // the HIGH one
+	e.clock.Set(retrying.RunAt)
+	filter := store.Filter{Queues: []string{"b", "q"}, Types: []string{"work"}, MaxCost: 5}
+	ids := stateIDs(e.each(e.specs(2)...))
+	before := e.snapshot(ids...)
+
+	peek := func(n int) (ids []gq.JobID) {
+		found, err := e.store().Peek(e.Context(), filter, n)
+		e.check("Peek", err)
+		for _, f := range found {
+			e.check("Peek", f.Err)
+			ids = append(ids, f.State.ID)
+		}
+		return ids
+	}
+	for n := 1; n <= 6; n++ {
+		if first, second := peek(n), peek(n); !slices.Equal(first, second) {
+			e.Errorf("Peek for %d found %s and then %s", n, briefs(first), briefs(second))
+		}
+	}
+	e.unchanged("Peek", before, ids...)
+	want := peek(4)
+	if len(want) != 4 || want[1] != retrying.ID {
+		e.Fatalf("Peek for 4 found %s, want four jobs, the second of them the job whose backoff is over", briefs(want))
+	}
+	e.claimed("after Peek", 4, want, func(c *store.Claim) { c.Filter = filter })
+	e.put("q", func(q *gq.Queue) { q.Paused = true })
+	if got := peek(10); len(got) != 0 {
+		e.Errorf("Peek found %s in a paused queue", briefs(got))
+	}
+}

@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var payloadCases = []Case{
+	{
+		Name:   "Payload/Bytes",
+		Clause: "a payload is read back byte for byte, whatever it is",
+		Needs:  []string{"Insert", "Get", "Claim", "Close"},
+		Covers: []string{"J-123", "J-127"},
+		run:    payloadBytes,
+	},
+	{
+		Name:   "Payload/Size",
+		Clause: "a payload of exactly the limit is accepted and one byte more is ErrInvalid, naming the payload",
+		Needs:  []string{"Insert", "Get", "Close"},
+		Covers: []string{"J-124"},
+		run:    payloadSize,
+	},
+	{
+		Name:   "Payload/Limit",
+		Clause: "the configured limit counts, not the default",
+		Needs:  []string{"Insert", "Get", "Close"},
+		Covers: []string{"J-125"},
+		run:    payloadLimit,
+	},
+	{
+		Name:   "Payload/Immutable",
+		Clause: "nothing that happens to a job changes its payload",
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
+		Covers: []string{"J-128"},
+		run:    payloadImmutable,
+	},
+	{
+		Name:   "Payload/Copied",
+		Clause: "a store keeps what was submitted, not the caller's memory",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    payloadCopied,
+	},
+	{
+		Name:   "Payload/Parts",
+		Clause: "blobs are read only where they were asked for",
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "Close"},
+		run:    payloadParts,
+	},
+}
+
+func binary(data []byte) setting {
+	return func(s *gq.Spec) { s.Payload = gq.Payload{Data: data, ContentType: "application/octet-stream"} }
+}
+
+// noise is n random bytes, with every byte value in it where there is room.
+func (e *env) noise(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(e.random.Uint32())
+		if i < 256 {
+			b[i] = byte(i)
+		}
+	}
+	return b
+}
+
+func payloadBytes(e *env) {
+	payloads := []gq.Payload{
+		{Data: nil, ContentType: "application/octet-stream"},
+		{Data: []byte{0}, ContentType: "application/octet-stream"},
+		{Data: e.noise(300), ContentType: "application/octet-stream"},
+		{Data: e.noise(70_000), ContentType: "application/x-noise"},
+		{Data: []byte(" {\"b\": 1.0, \"a\": [1e400, 12345678901234567890, \"\\u0000\"],\n\t\"a\":\"twice\" } "), ContentType: gq.JSON},
+		{Data: []byte("\"\\ud800\""), ContentType: gq.JSON},
+		{Data: []byte("not JSON at all"), ContentType: gq.JSON},
+		{Data: []byte("line\r\nline\x00\u2028"), ContentType: "text/plain; charset=utf-8"},
+	}
+	var specs []gq.Spec
+	for _, p := range payloads {
+		specs = append(specs, e.spec(func(s *gq.Spec) { s.Payload = p }))
+	}
+	e.each(specs...)
+	claimed := e.claim(100, with(store.WithPayload))
+	if len(claimed) != len(specs) {
+		e.Fatalf("claimed %d jobs, want %d", len(claimed), len(specs))
+	}
+	for i, s := range specs {
+		for how, got := range map[string]gq.Payload{"read": e.get(s.ID).Spec.Payload, "claimed": claimed[i].Spec.Payload} {
+			if !bytes.Equal(got.Data, s.Payload.Data) || got.ContentType != s.Payload.ContentType {
+				e.Errorf("payload %d as %s: %d bytes of %q (%.40q), want %d bytes of %q (%.40q)", i, how,
+					len(got.Data), got.ContentType, got.Data, len(s.Payload.Data), s.Payload.ContentType, s.Payload.Data)
+			}
+		}
+	}
+}
+
+func payloadSize(e *env) {
+	most := e.spec(binary(e.noise(1 << 20)))
+	e.insert(most)
+	if got := e.get(most.ID).Spec.Payload.Data; !bytes.Equal(got, most.Payload.Data) {
+		e.Errorf("a payload of 1 MiB is read back as %d other bytes", len(got))
+	}
+	more := e.spec(binary(make([]byte, 1<<20+1)))
+	if got := fields(e.refused(gq.ErrInvalid, more)); !slices.Contains(got, "payload") {
+		e.Errorf("the error names %q, want payload", got)
+	}
+	e.absent("a job with a payload that is too large", more.ID)
+}
+
+func payloadLimit(e *env) {
+	e.open(func(c *store.Config) {
+		c.Limits = gq.DefaultLimits()
+		c.Limits.PayloadBytes = 2 << 20
+	})
+	most := e.spec(binary(e.noise(2 << 20)))
+	e.insert(most)
+	if got := e.get(most.ID).Spec.Payload.Data; !bytes.Equal(got, most.Payload.Data) {
+		e.Errorf("a payload of 2 MiB is read back as %d other bytes", len(got))
+	}
+	e.refused(gq.ErrInvalid, e.spec(binary(make([]byte, 2<<20+1))))
+}
+
+func payloadImmutable(e *env) {
+	spec := e.spec(binary(e.noise(1000)))
+	e.insert(spec)
+	want := e.get(spec.ID).Spec
+	e.updated(store.Update{
+		Ref: byID(spec.ID), Apply: updating(gq.High),
+		Metadata: &gq.Metadata{Priority: gq.High, Tags: map[string]string{"a": "b"}},
+	})
+	j := e.one(with(store.WithPayload))
+	e.equal("the spec after an update of the metadata", j.Spec, want)
+	s := e.fail(j, temporary)
+	e.clock.Set(s.RunAt)
+	j = e.one(with(store.WithPayload))
+	e.equal("the spec in the second attempt", j.Spec, want)
+	e.complete(j)
+	e.equal("the spec of the finished job", e.get(spec.ID).Spec, want)
+}
+
+func payloadCopied(e *env) {
+	spec := e.spec(binary([]byte("original")), func(s *gq.Spec) { s.Metadata.Tags = map[string]string{"tag": "original"} })
+	data, tags := spec.Payload.Data, spec.Metadata.Tags
+	e.insert(spec)
+	copy(data, "scribble")
+	tags["tag"] = "scribble"
+	j := e.get(spec.ID)
+	if string(j.Spec.Payload.Data) != "original" || j.Metadata.Tags["tag"] != "original" {
+		e.Errorf("after the caller reused its memory the job reads %q and %v", j.Spec.Payload.Data, j.Metadata.Tags)
+	}
+}
+
+func payloadParts(e *env) {
+	spec := e.spec(binary([]byte("payload")))
+	e.insert(spec)
+	j := e.one()
+	if len(j.Spec.Payload.Data) != 0 {
+		e.Errorf("a claim that asked for no parts got the payload %q", j.Spec.Payload.Data)
+	}
+	ref := j.State.Lease.Ref()
+	e.updated(store.Update{Ref: byID(spec.ID), Apply: beating(ref, gq.Report{CheckpointBytes: 10}), Checkpoint: []byte("checkpoint")})
+	e.updated(store.Update{Ref: byID(spec.ID), Apply: completing(ref, []byte("result")), Result: []byte("result")})
+	for parts := range allParts + 1 {
+		j := e.find(byID(spec.ID), parts).Job
+		for _, blob := range []struct {
+			name string
+			part store.Parts
+			got  []byte
+		}{
+			{"payload", store.WithPayload, j.Spec.Payload.Data},
+			{"result", store.WithResult, j.Result},
+			{"checkpoint", store.WithCheckpoint, j.Checkpoint},
+		} {
+			want := ""
+			if parts&blob.part != 0 {
+				want = blob.name
+			}
+			if string(blob.got) != want {
+				e.Errorf("Get with parts %03b: the %s reads %q, want %q", parts, blob.name, blob.got, want)
+			}
+		}
+		if j.Spec.Payload.ContentType != "application/octet-stream" || j.Spec.Type != "work" {
+			e.Errorf("Get with parts %03b: the rest of the spec is missing: %+v", parts, j.Spec)
+		}
+	}
+}
