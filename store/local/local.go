@@ -85,6 +85,7 @@ type Store struct {
 	failed  atomic.Pointer[error]
 
 	commitCount atomic.Uint64
+	early       atomic.Bool // planted by a test: answer before the sync
 	closing     sync.Once
 	reads       sync.WaitGroup
 	stopped     chan struct{}

@@ -199,8 +199,10 @@ func (s *Store) sync() {
 	defer close(s.stopped)
 	for c := range s.commits {
 		if s.failure() == nil && c.number > s.durable.Load() {
-			if err := s.db.LogData(nil, pebble.Sync); err != nil {
-				s.fail(fmt.Errorf("sync: %w", err))
+			if !s.early.Load() {
+				if err := s.db.LogData(nil, pebble.Sync); err != nil {
+					s.fail(fmt.Errorf("sync: %w", err))
+				}
 			}
 			if s.failure() == nil {
 				s.publish(c.number)

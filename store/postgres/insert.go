@@ -245,33 +245,47 @@ func (tx *txn) numbers(ctx context.Context, n int) ([]int64, error) {
 
 // add writes the jobs that a plan has placed.
 func (tx *txn) add(ctx context.Context, p *plan) error {
-	n := len(p.births)
-	if n == 0 {
-		return nil
-	}
-	var (
-		ids, types, specs = make([][16]byte, n), make([]string, n), make([][]byte, n)
-		costs             = make([]int64, n)
-		edges             [3][]any
-	)
-	for i, b := range p.births {
+	var blobs blobs
+	var parents, children [][16]byte
+	var kinds []int16
+	for _, b := range p.births {
 		lean := *b.spec
 		lean.Payload.Data = nil
-		var err error
-		if specs[i], err = lean.AppendBinary(nil); err != nil {
+		spec, err := lean.AppendBinary(nil)
+		if err != nil {
 			return err
 		}
-		ids[i], types[i], costs[i] = b.spec.ID, b.spec.Type, b.spec.CostUnits
-	}
-	_ = edges
-	// Arrays of arrays must be rectangular, so requirements go one by one.
-	for i, b := range p.births {
-		requires := b.spec.Requires
-		if requires == nil {
-			requires = []string{}
+		id := [16]byte(b.spec.ID)
+		// One statement a job, since arrays of arrays would have to be
+		// rectangular. They still travel together.
+		tx.more.Queue(`
+			INSERT INTO gq.job (id, type, requires, cost, created, spec)
+			VALUES ($1, $2, coalesce($3::text[], '{}'), $4, $5, $6)`,
+			id, b.spec.Type, b.spec.Requires, b.spec.CostUnits, nanoseconds(tx.now), spec)
+		if len(b.spec.Payload.Data) > 0 {
+			blobs.add(b.spec.ID, partPayload, b.spec.Payload.Data)
 		}
-		tx.more.Queue("INSERT INTO gq.job (id, type, requires, cost, created, spec) VALUES ($1, $2, $3, $4, $5, $6)",
-			ids[i], types[i], requires, costs[i], nanoseconds(tx.now), specs[i])
+		if key := b.spec.Key; key.Name != "" {
+			// The key of a job whose window is over is taken from it.
+			tx.more.Queue(`
+				INSERT INTO gq.idempotency (scope, name, fingerprint, job, expires)
+				VALUES ($1, $2, $3, $4, $5)
+				ON CONFLICT (scope, name) DO UPDATE SET
+					fingerprint = excluded.fingerprint, job = excluded.job, expires = excluded.expires`,
+				[]byte(key.Scope), []byte(key.Name), int64(key.Fingerprint), id,
+				nanoseconds(tx.now.Add(b.spec.Policy.IdempotencyWindow)))
+		}
+		for _, d := range b.awaits {
+			parents, children, kinds = append(parents, d.Job), append(children, id), append(kinds, int16(d.Kind))
+		}
+		tx.record(&row{queue: b.spec.Queue}, b.state, b.events)
 	}
-	return nil
+	blobs.write(&tx.more)
+	if len(kinds) > 0 {
+		tx.more.Queue(`
+			INSERT INTO gq.edge (parent, child, kind)
+			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[])`,
+			parents, children, kinds)
+	}
+	return tx.flush(ctx)
 }

@@ -185,6 +185,9 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		}, p.now)
 		born.state, born.events = next, append(born.events, events...)
 	}
+	if born.state.Status != gq.Pending {
+		born.awaits = nil // waits no longer, whatever the others do
+	}
 	p.taken[spec.ID], p.states[spec.ID] = true, born.state
 	if born.state.Live() {
 		p.live[spec.Queue]++

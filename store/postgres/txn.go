@@ -3,9 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -335,9 +335,14 @@ func optional(t time.Time) *int64 {
 func instant(n int64) time.Time { return time.Unix(0, n).UTC() }
 
 // storable keeps the names that a text can hold. No job has another one, since
-// specs are checked, but callers may well ask for them.
+// specs are checked, but callers may well ask for them. The result is never nil,
+// which would be NULL.
 func storable(names []string) []string {
-	return slices.DeleteFunc(slices.Clone(names), func(s string) bool {
-		return strings.ToValidUTF8(s, "") != s || strings.ContainsRune(s, 0)
-	})
+	kept := make([]string, 0, len(names))
+	for _, name := range names {
+		if utf8.ValidString(name) && !strings.Contains(name, "\x00") {
+			kept = append(kept, name)
+		}
+	}
+	return kept
 }

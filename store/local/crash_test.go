@@ -1,0 +1,371 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/store"
+)
+
+// lineage is how many cuts one disk lives through. Then a new one begins, so
+// that the run does not get slower and slower.
+const lineage = 40
+
+// powerCuts is how many simulated power cuts the default run makes.
+const powerCuts = 1000
+
+// TestPowerCut cuts the power over and over while callers work, and checks after
+// each cut that nothing that was acknowledged before it is missing. What an
+// answer showed counts as acknowledged too.
+func TestPowerCut(t *testing.T) {
+	spec.Covers(t, "Q-01", "Q-03", "Q-04", "J-09")
+	h := newCrashHarness(t, rand.Uint64(), false)
+	for i := range powerCuts {
+		if i%lineage == 0 && i > 0 {
+			h.renew()
+		}
+		h.cut()
+	}
+	h.close()
+	t.Logf("%d cuts, %d acknowledged operations, %d of them on jobs that had to survive a cut, %d unsynced batches lost",
+		powerCuts, h.acks, h.survived, h.lostInFlight)
+	if h.acks < powerCuts || h.survived < powerCuts || h.lostInFlight == 0 {
+		t.Errorf("the run provoked too little: it proves nothing")
+	}
+}
+
+// TestPowerCutCatchesEarlyAcknowledgement is the negative control: a store that
+// answers before the sync must be found out by the same harness.
+func TestPowerCutCatchesEarlyAcknowledgement(t *testing.T) {
+	h := newCrashHarness(t, rand.Uint64(), true)
+	defer h.close()
+	for range 200 {
+		h.cut()
+		if h.losses > 0 {
+			return
+		}
+	}
+	t.Error("200 power cuts did not expose a store that acknowledges before it syncs")
+}
+
+// crashHarness runs a workload on a file system that forgets what was not
+// synced.
+type crashHarness struct {
+	t      *testing.T
+	rng    *rand.Rand
+	fs     *vfs.MemFS
+	store  *Store
+	early  bool // plant: acknowledge before the sync
+	clock  *stepClock
+	worker int
+
+	mu      sync.Mutex
+	jobs    map[gq.JobID]*witness
+	seen    map[uint64]gq.Event // events that a reader was shown
+	lastSeq uint64
+
+	acks, survived, lostInFlight, losses int
+}
+
+// witness is what callers know of a job.
+type witness struct {
+	state   gq.State // as last acknowledged
+	pending bool     // a call about it is under way
+}
+
+type stepClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *stepClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(time.Millisecond)
+	return c.now
+}
+
+func newCrashHarness(t *testing.T, seed uint64, early bool) *crashHarness {
+	t.Logf("seed %d", seed)
+	h := &crashHarness{
+		t: t, rng: rand.New(rand.NewPCG(seed, 0)), fs: vfs.NewCrashableMem(), early: early,
+		clock: &stepClock{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)},
+		jobs:  map[gq.JobID]*witness{}, seen: map[uint64]gq.Event{},
+	}
+	h.open()
+	return h
+}
+
+func (h *crashHarness) open() {
+	s, err := open("db", Options{fs: h.fs, Config: store.Config{Clock: h.clock}})
+	if err != nil {
+		h.t.Fatalf("reopen after a power cut: %v", err)
+	}
+	s.early.Store(h.early)
+	h.store = s
+}
+
+// renew goes on with an empty disk.
+func (h *crashHarness) renew() {
+	h.close()
+	h.fs = vfs.NewCrashableMem()
+	h.jobs, h.seen, h.lastSeq = map[gq.JobID]*witness{}, map[uint64]gq.Event{}, 0
+	h.open()
+}
+
+func (h *crashHarness) close() {
+	if err := h.store.Close(); err != nil {
+		h.t.Errorf("close: %v", err)
+	}
+}
+
+// cut runs callers, cuts the power while they work, reopens what the disk has
+// kept and checks it.
+func (h *crashHarness) cut() {
+	ctx := context.Background()
+	var callers sync.WaitGroup
+	stop := make(chan struct{})
+	const crews = 4
+	ready := make(chan struct{}, crews*64)
+	for range crews {
+		h.worker++
+		crew := &crew{h: h, rng: rand.New(rand.NewPCG(h.rng.Uint64(), 1)), name: fmt.Sprintf("w%d", h.worker)}
+		callers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if crew.step(ctx) != nil {
+					return
+				}
+				select {
+				case ready <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	callers.Go(func() { h.watch(ctx, stop) })
+
+	// The cut falls after a random number of answers, in the middle of whatever
+	// is under way.
+	for range 1 + h.rng.IntN(30) {
+		<-ready
+	}
+	known, seen := h.snapshot()
+	clone := h.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: h.rng.IntN(3) * 30, RNG: rand.New(rand.NewPCG(h.rng.Uint64(), 2))})
+	close(stop)
+	callers.Wait()
+	h.close()
+
+	h.fs = clone
+	h.open()
+	h.check(ctx, known, seen)
+}
+
+// snapshot copies what has been acknowledged so far. Jobs with a call under way
+// may be found in either state.
+func (h *crashHarness) snapshot() (map[gq.JobID]witness, map[uint64]gq.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := make(map[gq.JobID]witness, len(h.jobs))
+	for id, w := range h.jobs {
+		known[id] = *w
+	}
+	seen := make(map[uint64]gq.Event, len(h.seen))
+	for seq, e := range h.seen {
+		seen[seq] = e
+	}
+	return known, seen
+}
+
+// watch reads what there is to read and notes what it was shown.
+func (h *crashHarness) watch(ctx context.Context, stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		h.mu.Lock()
+		after := h.lastSeq
+		h.mu.Unlock()
+		events, err := h.store.Events(ctx, after, 100)
+		if err != nil {
+			return
+		}
+		h.mu.Lock()
+		for _, e := range events {
+			h.seen[e.Seq] = e
+			h.lastSeq = e.Seq
+		}
+		h.mu.Unlock()
+	}
+}
+
+// check compares the reopened store with what had been acknowledged.
+func (h *crashHarness) check(ctx context.Context, known map[gq.JobID]witness, seen map[uint64]gq.Event) {
+	refs := make([]store.Ref, 0, len(known))
+	for id := range known {
+		refs = append(refs, store.Ref{Job: id})
+	}
+	found, err := h.store.Get(ctx, refs, store.WithPayload|store.WithResult)
+	if err != nil {
+		h.t.Fatalf("read after a power cut: %v", err)
+	}
+	jobs := map[gq.JobID]*witness{}
+	for i, f := range found {
+		w := known[refs[i].Job]
+		switch {
+		case f.Err != nil && w.state.ID.IsZero(): // its submission was under way
+			h.lostInFlight++
+			continue
+		case f.Err != nil:
+			h.lost("job %s, acknowledged as %s: %v", refs[i].Job, w.state.Status, f.Err)
+			continue
+		case behind(f.State, w.state):
+			h.lost("job %s was acknowledged as %s attempt %d version %d and is %s attempt %d version %d",
+				refs[i].Job, w.state.Status, w.state.Attempt, w.state.Version, f.State.Status, f.State.Attempt, f.State.Version)
+			continue
+		}
+		h.survived++
+		if f.State.Live() {
+			jobs[f.State.ID] = &witness{state: f.State}
+		}
+	}
+	last, err := h.store.Events(ctx, 0, 1_000_000)
+	if err != nil {
+		h.t.Fatalf("events after a power cut: %v", err)
+	}
+	for seq, e := range seen {
+		if seq > uint64(len(last)) {
+			h.lost("event %d was shown to a reader and is gone", seq)
+		} else if got := last[seq-1]; got.Seq != seq || got.Job != e.Job || got.Type != e.Type || !got.Time.Equal(e.Time) {
+			h.lost("event %d was shown as %s of %s and is %s of %s", seq, e.Type, e.Job, got.Type, got.Job)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.jobs, h.seen, h.lastSeq = jobs, map[uint64]gq.Event{}, uint64(len(last))
+}
+
+func (h *crashHarness) lost(format string, args ...any) {
+	h.losses++
+	if !h.early {
+		h.t.Errorf("lost: "+format, args...)
+	}
+}
+
+// behind reports whether a state is older than the one acknowledged.
+func behind(got, acknowledged gq.State) bool {
+	if acknowledged.ID.IsZero() {
+		return false
+	}
+	if acknowledged.Status.Terminal() {
+		return got.Status != acknowledged.Status
+	}
+	return got.Version < acknowledged.Version || got.Attempt < acknowledged.Attempt ||
+		got.UpdatedAt.Before(acknowledged.UpdatedAt)
+}
+
+// crew is one caller.
+type crew struct {
+	h    *crashHarness
+	rng  *rand.Rand
+	name string
+	held []gq.State
+}
+
+// step makes one random call. Its error means that the store is closed.
+func (c *crew) step(ctx context.Context) error {
+	switch n := c.rng.IntN(10); {
+	case n < 4:
+		return c.submit(ctx)
+	case n < 7 || len(c.held) == 0:
+		return c.claim(ctx)
+	default:
+		return c.settle(ctx)
+	}
+}
+
+func (c *crew) submit(ctx context.Context) error {
+	var raw [16]byte
+	for i := range raw {
+		raw[i] = byte(c.rng.Uint32())
+	}
+	s := gq.Spec{ID: gq.NewJobID(raw), Type: "crash", Payload: gq.Payload{Data: raw[:], ContentType: "application/octet-stream"}}.WithDefaults()
+	c.h.set(s.ID, gq.State{}, true)
+	out, err := c.h.store.Insert(ctx, []store.Group{store.One(s)})
+	if err == nil {
+		err = out[0].Err
+	}
+	if err != nil {
+		return err
+	}
+	c.h.set(s.ID, out[0].Jobs[0].State, false)
+	return nil
+}
+
+func (c *crew) claim(ctx context.Context) error {
+	out, err := c.h.store.Claim(ctx, []store.Claim{{
+		Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1 + c.rng.IntN(3), Worker: c.name,
+	}})
+	if err != nil {
+		return err
+	}
+	for _, j := range out[0].Jobs {
+		c.held = append(c.held, j.State)
+		c.h.set(j.State.ID, j.State, false)
+	}
+	return out[0].Err
+}
+
+func (c *crew) settle(ctx context.Context) error {
+	i := c.rng.IntN(len(c.held))
+	s := c.held[i]
+	c.held = append(c.held[:i], c.held[i+1:]...)
+	ref := s.Lease.Ref()
+	u := store.Update{Ref: store.Ref{Job: s.ID}, Result: []byte("done"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Complete(ref, []byte("done"), now)
+	}}
+	if c.rng.IntN(3) == 0 {
+		u = store.Update{Ref: store.Ref{Lease: ref.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Fail(ref, gq.Failure{Category: gq.CategoryTemporary, Message: "again"}, gq.Draw{}, now)
+		}}
+	}
+	out, err := c.h.store.Update(ctx, []store.Update{u})
+	if err != nil {
+		return err
+	}
+	if out[0].Err != nil && !errors.Is(out[0].Err, gq.ErrStaleLease) {
+		c.h.t.Errorf("settle %s: %v", s.ID, out[0].Err)
+	}
+	if out[0].Err == nil {
+		c.h.set(s.ID, out[0].State, false)
+	}
+	return nil
+}
+
+// set notes what is known of a job from an answer.
+func (h *crashHarness) set(id gq.JobID, s gq.State, pending bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !pending {
+		h.acks++
+	}
+	if w := h.jobs[id]; w != nil && behind(s, w.state) {
+		return // a later answer was noted first
+	}
+	h.jobs[id] = &witness{s, pending}
+}

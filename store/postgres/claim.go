@@ -1,0 +1,268 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// candidates are the jobs of a queue that a claim may get, as far as the
+// columns can tell. It runs along the index state_claim in its order.
+//
+// It is a statement of its own on purpose. Inside an UPDATE it could be
+// executed again and lock more than its limit.
+const candidates = `
+	SELECT ` + columns + `, j.spec
+	FROM gq.state AS s
+	JOIN gq.job AS j ON j.id = s.job
+	WHERE s.queue = $1
+		AND s.status IN (2, 3, 6)
+		AND (s.status = 3 OR s.run_at <= $2)
+		AND (cardinality($3::text[]) = 0 OR j.type = ANY ($3))
+		AND j.requires <@ $4::text[]
+		AND ($5::bigint = 0 OR j.cost <= $5)
+	ORDER BY s.order_hi, s.order_lo, s.job
+	LIMIT $6`
+
+// overdue are the held jobs of queues for which time has something to do.
+const overdue = `
+	SELECT ` + columns + `
+	FROM gq.state AS s
+	WHERE s.queue = ANY ($1) AND s.status IN (4, 5) AND s.due <= $2
+	ORDER BY s.due
+	LIMIT $3`
+
+// skipping locks what a query finds and passes over what others have locked.
+const skipping = " FOR UPDATE OF s SKIP LOCKED"
+
+// maxRounds is how often a claim waits for others to let go of what it might
+// get before it answers with fewer jobs.
+const maxRounds = 10
+
+// want is a claim and what is still missing of it.
+type want struct {
+	store.Claim
+	jobs  []store.Job
+	round []store.Job // of the transaction under way
+}
+
+func (w *want) missing() int { return w.N - len(w.jobs) - len(w.round) }
+
+// Claim implements [store.Store].
+func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	out := make([]store.Claimed, len(claims))
+	wants := make([]*want, len(claims))
+	var sound []*want
+	for i, c := range claims {
+		if err := store.CheckClaim(c); err != nil {
+			out[i].Err = fmt.Errorf("claim: %w", err)
+			continue
+		}
+		wants[i] = &want{Claim: c}
+		sound = append(sound, wants[i])
+	}
+	for range maxRounds {
+		var passed [][16]byte
+		err := s.write(ctx, "claim", func(tx *txn) error {
+			var err error
+			passed, err = tx.claim(ctx, sound)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range sound {
+			w.jobs, w.round = append(w.jobs, w.round...), nil
+		}
+		if len(passed) == 0 {
+			break
+		}
+		if err := s.await(ctx, passed); err != nil {
+			return nil, err
+		}
+	}
+	for i, w := range wants {
+		if w != nil {
+			out[i].Jobs = w.jobs
+		}
+	}
+	return out, nil
+}
+
+// claim serves claims as far as it can without waiting for a row. It returns
+// jobs that may be claimable but are locked by others, if a claim is short of
+// them.
+func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err error) {
+	var names []string
+	for _, w := range wants {
+		w.round = nil
+		names = append(names, w.Queues...)
+	}
+	queues, err := tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxRunning > 0 })
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.stamp(ctx); err != nil {
+		return nil, err
+	}
+	late, err := tx.reclaim(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range wants {
+		short := late
+		for _, name := range w.Queues {
+			q, configured := queues[name]
+			if !configured {
+				q = gq.NewQueue(name)
+			}
+			more, err := tx.serve(ctx, w, q)
+			if err != nil {
+				return nil, err
+			}
+			short = slices.Concat(short, more)
+		}
+		if w.missing() > 0 {
+			passed = append(passed, short...)
+		}
+	}
+	return passed, nil
+}
+
+// reclaimStep bounds how many leases one statement takes back.
+const reclaimStep = 1000
+
+// reclaim takes back the leases of queues that have run out. It returns those
+// that others have locked.
+func (tx *txn) reclaim(ctx context.Context, queues []string) (passed [][16]byte, err error) {
+	for {
+		rows, err := scanRows(tx.Query(ctx, overdue+skipping, queues, nanoseconds(tx.now), reclaimStep))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			if err := tx.advance(r); err != nil {
+				return nil, err
+			}
+		}
+		if err := tx.flush(ctx); err != nil {
+			return nil, err
+		}
+		if len(rows) == reclaimStep {
+			continue
+		}
+		return identify(scanRows(tx.Query(ctx, overdue, queues, nanoseconds(tx.now), 1)))
+	}
+}
+
+// advance lets time do its work on a locked job.
+func (tx *txn) advance(r *row) error {
+	next, events, err := r.state.Advance(draw(), tx.now)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 {
+		return fmt.Errorf("job %s is due and time has nothing to do for it: %w", r.state.ID, gq.ErrCorrupt)
+	}
+	tx.record(r, next, events)
+	return nil
+}
+
+func draw() gq.Draw { return gq.Draw{U: rand.Float64()} }
+
+func identify(rows []*row, err error) ([][16]byte, error) {
+	ids := make([][16]byte, len(rows))
+	for i, r := range rows {
+		ids[i] = r.state.ID
+	}
+	return ids, err
+}
+
+// serve gives a claim what it can get from one queue. It returns a job that was
+// passed over, if the claim is short of one.
+func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue) (passed [][16]byte, err error) {
+	types, offers := storable(w.Types), storable(w.Offers)
+	if q.Paused || len(w.Types) > 0 && len(types) == 0 {
+		return nil, nil
+	}
+	for {
+		room, err := tx.room(ctx, q, w.missing())
+		if err != nil || room <= 0 {
+			return nil, err
+		}
+		args := []any{q.Name, nanoseconds(tx.now), types, offers, w.MaxCost, room}
+		rows, err := scanRows(tx.Query(ctx, candidates+skipping, args...))
+		if err != nil {
+			return nil, err
+		}
+		if len(rows) == 0 {
+			args[len(args)-1] = 1
+			return identify(scanRows(tx.Query(ctx, candidates, args...)))
+		}
+		if err := tx.grant(ctx, w, rows); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// grant claims locked jobs. One that turns out to be past its lifetime ends
+// instead.
+func (tx *txn) grant(ctx context.Context, w *want, rows []*row) error {
+	granted := rows[:0:0]
+	for _, r := range rows {
+		spec, err := gq.DecodeSpec(r.spec)
+		if err != nil {
+			return fmt.Errorf("job %s: %w", r.state.ID, err)
+		}
+		next, events, err := r.state.Claim(gq.Grant{
+			Lease: gq.NewLeaseID(random()), Worker: w.Worker, Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
+		}, tx.now)
+		switch {
+		case err == nil:
+			tx.record(r, next, events)
+			granted = append(granted, r)
+		case errors.Is(err, gq.ErrIllegalMove):
+			if err := tx.advance(r); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	if err := tx.flush(ctx); err != nil {
+		return err
+	}
+	jobs, err := tx.assemble(ctx, granted, w.Parts)
+	w.round = append(w.round, jobs...)
+	return err
+}
+
+// room is how many more jobs of a queue may be held, up to n. The caller has
+// locked a queue with a limit.
+func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
+	if q.MaxRunning == 0 || n <= 0 {
+		return n, nil
+	}
+	var held int
+	err := tx.QueryRow(ctx,
+		"SELECT coalesce(sum(jobs), 0)::bigint FROM gq.tally WHERE queue = $1 AND status IN (4, 5)", q.Name).Scan(&held)
+	return min(n, q.MaxRunning-held), err
+}
+
+// await waits until whoever has locked the first of these jobs is done. It
+// holds nothing meanwhile, so nobody can wait for it.
+func (s *Store) await(ctx context.Context, jobs [][16]byte) error {
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	defer s.leave()
+	if _, err := s.pool.Exec(ctx, "SELECT FROM gq.state WHERE job = $1 FOR UPDATE", jobs[0]); err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,239 @@
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+func newSpec(queue string, on ...gq.Dependency) gq.Spec {
+	var raw [16]byte
+	_, _ = rand.Read(raw[:])
+	return gq.Spec{ID: gq.NewJobID(raw), Queue: queue, Type: "work", DependsOn: on}.WithDefaults()
+}
+
+func claimFrom(queue string, n int) store.Claim {
+	return store.Claim{Filter: store.Filter{Queues: []string{queue}}, N: n, Worker: "worker"}
+}
+
+func completing(j store.Job) store.Update {
+	return store.Update{
+		Ref: store.Ref{Lease: j.State.Lease.ID},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Complete(j.State.Lease.Ref(), nil, now)
+		},
+	}
+}
+
+func mustInsert(t *testing.T, s store.Store, specs ...gq.Spec) {
+	t.Helper()
+	answers, err := s.Insert(t.Context(), []store.Group{{Jobs: specs}})
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTwoNodes runs two stores on one database under everything at once: what
+// each does must hold for both, and nobody may wait in a circle.
+func TestTwoNodes(t *testing.T) {
+	const families, limit = 30, 5
+	url := pgtest.Database(t)
+	nodes := []*postgres.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}
+	for _, s := range nodes {
+		defer s.Close() //nolint:errcheck // the test is over
+	}
+	queue := gq.NewQueue("q")
+	queue.MaxRunning = limit
+	if err := nodes[0].PutQueue(t.Context(), queue); err != nil {
+		t.Fatal(err)
+	}
+	total := int64(len(nodes) * families * 3)
+
+	var (
+		everyone  sync.WaitGroup
+		completed atomic.Int64
+		held      atomic.Int64
+		claims    sync.Map // gq.JobID: *atomic.Int64
+		tailed    []gq.Event
+	)
+	running := func() bool { return completed.Load() < total && !t.Failed() }
+	for _, s := range nodes {
+		everyone.Go(func() {
+			for range families {
+				a, b := newSpec("q"), newSpec("q")
+				mustInsert(t, s, newSpec("q", gq.Dependency{Kind: gq.After, Job: a.ID}, gq.Dependency{Kind: gq.FanIn, Job: b.ID}), b, a)
+			}
+		})
+		everyone.Go(func() {
+			for running() {
+				if _, err := s.Release(t.Context(), 2); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for range 2 {
+			everyone.Go(func() {
+				for running() {
+					answers, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 2)})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					jobs := answers[0].Jobs
+					if n := held.Add(int64(len(jobs))); n > limit {
+						t.Errorf("%d jobs are held at once, more than %d", n, limit)
+					}
+					slices.Reverse(jobs) // against the order of everyone else
+					var updates []store.Update
+					for _, j := range jobs {
+						n, _ := claims.LoadOrStore(j.State.ID, new(atomic.Int64))
+						n.(*atomic.Int64).Add(1)
+						updates = append(updates, completing(j))
+					}
+					held.Add(-int64(len(jobs)))
+					settled, err := s.Update(t.Context(), updates)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, u := range settled {
+						if u.Err != nil {
+							t.Error(u.Err)
+						}
+						completed.Add(1)
+					}
+				}
+			})
+		}
+	}
+	everyone.Go(func() {
+		var after uint64
+		for over := false; !over; {
+			over = !running() // one more look after the end
+			for more := true; more; {
+				events, err := nodes[0].Events(t.Context(), after, 20)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if more = len(events) > 0; more {
+					after = events[len(events)-1].Seq
+					tailed = append(tailed, events...)
+				}
+			}
+		}
+	})
+	everyone.Wait()
+
+	claims.Range(func(id, n any) bool {
+		if n := n.(*atomic.Int64).Load(); n != 1 {
+			t.Errorf("job %v was claimed %d times", id, n)
+		}
+		return true
+	})
+	all, err := nodes[1].Events(t.Context(), 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != len(tailed) {
+		t.Errorf("whoever followed saw %d of %d events", len(tailed), len(all))
+	}
+	for i := 1; i < len(all); i++ {
+		if all[i].Time.Before(all[i-1].Time) || all[i].Seq <= all[i-1].Seq {
+			t.Errorf("event %d at %v follows event %d at %v", all[i].Seq, all[i].Time, all[i-1].Seq, all[i-1].Time)
+		}
+	}
+	conn := connect(t, url)
+	var deadlocks int
+	err = conn.QueryRow(t.Context(), "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").Scan(&deadlocks)
+	if err != nil || deadlocks > 0 {
+		t.Errorf("%d deadlocks, %v", deadlocks, err)
+	}
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+// TestClaimWaitsForALockedJob has a job locked by somebody who leaves it
+// claimable, as an insert does with what its jobs depend on.
+func TestClaimWaitsForALockedJob(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close() //nolint:errcheck // the test is over
+	mustInsert(t, s, newSpec("q"))
+
+	conn := connect(t, url)
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.state FOR SHARE"); err != nil {
+		t.Fatal(err)
+	}
+	claimed := make(chan int)
+	go func() {
+		answers, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 1)})
+		if err != nil {
+			t.Error(err)
+			claimed <- 0
+			return
+		}
+		claimed <- len(answers[0].Jobs)
+	}()
+	watch := connect(t, url)
+	for waiting := false; !waiting; {
+		err := watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case n := <-claimed:
+			t.Fatalf("a claim found %d jobs while the only one was locked, want it to wait", n)
+		default:
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-claimed; n != 1 {
+		t.Errorf("a claim found %d jobs after the lock was gone, want 1", n)
+	}
+}
+
+// TestDurableWhateverTheDatabaseSays catches the setting at the moment of
+// writing.
+func TestDurableWhateverTheDatabaseSays(t *testing.T) {
+	url := pgtest.Database(t)
+	execute(t, url, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
+	s := open(t, url, store.Config{})
+	defer s.Close() //nolint:errcheck // the test is over
+	execute(t, url, `
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			IF current_setting('synchronous_commit') = 'off' THEN RAISE 'not durable'; END IF;
+			RETURN NEW;
+		END $$;
+		CREATE TRIGGER refuse BEFORE INSERT ON gq.event FOR EACH ROW EXECUTE FUNCTION refuse();`)
+	mustInsert(t, s, newSpec("q"))
+}

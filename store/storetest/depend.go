@@ -1,0 +1,362 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var dependCases = []Case{
+	{
+		Name:   "Depend/After",
+		Clause: "an AFTER job waits, PENDING and out of reach, until every dependency has completed",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Covers: []string{"J-75", "J-85"},
+		run:    dependAfter,
+	},
+	{
+		Name:   "Depend/Failure",
+		Clause: "an AFTER or CHAIN job shares the bad end of its dependency, and so do the jobs behind it; none of them runs",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Covers: []string{"J-77", "J-86", "J-87", "J-88"},
+		run:    dependFailure,
+	},
+	{
+		Name:   "Depend/AfterAny",
+		Clause: "an AFTER_ANY job runs as soon as one of its dependencies has ended, however",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Covers: []string{"J-76"},
+		run:    dependAfterAny,
+	},
+	{
+		Name:   "Depend/FanIn",
+		Clause: "a FAN_IN job runs once, when all have ended, however they did",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Covers: []string{"J-79"},
+		run:    dependFanIn,
+	},
+	{
+		Name:   "Depend/FanOut",
+		Clause: "FAN_OUT records who spawned a job and waits for nobody",
+		Needs:  []string{"Insert", "Claim", "Get", "Close"},
+		Covers: []string{"J-78"},
+		run:    dependFanOut,
+	},
+	{
+		Name:   "Depend/Mixed",
+		Clause: "kinds may be mixed: every AFTER, CHAIN and FAN_IN must be satisfied and one of the AFTER_ANY",
+		Needs:  []string{"Insert", "Update", "Claim", "Get", "Release", "Close"},
+		run:    dependMixed,
+	},
+	{
+		Name:   "Depend/Chain",
+		Clause: "the links of a chain run one after another",
+		Needs:  []string{"Insert", "Claim", "Update", "Release", "Close"},
+		Covers: []string{"J-77"},
+		run:    dependChain,
+	},
+	{
+		Name:   "Depend/Ended",
+		Clause: "a dependency that ended before the submission counts like one that ends after it",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		run:    dependEnded,
+	},
+	{
+		Name:   "Depend/Delay",
+		Clause: "a dependent with a delay waits for both",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		run:    dependDelay,
+	},
+	{
+		Name:   "Depend/Left",
+		Clause: "a dependent that ended while it waited is left as it is",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Counts", "Close"},
+		run:    dependLeft,
+	},
+	{
+		Name:   "Depend/Many",
+		Clause: "all of a job's dependents are told, in bounded steps, each exactly once; 0 means that none is left",
+		Needs:  []string{"Insert", "Claim", "Update", "Release", "Counts", "Events", "Close"},
+		run:    dependMany,
+	},
+	{
+		Name:   "Depend/Reopen",
+		Clause: "dependents that were not told before a restart are told after it",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close", reopening},
+		run:    dependReopen,
+	},
+}
+
+func dependAfter(e *env) {
+	a, b := e.add(), e.add()
+	child := e.add(inQueue("c"), depends(gq.After, a.ID, b.ID))
+	if child.Status != gq.Pending || child.Waits != 2 || !child.ScheduledAt.IsZero() {
+		e.Errorf("a dependent is %s and waits for %d, want PENDING and 2", child.Status, child.Waits)
+	}
+	e.none("before its dependencies ended", from("c"))
+	e.clock.Advance(time.Second)
+	e.end(a.ID, gq.Completed)
+	e.release()
+	e.none("after one of two ended", from("c"))
+	e.stands("after one of two ended", child.ID, gq.Pending)
+	e.clock.Advance(time.Second)
+	e.end(b.ID, gq.Completed)
+	e.release()
+	s := e.state(child.ID)
+	if s.Status != gq.Scheduled || !s.ScheduledAt.Equal(e.now()) {
+		e.Errorf("after both completed the dependent is %s since %v, want SCHEDULED since %v", s.Status, s.ScheduledAt, e.now())
+	}
+	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled})
+	e.claimed("after both completed", 5, []gq.JobID{child.ID}, from("c"))
+}
+
+var badEnds = []gq.Status{gq.Failed, gq.DeadLetter, gq.Cancelled}
+
+func dependFailure(e *env) {
+	for _, kind := range []gq.DependencyKind{gq.After, gq.Chain} {
+		for _, end := range badEnds {
+			what := fmt.Sprintf("%s a job that ended %s", kind, end)
+			parent, other := e.add(), e.add(inQueue("other"))
+			child := e.add(inQueue("c"), depends(kind, other.ID, parent.ID))
+			grandchild := e.add(inQueue("c"), depends(kind, child.ID))
+			great := e.add(inQueue("c"), depends(gq.FanIn, grandchild.ID)) // does not mind
+			e.end(parent.ID, end)
+			e.release()
+			for _, id := range []gq.JobID{child.ID, grandchild.ID} {
+				s := e.state(id)
+				if s.Status != end || s.Attempt != 0 || s.Reason != "dependency" || !s.CompletedAt.Equal(e.now()) {
+					e.Errorf("%s: %s, attempt %d, reason %q, ended %v; want the same end now", what, s.Status, s.Attempt, s.Reason, s.CompletedAt)
+				}
+				e.equal("the history of a job "+what, trace(e.history(id)), []gq.Status{gq.Pending, end})
+			}
+			e.claimed("behind jobs "+what, 5, []gq.JobID{great.ID}, from("c"))
+			e.cancel(other.ID)
+			e.release()
+			e.stands(what+", after the other ended as well", child.ID, end)
+		}
+	}
+}
+
+func dependAfterAny(e *env) {
+	for _, end := range append([]gq.Status{gq.Completed}, badEnds...) {
+		first, second := e.add(), e.add(inQueue("other"))
+		child := e.add(inQueue("c"), depends(gq.AfterAny, second.ID, first.ID))
+		if child.Status != gq.Pending {
+			e.Errorf("an AFTER_ANY job is %s before any ended, want PENDING", child.Status)
+		}
+		e.end(first.ID, end)
+		e.release()
+		j := e.claim(5, from("c"))
+		if len(j) != 1 || j[0].State.ID != child.ID {
+			e.Fatalf("after one of two ended %s a claim found %s, want the dependent", end, briefs(idsOf(j)))
+		}
+		e.cancel(second.ID)
+		e.release()
+		e.equal("the dependent after the other ended as well", e.state(child.ID), j[0].State)
+		e.equal("its history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running})
+	}
+}
+
+func dependFanIn(e *env) {
+	ends := append([]gq.Status{gq.Completed}, badEnds...)
+	var parents []gq.JobID
+	for range ends {
+		parents = append(parents, e.add().ID)
+	}
+	child := e.add(inQueue("c"), depends(gq.FanIn, parents...))
+	for i, end := range ends {
+		e.none(fmt.Sprintf("with %d of %d ended", i, len(ends)), from("c"))
+		e.end(parents[i], end)
+		e.release()
+	}
+	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled})
+	e.claimed("after all ended", 5, []gq.JobID{child.ID}, from("c"))
+	e.none("a second time", from("c"))
+	e.stands("at last", child.ID, gq.Running)
+}
+
+func dependFanOut(e *env) {
+	parent := e.add()
+	e.one()
+	spawned := e.specs(5, depends(gq.FanOut, parent.ID))
+	ids := stateIDs(e.insert(spawned...))
+	e.claimed("spawned jobs beside their parent", 10, ids)
+	e.equal("who spawned it", e.get(ids[0]).Spec.DependsOn, spawned[0].DependsOn)
+}
+
+func dependMixed(e *env) {
+	after, fanIn, any1, any2 := e.add(), e.add(), e.add(inQueue("any")), e.add(inQueue("any"))
+	child := e.add(inQueue("c"), depends(gq.After, after.ID), depends(gq.FanIn, fanIn.ID), depends(gq.AfterAny, any1.ID, any2.ID))
+	e.end(after.ID, gq.Completed)
+	e.release()
+	e.cancel(any2.ID)
+	e.release()
+	e.stands("with AFTER and AFTER_ANY satisfied", child.ID, gq.Pending)
+	e.end(fanIn.ID, gq.Failed)
+	e.release()
+	e.stands("with all satisfied", child.ID, gq.Scheduled)
+
+	doomed := e.add(inQueue("c"), depends(gq.AfterAny, any1.ID), depends(gq.After, any2.ID))
+	e.release()
+	e.stands("AFTER a cancelled job, AFTER_ANY a live one", doomed.ID, gq.Cancelled)
+}
+
+func dependChain(e *env) {
+	chain := e.chainOf(5, gq.Chain)
+	e.insert(chain...)
+	for _, link := range chain {
+		j := e.one()
+		if j.State.ID != link.ID {
+			e.Fatalf("claimed %s, want the next link %s", j.State.ID, link.ID)
+		}
+		e.none("while a link runs")
+		e.complete(j)
+		e.release()
+	}
+	e.none("after the last link")
+}
+
+func dependEnded(e *env) {
+	for _, end := range append([]gq.Status{gq.Completed}, badEnds...) {
+		live := e.add(inQueue("live"))
+		parent := e.add()
+		e.end(parent.ID, end)
+		e.release()
+		bad := end
+		if end == gq.Completed {
+			bad = gq.Scheduled
+		}
+		for _, test := range []struct {
+			name     string
+			settings []setting
+			want     gq.Status
+		}{
+			{"AFTER", []setting{depends(gq.After, parent.ID)}, bad},
+			{"CHAIN", []setting{depends(gq.Chain, parent.ID)}, bad},
+			{"FAN_IN", []setting{depends(gq.FanIn, parent.ID)}, gq.Scheduled},
+			{"FAN_OUT", []setting{depends(gq.FanOut, parent.ID)}, gq.Scheduled},
+			{"AFTER_ANY", []setting{depends(gq.AfterAny, live.ID, parent.ID)}, gq.Scheduled},
+			{"FAN_IN, and a live one", []setting{depends(gq.FanIn, parent.ID, live.ID)}, gq.Pending},
+		} {
+			child := e.add(append(test.settings, inQueue("c"))...)
+			e.release()
+			what := test.name + " a job that had ended " + end.String()
+			e.stands(what, child.ID, test.want)
+			want := []gq.Status{gq.Pending, test.want}
+			if test.want == gq.Pending {
+				want = want[:1]
+			}
+			e.equal(what+": the history", trace(e.history(child.ID)), want)
+		}
+		// In one group, behind a job that shares the end at once.
+		group := e.chainOf(2, gq.After, inQueue("c"))
+		group[0].DependsOn = []gq.Dependency{{Kind: gq.After, Job: parent.ID}}
+		e.insert(group...)
+		e.release()
+		want := end
+		if end == gq.Completed {
+			want = gq.Pending
+		}
+		e.stands("behind a job that had to end at once", group[1].ID, want)
+	}
+}
+
+func dependDelay(e *env) {
+	parent := e.add()
+	late := e.add(inQueue("c"), depends(gq.After, parent.ID), delayed(time.Minute))
+	soon := e.add(inQueue("c"), depends(gq.After, parent.ID), delayed(time.Second))
+	e.clock.Advance(30 * time.Second)
+	e.end(parent.ID, gq.Completed)
+	e.release()
+	e.stands("a delay that is over", soon.ID, gq.Scheduled)
+	s := e.state(late.ID)
+	if s.Status != gq.Delayed || !s.RunAt.Equal(start.Add(time.Minute)) {
+		e.Errorf("a delay that is not over: %s until %v, want DELAYED until %v", s.Status, s.RunAt, start.Add(time.Minute))
+	}
+	e.claimed("before the delay is over", 5, []gq.JobID{soon.ID}, from("c"))
+	e.clock.Set(start.Add(time.Minute))
+	e.claimed("at the end of the delay", 5, []gq.JobID{late.ID}, from("c"))
+}
+
+func dependLeft(e *env) {
+	parent := e.add()
+	child := e.add(inQueue("c"), depends(gq.After, parent.ID))
+	grandchild := e.add(inQueue("c"), depends(gq.FanIn, child.ID))
+	e.cancel(child.ID)
+	e.release()
+	e.stands("behind a cancelled dependent", grandchild.ID, gq.Scheduled)
+	before := e.snapshot(child.ID, grandchild.ID)
+	j := e.one()
+	e.complete(j)
+	e.release()
+	after := e.snapshot(child.ID, grandchild.ID)
+	e.equal("the dependents that wait no longer", after.Jobs, before.Jobs)
+	e.equal("their history", after.History, before.History)
+}
+
+func dependMany(e *env) {
+	const n = 5000
+	parent := e.add(forever(endless))
+	for range 5 {
+		e.insert(e.specs(n/5, inQueue("c"), forever(endless), depends(gq.After, parent.ID))...)
+	}
+	e.end(parent.ID, gq.Completed)
+	for steps := 0; ; steps++ {
+		told, err := e.store().Release(e.Context(), 300)
+		e.check("Release", err)
+		if told < 0 || told > 300 {
+			e.Fatalf("a step told %d dependents, want at most 300", told)
+		}
+		if told == 0 {
+			break
+		}
+		if steps > n {
+			e.Fatalf("Release does not come to an end")
+		}
+	}
+	if got := e.counts("c")["c"]; got.By[gq.Scheduled] != n || got.Live() != n {
+		e.Fatalf("%d of %d live dependents are SCHEDULED, want all %d", got.By[gq.Scheduled], got.Live(), n)
+	}
+	scheduled := make(map[gq.JobID]int)
+	for after := uint64(0); ; {
+		events, err := e.store().Events(e.Context(), after, 1000)
+		e.check("Events", err)
+		if len(events) == 0 {
+			break
+		}
+		after = events[len(events)-1].Seq
+		for _, v := range events {
+			if v.Queue == "c" && v.Type == gq.EventScheduled {
+				scheduled[v.Job]++
+			}
+		}
+	}
+	for id, times := range scheduled {
+		if times != 1 {
+			e.Fatalf("dependent %s was scheduled %d times", id, times)
+		}
+	}
+	if len(scheduled) != n {
+		e.Errorf("%d dependents have an event for it, want %d", len(scheduled), n)
+	}
+}
+
+func dependReopen(e *env) {
+	good, bad := e.add(), e.add(inQueue("other"))
+	child := e.add(inQueue("c"), depends(gq.After, good.ID))
+	doomed := e.add(inQueue("c"), depends(gq.After, bad.ID))
+	waiting := e.add(inQueue("c"), depends(gq.FanIn, good.ID, doomed.ID))
+	e.reopen()
+	e.end(good.ID, gq.Completed)
+	e.updated(store.Update{Ref: byID(bad.ID), Apply: cancelling("")})
+	e.reopen()
+	e.release()
+	e.stands("after a restart", child.ID, gq.Scheduled)
+	e.stands("after a restart, behind a bad end", doomed.ID, gq.Cancelled)
+	e.stands("after a restart, behind both", waiting.ID, gq.Scheduled)
+	e.reopen()
+	e.release()
+	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled})
+}

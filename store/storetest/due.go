@@ -1,0 +1,248 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var dueCases = []Case{
+	{
+		Name:   "Due/Nothing",
+		Clause: "with nothing due the list is empty, and Next is when the first job will be, or zero",
+		Needs:  []string{"Insert", "Update", "Due", "Close"},
+		run:    dueNothing,
+	},
+	{
+		Name:   "Due/Each",
+		Clause: "a job is listed exactly from the instant on at which time has something to do for it: delay, backoff, lease, hold, execution timeout, lifetime",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Close"},
+		Covers: []string{"J-51", "J-55", "J-57", "J-72"},
+		run:    dueEach,
+	},
+	{
+		Name:   "Due/Order",
+		Clause: "the most overdue job comes first, and a limit cuts the rest",
+		Needs:  []string{"Insert", "Update", "Due", "Close"},
+		run:    dueOrder,
+	},
+	{
+		Name:   "Due/Moves",
+		Clause: "what a job is due for moves with its state: heartbeats, settlements and claims change it at once",
+		Needs:  []string{"Insert", "Claim", "Update", "Due", "Close"},
+		run:    dueMoves,
+	},
+	{
+		Name:   "Due/Swept",
+		Clause: "an advanced job is no longer listed, and a sweep changes nothing about who gets it",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
+		Covers: []string{"Q-64", "J-28", "J-34", "J-54", "J-139"},
+		run:    dueSwept,
+	},
+	{
+		Name:   "Due/Reopen",
+		Clause: "what is due is due after a restart",
+		Needs:  []string{"Insert", "Claim", "Due", "Close", reopening},
+		run:    dueReopen,
+	},
+}
+
+// forever is a policy under which only the given times matter.
+func forever(change func(*gq.Policy)) setting {
+	return under(func(p *gq.Policy) {
+		p.Lifetime, p.ExecutionTimeout = 0, 0
+		change(p)
+	})
+}
+
+func endless(*gq.Policy) {}
+
+func dueNothing(e *env) {
+	want := func(when string, next time.Time) {
+		e.Helper()
+		due := e.due(10)
+		if len(due.Jobs) != 0 || !due.Next.Equal(next) {
+			e.Errorf("%s: due are %s, next %v; want none, next %v", when, briefs(due.Jobs), due.Next, next)
+		}
+	}
+	want("in an empty store", time.Time{})
+	e.add(forever(endless))
+	want("with a job that can wait for ever", time.Time{})
+	mortal := e.add(under(func(p *gq.Policy) { p.Lifetime = time.Hour }))
+	want("with a lifetime", start.Add(time.Hour))
+	later := e.add(forever(endless), delayed(time.Minute))
+	want("with a delay", start.Add(time.Minute))
+	e.clock.Advance(time.Minute - 1)
+	want("1 ns before the delay ends", start.Add(time.Minute))
+	e.cancel(later.ID)
+	want("after the delayed job ended", start.Add(time.Hour))
+	e.cancel(mortal.ID)
+	want("after the mortal job ended", time.Time{})
+}
+
+func dueEach(e *env) {
+	for _, test := range []struct {
+		name string
+		make func() gq.JobID
+		at   time.Duration
+		then gq.Status
+	}{
+		{"delay", func() gq.JobID { return e.add(forever(endless), delayed(time.Minute)).ID }, time.Minute, gq.Scheduled},
+		{"backoff", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.Backoff.Initial = 2 * time.Minute }))
+			return e.fail(e.one(), temporary).ID
+		}, 2 * time.Minute, gq.Scheduled},
+		{"lease", func() gq.JobID {
+			e.add(forever(endless))
+			return e.one(lasting(time.Minute)).State.ID
+		}, time.Minute, gq.Scheduled},
+		{"last lease", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.MaxAttempts = 1 }))
+			return e.one(lasting(time.Minute)).State.ID
+		}, time.Minute, gq.DeadLetter},
+		{"hold", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.Hold = time.Minute }))
+			return e.one(holding).State.ID
+		}, time.Minute, gq.Scheduled},
+		{"execution timeout", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.ExecutionTimeout = time.Minute }))
+			return e.one().State.ID
+		}, time.Minute, gq.Retrying},
+		{"lifetime of a waiting job", func() gq.JobID {
+			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute })).ID
+		}, time.Minute, gq.DeadLetter},
+		{"lifetime of a delayed job", func() gq.JobID {
+			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), delayed(time.Hour)).ID
+		}, time.Minute, gq.DeadLetter},
+		{"lifetime of a dependent", func() gq.JobID {
+			parent := e.add(forever(endless), inQueue("parents"))
+			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), depends(gq.After, parent.ID)).ID
+		}, time.Minute, gq.DeadLetter},
+		{"lifetime of a running job", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }))
+			return e.one().State.ID
+		}, time.Minute, gq.DeadLetter},
+		{"lifetime of a held job", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.Lifetime, p.Hold = time.Minute, time.Hour }))
+			return e.one(holding).State.ID
+		}, time.Minute, gq.DeadLetter},
+		{"lifetime from the first start", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.RunLifetime = time.Minute }))
+			return e.one().State.ID
+		}, time.Minute, gq.DeadLetter},
+	} {
+		id := test.make()
+		at := e.now().Add(test.at)
+		e.clock.Set(at.Add(-1))
+		if due := e.due(10); len(due.Jobs) != 0 || !due.Next.Equal(at) {
+			e.Errorf("%s, 1 ns before: due are %s, next %v; want none, next %v", test.name, briefs(due.Jobs), due.Next, at)
+		}
+		e.clock.Set(at)
+		if due := e.due(10); !slices.Equal(due.Jobs, []gq.JobID{id}) {
+			e.Errorf("%s, at the instant: due are %s; want the job", test.name, briefs(due.Jobs))
+		}
+		if got := e.update(id, advancing).Status; got != test.then {
+			e.Errorf("%s: the job was advanced to %s, want %s", test.name, got, test.then)
+		}
+		if due := e.due(10); len(due.Jobs) != 0 {
+			e.Errorf("%s, after it was advanced: due are %s; want none", test.name, briefs(due.Jobs))
+		}
+		if e.find(byID(id), 0).State.Live() {
+			e.cancel(id)
+		}
+	}
+}
+
+func dueOrder(e *env) {
+	delays := e.random.Perm(20)
+	want := make([]gq.JobID, 20)
+	specs := e.specs(20, forever(endless))
+	for i, d := range delays {
+		specs[i].Delay = time.Duration(d+1) * time.Second
+		want[d] = specs[i].ID
+	}
+	e.each(specs...)
+	e.clock.Advance(15 * time.Second)
+	due := e.due(100)
+	if !slices.Equal(due.Jobs, want[:15]) || !due.Next.Equal(start.Add(16*time.Second)) {
+		e.Errorf("due are %s, next %v; want %s, next %v", briefs(due.Jobs), due.Next, briefs(want[:15]), start.Add(16*time.Second))
+	}
+	cut := e.due(6)
+	if !slices.Equal(cut.Jobs, want[:6]) {
+		e.Errorf("the first 6 due are %s, want %s", briefs(cut.Jobs), briefs(want[:6]))
+	}
+	if cut.Next.After(e.now()) {
+		e.Errorf("with more due than the limit, Next is %v, in the future of %v", cut.Next, e.now())
+	}
+	for _, id := range cut.Jobs {
+		e.update(id, advancing)
+	}
+	if next := e.due(6); !slices.Equal(next.Jobs, want[6:12]) {
+		e.Errorf("the next 6 due are %s, want %s", briefs(next.Jobs), briefs(want[6:12]))
+	}
+}
+
+func dueMoves(e *env) {
+	next := func(when string, at time.Time) {
+		e.Helper()
+		if due := e.due(10); len(due.Jobs) != 0 || !due.Next.Equal(at) {
+			e.Errorf("%s: due are %s, next %v; want none, next %v", when, briefs(due.Jobs), due.Next, at)
+		}
+	}
+	job := e.add(forever(func(p *gq.Policy) { p.LeaseTTL = time.Minute }), delayed(time.Second))
+	e.clock.Advance(time.Second)
+	j := e.one() // the delay is over, and nobody has to sweep it any more
+	next("after the claim", e.now().Add(time.Minute))
+	e.clock.Advance(59 * time.Second)
+	e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+	next("after a heartbeat", e.now().Add(time.Minute))
+	e.clock.Advance(time.Second)
+	next("when the first lease would have ended", e.now().Add(59*time.Second))
+	s := e.fail(j, gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour})
+	next("after a failure", s.RunAt)
+	e.clock.Set(s.RunAt)
+	j = e.one()
+	e.complete(j)
+	next("after the completion", time.Time{})
+}
+
+func dueSwept(e *env) {
+	late := e.add(delayed(time.Second))
+	lost := e.add()
+	e.one(lasting(time.Second))
+	e.clock.Advance(2 * time.Second)
+	e.sweep()
+	for _, s := range []gq.State{late, lost} {
+		got := e.state(s.ID)
+		if got.Status != gq.Scheduled || !got.ScheduledAt.Equal(e.now()) {
+			e.Errorf("after a sweep the job is %s since %v, want SCHEDULED since %v", got.Status, got.ScheduledAt, e.now())
+		}
+	}
+	e.equal("the history of the delayed job", trace(e.history(late.ID)), []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled})
+	e.equal("the history of the lost job", trace(e.history(lost.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled})
+	e.claimed("after the sweep", 10, []gq.JobID{late.ID, lost.ID})
+
+	e.clock.Set(start.Add(7 * 24 * time.Hour))
+	e.sweep()
+	e.stands("seven days after submission", late.ID, gq.DeadLetter)
+	e.stands("seven days after submission", lost.ID, gq.DeadLetter)
+}
+
+func dueReopen(e *env) {
+	later := e.add(forever(endless), delayed(time.Minute))
+	e.add(forever(endless))
+	held := e.one(lasting(time.Second))
+	mortal := e.add(under(func(p *gq.Policy) { p.Lifetime = time.Hour }))
+	e.reopen()
+	if due := e.due(10); len(due.Jobs) != 0 || !due.Next.Equal(start.Add(time.Second)) {
+		e.Errorf("after a restart: due are %s, next %v; want none, next %v", briefs(due.Jobs), due.Next, start.Add(time.Second))
+	}
+	e.clock.Advance(time.Hour)
+	e.reopen()
+	want := store.Due{Jobs: []gq.JobID{held.State.ID, later.ID, mortal.ID}}
+	if due := e.due(10); !slices.Equal(due.Jobs, want.Jobs) || !due.Next.IsZero() {
+		e.Errorf("an hour and a restart later: due are %s, next %v; want %s, next never", briefs(due.Jobs), due.Next, briefs(want.Jobs))
+	}
+}

@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var listCases = []Case{
+	{
+		Name:   "List/Order",
+		Clause: "jobs are listed by submission, newest first or oldest first, live and finished together, without blobs",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Close"},
+		run:    listOrder,
+	},
+	{
+		Name:   "List/Pages",
+		Clause: "the pages of a list hold each job once, whatever the limit and whatever happens in between",
+		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
+		run:    listPages,
+	},
+	{
+		Name:   "List/Filter",
+		Clause: "a query selects by queue and status, alone or together",
+		Needs:  []string{"Insert", "Claim", "Update", "List", "Close"},
+		run:    listFilter,
+	},
+	{
+		Name:   "List/Created",
+		Clause: "a range of creation times includes its beginning and not its end",
+		Needs:  []string{"Insert", "Update", "List", "Close"},
+		run:    listCreated,
+	},
+	{
+		Name:   "List/Invalid",
+		Clause: "a bad limit, status, queue or cursor is ErrInvalid",
+		Needs:  []string{"Insert", "List", "Close"},
+		run:    listInvalid,
+	},
+	{
+		Name:   "List/Limit",
+		Clause: "without a limit a page has 50 jobs, and at most 1000 can be asked for",
+		Needs:  []string{"Insert", "List", "Close"},
+		run:    listLimit,
+	},
+	{
+		Name:   "List/Empty",
+		Clause: "a query that nothing matches is one empty page",
+		Needs:  []string{"Insert", "List", "Close"},
+		run:    listEmpty,
+	},
+}
+
+// listed wants a query to find exactly these jobs in this order.
+func (e *env) listed(what string, q store.Query, want []gq.JobID) {
+	e.Helper()
+	if got := idsOf(e.list(q)); !slices.Equal(got, want) {
+		e.Errorf("%s: listed %s, want %s", what, briefs(got), briefs(want))
+	}
+}
+
+// mixture is six jobs in all kinds of states, in order of submission.
+func (e *env) mixture() []gq.JobID {
+	e.Helper()
+	done := e.add(binary([]byte("payload")))
+	j := e.one()
+	e.updated(store.Update{Ref: byID(done.ID), Apply: completing(j.State.Lease.Ref(), []byte("r")), Result: []byte("r")})
+	failed := e.add()
+	e.fail(e.one(), permanent)
+	running := e.add(binary([]byte("payload")))
+	e.one()
+	waiting := e.add(at(gq.High))
+	later := e.add(delayed(time.Hour))
+	gone := e.add(inQueue("other"))
+	e.cancel(gone.ID)
+	return []gq.JobID{done.ID, failed.ID, running.ID, waiting.ID, later.ID, gone.ID}
+}
+
+func listOrder(e *env) {
+	ids := e.mixture()
+	e.listed("oldest first", store.Query{OldestFirst: true}, ids)
+	newest := slices.Clone(ids)
+	slices.Reverse(newest)
+	e.listed("newest first", store.Query{}, newest)
+	for _, j := range e.list(store.Query{OldestFirst: true}) {
+		if len(j.Spec.Payload.Data) != 0 || len(j.Result) != 0 || len(j.Checkpoint) != 0 {
+			e.Errorf("a listed job has blobs: payload %q, result %q, checkpoint %q", j.Spec.Payload.Data, j.Result, j.Checkpoint)
+		}
+		e.equal("a listed job and the same job read", j, e.find(byID(j.State.ID), 0).Job)
+	}
+}
+
+func listPages(e *env) {
+	for _, oldest := range []bool{true, false} {
+		for _, limit := range []int{1, 7, 10, 1000} {
+			queue := "q"
+			old := make(map[gq.JobID]bool)
+			for _, s := range e.each(e.specs(40, inQueue(queue))...) { // all in one instant
+				old[s.ID] = true
+			}
+			seen := make(map[gq.JobID]bool)
+			var last uint64
+			q := store.Query{Queue: queue, OldestFirst: oldest, Limit: limit}
+			for page := 0; ; page++ {
+				p, err := e.store().List(e.Context(), q)
+				e.check("List", err)
+				if len(p.Jobs) > limit || page > 1000 {
+					e.Fatalf("page %d has %d jobs, the limit is %d", page, len(p.Jobs), limit)
+				}
+				for _, j := range p.Jobs {
+					if seen[j.State.ID] {
+						e.Fatalf("limit %d, oldest first %t: job %s was listed twice", limit, oldest, j.State.ID)
+					}
+					seen[j.State.ID] = true
+					if last != 0 && (j.State.Sequence > last) != oldest {
+						e.Errorf("limit %d, oldest first %t: sequence %d follows %d", limit, oldest, j.State.Sequence, last)
+					}
+					last = j.State.Sequence
+				}
+				if p.Next == "" {
+					break
+				}
+				q.Cursor = p.Next
+				// Between the pages jobs come, change and end, seen or not.
+				if page < 20 {
+					e.add(inQueue(queue))
+					for _, j := range e.claim(3, from(queue)) {
+						e.complete(j)
+					}
+				}
+			}
+			for id := range old {
+				if !seen[id] {
+					e.Errorf("limit %d, oldest first %t: job %s was never listed", limit, oldest, id)
+				}
+			}
+			for _, j := range e.claim(1000, from(queue)) {
+				e.complete(j)
+			}
+		}
+	}
+}
+
+func listFilter(e *env) {
+	ids := e.mixture()
+	done, failed, running, waiting, later, gone := ids[0], ids[1], ids[2], ids[3], ids[4], ids[5]
+	for _, test := range []struct {
+		name     string
+		queue    string
+		statuses []gq.Status
+		want     []gq.JobID
+	}{
+		{"queue q", "q", nil, ids[:5]},
+		{"queue other", "other", nil, []gq.JobID{gone}},
+		{"COMPLETED", "", []gq.Status{gq.Completed}, []gq.JobID{done}},
+		{"RUNNING", "", []gq.Status{gq.Running}, []gq.JobID{running}},
+		{"SCHEDULED or DELAYED", "", []gq.Status{gq.Scheduled, gq.Delayed}, []gq.JobID{waiting, later}},
+		{"live and finished statuses", "", []gq.Status{gq.Cancelled, gq.Scheduled, gq.Failed}, []gq.JobID{failed, waiting, gone}},
+		{"CANCELLED in queue q", "q", []gq.Status{gq.Cancelled}, nil},
+		{"every status in queue q", "q", gq.Statuses(), ids[:5]},
+		{"PENDING", "", []gq.Status{gq.Pending}, nil},
+	} {
+		for _, limit := range []int{0, 1, 2} {
+			q := store.Query{Queue: test.queue, Statuses: test.statuses, OldestFirst: true, Limit: limit}
+			e.listed(test.name, q, test.want)
+			newest := slices.Clone(test.want)
+			slices.Reverse(newest)
+			q.OldestFirst = false
+			e.listed(test.name+", newest first", q, newest)
+		}
+	}
+}
+
+func listCreated(e *env) {
+	var ids []gq.JobID
+	for range 5 {
+		ids = append(ids, e.add().ID)
+		e.clock.Advance(time.Second)
+	}
+	e.cancel(ids[1])
+	e.cancel(ids[3])
+	at := func(i int) time.Time { return start.Add(time.Duration(i) * time.Second) }
+	for _, test := range []struct {
+		name        string
+		after, from time.Time
+		want        []gq.JobID
+	}{
+		{"from the second to before the fourth", at(1), at(3), ids[1:3]},
+		{"one instant", at(1), at(1).Add(1), ids[1:2]},
+		{"an empty range", at(1), at(1), nil},
+		{"just after an instant", at(1).Add(1), at(3).Add(1), ids[2:4]},
+		{"without an end", at(3), time.Time{}, ids[3:]},
+		{"without a beginning", time.Time{}, at(2), ids[:2]},
+		{"after all", at(5), time.Time{}, nil},
+	} {
+		for _, limit := range []int{0, 1} {
+			e.listed(test.name, store.Query{CreatedAfter: test.after, CreatedBefore: test.from, OldestFirst: true, Limit: limit}, test.want)
+			newest := slices.Clone(test.want)
+			slices.Reverse(newest)
+			e.listed(test.name+", newest first", store.Query{CreatedAfter: test.after, CreatedBefore: test.from, Limit: limit}, newest)
+		}
+	}
+}
+
+func listInvalid(e *env) {
+	e.add()
+	for name, q := range map[string]store.Query{
+		"a negative limit":  {Limit: -1},
+		"a limit too large": {Limit: store.MaxPage + 1},
+		"no queue name":     {Queue: "not a name"},
+		"no status":         {Statuses: []gq.Status{gq.Cancelled + 1}},
+		"no cursor":         {Cursor: "made up"},
+		"an odd cursor":     {Cursor: "\x00\xff"},
+	} {
+		_, err := e.store().List(e.Context(), q)
+		e.is(name, err, gq.ErrInvalid)
+	}
+}
+
+func listLimit(e *env) {
+	e.insert(e.specs(store.MaxPage + 1)...)
+	for limit, want := range map[int]int{0: store.DefaultPage, 1: 1, store.MaxPage: store.MaxPage} {
+		page, err := e.store().List(e.Context(), store.Query{Limit: limit})
+		e.check("List", err)
+		if len(page.Jobs) != want || page.Next == "" {
+			e.Errorf("limit %d: a page of %d jobs, next %q; want %d and a next page", limit, len(page.Jobs), page.Next, want)
+		}
+	}
+}
+
+func listEmpty(e *env) {
+	e.listed("an empty store", store.Query{}, nil)
+	e.add()
+	page, err := e.store().List(e.Context(), store.Query{Queue: "nowhere"})
+	e.check("List", err)
+	if len(page.Jobs) != 0 || page.Next != "" {
+		e.Errorf("a queue without jobs: %d jobs, next %q; want none and no next page", len(page.Jobs), page.Next)
+	}
+}

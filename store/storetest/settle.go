@@ -1,0 +1,301 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var settleCases = []Case{
+	{
+		Name:   "Settle/Complete",
+		Clause: "a completed job is stored as such and never handed out again, however much time passes",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
+		Covers: []string{"Q-12", "Q-28", "Q-31", "Q-47", "Q-48", "J-22", "J-30", "J-141"},
+		run:    settleComplete,
+	},
+	{
+		Name:   "Settle/Retries",
+		Clause: "temporary failures are retried with growing delays until the attempts are used up; then the job is DEAD_LETTER for good",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
+		Covers: []string{"Q-27", "J-24", "J-25", "J-32", "J-33", "J-62", "J-66", "J-138"},
+		run:    settleRetries,
+	},
+	{
+		Name:   "Settle/Permanent",
+		Clause: "a permanent failure is FAILED at once and stays so, with its category, code and message",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Close"},
+		Covers: []string{"Q-72", "J-23", "J-31", "J-101", "J-122"},
+		run:    settlePermanent,
+	},
+	{
+		Name:   "Settle/Heartbeat",
+		Clause: "a heartbeat grants a fresh full lease, is no event, and leaves UpdatedAt alone; as long as they come there is one delivery",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		Covers: []string{"Q-92", "Q-94", "Q-105", "Q-106"},
+		run:    settleHeartbeat,
+	},
+	{
+		Name:   "Settle/Release",
+		Clause: "a job given back without fault costs nothing and is claimable after the delay",
+		Needs:  []string{"Insert", "Claim", "Update", "History", "Close"},
+		run:    settleRelease,
+	},
+	{
+		Name:   "Settle/Cancel",
+		Clause: "cancelling ends a job that does not run, and asks one that does; either way it is never handed out again",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Close"},
+		Covers: []string{"J-103", "J-148", "J-149"},
+		run:    settleCancel,
+	},
+	{
+		Name:   "Settle/AnyOrder",
+		Clause: "jobs held at once may be settled in any order",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		Covers: []string{"Q-18"},
+		run:    settleAnyOrder,
+	},
+	{
+		Name:   "Settle/Repeat",
+		Clause: "the identical repeat of the call that settled a job is answered alike and has no second effect, so that a lost reply can be asked for again",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		run:    settleRepeat,
+	},
+	{
+		Name:   "Settle/RepeatAfterRetry",
+		Clause: "the identical repeat is answered even when the job has been claimed again since, and leaves the new lease alone",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		run:    settleRepeatAfterRetry,
+	},
+	{
+		Name:   "Settle/Different",
+		Clause: "a second, different settlement is ErrStaleLease and changes nothing",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		run:    settleDifferent,
+	},
+}
+
+// settled ends time for a while: no claim may find anything in queue "q" now or
+// long after, with sweeps in between.
+func (e *env) settled(what string) {
+	e.Helper()
+	for range 4 {
+		e.none(what)
+		e.sweep()
+		e.none(what + ", after a sweep")
+		e.clock.Advance(3 * time.Minute)
+	}
+}
+
+func settleComplete(e *env) {
+	job := e.add()
+	j := e.one()
+	e.clock.Advance(time.Second)
+	s := e.complete(j)
+	want := j.State
+	lease := *want.Lease
+	lease.State = gq.LeaseCompleted
+	want.Status, want.Lease, want.Progress, want.Settled = gq.Completed, &lease, 1, s.Settled
+	want.UpdatedAt, want.CompletedAt = e.now(), e.now()
+	e.equal("the answer", s, want)
+	e.equal("the stored state", e.state(job.ID), want)
+	h := e.history(job.ID)
+	last := h[len(h)-1]
+	e.equal("the event", last, gq.Event{
+		Seq: last.Seq, Time: e.now(), Queue: "q", Job: job.ID, Type: gq.EventCompleted, Status: gq.Completed, Attempt: 1,
+		Lease: lease.ID, Version: 1, LeaseState: gq.LeaseCompleted, Worker: "worker",
+	})
+	e.settled("after a completion")
+	e.equal("the stored state after all", e.state(job.ID), want)
+}
+
+func settleRetries(e *env) {
+	job := e.add()
+	for attempt := 1; attempt <= 3; attempt++ {
+		j := e.one()
+		if j.State.Attempt != attempt || j.State.Faults != attempt-1 {
+			e.Errorf("attempt %d reads %d with %d faults", attempt, j.State.Attempt, j.State.Faults)
+		}
+		s := e.fail(j, temporary)
+		e.equal("the stored state", e.state(job.ID), s)
+		if attempt == 3 {
+			break
+		}
+		delay := time.Second << (attempt - 1)
+		if s.Status != gq.Retrying || !s.RunAt.Equal(e.now().Add(delay)) || s.Failure == nil || *s.Failure != temporary {
+			e.Fatalf("after failure %d: %s until %v (%v), want RETRYING for %v", attempt, s.Status, s.RunAt, s.Failure, delay)
+		}
+		e.clock.Advance(delay - 1)
+		e.none("1 ns before the backoff ends")
+		e.clock.Advance(1)
+	}
+	s := e.state(job.ID)
+	if s.Status != gq.DeadLetter || s.Attempt != 3 || !s.CompletedAt.Equal(e.now()) {
+		e.Errorf("after the last failure: %s, attempt %d, ended %v; want DEAD_LETTER, 3, %v", s.Status, s.Attempt, s.CompletedAt, e.now())
+	}
+	cycle := []gq.Status{gq.Scheduled, gq.Running, gq.Retrying}
+	want := append(append([]gq.Status{gq.Pending}, append(cycle, cycle...)...), gq.Scheduled, gq.Running, gq.DeadLetter)
+	e.equal("the history", trace(e.history(job.ID)), want)
+	e.settled("after the last failure")
+	e.equal("the state long after", e.state(job.ID), s)
+}
+
+func settlePermanent(e *env) {
+	job := e.add()
+	s := e.fail(e.one(), permanent)
+	if s.Status != gq.Failed || s.Failure == nil || *s.Failure != permanent || s.Attempt != 1 {
+		e.Errorf("after a permanent failure: %s, %+v, attempt %d; want FAILED, %+v, 1", s.Status, s.Failure, s.Attempt, permanent)
+	}
+	e.settled("after a permanent failure")
+	e.equal("the stored state", e.state(job.ID), s)
+}
+
+func settleHeartbeat(e *env) {
+	job := e.add(under(func(p *gq.Policy) { p.LeaseTTL = 30 * time.Second }))
+	j := e.one()
+	before := e.snapshot(job.ID)
+	for range 30 { // five minutes, a sign of life every ten seconds
+		e.clock.Advance(10 * time.Second)
+		s := e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+		if !s.Lease.ExpiresAt.Equal(e.now().Add(30*time.Second)) || s.Lease.ID != j.State.Lease.ID || s.Version != 1 {
+			e.Fatalf("after a heartbeat the lease is %+v, want the same one until %v", s.Lease, e.now().Add(30*time.Second))
+		}
+		e.none("while heartbeats come")
+	}
+	after := e.snapshot(job.ID)
+	e.equal("the history", after.History, before.History)
+	e.equal("the counts", after.Counts, before.Counts)
+	if !after.Jobs[0].State.UpdatedAt.Equal(before.Jobs[0].State.UpdatedAt) {
+		e.Errorf("heartbeats moved UpdatedAt from %v to %v", before.Jobs[0].State.UpdatedAt, after.Jobs[0].State.UpdatedAt)
+	}
+	e.clock.Advance(30*time.Second - 1)
+	e.none("1 ns before the last heartbeat's lease ends")
+	e.clock.Advance(1)
+	e.claimed("when the heartbeats have stopped", 1, []gq.JobID{job.ID})
+}
+
+func settleRelease(e *env) {
+	job := e.add(under(func(p *gq.Policy) { p.MaxAttempts = 1 }))
+	for i := range 3 {
+		j := e.one()
+		s := e.update(job.ID, releasing(j.State.Lease.Ref(), 0, "shutting down"))
+		if s.Status != gq.Scheduled || s.Attempt != i+1 || s.Bound != i+2 || s.Faults != 0 {
+			e.Errorf("release %d: %s, attempt %d of %d, faults %d; want SCHEDULED, %d of %d, 0", i+1, s.Status, s.Attempt, s.Bound, s.Faults, i+1, i+2)
+		}
+	}
+	j := e.one()
+	e.update(job.ID, releasing(j.State.Lease.Ref(), time.Minute, "not now"))
+	e.clock.Advance(time.Minute - 1)
+	e.none("1 ns before the delay ends")
+	e.clock.Advance(1)
+	held := e.one(holding)
+	s := e.update(job.ID, releasing(held.State.Lease.Ref(), 0, "declined"))
+	if s.Status != gq.Scheduled || s.Attempt != 4 || s.Bound != 5 {
+		e.Errorf("a hold given back: %s, attempt %d of %d; want SCHEDULED, 4 of 5", s.Status, s.Attempt, s.Bound)
+	}
+	h := e.history(job.ID)
+	e.equal("the end of the history", trace(h)[len(h)-5:], []gq.Status{gq.Running, gq.Retrying, gq.Scheduled, gq.Claimed, gq.Scheduled})
+	e.complete(e.one())
+}
+
+func settleCancel(e *env) {
+	waiting, later := e.add(inQueue("b")), e.add(delayed(time.Minute))
+	retrying := e.add()
+	e.fail(e.one(), temporary)
+	held := e.add()
+	e.one(holding)
+	for name, id := range map[string]gq.JobID{"SCHEDULED": waiting.ID, "DELAYED": later.ID, "RETRYING": retrying.ID, "CLAIMED": held.ID} {
+		s := e.cancel(id)
+		if s.Status != gq.Cancelled || !s.CompletedAt.Equal(e.now()) || s.Cancellation.Reason != "no longer wanted" {
+			e.Errorf("cancelling a %s job: %s at %v, reason %q; want CANCELLED now", name, s.Status, s.CompletedAt, s.Cancellation.Reason)
+		}
+		e.equal("the stored state", e.state(id), s)
+	}
+
+	e.add()
+	j := e.one()
+	s := e.cancel(j.State.ID)
+	if s.Status != gq.Running || !s.Cancellation.Requested() {
+		e.Errorf("cancelling a running job: %s, requested %t; want RUNNING, true", s.Status, s.Cancellation.Requested())
+	}
+	e.clock.Advance(time.Second)
+	s = e.update(j.State.ID, beating(j.State.Lease.Ref(), gq.Report{}))
+	if !s.Cancellation.DeliveredAt.Equal(e.now()) {
+		e.Errorf("the next heartbeat delivered the cancel at %v, want %v", s.Cancellation.DeliveredAt, e.now())
+	}
+	s = e.fail(j, temporary)
+	if s.Status != gq.Cancelled || !s.Cancellation.HonouredAt.Equal(e.now()) {
+		e.Errorf("a temporary failure after a cancel: %s, honoured %v; want CANCELLED now", s.Status, s.Cancellation.HonouredAt)
+	}
+	e.settled("after everything was cancelled")
+	e.none("in the other queue", from("b"))
+}
+
+func settleAnyOrder(e *env) {
+	e.each(e.specs(5)...)
+	jobs := e.claim(5)
+	for _, i := range []int{3, 0, 4, 2, 1} {
+		e.complete(jobs[i])
+	}
+	for _, j := range jobs {
+		e.stands("settled out of order", j.State.ID, gq.Completed)
+	}
+}
+
+func settleRepeat(e *env) {
+	for name, settle := range map[string]func(gq.LeaseRef) store.Update{
+		"complete": func(ref gq.LeaseRef) store.Update {
+			return store.Update{Apply: completing(ref, []byte("result")), Result: []byte("result")}
+		},
+		"fail":    func(ref gq.LeaseRef) store.Update { return store.Update{Apply: failing(ref, permanent)} },
+		"release": func(ref gq.LeaseRef) store.Update { return store.Update{Apply: releasing(ref, 24*time.Hour, "later")} },
+	} {
+		id := e.add().ID
+		ref := e.one().State.Lease.Ref()
+		u := settle(ref)
+		u.Ref = byID(id)
+		first := e.updated(u)
+		before := e.snapshot(id)
+		e.clock.Advance(time.Hour) // well after the lease would have ended
+		for _, u.Ref = range []store.Ref{byID(id), byLease(ref.ID)} {
+			e.equal("the answer to the repeated "+name, e.updated(u), first)
+			e.unchanged("the repeated "+name, before, id)
+		}
+	}
+}
+
+func settleRepeatAfterRetry(e *env) {
+	job := e.add()
+	first := e.one()
+	s := e.fail(first, temporary)
+	e.clock.Set(s.RunAt)
+	second := e.one()
+	before := e.snapshot(job.ID)
+	answer := e.tryUpdate(store.Update{Ref: byLease(first.State.Lease.ID), Apply: failing(first.State.Lease.Ref(), temporary)})[0]
+	e.check("the repeat", answer.Err)
+	if answer.Changed {
+		e.Errorf("the repeat reports a change")
+	}
+	e.unchanged("the repeat", before, job.ID)
+	e.complete(second)
+}
+
+func settleDifferent(e *env) {
+	job := e.add()
+	j := e.one()
+	ref := j.State.Lease.Ref()
+	e.updated(store.Update{Ref: byID(job.ID), Apply: completing(ref, []byte("one")), Result: []byte("one")})
+	before := e.snapshot(job.ID)
+	for name, u := range map[string]store.Update{
+		"another result": {Apply: completing(ref, []byte("two")), Result: []byte("two")},
+		"a failure":      {Apply: failing(ref, temporary)},
+		"a release":      {Apply: releasing(ref, 0, "")},
+		"a heartbeat":    {Apply: beating(ref, gq.Report{CheckpointBytes: 3}), Checkpoint: []byte("two")},
+	} {
+		for _, u.Ref = range []store.Ref{byID(job.ID), byLease(ref.ID)} {
+			e.is(name+" after a completion", e.tryUpdate(u)[0].Err, gq.ErrStaleLease)
+			e.unchanged(name+" after a completion", before, job.ID)
+		}
+	}
+}
