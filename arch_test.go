@@ -39,6 +39,9 @@ var arrows = []arrow{
 	{pkg: "store/local", imports: []string{".", "store"}},
 	{pkg: "store/postgres", imports: []string{".", "store"}},
 
+	// Measures any store through the port.
+	{pkg: "internal/bench", imports: []string{".", "store"}, tests: []string{"store/local"}},
+
 	// The engine sees a store only through the port.
 	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local"}},
 
@@ -64,7 +67,7 @@ var arrows = []arrow{
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
-		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching",
+		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/bench",
 	}},
 }
 

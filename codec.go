@@ -27,9 +27,9 @@ func (e *encoder) bytes(v []byte)      { e.uvarint(uint64(len(v))); e.b = append
 func (e *encoder) id(v JobID)          { e.b = append(e.b, v[:]...) }
 func (e *encoder) time(v, b time.Time) { e.varint(v.UnixNano() - b.UnixNano()) }
 
-// lease writes a lease id; one in UUID form takes 17 bytes.
+// lease writes a lease id; one in canonical UUID form takes 17 bytes.
 func (e *encoder) lease(v LeaseID) {
-	if raw, ok := parseUUID(string(v)); ok && formatUUID(raw) == string(v) {
+	if raw, ok := parseUUID(string(v), false); ok {
 		e.byte(1)
 		e.b = append(e.b, raw[:]...)
 		return
@@ -181,7 +181,7 @@ func (d *decoder) end(what string) error {
 // policy writes a policy; one that is its preset takes two bytes.
 func (e *encoder) policy(p *Policy) {
 	e.byte(byte(p.Preset))
-	if *p == p.Preset.Policy() {
+	if p.Preset.Valid() && (p == &presets[p.Preset] || *p == presets[p.Preset]) {
 		e.byte(0)
 		return
 	}
@@ -218,16 +218,17 @@ func (p *Policy) counts() [5]*int {
 	return [5]*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax}
 }
 
-func (d *decoder) policy() (p Policy) {
+// policy reads a policy. One that is its preset is shared by all who have it.
+func (d *decoder) policy() *Policy {
 	preset := Preset(d.byte())
-	if d.err == nil && !preset.Valid() {
+	if !preset.Valid() {
 		d.fail("unknown preset")
-		return p
+		return &presets[PresetJobModel]
 	}
-	p = preset.Policy()
 	if d.byte() == 0 {
-		return p
+		return &presets[preset]
 	}
+	p := presets[preset]
 	flags := d.byte()
 	for i, set := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
 		*set = flags&(1<<i) != 0
@@ -247,7 +248,7 @@ func (d *decoder) policy() (p Policy) {
 	if d.err == nil && p.Validate() != nil {
 		d.fail("impossible policy")
 	}
-	return p
+	return &p
 }
 
 func (e *encoder) failure(f *Failure) {

@@ -15,7 +15,7 @@ const (
 
 // AppendBinary appends the event without Seq, Time, Queue and Job, which a
 // store keeps once for many events.
-func (v Event) AppendBinary(b []byte) ([]byte, error) {
+func (v *Event) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
 	e.byte(byte(v.Type))
 	e.byte(byte(v.Status))

@@ -18,7 +18,7 @@ const (
 )
 
 // AppendBinary appends the spec. The payload comes last and as it is.
-func (s Spec) AppendBinary(b []byte) ([]byte, error) {
+func (s *Spec) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
 	e.byte(codecVersion)
 	has := s.has()
@@ -107,7 +107,7 @@ func DecodeSpec(b []byte) (Spec, error) {
 	if d.err == nil && has >= specBits {
 		d.fail("unknown fields")
 	}
-	s := Spec{ID: d.id(), Queue: d.string(), Type: d.string(), Policy: d.policy()}
+	s := Spec{ID: d.id(), Queue: d.string(), Type: d.string(), Policy: *d.policy()}
 	s.Metadata.Priority = Priority(d.byte())
 	if d.byte() == 1 {
 		s.Payload.ContentType = JSON

@@ -27,7 +27,7 @@ const (
 
 // AppendBinary appends the state, without its Sequence, which is the key a
 // store keeps it under.
-func (s State) AppendBinary(b []byte) ([]byte, error) {
+func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	e := encoder{b}
 	e.byte(codecVersion)
 	e.byte(byte(s.Status))
@@ -135,7 +135,9 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	if d.err != nil {
 		return State{}, d.end("state")
 	}
-	s.Policy = intern(policy)
+	if s.Policy = policy; policy != &presets[policy.Preset] {
+		s.Policy = intern(*policy)
+	}
 	s.CreatedAt = time.Unix(0, int64(created)).UTC()
 	s.UpdatedAt = d.time(s.CreatedAt)
 	s.Depth = d.int()

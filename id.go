@@ -15,7 +15,7 @@ func NewJobID(random [16]byte) JobID { return JobID(uuidBits(random)) }
 
 // ParseJobID reads the canonical text form: 8-4-4-4-12 hexadecimal digits.
 func ParseJobID(s string) (JobID, error) {
-	b, ok := parseUUID(s)
+	b, ok := parseUUID(s, true)
 	if !ok || b == ([16]byte{}) {
 		return JobID{}, &InvalidError{Faults: []Fault{{"id", fmt.Sprintf("%.64q is not a UUID", s)}}}
 	}
@@ -77,36 +77,37 @@ func formatUUID(b [16]byte) string {
 	return string(out[:])
 }
 
-// parseUUID accepts either case.
-func parseUUID(s string) (b [16]byte, ok bool) {
+// parseUUID reads the text form, in lower case or in either.
+func parseUUID(s string, either bool) (b [16]byte, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return b, false
 	}
-	n := 0
-	for i := 0; i < 36; {
-		if s[i] == '-' {
-			i++
-			continue
-		}
-		hi, lo := hexDigit(s[i]), hexDigit(s[i+1])
-		if hi < 0 || lo < 0 {
-			return b, false
-		}
-		b[n] = byte(hi<<4 | lo)
-		n++
-		i += 2
+	bad := byte(0)
+	for i, at := range [16]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+		hi, lo := hexValues[s[at]], hexValues[s[at+1]]
+		bad |= hi | lo
+		b[i] = hi<<4 | lo&15
 	}
-	return b, true
+	if either {
+		bad &^= upperCase
+	}
+	return b, bad < 16
 }
 
-func hexDigit(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10
+// hexValues are the digits' values; upper case is marked, and what is no digit
+// has the top bit.
+var hexValues = func() (v [256]byte) {
+	for i := range v {
+		v[i] = 0x80
 	}
-	return -1
-}
+	for i := range 10 {
+		v['0'+i] = byte(i)
+	}
+	for i := range 6 {
+		v['a'+i] = byte(10 + i)
+		v['A'+i] = byte(10+i) | upperCase
+	}
+	return v
+}()
+
+const upperCase = 0x40

@@ -125,6 +125,21 @@ func Default() Policy { return PresetJobModel.Policy() }
 
 // Policy is the preset's policy, with every default of its document.
 func (p Preset) Policy() Policy {
+	if p.Valid() {
+		return presets[p]
+	}
+	return p.policy()
+}
+
+// presets are computed once, so that jobs under them share one policy.
+var presets = func() (all [presetEnd]Policy) {
+	for _, p := range Presets() {
+		all[p] = p.policy()
+	}
+	return all
+}()
+
+func (p Preset) policy() Policy {
 	policy := Policy{
 		Preset:      p,
 		MaxAttempts: 3,
@@ -198,7 +213,10 @@ func (p Policy) Validate() error {
 	return f.err()
 }
 
-func (p Policy) validate(at string, f *faults) {
+func (p *Policy) validate(at string, f *faults) {
+	if p.Preset.Valid() && *p == presets[p.Preset] {
+		return
+	}
 	if !p.Preset.Valid() {
 		f.add(at+".preset", "must be one of %v", presetNames[1:])
 	}

@@ -101,7 +101,7 @@ func (s Spec) WithDefaults() Spec {
 
 // Validate reports everything that is wrong with a spec whose defaults are
 // filled in. Dependencies are checked as a graph, by [CheckGraph].
-func (s Spec) Validate(l Limits) error {
+func (s *Spec) Validate(l Limits) error {
 	var f faults
 	if !s.ID.Valid() {
 		f.add("id", "%s is not a version 4 UUID", s.ID)
@@ -186,7 +186,7 @@ func (k Key) validate(window time.Duration, f *faults) {
 }
 
 // FirstRun is the earliest instant at which a job submitted now may run.
-func (s Spec) FirstRun(now time.Time) time.Time {
+func (s *Spec) FirstRun(now time.Time) time.Time {
 	run := now.Add(s.Delay)
 	if s.RunAt.After(run) {
 		run = s.RunAt

@@ -2,7 +2,6 @@ package gq
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"time"
 )
@@ -85,7 +84,7 @@ type OrderKey struct{ Hi, Lo uint64 }
 
 // Order is the job's place among the claimable jobs of its queue: by priority,
 // then by submission.
-func (s State) Order() OrderKey { return OrderKey{uint64(s.Priority()), s.Sequence} }
+func (s *State) Order() OrderKey { return OrderKey{uint64(s.Priority()), s.Sequence} }
 
 // Less reports whether k is served before o.
 func (k OrderKey) Less(o OrderKey) bool { return k.Hi < o.Hi || k.Hi == o.Hi && k.Lo < o.Lo }
@@ -129,16 +128,16 @@ func (s State) At(now time.Time) State {
 	return s
 }
 
-func (s State) waitsForTime() bool { return s.Status == Delayed || s.Status == Retrying }
+func (s *State) waitsForTime() bool { return s.Status == Delayed || s.Status == Retrying }
 
 // Claimable reports whether a claim may take the job at an instant.
-func (s State) Claimable(now time.Time) bool {
+func (s *State) Claimable(now time.Time) bool {
 	return (s.Status == Scheduled || s.waitsForTime() && !now.Before(s.RunAt)) && !s.over(now)
 }
 
 // Due is the next instant at which [State.Advance] will have something to do,
 // and the zero instant if there is none.
-func (s State) Due() time.Time {
+func (s *State) Due() time.Time {
 	due := s.lifeEnd()
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
@@ -161,7 +160,7 @@ func (s State) Due() time.Time {
 }
 
 // lifeEnd is when the job must have ended, zero for never.
-func (s State) lifeEnd() (end time.Time) {
+func (s *State) lifeEnd() (end time.Time) {
 	if s.Policy.Lifetime > 0 {
 		end = s.CreatedAt.Add(s.Policy.Lifetime)
 	}
@@ -173,13 +172,13 @@ func (s State) lifeEnd() (end time.Time) {
 	return end
 }
 
-func (s State) over(now time.Time) bool {
+func (s *State) over(now time.Time) bool {
 	end := s.lifeEnd()
 	return !end.IsZero() && !now.Before(end)
 }
 
 // deadline is when the running attempt exceeds its execution timeout.
-func (s State) deadline() time.Time {
+func (s *State) deadline() time.Time {
 	if s.Policy.ExecutionTimeout == 0 {
 		return time.Time{}
 	}
@@ -187,14 +186,14 @@ func (s State) deadline() time.Time {
 }
 
 // tooLong reports whether the running attempt is over its deadline.
-func (s State) tooLong(now time.Time) bool {
+func (s *State) tooLong(now time.Time) bool {
 	d := s.deadline()
 	return s.Status == Running && !d.IsZero() && !now.Before(d)
 }
 
 // holds refuses everyone but the holder of the newest lease, while it lasts.
 // Expiry is judged here and now, never only by a sweep.
-func (s State) holds(ref LeaseRef, now time.Time) error {
+func (s *State) holds(ref LeaseRef, now time.Time) error {
 	switch {
 	case !ref.names(s.Lease):
 		return fmt.Errorf("job %s is not held under lease %.80q: %w", s.ID, ref.ID, ErrStaleLease)
@@ -209,28 +208,30 @@ func (s State) holds(ref LeaseRef, now time.Time) error {
 }
 
 // repeated reports whether ref ended its lease by the very same call before.
-func (s State) repeated(ref LeaseRef, digest uint64) bool {
+func (s *State) repeated(ref LeaseRef, digest uint64) bool {
 	if s.Lease != nil && ref.names(s.Lease) && s.Lease.State == LeaseCompleted {
 		return s.Settled == digest
 	}
 	return ref.ID != "" && ref.ID == s.Previous.Lease && digest == s.Previous.Digest
 }
 
-// digest tells one settling call from another. Zero is kept for "none".
-func digest(verb string, fields ...[]byte) uint64 {
-	h := sha256.New()
-	var size [8]byte
-	write := func(b []byte) {
-		binary.BigEndian.PutUint64(size[:], uint64(len(b)))
-		h.Write(size[:])
-		h.Write(b)
-	}
-	write([]byte(verb))
+// digest tells one settling call from another; zero is kept for "none". Both
+// calls come from the holder of the same lease, so a plain hash will do (FNV-1a;
+// large results through SHA-256, which is faster there).
+func digest(verb byte, fields ...[]byte) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := (uint64(offset) ^ uint64(verb)) * prime
 	for _, f := range fields {
-		write(f)
+		h = (h ^ uint64(len(f))) * prime
+		if len(f) > 1024 {
+			sum := sha256.Sum256(f)
+			f = sum[:]
+		}
+		for _, c := range f {
+			h = (h ^ uint64(c)) * prime
+		}
 	}
-	var sum [sha256.Size]byte
-	return binary.BigEndian.Uint64(h.Sum(sum[:0])) | 1
+	return h | 1
 }
 
 // illegal refuses a verb that the job's status does not allow.

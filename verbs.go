@@ -157,7 +157,7 @@ func (s State) Heartbeat(ref LeaseRef, r Report, now time.Time) (State, []Event,
 // Complete ends a running job with success. The identical call under the lease
 // that already ended so is answered again, without a second effect.
 func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Event, error) {
-	settled := digest("complete", result)
+	settled := digest('c', result)
 	if s.repeated(ref, settled) {
 		return s, nil, nil
 	}
@@ -187,7 +187,7 @@ func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Ev
 // is longer than the backoff wins.
 func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Event, error) {
 	f.Message, f.Code = cut(f.Message, MaxMessageBytes), cut(f.Code, MaxNameBytes)
-	settled := digest("fail", []byte{byte(f.Category)}, []byte(f.Code), []byte(f.Message),
+	settled := digest('f', []byte{byte(f.Category)}, []byte(f.Code), []byte(f.Message),
 		binary.BigEndian.AppendUint64(nil, uint64(f.RetryAfter)))
 	if s.repeated(ref, settled) {
 		return s, nil, nil
@@ -267,7 +267,7 @@ func (t *step) cancelled(honoured bool, now time.Time) *Event {
 // may run again after the delay. A job that was asked to stop ends instead.
 func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now time.Time) (State, []Event, error) {
 	reason = cut(reason, MaxReasonBytes)
-	settled := digest("release", []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
+	settled := digest('r', []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
 	if s.repeated(ref, settled) {
 		return s, nil, nil
 	}

@@ -25,8 +25,8 @@ const packageDirectories = "/usr/lib/postgresql/*/bin"
 // one that PATH leads to, through links, else the newest packaged version.
 func programDirectory(path func(string) (string, error), pattern string) (string, error) {
 	if initdb, err := path("initdb"); err == nil {
-		if real, err := filepath.EvalSymlinks(initdb); err == nil && complete(filepath.Dir(real)) {
-			return filepath.Dir(real), nil
+		if target, err := filepath.EvalSymlinks(initdb); err == nil && complete(filepath.Dir(target)) {
+			return filepath.Dir(target), nil
 		}
 	}
 	found, err := filepath.Glob(pattern)

@@ -84,6 +84,7 @@ const collectRecords = 10_000
 
 func (tx *txn) collect(limit int) (int, error) {
 	s := tx.s
+	s.settle()
 	before := s.marks
 	var gone []doneKey
 	for i, status := range endings {

@@ -18,7 +18,7 @@ import (
 
 // lineage is how many cuts one disk lives through. Then a new one begins, so
 // that the run does not get slower and slower.
-const lineage = 40
+const lineage = 20
 
 // powerCuts is how many simulated power cuts the default run makes.
 const powerCuts = 1000
@@ -63,6 +63,7 @@ type crashHarness struct {
 	t      *testing.T
 	rng    *rand.Rand
 	fs     *vfs.MemFS
+	over   func(vfs.FS) vfs.FS // what lies between the store and fs; nil is nothing
 	store  *Store
 	early  bool // plant: acknowledge before the sync
 	clock  *stepClock
@@ -106,9 +107,13 @@ func newCrashHarness(t *testing.T, seed uint64, early bool) *crashHarness {
 }
 
 func (h *crashHarness) open() {
-	s, err := open("db", Options{fs: h.fs, Config: store.Config{Clock: h.clock}})
+	fs := vfs.FS(h.fs)
+	if h.over != nil {
+		fs = h.over(fs)
+	}
+	s, err := open("db", Options{fs: fs, Config: store.Config{Clock: h.clock}})
 	if err != nil {
-		h.t.Fatalf("reopen after a power cut: %v", err)
+		h.t.Fatalf("reopen: %v", err)
 	}
 	s.early.Store(h.early)
 	h.store = s
@@ -132,10 +137,31 @@ func (h *crashHarness) close() {
 // kept and checks it.
 func (h *crashHarness) cut() {
 	ctx := context.Background()
-	var callers sync.WaitGroup
 	stop := make(chan struct{})
+	callers, ready := h.work(ctx, stop)
+
+	// The cut falls after a random number of answers, in the middle of whatever
+	// is under way.
+	for range 1 + h.rng.IntN(30) {
+		<-ready
+	}
+	known, seen := h.snapshot()
+	clone := h.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: h.rng.IntN(3) * 30, RNG: rand.New(rand.NewPCG(h.rng.Uint64(), 2))})
+	close(stop)
+	callers.Wait()
+	h.close()
+
+	h.fs = clone
+	h.open()
+	h.check(ctx, known, seen)
+}
+
+// work starts callers that go on until they are stopped or the store refuses,
+// and tells of their answers.
+func (h *crashHarness) work(ctx context.Context, stop chan struct{}) (callers *sync.WaitGroup, ready chan struct{}) {
+	callers = new(sync.WaitGroup)
 	const crews = 4
-	ready := make(chan struct{}, crews*64)
+	ready = make(chan struct{}, crews*64)
 	for range crews {
 		h.worker++
 		crew := &crew{h: h, rng: rand.New(rand.NewPCG(h.rng.Uint64(), 1)), name: fmt.Sprintf("w%d", h.worker)}
@@ -157,21 +183,7 @@ func (h *crashHarness) cut() {
 		})
 	}
 	callers.Go(func() { h.watch(ctx, stop) })
-
-	// The cut falls after a random number of answers, in the middle of whatever
-	// is under way.
-	for range 1 + h.rng.IntN(30) {
-		<-ready
-	}
-	known, seen := h.snapshot()
-	clone := h.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: h.rng.IntN(3) * 30, RNG: rand.New(rand.NewPCG(h.rng.Uint64(), 2))})
-	close(stop)
-	callers.Wait()
-	h.close()
-
-	h.fs = clone
-	h.open()
-	h.check(ctx, known, seen)
+	return callers, ready
 }
 
 // snapshot copies what has been acknowledged so far. Jobs with a call under way
@@ -222,7 +234,7 @@ func (h *crashHarness) check(ctx context.Context, known map[gq.JobID]witness, se
 	}
 	found, err := h.store.Get(ctx, refs, store.WithPayload|store.WithResult)
 	if err != nil {
-		h.t.Fatalf("read after a power cut: %v", err)
+		h.t.Fatalf("read after reopening: %v", err)
 	}
 	jobs := map[gq.JobID]*witness{}
 	for i, f := range found {
@@ -246,7 +258,7 @@ func (h *crashHarness) check(ctx context.Context, known map[gq.JobID]witness, se
 	}
 	last, err := h.store.Events(ctx, 0, 1_000_000)
 	if err != nil {
-		h.t.Fatalf("events after a power cut: %v", err)
+		h.t.Fatalf("events after reopening: %v", err)
 	}
 	for seq, e := range seen {
 		if seq > uint64(len(last)) {

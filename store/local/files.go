@@ -33,7 +33,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 	if cacheMiB == 0 {
 		cacheMiB = 64
 	}
-	s.cache = pebble.NewCache(int64(cacheMiB) << 20)
+	s.cache = newCache(cacheMiB)
 	options := databaseOptions(fs, s.cache)
 	options.Lock, options.Logger = lock, quiet{s}
 	options.EventListener = &pebble.EventListener{
@@ -56,14 +56,25 @@ func (s *Store) openFiles(cacheMiB int) error {
 	return nil
 }
 
+const (
+	memTableBytes = 64 << 20
+	memTables     = 4
+)
+
+// newCache makes a block cache. Pebble takes the memory of its tables in memory
+// out of it, so that much is added.
+func newCache(mebibytes int) *pebble.Cache {
+	return pebble.NewCache(int64(mebibytes)<<20 + memTables*memTableBytes)
+}
+
 // databaseOptions are Pebble's settings. The log is synced by hand; tables are
 // large enough that a busy queue's jobs come and go within one.
 func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 	options := &pebble.Options{
 		FS:                          fs,
 		Cache:                       cache,
-		MemTableSize:                64 << 20,
-		MemTableStopWritesThreshold: 4,
+		MemTableSize:                memTableBytes,
+		MemTableStopWritesThreshold: memTables,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               256 << 20,

@@ -72,11 +72,18 @@ func (g *guard) room(p purpose) error {
 	return nil
 }
 
-// freeze ends all writing.
+// freeze ends all writing. The store is told first: a write that is swallowed
+// must find it failed already.
 func (g *guard) freeze(op, name string, err error) {
-	if g.frozen.CompareAndSwap(false, true) {
-		g.fail(fmt.Errorf("%s %s: %w", op, name, err))
-	}
+	g.fail(fmt.Errorf("%s %s: %w", op, name, err))
+	g.frozen.Store(true)
+}
+
+// mayPass reports whether an error can go away by itself. What Pebble cannot
+// write to a table for such a reason is still in its log and is tried again.
+func mayPass(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // vital reports whether Pebble ends the process if the file cannot be written.
@@ -94,12 +101,12 @@ func (g *guard) inLimbo(name string, category vfs.DiskWriteCategory) (vfs.File, 
 
 // opened wraps a file that was opened for writing, or swallows the error.
 func (g *guard) opened(f vfs.File, err error, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	if err != nil && vital(name) {
-		g.freeze("create", name, err)
-		return g.inLimbo(name, category)
+	if err != nil && mayPass(err) && !vital(name) {
+		return nil, g.slow(err)
 	}
 	if err != nil {
-		return nil, g.slow(err)
+		g.freeze("create", name, err)
+		return g.inLimbo(name, category)
 	}
 	return &guarded{File: f, g: g, name: name}, nil
 }
@@ -179,7 +186,7 @@ func (g *guard) Unwrap() vfs.FS { return g.FS }
 // slow keeps Pebble, which retries a failed flush at once, from spinning on a
 // full disk.
 func (g *guard) slow(err error) error {
-	if errors.Is(err, syscall.ENOSPC) {
+	if mayPass(err) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	return err
@@ -199,11 +206,11 @@ func (f *guarded) wrote(n, want int, err error) (int, error) {
 	switch {
 	case err == nil:
 		return n, nil
-	case vital(f.name):
+	case mayPass(err) && !vital(f.name):
+		return n, f.g.slow(err)
+	default:
 		f.g.freeze("write", f.name, err)
 		return want, nil
-	default:
-		return n, f.g.slow(err)
 	}
 }
 

@@ -108,6 +108,9 @@ func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
 	key := keyKey(spec.Key)
 	record, ok := tx.keys[string(key)]
 	if !ok {
+		record, ok = tx.oldKeys[string(key)]
+	}
+	if !ok {
 		raw, err := tx.s.read(key)
 		if errors.Is(err, gq.ErrNotFound) {
 			return p, false, nil
@@ -131,7 +134,7 @@ func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
 
 // find reads the state of any job, live or finished.
 func (tx *txn) find(id gq.JobID) (gq.State, error) {
-	if j := tx.t.jobs[id]; j != nil {
+	if j := tx.t.live(id); j != nil {
 		_, s := tx.load(j)
 		return s, nil
 	}
@@ -146,10 +149,8 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 // unknown refuses an id that was ever used.
 func (tx *txn) unknown(id gq.JobID) error {
 	_, taken := tx.t.jobs[id]
-	if !taken {
-		_, taken = tx.byID[id]
-	}
-	if !taken {
+	if f := tx.s.filter; !taken && (f == nil || f.has(id)) {
+		tx.s.settle()
 		var err error
 		if taken, err = tx.s.exists(idKey(id)); err != nil {
 			return err
@@ -228,7 +229,7 @@ func (tx *txn) family(g store.Group, same map[gq.JobID]gq.JobID) (family, error)
 }
 
 func (tx *txn) parent(id gq.JobID) (parent, error) {
-	if j := tx.t.jobs[id]; j != nil {
+	if j := tx.t.live(id); j != nil {
 		_, s := tx.load(j)
 		return parent{j, j.seq, s}, nil
 	}

@@ -30,7 +30,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		return store.Page{}, fmt.Errorf("list: %w", err)
 	}
 	var page store.Page
-	err = s.view(ctx, func(now time.Time) (then, error) {
+	err = s.view(ctx, diskToo, func(now time.Time) (then, error) {
 		from, to, err := s.window(&q, cursor)
 		if err != nil {
 			return nil, err
@@ -196,7 +196,7 @@ func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest b
 		}
 		j := jobs[i]
 		i++
-		h, state, err := decodeRecord(j.record, j.seq, alone)
+		h, state, err := j.read()
 		return taken{state, h.flags, nil}, true, err
 	}}
 }
@@ -242,11 +242,15 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 
 // iterate walks all records of a kind.
 func (s *Store) iterate(prefix byte) (*pebble.Iterator, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}})
+	it, err := s.db.NewIter(iterOptions(prefix))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", s.dir, err)
 	}
 	return it, nil
+}
+
+func iterOptions(prefix byte) *pebble.IterOptions {
+	return &pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}}
 }
 
 // A cursor is the sequence number of the last job of the page before.

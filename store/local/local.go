@@ -67,7 +67,9 @@ type Store struct {
 	tx        txn
 	random    *rand.ChaCha8
 	specs     specs
-	readAhead uint64 // the last job whose spec was read ahead
+	readAhead uint64       // the last job whose spec was read ahead
+	filter    *idFilter    // nil while there is none
+	building  *filterBuild // nil unless one is on its way
 	onCommit  func([]byte)
 
 	mu       sync.RWMutex
@@ -88,6 +90,7 @@ type Store struct {
 	early       atomic.Bool // planted by a test: answer before the sync
 	closing     sync.Once
 	reads       sync.WaitGroup
+	background  sync.WaitGroup
 	stopped     chan struct{}
 	closeErr    error
 }
@@ -146,7 +149,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		stopped:  make(chan struct{}),
 		intake:   intake{wake: make(chan struct{}, 1)},
 		waiting:  sync.Cond{L: new(sync.Mutex)},
-		tx:       txn{byID: map[gq.JobID]int{}, keys: map[string]keyRecord{}},
+		tx:       txn{keys: map[string]keyRecord{}, oldKeys: map[string]keyRecord{}},
 	}
 	s.works.New = func() any { return &work{done: make(chan struct{}, 1)} }
 	s.disk = newGuard(o.fs, dir, o.Reserve, s.fail)
@@ -156,8 +159,9 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles())
 	}
+	s.buildFilter()
 	go s.write()
-	go s.sync()
+	go s.commit()
 	s.poke()
 	return s, nil
 }
@@ -170,6 +174,10 @@ func (s *Store) Close() error {
 		s.intake.mu.Unlock()
 		s.poke()
 		<-s.stopped
+		if s.building != nil {
+			close(s.building.stop)
+		}
+		s.background.Wait()
 		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)
 		s.failed.CompareAndSwap(nil, &closed)
 		s.mu.Lock()   // no read begins from here on

@@ -71,9 +71,17 @@ func corrupt(err error) error {
 // then is the part of a read that needs no lock.
 type then func() error
 
-// view runs a read of memory and disk at one moment, then the part of it that
-// needs no lock, and waits until all that it saw is durable.
-func (s *Store) view(ctx context.Context, read func(now time.Time) (then, error)) error {
+// What a read looks at under the lock.
+type scope bool
+
+const (
+	memoryOnly scope = false // the table, and of the disk what was there before
+	diskToo    scope = true  // both, at the same moment
+)
+
+// view runs a read at one moment, waits until all that it saw is durable, and
+// then runs the part of it that needs no lock.
+func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (then, error)) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
@@ -84,23 +92,26 @@ func (s *Store) view(ctx context.Context, read func(now time.Time) (then, error)
 	}
 	s.reads.Add(1)
 	defer s.reads.Done()
+	if of == diskToo {
+		s.settle()
+	}
 	seen := s.applied
 	now := time.Unix(0, max(s.lastTime, s.config.Clock.Now().UnixNano())).UTC()
 	rest, err := read(now)
 	s.mu.RUnlock()
+	if failed := s.observed(seen); failed != nil {
+		return failed
+	}
 	if err == nil && rest != nil {
 		err = rest()
 	}
-	if err != nil {
-		return err
-	}
-	return s.observed(seen)
+	return err
 }
 
 // Get implements [store.Store].
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
-	err := s.view(ctx, func(now time.Time) (then, error) {
+	err := s.view(ctx, memoryOnly, func(now time.Time) (then, error) {
 		seen := make([]taken, len(refs))
 		for i, r := range refs {
 			seen[i], out[i].Err = s.lookup(r, now)
@@ -124,9 +135,10 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([
 func (s *Store) lookup(r store.Ref, now time.Time) (taken, error) {
 	id := r.Job
 	if id.IsZero() {
-		if j := s.table.leases[r.Lease]; j != nil {
+		if j := s.table.holder(r.Lease); j != nil {
 			id = j.id
 		} else {
+			s.settle()
 			job, err := s.leaseJob(r.Lease)
 			if err != nil {
 				return taken{}, fmt.Errorf("lease %.80q: %w", r.Lease, err)
@@ -146,17 +158,22 @@ func (s *Store) lookup(r store.Ref, now time.Time) (taken, error) {
 
 // state reads a job's record. The caller holds the lock.
 func (s *Store) state(id gq.JobID) (header, gq.State, error) {
-	record, seq := []byte(nil), uint64(0)
 	if j := s.table.jobs[id]; j != nil {
-		record, seq = j.record, j.seq
-	} else {
-		k, done, err := s.readDone(id)
-		if err != nil {
-			return header{}, gq.State{}, fmt.Errorf("job %s: %w", id, err)
-		}
-		record, seq = done, k.seq
+		return j.read()
 	}
-	return decodeRecord(record, seq, alone)
+	k, record, err := s.readDone(id)
+	if err != nil {
+		return header{}, gq.State{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	return decodeRecord(record, k.seq, alone)
+}
+
+// read decodes a job for a reader, who shares nothing with the writer.
+func (j *job) read() (header, gq.State, error) {
+	if j.open != nil {
+		return j.open.header, j.open.state, nil
+	}
+	return decodeRecord(j.record, j.seq, alone)
 }
 
 // had reports whether a job ever had a lease.
@@ -167,6 +184,7 @@ func (s *Store) had(state gq.State, last uint64, id gq.LeaseID) bool {
 	if state.Lease.ID == id || state.Previous.Lease == id {
 		return true
 	}
+	s.settle()
 	events, err := s.history(state.ID, state.Sequence, last)
 	return err == nil && slices.ContainsFunc(events, func(e gq.Event) bool { return e.Lease == id })
 }
@@ -174,7 +192,7 @@ func (s *Store) had(state gq.State, last uint64, id gq.LeaseID) bool {
 // Counts implements [store.Store].
 func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
 	var out []store.Count
-	err := s.view(ctx, func(time.Time) (then, error) {
+	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		if len(queues) == 0 {
 			for _, q := range s.table.numbers[1:] {
 				out = append(out, store.Count{Queue: q.config.Name, By: q.counts})
@@ -202,7 +220,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, er
 // Events implements [store.Store].
 func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.view(ctx, func(time.Time) (then, error) {
+	err := s.view(ctx, diskToo, func(time.Time) (then, error) {
 		if after < s.droppedEvents {
 			return nil, fmt.Errorf("events up to %d are dropped: %w", s.droppedEvents, gq.ErrGone)
 		}
@@ -251,7 +269,7 @@ func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) err
 // History implements [store.Store].
 func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.view(ctx, func(time.Time) (then, error) {
+	err := s.view(ctx, diskToo, func(time.Time) (then, error) {
 		h, state, err := s.state(id)
 		if err == nil {
 			out, err = s.history(id, state.Sequence, h.lastEvent)
@@ -306,7 +324,7 @@ func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 // Queues implements [store.Store].
 func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
 	var out []gq.Queue
-	err := s.view(ctx, func(time.Time) (then, error) {
+	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		for _, q := range s.table.numbers[1:] {
 			out = append(out, q.config)
 		}

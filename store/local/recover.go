@@ -120,7 +120,11 @@ func (s *Store) recoverJobs() error {
 		}
 		lane.jobs++
 		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, timer: noTimer}
-		j.record = append(make([]byte, 0, len(value)), value...)
+		if state.Status.Held() {
+			j.open = &opened{h, state}
+		} else {
+			j.record = append(make([]byte, 0, len(value)), value...)
+		}
 		t.jobs[j.id] = j
 		t.place(j, &state)
 		t.lastJob = max(t.lastJob, seq)

@@ -18,7 +18,7 @@ func Replay(dir string, commits [][]byte) (elapsed time.Duration, err error) {
 	if dir == "" {
 		dir, fs = "floor", vfs.NewMem()
 	}
-	cache := pebble.NewCache(64 << 20)
+	cache := newCache(64)
 	defer cache.Unref()
 	options := databaseOptions(fs, cache)
 	options.Logger = silent{}

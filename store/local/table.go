@@ -13,7 +13,8 @@ import (
 // by Store.mu; only the writer changes it.
 type table struct {
 	jobs     map[gq.JobID]*job
-	leases   map[gq.LeaseID]*job // of held jobs
+	held     map[uint64]*job     // jobs under a lease, by sequence
+	foreign  map[gq.LeaseID]*job // those of them whose lease id was not made here
 	queues   map[string]*queue
 	numbers  []*queue // by queue number; 0 is none
 	lanes    map[uint32]*lane
@@ -30,17 +31,27 @@ type table struct {
 }
 
 // job is a live job. Its state is kept in the form it is stored in, which for a
-// waiting job is about 45 bytes.
+// waiting job is about 45 bytes, and ready for use while it is held: there are
+// few of those, and they will change soon.
+//
+// A job that has ended stays in the table until the end of its commit.
 type job struct {
 	id     gq.JobID
 	seq    uint64
-	record []byte // see encodeRecord
+	record []byte // see encodeRecord; empty while open is set
+	open   *opened
 	lane   *lane
 	key    gq.OrderKey // place in the lane while ready
 	cost   int64
 	timer  int32 // place in the timers
 	status gq.Status
 	ready  bool // in the lane
+}
+
+// opened is a decoded record.
+type opened struct {
+	header
+	state gq.State
 }
 
 // edge is a dependent that waits.
@@ -98,7 +109,8 @@ type lane struct {
 func newTable() *table {
 	return &table{
 		jobs:     map[gq.JobID]*job{},
-		leases:   map[gq.LeaseID]*job{},
+		held:     map[uint64]*job{},
+		foreign:  map[gq.LeaseID]*job{},
 		queues:   map[string]*queue{},
 		numbers:  []*queue{nil},
 		lanes:    map[uint32]*lane{},
@@ -189,7 +201,10 @@ func (t *table) place(j *job, s *gq.State) {
 	case s.Status == gq.Scheduled:
 		t.enter(j, s.Order())
 	case s.Status.Held():
-		t.leases[s.Lease.ID] = j
+		t.held[j.seq] = j
+		if seq, ok := leaseSequence(s.Lease.ID); !ok || seq != j.seq {
+			t.foreign[s.Lease.ID] = j
+		}
 	}
 }
 
@@ -201,8 +216,28 @@ func (t *table) unplace(j *job, s *gq.State) {
 	t.timers.set(j, 0)
 	t.leave(j)
 	if s.Status.Held() {
-		delete(t.leases, s.Lease.ID)
+		delete(t.held, j.seq)
+		if len(t.foreign) > 0 {
+			delete(t.foreign, s.Lease.ID)
+		}
 	}
+}
+
+// live finds a job that has not ended.
+func (t *table) live(id gq.JobID) *job {
+	if j := t.jobs[id]; j != nil && !j.status.Terminal() {
+		return j
+	}
+	return nil
+}
+
+// holder finds the job that is held under a lease.
+func (t *table) holder(id gq.LeaseID) *job {
+	seq, _ := leaseSequence(id)
+	if j := t.held[seq]; j != nil && j.open.state.Lease.ID == id {
+		return j
+	}
+	return t.foreign[id]
 }
 
 // promote makes a job claimable whose time has come, in memory only: the claim

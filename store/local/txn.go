@@ -20,20 +20,14 @@ type txn struct {
 	now      time.Time
 	batch    *pebble.Batch
 	events   eventWriter
-	first    uint64 // the first event of this commit
-	finished []finished
-	byID     map[gq.JobID]int // of finished
-	keys     map[string]keyRecord
+	first    uint64               // the first event of this commit
+	finished []*job               // that ended in this commit
+	before   []*job               // that ended in the one before, which may still be on its way
+	keys     map[string]keyRecord // idempotency keys of this commit
+	oldKeys  map[string]keyRecord // and of the one before
 	touched  []*queue
 	scratch  []byte
 	key      []byte
-}
-
-// finished is a job that ended in this very commit, which no read of the disk
-// can see yet.
-type finished struct {
-	key    doneKey
-	record []byte
 }
 
 // begin starts a commit at an instant that is not before the last one.
@@ -44,8 +38,14 @@ func (s *Store) begin() *txn {
 	tx.s, tx.t, tx.now, tx.batch = s, s.table, now, s.db.NewBatch()
 	tx.events = eventWriter{b: tx.events.b[:0]}
 	tx.first = s.table.lastEvent + 1
-	tx.finished = tx.finished[:0]
-	clear(tx.byID)
+	// The commit before the last is durable now: the writer could not have
+	// handed over the last one otherwise.
+	for i, j := range tx.before {
+		delete(tx.t.jobs, j.id)
+		tx.before[i] = nil
+	}
+	tx.before, tx.finished = tx.finished, tx.before[:0]
+	tx.keys, tx.oldKeys = tx.oldKeys, tx.keys
 	clear(tx.keys)
 	return tx
 }
@@ -113,29 +113,37 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 		}
 	}
 	t.place(j, next)
-	if next.Live() {
-		j.record = append(j.record[:0], tx.scratch...)
+	switch {
+	case next.Status.Held():
+		j.record = nil
+		if j.open == nil {
+			j.open = new(opened)
+		}
+		j.open.header, j.open.state = h, *next
 		tx.put(prefixLive, j.seq, tx.scratch)
-		return
+	case next.Live():
+		j.record, j.open = append(j.record[:0], tx.scratch...), nil
+		tx.put(prefixLive, j.seq, tx.scratch)
+	default:
+		j.record, j.open = append(j.record[:0], tx.scratch...), nil
+		tx.finish(j, next)
 	}
-	tx.finish(j, next)
 }
 
 // finish moves a job that has ended out of memory and tells its dependents.
 func (tx *txn) finish(j *job, s *gq.State) {
 	t, q := tx.t, j.lane.queue
-	k := doneKey{q.number, s.Status, j.seq}
-	record := append([]byte(nil), tx.scratch...)
 	tx.key = appendNumberKey(tx.key[:0], prefixLive, j.seq)
 	tx.remove(tx.key)
-	tx.key = k.append(tx.key[:0])
-	tx.set(tx.key, record)
-	tx.set(idKey(j.id), tx.key[1:])
+	tx.key = append(append(tx.key[:0], prefixID), j.id[:]...)
+	id := len(tx.key)
+	tx.key = doneKey{q.number, s.Status, j.seq}.append(tx.key)
+	tx.set(tx.key[id:], j.record)
+	tx.set(tx.key[:id], tx.key[id+1:])
 
-	tx.byID[j.id] = len(tx.finished)
-	tx.finished = append(tx.finished, finished{k, record})
+	tx.finished = append(tx.finished, j)
+	tx.noteFinished(j.id)
 	tx.touch(q)
-	delete(t.jobs, j.id)
 	j.lane.jobs--
 	if len(t.kids[j.seq]) > 0 {
 		end := ending{j.seq, s.Status, s.Priority()}
@@ -155,6 +163,9 @@ func (tx *txn) touch(q *queue) {
 
 // load reads a job's state from memory.
 func (tx *txn) load(j *job) (header, gq.State) {
+	if j.open != nil {
+		return j.open.header, j.open.state
+	}
 	h, s, err := decodeRecord(j.record, j.seq, tx.t.intern)
 	if err != nil {
 		panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
@@ -164,9 +175,10 @@ func (tx *txn) load(j *job) (header, gq.State) {
 
 // ended finds a job that has ended, in this commit or before.
 func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
-	if i, ok := tx.byID[id]; ok {
-		return tx.finished[i].key, tx.finished[i].record, nil
+	if j := tx.t.jobs[id]; j != nil {
+		return doneKey{j.lane.queue.number, j.status, j.seq}, j.record, nil
 	}
+	tx.s.settle()
 	return tx.s.readDone(id)
 }
 
@@ -215,22 +227,27 @@ func (s *Store) exists(key []byte) (bool, error) {
 	return true, closer.Close()
 }
 
-// lookup finds the job that a lease belongs or belonged to.
+// lookup finds the job that a lease belongs or belonged to: a live one, or the
+// id of one that has ended.
 func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
-	if j := tx.t.leases[id]; j != nil {
+	if j := tx.t.holder(id); j != nil {
 		return j, gq.JobID{}, nil
 	}
-	for i := len(tx.finished) - 1; i >= 0; i-- {
-		if _, s, err := decodeRecord(tx.finished[i].record, tx.finished[i].key.seq, tx.t.intern); err == nil &&
-			s.Lease != nil && s.Lease.ID == id {
-			return nil, s.ID, nil
+	if seq, ok := leaseSequence(id); ok {
+		for _, ended := range [][]*job{tx.finished, tx.before} {
+			for _, j := range ended {
+				if j.seq == seq {
+					return nil, j.id, nil
+				}
+			}
 		}
 	}
+	tx.s.settle()
 	job, err := tx.s.leaseJob(id)
 	if err != nil {
 		return nil, gq.JobID{}, err
 	}
-	if j := tx.t.jobs[job]; j != nil {
+	if j := tx.t.live(job); j != nil {
 		return j, gq.JobID{}, nil
 	}
 	return nil, job, nil

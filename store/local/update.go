@@ -102,8 +102,12 @@ func (tx *txn) try(apply store.Apply, s gq.State) (next gq.State, events []gq.Ev
 // keep writes a state if it differs from the one before.
 func (tx *txn) keep(j *job, h header, old, next *gq.State, events []gq.Event) bool {
 	if len(events) == 0 {
+		before := j.record
+		if j.open != nil {
+			before = encodeRecord(nil, j.open.header, old)
+		}
 		tx.scratch = encodeRecord(tx.scratch[:0], h, next)
-		if bytes.Equal(tx.scratch, j.record) {
+		if bytes.Equal(tx.scratch, before) {
 			return false
 		}
 	}
@@ -117,7 +121,7 @@ func (tx *txn) keep(j *job, h header, old, next *gq.State, events []gq.Event) bo
 // target finds the job of a reference: a live one, or the id of a finished one.
 func (tx *txn) target(r store.Ref) (*job, gq.JobID, error) {
 	if !r.Job.IsZero() {
-		if j := tx.t.jobs[r.Job]; j != nil {
+		if j := tx.t.live(r.Job); j != nil {
 			return j, gq.JobID{}, nil
 		}
 		return nil, r.Job, nil
@@ -195,7 +199,7 @@ func (tx *txn) due(limit int) (due store.Due) {
 
 // unrecorded reports whether a job is claimable in memory but not so recorded.
 func (t *table) unrecorded(j *job) bool {
-	return j.ready && t.jobs[j.id] == j && gq.Status(statusByte(j.record)) != gq.Scheduled
+	return j.ready && t.live(j.id) == j && gq.Status(statusByte(j.record)) != gq.Scheduled
 }
 
 // Release implements [store.Store]. Every commit of this store tells some
@@ -221,7 +225,7 @@ func (tx *txn) tell(limit int) (told int) {
 			kids = kids[1:]
 			told++
 			tx.remove(edgeKey(end.seq, e.child.seq))
-			if t.jobs[e.child.id] != e.child {
+			if t.live(e.child.id) != e.child {
 				continue // it has ended meanwhile
 			}
 			h, old := tx.load(e.child)

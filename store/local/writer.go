@@ -12,11 +12,13 @@ import (
 )
 
 // One goroutine, the writer, makes every change. Callers hand it work and wait.
-// While it applies one commit the next one gathers, so that a thousand callers
+// While one commit is written the next one gathers, so that a thousand callers
 // share a commit and a single one does not wait for company.
 //
-// A second goroutine, the syncer, makes commits durable and answers. While it
-// waits for the disk the writer already applies the next commit.
+// A second goroutine, the committer, writes commits to the disk, syncs and
+// answers. Meanwhile the writer already applies the next one to the table. So
+// the table may be one commit ahead of the disk: whoever needs both at the same
+// moment settles first.
 
 // work is one caller's part of a commit.
 type work struct {
@@ -28,9 +30,10 @@ type work struct {
 // maxWeight bounds a commit, and with it how long readers wait for the lock.
 const maxWeight = 4096
 
-// commit is an applied batch on its way to the disk.
+// commit is an applied change on its way to the disk.
 type commit struct {
 	number uint64
+	batch  *pebble.Batch // nil if nothing was written
 	works  []*work
 }
 
@@ -144,8 +147,7 @@ func (s *Store) write() {
 			spare = works
 			continue
 		}
-		number := s.apply(works)
-		s.commits <- commit{number, works}
+		s.commits <- s.apply(works)
 		select {
 		case spare = <-s.spares:
 		default:
@@ -159,54 +161,43 @@ func (s *Store) unfinished() bool {
 	return len(s.table.ended) > 0 && s.failure() == nil
 }
 
-// apply makes one commit, up to the point where it only has to be synced.
-func (s *Store) apply(works []*work) (number uint64) {
+// apply makes one commit, up to the point where it has to be written.
+func (s *Store) apply(works []*work) (c commit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c = commit{number: s.applied, works: works}
+	if s.failure() != nil {
+		return c
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			s.fail(fmt.Errorf("defect while applying a commit: %v\n%s", r, debug.Stack()))
 		}
 	}()
-	if s.failure() != nil {
-		return s.applied
-	}
 	tx := s.begin()
-	defer tx.batch.Close()
 	for _, w := range works {
 		w.apply(tx)
 	}
 	tx.tell(releaseStep)
 	tx.seal()
 	if tx.batch.Empty() {
-		return s.applied
+		must(tx.batch.Close())
+		return c
 	}
 	if s.onCommit != nil {
 		s.onCommit(tx.batch.Repr())
 	}
-	if err := tx.batch.Commit(pebble.NoSync); err != nil {
-		s.fail(fmt.Errorf("commit: %w", err))
-		return s.applied
-	}
 	s.applied++
-	s.commitCount.Add(1)
-	return s.applied
+	c.number, c.batch = s.applied, tx.batch
+	return c
 }
 
-// sync is the syncer. Everything that was applied before a synced log record is
-// durable with it.
-func (s *Store) sync() {
+// commit is the committer.
+func (s *Store) commit() {
 	defer close(s.stopped)
 	for c := range s.commits {
-		if s.failure() == nil && c.number > s.durable.Load() {
-			if !s.early.Load() {
-				if err := s.db.LogData(nil, pebble.Sync); err != nil {
-					s.fail(fmt.Errorf("sync: %w", err))
-				}
-			}
-			if s.failure() == nil {
-				s.publish(c.number)
-			}
+		if c.batch != nil {
+			s.persist(c)
 		}
 		for i, w := range c.works {
 			w.done <- struct{}{}
@@ -218,6 +209,37 @@ func (s *Store) sync() {
 		}
 	}
 }
+
+// persist writes and syncs one commit.
+func (s *Store) persist(c commit) {
+	defer func() {
+		if r := recover(); r != nil { // Pebble panics if its log is broken
+			s.fail(fmt.Errorf("commit: %v", r))
+		}
+	}()
+	if s.failure() != nil {
+		return
+	}
+	sync := pebble.Sync
+	if s.early.Load() {
+		sync = pebble.NoSync
+	}
+	if err := c.batch.Commit(sync); err != nil {
+		s.fail(fmt.Errorf("commit: %w", err))
+	}
+	if s.failure() != nil {
+		return
+	}
+	s.commitCount.Add(1)
+	s.publish(c.number)
+	if err := c.batch.Close(); err != nil {
+		s.log.Warn("close a written commit", "dir", s.dir, "error", err)
+	}
+}
+
+// settle waits until the disk has what the table has. The caller holds the lock
+// or is the writer.
+func (s *Store) settle() { _ = s.observed(s.applied) } // a failed store has nothing to settle
 
 // publish wakes the readers that wait for a commit.
 func (s *Store) publish(number uint64) {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -102,29 +101,4 @@ func wanted(parts store.Parts) []int16 {
 		out = append(out, partCheckpoint)
 	}
 	return out
-}
-
-// checkUpdate reports everything that is wrong with what is stored beside the
-// state.
-func (s *Store) checkUpdate(u *store.Update) error {
-	var faults []gq.Fault
-	limit := func(field string, data []byte, most int) {
-		if len(data) > most {
-			faults = append(faults, gq.Fault{
-				Field: field, Problem: fmt.Sprintf("%d bytes are more than the limit of %d", len(data), most),
-			})
-		}
-	}
-	limit("result", u.Result, s.cfg.Limits.ResultBytes)
-	limit("checkpoint", u.Checkpoint, s.cfg.Limits.CheckpointBytes)
-	if u.Metadata != nil {
-		faults = append(faults, gq.FaultsOf(u.Metadata.Validate())...)
-	}
-	if u.Apply == nil {
-		return errors.New("no function to apply")
-	}
-	if len(faults) > 0 {
-		return &gq.InvalidError{Faults: faults}
-	}
-	return nil
 }

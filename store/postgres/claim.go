@@ -156,7 +156,7 @@ func (tx *txn) reclaim(ctx context.Context, queues []string) (passed [][16]byte,
 		if len(rows) == reclaimStep {
 			continue
 		}
-		return identify(scanRows(tx.Query(ctx, overdue, queues, nanoseconds(tx.now), 1)))
+		return idsOf(scanRows(tx.Query(ctx, overdue, queues, nanoseconds(tx.now), 1)))
 	}
 }
 
@@ -175,7 +175,7 @@ func (tx *txn) advance(r *row) error {
 
 func draw() gq.Draw { return gq.Draw{U: rand.Float64()} }
 
-func identify(rows []*row, err error) ([][16]byte, error) {
+func idsOf(rows []*row, err error) ([][16]byte, error) {
 	ids := make([][16]byte, len(rows))
 	for i, r := range rows {
 		ids[i] = r.state.ID
@@ -202,7 +202,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue) (passed [][16]byt
 		}
 		if len(rows) == 0 {
 			args[len(args)-1] = 1
-			return identify(scanRows(tx.Query(ctx, candidates, args...)))
+			return idsOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
 		if err := tx.grant(ctx, w, rows); err != nil {
 			return nil, err

@@ -9,29 +9,79 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// backend opens each store on a database of its own.
-func backend() storetest.Backend {
-	var urls sync.Map // by store
+func TestContract(t *testing.T) { storetest.Run(t, backend(t)) }
+
+// backend opens each store on an empty database. Databases are emptied and used
+// again until t ends, because making one takes longer than most cases.
+func backend(t *testing.T) storetest.Backend {
+	t.Helper()
+	var (
+		mu   sync.Mutex
+		free []string                   // databases nobody uses
+		urls = map[store.Store]string{} // of the stores that were opened
+	)
 	start := func(t testing.TB, url string, cfg store.Config) store.Store {
+		t.Helper()
 		s := open(t, url, cfg)
-		urls.Store(s, url)
+		mu.Lock()
+		defer mu.Unlock()
+		urls[s] = url
 		return s
+	}
+	take := func() (url string, used bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if n := len(free); n > 0 {
+			url, free = free[n-1], free[:n-1]
+			return url, true
+		}
+		return pgtest.Database(t), false
 	}
 	return storetest.Backend{
 		Parallel: true,
 		Open: func(t testing.TB, cfg store.Config) store.Store {
 			t.Helper()
-			return start(t, pgtest.Database(t), cfg)
+			url, used := take()
+			t.Cleanup(func() {
+				mu.Lock()
+				defer mu.Unlock()
+				free = append(free, url)
+			})
+			if used {
+				execute(t, url, empty)
+			}
+			return start(t, url, cfg)
 		},
 		Reopen: func(t testing.TB, s store.Store, cfg store.Config) store.Store {
 			t.Helper()
-			url, _ := urls.Load(s)
+			mu.Lock()
+			url := urls[s]
+			mu.Unlock()
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			return start(t, url.(string), cfg)
+			return start(t, url, cfg)
 		},
 	}
 }
 
-func TestContract(t *testing.T) { storetest.Run(t, backend()) }
+// empty makes a database what it was after its migration. It finds the tables
+// by itself, so that a new one is not forgotten. Deleting a few rows is much
+// faster than truncating, which makes new files.
+const empty = `
+	DO $$
+	DECLARE
+		name text;
+	BEGIN
+		FOR name IN
+			SELECT tablename FROM pg_tables WHERE schemaname = 'gq' AND tablename <> 'migration'
+		LOOP
+			EXECUTE format('DELETE FROM gq.%I', name);
+		END LOOP;
+		FOR name IN
+			SELECT sequencename FROM pg_sequences WHERE schemaname = 'gq'
+		LOOP
+			EXECUTE format('ALTER SEQUENCE gq.%I RESTART', name);
+		END LOOP;
+		INSERT INTO gq.head DEFAULT VALUES;
+	END $$`

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -107,7 +106,7 @@ func (tx *txn) prepare(ctx context.Context, groups []store.Group, sound []int) (
 	if p.taken, err = tx.takenIDs(ctx, ids); err != nil {
 		return nil, err
 	}
-	if p.live, err = tx.liveJobs(ctx, names); err != nil {
+	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
 		return nil, err
 	}
 	p.numbers, err = tx.numbers(ctx, len(ids))
@@ -153,51 +152,6 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.Key) (map[gq.Key]holder, 
 	return held, err
 }
 
-// lockQueues reads the configuration of queues and locks those that have a
-// limit which the transaction must keep. A queue without one is not locked, so
-// that it holds up nobody.
-func (tx *txn) lockQueues(ctx context.Context, names []string, limited func(gq.Queue) bool) (map[string]gq.Queue, error) {
-	queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", names)
-	if err != nil {
-		return nil, err
-	}
-	var lock []string
-	for name, q := range queues {
-		if limited(q) {
-			lock = append(lock, name)
-		}
-	}
-	if len(lock) == 0 {
-		return queues, nil
-	}
-	locked, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) ORDER BY name FOR UPDATE", lock)
-	for name, q := range locked { // may have changed while we waited
-		queues[name] = q
-	}
-	return queues, err
-}
-
-func (tx *txn) readQueues(ctx context.Context, query string, args ...any) (map[string]gq.Queue, error) {
-	rows, err := tx.Query(ctx, query, args...)
-	if err != nil {
-		return nil, err
-	}
-	queues := make(map[string]gq.Queue)
-	var name string
-	var config []byte
-	_, err = pgx.ForEachRow(rows, []any{&name, &config}, func() error {
-		q := gq.NewQueue(name)
-		if config != nil {
-			if err := json.Unmarshal(config, &q); err != nil {
-				return fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)
-			}
-		}
-		queues[name] = q
-		return nil
-	})
-	return queues, err
-}
-
 // takenIDs tells which ids are in use.
 func (tx *txn) takenIDs(ctx context.Context, ids [][16]byte) (map[gq.JobID]bool, error) {
 	rows, err := tx.Query(ctx, "SELECT id FROM gq.job WHERE id = ANY ($1)", ids)
@@ -213,18 +167,28 @@ func (tx *txn) takenIDs(ctx context.Context, ids [][16]byte) (map[gq.JobID]bool,
 	return taken, err
 }
 
-// liveJobs tells how many jobs of each queue have not finished.
-func (tx *txn) liveJobs(ctx context.Context, queues []string) (map[string]int64, error) {
+// liveJobs tells how many jobs have not finished of each queue that has a limit
+// for them.
+func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[string]int64, error) {
+	live := make(map[string]int64)
+	var names []string
+	for name, q := range queues {
+		if q.MaxDepth > 0 {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return live, nil
+	}
 	rows, err := tx.Query(ctx, `
 		SELECT queue, sum(jobs)::bigint
 		FROM gq.tally
 		WHERE queue = ANY ($1) AND status < $2
 		GROUP BY queue`,
-		queues, int16(gq.Completed))
+		names, int16(gq.Completed))
 	if err != nil {
 		return nil, err
 	}
-	live := make(map[string]int64)
 	var queue string
 	var n int64
 	_, err = pgx.ForEachRow(rows, []any{&queue, &n}, func() error {

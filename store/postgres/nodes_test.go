@@ -165,7 +165,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
+func connect(t testing.TB, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,9 +60,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 	if err := p.guard(g, members); err != nil {
 		return store.Inserted{Err: err}
 	}
-	for key, h := range keys {
-		p.keys[key] = h
-	}
+	maps.Copy(p.keys, keys)
 	for _, i := range info.Order {
 		if members[i].existing.IsZero() {
 			p.bear(&g.Jobs[i], members[i], info.Depth[i])

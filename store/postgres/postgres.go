@@ -160,9 +160,10 @@ func undone(err error) bool {
 	return errors.As(err, &e) && (e.Code == serializationFailure || e.Code == deadlockDetected)
 }
 
-// tell turns what a clock shows into the time of the store, which never runs
-// backwards: not behind what is persisted, nor behind what was said before.
-func (s *Store) tell(clock, persisted int64) time.Time {
+// time turns what the database's clock shows into the time of the store, which
+// never runs backwards: not behind what is persisted, nor behind what this
+// process was told before.
+func (s *Store) time(clock, persisted int64) time.Time {
 	if s.cfg.Clock != nil {
 		clock = s.cfg.Clock.Now().UnixNano()
 	}

@@ -21,7 +21,7 @@ func open(t testing.TB, url string, cfg store.Config) *postgres.Store {
 	return s
 }
 
-func execute(t *testing.T, url, sql string) {
+func execute(t testing.TB, url, sql string) {
 	t.Helper()
 	conn := connect(t, url)
 	if _, err := conn.Exec(t.Context(), sql); err != nil {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -67,7 +66,7 @@ func (tx *txn) stamp(ctx context.Context) error {
 	if err := tx.QueryRow(ctx, query).Scan(&tx.event, &persisted, &now, &setting); err != nil {
 		return err
 	}
-	tx.now = tx.s.tell(now, persisted)
+	tx.now = tx.s.time(now, persisted)
 	return nil
 }
 
@@ -77,7 +76,7 @@ func (tx *txn) glance(ctx context.Context) error {
 	if err := tx.QueryRow(ctx, "SELECT time, "+clock+" FROM gq.head").Scan(&persisted, &now); err != nil {
 		return err
 	}
-	tx.now = tx.s.tell(now, persisted)
+	tx.now = tx.s.time(now, persisted)
 	return nil
 }
 
@@ -179,138 +178,6 @@ func (tx *txn) note(queue string, events []gq.Event) {
 		e.Seq, e.Time, e.Queue = uint64(tx.event), tx.now, queue
 		tx.events = append(tx.events, e)
 	}
-}
-
-// flush writes what was recorded, so that the statements that follow see it.
-func (tx *txn) flush(ctx context.Context) error {
-	if len(tx.rows) == 0 && tx.more.Len() == 0 {
-		return nil
-	}
-	err := errors.Join(
-		tx.writeRows(), tx.writeLeases(), tx.writeEnded(), tx.writeEvents(), tx.writeMoves(), tx.writeHead(),
-	)
-	if err != nil {
-		return err
-	}
-	batch := tx.more
-	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, pgx.Batch{}
-	tx.written = true
-	return tx.SendBatch(ctx, &batch).Close()
-}
-
-func (tx *txn) writeRows() error {
-	n := len(tx.rows)
-	var (
-		jobs     = make([][16]byte, n)
-		seqs     = make([]int64, n)
-		queues   = make([]string, n)
-		statuses = make([]int16, n)
-		his, los = make([]int64, n), make([]int64, n)
-		runs     = make([]int64, n)
-		dues     = make([]*int64, n)
-		ends     = make([]*int64, n)
-		datas    = make([][]byte, n)
-	)
-	for i, r := range tx.rows {
-		r.changed = false
-		s, order := &r.state, r.state.Order()
-		data, err := s.AppendBinary(nil)
-		if err != nil {
-			return err
-		}
-		jobs[i], seqs[i], queues[i], statuses[i] = s.ID, int64(s.Sequence), r.queue, int16(s.Status)
-		his[i], los[i] = signed(order.Hi), signed(order.Lo)
-		runs[i], dues[i], ends[i], datas[i] = nanoseconds(s.RunAt), optional(s.Due()), optional(s.CompletedAt), data
-	}
-	tx.more.Queue(`
-		INSERT INTO gq.state (job, seq, queue, status, order_hi, order_lo, run_at, due, ended, data)
-		SELECT *
-		FROM unnest(
-			$1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::bigint[],
-			$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[]
-		)
-		ON CONFLICT (job) DO UPDATE SET
-			status = excluded.status, order_hi = excluded.order_hi, order_lo = excluded.order_lo,
-			run_at = excluded.run_at, due = excluded.due, ended = excluded.ended, data = excluded.data`,
-		jobs, seqs, queues, statuses, his, los, runs, dues, ends, datas)
-	return nil
-}
-
-func (tx *txn) writeLeases() error {
-	if len(tx.leases) == 0 {
-		return nil
-	}
-	ids, jobs := make([]string, len(tx.leases)), make([][16]byte, len(tx.leases))
-	for i, l := range tx.leases {
-		ids[i], jobs[i] = string(l.id), l.job
-	}
-	tx.more.Queue("INSERT INTO gq.lease (id, job) SELECT * FROM unnest($1::text[], $2::uuid[])", ids, jobs)
-	return nil
-}
-
-// writeEnded leaves a marker for Release, where a child waits.
-func (tx *txn) writeEnded() error {
-	for _, s := range tx.ended {
-		tx.more.Queue(`
-			INSERT INTO gq.ended (parent, seq, status, priority)
-			SELECT $1, $2, $3, $4
-			WHERE EXISTS (SELECT FROM gq.edge WHERE parent = $1)`,
-			[16]byte(s.ID), int64(s.Sequence), int16(s.Status), int16(s.Priority()))
-	}
-	return nil
-}
-
-func (tx *txn) writeEvents() error {
-	n := len(tx.events)
-	if n == 0 {
-		return nil
-	}
-	var (
-		seqs   = make([]int64, n)
-		jobs   = make([][16]byte, n)
-		queues = make([]string, n)
-		datas  = make([][]byte, n)
-	)
-	for i, e := range tx.events {
-		data, err := e.AppendBinary(nil)
-		if err != nil {
-			return err
-		}
-		seqs[i], jobs[i], queues[i], datas[i] = int64(e.Seq), e.Job, e.Queue, data
-	}
-	tx.more.Queue(`
-		INSERT INTO gq.event (seq, job, queue, time, data)
-		SELECT n.seq, n.job, n.queue, $5, n.data
-		FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bytea[]) AS n (seq, job, queue, data)`,
-		seqs, jobs, queues, datas, nanoseconds(tx.now))
-	return nil
-}
-
-func (tx *txn) writeMoves() error {
-	var (
-		queues   []string
-		statuses []int16
-		counts   []int64
-	)
-	for at, n := range tx.moves {
-		if n != 0 && at.status.Valid() {
-			queues, statuses, counts = append(queues, at.queue), append(statuses, int16(at.status)), append(counts, n)
-		}
-	}
-	if len(counts) == 0 {
-		return nil
-	}
-	tx.more.Queue(`
-		INSERT INTO gq.tally AS t (queue, status, jobs)
-		SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[])
-		ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`,
-		queues, statuses, counts)
-	return nil
-}
-
-func (tx *txn) writeHead() error {
-	tx.more.Queue("UPDATE gq.head SET event = $1, time = $2", tx.event, nanoseconds(tx.now))
-	return nil
 }
 
 // signed maps numbers so that their order survives in a bigint.

@@ -93,7 +93,7 @@ func countSteps(e *env) {
 	e.one() // takes over from a lease that ran out
 	e.sweep()
 	then()
-	e.end2(parent.ID, gq.Failed)
+	e.end(parent.ID, gq.Failed, from("b"))
 	e.release()
 	then()
 	e.clock.Set(start.Add(7 * 24 * time.Hour))
@@ -104,15 +104,6 @@ func countSteps(e *env) {
 		if c.Live() != 0 {
 			e.Errorf("after all lifetimes are over %d jobs of queue %s are counted live", c.Live(), queue)
 		}
-	}
-}
-
-// end2 is end for a job of queue "b".
-func (e *env) end2(id gq.JobID, as gq.Status) {
-	e.Helper()
-	j := e.one(from("b"))
-	if s := e.fail(j, permanent); s.ID != id || s.Status != as {
-		e.Fatalf("job %s is %s, want %s %s", s.ID, s.Status, id, as)
 	}
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -155,18 +156,8 @@ func eventLegal(e *env) {
 		status[v.Job] = v.Status
 	}
 	for _, want := range []gq.Status{gq.Failed, gq.Cancelled, gq.Completed, gq.Running} {
-		if !slices.Contains(slices.Collect(valuesOf(status)), want) {
+		if !slices.Contains(slices.Collect(maps.Values(status)), want) {
 			e.Errorf("no job of the story ended up %s", want)
-		}
-	}
-}
-
-func valuesOf(m map[gq.JobID]gq.Status) func(yield func(gq.Status) bool) {
-	return func(yield func(gq.Status) bool) {
-		for _, s := range m {
-			if !yield(s) {
-				return
-			}
 		}
 	}
 }

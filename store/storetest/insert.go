@@ -236,7 +236,7 @@ func insertAtomic(e *env) {
 	good, bad := e.specs(3), e.specs(3)
 	bad[2].DependsOn = []gq.Dependency{{Kind: gq.After, Job: e.id()}}
 	invalid := e.specs(2)
-	invalid[0].Type = ""
+	invalid[1].Type = ""
 	last := e.spec()
 	answers := e.tryInsert(store.Group{Jobs: good}, store.Group{Jobs: bad}, store.Group{Jobs: invalid}, store.One(last))
 	e.check("a good group", answers[0].Err)

@@ -67,7 +67,7 @@ var leaseCases = []Case{
 	{
 		Name:   "Lease/TTL",
 		Clause: "the time of a lease is the policy's, or what the claim asked for",
-		Needs:  []string{"Insert", "Claim", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		Covers: []string{"Q-86", "J-60"},
 		run:    leaseTTL,
 	},
@@ -345,9 +345,9 @@ func leaseLifetime(e *env) {
 		e.Errorf("Peek found %d jobs past their lifetime (such as %s), want none", len(found), lost.ID)
 	}
 
-	last := e.add(life)
+	last := e.add(life, inQueue("last"))
 	e.clock.Advance(time.Hour - 1)
-	e.claimed("1 ns before the end of the lifetime", 10, []gq.JobID{last.ID})
+	e.claimed("1 ns before the end of the lifetime", 10, []gq.JobID{last.ID}, from("last"))
 }
 
 func leaseExhausted(e *env) {

@@ -18,13 +18,13 @@ var limitCases = []Case{
 	{
 		Name:   "Limit/MaxRunning",
 		Clause: "at most MaxRunning jobs of a queue are held at once, over all workers; each end of a lease frees one place",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "PutQueue", "Close"},
 		run:    limitRunning,
 	},
 	{
 		Name:   "Limit/MaxRunningExpiry",
 		Clause: "a lease that has run out occupies no place, and nobody's late words free one twice",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "PutQueue", "Close"},
 		run:    limitRunningExpiry,
 	},
 	{

@@ -70,12 +70,23 @@ func Run(t *testing.T, b Backend) {
 			if len(c.Covers) > 0 {
 				spec.Covers(t, c.Covers...)
 			}
-			c.run(newEnv(t, b, c))
+			c.on(t, b)
 		})
 	}
 	if len(left) > 0 {
 		t.Logf("%d cases were not run:\n\t%s", len(left), strings.Join(left, "\n\t"))
 	}
+}
+
+// on runs the case. A panic is a violation like any other.
+func (c Case) on(t testing.TB, b Backend) {
+	e := newEnv(t, b, c)
+	defer func() {
+		if p := recover(); p != nil {
+			e.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	c.run(e)
 }
 
 // missing lists what a case needs and the backend has not.
@@ -105,7 +116,7 @@ func Failures(t testing.TB, b Backend, names ...string) (failures []Failure) {
 		if !wanted || len(b.missing(c)) > 0 {
 			continue
 		}
-		if output, failed := record(t, c.Name, func(t testing.TB) { c.run(newEnv(t, b, c)) }); failed {
+		if output, failed := record(t, c.Name, func(t testing.TB) { c.on(t, b) }); failed {
 			failures = append(failures, Failure{c.Name, output})
 		}
 	}
@@ -119,11 +130,6 @@ func record(t testing.TB, name string, run func(t testing.TB)) (output string, f
 	go func() { // FailNow ends its goroutine
 		defer close(done)
 		defer r.cleanup()
-		defer func() {
-			if p := recover(); p != nil {
-				r.Errorf("panic: %v\n%s", p, debug.Stack())
-			}
-		}()
 		run(r)
 	}()
 	<-done

@@ -99,15 +99,14 @@ func (e *env) cancel(id gq.JobID) gq.State {
 	return e.update(id, cancelling("no longer wanted"))
 }
 
-// end brings a waiting job of queue "q" that a claim would find first to a
-// terminal status.
-func (e *env) end(id gq.JobID, as gq.Status) {
+// end brings a waiting job that a claim would find first to a terminal status.
+func (e *env) end(id gq.JobID, as gq.Status, asks ...asking) {
 	e.Helper()
 	if as == gq.Cancelled {
 		e.cancel(id)
 		return
 	}
-	j := e.one()
+	j := e.one(asks...)
 	if j.State.ID != id {
 		e.Fatalf("claimed job %s, want %s", j.State.ID, id)
 	}
@@ -128,7 +127,7 @@ func (e *env) end(id gq.JobID, as gq.Status) {
 			e.Fatalf("job %s is %s, want %s", id, s.Status, as)
 		}
 		e.clock.Set(s.RunAt)
-		j = e.one()
+		j = e.one(asks...)
 	}
 }
 

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/bench"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// benchPlace is where stores are made for a benchmark, and how to leave it.
+type benchPlace interface {
+	bench.Place
+	bench.Replayer
+	fmt.Stringer
+	Close() error
+}
+
+// openBenchPlace finds the place a URL names; the zero URL is a temporary
+// directory.
+func openBenchPlace(u storeURL, getenv func(string) string) (benchPlace, error) {
+	switch u.scheme {
+	case "":
+		dir, err := os.MkdirTemp(getenv("TMPDIR"), "gq-bench-")
+		if err != nil {
+			return nil, err
+		}
+		return &benchDirectory{dir: dir, leave: os.RemoveAll}, nil
+	case "memory":
+		return benchMemory{}, nil
+	default:
+		return openBenchDirectory(u.dir)
+	}
+}
+
+// benchMemory makes stores in memory.
+type benchMemory struct{}
+
+func (benchMemory) Open(_ string, onCommit func([]byte)) (store.Store, error) {
+	return local.OpenMemory(local.Options{OnCommit: onCommit})
+}
+
+func (benchMemory) Replay(commits [][]byte) (time.Duration, error) { return local.Replay("", commits) }
+func (benchMemory) Remove(string) error                            { return nil }
+func (benchMemory) Keeps() bool                                    { return false }
+func (benchMemory) Close() error                                   { return nil }
+func (benchMemory) String() string                                 { return "memory:" }
+
+// benchDirectory makes stores below a directory. It is left as it was found:
+// empty, or not there.
+type benchDirectory struct {
+	dir   string
+	leave func(dir string) error
+}
+
+// openBenchDirectory refuses a directory with anything in it: a benchmark must
+// never touch a store that someone uses.
+func openBenchDirectory(dir string) (*benchDirectory, error) {
+	refuse := func(problem string) error {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: fmt.Sprintf("%s %s", dir, problem)}}}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(dir, 0o750); errors.Is(err, syscall.ENOTDIR) {
+			return nil, refuse("lies below something that is not a directory")
+		} else if err != nil {
+			return nil, err
+		}
+		return &benchDirectory{dir: dir, leave: os.Remove}, nil
+	case errors.Is(err, syscall.ENOTDIR):
+		return nil, refuse("is not a directory")
+	case err != nil:
+		return nil, err
+	}
+	for _, entry := range entries {
+		if entry.Name() != "lost+found" { // of a file system that is mounted here
+			return nil, refuse("is not empty (it has " + entry.Name() + "); a benchmark needs an empty directory or one that does not exist")
+		}
+	}
+	return &benchDirectory{dir: dir, leave: func(string) error { return nil }}, nil
+}
+
+const benchFloor = "floor"
+
+func (d *benchDirectory) path(name string) string { return filepath.Join(d.dir, name) }
+
+func (d *benchDirectory) Open(name string, onCommit func([]byte)) (store.Store, error) {
+	return local.Open(d.path(name), local.Options{OnCommit: onCommit})
+}
+
+func (d *benchDirectory) Replay(commits [][]byte) (time.Duration, error) {
+	elapsed, err := local.Replay(d.path(benchFloor), commits)
+	return elapsed, errors.Join(err, d.Remove(benchFloor))
+}
+
+func (d *benchDirectory) Remove(name string) error { return os.RemoveAll(d.path(name)) }
+func (d *benchDirectory) Keeps() bool              { return true }
+func (d *benchDirectory) String() string           { return "file:" + d.dir }
+
+func (d *benchDirectory) Close() error { return d.leave(d.dir) }

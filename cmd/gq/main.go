@@ -1,0 +1,167 @@
+// Command gq is GopherQueue: its tools, in one program.
+//
+// It ends with status 0 if all went well, 1 if something failed, and 2 if it was
+// used wrongly or given input that cannot be. Results go to standard output,
+// everything else to standard error.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// process is what commands may use of the process they run in.
+type process struct {
+	getenv         func(string) string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// run is the program. It returns the exit status.
+func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
+
+	root := newRoot(process{getenv, stdin, stdout, stderr})
+	started := false
+	prepare(root, &started)
+	root.SetArgs(args)
+	command, err := root.ExecuteContextC(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "gq: interrupted")
+		return exitFailure
+	}
+	fmt.Fprintf(stderr, "gq: %s\n", strings.TrimSpace(err.Error()))
+	if !started {
+		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", command.CommandPath())
+		return exitUsage
+	}
+	if gq.KindOf(err) == gq.KindInvalid {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func newRoot(p process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gq",
+		Short: "GopherQueue, a lease-based job queue",
+		Long: `gq is GopherQueue, a lease-based job queue.
+
+Results go to standard output, everything else to standard error.
+
+Exit status:
+  0  all went well
+  1  something failed
+  2  wrong usage: an unknown command or flag, or input that cannot be`,
+		Example: `  gq bench                       measure the embedded store on this machine
+  gq bench --store memory:       the same without a disk
+  gq version                     show which build this is
+  gq bench --help                explain a command and each column it prints`,
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(newBench(p), newVersion(p))
+	root.SetHelpCommand(newHelp())
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
+// prepare makes all commands below one behave alike: a command that only groups
+// others refuses what it does not know, and started tells whether one got as
+// far as running, which is after its usage was found right.
+func prepare(c *cobra.Command, started *bool) {
+	if !c.Runnable() {
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(c *cobra.Command, args []string) error { return missing(c, args) }
+	} else if inner := c.RunE; inner != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			*started = true
+			return inner(c, args)
+		}
+	}
+	for _, child := range c.Commands() {
+		prepare(child, started)
+	}
+}
+
+// missing is the error of a command that needs another one after it.
+func missing(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		var names []string
+		for _, child := range c.Commands() {
+			if child.IsAvailableCommand() || child.Name() == "help" {
+				names = append(names, child.Name())
+			}
+		}
+		return fmt.Errorf("a command is missing after %s; want one of %s", c.CommandPath(), strings.Join(names, ", "))
+	}
+	c.SuggestionsMinimumDistance = 2
+	text := fmt.Sprintf("unknown command %q for %s", args[0], c.CommandPath())
+	if close := c.SuggestionsFor(args[0]); len(close) > 0 {
+		text += "; did you mean " + strings.Join(close, " or ") + "?"
+	}
+	return errors.New(text)
+}
+
+// noArguments is for commands that take flags only.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, and %q is one", c.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// newHelp is cobra's help command, except that an unknown topic is an error.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Explain a command",
+		Args: func(c *cobra.Command, args []string) error {
+			found, rest, err := c.Root().Find(args)
+			if err != nil || len(rest) > 0 && found.HasSubCommands() {
+				return missing(found, rest)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			found, _, err := c.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
+}

@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// filterCase is a claim that passes over the jobs of the backlog for exactly
+// one reason.
+type filterCase struct {
+	name   string
+	filter store.Filter
+	match  func(*gq.Spec) // makes a job of the backlog match
+}
+
+// ahead is a job of the backlog. Each filter differs from it in one respect.
+func ahead() gq.Spec {
+	s := plainJob()
+	s.Type, s.Requires, s.CostUnits = "other", []string{"gpu"}, 1000
+	return s
+}
+
+func filters() []filterCase {
+	queues := []string{queueName}
+	return []filterCase{
+		{
+			"type",
+			store.Filter{Queues: queues, Types: []string{"wanted"}, Offers: []string{"gpu"}},
+			func(s *gq.Spec) { s.Type = "wanted" },
+		},
+		{
+			"capability",
+			store.Filter{Queues: queues, Offers: []string{"arm"}},
+			func(s *gq.Spec) { s.Requires = []string{"arm"} },
+		},
+		{
+			"cost",
+			store.Filter{Queues: queues, Offers: []string{"gpu"}, MaxCost: 10},
+			func(s *gq.Spec) { s.CostUnits = 10 },
+		},
+	}
+}
+
+func (f filterCase) job() gq.Spec {
+	s := ahead()
+	f.match(&s)
+	return s
+}
+
+// allows reports whether a claim was right to return a job.
+func (f filterCase) allows(s *gq.Spec) bool {
+	return s.Type == f.job().Type && s.CostUnits == f.job().CostUnits && slices.Equal(s.Requires, f.job().Requires)
+}
+
+// filterRound is how many matching jobs are put in place before they are
+// claimed.
+const filterRound = 20_000
+
+// filterShare is the part of a row's duration that claims are measured for.
+const filterShare = 4
+
+// filterCallers are one caller, whose latency is the cost of a claim and its
+// sync, and as many as there may be, whose rate is the cost of the claim alone.
+func (b *bench) filterCallers() []int {
+	return slices.Compact([]int{slices.Min(b.Callers), b.mostCallers()})
+}
+
+// filter measures filtered claims, first with nothing in the way.
+func (b *bench) filter(ctx context.Context) (rows []FilterRow, err error) {
+	for _, f := range filters() {
+		for _, callers := range b.filterCallers() {
+			rows = append(rows, FilterRow{Filter: f.name, Callers: callers, Ahead: b.Backlog})
+		}
+	}
+	for _, queued := range []int{0, b.Backlog} {
+		err = b.with(ctx, Filter, nil, func(ctx context.Context, s store.Store) error {
+			if _, err := fill(ctx, s, ahead(), b.Payload, queued); err != nil {
+				return fmt.Errorf("fill: %w", err)
+			}
+			return b.filtered(ctx, s, queued, rows)
+		})
+		if err != nil {
+			return rows, err
+		}
+	}
+	for i := range rows {
+		rows[i].Ratio = rows[i].With / rows[i].Without
+	}
+	return rows, ctx.Err()
+}
+
+func (b *bench) filtered(ctx context.Context, s store.Store, queued int, rows []FilterRow) error {
+	completed := int64(0)
+	for i, f := range filters() {
+		for k, callers := range b.filterCallers() {
+			row := &rows[i*len(b.filterCallers())+k]
+			found, done, err := b.claims(ctx, s, f, callers)
+			if err != nil {
+				return fmt.Errorf("by %s: %w", f.name, err)
+			}
+			completed += done
+			if queued == 0 {
+				row.Without, row.ClaimWithout = found.rate, found.latency
+			} else {
+				row.With, row.ClaimWith = found.rate, found.latency
+			}
+		}
+	}
+	return verify(ctx, s, int64(queued), completed)
+}
+
+type claimRate struct {
+	rate    float64
+	latency *Latency
+}
+
+// claims measures claims of single jobs alone: matching jobs are put in place
+// before the clock starts and completed after it was stopped, until enough time
+// was measured.
+func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers int) (found claimRate, done int64, err error) {
+	jobs, left := filterRound, b.Duration/filterShare
+	if b.Jobs > 0 {
+		jobs, left = b.Jobs, 0
+	}
+	times := new(calls)
+	var claimed int64
+	var measured time.Duration
+	for enough := false; !enough; enough = b.Jobs > 0 || left <= 0 {
+		if _, err := fill(ctx, s, f.job(), b.Payload, jobs); err != nil {
+			return found, done, err
+		}
+		holds, elapsed, err := b.claimRound(ctx, s, f, callers, newQuota(jobs, 0, nil), left, times)
+		if err != nil {
+			return found, done, err
+		}
+		claimed += int64(len(holds))
+		measured += elapsed
+		left -= elapsed
+		if err := b.clear(ctx, s, f, holds, jobs-len(holds)); err != nil {
+			return found, done, err
+		}
+		done += int64(jobs)
+	}
+	return claimRate{rate(claimed, measured), times.claim.latency()}, done, nil
+}
+
+// claimRound claims matching jobs until all are claimed or the time is up.
+func (b *bench) claimRound(
+	ctx context.Context, s store.Store, f filterCase, callers int, q *quota, most time.Duration, times *calls,
+) (holds []held, elapsed time.Duration, err error) {
+	var mu sync.Mutex
+	begin := func() {
+		if b.Jobs == 0 {
+			q.until = time.Now().Add(most)
+		}
+	}
+	elapsed, err = together(ctx, callers, begin, func() func(context.Context) error {
+		c := newCaller(s, times, plainJob(), 0, 1)
+		c.claims[0].Filter = f.filter
+		return func(ctx context.Context) error {
+			var mine []held
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				holds = append(holds, mine...)
+			}()
+			for q.take(1) > 0 {
+				jobs, err := c.claim(ctx, 1)
+				if err != nil {
+					return err
+				}
+				if !f.allows(&jobs[0].Spec) {
+					return fmt.Errorf("a claim by %s got a job that does not match: %w", f.name, errWrong)
+				}
+				mine = append(mine, hold(&jobs[0]))
+			}
+			return nil
+		}
+	})
+	return holds, elapsed, err
+}
+
+// clear completes what was claimed, and the matching jobs that were not.
+func (b *bench) clear(ctx context.Context, s store.Store, f filterCase, holds []held, rest int) error {
+	c := newCaller(s, new(calls), plainJob(), 0, 1)
+	c.claims[0].Filter = f.filter
+	for rest > 0 {
+		jobs, err := c.claim(ctx, min(rest, fillBatch))
+		if err != nil {
+			return err
+		}
+		for i := range jobs {
+			holds = append(holds, hold(&jobs[i]))
+		}
+		rest -= len(jobs)
+	}
+	for chunk := range slices.Chunk(holds, fillBatch) {
+		updates := make([]store.Update, len(chunk))
+		for i := range chunk {
+			updates[i] = chunk[i].completion()
+		}
+		answers, err := s.Update(ctx, updates)
+		if err := checkCompleted(answers, err, len(updates)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

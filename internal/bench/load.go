@@ -1,0 +1,310 @@
+package bench
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// queueName is the one queue that all callers share.
+const queueName = "bench"
+
+// errWrong is what a store did that it must not do.
+var errWrong = errors.New("the store broke its contract")
+
+// calls are the latencies of a row.
+type calls struct{ enqueue, claim, complete histogram }
+
+// caller makes calls one after the other and times them. Its buffers are made
+// once, so that what the garbage collector has to do is mostly the store's.
+type caller struct {
+	store   store.Store
+	times   *calls
+	random  *rand.ChaCha8
+	specs   []gq.Spec
+	groups  []store.Group
+	claims  [1]store.Claim
+	updates []store.Update
+}
+
+// newCaller makes a caller that handles up to batch jobs at a time. Jobs are
+// made after the template, with an id and a payload of their own: random bytes,
+// which no compression makes smaller.
+func newCaller(s store.Store, times *calls, template gq.Spec, payload, batch int) *caller {
+	c := &caller{
+		store: s, times: times, random: newRandom(),
+		specs: make([]gq.Spec, batch), groups: make([]store.Group, batch), updates: make([]store.Update, batch),
+	}
+	data := make([]byte, batch*payload)
+	for i := range c.specs {
+		c.specs[i] = template
+		c.specs[i].Payload.Data = data[i*payload : (i+1)*payload : (i+1)*payload]
+		c.groups[i] = store.Group{Jobs: c.specs[i : i+1 : i+1]}
+	}
+	c.claims[0] = store.Claim{Filter: store.Filter{Queues: []string{queueName}}, Worker: "bench", Parts: store.WithPayload}
+	return c
+}
+
+func newRandom() *rand.ChaCha8 {
+	var seed [32]byte
+	crand.Read(seed[:]) //nolint:errcheck // never fails
+	return rand.NewChaCha8(seed)
+}
+
+// plainJob is what most scenarios submit.
+func plainJob() gq.Spec {
+	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: []byte{}, ContentType: "application/octet-stream"}}.WithDefaults()
+}
+
+// enqueue submits n jobs in one call, each on its own.
+func (c *caller) enqueue(ctx context.Context, n int) error {
+	for i := range n {
+		var id [16]byte
+		c.fill(id[:])
+		c.specs[i].ID = gq.NewJobID(id)
+		c.fill(c.specs[i].Payload.Data)
+	}
+	start := time.Now()
+	answers, err := c.store.Insert(ctx, c.groups[:n])
+	c.times.enqueue.add(time.Since(start))
+	if err != nil {
+		return err
+	}
+	if len(answers) != n {
+		return fmt.Errorf("insert of %d jobs got %d answers: %w", n, len(answers), errWrong)
+	}
+	for i := range answers {
+		if answers[i].Err != nil {
+			return answers[i].Err
+		}
+	}
+	return nil
+}
+
+func (c *caller) fill(b []byte) {
+	c.random.Read(b) //nolint:errcheck // never fails
+}
+
+// claim takes n jobs. There must be so many.
+func (c *caller) claim(ctx context.Context, n int) ([]store.Job, error) {
+	jobs, err := c.claimUpTo(ctx, n)
+	if err == nil && len(jobs) != n {
+		return nil, fmt.Errorf("claim of %d jobs got %d while so many were claimable: %w", n, len(jobs), errWrong)
+	}
+	return jobs, err
+}
+
+func (c *caller) claimUpTo(ctx context.Context, n int) ([]store.Job, error) {
+	c.claims[0].N = n
+	start := time.Now()
+	answers, err := c.store.Claim(ctx, c.claims[:])
+	c.times.claim.add(time.Since(start))
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != 1 || len(answers[0].Jobs) > n {
+		return nil, fmt.Errorf("claim of %d jobs got %d answers: %w", n, len(answers), errWrong)
+	}
+	return answers[0].Jobs, answers[0].Err
+}
+
+// held is a job that was claimed.
+type held struct {
+	job   gq.JobID
+	lease gq.LeaseRef
+}
+
+func hold(j *store.Job) held { return held{j.State.ID, j.State.Lease.Ref()} }
+
+// complete ends claimed jobs in one call.
+func (c *caller) complete(ctx context.Context, jobs []store.Job) error {
+	for i := range jobs {
+		c.updates[i] = hold(&jobs[i]).completion()
+	}
+	start := time.Now()
+	answers, err := c.store.Update(ctx, c.updates[:len(jobs)])
+	c.times.complete.add(time.Since(start))
+	return checkCompleted(answers, err, len(jobs))
+}
+
+func (h held) completion() store.Update {
+	return store.Update{
+		Ref:   store.Ref{Job: h.job},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(h.lease, nil, now) },
+	}
+}
+
+func checkCompleted(answers []store.Updated, err error, n int) error {
+	if err != nil {
+		return err
+	}
+	if len(answers) != n {
+		return fmt.Errorf("update of %d jobs got %d answers: %w", n, len(answers), errWrong)
+	}
+	for i := range answers {
+		switch a := &answers[i]; {
+		case a.Err != nil:
+			return a.Err
+		case !a.Changed || a.State.Status != gq.Completed:
+			return fmt.Errorf("job %s is %s after it was completed: %w", a.State.ID, a.State.Status, errWrong)
+		}
+	}
+	return nil
+}
+
+// cycle submits n jobs, claims n, whosever they are, and completes them. Since
+// every caller claims no more than it has submitted, there are always enough.
+func (c *caller) cycle(ctx context.Context, n int) error {
+	if err := c.enqueue(ctx, n); err != nil {
+		return err
+	}
+	jobs, err := c.claim(ctx, n)
+	if err != nil {
+		return err
+	}
+	return c.complete(ctx, jobs)
+}
+
+// quota hands out the jobs of a row until there are no more, or the time is up.
+type quota struct {
+	left  atomic.Int64
+	until time.Time // zero is never
+	stop  func() bool
+}
+
+// newQuota is for a number of jobs, or for a duration if that number is 0.
+func newQuota(jobs int, d time.Duration, stop func() bool) *quota {
+	q := &quota{stop: stop}
+	q.left.Store(int64(jobs))
+	if jobs == 0 {
+		q.left.Store(1 << 62)
+		q.until = time.Now().Add(d)
+	}
+	return q
+}
+
+// take is how many jobs to do next, at most n; 0 is the end.
+func (q *quota) take(n int) int {
+	if q.stop != nil && q.stop() || !q.until.IsZero() && time.Now().After(q.until) {
+		return 0
+	}
+	left := q.left.Add(-int64(n)) + int64(n)
+	return int(max(min(int64(n), left), 0))
+}
+
+// together runs n callers at once and reports how long all of them took. The
+// first error ends the others. Each prepares itself before the clock starts,
+// and begin is called at that instant.
+func together(ctx context.Context, n int, begin func(), prepare func() func(context.Context) error) (time.Duration, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	runs := make([]func(context.Context) error, n)
+	for i := range runs {
+		runs[i] = prepare()
+	}
+	var wg sync.WaitGroup
+	ready := make(chan struct{})
+	for _, run := range runs {
+		wg.Go(func() {
+			<-ready
+			if err := run(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	begin()
+	start := time.Now()
+	close(ready)
+	wg.Wait()
+	return time.Since(start), context.Cause(ctx)
+}
+
+// fillCallers and fillBatch put jobs in place as fast as a store takes them.
+const (
+	fillCallers = 8
+	fillBatch   = 500
+)
+
+// fill submits n jobs after the template.
+func fill(ctx context.Context, s store.Store, template gq.Spec, payload, n int) (time.Duration, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	times, q := new(calls), newQuota(n, 0, nil)
+	return together(ctx, fillCallers, func() {}, func() func(context.Context) error {
+		c := newCaller(s, times, template, payload, fillBatch)
+		return func(ctx context.Context) error {
+			for k := q.take(fillBatch); k > 0; k = q.take(fillBatch) {
+				if err := c.enqueue(ctx, k); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	})
+}
+
+// verify makes sure that the store holds what it should: so many jobs claimable
+// and completed, and none in any other state.
+func verify(ctx context.Context, s store.Store, claimable, completed int64) error {
+	counts, err := s.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	var got store.Count
+	for _, c := range counts {
+		for status, n := range c.By {
+			got.By[status] += n
+		}
+	}
+	want := store.Count{}
+	want.By[gq.Scheduled], want.By[gq.Completed] = claimable, completed
+	for status := range got.By {
+		if got.By[status] != want.By[status] {
+			return fmt.Errorf("%d jobs are %s, want %d: %w", got.By[status], gq.Status(status), want.By[status], errWrong)
+		}
+	}
+	return nil
+}
+
+// lastEvent is the number of the newest event. On a store that numbers them
+// without gaps that is how many there were. It looks for the end by halving and
+// reads few of them.
+func lastEvent(ctx context.Context, s store.Store) (uint64, error) {
+	after := func(seq uint64) (bool, error) {
+		events, err := s.Events(ctx, seq, 1)
+		return len(events) > 0, err
+	}
+	low, high := uint64(0), uint64(1) // the last one is above low-1 and, at the end, at most high
+	for {
+		more, err := after(high)
+		if err != nil {
+			return 0, err
+		}
+		if !more {
+			break
+		}
+		low, high = high+1, high*2
+	}
+	for low < high {
+		middle := low + (high-low)/2
+		more, err := after(middle)
+		if err != nil {
+			return 0, err
+		}
+		if more {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}

@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// machine is a reading of CPU time, of the whole machine and of this process.
+type machine struct {
+	own      time.Duration
+	ownKnown bool
+
+	total, used, stolen time.Duration // since boot, over all cores; from /proc
+	known               bool
+}
+
+// tick is the unit of /proc/stat, the same on every Linux.
+const tick = 10 * time.Millisecond
+
+func readMachine() machine {
+	stat, err := os.ReadFile("/proc/stat")
+	m, known := parseStat(stat)
+	m.known = err == nil && known
+	m.own, m.ownKnown = processTime()
+	return m
+}
+
+// parseStat reads the first line of /proc/stat: user, nice, system, idle,
+// iowait, irq, softirq and steal, and guest times that user and nice contain
+// already. Interrupts belong to nobody: most of them are our own writes.
+func parseStat(stat []byte) (m machine, ok bool) {
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	fields := bytes.Fields(line)
+	const wanted = 8
+	if len(fields) < 1+wanted || string(fields[0]) != "cpu" {
+		return m, false
+	}
+	var times [wanted]time.Duration
+	for i := range times {
+		n, err := strconv.ParseInt(string(fields[1+i]), 10, 64)
+		if err != nil {
+			return m, false
+		}
+		times[i] = time.Duration(n) * tick
+		m.total += times[i]
+	}
+	m.used = times[0] + times[1] + times[2]
+	m.stolen = times[7]
+	return m, m.total > 0
+}
+
+// span is what happened between two readings.
+type span struct {
+	own    *time.Duration
+	others *float64 // percent of all CPU time that others used or the hypervisor took; nil if unknown
+}
+
+// shortest is the shortest span over which ticks say anything.
+const shortest = 20 * tick
+
+func (m machine) until(end machine) (s span) {
+	if m.ownKnown && end.ownKnown {
+		s.own = ptr(end.own - m.own)
+	}
+	total := end.total - m.total
+	if s.own == nil || !m.known || !end.known || total < shortest {
+		return s
+	}
+	taken := end.used - m.used - *s.own + end.stolen - m.stolen
+	s.others = ptr(100 * float64(max(taken, 0)) / float64(total))
+	return s
+}
+
+// perJob is the CPU time of this process per job in microseconds.
+func (s span) perJob(jobs int64) *float64 {
+	if s.own == nil || jobs == 0 {
+		return nil
+	}
+	return ptr(float64(*s.own) / float64(time.Microsecond) / float64(jobs))
+}
+
+// residentBytes is the memory of this process that is in RAM.
+func residentBytes() (int64, bool) {
+	statm, err := os.ReadFile("/proc/self/statm")
+	fields := bytes.Fields(statm)
+	if err != nil || len(fields) < 2 {
+		return 0, false
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	return pages * int64(os.Getpagesize()), err == nil
+}
+
+// watchMemory notes the largest resident size until it is stopped, without
+// what the recorder has of it.
+func watchMemory(r *recorder) (stop func() *int64) {
+	const interval = 100 * time.Millisecond
+	ctx, cancel := context.WithCancel(context.Background())
+	var most atomic.Int64
+	look := func() {
+		if n, ok := residentBytes(); ok {
+			most.Store(max(most.Load(), n-r.resident()))
+		}
+	}
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		timer := time.NewTicker(interval)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+				look()
+			}
+		}
+	}()
+	return func() *int64 {
+		cancel()
+		<-finished
+		look()
+		if most.Load() == 0 {
+			return nil
+		}
+		return ptr(most.Load())
+	}
+}
+
+// liveHeap is what is in use after a garbage collection. The second one frees
+// what the first one finalised.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,62 @@
+package bench
+
+import "sync/atomic"
+
+// recorder copies every commit of a row, for the floor to write again. Its
+// memory lies outside the Go heap where the system allows that: it is neither
+// counted as the store's, nor does it make the garbage collector run less often
+// than it would without. It is reused from row to row.
+type recorder struct {
+	limit   int64
+	bytes   atomic.Int64 // recorded in this row
+	commits [][]byte     // owned by the store's writer until the store is closed
+	chunks  [][]byte
+	chunk   int // in use
+	used    int // of that chunk
+	touched int64
+}
+
+const recorderChunk = 64 << 20
+
+func newRecorder(limit int64) *recorder {
+	return &recorder{limit: limit, commits: make([][]byte, 0, 1<<16)}
+}
+
+// record is the store's onCommit.
+func (r *recorder) record(commit []byte) {
+	for r.chunk < len(r.chunks) && len(r.chunks[r.chunk])-r.used < len(commit) {
+		r.chunk, r.used = r.chunk+1, 0
+	}
+	if r.chunk == len(r.chunks) {
+		r.chunks = append(r.chunks, allocate(max(recorderChunk, len(commit))))
+	}
+	to := r.chunks[r.chunk][r.used : r.used+len(commit) : r.used+len(commit)]
+	copy(to, commit)
+	r.used += len(commit)
+	r.commits = append(r.commits, to)
+	r.bytes.Add(int64(len(commit)))
+}
+
+// full reports whether a row has recorded as much as it may. What is under way
+// is still recorded.
+func (r *recorder) full() bool { return r.bytes.Load() >= r.limit }
+
+// resident is how much of the process's memory is the recorder's. A chunk that
+// was used in an earlier row stays resident.
+func (r *recorder) resident() int64 { return max(r.touched, r.bytes.Load()) }
+
+// reset forgets a row and keeps its memory.
+func (r *recorder) reset() {
+	r.touched = r.resident()
+	r.commits = r.commits[:0]
+	r.chunk, r.used = 0, 0
+	r.bytes.Store(0)
+}
+
+func (r *recorder) free() {
+	r.commits = nil
+	for _, chunk := range r.chunks {
+		release(chunk)
+	}
+	r.chunks = nil
+}

@@ -1,0 +1,239 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Report is everything that was found. Its JSON form is stable: names are added
+// and never changed. What could not be measured is null.
+type Report struct {
+	Version   string    `json:"version"` // of the program; left to the caller
+	Store     string    `json:"store"`   // what was measured; left to the caller
+	StartedAt time.Time `json:"started_at"`
+	Seconds   float64   `json:"seconds"`
+	GoVersion string    `json:"go_version"`
+	OS        string    `json:"os"`
+	Arch      string    `json:"arch"`
+	Cores     int       `json:"cores"`
+	MaxProcs  int       `json:"gomaxprocs"`
+	Settings  Used      `json:"settings"`
+
+	Busy      *bool    `json:"busy"`               // others used more than BusyPercent of the machine
+	OthersCPU *float64 `json:"others_cpu_percent"` // of all CPU time
+	Warnings  []string `json:"warnings"`
+
+	Cycle   []Row          `json:"cycle"`
+	Enqueue []Row          `json:"enqueue"`
+	Backlog *BacklogResult `json:"backlog"`
+	Filter  []FilterRow    `json:"filter"`
+	Idle    *IdleResult    `json:"idle"`
+
+	cycle, enqueue rounds[Row]
+	backlog        rounds[BacklogResult]
+	filter         rounds[FilterRow]
+	idle           rounds[IdleResult]
+}
+
+// BusyPercent is the share of a machine's CPU time above which others disturb a
+// measurement.
+const BusyPercent = 10
+
+// Used are the settings of a report.
+type Used struct {
+	Scenarios []Scenario `json:"scenarios"`
+	Callers   []int      `json:"callers"`
+	Batch     int        `json:"batch"`
+	Payload   int        `json:"payload_bytes"`
+	Jobs      int        `json:"jobs"`
+	Duration  float64    `json:"duration_seconds"`
+	Backlog   int        `json:"backlog"`
+	Idle      float64    `json:"idle_seconds"`
+	Repeat    int        `json:"repeat"`
+	Record    int64      `json:"record_bytes"`
+}
+
+func (s Settings) report() Used {
+	return Used{
+		Scenarios: s.Scenarios, Callers: s.Callers, Batch: s.Batch, Payload: s.Payload, Jobs: s.Jobs,
+		Duration: s.Duration.Seconds(), Backlog: s.Backlog, Idle: s.Idle.Seconds(), Repeat: s.Repeat, Record: s.Record,
+	}
+}
+
+// Latency is the distribution of the duration of a call, in milliseconds.
+type Latency struct {
+	Calls uint64  `json:"calls"`
+	P50   float64 `json:"p50"`
+	P95   float64 `json:"p95"`
+	P99   float64 `json:"p99"`
+	Max   float64 `json:"max"`
+}
+
+// Row is a cycle or an enqueue with so many callers and so many jobs per call.
+type Row struct {
+	Callers int `json:"callers"`
+	Batch   int `json:"batch"` // jobs per call
+
+	Jobs          int64   `json:"jobs"`
+	Seconds       float64 `json:"seconds"`
+	JobsPerSecond float64 `json:"jobs_per_second"`
+
+	FloorSeconds       *float64 `json:"floor_seconds"` // Replay of the commits of this very run
+	FloorJobsPerSecond *float64 `json:"floor_jobs_per_second"`
+	Ratio              *float64 `json:"ratio"` // JobsPerSecond through FloorJobsPerSecond
+
+	Enqueue  *Latency `json:"enqueue_ms"`
+	Claim    *Latency `json:"claim_ms"`
+	Complete *Latency `json:"complete_ms"`
+
+	Commits     *float64 `json:"commits_per_job"`
+	Syncs       *float64 `json:"fsyncs_per_job"`
+	Events      float64  `json:"events_per_job"`
+	CommitBytes *float64 `json:"commit_bytes_per_job"` // as handed to the database
+	DiskBytes   *float64 `json:"disk_bytes_per_job"`   // on disk at the end
+
+	CPU       *float64 `json:"cpu_microseconds_per_job"`       // of this process, callers included
+	FloorCPU  *float64 `json:"floor_cpu_microseconds_per_job"` // of this process while it replayed
+	RSS       *int64   `json:"rss_bytes"`                      // largest seen, without the recorder
+	LiveHeap  int64    `json:"live_heap_bytes"`                // after a garbage collection, the store still open
+	OthersCPU *float64 `json:"others_cpu_percent"`             // while this row was measured, floor included
+
+	Repeats Spread `json:"repeats"`
+}
+
+// Spread tells how far apart the repetitions of a measurement were.
+type Spread struct {
+	Runs  int     `json:"runs"`
+	Least float64 `json:"least"`
+	Most  float64 `json:"most"`
+}
+
+// BacklogResult compares a queue that holds many jobs with an empty one.
+type BacklogResult struct {
+	Jobs              int      `json:"jobs"`
+	FillJobsPerSecond float64  `json:"fill_jobs_per_second"`
+	HeapPerJob        float64  `json:"live_heap_bytes_per_job"`
+	DiskPerJob        *float64 `json:"disk_bytes_per_job"`
+
+	Cycles []BacklogCycle `json:"cycles"`
+
+	ReopenSeconds *float64 `json:"reopen_seconds"` // from Close to a store that answers; null if it keeps nothing
+	CloseSeconds  *float64 `json:"close_seconds"`
+
+	DrainCallers        int     `json:"drain_callers"`
+	DrainBatch          int     `json:"drain_batch"`
+	DrainJobsPerSecond  float64 `json:"drain_jobs_per_second"`
+	DrainFirstPerSecond float64 `json:"drain_first_tenth_jobs_per_second"`
+	DrainLastPerSecond  float64 `json:"drain_last_tenth_jobs_per_second"`
+
+	OthersCPU *float64 `json:"others_cpu_percent"`
+	Repeats   Spread   `json:"repeats"`
+}
+
+// BacklogCycle is the same cycle on an empty queue and on a full one.
+type BacklogCycle struct {
+	Callers int     `json:"callers"`
+	Batch   int     `json:"batch"`
+	Without float64 `json:"jobs_per_second_without"`
+	With    float64 `json:"jobs_per_second_with"`
+	Ratio   float64 `json:"ratio"`
+}
+
+// FilterRow is the same filtered claim with nothing else queued and behind many
+// jobs that do not match.
+type FilterRow struct {
+	Filter       string   `json:"filter"` // type, capability or cost
+	Callers      int      `json:"callers"`
+	Ahead        int      `json:"jobs_ahead"`
+	Without      float64  `json:"claims_per_second_without"`
+	With         float64  `json:"claims_per_second_with"`
+	Ratio        float64  `json:"ratio"`
+	ClaimWithout *Latency `json:"claim_ms_without"`
+	ClaimWith    *Latency `json:"claim_ms_with"`
+	Repeats      Spread   `json:"repeats"`
+}
+
+// IdleResult is the CPU time of an open store that nobody calls, in percent of
+// one core.
+type IdleResult struct {
+	Seconds  float64  `json:"seconds"`
+	Queued   int      `json:"queued_jobs"`
+	Delayed  int      `json:"delayed_jobs"`
+	CPU      *float64 `json:"cpu_percent"`
+	Baseline *float64 `json:"baseline_cpu_percent"` // of the process without a store
+	Repeats  Spread   `json:"repeats"`
+}
+
+// rounds collects, for each place of a result, what the rounds have found.
+type rounds[T any] [][]T
+
+// reserve makes n places and returns the first.
+func (r *rounds[T]) reserve(n int) (first int) {
+	first = len(*r)
+	*r = append(*r, make([][]T, n)...)
+	return first
+}
+
+func (r rounds[T]) add(place int, v T) { r[place] = append(r[place], v) }
+
+// medians picks for each place the run that has the median of a measure, so
+// that all numbers of a result are of one run. Of an even number of runs it is
+// the lower one in the middle.
+func (r rounds[T]) medians(measure func(T) float64, spread func(*T) *Spread) []T {
+	out := make([]T, 0, len(r))
+	for _, runs := range r {
+		sorted := slices.Clone(runs)
+		slices.SortStableFunc(sorted, func(a, b T) int { return cmp.Compare(measure(a), measure(b)) })
+		median := sorted[(len(sorted)-1)/2]
+		*spread(&median) = Spread{len(sorted), measure(sorted[0]), measure(sorted[len(sorted)-1])}
+		out = append(out, median)
+	}
+	return out
+}
+
+// finish turns rounds into results.
+func (r *Report) finish() {
+	byRatio := func(row Row) float64 {
+		if row.Ratio != nil {
+			return *row.Ratio
+		}
+		return row.JobsPerSecond
+	}
+	rowSpread := func(row *Row) *Spread { return &row.Repeats }
+	r.Cycle = r.cycle.medians(byRatio, rowSpread)
+	r.Enqueue = r.enqueue.medians(byRatio, rowSpread)
+	r.Filter = r.filter.medians(func(f FilterRow) float64 { return f.Ratio }, func(f *FilterRow) *Spread { return &f.Repeats })
+	if len(r.backlog) > 0 {
+		r.Backlog = &r.backlog.medians(func(b BacklogResult) float64 { return b.Cycles[0].Ratio },
+			func(b *BacklogResult) *Spread { return &b.Repeats })[0]
+	}
+	if len(r.idle) > 0 {
+		r.Idle = &r.idle.medians(func(i IdleResult) float64 { return orZero(i.CPU) },
+			func(i *IdleResult) *Spread { return &i.Repeats })[0]
+	}
+}
+
+func orZero(p *float64) float64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
+
+// judge says whether the machine was busy with anything else.
+func (r *Report) judge(s span) {
+	r.Warnings = []string{}
+	r.OthersCPU = s.others
+	switch {
+	case s.others == nil:
+		r.Warnings = append(r.Warnings, "it is unknown whether the machine was busy: there is no /proc/stat to read, or the run was too short")
+	case *s.others > BusyPercent:
+		r.Busy = ptr(true)
+		r.Warnings = append(r.Warnings, fmt.Sprintf(
+			"the machine was busy: others used %.0f %% of its CPU time during the run; trust the ratios more than the rates, and repeat", *s.others))
+	default:
+		r.Busy = ptr(false)
+	}
+}

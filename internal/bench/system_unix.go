@@ -1,0 +1,30 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package bench
+
+import (
+	"syscall"
+	"time"
+)
+
+// allocate maps memory that the Go heap does not know.
+func allocate(size int) []byte {
+	memory, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		return make([]byte, size)
+	}
+	return memory
+}
+
+// release frees what allocate returned. Memory that was not mapped is left to
+// the garbage collector.
+func release(memory []byte) { _ = syscall.Munmap(memory) }
+
+// processTime is the CPU time this process has used.
+func processTime() (time.Duration, bool) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, false
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), true
+}

@@ -1,0 +1,259 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// patience is how long anything may take that must not hang.
+const patience = 30 * time.Second
+
+// isLog, isManifest, isTable and isDirectory tell the files of a store apart.
+func isLog(name string) bool       { return strings.HasSuffix(name, ".log") }
+func isManifest(name string) bool  { return strings.Contains(name, "MANIFEST") }
+func isTable(name string) bool     { return strings.HasSuffix(name, ".sst") }
+func isDirectory(name string) bool { return name == "db" }
+
+// fatalFaults are the errors of a disk after which no store can go on.
+var fatalFaults = []struct {
+	name  string
+	op    string
+	file  func(string) bool
+	err   error
+	flush bool // the operation comes only when the log is changed for a table
+}{
+	{"sync of the log", "sync", isLog, syscall.EIO, false},
+	{"write to the log", "write", isLog, syscall.EIO, false},
+	{"log on a full disk", "write", isLog, syscall.ENOSPC, false},
+	{"new log", "create", isLog, syscall.EIO, true},
+	{"new log on a full disk", "create", isLog, syscall.ENOSPC, true},
+	{"write to the manifest", "write", isManifest, syscall.EIO, true},
+	{"sync of the manifest", "sync", isManifest, syscall.EIO, true},
+	{"new table", "create", isTable, syscall.EIO, true},
+	{"write to a table", "write", isTable, syscall.EIO, true},
+	{"sync of a table", "sync", isTable, syscall.EIO, true},
+	{"sync of the directory", "sync", isDirectory, syscall.EIO, true},
+}
+
+// TestDiskError lets one operation of the disk fail while callers work. The
+// store turns failed and stays so, nobody hangs, the process lives, and what was
+// acknowledged is found again, also if the power is cut right after.
+func TestDiskError(t *testing.T) {
+	for _, fault := range fatalFaults {
+		t.Run(fault.name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			for _, lasting := range []bool{false, true} {
+				d := newDiskErrorRun(t)
+				d.fault(func(op, name string) error {
+					if op == fault.op && fault.file(name) && (lasting || len(d.disk.struck) == 0) {
+						return fault.err
+					}
+					return nil
+				}, fault.flush)
+				d.check(fault.err)
+			}
+		})
+	}
+}
+
+// diskErrorRun is a store at work on a faulty disk.
+type diskErrorRun struct {
+	*crashHarness
+	disk *faultyFS
+}
+
+func newDiskErrorRun(t *testing.T) *diskErrorRun {
+	d := &diskErrorRun{crashHarness: newCrashHarness(t, rand.Uint64(), false)}
+	d.close()
+	d.over = func(fs vfs.FS) vfs.FS {
+		d.disk = &faultyFS{FS: fs}
+		return d.disk
+	}
+	d.open()
+	return d
+}
+
+// fault runs callers, arms the disk while they work and waits until the store
+// has refused all of them.
+func (d *diskErrorRun) fault(strike func(op, name string) error, flush bool) {
+	stop := make(chan struct{})
+	callers, ready := d.work(context.Background(), stop)
+	for range 20 + d.rng.IntN(100) {
+		<-ready
+	}
+	d.disk.arm(strike)
+	if flush {
+		if _, err := d.store.db.AsyncFlush(); err != nil {
+			d.t.Fatalf("flush: %v", err)
+		}
+	}
+	within(d.t, "the callers", callers.Wait)
+}
+
+// check looks at the failed store, closes it, and looks at what is left.
+func (d *diskErrorRun) check(cause error) {
+	t, ctx := d.t, context.Background()
+	hits := d.disk.hits()
+	if len(hits) == 0 {
+		t.Fatal("no operation of the disk failed: the run proves nothing")
+	}
+	for name, call := range everyMethod(d.store) {
+		within(t, name, func() {
+			err := call(ctx)
+			if !errors.Is(err, gq.ErrStoreFailed) || gq.KindOf(err) != gq.KindUnavailable {
+				t.Errorf("%s of a failed store: %v", name, err)
+			} else if !errors.Is(err, cause) || !strings.Contains(err.Error(), hits[0]) {
+				t.Errorf("%s does not tell that %s failed with %q: %v", name, hits[0], cause, err)
+			}
+		})
+	}
+	known, seen := d.snapshot()
+	powerCut := d.fs.CrashClone(vfs.CrashCloneCfg{})
+	within(t, "Close", func() { _ = d.store.Close() }) // what it says of a failed disk is no promise
+	if err := d.store.PutQueue(ctx, gq.NewQueue("late")); !errors.Is(err, gq.ErrStoreFailed) {
+		t.Errorf("call after Close of a failed store: %v", err)
+	}
+
+	d.over = nil
+	for _, left := range []*vfs.MemFS{powerCut, d.fs} {
+		d.fs = left
+		d.open()
+		d.crashHarness.check(ctx, known, seen)
+		d.close()
+	}
+}
+
+// everyMethod calls each method of a store with something it would accept.
+func everyMethod(s *Store) map[string]func(context.Context) error {
+	job := gq.NewJobID([16]byte{1})
+	spec := gq.Spec{ID: job, Type: "late"}.WithDefaults()
+	filter := store.Filter{Queues: []string{gq.DefaultQueue}}
+	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel("", now) }
+	return map[string]func(context.Context) error{
+		"Insert": func(ctx context.Context) error {
+			_, err := s.Insert(ctx, []store.Group{store.One(spec)})
+			return err
+		},
+		"Get": func(ctx context.Context) error {
+			_, err := s.Get(ctx, []store.Ref{{Job: job}}, 0)
+			return err
+		},
+		"List": func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+		"Claim": func(ctx context.Context) error {
+			_, err := s.Claim(ctx, []store.Claim{{Filter: filter, N: 1, Worker: "w"}})
+			return err
+		},
+		"Peek": func(ctx context.Context) error { _, err := s.Peek(ctx, filter, 1); return err },
+		"Update": func(ctx context.Context) error {
+			_, err := s.Update(ctx, []store.Update{{Ref: store.Ref{Job: job}, Apply: apply}})
+			return err
+		},
+		"Due":      func(ctx context.Context) error { _, err := s.Due(ctx, 1); return err },
+		"Release":  func(ctx context.Context) error { _, err := s.Release(ctx, 1); return err },
+		"Collect":  func(ctx context.Context) error { _, err := s.Collect(ctx, 1); return err },
+		"Counts":   func(ctx context.Context) error { _, err := s.Counts(ctx); return err },
+		"Events":   func(ctx context.Context) error { _, err := s.Events(ctx, 0, 1); return err },
+		"History":  func(ctx context.Context) error { _, err := s.History(ctx, job); return err },
+		"PutQueue": func(ctx context.Context) error { return s.PutQueue(ctx, gq.NewQueue("late")) },
+		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx); return err },
+	}
+}
+
+func TestEveryMethodIsCalled(t *testing.T) {
+	port, calls := reflect.TypeFor[store.Store](), everyMethod(nil)
+	for i := range port.NumMethod() {
+		if name := port.Method(i).Name; calls[name] == nil && name != "Close" {
+			t.Errorf("everyMethod does not call %s", name)
+		}
+	}
+}
+
+// within fails the test at once if something takes so long that it must hang.
+func within(t *testing.T, what string, do func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("%s did not return within %v", what, patience)
+	}
+}
+
+// TestFullDiskUnderTable: what cannot be written to a table is still in the log,
+// so a full disk there only means to try again.
+func TestFullDiskUnderTable(t *testing.T) {
+	for _, op := range []string{"create", "write"} {
+		t.Run(op, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			d := newDiskErrorRun(t)
+			stop := make(chan struct{})
+			callers, ready := d.work(context.Background(), stop)
+			var left atomic.Int64
+			left.Store(3)
+			d.disk.arm(func(did, name string) error {
+				if did == op && isTable(name) && left.Add(-1) >= 0 {
+					return syscall.ENOSPC
+				}
+				return nil
+			})
+			for range 50 {
+				<-ready
+			}
+			flushed, err := d.store.db.AsyncFlush()
+			if err != nil {
+				t.Fatal(err)
+			}
+			within(t, "the flush", func() { <-flushed })
+			for range 50 {
+				<-ready
+			}
+			close(stop)
+			within(t, "the callers", callers.Wait)
+			if hits := d.disk.hits(); len(hits) != 3 {
+				t.Errorf("%d operations of the disk failed, want 3", len(hits))
+			}
+			if err := d.store.failure(); err != nil {
+				t.Fatalf("the store failed for good: %v", err)
+			}
+			known, seen := d.snapshot()
+			d.close()
+			d.open()
+			d.crashHarness.check(context.Background(), known, seen)
+			d.close()
+		})
+	}
+}
+
+// TestGuardTellsBeforeItFreezes: once the guard swallows a write, the store must
+// be known to have failed, or the swallowed write could be acknowledged.
+func TestGuardTellsBeforeItFreezes(t *testing.T) {
+	told := 0
+	var g *guard
+	g = newGuard(vfs.NewMem(), "", 0, func(error) {
+		told++
+		if g.frozen.Load() {
+			t.Error("writes are swallowed before the store is told")
+		}
+	})
+	g.freeze("sync", "000001.log", syscall.EIO)
+	if told == 0 || !g.frozen.Load() {
+		t.Errorf("told %d times, frozen %v", told, g.frozen.Load())
+	}
+}

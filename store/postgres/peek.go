@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Peek implements [store.Store].
+func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found, error) {
+	if err := f.Check(); err != nil {
+		return nil, fmt.Errorf("peek: %w", err)
+	}
+	if n < 1 || n > store.MaxClaim {
+		return nil, fmt.Errorf("peek: %w", &gq.InvalidError{Faults: []gq.Fault{{
+			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
+		}}})
+	}
+	var out []store.Found
+	err := s.read(ctx, "peek", func(tx *txn) error {
+		queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", f.Queues)
+		if err != nil {
+			return err
+		}
+		var rows []*row
+		for _, name := range f.Queues {
+			q, ok := queues[name]
+			if !ok {
+				q = gq.NewQueue(name)
+			}
+			more, err := tx.peek(ctx, f, q, n-len(rows))
+			if err != nil {
+				return err
+			}
+			rows = append(rows, more...)
+		}
+		jobs, err := tx.assemble(ctx, rows, 0)
+		for _, j := range jobs {
+			out = append(out, store.Found{Job: j})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// peek reads what a claim would get from one queue: the candidates, and among
+// the held jobs those that a claim would take back first.
+func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int) ([]*row, error) {
+	types, offers := storable(f.Types), storable(f.Offers)
+	if n <= 0 || q.Paused || len(f.Types) > 0 && len(types) == 0 {
+		return nil, nil
+	}
+	now := nanoseconds(tx.now)
+	late, err := scanRows(tx.Query(ctx, `
+		SELECT `+columns+`, j.spec
+		FROM gq.state AS s
+		JOIN gq.job AS j ON j.id = s.job
+		WHERE s.queue = $1 AND s.status IN (4, 5) AND s.due <= $2`,
+		q.Name, now))
+	if err != nil {
+		return nil, err
+	}
+	if q.MaxRunning > 0 {
+		room, err := tx.room(ctx, q, n)
+		if err != nil {
+			return nil, err
+		}
+		n = min(n, room+len(late))
+	}
+	// Jobs past their lifetime are candidates too, but no claim gets them.
+	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, f.MaxCost, math.MaxInt32))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range late {
+		next, _, err := r.state.Advance(draw(), tx.now)
+		if err != nil {
+			return nil, err
+		}
+		spec, err := gq.DecodeSpec(r.spec)
+		if err != nil {
+			return nil, err
+		}
+		if r.state = next; serves(f, spec) {
+			rows = append(rows, r)
+		}
+	}
+	rows = slices.DeleteFunc(rows, func(r *row) bool { return !r.state.Claimable(tx.now) })
+	slices.SortFunc(rows, func(a, b *row) int {
+		switch x, y := a.state.Order(), b.state.Order(); {
+		case x.Less(y):
+			return -1
+		case y.Less(x):
+			return 1
+		default:
+			return bytes.Compare(a.state.ID[:], b.state.ID[:])
+		}
+	})
+	rows = rows[:max(0, min(n, len(rows)))]
+	for _, r := range rows {
+		r.state = r.state.At(tx.now)
+	}
+	return rows, nil
+}
+
+// serves is the filter of candidates for a job that is not in the index.
+func serves(f store.Filter, s gq.Spec) bool {
+	if len(f.Types) > 0 && !slices.Contains(f.Types, s.Type) || f.MaxCost > 0 && s.CostUnits > f.MaxCost {
+		return false
+	}
+	return !slices.ContainsFunc(s.Requires, func(c string) bool { return !slices.Contains(f.Offers, c) })
+}

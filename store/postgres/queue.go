@@ -1,0 +1,147 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// PutQueue implements [store.Store].
+func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
+	if err := q.Validate(); err != nil {
+		return fmt.Errorf("put queue: %w", err)
+	}
+	return s.write(ctx, "put queue", func(tx *txn) error {
+		// The row is the lock under which limits are checked, so it is there and
+		// locked before the time is read.
+		if _, err := tx.Exec(ctx, "INSERT INTO gq.queue (name) VALUES ($1) ON CONFLICT DO NOTHING", q.Name); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "SELECT FROM gq.queue WHERE name = $1 FOR UPDATE", q.Name); err != nil {
+			return err
+		}
+		if err := tx.stamp(ctx); err != nil {
+			return err
+		}
+		q.UpdatedAt = tx.now
+		config, err := json.Marshal(q)
+		if err != nil {
+			return err
+		}
+		tx.more.Queue("UPDATE gq.queue SET config = $2 WHERE name = $1", q.Name, config)
+		return tx.flush(ctx)
+	})
+}
+
+// Queues implements [store.Store].
+func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
+	var out []gq.Queue
+	err := s.read(ctx, "queues", func(tx *txn) error {
+		queues, err := tx.readQueues(ctx, `
+			SELECT name, config FROM gq.queue WHERE config IS NOT NULL
+			UNION ALL
+			SELECT DISTINCT queue, NULL::jsonb FROM gq.tally
+			WHERE queue NOT IN (SELECT name FROM gq.queue WHERE config IS NOT NULL)`)
+		for _, q := range queues {
+			out = append(out, q)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(out, func(a, b gq.Queue) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// lockQueues reads the configuration of queues and locks those that have a
+// limit which the transaction must keep. A queue without one is not locked, so
+// that it holds up nobody.
+func (tx *txn) lockQueues(ctx context.Context, names []string, limited func(gq.Queue) bool) (map[string]gq.Queue, error) {
+	queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", names)
+	if err != nil {
+		return nil, err
+	}
+	var lock []string
+	for name, q := range queues {
+		if limited(q) {
+			lock = append(lock, name)
+		}
+	}
+	if len(lock) == 0 {
+		return queues, nil
+	}
+	locked, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) ORDER BY name FOR UPDATE", lock)
+	maps.Copy(queues, locked) // may have changed while we waited
+	return queues, err
+}
+
+func (tx *txn) readQueues(ctx context.Context, query string, args ...any) (map[string]gq.Queue, error) {
+	rows, err := tx.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	queues := make(map[string]gq.Queue)
+	var name string
+	var config []byte
+	_, err = pgx.ForEachRow(rows, []any{&name, &config}, func() error {
+		q := gq.NewQueue(name)
+		if config != nil {
+			if err := json.Unmarshal(config, &q); err != nil {
+				return fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)
+			}
+		}
+		queues[name] = q
+		return nil
+	})
+	return queues, err
+}
+
+// Counts implements [store.Store].
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
+	var out []store.Count
+	err := s.read(ctx, "counts", func(tx *txn) error {
+		rows, err := tx.Query(ctx, `
+			SELECT queue, status, jobs
+			FROM gq.tally
+			WHERE $1 OR queue = ANY ($2)
+			ORDER BY queue`,
+			len(queues) == 0, storable(queues))
+		if err != nil {
+			return err
+		}
+		index := make(map[string]int)
+		for _, name := range queues {
+			index[name] = len(out)
+			out = append(out, store.Count{Queue: name})
+		}
+		var (
+			queue  string
+			status int16
+			jobs   int64
+		)
+		_, err = pgx.ForEachRow(rows, []any{&queue, &status, &jobs}, func() error {
+			i, ok := index[queue]
+			if !ok {
+				i = len(out)
+				index[queue] = i
+				out = append(out, store.Count{Queue: queue})
+			}
+			out[i].By[status] = jobs
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}

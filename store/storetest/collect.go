@@ -1,0 +1,329 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var collectCases = []Case{
+	{
+		Name:   "Collect/Retention",
+		Clause: "a finished job is kept for exactly the retention of the way it ended",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Collect", "Close"},
+		Covers: []string{"J-10"},
+		run:    collectRetention,
+	},
+	{
+		Name:   "Collect/Default",
+		Clause: "by default what went well is kept for 7 days and what did not for 30",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Collect", "Close"},
+		run:    collectDefault,
+	},
+	{
+		Name:   "Collect/Limit",
+		Clause: "a step removes up to its limit and says how many; 0 means that none is left",
+		Needs:  []string{"Insert", "Update", "List", "Collect", "Close"},
+		run:    collectLimit,
+	},
+	{
+		Name:   "Collect/Live",
+		Clause: "a live job is never collected, whatever its age",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Collect", "Counts", "Close"},
+		run:    collectLive,
+	},
+	{
+		Name:   "Collect/Gone",
+		Clause: "a collected job is unknown to every read and write, by id and by lease",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "History", "Collect", "Close"},
+		run:    collectGone,
+	},
+	{
+		Name:   "Collect/Key",
+		Clause: "a key never outlives its job",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Collect", "Close"},
+		run:    collectKey,
+	},
+	{
+		Name:   "Collect/Events",
+		Clause: "events go with their job and not before, and whoever is up to date goes on reading",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "History", "Collect", "Close"},
+		run:    collectEvents,
+	},
+	{
+		Name:   "Collect/Dependents",
+		Clause: "dependents learn how a dependency ended even when it is past its retention by then",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Collect", "Close"},
+		run:    collectDependents,
+	},
+	{
+		Name:   "Collect/Numbers",
+		Clause: "sequence and event numbers are never used again, not even when everything was collected and the store restarted",
+		Needs:  []string{"Insert", "Claim", "Update", "History", "Collect", "Close", reopening},
+		run:    collectNumbers,
+	},
+	{
+		Name:   "Collect/Reopen",
+		Clause: "what was collected stays gone, and what was not is collected after a restart",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Collect", "Close", reopening},
+		run:    collectReopen,
+	},
+}
+
+// keeping opens a store that keeps finished jobs for an hour and up.
+func (e *env) keeping() store.Retention {
+	e.Helper()
+	keep := store.Retention{Completed: time.Hour, Cancelled: 2 * time.Hour, Failed: 3 * time.Hour, DeadLetter: 4 * time.Hour}
+	e.open(func(c *store.Config) { c.Retention = keep })
+	return keep
+}
+
+// brief is a policy that fits such a store: its keys do not outlive its jobs.
+func brief(p *gq.Policy) {
+	p.Lifetime, p.IdempotencyWindow = 0, time.Hour
+}
+
+func collectRetention(e *env) {
+	keep := e.keeping()
+	for _, end := range append([]gq.Status{gq.Completed}, badEnds...) {
+		job := e.add(under(brief))
+		e.clock.Advance(10 * time.Hour) // the age of a job does not matter
+		e.end(job.ID, end)
+		e.clock.Advance(keep.Of(end) - 1)
+		if n := e.collect(); n != 0 {
+			e.Errorf("1 ns before the retention of %s ends %d jobs were collected", end, n)
+		}
+		e.stands("1 ns before its retention ends", job.ID, end)
+		e.clock.Advance(1)
+		e.stands("before it is collected", job.ID, end)
+		if n := e.collect(); n != 1 {
+			e.Errorf("at the end of the retention of %s %d jobs were collected, want 1", end, n)
+		}
+		e.absent("a collected job", job.ID)
+	}
+}
+
+func collectDefault(e *env) {
+	const day = 24 * time.Hour
+	ends := append([]gq.Status{gq.Completed}, badEnds...)
+	ids := make(map[gq.Status]gq.JobID)
+	for _, end := range ends {
+		ids[end] = e.add().ID
+		e.end(ids[end], end)
+	}
+	ended := e.now()
+	want := func(when string, kept ...gq.Status) {
+		e.Helper()
+		e.collect()
+		for _, end := range ends {
+			if slices.Contains(kept, end) {
+				e.stands(when, ids[end], end)
+			} else {
+				e.absent(when, ids[end])
+			}
+		}
+	}
+	e.clock.Set(start.Add(7*day - 1))
+	want("before 7 days are over", ends...)
+	e.clock.Set(ended.Add(7 * day))
+	want("after 7 days", gq.Failed, gq.DeadLetter)
+	e.clock.Set(start.Add(30*day - 1))
+	want("before 30 days are over", gq.Failed, gq.DeadLetter)
+	e.clock.Set(ended.Add(30 * day))
+	want("after 30 days")
+}
+
+func collectLimit(e *env) {
+	e.keeping()
+	var updates []store.Update
+	for _, s := range e.insert(e.specs(25, under(brief))...) {
+		updates = append(updates, store.Update{Ref: byID(s.ID), Apply: cancelling("")})
+	}
+	e.tryUpdate(updates...)
+	e.clock.Advance(2 * time.Hour)
+	total := 0
+	for steps := 0; ; steps++ {
+		n, err := e.store().Collect(e.Context(), 10)
+		e.check("Collect", err)
+		if n < 0 || n > 10 || steps > 25 {
+			e.Fatalf("step %d collected %d jobs, want at most 10", steps, n)
+		}
+		total += n
+		if left := len(e.list(store.Query{})); left != 25-total {
+			e.Errorf("after %d jobs were collected %d are left of 25", total, left)
+		}
+		if n == 0 {
+			break
+		}
+	}
+	if total != 25 {
+		e.Errorf("%d jobs were collected, want 25", total)
+	}
+}
+
+func collectLive(e *env) {
+	e.keeping()
+	policy := under(func(p *gq.Policy) { brief(p); p.ExecutionTimeout = 0 })
+	ids := []gq.JobID{e.add(policy).ID}
+	e.fail(e.one(), temporary)
+	ids = append(ids, e.add(policy).ID)
+	e.one()
+	ids = append(ids, e.add(policy).ID, e.add(policy, delayed(24*365*time.Hour)).ID)
+	ids = append(ids, e.add(policy, depends(gq.After, ids[2])).ID)
+	before := e.snapshot(ids[2:]...)
+	e.clock.Advance(100 * 24 * time.Hour)
+	if n := e.collect(); n != 0 {
+		e.Errorf("%d live jobs were collected", n)
+	}
+	after := e.snapshot(ids[2:]...)
+	e.equal("the jobs", after.Jobs, before.Jobs)
+	e.equal("their history", after.History, before.History)
+	e.claimed("after a long time", 10, ids[:3])
+}
+
+func collectGone(e *env) {
+	e.keeping()
+	job := e.add(under(brief))
+	j := e.one()
+	e.complete(j)
+	kept := e.add(under(brief))
+	e.clock.Advance(time.Hour)
+	e.collect()
+
+	e.absent("a collected job", job.ID)
+	e.is("Get by its lease", e.find(byLease(j.State.Lease.ID), 0).Err, gq.ErrNotFound)
+	_, err := e.store().History(e.Context(), job.ID)
+	e.is("History", err, gq.ErrNotFound)
+	answers := e.tryUpdate(
+		store.Update{Ref: byID(job.ID), Apply: completing(j.State.Lease.Ref(), nil)},
+		store.Update{Ref: byLease(j.State.Lease.ID), Apply: completing(j.State.Lease.Ref(), nil)},
+	)
+	e.is("Update", answers[0].Err, gq.ErrNotFound)
+	e.is("Update by its lease", answers[1].Err, gq.ErrStaleLease)
+	e.listed("after the collection", store.Query{}, []gq.JobID{kept.ID})
+	e.refused(gq.ErrInvalid, e.spec(depends(gq.After, job.ID)))
+}
+
+func collectKey(e *env) {
+	e.keeping()
+	// A window longer than the retention may be refused; if it is not, the key
+	// must be free once its job is gone.
+	long := e.spec(keyed("long", 1), under(func(p *gq.Policy) { brief(p); p.IdempotencyWindow = 10 * time.Hour }))
+	answer := e.tryInsert(store.One(long))[0]
+	if answer.Err != nil && !errors.Is(answer.Err, gq.ErrInvalid) {
+		e.Fatalf("Insert with a long window: %v, want nil or ErrInvalid", answer.Err)
+	}
+	short := e.spec(keyed("short", 1), under(brief))
+	e.fresh("a key", short)
+	for _, j := range e.claim(2) {
+		e.complete(j)
+	}
+	e.clock.Advance(time.Hour)
+	e.collect()
+	e.absent("a collected job", short.ID)
+	e.fresh("the key of a collected job", e.spec(keyed("short", 1), under(brief)))
+	e.fresh("the key of a collected job with a longer window", e.spec(keyed("long", 1), under(brief)))
+}
+
+func collectEvents(e *env) {
+	e.keeping()
+	first := e.add(under(brief))
+	e.complete(e.one())
+	second := e.add(under(brief))
+	third := e.add(under(brief))
+	e.complete(e.one())
+	all := e.events(0)
+	last := all[len(all)-1].Seq
+	histories := map[gq.JobID][]gq.Event{second.ID: e.history(second.ID), third.ID: e.history(third.ID)}
+
+	e.clock.Advance(time.Hour - 1)
+	e.collect()
+	e.equal("the events before any retention ended", e.events(0), all)
+	e.clock.Advance(1)
+	e.cancel(third.ID)
+	e.collect()
+	for _, id := range []gq.JobID{first.ID, second.ID} {
+		_, err := e.store().History(e.Context(), id)
+		e.is("History of a collected job", err, gq.ErrNotFound)
+	}
+	got := e.history(third.ID)
+	if len(got) == 0 {
+		e.Fatalf("the history of a job that is kept is empty")
+	}
+	e.equal("the history of a job that is kept", got[:len(got)-1], histories[third.ID])
+	e.equal("the events after the last that was read", e.events(last), got[len(got)-1:])
+	if replay, err := e.store().Events(e.Context(), 0, 1000); err == nil {
+		replay = slices.DeleteFunc(replay, func(v gq.Event) bool { return v.Job == first.ID || v.Job == second.ID })
+		e.equal("a replay of what is kept", replay, got)
+	} else {
+		e.is("a replay from before what is kept", err, gq.ErrGone)
+	}
+}
+
+func collectDependents(e *env) {
+	e.keeping()
+	parent := e.add(under(brief))
+	specs := e.specs(300, inQueue("c"), under(brief), depends(gq.After, parent.ID))
+	e.insert(specs...)
+	e.end(parent.ID, gq.Completed)
+	e.clock.Advance(time.Hour)
+	e.collect()
+	e.release()
+	for _, s := range specs {
+		found := e.find(byID(s.ID), 0)
+		if found.Err != nil || found.State.Status != gq.Scheduled {
+			e.Fatalf("a dependent of a collected job is %s (%v), want SCHEDULED", found.State.Status, found.Err)
+		}
+	}
+}
+
+func collectNumbers(e *env) {
+	e.keeping()
+	var sequence, event uint64
+	for round := range 4 {
+		for _, s := range e.each(e.specs(3, under(brief))...) {
+			if s.Sequence <= sequence {
+				e.Errorf("round %d: a new job has sequence %d, an earlier one had %d", round, s.Sequence, sequence)
+			}
+			sequence = s.Sequence
+		}
+		newest := event
+		for _, j := range e.claim(3) {
+			e.complete(j)
+			h := e.history(j.State.ID)
+			if h[0].Seq <= event {
+				e.Errorf("round %d: a new event has number %d, an earlier one had %d", round, h[0].Seq, event)
+			}
+			newest = max(newest, h[len(h)-1].Seq)
+		}
+		event = newest
+		e.clock.Advance(time.Hour)
+		if n := e.collect(); n != 3 {
+			e.Errorf("round %d: collected %d jobs, want all 3", round, n)
+		}
+		if round%2 == 1 {
+			e.reopen()
+		}
+	}
+}
+
+func collectReopen(e *env) {
+	e.keeping()
+	first, second := e.add(under(brief)), e.add(under(brief))
+	e.complete(e.one())
+	e.clock.Advance(time.Hour)
+	e.collect()
+	e.complete(e.one())
+	e.reopen()
+	e.absent("what was collected before a restart", first.ID)
+	e.stands("what was not", second.ID, gq.Completed)
+	e.clock.Advance(time.Hour)
+	e.reopen()
+	if n := e.collect(); n != 1 {
+		e.Errorf("after a restart %d jobs were collected, want 1", n)
+	}
+	e.absent("what was collected after a restart", second.ID)
+}

@@ -1,0 +1,254 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	answers := make([]store.Claimed, len(claims))
+	for i, c := range claims {
+		if answers[i].Err = store.CheckClaim(c); answers[i].Err != nil {
+			continue
+		}
+		if n.bug == overClaims {
+			c.N++
+		}
+		if n.habit&sweepsFirst != 0 {
+			n.sweep(c.Queues, now)
+		}
+		chosen := n.candidates(c.Filter, c.N, now)
+		if n.bug == claimsRace { // decides outside the lock it writes under
+			for _, j := range chosen {
+				s := j.state
+				defer func() { j.state = s }()
+			}
+			n.mu.Unlock()
+			runtime.Gosched()
+			n.mu.Lock()
+		}
+		for _, j := range chosen {
+			answers[i].Jobs = append(answers[i].Jobs, n.grant(j, c, now))
+		}
+	}
+	return answers, nil
+}
+
+// sweep records what is due in some queues.
+func (n *naive) sweep(queues []string, now time.Time) {
+	for _, j := range n.sorted() {
+		if slices.Contains(queues, j.spec.Queue) {
+			next, events, _ := j.state.Advance(gq.Draw{}, now)
+			n.write(j, next, events, now)
+		}
+	}
+}
+
+// ripe is a state as a claim at an instant must see it.
+func (n *naive) ripe(s gq.State, now time.Time) gq.State {
+	if s.Status.Held() && s.Lease.Expired(now) && n.bug != expiryNeedsSweep {
+		s, _, _ = s.Advance(gq.Draw{}, now)
+	}
+	return s
+}
+
+func (n *naive) candidates(f store.Filter, limit int, now time.Time) (chosen []*naiveJob) {
+	for _, name := range f.Queues {
+		queue := n.data.queues[name]
+		if queue.Paused && n.bug != ignoresPause {
+			continue
+		}
+		held := 0
+		var ready []*naiveJob
+		for _, j := range n.data.jobs {
+			if j.spec.Queue != name || slices.Contains(chosen, j) {
+				continue
+			}
+			if j.state.Status.Held() && (!j.state.Lease.Expired(now) || n.bug == expiredLeasesCount) {
+				held++
+			}
+			s := n.ripe(j.state, now)
+			if n.claimable(s, now) && n.matches(f, &j.spec) {
+				ready = append(ready, j)
+			}
+		}
+		slices.SortFunc(ready, func(a, b *naiveJob) int { return n.compare(n.ripe(a.state, now), n.ripe(b.state, now)) })
+		for _, j := range ready {
+			full := queue.MaxRunning > 0 && held >= queue.MaxRunning && n.bug != ignoresMaxRunning
+			if len(chosen) == limit || full {
+				break
+			}
+			chosen = append(chosen, j)
+			held++
+		}
+	}
+	return chosen
+}
+
+func (n *naive) claimable(s gq.State, now time.Time) bool {
+	switch n.bug {
+	case delayNeedsSweep:
+		return s.Status == gq.Scheduled && s.Claimable(now)
+	case claimsEarly:
+		return s.Claimable(now.Add(time.Nanosecond))
+	case claimsLate:
+		return s.Claimable(now.Add(-time.Nanosecond)) || s.Status == gq.Scheduled && s.Claimable(now)
+	case ignoresLifetime:
+		end := s
+		policy := *s.Policy
+		policy.Lifetime, policy.RunLifetime = 0, 0
+		end.Policy = &policy
+		return end.Claimable(now)
+	default:
+		return s.Claimable(now)
+	}
+}
+
+func (n *naive) compare(a, b gq.State) int {
+	switch n.bug {
+	case ordersByID:
+		return slices.Compare(a.ID[:], b.ID[:])
+	case ignoresPriority:
+		return cmp.Compare(a.Sequence, b.Sequence)
+	case ignoresInherited:
+		return cmp.Or(cmp.Compare(a.Own, b.Own), cmp.Compare(a.Sequence, b.Sequence))
+	case ordersByTime:
+		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), a.RunAt.Compare(b.RunAt), cmp.Compare(a.Sequence, b.Sequence))
+	case lastInFirstOut:
+		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), cmp.Compare(b.Sequence, a.Sequence))
+	}
+	x, y := a.Order(), b.Order()
+	return cmp.Or(cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo), slices.Compare(a.ID[:], b.ID[:]))
+}
+
+func (n *naive) matches(f store.Filter, s *gq.Spec) bool {
+	if len(f.Types) > 0 && !slices.Contains(f.Types, s.Type) && n.bug != ignoresTypes {
+		return false
+	}
+	offered := func(c string) bool { return slices.Contains(f.Offers, c) }
+	missing := slices.ContainsFunc(s.Requires, func(c string) bool { return !offered(c) })
+	if n.bug == anyCapability {
+		missing = len(s.Requires) > 0 && !slices.ContainsFunc(s.Requires, offered)
+	}
+	tooDear := f.MaxCost > 0 && s.CostUnits > f.MaxCost
+	if n.bug == costBelow {
+		tooDear = f.MaxCost > 0 && s.CostUnits >= f.MaxCost && s.CostUnits > 0
+	}
+	return !missing && !tooDear
+}
+
+// grant gives a candidate to the claim.
+func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) store.Job {
+	if j.state.Status.Held() {
+		next, events, _ := j.state.Advance(gq.Draw{}, now)
+		n.write(j, next, events, now)
+	}
+	n.data.tokens++
+	var unique [16]byte
+	for i := range 8 {
+		unique[i] = byte(n.data.tokens >> (8 * i))
+	}
+	g := gq.Grant{Lease: gq.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.spec.CostUnits}
+	switch {
+	case n.bug == reusesLease && j.state.Lease != nil:
+		g.Lease = j.state.Lease.ID
+	case n.bug == ignoresTTL:
+		g.TTL = 0
+	case n.bug == ignoresHold:
+		g.Start = true
+	case n.bug == namesNobody:
+		g.Worker = "worker"
+	case n.bug == forgetsCost:
+		g.CostUnits = 0
+	case n.bug == restartsVersions:
+		j.state.Version = 0
+	}
+	next, events, err := j.state.Claim(g, now)
+	if err != nil && n.bug == "" {
+		panic(err)
+	}
+	if n.bug == claimsInMemory {
+		found := n.read(j, c.Parts, now)
+		found.State = next
+		return found
+	}
+	n.write(j, next, events, now)
+	return n.read(j, c.Parts, now)
+}
+
+func (n *naive) Peek(ctx context.Context, f store.Filter, limit int) (found []store.Found, err error) {
+	now, err := n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	for _, j := range n.candidates(f, limit, now) {
+		if n.bug == peekClaims {
+			n.grant(j, store.Claim{Worker: "peek"}, now)
+		}
+		found = append(found, store.Found{Job: n.read(j, 0, now)})
+	}
+	return found, nil
+}
+
+func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
+	now, err := n.begin(ctx, false)
+	if err != nil {
+		return due, err
+	}
+	defer n.mu.Unlock()
+	type at struct {
+		id  gq.JobID
+		due time.Time
+	}
+	var all []at
+	for _, j := range n.sorted() {
+		s := j.state
+		if n.bug == missesTimeouts && s.Status == gq.Running {
+			policy := *s.Policy
+			policy.ExecutionTimeout = 0
+			s.Policy = &policy
+		}
+		if d := s.Due(); !d.IsZero() {
+			all = append(all, at{s.ID, d})
+		}
+	}
+	if n.bug != dueUnsorted {
+		slices.SortStableFunc(all, func(a, b at) int { return a.due.Compare(b.due) })
+	}
+	for _, a := range all {
+		if !a.due.After(now) && len(due.Jobs) < limit {
+			due.Jobs = append(due.Jobs, a.id)
+		} else if due.Next.IsZero() || a.due.Before(due.Next) {
+			due.Next = a.due
+		}
+	}
+	if n.bug == dueForgetsNext {
+		due.Next = time.Time{}
+	}
+	return due, nil
+}
+
+// sorted is all jobs by submission.
+func (n *naive) sorted() []*naiveJob {
+	all := make([]*naiveJob, 0, len(n.data.jobs))
+	for _, j := range n.data.jobs {
+		all = append(all, j)
+	}
+	slices.SortFunc(all, func(a, b *naiveJob) int { return cmp.Compare(a.state.Sequence, b.state.Sequence) })
+	return all
+}

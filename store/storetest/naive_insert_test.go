@@ -1,0 +1,241 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func (n *naive) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	answers := make([]store.Inserted, len(groups))
+	for i, g := range groups {
+		answers[i] = n.insert(g, now)
+	}
+	return answers, nil
+}
+
+func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
+	if err := store.CheckGroup(g, n.cfg.Limits); err != nil {
+		if n.bug != halfGroups || len(g.Jobs) < 2 || g.Jobs[0].Validate(n.cfg.Limits) != nil {
+			return store.Inserted{Err: err}
+		}
+		n.insert(store.One(g.Jobs[0]), now)
+		return store.Inserted{Err: err}
+	}
+	// Who has the key of each member: an earlier job, or an earlier member.
+	owner := make([]gq.JobID, len(g.Jobs))
+	placed := make([]store.Placed, len(g.Jobs))
+	mine := make(map[gq.Key]int)
+	alias := make(map[gq.JobID]gq.JobID)
+	for i, s := range g.Jobs {
+		key := n.keyOf(s)
+		if key.Name == "" {
+			continue
+		}
+		if k, ok := n.data.keys[key]; ok && (now.Before(k.until) || n.bug == keysForever || n.bug == keysLonger && now.Equal(k.until)) {
+			owner[i] = k.job
+			placed[i] = store.Placed{Existing: true, Same: k.fingerprint == s.Key.Fingerprint}
+		} else if first, ok := mine[key]; ok {
+			owner[i] = g.Jobs[first].ID
+			placed[i] = store.Placed{Existing: true, Same: g.Jobs[first].Key.Fingerprint == s.Key.Fingerprint}
+		} else {
+			mine[key] = i
+			continue
+		}
+		if n.bug != ignoresAliases {
+			alias[s.ID] = owner[i]
+		}
+		if n.bug == sameIsSame {
+			placed[i].Same = true
+		}
+	}
+	var specs []gq.Spec
+	for i, s := range g.Jobs {
+		if !owner[i].IsZero() {
+			continue
+		}
+		s.DependsOn = slices.Clone(s.DependsOn)
+		for k, d := range s.DependsOn {
+			if to, ok := alias[d.Job]; ok {
+				s.DependsOn[k].Job = to
+			}
+		}
+		specs = append(specs, s)
+	}
+	states, err := n.create(specs, now)
+	if err != nil {
+		return store.Inserted{Err: err}
+	}
+	for i := range g.Jobs {
+		if owner[i].IsZero() {
+			placed[i].State, states = states[0], states[1:]
+		} else {
+			placed[i].State = n.view(n.data.jobs[owner[i]].state, now)
+		}
+	}
+	return store.Inserted{Jobs: placed}
+}
+
+func (n *naive) keyOf(s gq.Spec) gq.Key {
+	key := gq.Key{Scope: s.Key.Scope, Name: s.Key.Name}
+	if n.bug == keysWithoutScope {
+		key.Scope = ""
+	}
+	if n.bug == keysJoined {
+		key = gq.Key{Name: key.Scope + key.Name}
+		if s.Key.Name == "" {
+			key.Name = ""
+		}
+	}
+	return key
+}
+
+// create inserts jobs that have no key or a free one.
+func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
+	for _, s := range specs {
+		taken, ok := n.data.jobs[s.ID]
+		if ok && n.bug != overwrites && (n.bug != finishedIDsFree || taken.state.Live()) {
+			return nil, fmt.Errorf("naive: %s: %w", s.ID, gq.ErrDuplicateID)
+		}
+	}
+	nodes := make([]gq.Node, len(specs))
+	for i, s := range specs {
+		nodes[i] = gq.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn}
+	}
+	info, err := gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
+		j, ok := n.data.jobs[id]
+		if !ok {
+			return gq.Ancestor{Depth: 1}, n.bug == toleratesUnknown
+		}
+		if n.bug == forgetsDepth {
+			return gq.Ancestor{Depth: 1, Priority: j.state.Priority()}, true
+		}
+		return gq.Ancestor{Depth: j.state.Depth, Priority: j.state.Priority()}, true
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := n.room(specs); err != nil {
+		return nil, err
+	}
+	index := make(map[gq.JobID]int)
+	for i, s := range specs {
+		index[s.ID] = i
+	}
+	states := make([]gq.State, len(specs))
+	jobs := make([]*naiveJob, len(specs))
+	for i, s := range specs {
+		n.data.sequence++
+		b := gq.Birth{
+			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: s.FirstRun(now),
+		}
+		for _, d := range s.DependsOn {
+			if k, inside := index[d.Job]; inside {
+				b.Inherited = b.Inherited.Inherit(info.Priority[k])
+			} else if parent, ok := n.data.jobs[d.Job]; ok {
+				b.Inherited = b.Inherited.Inherit(parent.state.Priority())
+			}
+			switch {
+			case d.Kind == gq.AfterAny:
+				b.AnyOpen = true
+			case d.Kind.Waits():
+				b.Waits++
+			}
+		}
+		switch {
+		case n.bug == forgetsInherited:
+			b.Inherited = 0
+		case n.bug == inheritsOwn && b.Inherited.Valid():
+			b.Inherited = info.Priority[i]
+		}
+		s.Payload.Data, s.Metadata.Tags = n.payload(s.Payload), maps.Clone(s.Metadata.Tags)
+		jobs[i] = &naiveJob{spec: s, metadata: s.Metadata}
+		state, events := gq.Born(b, now)
+		n.data.jobs[s.ID] = jobs[i]
+		n.write(jobs[i], state, events, now)
+		if s.Key.Name != "" {
+			n.data.keys[n.keyOf(s)] = naiveKey{s.ID, s.Key.Fingerprint, now.Add(s.Policy.IdempotencyWindow)}
+		}
+		if _, ok := n.data.queues[s.Queue]; !ok {
+			n.data.queues[s.Queue] = gq.NewQueue(s.Queue)
+		}
+	}
+	for i, s := range specs {
+		for _, d := range s.DependsOn {
+			n.depend(s.ID, d)
+		}
+		states[i] = jobs[i].state
+	}
+	if n.habit&tellsAtOnce != 0 {
+		n.tell(len(n.data.telling), now)
+		for i := range states {
+			states[i] = jobs[i].state
+		}
+	}
+	return states, nil
+}
+
+// depend notes that a job waits for another, or that it must be told at once.
+func (n *naive) depend(child gq.JobID, d gq.Dependency) {
+	parent, ok := n.data.jobs[d.Job]
+	if !ok {
+		return
+	}
+	w := telling{child: child, ended: gq.Ended{Kind: d.Kind}}
+	if parent.state.Live() {
+		parent.waiting = append(parent.waiting, w)
+		return
+	}
+	if n.bug == endedIsTooLate {
+		return
+	}
+	w.ended.Status, w.ended.Priority = parent.state.Status, parent.state.Priority()
+	n.data.telling = append(n.data.telling, w)
+}
+
+func (n *naive) payload(p gq.Payload) []byte {
+	switch {
+	case n.bug == borrowsMemory:
+		return p.Data
+	case n.bug == trimsPayload && p.ContentType == gq.JSON:
+		return []byte(string([]rune(string(p.Data))))[:max(0, len(p.Data)-1)]
+	}
+	return slices.Clone(p.Data)
+}
+
+// room refuses what is too much for a queue.
+func (n *naive) room(specs []gq.Spec) error {
+	added := make(map[string]int)
+	for _, s := range specs {
+		added[s.Queue]++
+	}
+	for queue, more := range added {
+		limit := n.data.queues[queue].MaxDepth
+		if n.bug == depthCountsGroups {
+			more = 1
+		}
+		if n.bug == depthOffByOne {
+			more--
+		}
+		live := 0
+		for _, j := range n.data.jobs {
+			if j.spec.Queue == queue && (j.state.Live() || n.bug == depthCountsFinished) {
+				live++
+			}
+		}
+		if limit > 0 && live+more > limit {
+			return fmt.Errorf("naive: queue %s: %w", queue, gq.ErrQueueFull)
+		}
+	}
+	return nil
+}

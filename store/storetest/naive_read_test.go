@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// view is a state as this store shows it.
+func (n *naive) view(s gq.State, now time.Time) gq.State {
+	if n.habit&readsNow != 0 {
+		return s.At(now)
+	}
+	return s
+}
+
+func (n *naive) read(j *naiveJob, parts store.Parts, now time.Time) store.Job {
+	out := store.Job{Spec: j.spec, State: n.view(j.state, now), Metadata: j.metadata}
+	if n.bug == readsEverything {
+		parts = allParts
+	}
+	if parts&store.WithPayload == 0 {
+		out.Spec.Payload.Data = nil
+	}
+	if parts&store.WithResult != 0 {
+		out.Result = slices.Clone(j.result)
+	}
+	if parts&store.WithCheckpoint != 0 {
+		out.Checkpoint = slices.Clone(j.checkpoint)
+	}
+	return out
+}
+
+func (n *naive) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
+	now, err := n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	found := make([]store.Found, len(refs))
+	for i, ref := range refs {
+		id := ref.Job
+		if id.IsZero() {
+			id = n.data.leases[ref.Lease]
+		}
+		j, ok := n.data.jobs[id]
+		if !ok {
+			found[i].Err = fmt.Errorf("naive: %w", gq.ErrNotFound)
+			continue
+		}
+		found[i].Job = n.read(j, parts, now)
+	}
+	return found, nil
+}
+
+func (n *naive) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	now, err := n.begin(ctx, false)
+	if err != nil {
+		return page, err
+	}
+	defer n.mu.Unlock()
+	if err := q.Check(); err != nil {
+		return page, err
+	}
+	after, err := parseCursor(q.Cursor)
+	if err != nil {
+		return page, err
+	}
+	jobs := n.sorted()
+	if !q.OldestFirst {
+		slices.Reverse(jobs)
+	}
+	for i, j := range jobs {
+		s := n.view(j.state, now)
+		passed := q.Cursor != "" && (s.Sequence <= after) == q.OldestFirst
+		if !q.OldestFirst {
+			passed = q.Cursor != "" && s.Sequence >= after
+		}
+		if n.bug == pagesByOffset {
+			passed = q.Cursor != "" && uint64(i) < after
+		}
+		if passed || !n.selects(q, j, s) {
+			continue
+		}
+		if len(page.Jobs) == q.Limit {
+			last := page.Jobs[len(page.Jobs)-1].State.Sequence
+			if n.bug == pagesByOffset {
+				last = uint64(i)
+			}
+			page.Next = base64.StdEncoding.EncodeToString([]byte("after:" + strconv.FormatUint(last, 10)))
+			break
+		}
+		page.Jobs = append(page.Jobs, n.read(j, 0, now))
+	}
+	return page, nil
+}
+
+func (n *naive) selects(q store.Query, j *naiveJob, s gq.State) bool {
+	before := q.CreatedBefore.IsZero() || s.CreatedAt.Before(q.CreatedBefore) || n.bug == rangeIncludesEnd && s.CreatedAt.Equal(q.CreatedBefore)
+	return (q.Queue == "" || q.Queue == j.spec.Queue) &&
+		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, s.Status)) &&
+		!s.CreatedAt.Before(q.CreatedAfter) && before &&
+		(s.Live() || n.bug != listsLive)
+}
+
+func parseCursor(cursor string) (after uint64, err error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	text, err := base64.StdEncoding.DecodeString(cursor)
+	if err == nil {
+		number, ok := strings.CutPrefix(string(text), "after:")
+		if !ok {
+			number = ""
+		}
+		after, err = strconv.ParseUint(number, 10, 64)
+	}
+	if err != nil {
+		return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one"}}}
+	}
+	return after, nil
+}
+
+func (n *naive) Counts(ctx context.Context, queues ...string) (counts []store.Count, err error) {
+	now, err := n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	by := make(map[string]store.Count)
+	for _, j := range n.data.jobs {
+		if len(queues) > 0 && !slices.Contains(queues, j.spec.Queue) {
+			continue
+		}
+		c := by[j.spec.Queue]
+		c.Queue = j.spec.Queue
+		s := n.view(j.state, now)
+		if n.bug == countsHeld && s.Status == gq.Claimed {
+			s.Status = gq.Running
+		}
+		c.By[s.Status]++
+		by[j.spec.Queue] = c
+	}
+	for _, c := range by {
+		counts = append(counts, c)
+	}
+	return counts, nil
+}
+
+func (n *naive) Events(ctx context.Context, after uint64, limit int) (events []gq.Event, err error) {
+	_, err = n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if after < n.data.removed {
+		return nil, fmt.Errorf("naive: %w", gq.ErrGone)
+	}
+	for _, v := range n.data.events {
+		if len(events) < limit && (v.Seq > after || n.bug == repeatsEvents && v.Seq == after && after > 0 && len(n.data.events) > 3) {
+			events = append(events, v)
+		}
+	}
+	return events, nil
+}
+
+func (n *naive) History(ctx context.Context, id gq.JobID) (events []gq.Event, err error) {
+	_, err = n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if _, ok := n.data.jobs[id]; !ok {
+		return nil, fmt.Errorf("naive: %w", gq.ErrNotFound)
+	}
+	for _, v := range n.data.events {
+		if v.Job == id {
+			events = append(events, v)
+		}
+	}
+	return events, nil
+}
+
+func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error) {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return 0, err
+	}
+	defer n.mu.Unlock()
+	for _, j := range n.sorted() {
+		end := j.state.CompletedAt.Add(n.cfg.Retention.Of(j.state.Status))
+		switch n.bug {
+		case collectsEarly:
+			end = end.Add(-1)
+		case collectsByAge:
+			end = j.state.CreatedAt.Add(n.cfg.Retention.Of(j.state.Status))
+		case collectsLive:
+			if j.state.Live() {
+				end = j.state.CreatedAt.Add(n.cfg.Retention.Completed)
+			}
+		}
+		live := j.state.Live() && n.bug != collectsLive
+		if live || now.Before(end) || removed == limit {
+			continue
+		}
+		removed++
+		n.remove(j)
+	}
+	return removed, nil
+}
+
+func (n *naive) remove(j *naiveJob) {
+	delete(n.data.jobs, j.spec.ID)
+	for lease, id := range n.data.leases {
+		if id == j.spec.ID {
+			delete(n.data.leases, lease)
+		}
+	}
+	if k := n.keyOf(j.spec); n.data.keys[k].job == j.spec.ID && n.bug != keysOutlive {
+		delete(n.data.keys, k)
+	}
+	if n.bug == collectDropsTelling {
+		n.data.telling = nil
+	}
+	n.data.events = slices.DeleteFunc(n.data.events, func(v gq.Event) bool {
+		gone := v.Job == j.spec.ID || n.bug == collectsAllEvents
+		if gone {
+			n.data.removed = max(n.data.removed, v.Seq)
+		}
+		return gone
+	})
+}
+
+func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer n.mu.Unlock()
+	if err := q.Validate(); err != nil && n.bug != acceptsAnyQueue {
+		return err
+	}
+	q.UpdatedAt = now
+	n.data.queues[q.Name] = q
+	return nil
+}
+
+func (n *naive) Queues(ctx context.Context) (queues []gq.Queue, err error) {
+	_, err = n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	for _, q := range n.data.queues {
+		queues = append(queues, q)
+	}
+	slices.SortFunc(queues, func(a, b gq.Queue) int { return cmp.Compare(a.Name, b.Name) })
+	return queues, nil
+}

@@ -1,0 +1,309 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// naive is the simplest store that keeps the contract: maps under one lock. It
+// shows that the suite can be passed, and with a bug planted in it, that the
+// suite cannot be fooled.
+type naive struct {
+	bug   bug
+	habit habit
+	cfg   store.Config
+
+	mu     sync.Mutex
+	data   *naiveData // guarded by mu; outlives the handle
+	closed bool       // guarded by mu
+}
+
+// habit is a choice that the contract leaves to a store.
+type habit uint8
+
+const (
+	tellsAtOnce habit = 1 << iota // dependents are told in the commit that ends their dependency
+	readsNow                      // reads show a job as time has made it
+	sweepsFirst                   // claims record everything that is due in their queues
+)
+
+type naiveData struct {
+	jobs     map[gq.JobID]*naiveJob
+	leases   map[gq.LeaseID]gq.JobID
+	keys     map[gq.Key]naiveKey // without fingerprint
+	queues   map[string]gq.Queue
+	events   []gq.Event
+	telling  []telling // dependents that have not been told yet
+	sequence uint64
+	seq      uint64
+	removed  uint64 // number of the newest event that was collected
+	tokens   uint64
+	last     time.Time // of the newest commit
+}
+
+type naiveJob struct {
+	spec       gq.Spec
+	state      gq.State
+	metadata   gq.Metadata
+	result     []byte
+	checkpoint []byte
+	waiting    []telling // who waits for it
+}
+
+type telling struct {
+	child gq.JobID
+	ended gq.Ended
+}
+
+type naiveKey struct {
+	job         gq.JobID
+	fingerprint uint64
+	until       time.Time
+}
+
+func naiveBackend(b bug, h habit) Backend {
+	return Backend{
+		Open: func(t testing.TB, cfg store.Config) store.Store {
+			cfg, err := cfg.WithDefaults()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &naive{bug: b, habit: h, cfg: cfg, data: &naiveData{
+				jobs: make(map[gq.JobID]*naiveJob), leases: make(map[gq.LeaseID]gq.JobID),
+				keys: make(map[gq.Key]naiveKey), queues: make(map[string]gq.Queue),
+			}}
+		},
+		Reopen: func(t testing.TB, s store.Store, _ store.Config) store.Store {
+			n := s.(*naive)
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			return &naive{bug: b, habit: h, cfg: n.cfg, data: n.data.reopened(b)}
+		},
+	}
+}
+
+// reopened is what is left of the data after a restart: all of it, but for bugs.
+func (d *naiveData) reopened(b bug) *naiveData {
+	switch b {
+	case forgetsKeys:
+		clear(d.keys)
+	case forgetsQueues:
+		for name := range d.queues {
+			d.queues[name] = gq.NewQueue(name)
+		}
+	case forgetsTelling:
+		d.telling = nil
+	case forgetsTime:
+		d.last = time.Time{}
+	case forgetsVersions:
+		for _, j := range d.jobs {
+			j.state.Version = 0
+		}
+	case forgetsSequence:
+		d.sequence = 0
+		for _, j := range d.jobs {
+			d.sequence = max(d.sequence, j.state.Sequence)
+		}
+	case forgetsEvents:
+		d.events = nil
+	case forgetsHeartbeat:
+		for _, j := range d.jobs {
+			if j.state.Lease != nil && j.state.Status.Held() {
+				l := *j.state.Lease
+				l.HeartbeatAt, l.ExpiresAt = l.GrantedAt, l.GrantedAt.Add(l.TTL)
+				j.state.Lease = &l
+			}
+		}
+	}
+	return d
+}
+
+// begin takes the lock, for one call at one instant. The caller unlocks where
+// there is no error.
+func (n *naive) begin(ctx context.Context, write bool) (now time.Time, err error) {
+	if err := ctx.Err(); err != nil {
+		return now, err
+	}
+	n.mu.Lock()
+	if n.closed && n.bug != worksClosed {
+		n.mu.Unlock()
+		return now, fmt.Errorf("naive: %w", gq.ErrClosed)
+	}
+	now = n.now()
+	if write && n.data.last.Before(now) {
+		n.data.last = now
+	}
+	return now, nil
+}
+
+func (n *naive) now() time.Time {
+	now := n.cfg.Clock.Now()
+	if now.Before(n.data.last) && n.bug != clockRunsBack {
+		return n.data.last
+	}
+	return now
+}
+
+func (n *naive) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed && n.bug == closesOnce {
+		return gq.ErrClosed
+	}
+	n.closed = true
+	return nil
+}
+
+// write stores what a verb returned, with its events.
+func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Time) {
+	before := j.state
+	j.state = next
+	for i, v := range events {
+		if n.bug == losesEvents && v.Type == gq.EventScheduled && i > 0 {
+			continue
+		}
+		n.data.seq++
+		v.Seq, v.Time, v.Queue = n.data.seq, now, j.spec.Queue
+		if n.bug == ticksInside {
+			v.Time = n.cfg.Clock.Now()
+		}
+		n.data.events = append(n.data.events, v)
+	}
+	if next.Lease != nil && (before.Lease == nil || before.Lease.ID != next.Lease.ID) {
+		n.data.leases[next.Lease.ID] = next.ID
+	}
+	if before.Live() && !next.Live() {
+		for _, w := range j.waiting {
+			w.ended.Status, w.ended.Priority = next.Status, next.Priority()
+			n.data.telling = append(n.data.telling, w)
+			if n.bug == tellsTwice {
+				n.data.telling = append(n.data.telling, w)
+			}
+		}
+		if n.bug == neverTells {
+			n.data.telling = nil
+		}
+		if n.habit&tellsAtOnce != 0 {
+			n.tell(len(n.data.telling), now)
+		}
+	}
+}
+
+// tell tells up to limit dependents.
+func (n *naive) tell(limit int, now time.Time) (told int) {
+	for told < limit && len(n.data.telling) > 0 {
+		w := n.data.telling[0]
+		n.data.telling = n.data.telling[1:]
+		told++
+		child, ok := n.data.jobs[w.child]
+		if !ok {
+			continue
+		}
+		if n.bug == tellsSuccess {
+			w.ended.Status = gq.Completed
+		}
+		if n.bug == tellsFirst && child.state.Waits > 1 {
+			child.state.Waits = 1
+		}
+		next, events, _ := child.state.DependencyEnded(w.ended, now)
+		if n.bug == tellsOneGeneration && !next.Live() {
+			child.waiting = nil
+		}
+		n.write(child, next, events, now)
+	}
+	return told
+}
+
+func (n *naive) Release(ctx context.Context, limit int) (int, error) {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return 0, err
+	}
+	defer n.mu.Unlock()
+	return n.tell(limit, now), nil
+}
+
+func (n *naive) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	if n.bug == staleClock {
+		now = n.cfg.Clock.(*Clock).Now().Add(-time.Nanosecond)
+	}
+	answers := make([]store.Updated, len(updates))
+	snapshot := make(map[gq.JobID]gq.State)
+	for i, u := range updates {
+		id := u.Job
+		if id.IsZero() {
+			var known bool
+			if id, known = n.data.leases[u.Lease]; !known {
+				answers[i].Err = fmt.Errorf("naive: lease %q: %w", u.Lease, gq.ErrStaleLease)
+				continue
+			}
+		}
+		j, ok := n.data.jobs[id]
+		if !ok {
+			answers[i].Err = fmt.Errorf("naive: job %s: %w", id, gq.ErrNotFound)
+			continue
+		}
+		if n.bug == blindBatch {
+			if s, ok := snapshot[id]; ok {
+				j.state = s
+			}
+			snapshot[id] = j.state
+		}
+		answers[i] = n.apply(j, u, now)
+	}
+	return answers, nil
+}
+
+func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated {
+	before := j.state
+	if n.bug == losesUpdates { // decides outside the lock it writes under
+		n.mu.Unlock()
+		runtime.Gosched()
+		n.mu.Lock()
+	}
+	next, events, err := u.Apply(before, now)
+	if err != nil && n.bug != ignoresRefusal {
+		if n.bug == blobsFirst {
+			n.blobs(j, u)
+		}
+		return store.Updated{State: before, Err: err}
+	}
+	changed := next != before || len(events) > 0 || u.Metadata != nil || u.Result != nil || u.Checkpoint != nil
+	if n.bug == heartbeatsAreEvents && len(events) == 0 && changed {
+		events = []gq.Event{{Job: next.ID, Type: gq.EventUpdated, Status: next.Status, Attempt: next.Attempt}}
+	}
+	if n.bug == forgetsHeartbeats && len(events) == 0 && next.Lease != nil && before.Lease != nil {
+		next.Lease = before.Lease
+	}
+	n.write(j, next, events, now)
+	n.blobs(j, u)
+	return store.Updated{State: next, Changed: changed, Err: err}
+}
+
+func (n *naive) blobs(j *naiveJob, u store.Update) {
+	if u.Metadata != nil {
+		j.metadata = *u.Metadata
+	}
+	if u.Result != nil && n.bug != losesResult {
+		j.result = slices.Clone(u.Result)
+	}
+	if u.Checkpoint != nil || n.bug == dropsCheckpoint {
+		j.checkpoint = slices.Clone(u.Checkpoint)
+	}
+}

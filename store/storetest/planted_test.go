@@ -1,0 +1,237 @@
+package storetest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// bug is a mistake that can be planted in the naive store.
+type bug string
+
+const (
+	// Insert.
+	halfGroups          bug = "a refused group leaves its first member behind"
+	overwrites          bug = "a taken id is overwritten"
+	finishedIDsFree     bug = "the id of a finished job is free"
+	depthOffByOne       bug = "a queue takes one job too many"
+	depthCountsGroups   bug = "a group counts as one job against the depth"
+	depthCountsFinished bug = "finished jobs count against the depth"
+	borrowsMemory       bug = "the payload is the caller's memory"
+	trimsPayload        bug = "JSON payloads lose their last byte"
+	keysForever         bug = "a key never expires"
+	keysLonger          bug = "a key is still taken at the end of its window"
+	keysWithoutScope    bug = "keys have no scope"
+	keysJoined          bug = "scope and key are joined without a border"
+	keysOutlive         bug = "a key outlives its collected job"
+	sameIsSame          bug = "a different submission counts as the same"
+	ignoresAliases      bug = "a dependency on a member whose key is taken leads nowhere"
+	toleratesUnknown    bug = "unknown dependencies are ignored"
+	forgetsDepth        bug = "existing jobs have no depth"
+	forgetsInherited    bug = "nothing is inherited"
+	inheritsOwn         bug = "a job inherits its own priority"
+	endedIsTooLate      bug = "dependents of a finished job wait for ever"
+
+	// Claim.
+	overClaims         bug = "a claim gets one job more than it asked for"
+	claimsInMemory     bug = "claims are not written down"
+	claimsRace         bug = "claims are decided outside the lock"
+	expiryNeedsSweep   bug = "an expired lease holds until a sweep"
+	delayNeedsSweep    bug = "a delay lasts until a sweep"
+	claimsEarly        bug = "a delay ends 1 ns early"
+	claimsLate         bug = "a delay ends 1 ns late"
+	ignoresLifetime    bug = "jobs are claimed past their lifetime"
+	ignoresPause       bug = "a paused queue goes on"
+	ignoresMaxRunning  bug = "any number of jobs run at once"
+	expiredLeasesCount bug = "an expired lease occupies a place"
+	ordersByID         bug = "jobs are served by id"
+	ordersByTime       bug = "a retried job goes to the end of its level"
+	lastInFirstOut     bug = "the last job is served first"
+	ignoresPriority    bug = "levels are ignored"
+	ignoresInherited   bug = "inherited levels are ignored"
+	ignoresTypes       bug = "types are ignored"
+	anyCapability      bug = "one of the required capabilities is enough"
+	costBelow          bug = "a cost must be below the largest, not at most it"
+	reusesLease        bug = "a reclaimed job keeps its lease id"
+	restartsVersions   bug = "every claim has version 1"
+	ignoresTTL         bug = "the claim's TTL is ignored"
+	ignoresHold        bug = "a hold starts the job"
+	namesNobody        bug = "leases name the wrong worker"
+	forgetsCost        bug = "leases occupy nothing"
+	peekClaims         bug = "Peek claims"
+
+	// Update.
+	staleClock          bug = "updates see a time that is 1 ns old"
+	ignoresRefusal      bug = "a refused update is written"
+	blobsFirst          bug = "the blobs of a refused update are written"
+	losesUpdates        bug = "updates are decided outside the lock"
+	blindBatch          bug = "updates of one call do not see each other"
+	heartbeatsAreEvents bug = "a heartbeat is an event"
+	forgetsHeartbeats   bug = "a heartbeat does not extend the lease"
+	losesResult         bug = "results are lost"
+	dropsCheckpoint     bug = "an update without a checkpoint drops the one there is"
+
+	// Time.
+	missesTimeouts bug = "execution timeouts are not due"
+	dueUnsorted    bug = "what is due is listed by submission"
+	dueForgetsNext bug = "Due never says when to look again"
+	clockRunsBack  bug = "the time of the store follows its clock backwards"
+	ticksInside    bug = "the clock is read for each event"
+
+	// Dependencies.
+	neverTells         bug = "dependents are never told"
+	tellsTwice         bug = "dependents are told twice"
+	tellsSuccess       bug = "dependents are told of success, whatever happened"
+	tellsFirst         bug = "the first dependency to end releases"
+	tellsOneGeneration bug = "a bad end stops at the first generation"
+
+	// Reading.
+	readsEverything  bug = "every read carries all blobs"
+	listsLive        bug = "finished jobs are not listed"
+	pagesByOffset    bug = "pages are cut by position"
+	rangeIncludesEnd bug = "a range of creation times includes its end"
+	countsHeld       bug = "held jobs count as running"
+	losesEvents      bug = "the second event of a commit is lost"
+	repeatsEvents    bug = "a replay begins with the event it should begin after"
+
+	// Collecting.
+	collectsEarly       bug = "jobs are collected 1 ns early"
+	collectsByAge       bug = "retention counts from submission"
+	collectsLive        bug = "live jobs are collected"
+	collectsAllEvents   bug = "all events go with the first job"
+	collectDropsTelling bug = "dependents of a collected job wait for ever"
+
+	// Restarting and closing.
+	forgetsKeys      bug = "keys are lost in a restart"
+	forgetsQueues    bug = "the configuration of queues is lost in a restart"
+	forgetsTelling   bug = "dependents that were not told are forgotten in a restart"
+	forgetsTime      bug = "after a restart the time may run backwards"
+	forgetsVersions  bug = "versions begin again after a restart"
+	forgetsSequence  bug = "numbers of collected jobs are used again after a restart"
+	forgetsEvents    bug = "events are lost in a restart"
+	forgetsHeartbeat bug = "heartbeats are lost in a restart"
+	worksClosed      bug = "a closed store goes on"
+	closesOnce       bug = "closing twice is an error"
+	acceptsAnyQueue  bug = "queues are not validated"
+)
+
+// planted lists every bug with the cases that must find it, by the beginning of
+// their names.
+var planted = map[bug][]string{
+	halfGroups:          {"Insert/GroupAtomic"},
+	overwrites:          {"Insert/Duplicate"},
+	finishedIDsFree:     {"Insert/DuplicateFinishedID"},
+	depthOffByOne:       {"Insert/Depth"},
+	depthCountsGroups:   {"Insert/Depth"},
+	depthCountsFinished: {"Insert/Depth"},
+	borrowsMemory:       {"Payload/Copied"},
+	trimsPayload:        {"Payload/Bytes"},
+	keysForever:         {"Keys/Window"},
+	keysLonger:          {"Keys/Window"},
+	keysWithoutScope:    {"Keys/Scope"},
+	keysJoined:          {"Keys/Scope"},
+	keysOutlive:         {"Collect/Key"},
+	sameIsSame:          {"Keys/Taken"},
+	ignoresAliases:      {"Keys/Dependency"},
+	toleratesUnknown:    {"Graph/Unknown"},
+	forgetsDepth:        {"Graph/Depth"},
+	forgetsInherited:    {"Graph/Priority"},
+	inheritsOwn:         {"Graph/Priority"},
+	endedIsTooLate:      {"Depend/Ended"},
+
+	overClaims:         {"Claim/Number"},
+	claimsInMemory:     {"Lease/Invisible"},
+	claimsRace:         {"Limit/OneWinner"},
+	expiryNeedsSweep:   {"Lease/Expiry"},
+	delayNeedsSweep:    {"Lease/RunTime", "Lease/RetryTime"},
+	claimsEarly:        {"Lease/RunTime", "Lease/RetryTime"},
+	claimsLate:         {"Lease/RunTime", "Lease/RetryTime"},
+	ignoresLifetime:    {"Lease/Lifetime"},
+	ignoresPause:       {"Limit/Paused"},
+	ignoresMaxRunning:  {"Limit/MaxRunning"},
+	expiredLeasesCount: {"Limit/MaxRunningExpiry"},
+	ordersByID:         {"Claim/FIFO", "Claim/Priority"},
+	ordersByTime:       {"Claim/RetryKeepsPlace"},
+	lastInFirstOut:     {"Claim/FIFO"},
+	ignoresPriority:    {"Claim/Priority"},
+	ignoresInherited:   {"Graph/PriorityOrder"},
+	ignoresTypes:       {"Filter/Types"},
+	anyCapability:      {"Filter/Capabilities"},
+	costBelow:          {"Filter/Cost"},
+	reusesLease:        {"Lease/Expiry", "Lease/Tokens"},
+	restartsVersions:   {"Lease/Expiry"},
+	ignoresTTL:         {"Lease/TTL"},
+	ignoresHold:        {"Lease/Hold"},
+	namesNobody:        {"Lease/Grant"},
+	forgetsCost:        {"Lease/Grant"},
+	peekClaims:         {"Claim/Peek"},
+
+	staleClock:          {"Fence/Expired"},
+	ignoresRefusal:      {"Update/Refused"},
+	blobsFirst:          {"Update/Refused", "Fence/"},
+	losesUpdates:        {"Update/Concurrent"},
+	blindBatch:          {"Update/Twice"},
+	heartbeatsAreEvents: {"Settle/Heartbeat", "Events/Only"},
+	forgetsHeartbeats:   {"Settle/Heartbeat"},
+	losesResult:         {"Blob/Result"},
+	dropsCheckpoint:     {"Blob/Checkpoint", "Blob/Kept"},
+
+	missesTimeouts: {"Due/Each"},
+	dueUnsorted:    {"Due/Order"},
+	dueForgetsNext: {"Due/Nothing"},
+	clockRunsBack:  {"Clock/Backwards"},
+	ticksInside:    {"Clock/Batch"},
+
+	neverTells:         {"Depend/After"},
+	tellsTwice:         {"Depend/FanIn"},
+	tellsSuccess:       {"Depend/Failure"},
+	tellsFirst:         {"Depend/After"},
+	tellsOneGeneration: {"Depend/Failure"},
+
+	readsEverything:  {"Payload/Parts"},
+	listsLive:        {"List/Order"},
+	pagesByOffset:    {"List/Pages"},
+	rangeIncludesEnd: {"List/Created"},
+	countsHeld:       {"Counts/Steps"},
+	losesEvents:      {"Insert/Birth"},
+	repeatsEvents:    {"Events/Replay"},
+
+	collectsEarly:       {"Collect/Retention"},
+	collectsByAge:       {"Collect/Retention"},
+	collectsLive:        {"Collect/Live"},
+	collectsAllEvents:   {"Collect/Events"},
+	collectDropsTelling: {"Collect/Dependents"},
+
+	forgetsKeys:      {"Keys/Reopen"},
+	forgetsQueues:    {"Queues/Reopen"},
+	forgetsTelling:   {"Depend/Reopen"},
+	forgetsTime:      {"Reopen/Clock"},
+	forgetsVersions:  {"Fence/Reopen"},
+	forgetsSequence:  {"Collect/Numbers"},
+	forgetsEvents:    {"Events/Reopen"},
+	forgetsHeartbeat: {"Reopen/Everything"},
+	worksClosed:      {"Close/Later"},
+	closesOnce:       {"Close/Twice"},
+	acceptsAnyQueue:  {"Queues/Invalid"},
+}
+
+// The suite is worth something only if it fails a store that breaks the
+// contract: each planted bug must be found by the cases that are about it.
+func TestPlantedBugs(t *testing.T) {
+	for b, cases := range planted {
+		t.Run(strings.ReplaceAll(string(b), " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			failures := Failures(t, naiveBackend(b, 0), cases...)
+			for _, name := range cases {
+				if !slices.ContainsFunc(failures, func(f Failure) bool { return strings.HasPrefix(f.Case, name) }) {
+					t.Errorf("no case %s… failed", name)
+				}
+			}
+			for _, f := range failures {
+				if !strings.Contains(f.Output, "clause: ") {
+					t.Errorf("the failure of %s does not quote its clause: %s", f.Case, f.Output)
+				}
+			}
+		})
+	}
+}

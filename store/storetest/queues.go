@@ -1,0 +1,143 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+var queueCases = []Case{
+	{
+		Name:   "Queues/List",
+		Clause: "every queue that was configured or ever had a job is listed, by name",
+		Needs:  []string{"Insert", "PutQueue", "Queues", "Close"},
+		run:    queueList,
+	},
+	{
+		Name:   "Queues/Put",
+		Clause: "a queue reads as it was configured last, with the time of that",
+		Needs:  []string{"PutQueue", "Queues", "Close"},
+		run:    queuePut,
+	},
+	{
+		Name:   "Queues/Invalid",
+		Clause: "a queue that cannot be is ErrInvalid, with every fault, and changes nothing",
+		Needs:  []string{"PutQueue", "Queues", "Close"},
+		run:    queueInvalid,
+	},
+	{
+		Name:   "Queues/Refused",
+		Clause: "a refused submission leaves no queue behind",
+		Needs:  []string{"Insert", "Queues", "Close"},
+		run:    queueRefused,
+	},
+	{
+		Name:   "Queues/Reopen",
+		Clause: "queues and their configuration survive a restart, also when their jobs are gone",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Queues", "Collect", "Close", reopening},
+		run:    queueReopen,
+	},
+}
+
+// queues reads all queues by name.
+func (e *env) queues() (names []string, by map[string]gq.Queue) {
+	e.Helper()
+	queues, err := e.store().Queues(e.Context())
+	e.check("Queues", err)
+	by = make(map[string]gq.Queue)
+	for _, q := range queues {
+		names = append(names, q.Name)
+		by[q.Name] = q
+	}
+	return names, by
+}
+
+func queueList(e *env) {
+	if names, _ := e.queues(); len(names) != 0 {
+		e.Errorf("an empty store has the queues %q", names)
+	}
+	e.put("m", func(*gq.Queue) {})
+	e.insert(e.spec(inQueue("z")), e.spec(inQueue("a")), e.spec(inQueue("B")))
+	e.add(inQueue("m"))
+	names, by := e.queues()
+	if want := []string{"B", "a", "m", "z"}; !slices.Equal(names, want) {
+		e.Errorf("the queues are %q, want %q", names, want)
+	}
+	got := by["a"]
+	got.UpdatedAt = time.Time{}
+	e.equal("a queue that nobody configured", got, gq.NewQueue("a"))
+}
+
+func queuePut(e *env) {
+	put := func(q gq.Queue) {
+		e.Helper()
+		e.check("PutQueue", e.store().PutQueue(e.Context(), q))
+		_, by := e.queues()
+		q.UpdatedAt = e.now()
+		e.equal("the queue", by[q.Name], q)
+	}
+	q := gq.NewQueue("q")
+	q.Policy = gq.PresetAI.Policy()
+	q.Paused, q.MaxRunning, q.MaxDepth = true, 3, 1<<40
+	put(q)
+	e.clock.Advance(time.Second)
+	q.UpdatedAt = start.Add(-time.Hour) // is the store's to set
+	q.Paused, q.MaxRunning = false, 0
+	put(q)
+	put(gq.NewQueue("other"))
+}
+
+func queueInvalid(e *env) {
+	q := gq.NewQueue("q")
+	e.check("PutQueue", e.store().PutQueue(e.Context(), q))
+	_, before := e.queues()
+	q.MaxDepth, q.MaxRunning = -1, -1
+	q.Policy.MaxAttempts = 0
+	err := e.store().PutQueue(e.Context(), q)
+	e.is("PutQueue", err, gq.ErrInvalid)
+	for _, field := range []string{"max_depth", "max_running", "policy.max_attempts"} {
+		if got := fields(err); !slices.Contains(got, field) {
+			e.Errorf("the error names %q, want also %q", got, field)
+		}
+	}
+	e.is("PutQueue without a name", e.store().PutQueue(e.Context(), gq.NewQueue("")), gq.ErrInvalid)
+	_, after := e.queues()
+	e.equal("the queues after refused changes", after, before)
+}
+
+func queueRefused(e *env) {
+	bad := e.specs(2, inQueue("nowhere"))
+	bad[1].Type = ""
+	e.refused(gq.ErrInvalid, bad...)
+	e.refused(gq.ErrInvalid, e.spec(inQueue("nowhere"), depends(gq.After, e.id())))
+	if names, _ := e.queues(); len(names) != 0 {
+		e.Errorf("after refused submissions the queues are %q, want none", names)
+	}
+}
+
+func queueReopen(e *env) {
+	e.put("paused", func(q *gq.Queue) { q.Paused = true })
+	e.put("narrow", func(q *gq.Queue) { q.MaxRunning, q.MaxDepth = 1, 2 })
+	e.add(inQueue("paused"))
+	e.insert(e.specs(2, inQueue("narrow"))...)
+	e.one(from("narrow"))
+	e.end(e.add().ID, gq.Completed)
+	names, before := e.queues()
+	e.reopen()
+	after, by := e.queues()
+	if !slices.Equal(after, names) {
+		e.Errorf("after a restart the queues are %q, want %q", after, names)
+	}
+	e.equal("the queues after a restart", by, before)
+	e.none("in a paused queue, after a restart", from("paused"))
+	e.none("in a queue at its limit, after a restart", from("narrow"))
+	e.refused(gq.ErrQueueFull, e.spec(inQueue("narrow")))
+
+	e.clock.Advance(7 * 24 * time.Hour)
+	e.collect()
+	e.reopen()
+	if after, _ := e.queues(); !slices.Equal(after, names) {
+		e.Errorf("after all jobs of a queue were collected the queues are %q, want %q", after, names)
+	}
+}

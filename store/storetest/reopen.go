@@ -1,0 +1,178 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var reopenCases = []Case{
+	{
+		Name:   "Reopen/Everything",
+		Clause: "a restarted store shows exactly what it had acknowledged: jobs, states, leases, versions, blobs, counts, events, queues",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Counts", "Events", "History", "Queues", "PutQueue", "Due", "Release", "Close", reopening},
+		Covers: []string{"Q-03", "Q-04", "Q-66", "J-09"},
+		run:    reopenEverything,
+	},
+	{
+		Name:   "Reopen/Order",
+		Clause: "the order of service survives a restart, and sequence numbers go on ascending",
+		Needs:  []string{"Insert", "Claim", "Update", "Close", reopening},
+		run:    reopenOrder,
+	},
+	{
+		Name:   "Reopen/Clock",
+		Clause: "the time of a store never runs backwards, not even across a restart with a clock that was set back",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Events", "Close", reopening},
+		run:    reopenClock,
+	},
+	{
+		Name:   "Clock/Backwards",
+		Clause: "the time of a store never runs backwards, even when its clock does",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
+		run:    clockBackwards,
+	},
+	{
+		Name:   "Clock/Batch",
+		Clause: "the clock is read once for each call: everything one call does happens at one instant",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
+		run:    clockBatch,
+	},
+}
+
+func reopenEverything(e *env) {
+	e.story()
+	ids := e.mixture()
+	e.put("b", func(q *gq.Queue) { q.MaxRunning = 4 })
+	e.release()
+	type everything struct {
+		Jobs      []store.Job
+		Histories [][]gq.Event
+		Counts    map[string]store.Count
+		Events    []gq.Event
+		Queues    map[string]gq.Queue
+		Due       store.Due
+	}
+	look := func() (all everything) {
+		for _, j := range e.list(store.Query{OldestFirst: true, Limit: 3}) {
+			all.Jobs = append(all.Jobs, e.get(j.State.ID))
+			all.Histories = append(all.Histories, e.history(j.State.ID))
+		}
+		all.Counts, all.Events, all.Due = e.counts(), e.events(0), e.due(100)
+		_, all.Queues = e.queues()
+		return all
+	}
+	before := look()
+	if len(before.Jobs) < len(ids)+8 {
+		e.Fatalf("the story has only %d jobs", len(before.Jobs))
+	}
+	for range 2 {
+		e.reopen()
+		e.equal("the store after a restart", look(), before)
+	}
+}
+
+func reopenOrder(e *env) {
+	first := e.each(e.spec(at(gq.Low)), e.spec(), e.spec(delayed(time.Second)), e.spec(), e.spec(at(gq.High)))
+	failed := e.fail(e.one(), temporary)
+	e.reopen()
+	last := e.add()
+	if last.Sequence <= first[4].Sequence {
+		e.Errorf("the first job after a restart has sequence %d, the last before it %d", last.Sequence, first[4].Sequence)
+	}
+	e.clock.Set(failed.RunAt)
+	e.reopen()
+	e.claimed("after restarts", 10, []gq.JobID{first[4].ID, first[1].ID, first[2].ID, first[3].ID, last.ID, first[0].ID})
+}
+
+// forward wants the times of all events to ascend and returns the last.
+func (e *env) forward() (last time.Time) {
+	e.Helper()
+	for _, v := range e.events(0) {
+		if v.Time.Before(last) {
+			e.Errorf("event %d (%s) is of %v, an earlier one of %v", v.Seq, v.Type, v.Time, last)
+		}
+		last = v.Time
+	}
+	return last
+}
+
+func reopenClock(e *env) {
+	job := e.add()
+	e.clock.Advance(time.Hour)
+	high := e.now()
+	e.one(lasting(time.Minute)) // committed at the later time
+	e.clock.Set(start.Add(-24 * time.Hour))
+	e.reopen()
+	late := e.add(delayed(time.Second))
+	if late.CreatedAt.Before(high) {
+		e.Errorf("after a restart with a clock set back a job was created at %v, the last commit was at %v", late.CreatedAt, high)
+	}
+	e.none("while the lease lives and the delay lasts, by the store's time")
+	e.cancel(late.ID)
+	if last := e.forward(); last.Before(high) {
+		e.Errorf("the last event is of %v, want no earlier than %v", last, high)
+	}
+	e.clock.Set(high.Add(time.Minute))
+	j := e.one()
+	if j.State.ID != job.ID || !j.State.StartedAt.Equal(e.now()) {
+		e.Errorf("when the clock has caught up job %s starts at %v, want %s at %v", j.State.ID, j.State.StartedAt, job.ID, e.now())
+	}
+	e.equal("the stored state", e.state(job.ID), j.State)
+}
+
+func clockBackwards(e *env) {
+	e.each(e.specs(2)...)
+	e.clock.Advance(time.Hour)
+	high := e.now()
+	j := e.one()
+	for _, back := range []time.Duration{time.Nanosecond, time.Minute, 365 * 24 * time.Hour} {
+		e.clock.Set(high.Add(-back))
+		if s := e.add(inQueue("other")); s.CreatedAt.Before(high) {
+			e.Errorf("with the clock set back by %v a job was created at %v, before %v", back, s.CreatedAt, high)
+		}
+	}
+	if s := e.complete(j); s.CompletedAt.Before(high) {
+		e.Errorf("with the clock set back a job completed at %v, before it started at %v", s.CompletedAt, high)
+	}
+	second := e.one()
+	if !second.State.Lease.ExpiresAt.After(high) || second.State.StartedAt.Before(high) {
+		e.Errorf("with the clock set back a lease was granted from %v to %v, want from %v on", second.State.StartedAt, second.State.Lease.ExpiresAt, high)
+	}
+	e.forward()
+}
+
+// ticking is a clock that is never twice the same.
+type ticking struct{ clock *Clock }
+
+func (t ticking) Now() time.Time { return t.clock.Advance(time.Microsecond) }
+
+func clockBatch(e *env) {
+	e.open(func(c *store.Config) { c.Clock = ticking{e.clock} })
+	one := func(what string) {
+		e.Helper()
+		events := e.events(0)
+		last := events[len(events)-1]
+		n := 0
+		for _, v := range events {
+			if v.Time.Equal(last.Time) {
+				n++
+			}
+		}
+		want := map[string]int{"Insert": 6, "Claim": 3, "Update": 3}[what]
+		if n != want {
+			e.Errorf("of the %d events of an %s %d carry its last instant, want all", want, what, n)
+		}
+	}
+	e.each(e.specs(3)...)
+	one("Insert")
+	jobs := e.claim(3)
+	one("Claim")
+	var updates []store.Update
+	for _, j := range jobs {
+		updates = append(updates, store.Update{Ref: byID(j.State.ID), Apply: completing(j.State.Lease.Ref(), nil)})
+	}
+	e.tryUpdate(updates...)
+	one("Update")
+}

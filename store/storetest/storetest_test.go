@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The suite can be passed, whichever of the choices that the contract leaves a
+// store makes.
+func TestRun(t *testing.T) {
+	for name, h := range map[string]habit{
+		"Plain": 0, "TellsAtOnce": tellsAtOnce, "ReadsNow": readsNow, "SweepsFirst": sweepsFirst, "All": tellsAtOnce | readsNow | sweepsFirst,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := naiveBackend("", h)
+			b.Parallel = true
+			Run(t, b)
+		})
+	}
+}
+
+func TestCases(t *testing.T) {
+	names := make(map[string]bool)
+	for _, c := range Cases() {
+		group, story, ok := strings.Cut(c.Name, "/")
+		if !ok || group == "" || story == "" || strings.ContainsAny(c.Name, " _") {
+			t.Errorf("%q is not named Group/Story", c.Name)
+		}
+		if names[c.Name] {
+			t.Errorf("two cases are named %s", c.Name)
+		}
+		names[c.Name] = true
+		if c.Clause == "" || strings.HasSuffix(c.Clause, ".") {
+			t.Errorf("%s: the clause %q is not a clause", c.Name, c.Clause)
+		}
+	}
+}
+
+// A case that needs more than it says would fail on a store that is not
+// finished; one that says more than it needs would not be run.
+func TestNeeds(t *testing.T) {
+	for _, c := range Cases() {
+		var calls recordedCalls
+		naive := naiveBackend("", 0)
+		b := Backend{
+			Open: func(t testing.TB, cfg store.Config) store.Store {
+				return recordingStore{naive.Open(t, cfg), &calls}
+			},
+			Reopen: func(t testing.TB, s store.Store, cfg store.Config) store.Store {
+				calls.add(reopening)
+				return recordingStore{naive.Reopen(t, s.(recordingStore).Store, cfg), &calls}
+			},
+		}
+		if output, failed := record(t, c.Name, func(t testing.TB) { c.on(t, b) }); failed {
+			t.Errorf("%s: %s", c.Name, output)
+		}
+		got, want := calls.sorted(), slices.Sorted(slices.Values(c.Needs))
+		if !slices.Equal(got, want) {
+			t.Errorf("%s needs %q and says %q", c.Name, got, want)
+		}
+	}
+}
+
+type recordedCalls struct {
+	mu    sync.Mutex
+	names []string // guarded by mu
+}
+
+func (r *recordedCalls) add(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.names, name) {
+		r.names = append(r.names, name)
+	}
+}
+
+func (r *recordedCalls) sorted() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(slices.Values(r.names))
+}
+
+// recordingStore notes which methods are called.
+type recordingStore struct {
+	store.Store
+	calls *recordedCalls
+}
+
+func (r recordingStore) Insert(ctx context.Context, g []store.Group) ([]store.Inserted, error) {
+	r.calls.add("Insert")
+	return r.Store.Insert(ctx, g)
+}
+
+func (r recordingStore) Get(ctx context.Context, refs []store.Ref, p store.Parts) ([]store.Found, error) {
+	r.calls.add("Get")
+	return r.Store.Get(ctx, refs, p)
+}
+
+func (r recordingStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+	r.calls.add("List")
+	return r.Store.List(ctx, q)
+}
+
+func (r recordingStore) Claim(ctx context.Context, c []store.Claim) ([]store.Claimed, error) {
+	r.calls.add("Claim")
+	return r.Store.Claim(ctx, c)
+}
+
+func (r recordingStore) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found, error) {
+	r.calls.add("Peek")
+	return r.Store.Peek(ctx, f, n)
+}
+
+func (r recordingStore) Update(ctx context.Context, u []store.Update) ([]store.Updated, error) {
+	r.calls.add("Update")
+	return r.Store.Update(ctx, u)
+}
+
+func (r recordingStore) Due(ctx context.Context, limit int) (store.Due, error) {
+	r.calls.add("Due")
+	return r.Store.Due(ctx, limit)
+}
+
+func (r recordingStore) Release(ctx context.Context, limit int) (int, error) {
+	r.calls.add("Release")
+	return r.Store.Release(ctx, limit)
+}
+
+func (r recordingStore) Collect(ctx context.Context, limit int) (int, error) {
+	r.calls.add("Collect")
+	return r.Store.Collect(ctx, limit)
+}
+
+func (r recordingStore) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
+	r.calls.add("Counts")
+	return r.Store.Counts(ctx, queues...)
+}
+
+func (r recordingStore) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
+	r.calls.add("Events")
+	return r.Store.Events(ctx, after, limit)
+}
+
+func (r recordingStore) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	r.calls.add("History")
+	return r.Store.History(ctx, id)
+}
+
+func (r recordingStore) PutQueue(ctx context.Context, q gq.Queue) error {
+	r.calls.add("PutQueue")
+	return r.Store.PutQueue(ctx, q)
+}
+
+func (r recordingStore) Queues(ctx context.Context) ([]gq.Queue, error) {
+	r.calls.add("Queues")
+	return r.Store.Queues(ctx)
+}
+
+func (r recordingStore) Close() error {
+	r.calls.add("Close")
+	return r.Store.Close()
+}
+
+func TestLacks(t *testing.T) {
+	b := naiveBackend("", 0)
+	b.Lacks, b.Reopen = []string{"List"}, nil
+	for _, c := range Cases() {
+		lacking := len(b.missing(c)) > 0
+		needing := slices.Contains(c.Needs, "List") || slices.Contains(c.Needs, reopening)
+		if lacking != needing {
+			t.Errorf("%s needs %q: left out %t", c.Name, c.Needs, lacking)
+		}
+	}
+}
+
+func TestFailuresOfGoodStore(t *testing.T) {
+	if failures := Failures(t, naiveBackend("", 0), "Insert/", "Lease/"); len(failures) != 0 {
+		t.Errorf("a good store fails %+v", failures)
+	}
+}
+
+func TestClock(t *testing.T) {
+	c := NewClock(start)
+	if got := c.Advance(time.Second); !got.Equal(start.Add(time.Second)) || !c.Now().Equal(got) {
+		t.Errorf("the clock shows %v and %v", got, c.Now())
+	}
+	c.Set(start)
+	if !c.Now().Equal(start) {
+		t.Errorf("the clock shows %v, want %v", c.Now(), start)
+	}
+	var wait sync.WaitGroup
+	for range 100 {
+		wait.Go(func() { c.Advance(time.Nanosecond) })
+	}
+	wait.Wait()
+	if got := c.Now().Sub(start); got != 100 {
+		t.Errorf("the clock moved by %v, want 100ns", got)
+	}
+}
