@@ -99,7 +99,8 @@ func (s *Spec) has() (bits uint64) {
 	return bits
 }
 
-// DecodeSpec reads what AppendBinary wrote. The payload is a copy.
+// DecodeSpec reads what AppendBinary wrote. The payload is a part of b, not a
+// copy.
 func DecodeSpec(b []byte) (Spec, error) {
 	d := decoder{b: b}
 	d.version()
@@ -160,7 +161,7 @@ func DecodeSpec(b []byte) (Spec, error) {
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)
 	}
-	s.Payload.Data = append([]byte{}, d.bytes()...)
+	s.Payload.Data = d.bytes()
 	if err := d.end("spec"); err != nil {
 		return Spec{}, err
 	}

@@ -245,7 +245,7 @@ type step struct {
 	events []Event
 }
 
-func begin(s State) step { return step{State: s} }
+func begin(s State) step { return step{State: s, events: make([]Event, 0, 2)} }
 
 // move takes a row of the table. Taking one that is not there is a defect of
 // this package, found by its tests, so it panics.

@@ -26,16 +26,16 @@ say that every job was completed exactly once; if not, the command fails.
 
 Beside each row stands its floor: the commits of that very run, recorded byte by
 byte, written again to an empty Pebble database with the store's settings, one
-after the other, each synced, by a loop that does nothing else. The floor is what
-the disk and the database allow; the ratio is how much of it the store delivers.
-A store can come out above 1, since it prepares a commit while the last one
-syncs and the floor does not.
+after the other, each synced, by a loop that does nothing else. The floor is
+what the disk and the database allow; the ratio is how much of it the store
+delivers. A store can come out above 1, since it prepares a commit while the
+last one syncs and the floor does not.
 
 Columns:
   callers      goroutines that call the store at the same time
   batch        jobs in each call; 1 is a single call
   jobs         jobs that went through the whole cycle in this row
-  jobs/s       those jobs through the time from the first call to the last answer
+  jobs/s       those jobs through the time from first call to last answer
   floor        the same jobs through the time that the floor took
   ratio        jobs/s through floor
   enqueue ms   latency of the submitting calls, median / 95th / 99th percentile,
@@ -45,8 +45,8 @@ Columns:
   commits/job  commits written; callers that come together share one
   fsyncs/job   times the disk was waited for, background work included
   events/job   audit events written: submitted, scheduled, started, completed
-  disk B/job   bytes on disk at the end, log and finished jobs included; payloads
-               are random, so compression does not help
+  disk B/job   bytes on disk at the end, log and finished jobs included;
+               payloads are random, so compression does not help
   CPU µs/job   CPU time of the process, that of the callers included
   RSS MiB      largest resident memory seen, without the recorded commits
   heap MiB     live Go heap after a collection at the end, the store still open;

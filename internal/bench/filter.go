@@ -58,9 +58,12 @@ func (f filterCase) allows(s *gq.Spec) bool {
 	return s.Type == f.job().Type && s.CostUnits == f.job().CostUnits && slices.Equal(s.Requires, f.job().Requires)
 }
 
-// filterRound is how many matching jobs are put in place before they are
-// claimed.
-const filterRound = 20_000
+// Matching jobs are put in place before they are claimed: few in the first
+// round, then as many as the remaining time seems to need.
+const (
+	firstRound   = 1_000
+	largestRound = 50_000
+)
 
 // filterShare is the part of a row's duration that claims are measured for.
 const filterShare = 4
@@ -124,7 +127,7 @@ type claimRate struct {
 // before the clock starts and completed after it was stopped, until enough time
 // was measured.
 func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers int) (found claimRate, done int64, err error) {
-	jobs, left := filterRound, b.Duration/filterShare
+	jobs, left := firstRound, b.Duration/filterShare
 	if b.Jobs > 0 {
 		jobs, left = b.Jobs, 0
 	}
@@ -146,6 +149,7 @@ func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers
 			return found, done, err
 		}
 		done += int64(jobs)
+		jobs = min(max(int(rate(claimed, measured)*left.Seconds()), firstRound), largestRound)
 	}
 	return claimRate{rate(claimed, measured), times.claim.latency()}, done, nil
 }

@@ -7,13 +7,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// idleJobs wait in the idle store, as many again for a time that does not come.
+// idleJobs is how many jobs wait in the idle store, at most, and as many again
+// for a time that does not come.
 const idleJobs = 10_000
 
 // idle measures the CPU time of the process, without a store and with one that
 // holds jobs and is not called.
 func (b *bench) idle(ctx context.Context) (IdleResult, error) {
-	result := IdleResult{Seconds: b.Idle.Seconds(), Queued: idleJobs, Delayed: idleJobs}
+	jobs := min(b.Backlog, idleJobs)
+	result := IdleResult{Seconds: b.Idle.Seconds(), Queued: jobs, Delayed: jobs}
 	var err error
 	if result.Baseline, err = cpuPercent(ctx, b.Idle); err != nil {
 		return result, err
@@ -21,10 +23,10 @@ func (b *bench) idle(ctx context.Context) (IdleResult, error) {
 	err = b.with(ctx, Idle, nil, func(ctx context.Context, s store.Store) error {
 		delayed := plainJob()
 		delayed.Delay = 24 * time.Hour
-		if _, err := fill(ctx, s, plainJob(), b.Payload, idleJobs); err != nil {
+		if _, err := fill(ctx, s, plainJob(), b.Payload, jobs); err != nil {
 			return err
 		}
-		if _, err := fill(ctx, s, delayed, b.Payload, idleJobs); err != nil {
+		if _, err := fill(ctx, s, delayed, b.Payload, jobs); err != nil {
 			return err
 		}
 		result.CPU, err = cpuPercent(ctx, b.Idle)

@@ -11,7 +11,7 @@ import (
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
 	out := make([]store.Claimed, len(claims))
-	taken := make([][]taken, len(claims))
+	rest := make([][]beside, len(claims))
 	err := s.inChunks(ctx, len(claims), func(i int) int {
 		if err := store.CheckClaim(claims[i]); err != nil {
 			out[i].Err = fmt.Errorf("claim: %w", err)
@@ -26,7 +26,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return
 		}
-		taken[i] = tx.claim(&claims[i])
+		out[i].Jobs, rest[i] = tx.claim(&claims[i])
 	})
 	if err != nil {
 		return nil, err
@@ -36,9 +36,8 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	}
 	defer s.reads.Done()
 	for i := range claims {
-		out[i].Jobs = make([]store.Job, len(taken[i]))
-		for k := range taken[i] {
-			if out[i].Jobs[k], err = s.assemble(&taken[i][k], claims[i].Parts); err != nil {
+		for k := range out[i].Jobs {
+			if err := s.assemble(&out[i].Jobs[k], rest[i][k], claims[i].Parts); err != nil {
 				return nil, err
 			}
 		}
@@ -47,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 }
 
 // claim takes up to N jobs.
-func (tx *txn) claim(c *store.Claim) (jobs []taken) {
+func (tx *txn) claim(c *store.Claim) (jobs []store.Job, rest []beside) {
 	tx.catchUp()
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
@@ -71,11 +70,12 @@ func (tx *txn) claim(c *store.Claim) (jobs []taken) {
 			if err != nil {
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
-			jobs = append(jobs, taken{next, h.flags, tx.takeSpec(j)})
+			rest = append(rest, beside{h.flags, tx.takeSpec(j)})
 			tx.save(j, h, &old, &next, events)
+			jobs = append(jobs, store.Job{State: next})
 		}
 	}
-	return jobs
+	return jobs, rest
 }
 
 // Bounds of what one commit does for time alone.
@@ -132,10 +132,11 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
 		}}})
 	}
-	var jobs []taken
+	var jobs []store.Job
+	var rest []beside
 	err := s.do(ctx, 1, func(tx *txn) {
 		tx.catchUp()
-		jobs = tx.peek(&f, n)
+		jobs, rest = tx.peek(&f, n)
 	})
 	if err != nil {
 		return nil, err
@@ -146,14 +147,14 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	defer s.reads.Done()
 	found := make([]store.Found, len(jobs))
 	for i := range jobs {
-		job, err := s.assemble(&jobs[i], 0)
-		found[i] = store.Found{Job: job, Err: err}
+		found[i].Err = s.assemble(&jobs[i], rest[i], 0)
+		found[i].Job = jobs[i]
 	}
 	return found, nil
 }
 
 // peek takes jobs out of their lanes to see the next one, and puts them back.
-func (tx *txn) peek(f *store.Filter, n int) (jobs []taken) {
+func (tx *txn) peek(f *store.Filter, n int) (jobs []store.Job, rest []beside) {
 	var seen []*job
 	for _, name := range f.Queues {
 		q := tx.t.queues[name]
@@ -163,7 +164,8 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []taken) {
 				break
 			}
 			h, state := tx.load(j)
-			jobs = append(jobs, taken{state.At(tx.now), h.flags, nil})
+			jobs = append(jobs, store.Job{State: state.At(tx.now)})
+			rest = append(rest, beside{flags: h.flags})
 			tx.t.leave(j)
 			seen = append(seen, j)
 		}
@@ -171,5 +173,5 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []taken) {
 	for _, j := range seen {
 		tx.t.enter(j, j.key)
 	}
-	return jobs
+	return jobs, rest
 }

@@ -75,7 +75,7 @@ func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 		Cache:                       cache,
 		MemTableSize:                memTableBytes,
 		MemTableStopWritesThreshold: memTables,
-		L0CompactionThreshold:       4,
+		L0CompactionThreshold:       12,
 		L0StopWritesThreshold:       64,
 		LBaseMaxBytes:               256 << 20,
 		FormatMajorVersion:          pebble.FormatNewest,

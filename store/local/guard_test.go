@@ -41,6 +41,7 @@ var fatalFaults = []struct {
 	{"new log", "create", isLog, syscall.EIO, true},
 	{"new log on a full disk", "create", isLog, syscall.ENOSPC, true},
 	{"write to the manifest", "write", isManifest, syscall.EIO, true},
+	{"manifest on a full disk", "write", isManifest, syscall.ENOSPC, true},
 	{"sync of the manifest", "sync", isManifest, syscall.EIO, true},
 	{"new table", "create", isTable, syscall.EIO, true},
 	{"write to a table", "write", isTable, syscall.EIO, true},
@@ -91,9 +92,7 @@ func newDiskErrorRun(t *testing.T) *diskErrorRun {
 func (d *diskErrorRun) fault(strike func(op, name string) error, flush bool) {
 	stop := make(chan struct{})
 	callers, ready := d.work(context.Background(), stop)
-	for range 20 + d.rng.IntN(100) {
-		<-ready
-	}
+	d.await(ready, 20+d.rng.IntN(100))
 	d.disk.arm(strike)
 	if flush {
 		if _, err := d.store.db.AsyncFlush(); err != nil {
@@ -101,6 +100,20 @@ func (d *diskErrorRun) fault(strike func(op, name string) error, flush bool) {
 		}
 	}
 	within(d.t, "the callers", callers.Wait)
+}
+
+// await waits for answers to callers.
+func (d *diskErrorRun) await(ready chan struct{}, answers int) {
+	d.t.Helper()
+	within(d.t, "the callers' answers", func() {
+		for range answers {
+			select {
+			case <-ready:
+			case <-time.After(patience):
+				return
+			}
+		}
+	})
 }
 
 // check looks at the failed store, closes it, and looks at what is left.
@@ -213,17 +226,13 @@ func TestFullDiskUnderTable(t *testing.T) {
 				}
 				return nil
 			})
-			for range 50 {
-				<-ready
-			}
+			d.await(ready, 50)
 			flushed, err := d.store.db.AsyncFlush()
 			if err != nil {
 				t.Fatal(err)
 			}
 			within(t, "the flush", func() { <-flushed })
-			for range 50 {
-				<-ready
-			}
+			d.await(ready, 50)
 			close(stop)
 			within(t, "the callers", callers.Wait)
 			if hits := d.disk.hits(); len(hits) != 3 {

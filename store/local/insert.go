@@ -12,21 +12,32 @@ import (
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
 	out := make([]store.Inserted, len(groups))
+	encoded := make([][][]byte, len(groups))
 	err := s.inChunks(ctx, len(groups), func(i int) int {
 		if err := s.checkGroup(groups[i]); err != nil {
 			out[i].Err = fmt.Errorf("insert: %w", err)
 			return 0
 		}
+		encoded[i] = encodeSpecs(groups[i])
 		return groupWeight(groups[i])
 	}, func(tx *txn, i int) {
 		if out[i].Err == nil {
-			out[i] = tx.insert(groups[i])
+			out[i] = tx.insert(groups[i], encoded[i])
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	return out, nil
+}
+
+// encodeSpecs does the caller's share of the work.
+func encodeSpecs(g store.Group) [][]byte {
+	out := make([][]byte, len(g.Jobs))
+	for i := range g.Jobs {
+		out[i], _ = g.Jobs[i].AppendBinary(make([]byte, 0, 128+len(g.Jobs[i].Payload.Data))) // never fails
+	}
+	return out
 }
 
 func groupWeight(g store.Group) int {
@@ -61,7 +72,7 @@ type parent struct {
 
 // insert checks a group against everything there is and then adds it, all or
 // nothing.
-func (tx *txn) insert(g store.Group) store.Inserted {
+func (tx *txn) insert(g store.Group, encoded [][]byte) store.Inserted {
 	fail := func(err error) store.Inserted { return store.Inserted{Err: fmt.Errorf("insert: %w", err)} }
 	if err := tx.s.disk.room(forJobs); err != nil {
 		return fail(err)
@@ -97,7 +108,7 @@ func (tx *txn) insert(g store.Group) store.Inserted {
 	}
 	for _, i := range family.order {
 		if !out.Jobs[i].Existing {
-			out.Jobs[i].State = tx.add(&g.Jobs[i], i, family)
+			out.Jobs[i].State = tx.add(&g.Jobs[i], encoded[i], i, family)
 		}
 	}
 	return out
@@ -262,7 +273,7 @@ func (tx *txn) guardDepth(g store.Group, same map[gq.JobID]gq.JobID) error {
 }
 
 // add writes a job that has been checked.
-func (tx *txn) add(spec *gq.Spec, i int, f family) gq.State {
+func (tx *txn) add(spec *gq.Spec, encoded []byte, i int, f family) gq.State {
 	t := tx.t
 	t.lastJob++
 	seq := t.lastJob
@@ -299,12 +310,12 @@ func (tx *txn) add(spec *gq.Spec, i int, f family) gq.State {
 	for _, d := range deps {
 		state, events = tx.await(j, d, f, state, events)
 	}
-	tx.scratch, _ = spec.AppendBinary(tx.scratch[:0]) // never fails
-	tx.put(prefixSpec, seq, tx.scratch)
+	tx.put(prefixSpec, seq, encoded)
 	if state.Status == gq.Scheduled {
-		tx.s.specs.add(seq, tx.scratch)
+		tx.s.specs.keep(j, encoded)
 	}
 	t.jobs[spec.ID] = j
+	t.slots.add(j)
 	tx.store(j, h, nil, &state, events)
 	if f.parents != nil {
 		f.parents[spec.ID] = parent{j, seq, state}

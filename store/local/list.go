@@ -39,8 +39,8 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		page.Next = next
 		return func() error {
 			for i := range seen {
-				seen[i].state = seen[i].state.At(now)
-				job, err := s.assemble(&seen[i], 0)
+				job := store.Job{State: seen[i].state.At(now)}
+				err := s.assemble(&job, beside{flags: seen[i].flags}, 0)
 				if errors.Is(err, gq.ErrNotFound) {
 					continue // collected meanwhile
 				}
@@ -114,15 +114,21 @@ func (s *Store) firstSince(at time.Time) (uint64, error) {
 	return lo, it.Error()
 }
 
+// listed is a job on its way to a page.
+type listed struct {
+	state gq.State
+	flags byte
+}
+
 // source yields jobs of one queue and status in order.
 type source struct {
-	head   taken
+	head   listed
 	ok     bool
-	next   func() (taken, bool, error)
+	next   func() (listed, bool, error)
 	finish func() error
 }
 
-func (s *Store) page(q *store.Query, from, to uint64) (seen []taken, next string, err error) {
+func (s *Store) page(q *store.Query, from, to uint64) (seen []listed, next string, err error) {
 	var sources []*source
 	defer func() {
 		for _, src := range sources {
@@ -190,14 +196,14 @@ func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest b
 		q.live[status].descend(gq.OrderKey{Lo: to}, collect)
 	}
 	i := 0
-	return &source{next: func() (taken, bool, error) {
+	return &source{next: func() (listed, bool, error) {
 		if i == len(jobs) {
-			return taken{}, false, nil
+			return listed{}, false, nil
 		}
 		j := jobs[i]
 		i++
 		h, state, err := j.read()
-		return taken{state, h.flags, nil}, true, err
+		return listed{state, h.flags}, true, err
 	}}
 }
 
@@ -216,7 +222,7 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 	}
 	return &source{
 		finish: it.Close,
-		next: func() (taken, bool, error) {
+		next: func() (listed, bool, error) {
 			ok := false
 			switch {
 			case started:
@@ -228,14 +234,14 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 			}
 			started = true
 			if !ok {
-				return taken{}, false, it.Error()
+				return listed{}, false, it.Error()
 			}
 			k, fine := parseDoneKey(it.Key())
 			if !fine {
-				return taken{}, false, fmt.Errorf("key %q: %w", it.Key(), gq.ErrCorrupt)
+				return listed{}, false, fmt.Errorf("key %q: %w", it.Key(), gq.ErrCorrupt)
 			}
 			h, state, err := decodeRecord(it.Value(), k.seq, alone)
-			return taken{state, h.flags, nil}, true, err
+			return listed{state, h.flags}, true, err
 		},
 	}, nil
 }

@@ -67,6 +67,7 @@ type Store struct {
 	tx        txn
 	random    *rand.ChaCha8
 	specs     specs
+	opened    openedPool
 	readAhead uint64       // the last job whose spec was read ahead
 	filter    *idFilter    // nil while there is none
 	building  *filterBuild // nil unless one is on its way

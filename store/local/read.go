@@ -12,20 +12,17 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// taken is a job as it was seen under the lock: what belongs to it is read from
-// disk afterwards.
-type taken struct {
-	state gq.State
+// beside is what is known of a job's other records when its state was read.
+type beside struct {
 	flags byte
 	spec  []byte // encoded, nil if it has to be read
 }
 
-// assemble reads what belongs to a state from disk. Its error is ErrNotFound
-// where the job has been collected since the state was read.
-func (s *Store) assemble(t *taken, parts store.Parts) (store.Job, error) {
-	state := &t.state
-	job := store.Job{State: *state}
-	raw, err := t.spec, error(nil)
+// assemble reads what belongs to a job's state from disk. Its error is
+// ErrNotFound where the job has been collected since the state was read.
+func (s *Store) assemble(job *store.Job, b beside, parts store.Parts) error {
+	state := &job.State
+	raw, err := b.spec, error(nil)
 	if raw == nil {
 		raw, err = s.read(numberKey(prefixSpec, state.Sequence))
 	}
@@ -33,31 +30,31 @@ func (s *Store) assemble(t *taken, parts store.Parts) (store.Job, error) {
 		job.Spec, err = gq.DecodeSpec(raw)
 	}
 	if err != nil {
-		return job, fmt.Errorf("job %s: %w", state.ID, err)
+		return fmt.Errorf("job %s: %w", state.ID, err)
 	}
 	if parts&store.WithPayload == 0 {
 		job.Spec.Payload.Data = nil
 	}
 	job.Metadata = job.Spec.Metadata
-	if t.flags&flagMetadata != 0 {
+	if b.flags&flagMetadata != 0 {
 		if raw, err = s.read(numberKey(prefixMetadata, state.Sequence)); err == nil {
 			job.Metadata, err = gq.DecodeMetadata(raw)
 		}
 		if err != nil {
-			return job, fmt.Errorf("metadata of job %s: %w", state.ID, err)
+			return fmt.Errorf("metadata of job %s: %w", state.ID, err)
 		}
 	}
 	if parts&store.WithResult != 0 && state.ResultBytes > 0 {
 		if job.Result, err = s.read(numberKey(prefixResult, state.Sequence)); err != nil {
-			return job, fmt.Errorf("result of job %s: %w", state.ID, err)
+			return fmt.Errorf("result of job %s: %w", state.ID, err)
 		}
 	}
 	if parts&store.WithCheckpoint != 0 && state.CheckpointBytes > 0 {
 		if job.Checkpoint, err = s.read(numberKey(prefixCheckpoint, state.Sequence)); err != nil {
-			return job, fmt.Errorf("checkpoint of job %s: %w", state.ID, err)
+			return fmt.Errorf("checkpoint of job %s: %w", state.ID, err)
 		}
 	}
-	return job, nil
+	return nil
 }
 
 // corrupt says that something must be there and is not.
@@ -112,14 +109,14 @@ func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (th
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.view(ctx, memoryOnly, func(now time.Time) (then, error) {
-		seen := make([]taken, len(refs))
+		rest := make([]beside, len(refs))
 		for i, r := range refs {
-			seen[i], out[i].Err = s.lookup(r, now)
+			out[i].State, rest[i].flags, out[i].Err = s.lookup(r, now)
 		}
 		return func() error {
 			for i := range out {
 				if out[i].Err == nil {
-					out[i].Job, out[i].Err = s.assemble(&seen[i], parts)
+					out[i].Err = s.assemble(&out[i].Job, rest[i], parts)
 				}
 			}
 			return nil
@@ -132,7 +129,7 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([
 }
 
 // lookup finds a job. The caller holds the lock.
-func (s *Store) lookup(r store.Ref, now time.Time) (taken, error) {
+func (s *Store) lookup(r store.Ref, now time.Time) (state gq.State, flags byte, err error) {
 	id := r.Job
 	if id.IsZero() {
 		if j := s.table.holder(r.Lease); j != nil {
@@ -141,19 +138,19 @@ func (s *Store) lookup(r store.Ref, now time.Time) (taken, error) {
 			s.settle()
 			job, err := s.leaseJob(r.Lease)
 			if err != nil {
-				return taken{}, fmt.Errorf("lease %.80q: %w", r.Lease, err)
+				return state, 0, fmt.Errorf("lease %.80q: %w", r.Lease, err)
 			}
 			id = job
 		}
 	}
 	h, state, err := s.state(id)
 	if err != nil {
-		return taken{}, err
+		return state, 0, err
 	}
-	if r.Job.IsZero() && !s.had(state, h.lastEvent, r.Lease) {
-		return taken{}, fmt.Errorf("lease %.80q: %w", r.Lease, gq.ErrNotFound)
+	if r.Job.IsZero() && !s.had(&state, h.lastEvent, r.Lease) {
+		return state, 0, fmt.Errorf("lease %.80q: %w", r.Lease, gq.ErrNotFound)
 	}
-	return taken{state.At(now), h.flags, nil}, nil
+	return state.At(now), h.flags, nil
 }
 
 // state reads a job's record. The caller holds the lock.
@@ -177,7 +174,7 @@ func (j *job) read() (header, gq.State, error) {
 }
 
 // had reports whether a job ever had a lease.
-func (s *Store) had(state gq.State, last uint64, id gq.LeaseID) bool {
+func (s *Store) had(state *gq.State, last uint64, id gq.LeaseID) bool {
 	if state.Lease == nil {
 		return false
 	}

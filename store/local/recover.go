@@ -126,6 +126,7 @@ func (s *Store) recoverJobs() error {
 			j.record = append(make([]byte, 0, len(value)), value...)
 		}
 		t.jobs[j.id] = j
+		t.slots.add(j)
 		t.place(j, &state)
 		t.lastJob = max(t.lastJob, seq)
 		return nil

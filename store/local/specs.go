@@ -6,68 +6,56 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// specs holds the encoded specs of jobs that are about to be claimed, so that a
-// claim need not read the disk: those that were just submitted and, once a
-// claim has missed, those that follow it. It is bounded, forgets the oldest
-// first and belongs to the writer.
+// specs bounds the memory for encoded specs that are kept with jobs about to be
+// claimed, so that a claim need not read the disk: those that were just
+// submitted and, once a claim has missed, those that follow it. The oldest are
+// dropped first. It belongs to the writer.
 type specs struct {
-	bySeq map[uint64][]byte
-	order []uint64 // in the order of arrival; some are gone already
+	order []*job // in the order of arrival; some have been claimed already
 	head  int
 	bytes int
 }
 
 const (
-	specsBytes    = 16 << 20
-	specsLargest  = 64 << 10 // larger ones are read when needed
-	specsAhead    = 256      // jobs read along with one that was missing
-	specsOverhead = 64
+	specsBytes   = 16 << 20
+	specsLargest = 64 << 10 // larger ones are read when needed
+	specsAhead   = 256      // jobs read along with one that was missing
 )
 
-func (c *specs) add(seq uint64, raw []byte) {
-	if len(raw) > specsLargest {
+// keep remembers a spec, which the caller must not change.
+func (c *specs) keep(j *job, raw []byte) {
+	if len(raw) > specsLargest || j.spec != nil {
 		return
 	}
-	if c.bySeq == nil {
-		c.bySeq = map[uint64][]byte{}
-	}
-	if _, known := c.bySeq[seq]; known {
-		return
-	}
-	c.bySeq[seq] = append(make([]byte, 0, len(raw)), raw...)
-	c.order = append(c.order, seq)
-	c.bytes += len(raw) + specsOverhead
-	for c.bytes > specsBytes {
-		c.forget(c.order[c.head])
+	j.spec = raw
+	c.order = append(c.order, j)
+	c.bytes += len(raw)
+	for c.bytes > specsBytes || c.head > 1024 && c.order[c.head].spec == nil {
+		c.drop(c.order[c.head])
+		c.order[c.head] = nil
 		c.head++
 	}
 	if c.head > len(c.order)/2 && c.head > 1024 {
-		c.order = c.order[:copy(c.order, c.order[c.head:])]
-		c.head = 0
+		n := copy(c.order, c.order[c.head:])
+		clear(c.order[n:])
+		c.order, c.head = c.order[:n], 0
 	}
 }
 
-func (c *specs) forget(seq uint64) {
-	if raw, ok := c.bySeq[seq]; ok {
-		delete(c.bySeq, seq)
-		c.bytes -= len(raw) + specsOverhead
-	}
+func (c *specs) drop(j *job) []byte {
+	raw := j.spec
+	c.bytes -= len(raw)
+	j.spec = nil
+	return raw
 }
 
 // takeSpec is the encoded spec of a job that is being claimed, nil if the caller
 // has to read it.
 func (tx *txn) takeSpec(j *job) []byte {
-	c := &tx.s.specs
-	raw, ok := c.bySeq[j.seq]
-	if !ok {
-		if j.seq <= tx.s.readAhead {
-			return nil // gone again, or too large
-		}
+	if j.spec == nil && j.seq > tx.s.readAhead {
 		tx.readSpecs(j.seq)
-		raw = c.bySeq[j.seq]
 	}
-	c.forget(j.seq)
-	return raw
+	return tx.s.specs.drop(j)
 }
 
 // readSpecs reads the spec of a job and of those submitted after it.
@@ -80,7 +68,9 @@ func (tx *txn) readSpecs(from uint64) {
 		return // the caller will read it and tell
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		s.specs.add(binary.BigEndian.Uint64(it.Key()[1:]), it.Value())
+		if j := s.table.slots.get(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
+			s.specs.keep(j, append([]byte(nil), it.Value()...))
+		}
 	}
 	s.readAhead = from + specsAhead - 1
 	_ = it.Close() // the caller will read it and tell

@@ -13,8 +13,8 @@ import (
 // by Store.mu; only the writer changes it.
 type table struct {
 	jobs     map[gq.JobID]*job
-	held     map[uint64]*job     // jobs under a lease, by sequence
-	foreign  map[gq.LeaseID]*job // those of them whose lease id was not made here
+	slots    slots               // live jobs by sequence number
+	foreign  map[gq.LeaseID]*job // held jobs whose lease id was not made here
 	queues   map[string]*queue
 	numbers  []*queue // by queue number; 0 is none
 	lanes    map[uint32]*lane
@@ -40,6 +40,7 @@ type job struct {
 	seq    uint64
 	record []byte // see encodeRecord; empty while open is set
 	open   *opened
+	spec   []byte // encoded, while it is worth keeping
 	lane   *lane
 	key    gq.OrderKey // place in the lane while ready
 	cost   int64
@@ -52,6 +53,27 @@ type job struct {
 type opened struct {
 	header
 	state gq.State
+}
+
+// openedPool lets decoded records be used again. It belongs to the writer;
+// readers copy what they see under the lock.
+type openedPool struct{ free []*opened }
+
+func (p *openedPool) get() *opened {
+	n := len(p.free)
+	if n == 0 {
+		return new(opened)
+	}
+	o := p.free[n-1]
+	p.free = p.free[:n-1]
+	return o
+}
+
+func (p *openedPool) put(o *opened) {
+	if len(p.free) < 1024 {
+		*o = opened{}
+		p.free = append(p.free, o)
+	}
 }
 
 // edge is a dependent that waits.
@@ -109,7 +131,7 @@ type lane struct {
 func newTable() *table {
 	return &table{
 		jobs:     map[gq.JobID]*job{},
-		held:     map[uint64]*job{},
+		slots:    slots{map[uint64]*piece{}},
 		foreign:  map[gq.LeaseID]*job{},
 		queues:   map[string]*queue{},
 		numbers:  []*queue{nil},
@@ -201,7 +223,6 @@ func (t *table) place(j *job, s *gq.State) {
 	case s.Status == gq.Scheduled:
 		t.enter(j, s.Order())
 	case s.Status.Held():
-		t.held[j.seq] = j
 		if seq, ok := leaseSequence(s.Lease.ID); !ok || seq != j.seq {
 			t.foreign[s.Lease.ID] = j
 		}
@@ -215,11 +236,8 @@ func (t *table) unplace(j *job, s *gq.State) {
 	q.live[j.status].remove(j)
 	t.timers.set(j, 0)
 	t.leave(j)
-	if s.Status.Held() {
-		delete(t.held, j.seq)
-		if len(t.foreign) > 0 {
-			delete(t.foreign, s.Lease.ID)
-		}
+	if s.Status.Held() && len(t.foreign) > 0 {
+		delete(t.foreign, s.Lease.ID)
 	}
 }
 
@@ -234,7 +252,7 @@ func (t *table) live(id gq.JobID) *job {
 // holder finds the job that is held under a lease.
 func (t *table) holder(id gq.LeaseID) *job {
 	seq, _ := leaseSequence(id)
-	if j := t.held[seq]; j != nil && j.open.state.Lease.ID == id {
+	if j := t.slots.get(seq); j != nil && j.open != nil && j.open.state.Lease.ID == id {
 		return j
 	}
 	return t.foreign[id]

@@ -117,16 +117,25 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 	case next.Status.Held():
 		j.record = nil
 		if j.open == nil {
-			j.open = new(opened)
+			j.open = tx.s.opened.get()
 		}
 		j.open.header, j.open.state = h, *next
 		tx.put(prefixLive, j.seq, tx.scratch)
 	case next.Live():
-		j.record, j.open = append(j.record[:0], tx.scratch...), nil
+		tx.shut(j)
 		tx.put(prefixLive, j.seq, tx.scratch)
 	default:
-		j.record, j.open = append(j.record[:0], tx.scratch...), nil
+		tx.shut(j)
 		tx.finish(j, next)
+	}
+}
+
+// shut keeps a job's state as the bytes just encoded.
+func (tx *txn) shut(j *job) {
+	j.record = append(j.record[:0], tx.scratch...)
+	if j.open != nil {
+		tx.s.opened.put(j.open)
+		j.open = nil
 	}
 }
 
@@ -141,6 +150,10 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	tx.set(tx.key[id:], j.record)
 	tx.set(tx.key[:id], tx.key[id+1:])
 
+	t.slots.remove(j.seq)
+	if j.spec != nil {
+		tx.s.specs.drop(j)
+	}
 	tx.finished = append(tx.finished, j)
 	tx.noteFinished(j.id)
 	tx.touch(q)

@@ -62,14 +62,18 @@ func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
 	s.intake.queue = append(s.intake.queue, w)
 	s.intake.mu.Unlock()
 	s.poke()
-	select {
-	case <-w.done:
-		w.apply = nil
-		s.works.Put(w)
-		return s.failure()
-	case <-ctx.Done():
-		return fmt.Errorf("outcome unknown: %w", context.Cause(ctx))
+	if ended := ctx.Done(); ended == nil {
+		<-w.done
+	} else {
+		select {
+		case <-w.done:
+		case <-ended:
+			return fmt.Errorf("outcome unknown: %w", context.Cause(ctx))
+		}
 	}
+	w.apply = nil
+	s.works.Put(w)
+	return s.failure()
 }
 
 // inChunks hands n items to the writer, as many in one commit as fit. Items of

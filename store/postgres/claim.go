@@ -58,12 +58,12 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	out := make([]store.Claimed, len(claims))
 	wants := make([]*want, len(claims))
 	var sound []*want
-	for i, c := range claims {
-		if err := store.CheckClaim(c); err != nil {
+	for i := range claims {
+		if err := store.CheckClaim(claims[i]); err != nil {
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			continue
 		}
-		wants[i] = &want{Claim: c}
+		wants[i] = &want{Claim: claims[i]}
 		sound = append(sound, wants[i])
 	}
 	for range maxRounds {

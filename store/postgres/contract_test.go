@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"flag"
 	"sync"
 	"testing"
 
@@ -10,6 +11,22 @@ import (
 )
 
 func TestContract(t *testing.T) { storetest.Run(t, backend(t)) }
+
+// modelStories is how many random stories a run tells where -rapid.checks says
+// nothing else: each step is several transactions here. Enough that everything
+// that matters happens.
+const modelStories = "12"
+
+func TestModel(t *testing.T) {
+	checks := flag.Lookup("rapid.checks")
+	if checks.Value.String() == checks.DefValue {
+		if err := checks.Value.Set(modelStories); err != nil {
+			t.Fatal(err)
+		}
+		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // the same flag took a number before
+	}
+	storetest.RunModel(t, backend(t))
+}
 
 // backend opens each store on an empty database. Databases are emptied and used
 // again until t ends, because making one takes longer than most cases.

@@ -208,3 +208,9 @@ func TestClock(t *testing.T) {
 		t.Errorf("the clock moved by %v, want 100ns", got)
 	}
 }
+
+func TestRunModel(t *testing.T) {
+	for name, h := range map[string]habit{"Plain": 0, "TellsAtOnce": tellsAtOnce, "All": tellsAtOnce | readsNow | sweepsFirst} {
+		t.Run(name, func(t *testing.T) { RunModel(t, naiveBackend("", h)) })
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// outcome is what a user sees of a run.
+type outcome struct {
+	status         int
+	stdout, stderr string
+}
+
+// gqIn runs the program with a directory for its temporary files.
+func gqIn(ctx context.Context, tmp string, args ...string) outcome {
+	var stdout, stderr bytes.Buffer
+	getenv := func(name string) string {
+		if name == "TMPDIR" {
+			return tmp
+		}
+		return ""
+	}
+	status := run(ctx, args, getenv, strings.NewReader(""), &stdout, &stderr)
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+func TestUsage(t *testing.T) {
+	for _, test := range []struct {
+		args   string
+		status int
+		want   string // on standard output if the status is 0, else on standard error
+	}{
+		{"--help", 0, "Exit status:"},
+		{"-h", 0, "gq bench --store memory:"},
+		{"help", 0, "Available Commands:"},
+		{"help bench", 0, "fsyncs/job"},
+		{"bench --help", 0, "fsyncs/job"},
+		{"version", 0, "gq "},
+		{"--version", 0, "gq "},
+		{"completion bash", 0, "bash completion"},
+
+		{"", 2, "a command is missing after gq; want one of bench, completion, help, version"},
+		{"bnech", 2, "unknown command \"bnech\" for gq; did you mean bench?"},
+		{"xyzzy", 2, "unknown command \"xyzzy\" for gq"},
+		{"--nope", 2, "unknown flag: --nope"},
+		{"bench --nope", 2, "Run 'gq bench --help' for usage."},
+		{"bench extra", 2, "gq bench takes no arguments, and \"extra\" is one"},
+		{"version extra", 2, "gq version takes no arguments"},
+		{"help nosuch", 2, "unknown command \"nosuch\""},
+		{"completion", 2, "a command is missing after gq completion"},
+		{"completion nosuch", 2, "unknown command \"nosuch\" for gq completion"},
+
+		{"bench --store", 2, "flag needs an argument"},
+		{"bench --store memory", 2, "store: \"memory\" is not a store URL"},
+		{"bench --store memory:x", 2, "nothing may follow memory:"},
+		{"bench --store file:", 2, "the directory is missing"},
+		{"bench --store file://host/dir", 2, "names a host"},
+		{"bench --store redis:x", 2, "unknown kind of store \"redis\""},
+		{"bench --callers 1,x", 2, "invalid argument"},
+		{"bench --jobs 5 --duration 1s", 2, "--jobs and --duration exclude each other"},
+		{"bench --scenario cycle,nosuch", 2, "scenario: \"nosuch\" is not one of"},
+		{"bench --batch 0 --repeat 0 --store x", 2, "batch: 0 is not between 1 and 1000; repeat: 0 is not"},
+	} {
+		t.Run(test.args, func(t *testing.T) {
+			got := gqIn(t.Context(), t.TempDir(), strings.Fields(test.args)...)
+			if got.status != test.status {
+				t.Errorf("status %d, want %d", got.status, test.status)
+			}
+			said, silent := got.stdout, got.stderr
+			if test.status != 0 {
+				said, silent = got.stderr, got.stdout
+			}
+			if !strings.Contains(said, test.want) {
+				t.Errorf("it said\n%s\nwant %q in it", said, test.want)
+			}
+			if silent != "" {
+				t.Errorf("and on the other stream\n%s", silent)
+			}
+		})
+	}
+}
+
+func TestVersionDescribesTheBuild(t *testing.T) {
+	setting := func(key, value string) debug.BuildSetting { return debug.BuildSetting{Key: key, Value: value} }
+	for _, test := range []struct {
+		info debug.BuildInfo
+		want string
+	}{
+		{debug.BuildInfo{GoVersion: "go1.99"}, "gq (development) go1.99 "},
+		{debug.BuildInfo{GoVersion: "go1.99", Main: debug.Module{Version: "v1.2.3"}}, "gq v1.2.3 go1.99 "},
+		{
+			debug.BuildInfo{GoVersion: "go1.99", Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
+				setting("vcs.revision", "0123456789abcdef0123"), setting("vcs.time", "2030-01-02T03:04:05Z"), setting("vcs.modified", "true"),
+			}},
+			"gq (development) (commit 0123456789ab, 2030-01-02T03:04:05Z, modified) go1.99 ",
+		},
+	} {
+		if got := describe(&test.info); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%q, want it to begin with %q", got, test.want)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+const mib = 1 << 20
+
+// TestDiskFull fills a small disk with jobs. They are refused before the disk is
+// full, those accepted can still be worked off, and when there is room again
+// jobs are accepted again.
+func TestDiskFull(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		disk    int64
+		reserve int64 // as configured
+		kept    string
+	}{
+		{"default reserve", 64 * mib, 0, "6 MiB"}, // a tenth of the disk
+		{"own reserve", 96 * mib, 24 * mib, "24 MiB"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defer goleak.VerifyNone(t)
+			disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: c.disk}
+			f := &filler{t: t, options: Options{fs: disk, Reserve: c.reserve}, dir: "db", sent: map[gq.JobID][]byte{}}
+			f.open()
+			refusal := f.fill(c.disk)
+			for _, part := range []string{"db", c.kept, "free some space"} {
+				if !strings.Contains(refusal.Error(), part) {
+					t.Errorf("the refusal does not say %q: %v", part, refusal)
+				}
+			}
+			if n := disk.full(); n > 0 {
+				t.Errorf("%d writes found the disk full before jobs were refused", n)
+			}
+			f.workOff(100)
+			if n := disk.full(); n > 0 {
+				t.Errorf("%d writes found the disk full while jobs were refused", n)
+			}
+			disk.resize(2 * c.disk)
+			f.submit(10)
+			f.reopen()
+			if n := disk.full(); n > 0 {
+				t.Errorf("%d writes found the disk full in the end", n)
+			}
+		})
+	}
+}
+
+// filler fills a disk with jobs and remembers them.
+type filler struct {
+	t       *testing.T
+	options Options
+	dir     string
+	store   *Store
+
+	mu   sync.Mutex
+	sent map[gq.JobID][]byte // acknowledged jobs with their payloads
+	done []gq.JobID          // completed ones
+}
+
+func (f *filler) open() {
+	f.t.Helper()
+	var err error
+	if f.store, err = open(f.dir, f.options); err != nil {
+		f.t.Fatalf("open: %v", err)
+	}
+}
+
+// insert submits a job whose payload cannot be compressed.
+func (f *filler) insert(rng *rand.Rand) error {
+	payload := make([]byte, 32<<10)
+	for i := range payload {
+		payload[i] = byte(rng.Uint32())
+	}
+	spec := gq.Spec{
+		ID: gq.NewJobID([16]byte(payload)), Type: "fill",
+		Payload: gq.Payload{Data: payload, ContentType: "application/octet-stream"},
+	}.WithDefaults()
+	out, err := f.store.Insert(context.Background(), []store.Group{store.One(spec)})
+	if err == nil {
+		err = out[0].Err
+	}
+	if err == nil {
+		f.mu.Lock()
+		f.sent[spec.ID] = payload
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// fill lets several callers submit until they are refused.
+func (f *filler) fill(disk int64) (refusal error) {
+	f.t.Helper()
+	var callers sync.WaitGroup
+	refusals := make(chan error, 4)
+	for range cap(refusals) {
+		rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		callers.Go(func() {
+			for range 2 * disk >> 15 {
+				if err := f.insert(rng); err != nil {
+					refusals <- err
+					return
+				}
+			}
+			refusals <- errors.New("more was accepted than the disk can hold")
+		})
+	}
+	within(f.t, "the callers", callers.Wait)
+	for range cap(refusals) {
+		if refusal = <-refusals; !errors.Is(refusal, gq.ErrDiskFull) || gq.KindOf(refusal) != gq.KindExhausted {
+			f.t.Fatalf("jobs are refused, but not for the disk: %v", refusal)
+		}
+	}
+	return refusal
+}
+
+// submit inserts jobs, which must succeed.
+func (f *filler) submit(n int) {
+	f.t.Helper()
+	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for range n {
+		if err := f.insert(rng); err != nil {
+			f.t.Fatalf("insert with room on the disk: %v", err)
+		}
+	}
+}
+
+// workOff claims, renews and completes jobs one by one, while new ones are
+// refused.
+func (f *filler) workOff(n int) {
+	f.t.Helper()
+	ctx, rng := context.Background(), rand.New(rand.NewPCG(rand.Uint64(), 0))
+	for range n {
+		claimed, err := f.store.Claim(ctx, []store.Claim{{
+			Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", Parts: store.WithPayload,
+		}})
+		if err != nil || claimed[0].Err != nil || len(claimed[0].Jobs) != 1 {
+			f.t.Fatalf("claim on a full disk: %v %+v", err, claimed)
+		}
+		job := claimed[0].Jobs[0]
+		if !bytes.Equal(job.Spec.Payload.Data, f.sent[job.State.ID]) {
+			f.t.Fatalf("job %s came with another payload", job.State.ID)
+		}
+		ref := job.State.Lease.Ref()
+		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Heartbeat(ref, gq.Report{Progress: 0.5}, now)
+		})
+		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Complete(ref, nil, now)
+		})
+		f.done = append(f.done, job.State.ID)
+		if err := f.insert(rng); !errors.Is(err, gq.ErrDiskFull) {
+			f.t.Fatalf("insert on a full disk: %v", err)
+		}
+	}
+}
+
+func (f *filler) update(ref gq.LeaseRef, apply store.Apply) {
+	f.t.Helper()
+	out, err := f.store.Update(context.Background(), []store.Update{{Ref: store.Ref{Lease: ref.ID}, Apply: apply}})
+	if err != nil || out[0].Err != nil {
+		f.t.Fatalf("update on a full disk: %v %+v", err, out)
+	}
+}
+
+// reopen closes the store and compares what is found then with what was
+// acknowledged.
+func (f *filler) reopen() {
+	f.t.Helper()
+	if err := f.store.Close(); err != nil {
+		f.t.Fatalf("close: %v", err)
+	}
+	f.open()
+	ended := map[gq.JobID]bool{}
+	for _, id := range f.done {
+		ended[id] = true
+	}
+	for id, payload := range f.sent {
+		found, err := f.store.Get(context.Background(), []store.Ref{{Job: id}}, store.WithPayload)
+		switch {
+		case err != nil || found[0].Err != nil:
+			f.t.Fatalf("acknowledged job %s: %v %v", id, err, found)
+		case !bytes.Equal(found[0].Spec.Payload.Data, payload):
+			f.t.Errorf("job %s has another payload", id)
+		case ended[id] != (found[0].State.Status == gq.Completed):
+			f.t.Errorf("job %s is %s; completed: %v", id, found[0].State.Status, ended[id])
+		}
+	}
+	if err := f.store.Close(); err != nil {
+		f.t.Fatalf("close: %v", err)
+	}
+}

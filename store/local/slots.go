@@ -1,0 +1,37 @@
+package local
+
+// slots finds live jobs by their sequence number. Numbers are dense, so it is
+// an array in pieces that come and go.
+type slots struct{ pieces map[uint64]*piece }
+
+const pieceSize = 256
+
+type piece struct {
+	jobs [pieceSize]*job
+	used int
+}
+
+func (s *slots) get(seq uint64) *job {
+	if p := s.pieces[seq/pieceSize]; p != nil {
+		return p.jobs[seq%pieceSize]
+	}
+	return nil
+}
+
+func (s *slots) add(j *job) {
+	p := s.pieces[j.seq/pieceSize]
+	if p == nil {
+		p = new(piece)
+		s.pieces[j.seq/pieceSize] = p
+	}
+	p.jobs[j.seq%pieceSize] = j
+	p.used++
+}
+
+func (s *slots) remove(seq uint64) {
+	p := s.pieces[seq/pieceSize]
+	p.jobs[seq%pieceSize] = nil
+	if p.used--; p.used == 0 {
+		delete(s.pieces, seq/pieceSize)
+	}
+}

@@ -1,0 +1,283 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// RunModel drives a store with random stories and compares each answer, and
+// after each step the state of every job, with a reference model. Over the whole
+// run everything interesting must have happened, or the run proves nothing and
+// fails.
+//
+// The stories are drawn by package rapid: a failure prints the seed and the
+// smallest story that shows it, and -rapid.checks makes a run longer.
+func RunModel(t *testing.T, b Backend) {
+	t.Helper()
+	if len(b.Lacks) > 0 {
+		t.Skipf("the store lacks %s", strings.Join(b.Lacks, ", "))
+	}
+	tally := &tally{}
+	rapid.Check(t, func(r *rapid.T) { tell(t, r, b, tally) })
+	tally.report(t, b)
+}
+
+// ModelFailure tells up to that many random stories of a fixed choice and
+// returns what was wrong with the first that failed, or "". It is for tests of
+// the suite itself.
+func ModelFailure(t testing.TB, b Backend, stories int) (failure string) {
+	t.Helper()
+	for seed := range stories {
+		if failure := storyFailure(t, b, seed); failure != "" {
+			return failure
+		}
+	}
+	return ""
+}
+
+func storyFailure(t testing.TB, b Backend, seed int) (failure string) {
+	defer func() {
+		if p := recover(); p != nil { // how rapid ends a story that failed
+			failure = fmt.Sprintf("story %d: %v", seed, p)
+		}
+	}()
+	rapid.Custom(func(r *rapid.T) bool {
+		tell(t, r, b, &tally{})
+		return true
+	}).Example(seed)
+	return ""
+}
+
+// machine is a story under way: a store, its model, and what is being drawn.
+type machine struct {
+	*rapid.T
+	tb      testing.TB
+	backend Backend
+	cfg     store.Config
+	clock   *Clock
+	s       store.Store
+	tally   *tally
+	random  *rand.Rand // ids only
+
+	now      time.Time   // of the store
+	times    []time.Time // every instant there has been
+	jobs     map[gq.JobID]*modelJob
+	leases   map[gq.LeaseID]*modelJob // of jobs that exist
+	issued   map[gq.LeaseID]bool
+	keys     map[[2]string]*modelJob // scope and name; who has it or had it last
+	queues   map[string]gq.Queue
+	sequence uint64 // largest so far
+
+	followed uint64 // number of the last event that was read
+	seen     map[gq.JobID][]gq.Event
+}
+
+// tell tells one story.
+func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
+	scope := &recorder{TB: t, name: t.Name()}
+	r.Cleanup(scope.cleanup)
+	clock := NewClock(start)
+	m := &machine{
+		T: r, tb: scope, backend: b, clock: clock, tally: tally, random: rand.New(rand.NewPCG(1, 2)),
+		cfg: store.Config{Clock: clock, Retention: store.Retention{
+			Completed: 30 * time.Second, Cancelled: 40 * time.Second, Failed: 50 * time.Second, DeadLetter: 60 * time.Second,
+		}},
+		now: start, times: []time.Time{start},
+		jobs: make(map[gq.JobID]*modelJob), leases: make(map[gq.LeaseID]*modelJob), issued: make(map[gq.LeaseID]bool),
+		keys: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
+	}
+	m.s = b.Open(scope, m.cfg)
+	r.Cleanup(func() {
+		if err := m.s.Close(); err != nil {
+			r.Errorf("Close: %v", err)
+		}
+	})
+	actions := m.actions()
+	for range 2 { // each is about thirty steps
+		r.Repeat(actions)
+		m.everything()
+	}
+	if output, failed := scope.result(); failed {
+		r.Fatalf("opening the store: %s", output)
+	}
+}
+
+// actions are the steps of a story. What should happen more often has more
+// names.
+func (m *machine) actions() map[string]func(*rapid.T) {
+	actions := map[string]func(*rapid.T){
+		"collect": m.collect, "due": m.due, "get": m.get, "list": m.list, "queue": m.configure,
+		"peek": m.peek, "release": m.release, "reopen": m.reopen, "clock back": m.clockBack, "everything": func(*rapid.T) { m.everything() },
+	}
+	for _, step := range []struct {
+		name  string
+		times int
+		run   func(*rapid.T)
+	}{
+		{"insert", 5, m.insert}, {"claim", 6, m.claim}, {"update", 8, m.update}, {"time", 5, m.pass}, {"sweep", 2, m.sweep},
+	} {
+		for i := range step.times {
+			actions[fmt.Sprintf("%s %d", step.name, i)] = step.run
+		}
+	}
+	for name, run := range actions {
+		actions[name] = func(r *rapid.T) {
+			run(r)
+			m.reconcile(strings.HasPrefix(name, "claim"))
+		}
+	}
+	return actions
+}
+
+// ok ends the story on the error of a whole call.
+func (m *machine) ok(call string, err error) {
+	m.Helper()
+	if err != nil {
+		m.Fatalf("%s: %v", call, err)
+	}
+}
+
+func (m *machine) happened(what string) { m.tally.add(what) }
+
+// sorted is every job by submission.
+func (m *machine) sorted() []*modelJob {
+	all := make([]*modelJob, 0, len(m.jobs))
+	for _, j := range m.jobs {
+		all = append(all, j)
+	}
+	slices.SortFunc(all, func(a, b *modelJob) int {
+		if a.s.Sequence < b.s.Sequence {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+// until moves the clock.
+func (m *machine) until(t time.Time) {
+	m.clock.Set(t)
+	if t.After(m.now) {
+		m.now = t
+		m.times = append(m.times, t)
+	}
+}
+
+// pass lets time pass, mostly to where something happens.
+func (m *machine) pass(r *rapid.T) {
+	var instants []time.Time
+	for _, j := range m.jobs {
+		for _, t := range []time.Time{j.due(), j.lifeEnd(), j.deadline(), j.s.RunAt, j.key, m.kept(j)} {
+			if t.After(m.now) {
+				instants = append(instants, t)
+			}
+		}
+	}
+	slices.SortFunc(instants, time.Time.Compare)
+	instants = slices.CompactFunc(instants, time.Time.Equal)
+	if len(instants) == 0 || rapid.IntRange(0, 4).Draw(r, "just pass") == 0 {
+		m.until(m.now.Add(rapid.SampledFrom([]time.Duration{1, time.Second, 4 * time.Second, 15 * time.Second}).Draw(r, "for")))
+		return
+	}
+	next := instants[rapid.IntRange(0, min(len(instants)-1, 4)).Draw(r, "instant")]
+	m.until(next.Add(rapid.SampledFrom([]time.Duration{0, 0, -1, 1}).Draw(r, "off")))
+}
+
+// kept is until when a finished job is kept, zero for a live one.
+func (m *machine) kept(j *modelJob) time.Time {
+	keep := map[gq.Status]time.Duration{
+		gq.Completed: m.cfg.Retention.Completed, gq.Cancelled: m.cfg.Retention.Cancelled,
+		gq.Failed: m.cfg.Retention.Failed, gq.DeadLetter: m.cfg.Retention.DeadLetter,
+	}[j.s.Status]
+	if keep == 0 {
+		return time.Time{}
+	}
+	return j.s.CompletedAt.Add(keep)
+}
+
+// clockBack sets the clock back, with or without a restart. The store's time
+// stands still until the clock has caught up. A commit before that makes sure
+// that the store knows how late it is.
+func (m *machine) clockBack(r *rapid.T) {
+	m.submit([]store.Group{store.One(m.spec(r, nil))})
+	m.clock.Set(m.now.Add(-rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour}).Draw(r, "back")))
+	m.happened("clock set back")
+	if rapid.Bool().Draw(r, "reopen") {
+		m.reopen(r)
+	}
+}
+
+func (m *machine) reopen(*rapid.T) {
+	if m.backend.Reopen == nil {
+		return
+	}
+	m.s = m.backend.Reopen(m.tb, m.s, m.cfg)
+	m.happened("reopen")
+}
+
+// configure changes a queue.
+func (m *machine) configure(r *rapid.T) {
+	q := gq.NewQueue(rapid.SampledFrom(queueNames).Draw(r, "queue"))
+	q.Paused = rapid.IntRange(0, 3).Draw(r, "paused") == 0
+	q.MaxRunning = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "max running")
+	q.MaxDepth = rapid.SampledFrom([]int{0, 0, 0, 3, 8}).Draw(r, "max depth")
+	m.ok("PutQueue", m.s.PutQueue(m.Context(), q))
+	m.queues[q.Name] = q
+}
+
+// tally counts what happened over all stories of a run.
+type tally struct {
+	mu      sync.Mutex
+	stories int            // guarded by mu
+	times   map[string]int // guarded by mu
+}
+
+func (t *tally) add(what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.times == nil {
+		t.times = make(map[string]int)
+	}
+	t.times[what]++
+}
+
+// interesting is what must have happened in a run of the usual length.
+var interesting = []string{
+	"claim", "claim of a lost job", "claim of a due job", "claim in a paused queue", "claim at MaxRunning", "hold lost", "lease lost",
+	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED", "attempts_exhausted", "lifetime", "execution timeout", "retry", "released",
+	"stale refused", "settlement repeated", "illegal refused", "cancel requested", "renewed",
+	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
+	"dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
+	"collected", "reopen", "clock set back", "pages", "swept",
+}
+
+// report fails a run in which something interesting never happened.
+func (t *tally) report(tb testing.TB, b Backend) {
+	tb.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var missing []string
+	for _, what := range interesting {
+		if t.times[what] == 0 && !(what == "reopen" && b.Reopen == nil) {
+			missing = append(missing, what)
+		}
+	}
+	tb.Logf("what happened: %v", t.times)
+	switch {
+	case len(missing) == 0:
+	case t.times["step"] < 3000:
+		tb.Logf("too short a run to prove much, with %d steps: there was no %s", t.times["step"], strings.Join(missing, ", no "))
+	default:
+		tb.Errorf("%d steps prove less than they should: there was no %s", t.times["step"], strings.Join(missing, ", no "))
+	}
+}

@@ -1,0 +1,200 @@
+package storetest
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// plainState is a state in a form that can be compared: instants in one
+// representation, and nothing that only a store knows or nobody reads.
+func plainState(s gq.State) gq.State {
+	for _, t := range []*time.Time{
+		&s.CreatedAt, &s.UpdatedAt, &s.RunAt, &s.ScheduledAt, &s.StartedAt, &s.FirstStartedAt, &s.CompletedAt,
+		&s.Cancellation.RequestedAt, &s.Cancellation.DeliveredAt, &s.Cancellation.HonouredAt,
+	} {
+		*t = plainTime(*t)
+	}
+	if s.Lease != nil {
+		l := *s.Lease
+		l.GrantedAt, l.HeartbeatAt, l.ExpiresAt = plainTime(l.GrantedAt), plainTime(l.HeartbeatAt), plainTime(l.ExpiresAt)
+		s.Lease = &l
+	}
+	s.Settled, s.Previous.Digest = 0, 0
+	if s.Status != gq.Pending {
+		s.Waits, s.AnyOpen = 0, false
+	}
+	return s
+}
+
+func plainTime(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return time.Unix(0, t.UnixNano()).UTC()
+}
+
+func sameState(model, got gq.State) bool {
+	return reflect.DeepEqual(plainState(model), plainState(got))
+}
+
+// state is a job's state with what it waits for.
+func (j *modelJob) state() gq.State {
+	s := j.s
+	if s.Status == gq.Pending {
+		s.Waits, s.AnyOpen = j.waits()
+	}
+	return s
+}
+
+// differs ends the story.
+func (m *machine) differs(what string, j *modelJob, got gq.State) {
+	m.Helper()
+	if j == nil {
+		m.Fatalf("%s: job %s is %s, which it cannot be", what, got.ID, got.Status)
+	}
+	m.Fatalf("%s: job %s (-model +store):\n%s", what, got.ID, cmp.Diff(plainState(j.state()), plainState(got)))
+}
+
+// reachable lists what a job may be by now: as the model has it, or told that
+// some of its dependencies have ended, at any instant since then.
+func (m *machine) reachable(j *modelJob) []*modelJob {
+	all := []*modelJob{j}
+	if j.s.Status != gq.Pending {
+		return all
+	}
+	for i, e := range j.edges {
+		if e.told || !e.parent.terminal() {
+			continue
+		}
+		for _, t := range m.times {
+			if t.Before(e.parent.s.CompletedAt) || t.Before(j.s.CreatedAt) {
+				continue
+			}
+			next := j.clone()
+			next.tell(i, t)
+			all = append(all, m.reachable(next)...)
+		}
+	}
+	return all
+}
+
+// explain reports whether a job may read so by now, and if it may, the model
+// takes that over.
+func (m *machine) explain(j *modelJob, got gq.State, advanced bool) bool {
+	for _, o := range m.reachable(j) {
+		if sameState(o.state(), got) {
+			m.become(j, o)
+			return true
+		}
+		// A reader may be shown what time has made of it.
+		seen := o.s
+		if (seen.Status == gq.Delayed || seen.Status == gq.Retrying) && come(seen.RunAt, m.now) {
+			seen.Status, seen.ScheduledAt = gq.Scheduled, seen.RunAt
+			if sameState(seen, got) {
+				m.become(j, o)
+				return true
+			}
+		}
+		// A claim may have recorded what was due.
+		if advanced && come(o.due(), m.now) {
+			next := o.clone()
+			next.advance(m.now)
+			if sameState(next.state(), got) {
+				m.become(j, next)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reconcile reads every job and compares it with the model. Only after a claim
+// may a store have recorded by itself what was due.
+func (m *machine) reconcile(claimed bool) {
+	m.Helper()
+	m.happened("step")
+	left := m.sorted()
+	refs := make([]store.Ref, len(left))
+	for i, j := range left {
+		refs[i] = byID(j.spec.ID)
+	}
+	found, err := m.s.Get(m.Context(), refs, allParts)
+	m.ok("Get", err)
+	got := make(map[gq.JobID]store.Found)
+	for i, f := range found {
+		got[refs[i].Job] = f
+	}
+	// The end of one job may be what explains another.
+	for progress := true; progress && len(left) > 0; {
+		progress = false
+		left = slices.DeleteFunc(left, func(j *modelJob) bool {
+			f := got[j.spec.ID]
+			if f.Err != nil {
+				m.Fatalf("Get %s: %v", j.spec.ID, f.Err)
+			}
+			explained := m.explain(j, f.State, claimed)
+			progress = progress || explained
+			return explained
+		})
+	}
+	for _, j := range left {
+		m.differs("Get", j, got[j.spec.ID].State)
+	}
+	for id, f := range got {
+		m.content("Get", m.jobs[id], f.Job, allParts)
+	}
+}
+
+// content compares what belongs to a job beside its state.
+func (m *machine) content(call string, j *modelJob, got store.Job, parts store.Parts) {
+	m.Helper()
+	want := store.Job{Spec: j.spec, Metadata: j.metadata, Result: j.result, Checkpoint: j.checkpoint}
+	if parts&store.WithPayload == 0 {
+		want.Spec.Payload.Data = nil
+	}
+	same := got.Spec.Queue == want.Spec.Queue && got.Spec.Type == want.Spec.Type && got.Spec.Policy == want.Spec.Policy &&
+		got.Spec.Key == want.Spec.Key && got.Spec.CostUnits == want.Spec.CostUnits && slices.Equal(got.Spec.Requires, want.Spec.Requires) &&
+		bytes.Equal(got.Spec.Payload.Data, want.Spec.Payload.Data) && len(got.Spec.DependsOn) == len(want.Spec.DependsOn) &&
+		reflect.DeepEqual(plainMetadata(got.Metadata), plainMetadata(want.Metadata)) &&
+		bytes.Equal(got.Result, want.Result) && bytes.Equal(got.Checkpoint, want.Checkpoint)
+	if !same {
+		got.State = gq.State{}
+		m.Fatalf("%s: what belongs to job %s (-model +store):\n%s", call, j.spec.ID, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+	}
+}
+
+func plainMetadata(d gq.Metadata) gq.Metadata {
+	if len(d.Tags) == 0 {
+		d.Tags = nil
+	}
+	return d
+}
+
+// get reads jobs by lease, old ones too.
+func (m *machine) get(r *rapid.T) {
+	lease := gq.LeaseID("unknown")
+	if j := m.anyJob(r, "job", func(j *modelJob) bool { return j.s.Lease != nil }); j != nil {
+		lease = j.s.Lease.ID
+		if j.s.Previous.Lease != "" && rapid.Bool().Draw(r, "previous") {
+			lease = j.s.Previous.Lease
+		}
+	}
+	found, err := m.s.Get(m.Context(), []store.Ref{byLease(lease), byID(m.id())}, 0)
+	m.ok("Get", err)
+	if j := m.leases[lease]; j == nil && !errors.Is(found[0].Err, gq.ErrNotFound) || j != nil && found[0].State.ID != j.spec.ID {
+		m.Fatalf("Get by lease %s found %s, %v", lease, found[0].State.ID, found[0].Err)
+	}
+	if !errors.Is(found[1].Err, gq.ErrNotFound) {
+		m.Fatalf("Get of an unknown job: %v, want ErrNotFound", found[1].Err)
+	}
+}

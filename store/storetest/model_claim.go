@@ -1,0 +1,297 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func (m *machine) claim(r *rapid.T) {
+	var claims []store.Claim
+	for range pick(r, "claims", 1, 1, 2) {
+		claims = append(claims, m.drawClaim(r))
+	}
+	answers, err := m.s.Claim(m.Context(), claims)
+	m.ok("Claim", err)
+	if len(answers) != len(claims) {
+		m.Fatalf("Claim answered %d of %d claims", len(answers), len(claims))
+	}
+	for i, c := range claims {
+		m.ok("Claim", answers[i].Err)
+		m.chosen("Claim", c.Filter, c.N, answers[i].Jobs)
+		for _, got := range answers[i].Jobs {
+			m.granted(c, got)
+		}
+	}
+}
+
+func (m *machine) peek(r *rapid.T) {
+	c := m.drawClaim(r)
+	found, err := m.s.Peek(m.Context(), c.Filter, c.N)
+	m.ok("Peek", err)
+	jobs := make([]store.Job, len(found))
+	for i, f := range found {
+		m.ok("Peek", f.Err)
+		jobs[i] = f.Job
+	}
+	m.chosen("Peek", c.Filter, c.N, jobs)
+}
+
+func suits(f store.Filter, s *gq.Spec) bool {
+	return (len(f.Types) == 0 || slices.Contains(f.Types, s.Type)) && (f.MaxCost == 0 || s.CostUnits <= f.MaxCost) &&
+		!slices.ContainsFunc(s.Requires, func(c string) bool { return !slices.Contains(f.Offers, c) })
+}
+
+// before tells whether a job is served before another of its queue.
+func before(a, b gq.State) bool {
+	x, y := urgent(a.Own, a.Inherited), urgent(b.Own, b.Inherited)
+	return x < y || x == y && a.Sequence < b.Sequence
+}
+
+// chosen wants a claim to have found the right jobs in the right order. Jobs
+// whose dependencies have ended may or may not have been told, so that they may
+// be among them or not; everything else is exact.
+func (m *machine) chosen(call string, f store.Filter, n int, got []store.Job) {
+	if len(got) > n {
+		m.Fatalf("%s for %d found %d jobs", call, n, len(got))
+	}
+	rest := got
+	for _, queue := range f.Queues {
+		var mine []store.Job
+		for len(rest) > 0 && rest[0].Spec.Queue == queue {
+			mine, rest = append(mine, rest[0]), rest[1:]
+		}
+		m.chosenIn(call, queue, f, n-(len(got)-len(rest)-len(mine)), mine)
+	}
+	if len(rest) > 0 {
+		m.Fatalf("%s of %v found a job of queue %s out of turn", call, f.Queues, rest[0].Spec.Queue)
+	}
+}
+
+func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []store.Job) {
+	// Places that are surely or possibly taken: a store may have noticed that
+	// a lease ended for another reason than its expiry, or not.
+	surely, possibly := 0, 0
+	var must []*modelJob
+	for _, j := range m.jobs {
+		if j.spec.Queue != queue {
+			continue
+		}
+		if j.held() && !j.expired(m.now) {
+			possibly++
+			if !come(j.due(), m.now) {
+				surely++
+			}
+		}
+		if j.claimable(m.now) && suits(f, &j.spec) {
+			must = append(must, j)
+		}
+	}
+	q := m.queues[queue]
+	least, most := n, n
+	if q.MaxRunning > 0 {
+		least, most = min(n, max(0, q.MaxRunning-possibly)), min(n, max(0, q.MaxRunning-surely))
+		if len(must) > most {
+			m.happened("claim at MaxRunning")
+		}
+	}
+	if q.Paused {
+		least, most = 0, 0
+		if len(must) > 0 {
+			m.happened("claim in a paused queue")
+		}
+	}
+	if len(got) > most {
+		m.Fatalf("%s found %d jobs in queue %s, where %d could be had", call, len(got), queue, most)
+	}
+	for i, g := range got {
+		j := m.jobs[g.State.ID]
+		switch {
+		case j == nil:
+			m.Fatalf("%s found job %s, which does not exist", call, g.State.ID)
+		case j.spec.Queue != queue || !suits(f, &j.spec):
+			m.Fatalf("%s %+v found job %s, which does not match: %+v", call, f, g.State.ID, j.spec)
+		case !slices.ContainsFunc(m.reachable(j), func(o *modelJob) bool { return o.claimable(m.now) }):
+			m.Fatalf("%s found job %s, which is %s (due %v, now %v)", call, g.State.ID, j.s.Status, j.due(), m.now)
+		case i > 0 && !before(got[i-1].State, g.State):
+			m.Fatalf("%s found job %s behind %s", call, g.State.ID, got[i-1].State.ID)
+		}
+	}
+	for _, j := range must {
+		if slices.ContainsFunc(got, func(g store.Job) bool { return g.State.ID == j.spec.ID }) {
+			continue
+		}
+		if len(got) < least {
+			m.Fatalf("%s for %d found %d jobs in queue %s, but not %s (%s), which was claimable", call, n, len(got), queue, j.spec.ID, j.s.Status)
+		}
+		if len(got) > 0 && before(j.s, got[len(got)-1].State) {
+			m.Fatalf("%s found job %s, but not %s, which comes before it", call, got[len(got)-1].State.ID, j.spec.ID)
+		}
+	}
+}
+
+// granted enters a claimed job into the model.
+func (m *machine) granted(c store.Claim, got store.Job) {
+	j := m.jobs[got.State.ID]
+	if got.State.Lease == nil || got.State.Lease.ID == "" || m.issued[got.State.Lease.ID] {
+		m.Fatalf("Claim gave job %s the lease %+v, which is none or was given before", got.State.ID, got.State.Lease)
+	}
+	switch {
+	case j.held():
+		m.happened("claim of a lost job")
+	case j.s.Status != gq.Scheduled:
+		m.happened("claim of a due job")
+	}
+	var tried *modelJob
+	for _, o := range m.reachable(j) {
+		if !o.claimable(m.now) {
+			continue
+		}
+		tried = o.clone()
+		tried.claim(got.State.Lease.ID, c, m.now)
+		if sameState(tried.s, got.State) {
+			break
+		}
+	}
+	if tried == nil || !sameState(tried.s, got.State) {
+		m.differs("the answer of Claim", tried, got.State)
+	}
+	m.become(j, tried)
+	m.leases[got.State.Lease.ID], m.issued[got.State.Lease.ID] = j, true
+	m.content("Claim", j, got, c.Parts)
+	m.happened("claim")
+}
+
+func (m *machine) update(r *rapid.T) {
+	var updates []store.Update
+	var verbs []verb
+	for range pick(r, "updates", 1, 1, 1, 3) {
+		wanted := everyJob
+		if !chance(r, "any job", 3) {
+			wanted = (*modelJob).held
+		}
+		j := m.anyJob(r, "job", wanted)
+		v := m.drawVerb(r, j)
+		u := store.Update{Apply: v.apply, Metadata: v.metadata, Result: v.result, Checkpoint: v.checkpoint}
+		switch {
+		case j == nil || chance(r, "unknown job", 30):
+			u.Ref = pick(r, "which", byID(m.id()), byLease("unknown"))
+		case j.s.Lease != nil && rapid.Bool().Draw(r, "by lease"):
+			u.Ref = byLease(j.s.Lease.ID)
+			if j.s.Previous.Lease != "" && chance(r, "by an old lease", 3) {
+				u.Ref = byLease(j.s.Previous.Lease)
+			}
+		default:
+			u.Ref = byID(j.spec.ID)
+		}
+		updates, verbs = append(updates, u), append(verbs, v)
+	}
+	m.change(updates, verbs)
+}
+
+// change makes updates and compares their answers.
+func (m *machine) change(updates []store.Update, verbs []verb) {
+	answers, err := m.s.Update(m.Context(), updates)
+	m.ok("Update", err)
+	if len(answers) != len(updates) {
+		m.Fatalf("Update answered %d of %d updates", len(answers), len(updates))
+	}
+	for i, u := range updates {
+		j, unknown := m.jobs[u.Job], gq.ErrNotFound
+		if u.Job.IsZero() {
+			j, unknown = m.leases[u.Lease], gq.ErrStaleLease
+		}
+		if j == nil {
+			if !errors.Is(answers[i].Err, unknown) {
+				m.Fatalf("Update (%s) of an unknown job: %v, want %v", verbs[i].name, answers[i].Err, unknown)
+			}
+			continue
+		}
+		m.changed(j, verbs[i], u, answers[i])
+	}
+}
+
+func (m *machine) changed(j *modelJob, v verb, u store.Update, answer store.Updated) {
+	var next *modelJob
+	var want error
+	matched := false
+	for _, o := range m.reachable(j) { // it may have been told by now, or not
+		next = o.clone()
+		want = v.model(next, m.now)
+		if want == nil {
+			matched = answer.Err == nil && sameState(next.s, answer.State)
+		} else {
+			next = o
+			matched = answer.Err != nil && errors.Is(answer.Err, want)
+		}
+		if matched {
+			break
+		}
+	}
+	switch {
+	case !matched && (want != nil || answer.Err != nil):
+		m.Fatalf("%s of job %s (%s, lease %+v): %v, want %v", v.name, j.spec.ID, j.s.Status, j.s.Lease, answer.Err, want)
+	case !matched:
+		m.differs("the answer to "+v.name, next, answer.State)
+	}
+	if want != nil {
+		if answer.Changed {
+			m.Fatalf("%s of job %s was refused and reports a change", v.name, j.spec.ID)
+		}
+		m.happened(map[bool]string{true: "stale refused", false: "illegal refused"}[errors.Is(want, gq.ErrStaleLease)])
+		m.become(j, next)
+		return
+	}
+	if len(next.events) == len(j.events) && j.terminal() && (v.result != nil || v.name[0] == 'f') {
+		m.happened("settlement repeated")
+	}
+	if v.metadata != nil {
+		next.metadata = *v.metadata
+	}
+	if v.result != nil {
+		next.result = v.result
+	}
+	if v.checkpoint != nil {
+		next.checkpoint = v.checkpoint
+	}
+	m.become(j, next)
+}
+
+// become makes a job what it is now, and counts what happened on the way.
+func (m *machine) become(j, next *modelJob) {
+	for _, v := range next.events[min(len(j.events), len(next.events)):] {
+		switch {
+		case v.Status == gq.Retrying && v.LeaseState == gq.LeaseExpired:
+			m.happened("lease lost")
+		case v.Type == gq.EventScheduled && v.Reason == "hold_expired":
+			m.happened("hold lost")
+		case v.Type == gq.EventRetrying && v.Failure == nil:
+			m.happened("released")
+		case v.Type == gq.EventRetrying:
+			m.happened("retry")
+		case v.Type == gq.EventCancelRequested:
+			m.happened("cancel requested")
+		case v.Type == gq.EventRenewed:
+			m.happened("renewed")
+		case next.terminal() && v.Type == modelEvents[v.Status]:
+			m.happened(v.Status.String())
+			m.happened(v.Reason)
+			if v.Reason == "dependency" {
+				m.happened("dependent " + v.Status.String())
+				if slices.ContainsFunc(j.edges, func(e modelEdge) bool { return e.parent.s.Reason == "dependency" }) {
+					m.happened("two generations")
+				}
+			}
+		case v.Type == gq.EventScheduled && len(next.edges) > 0 && j.s.Status == gq.Pending:
+			m.happened("dependent scheduled")
+		}
+		if v.Failure != nil && v.Failure.Code == "execution_timeout" {
+			m.happened("execution timeout")
+		}
+	}
+	*j = *next
+}

@@ -1,0 +1,221 @@
+package storetest
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// What stories are made of. Few names and short times, so that things meet.
+
+var (
+	queueNames   = []string{"a", "b", "c"}
+	typeNames    = []string{"x", "y"}
+	workerNames  = []string{"alice", "bob"}
+	capabilities = []string{"big", "gpu"}
+)
+
+func chance(r *rapid.T, what string, oneIn int) bool {
+	return rapid.IntRange(1, oneIn).Draw(r, what) == oneIn
+}
+
+func pick[T any](r *rapid.T, what string, from ...T) T { return rapid.SampledFrom(from).Draw(r, what) }
+
+func seconds(r *rapid.T, what string, from ...int) time.Duration {
+	return time.Duration(pick(r, what, from...)) * time.Second
+}
+
+// id is a new job id.
+func (m *machine) id() gq.JobID {
+	var raw [16]byte
+	for i := range raw {
+		raw[i] = byte(m.random.Uint32())
+	}
+	return gq.NewJobID(raw)
+}
+
+// anyJob is a job there is, or nil.
+func (m *machine) anyJob(r *rapid.T, what string, wanted func(*modelJob) bool) *modelJob {
+	jobs := slices.DeleteFunc(m.sorted(), func(j *modelJob) bool { return !wanted(j) })
+	if len(jobs) == 0 {
+		return nil
+	}
+	return jobs[rapid.IntRange(0, len(jobs)-1).Draw(r, what)]
+}
+
+func everyJob(*modelJob) bool { return true }
+
+func drawPolicy(r *rapid.T) gq.Policy {
+	p := gq.Default()
+	p.MaxAttempts = pick(r, "max attempts", 3, 2, 1)
+	p.MaxLeaseLosses = pick(r, "max losses", 0, 0, 2)
+	p.Backoff = gq.Backoff{
+		Strategy: pick(r, "strategy", gq.Constant, gq.Linear, gq.Exponential), Jitter: gq.JitterNone,
+		Initial: seconds(r, "initial", 1, 2), Max: seconds(r, "max", 2, 60), Multiplier: pick(r, "multiplier", 1.0, 2.0, 3.0),
+	}
+	p.RetryTimeout, p.RetrySystem = !chance(r, "no retry of timeouts", 4), !chance(r, "no retry of losses", 4)
+	p.RetryNever, p.CancelWins = chance(r, "no retry", 8), rapid.Bool().Draw(r, "cancel wins")
+	p.OnLoss = pick(r, "on loss", gq.LossCounts, gq.LossFree, gq.LossBackoff, gq.LossFails)
+	p.LeaseTTL, p.Hold = seconds(r, "ttl", 5, 10), seconds(r, "hold", 3, 6)
+	p.HoldFault = rapid.Bool().Draw(r, "hold fault")
+	if chance(r, "extend", 3) {
+		p.Extend, p.ExtendPPB, p.RenewByPPB, p.RenewalsMax = gq.ExtendAdd, 500_000_000, 600_000_000, 2
+	}
+	p.ExecutionTimeout = seconds(r, "timeout", 0, 30, 8)
+	p.Lifetime = seconds(r, "lifetime", 0, 0, 300, 20)
+	p.RunLifetime = seconds(r, "run lifetime", 0, 0, 0, 15)
+	p.IdempotencyWindow = seconds(r, "window", 5, 20)
+	return p
+}
+
+// spec draws a job. It may depend on jobs there are and on members of its group.
+func (m *machine) spec(r *rapid.T, members []gq.JobID) gq.Spec {
+	s := gq.Spec{
+		ID: m.id(), Queue: pick(r, "queue", queueNames...), Type: pick(r, "type", typeNames...), Policy: drawPolicy(r),
+		Payload:   gq.Payload{Data: []byte(fmt.Sprint("payload ", m.random.IntN(1000))), ContentType: "text/plain"},
+		CostUnits: pick[int64](r, "cost", 0, 1, 2, 3),
+	}
+	s.Metadata.Priority = pick(r, "priority", gq.Normal, gq.Critical, gq.High, gq.Low, gq.Bulk)
+	switch rapid.IntRange(0, 5).Draw(r, "when") {
+	case 0:
+		s.Delay = seconds(r, "delay", 1, 5)
+	case 1:
+		s.RunAt = m.now.Add(seconds(r, "run at", -1, 0, 1, 3))
+	}
+	if chance(r, "requires", 4) {
+		s.Requires = rapid.SampledFrom([][]string{{"gpu"}, {"big", "gpu"}}).Draw(r, "what")
+	}
+	if chance(r, "keyed", 3) {
+		s.Key = gq.Key{Scope: pick(r, "scope", typeNames...), Name: pick(r, "key", "k", "l"), Fingerprint: pick[uint64](r, "fingerprint", 1, 1, 2)}
+	}
+	for range pick(r, "dependencies", 0, 0, 1, 2, 3) {
+		d := gq.Dependency{Kind: pick(r, "kind", gq.After, gq.After, gq.AfterAny, gq.Chain, gq.FanOut, gq.FanIn)}
+		if len(members) > 1 && rapid.Bool().Draw(r, "inside") {
+			d.Job = pick(r, "member", members...) // also itself, also in a circle
+		} else if parent := m.anyJob(r, "parent", everyJob); parent != nil {
+			d.Job = parent.spec.ID
+		} else {
+			continue
+		}
+		if chance(r, "unknown", 50) {
+			d.Job = m.id()
+		}
+		s.DependsOn = append(s.DependsOn, d)
+	}
+	return s
+}
+
+// group draws a group and whether one of its specs is wrong in itself.
+func (m *machine) group(r *rapid.T) (g store.Group, spoiled bool) {
+	ids := make([]gq.JobID, pick(r, "jobs", 1, 1, 1, 2, 3, 4))
+	for i := range ids {
+		ids[i] = m.id()
+	}
+	for _, id := range ids {
+		s := m.spec(r, ids)
+		s.ID = id
+		if taken := m.anyJob(r, "taken", everyJob); taken != nil && chance(r, "take its id", 40) {
+			s.ID = taken.spec.ID
+		}
+		if chance(r, "spoil", 40) {
+			field := pick(r, "field", slices.Sorted(maps.Keys(badFields))...)
+			badFields[field][0](&s)
+			if field == "payload" {
+				s.Payload.Data = []byte{0xff}
+			}
+			spoiled = true
+		}
+		g.Jobs = append(g.Jobs, s.WithDefaults())
+		if spoiled { // defaults would repair some of it
+			g.Jobs[len(g.Jobs)-1] = s
+		}
+	}
+	return g, spoiled
+}
+
+func (m *machine) drawClaim(r *rapid.T) store.Claim {
+	c := store.Claim{
+		Filter: store.Filter{Queues: rapid.Permutation(queueNames).Draw(r, "queues")[:pick(r, "of", 1, 2, 3, 3)]},
+		N:      pick(r, "n", 1, 2, 5, 20), Worker: pick(r, "worker", workerNames...), Parts: allParts,
+	}
+	if chance(r, "some types", 4) {
+		c.Types = []string{pick(r, "type", typeNames...)}
+	}
+	if !chance(r, "no offers", 4) {
+		c.Offers = capabilities[:pick(r, "offers", 2, 1)]
+	}
+	if chance(r, "max cost", 4) {
+		c.MaxCost = pick[int64](r, "up to", 1, 2)
+	}
+	c.Hold = chance(r, "hold", 4)
+	if chance(r, "own ttl", 4) {
+		c.TTL = seconds(r, "ttl", 1, 7)
+	}
+	return c
+}
+
+// drawRef draws under which lease a worker acts: mostly the right one.
+func (m *machine) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
+	var ref gq.LeaseRef
+	if j != nil && j.s.Lease != nil {
+		ref = gq.LeaseRef{ID: j.s.Lease.ID, Version: j.s.Lease.Version, Worker: j.s.Lease.Worker}
+	}
+	switch rapid.IntRange(0, 15).Draw(r, "lease") {
+	case 0:
+		ref.Version++
+	case 1:
+		ref.Worker = "mallory"
+	case 2:
+		ref.ID = gq.LeaseID("unknown")
+	case 3, 4:
+		if j != nil {
+			ref = gq.LeaseRef{ID: j.s.Previous.Lease} // the one before
+		}
+	case 5:
+		ref = gq.LeaseRef{ID: ref.ID}
+	case 6:
+		if other := m.anyJob(r, "of another job", func(o *modelJob) bool { return o.s.Lease != nil }); other != nil {
+			ref = gq.LeaseRef{ID: other.s.Lease.ID}
+		}
+	}
+	return ref
+}
+
+func (m *machine) drawVerb(r *rapid.T, j *modelJob) verb {
+	ref := m.drawRef(r, j)
+	switch pick(r, "verb", "complete", "complete", "fail", "fail", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance") {
+	case "complete":
+		return completeVerb(ref, pick(r, "result", nil, []byte("r"), []byte("s")))
+	case "fail":
+		f := gq.Failure{Category: pick(r, "category", gq.CategoryTemporary, gq.CategoryTemporary, gq.CategoryPermanent, gq.CategoryTimeout, gq.CategorySystem, gq.CategoryCancelled)}
+		f.Code, f.RetryAfter = pick(r, "code", "", "c"), seconds(r, "retry after", 0, 0, 4)
+		return failVerb(ref, f)
+	case "heartbeat":
+		report := gq.Report{Progress: pick(r, "progress", -1, 0, 0.5, 1.0, 1.5, math.NaN()), Note: pick(r, "note", "", "n")}
+		return heartbeatVerb(ref, report, pick(r, "checkpoint", nil, []byte("c"), []byte("cc")))
+	case "release":
+		return releaseVerb(ref, seconds(r, "delay", 0, 0, 3, -1), pick(r, "reason", "", "x"))
+	case "start":
+		return startVerb(ref, seconds(r, "ttl", 0, 0, 4))
+	case "prepare":
+		return prepareVerb(ref, pick(r, "detail", gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned, gq.NoDetail))
+	case "cancel":
+		return cancelVerb(pick(r, "reason", "", "x"))
+	case "update":
+		data := gq.Metadata{CorrelationID: pick(r, "correlation", "", "c"), Tags: pick(r, "tags", nil, map[string]string{"a": "b"})}
+		data.Priority = pick(r, "priority", gq.Normal, gq.Critical, gq.Bulk)
+		if j != nil && rapid.Bool().Draw(r, "keep priority") {
+			data.Priority = j.s.Own
+		}
+		return updateVerb(data)
+	default:
+		return advanceVerb()
+	}
+}

@@ -1,0 +1,308 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func (m *machine) insert(r *rapid.T) {
+	var groups []store.Group
+	var spoiled []bool
+	for range pick(r, "groups", 1, 1, 2) {
+		g, bad := m.group(r)
+		groups, spoiled = append(groups, g), append(spoiled, bad)
+	}
+	m.submitAll(groups, spoiled)
+}
+
+func (m *machine) submit(groups []store.Group) { m.submitAll(groups, make([]bool, len(groups))) }
+
+func (m *machine) submitAll(groups []store.Group, spoiled []bool) {
+	answers, err := m.s.Insert(m.Context(), groups)
+	m.ok("Insert", err)
+	if len(answers) != len(groups) {
+		m.Fatalf("Insert answered %d of %d groups", len(answers), len(groups))
+	}
+	for i, g := range groups {
+		plan := m.plan(g, spoiled[i])
+		m.judge(g, plan, answers[i])
+	}
+}
+
+// plan is what should become of a group.
+type plan struct {
+	refusals []error     // it must be refused with one of them
+	unsure   bool        // the contract does not say: a refusal is fine as well
+	owners   []*modelJob // who has the key of each job; nil for a job to be made
+	inGroup  []int       // or which earlier member has it; -1 otherwise
+	alias    map[gq.JobID]gq.JobID
+}
+
+// made tells whether a member becomes a job.
+func (p *plan) made(i int) bool { return p.owners[i] == nil && p.inGroup[i] < 0 }
+
+func (p *plan) refuse(err error) {
+	if !slices.Contains(p.refusals, err) {
+		p.refusals = append(p.refusals, err)
+	}
+}
+
+func (m *machine) plan(g store.Group, spoiled bool) *plan {
+	p := &plan{owners: make([]*modelJob, len(g.Jobs)), inGroup: make([]int, len(g.Jobs)), alias: make(map[gq.JobID]gq.JobID)}
+	if spoiled {
+		p.refuse(gq.ErrInvalid)
+		return p
+	}
+	for i, s := range g.Jobs {
+		p.inGroup[i] = -1
+		if s.Key.Name == "" {
+			continue
+		}
+		owner := m.keys[[2]string{s.Key.Scope, s.Key.Name}]
+		first := slices.IndexFunc(g.Jobs[:i], func(o gq.Spec) bool { return o.Key.Name == s.Key.Name && o.Key.Scope == s.Key.Scope })
+		switch {
+		case owner != nil && m.now.Before(owner.key):
+			p.owners[i] = owner
+			p.alias[s.ID] = owner.spec.ID
+		case first >= 0:
+			p.inGroup[i] = first
+			p.alias[s.ID] = g.Jobs[first].ID
+		case owner != nil:
+			m.happened("key free again")
+		}
+	}
+	m.planIDs(g, p)
+	m.planGraph(g, p)
+	m.planRoom(g, p)
+	return p
+}
+
+func (m *machine) planIDs(g store.Group, p *plan) {
+	for i, s := range g.Jobs {
+		_, taken := m.jobs[s.ID]
+		twice := slices.ContainsFunc(g.Jobs[:i], func(o gq.Spec) bool { return o.ID == s.ID })
+		switch {
+		case !taken && !twice:
+		case !p.made(i) || twice:
+			p.unsure = true // a job that is not made may have any id, or not
+			if twice && p.made(i) && p.made(slices.IndexFunc(g.Jobs, func(o gq.Spec) bool { return o.ID == s.ID })) {
+				p.refuse(gq.ErrDuplicateID)
+				p.refuse(gq.ErrInvalid)
+			}
+		default:
+			p.refuse(gq.ErrDuplicateID)
+		}
+	}
+}
+
+// planGraph checks the dependencies of a group.
+func (m *machine) planGraph(g store.Group, p *plan) {
+	after := make(map[gq.JobID][]gq.JobID)
+	for i, s := range g.Jobs {
+		fault := func() {
+			if p.made(i) {
+				p.refuse(gq.ErrInvalid)
+			} else {
+				p.unsure = true
+			}
+		}
+		seen := make(map[string]bool)
+		for _, d := range s.DependsOn {
+			to := d.Job
+			if alias, ok := p.alias[to]; ok {
+				to = alias
+			}
+			_, exists := m.jobs[to]
+			inside := slices.ContainsFunc(g.Jobs, func(o gq.Spec) bool { return o.ID == to })
+			what := fmt.Sprint(to, d.Kind == gq.FanOut)
+			switch {
+			case d.Job == s.ID || to == s.ID || !exists && !inside:
+				fault()
+			case seen[what] && len(p.alias) > 0:
+				p.unsure = true // it may be one job only through a key
+			case seen[what]:
+				fault()
+			}
+			seen[what] = true
+			if inside && !exists {
+				after[s.ID] = append(after[s.ID], to)
+			}
+		}
+		if p.made(i) && circular(after, s.ID, s.ID, len(g.Jobs)) {
+			m.happened("cycle")
+			p.refuse(gq.ErrInvalid)
+		}
+	}
+	for i, s := range g.Jobs {
+		if circular(after, s.ID, s.ID, len(g.Jobs)) {
+			if p.made(i) {
+				p.refuse(gq.ErrInvalid)
+			} else {
+				p.unsure = true
+			}
+		}
+	}
+}
+
+// circular reports whether a way of so many steps leads from a job to another.
+func circular(after map[gq.JobID][]gq.JobID, from, to gq.JobID, steps int) bool {
+	if steps == 0 {
+		return false
+	}
+	return slices.ContainsFunc(after[from], func(next gq.JobID) bool { return next == to || circular(after, next, to, steps-1) })
+}
+
+func (m *machine) planRoom(g store.Group, p *plan) {
+	added := make(map[string]int)
+	for i, s := range g.Jobs {
+		if p.made(i) {
+			added[s.Queue]++
+		}
+	}
+	for queue, n := range added {
+		most := m.queues[queue].MaxDepth
+		if most == 0 {
+			continue
+		}
+		for _, j := range m.jobs {
+			if j.spec.Queue == queue && !j.terminal() {
+				n++
+				p.unsure = p.unsure || len(m.reachable(j)) > 1 // it may be about to end
+			}
+		}
+		if n > most {
+			p.refuse(gq.ErrQueueFull)
+		}
+	}
+}
+
+// judge compares an answer with the plan and makes the jobs.
+func (m *machine) judge(g store.Group, p *plan, answer store.Inserted) {
+	if answer.Err != nil {
+		if !slices.ContainsFunc(p.refusals, func(want error) bool { return errors.Is(answer.Err, want) }) && !p.unsure {
+			m.Fatalf("Insert of %s was refused: %v; want %v", describe(g), answer.Err, p.refusals)
+		}
+		for err, name := range map[error]string{gq.ErrDuplicateID: "duplicate id", gq.ErrQueueFull: "queue full", gq.ErrInvalid: "invalid"} {
+			if errors.Is(answer.Err, err) {
+				m.happened(name)
+			}
+		}
+		return
+	}
+	if len(p.refusals) > 0 && !p.unsure {
+		m.Fatalf("Insert of %s was accepted, want it refused: %v", describe(g), p.refusals)
+	}
+	if len(answer.Jobs) != len(g.Jobs) {
+		m.Fatalf("Insert placed %d of %d jobs", len(answer.Jobs), len(g.Jobs))
+	}
+	m.make(g, p, answer)
+	for i, placed := range answer.Jobs {
+		s := g.Jobs[i]
+		j, same := m.jobs[s.ID], false
+		if owner := p.owners[i]; owner != nil {
+			j, same = owner, owner.spec.Key.Fingerprint == s.Key.Fingerprint
+		} else if first := p.inGroup[i]; first >= 0 {
+			j, same = m.jobs[g.Jobs[first].ID], g.Jobs[first].Key.Fingerprint == s.Key.Fingerprint
+		}
+		if placed.Existing == p.made(i) || placed.Same != same {
+			m.Fatalf("Insert of %s: job %d is existing %t, same %t; want %t, %t", describe(g), i, placed.Existing, placed.Same, !p.made(i), same)
+		}
+		if !m.explain(j, placed.State, false) {
+			m.differs("the answer of Insert", j, placed.State)
+		}
+		if !p.made(i) {
+			m.happened(map[bool]string{true: "key taken, same", false: "key taken, different"}[same])
+		}
+	}
+}
+
+// make makes the jobs of a group.
+func (m *machine) make(g store.Group, p *plan, answer store.Inserted) {
+	var made []*modelJob
+	for i, s := range g.Jobs {
+		if !p.made(i) {
+			continue
+		}
+		j := &modelJob{spec: s, metadata: s.Metadata}
+		at := m.now.Add(s.Delay)
+		if s.RunAt.After(at) {
+			at = s.RunAt
+		}
+		j.s = gq.State{
+			ID: s.ID, Policy: &j.spec.Policy, Own: s.Metadata.Priority, Bound: s.Policy.MaxAttempts,
+			CreatedAt: m.now, RunAt: at, Sequence: answer.Jobs[i].State.Sequence, Depth: 1,
+		}
+		if s.Key.Name != "" {
+			j.key = m.now.Add(s.Policy.IdempotencyWindow)
+			m.keys[[2]string{s.Key.Scope, s.Key.Name}] = j
+		}
+		m.jobs[s.ID] = j
+		made = append(made, j)
+		if _, ok := m.queues[s.Queue]; !ok {
+			m.queues[s.Queue] = gq.NewQueue(s.Queue)
+		}
+	}
+	m.numbered(made)
+	for _, j := range made {
+		for _, d := range j.spec.DependsOn {
+			to := d.Job
+			if alias, ok := p.alias[to]; ok {
+				to = alias
+			}
+			if d.Kind != gq.FanOut {
+				j.edges = append(j.edges, modelEdge{parent: m.jobs[to], kind: d.Kind})
+			}
+		}
+	}
+	// What is inherited and how deep it goes settles down after a few rounds.
+	for range made {
+		for _, j := range made {
+			for _, d := range j.spec.DependsOn {
+				to := d.Job
+				if alias, ok := p.alias[to]; ok {
+					to = alias
+				}
+				parent := m.jobs[to]
+				j.s.Inherited = urgent(j.s.Inherited, parent.priority())
+				j.s.Depth = max(j.s.Depth, parent.s.Depth+1)
+			}
+		}
+	}
+	for _, j := range made {
+		j.become(gq.Pending, nil, m.now)
+		j.proceed(m.now)
+	}
+}
+
+// numbered checks the sequence numbers of new jobs: larger than any before, and
+// ascending as far as no job of the group comes before one it depends on.
+func (m *machine) numbered(made []*modelJob) {
+	before := m.sequence
+	forward := true
+	for i, j := range made {
+		for _, d := range j.spec.DependsOn {
+			forward = forward && !slices.ContainsFunc(made[i:], func(o *modelJob) bool { return o.spec.ID == d.Job })
+		}
+	}
+	for i, j := range made {
+		n := j.s.Sequence
+		if n <= before || forward && i > 0 && n <= made[i-1].s.Sequence {
+			m.Fatalf("job %d of a group has sequence %d, an earlier job %d", i, n, max(before, made[max(i-1, 0)].s.Sequence))
+		}
+		m.sequence = max(m.sequence, n)
+	}
+}
+
+func describe(g store.Group) string {
+	text := ""
+	for i, s := range g.Jobs {
+		text += fmt.Sprintf("\n\t%d: %s queue %s key %v depends on %v", i, s.ID, s.Queue, s.Key, s.DependsOn)
+	}
+	return text
+}

@@ -1,0 +1,347 @@
+package storetest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// The reference model: what a job does, written down a second time from what
+// the documentation says, as plainly as possible. It uses the types of package
+// gq as data and none of its rules.
+
+// modelJob is a job as the model remembers it.
+type modelJob struct {
+	spec       gq.Spec
+	s          gq.State // Settled and Previous.Digest are not used
+	metadata   gq.Metadata
+	result     []byte
+	checkpoint []byte
+	edges      []modelEdge
+	events     []gq.Event // Seq is not used
+	settled    string     // the call that ended the current lease
+	previous   string     // the call that ended the one before
+	key        time.Time  // end of its idempotency window, zero without a key
+}
+
+// modelEdge is a dependency that is waited for.
+type modelEdge struct {
+	parent *modelJob
+	kind   gq.DependencyKind
+	told   bool
+}
+
+func (j *modelJob) clone() *modelJob {
+	c := *j
+	c.edges = slices.Clone(j.edges)
+	c.events = slices.Clone(j.events)
+	return &c
+}
+
+func (j *modelJob) terminal() bool {
+	switch j.s.Status {
+	case gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled:
+		return true
+	}
+	return false
+}
+
+func (j *modelJob) held() bool { return j.s.Status == gq.Claimed || j.s.Status == gq.Running }
+
+// priority is the more urgent of what was asked for and what was inherited.
+func (j *modelJob) priority() gq.Priority { return urgent(j.s.Own, j.s.Inherited) }
+
+// urgent is the more urgent of two priorities, of which 0 is none.
+func urgent(a, b gq.Priority) gq.Priority {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+var modelEvents = map[gq.Status]gq.EventType{
+	gq.Pending: gq.EventSubmitted, gq.Delayed: gq.EventDelayed, gq.Scheduled: gq.EventScheduled, gq.Claimed: gq.EventClaimed,
+	gq.Running: gq.EventStarted, gq.Retrying: gq.EventRetrying, gq.Completed: gq.EventCompleted, gq.Failed: gq.EventFailed,
+	gq.DeadLetter: gq.EventDeadLettered, gq.Cancelled: gq.EventCancelled,
+}
+
+// note writes an entry of the history. With a lease it is about that lease.
+func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event {
+	v := gq.Event{Time: now, Queue: j.spec.Queue, Job: j.spec.ID, Type: what, Status: j.s.Status, Attempt: j.s.Attempt}
+	if l != nil {
+		v.Lease, v.Version, v.LeaseState, v.Worker, v.CostUnits = l.ID, l.Version, l.State, l.Worker, l.CostUnits
+	}
+	j.events = append(j.events, v)
+	return &j.events[len(j.events)-1]
+}
+
+// become changes the status and writes that down.
+func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
+	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.NoDetail, now
+	if to == gq.Scheduled {
+		j.s.ScheduledAt = now
+	}
+	if to == gq.Claimed {
+		j.s.Detail = gq.JustClaimed
+	}
+	if j.terminal() {
+		j.s.CompletedAt = now
+	}
+	return j.note(modelEvents[to], l, now)
+}
+
+// proceed moves a job on that has nothing to wait for but its run time.
+func (j *modelJob) proceed(now time.Time) {
+	open, anyOpen := j.waits()
+	switch {
+	case open > 0 || anyOpen:
+	case j.s.RunAt.After(now):
+		j.become(gq.Delayed, nil, now).Until = j.s.RunAt
+	default:
+		j.become(gq.Scheduled, nil, now)
+	}
+}
+
+// waits counts what a PENDING job still waits for.
+func (j *modelJob) waits() (open int, anyOpen bool) {
+	any, anyTold := false, false
+	for _, e := range j.edges {
+		switch {
+		case e.kind == gq.AfterAny:
+			any = true
+			anyTold = anyTold || e.told
+		case !e.told:
+			open++
+		}
+	}
+	return open, any && !anyTold
+}
+
+// tell tells a PENDING job that the dependency of an edge has ended.
+func (j *modelJob) tell(edge int, now time.Time) {
+	e := &j.edges[edge]
+	e.told = true
+	j.s.Inherited = urgent(j.s.Inherited, e.parent.priority())
+	end := e.parent.s.Status
+	if e.kind == gq.AfterAny || e.kind == gq.FanIn || end == gq.Completed {
+		j.proceed(now)
+		return
+	}
+	j.s.Reason = "dependency"
+	switch end {
+	case gq.Failed:
+		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_failed", Message: "a job it depends on failed"}
+	case gq.DeadLetter:
+		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
+	case gq.Cancelled:
+		j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
+	}
+	j.become(end, nil, now).Reason = "dependency"
+}
+
+// lifeEnd is when the job must have ended, zero for never.
+func (j *modelJob) lifeEnd() (end time.Time) {
+	p := j.spec.Policy
+	if p.Lifetime > 0 {
+		end = j.s.CreatedAt.Add(p.Lifetime)
+	}
+	if p.RunLifetime > 0 && !j.s.FirstStartedAt.IsZero() {
+		end = earliest(end, j.s.FirstStartedAt.Add(p.RunLifetime))
+	}
+	return end
+}
+
+// deadline is when the running attempt takes too long, zero for never.
+func (j *modelJob) deadline() time.Time {
+	if j.s.Status != gq.Running || j.spec.Policy.ExecutionTimeout == 0 {
+		return time.Time{}
+	}
+	return j.s.StartedAt.Add(j.spec.Policy.ExecutionTimeout)
+}
+
+// earliest is the earlier of two instants, of which zero is never.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// come reports whether an instant, of which zero is never, has come.
+func come(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
+
+// due is when time has something to do for the job, zero for never.
+func (j *modelJob) due() time.Time {
+	if j.terminal() {
+		return time.Time{}
+	}
+	due := earliest(j.lifeEnd(), j.deadline())
+	if j.s.Status == gq.Delayed || j.s.Status == gq.Retrying {
+		due = earliest(due, j.s.RunAt)
+	}
+	if j.held() {
+		due = earliest(due, j.s.Lease.ExpiresAt)
+	}
+	return due
+}
+
+// expired reports whether the lease that holds the job has run out.
+func (j *modelJob) expired(now time.Time) bool { return j.held() && come(j.s.Lease.ExpiresAt, now) }
+
+// ripe reports whether a claim may take the job as it stands.
+func (j *modelJob) ripe(now time.Time) bool {
+	waiting := (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, now)
+	return (j.s.Status == gq.Scheduled || waiting) && !come(j.lifeEnd(), now)
+}
+
+// claimable reports whether a claim must find the job, with what an expired
+// lease leads to.
+func (j *modelJob) claimable(now time.Time) bool {
+	if j.expired(now) {
+		j = j.clone()
+		j.advance(now)
+	}
+	return j.ripe(now)
+}
+
+// advance does what time has made due.
+func (j *modelJob) advance(now time.Time) {
+	switch {
+	case j.terminal():
+	case come(j.lifeEnd(), now):
+		if j.held() {
+			j.endLease(gq.LeaseCancelled, "")
+		}
+		j.giveUp("lifetime", now)
+	case (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, now):
+		j.become(gq.Scheduled, nil, now)
+	case come(j.deadline(), now) && j.deadline().Before(j.s.Lease.ExpiresAt):
+		j.endLease(gq.LeaseCancelled, "")
+		j.failed(gq.Failure{
+			Category: gq.CategoryTimeout, Code: "execution_timeout",
+			Message: "the handler ran longer than " + j.spec.Policy.ExecutionTimeout.String(),
+		}, false, now)
+	case j.expired(now):
+		j.lost(now)
+	}
+}
+
+func (j *modelJob) endLease(how gq.LeaseState, call string) {
+	l := *j.s.Lease
+	l.State = how
+	j.s.Lease, j.settled = &l, call
+}
+
+func (j *modelJob) giveUp(reason string, now time.Time) *gq.Event {
+	j.s.Reason = reason
+	v := j.become(gq.DeadLetter, j.s.Lease, now)
+	v.Reason = reason
+	return v
+}
+
+func (j *modelJob) cancelled(honoured bool, now time.Time) *gq.Event {
+	if honoured {
+		j.s.Cancellation.HonouredAt = now
+	}
+	j.s.Reason = j.s.Cancellation.Reason
+	v := j.become(gq.Cancelled, j.s.Lease, now)
+	v.Reason = j.s.Reason
+	return v
+}
+
+func (j *modelJob) retry(delay time.Duration, now time.Time) *gq.Event {
+	j.s.RunAt = now.Add(delay)
+	v := j.become(gq.Retrying, j.s.Lease, now)
+	v.Until = j.s.RunAt
+	at := len(j.events) - 1
+	if delay == 0 {
+		j.become(gq.Scheduled, nil, now)
+	}
+	return &j.events[at]
+}
+
+// delay is the backoff before retry n, without jitter.
+func (j *modelJob) delay(n int) time.Duration {
+	b := j.spec.Policy.Backoff
+	d := b.Initial
+	for i := 1; i < n && d < b.Max; i++ {
+		switch b.Strategy {
+		case gq.Linear:
+			d += b.Initial
+		case gq.Exponential:
+			d *= time.Duration(b.Multiplier) // whole in this test
+		}
+	}
+	return min(d, b.Max)
+}
+
+func (j *modelJob) exhausted() bool {
+	return j.s.Attempt >= j.s.Bound || j.s.Faults >= j.spec.Policy.MaxAttempts
+}
+
+// failed decides what a failed attempt leads to. The worker spoke if it is the
+// one who said so.
+func (j *modelJob) failed(f gq.Failure, spoke bool, now time.Time) {
+	p := j.spec.Policy
+	j.s.Faults++
+	j.s.Failure = &f
+	again := f.Category == gq.CategoryTemporary ||
+		f.Category == gq.CategoryTimeout && p.RetryTimeout || f.Category == gq.CategorySystem && p.RetrySystem
+	var v *gq.Event
+	switch {
+	case !j.s.Cancellation.RequestedAt.IsZero() || f.Category == gq.CategoryCancelled:
+		v = j.cancelled(spoke, now)
+	case !again || p.RetryNever:
+		v = j.become(gq.Failed, j.s.Lease, now)
+	case j.exhausted():
+		v = j.giveUp("attempts_exhausted", now)
+	default:
+		v = j.retry(max(j.delay(j.s.Faults), f.RetryAfter), now)
+	}
+	v.Failure = &f
+}
+
+// lost decides what a lease that ran out leads to.
+func (j *modelJob) lost(now time.Time) {
+	p := j.spec.Policy
+	running := j.s.Status == gq.Running
+	j.endLease(gq.LeaseExpired, "")
+	if !running && !p.HoldFault {
+		j.become(gq.Scheduled, j.s.Lease, now).Reason = "hold_expired"
+		return
+	}
+	j.s.Losses++
+	f := gq.Failure{
+		Category: gq.CategorySystem, Code: "lease_expired",
+		Message: "worker " + j.s.Lease.Worker + " sent no sign of life for " + j.s.Lease.TTL.String(),
+	}
+	if !running {
+		f.Code = "ack_timeout"
+	}
+	j.s.Failure = &f
+	if p.OnLoss == gq.LossFree {
+		j.s.Bound++
+	} else {
+		j.s.Faults++
+	}
+	var v *gq.Event
+	switch {
+	case !j.s.Cancellation.RequestedAt.IsZero():
+		v = j.cancelled(false, now)
+	case running && p.OnLoss == gq.LossFails:
+		f.Category = gq.CategoryTimeout
+		v = j.become(gq.Failed, j.s.Lease, now)
+	case running && p.OnLoss != gq.LossFree && !p.RetrySystem:
+		v = j.become(gq.Failed, j.s.Lease, now)
+	case p.OnLoss != gq.LossFree && j.exhausted():
+		v = j.giveUp("attempts_exhausted", now)
+	case p.MaxLeaseLosses > 0 && j.s.Losses >= p.MaxLeaseLosses:
+		v = j.giveUp("lease_losses", now)
+	case p.OnLoss == gq.LossBackoff:
+		v = j.retry(j.delay(j.s.Faults), now)
+	default:
+		v = j.retry(0, now)
+	}
+	v.Failure = &f
+}

@@ -1,0 +1,309 @@
+package storetest
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// release tells some of those that have something to be told.
+func (m *machine) release(r *rapid.T) {
+	limit := pick(r, "limit", 1, 2, 100)
+	n, err := m.s.Release(m.Context(), limit)
+	m.ok("Release", err)
+	if n < 0 || n > limit {
+		m.Fatalf("Release told %d dependents, the limit is %d", n, limit)
+	}
+}
+
+// settle lets every dependent be told; afterwards nothing is open.
+func (m *machine) settle() {
+	for steps := 0; ; steps++ {
+		n, err := m.s.Release(m.Context(), 100)
+		m.ok("Release", err)
+		if n == 0 {
+			break
+		}
+		if steps > 10_000 {
+			m.Fatalf("Release does not come to an end")
+		}
+	}
+	m.reconcile(false)
+	for _, j := range m.jobs {
+		if len(m.reachable(j)) > 1 {
+			m.Fatalf("Release told everybody, but job %s still waits for %+v", j.spec.ID, j.edges)
+		}
+	}
+}
+
+// due compares what is due and when the next job will be.
+func (m *machine) due(r *rapid.T) {
+	m.settle()
+	m.overdue(pick(r, "limit", 1, 3, 100))
+}
+
+func (m *machine) overdue(limit int) []gq.JobID {
+	due, err := m.s.Due(m.Context(), limit)
+	m.ok("Due", err)
+	var want []time.Time
+	var next time.Time
+	for _, j := range m.jobs {
+		if t := j.due(); come(t, m.now) {
+			want = append(want, t)
+		} else {
+			next = earliest(next, t)
+		}
+	}
+	slices.SortFunc(want, time.Time.Compare)
+	cut := len(want) > limit
+	if cut {
+		want = want[:limit]
+	}
+	if len(due.Jobs) != len(want) {
+		m.Fatalf("Due listed %d jobs, want %d", len(due.Jobs), len(want))
+	}
+	listed := make(map[gq.JobID]bool)
+	for i, id := range due.Jobs {
+		j := m.jobs[id]
+		if j == nil || listed[id] || !j.due().Equal(want[i]) {
+			m.Fatalf("Due listed job %s in place %d, want one that was due at %v", id, i, want[i])
+		}
+		listed[id] = true
+	}
+	if !cut && !due.Next.Equal(next) || cut && due.Next.After(m.now) {
+		m.Fatalf("Due says to look again at %v, want %v (now %v)", due.Next, next, m.now)
+	}
+	return due.Jobs
+}
+
+// sweep does what is due, some of it or all.
+func (m *machine) sweep(r *rapid.T) {
+	m.settle()
+	var updates []store.Update
+	var verbs []verb
+	for _, id := range m.overdue(pick(r, "limit", 100, 2)) {
+		v := advanceVerb()
+		updates, verbs = append(updates, store.Update{Ref: byID(id), Apply: v.apply}), append(verbs, v)
+		m.happened("swept")
+	}
+	m.change(updates, verbs)
+}
+
+// collect removes finished jobs. Whoever follows the events has read them all
+// before.
+func (m *machine) collect(r *rapid.T) {
+	m.settle()
+	m.follow()
+	limit := pick(r, "limit", 1, 100)
+	n, err := m.s.Collect(m.Context(), limit)
+	m.ok("Collect", err)
+	removable := slices.DeleteFunc(m.sorted(), func(j *modelJob) bool { return !come(m.kept(j), m.now) })
+	if n < 0 || n > min(limit, len(removable)) || n == 0 && len(removable) > 0 {
+		m.Fatalf("Collect removed %d jobs, of %d that are past their retention, with a limit of %d", n, len(removable), limit)
+	}
+	refs := make([]store.Ref, len(removable))
+	for i, j := range removable {
+		refs[i] = byID(j.spec.ID)
+	}
+	found, err := m.s.Get(m.Context(), refs, 0)
+	m.ok("Get", err)
+	gone := 0
+	for i, f := range found {
+		if !errors.Is(f.Err, gq.ErrNotFound) {
+			continue
+		}
+		gone++
+		j := removable[i]
+		delete(m.jobs, j.spec.ID)
+		for lease, of := range m.leases {
+			if of == j {
+				delete(m.leases, lease)
+			}
+		}
+		if k := [2]string{j.spec.Key.Scope, j.spec.Key.Name}; m.keys[k] == j {
+			delete(m.keys, k)
+		}
+		if _, err := m.s.History(m.Context(), j.spec.ID); !errors.Is(err, gq.ErrNotFound) {
+			m.Fatalf("History of a collected job: %v, want ErrNotFound", err)
+		}
+		m.happened("collected")
+	}
+	if gone != n {
+		m.Fatalf("Collect says that it removed %d jobs, but %d are gone", n, gone)
+	}
+}
+
+// follow reads the events that are new and compares each job's history.
+func (m *machine) follow() {
+	for steps := 0; ; steps++ {
+		events, err := m.s.Events(m.Context(), m.followed, 50)
+		m.ok("Events", err)
+		if len(events) > 50 || steps > 10_000 {
+			m.Fatalf("Events returned %d events, the limit is 50", len(events))
+		}
+		if len(events) == 0 {
+			break
+		}
+		for _, v := range events {
+			if v.Seq <= m.followed {
+				m.Fatalf("event %d follows %d", v.Seq, m.followed)
+			}
+			m.followed = v.Seq
+			m.seen[v.Job] = append(m.seen[v.Job], v)
+		}
+	}
+	for id, j := range m.jobs {
+		m.told("Events", j, m.seen[id])
+	}
+}
+
+// told compares what is told of a job with the model.
+func (m *machine) told(call string, j *modelJob, got []gq.Event) {
+	m.Helper()
+	plain := func(events []gq.Event) []gq.Event {
+		events = slices.Clone(events)
+		for i := range events {
+			v := &events[i]
+			v.Seq, v.Time, v.Until = 0, plainTime(v.Time), plainTime(v.Until)
+		}
+		return events
+	}
+	if want, got := plain(j.events), plain(got); !reflect.DeepEqual(want, got) {
+		m.Fatalf("%s of job %s (-model +store):\n%s", call, j.spec.ID, cmp.Diff(want, got))
+	}
+}
+
+// everything compares all there is.
+func (m *machine) everything() {
+	m.settle()
+	m.follow()
+	m.counts()
+	for id, j := range m.jobs {
+		history, err := m.s.History(m.Context(), id)
+		m.ok("History", err)
+		m.told("History", j, history)
+		if !slices.EqualFunc(history, m.seen[id], func(a, b gq.Event) bool { return a.Seq == b.Seq }) {
+			m.Fatalf("History of job %s has other numbers than its events", id)
+		}
+	}
+	m.listAll(store.Query{OldestFirst: true, Limit: 7})
+	queues, err := m.s.Queues(m.Context())
+	m.ok("Queues", err)
+	if len(queues) != len(m.queues) {
+		m.Fatalf("there are %d queues, want %d", len(queues), len(m.queues))
+	}
+	for i, q := range queues {
+		want, ok := m.queues[q.Name]
+		if !ok || q.Paused != want.Paused || q.MaxRunning != want.MaxRunning || q.MaxDepth != want.MaxDepth || i > 0 && queues[i-1].Name >= q.Name {
+			m.Fatalf("queue %d is %+v, want %+v", i, q, want)
+		}
+	}
+}
+
+// statuses is what a job may be counted and listed as.
+func (m *machine) statuses(j *modelJob) []gq.Status {
+	if (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, m.now) {
+		return []gq.Status{j.s.Status, gq.Scheduled}
+	}
+	return []gq.Status{j.s.Status}
+}
+
+// counts compares the counts of every queue.
+func (m *machine) counts() {
+	counts, err := m.s.Counts(m.Context())
+	m.ok("Counts", err)
+	least, most := make(map[string]store.Count), make(map[string]store.Count)
+	total := make(map[string]int64)
+	for _, j := range m.jobs {
+		can := m.statuses(j)
+		low, high := least[j.spec.Queue], most[j.spec.Queue]
+		if len(can) == 1 {
+			low.By[can[0]]++
+		}
+		for _, s := range can {
+			high.By[s]++
+		}
+		least[j.spec.Queue], most[j.spec.Queue] = low, high
+		total[j.spec.Queue]++
+	}
+	for _, c := range counts {
+		sum := int64(0)
+		for s, n := range c.By {
+			sum += n
+			if n < least[c.Queue].By[s] || n > most[c.Queue].By[s] {
+				m.Fatalf("queue %s has %d jobs %s, want %d to %d", c.Queue, n, gq.Status(s), least[c.Queue].By[s], most[c.Queue].By[s])
+			}
+		}
+		if sum != total[c.Queue] {
+			m.Fatalf("queue %s has %d jobs, want %d", c.Queue, sum, total[c.Queue])
+		}
+		delete(total, c.Queue)
+	}
+	for queue, n := range total {
+		m.Fatalf("the counts leave out queue %s with its %d jobs", queue, n)
+	}
+}
+
+// list reads what a query selects.
+func (m *machine) list(r *rapid.T) {
+	m.settle()
+	q := store.Query{OldestFirst: rapid.Bool().Draw(r, "oldest first"), Limit: pick(r, "limit", 1, 3, 50)}
+	if chance(r, "one queue", 3) {
+		q.Queue = pick(r, "queue", queueNames...)
+	}
+	if chance(r, "some statuses", 2) {
+		q.Statuses = rapid.SliceOfN(rapid.SampledFrom(gq.Statuses()), 1, 4).Draw(r, "statuses")
+	}
+	if chance(r, "created after", 3) {
+		q.CreatedAfter = pick(r, "after", m.times...)
+	}
+	if chance(r, "created before", 3) {
+		q.CreatedBefore = pick(r, "before", m.times...)
+	}
+	m.listAll(q)
+}
+
+func (m *machine) listAll(q store.Query) {
+	var got []store.Job
+	for first := true; first || q.Cursor != ""; first = false {
+		page, err := m.s.List(m.Context(), q)
+		m.ok("List", err)
+		if len(page.Jobs) > q.Limit || len(got) > len(m.jobs) {
+			m.Fatalf("List returned a page of %d jobs, the limit is %d", len(page.Jobs), q.Limit)
+		}
+		if !first {
+			m.happened("pages")
+		}
+		got, q.Cursor = append(got, page.Jobs...), page.Next
+	}
+	at := 0
+	jobs := m.sorted()
+	if !q.OldestFirst {
+		slices.Reverse(jobs)
+	}
+	for _, j := range jobs {
+		fits := (q.Queue == "" || q.Queue == j.spec.Queue) &&
+			!j.s.CreatedAt.Before(q.CreatedAfter) && (q.CreatedBefore.IsZero() || j.s.CreatedAt.Before(q.CreatedBefore))
+		can := slices.DeleteFunc(m.statuses(j), func(s gq.Status) bool { return len(q.Statuses) > 0 && !slices.Contains(q.Statuses, s) })
+		listed := at < len(got) && got[at].State.ID == j.spec.ID
+		switch {
+		case listed && (!fits || len(can) == 0):
+			m.Fatalf("List %+v returned job %s of queue %s, %s", q, j.spec.ID, j.spec.Queue, j.s.Status)
+		case !listed && fits && len(can) == len(m.statuses(j)):
+			m.Fatalf("List %+v left out job %s of queue %s, %s", q, j.spec.ID, j.spec.Queue, j.s.Status)
+		case listed:
+			m.content("List", &modelJob{spec: j.spec, metadata: j.metadata}, got[at], 0)
+			at++
+		}
+	}
+	if at != len(got) {
+		m.Fatalf("List returned %d jobs, of which %d are in order", len(got), at)
+	}
+}

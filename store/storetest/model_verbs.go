@@ -1,0 +1,289 @@
+package storetest
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// verb is something that can be done to a job: in the words of package gq, which
+// the store applies, and in those of the model.
+type verb struct {
+	name  string
+	apply store.Apply
+	model func(j *modelJob, now time.Time) error // leaves j alone on an error
+
+	metadata   *gq.Metadata
+	result     []byte
+	checkpoint []byte
+}
+
+// claim gives a ripe job to a worker.
+func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
+	if j.expired(now) {
+		j.advance(now)
+	}
+	if j.s.Status != gq.Scheduled {
+		j.become(gq.Scheduled, nil, now)
+	}
+	j.s.Previous.Lease, j.previous = "", ""
+	if j.s.Lease != nil {
+		j.s.Previous.Lease, j.previous = j.s.Lease.ID, j.settled
+	}
+	j.s.Version++
+	j.settled, j.s.Progress, j.s.Note = "", 0, ""
+	ttl := c.TTL
+	if ttl == 0 && c.Hold {
+		ttl = j.spec.Policy.Hold
+	}
+	if ttl == 0 {
+		ttl = j.spec.Policy.LeaseTTL
+	}
+	j.s.Lease = &gq.Lease{
+		ID: lease, Version: j.s.Version, State: gq.LeaseActive, Worker: c.Worker, Previous: j.s.Previous.Lease,
+		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: j.spec.CostUnits,
+	}
+	if c.Hold {
+		j.become(gq.Claimed, j.s.Lease, now).Until = j.s.Lease.ExpiresAt
+		return
+	}
+	j.start(now)
+}
+
+func (j *modelJob) start(now time.Time) {
+	j.s.Attempt++
+	l := *j.s.Lease
+	l.Attempt = j.s.Attempt
+	j.s.Lease = &l
+	j.s.StartedAt = now
+	if j.s.FirstStartedAt.IsZero() {
+		j.s.FirstStartedAt = now
+	}
+	j.become(gq.Running, j.s.Lease, now).Until = l.ExpiresAt
+}
+
+// named reports whether a worker names the job's lease.
+func (j *modelJob) named(ref gq.LeaseRef) bool {
+	l := j.s.Lease
+	return l != nil && ref.ID == l.ID && (ref.Version == 0 || ref.Version == l.Version) && (ref.Worker == "" || ref.Worker == l.Worker)
+}
+
+// holder refuses everyone but the holder of the newest lease.
+func (j *modelJob) holder(ref gq.LeaseRef, now time.Time) error {
+	if !j.named(ref) || j.s.Lease.State != gq.LeaseActive || come(j.s.Lease.ExpiresAt, now) || come(j.lifeEnd(), now) {
+		return gq.ErrStaleLease
+	}
+	return nil
+}
+
+// again reports whether a call is the one that ended the lease it names.
+func (j *modelJob) again(ref gq.LeaseRef, call string) bool {
+	if j.named(ref) && j.s.Lease.State == gq.LeaseCompleted {
+		return j.settled == call
+	}
+	return ref.ID != "" && ref.ID == j.s.Previous.Lease && j.previous == call
+}
+
+func completeVerb(ref gq.LeaseRef, result []byte) verb {
+	call := fmt.Sprintf("complete %q", result)
+	return verb{name: call, apply: completing(ref, result), result: result, model: func(j *modelJob, now time.Time) error {
+		if j.again(ref, call) {
+			return nil
+		}
+		if err := j.holder(ref, now); err != nil {
+			return err
+		}
+		switch {
+		case j.s.Status != gq.Running:
+			return gq.ErrIllegalMove
+		case come(j.deadline(), now):
+			return gq.ErrStaleLease
+		}
+		j.endLease(gq.LeaseCompleted, call)
+		j.s.ResultBytes = len(result)
+		if !j.s.Cancellation.RequestedAt.IsZero() && j.spec.Policy.CancelWins {
+			j.cancelled(true, now)
+			return nil
+		}
+		j.s.Progress = 1
+		j.become(gq.Completed, j.s.Lease, now)
+		return nil
+	}}
+}
+
+func failVerb(ref gq.LeaseRef, f gq.Failure) verb {
+	call := fmt.Sprintf("fail %v", f)
+	return verb{name: call, apply: failing(ref, f), model: func(j *modelJob, now time.Time) error {
+		if j.again(ref, call) {
+			return nil
+		}
+		if err := j.holder(ref, now); err != nil {
+			return err
+		}
+		if j.s.Status != gq.Running {
+			return gq.ErrIllegalMove
+		}
+		j.endLease(gq.LeaseCompleted, call)
+		j.failed(f, true, now)
+		return nil
+	}}
+}
+
+func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
+	call := fmt.Sprintf("release %v %q", delay, reason)
+	return verb{name: call, apply: releasing(ref, delay, reason), model: func(j *modelJob, now time.Time) error {
+		if j.again(ref, call) {
+			return nil
+		}
+		if delay < 0 {
+			return gq.ErrInvalid
+		}
+		if err := j.holder(ref, now); err != nil {
+			return err
+		}
+		j.endLease(gq.LeaseCompleted, call)
+		switch {
+		case !j.s.Cancellation.RequestedAt.IsZero():
+			j.cancelled(true, now)
+		case j.s.Status == gq.Claimed:
+			j.become(gq.Scheduled, j.s.Lease, now).Reason = reason
+		default:
+			j.s.Bound++
+			j.retry(delay, now).Reason = reason
+		}
+		return nil
+	}}
+}
+
+func heartbeatVerb(ref gq.LeaseRef, r gq.Report, checkpoint []byte) verb {
+	r.CheckpointBytes = len(checkpoint)
+	return verb{name: fmt.Sprintf("heartbeat %+v", r), apply: beating(ref, r), checkpoint: checkpoint, model: func(j *modelJob, now time.Time) error {
+		if err := j.holder(ref, now); err != nil {
+			return err
+		}
+		p := j.spec.Policy
+		adds := p.Extend == gq.ExtendAdd
+		switch {
+		case come(j.deadline(), now):
+			return gq.ErrStaleLease
+		case math.IsNaN(r.Progress) || r.Progress > 1:
+			return gq.ErrInvalid
+		case adds && (j.s.Status == gq.Claimed || j.s.Lease.Renewals >= p.RenewalsMax):
+			return gq.ErrIllegalMove
+		}
+		l := *j.s.Lease
+		l.HeartbeatAt = now
+		if adds {
+			l.Renewals++
+			l.ExpiresAt = l.ExpiresAt.Add(l.TTL / 2) // the share in this test
+			j.note(gq.EventRenewed, &l, now).Until = l.ExpiresAt
+		} else {
+			l.ExpiresAt = now.Add(l.TTL)
+		}
+		j.s.Lease = &l
+		if r.Progress >= 0 {
+			j.s.Progress = r.Progress
+		}
+		if r.Note != "" {
+			j.s.Note = r.Note
+		}
+		if len(checkpoint) > 0 {
+			j.s.CheckpointBytes = len(checkpoint)
+		}
+		if !j.s.Cancellation.RequestedAt.IsZero() && j.s.Cancellation.DeliveredAt.IsZero() {
+			j.s.Cancellation.DeliveredAt = now
+			j.note(gq.EventCancelDelivered, &l, now)
+		}
+		return nil
+	}}
+}
+
+func prepareVerb(ref gq.LeaseRef, d gq.Detail) verb {
+	return verb{name: fmt.Sprintf("prepare %v", d), apply: preparing(ref, d), model: func(j *modelJob, now time.Time) error {
+		if err := j.holder(ref, now); err != nil {
+			return err
+		}
+		forward := d >= j.s.Detail && (d == gq.JustClaimed || d == gq.Preparing || d == gq.LeasePending)
+		if j.s.Status != gq.Claimed || !forward {
+			return gq.ErrIllegalMove
+		}
+		l := *j.s.Lease
+		l.HeartbeatAt, l.ExpiresAt = now, now.Add(l.TTL)
+		j.s.Lease = &l
+		if d != j.s.Detail {
+			j.s.Detail = d
+			v := j.note(gq.EventPreparing, &l, now)
+			v.Detail, v.Until = d, l.ExpiresAt
+		}
+		return nil
+	}}
+}
+
+func startVerb(ref gq.LeaseRef, ttl time.Duration) verb {
+	return verb{name: fmt.Sprintf("start %v", ttl), apply: starting(ref, ttl), model: func(j *modelJob, now time.Time) error {
+		if err := j.holder(ref, now); err != nil {
+			return err
+		}
+		if j.s.Status != gq.Claimed {
+			return gq.ErrIllegalMove
+		}
+		l := *j.s.Lease
+		l.TTL = ttl
+		if ttl == 0 {
+			l.TTL = j.spec.Policy.LeaseTTL
+		}
+		l.GrantedAt, l.HeartbeatAt, l.ExpiresAt = now, now, now.Add(l.TTL)
+		j.s.Lease = &l
+		j.start(now)
+		return nil
+	}}
+}
+
+func cancelVerb(reason string) verb {
+	return verb{name: "cancel " + reason, apply: cancelling(reason), model: func(j *modelJob, now time.Time) error {
+		switch {
+		case j.s.Status == gq.Cancelled:
+			return nil
+		case j.terminal():
+			return gq.ErrIllegalMove
+		}
+		asked := !j.s.Cancellation.RequestedAt.IsZero()
+		if !asked {
+			j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: reason}
+		}
+		switch {
+		case j.s.Status == gq.Running && !j.expired(now):
+			if !asked {
+				j.note(gq.EventCancelRequested, j.s.Lease, now).Reason = reason
+			}
+			return nil
+		case j.s.Status == gq.Running:
+			j.endLease(gq.LeaseExpired, "")
+		case j.s.Status == gq.Claimed:
+			j.endLease(gq.LeaseCancelled, "")
+		}
+		j.cancelled(false, now)
+		return nil
+	}}
+}
+
+func updateVerb(m gq.Metadata) verb {
+	return verb{name: fmt.Sprintf("update %+v", m), apply: updating(m.Priority), metadata: &m, model: func(j *modelJob, now time.Time) error {
+		if j.terminal() || m.Priority != j.s.Own && j.s.Version > 0 {
+			return gq.ErrIllegalMove
+		}
+		j.s.Own = m.Priority
+		j.note(gq.EventUpdated, nil, now)
+		return nil
+	}}
+}
+
+func advanceVerb() verb {
+	return verb{name: "advance", apply: advancing, model: func(j *modelJob, now time.Time) error {
+		j.advance(now)
+		return nil
+	}}
+}
