@@ -64,6 +64,7 @@ var (
 	ErrStaleLease  = sentinel(KindStaleLease, "stale_lease", "the lease is not, or no longer, the one that holds the job")
 	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id exists already")
 	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue's depth limit is reached")
+	ErrTooMany     = sentinel(KindExhausted, "too_many", "there are as many as there may be")
 	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full, so nothing new is accepted")
 	ErrStoreFailed = sentinel(KindUnavailable, "store_failed", "the store has failed and must be reopened")
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")

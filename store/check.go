@@ -18,11 +18,16 @@ func CheckGroup(g Group, l gq.Limits) error {
 		faults = append(faults, gq.Fault{Field: "jobs", Problem: fmt.Sprintf("a group has 1 to %d jobs, this one %d", gq.MaxGroupJobs, len(g.Jobs))})
 		return &gq.InvalidError{Faults: faults}
 	}
+	size := 0
 	for i := range g.Jobs {
+		size += len(g.Jobs[i].Payload.Data)
 		for _, f := range gq.FaultsOf(g.Jobs[i].Validate(l)) {
 			f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
 			faults = append(faults, f)
 		}
+	}
+	if size > gq.MaxGroupBytes {
+		faults = append(faults, gq.Fault{Field: "jobs", Problem: fmt.Sprintf("the payloads have %d bytes together, more than %d", size, gq.MaxGroupBytes)})
 	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}

@@ -257,7 +257,7 @@ type Updated struct {
 // Due is the answer of [Store.Due].
 type Due struct {
 	Jobs []gq.JobID
-	Next time.Time // when to look again: now if there are jobs; zero if none will be due
+	Next time.Time // when the first job is due that is not listed; zero if none will be
 }
 
 // Count is how many jobs of a queue stand in each status.

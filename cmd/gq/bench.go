@@ -32,27 +32,30 @@ delivers. A store can come out above 1, since it prepares a commit while the
 last one syncs and the floor does not.
 
 Columns:
-  callers      goroutines that call the store at the same time
-  batch        jobs in each call; 1 is a single call
-  jobs         jobs that went through the whole cycle in this row
-  jobs/s       those jobs through the time from first call to last answer
-  floor        the same jobs through the time that the floor took
-  ratio        jobs/s through floor
-  enqueue ms   latency of the submitting calls, median / 95th / 99th percentile,
-  claim ms     of the claiming calls, payloads included,
-  complete ms  and of the completing calls, in milliseconds, waiting included;
-               from all calls of the row, off by less than 1 %
-  commits/job  commits written; callers that come together share one
-  fsyncs/job   times the disk was waited for, background work included
-  events/job   audit events written: submitted, scheduled, started, completed
-  disk B/job   bytes on disk at the end, log and finished jobs included;
-               payloads are random, so compression does not help
-  CPU µs/job   CPU time of the process, that of the callers included
-  RSS MiB      largest resident memory seen, without the recorded commits
-  heap MiB     live Go heap after a collection at the end, the store still open;
-               memory: keeps its files there
-  others       CPU time of the machine that other processes used or a hypervisor
-               took while the row ran, in percent; above 10 distrust the row
+  callers       goroutines that call the store at the same time
+  batch         jobs in each call; 1 is a single call
+  jobs          jobs that went through the whole cycle in this row
+  jobs/s        those jobs divided by the time from first call to last answer
+  floor         the same jobs divided by the time that the floor took
+  ratio         jobs/s divided by floor
+  enqueue ms    latency of the submitting calls, median, 95th and 99th
+                percentile
+  claim ms      of the claiming calls, payloads included
+  complete ms   of the completing calls; all three in milliseconds, waiting
+                included, from all calls of the row, off by less than 1 %
+  commits/job   commits written; callers that come together share one
+  fsyncs/job    times the disk was waited for, background work included
+  events/job    audit events written: submitted, scheduled, started, completed
+  disk B/job    bytes on disk at the end, log and finished jobs included;
+                payloads are random, so compression does not help
+  CPU µs/job    CPU time of the process, that of the callers included
+  floor µs/job  CPU time of the process while it wrote the floor
+  RSS MiB       largest resident memory seen, without the recorded commits
+  heap MiB      live Go heap after a collection at the end, the store still
+                open; memory: keeps its files there
+  others        CPU time of the machine that other processes used or a
+                hypervisor took while the row ran, in percent; above 10
+                distrust the row, and compare CPU times rather than rates
 
 A dash stands for what cannot be measured on this system.
 
@@ -125,7 +128,7 @@ func newBench(p process) *cobra.Command {
 	flags.IntVar(&f.Repeat, "repeat", f.Repeat, "measure so many times and show the median")
 	flags.Int64Var(&f.recordMiB, "record", f.Record>>20, "most MiB of commits to keep in memory for the floor")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object instead of tables")
-	flags.StringVar(&f.cpuProfile, "cpuprofile", "", "write a CPU profile to this file; its samples carry the tags scenario and part (store or floor)")
+	flags.StringVar(&f.cpuProfile, "cpuprofile", "", "write a CPU profile to this file; its samples carry the tags scenario, row and part (store or floor)")
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		if c.Flags().Changed("jobs") && c.Flags().Changed("duration") {
 			return errors.New("--jobs and --duration exclude each other")

@@ -69,6 +69,7 @@ func rowColumns(whole bool) []column[bench.Row] {
 		column[row]{"events", "/job", func(r row) string { return brief(r.Events) }},
 		column[row]{"disk B", "/job", func(r row) string { return known(r.DiskBytes, grouped) }},
 		column[row]{"CPU µs", "/job", func(r row) string { return known(r.CPU, brief) }},
+		column[row]{"floor µs", "/job", func(r row) string { return known(r.FloorCPU, brief) }},
 		column[row]{"RSS", "MiB", func(r row) string { return known(r.RSS, mebibytes) }},
 		column[row]{"heap", "MiB", func(r row) string { return mebibytes(r.LiveHeap) }},
 		column[row]{"others", "CPU %", func(r row) string { return known(r.OthersCPU, grouped) }},
@@ -101,6 +102,8 @@ func writeBacklog(w io.Writer, r *bench.BacklogResult) {
 		{"without", "jobs/s", func(c row) string { return grouped(c.Without) }},
 		{"with", "jobs/s", func(c row) string { return grouped(c.With) }},
 		{"ratio", "", func(c row) string { return ratio(c.Ratio) }},
+		{"without", "CPU µs/job", func(c row) string { return known(c.CPUWithout, brief) }},
+		{"with", "CPU µs/job", func(c row) string { return known(c.CPUWith, brief) }},
 	})
 	seconds := func(s float64) string { return fmt.Sprintf("%.2f s", s) }
 	fmt.Fprintf(w, "  live heap per queued job  %s bytes\n", grouped(r.HeapPerJob))
@@ -122,6 +125,8 @@ func writeFilter(w io.Writer, rows []bench.FilterRow) {
 		{"without", "claims/s", func(r row) string { return grouped(r.Without) }},
 		{"with", "claims/s", func(r row) string { return grouped(r.With) }},
 		{"ratio", "", func(r row) string { return ratio(r.Ratio) }},
+		{"without", "CPU µs/claim", func(r row) string { return known(r.CPUWithout, brief) }},
+		{"with", "CPU µs/claim", func(r row) string { return known(r.CPUWith, brief) }},
 		{"without ms", "p50/p95/p99", func(r row) string { return percentiles(r.ClaimWithout) }},
 		{"with ms", "p50/p95/p99", func(r row) string { return percentiles(r.ClaimWith) }},
 	})

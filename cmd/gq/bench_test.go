@@ -64,7 +64,7 @@ func TestBenchTable(t *testing.T) {
 }
 
 func TestBenchAllScenariosAsText(t *testing.T) {
-	got := gqBench(t, "--scenario", "all")
+	got := gqBench(t, "--scenario", "all", "--store", "memory:", "--callers", "2")
 	for _, name := range bench.Scenarios() {
 		if !strings.Contains(got.stdout, "\n"+string(name)+": ") {
 			t.Errorf("scenario %s is missing in\n%s", name, got.stdout)
@@ -85,10 +85,12 @@ var benchFields = strings.Fields(`
 	backlog.jobs backlog.fill_jobs_per_second backlog.live_heap_bytes_per_job backlog.disk_bytes_per_job
 	backlog.cycles.callers backlog.cycles.batch backlog.cycles.jobs_per_second_without
 	backlog.cycles.jobs_per_second_with backlog.cycles.ratio
+	backlog.cycles.cpu_microseconds_per_job_without backlog.cycles.cpu_microseconds_per_job_with
 	backlog.reopen_seconds backlog.close_seconds backlog.drain_callers backlog.drain_batch backlog.drain_jobs_per_second
 	backlog.drain_first_tenth_jobs_per_second backlog.drain_last_tenth_jobs_per_second backlog.others_cpu_percent
 	backlog.repeats.runs backlog.repeats.least backlog.repeats.most
 	filter.filter filter.callers filter.jobs_ahead filter.claims_per_second_without filter.claims_per_second_with filter.ratio
+	filter.cpu_microseconds_per_claim_without filter.cpu_microseconds_per_claim_with
 	filter.claim_ms_without.calls filter.claim_ms_without.p50 filter.claim_ms_without.p95 filter.claim_ms_without.p99 filter.claim_ms_without.max
 	filter.claim_ms_with.calls filter.claim_ms_with.p50 filter.claim_ms_with.p95 filter.claim_ms_with.p99 filter.claim_ms_with.max
 	filter.repeats.runs filter.repeats.least filter.repeats.most
@@ -106,7 +108,7 @@ func rowFields(scenario string) string {
 
 func TestBenchJSON(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
-	got := gqBench(t, "--scenario", "all", "--json", "--store", "file:"+dir, "--repeat", "2")
+	got := gqBench(t, "--scenario", "all", "--json", "--store", "file:"+dir)
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the directory was missing before the run and is not now (%v)", err)
 	}
@@ -138,8 +140,8 @@ func TestBenchJSON(t *testing.T) {
 		t.Errorf("%+v, want four rows, four rows and six rows about %s", r, dir)
 	}
 	for _, row := range slices.Concat(r.Cycle, r.Enqueue) {
-		if want := row.JobsPerSecond / *row.FloorJobsPerSecond; *row.Ratio != want || row.Jobs != 30 || row.Repeats.Runs != 2 {
-			t.Errorf("%d jobs with ratio %v of %d runs, want 30 with %v of 2", row.Jobs, *row.Ratio, row.Repeats.Runs, want)
+		if want := row.JobsPerSecond / *row.FloorJobsPerSecond; *row.Ratio != want || row.Jobs != 30 || row.Repeats.Runs != 1 {
+			t.Errorf("%d jobs with ratio %v of %d runs, want 30 with %v of 1", row.Jobs, *row.Ratio, row.Repeats.Runs, want)
 		}
 	}
 	for _, warning := range r.Warnings {
@@ -175,7 +177,7 @@ func collectFields(path string, value any, found map[string]bool) {
 func TestBenchFieldsAreSnakeCase(t *testing.T) {
 	pattern := regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
 	for _, path := range benchFields {
-		for _, name := range strings.Split(path, ".") {
+		for name := range strings.SplitSeq(path, ".") {
 			if !pattern.MatchString(name) {
 				t.Errorf("%s in %s is not snake_case", name, path)
 			}

@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	switch {
 	case err == nil:
 		return exitOK
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+	case ctx.Err() != nil: // whatever the command made of it
 		fmt.Fprintln(stderr, "gq: interrupted")
 		return exitFailure
 	}
@@ -129,8 +129,8 @@ func missing(c *cobra.Command, args []string) error {
 	}
 	c.SuggestionsMinimumDistance = 2
 	text := fmt.Sprintf("unknown command %q for %s", args[0], c.CommandPath())
-	if close := c.SuggestionsFor(args[0]); len(close) > 0 {
-		text += "; did you mean " + strings.Join(close, " or ") + "?"
+	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+		text += "; did you mean " + strings.Join(similar, " or ") + "?"
 	}
 	return errors.New(text)
 }

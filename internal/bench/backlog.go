@@ -19,17 +19,19 @@ func (b *bench) backlog(ctx context.Context) (BacklogResult, error) {
 	result := BacklogResult{Jobs: b.Backlog, DrainCallers: drainCallers, DrainBatch: b.Batch}
 	before := readMachine()
 	b.recorder.reset()
-	err := b.with(ctx, Backlog, nil, func(ctx context.Context, s store.Store) error {
+	err := b.with(ctx, Backlog, "", nil, func(ctx context.Context, s store.Store) error {
 		without, _, err := b.cycles(ctx, s)
 		for i, batch := range b.batches() {
-			result.Cycles = append(result.Cycles, BacklogCycle{Callers: b.mostCallers(), Batch: batch, Without: without[i]})
+			result.Cycles = append(result.Cycles, BacklogCycle{
+				Callers: b.mostCallers(), Batch: batch, Without: without[i].rate, CPUWithout: without[i].cpu,
+			})
 		}
 		return err
 	})
 	if err != nil {
 		return result, err
 	}
-	if err := b.with(ctx, Backlog, nil, func(ctx context.Context, s store.Store) error {
+	if err := b.with(ctx, Backlog, "", nil, func(ctx context.Context, s store.Store) error {
 		return b.full(ctx, s, &result)
 	}); err != nil {
 		return result, err
@@ -38,19 +40,26 @@ func (b *bench) backlog(ctx context.Context) (BacklogResult, error) {
 	return result, ctx.Err()
 }
 
-// cycles are the rates of the cycle with the most callers, for each size of
-// call.
-func (b *bench) cycles(ctx context.Context, s store.Store) (rates []float64, done int64, err error) {
-	rates = make([]float64, len(b.batches()))
+// speed is how fast something went and what CPU time it took each time, in
+// microseconds.
+type speed struct {
+	rate float64
+	cpu  *float64
+}
+
+// cycles measures the cycle with the most callers, for each size of call.
+func (b *bench) cycles(ctx context.Context, s store.Store) (speeds []speed, done int64, err error) {
+	speeds = make([]speed, len(b.batches()))
 	for i, batch := range b.batches() {
+		before := readMachine()
 		jobs, elapsed, err := b.drive(ctx, s, Cycle, b.mostCallers(), batch, new(calls))
 		if err != nil {
-			return rates, done, err
+			return speeds, done, err
 		}
-		rates[i] = rate(jobs, elapsed)
+		speeds[i] = speed{rate(jobs, elapsed), before.until(readMachine()).perJob(jobs)}
 		done += jobs
 	}
-	return rates, done, nil
+	return speeds, done, nil
 }
 
 func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) error {
@@ -62,7 +71,7 @@ func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) 
 	result.FillJobsPerSecond = rate(int64(b.Backlog), took)
 	result.HeapPerJob = float64(liveHeap()-empty) / float64(b.Backlog)
 	if m, ok := s.(store.Meter); ok {
-		result.DiskPerJob = ptr(float64(m.Meter().DiskBytes) / float64(b.Backlog))
+		result.DiskPerJob = new(float64(m.Meter().DiskBytes) / float64(b.Backlog))
 	}
 	with, done, err := b.cycles(ctx, s)
 	if err != nil {
@@ -70,7 +79,7 @@ func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) 
 	}
 	for i := range result.Cycles {
 		c := &result.Cycles[i]
-		c.With = with[i]
+		c.With, c.CPUWith = with[i].rate, with[i].cpu
 		c.Ratio = c.With / c.Without
 	}
 	if err := verify(ctx, s, int64(b.Backlog), done); err != nil {
@@ -98,10 +107,10 @@ func (b *bench) reopen(s store.Store, result *BacklogResult) (store.Store, error
 	if err := s.Close(); err != nil {
 		return nil, err
 	}
-	result.CloseSeconds = ptr(time.Since(start).Seconds())
+	result.CloseSeconds = new(time.Since(start).Seconds())
 	start = time.Now()
 	reopened, err := b.place.Open(string(Backlog), nil)
-	result.ReopenSeconds = ptr(time.Since(start).Seconds())
+	result.ReopenSeconds = new(time.Since(start).Seconds())
 	return reopened, err
 }
 

@@ -244,6 +244,7 @@ func (b *bench) plan(r *Report) (plan []step) {
 	return plan
 }
 
+// shape names a row.
 func shape(callers, batch int) string {
 	who := fmt.Sprintf("%d callers", callers)
 	if callers == 1 {
@@ -255,10 +256,14 @@ func shape(callers, batch int) string {
 	return fmt.Sprintf("%s, batches of %d", who, batch)
 }
 
-// with runs a function on a store and closes and removes that afterwards. In a
-// CPU profile everything the store does carries the labels scenario and part.
-func (b *bench) with(ctx context.Context, name Scenario, onCommit func([]byte), use func(context.Context, store.Store) error) (err error) {
-	pprof.Do(ctx, pprof.Labels("scenario", string(name), "part", "store"), func(ctx context.Context) {
+// labels mark in a CPU profile what a store does, and a floor.
+func labels(name Scenario, row, part string) pprof.LabelSet {
+	return pprof.Labels("scenario", string(name), "row", row, "part", part)
+}
+
+// with runs a function on a store and closes and removes that afterwards.
+func (b *bench) with(ctx context.Context, name Scenario, row string, onCommit func([]byte), use func(context.Context, store.Store) error) (err error) {
+	pprof.Do(ctx, labels(name, row, "store"), func(ctx context.Context) {
 		err = b.open(ctx, string(name), onCommit, use)
 	})
 	return err

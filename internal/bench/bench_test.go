@@ -62,24 +62,29 @@ func (d directory) Replay(commits [][]byte) (time.Duration, error) {
 func (d directory) Remove(name string) error { return os.RemoveAll(filepath.Join(string(d), name)) }
 func (d directory) Keeps() bool              { return true }
 
+const smallJobs = 40
+
 // small settings finish in a moment.
 func small(scenarios ...Scenario) Settings {
 	s := DefaultSettings()
 	s.Scenarios, s.Callers, s.Batch = scenarios, []int{1, 8}, 7
-	s.Jobs, s.Backlog, s.Idle = 100, 200, 10*time.Millisecond
+	s.Jobs, s.Backlog, s.Idle = smallJobs, 200, 10*time.Millisecond
 	return s
 }
 
-// places runs a test on memory: and on file:.
-func places(t *testing.T, test func(*testing.T, Place)) {
-	t.Run("Memory", func(t *testing.T) { test(t, replaying{commits: new(int)}) })
-	t.Run("File", func(t *testing.T) {
+// places are memory: and file:.
+var places = map[string]func(*testing.T) Place{
+	"Memory": func(*testing.T) Place { return replaying{commits: new(int)} },
+	"File": func(t *testing.T) Place {
+		t.Helper()
 		dir := t.TempDir()
-		test(t, directory(dir))
-		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-			t.Errorf("the run left %v behind (%v)", left, err)
-		}
-	})
+		t.Cleanup(func() {
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("the run left %v behind (%v)", left, err)
+			}
+		})
+		return directory(dir)
+	},
 }
 
 func measure(t *testing.T, p Place, s Settings) Report {
@@ -93,22 +98,22 @@ func measure(t *testing.T, p Place, s Settings) Report {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(math.Abs(a), math.Abs(b)) }
 
-func checkRow(t *testing.T, r Row, jobs int64, calls ...*Latency) {
+func checkRow(t *testing.T, r Row, calls ...*Latency) {
 	t.Helper()
-	if r.Jobs != jobs {
-		t.Errorf("%s: %d jobs, want %d", shape(r.Callers, r.Batch), r.Jobs, jobs)
+	if r.Jobs != smallJobs {
+		t.Errorf("%s: %d jobs, want %d", shape(r.Callers, r.Batch), r.Jobs, smallJobs)
 	}
 	if !near(r.JobsPerSecond, float64(r.Jobs)/r.Seconds) {
-		t.Errorf("%v jobs/s is not %d jobs through %v s", r.JobsPerSecond, r.Jobs, r.Seconds)
+		t.Errorf("%v jobs/s is not %d jobs in %v s", r.JobsPerSecond, r.Jobs, r.Seconds)
 	}
 	if !near(*r.FloorJobsPerSecond, float64(r.Jobs) / *r.FloorSeconds) {
-		t.Errorf("a floor of %v jobs/s is not %d jobs through %v s", *r.FloorJobsPerSecond, r.Jobs, *r.FloorSeconds)
+		t.Errorf("a floor of %v jobs/s is not %d jobs in %v s", *r.FloorJobsPerSecond, r.Jobs, *r.FloorSeconds)
 	}
 	if !near(*r.Ratio, r.JobsPerSecond / *r.FloorJobsPerSecond) {
-		t.Errorf("ratio %v is not %v through %v", *r.Ratio, r.JobsPerSecond, *r.FloorJobsPerSecond)
+		t.Errorf("ratio %v is not %v / %v", *r.Ratio, r.JobsPerSecond, *r.FloorJobsPerSecond)
 	}
 	for _, l := range calls {
-		wanted := uint64(math.Ceil(float64(jobs) / float64(r.Batch)))
+		wanted := uint64(math.Ceil(smallJobs / float64(r.Batch)))
 		if l.Calls != wanted || l.P50 <= 0 || l.P50 > l.P95 || l.P95 > l.P99 || l.P99 > l.Max {
 			t.Errorf("%s: latency %+v, want ascending percentiles of %d calls", shape(r.Callers, r.Batch), *l, wanted)
 		}
@@ -126,33 +131,39 @@ func shapes(rows []Row) (got [][2]int) {
 }
 
 func TestCycle(t *testing.T) {
-	places(t, func(t *testing.T, p Place) {
-		r := measure(t, p, small(Cycle))
-		want := [][2]int{{1, 1}, {8, 1}, {1, 7}, {8, 7}}
-		if got := shapes(r.Cycle); !slices.Equal(got, want) {
-			t.Fatalf("rows with callers and batches %v, want %v", got, want)
-		}
-		for _, row := range r.Cycle {
-			checkRow(t, row, 100, row.Enqueue, row.Claim, row.Complete)
-			if row.Events != 4 {
-				t.Errorf("%v events per job, want 4: submitted, scheduled, started, completed", row.Events)
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			r := measure(t, p, small(Cycle))
+			want := [][2]int{{1, 1}, {8, 1}, {1, 7}, {8, 7}}
+			if got := shapes(r.Cycle); !slices.Equal(got, want) {
+				t.Fatalf("rows with callers and batches %v, want %v", got, want)
 			}
-		}
-		if first := r.Cycle[0]; *first.Commits != 3 {
-			t.Errorf("one caller with single calls made %v commits per job, want one for each of its 3 calls", *first.Commits)
-		}
-	})
+			for _, row := range r.Cycle {
+				checkRow(t, row, row.Enqueue, row.Claim, row.Complete)
+				if row.Events != 4 {
+					t.Errorf("%v events per job, want 4: submitted, scheduled, started, completed", row.Events)
+				}
+			}
+			if first := r.Cycle[0]; *first.Commits != 3 {
+				t.Errorf("one caller with single calls made %v commits per job, want one for each of its 3 calls", *first.Commits)
+			}
+		})
+	}
 }
 
 func TestEnqueue(t *testing.T) {
-	places(t, func(t *testing.T, p Place) {
-		for _, row := range measure(t, p, small(Enqueue)).Enqueue {
-			checkRow(t, row, 100, row.Enqueue)
-			if row.Claim != nil || row.Complete != nil || row.Events != 2 {
-				t.Errorf("enqueue alone: %+v, want no other calls and 2 events per job", row)
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			for _, row := range measure(t, p, small(Enqueue)).Enqueue {
+				checkRow(t, row, row.Enqueue)
+				if row.Claim != nil || row.Complete != nil || row.Events != 2 {
+					t.Errorf("enqueue alone: %+v, want no other calls and 2 events per job", row)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func TestFloorReplaysTheRow(t *testing.T) {
@@ -160,7 +171,7 @@ func TestFloorReplaysTheRow(t *testing.T) {
 	s := small(Cycle)
 	s.Callers, s.Batch = []int{1}, 1
 	r := measure(t, replaying{commits: &commits}, s)
-	if want := int(*r.Cycle[0].Commits * 100); commits != want {
+	if want := int(*r.Cycle[0].Commits * smallJobs); commits != want {
 		t.Errorf("the floor wrote %d commits, the row %d", commits, want)
 	}
 }
@@ -174,42 +185,48 @@ func TestNoFloor(t *testing.T) {
 }
 
 func TestBacklog(t *testing.T) {
-	places(t, func(t *testing.T, p Place) {
-		r := *measure(t, p, small(Backlog)).Backlog
-		if len(r.Cycles) != 2 || r.Jobs != 200 {
-			t.Fatalf("%+v, want single and batched cycles with 200 jobs queued", r)
-		}
-		for _, c := range r.Cycles {
-			if c.Callers != 8 || !near(c.Ratio, c.With/c.Without) || c.Ratio <= 0 {
-				t.Errorf("%+v, want 8 callers and the quotient of both rates", c)
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			r := *measure(t, p, small(Backlog)).Backlog
+			if len(r.Cycles) != 2 || r.Jobs != 200 {
+				t.Fatalf("%+v, want single and batched cycles with 200 jobs queued", r)
 			}
-		}
-		if r.DrainFirstPerSecond <= 0 || r.DrainLastPerSecond <= 0 || r.DrainJobsPerSecond <= 0 || r.FillJobsPerSecond <= 0 {
-			t.Errorf("%+v: a rate is missing", r)
-		}
-		if reopened := r.ReopenSeconds != nil; reopened != p.Keeps() {
-			t.Errorf("reopened: %v, want %v", reopened, p.Keeps())
-		}
-	})
+			for _, c := range r.Cycles {
+				if c.Callers != 8 || !near(c.Ratio, c.With/c.Without) || c.Ratio <= 0 {
+					t.Errorf("%+v, want 8 callers and the quotient of both rates", c)
+				}
+			}
+			if r.DrainFirstPerSecond <= 0 || r.DrainLastPerSecond <= 0 || r.DrainJobsPerSecond <= 0 || r.FillJobsPerSecond <= 0 {
+				t.Errorf("%+v: a rate is missing", r)
+			}
+			if reopened := r.ReopenSeconds != nil; reopened != p.Keeps() {
+				t.Errorf("reopened: %v, want %v", reopened, p.Keeps())
+			}
+		})
+	}
 }
 
 func TestFilter(t *testing.T) {
-	places(t, func(t *testing.T, p Place) {
-		r := measure(t, p, small(Filter))
-		var got []string
-		for _, row := range r.Filter {
-			got = append(got, row.Filter)
-			if row.Ahead != 200 || !near(row.Ratio, row.With/row.Without) || row.Ratio <= 0 {
-				t.Errorf("%+v, want 200 jobs ahead and the quotient of both rates", row)
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			r := measure(t, p, small(Filter))
+			var got []string
+			for _, row := range r.Filter {
+				got = append(got, row.Filter)
+				if row.Ahead != 200 || !near(row.Ratio, row.With/row.Without) || row.Ratio <= 0 {
+					t.Errorf("%+v, want 200 jobs ahead and the quotient of both rates", row)
+				}
+				if row.ClaimWith.Calls != smallJobs || row.ClaimWithout.Calls != smallJobs {
+					t.Errorf("%d and %d claims, want %d each", row.ClaimWith.Calls, row.ClaimWithout.Calls, smallJobs)
+				}
 			}
-			if row.ClaimWith.Calls != 100 || row.ClaimWithout.Calls != 100 {
-				t.Errorf("%d and %d claims, want 100 each", row.ClaimWith.Calls, row.ClaimWithout.Calls)
+			if want := []string{"type", "type", "capability", "capability", "cost", "cost"}; !slices.Equal(got, want) {
+				t.Errorf("filters %v, want %v", got, want)
 			}
-		}
-		if want := []string{"type", "type", "capability", "capability", "cost", "cost"}; !slices.Equal(got, want) {
-			t.Errorf("filters %v, want %v", got, want)
-		}
-	})
+		})
+	}
 }
 
 // Each filter must pass over the backlog for its own reason, or it measures
@@ -233,7 +250,7 @@ func TestFiltersDifferInOneRespect(t *testing.T) {
 
 func TestByDuration(t *testing.T) {
 	s := small(Cycle, Filter)
-	s.Jobs, s.Duration, s.Callers = 0, 20*time.Millisecond, []int{4}
+	s.Jobs, s.Duration, s.Callers = 0, 10*time.Millisecond, []int{4}
 	r := measure(t, replaying{commits: new(int)}, s)
 	for _, row := range r.Cycle {
 		if row.Jobs == 0 || row.Seconds < s.Duration.Seconds() {
@@ -248,24 +265,27 @@ func TestByDuration(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	places(t, func(t *testing.T, p Place) {
-		r := measure(t, p, small(Idle)).Idle
-		if r.Queued == 0 || r.Delayed == 0 || r.Seconds != 0.01 {
-			t.Errorf("%+v, want a store with jobs watched for 10 ms", *r)
-		}
-		if _, ok := processTime(); ok && (r.CPU == nil || r.Baseline == nil) {
-			t.Errorf("%+v: CPU time is missing", *r)
-		}
-	})
+	for name, place := range places {
+		t.Run(name, func(t *testing.T) {
+			p := place(t)
+			r := measure(t, p, small(Idle)).Idle
+			if r.Queued == 0 || r.Delayed == 0 || r.Seconds != 0.01 {
+				t.Errorf("%+v, want a store with jobs watched for 10 ms", *r)
+			}
+			if _, ok := processTime(); ok && (r.CPU == nil || r.Baseline == nil) {
+				t.Errorf("%+v: CPU time is missing", *r)
+			}
+		})
+	}
 }
 
 func TestRepeat(t *testing.T) {
 	s := small(Cycle, Idle)
-	s.Repeat = 3
+	s.Repeat, s.Callers = 3, []int{1}
 	var steps []string
 	s.Progress = func(done, total int, what string) {
-		if done != len(steps) || total != 3*5 {
-			t.Errorf("step %d of %d, want %d of 15", done, total, len(steps))
+		if done != len(steps) || total != 3*3 {
+			t.Errorf("step %d of %d, want %d of 9", done, total, len(steps))
 		}
 		steps = append(steps, what)
 	}
@@ -275,8 +295,8 @@ func TestRepeat(t *testing.T) {
 			t.Errorf("ratio %v of %+v, want the median of 3", *row.Ratio, n)
 		}
 	}
-	if len(steps) != 15 || steps[0] != "cycle, 1 caller, single calls" || steps[0] != steps[5] {
-		t.Errorf("steps %q, want the same 5 three times", steps)
+	if len(steps) != 9 || steps[0] != "cycle, 1 caller, single calls" || steps[0] != steps[3] {
+		t.Errorf("steps %q, want the same 3 three times", steps)
 	}
 }
 
@@ -329,7 +349,11 @@ func TestLastEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	for jobs := range 20 {
 		got, err := lastEvent(t.Context(), s)
 		if err != nil || got != uint64(2*jobs) {

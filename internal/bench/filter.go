@@ -61,7 +61,7 @@ func (f filterCase) allows(s *gq.Spec) bool {
 // Matching jobs are put in place before they are claimed: few in the first
 // round, then as many as the remaining time seems to need.
 const (
-	firstRound   = 1_000
+	firstRound   = 500
 	largestRound = 50_000
 )
 
@@ -82,7 +82,7 @@ func (b *bench) filter(ctx context.Context) (rows []FilterRow, err error) {
 		}
 	}
 	for _, queued := range []int{0, b.Backlog} {
-		err = b.with(ctx, Filter, nil, func(ctx context.Context, s store.Store) error {
+		err = b.with(ctx, Filter, "", nil, func(ctx context.Context, s store.Store) error {
 			if _, err := fill(ctx, s, ahead(), b.Payload, queued); err != nil {
 				return fmt.Errorf("fill: %w", err)
 			}
@@ -109,24 +109,24 @@ func (b *bench) filtered(ctx context.Context, s store.Store, queued int, rows []
 			}
 			completed += done
 			if queued == 0 {
-				row.Without, row.ClaimWithout = found.rate, found.latency
+				row.Without, row.CPUWithout, row.ClaimWithout = found.rate, found.cpu, found.latency
 			} else {
-				row.With, row.ClaimWith = found.rate, found.latency
+				row.With, row.CPUWith, row.ClaimWith = found.rate, found.cpu, found.latency
 			}
 		}
 	}
 	return verify(ctx, s, int64(queued), completed)
 }
 
-type claimRate struct {
-	rate    float64
+type claimSpeed struct {
+	speed
 	latency *Latency
 }
 
 // claims measures claims of single jobs alone: matching jobs are put in place
 // before the clock starts and completed after it was stopped, until enough time
 // was measured.
-func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers int) (found claimRate, done int64, err error) {
+func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers int) (found claimSpeed, done int64, err error) {
 	jobs, left := firstRound, b.Duration/filterShare
 	if b.Jobs > 0 {
 		jobs, left = b.Jobs, 0
@@ -134,14 +134,17 @@ func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers
 	times := new(calls)
 	var claimed int64
 	var measured time.Duration
+	var used span
 	for enough := false; !enough; enough = b.Jobs > 0 || left <= 0 {
 		if _, err := fill(ctx, s, f.job(), b.Payload, jobs); err != nil {
 			return found, done, err
 		}
+		before := readMachine()
 		holds, elapsed, err := b.claimRound(ctx, s, f, callers, newQuota(jobs, 0, nil), left, times)
 		if err != nil {
 			return found, done, err
 		}
+		used.add(before.until(readMachine()))
 		claimed += int64(len(holds))
 		measured += elapsed
 		left -= elapsed
@@ -151,7 +154,7 @@ func (b *bench) claims(ctx context.Context, s store.Store, f filterCase, callers
 		done += int64(jobs)
 		jobs = min(max(int(rate(claimed, measured)*left.Seconds()), firstRound), largestRound)
 	}
-	return claimRate{rate(claimed, measured), times.claim.latency()}, done, nil
+	return claimSpeed{speed{rate(claimed, measured), used.perJob(claimed)}, times.claim.latency()}, done, nil
 }
 
 // claimRound claims matching jobs until all are claimed or the time is up.

@@ -20,7 +20,7 @@ func (b *bench) idle(ctx context.Context) (IdleResult, error) {
 	if result.Baseline, err = cpuPercent(ctx, b.Idle); err != nil {
 		return result, err
 	}
-	err = b.with(ctx, Idle, nil, func(ctx context.Context, s store.Store) error {
+	err = b.with(ctx, Idle, "", nil, func(ctx context.Context, s store.Store) error {
 		delayed := plainJob()
 		delayed.Delay = 24 * time.Hour
 		if _, err := fill(ctx, s, plainJob(), b.Payload, jobs); err != nil {
@@ -51,7 +51,7 @@ func cpuPercent(ctx context.Context, d time.Duration) (*float64, error) {
 	if used.own == nil {
 		return nil, nil
 	}
-	return ptr(100 * float64(*used.own) / float64(time.Since(start))), nil
+	return new(100 * float64(*used.own) / float64(time.Since(start))), nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

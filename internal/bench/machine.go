@@ -65,15 +65,26 @@ const shortest = 20 * tick
 
 func (m machine) until(end machine) (s span) {
 	if m.ownKnown && end.ownKnown {
-		s.own = ptr(end.own - m.own)
+		s.own = new(end.own - m.own)
 	}
 	total := end.total - m.total
 	if s.own == nil || !m.known || !end.known || total < shortest {
 		return s
 	}
 	taken := end.used - m.used - *s.own + end.stolen - m.stolen
-	s.others = ptr(100 * float64(max(taken, 0)) / float64(total))
+	s.others = new(100 * float64(max(taken, 0)) / float64(total))
 	return s
+}
+
+// add makes a span longer by the own time of another.
+func (s *span) add(more span) {
+	if more.own == nil {
+		return
+	}
+	if s.own == nil {
+		s.own = new(time.Duration)
+	}
+	*s.own += *more.own
 }
 
 // perJob is the CPU time of this process per job in microseconds.
@@ -81,7 +92,7 @@ func (s span) perJob(jobs int64) *float64 {
 	if s.own == nil || jobs == 0 {
 		return nil
 	}
-	return ptr(float64(*s.own) / float64(time.Microsecond) / float64(jobs))
+	return new(float64(*s.own) / float64(time.Microsecond) / float64(jobs))
 }
 
 // residentBytes is the memory of this process that is in RAM.
@@ -127,7 +138,7 @@ func watchMemory(r *recorder) (stop func() *int64) {
 		if most.Load() == 0 {
 			return nil
 		}
-		return ptr(most.Load())
+		return new(most.Load())
 	}
 }
 
@@ -140,5 +151,3 @@ func liveHeap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -8,6 +8,7 @@ import "sync/atomic"
 // than it would without. It is reused from row to row.
 type recorder struct {
 	limit   int64
+	size    int          // of a chunk
 	bytes   atomic.Int64 // recorded in this row
 	commits [][]byte     // owned by the store's writer until the store is closed
 	chunks  [][]byte
@@ -16,10 +17,8 @@ type recorder struct {
 	touched int64
 }
 
-const recorderChunk = 64 << 20
-
 func newRecorder(limit int64) *recorder {
-	return &recorder{limit: limit, commits: make([][]byte, 0, 1<<16)}
+	return &recorder{limit: limit, size: 64 << 20, commits: make([][]byte, 0, 1<<16)}
 }
 
 // record is the store's onCommit.
@@ -28,7 +27,7 @@ func (r *recorder) record(commit []byte) {
 		r.chunk, r.used = r.chunk+1, 0
 	}
 	if r.chunk == len(r.chunks) {
-		r.chunks = append(r.chunks, allocate(max(recorderChunk, len(commit))))
+		r.chunks = append(r.chunks, allocate(max(r.size, len(commit))))
 	}
 	to := r.chunks[r.chunk][r.used : r.used+len(commit) : r.used+len(commit)]
 	copy(to, commit)

@@ -35,10 +35,12 @@ func TestRecorderKeepsCopies(t *testing.T) {
 }
 
 func TestRecorderSpansChunks(t *testing.T) {
+	const chunk = 8192
 	r := newRecorder(1)
+	r.size = chunk
 	defer r.free()
-	sizes := []int{recorderChunk - 1, 2, 1, recorderChunk + 1, 3}
-	commit := make([]byte, recorderChunk+1)
+	sizes := []int{chunk - 1, 2, 1, chunk + 1, 3}
+	commit := make([]byte, chunk+1)
 	for range 2 {
 		r.reset()
 		for i, size := range sizes {

@@ -82,7 +82,7 @@ type Row struct {
 
 	FloorSeconds       *float64 `json:"floor_seconds"` // Replay of the commits of this very run
 	FloorJobsPerSecond *float64 `json:"floor_jobs_per_second"`
-	Ratio              *float64 `json:"ratio"` // JobsPerSecond through FloorJobsPerSecond
+	Ratio              *float64 `json:"ratio"` // JobsPerSecond / FloorJobsPerSecond
 
 	Enqueue  *Latency `json:"enqueue_ms"`
 	Claim    *Latency `json:"claim_ms"`
@@ -139,6 +139,9 @@ type BacklogCycle struct {
 	Without float64 `json:"jobs_per_second_without"`
 	With    float64 `json:"jobs_per_second_with"`
 	Ratio   float64 `json:"ratio"`
+
+	CPUWithout *float64 `json:"cpu_microseconds_per_job_without"` // of this process, callers included
+	CPUWith    *float64 `json:"cpu_microseconds_per_job_with"`
 }
 
 // FilterRow is the same filtered claim with nothing else queued and behind many
@@ -152,6 +155,8 @@ type FilterRow struct {
 	Ratio        float64  `json:"ratio"`
 	ClaimWithout *Latency `json:"claim_ms_without"`
 	ClaimWith    *Latency `json:"claim_ms_with"`
+	CPUWithout   *float64 `json:"cpu_microseconds_per_claim_without"`
+	CPUWith      *float64 `json:"cpu_microseconds_per_claim_with"`
 	Repeats      Spread   `json:"repeats"`
 }
 
@@ -230,10 +235,10 @@ func (r *Report) judge(s span) {
 	case s.others == nil:
 		r.Warnings = append(r.Warnings, "it is unknown whether the machine was busy: there is no /proc/stat to read, or the run was too short")
 	case *s.others > BusyPercent:
-		r.Busy = ptr(true)
+		r.Busy = new(true)
 		r.Warnings = append(r.Warnings, fmt.Sprintf(
-			"the machine was busy: others used %.0f %% of its CPU time during the run; trust the ratios more than the rates, and repeat", *s.others))
+			"the machine was busy: others used %.0f %% of its CPU time during the run; repeat it before relying on a rate or a ratio", *s.others))
 	default:
-		r.Busy = ptr(false)
+		r.Busy = new(false)
 	}
 }

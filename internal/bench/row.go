@@ -14,7 +14,7 @@ func (b *bench) row(ctx context.Context, name Scenario, callers, batch int) (Row
 	row := Row{Callers: callers, Batch: batch}
 	before := readMachine()
 	b.recorder.reset()
-	err := b.with(ctx, name, b.recorder.record, func(ctx context.Context, s store.Store) error {
+	err := b.with(ctx, name, shape(callers, batch), b.recorder.record, func(ctx context.Context, s store.Store) error {
 		return b.load(ctx, s, name, &row)
 	})
 	if err != nil {
@@ -24,7 +24,7 @@ func (b *bench) row(ctx context.Context, name Scenario, callers, batch int) (Row
 		b.warn("%s with %s ended after %.1f s: %d MiB of commits were recorded", name, shape(callers, batch), row.Seconds, b.recorder.bytes.Load()>>20)
 	}
 	if replayer, ok := b.place.(Replayer); ok && len(b.recorder.commits) > 0 {
-		row.CommitBytes = ptr(float64(b.recorder.bytes.Load()) / float64(row.Jobs))
+		row.CommitBytes = new(float64(b.recorder.bytes.Load()) / float64(row.Jobs))
 		if err := b.floor(ctx, name, replayer, &row); err != nil {
 			return row, err
 		}
@@ -52,9 +52,9 @@ func (b *bench) load(ctx context.Context, s store.Store, name Scenario, row *Row
 	row.Enqueue, row.Claim, row.Complete = times.enqueue.latency(), times.claim.latency(), times.complete.latency()
 	if m, ok := s.(store.Meter); ok {
 		cost := m.Meter()
-		row.Commits = ptr(float64(cost.Commits) / float64(jobs))
-		row.Syncs = ptr(float64(cost.Syncs) / float64(jobs))
-		row.DiskBytes = ptr(float64(cost.DiskBytes) / float64(jobs))
+		row.Commits = new(float64(cost.Commits) / float64(jobs))
+		row.Syncs = new(float64(cost.Syncs) / float64(jobs))
+		row.DiskBytes = new(float64(cost.DiskBytes) / float64(jobs))
 	}
 	row.LiveHeap = liveHeap()
 	claimable, completed := int64(0), jobs
@@ -102,7 +102,7 @@ func (b *bench) drive(ctx context.Context, s store.Store, name Scenario, callers
 func (b *bench) floor(ctx context.Context, name Scenario, replayer Replayer, row *Row) (err error) {
 	before := readMachine()
 	var elapsed time.Duration
-	pprof.Do(ctx, pprof.Labels("scenario", string(name), "part", "floor"), func(context.Context) {
+	pprof.Do(ctx, labels(name, shape(row.Callers, row.Batch), "floor"), func(context.Context) {
 		elapsed, err = replayer.Replay(b.recorder.commits)
 	})
 	if err != nil {
@@ -110,8 +110,8 @@ func (b *bench) floor(ctx context.Context, name Scenario, replayer Replayer, row
 	}
 	row.FloorCPU = before.until(readMachine()).perJob(row.Jobs)
 	floor := rate(row.Jobs, elapsed)
-	row.FloorSeconds, row.FloorJobsPerSecond = ptr(elapsed.Seconds()), ptr(floor)
-	row.Ratio = ptr(row.JobsPerSecond / floor)
+	row.FloorSeconds, row.FloorJobsPerSecond = new(elapsed.Seconds()), new(floor)
+	row.Ratio = new(row.JobsPerSecond / floor)
 	return nil
 }
 

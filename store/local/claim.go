@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		if out[i].Err != nil {
 			return
 		}
-		if err := tx.s.disk.room(forChanges); err != nil {
+		if err := tx.s.disk.room(forChanges, tx.batch.Len()); err != nil {
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return
 		}
@@ -78,32 +78,22 @@ func (tx *txn) claim(c *store.Claim) (jobs []store.Job, rest []beside) {
 	return jobs, rest
 }
 
-// Bounds of what one commit does for time alone.
-const (
-	promoteStep = 100_000 // in memory only
-	advanceStep = 2_000   // written
-)
+// advanceStep bounds how many jobs one commit changes for time alone.
+const advanceStep = 2_000
 
 // catchUp does what time has made due, so that a claim sees every job whose run
 // time has come or whose lease has run out.
 func (tx *txn) catchUp() {
 	t, now := tx.t, tx.now.UnixNano()
-	promotions, advances := 0, 0
-	for promotions < promoteStep && advances < advanceStep {
-		next, ok := t.timers.next()
+	for range advanceStep {
+		next, ok := t.toDue.next()
 		if !ok || next.at > now {
-			return
+			break
 		}
-		j := next.job
-		h, old := tx.load(j)
-		if old.Claimable(tx.now) && !j.ready {
-			t.promote(j, &old)
-			promotions++
-			continue
-		}
-		tx.advance(j, h, old)
-		advances++
+		h, old := tx.load(next.job)
+		tx.advance(next.job, h, old)
 	}
+	t.promote(now)
 }
 
 // advance lets time do its work on a job.
@@ -135,7 +125,8 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	var jobs []store.Job
 	var rest []beside
 	err := s.do(ctx, 1, func(tx *txn) {
-		tx.catchUp()
+		tx.t.promote(tx.now.UnixNano())
+		defer tx.foresee()()
 		jobs, rest = tx.peek(&f, n)
 	})
 	if err != nil {
@@ -153,12 +144,63 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	return found, nil
 }
 
+// foresee puts jobs where the next claim's catchUp would, without changing them:
+// expired leases are free again, jobs whose lifetime is over are not claimable.
+// The returned function undoes it.
+func (tx *txn) foresee() (undo func()) {
+	t := tx.t
+	var back []func()
+	w := t.toDue.walk()
+	for range advanceStep {
+		d, ok := w.peek()
+		if !ok || d.at > tx.now.UnixNano() {
+			break
+		}
+		w.pop()
+		j, key, was := d.job, d.job.key, d.job.ready
+		_, old := tx.load(j)
+		next, _, err := old.Advance(tx.draw(), tx.now)
+		if err != nil {
+			panic(fmt.Sprintf("local: advance job %s: %v", j.id, err))
+		}
+		q, status := j.lane.queue, j.status
+		t.leave(j)
+		q.counts[status]--
+		j.status = next.Status
+		q.counts[j.status]++
+		if next.Claimable(tx.now) {
+			t.enter(j, next.Order())
+		}
+		back = append(back, func() {
+			t.leave(j)
+			q.counts[j.status]--
+			j.status = status
+			q.counts[status]++
+			if was {
+				t.enter(j, key)
+			}
+		})
+	}
+	return func() {
+		for _, f := range back {
+			f()
+		}
+	}
+}
+
 // peek takes jobs out of their lanes to see the next one, and puts them back.
 func (tx *txn) peek(f *store.Filter, n int) (jobs []store.Job, rest []beside) {
 	var seen []*job
 	for _, name := range f.Queues {
 		q := tx.t.queues[name]
-		for q != nil && !q.config.Paused && len(jobs) < n {
+		if q == nil || q.config.Paused {
+			continue
+		}
+		most := n
+		if limit := q.config.MaxRunning; limit > 0 {
+			most = min(n, len(jobs)+max(0, limit-int(q.held())))
+		}
+		for len(jobs) < most {
 			j := q.pick(f)
 			if j == nil {
 				break

@@ -84,6 +84,9 @@ const collectRecords = 10_000
 
 func (tx *txn) collect(limit int) (int, error) {
 	s := tx.s
+	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
+		return 0, fmt.Errorf("collect: %w", err)
+	}
 	s.settle()
 	before := s.marks
 	var gone []doneKey

@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"math/rand/v2"
 	"strings"
@@ -29,8 +30,8 @@ func TestDiskFull(t *testing.T) {
 		reserve int64 // as configured
 		kept    string
 	}{
-		{"default reserve", 64 * mib, 0, "6 MiB"}, // a tenth of the disk
-		{"own reserve", 96 * mib, 24 * mib, "24 MiB"},
+		{"default reserve", 12 * mib, 0, "1 MiB"}, // a tenth of the disk
+		{"own reserve", 12 * mib, 4 * mib, "4 MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			defer goleak.VerifyNone(t)
@@ -46,7 +47,7 @@ func TestDiskFull(t *testing.T) {
 			if n := disk.full(); n > 0 {
 				t.Errorf("%d writes found the disk full before jobs were refused", n)
 			}
-			f.workOff(100)
+			f.workOff(40)
 			if n := disk.full(); n > 0 {
 				t.Errorf("%d writes found the disk full while jobs were refused", n)
 			}
@@ -58,6 +59,41 @@ func TestDiskFull(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDiskFilledByOthers takes the last byte of the disk away. Whatever would
+// write is refused, reading goes on, and nothing of it is for good.
+func TestDiskFilledByOthers(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 64 * mib}
+	f := &filler{t: t, options: Options{fs: disk}, dir: "db", sent: map[gq.JobID][]byte{}}
+	f.open()
+	f.submit(20)
+	disk.resize(0)
+	for range 3 {
+		for name, call := range everyMethod(f.store) {
+			within(t, name, func() {
+				if err := call(t.Context()); err != nil && !errors.Is(err, gq.ErrDiskFull) && !errors.Is(err, gq.ErrNotFound) {
+					t.Errorf("%s on a full disk: %v", name, err)
+				}
+			})
+		}
+		if err := f.insert(randomness()); !errors.Is(err, gq.ErrDiskFull) {
+			t.Errorf("insert on a full disk: %v", err)
+		}
+		out, err := f.store.Claim(t.Context(), []store.Claim{{
+			Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w",
+		}})
+		if err != nil || !errors.Is(out[0].Err, gq.ErrDiskFull) {
+			t.Errorf("claim on a full disk: %v %+v", err, out)
+		}
+	}
+	if n := disk.full(); n > 0 {
+		t.Errorf("%d writes found the disk full", n)
+	}
+	disk.resize(64 * mib)
+	f.submit(20)
+	f.reopen()
 }
 
 // filler fills a disk with jobs and remembers them.
@@ -80,12 +116,16 @@ func (f *filler) open() {
 	}
 }
 
+func randomness() *rand.ChaCha8 {
+	var seed [32]byte
+	binary.NativeEndian.PutUint64(seed[:], rand.Uint64())
+	return rand.NewChaCha8(seed)
+}
+
 // insert submits a job whose payload cannot be compressed.
-func (f *filler) insert(rng *rand.Rand) error {
-	payload := make([]byte, 32<<10)
-	for i := range payload {
-		payload[i] = byte(rng.Uint32())
-	}
+func (f *filler) insert(rng *rand.ChaCha8) error {
+	payload := make([]byte, 16<<10)
+	_, _ = rng.Read(payload) // never fails
 	spec := gq.Spec{
 		ID: gq.NewJobID([16]byte(payload)), Type: "fill",
 		Payload: gq.Payload{Data: payload, ContentType: "application/octet-stream"},
@@ -108,9 +148,9 @@ func (f *filler) fill(disk int64) (refusal error) {
 	var callers sync.WaitGroup
 	refusals := make(chan error, 4)
 	for range cap(refusals) {
-		rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		rng := randomness()
 		callers.Go(func() {
-			for range 2 * disk >> 15 {
+			for range 2 * disk >> 14 {
 				if err := f.insert(rng); err != nil {
 					refusals <- err
 					return
@@ -131,7 +171,7 @@ func (f *filler) fill(disk int64) (refusal error) {
 // submit inserts jobs, which must succeed.
 func (f *filler) submit(n int) {
 	f.t.Helper()
-	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	rng := randomness()
 	for range n {
 		if err := f.insert(rng); err != nil {
 			f.t.Fatalf("insert with room on the disk: %v", err)
@@ -139,11 +179,12 @@ func (f *filler) submit(n int) {
 	}
 }
 
-// workOff claims, renews and completes jobs one by one, while new ones are
-// refused.
+// workOff claims, renews and completes jobs one by one while the disk is too
+// full for new ones. Where the store finds some room by tidying up, that is
+// filled first.
 func (f *filler) workOff(n int) {
 	f.t.Helper()
-	ctx, rng := context.Background(), rand.New(rand.NewPCG(rand.Uint64(), 0))
+	ctx, rng := context.Background(), randomness()
 	for range n {
 		claimed, err := f.store.Claim(ctx, []store.Claim{{
 			Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", Parts: store.WithPayload,
@@ -163,7 +204,10 @@ func (f *filler) workOff(n int) {
 			return s.Complete(ref, nil, now)
 		})
 		f.done = append(f.done, job.State.ID)
-		if err := f.insert(rng); !errors.Is(err, gq.ErrDiskFull) {
+		for err = f.insert(rng); err == nil; {
+			err = f.insert(rng)
+		}
+		if !errors.Is(err, gq.ErrDiskFull) {
 			f.t.Fatalf("insert on a full disk: %v", err)
 		}
 	}

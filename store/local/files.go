@@ -36,6 +36,8 @@ func (s *Store) openFiles(cacheMiB int) error {
 	s.cache = newCache(cacheMiB)
 	options := databaseOptions(fs, s.cache)
 	options.Lock, options.Logger = lock, quiet{s}
+	s.disk.survey()
+	options.MemTableSize = s.disk.memTable()
 	options.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
 			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)
@@ -53,6 +55,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 		return fmt.Errorf("open %s: %w", s.dir, errors.Join(err, lock.Close()))
 	}
 	s.lock = lock
+	s.disk.watches.Store(true)
 	return nil
 }
 

@@ -31,45 +31,70 @@ type guard struct {
 	reserve uint64
 	fail    func(error)
 	frozen  atomic.Bool
-	limbo   vfs.FS // files made after the freeze
-	free    uint64 // bytes available when last measured; owned by the writer
+	limbo   vfs.FS      // files made after the freeze
+	free    uint64      // bytes available when last measured; owned by the writer
+	watches atomic.Bool // recovery is over: tables must leave room
 	syncs   atomic.Uint64
 }
 
-const defaultReserve = 256 << 20
+const defaultReserve = 384 << 20
 
 func newGuard(fs vfs.FS, dir string, reserve int64, fail func(error)) *guard {
 	return &guard{FS: fs, dir: dir, reserve: uint64(max(reserve, 0)), fail: fail, limbo: vfs.NewMem(), free: math.MaxUint64}
 }
 
-// What a change needs room for: jobs are refused first, so that those accepted
-// can still be settled.
+// What a write needs room for, as a part of the reserve: jobs are refused first,
+// so that those accepted can still be settled. Tables repeat what is in the log
+// and can wait; they never take the room that the log needs.
 type purpose uint64
 
 const (
-	forJobs    purpose = 1 // the whole reserve must be free
-	forChanges purpose = 4 // a quarter of it
+	forJobs     purpose = 1 // the whole reserve must be free
+	forTables   purpose = 8
+	forChanges  purpose = 32
+	forCleaning purpose = 128 // what will make room
 )
 
-// measure looks at the free space.
-func (g *guard) measure() {
-	usage, err := g.GetDiskUsage(g.dir)
-	if err != nil {
-		return // a file system that cannot tell, such as memory
-	}
-	g.free = usage.AvailBytes
-	if g.reserve == 0 {
+// survey fixes the reserve. Unless it was given it is a tenth of a small disk.
+func (g *guard) survey() {
+	if usage, err := g.GetDiskUsage(g.dir); err == nil && g.reserve == 0 {
 		g.reserve = min(defaultReserve, usage.TotalBytes/10)
 	}
 }
 
-// room refuses what the disk has no room for.
-func (g *guard) room(p purpose) error {
-	if need := g.reserve / uint64(p); g.free < need {
+// memTable is how large Pebble's tables in memory may be, so that as many as
+// there can be fit into the reserve when they are written out.
+func (g *guard) memTable() uint64 {
+	if g.reserve == 0 {
+		return memTableBytes
+	}
+	return min(memTableBytes, max(g.reserve/(memTables+2), 256<<10))
+}
+
+// measure looks at the free space.
+func (g *guard) measure() {
+	if usage, err := g.GetDiskUsage(g.dir); err == nil { // memory cannot tell
+		g.free = usage.AvailBytes
+	}
+}
+
+// room refuses to write bytes that the disk has no room for.
+func (g *guard) room(p purpose, bytes int) error {
+	if need := g.reserve / uint64(p); g.free < need+uint64(bytes) {
 		return fmt.Errorf("%s has %d MiB free, and %d MiB are kept in reserve; free some space: %w",
 			g.dir, g.free>>20, need>>20, gq.ErrDiskFull)
 	}
 	return nil
+}
+
+// crowds reports whether so many more bytes of a table would take room that the
+// log may need.
+func (g *guard) crowds(name string, bytes uint64) bool {
+	if !g.watches.Load() || g.reserve == 0 || !strings.HasSuffix(name, ".sst") {
+		return false
+	}
+	usage, err := g.GetDiskUsage(g.dir)
+	return err == nil && usage.AvailBytes < g.reserve/uint64(forTables)+bytes
 }
 
 // freeze ends all writing. The store is told first: a write that is swallowed
@@ -114,6 +139,9 @@ func (g *guard) opened(f vfs.File, err error, name string, category vfs.DiskWrit
 func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if g.frozen.Load() {
 		return g.inLimbo(name, category)
+	}
+	if g.crowds(name, g.reserve/uint64(forTables)) { // not even begun with so little room
+		return nil, g.slow(syscall.ENOSPC)
 	}
 	f, err := g.FS.Create(name, category)
 	return g.opened(f, err, name, category)
@@ -217,6 +245,9 @@ func (f *guarded) wrote(n, want int, err error) (int, error) {
 func (f *guarded) Write(p []byte) (int, error) {
 	if f.g.frozen.Load() {
 		return len(p), nil
+	}
+	if f.g.crowds(f.name, uint64(len(p))) {
+		return 0, f.g.slow(syscall.ENOSPC)
 	}
 	n, err := f.File.Write(p)
 	return f.wrote(n, len(p), err)

@@ -74,44 +74,92 @@ type parent struct {
 // nothing.
 func (tx *txn) insert(g store.Group, encoded [][]byte) store.Inserted {
 	fail := func(err error) store.Inserted { return store.Inserted{Err: fmt.Errorf("insert: %w", err)} }
-	if err := tx.s.disk.room(forJobs); err != nil {
+	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
 		return fail(err)
 	}
 	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
-	var same map[gq.JobID]gq.JobID // members that are existing jobs
+	same, err := tx.known(g, out.Jobs)
+	if err != nil {
+		return fail(err)
+	}
+	family, err := tx.family(g, out.Jobs, same)
+	if err != nil {
+		return fail(err)
+	}
+	if err := tx.guardDepth(g, out.Jobs); err != nil {
+		return fail(err)
+	}
+	if err := tx.guardQueues(g); err != nil {
+		return fail(err)
+	}
+	seqs := tx.number(out.Jobs)
+	for _, i := range family.order {
+		out.Jobs[i].State = tx.add(&g.Jobs[i], encoded[i], seqs[i], i, family)
+	}
+	for i := range g.Jobs { // members that turned out to be another member
+		if out.Jobs[i].Existing && out.Jobs[i].State.ID.IsZero() {
+			for k := range g.Jobs {
+				if g.Jobs[k].ID == same[g.Jobs[i].ID] {
+					out.Jobs[i].State = out.Jobs[k].State
+				}
+			}
+		}
+	}
+	return out
+}
+
+// number gives each new member its sequence number, in the order submitted.
+func (tx *txn) number(placed []store.Placed) []uint64 {
+	seqs := make([]uint64, len(placed))
+	for i := range placed {
+		if !placed[i].Existing {
+			tx.t.lastJob++
+			seqs[i] = tx.t.lastJob
+		}
+	}
+	return seqs
+}
+
+// known finds the members of a group that are jobs already, or another member,
+// by their idempotency keys, and refuses ids that are taken.
+func (tx *txn) known(g store.Group, placed []store.Placed) (same map[gq.JobID]gq.JobID, err error) {
+	var first map[string]int // of the group, by key
+	is := func(i int, id gq.JobID) {
+		if same == nil {
+			same = map[gq.JobID]gq.JobID{}
+		}
+		placed[i].Existing = true
+		same[g.Jobs[i].ID] = id
+	}
 	for i := range g.Jobs {
 		spec := &g.Jobs[i]
 		if spec.Key.Name != "" {
 			existing, found, err := tx.keyed(spec)
 			if err != nil {
-				return fail(err)
+				return nil, err
 			}
 			if found {
-				out.Jobs[i] = existing
-				if same == nil {
-					same = map[gq.JobID]gq.JobID{}
-				}
-				same[spec.ID] = existing.State.ID
+				is(i, existing.State.ID)
+				placed[i] = existing
 				continue
+			}
+			if k, ok := first[string(keyKey(spec.Key))]; ok {
+				is(i, g.Jobs[k].ID)
+				placed[i].Same = g.Jobs[k].Key.Fingerprint == spec.Key.Fingerprint
+				continue
+			}
+			if len(g.Jobs) > 1 {
+				if first == nil {
+					first = map[string]int{}
+				}
+				first[string(keyKey(spec.Key))] = i
 			}
 		}
 		if err := tx.unknown(spec.ID); err != nil {
-			return fail(err)
+			return nil, err
 		}
 	}
-	family, err := tx.family(g, same)
-	if err != nil {
-		return fail(err)
-	}
-	if err := tx.guardDepth(g, same); err != nil {
-		return fail(err)
-	}
-	for _, i := range family.order {
-		if !out.Jobs[i].Existing {
-			out.Jobs[i].State = tx.add(&g.Jobs[i], encoded[i], i, family)
-		}
-	}
-	return out
+	return same, nil
 }
 
 // keyed finds the job that has a spec's idempotency key.
@@ -173,60 +221,50 @@ func (tx *txn) unknown(id gq.JobID) error {
 	return nil
 }
 
-// family is a checked group: what its dependencies name, how deep and urgent
-// its members are, and an order in which parents come first.
+// family is a checked group: what its dependencies name, how deep its members
+// are, and an order in which parents come first. Members that are jobs already
+// are not part of it.
 type family struct {
 	order   []int
 	depth   []int
-	level   []gq.Priority
 	deps    [][]gq.Dependency
 	parents map[gq.JobID]parent
 }
 
 var single = family{order: []int{0}}
 
-func (tx *txn) family(g store.Group, same map[gq.JobID]gq.JobID) (family, error) {
-	edges := 0
-	for i := range g.Jobs {
-		edges += len(g.Jobs[i].DependsOn)
+func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID) (family, error) {
+	if len(g.Jobs) == 1 && placed[0].Existing {
+		return family{}, nil
 	}
-	if edges == 0 && len(g.Jobs) == 1 {
+	if len(g.Jobs) == 1 && len(g.Jobs[0].DependsOn) == 0 {
 		return single, nil
 	}
-	f := family{parents: map[gq.JobID]parent{}, deps: make([][]gq.Dependency, len(g.Jobs))}
+	f := family{parents: map[gq.JobID]parent{}, deps: make([][]gq.Dependency, len(g.Jobs)), depth: make([]int, len(g.Jobs))}
 	members := make(map[gq.JobID]bool, len(g.Jobs))
 	for i := range g.Jobs {
-		members[g.Jobs[i].ID] = true
+		members[g.Jobs[i].ID] = !placed[i].Existing
 	}
-	nodes := make([]gq.Node, len(g.Jobs))
-	var broken error
+	var nodes []gq.Node
+	var index []int // of the nodes
 	for i := range g.Jobs {
-		spec := &g.Jobs[i]
-		f.deps[i] = spec.DependsOn
-		if len(same) > 0 {
-			f.deps[i] = make([]gq.Dependency, len(spec.DependsOn))
-			for k, d := range spec.DependsOn {
-				if existing, ok := same[d.Job]; ok {
-					d.Job = existing
-				}
-				f.deps[i][k] = d
-			}
+		if placed[i].Existing {
+			continue
 		}
-		nodes[i] = gq.Node{ID: spec.ID, Priority: spec.Metadata.Priority, Dependencies: f.deps[i]}
+		f.deps[i] = renamed(g.Jobs[i].DependsOn, same)
+		nodes = append(nodes, gq.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i]})
+		index = append(index, i)
 		for _, d := range f.deps[i] {
-			if _, known := f.parents[d.Job]; known || members[d.Job] && same[d.Job].IsZero() {
+			if _, known := f.parents[d.Job]; known || members[d.Job] {
 				continue
 			}
 			p, err := tx.parent(d.Job)
 			if err == nil {
 				f.parents[d.Job] = p
 			} else if !errors.Is(err, gq.ErrNotFound) {
-				broken = err
+				return f, err
 			}
 		}
-	}
-	if broken != nil {
-		return f, broken
 	}
 	info, err := gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
 		p, ok := f.parents[id]
@@ -235,8 +273,26 @@ func (tx *txn) family(g store.Group, same map[gq.JobID]gq.JobID) (family, error)
 	if err != nil {
 		return f, err
 	}
-	f.order, f.depth, f.level = info.Order, info.Depth, info.Priority
+	for _, n := range info.Order {
+		f.order = append(f.order, index[n])
+		f.depth[index[n]] = info.Depth[n]
+	}
 	return f, nil
+}
+
+// renamed makes dependencies name the jobs that members turned out to be.
+func renamed(deps []gq.Dependency, same map[gq.JobID]gq.JobID) []gq.Dependency {
+	if len(same) == 0 {
+		return deps
+	}
+	out := make([]gq.Dependency, len(deps))
+	for i, d := range deps {
+		if existing, ok := same[d.Job]; ok {
+			d.Job = existing
+		}
+		out[i] = d
+	}
+	return out
 }
 
 func (tx *txn) parent(id gq.JobID) (parent, error) {
@@ -253,11 +309,11 @@ func (tx *txn) parent(id gq.JobID) (parent, error) {
 }
 
 // guardDepth refuses a group that would take a queue above its depth.
-func (tx *txn) guardDepth(g store.Group, same map[gq.JobID]gq.JobID) error {
+func (tx *txn) guardDepth(g store.Group, placed []store.Placed) error {
 	var more map[string]int64
 	for i := range g.Jobs {
 		q := tx.t.queues[g.Jobs[i].Queue]
-		if q == nil || q.config.MaxDepth == 0 || !same[g.Jobs[i].ID].IsZero() {
+		if q == nil || q.config.MaxDepth == 0 || placed[i].Existing {
 			continue
 		}
 		if more == nil {
@@ -272,14 +328,25 @@ func (tx *txn) guardDepth(g store.Group, same map[gq.JobID]gq.JobID) error {
 	return nil
 }
 
+// guardQueues refuses a group that would make too many queues.
+func (tx *txn) guardQueues(g store.Group) error {
+	known := len(tx.t.queues)
+	for i := range g.Jobs {
+		if tx.t.queues[g.Jobs[i].Queue] == nil {
+			if known++; known > gq.MaxQueues {
+				return fmt.Errorf("queue %s would be one more than %d: %w", g.Jobs[i].Queue, gq.MaxQueues, gq.ErrTooMany)
+			}
+		}
+	}
+	return nil
+}
+
 // add writes a job that has been checked.
-func (tx *txn) add(spec *gq.Spec, encoded []byte, i int, f family) gq.State {
+func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) gq.State {
 	t := tx.t
-	t.lastJob++
-	seq := t.lastJob
 	lane := tx.lane(spec)
 	lane.jobs++
-	j := &job{id: spec.ID, seq: seq, lane: lane, cost: spec.CostUnits, timer: noTimer}
+	j := &job{id: spec.ID, seq: seq, lane: lane, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
 	birth := gq.Birth{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: 1, RunAt: spec.FirstRun(tx.now),
@@ -295,8 +362,10 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, i int, f family) gq.State {
 	var deps []gq.Dependency
 	if f.deps != nil {
 		deps = f.deps[i]
-		birth.Depth, birth.Inherited = f.depth[i], f.level[i]
+		birth.Depth = f.depth[i]
 		for _, d := range deps {
+			p := f.parents[d.Job]
+			birth.Inherited = p.state.Priority().Inherit(birth.Inherited)
 			switch {
 			case !d.Kind.Waits():
 			case d.Kind == gq.AfterAny:

@@ -18,6 +18,7 @@ package local
 import (
 	"context"
 	crand "crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,7 +40,7 @@ import (
 type Options struct {
 	Config   store.Config
 	Log      *slog.Logger // nil is silence
-	Reserve  int64        // bytes of the disk kept free: below it no job is accepted; 0 is 256 MiB or a tenth of the disk, whichever is less
+	Reserve  int64        // bytes of the disk kept free: below it no job is accepted; 0 is 384 MiB or a tenth of the disk, whichever is less
 	CacheMiB int          // memory for blocks read from disk; 0 is 64
 
 	// OnCommit, if set, sees the bytes of every commit before it is written. It
@@ -184,7 +185,7 @@ func (s *Store) Close() error {
 		s.mu.Lock()   // no read begins from here on
 		s.mu.Unlock() //nolint:staticcheck // an empty section on purpose
 		s.reads.Wait()
-		s.closeErr = s.closeFiles()
+		s.closeErr = errors.Join(s.keepTime(), s.closeFiles())
 	})
 	return s.closeErr
 }
@@ -193,6 +194,15 @@ func (s *Store) Close() error {
 func (s *Store) now() time.Time {
 	s.lastTime = max(s.lastTime, s.config.Clock.Now().UnixNano())
 	return time.Unix(0, s.lastTime).UTC()
+}
+
+// keepTime remembers the newest instant that any answer was judged by, so that
+// the next time the store is open does not begin before it.
+func (s *Store) keepTime() error {
+	if !errors.Is(s.failure(), gq.ErrClosed) {
+		return nil // a failed store writes nothing
+	}
+	return s.db.Set(metaClock, binary.BigEndian.AppendUint64(nil, uint64(s.lastTime)), pebble.Sync)
 }
 
 // Meter tells what the store has cost so far.

@@ -44,12 +44,12 @@ func (s *Store) assemble(job *store.Job, b beside, parts store.Parts) error {
 			return fmt.Errorf("metadata of job %s: %w", state.ID, err)
 		}
 	}
-	if parts&store.WithResult != 0 && state.ResultBytes > 0 {
+	if parts&store.WithResult != 0 && b.flags&flagResult != 0 {
 		if job.Result, err = s.read(numberKey(prefixResult, state.Sequence)); err != nil {
 			return fmt.Errorf("result of job %s: %w", state.ID, err)
 		}
 	}
-	if parts&store.WithCheckpoint != 0 && state.CheckpointBytes > 0 {
+	if parts&store.WithCheckpoint != 0 && b.flags&flagCheckpoint != 0 {
 		if job.Checkpoint, err = s.read(numberKey(prefixCheckpoint, state.Sequence)); err != nil {
 			return fmt.Errorf("checkpoint of job %s: %w", state.ID, err)
 		}
@@ -69,11 +69,12 @@ func corrupt(err error) error {
 type then func() error
 
 // What a read looks at under the lock.
-type scope bool
+type scope int
 
 const (
-	memoryOnly scope = false // the table, and of the disk what was there before
-	diskToo    scope = true  // both, at the same moment
+	oneByOne   scope = iota // single jobs
+	memoryOnly              // the table, and of the disk what was there before
+	diskToo                 // both, at the same moment
 )
 
 // view runs a read at one moment, waits until all that it saw is durable, and
@@ -81,6 +82,11 @@ const (
 func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (then, error)) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
+	}
+	if of != oneByOne {
+		if err := s.current(ctx); err != nil {
+			return err
+		}
 	}
 	s.mu.RLock()
 	if err := s.failure(); err != nil {
@@ -105,10 +111,22 @@ func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (th
 	return err
 }
 
+// current makes jobs claimable whose time has come, so that lists and counts
+// agree with what a claim would find.
+func (s *Store) current(ctx context.Context) error {
+	s.mu.RLock()
+	next, ok := s.table.toRun.next()
+	s.mu.RUnlock()
+	if !ok || next.at > s.config.Clock.Now().UnixNano() {
+		return nil
+	}
+	return s.do(ctx, 1, func(tx *txn) { tx.t.promote(tx.now.UnixNano()) })
+}
+
 // Get implements [store.Store].
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
-	err := s.view(ctx, memoryOnly, func(now time.Time) (then, error) {
+	err := s.view(ctx, oneByOne, func(now time.Time) (then, error) {
 		rest := make([]beside, len(refs))
 		for i, r := range refs {
 			out[i].State, rest[i].flags, out[i].Err = s.lookup(r, now)
@@ -336,10 +354,18 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 	if err := config.Validate(); err != nil {
 		return fmt.Errorf("put queue: %w", err)
 	}
-	return s.do(ctx, 1, func(tx *txn) {
+	var refused error
+	err := s.do(ctx, 1, func(tx *txn) {
+		if refused = s.disk.room(forChanges, tx.batch.Len()); refused != nil {
+			return
+		}
 		q := tx.queue(config.Name)
 		config.UpdatedAt = tx.now
 		q.config = config
 		tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
 	})
+	if err == nil && refused != nil {
+		err = fmt.Errorf("put queue: %w", refused)
+	}
+	return err
 }

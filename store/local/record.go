@@ -16,8 +16,10 @@ import (
 //	byte     flags
 //	         gq.State
 const (
-	flagKeyed    = 1 << iota // has an idempotency key
-	flagMetadata             // has metadata of its own, changed since it was submitted
+	flagKeyed      = 1 << iota // has an idempotency key
+	flagMetadata               // has metadata that changed since it was submitted
+	flagResult                 // has a result
+	flagCheckpoint             // has a checkpoint
 )
 
 type header struct {
@@ -207,13 +209,4 @@ func leaseSequence(id gq.LeaseID) (uint64, bool) {
 		return 0, false
 	}
 	return binary.BigEndian.Uint64(raw[:]) >> 16, true
-}
-
-// statusByte is the recorded status, without decoding the rest.
-func statusByte(record []byte) byte {
-	_, state, err := decodeHeader(record)
-	if err != nil || len(state) < 2 {
-		return 0
-	}
-	return state[1]
 }

@@ -119,7 +119,7 @@ func (s *Store) recoverJobs() error {
 			return fmt.Errorf("lane %d is missing: %w", h.lane, gq.ErrCorrupt)
 		}
 		lane.jobs++
-		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, timer: noTimer}
+		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, toRun: noTimer, toDue: noTimer}
 		if state.Status.Held() {
 			j.open = &opened{h, state}
 		} else {

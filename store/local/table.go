@@ -1,6 +1,7 @@
 package local
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,8 +19,9 @@ type table struct {
 	queues   map[string]*queue
 	numbers  []*queue // by queue number; 0 is none
 	lanes    map[uint32]*lane
-	timers   timers
-	promoted []*job // due and claimable, not yet recorded so
+	toRun    timers  // waiting jobs, by the instant from which they may run
+	toDue    timers  // all others that time will change, by when it will
+	promoted []timer // claimable since that instant, but not yet recorded so
 
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ended    []ending          // parents whose dependents have yet to be told
@@ -44,7 +46,8 @@ type job struct {
 	lane   *lane
 	key    gq.OrderKey // place in the lane while ready
 	cost   int64
-	timer  int32 // place in the timers
+	toRun  int32 // place in table.toRun
+	toDue  int32 // place in table.toDue
 	status gq.Status
 	ready  bool // in the lane
 }
@@ -136,6 +139,8 @@ func newTable() *table {
 		queues:   map[string]*queue{},
 		numbers:  []*queue{nil},
 		lanes:    map[uint32]*lane{},
+		toRun:    timers{place: placeToRun},
+		toDue:    timers{place: placeToDue},
 		kids:     map[uint64][]edge{},
 		policies: map[gq.Policy]*gq.Policy{},
 	}
@@ -216,10 +221,10 @@ func (t *table) place(j *job, s *gq.State) {
 		return
 	}
 	q.live[s.Status].add(j)
-	if due := s.Due(); !due.IsZero() {
-		t.timers.set(j, due.UnixNano())
-	}
+	t.toDue.set(j, dueAt(s))
 	switch {
+	case s.Status == gq.Delayed || s.Status == gq.Retrying:
+		t.toRun.set(j, s.RunAt.UnixNano())
 	case s.Status == gq.Scheduled:
 		t.enter(j, s.Order())
 	case s.Status.Held():
@@ -234,7 +239,8 @@ func (t *table) unplace(j *job, s *gq.State) {
 	q := j.lane.queue
 	q.counts[j.status]--
 	q.live[j.status].remove(j)
-	t.timers.set(j, 0)
+	t.toRun.set(j, 0)
+	t.toDue.set(j, 0)
 	t.leave(j)
 	if s.Status.Held() && len(t.foreign) > 0 {
 		delete(t.foreign, s.Lease.ID)
@@ -258,28 +264,48 @@ func (t *table) holder(id gq.LeaseID) *job {
 	return t.foreign[id]
 }
 
-// promote makes a job claimable whose time has come, in memory only: the claim
-// that takes it, or a sweep, will record it. Until then lists and counts show
-// it as claimable.
-func (t *table) promote(j *job, s *gq.State) {
-	q := j.lane.queue
-	q.counts[j.status]--
-	q.live[j.status].remove(j)
-	j.status = gq.Scheduled
-	q.counts[gq.Scheduled]++
-	q.live[gq.Scheduled].add(j)
-	t.enter(j, s.Order())
+// dueAt is when time changes a job otherwise than by letting it run, 0 for never.
+func dueAt(s *gq.State) int64 {
 	shown := *s
-	shown.Status = gq.Scheduled
-	at := int64(0)
+	if s.Status == gq.Delayed || s.Status == gq.Retrying {
+		shown.Status = gq.Scheduled
+	}
 	if due := shown.Due(); !due.IsZero() {
-		at = due.UnixNano()
+		return due.UnixNano()
 	}
-	t.timers.set(j, at)
-	if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
-		t.promoted = slices.DeleteFunc(t.promoted, func(j *job) bool { return !t.unrecorded(j) })
+	return 0
+}
+
+// promoteStep bounds how many jobs become claimable at once.
+const promoteStep = 100_000
+
+// promote makes the jobs claimable whose time has come, in memory only: the
+// claim that takes one, or a sweep, will record it. Until then reads show it as
+// claimable.
+func (t *table) promote(now int64) {
+	for range promoteStep {
+		next, ok := t.toRun.next()
+		if !ok || next.at > now {
+			return
+		}
+		j := next.job
+		t.toRun.set(j, 0)
+		_, s, err := decodeRecord(j.record, j.seq, t.intern)
+		if err != nil {
+			panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
+		}
+		q := j.lane.queue
+		q.counts[j.status]--
+		q.live[j.status].remove(j)
+		j.status = gq.Scheduled
+		q.counts[gq.Scheduled]++
+		q.live[gq.Scheduled].add(j)
+		t.enter(j, s.Order())
+		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
+			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })
+		}
+		t.promoted = append(t.promoted, next)
 	}
-	t.promoted = append(t.promoted, j)
 }
 
 // enter puts a job into its lane.

@@ -1,8 +1,18 @@
 package local
 
-// timers orders jobs by the instant at which time has something to do for them.
-// It is a heap of four children a node; each job knows its place in it.
-type timers struct{ heap []timer }
+import "container/heap"
+
+// timers orders jobs by an instant. It is a heap of four children a node; each
+// job knows its place in it.
+type timers struct {
+	heap  []timer
+	place func(*job) *int32
+}
+
+// A job has a place in two heaps: one for the instant from which it may run, one
+// for everything else that time does to it.
+func placeToRun(j *job) *int32 { return &j.toRun }
+func placeToDue(j *job) *int32 { return &j.toDue }
 
 type timer struct {
 	at  int64 // nanoseconds since 1970
@@ -18,7 +28,7 @@ const noTimer = -1
 
 // set moves a job's timer; 0 takes it out.
 func (h *timers) set(j *job, at int64) {
-	i := int(j.timer)
+	i := int(*h.place(j))
 	switch {
 	case at == 0 && i == noTimer:
 	case at == 0:
@@ -26,15 +36,13 @@ func (h *timers) set(j *job, at int64) {
 		moved := h.heap[last]
 		h.heap[last] = timer{}
 		h.heap = h.heap[:last]
-		j.timer = noTimer
+		*h.place(j) = noTimer
 		if i < last {
-			h.heap[i] = moved
-			moved.job.timer = int32(i)
+			h.put(i, moved)
 			h.down(h.up(i))
 		}
 	case i == noTimer:
 		h.heap = append(h.heap, timer{at, j})
-		j.timer = int32(len(h.heap) - 1)
 		h.up(len(h.heap) - 1)
 	case h.heap[i].at != at:
 		h.heap[i].at = at
@@ -88,35 +96,52 @@ func (h *timers) down(i int) {
 
 func (h *timers) put(i int, t timer) {
 	h.heap[i] = t
-	t.job.timer = int32(i)
+	*h.place(t.job) = int32(i)
 }
 
-// due lists up to limit jobs whose timer is at or before now, the earliest
-// first, without changing the heap.
-func (h *timers) due(now int64, limit int) []*job {
-	if len(h.heap) == 0 || h.heap[0].at > now {
-		return nil
+// walk visits the timers of a heap, the earliest first, without changing it.
+type walk struct {
+	h        *timers
+	frontier timerHeap // positions whose parents have been visited
+}
+
+func (h *timers) walk() *walk {
+	w := &walk{h: h}
+	if len(h.heap) > 0 {
+		w.frontier = append(w.frontier, frontierEntry{h.heap[0], 0})
 	}
-	// A frontier of positions whose parents are listed already.
-	var out []*job
-	frontier := []int{0}
-	for len(frontier) > 0 && len(out) < limit {
-		least := 0
-		for i := range frontier {
-			if h.heap[frontier[i]].before(h.heap[frontier[least]]) {
-				least = i
-			}
-		}
-		at := frontier[least]
-		frontier[least] = frontier[len(frontier)-1]
-		frontier = frontier[:len(frontier)-1]
-		if h.heap[at].at > now {
-			continue
-		}
-		out = append(out, h.heap[at].job)
-		for c := 4*at + 1; c < min(4*at+5, len(h.heap)); c++ {
-			frontier = append(frontier, c)
-		}
+	return w
+}
+
+// peek is the next timer.
+func (w *walk) peek() (timer, bool) {
+	if len(w.frontier) == 0 {
+		return timer{}, false
 	}
-	return out
+	return w.frontier[0].timer, true
+}
+
+// pop goes on to the one after it.
+func (w *walk) pop() {
+	least := heap.Pop(&w.frontier).(frontierEntry)
+	for c := 4*least.pos + 1; c < min(4*least.pos+5, len(w.h.heap)); c++ {
+		heap.Push(&w.frontier, frontierEntry{w.h.heap[c], c})
+	}
+}
+
+type frontierEntry struct {
+	timer
+	pos int
+}
+
+type timerHeap []frontierEntry
+
+func (f timerHeap) Len() int           { return len(f) }
+func (f timerHeap) Less(i, k int) bool { return f[i].before(f[k].timer) }
+func (f timerHeap) Swap(i, k int)      { f[i], f[k] = f[k], f[i] }
+func (f *timerHeap) Push(x any)        { *f = append(*f, x.(frontierEntry)) }
+func (f *timerHeap) Pop() any {
+	last := (*f)[len(*f)-1]
+	*f = (*f)[:len(*f)-1]
+	return last
 }

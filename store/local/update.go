@@ -65,7 +65,7 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if j == nil {
 		return tx.updateDone(u, done)
 	}
-	if err := tx.s.disk.room(forChanges); err != nil {
+	if err := tx.s.disk.room(forChanges, tx.batch.Len()+len(u.Result)+len(u.Checkpoint)); err != nil {
 		return store.Updated{Err: fmt.Errorf("update: %w", err)}
 	}
 	h, old := tx.load(j)
@@ -73,17 +73,24 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if err != nil {
 		return store.Updated{State: old, Err: err}
 	}
+	changed := false
+	put := func(flag, prefix byte, blob []byte) {
+		h.flags |= flag
+		tx.put(prefix, j.seq, blob)
+		changed = true
+	}
 	if u.Metadata != nil {
-		h.flags |= flagMetadata
 		raw, _ := u.Metadata.AppendBinary(nil) // never fails
-		tx.put(prefixMetadata, j.seq, raw)
+		put(flagMetadata, prefixMetadata, raw)
 	}
-	changed := tx.keep(j, h, &old, &next, events) || u.Metadata != nil
-	if changed && u.Result != nil {
-		tx.put(prefixResult, j.seq, u.Result)
+	if u.Result != nil {
+		put(flagResult, prefixResult, u.Result)
 	}
-	if changed && u.Checkpoint != nil {
-		tx.put(prefixCheckpoint, j.seq, u.Checkpoint)
+	if u.Checkpoint != nil {
+		put(flagCheckpoint, prefixCheckpoint, u.Checkpoint)
+	}
+	if tx.keep(j, h, &old, &next, events) {
+		changed = true
 	}
 	return store.Updated{State: next, Changed: changed}
 }
@@ -159,47 +166,58 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	return due, err
 }
 
+// due merges the jobs that only became claimable with those that time changes
+// otherwise. A job may be among both; the earlier instant counts.
 func (tx *txn) due(limit int) (due store.Due) {
 	t, now := tx.t, tx.now.UnixNano()
-	// What only became claimable leaves the timers, and is listed first: its
-	// time came before now like that of the others.
-	for range promoteStep {
-		next, ok := t.timers.next()
-		if !ok || next.at > now {
-			break
-		}
-		_, old := tx.load(next.job)
-		if next.job.ready || !old.Claimable(tx.now) {
-			break
-		}
-		t.promote(next.job, &old)
-	}
-	for range len(t.promoted) {
-		if len(due.Jobs) == limit {
-			break
-		}
-		j := t.promoted[0]
+	t.promote(now)
+	for len(t.promoted) > 0 && !t.unrecorded(t.promoted[0]) {
 		t.promoted = t.promoted[1:]
-		if t.unrecorded(j) { // stays listed until it is recorded
-			t.promoted = append(t.promoted, j)
-			due.Jobs = append(due.Jobs, j.id)
+	}
+	ready, timed := t.promoted, t.toDue.walk()
+	seen := map[*job]bool{}
+	next := int64(0)
+	for {
+		d, ok := timed.peek()
+		fromReady := len(ready) > 0 && (!ok || ready[0].before(d))
+		if fromReady {
+			d, ok = ready[0], true
+		}
+		if !ok {
+			break
+		}
+		if !seen[d.job] && (!fromReady || t.unrecorded(d)) {
+			if d.at > now || len(due.Jobs) == limit {
+				next = d.at
+				break
+			}
+			seen[d.job] = true
+			due.Jobs = append(due.Jobs, d.job.id)
+		}
+		if fromReady {
+			ready = ready[1:]
+		} else {
+			timed.pop()
 		}
 	}
-	for _, j := range t.timers.due(now, limit-len(due.Jobs)) {
-		due.Jobs = append(due.Jobs, j.id)
+	if waiting, ok := t.toRun.next(); ok && (next == 0 || waiting.at < next) {
+		next = waiting.at
 	}
-	if next, ok := t.timers.next(); ok {
-		due.Next = time.Unix(0, max(next.at, now)).UTC()
-	}
-	if len(due.Jobs) > 0 {
-		due.Next = tx.now
+	if next != 0 {
+		due.Next = time.Unix(0, next).UTC()
 	}
 	return due
 }
 
-// unrecorded reports whether a job is claimable in memory but not so recorded.
-func (t *table) unrecorded(j *job) bool {
-	return j.ready && t.live(j.id) == j && gq.Status(statusByte(j.record)) != gq.Scheduled
+// unrecorded reports whether a job that was promoted is still claimable in
+// memory only.
+func (t *table) unrecorded(p timer) bool {
+	j := p.job
+	if !j.ready || j.open != nil || t.live(j.id) != j {
+		return false
+	}
+	_, s, err := decodeRecord(j.record, j.seq, t.intern)
+	return err == nil && s.Status != gq.Scheduled && s.RunAt.UnixNano() == p.at
 }
 
 // Release implements [store.Store]. Every commit of this store tells some

@@ -78,7 +78,9 @@ type machine struct {
 	queues   map[string]gq.Queue
 	sequence uint64 // largest so far
 
-	followed uint64 // number of the last event that was read
+	claiming bool              // a claim may record what is due by itself
+	settling map[gq.JobID]verb // how each job was settled last
+	followed uint64            // number of the last event that was read
 	seen     map[gq.JobID][]gq.Event
 }
 
@@ -95,6 +97,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 		now: start, times: []time.Time{start},
 		jobs: make(map[gq.JobID]*modelJob), leases: make(map[gq.LeaseID]*modelJob), issued: make(map[gq.LeaseID]bool),
 		keys: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
+		settling: make(map[gq.JobID]verb),
 	}
 	m.s = b.Open(scope, m.cfg)
 	r.Cleanup(func() {
@@ -102,9 +105,8 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 			r.Errorf("Close: %v", err)
 		}
 	})
-	actions := m.actions()
 	for range 2 { // each is about thirty steps
-		r.Repeat(actions)
+		r.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) {}, "step": m.step})
 		m.everything()
 	}
 	if output, failed := scope.result(); failed {
@@ -112,31 +114,46 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 	}
 }
 
-// actions are the steps of a story. What should happen more often has more
-// names.
-func (m *machine) actions() map[string]func(*rapid.T) {
-	actions := map[string]func(*rapid.T){
-		"collect": m.collect, "due": m.due, "get": m.get, "list": m.list, "queue": m.configure,
-		"peek": m.peek, "release": m.release, "reopen": m.reopen, "clock back": m.clockBack, "everything": func(*rapid.T) { m.everything() },
-	}
-	for _, step := range []struct {
-		name  string
-		times int
-		run   func(*rapid.T)
-	}{
-		{"insert", 5, m.insert}, {"claim", 6, m.claim}, {"update", 8, m.update}, {"time", 5, m.pass}, {"sweep", 2, m.sweep},
-	} {
-		for i := range step.times {
-			actions[fmt.Sprintf("%s %d", step.name, i)] = step.run
+// weights is how often each step is taken, of 64.
+var weights = []struct {
+	step  string
+	times int
+	take  func(*machine, *rapid.T)
+}{
+	{"insert", 10, (*machine).insert}, {"claim", 12, (*machine).claim}, {"update", 16, (*machine).update}, {"pass", 9, (*machine).pass},
+	{"sweep", 3, (*machine).sweep}, {"release", 3, (*machine).release}, {"collect", 2, (*machine).collect}, {"configure", 2, (*machine).configure},
+	{"list", 2, (*machine).list}, {"due", 1, (*machine).due}, {"get", 1, (*machine).get}, {"peek", 1, (*machine).peek},
+	{"reopen", 1, (*machine).reopen}, {"clock back", 1, (*machine).clockBack},
+}
+
+// drawStep draws a step. Package rapid prefers small numbers, which would make
+// long stories of few kinds of steps; single bits are fair.
+func drawStep(r *rapid.T) string {
+	n := 0
+	for bit := range 6 {
+		if rapid.Bool().Draw(r, "bit") {
+			n |= 1 << bit
 		}
 	}
-	for name, run := range actions {
-		actions[name] = func(r *rapid.T) {
-			run(r)
-			m.reconcile(strings.HasPrefix(name, "claim"))
+	for _, w := range weights {
+		if n -= w.times; n < 0 {
+			return w.step
 		}
 	}
-	return actions
+	panic("storetest: the weights are not 64 in all")
+}
+
+// step takes one step and compares every job.
+func (m *machine) step(r *rapid.T) {
+	step := rapid.Custom(drawStep).Draw(r, "step")
+	m.claiming = step == "claim"
+	for _, w := range weights {
+		if w.step == step {
+			w.take(m, r)
+		}
+	}
+	m.reconcile()
+	m.claiming = false
 }
 
 // ok ends the story on the error of a whole call.
@@ -186,10 +203,10 @@ func (m *machine) pass(r *rapid.T) {
 	slices.SortFunc(instants, time.Time.Compare)
 	instants = slices.CompactFunc(instants, time.Time.Equal)
 	if len(instants) == 0 || rapid.IntRange(0, 4).Draw(r, "just pass") == 0 {
-		m.until(m.now.Add(rapid.SampledFrom([]time.Duration{1, time.Second, 4 * time.Second, 15 * time.Second}).Draw(r, "for")))
+		m.until(m.now.Add(rapid.SampledFrom([]time.Duration{time.Second, 1, 3 * time.Second, 15 * time.Second}).Draw(r, "for")))
 		return
 	}
-	next := instants[rapid.IntRange(0, min(len(instants)-1, 4)).Draw(r, "instant")]
+	next := instants[min(len(instants)-1, rapid.SampledFrom([]int{0, 0, 0, 1, 2, 4}).Draw(r, "instant"))]
 	m.until(next.Add(rapid.SampledFrom([]time.Duration{0, 0, -1, 1}).Draw(r, "off")))
 }
 
@@ -209,7 +226,7 @@ func (m *machine) kept(j *modelJob) time.Time {
 // stands still until the clock has caught up. A commit before that makes sure
 // that the store knows how late it is.
 func (m *machine) clockBack(r *rapid.T) {
-	m.submit([]store.Group{store.One(m.spec(r, nil))})
+	m.submit([]store.Group{store.One(rapid.Custom(m.drawSpec).Draw(r, "spec"))})
 	m.clock.Set(m.now.Add(-rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour}).Draw(r, "back")))
 	m.happened("clock set back")
 	if rapid.Bool().Draw(r, "reopen") {

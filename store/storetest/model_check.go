@@ -73,24 +73,41 @@ func (m *machine) reachable(j *modelJob) []*modelJob {
 		return all
 	}
 	for i, e := range j.edges {
-		if e.told || !e.parent.terminal() {
+		if e.told {
 			continue
 		}
-		for _, t := range m.times {
-			if t.Before(e.parent.s.CompletedAt) || t.Before(j.s.CreatedAt) {
-				continue
+		for _, parent := range m.ends(e.parent) {
+			for _, t := range m.times {
+				if t.Before(parent.s.CompletedAt) || t.Before(j.s.CreatedAt) {
+					continue
+				}
+				next := j.clone()
+				next.tell(i, parent, t)
+				all = append(all, m.reachable(next)...)
 			}
-			next := j.clone()
-			next.tell(i, t)
-			all = append(all, m.reachable(next)...)
 		}
 	}
 	return all
 }
 
+// ends lists how a job may have ended by now. During a claim that includes the
+// end that time has made due for it.
+func (m *machine) ends(j *modelJob) (ends []*modelJob) {
+	for _, o := range m.reachable(j) {
+		if m.claiming && come(o.due(), m.now) {
+			o = o.clone()
+			o.advance(m.now)
+		}
+		if o.terminal() {
+			ends = append(ends, o)
+		}
+	}
+	return ends
+}
+
 // explain reports whether a job may read so by now, and if it may, the model
 // takes that over.
-func (m *machine) explain(j *modelJob, got gq.State, advanced bool) bool {
+func (m *machine) explain(j *modelJob, got gq.State) bool {
 	for _, o := range m.reachable(j) {
 		if sameState(o.state(), got) {
 			m.become(j, o)
@@ -106,7 +123,7 @@ func (m *machine) explain(j *modelJob, got gq.State, advanced bool) bool {
 			}
 		}
 		// A claim may have recorded what was due.
-		if advanced && come(o.due(), m.now) {
+		if m.claiming && come(o.due(), m.now) {
 			next := o.clone()
 			next.advance(m.now)
 			if sameState(next.state(), got) {
@@ -118,40 +135,50 @@ func (m *machine) explain(j *modelJob, got gq.State, advanced bool) bool {
 	return false
 }
 
-// reconcile reads every job and compares it with the model. Only after a claim
-// may a store have recorded by itself what was due.
-func (m *machine) reconcile(claimed bool) {
+// reconcile reads every job and compares it with the model.
+func (m *machine) reconcile() {
 	m.Helper()
 	m.happened("step")
-	left := m.sorted()
-	refs := make([]store.Ref, len(left))
-	for i, j := range left {
+	jobs := m.sorted()
+	refs := make([]store.Ref, len(jobs))
+	for i, j := range jobs {
 		refs[i] = byID(j.spec.ID)
 	}
 	found, err := m.s.Get(m.Context(), refs, allParts)
 	m.ok("Get", err)
-	got := make(map[gq.JobID]store.Found)
+	read := make([]reading, len(jobs))
 	for i, f := range found {
-		got[refs[i].Job] = f
+		if f.Err != nil {
+			m.Fatalf("Get %s: %v", refs[i].Job, f.Err)
+		}
+		read[i] = reading{jobs[i], f.State}
 	}
-	// The end of one job may be what explains another.
-	for progress := true; progress && len(left) > 0; {
+	m.compare("Get", read)
+	for i, f := range found {
+		m.content("Get", jobs[i], f.Job, allParts)
+	}
+}
+
+// reading is a job and what the store says it is.
+type reading struct {
+	job *modelJob
+	got gq.State
+}
+
+// compare wants each reading to be explained. The end of one job may be what
+// explains another.
+func (m *machine) compare(what string, left []reading) {
+	m.Helper()
+	for progress := true; progress; {
 		progress = false
-		left = slices.DeleteFunc(left, func(j *modelJob) bool {
-			f := got[j.spec.ID]
-			if f.Err != nil {
-				m.Fatalf("Get %s: %v", j.spec.ID, f.Err)
-			}
-			explained := m.explain(j, f.State, claimed)
+		left = slices.DeleteFunc(left, func(r reading) bool {
+			explained := m.explain(r.job, r.got)
 			progress = progress || explained
 			return explained
 		})
 	}
-	for _, j := range left {
-		m.differs("Get", j, got[j.spec.ID].State)
-	}
-	for id, f := range got {
-		m.content("Get", m.jobs[id], f.Job, allParts)
+	if len(left) > 0 {
+		m.differs(what, left[0].job, left[0].got)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func (m *machine) claim(r *rapid.T) {
 	var claims []store.Claim
 	for range pick(r, "claims", 1, 1, 2) {
-		claims = append(claims, m.drawClaim(r))
+		claims = append(claims, rapid.Custom(m.drawClaim).Draw(r, "claim"))
 	}
 	answers, err := m.s.Claim(m.Context(), claims)
 	m.ok("Claim", err)
@@ -30,7 +30,7 @@ func (m *machine) claim(r *rapid.T) {
 }
 
 func (m *machine) peek(r *rapid.T) {
-	c := m.drawClaim(r)
+	c := rapid.Custom(m.drawClaim).Draw(r, "claim")
 	found, err := m.s.Peek(m.Context(), c.Filter, c.N)
 	m.ok("Peek", err)
 	jobs := make([]store.Job, len(found))
@@ -153,11 +153,11 @@ func (m *machine) granted(c store.Claim, got store.Job) {
 		}
 		tried = o.clone()
 		tried.claim(got.State.Lease.ID, c, m.now)
-		if sameState(tried.s, got.State) {
+		if sameState(tried.state(), got.State) {
 			break
 		}
 	}
-	if tried == nil || !sameState(tried.s, got.State) {
+	if tried == nil || !sameState(tried.state(), got.State) {
 		m.differs("the answer of Claim", tried, got.State)
 	}
 	m.become(j, tried)
@@ -170,25 +170,8 @@ func (m *machine) update(r *rapid.T) {
 	var updates []store.Update
 	var verbs []verb
 	for range pick(r, "updates", 1, 1, 1, 3) {
-		wanted := everyJob
-		if !chance(r, "any job", 3) {
-			wanted = (*modelJob).held
-		}
-		j := m.anyJob(r, "job", wanted)
-		v := m.drawVerb(r, j)
-		u := store.Update{Apply: v.apply, Metadata: v.metadata, Result: v.result, Checkpoint: v.checkpoint}
-		switch {
-		case j == nil || chance(r, "unknown job", 30):
-			u.Ref = pick(r, "which", byID(m.id()), byLease("unknown"))
-		case j.s.Lease != nil && rapid.Bool().Draw(r, "by lease"):
-			u.Ref = byLease(j.s.Lease.ID)
-			if j.s.Previous.Lease != "" && chance(r, "by an old lease", 3) {
-				u.Ref = byLease(j.s.Previous.Lease)
-			}
-		default:
-			u.Ref = byID(j.spec.ID)
-		}
-		updates, verbs = append(updates, u), append(verbs, v)
+		c := rapid.Custom(m.drawChange).Draw(r, "update")
+		updates, verbs = append(updates, c.update()), append(verbs, c.verb)
 	}
 	m.change(updates, verbs)
 }
@@ -223,7 +206,7 @@ func (m *machine) changed(j *modelJob, v verb, u store.Update, answer store.Upda
 		next = o.clone()
 		want = v.model(next, m.now)
 		if want == nil {
-			matched = answer.Err == nil && sameState(next.s, answer.State)
+			matched = answer.Err == nil && sameState(next.state(), answer.State)
 		} else {
 			next = o
 			matched = answer.Err != nil && errors.Is(answer.Err, want)
@@ -246,8 +229,11 @@ func (m *machine) changed(j *modelJob, v verb, u store.Update, answer store.Upda
 		m.become(j, next)
 		return
 	}
-	if len(next.events) == len(j.events) && j.terminal() && (v.result != nil || v.name[0] == 'f') {
-		m.happened("settlement repeated")
+	if v.settles {
+		if len(next.events) == len(j.events) {
+			m.happened("settlement repeated")
+		}
+		m.settling[j.spec.ID] = v
 	}
 	if v.metadata != nil {
 		next.metadata = *v.metadata

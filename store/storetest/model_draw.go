@@ -65,18 +65,19 @@ func drawPolicy(r *rapid.T) gq.Policy {
 	p.OnLoss = pick(r, "on loss", gq.LossCounts, gq.LossFree, gq.LossBackoff, gq.LossFails)
 	p.LeaseTTL, p.Hold = seconds(r, "ttl", 5, 10), seconds(r, "hold", 3, 6)
 	p.HoldFault = rapid.Bool().Draw(r, "hold fault")
-	if chance(r, "extend", 3) {
+	if chance(r, "extend", 2) {
 		p.Extend, p.ExtendPPB, p.RenewByPPB, p.RenewalsMax = gq.ExtendAdd, 500_000_000, 600_000_000, 2
 	}
 	p.ExecutionTimeout = seconds(r, "timeout", 0, 30, 8)
-	p.Lifetime = seconds(r, "lifetime", 0, 0, 300, 20)
+	p.Lifetime = seconds(r, "lifetime", 0, 0, 0, 300, 20)
 	p.RunLifetime = seconds(r, "run lifetime", 0, 0, 0, 15)
 	p.IdempotencyWindow = seconds(r, "window", 5, 20)
 	return p
 }
 
-// spec draws a job. It may depend on jobs there are and on members of its group.
-func (m *machine) spec(r *rapid.T, members []gq.JobID) gq.Spec {
+// spec draws a job. It may depend on jobs there are and on members of its group,
+// mostly on the one before it.
+func (m *machine) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	s := gq.Spec{
 		ID: m.id(), Queue: pick(r, "queue", queueNames...), Type: pick(r, "type", typeNames...), Policy: drawPolicy(r),
 		Payload:   gq.Payload{Data: []byte(fmt.Sprint("payload ", m.random.IntN(1000))), ContentType: "text/plain"},
@@ -99,6 +100,9 @@ func (m *machine) spec(r *rapid.T, members []gq.JobID) gq.Spec {
 		d := gq.Dependency{Kind: pick(r, "kind", gq.After, gq.After, gq.AfterAny, gq.Chain, gq.FanOut, gq.FanIn)}
 		if len(members) > 1 && rapid.Bool().Draw(r, "inside") {
 			d.Job = pick(r, "member", members...) // also itself, also in a circle
+			if earlier > 0 && !chance(r, "anywhere", 3) {
+				d.Job = members[earlier-1]
+			}
 		} else if parent := m.anyJob(r, "parent", everyJob); parent != nil {
 			d.Job = parent.spec.ID
 		} else {
@@ -112,32 +116,42 @@ func (m *machine) spec(r *rapid.T, members []gq.JobID) gq.Spec {
 	return s
 }
 
-// group draws a group and whether one of its specs is wrong in itself.
-func (m *machine) group(r *rapid.T) (g store.Group, spoiled bool) {
+// drawnGroup is a group, and whether one of its specs is wrong in itself.
+type drawnGroup struct {
+	store.Group
+	spoiled bool
+}
+
+func (g drawnGroup) GoString() string {
+	return fmt.Sprintf("spoiled %t%s", g.spoiled, describe(g.Group))
+}
+
+func (m *machine) drawSpec(r *rapid.T) gq.Spec { return m.spec(r, nil, 0).WithDefaults() }
+
+func (m *machine) drawGroup(r *rapid.T) (g drawnGroup) {
 	ids := make([]gq.JobID, pick(r, "jobs", 1, 1, 1, 2, 3, 4))
 	for i := range ids {
 		ids[i] = m.id()
 	}
-	for _, id := range ids {
-		s := m.spec(r, ids)
+	for i, id := range ids {
+		s := m.spec(r, ids, i)
 		s.ID = id
 		if taken := m.anyJob(r, "taken", everyJob); taken != nil && chance(r, "take its id", 40) {
 			s.ID = taken.spec.ID
 		}
-		if chance(r, "spoil", 40) {
+		if chance(r, "spoil", 60) {
 			field := pick(r, "field", slices.Sorted(maps.Keys(badFields))...)
 			badFields[field][0](&s)
 			if field == "payload" {
 				s.Payload.Data = []byte{0xff}
 			}
-			spoiled = true
+			g.spoiled = true
+		} else {
+			s = s.WithDefaults()
 		}
-		g.Jobs = append(g.Jobs, s.WithDefaults())
-		if spoiled { // defaults would repair some of it
-			g.Jobs[len(g.Jobs)-1] = s
-		}
+		g.Jobs = append(g.Jobs, s)
 	}
-	return g, spoiled
+	return g
 }
 
 func (m *machine) drawClaim(r *rapid.T) store.Claim {
@@ -167,20 +181,20 @@ func (m *machine) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 	if j != nil && j.s.Lease != nil {
 		ref = gq.LeaseRef{ID: j.s.Lease.ID, Version: j.s.Lease.Version, Worker: j.s.Lease.Worker}
 	}
-	switch rapid.IntRange(0, 15).Draw(r, "lease") {
-	case 0:
+	switch rapid.IntRange(0, 20).Draw(r, "lease") {
+	case 14:
 		ref.Version++
-	case 1:
+	case 15:
 		ref.Worker = "mallory"
-	case 2:
+	case 16:
 		ref.ID = gq.LeaseID("unknown")
-	case 3, 4:
+	case 17, 18:
 		if j != nil {
 			ref = gq.LeaseRef{ID: j.s.Previous.Lease} // the one before
 		}
-	case 5:
+	case 19:
 		ref = gq.LeaseRef{ID: ref.ID}
-	case 6:
+	case 20:
 		if other := m.anyJob(r, "of another job", func(o *modelJob) bool { return o.s.Lease != nil }); other != nil {
 			ref = gq.LeaseRef{ID: other.s.Lease.ID}
 		}
@@ -188,9 +202,47 @@ func (m *machine) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 	return ref
 }
 
+// drawnChange is a verb and what it is done to.
+type drawnChange struct {
+	store.Ref
+	verb
+}
+
+func (c drawnChange) GoString() string { return fmt.Sprintf("%s of job %s%s", c.name, c.Job, c.Lease) }
+
+func (c drawnChange) update() store.Update {
+	return store.Update{Ref: c.Ref, Apply: c.apply, Metadata: c.metadata, Result: c.result, Checkpoint: c.checkpoint}
+}
+
+func (m *machine) drawChange(r *rapid.T) (c drawnChange) {
+	wanted := rapid.SampledFrom([]func(*modelJob) bool{
+		func(j *modelJob) bool { return j.held() && !j.expired(m.now) }, (*modelJob).held, everyJob,
+	}).Draw(r, "wanted")
+	j := m.anyJob(r, "job", wanted)
+	c.verb = m.drawVerb(r, j)
+	if chance(r, "the same again", 8) { // as after a lost reply
+		settled := func(j *modelJob) bool { return m.settling[j.spec.ID].name != "" }
+		if again := m.anyJob(r, "settled job", settled); again != nil {
+			j, c.verb = again, m.settling[again.spec.ID]
+		}
+	}
+	switch {
+	case j == nil || chance(r, "unknown job", 30):
+		c.Ref = pick(r, "which", byID(m.id()), byLease("unknown"))
+	case j.s.Lease != nil && rapid.Bool().Draw(r, "by lease"):
+		c.Ref = byLease(j.s.Lease.ID)
+		if j.s.Previous.Lease != "" && chance(r, "by an old lease", 3) {
+			c.Ref = byLease(j.s.Previous.Lease)
+		}
+	default:
+		c.Ref = byID(j.spec.ID)
+	}
+	return c
+}
+
 func (m *machine) drawVerb(r *rapid.T, j *modelJob) verb {
 	ref := m.drawRef(r, j)
-	switch pick(r, "verb", "complete", "complete", "fail", "fail", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance") {
+	switch pick(r, "verb", "complete", "fail", "complete", "fail", "heartbeat", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance") {
 	case "complete":
 		return completeVerb(ref, pick(r, "result", nil, []byte("r"), []byte("s")))
 	case "fail":

@@ -118,12 +118,12 @@ func (j *modelJob) waits() (open int, anyOpen bool) {
 	return open, any && !anyTold
 }
 
-// tell tells a PENDING job that the dependency of an edge has ended.
-func (j *modelJob) tell(edge int, now time.Time) {
+// tell tells a PENDING job how the dependency of an edge has ended.
+func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	e := &j.edges[edge]
 	e.told = true
-	j.s.Inherited = urgent(j.s.Inherited, e.parent.priority())
-	end := e.parent.s.Status
+	j.s.Inherited = urgent(j.s.Inherited, parent.priority())
+	end := parent.s.Status
 	if e.kind == gq.AfterAny || e.kind == gq.FanIn || end == gq.Completed {
 		j.proceed(now)
 		return

@@ -16,6 +16,7 @@ type verb struct {
 	apply store.Apply
 	model func(j *modelJob, now time.Time) error // leaves j alone on an error
 
+	settles    bool // it ends a lease
 	metadata   *gq.Metadata
 	result     []byte
 	checkpoint []byte
@@ -89,7 +90,7 @@ func (j *modelJob) again(ref gq.LeaseRef, call string) bool {
 
 func completeVerb(ref gq.LeaseRef, result []byte) verb {
 	call := fmt.Sprintf("complete %q", result)
-	return verb{name: call, apply: completing(ref, result), result: result, model: func(j *modelJob, now time.Time) error {
+	return verb{name: call, settles: true, apply: completing(ref, result), result: result, model: func(j *modelJob, now time.Time) error {
 		if j.again(ref, call) {
 			return nil
 		}
@@ -116,7 +117,7 @@ func completeVerb(ref gq.LeaseRef, result []byte) verb {
 
 func failVerb(ref gq.LeaseRef, f gq.Failure) verb {
 	call := fmt.Sprintf("fail %v", f)
-	return verb{name: call, apply: failing(ref, f), model: func(j *modelJob, now time.Time) error {
+	return verb{name: call, settles: true, apply: failing(ref, f), model: func(j *modelJob, now time.Time) error {
 		if j.again(ref, call) {
 			return nil
 		}
@@ -134,7 +135,7 @@ func failVerb(ref gq.LeaseRef, f gq.Failure) verb {
 
 func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
 	call := fmt.Sprintf("release %v %q", delay, reason)
-	return verb{name: call, apply: releasing(ref, delay, reason), model: func(j *modelJob, now time.Time) error {
+	return verb{name: call, settles: true, apply: releasing(ref, delay, reason), model: func(j *modelJob, now time.Time) error {
 		if j.again(ref, call) {
 			return nil
 		}
