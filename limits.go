@@ -10,6 +10,8 @@ const (
 	MaxDependencies     = 1000      // dependencies of one job
 	MaxDepth            = 100       // jobs on the longest chain of dependencies
 	MaxGroupJobs        = 10_000    // jobs submitted as one atomic group
+	MaxGroupBytes       = 64 << 20  // their payloads together
+	MaxQueues           = 100_000   // queues of one store
 	MaxTags             = 64        // tags of one job
 	MaxTagBytes         = 1024      // a tag's key and value together
 	MaxAttributes       = 64        // attributes of one job

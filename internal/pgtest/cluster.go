@@ -21,7 +21,8 @@ import (
 
 // Cluster is a running PostgreSQL server.
 type Cluster struct {
-	dir      string // everything it has, data and socket
+	dir      string   // everything it has, data and socket
+	held     *os.File // says that the directory is in use
 	port     int
 	password string // of the superuser over TCP
 	process  *os.Process
@@ -81,11 +82,11 @@ func start() (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{password: rand.Text()}
-	if c.dir, err = directory(owner); err != nil {
+	if c.dir, c.held, err = directory(owner); err != nil {
 		return nil, err
 	}
 	if err := c.initialise(bin, owner); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(c.dir))
+		return nil, errors.Join(err, c.remove())
 	}
 	// A free port can be taken by someone else before the server has it.
 	for range 3 {
@@ -93,27 +94,34 @@ func start() (*Cluster, error) {
 			return c, nil
 		}
 	}
-	return nil, errors.Join(err, os.RemoveAll(c.dir))
+	return nil, errors.Join(err, c.remove())
 }
+
+func (c *Cluster) remove() error { return errors.Join(os.RemoveAll(c.dir), c.held.Close()) }
+
+const directoryPrefix = "gq-pgtest-"
 
 // directory makes a directory for a cluster. The path of a socket may have
 // about a hundred bytes, which some systems use up with their temporary
 // directory.
-func directory(owner *account) (string, error) {
+func directory(owner *account) (dir string, held *os.File, err error) {
 	parent := os.TempDir()
 	if len(parent) > 60 {
 		parent = "/tmp"
 	}
-	dir, err := os.MkdirTemp(parent, "gq-pgtest-")
-	if err != nil {
-		return "", err
+	removeStale(parent)
+	if dir, err = os.MkdirTemp(parent, directoryPrefix); err != nil {
+		return "", nil, err
+	}
+	if held, err = hold(dir); err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if owner != nil {
 		if err := os.Chown(dir, int(owner.uid), int(owner.gid)); err != nil {
-			return "", errors.Join(err, os.RemoveAll(dir))
+			return "", nil, errors.Join(err, os.RemoveAll(dir), held.Close())
 		}
 	}
-	return dir, nil
+	return dir, held, nil
 }
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
@@ -215,7 +223,7 @@ func (c *Cluster) ready() error {
 // its files again, and removes them.
 func (c *Cluster) stop() {
 	c.kill()
-	_ = os.RemoveAll(c.dir) // a temporary directory; there is nobody to tell
+	_ = c.remove() // a temporary directory; there is nobody to tell
 }
 
 func (c *Cluster) kill() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,7 +14,7 @@ import (
 const orphanVariable = "GQ_PGTEST_ORPHAN"
 
 // TestNoOrphan kills a test process that has started a server and sees the
-// server go.
+// server go. What is left of it is removed by whoever comes next.
 func TestNoOrphan(t *testing.T) {
 	if os.Getenv(orphanVariable) != "" {
 		c := Start(t)
@@ -46,5 +47,13 @@ func TestNoOrphan(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 			t.Fatalf("server %d has outlived its test process", pid)
 		}
+	}
+	own := Start(t)
+	removeStale(filepath.Dir(dir))
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", dir, err)
+	}
+	if _, err := os.Stat(own.data()); err != nil {
+		t.Errorf("the directory of a running server is gone: %v", err)
 	}
 }

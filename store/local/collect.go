@@ -88,6 +88,7 @@ func (tx *txn) collect(limit int) (int, error) {
 		return 0, fmt.Errorf("collect: %w", err)
 	}
 	s.settle()
+	tx.forget()
 	before := s.marks
 	var gone []doneKey
 	for i, status := range endings {
@@ -385,7 +386,7 @@ func lastOf(key, value []byte) (uint64, error) {
 
 // keptSequence tells whether a job is still kept.
 func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
-	if j := tx.t.jobs[id]; j != nil {
+	if j := tx.t.jobs.get(id); j != nil {
 		return j.seq, true, nil
 	}
 	k, _, err := tx.ended(id)

@@ -61,6 +61,48 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestDiskFullRecoversByRetention fills a disk, works everything off and lets
+// retention remove it: that alone makes room for new jobs.
+func TestDiskFullRecoversByRetention(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 12 * mib}
+	clock := &stepClock{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	f := &filler{
+		t: t, options: Options{fs: disk, Config: store.Config{Clock: clock}}, dir: "db", sent: map[gq.JobID][]byte{},
+	}
+	f.open()
+	f.fill(disk.size)
+	for len(f.done) < len(f.sent) {
+		f.complete()
+	}
+	clock.mu.Lock()
+	clock.now = clock.now.Add(2 * store.DefaultRetention().Completed)
+	clock.mu.Unlock()
+	collected := 0
+	for n := 1; n > 0; collected += n {
+		var err error
+		if n, err = f.store.Collect(t.Context(), 100); err != nil {
+			t.Fatalf("collect on a full disk: %v", err)
+		}
+	}
+	if collected != len(f.sent) {
+		t.Errorf("%d of %d finished jobs were collected", collected, len(f.sent))
+	}
+	f.sent, f.done = map[gq.JobID][]byte{}, nil
+	refused, rng := 0, randomness()
+	within(t, "new room", func() {
+		for err := f.insert(rng); err != nil; err = f.insert(rng) {
+			if refused++; !errors.Is(err, gq.ErrDiskFull) {
+				t.Errorf("insert after retention: %v", err)
+				return
+			}
+			time.Sleep(time.Millisecond) // Pebble tidies up when it likes
+		}
+	})
+	t.Logf("%d jobs collected; after %d more refusals there was room", collected, refused)
+	f.reopen()
+}
+
 // TestDiskFilledByOthers takes the last byte of the disk away. Whatever would
 // write is refused, reading goes on, and nothing of it is for good.
 func TestDiskFilledByOthers(t *testing.T) {
@@ -184,33 +226,40 @@ func (f *filler) submit(n int) {
 // filled first.
 func (f *filler) workOff(n int) {
 	f.t.Helper()
-	ctx, rng := context.Background(), randomness()
+	rng := randomness()
 	for range n {
-		claimed, err := f.store.Claim(ctx, []store.Claim{{
-			Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", Parts: store.WithPayload,
-		}})
-		if err != nil || claimed[0].Err != nil || len(claimed[0].Jobs) != 1 {
-			f.t.Fatalf("claim on a full disk: %v %+v", err, claimed)
-		}
-		job := claimed[0].Jobs[0]
-		if !bytes.Equal(job.Spec.Payload.Data, f.sent[job.State.ID]) {
-			f.t.Fatalf("job %s came with another payload", job.State.ID)
-		}
-		ref := job.State.Lease.Ref()
-		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Heartbeat(ref, gq.Report{Progress: 0.5}, now)
-		})
-		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Complete(ref, nil, now)
-		})
-		f.done = append(f.done, job.State.ID)
-		for err = f.insert(rng); err == nil; {
+		f.complete()
+		err := f.insert(rng)
+		for err == nil {
 			err = f.insert(rng)
 		}
 		if !errors.Is(err, gq.ErrDiskFull) {
 			f.t.Fatalf("insert on a full disk: %v", err)
 		}
 	}
+}
+
+// complete claims, renews and completes a job.
+func (f *filler) complete() {
+	f.t.Helper()
+	claimed, err := f.store.Claim(context.Background(), []store.Claim{{
+		Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", Parts: store.WithPayload,
+	}})
+	if err != nil || claimed[0].Err != nil || len(claimed[0].Jobs) != 1 {
+		f.t.Fatalf("claim on a full disk: %v %+v", err, claimed)
+	}
+	job := claimed[0].Jobs[0]
+	if !bytes.Equal(job.Spec.Payload.Data, f.sent[job.State.ID]) {
+		f.t.Fatalf("job %s came with another payload", job.State.ID)
+	}
+	ref := job.State.Lease.Ref()
+	f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Heartbeat(ref, gq.Report{Progress: 0.5}, now)
+	})
+	f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Complete(ref, nil, now)
+	})
+	f.done = append(f.done, job.State.ID)
 }
 
 func (f *filler) update(ref gq.LeaseRef, apply store.Apply) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -111,7 +112,7 @@ func (s *Store) claimDirectory() (*pebble.Lock, error) {
 	fs := s.disk.FS
 	names, err := fs.List(s.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+		return nil, misplaced(err)
 	}
 	ours, others := false, ""
 	for _, name := range names {
@@ -144,6 +145,15 @@ func (s *Store) claimDirectory() (*pebble.Lock, error) {
 		}
 	}
 	return lock, nil
+}
+
+// misplaced says that a file with a directory's name, or the other way round, is
+// not ours.
+func misplaced(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) {
+		return fmt.Errorf("%w: %w", gq.ErrFormat, err)
+	}
+	return err
 }
 
 // mkdirs makes a directory durably: each new entry is synced in its parent.
@@ -197,7 +207,7 @@ func (s *Store) checkFormat() error {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1024))
 	if err := errors.Join(err, f.Close()); err != nil {
-		return err
+		return misplaced(err)
 	}
 	number, ours := strings.CutPrefix(string(bytes.TrimSpace(text)), formatPrefix)
 	version, err := strconv.Atoi(number)

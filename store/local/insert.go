@@ -207,7 +207,7 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 
 // unknown refuses an id that was ever used.
 func (tx *txn) unknown(id gq.JobID) error {
-	_, taken := tx.t.jobs[id]
+	taken := tx.t.jobs.get(id) != nil
 	if f := tx.s.filter; !taken && (f == nil || f.has(id)) {
 		tx.s.settle()
 		var err error
@@ -383,7 +383,7 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) g
 	if state.Status == gq.Scheduled {
 		tx.s.specs.keep(j, encoded)
 	}
-	t.jobs[spec.ID] = j
+	t.jobs.add(j)
 	t.slots.add(j)
 	tx.store(j, h, nil, &state, events)
 	if f.parents != nil {

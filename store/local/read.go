@@ -173,7 +173,7 @@ func (s *Store) lookup(r store.Ref, now time.Time) (state gq.State, flags byte, 
 
 // state reads a job's record. The caller holds the lock.
 func (s *Store) state(id gq.JobID) (header, gq.State, error) {
-	if j := s.table.jobs[id]; j != nil {
+	if j := s.table.jobs.get(id); j != nil {
 		return j.read()
 	}
 	k, record, err := s.readDone(id)

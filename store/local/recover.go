@@ -125,7 +125,7 @@ func (s *Store) recoverJobs() error {
 		} else {
 			j.record = append(make([]byte, 0, len(value)), value...)
 		}
-		t.jobs[j.id] = j
+		t.jobs.add(j)
 		t.slots.add(j)
 		t.place(j, &state)
 		t.lastJob = max(t.lastJob, seq)

@@ -13,7 +13,7 @@ import (
 // needs of it, and nothing of the finished ones but their number. It is guarded
 // by Store.mu; only the writer changes it.
 type table struct {
-	jobs     map[gq.JobID]*job
+	jobs     ids                 // live, and ended in the commits under way
 	slots    slots               // live jobs by sequence number
 	foreign  map[gq.LeaseID]*job // held jobs whose lease id was not made here
 	queues   map[string]*queue
@@ -133,7 +133,6 @@ type lane struct {
 
 func newTable() *table {
 	return &table{
-		jobs:     map[gq.JobID]*job{},
 		slots:    slots{map[uint64]*piece{}},
 		foreign:  map[gq.LeaseID]*job{},
 		queues:   map[string]*queue{},
@@ -249,7 +248,7 @@ func (t *table) unplace(j *job, s *gq.State) {
 
 // live finds a job that has not ended.
 func (t *table) live(id gq.JobID) *job {
-	if j := t.jobs[id]; j != nil && !j.status.Terminal() {
+	if j := t.jobs.get(id); j != nil && !j.status.Terminal() {
 		return j
 	}
 	return nil

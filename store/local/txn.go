@@ -40,14 +40,20 @@ func (s *Store) begin() *txn {
 	tx.first = s.table.lastEvent + 1
 	// The commit before the last is durable now: the writer could not have
 	// handed over the last one otherwise.
-	for i, j := range tx.before {
-		delete(tx.t.jobs, j.id)
-		tx.before[i] = nil
-	}
-	tx.before, tx.finished = tx.finished, tx.before[:0]
+	tx.forget()
+	tx.before, tx.finished = tx.finished, tx.before
 	tx.keys, tx.oldKeys = tx.oldKeys, tx.keys
 	clear(tx.keys)
 	return tx
+}
+
+// forget lets go of jobs that ended in a commit that is durable by now.
+func (tx *txn) forget() {
+	for i, j := range tx.before {
+		tx.t.jobs.remove(j)
+		tx.before[i] = nil
+	}
+	tx.before = tx.before[:0]
 }
 
 // seal adds what a commit writes once: its events, the counts that changed and,
@@ -188,7 +194,7 @@ func (tx *txn) load(j *job) (header, gq.State) {
 
 // ended finds a job that has ended, in this commit or before.
 func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
-	if j := tx.t.jobs[id]; j != nil {
+	if j := tx.t.jobs.get(id); j != nil {
 		return doneKey{j.lane.queue.number, j.status, j.seq}, j.record, nil
 	}
 	tx.s.settle()

@@ -79,6 +79,13 @@ func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
 // inChunks hands n items to the writer, as many in one commit as fit. Items of
 // weight 0 need no commit.
 func (s *Store) inChunks(ctx context.Context, n int, weigh func(i int) int, apply func(tx *txn, i int)) error {
+	if n == 1 {
+		weight := weigh(0)
+		if weight == 0 {
+			return s.usable(ctx)
+		}
+		return s.do(ctx, weight, func(tx *txn) { apply(tx, 0) })
+	}
 	for from := 0; from < n; {
 		to, weight := from, 0
 		for ; to < n; to++ {
