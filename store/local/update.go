@@ -200,8 +200,15 @@ func (tx *txn) due(limit int) (due store.Due) {
 			timed.pop()
 		}
 	}
-	if waiting, ok := t.toRun.next(); ok && (next == 0 || waiting.at < next) {
-		next = waiting.at
+	for w := t.toRun.walk(); ; w.pop() {
+		waiting, ok := w.peek()
+		if !ok || next != 0 && waiting.at >= next {
+			break
+		}
+		if !seen[waiting.job] {
+			next = waiting.at
+			break
+		}
 	}
 	if next != 0 {
 		due.Next = time.Unix(0, next).UTC()
