@@ -152,6 +152,9 @@ func indexOf(names []string, name string) (int, bool) {
 
 // FaultsOf lists the faults of an invalid request, none for other errors.
 func FaultsOf(err error) []Fault {
+	if err == nil {
+		return nil
+	}
 	var e *InvalidError
 	if errors.As(err, &e) {
 		return e.Faults

@@ -139,6 +139,15 @@ var presets = func() (all [presetEnd]Policy) {
 	return all
 }()
 
+// Shared is the one copy of a policy that is its preset, nil for any other.
+// Stores use it to keep equal policies once.
+func (p *Policy) Shared() *Policy {
+	if p.Preset.Valid() && *p == presets[p.Preset] {
+		return &presets[p.Preset]
+	}
+	return nil
+}
+
 func (p Preset) policy() Policy {
 	policy := Policy{
 		Preset:      p,

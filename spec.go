@@ -231,6 +231,9 @@ func checkQueueName(field, name string, f *faults) {
 }
 
 func checkMap(field string, m map[string]string, most int, f *faults) {
+	if len(m) == 0 {
+		return
+	}
 	if len(m) > most {
 		f.add(field, "%d entries are more than %d", len(m), most)
 	}

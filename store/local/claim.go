@@ -17,6 +17,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return 0
 		}
+		out[i].Jobs = make([]store.Job, 0, min(claims[i].N, 16)) // here rather than in the writer
 		return claims[i].N
 	}, func(tx *txn, i int) {
 		if out[i].Err != nil {
@@ -26,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return
 		}
-		out[i].Jobs, rest[i] = tx.claim(&claims[i])
+		out[i].Jobs, rest[i] = tx.claim(&claims[i], out[i].Jobs)
 	})
 	if err != nil {
 		return nil, err
@@ -46,7 +47,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 }
 
 // claim takes up to N jobs.
-func (tx *txn) claim(c *store.Claim) (jobs []store.Job, rest []beside) {
+func (tx *txn) claim(c *store.Claim, jobs []store.Job) (_ []store.Job, rest []beside) {
 	tx.catchUp()
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
@@ -72,7 +73,8 @@ func (tx *txn) claim(c *store.Claim) (jobs []store.Job, rest []beside) {
 			}
 			rest = append(rest, beside{h.flags, tx.takeSpec(j)})
 			tx.save(j, h, &old, &next, events)
-			jobs = append(jobs, store.Job{State: next})
+			jobs = append(jobs, store.Job{})
+			jobs[len(jobs)-1].State = next
 		}
 	}
 	return jobs, rest

@@ -156,7 +156,7 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 			return nil, err
 		}
 	}
-	return gone, it.Error()
+	return gone, damaged(it.Error())
 }
 
 func endingEvent(s gq.Status) gq.EventType {
@@ -283,7 +283,7 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for i := 0; i < len(keys); {
 		if !it.SeekGE(keys[i]) {
-			return it.Error()
+			return damaged(it.Error())
 		}
 		// Skip to the first wanted key that is not before what is there.
 		for i < len(keys) && bytes.Compare(keys[i], it.Key()) < 0 {
@@ -311,7 +311,7 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 			must(tx.batch.DeleteRange(from, append(slices.Clone(to), 0), nil))
 		}
 	}
-	return it.Error()
+	return damaged(it.Error())
 }
 
 // dropEvents removes the part of the log that every cursor has passed. Events of
@@ -358,7 +358,7 @@ func (tx *txn) dropEvents(gone []doneKey) (err error) {
 			return err
 		}
 	}
-	if err := it.Error(); err != nil {
+	if err := damaged(it.Error()); err != nil {
 		return err
 	}
 	for seq, w := range kept {

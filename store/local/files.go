@@ -17,19 +17,22 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// A directory is ours if it has this file. It says which format the rest has.
+// A directory is ours if it has this file. It says which format the rest has,
+// and whether there is a rest: until the database has been made the line ends in
+// formatUnfinished.
 const (
-	formatFile    = "GOPHERQUEUE"
-	formatPrefix  = "gopherqueue store format "
-	formatVersion = 1
+	formatFile       = "GOPHERQUEUE"
+	formatPrefix     = "gopherqueue store format "
+	formatUnfinished = " (unfinished)"
+	formatVersion    = 1
 )
 
 // openFiles makes or opens the directory and the database in it.
 func (s *Store) openFiles(cacheMiB int) error {
 	fs := s.disk
-	lock, err := s.claimDirectory()
+	lock, finished, err := s.claimDirectory()
 	if err != nil {
-		return fmt.Errorf("open %s: %w", s.dir, err)
+		return fmt.Errorf("open %s: %w", s.dir, opening(err))
 	}
 	if cacheMiB == 0 {
 		cacheMiB = 64
@@ -39,6 +42,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 	options.Lock, options.Logger = lock, quiet{s}
 	s.disk.survey()
 	options.MemTableSize = s.disk.memTable()
+	options.ErrorIfNotExists = finished
 	options.EventListener = &pebble.EventListener{
 		BackgroundError: func(err error) {
 			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)
@@ -47,9 +51,16 @@ func (s *Store) openFiles(cacheMiB int) error {
 			s.fail(fmt.Errorf("%s: %w: %v", info.Path, gq.ErrCorrupt, info.Details))
 		},
 	}
-	s.db, err = s.openDatabase(options)
+	if err = s.verify(); err == nil {
+		s.db, err = s.openDatabase(options)
+	}
 	if err == nil && s.failure() != nil {
 		err = errors.Join(s.failure(), s.db.Close())
+	}
+	if err == nil && !finished {
+		if err = s.writeFormat(""); err != nil {
+			err = errors.Join(opening(err), s.db.Close())
+		}
 	}
 	if err != nil {
 		s.cache.Unref()
@@ -101,18 +112,39 @@ func (s *Store) openDatabase(options *pebble.Options) (db *pebble.DB, err error)
 		}
 	}()
 	db, err = pebble.Open(s.dir, options)
-	if err != nil {
+	var system syscall.Errno
+	if err != nil && (!errors.As(err, &system) || errors.Is(err, os.ErrNotExist)) {
 		return nil, fmt.Errorf("%w: %w", gq.ErrCorrupt, err)
 	}
-	return db, nil
+	return db, opening(err)
 }
 
-// claimDirectory locks the directory and makes sure that it is ours.
-func (s *Store) claimDirectory() (*pebble.Lock, error) {
+// damaged says that what is stored cannot be read.
+func damaged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", gq.ErrCorrupt, err)
+}
+
+// opening names what the operating system has refused.
+func opening(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", gq.ErrDiskFull, err)
+	case errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR):
+		return fmt.Errorf("%w: %w", gq.ErrFormat, err)
+	}
+	return err
+}
+
+// claimDirectory locks the directory and makes sure that it is ours. It reports
+// whether the database in it has been made already.
+func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	fs := s.disk.FS
 	names, err := fs.List(s.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, misplaced(err)
+		return nil, false, err
 	}
 	ours, others := false, ""
 	for _, name := range names {
@@ -125,35 +157,30 @@ func (s *Store) claimDirectory() (*pebble.Lock, error) {
 		}
 	}
 	if !ours && others != "" {
-		return nil, fmt.Errorf("the directory holds %s but no store: %w", others, gq.ErrFormat)
+		return nil, false, fmt.Errorf("the directory holds %s but no store: %w", others, gq.ErrFormat)
 	}
 	if err := mkdirs(fs, s.dir); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if ours {
-		if err := s.checkFormat(); err != nil {
-			return nil, err
+		if finished, err = s.checkFormat(); err != nil {
+			return nil, false, err
 		}
 	}
-	lock, err := pebble.LockDirectory(s.dir, fs)
+	lock, err = pebble.LockDirectory(s.dir, fs)
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return nil, false, err
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w (%w)", gq.ErrInUse, err)
+		return nil, false, fmt.Errorf("%w (%w)", gq.ErrInUse, err)
 	}
 	if !ours {
-		if err := s.writeFormat(); err != nil {
-			return nil, errors.Join(err, lock.Close())
+		if err := s.writeFormat(formatUnfinished); err != nil {
+			return nil, false, errors.Join(err, lock.Close())
 		}
 	}
-	return lock, nil
-}
-
-// misplaced says that a file with a directory's name, or the other way round, is
-// not ours.
-func misplaced(err error) error {
-	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) {
-		return fmt.Errorf("%w: %w", gq.ErrFormat, err)
-	}
-	return err
+	return lock, finished, nil
 }
 
 // mkdirs makes a directory durably: each new entry is synced in its parent.
@@ -181,14 +208,14 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func (s *Store) writeFormat() error {
+func (s *Store) writeFormat(suffix string) error {
 	fs := s.disk.FS
 	name := fs.PathJoin(s.dir, formatFile)
 	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(f, "%s%d\n", formatPrefix, formatVersion)
+	_, err = fmt.Fprintf(f, "%s%d%s\n", formatPrefix, formatVersion, suffix)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -198,29 +225,30 @@ func (s *Store) writeFormat() error {
 	return syncDir(fs, s.dir)
 }
 
-func (s *Store) checkFormat() error {
+func (s *Store) checkFormat() (finished bool, err error) {
 	fs := s.disk.FS
 	name := fs.PathJoin(s.dir, formatFile)
 	f, err := fs.Open(name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1024))
 	if err := errors.Join(err, f.Close()); err != nil {
-		return misplaced(err)
+		return false, err
 	}
 	number, ours := strings.CutPrefix(string(bytes.TrimSpace(text)), formatPrefix)
+	number, unfinished := strings.CutSuffix(number, formatUnfinished)
 	version, err := strconv.Atoi(number)
 	switch {
 	case !ours || err != nil:
-		return fmt.Errorf("%s does not say what it should: %w", name, gq.ErrFormat)
+		return false, fmt.Errorf("%s does not say what it should: %w", name, gq.ErrFormat)
 	case version > formatVersion:
-		return fmt.Errorf("%s says format %d, this program knows formats up to %d; use a newer program: %w",
+		return false, fmt.Errorf("%s says format %d, this program knows formats up to %d; use a newer program: %w",
 			name, version, formatVersion, gq.ErrFormat)
 	case version < 1:
-		return fmt.Errorf("%s says format %d, which never was: %w", name, version, gq.ErrFormat)
+		return false, fmt.Errorf("%s says format %d, which never was: %w", name, version, gq.ErrFormat)
 	}
-	return nil
+	return !unfinished, nil
 }
 
 func (s *Store) closeFiles() error {

@@ -111,7 +111,7 @@ func (s *Store) firstSince(at time.Time) (uint64, error) {
 			hi = mid
 		}
 	}
-	return lo, it.Error()
+	return lo, damaged(it.Error())
 }
 
 // listed is a job on its way to a page.
@@ -234,7 +234,7 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 			}
 			started = true
 			if !ok {
-				return listed{}, false, it.Error()
+				return listed{}, false, damaged(it.Error())
 			}
 			k, fine := parseDoneKey(it.Key())
 			if !fine {

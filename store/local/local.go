@@ -110,9 +110,22 @@ func Open(dir string, o Options) (*Store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", dir, err)
 		}
-		dir, o.fs = abs, vfs.Default
+		dir, o.fs = resolve(abs), vfs.Default
 	}
 	return open(dir, o)
+}
+
+// resolve follows links, so that a directory has one name and one lock. What does
+// not exist stands for itself.
+func resolve(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	parent, base := filepath.Split(filepath.Clean(dir))
+	if base == "" || filepath.Clean(parent) == dir {
+		return dir
+	}
+	return filepath.Join(resolve(filepath.Clean(parent)), base)
 }
 
 // OpenMemory opens an empty store that lives and dies with the process. It is

@@ -260,7 +260,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 				return nil, err
 			}
 		}
-		return nil, it.Error()
+		return nil, damaged(it.Error())
 	})
 	if err != nil {
 		return nil, err

@@ -34,14 +34,14 @@ func (s *Store) each(prefix byte, visit func(key, value []byte) error) (err erro
 	defer func() { err = errors.Join(err, it.Close()) }()
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
-		if err == nil {
+		if err = damaged(err); err == nil {
 			err = visit(it.Key(), value)
 		}
 		if err != nil {
 			return fmt.Errorf("record %q: %w", it.Key(), err)
 		}
 	}
-	return it.Error()
+	return damaged(it.Error())
 }
 
 func (s *Store) recoverMarks() error {
@@ -193,7 +193,7 @@ func (s *Store) recoverNumbers() (err error) {
 	} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
 		return err
 	}
-	return it.Error()
+	return damaged(it.Error())
 }
 
 // Queues and lanes are few and change rarely: their records are JSON.

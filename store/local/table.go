@@ -148,6 +148,9 @@ func newTable() *table {
 // intern lets equal policies share memory. The set is bounded: a client that
 // sends ever new policies costs memory only for the jobs that have them.
 func (t *table) intern(p gq.Policy) *gq.Policy {
+	if preset := p.Shared(); preset != nil {
+		return preset
+	}
 	if shared, ok := t.policies[p]; ok {
 		return shared
 	}
@@ -217,6 +220,7 @@ func (t *table) place(j *job, s *gq.State) {
 	q.counts[s.Status]++
 	if s.Status.Terminal() {
 		q.touched = true
+		t.toDue.set(j, 0)
 		return
 	}
 	q.live[s.Status].add(j)
@@ -233,13 +237,13 @@ func (t *table) place(j *job, s *gq.State) {
 	}
 }
 
-// unplace undoes place. s is the state the job was placed with.
+// unplace undoes place, all but the timer that the next place will set. s is the
+// state the job was placed with.
 func (t *table) unplace(j *job, s *gq.State) {
 	q := j.lane.queue
 	q.counts[j.status]--
 	q.live[j.status].remove(j)
 	t.toRun.set(j, 0)
-	t.toDue.set(j, 0)
 	t.leave(j)
 	if s.Status.Held() && len(t.foreign) > 0 {
 		delete(t.foreign, s.Lease.ID)

@@ -1,0 +1,338 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// fixture is a closed store that has a record of every kind, as files.
+type fixture struct {
+	files  map[string][]byte // in directory db
+	stages []portrait        // what readers saw after each commit that only the log has; the last is the truth
+	log    string            // its newest log
+	ends   []int64           // where the log ended then
+	asks   asks
+	config store.Config
+}
+
+// asks is what to read of a fixture.
+type asks struct {
+	jobs   []store.Ref
+	leases []store.Ref
+	keyed  gq.Spec
+	after  uint64 // events up to here are dropped
+}
+
+// portrait is what readers see: an answer or an error for each question.
+type portrait map[string]any
+
+// disk is a new file system with the files.
+func (f *fixture) disk(t *testing.T) *vfs.MemFS {
+	t.Helper()
+	fs := vfs.NewMem()
+	if err := fs.MkdirAll("db", 0o750); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.files)) {
+		put(t, fs, name, f.files[name])
+	}
+	return fs
+}
+
+// put writes a file of a fixture.
+func put(t *testing.T, fs vfs.FS, name string, content []byte) {
+	t.Helper()
+	file, err := fs.Create(fs.PathJoin("db", name), vfs.WriteCategoryUnspecified)
+	if err == nil {
+		_, err = file.Write(slices.Clone(content))
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) open(fs vfs.FS) (*Store, error) {
+	return open("db", Options{fs: fs, Config: f.config})
+}
+
+// look reads everything.
+func (a *asks) look(s *Store) portrait {
+	ctx, p := context.Background(), portrait{}
+	note := func(question string, answer any, err error) {
+		if err != nil {
+			answer = err
+		}
+		p[question] = answer
+	}
+	each := func(question string, found []store.Found, err error) {
+		note(question, nil, err)
+		for i := range found {
+			note(fmt.Sprintf("%s %d", question, i), found[i].Job, found[i].Err)
+		}
+	}
+	everything := store.WithPayload | store.WithResult | store.WithCheckpoint
+	found, err := s.Get(ctx, a.jobs, everything)
+	each("get", found, err)
+	found, err = s.Get(ctx, a.leases, everything)
+	each("get by lease", found, err)
+	found, err = s.Peek(ctx, store.Filter{Queues: []string{"other", gq.DefaultQueue}, Offers: []string{"gpu"}}, 10)
+	each("peek", found, err)
+	for i, r := range a.jobs {
+		history, err := s.History(ctx, r.Job)
+		note(fmt.Sprintf("history %d", i), history, err)
+	}
+	for i, q := range []store.Query{
+		{}, {OldestFirst: true}, {CreatedAfter: fixtureStart.Add(time.Minute)}, {CreatedBefore: fixtureStart.Add(time.Minute)},
+	} {
+		page, err := s.List(ctx, q)
+		note(fmt.Sprintf("list %d", i), page, err)
+	}
+	events, err := s.Events(ctx, a.after, 1000)
+	note("events", events, err)
+	counts, err := s.Counts(ctx)
+	note("counts", counts, err)
+	queues, err := s.Queues(ctx)
+	note("queues", queues, err)
+	due, err := s.Due(ctx, 100)
+	note("due", due, err)
+	placed, err := s.Insert(ctx, []store.Group{store.One(a.keyed)})
+	note("key", placed, err)
+	if err == nil && placed[0].Err != nil {
+		p["key"] = placed[0].Err
+	}
+	return p
+}
+
+// differs says where a portrait shows something else than another, other than
+// that data is damaged.
+func (p portrait) differs(truth portrait) string {
+	for _, question := range slices.Sorted(maps.Keys(truth)) {
+		if err, failed := p[question].(error); failed {
+			if want, wanted := truth[question].(error); wanted && errors.Is(err, gq.ErrNotFound) && errors.Is(want, gq.ErrNotFound) {
+				continue
+			}
+			if !errors.Is(err, gq.ErrCorrupt) && !errors.Is(err, gq.ErrFormat) {
+				return fmt.Sprintf("%s: %v", question, err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(truth[question], p[question]); diff != "" {
+			return fmt.Sprintf("%s (-truth +seen):\n%s", question, diff)
+		}
+	}
+	return ""
+}
+
+var fixtureStart = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// stillClock stands until it is moved.
+type stillClock struct{ now time.Time }
+
+func (c *stillClock) Now() time.Time { return c.now }
+
+// builder makes a fixture.
+type builder struct {
+	t     *testing.T
+	fs    *vfs.MemFS
+	s     *Store
+	clock *stillClock
+	ids   byte
+	f     *fixture
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	fs := vfs.NewMem()
+	clock := &stillClock{fixtureStart}
+	b := &builder{t: t, fs: fs, clock: clock, f: &fixture{config: store.Config{
+		Clock:     clock,
+		Retention: store.Retention{Completed: 24 * time.Hour, Cancelled: 24 * time.Hour, Failed: 24 * time.Hour, DeadLetter: 24 * time.Hour},
+	}}}
+	var err error
+	if b.s, err = b.f.open(fs); err != nil {
+		t.Fatal(err)
+	}
+	b.old()
+	b.flush()
+	b.live()
+	b.flush()
+	for range 3 {
+		b.insert(func(s *gq.Spec) {})
+		b.flush()
+	}
+	b.recent()
+	b.f.log = b.log()
+	if err := b.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.f.files = map[string][]byte{}
+	names, err := fs.List("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		file, err := fs.Open(fs.PathJoin("db", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.f.files[name], err = io.ReadAll(file); err != nil {
+			t.Fatal(err)
+		}
+		_ = file.Close()
+	}
+	return b.f
+}
+
+// log is the newest log.
+func (b *builder) log() string {
+	b.t.Helper()
+	names, err := b.fs.List("db")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return slices.Max(slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".log") }))
+}
+
+func (b *builder) flush() {
+	b.t.Helper()
+	if err := b.s.db.Flush(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// insert adds a job and returns its id.
+func (b *builder) insert(change func(*gq.Spec)) gq.JobID {
+	b.t.Helper()
+	b.ids++
+	spec := gq.Spec{ID: gq.NewJobID([16]byte{b.ids, 7}), Type: "send", Payload: gq.Payload{Data: []byte(`{"to":"you"}`)}}
+	change(&spec)
+	spec = spec.WithDefaults()
+	out, err := b.s.Insert(context.Background(), []store.Group{store.One(spec)})
+	if err != nil || out[0].Err != nil {
+		b.t.Fatalf("insert: %v %+v", err, out)
+	}
+	b.f.asks.jobs = append(b.f.asks.jobs, store.Ref{Job: spec.ID})
+	if spec.Key.Name != "" {
+		b.f.asks.keyed = spec
+	}
+	return spec.ID
+}
+
+func (b *builder) update(id gq.JobID, u store.Update) gq.State {
+	b.t.Helper()
+	u.Ref = store.Ref{Job: id}
+	out, err := b.s.Update(context.Background(), []store.Update{u})
+	if err != nil || out[0].Err != nil {
+		b.t.Fatalf("update: %v %+v", err, out)
+	}
+	return out[0].State
+}
+
+// claim gives a job to a worker under a lease id of the caller's making.
+func (b *builder) claim(id gq.JobID, lease gq.LeaseID) gq.LeaseRef {
+	b.t.Helper()
+	b.update(id, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Claim(gq.Grant{Lease: lease, Worker: "w", Start: true, TTL: 1000 * time.Hour}, now)
+	}})
+	b.f.asks.leases = append(b.f.asks.leases, store.Ref{Lease: lease})
+	return gq.LeaseRef{ID: lease}
+}
+
+func (b *builder) complete(id gq.JobID, ref gq.LeaseRef) {
+	b.t.Helper()
+	b.update(id, store.Update{Result: []byte("sent"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Complete(ref, []byte("sent"), now)
+	}})
+}
+
+// old makes jobs of which retention has taken some, and the log of events of the
+// others.
+func (b *builder) old() {
+	b.t.Helper()
+	forever := gq.Default()
+	forever.Lifetime = 0
+	kept := b.insert(func(s *gq.Spec) { s.Policy = forever })
+	b.claim(kept, "lease-of-old")
+	gone := b.insert(func(s *gq.Spec) {})
+	b.complete(gone, b.claim(gone, "lease-of-gone"))
+	b.f.asks.jobs, b.f.asks.leases = b.f.asks.jobs[:1], b.f.asks.leases[:1]
+	b.clock.now = b.clock.now.Add(48 * time.Hour)
+	b.insert(func(s *gq.Spec) { s.Type = "later" })
+	if n, err := b.s.Collect(context.Background(), 100); err != nil || n != 1 {
+		b.t.Fatalf("collect: %d %v", n, err)
+	}
+	for _, err := b.s.Events(context.Background(), b.f.asks.after, 1); errors.Is(err, gq.ErrGone); _, err = b.s.Events(context.Background(), b.f.asks.after, 1) {
+		b.f.asks.after++
+	}
+	if b.f.asks.after == 0 {
+		b.t.Fatal("no event was dropped")
+	}
+}
+
+// live makes jobs in every state.
+func (b *builder) live() {
+	b.t.Helper()
+	b.insert(func(s *gq.Spec) { s.Delay = time.Hour })
+	parent := b.insert(func(s *gq.Spec) {
+		s.Queue, s.Requires, s.CostUnits = "other", []string{"gpu"}, 7
+		s.Metadata = gq.Metadata{Priority: gq.High, Tags: map[string]string{"team": "red"}, CorrelationID: "c"}
+	})
+	b.insert(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.After, Job: parent}} })
+	keyed := b.insert(func(s *gq.Spec) { s.Key = gq.Key{Scope: "send", Name: "once", Fingerprint: 9} })
+	changed := gq.Metadata{Priority: gq.Low, Tags: map[string]string{"team": "blue"}}
+	b.update(keyed, store.Update{Metadata: &changed, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Update(gq.Low, now)
+	}})
+	running := b.insert(func(s *gq.Spec) {})
+	ref := b.claim(running, "lease-of-running")
+	b.update(running, store.Update{Checkpoint: []byte("half way"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Heartbeat(ref, gq.Report{Progress: 0.5, Note: "half", CheckpointBytes: 8}, now)
+	}})
+	retrying := b.insert(func(s *gq.Spec) {})
+	ref = b.claim(retrying, "lease-of-retrying")
+	b.update(retrying, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Fail(ref, gq.Failure{Category: gq.CategoryTemporary, Message: "again", RetryAfter: time.Hour}, gq.Draw{}, now)
+	}})
+	done := b.insert(func(s *gq.Spec) {})
+	b.complete(done, b.claim(done, "lease-of-done"))
+	b.update(b.insert(func(s *gq.Spec) {}), store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Cancel("not wanted", now)
+	}})
+}
+
+// recent makes commits that only the log has.
+func (b *builder) recent() {
+	b.t.Helper()
+	stage := func() {
+		b.f.stages = append(b.f.stages, b.f.asks.look(b.s))
+		info, err := b.fs.Stat("db/" + b.log())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.f.ends = append(b.f.ends, info.Size())
+	}
+	stage()
+	for range 3 {
+		b.clock.now = b.clock.now.Add(time.Second)
+		id := b.insert(func(s *gq.Spec) {})
+		stage()
+		ref := b.claim(id, gq.LeaseID(fmt.Sprintf("lease-of-recent-%d", b.ids)))
+		stage()
+		b.complete(id, ref)
+		stage()
+	}
+}
