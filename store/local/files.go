@@ -51,7 +51,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 			s.fail(fmt.Errorf("%s: %w: %v", info.Path, gq.ErrCorrupt, info.Details))
 		},
 	}
-	if err = s.verify(); err == nil {
+	if err = s.inspect(); err == nil {
 		s.db, err = s.openDatabase(options)
 	}
 	if err == nil && s.failure() != nil {
@@ -209,20 +209,7 @@ func syncDir(fs vfs.FS, dir string) error {
 }
 
 func (s *Store) writeFormat(suffix string) error {
-	fs := s.disk.FS
-	name := fs.PathJoin(s.dir, formatFile)
-	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%s%d%s\n", formatPrefix, formatVersion, suffix)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := fs.Rename(name+".new", name); err != nil {
-		return err
-	}
-	return syncDir(fs, s.dir)
+	return s.replaceFile(formatFile, fmt.Appendf(nil, "%s%d%s\n", formatPrefix, formatVersion, suffix))
 }
 
 func (s *Store) checkFormat() (finished bool, err error) {
@@ -251,7 +238,18 @@ func (s *Store) checkFormat() (finished bool, err error) {
 	return !unfinished, nil
 }
 
-func (s *Store) closeFiles() error {
+// inspect looks for damage that Pebble would not see, or not before it has
+// removed what it no longer knows.
+func (s *Store) inspect() error {
+	closed, err := s.checkInventory()
+	if err == nil && !closed {
+		err = s.verify()
+	}
+	return opening(err)
+}
+
+// closeFiles frees the directory. A store that ends well leaves an inventory.
+func (s *Store) closeFiles(well bool) error {
 	var err error
 	func() {
 		defer func() {
@@ -262,6 +260,9 @@ func (s *Store) closeFiles() error {
 		err = s.db.Close()
 	}()
 	s.cache.Unref()
+	if err == nil && well && !s.ephemeral && !s.disk.frozen.Load() {
+		s.leaveInventory()
+	}
 	return errors.Join(err, s.lock.Close())
 }
 

@@ -172,7 +172,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if err := s.recover(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles())
+		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))
 	}
 	s.buildFilter()
 	go s.write()
@@ -198,7 +198,7 @@ func (s *Store) Close() error {
 		s.mu.Lock()   // no read begins from here on
 		s.mu.Unlock() //nolint:staticcheck // an empty section on purpose
 		s.reads.Wait()
-		s.closeErr = errors.Join(s.keepTime(), s.closeFiles())
+		s.closeErr = errors.Join(s.keepTime(), s.closeFiles(errors.Is(s.failure(), gq.ErrClosed)))
 	})
 	return s.closeErr
 }

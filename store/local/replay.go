@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Replay writes recorded commits to an empty database with the store's settings,
-// one after the other, each with a sync, and nothing else. It is the floor that
-// a store made of this database can be measured against. An empty dir means
-// memory.
+// Replay writes the records of recorded commits to an empty database with the
+// store's settings: the same keys and values in the same batches, one batch after
+// the other, each with a sync, and nothing else. It is the floor that a store made
+// of this database can be measured against. An empty dir means memory.
 func Replay(dir string, commits [][]byte) (elapsed time.Duration, err error) {
 	fs := vfs.Default
 	if dir == "" {
@@ -30,15 +31,39 @@ func Replay(dir string, commits [][]byte) (elapsed time.Duration, err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	start := time.Now()
 	for _, repr := range commits {
-		batch := db.NewBatch()
-		if err := batch.SetRepr(append([]byte(nil), repr...)); err != nil {
-			return 0, fmt.Errorf("replay: %w", err)
-		}
-		if err := errors.Join(batch.Commit(pebble.Sync), batch.Close()); err != nil {
+		if err := rewrite(db, repr); err != nil {
 			return 0, fmt.Errorf("replay: %w", err)
 		}
 	}
 	return time.Since(start), nil
+}
+
+// rewrite builds and commits one batch.
+func rewrite(db *pebble.DB, repr []byte) error {
+	batch := db.NewBatch()
+	for r := batchrepr.Read(repr); ; {
+		kind, key, value, ok, err := r.Next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		switch kind {
+		case pebble.InternalKeyKindSet:
+			err = batch.Set(key, value, nil)
+		case pebble.InternalKeyKindDelete:
+			err = batch.Delete(key, nil)
+		case pebble.InternalKeyKindRangeDelete:
+			err = batch.DeleteRange(key, value, nil)
+		default:
+			err = fmt.Errorf("unexpected record of kind %d", kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return errors.Join(batch.Commit(pebble.Sync), batch.Close())
 }
 
 type silent struct{}

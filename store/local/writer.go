@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -68,12 +69,27 @@ func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
 		select {
 		case <-w.done:
 		case <-ended:
+			if s.withdraw(w) {
+				return fmt.Errorf("not begun: %w", context.Cause(ctx))
+			}
 			return fmt.Errorf("outcome unknown: %w", context.Cause(ctx))
 		}
 	}
 	w.apply = nil
 	s.works.Put(w)
 	return s.failure()
+}
+
+// withdraw takes work back that the writer has not begun.
+func (s *Store) withdraw(w *work) bool {
+	in := &s.intake
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	i := slices.Index(in.queue, w)
+	if i >= 0 {
+		in.queue = slices.Delete(in.queue, i, i+1)
+	}
+	return i >= 0
 }
 
 // inChunks hands n items to the writer, as many in one commit as fit. Items of
@@ -150,10 +166,10 @@ func (s *Store) write() {
 	var spare []*work
 	for {
 		works, closed := s.take(spare[:0])
+		if closed && len(works) == 0 {
+			return // what is unfinished goes on when the store is opened again
+		}
 		if len(works) == 0 && !s.unfinished() {
-			if closed {
-				return
-			}
 			<-s.intake.wake
 			spare = works
 			continue

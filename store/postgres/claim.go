@@ -98,6 +98,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 // jobs that may be claimable but are locked by others, if a claim is short of
 // them.
 func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err error) {
+	if len(wants) == 0 {
+		return nil, nil
+	}
 	var names []string
 	for _, w := range wants {
 		w.round = nil

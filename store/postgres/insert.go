@@ -22,6 +22,9 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 		}
 	}
 	err := s.write(ctx, "insert", func(tx *txn) error {
+		if len(sound) == 0 {
+			return nil
+		}
 		p, err := tx.prepare(ctx, groups, sound)
 		if err != nil {
 			return err

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -45,6 +44,7 @@ type member struct {
 	existing gq.JobID // the job that has its key, zero if it is new
 	same     bool
 	deps     []gq.Dependency
+	sequence uint64 // of a new one
 }
 
 // place decides about one group. A refused group leaves no trace in the plan.
@@ -61,6 +61,11 @@ func (p *plan) place(g store.Group) store.Inserted {
 		return store.Inserted{Err: err}
 	}
 	maps.Copy(p.keys, keys)
+	for i := range members { // numbered as given, born parents first
+		if members[i].existing.IsZero() {
+			members[i].sequence, p.numbers = uint64(p.numbers[0]), p.numbers[1:]
+		}
+	}
 	for _, i := range info.Order {
 		if members[i].existing.IsZero() {
 			p.bear(&g.Jobs[i], members[i], info.Depth[i])
@@ -104,14 +109,10 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 	}
 	for i := range g.Jobs {
 		for _, d := range g.Jobs[i].DependsOn {
-			original := d
 			if id, ok := existing[d.Job]; ok {
 				d.Job = id
 			}
-			// Two jobs of the group may turn out to be one.
-			if d == original || !slices.Contains(members[i].deps, d) {
-				members[i].deps = append(members[i].deps, d)
-			}
+			members[i].deps = append(members[i].deps, d)
 		}
 	}
 	return members, keys, nil
@@ -155,10 +156,9 @@ func (p *plan) guard(g store.Group, members []member) error {
 func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 	policy := spec.Policy
 	b := gq.Birth{
-		ID: spec.ID, Sequence: uint64(p.numbers[0]), Policy: &policy, Own: spec.Metadata.Priority,
+		ID: spec.ID, Sequence: m.sequence, Policy: &policy, Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: spec.FirstRun(p.now),
 	}
-	p.numbers = p.numbers[1:]
 	for _, d := range m.deps {
 		b.Inherited = p.states[d.Job].Priority().Inherit(b.Inherited)
 		switch {

@@ -70,13 +70,25 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	return &Store{cfg: cfg, pool: pool}, nil
 }
 
+// closeWithin is how long Close waits for a database that does not answer.
+const closeWithin = 5 * time.Second
+
 // Close implements [store.Store].
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed = true
-		s.pool.Close()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	defer s.pool.Close()
+	// Answers that wrote nothing told the time as well. Whoever opens the store
+	// next should not find it earlier. Where the database is out of reach there
+	// is nothing to lose: all that was acknowledged is committed.
+	if latest := s.latest.Load(); latest > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		defer cancel()
+		_, _ = s.pool.Exec(ctx, "UPDATE gq.head SET time = $1 WHERE time < $1", latest)
 	}
 	return nil
 }

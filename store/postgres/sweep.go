@@ -20,11 +20,11 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		var id [16]byte
 		var at int64
 		_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-			switch now := nanoseconds(tx.now); {
-			case at <= now && len(due.Jobs) < limit:
+			switch {
+			case at <= nanoseconds(tx.now) && len(due.Jobs) < limit:
 				due.Jobs = append(due.Jobs, id)
 			case due.Next.IsZero():
-				due.Next = instant(max(at, now))
+				due.Next = instant(at)
 			}
 			return nil
 		})

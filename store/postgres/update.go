@@ -107,8 +107,13 @@ func (tx *txn) update(u *store.Update, id gq.JobID, rows map[gq.JobID]*row, writ
 	if err != nil {
 		return store.Updated{State: old, Err: err}
 	}
-	if changed || len(events) > 0 {
-		changed = true
+	changed = changed || len(events) > 0
+	switch {
+	case !old.Live() && changed:
+		return store.Updated{State: old, Err: fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove)}
+	case !old.Live():
+		return store.Updated{State: old} // the answer to a repeated call; its blobs are there
+	case changed:
 		tx.record(r, next, events)
 	}
 	keep := func(part int16, data []byte) {

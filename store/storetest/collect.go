@@ -42,6 +42,12 @@ var collectCases = []Case{
 		run:    collectGone,
 	},
 	{
+		Name:   "Collect/AtOnce",
+		Clause: "what Collect says it has removed is gone for every reader when it returns",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Counts", "History", "Collect", "Close"},
+		run:    collectAtOnce,
+	},
+	{
 		Name:   "Collect/Key",
 		Clause: "a key never outlives its job",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Collect", "Close"},
@@ -205,6 +211,29 @@ func collectGone(e *env) {
 	e.is("Update by its lease", answers[1].Err, gq.ErrStaleLease)
 	e.listed("after the collection", store.Query{}, []gq.JobID{kept.ID})
 	e.refused(gq.ErrInvalid, e.spec(depends(gq.After, job.ID)))
+}
+
+func collectAtOnce(e *env) {
+	e.keeping()
+	for round := range 10 {
+		job := e.add(under(brief))
+		j := e.one()
+		e.complete(j)
+		e.clock.Advance(time.Hour)
+		n, err := e.store().Collect(e.Context(), 10) // and no other commit after it
+		e.check("Collect", err)
+		if n != 1 {
+			e.Fatalf("round %d: collected %d jobs, want 1", round, n)
+		}
+		_, err = e.store().History(e.Context(), job.ID)
+		e.is("History of a collected job", err, gq.ErrNotFound)
+		e.is("Get by its lease", e.find(byLease(j.State.Lease.ID), 0).Err, gq.ErrNotFound)
+		e.absent("a collected job", job.ID)
+		e.listed("after the collection", store.Query{}, nil)
+		if got := e.counts(); len(got) != 0 {
+			e.Errorf("after the collection the counts are %v", got)
+		}
+	}
 }
 
 func collectKey(e *env) {

@@ -15,14 +15,13 @@ var concurrentCases = []Case{
 		Name:   "Concurrent/Work",
 		Clause: "many submit, claim and settle at once: each job is done exactly once",
 		Needs:  []string{"Insert", "Claim", "Update", "Counts", "Close"},
-		Covers: []string{"Q-01"},
 		run:    concurrentWork,
 	},
 	{
 		Name:   "Concurrent/Losses",
 		Clause: "with holders that vanish and come back too late each job is still done, by one who held it",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Close"},
-		Covers: []string{"Q-64", "J-90"},
+		Covers: []string{"Q-01", "Q-64", "J-90"},
 		run:    concurrentLosses,
 	},
 	{
@@ -134,7 +133,7 @@ func concurrentLosses(e *env) {
 	}
 	for i := range 6 {
 		wait.Go(func() {
-			for round := 0; round < 3000; round++ {
+			for round := range 3000 {
 				mu.Lock()
 				finished := len(done) == jobs
 				mu.Unlock()

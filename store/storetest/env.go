@@ -35,6 +35,7 @@ type env struct {
 }
 
 func newEnv(t testing.TB, b Backend, c Case) *env {
+	t.Helper()
 	name := fnv.New64a()
 	fmt.Fprint(name, c.Name)
 	return &env{
@@ -215,12 +216,18 @@ func (e *env) add(settings ...setting) gq.State {
 	return e.insert(e.spec(settings...))[0]
 }
 
-// refused submits one group that must be refused, and returns why.
-func (e *env) refused(want error, specs ...gq.Spec) error {
+// refusal is why a group was not inserted.
+type refusal struct{ err error }
+
+// fields lists what the refusal complains about.
+func (r refusal) fields() []string { return fields(r.err) }
+
+// refused submits one group that must be refused.
+func (e *env) refused(want error, specs ...gq.Spec) refusal {
 	e.Helper()
 	err := e.tryInsert(store.Group{Jobs: specs})[0].Err
 	e.is("Insert", err, want)
-	return err
+	return refusal{err}
 }
 
 // asking changes one thing about a claim.

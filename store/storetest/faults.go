@@ -16,7 +16,7 @@ var faultCases = []Case{
 		Name:   "Insert/EachFault",
 		Clause: "an invalid job is ErrInvalid, naming the field, and nothing is stored",
 		Needs:  []string{"Insert", "Get", "Close"},
-		Covers: []string{"J-126", "J-143", "J-144"},
+		Covers: []string{"J-126", "J-143"},
 		run:    eachFault,
 	},
 	{
@@ -27,7 +27,7 @@ var faultCases = []Case{
 	},
 	{
 		Name:   "Insert/GroupSize",
-		Clause: "a group has at least one job and at most MaxGroupJobs",
+		Clause: "a group has at least one job and at most MaxGroupJobs, with payloads of at most MaxGroupBytes together",
 		Needs:  []string{"Insert", "Counts", "Close"},
 		run:    groupSize,
 	},
@@ -88,9 +88,9 @@ func eachFault(e *env) {
 			spec := e.spec()
 			id := spec.ID
 			spoil(&spec)
-			err := e.refused(gq.ErrInvalid, spec)
-			if got := fields(err); !slices.Contains(got, field) {
-				e.Errorf("a bad %s: the error names %q (%v), want that field", field, got, err)
+			why := e.refused(gq.ErrInvalid, spec)
+			if got := why.fields(); !slices.Contains(got, field) {
+				e.Errorf("a bad %s: the error names %q (%v), want that field", field, got, why.err)
 			}
 			if !id.IsZero() {
 				e.absent("a job with a bad "+field, id)
@@ -103,7 +103,7 @@ func allFaults(e *env) {
 	spec := e.spec(ofType("\x01"), costing(-1), delayed(-1))
 	spec.Metadata.Priority = 0
 	want := []string{"type", "cost_units", "delay", "priority"}
-	got := fields(e.refused(gq.ErrInvalid, spec))
+	got := e.refused(gq.ErrInvalid, spec).fields()
 	for _, field := range want {
 		if !slices.Contains(got, field) {
 			e.Errorf("four faults in one job: the error names %q, want also %q", got, field)
@@ -114,7 +114,7 @@ func allFaults(e *env) {
 	group[0].Queue = ""
 	group[2].Type = ""
 	group[2].MaxFee = -1
-	got = fields(e.refused(gq.ErrInvalid, group...))
+	got = e.refused(gq.ErrInvalid, group...).fields()
 	for _, field := range []string{"jobs[0].queue", "jobs[2].type", "jobs[2].max_fee"} {
 		if !slices.Contains(got, field) {
 			e.Errorf("three faults in a group: the error names %q, want also %q", got, field)
@@ -124,10 +124,12 @@ func allFaults(e *env) {
 }
 
 func groupSize(e *env) {
-	answers := e.tryInsert(store.Group{}, store.Group{Jobs: e.specs(gq.MaxGroupJobs + 1)}, store.One(e.spec()))
+	heavy := e.specs(gq.MaxGroupBytes>>20+1, binary(make([]byte, 1<<20)))
+	answers := e.tryInsert(store.Group{}, store.Group{Jobs: e.specs(gq.MaxGroupJobs + 1)}, store.One(e.spec()), store.Group{Jobs: heavy})
 	e.is("an empty group", answers[0].Err, gq.ErrInvalid)
 	e.is("a group with one job too many", answers[1].Err, gq.ErrInvalid)
 	e.check("a group beside them", answers[2].Err)
+	e.is("a group with too many bytes", answers[3].Err, gq.ErrInvalid)
 	if got := e.counts()["q"].Live(); got != 1 {
 		e.Errorf("%d live jobs are counted, want 1", got)
 	}

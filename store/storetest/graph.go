@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -68,14 +69,13 @@ var graphCases = []Case{
 func graphUnknown(e *env) {
 	known := e.add()
 	spec := e.spec(depends(gq.After, known.ID, e.id()))
-	err := e.refused(gq.ErrInvalid, spec)
-	if got := fields(err); !slices.Contains(got, "depends_on[1].job") {
+	if got := e.refused(gq.ErrInvalid, spec).fields(); !slices.Contains(got, "depends_on[1].job") {
 		e.Errorf("the error names %q, want depends_on[1].job", got)
 	}
 	e.absent("a job with an unknown dependency", spec.ID)
 
 	group := []gq.Spec{e.spec(), e.spec(depends(gq.FanIn, e.id())), e.spec(depends(gq.FanOut, e.id()))}
-	got := fields(e.refused(gq.ErrInvalid, group...))
+	got := e.refused(gq.ErrInvalid, group...).fields()
 	for _, field := range []string{"jobs[1].depends_on[0].job", "jobs[2].depends_on[0].job"} {
 		if !slices.Contains(got, field) {
 			e.Errorf("the error names %q, want also %q", got, field)
@@ -103,9 +103,8 @@ func graphCycle(e *env) {
 		for i := range 3 {
 			depends(kind, ring[(i+1)%3].ID)(&ring[i])
 		}
-		err := e.refused(gq.ErrInvalid, ring...)
-		if err != nil && !strings.Contains(err.Error(), "cycle") {
-			e.Errorf("a cycle of %s is refused with %q, want it called a cycle", kind, err)
+		if why := e.refused(gq.ErrInvalid, ring...); !strings.Contains(fmt.Sprint(why.err), "cycle") {
+			e.Errorf("a cycle of %s is refused with %q, want it called a cycle", kind, why.err)
 		}
 		for _, s := range ring {
 			e.absent("a member of a group with a cycle", s.ID)
@@ -175,8 +174,7 @@ func graphBreadth(e *env) {
 	}
 	e.equal("the dependencies as read", e.get(most.ID).Spec.DependsOn, most.DependsOn)
 	more := e.spec(depends(gq.FanIn, ids...))
-	err := e.refused(gq.ErrInvalid, more)
-	if got := fields(err); !slices.Contains(got, "depends_on") {
+	if got := e.refused(gq.ErrInvalid, more).fields(); !slices.Contains(got, "depends_on") {
 		e.Errorf("the error names %q, want depends_on", got)
 	}
 	e.absent("a job with one dependency too many", more.ID)

@@ -76,26 +76,26 @@ func limitRunning(e *env) {
 	}
 	e.none("with MaxRunning jobs running")
 	at := 3
-	free := func(what string, n int) {
+	free := func(what string) {
 		e.Helper()
-		e.claimed(what, 10, ids[at:at+n])
-		at += n
+		e.claimed(what, 10, ids[at:at+1])
+		at++
 		e.none(what + ", again")
 	}
 	e.complete(first[0])
-	free("after a completion", 1)
+	free("after a completion")
 	e.fail(first[1], permanent)
-	free("after a failure", 1)
+	free("after a failure")
 	e.fail(first[2], temporary)
-	free("after a failure that will be retried", 1)
+	free("after a failure that will be retried")
 
 	held := e.update(ids[3], cancelling("stop")) // running: it keeps its place until it ends
 	e.none("after a cancel was only asked for")
 	e.update(ids[3], releasing(held.Lease.Ref(), 0, "stopping"))
-	free("after a cancel was honoured", 1)
+	free("after a cancel was honoured")
 	last := e.find(byID(ids[at-1]), 0)
 	e.update(ids[at-1], releasing(last.State.Lease.Ref(), time.Hour, "later"))
-	free("after a release", 1)
+	free("after a release")
 }
 
 func limitRunningExpiry(e *env) {

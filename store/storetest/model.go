@@ -45,17 +45,17 @@ func ModelFailure(t testing.TB, b Backend, stories int) (failure string) {
 	return ""
 }
 
-func storyFailure(t testing.TB, b Backend, seed int) (failure string) {
-	defer func() {
-		if p := recover(); p != nil { // how rapid ends a story that failed
-			failure = fmt.Sprintf("story %d: %v", seed, p)
-		}
-	}()
-	rapid.Custom(func(r *rapid.T) bool {
+func storyFailure(t testing.TB, b Backend, seed int) string {
+	t.Helper()
+	return rapid.Custom(func(r *rapid.T) (failure string) {
+		defer func() {
+			if p := recover(); p != nil { // how a story ends that failed
+				failure = fmt.Sprintf("story %d: %v", seed, p)
+			}
+		}()
 		tell(t, r, b, &tally{})
-		return true
+		return ""
 	}).Example(seed)
-	return ""
 }
 
 // machine is a story under way: a store, its model, and what is being drawn.
@@ -86,6 +86,7 @@ type machine struct {
 
 // tell tells one story.
 func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
+	t.Helper()
 	scope := &recorder{TB: t, name: t.Name()}
 	r.Cleanup(scope.cleanup)
 	clock := NewClock(start)
@@ -120,10 +121,20 @@ var weights = []struct {
 	times int
 	take  func(*machine, *rapid.T)
 }{
-	{"insert", 10, (*machine).insert}, {"claim", 12, (*machine).claim}, {"update", 16, (*machine).update}, {"pass", 9, (*machine).pass},
-	{"sweep", 3, (*machine).sweep}, {"release", 3, (*machine).release}, {"collect", 2, (*machine).collect}, {"configure", 2, (*machine).configure},
-	{"list", 2, (*machine).list}, {"due", 1, (*machine).due}, {"get", 1, (*machine).get}, {"peek", 1, (*machine).peek},
-	{"reopen", 1, (*machine).reopen}, {"clock back", 1, (*machine).clockBack},
+	{"insert", 10, (*machine).insert},
+	{"claim", 12, (*machine).claim},
+	{"update", 16, (*machine).update},
+	{"pass", 9, (*machine).pass},
+	{"sweep", 3, (*machine).sweep},
+	{"release", 3, (*machine).release},
+	{"collect", 2, (*machine).collect},
+	{"configure", 2, (*machine).configure},
+	{"list", 2, (*machine).list},
+	{"due", 1, (*machine).due},
+	{"get", 1, (*machine).get},
+	{"peek", 1, (*machine).peek},
+	{"reopen", 1, (*machine).reopen},
+	{"clock back", 1, (*machine).clockBack},
 }
 
 // drawStep draws a step. Package rapid prefers small numbers, which would make
@@ -254,9 +265,8 @@ func (m *machine) configure(r *rapid.T) {
 
 // tally counts what happened over all stories of a run.
 type tally struct {
-	mu      sync.Mutex
-	stories int            // guarded by mu
-	times   map[string]int // guarded by mu
+	mu    sync.Mutex
+	times map[string]int // guarded by mu
 }
 
 func (t *tally) add(what string) {

@@ -194,11 +194,11 @@ func (m *machine) change(updates []store.Update, verbs []verb) {
 			}
 			continue
 		}
-		m.changed(j, verbs[i], u, answers[i])
+		m.changed(j, verbs[i], answers[i])
 	}
 }
 
-func (m *machine) changed(j *modelJob, v verb, u store.Update, answer store.Updated) {
+func (m *machine) changed(j *modelJob, v verb, answer store.Updated) {
 	var next *modelJob
 	var want error
 	matched := false

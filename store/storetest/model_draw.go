@@ -94,7 +94,7 @@ func (m *machine) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		s.Requires = rapid.SampledFrom([][]string{{"gpu"}, {"big", "gpu"}}).Draw(r, "what")
 	}
 	if chance(r, "keyed", 3) {
-		s.Key = gq.Key{Scope: pick(r, "scope", typeNames...), Name: pick(r, "key", "k", "l"), Fingerprint: pick[uint64](r, "fingerprint", 1, 1, 2)}
+		s.Key = gq.Key{Scope: pick(r, "scope", "x", "xk"), Name: pick(r, "key", "k", "kk"), Fingerprint: pick[uint64](r, "fingerprint", 1, 1, 2)}
 	}
 	for range pick(r, "dependencies", 0, 0, 1, 2, 3) {
 		d := gq.Dependency{Kind: pick(r, "kind", gq.After, gq.After, gq.AfterAny, gq.Chain, gq.FanOut, gq.FanIn)}
@@ -122,6 +122,7 @@ type drawnGroup struct {
 	spoiled bool
 }
 
+// GoString is how a story shows it.
 func (g drawnGroup) GoString() string {
 	return fmt.Sprintf("spoiled %t%s", g.spoiled, describe(g.Group))
 }
@@ -208,6 +209,7 @@ type drawnChange struct {
 	verb
 }
 
+// GoString is how a story shows it.
 func (c drawnChange) GoString() string { return fmt.Sprintf("%s of job %s%s", c.name, c.Job, c.Lease) }
 
 func (c drawnChange) update() store.Update {

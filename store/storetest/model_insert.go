@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -301,12 +302,12 @@ func (m *machine) numbered(made []*modelJob) {
 }
 
 func describe(g store.Group) string {
-	text := ""
+	var text strings.Builder
 	for i, s := range g.Jobs {
-		text += fmt.Sprintf("\n\t%d: %s queue %s %s key %v run at %v delay %v depends on %v under %v",
+		fmt.Fprintf(&text, "\n\t%d: %s queue %s %s key %v run at %v delay %v depends on %v under %v",
 			i, s.ID, s.Queue, s.Metadata.Priority, s.Key, s.RunAt, s.Delay, s.DependsOn, unusual(s.Policy))
 	}
-	return text
+	return text.String()
 }
 
 // unusual lists what a policy has that the default has not.

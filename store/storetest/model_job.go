@@ -43,8 +43,9 @@ func (j *modelJob) terminal() bool {
 	switch j.s.Status {
 	case gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func (j *modelJob) held() bool { return j.s.Status == gq.Claimed || j.s.Status == gq.Running }
@@ -105,17 +106,16 @@ func (j *modelJob) proceed(now time.Time) {
 
 // waits counts what a PENDING job still waits for.
 func (j *modelJob) waits() (open int, anyOpen bool) {
-	any, anyTold := false, false
+	group, told := false, false // of AFTER_ANY
 	for _, e := range j.edges {
 		switch {
 		case e.kind == gq.AfterAny:
-			any = true
-			anyTold = anyTold || e.told
+			group, told = true, told || e.told
 		case !e.told:
 			open++
 		}
 	}
-	return open, any && !anyTold
+	return open, group && !told
 }
 
 // tell tells a PENDING job how the dependency of an edge has ended.
@@ -134,7 +134,7 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_failed", Message: "a job it depends on failed"}
 	case gq.DeadLetter:
 		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
-	case gq.Cancelled:
+	default:
 		j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
 	}
 	j.become(end, nil, now).Reason = "dependency"
@@ -271,6 +271,7 @@ func (j *modelJob) delay(n int) time.Duration {
 			d += b.Initial
 		case gq.Exponential:
 			d *= time.Duration(b.Multiplier) // whole in this test
+		default: // constant
 		}
 	}
 	return min(d, b.Max)

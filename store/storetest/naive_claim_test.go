@@ -63,6 +63,12 @@ func (n *naive) ripe(s gq.State, now time.Time) gq.State {
 	return s
 }
 
+// candidate is a job that a claim could take, and as what.
+type candidate struct {
+	job  *naiveJob
+	ripe gq.State
+}
+
 func (n *naive) candidates(f store.Filter, limit int, now time.Time) (chosen []*naiveJob) {
 	for _, name := range f.Queues {
 		queue := n.data.queues[name]
@@ -70,7 +76,7 @@ func (n *naive) candidates(f store.Filter, limit int, now time.Time) (chosen []*
 			continue
 		}
 		held := 0
-		var ready []*naiveJob
+		var ready []candidate
 		for _, j := range n.data.jobs {
 			if j.spec.Queue != name || slices.Contains(chosen, j) {
 				continue
@@ -80,16 +86,16 @@ func (n *naive) candidates(f store.Filter, limit int, now time.Time) (chosen []*
 			}
 			s := n.ripe(j.state, now)
 			if n.claimable(s, now) && n.matches(f, &j.spec) {
-				ready = append(ready, j)
+				ready = append(ready, candidate{j, s})
 			}
 		}
-		slices.SortFunc(ready, func(a, b *naiveJob) int { return n.compare(n.ripe(a.state, now), n.ripe(b.state, now)) })
-		for _, j := range ready {
+		slices.SortFunc(ready, func(a, b candidate) int { return n.compare(&a.ripe, &b.ripe) })
+		for _, c := range ready {
 			full := queue.MaxRunning > 0 && held >= queue.MaxRunning && n.bug != ignoresMaxRunning
 			if len(chosen) == limit || full {
 				break
 			}
-			chosen = append(chosen, j)
+			chosen = append(chosen, c.job)
 			held++
 		}
 	}
@@ -115,7 +121,7 @@ func (n *naive) claimable(s gq.State, now time.Time) bool {
 	}
 }
 
-func (n *naive) compare(a, b gq.State) int {
+func (n *naive) compare(a, b *gq.State) int {
 	switch n.bug {
 	case ordersByID:
 		return slices.Compare(a.ID[:], b.ID[:])
@@ -127,9 +133,10 @@ func (n *naive) compare(a, b gq.State) int {
 		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), a.RunAt.Compare(b.RunAt), cmp.Compare(a.Sequence, b.Sequence))
 	case lastInFirstOut:
 		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), cmp.Compare(b.Sequence, a.Sequence))
+	default:
+		x, y := a.Order(), b.Order()
+		return cmp.Or(cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo), slices.Compare(a.ID[:], b.ID[:]))
 	}
-	x, y := a.Order(), b.Order()
-	return cmp.Or(cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo), slices.Compare(a.ID[:], b.ID[:]))
 }
 
 func (n *naive) matches(f store.Filter, s *gq.Spec) bool {

@@ -206,6 +206,7 @@ func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error)
 			if j.state.Live() {
 				end = j.state.CreatedAt.Add(n.cfg.Retention.Completed)
 			}
+		default:
 		}
 		live := j.state.Live() && n.bug != collectsLive
 		if live || now.Before(end) || removed == limit {

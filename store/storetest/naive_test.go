@@ -72,6 +72,7 @@ type naiveKey struct {
 func naiveBackend(b bug, h habit) Backend {
 	return Backend{
 		Open: func(t testing.TB, cfg store.Config) store.Store {
+			t.Helper()
 			cfg, err := cfg.WithDefaults()
 			if err != nil {
 				t.Fatal(err)
@@ -82,6 +83,7 @@ func naiveBackend(b bug, h habit) Backend {
 			}}
 		},
 		Reopen: func(t testing.TB, s store.Store, _ store.Config) store.Store {
+			t.Helper()
 			n := s.(*naive)
 			if err := n.Close(); err != nil {
 				t.Fatal(err)
@@ -125,6 +127,7 @@ func (d *naiveData) reopened(b bug) *naiveData {
 				j.state.Lease = &l
 			}
 		}
+	default:
 	}
 	return d
 }

@@ -27,7 +27,6 @@ var payloadCases = []Case{
 		Name:   "Payload/Limit",
 		Clause: "the configured limit counts, not the default",
 		Needs:  []string{"Insert", "Get", "Close"},
-		Covers: []string{"J-125"},
 		run:    payloadLimit,
 	},
 	{
@@ -104,7 +103,7 @@ func payloadSize(e *env) {
 		e.Errorf("a payload of 1 MiB is read back as %d other bytes", len(got))
 	}
 	more := e.spec(binary(make([]byte, 1<<20+1)))
-	if got := fields(e.refused(gq.ErrInvalid, more)); !slices.Contains(got, "payload") {
+	if got := e.refused(gq.ErrInvalid, more).fields(); !slices.Contains(got, "payload") {
 		e.Errorf("the error names %q, want payload", got)
 	}
 	e.absent("a job with a payload that is too large", more.ID)

@@ -23,50 +23,70 @@ type recorder struct {
 	cleanups []func()        // guarded by mu
 }
 
-func (r *recorder) Helper()                  {}
-func (r *recorder) Name() string             { return r.name }
+// Helper implements [testing.TB].
+func (r *recorder) Helper() {}
+
+// Name implements [testing.TB].
+func (r *recorder) Name() string { return r.name }
+
+// Context implements [testing.TB].
 func (r *recorder) Context() context.Context { return context.Background() }
 
-func (r *recorder) Log(args ...any)            { r.write(fmt.Sprintln(args...), false) }
+// Log implements [testing.TB].
+func (r *recorder) Log(args ...any) { r.write(fmt.Sprintln(args...), false) }
+
+// Logf implements [testing.TB].
 func (r *recorder) Logf(f string, args ...any) { r.write(fmt.Sprintf(f, args...), false) }
-func (r *recorder) Error(args ...any)          { r.write(fmt.Sprintln(args...), true) }
+
+// Error implements [testing.TB].
+func (r *recorder) Error(args ...any) { r.write(fmt.Sprintln(args...), true) }
+
+// Errorf implements [testing.TB].
 func (r *recorder) Errorf(f string, args ...any) {
 	r.write(fmt.Sprintf(f, args...), true)
 }
 
+// Fatal implements [testing.TB].
 func (r *recorder) Fatal(args ...any) {
 	r.Error(args...)
 	runtime.Goexit()
 }
 
+// Fatalf implements [testing.TB].
 func (r *recorder) Fatalf(f string, args ...any) {
 	r.Errorf(f, args...)
 	runtime.Goexit()
 }
 
+// Fail implements [testing.TB].
 func (r *recorder) Fail() { r.write("", true) }
 
+// FailNow implements [testing.TB].
 func (r *recorder) FailNow() {
 	r.Fail()
 	runtime.Goexit()
 }
 
+// Failed implements [testing.TB].
 func (r *recorder) Failed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.failed
 }
 
+// Skip implements [testing.TB].
 func (r *recorder) Skip(args ...any) {
 	r.Log(args...)
 	r.SkipNow()
 }
 
+// Skipf implements [testing.TB].
 func (r *recorder) Skipf(f string, args ...any) {
 	r.Logf(f, args...)
 	r.SkipNow()
 }
 
+// SkipNow implements [testing.TB].
 func (r *recorder) SkipNow() {
 	r.mu.Lock()
 	r.skipped = true
@@ -74,12 +94,14 @@ func (r *recorder) SkipNow() {
 	runtime.Goexit()
 }
 
+// Skipped implements [testing.TB].
 func (r *recorder) Skipped() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.skipped
 }
 
+// Cleanup implements [testing.TB].
 func (r *recorder) Cleanup(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +110,7 @@ func (r *recorder) Cleanup(f func()) {
 
 // TempDir is gone when the recorder ends, not only with the test it runs in.
 func (r *recorder) TempDir() string {
-	dir, err := os.MkdirTemp("", "storetest") //nolint:usetesting // the test it runs in may have hundreds of these
+	dir, err := os.MkdirTemp("", "storetest")
 	if err != nil {
 		r.Fatalf("make a directory: %v", err)
 	}

@@ -146,6 +146,7 @@ func clockBackwards(e *env) {
 // ticking is a clock that is never twice the same.
 type ticking struct{ clock *Clock }
 
+// Now is a moment later each time.
 func (t ticking) Now() time.Time { return t.clock.Advance(time.Microsecond) }
 
 func clockBatch(e *env) {

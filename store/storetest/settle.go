@@ -12,20 +12,20 @@ var settleCases = []Case{
 		Name:   "Settle/Complete",
 		Clause: "a completed job is stored as such and never handed out again, however much time passes",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
-		Covers: []string{"Q-12", "Q-28", "Q-31", "Q-47", "Q-48", "J-22", "J-30", "J-141"},
+		Covers: []string{"Q-12", "Q-28", "Q-31", "Q-47", "Q-48", "J-30", "J-141"},
 		run:    settleComplete,
 	},
 	{
 		Name:   "Settle/Retries",
 		Clause: "temporary failures are retried with growing delays until the attempts are used up; then the job is DEAD_LETTER for good",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
-		Covers: []string{"Q-27", "J-24", "J-25", "J-32", "J-33", "J-62", "J-66", "J-138"},
+		Covers: []string{"Q-27", "J-24", "J-25", "J-32", "J-33", "J-62", "J-66", "J-135", "J-138"},
 		run:    settleRetries,
 	},
 	{
 		Name:   "Settle/Permanent",
-		Clause: "a permanent failure is FAILED at once and stays so, with its category, code and message",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Due", "Close"},
+		Clause: "a permanent failure is FAILED at once and stays so, with its category, code and message; it can be listed with the dead letters, and nothing revives either",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Due", "Close"},
 		Covers: []string{"Q-72", "J-23", "J-31", "J-101", "J-122"},
 		run:    settlePermanent,
 	},
@@ -131,6 +131,9 @@ func settleRetries(e *env) {
 		e.clock.Advance(1)
 	}
 	s := e.state(job.ID)
+	if !s.CreatedAt.Equal(start) {
+		e.Errorf("after retries the job was created at %v, want %v as ever", s.CreatedAt, start)
+	}
 	if s.Status != gq.DeadLetter || s.Attempt != 3 || !s.CompletedAt.Equal(e.now()) {
 		e.Errorf("after the last failure: %s, attempt %d, ended %v; want DEAD_LETTER, 3, %v", s.Status, s.Attempt, s.CompletedAt, e.now())
 	}
@@ -147,8 +150,13 @@ func settlePermanent(e *env) {
 	if s.Status != gq.Failed || s.Failure == nil || *s.Failure != permanent || s.Attempt != 1 {
 		e.Errorf("after a permanent failure: %s, %+v, attempt %d; want FAILED, %+v, 1", s.Status, s.Failure, s.Attempt, permanent)
 	}
-	e.settled("after a permanent failure")
+	exhausted := e.add(under(func(p *gq.Policy) { p.MaxAttempts = 1 }))
+	e.fail(e.one(), temporary)
+	dead := store.Query{Statuses: []gq.Status{gq.Failed, gq.DeadLetter}, OldestFirst: true}
+	e.listed("what failed for good", dead, []gq.JobID{job.ID, exhausted.ID})
+	e.settled("after failures for good")
 	e.equal("the stored state", e.state(job.ID), s)
+	e.listed("what failed for good, long after", dead, []gq.JobID{job.ID, exhausted.ID})
 }
 
 func settleHeartbeat(e *env) {
@@ -205,12 +213,17 @@ func settleCancel(e *env) {
 	e.fail(e.one(), temporary)
 	held := e.add()
 	e.one(holding)
-	for name, id := range map[string]gq.JobID{"SCHEDULED": waiting.ID, "DELAYED": later.ID, "RETRYING": retrying.ID, "CLAIMED": held.ID} {
+	pending := e.add(depends(gq.After, e.add(inQueue("c")).ID))
+	for name, id := range map[string]gq.JobID{
+		"PENDING": pending.ID, "SCHEDULED": waiting.ID, "DELAYED": later.ID, "RETRYING": retrying.ID, "CLAIMED": held.ID,
+	} {
 		s := e.cancel(id)
 		if s.Status != gq.Cancelled || !s.CompletedAt.Equal(e.now()) || s.Cancellation.Reason != "no longer wanted" {
 			e.Errorf("cancelling a %s job: %s at %v, reason %q; want CANCELLED now", name, s.Status, s.CompletedAt, s.Cancellation.Reason)
 		}
 		e.equal("the stored state", e.state(id), s)
+		e.clock.Advance(time.Second)
+		e.equal("the state after cancelling once more", e.cancel(id), s)
 	}
 
 	e.add()

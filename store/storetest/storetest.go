@@ -80,6 +80,7 @@ func Run(t *testing.T, b Backend) {
 
 // on runs the case. A panic is a violation like any other.
 func (c Case) on(t testing.TB, b Backend) {
+	t.Helper()
 	e := newEnv(t, b, c)
 	defer func() {
 		if p := recover(); p != nil {
@@ -116,21 +117,22 @@ func Failures(t testing.TB, b Backend, names ...string) (failures []Failure) {
 		if !wanted || len(b.missing(c)) > 0 {
 			continue
 		}
-		if output, failed := record(t, c.Name, func(t testing.TB) { c.on(t, b) }); failed {
+		if output, failed := record(t, c, b); failed {
 			failures = append(failures, Failure{c.Name, output})
 		}
 	}
 	return failures
 }
 
-// record runs a test on a [recorder] and returns what it had to say.
-func record(t testing.TB, name string, run func(t testing.TB)) (output string, failed bool) {
-	r := &recorder{TB: t, name: t.Name() + "/" + name}
+// record runs a case on a [recorder] and returns what it had to say.
+func record(t testing.TB, c Case, b Backend) (output string, failed bool) {
+	t.Helper()
+	r := &recorder{TB: t, name: t.Name() + "/" + c.Name}
 	done := make(chan struct{})
 	go func() { // FailNow ends its goroutine
 		defer close(done)
 		defer r.cleanup()
-		run(r)
+		c.on(r, b)
 	}()
 	<-done
 	return r.result()

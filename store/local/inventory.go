@@ -1,0 +1,156 @@
+package local
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
+)
+
+// The inventory lists the files of a store that was closed, with their sizes and
+// checksums. Without it the loss of a file, or of the end of one, can look like
+// something that a power cut did. It is removed before anything is written, so
+// that it is either there and right or not there.
+//
+//	gopherqueue inventory 1
+//	000012.log 2535 9f0c3ab1
+//	000015.sst 88121 -          (tables have checksums of their own)
+//	end 5be00c2d                (checksum of the lines above)
+const (
+	inventoryFile = "INVENTORY"
+	inventoryHead = "gopherqueue inventory 1\n"
+	unlisted      = "LOCK " + formatFile + " " + formatFile + ".new " + inventoryFile + " " + inventoryFile + ".new lost+found"
+)
+
+// takeInventory describes the files as they are now.
+func (s *Store) takeInventory() ([]byte, error) {
+	names, err := s.disk.FS.List(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
+	var b bytes.Buffer
+	b.WriteString(inventoryHead)
+	for _, name := range names {
+		if slices.Contains(strings.Fields(unlisted), name) {
+			continue
+		}
+		size, sum, err := s.describe(name)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%s %d %s\n", name, size, sum)
+	}
+	fmt.Fprintf(&b, "end %08x\n", crc32.Checksum(b.Bytes(), castagnoli))
+	return b.Bytes(), nil
+}
+
+func (s *Store) describe(name string) (size int64, sum string, err error) {
+	f, err := s.disk.FS.Open(s.disk.PathJoin(s.dir, name))
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if strings.HasSuffix(name, ".sst") {
+		info, err := f.Stat()
+		if err != nil {
+			return 0, "", err
+		}
+		return info.Size(), "-", nil
+	}
+	h := crc32.New(castagnoli)
+	size, err = io.CopyBuffer(h, onlyReader{f}, make([]byte, 256<<10))
+	return size, fmt.Sprintf("%08x", h.Sum32()), err
+}
+
+// onlyReader hides all but Read.
+type onlyReader struct{ io.Reader }
+
+// leaveInventory writes the inventory of a store that has just been closed. It
+// can be done without.
+func (s *Store) leaveInventory() {
+	inventory, err := s.takeInventory()
+	if err == nil {
+		err = s.replaceFile(inventoryFile, inventory)
+	}
+	if err != nil {
+		s.log.Warn("the store is closed without an inventory of its files", "dir", s.dir, "error", err)
+	}
+}
+
+// checkInventory compares the files with the inventory, if there is one, and
+// removes it. It reports whether there was one.
+func (s *Store) checkInventory() (found bool, err error) {
+	fs := s.disk.FS
+	name := fs.PathJoin(s.dir, inventoryFile)
+	f, err := fs.Open(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	listed, err := io.ReadAll(f)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return false, err
+	}
+	end := bytes.LastIndex(listed, []byte("end "))
+	if end < 0 || string(listed[end:]) != fmt.Sprintf("end %08x\n", crc32.Checksum(listed[:end], castagnoli)) {
+		return false, fmt.Errorf("%s: %w; the store opens without it", name, gq.ErrCorrupt)
+	}
+	if !bytes.HasPrefix(listed, []byte(inventoryHead)) {
+		return false, fmt.Errorf("%s: %w", name, gq.ErrFormat)
+	}
+	present, err := s.takeInventory()
+	if err != nil {
+		return false, err
+	}
+	if line := firstDifference(string(listed), string(present)); line != "" {
+		return false, fmt.Errorf("%s is not as it was when the store was closed: %w", fs.PathJoin(s.dir, line), gq.ErrCorrupt)
+	}
+	if err := fs.Remove(name); err != nil {
+		return false, err
+	}
+	return true, syncDir(fs, s.dir)
+}
+
+// firstDifference is the name of the first file that two inventories do not
+// agree on.
+func firstDifference(a, b string) string {
+	listed, present := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for _, pair := range [][2][]string{{listed, present}, {present, listed}} {
+		for _, line := range pair[0] {
+			if !strings.HasPrefix(line, "end ") && !slices.Contains(pair[1], line) {
+				name, _, _ := strings.Cut(line, " ")
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// replaceFile writes a file durably, whole or not at all.
+func (s *Store) replaceFile(base string, content []byte) error {
+	fs := s.disk.FS
+	name := fs.PathJoin(s.dir, base)
+	f, err := fs.Create(name+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := fs.Rename(name+".new", name); err != nil {
+		return err
+	}
+	return syncDir(fs, s.dir)
+}
