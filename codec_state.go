@@ -89,6 +89,7 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	if has&hasBlobs != 0 {
 		e.uvarint(uint64(s.ResultBytes))
 		e.uvarint(uint64(s.CheckpointBytes))
+		e.uvarint(uint64(s.Checkpoints))
 	}
 	return e.b, nil
 }
@@ -113,7 +114,7 @@ func (s *State) has() (bits uint64) {
 	set(hasFailure, s.Failure != nil)
 	set(hasCancel, s.Cancellation != Cancellation{})
 	set(hasReason, s.Reason != "")
-	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0)
+	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0 || s.Checkpoints != 0)
 	return bits
 }
 
@@ -192,6 +193,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	if has&hasBlobs != 0 {
 		s.ResultBytes = d.int()
 		s.CheckpointBytes = d.int()
+		s.Checkpoints = d.int()
 	}
 	if d.err == nil && s.Status.Held() && s.Lease == nil {
 		d.fail("held without a lease")

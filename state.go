@@ -52,6 +52,7 @@ type State struct {
 	Reason          string // why it ended where it did, if not by its handler
 	ResultBytes     int
 	CheckpointBytes int
+	Checkpoints     int // saved so far
 }
 
 // Settlement remembers how a lease ended, so that the identical call can be

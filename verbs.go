@@ -146,6 +146,7 @@ func (s State) Heartbeat(ref LeaseRef, r Report, now time.Time) (State, []Event,
 	}
 	if r.CheckpointBytes > 0 {
 		t.CheckpointBytes = r.CheckpointBytes
+		t.Checkpoints++
 	}
 	if t.Cancellation.Requested() && t.Cancellation.DeliveredAt.IsZero() {
 		t.Cancellation.DeliveredAt = now

@@ -7,7 +7,7 @@ import (
 )
 
 // CheckGroup reports everything that is wrong with a group in itself, before a
-// store takes any lock: every field of every job, duplicate ids, and its size.
+// store takes any lock: every field of every job, and its size.
 // What a group refers to is for the store to check, with [gq.CheckGraph].
 func CheckGroup(g Group, l gq.Limits) error {
 	if len(g.Jobs) == 1 {

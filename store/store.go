@@ -74,7 +74,9 @@ type Store interface {
 
 	// Update applies a function to the state of each job and persists what it
 	// returned together with its events and the blobs beside it. A function
-	// that returns an error changes nothing. Two updates of one job in one call
+	// that returns an error, panics, or returns the state as it was without an
+	// event changes nothing, and its blobs are not written either: that is how a
+	// call that was answered before is answered again. Two updates of one job in one call
 	// see each other in order.
 	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named

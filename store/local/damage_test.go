@@ -160,6 +160,44 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
+// TestMissingAfterCrash takes files away from a store that was not closed.
+func TestMissingAfterCrash(t *testing.T) {
+	f := newFixture(t).crashed()
+	for name := range f.files {
+		if name == f.log {
+			continue // no other file knows of it: it could as well never have been
+		}
+		fs := f.disk(t)
+		if err := fs.Remove("db/" + name); err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.open(fs)
+		if err != nil {
+			if !errors.Is(err, gq.ErrCorrupt) && !errors.Is(err, gq.ErrFormat) {
+				t.Errorf("without %s: %v", name, err)
+			}
+			continue
+		}
+		if diff := f.asks.look(s).differs(f.stages[len(f.stages)-1]); diff != "" {
+			t.Errorf("without %s: wrong data: %s", name, diff)
+		}
+		_ = s.Close()
+	}
+}
+
+// TestMissingDatabase: a store of which only the name is left is not a new one.
+func TestMissingDatabase(t *testing.T) {
+	f := newFixture(t)
+	for name := range f.files {
+		if name != formatFile {
+			delete(f.files, name)
+		}
+	}
+	if _, err := f.open(f.disk(t)); !errors.Is(err, gq.ErrCorrupt) {
+		t.Errorf("Open: %v", err)
+	}
+}
+
 // TestRefusedDamageIsLeftAlone: what is damaged may still be saved by someone
 // who knows how, so a refusal changes nothing.
 func TestRefusedDamageIsLeftAlone(t *testing.T) {

@@ -62,6 +62,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"an empty format file", func(t *testing.T, dir string) {
 			write(t, dir, formatFile, "")
 		}, "", gq.ErrFormat, formatFile},
+		{"a directory for a lock", func(t *testing.T, dir string) {
+			write(t, dir, "LOCK/x", "")
+		}, "", gq.ErrFormat, "LOCK"},
 		{"a directory for a format file", func(t *testing.T, dir string) {
 			write(t, dir, formatFile+"/x", "")
 		}, "", gq.ErrFormat, formatFile},
@@ -186,6 +189,12 @@ func TestOpenInUse(t *testing.T) {
 	}
 	if _, err := Open(filepath.Join(dir, "..", filepath.Base(dir)), Options{}); !errors.Is(err, gq.ErrInUse) {
 		t.Errorf("second Open by another name: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Logf("no links here: %v", err)
+	} else if _, err := Open(link, Options{}); !errors.Is(err, gq.ErrInUse) {
+		t.Errorf("second Open through a link: %v", err)
 	}
 	child := startHolder(t, dir)
 	if line := child.line(); !strings.HasPrefix(line, "in_use ") || !strings.Contains(line, dir) {

@@ -73,11 +73,12 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if err != nil {
 		return store.Updated{State: old, Err: err}
 	}
-	changed := false
+	if !tx.differs(j, h, &old, &next, events) {
+		return store.Updated{State: next}
+	}
 	put := func(flag, prefix byte, blob []byte) {
 		h.flags |= flag
 		tx.put(prefix, j.seq, blob)
-		changed = true
 	}
 	if u.Metadata != nil {
 		raw, _ := u.Metadata.AppendBinary(nil) // never fails
@@ -89,10 +90,8 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if u.Checkpoint != nil {
 		put(flagCheckpoint, prefixCheckpoint, u.Checkpoint)
 	}
-	if tx.keep(j, h, &old, &next, events) {
-		changed = true
-	}
-	return store.Updated{State: next, Changed: changed}
+	tx.save(j, h, &old, &next, events)
+	return store.Updated{State: next, Changed: true}
 }
 
 // try calls a caller's function. Its panic is the caller's error, not the end of
@@ -106,23 +105,20 @@ func (tx *txn) try(apply store.Apply, s gq.State) (next gq.State, events []gq.Ev
 	return apply(s, tx.now)
 }
 
-// keep writes a state if it differs from the one before.
-func (tx *txn) keep(j *job, h header, old, next *gq.State, events []gq.Event) bool {
-	if len(events) == 0 {
-		before := j.record
-		if j.open != nil {
-			before = encodeRecord(nil, j.open.header, old)
-		}
-		tx.scratch = encodeRecord(tx.scratch[:0], h, next)
-		if bytes.Equal(tx.scratch, before) {
-			return false
-		}
-	}
+// differs reports whether a function changed anything.
+func (tx *txn) differs(j *job, h header, old, next *gq.State, events []gq.Event) bool {
 	if next.ID != old.ID || next.Sequence != old.Sequence || next.Policy != old.Policy {
 		panic(fmt.Sprintf("local: an update of job %s changed what never changes", old.ID))
 	}
-	tx.save(j, h, old, next, events)
-	return true
+	if len(events) > 0 {
+		return true
+	}
+	before := j.record
+	if j.open != nil {
+		before = encodeRecord(nil, h, old)
+	}
+	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
+	return !bytes.Equal(tx.scratch, before)
 }
 
 // target finds the job of a reference: a live one, or the id of a finished one.
@@ -258,7 +254,9 @@ func (tx *txn) tell(limit int) (told int) {
 			if err != nil {
 				panic(fmt.Sprintf("local: dependency of job %s: %v", old.ID, err))
 			}
-			tx.keep(e.child, h, &old, &next, events)
+			if tx.differs(e.child, h, &old, &next, events) {
+				tx.save(e.child, h, &old, &next, events)
+			}
 		}
 		if len(kids) > 0 {
 			t.kids[end.seq] = kids

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -96,7 +97,7 @@ func (tx *txn) update(u *store.Update, id gq.JobID, rows map[gq.JobID]*row, writ
 		return store.Updated{Err: fmt.Errorf("job %s: %w", id, gq.ErrNotFound)}
 	}
 	old := r.state
-	next, events, err := u.Apply(old, tx.now)
+	next, events, err := try(u.Apply, old, tx.now)
 	if err != nil {
 		return store.Updated{State: old, Err: err}
 	}
@@ -113,11 +114,12 @@ func (tx *txn) update(u *store.Update, id gq.JobID, rows map[gq.JobID]*row, writ
 		return store.Updated{State: old, Err: fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove)}
 	case !old.Live():
 		return store.Updated{State: old} // the answer to a repeated call; its blobs are there
-	case changed:
-		tx.record(r, next, events)
+	case !changed:
+		return store.Updated{State: next} // likewise: a blob must not follow a call that was answered before
 	}
+	tx.record(r, next, events)
 	keep := func(part int16, data []byte) {
-		written[blobKey{id, part}], changed = data, true
+		written[blobKey{id, part}] = data
 	}
 	if u.Metadata != nil {
 		raw, err := u.Metadata.AppendBinary(nil)
@@ -132,7 +134,17 @@ func (tx *txn) update(u *store.Update, id gq.JobID, rows map[gq.JobID]*row, writ
 	if u.Checkpoint != nil {
 		keep(partCheckpoint, u.Checkpoint)
 	}
-	return store.Updated{State: next, Changed: changed}
+	return store.Updated{State: next, Changed: true}
+}
+
+// try calls a caller's function. Its panic is the error of the item.
+func try(apply store.Apply, s gq.State, now time.Time) (next gq.State, events []gq.Event, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the function given to Update panicked: %v", r)
+		}
+	}()
+	return apply(s, now)
 }
 
 // differ compares what would be stored.

@@ -29,6 +29,10 @@
 //   - Event numbers ascend strictly; they may have gaps.
 //   - The last page of a list may be followed by an empty one.
 //   - A queue without jobs may be missing from the counts.
+//   - Sequence numbers within a group follow the order of its jobs; where a job
+//     comes before one it depends on they may follow the dependencies instead.
+//   - Of a job that is not inserted because its key is taken, the id and the
+//     dependencies may be checked or not.
 //   - Once events have been collected with their job, a replay from before them
 //     may be refused with ErrGone or go on without them.
 //

@@ -193,6 +193,7 @@ func heartbeatVerb(ref gq.LeaseRef, r gq.Report, checkpoint []byte) verb {
 		}
 		if len(checkpoint) > 0 {
 			j.s.CheckpointBytes = len(checkpoint)
+			j.s.Checkpoints++
 		}
 		if !j.s.Cancellation.RequestedAt.IsZero() && j.s.Cancellation.DeliveredAt.IsZero() {
 			j.s.Cancellation.DeliveredAt = now

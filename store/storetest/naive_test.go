@@ -287,7 +287,10 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 		}
 		return store.Updated{State: before, Err: err}
 	}
-	changed := next != before || len(events) > 0 || u.Metadata != nil || u.Result != nil || u.Checkpoint != nil
+	changed := next != before || len(events) > 0
+	if !changed && n.bug != blobsAnyway && n.bug != ignoresRefusal {
+		return store.Updated{State: next, Err: err}
+	}
 	if n.bug == heartbeatsAreEvents && len(events) == 0 && changed {
 		events = []gq.Event{{Job: next.ID, Type: gq.EventUpdated, Status: next.Status, Attempt: next.Attempt}}
 	}

@@ -64,6 +64,7 @@ const (
 	staleClock          bug = "updates see a time that is 1 ns old"
 	ignoresRefusal      bug = "a refused update is written"
 	blobsFirst          bug = "the blobs of a refused update are written"
+	blobsAnyway         bug = "the blobs of an update that was answered before are written"
 	losesUpdates        bug = "updates are decided outside the lock"
 	blindBatch          bug = "updates of one call do not see each other"
 	heartbeatsAreEvents bug = "a heartbeat is an event"
@@ -169,6 +170,7 @@ var planted = map[bug][]string{
 	staleClock:          {"Fence/Expired"},
 	ignoresRefusal:      {"Update/Refused"},
 	blobsFirst:          {"Update/Refused", "Fence/"},
+	blobsAnyway:         {"Settle/RepeatAfterRetry"},
 	losesUpdates:        {"Update/Concurrent"},
 	blindBatch:          {"Update/Twice"},
 	heartbeatsAreEvents: {"Settle/Heartbeat", "Events/Only"},
@@ -242,6 +244,7 @@ func TestPlantedBugs(t *testing.T) {
 var beyondModel = []bug{
 	borrowsMemory, trimsPayload, keysOutlive, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
 	forgetsSequence, // which takes hundreds of them
+	blobsAnyway,     // blobs come with the verbs that save them
 }
 
 // The model must find what the cases find, and by itself.

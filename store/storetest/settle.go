@@ -284,8 +284,13 @@ func settleRepeatAfterRetry(e *env) {
 	s := e.fail(first, temporary)
 	e.clock.Set(s.RunAt)
 	second := e.one()
+	e.updated(store.Update{
+		Ref: byID(job.ID), Apply: beating(second.State.Lease.Ref(), gq.Report{CheckpointBytes: 3}), Checkpoint: []byte("new"),
+	})
 	before := e.snapshot(job.ID)
-	answer := e.tryUpdate(store.Update{Ref: byLease(first.State.Lease.ID), Apply: failing(first.State.Lease.Ref(), temporary)})[0]
+	answer := e.tryUpdate(store.Update{
+		Ref: byLease(first.State.Lease.ID), Apply: failing(first.State.Lease.Ref(), temporary), Checkpoint: []byte("old"),
+	})[0]
 	e.check("the repeat", answer.Err)
 	if answer.Changed {
 		e.Errorf("the repeat reports a change")
