@@ -122,8 +122,8 @@ func (s *Spec) Validate(l Limits) error {
 	if s.Delay < 0 || s.Delay > MaxDuration {
 		f.add("delay", "%v is not between 0 and %v", s.Delay, MaxDuration)
 	}
-	if !s.RunAt.IsZero() && (s.RunAt.Year() < 1970 || s.RunAt.Year() > 2200) {
-		f.add("run_at", "the year %d is not between 1970 and 2200", s.RunAt.Year())
+	if year := s.RunAt.UTC().Year(); !s.RunAt.IsZero() && (year < 1970 || year > 2200) {
+		f.add("run_at", "the year %d is not between 1970 and 2200", year)
 	}
 	if s.CostUnits < 0 || s.CostUnits > MaxCostUnits {
 		f.add("cost_units", "%d is not between 0 and %d", s.CostUnits, int64(MaxCostUnits))

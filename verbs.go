@@ -187,6 +187,9 @@ func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Ev
 // follows from the category of the failure and the policy; a retry_after that
 // is longer than the backoff wins.
 func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Event, error) {
+	if !f.Category.Valid() {
+		return s, nil, &InvalidError{Faults: []Fault{{"category", f.Category.String() + " is not a category of failures"}}}
+	}
 	f.Message, f.Code = cut(f.Message, MaxMessageBytes), cut(f.Code, MaxNameBytes)
 	settled := digest('f', []byte{byte(f.Category)}, []byte(f.Code), []byte(f.Message),
 		binary.BigEndian.AppendUint64(nil, uint64(f.RetryAfter)))

@@ -50,12 +50,17 @@ type Store interface {
 	// A job whose idempotency key is taken is not inserted: its answer names the
 	// job that has the key, and dependencies of the group on it mean that job.
 	//
+	// So is the second of two members of a group that share a key: it is the
+	// first one.
+	//
 	// Item errors: [gq.ErrInvalid] with every fault, [gq.ErrDuplicateID],
-	// [gq.ErrQueueFull], [gq.ErrDiskFull].
+	// [gq.ErrQueueFull], [gq.ErrTooMany] for a queue beyond [gq.MaxQueues],
+	// [gq.ErrDiskFull].
 	Insert(ctx context.Context, groups []Group) ([]Inserted, error)
 
-	// Get reads jobs by id or lease, in the order asked for. An unknown one has
-	// the error [gq.ErrNotFound].
+	// Get reads jobs by id or lease, in the order asked for, as they stand at
+	// this moment: [gq.State.At]. An unknown one has the error [gq.ErrNotFound].
+	// What any method returns belongs to the caller.
 	Get(ctx context.Context, refs []Ref, parts Parts) ([]Found, error)
 
 	// List reads a page of jobs by order of submission. It never reads what it
@@ -69,7 +74,8 @@ type Store interface {
 	// How many other jobs wait, match or not, makes no difference to its cost.
 	Claim(ctx context.Context, claims []Claim) ([]Claimed, error)
 
-	// Peek reads the jobs a claim would get, in order, without claiming them.
+	// Peek reads the jobs a claim would get, in order, without changing anything.
+	// n is between 1 and [MaxClaim].
 	Peek(ctx context.Context, f Filter, n int) ([]Found, error)
 
 	// Update applies a function to the state of each job and persists what it
@@ -84,7 +90,8 @@ type Store interface {
 	Update(ctx context.Context, updates []Update) ([]Updated, error)
 
 	// Due lists jobs for which time has something to do ([gq.State.Advance]),
-	// the most overdue first, and when to look again.
+	// the most overdue first, and when to look again. Here, in Release and in
+	// Collect a limit below 1 is 1.
 	Due(ctx context.Context, limit int) (Due, error)
 
 	// Release tells up to limit waiting dependents that a dependency has ended
@@ -102,7 +109,8 @@ type Store interface {
 	// for all. It costs the same however many jobs there are.
 	Counts(ctx context.Context, queues ...string) ([]Count, error)
 
-	// Events reads up to limit events after a sequence number, oldest first.
+	// Events reads up to limit events after a sequence number, oldest first,
+	// none for a limit below 1.
 	// No event ever appears behind one that was returned. Where events after
 	// that number are no longer kept the error is [gq.ErrGone].
 	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)

@@ -431,7 +431,7 @@ func (s *Store) carried(seq uint64) ([]gq.Event, error) {
 
 func decodeCarried(b []byte, t *table) (events []gq.Event, err error) {
 	const head = 8 + 8 + 4 + 16
-	for len(b) > 0 {
+	for first := true; first || len(b) > 0; first = false {
 		if len(b) < head {
 			return nil, fmt.Errorf("kept history: %w", gq.ErrCorrupt)
 		}

@@ -1,9 +1,13 @@
 package local_test
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"testing"
 
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/storetest"
@@ -42,6 +46,46 @@ func inMemory() storetest.Backend {
 		}
 		return s
 	}}
+}
+
+// The store in memory says that it keeps nothing, and keeps nothing.
+func TestMemoryIsEphemeral(t *testing.T) {
+	spec.Covers(t, "Q-06")
+	ctx := context.Background()
+	open := func() *local.Store {
+		s, err := local.OpenMemory(local.Options{})
+		if err != nil {
+			t.Fatalf("open: %v", err)
+		}
+		if !s.Ephemeral() {
+			t.Error("the store in memory does not say that it is ephemeral")
+		}
+		return s
+	}
+	s := open()
+	job := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "t"}
+	if out, err := s.Insert(ctx, []store.Group{store.One(job.WithDefaults())}); err != nil || out[0].Err != nil {
+		t.Fatalf("insert: %v, %v", err, out)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+	s = open()
+	defer s.Close()
+	found, err := s.Get(ctx, []store.Ref{{Job: job.ID}}, 0)
+	if err != nil {
+		t.Fatalf("get: %v", err)
+	}
+	if !errors.Is(found[0].Err, gq.ErrNotFound) {
+		t.Errorf("the job outlived its process: %v", found[0].Err)
+	}
+	if disk, err := local.Open(filepath.Join(t.TempDir(), "d"), local.Options{}); err != nil {
+		t.Fatalf("open: %v", err)
+	} else if disk.Ephemeral() {
+		t.Error("the store on disk says that it is ephemeral")
+	} else if err := disk.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
 }
 
 func TestContractOnDisk(t *testing.T)   { storetest.Run(t, onDisk()) }

@@ -54,7 +54,7 @@ func (s *Store) recoverMarks() error {
 		return err
 	}
 	if s.marks, err = decodeMarks(raw); err != nil {
-		return err
+		return fmt.Errorf("record %q: %w", metaCursors, err)
 	}
 	s.droppedEvents, s.lastTime = s.marks.dropped, s.marks.time
 	s.table.lastJob, s.table.lastEvent = s.marks.lastJob, s.marks.lastEvent
@@ -188,9 +188,12 @@ func (s *Store) recoverNumbers() (err error) {
 		s.table.lastEvent = max(s.table.lastEvent, last)
 	}
 	raw, err := s.read(metaClock)
-	if err == nil && len(raw) == 8 {
+	switch {
+	case err == nil && len(raw) != 8:
+		return fmt.Errorf("record %q: %w", metaClock, gq.ErrCorrupt)
+	case err == nil:
 		s.lastTime = max(s.lastTime, int64(binary.BigEndian.Uint64(raw)))
-	} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
+	case !errors.Is(err, gq.ErrNotFound):
 		return err
 	}
 	return damaged(it.Error())

@@ -214,6 +214,12 @@ func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 		return k, nil, fmt.Errorf("index entry of job %s: %w", id, gq.ErrCorrupt)
 	}
 	record, err = s.read(full)
+	if errors.Is(err, gq.ErrNotFound) {
+		// Both go together: unless it has just been collected, something is lost.
+		if there, again := s.exists(idKey(id)); there || again != nil {
+			return k, nil, fmt.Errorf("record %q of job %s: %w", full, id, errors.Join(corrupt(err), again))
+		}
+	}
 	return k, record, err
 }
 
@@ -276,9 +282,13 @@ func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 // really had that lease is for the caller to see.
 func (s *Store) leaseJob(id gq.LeaseID) (gq.JobID, error) {
 	seq, minted := leaseSequence(id)
-	if ref, err := s.read(leaseKey(id)); err == nil && len(ref) == 8 {
+	ref, err := s.read(leaseKey(id))
+	switch {
+	case err == nil && len(ref) != 8:
+		return gq.JobID{}, fmt.Errorf("record %q: %w", leaseKey(id), gq.ErrCorrupt)
+	case err == nil:
 		seq, minted = binary.BigEndian.Uint64(ref), true
-	} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
+	case !errors.Is(err, gq.ErrNotFound):
 		return gq.JobID{}, err
 	}
 	if !minted {

@@ -26,6 +26,8 @@
 //   - A claim may record what time did to jobs it then does not hand out.
 //   - Dependents may be told in the commit that ends their dependency, by
 //     itself soon after, or not before Release is called.
+//   - A finished job may be kept beyond its retention until all that depend on it
+//     have been told.
 //   - Event numbers ascend strictly; they may have gaps.
 //   - The last page of a list may be followed by an empty one.
 //   - A queue without jobs may be missing from the counts.

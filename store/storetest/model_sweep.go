@@ -155,9 +155,10 @@ func (m *machine) collect(r *rapid.T) {
 	}
 }
 
-// waitsFor reports whether a job has not been told of the end of another.
+// waitsFor reports whether a job has not been told of the end of another,
+// whether or not that still makes a difference to it.
 func (j *modelJob) waitsFor(parent *modelJob) bool {
-	return j.s.Status == gq.Pending && slices.ContainsFunc(j.edges, func(e modelEdge) bool { return e.parent == parent && !e.told })
+	return slices.ContainsFunc(j.edges, func(e modelEdge) bool { return e.parent == parent && !e.told })
 }
 
 // follow reads the events that are new.

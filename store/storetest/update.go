@@ -24,6 +24,12 @@ var updateCases = []Case{
 		run:    updateRefused,
 	},
 	{
+		Name:   "Update/Panics",
+		Clause: "a function that panics changes nothing, and the store goes on",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		run:    updatePanics,
+	},
+	{
 		Name:   "Update/Nothing",
 		Clause: "a function that changes nothing is answered with the state and writes nothing",
 		Needs:  []string{"Insert", "Update", "Get", "History", "Counts", "Close"},
@@ -113,6 +119,27 @@ func updateRefused(e *env) {
 		}
 		e.unchanged("a refused update", before, job.ID)
 	}
+}
+
+func updatePanics(e *env) {
+	job := e.add()
+	j := e.one()
+	before := e.snapshot(job.ID)
+	failed := func() (failed bool) {
+		defer func() { failed = failed || recover() != nil }() // who called may be told so
+		answers, err := e.s.Update(e.Context(), []store.Update{{
+			Ref:    byID(job.ID),
+			Apply:  func(gq.State, time.Time) (gq.State, []gq.Event, error) { panic("planted") },
+			Result: []byte("none"),
+		}})
+		return err != nil || answers[0].Err != nil
+	}()
+	if !failed {
+		e.Errorf("an update whose function panicked was answered as if it had succeeded")
+	}
+	e.unchanged("a function that panicked", before, job.ID)
+	e.complete(j)
+	e.stands("after that", job.ID, gq.Completed)
 }
 
 func updateNothing(e *env) {

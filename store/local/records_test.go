@@ -1,0 +1,139 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/gopherqueue/gq"
+)
+
+// spoils are values that no record of the store can have.
+var spoils = map[string]func([]byte) []byte{
+	"nothing":       func([]byte) []byte { return nil },
+	"noise":         func(v []byte) []byte { return slices.Repeat([]byte{0xff}, max(len(v), 3)) },
+	"half of it":    func(v []byte) []byte { return v[:len(v)/2] },
+	"all but a bit": func(v []byte) []byte { return v[:len(v)-1] },
+	"one byte more": func(v []byte) []byte { return append(slices.Clone(v), 0xff) },
+}
+
+// TestUndecodableRecords spoils records of every kind behind the store's back.
+// Whoever needs one of them is told that it is damaged; all else is right.
+func TestUndecodableRecords(t *testing.T) {
+	f := newFixture(t).crashed()
+	kinds := map[byte][]pebbleRecord{}
+	for _, r := range records(t, f.disk(t)) {
+		kinds[r.key[0]] = append(kinds[r.key[0]], r)
+	}
+	// Only a dependency with very many dependents is noted as ended for longer
+	// than a moment.
+	kinds[prefixEnded] = []pebbleRecord{{numberKey(prefixEnded, 1), []byte{byte(gq.Completed), byte(gq.Normal)}}}
+	for kind := byte(prefixMeta); kind <= prefixHistory; kind++ {
+		if kind == prefixResult || kind == prefixCheckpoint {
+			continue // any bytes are as good as any other
+		}
+		t.Run(string(kind), func(t *testing.T) {
+			if len(kinds[kind]) == 0 {
+				t.Fatal("the fixture has no such record")
+			}
+			noticed := 0
+			for _, r := range sample(kinds[kind]) {
+				for spoil, change := range spoils {
+					if spoil == "noise" && (kind == prefixKey || kind == prefixLease) {
+						continue // numbers only: every one can be
+					}
+					if raceEnabled && spoil != "noise" && spoil != "nothing" {
+						continue
+					}
+					if f.trySpoiled(t, r.key, change(r.value), fmt.Sprintf("%s in record %q", spoil, r.key)) {
+						noticed++
+					}
+				}
+			}
+			if noticed == 0 {
+				t.Error("nobody noticed a spoiled record of this kind")
+			}
+		})
+	}
+}
+
+// trySpoiled changes a record and looks at the store. It reports whether the
+// damage was noticed.
+func (f *fixture) trySpoiled(t *testing.T, key, value []byte, what string) (noticed bool) {
+	t.Helper()
+	fs := f.disk(t)
+	change(t, fs, func(db *pebble.DB) error { return db.Set(key, value, pebble.Sync) })
+	s, err := f.open(fs)
+	if err != nil {
+		if !errors.Is(err, gq.ErrCorrupt) && !errors.Is(err, gq.ErrFormat) {
+			t.Errorf("%s: Open: %v", what, err)
+		}
+		if name := fmt.Sprintf("%q", key); !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: the error does not name %s: %v", what, name, err)
+		}
+		return true
+	}
+	seen := f.asks.look(s)
+	if diff := seen.differs(f.stages[len(f.stages)-1]); diff != "" {
+		t.Errorf("%s: wrong data: %s", what, diff)
+	}
+	for _, answer := range seen {
+		if err, failed := answer.(error); failed && !errors.Is(err, gq.ErrNotFound) {
+			noticed = true
+		}
+	}
+	if err := s.failure(); err != nil && noticed {
+		t.Errorf("%s: the store failed as a whole: %v", what, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Errorf("%s: close: %v", what, err)
+	}
+	return noticed
+}
+
+type pebbleRecord struct{ key, value []byte }
+
+// records reads all records of a store.
+func records(t *testing.T, fs vfs.FS) (all []pebbleRecord) {
+	t.Helper()
+	change(t, fs, func(db *pebble.DB) error {
+		it, err := db.NewIter(nil)
+		if err != nil {
+			return err
+		}
+		for ok := it.First(); ok; ok = it.Next() {
+			all = append(all, pebbleRecord{slices.Clone(it.Key()), slices.Clone(it.Value())})
+		}
+		return it.Close()
+	})
+	return all
+}
+
+// sample is the first, the last and one in between.
+func sample(records []pebbleRecord) []pebbleRecord {
+	if len(records) < 3 {
+		return records
+	}
+	return []pebbleRecord{records[0], records[len(records)/2], records[len(records)-1]}
+}
+
+// change opens the database of a store without the store.
+func change(t *testing.T, fs vfs.FS, do func(*pebble.DB) error) {
+	t.Helper()
+	cache := pebble.NewCache(1 << 20)
+	defer cache.Unref()
+	options := databaseOptions(fs, cache)
+	options.Logger = silent{}
+	db, err := pebble.Open("db", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(do(db), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
