@@ -192,6 +192,15 @@ func (s *State) tooLong(now time.Time) bool {
 	return s.Status == Running && !d.IsZero() && !now.Before(d)
 }
 
+// inTime refuses what a running attempt does beyond its deadline, except to
+// report that it failed.
+func (s State) inTime(now time.Time) error {
+	if s.tooLong(now) {
+		return fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, ErrStaleLease)
+	}
+	return nil
+}
+
 // holds refuses everyone but the holder of the newest lease, while it lasts.
 // Expiry is judged here and now, never only by a sweep.
 func (s *State) holds(ref LeaseRef, now time.Time) error {

@@ -22,6 +22,12 @@ func (s State) Claim(g Grant, now time.Time) (State, []Event, error) {
 	if !s.Claimable(now) {
 		return s, nil, s.illegal("claim")
 	}
+	if g.Lease == "" {
+		return s, nil, &InvalidError{Faults: []Fault{{"lease", "a claim needs a lease id"}}}
+	}
+	if err := checkTTL(g.TTL); err != nil {
+		return s, nil, err
+	}
 	t := begin(s)
 	if t.Status != Scheduled {
 		t.move(Scheduled, now)
@@ -48,6 +54,13 @@ func (s State) Claim(g Grant, now time.Time) (State, []Event, error) {
 		t.move(Claimed, now).of(t.Lease).Until = t.Lease.ExpiresAt
 	}
 	return t.State, t.events, nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < 0 || ttl > MaxDuration {
+		return &InvalidError{Faults: []Fault{{"ttl", fmt.Sprintf("%v is not between 0 and %v", ttl, MaxDuration)}}}
+	}
+	return nil
 }
 
 func (t *step) start(now time.Time) {
@@ -90,6 +103,9 @@ func (s State) Start(ref LeaseRef, ttl time.Duration, now time.Time) (State, []E
 	if s.Status != Claimed {
 		return s, nil, s.illegal("start")
 	}
+	if err := checkTTL(ttl); err != nil {
+		return s, nil, err
+	}
 	if ttl == 0 {
 		ttl = s.Policy.LeaseTTL
 	}
@@ -116,8 +132,8 @@ func (s State) Heartbeat(ref LeaseRef, r Report, now time.Time) (State, []Event,
 	if err := s.holds(ref, now); err != nil {
 		return s, nil, err
 	}
-	if s.tooLong(now) {
-		return s, nil, fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, ErrStaleLease)
+	if err := s.inTime(now); err != nil {
+		return s, nil, err
 	}
 	if math.IsNaN(r.Progress) || r.Progress > 1 {
 		return s, nil, &InvalidError{Faults: []Fault{{"progress", fmt.Sprintf("%v is not between 0 and 1", r.Progress)}}}
@@ -168,8 +184,8 @@ func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Ev
 	if s.Status != Running {
 		return s, nil, s.illegal("complete")
 	}
-	if s.tooLong(now) {
-		return s, nil, fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, ErrStaleLease)
+	if err := s.inTime(now); err != nil {
+		return s, nil, err
 	}
 	t := begin(s)
 	t.endLease(LeaseCompleted, settled)
@@ -190,7 +206,11 @@ func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Ev
 	if !f.Category.Valid() {
 		return s, nil, &InvalidError{Faults: []Fault{{"category", f.Category.String() + " is not a category of failures"}}}
 	}
+	if !f.Category.Valid() {
+		return s, nil, &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("must be one of %v", categoryNames[1:])}}}
+	}
 	f.Message, f.Code = cut(f.Message, MaxMessageBytes), cut(f.Code, MaxNameBytes)
+	f.RetryAfter = min(max(f.RetryAfter, 0), MaxDuration)
 	settled := digest('f', []byte{byte(f.Category)}, []byte(f.Code), []byte(f.Message),
 		binary.BigEndian.AppendUint64(nil, uint64(f.RetryAfter)))
 	if s.repeated(ref, settled) {
@@ -268,7 +288,8 @@ func (t *step) cancelled(honoured bool, now time.Time) *Event {
 }
 
 // Release gives a held job back without fault: nothing is used up, and the job
-// may run again after the delay. A job that was asked to stop ends instead.
+// may run again after the delay, or at once if it had not started. A job that was
+// asked to stop ends instead.
 func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now time.Time) (State, []Event, error) {
 	reason = cut(reason, MaxReasonBytes)
 	settled := digest('r', []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
@@ -279,6 +300,9 @@ func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now tim
 		return s, nil, &InvalidError{Faults: []Fault{{"delay", fmt.Sprintf("%v is not between 0 and %v", delay, MaxDuration)}}}
 	}
 	if err := s.holds(ref, now); err != nil {
+		return s, nil, err
+	}
+	if err := s.inTime(now); err != nil {
 		return s, nil, err
 	}
 	t := begin(s)

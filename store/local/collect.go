@@ -87,7 +87,7 @@ func (tx *txn) collect(limit int) (int, error) {
 	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
 		return 0, fmt.Errorf("collect: %w", err)
 	}
-	s.settle()
+	tx.settle()
 	tx.forget()
 	before := s.marks
 	var gone []doneKey

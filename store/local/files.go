@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
@@ -100,6 +101,9 @@ func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
+	// What comes out of memory will be merged soon: compressing it is not worth
+	// the time.
+	options.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	return options
 }
 

@@ -141,7 +141,7 @@ func (tx *txn) noteFinished(id gq.JobID) {
 	}
 	s.filter.add(id)
 	if s.filter.full() {
-		s.settle()
+		tx.settle()
 		s.buildFilter()
 		if s.building != nil { // what ends in this commit is not on disk yet
 			for _, j := range tx.finished {

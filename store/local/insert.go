@@ -209,7 +209,7 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 func (tx *txn) unknown(id gq.JobID) error {
 	taken := tx.t.jobs.get(id) != nil
 	if f := tx.s.filter; !taken && (f == nil || f.has(id)) {
-		tx.s.settle()
+		tx.settle()
 		var err error
 		if taken, err = tx.s.exists(idKey(id)); err != nil {
 			return err

@@ -83,7 +83,8 @@ type Store struct {
 	marks         marks  // of retention; owned by the writer
 
 	commits chan commit
-	spares  chan []*work // emptied slices on their way back
+	idle    chan struct{} // holds a token while the committer has nothing to do
+	spares  chan []*work  // emptied slices on their way back
 	durable atomic.Uint64
 	waiting sync.Cond // for durable to grow or the store to fail
 	failed  atomic.Pointer[error]
@@ -159,7 +160,8 @@ func open(dir string, o Options) (_ *Store, err error) {
 		table:    newTable(),
 		random:   rand.NewChaCha8(seed),
 		onCommit: o.OnCommit,
-		commits:  make(chan commit),
+		commits:  make(chan commit, 1),
+		idle:     make(chan struct{}, 1),
 		spares:   make(chan []*work, 2),
 		stopped:  make(chan struct{}),
 		intake:   intake{wake: make(chan struct{}, 1)},
@@ -175,6 +177,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))
 	}
 	s.buildFilter()
+	s.idle <- struct{}{}
 	go s.write()
 	go s.commit()
 	s.poke()

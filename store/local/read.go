@@ -95,8 +95,19 @@ func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (th
 	}
 	s.reads.Add(1)
 	defer s.reads.Done()
-	if of == diskToo {
-		s.settle()
+	for tries := 0; of == diskToo && s.durable.Load() < s.applied; tries++ {
+		if tries == 3 { // it never catches up: make the writer wait
+			s.settle()
+			break
+		}
+		pending := s.applied
+		s.mu.RUnlock()
+		err := s.observed(pending)
+		s.mu.RLock()
+		if err != nil {
+			s.mu.RUnlock()
+			return err
+		}
 	}
 	seen := s.applied
 	now := time.Unix(0, max(s.lastTime, s.config.Clock.Now().UnixNano())).UTC()

@@ -30,8 +30,10 @@ type txn struct {
 	key      []byte
 }
 
-// begin starts a commit at an instant that is not before the last one.
+// begin starts a commit at an instant that is not before the last one. The caller
+// holds the lock.
 func (s *Store) begin() *txn {
+	s.applied++
 	now := s.now()
 	s.disk.measure()
 	tx := &s.tx
@@ -197,7 +199,7 @@ func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
 	if j := tx.t.jobs.get(id); j != nil {
 		return doneKey{j.lane.queue.number, j.status, j.seq}, j.record, nil
 	}
-	tx.s.settle()
+	tx.settle()
 	return tx.s.readDone(id)
 }
 
@@ -267,7 +269,7 @@ func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 			}
 		}
 	}
-	tx.s.settle()
+	tx.settle()
 	job, err := tx.s.leaseJob(id)
 	if err != nil {
 		return nil, gq.JobID{}, err

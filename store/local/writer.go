@@ -17,9 +17,9 @@ import (
 // share a commit and a single one does not wait for company.
 //
 // A second goroutine, the committer, writes commits to the disk, syncs and
-// answers. Meanwhile the writer already applies the next one to the table. So
-// the table may be one commit ahead of the disk: whoever needs both at the same
-// moment settles first.
+// answers. Meanwhile the writer already applies the next one to the table, and
+// goes on adding to it until the committer is free. So the table may be one
+// commit ahead of the disk: whoever needs both at the same moment settles first.
 
 // work is one caller's part of a commit.
 type work struct {
@@ -143,13 +143,13 @@ func (s *Store) usable(ctx context.Context) error {
 	return s.failure()
 }
 
-// take removes the work for one commit from the intake.
-func (s *Store) take(works []*work) (taken []*work, closed bool) {
+// take removes work of up to a weight from the intake, but one at least.
+func (s *Store) take(works []*work, most int) (taken []*work, weight int, closed bool) {
 	in := &s.intake
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	n, weight := 0, 0
-	for n < len(in.queue) && (n == 0 || weight+in.queue[n].weight <= maxWeight) {
+	n := 0
+	for n < len(in.queue) && (n == 0 || weight+in.queue[n].weight <= most) {
 		weight += in.queue[n].weight
 		n++
 	}
@@ -157,7 +157,7 @@ func (s *Store) take(works []*work) (taken []*work, closed bool) {
 	rest := copy(in.queue, in.queue[n:])
 	clear(in.queue[rest:])
 	in.queue = in.queue[:rest]
-	return taken, in.closed
+	return taken, weight, in.closed
 }
 
 // write is the writer.
@@ -165,7 +165,7 @@ func (s *Store) write() {
 	defer close(s.commits)
 	var spare []*work
 	for {
-		works, closed := s.take(spare[:0])
+		works, weight, closed := s.take(spare[:0], maxWeight)
 		if closed && len(works) == 0 {
 			return // what is unfinished goes on when the store is opened again
 		}
@@ -174,7 +174,12 @@ func (s *Store) write() {
 			spare = works
 			continue
 		}
-		s.commits <- s.apply(works)
+		s.mu.Lock()
+		s.begin()
+		s.apply(works)
+		s.mu.Unlock()
+		works = s.gather(works, weight)
+		s.commits <- s.finish(works)
 		select {
 		case spare = <-s.spares:
 		default:
@@ -183,40 +188,76 @@ func (s *Store) write() {
 	}
 }
 
+// gather adds the work that arrives to the open commit until the committer is
+// free. It does not insist on the lock: whoever has it may be waiting for this
+// very commit.
+func (s *Store) gather(works []*work, weight int) []*work {
+	for {
+		select {
+		case <-s.idle:
+			return works
+		default:
+		}
+		select {
+		case <-s.idle:
+			return works
+		case <-s.intake.wake:
+		}
+		if weight >= maxWeight || !s.mu.TryLock() {
+			<-s.idle
+			return works
+		}
+		from := len(works)
+		var more int
+		works, more, _ = s.take(works, maxWeight-weight)
+		weight += more
+		s.apply(works[from:])
+		s.mu.Unlock()
+	}
+}
+
 // unfinished reports whether dependents wait to be told without any caller.
 func (s *Store) unfinished() bool {
 	return len(s.table.ended) > 0 && s.failure() == nil
 }
 
-// apply makes one commit, up to the point where it has to be written.
-func (s *Store) apply(works []*work) (c commit) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c = commit{number: s.applied, works: works}
+// apply adds work to the open commit. The caller holds the lock.
+func (s *Store) apply(works []*work) {
+	if s.failure() != nil {
+		return
+	}
+	defer s.defect()
+	for _, w := range works {
+		w.apply(&s.tx)
+	}
+	s.tx.tell(releaseStep)
+}
+
+// finish closes the open commit. It needs no lock: what it reads, only the
+// writer changes.
+func (s *Store) finish(works []*work) commit {
+	c := commit{number: s.applied, works: works}
 	if s.failure() != nil {
 		return c
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			s.fail(fmt.Errorf("defect while applying a commit: %v\n%s", r, debug.Stack()))
-		}
-	}()
-	tx := s.begin()
-	for _, w := range works {
-		w.apply(tx)
-	}
-	tx.tell(releaseStep)
-	tx.seal()
-	if tx.batch.Empty() {
-		must(tx.batch.Close())
+	defer s.defect()
+	s.tx.seal()
+	if s.tx.batch.Empty() {
+		must(s.tx.batch.Close())
 		return c
 	}
 	if s.onCommit != nil {
-		s.onCommit(tx.batch.Repr())
+		s.onCommit(s.tx.batch.Repr())
 	}
-	s.applied++
-	c.number, c.batch = s.applied, tx.batch
+	c.batch = s.tx.batch
 	return c
+}
+
+// defect fails the store after a panic of its own.
+func (s *Store) defect() {
+	if r := recover(); r != nil {
+		s.fail(fmt.Errorf("defect while applying a commit: %v\n%s", r, debug.Stack()))
+	}
 }
 
 // commit is the committer.
@@ -226,6 +267,10 @@ func (s *Store) commit() {
 		if c.batch != nil {
 			s.persist(c)
 		}
+		if s.failure() == nil {
+			s.publish(c.number)
+		}
+		s.idle <- struct{}{}
 		for i, w := range c.works {
 			w.done <- struct{}{}
 			c.works[i] = nil
@@ -258,15 +303,17 @@ func (s *Store) persist(c commit) {
 		return
 	}
 	s.commitCount.Add(1)
-	s.publish(c.number)
 	if err := c.batch.Close(); err != nil {
 		s.log.Warn("close a written commit", "dir", s.dir, "error", err)
 	}
 }
 
-// settle waits until the disk has what the table has. The caller holds the lock
-// or is the writer.
+// settle waits until the disk has what the table has. The caller is a reader and
+// holds the lock.
 func (s *Store) settle() { _ = s.observed(s.applied) } // a failed store has nothing to settle
+
+// settle waits until the disk has all commits before this one.
+func (tx *txn) settle() { _ = tx.s.observed(tx.s.applied - 1) }
 
 // publish wakes the readers that wait for a commit.
 func (s *Store) publish(number uint64) {

@@ -145,6 +145,9 @@ func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
 		if err := j.holder(ref, now); err != nil {
 			return err
 		}
+		if come(j.deadline(), now) {
+			return gq.ErrStaleLease
+		}
 		j.endLease(gq.LeaseCompleted, call)
 		switch {
 		case !j.s.Cancellation.RequestedAt.IsZero():
