@@ -15,46 +15,46 @@ const (
 
 // AppendBinary appends the event without Seq, Time, Queue and Job, which a
 // store keeps once for many events.
-func (v *Event) AppendBinary(b []byte) ([]byte, error) {
-	e := encoder{b}
-	e.byte(byte(v.Type))
-	e.byte(byte(v.Status))
+func (e *Event) AppendBinary(b []byte) ([]byte, error) {
+	w := encoder{b}
+	w.byte(byte(e.Type))
+	w.byte(byte(e.Status))
 	var has byte
 	set := func(bit byte, present bool) {
 		if present {
 			has |= bit
 		}
 	}
-	set(eventHasLease, v.Lease != "")
-	set(eventHasUntil, !v.Until.IsZero())
-	set(eventHasDetail, v.Detail != 0)
-	set(eventHasFailure, v.Failure != nil)
-	set(eventHasReason, v.Reason != "")
-	set(eventHasCost, v.CostUnits != 0)
-	e.byte(has)
-	e.uvarint(uint64(v.Attempt))
+	set(eventHasLease, e.Lease != "")
+	set(eventHasUntil, !e.Until.IsZero())
+	set(eventHasDetail, e.Detail != 0)
+	set(eventHasFailure, e.Failure != nil)
+	set(eventHasReason, e.Reason != "")
+	set(eventHasCost, e.CostUnits != 0)
+	w.byte(has)
+	w.uvarint(uint64(e.Attempt))
 	if has&eventHasLease != 0 {
-		e.lease(v.Lease)
-		e.uvarint(uint64(v.Version))
-		e.byte(byte(v.LeaseState))
-		e.string(v.Worker)
+		w.lease(e.Lease)
+		w.uvarint(uint64(e.Version))
+		w.byte(byte(e.LeaseState))
+		w.string(e.Worker)
 	}
 	if has&eventHasUntil != 0 {
-		e.fixed(uint64(v.Until.UnixNano()))
+		w.fixed(uint64(e.Until.UnixNano()))
 	}
 	if has&eventHasDetail != 0 {
-		e.byte(byte(v.Detail))
+		w.byte(byte(e.Detail))
 	}
 	if has&eventHasFailure != 0 {
-		e.failure(v.Failure)
+		w.failure(e.Failure)
 	}
 	if has&eventHasReason != 0 {
-		e.string(v.Reason)
+		w.string(e.Reason)
 	}
 	if has&eventHasCost != 0 {
-		e.uvarint(uint64(v.CostUnits))
+		w.uvarint(uint64(e.CostUnits))
 	}
-	return e.b, nil
+	return w.b, nil
 }
 
 // DecodeEvent reads one event off the front of b and returns the rest.

@@ -77,8 +77,7 @@ var (
 // KindOf returns the kind of the first classified error in err's tree, and
 // [KindInternal] where there is none.
 func KindOf(err error) Kind {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}
 	return KindInternal
@@ -86,8 +85,7 @@ func KindOf(err error) Kind {
 
 // CodeOf returns the stable code of err, "internal" where it has none.
 func CodeOf(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return "internal"
@@ -155,8 +153,7 @@ func FaultsOf(err error) []Fault {
 	if err == nil {
 		return nil
 	}
-	var e *InvalidError
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*InvalidError](err); ok {
 		return e.Faults
 	}
 	return nil

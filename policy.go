@@ -211,6 +211,7 @@ func (p Preset) policy() Policy {
 		policy.LeaseTTL = 4 * time.Second
 		policy.Hold = 4 * time.Second
 		policy.Lifetime = 0
+	default: // the job model is what the others differ from
 	}
 	return policy
 }

@@ -343,11 +343,12 @@ func (s State) Cancel(reason string, now time.Time) (State, []Event, error) {
 	if !t.Cancellation.Requested() {
 		t.Cancellation = Cancellation{RequestedAt: now, Reason: reason}
 	}
-	switch {
-	case t.Status == Running:
+	switch t.Status {
+	case Running:
 		t.endLease(LeaseExpired, 0)
-	case t.Status == Claimed:
+	case Claimed:
 		t.endLease(LeaseCancelled, 0)
+	default: // nobody holds it
 	}
 	t.cancelled(false, now)
 	return t.State, t.events, nil
@@ -460,6 +461,7 @@ func (s State) DependencyEnded(dep Ended, now time.Time) (State, []Event, error)
 	case EffectCancel:
 		t.Cancellation = Cancellation{RequestedAt: now, Reason: "dependency"}
 		end(Cancelled)
+	case EffectNone:
 	}
 	return t.State, t.events, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -196,9 +197,7 @@ func (h *crashHarness) snapshot() (map[gq.JobID]witness, map[uint64]gq.Event) {
 		known[id] = *w
 	}
 	seen := make(map[uint64]gq.Event, len(h.seen))
-	for seq, e := range h.seen {
-		seen[seq] = e
-	}
+	maps.Copy(seen, h.seen)
 	return known, seen
 }
 

@@ -49,7 +49,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 			s.log.Warn("background work of the store failed and is tried again", "dir", s.dir, "error", err)
 		},
 		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			s.fail(fmt.Errorf("%s: %w: %v", info.Path, gq.ErrCorrupt, info.Details))
+			s.fail(fmt.Errorf("%s: %w: %w", info.Path, gq.ErrCorrupt, info.Details))
 		},
 	}
 	if err = s.inspect(); err == nil {
@@ -152,10 +152,10 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	}
 	ours, others := false, ""
 	for _, name := range names {
-		switch {
-		case name == formatFile:
+		switch name {
+		case formatFile:
 			ours = true
-		case name == formatFile+".new", name == "LOCK", name == "lost+found":
+		case formatFile + ".new", "LOCK", "lost+found":
 		default:
 			others = name
 		}
@@ -172,8 +172,7 @@ func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 		}
 	}
 	lock, err = pebble.LockDirectory(s.dir, fs)
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if _, ok := errors.AsType[*os.PathError](err); ok {
 		return nil, false, err
 	}
 	if err != nil {

@@ -99,12 +99,12 @@ func (s *Store) buildFilter() {
 	s.building = b
 	snapshot := s.db.NewSnapshot()
 	s.background.Go(func() {
-		defer snapshot.Close()
+		defer func() { _ = snapshot.Close() }() // nothing to do about it
 		it, err := snapshot.NewIter(iterOptions(prefixID))
 		if err != nil {
 			return
 		}
-		defer it.Close()
+		defer func() { _ = it.Close() }() // Error tells below
 		for ok := it.First(); ok && len(it.Key()) == 17; ok = it.Next() {
 			f.add(gq.JobID(it.Key()[1:]))
 			if f.count%4096 == 0 {

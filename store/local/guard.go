@@ -215,7 +215,7 @@ func (g *guard) Unwrap() vfs.FS { return g.FS }
 // full disk.
 func (g *guard) slow(err error) error {
 	if mayPass(err) {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // Pebble retries at once; there is nothing to wait for
 	}
 	return err
 }

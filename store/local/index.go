@@ -147,9 +147,9 @@ func (n *node) child(k sortKey) int {
 }
 
 // remove takes a job out, if it is there.
-func (x *index) remove(j *job) bool {
+func (x *index) remove(j *job) {
 	if x.root == nil || !x.root.remove(x, j, x.at(j)) {
-		return false
+		return
 	}
 	x.size--
 	for len(x.root.kids) == 1 {
@@ -158,7 +158,6 @@ func (x *index) remove(j *job) bool {
 	if x.size == 0 {
 		x.root = nil
 	}
-	return true
 }
 
 func (n *node) remove(x *index, j *job, k sortKey) bool {

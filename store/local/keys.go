@@ -87,14 +87,3 @@ func keyKey(k gq.Key) []byte {
 	h.Write([]byte(k.Name))
 	return append([]byte{prefixKey}, h.Sum(nil)[:16]...)
 }
-
-// after is the smallest key that is larger than every key with this prefix.
-func after(prefix []byte) []byte {
-	end := append([]byte(nil), prefix...)
-	for i := len(end) - 1; i >= 0; i-- {
-		if end[i]++; end[i] != 0 {
-			return end[:i+1]
-		}
-	}
-	return nil
-}

@@ -83,12 +83,12 @@ func (s *Store) window(q *store.Query, cursor uint64) (from, to uint64, err erro
 
 // firstSince is the smallest sequence number of a job created at or after an
 // instant. Numbers and creation times grow together, so it can be searched.
-func (s *Store) firstSince(at time.Time) (uint64, error) {
+func (s *Store) firstSince(at time.Time) (first uint64, err error) {
 	it, err := s.iterate(prefixSpec)
 	if err != nil {
 		return 0, err
 	}
-	defer it.Close()
+	defer func() { err = errors.Join(err, it.Close()) }()
 	lo, hi := uint64(1), s.table.lastJob+1
 	for lo < hi {
 		mid := lo + (hi-lo)/2
@@ -223,7 +223,7 @@ func (s *Store) doneSource(q *queue, status gq.Status, from, to uint64, oldest b
 	return &source{
 		finish: it.Close,
 		next: func() (listed, bool, error) {
-			ok := false
+			var ok bool
 			switch {
 			case started:
 				ok = step()

@@ -119,8 +119,8 @@ func Open(dir string, o Options) (*Store, error) {
 // resolve follows links, so that a directory has one name and one lock. What does
 // not exist stands for itself.
 func resolve(dir string) string {
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		return real
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		return target
 	}
 	parent, base := filepath.Split(filepath.Clean(dir))
 	if base == "" || filepath.Clean(parent) == dir {

@@ -246,7 +246,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, er
 // Events implements [store.Store].
 func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.view(ctx, diskToo, func(time.Time) (then, error) {
+	err := s.view(ctx, diskToo, func(time.Time) (_ then, err error) {
 		if after < s.droppedEvents {
 			return nil, fmt.Errorf("events up to %d are dropped: %w", s.droppedEvents, gq.ErrGone)
 		}
@@ -257,7 +257,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 		if err != nil {
 			return nil, err
 		}
-		defer it.Close()
+		defer func() { err = errors.Join(err, it.Close()) }()
 		// The record that holds the first wanted event begins at or before it.
 		ok := it.SeekLT(numberKey(prefixEvents, after+2))
 		for ; ok && len(out) < limit; ok = it.Next() {
@@ -341,8 +341,8 @@ func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := len(parts) - 1; i >= 0; i-- {
-		old = append(old, parts[i]...)
+	for _, part := range slices.Backward(parts) {
+		old = append(old, part...)
 	}
 	return old, nil
 }

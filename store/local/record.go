@@ -63,7 +63,7 @@ func decodeRecord(b []byte, seq uint64, intern func(gq.Policy) *gq.Policy) (head
 }
 
 // alone is intern for a reader that shares nothing.
-func alone(p gq.Policy) *gq.Policy { return &p }
+func alone(p gq.Policy) *gq.Policy { return new(p) }
 
 // keyRecord is what an idempotency key leads to.
 type keyRecord struct {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -174,12 +175,9 @@ func (tx *txn) finish(j *job, s *gq.State) {
 }
 
 func (tx *txn) touch(q *queue) {
-	for _, seen := range tx.touched {
-		if seen == q {
-			return
-		}
+	if !slices.Contains(tx.touched, q) {
+		tx.touched = append(tx.touched, q)
 	}
-	tx.touched = append(tx.touched, q)
 }
 
 // load reads a job's state from memory.

@@ -29,7 +29,7 @@ type work struct {
 }
 
 // maxWeight bounds a commit, and with it how long readers wait for the lock.
-const maxWeight = 4096
+const maxWeight = 1024
 
 // commit is an applied change on its way to the disk.
 type commit struct {

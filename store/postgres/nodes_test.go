@@ -66,7 +66,7 @@ func twoNodes(t *testing.T) []*postgres.Store {
 			t.Error(err)
 			return
 		}
-		defer conn.Close(ctx) //nolint:errcheck // only read from
+		defer conn.Close(ctx)
 		// A connection adds what it has counted when it ends.
 		for others := 1; err == nil && others > 0; {
 			err = conn.QueryRow(ctx, `
@@ -276,7 +276,7 @@ func connect(t testing.TB, url string) *pgx.Conn {
 func TestClaimWaitsForALockedJob(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
-	defer s.Close() //nolint:errcheck // the test is over
+	defer s.Close()
 	mustInsert(t, s, newSpec("q"))
 
 	conn := connect(t, url)
@@ -323,7 +323,7 @@ func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 	url := pgtest.Database(t)
 	execute(t, url, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
 	s := open(t, url, store.Config{})
-	defer s.Close() //nolint:errcheck // the test is over
+	defer s.Close()
 	execute(t, url, `
 		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 		BEGIN
