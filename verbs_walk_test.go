@@ -90,12 +90,15 @@ type move struct {
 }
 
 func (w *walker) draw() move {
-	ref := rapid.SampledFrom(append(w.refs, w.refs[len(w.refs)-1], w.refs[len(w.refs)-1], w.refs[len(w.refs)-1])).Draw(w.T, "lease")
+	ref := w.refs[len(w.refs)-1] // mostly the newest
+	if rapid.IntRange(0, 3).Draw(w.T, "any lease") == 0 {
+		ref = rapid.SampledFrom(w.refs).Draw(w.T, "lease")
+	}
 	holder := func(name string, settles bool, v verb) move { return move{name, v, &ref, settles} }
 	draw := gq.Draw{U: rapid.Float64Range(0, 0.999).Draw(w.T, "u")}
 	name := rapid.SampledFrom([]string{
-		"claim", "claim", "claim", "complete", "fail", "fail", "release", "heartbeat", "prepare", "start", "start",
-		"cancel", "advance", "advance", "update", "dependency",
+		"claim", "claim", "claim", "claim", "complete", "complete", "fail", "fail", "release", "heartbeat", "heartbeat", "prepare",
+		"start", "start", "cancel", "advance", "advance", "update", "dependency",
 	}).Draw(w.T, "verb")
 	switch name {
 	case "claim":
@@ -131,7 +134,7 @@ func (w *walker) draw() move {
 
 func (w *walker) step() {
 	due := w.s.Due()
-	switch rapid.SampledFrom([]string{"now", "now", "soon", "due", "late"}).Draw(w.T, "time") {
+	switch rapid.SampledFrom([]string{"now", "now", "now", "now", "soon", "soon", "due", "late"}).Draw(w.T, "time") {
 	case "soon":
 		w.now = w.now.Add(time.Second)
 	case "due":
