@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/gopherqueue/gq"
@@ -86,6 +87,34 @@ func TestMemoryIsEphemeral(t *testing.T) {
 	} else if err := disk.Close(); err != nil {
 		t.Errorf("close: %v", err)
 	}
+}
+
+// late makes the groups of a call visible one after the other, with pauses,
+// before it acknowledges any of them.
+type late struct{ store.Store }
+
+func (l late) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	var out []store.Inserted
+	for i := range groups {
+		for range 3 {
+			runtime.Gosched()
+		}
+		one, err := l.Store.Insert(ctx, groups[i:i+1])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one...)
+	}
+	return out, nil
+}
+
+// A store may delay and divide the visibility of new jobs: the contract holds.
+func TestContractLateVisibility(t *testing.T) {
+	spec.Covers(t, "Q-20")
+	b := inMemory()
+	open := b.Open
+	b.Open = func(t testing.TB, cfg store.Config) store.Store { return late{open(t, cfg)} }
+	storetest.Run(t, b)
 }
 
 func TestContractOnDisk(t *testing.T)   { storetest.Run(t, onDisk()) }
