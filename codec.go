@@ -114,6 +114,43 @@ func (d *decoder) int() int {
 	return int(v)
 }
 
+// count reads how many entries follow, at least one and at most a limit, each of
+// which takes so many bytes or more.
+func (d *decoder) count(size, limit int) int {
+	n := d.int()
+	if n == 0 || n > limit || n > len(d.b)/size {
+		d.fail("bad number of entries")
+		return 0
+	}
+	return n
+}
+
+// amount reads a number that is not negative.
+func (d *decoder) amount() int64 {
+	v := d.uvarint()
+	if v > math.MaxInt64 {
+		d.fail("amount out of range")
+		return 0
+	}
+	return int64(v)
+}
+
+// flag reads a byte that is 0 or 1.
+func (d *decoder) flag() bool {
+	v := d.byte()
+	if v > 1 {
+		d.fail("bad flag")
+	}
+	return v == 1
+}
+
+// require fails a record that was never written by an encoder.
+func (d *decoder) require(ok bool, what string) {
+	if d.err == nil && !ok {
+		d.fail(what)
+	}
+}
+
 func (d *decoder) string() string { return string(d.take(d.uvarint())) }
 
 // bytes aliases the buffer.
@@ -130,17 +167,12 @@ func (d *decoder) time(base time.Time) time.Time {
 }
 
 func (d *decoder) lease() LeaseID {
-	switch d.byte() {
-	case 1:
-		var raw [16]byte
-		copy(raw[:], d.take(16))
-		return LeaseID(formatUUID(raw))
-	case 0:
+	if !d.flag() {
 		return LeaseID(d.string())
-	default:
-		d.fail("bad lease id")
-		return ""
 	}
+	var raw [16]byte
+	copy(raw[:], d.take(16))
+	return LeaseID(formatUUID(raw))
 }
 
 func (d *decoder) strings() map[string]string {
@@ -148,11 +180,11 @@ func (d *decoder) strings() map[string]string {
 	if n == 0 {
 		return nil
 	}
-	if n > uint64(len(d.b)) { // each entry takes at least two bytes
+	if n > uint64(len(d.b))/2 { // each entry takes at least two bytes
 		d.fail("too many entries")
 		return nil
 	}
-	m := make(map[string]string, n)
+	m := make(map[string]string, min(n, MaxTags))
 	for range n {
 		k := d.string()
 		m[k] = d.string()
@@ -225,11 +257,12 @@ func (d *decoder) policy() *Policy {
 		d.fail("unknown preset")
 		return &presets[PresetJobModel]
 	}
-	if d.byte() == 0 {
+	if !d.flag() {
 		return &presets[preset]
 	}
 	p := presets[preset]
 	flags := d.byte()
+	d.require(flags < 1<<5, "unknown rules")
 	for i, set := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
 		*set = flags&(1<<i) != 0
 	}
@@ -245,9 +278,7 @@ func (d *decoder) policy() *Policy {
 	for _, v := range p.counts() {
 		*v = int(d.varint())
 	}
-	if d.err == nil && p.Validate() != nil {
-		d.fail("impossible policy")
-	}
+	d.require(d.err != nil || p.Validate() == nil, "impossible policy")
 	return &p
 }
 
@@ -259,8 +290,10 @@ func (e *encoder) failure(f *Failure) {
 }
 
 func (d *decoder) failure() *Failure {
-	return &Failure{
+	f := &Failure{
 		Category: Category(d.byte()), Code: d.string(), Message: d.string(),
 		RetryAfter: time.Duration(d.varint()),
 	}
+	d.require(f.Category.Valid(), "unknown category")
+	return f
 }

@@ -63,20 +63,20 @@ func DecodeEvent(b []byte) (Event, []byte, error) {
 	v := Event{Type: EventType(d.byte()), Status: Status(d.byte())}
 	has := d.byte()
 	v.Attempt = d.int()
-	if d.err == nil && (!v.Type.Valid() || !v.Status.Valid() || has >= eventBits) {
-		d.fail("event out of range")
-	}
+	d.require(v.Type.Valid() && v.Status.Valid() && has < eventBits, "event out of range")
 	if has&eventHasLease != 0 {
 		v.Lease = d.lease()
 		v.Version = LeaseVersion(d.uvarint())
 		v.LeaseState = LeaseState(d.byte())
 		v.Worker = d.string()
+		d.require(v.Lease != "" && v.LeaseState < leaseEnd, "lease out of range")
 	}
 	if has&eventHasUntil != 0 {
 		v.Until = time.Unix(0, int64(d.fixed())).UTC()
 	}
 	if has&eventHasDetail != 0 {
 		v.Detail = Detail(d.byte())
+		d.require(v.Detail < detailEnd, "unknown detail")
 	}
 	if has&eventHasFailure != 0 {
 		v.Failure = d.failure()
@@ -85,7 +85,7 @@ func DecodeEvent(b []byte) (Event, []byte, error) {
 		v.Reason = d.string()
 	}
 	if has&eventHasCost != 0 {
-		v.CostUnits = int64(d.uvarint())
+		v.CostUnits = d.amount()
 	}
 	rest := d.b
 	d.b = nil

@@ -110,47 +110,42 @@ func DecodeSpec(b []byte) (Spec, error) {
 	}
 	s := Spec{ID: d.id(), Queue: d.string(), Type: d.string(), Policy: *d.policy()}
 	s.Metadata.Priority = Priority(d.byte())
-	if d.byte() == 1 {
+	d.require(s.Metadata.Priority.Valid(), "unknown priority")
+	if d.flag() {
 		s.Payload.ContentType = JSON
 	} else {
 		s.Payload.ContentType = d.string()
 	}
 	if has&hasKey != 0 {
 		s.Key = Key{d.string(), d.string(), d.fixed()}
+		d.require(s.Key.Name != "", "empty key")
 	}
 	if has&hasFirstRun != 0 {
 		s.RunAt = time.Unix(0, int64(d.fixed())).UTC()
 	}
 	if has&hasDelay != 0 {
-		s.Delay = time.Duration(d.uvarint())
+		s.Delay = time.Duration(d.amount())
 	}
 	if has&hasDependsOn != 0 {
-		n := d.int()
-		if n > MaxDependencies {
-			d.fail("too many dependencies")
-			n = 0
-		}
+		n := d.count(1+16, MaxDependencies)
 		s.DependsOn = make([]Dependency, n)
 		for i := range s.DependsOn {
 			s.DependsOn[i] = Dependency{DependencyKind(d.byte()), d.id()}
+			d.require(s.DependsOn[i].Kind.Valid(), "unknown dependency")
 		}
 	}
 	if has&hasCost != 0 {
-		s.CostUnits = int64(d.uvarint())
+		s.CostUnits = d.amount()
 	}
 	if has&hasRequires != 0 {
-		n := d.int()
-		if n > MaxCapabilities {
-			d.fail("too many capabilities")
-			n = 0
-		}
+		n := d.count(1, MaxCapabilities)
 		s.Requires = make([]string, n)
 		for i := range s.Requires {
 			s.Requires[i] = d.string()
 		}
 	}
 	if has&hasRequester != 0 {
-		s.Requester, s.Tier, s.MaxFee = d.string(), d.string(), int64(d.uvarint())
+		s.Requester, s.Tier, s.MaxFee = d.string(), d.string(), d.amount()
 	}
 	if has&hasAttributes != 0 {
 		s.Attributes = d.strings()
@@ -192,6 +187,7 @@ func DecodeMetadata(b []byte) (Metadata, error) {
 	d := decoder{b: b}
 	d.version()
 	m := d.metadata(Priority(d.byte()))
+	d.require(m.Priority.Valid(), "unknown priority")
 	if err := d.end("metadata"); err != nil {
 		return Metadata{}, err
 	}

@@ -127,9 +127,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	mixed := d.byte()
 	s.Detail, s.Own = Detail(mixed>>4), Priority(mixed&15)
 	has := d.uvarint()
-	if d.err == nil && (!s.Status.Valid() || s.Detail >= detailEnd || !s.Own.Valid() || has >= stateBits) {
-		d.fail("state out of range")
-	}
+	d.require(s.Status.Valid() && s.Detail < detailEnd && s.Own.Valid() && has < stateBits, "state out of range")
 	s.ID = d.id()
 	policy := d.policy()
 	created := d.fixed()
@@ -146,6 +144,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	s.AnyOpen = has&hasAny != 0
 	if has&hasInherited != 0 {
 		s.Inherited = Priority(d.byte())
+		d.require(s.Inherited.Valid(), "unknown priority")
 	}
 	if has&hasWaits != 0 {
 		s.Waits = d.int()
@@ -176,10 +175,12 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	}
 	if has&hasPrevious != 0 {
 		s.Previous = Settlement{d.lease(), d.fixed()}
+		d.require(s.Previous.Lease != "", "settlement without a lease")
 	}
 	if has&hasProgress != 0 {
 		s.Progress = math.Float64frombits(d.fixed())
 		s.Note = d.string()
+		d.require(s.Progress >= 0 && s.Progress <= 1, "progress out of range")
 	}
 	if has&hasFailure != 0 {
 		s.Failure = d.failure()
@@ -195,9 +196,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 		s.CheckpointBytes = d.int()
 		s.Checkpoints = d.int()
 	}
-	if d.err == nil && s.Status.Held() && s.Lease == nil {
-		d.fail("held without a lease")
-	}
+	d.require(!s.Status.Held() || s.Lease != nil && s.Lease.State == LeaseActive, "held without a lease")
 	if err := d.end("state"); err != nil {
 		return State{}, err
 	}
@@ -228,10 +227,8 @@ func (d *decoder) holding(base time.Time) *Lease {
 	l.ExpiresAt = d.time(l.HeartbeatAt)
 	l.TTL = time.Duration(d.varint())
 	l.Renewals = d.int()
-	l.CostUnits = int64(d.uvarint())
-	if d.err == nil && (l.State == 0 || l.State >= leaseEnd) {
-		d.fail("unknown lease state")
-	}
+	l.CostUnits = d.amount()
+	d.require(l.ID != "" && l.State > 0 && l.State < leaseEnd, "lease out of range")
 	return l
 }
 
@@ -249,12 +246,8 @@ func (e *encoder) cancel(c Cancellation) {
 
 func (d *decoder) cancel() (c Cancellation) {
 	for _, t := range []*time.Time{&c.RequestedAt, &c.DeliveredAt, &c.HonouredAt} {
-		switch d.byte() {
-		case 0:
-		case 1:
+		if d.flag() {
 			*t = time.Unix(0, int64(d.fixed())).UTC()
-		default:
-			d.fail("bad instant")
 		}
 	}
 	c.Reason = d.string()
