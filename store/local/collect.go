@@ -409,12 +409,17 @@ func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e storedEvent) er
 		}
 		w.b = old
 	}
-	w.b = binary.BigEndian.AppendUint64(w.b, e.Seq)
-	w.b = binary.BigEndian.AppendUint64(w.b, uint64(e.Time.UnixNano()))
-	w.b = binary.BigEndian.AppendUint32(w.b, e.queue)
-	w.b = append(w.b, e.Job[:]...)
-	w.b, _ = e.Event.AppendBinary(w.b) // never fails
+	w.b = appendCarried(w.b, e)
 	return nil
+}
+
+func appendCarried(b []byte, e storedEvent) []byte {
+	b = binary.BigEndian.AppendUint64(b, e.Seq)
+	b = binary.BigEndian.AppendUint64(b, uint64(e.Time.UnixNano()))
+	b = binary.BigEndian.AppendUint32(b, e.queue)
+	b = append(b, e.Job[:]...)
+	b, _ = e.Event.AppendBinary(b) // never fails
+	return b
 }
 
 // carried reads a job's events that outlived the log.

@@ -96,6 +96,38 @@ func (f *fixture) trySpoiled(t *testing.T, key, value []byte, what string) (noti
 	return noticed
 }
 
+// TestForeignKeys puts records under keys that no store writes. Nobody panics.
+func TestForeignKeys(t *testing.T) {
+	f := newFixture(t).crashed()
+	values := map[byte][]byte{}
+	for _, r := range records(t, f.disk(t)) {
+		values[r.key[0]] = r.value
+	}
+	for kind := byte(prefixMeta); kind <= prefixHistory; kind++ {
+		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
+			if raceEnabled && len(rest) > 4 {
+				continue
+			}
+			key := append([]byte{kind}, rest...)
+			fs := f.disk(t)
+			change(t, fs, func(db *pebble.DB) error { return db.Set(key, values[kind], pebble.Sync) })
+			s, err := f.open(fs)
+			if err != nil {
+				if !errors.Is(err, gq.ErrCorrupt) && !errors.Is(err, gq.ErrFormat) {
+					t.Errorf("with a record %q: %v", key, err)
+				}
+				continue
+			}
+			for question, answer := range f.asks.look(s) {
+				if err, failed := answer.(error); failed && !errors.Is(err, gq.ErrNotFound) && !errors.Is(err, gq.ErrCorrupt) {
+					t.Errorf("with a record %q: %s: %v", key, question, err)
+				}
+			}
+			_ = s.Close()
+		}
+	}
+}
+
 type pebbleRecord struct{ key, value []byte }
 
 // records reads all records of a store.

@@ -14,7 +14,12 @@ import (
 
 // recover builds the table from the records of live jobs. It reads nothing of
 // the finished ones.
-func (s *Store) recover() error {
+func (s *Store) recover() (err error) {
+	defer func() {
+		if r := recover(); r != nil { // no record that a store has written does that
+			err = fmt.Errorf("%w: %v", gq.ErrCorrupt, r)
+		}
+	}()
 	for _, step := range []func() error{
 		s.recoverMarks, s.recoverQueues, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
@@ -63,29 +68,29 @@ func (s *Store) recoverMarks() error {
 
 func (s *Store) recoverQueues() error {
 	err := s.each(prefixQueue, func(key, value []byte) error {
-		if len(key) != 5 {
-			return gq.ErrCorrupt
+		next := uint32(len(s.table.numbers))
+		if len(key) != 5 || binary.BigEndian.Uint32(key[1:]) != next {
+			return fmt.Errorf("queue number %d is missing: %w", next, gq.ErrCorrupt)
 		}
 		config, err := decodeQueue(value)
 		if err != nil {
 			return err
 		}
-		s.table.addQueue(binary.BigEndian.Uint32(key[1:]), config)
+		s.table.addQueue(next, config)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	for number, q := range s.table.numbers[1:] {
-		if q == nil {
-			return fmt.Errorf("queue number %d is missing: %w", number+1, gq.ErrCorrupt)
-		}
-	}
 	return s.each(prefixCounts, func(key, value []byte) error {
-		if len(key) != 5 || int(binary.BigEndian.Uint32(key[1:])) >= len(s.table.numbers) {
+		if len(key) != 5 {
 			return gq.ErrCorrupt
 		}
-		return decodeCounts(value, s.table.numbers[binary.BigEndian.Uint32(key[1:])])
+		number := binary.BigEndian.Uint32(key[1:])
+		if number == 0 || int(number) >= len(s.table.numbers) {
+			return gq.ErrCorrupt
+		}
+		return decodeCounts(value, s.table.numbers[number])
 	})
 }
 
@@ -117,6 +122,9 @@ func (s *Store) recoverJobs() error {
 		lane := t.lanes[h.lane]
 		if lane == nil {
 			return fmt.Errorf("lane %d is missing: %w", h.lane, gq.ErrCorrupt)
+		}
+		if !state.Live() || t.jobs.get(state.ID) != nil {
+			return fmt.Errorf("job %s is %s, or there twice: %w", state.ID, state.Status, gq.ErrCorrupt)
 		}
 		lane.jobs++
 		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, toRun: noTimer, toDue: noTimer}
@@ -230,6 +238,9 @@ func encodeQueue(q gq.Queue) []byte {
 func decodeQueue(b []byte) (q gq.Queue, err error) {
 	if err := json.Unmarshal(b, &q); err != nil {
 		return q, fmt.Errorf("queue: %w", errors.Join(gq.ErrCorrupt, err))
+	}
+	if err := q.Validate(); err != nil {
+		return q, fmt.Errorf("queue: %w: %v", gq.ErrCorrupt, err)
 	}
 	return q, nil
 }

@@ -313,10 +313,13 @@ func encodeCounts(q *queue) []byte {
 func decodeCounts(b []byte, q *queue) error {
 	for s := gq.Completed; s <= gq.Cancelled; s++ {
 		v, n := binary.Varint(b)
-		if n <= 0 {
+		if n <= 0 || v < 0 {
 			return fmt.Errorf("counts of queue %s: %w", q.config.Name, gq.ErrCorrupt)
 		}
 		q.counts[s], b = v, b[n:]
+	}
+	if len(b) > 0 {
+		return fmt.Errorf("counts of queue %s: %w", q.config.Name, gq.ErrCorrupt)
 	}
 	return nil
 }
