@@ -143,6 +143,22 @@ type Metrics struct {
 	DiskBytes uint64 // size on disk now; 0 if it has none
 }
 
+// Notifier is an optional capability: word of changes without polling. It is a
+// hint. Whoever acts on it asks the store, and a store may send too many or,
+// where a connection was lost, too few.
+type Notifier interface {
+	// Notify has f called about every commit, with what it changed. f must
+	// return at once and must not call the store. After stop has returned f is
+	// not called again.
+	Notify(f func(News)) (stop func())
+}
+
+// News is what a commit may have changed.
+type News struct {
+	Queues []string // whose jobs changed, so that some may have become claimable
+	Event  uint64   // number of the newest event
+}
+
 // Clock tells the time of a store.
 type Clock interface {
 	Now() time.Time
@@ -184,18 +200,9 @@ const (
 	WithCheckpoint
 )
 
-// Job is a job as it is stored.
-type Job struct {
-	Spec       gq.Spec // Payload.Data only where asked for
-	State      gq.State
-	Metadata   gq.Metadata // current
-	Result     []byte
-	Checkpoint []byte
-}
-
 // Found is a job or the reason why there is none.
 type Found struct {
-	Job
+	gq.Job
 	Err error
 }
 
@@ -218,8 +225,8 @@ const (
 
 // Page is one page of a list.
 type Page struct {
-	Jobs []Job  // without blobs
-	Next string // the cursor of the next page, "" on the last
+	Jobs []gq.Job // without blobs
+	Next string   // the cursor of the next page, "" on the last
 }
 
 // Filter selects claimable jobs.
@@ -242,7 +249,7 @@ type Claim struct {
 
 // Claimed is the answer to a [Claim].
 type Claimed struct {
-	Jobs []Job
+	Jobs []gq.Job
 	Err  error
 }
 

@@ -94,7 +94,7 @@ func (c *caller) fill(b []byte) {
 }
 
 // claim takes n jobs. There must be so many.
-func (c *caller) claim(ctx context.Context, n int) ([]store.Job, error) {
+func (c *caller) claim(ctx context.Context, n int) ([]gq.Job, error) {
 	jobs, err := c.claimUpTo(ctx, n)
 	if err == nil && len(jobs) != n {
 		return nil, fmt.Errorf("claim of %d jobs got %d while so many were claimable: %w", n, len(jobs), errWrong)
@@ -102,7 +102,7 @@ func (c *caller) claim(ctx context.Context, n int) ([]store.Job, error) {
 	return jobs, err
 }
 
-func (c *caller) claimUpTo(ctx context.Context, n int) ([]store.Job, error) {
+func (c *caller) claimUpTo(ctx context.Context, n int) ([]gq.Job, error) {
 	c.claims[0].N = n
 	start := time.Now()
 	answers, err := c.store.Claim(ctx, c.claims[:])
@@ -122,10 +122,10 @@ type held struct {
 	lease gq.LeaseRef
 }
 
-func hold(j *store.Job) held { return held{j.State.ID, j.State.Lease.Ref()} }
+func hold(j *gq.Job) held { return held{j.State.ID, j.State.Lease.Ref()} }
 
 // complete ends claimed jobs in one call.
-func (c *caller) complete(ctx context.Context, jobs []store.Job) error {
+func (c *caller) complete(ctx context.Context, jobs []gq.Job) error {
 	for i := range jobs {
 		c.updates[i] = hold(&jobs[i]).completion()
 	}

@@ -17,7 +17,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return 0
 		}
-		out[i].Jobs = make([]store.Job, 0, min(claims[i].N, 16)) // here rather than in the writer
+		out[i].Jobs = make([]gq.Job, 0, min(claims[i].N, 16)) // here rather than in the writer
 		return claims[i].N
 	}, func(tx *txn, i int) {
 		if out[i].Err != nil {
@@ -47,7 +47,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 }
 
 // claim takes up to N jobs.
-func (tx *txn) claim(c *store.Claim, jobs []store.Job) (_ []store.Job, rest []beside) {
+func (tx *txn) claim(c *store.Claim, jobs []gq.Job) (_ []gq.Job, rest []beside) {
 	tx.catchUp()
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
@@ -73,7 +73,7 @@ func (tx *txn) claim(c *store.Claim, jobs []store.Job) (_ []store.Job, rest []be
 			}
 			rest = append(rest, beside{h.flags, tx.takeSpec(j)})
 			tx.save(j, h, &old, &next, events)
-			jobs = append(jobs, store.Job{})
+			jobs = append(jobs, gq.Job{})
 			jobs[len(jobs)-1].State = next
 		}
 	}
@@ -124,7 +124,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 			Field: "n", Problem: fmt.Sprintf("%d is not between 1 and %d", n, store.MaxClaim),
 		}}})
 	}
-	var jobs []store.Job
+	var jobs []gq.Job
 	var rest []beside
 	err := s.do(ctx, 1, func(tx *txn) {
 		tx.t.promote(tx.now.UnixNano())
@@ -191,7 +191,7 @@ func (tx *txn) foresee() (undo func()) {
 }
 
 // peek takes jobs out of their lanes to see the next one, and puts them back.
-func (tx *txn) peek(f *store.Filter, n int) (jobs []store.Job, rest []beside) {
+func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 	var seen []*job
 	for _, name := range f.Queues {
 		q := tx.t.queues[name]
@@ -208,7 +208,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []store.Job, rest []beside) {
 				break
 			}
 			h, state := tx.load(j)
-			jobs = append(jobs, store.Job{State: state.At(tx.now)})
+			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
 			rest = append(rest, beside{flags: h.flags})
 			tx.t.leave(j)
 			seen = append(seen, j)

@@ -114,6 +114,11 @@ func FuzzDecodeEvents(f *testing.F) {
 	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.Scheduled}, 1, 0)
 	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.Running, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, 2, 4)
 	seed(f, w.encode(nil, fuzzTime))
+	var twice eventWriter // the same job named again, with another past
+	twice.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.Pending}, 1, 0)
+	twice.last = gq.JobID{}
+	twice.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.Scheduled}, 1, 9)
+	f.Add(twice.encode(nil, fuzzTime))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		law(t, b, func(b []byte) (all []storedEvent, err error) {
 			err = decodeEvents(b, 100, func(e storedEvent) bool {

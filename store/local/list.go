@@ -39,7 +39,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		page.Next = next
 		return func() error {
 			for i := range seen {
-				job := store.Job{State: seen[i].state.At(now)}
+				job := gq.Job{State: seen[i].state.At(now)}
 				err := s.assemble(&job, beside{flags: seen[i].flags}, 0)
 				if errors.Is(err, gq.ErrNotFound) {
 					continue // collected meanwhile

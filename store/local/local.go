@@ -61,8 +61,9 @@ type Store struct {
 	lock      *pebble.Lock
 	ephemeral bool
 
-	intake intake
-	works  sync.Pool // *work
+	intake   intake
+	watchers watchers
+	works    sync.Pool // *work
 
 	// Owned by the writer.
 	tx        txn
@@ -254,7 +255,8 @@ func systemClock() store.Clock { return clock{time.Now()} }
 func (c clock) Now() time.Time { return c.start.Add(time.Since(c.start)) }
 
 var (
-	_ store.Store = (*Store)(nil)
-	_ store.Meter = (*Store)(nil)
-	_             = context.Background
+	_ store.Store    = (*Store)(nil)
+	_ store.Meter    = (*Store)(nil)
+	_ store.Notifier = (*Store)(nil)
+	_                = context.Background
 )

@@ -20,7 +20,7 @@ type beside struct {
 
 // assemble reads what belongs to a job's state from disk. Its error is
 // ErrNotFound where the job has been collected since the state was read.
-func (s *Store) assemble(job *store.Job, b beside, parts store.Parts) error {
+func (s *Store) assemble(job *gq.Job, b beside, parts store.Parts) error {
 	state := &job.State
 	raw, err := b.spec, error(nil)
 	if raw == nil {
@@ -374,6 +374,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		config.UpdatedAt = tx.now
 		q.config = config
 		tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
+		tx.change(q)
 	})
 	if err == nil && refused != nil {
 		err = fmt.Errorf("put queue: %w", refused)

@@ -162,7 +162,9 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 			if len(b) < 16 {
 				return bad()
 			}
-			copy(id[:], b)
+			if copy(id[:], b); i > 0 && id == e.Job {
+				return bad() // one mention is enough
+			}
 			b = b[16:]
 			q, n := binary.Uvarint(b)
 			if n <= 0 || q > 1<<32-1 {

@@ -100,6 +100,7 @@ type queue struct {
 	live    [gq.Completed]index // by status and sequence, for lists
 	counts  [gq.Cancelled + 1]int64
 	touched bool // the counts of finished jobs changed in this commit
+	changed bool // a job changed in this commit
 }
 
 // held is the number of jobs that occupy the queue's concurrency.

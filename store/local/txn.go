@@ -27,6 +27,7 @@ type txn struct {
 	keys     map[string]keyRecord // idempotency keys of this commit
 	oldKeys  map[string]keyRecord // and of the one before
 	touched  []*queue
+	changed  []*queue // for the news
 	scratch  []byte
 	key      []byte
 }
@@ -114,6 +115,7 @@ func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 // store writes the state of a job that is not placed, and places it.
 func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, events []gq.Event) {
 	t := tx.t
+	tx.change(j.lane.queue)
 	h.lastEvent = tx.record(events, j.lane.queue, h.lastEvent)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	if l := next.Lease; l != nil && (oldLease == nil || oldLease.ID != l.ID) {

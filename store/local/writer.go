@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 // One goroutine, the writer, makes every change. Callers hand it work and wait.
@@ -36,6 +37,7 @@ type commit struct {
 	number uint64
 	batch  *pebble.Batch // nil if nothing was written
 	works  []*work
+	news   store.News
 }
 
 // intake gathers work.
@@ -246,6 +248,7 @@ func (s *Store) finish(works []*work) commit {
 		must(s.tx.batch.Close())
 		return c
 	}
+	c.news = s.tx.news()
 	if s.onCommit != nil {
 		s.onCommit(s.tx.batch.Repr())
 	}
@@ -269,6 +272,9 @@ func (s *Store) commit() {
 		}
 		if s.failure() == nil {
 			s.publish(c.number)
+			if c.batch != nil {
+				s.watchers.tell(c.news)
+			}
 		}
 		s.idle <- struct{}{}
 		for i, w := range c.works {

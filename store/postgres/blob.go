@@ -43,8 +43,8 @@ func (b *blobs) write(batch *pgx.Batch) {
 }
 
 // assemble makes whole jobs of rows with their specs.
-func (tx *txn) assemble(ctx context.Context, rows []*row, parts store.Parts) ([]store.Job, error) {
-	jobs := make([]store.Job, len(rows))
+func (tx *txn) assemble(ctx context.Context, rows []*row, parts store.Parts) ([]gq.Job, error) {
+	jobs := make([]gq.Job, len(rows))
 	index := make(map[gq.JobID]int, len(rows))
 	ids := make([][16]byte, len(rows))
 	for i, r := range rows {
@@ -53,7 +53,7 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts store.Parts) ([]
 			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
 		}
 		spec.Payload.Data = nil
-		jobs[i] = store.Job{Spec: spec, State: r.state, Metadata: spec.Metadata}
+		jobs[i] = gq.Job{Spec: spec, State: r.state, Metadata: spec.Metadata}
 		index[r.state.ID], ids[i] = i, r.state.ID
 	}
 	if len(rows) == 0 {

@@ -47,8 +47,8 @@ const maxRounds = 10
 // want is a claim and what is still missing of it.
 type want struct {
 	store.Claim
-	jobs  []store.Job
-	round []store.Job // of the transaction under way
+	jobs  []gq.Job
+	round []gq.Job // of the transaction under way
 }
 
 func (w *want) missing() int { return w.N - len(w.jobs) - len(w.round) }

@@ -28,7 +28,7 @@ func claimFrom(queue string, n int) store.Claim {
 	return store.Claim{Filter: store.Filter{Queues: []string{queue}}, N: n, Worker: "worker"}
 }
 
-func completing(j store.Job) store.Update {
+func completing(j gq.Job) store.Update {
 	return store.Update{
 		Ref: store.Ref{Lease: j.State.Lease.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {

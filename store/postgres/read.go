@@ -32,7 +32,7 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([
 		if err != nil {
 			return err
 		}
-		found := make(map[gq.JobID]store.Job, len(jobs))
+		found := make(map[gq.JobID]gq.Job, len(jobs))
 		for _, j := range jobs {
 			j.State = j.State.At(tx.now)
 			found[j.State.ID] = j

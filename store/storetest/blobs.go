@@ -61,10 +61,10 @@ func blobResult(e *env) {
 
 func blobCheckpoint(e *env) {
 	job := e.add(under(func(p *gq.Policy) { p.MaxAttempts = 10 }))
-	save := func(j store.Job, data []byte) {
+	save := func(j gq.Job, data []byte) {
 		e.updated(store.Update{Ref: byID(job.ID), Apply: beating(j.State.Lease.Ref(), gq.Report{CheckpointBytes: len(data)}), Checkpoint: data})
 	}
-	hand := func(when string, j store.Job, want []byte) {
+	hand := func(when string, j gq.Job, want []byte) {
 		e.Helper()
 		if !bytes.Equal(j.Checkpoint, want) || j.State.CheckpointBytes != len(want) {
 			e.Errorf("%s the next attempt got a checkpoint of %d bytes (recorded as %d), want the %d saved", when, len(j.Checkpoint), j.State.CheckpointBytes, len(want))

@@ -114,7 +114,7 @@ func concurrentLosses(e *env) {
 		mu   sync.Mutex
 		done = make(map[gq.JobID]gq.LeaseID)
 	)
-	settle := func(claimed []store.Job) {
+	settle := func(claimed []gq.Job) {
 		for _, j := range claimed {
 			answers, err := e.s.Update(e.Context(), []store.Update{{Ref: byID(j.State.ID), Apply: completing(j.State.Lease.Ref(), nil)}})
 			if err != nil {
@@ -154,7 +154,7 @@ func concurrentLosses(e *env) {
 	}
 	wait.Wait()
 	for _, j := range e.claim(1000) {
-		settle([]store.Job{j})
+		settle([]gq.Job{j})
 	}
 	if c := e.counts()["q"]; len(done) != jobs || c.By[gq.Completed] != jobs {
 		e.Fatalf("%d jobs were settled and %d are counted COMPLETED, want %d", len(done), c.By[gq.Completed], jobs)

@@ -262,7 +262,7 @@ func (e *env) tryClaim(claims ...store.Claim) []store.Claimed {
 }
 
 // claim asks for up to n jobs of queue "q".
-func (e *env) claim(n int, asks ...asking) []store.Job {
+func (e *env) claim(n int, asks ...asking) []gq.Job {
 	e.Helper()
 	answer := e.tryClaim(claimOf(n, asks...))[0]
 	e.check("Claim", answer.Err)
@@ -270,7 +270,7 @@ func (e *env) claim(n int, asks ...asking) []store.Job {
 }
 
 // one claims a job that must be there.
-func (e *env) one(asks ...asking) store.Job {
+func (e *env) one(asks ...asking) gq.Job {
 	e.Helper()
 	jobs := e.claim(1, asks...)
 	if len(jobs) != 1 {
@@ -295,7 +295,7 @@ func (e *env) claimed(what string, n int, want []gq.JobID, asks ...asking) {
 	}
 }
 
-func idsOf(jobs []store.Job) []gq.JobID {
+func idsOf(jobs []gq.Job) []gq.JobID {
 	ids := make([]gq.JobID, len(jobs))
 	for i, j := range jobs {
 		ids[i] = j.State.ID

@@ -153,7 +153,7 @@ func limitOneWinner(e *env) {
 		var (
 			wait sync.WaitGroup
 			mu   sync.Mutex
-			won  []store.Job
+			won  []gq.Job
 		)
 		ready := make(chan struct{})
 		for i := range 100 {

@@ -191,9 +191,9 @@ func (m *machine) compare(what string, left []reading) {
 }
 
 // content compares what belongs to a job beside its state.
-func (m *machine) content(call string, j *modelJob, got store.Job, parts store.Parts) {
+func (m *machine) content(call string, j *modelJob, got gq.Job, parts store.Parts) {
 	m.Helper()
-	want := store.Job{Spec: j.spec, Metadata: j.metadata, Result: j.result, Checkpoint: j.checkpoint}
+	want := gq.Job{Spec: j.spec, Metadata: j.metadata, Result: j.result, Checkpoint: j.checkpoint}
 	if parts&store.WithPayload == 0 {
 		want.Spec.Payload.Data = nil
 	}

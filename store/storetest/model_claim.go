@@ -33,7 +33,7 @@ func (m *machine) peek(r *rapid.T) {
 	c := rapid.Custom(m.drawClaim).Draw(r, "claim")
 	found, err := m.s.Peek(m.Context(), c.Filter, c.N)
 	m.ok("Peek", err)
-	jobs := make([]store.Job, len(found))
+	jobs := make([]gq.Job, len(found))
 	for i, f := range found {
 		m.ok("Peek", f.Err)
 		jobs[i] = f.Job
@@ -55,13 +55,13 @@ func before(a, b gq.State) bool {
 // chosen wants a claim to have found the right jobs in the right order. Jobs
 // whose dependencies have ended may or may not have been told, so that they may
 // be among them or not; everything else is exact.
-func (m *machine) chosen(call string, f store.Filter, n int, got []store.Job) {
+func (m *machine) chosen(call string, f store.Filter, n int, got []gq.Job) {
 	if len(got) > n {
 		m.Fatalf("%s for %d found %d jobs", call, n, len(got))
 	}
 	rest := got
 	for _, queue := range f.Queues {
-		var mine []store.Job
+		var mine []gq.Job
 		for len(rest) > 0 && rest[0].Spec.Queue == queue {
 			mine, rest = append(mine, rest[0]), rest[1:]
 		}
@@ -72,7 +72,7 @@ func (m *machine) chosen(call string, f store.Filter, n int, got []store.Job) {
 	}
 }
 
-func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []store.Job) {
+func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job) {
 	// Places that are surely or possibly taken: a store may have noticed that
 	// a lease ended for another reason than its expiry, or not.
 	surely, possibly := 0, 0
@@ -122,7 +122,7 @@ func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []stor
 		}
 	}
 	for _, j := range must {
-		if slices.ContainsFunc(got, func(g store.Job) bool { return g.State.ID == j.spec.ID }) {
+		if slices.ContainsFunc(got, func(g gq.Job) bool { return g.State.ID == j.spec.ID }) {
 			continue
 		}
 		if len(got) < least {
@@ -135,7 +135,7 @@ func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []stor
 }
 
 // granted enters a claimed job into the model.
-func (m *machine) granted(c store.Claim, got store.Job) {
+func (m *machine) granted(c store.Claim, got gq.Job) {
 	j := m.jobs[got.State.ID]
 	if got.State.Lease == nil || got.State.Lease.ID == "" || m.issued[got.State.Lease.ID] {
 		m.Fatalf("Claim gave job %s the lease %+v, which is none or was given before", got.State.ID, got.State.Lease)

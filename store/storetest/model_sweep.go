@@ -290,7 +290,7 @@ func (m *machine) list(r *rapid.T) {
 }
 
 func (m *machine) listAll(q store.Query) {
-	var got []store.Job
+	var got []gq.Job
 	for first := true; first || q.Cursor != ""; first = false {
 		page, err := m.s.List(m.Context(), q)
 		m.ok("List", err)

@@ -156,7 +156,7 @@ func (n *naive) matches(f store.Filter, s *gq.Spec) bool {
 }
 
 // grant gives a candidate to the claim.
-func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) store.Job {
+func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 	if j.state.Status.Held() {
 		next, events, _ := j.state.Advance(gq.Draw{}, now)
 		n.write(j, next, events, now)

@@ -22,8 +22,8 @@ func (n *naive) view(s gq.State, now time.Time) gq.State {
 	return s
 }
 
-func (n *naive) read(j *naiveJob, parts store.Parts, now time.Time) store.Job {
-	out := store.Job{Spec: j.spec, State: n.view(j.state, now), Metadata: j.metadata}
+func (n *naive) read(j *naiveJob, parts store.Parts, now time.Time) gq.Job {
+	out := gq.Job{Spec: j.spec, State: n.view(j.state, now), Metadata: j.metadata}
 	if n.bug == readsEverything {
 		parts = allParts
 	}

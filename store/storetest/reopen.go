@@ -47,7 +47,7 @@ func reopenEverything(e *env) {
 	e.put("b", func(q *gq.Queue) { q.MaxRunning = 4 })
 	e.release()
 	type everything struct {
-		Jobs      []store.Job
+		Jobs      []gq.Job
 		Histories [][]gq.Event
 		Counts    map[string]store.Count
 		Events    []gq.Event

@@ -82,13 +82,13 @@ func (e *env) updated(u store.Update) gq.State {
 }
 
 // complete ends a claimed job with success.
-func (e *env) complete(j store.Job) gq.State {
+func (e *env) complete(j gq.Job) gq.State {
 	e.Helper()
 	return e.update(j.State.ID, completing(j.State.Lease.Ref(), nil))
 }
 
 // fail ends the attempt of a claimed job.
-func (e *env) fail(j store.Job, f gq.Failure) gq.State {
+func (e *env) fail(j gq.Job, f gq.Failure) gq.State {
 	e.Helper()
 	return e.update(j.State.ID, failing(j.State.Lease.Ref(), f))
 }
@@ -143,7 +143,7 @@ func (e *env) find(ref store.Ref, parts store.Parts) store.Found {
 }
 
 // get reads one job that must be there, with everything that belongs to it.
-func (e *env) get(id gq.JobID) store.Job {
+func (e *env) get(id gq.JobID) gq.Job {
 	e.Helper()
 	found := e.find(byID(id), allParts)
 	e.check("Get", found.Err)
@@ -291,7 +291,7 @@ func (e *env) events(after uint64) (all []gq.Event) {
 }
 
 // list reads every page of a query.
-func (e *env) list(q store.Query) (all []store.Job) {
+func (e *env) list(q store.Query) (all []gq.Job) {
 	e.Helper()
 	for range 100_000 {
 		page, err := e.store().List(e.Context(), q)

@@ -1,0 +1,306 @@
+package local
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// naiveIndex is an index as simple as can be.
+type naiveIndex struct{ jobs []*job }
+
+func compareJobs(a, b *job) int {
+	ka, kb := sortKey{a.key, a.id}, sortKey{b.key, b.id}
+	switch {
+	case ka.less(kb):
+		return -1
+	case kb.less(ka):
+		return 1
+	}
+	return 0
+}
+
+func (n *naiveIndex) add(j *job) {
+	i, _ := slices.BinarySearchFunc(n.jobs, j, compareJobs)
+	n.jobs = slices.Insert(n.jobs, i, j)
+}
+
+func (n *naiveIndex) remove(j *job) {
+	n.jobs = slices.DeleteFunc(n.jobs, func(other *job) bool { return other == j })
+}
+
+func (n *naiveIndex) cheap(limit int64) *job {
+	for _, j := range n.jobs {
+		if j.cost <= limit {
+			return j
+		}
+	}
+	return nil
+}
+
+// indexPair is an index and its naive twin.
+type indexPair struct {
+	t     rapid.TB
+	real  index
+	naive naiveIndex
+}
+
+func newIndexPair(t rapid.TB) *indexPair { return &indexPair{t: t, real: index{by: byOrder}} }
+
+func (p *indexPair) add(j *job) {
+	p.real.add(j)
+	p.naive.add(j)
+}
+
+func (p *indexPair) remove(j *job) {
+	p.real.remove(j)
+	p.naive.remove(j)
+}
+
+// check compares everything that the two can be asked.
+func (p *indexPair) check(limit int64, k gq.OrderKey, most int) {
+	p.t.Helper()
+	var first *job
+	if len(p.naive.jobs) > 0 {
+		first = p.naive.jobs[0]
+	}
+	if p.real.size != len(p.naive.jobs) || p.real.first() != first {
+		p.t.Fatalf("%d jobs, the first is %v; want %d, %v", p.real.size, p.real.first(), len(p.naive.jobs), first)
+	}
+	if got, want := p.real.cheap(limit), p.naive.cheap(limit); got != want {
+		p.t.Fatalf("the first that costs at most %d is %v, want %v", limit, got, want)
+	}
+	at, _ := slices.BinarySearchFunc(p.naive.jobs, &job{key: k}, compareJobs)
+	up := slices.Clone(p.naive.jobs[at:])
+	down := slices.Clone(p.naive.jobs[:at])
+	slices.Reverse(down)
+	for name, c := range map[string]struct {
+		walk func(gq.OrderKey, func(*job) bool)
+		want []*job
+	}{"ascend": {p.real.ascend, up}, "descend": {p.real.descend, down}} {
+		var got []*job
+		c.walk(k, func(j *job) bool {
+			got = append(got, j)
+			return len(got) < most
+		})
+		if want := c.want[:min(max(most, 1), len(c.want))]; !slices.Equal(got, want) {
+			p.t.Fatalf("%s from %v: %d jobs, want %d: %v, want %v", name, k, len(got), len(want), got, want)
+		}
+	}
+	if p.real.root != nil {
+		p.sound(p.real.root, true)
+	}
+}
+
+// sound checks what each node promises.
+func (p *indexPair) sound(n *node, root bool) (lowest int64) {
+	p.t.Helper()
+	if !root && len(n.jobs) == 0 && len(n.kids) == 0 || len(n.jobs) > fanout || len(n.kids) > fanout || len(n.jobs) > 0 && len(n.kids) > 0 {
+		p.t.Fatalf("a node with %d jobs and %d children", len(n.jobs), len(n.kids))
+	}
+	lowest = math.MaxInt64
+	for i, j := range n.jobs {
+		lowest = min(lowest, j.cost)
+		if (sortKey{j.key, j.id}).less(n.first) || i > 0 && compareJobs(n.jobs[i-1], j) >= 0 {
+			p.t.Fatalf("a leaf that begins with %v is not in order at %d", n.first, i)
+		}
+	}
+	for i, kid := range n.kids {
+		lowest = min(lowest, p.sound(kid, false))
+		if kid.first.less(n.first) || i > 0 && !n.kids[i-1].first.less(kid.first) {
+			p.t.Fatalf("a node that begins with %v is not in order at %d", n.first, i)
+		}
+	}
+	if n.cost > lowest || !n.stale && n.cost != lowest {
+		p.t.Fatalf("a node says that its cheapest job costs %d, it costs %d (stale: %v)", n.cost, lowest, n.stale)
+	}
+	return lowest
+}
+
+// TestIndex drives an index and its twin. Keys and costs are few, so that equal
+// ones are common; the jobs are many, so that the tree is three levels deep.
+func TestIndex(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		p := newIndexPair(r)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
+		keys := rapid.SampledFrom([]uint64{1, 10, 1 << 40}).Draw(r, "keys")
+		newJob := func(n uint64) *job {
+			return &job{id: gq.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(20), key: gq.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
+		}
+		count := uint64(0)
+		for range rapid.IntRange(1, 30).Draw(r, "steps") {
+			n := rapid.IntRange(0, 600).Draw(r, "n")
+			switch rapid.SampledFrom([]string{"add", "add", "in a row", "in a row", "remove", "remove first", "remove last", "not there"}).Draw(r, "step") {
+			case "add":
+				for range n {
+					count++
+					p.add(newJob(count))
+				}
+			case "in a row":
+				down := rapid.Bool().Draw(r, "down")
+				for i := range uint64(n) {
+					count++
+					j := newJob(count)
+					j.key = gq.OrderKey{Hi: 1, Lo: 1<<50 + count}
+					if down {
+						j.key.Lo = 1<<50 - i - count
+					}
+					p.add(j)
+				}
+			case "remove":
+				for range min(n, len(p.naive.jobs)) {
+					p.remove(p.naive.jobs[rng.IntN(len(p.naive.jobs))])
+				}
+			case "remove first":
+				for range min(n, len(p.naive.jobs)) {
+					p.remove(p.real.first())
+				}
+			case "remove last":
+				for range min(n, len(p.naive.jobs)) {
+					p.remove(p.naive.jobs[len(p.naive.jobs)-1])
+				}
+			case "not there":
+				p.remove(newJob(1 << 23))
+			}
+			p.check(rng.Int64N(22)-1, gq.OrderKey{Hi: rng.Uint64N(4), Lo: rng.Uint64N(keys + 1)}, rng.IntN(200))
+		}
+	})
+}
+
+// TestIndexFill: what arrives in order, as jobs mostly do, leaves no gaps.
+func TestIndexFill(t *testing.T) {
+	const count = 100_000
+	for name, key := range map[string]func(i uint64) uint64{
+		"ascending":  func(i uint64) uint64 { return i },
+		"descending": func(i uint64) uint64 { return count - i },
+		"random":     func(i uint64) uint64 { return mix(i) },
+	} {
+		x := index{by: byOrder}
+		for i := range uint64(count) {
+			x.add(&job{key: gq.OrderKey{Lo: key(i)}})
+		}
+		leaves := 0
+		var visit func(n *node)
+		visit = func(n *node) {
+			if n.kids == nil {
+				leaves++
+			}
+			for _, kid := range n.kids {
+				visit(kid)
+			}
+		}
+		visit(x.root)
+		fill := float64(count) / float64(leaves*fanout)
+		if least := map[string]float64{"ascending": 0.95, "descending": 0.45, "random": 0.6}[name]; fill < least {
+			t.Errorf("%s: leaves are filled to %.0f %%, want at least %.0f", name, 100*fill, 100*least)
+		}
+	}
+}
+
+// TestIndexEqualKeys: jobs with the same key stand by their ids.
+func TestIndexEqualKeys(t *testing.T) {
+	p := newIndexPair(t)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		var raw [16]byte
+		for i := range raw {
+			raw[i] = byte(rng.Uint32())
+		}
+		p.add(&job{id: gq.NewJobID(raw)})
+	}
+	p.check(0, gq.OrderKey{}, 2000)
+	var last gq.JobID
+	p.real.ascend(gq.OrderKey{}, func(j *job) bool {
+		if string(j.id[:]) <= string(last[:]) {
+			t.Errorf("%s comes after %s", j.id, last)
+		}
+		last = j.id
+		return true
+	})
+}
+
+// TestPick compares what a claim picks with a search through all jobs.
+func TestPick(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		tbl := newTable()
+		q := tbl.addQueue(1, gq.NewQueue("q"))
+		abilities := []string{"a", "b", "c"}
+		types := []string{"t", "u", "v", "w"}
+		subset := func(label string) []string {
+			var out []string
+			for _, a := range abilities {
+				if rapid.Bool().Draw(r, label) {
+					out = append(out, a)
+				}
+			}
+			return out
+		}
+		var ready []*job
+		lanes, jobs := uint32(0), byte(0)
+		for range rapid.IntRange(1, 60).Draw(r, "steps") {
+			switch rapid.SampledFrom([]string{"enter", "enter", "enter", "leave", "claim", "claim"}).Draw(r, "step") {
+			case "enter":
+				typ, requires := rapid.SampledFrom(types).Draw(r, "type"), subset("requires")
+				l := q.findLane(typ, requires)
+				if l == nil {
+					lanes++
+					l = tbl.addLane(lanes, q, typ, requires)
+				}
+				jobs++
+				j := &job{
+					id: gq.NewJobID([16]byte{rapid.Byte().Draw(r, "id"), jobs}), lane: l, toRun: noTimer, toDue: noTimer,
+					cost: rapid.Int64Range(0, 4).Draw(r, "cost"),
+				}
+				tbl.enter(j, gq.OrderKey{Hi: rapid.Uint64Range(1, 3).Draw(r, "level"), Lo: rapid.Uint64Range(1, 5).Draw(r, "seq")})
+				ready = append(ready, j)
+			case "leave":
+				if len(ready) > 0 {
+					i := rapid.IntRange(0, len(ready)-1).Draw(r, "which")
+					tbl.leave(ready[i])
+					tbl.leave(ready[i]) // once more changes nothing
+					ready = slices.Delete(ready, i, i+1)
+				}
+			case "claim":
+				f := store.Filter{Queues: []string{"q"}, Offers: subset("offers"), MaxCost: rapid.Int64Range(0, 5).Draw(r, "most")}
+				if rapid.Bool().Draw(r, "by type") {
+					f.Types = rapid.SliceOfN(rapid.SampledFrom(append(types, "none")), 1, 3).Draw(r, "types")
+				}
+				want := searchAll(ready, &f)
+				if got := q.pick(&f); got != want {
+					r.Fatalf("%+v picks %s, want %s", f, describeJob(got), describeJob(want))
+				}
+				if want != nil && rapid.Bool().Draw(r, "take") {
+					tbl.leave(want)
+					ready = slices.DeleteFunc(ready, func(j *job) bool { return j == want })
+				}
+			}
+		}
+	})
+}
+
+func searchAll(ready []*job, f *store.Filter) (best *job) {
+	for _, j := range ready {
+		fits := len(f.Types) == 0 || slices.Contains(f.Types, j.lane.typ)
+		for _, need := range j.lane.class.requires {
+			fits = fits && slices.Contains(f.Offers, need)
+		}
+		if fits && (f.MaxCost == 0 || j.cost <= f.MaxCost) && (best == nil || compareJobs(j, best) < 0) {
+			best = j
+		}
+	}
+	return best
+}
+
+func describeJob(j *job) string {
+	if j == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s (%s %v, %v, cost %d)", j.id, j.lane.typ, j.lane.class.requires, j.key, j.cost)
+}
