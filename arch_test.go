@@ -40,7 +40,7 @@ var arrows = []arrow{
 	{pkg: "store/postgres", imports: []string{".", "store"}},
 
 	// Measures any store through the port.
-	{pkg: "internal/bench", imports: []string{".", "store"}, tests: []string{"store/local"}},
+	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
 
 	// The engine sees a store only through the port.
 	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local"}},

@@ -11,7 +11,8 @@ import (
 
 // The binary forms of State, Spec, Metadata, Policy and Event, for stores that
 // keep bytes. Each begins with a version; a reader refuses one it does not
-// know. Absent fields cost one bit.
+// know. Absent fields cost one bit. A value has one form: readers refuse every
+// other, so that what is read is written with the same bytes.
 
 const codecVersion = 1
 
@@ -79,7 +80,7 @@ func (d *decoder) byte() byte {
 
 func (d *decoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
+	if n <= 0 || n > 1 && d.b[n-1] == 0 { // the last byte of a longer form than needed
 		d.fail("bad number")
 		return 0
 	}
@@ -89,7 +90,7 @@ func (d *decoder) uvarint() uint64 {
 
 func (d *decoder) varint() int64 {
 	v, n := binary.Varint(d.b)
-	if n <= 0 {
+	if n <= 0 || n > 1 && d.b[n-1] == 0 {
 		d.fail("bad number")
 		return 0
 	}
@@ -168,7 +169,10 @@ func (d *decoder) time(base time.Time) time.Time {
 
 func (d *decoder) lease() LeaseID {
 	if !d.flag() {
-		return LeaseID(d.string())
+		id := d.string()
+		_, short := parseUUID(id, false)
+		d.require(!short, "lease in long form")
+		return LeaseID(id)
 	}
 	var raw [16]byte
 	copy(raw[:], d.take(16))
@@ -185,9 +189,11 @@ func (d *decoder) strings() map[string]string {
 		return nil
 	}
 	m := make(map[string]string, min(n, MaxTags))
-	for range n {
+	last := ""
+	for i := range n {
 		k := d.string()
-		m[k] = d.string()
+		d.require(i == 0 || k > last, "entries out of order")
+		m[k], last = d.string(), k
 	}
 	return m
 }
@@ -278,6 +284,7 @@ func (d *decoder) policy() *Policy {
 	for _, v := range p.counts() {
 		*v = int(d.varint())
 	}
+	d.require(p != presets[preset], "preset in long form")
 	d.require(d.err != nil || p.Validate() == nil, "impossible policy")
 	return &p
 }

@@ -99,6 +99,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 	p := policies.Draw(r, "policy")
 	s := gq.State{
 		ID: jobIDs.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Policy: &p,
+		Turn:   maybe(rapid.Uint64Range(1, gq.MaxTurn)).Draw(r, "turn"),
 		Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.NoDetail, gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned}).Draw(r, "detail"),
 		Own:    priorities.Draw(r, "own"), Inherited: maybe(priorities).Draw(r, "inherited"),
@@ -151,6 +152,7 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		},
 		RunAt: maybe(times).Draw(r, "run at"), Delay: maybe(durations).Draw(r, "delay"),
 		CostUnits: maybe(amounts).Draw(r, "cost"), Requires: maybe(rapid.SliceOfN(texts, 1, gq.MaxCapabilities)).Draw(r, "requires"),
+		LimitKey: maybe(texts).Draw(r, "limit key"), FairKey: maybe(texts).Draw(r, "fair key"),
 		Requester: maybe(texts).Draw(r, "requester"), Tier: maybe(texts).Draw(r, "tier"), MaxFee: maybe(amounts).Draw(r, "fee"),
 		Attributes: maybe(labels).Draw(r, "attributes"), ReplayOf: maybe(jobIDs).Draw(r, "replay of"), Metadata: metadata.Draw(r, "metadata"),
 	}

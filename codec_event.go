@@ -19,18 +19,7 @@ func (e *Event) AppendBinary(b []byte) ([]byte, error) {
 	w := encoder{b}
 	w.byte(byte(e.Type))
 	w.byte(byte(e.Status))
-	var has byte
-	set := func(bit byte, present bool) {
-		if present {
-			has |= bit
-		}
-	}
-	set(eventHasLease, e.Lease != "")
-	set(eventHasUntil, !e.Until.IsZero())
-	set(eventHasDetail, e.Detail != 0)
-	set(eventHasFailure, e.Failure != nil)
-	set(eventHasReason, e.Reason != "")
-	set(eventHasCost, e.CostUnits != 0)
+	has := e.has()
 	w.byte(has)
 	w.uvarint(uint64(e.Attempt))
 	if has&eventHasLease != 0 {
@@ -55,6 +44,21 @@ func (e *Event) AppendBinary(b []byte) ([]byte, error) {
 		w.uvarint(uint64(e.CostUnits))
 	}
 	return w.b, nil
+}
+
+func (e *Event) has() (bits byte) {
+	set := func(bit byte, present bool) {
+		if present {
+			bits |= bit
+		}
+	}
+	set(eventHasLease, e.Lease != "")
+	set(eventHasUntil, !e.Until.IsZero())
+	set(eventHasDetail, e.Detail != 0)
+	set(eventHasFailure, e.Failure != nil)
+	set(eventHasReason, e.Reason != "")
+	set(eventHasCost, e.CostUnits != 0)
+	return bits
 }
 
 // DecodeEvent reads one event off the front of b and returns the rest.
@@ -87,6 +91,7 @@ func DecodeEvent(b []byte) (Event, []byte, error) {
 	if has&eventHasCost != 0 {
 		v.CostUnits = d.amount()
 	}
+	d.require(v.has() == has, "empty field")
 	rest := d.b
 	d.b = nil
 	if err := d.end("event"); err != nil {

@@ -14,6 +14,7 @@ const (
 	hasReplayOf
 	hasMetadata
 	hasDelay
+	hasKeys
 	specBits
 )
 
@@ -66,6 +67,10 @@ func (s *Spec) AppendBinary(b []byte) ([]byte, error) {
 		e.string(s.Tier)
 		e.uvarint(uint64(s.MaxFee))
 	}
+	if has&hasKeys != 0 {
+		e.string(s.LimitKey)
+		e.string(s.FairKey)
+	}
 	if has&hasAttributes != 0 {
 		e.strings(s.Attributes)
 	}
@@ -93,6 +98,7 @@ func (s *Spec) has() (bits uint64) {
 	set(hasCost, s.CostUnits != 0)
 	set(hasRequires, len(s.Requires) > 0)
 	set(hasRequester, s.Requester != "" || s.Tier != "" || s.MaxFee != 0)
+	set(hasKeys, s.LimitKey != "" || s.FairKey != "")
 	set(hasAttributes, len(s.Attributes) > 0)
 	set(hasReplayOf, !s.ReplayOf.IsZero())
 	set(hasMetadata, len(m.Tags) > 0 || m.CorrelationID != "" || m.CallbackURL != "")
@@ -115,6 +121,7 @@ func DecodeSpec(b []byte) (Spec, error) {
 		s.Payload.ContentType = JSON
 	} else {
 		s.Payload.ContentType = d.string()
+		d.require(s.Payload.ContentType != JSON, "content type in long form")
 	}
 	if has&hasKey != 0 {
 		s.Key = Key{d.string(), d.string(), d.fixed()}
@@ -147,6 +154,9 @@ func DecodeSpec(b []byte) (Spec, error) {
 	if has&hasRequester != 0 {
 		s.Requester, s.Tier, s.MaxFee = d.string(), d.string(), d.amount()
 	}
+	if has&hasKeys != 0 {
+		s.LimitKey, s.FairKey = d.string(), d.string()
+	}
 	if has&hasAttributes != 0 {
 		s.Attributes = d.strings()
 	}
@@ -156,6 +166,7 @@ func DecodeSpec(b []byte) (Spec, error) {
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)
 	}
+	d.require(s.has() == has, "empty field")
 	s.Payload.Data = d.bytes()
 	if err := d.end("spec"); err != nil {
 		return Spec{}, err

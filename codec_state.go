@@ -22,6 +22,7 @@ const (
 	hasReason
 	hasBlobs
 	hasAny
+	hasTurn
 	stateBits
 )
 
@@ -39,6 +40,9 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	e.fixed(uint64(s.CreatedAt.UnixNano()))
 	e.time(s.UpdatedAt, s.CreatedAt)
 	e.uvarint(uint64(s.Depth))
+	if has&hasTurn != 0 {
+		e.uvarint(s.Turn)
+	}
 	if has&hasInherited != 0 {
 		e.byte(byte(s.Inherited))
 	}
@@ -100,6 +104,7 @@ func (s *State) has() (bits uint64) {
 			bits |= bit
 		}
 	}
+	set(hasTurn, s.Turn != 0)
 	set(hasInherited, s.Inherited != 0)
 	set(hasWaits, s.Waits != 0)
 	set(hasAny, s.AnyOpen)
@@ -142,6 +147,10 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	s.Depth = d.int()
 	s.Bound = s.Policy.MaxAttempts
 	s.AnyOpen = has&hasAny != 0
+	if has&hasTurn != 0 {
+		s.Turn = d.uvarint()
+		d.require(s.Turn <= MaxTurn, "turn out of range")
+	}
 	if has&hasInherited != 0 {
 		s.Inherited = Priority(d.byte())
 		d.require(s.Inherited.Valid(), "unknown priority")
@@ -196,6 +205,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 		s.CheckpointBytes = d.int()
 		s.Checkpoints = d.int()
 	}
+	d.require(s.has() == has, "empty field")
 	d.require(!s.Status.Held() || s.Lease != nil && s.Lease.State == LeaseActive, "held without a lease")
 	if err := d.end("state"); err != nil {
 		return State{}, err

@@ -19,7 +19,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
 
-func intern(p gq.Policy) *gq.Policy { return &p }
+func intern(p gq.Policy) *gq.Policy { return new(p) }
 
 func encodeState(t rapid.TB, s gq.State) []byte {
 	t.Helper()
@@ -142,8 +142,8 @@ func (f fields) note(v any) {
 func (f fields) complete(t *testing.T, types ...reflect.Type) {
 	t.Helper()
 	for _, typ := range types {
-		for i := range typ.NumField() {
-			if name := typ.Name() + "." + typ.Field(i).Name; !f[name] {
+		for field := range typ.Fields() {
+			if name := typ.Name() + "." + field.Name; !f[name] {
 				t.Errorf("%s was never set: does the codec have it?", name)
 			}
 		}
@@ -170,14 +170,14 @@ func TestGolden(t *testing.T) {
 		},
 		Settled: 77, Previous: gq.Settlement{Lease: "lease-of-another-make", Digest: 99}, Progress: 0.5, Note: "half way", Failure: &failure,
 		Cancellation: gq.Cancellation{RequestedAt: at, DeliveredAt: at.Add(1), Reason: "not wanted"}, Reason: "why",
-		ResultBytes: 3, CheckpointBytes: 4, Checkpoints: 2,
+		ResultBytes: 3, CheckpointBytes: 4, Checkpoints: 2, Turn: 300,
 	}
-	plain, _ := gq.Born(gq.Birth{ID: job, Sequence: 42, Policy: intern(gq.Default()), Own: gq.Normal, Depth: 1, RunAt: at}, at)
+	plain, _ := gq.Born(gq.Birth{ID: job, Sequence: 42, Policy: new(gq.Default()), Own: gq.Normal, Depth: 1, RunAt: at}, at)
 	spec := gq.Spec{
 		ID: job, Queue: "mail", Type: "send", Payload: gq.Payload{Data: []byte{0, 1, 2, 0xff}, ContentType: "application/octet-stream"}, Policy: p,
 		Key: gq.Key{Scope: "send", Name: "once", Fingerprint: 11}, RunAt: at, Delay: time.Second,
 		DependsOn: []gq.Dependency{{Kind: gq.After, Job: parent}}, CostUnits: 5, Requires: []string{"gpu", "ssd"}, Requester: "me", Tier: "PRO",
-		MaxFee: 100, Attributes: map[string]string{"a": "b"}, ReplayOf: parent, Metadata: meta,
+		MaxFee: 100, LimitKey: "customer-7", FairKey: "tenant-3", Attributes: map[string]string{"a": "b"}, ReplayOf: parent, Metadata: meta,
 	}
 	simple := gq.Spec{ID: job, Type: "send", Payload: gq.Payload{Data: []byte(`{"to":"you"}`)}}.WithDefaults()
 	event := gq.Event{
@@ -236,7 +236,7 @@ func golden(t *testing.T, name string, raw []byte) {
 			"Programs that are out there write the pinned ones. If the change is meant, give it a new codecVersion, keep\n"+
 			"reading the old one, and pin the new bytes with: go test -run TestGolden . -rewrite", diff)
 	}
-	if !bytes.Contains([]byte(text), []byte("00000000")) {
+	if !bytes.Contains(text, []byte("00000000")) {
 		t.Errorf("%s is empty", path)
 	}
 }

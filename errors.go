@@ -71,6 +71,7 @@ var (
 	ErrInUse       = sentinel(KindConflict, "in_use", "the store is in use by another process")
 	ErrFormat      = sentinel(KindInvalid, "format", "not a store this version can open")
 	ErrCorrupt     = sentinel(KindInternal, "corrupt", "stored data is damaged")
+	ErrTimeout     = sentinel(KindTimeout, "timeout", "not done in time")
 	ErrGone        = sentinel(KindNotFound, "gone", "no longer kept")
 )
 

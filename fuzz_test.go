@@ -7,13 +7,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
 )
@@ -36,6 +34,11 @@ func seeds(f *testing.F, names ...string) {
 			damaged[i] ^= 0xff
 			f.Add(damaged)
 		}
+		for i := range raw {
+			if raw[i] < 0x80 {
+				f.Add(slices.Concat(raw[:i], []byte{raw[i] | 0x80, 0}, raw[i+1:])) // a number in a longer form
+			}
+		}
 	}
 }
 
@@ -57,8 +60,8 @@ func undump(f *testing.F, text string) (raw []byte) {
 }
 
 // law is what holds for every codec and any bytes: it takes memory in
-// proportion, refuses with one of two errors, and what it reads it can write and
-// read again.
+// proportion, refuses with one of two errors, and what it reads it writes with
+// the same bytes.
 func law[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode func(T) ([]byte, error)) {
 	t.Helper()
 	original := bytes.Clone(b)
@@ -79,15 +82,8 @@ func law[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode f
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := decode(written)
-	if err != nil {
-		t.Fatalf("what was read cannot be written and read again: %v\n%+v", err, v)
-	}
-	if !reflect.DeepEqual(v, back) {
-		t.Fatalf("read, written and read again (-first +second):\n%s", cmp.Diff(v, back))
-	}
-	if again, _ := encode(back); !bytes.Equal(written, again) {
-		t.Errorf("written twice in two ways:\n%x\n%x", written, again)
+	if !bytes.Equal(written, b) {
+		t.Fatalf("read as\n%+v\nand written as\n%x, was\n%x", v, written, b)
 	}
 }
 
@@ -118,13 +114,7 @@ func FuzzDecodeState(f *testing.F) {
 func FuzzDecodeSpec(f *testing.F) {
 	seeds(f, "spec", "spec-simple")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		law(t, b, func(b []byte) (gq.Spec, error) {
-			s, err := gq.DecodeSpec(b)
-			if len(s.Payload.Data) == 0 {
-				s.Payload.Data = nil // nothing is nothing
-			}
-			return s, err
-		}, func(s gq.Spec) ([]byte, error) { return s.AppendBinary(nil) })
+		law(t, b, gq.DecodeSpec, func(s gq.Spec) ([]byte, error) { return s.AppendBinary(nil) })
 	})
 }
 
@@ -138,11 +128,14 @@ func FuzzDecodeMetadata(f *testing.F) {
 func FuzzDecodeEvent(f *testing.F) {
 	seeds(f, "event")
 	f.Fuzz(func(t *testing.T, b []byte) {
-		law(t, b, func(b []byte) (gq.Event, error) {
-			e, rest, err := gq.DecodeEvent(b)
-			if err == nil && !bytes.HasSuffix(b, rest) {
+		if _, rest, err := gq.DecodeEvent(b); err == nil {
+			if !bytes.HasSuffix(b, rest) {
 				t.Errorf("the rest is not the end of the input")
 			}
+			b = b[:len(b)-len(rest)]
+		}
+		law(t, b, func(b []byte) (gq.Event, error) {
+			e, _, err := gq.DecodeEvent(b)
 			return e, err
 		}, func(e gq.Event) ([]byte, error) { return e.AppendBinary(nil) })
 	})

@@ -4,7 +4,7 @@ import "time"
 
 // Hard limits. A configuration may ask for less, never for more.
 const (
-	MaxNameBytes        = 256       // queue, type, worker, requester, tier, capability names
+	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit and fair keys
 	MaxKeyRunes         = 256       // idempotency key, in characters
 	MaxPayloadBytes     = 16 << 20  // what Limits.PayloadBytes may be set to
 	MaxDependencies     = 1000      // dependencies of one job
@@ -21,6 +21,8 @@ const (
 	MaxMessageBytes     = 4096      // a failure's message; longer ones are cut
 	MaxReasonBytes      = 1024      // reasons and progress notes; longer ones are cut
 	MaxCostUnits        = 1 << 40   // cost of one job
+	MaxCapacity         = 1 << 50   // capacity of one pool
+	MaxPools            = 10_000    // pools of one store
 	MaxAttemptsLimit    = 1_000_000 // what Policy.MaxAttempts may be set to
 	MaxDuration         = 10 * 365 * 24 * time.Hour
 )

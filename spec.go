@@ -46,6 +46,8 @@ type Spec struct {
 
 	CostUnits int64    // capacity a lease of this job occupies; 0 is none
 	Requires  []string // capabilities a worker must offer
+	LimitKey  string   // jobs of a queue with the same one share its KeyLimit; "" is not limited
+	FairKey   string   // whose turn it takes in a fair queue, such as a tenant; all without one share theirs
 	Requester string
 	Tier      string
 	MaxFee    int64
@@ -110,6 +112,8 @@ func (s *Spec) Validate(l Limits) error {
 	checkName("type", s.Type, true, &f)
 	checkName("requester", s.Requester, false, &f)
 	checkName("tier", s.Tier, false, &f)
+	checkName("limit_key", s.LimitKey, false, &f)
+	checkName("fair_key", s.FairKey, false, &f)
 	if n := len(s.Payload.Data); n > l.PayloadBytes {
 		f.add("payload", "%d bytes are more than the limit of %d", n, l.PayloadBytes)
 	}
@@ -209,6 +213,14 @@ func checkName(field, name string, required bool, f *faults) {
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
 		f.add(field, "%q contains a control character", name)
 	}
+}
+
+// CheckName reports whether a field can hold a name: 1 to [MaxNameBytes] bytes
+// of valid UTF-8 without control characters.
+func CheckName(field, name string) error {
+	var f faults
+	checkName(field, name, true, &f)
+	return f.err()
 }
 
 // CheckQueueName reports whether a name can be a queue's: 1 to 256 letters,

@@ -17,6 +17,7 @@ import (
 type State struct {
 	ID       JobID
 	Sequence uint64  // order of submission within the store
+	Turn     uint64  // among the keys of a fair queue, see FairTurn; 0 in other queues
 	Policy   *Policy // fixed at submission
 
 	Status    Status
@@ -84,8 +85,10 @@ func (s State) Priority() Priority { return s.Own.Inherit(s.Inherited) }
 type OrderKey struct{ Hi, Lo uint64 }
 
 // Order is the job's place among the claimable jobs of its queue: by priority,
-// then by submission.
-func (s *State) Order() OrderKey { return OrderKey{uint64(s.Priority()), s.Sequence} }
+// in a fair queue then by turn, then by submission.
+func (s *State) Order() OrderKey {
+	return OrderKey{uint64(s.Priority())<<56 | s.Turn, s.Sequence}
+}
 
 // Less reports whether k is served before o.
 func (k OrderKey) Less(o OrderKey) bool { return k.Hi < o.Hi || k.Hi == o.Hi && k.Lo < o.Lo }
@@ -94,6 +97,7 @@ func (k OrderKey) Less(o OrderKey) bool { return k.Hi < o.Hi || k.Hi == o.Hi && 
 type Birth struct {
 	ID        JobID
 	Sequence  uint64
+	Turn      uint64 // in a fair queue
 	Policy    *Policy
 	Own       Priority
 	Inherited Priority
@@ -107,7 +111,7 @@ type Birth struct {
 // accepted as PENDING and moves on at once when it has nothing to wait for.
 func Born(b Birth, now time.Time) (State, []Event) {
 	s := State{
-		ID: b.ID, Sequence: b.Sequence, Policy: b.Policy,
+		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
 		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}

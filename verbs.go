@@ -204,9 +204,6 @@ func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Ev
 // is longer than the backoff wins.
 func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Event, error) {
 	if !f.Category.Valid() {
-		return s, nil, &InvalidError{Faults: []Fault{{"category", f.Category.String() + " is not a category of failures"}}}
-	}
-	if !f.Category.Valid() {
 		return s, nil, &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("must be one of %v", categoryNames[1:])}}}
 	}
 	f.Message, f.Code = cut(f.Message, MaxMessageBytes), cut(f.Code, MaxNameBytes)

@@ -211,12 +211,12 @@ func (w *walker) history(next gq.State, events []gq.Event) {
 			if e.Status != w.moved {
 				w.Fatalf("%s is no move, but leads from %s to %s", e.Type, w.moved, e.Status)
 			}
-			continue
+		default:
+			if !gq.CanMove(w.moved, e.Status) {
+				w.Fatalf("%s leads from %s to %s", e.Type, w.moved, e.Status)
+			}
+			w.moved, moved = e.Status, true
 		}
-		if !gq.CanMove(w.moved, e.Status) {
-			w.Fatalf("%s leads from %s to %s", e.Type, w.moved, e.Status)
-		}
-		w.moved, moved = e.Status, true
 	}
 	if w.moved != next.Status {
 		w.Fatalf("the job is %s, its history ends with %s", next.Status, w.moved)

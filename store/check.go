@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gopherqueue/gq"
 )
@@ -33,6 +34,33 @@ func CheckGroup(g Group, l gq.Limits) error {
 		return &gq.InvalidError{Faults: faults}
 	}
 	return nil
+}
+
+// CheckSpawn is CheckGroup for the children of an update, if it has any.
+func CheckSpawn(specs []gq.Spec, l gq.Limits) error {
+	if len(specs) == 0 {
+		return nil
+	}
+	faults := gq.FaultsOf(CheckGroup(Group{Jobs: specs}, l))
+	for i, f := range faults {
+		if len(specs) == 1 {
+			faults[i].Field = "spawn[0]." + f.Field
+		} else {
+			faults[i].Field = "spawn" + strings.TrimPrefix(f.Field, "jobs")
+		}
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// CheckPool reports a queue whose pool does not exist, as a fault of the queue.
+func CheckPool(q gq.Queue, exists bool) error {
+	if q.Pool == "" || exists {
+		return nil
+	}
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: "pool", Problem: fmt.Sprintf("there is no pool %q", q.Pool)}}}
 }
 
 // CheckClaim reports everything that is wrong with a claim.

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -11,6 +14,20 @@ type Config struct {
 	Clock     Clock     // nil is the backend's own: wall time, or the database's
 	Limits    gq.Limits // zero is gq.DefaultLimits
 	Retention Retention // zero is DefaultRetention
+
+	// Backoffs are the application's own strategies by name. A store needs them
+	// where it lets time do its work by itself: a claim takes back a lease that
+	// has run out, and the job waits as its policy says. They are not written to
+	// after the store is opened.
+	Backoffs map[string]gq.BackoffFunc
+}
+
+// Draw is what a verb needs of a store: a number in [0,1) and the strategies.
+func (c *Config) Draw(u float64) gq.Draw {
+	if len(c.Backoffs) == 0 {
+		return gq.Draw{U: u}
+	}
+	return gq.Draw{U: u, Custom: func(name string) gq.BackoffFunc { return c.Backoffs[name] }}
 }
 
 // Retention is how long finished jobs are kept, by how they ended. Their events
@@ -60,6 +77,11 @@ func (c Config) WithDefaults() (Config, error) {
 			faults = append(faults, gq.Fault{
 				Field: "retention." + s.String(), Problem: d.String() + " is not above 0 and at most " + gq.MaxDuration.String(),
 			})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Backoffs)) {
+		if c.Backoffs[name] == nil {
+			faults = append(faults, gq.Fault{Field: "backoffs", Problem: fmt.Sprintf("%q has no function", name)})
 		}
 	}
 	if len(faults) > 0 {

@@ -72,9 +72,26 @@ type Store interface {
 	// first; queues are served in the order the claim names them. A claim finds
 	// fewer jobs than it asked for only when there are no more, and never more.
 	// How many other jobs wait, match or not, makes no difference to its cost.
+	//
+	// The limits of a queue hold over all workers and within one call. What
+	// counts is the jobs that are held, by leases that have not run out, so that
+	// no place can be lost or freed twice:
+	//
+	//   - [gq.Queue.MaxRunning]: so many jobs of the queue are held at once.
+	//   - KeyLimit: so many of them with the same [gq.Spec.LimitKey]. A key
+	//     without a free place hides nothing from the others.
+	//   - Pool: the held jobs of all its queues cost no more than its capacity.
+	//     One that does not fit is passed over, and cheaper ones may be served
+	//     before it; what costs nothing always fits.
+	//   - Rate: so many claims in time. What was used up is durable with the
+	//     claim.
+	//
+	// In a fair queue a job takes a turn when it is submitted, and another where
+	// its priority changes ([gq.FairTurn]).
 	Claim(ctx context.Context, claims []Claim) ([]Claimed, error)
 
-	// Peek reads the jobs a claim would get, in order, without changing anything.
+	// Peek reads the jobs a claim would get, in order and within all limits,
+	// without changing anything.
 	// n is between 1 and [MaxClaim].
 	Peek(ctx context.Context, f Filter, n int) ([]Found, error)
 
@@ -84,6 +101,12 @@ type Store interface {
 	// event changes nothing, and its blobs are not written either: that is how a
 	// call that was answered before is answered again. Two updates of one job in one call
 	// see each other in order.
+	//
+	// The children that an update spawns are inserted with it, as one group, or
+	// nothing happens at all. They may depend on each other and on the updated
+	// job, as it is from then on. A change that is refused, or is none, inserts
+	// nothing; a group that is refused, with the errors of Insert, leaves the job
+	// as it was.
 	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
 	// that the store does not know, and whatever the function returned.
@@ -119,12 +142,38 @@ type Store interface {
 	// error is [gq.ErrNotFound] for an unknown job.
 	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
 
-	// PutQueue configures a queue from the next claim or submission on.
+	// PutQueue configures a queue from the next claim or submission on. Making
+	// a queue fair, or not, gives its live jobs their turns anew in the order of
+	// submission; that and a new KeyLimit may take time in proportion to them.
+	// The error is [gq.ErrInvalid] with every fault; a pool that nobody has put
+	// is one.
 	PutQueue(ctx context.Context, q gq.Queue) error
 
 	// Queues lists every queue that has been configured or ever had a job, by
 	// name.
 	Queues(ctx context.Context) ([]gq.Queue, error)
+
+	// PutPool configures a pool from the next claim on. Errors: [gq.ErrInvalid]
+	// with every fault, and [gq.ErrTooMany] for one beyond [gq.MaxPools].
+	PutPool(ctx context.Context, p gq.Pool) error
+
+	// Pools lists every pool by name.
+	Pools(ctx context.Context) ([]gq.Pool, error)
+
+	// PutDocs writes documents, all or none. Each must still have the version
+	// that its caller has read; nil data deletes. It returns the new versions,
+	// which are larger than any the store has given before, and 0 for what was
+	// deleted. Errors: [gq.ErrInvalid] with every fault, and [gq.ErrConflict]
+	// naming a document that has changed.
+	PutDocs(ctx context.Context, docs []Doc) ([]uint64, error)
+
+	// Doc reads a document. The error is [gq.ErrNotFound] where there is none.
+	Doc(ctx context.Context, kind, name string) (Doc, error)
+
+	// Docs reads up to limit documents of a kind with names after one, by name;
+	// "" is before all names. A limit of 0 is [DefaultPage], the largest
+	// [MaxPage].
+	Docs(ctx context.Context, kind, after string, limit int) ([]Doc, error)
 
 	// Close waits for calls under way and frees everything. Later calls return
 	// [gq.ErrClosed]. Closing twice is fine.
@@ -250,7 +299,13 @@ type Claim struct {
 // Claimed is the answer to a [Claim].
 type Claimed struct {
 	Jobs []gq.Job
-	Err  error
+
+	// RetryAt is set where the claim got fewer jobs than it asked for and only
+	// a rate kept it from another one: the earliest instant at which that lets
+	// one through.
+	RetryAt time.Time
+
+	Err error
 }
 
 // Apply decides what becomes of a state. It must be pure: a store may call it
@@ -264,13 +319,15 @@ type Update struct {
 	Metadata   *gq.Metadata // replaces the current metadata
 	Result     []byte       // replaces the result; nil leaves it
 	Checkpoint []byte       // replaces the checkpoint; nil leaves it
+	Spawn      []gq.Spec    // children, a group to be inserted with the change
 }
 
 // Updated is the answer to an [Update]: the state from here on, or why it did
 // not change.
 type Updated struct {
 	State   gq.State
-	Changed bool // something was written
+	Changed bool     // something was written
+	Spawned []Placed // in the order of Spawn, where the state changed
 	Err     error
 }
 

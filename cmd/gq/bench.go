@@ -70,6 +70,10 @@ Scenarios (--scenario, several with commas, or all):
            over --backlog jobs that do not match, compared with none, with the
            fewest and with the most callers; each is measured for a quarter of
            --duration
+  worker   submit, handler, complete through engine and worker with the most
+           callers, compared with the bare cycle in the same run; the time from
+           submission to handler on an idle queue; commits for the heartbeats of
+           10,000 running jobs; chains and fan-ins of two sizes
   idle     CPU time of a store with jobs that nobody calls, in percent of one
            core, and the same without a store
 
@@ -99,6 +103,7 @@ type benchFlags struct {
 	bench.Settings
 	store      string
 	scenarios  []string
+	worker     bool
 	recordMiB  int64
 	json       bool
 	cpuProfile string
@@ -117,7 +122,8 @@ func newBench(p process) *cobra.Command {
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.store, "store", "", "store to measure: "+storeURLHelp+" (default a temporary directory)")
-	flags.StringSliceVar(&f.scenarios, "scenario", []string{string(bench.Cycle)}, "what to measure: cycle, enqueue, backlog, filter, idle, or all")
+	flags.StringSliceVar(&f.scenarios, "scenario", []string{string(bench.Cycle)}, "what to measure: cycle, enqueue, backlog, filter, idle, worker, or all")
+	flags.BoolVar(&f.worker, "worker", false, "short for --scenario worker")
 	flags.IntSliceVar(&f.Callers, "callers", f.Callers, "numbers of concurrent callers")
 	flags.IntVar(&f.Batch, "batch", f.Batch, "jobs per call in the batched rows")
 	flags.IntVar(&f.Payload, "payload", f.Payload, "bytes of payload per job")
@@ -141,6 +147,9 @@ func newBench(p process) *cobra.Command {
 // settle checks the flags and reports every fault.
 func (f *benchFlags) settle() (u storeURL, err error) {
 	f.Scenarios = nil
+	if f.worker {
+		f.scenarios = []string{string(bench.Worker)}
+	}
 	for _, name := range f.scenarios {
 		if name == "all" {
 			f.Scenarios = append(f.Scenarios, bench.Scenarios()...)

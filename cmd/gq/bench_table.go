@@ -37,6 +37,9 @@ func writeBench(w io.Writer, r *bench.Report) error {
 	if r.Idle != nil {
 		writeIdle(&b, r.Idle)
 	}
+	if r.Worker != nil {
+		writeWorker(&b, r.Worker)
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -138,6 +141,17 @@ func writeIdle(w io.Writer, r *bench.IdleResult) {
 	fmt.Fprintf(w, "  store                     %s with %s queued and %s delayed jobs\n",
 		known(r.CPU, percent), grouped(float64(r.Queued)), grouped(float64(r.Delayed)))
 	fmt.Fprintf(w, "  no store                  %s\n", known(r.Baseline, percent))
+}
+
+func writeWorker(w io.Writer, r *bench.WorkerResult) {
+	fmt.Fprintf(w, "\nworker: submit, handler, complete through engine and worker\n")
+	fmt.Fprintf(w, "  bare store cycle          %s jobs/s (%d callers, single calls, %s CPU µs/job)\n", grouped(r.BareJobsPerSecond), r.Callers, known(r.BareCPU, brief))
+	fmt.Fprintf(w, "  with a worker             %s jobs/s (%d callers submit, %d slots, %s CPU µs/job), ratio %s\n", grouped(r.JobsPerSecond), r.Callers, r.Callers, known(r.CPU, brief), ratio(r.Ratio))
+	fmt.Fprintf(w, "  submit to handler, idle   %s ms p50/p95/p99, of which the submission %s\n", percentiles(r.ToStart), percentiles(r.Commit))
+	fmt.Fprintf(w, "  heartbeats                %s commits/s for %s running jobs with leases of %s s\n", known(r.HeartbeatCommits, brief), grouped(float64(r.HeartbeatJobs)), brief(r.HeartbeatTTL))
+	for _, g := range r.Graphs {
+		fmt.Fprintf(w, "  %-25s %s µs a job (%s jobs in %.3f s)\n", g.Shape, grouped(g.PerJob), grouped(float64(g.Jobs)), g.Seconds)
+	}
 }
 
 // known formats a measure, or a dash where there is none.

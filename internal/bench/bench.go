@@ -52,10 +52,11 @@ const (
 	Backlog Scenario = "backlog" // a cycle while many other jobs are queued
 	Filter  Scenario = "filter"  // claims that pass over jobs that do not match
 	Idle    Scenario = "idle"    // nothing to do
+	Worker  Scenario = "worker"  // through the worker runtime
 )
 
 // Scenarios lists every scenario in the order in which they run.
-func Scenarios() []Scenario { return []Scenario{Cycle, Enqueue, Backlog, Filter, Idle} }
+func Scenarios() []Scenario { return []Scenario{Cycle, Enqueue, Backlog, Filter, Idle, Worker} }
 
 // Settings say what to measure and for how long.
 type Settings struct {
@@ -237,6 +238,13 @@ func (b *bench) plan(r *Report) (plan []step) {
 			plan = append(plan, step{string(name), func(ctx context.Context) error {
 				result, err := b.idle(ctx)
 				r.idle.add(row, result)
+				return err
+			}})
+		case Worker:
+			row := r.worker.reserve(1)
+			plan = append(plan, step{string(name), func(ctx context.Context) error {
+				result, err := b.workers(ctx)
+				r.worker.add(row, result)
 				return err
 			}})
 		}

@@ -30,11 +30,13 @@ type Report struct {
 	Backlog *BacklogResult `json:"backlog"`
 	Filter  []FilterRow    `json:"filter"`
 	Idle    *IdleResult    `json:"idle"`
+	Worker  *WorkerResult  `json:"worker"`
 
 	cycle, enqueue rounds[Row]
 	backlog        rounds[BacklogResult]
 	filter         rounds[FilterRow]
 	idle           rounds[IdleResult]
+	worker         rounds[WorkerResult]
 }
 
 // BusyPercent is the share of a machine's CPU time above which others disturb a
@@ -171,6 +173,36 @@ type IdleResult struct {
 	Repeats  Spread   `json:"repeats"`
 }
 
+// WorkerResult is the worker runtime over the store.
+type WorkerResult struct {
+	Callers           int      `json:"callers"` // who submit, and slots of the worker
+	BareJobsPerSecond float64  `json:"bare_jobs_per_second"`
+	BareCPU           *float64 `json:"bare_cpu_microseconds_per_job"`
+	Jobs              int64    `json:"jobs"`
+	JobsPerSecond     float64  `json:"jobs_per_second"` // submitted, run by a handler and completed
+	Ratio             float64  `json:"ratio"`           // to the bare cycle with as many callers and single calls
+	CPU               *float64 `json:"cpu_microseconds_per_job"`
+
+	ToStart *Latency `json:"submit_to_start_ms"` // one job at a time on an idle queue
+	Commit  *Latency `json:"submit_ms"`          // of the same submissions alone: one commit
+
+	HeartbeatJobs    int      `json:"heartbeat_jobs"` // running at once
+	HeartbeatTTL     float64  `json:"heartbeat_ttl_seconds"`
+	HeartbeatCommits *float64 `json:"heartbeat_commits_per_second"`
+
+	Graphs  []GraphRow `json:"graphs"`
+	Repeats Spread     `json:"repeats"`
+}
+
+// GraphRow is a graph of jobs, submitted in one call, from that call to the end
+// of the last job.
+type GraphRow struct {
+	Shape   string  `json:"shape"` // chain or fan-in
+	Jobs    int     `json:"jobs"`
+	Seconds float64 `json:"seconds"`
+	PerJob  float64 `json:"microseconds_per_job"`
+}
+
 // rounds collects, for each place of a result, what the rounds have found.
 type rounds[T any] [][]T
 
@@ -217,6 +249,10 @@ func (r *Report) finish() {
 	if len(r.idle) > 0 {
 		r.Idle = &r.idle.medians(func(i IdleResult) float64 { return orZero(i.CPU) },
 			func(i *IdleResult) *Spread { return &i.Repeats })[0]
+	}
+	if len(r.worker) > 0 {
+		r.Worker = &r.worker.medians(func(w WorkerResult) float64 { return w.Ratio },
+			func(w *WorkerResult) *Spread { return &w.Repeats })[0]
 	}
 }
 

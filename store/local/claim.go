@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -17,7 +18,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return 0
 		}
-		out[i].Jobs = make([]gq.Job, 0, min(claims[i].N, 16)) // here rather than in the writer
+		if claims[i].N == 1 {
+			out[i].Jobs = make([]gq.Job, 0, 1) // here rather than in the writer
+		}
 		return claims[i].N
 	}, func(tx *txn, i int) {
 		if out[i].Err != nil {
@@ -54,6 +57,7 @@ func (tx *txn) claim(c *store.Claim, jobs []gq.Job) (_ []gq.Job, rest []beside) 
 		if q == nil || q.config.Paused {
 			continue
 		}
+		jobs = slices.Grow(jobs, int(min(int64(c.N-len(jobs)), q.counts[gq.Scheduled])))
 		for len(jobs) < c.N {
 			if limit := q.config.MaxRunning; limit > 0 && q.held() >= int64(limit) {
 				break
@@ -111,7 +115,7 @@ func (tx *txn) advance(j *job, h header, old gq.State) {
 }
 
 func (tx *txn) draw() gq.Draw {
-	return gq.Draw{U: float64(tx.s.random.Uint64()>>11) / (1 << 53)}
+	return tx.s.config.Draw(float64(tx.s.random.Uint64()>>11) / (1 << 53))
 }
 
 // Peek implements [store.Store].

@@ -65,13 +65,13 @@ func TestDiskFull(t *testing.T) {
 // retention remove it: that alone makes room for new jobs.
 func TestDiskFullRecoversByRetention(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 12 * mib}
+	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 12 * mib, freed: make(chan struct{}, 1)}
 	clock := &stepClock{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 	f := &filler{
 		t: t, options: Options{fs: disk, Config: store.Config{Clock: clock}}, dir: "db", sent: map[gq.JobID][]byte{},
 	}
 	f.open()
-	f.fill(disk.size)
+	_ = f.fill(disk.size) // it looks at the refusals itself
 	for len(f.done) < len(f.sent) {
 		f.complete()
 	}
@@ -96,7 +96,7 @@ func TestDiskFullRecoversByRetention(t *testing.T) {
 				t.Errorf("insert after retention: %v", err)
 				return
 			}
-			time.Sleep(time.Millisecond) // Pebble tidies up when it likes
+			<-disk.freed // Pebble tidies up when it likes
 		}
 	})
 	t.Logf("%d jobs collected; after %d more refusals there was room", collected, refused)

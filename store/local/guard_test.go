@@ -187,9 +187,9 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 
 func TestEveryMethodIsCalled(t *testing.T) {
 	port, calls := reflect.TypeFor[store.Store](), everyMethod(nil)
-	for i := range port.NumMethod() {
-		if name := port.Method(i).Name; calls[name] == nil && name != "Close" {
-			t.Errorf("everyMethod does not call %s", name)
+	for method := range port.Methods() {
+		if calls[method.Name] == nil && method.Name != "Close" {
+			t.Errorf("everyMethod does not call %s", method.Name)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (p *indexPair) remove(j *job) {
 }
 
 // check compares everything that the two can be asked.
-func (p *indexPair) check(limit int64, k gq.OrderKey, most int) {
+func (p *indexPair) check(k gq.OrderKey, most int) {
 	p.t.Helper()
 	var first *job
 	if len(p.naive.jobs) > 0 {
@@ -74,8 +74,10 @@ func (p *indexPair) check(limit int64, k gq.OrderKey, most int) {
 	if p.real.size != len(p.naive.jobs) || p.real.first() != first {
 		p.t.Fatalf("%d jobs, the first is %v; want %d, %v", p.real.size, p.real.first(), len(p.naive.jobs), first)
 	}
-	if got, want := p.real.cheap(limit), p.naive.cheap(limit); got != want {
-		p.t.Fatalf("the first that costs at most %d is %v, want %v", limit, got, want)
+	for limit := int64(-1); limit <= highestCost+1; limit++ {
+		if got, want := p.real.cheap(limit), p.naive.cheap(limit); got != want {
+			p.t.Fatalf("the first that costs at most %d is %v, want %v", limit, got, want)
+		}
 	}
 	at, _ := slices.BinarySearchFunc(p.naive.jobs, &job{key: k}, compareJobs)
 	up := slices.Clone(p.naive.jobs[at:])
@@ -94,8 +96,14 @@ func (p *indexPair) check(limit int64, k gq.OrderKey, most int) {
 			p.t.Fatalf("%s from %v: %d jobs, want %d: %v, want %v", name, k, len(got), len(want), got, want)
 		}
 	}
-	if p.real.root != nil {
-		p.sound(p.real.root, true)
+	if root := p.real.root; root != nil {
+		if root.stale {
+			p.t.Fatal("a search by cost did not bring the cost up to date")
+		}
+		if len(root.kids) == 1 {
+			p.t.Fatal("the root has one child")
+		}
+		p.sound(root, true)
 	}
 }
 
@@ -124,17 +132,25 @@ func (p *indexPair) sound(n *node, root bool) (lowest int64) {
 	return lowest
 }
 
+// highestCost is what the dearest job costs.
+const highestCost = 20
+
 // TestIndex drives an index and its twin. Keys and costs are few, so that equal
-// ones are common; the jobs are many, so that the tree is three levels deep.
+// ones are common; in one run of three the jobs are so many that the tree is
+// three levels deep.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := newIndexPair(r)
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
 		keys := rapid.SampledFrom([]uint64{1, 10, 1 << 40}).Draw(r, "keys")
 		newJob := func(n uint64) *job {
-			return &job{id: gq.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(20), key: gq.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
+			return &job{id: gq.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(highestCost + 1), key: gq.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
 		}
 		count := uint64(0)
+		for range rapid.SampledFrom([]int{0, 0, 5000}).Draw(r, "before") {
+			count++
+			p.add(newJob(count))
+		}
 		for range rapid.IntRange(1, 30).Draw(r, "steps") {
 			n := rapid.IntRange(0, 600).Draw(r, "n")
 			switch rapid.SampledFrom([]string{"add", "add", "in a row", "in a row", "remove", "remove first", "remove last", "not there"}).Draw(r, "step") {
@@ -169,7 +185,7 @@ func TestIndex(t *testing.T) {
 			case "not there":
 				p.remove(newJob(1 << 23))
 			}
-			p.check(rng.Int64N(22)-1, gq.OrderKey{Hi: rng.Uint64N(4), Lo: rng.Uint64N(keys + 1)}, rng.IntN(200))
+			p.check(gq.OrderKey{Hi: rng.Uint64N(4), Lo: rng.Uint64N(keys + 1)}, rng.IntN(200))
 		}
 	})
 }
@@ -186,11 +202,13 @@ func TestIndexFill(t *testing.T) {
 		for i := range uint64(count) {
 			x.add(&job{key: gq.OrderKey{Lo: key(i)}})
 		}
-		leaves := 0
+		leaves, inner := 0, 0
 		var visit func(n *node)
 		visit = func(n *node) {
 			if n.kids == nil {
 				leaves++
+			} else {
+				inner++
 			}
 			for _, kid := range n.kids {
 				visit(kid)
@@ -200,6 +218,9 @@ func TestIndexFill(t *testing.T) {
 		fill := float64(count) / float64(leaves*fanout)
 		if least := map[string]float64{"ascending": 0.95, "descending": 0.45, "random": 0.6}[name]; fill < least {
 			t.Errorf("%s: leaves are filled to %.0f %%, want at least %.0f", name, 100*fill, 100*least)
+		}
+		if most := 3 + 5*leaves/(2*fanout); inner > most {
+			t.Errorf("%s: %d inner nodes for %d leaves, want at most %d", name, inner, leaves, most)
 		}
 	}
 }
@@ -215,7 +236,7 @@ func TestIndexEqualKeys(t *testing.T) {
 		}
 		p.add(&job{id: gq.NewJobID(raw)})
 	}
-	p.check(0, gq.OrderKey{}, 2000)
+	p.check(gq.OrderKey{}, 2000)
 	var last gq.JobID
 	p.real.ascend(gq.OrderKey{}, func(j *job) bool {
 		if string(j.id[:]) <= string(last[:]) {

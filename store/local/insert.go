@@ -19,10 +19,11 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 			return 0
 		}
 		encoded[i] = encodeSpecs(groups[i])
+		out[i].Jobs = make([]store.Placed, len(groups[i].Jobs))
 		return groupWeight(groups[i])
 	}, func(tx *txn, i int) {
 		if out[i].Err == nil {
-			out[i] = tx.insert(groups[i], encoded[i])
+			out[i] = tx.insert(groups[i], encoded[i], out[i].Jobs)
 		}
 	})
 	if err != nil {
@@ -72,12 +73,12 @@ type parent struct {
 
 // insert checks a group against everything there is and then adds it, all or
 // nothing.
-func (tx *txn) insert(g store.Group, encoded [][]byte) store.Inserted {
+func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) store.Inserted {
 	fail := func(err error) store.Inserted { return store.Inserted{Err: fmt.Errorf("insert: %w", err)} }
 	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
 		return fail(err)
 	}
-	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
+	out := store.Inserted{Jobs: placed}
 	same, err := tx.known(g, out.Jobs)
 	if err != nil {
 		return fail(err)

@@ -33,6 +33,9 @@ const (
 	prefixEnded      = 'o' // o parent            → how it ended, while dependents wait for the news
 	prefixEvents     = 'p' // p event             → the events of one commit
 	prefixHistory    = 'q' // q seq               → events that outlived the log
+	prefixDoc        = 'r' // r kind 0 name       → version and data of a document
+	prefixPool       = 's' // s name              → configuration of a pool
+	prefixPace       = 't' // t queue             → how far its rate and its turns have got
 )
 
 func numberKey(prefix byte, n uint64) []byte {

@@ -73,6 +73,7 @@ type Store struct {
 	readAhead uint64       // the last job whose spec was read ahead
 	filter    *idFilter    // nil while there is none
 	building  *filterBuild // nil unless one is on its way
+	documents documents
 	onCommit  func([]byte)
 
 	mu       sync.RWMutex

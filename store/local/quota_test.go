@@ -12,6 +12,8 @@ type quotaFS struct {
 	vfs.FS
 	dir string
 
+	freed chan struct{} // has a value after a file was removed, if it has room for one
+
 	mu      sync.Mutex
 	size    int64 // guarded by mu
 	refused int   // operations that found no room; guarded by mu
@@ -81,6 +83,15 @@ func (q *quotaFS) ReuseForWrite(old, name string, c vfs.DiskWriteCategory) (vfs.
 
 func (q *quotaFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return q.wrap(q.FS.OpenReadWrite(name, c, opts...))
+}
+
+func (q *quotaFS) Remove(name string) error {
+	err := q.FS.Remove(name)
+	select {
+	case q.freed <- struct{}{}:
+	default:
+	}
+	return err
 }
 
 func (q *quotaFS) Unwrap() vfs.FS { return q.FS }

@@ -38,11 +38,21 @@ func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	return b
 }
 
+// uvarint reads a number and tells how many bytes it took: none if it is not
+// there, out of range or longer than its one form.
+func uvarint(b []byte) (v uint64, n int) {
+	v, n = binary.Uvarint(b)
+	if n <= 0 || n > 1 && b[n-1] == 0 {
+		return 0, 0
+	}
+	return v, n
+}
+
 func decodeHeader(b []byte) (h header, rest []byte, err error) {
 	var fields [3]uint64
 	for i := range fields {
-		v, n := binary.Uvarint(b)
-		if n <= 0 {
+		v, n := uvarint(b)
+		if n == 0 {
 			return h, nil, fmt.Errorf("job record: %w", gq.ErrCorrupt)
 		}
 		fields[i], b = v, b[n:]
@@ -145,8 +155,8 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 		return fmt.Errorf("event record %d has version %d: %w", first, b[0], gq.ErrFormat)
 	}
 	at := time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).UTC()
-	count, n := binary.Uvarint(b[9:])
-	if n <= 0 {
+	count, n := uvarint(b[9:])
+	if n == 0 {
 		return bad()
 	}
 	b = b[9+n:]
@@ -166,13 +176,13 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 				return bad() // one mention is enough
 			}
 			b = b[16:]
-			q, n := binary.Uvarint(b)
-			if n <= 0 || q > 1<<32-1 {
+			q, n := uvarint(b)
+			if n == 0 || q > 1<<32-1 {
 				return bad()
 			}
 			b = b[n:]
-			previous, n := binary.Uvarint(b)
-			if n <= 0 {
+			previous, n := uvarint(b)
+			if n == 0 {
 				return bad()
 			}
 			b = b[n:]

@@ -169,3 +169,37 @@ func change(t *testing.T, fs vfs.FS, do func(*pebble.DB) error) {
 		t.Fatal(err)
 	}
 }
+
+// TestLongNumbers: a number that takes more bytes than it needs was not written
+// by this store.
+func TestLongNumbers(t *testing.T) {
+	s := fuzzState()
+	record := encodeRecord(nil, header{lastEvent: 9, lane: 2, cost: 5}, &s)
+	var w eventWriter
+	w.add(&gq.Event{Job: s.ID, Type: gq.EventSubmitted, Status: gq.Pending}, 1, 4)
+	events := w.encode(nil, fuzzTime)
+	const head = 1 + 8 // version and time
+	decodeJob := func(b []byte) error { _, _, err := decodeRecord(b, 7, alone); return err }
+	decodeLog := func(b []byte) error { return decodeEvents(b, 100, func(storedEvent) bool { return true }) }
+	for _, c := range []struct {
+		name   string
+		raw    []byte
+		at     int
+		decode func([]byte) error
+	}{
+		{"last event", record, 0, decodeJob},
+		{"lane", record, 1, decodeJob},
+		{"cost", record, 2, decodeJob},
+		{"number of events", events, head, decodeLog},
+		{"queue", events, head + 1 + 1 + 16, decodeLog},
+		{"previous event", events, head + 1 + 1 + 16 + 1, decodeLog},
+	} {
+		if err := c.decode(c.raw); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		long := slices.Concat(c.raw[:c.at], []byte{c.raw[c.at] | 0x80, 0}, c.raw[c.at+1:])
+		if err := c.decode(long); !errors.Is(err, gq.ErrCorrupt) {
+			t.Errorf("%s in two bytes is read: %v", c.name, err)
+		}
+	}
+}

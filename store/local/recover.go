@@ -21,7 +21,7 @@ func (s *Store) recover() (err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		s.recoverMarks, s.recoverQueues, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+		s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
 		if err := step(); err != nil {
 			return err

@@ -19,6 +19,7 @@ type table struct {
 	queues   map[string]*queue
 	numbers  []*queue // by queue number; 0 is none
 	lanes    map[uint32]*lane
+	pools    map[string]*pool
 	toRun    timers  // waiting jobs, by the instant from which they may run
 	toDue    timers  // all others that time will change, by when it will
 	promoted []timer // claimable since that instant, but not yet recorded so
@@ -96,6 +97,7 @@ type ending struct {
 type queue struct {
 	number  uint32
 	config  gq.Queue
+	pool    *pool // nil is none
 	classes []*class
 	live    [gq.Completed]index // by status and sequence, for lists
 	counts  [gq.Cancelled + 1]int64
@@ -139,6 +141,7 @@ func newTable() *table {
 		queues:   map[string]*queue{},
 		numbers:  []*queue{nil},
 		lanes:    map[uint32]*lane{},
+		pools:    map[string]*pool{},
 		toRun:    timers{place: placeToRun},
 		toDue:    timers{place: placeToDue},
 		kids:     map[uint64][]edge{},

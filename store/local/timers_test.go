@@ -1,6 +1,9 @@
 package local
 
 import (
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -9,24 +12,69 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// TestTimers compares the heap of timers with a list.
+// TestTimers compares the two heaps of timers, which share their jobs, with
+// lists.
 func TestTimers(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		h := timers{place: placeToDue}
+		tbl := newTable()
 		jobs := make([]*job, rapid.IntRange(1, 80).Draw(r, "jobs"))
 		for i := range jobs {
 			jobs[i] = &job{seq: uint64(i + 1), toRun: noTimer, toDue: noTimer}
 		}
-		set := map[*job]int64{}
+		heaps := [2]*timers{&tbl.toRun, &tbl.toDue}
+		set := [2]map[*job]int64{{}, {}}
 		for range rapid.IntRange(1, 200).Draw(r, "steps") {
+			which := rapid.IntRange(0, 1).Draw(r, "heap")
 			j := rapid.SampledFrom(jobs).Draw(r, "job")
 			at := rapid.Int64Range(-3, 20).Draw(r, "at") // 0 takes it out; many are equal
+			heaps[which].set(j, at)
+			if delete(set[which], j); at != 0 {
+				set[which][j] = at
+			}
+			for i, h := range heaps {
+				checkTimers(r, h, set[i])
+			}
+			for _, j := range jobs {
+				for i, h := range heaps {
+					if _, in := set[i][j]; in == (*h.place(j) == noTimer) {
+						r.Fatalf("job %d believes to stand at %d; in the heap: %v", j.seq, *h.place(j), in)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestTimersMany drives a heap of five levels with few equal instants.
+func TestTimersMany(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
+		h := timers{place: placeToRun}
+		jobs, set := make([]*job, 400), map[*job]int64{}
+		for i := range jobs {
+			jobs[i] = &job{seq: uint64(i + 1), toRun: noTimer, toDue: noTimer}
+			set[jobs[i]] = 1 + rng.Int64N(1000)
+			h.set(jobs[i], set[jobs[i]])
+		}
+		checkTimers(r, &h, set)
+		for range 300 {
+			j := jobs[rng.IntN(len(jobs))]
+			at := rng.Int64N(1000)
 			h.set(j, at)
 			if delete(set, j); at != 0 {
 				set[j] = at
 			}
-			checkTimers(r, &h, set)
 		}
+		checkTimers(r, &h, set)
+		for len(set) > 0 {
+			next, ok := h.next()
+			if !ok || set[next.job] != next.at {
+				r.Fatalf("the next timer is %v, %v; want %d", next, ok, set[next.job])
+			}
+			h.set(next.job, 0)
+			delete(set, next.job)
+		}
+		checkTimers(r, &h, set)
 	})
 }
 
@@ -66,19 +114,6 @@ func checkTimers(r *rapid.T, h *timers, set map[*job]int64) {
 	}
 }
 
-// TestTimersApart: a job has a place in two heaps at once.
-func TestTimersApart(t *testing.T) {
-	tbl := newTable()
-	a, b := &job{seq: 1, toRun: noTimer, toDue: noTimer}, &job{seq: 2, toRun: noTimer, toDue: noTimer}
-	tbl.toRun.set(a, 5)
-	tbl.toDue.set(b, 3)
-	tbl.toDue.set(a, 9)
-	tbl.toRun.set(a, 0)
-	if next, ok := tbl.toDue.next(); !ok || next.job != b || a.toRun != noTimer || a.toDue != 1 {
-		t.Errorf("next %v %v, %d, %d", next, ok, a.toRun, a.toDue)
-	}
-}
-
 // TestIDs compares the table of ids with a map, with so few different hashes
 // that jobs stand in each other's way.
 func TestIDs(t *testing.T) {
@@ -114,6 +149,31 @@ func TestIDs(t *testing.T) {
 	})
 }
 
+// TestIDsShrink: a table gives memory back when most jobs are gone, and keeps
+// the others.
+func TestIDsShrink(t *testing.T) {
+	var table ids
+	jobs := make([]*job, 20_000)
+	for i := range jobs {
+		jobs[i] = &job{id: gq.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
+		table.add(jobs[i])
+	}
+	for at, j := range jobs {
+		table.remove(j)
+		if at%500 > 0 && at < len(jobs)-100 {
+			continue
+		}
+		for i, j := range jobs {
+			if got := table.get(j.id); (got == j) != (i > at) || got != nil && got != j {
+				t.Fatalf("after %d are removed job %d leads to %v", at+1, i, got)
+			}
+		}
+		if most := max(4096, 16*(table.count+1)); len(table.slots) > most {
+			t.Fatalf("%d places for %d jobs", len(table.slots), table.count)
+		}
+	}
+}
+
 // TestSlots compares the jobs by number with a map.
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
@@ -147,27 +207,60 @@ func TestSlots(t *testing.T) {
 // TestIDFilter: it may be wrong about an id that was never used, but not often,
 // and never about one that was.
 func TestIDFilter(t *testing.T) {
-	f := newFilter(0)
-	id := func(n uint64) gq.JobID {
-		return gq.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16), byte(n >> 24), 1})
+	for name, id := range map[string]func(n uint64) gq.JobID{
+		"counted": func(n uint64) gq.JobID { return idOf(n, 1) },
+		"random":  func(n uint64) gq.JobID { return idOf(mix(n), mix(n+1<<40)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFilter(0)
+			for n := range uint64(filterLeast) {
+				if f.full() {
+					t.Fatalf("full with %d of %d ids", n, filterLeast)
+				}
+				f.add(id(n))
+			}
+			if !f.full() {
+				t.Error("a filter with as many ids as it has room for is not full")
+			}
+			others, halves := 0, 0
+			for n := range uint64(filterLeast) {
+				if !f.has(id(n)) {
+					t.Fatalf("id %d was added and is not there", n)
+				}
+				if f.has(id(n + filterLeast)) {
+					others++
+				}
+				half := id(n)
+				if half[15]++; f.has(half) {
+					halves++
+				}
+			}
+			for what, wrong := range map[string]int{"unused ids": others, "ids that begin like used ones": halves} {
+				if share := float64(wrong) / filterLeast; share > 0.025 {
+					t.Errorf("%.2f %% of %s look used", 100*share, what)
+				}
+			}
+		})
 	}
-	const count = filterLeast
-	for n := range uint64(count) {
-		f.add(id(n))
-	}
-	if !f.full() {
-		t.Error("a filter with as many ids as it has room for is not full")
-	}
-	wrong := 0
-	for n := range uint64(count) {
-		if !f.has(id(n)) {
-			t.Fatalf("id %d was added and is not there", n)
+}
+
+func idOf(a, b uint64) gq.JobID {
+	raw := binary.BigEndian.AppendUint64(nil, a)
+	return gq.NewJobID([16]byte(binary.BigEndian.AppendUint64(raw, b)))
+}
+
+// TestIDFilterRoom: a filter has room for twice the ids there are, or is not.
+func TestIDFilterRoom(t *testing.T) {
+	for ids, room := range map[int]int{
+		0: filterLeast, filterLeast / 2: filterLeast, filterLeast/2 + 1: 2 * filterLeast, filterMost / 2: filterMost,
+		filterMost/2 + 1: 0, math.MaxInt32: 0,
+	} {
+		got := 0
+		if f := newFilter(ids); f != nil {
+			got = f.room
 		}
-		if f.has(id(n + count)) {
-			wrong++
+		if got != room {
+			t.Errorf("for %d ids there is room for %d, want %d", ids, got, room)
 		}
-	}
-	if share := float64(wrong) / count; share > 0.03 {
-		t.Errorf("%.1f %% of unused ids look used", 100*share)
 	}
 }

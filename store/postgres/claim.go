@@ -165,7 +165,7 @@ func (tx *txn) reclaim(ctx context.Context, queues []string) (passed [][16]byte,
 
 // advance lets time do its work on a locked job.
 func (tx *txn) advance(r *row) error {
-	next, events, err := r.state.Advance(draw(), tx.now)
+	next, events, err := r.state.Advance(tx.draw(), tx.now)
 	if err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (tx *txn) advance(r *row) error {
 	return nil
 }
 
-func draw() gq.Draw { return gq.Draw{U: rand.Float64()} }
+func (tx *txn) draw() gq.Draw { return tx.s.cfg.Draw(rand.Float64()) }
 
 func idsOf(rows []*row, err error) ([][16]byte, error) {
 	ids := make([][16]byte, len(rows))

@@ -81,7 +81,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int) ([]*
 		return nil, err
 	}
 	for _, r := range late {
-		next, _, err := r.state.Advance(draw(), tx.now)
+		next, _, err := r.state.Advance(tx.draw(), tx.now)
 		if err != nil {
 			return nil, err
 		}

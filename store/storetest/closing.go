@@ -13,7 +13,7 @@ import (
 
 var allMethods = []string{
 	"Insert", "Get", "List", "Claim", "Peek", "Update", "Due", "Release", "Collect",
-	"Counts", "Events", "History", "PutQueue", "Queues", "Close",
+	"Counts", "Events", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
 }
 
 var closeCases = []Case{
@@ -106,6 +106,28 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 		},
 		"Queues": func(ctx context.Context, s store.Store) error {
 			_, err := s.Queues(ctx)
+			return err
+		},
+		"PutPool": func(ctx context.Context, s store.Store) error {
+			return s.PutPool(ctx, gq.Pool{Name: "call", Capacity: 1})
+		},
+		"Pools": func(ctx context.Context, s store.Store) error {
+			_, err := s.Pools(ctx)
+			return err
+		},
+		"PutDocs": func(ctx context.Context, s store.Store) error {
+			_, err := s.PutDocs(ctx, []store.Doc{{Kind: "call", Name: spec.ID.String(), Data: []byte("1")}})
+			return err
+		},
+		"Doc": func(ctx context.Context, s store.Store) error {
+			_, err := s.Doc(ctx, "call", "none")
+			if errors.Is(err, gq.ErrNotFound) {
+				return nil
+			}
+			return err
+		},
+		"Docs": func(ctx context.Context, s store.Store) error {
+			_, err := s.Docs(ctx, "call", "", 1)
 			return err
 		},
 	}

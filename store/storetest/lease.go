@@ -102,6 +102,12 @@ var leaseCases = []Case{
 		Needs:  []string{"Insert", "Claim", "Update", "Due", "Close"},
 		run:    leaseLossBackoff,
 	},
+	{
+		Name:   "Lease/OwnBackoff",
+		Clause: "a store asks the application's own backoff where it takes back a lease by itself",
+		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
+		run:    leaseOwnBackoff,
+	},
 }
 
 func leaseGrant(e *env) {
@@ -375,4 +381,36 @@ func leaseLossBackoff(e *env) {
 	e.none("1 ns before the backoff ends")
 	e.clock.Advance(1)
 	e.claimed("at the end of the backoff", 1, []gq.JobID{job.ID})
+}
+
+func leaseOwnBackoff(e *env) {
+	e.open(func(c *store.Config) {
+		c.Backoffs = map[string]gq.BackoffFunc{
+			"never mind": func(int, time.Duration, time.Duration) time.Duration { return 0 },
+			"forever":    func(_ int, _, most time.Duration) time.Duration { return most },
+		}
+	})
+	own := func(name string) setting {
+		return under(func(p *gq.Policy) {
+			p.OnLoss = gq.LossBackoff
+			p.Backoff = gq.Backoff{
+				Strategy: gq.Custom, Custom: name, Jitter: gq.JitterNone,
+				Initial: time.Minute, Max: time.Hour, Multiplier: 2,
+			}
+		})
+	}
+	e.add(own("forever"))
+	job := e.add(own("never mind"))
+	e.add(own("unknown")) // waits as if it were exponential
+	held := e.claim(3)
+	if len(held) != 3 {
+		e.Fatalf("claimed %d jobs, want 3", len(held))
+	}
+	e.clock.Set(held[0].State.Lease.ExpiresAt)
+	found, err := e.store().Peek(e.Context(), store.Filter{Queues: []string{"q"}}, 5)
+	e.check("Peek", err)
+	if len(found) != 1 || found[0].State.ID != job.ID {
+		e.Errorf("when the leases ran out Peek found %d jobs, want the one without a delay", len(found))
+	}
+	e.claimed("when the leases ran out", 5, []gq.JobID{job.ID})
 }

@@ -76,7 +76,9 @@ type machine struct {
 	issued   map[gq.LeaseID]bool
 	keys     map[[2]string]*modelJob // scope and name; who has it or had it last
 	queues   map[string]gq.Queue
-	sequence uint64 // largest so far
+	sequence uint64                  // largest so far
+	docs     map[[2]string]store.Doc // by kind and name
+	version  uint64                  // of the newest document
 
 	claiming bool              // a claim may record what is due by itself
 	settling map[gq.JobID]verb // how each job was settled last
@@ -98,7 +100,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 		now: start, times: []time.Time{start},
 		jobs: make(map[gq.JobID]*modelJob), leases: make(map[gq.LeaseID]*modelJob), issued: make(map[gq.LeaseID]bool),
 		keys: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
-		settling: make(map[gq.JobID]verb),
+		settling: make(map[gq.JobID]verb), docs: make(map[[2]string]store.Doc),
 	}
 	m.s = b.Open(scope, m.cfg)
 	r.Cleanup(func() {
@@ -123,13 +125,14 @@ var weights = []struct {
 }{
 	{"insert", 10, (*machine).insert},
 	{"claim", 12, (*machine).claim},
-	{"update", 16, (*machine).update},
+	{"update", 14, (*machine).update},
 	{"pass", 9, (*machine).pass},
 	{"sweep", 3, (*machine).sweep},
 	{"release", 3, (*machine).release},
 	{"collect", 2, (*machine).collect},
 	{"configure", 2, (*machine).configure},
 	{"list", 2, (*machine).list},
+	{"documents", 2, (*machine).documents},
 	{"due", 1, (*machine).due},
 	{"get", 1, (*machine).get},
 	{"peek", 1, (*machine).peek},
@@ -251,6 +254,7 @@ func (m *machine) reopen(*rapid.T) {
 	}
 	m.s = m.backend.Reopen(m.tb, m.s, m.cfg)
 	m.happened("reopen")
+	m.readDocs()
 }
 
 // configure changes a queue.
@@ -285,7 +289,7 @@ var interesting = []string{
 	"stale refused", "settlement repeated", "illegal refused", "cancel requested", "renewed",
 	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
 	"dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
-	"collected", "reopen", "clock set back", "pages", "swept",
+	"collected", "reopen", "clock set back", "pages", "swept", "document written", "document deleted", "document conflict",
 }
 
 // report fails a run in which something interesting never happened.

@@ -45,11 +45,18 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	return answers, nil
 }
 
+func (n *naive) draw() gq.Draw {
+	if n.bug == forgetsBackoffs {
+		return gq.Draw{}
+	}
+	return n.cfg.Draw(0)
+}
+
 // sweep records what is due in some queues.
 func (n *naive) sweep(queues []string, now time.Time) {
 	for _, j := range n.sorted() {
 		if slices.Contains(queues, j.spec.Queue) {
-			next, events, _ := j.state.Advance(gq.Draw{}, now)
+			next, events, _ := j.state.Advance(n.draw(), now)
 			n.write(j, next, events, now)
 		}
 	}
@@ -58,7 +65,7 @@ func (n *naive) sweep(queues []string, now time.Time) {
 // ripe is a state as a claim at an instant must see it.
 func (n *naive) ripe(s gq.State, now time.Time) gq.State {
 	if s.Status.Held() && s.Lease.Expired(now) && n.bug != expiryNeedsSweep {
-		s, _, _ = s.Advance(gq.Draw{}, now)
+		s, _, _ = s.Advance(n.draw(), now)
 	}
 	return s
 }
@@ -158,7 +165,7 @@ func (n *naive) matches(f store.Filter, s *gq.Spec) bool {
 // grant gives a candidate to the claim.
 func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 	if j.state.Status.Held() {
-		next, events, _ := j.state.Advance(gq.Draw{}, now)
+		next, events, _ := j.state.Advance(n.draw(), now)
 		n.write(j, next, events, now)
 	}
 	n.data.tokens++

@@ -40,6 +40,8 @@ type naiveData struct {
 	leases   map[gq.LeaseID]gq.JobID
 	keys     map[gq.Key]naiveKey // without fingerprint
 	queues   map[string]gq.Queue
+	docs     map[[2]string]store.Doc // by kind and name
+	version  uint64                  // of the newest document
 	events   []gq.Event
 	telling  []telling // dependents that have not been told yet
 	sequence uint64
@@ -80,6 +82,7 @@ func naiveBackend(b bug, h habit) Backend {
 			return &naive{bug: b, habit: h, cfg: cfg, data: &naiveData{
 				jobs: make(map[gq.JobID]*naiveJob), leases: make(map[gq.LeaseID]gq.JobID),
 				keys: make(map[gq.Key]naiveKey), queues: make(map[string]gq.Queue),
+				docs: make(map[[2]string]store.Doc),
 			}}
 		},
 		Reopen: func(t testing.TB, s store.Store, _ store.Config) store.Store {
@@ -104,6 +107,8 @@ func (d *naiveData) reopened(b bug) *naiveData {
 		for name := range d.queues {
 			d.queues[name] = gq.NewQueue(name)
 		}
+	case forgetsDocs:
+		clear(d.docs)
 	case forgetsTelling:
 		d.telling = nil
 	case forgetsTime:

@@ -59,6 +59,7 @@ const (
 	namesNobody        bug = "leases name the wrong worker"
 	forgetsCost        bug = "leases occupy nothing"
 	peekClaims         bug = "Peek claims"
+	forgetsBackoffs    bug = "the application's backoffs are not asked"
 
 	// Update.
 	staleClock          bug = "updates see a time that is 1 ns old"
@@ -102,9 +103,20 @@ const (
 	collectsAllEvents   bug = "all events go with the first job"
 	collectDropsTelling bug = "dependents of a collected job wait for ever"
 
+	// Documents.
+	lastDocWins        bug = "a document is written whatever its version"
+	halfDocs           bug = "the documents before one that has changed are written"
+	docVersionsRestart bug = "a document that is made again has an old version"
+	docsWithoutKind    bug = "documents of all kinds share their names"
+	docPagesOverlap    bug = "a page of documents begins with the one it should begin after"
+	emptyDocDeletes    bug = "an empty document is none"
+	borrowsDoc         bug = "the document is the caller's memory"
+	acceptsAnyDoc      bug = "documents are not validated"
+
 	// Restarting and closing.
 	forgetsKeys      bug = "keys are lost in a restart"
 	forgetsQueues    bug = "the configuration of queues is lost in a restart"
+	forgetsDocs      bug = "documents are lost in a restart"
 	forgetsTelling   bug = "dependents that were not told are forgotten in a restart"
 	forgetsTime      bug = "after a restart the time may run backwards"
 	forgetsVersions  bug = "versions begin again after a restart"
@@ -166,6 +178,7 @@ var planted = map[bug][]string{
 	namesNobody:        {"Lease/Grant"},
 	forgetsCost:        {"Lease/Grant"},
 	peekClaims:         {"Claim/Peek"},
+	forgetsBackoffs:    {"Lease/OwnBackoff"},
 
 	staleClock:          {"Fence/Expired"},
 	ignoresRefusal:      {"Update/Refused"},
@@ -204,8 +217,18 @@ var planted = map[bug][]string{
 	collectsAllEvents:   {"Collect/Events"},
 	collectDropsTelling: {"Collect/Dependents"},
 
+	lastDocWins:        {"Docs/Version"},
+	halfDocs:           {"Docs/Atomic"},
+	docVersionsRestart: {"Docs/Again"},
+	docsWithoutKind:    {"Docs/Kind"},
+	docPagesOverlap:    {"Docs/Pages"},
+	emptyDocDeletes:    {"Docs/Data"},
+	borrowsDoc:         {"Docs/Data"},
+	acceptsAnyDoc:      {"Docs/Invalid"},
+
 	forgetsKeys:      {"Keys/Reopen"},
 	forgetsQueues:    {"Queues/Reopen"},
+	forgetsDocs:      {"Docs/Reopen"},
 	forgetsTelling:   {"Depend/Reopen"},
 	forgetsTime:      {"Reopen/Clock"},
 	forgetsVersions:  {"Fence/Reopen"},
@@ -244,7 +267,9 @@ func TestPlantedBugs(t *testing.T) {
 var beyondModel = []bug{
 	borrowsMemory, trimsPayload, keysOutlive, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
 	forgetsSequence, // which takes hundreds of them
-	blobsAnyway,     // blobs come with the verbs that save them
+	forgetsBackoffs, // stories have no backoff of their own
+	acceptsAnyDoc, borrowsDoc,
+	blobsAnyway, // blobs come with the verbs that save them
 }
 
 // The model must find what the cases find, and by itself.

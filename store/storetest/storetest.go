@@ -50,7 +50,7 @@ func Cases() []Case {
 		claimCases, filterCases, leaseCases, limitCases,
 		updateCases, settleCases, fenceCases, blobCases,
 		dueCases, dependCases, listCases, countCases, eventCases,
-		collectCases, queueCases, reopenCases, closeCases, concurrentCases,
+		collectCases, queueCases, docCases, reopenCases, closeCases, concurrentCases,
 	)
 }
 

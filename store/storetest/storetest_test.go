@@ -169,6 +169,31 @@ func (r recordingStore) Queues(ctx context.Context) ([]gq.Queue, error) {
 	return r.Store.Queues(ctx)
 }
 
+func (r recordingStore) PutPool(ctx context.Context, p gq.Pool) error {
+	r.calls.add("PutPool")
+	return r.Store.PutPool(ctx, p)
+}
+
+func (r recordingStore) Pools(ctx context.Context) ([]gq.Pool, error) {
+	r.calls.add("Pools")
+	return r.Store.Pools(ctx)
+}
+
+func (r recordingStore) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {
+	r.calls.add("PutDocs")
+	return r.Store.PutDocs(ctx, docs)
+}
+
+func (r recordingStore) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
+	r.calls.add("Doc")
+	return r.Store.Doc(ctx, kind, name)
+}
+
+func (r recordingStore) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
+	r.calls.add("Docs")
+	return r.Store.Docs(ctx, kind, after, limit)
+}
+
 func (r recordingStore) Close() error {
 	r.calls.add("Close")
 	return r.Store.Close()

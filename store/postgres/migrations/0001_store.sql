@@ -133,4 +133,23 @@ CREATE TABLE gq.tally (
     PRIMARY KEY (queue, status)
 ) WITH (fillfactor = 50);
 
+-- Capacity that queues share.
+CREATE TABLE gq.pool (
+    name     text   COLLATE "C" PRIMARY KEY,
+    capacity bigint NOT NULL,
+    updated  bigint NOT NULL
+);
+
+-- Small records beside the jobs. Versions come from one sequence, so that a
+-- document that is made again has one that nobody has seen.
+CREATE TABLE gq.doc (
+    kind    text   NOT NULL COLLATE "C",
+    name    text   NOT NULL COLLATE "C",
+    version bigint NOT NULL,
+    data    bytea  NOT NULL,
+    PRIMARY KEY (kind, name)
+);
+
+CREATE SEQUENCE gq.doc_version;
+
 INSERT INTO gq.migration (version) VALUES (1);

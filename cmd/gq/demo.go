@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+	"github.com/gopherqueue/gq/worker"
+)
+
+func newDemo(p process) *cobra.Command {
+	var dir string
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Watch jobs succeed, retry, fail, wait, get cancelled and survive a crash",
+		Long: `Run a small queue in this process, for a few seconds, and print what
+happens to every job as it happens: plain success, a retry after a backoff, a
+permanent failure, three jobs that a fourth one waits for, a periodic job, a
+running job that is cancelled, and a worker that dies with a job in its hands,
+which another worker then gets under a larger lease version.
+
+The store is a real one, in a temporary directory that is removed at the end, or
+in --data, which is kept. Interrupt at any time.`,
+		Example: `  gq demo
+  gq demo --data ./gq-demo    keep the store`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if dir == "" {
+				temporary, err := os.MkdirTemp("", "gq-demo-")
+				if err != nil {
+					return err
+				}
+				defer os.RemoveAll(temporary) //nolint:errcheck // nothing of value is in it
+				dir = temporary
+			}
+			return runDemo(c.Context(), p, dir)
+		},
+	}
+	c.Flags().StringVar(&dir, "data", "", "directory of the store; a temporary one if not given")
+	return c
+}
+
+// demoTime bounds the whole show.
+const demoTime = 25 * time.Second
+
+// demo is one showing.
+type demo struct {
+	*engine.Engine
+	screen screen
+	began  time.Time
+
+	mu   sync.Mutex
+	jobs []demoJob // in the order of submission; guarded by mu
+}
+
+// demoJob is a job of the show and how it is meant to end.
+type demoJob struct {
+	id   gq.JobID
+	what string
+	want gq.Status
+}
+
+func runDemo(ctx context.Context, p process, dir string) (err error) {
+	s, err := local.Open(dir, local.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		return err
+	}
+	d := &demo{Engine: e, began: time.Now(), screen: newScreen(p.stdout, p.getenv)}
+	d.screen.title("A queue in %s, with one worker of four slots. Every line is a transition that was synced to disk.", dir)
+
+	ctx, stop := context.WithTimeout(ctx, demoTime)
+	var running sync.WaitGroup
+	defer func() { stop(); running.Wait() }()
+	w, err := worker.New(e, d.handlers(), worker.Config{
+		Name: "worker-1", Slots: 4, HeartbeatEvery: 300 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	running.Go(func() { _ = e.Run(ctx) }) // its errors show in the calls below
+	running.Go(func() { d.follow(ctx, s) })
+	if err := d.crash(ctx); err != nil { // before any other worker is there to take the job
+		return err
+	}
+	running.Go(func() { _ = w.Run(ctx) })
+	if err := d.submit(ctx); err != nil {
+		return err
+	}
+	if err := d.finish(ctx); err != nil {
+		return err
+	}
+	return d.summary(context.WithoutCancel(ctx))
+}
+
+// handlers are the functions that do the work.
+func (d *demo) handlers() *worker.Mux {
+	mux := worker.NewMux()
+	worker.Handle(mux, "email.send", func(ctx context.Context, job *worker.Job[struct{ To string }]) error {
+		return pause(ctx, 200*time.Millisecond)
+	})
+	worker.Handle(mux, "report.build", func(ctx context.Context, job *worker.Job[struct{}]) error {
+		if job.Attempt() < 3 {
+			return &gq.TemporaryError{Message: "the database is busy"}
+		}
+		return pause(ctx, 200*time.Millisecond)
+	})
+	worker.Handle(mux, "card.charge", func(context.Context, *worker.Job[struct{}]) error {
+		return &gq.PermanentError{Message: "the card was declined", Code: "card_declined"}
+	})
+	worker.HandleResult(mux, "photo.resize", func(ctx context.Context, job *worker.Job[struct{ Photo int }]) (int, error) {
+		return job.Args.Photo, pause(ctx, time.Duration(300+200*job.Args.Photo)*time.Millisecond)
+	})
+	worker.Handle(mux, "album.publish", func(ctx context.Context, _ *worker.Job[struct{}]) error {
+		return pause(ctx, 200*time.Millisecond)
+	})
+	worker.Handle(mux, "clock.tick", func(context.Context, *worker.Job[struct{}]) error { return nil })
+	worker.Handle(mux, "video.encode", func(ctx context.Context, _ *worker.Job[struct{}]) error {
+		return pause(ctx, time.Minute) // far longer than the show: it will be cancelled
+	})
+	worker.Handle(mux, "invoice.print", func(ctx context.Context, _ *worker.Job[struct{}]) error {
+		return pause(ctx, 200*time.Millisecond)
+	})
+	return mux
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// crash lets a second worker take a job and fall silent for good.
+func (d *demo) crash(ctx context.Context) error {
+	policy := gq.Default()
+	policy.LeaseTTL = 2 * time.Second
+	if err := d.add(ctx, "a job whose first worker dies", gq.Completed, gq.Spec{Type: "invoice.print", Policy: policy}); err != nil {
+		return err
+	}
+	jobs, err := d.Claim(ctx, gq.ClaimRequest{Worker: "worker-2", Types: []string{"invoice.print"}})
+	if err == nil && len(jobs) == 0 {
+		err = errors.New("the job to crash with was not to be claimed")
+	}
+	return err
+}
+
+// submit hands in everything else.
+func (d *demo) submit(ctx context.Context) error {
+	retried := gq.Default()
+	retried.Backoff = gq.Backoff{Strategy: gq.Constant, Initial: 700 * time.Millisecond, Max: time.Second, Jitter: gq.JitterNone, Multiplier: 1}
+	for _, j := range []struct {
+		what string
+		want gq.Status
+		spec gq.Spec
+	}{
+		{"a job that just works", gq.Completed, gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(`{"To":"ada@example.org"}`)}}},
+		{"fails twice, then works", gq.Completed, gq.Spec{Type: "report.build", Policy: retried}},
+		{"fails for good", gq.Failed, gq.Spec{Type: "card.charge"}},
+		{"runs too long and is cancelled", gq.Cancelled, gq.Spec{Type: "video.encode"}},
+	} {
+		if err := d.add(ctx, j.what, j.want, j.spec); err != nil {
+			return err
+		}
+	}
+	if err := d.album(ctx); err != nil {
+		return err
+	}
+	_, err := d.PutSchedule(ctx, gq.Schedule{
+		Name: "demo-clock", Every: 2 * time.Second, Template: gq.Spec{Type: "clock.tick"},
+	})
+	return err
+}
+
+// album is a graph: one job that waits for three others, submitted as a whole.
+func (d *demo) album(ctx context.Context) error {
+	drafts := []gq.Draft{{Spec: gq.Spec{Type: "album.publish"}, Ref: "album"}}
+	for i := range 3 {
+		ref := fmt.Sprintf("photo-%d", i+1)
+		payload := gq.Payload{Data: fmt.Appendf(nil, `{"Photo":%d}`, i+1)}
+		drafts = append(drafts, gq.Draft{Spec: gq.Spec{Type: "photo.resize", Payload: payload}, Ref: ref})
+		drafts[0].Needs = append(drafts[0].Needs, gq.Need{Kind: gq.FanIn, Ref: ref})
+	}
+	answers, err := d.SubmitGraph(ctx, drafts)
+	if err != nil {
+		return err
+	}
+	for i, a := range answers {
+		what := "one of three before it"
+		if i == 0 {
+			what = "waits for three others"
+		}
+		d.note(a.ID(), what, gq.Completed)
+	}
+	return nil
+}
+
+func (d *demo) add(ctx context.Context, what string, want gq.Status, spec gq.Spec) error {
+	a, err := d.Submit(ctx, spec)
+	if err == nil {
+		d.note(a.ID(), what, want)
+	}
+	return err
+}
+
+func (d *demo) note(id gq.JobID, what string, want gq.Status) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.jobs = append(d.jobs, demoJob{id, what, want})
+}
+
+// finish cancels what has to be cancelled and waits for the rest.
+func (d *demo) finish(ctx context.Context) error {
+	if err := pause(ctx, 1500*time.Millisecond); err != nil {
+		return err
+	}
+	for _, j := range d.jobs {
+		if j.want == gq.Cancelled {
+			if _, err := d.Cancel(ctx, j.id, "nobody wants it any more"); err != nil {
+				return err
+			}
+		}
+	}
+	for _, j := range d.jobs {
+		if _, err := d.Wait(ctx, j.id); err != nil {
+			return err
+		}
+	}
+	for { // two ticks of the clock
+		clock, err := d.Schedule(ctx, "demo-clock")
+		if err != nil {
+			return err
+		}
+		if clock.Fired >= 2 {
+			return d.DeleteSchedule(ctx, "demo-clock")
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// follow prints every event as it comes.
+func (d *demo) follow(ctx context.Context, s store.Notifier) {
+	news := make(chan struct{}, 1)
+	defer s.Notify(func(store.News) {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})()
+	types := map[gq.JobID]string{}
+	after := uint64(0)
+	for {
+		events, err := d.Events(ctx, after, 100)
+		for i := range events {
+			e := &events[i]
+			if types[e.Job] == "" {
+				if job, err := d.Get(ctx, e.Job, 0); err == nil {
+					types[e.Job] = job.Spec.Type
+				}
+			}
+			after = e.Seq
+			if e.Type == gq.EventSubmitted && i+1 < len(events) && events[i+1].Job == e.Job {
+				continue // it moved on at once, and the next line says where to
+			}
+			d.screen.event(time.Since(d.began), types[e.Job], e)
+		}
+		if err != nil || len(events) > 0 {
+			if ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		}
+	}
+}
+
+// summary says how it all ended, and fails if it did not end as it should.
+func (d *demo) summary(ctx context.Context) error {
+	var wrong []error
+	d.screen.title("")
+	d.screen.title("%-13s  %-31s  %-9s  %8s  %s", "type", "", "ended", "attempts", "last lease version")
+	for _, j := range d.jobs {
+		job, err := d.Get(ctx, j.id, 0)
+		if err != nil {
+			return err
+		}
+		d.screen.line("%-13s  %-31s  %s  %8d  %d", job.Spec.Type, j.what, d.screen.status(job.State.Status, 9), job.State.Attempt, job.State.Version)
+		if job.State.Status != j.want {
+			wrong = append(wrong, fmt.Errorf("job %s (%s) ended as %s instead of %s", j.id, j.what, job.State.Status, j.want))
+		}
+	}
+	stats, err := d.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	d.screen.title("")
+	d.screen.line("%d jobs completed, %d failed, %d cancelled, in %.1f s and %d synced commits.",
+		stats.Total.By[gq.Completed], stats.Total.By[gq.Failed], stats.Total.By[gq.Cancelled], time.Since(d.began).Seconds(), stats.Commits)
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// TestDemo runs the whole show and checks that it tells every story. The command
+// itself fails when a job ends otherwise than it should.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	got := gqIn(t.Context(), t.TempDir(), "demo", "--data", t.TempDir())
+	if got.status != exitOK {
+		t.Fatalf("exit status %d, stderr %q, output\n%s", got.status, got.stderr, got.stdout)
+	}
+	for _, story := range []string{
+		"attempt 3 on worker-1, lease version 3", // the retry
+		"card_declined",                          // the permanent failure
+		"worker-1 has been told",                 // the cancelled one
+		"worker-2 sent no sign of life",          // the crash
+		"attempt 2 on worker-1, lease version 2",
+		"clock.tick", "album.publish", "completed, 1 failed, 1 cancelled",
+	} {
+		if !strings.Contains(got.stdout, story) {
+			t.Errorf("the show does not tell of %q:\n%s", story, got.stdout)
+		}
+	}
+}
+
+// TestDemoInterrupted stops the show in the middle.
+func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &cuttingWriter{after: "RUNNING", cut: cancel}
+	var diagnostics bytes.Buffer
+	code := run(ctx, []string{"demo", "--data", t.TempDir()}, func(string) string { return "" }, nil, out, &diagnostics)
+	if code != exitFailure || diagnostics.String() != "gq: interrupted\n" {
+		t.Errorf("exit status %d, stderr %q", code, diagnostics.String())
+	}
+}
+
+// cuttingWriter calls cut when a text comes by.
+type cuttingWriter struct {
+	after string
+	cut   func()
+}
+
+func (w *cuttingWriter) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(w.after)) {
+		w.cut()
+	}
+	return len(b), nil
+}

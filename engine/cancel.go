@@ -1,0 +1,101 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Cancel ends a job that is not running at once. A running one is asked to stop:
+// the request is told to its worker with the next heartbeat, and the job is
+// CANCELLED when the worker says so, its lease ends or, where the policy says
+// that a cancel wins, when it reports anything. All three instants are in
+// [gq.State.Cancellation]. Cancelling twice changes nothing; any other finished
+// job refuses with [gq.ErrIllegalMove].
+func (e *Engine) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
+	updated, err := e.store.Update(ctx, []store.Update{cancelling(id, reason)})
+	if err == nil {
+		err = updated[0].Err
+	}
+	if err != nil {
+		return gq.State{}, fmt.Errorf("cancel %s: %w", id, err)
+	}
+	return updated[0].State, nil
+}
+
+func cancelling(id gq.JobID, reason string) store.Update {
+	return store.Update{
+		Ref: store.Ref{Job: id},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Cancel(reason, now)
+		},
+	}
+}
+
+// cancelPage is how many jobs one commit of CancelWhere ends.
+const cancelPage = 500
+
+// CancelWhere cancels every live job that a query selects, a page at a time. Its
+// cursor and limit are not used, and finished jobs are not touched. After an
+// error the report tells how far it came; the same call goes on from there.
+func (e *Engine) CancelWhere(ctx context.Context, q gq.Query, reason string) (report gq.CancelReport, err error) {
+	statuses := q.Statuses
+	if len(statuses) == 0 {
+		statuses = gq.Statuses()
+	}
+	q.Statuses = nil
+	for _, s := range statuses {
+		if !s.Terminal() {
+			q.Statuses = append(q.Statuses, s)
+		}
+	}
+	if len(q.Statuses) == 0 {
+		return report, nil
+	}
+	q.Cursor, q.Limit = "", cancelPage
+	for {
+		page, err := e.List(ctx, q)
+		if err != nil {
+			return report, fmt.Errorf("cancel many: %w", err)
+		}
+		if err := e.cancelAll(ctx, page.Jobs, reason, &report); err != nil {
+			return report, fmt.Errorf("cancel many: %w", err)
+		}
+		if page.Next == "" {
+			return report, nil
+		}
+		q.Cursor = page.Next
+	}
+}
+
+func (e *Engine) cancelAll(ctx context.Context, jobs []gq.Job, reason string, report *gq.CancelReport) error {
+	if len(jobs) == 0 {
+		return nil
+	}
+	updates := make([]store.Update, len(jobs))
+	for i := range jobs {
+		updates[i] = cancelling(jobs[i].State.ID, reason)
+	}
+	updated, err := e.store.Update(ctx, updates)
+	if err != nil {
+		return err
+	}
+	for i := range updated {
+		switch u := &updated[i]; {
+		case errors.Is(u.Err, gq.ErrIllegalMove) || errors.Is(u.Err, gq.ErrNotFound):
+			report.Finished++
+		case u.Err != nil:
+			return u.Err
+		case !u.Changed:
+		case u.State.Status.Terminal():
+			report.Cancelled++
+		default:
+			report.Requested++
+		}
+	}
+	return nil
+}

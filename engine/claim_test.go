@@ -1,0 +1,287 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store"
+)
+
+func TestClaimFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		_, err := f.Claim(t.Context(), gq.ClaimRequest{
+			N: 5000, Wait: -1, TTL: -1, MaxCost: -1, Queues: []string{"a b"}, Types: []string{""}, Offers: []string{"\x00"},
+		})
+		want := []string{"worker", "n", "wait", "ttl", "max_cost", "queues[0]", "types[0]", "offers[0]"}
+		for _, w := range want {
+			if !slices.Contains(fields(err), w) {
+				t.Errorf("no fault of %s in %v", w, err)
+			}
+		}
+	})
+}
+
+func TestClaimBringsPayloadAndCheckpoint(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		id := f.submit(gq.Spec{Payload: payload("1")})
+		_, lease := f.take()
+		must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: lease, Progress: 0.5, Checkpoint: []byte("half")}}))
+		must[gq.State](t)(f.Release(t.Context(), lease, 0, "shutdown"))
+		j, _ := f.take()
+		if j.State.ID != id || string(j.Spec.Payload.Data) != "1" || string(j.Checkpoint) != "half" {
+			t.Errorf("claimed %s with payload %s and checkpoint %s", j.State.ID, j.Spec.Payload.Data, j.Checkpoint)
+		}
+	})
+}
+
+// TestLongPoll wakes a waiting claim by whatever can make a job claimable.
+func TestLongPoll(t *testing.T) {
+	type world struct {
+		*fixture
+		start time.Time
+	}
+	for _, test := range []struct {
+		name string
+		prep func(w world)          // before the claim
+		act  func(w world)          // while it waits, 10 s later; may be nil
+		want time.Duration          // after which it has a job
+		slow bool                   // where the store tells nothing it may take a second longer
+		req  func(*gq.ClaimRequest) // may be nil
+	}{
+		{name: "Submit", act: func(w world) { w.submit(gq.Spec{}) }, want: 10 * time.Second, slow: true},
+		{name: "OtherQueueFirst", act: func(w world) { w.submit(gq.Spec{Queue: "b"}) }, want: 10 * time.Second, slow: true,
+			req: func(r *gq.ClaimRequest) { r.Queues = []string{"a", "b"} }},
+		{name: "DelayOver", prep: func(w world) { w.submit(gq.Spec{Delay: 7 * time.Second}) }, want: 7 * time.Second},
+		{name: "DelayedWhileWaiting", act: func(w world) { w.submit(gq.Spec{Delay: 5 * time.Second}) }, want: 15 * time.Second, slow: true},
+		{name: "LeaseExpires", prep: func(w world) {
+			w.submit(gq.Spec{})
+			w.take(as("other"), func(r *gq.ClaimRequest) { r.TTL = 8 * time.Second })
+		}, want: 8 * time.Second},
+		{name: "BackoffOver", prep: func(w world) {
+			w.submit(gq.Spec{})
+			_, lease := w.take(as("other"))
+			must[gq.State](w.T)(w.Fail(w.Context(), lease, gq.Failure{Category: gq.CategoryTemporary, RetryAfter: 9 * time.Second}))
+		}, want: 9 * time.Second},
+		{name: "Release", prep: func(w world) { w.submit(gq.Spec{}); w.take(as("other")) }, act: func(w world) {
+			page := must[gq.Page](w.T)(w.List(w.Context(), gq.Query{}))
+			must[gq.State](w.T)(w.Engine.Release(w.Context(), page.Jobs[0].State.Lease.Ref(), 0, ""))
+		}, want: 10 * time.Second, slow: true},
+		{name: "Resume", prep: func(w world) {
+			must[gq.Queue](w.T)(w.Pause(w.Context(), gq.DefaultQueue))
+			w.submit(gq.Spec{})
+		}, act: func(w world) { must[gq.Queue](w.T)(w.Resume(w.Context(), gq.DefaultQueue)) }, want: 10 * time.Second, slow: true},
+		{name: "DependencyEnds", prep: func(w world) {
+			must[[]gq.Submitted](w.T)(w.SubmitGraph(w.Context(), []gq.Draft{
+				{Spec: gq.Spec{Type: "t"}, Ref: "a"}, {Spec: gq.Spec{Type: "t"}, Needs: []gq.Need{{Kind: gq.After, Ref: "a"}}},
+			}))
+			w.take(as("other"))
+		}, act: func(w world) {
+			page := must[gq.Page](w.T)(w.List(w.Context(), gq.Query{Statuses: []gq.Status{gq.Running}}))
+			must[gq.State](w.T)(w.Complete(w.Context(), page.Jobs[0].State.Lease.Ref(), nil))
+		}, want: 10 * time.Second, slow: true},
+		{name: "Nothing", want: time.Minute},
+		{name: "WrongType", act: func(w world) { w.submit(gq.Spec{Type: "other"}) }, want: time.Minute,
+			req: func(r *gq.ClaimRequest) { r.Types = []string{"t"} }},
+	} {
+		for _, mute := range []bool{false, true} {
+			name := test.name
+			if mute {
+				name += "/WithoutNews"
+			}
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					wrap := func(s store.Store) store.Store { return s }
+					if mute {
+						wrap = func(s store.Store) store.Store { return silent{s} }
+					}
+					w := world{newFixture(t, engine.Options{}, wrap), time.Now()}
+					if test.prep != nil {
+						test.prep(w)
+					}
+					var acting sync.WaitGroup
+					defer acting.Wait()
+					if test.act != nil {
+						acting.Go(func() {
+							time.Sleep(10 * time.Second)
+							test.act(w)
+						})
+					}
+					r := gq.ClaimRequest{Worker: "w", Wait: time.Minute}
+					if test.req != nil {
+						test.req(&r)
+					}
+					jobs, err := w.Claim(t.Context(), r)
+					if err != nil {
+						t.Fatal(err)
+					}
+					took, most := time.Since(w.start), test.want
+					if mute && test.slow {
+						most += time.Second
+					}
+					if wantNone := test.want == time.Minute; took < test.want || took > most+20*time.Millisecond || (len(jobs) == 0) != wantNone {
+						t.Errorf("%d jobs after %v, want them after %v", len(jobs), took, test.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNoHerd has ten thousand claims wait for one job at a time.
+func TestNoHerd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *counting
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { c = &counting{Store: s}; return c })
+		const waiters, jobs = 10_000, 200
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan gq.Job, waiters)
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				found, err := f.Claim(ctx, gq.ClaimRequest{Worker: fmt.Sprint("w", i), Wait: 10 * time.Minute})
+				if err != nil {
+					t.Error(err)
+				}
+				for _, j := range found {
+					got <- j
+				}
+			})
+		}
+		synctest.Wait()
+		if n := c.claims.Load(); n > waiters/2 {
+			t.Errorf("%d claims before there was any job", n)
+		}
+		before := c.claims.Load()
+		for range jobs {
+			f.submit(gq.Spec{})
+			synctest.Wait()
+		}
+		if len(got) != jobs {
+			t.Fatalf("%d of %d jobs were claimed", len(got), jobs)
+		}
+		// For each job: the claim that gets it, those it sends to look for more,
+		// and one for the news of the claim itself.
+		if n := c.claims.Load() - before; n > 8*jobs {
+			t.Errorf("%d claims for %d jobs", n, jobs)
+		}
+		before, calls := c.claims.Load(), c.claimCalls.Load()
+		for range 5 {
+			specs := make([]gq.Spec, 1000)
+			for i := range specs {
+				specs[i].Type = "t"
+			}
+			must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+			synctest.Wait()
+		}
+		if len(got) != jobs+5000 {
+			t.Fatalf("%d of %d jobs were claimed", len(got), jobs+5000)
+		}
+		if n, m := c.claims.Load()-before, c.claimCalls.Load()-calls; n > 2*5000 || m > 500 {
+			t.Errorf("%d claims in %d calls for 5000 jobs", n, m)
+		}
+		cancel()
+		wg.Wait()
+		if n := len(f.Workers()); n != waiters {
+			t.Errorf("%d workers are known", n)
+		}
+	})
+}
+
+// TestAbandonedClaim ends the context of a claim whose answer is on its way: the
+// job must not be held by nobody.
+func TestAbandonedClaim(t *testing.T) {
+	for _, wait := range []time.Duration{0, time.Minute} {
+		t.Run(fmt.Sprint("Wait", wait), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var g *gate
+				f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { g = &gate{Store: s}; return g })
+				ctx, cancel := context.WithCancel(t.Context())
+				type answer struct {
+					jobs []gq.Job
+					err  error
+				}
+				answers := make(chan answer, 1)
+				ask := func() {
+					go func() {
+						jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "gone", Wait: wait})
+						answers <- answer{jobs, err}
+					}()
+					synctest.Wait()
+				}
+				var release func()
+				var id gq.JobID
+				if wait == 0 {
+					id, release = f.submit(gq.Spec{}), g.hold()
+					ask()
+				} else {
+					ask()
+					release = g.hold()
+					id = f.submit(gq.Spec{})
+					synctest.Wait()
+				}
+				f.status(id, gq.Running)
+				cancel()
+				a := <-answers
+				if len(a.jobs) != 0 || (a.err != nil) != (wait == 0) {
+					t.Errorf("a cancelled claim got %d jobs, error %v", len(a.jobs), a.err)
+				}
+				release()
+				synctest.Wait()
+				f.status(id, gq.Scheduled)
+				if j, _ := f.take(); j.State.ID != id || j.State.Attempt != 2 || j.State.Bound != 4 {
+					t.Errorf("attempt %d of %d: giving back must not use up an attempt", j.State.Attempt, j.State.Bound)
+				}
+			})
+		})
+	}
+}
+
+func TestEndOfWait(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		if err != nil || len(jobs) != 0 || time.Since(began) != 5*time.Second {
+			t.Errorf("%d jobs, error %v after %v", len(jobs), err, time.Since(began))
+		}
+		if jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute}); err != nil || len(jobs) != 0 {
+			t.Errorf("after the end: %d jobs, error %v", len(jobs), err)
+		}
+		if _, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without waiting: %v", err)
+		}
+	})
+}
+
+// TestClosedStoreEndsWaits lets nobody wait for a store that is gone.
+func TestClosedStoreEndsWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		claimed, waited, ran := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+		id := f.submit(gq.Spec{Queue: "elsewhere"})
+		go func() {
+			_, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: 10 * time.Minute})
+			claimed <- err
+		}()
+		go func() {
+			_, err := f.Wait(t.Context(), id)
+			waited <- err
+		}()
+		go func() { ran <- f.Engine.Run(t.Context()) }()
+		synctest.Wait()
+		f.store.Close()
+		for name, ch := range map[string]chan error{"claim": claimed, "wait": waited, "run": ran} {
+			if err := <-ch; !errors.Is(err, gq.ErrClosed) {
+				t.Errorf("%s: %v, want closed", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// clock estimates the store's time, so that timers here go off when something is
+// due there. The store stamps every answer; nothing but the moment of looking
+// depends on the estimate.
+type clock struct {
+	ahead atomic.Int64 // nanoseconds by which the store's clock is ahead of ours
+	set   atomic.Int64 // when that was measured
+}
+
+const (
+	clockSlack = 100 * time.Millisecond // less than this is the time the answer took
+	clockTrust = 10 * time.Second       // how long the best measurement stands
+)
+
+// saw takes note of an instant that the store stamped just now. Answers are
+// late, never early, so the largest difference is the best.
+func (c *clock) saw(stamp time.Time) {
+	now := time.Now()
+	ahead := stamp.Sub(now)
+	if ahead.Abs() < clockSlack {
+		ahead = 0
+	}
+	if int64(ahead) > c.ahead.Load() || now.UnixNano()-c.set.Load() > int64(clockTrust) {
+		c.ahead.Store(int64(ahead))
+		c.set.Store(now.UnixNano())
+	}
+}
+
+// now is the store's time, as far as we know.
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

@@ -1,0 +1,456 @@
+package engine
+
+import (
+	"container/list"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// desk serves the claims that wait. Those that ask for the same stand in one
+// line; whoever is at its head tries, and having found all it asked for sends
+// the next ones to try, twice as many each time. So a job that comes in costs
+// one claim and not one for each waiter, and a thousand jobs do not wait for a
+// thousand commits.
+//
+// A goroutine serves all lines while anyone waits. It looks when the store has
+// news of a queue, when a job is due, and when a limit will have room again.
+type desk struct {
+	engine *Engine
+
+	mu      sync.Mutex
+	lines   map[string]*line              // by what they ask for; none is empty; guarded by mu
+	byQueue map[string]map[*line]struct{} // guarded by mu
+	ready   []*line                       // have something to look for; guarded by mu
+	serving bool                          // guarded by mu
+	stale   bool                          // there was news since the next due time was read; guarded by mu
+	wake    chan struct{}
+}
+
+// line is who waits for the same.
+type line struct {
+	key     string
+	queues  []string
+	waiters list.List // of *waiter
+	ready   bool      // is in desk.ready
+	width   int       // how many try together
+}
+
+// waiter is a claim that waits. Its fields are guarded by desk.mu.
+type waiter struct {
+	claim   store.Claim
+	got     chan served // receives once
+	line    *line
+	place   *list.Element // nil if it stands in no line
+	trying  bool          // a claim for it is under way
+	leaving bool          // wants an answer even if it is none
+	gone    bool          // wants none
+}
+
+// served is the answer to a waiter.
+type served struct {
+	jobs []gq.Job
+	err  error
+}
+
+// Of one call to the store.
+const (
+	maxTries = 256 // claims
+	maxWidth = 64  // claims of one line
+)
+
+// dueEvery is how often the next due time is read at most.
+const dueEvery = 10 * time.Millisecond
+
+func newDesk(e *Engine) desk {
+	return desk{
+		engine: e, lines: map[string]*line{}, byQueue: map[string]map[*line]struct{}{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// lineKey is equal for claims that find the same jobs.
+func lineKey(f *store.Filter) string {
+	var b strings.Builder
+	section := func(names []string, ordered bool) {
+		if !ordered && !slices.IsSorted(names) {
+			names = slices.Sorted(slices.Values(names))
+		}
+		for _, n := range names {
+			b.WriteString(n)
+			b.WriteByte(0)
+		}
+		b.WriteByte(1)
+	}
+	section(f.Queues, true)
+	section(f.Types, false)
+	section(f.Offers, false)
+	b.WriteString(strconv.FormatInt(f.MaxCost, 10))
+	return b.String()
+}
+
+// waiting reports whether someone waits for the same.
+func (d *desk) waiting(c *store.Claim) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.lines) > 0 && d.lines[lineKey(&c.Filter)] != nil
+}
+
+// wait stands in line until there is a job, the time is over or the context ends.
+func (d *desk) wait(ctx context.Context, c store.Claim, within time.Duration) ([]gq.Job, error) {
+	w := d.join(c)
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case s := <-w.got:
+		return d.hand(ctx, s)
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if d.leave(w) {
+		return nil, nil
+	}
+	select { // a claim is under way
+	case s := <-w.got:
+		return d.hand(ctx, s)
+	case <-ctx.Done():
+		d.engine.giveBack(d.abandon(w))
+		return nil, nil
+	}
+}
+
+// hand gives a caller its answer, unless it has left.
+func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
+	if ctx.Err() != nil {
+		d.engine.giveBack(s.jobs)
+		return nil, nil
+	}
+	return s.jobs, s.err
+}
+
+// join puts a claim at the end of its line.
+func (d *desk) join(c store.Claim) *waiter {
+	w := &waiter{claim: c, got: make(chan served, 1)}
+	key := lineKey(&c.Filter)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	l := d.lines[key]
+	if l == nil {
+		l = &line{key: key, queues: c.Queues, width: 1}
+		d.lines[key] = l
+		for _, q := range l.queues {
+			if d.byQueue[q] == nil {
+				d.byQueue[q] = map[*line]struct{}{}
+			}
+			d.byQueue[q][l] = struct{}{}
+		}
+		d.readyLocked(l) // what came before it stood here was not told to it
+	}
+	w.line, w.place = l, l.waiters.PushBack(w)
+	if !d.serving {
+		d.serving = true
+		go d.serve()
+	}
+	return w
+}
+
+// leave takes a waiter out of its line. It reports false where a claim for it is
+// under way: then the answer will come.
+func (d *desk) leave(w *waiter) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w.trying || w.place == nil {
+		w.leaving = true
+		return false
+	}
+	d.removeLocked(w)
+	if len(d.lines) == 0 {
+		d.poke()
+	}
+	return true
+}
+
+// abandon takes a waiter out of its line for good and returns what had been
+// delivered to it. What comes later is not.
+func (d *desk) abandon(w *waiter) []gq.Job {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	w.gone = true
+	d.removeLocked(w)
+	select {
+	case s := <-w.got:
+		return s.jobs
+	default:
+		return nil
+	}
+}
+
+// deliver answers a waiter, and reports false if it has left.
+func (d *desk) deliver(w *waiter, s served) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w.gone {
+		return false
+	}
+	w.got <- s
+	return true
+}
+
+func (d *desk) removeLocked(w *waiter) {
+	if w.place == nil {
+		return
+	}
+	l := w.line
+	l.waiters.Remove(w.place)
+	w.place = nil
+	if l.waiters.Len() > 0 {
+		return
+	}
+	delete(d.lines, l.key)
+	for _, q := range l.queues {
+		if delete(d.byQueue[q], l); len(d.byQueue[q]) == 0 {
+			delete(d.byQueue, q)
+		}
+	}
+}
+
+func (d *desk) readyLocked(l *line) {
+	if !l.ready {
+		l.ready = true
+		d.ready = append(d.ready, l)
+		d.poke()
+	}
+}
+
+func (d *desk) poke() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// news is called by the store for every commit.
+func (d *desk) news(n store.News) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.stale = true
+	for _, q := range n.Queues {
+		for l := range d.byQueue[q] {
+			d.readyLocked(l)
+		}
+	}
+	d.poke() // the next due time may be another
+}
+
+// serve runs while anyone waits.
+func (d *desk) serve() {
+	n, told := d.engine.store.(store.Notifier)
+	if told {
+		stop := n.Notify(d.news)
+		defer stop()
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	a := alarm{desk: d, told: told}
+	for {
+		tries, open := d.heads()
+		if !open {
+			return
+		}
+		if len(tries) > 0 {
+			a.retry = earlier(a.retry, d.attempt(tries))
+			continue
+		}
+		timer.Reset(a.wait())
+		select {
+		case <-d.wake:
+		case <-timer.C:
+			if a.rings() {
+				d.readyAll()
+			}
+		}
+	}
+}
+
+func (d *desk) readyAll() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.lines {
+		d.readyLocked(l)
+	}
+}
+
+// heads are those who try next. It reports false when nobody waits: then the
+// serving has ended.
+func (d *desk) heads() (tries []*waiter, open bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.lines) == 0 {
+		d.serving = false
+		clear(d.ready)
+		d.ready = d.ready[:0]
+		return nil, false
+	}
+	n := 0
+	for _, l := range d.ready {
+		if len(tries) >= maxTries {
+			break
+		}
+		n++
+		l.ready = false
+		width := min(l.width, maxTries-len(tries))
+		for at := l.waiters.Front(); at != nil && width > 0; at = at.Next() {
+			w := at.Value.(*waiter)
+			w.trying = true
+			tries = append(tries, w)
+			width--
+		}
+	}
+	d.ready = slices.Delete(d.ready, 0, n)
+	return tries, true
+}
+
+// attempt claims for several waiters at once and returns when one that got
+// nothing should try again.
+func (d *desk) attempt(tries []*waiter) (retry time.Time) {
+	claims := make([]store.Claim, len(tries))
+	for i, w := range tries {
+		claims[i] = w.claim
+	}
+	claimed, err := d.engine.store.Claim(context.Background(), claims)
+	if err != nil {
+		d.failAll(err)
+		return time.Time{}
+	}
+	var orphans []gq.Job
+	d.mu.Lock()
+	full := map[*line]bool{} // whether all who tried found all they asked for
+	for i, w := range tries {
+		w.trying = false
+		c := &claimed[i]
+		d.engine.limited(&w.claim, c)
+		retry = earlier(retry, c.RetryAt)
+		enough := len(c.Jobs) == w.claim.N
+		if before, seen := full[w.line]; !seen || before {
+			full[w.line] = enough
+		}
+		switch {
+		case w.gone:
+			orphans = append(orphans, c.Jobs...)
+		case len(c.Jobs) > 0 || c.Err != nil || w.leaving:
+			d.removeLocked(w)
+			w.got <- served{c.Jobs, c.Err}
+		}
+	}
+	for l, all := range full {
+		if !all {
+			l.width = 1
+			continue
+		}
+		l.width = min(2*l.width, maxWidth)
+		if l.waiters.Len() > 0 {
+			d.readyLocked(l)
+		}
+	}
+	d.mu.Unlock()
+	d.engine.giveBack(orphans)
+	return retry
+}
+
+// failAll tells everyone who waits that the store cannot be asked.
+func (d *desk) failAll(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.lines {
+		for at := l.waiters.Front(); at != nil; {
+			w := at.Value.(*waiter)
+			at = at.Next()
+			w.trying = false
+			d.removeLocked(w)
+			w.got <- served{err: err}
+		}
+	}
+}
+
+// alarm tells the desk when to look without having been told.
+type alarm struct {
+	desk  *desk
+	told  bool          // the store tells news
+	due   time.Time     // when time has something to do next, in the store's time; zero for never
+	read  time.Time     // when due was read; zero if it must be read again
+	retry time.Time     // when a limit will have room; zero for none
+	again time.Duration // until something overdue is looked at again
+	brief bool          // the sleep is only until due may be read again
+}
+
+// wait is how long to sleep.
+func (a *alarm) wait() time.Duration {
+	d := a.desk
+	d.mu.Lock()
+	if d.stale {
+		d.stale = false
+		a.brief = true
+	}
+	d.mu.Unlock()
+	if a.brief || a.read.IsZero() {
+		if soon := dueEvery - time.Since(a.read); soon > 0 {
+			a.brief = true
+			return soon
+		}
+		a.brief = false
+		a.look()
+	}
+	sleep := d.engine.options.Poll
+	if a.told {
+		sleep = max(sleep, time.Minute) // news are hints
+	}
+	now := d.engine.clock.now()
+	for _, at := range []time.Time{a.due, a.retry} {
+		if !at.IsZero() {
+			sleep = min(sleep, max(at.Sub(now), time.Millisecond))
+		}
+	}
+	return sleep
+}
+
+// rings reports, at the end of a sleep, whether everyone should try.
+func (a *alarm) rings() bool {
+	if a.brief {
+		return false
+	}
+	now := a.desk.engine.clock.now()
+	if !a.retry.IsZero() && !now.Before(a.retry) {
+		a.retry = time.Time{}
+	}
+	a.read = time.Time{}
+	return true
+}
+
+// look reads when the next job is due. One that is overdue although the desk has
+// just claimed is not for those who wait here, or was a moment late: look again,
+// less and less often.
+func (a *alarm) look() {
+	e := a.desk.engine
+	a.read = time.Now()
+	due, err := e.store.Due(context.Background(), 1)
+	switch {
+	case err != nil || len(due.Jobs) > 0:
+		a.again = min(max(2*a.again, dueEvery), e.options.Poll)
+		a.due = e.clock.now().Add(a.again)
+	default:
+		a.again, a.due = 0, due.Next
+	}
+}
+
+// earlier is the first of two instants; zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Explain tells why a job does not run, or how it stands: the cause in one line
+// and what would help, then what else is in its way, then its history. It reads
+// and changes nothing.
+//
+// Which workers are there is what this engine has seen of them. Where several
+// engines share a store, a worker of another one is not known here; the answer
+// says so.
+func (e *Engine) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
+	out, err := e.explain(ctx, id)
+	if err != nil {
+		return gq.Explanation{}, fmt.Errorf("explain: %w", err)
+	}
+	return out, nil
+}
+
+func (e *Engine) explain(ctx context.Context, id gq.JobID) (out gq.Explanation, err error) {
+	job, err := e.Get(ctx, id, 0)
+	if err != nil {
+		return out, err
+	}
+	x := inquiry{engine: e, job: &job, state: &job.State, now: e.clock.now()}
+	out = gq.Explanation{
+		Job: id, Queue: job.Spec.Queue, Type: job.Spec.Type,
+		Status: x.state.Status, Attempt: x.state.Attempt, Bound: x.state.Bound,
+	}
+	if out.Timeline, err = e.History(ctx, id); err != nil {
+		return out, err
+	}
+	switch s := x.state.Status; {
+	case s.Terminal():
+		x.add(x.finished())
+	case s.Held():
+		x.add(x.heldBy())
+		x.lifetime()
+	default:
+		if err := x.waiting(ctx); err != nil {
+			return out, err
+		}
+		if len(x.reasons) == 0 {
+			if out.Ahead, err = x.inLine(ctx); err != nil {
+				return out, err
+			}
+		}
+		x.lifetime()
+	}
+	out.Reason, out.Also = x.reasons[0], x.reasons[1:]
+	return out, nil
+}
+
+// inquiry gathers what holds a job up.
+type inquiry struct {
+	engine  *Engine
+	job     *gq.Job
+	state   *gq.State
+	now     time.Time // the store's, as far as we know
+	queue   gq.Queue
+	reasons []gq.Reason // what blocks first comes first
+}
+
+func (x *inquiry) add(r gq.Reason) { x.reasons = append(x.reasons, r) }
+
+// waiting looks at everything a job may wait for, in the order in which it does.
+func (x *inquiry) waiting(ctx context.Context) (err error) {
+	if x.queue, _, err = x.engine.findQueue(ctx, x.job.Spec.Queue); err != nil {
+		return err
+	}
+	if err := x.dependencies(ctx); err != nil {
+		return err
+	}
+	x.delay()
+	if x.queue.Paused {
+		x.add(gq.Reason{
+			Cause:   gq.CausePaused,
+			Summary: fmt.Sprintf("queue %s is paused", x.queue.Name),
+			Remedy:  fmt.Sprintf("resume it: gq queue resume %s", x.queue.Name),
+		})
+	}
+	if err := x.limits(ctx); err != nil {
+		return err
+	}
+	x.workers()
+	return nil
+}
+
+// shown is how many other jobs an answer names.
+const shown = 10
+
+// dependencies finds the unmet ones.
+func (x *inquiry) dependencies(ctx context.Context) error {
+	if x.state.Status != gq.Pending || x.state.Waits == 0 && !x.state.AnyOpen {
+		return nil
+	}
+	var refs []store.Ref
+	var kinds []gq.DependencyKind
+	for _, d := range x.job.Spec.DependsOn {
+		if d.Kind.Waits() && (d.Kind != gq.AfterAny || x.state.AnyOpen) {
+			refs, kinds = append(refs, store.Ref{Job: d.Job}), append(kinds, d.Kind)
+		}
+	}
+	found, err := x.engine.store.Get(ctx, refs, 0)
+	if err != nil {
+		return err
+	}
+	r := gq.Reason{Cause: gq.CauseDependency}
+	open, any := 0, 0
+	for i := range found {
+		if found[i].Err != nil || found[i].State.Status.Terminal() {
+			continue // it has ended; this job will be told
+		}
+		if open++; kinds[i] == gq.AfterAny {
+			any++
+		}
+		if len(r.Jobs) == shown {
+			r.More++
+			continue
+		}
+		r.Jobs = append(r.Jobs, gq.Related{Job: refs[i].Job, Status: found[i].State.Status, Kind: kinds[i]})
+	}
+	switch {
+	case open == 0:
+		r.Summary = "the last job it depends on has just ended; this one is about to be told"
+	case open == 1:
+		d := r.Jobs[0]
+		r.Summary = fmt.Sprintf("waits for job %s (%s), which is %s", d.Job, d.Kind, d.Status)
+		r.Remedy = fmt.Sprintf("see why that one has not ended: gq job explain %s", d.Job)
+	case any == open:
+		r.Summary = fmt.Sprintf("waits for any of %d jobs to end", open)
+		r.Remedy = fmt.Sprintf("see why they have not: gq job explain %s", r.Jobs[0].Job)
+	default:
+		r.Summary = fmt.Sprintf("waits for %d jobs, the first of them %s, which is %s", open, r.Jobs[0].Job, r.Jobs[0].Status)
+		r.Remedy = fmt.Sprintf("see why they have not ended: gq job explain %s", r.Jobs[0].Job)
+	}
+	x.add(r)
+	return nil
+}
+
+// delay is what time alone will end.
+func (x *inquiry) delay() {
+	s := x.state
+	if !s.RunAt.After(x.now) {
+		return
+	}
+	at, wait := instant(s.RunAt), round(s.RunAt.Sub(x.now))
+	if s.Status == gq.Retrying {
+		r := gq.Reason{Cause: gq.CauseBackoff, Until: s.RunAt}
+		r.Summary = fmt.Sprintf("attempt %d of %d starts in %v, at %s", s.Attempt+1, s.Bound, wait, at)
+		if s.Failure != nil {
+			r.Summary += fmt.Sprintf("; the last one failed: %s %s: %s", s.Failure.Category, s.Failure.Code, line1(s.Failure.Message))
+		}
+		r.Remedy = "wait, or mend what the last attempt failed of"
+		x.add(r)
+		return
+	}
+	x.add(gq.Reason{
+		Cause: gq.CauseDelay, Until: s.RunAt,
+		Summary: fmt.Sprintf("is not to run before %s, in %v", at, wait),
+		Remedy:  "wait, or cancel it and submit it without the delay",
+	})
+}
+
+// inLine tells how many jobs come before this one.
+func (x *inquiry) inLine(ctx context.Context) (ahead int, err error) {
+	found, err := x.engine.store.Peek(ctx, store.Filter{Queues: []string{x.queue.Name}, Offers: x.job.Spec.Requires}, store.MaxClaim)
+	if err != nil {
+		return 0, err
+	}
+	ahead = -1
+	for i := range found {
+		if found[i].Err == nil && found[i].State.ID == x.state.ID {
+			ahead = i
+			break
+		}
+	}
+	r := gq.Reason{Cause: gq.CauseNext}
+	switch {
+	case ahead == 0:
+		r.Summary = fmt.Sprintf("is the next job of queue %s", x.queue.Name)
+		r.Remedy = "wait for a worker to be free"
+	case ahead > 0:
+		r.Summary = fmt.Sprintf("is in line: %d ahead of it in queue %s", ahead, x.queue.Name)
+		r.Remedy = "wait, add workers, or submit it with a more urgent priority"
+	case len(found) < store.MaxClaim:
+		r.Summary = fmt.Sprintf("is in line in queue %s", x.queue.Name)
+		r.Remedy = "wait for a worker to be free"
+	default:
+		r.Summary = fmt.Sprintf("is in line: more than %d ahead of it in queue %s", store.MaxClaim, x.queue.Name)
+		r.Remedy = "wait, add workers, or submit it with a more urgent priority"
+	}
+	x.add(r)
+	return ahead, nil
+}
+
+func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// round makes a duration readable.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d > time.Minute:
+		return d.Round(time.Second)
+	case d > time.Second:
+		return d.Round(100 * time.Millisecond)
+	default:
+		return d.Round(time.Millisecond)
+	}
+}

@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// limits are those of its queue: all that keep the job from being claimed now.
+func (x *inquiry) limits(ctx context.Context) error {
+	q := &x.queue
+	if q.MaxRunning == 0 && q.KeyLimit == 0 && q.Pool == "" && !q.Rate.Limited() {
+		return nil
+	}
+	held, err := x.heldIn(ctx, q.Name)
+	if err != nil {
+		return err
+	}
+	if q.MaxRunning > 0 && len(held) >= q.MaxRunning {
+		r := gq.Reason{
+			Cause:   gq.CauseConcurrency,
+			Summary: fmt.Sprintf("queue %s has %d jobs running, as many as it may", q.Name, len(held)),
+			Remedy:  fmt.Sprintf("wait for one to end, or raise max_running of queue %s", q.Name),
+		}
+		x.add(holders(r, held))
+	}
+	x.keyLimit(held)
+	if err := x.pool(ctx, held); err != nil {
+		return err
+	}
+	return x.rate(ctx)
+}
+
+// heldIn lists the jobs of a queue that workers have.
+func (x *inquiry) heldIn(ctx context.Context, queue string) (held []gq.Job, err error) {
+	q := store.Query{Queue: queue, Statuses: []gq.Status{gq.Claimed, gq.Running}, OldestFirst: true, Limit: store.MaxPage}
+	for range 10 { // what runs beyond ten thousand is not looked at
+		page, err := x.engine.store.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Jobs {
+			if l := page.Jobs[i].State.Lease; l != nil && !l.Expired(x.now) {
+				held = append(held, page.Jobs[i])
+			}
+		}
+		if q.Cursor = page.Next; q.Cursor == "" {
+			break
+		}
+	}
+	return held, nil
+}
+
+// holders adds those who have jobs to a reason.
+func holders(r gq.Reason, held []gq.Job) gq.Reason {
+	for i := range held[:min(len(held), shown)] {
+		r.Jobs = append(r.Jobs, related(&held[i]))
+	}
+	r.More = len(held) - len(r.Jobs)
+	return r
+}
+
+func related(j *gq.Job) gq.Related {
+	l := j.State.Lease
+	return gq.Related{Job: j.State.ID, Status: j.State.Status, Worker: l.Worker, Since: l.GrantedAt, Cost: l.CostUnits}
+}
+
+func (x *inquiry) keyLimit(held []gq.Job) {
+	key, limit := x.job.Spec.LimitKey, x.queue.KeyLimit
+	if key == "" || limit == 0 {
+		return
+	}
+	var same []gq.Job
+	for i := range held {
+		if held[i].Spec.LimitKey == key {
+			same = append(same, held[i])
+		}
+	}
+	if len(same) < limit {
+		return
+	}
+	x.add(holders(gq.Reason{
+		Cause:   gq.CauseKeyLimit,
+		Summary: fmt.Sprintf("%d jobs of key %s are running, as many as queue %s allows for one key", len(same), key, x.queue.Name),
+		Remedy:  fmt.Sprintf("wait for one to end, or raise key_limit of queue %s", x.queue.Name),
+	}, same))
+}
+
+func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
+	cost := x.job.Spec.CostUnits
+	if x.queue.Pool == "" || cost == 0 {
+		return nil
+	}
+	pools, err := x.engine.store.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	var pool gq.Pool
+	for _, p := range pools {
+		if p.Name == x.queue.Pool {
+			pool = p
+		}
+	}
+	queues, err := x.engine.store.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	all := held
+	for _, q := range queues {
+		if q.Pool == pool.Name && q.Name != x.queue.Name {
+			others, err := x.heldIn(ctx, q.Name)
+			if err != nil {
+				return err
+			}
+			all = append(all, others...)
+		}
+	}
+	used, dear := int64(0), all[:0:0]
+	for i := range all {
+		if c := all[i].State.Lease.CostUnits; c > 0 {
+			used += c
+			dear = append(dear, all[i])
+		}
+	}
+	switch {
+	case cost > pool.Capacity:
+		x.add(gq.Reason{
+			Cause:   gq.CausePool,
+			Summary: fmt.Sprintf("costs %d units, more than pool %s has at all (%d)", cost, pool.Name, pool.Capacity),
+			Remedy:  fmt.Sprintf("raise the capacity of pool %s, or submit a cheaper job", pool.Name),
+		})
+	case used+cost > pool.Capacity:
+		x.add(holders(gq.Reason{
+			Cause:   gq.CausePool,
+			Summary: fmt.Sprintf("costs %d units; pool %s has %d of %d left", cost, pool.Name, pool.Capacity-used, pool.Capacity),
+			Remedy:  fmt.Sprintf("wait for others to end, or raise the capacity of pool %s", pool.Name),
+		}, dear))
+	}
+	return nil
+}
+
+// rate finds out whether only the rate keeps jobs of the queue from being
+// claimed. Where that is so the next one comes within one interval.
+func (x *inquiry) rate(ctx context.Context) error {
+	q := &x.queue
+	if !q.Rate.Limited() || len(x.reasons) > 0 {
+		return nil
+	}
+	next, err := x.engine.store.Peek(ctx, store.Filter{
+		Queues: []string{q.Name}, Types: []string{x.job.Spec.Type}, Offers: x.job.Spec.Requires,
+	}, 1)
+	if err != nil || len(next) > 0 {
+		return err
+	}
+	until := x.now.Add(q.Rate.Per / time.Duration(q.Rate.Count))
+	when := "at the latest at"
+	if known, ok := x.engine.rates.Load(q.Name); ok && known.(time.Time).After(x.now) {
+		until, when = known.(time.Time), "at"
+	}
+	x.add(gq.Reason{
+		Cause: gq.CauseRate, Until: until,
+		Summary: fmt.Sprintf("queue %s starts %d jobs in %v and has used that up; the next one starts %s %s",
+			q.Name, q.Rate.Count, q.Rate.Per, when, until.UTC().Format(time.RFC3339Nano)),
+		Remedy: fmt.Sprintf("wait, or raise the rate of queue %s", q.Name),
+	})
+	return nil
+}

@@ -1,0 +1,136 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+)
+
+// workers tells whether anyone is there to run the job.
+func (x *inquiry) workers() {
+	spec := &x.job.Spec
+	var serving []gq.LiveWorker
+	for _, w := range x.engine.Workers() {
+		if w.Serves(spec.Queue, spec.Type) {
+			serving = append(serving, w)
+		}
+	}
+	if len(serving) == 0 {
+		x.add(gq.Reason{
+			Cause:   gq.CauseNoWorker,
+			Summary: fmt.Sprintf("no live worker asks this server for type %s of queue %s", spec.Type, spec.Queue),
+			Remedy:  fmt.Sprintf("start a worker that handles %s from queue %s", spec.Type, spec.Queue),
+		})
+		return
+	}
+	able := slices.DeleteFunc(slices.Clone(serving), func(w gq.LiveWorker) bool { return len(w.Lacks(spec.Requires)) > 0 })
+	if len(able) == 0 {
+		best := slices.MinFunc(serving, func(a, b gq.LiveWorker) int { return len(a.Lacks(spec.Requires)) - len(b.Lacks(spec.Requires)) })
+		x.add(gq.Reason{
+			Cause: gq.CauseConstraint,
+			Summary: fmt.Sprintf("requires %s; none of %d live workers offers it all, %s lacks %s",
+				strings.Join(spec.Requires, ", "), len(serving), best.Name, strings.Join(best.Lacks(spec.Requires), ", ")),
+			Remedy: "start a worker that offers it",
+		})
+		return
+	}
+	most := int64(0)
+	for _, w := range able {
+		if w.MaxCost == 0 || w.MaxCost >= spec.CostUnits {
+			return
+		}
+		most = max(most, w.MaxCost)
+	}
+	x.add(gq.Reason{
+		Cause:   gq.CauseCost,
+		Summary: fmt.Sprintf("costs %d units; no live worker takes more than %d", spec.CostUnits, most),
+		Remedy:  "start a worker that takes dearer jobs",
+	})
+}
+
+// lifetime warns of an end that is near: the last tenth of a life, an hour at
+// most.
+func (x *inquiry) lifetime() {
+	end := x.state.LifeEnd()
+	if end.IsZero() {
+		return
+	}
+	left := end.Sub(x.now)
+	if left > end.Sub(x.state.CreatedAt)/10 || left > lifetimeWarning {
+		return
+	}
+	x.add(gq.Reason{
+		Cause: gq.CauseLifetime, Until: end,
+		Summary: fmt.Sprintf("its lifetime ends in %v, at %s; it will be dead-lettered then", round(max(left, 0)), instant(end)),
+		Remedy:  "replay it afterwards, with a longer lifetime in its policy",
+	})
+}
+
+const lifetimeWarning = 3600e9 // an hour
+
+// heldBy tells who has the job.
+func (x *inquiry) heldBy() gq.Reason {
+	s, l := x.state, x.state.Lease
+	r := gq.Reason{Jobs: []gq.Related{related(x.job)}, Until: l.ExpiresAt}
+	since, seen := round(x.now.Sub(l.GrantedAt)), round(x.now.Sub(l.HeartbeatAt))
+	switch {
+	case l.Expired(x.now):
+		r.Cause = gq.CauseLost
+		r.Summary = fmt.Sprintf("worker %s has been silent for %v; its lease ended at %s", l.Worker, seen, instant(l.ExpiresAt))
+		r.Remedy = "the next claim or sweep takes the job back; make sure that an engine runs"
+	case s.Status == gq.Claimed:
+		r.Cause = gq.CauseHeld
+		r.Summary = fmt.Sprintf("worker %s has held it for %v and not started yet (%s)", l.Worker, since, s.Detail)
+		r.Remedy = fmt.Sprintf("it is free again at %s if the worker does not start", instant(l.ExpiresAt))
+	case s.Cancellation.Requested():
+		r.Cause = gq.CauseCancelling
+		c := s.Cancellation
+		asked := round(x.now.Sub(c.RequestedAt))
+		if c.DeliveredAt.IsZero() {
+			r.Summary = fmt.Sprintf("runs on worker %s; the cancel of %v ago is told with its next heartbeat", l.Worker, asked)
+		} else {
+			r.Summary = fmt.Sprintf("runs on worker %s, which was told to stop %v ago and has not", l.Worker, round(x.now.Sub(c.DeliveredAt)))
+			r.Remedy = "let the handler watch its context; its execution timeout or the end of its heartbeats will end it"
+		}
+	default:
+		r.Cause = gq.CauseRunning
+		r.Summary = fmt.Sprintf("attempt %d of %d runs on worker %s for %v; last sign of life %v ago", s.Attempt, s.Bound, l.Worker, since, seen)
+		if s.Progress > 0 {
+			r.Summary += fmt.Sprintf("; %.0f%% done", 100*s.Progress)
+		}
+		if d := s.Deadline(); !d.IsZero() && d.Sub(x.now) < l.TTL {
+			r.Remedy = fmt.Sprintf("its execution timeout is at %s", instant(d))
+		}
+	}
+	return r
+}
+
+// finished tells how the job ended.
+func (x *inquiry) finished() gq.Reason {
+	s := x.state
+	r := gq.Reason{Cause: gq.CauseFinished}
+	r.Summary = fmt.Sprintf("%s at %s after %d of %d attempts", s.Status, instant(s.CompletedAt), s.Attempt, s.Bound)
+	switch {
+	case s.Status == gq.Completed:
+		r.Summary = fmt.Sprintf("%s at %s in attempt %d", s.Status, instant(s.CompletedAt), s.Attempt)
+	case s.Failure != nil:
+		r.Summary += fmt.Sprintf(": %s %s: %s", s.Failure.Category, s.Failure.Code, line1(s.Failure.Message))
+	case s.Reason != "":
+		r.Summary += ": " + line1(s.Reason)
+	}
+	if s.Status == gq.Failed || s.Status == gq.DeadLetter {
+		r.Remedy = fmt.Sprintf("mend the cause and submit it again: gq job replay %s", s.ID)
+	}
+	return r
+}
+
+// line1 is the first line of a text, not too long.
+func line1(s string) string {
+	s, _, _ = strings.Cut(s, "\n")
+	if runes := []rune(s); len(runes) > 200 {
+		return string(runes[:200]) + "…"
+	}
+	return s
+}

@@ -1,0 +1,120 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Get reads a job as it stands at this moment.
+func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, store.Parts(parts))
+	if err == nil {
+		err = found[0].Err
+	}
+	if err != nil {
+		return gq.Job{}, fmt.Errorf("get %s: %w", id, err)
+	}
+	return found[0].Job, nil
+}
+
+// List reads a page of jobs by order of submission.
+func (e *Engine) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	page, err := e.store.List(ctx, store.Query(q))
+	if err != nil {
+		return gq.Page{}, fmt.Errorf("list jobs: %w", err)
+	}
+	return gq.Page(page), nil
+}
+
+// Events reads up to limit events after a sequence number, oldest first. Where
+// they are no longer kept the error is [gq.ErrGone].
+func (e *Engine) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
+	events, err := e.store.Events(ctx, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("events after %d: %w", after, err)
+	}
+	return events, nil
+}
+
+// History reads all events of a job, oldest first.
+func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	events, err := e.store.History(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("history of %s: %w", id, err)
+	}
+	return events, nil
+}
+
+// stripes are locks shared by what hashes alike.
+type stripes [64]sync.Mutex
+
+func (s *stripes) of(id gq.JobID) *sync.Mutex { return &s[id[15]%64] }
+
+// UpdateMetadata changes what a user may change while a job is live. The priority
+// can be changed until the first claim. Changes through one engine do not lose
+// each other; of two engines that change tags of the same job in the same moment
+// the later one wins.
+func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
+	lock := e.patches.of(id)
+	lock.Lock()
+	defer lock.Unlock()
+	for {
+		job, err := e.Get(ctx, id, 0)
+		if err != nil {
+			return gq.Job{}, fmt.Errorf("update: %w", err)
+		}
+		next := p.Apply(job.Metadata)
+		updated, err := e.store.Update(ctx, []store.Update{{
+			Ref: store.Ref{Job: id},
+			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				if s.Own != job.Metadata.Priority && !s.Status.Terminal() {
+					return s, nil, gq.ErrConflict
+				}
+				return s.Update(next.Priority, now)
+			},
+			Metadata: &next,
+		}})
+		if err == nil {
+			err = updated[0].Err
+		}
+		if errors.Is(err, gq.ErrConflict) {
+			continue // another engine was faster; look again
+		}
+		if err != nil {
+			return gq.Job{}, fmt.Errorf("update %s: %w", id, err)
+		}
+		job.State, job.Metadata = updated[0].State, next
+		return job, nil
+	}
+}
+
+// Replay submits a finished job again, as a new one with ReplayOf set. It has the
+// payload, the policy and the current metadata of the old one, no idempotency
+// key, and neither its dependencies nor its delay: those are over. The old job
+// stays as it ended.
+func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+	job, err := e.Get(ctx, id, gq.WithPayload)
+	if err != nil {
+		return gq.Submitted{}, fmt.Errorf("replay: %w", err)
+	}
+	if job.State.Live() {
+		return gq.Submitted{}, fmt.Errorf("replay %s, which is still %s: %w", id, job.State.Status, gq.ErrIllegalMove)
+	}
+	again := job.Spec
+	again.ID, again.ReplayOf = gq.JobID{}, id
+	again.Key, again.DependsOn, again.RunAt, again.Delay = gq.Key{}, nil, time.Time{}, 0
+	again.Metadata = job.Metadata
+	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
+	out, err := e.Submit(ctx, again)
+	if err != nil {
+		return gq.Submitted{}, fmt.Errorf("replay %s: %w", id, err)
+	}
+	return out, nil
+}

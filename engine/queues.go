@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// queueCache remembers how queues are configured, for submissions that take
+// their policy from there. What another engine changes is seen within a second.
+type queueCache struct {
+	mu    sync.Mutex
+	known map[string]gq.Queue // guarded by mu; nil until the first look
+	fresh time.Time           // until when; guarded by mu
+
+	change sync.Mutex // held while a queue is read, changed and written
+}
+
+const queueMemory = time.Second
+
+// policy is what a job of the queue starts from.
+func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq.Policy, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if began := time.Now(); c.known == nil || !began.Before(c.fresh) {
+		queues, err := s.Queues(ctx)
+		if err != nil {
+			return gq.Policy{}, fmt.Errorf("read queues: %w", err)
+		}
+		c.known = make(map[string]gq.Queue, len(queues))
+		for _, q := range queues {
+			c.known[q.Name] = q
+		}
+		// A hundred thousand queues are not read every second.
+		took := time.Since(began)
+		c.fresh = began.Add(took + max(queueMemory, 20*took))
+	}
+	if q, ok := c.known[name]; ok {
+		return q.Policy, nil
+	}
+	return gq.Default(), nil
+}
+
+// learn takes over what this engine has just written.
+func (c *queueCache) learn(q gq.Queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known != nil {
+		c.known[q.Name] = q
+	}
+}
+
+// Queues lists every queue that has been configured or ever had a job, by name.
+func (e *Engine) Queues(ctx context.Context) ([]gq.Queue, error) {
+	queues, err := e.store.Queues(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	return queues, nil
+}
+
+// Queue reads how a queue is configured. The error is [gq.ErrNotFound] for one
+// that nobody has configured and that never had a job.
+func (e *Engine) Queue(ctx context.Context, name string) (gq.Queue, error) {
+	q, found, err := e.findQueue(ctx, name)
+	if err == nil && !found {
+		err = gq.ErrNotFound
+	}
+	if err != nil {
+		return gq.Queue{}, fmt.Errorf("queue %.80q: %w", name, err)
+	}
+	return q, nil
+}
+
+// findQueue reads a queue; one that does not exist has the defaults.
+func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found bool, err error) {
+	queues, err := e.store.Queues(ctx)
+	if err != nil {
+		return gq.Queue{}, false, err
+	}
+	for i := range queues {
+		if queues[i].Name == name {
+			return queues[i], true, nil
+		}
+	}
+	return gq.NewQueue(name), false, nil
+}
+
+// PutQueue configures a queue, from the next claim or submission on. A zero
+// policy is the default one. Jobs that exist keep the policy they were submitted
+// under.
+func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	e.queues.change.Lock()
+	defer e.queues.change.Unlock()
+	return e.putQueue(ctx, q)
+}
+
+// putQueue writes a queue and reads it back. The caller holds queues.change.
+func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	if q.Policy == (gq.Policy{}) {
+		q.Policy = gq.Default()
+	}
+	if err := e.store.PutQueue(ctx, q); err != nil {
+		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, err)
+	}
+	e.queues.learn(q)
+	written, _, err := e.findQueue(ctx, q.Name)
+	if err != nil {
+		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, err)
+	}
+	return written, nil
+}
+
+// ChangeQueue reads a queue, lets change have it and writes what it made of it.
+// Changes through one engine do not lose each other; of two engines that change
+// the same queue in the same moment, the later one wins. A queue that does not
+// exist yet begins with the defaults.
+func (e *Engine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
+	e.queues.change.Lock()
+	defer e.queues.change.Unlock()
+	q, _, err := e.findQueue(ctx, name)
+	if err != nil {
+		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", name, err)
+	}
+	change(&q)
+	q.Name = name
+	return e.putQueue(ctx, q)
+}
+
+// Pause keeps jobs of a queue from being claimed. What runs goes on, and
+// submissions are accepted.
+func (e *Engine) Pause(ctx context.Context, queue string) (gq.Queue, error) {
+	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = true })
+}
+
+// Resume ends a pause.
+func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
+	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = false })
+}
+
+// PutPool configures capacity that queues share, from the next claim on.
+func (e *Engine) PutPool(ctx context.Context, p gq.Pool) error {
+	if err := e.store.PutPool(ctx, p); err != nil {
+		return fmt.Errorf("configure pool %.80q: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Pools lists every pool by name.
+func (e *Engine) Pools(ctx context.Context) ([]gq.Pool, error) {
+	pools, err := e.store.Pools(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list pools: %w", err)
+	}
+	return pools, nil
+}
+
+// Counts tells how many jobs stand in each status, for the named queues or for
+// all.
+func (e *Engine) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
+	counts, err := e.store.Counts(ctx, queues...)
+	if err != nil {
+		return nil, fmt.Errorf("count jobs: %w", err)
+	}
+	out := make([]gq.Count, len(counts))
+	for i, c := range counts {
+		out[i] = gq.Count(c)
+	}
+	return out, nil
+}
+
+// Stats tells how the queue stands.
+func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
+	counts, err := e.Counts(ctx)
+	if err != nil {
+		return gq.Stats{}, err
+	}
+	stats := gq.Stats{Queues: counts, Workers: len(e.Workers())}
+	for _, c := range counts {
+		stats.Total.Add(c)
+	}
+	if m, ok := e.store.(store.Meter); ok {
+		metrics := m.Meter()
+		stats.Commits, stats.Syncs, stats.DiskBytes = metrics.Commits, metrics.Syncs, metrics.DiskBytes
+	}
+	return stats, nil
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/gopherqueue/gq"
+)
+
+// source draws ids and jitter for all callers.
+type source struct {
+	mu   *sync.Mutex
+	from rand.Source // guarded by mu
+}
+
+func newSource(from rand.Source) source {
+	if from == nil {
+		from = &buffered{}
+	}
+	return source{mu: new(sync.Mutex), from: from}
+}
+
+// jobID is a new id.
+func (s source) jobID() gq.JobID {
+	var b [16]byte
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	binary.BigEndian.PutUint64(b[:8], s.from.Uint64())
+	binary.BigEndian.PutUint64(b[8:], s.from.Uint64())
+	return gq.NewJobID(b)
+}
+
+// unit is uniform in [0,1).
+func (s source) unit() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(s.from.Uint64()>>11) / (1 << 53)
+}
+
+// buffered is crypto/rand, asked for many numbers at a time.
+type buffered struct {
+	bytes [1024]byte
+	left  int
+}
+
+func (b *buffered) Uint64() uint64 {
+	if b.left == 0 {
+		_, _ = crand.Read(b.bytes[:]) // never fails: the program ends instead
+		b.left = len(b.bytes)
+	}
+	at := len(b.bytes) - b.left
+	n := binary.BigEndian.Uint64(b.bytes[at:])
+	clear(b.bytes[at : at+8])
+	b.left -= 8
+	return n
+}
+
+// draw is what the delay before a retry needs from outside. It is made once for
+// each call, since what is handed to a store must be pure.
+func (e *Engine) draw() gq.Draw {
+	return gq.Draw{U: e.random.unit(), Custom: func(name string) gq.BackoffFunc { return e.options.Backoffs[name] }}
+}

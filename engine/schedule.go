@@ -1,0 +1,316 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// kindSchedule is the kind of the documents that schedules are kept in.
+const kindSchedule = "schedule"
+
+// entry is a schedule as it was read.
+type entry struct {
+	gq.Schedule
+	slots   slots
+	version uint64
+}
+
+// calendar remembers schedules that were read, so that an unchanged document is
+// decoded once.
+type calendar struct {
+	mu    *sync.Mutex
+	known map[string]*entry // guarded by mu
+	bad   map[string]uint64 // versions that could not be read; guarded by mu
+}
+
+func newCalendar() calendar {
+	return calendar{mu: new(sync.Mutex), known: map[string]*entry{}, bad: map[string]uint64{}}
+}
+
+// record is a schedule's document.
+type record struct {
+	Cron        string        `json:"cron,omitempty"`
+	Every       time.Duration `json:"every,omitempty"`
+	TimeZone    string        `json:"time_zone,omitempty"`
+	Start       time.Time     `json:"start"`
+	Missed      gq.Missed     `json:"missed"`
+	MissedLimit int           `json:"missed_limit,omitempty"`
+	Paused      bool          `json:"paused,omitempty"`
+	Template    []byte        `json:"template"`               // the spec's binary form
+	QueuePolicy bool          `json:"queue_policy,omitempty"` // the template left the policy to its queue
+	Next        time.Time     `json:"next"`
+	Last        time.Time     `json:"last"`
+	LastJob     gq.JobID      `json:"last_job"`
+	Fired       int           `json:"fired,omitempty"`
+	CreatedAt   time.Time     `json:"created_at"`
+	UpdatedAt   time.Time     `json:"updated_at"`
+}
+
+// templateID stands in a stored template, whose form has no place for none.
+var templateID = gq.NewJobID([16]byte{})
+
+func encodeSchedule(s *gq.Schedule) ([]byte, error) {
+	t := s.Template.WithDefaults()
+	t.ID = templateID
+	spec, err := t.AppendBinary(nil)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(record{
+		Cron: s.Cron, Every: s.Every, TimeZone: s.TimeZone, Start: s.Start,
+		Missed: s.Missed, MissedLimit: s.MissedLimit, Paused: s.Paused,
+		Template: spec, QueuePolicy: s.Template.Policy == gq.Policy{},
+		Next: s.Next, Last: s.Last, LastJob: s.LastJob, Fired: s.Fired, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	})
+}
+
+func decodeSchedule(d store.Doc) (*entry, error) {
+	var r record
+	if err := json.Unmarshal(d.Data, &r); err != nil {
+		return nil, fmt.Errorf("schedule %s: %w: %w", d.Name, gq.ErrCorrupt, err)
+	}
+	template, err := gq.DecodeSpec(r.Template)
+	if err != nil {
+		return nil, fmt.Errorf("template of schedule %s: %w", d.Name, err)
+	}
+	template.ID = gq.JobID{}
+	if r.QueuePolicy {
+		template.Policy = gq.Policy{}
+	}
+	e := &entry{version: d.Version, Schedule: gq.Schedule{
+		Name: d.Name, Cron: r.Cron, Every: r.Every, TimeZone: r.TimeZone, Start: r.Start,
+		Missed: r.Missed, MissedLimit: r.MissedLimit, Paused: r.Paused, Template: template,
+		Next: r.Next, Last: r.Last, LastJob: r.LastJob, Fired: r.Fired, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
+	}}
+	var faults []gq.Fault
+	if e.slots, faults = slotsOf(&e.Schedule); len(faults) > 0 {
+		return nil, fmt.Errorf("schedule %s: %w", d.Name, &gq.InvalidError{Faults: faults})
+	}
+	return e, nil
+}
+
+// open decodes a document, or finds that it has not changed.
+func (c *calendar) open(d store.Doc) (*entry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.known[d.Name]; e != nil && e.version == d.Version {
+		return e, nil
+	}
+	e, err := decodeSchedule(d)
+	if err != nil {
+		return nil, err
+	}
+	c.known[d.Name] = e
+	return e, nil
+}
+
+// complain reports whether a document that cannot be read is a new one.
+func (c *calendar) complain(d store.Doc) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bad[d.Name] == d.Version {
+		return false
+	}
+	c.bad[d.Name] = d.Version
+	return true
+}
+
+// only forgets all schedules but those.
+func (c *calendar) only(names map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.known, func(name string, _ *entry) bool { return !names[name] })
+	maps.DeleteFunc(c.bad, func(name string, _ uint64) bool { return !names[name] })
+}
+
+// PutSchedule makes a schedule, or gives an existing one another definition. What
+// the system knows of it stays, and so does its next slot unless the calendar,
+// the interval, the zone or the start are others. Faults of the calendar name its
+// field; all are reported at once as [gq.ErrInvalid].
+func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
+	if s.Missed == 0 {
+		s.Missed = gq.MissedOnce
+	}
+	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (gq.Schedule, error) {
+		next := s
+		next.Last, next.LastJob, next.Fired, next.CreatedAt = time.Time{}, gq.JobID{}, 0, now
+		if old != nil {
+			next.Last, next.LastJob, next.Fired, next.CreatedAt = old.Last, old.LastJob, old.Fired, old.CreatedAt
+			if next.Start.IsZero() {
+				next.Start = old.Start
+			}
+		}
+		if next.Start.IsZero() {
+			next.Start = now
+		}
+		next.Start = next.Start.UTC().Truncate(time.Second)
+		faults := gq.FaultsOf(next.Validate(e.options.Limits))
+		slots, more := slotsOf(&next)
+		if faults = append(faults, more...); len(faults) > 0 {
+			return next, &gq.InvalidError{Faults: faults}
+		}
+		if old != nil && old.Cron == next.Cron && old.Every == next.Every && old.TimeZone == next.TimeZone && old.Start.Equal(next.Start) {
+			next.Next = old.Next
+		} else {
+			next.Next = slots.next(later(now, next.Start.Add(-1)))
+		}
+		return next, nil
+	})
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+	}
+	return out, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// PauseSchedule keeps a schedule from firing.
+func (e *Engine) PauseSchedule(ctx context.Context, name string) (gq.Schedule, error) {
+	return e.setPaused(ctx, name, true)
+}
+
+// ResumeSchedule ends a pause. Slots that passed meanwhile are not made up for.
+func (e *Engine) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error) {
+	return e.setPaused(ctx, name, false)
+}
+
+func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Schedule, error) {
+	out, err := e.changeSchedule(ctx, name, func(old *entry, now time.Time) (gq.Schedule, error) {
+		if old == nil {
+			return gq.Schedule{}, gq.ErrNotFound
+		}
+		next := old.Schedule
+		if next.Paused && !paused {
+			next.Next = old.slots.next(later(now, old.Start.Add(-1)))
+		}
+		next.Paused = paused
+		return next, nil
+	})
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("pause schedule %.80q: %w", name, err)
+	}
+	return out, nil
+}
+
+// changeSchedule reads a schedule, nil for none, lets change have it and writes
+// what it returns, again and again until nobody else was faster.
+func (e *Engine) changeSchedule(ctx context.Context, name string, change func(old *entry, now time.Time) (gq.Schedule, error)) (gq.Schedule, error) {
+	for {
+		var old *entry
+		d, err := e.store.Doc(ctx, kindSchedule, name)
+		switch {
+		case err == nil:
+			// One that cannot be read can still be replaced.
+			old, _ = e.calendar.open(d)
+		case !errors.Is(err, gq.ErrNotFound) && !errors.Is(err, gq.ErrInvalid):
+			return gq.Schedule{}, err
+		}
+		now := e.clock.now().UTC()
+		next, err := change(old, now)
+		if err != nil {
+			return gq.Schedule{}, err
+		}
+		next.UpdatedAt = now
+		err = e.writeSchedule(ctx, &next, d.Version)
+		if err == nil {
+			return next, nil
+		}
+		if !errors.Is(err, gq.ErrConflict) {
+			return gq.Schedule{}, err
+		}
+	}
+}
+
+func (e *Engine) readSchedule(ctx context.Context, name string) (*entry, error) {
+	d, err := e.store.Doc(ctx, kindSchedule, name)
+	if err != nil {
+		return nil, err
+	}
+	return e.calendar.open(d)
+}
+
+func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, version uint64) error {
+	data, err := encodeSchedule(s)
+	if err != nil {
+		return err
+	}
+	_, err = e.store.PutDocs(ctx, []store.Doc{{Kind: kindSchedule, Name: s.Name, Version: version, Data: data}})
+	return err
+}
+
+// Schedule reads a schedule. The error is [gq.ErrNotFound] for an unknown one.
+func (e *Engine) Schedule(ctx context.Context, name string) (gq.Schedule, error) {
+	s, err := e.readSchedule(ctx, name)
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("schedule %.80q: %w", name, err)
+	}
+	return s.Schedule, nil
+}
+
+// Schedules lists all schedules by name.
+func (e *Engine) Schedules(ctx context.Context) ([]gq.Schedule, error) {
+	entries, err := e.readSchedules(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	out := make([]gq.Schedule, len(entries))
+	for i, s := range entries {
+		out[i] = s.Schedule
+	}
+	return out, nil
+}
+
+func (e *Engine) readSchedules(ctx context.Context) (entries []*entry, err error) {
+	names := map[string]bool{}
+	for after := ""; ; {
+		docs, err := e.store.Docs(ctx, kindSchedule, after, store.MaxPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range docs {
+			names[d.Name], after = true, d.Name
+			s, err := e.calendar.open(d)
+			switch {
+			case err == nil:
+				entries = append(entries, s)
+			case e.calendar.complain(d):
+				e.log.Error("a schedule cannot be read and does not fire", "schedule", d.Name, "error", err)
+			}
+		}
+		if len(docs) < store.MaxPage {
+			e.calendar.only(names)
+			return entries, nil
+		}
+	}
+}
+
+// DeleteSchedule removes a schedule. Jobs it has submitted stay.
+func (e *Engine) DeleteSchedule(ctx context.Context, name string) error {
+	for {
+		d, err := e.store.Doc(ctx, kindSchedule, name)
+		if err == nil {
+			d.Data = nil
+			_, err = e.store.PutDocs(ctx, []store.Doc{d})
+		}
+		if errors.Is(err, gq.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("delete schedule %.80q: %w", name, err)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,21 @@
+package engine_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// seedFromEnvironment is what a failed random run asked to be repeated with.
+func seedFromEnvironment(t testing.TB) uint64 {
+	t.Helper()
+	text := os.Getenv("GQ_SEED")
+	if text == "" {
+		return 0
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("GQ_SEED: %v", err)
+	}
+	return seed
+}

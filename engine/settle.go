@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Every verb here is for the holder of a lease and carries it. Whoever comes with
+// another lease than the newest, or after its end, gets [gq.ErrStaleLease] and
+// has changed nothing: no state, no checkpoint, no capacity.
+
+// Prepare reports what the holder of a claimed job is doing before it starts,
+// and renews its hold.
+func (e *Engine) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error) {
+	return e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Prepare(lease, d, now)
+	})
+}
+
+// Start begins the execution of a claimed job. A ttl of 0 is the policy's.
+func (e *Engine) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
+	return e.held(ctx, "start", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Start(lease, ttl, now)
+	})
+}
+
+func (e *Engine) held(ctx context.Context, verb string, lease gq.LeaseRef, apply store.Apply) (gq.State, error) {
+	answers, err := e.fenced(ctx, []string{verb}, []gq.LeaseRef{lease}, []store.Update{{Apply: apply}})
+	if err != nil {
+		return gq.State{}, err
+	}
+	if answers[0].Err == nil {
+		e.workers.alive(&answers[0].State)
+	}
+	return answers[0].State, answers[0].Err
+}
+
+// Heartbeat keeps leases alive and stores what their holders report, in as few
+// commits as they fit. The state in each answer tells its holder whether it was
+// asked to stop ([gq.Cancellation.Requested]), and with that answer the request
+// counts as delivered.
+//
+// Children are inserted in the same commit as the checkpoint, or not at all.
+// They get a FAN_OUT dependency on the job that spawned them.
+func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+	leases := make([]gq.LeaseRef, len(beats))
+	updates := make([]store.Update, len(beats))
+	for i := range beats {
+		b := &beats[i]
+		leases[i] = b.Lease
+		report := gq.Report{Progress: b.Progress, Note: b.Note, CheckpointBytes: len(b.Checkpoint)}
+		lease := b.Lease
+		updates[i] = store.Update{
+			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return s.Heartbeat(lease, report, now)
+			},
+			Checkpoint: b.Checkpoint,
+			Spawn:      b.Spawn,
+		}
+	}
+	answers, err := e.fenced(ctx, []string{"heartbeat"}, leases, updates)
+	if err != nil {
+		return nil, err
+	}
+	for i := range answers {
+		if answers[i].Err == nil {
+			e.workers.alive(&answers[i].State)
+		}
+	}
+	return answers, nil
+}
+
+// Settle ends leases: each job is completed, fails or is given back. The very
+// same call again is answered as before, so that a lost reply can be repeated.
+//
+// Children of a completed job are inserted in the same commit, or the job is not
+// completed.
+func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	leases := make([]gq.LeaseRef, len(outcomes))
+	verbs := make([]string, len(outcomes))
+	updates := make([]store.Update, len(outcomes))
+	for i := range outcomes {
+		leases[i], verbs[i] = outcomes[i].Lease, "settle"
+		if outcomes[i].Verdict.Valid() {
+			verbs[i] = outcomes[i].Verdict.String()
+		}
+		updates[i] = e.settling(outcomes[i])
+	}
+	answers, err := e.fenced(ctx, verbs, leases, updates)
+	if err != nil {
+		return nil, err
+	}
+	for i := range answers {
+		if err := answers[i].Err; err == nil || errors.Is(err, gq.ErrStaleLease) {
+			e.workers.settled(leases[i], &answers[i].State)
+		}
+	}
+	return answers, nil
+}
+
+// settling is the update that an outcome asks for.
+func (e *Engine) settling(o gq.Outcome) store.Update {
+	switch o.Verdict {
+	case gq.Succeeded:
+		return store.Update{
+			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return s.Complete(o.Lease, o.Result, now)
+			},
+			Result: o.Result,
+			Spawn:  o.Spawn,
+		}
+	case gq.Failing:
+		draw := e.draw()
+		return store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Fail(o.Lease, o.Failure, draw, now)
+		}}
+	case gq.GivenBack:
+		return store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Release(o.Lease, o.Delay, o.Reason, now)
+		}}
+	default:
+		return store.Update{}
+	}
+}
+
+// Complete ends one job with success.
+func (e *Engine) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
+	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Succeeded, Result: result})
+}
+
+// Fail ends one attempt without success. Whether the job is tried again follows
+// from the failure's category and the job's policy.
+func (e *Engine) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
+	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Failing, Failure: f})
+}
+
+// Release gives one job back without fault. It may run again after the delay.
+func (e *Engine) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
+	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.GivenBack, Delay: delay, Reason: reason})
+}
+
+func (e *Engine) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
+	answers, err := e.Settle(ctx, []gq.Outcome{o})
+	if err != nil {
+		return gq.State{}, err
+	}
+	return answers[0].State, answers[0].Err
+}
+
+// fenced applies updates under leases. There is one verb for all, or one each.
+// Updates without a function are refused.
+func (e *Engine) fenced(ctx context.Context, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.Answer, error) {
+	answers := make([]gq.Answer, len(updates))
+	for i := range updates {
+		switch {
+		case updates[i].Apply == nil:
+			answers[i].Err = &gq.InvalidError{Faults: []gq.Fault{{Field: "verdict", Problem: "must be one of complete, fail, release"}}}
+		case leases[i].ID == "":
+			answers[i].Err = fmt.Errorf("no lease is given: %w", gq.ErrStaleLease)
+		default:
+			updates[i].Ref = store.Ref{Lease: leases[i].ID}
+		}
+	}
+	if err := e.adopt(ctx, updates, answers); err != nil {
+		return nil, fmt.Errorf("%s: %w", verbs[0], err)
+	}
+	at := make([]int, 0, len(updates)) // those that go to the store
+	for i := range updates {
+		if answers[i].Err == nil {
+			updates[len(at)] = updates[i]
+			at = append(at, i)
+		}
+	}
+	if len(at) > 0 {
+		updated, err := e.store.Update(ctx, updates[:len(at)])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", verbs[0], err)
+		}
+		for k, i := range at {
+			answers[i] = gq.Answer{State: updated[k].State, Err: updated[k].Err}
+			for _, p := range updated[k].Spawned {
+				answers[i].Spawned = append(answers[i].Spawned, submitted(p))
+			}
+		}
+	}
+	for i := range answers {
+		if answers[i].Err != nil {
+			answers[i].Err = fmt.Errorf("%s under lease %.80q: %w", verbs[min(i, len(verbs)-1)], leases[i].ID, answers[i].Err)
+		}
+	}
+	return answers, nil
+}
+
+// adopt completes the children that updates spawn: each belongs to the job that
+// spawned it, by a FAN_OUT dependency. What is wrong with a child is the answer to
+// its update.
+func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq.Answer) error {
+	var refs []store.Ref
+	var at []int
+	for i := range updates {
+		if len(updates[i].Spawn) > 0 && answers[i].Err == nil {
+			refs, at = append(refs, updates[i].Ref), append(at, i)
+		}
+	}
+	if len(at) == 0 {
+		return nil
+	}
+	parents, err := e.store.Get(ctx, refs, 0)
+	if err != nil {
+		return err
+	}
+	for k, i := range at {
+		if parents[k].Err != nil {
+			answers[i].Err = gq.ErrStaleLease // nobody has or had it
+			continue
+		}
+		parent := gq.Dependency{Kind: gq.FanOut, Job: parents[k].State.ID}
+		children := make([]gq.Spec, len(updates[i].Spawn))
+		var faults []gq.Fault
+		for c, spec := range updates[i].Spawn {
+			spec.DependsOn = slices.DeleteFunc(slices.Clone(spec.DependsOn), func(d gq.Dependency) bool { return d == parent })
+			spec.DependsOn = append(spec.DependsOn, parent)
+			children[c], err = e.fill(ctx, spec, nil)
+			if err != nil && gq.KindOf(err) != gq.KindInvalid {
+				return err
+			}
+			for _, f := range gq.FaultsOf(err) {
+				f.Field = fmt.Sprintf("spawn[%d].%s", c, f.Field)
+				faults = append(faults, f)
+			}
+		}
+		if len(faults) > 0 {
+			answers[i].Err = &gq.InvalidError{Faults: faults}
+		}
+		updates[i].Spawn = children
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Submit makes a job. What the spec leaves open is filled in: the policy is the
+// queue's, the rest as in [gq.Spec.WithDefaults]. The id is drawn here, and a
+// spec that brings one is refused.
+//
+// With an idempotency key that is taken the answer is the job that has it, and
+// Same tells whether it was submitted with the same content. A key without a
+// fingerprint gets one of everything the spec says.
+//
+// Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
+// [gq.ErrTimeout].
+func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+	out, err := e.SubmitBatch(ctx, []gq.Spec{s})
+	if err != nil {
+		return gq.Submitted{}, err
+	}
+	return out[0], out[0].Err
+}
+
+// Enqueue is [Engine.Submit] for whom the id is all.
+func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
+	out, err := e.Submit(ctx, s)
+	return out.ID(), err
+}
+
+// SubmitBatch makes many jobs, each with an answer of its own. The error is that
+// of the call: nothing is known about any of them then.
+func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+	out := make([]gq.Submitted, len(specs))
+	groups := make([]store.Group, 0, len(specs))
+	jobs := make([]gq.Spec, len(specs)) // one array for all groups
+	at := make([]int, 0, len(specs))    // where the answer to a group belongs
+	for i := range specs {
+		var err error
+		if jobs[i], err = e.fill(ctx, specs[i], nil); err != nil {
+			if gq.KindOf(err) != gq.KindInvalid {
+				return nil, fmt.Errorf("submit: %w", err)
+			}
+			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, err)
+			continue
+		}
+		groups = append(groups, store.Group{Jobs: jobs[i : i+1 : i+1]})
+		at = append(at, i)
+	}
+	if len(groups) == 0 {
+		return out, nil
+	}
+	placed, err := e.insert(ctx, groups)
+	if err != nil {
+		return nil, fmt.Errorf("submit: %w", err)
+	}
+	for k, i := range at {
+		if placed[k].Err != nil {
+			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, placed[k].Err)
+			continue
+		}
+		out[i] = submitted(placed[k].Jobs[0])
+	}
+	return out, nil
+}
+
+// SubmitGraph makes jobs that depend on each other, all or none. Drafts name each
+// other by Ref and jobs that exist by id. A repeated or unknown reference, a
+// cycle or anything wrong with any draft is [gq.ErrInvalid] with every fault,
+// and nothing is stored.
+func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+	jobs, err := e.resolve(ctx, drafts)
+	if err != nil {
+		return nil, fmt.Errorf("submit graph: %w", err)
+	}
+	placed, err := e.insert(ctx, []store.Group{{Jobs: jobs}})
+	if err == nil {
+		err = placed[0].Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("submit graph: %w", err)
+	}
+	out := make([]gq.Submitted, len(jobs))
+	for i, p := range placed[0].Jobs {
+		out[i] = submitted(p)
+	}
+	return out, nil
+}
+
+// resolve turns references between drafts into dependencies between jobs.
+func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, error) {
+	var faults []gq.Fault
+	fault := func(i int, field, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: fmt.Sprintf("jobs[%d].%s", i, field), Problem: fmt.Sprintf(format, args...)})
+	}
+	if len(drafts) == 0 || len(drafts) > gq.MaxGroupJobs {
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "jobs", Problem: fmt.Sprintf("a graph has 1 to %d jobs, this one %d", gq.MaxGroupJobs, len(drafts))}}}
+	}
+	jobs := make([]gq.Spec, len(drafts))
+	byRef := make(map[string]int, len(drafts))
+	for i := range drafts {
+		d := &drafts[i]
+		if first, taken := byRef[d.Ref]; taken && d.Ref != "" {
+			fault(i, "ref", "%.80q is jobs[%d] already", d.Ref, first)
+		} else {
+			byRef[d.Ref] = i
+		}
+		var err error
+		if jobs[i], err = e.fill(ctx, d.Spec, d.Needs); err != nil {
+			if gq.KindOf(err) != gq.KindInvalid {
+				return nil, err
+			}
+			for _, f := range gq.FaultsOf(err) {
+				fault(i, f.Field, "%s", f.Problem)
+			}
+		}
+	}
+	nodes := make([]gq.Node, len(drafts))
+	for i := range drafts {
+		given := drafts[i].Spec.DependsOn
+		all := make([]gq.Dependency, len(given), len(given)+len(drafts[i].Needs))
+		copy(all, given)
+		for k, n := range drafts[i].Needs {
+			other, known := byRef[n.Ref]
+			if !known || n.Ref == "" {
+				fault(i, fmt.Sprintf("needs[%d].ref", k), "%.80q is no job of this graph", n.Ref)
+				continue
+			}
+			all = append(all, gq.Dependency{Kind: n.Kind, Job: jobs[other].ID})
+		}
+		jobs[i].DependsOn = all
+		nodes[i] = gq.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all}
+	}
+	// What exists already is for the store to check; here it is taken for granted.
+	_, err := gq.CheckGraph(nodes, func(gq.JobID) (gq.Ancestor, bool) { return gq.Ancestor{}, true })
+	for _, f := range gq.FaultsOf(err) {
+		if len(nodes) == 1 {
+			f.Field = "jobs[0]." + f.Field // a group of one is spared the index
+		}
+		faults = append(faults, f)
+	}
+	if len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
+	return jobs, nil
+}
+
+// fill completes a submission.
+func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec, error) {
+	given := s.Policy
+	if given == (gq.Policy{}) {
+		queue := s.Queue
+		if queue == "" {
+			queue = gq.DefaultQueue
+		}
+		policy, err := e.queues.policy(ctx, e.store, queue)
+		if err != nil {
+			return s, err
+		}
+		s.Policy = policy
+	}
+	chosen := !s.ID.IsZero()
+	s.ID = gq.JobID{}
+	s = s.WithDefaults()
+	if s.Key.Name != "" && s.Key.Fingerprint == 0 {
+		s.Key.Fingerprint = fingerprint(s, given, needs)
+	}
+	s.ID = e.random.jobID()
+	if chosen {
+		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
+		faults := append([]gq.Fault{{Field: "id", Problem: "is assigned by the system"}}, gq.FaultsOf(s.Validate(most))...)
+		return s, &gq.InvalidError{Faults: faults}
+	}
+	return s, nil
+}
+
+// fingerprint tells one submission from another with the same key: it covers all
+// that the client said, and nothing that the system added.
+func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
+	s.Key, s.Policy = gq.Key{}, given
+	b, _ := s.AppendBinary(nil) // never fails
+	for _, n := range needs {
+		b = append(b, byte(n.Kind))
+		b = binary.AppendUvarint(b, uint64(len(n.Ref)))
+		b = append(b, n.Ref...)
+	}
+	sum := sha256.Sum256(b)
+	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
+}
+
+// insert hands groups to the store and does not wait for ever.
+func (e *Engine) insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	late := fmt.Errorf("no answer within %v: %w", e.options.Timeout, gq.ErrTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, e.options.Timeout, late)
+	defer cancel()
+	placed, err := e.store.Insert(limited, groups)
+	if err != nil {
+		if context.Cause(limited) == late && !errors.Is(err, gq.ErrTimeout) { //nolint:errorlint // it is this very error or another's
+			err = fmt.Errorf("%w: %w", late, err)
+		}
+		return nil, err
+	}
+	return placed, nil
+}
+
+func submitted(p store.Placed) gq.Submitted {
+	return gq.Submitted{State: p.State, Existing: p.Existing, Same: p.Same}
+}

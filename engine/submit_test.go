@@ -1,0 +1,286 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/store"
+)
+
+func TestSubmit(t *testing.T) {
+	spec.Covers(t, "Q-37", "J-04", "J-06")
+	bubble(t, func(t *testing.T, f *fixture) {
+		first := must[gq.Submitted](t)(f.Submit(t.Context(), gq.Spec{Type: "t", Payload: payload(`{"n":1}`)}))
+		second := must[gq.JobID](t)(f.Enqueue(t.Context(), gq.Spec{Type: "t"}))
+		if !first.ID().Valid() || !second.Valid() || first.ID() == second {
+			t.Errorf("ids %s and %s: want two version 4 UUIDs", first.ID(), second)
+		}
+		if j := f.get(first.ID()); j.Spec.ID != first.ID() || string(j.Spec.Payload.Data) != `{"n":1}` || j.State.Status != gq.Scheduled {
+			t.Errorf("the job reads %+v", j)
+		}
+
+		chosen := gq.NewJobID([16]byte{1, 2, 3})
+		_, err := f.Submit(t.Context(), gq.Spec{ID: chosen})
+		if faults := fields(err); !slices.Contains(faults, "id") || !slices.Contains(faults, "type") {
+			t.Errorf("a chosen id and a missing type: %v, want both faults", err)
+		}
+		if _, err := f.Get(t.Context(), chosen, 0); !errors.Is(err, gq.ErrNotFound) {
+			t.Errorf("the chosen id: %v, want not found", err)
+		}
+	})
+}
+
+// fields are the fields that an error finds fault with.
+func fields(err error) (all []string) {
+	for _, f := range gq.FaultsOf(err) {
+		all = append(all, f.Field)
+	}
+	return all
+}
+
+func TestSubmitBatch(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		out := must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), []gq.Spec{
+			{Type: "a"},
+			{Type: "b", ID: gq.NewJobID([16]byte{9})},
+			{},
+			{Type: "d"},
+		}))
+		for i, ok := range []bool{true, false, false, true} {
+			if (out[i].Err == nil) != ok {
+				t.Errorf("answer %d: %v, want accepted %v", i, out[i].Err, ok)
+			}
+			if !ok {
+				wantErr(t, "refused", out[i].Err, gq.ErrInvalid)
+			}
+		}
+		if jobs := f.claim(2); jobs[0].Spec.Type != "a" || jobs[1].Spec.Type != "d" {
+			t.Errorf("stored %s and %s", jobs[0].Spec.Type, jobs[1].Spec.Type)
+		}
+		if out, err := f.SubmitBatch(t.Context(), nil); err != nil || len(out) != 0 {
+			t.Errorf("nothing: %v %v", out, err)
+		}
+	})
+}
+
+func TestSubmitKey(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		keyed := func(change func(*gq.Spec)) gq.Submitted {
+			t.Helper()
+			s := gq.Spec{Type: "t", Payload: payload("1"), Key: gq.Key{Name: "k"}, Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}}
+			change(&s)
+			return must[gq.Submitted](t)(f.Submit(t.Context(), s))
+		}
+		first := keyed(func(*gq.Spec) {})
+		if first.Existing {
+			t.Error("the first submission found an existing job")
+		}
+		f.putQueue(gq.Queue{Name: gq.DefaultQueue, Policy: gq.PresetSemantics.Policy()})
+		for _, test := range []struct {
+			name   string
+			change func(*gq.Spec)
+			same   bool
+		}{
+			{"Again", func(*gq.Spec) {}, true},
+			{"DefaultsSpelledOut", func(s *gq.Spec) { s.Queue, s.Metadata.Priority = gq.DefaultQueue, gq.Normal }, true},
+			{"Payload", func(s *gq.Spec) { s.Payload = payload("2") }, false},
+			{"Tags", func(s *gq.Spec) { s.Metadata.Tags = nil }, false},
+			{"Delay", func(s *gq.Spec) { s.Delay = time.Second }, false},
+			{"Policy", func(s *gq.Spec) { s.Policy = gq.PresetAI.Policy() }, false},
+			{"Queue", func(s *gq.Spec) { s.Queue = "other" }, false},
+			{"OwnFingerprint", func(s *gq.Spec) { s.Key.Fingerprint = 7 }, false},
+		} {
+			again := keyed(test.change)
+			if !again.Existing || again.ID() != first.ID() || again.Same != test.same {
+				t.Errorf("%s: existing %v, same %v, job %s; want true, %v, %s",
+					test.name, again.Existing, again.Same, again.ID(), test.same, first.ID())
+			}
+		}
+		if other := keyed(func(s *gq.Spec) { s.Type = "other" }); other.Existing {
+			t.Error("the same key of another type found a job")
+		}
+	})
+}
+
+func TestQueuePolicy(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.putQueue(gq.Queue{Name: "q", Policy: gq.PresetTaskQueue.Policy()})
+		preset := func(s gq.Spec) gq.Preset { return f.get(f.submit(s)).Spec.Policy.Preset }
+		if got := preset(gq.Spec{Queue: "q"}); got != gq.PresetTaskQueue {
+			t.Errorf("no policy: %s, want the queue's", got)
+		}
+		if got := preset(gq.Spec{Queue: "q", Policy: gq.PresetAI.Policy()}); got != gq.PresetAI {
+			t.Errorf("a policy of its own: %s", got)
+		}
+		if got := preset(gq.Spec{Queue: "unknown"}); got != gq.PresetJobModel {
+			t.Errorf("a queue without settings: %s", got)
+		}
+		f.putQueue(gq.Queue{Name: "q", Policy: gq.PresetSemantics.Policy()})
+		if got := preset(gq.Spec{Queue: "q"}); got != gq.PresetSemantics {
+			t.Errorf("after a change through this engine: %s", got)
+		}
+		other := newEngine(t, f.store, engine.Options{})
+		must[gq.Queue](t)(other.PutQueue(t.Context(), gq.Queue{Name: "q", Policy: gq.PresetQuantum.Policy()}))
+		time.Sleep(time.Second)
+		if got := preset(gq.Spec{Queue: "q"}); got != gq.PresetQuantum {
+			t.Errorf("a second after a change through another engine: %s", got)
+		}
+	})
+}
+
+func TestSubmissionTimeout(t *testing.T) {
+	spec.Covers(t, "J-53")
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { return stalled{s} })
+		began := time.Now()
+		_, err := f.Submit(t.Context(), gq.Spec{Type: "t"})
+		wantErr(t, "a stalled store", err, gq.ErrTimeout)
+		if gq.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
+			t.Errorf("%v after %v, want a timeout after 30 s", err, time.Since(began))
+		}
+		short := newEngine(t, f.store, engine.Options{Timeout: time.Second})
+		began = time.Now()
+		if _, err := short.SubmitGraph(t.Context(), []gq.Draft{{Spec: gq.Spec{Type: "t"}}}); gq.KindOf(err) != gq.KindTimeout || time.Since(began) != time.Second {
+			t.Errorf("%v after %v, want a timeout after 1 s", err, time.Since(began))
+		}
+	})
+}
+
+// TestReplaceByCancel is how a payload is changed: never in place.
+func TestReplaceByCancel(t *testing.T) {
+	spec.Covers(t, "J-129")
+	bubble(t, func(t *testing.T, f *fixture) {
+		old := f.submit(gq.Spec{Payload: payload("1")})
+		must[gq.State](t)(f.Cancel(t.Context(), old, "replaced"))
+		changed := f.submit(gq.Spec{Payload: payload("2")})
+		if old == changed {
+			t.Error("the new job has the id of the old one")
+		}
+		f.status(old, gq.Cancelled)
+		if j, _ := f.take(); j.State.ID != changed || string(j.Spec.Payload.Data) != "2" {
+			t.Errorf("claimed %s with %s, want the changed job", j.State.ID, j.Spec.Payload.Data)
+		}
+		f.claim(0)
+		if j := f.get(old); string(j.Spec.Payload.Data) != "1" {
+			t.Errorf("the old payload reads %s", j.Spec.Payload.Data)
+		}
+	})
+}
+
+func TestSubmitGraphFaults(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		need := func(kind gq.DependencyKind, refs ...string) (all []gq.Need) {
+			for _, r := range refs {
+				all = append(all, gq.Need{Kind: kind, Ref: r})
+			}
+			return all
+		}
+		draft := func(ref string, needs ...gq.Need) gq.Draft {
+			return gq.Draft{Spec: gq.Spec{Type: "t"}, Ref: ref, Needs: needs}
+		}
+		for _, test := range []struct {
+			name   string
+			drafts []gq.Draft
+			want   []string // faults, by field and a word of the problem
+		}{
+			{"Nothing", nil, []string{"jobs: a graph has 1 to"}},
+			{"UnknownRef", []gq.Draft{draft("a", need(gq.After, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is no job"}},
+			{"EmptyRef", []gq.Draft{draft("a"), draft("", need(gq.After, "")...)}, []string{"jobs[1].needs[0].ref: \"\" is no job"}},
+			{"DuplicateRef", []gq.Draft{draft("a"), draft("a")}, []string{"jobs[1].ref: \"a\" is jobs[0]"}},
+			{"Itself", []gq.Draft{draft("a", need(gq.After, "a")...)}, []string{"jobs[0].depends_on[0].job: "}},
+			{"Cycle", []gq.Draft{
+				draft("a", need(gq.After, "c")...), draft("b", need(gq.Chain, "a")...), draft("c", need(gq.FanIn, "b")...),
+			}, []string{"jobs[0].depends_on: is a cycle"}},
+			{"UnknownKind", []gq.Draft{draft("a"), draft("b", need(0, "a")...)}, []string{"jobs[1].depends_on[0].kind"}},
+			{"UnknownJob", []gq.Draft{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.After, Job: gq.NewJobID([16]byte{1})}}}}},
+				[]string{"jobs[1].depends_on[0].job"}},
+			{"Everything", []gq.Draft{
+				draft("a", need(gq.After, "b")...),
+				draft("b", need(gq.After, "a", "x")...),
+				{Ref: "b", Spec: gq.Spec{ID: gq.NewJobID([16]byte{1})}},
+			}, []string{"jobs[2].ref", "jobs[2].id", "jobs[2].type", "jobs[1].needs[1].ref", "is a cycle"}},
+		} {
+			_, err := f.SubmitGraph(t.Context(), test.drafts)
+			if !errors.Is(err, gq.ErrInvalid) {
+				t.Errorf("%s: %v, want invalid", test.name, err)
+			}
+			for _, want := range test.want {
+				if !slices.ContainsFunc(gq.FaultsOf(err), func(f gq.Fault) bool { return strings.Contains(f.String(), want) }) {
+					t.Errorf("%s: no fault %q in %v", test.name, want, err)
+				}
+			}
+		}
+		if page := must[gq.Page](t)(f.List(t.Context(), gq.Query{})); len(page.Jobs) != 0 {
+			t.Errorf("%d jobs of refused graphs are stored", len(page.Jobs))
+		}
+	})
+}
+
+// TestWideGraph is a thousand parents into one child, in one call.
+func TestWideGraph(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		const n = 1000
+		drafts := make([]gq.Draft, n+1)
+		for i := range n {
+			drafts[i] = gq.Draft{Spec: gq.Spec{Type: "parent"}, Ref: fmt.Sprint(i)}
+			drafts[n].Needs = append(drafts[n].Needs, gq.Need{Kind: gq.After, Ref: fmt.Sprint(i)})
+		}
+		drafts[n].Spec = gq.Spec{Type: "child"}
+		out := must[[]gq.Submitted](t)(f.SubmitGraph(t.Context(), drafts))
+		child := out[n].ID()
+		f.status(child, gq.Pending)
+		jobs := f.claim(n)
+		for from := 0; from < n; from += 100 {
+			outcomes := make([]gq.Outcome, 100)
+			for i := range outcomes {
+				outcomes[i] = gq.Outcome{Lease: jobs[from+i].State.Lease.Ref(), Verdict: gq.Succeeded}
+			}
+			for _, a := range must[[]gq.Answer](t)(f.Settle(t.Context(), outcomes)) {
+				if a.Err != nil {
+					t.Fatal(a.Err)
+				}
+			}
+			if from+100 < n {
+				f.status(child, gq.Pending)
+			}
+		}
+		j, lease := f.take(waiting(time.Minute))
+		if j.State.ID != child {
+			t.Fatalf("claimed %s, want the child", j.Spec.Type)
+		}
+		must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+	})
+}
+
+// TestDeepGraph is a chain of as many jobs as one may have.
+func TestDeepGraph(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		drafts := make([]gq.Draft, gq.MaxDepth)
+		for i := range drafts {
+			drafts[i] = gq.Draft{Spec: gq.Spec{Type: "link"}, Ref: fmt.Sprint(i)}
+			if i > 0 {
+				drafts[i].Needs = []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(i - 1)}}
+			}
+		}
+		out := must[[]gq.Submitted](t)(f.SubmitGraph(t.Context(), drafts))
+		for i := range out {
+			j, lease := f.take(waiting(time.Minute))
+			if j.State.ID != out[i].ID() {
+				t.Fatalf("step %d claimed another job", i)
+			}
+			must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+		}
+		f.claim(0)
+		drafts = append(drafts, gq.Draft{Spec: gq.Spec{Type: "link"}, Needs: []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
+		_, err := f.SubmitGraph(t.Context(), drafts)
+		wantErr(t, "one link more", err, gq.ErrInvalid)
+	})
+}

@@ -1,0 +1,207 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Wait returns a job, with its result, as soon as it has ended. If the context
+// ends first the job is returned as it was last seen, with an error: of kind
+// [gq.KindTimeout] where that was a deadline.
+func (e *Engine) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
+	for {
+		ended, done := e.watch.join(id)
+		job, err := e.Get(ctx, id, gq.WithResult)
+		if err != nil || job.State.Status.Terminal() {
+			done()
+			if err != nil {
+				err = fmt.Errorf("wait: %w", err)
+			}
+			return job, err
+		}
+		select {
+		case <-ended:
+			done()
+		case <-ctx.Done():
+			done()
+			cause := context.Cause(ctx)
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				cause = fmt.Errorf("%w: %w", gq.ErrTimeout, cause)
+			}
+			return job, fmt.Errorf("wait for %s, which is %s: %w", id, job.State.Status, cause)
+		}
+	}
+}
+
+// watch tells those who wait for jobs that they have ended. One goroutine does
+// it for all of them while there are any: it reads the events behind the store's
+// news, or the jobs themselves where they are few. So a commit costs the same
+// however many wait.
+type watch struct {
+	engine *Engine
+
+	mu      sync.Mutex
+	jobs    map[gq.JobID]*watched // guarded by mu
+	serving bool                  // guarded by mu
+	newest  uint64                // event that the store last told of; guarded by mu
+	news    bool                  // there was news; guarded by mu
+	wake    chan struct{}
+}
+
+// watched is a job that someone waits for.
+type watched struct {
+	waiters int           // guarded by watch.mu
+	ended   chan struct{} // closed when there is a reason to look
+}
+
+const (
+	watchedFew = 32   // up to this many jobs are read one by one
+	watchPage  = 1000 // events read at a time
+)
+
+func newWatch(e *Engine) watch {
+	return watch{engine: e, jobs: map[gq.JobID]*watched{}, wake: make(chan struct{}, 1)}
+}
+
+// join returns a channel that is closed when a job has ended after this call, and
+// what to call when that is of no interest any more.
+func (w *watch) join(id gq.JobID) (ended <-chan struct{}, done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	j := w.jobs[id]
+	if j == nil {
+		j = &watched{ended: make(chan struct{})}
+		w.jobs[id] = j
+	}
+	j.waiters++
+	if !w.serving {
+		w.serving = true
+		go w.serve()
+	}
+	return j.ended, func() { w.leave(id, j) }
+}
+
+func (w *watch) leave(id gq.JobID, j *watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j.waiters--; j.waiters > 0 || w.jobs[id] != j {
+		return
+	}
+	delete(w.jobs, id)
+	if len(w.jobs) == 0 {
+		w.poke()
+	}
+}
+
+func (w *watch) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end tells those who wait for a job.
+func (w *watch) end(id gq.JobID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j := w.jobs[id]; j != nil {
+		close(j.ended)
+		delete(w.jobs, id)
+	}
+}
+
+// serve runs while anyone waits.
+func (w *watch) serve() {
+	poll := w.engine.options.Poll
+	if n, ok := w.engine.store.(store.Notifier); ok {
+		stop := n.Notify(func(n store.News) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.newest, w.news = max(w.newest, n.Event), true
+			w.poke()
+		})
+		defer stop()
+		poll = max(poll, time.Minute) // news are hints
+	}
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	read := uint64(0) // all events up to this one are accounted for; 0 for unknown
+	for look := true; ; {
+		w.mu.Lock()
+		if len(w.jobs) == 0 {
+			w.serving = false
+			w.mu.Unlock()
+			return
+		}
+		look = look || w.news
+		w.news = false
+		newest := w.newest
+		w.mu.Unlock()
+		if look {
+			read = w.look(read, newest)
+			look = false
+			continue
+		}
+		timer.Reset(poll)
+		select {
+		case <-w.wake:
+		case <-timer.C:
+			look, read = true, 0
+		}
+	}
+}
+
+// look finds out which jobs have ended and returns the event up to which that is
+// known.
+func (w *watch) look(read, newest uint64) uint64 {
+	w.mu.Lock()
+	ids := make([]store.Ref, 0, len(w.jobs))
+	if read == 0 || len(w.jobs) <= watchedFew {
+		for id := range w.jobs {
+			ids = append(ids, store.Ref{Job: id})
+		}
+	}
+	w.mu.Unlock()
+	if len(ids) > 0 {
+		return w.readJobs(ids, newest)
+	}
+	for read < newest {
+		events, err := w.engine.store.Events(context.Background(), read, watchPage)
+		if err != nil || len(events) == 0 {
+			return 0 // read the jobs themselves next time
+		}
+		for i := range events {
+			if events[i].Status.Terminal() {
+				w.end(events[i].Job)
+			}
+		}
+		read = events[len(events)-1].Seq
+	}
+	return read
+}
+
+func (w *watch) readJobs(refs []store.Ref, newest uint64) uint64 {
+	for len(refs) > 0 {
+		n := min(len(refs), watchPage)
+		found, err := w.engine.store.Get(context.Background(), refs[:n], 0)
+		if err != nil {
+			for _, r := range refs { // they will get the error themselves
+				w.end(r.Job)
+			}
+			return 0
+		}
+		for i := range found {
+			if found[i].Err != nil || found[i].State.Status.Terminal() {
+				w.end(refs[i].Job)
+			}
+		}
+		refs = refs[n:]
+	}
+	return newest
+}

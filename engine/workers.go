@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// registry knows the workers that this engine has seen lately. It decides
+// nothing: leases do. It answers who is there.
+type registry struct {
+	memory time.Duration
+
+	mu    *sync.Mutex
+	known map[string]*seen // by name; guarded by mu
+	swept time.Time        // when the forgotten were last dropped; guarded by mu
+}
+
+// seen is what is known of a worker.
+type seen struct {
+	filter  store.Filter
+	waiting int
+	last    time.Time
+	leases  map[gq.LeaseID]time.Time // until when, by our clock
+}
+
+func newRegistry(memory time.Duration) registry {
+	return registry{memory: memory, mu: new(sync.Mutex), known: map[string]*seen{}}
+}
+
+// at finds a worker or makes its entry. The caller holds mu.
+func (r *registry) atLocked(name string) *seen {
+	now := time.Now()
+	if now.Sub(r.swept) > r.memory {
+		r.swept = now
+		for name, w := range r.known {
+			if r.forgotten(w, now) {
+				delete(r.known, name)
+			}
+		}
+	}
+	w := r.known[name]
+	if w == nil {
+		w = &seen{leases: map[gq.LeaseID]time.Time{}}
+		r.known[name] = w
+	}
+	w.last = now
+	return w
+}
+
+func (r *registry) forgotten(w *seen, now time.Time) bool {
+	return w.waiting == 0 && now.Sub(w.last) > r.memory
+}
+
+// asks takes note of a claim. While it waits its worker is live; the returned
+// function ends that.
+func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.atLocked(c.Worker)
+	w.filter = c.Filter
+	if !waits {
+		return func() {}
+	}
+	w.waiting++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		w.waiting--
+		w.last = time.Now()
+	}
+}
+
+// got takes note of what a worker was given.
+func (r *registry) got(worker string, jobs []gq.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.atLocked(worker)
+	for i := range jobs {
+		l := jobs[i].State.Lease
+		w.leases[l.ID] = w.last.Add(l.TTL)
+	}
+}
+
+// alive takes note of a sign of life of a lease's holder.
+func (r *registry) alive(s *gq.State) {
+	if s.Lease == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.atLocked(s.Lease.Worker)
+	if s.Lease.State == gq.LeaseActive {
+		w.leases[s.Lease.ID] = w.last.Add(s.Lease.TTL)
+	} else {
+		delete(w.leases, s.Lease.ID)
+	}
+}
+
+// settled takes note that a lease has ended by its holder's word. The state may
+// already show another one.
+func (r *registry) settled(ref gq.LeaseRef, s *gq.State) {
+	worker := ref.Worker
+	if worker == "" && s.Lease != nil && s.Lease.ID == ref.ID {
+		worker = s.Lease.Worker
+	}
+	if worker == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.atLocked(worker).leases, ref.ID)
+}
+
+// Workers lists the workers that have shown themselves to this engine within the
+// last minute, by name.
+func (e *Engine) Workers() []gq.LiveWorker {
+	r := &e.workers
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	out := make([]gq.LiveWorker, 0, len(r.known))
+	for name, w := range r.known {
+		if r.forgotten(w, now) {
+			continue
+		}
+		for id, until := range w.leases {
+			if !now.Before(until) {
+				delete(w.leases, id)
+			}
+		}
+		live := gq.LiveWorker{
+			Name:   name,
+			Queues: slices.Clone(w.filter.Queues), Types: slices.Clone(w.filter.Types), Offers: slices.Clone(w.filter.Offers),
+			MaxCost: w.filter.MaxCost, Waiting: w.waiting, Running: len(w.leases), LastSeen: w.last,
+		}
+		if w.waiting > 0 {
+			live.LastSeen = now
+		}
+		out = append(out, live)
+	}
+	slices.SortFunc(out, func(a, b gq.LiveWorker) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,269 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// Sizes of scenario worker. Rates go by Settings.Callers and Settings.Duration.
+const (
+	latencyJobs   = 1000
+	heartbeatJobs = 10_000
+	heartbeatTTL  = 6 * time.Second
+	graphSmall    = 10 // a graph's cost per job must not grow from here
+	chainLarge    = gq.MaxDepth
+	fanLarge      = gq.MaxDependencies
+)
+
+// queueOfWorkers is an engine with a worker over a store.
+type queueOfWorkers struct {
+	*engine.Engine
+	store   store.Store
+	worker  *worker.Worker
+	handler atomic.Pointer[func(ctx context.Context, run *worker.Run) error]
+}
+
+// withWorker runs a function while an engine and a worker are at work.
+func (b *bench) withWorker(ctx context.Context, row string, c worker.Config, use func(context.Context, *queueOfWorkers) error) error {
+	return b.with(ctx, Worker, row, nil, func(ctx context.Context, s store.Store) (err error) {
+		e, err := engine.New(s, engine.Options{})
+		if err != nil {
+			return err
+		}
+		q := &queueOfWorkers{Engine: e, store: s}
+		q.handle(func(context.Context, *worker.Run) error { return nil })
+		mux := worker.NewMux()
+		mux.HandleFunc("bench", func(ctx context.Context, run *worker.Run) error { return (*q.handler.Load())(ctx, run) })
+		c.Lanes = []worker.Lane{{Queues: []string{queueName}}}
+		c.Logger = slog.New(slog.DiscardHandler)
+		if q.worker, err = worker.New(e, mux, c); err != nil {
+			return err
+		}
+		running, stop := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		var ran [2]error
+		wg.Go(func() { ran[0] = e.Run(running) })
+		wg.Go(func() { ran[1] = q.worker.Run(running) })
+		defer func() {
+			stop()
+			wg.Wait()
+			err = errors.Join(err, ran[0], ran[1])
+		}()
+		return use(ctx, q)
+	})
+}
+
+// handle sets what the handler does from here on.
+func (q *queueOfWorkers) handle(f func(context.Context, *worker.Run) error) { q.handler.Store(&f) }
+
+// submit hands in one job like those of the other scenarios.
+func (q *queueOfWorkers) submit(ctx context.Context, payload []byte) (gq.JobID, error) {
+	spec := plainJob()
+	spec.Payload.Data = payload
+	a, err := q.Submit(ctx, spec)
+	return a.ID(), err
+}
+
+// settled waits until so many jobs have completed.
+func (q *queueOfWorkers) settled(ctx context.Context, n int64) error {
+	for {
+		counts, err := q.store.Counts(ctx, queueName)
+		if err != nil {
+			return err
+		}
+		if len(counts) == 1 && counts[0].By[gq.Completed] >= n {
+			return nil
+		}
+		if err := wait(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// workers measures the worker runtime.
+func (b *bench) workers(ctx context.Context) (r WorkerResult, err error) {
+	r.Callers = b.mostCallers()
+	for _, part := range []func(context.Context, *WorkerResult) error{
+		b.workerBare, b.workerRate, b.workerLatency, b.workerHeartbeats, b.workerGraphs,
+	} {
+		if err := part(ctx, &r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// workerBare is the cycle that the runtime is compared with.
+func (b *bench) workerBare(ctx context.Context, r *WorkerResult) error {
+	return b.with(ctx, Worker, "bare", nil, func(ctx context.Context, s store.Store) error {
+		before := readMachine()
+		jobs, elapsed, err := b.drive(ctx, s, Cycle, r.Callers, 1, new(calls))
+		if err != nil {
+			return err
+		}
+		r.BareJobsPerSecond, r.BareCPU = rate(jobs, elapsed), before.until(readMachine()).perJob(jobs)
+		return nil
+	})
+}
+
+// workerRate lets as many callers submit one job after the other and a worker of
+// as many slots run them. No more than four jobs a caller wait at once.
+func (b *bench) workerRate(ctx context.Context, r *WorkerResult) error {
+	return b.withWorker(ctx, "rate", worker.Config{Slots: r.Callers}, func(ctx context.Context, q *queueOfWorkers) error {
+		before := readMachine()
+		var jobs atomic.Int64
+		var left *quota
+		waiting := make(chan struct{}, 4*r.Callers)
+		q.handle(func(context.Context, *worker.Run) error { <-waiting; return nil })
+		elapsed, err := together(ctx, r.Callers, func() { left = newQuota(b.Jobs, b.Duration, nil) }, func() func(context.Context) error {
+			c := newCaller(q.store, new(calls), plainJob(), b.Payload, 1)
+			return func(ctx context.Context) error {
+				for left.take(1) > 0 {
+					c.fill(c.specs[0].Payload.Data)
+					waiting <- struct{}{}
+					if _, err := q.submit(ctx, c.specs[0].Payload.Data); err != nil {
+						return err
+					}
+					jobs.Add(1)
+				}
+				return nil
+			}
+		})
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := q.settled(ctx, jobs.Load()); err != nil {
+			return err
+		}
+		elapsed += time.Since(start)
+		r.Jobs, r.JobsPerSecond, r.CPU = jobs.Load(), rate(jobs.Load(), elapsed), before.until(readMachine()).perJob(jobs.Load())
+		r.Ratio = r.JobsPerSecond / r.BareJobsPerSecond
+		return verify(ctx, q.store, 0, jobs.Load())
+	})
+}
+
+// workerLatency submits one job at a time to an idle queue.
+func (b *bench) workerLatency(ctx context.Context, r *WorkerResult) error {
+	return b.withWorker(ctx, "latency", worker.Config{Slots: 2}, func(ctx context.Context, q *queueOfWorkers) error {
+		var toStart, commit histogram
+		started := make(chan time.Time, 1)
+		q.handle(func(context.Context, *worker.Run) error { started <- time.Now(); return nil })
+		for i := range latencyJobs {
+			start := time.Now()
+			if _, err := q.submit(ctx, []byte{}); err != nil {
+				return err
+			}
+			commit.add(time.Since(start))
+			select {
+			case at := <-started:
+				toStart.add(at.Sub(start))
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if err := q.settled(ctx, int64(i+1)); err != nil {
+				return err
+			}
+		}
+		r.ToStart, r.Commit = toStart.latency(), commit.latency()
+		return nil
+	})
+}
+
+// workerHeartbeats keeps many jobs running and counts what that writes.
+func (b *bench) workerHeartbeats(ctx context.Context, r *WorkerResult) error {
+	return b.withWorker(ctx, "heartbeats", worker.Config{Slots: heartbeatJobs, LeaseTTL: heartbeatTTL}, func(ctx context.Context, q *queueOfWorkers) error {
+		meter, ok := q.store.(store.Meter)
+		if !ok {
+			return nil
+		}
+		release := make(chan struct{})
+		q.handle(func(context.Context, *worker.Run) error { <-release; return nil })
+		var once sync.Once
+		finish := func() { once.Do(func() { close(release) }) }
+		defer finish()
+		if _, err := fill(ctx, q.store, plainJob(), b.Payload, heartbeatJobs); err != nil {
+			return err
+		}
+		for q.worker.Stats().Running < heartbeatJobs {
+			if err := wait(ctx, 10*time.Millisecond); err != nil {
+				return err
+			}
+		}
+		before, start := meter.Meter().Commits, time.Now()
+		if err := wait(ctx, heartbeatTTL+heartbeatTTL/3); err != nil {
+			return err
+		}
+		r.HeartbeatCommits = new(float64(meter.Meter().Commits-before) / time.Since(start).Seconds())
+		r.HeartbeatJobs, r.HeartbeatTTL = heartbeatJobs, heartbeatTTL.Seconds()
+		if n := q.worker.Stats().LeasesLost; n > 0 {
+			return fmt.Errorf("%d of %d leases were lost while their worker was alive: %w", n, heartbeatJobs, errWrong)
+		}
+		finish()
+		return q.settled(ctx, heartbeatJobs)
+	})
+}
+
+// workerGraphs runs chains and fan-ins of two sizes.
+func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
+	for _, g := range []struct {
+		name  string
+		size  int
+		draft func(i int) []gq.Need
+	}{
+		{"chain", graphSmall, chainNeeds},
+		{"chain", chainLarge, chainNeeds},
+		{"fan-in", graphSmall * 10, nil},
+		{"fan-in", fanLarge, nil},
+	} {
+		err := b.withWorker(ctx, g.name, worker.Config{Slots: 64}, func(ctx context.Context, q *queueOfWorkers) error {
+			drafts := make([]gq.Draft, 0, g.size+1)
+			for i := range g.size {
+				d := gq.Draft{Spec: plainJob(), Ref: fmt.Sprint(i)}
+				if g.draft != nil {
+					d.Needs = g.draft(i)
+				}
+				drafts = append(drafts, d)
+			}
+			if g.draft == nil {
+				last := gq.Draft{Spec: plainJob(), Ref: "last"}
+				for i := range g.size {
+					last.Needs = append(last.Needs, gq.Need{Kind: gq.FanIn, Ref: fmt.Sprint(i)})
+				}
+				drafts = append(drafts, last)
+			}
+			start := time.Now()
+			answers, err := q.SubmitGraph(ctx, drafts)
+			if err != nil {
+				return err
+			}
+			if _, err := q.Wait(ctx, answers[len(answers)-1].ID()); err != nil {
+				return err
+			}
+			elapsed := time.Since(start)
+			r.Graphs = append(r.Graphs, GraphRow{Shape: g.name, Jobs: len(drafts), Seconds: elapsed.Seconds(), PerJob: elapsed.Seconds() * 1e6 / float64(len(drafts))})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func chainNeeds(i int) []gq.Need {
+	if i == 0 {
+		return nil
+	}
+	return []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(i - 1)}}
+}

@@ -1,0 +1,139 @@
+package match
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Reason is a condition that a provider does not meet for a job. The zero value
+// is not a reason.
+type Reason uint8
+
+const (
+	NotActive      Reason = iota + 1 // its status is another
+	Unattested                       // its attestation has expired
+	Unhealthy                        // its health is below the least
+	Silent                           // its last heartbeat is too long ago
+	Incapable                        // it does not do jobs of this kind
+	Understaked                      // it has less at stake than the kind demands
+	Cooling                          // it is given no job of this kind for now
+	Excluded                         // it had the job at this attempt and seed
+	WrongRegion                      // the job must run elsewhere
+	Denied                           // it does not serve the requester
+	NotAllowed                       // it serves certain requesters, and this is none
+	NoModel                          // it lacks the model
+	NoPrecision                      // it lacks the precision
+	NoGate                           // it lacks a gate
+	TooDeep                          // the circuit is deeper than it can run
+	TooWide                          // the circuit is wider than it can run
+	NoLease                          // it holds as many leases as it may
+	NoUnits                          // the units left in this epoch do not suffice
+	RequesterSpent                   // the requester has had its share
+	reasonEnd
+)
+
+var reasonNames = [...]string{
+	"", "not_active", "unattested", "unhealthy", "silent", "incapable", "understaked", "cooling", "excluded",
+	"wrong_region", "denied", "not_allowed", "no_model", "no_precision", "no_gate", "too_deep", "too_wide",
+	"no_lease", "no_units", "requester_spent",
+}
+
+// AllReasons lists every reason, in the order in which they are reported.
+func AllReasons() []Reason {
+	all := make([]Reason, 0, reasonEnd-1)
+	for r := NotActive; r < reasonEnd; r++ {
+		all = append(all, r)
+	}
+	return all
+}
+
+func (r Reason) String() string { return nameOf(reasonNames[:], int(r)) }
+
+// MarshalText is the name.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Reasons is a set of reasons; none means that the provider fits.
+type Reasons uint32
+
+func (s *Reasons) note(r Reason, refused bool) {
+	if refused {
+		*s |= 1 << r
+	}
+}
+
+// Has reports whether r is among the reasons.
+func (s Reasons) Has(r Reason) bool { return s&(1<<r) != 0 }
+
+// List is the reasons in a fixed order.
+func (s Reasons) List() (list []Reason) {
+	for _, r := range AllReasons() {
+		if s.Has(r) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func (s Reasons) String() string { return fmt.Sprint(s.List()) }
+
+// Verdict is what stands between a provider and a job.
+type Verdict struct {
+	Provider string
+	Reasons  Reasons // none if it fits
+}
+
+// Explain judges every provider of a valid input for one of its jobs, by the
+// counters at the start of the round, in the order of the input. It is
+// [gq.ErrNotFound] if there is no such job.
+func Explain(in *Input, job string) ([]Verdict, error) {
+	i := slices.IndexFunc(in.Jobs, func(j Job) bool { return j.ID == job })
+	if i < 0 {
+		return nil, fmt.Errorf("explain job %.64q: %w", job, gq.ErrNotFound)
+	}
+	verdicts := make([]Verdict, len(in.Providers))
+	for n := range in.Providers {
+		p := &in.Providers[n]
+		verdicts[n] = Verdict{p.ID, snapshotRefusals(in, p) | fitRefusals(in, p, &in.Jobs[i])}
+	}
+	return verdicts, nil
+}
+
+// snapshotRefusals judges a provider for the round as a whole.
+func snapshotRefusals(in *Input, p *Provider) (refused Reasons) {
+	e := &in.Policy.Eligibility
+	refused.note(NotActive, p.Status != Active)
+	refused.note(Unattested, in.Now >= p.AttestationExpiresAt)
+	refused.note(Unhealthy, p.Health < e.MinHealth)
+	refused.note(Silent, in.Now-p.LastHeartbeatAt > e.HeartbeatTimeout)
+	return refused
+}
+
+// fitRefusals judges a provider for one job, by the counters of the input.
+func fitRefusals(in *Input, p *Provider, j *Job) (refused Reasons) {
+	q := &in.Policy.Quotas
+	refused.note(Incapable, !slices.Contains(p.Capabilities, j.Kind))
+	refused.note(Understaked, p.Stake < in.Policy.Eligibility.minStake(j.Kind))
+	refused.note(Cooling, in.Now < p.CooldownUntil.of(j.Kind))
+	refused.note(Excluded, slices.Contains(j.Excluded, p.ID))
+	refused.note(WrongRegion, len(j.Regions) > 0 && !slices.Contains(j.Regions, p.Region))
+	refused.note(Denied, slices.Contains(p.Deny, j.Requester))
+	refused.note(NotAllowed, len(p.Allow) > 0 && !slices.Contains(p.Allow, j.Requester))
+	used := p.AIUnitsUsed
+	if j.Kind == AI {
+		refused.note(NoModel, j.Spec.Model != "" && !slices.Contains(p.Models, j.Spec.Model))
+		refused.note(NoPrecision, j.Spec.Precision != "" && !slices.Contains(p.Precisions, j.Spec.Precision))
+	} else {
+		used = p.QuantumUnitsUsed
+		for _, g := range j.Spec.Gates {
+			refused.note(NoGate, !slices.Contains(p.Gates, g))
+		}
+		refused.note(TooDeep, j.Spec.Depth > p.MaxDepth)
+		refused.note(TooWide, j.Spec.Width > p.MaxWidth)
+	}
+	refused.note(NoLease, p.LeasesActive >= q.LeasesMax)
+	refused.note(NoUnits, used+j.Units > q.unitsPerEpoch(j.Kind))
+	refused.note(RequesterSpent, q.RequesterMax > 0 && in.Grants[j.Requester] >= q.RequesterMax)
+	return refused
+}

@@ -1,0 +1,23 @@
+package match
+
+// Words are the first n random words of a seed.
+func Words(s Seed, n int) []uint64 {
+	stream := words{seed: s}
+	list := make([]uint64, n)
+	for i := range list {
+		list[i] = stream.next()
+	}
+	return list
+}
+
+// Uniform and Lowest are the functions of these names.
+var (
+	Uniform = uniform
+	Lowest  = lowest[int]
+)
+
+// Age is the weight of an instant.
+func (p *Priority) Age(t int64) int64 { return p.age(t) }
+
+// MatchUnchecked is [Match] for an input that is known to be valid.
+func MatchUnchecked(in *Input) Result { return newRound(in).run() }

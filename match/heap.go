@@ -1,0 +1,45 @@
+package match
+
+import "slices"
+
+// lowest returns the k lowest items, sorted. It reorders items.
+func lowest[T any](items []T, k int, compare func(a, b T) int) []T {
+	if k < len(items) {
+		higher := func(a, b T) int { return compare(b, a) }
+		heap := items[:k]
+		heapify(heap, higher)
+		for _, x := range items[k:] {
+			if k > 0 && compare(x, heap[0]) < 0 {
+				heap[0] = x
+				siftDown(heap, 0, higher)
+			}
+		}
+		items = heap
+	}
+	slices.SortFunc(items, compare)
+	return items
+}
+
+// heapify orders items so that the lowest comes first and siftDown keeps it so.
+func heapify[T any](items []T, compare func(a, b T) int) {
+	for i := len(items)/2 - 1; i >= 0; i-- {
+		siftDown(items, i, compare)
+	}
+}
+
+// siftDown moves the item at i to its place below.
+func siftDown[T any](items []T, i int, compare func(a, b T) int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(items); child++ {
+			if compare(items[child], items[least]) < 0 {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		items[i], items[least] = items[least], items[i]
+		i = least
+	}
+}

@@ -1,0 +1,90 @@
+package match
+
+// Input is everything a round depends on. The order of providers, of jobs and
+// of the entries of their lists never matters. [Decode] reads it from JSON, and
+// what it read can be marshalled again without loss.
+type Input struct {
+	Chain    string `json:"chain_id"`
+	Epoch    int64  `json:"epoch_id"`
+	Height   int64  `json:"block_height"`
+	Beacon   Hex    `json:"beacon"`
+	Now      int64  `json:"now"`                  // seconds since 1970
+	Matches  int64  `json:"match_count,omitzero"` // made in this queue before the round; sets when the lane is due
+	Rotation int64  `json:"rotation,omitzero"`    // by how many places the order starts later
+	Policy   Policy `json:"policy"`
+
+	// Grants are the leases that requesters were given in the rolling window
+	// that ends now.
+	Grants map[string]int64 `json:"requester_grants,omitempty"`
+
+	Providers []Provider `json:"providers"`
+	Jobs      []Job      `json:"jobs"` // all of them queued and claimable
+}
+
+// Seed is the seed of the round.
+func (in *Input) Seed() Seed { return NewSeed(in.Chain, in.Epoch, in.Height, in.Beacon) }
+
+// Provider is a registered service with what the registry knows of it at the
+// instant of the round.
+type Provider struct {
+	ID           string   `json:"id"`
+	Status       Status   `json:"status"`
+	Capabilities []Kind   `json:"capabilities,omitempty"`
+	Models       []string `json:"models,omitempty"`     // AI
+	Precisions   []string `json:"precisions,omitempty"` // AI
+	Gates        []string `json:"gates,omitempty"`      // quantum
+	MaxDepth     int64    `json:"max_depth,omitzero"`   // quantum
+	MaxWidth     int64    `json:"max_width,omitzero"`   // quantum
+	Region       string   `json:"region,omitzero"`
+	Allow        []string `json:"allow,omitempty"` // requesters served; none means all
+	Deny         []string `json:"deny,omitempty"`  // requesters not served, even if allowed
+
+	Stake                int64     `json:"stake,omitzero"`
+	AttestationExpiresAt int64     `json:"attestation_expires_at,omitzero"`
+	Health               int64     `json:"health_ppb,omitzero"` // as of now
+	LastHeartbeatAt      int64     `json:"last_heartbeat_at,omitzero"`
+	CooldownUntil        Cooldowns `json:"cooldown_until,omitzero"`
+
+	LeasesActive     int64 `json:"leases_active,omitzero"`
+	AIUnitsUsed      int64 `json:"ai_units_used,omitzero"`      // in this epoch
+	QuantumUnitsUsed int64 `json:"quantum_units_used,omitzero"` // in this epoch
+}
+
+// Cooldowns are the times until which a provider is given no job of a kind.
+type Cooldowns struct {
+	AI      int64 `json:"AI,omitzero"`
+	Quantum int64 `json:"QUANTUM,omitzero"`
+}
+
+func (c Cooldowns) of(k Kind) int64 {
+	if k == AI {
+		return c.AI
+	}
+	return c.Quantum
+}
+
+// Job is a queued job.
+type Job struct {
+	ID         string   `json:"id"`
+	Kind       Kind     `json:"kind"`
+	Spec       Demand   `json:"spec,omitzero"`
+	Requester  string   `json:"requester,omitzero"`
+	Tier       string   `json:"tier,omitzero"` // "" is [FreeTier]
+	MaxFee     int64    `json:"max_fee,omitzero"`
+	EnqueuedAt int64    `json:"enqueue_ts,omitzero"`
+	SizeBytes  int64    `json:"size_bytes,omitzero"`
+	Units      int64    `json:"units,omitzero"`
+	Attempt    int64    `json:"attempt,omitzero"`   // attempts counted so far
+	Regions    []string `json:"regions,omitempty"`  // where it may run; none means anywhere
+	Excluded   []string `json:"excluded,omitempty"` // providers that had it at this attempt and seed
+}
+
+// Demand is what a job needs of a provider. What belongs to the other kind of
+// job is ignored.
+type Demand struct {
+	Model     string   `json:"model,omitzero"`     // AI; "" is any
+	Precision string   `json:"precision,omitzero"` // AI; "" is any
+	Gates     []string `json:"gates,omitempty"`    // quantum
+	Depth     int64    `json:"depth,omitzero"`     // quantum
+	Width     int64    `json:"width,omitzero"`     // quantum
+}

@@ -1,0 +1,55 @@
+// Package match decides which provider gets which job. It is a function: equal
+// inputs give equal assignments, on every node, store and platform, so that
+// anyone can compute a round again and audit it.
+//
+// The package is pure. It does no I/O, starts no goroutine, never reads the
+// clock and draws no random number: time is part of the input and chance comes
+// from a [Seed]. All arithmetic is on integers; shares are parts per billion.
+//
+// # A round
+//
+// [Match] takes an [Input], the providers and queued jobs of one instant with
+// the policy in force, and returns a [Result]. Jobs are visited by score, best
+// first; each goes to the first provider, in an order shuffled from the seed,
+// that fits it. Counters of leases, units and grants move with every assignment,
+// so no quota is exceeded within a round. Jobs that tie share scarce slots by the
+// hash of job and provider, and every so many matches the oldest cheap job goes
+// first. [Explain] says why a provider refuses a job.
+//
+// # What is left to the caller
+//
+// Whether a job is queued at all, its backoff, lifetime and number of attempts,
+// and keeping the counters between rounds. Nothing is remembered here.
+package match
+
+import (
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Result is what a round decided.
+type Result struct {
+	Seed        Seed         `json:"seed"`
+	Order       []string     `json:"order"`       // providers of the snapshot, as they were asked
+	Assignments []Assignment `json:"assignments"` // in the order made
+	Requeued    []string     `json:"requeued"`    // jobs visited without success, in the order visited
+}
+
+// Assignment gives one attempt of a job to a provider.
+type Assignment struct {
+	Job      string     `json:"job_id"`
+	Provider string     `json:"provider_id"`
+	Lease    gq.LeaseID `json:"lease_id"`
+	Attempt  int64      `json:"attempt"`
+	Score    int64      `json:"score_ppb"`
+}
+
+// Match computes one round. The input is not changed. What is wrong with it is
+// reported whole, as a [gq.InvalidError], and then there is no result.
+func Match(in *Input) (Result, error) {
+	if err := in.Validate(); err != nil {
+		return Result{}, fmt.Errorf("match: %w", err)
+	}
+	return newRound(in).run(), nil
+}

@@ -1,0 +1,232 @@
+package match_test
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/match"
+)
+
+// drawInput is a [sample] that rapid can shrink.
+func drawInput(t *rapid.T) match.Input {
+	intn := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
+	return sample(intn, intn(8), intn(16))
+}
+
+// round computes a round of an input that must be valid.
+func round(t rapid.TB, in *match.Input) match.Result {
+	t.Helper()
+	out, err := match.Match(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The sets and shortcuts decide as the plain loops do.
+func TestMatchEqualsOracle(t *testing.T) {
+	spec.Covers(t, "M-41")
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		if diff := gocmp.Diff(oracle(&in), round(t, &in)); diff != "" {
+			t.Fatalf("(-oracle +match):\n%s", diff)
+		}
+	})
+}
+
+// The same on inputs too large for rapid, with more ties and rematches.
+func TestMatchEqualsOracleAtScale(t *testing.T) {
+	spec.Covers(t, "M-41")
+	runs := 300
+	if testing.Short() {
+		runs = 30
+	}
+	lanes, requeued, contested := 0, 0, 0
+	for seed := range uint64(runs) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		in := sample(rng.IntN, 5+rng.IntN(120), 20+rng.IntN(150))
+		want, got := oracle(&in), round(t, &in)
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d (-oracle +match):\n%s", seed, diff)
+		}
+		requeued += len(got.Requeued)
+		if !slices.IsSortedFunc(got.Assignments, func(a, b match.Assignment) int { return cmp.Compare(b.Score, a.Score) }) {
+			lanes++
+		}
+		in.Policy.Starvation.Every = 0
+		if len(round(t, &in).Requeued) > 0 && len(got.Assignments) > 0 {
+			contested++
+		}
+	}
+	if lanes < runs/10 || requeued < runs || contested < runs/10 {
+		t.Errorf("of %d runs %d used the lane and %d were short of room, %d jobs were requeued: too few to tell", runs, lanes, contested, requeued)
+	}
+}
+
+// However the input is ordered, the result is the same to the byte.
+func TestOrderOfInputDoesNotMatter(t *testing.T) {
+	spec.Covers(t, "M-08", "M-15")
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		want := round(t, &in)
+		if diff := gocmp.Diff(want, round(t, &in)); diff != "" {
+			t.Fatalf("a second time (-first +second):\n%s", diff)
+		}
+		other := in
+		other.Providers = rapid.Permutation(in.Providers).Draw(t, "providers")
+		other.Jobs = rapid.Permutation(in.Jobs).Draw(t, "jobs")
+		for i := range other.Providers {
+			p := &other.Providers[i]
+			for _, list := range []*[]string{&p.Models, &p.Precisions, &p.Gates, &p.Allow, &p.Deny} {
+				*list = rapid.Permutation(*list).Draw(t, "list")
+			}
+			p.Capabilities = rapid.Permutation(p.Capabilities).Draw(t, "capabilities")
+		}
+		for i := range other.Jobs {
+			j := &other.Jobs[i]
+			for _, list := range []*[]string{&j.Regions, &j.Excluded, &j.Spec.Gates} {
+				*list = rapid.Permutation(*list).Draw(t, "list")
+			}
+		}
+		if diff := gocmp.Diff(want, round(t, &other)); diff != "" {
+			t.Fatalf("(-as given +permuted):\n%s", diff)
+		}
+	})
+}
+
+// The first jobs of the queue and of the lane are enough: what a caller need
+// not load changes nothing.
+func TestRestOfTheQueueDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		want := round(t, &in)
+		n := int(min(in.Policy.BatchSize, int64(len(in.Jobs))))
+		older := func(a, b match.Job) int {
+			return cmp.Or(cmp.Compare(a.EnqueuedAt, b.EnqueuedAt), strings.Compare(a.ID, b.ID))
+		}
+		queue, lane := slices.Clone(in.Jobs), slices.Clone(in.Jobs)
+		slices.SortFunc(queue, func(a, b match.Job) int {
+			p := &in.Policy.Priority
+			return cmp.Or(cmp.Compare(p.Score(&b, in.Now), p.Score(&a, in.Now)), older(a, b))
+		})
+		lane = slices.DeleteFunc(lane, func(j match.Job) bool { return j.MaxFee > in.Policy.Starvation.LowFeeMax })
+		slices.SortFunc(lane, older)
+		in.Jobs = queue[:n]
+		for _, x := range lane[:min(n, len(lane))] {
+			if !slices.ContainsFunc(in.Jobs, func(j match.Job) bool { return j.ID == x.ID }) {
+				in.Jobs = append(slices.Clip(in.Jobs), x)
+			}
+		}
+		if diff := gocmp.Diff(want, round(t, &in)); diff != "" {
+			t.Fatalf("(-all jobs +first ones):\n%s", diff)
+		}
+	})
+}
+
+// What every round keeps to, checked from its result alone.
+func TestRoundInvariants(t *testing.T) {
+	spec.Covers(t, "M-21", "M-37", "M-44")
+	rapid.Check(t, func(t *rapid.T) {
+		in := drawInput(t)
+		out := round(t, &in)
+		jobs, providers := make(map[string]match.Job), make(map[string]*match.Provider)
+		for _, j := range in.Jobs {
+			jobs[j.ID] = j
+		}
+		after := in // counters as the assignments leave them
+		after.Providers = slices.Clone(in.Providers)
+		after.Grants = make(map[string]int64)
+		for r, n := range in.Grants {
+			after.Grants[r] = n
+		}
+		for i := range after.Providers {
+			providers[after.Providers[i].ID] = &after.Providers[i]
+		}
+
+		visited := make(map[string]bool)
+		visit := func(id string) {
+			if visited[id] {
+				t.Errorf("%s is there twice", id)
+			}
+			visited[id] = true
+		}
+		for _, a := range out.Assignments {
+			visit(a.Job)
+			j, p := jobs[a.Job], providers[a.Provider]
+			verdicts, err := match.Explain(&after, j.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range verdicts {
+				if v.Provider == p.ID && v.Reasons != 0 {
+					t.Errorf("%s was given to %s, which refuses it: %v", j.ID, p.ID, v.Reasons)
+				}
+			}
+			if !slices.Contains(out.Order, a.Provider) {
+				t.Errorf("%s is not in the order", a.Provider)
+			}
+			p.LeasesActive++
+			if j.Kind == match.AI {
+				p.AIUnitsUsed += j.Units
+			} else {
+				p.QuantumUnitsUsed += j.Units
+			}
+			after.Grants[j.Requester]++
+			if a.Lease != out.Seed.Lease(a.Job, a.Provider, j.Attempt) || a.Attempt != j.Attempt || a.Score != in.Policy.Priority.Score(&j, in.Now) {
+				t.Errorf("%+v does not belong to %+v", a, j)
+			}
+		}
+		for i, p := range after.Providers {
+			before, q := in.Providers[i], in.Policy.Quotas
+			if p.LeasesActive > max(before.LeasesActive, q.LeasesMax) || p.AIUnitsUsed > max(before.AIUnitsUsed, q.AIUnitsPerEpoch) ||
+				p.QuantumUnitsUsed > max(before.QuantumUnitsUsed, q.QuantumUnitsPerEpoch) {
+				t.Errorf("a quota was exceeded: %+v", p)
+			}
+		}
+		for r, n := range after.Grants {
+			if most := in.Policy.Quotas.RequesterMax; most > 0 && n > max(in.Grants[r], most) {
+				t.Errorf("requester %q got %d leases", r, n)
+			}
+		}
+		for _, id := range out.Requeued {
+			visit(id)
+			if in.Policy.Starvation.Every > 0 {
+				continue // the lane may end a round before the slot that was kept from this job is used
+			}
+			verdicts, err := match.Explain(&after, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range verdicts {
+				if v.Reasons == 0 {
+					t.Errorf("%s was left, and %s still has room for it", id, v.Provider)
+				}
+			}
+		}
+		if n := int64(len(visited)); n != min(in.Policy.BatchSize, int64(len(in.Jobs))) {
+			t.Errorf("%d of %d jobs were considered, batch %d", n, len(in.Jobs), in.Policy.BatchSize)
+		}
+	})
+}
+
+// Nothing of the input is written to.
+func TestInputIsNotChanged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		intn := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "choice") }
+		providers, jobs := intn(8), intn(16)
+		seed := rapid.Uint64().Draw(t, "seed")
+		in := sample(rand.New(rand.NewPCG(seed, 1)).IntN, providers, jobs)
+		same := sample(rand.New(rand.NewPCG(seed, 1)).IntN, providers, jobs)
+		round(t, &in)
+		if diff := gocmp.Diff(same, in); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package gq
+
+import (
+	"fmt"
+	"time"
+)
+
+// Missed says what becomes of slots at which nobody was there to fire the
+// schedule.
+type Missed uint8
+
+// The rules. A slot is missed when it is more than [MissedAfter] ago.
+const (
+	MissedOnce Missed = iota + 1 // the latest of them fires, the others do not; the default
+	MissedSkip                   // none of them fires
+	MissedAll                    // all of them fire, up to a limit
+	missedEnd
+)
+
+// Limits of schedules.
+const (
+	MissedAfter      = time.Minute // lateness from which a slot counts as missed
+	MaxMissedSlots   = 1000        // what Schedule.MissedLimit may be set to
+	MaxScheduleBytes = 120         // a schedule's name, which is part of its jobs' keys
+	MinInterval      = time.Second // between two slots of an interval schedule
+)
+
+var missedNames = [...]string{"", "once", "skip", "all"}
+
+// ParseMissed reads a rule's name.
+func ParseMissed(name string) (Missed, error) {
+	if i, ok := indexOf(missedNames[:], name); ok {
+		return Missed(i), nil
+	}
+	return 0, &InvalidError{Faults: []Fault{{"missed", fmt.Sprintf("%.64q is not one of %v", name, missedNames[1:])}}}
+}
+
+func (m Missed) String() string { return nameOf(missedNames[:], int(m)) }
+
+// Valid reports whether m is a rule.
+func (m Missed) Valid() bool { return m >= MissedOnce && m < missedEnd }
+
+// MarshalText is the name.
+func (m Missed) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads a name.
+func (m *Missed) UnmarshalText(text []byte) error {
+	parsed, err := ParseMissed(string(text))
+	if err == nil {
+		*m = parsed
+	}
+	return err
+}
+
+// Schedule submits a job at every slot of a calendar or an interval, once each
+// however many processes look after it.
+//
+// A calendar is five fields: minute, hour, day of month, month, day of week, or
+// six with the seconds first; or one of @hourly, @daily, @weekly, @monthly,
+// @yearly. Where both days are restricted either of them will do, as in every
+// cron. It is read in the schedule's time zone. On the day the clocks go
+// forward, times that do not exist fire together, once, at the first instant
+// that does; on the day they go back, a time that comes twice fires the first
+// time. A schedule for every hour goes by real hours on both days.
+type Schedule struct {
+	Name     string
+	Cron     string        // the calendar; or
+	Every    time.Duration // the interval, counted from Start
+	TimeZone string        // of the calendar, such as "Europe/Berlin"; empty is UTC
+	Start    time.Time     // no slot before; zero is the instant the schedule was made
+
+	Missed      Missed // zero is MissedOnce
+	MissedLimit int    // MissedAll: at most this many, the latest; 0 is 100
+	Paused      bool   // fires nothing; slots that pass meanwhile are not made up for
+	Template    Spec   // without an id and a key; its policy may be the queue's
+
+	// What the system knows of it.
+	Next      time.Time // the next slot; zero if there is none
+	Last      time.Time // the last slot that fired
+	LastJob   JobID     // and the job it led to
+	Fired     int       // slots so far
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// Validate reports what is wrong with the schedule, except with its calendar
+// and time zone, which only a calendar's parser can tell.
+func (s *Schedule) Validate(l Limits) error {
+	var f faults
+	checkQueueName("name", s.Name, &f)
+	if len(s.Name) > MaxScheduleBytes {
+		f.add("name", "%d bytes are more than %d", len(s.Name), MaxScheduleBytes)
+	}
+	switch {
+	case s.Cron == "" && s.Every == 0:
+		f.add("cron", "give a calendar or an interval")
+	case s.Cron != "" && s.Every != 0:
+		f.add("every", "give a calendar or an interval, not both")
+	case s.Cron == "" && (s.Every < MinInterval || s.Every > MaxDuration):
+		f.add("every", "%v is not between %v and %v", s.Every, MinInterval, MaxDuration)
+	}
+	if s.Cron == "" && s.TimeZone != "" {
+		f.add("time_zone", "an interval is the same in every time zone")
+	}
+	if year := s.Start.UTC().Year(); !s.Start.IsZero() && (year < 1970 || year > 2200) {
+		f.add("start", "the year %d is not between 1970 and 2200", year)
+	}
+	if !s.Missed.Valid() {
+		f.add("missed", "must be one of %v", missedNames[1:])
+	}
+	if s.MissedLimit < 0 || s.MissedLimit > MaxMissedSlots {
+		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, MaxMissedSlots)
+	}
+	t := s.Template
+	if !t.ID.IsZero() {
+		f.add("template.id", "is assigned by the system")
+	}
+	if t.Key != (Key{}) {
+		f.add("template.idempotency_key", "is made of the schedule and its slot")
+	}
+	if !t.RunAt.IsZero() {
+		f.add("template.run_at", "is the slot")
+	}
+	if len(t.DependsOn) > 0 {
+		f.add("template.depends_on", "a scheduled job depends on no other")
+	}
+	t = t.WithDefaults()
+	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), Key{}, time.Time{}, nil
+	for _, fault := range FaultsOf(t.Validate(l)) {
+		f.add("template."+fault.Field, "%s", fault.Problem)
+	}
+	return f.err()
+}

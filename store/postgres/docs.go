@@ -1,0 +1,141 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// PutDocs implements [store.Store]. Whoever has the row of gq.head is the only
+// one who changes documents, so that nothing comes between the check and the
+// write.
+func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint64, err error) {
+	if err := store.CheckDocs(docs); err != nil {
+		return nil, fmt.Errorf("put documents: %w", err)
+	}
+	err = s.write(ctx, "put documents", func(tx *txn) error {
+		if len(docs) == 0 {
+			return nil
+		}
+		if err := tx.stamp(ctx); err != nil {
+			return err
+		}
+		if err := tx.checkVersions(ctx, docs); err != nil {
+			return err
+		}
+		var err error
+		versions, err = tx.putDocs(ctx, docs)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return versions, nil
+}
+
+// checkVersions refuses documents that are not as the caller has read them.
+func (tx *txn) checkVersions(ctx context.Context, docs []store.Doc) error {
+	kinds, names := make([]string, len(docs)), make([]string, len(docs))
+	for i := range docs {
+		kinds[i], names[i] = docs[i].Kind, docs[i].Name
+	}
+	rows, err := tx.Query(ctx, `
+		SELECT d.kind, d.name, d.version
+		FROM unnest($1::text[], $2::text[]) AS asked (kind, name)
+		JOIN gq.doc AS d USING (kind, name)`,
+		kinds, names)
+	if err != nil {
+		return err
+	}
+	current := make(map[[2]string]uint64, len(docs))
+	var kind, name string
+	var version int64
+	_, err = pgx.ForEachRow(rows, []any{&kind, &name, &version}, func() error {
+		current[[2]string{kind, name}] = uint64(version)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range docs {
+		if v := current[[2]string{docs[i].Kind, docs[i].Name}]; v != docs[i].Version {
+			return docs[i].Conflict(v)
+		}
+	}
+	return nil
+}
+
+func (tx *txn) putDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {
+	rows, err := tx.Query(ctx, "SELECT nextval('gq.doc_version') FROM generate_series(1, $1)", len(docs))
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	versions := make([]uint64, len(docs))
+	for i := range docs {
+		d := &docs[i]
+		if d.Data == nil {
+			tx.more.Queue("DELETE FROM gq.doc WHERE kind = $1 AND name = $2", d.Kind, d.Name)
+			continue
+		}
+		versions[i] = uint64(numbers[i])
+		tx.more.Queue(`
+			INSERT INTO gq.doc (kind, name, version, data)
+			VALUES ($1, $2, $3, $4)
+			ON CONFLICT (kind, name) DO UPDATE SET version = excluded.version, data = excluded.data`,
+			d.Kind, d.Name, numbers[i], d.Data)
+	}
+	return versions, tx.flush(ctx)
+}
+
+// Doc implements [store.Store].
+func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
+	if err := store.CheckDocName(kind, name); err != nil {
+		return store.Doc{}, fmt.Errorf("document: %w", err)
+	}
+	d := store.Doc{Kind: kind, Name: name}
+	err := s.read(ctx, "document", func(tx *txn) error {
+		err := tx.QueryRow(ctx, "SELECT version, data FROM gq.doc WHERE kind = $1 AND name = $2", kind, name).Scan(&d.Version, &d.Data)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fmt.Errorf("%s/%s: %w", kind, name, gq.ErrNotFound)
+		}
+		return err
+	})
+	if err != nil {
+		return store.Doc{}, err
+	}
+	return d, nil
+}
+
+// Docs implements [store.Store].
+func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs []store.Doc, err error) {
+	if limit, err = store.CheckDocPage(kind, after, limit); err != nil {
+		return nil, fmt.Errorf("documents: %w", err)
+	}
+	err = s.read(ctx, "documents", func(tx *txn) error {
+		rows, err := tx.Query(ctx, `
+			SELECT kind, name, version, data
+			FROM gq.doc
+			WHERE kind = $1 AND name > $2
+			ORDER BY name
+			LIMIT $3`,
+			kind, after, limit)
+		if err != nil {
+			return err
+		}
+		docs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Doc])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return docs, nil
+}

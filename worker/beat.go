@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+const (
+	maxBatch    = 1000                   // beats or outcomes of one call
+	maxBytes    = 3 << 20                // and the data they carry, roughly
+	progressGap = time.Second            // between two reports of progress of a job
+	together    = 100 * time.Millisecond // reports that are due so close go together
+)
+
+// progress notes a report for the next heartbeat and brings that forward.
+func (k *keeper) progress(r *Run, fraction float64, note string, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r.index < 0 || r.cause != nil {
+		return
+	}
+	r.fraction, r.unsent = fraction, true
+	if note != "" {
+		r.note = note[:min(len(note), 4*gq.MaxReasonBytes)] // the queue cuts it properly
+	}
+	if r.policy.Extend != gq.ExtendReset || r.interval == 0 {
+		return // heartbeats are few and count
+	}
+	at := now
+	if t := r.lastBeat.Add(progressGap); t.After(at) {
+		at = t
+	}
+	at = at.Add(together)
+	if at.Before(r.beatAt) {
+		r.beatAt = at
+		k.atLocked(at)
+	}
+}
+
+// live reports whether the execution may still tell the queue something.
+func (k *keeper) live(r *Run) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return r.index >= 0 && !r.lost
+}
+
+// beat renews leases in one call.
+func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
+	beats := make([]gq.Beat, 0, len(runs))
+	sent := make([]*Run, 0, len(runs))
+	patience := gq.MaxDuration // an answer after the lease has run out is worth nothing
+	k.mu.Lock()
+	for _, r := range runs {
+		if r.index < 0 || r.cause != nil {
+			continue
+		}
+		b := gq.Beat{Lease: r.ref, Progress: -1}
+		if r.unsent {
+			b.Progress, b.Note, r.unsent = r.fraction, r.note, false
+		}
+		beats, sent = append(beats, b), append(sent, r)
+		patience = min(patience, r.expires.Sub(now))
+	}
+	k.mu.Unlock()
+	if len(beats) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	k.worker.calls.heartbeats.Add(1)
+	answers, err := k.worker.queue.Heartbeat(ctx, beats)
+	if err == nil && len(answers) != len(beats) {
+		err = fmt.Errorf("heartbeat: %d answers to %d beats", len(answers), len(beats))
+	}
+	k.worker.heartbeats.record(err)
+	for i, r := range sent {
+		if err == nil {
+			k.answered(r, answers[i], now)
+		} else {
+			k.unanswered(r, beats[i].Progress >= 0)
+		}
+	}
+}
+
+// unanswered has a beat repeated soon.
+func (k *keeper) unanswered(r *Run, progress bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r.index < 0 || r.cause != nil {
+		return
+	}
+	r.unsent = r.unsent || progress
+	retry := time.Now().Add(min(max(r.interval/4, 50*time.Millisecond), 5*time.Second))
+	if retry.Before(r.beatAt) {
+		r.beatAt = retry
+		k.atLocked(retry)
+	}
+}
+
+// answered applies the answer to a beat that was sent at an instant.
+func (k *keeper) answered(r *Run, a gq.Answer, sent time.Time) {
+	kind := gq.KindOf(a.Err)
+	if a.Err != nil && passing(kind) {
+		k.unanswered(r, false)
+		return
+	}
+	var notices []notice
+	defer func() { tell(notices) }()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r.index < 0 {
+		return
+	}
+	now := time.Now()
+	switch {
+	case a.Err == nil:
+		k.renewLocked(r, a.State.Lease, sent)
+		if c := a.State.Cancellation; c.Requested() && r.cause == nil {
+			k.stats.cancels++
+			n := k.stopLocked(r, cancelCause(c.Reason), now)
+			n.level, n.message = slog.LevelInfo, "cancel requested"
+			notices = append(notices, n)
+		}
+	case kind == gq.KindStaleLease || kind == gq.KindNotFound:
+		switch {
+		case r.cause != nil:
+			r.lost = true
+		case reached(r.timeoutAt, now): // the queue was faster to notice
+			r.lost = true
+			notices = append(notices, k.timeoutLocked(r, now))
+		default:
+			notices = append(notices, k.loseLocked(r, now, "the queue refused it"))
+		}
+	case kind == gq.KindConflict: // no more renewals; the end of the lease stands
+		r.interval, r.beatAt = 0, time.Time{}
+	}
+}
+
+// renewLocked takes down what a renewal granted. Only durations of the queue's
+// clock count.
+func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
+	if l == nil {
+		return
+	}
+	if t := sent.Add(l.ExpiresAt.Sub(l.HeartbeatAt)); t.After(r.expires) {
+		r.expires = t
+	}
+	r.interval = k.worker.interval(l, r.policy)
+	if sent.Before(r.lastBeat) {
+		return // a later one is under way
+	}
+	r.lastBeat = sent
+	t := beatAfter(sent, r.interval)
+	if r.unsent && !t.IsZero() {
+		t = earlier(r.beatAt, t) // there is progress to report before
+	}
+	r.beatAt = t
+	k.atLocked(t)
+}
+
+// passing reports whether an answer of this kind says nothing about the item.
+func passing(kind gq.Kind) bool {
+	return kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindInternal
+}
+
+func cancelCause(reason string) error {
+	if reason == "" {
+		return ErrCancelRequested
+	}
+	return fmt.Errorf("%w: %s", ErrCancelRequested, reason)
+}

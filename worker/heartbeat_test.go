@@ -1,0 +1,291 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// sleepFor is a handler that works for a while and obeys its context.
+func sleepFor(d time.Duration) worker.Handler {
+	return func(ctx context.Context, _ *worker.Run) error {
+		select {
+		case <-time.After(d):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func semantics(p *gq.Policy) { *p = gq.PresetSemantics.Policy() }
+
+func TestHeartbeatEveryThirdOfTheLease(t *testing.T) {
+	spec.Covers(t, "Q-93", "Q-95")
+	bubble(t, func(f *fixture) {
+		f.handle(sleepFor(21 * time.Second))
+		f.run()
+		start := time.Now()
+		id := f.work(semantics)
+		after(time.Minute)
+		f.wantStatus(id, gq.Completed)
+		beats := f.link.made("heartbeat")
+		if len(beats) != 12 {
+			t.Errorf("%d heartbeats in 21 s, want 12", len(beats))
+		}
+		for i, b := range beats {
+			if at, want := b.at.Sub(start), time.Duration(i+1)*(5*time.Second/3); at != want {
+				t.Errorf("heartbeat %d after %v, want %v", i, at, want)
+			}
+		}
+	})
+}
+
+func TestShorterLeasesNeedMoreHeartbeatsAndEndSooner(t *testing.T) {
+	spec.Covers(t, "Q-88")
+	for _, ttl := range []time.Duration{3 * time.Second, 30 * time.Second} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				f.config.LeaseTTL = ttl
+				f.handle(sleepFor(5 * time.Minute))
+				f.run()
+				id := f.work(semantics)
+				after(time.Minute + time.Millisecond)
+				if got, want := len(f.link.made("heartbeat")), int(time.Minute/(ttl/3)); got != want {
+					t.Errorf("%d heartbeats a minute, want %d", got, want)
+				}
+				f.link.setCut("", gq.ErrStoreFailed)
+				after(ttl - time.Second)
+				if v := f.job(id).State.Version; v != 1 || f.job(id).State.Status != gq.Running {
+					t.Errorf("the job was taken back before its lease was over")
+				}
+				after(time.Second)
+				f.wantStatus(id, gq.Scheduled)
+				f.link.setCut("", nil)
+				after(10 * time.Minute)
+				f.wantStatus(id, gq.Completed)
+			})
+		})
+	}
+}
+
+func TestNoHeartbeatAfterTheContextEnds(t *testing.T) {
+	spec.Covers(t, "Q-95")
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, _ *worker.Run) error {
+			<-ctx.Done()
+			time.Sleep(4 * time.Second) // goes on for a while
+			return context.Cause(ctx)
+		})
+		f.run()
+		id := f.work(semantics)
+		after(time.Second)
+		f.ask(id, "no longer needed")
+		after(time.Second)
+		if n := len(f.link.made("heartbeat")); n != 1 {
+			t.Fatalf("%d heartbeats, want the one that delivers the cancel", n)
+		}
+		after(time.Minute)
+		if n := len(f.link.made("heartbeat")); n != 1 {
+			t.Errorf("%d heartbeats after the context ended", n-1)
+		}
+	})
+}
+
+func TestHeartbeatsShareCalls(t *testing.T) {
+	const jobs = 10_000
+	bubble(t, func(f *fixture) {
+		f.config.Slots = jobs
+		f.handle(func(ctx context.Context, _ *worker.Run) error {
+			<-ctx.Done()
+			return worker.Snooze(time.Hour)
+		})
+		f.config.DrainTimeout = time.Second
+		f.run()
+		start := time.Now()
+		for i := range jobs {
+			f.work(semantics)
+			if i%100 == 0 {
+				after(17 * time.Millisecond) // they start at all sorts of times
+			}
+		}
+		after(20 * time.Second)
+		perSecond := make(map[int]int)
+		beaten := make(map[gq.LeaseID]int)
+		for _, c := range f.link.made("heartbeat") {
+			perSecond[int(c.at.Sub(start)/time.Second)]++
+			if len(c.beats) > 1000 {
+				t.Errorf("%d beats in one call", len(c.beats))
+			}
+			for _, b := range c.beats {
+				beaten[b.Lease.ID]++
+			}
+		}
+		for second, n := range perSecond {
+			if n >= 50 {
+				t.Errorf("%d calls in second %d", n, second)
+			}
+		}
+		if s := f.worker.Stats(); s.Running != jobs || s.LeasesLost != 0 || len(beaten) != jobs {
+			t.Errorf("%+v, %d leases renewed", s, len(beaten))
+		}
+	})
+}
+
+func TestClocksMayDiffer(t *testing.T) {
+	for _, skew := range []time.Duration{-48 * time.Hour, 48 * time.Hour} {
+		bubble(t, func(f *fixture) {
+			f.memory.skew = skew
+			f.handle(sleepFor(time.Minute))
+			f.run()
+			id := f.work(semantics)
+			after(2 * time.Minute)
+			if j := f.wantStatus(id, gq.Completed); j.State.Attempt != 1 {
+				t.Errorf("%d attempts with a clock that is %v ahead", j.State.Attempt, skew)
+			}
+		})
+	}
+}
+
+func TestProgressGoesOutSoonAndNotTooOften(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			for i := range 1000 {
+				if err := run.Progress(ctx, float64(i)/1000, fmt.Sprint("step ", i)); err != nil {
+					return err
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			return nil
+		})
+		f.run()
+		id := f.work(nil) // a lease of five minutes
+		after(5 * time.Second)
+		s := f.job(id).State
+		if s.Progress < 0.3 || !strings.HasPrefix(s.Note, "step ") {
+			t.Errorf("after half of the work: %v %q", s.Progress, s.Note)
+		}
+		after(time.Minute)
+		f.wantStatus(id, gq.Completed)
+		if n := len(f.link.made("heartbeat")); n > 12 {
+			t.Errorf("%d heartbeats for 10 s of progress", n)
+		}
+	})
+}
+
+func TestProgressSurvivesAFailedHeartbeat(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			err := run.Progress(ctx, 0.5, "half")
+			time.Sleep(time.Minute)
+			return err
+		})
+		f.link.setCut("heartbeat", gq.ErrStoreFailed)
+		f.run()
+		id := f.work(nil)
+		after(10 * time.Second)
+		f.link.setCut("heartbeat", nil)
+		after(10 * time.Second)
+		if s := f.job(id).State; s.Progress != 0.5 || s.Note != "half" {
+			t.Errorf("progress %v %q", s.Progress, s.Note)
+		}
+		after(time.Minute)
+	})
+}
+
+func TestLimitedRenewalsAreNotWasted(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			_ = run.Progress(ctx, 0.1, "")
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		f.run()
+		start := time.Now()
+		f.work(func(p *gq.Policy) { *p = gq.PresetAI.Policy() })
+		after(29 * time.Minute) // 10 minutes and 4 renewals of 5
+		if s := f.worker.Stats(); s.Running != 1 || s.LeasesLost != 0 {
+			t.Errorf("before the end of the last renewal: %+v", s)
+		}
+		var at []time.Duration
+		for _, c := range f.link.made("heartbeat") {
+			at = append(at, c.at.Sub(start))
+		}
+		if want := []time.Duration{6 * time.Minute, 11 * time.Minute, 16 * time.Minute, 21 * time.Minute}; !slices.Equal(at, want) {
+			t.Errorf("renewed at %v, want %v", at, want)
+		}
+		after(2 * time.Minute)
+		if s := f.worker.Stats(); s.LeasesLost != 1 {
+			t.Errorf("after the end of the last renewal: %+v", s)
+		}
+	})
+}
+
+func TestCancelReachesTheHandler(t *testing.T) {
+	for name, answer := range map[string]func(context.Context) error{
+		"obeys":    context.Cause,
+		"succeeds": func(context.Context) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				f.config.HeartbeatEvery = 2 * time.Second
+				var cause error
+				f.handle(func(ctx context.Context, _ *worker.Run) error {
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					return answer(ctx)
+				})
+				f.run()
+				id := f.work(nil)
+				synctest.Wait()
+				f.ask(id, "too late")
+				after(2 * time.Second)
+				if !errors.Is(cause, worker.ErrCancelRequested) || !strings.Contains(cause.Error(), "too late") {
+					t.Errorf("cause %v", cause)
+				}
+				want := gq.Cancelled
+				if name == "succeeds" {
+					want = gq.Completed
+				}
+				j := f.wantStatus(id, want)
+				if c := j.State.Cancellation; c.DeliveredAt.IsZero() || c.HonouredAt.IsZero() != (want == gq.Completed) {
+					t.Errorf("cancellation %+v", c)
+				}
+				if want == gq.Cancelled && j.State.Failure.Category != gq.CategoryCancelled {
+					t.Errorf("failure %+v", j.State.Failure)
+				}
+				if s := f.worker.Stats(); s.Cancelled != 1 || s.Ignoring != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestCheckpointTellsOfACancel(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			f.ask(run.ID(), "")
+			if err := run.Checkpoint(ctx, []byte("x")); err != nil {
+				t.Errorf("the checkpoint was saved: %v", err)
+			}
+			if !errors.Is(context.Cause(ctx), worker.ErrCancelRequested) {
+				t.Errorf("cause %v", context.Cause(ctx))
+			}
+			return ctx.Err()
+		})
+		f.run()
+		id := f.work(nil)
+		synctest.Wait()
+		f.wantStatus(id, gq.Cancelled)
+	})
+}

@@ -1,0 +1,182 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/worker"
+)
+
+func TestOutcomesShareCalls(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 100
+		f.link.during = func(c call) {
+			if c.verb == "settle" {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		f.handle(sleepFor(time.Second))
+		for range 100 {
+			f.work(nil)
+		}
+		f.run()
+		after(time.Minute)
+		if n := f.counts()[gq.Completed]; n != 100 {
+			t.Errorf("%d completed", n)
+		}
+		if n := len(f.link.made("settle")); n > 3 {
+			t.Errorf("%d calls for 100 handlers that finished together", n)
+		}
+	})
+}
+
+func TestOutcomesAreSentAgain(t *testing.T) {
+	for name, fail := range map[string]func(*link, error){
+		"nothing happened": func(l *link, err error) { l.setCut("settle", err) },
+		"answer lost":      func(l *link, err error) { l.setMute("settle", err) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				worker.HandleResult(f.mux, "work", func(_ context.Context, job *worker.Job[any]) (int, error) { return job.Attempt(), nil })
+				fail(f.link, gq.ErrStoreFailed)
+				f.run()
+				id := f.work(nil)
+				after(time.Minute)
+				f.work(nil) // joins
+				after(time.Minute)
+				fail(f.link, nil)
+				after(time.Minute)
+				if j := f.wantStatus(id, gq.Completed); j.State.Attempt != 1 || string(j.Result) != "1" {
+					t.Errorf("%d attempts, result %s", j.State.Attempt, j.Result)
+				}
+				if n := f.counts()[gq.Completed]; n != 2 {
+					t.Errorf("%d completed", n)
+				}
+				if n := len(f.log.lines("calls to the queue fail; trying again")); n != 1 {
+					t.Errorf("%d lines about one outage", n)
+				}
+				if s := f.worker.Stats(); s.Succeeded != 2 || s.Undelivered != 0 || s.Unsettled != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestOutcomesAreSentUntilTheLeaseEnds(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		attempts := 0
+		f.handle(func(context.Context, *worker.Run) error {
+			attempts++
+			return nil
+		})
+		f.link.setCut("settle", gq.ErrStoreFailed)
+		f.run()
+		id := f.work(semantics)
+		after(7 * time.Second)
+		if s := f.worker.Stats(); s.Undelivered != 1 {
+			t.Errorf("stats %+v", s)
+		}
+		f.link.setCut("settle", nil)
+		after(time.Minute)
+		f.wantStatus(id, gq.Completed)
+		if attempts != 2 {
+			t.Errorf("%d attempts", attempts)
+		}
+	})
+}
+
+// A backlog of outcomes stops the claims: what finishes and cannot be told is
+// done again by someone.
+func TestUnsettledOutcomesStopClaims(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		ran := 0
+		f.config.Slots = 1
+		f.handle(func(context.Context, *worker.Run) error {
+			ran++
+			return nil
+		})
+		f.link.setCut("settle", gq.ErrStoreFailed)
+		for range 100 {
+			f.work(nil)
+		}
+		f.run()
+		after(time.Minute)
+		if ran > 20 {
+			t.Errorf("%d jobs ran while nothing could be settled", ran)
+		}
+		f.link.setCut("settle", nil)
+		after(time.Minute)
+		if n := f.counts()[gq.Completed]; n != 100 || ran != 100 {
+			t.Errorf("%d completed, %d ran", n, ran)
+		}
+	})
+}
+
+// picky refuses a whole call because of one outcome.
+type picky struct{ *memory }
+
+func (q picky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	for _, o := range outcomes {
+		if strings.HasPrefix(string(o.Result), "bad") {
+			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "outcomes", Problem: "one is bad"}}}
+		}
+	}
+	return q.memory.Settle(ctx, outcomes)
+}
+
+func TestBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, mux := newMemory(), worker.NewMux()
+		worker.Handle(mux, "work", func(ctx context.Context, job *worker.Job[string]) error {
+			return errors.Join(job.SetResult([]byte(job.Args)), sleepFor(time.Second)(ctx, job.Run))
+		})
+		bad := m.submit(gq.Spec{Type: "work", Payload: gq.Payload{Data: []byte(`"bad one"`)}})
+		for range 9 {
+			m.submit(gq.Spec{Type: "work", Payload: gq.Payload{Data: []byte(`"good"`)}})
+		}
+		w, err := worker.New(picky{m}, mux, worker.Config{Logger: discard()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := m.counts()[gq.Completed]; n != 9 {
+			t.Errorf("%d completed", n)
+		}
+		if s := m.job(bad).State; s.Status != gq.Failed || s.Failure.Code != "invalid_outcome" {
+			t.Errorf("the bad one is %v, %+v", s.Status, s.Failure)
+		}
+	})
+}
+
+func TestCheckpointsShareCalls(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.config.Slots = 100
+		f.link.during = func(c call) {
+			if c.verb == "heartbeat" {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		f.handle(func(ctx context.Context, run *worker.Run) error { return run.Checkpoint(ctx, []byte("here")) })
+		for range 100 {
+			f.work(nil)
+		}
+		f.run()
+		after(time.Minute)
+		if n := f.counts()[gq.Completed]; n != 100 {
+			t.Errorf("%d completed", n)
+		}
+		if n := len(f.link.made("heartbeat")); n > 3 {
+			t.Errorf("%d calls for 100 checkpoints at once", n)
+		}
+	})
+}

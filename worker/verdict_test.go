@@ -1,0 +1,266 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/worker"
+)
+
+func TestVerdicts(t *testing.T) {
+	spec.Covers(t, "Q-45", "Q-49")
+	for _, c := range []struct {
+		name   string
+		answer func() error
+		status gq.Status
+		want   gq.Failure // compared without its message
+		says   string     // part of the message
+	}{
+		{name: "success", answer: func() error { return nil }, status: gq.Completed},
+		{
+			name: "untyped error", answer: func() error { return errors.New("odd") },
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "odd",
+		},
+		{
+			name: "classified error", answer: func() error { return errors.New("unexpected status 404") },
+			status: gq.Failed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "http_404"},
+		},
+		{
+			name:   "retry after",
+			answer: func() error { return fmt.Errorf("x: %w", gq.Temporary(net.ErrClosed, gq.RetryAfter(time.Hour))) },
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour},
+		},
+		{
+			name: "permanent", answer: func() error { return gq.Permanent(errors.New("no such street"), "bad_address") },
+			status: gq.Failed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "bad_address"}, says: "no such street",
+		},
+		{name: "snooze", answer: func() error { return fmt.Errorf("not yet: %w", worker.Snooze(time.Hour)) }, status: gq.Retrying},
+		{
+			name: "cancel", answer: func() error { return worker.Cancel("not needed") },
+			status: gq.Cancelled, want: gq.Failure{Category: gq.CategoryCancelled, Code: "cancelled"}, says: "not needed",
+		},
+		{
+			name: "panic", answer: func() error { panic("at the disco") },
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"}, says: "verdict_test.go",
+		},
+		{
+			name:   "run-time error",
+			answer: func() error { var m map[string]int; m["x"] = 1; return nil }, //nolint:staticcheck // it must panic
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"}, says: "assignment to entry in nil map",
+		},
+		{
+			name: "exit", answer: func() error { runtime.Goexit(); return nil },
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "goexit"},
+		},
+		{
+			name: "error that panics", answer: func() error { return brokenError{} },
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "cannot print itself",
+		},
+		{
+			name: "error that panics when unwrapped", answer: func() error { return brokenWrap{} },
+			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				f.handle(func(context.Context, *worker.Run) error { return c.answer() })
+				f.run()
+				id := f.work(nil)
+				synctest.Wait()
+				j := f.wantStatus(id, c.status)
+				got := gq.Failure{}
+				if j.State.Failure != nil {
+					got = *j.State.Failure
+				}
+				if !strings.Contains(got.Message, c.says) || len(got.Message) > gq.MaxMessageBytes {
+					t.Errorf("the message %q does not say %q", got.Message, c.says)
+				}
+				if got.Message = ""; got != c.want {
+					t.Errorf("failure %+v, want %+v", got, c.want)
+				}
+				if s := f.worker.Stats(); s.Running != 0 || s.Unsettled != 0 || s.Succeeded+s.Failed+s.Released != 1 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+type brokenError struct{}
+
+func (brokenError) Error() string { panic("no text") }
+
+type brokenWrap struct{}
+
+func (brokenWrap) Error() string { return "broken" }
+func (brokenWrap) Unwrap() error { panic("no wrap") }
+
+func TestSnoozeUsesUpNoAttempt(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var times []time.Time
+		f.handle(func(_ context.Context, run *worker.Run) error {
+			times = append(times, time.Now())
+			if run.Attempt() <= 5 {
+				return worker.Snooze(time.Minute)
+			}
+			return nil
+		})
+		f.run()
+		id := f.work(nil)
+		after(5 * time.Minute)
+		f.wantStatus(id, gq.Completed)
+		for i := 1; i < len(times); i++ {
+			if gap := times[i].Sub(times[i-1]); gap != time.Minute {
+				t.Errorf("it ran again after %v", gap)
+			}
+		}
+	})
+}
+
+func TestNextAttemptSeesTheLast(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var ids []gq.LeaseID
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			ids = append(ids, run.LeaseID())
+			if run.Attempt() == 1 {
+				if err := run.Checkpoint(ctx, []byte("half")); err != nil {
+					t.Error(err)
+				}
+				return errors.New("odd")
+			}
+			if run.PreviousAttempt() != ids[0] || run.LeaseVersion() != 2 || string(run.LastCheckpoint()) != "half" ||
+				run.Failure() == nil || run.Failure().Message != "odd" {
+				t.Errorf("the second attempt saw %v, %d, %q", run.PreviousAttempt(), run.LeaseVersion(), run.LastCheckpoint())
+			}
+			return nil
+		})
+		f.run()
+		id := f.work(nil)
+		after(time.Minute)
+		f.wantStatus(id, gq.Completed)
+	})
+}
+
+func TestClassifier(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		boom := errors.New("boom")
+		f.config.Classify = func(err error) gq.Failure {
+			switch {
+			case errors.Is(err, boom):
+				return gq.Failure{Category: gq.CategoryPermanent, Code: "mine", Message: err.Error()}
+			case err.Error() == "panic":
+				panic("classifier")
+			default:
+				return gq.Failure{}
+			}
+		}
+		worker.Handle(f.mux, "fail", func(_ context.Context, job *worker.Job[string]) error {
+			if job.Args == "boom" {
+				return boom
+			}
+			return errors.New(job.Args)
+		})
+		f.run()
+		for arg, want := range map[string]gq.Failure{
+			"boom":        {Category: gq.CategoryPermanent, Code: "mine", Message: "boom"},
+			"panic":       {Category: gq.CategoryTemporary, Message: "panic"},
+			"not decided": {Category: gq.CategoryTemporary, Message: "not decided"},
+		} {
+			id := f.submit(gq.Spec{Type: "fail", Payload: gq.Payload{Data: []byte(`"` + arg + `"`)}})
+			synctest.Wait()
+			if got := f.job(id).State.Failure; got == nil || *got != want {
+				t.Errorf("%s: %+v, want %+v", arg, got, want)
+			}
+		}
+	})
+}
+
+func TestResultsThatCannotBeKept(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		worker.HandleResult(f.mux, "encode", func(context.Context, *worker.Job[any]) (any, error) { return make(chan int), nil })
+		worker.HandleResult(f.mux, "limit", func(context.Context, *worker.Job[any]) ([]byte, error) { return make([]byte, 2<<20), nil })
+		worker.HandleResult(f.mux, "absurd", func(context.Context, *worker.Job[any]) ([]byte, error) {
+			return make([]byte, gq.MaxPayloadBytes+1), nil
+		})
+		worker.Handle(f.mux, "spawn", func(_ context.Context, job *worker.Job[any]) error {
+			job.SpawnOnSuccess(gq.Spec{Type: "child"}, gq.Spec{Queue: "no such name"})
+			return nil
+		})
+		f.run()
+		for typ, code := range map[string]string{
+			"encode": "invalid_result", "limit": "result_too_large", "absurd": "result_too_large", "spawn": "invalid_spawn",
+		} {
+			id := f.submit(gq.Spec{Type: typ})
+			synctest.Wait()
+			j := f.wantStatus(id, gq.Failed)
+			if e := j.State.Failure; e == nil || e.Category != gq.CategoryPermanent || e.Code != code {
+				t.Errorf("%s: %+v, want code %s", typ, e, code)
+			}
+		}
+		if n := len(f.jobs); n != 4 {
+			t.Errorf("%d jobs: a child was born without its parent", n)
+		}
+	})
+}
+
+func TestSpawn(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			children, err := run.Spawn(ctx, []byte("spawned"), gq.Spec{Type: "other"}, gq.Spec{Type: "other"})
+			if err != nil || len(children) != 2 || f.job(children[1].ID()).Spec.Type != "other" {
+				t.Errorf("Spawn: %v, %v", children, err)
+			}
+			run.SpawnOnSuccess(gq.Spec{Type: "other"})
+			if n := len(f.jobs); n != 3 {
+				t.Errorf("%d jobs before the end, want 3", n)
+			}
+			if _, err := run.Spawn(ctx, []byte("bad"), gq.Spec{Queue: "no such name"}); !errors.Is(err, gq.ErrInvalid) {
+				t.Errorf("a child without a type: %v", err)
+			}
+			return nil
+		})
+		f.run()
+		id := f.work(nil)
+		synctest.Wait()
+		if j := f.wantStatus(id, gq.Completed); string(j.Checkpoint) != "spawned" || len(f.jobs) != 4 {
+			t.Errorf("checkpoint %q, %d jobs", j.Checkpoint, len(f.jobs))
+		}
+	})
+}
+
+func TestReportsThatAreRefused(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var kept *worker.Run
+		f.handle(func(ctx context.Context, run *worker.Run) error {
+			kept = run
+			if err := run.Checkpoint(ctx, nil); !errors.Is(err, gq.ErrInvalid) {
+				t.Errorf("an empty checkpoint: %v", err)
+			}
+			if err := run.Progress(ctx, 1.5, ""); !errors.Is(err, gq.ErrInvalid) {
+				t.Errorf("too much progress: %v", err)
+			}
+			f.link.setCut("heartbeat", gq.ErrStoreFailed)
+			if err := run.Checkpoint(ctx, []byte("x")); !errors.Is(err, gq.ErrStoreFailed) {
+				t.Errorf("a checkpoint while the queue is away: %v", err)
+			}
+			f.link.setCut("heartbeat", nil)
+			return nil
+		})
+		f.run()
+		id := f.work(nil)
+		synctest.Wait()
+		f.wantStatus(id, gq.Completed)
+		if err := kept.Checkpoint(f.Context(), []byte("late")); !errors.Is(err, worker.ErrLeaseLost) {
+			t.Errorf("a checkpoint after the end: %v", err)
+		}
+	})
+}

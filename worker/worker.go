@@ -1,0 +1,242 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Worker claims jobs and runs their handlers.
+type Worker struct {
+	queue    Queue
+	config   Config
+	log      *slog.Logger
+	handlers map[string]Handler
+	types    []string
+
+	slots      *slots
+	pool       pool
+	keeper     keeper
+	settler    settler
+	reporter   reporter
+	heartbeats outage
+	settles    outage
+	calls      struct{ claims, heartbeats, settles atomic.Uint64 }
+
+	started    atomic.Bool
+	background sync.WaitGroup  // calls under way
+	values     context.Context // of Run's context, without its end; the parent of handlers' contexts
+	life       context.Context // of calls; ends when Run gives up
+}
+
+// New makes a worker and starts nothing. The error lists everything that is
+// wrong with the configuration and the registrations of the mux; it is a
+// [gq.InvalidError].
+func New(q Queue, m *Mux, c Config) (*Worker, error) {
+	c = c.withDefaults()
+	faults := c.faults()
+	if q == nil {
+		faults = append(faults, gq.Fault{Field: "queue", Problem: "is required"})
+	}
+	if m == nil || len(m.handlers) == 0 {
+		faults = append(faults, gq.Fault{Field: "handlers", Problem: "there are none, so there is nothing to claim"})
+	}
+	if m != nil {
+		faults = append(faults, m.faults...)
+	}
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("make a worker: %w", &gq.InvalidError{Faults: faults})
+	}
+	w := &Worker{queue: q, config: c, log: c.Logger, slots: newSlots(c)}
+	w.pool.execute = w.execute
+	w.handlers, w.types = m.seal()
+	w.keeper = keeper{worker: w, wake: make(chan struct{}, 1)}
+	w.settler.worker, w.reporter.worker = w, w
+	w.heartbeats.log, w.heartbeats.call = w.log, "heartbeat"
+	w.settles.log, w.settles.call = w.log, "settle"
+	return w, nil
+}
+
+// Name is how the queue knows the worker.
+func (w *Worker) Name() string { return w.config.Name }
+
+// Run claims and runs jobs until ctx ends. Then it claims no more and lets the
+// handlers finish. After Config.DrainTimeout it ends their contexts, and after
+// Config.Grace it gives the jobs of those that still run back, without using up
+// an attempt. Handlers' contexts have the values of ctx and do not end with it.
+//
+// Run returns nil when every handler has returned and every outcome that was left
+// has been answered, and otherwise [ErrAbandoned], [ErrUndelivered] or both.
+// When it returns, nothing that it started runs any more but the handlers that
+// it says it has abandoned. A worker runs once.
+func (w *Worker) Run(ctx context.Context) error {
+	if w.started.Swap(true) {
+		return errors.New("worker: Run was called before")
+	}
+	w.values = context.WithoutCancel(ctx)
+	life, die := context.WithCancel(w.values)
+	defer die()
+	w.life = life
+
+	var loops, fetchers sync.WaitGroup
+	watching, unwatch := context.WithCancel(w.values)
+	defer unwatch()
+	loops.Go(func() { w.keeper.loop(watching) })
+	w.log.Info("worker started", slog.String("worker", w.Name()), slog.Int("slots", w.config.Slots))
+	for _, l := range w.slots.lanes {
+		fetchers.Go(func() { w.fetch(ctx, l) })
+	}
+	fetchers.Wait()
+
+	undelivered := w.settler.stats.undelivered.Load()
+	abandoned := w.drain()
+	w.pool.close()
+	w.reporter.close()
+	giveUp := time.AfterFunc(w.config.Grace, die)
+	defer giveUp.Stop()
+	unwatch()
+	loops.Wait()
+	w.background.Wait()
+	w.log.Info("worker stopped", slog.String("worker", w.Name()))
+	return w.stopError(abandoned, w.settler.stats.undelivered.Load()-undelivered)
+}
+
+// drain waits for handlers, and returns those that it could not wait for.
+func (w *Worker) drain() []*Run {
+	idle := w.keeper.whenIdle()
+	if within(idle, w.config.DrainTimeout) {
+		return nil
+	}
+	now := time.Now()
+	left := w.keeper.stopAll(now)
+	if within(idle, min(w.config.Grace, left)) {
+		return nil
+	}
+	abandoned := w.keeper.abandon()
+	for _, r := range abandoned {
+		r.logged(slog.LevelError, "handler abandoned")
+		if !r.lost {
+			r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.GivenBack, Reason: ErrDraining.Error()}
+			w.settler.add(w.life, r)
+		}
+	}
+	within(idle, w.config.Grace) // those that returned just now
+	return abandoned
+}
+
+// within reports whether done is closed before d has passed.
+func within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (w *Worker) stopError(abandoned []*Run, undelivered uint64) error {
+	var faults []error
+	if n := len(abandoned); n > 0 {
+		var ids []gq.JobID
+		for _, r := range abandoned[:min(n, 10)] {
+			ids = append(ids, r.ID())
+		}
+		faults = append(faults, fmt.Errorf("%d jobs, among them %v: %w", n, ids, ErrAbandoned))
+	}
+	if undelivered > 0 {
+		faults = append(faults, fmt.Errorf("%d jobs: %w", undelivered, ErrUndelivered))
+	}
+	return errors.Join(faults...)
+}
+
+// newRun makes an execution of a claimed job. It returns nil for what is no
+// claimed job; the handler is nil where there is none for the type.
+func (w *Worker) newRun(l *lane, job *gq.Job) *Run {
+	lease := job.State.Lease
+	if lease == nil || lease.ID == "" {
+		w.log.Error("claimed a job without a lease", slog.String("job", job.Spec.ID.String()))
+		return nil
+	}
+	r := &Run{worker: w, lane: l, job: *job, ref: lease.Ref(), handler: w.handlers[job.Spec.Type]}
+	r.policy = r.job.State.Policy
+	if r.policy == nil {
+		r.policy = &r.job.Spec.Policy
+	}
+	return r
+}
+
+// giveBack returns a job that will not be started.
+func (w *Worker) giveBack(r *Run, now time.Time, delay time.Duration, reason string) {
+	lease := r.job.State.Lease
+	r.expires = now.Add(lease.ExpiresAt.Sub(lease.GrantedAt))
+	r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.GivenBack, Delay: delay, Reason: reason}
+	w.settler.add(w.life, r)
+}
+
+// start runs the handler of a job.
+func (w *Worker) start(r *Run, asked, received time.Time) {
+	inner, cancel := context.WithCancelCause(w.values)
+	r.context, r.cancel = runContext{Context: inner}, cancel
+	if d := r.policy.ExecutionTimeout; d > 0 {
+		r.context.deadline = received.Add(d)
+	}
+	w.keeper.add(r, asked, received)
+	w.pool.run(r)
+}
+
+// execute runs a handler to its end, whatever that is.
+func (w *Worker) execute(r *Run) {
+	err := error(errExited)
+	defer func() { w.finish(r, err) }()
+	err = r.invoke()
+}
+
+// invoke calls the handler. A panic becomes an error.
+func (r *Run) invoke() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			caught := panicked(p)
+			r.logged(slog.LevelError, "handler panicked", slog.String("stack", string(caught.stack)))
+			err = caught
+		}
+	}()
+	return r.handler(&r.context, r)
+}
+
+// finish hands the outcome of an execution over and frees its slot.
+func (w *Worker) finish(r *Run, err error) {
+	e, ok := w.keeper.remove(r)
+	r.cancel(context.Canceled)
+	switch {
+	case !ok:
+		r.logged(slog.LevelWarn, "abandoned handler returned; its job was given back before")
+	case e.lost || reached(e.expires, time.Now()):
+		w.settler.stats.refused.Add(1)
+		r.logged(slog.LevelWarn, "handler returned after its lease was lost; the outcome is not sent", slog.Bool("succeeded", err == nil))
+	default:
+		r.outcome.Outcome = w.safely(r, e, err)
+		w.settler.add(w.life, r)
+	}
+	if ok {
+		w.slots.give(r.lane, 1)
+		w.keeper.leave()
+	}
+}
+
+// safely judges an error whose own methods may panic.
+func (w *Worker) safely(r *Run, e ended, err error) (o gq.Outcome) {
+	defer func() {
+		if p := recover(); p != nil {
+			o = failing(r, gq.Failure{Category: gq.CategorySystem, Code: "panic", Message: clip(panicked(p).Error())})
+		}
+	}()
+	return w.judge(r, e, err)
+}

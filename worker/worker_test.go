@@ -1,0 +1,319 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/worker"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a worker on a queue in memory, inside a synctest bubble.
+type fixture struct {
+	*testing.T
+	*memory
+	link   *link
+	mux    *worker.Mux
+	config worker.Config
+	log    *logBook
+	worker *worker.Worker
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// bubble runs a test in a synctest bubble.
+func bubble(t *testing.T, f func(f *fixture)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		x := &fixture{T: t, memory: m, link: linkTo(m), mux: worker.NewMux(), log: &logBook{}}
+		x.config.Logger = slog.New(slog.NewJSONHandler(x.log, nil))
+		f(x)
+		if x.worker != nil {
+			if err := x.stop(); err != nil {
+				t.Errorf("the worker did not stop cleanly: %v", err)
+			}
+		}
+	})
+}
+
+// run starts the worker.
+func (f *fixture) run() {
+	f.Helper()
+	w, err := worker.New(f.link, f.mux, f.config)
+	if err != nil {
+		f.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.Context())
+	f.worker, f.cancel, f.ended = w, cancel, make(chan error, 1)
+	go func() { f.ended <- w.Run(ctx) }()
+	synctest.Wait()
+}
+
+// stop ends the worker and returns what Run returned.
+func (f *fixture) stop() error {
+	f.cancel()
+	f.worker = nil
+	return <-f.ended
+}
+
+// handle registers an untyped handler for "work".
+func (f *fixture) handle(h worker.Handler) { f.mux.HandleFunc("work", h) }
+
+// work submits a job of type "work" under a policy.
+func (f *fixture) work(change func(*gq.Policy)) gq.JobID {
+	p := gq.Default()
+	if change != nil {
+		change(&p)
+	}
+	return f.submit(gq.Spec{Type: "work", Policy: p})
+}
+
+// after lets time pass and everything settle.
+func after(d time.Duration) {
+	time.Sleep(d) // in the bubble
+	synctest.Wait()
+}
+
+func (f *fixture) wantStatus(id gq.JobID, want gq.Status) gq.Job {
+	f.Helper()
+	j := f.job(id)
+	if j.State.Status != want {
+		f.Errorf("the job is %v (failure %+v), want %v", j.State.Status, j.State.Failure, want)
+	}
+	return j
+}
+
+// logBook keeps lines.
+type logBook struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// lines are the log lines with a message.
+func (l *logBook) lines(message string) (found []map[string]any) {
+	for line := range strings.Lines(l.String()) {
+		var entry map[string]any
+		if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
+			found = append(found, entry)
+		}
+	}
+	return found
+}
+
+type email struct {
+	To string `json:"to"`
+	N  int    `json:"n"`
+}
+
+func TestTypedHandler(t *testing.T) {
+	spec.Covers(t, "Q-45")
+	bubble(t, func(f *fixture) {
+		var got worker.Job[email]
+		worker.HandleResult(f.mux, "email.send", func(_ context.Context, job *worker.Job[email]) (map[string]string, error) {
+			got = *job
+			return map[string]string{"sent": job.Args.To}, nil
+		})
+		f.run()
+		id := f.submit(gq.Spec{
+			Type: "email.send", Payload: gq.Payload{Data: []byte(`{"to":"ann","n":3,"extra":1}`)},
+			Key:      gq.Key{Name: "k1"},
+			Metadata: gq.Metadata{CorrelationID: "trace-1", Tags: map[string]string{"a": "b"}},
+		})
+		synctest.Wait()
+		j := f.wantStatus(id, gq.Completed)
+		if string(j.Result) != `{"sent":"ann"}` {
+			t.Errorf("result %s", j.Result)
+		}
+		if got.Args != (email{"ann", 3}) {
+			t.Errorf("the handler got %+v", got.Args)
+		}
+		if got.ID() != id || got.Type() != "email.send" || got.Queue() != "default" || got.Attempt() != 1 || got.Bound() != 3 ||
+			got.LeaseVersion() != 1 || got.LeaseID() == "" || got.PreviousAttempt() != "" || got.Key().Name != "k1" ||
+			got.CorrelationID() != "trace-1" || got.Metadata().Tags["a"] != "b" || got.LastCheckpoint() != nil || got.Failure() != nil {
+			t.Errorf("the handler saw another job: %+v", got.Run)
+		}
+		if claims := f.link.made("claim"); len(claims) < 1 || claims[0].claim.Types[0] != "email.send" {
+			t.Errorf("claims: %+v", claims)
+		}
+	})
+}
+
+func TestRawPayloads(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		const payload = "\x00 not JSON"
+		var got []string
+		worker.Handle(f.mux, "bytes", func(_ context.Context, job *worker.Job[[]byte]) error {
+			got = append(got, string(job.Args))
+			return job.SetResult([]byte("raw result"))
+		})
+		worker.Handle(f.mux, "json", func(_ context.Context, job *worker.Job[json.RawMessage]) error {
+			got = append(got, string(job.Args))
+			return nil
+		})
+		f.config.Slots = 1
+		f.run()
+		id := f.submit(gq.Spec{Type: "bytes", Payload: gq.Payload{Data: []byte(payload), ContentType: "application/octet-stream"}})
+		synctest.Wait()
+		f.submit(gq.Spec{Type: "json", Payload: gq.Payload{Data: []byte(` {"a" : 1}`)}})
+		synctest.Wait()
+		if len(got) != 2 || got[0] != payload || got[1] != ` {"a" : 1}` {
+			t.Errorf("payloads %q", got)
+		}
+		if r := f.wantStatus(id, gq.Completed).Result; string(r) != "raw result" {
+			t.Errorf("result %q", r)
+		}
+	})
+}
+
+func TestPayloadThatDoesNotDecode(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		worker.Handle(f.mux, "email.send", func(context.Context, *worker.Job[email]) error {
+			t.Error("the handler was called")
+			return nil
+		})
+		f.run()
+		for _, payload := range []string{`{"to":`, `{"n":"secret"}`, `[]`} {
+			id := f.submit(gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(payload)}})
+			synctest.Wait()
+			j := f.wantStatus(id, gq.Failed)
+			if e := j.State.Failure; e == nil || e.Code != "invalid_payload" || e.Category != gq.CategoryPermanent {
+				t.Errorf("%s failed with %+v", payload, e)
+			}
+		}
+	})
+}
+
+func TestNewReportsEveryFault(t *testing.T) {
+	m := worker.NewMux()
+	ok := func(context.Context, *worker.Run) error { return nil }
+	m.HandleFunc("twice", ok)
+	m.HandleFunc("twice", ok)
+	m.HandleFunc("", ok)
+	m.HandleFunc("none", nil)
+	m.Use(nil)
+	worker.Handle[int](m, "nil.typed", nil)
+	worker.HandleResult[int, int](m, "nil.result", nil)
+	_, err := worker.New(nil, m, worker.Config{
+		Slots: 1, MaxCost: -1, Poll: -1, Grace: -1, DrainTimeout: -1, LeaseTTL: -1, HeartbeatEvery: -1,
+		Lanes: []worker.Lane{{}, {Queues: []string{"bad name"}, Slots: 2}, {Queues: []string{"a", "a"}}},
+	})
+	if !errors.Is(err, gq.ErrInvalid) {
+		t.Fatalf("New: %v", err)
+	}
+	for _, want := range []string{
+		`handlers["twice"]: is registered twice`, `handlers: a handler has no job type`, `handlers["none"]: is nil`,
+		`handlers["nil.typed"]: is nil`, `handlers["nil.result"]: is nil`, `middleware: is nil`,
+		`queue: is required`, `lanes: 3 lanes need`, `lanes[0].queues: a lane needs`, `lanes[1].slots: 2 is not`,
+		`lanes[1].queues: "bad name"`, `lanes[2].queues: "a" stands in two`,
+		`max_cost:`, `poll:`, `grace:`, `drain_timeout:`, `lease_ttl:`, `heartbeat_every:`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("New does not report %q: %v", want, err)
+		}
+	}
+	if _, err := worker.New(newMemory(), worker.NewMux(), worker.Config{}); err == nil || !strings.Contains(err.Error(), "nothing to claim") {
+		t.Errorf("a mux without handlers: %v", err)
+	}
+}
+
+func TestRegisteringAfterNewPanics(t *testing.T) {
+	m := worker.NewMux()
+	m.HandleFunc("a", func(context.Context, *worker.Run) error { return nil })
+	if _, err := worker.New(newMemory(), m, worker.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a handler that no worker will call was accepted")
+		}
+	}()
+	m.HandleFunc("b", nil)
+}
+
+func TestMiddleware(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		var trail []string
+		note := func(name string) worker.Middleware {
+			return func(next worker.Handler) worker.Handler {
+				return func(ctx context.Context, run *worker.Run) error {
+					trail = append(trail, name)
+					return next(ctx, run)
+				}
+			}
+		}
+		f.mux.Use(note("outer"))
+		f.handle(func(context.Context, *worker.Run) error {
+			trail = append(trail, "handler")
+			return nil
+		})
+		f.mux.Use(note("inner"))
+		f.run()
+		f.work(nil)
+		synctest.Wait()
+		if got := strings.Join(trail, " "); got != "outer inner handler" {
+			t.Errorf("called in the order %s", got)
+		}
+	})
+}
+
+func TestRunIsCalledOnce(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(context.Context, *worker.Run) error { return nil })
+		f.run()
+		if err := f.worker.Run(f.Context()); err == nil {
+			t.Error("a worker ran twice")
+		}
+	})
+}
+
+func TestHandlersSeeTheValuesOfTheContext(t *testing.T) {
+	type key struct{}
+	synctest.Test(t, func(t *testing.T) {
+		m, mux := newMemory(), worker.NewMux()
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+		mux.HandleFunc("work", func(ctx context.Context, _ *worker.Run) error {
+			defer cancel()
+			if ctx.Value(key{}) != "value" {
+				t.Error("the value is missing")
+			}
+			return nil
+		})
+		m.submit(gq.Spec{Type: "work"})
+		w, err := worker.New(m, mux, worker.Config{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if m.counts()[gq.Completed] != 1 {
+			t.Error("the outcome of a handler that ended the worker is lost")
+		}
+	})
+}
