@@ -23,6 +23,7 @@ const (
 	MaxMissedSlots   = 1000        // what Schedule.MissedLimit may be set to
 	MaxScheduleBytes = 120         // a schedule's name, which is part of its jobs' keys
 	MinInterval      = time.Second // between two slots of an interval schedule
+	slotAttributes   = 2           // that the job of a slot gets beside its template's
 )
 
 var missedNames = [...]string{"", "once", "skip", "all"}
@@ -123,6 +124,9 @@ func (s *Schedule) Validate(l Limits) error {
 	}
 	if len(t.DependsOn) > 0 {
 		f.add("template.depends_on", "a scheduled job depends on no other")
+	}
+	if n := len(t.Attributes); n > MaxAttributes-slotAttributes {
+		f.add("template.attributes", "%d are more than %d; a slot's job has %d more", n, MaxAttributes-slotAttributes, slotAttributes)
 	}
 	t = t.WithDefaults()
 	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), Key{}, time.Time{}, nil

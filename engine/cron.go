@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func (i interval) next(after time.Time) time.Time {
 	return i.start.Add(n * i.every)
 }
 
-// calendar fields, in the order of an expression with seconds.
+// cronFields are the fields of a calendar, in the order of an expression with seconds.
 var cronFields = [...]string{"second", "minute", "hour", "day of month", "month", "day of week"}
 
 // crontab is a calendar in a time zone.
@@ -94,6 +95,10 @@ func parseCron(expression string) (*crontab, []gq.Fault) {
 	}
 	var faults []gq.Fault
 	for i, field := range fields {
+		if slices.Contains(strings.Split(field, ","), "") { // the parser overlooks it
+			faults = append(faults, fault("the %s %.80q: an entry of the list is empty", cronFields[i], field)...)
+			continue
+		}
 		alone := [...]string{"*", "*", "*", "*", "*", "*"}
 		alone[i] = field
 		if _, err := cronParser.Parse(strings.Join(alone[:], " ")); err != nil {

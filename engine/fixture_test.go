@@ -52,7 +52,11 @@ func newFixture(t *testing.T, o engine.Options, wrap func(store.Store) store.Sto
 
 func open(t *testing.T) store.Store {
 	t.Helper()
-	s, err := local.OpenMemory(local.Options{})
+	// A short retention: days in a bubble take seconds, since the store has timers.
+	const kept = 24 * time.Hour
+	s, err := local.OpenMemory(local.Options{Config: store.Config{
+		Retention: store.Retention{Completed: kept, Cancelled: kept, Failed: kept, DeadLetter: kept},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

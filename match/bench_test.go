@@ -36,10 +36,6 @@ func market(jobs, providers, shapes int) match.Input {
 }
 
 func BenchmarkMatch(b *testing.B) {
-	type variant struct {
-		name string
-		in   match.Input
-	}
 	alike := func(in match.Input) match.Input {
 		for i := range in.Jobs {
 			in.Jobs[i].MaxFee, in.Jobs[i].SizeBytes, in.Jobs[i].EnqueuedAt, in.Jobs[i].Spec.Model = 0, 0, now-100, ""
@@ -62,21 +58,24 @@ func BenchmarkMatch(b *testing.B) {
 		in.Policy.BatchSize = n
 		return in
 	}
-	for _, v := range []variant{
-		{"256x1000", market(256, 1000, 10)},
-		{"256x1000/full", full(market(256, 1000, 10))},
-		{"256x1000/exhausted", exhausted(market(256, 1000, 10))},
-		{"256x1000/tied", alike(market(256, 1000, 10))},
-		{"256x1000/tied, one slot each", oneSlot(alike(market(256, 1000, 10)))},
-		{"10000x10000", market(10_000, 10_000, 50)},
-		{"10000x10000/exhausted", exhausted(market(10_000, 10_000, 50))},
-		{"10000x10000/tied", alike(market(10_000, 10_000, 50))},
-		{"1000000x10000, 1000 shapes, batch 256", batch(market(1_000_000, 10_000, 1000), 256)},
+	for _, v := range []struct {
+		name string
+		make func() match.Input
+	}{
+		{"256x1000", func() match.Input { return market(256, 1000, 10) }},
+		{"256x1000/full", func() match.Input { return full(market(256, 1000, 10)) }},
+		{"256x1000/exhausted", func() match.Input { return exhausted(market(256, 1000, 10)) }},
+		{"256x1000/tied", func() match.Input { return alike(market(256, 1000, 10)) }},
+		{"256x1000/tied, one slot each", func() match.Input { return oneSlot(alike(market(256, 1000, 10))) }},
+		{"10000x10000", func() match.Input { return market(10_000, 10_000, 50) }},
+		{"10000x10000/exhausted", func() match.Input { return exhausted(market(10_000, 10_000, 50)) }},
+		{"1000000x10000, 1000 shapes", func() match.Input { return batch(market(1_000_000, 10_000, 1000), 256) }},
 	} {
 		b.Run(v.name, func(b *testing.B) {
+			in := v.make()
 			b.ReportAllocs()
 			for b.Loop() {
-				match.MatchUnchecked(&v.in)
+				match.MatchUnchecked(&in)
 			}
 		})
 	}

@@ -76,7 +76,7 @@ func (s Reasons) List() (list []Reason) {
 	return list
 }
 
-func (s Reasons) String() string { return fmt.Sprint(s.List()) }
+func (s Reasons) String() string { return fmt.Sprintf("%v", s.List()) }
 
 // Verdict is what stands between a provider and a job.
 type Verdict struct {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,9 +23,7 @@ func oracle(in *match.Input) match.Result {
 		in: in, seed: oracleHash("AICF|match", in.Chain, num(in.Epoch), num(in.Height), hex.EncodeToString(in.Beacon)),
 		count: oracleCounters{map[string]int64{}, map[string]int64{}, map[string]int64{}},
 	}
-	for r, n := range in.Grants {
-		o.count.grants[r] = n
-	}
+	maps.Copy(o.count.grants, in.Grants)
 	for _, p := range in.Providers {
 		o.count.leases[p.ID] = p.LeasesActive
 		o.count.units[p.ID+"|AI"], o.count.units[p.ID+"|QUANTUM"] = p.AIUnitsUsed, p.QuantumUnitsUsed
@@ -118,14 +117,7 @@ func (c oracleCounters) add(p match.Provider, j match.Job) {
 }
 
 func (c oracleCounters) clone() oracleCounters {
-	clone := func(m map[string]int64) map[string]int64 {
-		made := map[string]int64{}
-		for k, v := range m {
-			made[k] = v
-		}
-		return made
-	}
-	return oracleCounters{clone(c.leases), clone(c.units), clone(c.grants)}
+	return oracleCounters{maps.Clone(c.leases), maps.Clone(c.units), maps.Clone(c.grants)}
 }
 
 func (o *oracleRound) plan(group []match.Job) map[string]match.Provider {
@@ -286,6 +278,33 @@ func sample(intn func(n int) int, providers, jobs int) match.Input {
 			made.Spec = match.Demand{Gates: rarely(2, "h", "cx"), Depth: number(0, 5, 6), Width: number(0, 5, 6, 11), Model: of("", "m3")}
 		}
 		in.Jobs = append(in.Jobs, made)
+	}
+	return in
+}
+
+// crowd makes an input in which nearly all jobs tie, slots are few and every
+// few matches belong to the lane, so that plans are made again and again.
+func crowd(intn func(n int) int, providers, jobs int) match.Input {
+	in := input(nil)
+	in.Height, in.Matches = int64(intn(1000)), int64(intn(4))
+	in.Policy.BatchSize = int64(2 + intn(jobs))
+	in.Policy.Starvation.Every = int64(2 + intn(3))
+	in.Policy.Quotas.LeasesMax = int64(1 + intn(3))
+	in.Policy.Quotas.AIUnitsPerEpoch = int64(2 + intn(5))
+	in.Policy.Quotas.RequesterMax = int64(intn(3) * intn(8))
+	for i := range providers {
+		p := provider(fmt.Sprintf("p%d", i))
+		p.LeasesActive, p.AIUnitsUsed, p.Allow, p.Models = int64(intn(2)), 0, nil, []string{"m", "n"}[:1+intn(2)]
+		in.Providers = append(in.Providers, p)
+	}
+	for i := range jobs {
+		j := job(fmt.Sprintf("j%d", i), match.AI)
+		j.MaxFee = []int64{0, 200_000, 200_000, 200_000}[intn(4)]
+		j.Units, j.Spec.Model, j.Requester = int64(intn(3)), []string{"", "m", "n"}[intn(3)], []string{"r", "s"}[intn(2)]
+		if intn(5) == 0 {
+			j.Excluded = []string{fmt.Sprintf("p%d", intn(providers))}
+		}
+		in.Jobs = append(in.Jobs, j)
 	}
 	return in
 }

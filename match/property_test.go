@@ -2,6 +2,7 @@ package match_test
 
 import (
 	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -67,6 +68,19 @@ func TestMatchEqualsOracleAtScale(t *testing.T) {
 	}
 	if lanes < runs/10 || requeued < runs || contested < runs/10 {
 		t.Errorf("of %d runs %d used the lane and %d were short of room, %d jobs were requeued: too few to tell", runs, lanes, contested, requeued)
+	}
+}
+
+// Planning again after a match of the lane uses what was learnt before; it must
+// not show.
+func TestMatchEqualsOracleInACrowd(t *testing.T) {
+	spec.Covers(t, "M-41", "M-47", "M-112")
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		in := crowd(rng.IntN, 2+rng.IntN(10), 4+rng.IntN(24))
+		if diff := gocmp.Diff(oracle(&in), round(t, &in)); diff != "" {
+			t.Fatalf("seed %d (-oracle +match):\n%s", seed, diff)
+		}
 	}
 }
 
@@ -143,9 +157,7 @@ func TestRoundInvariants(t *testing.T) {
 		after := in // counters as the assignments leave them
 		after.Providers = slices.Clone(in.Providers)
 		after.Grants = make(map[string]int64)
-		for r, n := range in.Grants {
-			after.Grants[r] = n
-		}
+		maps.Copy(after.Grants, in.Grants)
 		for i := range after.Providers {
 			providers[after.Providers[i].ID] = &after.Providers[i]
 		}

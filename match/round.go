@@ -16,6 +16,7 @@ type candidate struct {
 	shape *shape // found when first needed
 	taken bool   // out of the queue
 	place int    // of the provider planned for it, -1 for none
+	plan  int    // the last plan it was part of
 	row   int    // its number among the candidates
 }
 
@@ -30,14 +31,27 @@ type round struct {
 	budget     int          // jobs that may still be considered
 	result     Result
 
-	group    []*candidate // scratch
-	inPlay   []*shape     // scratch: the shapes of the group
-	anyone   set          // scratch: who fits any of them
-	rivals   []rival      // scratch
-	pairText []byte       // scratch
-	pairs    [][]uint64   // known pair hashes by place and row
-	pairRoom int          // how many more rows of them may be kept
+	group  []*candidate // scratch
+	inPlay []*shape     // scratch: the shapes of the group
+	anyone set          // scratch: who fits any of them
+	rivals []rival      // scratch
+	text   []byte       // scratch
+	ending []byte       // scratch
+
+	plans    int        // made so far
+	rankings []*ranking // by place, where slots were scarce
+	ranked   int        // rivals in all of them
 }
+
+// ranking is the rivals for a provider that were met so far, by hash. It is
+// kept, since a group is planned again after each match of the lane.
+type ranking struct {
+	met    set // by row
+	sorted []rival
+}
+
+// maxRanked bounds the memory for rankings, at 128 MiB.
+const maxRanked = 8 << 20
 
 // rival is a job that competes for a slot; the lower hash wins.
 type rival struct {
@@ -54,13 +68,9 @@ func newRound(in *Input) *round {
 	}
 	r.supply = newSupply(in, r.seed, jobs)
 	r.anyone = newSet(len(r.order))
-	r.pairs = make([][]uint64, len(r.order))
-	r.pairRoom = pairCells / max(1, len(r.candidates))
+	r.rankings = make([]*ranking, len(r.order))
 	return r
 }
-
-// pairCells bounds the memory for pair hashes that are kept: 32 MiB.
-const pairCells = 4 << 20
 
 // choose finds the jobs that can matter. At most budget jobs leave the queue,
 // so those are among its first ones and the first of the lane.
@@ -238,8 +248,9 @@ func (r *round) gather(group []*candidate) {
 	}
 	r.inPlay = r.inPlay[:0]
 	clear(r.anyone)
+	r.plans++
 	for _, c := range group {
-		c.place = -1
+		c.place, c.plan = -1, r.plans
 		sh := r.shape(c)
 		if len(sh.waiting) == 0 {
 			r.inPlay = append(r.inPlay, sh)
@@ -254,19 +265,26 @@ func (r *round) gather(group []*candidate) {
 // compete adds the jobs of a shape that a provider could take now. What it
 // cannot take now it cannot take later in the plan.
 func (r *round) compete(place int, sh *shape) {
-	sh.waiting = slices.DeleteFunc(sh.waiting, func(c *candidate) bool { return c.place >= 0 })
 	if len(sh.waiting) == 0 {
 		return
 	}
 	kind := sh.waiting[0].job.Kind
-	if r.units[kind][place]+sh.least > r.in.Policy.Quotas.unitsPerEpoch(kind) {
+	free := r.in.Policy.Quotas.unitsPerEpoch(kind) - r.units[kind][place]
+	if free < sh.least {
 		return
 	}
+	id := r.order[place].ID
+	left := sh.waiting[:0]
 	for _, c := range sh.waiting {
-		if r.hasRoom(place, c.job) && !slices.Contains(c.job.Excluded, r.order[place].ID) {
+		if c.place >= 0 {
+			continue
+		}
+		left = append(left, c)
+		if j := c.job; j.Units <= free && !r.spent(j.Requester) && !slices.Contains(j.Excluded, id) {
 			r.rivals = append(r.rivals, rival{candidate: c})
 		}
 	}
+	sh.waiting = left
 }
 
 // share gives the rivals to a provider as far as it has room. Where it has room
@@ -290,24 +308,11 @@ func (r *round) share(place int) (given int) {
 	}
 
 	given = 0
-	for i := range r.rivals {
-		r.rivals[i].hash = r.pairHash(place, r.rivals[i].candidate)
-	}
-	lower := func(a, b rival) int {
-		if c := cmp.Compare(a.hash, b.hash); c != 0 {
-			return c
+	for _, x := range r.rank(place) {
+		if !r.open.has(place) {
+			break
 		}
-		x, y := r.pair(place, a.job), r.pair(place, b.job)
-		return bytes.Compare(x[:], y[:])
-	}
-	heapify(r.rivals, lower)
-	for rest := r.rivals; len(rest) > 0 && r.open.has(place); {
-		x := rest[0]
-		last := len(rest) - 1
-		rest[0] = rest[last]
-		rest = rest[:last]
-		siftDown(rest, 0, lower)
-		if r.hasRoom(place, x.job) {
+		if x.plan == r.plans && x.place < 0 && !x.taken && r.hasRoom(place, x.job) {
 			r.count(place, x.job)
 			x.place = place
 			given++
@@ -316,27 +321,55 @@ func (r *round) share(place int) (given int) {
 	return given
 }
 
-// pairHash is the beginning of the hash of a pair. It is kept, since a group is
-// planned again after each match of the lane.
-func (r *round) pairHash(place int, c *candidate) uint64 {
-	row := r.pairs[place]
-	if row == nil && r.pairRoom > 0 {
-		row = make([]uint64, len(r.candidates))
-		r.pairs[place] = row
-		r.pairRoom--
+// rank adds the present rivals to those met before at a place.
+func (r *round) rank(place int) []rival {
+	if r.ranked > maxRanked {
+		clear(r.rankings)
+		r.ranked = 0
 	}
-	if row != nil && row[c.row] != 0 {
-		return row[c.row]
+	known := r.rankings[place]
+	if known == nil {
+		known = &ranking{met: newSet(len(r.candidates))}
+		r.rankings[place] = known
 	}
-	sum := r.pair(place, c.job)
-	hash := binary.BigEndian.Uint64(sum[:])
-	if row != nil {
-		row[c.row] = hash
+	// All texts that are hashed here end alike.
+	r.ending = appendPair(r.ending[:0], "", r.order[place].ID, r.seed)
+	fresh := r.rivals[:0]
+	for _, x := range r.rivals {
+		if !known.met.has(x.row) {
+			known.met.add(x.row)
+			r.text = append(append(r.text[:0], x.job.ID...), r.ending...)
+			sum := sha256.Sum256(r.text)
+			x.hash = binary.BigEndian.Uint64(sum[:])
+			fresh = append(fresh, x)
+		}
 	}
-	return hash
+	r.ranked += len(fresh)
+	lower := func(a, b rival) int {
+		if c := cmp.Compare(a.hash, b.hash); c != 0 {
+			return c
+		}
+		x, y := r.seed.Pair(a.job.ID, r.order[place].ID), r.seed.Pair(b.job.ID, r.order[place].ID)
+		return bytes.Compare(x[:], y[:])
+	}
+	slices.SortFunc(fresh, lower)
+	known.sorted = merge(known.sorted, fresh, lower)
+	return known.sorted
 }
 
-func (r *round) pair(place int, j *Job) [sha256.Size]byte {
-	r.pairText = appendPair(r.pairText[:0], j.ID, r.order[place].ID, r.seed)
-	return sha256.Sum256(r.pairText)
+// merge puts sorted items into a sorted list.
+func merge(list, items []rival, compare func(a, b rival) int) []rival {
+	at := len(list)
+	list = append(list, items...)
+	for to := len(list) - 1; len(items) > 0; to-- {
+		last := len(items) - 1
+		if at > 0 && compare(list[at-1], items[last]) > 0 {
+			at--
+			list[to] = list[at]
+		} else {
+			list[to] = items[last]
+			items = items[:last]
+		}
+	}
+	return list
 }

@@ -138,6 +138,10 @@ type Store interface {
 	// that number are no longer kept the error is [gq.ErrGone].
 	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
 
+	// LastEvent is the number of the newest event, 0 before there was any. It
+	// never gets smaller, and every event up to it can be read or is gone.
+	LastEvent(ctx context.Context) (uint64, error)
+
 	// History reads all events of one job, oldest first, without a scan. The
 	// error is [gq.ErrNotFound] for an unknown job.
 	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)

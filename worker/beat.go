@@ -146,9 +146,11 @@ func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
 	if l == nil {
 		return
 	}
-	if t := sent.Add(l.ExpiresAt.Sub(l.HeartbeatAt)); t.After(r.expires) {
+	granted := l.ExpiresAt.Sub(l.HeartbeatAt)
+	if t := sent.Add(granted); t.After(r.expires) {
 		r.expires = t
 	}
+	r.over = time.Now().Add(granted)
 	r.interval = k.worker.interval(l, r.policy)
 	if sent.Before(r.lastBeat) {
 		return // a later one is under way

@@ -82,6 +82,8 @@ func BenchmarkCycle(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+			b.ReportMetric(float64(b.N)/float64(w.Stats().Claims), "jobs/claim")
+			b.ReportMetric(float64(b.N)/float64(w.Stats().Settles), "jobs/settle")
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 )
 
 const (
+	gatherMost  = 2 * time.Millisecond
 	retryFirst  = 100 * time.Millisecond
 	retryMost   = 30 * time.Second
 	callTimeout = 30 * time.Second // beyond the time that a call is meant to take
@@ -21,6 +22,7 @@ const (
 func (w *Worker) fetch(ctx context.Context, l *lane) {
 	outage := outage{log: w.log, call: "claim"}
 	for failures := 0; ctx.Err() == nil; {
+		w.gather(ctx, l)
 		n, wait := w.reserve(l)
 		if n == 0 {
 			select {
@@ -40,6 +42,17 @@ func (w *Worker) fetch(ctx context.Context, l *lane) {
 		}
 		failures++
 		pause(ctx, retryDelay(failures))
+	}
+}
+
+// gather waits a moment for more slots to become free, so that a busy lane of
+// small jobs does not spend a whole call on each of the first that finish.
+func (w *Worker) gather(ctx context.Context, l *lane) {
+	if !l.busy {
+		return
+	}
+	if n := w.slots.available(l); n > 0 && n < l.Slots/2 {
+		pause(ctx, min(l.took/2, gatherMost))
 	}
 }
 
@@ -71,8 +84,9 @@ func (w *Worker) claim(ctx context.Context, l *lane, n int, wait time.Duration) 
 		w.slots.give(l, n)
 		return err
 	}
-	l.eager = len(jobs) == n || wait > 0 && len(jobs) > 0
 	received := time.Now()
+	l.busy, l.took = len(jobs) == n, received.Sub(asked)
+	l.eager = l.busy || wait > 0 && len(jobs) > 0
 	stopped := ctx.Err() != nil // but the jobs are ours
 	started := 0
 	for i := range jobs {

@@ -17,6 +17,7 @@ type watch struct {
 	beatAt    time.Time     // next heartbeat
 	lastBeat  time.Time     // when the last one was sent, or the job was received
 	expires   time.Time     // the lease may have run out
+	over      time.Time     // the lease has run out for certain
 	timeoutAt time.Time     // the execution timeout is over
 	graceAt   time.Time     // a handler that has not returned ignores its context
 	cause     error         // why the context ended; nil while it has not
@@ -121,7 +122,7 @@ func (k *keeper) add(r *Run, asked, received time.Time) {
 	if limit := received.Add(-ttl / 3); granted.Before(limit) {
 		granted = limit
 	}
-	r.expires = granted.Add(ttl)
+	r.expires, r.over = granted.Add(ttl), received.Add(ttl)
 	r.interval = k.worker.interval(lease, r.policy)
 	r.lastBeat = received
 	r.beatAt = beatAfter(received, r.interval)
@@ -161,7 +162,7 @@ func (r *Run) nextLocked() time.Time {
 	if r.cause != nil {
 		next := r.graceAt
 		if !r.lost {
-			next = earlier(next, r.expires)
+			next = earlier(next, r.over)
 		}
 		return next
 	}
@@ -244,7 +245,7 @@ func (k *keeper) overdueLocked(notices []notice, r *Run, now time.Time) []notice
 			run: r, level: slog.LevelError, message: "handler ignores the end of its context", attr: slog.Any("cause", r.cause),
 		})
 	}
-	if !r.lost && reached(r.expires, now) {
+	if !r.lost && reached(r.over, now) {
 		r.lost = true
 		k.stats.leasesLost++
 		notices = append(notices, notice{
@@ -258,7 +259,7 @@ func (k *keeper) overdueLocked(notices []notice, r *Run, now time.Time) []notice
 type ended struct {
 	cause    error // why its context had ended, nil if it had not
 	lost     bool
-	expires  time.Time
+	over     time.Time
 	result   []byte
 	children []gq.Spec
 }
@@ -272,7 +273,7 @@ func (k *keeper) remove(r *Run) (ended, bool) {
 		return ended{}, false
 	}
 	k.removeLocked(r)
-	return ended{r.cause, r.lost, r.expires, r.result, r.children}, true
+	return ended{r.cause, r.lost, r.over, r.result, r.children}, true
 }
 
 func (k *keeper) removeLocked(r *Run) {

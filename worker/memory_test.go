@@ -181,7 +181,7 @@ func (m *memory) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.Answer, 
 	answers := make([]gq.Answer, len(outcomes))
 	for i, o := range outcomes {
 		answers[i] = m.apply(o.Lease, func(j *gq.Job, now time.Time) (err error) {
-			next := j.State
+			var next gq.State
 			switch o.Verdict {
 			case gq.Succeeded:
 				if len(o.Result) > m.results {

@@ -161,6 +161,9 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 // is not known whether it happened.
 func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.Submitted, error) {
 	a, err := r.report(ctx, gq.Beat{Checkpoint: bytes.Clone(checkpoint), Spawn: slices.Clone(children)})
+	if err == nil && len(a.Spawned) != len(children) {
+		err = fmt.Errorf("spawn from %s: the queue answered for %d of %d children", r.ID(), len(a.Spawned), len(children))
+	}
 	return a.Spawned, err
 }
 

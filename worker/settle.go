@@ -60,8 +60,19 @@ func (s *settler) send(ctx context.Context) {
 			continue
 		}
 		failures++
-		pause(ctx, min(retryDelay(failures), settleMost))
+		pause(ctx, s.pauseFor(again, failures))
 	}
+}
+
+// pauseFor is how long to wait before outcomes are sent again: not so long that a
+// lease runs out meanwhile.
+func (s *settler) pauseFor(again []*Run, failures int) time.Duration {
+	d := min(retryDelay(failures), settleMost)
+	now := time.Now()
+	for _, r := range again {
+		d = min(d, max(r.over.Sub(now)/2, 50*time.Millisecond))
+	}
+	return d
 }
 
 // next is what to send now: what must be repeated, then what waits, as much as
@@ -95,13 +106,13 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 	sent := batch[:0:0]
 	patience := 2 * callTimeout
 	for _, r := range batch {
-		if ctx.Err() != nil || reached(r.expires, now) {
+		if ctx.Err() != nil || reached(r.over, now) {
 			s.stats.undelivered.Add(1)
 			r.logged(slog.LevelError, "outcome could not be delivered", slog.String("verdict", r.outcome.Verdict.String()))
 			continue
 		}
 		outcomes, sent = append(outcomes, r.outcome.Outcome), append(sent, r)
-		patience = min(patience, r.expires.Sub(now))
+		patience = min(patience, r.over.Sub(now))
 	}
 	if len(sent) == 0 {
 		return nil, nil

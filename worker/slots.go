@@ -1,6 +1,9 @@
 package worker
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // slots counts what may still be claimed: for every lane, for the worker, and
 // with regard to outcomes that the queue has not taken yet. An execution gives
@@ -21,8 +24,12 @@ type lane struct {
 	Lane
 	wake chan struct{} // room for one: something may have become free
 
-	free  int  // guarded by slots.mu
-	eager bool // owned by the fetcher: the last claim filled up, so ask at once
+	free int // guarded by slots.mu
+
+	// Owned by the fetcher.
+	eager bool          // there may be more at once, so a claim need not wait
+	busy  bool          // the last claim got all that it asked for
+	took  time.Duration // how long it took
 }
 
 func newSlots(c Config) *slots {
@@ -37,10 +44,20 @@ func newSlots(c Config) *slots {
 func (s *slots) take(l *lane, most int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := max(min(most, l.free, s.free, s.backlog-s.unsettled), 0)
+	n := min(most, s.availableLocked(l))
 	l.free -= n
 	s.free -= n
 	return n
+}
+
+func (s *slots) availableLocked(l *lane) int {
+	return max(min(l.free, s.free, s.backlog-s.unsettled), 0)
+}
+
+func (s *slots) available(l *lane) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.availableLocked(l)
 }
 
 // give returns slots of a lane.

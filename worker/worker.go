@@ -176,7 +176,7 @@ func (w *Worker) newRun(l *lane, job *gq.Job) *Run {
 // giveBack returns a job that will not be started.
 func (w *Worker) giveBack(r *Run, now time.Time, delay time.Duration, reason string) {
 	lease := r.job.State.Lease
-	r.expires = now.Add(lease.ExpiresAt.Sub(lease.GrantedAt))
+	r.over = now.Add(lease.ExpiresAt.Sub(lease.GrantedAt))
 	r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.GivenBack, Delay: delay, Reason: reason}
 	w.settler.add(w.life, r)
 }
@@ -218,7 +218,7 @@ func (w *Worker) finish(r *Run, err error) {
 	switch {
 	case !ok:
 		r.logged(slog.LevelWarn, "abandoned handler returned; its job was given back before")
-	case e.lost || reached(e.expires, time.Now()):
+	case e.lost || reached(e.over, time.Now()):
 		w.settler.stats.refused.Add(1)
 		r.logged(slog.LevelWarn, "handler returned after its lease was lost; the outcome is not sent", slog.Bool("succeeded", err == nil))
 	default:

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -94,7 +93,7 @@ func runDemo(ctx context.Context, p process, dir string) (err error) {
 		return err
 	}
 	running.Go(func() { _ = e.Run(ctx) }) // its errors show in the calls below
-	running.Go(func() { d.follow(ctx, s) })
+	running.Go(func() { d.follow(ctx) })
 	if err := d.crash(ctx); err != nil { // before any other worker is there to take the job
 		return err
 	}
@@ -258,43 +257,26 @@ func (d *demo) finish(ctx context.Context) error {
 }
 
 // follow prints every event as it comes.
-func (d *demo) follow(ctx context.Context, s store.Notifier) {
-	news := make(chan struct{}, 1)
-	defer s.Notify(func(store.News) {
-		select {
-		case news <- struct{}{}:
-		default:
-		}
-	})()
+func (d *demo) follow(ctx context.Context) {
 	types := map[gq.JobID]string{}
-	after := uint64(0)
-	for {
-		events, err := d.Events(ctx, after, 100)
+	_ = d.Follow(ctx, 0, func(events []gq.Event) error { // its errors show in the calls of the show
 		for i := range events {
 			e := &events[i]
+			if e.Time.Before(d.began) {
+				continue // of an earlier show in the same directory
+			}
+			if e.Type == gq.EventSubmitted && i+1 < len(events) && events[i+1].Job == e.Job {
+				continue // it moved on at once, and the next line says where to
+			}
 			if types[e.Job] == "" {
 				if job, err := d.Get(ctx, e.Job, 0); err == nil {
 					types[e.Job] = job.Spec.Type
 				}
 			}
-			after = e.Seq
-			if e.Type == gq.EventSubmitted && i+1 < len(events) && events[i+1].Job == e.Job {
-				continue // it moved on at once, and the next line says where to
-			}
 			d.screen.event(time.Since(d.began), types[e.Job], e)
 		}
-		if err != nil || len(events) > 0 {
-			if ctx.Err() != nil {
-				return
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-news:
-		}
-	}
+		return nil
+	})
 }
 
 // summary says how it all ended, and fails if it did not end as it should.

@@ -97,7 +97,7 @@ Exit status:
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(newBench(p), newDemo(p), newVersion(p))
+	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newVersion(p))
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

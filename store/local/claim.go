@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -30,7 +31,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return
 		}
-		out[i].Jobs, rest[i] = tx.claim(&claims[i], out[i].Jobs)
+		rest[i] = tx.claim(&claims[i], &out[i])
 	})
 	if err != nil {
 		return nil, err
@@ -50,8 +51,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 }
 
 // claim takes up to N jobs.
-func (tx *txn) claim(c *store.Claim, jobs []gq.Job) (_ []gq.Job, rest []beside) {
+func (tx *txn) claim(c *store.Claim, out *store.Claimed) (rest []beside) {
 	tx.catchUp()
+	jobs, retry := out.Jobs, time.Time{}
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
 		if q == nil || q.config.Paused {
@@ -66,6 +68,15 @@ func (tx *txn) claim(c *store.Claim, jobs []gq.Job) (_ []gq.Job, rest []beside) 
 			if j == nil {
 				break
 			}
+			if rate := q.config.Rate; rate.Limited() {
+				due, ok := rate.Take(q.due, tx.now)
+				if !ok {
+					retry = earlier(retry, rate.At(q.due, tx.now))
+					break
+				}
+				q.due = due
+				tx.paced(q)
+			}
 			h, old := tx.load(j)
 			grant := gq.Grant{
 				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
@@ -77,11 +88,23 @@ func (tx *txn) claim(c *store.Claim, jobs []gq.Job) (_ []gq.Job, rest []beside) 
 			}
 			rest = append(rest, beside{h.flags, tx.takeSpec(j)})
 			tx.save(j, h, &old, &next, events)
+			tx.serve(q, &next)
 			jobs = append(jobs, gq.Job{})
 			jobs[len(jobs)-1].State = next
 		}
 	}
-	return jobs, rest
+	if out.Jobs = jobs; len(jobs) < c.N {
+		out.RetryAt = retry
+	}
+	return rest
+}
+
+// earlier is the earlier of two instants, of which the first may be none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // advanceStep bounds how many jobs one commit changes for time alone.
@@ -171,6 +194,9 @@ func (tx *txn) foresee() (undo func()) {
 		}
 		q, status := j.lane.queue, j.status
 		t.leave(j)
+		if status.Held() {
+			t.vacate(j)
+		}
 		q.counts[status]--
 		j.status = next.Status
 		q.counts[j.status]++
@@ -179,6 +205,9 @@ func (tx *txn) foresee() (undo func()) {
 		}
 		back = append(back, func() {
 			t.leave(j)
+			if status.Held() {
+				t.occupy(j)
+			}
 			q.counts[j.status]--
 			j.status = status
 			q.counts[status]++
@@ -194,32 +223,45 @@ func (tx *txn) foresee() (undo func()) {
 	}
 }
 
-// peek takes jobs out of their lanes to see the next one, and puts them back.
+// peek takes jobs as a claim would, to see the next one, and puts them back.
 func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
+	t := tx.t
 	var seen []*job
+	held := map[*queue]int64{}
+	due := map[*queue]time.Time{}
 	for _, name := range f.Queues {
-		q := tx.t.queues[name]
+		q := t.queues[name]
 		if q == nil || q.config.Paused {
 			continue
 		}
-		most := n
-		if limit := q.config.MaxRunning; limit > 0 {
-			most = min(n, len(jobs)+max(0, limit-int(q.held())))
+		if _, again := due[q]; !again {
+			held[q], due[q] = q.held(), q.due
 		}
-		for len(jobs) < most {
+		for len(jobs) < n {
+			if limit := q.config.MaxRunning; limit > 0 && held[q] >= int64(limit) {
+				break
+			}
 			j := q.pick(f)
 			if j == nil {
 				break
 			}
+			next, ok := q.config.Rate.Take(due[q], tx.now)
+			if !ok {
+				break
+			}
+			due[q] = next
+			held[q]++
 			h, state := tx.load(j)
 			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
 			rest = append(rest, beside{flags: h.flags})
-			tx.t.leave(j)
+			t.leave(j)
+			t.occupy(j)
 			seen = append(seen, j)
 		}
 	}
 	for _, j := range seen {
-		tx.t.enter(j, j.key)
+		t.vacate(j)
+		t.enter(j, j.key)
 	}
 	return jobs, rest
 }

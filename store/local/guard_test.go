@@ -174,14 +174,26 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			_, err := s.Update(ctx, []store.Update{{Ref: store.Ref{Job: job}, Apply: apply}})
 			return err
 		},
-		"Due":      func(ctx context.Context) error { _, err := s.Due(ctx, 1); return err },
-		"Release":  func(ctx context.Context) error { _, err := s.Release(ctx, 1); return err },
-		"Collect":  func(ctx context.Context) error { _, err := s.Collect(ctx, 1); return err },
-		"Counts":   func(ctx context.Context) error { _, err := s.Counts(ctx); return err },
-		"Events":   func(ctx context.Context) error { _, err := s.Events(ctx, 0, 1); return err },
+		"Due":     func(ctx context.Context) error { _, err := s.Due(ctx, 1); return err },
+		"Release": func(ctx context.Context) error { _, err := s.Release(ctx, 1); return err },
+		"Collect": func(ctx context.Context) error { _, err := s.Collect(ctx, 1); return err },
+		"Counts":  func(ctx context.Context) error { _, err := s.Counts(ctx); return err },
+		"Events":  func(ctx context.Context) error { _, err := s.Events(ctx, 0, 1); return err },
+		"LastEvent": func(ctx context.Context) error {
+			_, err := s.LastEvent(ctx)
+			return err
+		},
 		"History":  func(ctx context.Context) error { _, err := s.History(ctx, job); return err },
 		"PutQueue": func(ctx context.Context) error { return s.PutQueue(ctx, gq.NewQueue("late")) },
 		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx); return err },
+		"PutPool":  func(ctx context.Context) error { return s.PutPool(ctx, gq.Pool{Name: "late", Capacity: 1}) },
+		"Pools":    func(ctx context.Context) error { _, err := s.Pools(ctx); return err },
+		"PutDocs": func(ctx context.Context) error {
+			_, err := s.PutDocs(ctx, []store.Doc{{Kind: "k", Name: "late", Data: []byte("x")}})
+			return err
+		},
+		"Doc":  func(ctx context.Context) error { _, err := s.Doc(ctx, "k", "late"); return err },
+		"Docs": func(ctx context.Context) error { _, err := s.Docs(ctx, "k", "", 1); return err },
 	}
 }
 

@@ -54,14 +54,22 @@ func (s *Store) checkGroup(g store.Group) error {
 		return err
 	}
 	for i := range g.Jobs {
-		window, kept := g.Jobs[i].Policy.IdempotencyWindow, s.config.Retention.Shortest()
-		if g.Jobs[i].Key.Name != "" && window > kept {
-			return &gq.InvalidError{Faults: []gq.Fault{{
-				Field: "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", window, kept),
-			}}}
+		if faults := s.checkWindow(&g.Jobs[i], ""); len(faults) > 0 {
+			return &gq.InvalidError{Faults: faults}
 		}
 	}
 	return nil
+}
+
+// checkWindow refuses a key that could outlive its job.
+func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
+	window, kept := spec.Policy.IdempotencyWindow, s.config.Retention.Shortest()
+	if spec.Key.Name == "" || window <= kept {
+		return nil
+	}
+	return []gq.Fault{{
+		Field: prefix + "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept (%v)", window, kept),
+	}}
 }
 
 // parent is what a dependency names.
@@ -74,39 +82,63 @@ type parent struct {
 // insert checks a group against everything there is and then adds it, all or
 // nothing.
 func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) store.Inserted {
-	fail := func(err error) store.Inserted { return store.Inserted{Err: fmt.Errorf("insert: %w", err)} }
+	p, err := tx.examine(g, placed, nil)
+	if err != nil {
+		return store.Inserted{Err: fmt.Errorf("insert: %w", err)}
+	}
+	tx.admit(g, encoded, p)
+	return store.Inserted{Jobs: placed}
+}
+
+// examined is a group that can be added.
+type examined struct {
+	placed []store.Placed
+	same   map[gq.JobID]gq.JobID // members that are other jobs
+	family family
+}
+
+// becoming is a job that changes with the group that is examined.
+type becoming struct {
+	job  *job
+	old  *gq.State
+	next *gq.State
+}
+
+// examine checks a group against everything there is, and changes nothing. The
+// job that spawns it, if there is one, is taken for what it will be.
+func (tx *txn) examine(g store.Group, placed []store.Placed, b *becoming) (examined, error) {
+	p := examined{placed: placed}
 	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
-		return fail(err)
+		return p, err
 	}
-	out := store.Inserted{Jobs: placed}
-	same, err := tx.known(g, out.Jobs)
-	if err != nil {
-		return fail(err)
+	var err error
+	if p.same, err = tx.known(g, placed); err != nil {
+		return p, err
 	}
-	family, err := tx.family(g, out.Jobs, same)
-	if err != nil {
-		return fail(err)
+	if p.family, err = tx.family(g, placed, p.same, b); err != nil {
+		return p, err
 	}
-	if err := tx.guardDepth(g, out.Jobs); err != nil {
-		return fail(err)
+	if err := tx.guardDepth(g, placed, b); err != nil {
+		return p, err
 	}
-	if err := tx.guardQueues(g); err != nil {
-		return fail(err)
-	}
-	seqs := tx.number(out.Jobs)
-	for _, i := range family.order {
-		out.Jobs[i].State = tx.add(&g.Jobs[i], encoded[i], seqs[i], i, family)
+	return p, tx.guardQueues(g)
+}
+
+// admit adds a group that was examined in this commit.
+func (tx *txn) admit(g store.Group, encoded [][]byte, p examined) {
+	seqs := tx.number(p.placed)
+	for _, i := range p.family.order {
+		p.placed[i].State = tx.add(&g.Jobs[i], encoded[i], seqs[i], i, p.family)
 	}
 	for i := range g.Jobs { // members that turned out to be another member
-		if out.Jobs[i].Existing && out.Jobs[i].State.ID.IsZero() {
+		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
 			for k := range g.Jobs {
-				if g.Jobs[k].ID == same[g.Jobs[i].ID] {
-					out.Jobs[i].State = out.Jobs[k].State
+				if g.Jobs[k].ID == p.same[g.Jobs[i].ID] {
+					p.placed[i].State = p.placed[k].State
 				}
 			}
 		}
 	}
-	return out
 }
 
 // number gives each new member its sequence number, in the order submitted.
@@ -234,7 +266,7 @@ type family struct {
 
 var single = family{order: []int{0}}
 
-func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID) (family, error) {
+func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, b *becoming) (family, error) {
 	if len(g.Jobs) == 1 && placed[0].Existing {
 		return family{}, nil
 	}
@@ -259,7 +291,7 @@ func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq
 			if _, known := f.parents[d.Job]; known || members[d.Job] {
 				continue
 			}
-			p, err := tx.parent(d.Job)
+			p, err := tx.parent(d.Job, b)
 			if err == nil {
 				f.parents[d.Job] = p
 			} else if !errors.Is(err, gq.ErrNotFound) {
@@ -296,7 +328,10 @@ func renamed(deps []gq.Dependency, same map[gq.JobID]gq.JobID) []gq.Dependency {
 	return out
 }
 
-func (tx *txn) parent(id gq.JobID) (parent, error) {
+func (tx *txn) parent(id gq.JobID, b *becoming) (parent, error) {
+	if b != nil && b.job.id == id {
+		return parent{b.job, b.job.seq, *b.next}, nil
+	}
 	if j := tx.t.live(id); j != nil {
 		_, s := tx.load(j)
 		return parent{j, j.seq, s}, nil
@@ -310,7 +345,7 @@ func (tx *txn) parent(id gq.JobID) (parent, error) {
 }
 
 // guardDepth refuses a group that would take a queue above its depth.
-func (tx *txn) guardDepth(g store.Group, placed []store.Placed) error {
+func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *becoming) error {
 	var more map[string]int64
 	for i := range g.Jobs {
 		q := tx.t.queues[g.Jobs[i].Queue]
@@ -319,6 +354,9 @@ func (tx *txn) guardDepth(g store.Group, placed []store.Placed) error {
 		}
 		if more == nil {
 			more = map[string]int64{}
+			if b != nil && !b.next.Live() { // it makes room
+				more[b.job.lane.queue.config.Name]--
+			}
 		}
 		more[g.Jobs[i].Queue]++
 		if q.liveCount()+more[g.Jobs[i].Queue] > int64(q.config.MaxDepth) {
@@ -353,6 +391,10 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) g
 		Depth: 1, RunAt: spec.FirstRun(tx.now),
 	}
 	h := header{lane: lane.number, cost: spec.CostUnits}
+	if spec.LimitKey != "" || spec.FairKey != "" {
+		h.setKeys(spec)
+		lane.queue.attach(j, h.keys)
+	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
 		record := keyRecord{spec.ID, spec.Key.Fingerprint, tx.now.Add(spec.Policy.IdempotencyWindow).UnixNano()}
@@ -376,6 +418,7 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) g
 			}
 		}
 	}
+	birth.Turn = tx.turn(lane.queue, h.keys, birth.Own.Inherit(birth.Inherited))
 	state, events := gq.Born(birth, tx.now)
 	for _, d := range deps {
 		state, events = tx.await(j, d, f, state, events)

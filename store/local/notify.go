@@ -50,6 +50,13 @@ func (tx *txn) change(q *queue) {
 // news is what the open commit has to tell, and forgets it.
 func (tx *txn) news() store.News {
 	n := store.News{Event: tx.t.lastEvent}
+	for _, q := range tx.changed { // what one queue of a pool leaves, the others can have
+		if q.pool != nil {
+			for _, o := range q.pool.queues {
+				tx.change(o)
+			}
+		}
+	}
 	for i, q := range tx.changed {
 		q.changed = false
 		n.Queues = append(n.Queues, q.config.Name)

@@ -14,11 +14,22 @@ import (
 // pool is capacity that queues share.
 type pool struct {
 	config gq.Pool
-	used   int64 // what the held jobs of its queues cost
+	used   int64    // what the held jobs of its queues cost
+	queues []*queue // that share it
 }
 
 // free is what may still be used; jobs that cost nothing need none.
 func (p *pool) free() int64 { return max(0, p.config.Capacity-p.used) }
+
+// join makes a queue share a pool, nil for none, and no other.
+func (q *queue) join(p *pool) {
+	if q.pool != nil {
+		q.pool.queues = slices.DeleteFunc(q.pool.queues, func(o *queue) bool { return o == q })
+	}
+	if q.pool = p; p != nil {
+		p.queues = append(p.queues, q)
+	}
+}
 
 func poolKey(name string) []byte { return append([]byte{prefixPool}, name...) }
 
@@ -74,10 +85,8 @@ func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 		config.UpdatedAt = tx.now
 		p.config = config
 		tx.set(poolKey(config.Name), encodePool(config))
-		for _, q := range tx.t.numbers[1:] {
-			if q.pool == p {
-				tx.change(q)
-			}
+		for _, q := range p.queues {
+			tx.change(q)
 		}
 	})
 	if err == nil && refused != nil {

@@ -279,6 +279,18 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 	return out, nil
 }
 
+// LastEvent implements [store.Store].
+func (s *Store) LastEvent(ctx context.Context) (last uint64, err error) {
+	err = s.view(ctx, oneByOne, func(time.Time) (then, error) {
+		last = s.table.lastEvent
+		return nil, nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return last, nil
+}
+
 // visitEvents decodes a record of events and names their queues.
 func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) error {
 	if len(key) != 9 {
@@ -370,9 +382,12 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		if refused = s.disk.room(forChanges, tx.batch.Len()); refused != nil {
 			return
 		}
+		if refused = store.CheckPool(config, tx.t.pools[config.Pool] != nil); refused != nil {
+			return
+		}
 		q := tx.queue(config.Name)
 		config.UpdatedAt = tx.now
-		q.config = config
+		tx.reconfigure(q, config)
 		tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
 		tx.change(q)
 	})

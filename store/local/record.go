@@ -14,12 +14,18 @@ import (
 //	uvarint  lane
 //	uvarint  cost
 //	byte     flags
+//	string   limit key, if the flags say so
+//	string   fair key, if the flags say so
 //	         gq.State
+//
+// A string is its length, a uvarint, and its bytes.
 const (
 	flagKeyed      = 1 << iota // has an idempotency key
 	flagMetadata               // has metadata that changed since it was submitted
 	flagResult                 // has a result
 	flagCheckpoint             // has a checkpoint
+	flagLimitKey               // has a limit key
+	flagFairKey                // has a fair key
 )
 
 type header struct {
@@ -27,6 +33,27 @@ type header struct {
 	lane      uint32
 	cost      int64
 	flags     byte
+	keys      *jobKeys // nil if it has none
+}
+
+// jobKeys are the keys by which a job is limited and takes its turn.
+type jobKeys struct{ limit, fair string }
+
+func (h *header) setKeys(s *gq.Spec) {
+	h.keys = &jobKeys{limit: s.LimitKey, fair: s.FairKey}
+	if s.LimitKey != "" {
+		h.flags |= flagLimitKey
+	}
+	if s.FairKey != "" {
+		h.flags |= flagFairKey
+	}
+}
+
+func (h header) fairKey() string {
+	if h.keys == nil {
+		return ""
+	}
+	return h.keys.fair
 }
 
 func encodeRecord(b []byte, h header, s *gq.State) []byte {
@@ -34,6 +61,12 @@ func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	b = binary.AppendUvarint(b, uint64(h.lane))
 	b = binary.AppendUvarint(b, uint64(h.cost))
 	b = append(b, h.flags)
+	if h.flags&flagLimitKey != 0 {
+		b = append(binary.AppendUvarint(b, uint64(len(h.keys.limit))), h.keys.limit...)
+	}
+	if h.flags&flagFairKey != 0 {
+		b = append(binary.AppendUvarint(b, uint64(len(h.keys.fair))), h.keys.fair...)
+	}
 	b, _ = s.AppendBinary(b) // never fails
 	return b
 }
@@ -60,7 +93,26 @@ func decodeHeader(b []byte) (h header, rest []byte, err error) {
 	if len(b) == 0 || fields[1] > 1<<32-1 || fields[2] > gq.MaxCostUnits {
 		return h, nil, fmt.Errorf("job record: %w", gq.ErrCorrupt)
 	}
-	return header{fields[0], uint32(fields[1]), int64(fields[2]), b[0]}, b[1:], nil
+	h = header{lastEvent: fields[0], lane: uint32(fields[1]), cost: int64(fields[2]), flags: b[0]}
+	b = b[1:]
+	if h.flags&(flagLimitKey|flagFairKey) == 0 {
+		return h, b, nil
+	}
+	h.keys = &jobKeys{}
+	for _, k := range []struct {
+		flag byte
+		key  *string
+	}{{flagLimitKey, &h.keys.limit}, {flagFairKey, &h.keys.fair}} {
+		if h.flags&k.flag == 0 {
+			continue
+		}
+		size, n := uvarint(b)
+		if n == 0 || size == 0 || size > gq.MaxNameBytes || size > uint64(len(b)-n) {
+			return h, nil, fmt.Errorf("keys of a job record: %w", gq.ErrCorrupt)
+		}
+		*k.key, b = string(b[n:n+int(size)]), b[n+int(size):]
+	}
+	return h, b, nil
 }
 
 func decodeRecord(b []byte, seq uint64, intern func(gq.Policy) *gq.Policy) (header, gq.State, error) {

@@ -21,7 +21,7 @@ func (s *Store) recover() (err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+		s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -75,6 +75,9 @@ func (s *Store) recoverQueues() error {
 		config, err := decodeQueue(value)
 		if err != nil {
 			return err
+		}
+		if config.Pool != "" && s.table.pools[config.Pool] == nil {
+			return fmt.Errorf("pool %s is missing: %w", config.Pool, gq.ErrCorrupt)
 		}
 		s.table.addQueue(next, config)
 		return nil
@@ -132,6 +135,10 @@ func (s *Store) recoverJobs() error {
 			j.open = &opened{h, state}
 		} else {
 			j.record = append(make([]byte, 0, len(value)), value...)
+		}
+		lane.queue.attach(j, h.keys)
+		if q := lane.queue; q.turns != nil {
+			q.turns.note(state.Priority(), h.fairKey(), state.Turn)
 		}
 		t.jobs.add(j)
 		t.slots.add(j)

@@ -2,8 +2,10 @@ package local
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -45,12 +47,14 @@ type job struct {
 	open   *opened
 	spec   []byte // encoded, while it is worth keeping
 	lane   *lane
+	limit  *limitKey   // nil is no limit
 	key    gq.OrderKey // place in the lane while ready
 	cost   int64
 	toRun  int32 // place in table.toRun
 	toDue  int32 // place in table.toDue
 	status gq.Status
-	ready  bool // in the lane
+	ready  bool // claimable
+	shown  bool // in the lane
 }
 
 // opened is a decoded record.
@@ -97,7 +101,10 @@ type ending struct {
 type queue struct {
 	number  uint32
 	config  gq.Queue
-	pool    *pool // nil is none
+	pool    *pool                // nil is none
+	keys    map[string]*limitKey // of live jobs, while there is a KeyLimit
+	due     time.Time            // when the next claim is due under the rate
+	turns   *turns               // nil unless the queue is fair
 	classes []*class
 	live    [gq.Completed]index // by status and sequence, for lists
 	counts  [gq.Cancelled + 1]int64
@@ -167,6 +174,10 @@ func (t *table) intern(p gq.Policy) *gq.Policy {
 
 func (t *table) addQueue(number uint32, config gq.Queue) *queue {
 	q := &queue{number: number, config: config}
+	q.join(t.pools[config.Pool])
+	if config.Fair {
+		q.turns = newTurns()
+	}
 	for s := range q.live {
 		q.live[s].by = bySequence
 	}
@@ -235,6 +246,7 @@ func (t *table) place(j *job, s *gq.State) {
 	case s.Status == gq.Scheduled:
 		t.enter(j, s.Order())
 	case s.Status.Held():
+		t.occupy(j)
 		if seq, ok := leaseSequence(s.Lease.ID); !ok || seq != j.seq {
 			t.foreign[s.Lease.ID] = j
 		}
@@ -249,8 +261,11 @@ func (t *table) unplace(j *job, s *gq.State) {
 	q.live[j.status].remove(j)
 	t.toRun.set(j, 0)
 	t.leave(j)
-	if s.Status.Held() && len(t.foreign) > 0 {
-		delete(t.foreign, s.Lease.ID)
+	if s.Status.Held() {
+		t.vacate(j)
+		if len(t.foreign) > 0 {
+			delete(t.foreign, s.Lease.ID)
+		}
 	}
 }
 
@@ -315,9 +330,32 @@ func (t *table) promote(now int64) {
 	}
 }
 
-// enter puts a job into its lane.
+// enter makes a job claimable.
 func (t *table) enter(j *job, key gq.OrderKey) {
 	j.key, j.ready = key, true
+	if j.limit != nil {
+		j.limit.enter(t, j)
+		return
+	}
+	t.show(j)
+}
+
+// leave undoes enter.
+func (t *table) leave(j *job) {
+	if !j.ready {
+		return
+	}
+	j.ready = false
+	if j.limit != nil {
+		j.limit.leave(t, j)
+		return
+	}
+	t.hide(j)
+}
+
+// show puts a job into its lane.
+func (t *table) show(j *job) {
+	j.shown = true
 	l := j.lane
 	l.ready.add(j)
 	if l.head < 0 || l.ready.first() == j {
@@ -325,15 +363,12 @@ func (t *table) enter(j *job, key gq.OrderKey) {
 	}
 }
 
-// leave takes a job out of its lane, if it is there.
-func (t *table) leave(j *job) {
-	if !j.ready {
-		return
-	}
+// hide takes a job out of its lane.
+func (t *table) hide(j *job) {
+	j.shown = false
 	l := j.lane
 	wasFirst := l.ready.first() == j
 	l.ready.remove(j)
-	j.ready = false
 	if wasFirst {
 		l.class.fix(l)
 	}
@@ -394,9 +429,26 @@ func (c *class) down(i int) {
 	}
 }
 
-// pick is the first claimable job of a queue that a filter allows.
+// anyCost is a limit that every cost is within.
+const anyCost = math.MaxInt64
+
+// afford is the largest cost that a claim can have.
+func (q *queue) afford(f *store.Filter) int64 {
+	most := int64(anyCost)
+	if f.MaxCost > 0 {
+		most = f.MaxCost
+	}
+	if q.pool != nil {
+		most = min(most, q.pool.free())
+	}
+	return most
+}
+
+// pick is the first claimable job of a queue that a filter and the queue's pool
+// allow.
 func (q *queue) pick(f *store.Filter) *job {
 	var best *job
+	most := q.afford(f)
 	consider := func(j *job) {
 		if j != nil && (best == nil || (sortKey{j.key, j.id}).less(sortKey{best.key, best.id})) {
 			best = j
@@ -410,25 +462,25 @@ func (q *queue) pick(f *store.Filter) *job {
 		case len(f.Types) > 0:
 			for _, typ := range f.Types {
 				if l := c.byType[typ]; l != nil {
-					consider(l.pick(f.MaxCost))
+					consider(l.pick(most))
 				}
 			}
-		case f.MaxCost == 0:
+		case c.heads[0].ready.first().cost <= most:
 			consider(c.heads[0].ready.first())
 		default:
 			for _, l := range c.heads {
-				consider(l.pick(f.MaxCost))
+				consider(l.pick(most))
 			}
 		}
 	}
 	return best
 }
 
-func (l *lane) pick(maxCost int64) *job {
-	if maxCost == 0 {
+func (l *lane) pick(most int64) *job {
+	if most == anyCost {
 		return l.ready.first()
 	}
-	return l.ready.cheap(maxCost)
+	return l.ready.cheap(most)
 }
 
 // offered reports whether a worker's capabilities include the class's.

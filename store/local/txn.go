@@ -27,6 +27,7 @@ type txn struct {
 	keys     map[string]keyRecord // idempotency keys of this commit
 	oldKeys  map[string]keyRecord // and of the one before
 	touched  []*queue
+	paces    []*queue // whose pace changed
 	changed  []*queue // for the news
 	scratch  []byte
 	key      []byte
@@ -74,6 +75,11 @@ func (tx *txn) seal() {
 		tx.set(smallKey(prefixCounts, q.number), encodeCounts(q))
 	}
 	tx.touched = tx.touched[:0]
+	for i, q := range tx.paces {
+		tx.set(smallKey(prefixPace, q.number), encodePace(q))
+		tx.paces[i] = nil
+	}
+	tx.paces = tx.paces[:0]
 }
 
 // set and remove fail only on a batch that has been closed, which would be a
@@ -109,6 +115,9 @@ func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
 // save replaces the state of a placed job.
 func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 	tx.t.unplace(j, old)
+	if q := j.lane.queue; q.turns != nil && next.Live() && next.Priority() != old.Priority() {
+		next.Turn = tx.turn(q, h.keys, next.Priority())
+	}
 	tx.store(j, h, old.Lease, next, events)
 }
 
@@ -165,6 +174,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	if j.spec != nil {
 		tx.s.specs.drop(j)
 	}
+	q.detach(j)
 	tx.finished = append(tx.finished, j)
 	tx.noteFinished(j.id)
 	tx.touch(q)

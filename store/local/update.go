@@ -18,7 +18,11 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 		if out[i].Err = s.checkUpdate(&updates[i]); out[i].Err != nil {
 			return 0
 		}
-		return 1 + (len(updates[i].Result)+len(updates[i].Checkpoint))>>10
+		weight := 1 + (len(updates[i].Result)+len(updates[i].Checkpoint))>>10
+		if len(updates[i].Spawn) > 0 {
+			weight += groupWeight(store.Group{Jobs: updates[i].Spawn})
+		}
+		return weight
 	}, func(tx *txn, i int) {
 		if out[i].Err == nil {
 			out[i] = tx.update(&updates[i])
@@ -49,6 +53,10 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	if u.Metadata != nil {
 		faults = append(faults, gq.FaultsOf(u.Metadata.Validate())...)
 	}
+	faults = append(faults, gq.FaultsOf(store.CheckSpawn(u.Spawn, s.config.Limits))...)
+	for i := range u.Spawn {
+		faults = append(faults, s.checkWindow(&u.Spawn[i], fmt.Sprintf("spawn[%d].", i))...)
+	}
 	if len(faults) > 0 {
 		return fmt.Errorf("update: %w", &gq.InvalidError{Faults: faults})
 	}
@@ -76,6 +84,13 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if !tx.differs(j, h, &old, &next, events) {
 		return store.Updated{State: next}
 	}
+	children := store.Group{Jobs: u.Spawn}
+	var p examined
+	if len(u.Spawn) > 0 {
+		if p, err = tx.examine(children, make([]store.Placed, len(u.Spawn)), &becoming{j, &old, &next}); err != nil {
+			return store.Updated{State: old, Err: fmt.Errorf("update: spawn: %w", err)}
+		}
+	}
 	put := func(flag, prefix byte, blob []byte) {
 		h.flags |= flag
 		tx.put(prefix, j.seq, blob)
@@ -91,7 +106,15 @@ func (tx *txn) update(u *store.Update) store.Updated {
 		put(flagCheckpoint, prefixCheckpoint, u.Checkpoint)
 	}
 	tx.save(j, h, &old, &next, events)
-	return store.Updated{State: next, Changed: true}
+	if len(u.Spawn) > 0 {
+		tx.admit(children, encodeSpecs(children), p)
+		for i := range p.placed {
+			if p.placed[i].State.ID == j.id { // it has the key of its child
+				p.placed[i].State = next
+			}
+		}
+	}
+	return store.Updated{State: next, Changed: true, Spawned: p.placed}
 }
 
 // try calls a caller's function. Its panic is the caller's error, not the end of

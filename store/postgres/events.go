@@ -40,6 +40,18 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 	return out, nil
 }
 
+// LastEvent implements [store.Store].
+func (s *Store) LastEvent(ctx context.Context) (uint64, error) {
+	var last int64
+	err := s.read(ctx, "last event", func(tx *txn) error {
+		return tx.QueryRow(ctx, "SELECT event FROM gq.head").Scan(&last)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return uint64(last), nil
+}
+
 // History implements [store.Store].
 func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event

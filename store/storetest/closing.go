@@ -13,7 +13,7 @@ import (
 
 var allMethods = []string{
 	"Insert", "Get", "List", "Claim", "Peek", "Update", "Due", "Release", "Collect",
-	"Counts", "Events", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
+	"Counts", "Events", "LastEvent", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
 }
 
 var closeCases = []Case{
@@ -95,6 +95,10 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 		},
 		"Events": func(ctx context.Context, s store.Store) error {
 			_, err := s.Events(ctx, 0, 1)
+			return err
+		},
+		"LastEvent": func(ctx context.Context, s store.Store) error {
+			_, err := s.LastEvent(ctx)
 			return err
 		},
 		"History": func(ctx context.Context, s store.Store) error {

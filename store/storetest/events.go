@@ -44,6 +44,12 @@ var eventCases = []Case{
 		run:    eventOrder,
 	},
 	{
+		Name:   "Events/Last",
+		Clause: "the number of the newest event is 0 before there was any, is that of the last one that can be read, and stays when that is collected",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "LastEvent", "Collect", "Close"},
+		run:    eventLast,
+	},
+	{
 		Name:   "Events/Unknown",
 		Clause: "the history of an unknown job is ErrNotFound",
 		Needs:  []string{"History", "Close"},
@@ -246,6 +252,34 @@ func eventOrder(e *env) {
 	e.equal("what a follower saw and what there is", seen, e.events(0))
 	if len(seen) != 200*4 {
 		e.Errorf("a follower saw %d events, want 4 for each of 200 jobs", len(seen))
+	}
+}
+
+func eventLast(e *env) {
+	last := func() uint64 {
+		n, err := e.store().LastEvent(e.Context())
+		e.check("LastEvent", err)
+		return n
+	}
+	e.equal("the newest event of a new store", last(), uint64(0))
+	for range 3 {
+		e.add()
+		e.complete(e.one())
+		all := e.events(0)
+		e.equal("the newest event", last(), all[len(all)-1].Seq)
+	}
+	before := last()
+	e.clock.Advance(365 * 24 * time.Hour)
+	_, err := e.store().Collect(e.Context(), 1000)
+	e.check("Collect", err)
+	e.equal("the newest event after a collection", last(), before)
+	rest, err := e.store().Events(e.Context(), before, 10)
+	if err != nil || len(rest) != 0 {
+		e.Errorf("after the newest event: %d events, %v; want none", len(rest), err)
+	}
+	e.add()
+	if n := last(); n <= before {
+		e.Errorf("after another job the newest event is %d, and was %d before", n, before)
 	}
 }
 

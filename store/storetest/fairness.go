@@ -48,7 +48,7 @@ var fairCases = []Case{
 	{
 		Name:   "Fair/Changed",
 		Clause: "a queue that is made fair serves the jobs it has in turn, and one that no longer is in the order of submission",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
+		Needs:  []string{"Insert", "Claim", "PutQueue", "Close"},
 		run:    fairChanged,
 	},
 	{

@@ -28,7 +28,12 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		if n.habit&sweepsFirst != 0 {
 			n.sweep(c.Queues, now)
 		}
-		chosen := n.candidates(c.Filter, c.N, now)
+		l := n.limits(now)
+		chosen := n.candidates(c.Filter, c.N, l)
+		if len(chosen) < c.N && n.bug != rateSaysNothing {
+			answers[i].RetryAt = l.retry
+		}
+		n.data.due = l.due
 		if n.bug == claimsRace { // decides outside the lock it writes under
 			for _, j := range chosen {
 				s := j.state
@@ -76,34 +81,33 @@ type candidate struct {
 	ripe gq.State
 }
 
-func (n *naive) candidates(f store.Filter, limit int, now time.Time) (chosen []*naiveJob) {
+func (n *naive) candidates(f store.Filter, limit int, l *limits) (chosen []*naiveJob) {
 	for _, name := range f.Queues {
-		queue := n.data.queues[name]
-		if queue.Paused && n.bug != ignoresPause {
+		if n.data.queues[name].Paused && n.bug != ignoresPause {
 			continue
 		}
-		held := 0
 		var ready []candidate
 		for _, j := range n.data.jobs {
 			if j.spec.Queue != name || slices.Contains(chosen, j) {
 				continue
 			}
-			if j.state.Status.Held() && (!j.state.Lease.Expired(now) || n.bug == expiredLeasesCount) {
-				held++
-			}
-			s := n.ripe(j.state, now)
-			if n.claimable(s, now) && n.matches(f, &j.spec) {
+			s := n.ripe(j.state, l.now)
+			if n.claimable(s, l.now) && n.matches(f, &j.spec) {
 				ready = append(ready, candidate{j, s})
 			}
 		}
 		slices.SortFunc(ready, func(a, b candidate) int { return n.compare(&a.ripe, &b.ripe) })
 		for _, c := range ready {
-			full := queue.MaxRunning > 0 && held >= queue.MaxRunning && n.bug != ignoresMaxRunning
-			if len(chosen) == limit || full {
+			if len(chosen) == limit {
 				break
 			}
-			chosen = append(chosen, c.job)
-			held++
+			v := l.ask(c.job)
+			if v == stop {
+				break
+			}
+			if v == take {
+				chosen = append(chosen, c.job)
+			}
 		}
 	}
 	return chosen
@@ -136,6 +140,9 @@ func (n *naive) compare(a, b *gq.State) int {
 		return cmp.Compare(a.Sequence, b.Sequence)
 	case ignoresInherited:
 		return cmp.Or(cmp.Compare(a.Own, b.Own), cmp.Compare(a.Sequence, b.Sequence))
+	case turnsByTime:
+		late := func(s *gq.State) uint64 { return s.Turn + 3*uint64(s.Attempt) }
+		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), cmp.Compare(late(a), late(b)), cmp.Compare(a.Sequence, b.Sequence))
 	case ordersByTime:
 		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), a.RunAt.Compare(b.RunAt), cmp.Compare(a.Sequence, b.Sequence))
 	case lastInFirstOut:
@@ -197,6 +204,7 @@ func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 		found.State = next
 		return found
 	}
+	n.serve(j)
 	n.write(j, next, events, now)
 	return n.read(j, c.Parts, now)
 }
@@ -210,7 +218,9 @@ func (n *naive) Peek(ctx context.Context, f store.Filter, limit int) (found []st
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
-	for _, j := range n.candidates(f, limit, now) {
+	l := n.limits(now)
+	l.peeking = true
+	for _, j := range n.candidates(f, limit, l) {
 		if n.bug == peekClaims {
 			n.grant(j, store.Claim{Worker: "peek"}, now)
 		}

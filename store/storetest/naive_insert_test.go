@@ -160,6 +160,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 		}
 		s.Payload.Data, s.Metadata.Tags = n.payload(s.Payload), maps.Clone(s.Metadata.Tags)
 		jobs[i] = &naiveJob{spec: s, metadata: s.Metadata}
+		b.Turn = n.turn(&s, b.Own.Inherit(b.Inherited))
 		state, events := gq.Born(b, now)
 		n.data.jobs[s.ID] = jobs[i]
 		n.write(jobs[i], state, events, now)

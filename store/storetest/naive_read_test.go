@@ -172,6 +172,18 @@ func (n *naive) Events(ctx context.Context, after uint64, limit int) (events []g
 	return events, nil
 }
 
+func (n *naive) LastEvent(ctx context.Context) (uint64, error) {
+	if _, err := n.begin(ctx, false); err != nil {
+		return 0, err
+	}
+	defer n.mu.Unlock()
+	last := n.data.removed
+	for _, v := range n.data.events {
+		last = max(last, v.Seq)
+	}
+	return last, nil
+}
+
 func (n *naive) History(ctx context.Context, id gq.JobID) (events []gq.Event, err error) {
 	_, err = n.begin(ctx, false)
 	if err != nil {
@@ -238,20 +250,6 @@ func (n *naive) remove(j *naiveJob) {
 		}
 		return gone
 	})
-}
-
-func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
-	now, err := n.begin(ctx, true)
-	if err != nil {
-		return err
-	}
-	defer n.mu.Unlock()
-	if err := q.Validate(); err != nil && n.bug != acceptsAnyQueue {
-		return err
-	}
-	q.UpdatedAt = now
-	n.data.queues[q.Name] = q
-	return nil
 }
 
 func (n *naive) Queues(ctx context.Context) (queues []gq.Queue, err error) {

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -40,6 +41,10 @@ type naiveData struct {
 	leases   map[gq.LeaseID]gq.JobID
 	keys     map[gq.Key]naiveKey // without fingerprint
 	queues   map[string]gq.Queue
+	pools    map[string]gq.Pool
+	due      map[string]time.Time    // of rates, by queue
+	turn     map[naiveTurn]uint64    // being served, by queue and level
+	newest   map[naiveTurn]uint64    // of each key
 	docs     map[[2]string]store.Doc // by kind and name
 	version  uint64                  // of the newest document
 	events   []gq.Event
@@ -82,7 +87,8 @@ func naiveBackend(b bug, h habit) Backend {
 			return &naive{bug: b, habit: h, cfg: cfg, data: &naiveData{
 				jobs: make(map[gq.JobID]*naiveJob), leases: make(map[gq.LeaseID]gq.JobID),
 				keys: make(map[gq.Key]naiveKey), queues: make(map[string]gq.Queue),
-				docs: make(map[[2]string]store.Doc),
+				docs: make(map[[2]string]store.Doc), pools: make(map[string]gq.Pool), due: make(map[string]time.Time),
+				turn: make(map[naiveTurn]uint64), newest: make(map[naiveTurn]uint64),
 			}}
 		},
 		Reopen: func(t testing.TB, s store.Store, _ store.Config) store.Store {
@@ -109,6 +115,14 @@ func (d *naiveData) reopened(b bug) *naiveData {
 		}
 	case forgetsDocs:
 		clear(d.docs)
+	case forgetsPools:
+		for name := range d.pools {
+			d.pools[name] = gq.Pool{Name: name, Capacity: gq.MaxCapacity}
+		}
+	case forgetsRates:
+		clear(d.due)
+	case forgetsTurns:
+		clear(d.turn)
 	case forgetsTelling:
 		d.telling = nil
 	case forgetsTime:
@@ -176,6 +190,9 @@ func (n *naive) Close() error {
 // write stores what a verb returned, with its events.
 func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Time) {
 	before := j.state
+	if before.Live() && before.ID == next.ID && before.Priority() != next.Priority() {
+		next.Turn = n.turn(&j.spec, next.Priority())
+	}
 	j.state = next
 	for i, v := range events {
 		if n.bug == losesEvents && v.Type == gq.EventScheduled && i > 0 {
@@ -290,11 +307,21 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 		if n.bug == blobsFirst {
 			n.blobs(j, u)
 		}
+		if n.bug == spawnsAnyway {
+			_, _ = n.spawn(j, next, u.Spawn, now)
+		}
 		return store.Updated{State: before, Err: err}
 	}
 	changed := next != before || len(events) > 0
+	if !changed && n.bug == spawnsAgain {
+		_, _ = n.spawn(j, next, u.Spawn, now)
+	}
 	if !changed && n.bug != blobsAnyway && n.bug != ignoresRefusal {
 		return store.Updated{State: next, Err: err}
+	}
+	placed, refused := n.spawn(j, next, u.Spawn, now)
+	if refused != nil && n.bug != orphanless {
+		return store.Updated{State: before, Err: refused}
 	}
 	if n.bug == heartbeatsAreEvents && len(events) == 0 && changed {
 		events = []gq.Event{{Job: next.ID, Type: gq.EventUpdated, Status: next.Status, Attempt: next.Attempt}}
@@ -304,7 +331,7 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 	}
 	n.write(j, next, events, now)
 	n.blobs(j, u)
-	return store.Updated{State: next, Changed: changed, Err: err}
+	return store.Updated{State: j.state, Changed: changed, Spawned: placed, Err: cmp.Or(err, refused)}
 }
 
 func (n *naive) blobs(j *naiveJob, u store.Update) {

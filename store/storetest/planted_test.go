@@ -61,6 +61,30 @@ const (
 	peekClaims         bug = "Peek claims"
 	forgetsBackoffs    bug = "the application's backoffs are not asked"
 
+	// Limits.
+	ignoresKeyLimit  bug = "any number of jobs of one key run at once"
+	keylessIsKey     bug = "jobs without a limit key share one"
+	keyHidesOthers   bug = "a key without a free place holds up its queue"
+	keysAcrossQueues bug = "a limit key is one in all queues"
+	limitsSeeBefore  bug = "a claim does not see what it has taken itself"
+	ignoresPool      bug = "any cost fits into a pool"
+	poolsByQueue     bug = "each queue has its pool for itself"
+	poolHidesOthers  bug = "a job that does not fit holds up its queue"
+	nothingNeedsRoom bug = "a job that costs nothing waits for room"
+	acceptsAnyPool   bug = "a queue may name a pool that does not exist"
+	ignoresRate      bug = "claims come as they like"
+	rateSaysNothing  bug = "a claim that a rate refused does not say until when"
+	rateNamesLast    bug = "of two rates the last is named"
+	ignoresFair      bug = "fair queues are served by submission"
+	keysComeFirst    bug = "a key that comes back is served at once"
+	turnsByTime      bug = "a retried job takes a later turn"
+	fairLater        bug = "a queue that is made fair leaves the jobs it has"
+	peekSeesAll      bug = "Peek ignores limits"
+	spawnsAnyway     bug = "the children of a refused update are inserted"
+	spawnsAgain      bug = "an update that was answered before inserts children"
+	orphanless       bug = "an update whose children are refused is written"
+	losesChildren    bug = "children are not inserted"
+
 	// Update.
 	staleClock          bug = "updates see a time that is 1 ns old"
 	ignoresRefusal      bug = "a refused update is written"
@@ -117,6 +141,9 @@ const (
 	forgetsKeys      bug = "keys are lost in a restart"
 	forgetsQueues    bug = "the configuration of queues is lost in a restart"
 	forgetsDocs      bug = "documents are lost in a restart"
+	forgetsPools     bug = "the capacity of pools is lost in a restart"
+	forgetsRates     bug = "what was used of a rate is lost in a restart"
+	forgetsTurns     bug = "turns begin again after a restart"
 	forgetsTelling   bug = "dependents that were not told are forgotten in a restart"
 	forgetsTime      bug = "after a restart the time may run backwards"
 	forgetsVersions  bug = "versions begin again after a restart"
@@ -180,6 +207,29 @@ var planted = map[bug][]string{
 	peekClaims:         {"Claim/Peek"},
 	forgetsBackoffs:    {"Lease/OwnBackoff"},
 
+	ignoresKeyLimit:  {"KeyLimit/Held"},
+	keylessIsKey:     {"KeyLimit/None"},
+	keyHidesOthers:   {"KeyLimit/Others"},
+	keysAcrossQueues: {"KeyLimit/Queues"},
+	limitsSeeBefore:  {"KeyLimit/Held", "Pool/Capacity", "Limit/MaxRunning"},
+	ignoresPool:      {"Pool/Capacity"},
+	poolsByQueue:     {"Pool/Capacity"},
+	poolHidesOthers:  {"Pool/Behind"},
+	nothingNeedsRoom: {"Pool/Capacity"},
+	acceptsAnyPool:   {"Pool/Unknown"},
+	ignoresRate:      {"Rate/Claims"},
+	rateSaysNothing:  {"Rate/RetryAt"},
+	rateNamesLast:    {"Rate/Queues"},
+	ignoresFair:      {"Fair/Turns"},
+	keysComeFirst:    {"Fair/Returns"},
+	turnsByTime:      {"Fair/Retried"},
+	fairLater:        {"Fair/Changed"},
+	peekSeesAll:      {"KeyLimit/Peek"},
+	spawnsAnyway:     {"Spawn/Unchanged"},
+	spawnsAgain:      {"Spawn/Unchanged"},
+	orphanless:       {"Spawn/Refused"},
+	losesChildren:    {"Spawn/Complete"},
+
 	staleClock:          {"Fence/Expired"},
 	ignoresRefusal:      {"Update/Refused"},
 	blobsFirst:          {"Update/Refused", "Fence/"},
@@ -229,6 +279,9 @@ var planted = map[bug][]string{
 	forgetsKeys:      {"Keys/Reopen"},
 	forgetsQueues:    {"Queues/Reopen"},
 	forgetsDocs:      {"Docs/Reopen"},
+	forgetsPools:     {"Pool/Reopen"},
+	forgetsRates:     {"Rate/Reopen"},
+	forgetsTurns:     {"Fair/Reopen"},
 	forgetsTelling:   {"Depend/Reopen"},
 	forgetsTime:      {"Reopen/Clock"},
 	forgetsVersions:  {"Fence/Reopen"},

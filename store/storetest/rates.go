@@ -16,7 +16,7 @@ var rateCases = []Case{
 	{
 		Name:   "Rate/RetryAt",
 		Clause: "a claim that only a rate kept from another job says when that lets one through, and no other claim does",
-		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
+		Needs:  []string{"Insert", "Claim", "PutQueue", "PutPool", "Close"},
 		run:    rateRetryAt,
 	},
 	{
@@ -122,6 +122,7 @@ func rateQueues(e *env) {
 	e.limited("of three queues", 3, 3, time.Time{}, from("a", "b", "c"))
 	e.limited("with two rates used up", 5, 2, e.now().Add(time.Second), from("a", "b", "c"))
 	e.limited("of the slower one", 5, 0, e.now().Add(time.Minute), from("a", "c"))
+	e.limited("the other way round", 5, 0, e.now().Add(time.Second), from("b", "a"))
 }
 
 func rateUnused(e *env) {

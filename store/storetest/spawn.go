@@ -31,7 +31,7 @@ var spawnCases = []Case{
 	{
 		Name:   "Spawn/Refused",
 		Clause: "children that are refused leave the job as it was, with its blobs, and nothing is inserted",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "PutQueue", "History", "Close"},
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "PutQueue", "History", "Counts", "Close"},
 		run:    spawnRefused,
 	},
 	{

@@ -47,8 +47,8 @@ type Case struct {
 func Cases() []Case {
 	return slices.Concat(
 		insertCases, faultCases, keyCases, graphCases, payloadCases,
-		claimCases, filterCases, leaseCases, limitCases,
-		updateCases, settleCases, fenceCases, blobCases,
+		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, fairCases,
+		updateCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, listCases, countCases, eventCases,
 		collectCases, queueCases, docCases, reopenCases, closeCases, concurrentCases,
 	)

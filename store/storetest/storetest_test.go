@@ -154,6 +154,11 @@ func (r recordingStore) Events(ctx context.Context, after uint64, limit int) ([]
 	return r.Store.Events(ctx, after, limit)
 }
 
+func (r recordingStore) LastEvent(ctx context.Context) (uint64, error) {
+	r.calls.add("LastEvent")
+	return r.Store.LastEvent(ctx)
+}
+
 func (r recordingStore) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	r.calls.add("History")
 	return r.Store.History(ctx, id)

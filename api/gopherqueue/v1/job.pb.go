@@ -23,78 +23,134 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// State is where a job stands.
-type State int32
+// Status is where a job stands in its life.
+type Status int32
 
 const (
-	State_STATE_UNSPECIFIED State = 0
-	State_STATE_PENDING     State = 1 // waits for dependencies
-	State_STATE_DELAYED     State = 2 // waits for its first run time
-	State_STATE_SCHEDULED   State = 3 // claimable
-	State_STATE_CLAIMED     State = 4 // held, not started
-	State_STATE_RUNNING     State = 5
-	State_STATE_RETRYING    State = 6 // waits for its next attempt
-	State_STATE_COMPLETED   State = 7
-	State_STATE_FAILED      State = 8 // permanently
-	State_STATE_DEAD_LETTER State = 9 // given up
-	State_STATE_CANCELLED   State = 10
+	Status_STATUS_UNSPECIFIED Status = 0
+	Status_STATUS_PENDING     Status = 1 // waits for dependencies
+	Status_STATUS_DELAYED     Status = 2 // waits for its first run time
+	Status_STATUS_SCHEDULED   Status = 3 // claimable
+	Status_STATUS_CLAIMED     Status = 4 // held, not started
+	Status_STATUS_RUNNING     Status = 5
+	Status_STATUS_RETRYING    Status = 6 // waits for its next attempt
+	Status_STATUS_COMPLETED   Status = 7
+	Status_STATUS_FAILED      Status = 8 // permanently
+	Status_STATUS_DEAD_LETTER Status = 9 // given up
+	Status_STATUS_CANCELLED   Status = 10
 )
 
-// Enum value maps for State.
+// Enum value maps for Status.
 var (
-	State_name = map[int32]string{
-		0:  "STATE_UNSPECIFIED",
-		1:  "STATE_PENDING",
-		2:  "STATE_DELAYED",
-		3:  "STATE_SCHEDULED",
-		4:  "STATE_CLAIMED",
-		5:  "STATE_RUNNING",
-		6:  "STATE_RETRYING",
-		7:  "STATE_COMPLETED",
-		8:  "STATE_FAILED",
-		9:  "STATE_DEAD_LETTER",
-		10: "STATE_CANCELLED",
+	Status_name = map[int32]string{
+		0:  "STATUS_UNSPECIFIED",
+		1:  "STATUS_PENDING",
+		2:  "STATUS_DELAYED",
+		3:  "STATUS_SCHEDULED",
+		4:  "STATUS_CLAIMED",
+		5:  "STATUS_RUNNING",
+		6:  "STATUS_RETRYING",
+		7:  "STATUS_COMPLETED",
+		8:  "STATUS_FAILED",
+		9:  "STATUS_DEAD_LETTER",
+		10: "STATUS_CANCELLED",
 	}
-	State_value = map[string]int32{
-		"STATE_UNSPECIFIED": 0,
-		"STATE_PENDING":     1,
-		"STATE_DELAYED":     2,
-		"STATE_SCHEDULED":   3,
-		"STATE_CLAIMED":     4,
-		"STATE_RUNNING":     5,
-		"STATE_RETRYING":    6,
-		"STATE_COMPLETED":   7,
-		"STATE_FAILED":      8,
-		"STATE_DEAD_LETTER": 9,
-		"STATE_CANCELLED":   10,
+	Status_value = map[string]int32{
+		"STATUS_UNSPECIFIED": 0,
+		"STATUS_PENDING":     1,
+		"STATUS_DELAYED":     2,
+		"STATUS_SCHEDULED":   3,
+		"STATUS_CLAIMED":     4,
+		"STATUS_RUNNING":     5,
+		"STATUS_RETRYING":    6,
+		"STATUS_COMPLETED":   7,
+		"STATUS_FAILED":      8,
+		"STATUS_DEAD_LETTER": 9,
+		"STATUS_CANCELLED":   10,
 	}
 )
 
-func (x State) Enum() *State {
-	p := new(State)
+func (x Status) Enum() *Status {
+	p := new(Status)
 	*p = x
 	return p
 }
 
-func (x State) String() string {
+func (x Status) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (State) Descriptor() protoreflect.EnumDescriptor {
+func (Status) Descriptor() protoreflect.EnumDescriptor {
 	return file_gopherqueue_v1_job_proto_enumTypes[0].Descriptor()
 }
 
-func (State) Type() protoreflect.EnumType {
+func (Status) Type() protoreflect.EnumType {
 	return &file_gopherqueue_v1_job_proto_enumTypes[0]
 }
 
-func (x State) Number() protoreflect.EnumNumber {
+func (x Status) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use State.Descriptor instead.
-func (State) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use Status.Descriptor instead.
+func (Status) EnumDescriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{0}
+}
+
+// Detail says what the holder of a CLAIMED job is doing.
+type Detail int32
+
+const (
+	Detail_DETAIL_UNSPECIFIED   Detail = 0
+	Detail_DETAIL_CLAIMED       Detail = 1 // nothing reported yet
+	Detail_DETAIL_PREPARING     Detail = 2
+	Detail_DETAIL_LEASE_PENDING Detail = 3 // waits for capacity
+	Detail_DETAIL_ASSIGNED      Detail = 4 // given to a provider that has not acknowledged
+)
+
+// Enum value maps for Detail.
+var (
+	Detail_name = map[int32]string{
+		0: "DETAIL_UNSPECIFIED",
+		1: "DETAIL_CLAIMED",
+		2: "DETAIL_PREPARING",
+		3: "DETAIL_LEASE_PENDING",
+		4: "DETAIL_ASSIGNED",
+	}
+	Detail_value = map[string]int32{
+		"DETAIL_UNSPECIFIED":   0,
+		"DETAIL_CLAIMED":       1,
+		"DETAIL_PREPARING":     2,
+		"DETAIL_LEASE_PENDING": 3,
+		"DETAIL_ASSIGNED":      4,
+	}
+)
+
+func (x Detail) Enum() *Detail {
+	p := new(Detail)
+	*p = x
+	return p
+}
+
+func (x Detail) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Detail) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[1].Descriptor()
+}
+
+func (Detail) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[1]
+}
+
+func (x Detail) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Detail.Descriptor instead.
+func (Detail) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
 // Priority orders the jobs of a queue.
@@ -140,11 +196,11 @@ func (x Priority) String() string {
 }
 
 func (Priority) Descriptor() protoreflect.EnumDescriptor {
-	return file_gopherqueue_v1_job_proto_enumTypes[1].Descriptor()
+	return file_gopherqueue_v1_job_proto_enumTypes[2].Descriptor()
 }
 
 func (Priority) Type() protoreflect.EnumType {
-	return &file_gopherqueue_v1_job_proto_enumTypes[1]
+	return &file_gopherqueue_v1_job_proto_enumTypes[2]
 }
 
 func (x Priority) Number() protoreflect.EnumNumber {
@@ -153,18 +209,19 @@ func (x Priority) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Priority.Descriptor instead.
 func (Priority) EnumDescriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
+// DependencyKind is what one job has to do with another.
 type DependencyKind int32
 
 const (
 	DependencyKind_DEPENDENCY_KIND_UNSPECIFIED DependencyKind = 0
-	DependencyKind_DEPENDENCY_KIND_AFTER       DependencyKind = 1
-	DependencyKind_DEPENDENCY_KIND_AFTER_ANY   DependencyKind = 2
-	DependencyKind_DEPENDENCY_KIND_CHAIN       DependencyKind = 3
-	DependencyKind_DEPENDENCY_KIND_FAN_OUT     DependencyKind = 4
-	DependencyKind_DEPENDENCY_KIND_FAN_IN      DependencyKind = 5
+	DependencyKind_DEPENDENCY_KIND_AFTER       DependencyKind = 1 // runs once the other has completed; shares its bad end
+	DependencyKind_DEPENDENCY_KIND_AFTER_ANY   DependencyKind = 2 // runs once any of its AFTER_ANY dependencies has ended
+	DependencyKind_DEPENDENCY_KIND_CHAIN       DependencyKind = 3 // like AFTER
+	DependencyKind_DEPENDENCY_KIND_FAN_OUT     DependencyKind = 4 // was spawned by the other; does not wait
+	DependencyKind_DEPENDENCY_KIND_FAN_IN      DependencyKind = 5 // runs once the other has ended, however
 )
 
 // Enum value maps for DependencyKind.
@@ -198,11 +255,11 @@ func (x DependencyKind) String() string {
 }
 
 func (DependencyKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_gopherqueue_v1_job_proto_enumTypes[2].Descriptor()
+	return file_gopherqueue_v1_job_proto_enumTypes[3].Descriptor()
 }
 
 func (DependencyKind) Type() protoreflect.EnumType {
-	return &file_gopherqueue_v1_job_proto_enumTypes[2]
+	return &file_gopherqueue_v1_job_proto_enumTypes[3]
 }
 
 func (x DependencyKind) Number() protoreflect.EnumNumber {
@@ -211,48 +268,414 @@ func (x DependencyKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DependencyKind.Descriptor instead.
 func (DependencyKind) EnumDescriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
-// Job is a job as the server knows it.
+// Preset names the defaults that a policy starts from.
+type Preset int32
+
+const (
+	Preset_PRESET_UNSPECIFIED      Preset = 0
+	Preset_PRESET_JOBMODEL         Preset = 1
+	Preset_PRESET_SEMANTICS        Preset = 2
+	Preset_PRESET_SCHEDULER        Preset = 3
+	Preset_PRESET_MATCHING_AI      Preset = 4
+	Preset_PRESET_MATCHING_QUANTUM Preset = 5
+	Preset_PRESET_TASKQUEUE        Preset = 6
+)
+
+// Enum value maps for Preset.
+var (
+	Preset_name = map[int32]string{
+		0: "PRESET_UNSPECIFIED",
+		1: "PRESET_JOBMODEL",
+		2: "PRESET_SEMANTICS",
+		3: "PRESET_SCHEDULER",
+		4: "PRESET_MATCHING_AI",
+		5: "PRESET_MATCHING_QUANTUM",
+		6: "PRESET_TASKQUEUE",
+	}
+	Preset_value = map[string]int32{
+		"PRESET_UNSPECIFIED":      0,
+		"PRESET_JOBMODEL":         1,
+		"PRESET_SEMANTICS":        2,
+		"PRESET_SCHEDULER":        3,
+		"PRESET_MATCHING_AI":      4,
+		"PRESET_MATCHING_QUANTUM": 5,
+		"PRESET_TASKQUEUE":        6,
+	}
+)
+
+func (x Preset) Enum() *Preset {
+	p := new(Preset)
+	*p = x
+	return p
+}
+
+func (x Preset) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Preset) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[4].Descriptor()
+}
+
+func (Preset) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[4]
+}
+
+func (x Preset) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Preset.Descriptor instead.
+func (Preset) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+// LossRule says what the loss of a lease does to the job.
+type LossRule int32
+
+const (
+	LossRule_LOSS_RULE_UNSPECIFIED LossRule = 0
+	LossRule_LOSS_RULE_COUNTS      LossRule = 1 // the attempt counts; run again at once
+	LossRule_LOSS_RULE_FREE        LossRule = 2 // changes no count; run again at once
+	LossRule_LOSS_RULE_BACKOFF     LossRule = 3 // counts as a fault; run again after the backoff
+	LossRule_LOSS_RULE_FAILS       LossRule = 4 // the job ends FAILED
+)
+
+// Enum value maps for LossRule.
+var (
+	LossRule_name = map[int32]string{
+		0: "LOSS_RULE_UNSPECIFIED",
+		1: "LOSS_RULE_COUNTS",
+		2: "LOSS_RULE_FREE",
+		3: "LOSS_RULE_BACKOFF",
+		4: "LOSS_RULE_FAILS",
+	}
+	LossRule_value = map[string]int32{
+		"LOSS_RULE_UNSPECIFIED": 0,
+		"LOSS_RULE_COUNTS":      1,
+		"LOSS_RULE_FREE":        2,
+		"LOSS_RULE_BACKOFF":     3,
+		"LOSS_RULE_FAILS":       4,
+	}
+)
+
+func (x LossRule) Enum() *LossRule {
+	p := new(LossRule)
+	*p = x
+	return p
+}
+
+func (x LossRule) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LossRule) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[5].Descriptor()
+}
+
+func (LossRule) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[5]
+}
+
+func (x LossRule) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LossRule.Descriptor instead.
+func (LossRule) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+// ExtendMode says how a heartbeat moves the end of a lease.
+type ExtendMode int32
+
+const (
+	ExtendMode_EXTEND_MODE_UNSPECIFIED ExtendMode = 0
+	ExtendMode_EXTEND_MODE_RESET       ExtendMode = 1 // a fresh full TTL from now
+	ExtendMode_EXTEND_MODE_EXTEND      ExtendMode = 2 // a share of the TTL, a limited number of times
+)
+
+// Enum value maps for ExtendMode.
+var (
+	ExtendMode_name = map[int32]string{
+		0: "EXTEND_MODE_UNSPECIFIED",
+		1: "EXTEND_MODE_RESET",
+		2: "EXTEND_MODE_EXTEND",
+	}
+	ExtendMode_value = map[string]int32{
+		"EXTEND_MODE_UNSPECIFIED": 0,
+		"EXTEND_MODE_RESET":       1,
+		"EXTEND_MODE_EXTEND":      2,
+	}
+)
+
+func (x ExtendMode) Enum() *ExtendMode {
+	p := new(ExtendMode)
+	*p = x
+	return p
+}
+
+func (x ExtendMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExtendMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[6].Descriptor()
+}
+
+func (ExtendMode) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[6]
+}
+
+func (x ExtendMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExtendMode.Descriptor instead.
+func (ExtendMode) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+// Strategy is how the delay before a retry grows.
+type Strategy int32
+
+const (
+	Strategy_STRATEGY_UNSPECIFIED Strategy = 0
+	Strategy_STRATEGY_CONSTANT    Strategy = 1
+	Strategy_STRATEGY_LINEAR      Strategy = 2
+	Strategy_STRATEGY_EXPONENTIAL Strategy = 3
+	Strategy_STRATEGY_CUSTOM      Strategy = 4 // a function of the server's program
+)
+
+// Enum value maps for Strategy.
+var (
+	Strategy_name = map[int32]string{
+		0: "STRATEGY_UNSPECIFIED",
+		1: "STRATEGY_CONSTANT",
+		2: "STRATEGY_LINEAR",
+		3: "STRATEGY_EXPONENTIAL",
+		4: "STRATEGY_CUSTOM",
+	}
+	Strategy_value = map[string]int32{
+		"STRATEGY_UNSPECIFIED": 0,
+		"STRATEGY_CONSTANT":    1,
+		"STRATEGY_LINEAR":      2,
+		"STRATEGY_EXPONENTIAL": 3,
+		"STRATEGY_CUSTOM":      4,
+	}
+)
+
+func (x Strategy) Enum() *Strategy {
+	p := new(Strategy)
+	*p = x
+	return p
+}
+
+func (x Strategy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Strategy) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[7].Descriptor()
+}
+
+func (Strategy) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[7]
+}
+
+func (x Strategy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Strategy.Descriptor instead.
+func (Strategy) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+// Jitter is how delays are spread.
+type Jitter int32
+
+const (
+	Jitter_JITTER_UNSPECIFIED Jitter = 0
+	Jitter_JITTER_NONE        Jitter = 1
+	Jitter_JITTER_TENTH       Jitter = 2
+	Jitter_JITTER_FULL        Jitter = 3
+	Jitter_JITTER_HASH        Jitter = 4
+)
+
+// Enum value maps for Jitter.
+var (
+	Jitter_name = map[int32]string{
+		0: "JITTER_UNSPECIFIED",
+		1: "JITTER_NONE",
+		2: "JITTER_TENTH",
+		3: "JITTER_FULL",
+		4: "JITTER_HASH",
+	}
+	Jitter_value = map[string]int32{
+		"JITTER_UNSPECIFIED": 0,
+		"JITTER_NONE":        1,
+		"JITTER_TENTH":       2,
+		"JITTER_FULL":        3,
+		"JITTER_HASH":        4,
+	}
+)
+
+func (x Jitter) Enum() *Jitter {
+	p := new(Jitter)
+	*p = x
+	return p
+}
+
+func (x Jitter) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Jitter) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[8].Descriptor()
+}
+
+func (Jitter) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[8]
+}
+
+func (x Jitter) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Jitter.Descriptor instead.
+func (Jitter) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+// LeaseState is how a lease stands.
+type LeaseState int32
+
+const (
+	LeaseState_LEASE_STATE_UNSPECIFIED LeaseState = 0
+	LeaseState_LEASE_STATE_ACTIVE      LeaseState = 1 // its holder may settle the job
+	LeaseState_LEASE_STATE_COMPLETED   LeaseState = 2 // its holder settled or released the job
+	LeaseState_LEASE_STATE_EXPIRED     LeaseState = 3 // its time ran out
+	LeaseState_LEASE_STATE_CANCELLED   LeaseState = 4 // taken away before its time
+)
+
+// Enum value maps for LeaseState.
+var (
+	LeaseState_name = map[int32]string{
+		0: "LEASE_STATE_UNSPECIFIED",
+		1: "LEASE_STATE_ACTIVE",
+		2: "LEASE_STATE_COMPLETED",
+		3: "LEASE_STATE_EXPIRED",
+		4: "LEASE_STATE_CANCELLED",
+	}
+	LeaseState_value = map[string]int32{
+		"LEASE_STATE_UNSPECIFIED": 0,
+		"LEASE_STATE_ACTIVE":      1,
+		"LEASE_STATE_COMPLETED":   2,
+		"LEASE_STATE_EXPIRED":     3,
+		"LEASE_STATE_CANCELLED":   4,
+	}
+)
+
+func (x LeaseState) Enum() *LeaseState {
+	p := new(LeaseState)
+	*p = x
+	return p
+}
+
+func (x LeaseState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LeaseState) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[9].Descriptor()
+}
+
+func (LeaseState) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[9]
+}
+
+func (x LeaseState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LeaseState.Descriptor instead.
+func (LeaseState) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+// Category says what kind of failure ended an attempt.
+type Category int32
+
+const (
+	Category_CATEGORY_UNSPECIFIED Category = 0
+	Category_CATEGORY_TEMPORARY   Category = 1 // another attempt may succeed
+	Category_CATEGORY_PERMANENT   Category = 2 // another attempt would fail alike
+	Category_CATEGORY_TIMEOUT     Category = 3 // the execution went over its time limit
+	Category_CATEGORY_CANCELLED   Category = 4 // someone asked for it to stop
+	Category_CATEGORY_SYSTEM      Category = 5 // a crash, or the machine ran out of something
+)
+
+// Enum value maps for Category.
+var (
+	Category_name = map[int32]string{
+		0: "CATEGORY_UNSPECIFIED",
+		1: "CATEGORY_TEMPORARY",
+		2: "CATEGORY_PERMANENT",
+		3: "CATEGORY_TIMEOUT",
+		4: "CATEGORY_CANCELLED",
+		5: "CATEGORY_SYSTEM",
+	}
+	Category_value = map[string]int32{
+		"CATEGORY_UNSPECIFIED": 0,
+		"CATEGORY_TEMPORARY":   1,
+		"CATEGORY_PERMANENT":   2,
+		"CATEGORY_TIMEOUT":     3,
+		"CATEGORY_CANCELLED":   4,
+		"CATEGORY_SYSTEM":      5,
+	}
+)
+
+func (x Category) Enum() *Category {
+	p := new(Category)
+	*p = x
+	return p
+}
+
+func (x Category) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Category) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_job_proto_enumTypes[10].Descriptor()
+}
+
+func (Category) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_job_proto_enumTypes[10]
+}
+
+func (x Category) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Category.Descriptor instead.
+func (Category) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+// Job is everything there is to know about one job.
 type Job struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Spec              *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	Id                string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	State             State                  `protobuf:"varint,3,opt,name=state,proto3,enum=gopherqueue.v1.State" json:"state,omitempty"`
-	Detail            string                 `protobuf:"bytes,4,opt,name=detail,proto3" json:"detail,omitempty"`                                                                              // CLAIMED: what the holder is doing
-	EffectivePriority Priority               `protobuf:"varint,5,opt,name=effective_priority,json=effectivePriority,proto3,enum=gopherqueue.v1.Priority" json:"effective_priority,omitempty"` // own and inherited
-	Sequence          uint64                 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`                                                                         // order of submission
-	Attempt           int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`                                                                           // executions started
-	Bound             int32                  `protobuf:"varint,8,opt,name=bound,proto3" json:"bound,omitempty"`                                                                               // executions allowed
-	Faults            int32                  `protobuf:"varint,9,opt,name=faults,proto3" json:"faults,omitempty"`
-	Losses            int32                  `protobuf:"varint,10,opt,name=losses,proto3" json:"losses,omitempty"` // leases that ran out
-	Waits             int32                  `protobuf:"varint,11,opt,name=waits,proto3" json:"waits,omitempty"`   // dependencies that must still end
-	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt         *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	RunAt             *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`
-	ScheduledAt       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=scheduled_at,json=scheduledAt,proto3" json:"scheduled_at,omitempty"`
-	StartedAt         *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`
-	FirstStartedAt    *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=first_started_at,json=firstStartedAt,proto3" json:"first_started_at,omitempty"`
-	CompletedAt       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"`
-	Lease             *Lease                 `protobuf:"bytes,19,opt,name=lease,proto3" json:"lease,omitempty"` // the current one, or the last
-	Progress          float64                `protobuf:"fixed64,20,opt,name=progress,proto3" json:"progress,omitempty"`
-	Note              string                 `protobuf:"bytes,21,opt,name=note,proto3" json:"note,omitempty"`
-	Failure           *Failure               `protobuf:"bytes,22,opt,name=failure,proto3" json:"failure,omitempty"` // of the last attempt that failed
-	Cancellation      *Cancellation          `protobuf:"bytes,23,opt,name=cancellation,proto3" json:"cancellation,omitempty"`
-	Reason            string                 `protobuf:"bytes,24,opt,name=reason,proto3" json:"reason,omitempty"`     // why it ended where it did, if not by its handler
-	Metadata          *Metadata              `protobuf:"bytes,25,opt,name=metadata,proto3" json:"metadata,omitempty"` // current
-	Result            []byte                 `protobuf:"bytes,26,opt,name=result,proto3" json:"result,omitempty"`
-	Checkpoint        []byte                 `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	ResultBytes       int64                  `protobuf:"varint,28,opt,name=result_bytes,json=resultBytes,proto3" json:"result_bytes,omitempty"`
-	CheckpointBytes   int64                  `protobuf:"varint,29,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
-	Checkpoints       int32                  `protobuf:"varint,30,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
-	Depth             int32                  `protobuf:"varint,31,opt,name=depth,proto3" json:"depth,omitempty"`     // jobs on the longest chain of dependencies that ends here
-	Version           uint64                 `protobuf:"varint,32,opt,name=version,proto3" json:"version,omitempty"` // last lease version issued
-	InheritedPriority Priority               `protobuf:"varint,33,opt,name=inherited_priority,json=inheritedPriority,proto3,enum=gopherqueue.v1.Priority" json:"inherited_priority,omitempty"`
-	AnyOpen           bool                   `protobuf:"varint,34,opt,name=any_open,json=anyOpen,proto3" json:"any_open,omitempty"` // one of the AFTER_ANY dependencies must still end
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`
+	Spec          *Spec                  `protobuf:"bytes,2,opt,name=spec,proto3" json:"spec,omitempty"`                   // without its id, which is the state's
+	Metadata      *Metadata              `protobuf:"bytes,3,opt,name=metadata,proto3" json:"metadata,omitempty"`           // current; absent where it is as submitted
+	Result        []byte                 `protobuf:"bytes,4,opt,name=result,proto3,oneof" json:"result,omitempty"`         // where asked for
+	Checkpoint    []byte                 `protobuf:"bytes,5,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // where asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -285,172 +708,18 @@ func (*Job) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{0}
 }
 
+func (x *Job) GetState() *State {
+	if x != nil {
+		return x.State
+	}
+	return nil
+}
+
 func (x *Job) GetSpec() *Spec {
 	if x != nil {
 		return x.Spec
 	}
 	return nil
-}
-
-func (x *Job) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Job) GetState() State {
-	if x != nil {
-		return x.State
-	}
-	return State_STATE_UNSPECIFIED
-}
-
-func (x *Job) GetDetail() string {
-	if x != nil {
-		return x.Detail
-	}
-	return ""
-}
-
-func (x *Job) GetEffectivePriority() Priority {
-	if x != nil {
-		return x.EffectivePriority
-	}
-	return Priority_PRIORITY_UNSPECIFIED
-}
-
-func (x *Job) GetSequence() uint64 {
-	if x != nil {
-		return x.Sequence
-	}
-	return 0
-}
-
-func (x *Job) GetAttempt() int32 {
-	if x != nil {
-		return x.Attempt
-	}
-	return 0
-}
-
-func (x *Job) GetBound() int32 {
-	if x != nil {
-		return x.Bound
-	}
-	return 0
-}
-
-func (x *Job) GetFaults() int32 {
-	if x != nil {
-		return x.Faults
-	}
-	return 0
-}
-
-func (x *Job) GetLosses() int32 {
-	if x != nil {
-		return x.Losses
-	}
-	return 0
-}
-
-func (x *Job) GetWaits() int32 {
-	if x != nil {
-		return x.Waits
-	}
-	return 0
-}
-
-func (x *Job) GetCreatedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CreatedAt
-	}
-	return nil
-}
-
-func (x *Job) GetUpdatedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.UpdatedAt
-	}
-	return nil
-}
-
-func (x *Job) GetRunAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.RunAt
-	}
-	return nil
-}
-
-func (x *Job) GetScheduledAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.ScheduledAt
-	}
-	return nil
-}
-
-func (x *Job) GetStartedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.StartedAt
-	}
-	return nil
-}
-
-func (x *Job) GetFirstStartedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.FirstStartedAt
-	}
-	return nil
-}
-
-func (x *Job) GetCompletedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CompletedAt
-	}
-	return nil
-}
-
-func (x *Job) GetLease() *Lease {
-	if x != nil {
-		return x.Lease
-	}
-	return nil
-}
-
-func (x *Job) GetProgress() float64 {
-	if x != nil {
-		return x.Progress
-	}
-	return 0
-}
-
-func (x *Job) GetNote() string {
-	if x != nil {
-		return x.Note
-	}
-	return ""
-}
-
-func (x *Job) GetFailure() *Failure {
-	if x != nil {
-		return x.Failure
-	}
-	return nil
-}
-
-func (x *Job) GetCancellation() *Cancellation {
-	if x != nil {
-		return x.Cancellation
-	}
-	return nil
-}
-
-func (x *Job) GetReason() string {
-	if x != nil {
-		return x.Reason
-	}
-	return ""
 }
 
 func (x *Job) GetMetadata() *Metadata {
@@ -474,85 +743,331 @@ func (x *Job) GetCheckpoint() []byte {
 	return nil
 }
 
-func (x *Job) GetResultBytes() int64 {
-	if x != nil {
-		return x.ResultBytes
-	}
-	return 0
+// State is the part of a job that changes.
+type State struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Status            Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"`
+	Detail            Detail                 `protobuf:"varint,3,opt,name=detail,proto3,enum=gopherqueue.v1.Detail" json:"detail,omitempty"`                                                  // CLAIMED: what the holder is doing
+	Priority          Priority               `protobuf:"varint,4,opt,name=priority,proto3,enum=gopherqueue.v1.Priority" json:"priority,omitempty"`                                            // what the user asked for
+	InheritedPriority Priority               `protobuf:"varint,5,opt,name=inherited_priority,json=inheritedPriority,proto3,enum=gopherqueue.v1.Priority" json:"inherited_priority,omitempty"` // the most urgent of its dependencies; the more urgent of both counts
+	Sequence          uint64                 `protobuf:"varint,6,opt,name=sequence,proto3" json:"sequence,omitempty"`                                                                         // order of submission
+	Turn              uint64                 `protobuf:"varint,7,opt,name=turn,proto3" json:"turn,omitempty"`                                                                                 // in a fair queue
+	Attempt           int64                  `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`                                                                           // executions started
+	Bound             int64                  `protobuf:"varint,9,opt,name=bound,proto3" json:"bound,omitempty"`                                                                               // executions allowed
+	Faults            int64                  `protobuf:"varint,10,opt,name=faults,proto3" json:"faults,omitempty"`                                                                            // failures that count
+	Losses            int64                  `protobuf:"varint,11,opt,name=losses,proto3" json:"losses,omitempty"`                                                                            // leases that ran out
+	Waits             int64                  `protobuf:"varint,12,opt,name=waits,proto3" json:"waits,omitempty"`                                                                              // dependencies that must still end
+	AnyOpen           bool                   `protobuf:"varint,13,opt,name=any_open,json=anyOpen,proto3" json:"any_open,omitempty"`                                                           // one of the AFTER_ANY dependencies must still end
+	Depth             int64                  `protobuf:"varint,14,opt,name=depth,proto3" json:"depth,omitempty"`                                                                              // jobs on the longest chain of dependencies that ends here
+	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt         *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`       // last change of status
+	RunAt             *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`                   // not claimable before
+	ScheduledAt       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=scheduled_at,json=scheduledAt,proto3" json:"scheduled_at,omitempty"` // became claimable
+	StartedAt         *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`       // current or last attempt
+	FirstStartedAt    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=first_started_at,json=firstStartedAt,proto3" json:"first_started_at,omitempty"`
+	CompletedAt       *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"` // became terminal
+	Version           uint64                 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                           // the last lease version issued
+	Lease             *Lease                 `protobuf:"bytes,23,opt,name=lease,proto3" json:"lease,omitempty"`                                // the current one, or the last
+	Progress          float64                `protobuf:"fixed64,24,opt,name=progress,proto3" json:"progress,omitempty"`                        // 0 to 1
+	Note              string                 `protobuf:"bytes,25,opt,name=note,proto3" json:"note,omitempty"`
+	Failure           *Failure               `protobuf:"bytes,26,opt,name=failure,proto3" json:"failure,omitempty"` // of the last attempt that failed
+	Cancellation      *Cancellation          `protobuf:"bytes,27,opt,name=cancellation,proto3" json:"cancellation,omitempty"`
+	Reason            string                 `protobuf:"bytes,28,opt,name=reason,proto3" json:"reason,omitempty"` // why it ended where it did, if not by its handler
+	ResultBytes       int64                  `protobuf:"varint,29,opt,name=result_bytes,json=resultBytes,proto3" json:"result_bytes,omitempty"`
+	CheckpointBytes   int64                  `protobuf:"varint,30,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
+	Checkpoints       int64                  `protobuf:"varint,31,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"` // saved so far
+	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`            // absent where it stands in a spec beside
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
-func (x *Job) GetCheckpointBytes() int64 {
-	if x != nil {
-		return x.CheckpointBytes
-	}
-	return 0
+func (x *State) Reset() {
+	*x = State{}
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
 }
 
-func (x *Job) GetCheckpoints() int32 {
-	if x != nil {
-		return x.Checkpoints
-	}
-	return 0
+func (x *State) String() string {
+	return protoimpl.X.MessageStringOf(x)
 }
 
-func (x *Job) GetDepth() int32 {
+func (*State) ProtoMessage() {}
+
+func (x *State) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
 	if x != nil {
-		return x.Depth
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return 0
+	return mi.MessageOf(x)
 }
 
-func (x *Job) GetVersion() uint64 {
-	if x != nil {
-		return x.Version
-	}
-	return 0
+// Deprecated: Use State.ProtoReflect.Descriptor instead.
+func (*State) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Job) GetInheritedPriority() Priority {
+func (x *State) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *State) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
+func (x *State) GetDetail() Detail {
+	if x != nil {
+		return x.Detail
+	}
+	return Detail_DETAIL_UNSPECIFIED
+}
+
+func (x *State) GetPriority() Priority {
+	if x != nil {
+		return x.Priority
+	}
+	return Priority_PRIORITY_UNSPECIFIED
+}
+
+func (x *State) GetInheritedPriority() Priority {
 	if x != nil {
 		return x.InheritedPriority
 	}
 	return Priority_PRIORITY_UNSPECIFIED
 }
 
-func (x *Job) GetAnyOpen() bool {
+func (x *State) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *State) GetTurn() uint64 {
+	if x != nil {
+		return x.Turn
+	}
+	return 0
+}
+
+func (x *State) GetAttempt() int64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *State) GetBound() int64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *State) GetFaults() int64 {
+	if x != nil {
+		return x.Faults
+	}
+	return 0
+}
+
+func (x *State) GetLosses() int64 {
+	if x != nil {
+		return x.Losses
+	}
+	return 0
+}
+
+func (x *State) GetWaits() int64 {
+	if x != nil {
+		return x.Waits
+	}
+	return 0
+}
+
+func (x *State) GetAnyOpen() bool {
 	if x != nil {
 		return x.AnyOpen
 	}
 	return false
 }
 
+func (x *State) GetDepth() int64 {
+	if x != nil {
+		return x.Depth
+	}
+	return 0
+}
+
+func (x *State) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *State) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
+func (x *State) GetRunAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RunAt
+	}
+	return nil
+}
+
+func (x *State) GetScheduledAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScheduledAt
+	}
+	return nil
+}
+
+func (x *State) GetStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartedAt
+	}
+	return nil
+}
+
+func (x *State) GetFirstStartedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FirstStartedAt
+	}
+	return nil
+}
+
+func (x *State) GetCompletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *State) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *State) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *State) GetProgress() float64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *State) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *State) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *State) GetCancellation() *Cancellation {
+	if x != nil {
+		return x.Cancellation
+	}
+	return nil
+}
+
+func (x *State) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *State) GetResultBytes() int64 {
+	if x != nil {
+		return x.ResultBytes
+	}
+	return 0
+}
+
+func (x *State) GetCheckpointBytes() int64 {
+	if x != nil {
+		return x.CheckpointBytes
+	}
+	return 0
+}
+
+func (x *State) GetCheckpoints() int64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return 0
+}
+
+func (x *State) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
 // Spec is what was asked for.
 type Spec struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	Queue            string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"` // empty is "default"
-	Type             string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
-	Payload          []byte                 `protobuf:"bytes,3,opt,name=payload,proto3" json:"payload,omitempty"`
-	ContentType      string                 `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // empty is application/json
-	Policy           *Policy                `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`                              // what differs from the queue's
-	IdempotencyKey   string                 `protobuf:"bytes,6,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	IdempotencyScope string                 `protobuf:"bytes,7,opt,name=idempotency_scope,json=idempotencyScope,proto3" json:"idempotency_scope,omitempty"` // empty is the type
-	RunAt            *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`                                  // not before
-	Delay            *durationpb.Duration   `protobuf:"bytes,9,opt,name=delay,proto3" json:"delay,omitempty"`                                               // not before this long after submission
-	DependsOn        []*Dependency          `protobuf:"bytes,10,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
-	CostUnits        int64                  `protobuf:"varint,11,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`
-	Requires         []string               `protobuf:"bytes,12,rep,name=requires,proto3" json:"requires,omitempty"` // capabilities a worker must offer
-	Requester        string                 `protobuf:"bytes,13,opt,name=requester,proto3" json:"requester,omitempty"`
-	Tier             string                 `protobuf:"bytes,14,opt,name=tier,proto3" json:"tier,omitempty"`
-	MaxFee           int64                  `protobuf:"varint,15,opt,name=max_fee,json=maxFee,proto3" json:"max_fee,omitempty"`
-	Attributes       map[string]string      `protobuf:"bytes,16,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	ReplayOf         string                 `protobuf:"bytes,17,opt,name=replay_of,json=replayOf,proto3" json:"replay_of,omitempty"` // set by the server
-	Metadata         *Metadata              `protobuf:"bytes,18,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	LimitKey         string                 `protobuf:"bytes,19,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"` // for the queue's limit per key
-	FairKey          string                 `protobuf:"bytes,20,opt,name=fair_key,json=fairKey,proto3" json:"fair_key,omitempty"`    // whose turn it is in a fair queue
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	Id                     string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`       // assigned by the server; a submission that brings one is refused
+	Queue                  string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"` // empty is "default"
+	Type                   string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Payload                []byte                 `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
+	ContentType            string                 `protobuf:"bytes,5,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // empty is application/json
+	Policy                 *Policy                `protobuf:"bytes,6,opt,name=policy,proto3" json:"policy,omitempty"`                              // absent is the queue's
+	IdempotencyKey         string                 `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	IdempotencyScope       string                 `protobuf:"bytes,8,opt,name=idempotency_scope,json=idempotencyScope,proto3" json:"idempotency_scope,omitempty"`                    // empty is the type
+	IdempotencyFingerprint uint64                 `protobuf:"varint,9,opt,name=idempotency_fingerprint,json=idempotencyFingerprint,proto3" json:"idempotency_fingerprint,omitempty"` // 0 is taken of the content
+	RunAt                  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`                                                    // not before
+	Delay                  *durationpb.Duration   `protobuf:"bytes,11,opt,name=delay,proto3" json:"delay,omitempty"`                                                                 // not before this long after submission
+	DependsOn              []*Dependency          `protobuf:"bytes,12,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
+	CostUnits              int64                  `protobuf:"varint,13,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"` // capacity a lease of this job occupies
+	Requires               []string               `protobuf:"bytes,14,rep,name=requires,proto3" json:"requires,omitempty"`                     // capabilities a worker must offer
+	LimitKey               string                 `protobuf:"bytes,15,opt,name=limit_key,json=limitKey,proto3" json:"limit_key,omitempty"`     // for the queue's limit per key
+	FairKey                string                 `protobuf:"bytes,16,opt,name=fair_key,json=fairKey,proto3" json:"fair_key,omitempty"`        // whose turn it takes in a fair queue
+	Requester              string                 `protobuf:"bytes,17,opt,name=requester,proto3" json:"requester,omitempty"`
+	Tier                   string                 `protobuf:"bytes,18,opt,name=tier,proto3" json:"tier,omitempty"`
+	MaxFee                 int64                  `protobuf:"varint,19,opt,name=max_fee,json=maxFee,proto3" json:"max_fee,omitempty"`
+	Attributes             map[string]string      `protobuf:"bytes,20,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	ReplayOf               string                 `protobuf:"bytes,21,opt,name=replay_of,json=replayOf,proto3" json:"replay_of,omitempty"` // the finished job this one repeats
+	Metadata               *Metadata              `protobuf:"bytes,22,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *Spec) Reset() {
 	*x = Spec{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +1079,7 @@ func (x *Spec) String() string {
 func (*Spec) ProtoMessage() {}
 
 func (x *Spec) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[1]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +1092,14 @@ func (x *Spec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Spec.ProtoReflect.Descriptor instead.
 func (*Spec) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Spec) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
 }
 
 func (x *Spec) GetQueue() string {
@@ -629,6 +1151,13 @@ func (x *Spec) GetIdempotencyScope() string {
 	return ""
 }
 
+func (x *Spec) GetIdempotencyFingerprint() uint64 {
+	if x != nil {
+		return x.IdempotencyFingerprint
+	}
+	return 0
+}
+
 func (x *Spec) GetRunAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RunAt
@@ -662,6 +1191,20 @@ func (x *Spec) GetRequires() []string {
 		return x.Requires
 	}
 	return nil
+}
+
+func (x *Spec) GetLimitKey() string {
+	if x != nil {
+		return x.LimitKey
+	}
+	return ""
+}
+
+func (x *Spec) GetFairKey() string {
+	if x != nil {
+		return x.FairKey
+	}
+	return ""
 }
 
 func (x *Spec) GetRequester() string {
@@ -706,20 +1249,6 @@ func (x *Spec) GetMetadata() *Metadata {
 	return nil
 }
 
-func (x *Spec) GetLimitKey() string {
-	if x != nil {
-		return x.LimitKey
-	}
-	return ""
-}
-
-func (x *Spec) GetFairKey() string {
-	if x != nil {
-		return x.FairKey
-	}
-	return ""
-}
-
 // Metadata can be changed while a job is live.
 type Metadata struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -733,7 +1262,7 @@ type Metadata struct {
 
 func (x *Metadata) Reset() {
 	*x = Metadata{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +1274,7 @@ func (x *Metadata) String() string {
 func (*Metadata) ProtoMessage() {}
 
 func (x *Metadata) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[2]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +1287,7 @@ func (x *Metadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metadata.ProtoReflect.Descriptor instead.
 func (*Metadata) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Metadata) GetPriority() Priority {
@@ -792,7 +1321,7 @@ func (x *Metadata) GetCallbackUrl() string {
 // Dependency names a job that another one depends on.
 type Dependency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          DependencyKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=gopherqueue.v1.DependencyKind" json:"kind,omitempty"` // unspecified is AFTER
+	Kind          DependencyKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=gopherqueue.v1.DependencyKind" json:"kind,omitempty"`
 	JobId         string                 `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -800,7 +1329,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +1341,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[3]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +1354,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -842,26 +1371,27 @@ func (x *Dependency) GetJobId() string {
 	return ""
 }
 
-// Policy is the numbers that govern a job. What is absent is the queue's, or
-// the preset's where one is named.
+// Policy is the numbers that govern a job. What is absent is the preset's where
+// one is named, else the queue's. A zero in max_lease_losses, execution_timeout,
+// lifetime, run_lifetime and idempotency_window is no such limit.
 type Policy struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
-	Preset            string                 `protobuf:"bytes,1,opt,name=preset,proto3" json:"preset,omitempty"` // jobmodel, semantics, scheduler, matching-ai, matching-quantum, taskqueue
-	MaxAttempts       *int32                 `protobuf:"varint,2,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
-	MaxLeaseLosses    *int32                 `protobuf:"varint,3,opt,name=max_lease_losses,json=maxLeaseLosses,proto3,oneof" json:"max_lease_losses,omitempty"`
+	Preset            *Preset                `protobuf:"varint,1,opt,name=preset,proto3,enum=gopherqueue.v1.Preset,oneof" json:"preset,omitempty"`
+	MaxAttempts       *int64                 `protobuf:"varint,2,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"` // executions including the first
+	MaxLeaseLosses    *int64                 `protobuf:"varint,3,opt,name=max_lease_losses,json=maxLeaseLosses,proto3,oneof" json:"max_lease_losses,omitempty"`
 	Backoff           *Backoff               `protobuf:"bytes,4,opt,name=backoff,proto3" json:"backoff,omitempty"`
 	RetryTimeout      *bool                  `protobuf:"varint,5,opt,name=retry_timeout,json=retryTimeout,proto3,oneof" json:"retry_timeout,omitempty"`
 	RetrySystem       *bool                  `protobuf:"varint,6,opt,name=retry_system,json=retrySystem,proto3,oneof" json:"retry_system,omitempty"`
 	RetryNever        *bool                  `protobuf:"varint,7,opt,name=retry_never,json=retryNever,proto3,oneof" json:"retry_never,omitempty"`
-	OnLoss            *string                `protobuf:"bytes,8,opt,name=on_loss,json=onLoss,proto3,oneof" json:"on_loss,omitempty"` // counts, free, backoff, fails
+	OnLoss            *LossRule              `protobuf:"varint,8,opt,name=on_loss,json=onLoss,proto3,enum=gopherqueue.v1.LossRule,oneof" json:"on_loss,omitempty"`
 	CancelWins        *bool                  `protobuf:"varint,9,opt,name=cancel_wins,json=cancelWins,proto3,oneof" json:"cancel_wins,omitempty"`
 	LeaseTtl          *durationpb.Duration   `protobuf:"bytes,10,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	Hold              *durationpb.Duration   `protobuf:"bytes,11,opt,name=hold,proto3" json:"hold,omitempty"`
 	HoldFault         *bool                  `protobuf:"varint,12,opt,name=hold_fault,json=holdFault,proto3,oneof" json:"hold_fault,omitempty"`
-	Extend            *string                `protobuf:"bytes,13,opt,name=extend,proto3,oneof" json:"extend,omitempty"` // reset, extend
-	ExtendPpb         *int32                 `protobuf:"varint,14,opt,name=extend_ppb,json=extendPpb,proto3,oneof" json:"extend_ppb,omitempty"`
-	RenewByPpb        *int32                 `protobuf:"varint,15,opt,name=renew_by_ppb,json=renewByPpb,proto3,oneof" json:"renew_by_ppb,omitempty"`
-	RenewalsMax       *int32                 `protobuf:"varint,16,opt,name=renewals_max,json=renewalsMax,proto3,oneof" json:"renewals_max,omitempty"`
+	Extend            *ExtendMode            `protobuf:"varint,13,opt,name=extend,proto3,enum=gopherqueue.v1.ExtendMode,oneof" json:"extend,omitempty"`
+	ExtendPpb         *int64                 `protobuf:"varint,14,opt,name=extend_ppb,json=extendPpb,proto3,oneof" json:"extend_ppb,omitempty"`
+	RenewByPpb        *int64                 `protobuf:"varint,15,opt,name=renew_by_ppb,json=renewByPpb,proto3,oneof" json:"renew_by_ppb,omitempty"`
+	RenewalsMax       *int64                 `protobuf:"varint,16,opt,name=renewals_max,json=renewalsMax,proto3,oneof" json:"renewals_max,omitempty"`
 	ExecutionTimeout  *durationpb.Duration   `protobuf:"bytes,17,opt,name=execution_timeout,json=executionTimeout,proto3" json:"execution_timeout,omitempty"`
 	Lifetime          *durationpb.Duration   `protobuf:"bytes,18,opt,name=lifetime,proto3" json:"lifetime,omitempty"`
 	RunLifetime       *durationpb.Duration   `protobuf:"bytes,19,opt,name=run_lifetime,json=runLifetime,proto3" json:"run_lifetime,omitempty"`
@@ -872,7 +1402,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1414,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[4]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,24 +1427,24 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *Policy) GetPreset() string {
-	if x != nil {
-		return x.Preset
+func (x *Policy) GetPreset() Preset {
+	if x != nil && x.Preset != nil {
+		return *x.Preset
 	}
-	return ""
+	return Preset_PRESET_UNSPECIFIED
 }
 
-func (x *Policy) GetMaxAttempts() int32 {
+func (x *Policy) GetMaxAttempts() int64 {
 	if x != nil && x.MaxAttempts != nil {
 		return *x.MaxAttempts
 	}
 	return 0
 }
 
-func (x *Policy) GetMaxLeaseLosses() int32 {
+func (x *Policy) GetMaxLeaseLosses() int64 {
 	if x != nil && x.MaxLeaseLosses != nil {
 		return *x.MaxLeaseLosses
 	}
@@ -949,11 +1479,11 @@ func (x *Policy) GetRetryNever() bool {
 	return false
 }
 
-func (x *Policy) GetOnLoss() string {
+func (x *Policy) GetOnLoss() LossRule {
 	if x != nil && x.OnLoss != nil {
 		return *x.OnLoss
 	}
-	return ""
+	return LossRule_LOSS_RULE_UNSPECIFIED
 }
 
 func (x *Policy) GetCancelWins() bool {
@@ -984,28 +1514,28 @@ func (x *Policy) GetHoldFault() bool {
 	return false
 }
 
-func (x *Policy) GetExtend() string {
+func (x *Policy) GetExtend() ExtendMode {
 	if x != nil && x.Extend != nil {
 		return *x.Extend
 	}
-	return ""
+	return ExtendMode_EXTEND_MODE_UNSPECIFIED
 }
 
-func (x *Policy) GetExtendPpb() int32 {
+func (x *Policy) GetExtendPpb() int64 {
 	if x != nil && x.ExtendPpb != nil {
 		return *x.ExtendPpb
 	}
 	return 0
 }
 
-func (x *Policy) GetRenewByPpb() int32 {
+func (x *Policy) GetRenewByPpb() int64 {
 	if x != nil && x.RenewByPpb != nil {
 		return *x.RenewByPpb
 	}
 	return 0
 }
 
-func (x *Policy) GetRenewalsMax() int32 {
+func (x *Policy) GetRenewalsMax() int64 {
 	if x != nil && x.RenewalsMax != nil {
 		return *x.RenewalsMax
 	}
@@ -1040,21 +1570,22 @@ func (x *Policy) GetIdempotencyWindow() *durationpb.Duration {
 	return nil
 }
 
+// Backoff is the delay before each retry. What is absent stays as it is.
 type Backoff struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Strategy      string                 `protobuf:"bytes,1,opt,name=strategy,proto3" json:"strategy,omitempty"` // constant, linear, exponential, custom
+	Strategy      *Strategy              `protobuf:"varint,1,opt,name=strategy,proto3,enum=gopherqueue.v1.Strategy,oneof" json:"strategy,omitempty"`
 	Initial       *durationpb.Duration   `protobuf:"bytes,2,opt,name=initial,proto3" json:"initial,omitempty"`
 	Max           *durationpb.Duration   `protobuf:"bytes,3,opt,name=max,proto3" json:"max,omitempty"`
 	Multiplier    *float64               `protobuf:"fixed64,4,opt,name=multiplier,proto3,oneof" json:"multiplier,omitempty"`
-	Jitter        string                 `protobuf:"bytes,5,opt,name=jitter,proto3" json:"jitter,omitempty"` // none, tenth, full, hash
-	Custom        string                 `protobuf:"bytes,6,opt,name=custom,proto3" json:"custom,omitempty"`
+	Jitter        *Jitter                `protobuf:"varint,5,opt,name=jitter,proto3,enum=gopherqueue.v1.Jitter,oneof" json:"jitter,omitempty"`
+	Custom        *string                `protobuf:"bytes,6,opt,name=custom,proto3,oneof" json:"custom,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Backoff) Reset() {
 	*x = Backoff{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1066,7 +1597,7 @@ func (x *Backoff) String() string {
 func (*Backoff) ProtoMessage() {}
 
 func (x *Backoff) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1079,14 +1610,14 @@ func (x *Backoff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backoff.ProtoReflect.Descriptor instead.
 func (*Backoff) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *Backoff) GetStrategy() string {
-	if x != nil {
-		return x.Strategy
+func (x *Backoff) GetStrategy() Strategy {
+	if x != nil && x.Strategy != nil {
+		return *x.Strategy
 	}
-	return ""
+	return Strategy_STRATEGY_UNSPECIFIED
 }
 
 func (x *Backoff) GetInitial() *durationpb.Duration {
@@ -1110,33 +1641,34 @@ func (x *Backoff) GetMultiplier() float64 {
 	return 0
 }
 
-func (x *Backoff) GetJitter() string {
-	if x != nil {
-		return x.Jitter
+func (x *Backoff) GetJitter() Jitter {
+	if x != nil && x.Jitter != nil {
+		return *x.Jitter
 	}
-	return ""
+	return Jitter_JITTER_UNSPECIFIED
 }
 
 func (x *Backoff) GetCustom() string {
-	if x != nil {
-		return x.Custom
+	if x != nil && x.Custom != nil {
+		return *x.Custom
 	}
 	return ""
 }
 
+// Lease is the temporary, exclusive right to run one job.
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // the fencing number
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`      // ACTIVE, COMPLETED, EXPIRED, CANCELLED
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // the fencing number: every claim of a job issues a larger one
+	State         LeaseState             `protobuf:"varint,3,opt,name=state,proto3,enum=gopherqueue.v1.LeaseState" json:"state,omitempty"`
 	Worker        string                 `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
-	Attempt       int32                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Previous      string                 `protobuf:"bytes,6,opt,name=previous,proto3" json:"previous,omitempty"`
+	Attempt       int64                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Previous      string                 `protobuf:"bytes,6,opt,name=previous,proto3" json:"previous,omitempty"` // the lease before this one
 	GrantedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
 	HeartbeatAt   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Ttl           *durationpb.Duration   `protobuf:"bytes,10,opt,name=ttl,proto3" json:"ttl,omitempty"`
-	Renewals      int32                  `protobuf:"varint,11,opt,name=renewals,proto3" json:"renewals,omitempty"`
+	Renewals      int64                  `protobuf:"varint,11,opt,name=renewals,proto3" json:"renewals,omitempty"`
 	CostUnits     int64                  `protobuf:"varint,12,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1144,7 +1676,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1688,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1701,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Lease) GetId() string {
@@ -1186,11 +1718,11 @@ func (x *Lease) GetVersion() uint64 {
 	return 0
 }
 
-func (x *Lease) GetState() string {
+func (x *Lease) GetState() LeaseState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return LeaseState_LEASE_STATE_UNSPECIFIED
 }
 
 func (x *Lease) GetWorker() string {
@@ -1200,7 +1732,7 @@ func (x *Lease) GetWorker() string {
 	return ""
 }
 
-func (x *Lease) GetAttempt() int32 {
+func (x *Lease) GetAttempt() int64 {
 	if x != nil {
 		return x.Attempt
 	}
@@ -1242,7 +1774,7 @@ func (x *Lease) GetTtl() *durationpb.Duration {
 	return nil
 }
 
-func (x *Lease) GetRenewals() int32 {
+func (x *Lease) GetRenewals() int64 {
 	if x != nil {
 		return x.Renewals
 	}
@@ -1269,7 +1801,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +1813,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +1826,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LeaseRef) GetId() string {
@@ -1318,11 +1850,12 @@ func (x *LeaseRef) GetWorker() string {
 	return ""
 }
 
+// Failure is what is remembered of a failed attempt.
 type Failure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Category      string                 `protobuf:"bytes,1,opt,name=category,proto3" json:"category,omitempty"` // TEMPORARY, PERMANENT, TIMEOUT, CANCELLED, SYSTEM
-	Code          string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Category      Category               `protobuf:"varint,1,opt,name=category,proto3,enum=gopherqueue.v1.Category" json:"category,omitempty"`
+	Code          string                 `protobuf:"bytes,2,opt,name=code,proto3" json:"code,omitempty"`       // stable, for programs
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"` // for people
 	RetryAfter    *durationpb.Duration   `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1330,7 +1863,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1875,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,14 +1888,14 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *Failure) GetCategory() string {
+func (x *Failure) GetCategory() Category {
 	if x != nil {
 		return x.Category
 	}
-	return ""
+	return Category_CATEGORY_UNSPECIFIED
 }
 
 func (x *Failure) GetCode() string {
@@ -1386,10 +1919,11 @@ func (x *Failure) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+// Cancellation follows a cancel of a running job.
 type Cancellation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestedAt   *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
-	DeliveredAt   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"`
+	DeliveredAt   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"` // its worker has been told
 	HonouredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=honoured_at,json=honouredAt,proto3" json:"honoured_at,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1398,7 +1932,7 @@ type Cancellation struct {
 
 func (x *Cancellation) Reset() {
 	*x = Cancellation{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1944,7 @@ func (x *Cancellation) String() string {
 func (*Cancellation) ProtoMessage() {}
 
 func (x *Cancellation) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1957,7 @@ func (x *Cancellation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancellation.ProtoReflect.Descriptor instead.
 func (*Cancellation) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Cancellation) GetRequestedAt() *timestamppb.Timestamp {
@@ -1454,20 +1988,22 @@ func (x *Cancellation) GetReason() string {
 	return ""
 }
 
-// Problem is an error of one item of a batch.
+// Problem is an error: of one item of a batch, or as a detail of the status of a
+// call.
 type Problem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"` // stable
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // invalid, not_found, conflict, stale_lease, duplicate, exhausted, unavailable, timeout, denied, internal
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	Faults        []*Fault               `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"` // of an invalid request
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`                            // stable
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`                            // internal, invalid, not_found, conflict, stale_lease, duplicate, exhausted, unavailable, timeout, denied
+	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`                      // in the detail of a status it is that of the status
+	Faults        []*Fault               `protobuf:"bytes,4,rep,name=faults,proto3" json:"faults,omitempty"`                        // everything that is wrong with an invalid request
+	RequestId     string                 `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // under which the server's log knows the call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +2015,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +2028,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Problem) GetCode() string {
@@ -1523,6 +2059,14 @@ func (x *Problem) GetFaults() []*Fault {
 	return nil
 }
 
+func (x *Problem) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// Fault is one thing that is wrong with a request.
 type Fault struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Field         string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
@@ -1533,7 +2077,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +2089,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_job_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +2102,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Fault) GetField() string {
@@ -1579,75 +2123,83 @@ var File_gopherqueue_v1_job_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
-	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe3\n" +
+	"\x18gopherqueue/v1/job.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xee\x01\n" +
+	"\x03Job\x12+\n" +
+	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12(\n" +
+	"\x04spec\x18\x02 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x124\n" +
+	"\bmetadata\x18\x03 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x12\x1b\n" +
+	"\x06result\x18\x04 \x01(\fH\x00R\x06result\x88\x01\x01\x12#\n" +
 	"\n" +
-	"\x03Job\x12(\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12+\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x15.gopherqueue.v1.StateR\x05state\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail\x12G\n" +
-	"\x12effective_priority\x18\x05 \x01(\x0e2\x18.gopherqueue.v1.PriorityR\x11effectivePriority\x12\x1a\n" +
-	"\bsequence\x18\x06 \x01(\x04R\bsequence\x12\x18\n" +
-	"\aattempt\x18\a \x01(\x05R\aattempt\x12\x14\n" +
-	"\x05bound\x18\b \x01(\x05R\x05bound\x12\x16\n" +
-	"\x06faults\x18\t \x01(\x05R\x06faults\x12\x16\n" +
-	"\x06losses\x18\n" +
-	" \x01(\x05R\x06losses\x12\x14\n" +
-	"\x05waits\x18\v \x01(\x05R\x05waits\x129\n" +
+	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
+	"checkpoint\x88\x01\x01B\t\n" +
+	"\a_resultB\r\n" +
+	"\v_checkpoint\"\x99\n" +
 	"\n" +
-	"created_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\x05State\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12.\n" +
+	"\x06detail\x18\x03 \x01(\x0e2\x16.gopherqueue.v1.DetailR\x06detail\x124\n" +
+	"\bpriority\x18\x04 \x01(\x0e2\x18.gopherqueue.v1.PriorityR\bpriority\x12G\n" +
+	"\x12inherited_priority\x18\x05 \x01(\x0e2\x18.gopherqueue.v1.PriorityR\x11inheritedPriority\x12\x1a\n" +
+	"\bsequence\x18\x06 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04turn\x18\a \x01(\x04R\x04turn\x12\x18\n" +
+	"\aattempt\x18\b \x01(\x03R\aattempt\x12\x14\n" +
+	"\x05bound\x18\t \x01(\x03R\x05bound\x12\x16\n" +
+	"\x06faults\x18\n" +
+	" \x01(\x03R\x06faults\x12\x16\n" +
+	"\x06losses\x18\v \x01(\x03R\x06losses\x12\x14\n" +
+	"\x05waits\x18\f \x01(\x03R\x05waits\x12\x19\n" +
+	"\bany_open\x18\r \x01(\bR\aanyOpen\x12\x14\n" +
+	"\x05depth\x18\x0e \x01(\x03R\x05depth\x129\n" +
 	"\n" +
-	"updated_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x121\n" +
-	"\x06run_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12=\n" +
-	"\fscheduled_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vscheduledAt\x129\n" +
+	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"started_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12D\n" +
-	"\x10first_started_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStartedAt\x12=\n" +
-	"\fcompleted_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x12+\n" +
-	"\x05lease\x18\x13 \x01(\v2\x15.gopherqueue.v1.LeaseR\x05lease\x12\x1a\n" +
-	"\bprogress\x18\x14 \x01(\x01R\bprogress\x12\x12\n" +
-	"\x04note\x18\x15 \x01(\tR\x04note\x121\n" +
-	"\afailure\x18\x16 \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12@\n" +
-	"\fcancellation\x18\x17 \x01(\v2\x1c.gopherqueue.v1.CancellationR\fcancellation\x12\x16\n" +
-	"\x06reason\x18\x18 \x01(\tR\x06reason\x124\n" +
-	"\bmetadata\x18\x19 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x12\x16\n" +
-	"\x06result\x18\x1a \x01(\fR\x06result\x12\x1e\n" +
+	"updated_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x121\n" +
+	"\x06run_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12=\n" +
+	"\fscheduled_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\vscheduledAt\x129\n" +
 	"\n" +
-	"checkpoint\x18\x1b \x01(\fR\n" +
-	"checkpoint\x12!\n" +
-	"\fresult_bytes\x18\x1c \x01(\x03R\vresultBytes\x12)\n" +
-	"\x10checkpoint_bytes\x18\x1d \x01(\x03R\x0fcheckpointBytes\x12 \n" +
-	"\vcheckpoints\x18\x1e \x01(\x05R\vcheckpoints\x12\x14\n" +
-	"\x05depth\x18\x1f \x01(\x05R\x05depth\x12\x18\n" +
-	"\aversion\x18  \x01(\x04R\aversion\x12G\n" +
-	"\x12inherited_priority\x18! \x01(\x0e2\x18.gopherqueue.v1.PriorityR\x11inheritedPriority\x12\x19\n" +
-	"\bany_open\x18\" \x01(\bR\aanyOpen\"\xa8\x06\n" +
-	"\x04Spec\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\tR\x04type\x12\x18\n" +
-	"\apayload\x18\x03 \x01(\fR\apayload\x12!\n" +
-	"\fcontent_type\x18\x04 \x01(\tR\vcontentType\x12.\n" +
-	"\x06policy\x18\x05 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12'\n" +
-	"\x0fidempotency_key\x18\x06 \x01(\tR\x0eidempotencyKey\x12+\n" +
-	"\x11idempotency_scope\x18\a \x01(\tR\x10idempotencyScope\x121\n" +
-	"\x06run_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12/\n" +
-	"\x05delay\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
+	"started_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12D\n" +
+	"\x10first_started_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStartedAt\x12=\n" +
+	"\fcompleted_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x12\x18\n" +
+	"\aversion\x18\x16 \x01(\x04R\aversion\x12+\n" +
+	"\x05lease\x18\x17 \x01(\v2\x15.gopherqueue.v1.LeaseR\x05lease\x12\x1a\n" +
+	"\bprogress\x18\x18 \x01(\x01R\bprogress\x12\x12\n" +
+	"\x04note\x18\x19 \x01(\tR\x04note\x121\n" +
+	"\afailure\x18\x1a \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12@\n" +
+	"\fcancellation\x18\x1b \x01(\v2\x1c.gopherqueue.v1.CancellationR\fcancellation\x12\x16\n" +
+	"\x06reason\x18\x1c \x01(\tR\x06reason\x12!\n" +
+	"\fresult_bytes\x18\x1d \x01(\x03R\vresultBytes\x12)\n" +
+	"\x10checkpoint_bytes\x18\x1e \x01(\x03R\x0fcheckpointBytes\x12 \n" +
+	"\vcheckpoints\x18\x1f \x01(\x03R\vcheckpoints\x12.\n" +
+	"\x06policy\x18  \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\"\xf1\x06\n" +
+	"\x04Spec\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x18\n" +
+	"\apayload\x18\x04 \x01(\fR\apayload\x12!\n" +
+	"\fcontent_type\x18\x05 \x01(\tR\vcontentType\x12.\n" +
+	"\x06policy\x18\x06 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12'\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12+\n" +
+	"\x11idempotency_scope\x18\b \x01(\tR\x10idempotencyScope\x127\n" +
+	"\x17idempotency_fingerprint\x18\t \x01(\x04R\x16idempotencyFingerprint\x121\n" +
+	"\x06run_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12/\n" +
+	"\x05delay\x18\v \x01(\v2\x19.google.protobuf.DurationR\x05delay\x129\n" +
 	"\n" +
-	"depends_on\x18\n" +
-	" \x03(\v2\x1a.gopherqueue.v1.DependencyR\tdependsOn\x12\x1d\n" +
+	"depends_on\x18\f \x03(\v2\x1a.gopherqueue.v1.DependencyR\tdependsOn\x12\x1d\n" +
 	"\n" +
-	"cost_units\x18\v \x01(\x03R\tcostUnits\x12\x1a\n" +
-	"\brequires\x18\f \x03(\tR\brequires\x12\x1c\n" +
-	"\trequester\x18\r \x01(\tR\trequester\x12\x12\n" +
-	"\x04tier\x18\x0e \x01(\tR\x04tier\x12\x17\n" +
-	"\amax_fee\x18\x0f \x01(\x03R\x06maxFee\x12D\n" +
+	"cost_units\x18\r \x01(\x03R\tcostUnits\x12\x1a\n" +
+	"\brequires\x18\x0e \x03(\tR\brequires\x12\x1b\n" +
+	"\tlimit_key\x18\x0f \x01(\tR\blimitKey\x12\x19\n" +
+	"\bfair_key\x18\x10 \x01(\tR\afairKey\x12\x1c\n" +
+	"\trequester\x18\x11 \x01(\tR\trequester\x12\x12\n" +
+	"\x04tier\x18\x12 \x01(\tR\x04tier\x12\x17\n" +
+	"\amax_fee\x18\x13 \x01(\x03R\x06maxFee\x12D\n" +
 	"\n" +
-	"attributes\x18\x10 \x03(\v2$.gopherqueue.v1.Spec.AttributesEntryR\n" +
+	"attributes\x18\x14 \x03(\v2$.gopherqueue.v1.Spec.AttributesEntryR\n" +
 	"attributes\x12\x1b\n" +
-	"\treplay_of\x18\x11 \x01(\tR\breplayOf\x124\n" +
-	"\bmetadata\x18\x12 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x12\x1b\n" +
-	"\tlimit_key\x18\x13 \x01(\tR\blimitKey\x12\x19\n" +
-	"\bfair_key\x18\x14 \x01(\tR\afairKey\x1a=\n" +
+	"\treplay_of\x18\x15 \x01(\tR\breplayOf\x124\n" +
+	"\bmetadata\x18\x16 \x01(\v2\x18.gopherqueue.v1.MetadataR\bmetadata\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfb\x01\n" +
@@ -1662,35 +2214,36 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"Dependency\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x15\n" +
-	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\xc8\b\n" +
-	"\x06Policy\x12\x16\n" +
-	"\x06preset\x18\x01 \x01(\tR\x06preset\x12&\n" +
-	"\fmax_attempts\x18\x02 \x01(\x05H\x00R\vmaxAttempts\x88\x01\x01\x12-\n" +
-	"\x10max_lease_losses\x18\x03 \x01(\x05H\x01R\x0emaxLeaseLosses\x88\x01\x01\x121\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\xa6\t\n" +
+	"\x06Policy\x123\n" +
+	"\x06preset\x18\x01 \x01(\x0e2\x16.gopherqueue.v1.PresetH\x00R\x06preset\x88\x01\x01\x12&\n" +
+	"\fmax_attempts\x18\x02 \x01(\x03H\x01R\vmaxAttempts\x88\x01\x01\x12-\n" +
+	"\x10max_lease_losses\x18\x03 \x01(\x03H\x02R\x0emaxLeaseLosses\x88\x01\x01\x121\n" +
 	"\abackoff\x18\x04 \x01(\v2\x17.gopherqueue.v1.BackoffR\abackoff\x12(\n" +
-	"\rretry_timeout\x18\x05 \x01(\bH\x02R\fretryTimeout\x88\x01\x01\x12&\n" +
-	"\fretry_system\x18\x06 \x01(\bH\x03R\vretrySystem\x88\x01\x01\x12$\n" +
-	"\vretry_never\x18\a \x01(\bH\x04R\n" +
-	"retryNever\x88\x01\x01\x12\x1c\n" +
-	"\aon_loss\x18\b \x01(\tH\x05R\x06onLoss\x88\x01\x01\x12$\n" +
-	"\vcancel_wins\x18\t \x01(\bH\x06R\n" +
+	"\rretry_timeout\x18\x05 \x01(\bH\x03R\fretryTimeout\x88\x01\x01\x12&\n" +
+	"\fretry_system\x18\x06 \x01(\bH\x04R\vretrySystem\x88\x01\x01\x12$\n" +
+	"\vretry_never\x18\a \x01(\bH\x05R\n" +
+	"retryNever\x88\x01\x01\x126\n" +
+	"\aon_loss\x18\b \x01(\x0e2\x18.gopherqueue.v1.LossRuleH\x06R\x06onLoss\x88\x01\x01\x12$\n" +
+	"\vcancel_wins\x18\t \x01(\bH\aR\n" +
 	"cancelWins\x88\x01\x01\x126\n" +
 	"\tlease_ttl\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\x12-\n" +
 	"\x04hold\x18\v \x01(\v2\x19.google.protobuf.DurationR\x04hold\x12\"\n" +
 	"\n" +
-	"hold_fault\x18\f \x01(\bH\aR\tholdFault\x88\x01\x01\x12\x1b\n" +
-	"\x06extend\x18\r \x01(\tH\bR\x06extend\x88\x01\x01\x12\"\n" +
+	"hold_fault\x18\f \x01(\bH\bR\tholdFault\x88\x01\x01\x127\n" +
+	"\x06extend\x18\r \x01(\x0e2\x1a.gopherqueue.v1.ExtendModeH\tR\x06extend\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"extend_ppb\x18\x0e \x01(\x05H\tR\textendPpb\x88\x01\x01\x12%\n" +
-	"\frenew_by_ppb\x18\x0f \x01(\x05H\n" +
-	"R\n" +
+	"extend_ppb\x18\x0e \x01(\x03H\n" +
+	"R\textendPpb\x88\x01\x01\x12%\n" +
+	"\frenew_by_ppb\x18\x0f \x01(\x03H\vR\n" +
 	"renewByPpb\x88\x01\x01\x12&\n" +
-	"\frenewals_max\x18\x10 \x01(\x05H\vR\vrenewalsMax\x88\x01\x01\x12F\n" +
+	"\frenewals_max\x18\x10 \x01(\x03H\fR\vrenewalsMax\x88\x01\x01\x12F\n" +
 	"\x11execution_timeout\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x10executionTimeout\x125\n" +
 	"\blifetime\x18\x12 \x01(\v2\x19.google.protobuf.DurationR\blifetime\x12<\n" +
 	"\frun_lifetime\x18\x13 \x01(\v2\x19.google.protobuf.DurationR\vrunLifetime\x12H\n" +
-	"\x12idempotency_window\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x11idempotencyWindowB\x0f\n" +
+	"\x12idempotency_window\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\x11idempotencyWindowB\t\n" +
+	"\a_presetB\x0f\n" +
 	"\r_max_attemptsB\x13\n" +
 	"\x11_max_lease_lossesB\x10\n" +
 	"\x0e_retry_timeoutB\x0f\n" +
@@ -1703,23 +2256,26 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\a_extendB\r\n" +
 	"\v_extend_ppbB\x0f\n" +
 	"\r_renew_by_ppbB\x0f\n" +
-	"\r_renewals_max\"\xeb\x01\n" +
-	"\aBackoff\x12\x1a\n" +
-	"\bstrategy\x18\x01 \x01(\tR\bstrategy\x123\n" +
+	"\r_renewals_max\"\xcf\x02\n" +
+	"\aBackoff\x129\n" +
+	"\bstrategy\x18\x01 \x01(\x0e2\x18.gopherqueue.v1.StrategyH\x00R\bstrategy\x88\x01\x01\x123\n" +
 	"\ainitial\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\ainitial\x12+\n" +
 	"\x03max\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03max\x12#\n" +
 	"\n" +
-	"multiplier\x18\x04 \x01(\x01H\x00R\n" +
-	"multiplier\x88\x01\x01\x12\x16\n" +
-	"\x06jitter\x18\x05 \x01(\tR\x06jitter\x12\x16\n" +
-	"\x06custom\x18\x06 \x01(\tR\x06customB\r\n" +
-	"\v_multiplier\"\xb2\x03\n" +
+	"multiplier\x18\x04 \x01(\x01H\x01R\n" +
+	"multiplier\x88\x01\x01\x123\n" +
+	"\x06jitter\x18\x05 \x01(\x0e2\x16.gopherqueue.v1.JitterH\x02R\x06jitter\x88\x01\x01\x12\x1b\n" +
+	"\x06custom\x18\x06 \x01(\tH\x03R\x06custom\x88\x01\x01B\v\n" +
+	"\t_strategyB\r\n" +
+	"\v_multiplierB\t\n" +
+	"\a_jitterB\t\n" +
+	"\a_custom\"\xce\x03\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x14\n" +
-	"\x05state\x18\x03 \x01(\tR\x05state\x12\x16\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x120\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x1a.gopherqueue.v1.LeaseStateR\x05state\x12\x16\n" +
 	"\x06worker\x18\x04 \x01(\tR\x06worker\x12\x18\n" +
-	"\aattempt\x18\x05 \x01(\x05R\aattempt\x12\x1a\n" +
+	"\aattempt\x18\x05 \x01(\x03R\aattempt\x12\x1a\n" +
 	"\bprevious\x18\x06 \x01(\tR\bprevious\x129\n" +
 	"\n" +
 	"granted_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n" +
@@ -1728,15 +2284,15 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"expires_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n" +
 	"\x03ttl\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x1a\n" +
-	"\brenewals\x18\v \x01(\x05R\brenewals\x12\x1d\n" +
+	"\brenewals\x18\v \x01(\x03R\brenewals\x12\x1d\n" +
 	"\n" +
 	"cost_units\x18\f \x01(\x03R\tcostUnits\"L\n" +
 	"\bLeaseRef\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x16\n" +
-	"\x06worker\x18\x03 \x01(\tR\x06worker\"\x8f\x01\n" +
-	"\aFailure\x12\x1a\n" +
-	"\bcategory\x18\x01 \x01(\tR\bcategory\x12\x12\n" +
+	"\x06worker\x18\x03 \x01(\tR\x06worker\"\xa9\x01\n" +
+	"\aFailure\x124\n" +
+	"\bcategory\x18\x01 \x01(\x0e2\x18.gopherqueue.v1.CategoryR\bcategory\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
@@ -1746,28 +2302,36 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\fdelivered_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vdeliveredAt\x12;\n" +
 	"\vhonoured_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"honouredAt\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"z\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x99\x01\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12-\n" +
-	"\x06faults\x18\x04 \x03(\v2\x15.gopherqueue.v1.FaultR\x06faults\"7\n" +
+	"\x06faults\x18\x04 \x03(\v2\x15.gopherqueue.v1.FaultR\x06faults\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"7\n" +
 	"\x05Fault\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x18\n" +
-	"\aproblem\x18\x02 \x01(\tR\aproblem*\xe6\x01\n" +
-	"\x05State\x12\x15\n" +
-	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
-	"\rSTATE_PENDING\x10\x01\x12\x11\n" +
-	"\rSTATE_DELAYED\x10\x02\x12\x13\n" +
-	"\x0fSTATE_SCHEDULED\x10\x03\x12\x11\n" +
-	"\rSTATE_CLAIMED\x10\x04\x12\x11\n" +
-	"\rSTATE_RUNNING\x10\x05\x12\x12\n" +
-	"\x0eSTATE_RETRYING\x10\x06\x12\x13\n" +
-	"\x0fSTATE_COMPLETED\x10\a\x12\x10\n" +
-	"\fSTATE_FAILED\x10\b\x12\x15\n" +
-	"\x11STATE_DEAD_LETTER\x10\t\x12\x13\n" +
-	"\x0fSTATE_CANCELLED\x10\n" +
-	"*\x88\x01\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem*\xf2\x01\n" +
+	"\x06Status\x12\x16\n" +
+	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eSTATUS_PENDING\x10\x01\x12\x12\n" +
+	"\x0eSTATUS_DELAYED\x10\x02\x12\x14\n" +
+	"\x10STATUS_SCHEDULED\x10\x03\x12\x12\n" +
+	"\x0eSTATUS_CLAIMED\x10\x04\x12\x12\n" +
+	"\x0eSTATUS_RUNNING\x10\x05\x12\x13\n" +
+	"\x0fSTATUS_RETRYING\x10\x06\x12\x14\n" +
+	"\x10STATUS_COMPLETED\x10\a\x12\x11\n" +
+	"\rSTATUS_FAILED\x10\b\x12\x16\n" +
+	"\x12STATUS_DEAD_LETTER\x10\t\x12\x14\n" +
+	"\x10STATUS_CANCELLED\x10\n" +
+	"*y\n" +
+	"\x06Detail\x12\x16\n" +
+	"\x12DETAIL_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eDETAIL_CLAIMED\x10\x01\x12\x14\n" +
+	"\x10DETAIL_PREPARING\x10\x02\x12\x18\n" +
+	"\x14DETAIL_LEASE_PENDING\x10\x03\x12\x13\n" +
+	"\x0fDETAIL_ASSIGNED\x10\x04*\x88\x01\n" +
 	"\bPriority\x12\x18\n" +
 	"\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRIORITY_CRITICAL\x10\x01\x12\x11\n" +
@@ -1781,7 +2345,52 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x19DEPENDENCY_KIND_AFTER_ANY\x10\x02\x12\x19\n" +
 	"\x15DEPENDENCY_KIND_CHAIN\x10\x03\x12\x1b\n" +
 	"\x17DEPENDENCY_KIND_FAN_OUT\x10\x04\x12\x1a\n" +
-	"\x16DEPENDENCY_KIND_FAN_IN\x10\x05B<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\x16DEPENDENCY_KIND_FAN_IN\x10\x05*\xac\x01\n" +
+	"\x06Preset\x12\x16\n" +
+	"\x12PRESET_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fPRESET_JOBMODEL\x10\x01\x12\x14\n" +
+	"\x10PRESET_SEMANTICS\x10\x02\x12\x14\n" +
+	"\x10PRESET_SCHEDULER\x10\x03\x12\x16\n" +
+	"\x12PRESET_MATCHING_AI\x10\x04\x12\x1b\n" +
+	"\x17PRESET_MATCHING_QUANTUM\x10\x05\x12\x14\n" +
+	"\x10PRESET_TASKQUEUE\x10\x06*{\n" +
+	"\bLossRule\x12\x19\n" +
+	"\x15LOSS_RULE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10LOSS_RULE_COUNTS\x10\x01\x12\x12\n" +
+	"\x0eLOSS_RULE_FREE\x10\x02\x12\x15\n" +
+	"\x11LOSS_RULE_BACKOFF\x10\x03\x12\x13\n" +
+	"\x0fLOSS_RULE_FAILS\x10\x04*X\n" +
+	"\n" +
+	"ExtendMode\x12\x1b\n" +
+	"\x17EXTEND_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11EXTEND_MODE_RESET\x10\x01\x12\x16\n" +
+	"\x12EXTEND_MODE_EXTEND\x10\x02*\x7f\n" +
+	"\bStrategy\x12\x18\n" +
+	"\x14STRATEGY_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11STRATEGY_CONSTANT\x10\x01\x12\x13\n" +
+	"\x0fSTRATEGY_LINEAR\x10\x02\x12\x18\n" +
+	"\x14STRATEGY_EXPONENTIAL\x10\x03\x12\x13\n" +
+	"\x0fSTRATEGY_CUSTOM\x10\x04*e\n" +
+	"\x06Jitter\x12\x16\n" +
+	"\x12JITTER_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vJITTER_NONE\x10\x01\x12\x10\n" +
+	"\fJITTER_TENTH\x10\x02\x12\x0f\n" +
+	"\vJITTER_FULL\x10\x03\x12\x0f\n" +
+	"\vJITTER_HASH\x10\x04*\x90\x01\n" +
+	"\n" +
+	"LeaseState\x12\x1b\n" +
+	"\x17LEASE_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12LEASE_STATE_ACTIVE\x10\x01\x12\x19\n" +
+	"\x15LEASE_STATE_COMPLETED\x10\x02\x12\x17\n" +
+	"\x13LEASE_STATE_EXPIRED\x10\x03\x12\x19\n" +
+	"\x15LEASE_STATE_CANCELLED\x10\x04*\x97\x01\n" +
+	"\bCategory\x12\x18\n" +
+	"\x14CATEGORY_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12CATEGORY_TEMPORARY\x10\x01\x12\x16\n" +
+	"\x12CATEGORY_PERMANENT\x10\x02\x12\x14\n" +
+	"\x10CATEGORY_TIMEOUT\x10\x03\x12\x16\n" +
+	"\x12CATEGORY_CANCELLED\x10\x04\x12\x13\n" +
+	"\x0fCATEGORY_SYSTEM\x10\x05B<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_job_proto_rawDescOnce sync.Once
@@ -1795,77 +2404,96 @@ func file_gopherqueue_v1_job_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_job_proto_rawDescData
 }
 
-var file_gopherqueue_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_gopherqueue_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_gopherqueue_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_gopherqueue_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_gopherqueue_v1_job_proto_goTypes = []any{
-	(State)(0),                    // 0: gopherqueue.v1.State
-	(Priority)(0),                 // 1: gopherqueue.v1.Priority
-	(DependencyKind)(0),           // 2: gopherqueue.v1.DependencyKind
-	(*Job)(nil),                   // 3: gopherqueue.v1.Job
-	(*Spec)(nil),                  // 4: gopherqueue.v1.Spec
-	(*Metadata)(nil),              // 5: gopherqueue.v1.Metadata
-	(*Dependency)(nil),            // 6: gopherqueue.v1.Dependency
-	(*Policy)(nil),                // 7: gopherqueue.v1.Policy
-	(*Backoff)(nil),               // 8: gopherqueue.v1.Backoff
-	(*Lease)(nil),                 // 9: gopherqueue.v1.Lease
-	(*LeaseRef)(nil),              // 10: gopherqueue.v1.LeaseRef
-	(*Failure)(nil),               // 11: gopherqueue.v1.Failure
-	(*Cancellation)(nil),          // 12: gopherqueue.v1.Cancellation
-	(*Problem)(nil),               // 13: gopherqueue.v1.Problem
-	(*Fault)(nil),                 // 14: gopherqueue.v1.Fault
-	nil,                           // 15: gopherqueue.v1.Spec.AttributesEntry
-	nil,                           // 16: gopherqueue.v1.Metadata.TagsEntry
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
+	(Status)(0),                   // 0: gopherqueue.v1.Status
+	(Detail)(0),                   // 1: gopherqueue.v1.Detail
+	(Priority)(0),                 // 2: gopherqueue.v1.Priority
+	(DependencyKind)(0),           // 3: gopherqueue.v1.DependencyKind
+	(Preset)(0),                   // 4: gopherqueue.v1.Preset
+	(LossRule)(0),                 // 5: gopherqueue.v1.LossRule
+	(ExtendMode)(0),               // 6: gopherqueue.v1.ExtendMode
+	(Strategy)(0),                 // 7: gopherqueue.v1.Strategy
+	(Jitter)(0),                   // 8: gopherqueue.v1.Jitter
+	(LeaseState)(0),               // 9: gopherqueue.v1.LeaseState
+	(Category)(0),                 // 10: gopherqueue.v1.Category
+	(*Job)(nil),                   // 11: gopherqueue.v1.Job
+	(*State)(nil),                 // 12: gopherqueue.v1.State
+	(*Spec)(nil),                  // 13: gopherqueue.v1.Spec
+	(*Metadata)(nil),              // 14: gopherqueue.v1.Metadata
+	(*Dependency)(nil),            // 15: gopherqueue.v1.Dependency
+	(*Policy)(nil),                // 16: gopherqueue.v1.Policy
+	(*Backoff)(nil),               // 17: gopherqueue.v1.Backoff
+	(*Lease)(nil),                 // 18: gopherqueue.v1.Lease
+	(*LeaseRef)(nil),              // 19: gopherqueue.v1.LeaseRef
+	(*Failure)(nil),               // 20: gopherqueue.v1.Failure
+	(*Cancellation)(nil),          // 21: gopherqueue.v1.Cancellation
+	(*Problem)(nil),               // 22: gopherqueue.v1.Problem
+	(*Fault)(nil),                 // 23: gopherqueue.v1.Fault
+	nil,                           // 24: gopherqueue.v1.Spec.AttributesEntry
+	nil,                           // 25: gopherqueue.v1.Metadata.TagsEntry
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
 }
 var file_gopherqueue_v1_job_proto_depIdxs = []int32{
-	4,  // 0: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
-	0,  // 1: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
-	1,  // 2: gopherqueue.v1.Job.effective_priority:type_name -> gopherqueue.v1.Priority
-	17, // 3: gopherqueue.v1.Job.created_at:type_name -> google.protobuf.Timestamp
-	17, // 4: gopherqueue.v1.Job.updated_at:type_name -> google.protobuf.Timestamp
-	17, // 5: gopherqueue.v1.Job.run_at:type_name -> google.protobuf.Timestamp
-	17, // 6: gopherqueue.v1.Job.scheduled_at:type_name -> google.protobuf.Timestamp
-	17, // 7: gopherqueue.v1.Job.started_at:type_name -> google.protobuf.Timestamp
-	17, // 8: gopherqueue.v1.Job.first_started_at:type_name -> google.protobuf.Timestamp
-	17, // 9: gopherqueue.v1.Job.completed_at:type_name -> google.protobuf.Timestamp
-	9,  // 10: gopherqueue.v1.Job.lease:type_name -> gopherqueue.v1.Lease
-	11, // 11: gopherqueue.v1.Job.failure:type_name -> gopherqueue.v1.Failure
-	12, // 12: gopherqueue.v1.Job.cancellation:type_name -> gopherqueue.v1.Cancellation
-	5,  // 13: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
-	1,  // 14: gopherqueue.v1.Job.inherited_priority:type_name -> gopherqueue.v1.Priority
-	7,  // 15: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
-	17, // 16: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
-	18, // 17: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
-	6,  // 18: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
-	15, // 19: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
-	5,  // 20: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
-	1,  // 21: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
-	16, // 22: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
-	2,  // 23: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
-	8,  // 24: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
-	18, // 25: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
-	18, // 26: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
-	18, // 27: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
-	18, // 28: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
-	18, // 29: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
-	18, // 30: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
-	18, // 31: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	18, // 32: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	17, // 33: gopherqueue.v1.Lease.granted_at:type_name -> google.protobuf.Timestamp
-	17, // 34: gopherqueue.v1.Lease.heartbeat_at:type_name -> google.protobuf.Timestamp
-	17, // 35: gopherqueue.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	18, // 36: gopherqueue.v1.Lease.ttl:type_name -> google.protobuf.Duration
-	18, // 37: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	17, // 38: gopherqueue.v1.Cancellation.requested_at:type_name -> google.protobuf.Timestamp
-	17, // 39: gopherqueue.v1.Cancellation.delivered_at:type_name -> google.protobuf.Timestamp
-	17, // 40: gopherqueue.v1.Cancellation.honoured_at:type_name -> google.protobuf.Timestamp
-	14, // 41: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	12, // 0: gopherqueue.v1.Job.state:type_name -> gopherqueue.v1.State
+	13, // 1: gopherqueue.v1.Job.spec:type_name -> gopherqueue.v1.Spec
+	14, // 2: gopherqueue.v1.Job.metadata:type_name -> gopherqueue.v1.Metadata
+	0,  // 3: gopherqueue.v1.State.status:type_name -> gopherqueue.v1.Status
+	1,  // 4: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
+	2,  // 5: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
+	2,  // 6: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
+	26, // 7: gopherqueue.v1.State.created_at:type_name -> google.protobuf.Timestamp
+	26, // 8: gopherqueue.v1.State.updated_at:type_name -> google.protobuf.Timestamp
+	26, // 9: gopherqueue.v1.State.run_at:type_name -> google.protobuf.Timestamp
+	26, // 10: gopherqueue.v1.State.scheduled_at:type_name -> google.protobuf.Timestamp
+	26, // 11: gopherqueue.v1.State.started_at:type_name -> google.protobuf.Timestamp
+	26, // 12: gopherqueue.v1.State.first_started_at:type_name -> google.protobuf.Timestamp
+	26, // 13: gopherqueue.v1.State.completed_at:type_name -> google.protobuf.Timestamp
+	18, // 14: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
+	20, // 15: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
+	21, // 16: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
+	16, // 17: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
+	16, // 18: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
+	26, // 19: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
+	27, // 20: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
+	15, // 21: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
+	24, // 22: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
+	14, // 23: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
+	2,  // 24: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
+	25, // 25: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
+	3,  // 26: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
+	4,  // 27: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
+	17, // 28: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
+	5,  // 29: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
+	27, // 30: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
+	27, // 31: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
+	6,  // 32: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
+	27, // 33: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
+	27, // 34: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
+	27, // 35: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
+	27, // 36: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
+	7,  // 37: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	27, // 38: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	27, // 39: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 40: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 41: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	26, // 42: gopherqueue.v1.Lease.granted_at:type_name -> google.protobuf.Timestamp
+	26, // 43: gopherqueue.v1.Lease.heartbeat_at:type_name -> google.protobuf.Timestamp
+	26, // 44: gopherqueue.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
+	27, // 45: gopherqueue.v1.Lease.ttl:type_name -> google.protobuf.Duration
+	10, // 46: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	27, // 47: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	26, // 48: gopherqueue.v1.Cancellation.requested_at:type_name -> google.protobuf.Timestamp
+	26, // 49: gopherqueue.v1.Cancellation.delivered_at:type_name -> google.protobuf.Timestamp
+	26, // 50: gopherqueue.v1.Cancellation.honoured_at:type_name -> google.protobuf.Timestamp
+	23, // 51: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }
@@ -1873,15 +2501,16 @@ func file_gopherqueue_v1_job_proto_init() {
 	if File_gopherqueue_v1_job_proto != nil {
 		return
 	}
-	file_gopherqueue_v1_job_proto_msgTypes[4].OneofWrappers = []any{}
+	file_gopherqueue_v1_job_proto_msgTypes[0].OneofWrappers = []any{}
 	file_gopherqueue_v1_job_proto_msgTypes[5].OneofWrappers = []any{}
+	file_gopherqueue_v1_job_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_job_proto_rawDesc), len(file_gopherqueue_v1_job_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   14,
+			NumEnums:      11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,6 +23,193 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Cause is why a job does not run, or how it stands.
+type Cause int32
+
+const (
+	Cause_CAUSE_UNSPECIFIED Cause = 0
+	Cause_CAUSE_DEPENDENCY  Cause = 1  // a job it depends on has not ended as it must
+	Cause_CAUSE_DELAY       Cause = 2  // its first run lies in the future
+	Cause_CAUSE_BACKOFF     Cause = 3  // the next attempt does
+	Cause_CAUSE_PAUSED      Cause = 4  // its queue is paused
+	Cause_CAUSE_CONCURRENCY Cause = 5  // as many jobs of its queue are held as may be
+	Cause_CAUSE_KEY_LIMIT   Cause = 6  // as many jobs of its key are held as may be
+	Cause_CAUSE_RATE        Cause = 7  // its queue starts no more jobs at the moment
+	Cause_CAUSE_POOL        Cause = 8  // the capacity pool has no room for its cost
+	Cause_CAUSE_NO_WORKER   Cause = 9  // no live worker asks for its queue and type
+	Cause_CAUSE_CONSTRAINT  Cause = 10 // no such worker offers what it requires
+	Cause_CAUSE_COST        Cause = 11 // no such worker takes a job as dear
+	Cause_CAUSE_LIFETIME    Cause = 12 // its lifetime is about to end
+	Cause_CAUSE_NEXT        Cause = 13 // nothing holds it up: it is in line
+	Cause_CAUSE_HELD        Cause = 14 // a worker has it and has not started
+	Cause_CAUSE_RUNNING     Cause = 15
+	Cause_CAUSE_CANCELLING  Cause = 16 // a worker runs it and was asked to stop
+	Cause_CAUSE_LOST        Cause = 17 // its worker is silent: the lease has run out
+	Cause_CAUSE_FINISHED    Cause = 18
+)
+
+// Enum value maps for Cause.
+var (
+	Cause_name = map[int32]string{
+		0:  "CAUSE_UNSPECIFIED",
+		1:  "CAUSE_DEPENDENCY",
+		2:  "CAUSE_DELAY",
+		3:  "CAUSE_BACKOFF",
+		4:  "CAUSE_PAUSED",
+		5:  "CAUSE_CONCURRENCY",
+		6:  "CAUSE_KEY_LIMIT",
+		7:  "CAUSE_RATE",
+		8:  "CAUSE_POOL",
+		9:  "CAUSE_NO_WORKER",
+		10: "CAUSE_CONSTRAINT",
+		11: "CAUSE_COST",
+		12: "CAUSE_LIFETIME",
+		13: "CAUSE_NEXT",
+		14: "CAUSE_HELD",
+		15: "CAUSE_RUNNING",
+		16: "CAUSE_CANCELLING",
+		17: "CAUSE_LOST",
+		18: "CAUSE_FINISHED",
+	}
+	Cause_value = map[string]int32{
+		"CAUSE_UNSPECIFIED": 0,
+		"CAUSE_DEPENDENCY":  1,
+		"CAUSE_DELAY":       2,
+		"CAUSE_BACKOFF":     3,
+		"CAUSE_PAUSED":      4,
+		"CAUSE_CONCURRENCY": 5,
+		"CAUSE_KEY_LIMIT":   6,
+		"CAUSE_RATE":        7,
+		"CAUSE_POOL":        8,
+		"CAUSE_NO_WORKER":   9,
+		"CAUSE_CONSTRAINT":  10,
+		"CAUSE_COST":        11,
+		"CAUSE_LIFETIME":    12,
+		"CAUSE_NEXT":        13,
+		"CAUSE_HELD":        14,
+		"CAUSE_RUNNING":     15,
+		"CAUSE_CANCELLING":  16,
+		"CAUSE_LOST":        17,
+		"CAUSE_FINISHED":    18,
+	}
+)
+
+func (x Cause) Enum() *Cause {
+	p := new(Cause)
+	*p = x
+	return p
+}
+
+func (x Cause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Cause) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_jobs_service_proto_enumTypes[0].Descriptor()
+}
+
+func (Cause) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_jobs_service_proto_enumTypes[0]
+}
+
+func (x Cause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Cause.Descriptor instead.
+func (Cause) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{0}
+}
+
+// EventType names what happened to a job.
+type EventType int32
+
+const (
+	EventType_EVENT_TYPE_UNSPECIFIED          EventType = 0
+	EventType_EVENT_TYPE_JOB_SUBMITTED        EventType = 1
+	EventType_EVENT_TYPE_JOB_SCHEDULED        EventType = 2
+	EventType_EVENT_TYPE_JOB_DELAYED          EventType = 3
+	EventType_EVENT_TYPE_JOB_CLAIMED          EventType = 4
+	EventType_EVENT_TYPE_JOB_PREPARING        EventType = 5
+	EventType_EVENT_TYPE_JOB_STARTED          EventType = 6
+	EventType_EVENT_TYPE_JOB_COMPLETED        EventType = 7
+	EventType_EVENT_TYPE_JOB_FAILED           EventType = 8
+	EventType_EVENT_TYPE_JOB_RETRYING         EventType = 9
+	EventType_EVENT_TYPE_JOB_DEAD_LETTERED    EventType = 10
+	EventType_EVENT_TYPE_JOB_CANCELLED        EventType = 11
+	EventType_EVENT_TYPE_JOB_CANCEL_REQUESTED EventType = 12
+	EventType_EVENT_TYPE_JOB_CANCEL_DELIVERED EventType = 13
+	EventType_EVENT_TYPE_LEASE_RENEWED        EventType = 14
+	EventType_EVENT_TYPE_JOB_UPDATED          EventType = 15
+)
+
+// Enum value maps for EventType.
+var (
+	EventType_name = map[int32]string{
+		0:  "EVENT_TYPE_UNSPECIFIED",
+		1:  "EVENT_TYPE_JOB_SUBMITTED",
+		2:  "EVENT_TYPE_JOB_SCHEDULED",
+		3:  "EVENT_TYPE_JOB_DELAYED",
+		4:  "EVENT_TYPE_JOB_CLAIMED",
+		5:  "EVENT_TYPE_JOB_PREPARING",
+		6:  "EVENT_TYPE_JOB_STARTED",
+		7:  "EVENT_TYPE_JOB_COMPLETED",
+		8:  "EVENT_TYPE_JOB_FAILED",
+		9:  "EVENT_TYPE_JOB_RETRYING",
+		10: "EVENT_TYPE_JOB_DEAD_LETTERED",
+		11: "EVENT_TYPE_JOB_CANCELLED",
+		12: "EVENT_TYPE_JOB_CANCEL_REQUESTED",
+		13: "EVENT_TYPE_JOB_CANCEL_DELIVERED",
+		14: "EVENT_TYPE_LEASE_RENEWED",
+		15: "EVENT_TYPE_JOB_UPDATED",
+	}
+	EventType_value = map[string]int32{
+		"EVENT_TYPE_UNSPECIFIED":          0,
+		"EVENT_TYPE_JOB_SUBMITTED":        1,
+		"EVENT_TYPE_JOB_SCHEDULED":        2,
+		"EVENT_TYPE_JOB_DELAYED":          3,
+		"EVENT_TYPE_JOB_CLAIMED":          4,
+		"EVENT_TYPE_JOB_PREPARING":        5,
+		"EVENT_TYPE_JOB_STARTED":          6,
+		"EVENT_TYPE_JOB_COMPLETED":        7,
+		"EVENT_TYPE_JOB_FAILED":           8,
+		"EVENT_TYPE_JOB_RETRYING":         9,
+		"EVENT_TYPE_JOB_DEAD_LETTERED":    10,
+		"EVENT_TYPE_JOB_CANCELLED":        11,
+		"EVENT_TYPE_JOB_CANCEL_REQUESTED": 12,
+		"EVENT_TYPE_JOB_CANCEL_DELIVERED": 13,
+		"EVENT_TYPE_LEASE_RENEWED":        14,
+		"EVENT_TYPE_JOB_UPDATED":          15,
+	}
+)
+
+func (x EventType) Enum() *EventType {
+	p := new(EventType)
+	*p = x
+	return p
+}
+
+func (x EventType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EventType) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_jobs_service_proto_enumTypes[1].Descriptor()
+}
+
+func (EventType) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_jobs_service_proto_enumTypes[1]
+}
+
+func (x EventType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EventType.Descriptor instead.
+func (EventType) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{1}
+}
+
 type SubmitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
@@ -67,29 +254,30 @@ func (x *SubmitRequest) GetSpec() *Spec {
 	return nil
 }
 
-type SubmitResponse struct {
+// Submitted is where a submission ended up.
+type Submitted struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // the new one, or the one that has the idempotency key
-	Existing      bool                   `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"`
-	Same          bool                   `protobuf:"varint,3,opt,name=same,proto3" json:"same,omitempty"` // the existing one was submitted with the same content
+	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`        // of the new job, or of the one that has the idempotency key
+	Existing      bool                   `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"` // the key was taken
+	Same          bool                   `protobuf:"varint,3,opt,name=same,proto3" json:"same,omitempty"`         // and by a submission with the same content
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SubmitResponse) Reset() {
-	*x = SubmitResponse{}
+func (x *Submitted) Reset() {
+	*x = Submitted{}
 	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SubmitResponse) String() string {
+func (x *Submitted) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SubmitResponse) ProtoMessage() {}
+func (*Submitted) ProtoMessage() {}
 
-func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
+func (x *Submitted) ProtoReflect() protoreflect.Message {
 	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -101,26 +289,26 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
-func (*SubmitResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
+func (*Submitted) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *SubmitResponse) GetJob() *Job {
+func (x *Submitted) GetState() *State {
 	if x != nil {
-		return x.Job
+		return x.State
 	}
 	return nil
 }
 
-func (x *SubmitResponse) GetExisting() bool {
+func (x *Submitted) GetExisting() bool {
 	if x != nil {
 		return x.Existing
 	}
 	return false
 }
 
-func (x *SubmitResponse) GetSame() bool {
+func (x *Submitted) GetSame() bool {
 	if x != nil {
 		return x.Same
 	}
@@ -173,7 +361,7 @@ func (x *SubmitBatchRequest) GetSpecs() []*Spec {
 
 type SubmitBatchResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*SubmitAnswer        `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers       []*SubmitAnswer        `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // in the order of the specs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,7 +405,7 @@ func (x *SubmitBatchResponse) GetAnswers() []*SubmitAnswer {
 
 type SubmitAnswer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Submitted     *SubmitResponse        `protobuf:"bytes,1,opt,name=submitted,proto3" json:"submitted,omitempty"`
+	Submitted     *Submitted             `protobuf:"bytes,1,opt,name=submitted,proto3" json:"submitted,omitempty"`
 	Problem       *Problem               `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"` // instead
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -253,7 +441,7 @@ func (*SubmitAnswer) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *SubmitAnswer) GetSubmitted() *SubmitResponse {
+func (x *SubmitAnswer) GetSubmitted() *Submitted {
 	if x != nil {
 		return x.Submitted
 	}
@@ -311,18 +499,63 @@ func (x *SubmitGraphRequest) GetDrafts() []*Draft {
 	return nil
 }
 
+type SubmitGraphResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Submitted     []*Submitted           `protobuf:"bytes,1,rep,name=submitted,proto3" json:"submitted,omitempty"` // in the order of the drafts
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitGraphResponse) Reset() {
+	*x = SubmitGraphResponse{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitGraphResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitGraphResponse) ProtoMessage() {}
+
+func (x *SubmitGraphResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitGraphResponse.ProtoReflect.Descriptor instead.
+func (*SubmitGraphResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SubmitGraphResponse) GetSubmitted() []*Submitted {
+	if x != nil {
+		return x.Submitted
+	}
+	return nil
+}
+
+// Draft is a job of a graph.
 type Draft struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`
-	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
-	Needs         []*Need                `protobuf:"bytes,3,rep,name=needs,proto3" json:"needs,omitempty"`
+	Spec          *Spec                  `protobuf:"bytes,1,opt,name=spec,proto3" json:"spec,omitempty"`   // depends_on names jobs that exist
+	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`     // what the other drafts call it
+	Needs         []*Need                `protobuf:"bytes,3,rep,name=needs,proto3" json:"needs,omitempty"` // other drafts that it depends on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Draft) Reset() {
 	*x = Draft{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +567,7 @@ func (x *Draft) String() string {
 func (*Draft) ProtoMessage() {}
 
 func (x *Draft) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,7 +580,7 @@ func (x *Draft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draft.ProtoReflect.Descriptor instead.
 func (*Draft) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Draft) GetSpec() *Spec {
@@ -381,7 +614,7 @@ type Need struct {
 
 func (x *Need) Reset() {
 	*x = Need{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -393,7 +626,7 @@ func (x *Need) String() string {
 func (*Need) ProtoMessage() {}
 
 func (x *Need) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -406,7 +639,7 @@ func (x *Need) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Need.ProtoReflect.Descriptor instead.
 func (*Need) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Need) GetKind() DependencyKind {
@@ -435,7 +668,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +680,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +693,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRequest) GetId() string {
@@ -491,22 +724,95 @@ func (x *GetRequest) GetWithCheckpoint() bool {
 	return false
 }
 
+// Query selects jobs.
+type Query struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`                                          // empty is any
+	Statuses      []Status               `protobuf:"varint,2,rep,packed,name=statuses,proto3,enum=gopherqueue.v1.Status" json:"statuses,omitempty"` // none is any
+	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`        // inclusive
+	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`     // exclusive
+	OldestFirst   bool                   `protobuf:"varint,5,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Query) Reset() {
+	*x = Query{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Query) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Query) ProtoMessage() {}
+
+func (x *Query) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Query.ProtoReflect.Descriptor instead.
+func (*Query) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Query) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *Query) GetStatuses() []Status {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+func (x *Query) GetCreatedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAfter
+	}
+	return nil
+}
+
+func (x *Query) GetCreatedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedBefore
+	}
+	return nil
+}
+
+func (x *Query) GetOldestFirst() bool {
+	if x != nil {
+		return x.OldestFirst
+	}
+	return false
+}
+
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	States        []State                `protobuf:"varint,2,rep,packed,name=states,proto3,enum=gopherqueue.v1.State" json:"states,omitempty"`
-	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`    // inclusive
-	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"` // exclusive
-	OldestFirst   bool                   `protobuf:"varint,5,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
-	Cursor        string                 `protobuf:"bytes,6,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	Limit         int32                  `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"` // 0 is 50, at most 1000
+	Query         *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`  // 0 is 50, the most is 1000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -518,7 +824,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -531,42 +837,14 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *ListRequest) GetQueue() string {
+func (x *ListRequest) GetQuery() *Query {
 	if x != nil {
-		return x.Queue
-	}
-	return ""
-}
-
-func (x *ListRequest) GetStates() []State {
-	if x != nil {
-		return x.States
+		return x.Query
 	}
 	return nil
-}
-
-func (x *ListRequest) GetCreatedAfter() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CreatedAfter
-	}
-	return nil
-}
-
-func (x *ListRequest) GetCreatedBefore() *timestamppb.Timestamp {
-	if x != nil {
-		return x.CreatedBefore
-	}
-	return nil
-}
-
-func (x *ListRequest) GetOldestFirst() bool {
-	if x != nil {
-		return x.OldestFirst
-	}
-	return false
 }
 
 func (x *ListRequest) GetCursor() string {
@@ -576,7 +854,7 @@ func (x *ListRequest) GetCursor() string {
 	return ""
 }
 
-func (x *ListRequest) GetLimit() int32 {
+func (x *ListRequest) GetLimit() int64 {
 	if x != nil {
 		return x.Limit
 	}
@@ -585,15 +863,15 @@ func (x *ListRequest) GetLimit() int32 {
 
 type ListResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"`
+	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`                               // without payload, result and checkpoint
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // empty on the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +883,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +896,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListResponse) GetJobs() []*Job {
@@ -639,17 +917,17 @@ type UpdateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Priority      Priority               `protobuf:"varint,2,opt,name=priority,proto3,enum=gopherqueue.v1.Priority" json:"priority,omitempty"` // unspecified leaves it
-	CorrelationId *string                `protobuf:"bytes,3,opt,name=correlation_id,json=correlationId,proto3,oneof" json:"correlation_id,omitempty"`
-	CallbackUrl   *string                `protobuf:"bytes,4,opt,name=callback_url,json=callbackUrl,proto3,oneof" json:"callback_url,omitempty"`
-	SetTags       map[string]string      `protobuf:"bytes,5,rep,name=set_tags,json=setTags,proto3" json:"set_tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	RemoveTags    []string               `protobuf:"bytes,6,rep,name=remove_tags,json=removeTags,proto3" json:"remove_tags,omitempty"`
+	SetTags       map[string]string      `protobuf:"bytes,3,rep,name=set_tags,json=setTags,proto3" json:"set_tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	DropTags      []string               `protobuf:"bytes,4,rep,name=drop_tags,json=dropTags,proto3" json:"drop_tags,omitempty"`
+	CorrelationId *string                `protobuf:"bytes,5,opt,name=correlation_id,json=correlationId,proto3,oneof" json:"correlation_id,omitempty"`
+	CallbackUrl   *string                `protobuf:"bytes,6,opt,name=callback_url,json=callbackUrl,proto3,oneof" json:"callback_url,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +939,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +952,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateRequest) GetId() string {
@@ -691,6 +969,20 @@ func (x *UpdateRequest) GetPriority() Priority {
 	return Priority_PRIORITY_UNSPECIFIED
 }
 
+func (x *UpdateRequest) GetSetTags() map[string]string {
+	if x != nil {
+		return x.SetTags
+	}
+	return nil
+}
+
+func (x *UpdateRequest) GetDropTags() []string {
+	if x != nil {
+		return x.DropTags
+	}
+	return nil
+}
+
 func (x *UpdateRequest) GetCorrelationId() string {
 	if x != nil && x.CorrelationId != nil {
 		return *x.CorrelationId
@@ -705,20 +997,6 @@ func (x *UpdateRequest) GetCallbackUrl() string {
 	return ""
 }
 
-func (x *UpdateRequest) GetSetTags() map[string]string {
-	if x != nil {
-		return x.SetTags
-	}
-	return nil
-}
-
-func (x *UpdateRequest) GetRemoveTags() []string {
-	if x != nil {
-		return x.RemoveTags
-	}
-	return nil
-}
-
 type CancelRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -729,7 +1007,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -741,7 +1019,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -754,7 +1032,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CancelRequest) GetId() string {
@@ -773,7 +1051,7 @@ func (x *CancelRequest) GetReason() string {
 
 type CancelWhereRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Filter        *ListRequest           `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"` // limit is how many to cancel in this call
+	Query         *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -781,7 +1059,7 @@ type CancelWhereRequest struct {
 
 func (x *CancelWhereRequest) Reset() {
 	*x = CancelWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +1071,7 @@ func (x *CancelWhereRequest) String() string {
 func (*CancelWhereRequest) ProtoMessage() {}
 
 func (x *CancelWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,12 +1084,12 @@ func (x *CancelWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelWhereRequest.ProtoReflect.Descriptor instead.
 func (*CancelWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *CancelWhereRequest) GetFilter() *ListRequest {
+func (x *CancelWhereRequest) GetQuery() *Query {
 	if x != nil {
-		return x.Filter
+		return x.Query
 	}
 	return nil
 }
@@ -823,29 +1101,31 @@ func (x *CancelWhereRequest) GetReason() string {
 	return ""
 }
 
-type CancelWhereResponse struct {
+// CancelReport is what became of many jobs that were to be cancelled.
+type CancelReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cancelled     int32                  `protobuf:"varint,1,opt,name=cancelled,proto3" json:"cancelled,omitempty"`                    // ended or asked to stop by this call
-	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // go on with it; empty when done
+	Cancelled     int64                  `protobuf:"varint,1,opt,name=cancelled,proto3" json:"cancelled,omitempty"` // ended at once
+	Requested     int64                  `protobuf:"varint,2,opt,name=requested,proto3" json:"requested,omitempty"` // running; their workers are asked to stop
+	Finished      int64                  `protobuf:"varint,3,opt,name=finished,proto3" json:"finished,omitempty"`   // had ended by themselves in the meantime
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelWhereResponse) Reset() {
-	*x = CancelWhereResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
+func (x *CancelReport) Reset() {
+	*x = CancelReport{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelWhereResponse) String() string {
+func (x *CancelReport) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelWhereResponse) ProtoMessage() {}
+func (*CancelReport) ProtoMessage() {}
 
-func (x *CancelWhereResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
+func (x *CancelReport) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,23 +1136,30 @@ func (x *CancelWhereResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelWhereResponse.ProtoReflect.Descriptor instead.
-func (*CancelWhereResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{14}
+// Deprecated: Use CancelReport.ProtoReflect.Descriptor instead.
+func (*CancelReport) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *CancelWhereResponse) GetCancelled() int32 {
+func (x *CancelReport) GetCancelled() int64 {
 	if x != nil {
 		return x.Cancelled
 	}
 	return 0
 }
 
-func (x *CancelWhereResponse) GetNextCursor() string {
+func (x *CancelReport) GetRequested() int64 {
 	if x != nil {
-		return x.NextCursor
+		return x.Requested
 	}
-	return ""
+	return 0
+}
+
+func (x *CancelReport) GetFinished() int64 {
+	if x != nil {
+		return x.Finished
+	}
+	return 0
 }
 
 type ReplayRequest struct {
@@ -884,7 +1171,7 @@ type ReplayRequest struct {
 
 func (x *ReplayRequest) Reset() {
 	*x = ReplayRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1183,7 @@ func (x *ReplayRequest) String() string {
 func (*ReplayRequest) ProtoMessage() {}
 
 func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1196,7 @@ func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRequest.ProtoReflect.Descriptor instead.
 func (*ReplayRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{15}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReplayRequest) GetId() string {
@@ -922,15 +1209,14 @@ func (x *ReplayRequest) GetId() string {
 type WaitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // at most 10 minutes; the job is answered as it stands then
-	WithResult    bool                   `protobuf:"varint,3,opt,name=with_result,json=withResult,proto3" json:"with_result,omitempty"`
+	Timeout       *durationpb.Duration   `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"` // at most 10 minutes; absent is as long as the call lasts
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1228,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1241,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{16}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -972,13 +1258,6 @@ func (x *WaitRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
-func (x *WaitRequest) GetWithResult() bool {
-	if x != nil {
-		return x.WithResult
-	}
-	return false
-}
-
 type ExplainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -988,7 +1267,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1279,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1292,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{17}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExplainRequest) GetId() string {
@@ -1023,34 +1302,38 @@ func (x *ExplainRequest) GetId() string {
 	return ""
 }
 
-type ExplainResponse struct {
+// Explanation answers "why is my job not running?".
+type Explanation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`     // stable code
-	Summary       string                 `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"` // one line
-	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
-	Jobs          []*RelatedJob          `protobuf:"bytes,5,rep,name=jobs,proto3" json:"jobs,omitempty"` // dependencies or holders
-	Timeline      []*Event               `protobuf:"bytes,6,rep,name=timeline,proto3" json:"timeline,omitempty"`
-	State         State                  `protobuf:"varint,7,opt,name=state,proto3,enum=gopherqueue.v1.State" json:"state,omitempty"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Status        Status                 `protobuf:"varint,4,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"`
+	Attempt       int64                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Bound         int64                  `protobuf:"varint,6,opt,name=bound,proto3" json:"bound,omitempty"`
+	Reason        *Reason                `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`      // what holds it up first
+	Also          []*Reason              `protobuf:"bytes,8,rep,name=also,proto3" json:"also,omitempty"`          // what would be next in its way
+	Ahead         int64                  `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`       // CAUSE_NEXT: jobs in line before it; below 0 is more than were looked at
+	Timeline      []*Event               `protobuf:"bytes,10,rep,name=timeline,proto3" json:"timeline,omitempty"` // what has happened to it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ExplainResponse) Reset() {
-	*x = ExplainResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+func (x *Explanation) Reset() {
+	*x = Explanation{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ExplainResponse) String() string {
+func (x *Explanation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ExplainResponse) ProtoMessage() {}
+func (*Explanation) ProtoMessage() {}
 
-func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+func (x *Explanation) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1061,84 +1344,108 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
-func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+// Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
+func (*Explanation) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *ExplainResponse) GetCause() string {
+func (x *Explanation) GetJobId() string {
 	if x != nil {
-		return x.Cause
+		return x.JobId
 	}
 	return ""
 }
 
-func (x *ExplainResponse) GetSummary() string {
+func (x *Explanation) GetQueue() string {
 	if x != nil {
-		return x.Summary
+		return x.Queue
 	}
 	return ""
 }
 
-func (x *ExplainResponse) GetRemedy() string {
+func (x *Explanation) GetType() string {
 	if x != nil {
-		return x.Remedy
+		return x.Type
 	}
 	return ""
 }
 
-func (x *ExplainResponse) GetUntil() *timestamppb.Timestamp {
+func (x *Explanation) GetStatus() Status {
 	if x != nil {
-		return x.Until
+		return x.Status
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
+func (x *Explanation) GetAttempt() int64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Explanation) GetBound() int64 {
+	if x != nil {
+		return x.Bound
+	}
+	return 0
+}
+
+func (x *Explanation) GetReason() *Reason {
+	if x != nil {
+		return x.Reason
 	}
 	return nil
 }
 
-func (x *ExplainResponse) GetJobs() []*RelatedJob {
+func (x *Explanation) GetAlso() []*Reason {
 	if x != nil {
-		return x.Jobs
+		return x.Also
 	}
 	return nil
 }
 
-func (x *ExplainResponse) GetTimeline() []*Event {
+func (x *Explanation) GetAhead() int64 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+func (x *Explanation) GetTimeline() []*Event {
 	if x != nil {
 		return x.Timeline
 	}
 	return nil
 }
 
-func (x *ExplainResponse) GetState() State {
-	if x != nil {
-		return x.State
-	}
-	return State_STATE_UNSPECIFIED
-}
-
-type RelatedJob struct {
+type Reason struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	State         State                  `protobuf:"varint,2,opt,name=state,proto3,enum=gopherqueue.v1.State" json:"state,omitempty"`
-	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	Cause         Cause                  `protobuf:"varint,1,opt,name=cause,proto3,enum=gopherqueue.v1.Cause" json:"cause,omitempty"`
+	Summary       string                 `protobuf:"bytes,2,opt,name=summary,proto3" json:"summary,omitempty"` // one line
+	Remedy        string                 `protobuf:"bytes,3,opt,name=remedy,proto3" json:"remedy,omitempty"`   // what would help
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`     // when it will be over by itself
+	Jobs          []*Related             `protobuf:"bytes,5,rep,name=jobs,proto3" json:"jobs,omitempty"`       // those it waits for, or who hold what it needs
+	More          int64                  `protobuf:"varint,6,opt,name=more,proto3" json:"more,omitempty"`      // and this many more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RelatedJob) Reset() {
-	*x = RelatedJob{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+func (x *Reason) Reset() {
+	*x = Reason{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RelatedJob) String() string {
+func (x *Reason) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RelatedJob) ProtoMessage() {}
+func (*Reason) ProtoMessage() {}
 
-func (x *RelatedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+func (x *Reason) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,30 +1456,135 @@ func (x *RelatedJob) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RelatedJob.ProtoReflect.Descriptor instead.
-func (*RelatedJob) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+// Deprecated: Use Reason.ProtoReflect.Descriptor instead.
+func (*Reason) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *RelatedJob) GetId() string {
+func (x *Reason) GetCause() Cause {
 	if x != nil {
-		return x.Id
+		return x.Cause
+	}
+	return Cause_CAUSE_UNSPECIFIED
+}
+
+func (x *Reason) GetSummary() string {
+	if x != nil {
+		return x.Summary
 	}
 	return ""
 }
 
-func (x *RelatedJob) GetState() State {
+func (x *Reason) GetRemedy() string {
 	if x != nil {
-		return x.State
-	}
-	return State_STATE_UNSPECIFIED
-}
-
-func (x *RelatedJob) GetNote() string {
-	if x != nil {
-		return x.Note
+		return x.Remedy
 	}
 	return ""
+}
+
+func (x *Reason) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Reason) GetJobs() []*Related {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *Reason) GetMore() int64 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
+type Related struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	Status        Status                 `protobuf:"varint,2,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"`
+	Kind          DependencyKind         `protobuf:"varint,3,opt,name=kind,proto3,enum=gopherqueue.v1.DependencyKind" json:"kind,omitempty"` // of a dependency
+	Worker        string                 `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`                                 // of a holder
+	Since         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`                                   // of a holder
+	CostUnits     int64                  `protobuf:"varint,6,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`         // of a holder in a capacity pool
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Related) Reset() {
+	*x = Related{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Related) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Related) ProtoMessage() {}
+
+func (x *Related) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Related.ProtoReflect.Descriptor instead.
+func (*Related) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Related) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *Related) GetStatus() Status {
+	if x != nil {
+		return x.Status
+	}
+	return Status_STATUS_UNSPECIFIED
+}
+
+func (x *Related) GetKind() DependencyKind {
+	if x != nil {
+		return x.Kind
+	}
+	return DependencyKind_DEPENDENCY_KIND_UNSPECIFIED
+}
+
+func (x *Related) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *Related) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Related) GetCostUnits() int64 {
+	if x != nil {
+		return x.CostUnits
+	}
+	return 0
 }
 
 type HistoryRequest struct {
@@ -1184,7 +1596,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1608,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1621,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryRequest) GetId() string {
@@ -1228,7 +1640,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1652,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1665,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HistoryResponse) GetEvents() []*Event {
@@ -1270,16 +1682,16 @@ type Event struct {
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Queue         string                 `protobuf:"bytes,3,opt,name=queue,proto3" json:"queue,omitempty"`
 	JobId         string                 `protobuf:"bytes,4,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
-	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	State         State                  `protobuf:"varint,6,opt,name=state,proto3,enum=gopherqueue.v1.State" json:"state,omitempty"`
-	Attempt       int32                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	LeaseId       string                 `protobuf:"bytes,8,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Type          EventType              `protobuf:"varint,5,opt,name=type,proto3,enum=gopherqueue.v1.EventType" json:"type,omitempty"`
+	Status        Status                 `protobuf:"varint,6,opt,name=status,proto3,enum=gopherqueue.v1.Status" json:"status,omitempty"` // the job's from here on
+	Attempt       int64                  `protobuf:"varint,7,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	LeaseId       string                 `protobuf:"bytes,8,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"` // the lease it happened under
 	Version       uint64                 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
-	LeaseState    string                 `protobuf:"bytes,10,opt,name=lease_state,json=leaseState,proto3" json:"lease_state,omitempty"`
+	LeaseState    LeaseState             `protobuf:"varint,10,opt,name=lease_state,json=leaseState,proto3,enum=gopherqueue.v1.LeaseState" json:"lease_state,omitempty"` // that lease from here on
 	Worker        string                 `protobuf:"bytes,11,opt,name=worker,proto3" json:"worker,omitempty"`
 	CostUnits     int64                  `protobuf:"varint,12,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=until,proto3" json:"until,omitempty"`
-	Detail        string                 `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=until,proto3" json:"until,omitempty"` // when the lease ends or the next run is due
+	Detail        Detail                 `protobuf:"varint,14,opt,name=detail,proto3,enum=gopherqueue.v1.Detail" json:"detail,omitempty"`
 	Failure       *Failure               `protobuf:"bytes,15,opt,name=failure,proto3" json:"failure,omitempty"`
 	Reason        string                 `protobuf:"bytes,16,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1288,7 +1700,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1712,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1725,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1344,21 +1756,21 @@ func (x *Event) GetJobId() string {
 	return ""
 }
 
-func (x *Event) GetType() string {
+func (x *Event) GetType() EventType {
 	if x != nil {
 		return x.Type
 	}
-	return ""
+	return EventType_EVENT_TYPE_UNSPECIFIED
 }
 
-func (x *Event) GetState() State {
+func (x *Event) GetStatus() Status {
 	if x != nil {
-		return x.State
+		return x.Status
 	}
-	return State_STATE_UNSPECIFIED
+	return Status_STATUS_UNSPECIFIED
 }
 
-func (x *Event) GetAttempt() int32 {
+func (x *Event) GetAttempt() int64 {
 	if x != nil {
 		return x.Attempt
 	}
@@ -1379,11 +1791,11 @@ func (x *Event) GetVersion() uint64 {
 	return 0
 }
 
-func (x *Event) GetLeaseState() string {
+func (x *Event) GetLeaseState() LeaseState {
 	if x != nil {
 		return x.LeaseState
 	}
-	return ""
+	return LeaseState_LEASE_STATE_UNSPECIFIED
 }
 
 func (x *Event) GetWorker() string {
@@ -1407,11 +1819,11 @@ func (x *Event) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Event) GetDetail() string {
+func (x *Event) GetDetail() Detail {
 	if x != nil {
 		return x.Detail
 	}
-	return ""
+	return Detail_DETAIL_UNSPECIFIED
 }
 
 func (x *Event) GetFailure() *Failure {
@@ -1428,16 +1840,156 @@ func (x *Event) GetReason() string {
 	return ""
 }
 
-type StatsRequest struct {
+type CountRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Queues        []string               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // none is all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
+func (x *CountRequest) Reset() {
+	*x = CountRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountRequest) ProtoMessage() {}
+
+func (x *CountRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
+func (*CountRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *CountRequest) GetQueues() []string {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+type CountResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queues        []*QueueCount          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CountResponse) Reset() {
+	*x = CountResponse{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CountResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CountResponse) ProtoMessage() {}
+
+func (x *CountResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
+func (*CountResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CountResponse) GetQueues() []*QueueCount {
+	if x != nil {
+		return x.Queues
+	}
+	return nil
+}
+
+// QueueCount is how many jobs of a queue stand in each status.
+type QueueCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	ByStatus      map[string]int64       `protobuf:"bytes,2,rep,name=by_status,json=byStatus,proto3" json:"by_status,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by name: SCHEDULED, RUNNING, ...; absent is 0
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QueueCount) Reset() {
+	*x = QueueCount{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QueueCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QueueCount) ProtoMessage() {}
+
+func (x *QueueCount) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QueueCount.ProtoReflect.Descriptor instead.
+func (*QueueCount) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *QueueCount) GetQueue() string {
+	if x != nil {
+		return x.Queue
+	}
+	return ""
+}
+
+func (x *QueueCount) GetByStatus() map[string]int64 {
+	if x != nil {
+		return x.ByStatus
+	}
+	return nil
+}
+
+type StatsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1449,7 +2001,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1462,26 +2014,23 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
-}
-
-func (x *StatsRequest) GetQueues() []string {
-	if x != nil {
-		return x.Queues
-	}
-	return nil
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
 }
 
 type StatsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queues        []*QueueCounts         `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	Queues        []*QueueCount          `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`    // by name
+	Workers       int64                  `protobuf:"varint,2,opt,name=workers,proto3" json:"workers,omitempty"` // live ones, as seen by the answering server
+	Commits       uint64                 `protobuf:"varint,3,opt,name=commits,proto3" json:"commits,omitempty"` // batches the store has written since it was opened
+	Syncs         uint64                 `protobuf:"varint,4,opt,name=syncs,proto3" json:"syncs,omitempty"`     // times it waited for stable storage
+	DiskBytes     uint64                 `protobuf:"varint,5,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +2042,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,66 +2055,42 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
 }
 
-func (x *StatsResponse) GetQueues() []*QueueCounts {
+func (x *StatsResponse) GetQueues() []*QueueCount {
 	if x != nil {
 		return x.Queues
 	}
 	return nil
 }
 
-type QueueCounts struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queue         string                 `protobuf:"bytes,1,opt,name=queue,proto3" json:"queue,omitempty"`
-	ByState       map[string]int64       `protobuf:"bytes,2,rep,name=by_state,json=byState,proto3" json:"by_state,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *QueueCounts) Reset() {
-	*x = QueueCounts{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *QueueCounts) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*QueueCounts) ProtoMessage() {}
-
-func (x *QueueCounts) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+func (x *StatsResponse) GetWorkers() int64 {
 	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
+		return x.Workers
 	}
-	return mi.MessageOf(x)
+	return 0
 }
 
-// Deprecated: Use QueueCounts.ProtoReflect.Descriptor instead.
-func (*QueueCounts) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
-}
-
-func (x *QueueCounts) GetQueue() string {
+func (x *StatsResponse) GetCommits() uint64 {
 	if x != nil {
-		return x.Queue
+		return x.Commits
 	}
-	return ""
+	return 0
 }
 
-func (x *QueueCounts) GetByState() map[string]int64 {
+func (x *StatsResponse) GetSyncs() uint64 {
 	if x != nil {
-		return x.ByState
+		return x.Syncs
 	}
-	return nil
+	return 0
+}
+
+func (x *StatsResponse) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
 }
 
 var File_gopherqueue_v1_jobs_service_proto protoreflect.FileDescriptor
@@ -1574,20 +2099,22 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"9\n" +
 	"\rSubmitRequest\x12(\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"g\n" +
-	"\x0eSubmitResponse\x12%\n" +
-	"\x03job\x18\x01 \x01(\v2\x13.gopherqueue.v1.JobR\x03job\x12\x1a\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"h\n" +
+	"\tSubmitted\x12+\n" +
+	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12\x1a\n" +
 	"\bexisting\x18\x02 \x01(\bR\bexisting\x12\x12\n" +
 	"\x04same\x18\x03 \x01(\bR\x04same\"@\n" +
 	"\x12SubmitBatchRequest\x12*\n" +
 	"\x05specs\x18\x01 \x03(\v2\x14.gopherqueue.v1.SpecR\x05specs\"M\n" +
 	"\x13SubmitBatchResponse\x126\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1c.gopherqueue.v1.SubmitAnswerR\aanswers\"\x7f\n" +
-	"\fSubmitAnswer\x12<\n" +
-	"\tsubmitted\x18\x01 \x01(\v2\x1e.gopherqueue.v1.SubmitResponseR\tsubmitted\x121\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1c.gopherqueue.v1.SubmitAnswerR\aanswers\"z\n" +
+	"\fSubmitAnswer\x127\n" +
+	"\tsubmitted\x18\x01 \x01(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\x121\n" +
 	"\aproblem\x18\x02 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"C\n" +
 	"\x12SubmitGraphRequest\x12-\n" +
-	"\x06drafts\x18\x01 \x03(\v2\x15.gopherqueue.v1.DraftR\x06drafts\"o\n" +
+	"\x06drafts\x18\x01 \x03(\v2\x15.gopherqueue.v1.DraftR\x06drafts\"N\n" +
+	"\x13SubmitGraphResponse\x127\n" +
+	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"o\n" +
 	"\x05Draft\x12(\n" +
 	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12*\n" +
@@ -1601,27 +2128,28 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\fwith_payload\x18\x02 \x01(\bR\vwithPayload\x12\x1f\n" +
 	"\vwith_result\x18\x03 \x01(\bR\n" +
 	"withResult\x12'\n" +
-	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\xa7\x02\n" +
-	"\vListRequest\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12-\n" +
-	"\x06states\x18\x02 \x03(\x0e2\x15.gopherqueue.v1.StateR\x06states\x12?\n" +
+	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\xf8\x01\n" +
+	"\x05Query\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
+	"\bstatuses\x18\x02 \x03(\x0e2\x16.gopherqueue.v1.StatusR\bstatuses\x12?\n" +
 	"\rcreated_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12!\n" +
-	"\foldest_first\x18\x05 \x01(\bR\voldestFirst\x12\x16\n" +
-	"\x06cursor\x18\x06 \x01(\tR\x06cursor\x12\x14\n" +
-	"\x05limit\x18\a \x01(\x05R\x05limit\"X\n" +
+	"\foldest_first\x18\x05 \x01(\bR\voldestFirst\"h\n" +
+	"\vListRequest\x12+\n" +
+	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\"X\n" +
 	"\fListResponse\x12'\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.gopherqueue.v1.JobR\x04jobs\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\xf1\x02\n" +
+	"nextCursor\"\xed\x02\n" +
 	"\rUpdateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
-	"\bpriority\x18\x02 \x01(\x0e2\x18.gopherqueue.v1.PriorityR\bpriority\x12*\n" +
-	"\x0ecorrelation_id\x18\x03 \x01(\tH\x00R\rcorrelationId\x88\x01\x01\x12&\n" +
-	"\fcallback_url\x18\x04 \x01(\tH\x01R\vcallbackUrl\x88\x01\x01\x12E\n" +
-	"\bset_tags\x18\x05 \x03(\v2*.gopherqueue.v1.UpdateRequest.SetTagsEntryR\asetTags\x12\x1f\n" +
-	"\vremove_tags\x18\x06 \x03(\tR\n" +
-	"removeTags\x1a:\n" +
+	"\bpriority\x18\x02 \x01(\x0e2\x18.gopherqueue.v1.PriorityR\bpriority\x12E\n" +
+	"\bset_tags\x18\x03 \x03(\v2*.gopherqueue.v1.UpdateRequest.SetTagsEntryR\asetTags\x12\x1b\n" +
+	"\tdrop_tags\x18\x04 \x03(\tR\bdropTags\x12*\n" +
+	"\x0ecorrelation_id\x18\x05 \x01(\tH\x00R\rcorrelationId\x88\x01\x01\x12&\n" +
+	"\fcallback_url\x18\x06 \x01(\tH\x01R\vcallbackUrl\x88\x01\x01\x1a:\n" +
 	"\fSetTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x11\n" +
@@ -1629,83 +2157,150 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\r_callback_url\"7\n" +
 	"\rCancelRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"a\n" +
-	"\x12CancelWhereRequest\x123\n" +
-	"\x06filter\x18\x01 \x01(\v2\x1b.gopherqueue.v1.ListRequestR\x06filter\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"T\n" +
-	"\x13CancelWhereResponse\x12\x1c\n" +
-	"\tcancelled\x18\x01 \x01(\x05R\tcancelled\x12\x1f\n" +
-	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\x1f\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"Y\n" +
+	"\x12CancelWhereRequest\x12+\n" +
+	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"f\n" +
+	"\fCancelReport\x12\x1c\n" +
+	"\tcancelled\x18\x01 \x01(\x03R\tcancelled\x12\x1c\n" +
+	"\trequested\x18\x02 \x01(\x03R\trequested\x12\x1a\n" +
+	"\bfinished\x18\x03 \x01(\x03R\bfinished\"\x1f\n" +
 	"\rReplayRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"s\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"R\n" +
 	"\vWaitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x123\n" +
-	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x1f\n" +
-	"\vwith_result\x18\x03 \x01(\bR\n" +
-	"withResult\" \n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\" \n" +
 	"\x0eExplainRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x9b\x02\n" +
-	"\x0fExplainResponse\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x18\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xd3\x02\n" +
+	"\vExplanation\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x14\n" +
+	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12.\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12\x18\n" +
+	"\aattempt\x18\x05 \x01(\x03R\aattempt\x12\x14\n" +
+	"\x05bound\x18\x06 \x01(\x03R\x05bound\x12.\n" +
+	"\x06reason\x18\a \x01(\v2\x16.gopherqueue.v1.ReasonR\x06reason\x12*\n" +
+	"\x04also\x18\b \x03(\v2\x16.gopherqueue.v1.ReasonR\x04also\x12\x14\n" +
+	"\x05ahead\x18\t \x01(\x03R\x05ahead\x121\n" +
+	"\btimeline\x18\n" +
+	" \x03(\v2\x15.gopherqueue.v1.EventR\btimeline\"\xda\x01\n" +
+	"\x06Reason\x12+\n" +
+	"\x05cause\x18\x01 \x01(\x0e2\x15.gopherqueue.v1.CauseR\x05cause\x12\x18\n" +
 	"\asummary\x18\x02 \x01(\tR\asummary\x12\x16\n" +
 	"\x06remedy\x18\x03 \x01(\tR\x06remedy\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12.\n" +
-	"\x04jobs\x18\x05 \x03(\v2\x1a.gopherqueue.v1.RelatedJobR\x04jobs\x121\n" +
-	"\btimeline\x18\x06 \x03(\v2\x15.gopherqueue.v1.EventR\btimeline\x12+\n" +
-	"\x05state\x18\a \x01(\x0e2\x15.gopherqueue.v1.StateR\x05state\"]\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12+\n" +
+	"\x04jobs\x18\x05 \x03(\v2\x17.gopherqueue.v1.RelatedR\x04jobs\x12\x12\n" +
+	"\x04more\x18\x06 \x01(\x03R\x04more\"\xed\x01\n" +
+	"\aRelated\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12.\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x122\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x1e.gopherqueue.v1.DependencyKindR\x04kind\x12\x16\n" +
+	"\x06worker\x18\x04 \x01(\tR\x06worker\x120\n" +
+	"\x05since\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x1d\n" +
 	"\n" +
-	"RelatedJob\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x15.gopherqueue.v1.StateR\x05state\x12\x12\n" +
-	"\x04note\x18\x03 \x01(\tR\x04note\" \n" +
+	"cost_units\x18\x06 \x01(\x03R\tcostUnits\" \n" +
 	"\x0eHistoryRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"@\n" +
 	"\x0fHistoryResponse\x12-\n" +
-	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\xf3\x03\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\xc5\x04\n" +
 	"\x05Event\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
 	"\x05queue\x18\x03 \x01(\tR\x05queue\x12\x15\n" +
-	"\x06job_id\x18\x04 \x01(\tR\x05jobId\x12\x12\n" +
-	"\x04type\x18\x05 \x01(\tR\x04type\x12+\n" +
-	"\x05state\x18\x06 \x01(\x0e2\x15.gopherqueue.v1.StateR\x05state\x12\x18\n" +
-	"\aattempt\x18\a \x01(\x05R\aattempt\x12\x19\n" +
+	"\x06job_id\x18\x04 \x01(\tR\x05jobId\x12-\n" +
+	"\x04type\x18\x05 \x01(\x0e2\x19.gopherqueue.v1.EventTypeR\x04type\x12.\n" +
+	"\x06status\x18\x06 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12\x18\n" +
+	"\aattempt\x18\a \x01(\x03R\aattempt\x12\x19\n" +
 	"\blease_id\x18\b \x01(\tR\aleaseId\x12\x18\n" +
-	"\aversion\x18\t \x01(\x04R\aversion\x12\x1f\n" +
+	"\aversion\x18\t \x01(\x04R\aversion\x12;\n" +
 	"\vlease_state\x18\n" +
-	" \x01(\tR\n" +
+	" \x01(\x0e2\x1a.gopherqueue.v1.LeaseStateR\n" +
 	"leaseState\x12\x16\n" +
 	"\x06worker\x18\v \x01(\tR\x06worker\x12\x1d\n" +
 	"\n" +
 	"cost_units\x18\f \x01(\x03R\tcostUnits\x120\n" +
-	"\x05until\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x16\n" +
-	"\x06detail\x18\x0e \x01(\tR\x06detail\x121\n" +
+	"\x05until\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12.\n" +
+	"\x06detail\x18\x0e \x01(\x0e2\x16.gopherqueue.v1.DetailR\x06detail\x121\n" +
 	"\afailure\x18\x0f \x01(\v2\x17.gopherqueue.v1.FailureR\afailure\x12\x16\n" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\"&\n" +
-	"\fStatsRequest\x12\x16\n" +
-	"\x06queues\x18\x01 \x03(\tR\x06queues\"D\n" +
-	"\rStatsResponse\x123\n" +
-	"\x06queues\x18\x01 \x03(\v2\x1b.gopherqueue.v1.QueueCountsR\x06queues\"\xa4\x01\n" +
-	"\vQueueCounts\x12\x14\n" +
-	"\x05queue\x18\x01 \x01(\tR\x05queue\x12C\n" +
-	"\bby_state\x18\x02 \x03(\v2(.gopherqueue.v1.QueueCounts.ByStateEntryR\abyState\x1a:\n" +
-	"\fByStateEntry\x12\x10\n" +
+	"\fCountRequest\x12\x16\n" +
+	"\x06queues\x18\x01 \x03(\tR\x06queues\"C\n" +
+	"\rCountResponse\x122\n" +
+	"\x06queues\x18\x01 \x03(\v2\x1a.gopherqueue.v1.QueueCountR\x06queues\"\xa6\x01\n" +
+	"\n" +
+	"QueueCount\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\tR\x05queue\x12E\n" +
+	"\tby_status\x18\x02 \x03(\v2(.gopherqueue.v1.QueueCount.ByStatusEntryR\bbyStatus\x1a;\n" +
+	"\rByStatusEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x012\xb6\a\n" +
-	"\vJobsService\x12G\n" +
-	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x1e.gopherqueue.v1.SubmitResponse\x12V\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x0e\n" +
+	"\fStatsRequest\"\xac\x01\n" +
+	"\rStatsResponse\x122\n" +
+	"\x06queues\x18\x01 \x03(\v2\x1a.gopherqueue.v1.QueueCountR\x06queues\x12\x18\n" +
+	"\aworkers\x18\x02 \x01(\x03R\aworkers\x12\x18\n" +
+	"\acommits\x18\x03 \x01(\x04R\acommits\x12\x14\n" +
+	"\x05syncs\x18\x04 \x01(\x04R\x05syncs\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes*\xf2\x02\n" +
+	"\x05Cause\x12\x15\n" +
+	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10CAUSE_DEPENDENCY\x10\x01\x12\x0f\n" +
+	"\vCAUSE_DELAY\x10\x02\x12\x11\n" +
+	"\rCAUSE_BACKOFF\x10\x03\x12\x10\n" +
+	"\fCAUSE_PAUSED\x10\x04\x12\x15\n" +
+	"\x11CAUSE_CONCURRENCY\x10\x05\x12\x13\n" +
+	"\x0fCAUSE_KEY_LIMIT\x10\x06\x12\x0e\n" +
+	"\n" +
+	"CAUSE_RATE\x10\a\x12\x0e\n" +
+	"\n" +
+	"CAUSE_POOL\x10\b\x12\x13\n" +
+	"\x0fCAUSE_NO_WORKER\x10\t\x12\x14\n" +
+	"\x10CAUSE_CONSTRAINT\x10\n" +
+	"\x12\x0e\n" +
+	"\n" +
+	"CAUSE_COST\x10\v\x12\x12\n" +
+	"\x0eCAUSE_LIFETIME\x10\f\x12\x0e\n" +
+	"\n" +
+	"CAUSE_NEXT\x10\r\x12\x0e\n" +
+	"\n" +
+	"CAUSE_HELD\x10\x0e\x12\x11\n" +
+	"\rCAUSE_RUNNING\x10\x0f\x12\x14\n" +
+	"\x10CAUSE_CANCELLING\x10\x10\x12\x0e\n" +
+	"\n" +
+	"CAUSE_LOST\x10\x11\x12\x12\n" +
+	"\x0eCAUSE_FINISHED\x10\x12*\xef\x03\n" +
+	"\tEventType\x12\x1a\n" +
+	"\x16EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18EVENT_TYPE_JOB_SUBMITTED\x10\x01\x12\x1c\n" +
+	"\x18EVENT_TYPE_JOB_SCHEDULED\x10\x02\x12\x1a\n" +
+	"\x16EVENT_TYPE_JOB_DELAYED\x10\x03\x12\x1a\n" +
+	"\x16EVENT_TYPE_JOB_CLAIMED\x10\x04\x12\x1c\n" +
+	"\x18EVENT_TYPE_JOB_PREPARING\x10\x05\x12\x1a\n" +
+	"\x16EVENT_TYPE_JOB_STARTED\x10\x06\x12\x1c\n" +
+	"\x18EVENT_TYPE_JOB_COMPLETED\x10\a\x12\x19\n" +
+	"\x15EVENT_TYPE_JOB_FAILED\x10\b\x12\x1b\n" +
+	"\x17EVENT_TYPE_JOB_RETRYING\x10\t\x12 \n" +
+	"\x1cEVENT_TYPE_JOB_DEAD_LETTERED\x10\n" +
+	"\x12\x1c\n" +
+	"\x18EVENT_TYPE_JOB_CANCELLED\x10\v\x12#\n" +
+	"\x1fEVENT_TYPE_JOB_CANCEL_REQUESTED\x10\f\x12#\n" +
+	"\x1fEVENT_TYPE_JOB_CANCEL_DELIVERED\x10\r\x12\x1c\n" +
+	"\x18EVENT_TYPE_LEASE_RENEWED\x10\x0e\x12\x1a\n" +
+	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xe9\a\n" +
+	"\vJobsService\x12B\n" +
+	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x19.gopherqueue.v1.Submitted\x12V\n" +
 	"\vSubmitBatch\x12\".gopherqueue.v1.SubmitBatchRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x12V\n" +
-	"\vSubmitGraph\x12\".gopherqueue.v1.SubmitGraphRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x126\n" +
+	"\vSubmitGraph\x12\".gopherqueue.v1.SubmitGraphRequest\x1a#.gopherqueue.v1.SubmitGraphResponse\x126\n" +
 	"\x03Get\x12\x1a.gopherqueue.v1.GetRequest\x1a\x13.gopherqueue.v1.Job\x12A\n" +
 	"\x04List\x12\x1b.gopherqueue.v1.ListRequest\x1a\x1c.gopherqueue.v1.ListResponse\x12<\n" +
-	"\x06Update\x12\x1d.gopherqueue.v1.UpdateRequest\x1a\x13.gopherqueue.v1.Job\x12<\n" +
-	"\x06Cancel\x12\x1d.gopherqueue.v1.CancelRequest\x1a\x13.gopherqueue.v1.Job\x12V\n" +
-	"\vCancelWhere\x12\".gopherqueue.v1.CancelWhereRequest\x1a#.gopherqueue.v1.CancelWhereResponse\x12G\n" +
-	"\x06Replay\x12\x1d.gopherqueue.v1.ReplayRequest\x1a\x1e.gopherqueue.v1.SubmitResponse\x128\n" +
-	"\x04Wait\x12\x1b.gopherqueue.v1.WaitRequest\x1a\x13.gopherqueue.v1.Job\x12J\n" +
-	"\aExplain\x12\x1e.gopherqueue.v1.ExplainRequest\x1a\x1f.gopherqueue.v1.ExplainResponse\x12J\n" +
+	"\x06Update\x12\x1d.gopherqueue.v1.UpdateRequest\x1a\x13.gopherqueue.v1.Job\x12>\n" +
+	"\x06Cancel\x12\x1d.gopherqueue.v1.CancelRequest\x1a\x15.gopherqueue.v1.State\x12O\n" +
+	"\vCancelWhere\x12\".gopherqueue.v1.CancelWhereRequest\x1a\x1c.gopherqueue.v1.CancelReport\x12B\n" +
+	"\x06Replay\x12\x1d.gopherqueue.v1.ReplayRequest\x1a\x19.gopherqueue.v1.Submitted\x128\n" +
+	"\x04Wait\x12\x1b.gopherqueue.v1.WaitRequest\x1a\x13.gopherqueue.v1.Job\x12F\n" +
+	"\aExplain\x12\x1e.gopherqueue.v1.ExplainRequest\x1a\x1b.gopherqueue.v1.Explanation\x12J\n" +
 	"\aHistory\x12\x1e.gopherqueue.v1.HistoryRequest\x1a\x1f.gopherqueue.v1.HistoryResponse\x12D\n" +
+	"\x05Count\x12\x1c.gopherqueue.v1.CountRequest\x1a\x1d.gopherqueue.v1.CountResponse\x12D\n" +
 	"\x05Stats\x12\x1c.gopherqueue.v1.StatsRequest\x1a\x1d.gopherqueue.v1.StatsResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
@@ -1720,108 +2315,132 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_jobs_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
-	(*SubmitRequest)(nil),         // 0: gopherqueue.v1.SubmitRequest
-	(*SubmitResponse)(nil),        // 1: gopherqueue.v1.SubmitResponse
-	(*SubmitBatchRequest)(nil),    // 2: gopherqueue.v1.SubmitBatchRequest
-	(*SubmitBatchResponse)(nil),   // 3: gopherqueue.v1.SubmitBatchResponse
-	(*SubmitAnswer)(nil),          // 4: gopherqueue.v1.SubmitAnswer
-	(*SubmitGraphRequest)(nil),    // 5: gopherqueue.v1.SubmitGraphRequest
-	(*Draft)(nil),                 // 6: gopherqueue.v1.Draft
-	(*Need)(nil),                  // 7: gopherqueue.v1.Need
-	(*GetRequest)(nil),            // 8: gopherqueue.v1.GetRequest
-	(*ListRequest)(nil),           // 9: gopherqueue.v1.ListRequest
-	(*ListResponse)(nil),          // 10: gopherqueue.v1.ListResponse
-	(*UpdateRequest)(nil),         // 11: gopherqueue.v1.UpdateRequest
-	(*CancelRequest)(nil),         // 12: gopherqueue.v1.CancelRequest
-	(*CancelWhereRequest)(nil),    // 13: gopherqueue.v1.CancelWhereRequest
-	(*CancelWhereResponse)(nil),   // 14: gopherqueue.v1.CancelWhereResponse
-	(*ReplayRequest)(nil),         // 15: gopherqueue.v1.ReplayRequest
-	(*WaitRequest)(nil),           // 16: gopherqueue.v1.WaitRequest
-	(*ExplainRequest)(nil),        // 17: gopherqueue.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 18: gopherqueue.v1.ExplainResponse
-	(*RelatedJob)(nil),            // 19: gopherqueue.v1.RelatedJob
-	(*HistoryRequest)(nil),        // 20: gopherqueue.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 21: gopherqueue.v1.HistoryResponse
-	(*Event)(nil),                 // 22: gopherqueue.v1.Event
-	(*StatsRequest)(nil),          // 23: gopherqueue.v1.StatsRequest
-	(*StatsResponse)(nil),         // 24: gopherqueue.v1.StatsResponse
-	(*QueueCounts)(nil),           // 25: gopherqueue.v1.QueueCounts
-	nil,                           // 26: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 27: gopherqueue.v1.QueueCounts.ByStateEntry
-	(*Spec)(nil),                  // 28: gopherqueue.v1.Spec
-	(*Job)(nil),                   // 29: gopherqueue.v1.Job
-	(*Problem)(nil),               // 30: gopherqueue.v1.Problem
-	(DependencyKind)(0),           // 31: gopherqueue.v1.DependencyKind
-	(State)(0),                    // 32: gopherqueue.v1.State
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(Priority)(0),                 // 34: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*Failure)(nil),               // 36: gopherqueue.v1.Failure
+	(Cause)(0),                    // 0: gopherqueue.v1.Cause
+	(EventType)(0),                // 1: gopherqueue.v1.EventType
+	(*SubmitRequest)(nil),         // 2: gopherqueue.v1.SubmitRequest
+	(*Submitted)(nil),             // 3: gopherqueue.v1.Submitted
+	(*SubmitBatchRequest)(nil),    // 4: gopherqueue.v1.SubmitBatchRequest
+	(*SubmitBatchResponse)(nil),   // 5: gopherqueue.v1.SubmitBatchResponse
+	(*SubmitAnswer)(nil),          // 6: gopherqueue.v1.SubmitAnswer
+	(*SubmitGraphRequest)(nil),    // 7: gopherqueue.v1.SubmitGraphRequest
+	(*SubmitGraphResponse)(nil),   // 8: gopherqueue.v1.SubmitGraphResponse
+	(*Draft)(nil),                 // 9: gopherqueue.v1.Draft
+	(*Need)(nil),                  // 10: gopherqueue.v1.Need
+	(*GetRequest)(nil),            // 11: gopherqueue.v1.GetRequest
+	(*Query)(nil),                 // 12: gopherqueue.v1.Query
+	(*ListRequest)(nil),           // 13: gopherqueue.v1.ListRequest
+	(*ListResponse)(nil),          // 14: gopherqueue.v1.ListResponse
+	(*UpdateRequest)(nil),         // 15: gopherqueue.v1.UpdateRequest
+	(*CancelRequest)(nil),         // 16: gopherqueue.v1.CancelRequest
+	(*CancelWhereRequest)(nil),    // 17: gopherqueue.v1.CancelWhereRequest
+	(*CancelReport)(nil),          // 18: gopherqueue.v1.CancelReport
+	(*ReplayRequest)(nil),         // 19: gopherqueue.v1.ReplayRequest
+	(*WaitRequest)(nil),           // 20: gopherqueue.v1.WaitRequest
+	(*ExplainRequest)(nil),        // 21: gopherqueue.v1.ExplainRequest
+	(*Explanation)(nil),           // 22: gopherqueue.v1.Explanation
+	(*Reason)(nil),                // 23: gopherqueue.v1.Reason
+	(*Related)(nil),               // 24: gopherqueue.v1.Related
+	(*HistoryRequest)(nil),        // 25: gopherqueue.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 26: gopherqueue.v1.HistoryResponse
+	(*Event)(nil),                 // 27: gopherqueue.v1.Event
+	(*CountRequest)(nil),          // 28: gopherqueue.v1.CountRequest
+	(*CountResponse)(nil),         // 29: gopherqueue.v1.CountResponse
+	(*QueueCount)(nil),            // 30: gopherqueue.v1.QueueCount
+	(*StatsRequest)(nil),          // 31: gopherqueue.v1.StatsRequest
+	(*StatsResponse)(nil),         // 32: gopherqueue.v1.StatsResponse
+	nil,                           // 33: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 34: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 35: gopherqueue.v1.Spec
+	(*State)(nil),                 // 36: gopherqueue.v1.State
+	(*Problem)(nil),               // 37: gopherqueue.v1.Problem
+	(DependencyKind)(0),           // 38: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 39: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*Job)(nil),                   // 41: gopherqueue.v1.Job
+	(Priority)(0),                 // 42: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(LeaseState)(0),               // 44: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 45: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 46: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	28, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	29, // 1: gopherqueue.v1.SubmitResponse.job:type_name -> gopherqueue.v1.Job
-	28, // 2: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
-	4,  // 3: gopherqueue.v1.SubmitBatchResponse.answers:type_name -> gopherqueue.v1.SubmitAnswer
-	1,  // 4: gopherqueue.v1.SubmitAnswer.submitted:type_name -> gopherqueue.v1.SubmitResponse
-	30, // 5: gopherqueue.v1.SubmitAnswer.problem:type_name -> gopherqueue.v1.Problem
-	6,  // 6: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
-	28, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
-	7,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	31, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	32, // 10: gopherqueue.v1.ListRequest.states:type_name -> gopherqueue.v1.State
-	33, // 11: gopherqueue.v1.ListRequest.created_after:type_name -> google.protobuf.Timestamp
-	33, // 12: gopherqueue.v1.ListRequest.created_before:type_name -> google.protobuf.Timestamp
-	29, // 13: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	34, // 14: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	26, // 15: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
-	9,  // 16: gopherqueue.v1.CancelWhereRequest.filter:type_name -> gopherqueue.v1.ListRequest
-	35, // 17: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	33, // 18: gopherqueue.v1.ExplainResponse.until:type_name -> google.protobuf.Timestamp
-	19, // 19: gopherqueue.v1.ExplainResponse.jobs:type_name -> gopherqueue.v1.RelatedJob
-	22, // 20: gopherqueue.v1.ExplainResponse.timeline:type_name -> gopherqueue.v1.Event
-	32, // 21: gopherqueue.v1.ExplainResponse.state:type_name -> gopherqueue.v1.State
-	32, // 22: gopherqueue.v1.RelatedJob.state:type_name -> gopherqueue.v1.State
-	22, // 23: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	33, // 24: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	32, // 25: gopherqueue.v1.Event.state:type_name -> gopherqueue.v1.State
-	33, // 26: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	36, // 27: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	25, // 28: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCounts
-	27, // 29: gopherqueue.v1.QueueCounts.by_state:type_name -> gopherqueue.v1.QueueCounts.ByStateEntry
-	0,  // 30: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	2,  // 31: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	5,  // 32: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	8,  // 33: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	9,  // 34: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	11, // 35: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	12, // 36: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	13, // 37: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	15, // 38: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	16, // 39: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	17, // 40: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	20, // 41: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	23, // 42: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	1,  // 43: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.SubmitResponse
-	3,  // 44: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	3,  // 45: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitBatchResponse
-	29, // 46: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	10, // 47: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	29, // 48: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	29, // 49: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.Job
-	14, // 50: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelWhereResponse
-	1,  // 51: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.SubmitResponse
-	29, // 52: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	18, // 53: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.ExplainResponse
-	21, // 54: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	24, // 55: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	43, // [43:56] is the sub-list for method output_type
-	30, // [30:43] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	35, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	36, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	35, // 2: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	6,  // 3: gopherqueue.v1.SubmitBatchResponse.answers:type_name -> gopherqueue.v1.SubmitAnswer
+	3,  // 4: gopherqueue.v1.SubmitAnswer.submitted:type_name -> gopherqueue.v1.Submitted
+	37, // 5: gopherqueue.v1.SubmitAnswer.problem:type_name -> gopherqueue.v1.Problem
+	9,  // 6: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
+	3,  // 7: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	35, // 8: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	10, // 9: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
+	38, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	39, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	40, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	40, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	12, // 14: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
+	41, // 15: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	42, // 16: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	33, // 17: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	12, // 18: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
+	43, // 19: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	39, // 20: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	23, // 21: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	23, // 22: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	27, // 23: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 24: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	40, // 25: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	24, // 26: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	39, // 27: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	38, // 28: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	40, // 29: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	27, // 30: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	40, // 31: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 32: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	39, // 33: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	44, // 34: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	40, // 35: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	45, // 36: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	46, // 37: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	30, // 38: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	34, // 39: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	30, // 40: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	2,  // 41: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 42: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	7,  // 43: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	11, // 44: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	13, // 45: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	15, // 46: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	16, // 47: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	17, // 48: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	19, // 49: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	20, // 50: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	21, // 51: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	25, // 52: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	28, // 53: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	31, // 54: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	3,  // 55: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 56: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	8,  // 57: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	41, // 58: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	14, // 59: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	41, // 60: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	36, // 61: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	18, // 62: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 63: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	41, // 64: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	22, // 65: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	26, // 66: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	29, // 67: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	32, // 68: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	55, // [55:69] is the sub-list for method output_type
+	41, // [41:55] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -1830,19 +2449,20 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_init()
-	file_gopherqueue_v1_jobs_service_proto_msgTypes[11].OneofWrappers = []any{}
+	file_gopherqueue_v1_jobs_service_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   28,
+			NumEnums:      2,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_gopherqueue_v1_jobs_service_proto_goTypes,
 		DependencyIndexes: file_gopherqueue_v1_jobs_service_proto_depIdxs,
+		EnumInfos:         file_gopherqueue_v1_jobs_service_proto_enumTypes,
 		MessageInfos:      file_gopherqueue_v1_jobs_service_proto_msgTypes,
 	}.Build()
 	File_gopherqueue_v1_jobs_service_proto = out.File

@@ -31,6 +31,7 @@ const (
 	JobsService_Wait_FullMethodName        = "/gopherqueue.v1.JobsService/Wait"
 	JobsService_Explain_FullMethodName     = "/gopherqueue.v1.JobsService/Explain"
 	JobsService_History_FullMethodName     = "/gopherqueue.v1.JobsService/History"
+	JobsService_Count_FullMethodName       = "/gopherqueue.v1.JobsService/Count"
 	JobsService_Stats_FullMethodName       = "/gopherqueue.v1.JobsService/Stats"
 )
 
@@ -41,11 +42,11 @@ const (
 // JobsService is for those who submit jobs and follow them.
 type JobsServiceClient interface {
 	// Submit accepts one job.
-	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
-	// SubmitBatch accepts many jobs, each with its own answer.
+	Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*Submitted, error)
+	// SubmitBatch accepts up to 1000 jobs, each with its own answer.
 	SubmitBatch(ctx context.Context, in *SubmitBatchRequest, opts ...grpc.CallOption) (*SubmitBatchResponse, error)
 	// SubmitGraph accepts jobs that depend on each other, all or none.
-	SubmitGraph(ctx context.Context, in *SubmitGraphRequest, opts ...grpc.CallOption) (*SubmitBatchResponse, error)
+	SubmitGraph(ctx context.Context, in *SubmitGraphRequest, opts ...grpc.CallOption) (*SubmitGraphResponse, error)
 	// Get reads one job.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*Job, error)
 	// List reads a page of jobs.
@@ -53,18 +54,21 @@ type JobsServiceClient interface {
 	// Update changes the metadata of a live job.
 	Update(ctx context.Context, in *UpdateRequest, opts ...grpc.CallOption) (*Job, error)
 	// Cancel ends a job, or asks a running one to stop.
-	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Job, error)
-	// CancelWhere cancels the live jobs that a filter selects, a page at a time.
-	CancelWhere(ctx context.Context, in *CancelWhereRequest, opts ...grpc.CallOption) (*CancelWhereResponse, error)
+	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*State, error)
+	// CancelWhere cancels all live jobs that a query selects. Where it breaks off,
+	// the status has a CancelReport among its details.
+	CancelWhere(ctx context.Context, in *CancelWhereRequest, opts ...grpc.CallOption) (*CancelReport, error)
 	// Replay submits a finished job again, as a new one.
-	Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*SubmitResponse, error)
-	// Wait answers when the job has ended, or when the wait is over.
+	Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*Submitted, error)
+	// Wait answers when the job has ended, or as it stands when the wait is over.
 	Wait(ctx context.Context, in *WaitRequest, opts ...grpc.CallOption) (*Job, error)
 	// Explain says why a job is where it is.
-	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
-	// History reads all events of a job.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error)
+	// History reads all events of a job, oldest first.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
-	// Stats counts jobs by queue and state.
+	// Count counts jobs by queue and status.
+	Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error)
+	// Stats tells how the installation stands.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
 }
 
@@ -76,9 +80,9 @@ func NewJobsServiceClient(cc grpc.ClientConnInterface) JobsServiceClient {
 	return &jobsServiceClient{cc}
 }
 
-func (c *jobsServiceClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*SubmitResponse, error) {
+func (c *jobsServiceClient) Submit(ctx context.Context, in *SubmitRequest, opts ...grpc.CallOption) (*Submitted, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SubmitResponse)
+	out := new(Submitted)
 	err := c.cc.Invoke(ctx, JobsService_Submit_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -96,9 +100,9 @@ func (c *jobsServiceClient) SubmitBatch(ctx context.Context, in *SubmitBatchRequ
 	return out, nil
 }
 
-func (c *jobsServiceClient) SubmitGraph(ctx context.Context, in *SubmitGraphRequest, opts ...grpc.CallOption) (*SubmitBatchResponse, error) {
+func (c *jobsServiceClient) SubmitGraph(ctx context.Context, in *SubmitGraphRequest, opts ...grpc.CallOption) (*SubmitGraphResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SubmitBatchResponse)
+	out := new(SubmitGraphResponse)
 	err := c.cc.Invoke(ctx, JobsService_SubmitGraph_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -136,9 +140,9 @@ func (c *jobsServiceClient) Update(ctx context.Context, in *UpdateRequest, opts 
 	return out, nil
 }
 
-func (c *jobsServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*Job, error) {
+func (c *jobsServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*State, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Job)
+	out := new(State)
 	err := c.cc.Invoke(ctx, JobsService_Cancel_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -146,9 +150,9 @@ func (c *jobsServiceClient) Cancel(ctx context.Context, in *CancelRequest, opts 
 	return out, nil
 }
 
-func (c *jobsServiceClient) CancelWhere(ctx context.Context, in *CancelWhereRequest, opts ...grpc.CallOption) (*CancelWhereResponse, error) {
+func (c *jobsServiceClient) CancelWhere(ctx context.Context, in *CancelWhereRequest, opts ...grpc.CallOption) (*CancelReport, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(CancelWhereResponse)
+	out := new(CancelReport)
 	err := c.cc.Invoke(ctx, JobsService_CancelWhere_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -156,9 +160,9 @@ func (c *jobsServiceClient) CancelWhere(ctx context.Context, in *CancelWhereRequ
 	return out, nil
 }
 
-func (c *jobsServiceClient) Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*SubmitResponse, error) {
+func (c *jobsServiceClient) Replay(ctx context.Context, in *ReplayRequest, opts ...grpc.CallOption) (*Submitted, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SubmitResponse)
+	out := new(Submitted)
 	err := c.cc.Invoke(ctx, JobsService_Replay_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -176,9 +180,9 @@ func (c *jobsServiceClient) Wait(ctx context.Context, in *WaitRequest, opts ...g
 	return out, nil
 }
 
-func (c *jobsServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+func (c *jobsServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*Explanation, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ExplainResponse)
+	out := new(Explanation)
 	err := c.cc.Invoke(ctx, JobsService_Explain_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -190,6 +194,16 @@ func (c *jobsServiceClient) History(ctx context.Context, in *HistoryRequest, opt
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HistoryResponse)
 	err := c.cc.Invoke(ctx, JobsService_History_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsServiceClient) Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CountResponse)
+	err := c.cc.Invoke(ctx, JobsService_Count_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +227,11 @@ func (c *jobsServiceClient) Stats(ctx context.Context, in *StatsRequest, opts ..
 // JobsService is for those who submit jobs and follow them.
 type JobsServiceServer interface {
 	// Submit accepts one job.
-	Submit(context.Context, *SubmitRequest) (*SubmitResponse, error)
-	// SubmitBatch accepts many jobs, each with its own answer.
+	Submit(context.Context, *SubmitRequest) (*Submitted, error)
+	// SubmitBatch accepts up to 1000 jobs, each with its own answer.
 	SubmitBatch(context.Context, *SubmitBatchRequest) (*SubmitBatchResponse, error)
 	// SubmitGraph accepts jobs that depend on each other, all or none.
-	SubmitGraph(context.Context, *SubmitGraphRequest) (*SubmitBatchResponse, error)
+	SubmitGraph(context.Context, *SubmitGraphRequest) (*SubmitGraphResponse, error)
 	// Get reads one job.
 	Get(context.Context, *GetRequest) (*Job, error)
 	// List reads a page of jobs.
@@ -225,18 +239,21 @@ type JobsServiceServer interface {
 	// Update changes the metadata of a live job.
 	Update(context.Context, *UpdateRequest) (*Job, error)
 	// Cancel ends a job, or asks a running one to stop.
-	Cancel(context.Context, *CancelRequest) (*Job, error)
-	// CancelWhere cancels the live jobs that a filter selects, a page at a time.
-	CancelWhere(context.Context, *CancelWhereRequest) (*CancelWhereResponse, error)
+	Cancel(context.Context, *CancelRequest) (*State, error)
+	// CancelWhere cancels all live jobs that a query selects. Where it breaks off,
+	// the status has a CancelReport among its details.
+	CancelWhere(context.Context, *CancelWhereRequest) (*CancelReport, error)
 	// Replay submits a finished job again, as a new one.
-	Replay(context.Context, *ReplayRequest) (*SubmitResponse, error)
-	// Wait answers when the job has ended, or when the wait is over.
+	Replay(context.Context, *ReplayRequest) (*Submitted, error)
+	// Wait answers when the job has ended, or as it stands when the wait is over.
 	Wait(context.Context, *WaitRequest) (*Job, error)
 	// Explain says why a job is where it is.
-	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
-	// History reads all events of a job.
+	Explain(context.Context, *ExplainRequest) (*Explanation, error)
+	// History reads all events of a job, oldest first.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
-	// Stats counts jobs by queue and state.
+	// Count counts jobs by queue and status.
+	Count(context.Context, *CountRequest) (*CountResponse, error)
+	// Stats tells how the installation stands.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	mustEmbedUnimplementedJobsServiceServer()
 }
@@ -248,13 +265,13 @@ type JobsServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedJobsServiceServer struct{}
 
-func (UnimplementedJobsServiceServer) Submit(context.Context, *SubmitRequest) (*SubmitResponse, error) {
+func (UnimplementedJobsServiceServer) Submit(context.Context, *SubmitRequest) (*Submitted, error) {
 	return nil, status.Error(codes.Unimplemented, "method Submit not implemented")
 }
 func (UnimplementedJobsServiceServer) SubmitBatch(context.Context, *SubmitBatchRequest) (*SubmitBatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SubmitBatch not implemented")
 }
-func (UnimplementedJobsServiceServer) SubmitGraph(context.Context, *SubmitGraphRequest) (*SubmitBatchResponse, error) {
+func (UnimplementedJobsServiceServer) SubmitGraph(context.Context, *SubmitGraphRequest) (*SubmitGraphResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SubmitGraph not implemented")
 }
 func (UnimplementedJobsServiceServer) Get(context.Context, *GetRequest) (*Job, error) {
@@ -266,23 +283,26 @@ func (UnimplementedJobsServiceServer) List(context.Context, *ListRequest) (*List
 func (UnimplementedJobsServiceServer) Update(context.Context, *UpdateRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method Update not implemented")
 }
-func (UnimplementedJobsServiceServer) Cancel(context.Context, *CancelRequest) (*Job, error) {
+func (UnimplementedJobsServiceServer) Cancel(context.Context, *CancelRequest) (*State, error) {
 	return nil, status.Error(codes.Unimplemented, "method Cancel not implemented")
 }
-func (UnimplementedJobsServiceServer) CancelWhere(context.Context, *CancelWhereRequest) (*CancelWhereResponse, error) {
+func (UnimplementedJobsServiceServer) CancelWhere(context.Context, *CancelWhereRequest) (*CancelReport, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelWhere not implemented")
 }
-func (UnimplementedJobsServiceServer) Replay(context.Context, *ReplayRequest) (*SubmitResponse, error) {
+func (UnimplementedJobsServiceServer) Replay(context.Context, *ReplayRequest) (*Submitted, error) {
 	return nil, status.Error(codes.Unimplemented, "method Replay not implemented")
 }
 func (UnimplementedJobsServiceServer) Wait(context.Context, *WaitRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method Wait not implemented")
 }
-func (UnimplementedJobsServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+func (UnimplementedJobsServiceServer) Explain(context.Context, *ExplainRequest) (*Explanation, error) {
 	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
 func (UnimplementedJobsServiceServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedJobsServiceServer) Count(context.Context, *CountRequest) (*CountResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Count not implemented")
 }
 func (UnimplementedJobsServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
@@ -524,6 +544,24 @@ func _JobsService_History_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobsService_Count_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CountRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).Count(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_Count_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).Count(ctx, req.(*CountRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobsService_Stats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatsRequest)
 	if err := dec(in); err != nil {
@@ -596,6 +634,10 @@ var JobsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "History",
 			Handler:    _JobsService_History_Handler,
+		},
+		{
+			MethodName: "Count",
+			Handler:    _JobsService_Count_Handler,
 		},
 		{
 			MethodName: "Stats",

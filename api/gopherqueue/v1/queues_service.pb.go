@@ -26,16 +26,15 @@ const (
 type Queue struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Policy        *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`
-	Paused        bool                   `protobuf:"varint,3,opt,name=paused,proto3" json:"paused,omitempty"`
-	MaxRunning    int32                  `protobuf:"varint,4,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"`
-	MaxDepth      int32                  `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`
-	Rate          *Rate                  `protobuf:"bytes,6,opt,name=rate,proto3" json:"rate,omitempty"`
-	KeyLimit      int32                  `protobuf:"varint,7,opt,name=key_limit,json=keyLimit,proto3" json:"key_limit,omitempty"`
-	Fair          bool                   `protobuf:"varint,8,opt,name=fair,proto3" json:"fair,omitempty"`
-	Pool          string                 `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`
+	Policy        *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"`                            // what a job of this queue starts from
+	Paused        bool                   `protobuf:"varint,3,opt,name=paused,proto3" json:"paused,omitempty"`                           // nothing is claimed
+	MaxRunning    int64                  `protobuf:"varint,4,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"` // jobs held at once; 0 is no limit
+	MaxDepth      int64                  `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3" json:"max_depth,omitempty"`       // live jobs; 0 is no limit
+	Rate          *Rate                  `protobuf:"bytes,6,opt,name=rate,proto3" json:"rate,omitempty"`                                // of claims; absent is no limit
+	KeyLimit      int64                  `protobuf:"varint,7,opt,name=key_limit,json=keyLimit,proto3" json:"key_limit,omitempty"`       // jobs held at once with the same limit_key; 0 is no limit
+	Fair          bool                   `protobuf:"varint,8,opt,name=fair,proto3" json:"fair,omitempty"`                               // each fair_key is served in turn
+	Pool          string                 `protobuf:"bytes,9,opt,name=pool,proto3" json:"pool,omitempty"`                                // whose capacity held jobs occupy; empty is none
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
-	Counts        map[string]int64       `protobuf:"bytes,11,rep,name=counts,proto3" json:"counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // jobs by state
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -91,14 +90,14 @@ func (x *Queue) GetPaused() bool {
 	return false
 }
 
-func (x *Queue) GetMaxRunning() int32 {
+func (x *Queue) GetMaxRunning() int64 {
 	if x != nil {
 		return x.MaxRunning
 	}
 	return 0
 }
 
-func (x *Queue) GetMaxDepth() int32 {
+func (x *Queue) GetMaxDepth() int64 {
 	if x != nil {
 		return x.MaxDepth
 	}
@@ -112,7 +111,7 @@ func (x *Queue) GetRate() *Rate {
 	return nil
 }
 
-func (x *Queue) GetKeyLimit() int32 {
+func (x *Queue) GetKeyLimit() int64 {
 	if x != nil {
 		return x.KeyLimit
 	}
@@ -140,18 +139,12 @@ func (x *Queue) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Queue) GetCounts() map[string]int64 {
-	if x != nil {
-		return x.Counts
-	}
-	return nil
-}
-
+// Rate is how often something may happen.
 type Rate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Count         int32                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"` // 0 is no limit
-	Per           *durationpb.Duration   `protobuf:"bytes,2,opt,name=per,proto3" json:"per,omitempty"`
-	Burst         int32                  `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"`
+	Count         int64                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"` // so many
+	Per           *durationpb.Duration   `protobuf:"bytes,2,opt,name=per,proto3" json:"per,omitempty"`      // in so long
+	Burst         int64                  `protobuf:"varint,3,opt,name=burst,proto3" json:"burst,omitempty"` // at once after a pause; 0 is 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -186,7 +179,7 @@ func (*Rate) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Rate) GetCount() int32 {
+func (x *Rate) GetCount() int64 {
 	if x != nil {
 		return x.Count
 	}
@@ -200,17 +193,18 @@ func (x *Rate) GetPer() *durationpb.Duration {
 	return nil
 }
 
-func (x *Rate) GetBurst() int32 {
+func (x *Rate) GetBurst() int64 {
 	if x != nil {
 		return x.Burst
 	}
 	return 0
 }
 
+// Pool is capacity that queues share.
 type Pool struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Capacity      int64                  `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity      int64                  `protobuf:"varint,2,opt,name=capacity,proto3" json:"capacity,omitempty"` // in cost units
 	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -349,7 +343,7 @@ func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
 
 type ListQueuesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queues        []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`
+	Queues        []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,12 +388,12 @@ func (x *ListQueuesResponse) GetQueues() []*Queue {
 type SetQueueRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Policy        *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"` // changes what it names
+	Policy        *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"` // changes what it names; a named preset starts anew from that
 	Paused        *bool                  `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	MaxRunning    *int32                 `protobuf:"varint,4,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`
-	MaxDepth      *int32                 `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3,oneof" json:"max_depth,omitempty"`
-	Rate          *Rate                  `protobuf:"bytes,6,opt,name=rate,proto3" json:"rate,omitempty"`
-	KeyLimit      *int32                 `protobuf:"varint,7,opt,name=key_limit,json=keyLimit,proto3,oneof" json:"key_limit,omitempty"`
+	MaxRunning    *int64                 `protobuf:"varint,4,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`
+	MaxDepth      *int64                 `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3,oneof" json:"max_depth,omitempty"`
+	Rate          *Rate                  `protobuf:"bytes,6,opt,name=rate,proto3" json:"rate,omitempty"` // an empty one takes the limit away
+	KeyLimit      *int64                 `protobuf:"varint,7,opt,name=key_limit,json=keyLimit,proto3,oneof" json:"key_limit,omitempty"`
 	Fair          *bool                  `protobuf:"varint,8,opt,name=fair,proto3,oneof" json:"fair,omitempty"`
 	Pool          *string                `protobuf:"bytes,9,opt,name=pool,proto3,oneof" json:"pool,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -457,14 +451,14 @@ func (x *SetQueueRequest) GetPaused() bool {
 	return false
 }
 
-func (x *SetQueueRequest) GetMaxRunning() int32 {
+func (x *SetQueueRequest) GetMaxRunning() int64 {
 	if x != nil && x.MaxRunning != nil {
 		return *x.MaxRunning
 	}
 	return 0
 }
 
-func (x *SetQueueRequest) GetMaxDepth() int32 {
+func (x *SetQueueRequest) GetMaxDepth() int64 {
 	if x != nil && x.MaxDepth != nil {
 		return *x.MaxDepth
 	}
@@ -478,7 +472,7 @@ func (x *SetQueueRequest) GetRate() *Rate {
 	return nil
 }
 
-func (x *SetQueueRequest) GetKeyLimit() int32 {
+func (x *SetQueueRequest) GetKeyLimit() int64 {
 	if x != nil && x.KeyLimit != nil {
 		return *x.KeyLimit
 	}
@@ -625,7 +619,7 @@ func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
 
 type ListPoolsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pools         []*Pool                `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	Pools         []*Pool                `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"` // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,29 +717,25 @@ var File_gopherqueue_v1_queues_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\n" +
-	"#gopherqueue/v1/queues_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xc1\x03\n" +
+	"#gopherqueue/v1/queues_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xcb\x02\n" +
 	"\x05Queue\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x16\n" +
 	"\x06paused\x18\x03 \x01(\bR\x06paused\x12\x1f\n" +
-	"\vmax_running\x18\x04 \x01(\x05R\n" +
+	"\vmax_running\x18\x04 \x01(\x03R\n" +
 	"maxRunning\x12\x1b\n" +
-	"\tmax_depth\x18\x05 \x01(\x05R\bmaxDepth\x12(\n" +
+	"\tmax_depth\x18\x05 \x01(\x03R\bmaxDepth\x12(\n" +
 	"\x04rate\x18\x06 \x01(\v2\x14.gopherqueue.v1.RateR\x04rate\x12\x1b\n" +
-	"\tkey_limit\x18\a \x01(\x05R\bkeyLimit\x12\x12\n" +
+	"\tkey_limit\x18\a \x01(\x03R\bkeyLimit\x12\x12\n" +
 	"\x04fair\x18\b \x01(\bR\x04fair\x12\x12\n" +
 	"\x04pool\x18\t \x01(\tR\x04pool\x129\n" +
 	"\n" +
 	"updated_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x129\n" +
-	"\x06counts\x18\v \x03(\v2!.gopherqueue.v1.Queue.CountsEntryR\x06counts\x1a9\n" +
-	"\vCountsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"_\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"_\n" +
 	"\x04Rate\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x05R\x05count\x12+\n" +
+	"\x05count\x18\x01 \x01(\x03R\x05count\x12+\n" +
 	"\x03per\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03per\x12\x14\n" +
-	"\x05burst\x18\x03 \x01(\x05R\x05burst\"q\n" +
+	"\x05burst\x18\x03 \x01(\x03R\x05burst\"q\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bcapacity\x18\x02 \x01(\x03R\bcapacity\x129\n" +
@@ -760,11 +750,11 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1b\n" +
 	"\x06paused\x18\x03 \x01(\bH\x00R\x06paused\x88\x01\x01\x12$\n" +
-	"\vmax_running\x18\x04 \x01(\x05H\x01R\n" +
+	"\vmax_running\x18\x04 \x01(\x03H\x01R\n" +
 	"maxRunning\x88\x01\x01\x12 \n" +
-	"\tmax_depth\x18\x05 \x01(\x05H\x02R\bmaxDepth\x88\x01\x01\x12(\n" +
+	"\tmax_depth\x18\x05 \x01(\x03H\x02R\bmaxDepth\x88\x01\x01\x12(\n" +
 	"\x04rate\x18\x06 \x01(\v2\x14.gopherqueue.v1.RateR\x04rate\x12 \n" +
-	"\tkey_limit\x18\a \x01(\x05H\x03R\bkeyLimit\x88\x01\x01\x12\x17\n" +
+	"\tkey_limit\x18\a \x01(\x03H\x03R\bkeyLimit\x88\x01\x01\x12\x17\n" +
 	"\x04fair\x18\b \x01(\bH\x04R\x04fair\x88\x01\x01\x12\x17\n" +
 	"\x04pool\x18\t \x01(\tH\x05R\x04pool\x88\x01\x01B\t\n" +
 	"\a_pausedB\x0e\n" +
@@ -808,7 +798,7 @@ func file_gopherqueue_v1_queues_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_queues_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_gopherqueue_v1_queues_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_gopherqueue_v1_queues_service_proto_goTypes = []any{
 	(*Queue)(nil),                 // 0: gopherqueue.v1.Queue
 	(*Rate)(nil),                  // 1: gopherqueue.v1.Rate
@@ -822,41 +812,39 @@ var file_gopherqueue_v1_queues_service_proto_goTypes = []any{
 	(*ListPoolsRequest)(nil),      // 9: gopherqueue.v1.ListPoolsRequest
 	(*ListPoolsResponse)(nil),     // 10: gopherqueue.v1.ListPoolsResponse
 	(*SetPoolRequest)(nil),        // 11: gopherqueue.v1.SetPoolRequest
-	nil,                           // 12: gopherqueue.v1.Queue.CountsEntry
-	(*Policy)(nil),                // 13: gopherqueue.v1.Policy
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 15: google.protobuf.Duration
+	(*Policy)(nil),                // 12: gopherqueue.v1.Policy
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 14: google.protobuf.Duration
 }
 var file_gopherqueue_v1_queues_service_proto_depIdxs = []int32{
-	13, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
+	12, // 0: gopherqueue.v1.Queue.policy:type_name -> gopherqueue.v1.Policy
 	1,  // 1: gopherqueue.v1.Queue.rate:type_name -> gopherqueue.v1.Rate
-	14, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
-	12, // 3: gopherqueue.v1.Queue.counts:type_name -> gopherqueue.v1.Queue.CountsEntry
-	15, // 4: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
-	14, // 5: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
-	0,  // 6: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
-	13, // 7: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
-	1,  // 8: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
-	2,  // 9: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
-	3,  // 10: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
-	4,  // 11: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
-	6,  // 12: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
-	7,  // 13: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
-	8,  // 14: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
-	9,  // 15: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
-	11, // 16: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
-	0,  // 17: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
-	5,  // 18: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
-	0,  // 19: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 20: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
-	0,  // 21: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
-	10, // 22: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
-	2,  // 23: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
-	17, // [17:24] is the sub-list for method output_type
-	10, // [10:17] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 2: gopherqueue.v1.Queue.updated_at:type_name -> google.protobuf.Timestamp
+	14, // 3: gopherqueue.v1.Rate.per:type_name -> google.protobuf.Duration
+	13, // 4: gopherqueue.v1.Pool.updated_at:type_name -> google.protobuf.Timestamp
+	0,  // 5: gopherqueue.v1.ListQueuesResponse.queues:type_name -> gopherqueue.v1.Queue
+	12, // 6: gopherqueue.v1.SetQueueRequest.policy:type_name -> gopherqueue.v1.Policy
+	1,  // 7: gopherqueue.v1.SetQueueRequest.rate:type_name -> gopherqueue.v1.Rate
+	2,  // 8: gopherqueue.v1.ListPoolsResponse.pools:type_name -> gopherqueue.v1.Pool
+	3,  // 9: gopherqueue.v1.QueuesService.GetQueue:input_type -> gopherqueue.v1.GetQueueRequest
+	4,  // 10: gopherqueue.v1.QueuesService.ListQueues:input_type -> gopherqueue.v1.ListQueuesRequest
+	6,  // 11: gopherqueue.v1.QueuesService.SetQueue:input_type -> gopherqueue.v1.SetQueueRequest
+	7,  // 12: gopherqueue.v1.QueuesService.PauseQueue:input_type -> gopherqueue.v1.PauseQueueRequest
+	8,  // 13: gopherqueue.v1.QueuesService.ResumeQueue:input_type -> gopherqueue.v1.ResumeQueueRequest
+	9,  // 14: gopherqueue.v1.QueuesService.ListPools:input_type -> gopherqueue.v1.ListPoolsRequest
+	11, // 15: gopherqueue.v1.QueuesService.SetPool:input_type -> gopherqueue.v1.SetPoolRequest
+	0,  // 16: gopherqueue.v1.QueuesService.GetQueue:output_type -> gopherqueue.v1.Queue
+	5,  // 17: gopherqueue.v1.QueuesService.ListQueues:output_type -> gopherqueue.v1.ListQueuesResponse
+	0,  // 18: gopherqueue.v1.QueuesService.SetQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 19: gopherqueue.v1.QueuesService.PauseQueue:output_type -> gopherqueue.v1.Queue
+	0,  // 20: gopherqueue.v1.QueuesService.ResumeQueue:output_type -> gopherqueue.v1.Queue
+	10, // 21: gopherqueue.v1.QueuesService.ListPools:output_type -> gopherqueue.v1.ListPoolsResponse
+	2,  // 22: gopherqueue.v1.QueuesService.SetPool:output_type -> gopherqueue.v1.Pool
+	16, // [16:23] is the sub-list for method output_type
+	9,  // [9:16] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_queues_service_proto_init() }
@@ -872,7 +860,7 @@ func file_gopherqueue_v1_queues_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_queues_service_proto_rawDesc), len(file_gopherqueue_v1_queues_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,9 +36,10 @@ const (
 type QueuesServiceClient interface {
 	// GetQueue reads one queue.
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*Queue, error)
-	// ListQueues reads all queues.
+	// ListQueues reads all queues that were configured or ever had a job.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
-	// SetQueue changes what the request names and leaves the rest.
+	// SetQueue changes what the request names and leaves the rest. A queue that
+	// does not exist begins with the defaults.
 	SetQueue(ctx context.Context, in *SetQueueRequest, opts ...grpc.CallOption) (*Queue, error)
 	// PauseQueue stops claims; submissions go on.
 	PauseQueue(ctx context.Context, in *PauseQueueRequest, opts ...grpc.CallOption) (*Queue, error)
@@ -136,9 +137,10 @@ func (c *queuesServiceClient) SetPool(ctx context.Context, in *SetPoolRequest, o
 type QueuesServiceServer interface {
 	// GetQueue reads one queue.
 	GetQueue(context.Context, *GetQueueRequest) (*Queue, error)
-	// ListQueues reads all queues.
+	// ListQueues reads all queues that were configured or ever had a job.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
-	// SetQueue changes what the request names and leaves the rest.
+	// SetQueue changes what the request names and leaves the rest. A queue that
+	// does not exist begins with the defaults.
 	SetQueue(context.Context, *SetQueueRequest) (*Queue, error)
 	// PauseQueue stops claims; submissions go on.
 	PauseQueue(context.Context, *PauseQueueRequest) (*Queue, error)

@@ -23,20 +23,78 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// MissedRule says what becomes of slots at which nobody was there.
+type MissedRule int32
+
+const (
+	MissedRule_MISSED_RULE_UNSPECIFIED MissedRule = 0 // ONCE
+	MissedRule_MISSED_RULE_ONCE        MissedRule = 1 // the latest of them fires
+	MissedRule_MISSED_RULE_SKIP        MissedRule = 2 // none of them fires
+	MissedRule_MISSED_RULE_ALL         MissedRule = 3 // all of them fire, up to a limit
+)
+
+// Enum value maps for MissedRule.
+var (
+	MissedRule_name = map[int32]string{
+		0: "MISSED_RULE_UNSPECIFIED",
+		1: "MISSED_RULE_ONCE",
+		2: "MISSED_RULE_SKIP",
+		3: "MISSED_RULE_ALL",
+	}
+	MissedRule_value = map[string]int32{
+		"MISSED_RULE_UNSPECIFIED": 0,
+		"MISSED_RULE_ONCE":        1,
+		"MISSED_RULE_SKIP":        2,
+		"MISSED_RULE_ALL":         3,
+	}
+)
+
+func (x MissedRule) Enum() *MissedRule {
+	p := new(MissedRule)
+	*p = x
+	return p
+}
+
+func (x MissedRule) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MissedRule) Descriptor() protoreflect.EnumDescriptor {
+	return file_gopherqueue_v1_schedules_service_proto_enumTypes[0].Descriptor()
+}
+
+func (MissedRule) Type() protoreflect.EnumType {
+	return &file_gopherqueue_v1_schedules_service_proto_enumTypes[0]
+}
+
+func (x MissedRule) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MissedRule.Descriptor instead.
+func (MissedRule) EnumDescriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{0}
+}
+
+// Schedule submits a job at every slot of a calendar or an interval.
 type Schedule struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Cron          string                 `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"` // or every
-	Every         *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`
-	TimeZone      string                 `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"` // empty is UTC
-	Missed        string                 `protobuf:"bytes,5,opt,name=missed,proto3" json:"missed,omitempty"`                     // skip, once, all
-	Paused        bool                   `protobuf:"varint,6,opt,name=paused,proto3" json:"paused,omitempty"`
-	Template      *Spec                  `protobuf:"bytes,7,opt,name=template,proto3" json:"template,omitempty"`
-	NextAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
-	LastAt        *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
-	LastJobId     string                 `protobuf:"bytes,10,opt,name=last_job_id,json=lastJobId,proto3" json:"last_job_id,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Cron        string                 `protobuf:"bytes,2,opt,name=cron,proto3" json:"cron,omitempty"`                         // the calendar; or
+	Every       *durationpb.Duration   `protobuf:"bytes,3,opt,name=every,proto3" json:"every,omitempty"`                       // the interval
+	TimeZone    string                 `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"` // of the calendar; empty is UTC
+	Start       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`                       // no slot before; absent is when it was made
+	Missed      MissedRule             `protobuf:"varint,6,opt,name=missed,proto3,enum=gopherqueue.v1.MissedRule" json:"missed,omitempty"`
+	MissedLimit int64                  `protobuf:"varint,7,opt,name=missed_limit,json=missedLimit,proto3" json:"missed_limit,omitempty"` // ALL: at most this many; 0 is 100
+	Paused      bool                   `protobuf:"varint,8,opt,name=paused,proto3" json:"paused,omitempty"`
+	Template    *Spec                  `protobuf:"bytes,9,opt,name=template,proto3" json:"template,omitempty"` // without id, key, run_at and depends_on
+	// Set by the server.
+	NextAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=next_at,json=nextAt,proto3" json:"next_at,omitempty"`
+	LastAt        *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_at,json=lastAt,proto3" json:"last_at,omitempty"`
+	LastJobId     string                 `protobuf:"bytes,12,opt,name=last_job_id,json=lastJobId,proto3" json:"last_job_id,omitempty"`
+	Fired         int64                  `protobuf:"varint,13,opt,name=fired,proto3" json:"fired,omitempty"` // slots so far
+	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -99,11 +157,25 @@ func (x *Schedule) GetTimeZone() string {
 	return ""
 }
 
-func (x *Schedule) GetMissed() string {
+func (x *Schedule) GetStart() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Start
+	}
+	return nil
+}
+
+func (x *Schedule) GetMissed() MissedRule {
 	if x != nil {
 		return x.Missed
 	}
-	return ""
+	return MissedRule_MISSED_RULE_UNSPECIFIED
+}
+
+func (x *Schedule) GetMissedLimit() int64 {
+	if x != nil {
+		return x.MissedLimit
+	}
+	return 0
 }
 
 func (x *Schedule) GetPaused() bool {
@@ -139,6 +211,13 @@ func (x *Schedule) GetLastJobId() string {
 		return x.LastJobId
 	}
 	return ""
+}
+
+func (x *Schedule) GetFired() int64 {
+	if x != nil {
+		return x.Fired
+	}
+	return 0
 }
 
 func (x *Schedule) GetCreatedAt() *timestamppb.Timestamp {
@@ -237,7 +316,7 @@ func (*ListSchedulesRequest) Descriptor() ([]byte, []int) {
 
 type ListSchedulesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Schedules     []*Schedule            `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"`
+	Schedules     []*Schedule            `protobuf:"bytes,1,rep,name=schedules,proto3" json:"schedules,omitempty"` // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,7 +405,6 @@ func (x *SetScheduleRequest) GetSchedule() *Schedule {
 type PauseScheduleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Paused        bool                   `protobuf:"varint,2,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -368,11 +446,48 @@ func (x *PauseScheduleRequest) GetName() string {
 	return ""
 }
 
-func (x *PauseScheduleRequest) GetPaused() bool {
+type ResumeScheduleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeScheduleRequest) Reset() {
+	*x = ResumeScheduleRequest{}
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeScheduleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeScheduleRequest) ProtoMessage() {}
+
+func (x *ResumeScheduleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[6]
 	if x != nil {
-		return x.Paused
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
 	}
-	return false
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeScheduleRequest.ProtoReflect.Descriptor instead.
+func (*ResumeScheduleRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ResumeScheduleRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type DeleteScheduleRequest struct {
@@ -384,7 +499,7 @@ type DeleteScheduleRequest struct {
 
 func (x *DeleteScheduleRequest) Reset() {
 	*x = DeleteScheduleRequest{}
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +511,7 @@ func (x *DeleteScheduleRequest) String() string {
 func (*DeleteScheduleRequest) ProtoMessage() {}
 
 func (x *DeleteScheduleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +524,7 @@ func (x *DeleteScheduleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteScheduleRequest.ProtoReflect.Descriptor instead.
 func (*DeleteScheduleRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteScheduleRequest) GetName() string {
@@ -427,7 +542,7 @@ type DeleteScheduleResponse struct {
 
 func (x *DeleteScheduleResponse) Reset() {
 	*x = DeleteScheduleResponse{}
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +554,7 @@ func (x *DeleteScheduleResponse) String() string {
 func (*DeleteScheduleResponse) ProtoMessage() {}
 
 func (x *DeleteScheduleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_schedules_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,48 +567,59 @@ func (x *DeleteScheduleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteScheduleResponse.ProtoReflect.Descriptor instead.
 func (*DeleteScheduleResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_schedules_service_proto_rawDescGZIP(), []int{8}
 }
 
 var File_gopherqueue_v1_schedules_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_schedules_service_proto_rawDesc = "" +
 	"\n" +
-	"&gopherqueue/v1/schedules_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xe2\x03\n" +
+	"&gopherqueue/v1/schedules_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"\xe9\x04\n" +
 	"\bSchedule\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04cron\x18\x02 \x01(\tR\x04cron\x12/\n" +
 	"\x05every\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05every\x12\x1b\n" +
-	"\ttime_zone\x18\x04 \x01(\tR\btimeZone\x12\x16\n" +
-	"\x06missed\x18\x05 \x01(\tR\x06missed\x12\x16\n" +
-	"\x06paused\x18\x06 \x01(\bR\x06paused\x120\n" +
-	"\btemplate\x18\a \x01(\v2\x14.gopherqueue.v1.SpecR\btemplate\x123\n" +
-	"\anext_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x123\n" +
-	"\alast_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\x12\x1e\n" +
-	"\vlast_job_id\x18\n" +
-	" \x01(\tR\tlastJobId\x129\n" +
+	"\ttime_zone\x18\x04 \x01(\tR\btimeZone\x120\n" +
+	"\x05start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x122\n" +
+	"\x06missed\x18\x06 \x01(\x0e2\x1a.gopherqueue.v1.MissedRuleR\x06missed\x12!\n" +
+	"\fmissed_limit\x18\a \x01(\x03R\vmissedLimit\x12\x16\n" +
+	"\x06paused\x18\b \x01(\bR\x06paused\x120\n" +
+	"\btemplate\x18\t \x01(\v2\x14.gopherqueue.v1.SpecR\btemplate\x123\n" +
+	"\anext_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06nextAt\x123\n" +
+	"\alast_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x06lastAt\x12\x1e\n" +
+	"\vlast_job_id\x18\f \x01(\tR\tlastJobId\x12\x14\n" +
+	"\x05fired\x18\r \x01(\x03R\x05fired\x129\n" +
 	"\n" +
-	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"created_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"(\n" +
+	"updated_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"(\n" +
 	"\x12GetScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x16\n" +
 	"\x14ListSchedulesRequest\"O\n" +
 	"\x15ListSchedulesResponse\x126\n" +
 	"\tschedules\x18\x01 \x03(\v2\x18.gopherqueue.v1.ScheduleR\tschedules\"J\n" +
 	"\x12SetScheduleRequest\x124\n" +
-	"\bschedule\x18\x01 \x01(\v2\x18.gopherqueue.v1.ScheduleR\bschedule\"B\n" +
+	"\bschedule\x18\x01 \x01(\v2\x18.gopherqueue.v1.ScheduleR\bschedule\"*\n" +
 	"\x14PauseScheduleRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06paused\x18\x02 \x01(\bR\x06paused\"+\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
+	"\x15ResumeScheduleRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"+\n" +
 	"\x15DeleteScheduleRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x18\n" +
-	"\x16DeleteScheduleResponse2\xbc\x03\n" +
+	"\x16DeleteScheduleResponse*j\n" +
+	"\n" +
+	"MissedRule\x12\x1b\n" +
+	"\x17MISSED_RULE_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10MISSED_RULE_ONCE\x10\x01\x12\x14\n" +
+	"\x10MISSED_RULE_SKIP\x10\x02\x12\x13\n" +
+	"\x0fMISSED_RULE_ALL\x10\x032\x8f\x04\n" +
 	"\x10SchedulesService\x12K\n" +
 	"\vGetSchedule\x12\".gopherqueue.v1.GetScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12\\\n" +
 	"\rListSchedules\x12$.gopherqueue.v1.ListSchedulesRequest\x1a%.gopherqueue.v1.ListSchedulesResponse\x12K\n" +
 	"\vSetSchedule\x12\".gopherqueue.v1.SetScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12O\n" +
-	"\rPauseSchedule\x12$.gopherqueue.v1.PauseScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12_\n" +
+	"\rPauseSchedule\x12$.gopherqueue.v1.PauseScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12Q\n" +
+	"\x0eResumeSchedule\x12%.gopherqueue.v1.ResumeScheduleRequest\x1a\x18.gopherqueue.v1.Schedule\x12_\n" +
 	"\x0eDeleteSchedule\x12%.gopherqueue.v1.DeleteScheduleRequest\x1a&.gopherqueue.v1.DeleteScheduleResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
@@ -508,44 +634,51 @@ func file_gopherqueue_v1_schedules_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_schedules_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_schedules_service_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_gopherqueue_v1_schedules_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_gopherqueue_v1_schedules_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_gopherqueue_v1_schedules_service_proto_goTypes = []any{
-	(*Schedule)(nil),               // 0: gopherqueue.v1.Schedule
-	(*GetScheduleRequest)(nil),     // 1: gopherqueue.v1.GetScheduleRequest
-	(*ListSchedulesRequest)(nil),   // 2: gopherqueue.v1.ListSchedulesRequest
-	(*ListSchedulesResponse)(nil),  // 3: gopherqueue.v1.ListSchedulesResponse
-	(*SetScheduleRequest)(nil),     // 4: gopherqueue.v1.SetScheduleRequest
-	(*PauseScheduleRequest)(nil),   // 5: gopherqueue.v1.PauseScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 6: gopherqueue.v1.DeleteScheduleRequest
-	(*DeleteScheduleResponse)(nil), // 7: gopherqueue.v1.DeleteScheduleResponse
-	(*durationpb.Duration)(nil),    // 8: google.protobuf.Duration
-	(*Spec)(nil),                   // 9: gopherqueue.v1.Spec
-	(*timestamppb.Timestamp)(nil),  // 10: google.protobuf.Timestamp
+	(MissedRule)(0),                // 0: gopherqueue.v1.MissedRule
+	(*Schedule)(nil),               // 1: gopherqueue.v1.Schedule
+	(*GetScheduleRequest)(nil),     // 2: gopherqueue.v1.GetScheduleRequest
+	(*ListSchedulesRequest)(nil),   // 3: gopherqueue.v1.ListSchedulesRequest
+	(*ListSchedulesResponse)(nil),  // 4: gopherqueue.v1.ListSchedulesResponse
+	(*SetScheduleRequest)(nil),     // 5: gopherqueue.v1.SetScheduleRequest
+	(*PauseScheduleRequest)(nil),   // 6: gopherqueue.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 7: gopherqueue.v1.ResumeScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 8: gopherqueue.v1.DeleteScheduleRequest
+	(*DeleteScheduleResponse)(nil), // 9: gopherqueue.v1.DeleteScheduleResponse
+	(*durationpb.Duration)(nil),    // 10: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 11: google.protobuf.Timestamp
+	(*Spec)(nil),                   // 12: gopherqueue.v1.Spec
 }
 var file_gopherqueue_v1_schedules_service_proto_depIdxs = []int32{
-	8,  // 0: gopherqueue.v1.Schedule.every:type_name -> google.protobuf.Duration
-	9,  // 1: gopherqueue.v1.Schedule.template:type_name -> gopherqueue.v1.Spec
-	10, // 2: gopherqueue.v1.Schedule.next_at:type_name -> google.protobuf.Timestamp
-	10, // 3: gopherqueue.v1.Schedule.last_at:type_name -> google.protobuf.Timestamp
-	10, // 4: gopherqueue.v1.Schedule.created_at:type_name -> google.protobuf.Timestamp
-	10, // 5: gopherqueue.v1.Schedule.updated_at:type_name -> google.protobuf.Timestamp
-	0,  // 6: gopherqueue.v1.ListSchedulesResponse.schedules:type_name -> gopherqueue.v1.Schedule
-	0,  // 7: gopherqueue.v1.SetScheduleRequest.schedule:type_name -> gopherqueue.v1.Schedule
-	1,  // 8: gopherqueue.v1.SchedulesService.GetSchedule:input_type -> gopherqueue.v1.GetScheduleRequest
-	2,  // 9: gopherqueue.v1.SchedulesService.ListSchedules:input_type -> gopherqueue.v1.ListSchedulesRequest
-	4,  // 10: gopherqueue.v1.SchedulesService.SetSchedule:input_type -> gopherqueue.v1.SetScheduleRequest
-	5,  // 11: gopherqueue.v1.SchedulesService.PauseSchedule:input_type -> gopherqueue.v1.PauseScheduleRequest
-	6,  // 12: gopherqueue.v1.SchedulesService.DeleteSchedule:input_type -> gopherqueue.v1.DeleteScheduleRequest
-	0,  // 13: gopherqueue.v1.SchedulesService.GetSchedule:output_type -> gopherqueue.v1.Schedule
-	3,  // 14: gopherqueue.v1.SchedulesService.ListSchedules:output_type -> gopherqueue.v1.ListSchedulesResponse
-	0,  // 15: gopherqueue.v1.SchedulesService.SetSchedule:output_type -> gopherqueue.v1.Schedule
-	0,  // 16: gopherqueue.v1.SchedulesService.PauseSchedule:output_type -> gopherqueue.v1.Schedule
-	7,  // 17: gopherqueue.v1.SchedulesService.DeleteSchedule:output_type -> gopherqueue.v1.DeleteScheduleResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	10, // 0: gopherqueue.v1.Schedule.every:type_name -> google.protobuf.Duration
+	11, // 1: gopherqueue.v1.Schedule.start:type_name -> google.protobuf.Timestamp
+	0,  // 2: gopherqueue.v1.Schedule.missed:type_name -> gopherqueue.v1.MissedRule
+	12, // 3: gopherqueue.v1.Schedule.template:type_name -> gopherqueue.v1.Spec
+	11, // 4: gopherqueue.v1.Schedule.next_at:type_name -> google.protobuf.Timestamp
+	11, // 5: gopherqueue.v1.Schedule.last_at:type_name -> google.protobuf.Timestamp
+	11, // 6: gopherqueue.v1.Schedule.created_at:type_name -> google.protobuf.Timestamp
+	11, // 7: gopherqueue.v1.Schedule.updated_at:type_name -> google.protobuf.Timestamp
+	1,  // 8: gopherqueue.v1.ListSchedulesResponse.schedules:type_name -> gopherqueue.v1.Schedule
+	1,  // 9: gopherqueue.v1.SetScheduleRequest.schedule:type_name -> gopherqueue.v1.Schedule
+	2,  // 10: gopherqueue.v1.SchedulesService.GetSchedule:input_type -> gopherqueue.v1.GetScheduleRequest
+	3,  // 11: gopherqueue.v1.SchedulesService.ListSchedules:input_type -> gopherqueue.v1.ListSchedulesRequest
+	5,  // 12: gopherqueue.v1.SchedulesService.SetSchedule:input_type -> gopherqueue.v1.SetScheduleRequest
+	6,  // 13: gopherqueue.v1.SchedulesService.PauseSchedule:input_type -> gopherqueue.v1.PauseScheduleRequest
+	7,  // 14: gopherqueue.v1.SchedulesService.ResumeSchedule:input_type -> gopherqueue.v1.ResumeScheduleRequest
+	8,  // 15: gopherqueue.v1.SchedulesService.DeleteSchedule:input_type -> gopherqueue.v1.DeleteScheduleRequest
+	1,  // 16: gopherqueue.v1.SchedulesService.GetSchedule:output_type -> gopherqueue.v1.Schedule
+	4,  // 17: gopherqueue.v1.SchedulesService.ListSchedules:output_type -> gopherqueue.v1.ListSchedulesResponse
+	1,  // 18: gopherqueue.v1.SchedulesService.SetSchedule:output_type -> gopherqueue.v1.Schedule
+	1,  // 19: gopherqueue.v1.SchedulesService.PauseSchedule:output_type -> gopherqueue.v1.Schedule
+	1,  // 20: gopherqueue.v1.SchedulesService.ResumeSchedule:output_type -> gopherqueue.v1.Schedule
+	9,  // 21: gopherqueue.v1.SchedulesService.DeleteSchedule:output_type -> gopherqueue.v1.DeleteScheduleResponse
+	16, // [16:22] is the sub-list for method output_type
+	10, // [10:16] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_schedules_service_proto_init() }
@@ -559,13 +692,14 @@ func file_gopherqueue_v1_schedules_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_schedules_service_proto_rawDesc), len(file_gopherqueue_v1_schedules_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   8,
+			NumEnums:      1,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_gopherqueue_v1_schedules_service_proto_goTypes,
 		DependencyIndexes: file_gopherqueue_v1_schedules_service_proto_depIdxs,
+		EnumInfos:         file_gopherqueue_v1_schedules_service_proto_enumTypes,
 		MessageInfos:      file_gopherqueue_v1_schedules_service_proto_msgTypes,
 	}.Build()
 	File_gopherqueue_v1_schedules_service_proto = out.File

@@ -23,6 +23,7 @@ const (
 	SchedulesService_ListSchedules_FullMethodName  = "/gopherqueue.v1.SchedulesService/ListSchedules"
 	SchedulesService_SetSchedule_FullMethodName    = "/gopherqueue.v1.SchedulesService/SetSchedule"
 	SchedulesService_PauseSchedule_FullMethodName  = "/gopherqueue.v1.SchedulesService/PauseSchedule"
+	SchedulesService_ResumeSchedule_FullMethodName = "/gopherqueue.v1.SchedulesService/ResumeSchedule"
 	SchedulesService_DeleteSchedule_FullMethodName = "/gopherqueue.v1.SchedulesService/DeleteSchedule"
 )
 
@@ -36,10 +37,12 @@ type SchedulesServiceClient interface {
 	GetSchedule(ctx context.Context, in *GetScheduleRequest, opts ...grpc.CallOption) (*Schedule, error)
 	// ListSchedules reads all schedules.
 	ListSchedules(ctx context.Context, in *ListSchedulesRequest, opts ...grpc.CallOption) (*ListSchedulesResponse, error)
-	// SetSchedule makes or replaces a schedule.
+	// SetSchedule makes a schedule or gives it another definition.
 	SetSchedule(ctx context.Context, in *SetScheduleRequest, opts ...grpc.CallOption) (*Schedule, error)
-	// PauseSchedule stops or restarts a schedule.
+	// PauseSchedule keeps a schedule from firing.
 	PauseSchedule(ctx context.Context, in *PauseScheduleRequest, opts ...grpc.CallOption) (*Schedule, error)
+	// ResumeSchedule ends a pause; slots that passed are not made up for.
+	ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*Schedule, error)
 	// DeleteSchedule removes a schedule; its jobs stay.
 	DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error)
 }
@@ -92,6 +95,16 @@ func (c *schedulesServiceClient) PauseSchedule(ctx context.Context, in *PauseSch
 	return out, nil
 }
 
+func (c *schedulesServiceClient) ResumeSchedule(ctx context.Context, in *ResumeScheduleRequest, opts ...grpc.CallOption) (*Schedule, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Schedule)
+	err := c.cc.Invoke(ctx, SchedulesService_ResumeSchedule_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *schedulesServiceClient) DeleteSchedule(ctx context.Context, in *DeleteScheduleRequest, opts ...grpc.CallOption) (*DeleteScheduleResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteScheduleResponse)
@@ -112,10 +125,12 @@ type SchedulesServiceServer interface {
 	GetSchedule(context.Context, *GetScheduleRequest) (*Schedule, error)
 	// ListSchedules reads all schedules.
 	ListSchedules(context.Context, *ListSchedulesRequest) (*ListSchedulesResponse, error)
-	// SetSchedule makes or replaces a schedule.
+	// SetSchedule makes a schedule or gives it another definition.
 	SetSchedule(context.Context, *SetScheduleRequest) (*Schedule, error)
-	// PauseSchedule stops or restarts a schedule.
+	// PauseSchedule keeps a schedule from firing.
 	PauseSchedule(context.Context, *PauseScheduleRequest) (*Schedule, error)
+	// ResumeSchedule ends a pause; slots that passed are not made up for.
+	ResumeSchedule(context.Context, *ResumeScheduleRequest) (*Schedule, error)
 	// DeleteSchedule removes a schedule; its jobs stay.
 	DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error)
 	mustEmbedUnimplementedSchedulesServiceServer()
@@ -139,6 +154,9 @@ func (UnimplementedSchedulesServiceServer) SetSchedule(context.Context, *SetSche
 }
 func (UnimplementedSchedulesServiceServer) PauseSchedule(context.Context, *PauseScheduleRequest) (*Schedule, error) {
 	return nil, status.Error(codes.Unimplemented, "method PauseSchedule not implemented")
+}
+func (UnimplementedSchedulesServiceServer) ResumeSchedule(context.Context, *ResumeScheduleRequest) (*Schedule, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeSchedule not implemented")
 }
 func (UnimplementedSchedulesServiceServer) DeleteSchedule(context.Context, *DeleteScheduleRequest) (*DeleteScheduleResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSchedule not implemented")
@@ -236,6 +254,24 @@ func _SchedulesService_PauseSchedule_Handler(srv interface{}, ctx context.Contex
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SchedulesService_ResumeSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeScheduleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SchedulesServiceServer).ResumeSchedule(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SchedulesService_ResumeSchedule_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SchedulesServiceServer).ResumeSchedule(ctx, req.(*ResumeScheduleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _SchedulesService_DeleteSchedule_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DeleteScheduleRequest)
 	if err := dec(in); err != nil {
@@ -276,6 +312,10 @@ var SchedulesService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "PauseSchedule",
 			Handler:    _SchedulesService_PauseSchedule_Handler,
+		},
+		{
+			MethodName: "ResumeSchedule",
+			Handler:    _SchedulesService_ResumeSchedule_Handler,
 		},
 		{
 			MethodName: "DeleteSchedule",

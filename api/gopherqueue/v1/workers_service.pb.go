@@ -25,15 +25,15 @@ const (
 
 type ClaimRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"`                   // who asks; unique among live workers
 	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                   // tried in this order; none is "default"
 	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`                     // none is any
 	Offers        []string               `protobuf:"bytes,4,rep,name=offers,proto3" json:"offers,omitempty"`                   // capabilities
 	MaxCost       int64                  `protobuf:"varint,5,opt,name=max_cost,json=maxCost,proto3" json:"max_cost,omitempty"` // 0 is any
-	N             int32                  `protobuf:"varint,6,opt,name=n,proto3" json:"n,omitempty"`                            // 0 is 1
-	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                       // at most 1 minute
-	Ttl           *durationpb.Duration   `protobuf:"bytes,8,opt,name=ttl,proto3" json:"ttl,omitempty"`                         // 0 is the policy's
-	Hold          bool                   `protobuf:"varint,9,opt,name=hold,proto3" json:"hold,omitempty"`                      // claim only
+	N             int64                  `protobuf:"varint,6,opt,name=n,proto3" json:"n,omitempty"`                            // at most this many jobs; 0 is 1, the most is 1000
+	Wait          *durationpb.Duration   `protobuf:"bytes,7,opt,name=wait,proto3" json:"wait,omitempty"`                       // for the first job; at most 1 hour
+	Ttl           *durationpb.Duration   `protobuf:"bytes,8,opt,name=ttl,proto3" json:"ttl,omitempty"`                         // of the leases; absent is the policy's
+	Hold          bool                   `protobuf:"varint,9,opt,name=hold,proto3" json:"hold,omitempty"`                      // claim only; the execution begins with Start
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -103,7 +103,7 @@ func (x *ClaimRequest) GetMaxCost() int64 {
 	return 0
 }
 
-func (x *ClaimRequest) GetN() int32 {
+func (x *ClaimRequest) GetN() int64 {
 	if x != nil {
 		return x.N
 	}
@@ -178,7 +178,7 @@ func (x *ClaimResponse) GetJobs() []*Job {
 type StartRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	Ttl           *durationpb.Duration   `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl           *durationpb.Duration   `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"` // absent is the policy's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -229,7 +229,7 @@ func (x *StartRequest) GetTtl() *durationpb.Duration {
 
 type HeartbeatRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Beats         []*Beat                `protobuf:"bytes,1,rep,name=beats,proto3" json:"beats,omitempty"`
+	Beats         []*Beat                `protobuf:"bytes,1,rep,name=beats,proto3" json:"beats,omitempty"` // up to 1000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -271,13 +271,14 @@ func (x *HeartbeatRequest) GetBeats() []*Beat {
 	return nil
 }
 
+// Beat is a sign of life of a lease's holder.
 type Beat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	Progress      *float64               `protobuf:"fixed64,2,opt,name=progress,proto3,oneof" json:"progress,omitempty"`
-	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
-	Checkpoint    []byte                 `protobuf:"bytes,4,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"`
-	Spawn         []*Spec                `protobuf:"bytes,5,rep,name=spawn,proto3" json:"spawn,omitempty"` // children, with the checkpoint or not at all
+	Progress      *float64               `protobuf:"fixed64,2,opt,name=progress,proto3,oneof" json:"progress,omitempty"`   // 0 to 1; absent leaves the last one
+	Note          string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`                   // empty leaves the last one
+	Checkpoint    []byte                 `protobuf:"bytes,4,opt,name=checkpoint,proto3,oneof" json:"checkpoint,omitempty"` // absent leaves the last one
+	Spawn         []*Spec                `protobuf:"bytes,5,rep,name=spawn,proto3" json:"spawn,omitempty"`                 // children, inserted with the checkpoint or not at all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -349,7 +350,7 @@ func (x *Beat) GetSpawn() []*Spec {
 
 type SettleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"` // up to 1000
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -391,6 +392,7 @@ func (x *SettleRequest) GetOutcomes() []*Outcome {
 	return nil
 }
 
+// Outcome ends a lease.
 type Outcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -497,10 +499,11 @@ func (*Outcome_Fail) isOutcome_Verdict() {}
 
 func (*Outcome_Release) isOutcome_Verdict() {}
 
+// Completion ends a job with success.
 type Completion struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Result        []byte                 `protobuf:"bytes,1,opt,name=result,proto3,oneof" json:"result,omitempty"`
-	Spawn         []*Spec                `protobuf:"bytes,2,rep,name=spawn,proto3" json:"spawn,omitempty"`
+	Spawn         []*Spec                `protobuf:"bytes,2,rep,name=spawn,proto3" json:"spawn,omitempty"` // children, inserted with the result or not at all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -549,9 +552,10 @@ func (x *Completion) GetSpawn() []*Spec {
 	return nil
 }
 
+// Release gives a job back without fault.
 type Release struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Delay         *durationpb.Duration   `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"`
+	Delay         *durationpb.Duration   `protobuf:"bytes,1,opt,name=delay,proto3" json:"delay,omitempty"` // not claimable before
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -603,7 +607,7 @@ func (x *Release) GetReason() string {
 
 type Answers struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*Answer              `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	Answers       []*Answer              `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // in the order of the beats or outcomes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,11 +649,12 @@ func (x *Answers) GetAnswers() []*Answer {
 	return nil
 }
 
+// Answer is what became of a beat or an outcome.
 type Answer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // its state from here on; without payload and policy
-	Spawned       []*SubmitAnswer        `protobuf:"bytes,2,rep,name=spawned,proto3" json:"spawned,omitempty"`
-	Problem       *Problem               `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"` // instead
+	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`     // of the job, from here on
+	Spawned       []*SubmitAnswer        `protobuf:"bytes,2,rep,name=spawned,proto3" json:"spawned,omitempty"` // in the order of spawn
+	Problem       *Problem               `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"` // why nothing changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -684,9 +689,9 @@ func (*Answer) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Answer) GetJob() *Job {
+func (x *Answer) GetState() *State {
 	if x != nil {
-		return x.Job
+		return x.State
 	}
 	return nil
 }
@@ -707,11 +712,12 @@ func (x *Answer) GetProblem() *Problem {
 
 type WorkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // repeated in the answer to it
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // above 0 and not that of another open request; repeated in the answer
 	// Types that are valid to be assigned to Message:
 	//
 	//	*WorkRequest_Hello
 	//	*WorkRequest_Credit
+	//	*WorkRequest_Withdraw
 	//	*WorkRequest_Heartbeat
 	//	*WorkRequest_Settle
 	Message       isWorkRequest_Message `protobuf_oneof:"message"`
@@ -763,7 +769,7 @@ func (x *WorkRequest) GetMessage() isWorkRequest_Message {
 	return nil
 }
 
-func (x *WorkRequest) GetHello() *ClaimRequest {
+func (x *WorkRequest) GetHello() *Hello {
 	if x != nil {
 		if x, ok := x.Message.(*WorkRequest_Hello); ok {
 			return x.Hello
@@ -772,10 +778,19 @@ func (x *WorkRequest) GetHello() *ClaimRequest {
 	return nil
 }
 
-func (x *WorkRequest) GetCredit() *Credit {
+func (x *WorkRequest) GetCredit() *ClaimRequest {
 	if x != nil {
 		if x, ok := x.Message.(*WorkRequest_Credit); ok {
 			return x.Credit
+		}
+	}
+	return nil
+}
+
+func (x *WorkRequest) GetWithdraw() *Withdraw {
+	if x != nil {
+		if x, ok := x.Message.(*WorkRequest_Withdraw); ok {
+			return x.Withdraw
 		}
 	}
 	return nil
@@ -804,51 +819,56 @@ type isWorkRequest_Message interface {
 }
 
 type WorkRequest_Hello struct {
-	Hello *ClaimRequest `protobuf:"bytes,2,opt,name=hello,proto3,oneof"` // first; n is the credit to begin with, wait is ignored
+	Hello *Hello `protobuf:"bytes,2,opt,name=hello,proto3,oneof"` // first
 }
 
 type WorkRequest_Credit struct {
-	Credit *Credit `protobuf:"bytes,3,opt,name=credit,proto3,oneof"`
+	Credit *ClaimRequest `protobuf:"bytes,3,opt,name=credit,proto3,oneof"`
+}
+
+type WorkRequest_Withdraw struct {
+	Withdraw *Withdraw `protobuf:"bytes,4,opt,name=withdraw,proto3,oneof"` // not answered itself
 }
 
 type WorkRequest_Heartbeat struct {
-	Heartbeat *HeartbeatRequest `protobuf:"bytes,4,opt,name=heartbeat,proto3,oneof"`
+	Heartbeat *HeartbeatRequest `protobuf:"bytes,5,opt,name=heartbeat,proto3,oneof"`
 }
 
 type WorkRequest_Settle struct {
-	Settle *SettleRequest `protobuf:"bytes,5,opt,name=settle,proto3,oneof"`
+	Settle *SettleRequest `protobuf:"bytes,6,opt,name=settle,proto3,oneof"`
 }
 
 func (*WorkRequest_Hello) isWorkRequest_Message() {}
 
 func (*WorkRequest_Credit) isWorkRequest_Message() {}
 
+func (*WorkRequest_Withdraw) isWorkRequest_Message() {}
+
 func (*WorkRequest_Heartbeat) isWorkRequest_Message() {}
 
 func (*WorkRequest_Settle) isWorkRequest_Message() {}
 
-// Credit lets the server send so many more jobs.
-type Credit struct {
+type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	N             int32                  `protobuf:"varint,1,opt,name=n,proto3" json:"n,omitempty"`
+	Worker        string                 `protobuf:"bytes,1,opt,name=worker,proto3" json:"worker,omitempty"` // of credits that name none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Credit) Reset() {
-	*x = Credit{}
+func (x *Hello) Reset() {
+	*x = Hello{}
 	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Credit) String() string {
+func (x *Hello) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Credit) ProtoMessage() {}
+func (*Hello) ProtoMessage() {}
 
-func (x *Credit) ProtoReflect() protoreflect.Message {
+func (x *Hello) ProtoReflect() protoreflect.Message {
 	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -860,23 +880,69 @@ func (x *Credit) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Credit.ProtoReflect.Descriptor instead.
-func (*Credit) Descriptor() ([]byte, []int) {
+// Deprecated: Use Hello.ProtoReflect.Descriptor instead.
+func (*Hello) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *Credit) GetN() int32 {
+func (x *Hello) GetWorker() string {
 	if x != nil {
-		return x.N
+		return x.Worker
+	}
+	return ""
+}
+
+// Withdraw takes an open credit back. Jobs may be on their way already.
+type Withdraw struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Credit        uint64                 `protobuf:"varint,1,opt,name=credit,proto3" json:"credit,omitempty"` // its id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Withdraw) Reset() {
+	*x = Withdraw{}
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Withdraw) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Withdraw) ProtoMessage() {}
+
+func (x *Withdraw) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Withdraw.ProtoReflect.Descriptor instead.
+func (*Withdraw) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Withdraw) GetCredit() uint64 {
+	if x != nil {
+		return x.Credit
 	}
 	return 0
 }
 
 type WorkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request answered; 0 for jobs
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // of the request answered
 	// Types that are valid to be assigned to Message:
 	//
+	//	*WorkResponse_Welcome
 	//	*WorkResponse_Jobs
 	//	*WorkResponse_Answers
 	//	*WorkResponse_Problem
@@ -887,7 +953,7 @@ type WorkResponse struct {
 
 func (x *WorkResponse) Reset() {
 	*x = WorkResponse{}
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +965,7 @@ func (x *WorkResponse) String() string {
 func (*WorkResponse) ProtoMessage() {}
 
 func (x *WorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +978,7 @@ func (x *WorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkResponse.ProtoReflect.Descriptor instead.
 func (*WorkResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WorkResponse) GetId() uint64 {
@@ -929,7 +995,16 @@ func (x *WorkResponse) GetMessage() isWorkResponse_Message {
 	return nil
 }
 
-func (x *WorkResponse) GetJobs() *ClaimResponse {
+func (x *WorkResponse) GetWelcome() *Welcome {
+	if x != nil {
+		if x, ok := x.Message.(*WorkResponse_Welcome); ok {
+			return x.Welcome
+		}
+	}
+	return nil
+}
+
+func (x *WorkResponse) GetJobs() *Jobs {
 	if x != nil {
 		if x, ok := x.Message.(*WorkResponse_Jobs); ok {
 			return x.Jobs
@@ -960,23 +1035,151 @@ type isWorkResponse_Message interface {
 	isWorkResponse_Message()
 }
 
+type WorkResponse_Welcome struct {
+	Welcome *Welcome `protobuf:"bytes,2,opt,name=welcome,proto3,oneof"`
+}
+
 type WorkResponse_Jobs struct {
-	Jobs *ClaimResponse `protobuf:"bytes,2,opt,name=jobs,proto3,oneof"`
+	Jobs *Jobs `protobuf:"bytes,3,opt,name=jobs,proto3,oneof"`
 }
 
 type WorkResponse_Answers struct {
-	Answers *Answers `protobuf:"bytes,3,opt,name=answers,proto3,oneof"`
+	Answers *Answers `protobuf:"bytes,4,opt,name=answers,proto3,oneof"`
 }
 
 type WorkResponse_Problem struct {
-	Problem *Problem `protobuf:"bytes,4,opt,name=problem,proto3,oneof"` // the request as a whole was refused
+	Problem *Problem `protobuf:"bytes,5,opt,name=problem,proto3,oneof"` // the request as a whole was refused
 }
+
+func (*WorkResponse_Welcome) isWorkResponse_Message() {}
 
 func (*WorkResponse_Jobs) isWorkResponse_Message() {}
 
 func (*WorkResponse_Answers) isWorkResponse_Message() {}
 
 func (*WorkResponse_Problem) isWorkResponse_Message() {}
+
+// Welcome answers hello with what the server accepts.
+type Welcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MessageBytes  int64                  `protobuf:"varint,1,opt,name=message_bytes,json=messageBytes,proto3" json:"message_bytes,omitempty"` // largest message
+	Items         int64                  `protobuf:"varint,2,opt,name=items,proto3" json:"items,omitempty"`                                   // beats or outcomes of one request, jobs of one credit
+	Credits       int64                  `protobuf:"varint,3,opt,name=credits,proto3" json:"credits,omitempty"`                               // open at a time
+	Requests      int64                  `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`                             // heartbeats and settles under way at a time; more are not read until one is answered
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Welcome) Reset() {
+	*x = Welcome{}
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Welcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Welcome) ProtoMessage() {}
+
+func (x *Welcome) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
+func (*Welcome) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Welcome) GetMessageBytes() int64 {
+	if x != nil {
+		return x.MessageBytes
+	}
+	return 0
+}
+
+func (x *Welcome) GetItems() int64 {
+	if x != nil {
+		return x.Items
+	}
+	return 0
+}
+
+func (x *Welcome) GetCredits() int64 {
+	if x != nil {
+		return x.Credits
+	}
+	return 0
+}
+
+func (x *Welcome) GetRequests() int64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+// Jobs answers a credit.
+type Jobs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`  // with payload and checkpoint
+	More          bool                   `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"` // another message with jobs of this credit follows
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Jobs) Reset() {
+	*x = Jobs{}
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Jobs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Jobs) ProtoMessage() {}
+
+func (x *Jobs) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Jobs.ProtoReflect.Descriptor instead.
+func (*Jobs) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Jobs) GetJobs() []*Job {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+func (x *Jobs) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
 
 type ListWorkersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -986,7 +1189,7 @@ type ListWorkersRequest struct {
 
 func (x *ListWorkersRequest) Reset() {
 	*x = ListWorkersRequest{}
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1201,7 @@ func (x *ListWorkersRequest) String() string {
 func (*ListWorkersRequest) ProtoMessage() {}
 
 func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,19 +1214,19 @@ func (x *ListWorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersRequest.ProtoReflect.Descriptor instead.
 func (*ListWorkersRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{14}
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{17}
 }
 
 type ListWorkersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workers       []*Worker              `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	Workers       []*LiveWorker          `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListWorkersResponse) Reset() {
 	*x = ListWorkersResponse{}
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1238,7 @@ func (x *ListWorkersResponse) String() string {
 func (*ListWorkersResponse) ProtoMessage() {}
 
 func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,44 +1251,46 @@ func (x *ListWorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListWorkersResponse.ProtoReflect.Descriptor instead.
 func (*ListWorkersResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{15}
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *ListWorkersResponse) GetWorkers() []*Worker {
+func (x *ListWorkersResponse) GetWorkers() []*LiveWorker {
 	if x != nil {
 		return x.Workers
 	}
 	return nil
 }
 
-type Worker struct {
+// LiveWorker is a worker that has shown itself within the last minute.
+type LiveWorker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
-	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`
+	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"` // that it last claimed from
+	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`   // none is any
 	Offers        []string               `protobuf:"bytes,4,rep,name=offers,proto3" json:"offers,omitempty"`
-	MaxCost       int64                  `protobuf:"varint,5,opt,name=max_cost,json=maxCost,proto3" json:"max_cost,omitempty"`
-	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
-	Running       int32                  `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
+	MaxCost       int64                  `protobuf:"varint,5,opt,name=max_cost,json=maxCost,proto3" json:"max_cost,omitempty"` // 0 is any
+	Waiting       int64                  `protobuf:"varint,6,opt,name=waiting,proto3" json:"waiting,omitempty"`                // claims that wait for a job
+	Running       int64                  `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`                // jobs it holds
+	LastSeenAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_seen_at,json=lastSeenAt,proto3" json:"last_seen_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Worker) Reset() {
-	*x = Worker{}
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[16]
+func (x *LiveWorker) Reset() {
+	*x = LiveWorker{}
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Worker) String() string {
+func (x *LiveWorker) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Worker) ProtoMessage() {}
+func (*LiveWorker) ProtoMessage() {}
 
-func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[16]
+func (x *LiveWorker) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_workers_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,58 +1301,65 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Worker.ProtoReflect.Descriptor instead.
-func (*Worker) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{16}
+// Deprecated: Use LiveWorker.ProtoReflect.Descriptor instead.
+func (*LiveWorker) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_workers_service_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *Worker) GetName() string {
+func (x *LiveWorker) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *Worker) GetQueues() []string {
+func (x *LiveWorker) GetQueues() []string {
 	if x != nil {
 		return x.Queues
 	}
 	return nil
 }
 
-func (x *Worker) GetTypes() []string {
+func (x *LiveWorker) GetTypes() []string {
 	if x != nil {
 		return x.Types
 	}
 	return nil
 }
 
-func (x *Worker) GetOffers() []string {
+func (x *LiveWorker) GetOffers() []string {
 	if x != nil {
 		return x.Offers
 	}
 	return nil
 }
 
-func (x *Worker) GetMaxCost() int64 {
+func (x *LiveWorker) GetMaxCost() int64 {
 	if x != nil {
 		return x.MaxCost
 	}
 	return 0
 }
 
-func (x *Worker) GetLastSeenAt() *timestamppb.Timestamp {
+func (x *LiveWorker) GetWaiting() int64 {
 	if x != nil {
-		return x.LastSeenAt
+		return x.Waiting
 	}
-	return nil
+	return 0
 }
 
-func (x *Worker) GetRunning() int32 {
+func (x *LiveWorker) GetRunning() int64 {
 	if x != nil {
 		return x.Running
 	}
 	return 0
+}
+
+func (x *LiveWorker) GetLastSeenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastSeenAt
+	}
+	return nil
 }
 
 var File_gopherqueue_v1_workers_service_proto protoreflect.FileDescriptor
@@ -1161,7 +1373,7 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\x05types\x18\x03 \x03(\tR\x05types\x12\x16\n" +
 	"\x06offers\x18\x04 \x03(\tR\x06offers\x12\x19\n" +
 	"\bmax_cost\x18\x05 \x01(\x03R\amaxCost\x12\f\n" +
-	"\x01n\x18\x06 \x01(\x05R\x01n\x12-\n" +
+	"\x01n\x18\x06 \x01(\x03R\x01n\x12-\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12+\n" +
 	"\x03ttl\x18\b \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x12\n" +
 	"\x04hold\x18\t \x01(\bR\x04hold\"8\n" +
@@ -1199,41 +1411,55 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\aAnswers\x120\n" +
-	"\aanswers\x18\x01 \x03(\v2\x16.gopherqueue.v1.AnswerR\aanswers\"\x9a\x01\n" +
-	"\x06Answer\x12%\n" +
-	"\x03job\x18\x01 \x01(\v2\x13.gopherqueue.v1.JobR\x03job\x126\n" +
+	"\aanswers\x18\x01 \x03(\v2\x16.gopherqueue.v1.AnswerR\aanswers\"\xa0\x01\n" +
+	"\x06Answer\x12+\n" +
+	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x126\n" +
 	"\aspawned\x18\x02 \x03(\v2\x1c.gopherqueue.v1.SubmitAnswerR\aspawned\x121\n" +
-	"\aproblem\x18\x03 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"\x8b\x02\n" +
+	"\aproblem\x18\x03 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"\xc2\x02\n" +
 	"\vWorkRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x124\n" +
-	"\x05hello\x18\x02 \x01(\v2\x1c.gopherqueue.v1.ClaimRequestH\x00R\x05hello\x120\n" +
-	"\x06credit\x18\x03 \x01(\v2\x16.gopherqueue.v1.CreditH\x00R\x06credit\x12@\n" +
-	"\theartbeat\x18\x04 \x01(\v2 .gopherqueue.v1.HeartbeatRequestH\x00R\theartbeat\x127\n" +
-	"\x06settle\x18\x05 \x01(\v2\x1d.gopherqueue.v1.SettleRequestH\x00R\x06settleB\t\n" +
-	"\amessage\"\x16\n" +
-	"\x06Credit\x12\f\n" +
-	"\x01n\x18\x01 \x01(\x05R\x01n\"\xc8\x01\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
+	"\x05hello\x18\x02 \x01(\v2\x15.gopherqueue.v1.HelloH\x00R\x05hello\x126\n" +
+	"\x06credit\x18\x03 \x01(\v2\x1c.gopherqueue.v1.ClaimRequestH\x00R\x06credit\x126\n" +
+	"\bwithdraw\x18\x04 \x01(\v2\x18.gopherqueue.v1.WithdrawH\x00R\bwithdraw\x12@\n" +
+	"\theartbeat\x18\x05 \x01(\v2 .gopherqueue.v1.HeartbeatRequestH\x00R\theartbeat\x127\n" +
+	"\x06settle\x18\x06 \x01(\v2\x1d.gopherqueue.v1.SettleRequestH\x00R\x06settleB\t\n" +
+	"\amessage\"\x1f\n" +
+	"\x05Hello\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\tR\x06worker\"\"\n" +
+	"\bWithdraw\x12\x16\n" +
+	"\x06credit\x18\x01 \x01(\x04R\x06credit\"\xf4\x01\n" +
 	"\fWorkResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
-	"\x04jobs\x18\x02 \x01(\v2\x1d.gopherqueue.v1.ClaimResponseH\x00R\x04jobs\x123\n" +
-	"\aanswers\x18\x03 \x01(\v2\x17.gopherqueue.v1.AnswersH\x00R\aanswers\x123\n" +
-	"\aproblem\x18\x04 \x01(\v2\x17.gopherqueue.v1.ProblemH\x00R\aproblemB\t\n" +
-	"\amessage\"\x14\n" +
-	"\x12ListWorkersRequest\"G\n" +
-	"\x13ListWorkersResponse\x120\n" +
-	"\aworkers\x18\x01 \x03(\v2\x16.gopherqueue.v1.WorkerR\aworkers\"\xd5\x01\n" +
-	"\x06Worker\x12\x12\n" +
+	"\awelcome\x18\x02 \x01(\v2\x17.gopherqueue.v1.WelcomeH\x00R\awelcome\x12*\n" +
+	"\x04jobs\x18\x03 \x01(\v2\x14.gopherqueue.v1.JobsH\x00R\x04jobs\x123\n" +
+	"\aanswers\x18\x04 \x01(\v2\x17.gopherqueue.v1.AnswersH\x00R\aanswers\x123\n" +
+	"\aproblem\x18\x05 \x01(\v2\x17.gopherqueue.v1.ProblemH\x00R\aproblemB\t\n" +
+	"\amessage\"z\n" +
+	"\aWelcome\x12#\n" +
+	"\rmessage_bytes\x18\x01 \x01(\x03R\fmessageBytes\x12\x14\n" +
+	"\x05items\x18\x02 \x01(\x03R\x05items\x12\x18\n" +
+	"\acredits\x18\x03 \x01(\x03R\acredits\x12\x1a\n" +
+	"\brequests\x18\x04 \x01(\x03R\brequests\"C\n" +
+	"\x04Jobs\x12'\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x13.gopherqueue.v1.JobR\x04jobs\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\"\x14\n" +
+	"\x12ListWorkersRequest\"K\n" +
+	"\x13ListWorkersResponse\x124\n" +
+	"\aworkers\x18\x01 \x03(\v2\x1a.gopherqueue.v1.LiveWorkerR\aworkers\"\xf3\x01\n" +
+	"\n" +
+	"LiveWorker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06queues\x18\x02 \x03(\tR\x06queues\x12\x14\n" +
 	"\x05types\x18\x03 \x03(\tR\x05types\x12\x16\n" +
 	"\x06offers\x18\x04 \x03(\tR\x06offers\x12\x19\n" +
-	"\bmax_cost\x18\x05 \x01(\x03R\amaxCost\x12<\n" +
-	"\flast_seen_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastSeenAt\x12\x18\n" +
-	"\arunning\x18\a \x01(\x05R\arunning2\xbb\x03\n" +
+	"\bmax_cost\x18\x05 \x01(\x03R\amaxCost\x12\x18\n" +
+	"\awaiting\x18\x06 \x01(\x03R\awaiting\x12\x18\n" +
+	"\arunning\x18\a \x01(\x03R\arunning\x12<\n" +
+	"\flast_seen_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"lastSeenAt2\xbd\x03\n" +
 	"\x0eWorkersService\x12D\n" +
-	"\x05Claim\x12\x1c.gopherqueue.v1.ClaimRequest\x1a\x1d.gopherqueue.v1.ClaimResponse\x12:\n" +
-	"\x05Start\x12\x1c.gopherqueue.v1.StartRequest\x1a\x13.gopherqueue.v1.Job\x12F\n" +
+	"\x05Claim\x12\x1c.gopherqueue.v1.ClaimRequest\x1a\x1d.gopherqueue.v1.ClaimResponse\x12<\n" +
+	"\x05Start\x12\x1c.gopherqueue.v1.StartRequest\x1a\x15.gopherqueue.v1.State\x12F\n" +
 	"\tHeartbeat\x12 .gopherqueue.v1.HeartbeatRequest\x1a\x17.gopherqueue.v1.Answers\x12@\n" +
 	"\x06Settle\x12\x1d.gopherqueue.v1.SettleRequest\x1a\x17.gopherqueue.v1.Answers\x12E\n" +
 	"\x04Work\x12\x1b.gopherqueue.v1.WorkRequest\x1a\x1c.gopherqueue.v1.WorkResponse(\x010\x01\x12V\n" +
@@ -1251,7 +1477,7 @@ func file_gopherqueue_v1_workers_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_workers_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_workers_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_gopherqueue_v1_workers_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_gopherqueue_v1_workers_service_proto_goTypes = []any{
 	(*ClaimRequest)(nil),          // 0: gopherqueue.v1.ClaimRequest
 	(*ClaimResponse)(nil),         // 1: gopherqueue.v1.ClaimResponse
@@ -1265,66 +1491,73 @@ var file_gopherqueue_v1_workers_service_proto_goTypes = []any{
 	(*Answers)(nil),               // 9: gopherqueue.v1.Answers
 	(*Answer)(nil),                // 10: gopherqueue.v1.Answer
 	(*WorkRequest)(nil),           // 11: gopherqueue.v1.WorkRequest
-	(*Credit)(nil),                // 12: gopherqueue.v1.Credit
-	(*WorkResponse)(nil),          // 13: gopherqueue.v1.WorkResponse
-	(*ListWorkersRequest)(nil),    // 14: gopherqueue.v1.ListWorkersRequest
-	(*ListWorkersResponse)(nil),   // 15: gopherqueue.v1.ListWorkersResponse
-	(*Worker)(nil),                // 16: gopherqueue.v1.Worker
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
-	(*Job)(nil),                   // 18: gopherqueue.v1.Job
-	(*LeaseRef)(nil),              // 19: gopherqueue.v1.LeaseRef
-	(*Spec)(nil),                  // 20: gopherqueue.v1.Spec
-	(*Failure)(nil),               // 21: gopherqueue.v1.Failure
-	(*SubmitAnswer)(nil),          // 22: gopherqueue.v1.SubmitAnswer
-	(*Problem)(nil),               // 23: gopherqueue.v1.Problem
-	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
+	(*Hello)(nil),                 // 12: gopherqueue.v1.Hello
+	(*Withdraw)(nil),              // 13: gopherqueue.v1.Withdraw
+	(*WorkResponse)(nil),          // 14: gopherqueue.v1.WorkResponse
+	(*Welcome)(nil),               // 15: gopherqueue.v1.Welcome
+	(*Jobs)(nil),                  // 16: gopherqueue.v1.Jobs
+	(*ListWorkersRequest)(nil),    // 17: gopherqueue.v1.ListWorkersRequest
+	(*ListWorkersResponse)(nil),   // 18: gopherqueue.v1.ListWorkersResponse
+	(*LiveWorker)(nil),            // 19: gopherqueue.v1.LiveWorker
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*Job)(nil),                   // 21: gopherqueue.v1.Job
+	(*LeaseRef)(nil),              // 22: gopherqueue.v1.LeaseRef
+	(*Spec)(nil),                  // 23: gopherqueue.v1.Spec
+	(*Failure)(nil),               // 24: gopherqueue.v1.Failure
+	(*State)(nil),                 // 25: gopherqueue.v1.State
+	(*SubmitAnswer)(nil),          // 26: gopherqueue.v1.SubmitAnswer
+	(*Problem)(nil),               // 27: gopherqueue.v1.Problem
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
 var file_gopherqueue_v1_workers_service_proto_depIdxs = []int32{
-	17, // 0: gopherqueue.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
-	17, // 1: gopherqueue.v1.ClaimRequest.ttl:type_name -> google.protobuf.Duration
-	18, // 2: gopherqueue.v1.ClaimResponse.jobs:type_name -> gopherqueue.v1.Job
-	19, // 3: gopherqueue.v1.StartRequest.lease:type_name -> gopherqueue.v1.LeaseRef
-	17, // 4: gopherqueue.v1.StartRequest.ttl:type_name -> google.protobuf.Duration
+	20, // 0: gopherqueue.v1.ClaimRequest.wait:type_name -> google.protobuf.Duration
+	20, // 1: gopherqueue.v1.ClaimRequest.ttl:type_name -> google.protobuf.Duration
+	21, // 2: gopherqueue.v1.ClaimResponse.jobs:type_name -> gopherqueue.v1.Job
+	22, // 3: gopherqueue.v1.StartRequest.lease:type_name -> gopherqueue.v1.LeaseRef
+	20, // 4: gopherqueue.v1.StartRequest.ttl:type_name -> google.protobuf.Duration
 	4,  // 5: gopherqueue.v1.HeartbeatRequest.beats:type_name -> gopherqueue.v1.Beat
-	19, // 6: gopherqueue.v1.Beat.lease:type_name -> gopherqueue.v1.LeaseRef
-	20, // 7: gopherqueue.v1.Beat.spawn:type_name -> gopherqueue.v1.Spec
+	22, // 6: gopherqueue.v1.Beat.lease:type_name -> gopherqueue.v1.LeaseRef
+	23, // 7: gopherqueue.v1.Beat.spawn:type_name -> gopherqueue.v1.Spec
 	6,  // 8: gopherqueue.v1.SettleRequest.outcomes:type_name -> gopherqueue.v1.Outcome
-	19, // 9: gopherqueue.v1.Outcome.lease:type_name -> gopherqueue.v1.LeaseRef
+	22, // 9: gopherqueue.v1.Outcome.lease:type_name -> gopherqueue.v1.LeaseRef
 	7,  // 10: gopherqueue.v1.Outcome.complete:type_name -> gopherqueue.v1.Completion
-	21, // 11: gopherqueue.v1.Outcome.fail:type_name -> gopherqueue.v1.Failure
+	24, // 11: gopherqueue.v1.Outcome.fail:type_name -> gopherqueue.v1.Failure
 	8,  // 12: gopherqueue.v1.Outcome.release:type_name -> gopherqueue.v1.Release
-	20, // 13: gopherqueue.v1.Completion.spawn:type_name -> gopherqueue.v1.Spec
-	17, // 14: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
+	23, // 13: gopherqueue.v1.Completion.spawn:type_name -> gopherqueue.v1.Spec
+	20, // 14: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
 	10, // 15: gopherqueue.v1.Answers.answers:type_name -> gopherqueue.v1.Answer
-	18, // 16: gopherqueue.v1.Answer.job:type_name -> gopherqueue.v1.Job
-	22, // 17: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.SubmitAnswer
-	23, // 18: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
-	0,  // 19: gopherqueue.v1.WorkRequest.hello:type_name -> gopherqueue.v1.ClaimRequest
-	12, // 20: gopherqueue.v1.WorkRequest.credit:type_name -> gopherqueue.v1.Credit
-	3,  // 21: gopherqueue.v1.WorkRequest.heartbeat:type_name -> gopherqueue.v1.HeartbeatRequest
-	5,  // 22: gopherqueue.v1.WorkRequest.settle:type_name -> gopherqueue.v1.SettleRequest
-	1,  // 23: gopherqueue.v1.WorkResponse.jobs:type_name -> gopherqueue.v1.ClaimResponse
-	9,  // 24: gopherqueue.v1.WorkResponse.answers:type_name -> gopherqueue.v1.Answers
-	23, // 25: gopherqueue.v1.WorkResponse.problem:type_name -> gopherqueue.v1.Problem
-	16, // 26: gopherqueue.v1.ListWorkersResponse.workers:type_name -> gopherqueue.v1.Worker
-	24, // 27: gopherqueue.v1.Worker.last_seen_at:type_name -> google.protobuf.Timestamp
-	0,  // 28: gopherqueue.v1.WorkersService.Claim:input_type -> gopherqueue.v1.ClaimRequest
-	2,  // 29: gopherqueue.v1.WorkersService.Start:input_type -> gopherqueue.v1.StartRequest
-	3,  // 30: gopherqueue.v1.WorkersService.Heartbeat:input_type -> gopherqueue.v1.HeartbeatRequest
-	5,  // 31: gopherqueue.v1.WorkersService.Settle:input_type -> gopherqueue.v1.SettleRequest
-	11, // 32: gopherqueue.v1.WorkersService.Work:input_type -> gopherqueue.v1.WorkRequest
-	14, // 33: gopherqueue.v1.WorkersService.ListWorkers:input_type -> gopherqueue.v1.ListWorkersRequest
-	1,  // 34: gopherqueue.v1.WorkersService.Claim:output_type -> gopherqueue.v1.ClaimResponse
-	18, // 35: gopherqueue.v1.WorkersService.Start:output_type -> gopherqueue.v1.Job
-	9,  // 36: gopherqueue.v1.WorkersService.Heartbeat:output_type -> gopherqueue.v1.Answers
-	9,  // 37: gopherqueue.v1.WorkersService.Settle:output_type -> gopherqueue.v1.Answers
-	13, // 38: gopherqueue.v1.WorkersService.Work:output_type -> gopherqueue.v1.WorkResponse
-	15, // 39: gopherqueue.v1.WorkersService.ListWorkers:output_type -> gopherqueue.v1.ListWorkersResponse
-	34, // [34:40] is the sub-list for method output_type
-	28, // [28:34] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	25, // 16: gopherqueue.v1.Answer.state:type_name -> gopherqueue.v1.State
+	26, // 17: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.SubmitAnswer
+	27, // 18: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
+	12, // 19: gopherqueue.v1.WorkRequest.hello:type_name -> gopherqueue.v1.Hello
+	0,  // 20: gopherqueue.v1.WorkRequest.credit:type_name -> gopherqueue.v1.ClaimRequest
+	13, // 21: gopherqueue.v1.WorkRequest.withdraw:type_name -> gopherqueue.v1.Withdraw
+	3,  // 22: gopherqueue.v1.WorkRequest.heartbeat:type_name -> gopherqueue.v1.HeartbeatRequest
+	5,  // 23: gopherqueue.v1.WorkRequest.settle:type_name -> gopherqueue.v1.SettleRequest
+	15, // 24: gopherqueue.v1.WorkResponse.welcome:type_name -> gopherqueue.v1.Welcome
+	16, // 25: gopherqueue.v1.WorkResponse.jobs:type_name -> gopherqueue.v1.Jobs
+	9,  // 26: gopherqueue.v1.WorkResponse.answers:type_name -> gopherqueue.v1.Answers
+	27, // 27: gopherqueue.v1.WorkResponse.problem:type_name -> gopherqueue.v1.Problem
+	21, // 28: gopherqueue.v1.Jobs.jobs:type_name -> gopherqueue.v1.Job
+	19, // 29: gopherqueue.v1.ListWorkersResponse.workers:type_name -> gopherqueue.v1.LiveWorker
+	28, // 30: gopherqueue.v1.LiveWorker.last_seen_at:type_name -> google.protobuf.Timestamp
+	0,  // 31: gopherqueue.v1.WorkersService.Claim:input_type -> gopherqueue.v1.ClaimRequest
+	2,  // 32: gopherqueue.v1.WorkersService.Start:input_type -> gopherqueue.v1.StartRequest
+	3,  // 33: gopherqueue.v1.WorkersService.Heartbeat:input_type -> gopherqueue.v1.HeartbeatRequest
+	5,  // 34: gopherqueue.v1.WorkersService.Settle:input_type -> gopherqueue.v1.SettleRequest
+	11, // 35: gopherqueue.v1.WorkersService.Work:input_type -> gopherqueue.v1.WorkRequest
+	17, // 36: gopherqueue.v1.WorkersService.ListWorkers:input_type -> gopherqueue.v1.ListWorkersRequest
+	1,  // 37: gopherqueue.v1.WorkersService.Claim:output_type -> gopherqueue.v1.ClaimResponse
+	25, // 38: gopherqueue.v1.WorkersService.Start:output_type -> gopherqueue.v1.State
+	9,  // 39: gopherqueue.v1.WorkersService.Heartbeat:output_type -> gopherqueue.v1.Answers
+	9,  // 40: gopherqueue.v1.WorkersService.Settle:output_type -> gopherqueue.v1.Answers
+	14, // 41: gopherqueue.v1.WorkersService.Work:output_type -> gopherqueue.v1.WorkResponse
+	18, // 42: gopherqueue.v1.WorkersService.ListWorkers:output_type -> gopherqueue.v1.ListWorkersResponse
+	37, // [37:43] is the sub-list for method output_type
+	31, // [31:37] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_workers_service_proto_init() }
@@ -1344,10 +1577,12 @@ func file_gopherqueue_v1_workers_service_proto_init() {
 	file_gopherqueue_v1_workers_service_proto_msgTypes[11].OneofWrappers = []any{
 		(*WorkRequest_Hello)(nil),
 		(*WorkRequest_Credit)(nil),
+		(*WorkRequest_Withdraw)(nil),
 		(*WorkRequest_Heartbeat)(nil),
 		(*WorkRequest_Settle)(nil),
 	}
-	file_gopherqueue_v1_workers_service_proto_msgTypes[13].OneofWrappers = []any{
+	file_gopherqueue_v1_workers_service_proto_msgTypes[14].OneofWrappers = []any{
+		(*WorkResponse_Welcome)(nil),
 		(*WorkResponse_Jobs)(nil),
 		(*WorkResponse_Answers)(nil),
 		(*WorkResponse_Problem)(nil),
@@ -1358,7 +1593,7 @@ func file_gopherqueue_v1_workers_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_workers_service_proto_rawDesc), len(file_gopherqueue_v1_workers_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,18 +31,34 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// WorkersService is for those who run jobs.
+// WorkersService is for those who run jobs. Every request about a running job
+// names its lease; whoever comes with another one than the newest is refused
+// and changes nothing.
 type WorkersServiceClient interface {
 	// Claim takes jobs, waiting for the first if asked to.
 	Claim(ctx context.Context, in *ClaimRequest, opts ...grpc.CallOption) (*ClaimResponse, error)
 	// Start begins the execution of a job that was claimed with hold.
-	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*Job, error)
+	Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*State, error)
 	// Heartbeat keeps leases alive and carries progress and checkpoints.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*Answers, error)
-	// Settle ends leases: complete, fail or release, in any mix.
+	// Settle ends leases: complete, fail or release, in any mix. The same outcome
+	// again is answered as before.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*Answers, error)
-	// Work is all of the above on one stream: the fast path. The server sends as
-	// many jobs as the worker has credit for.
+	// Work is Claim, Heartbeat and Settle on one stream: the fast path.
+	//
+	// The client says hello and the server answers with what it accepts. From then
+	// on both sides send as they like, requests are answered in any order, and
+	// each answer has the id of its request.
+	//
+	// Jobs flow by credit: the server sends none that the client has not asked
+	// for. A credit lets it send up to n jobs. It is answered once there are any,
+	// or with none when its wait is over or the client withdraws it, and is used
+	// up by that. Many credits may be open at a time.
+	//
+	// When the stream breaks, jobs that were claimed and not sent are given back
+	// without fault; those that were sent are left to their leases. When the
+	// client half-closes, open credits are withdrawn, requests under way are
+	// answered, and the stream ends.
 	Work(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WorkRequest, WorkResponse], error)
 	// ListWorkers tells who has asked for work lately.
 	ListWorkers(ctx context.Context, in *ListWorkersRequest, opts ...grpc.CallOption) (*ListWorkersResponse, error)
@@ -66,9 +82,9 @@ func (c *workersServiceClient) Claim(ctx context.Context, in *ClaimRequest, opts
 	return out, nil
 }
 
-func (c *workersServiceClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*Job, error) {
+func (c *workersServiceClient) Start(ctx context.Context, in *StartRequest, opts ...grpc.CallOption) (*State, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(Job)
+	out := new(State)
 	err := c.cc.Invoke(ctx, WorkersService_Start_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
@@ -123,18 +139,34 @@ func (c *workersServiceClient) ListWorkers(ctx context.Context, in *ListWorkersR
 // All implementations must embed UnimplementedWorkersServiceServer
 // for forward compatibility.
 //
-// WorkersService is for those who run jobs.
+// WorkersService is for those who run jobs. Every request about a running job
+// names its lease; whoever comes with another one than the newest is refused
+// and changes nothing.
 type WorkersServiceServer interface {
 	// Claim takes jobs, waiting for the first if asked to.
 	Claim(context.Context, *ClaimRequest) (*ClaimResponse, error)
 	// Start begins the execution of a job that was claimed with hold.
-	Start(context.Context, *StartRequest) (*Job, error)
+	Start(context.Context, *StartRequest) (*State, error)
 	// Heartbeat keeps leases alive and carries progress and checkpoints.
 	Heartbeat(context.Context, *HeartbeatRequest) (*Answers, error)
-	// Settle ends leases: complete, fail or release, in any mix.
+	// Settle ends leases: complete, fail or release, in any mix. The same outcome
+	// again is answered as before.
 	Settle(context.Context, *SettleRequest) (*Answers, error)
-	// Work is all of the above on one stream: the fast path. The server sends as
-	// many jobs as the worker has credit for.
+	// Work is Claim, Heartbeat and Settle on one stream: the fast path.
+	//
+	// The client says hello and the server answers with what it accepts. From then
+	// on both sides send as they like, requests are answered in any order, and
+	// each answer has the id of its request.
+	//
+	// Jobs flow by credit: the server sends none that the client has not asked
+	// for. A credit lets it send up to n jobs. It is answered once there are any,
+	// or with none when its wait is over or the client withdraws it, and is used
+	// up by that. Many credits may be open at a time.
+	//
+	// When the stream breaks, jobs that were claimed and not sent are given back
+	// without fault; those that were sent are left to their leases. When the
+	// client half-closes, open credits are withdrawn, requests under way are
+	// answered, and the stream ends.
 	Work(grpc.BidiStreamingServer[WorkRequest, WorkResponse]) error
 	// ListWorkers tells who has asked for work lately.
 	ListWorkers(context.Context, *ListWorkersRequest) (*ListWorkersResponse, error)
@@ -151,7 +183,7 @@ type UnimplementedWorkersServiceServer struct{}
 func (UnimplementedWorkersServiceServer) Claim(context.Context, *ClaimRequest) (*ClaimResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Claim not implemented")
 }
-func (UnimplementedWorkersServiceServer) Start(context.Context, *StartRequest) (*Job, error) {
+func (UnimplementedWorkersServiceServer) Start(context.Context, *StartRequest) (*State, error) {
 	return nil, status.Error(codes.Unimplemented, "method Start not implemented")
 }
 func (UnimplementedWorkersServiceServer) Heartbeat(context.Context, *HeartbeatRequest) (*Answers, error) {

@@ -1,0 +1,272 @@
+package engine_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// TestExplain puts a job into every situation there is and asks why it does not
+// run.
+func TestExplain(t *testing.T) {
+	type answer struct {
+		cause   gq.Cause
+		summary string // a part of it
+		remedy  string // a part of it
+		until   time.Duration
+		jobs    int
+		also    []gq.Cause
+	}
+	serve := func(f *fixture, more ...func(*gq.ClaimRequest)) { // a worker that is there and finds nothing
+		f.claim(0, append([]func(*gq.ClaimRequest){as("idle")}, more...)...)
+	}
+	queue := func(f *fixture, change func(*gq.Queue)) {
+		q := gq.NewQueue(gq.DefaultQueue)
+		change(&q)
+		f.putQueue(q)
+	}
+	for _, test := range []struct {
+		name string
+		make func(f *fixture) gq.JobID
+		want answer
+	}{
+		{"Dependency", func(f *fixture) gq.JobID {
+			serve(f)
+			parent := f.submit(gq.Spec{Type: "parent"})
+			return f.submit(gq.Spec{DependsOn: []gq.Dependency{{Kind: gq.After, Job: parent}}})
+		}, answer{cause: gq.CauseDependency, summary: "(AFTER), which is SCHEDULED", remedy: "gq job explain", jobs: 1}},
+		{"Dependencies", func(f *fixture) gq.JobID {
+			serve(f)
+			var deps []gq.Dependency
+			for range 15 {
+				deps = append(deps, gq.Dependency{Kind: gq.FanIn, Job: f.submit(gq.Spec{Type: "parent"})})
+			}
+			_, lease := f.take()
+			must[gq.State](f.T)(f.Complete(f.Context(), lease, nil))
+			return f.submit(gq.Spec{DependsOn: deps})
+		}, answer{cause: gq.CauseDependency, summary: "waits for 14 jobs", jobs: 10}},
+		{"AnyDependency", func(f *fixture) gq.JobID {
+			serve(f)
+			return f.submit(gq.Spec{DependsOn: []gq.Dependency{
+				{Kind: gq.AfterAny, Job: f.submit(gq.Spec{})}, {Kind: gq.AfterAny, Job: f.submit(gq.Spec{})},
+			}})
+		}, answer{cause: gq.CauseDependency, summary: "any of 2 jobs", jobs: 2}},
+		{"Delay", func(f *fixture) gq.JobID {
+			return f.submit(gq.Spec{Delay: time.Hour})
+		}, answer{cause: gq.CauseDelay, summary: "not to run before 2000-01-01T01:00:00Z, in 1h0m0s", until: time.Hour, also: []gq.Cause{gq.CauseNoWorker}}},
+		{"Backoff", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			_, lease := f.take()
+			must[gq.State](f.T)(f.Engine.Fail(f.Context(), lease, gq.Failure{Category: gq.CategoryTemporary, Code: "smtp_451", Message: "try later\nstack", RetryAfter: time.Minute}))
+			return id
+		}, answer{cause: gq.CauseBackoff, summary: "attempt 2 of 3 starts in 1m0s, at 2000-01-01T00:01:00Z; the last one failed: TEMPORARY smtp_451: try later", until: time.Minute}},
+		{"Paused", func(f *fixture) gq.JobID {
+			queue(f, func(q *gq.Queue) { q.Paused = true })
+			return f.submit(gq.Spec{})
+		}, answer{cause: gq.CausePaused, summary: "queue default is paused", remedy: "gq queue resume default", also: []gq.Cause{gq.CauseNoWorker}}},
+		{"Concurrency", func(f *fixture) gq.JobID {
+			queue(f, func(q *gq.Queue) { q.MaxRunning = 2 })
+			f.submit(gq.Spec{})
+			f.submit(gq.Spec{})
+			id := f.submit(gq.Spec{})
+			f.claim(2)
+			return id
+		}, answer{cause: gq.CauseConcurrency, summary: "has 2 jobs running, as many as it may", remedy: "raise max_running", jobs: 2}},
+		{"KeyLimit", func(f *fixture) gq.JobID {
+			queue(f, func(q *gq.Queue) { q.KeyLimit = 1 })
+			f.submit(gq.Spec{LimitKey: "acme"})
+			id := f.submit(gq.Spec{LimitKey: "acme"})
+			f.claim(1)
+			return id
+		}, answer{cause: gq.CauseKeyLimit, summary: "1 jobs of key acme", remedy: "raise key_limit", jobs: 1}},
+		{"Rate", func(f *fixture) gq.JobID {
+			queue(f, func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: time.Minute} })
+			f.submit(gq.Spec{})
+			id := f.submit(gq.Spec{})
+			f.claim(1)
+			time.Sleep(20 * time.Second)
+			f.claim(0)
+			return id
+		}, answer{cause: gq.CauseRate, summary: "starts 1 jobs in 1m0s and has used that up; the next one starts at 2000-01-01T00:01:00Z", remedy: "raise the rate", until: 40 * time.Second}},
+		{"Pool", func(f *fixture) gq.JobID {
+			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 10}))
+			f.putQueue(gq.Queue{Name: "other", Pool: "gpu"})
+			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })
+			f.submit(gq.Spec{Queue: "other", CostUnits: 7})
+			f.claim(1, on("other"))
+			serve(f)
+			return f.submit(gq.Spec{CostUnits: 4})
+		}, answer{cause: gq.CausePool, summary: "costs 4 units; pool gpu has 3 of 10 left", jobs: 1}},
+		{"PoolTooSmall", func(f *fixture) gq.JobID {
+			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 10}))
+			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })
+			serve(f)
+			return f.submit(gq.Spec{CostUnits: 11})
+		}, answer{cause: gq.CausePool, summary: "costs 11 units, more than pool gpu has at all (10)"}},
+		{"NoWorker", func(f *fixture) gq.JobID {
+			serve(f, on("elsewhere"))
+			return f.submit(gq.Spec{Type: "report"})
+		}, answer{cause: gq.CauseNoWorker, summary: "no live worker asks this server for type report of queue default", remedy: "start a worker"}},
+		{"NoWorkerForType", func(f *fixture) gq.JobID {
+			serve(f, func(r *gq.ClaimRequest) { r.Types = []string{"email"} })
+			return f.submit(gq.Spec{Type: "report"})
+		}, answer{cause: gq.CauseNoWorker}},
+		{"Constraint", func(f *fixture) gq.JobID {
+			serve(f, func(r *gq.ClaimRequest) { r.Offers = []string{"gpu"} })
+			return f.submit(gq.Spec{Requires: []string{"gpu", "avx"}})
+		}, answer{cause: gq.CauseConstraint, summary: "idle lacks avx"}},
+		{"Cost", func(f *fixture) gq.JobID {
+			serve(f, func(r *gq.ClaimRequest) { r.MaxCost = 3 })
+			return f.submit(gq.Spec{CostUnits: 5})
+		}, answer{cause: gq.CauseCost, summary: "costs 5 units; no live worker takes more than 3"}},
+		{"Lifetime", func(f *fixture) gq.JobID {
+			p := gq.Default()
+			p.Lifetime = 10 * time.Minute
+			id := f.submit(gq.Spec{Policy: p})
+			time.Sleep(9*time.Minute + 30*time.Second)
+			return id
+		}, answer{cause: gq.CauseNoWorker, also: []gq.Cause{gq.CauseLifetime}}},
+		{"Next", func(f *fixture) gq.JobID {
+			serve(f)
+			return f.submit(gq.Spec{})
+		}, answer{cause: gq.CauseNext, summary: "is the next job of queue default"}},
+		{"InLine", func(f *fixture) gq.JobID {
+			serve(f)
+			for range 3 {
+				f.submit(gq.Spec{})
+			}
+			return f.submit(gq.Spec{})
+		}, answer{cause: gq.CauseNext, summary: "3 ahead of it"}},
+		{"Held", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			f.take(holding)
+			return id
+		}, answer{cause: gq.CauseHeld, summary: "worker w has held it", until: time.Minute, jobs: 1}},
+		{"Running", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			_, lease := f.take()
+			time.Sleep(time.Minute)
+			must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease, Progress: 0.25}}))
+			time.Sleep(10 * time.Second)
+			return id
+		}, answer{cause: gq.CauseRunning, summary: "attempt 1 of 3 runs on worker w for 1m10s; last sign of life 10s ago; 25% done", until: 290 * time.Second, jobs: 1}},
+		{"CancelRequested", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			f.take()
+			must[gq.State](f.T)(f.Cancel(f.Context(), id, ""))
+			return id
+		}, answer{cause: gq.CauseCancelling, summary: "told with its next heartbeat", until: 5 * time.Minute, jobs: 1}},
+		{"CancelIgnored", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			_, lease := f.take()
+			must[gq.State](f.T)(f.Cancel(f.Context(), id, ""))
+			must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease}}))
+			time.Sleep(time.Minute)
+			return id
+		}, answer{cause: gq.CauseCancelling, summary: "was told to stop 1m0s ago and has not", until: 4 * time.Minute, jobs: 1}},
+		{"Lost", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			f.take()
+			time.Sleep(6 * time.Minute)
+			return id
+		}, answer{cause: gq.CauseLost, summary: "worker w has been silent for 6m0s", until: -time.Minute, jobs: 1}},
+		{"Completed", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			_, lease := f.take()
+			must[gq.State](f.T)(f.Complete(f.Context(), lease, nil))
+			return id
+		}, answer{cause: gq.CauseFinished, summary: "COMPLETED at 2000-01-01T00:00:00Z in attempt 1"}},
+		{"Failed", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			_, lease := f.take()
+			must[gq.State](f.T)(f.Engine.Fail(f.Context(), lease, gq.Failure{Category: gq.CategoryPermanent, Code: "bad_address", Message: "no such host"}))
+			return id
+		}, answer{cause: gq.CauseFinished, summary: "FAILED at 2000-01-01T00:00:00Z after 1 of 3 attempts: PERMANENT bad_address: no such host", remedy: "gq job replay"}},
+		{"Cancelled", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			must[gq.State](f.T)(f.Cancel(f.Context(), id, "not needed"))
+			return id
+		}, answer{cause: gq.CauseFinished, summary: "CANCELLED at 2000-01-01T00:00:00Z after 0 of 3 attempts: not needed"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fixture) {
+				id := test.make(f)
+				x := must[gq.Explanation](t)(f.Explain(t.Context(), id))
+				t.Logf("%s\n%s", x.Summary, x.Remedy)
+				until := time.Duration(0)
+				if !x.Until.IsZero() {
+					until = time.Until(x.Until)
+				}
+				if x.Cause != test.want.cause || !strings.Contains(x.Summary, test.want.summary) || !strings.Contains(x.Remedy, test.want.remedy) ||
+					until != test.want.until || len(x.Jobs) != test.want.jobs || strings.Contains(x.Summary, "\n") {
+					t.Errorf("%s: %q, remedy %q, until %v, %d jobs\nwant %+v", x.Cause, x.Summary, x.Remedy, until, len(x.Jobs), test.want)
+				}
+				if len(test.want.also) > 0 && (len(x.Also) != len(test.want.also) || x.Also[0].Cause != test.want.also[0]) {
+					t.Errorf("also %+v, want %v", x.Also, test.want.also)
+				}
+				if x.Job != id || x.Status != f.get(id).State.Status || len(x.Timeline) == 0 || x.Timeline[0].Type != gq.EventSubmitted {
+					t.Errorf("explanation %+v", x)
+				}
+			})
+		})
+	}
+}
+
+// TestExplainAll has everything in the way at once: the first thing comes first.
+func TestExplainAll(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.putQueue(gq.Queue{Name: "q", MaxRunning: 1, KeyLimit: 1})
+		f.submit(gq.Spec{Queue: "q", LimitKey: "k"})
+		f.claim(1, on("q"), func(r *gq.ClaimRequest) { r.Types = []string{"t"} })
+		must[gq.Queue](t)(f.Pause(t.Context(), "q"))
+		parent := f.submit(gq.Spec{Queue: "q"})
+		id := f.submit(gq.Spec{Type: "u", Queue: "q", LimitKey: "k", Delay: time.Hour, DependsOn: []gq.Dependency{{Kind: gq.After, Job: parent}}})
+		x := must[gq.Explanation](t)(f.Explain(t.Context(), id))
+		causes := []gq.Cause{x.Cause}
+		for _, r := range x.Also {
+			causes = append(causes, r.Cause)
+		}
+		want := []gq.Cause{gq.CauseDependency, gq.CauseDelay, gq.CausePaused, gq.CauseConcurrency, gq.CauseKeyLimit, gq.CauseNoWorker}
+		if len(causes) != len(want) {
+			t.Fatalf("causes %v, want %v", causes, want)
+		}
+		for i := range want {
+			if causes[i] != want[i] {
+				t.Errorf("causes %v, want %v", causes, want)
+				break
+			}
+		}
+		_, err := f.Explain(t.Context(), gq.NewJobID([16]byte{1}))
+		wantErr(t, "no job", err, gq.ErrNotFound)
+	})
+}
+
+// TestRateWakesWaiter lets a waiting claim through when the rate does.
+func TestRateWakesWaiter(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.putQueue(gq.Queue{Name: "q", Rate: gq.Rate{Count: 6, Per: time.Minute}})
+		for range 4 {
+			f.submit(gq.Spec{Queue: "q"})
+		}
+		began := time.Now()
+		var wg sync.WaitGroup
+		got := make(chan time.Duration, 4)
+		for range 4 {
+			wg.Go(func() {
+				f.claim(1, on("q"), waiting(5*time.Minute))
+				got <- time.Since(began)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		for n := range 4 {
+			if at := <-got; at < time.Duration(n)*10*time.Second || at > time.Duration(n)*10*time.Second+20*time.Millisecond {
+				t.Errorf("job %d came after %v", n, at)
+			}
+		}
+	})
+}

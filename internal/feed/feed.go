@@ -1,0 +1,187 @@
+// Package feed hands the events of a queue to many subscribers.
+//
+// One reader follows the event log and keeps the newest events in memory. A
+// subscriber has nothing but its place in the log: it takes what it has not seen
+// from that memory, or from the log itself where it is further behind. So
+// nobody waits for a slow subscriber, an idle one costs a goroutine, and an event
+// is encoded once however many get it.
+//
+// Every subscriber gets every event that its filter lets through, in order,
+// without a gap or a repetition from the sequence number it asked for.
+package feed
+
+import (
+	"context"
+	"slices"
+	"sort"
+	"sync"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Source is what a hub needs of an engine.
+type Source interface {
+	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
+	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
+	LastEvent(ctx context.Context) (uint64, error)
+}
+
+// Sizes of a hub.
+const (
+	recent   = 8192 // events kept in memory, and a page more
+	pageSize = 500  // events read from the log at once
+)
+
+// Entry is an event with its encoded form, which all subscribers share and
+// nobody may change.
+type Entry struct {
+	gq.Event
+	Encoded []byte
+}
+
+// Filter selects events. The zero value is all of them.
+type Filter struct {
+	Queues []string
+	Types  []gq.EventType
+	Job    gq.JobID
+}
+
+// Allows reports whether an event passes.
+func (f *Filter) Allows(e *gq.Event) bool {
+	return (len(f.Queues) == 0 || slices.Contains(f.Queues, e.Queue)) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) &&
+		(f.Job.IsZero() || f.Job == e.Job)
+}
+
+// Hub is where subscribers meet the log.
+type Hub struct {
+	source Source
+	encode func(*gq.Event) []byte
+
+	mu    sync.Mutex
+	pages [][]Entry     // the newest events, ascending; no page is empty or ever changes; guarded by mu
+	kept  int           // events in pages; guarded by mu
+	last  uint64        // the newest event read; guarded by mu
+	grown chan struct{} // closed when last grows; guarded by mu
+	ended bool          // Run has returned; guarded by mu
+}
+
+// New makes a hub that encodes events with encode. It does nothing until
+// [Hub.Run].
+func New(s Source, encode func(*gq.Event) []byte) *Hub {
+	return &Hub{source: s, encode: encode, grown: make(chan struct{})}
+}
+
+// Run follows the log until the context ends, which is a clean stop. Then all
+// subscriptions end too.
+func (h *Hub) Run(ctx context.Context) error {
+	defer h.end()
+	last, err := h.source.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.last = last
+	h.mu.Unlock()
+	return h.source.Follow(ctx, last, func(events []gq.Event) error {
+		entries := make([]Entry, len(events))
+		for i := range events {
+			entries[i] = Entry{events[i], h.encode(&events[i])}
+		}
+		h.add(entries)
+		return nil
+	})
+}
+
+func (h *Hub) add(entries []Entry) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pages = append(h.pages, entries)
+	h.kept += len(entries)
+	drop := 0
+	for h.kept-len(h.pages[drop]) >= recent {
+		h.kept -= len(h.pages[drop])
+		drop++
+	}
+	h.pages = slices.Delete(h.pages, 0, drop)
+	h.last = entries[len(entries)-1].Seq
+	close(h.grown)
+	h.grown = make(chan struct{})
+}
+
+func (h *Hub) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended = true
+	close(h.grown)
+	h.grown = make(chan struct{})
+}
+
+// page is what comes after a sequence number: entries from memory, or the need
+// to read the log, or a channel to wait for.
+func (h *Hub) page(after uint64) (entries []Entry, behind bool, grown <-chan struct{}, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if after >= h.last {
+		return nil, false, h.grown, h.ended
+	}
+	if len(h.pages) == 0 || h.pages[0][0].Seq > after+1 {
+		return nil, true, h.grown, h.ended
+	}
+	i := sort.Search(len(h.pages), func(i int) bool { return h.pages[i][len(h.pages[i])-1].Seq > after })
+	page := h.pages[i]
+	return page[sort.Search(len(page), func(k int) bool { return page[k].Seq > after }):], false, h.grown, h.ended
+}
+
+// Subscribe calls send with the events after a sequence number that a filter
+// lets through, in order, as they come. It returns the sequence number up to
+// which everything was handed over, and why it ended: nil when the context or
+// the hub did, [gq.ErrGone] where the log no longer reaches back so far, or
+// what send returned. From that number another subscription goes on without a
+// gap.
+func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, send func([]Entry) error) (uint64, error) {
+	var passed []Entry
+	for ctx.Err() == nil {
+		entries, behind, grown, ended := h.page(after)
+		if behind {
+			events, err := h.source.Events(ctx, after, pageSize)
+			if ctx.Err() != nil {
+				return after, nil //nolint:nilerr // a clean end
+			}
+			if err != nil {
+				return after, err
+			}
+			entries = make([]Entry, len(events))
+			for i := range events {
+				entries[i].Event = events[i]
+			}
+		}
+		if len(entries) == 0 {
+			if ended {
+				return after, nil
+			}
+			select {
+			case <-grown:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		passed = passed[:0]
+		for i := range entries {
+			if e := &entries[i]; f.Allows(&e.Event) {
+				if e.Encoded == nil {
+					passed = append(passed, Entry{e.Event, h.encode(&e.Event)})
+				} else {
+					passed = append(passed, *e)
+				}
+			}
+		}
+		if len(passed) > 0 {
+			if err := send(passed); err != nil {
+				return after, err
+			}
+		}
+		after = entries[len(entries)-1].Seq
+	}
+	return after, nil
+}

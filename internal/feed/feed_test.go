@@ -1,0 +1,224 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// log is an event log in memory.
+type log struct {
+	mu     sync.Mutex
+	events []gq.Event
+	gone   uint64 // events up to this one are no longer kept
+	grown  chan struct{}
+	reads  int
+}
+
+func newLog() *log { return &log{grown: make(chan struct{})} }
+
+func (l *log) write(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range n {
+		seq := uint64(len(l.events)) + 1
+		l.events = append(l.events, gq.Event{Seq: seq, Queue: fmt.Sprint("q", seq%3), Type: gq.EventScheduled})
+	}
+	close(l.grown)
+	l.grown = make(chan struct{})
+}
+
+func (l *log) Events(_ context.Context, after uint64, limit int) ([]gq.Event, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reads++
+	if after < l.gone {
+		return nil, gq.ErrGone
+	}
+	from := min(after, uint64(len(l.events)))
+	return l.events[from:min(from+uint64(limit), uint64(len(l.events)))], nil
+}
+
+func (l *log) LastEvent(context.Context) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return uint64(len(l.events)), nil
+}
+
+func (l *log) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		grown := l.grown
+		l.mu.Unlock()
+		events, _ := l.Events(ctx, after, 100)
+		if len(events) > 0 {
+			after = events[len(events)-1].Seq
+			if err := f(events); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+func encoded(e *gq.Event) []byte { return fmt.Append(nil, e.Seq) }
+
+// TestEverySubscriberGetsEverything lets subscribers begin at random places while
+// the log grows: each gets all events after its place once, in order, in their
+// encoded form.
+func TestEverySubscriberGetsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		l.write(3 * recent)
+		h := New(l, encoded)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		synctest.Wait()
+		const total = 5 * recent
+		for i := range 50 {
+			after := uint64(rand.N(4 * recent))
+			if i == 0 {
+				after = 0
+			}
+			filter := Filter{}
+			if i%2 == 1 {
+				filter.Queues = []string{"q1"}
+			}
+			wg.Go(func() {
+				next := after + 1
+				_, err := h.Subscribe(ctx, after, filter, func(entries []Entry) error {
+					for _, e := range entries {
+						for len(filter.Queues) > 0 && next%3 != 1 {
+							next++
+						}
+						if e.Seq != next || string(e.Encoded) != fmt.Sprint(e.Seq) {
+							return fmt.Errorf("got event %d (%s), want %d", e.Seq, e.Encoded, next)
+						}
+						next++
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				if next+2 < total {
+					t.Errorf("the last event was %d of %d", next-1, total)
+				}
+			})
+		}
+		for range 2 * recent / 64 {
+			l.write(64)
+			synctest.Wait()
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+// TestSlowSubscriberDelaysNobody blocks one subscriber for good; another still
+// gets everything, and the first can resume where it stopped.
+func TestSlowSubscriberDelaysNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		h := New(l, encoded)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		blocked, errSlow := make(chan struct{}), errors.New("too slow")
+		var resume uint64
+		wg.Go(func() {
+			var err error
+			resume, err = h.Subscribe(ctx, 0, Filter{}, func(e []Entry) error {
+				if e[0].Seq == 1 {
+					return nil
+				}
+				<-blocked
+				return errSlow
+			})
+			if !errors.Is(err, errSlow) {
+				t.Errorf("the slow subscription ended with %v", err)
+			}
+		})
+		got := 0
+		wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, func(e []Entry) error { got += len(e); return nil }) })
+		l.write(1)
+		synctest.Wait()
+		for range 100 {
+			l.write(100)
+			synctest.Wait()
+		}
+		if got != 10_001 {
+			t.Errorf("the quick subscriber got %d events", got)
+		}
+		close(blocked)
+		synctest.Wait()
+		if resume != 1 {
+			t.Errorf("the slow subscriber can resume after %d, want 1", resume)
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		l.write(recent)
+		l.gone = 10
+		h := New(l, encoded)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		synctest.Wait()
+		if _, err := h.Subscribe(ctx, 3, Filter{}, func([]Entry) error { return nil }); !errors.Is(err, gq.ErrGone) {
+			t.Errorf("events that are gone: %v", err)
+		}
+		stop()
+		wg.Wait()
+		// After the end of the hub a subscription ends too.
+		if after, err := h.Subscribe(t.Context(), recent, Filter{}, nil); after != recent || err != nil {
+			t.Errorf("subscription to a hub that ended: %d, %v", after, err)
+		}
+	})
+}
+
+// TestFromMemory checks that a subscriber at the head does not read the log.
+func TestFromMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		h := New(l, encoded)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		for range 10 {
+			wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, func([]Entry) error { return nil }) })
+		}
+		synctest.Wait()
+		l.mu.Lock()
+		before := l.reads
+		l.mu.Unlock()
+		l.write(50)
+		synctest.Wait()
+		if n := l.reads - before; n > 2 { // the hub's own
+			t.Errorf("one page of events was read %d times from the log", n)
+		}
+		stop()
+		wg.Wait()
+	})
+}

@@ -1,0 +1,211 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// maxPage is the most jobs on a page.
+const maxPage = 1000
+
+type (
+	submitInput struct {
+		Key string `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
+	}
+	submitOutput struct {
+		Status   int
+		Location string `header:"Location" doc:"Where the job is."`
+		Body     wire.Submitted
+	}
+	batchOutput struct{ Body wire.BatchAnswers }
+	jobOutput   struct{ Body wire.Job }
+	jobsOutput  struct{ Body wire.Jobs }
+	listInput   struct {
+		Queue         string      `query:"queue" doc:"Only of this queue."`
+		State         stateTexts  `query:"state" doc:"Only in these states; repeated, or with commas."`
+		CreatedAfter  instantText `query:"created_after" doc:"Not submitted before this instant."`
+		CreatedBefore instantText `query:"created_before" doc:"Submitted before this instant."`
+		Order         orderText   `query:"order" doc:"By submission; newest first unless told."`
+		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
+		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
+	}
+	cancelManyBody struct {
+		Queue         string      `json:"queue,omitzero" doc:"Only of this queue."`
+		States        []gq.Status `json:"states,omitempty" doc:"Only in these states; finished jobs are never touched."`
+		CreatedAfter  instantText `json:"created_after,omitzero"`
+		CreatedBefore instantText `json:"created_before,omitzero"`
+		All           bool        `json:"all,omitzero" doc:"Needed where nothing else is given: every live job."`
+		Reason        string      `json:"reason,omitzero"`
+	}
+	cancelManyOutput struct{ Body wire.CancelReport }
+)
+
+func (h *HTTP) registerJobs() {
+	register(h, route{
+		method: http.MethodPost, path: "/v1/jobs", id: "submit-job", tag: "jobs", large: true, status: http.StatusCreated,
+		summary: "Submit a job",
+		description: "Answers when the job is durable. Where the idempotency key is taken the answer is 200 with the job that has it, " +
+			"existing true, and same true if it was submitted with the same content.",
+		also: map[int]string{http.StatusOK: "The idempotency key was taken; this is the job that has it."},
+	}, h.submit)
+	register(h, route{
+		method: http.MethodPost, path: "/v1/jobs/batch", id: "submit-batch", tag: "jobs", large: true,
+		summary: "Submit many jobs",
+		description: "Each job has its own answer, in order: the job, or {\"problem\": …}. Where jobs name each other by ref and needs, " +
+			"or with atomic, all are accepted or none.",
+	}, h.submitBatch)
+	register(h, route{
+		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: "jobs", summary: "List jobs",
+		description: "By order of submission, without payloads and results.",
+	}, h.list)
+	register(h, route{
+		method: http.MethodPost, path: "/v1/jobs/cancel", id: "cancel-jobs", tag: "jobs", summary: "Cancel all jobs that a filter selects",
+		description: "Live jobs only. If the call does not end well it can be repeated.",
+	}, h.cancelMany)
+}
+
+// queuePolicy is what jobs of a queue start from.
+func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) {
+	return func(name string) (gq.Policy, error) {
+		q, err := h.engine.Queue(ctx, name)
+		switch {
+		case errors.Is(err, gq.ErrNotFound):
+			return gq.Default(), nil
+		case err != nil:
+			return gq.Policy{}, err
+		}
+		return q.Policy, nil
+	}
+}
+
+func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*submitOutput, error) {
+	if in.Key != "" {
+		if body.IdempotencyKey != "" && body.IdempotencyKey != in.Key {
+			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "idempotency_key", Problem: "is not that of the header Idempotency-Key"}}}
+		}
+		body.IdempotencyKey = in.Key
+	}
+	spec, err := body.Domain(h.queuePolicy(ctx))
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.engine.Submit(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	out, err := h.submitted(ctx, spec, s)
+	if err != nil {
+		return nil, err
+	}
+	status := http.StatusCreated
+	if s.Existing {
+		status = http.StatusOK
+	}
+	return &submitOutput{Status: status, Location: jobPath(s.ID()), Body: out}, nil
+}
+
+func jobPath(id gq.JobID) string { return "/v1/jobs/" + url.PathEscape(id.String()) }
+
+// submitted is the job that a submission led to.
+func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.Submitted) (wire.Submitted, error) {
+	if s.Existing {
+		job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
+		if err != nil {
+			return wire.Submitted{}, err
+		}
+		return wire.Submitted{Job: wire.JobOf(&job), Existing: true, Same: s.Same}, nil
+	}
+	spec = spec.WithDefaults()
+	spec.ID = s.ID()
+	if s.State.Policy != nil {
+		spec.Policy = *s.State.Policy
+	}
+	return wire.Submitted{Job: wire.JobOf(&gq.Job{Spec: spec, State: s.State, Metadata: spec.Metadata})}, nil
+}
+
+func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*batchOutput, error) {
+	drafts, err := body.Domain(h.queuePolicy(ctx))
+	if err != nil {
+		return nil, err
+	}
+	var all []gq.Submitted
+	if body.Graph() {
+		all, err = h.engine.SubmitGraph(ctx, drafts)
+	} else {
+		specs := make([]gq.Spec, len(drafts))
+		for i := range drafts {
+			specs[i] = drafts[i].Spec
+		}
+		all, err = h.engine.SubmitBatch(ctx, specs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &batchOutput{wire.BatchAnswers{Jobs: make([]wire.BatchAnswer, len(all))}}
+	for i, s := range all {
+		answer := &out.Body.Jobs[i]
+		err := s.Err
+		if err == nil {
+			answer.Submitted, err = h.submitted(ctx, drafts[i].Spec, s)
+		}
+		if err != nil {
+			answer.Problem = h.problem(ctx, err)
+		}
+	}
+	return out, nil
+}
+
+func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, error) {
+	var p parameters
+	q := gq.Query{
+		Queue: in.Queue, Statuses: p.statuses(callOf(ctx).r),
+		CreatedAfter: p.instant("created_after", in.CreatedAfter), CreatedBefore: p.instant("created_before", in.CreatedBefore),
+		Cursor: in.Cursor, Limit: p.count("limit", in.Limit, maxPage),
+	}
+	switch in.Order {
+	case "", "newest":
+	case "oldest":
+		q.OldestFirst = true
+	default:
+		p.fault("order", "%.64q is not newest or oldest", string(in.Order))
+	}
+	if q.Queue != "" {
+		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	page, err := h.engine.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &jobsOutput{wire.JobsOf(page)}, nil
+}
+
+func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*cancelManyOutput, error) {
+	var p parameters
+	q := gq.Query{
+		Queue: body.Queue, Statuses: body.States,
+		CreatedAfter: p.instant("created_after", body.CreatedAfter), CreatedBefore: p.instant("created_before", body.CreatedBefore),
+	}
+	filtered := body.Queue != "" || len(body.States) > 0 || body.CreatedAfter != "" || body.CreatedBefore != ""
+	if !filtered && !body.All {
+		p.fault("all", "say {\"all\": true} to cancel every live job")
+	}
+	if q.Queue != "" {
+		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	report, err := h.engine.CancelWhere(ctx, q, body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	return &cancelManyOutput{wire.CancelReport(report)}, nil
+}

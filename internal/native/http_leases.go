@@ -1,0 +1,190 @@
+package native
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+type (
+	claimBody struct {
+		Worker  string         `json:"worker" doc:"Who asks; unique among live workers."`
+		Queues  []string       `json:"queues,omitempty" doc:"Tried in this order; without any, \"default\"."`
+		Types   []string       `json:"types,omitempty" doc:"Job types it can run; none is any."`
+		Offers  []string       `json:"offers,omitempty" doc:"Its capabilities."`
+		MaxCost int64          `json:"max_cost,omitzero" doc:"Largest cost_units; 0 is any."`
+		N       int            `json:"n,omitzero" doc:"At most this many jobs; 1 unless told."`
+		Wait    *wire.Duration `json:"wait,omitempty" doc:"How long to wait for the first one; at most 10m."`
+		TTL     *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
+		Hold    bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
+	}
+	claimed     struct{ Body wire.Claimed }
+	leaseInput  struct {
+		ID string `path:"id" doc:"The lease's id."`
+	}
+	// holder is what every call under a lease may say besides.
+	holder struct {
+		Version uint64 `json:"version,omitzero" doc:"Of the lease; checked where it is given."`
+		Worker  string `json:"worker,omitzero" doc:"Its holder; checked where it is given."`
+	}
+	startBody struct {
+		holder
+		TTL *wire.Duration `json:"ttl,omitempty" doc:"Of the lease; that of the policy unless told."`
+	}
+	heartbeatBody struct {
+		holder
+		Progress         *float64        `json:"progress,omitempty" doc:"0 to 1."`
+		Note             string          `json:"note,omitzero" doc:"For people."`
+		Checkpoint       json.RawMessage `json:"checkpoint,omitempty" doc:"Kept for the next attempt."`
+		CheckpointBase64 *[]byte         `json:"checkpoint_base64,omitempty"`
+		Spawn            []wire.Spec     `json:"spawn,omitempty" doc:"Children, accepted together with the checkpoint or not at all."`
+	}
+	completeBody struct {
+		holder
+		Result       json.RawMessage `json:"result,omitempty" doc:"Any JSON."`
+		ResultBase64 *[]byte         `json:"result_base64,omitempty" doc:"Instead: any bytes."`
+		Spawn        []wire.Spec     `json:"spawn,omitempty" doc:"Children, accepted together with the result or not at all."`
+	}
+	failBody struct {
+		holder
+		Category   *gq.Category   `json:"category,omitempty" doc:"TEMPORARY unless told."`
+		Code       string         `json:"code,omitzero" doc:"Stable, for programs."`
+		Message    string         `json:"message,omitzero" doc:"For people."`
+		RetryAfter *wire.Duration `json:"retry_after,omitempty" doc:"The next attempt starts no earlier."`
+	}
+	releaseBody struct {
+		holder
+		Delay  *wire.Duration `json:"delay,omitempty" doc:"Not claimable before."`
+		Reason string         `json:"reason,omitzero"`
+	}
+)
+
+func (h *HTTP) registerLeases() {
+	register(h, route{
+		method: http.MethodPost, path: "/v1/claim", id: "claim-jobs", tag: "work", summary: "Claim jobs",
+		description: "Each comes started, under a lease whose id is needed for everything that follows, with its payload and checkpoint. Without a job for it the answer is an empty list.",
+	}, h.claim)
+	under := func(verb, summary, description string, large bool) route {
+		return route{
+			method: http.MethodPost, path: "/v1/leases/{id}/" + verb, id: verb + "-lease", tag: "work", optional: true, large: large,
+			summary: summary, description: description,
+		}
+	}
+	register(h, under("start", "Start a held job", "Begins the execution of a job that was claimed with hold.", false), h.start)
+	register(h, under("heartbeat", "Keep a lease alive",
+		"And report progress. cancel_requested in the answer means that the job should stop.", true), h.heartbeat)
+	register(h, under("complete", "Complete a job", "The very same call again is answered as before.", true), h.complete)
+	register(h, under("fail", "End an attempt without success",
+		"Whether the job is tried again follows from the category and the job's policy.", false), h.fail)
+	register(h, under("release", "Give a job back", "Without fault; it uses up no attempt.", false), h.release)
+}
+
+func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, error) {
+	wait := lasting(body.Wait)
+	if wait > MaxHTTPWait || wait < 0 {
+		var p parameters
+		p.fault("wait", "%v is not between 0s and %v", wait, MaxHTTPWait)
+		return nil, p.err()
+	}
+	h.writeWithin(callOf(ctx), wait)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(h.draining, cancel)()
+	jobs, err := h.engine.Claim(ctx, gq.ClaimRequest{
+		Worker: body.Worker, Queues: body.Queues, Types: body.Types, Offers: body.Offers,
+		MaxCost: body.MaxCost, N: body.N, Wait: wait, TTL: lasting(body.TTL), Hold: body.Hold,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &claimed{wire.Claimed{Jobs: make([]wire.Job, len(jobs))}}
+	for i := range jobs {
+		out.Body.Jobs[i] = wire.JobOf(&jobs[i])
+	}
+	return out, nil
+}
+
+func lasting(d *wire.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return time.Duration(*d)
+}
+
+func (l *leaseInput) ref(by holder) gq.LeaseRef {
+	return gq.LeaseRef{ID: gq.LeaseID(l.ID), Version: gq.LeaseVersion(by.Version), Worker: by.Worker}
+}
+
+func (h *HTTP) start(ctx context.Context, in *leaseInput, body *startBody) (*jobOutput, error) {
+	state, err := h.engine.Start(ctx, in.ref(body.holder), lasting(body.TTL))
+	if err != nil {
+		return nil, err
+	}
+	return h.jobIn(ctx, &state)
+}
+
+func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBody) (*jobOutput, error) {
+	beat := gq.Beat{Lease: in.ref(body.holder), Progress: -1, Note: body.Note}
+	if body.Progress != nil {
+		beat.Progress = *body.Progress
+		if beat.Progress < 0 || beat.Progress > 1 {
+			var p parameters
+			p.fault("progress", "%v is not between 0 and 1", beat.Progress)
+			return nil, p.err()
+		}
+	}
+	var err error
+	if beat.Checkpoint, err = wire.Contents("checkpoint", body.Checkpoint, body.CheckpointBase64); err != nil {
+		return nil, err
+	}
+	if beat.Spawn, err = wire.Children(body.Spawn, h.queuePolicy(ctx)); err != nil {
+		return nil, err
+	}
+	answers, err := h.engine.Heartbeat(ctx, []gq.Beat{beat})
+	return h.answer(ctx, answers, err)
+}
+
+func (h *HTTP) answer(ctx context.Context, answers []gq.Answer, err error) (*jobOutput, error) {
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return h.jobIn(ctx, &answers[0].State)
+}
+
+func (h *HTTP) settle(ctx context.Context, o gq.Outcome) (*jobOutput, error) {
+	answers, err := h.engine.Settle(ctx, []gq.Outcome{o})
+	return h.answer(ctx, answers, err)
+}
+
+func (h *HTTP) complete(ctx context.Context, in *leaseInput, body *completeBody) (*jobOutput, error) {
+	result, err := wire.Contents("result", body.Result, body.ResultBase64)
+	if err != nil {
+		return nil, err
+	}
+	spawn, err := wire.Children(body.Spawn, h.queuePolicy(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.Succeeded, Result: result, Spawn: spawn})
+}
+
+func (h *HTTP) fail(ctx context.Context, in *leaseInput, body *failBody) (*jobOutput, error) {
+	f := gq.Failure{Category: gq.CategoryTemporary, Code: body.Code, Message: body.Message, RetryAfter: lasting(body.RetryAfter)}
+	if body.Category != nil {
+		f.Category = *body.Category
+	}
+	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.Failing, Failure: f})
+}
+
+func (h *HTTP) release(ctx context.Context, in *leaseInput, body *releaseBody) (*jobOutput, error) {
+	return h.settle(ctx, gq.Outcome{
+		Lease: in.ref(body.holder), Verdict: gq.GivenBack, Delay: lasting(body.Delay), Reason: body.Reason,
+	})
+}

@@ -1,0 +1,13 @@
+package taskwork
+
+// Owner is the index of the node, of n, that a job id or a key belongs to: the
+// 64-bit FNV-1a hash modulo n.
+func Owner(id string, n int) int {
+	const offset, prime = 14695981039346656037, 1099511628211
+	hash := uint64(offset)
+	for i := range len(id) {
+		hash ^= uint64(id[i])
+		hash *= prime
+	}
+	return int(hash % uint64(n))
+}

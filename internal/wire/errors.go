@@ -1,0 +1,272 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+)
+
+// grpcCodes is the one table from kinds to the codes of gRPC.
+var grpcCodes = map[gq.Kind]codes.Code{
+	gq.KindInternal:    codes.Internal,
+	gq.KindInvalid:     codes.InvalidArgument,
+	gq.KindNotFound:    codes.NotFound,
+	gq.KindConflict:    codes.FailedPrecondition,
+	gq.KindStaleLease:  codes.Aborted,
+	gq.KindDuplicate:   codes.AlreadyExists,
+	gq.KindExhausted:   codes.ResourceExhausted,
+	gq.KindUnavailable: codes.Unavailable,
+	gq.KindTimeout:     codes.DeadlineExceeded,
+	gq.KindDenied:      codes.PermissionDenied,
+}
+
+// GRPCCode is the code of a kind of error.
+func GRPCCode(k gq.Kind) codes.Code {
+	if c, ok := grpcCodes[k]; ok {
+		return c
+	}
+	return codes.Internal
+}
+
+// sentinels are the errors that a code stands for.
+var sentinels = func() map[string]*gq.Error {
+	all := make(map[string]*gq.Error)
+	for _, e := range []*gq.Error{
+		gq.ErrInvalid, gq.ErrNotFound, gq.ErrIllegalMove, gq.ErrConflict, gq.ErrStaleLease, gq.ErrDuplicateID,
+		gq.ErrQueueFull, gq.ErrTooMany, gq.ErrDiskFull, gq.ErrStoreFailed, gq.ErrClosed, gq.ErrInUse,
+		gq.ErrFormat, gq.ErrCorrupt, gq.ErrTimeout, gq.ErrGone,
+	} {
+		all[e.Code] = e
+	}
+	return all
+}()
+
+var kindsByName = func() map[string]gq.Kind {
+	all := make(map[string]gq.Kind)
+	for _, k := range gq.Kinds() {
+		all[k.String()] = k
+	}
+	return all
+}()
+
+// RemoteError is an error that another process reported. Its text is what the
+// error had there, and it wraps the same sentinel or [gq.InvalidError].
+type RemoteError struct {
+	Request string // under which the log of the other process knows the call; may be empty
+
+	text  string
+	cause error
+}
+
+func (e *RemoteError) Error() string { return e.text }
+
+// Unwrap returns what the error is.
+func (e *RemoteError) Unwrap() error { return e.cause }
+
+// What gRPC says by itself has no sentinel of the domain.
+var (
+	// ErrUnreachable: no server answered, or the connection broke before one
+	// did. What was asked for may have happened.
+	ErrUnreachable error = unreachableError{}
+
+	// ErrDenied: the server does not allow this.
+	ErrDenied error = deniedError{}
+)
+
+type unreachableError struct{}
+
+func (unreachableError) Error() string { return "no server can be reached" }
+func (unreachableError) Unwrap() error { return unreachable }
+
+type deniedError struct{}
+
+func (deniedError) Error() string { return "the server does not allow this" }
+func (deniedError) Unwrap() error { return denied }
+
+var (
+	unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
+	denied      = &gq.Error{Kind: gq.KindDenied, Code: "denied"}
+)
+
+// IsInternal reports whether the text of an error must stay in the log.
+func IsInternal(err error) bool {
+	return err != nil && gq.KindOf(err) == gq.KindInternal && !isContext(err)
+}
+
+func isContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// Headers of a call are small, and so is what an error may say in them.
+const (
+	maxText       = 4 << 10
+	maxFaultsText = 2 << 10
+)
+
+// ProtoProblem is an error as an item of a batch tells it.
+func ProtoProblem(err error, request string) *pb.Problem {
+	p := &pb.Problem{Code: gq.CodeOf(err), Kind: gq.KindOf(err).String(), Message: shortened(err.Error()), RequestId: request}
+	switch {
+	case IsInternal(err):
+		p.Message = "internal"
+		if request != "" {
+			p.Message = "internal; the server's log has more under request " + request
+		}
+	case gq.KindOf(err) == gq.KindInternal: // the end of a context
+		p.Kind, p.Code = gq.KindTimeout.String(), gq.ErrTimeout.Code
+	}
+	size := 0
+	for _, f := range gq.FaultsOf(err) {
+		if size += len(f.Field) + len(f.Problem); size > maxFaultsText && len(p.Faults) > 0 {
+			break // the text still names them
+		}
+		p.Faults = append(p.Faults, &pb.Fault{Field: prose(f.Field), Problem: shortened(f.Problem)})
+	}
+	return p
+}
+
+func shortened(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "…"
+	}
+	return strings.ToValidUTF8(s, string(utf8.RuneError))
+}
+
+// ErrorFromProblem is the error that a problem tells of.
+func ErrorFromProblem(p *pb.Problem) error {
+	return &RemoteError{Request: p.GetRequestId(), text: p.GetMessage(), cause: causeOf(p)}
+}
+
+func causeOf(p *pb.Problem) error {
+	if len(p.GetFaults()) > 0 {
+		e := &gq.InvalidError{Faults: make([]gq.Fault, len(p.GetFaults()))}
+		for i, f := range p.GetFaults() {
+			e.Faults[i] = gq.Fault{Field: f.GetField(), Problem: f.GetProblem()}
+		}
+		return e
+	}
+	switch e, known := sentinels[p.GetCode()]; {
+	case known:
+		return e
+	case p.GetCode() == unreachable.Code:
+		return ErrUnreachable
+	case p.GetCode() == denied.Code:
+		return ErrDenied
+	}
+	kind := kindsByName[p.GetKind()] // what a newer server says has at least a kind
+	if kind == gq.KindInternal {
+		return nil
+	}
+	return &gq.Error{Kind: kind, Code: p.GetCode()}
+}
+
+// StatusOf is an error as the status of a call.
+func StatusOf(err error, request string) *status.Status {
+	if err == nil {
+		return nil
+	}
+	if gq.KindOf(err) == gq.KindInternal {
+		if s, ok := status.FromError(err); ok { // an interceptor's own
+			return s
+		}
+	}
+	p := ProtoProblem(err, request)
+	code := GRPCCode(kindsByName[p.GetKind()])
+	if gq.KindOf(err) == gq.KindInternal && errors.Is(err, context.Canceled) {
+		code = codes.Canceled
+	}
+	s := status.New(code, p.GetMessage())
+	p.Message = ""
+	if detailed, err := s.WithDetails(p); err == nil {
+		s = detailed
+	}
+	return s
+}
+
+// ErrorFromStatus is the error that the status of a call tells of, nil for none.
+func ErrorFromStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	for _, d := range s.Details() {
+		if p, ok := d.(*pb.Problem); ok {
+			e := &RemoteError{Request: p.GetRequestId(), text: s.Message(), cause: causeOf(p)}
+			if s.Code() == codes.Canceled {
+				e.cause = context.Canceled
+			}
+			return e
+		}
+	}
+	return &RemoteError{text: bareText(s), cause: bareCause(s)}
+}
+
+// CancelReportFromStatus is the report that a broken-off CancelWhere left.
+func CancelReportFromStatus(err error) gq.CancelReport {
+	for _, d := range status.Convert(err).Details() {
+		if r, ok := d.(*pb.CancelReport); ok {
+			return CancelReportFromProto(r)
+		}
+	}
+	return gq.CancelReport{}
+}
+
+// bareCause is what a status means that gRPC itself made.
+func bareCause(s *status.Status) error {
+	switch s.Code() {
+	case codes.Canceled:
+		return context.Canceled
+	case codes.DeadlineExceeded:
+		return errors.Join(gq.ErrTimeout, context.DeadlineExceeded)
+	case codes.Unavailable:
+		return ErrUnreachable
+	case codes.ResourceExhausted:
+		if strings.Contains(s.Message(), "larger than max") {
+			return &gq.InvalidError{Faults: []gq.Fault{{Field: "request", Problem: s.Message()}}}
+		}
+		return gq.ErrTooMany
+	case codes.InvalidArgument, codes.OutOfRange:
+		return gq.ErrInvalid
+	case codes.NotFound:
+		return gq.ErrNotFound
+	case codes.AlreadyExists:
+		return gq.ErrDuplicateID
+	case codes.FailedPrecondition, codes.Aborted:
+		return gq.ErrConflict
+	case codes.PermissionDenied, codes.Unauthenticated:
+		return ErrDenied
+	default: // OK, Unknown, Unimplemented, Internal, DataLoss
+		return nil
+	}
+}
+
+func bareText(s *status.Status) string {
+	switch s.Code() {
+	case codes.Unavailable:
+		return fmt.Sprintf("%v: %s", ErrUnreachable, s.Message())
+	case codes.Unimplemented:
+		return "the server does not know this call: " + s.Message()
+	default:
+		return s.Message()
+	}
+}
+
+// RequestOf is the id under which the log of another process knows a call that
+// ended with an error, "" where there is none.
+func RequestOf(err error) string {
+	if e, ok := errors.AsType[*RemoteError](err); ok {
+		return e.Request
+	}
+	return ""
+}

@@ -1,0 +1,176 @@
+// Package wire is how the vocabulary of package gq is written outside of a Go
+// program: as JSON, over HTTP and by the command line, and as protocol buffers,
+// over gRPC. It translates and decides nothing.
+//
+// # JSON
+//
+// There is one form of everything, whoever writes it. Names are snake_case,
+// instants RFC 3339 in UTC, durations as Go writes them ("1h30m0s"), priorities
+// by name (read also as 0 to 4, most urgent first). What is not set is left out.
+// A payload, result or checkpoint that is JSON stands there as it is, integers of
+// any size and \u0000 included; anything else is base64 under the same name with
+// the suffix _base64. What is read is read strictly: see [DecodeJSON].
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gopherqueue/gq"
+)
+
+// EncodeJSON writes a value on one line, without escaping what only HTML would
+// have to.
+func EncodeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// EncodeJSONIndented writes a value for people to read.
+func EncodeJSONIndented(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// Duration is a length of time, written as Go does: "1h30m0s".
+type Duration time.Duration
+
+// MarshalText is the duration as Go writes it.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads a duration as Go does.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fault("duration", `%.64q is not a duration such as "90s" or "1h30m"`, text)
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+func durationOf(d *Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return time.Duration(*d)
+}
+
+func pointer[T any](v T) *T { return &v }
+
+// Priority is a priority by name. It can be read from a level too.
+type Priority gq.Priority
+
+// MarshalText is the name.
+func (p Priority) MarshalText() ([]byte, error) { return gq.Priority(p).MarshalText() }
+
+// UnmarshalJSON reads a name, or a level from 0 to 4 as a number or text.
+func (p *Priority) UnmarshalJSON(text []byte) error {
+	var name string
+	if err := json.Unmarshal(text, &name); err != nil {
+		name = string(text)
+	}
+	parsed, err := gq.ParsePriority(name)
+	if err == nil {
+		*p = Priority(parsed)
+	}
+	return err
+}
+
+func fault(field, format string, args ...any) error {
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: fmt.Sprintf(format, args...)}}}
+}
+
+// utc is an instant as it is written.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// embedded splits bytes into how they are shown: as JSON where they are, and
+// else as they stand, for base64.
+func embedded(data []byte) (asJSON json.RawMessage, other []byte) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	if utf8.Valid(data) && json.Valid(data) {
+		return data, nil
+	}
+	return nil, data
+}
+
+// Contents is what was meant by a value given as JSON or as base64.
+func Contents(field string, asJSON json.RawMessage, other *[]byte) ([]byte, error) {
+	switch {
+	case asJSON != nil && other != nil:
+		return nil, fault(field+"_base64", "give %s or %s_base64, not both", field, field)
+	case other != nil:
+		if *other == nil {
+			return []byte{}, nil
+		}
+		return *other, nil
+	default:
+		return asJSON, nil
+	}
+}
+
+// isJSONType reports whether a content type says that the content is JSON.
+func isJSONType(contentType string) bool {
+	name, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (name == gq.JSON || strings.HasPrefix(name, "application/") && strings.HasSuffix(name, "+json"))
+}
+
+// SameJSON reports whether two JSON texts mean the same: member order and space
+// do not matter, numbers are compared as they are written.
+func SameJSON(a, b []byte) bool {
+	read := func(text []byte) (v any, ok bool) {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		err := d.Decode(&v)
+		return v, err == nil && errors.Is(d.Decode(new(any)), io.EOF)
+	}
+	va, oka := read(a)
+	vb, okb := read(b)
+	return oka && okb && equalJSON(va, vb)
+}
+
+func equalJSON(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		other, ok := b.(map[string]any)
+		if !ok || len(a) != len(other) {
+			return false
+		}
+		for k, v := range a {
+			w, has := other[k]
+			if !has || !equalJSON(v, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		other, ok := b.([]any)
+		if !ok || len(a) != len(other) {
+			return false
+		}
+		for i := range a {
+			if !equalJSON(a[i], other[i]) {
+				return false
+			}
+		}
+		return true
+	default:
+		return a == b
+	}
+}

@@ -1,0 +1,315 @@
+package wire
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/gopherqueue/gq"
+)
+
+// MaxJSONDepth is how deep arrays and objects may lie in each other in what is
+// sent to us, a payload included.
+const MaxJSONDepth = 128
+
+// maxFaults is how many faults of one body are told.
+const maxFaults = 50
+
+// DecodeJSON reads one JSON value into a pointer to one of this package's types.
+// It is strict: names must be known, spelt as they are and not repeated, the
+// text must be valid UTF-8, and nothing may follow the value. Every fault is
+// reported, by where it is: [gq.ErrInvalid].
+func DecodeJSON(data []byte, into any) error {
+	if err := checkJSON(data); err != nil {
+		return err
+	}
+	d := jsonDecoder{}
+	d.value(trimJSON(data), reflect.ValueOf(into).Elem(), "")
+	if len(d.faults) > 0 {
+		return &gq.InvalidError{Faults: d.faults}
+	}
+	return nil
+}
+
+// checkJSON reports whether data is JSON that may be looked into.
+func checkJSON(data []byte) error {
+	bad := func(format string, args ...any) error {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "body", Problem: fmt.Sprintf(format, args...)}}}
+	}
+	if len(trimJSON(data)) == 0 {
+		return bad("is empty; want a JSON object")
+	}
+	if at := firstInvalidUTF8(data); at >= 0 {
+		return bad("is not valid UTF-8 from byte %d on", at)
+	}
+	if !DepthWithin(data, MaxJSONDepth) {
+		return bad("arrays and objects lie more than %d deep in each other", MaxJSONDepth)
+	}
+	if !json.Valid(data) {
+		var any json.RawMessage
+		err := json.Unmarshal(data, &any)
+		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+			return bad("is not JSON: byte %d: %s", e.Offset, e.Error())
+		}
+		return bad("is not JSON")
+	}
+	return nil
+}
+
+func firstInvalidUTF8(data []byte) int {
+	if utf8.Valid(data) {
+		return -1
+	}
+	for i := 0; i < len(data); {
+		r, n := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return -1
+}
+
+// DepthWithin reports whether arrays and objects of a JSON text lie at most so
+// deep in each other. It does not matter whether the text is JSON otherwise.
+func DepthWithin(data []byte, most int) bool {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = stringEnd(data, i)
+		case '{', '[':
+			if depth++; depth > most {
+				return false
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return true
+}
+
+// stringEnd is the position of the quote that ends the string that begins at i,
+// or the last of data.
+func stringEnd(data []byte, i int) int {
+	for i++; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(data) - 1
+}
+
+func trimJSON(data []byte) []byte { return bytes.Trim(data, " \t\r\n") }
+
+// jsonDecoder gathers what is wrong with a value.
+type jsonDecoder struct{ faults []gq.Fault }
+
+func (d *jsonDecoder) fault(path, format string, args ...any) {
+	if path == "" {
+		path = "body"
+	}
+	if len(d.faults) < maxFaults {
+		d.faults = append(d.faults, gq.Fault{Field: path, Problem: fmt.Sprintf(format, args...)})
+	}
+}
+
+var (
+	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
+	bytesType       = reflect.TypeFor[[]byte]()
+)
+
+// value reads a valid JSON text into v.
+func (d *jsonDecoder) value(text []byte, v reflect.Value, path string) {
+	t := v.Type()
+	switch {
+	case t == reflect.TypeFor[json.RawMessage]():
+		v.SetBytes(slices.Clone(text))
+	case t.Kind() == reflect.Pointer:
+		if string(text) == "null" {
+			return
+		}
+		v.Set(reflect.New(t.Elem()))
+		d.value(text, v.Elem(), path)
+	case string(text) == "null":
+		d.fault(path, "is null; leave it out or give a value")
+	case reflect.PointerTo(t).Implements(jsonUnmarshaler), reflect.PointerTo(t).Implements(textUnmarshaler), t == bytesType:
+		d.leaf(text, v, path)
+	case t.Kind() == reflect.Struct:
+		d.object(text, v, path)
+	case t.Kind() == reflect.Slice:
+		d.array(text, v, path)
+	case t.Kind() == reflect.Map:
+		d.dictionary(text, v, path)
+	default:
+		d.leaf(text, v, path)
+	}
+}
+
+// leaf reads what has no parts.
+func (d *jsonDecoder) leaf(text []byte, v reflect.Value, path string) {
+	err := json.Unmarshal(text, v.Addr().Interface())
+	if err == nil {
+		return
+	}
+	if faults := gq.FaultsOf(err); len(faults) > 0 {
+		for _, f := range faults {
+			d.fault(path, "%s", f.Problem)
+		}
+		return
+	}
+	d.fault(path, "%s is not %s", excerpt(text), wanted(v.Type()))
+}
+
+// wanted says in words what a type is written as.
+func wanted(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[Duration]():
+		return `a duration such as "90s" or "1h30m"`
+	case t.PkgPath() == "time" && t.Name() == "Time":
+		return `an instant such as "2030-01-31T12:00:00Z"`
+	case t == bytesType:
+		return "base64 in a string"
+	case t == reflect.TypeFor[Priority]():
+		return "one of CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4"
+	case t == reflect.TypeFor[gq.JobID]():
+		return "the id of a job"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Int32, reflect.Uint8:
+		return "an integer in range"
+	case reflect.Float64:
+		return "a number"
+	default:
+		return "what belongs here"
+	}
+}
+
+func excerpt(text []byte) string {
+	switch {
+	case len(text) > 0 && text[0] == '{':
+		return "an object"
+	case len(text) > 0 && text[0] == '[':
+		return "an array"
+	case len(text) > 60:
+		return string(text[:50]) + "…"
+	default:
+		return string(text)
+	}
+}
+
+// object reads the members of a struct.
+func (d *jsonDecoder) object(text []byte, v reflect.Value, path string) {
+	if len(text) == 0 || text[0] != '{' {
+		d.fault(path, "%s is not an object", excerpt(text))
+		return
+	}
+	fields := fieldsOf(v.Type())
+	seen := make(map[string]bool, len(fields.names))
+	members(text, func(name string, value []byte) {
+		index, known := fields.index[name]
+		at := join(path, name)
+		switch {
+		case !known:
+			problem := "is not a known field"
+			if near := nearest(name, fields.names); near != "" {
+				problem += "; did you mean " + near + "?"
+			}
+			d.fault(clip(at), "%s", problem)
+		case seen[name]:
+			d.fault(at, "is given twice")
+		default:
+			d.value(value, v.FieldByIndex(index), at)
+		}
+		seen[name] = true
+	})
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+func clip(name string) string {
+	const most = 100
+	if len(name) <= most {
+		return name
+	}
+	return strings.ToValidUTF8(name[:most], "") + "…"
+}
+
+func (d *jsonDecoder) array(text []byte, v reflect.Value, path string) {
+	if len(text) == 0 || text[0] != '[' {
+		d.fault(path, "%s is not an array", excerpt(text))
+		return
+	}
+	out := reflect.MakeSlice(v.Type(), 0, 0)
+	elements(text, func(i int, value []byte) {
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(value, element, fmt.Sprintf("%s[%d]", path, i))
+		out = reflect.Append(out, element)
+	})
+	v.Set(out)
+}
+
+func (d *jsonDecoder) dictionary(text []byte, v reflect.Value, path string) {
+	if len(text) == 0 || text[0] != '{' {
+		d.fault(path, "%s is not an object", excerpt(text))
+		return
+	}
+	out := reflect.MakeMap(v.Type())
+	members(text, func(name string, value []byte) {
+		at := clip(fmt.Sprintf("%s[%q]", path, name))
+		key := reflect.ValueOf(name)
+		if out.MapIndex(key).IsValid() {
+			d.fault(at, "is given twice")
+			return
+		}
+		element := reflect.New(v.Type().Elem()).Elem()
+		d.value(value, element, at)
+		out.SetMapIndex(key, element)
+	})
+	v.Set(out)
+}
+
+// fieldSet is the JSON names of a struct, those of embedded structs included.
+type fieldSet struct {
+	names []string
+	index map[string][]int
+}
+
+var fieldSets sync.Map // reflect.Type to *fieldSet
+
+func fieldsOf(t reflect.Type) *fieldSet {
+	if known, ok := fieldSets.Load(t); ok {
+		return known.(*fieldSet) //nolint:forcetypeassert,errcheck // nothing else is stored
+	}
+	set := &fieldSet{index: map[string][]int{}}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous || !f.IsExported() || name == "" || name == "-" {
+			continue
+		}
+		set.names = append(set.names, name)
+		set.index[name] = f.Index
+	}
+	fieldSets.Store(t, set)
+	return set
+}

@@ -1,0 +1,251 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Job is a job, wherever it is shown.
+type Job struct {
+	ID                gq.JobID    `json:"id"`
+	Queue             string      `json:"queue,omitzero"`
+	Type              string      `json:"type,omitzero"`
+	State             gq.Status   `json:"state"`
+	Detail            string      `json:"detail,omitzero" doc:"CLAIMED: what the holder is doing."`
+	Priority          gq.Priority `json:"priority,omitzero" doc:"What the user asked for."`
+	EffectivePriority gq.Priority `json:"effective_priority,omitzero" doc:"That, or a more urgent one of its dependencies."`
+	Attempt           int         `json:"attempt" doc:"Executions started."`
+	Bound             int         `json:"bound,omitzero" doc:"Executions allowed."`
+
+	ContentType   string          `json:"content_type,omitzero"`
+	Payload       json.RawMessage `json:"payload,omitempty"`
+	PayloadBase64 []byte          `json:"payload_base64,omitempty"`
+	Result        json.RawMessage `json:"result,omitempty"`
+	ResultBase64  []byte          `json:"result_base64,omitempty"`
+	ResultBytes   int             `json:"result_bytes,omitzero"`
+
+	CreatedAt      time.Time `json:"created_at,omitzero"`
+	UpdatedAt      time.Time `json:"updated_at,omitzero" doc:"Last change of state."`
+	RunAt          time.Time `json:"run_at,omitzero" doc:"Not claimable before."`
+	ScheduledAt    time.Time `json:"scheduled_at,omitzero" doc:"Became claimable."`
+	FirstStartedAt time.Time `json:"first_started_at,omitzero"`
+	StartedAt      time.Time `json:"started_at,omitzero" doc:"Of the current or last attempt."`
+	CompletedAt    time.Time `json:"completed_at,omitzero" doc:"Reached its end, however."`
+
+	Lease        *Lease        `json:"lease,omitempty" doc:"The current one, or the last."`
+	LeaseVersion uint64        `json:"lease_version,omitzero" doc:"The last one issued."`
+	Progress     float64       `json:"progress,omitzero" doc:"0 to 1, as the holder reported it."`
+	Note         string        `json:"note,omitzero"`
+	Failure      *Failure      `json:"failure,omitempty" doc:"Of the last attempt that failed."`
+	Cancellation *Cancellation `json:"cancellation,omitempty"`
+	Reason       string        `json:"reason,omitzero" doc:"Why it ended where it did, if not by its handler."`
+
+	CancelRequested bool `json:"cancel_requested,omitzero" doc:"It was asked to stop."`
+
+	Tags          map[string]string `json:"tags,omitempty"`
+	CorrelationID string            `json:"correlation_id,omitzero"`
+	CallbackURL   string            `json:"callback_url,omitzero"`
+
+	IdempotencyKey   string            `json:"idempotency_key,omitzero"`
+	IdempotencyScope string            `json:"idempotency_scope,omitzero"`
+	Delay            *Duration         `json:"delay,omitempty"`
+	DependsOn        []Dependency      `json:"depends_on,omitempty"`
+	Waits            int               `json:"waits,omitzero" doc:"Dependencies that must still end."`
+	CostUnits        int64             `json:"cost_units,omitzero"`
+	Requires         []string          `json:"requires,omitempty"`
+	LimitKey         string            `json:"limit_key,omitzero"`
+	FairKey          string            `json:"fair_key,omitzero"`
+	Requester        string            `json:"requester,omitzero"`
+	Tier             string            `json:"tier,omitzero"`
+	MaxFee           int64             `json:"max_fee,omitzero"`
+	Attributes       map[string]string `json:"attributes,omitempty"`
+	ReplayOf         gq.JobID          `json:"replay_of,omitzero" doc:"The finished job that this one repeats."`
+	Policy           *Policy           `json:"policy,omitempty"`
+
+	Sequence         uint64          `json:"sequence,omitzero" doc:"Order of submission."`
+	Faults           int             `json:"faults,omitzero" doc:"Failures that count."`
+	Losses           int             `json:"losses,omitzero" doc:"Leases that ran out."`
+	Checkpoint       json.RawMessage `json:"checkpoint,omitempty"`
+	CheckpointBase64 []byte          `json:"checkpoint_base64,omitempty"`
+	CheckpointBytes  int             `json:"checkpoint_bytes,omitzero"`
+	Checkpoints      int             `json:"checkpoints,omitzero" doc:"Saved so far."`
+}
+
+// Lease is the exclusive right to run a job for a while.
+type Lease struct {
+	ID          gq.LeaseID `json:"id"`
+	Version     uint64     `json:"version" doc:"The fencing number: larger in every later lease of the job."`
+	State       string     `json:"state" doc:"ACTIVE, COMPLETED, EXPIRED or CANCELLED."`
+	Worker      string     `json:"worker"`
+	Attempt     int        `json:"attempt,omitzero" doc:"The attempt it covers."`
+	Previous    gq.LeaseID `json:"previous,omitzero" doc:"The lease before it."`
+	GrantedAt   time.Time  `json:"granted_at,omitzero"`
+	HeartbeatAt time.Time  `json:"heartbeat_at,omitzero"`
+	ExpiresAt   time.Time  `json:"expires_at" doc:"From this instant on it is worth nothing."`
+	RenewBy     time.Time  `json:"renew_by,omitzero" doc:"When the holder should send a heartbeat."`
+	TTL         *Duration  `json:"ttl,omitempty"`
+	Renewals    int        `json:"renewals,omitzero"`
+	CostUnits   int64      `json:"cost_units,omitzero"`
+}
+
+// Failure is how an attempt failed.
+type Failure struct {
+	Category   gq.Category `json:"category"`
+	Code       string      `json:"code,omitzero" doc:"Stable, for programs."`
+	Message    string      `json:"message,omitzero" doc:"For people."`
+	RetryAfter *Duration   `json:"retry_after,omitempty"`
+}
+
+// Cancellation follows a cancel of a running job.
+type Cancellation struct {
+	RequestedAt time.Time `json:"requested_at,omitzero"`
+	DeliveredAt time.Time `json:"delivered_at,omitzero" doc:"Told to the worker."`
+	HonouredAt  time.Time `json:"honoured_at,omitzero" doc:"The worker stopped."`
+	Reason      string    `json:"reason,omitzero"`
+}
+
+// JobOf is a job with everything that is known of it.
+func JobOf(j *gq.Job) Job {
+	out := StateOf(&j.State)
+	s := &j.Spec
+	if out.ID.IsZero() {
+		out.ID = s.ID
+	}
+	out.Queue, out.Type, out.ContentType = s.Queue, s.Type, s.Payload.ContentType
+	if isJSONType(s.Payload.ContentType) {
+		out.Payload, out.PayloadBase64 = embedded(s.Payload.Data)
+	} else if len(s.Payload.Data) > 0 {
+		out.PayloadBase64 = s.Payload.Data
+	}
+	if s.Policy != (gq.Policy{}) {
+		out.Policy = PolicyOf(&s.Policy)
+	}
+	out.IdempotencyKey, out.IdempotencyScope = s.Key.Name, s.Key.Scope
+	if s.Delay != 0 {
+		out.Delay = pointer(Duration(s.Delay))
+	}
+	for _, d := range s.DependsOn {
+		out.DependsOn = append(out.DependsOn, Dependency{Kind: pointer(d.Kind), Job: d.Job})
+	}
+	out.CostUnits, out.Requires, out.LimitKey, out.FairKey = s.CostUnits, s.Requires, s.LimitKey, s.FairKey
+	out.Requester, out.Tier, out.MaxFee = s.Requester, s.Tier, s.MaxFee
+	out.Attributes, out.ReplayOf = s.Attributes, s.ReplayOf
+
+	m := &j.Metadata
+	if m.Priority.Valid() {
+		out.Priority = m.Priority
+	}
+	out.Tags, out.CorrelationID, out.CallbackURL = m.Tags, m.CorrelationID, m.CallbackURL
+	out.Result, out.ResultBase64 = embedded(j.Result)
+	out.Checkpoint, out.CheckpointBase64 = embedded(j.Checkpoint)
+	return out
+}
+
+// StateOf is a job of which only the state is known.
+func StateOf(s *gq.State) Job {
+	out := Job{
+		ID: s.ID, State: s.Status, Detail: s.Detail.String(),
+		Priority: s.Own, EffectivePriority: s.Priority(),
+		Attempt: s.Attempt, Bound: s.Bound,
+		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt), RunAt: utc(s.RunAt), ScheduledAt: utc(s.ScheduledAt),
+		FirstStartedAt: utc(s.FirstStartedAt), StartedAt: utc(s.StartedAt), CompletedAt: utc(s.CompletedAt),
+		LeaseVersion: uint64(s.Version),
+		Progress:     s.Progress, Note: s.Note, Reason: s.Reason,
+		CancelRequested: s.Cancellation.Requested(),
+		Sequence:        s.Sequence, Faults: s.Faults, Losses: s.Losses, Waits: s.Waits,
+		ResultBytes: s.ResultBytes, CheckpointBytes: s.CheckpointBytes, Checkpoints: s.Checkpoints,
+	}
+	if s.AnyOpen {
+		out.Waits++
+	}
+	if s.Lease != nil {
+		out.Lease = leaseOf(s.Lease, s.Policy)
+	}
+	if s.Failure != nil && *s.Failure != (gq.Failure{}) {
+		out.Failure = failureOf(s.Failure)
+	}
+	if c := s.Cancellation; c != (gq.Cancellation{}) {
+		out.Cancellation = &Cancellation{
+			RequestedAt: utc(c.RequestedAt), DeliveredAt: utc(c.DeliveredAt), HonouredAt: utc(c.HonouredAt), Reason: c.Reason,
+		}
+	}
+	return out
+}
+
+func leaseOf(l *gq.Lease, p *gq.Policy) *Lease {
+	out := &Lease{
+		ID: l.ID, Version: uint64(l.Version), State: l.State.String(), Worker: l.Worker,
+		Attempt: l.Attempt, Previous: l.Previous,
+		GrantedAt: utc(l.GrantedAt), HeartbeatAt: utc(l.HeartbeatAt), ExpiresAt: utc(l.ExpiresAt),
+		TTL: pointer(Duration(l.TTL)), Renewals: l.Renewals, CostUnits: l.CostUnits,
+	}
+	if p != nil && l.State == gq.LeaseActive {
+		out.RenewBy = utc(l.RenewBy(p))
+	}
+	return out
+}
+
+func failureOf(f *gq.Failure) *Failure {
+	out := &Failure{Category: f.Category, Code: f.Code, Message: f.Message}
+	if f.RetryAfter != 0 {
+		out.RetryAfter = pointer(Duration(f.RetryAfter))
+	}
+	return out
+}
+
+// Submitted is the answer to a submission.
+type Submitted struct {
+	Job
+	Existing bool `json:"existing,omitzero" doc:"The idempotency key was taken, and this is the job that has it."`
+	Same     bool `json:"same,omitzero" doc:"That one was submitted with the same content."`
+}
+
+// BatchAnswer is what became of one job of a batch: the job, or why it was
+// refused.
+type BatchAnswer struct {
+	Submitted
+	Problem *Problem
+}
+
+// MarshalJSON is the job, or a problem.
+func (a BatchAnswer) MarshalJSON() ([]byte, error) {
+	if a.Problem != nil {
+		return marshal(Refused{a.Problem})
+	}
+	return marshal(a.Submitted)
+}
+
+// Refused stands in the place of a job of a batch.
+type Refused struct {
+	Problem *Problem `json:"problem" doc:"Why the job was not accepted."`
+}
+
+// BatchAnswers are the answers to a batch, in its order.
+type BatchAnswers struct {
+	Jobs []BatchAnswer `json:"jobs"`
+}
+
+// Jobs is a page of a list.
+type Jobs struct {
+	Jobs       []Job  `json:"jobs"`
+	NextCursor string `json:"next_cursor" doc:"Of the next page; empty on the last."`
+}
+
+// JobsOf is a page of a list.
+func JobsOf(p gq.Page) Jobs {
+	out := Jobs{Jobs: make([]Job, len(p.Jobs)), NextCursor: p.Next}
+	for i := range p.Jobs {
+		out.Jobs[i] = JobOf(&p.Jobs[i])
+	}
+	return out
+}
+
+func at(list string, i int, field string) string { return fmt.Sprintf("%s[%d].%s", list, i, field) }
+
+// Claimed are the jobs that a worker got.
+type Claimed struct {
+	Jobs []Job `json:"jobs"`
+}

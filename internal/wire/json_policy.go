@@ -1,0 +1,181 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Policy is the numbers that govern a job. To be set, what is absent is the
+// queue's, or the preset's where one is named.
+type Policy struct {
+	Preset            *gq.Preset `json:"preset,omitempty" doc:"Where the numbers come from that are not given; without it from the queue."`
+	MaxAttempts       *int       `json:"max_attempts,omitempty" doc:"Executions, the first included."`
+	MaxLeaseLosses    *int       `json:"max_lease_losses,omitempty" doc:"Lost leases after which the job is given up; 0 is no limit."`
+	Backoff           *Backoff   `json:"backoff,omitempty"`
+	RetryTimeout      *bool      `json:"retry_timeout,omitempty" doc:"An execution timeout is retried."`
+	RetrySystem       *bool      `json:"retry_system,omitempty" doc:"A crash is retried."`
+	RetryNever        *bool      `json:"retry_never,omitempty" doc:"Every verdict is final."`
+	OnLoss            *LossRule  `json:"on_loss,omitempty" doc:"What the expiry of a lease does to the job."`
+	CancelWins        *bool      `json:"cancel_wins,omitempty" doc:"A success reported after a cancel request ends CANCELLED."`
+	LeaseTTL          *Duration  `json:"lease_ttl,omitempty" doc:"How long a silent holder keeps the job."`
+	Hold              *Duration  `json:"hold,omitempty" doc:"How long a claim that has not started keeps the job."`
+	HoldFault         *bool      `json:"hold_fault,omitempty" doc:"Letting a hold run out is the holder's fault."`
+	Extend            *Extend    `json:"extend,omitempty" doc:"What a heartbeat does to the end of the lease."`
+	ExtendPPB         *int       `json:"extend_ppb,omitempty" doc:"Share of the TTL that a renewal adds, in parts per billion."`
+	RenewByPPB        *int       `json:"renew_by_ppb,omitempty" doc:"Share of the TTL after which the holder should renew."`
+	RenewalsMax       *int       `json:"renewals_max,omitempty" doc:"Renewals before the deadline stands."`
+	ExecutionTimeout  *Duration  `json:"execution_timeout,omitempty" doc:"Limit of one execution; 0s is none."`
+	Lifetime          *Duration  `json:"lifetime,omitempty" doc:"From submission to the end; 0s is no limit."`
+	RunLifetime       *Duration  `json:"run_lifetime,omitempty" doc:"From the first start to the end; 0s is no limit."`
+	IdempotencyWindow *Duration  `json:"idempotency_window,omitempty" doc:"How long an idempotency key finds its job."`
+}
+
+// Backoff is the delay before a retry.
+type Backoff struct {
+	Strategy   *gq.Strategy `json:"strategy,omitempty"`
+	Initial    *Duration    `json:"initial,omitempty" doc:"Before the first retry."`
+	Max        *Duration    `json:"max,omitempty" doc:"No delay is longer."`
+	Multiplier *float64     `json:"multiplier,omitempty" doc:"From one delay to the next, of the exponential strategy."`
+	Jitter     *gq.Jitter   `json:"jitter,omitempty"`
+	Custom     *string      `json:"custom,omitempty" doc:"The application's function, of the custom strategy."`
+}
+
+// LossRule is a [gq.LossRule] by name.
+type LossRule gq.LossRule
+
+// MarshalText is the name.
+func (l LossRule) MarshalText() ([]byte, error) { return []byte(gq.LossRule(l).String()), nil }
+
+// UnmarshalText reads a name.
+func (l *LossRule) UnmarshalText(text []byte) error {
+	return readName(l, gq.LossRule.String, string(text))
+}
+
+// Extend is a [gq.ExtendMode] by name.
+type Extend gq.ExtendMode
+
+// MarshalText is the name.
+func (m Extend) MarshalText() ([]byte, error) { return []byte(gq.ExtendMode(m).String()), nil }
+
+// UnmarshalText reads a name.
+func (m *Extend) UnmarshalText(text []byte) error {
+	return readName(m, gq.ExtendMode.String, string(text))
+}
+
+// Names lists a small vocabulary that begins at 1 and ends where String has no
+// more names.
+func Names[T ~uint8](name func(T) string) (all []string) {
+	for v := T(1); !strings.HasPrefix(name(v), "unknown("); v++ {
+		all = append(all, name(v))
+	}
+	return all
+}
+
+func readName[W, T ~uint8](into *W, name func(T) string, text string) error {
+	names := Names(name)
+	for i, n := range names {
+		if n == text {
+			*into = W(i + 1)
+			return nil
+		}
+	}
+	return fault("", "%.64q is not one of %v", text, names)
+}
+
+// PolicyOf is a policy with all its numbers.
+func PolicyOf(p *gq.Policy) *Policy {
+	b := p.Backoff
+	out := &Policy{
+		Preset:            pointer(p.Preset),
+		MaxAttempts:       pointer(p.MaxAttempts),
+		MaxLeaseLosses:    pointer(p.MaxLeaseLosses),
+		RetryTimeout:      pointer(p.RetryTimeout),
+		RetrySystem:       pointer(p.RetrySystem),
+		RetryNever:        pointer(p.RetryNever),
+		OnLoss:            pointer(LossRule(p.OnLoss)),
+		CancelWins:        pointer(p.CancelWins),
+		LeaseTTL:          pointer(Duration(p.LeaseTTL)),
+		Hold:              pointer(Duration(p.Hold)),
+		HoldFault:         pointer(p.HoldFault),
+		Extend:            pointer(Extend(p.Extend)),
+		ExecutionTimeout:  pointer(Duration(p.ExecutionTimeout)),
+		Lifetime:          pointer(Duration(p.Lifetime)),
+		RunLifetime:       pointer(Duration(p.RunLifetime)),
+		IdempotencyWindow: pointer(Duration(p.IdempotencyWindow)),
+		Backoff: &Backoff{
+			Strategy: pointer(b.Strategy), Initial: pointer(Duration(b.Initial)), Max: pointer(Duration(b.Max)),
+			Jitter: pointer(b.Jitter),
+		},
+	}
+	if p.Extend == gq.ExtendAdd {
+		out.ExtendPPB, out.RenewByPPB, out.RenewalsMax = pointer(p.ExtendPPB), pointer(p.RenewByPPB), pointer(p.RenewalsMax)
+	}
+	if b.Multiplier != 0 {
+		out.Backoff.Multiplier = pointer(b.Multiplier)
+	}
+	if b.Custom != "" {
+		out.Backoff.Custom = pointer(b.Custom)
+	}
+	return out
+}
+
+// Whole reports whether the policy can be told without knowing the queue's: it
+// says nothing, or names its preset.
+func (p *Policy) Whole() bool { return p == nil || *p == (Policy{}) || p.Preset != nil }
+
+// Over is the policy with what is absent taken from the preset where one is
+// named, and else from base. A policy that says nothing is base.
+func (p *Policy) Over(base gq.Policy) gq.Policy {
+	if p == nil {
+		return base
+	}
+	if p.Preset != nil {
+		base = p.Preset.Policy()
+	}
+	set(&base.MaxAttempts, p.MaxAttempts)
+	set(&base.MaxLeaseLosses, p.MaxLeaseLosses)
+	set(&base.RetryTimeout, p.RetryTimeout)
+	set(&base.RetrySystem, p.RetrySystem)
+	set(&base.RetryNever, p.RetryNever)
+	set(&base.CancelWins, p.CancelWins)
+	set(&base.HoldFault, p.HoldFault)
+	set(&base.ExtendPPB, p.ExtendPPB)
+	set(&base.RenewByPPB, p.RenewByPPB)
+	set(&base.RenewalsMax, p.RenewalsMax)
+	convert(&base.OnLoss, p.OnLoss)
+	convert(&base.Extend, p.Extend)
+	lasting(&base.LeaseTTL, p.LeaseTTL)
+	lasting(&base.Hold, p.Hold)
+	lasting(&base.ExecutionTimeout, p.ExecutionTimeout)
+	lasting(&base.Lifetime, p.Lifetime)
+	lasting(&base.RunLifetime, p.RunLifetime)
+	lasting(&base.IdempotencyWindow, p.IdempotencyWindow)
+	if b := p.Backoff; b != nil {
+		set(&base.Backoff.Strategy, b.Strategy)
+		lasting(&base.Backoff.Initial, b.Initial)
+		lasting(&base.Backoff.Max, b.Max)
+		set(&base.Backoff.Multiplier, b.Multiplier)
+		set(&base.Backoff.Jitter, b.Jitter)
+		set(&base.Backoff.Custom, b.Custom)
+	}
+	return base
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func convert[T, F ~uint8](to *T, from *F) {
+	if from != nil {
+		*to = T(*from)
+	}
+}
+
+func lasting[T ~int64](to *T, from *Duration) {
+	if from != nil {
+		*to = T(*from)
+	}
+}

@@ -1,0 +1,83 @@
+package wire
+
+import (
+	"net/http"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Problem is an error as it is told over HTTP: RFC 9457 with a stable code.
+type Problem struct {
+	Type      string  `json:"type" doc:"A name for this kind of problem." example:"urn:gopherqueue:problem:not_found"`
+	Title     string  `json:"title" example:"Not Found"`
+	Status    int     `json:"status" example:"404"`
+	Detail    string  `json:"detail,omitzero" doc:"What happened, for people."`
+	Code      string  `json:"code" doc:"Stable, for programs." example:"not_found"`
+	Faults    []Fault `json:"faults,omitempty" doc:"Everything that is wrong with an invalid request."`
+	RequestID string  `json:"request_id,omitzero" doc:"Under which the server's log has more."`
+}
+
+// Fault is one thing that is wrong with a request.
+type Fault struct {
+	Field   string `json:"field"`
+	Problem string `json:"problem"`
+}
+
+// statuses is how kinds are told over HTTP. A test holds it against [gq.Kinds].
+var statuses = map[gq.Kind]int{
+	gq.KindInternal:    http.StatusInternalServerError,
+	gq.KindInvalid:     http.StatusBadRequest,
+	gq.KindNotFound:    http.StatusNotFound,
+	gq.KindConflict:    http.StatusConflict,
+	gq.KindStaleLease:  http.StatusConflict,
+	gq.KindDuplicate:   http.StatusConflict,
+	gq.KindExhausted:   http.StatusTooManyRequests,
+	gq.KindUnavailable: http.StatusServiceUnavailable,
+	gq.KindTimeout:     http.StatusGatewayTimeout,
+	gq.KindDenied:      http.StatusForbidden,
+}
+
+// HTTPStatus is the status of a kind; of one that is not known, 500.
+func HTTPStatus(k gq.Kind) int {
+	if status, ok := statuses[k]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
+// ProblemOf is an error. What is internal stays so: its text is not told.
+func ProblemOf(err error, requestID string) *Problem {
+	kind := gq.KindOf(err)
+	p := NewProblem(HTTPStatus(kind), gq.CodeOf(err), "")
+	p.RequestID = requestID
+	if kind == gq.KindInternal {
+		p.Detail = "internal error; the server's log has more under the request id"
+		return p
+	}
+	p.Detail = err.Error()
+	for _, f := range gq.FaultsOf(err) {
+		p.Faults = append(p.Faults, Fault(f))
+	}
+	return p
+}
+
+// NewProblem is a problem by its status and code.
+func NewProblem(status int, code, detail string) *Problem {
+	return &Problem{
+		Type: "urn:gopherqueue:problem:" + code, Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
+	}
+}
+
+// Error is what happened.
+func (p *Problem) Error() string {
+	if p.Detail != "" {
+		return p.Detail
+	}
+	return p.Code
+}
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is that of problems, whatever was asked for.
+func (p *Problem) ContentType(string) string { return "application/problem+json" }

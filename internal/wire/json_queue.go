@@ -1,0 +1,249 @@
+package wire
+
+import (
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Queue is a queue with what holds for all its jobs.
+type Queue struct {
+	Name       string           `json:"name"`
+	Paused     bool             `json:"paused"`
+	MaxRunning int              `json:"max_running" doc:"Jobs held at once; 0 is no limit."`
+	MaxDepth   int              `json:"max_depth" doc:"Live jobs; 0 is no limit."`
+	Rate       *Rate            `json:"rate,omitempty" doc:"Claims; absent is no limit."`
+	KeyLimit   int              `json:"key_limit" doc:"Jobs held at once with the same limit_key; 0 is no limit."`
+	Fair       bool             `json:"fair" doc:"Each fair_key is served in turn."`
+	Pool       string           `json:"pool,omitzero" doc:"Whose capacity its held jobs occupy."`
+	Policy     *Policy          `json:"policy,omitempty" doc:"What its jobs start from."`
+	UpdatedAt  time.Time        `json:"updated_at,omitzero"`
+	Counts     map[string]int64 `json:"counts,omitempty" doc:"Jobs by state."`
+}
+
+// Rate is how often something may happen.
+type Rate struct {
+	Count int      `json:"count"`
+	Per   Duration `json:"per"`
+	Burst int      `json:"burst,omitzero" doc:"At once after a pause; 0 is 1."`
+}
+
+// Queues is the list of queues.
+type Queues struct {
+	Queues []Queue `json:"queues"`
+}
+
+// QueueOf is a queue, with its numbers where they are known.
+func QueueOf(q *gq.Queue, c *gq.Count) Queue {
+	out := Queue{
+		Name: q.Name, Paused: q.Paused, MaxRunning: q.MaxRunning, MaxDepth: q.MaxDepth, KeyLimit: q.KeyLimit,
+		Fair: q.Fair, Pool: q.Pool, UpdatedAt: utc(q.UpdatedAt),
+	}
+	if q.Rate.Limited() {
+		out.Rate = &Rate{Count: q.Rate.Count, Per: Duration(q.Rate.Per), Burst: q.Rate.Burst}
+	}
+	if q.Policy != (gq.Policy{}) {
+		out.Policy = PolicyOf(&q.Policy)
+	}
+	if c != nil {
+		out.Counts = countsOf(c)
+	}
+	return out
+}
+
+// QueuesOf lists queues with their numbers.
+func QueuesOf(queues []gq.Queue, counts []gq.Count) Queues {
+	by := make(map[string]*gq.Count, len(counts))
+	for i := range counts {
+		by[counts[i].Queue] = &counts[i]
+	}
+	out := Queues{Queues: make([]Queue, len(queues))}
+	for i := range queues {
+		c := by[queues[i].Name]
+		if c == nil {
+			c = &gq.Count{}
+		}
+		out.Queues[i] = QueueOf(&queues[i], c)
+	}
+	return out
+}
+
+// countsOf has every state, also those in which no job is.
+func countsOf(c *gq.Count) map[string]int64 {
+	out := make(map[string]int64, len(gq.Statuses()))
+	for _, s := range gq.Statuses() {
+		out[s.String()] = c.By[s]
+	}
+	return out
+}
+
+// QueueChange changes what holds for the jobs of a queue. What is absent stays as
+// it is.
+type QueueChange struct {
+	Paused     *bool   `json:"paused,omitempty"`
+	MaxRunning *int    `json:"max_running,omitempty"`
+	MaxDepth   *int    `json:"max_depth,omitempty"`
+	Rate       *Rate   `json:"rate,omitempty" doc:"With a count of 0 there is no limit any more."`
+	KeyLimit   *int    `json:"key_limit,omitempty"`
+	Fair       *bool   `json:"fair,omitempty"`
+	Pool       *string `json:"pool,omitempty"`
+	Policy     *Policy `json:"policy,omitempty" doc:"Changes what it names; a preset replaces all of it."`
+}
+
+// Apply changes a queue.
+func (c *QueueChange) Apply(q *gq.Queue) {
+	set(&q.Paused, c.Paused)
+	set(&q.MaxRunning, c.MaxRunning)
+	set(&q.MaxDepth, c.MaxDepth)
+	set(&q.KeyLimit, c.KeyLimit)
+	set(&q.Fair, c.Fair)
+	set(&q.Pool, c.Pool)
+	if c.Rate != nil {
+		q.Rate = gq.Rate{Count: c.Rate.Count, Per: time.Duration(c.Rate.Per), Burst: c.Rate.Burst}
+		if c.Rate.Count == 0 && c.Rate.Burst == 0 {
+			q.Rate = gq.Rate{}
+		}
+	}
+	q.Policy = c.Policy.Over(q.Policy)
+}
+
+// Pool is capacity that queues share.
+type Pool struct {
+	Name      string    `json:"name"`
+	Capacity  int64     `json:"capacity" doc:"Cost units that held jobs may occupy together."`
+	UpdatedAt time.Time `json:"updated_at,omitzero"`
+}
+
+// PoolOf is a pool.
+func PoolOf(p gq.Pool) Pool { return Pool{p.Name, p.Capacity, utc(p.UpdatedAt)} }
+
+// Pools is the list of pools.
+type Pools struct {
+	Pools []Pool `json:"pools"`
+}
+
+// PoolChange sets the capacity of a pool.
+type PoolChange struct {
+	Capacity int64 `json:"capacity"`
+}
+
+// Schedule submits a job at every slot of a calendar or an interval.
+type Schedule struct {
+	Name        string     `json:"name"`
+	Cron        string     `json:"cron,omitzero" doc:"Five fields, or six with the second first."`
+	Every       *Duration  `json:"every,omitempty" doc:"Instead: the interval."`
+	TimeZone    string     `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
+	Start       time.Time  `json:"start,omitzero" doc:"No slot before."`
+	Missed      *gq.Missed `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there."`
+	MissedLimit int        `json:"missed_limit,omitzero"`
+	Paused      bool       `json:"paused"`
+	Job         Spec       `json:"job" doc:"What is submitted at every slot."`
+
+	NextAt    time.Time `json:"next_at,omitzero"`
+	LastAt    time.Time `json:"last_at,omitzero"`
+	LastJob   gq.JobID  `json:"last_job,omitzero"`
+	Fired     int       `json:"fired" doc:"Slots so far."`
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	UpdatedAt time.Time `json:"updated_at,omitzero"`
+}
+
+// Schedules is the list of schedules.
+type Schedules struct {
+	Schedules []Schedule `json:"schedules"`
+}
+
+// ScheduleDraft is a schedule to be set.
+type ScheduleDraft struct {
+	Cron        string     `json:"cron,omitzero" doc:"Five fields, or six with the second first; or @hourly, @daily, @weekly, @monthly, @yearly."`
+	Every       *Duration  `json:"every,omitempty" doc:"Instead: the interval."`
+	TimeZone    string     `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
+	Start       time.Time  `json:"start,omitzero" doc:"No slot before; now."`
+	Missed      *gq.Missed `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there; once."`
+	MissedLimit int        `json:"missed_limit,omitzero" doc:"Of \"all\": the most that are made up for; 100."`
+	Paused      bool       `json:"paused,omitzero"`
+	Job         Spec       `json:"job" doc:"What is submitted at every slot."`
+}
+
+// Domain is the schedule.
+func (d *ScheduleDraft) Domain(name string, queuePolicy func(string) (gq.Policy, error)) (gq.Schedule, error) {
+	out := gq.Schedule{
+		Name: name, Cron: d.Cron, Every: durationOf(d.Every), TimeZone: d.TimeZone, Start: utc(d.Start),
+		MissedLimit: d.MissedLimit, Paused: d.Paused,
+	}
+	if d.Missed != nil {
+		out.Missed = *d.Missed
+	}
+	var err error
+	if out.Template, err = d.Job.Domain(queuePolicy); err != nil {
+		faults := gq.FaultsOf(err)
+		if len(faults) == 0 {
+			return out, err
+		}
+		prefixed := make([]gq.Fault, len(faults))
+		for i, f := range faults {
+			prefixed[i] = gq.Fault{Field: "job." + f.Field, Problem: f.Problem}
+		}
+		return out, &gq.InvalidError{Faults: prefixed}
+	}
+	return out, nil
+}
+
+// ScheduleFaults names the fields of a schedule's job as they are written here.
+func ScheduleFaults(err error) error {
+	faults := gq.FaultsOf(err)
+	if len(faults) == 0 {
+		return err
+	}
+	renamed := make([]gq.Fault, len(faults))
+	for i, f := range faults {
+		if rest, ok := strings.CutPrefix(f.Field, "template."); ok {
+			f.Field = "job." + rest
+		}
+		renamed[i] = f
+	}
+	return &gq.InvalidError{Faults: renamed}
+}
+
+// ScheduleOf is a schedule.
+func ScheduleOf(s *gq.Schedule) Schedule {
+	out := Schedule{
+		Name: s.Name, Cron: s.Cron, TimeZone: s.TimeZone, Start: utc(s.Start),
+		MissedLimit: s.MissedLimit, Paused: s.Paused, Job: specOf(&s.Template),
+		NextAt: utc(s.Next), LastAt: utc(s.Last), LastJob: s.LastJob, Fired: s.Fired,
+		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt),
+	}
+	if s.Every != 0 {
+		out.Every = pointer(Duration(s.Every))
+	}
+	if s.Missed.Valid() {
+		out.Missed = pointer(s.Missed)
+	}
+	return out
+}
+
+// specOf is a template as it would be submitted.
+func specOf(s *gq.Spec) Spec {
+	out := Spec{
+		Type: s.Type, Queue: s.Queue, ContentType: s.Payload.ContentType, Priority: Priority(s.Metadata.Priority),
+		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey,
+		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee, Attributes: s.Attributes,
+		Tags: s.Metadata.Tags, CorrelationID: s.Metadata.CorrelationID, CallbackURL: s.Metadata.CallbackURL,
+	}
+	var other []byte
+	if out.ContentType == "" || isJSONType(out.ContentType) {
+		out.Payload, other = embedded(s.Payload.Data)
+	} else {
+		other = s.Payload.Data
+	}
+	if other != nil {
+		out.PayloadBase64 = &other
+	}
+	if s.Delay != 0 {
+		out.Delay = pointer(Duration(s.Delay))
+	}
+	if s.Policy != (gq.Policy{}) {
+		out.Policy = PolicyOf(&s.Policy)
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Spec is a job to be submitted. Nothing that the system assigns can be given.
+type Spec struct {
+	Type             string            `json:"type" doc:"Which handler runs it." example:"email.send"`
+	Queue            string            `json:"queue,omitzero" doc:"Where it waits; without it in the queue \"default\"."`
+	Payload          json.RawMessage   `json:"payload,omitempty" doc:"Any JSON, handed to the handler as it stands."`
+	PayloadBase64    *[]byte           `json:"payload_base64,omitempty" doc:"Instead: any bytes."`
+	ContentType      string            `json:"content_type,omitzero" doc:"Of the payload; application/json, or application/octet-stream where it is base64."`
+	Priority         Priority          `json:"priority,omitzero" doc:"By name, or 0 to 4; NORMAL."`
+	Policy           *Policy           `json:"policy,omitempty" doc:"What differs from the queue's policy."`
+	IdempotencyKey   string            `json:"idempotency_key,omitzero" doc:"A second submission with the same one finds the first job. Up to 256 characters."`
+	IdempotencyScope string            `json:"idempotency_scope,omitzero" doc:"What the key is unique within; the type."`
+	RunAt            time.Time         `json:"run_at,omitzero" doc:"Not before this instant."`
+	Delay            *Duration         `json:"delay,omitempty" doc:"Not before this long after submission."`
+	DependsOn        []Dependency      `json:"depends_on,omitempty" doc:"Jobs that must end first."`
+	CostUnits        int64             `json:"cost_units,omitzero" doc:"Capacity that it occupies while it is held."`
+	Requires         []string          `json:"requires,omitempty" doc:"Capabilities that a worker must offer."`
+	LimitKey         string            `json:"limit_key,omitzero" doc:"Jobs of a queue with the same one share its key limit."`
+	FairKey          string            `json:"fair_key,omitzero" doc:"Whose turn it takes in a fair queue."`
+	Requester        string            `json:"requester,omitzero"`
+	Tier             string            `json:"tier,omitzero"`
+	MaxFee           int64             `json:"max_fee,omitzero"`
+	Attributes       map[string]string `json:"attributes,omitempty" doc:"Kept, not interpreted."`
+	Tags             map[string]string `json:"tags,omitempty" doc:"Labels; can be changed later."`
+	CorrelationID    string            `json:"correlation_id,omitzero" doc:"For traces and logs."`
+	CallbackURL      string            `json:"callback_url,omitzero" doc:"Told when the job has ended."`
+}
+
+// Dependency names a job that another one depends on.
+type Dependency struct {
+	Kind *gq.DependencyKind `json:"kind,omitempty" doc:"AFTER unless given."`
+	Job  gq.JobID           `json:"job"`
+}
+
+func (d Dependency) domain() gq.Dependency {
+	return gq.Dependency{Kind: kindOf(d.Kind), Job: d.Job}
+}
+
+func kindOf(k *gq.DependencyKind) gq.DependencyKind {
+	if k == nil {
+		return gq.After
+	}
+	return *k
+}
+
+// Domain is the job to be submitted. A zero policy in it stands for the queue's;
+// queuePolicy is asked for it only where the policy changes some of its numbers.
+func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error) {
+	out := gq.Spec{
+		Queue: s.Queue, Type: s.Type,
+		Key:   gq.Key{Name: s.IdempotencyKey, Scope: s.IdempotencyScope},
+		RunAt: utc(s.RunAt), Delay: durationOf(s.Delay),
+		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey,
+		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee,
+		Attributes: s.Attributes,
+		Metadata: gq.Metadata{
+			Priority: gq.Priority(s.Priority), Tags: s.Tags, CorrelationID: s.CorrelationID, CallbackURL: s.CallbackURL,
+		},
+	}
+	for _, d := range s.DependsOn {
+		out.DependsOn = append(out.DependsOn, d.domain())
+	}
+	var err error
+	if out.Payload, err = s.payload(); err != nil {
+		return out, err
+	}
+	switch {
+	case s.Policy == nil || *s.Policy == (Policy{}):
+	case s.Policy.Preset != nil:
+		out.Policy = s.Policy.Over(gq.Policy{})
+	default:
+		queue := s.Queue
+		if queue == "" {
+			queue = gq.DefaultQueue
+		}
+		base, err := queuePolicy(queue)
+		if err != nil {
+			return out, err
+		}
+		out.Policy = s.Policy.Over(base)
+	}
+	return out, nil
+}
+
+func (s *Spec) payload() (p gq.Payload, err error) {
+	p.ContentType = s.ContentType
+	if p.Data, err = Contents("payload", s.Payload, s.PayloadBase64); err != nil {
+		return p, err
+	}
+	switch {
+	case s.Payload != nil && p.ContentType != "" && !isJSONType(p.ContentType):
+		return p, fault("payload", "stands for JSON; %.64q goes into payload_base64", p.ContentType)
+	case s.PayloadBase64 != nil && p.ContentType == "":
+		p.ContentType = "application/octet-stream"
+	}
+	return p, nil
+}
+
+// Draft is a job of a batch. Those that name each other are accepted together or
+// not at all.
+type Draft struct {
+	Spec
+	Ref   string `json:"ref,omitzero" doc:"What other jobs of the batch call this one."`
+	Needs []Need `json:"needs,omitempty" doc:"Jobs of the same batch that must end first."`
+}
+
+// Need is a dependency on another job of the same batch.
+type Need struct {
+	Kind *gq.DependencyKind `json:"kind,omitempty" doc:"AFTER unless given."`
+	Ref  string             `json:"ref"`
+}
+
+// Batch is many jobs to be submitted.
+type Batch struct {
+	Jobs   []Draft `json:"jobs" doc:"At most 10,000."`
+	Atomic bool    `json:"atomic,omitzero" doc:"All or none. Where a job has a ref or needs another it is so anyway."`
+}
+
+// Graph reports whether the jobs are accepted together or not at all.
+func (b *Batch) Graph() bool {
+	for i := range b.Jobs {
+		if b.Jobs[i].Ref != "" || len(b.Jobs[i].Needs) > 0 {
+			return true
+		}
+	}
+	return b.Atomic
+}
+
+// Domain is the jobs of the batch, with every fault of any of them.
+func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) ([]gq.Draft, error) {
+	if n := len(b.Jobs); n == 0 || n > gq.MaxGroupJobs {
+		return nil, fault("jobs", "a batch has 1 to %d jobs, this one %d", gq.MaxGroupJobs, n)
+	}
+	out := make([]gq.Draft, len(b.Jobs))
+	var faults []gq.Fault
+	for i := range b.Jobs {
+		d := &b.Jobs[i]
+		spec, err := d.Spec.Domain(queuePolicy)
+		if err != nil {
+			more := gq.FaultsOf(err)
+			if len(more) == 0 {
+				return nil, err
+			}
+			for _, f := range more {
+				faults = append(faults, gq.Fault{Field: at("jobs", i, f.Field), Problem: f.Problem})
+			}
+		}
+		out[i] = gq.Draft{Spec: spec, Ref: d.Ref}
+		for _, n := range d.Needs {
+			out[i].Needs = append(out[i].Needs, gq.Need{Kind: kindOf(n.Kind), Ref: n.Ref})
+		}
+	}
+	if len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
+	return out, nil
+}
+
+// Children are jobs that another one submits.
+func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) ([]gq.Spec, error) {
+	if len(specs) == 0 {
+		return nil, nil
+	}
+	out := make([]gq.Spec, len(specs))
+	var faults []gq.Fault
+	for i := range specs {
+		var err error
+		if out[i], err = specs[i].Domain(queuePolicy); err != nil {
+			if _, ok := errors.AsType[*gq.InvalidError](err); !ok {
+				return nil, err
+			}
+			for _, f := range gq.FaultsOf(err) {
+				faults = append(faults, gq.Fault{Field: at("spawn", i, f.Field), Problem: f.Problem})
+			}
+		}
+	}
+	if len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
+	return out, nil
+}
+
+// Patch changes the metadata of a live job. What is absent stays as it is.
+type Patch struct {
+	Priority      *Priority         `json:"priority,omitempty" doc:"Only until the first claim."`
+	Tags          map[string]string `json:"tags,omitempty" doc:"Added or replaced."`
+	DropTags      []string          `json:"drop_tags,omitempty" doc:"Taken away."`
+	CorrelationID *string           `json:"correlation_id,omitempty"`
+	CallbackURL   *string           `json:"callback_url,omitempty"`
+}
+
+// Domain is the patch.
+func (p *Patch) Domain() gq.MetadataPatch {
+	out := gq.MetadataPatch{
+		SetTags: p.Tags, DropTags: p.DropTags, CorrelationID: p.CorrelationID, CallbackURL: p.CallbackURL,
+	}
+	if p.Priority != nil {
+		out.Priority = gq.Priority(*p.Priority)
+	}
+	return out
+}

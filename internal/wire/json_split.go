@@ -1,0 +1,107 @@
+package wire
+
+import "encoding/json"
+
+// What follows takes a JSON text apart that is known to be valid.
+
+// members calls f with every member of an object, in order.
+func members(text []byte, f func(name string, value []byte)) {
+	for i := skipSpace(text, 1); i < len(text) && text[i] == '"'; {
+		end := stringEnd(text, i)
+		var name string
+		_ = json.Unmarshal(text[i:end+1], &name) // valid as it is
+		i = skipSpace(text, end+1)               // the colon
+		i = skipSpace(text, i+1)
+		end = valueEnd(text, i)
+		f(name, text[i:end])
+		i = skipSpace(text, end)
+		if i < len(text) && text[i] == ',' {
+			i = skipSpace(text, i+1)
+		}
+	}
+}
+
+// elements calls f with every element of an array, in order.
+func elements(text []byte, f func(i int, value []byte)) {
+	n := 0
+	for i := skipSpace(text, 1); i < len(text) && text[i] != ']'; n++ {
+		end := valueEnd(text, i)
+		f(n, text[i:end])
+		i = skipSpace(text, end)
+		if i < len(text) && text[i] == ',' {
+			i = skipSpace(text, i+1)
+		}
+	}
+}
+
+func skipSpace(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// valueEnd is the position behind the value that begins at i.
+func valueEnd(text []byte, i int) int {
+	depth := 0
+	for ; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i = stringEnd(text, i)
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 {
+				return i // the end of what this value is part of
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return i
+}
+
+// nearest is the name that is meant by one with a small mistake, "" if none is.
+func nearest(name string, names []string) string {
+	best, distance := "", 3
+	if len(name) < 4 {
+		distance = 2
+	}
+	if len(name) > 40 {
+		return ""
+	}
+	for _, n := range names {
+		if d := editDistance(name, n); d < distance {
+			best, distance = n, d
+		}
+	}
+	return best
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		above := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := above
+			if a[i] != b[j] {
+				cost++
+			}
+			above = row[j+1]
+			row[j+1] = min(cost, above+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

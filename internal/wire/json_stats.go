@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Stats is how an installation stands.
+type Stats struct {
+	Queues    []QueueCounts    `json:"queues"`
+	Total     map[string]int64 `json:"total" doc:"Jobs by state."`
+	Live      int64            `json:"live" doc:"Jobs that have not ended."`
+	Held      int64            `json:"held" doc:"Jobs that workers have."`
+	Workers   int              `json:"workers" doc:"Live ones, as seen by the answering process."`
+	Commits   uint64           `json:"commits,omitzero" doc:"Batches that the store has written since it was opened."`
+	Syncs     uint64           `json:"syncs,omitzero" doc:"Times it waited for stable storage."`
+	DiskBytes uint64           `json:"disk_bytes,omitzero" doc:"Its size on disk."`
+}
+
+// QueueCounts is how many jobs of a queue stand in each state.
+type QueueCounts struct {
+	Queue  string           `json:"queue"`
+	Counts map[string]int64 `json:"counts"`
+	Live   int64            `json:"live"`
+	Held   int64            `json:"held"`
+}
+
+// StatsOf is how an installation stands.
+func StatsOf(s *gq.Stats) Stats {
+	out := Stats{
+		Queues: make([]QueueCounts, len(s.Queues)),
+		Total:  countsOf(&s.Total), Live: s.Total.Live(), Held: s.Total.Held(),
+		Workers: s.Workers, Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes,
+	}
+	for i := range s.Queues {
+		c := &s.Queues[i]
+		out.Queues[i] = QueueCounts{Queue: c.Queue, Counts: countsOf(c), Live: c.Live(), Held: c.Held()}
+	}
+	return out
+}
+
+// Worker is a worker that has shown itself lately.
+type Worker struct {
+	Name       string    `json:"name"`
+	Queues     []string  `json:"queues" doc:"That it last claimed from."`
+	Types      []string  `json:"types,omitempty" doc:"None is any."`
+	Offers     []string  `json:"offers,omitempty"`
+	MaxCost    int64     `json:"max_cost,omitzero" doc:"0 is any."`
+	Waiting    int       `json:"waiting" doc:"Claims that wait for a job."`
+	Running    int       `json:"running" doc:"Jobs it holds."`
+	LastSeenAt time.Time `json:"last_seen_at"`
+}
+
+// Workers is the list of workers.
+type Workers struct {
+	Workers []Worker `json:"workers"`
+}
+
+// WorkersOf lists workers.
+func WorkersOf(workers []gq.LiveWorker) Workers {
+	out := Workers{Workers: make([]Worker, len(workers))}
+	for i, w := range workers {
+		queues := w.Queues
+		if queues == nil {
+			queues = []string{}
+		}
+		out.Workers[i] = Worker{
+			Name: w.Name, Queues: queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
+			Waiting: w.Waiting, Running: w.Running, LastSeenAt: utc(w.LastSeen),
+		}
+	}
+	return out
+}
+
+// CancelReport is what became of many jobs that were to be cancelled.
+type CancelReport struct {
+	Cancelled int `json:"cancelled" doc:"Ended at once."`
+	Requested int `json:"requested" doc:"Running; their workers are asked to stop."`
+	Finished  int `json:"finished" doc:"Had ended in the meantime."`
+}
+
+// marshal is the compact form of a value, without escaping for HTML.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	if err := EncodeJSON(&b, v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}

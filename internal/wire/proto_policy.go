@@ -1,0 +1,162 @@
+package wire
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+)
+
+// presetPolicies are the messages of policies that are their preset. They are
+// shared and never written to.
+var presetPolicies = func() map[gq.Preset]*pb.Policy {
+	all := make(map[gq.Preset]*pb.Policy)
+	for _, p := range gq.Presets() {
+		all[p] = &pb.Policy{Preset: pb.Preset(p).Enum()}
+	}
+	return all
+}()
+
+// ProtoPolicy is a complete policy: its preset, and what differs from that.
+func ProtoPolicy(p *gq.Policy) *pb.Policy {
+	if p.Shared() != nil {
+		return presetPolicies[p.Preset]
+	}
+	base := p.Preset.Policy()
+	return &pb.Policy{
+		Preset:            pb.Preset(p.Preset).Enum(),
+		MaxAttempts:       changedInt(p.MaxAttempts, base.MaxAttempts),
+		MaxLeaseLosses:    changedInt(p.MaxLeaseLosses, base.MaxLeaseLosses),
+		Backoff:           protoBackoff(p.Backoff, base.Backoff),
+		RetryTimeout:      changed(p.RetryTimeout, base.RetryTimeout),
+		RetrySystem:       changed(p.RetrySystem, base.RetrySystem),
+		RetryNever:        changed(p.RetryNever, base.RetryNever),
+		OnLoss:            changed(pb.LossRule(p.OnLoss), pb.LossRule(base.OnLoss)),
+		CancelWins:        changed(p.CancelWins, base.CancelWins),
+		LeaseTtl:          changedDuration(p.LeaseTTL, base.LeaseTTL),
+		Hold:              changedDuration(p.Hold, base.Hold),
+		HoldFault:         changed(p.HoldFault, base.HoldFault),
+		Extend:            changed(pb.ExtendMode(p.Extend), pb.ExtendMode(base.Extend)),
+		ExtendPpb:         changedInt(p.ExtendPPB, base.ExtendPPB),
+		RenewByPpb:        changedInt(p.RenewByPPB, base.RenewByPPB),
+		RenewalsMax:       changedInt(p.RenewalsMax, base.RenewalsMax),
+		ExecutionTimeout:  changedDuration(p.ExecutionTimeout, base.ExecutionTimeout),
+		Lifetime:          changedDuration(p.Lifetime, base.Lifetime),
+		RunLifetime:       changedDuration(p.RunLifetime, base.RunLifetime),
+		IdempotencyWindow: changedDuration(p.IdempotencyWindow, base.IdempotencyWindow),
+	}
+}
+
+func protoBackoff(b, base gq.Backoff) *pb.Backoff {
+	if b == base {
+		return nil
+	}
+	return &pb.Backoff{
+		Strategy:   changed(pb.Strategy(b.Strategy), pb.Strategy(base.Strategy)),
+		Initial:    changedDuration(b.Initial, base.Initial),
+		Max:        changedDuration(b.Max, base.Max),
+		Multiplier: changed(b.Multiplier, base.Multiplier),
+		Jitter:     changed(pb.Jitter(b.Jitter), pb.Jitter(base.Jitter)),
+		Custom:     changed(b.Custom, base.Custom),
+	}
+}
+
+func changed[T comparable](v, base T) *T {
+	if v == base {
+		return nil
+	}
+	return &v
+}
+
+func changedInt(v, base int) *int64 {
+	if v == base {
+		return nil
+	}
+	n := int64(v)
+	return &n
+}
+
+// changedDuration is present even for 0, which is "no limit" in a policy.
+func changedDuration(v, base time.Duration) *durationpb.Duration {
+	if v == base {
+		return nil
+	}
+	return durationpb.New(v)
+}
+
+// PolicyIsPartial reports whether what a policy leaves open is the queue's.
+func PolicyIsPartial(m *pb.Policy) bool { return m != nil && m.Preset == nil }
+
+// PolicyFromProto reads a policy. What it leaves open is the preset's, if it
+// names one, and else that of base. The faults of a message do not depend on
+// base.
+func PolicyFromProto(m *pb.Policy, base gq.Policy) (gq.Policy, error) {
+	var r protoReader
+	p := r.policy("policy.", m, base)
+	return p, r.err()
+}
+
+func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
+	if m.Preset != nil {
+		p = readEnum(r, at, "preset", m.GetPreset(), gq.PresetTaskQueue).Policy()
+	}
+	r.setInt(at, "max_attempts", m.MaxAttempts, &p.MaxAttempts)
+	r.setInt(at, "max_lease_losses", m.MaxLeaseLosses, &p.MaxLeaseLosses)
+	if m.Backoff != nil {
+		r.backoff(at+"backoff.", m.Backoff, &p.Backoff)
+	}
+	setProto(m.RetryTimeout, &p.RetryTimeout)
+	setProto(m.RetrySystem, &p.RetrySystem)
+	setProto(m.RetryNever, &p.RetryNever)
+	if m.OnLoss != nil {
+		p.OnLoss = readEnum(r, at, "on_loss", m.GetOnLoss(), gq.LossFails)
+	}
+	setProto(m.CancelWins, &p.CancelWins)
+	r.setDuration(at, "lease_ttl", m.LeaseTtl, &p.LeaseTTL)
+	r.setDuration(at, "hold", m.Hold, &p.Hold)
+	setProto(m.HoldFault, &p.HoldFault)
+	if m.Extend != nil {
+		p.Extend = readEnum(r, at, "extend", m.GetExtend(), gq.ExtendAdd)
+	}
+	r.setInt(at, "extend_ppb", m.ExtendPpb, &p.ExtendPPB)
+	r.setInt(at, "renew_by_ppb", m.RenewByPpb, &p.RenewByPPB)
+	r.setInt(at, "renewals_max", m.RenewalsMax, &p.RenewalsMax)
+	r.setDuration(at, "execution_timeout", m.ExecutionTimeout, &p.ExecutionTimeout)
+	r.setDuration(at, "lifetime", m.Lifetime, &p.Lifetime)
+	r.setDuration(at, "run_lifetime", m.RunLifetime, &p.RunLifetime)
+	r.setDuration(at, "idempotency_window", m.IdempotencyWindow, &p.IdempotencyWindow)
+	return p
+}
+
+func (r *protoReader) backoff(at string, m *pb.Backoff, b *gq.Backoff) {
+	if m.Strategy != nil {
+		b.Strategy = readEnum(r, at, "strategy", m.GetStrategy(), gq.Custom)
+	}
+	r.setDuration(at, "initial", m.Initial, &b.Initial)
+	r.setDuration(at, "max", m.Max, &b.Max)
+	setProto(m.Multiplier, &b.Multiplier)
+	if m.Jitter != nil {
+		b.Jitter = readEnum(r, at, "jitter", m.GetJitter(), gq.JitterHash)
+	}
+	setProto(m.Custom, &b.Custom)
+}
+
+func setProto[T any](v, to *T) {
+	if v != nil {
+		*to = *v
+	}
+}
+
+func (r *protoReader) setInt(at, field string, v *int64, to *int) {
+	if v != nil {
+		*to = r.int(at, field, *v)
+	}
+}
+
+func (r *protoReader) setDuration(at, field string, v *durationpb.Duration, to *time.Duration) {
+	if v != nil {
+		*to = r.duration(at, field, v)
+	}
+}

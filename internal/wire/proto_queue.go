@@ -1,0 +1,186 @@
+package wire
+
+import (
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+)
+
+// ProtoQueue is how a queue is configured.
+func ProtoQueue(q *gq.Queue) *pb.Queue {
+	return &pb.Queue{
+		Name: q.Name, Policy: ProtoPolicy(&q.Policy), Paused: q.Paused, MaxRunning: int64(q.MaxRunning), MaxDepth: int64(q.MaxDepth),
+		Rate: protoRate(q.Rate), KeyLimit: int64(q.KeyLimit), Fair: q.Fair, Pool: q.Pool, UpdatedAt: protoTime(q.UpdatedAt),
+	}
+}
+
+// QueueFromProto reads how a queue is configured.
+func QueueFromProto(m *pb.Queue) (gq.Queue, error) {
+	var r protoReader
+	q := gq.Queue{
+		Name: m.GetName(), Paused: m.GetPaused(),
+		MaxRunning: r.int("", "max_running", m.GetMaxRunning()), MaxDepth: r.int("", "max_depth", m.GetMaxDepth()),
+		Rate: r.rate("rate.", m.GetRate()), KeyLimit: r.int("", "key_limit", m.GetKeyLimit()),
+		Fair: m.GetFair(), Pool: m.GetPool(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
+	}
+	if m.GetPolicy() != nil {
+		q.Policy = r.policy("policy.", m.GetPolicy(), gq.Default())
+	}
+	return q, r.err()
+}
+
+func protoRate(rate gq.Rate) *pb.Rate {
+	if !rate.Limited() {
+		return nil
+	}
+	return &pb.Rate{Count: int64(rate.Count), Per: protoDuration(rate.Per), Burst: int64(rate.Burst)}
+}
+
+func (r *protoReader) rate(at string, m *pb.Rate) gq.Rate {
+	return gq.Rate{
+		Count: r.int(at, "count", m.GetCount()), Per: r.duration(at, "per", m.GetPer()), Burst: r.int(at, "burst", m.GetBurst()),
+	}
+}
+
+// ProtoSetQueue is a change that leaves nothing of a queue as it was. A zero
+// policy is the default one.
+func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
+	policy := q.Policy
+	if policy == (gq.Policy{}) {
+		policy = gq.Default()
+	}
+	running, depth, keys := int64(q.MaxRunning), int64(q.MaxDepth), int64(q.KeyLimit)
+	m := &pb.SetQueueRequest{
+		Name: q.Name, Policy: ProtoPolicy(&policy), Paused: &q.Paused, MaxRunning: &running, MaxDepth: &depth,
+		Rate: protoRate(q.Rate), KeyLimit: &keys, Fair: &q.Fair, Pool: &q.Pool,
+	}
+	if m.Rate == nil {
+		m.Rate = &pb.Rate{}
+	}
+	return m
+}
+
+// QueueChangeFromProto reads a change of a queue. The function makes it.
+func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
+	change := func(q *gq.Queue) error {
+		var r protoReader
+		if m.GetPolicy() != nil {
+			q.Policy = r.policy("policy.", m.GetPolicy(), q.Policy)
+		}
+		setProto(m.Paused, &q.Paused)
+		r.setInt("", "max_running", m.MaxRunning, &q.MaxRunning)
+		r.setInt("", "max_depth", m.MaxDepth, &q.MaxDepth)
+		if m.GetRate() != nil {
+			q.Rate = r.rate("rate.", m.GetRate())
+		}
+		r.setInt("", "key_limit", m.KeyLimit, &q.KeyLimit)
+		setProto(m.Fair, &q.Fair)
+		setProto(m.Pool, &q.Pool)
+		return r.err()
+	}
+	trial := gq.NewQueue(m.GetName())
+	if err := change(&trial); err != nil { // the faults do not depend on the queue
+		return nil, err
+	}
+	return func(q *gq.Queue) { _ = change(q) }, nil
+}
+
+// ProtoPool is a capacity pool.
+func ProtoPool(p *gq.Pool) *pb.Pool {
+	return &pb.Pool{Name: p.Name, Capacity: p.Capacity, UpdatedAt: protoTime(p.UpdatedAt)}
+}
+
+// PoolFromProto reads a capacity pool.
+func PoolFromProto(m *pb.Pool) (gq.Pool, error) {
+	var r protoReader
+	p := gq.Pool{Name: m.GetName(), Capacity: m.GetCapacity(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt())}
+	return p, r.err()
+}
+
+// ProtoSchedule is a schedule with what the system knows of it.
+func ProtoSchedule(s *gq.Schedule) *pb.Schedule {
+	return &pb.Schedule{
+		Name: s.Name, Cron: s.Cron, Every: protoDuration(s.Every), TimeZone: s.TimeZone, Start: protoTime(s.Start),
+		Missed: pb.MissedRule(s.Missed), MissedLimit: int64(s.MissedLimit), Paused: s.Paused, Template: ProtoSpec(&s.Template),
+		NextAt: protoTime(s.Next), LastAt: protoTime(s.Last), LastJobId: protoID(s.LastJob), Fired: int64(s.Fired),
+		CreatedAt: protoTime(s.CreatedAt), UpdatedAt: protoTime(s.UpdatedAt),
+	}
+}
+
+// Schedule reads a schedule.
+func (b Bases) Schedule(m *pb.Schedule) (gq.Schedule, error) {
+	var r protoReader
+	s := gq.Schedule{
+		Name: m.GetName(), Cron: m.GetCron(), Every: r.duration("", "every", m.GetEvery()), TimeZone: m.GetTimeZone(),
+		Start:  r.time("", "start", m.GetStart()),
+		Missed: readEnum(&r, "", "missed", m.GetMissed(), gq.MissedAll), MissedLimit: r.int("", "missed_limit", m.GetMissedLimit()),
+		Paused: m.GetPaused(),
+		Next:   r.time("", "next_at", m.GetNextAt()), Last: r.time("", "last_at", m.GetLastAt()),
+		LastJob: r.id("", "last_job_id", m.GetLastJobId()), Fired: r.int("", "fired", m.GetFired()),
+		CreatedAt: r.time("", "created_at", m.GetCreatedAt()), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
+	}
+	var err error
+	s.Template, err = b.Spec(m.GetTemplate())
+	if err != nil && gq.KindOf(err) != gq.KindInvalid {
+		return s, err
+	}
+	r.nested("template.", err)
+	return s, r.err()
+}
+
+// ProtoCount is how many jobs of a queue stand where.
+func ProtoCount(c *gq.Count) *pb.QueueCount {
+	m := &pb.QueueCount{Queue: c.Queue, ByStatus: make(map[string]int64)}
+	for _, s := range gq.Statuses() {
+		if n := c.By[s]; n != 0 {
+			m.ByStatus[s.String()] = n
+		}
+	}
+	return m
+}
+
+// CountFromProto reads how many jobs of a queue stand where.
+func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
+	var r protoReader
+	c := gq.Count{Queue: m.GetQueue()}
+	for name, n := range m.GetByStatus() {
+		s, err := gq.ParseStatus(name)
+		if err != nil {
+			r.fault("by_status", "", "%.64q is not a state", name)
+			continue
+		}
+		c.By[s] = n
+	}
+	return c, r.err()
+}
+
+// ProtoStats is how an installation stands. The total is not sent.
+func ProtoStats(s *gq.Stats) *pb.StatsResponse {
+	m := &pb.StatsResponse{Workers: int64(s.Workers), Commits: s.Commits, Syncs: s.Syncs, DiskBytes: s.DiskBytes}
+	for i := range s.Queues {
+		m.Queues = append(m.Queues, ProtoCount(&s.Queues[i]))
+	}
+	return m
+}
+
+// StatsFromProto reads how an installation stands.
+func StatsFromProto(m *pb.StatsResponse) (gq.Stats, error) {
+	var r protoReader
+	s := gq.Stats{Workers: r.int("", "workers", m.GetWorkers()), Commits: m.GetCommits(), Syncs: m.GetSyncs(), DiskBytes: m.GetDiskBytes()}
+	for _, q := range m.GetQueues() {
+		c, err := CountFromProto(q)
+		r.nested("queues.", err)
+		s.Queues = append(s.Queues, c)
+		s.Total.Add(c)
+	}
+	return s, r.err()
+}
+
+// ProtoCancelReport is what became of many jobs.
+func ProtoCancelReport(c gq.CancelReport) *pb.CancelReport {
+	return &pb.CancelReport{Cancelled: int64(c.Cancelled), Requested: int64(c.Requested), Finished: int64(c.Finished)}
+}
+
+// CancelReportFromProto reads what became of many jobs.
+func CancelReportFromProto(m *pb.CancelReport) gq.CancelReport {
+	return gq.CancelReport{Cancelled: int(m.GetCancelled()), Requested: int(m.GetRequested()), Finished: int(m.GetFinished())}
+}

@@ -1,0 +1,253 @@
+package wire
+
+import (
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+)
+
+// ProtoClaim is what a worker asks for.
+func ProtoClaim(c *gq.ClaimRequest) *pb.ClaimRequest {
+	return &pb.ClaimRequest{
+		Worker: c.Worker, Queues: c.Queues, Types: c.Types, Offers: c.Offers, MaxCost: c.MaxCost, N: int64(c.N),
+		Wait: protoDuration(c.Wait), Ttl: protoDuration(c.TTL), Hold: c.Hold,
+	}
+}
+
+// ClaimFromProto reads what a worker asks for.
+func ClaimFromProto(m *pb.ClaimRequest) (gq.ClaimRequest, error) {
+	var r protoReader
+	c := gq.ClaimRequest{
+		Worker: m.GetWorker(), Queues: m.GetQueues(), Types: m.GetTypes(), Offers: m.GetOffers(), MaxCost: m.GetMaxCost(),
+		N:    r.int("", "n", m.GetN()),
+		Wait: r.duration("", "wait", m.GetWait()), TTL: r.duration("", "ttl", m.GetTtl()), Hold: m.GetHold(),
+	}
+	return c, r.err()
+}
+
+// Bases finds what an incomplete policy of a queue's job starts from.
+type Bases func(queue string) (gq.Policy, error)
+
+// of is the base of a submission, looked up only where it is needed.
+func (b Bases) of(m *pb.Spec) (gq.Policy, error) {
+	if b == nil || !PolicyIsPartial(m.GetPolicy()) {
+		return gq.Default(), nil
+	}
+	queue := m.GetQueue()
+	if queue == "" {
+		queue = gq.DefaultQueue
+	}
+	return b(queue)
+}
+
+// Spec reads a submission, with the policy of its queue as the base.
+func (b Bases) Spec(m *pb.Spec) (gq.Spec, error) {
+	base, err := b.of(m)
+	if err != nil {
+		return gq.Spec{}, err
+	}
+	return SpecFromProto(m, base)
+}
+
+func (b Bases) specs(field string, all []*pb.Spec) ([]gq.Spec, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var r protoReader
+	specs := make([]gq.Spec, len(all))
+	for i, m := range all {
+		var err error
+		specs[i], err = b.Spec(m)
+		if err != nil && gq.KindOf(err) != gq.KindInvalid {
+			return nil, err
+		}
+		r.nested(fmt.Sprintf("%s[%d].", field, i), err)
+	}
+	return specs, r.err()
+}
+
+func protoSpecs(specs []gq.Spec) []*pb.Spec {
+	if len(specs) == 0 {
+		return nil
+	}
+	out := make([]*pb.Spec, len(specs))
+	for i := range specs {
+		out[i] = ProtoSpec(&specs[i])
+	}
+	return out
+}
+
+// ProtoDraft is a job of a graph.
+func ProtoDraft(d *gq.Draft) *pb.Draft {
+	m := &pb.Draft{Spec: ProtoSpec(&d.Spec), Ref: d.Ref}
+	for _, n := range d.Needs {
+		m.Needs = append(m.Needs, &pb.Need{Kind: pb.DependencyKind(n.Kind), Ref: n.Ref})
+	}
+	return m
+}
+
+// Draft reads a job of a graph.
+func (b Bases) Draft(m *pb.Draft) (gq.Draft, error) {
+	spec, err := b.Spec(m.GetSpec())
+	if err != nil && gq.KindOf(err) != gq.KindInvalid {
+		return gq.Draft{}, err
+	}
+	var r protoReader
+	r.nested("", err)
+	d := gq.Draft{Spec: spec, Ref: m.GetRef()}
+	if len(m.GetNeeds()) > 0 {
+		d.Needs = make([]gq.Need, len(m.GetNeeds()))
+	}
+	for i, n := range m.GetNeeds() {
+		mark := len(r.faults)
+		d.Needs[i] = gq.Need{Kind: readEnum(&r, "", "kind", n.GetKind(), gq.FanIn), Ref: n.GetRef()}
+		r.number("needs", i, mark)
+	}
+	return d, r.err()
+}
+
+// ProtoBeat is a sign of life.
+func ProtoBeat(b *gq.Beat) *pb.Beat {
+	m := &pb.Beat{Lease: ProtoLeaseRef(b.Lease), Note: prose(b.Note), Checkpoint: b.Checkpoint, Spawn: protoSpecs(b.Spawn)}
+	if !(b.Progress < 0) { // what is no number is sent, to be refused
+		m.Progress = &b.Progress
+	}
+	return m
+}
+
+// Beat reads a sign of life.
+func (b Bases) Beat(m *pb.Beat) (gq.Beat, error) {
+	spawn, err := b.specs("spawn", m.GetSpawn())
+	if err != nil {
+		return gq.Beat{}, err
+	}
+	beat := gq.Beat{Lease: LeaseRefFromProto(m.GetLease()), Progress: -1, Note: m.GetNote(), Checkpoint: m.GetCheckpoint(), Spawn: spawn}
+	if m.Progress != nil {
+		beat.Progress = m.GetProgress()
+	}
+	return beat, nil
+}
+
+// ProtoOutcome is the end of a lease.
+func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
+	m := &pb.Outcome{Lease: ProtoLeaseRef(o.Lease)}
+	switch o.Verdict {
+	case gq.Succeeded:
+		m.Verdict = &pb.Outcome_Complete{Complete: &pb.Completion{Result: o.Result, Spawn: protoSpecs(o.Spawn)}}
+	case gq.Failing:
+		m.Verdict = &pb.Outcome_Fail{Fail: protoFailure(&o.Failure)}
+	case gq.GivenBack:
+		m.Verdict = &pb.Outcome_Release{Release: &pb.Release{Delay: protoDuration(o.Delay), Reason: prose(o.Reason)}}
+	default: // none, to be refused
+	}
+	return m
+}
+
+// Outcome reads the end of a lease. Without a verdict it has none.
+func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
+	var r protoReader
+	o := gq.Outcome{Lease: LeaseRefFromProto(m.GetLease())}
+	switch v := m.GetVerdict().(type) {
+	case *pb.Outcome_Complete:
+		spawn, err := b.specs("spawn", v.Complete.GetSpawn())
+		if err != nil {
+			return o, err
+		}
+		o.Verdict, o.Result, o.Spawn = gq.Succeeded, v.Complete.GetResult(), spawn
+	case *pb.Outcome_Fail:
+		o.Verdict, o.Failure = gq.Failing, r.failure("failure.", v.Fail)
+	case *pb.Outcome_Release:
+		o.Verdict, o.Delay, o.Reason = gq.GivenBack, r.duration("", "delay", v.Release.GetDelay()), v.Release.GetReason()
+	}
+	return o, r.err()
+}
+
+// ProtoSubmitted is where a submission ended up.
+func ProtoSubmitted(s *gq.Submitted) *pb.Submitted {
+	return &pb.Submitted{State: ProtoState(&s.State), Existing: s.Existing, Same: s.Same}
+}
+
+// SubmittedFromProto reads where a submission ended up.
+func SubmittedFromProto(m *pb.Submitted) (gq.Submitted, error) {
+	state, err := StateFromProto(m.GetState())
+	return gq.Submitted{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
+}
+
+// ProtoSubmitAnswer is the answer to one submission of many. A problem is told
+// under the id of the request.
+func ProtoSubmitAnswer(s *gq.Submitted, request string) *pb.SubmitAnswer {
+	if s.Err != nil {
+		return &pb.SubmitAnswer{Problem: ProtoProblem(s.Err, request)}
+	}
+	return &pb.SubmitAnswer{Submitted: ProtoSubmitted(s)}
+}
+
+// SubmitAnswerFromProto reads the answer to one submission of many.
+func SubmitAnswerFromProto(m *pb.SubmitAnswer) (gq.Submitted, error) {
+	if m.GetProblem() != nil {
+		return gq.Submitted{Err: ErrorFromProblem(m.GetProblem())}, nil
+	}
+	return SubmittedFromProto(m.GetSubmitted())
+}
+
+// ProtoAnswers are the answers to beats or outcomes.
+func ProtoAnswers(answers []gq.Answer, request string) *pb.Answers {
+	out := &pb.Answers{Answers: make([]*pb.Answer, len(answers))}
+	for i := range answers {
+		a := &answers[i]
+		m := &pb.Answer{}
+		if !a.State.ID.IsZero() {
+			m.State = ProtoState(&a.State)
+		}
+		for k := range a.Spawned {
+			m.Spawned = append(m.Spawned, ProtoSubmitAnswer(&a.Spawned[k], request))
+		}
+		if a.Err != nil {
+			m.Problem = ProtoProblem(a.Err, request)
+		}
+		out.Answers[i] = m
+	}
+	return out
+}
+
+// AnswersFromProto reads the answers to beats or outcomes.
+func AnswersFromProto(m *pb.Answers) ([]gq.Answer, error) {
+	var r protoReader
+	out := make([]gq.Answer, len(m.GetAnswers()))
+	for i, a := range m.GetAnswers() {
+		mark := len(r.faults)
+		if a.GetState() != nil {
+			out[i].State = r.state("state.", a.GetState())
+		}
+		for k, s := range a.GetSpawned() {
+			submitted, err := SubmitAnswerFromProto(s)
+			r.nested(fmt.Sprintf("spawned[%d].", k), err)
+			out[i].Spawned = append(out[i].Spawned, submitted)
+		}
+		if a.GetProblem() != nil {
+			out[i].Err = ErrorFromProblem(a.GetProblem())
+		}
+		r.number("answers", i, mark)
+	}
+	return out, r.err()
+}
+
+// ProtoLiveWorker is a worker that has shown itself.
+func ProtoLiveWorker(w *gq.LiveWorker) *pb.LiveWorker {
+	return &pb.LiveWorker{
+		Name: w.Name, Queues: w.Queues, Types: w.Types, Offers: w.Offers, MaxCost: w.MaxCost,
+		Waiting: int64(w.Waiting), Running: int64(w.Running), LastSeenAt: protoTime(w.LastSeen),
+	}
+}
+
+// LiveWorkerFromProto reads a worker that has shown itself.
+func LiveWorkerFromProto(m *pb.LiveWorker) (gq.LiveWorker, error) {
+	var r protoReader
+	w := gq.LiveWorker{
+		Name: m.GetName(), Queues: m.GetQueues(), Types: m.GetTypes(), Offers: m.GetOffers(), MaxCost: m.GetMaxCost(),
+		Waiting: r.int("", "waiting", m.GetWaiting()), Running: r.int("", "running", m.GetRunning()),
+		LastSeen: r.time("", "last_seen_at", m.GetLastSeenAt()),
+	}
+	return w, r.err()
+}

@@ -1,0 +1,200 @@
+// Package coordinator is the service that owns which workers are alive and who
+// gets which job. It keeps neither specs nor results: those it reads from and
+// writes to their owners.
+//
+// A job that was taken out of the queue is in exactly one place until it has
+// ended: with a worker, or in the list of jobs to hand out next. Both are in
+// memory only, so a coordinator that dies forgets them; what is then reported by
+// workers is accepted all the same.
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+)
+
+// The locked policy of heartbeats and idle workers.
+const (
+	HeartbeatInterval = 1000 * time.Millisecond
+	WorkerTimeout     = 4000 * time.Millisecond
+	DefaultIdleHint   = 200 * time.Millisecond
+	MinIdleHint       = 50 * time.Millisecond
+	MaxIdleHint       = 1000 * time.Millisecond
+)
+
+const (
+	actor      = "coordinator"
+	maxWorkers = 10_000
+	maxSlots   = 10_000 // of one worker
+	maxIDBytes = 256
+)
+
+// Queue is what a coordinator may ask of the queue service.
+type Queue interface {
+	DequeueJob(context.Context, *internalpb.DequeueJobRequest, ...grpc.CallOption) (*internalpb.DequeueJobResponse, error)
+	RemoveJobIfPresent(context.Context, *internalpb.RemoveJobIfPresentRequest, ...grpc.CallOption) (*internalpb.RemoveJobIfPresentResponse, error)
+}
+
+// Jobs is what a coordinator may ask of the job service.
+type Jobs interface {
+	TransitionJobStatus(context.Context, *internalpb.TransitionJobStatusRequest, ...grpc.CallOption) (*internalpb.TransitionJobStatusResponse, error)
+	GetJobRecord(context.Context, *internalpb.GetJobRecordRequest, ...grpc.CallOption) (*internalpb.GetJobRecordResponse, error)
+}
+
+// Results is what a coordinator may ask of the result service.
+type Results interface {
+	StoreResult(context.Context, *internalpb.StoreResultRequest, ...grpc.CallOption) (*internalpb.StoreResultResponse, error)
+}
+
+// Config is what a coordinator needs. Zero fields mean the default.
+type Config struct {
+	Log     *rpc.Log
+	Now     func() time.Time // time.Now
+	Queue   Queue
+	Jobs    Jobs
+	Results Results
+
+	IdleHint    time.Duration // 200 ms; brought into [50 ms, 1 s]
+	MaxAttempts int           // times a job is handed out before it is WORKER_LOST: 3
+	Grace       time.Duration // a worker may take longer than the work by this: 30 s
+}
+
+func (c *Config) setDefaults() {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.IdleHint == 0 {
+		c.IdleHint = DefaultIdleHint
+	}
+	c.IdleHint = min(max(c.IdleHint, MinIdleHint), MaxIdleHint)
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = 3
+	}
+	if c.Grace == 0 {
+		c.Grace = 30 * time.Second
+	}
+}
+
+// Service serves CoordinatorInternalService.
+type Service struct {
+	internalpb.UnimplementedCoordinatorInternalServiceServer
+	config Config
+
+	mu      sync.Mutex // guards what follows
+	workers map[string]*worker
+	held    map[string]*handout // jobs with a worker, or on the way to one
+	pending []*handout          // to be handed out before anything from the queue
+	spent   []*handout          // handed out too often: to be ended
+}
+
+// worker is what is known of a worker.
+type worker struct {
+	lastBeat  time.Time
+	available bool
+	slots     int         // 0 if unknown
+	idled     []time.Time // when its last fetches were answered with nothing, at most one per slot
+}
+
+// handout is a job outside the queue.
+type handout struct {
+	jobID    string
+	worker   string    // empty unless a worker has it
+	attempts int       // times it was handed out
+	unsure   bool      // whether the job is RUNNING is not known
+	since    time.Time // when the worker got it
+	overdue  time.Time // when the worker should long have reported
+}
+
+// New returns a coordinator that knows no worker.
+func New(c Config) *Service {
+	c.setDefaults()
+	return &Service{config: c, workers: make(map[string]*worker), held: make(map[string]*handout)}
+}
+
+// WorkerHeartbeat keeps a worker available, and tells it which of its jobs
+// should stop.
+func (s *Service) WorkerHeartbeat(ctx context.Context, r *internalpb.WorkerHeartbeatRequest) (*internalpb.WorkerHeartbeatResponse, error) {
+	id := r.GetWorkerId()
+	if err := checkWorker(id); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	w, seen := s.workers[id]
+	if !seen {
+		if len(s.workers) >= maxWorkers {
+			s.mu.Unlock()
+			return nil, status.Errorf(codes.ResourceExhausted, "%d workers are known: no more are taken", maxWorkers)
+		}
+		w = &worker{}
+		s.workers[id] = w
+	}
+	back := !w.available
+	w.lastBeat, w.available, w.slots = s.config.Now(), true, int(min(r.GetCapacityHint(), maxSlots))
+	s.mu.Unlock()
+	if back {
+		s.config.Log.Info(ctx, "WorkerHeartbeat", "worker_available", "worker is available", rpc.WorkerID(id), slog.Uint64("capacity", uint64(r.GetCapacityHint())))
+	}
+	return &internalpb.WorkerHeartbeatResponse{
+		Accepted: true, NextHeartbeatInMs: uint32(HeartbeatInterval.Milliseconds()), CancelJobIds: s.toStop(ctx, id),
+	}, nil
+}
+
+// A heartbeat must be answered in time whatever the job service does.
+const (
+	stopLookup = 200 * time.Millisecond // for all lookups of a heartbeat together
+	stopAge    = 200 * time.Millisecond // younger runs are left to end by themselves
+	stopMost   = 64
+)
+
+// toStop lists the jobs of a worker whose cancellation was asked for.
+func (s *Service) toStop(ctx context.Context, workerID string) (ids []string) {
+	ctx, cancel := context.WithTimeout(ctx, stopLookup)
+	defer cancel()
+	for _, id := range s.heldBy(workerID) {
+		record, err := s.config.Jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: id})
+		if err != nil {
+			break // only a hint: the next heartbeat has another chance
+		}
+		if record.GetSummary().GetCancelRequested() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (s *Service) heldBy(workerID string) (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.config.Now().Add(-stopAge)
+	for id, h := range s.held {
+		if h.worker == workerID && h.since.Before(before) && len(ids) < stopMost {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// availableLocked judges a worker by now, whether or not a sweep has run.
+func (s *Service) availableLocked(id string, now time.Time) bool {
+	w, ok := s.workers[id]
+	return ok && w.available && now.Sub(w.lastBeat) <= WorkerTimeout
+}
+
+func checkWorker(id string) error {
+	switch {
+	case id == "":
+		return status.Error(codes.InvalidArgument, "worker_id is empty")
+	case len(id) > maxIDBytes:
+		return status.Errorf(codes.InvalidArgument, "worker_id has %d bytes, more than %d", len(id), maxIDBytes)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+package coordinator
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+)
+
+// tries bounds the jobs one call looks at that turn out to need no worker.
+const tries = 16
+
+// FetchWork hands a job to a worker, or says when to ask again.
+func (s *Service) FetchWork(ctx context.Context, r *internalpb.FetchWorkRequest) (*internalpb.FetchWorkResponse, error) {
+	if err := checkWorker(r.GetWorkerId()); err != nil {
+		return nil, err
+	}
+	if !s.arrive(ctx, r.GetWorkerId()) {
+		return s.idle(""), nil // it must be heard of first
+	}
+	for range tries {
+		h, err := s.next(ctx, r.GetWorkerId())
+		if err != nil {
+			return nil, err
+		}
+		if h == nil {
+			return s.idle(r.GetWorkerId()), nil
+		}
+		spec, err := s.dispatch(ctx, h, r.GetWorkerId())
+		if err != nil {
+			return nil, err
+		}
+		if spec != nil {
+			return &internalpb.FetchWorkResponse{Assigned: true, JobId: h.jobID, Spec: spec}, nil
+		}
+	}
+	return s.idle(""), nil
+}
+
+// idle tells a worker to ask again later.
+func (s *Service) idle(workerID string) *internalpb.FetchWorkResponse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[workerID]; w != nil && w.slots > 0 {
+		w.idled = append(w.idled[max(0, len(w.idled)+1-w.slots):], s.config.Now())
+	}
+	return &internalpb.FetchWorkResponse{RetryAfterMs: uint32(s.config.IdleHint.Milliseconds())}
+}
+
+// next takes a job that is to be handed out again, or one from the queue, and
+// holds it. It returns nil if there is none.
+func (s *Service) next(ctx context.Context, workerID string) (*handout, error) {
+	if h := s.takePending(); h != nil {
+		return h, nil
+	}
+	for range tries {
+		answer, err := s.config.Queue.DequeueJob(ctx, &internalpb.DequeueJobRequest{WorkerId: workerID})
+		if err != nil {
+			return nil, rpc.Downstream("queue", err)
+		}
+		if !answer.GetFound() {
+			return nil, nil
+		}
+		h := &handout{jobID: answer.GetJobId(), unsure: true}
+		if s.hold(h) {
+			return h, nil
+		}
+		// Queued twice, after an answer to the gateway was lost.
+		s.config.Log.Info(ctx, "FetchWork", "dispatch_race", "job from the queue is handed out already", rpc.JobID(h.jobID))
+	}
+	return nil, nil
+}
+
+func (s *Service) takePending() *handout {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.pending) > 0 {
+		h := s.pending[0]
+		s.pending[0] = nil
+		s.pending = s.pending[1:]
+		if _, taken := s.held[h.jobID]; !taken {
+			s.held[h.jobID] = h
+			return h
+		}
+	}
+	return nil
+}
+
+func (s *Service) hold(h *handout) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.held[h.jobID]; taken {
+		return false
+	}
+	s.held[h.jobID] = h
+	return true
+}
+
+// drop forgets a job that has ended or is not the coordinator's business.
+func (s *Service) drop(jobID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, jobID)
+}
+
+// keep puts a job back into the list of those to hand out next.
+func (s *Service) keep(h *handout) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keepLocked(h)
+}
+
+func (s *Service) keepLocked(h *handout) {
+	delete(s.held, h.jobID)
+	h.worker = ""
+	s.pending = append(s.pending, h)
+}
+
+// dispatch gives a held job to a worker. It returns no spec if the job needs no
+// worker any more. Whatever happens, the job is not forgotten before it is known
+// to have ended or to be unknown.
+func (s *Service) dispatch(ctx context.Context, h *handout, workerID string) (*publicpb.JobSpec, error) {
+	if h.unsure {
+		mine, err := s.start(ctx, h)
+		if err != nil || !mine {
+			return nil, err
+		}
+		h.unsure = false
+	}
+	record, err := s.config.Jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: h.jobID})
+	if err != nil {
+		return nil, s.postpone(ctx, h, err)
+	}
+	job := record.GetSummary()
+	switch {
+	case job.GetStatus() != publicpb.JobStatus_RUNNING:
+		s.config.Log.Info(ctx, "FetchWork", "dispatch_race", "job has ended before it was handed out again", rpc.JobID(h.jobID), currentStatus(job.GetStatus()))
+		s.drop(h.jobID)
+		return nil, nil
+	case job.GetCancelRequested():
+		if _, err := s.end(ctx, "FetchWork", canceledEnvelope(h.jobID, 0, record.GetFailureReason()), record.GetFailureReason()); err != nil {
+			s.keep(h)
+			return nil, err
+		}
+		s.drop(h.jobID)
+		return nil, nil
+	}
+	if ctx.Err() != nil { // nobody waits for the answer
+		s.keep(h)
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	s.assign(h, workerID, time.Duration(record.GetSpec().GetWorkDurationMs())*time.Millisecond)
+	return record.GetSpec(), nil
+}
+
+func (s *Service) assign(h *handout, workerID string, work time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.worker, h.since = workerID, s.config.Now()
+	h.overdue = h.since.Add(work + s.config.Grace)
+	h.attempts++
+}
+
+// start moves a job from QUEUED to RUNNING. It tells whether the job is to be
+// handed out.
+func (s *Service) start(ctx context.Context, h *handout) (mine bool, err error) {
+	change, err := s.config.Jobs.TransitionJobStatus(ctx, &internalpb.TransitionJobStatusRequest{
+		JobId: h.jobID, ExpectedFromStatus: publicpb.JobStatus_QUEUED, ToStatus: publicpb.JobStatus_RUNNING, Actor: actor,
+	})
+	if err != nil {
+		return false, s.postpone(ctx, h, err)
+	}
+	// Nobody else starts jobs, and this one is with no worker: if it is RUNNING,
+	// it was started by an attempt whose answer was lost.
+	if change.GetApplied() || change.GetCurrentStatus() == publicpb.JobStatus_RUNNING {
+		return true, nil
+	}
+	s.config.Log.Info(ctx, "FetchWork", "dispatch_race", "job was not started: another transition came first", rpc.JobID(h.jobID),
+		slog.String("expected_status", publicpb.JobStatus_QUEUED.String()), currentStatus(change.GetCurrentStatus()))
+	s.drop(h.jobID)
+	return false, nil
+}
+
+// postpone keeps a job for which the job service did not answer. One that it
+// does not know is reported and dropped; that is not an error of the call.
+func (s *Service) postpone(ctx context.Context, h *handout, err error) error {
+	if status.Code(err) == codes.NotFound {
+		s.config.Log.Anomaly(ctx, "FetchWork", "queued_but_unknown", h.jobID, "job from the queue is unknown to the job service")
+		s.drop(h.jobID)
+		return nil
+	}
+	s.config.Log.Warn(ctx, "FetchWork", "dispatch_postponed", "job stays with the coordinator: "+status.Convert(err).Message(), rpc.JobID(h.jobID))
+	s.keep(h)
+	return rpc.Downstream("job", err)
+}
+
+func currentStatus(s publicpb.JobStatus) slog.Attr {
+	return slog.String("current_status", s.String())
+}

@@ -1,0 +1,62 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// settled is the age from which a job that a worker was given must have reached
+// it, if it ever will.
+const settled = time.Second
+
+// arrive tells whether a worker that asks for work is available. It takes back
+// the jobs that the worker cannot be running any more.
+//
+// A worker that died and came back under its name in less than the timeout is
+// never missed, and an answer that got lost on its way is not either. But a slot
+// runs one job, and a slot that was told to wait does not ask again before its
+// time. So this call and the recent calls that were told to wait come from as
+// many different slots, and the worker has no more jobs than it has other slots.
+func (s *Service) arrive(ctx context.Context, workerID string) bool {
+	s.mu.Lock()
+	now := s.config.Now()
+	available := s.availableLocked(workerID, now)
+	var taken []redelivery
+	if available {
+		taken = s.takeLostLocked(workerID, now)
+	}
+	s.mu.Unlock()
+	s.logRedelivery(ctx, "FetchWork", taken)
+	return available
+}
+
+func (s *Service) takeLostLocked(workerID string, now time.Time) (taken []redelivery) {
+	w := s.workers[workerID]
+	if w.slots == 0 {
+		return nil
+	}
+	asking := 1
+	recent := now.Add(-s.config.IdleHint * 9 / 10)
+	for _, t := range w.idled {
+		if t.After(recent) {
+			asking++
+		}
+	}
+	var held []*handout
+	for _, h := range s.held {
+		if h.worker == workerID && now.Sub(h.since) > settled {
+			held = append(held, h)
+		}
+	}
+	excess := len(held) - max(0, w.slots-asking)
+	if excess <= 0 {
+		return nil
+	}
+	slices.SortFunc(held, func(a, b *handout) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.jobID, b.jobID)) })
+	for _, h := range held[:excess] {
+		taken = append(taken, s.takeBackLocked(h, "job is handed out again: its worker asks for more than it could while running it"))
+	}
+	return taken
+}

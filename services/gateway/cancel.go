@@ -1,0 +1,138 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+)
+
+// A job that is QUEUED but not in the queue is usually about to change either,
+// so it is looked at again before it is called an anomaly.
+const (
+	recheckInterval = 30 * time.Millisecond
+	rechecks        = 5
+)
+
+// CancelJob ends a queued job. A running one is flagged, and ends as CANCELED
+// unless its outcome is reported first.
+func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
+	record, err := s.record(ctx, r.GetJobId())
+	if err != nil {
+		return nil, err
+	}
+	switch current := record.GetSummary().GetStatus(); {
+	case terminal(current):
+		return &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, CurrentStatus: current, AlreadyTerminal: true}, nil
+	case current == publicpb.JobStatus_RUNNING:
+		return s.flag(ctx, r)
+	}
+	for n := 0; ; n++ {
+		removal, err := s.Queue.RemoveJobIfPresent(ctx, &internalpb.RemoveJobIfPresentRequest{JobId: r.GetJobId()})
+		if err != nil {
+			return nil, rpc.Downstream("queue", err)
+		}
+		if removal.GetRemoved() {
+			return s.cancelRemoved(ctx, r)
+		}
+		answer, err := s.flag(ctx, r)
+		if err != nil || answer.GetCurrentStatus() != publicpb.JobStatus_QUEUED {
+			return answer, err
+		}
+		if n == rechecks {
+			return s.cancelAbsent(ctx, r, answer)
+		}
+		if !rpc.Wait(ctx, recheckInterval) {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// flag asks for cancellation on the running path.
+func (s *Service) flag(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
+	set, err := s.Jobs.SetCancelRequested(ctx, &internalpb.SetCancelRequestedRequest{JobId: r.GetJobId(), CancelRequested: true, Reason: rpc.Clip(r.GetReason(), maxReason)})
+	if err != nil {
+		return nil, rpc.Downstream("job", err)
+	}
+	return accepted(r, set.GetCurrentStatus()), nil
+}
+
+// cancelRemoved ends a job that was just taken out of the queue: envelope first,
+// then status.
+func (s *Service) cancelRemoved(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
+	_, err := s.Results.StoreResult(ctx, &internalpb.StoreResultRequest{
+		JobId: r.GetJobId(), TerminalStatus: publicpb.JobStatus_CANCELED, OutputSummary: summaryOf(r.GetReason()),
+	})
+	if err != nil {
+		s.putBack(ctx, r)
+		return nil, rpc.Downstream("result", err)
+	}
+	return s.markCanceled(ctx, r)
+}
+
+// putBack undoes the removal of a job whose cancellation could not be stored.
+// The flag goes first, so that the job ends as CANCELED when its turn comes.
+func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
+	ctx = context.WithoutCancel(ctx) // however little time the client left
+	_, flagErr := s.flag(ctx, r)
+	_, err := s.Queue.EnqueueJob(ctx, &internalpb.EnqueueJobRequest{JobId: r.GetJobId(), EnqueuedAtMs: s.Now().UnixMilli()})
+	switch {
+	case err != nil:
+		s.Log.Anomaly(ctx, "CancelJob", "queued_not_in_queue", r.GetJobId(), "job was taken out of the queue to cancel it and could not be put back")
+	case flagErr != nil:
+		s.Log.Warn(ctx, "CancelJob", "cancel_lost", "job was put back into the queue without its cancellation", rpc.JobID(r.GetJobId()))
+	}
+}
+
+func (s *Service) markCanceled(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
+	change, err := s.Jobs.TransitionJobStatus(ctx, &internalpb.TransitionJobStatusRequest{
+		JobId: r.GetJobId(), ExpectedFromStatus: publicpb.JobStatus_QUEUED, ToStatus: publicpb.JobStatus_CANCELED, Actor: actor,
+		Reason: rpc.Clip(r.GetReason(), maxReason),
+	})
+	switch {
+	case err != nil:
+		if status.Code(err) != codes.NotFound {
+			s.Log.Anomaly(ctx, "CancelJob", "queued_not_in_queue", r.GetJobId(), "job is out of the queue but could not be marked CANCELED")
+		}
+		return nil, rpc.Downstream("job", err)
+	case change.GetCurrentStatus() == publicpb.JobStatus_RUNNING:
+		return s.flag(ctx, r)
+	}
+	return accepted(r, change.GetCurrentStatus()), nil
+}
+
+// cancelAbsent handles a job that stays QUEUED without being in the queue. If an
+// earlier cancellation got as far as its envelope it is completed; otherwise
+// this is an anomaly that v1 reports and leaves alone.
+func (s *Service) cancelAbsent(ctx context.Context, r *publicpb.CancelJobRequest, answer *publicpb.CancelJobResponse) (*publicpb.CancelJobResponse, error) {
+	envelope, err := s.Results.GetResult(ctx, &internalpb.GetResultRequest{JobId: r.GetJobId()})
+	if err == nil && envelope.GetFound() && envelope.GetTerminalStatus() == publicpb.JobStatus_CANCELED {
+		return s.markCanceled(ctx, r)
+	}
+	s.Log.Anomaly(ctx, "CancelJob", "queued_not_in_queue", r.GetJobId(), "job is QUEUED but not in the queue", currentStatus(answer.GetCurrentStatus()))
+	return answer, nil
+}
+
+func accepted(r *publicpb.CancelJobRequest, current publicpb.JobStatus) *publicpb.CancelJobResponse {
+	return &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, CurrentStatus: current}
+}
+
+// maxReason bounds what is kept of a reason.
+const maxReason = 1 << 10
+
+func summaryOf(reason string) string {
+	if reason == "" {
+		return "canceled while queued"
+	}
+	return "canceled while queued: " + rpc.Clip(reason, maxReason)
+}
+
+func currentStatus(s publicpb.JobStatus) slog.Attr {
+	return slog.String("current_status", s.String())
+}

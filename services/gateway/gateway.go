@@ -1,0 +1,125 @@
+// Package gateway is the service that clients talk to. It owns the public API
+// and the order of the calls behind it, and no state of any job: any number of
+// gateways may stand before the same services.
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+	"github.com/gopherqueue/gq/internal/taskwork"
+)
+
+// actor is how the gateway signs its transitions.
+const actor = "gateway"
+
+// Jobs is what a gateway may ask of the job service: everything, but transitions
+// from QUEUED to CANCELED only.
+type Jobs = internalpb.JobInternalServiceClient
+
+// Queue is what a gateway may ask of the queue service.
+type Queue interface {
+	EnqueueJob(context.Context, *internalpb.EnqueueJobRequest, ...grpc.CallOption) (*internalpb.EnqueueJobResponse, error)
+	RemoveJobIfPresent(context.Context, *internalpb.RemoveJobIfPresentRequest, ...grpc.CallOption) (*internalpb.RemoveJobIfPresentResponse, error)
+}
+
+// Results is what a gateway may ask of the result service: it stores nothing but
+// the envelopes of jobs canceled while queued.
+type Results = internalpb.ResultInternalServiceClient
+
+// Config is what a gateway needs.
+type Config struct {
+	Log     *rpc.Log
+	Now     func() time.Time // nil is time.Now
+	Jobs    Jobs
+	Queue   Queue
+	Results Results
+}
+
+// Service serves TaskQueuePublicService.
+type Service struct {
+	publicpb.UnimplementedTaskQueuePublicServiceServer
+	Config
+	keys keyLocks
+}
+
+// New returns a gateway.
+func New(c Config) *Service {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Service{Config: c}
+}
+
+// GetJobStatus reads where a job stands.
+func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequest) (*publicpb.GetJobStatusResponse, error) {
+	record, err := s.record(ctx, r.GetJobId())
+	if err != nil {
+		return nil, err
+	}
+	job := record.GetSummary()
+	answer := &publicpb.GetJobStatusResponse{
+		JobId: job.GetJobId(), Status: job.GetStatus(), CancelRequested: job.GetCancelRequested(),
+		CreatedAtMs: job.GetCreatedAtMs(), StartedAtMs: job.GetStartedAtMs(), FinishedAtMs: job.GetFinishedAtMs(),
+	}
+	if job.GetStatus() == publicpb.JobStatus_FAILED {
+		answer.FailureReason = record.GetFailureReason()
+	}
+	return answer, nil
+}
+
+// GetJobResult reads what a job left. A job that ended without leaving anything
+// is an anomaly, and UNAVAILABLE.
+func (s *Service) GetJobResult(ctx context.Context, r *publicpb.GetJobResultRequest) (*publicpb.GetJobResultResponse, error) {
+	record, err := s.record(ctx, r.GetJobId())
+	if err != nil {
+		return nil, err
+	}
+	current := record.GetSummary().GetStatus()
+	if !terminal(current) {
+		return &publicpb.GetJobResultResponse{JobId: r.GetJobId(), Checksum: taskwork.EmptyChecksum}, nil
+	}
+	envelope, err := s.Results.GetResult(ctx, &internalpb.GetResultRequest{JobId: r.GetJobId()})
+	if err != nil {
+		return nil, rpc.Downstream("result", err)
+	}
+	if !envelope.GetFound() || envelope.GetTerminalStatus() != current {
+		s.Log.Anomaly(ctx, "GetJobResult", "terminal_without_result", r.GetJobId(), "job has ended but its result is missing", currentStatus(current))
+		return nil, status.Errorf(codes.Unavailable, "job is %v but its result is missing", current)
+	}
+	return &publicpb.GetJobResultResponse{
+		JobId: r.GetJobId(), ResultReady: true, TerminalStatus: current, OutputBytes: envelope.GetOutputBytes(),
+		OutputSummary: envelope.GetOutputSummary(), RuntimeMs: envelope.GetRuntimeMs(), Checksum: envelope.GetChecksum(),
+	}, nil
+}
+
+// ListJobs reads a page of jobs.
+func (s *Service) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*publicpb.ListJobsResponse, error) {
+	list, err := s.Jobs.ListJobRecords(ctx, &internalpb.ListJobRecordsRequest{StatusFilter: r.GetStatusFilter(), Page: r.GetPage(), Sort: r.GetSort()})
+	if err != nil {
+		return nil, rpc.Downstream("job", err)
+	}
+	return &publicpb.ListJobsResponse{Jobs: list.GetJobs(), Page: list.GetPage()}, nil
+}
+
+func (s *Service) record(ctx context.Context, id string) (*internalpb.GetJobRecordResponse, error) {
+	if id == "" {
+		return nil, status.Error(codes.InvalidArgument, "job_id is empty")
+	}
+	record, err := s.Jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: id})
+	if err != nil {
+		return nil, rpc.Downstream("job", err)
+	}
+	return record, nil
+}
+
+func terminal(s publicpb.JobStatus) bool {
+	return s == publicpb.JobStatus_DONE || s == publicpb.JobStatus_FAILED || s == publicpb.JobStatus_CANCELED
+}

@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+)
+
+// SubmitJob creates a job, then queues it. It is accepted once it is queued; if
+// queueing fails the job is taken back.
+func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
+	key := r.GetClientRequestId()
+	if r.GetSpec().GetJobType() == "" {
+		return nil, status.Error(codes.InvalidArgument, "spec.job_type is empty")
+	}
+	if key != "" {
+		// A repeat that arrives while the first submit may still be taken back
+		// must wait for its fate.
+		unlock, err := s.keys.lock(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	created, err := s.Jobs.CreateJob(ctx, &internalpb.CreateJobRequest{Spec: r.GetSpec(), ClientRequestId: key})
+	if err != nil {
+		return nil, rpc.Downstream("job", err)
+	}
+	accepted := s.Now().UnixMilli()
+	if created.GetStatus() == publicpb.JobStatus_QUEUED { // else the job of an earlier submit has moved on
+		if err := s.enqueue(ctx, created.GetJobId(), accepted); err != nil {
+			return nil, err
+		}
+	}
+	if key != "" {
+		// Repeats answer with the time of the first submit.
+		record, err := s.record(ctx, created.GetJobId())
+		if err != nil {
+			return nil, err
+		}
+		accepted = record.GetSummary().GetCreatedAtMs()
+	}
+	return &publicpb.SubmitJobResponse{JobId: created.GetJobId(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: accepted}, nil
+}
+
+// enqueue queues a job or takes it back.
+func (s *Service) enqueue(ctx context.Context, id string, now int64) error {
+	answer, err := s.Queue.EnqueueJob(ctx, &internalpb.EnqueueJobRequest{JobId: id, EnqueuedAtMs: now})
+	if err == nil && answer.GetAccepted() {
+		return nil
+	}
+	refusal := status.Error(codes.Unavailable, "the job could not be queued and was taken back")
+	if status.Code(err) == codes.ResourceExhausted {
+		refusal = err
+	}
+
+	undo := context.WithoutCancel(ctx) // however little time the client left
+	deleted, err := s.Jobs.DeleteJobIfStatus(undo, &internalpb.DeleteJobIfStatusRequest{JobId: id, ExpectedStatus: publicpb.JobStatus_QUEUED})
+	switch current := deleted.GetCurrentStatus(); {
+	case err != nil:
+		s.Log.Anomaly(ctx, "SubmitJob", "queued_not_in_queue", id, "job could neither be queued nor taken back: "+status.Convert(err).Message())
+	case deleted.GetDeleted(), current == publicpb.JobStatus_JOB_STATUS_UNSPECIFIED: // now, or by an attempt whose answer was lost
+	case current != publicpb.JobStatus_QUEUED:
+		return nil // it was queued after all: somebody has dequeued it
+	default:
+		s.Log.Anomaly(ctx, "SubmitJob", "queued_not_in_queue", id, "job could not be queued and was not taken back")
+	}
+	return refusal
+}
+
+// keyLocks lets one submit at a time use a key.
+type keyLocks struct {
+	mu   sync.Mutex
+	held map[string]*keyLock // guarded by mu
+}
+
+type keyLock struct {
+	token chan struct{} // holds one element while nobody has the lock
+	users int           // holder and those who wait; guarded by keyLocks.mu
+}
+
+func (k *keyLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	k.mu.Lock()
+	if k.held == nil {
+		k.held = make(map[string]*keyLock)
+	}
+	l := k.held[key]
+	if l == nil {
+		l = &keyLock{token: make(chan struct{}, 1)}
+		l.token <- struct{}{}
+		k.held[key] = l
+	}
+	l.users++
+	k.mu.Unlock()
+
+	leave := func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(k.held, key)
+		}
+	}
+	select {
+	case <-l.token:
+		return func() { l.token <- struct{}{}; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+}

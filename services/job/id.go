@@ -1,0 +1,14 @@
+package job
+
+import (
+	"crypto/rand"
+
+	"github.com/gopherqueue/gq"
+)
+
+// NewID draws a random UUIDv4.
+func NewID() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return gq.NewJobID(random).String()
+}

@@ -1,0 +1,111 @@
+// Package queue is the service that owns which jobs wait, and in which order:
+// first in, first out. It knows ids and nothing else of a job, keeps them in
+// memory only, and refuses more than it may hold with RESOURCE_EXHAUSTED.
+package queue
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+)
+
+const maxIDBytes = 128
+
+// Config is what a queue service needs. Zero fields mean the default.
+type Config struct {
+	MaxJobs int    // ids held: 1 000 000
+	Wake    func() // called after a job was added; nil where nobody can be woken
+}
+
+// Service serves QueueInternalService.
+type Service struct {
+	internalpb.UnimplementedQueueInternalServiceServer
+	config Config
+
+	mu      sync.Mutex // guards what follows
+	waiting *list.List // of ids, oldest first
+	members map[string]*list.Element
+}
+
+// New returns an empty queue.
+func New(c Config) *Service {
+	if c.MaxJobs == 0 {
+		c.MaxJobs = 1_000_000
+	}
+	return &Service{config: c, waiting: list.New(), members: make(map[string]*list.Element)}
+}
+
+// EnqueueJob adds a job at the end. One that waits already keeps its place, and
+// the answer is the same, so that a lost answer can be asked for again.
+func (s *Service) EnqueueJob(_ context.Context, r *internalpb.EnqueueJobRequest) (*internalpb.EnqueueJobResponse, error) {
+	if err := checkID(r.GetJobId()); err != nil {
+		return nil, err
+	}
+	if !s.add(r.GetJobId()) {
+		return nil, status.Errorf(codes.ResourceExhausted, "%d jobs wait: no more are taken now", s.config.MaxJobs)
+	}
+	if s.config.Wake != nil {
+		s.config.Wake()
+	}
+	return &internalpb.EnqueueJobResponse{Accepted: true}, nil
+}
+
+func (s *Service) add(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.members[id]; ok {
+		return true
+	}
+	if len(s.members) >= s.config.MaxJobs {
+		return false
+	}
+	s.members[id] = s.waiting.PushBack(id)
+	return true
+}
+
+// DequeueJob takes the oldest job out.
+func (s *Service) DequeueJob(context.Context, *internalpb.DequeueJobRequest) (*internalpb.DequeueJobResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.waiting.Front()
+	if first == nil {
+		return &internalpb.DequeueJobResponse{}, nil
+	}
+	id := s.takeLocked(first)
+	return &internalpb.DequeueJobResponse{Found: true, JobId: id}, nil
+}
+
+// RemoveJobIfPresent takes a job out wherever it waits.
+func (s *Service) RemoveJobIfPresent(_ context.Context, r *internalpb.RemoveJobIfPresentRequest) (*internalpb.RemoveJobIfPresentResponse, error) {
+	if err := checkID(r.GetJobId()); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.members[r.GetJobId()]
+	if ok {
+		s.takeLocked(e)
+	}
+	return &internalpb.RemoveJobIfPresentResponse{Removed: ok}, nil
+}
+
+func (s *Service) takeLocked(e *list.Element) string {
+	id := s.waiting.Remove(e).(string)
+	delete(s.members, id)
+	return id
+}
+
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return status.Error(codes.InvalidArgument, "job_id is empty")
+	case len(id) > maxIDBytes:
+		return status.Errorf(codes.InvalidArgument, "job_id has %d bytes, more than %d", len(id), maxIDBytes)
+	}
+	return nil
+}

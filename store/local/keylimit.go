@@ -1,0 +1,239 @@
+package local
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+)
+
+// A queue with a KeyLimit keeps the claimable jobs of each limit key apart, and
+// shows in the lanes only those that a claim could pick next: of each key and
+// lane the first job, the first of those that cost less, and so on down. Any
+// filter finds the same job among these as among all. A key without a free place
+// shows nothing. So a claim never sees a job that it must pass over, however
+// many there are.
+//
+// Filling up or freeing a key costs as much as it shows: one job for each lane it
+// has jobs in, where they all cost the same. A job without a key, or in a queue
+// without a limit, has a nil key and stands in its lane.
+
+// limitKey is one limit key of a queue.
+type limitKey struct {
+	name  string
+	held  int       // jobs that occupy a place
+	jobs  int       // live jobs; the key goes with the last
+	lanes []keyLane // that have claimable jobs, by number
+	full  bool      // there is no free place, and nothing is shown
+}
+
+// keyLane is the claimable jobs of one key in one lane.
+type keyLane struct {
+	lane  *lane
+	ready *index
+}
+
+// attach gives a job to its key, if it is limited.
+func (q *queue) attach(j *job, keys *jobKeys) {
+	if q.config.KeyLimit == 0 || keys == nil || keys.limit == "" {
+		return
+	}
+	k := q.keys[keys.limit]
+	if k == nil {
+		if q.keys == nil {
+			q.keys = map[string]*limitKey{}
+		}
+		k = &limitKey{name: strings.Clone(keys.limit)}
+		q.keys[k.name] = k
+	}
+	k.jobs++
+	j.limit = k
+}
+
+// detach takes a job that is neither claimable nor held from its key.
+func (q *queue) detach(j *job) {
+	k := j.limit
+	if k == nil {
+		return
+	}
+	j.limit = nil
+	if k.jobs--; k.jobs == 0 {
+		delete(q.keys, k.name)
+	}
+}
+
+// occupy notes that a job is held.
+func (t *table) occupy(j *job) {
+	q := j.lane.queue
+	if q.pool != nil {
+		q.pool.used += j.cost
+	}
+	if k := j.limit; k != nil {
+		k.held++
+		t.judge(k, q.config.KeyLimit)
+	}
+}
+
+// vacate notes that a job is no longer held.
+func (t *table) vacate(j *job) {
+	q := j.lane.queue
+	if q.pool != nil {
+		q.pool.used -= j.cost
+	}
+	if k := j.limit; k != nil {
+		k.held--
+		t.judge(k, q.config.KeyLimit)
+	}
+}
+
+// judge shows or hides the jobs of a key after the number of its free places
+// changed.
+func (t *table) judge(k *limitKey, limit int) {
+	full := k.held >= limit
+	if full == k.full {
+		return
+	}
+	for _, l := range k.lanes {
+		for j := range l.front {
+			if full {
+				t.hide(j)
+			} else {
+				t.show(j)
+			}
+		}
+	}
+	k.full = full
+}
+
+// front visits the jobs that are to be shown while the key has a free place.
+func (l keyLane) front(visit func(*job) bool) {
+	for j := l.ready.first(); j != nil && visit(j) && j.cost > 0; {
+		j = l.ready.cheap(j.cost - 1)
+	}
+}
+
+func (k *limitKey) find(l *lane) (int, bool) {
+	return slices.BinarySearchFunc(k.lanes, l.number, func(kl keyLane, number uint32) int {
+		return int(int64(kl.lane.number) - int64(number))
+	})
+}
+
+// enter makes a job of the key claimable.
+func (k *limitKey) enter(t *table, j *job) {
+	i, found := k.find(j.lane)
+	if !found {
+		k.lanes = slices.Insert(k.lanes, i, keyLane{j.lane, &index{by: byOrder}})
+	}
+	l := k.lanes[i]
+	if !k.full {
+		if first := l.ready.cheap(j.cost); first == nil || j.precedes(first) {
+			for o := range l.front { // those that it makes superfluous
+				if o.cost < j.cost {
+					break
+				}
+				if j.precedes(o) {
+					t.hide(o)
+				}
+			}
+			t.show(j)
+		}
+	}
+	l.ready.add(j)
+}
+
+// leave takes a claimable job of the key out.
+func (k *limitKey) leave(t *table, j *job) {
+	i, _ := k.find(j.lane)
+	l := k.lanes[i]
+	l.ready.remove(j)
+	if l.ready.size == 0 {
+		k.lanes = slices.Delete(k.lanes, i, i+1)
+	}
+	if !j.shown {
+		return
+	}
+	t.hide(j)
+	for o := range l.front { // those that it stood before
+		if !o.shown {
+			t.show(o)
+		}
+	}
+}
+
+// precedes reports whether a claimable job is served before another.
+func (j *job) precedes(o *job) bool { return sortKey{j.key, j.id}.less(sortKey{o.key, o.id}) }
+
+// reconfigure gives a queue another configuration, with what follows from it for
+// the jobs that are there.
+func (tx *txn) reconfigure(q *queue, config gq.Queue) {
+	t := tx.t
+	was := q.config
+	pool := t.pools[config.Pool]
+	if (was.KeyLimit == 0) == (config.KeyLimit == 0) && q.pool == pool {
+		q.config = config
+		for _, k := range q.keys {
+			t.judge(k, config.KeyLimit)
+		}
+	} else {
+		tx.regroup(q, config, pool)
+	}
+	if was.Fair != config.Fair {
+		tx.rearrange(q)
+	}
+}
+
+// regroup takes all jobs out of their keys and pool, and puts them into the new
+// ones.
+func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
+	t := tx.t
+	jobs := q.liveJobs()
+	ready := make([]bool, len(jobs))
+	for i, j := range jobs {
+		ready[i] = j.ready
+		t.leave(j)
+		if j.status.Held() {
+			t.vacate(j)
+		}
+		q.detach(j)
+	}
+	q.config = config
+	q.join(pool)
+	for i, j := range jobs {
+		q.attach(j, tx.keysOf(j))
+		if j.status.Held() {
+			t.occupy(j)
+		}
+		if ready[i] {
+			t.enter(j, j.key)
+		}
+	}
+}
+
+// liveJobs is every live job of a queue in the order of submission.
+func (q *queue) liveJobs() (jobs []*job) {
+	for s := range q.live {
+		q.live[s].ascend(gq.OrderKey{}, func(j *job) bool {
+			jobs = append(jobs, j)
+			return true
+		})
+	}
+	slices.SortFunc(jobs, func(a, b *job) int {
+		if a.seq < b.seq {
+			return -1
+		}
+		return 1
+	})
+	return jobs
+}
+
+// keysOf reads the keys of a job from its record.
+func (tx *txn) keysOf(j *job) *jobKeys {
+	if j.open != nil {
+		return j.open.keys
+	}
+	h, _, err := decodeHeader(j.record)
+	if err != nil {
+		panic("local: record of live job " + j.id.String() + ": " + err.Error())
+	}
+	return h.keys
+}

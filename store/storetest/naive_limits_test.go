@@ -1,0 +1,236 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// limits is what a claim may still take.
+type limits struct {
+	n       *naive
+	now     time.Time
+	key     map[[2]string]int    // held, by queue and limit key
+	running map[string]int       // held, by queue
+	pool    map[string]int64     // occupied
+	due     map[string]time.Time // of rates, by queue
+	retry   time.Time
+	peeking bool
+}
+
+// limits counts what occupies places at an instant.
+func (n *naive) limits(now time.Time) *limits {
+	l := &limits{
+		n: n, now: now, key: make(map[[2]string]int), running: make(map[string]int),
+		pool: make(map[string]int64), due: make(map[string]time.Time),
+	}
+	for queue, due := range n.data.due {
+		l.due[queue] = due
+	}
+	for _, j := range n.data.jobs {
+		if j.state.Status.Held() && (!j.state.Lease.Expired(now) || n.bug == expiredLeasesCount) {
+			l.occupy(j)
+		}
+	}
+	return l
+}
+
+func (l *limits) keyOf(j *naiveJob) [2]string {
+	if l.n.bug == keysAcrossQueues {
+		return [2]string{"", j.spec.LimitKey}
+	}
+	return [2]string{j.spec.Queue, j.spec.LimitKey}
+}
+
+func (l *limits) poolOf(queue string) string {
+	pool := l.n.data.queues[queue].Pool
+	if l.n.bug == poolsByQueue && pool != "" {
+		return pool + " of " + queue
+	}
+	return pool
+}
+
+func (l *limits) occupy(j *naiveJob) {
+	l.key[l.keyOf(j)]++
+	l.running[j.spec.Queue]++
+	if pool := l.poolOf(j.spec.Queue); pool != "" {
+		l.pool[pool] += j.spec.CostUnits
+	}
+}
+
+// verdict is whether a claim goes on behind a job.
+type verdict int
+
+const (
+	take verdict = iota
+	pass
+	stop
+)
+
+// ask asks whether a claim may have a job, which takes up its place then.
+func (l *limits) ask(j *naiveJob) verdict {
+	n, q := l.n, l.n.data.queues[j.spec.Queue]
+	if l.peeking && n.bug == peekSeesAll {
+		return take
+	}
+	if q.MaxRunning > 0 && l.running[q.Name] >= q.MaxRunning && n.bug != ignoresMaxRunning {
+		return stop
+	}
+	keyed := j.spec.LimitKey != "" || n.bug == keylessIsKey
+	if q.KeyLimit > 0 && keyed && l.key[l.keyOf(j)] >= q.KeyLimit && n.bug != ignoresKeyLimit {
+		if n.bug == keyHidesOthers {
+			return stop
+		}
+		return pass
+	}
+	if q.Pool != "" && n.bug != ignoresPool {
+		free := n.data.pools[q.Pool].Capacity - l.pool[l.poolOf(q.Name)]
+		fits := j.spec.CostUnits == 0 || j.spec.CostUnits <= free
+		if n.bug == nothingNeedsRoom {
+			fits = free > 0 && j.spec.CostUnits <= free
+		}
+		if !fits {
+			if n.bug == poolHidesOthers {
+				return stop
+			}
+			return pass
+		}
+	}
+	if q.Rate.Limited() && n.bug != ignoresRate {
+		next, ok := q.Rate.Take(l.due[q.Name], l.now)
+		if !ok {
+			if at := q.Rate.At(l.due[q.Name], l.now); l.retry.IsZero() || at.Before(l.retry) || n.bug == rateNamesLast {
+				l.retry = at
+			}
+			return stop
+		}
+		l.due[q.Name] = next
+	}
+	if n.bug != limitsSeeBefore {
+		l.occupy(j)
+	}
+	return take
+}
+
+// turn is the turn of a job that joins a queue, or another level of it.
+func (n *naive) turn(s *gq.Spec, level gq.Priority) uint64 {
+	if !n.data.queues[s.Queue].Fair || n.bug == ignoresFair {
+		return 0
+	}
+	key := naiveTurn{s.Queue, level, s.FairKey}
+	last := n.data.newest[key]
+	if n.bug == keysComeFirst && !n.waiting(s) {
+		last = 0
+	}
+	n.data.newest[key] = gq.FairTurn(n.data.turn[naiveTurn{s.Queue, level, ""}], last)
+	return n.data.newest[key]
+}
+
+// waiting tells whether a key has another job that nobody holds.
+func (n *naive) waiting(s *gq.Spec) bool {
+	for _, j := range n.data.jobs {
+		if j.spec.ID != s.ID && j.spec.Queue == s.Queue && j.spec.FairKey == s.FairKey && j.state.Live() && !j.state.Status.Held() {
+			return true
+		}
+	}
+	return false
+}
+
+// naiveTurn is a key of a fair queue, or where a level of one stands.
+type naiveTurn struct {
+	queue string
+	level gq.Priority
+	key   string
+}
+
+// serve moves a level of a fair queue on.
+func (n *naive) serve(j *naiveJob) {
+	at := naiveTurn{j.spec.Queue, j.state.Priority(), ""}
+	n.data.turn[at] = max(n.data.turn[at], j.state.Turn)
+}
+
+// rearrange gives the live jobs of a queue their turns anew.
+func (n *naive) rearrange(queue string) {
+	for _, m := range []map[naiveTurn]uint64{n.data.newest, n.data.turn} {
+		for key := range m {
+			if key.queue == queue {
+				delete(m, key)
+			}
+		}
+	}
+	for _, j := range n.sorted() {
+		if j.spec.Queue == queue && j.state.Live() {
+			j.state.Turn = n.turn(&j.spec, j.state.Priority())
+		}
+	}
+}
+
+func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer n.mu.Unlock()
+	_, exists := n.data.pools[q.Pool]
+	if err := cmp.Or(q.Validate(), store.CheckPool(q, exists || n.bug == acceptsAnyPool)); err != nil && n.bug != acceptsAnyQueue {
+		return err
+	}
+	q.UpdatedAt = now
+	changed := n.data.queues[q.Name].Fair != q.Fair
+	n.data.queues[q.Name] = q
+	if changed && n.bug != fairLater {
+		n.rearrange(q.Name)
+	}
+	return nil
+}
+
+func (n *naive) PutPool(ctx context.Context, p gq.Pool) error {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer n.mu.Unlock()
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	p.UpdatedAt = now
+	n.data.pools[p.Name] = p
+	return nil
+}
+
+func (n *naive) Pools(ctx context.Context) (pools []gq.Pool, err error) {
+	_, err = n.begin(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	for _, p := range n.data.pools {
+		pools = append(pools, p)
+	}
+	slices.SortFunc(pools, func(a, b gq.Pool) int { return cmp.Compare(a.Name, b.Name) })
+	return pools, nil
+}
+
+// spawn inserts the children of an update. The job is what it will be while they
+// are looked at, and what it was if they are refused.
+func (n *naive) spawn(j *naiveJob, next gq.State, specs []gq.Spec, now time.Time) ([]store.Placed, error) {
+	if len(specs) == 0 || n.bug == losesChildren {
+		return nil, nil
+	}
+	if err := store.CheckSpawn(specs, n.cfg.Limits); err != nil {
+		return nil, err
+	}
+	before := j.state
+	j.state = next
+	answer := n.insert(store.Group{Jobs: specs}, now)
+	j.state = before
+	if answer.Err != nil {
+		return nil, fmt.Errorf("naive: spawn: %w", answer.Err)
+	}
+	return answer.Jobs, nil
+}

@@ -1,0 +1,84 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store/local"
+	"github.com/gopherqueue/gq/worker"
+)
+
+var _ worker.Queue = (*engine.Engine)(nil)
+
+// On the real engine: results, retries, results that are too large and cancels.
+func TestOnAnEngine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := local.OpenMemory(local.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		e, err := engine.New(s, engine.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := worker.NewMux()
+		worker.HandleResult(mux, "double", func(_ context.Context, job *worker.Job[int]) (int, error) {
+			if job.Attempt() == 1 {
+				return 0, errors.New("odd")
+			}
+			return 2 * job.Args, nil
+		})
+		mux.HandleFunc("huge", func(_ context.Context, run *worker.Run) error { return run.SetResult(make([]byte, 2<<20)) })
+		mux.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		w, err := worker.New(e, mux, worker.Config{Logger: discard(), HeartbeatEvery: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- e.Run(ctx) }()
+		go func() { ended <- w.Run(ctx) }()
+
+		submit := func(typ, payload string) gq.JobID {
+			t.Helper()
+			a, err := e.Submit(ctx, gq.Spec{Type: typ, Payload: gq.Payload{Data: []byte(payload)}})
+			if err := errors.Join(err, a.Err); err != nil {
+				t.Fatal(err)
+			}
+			return a.ID()
+		}
+		double, huge, endless := submit("double", "21"), submit("huge", "null"), submit("endless", "null")
+		after(2 * time.Second)
+		if _, err := e.Cancel(ctx, endless, "enough"); err != nil {
+			t.Error(err)
+		}
+		after(10 * time.Second)
+
+		j, err := e.Get(ctx, double, 0)
+		if err != nil || j.State.Status != gq.Completed || j.State.Attempt != 2 || j.State.ResultBytes != 2 {
+			t.Errorf("double: %+v, %v", j.State, err)
+		}
+		if j, err = e.Get(ctx, huge, 0); err != nil || j.State.Status != gq.Failed || j.State.Failure.Code != "result_too_large" {
+			t.Errorf("huge: %+v, %v", j.State, err)
+		}
+		if j, err = e.Get(ctx, endless, 0); err != nil || j.State.Status != gq.Cancelled || j.State.Cancellation.HonouredAt.IsZero() {
+			t.Errorf("endless: %+v, %v", j.State, err)
+		}
+		if got := w.Stats(); got.Succeeded != 1 || got.Failed != 3 || got.Running != 0 {
+			t.Errorf("stats %+v", got)
+		}
+		stop()
+		if err := errors.Join(<-ended, <-ended); err != nil {
+			t.Error(err)
+		}
+	})
+}
