@@ -48,15 +48,42 @@ var arrows = []arrow{
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
 	{pkg: "worker", imports: []string{"."}, tests: []string{"engine", "store", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*"}, tests: []string{"engine", "store", "store/local", "internal/native"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/wire"}, tests: []string{"engine", "store", "store/local", "internal/native", "worker"}},
+	{pkg: "api/taskqueueinternal/v1", imports: []string{"api/taskqueue/v1"}},
 	{pkg: "api/*"},
+
+	// How the vocabulary is written outside of a Go program, by servers and by
+	// clients.
+	{pkg: "internal/wire", imports: []string{".", "api/*"}},
+
+	// Who may do what, what has happened, and whom to tell of it: over the
+	// engine's methods and the documents of any store.
+	{pkg: "internal/auth", imports: []string{".", "store"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/feed", imports: []string{"."}},
+	{pkg: "internal/webhook", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/admin", imports: []string{".", "internal/auth", "internal/webhook"}},
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/native", imports: faceImports, tests: faceTests},
+	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/scheduler", imports: faceImports, tests: faceTests},
 	{pkg: "internal/taskqueue", imports: faceImports, tests: faceTests},
 	{pkg: "internal/matching", imports: faceImports, tests: faceTests},
+
+	// The task queue's designs: six services that know each other only over gRPC,
+	// the same six in one process, and what measures them from outside.
+	{pkg: "internal/rpc", tests: []string{"api/*", "internal/taskqueuetest"}},
+	{pkg: "internal/taskwork", pure: true},
+	{pkg: "services", tests: []string{"api/*", "internal/rpc", "internal/taskqueuetest", "internal/taskwork", "services/*"}},
+	{pkg: "services/job", imports: append([]string{"."}, serviceImports...), tests: serviceTests},
+	{pkg: "services/*", imports: serviceImports, tests: serviceTests},
+	{pkg: "internal/monolith", imports: []string{"api/*", "internal/rpc", "internal/taskwork", "services/*"}, tests: serviceTests},
+	{pkg: "internal/load", imports: serviceImports, tests: serviceTests},
+	{pkg: "internal/compare", imports: []string{"api/*", "internal/load", "internal/rpc"}, tests: serviceTests},
+	{pkg: "internal/taskqueuetest", imports: []string{"api/*", "internal/rpc", "internal/spec", "internal/taskwork"}},
+
+	// What a server can be told.
+	{pkg: "internal/config", imports: []string{"."}},
 
 	// Tests and their tools. Nothing that is shipped may import these.
 	{pkg: "internal/spec"},
@@ -68,12 +95,17 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/bench",
-	}},
+		"internal/wire", "internal/config",
+		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
+	}, tests: []string{"internal/taskqueuetest"}},
 }
 
 var (
 	faceImports = []string{".", "match", "engine", "api/*"}
 	faceTests   = []string{"store", "store/local"}
+
+	serviceImports = []string{"api/*", "internal/rpc", "internal/taskwork"}
+	serviceTests   = []string{"internal/taskqueuetest"}
 
 	// testHelpers may be imported by any test.
 	testHelpers = []string{"internal/spec", "internal/pgtest", "store/storetest"}

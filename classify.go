@@ -211,7 +211,7 @@ func (e evidence) judge(message string) Failure {
 // category is how an error of this module counts when a handler returns it.
 func (k Kind) category() Category {
 	switch k {
-	case KindInvalid, KindNotFound, KindDuplicate, KindDenied:
+	case KindInvalid, KindNotFound, KindDuplicate, KindDenied, KindUnauthenticated:
 		return CategoryPermanent
 	default:
 		return CategoryTemporary

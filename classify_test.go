@@ -300,7 +300,7 @@ func TestClassifyIsTotal(t *testing.T) {
 
 // A handler may return any error of this module; each kind has a category.
 func TestClassifyOwnKinds(t *testing.T) {
-	permanent := map[gq.Kind]bool{gq.KindInvalid: true, gq.KindNotFound: true, gq.KindDuplicate: true, gq.KindDenied: true}
+	permanent := map[gq.Kind]bool{gq.KindInvalid: true, gq.KindNotFound: true, gq.KindDuplicate: true, gq.KindDenied: true, gq.KindUnauthenticated: true}
 	for _, kind := range gq.Kinds() {
 		want := gq.CategoryTemporary
 		if permanent[kind] {

@@ -169,6 +169,7 @@ var events = rapid.Custom(func(r *rapid.T) gq.Event {
 	e := gq.Event{
 		Type: rapid.SampledFrom(gq.EventTypes()).Draw(r, "type"), Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), CostUnits: maybe(amounts).Draw(r, "cost"), Until: maybe(times).Draw(r, "until"),
+		Beat:   maybe(times).Draw(r, "beat"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.NoDetail, gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned}).Draw(r, "detail"),
 		Reason: maybe(texts).Draw(r, "reason"),
 	}

@@ -10,6 +10,7 @@ const (
 	eventHasFailure
 	eventHasReason
 	eventHasCost
+	eventHasBeat
 	eventBits
 )
 
@@ -43,6 +44,9 @@ func (e *Event) AppendBinary(b []byte) ([]byte, error) {
 	if has&eventHasCost != 0 {
 		w.uvarint(uint64(e.CostUnits))
 	}
+	if has&eventHasBeat != 0 {
+		w.fixed(uint64(e.Beat.UnixNano()))
+	}
 	return w.b, nil
 }
 
@@ -58,6 +62,7 @@ func (e *Event) has() (bits byte) {
 	set(eventHasFailure, e.Failure != nil)
 	set(eventHasReason, e.Reason != "")
 	set(eventHasCost, e.CostUnits != 0)
+	set(eventHasBeat, !e.Beat.IsZero())
 	return bits
 }
 
@@ -90,6 +95,9 @@ func DecodeEvent(b []byte) (Event, []byte, error) {
 	}
 	if has&eventHasCost != 0 {
 		v.CostUnits = d.amount()
+	}
+	if has&eventHasBeat != 0 {
+		v.Beat = time.Unix(0, int64(d.fixed())).UTC()
 	}
 	d.require(v.has() == has, "empty field")
 	rest := d.b

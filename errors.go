@@ -22,12 +22,14 @@ const (
 	KindUnavailable             // the store cannot serve now; the outcome of a write may be unknown
 	KindTimeout                 // a deadline passed before the answer
 	KindDenied                  // the caller may not do this
+
+	KindUnauthenticated // it is not known who calls
 	kindEnd
 )
 
 var kindNames = [...]string{
 	"internal", "invalid", "not_found", "conflict", "stale_lease", "duplicate",
-	"exhausted", "unavailable", "timeout", "denied",
+	"exhausted", "unavailable", "timeout", "denied", "unauthenticated",
 }
 
 func (k Kind) String() string { return nameOf(kindNames[:], int(k)) }
@@ -65,6 +67,7 @@ var (
 	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id exists already")
 	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue's depth limit is reached")
 	ErrTooMany     = sentinel(KindExhausted, "too_many", "there are as many as there may be")
+	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no room for the job")
 	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full, so nothing new is accepted")
 	ErrStoreFailed = sentinel(KindUnavailable, "store_failed", "the store has failed and must be reopened")
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")
@@ -73,6 +76,10 @@ var (
 	ErrCorrupt     = sentinel(KindInternal, "corrupt", "stored data is damaged")
 	ErrTimeout     = sentinel(KindTimeout, "timeout", "not done in time")
 	ErrGone        = sentinel(KindNotFound, "gone", "no longer kept")
+	ErrDenied      = sentinel(KindDenied, "denied", "not allowed")
+	ErrRateLimited = sentinel(KindExhausted, "rate_limited", "more calls than the token allows")
+
+	ErrUnauthenticated = sentinel(KindUnauthenticated, "unauthenticated", "a valid token is required")
 )
 
 // KindOf returns the kind of the first classified error in err's tree, and
@@ -112,6 +119,29 @@ func (e *InvalidError) Error() string {
 }
 
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
+
+// CapacityError refuses the start of a job that its pool has no room for. It is
+// [ErrNoCapacity], and nothing has changed.
+type CapacityError struct {
+	Pool      string
+	Used      int64 // by what runs at that moment
+	Requested int64 // by the job
+	Capacity  int64 // in all
+}
+
+func (e *CapacityError) Error() string {
+	return fmt.Sprintf("pool %s has %d of %d units in use, and %d are requested", e.Pool, e.Used, e.Capacity, e.Requested)
+}
+
+func (e *CapacityError) Unwrap() error { return ErrNoCapacity }
+
+// Admit reports whether a job of that cost may start beside what runs.
+func (p Pool) Admit(cost int64) error {
+	if cost == 0 || cost <= p.Capacity-p.Used {
+		return nil
+	}
+	return &CapacityError{Pool: p.Name, Used: p.Used, Requested: cost, Capacity: p.Capacity}
+}
 
 // faults gathers what is wrong; err is nil while nothing is.
 type faults []Fault

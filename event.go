@@ -92,6 +92,7 @@ type Event struct {
 	LeaseState LeaseState // that lease from here on
 	Worker     string
 	CostUnits  int64     // capacity the lease occupies
+	Beat       time.Time // last sign of life under the lease, where the job goes on without it
 	Until      time.Time // when the lease ends or the next run is due
 	Detail     Detail
 	Failure    *Failure

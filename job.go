@@ -81,7 +81,7 @@ func (v Verdict) Valid() bool { return v >= Succeeded && v < verdictEnd }
 type Outcome struct {
 	Lease   LeaseRef
 	Verdict Verdict
-	Result  []byte        // Succeeded
+	Result  []byte        // Succeeded; Failing may leave one too
 	Failure Failure       // Failing
 	Delay   time.Duration // GivenBack: not claimable before; 0 is at once
 	Reason  string        // GivenBack

@@ -43,11 +43,20 @@ func (q Queue) Validate() error {
 
 // Pool is capacity that queues share. The held jobs of all its queues together
 // never cost more; a job that does not fit waits, and cheaper ones may pass it.
+//
+// In a pool that is occupied AtStart only the running jobs count: a claim with
+// Hold needs no room, and the start of a job that does not fit is refused with a
+// [CapacityError].
 type Pool struct {
 	Name      string
 	Capacity  int64     // in CostUnits; with 0 only jobs run that cost nothing
+	AtStart   bool      // occupied from the start of an execution on, not from its claim
+	Used      int64     // by leases that have not run out; set by the store
 	UpdatedAt time.Time // set by the store
 }
+
+// Counts reports whether a job in that status occupies capacity.
+func (p Pool) Counts(s Status) bool { return s == Running || s == Claimed && !p.AtStart }
 
 // Validate reports everything that is wrong with the pool.
 func (p Pool) Validate() error {

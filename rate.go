@@ -30,7 +30,10 @@ func (r Rate) interval() time.Duration {
 	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
 }
 
-func (r Rate) burst() time.Duration { return time.Duration(max(r.Burst, 1)) }
+// intervals is so many of them.
+func (r Rate) intervals(n int) time.Duration { return r.interval() * time.Duration(n) }
+
+func (r Rate) burst() int { return max(r.Burst, 1) }
 
 // Take asks for one at an instant. due is what the last Take that was allowed
 // returned, and zero for the first. If it is allowed, next is to be kept in its
@@ -58,14 +61,14 @@ func (r Rate) At(due, now time.Time) time.Time {
 }
 
 // slack is how early one may come.
-func (r Rate) slack() time.Duration { return (r.burst() - 1) * r.interval() }
+func (r Rate) slack() time.Duration { return r.intervals(r.burst() - 1) }
 
 // from is when the next one is due at an instant.
 func (r Rate) from(due, now time.Time) time.Time {
 	switch {
 	case due.Before(now):
 		return now
-	case due.After(now.Add(r.burst() * r.interval())):
+	case due.After(now.Add(r.intervals(r.burst()))):
 		// This rate never leaves so much behind: a slower one was in force
 		// before, and nobody has to wait for that.
 		return now.Add(r.slack())
@@ -90,7 +93,7 @@ func (r Rate) validate(field string, f *faults) {
 	if r.Burst < 0 || r.Burst > MaxRateBurst {
 		f.add(field+".burst", "%d is not between 0 and %d", r.Burst, MaxRateBurst)
 	}
-	if len(*f) == before && r.burst() > MaxDuration/r.interval() {
+	if len(*f) == before && time.Duration(r.burst()) > MaxDuration/r.interval() {
 		f.add(field+".burst", "%d at once would use up more than %v", r.Burst, MaxDuration)
 	}
 }

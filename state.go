@@ -223,7 +223,7 @@ func (s *State) holds(ref LeaseRef, now time.Time) error {
 
 // repeated reports whether ref ended its lease by the very same call before.
 func (s *State) repeated(ref LeaseRef, digest uint64) bool {
-	if s.Lease != nil && ref.names(s.Lease) && s.Lease.State == LeaseCompleted {
+	if s.Lease != nil && ref.names(s.Lease) && s.Lease.State != LeaseActive {
 		return s.Settled == digest
 	}
 	return ref.ID != "" && ref.ID == s.Previous.Lease && digest == s.Previous.Digest

@@ -94,8 +94,20 @@ func (s State) Prepare(ref LeaseRef, d Detail, now time.Time) (State, []Event, e
 	return t.State, t.events, nil
 }
 
+// Ask reports that the holder of a claimed job waits for capacity, renews its
+// hold, and notes when it should ask again in case it is refused: RunAt.
+func (s State) Ask(ref LeaseRef, again time.Duration, now time.Time) (State, []Event, error) {
+	next, events, err := s.Prepare(ref, LeasePending, now)
+	if err != nil {
+		return s, nil, err
+	}
+	next.RunAt = now.Add(again)
+	return next, events, nil
+}
+
 // Start begins the execution of a claimed job under the lease that holds it. A
-// ttl of 0 takes the policy's.
+// ttl of 0 takes the policy's. It counts from now, under ExtendAdd from the claim:
+// there the deadline stands from the beginning.
 func (s State) Start(ref LeaseRef, ttl time.Duration, now time.Time) (State, []Event, error) {
 	if err := s.holds(ref, now); err != nil {
 		return s, nil, err
@@ -111,10 +123,24 @@ func (s State) Start(ref LeaseRef, ttl time.Duration, now time.Time) (State, []E
 	}
 	t := begin(s)
 	l := *t.Lease
-	l.GrantedAt, l.HeartbeatAt, l.ExpiresAt, l.TTL = now, now, now.Add(ttl), ttl
+	if t.Policy.Extend == ExtendReset {
+		l.GrantedAt = now
+	}
+	l.HeartbeatAt, l.ExpiresAt, l.TTL = now, l.GrantedAt.Add(ttl), ttl
+	if l.Expired(now) {
+		return s, nil, fmt.Errorf("start job %s: its lease would have ended by now: %w", s.ID, ErrStaleLease)
+	}
 	t.Lease = &l
+	t.RunAt = earlier(t.RunAt, now) // later where it asked before, see Ask
 	t.start(now)
 	return t.State, t.events, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // Report is what a heartbeat carries. Progress below 0 and an empty note leave
@@ -251,7 +277,7 @@ func (t *step) exhausted() bool { return t.Attempt >= t.Bound || t.Faults >= t.P
 func (t *step) retry(delay time.Duration, now time.Time) *Event {
 	t.RunAt = now.Add(delay)
 	e := t.move(Retrying, now).of(t.Lease)
-	e.Until = t.RunAt
+	e.Until, e.Beat = t.RunAt, t.Lease.HeartbeatAt
 	if delay == 0 {
 		t.move(Scheduled, now)
 		e = &t.events[len(t.events)-2]
@@ -261,24 +287,26 @@ func (t *step) retry(delay time.Duration, now time.Time) *Event {
 
 func (t *step) giveUp(reason string, now time.Time) *Event {
 	t.Reason = reason
+	held := t.Status.Held()
 	e := t.move(DeadLetter, now)
 	e.Reason = reason
-	if t.Lease != nil {
+	if held {
 		e.of(t.Lease)
 	}
 	return e
 }
 
 // cancelled ends the job as CANCELLED. It was honoured if its worker said so
-// itself.
+// itself. The event names the lease that ended with it, not an earlier one.
 func (t *step) cancelled(honoured bool, now time.Time) *Event {
 	if honoured {
 		t.Cancellation.HonouredAt = now
 	}
 	t.Reason = t.Cancellation.Reason
+	held := t.Status.Held()
 	e := t.move(Cancelled, now)
 	e.Reason = t.Reason
-	if t.Lease != nil {
+	if held {
 		e.of(t.Lease)
 	}
 	return e
@@ -308,6 +336,7 @@ func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now tim
 	case t.Cancellation.Requested():
 		t.cancelled(true, now)
 	case t.Status == Claimed:
+		t.RunAt = earlier(t.RunAt, now)
 		e := t.move(Scheduled, now).of(t.Lease)
 		e.Reason = reason
 	default:
@@ -384,6 +413,7 @@ func (t *step) lost(d Draw, now time.Time) {
 	held := t.Status
 	t.endLease(LeaseExpired, 0)
 	if held == Claimed && !t.Policy.HoldFault {
+		t.RunAt = earlier(t.RunAt, now)
 		t.move(Scheduled, now).of(t.Lease).Reason = "hold_expired"
 		return
 	}

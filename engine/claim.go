@@ -60,7 +60,7 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	c := store.Claim{
 		Filter: store.Filter{Queues: r.Queues, Types: r.Types, Offers: r.Offers, MaxCost: r.MaxCost},
-		N:      r.N, Worker: r.Worker, Hold: r.Hold, TTL: r.TTL, Parts: store.WithPayload | store.WithCheckpoint,
+		N:      r.N, Worker: r.Worker, Hold: r.Hold, TTL: r.TTL, Parts: gq.WithPayload | gq.WithCheckpoint,
 	}
 	if len(c.Queues) == 0 {
 		c.Queues = []string{gq.DefaultQueue}
@@ -118,13 +118,13 @@ func (e *Engine) one(ctx context.Context, c store.Claim) ([]gq.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.limited(&c, &claimed[0])
+	e.throttled(&c, &claimed[0])
 	return claimed[0].Jobs, claimed[0].Err
 }
 
-// limited takes note of when a rate lets the next job of a queue through, so that
+// throttled takes note of when a rate lets the next job of a queue through, so that
 // Explain can tell.
-func (e *Engine) limited(c *store.Claim, got *store.Claimed) {
+func (e *Engine) throttled(c *store.Claim, got *store.Claimed) {
 	if !got.RetryAt.IsZero() && len(c.Queues) == 1 {
 		e.rates.Store(c.Queues[0], got.RetryAt)
 	}

@@ -57,8 +57,10 @@ func TestLongPoll(t *testing.T) {
 		req  func(*gq.ClaimRequest) // may be nil
 	}{
 		{name: "Submit", act: func(w world) { w.submit(gq.Spec{}) }, want: 10 * time.Second, slow: true},
-		{name: "OtherQueueFirst", act: func(w world) { w.submit(gq.Spec{Queue: "b"}) }, want: 10 * time.Second, slow: true,
-			req: func(r *gq.ClaimRequest) { r.Queues = []string{"a", "b"} }},
+		{
+			name: "OtherQueueFirst", act: func(w world) { w.submit(gq.Spec{Queue: "b"}) }, want: 10 * time.Second, slow: true,
+			req: func(r *gq.ClaimRequest) { r.Queues = []string{"a", "b"} },
+		},
 		{name: "DelayOver", prep: func(w world) { w.submit(gq.Spec{Delay: 7 * time.Second}) }, want: 7 * time.Second},
 		{name: "DelayedWhileWaiting", act: func(w world) { w.submit(gq.Spec{Delay: 5 * time.Second}) }, want: 15 * time.Second, slow: true},
 		{name: "LeaseExpires", prep: func(w world) {
@@ -88,8 +90,10 @@ func TestLongPoll(t *testing.T) {
 			must[gq.State](w.T)(w.Complete(w.Context(), page.Jobs[0].State.Lease.Ref(), nil))
 		}, want: 10 * time.Second, slow: true},
 		{name: "Nothing", want: time.Minute},
-		{name: "WrongType", act: func(w world) { w.submit(gq.Spec{Type: "other"}) }, want: time.Minute,
-			req: func(r *gq.ClaimRequest) { r.Types = []string{"t"} }},
+		{
+			name: "WrongType", act: func(w world) { w.submit(gq.Spec{Type: "other"}) }, want: time.Minute,
+			req: func(r *gq.ClaimRequest) { r.Types = []string{"t"} },
+		},
 	} {
 		for _, mute := range []bool{false, true} {
 			name := test.name
@@ -189,7 +193,7 @@ func TestNoHerd(t *testing.T) {
 		}
 		cancel()
 		wg.Wait()
-		if n := len(f.Workers()); n != waiters {
+		if n := len(must[[]gq.LiveWorker](t)(f.Workers(t.Context()))); n != waiters {
 			t.Errorf("%d workers are known", n)
 		}
 	})

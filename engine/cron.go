@@ -53,8 +53,8 @@ func (i interval) next(after time.Time) time.Time {
 	if after.Before(i.start) {
 		return i.start
 	}
-	n := after.Sub(i.start)/i.every + 1
-	return i.start.Add(n * i.every)
+	n := int64(after.Sub(i.start)/i.every) + 1
+	return i.start.Add(time.Duration(n * int64(i.every)))
 }
 
 // cronFields are the fields of a calendar, in the order of an expression with seconds.

@@ -81,21 +81,35 @@ func TestCronNext(t *testing.T) {
 		{"HalfHourZone", "0 9 * * *", "Asia/Kolkata", "2026-01-01T00:00:00Z", "2026-01-01T09:00:00+05:30"},
 
 		// Europe/Berlin: 2026-03-29 02:00 is 03:00, 2026-10-25 03:00 is 02:00.
-		{"GapOnce", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00+01:00",
-			"2026-03-29T03:00:00+02:00 2026-03-30T02:30:00+02:00"},
-		{"GapTogether", "15,45 2 * * *", "Europe/Berlin", "2026-03-29T01:00:00+01:00",
-			"2026-03-29T03:00:00+02:00 2026-03-30T02:15:00+02:00"},
-		{"GapEndIsASlotToo", "0 2,3 * * *", "Europe/Berlin", "2026-03-29T01:00:00+01:00",
-			"2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00"},
-		{"GapHourly", "30 * * * *", "Europe/Berlin", "2026-03-29T00:45:00+01:00",
-			"2026-03-29T01:30:00+01:00 2026-03-29T03:30:00+02:00 2026-03-29T04:30:00+02:00"},
-		{"OverlapOnce", "30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00+02:00",
-			"2026-10-25T02:30:00+02:00 2026-10-26T02:30:00+01:00"},
+		{
+			"GapOnce", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00+01:00",
+			"2026-03-29T03:00:00+02:00 2026-03-30T02:30:00+02:00",
+		},
+		{
+			"GapTogether", "15,45 2 * * *", "Europe/Berlin", "2026-03-29T01:00:00+01:00",
+			"2026-03-29T03:00:00+02:00 2026-03-30T02:15:00+02:00",
+		},
+		{
+			"GapEndIsASlotToo", "0 2,3 * * *", "Europe/Berlin", "2026-03-29T01:00:00+01:00",
+			"2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00",
+		},
+		{
+			"GapHourly", "30 * * * *", "Europe/Berlin", "2026-03-29T00:45:00+01:00",
+			"2026-03-29T01:30:00+01:00 2026-03-29T03:30:00+02:00 2026-03-29T04:30:00+02:00",
+		},
+		{
+			"OverlapOnce", "30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00+02:00",
+			"2026-10-25T02:30:00+02:00 2026-10-26T02:30:00+01:00",
+		},
 		{"OverlapSecondTime", "30 2 * * *", "Europe/Berlin", "2026-10-25T02:10:00+01:00", "2026-10-26T02:30:00+01:00"},
-		{"OverlapEdge", "0 2,3 * * *", "Europe/Berlin", "2026-10-25T01:00:00+02:00",
-			"2026-10-25T02:00:00+02:00 2026-10-25T03:00:00+01:00"},
-		{"OverlapHourly", "30 * * * *", "Europe/Berlin", "2026-10-25T01:45:00+02:00",
-			"2026-10-25T02:30:00+02:00 2026-10-25T02:30:00+01:00 2026-10-25T03:30:00+01:00"},
+		{
+			"OverlapEdge", "0 2,3 * * *", "Europe/Berlin", "2026-10-25T01:00:00+02:00",
+			"2026-10-25T02:00:00+02:00 2026-10-25T03:00:00+01:00",
+		},
+		{
+			"OverlapHourly", "30 * * * *", "Europe/Berlin", "2026-10-25T01:45:00+02:00",
+			"2026-10-25T02:30:00+02:00 2026-10-25T02:30:00+01:00 2026-10-25T03:30:00+01:00",
+		},
 		// Where midnight does not exist, and where the clocks move by half an hour.
 		{"NoMidnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00-04:00", "2026-09-06T01:00:00-03:00 2026-09-07T00:00:00-03:00"},
 		{"HalfHourGap", "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00:00+10:30", "2026-10-04T02:30:00+11:00 2026-10-05T02:15:00+11:00"},
@@ -113,7 +127,7 @@ func TestCronNext(t *testing.T) {
 		}
 		zone, _ := time.LoadLocation(test.zone)
 		var got []string
-		for range strings.Fields(test.want) {
+		for range strings.FieldsSeq(test.want) {
 			at = s.next(at)
 			got = append(got, at.In(zone).Format(time.RFC3339))
 		}
@@ -126,12 +140,12 @@ func TestCronNext(t *testing.T) {
 func TestIntervalNext(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 10, 0, time.UTC)
 	i := interval{start, 7 * time.Second}
-	for after, want := range map[time.Duration]time.Duration{-time.Hour: 0, -1: 0, 0: 7, 6: 7, 7: 14, 100: 105} {
-		if after > 0 {
-			after *= time.Second
-		}
-		if got := i.next(start.Add(after)).Sub(start); got != want*time.Second {
-			t.Errorf("after %v: %v, want %v", after, got, want*time.Second)
+	const second = time.Second
+	for after, want := range map[time.Duration]time.Duration{
+		-time.Hour: 0, -1: 0, 0: 7 * second, 6 * second: 7 * second, 7 * second: 14 * second, 100 * second: 105 * second,
+	} {
+		if got := i.next(start.Add(after)).Sub(start); got != want {
+			t.Errorf("after %v: %v, want %v", after, got, want)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (d *desk) wait(ctx context.Context, c store.Claim, within time.Duration) ([
 func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
 	if ctx.Err() != nil {
 		d.engine.giveBack(s.jobs)
-		return nil, nil
+		return nil, nil //nolint:nilerr // the end of a wait is no error
 	}
 	return s.jobs, s.err
 }
@@ -333,7 +333,7 @@ func (d *desk) attempt(tries []*waiter) (retry time.Time) {
 	for i, w := range tries {
 		w.trying = false
 		c := &claimed[i]
-		d.engine.limited(&w.claim, c)
+		d.engine.throttled(&w.claim, c)
 		retry = earlier(retry, c.RetryAt)
 		enough := len(c.Jobs) == w.claim.N
 		if before, seen := full[w.line]; !seen || before {
@@ -375,82 +375,4 @@ func (d *desk) failAll(err error) {
 			w.got <- served{err: err}
 		}
 	}
-}
-
-// alarm tells the desk when to look without having been told.
-type alarm struct {
-	desk  *desk
-	told  bool          // the store tells news
-	due   time.Time     // when time has something to do next, in the store's time; zero for never
-	read  time.Time     // when due was read; zero if it must be read again
-	retry time.Time     // when a limit will have room; zero for none
-	again time.Duration // until something overdue is looked at again
-	brief bool          // the sleep is only until due may be read again
-}
-
-// wait is how long to sleep.
-func (a *alarm) wait() time.Duration {
-	d := a.desk
-	d.mu.Lock()
-	if d.stale {
-		d.stale = false
-		a.brief = true
-	}
-	d.mu.Unlock()
-	if a.brief || a.read.IsZero() {
-		if soon := dueEvery - time.Since(a.read); soon > 0 {
-			a.brief = true
-			return soon
-		}
-		a.brief = false
-		a.look()
-	}
-	sleep := d.engine.options.Poll
-	if a.told {
-		sleep = max(sleep, time.Minute) // news are hints
-	}
-	now := d.engine.clock.now()
-	for _, at := range []time.Time{a.due, a.retry} {
-		if !at.IsZero() {
-			sleep = min(sleep, max(at.Sub(now), time.Millisecond))
-		}
-	}
-	return sleep
-}
-
-// rings reports, at the end of a sleep, whether everyone should try.
-func (a *alarm) rings() bool {
-	if a.brief {
-		return false
-	}
-	now := a.desk.engine.clock.now()
-	if !a.retry.IsZero() && !now.Before(a.retry) {
-		a.retry = time.Time{}
-	}
-	a.read = time.Time{}
-	return true
-}
-
-// look reads when the next job is due. One that is overdue although the desk has
-// just claimed is not for those who wait here, or was a moment late: look again,
-// less and less often.
-func (a *alarm) look() {
-	e := a.desk.engine
-	a.read = time.Now()
-	due, err := e.store.Due(context.Background(), 1)
-	switch {
-	case err != nil || len(due.Jobs) > 0:
-		a.again = min(max(2*a.again, dueEvery), e.options.Poll)
-		a.due = e.clock.now().Add(a.again)
-	default:
-		a.again, a.due = 0, due.Next
-	}
-}
-
-// earlier is the first of two instants; zero is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

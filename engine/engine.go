@@ -125,6 +125,8 @@ type Engine struct {
 	watch    watch
 	workers  registry
 	calendar calendar
+
+	delegates delegates // who explains jobs that are not claimed
 }
 
 // New makes an engine over a store, which stays the caller's to close.
@@ -162,8 +164,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	pause := e.options.Sweep                 // after an error
-	var last, next = time.Time{}, time.Now() // sweeps
+	pause := e.options.Sweep              // after an error
+	last, next := time.Time{}, time.Now() // sweeps
 	for {
 		select {
 		case <-ctx.Done():

@@ -89,6 +89,11 @@ func (x *inquiry) waiting(ctx context.Context) (err error) {
 	if err := x.limits(ctx); err != nil {
 		return err
 	}
+	if explain := x.engine.delegates.of(x.queue.Name); explain != nil {
+		reasons, err := explain(ctx, x.job)
+		x.reasons = append(x.reasons, reasons...)
+		return err
+	}
 	x.workers()
 	return nil
 }
@@ -113,13 +118,13 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 		return err
 	}
 	r := gq.Reason{Cause: gq.CauseDependency}
-	open, any := 0, 0
+	open, either := 0, 0
 	for i := range found {
 		if found[i].Err != nil || found[i].State.Status.Terminal() {
 			continue // it has ended; this job will be told
 		}
 		if open++; kinds[i] == gq.AfterAny {
-			any++
+			either++
 		}
 		if len(r.Jobs) == shown {
 			r.More++
@@ -134,7 +139,7 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 		d := r.Jobs[0]
 		r.Summary = fmt.Sprintf("waits for job %s (%s), which is %s", d.Job, d.Kind, d.Status)
 		r.Remedy = fmt.Sprintf("see why that one has not ended: gq job explain %s", d.Job)
-	case any == open:
+	case either == open:
 		r.Summary = fmt.Sprintf("waits for any of %d jobs to end", open)
 		r.Remedy = fmt.Sprintf("see why they have not: gq job explain %s", r.Jobs[0].Job)
 	default:

@@ -36,7 +36,7 @@ func (x *inquiry) limits(ctx context.Context) error {
 
 // heldIn lists the jobs of a queue that workers have.
 func (x *inquiry) heldIn(ctx context.Context, queue string) (held []gq.Job, err error) {
-	q := store.Query{Queue: queue, Statuses: []gq.Status{gq.Claimed, gq.Running}, OldestFirst: true, Limit: store.MaxPage}
+	q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.Claimed, gq.Running}, OldestFirst: true, Limit: store.MaxPage}
 	for range 10 { // what runs beyond ten thousand is not looked at
 		page, err := x.engine.store.List(ctx, q)
 		if err != nil {

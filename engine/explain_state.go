@@ -12,7 +12,7 @@ import (
 func (x *inquiry) workers() {
 	spec := &x.job.Spec
 	var serving []gq.LiveWorker
-	for _, w := range x.engine.Workers() {
+	for _, w := range x.engine.liveWorkers() {
 		if w.Serves(spec.Queue, spec.Type) {
 			serving = append(serving, w)
 		}

@@ -62,7 +62,7 @@ func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepR
 			}
 			groups[i] = store.One(spec)
 		}
-		placed, failure := e.insert(ctx, groups)
+		placed, failure := e.store.Insert(ctx, groups)
 		if failure != nil {
 			return s.Next, failure
 		}

@@ -53,7 +53,12 @@ func newFixture(t *testing.T, o engine.Options, wrap func(store.Store) store.Sto
 func open(t *testing.T) store.Store {
 	t.Helper()
 	// A short retention: days in a bubble take seconds, since the store has timers.
-	const kept = 24 * time.Hour
+	return openKept(t, 24*time.Hour)
+}
+
+// openKept opens a store that keeps finished jobs so long.
+func openKept(t *testing.T, kept time.Duration) store.Store {
+	t.Helper()
 	s, err := local.OpenMemory(local.Options{Config: store.Config{
 		Retention: store.Retention{Completed: kept, Cancelled: kept, Failed: kept, DeadLetter: kept},
 	}})
@@ -213,7 +218,7 @@ func (c *counting) Claim(ctx context.Context, claims []store.Claim) ([]store.Cla
 	return c.Store.Claim(ctx, claims)
 }
 
-func (c *counting) Get(ctx context.Context, refs []store.Ref, p store.Parts) ([]store.Found, error) {
+func (c *counting) Get(ctx context.Context, refs []store.Ref, p gq.Parts) ([]store.Found, error) {
 	c.gets.Add(int64(len(refs)))
 	return c.Store.Get(ctx, refs, p)
 }
@@ -230,8 +235,19 @@ func (c *counting) Notify(f func(store.News)) (stop func()) {
 // silent is a store that tells no news.
 type silent struct{ store.Store }
 
-// stalled is a store whose writes hang until their context ends.
-type stalled struct{ store.Store }
+// stalled is a store that hangs until the context of a call ends.
+type stalled struct {
+	store.Store
+	reads bool // reading queues hangs too
+}
+
+func (s stalled) Queues(ctx context.Context) ([]gq.Queue, error) {
+	if s.reads {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Queues(ctx)
+}
 
 func (stalled) Insert(ctx context.Context, _ []store.Group) ([]store.Inserted, error) {
 	<-ctx.Done()

@@ -14,7 +14,7 @@ import (
 
 // Get reads a job as it stands at this moment.
 func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, store.Parts(parts))
+	found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, parts)
 	if err == nil {
 		err = found[0].Err
 	}
@@ -26,11 +26,11 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 
 // List reads a page of jobs by order of submission.
 func (e *Engine) List(ctx context.Context, q gq.Query) (gq.Page, error) {
-	page, err := e.store.List(ctx, store.Query(q))
+	page, err := e.store.List(ctx, q)
 	if err != nil {
 		return gq.Page{}, fmt.Errorf("list jobs: %w", err)
 	}
-	return gq.Page(page), nil
+	return page, nil
 }
 
 // Events reads up to limit events after a sequence number, oldest first. Where

@@ -160,7 +160,7 @@ func TestWorkers(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { f.claim(0, as("b"), on("elsewhere"), waiting(10*time.Minute)) })
 		time.Sleep(30 * time.Second)
-		got := f.Workers()
+		got := must[[]gq.LiveWorker](t)(f.Workers(t.Context()))
 		if len(got) != 2 || got[0].Name != "a" || got[0].Running != 2 || got[0].MaxCost != 7 || !slices.Equal(got[0].Types, []string{"t"}) ||
 			got[1].Waiting != 1 || !got[1].LastSeen.Equal(time.Now()) || !slices.Equal(got[1].Queues, []string{"elsewhere"}) {
 			t.Errorf("workers %+v", got)
@@ -172,16 +172,16 @@ func TestWorkers(t *testing.T) {
 		must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: gq.LeaseRef{ID: jobs[0].State.Lease.ID}}}))
 		must[gq.State](t)(f.Complete(t.Context(), jobs[1].State.Lease.Ref(), nil))
 		time.Sleep(45 * time.Second)
-		if got := f.Workers(); len(got) != 2 || got[0].Running != 1 {
+		if got := must[[]gq.LiveWorker](t)(f.Workers(t.Context())); len(got) != 2 || got[0].Running != 1 {
 			t.Errorf("after a heartbeat and a completion: %+v", got)
 		}
 		time.Sleep(time.Minute)
-		if got := f.Workers(); len(got) != 1 || got[0].Name != "b" {
+		if got := must[[]gq.LiveWorker](t)(f.Workers(t.Context())); len(got) != 1 || got[0].Name != "b" {
 			t.Errorf("a is silent, b waits: %+v", got)
 		}
 		wg.Wait()
 		time.Sleep(2 * time.Minute)
-		if got := f.Workers(); len(got) != 0 {
+		if got := must[[]gq.LiveWorker](t)(f.Workers(t.Context())); len(got) != 0 {
 			t.Errorf("both are gone: %+v", got)
 		}
 	})

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,36 +14,57 @@ import (
 // queueCache remembers how queues are configured, for submissions that take
 // their policy from there. What another engine changes is seen within a second.
 type queueCache struct {
-	mu    sync.Mutex
-	known map[string]gq.Queue // guarded by mu; nil until the first look
-	fresh time.Time           // until when; guarded by mu
+	mu      sync.Mutex
+	known   map[string]gq.Queue // guarded by mu; nil until the first look
+	fresh   time.Time           // until when; guarded by mu
+	looking bool                // someone is reading anew; guarded by mu
+	changes int                 // made through this engine; guarded by mu
 
 	change sync.Mutex // held while a queue is read, changed and written
 }
 
 const queueMemory = time.Second
 
-// policy is what a job of the queue starts from.
+// policy is what a job of the queue starts from. One caller at a time looks; the
+// others do with what is known, except at first.
 func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq.Policy, error) {
+	began := time.Now()
+	c.mu.Lock()
+	known, changes := c.known, c.changes
+	look := known == nil || !began.Before(c.fresh) && !c.looking
+	if look {
+		c.looking = true
+	}
+	if !look {
+		defer c.mu.Unlock()
+		return policyOf(known, name), nil
+	}
+	c.mu.Unlock()
+
+	queues, err := s.Queues(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if began := time.Now(); c.known == nil || !began.Before(c.fresh) {
-		queues, err := s.Queues(ctx)
-		if err != nil {
-			return gq.Policy{}, fmt.Errorf("read queues: %w", err)
-		}
-		c.known = make(map[string]gq.Queue, len(queues))
-		for _, q := range queues {
-			c.known[q.Name] = q
-		}
-		// A hundred thousand queues are not read every second.
-		took := time.Since(began)
+	c.looking = false
+	if err != nil {
+		return gq.Policy{}, fmt.Errorf("read queues: %w", err)
+	}
+	c.known = make(map[string]gq.Queue, len(queues))
+	for _, q := range queues {
+		c.known[q.Name] = q
+	}
+	// A hundred thousand queues are not read every second.
+	took := time.Since(began)
+	if c.changes == changes { // else what was read may be older than the change
 		c.fresh = began.Add(took + max(queueMemory, 20*took))
 	}
-	if q, ok := c.known[name]; ok {
-		return q.Policy, nil
+	return policyOf(c.known, name), nil
+}
+
+func policyOf(known map[string]gq.Queue, name string) gq.Policy {
+	if q, ok := known[name]; ok {
+		return q.Policy
 	}
-	return gq.Default(), nil
+	return gq.Default()
 }
 
 // learn takes over what this engine has just written.
@@ -52,6 +74,8 @@ func (c *queueCache) learn(q gq.Queue) {
 	if c.known != nil {
 		c.known[q.Name] = q
 	}
+	c.changes++
+	c.fresh = time.Time{}
 }
 
 // Queues lists every queue that has been configured or ever had a job, by name.
@@ -142,8 +166,16 @@ func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = false })
 }
 
-// PutPool configures capacity that queues share, from the next claim on.
+// PutPool configures capacity that queues share, from the next claim on. A pool
+// that is occupied AtStart stays so: whoever changes its capacity need not know.
 func (e *Engine) PutPool(ctx context.Context, p gq.Pool) error {
+	if !p.AtStart {
+		pools, err := e.Pools(ctx)
+		if err != nil {
+			return fmt.Errorf("configure pool %.80q: %w", p.Name, err)
+		}
+		p.AtStart = slices.ContainsFunc(pools, func(q gq.Pool) bool { return q.Name == p.Name && q.AtStart })
+	}
 	if err := e.store.PutPool(ctx, p); err != nil {
 		return fmt.Errorf("configure pool %.80q: %w", p.Name, err)
 	}
@@ -179,7 +211,7 @@ func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 	if err != nil {
 		return gq.Stats{}, err
 	}
-	stats := gq.Stats{Queues: counts, Workers: len(e.Workers())}
+	stats := gq.Stats{Queues: counts, Workers: len(e.liveWorkers())}
 	for _, c := range counts {
 		stats.Total.Add(c)
 	}

@@ -181,17 +181,17 @@ func TestMissedSlots(t *testing.T) {
 		t.Run(missed.String(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fixture) {
 				begin := time.Now()
-				must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Hour, Missed: missed, MissedLimit: 3, Template: gq.Spec{Type: "t"}}))
-				time.Sleep(5*time.Hour + 30*time.Minute)
+				must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: 10 * time.Minute, Missed: missed, MissedLimit: 3, Template: gq.Spec{Type: "t"}}))
+				time.Sleep(55 * time.Minute)
 				f.sweep()
 				var stamps []string
 				for _, n := range want {
-					stamps = append(stamps, begin.Add(time.Duration(n)*time.Hour).UTC().Format(time.RFC3339))
+					stamps = append(stamps, begin.Add(time.Duration(n)*10*time.Minute).UTC().Format(time.RFC3339))
 				}
 				if got := slotsOf(t, f.Engine, "s"); !slices.Equal(got, stamps) {
 					t.Errorf("fired %v, want %v", got, stamps)
 				}
-				time.Sleep(30 * time.Minute)
+				time.Sleep(5 * time.Minute)
 				if r := f.sweep(); r.Fired != 1 {
 					t.Errorf("the next slot on time: %+v", r)
 				}

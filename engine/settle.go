@@ -117,9 +117,12 @@ func (e *Engine) settling(o gq.Outcome) store.Update {
 		}
 	case gq.Failing:
 		draw := e.draw()
-		return store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Fail(o.Lease, o.Failure, draw, now)
-		}}
+		return store.Update{
+			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return s.Fail(o.Lease, o.Failure, draw, now)
+			},
+			Result: o.Result,
+		}
 	case gq.GivenBack:
 		return store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return s.Release(o.Lease, o.Delay, o.Reason, now)

@@ -186,7 +186,7 @@ func TestCustomBackoff(t *testing.T) {
 		for n := 1; n <= 4; n++ {
 			_, lease := f.take(waiting(time.Hour))
 			s := must[gq.State](t)(f.Engine.Fail(t.Context(), lease, gq.Failure{Category: gq.CategoryTemporary}))
-			if got := s.RunAt.Sub(time.Now()); got != time.Duration(n*n)*time.Second {
+			if got := time.Until(s.RunAt); got != time.Duration(n*n)*time.Second {
 				t.Errorf("retry %d waits %v, want %d s", n, got, n*n)
 			}
 		}

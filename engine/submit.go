@@ -38,6 +38,16 @@ func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 // SubmitBatch makes many jobs, each with an answer of its own. The error is that
 // of the call: nothing is known about any of them then.
 func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+	ctx, explain, cancel := e.limited(ctx)
+	defer cancel()
+	out, err := e.submitBatch(ctx, specs)
+	if err != nil {
+		return nil, fmt.Errorf("submit: %w", explain(err))
+	}
+	return out, nil
+}
+
+func (e *Engine) submitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
 	out := make([]gq.Submitted, len(specs))
 	groups := make([]store.Group, 0, len(specs))
 	jobs := make([]gq.Spec, len(specs)) // one array for all groups
@@ -46,7 +56,7 @@ func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 		var err error
 		if jobs[i], err = e.fill(ctx, specs[i], nil); err != nil {
 			if gq.KindOf(err) != gq.KindInvalid {
-				return nil, fmt.Errorf("submit: %w", err)
+				return nil, err
 			}
 			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, err)
 			continue
@@ -57,9 +67,9 @@ func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 	if len(groups) == 0 {
 		return out, nil
 	}
-	placed, err := e.insert(ctx, groups)
+	placed, err := e.store.Insert(ctx, groups)
 	if err != nil {
-		return nil, fmt.Errorf("submit: %w", err)
+		return nil, err
 	}
 	for k, i := range at {
 		if placed[k].Err != nil {
@@ -67,6 +77,9 @@ func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 			continue
 		}
 		out[i] = submitted(placed[k].Jobs[0])
+	}
+	if last := &out[at[len(at)-1]]; last.Err == nil && !last.Existing {
+		e.clock.saw(last.State.CreatedAt)
 	}
 	return out, nil
 }
@@ -76,16 +89,18 @@ func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 // cycle or anything wrong with any draft is [gq.ErrInvalid] with every fault,
 // and nothing is stored.
 func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+	ctx, explain, cancel := e.limited(ctx)
+	defer cancel()
 	jobs, err := e.resolve(ctx, drafts)
 	if err != nil {
-		return nil, fmt.Errorf("submit graph: %w", err)
+		return nil, fmt.Errorf("submit graph: %w", explain(err))
 	}
-	placed, err := e.insert(ctx, []store.Group{{Jobs: jobs}})
+	placed, err := e.store.Insert(ctx, []store.Group{{Jobs: jobs}})
 	if err == nil {
 		err = placed[0].Err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("submit graph: %w", err)
+		return nil, fmt.Errorf("submit graph: %w", explain(err))
 	}
 	out := make([]gq.Submitted, len(jobs))
 	for i, p := range placed[0].Jobs {
@@ -195,19 +210,17 @@ func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
 	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
 }
 
-// insert hands groups to the store and does not wait for ever.
-func (e *Engine) insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+// limited is a context for a submission, which does not wait for ever. explain
+// turns what the store made of its end into [gq.ErrTimeout].
+func (e *Engine) limited(ctx context.Context) (limited context.Context, explain func(error) error, cancel func()) {
 	late := fmt.Errorf("no answer within %v: %w", e.options.Timeout, gq.ErrTimeout)
-	limited, cancel := context.WithTimeoutCause(ctx, e.options.Timeout, late)
-	defer cancel()
-	placed, err := e.store.Insert(limited, groups)
-	if err != nil {
-		if context.Cause(limited) == late && !errors.Is(err, gq.ErrTimeout) { //nolint:errorlint // it is this very error or another's
-			err = fmt.Errorf("%w: %w", late, err)
+	limited, cancel = context.WithTimeoutCause(ctx, e.options.Timeout, late)
+	return limited, func(err error) error {
+		if err == nil || errors.Is(err, gq.ErrTimeout) || context.Cause(limited) != late { //nolint:errorlint // it is this very error or another's
+			return err
 		}
-		return nil, err
-	}
-	return placed, nil
+		return fmt.Errorf("%w: %w", late, err)
+	}, cancel
 }
 
 func submitted(p store.Placed) gq.Submitted {

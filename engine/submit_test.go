@@ -12,7 +12,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/spec"
-	"github.com/gopherqueue/gq/store"
 )
 
 func TestSubmit(t *testing.T) {
@@ -139,15 +138,18 @@ func TestQueuePolicy(t *testing.T) {
 func TestSubmissionTimeout(t *testing.T) {
 	spec.Covers(t, "J-53")
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { return stalled{s} })
-		began := time.Now()
-		_, err := f.Submit(t.Context(), gq.Spec{Type: "t"})
-		wantErr(t, "a stalled store", err, gq.ErrTimeout)
-		if gq.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
-			t.Errorf("%v after %v, want a timeout after 30 s", err, time.Since(began))
+		s := open(t)
+		for _, reads := range []bool{false, true} {
+			e := newEngine(t, stalled{s, reads}, engine.Options{})
+			began := time.Now()
+			_, err := e.Submit(t.Context(), gq.Spec{Type: "t"})
+			wantErr(t, "a stalled store", err, gq.ErrTimeout)
+			if gq.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
+				t.Errorf("%v after %v, want a timeout after 30 s", err, time.Since(began))
+			}
 		}
-		short := newEngine(t, f.store, engine.Options{Timeout: time.Second})
-		began = time.Now()
+		short := newEngine(t, stalled{s, true}, engine.Options{Timeout: time.Second})
+		began := time.Now()
 		if _, err := short.SubmitGraph(t.Context(), []gq.Draft{{Spec: gq.Spec{Type: "t"}}}); gq.KindOf(err) != gq.KindTimeout || time.Since(began) != time.Second {
 			t.Errorf("%v after %v, want a timeout after 1 s", err, time.Since(began))
 		}
@@ -200,8 +202,11 @@ func TestSubmitGraphFaults(t *testing.T) {
 				draft("a", need(gq.After, "c")...), draft("b", need(gq.Chain, "a")...), draft("c", need(gq.FanIn, "b")...),
 			}, []string{"jobs[0].depends_on: is a cycle"}},
 			{"UnknownKind", []gq.Draft{draft("a"), draft("b", need(0, "a")...)}, []string{"jobs[1].depends_on[0].kind"}},
-			{"UnknownJob", []gq.Draft{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.After, Job: gq.NewJobID([16]byte{1})}}}}},
-				[]string{"jobs[1].depends_on[0].job"}},
+			{
+				"UnknownJob",
+				[]gq.Draft{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.After, Job: gq.NewJobID([16]byte{1})}}}}},
+				[]string{"jobs[1].depends_on[0].job"},
+			},
 			{"Everything", []gq.Draft{
 				draft("a", need(gq.After, "b")...),
 				draft("b", need(gq.After, "a", "x")...),
@@ -279,7 +284,7 @@ func TestDeepGraph(t *testing.T) {
 			must[gq.State](t)(f.Complete(t.Context(), lease, nil))
 		}
 		f.claim(0)
-		drafts = append(drafts, gq.Draft{Spec: gq.Spec{Type: "link"}, Needs: []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
+		drafts = append(slices.Clone(drafts), gq.Draft{Spec: gq.Spec{Type: "link"}, Needs: []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
 		_, err := f.SubmitGraph(t.Context(), drafts)
 		wantErr(t, "one link more", err, gq.ErrInvalid)
 	})

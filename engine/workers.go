@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,17 +30,22 @@ type seen struct {
 	leases  map[gq.LeaseID]time.Time // until when, by our clock
 }
 
+// drop forgets leases that have run out, or were settled elsewhere.
+func (w *seen) drop(now time.Time) {
+	maps.DeleteFunc(w.leases, func(_ gq.LeaseID, until time.Time) bool { return !now.Before(until) })
+}
+
 func newRegistry(memory time.Duration) registry {
 	return registry{memory: memory, mu: new(sync.Mutex), known: map[string]*seen{}}
 }
 
-// at finds a worker or makes its entry. The caller holds mu.
+// atLocked finds a worker or makes its entry. The caller holds mu.
 func (r *registry) atLocked(name string) *seen {
 	now := time.Now()
 	if now.Sub(r.swept) > r.memory {
 		r.swept = now
 		for name, w := range r.known {
-			if r.forgotten(w, now) {
+			if w.drop(now); r.forgotten(w, now) {
 				delete(r.known, name)
 			}
 		}
@@ -118,7 +125,9 @@ func (r *registry) settled(ref gq.LeaseRef, s *gq.State) {
 
 // Workers lists the workers that have shown themselves to this engine within the
 // last minute, by name.
-func (e *Engine) Workers() []gq.LiveWorker {
+func (e *Engine) Workers(context.Context) ([]gq.LiveWorker, error) { return e.liveWorkers(), nil }
+
+func (e *Engine) liveWorkers() []gq.LiveWorker {
 	r := &e.workers
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,11 +137,7 @@ func (e *Engine) Workers() []gq.LiveWorker {
 		if r.forgotten(w, now) {
 			continue
 		}
-		for id, until := range w.leases {
-			if !now.Before(until) {
-				delete(w.leases, id)
-			}
-		}
+		w.drop(now)
 		live := gq.LiveWorker{
 			Name:   name,
 			Queues: slices.Clone(w.filter.Queues), Types: slices.Clone(w.filter.Types), Offers: slices.Clone(w.filter.Offers),

@@ -34,17 +34,24 @@ func (h *Hex) UnmarshalText(text []byte) error {
 // and everything [Input.Validate] refuses are faults, and all of them are reported at once
 // in a [gq.InvalidError]; only text that is not JSON ends the reading early.
 func Decode(text []byte) (Input, error) {
-	if problem := malformed(text); problem != "" {
-		return Input{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "input", Problem: problem}}}
-	}
 	in := Input{Policy: DefaultPolicy()}
-	d := decoder{scanner: scanner{text: text}}
-	if d.peek() == '{' {
-		object(&d, &in, inputMembers)
-	} else {
-		d.faults = append(d.faults, gq.Fault{Field: "input", Problem: "is not a JSON object"})
-		return Input{}, d.err()
+	if err := decode(text, &in, inputMembers, in.Validate); err != nil {
+		return Input{}, err
 	}
+	return in, nil
+}
+
+// decode reads one object and reports everything that is wrong with it, in
+// itself and in the eyes of validate.
+func decode[T any](text []byte, into *T, members []member[T], validate func() error) error {
+	if problem := malformed(text); problem != "" {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "input", Problem: problem}}}
+	}
+	d := decoder{scanner: scanner{text: text}}
+	if d.peek() != '{' {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: "input", Problem: "is not a JSON object"}}}
+	}
+	object(&d, into, members)
 
 	// What could not be read is zero by now; that it is then also missing or
 	// out of range is no second fault.
@@ -52,15 +59,12 @@ func Decode(text []byte) (Input, error) {
 	for _, f := range d.faults {
 		reported[f.Field] = true
 	}
-	for _, f := range gq.FaultsOf(in.Validate()) {
+	for _, f := range gq.FaultsOf(validate()) {
 		if !reported[f.Field] {
 			d.faults = append(d.faults, f)
 		}
 	}
-	if err := d.err(); err != nil {
-		return Input{}, err
-	}
-	return in, nil
+	return d.err()
 }
 
 // malformed says why text is not one JSON value in UTF-8, "" if it is.

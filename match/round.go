@@ -312,7 +312,7 @@ func (r *round) share(place int) (given int) {
 		if !r.open.has(place) {
 			break
 		}
-		if x.plan == r.plans && x.place < 0 && !x.taken && r.hasRoom(place, x.job) {
+		if x.plan == r.plans && x.place < 0 && r.hasRoom(place, x.job) {
 			r.count(place, x.job)
 			x.place = place
 			given++

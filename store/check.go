@@ -111,8 +111,8 @@ func (f Filter) faults() (faults []gq.Fault) {
 	return faults
 }
 
-// Check reports everything that is wrong with a query and fills in its limit.
-func (q *Query) Check() error {
+// CheckQuery reports everything that is wrong with a query and fills in its limit.
+func CheckQuery(q *gq.Query) error {
 	var faults []gq.Fault
 	if q.Limit == 0 {
 		q.Limit = DefaultPage

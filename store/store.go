@@ -61,11 +61,11 @@ type Store interface {
 	// Get reads jobs by id or lease, in the order asked for, as they stand at
 	// this moment: [gq.State.At]. An unknown one has the error [gq.ErrNotFound].
 	// What any method returns belongs to the caller.
-	Get(ctx context.Context, refs []Ref, parts Parts) ([]Found, error)
+	Get(ctx context.Context, refs []Ref, parts gq.Parts) ([]Found, error)
 
 	// List reads a page of jobs by order of submission. It never reads what it
 	// does not return.
-	List(ctx context.Context, q Query) (Page, error)
+	List(ctx context.Context, q gq.Query) (gq.Page, error)
 
 	// Claim gives claimable jobs to workers, each under a lease with a new id
 	// and a larger version. Within a queue the smallest order key is served
@@ -82,7 +82,8 @@ type Store interface {
 	//     without a free place hides nothing from the others.
 	//   - Pool: the held jobs of all its queues cost no more than its capacity.
 	//     One that does not fit is passed over, and cheaper ones may be served
-	//     before it; what costs nothing always fits.
+	//     before it; what costs nothing always fits. In a pool that is occupied
+	//     AtStart a claim with Hold needs no room, and Update asks for it.
 	//   - Rate: so many claims in time. What was used up is durable with the
 	//     claim.
 	//
@@ -108,8 +109,14 @@ type Store interface {
 	// nothing; a group that is refused, with the errors of Insert, leaves the job
 	// as it was.
 	//
+	// A function by which a job would come to occupy more of its pool than there
+	// is, or than is left, changes nothing either: the answer is the state as it
+	// was and a [gq.CapacityError]. That is how a held job starts in a pool that is
+	// occupied AtStart, and the check and the start are one.
+	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
-	// that the store does not know, and whatever the function returned.
+	// that the store does not know, [gq.ErrNoCapacity], and whatever the function
+	// returned.
 	Update(ctx context.Context, updates []Update) ([]Updated, error)
 
 	// Due lists jobs for which time has something to do ([gq.State.Advance]),
@@ -130,7 +137,7 @@ type Store interface {
 
 	// Counts tells how many jobs stand in each status, for the named queues or
 	// for all. It costs the same however many jobs there are.
-	Counts(ctx context.Context, queues ...string) ([]Count, error)
+	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
 
 	// Events reads up to limit events after a sequence number, oldest first,
 	// none for a limit below 1.
@@ -157,11 +164,12 @@ type Store interface {
 	// name.
 	Queues(ctx context.Context) ([]gq.Queue, error)
 
-	// PutPool configures a pool from the next claim on. Errors: [gq.ErrInvalid]
+	// PutPool configures a pool from the next claim or start on; what is in use is
+	// for the store to know. Errors: [gq.ErrInvalid]
 	// with every fault, and [gq.ErrTooMany] for one beyond [gq.MaxPools].
 	PutPool(ctx context.Context, p gq.Pool) error
 
-	// Pools lists every pool by name.
+	// Pools lists every pool by name, with what is in use at this moment.
 	Pools(ctx context.Context) ([]gq.Pool, error)
 
 	// PutDocs writes documents, all or none. Each must still have the version
@@ -244,43 +252,17 @@ type Ref struct {
 	Lease gq.LeaseID // used where Job is zero
 }
 
-// Parts says which blobs to read along.
-type Parts uint8
-
-const (
-	WithPayload Parts = 1 << iota
-	WithResult
-	WithCheckpoint
-)
-
 // Found is a job or the reason why there is none.
 type Found struct {
 	gq.Job
 	Err error
 }
 
-// Query selects jobs for [Store.List]. The zero value is everything, newest
-// first.
-type Query struct {
-	Queue         string      // "" is any
-	Statuses      []gq.Status // none is any; as recorded, or as time has made them
-	CreatedAfter  time.Time   // inclusive; zero is the beginning
-	CreatedBefore time.Time   // exclusive; zero is the end
-	OldestFirst   bool
-	Cursor        string // Next of the page before
-	Limit         int    // at most MaxPage; 0 is DefaultPage
-}
-
+// Sizes of a page of [Store.List].
 const (
-	DefaultPage = 50
+	DefaultPage = 50 // where a query sets no limit
 	MaxPage     = 1000
 )
-
-// Page is one page of a list.
-type Page struct {
-	Jobs []gq.Job // without blobs
-	Next string   // the cursor of the next page, "" on the last
-}
 
 // Filter selects claimable jobs.
 type Filter struct {
@@ -297,7 +279,7 @@ type Claim struct {
 	Worker string
 	Hold   bool          // claim only; the execution starts later
 	TTL    time.Duration // of the lease; 0 is the policy's
-	Parts  Parts         // blobs to read along
+	Parts  gq.Parts      // blobs to read along
 }
 
 // Claimed is the answer to a [Claim].
@@ -339,18 +321,4 @@ type Updated struct {
 type Due struct {
 	Jobs []gq.JobID
 	Next time.Time // when the first job is due that is not listed; zero if none will be
-}
-
-// Count is how many jobs of a queue stand in each status.
-type Count struct {
-	Queue string
-	By    [gq.Cancelled + 1]int64 // indexed by status
-}
-
-// Live is the number of jobs that have not finished.
-func (c Count) Live() (n int64) {
-	for s := gq.Pending; s < gq.Completed; s++ {
-		n += c.By[s]
-	}
-	return n
 }

@@ -1,8 +1,7 @@
-// Command gq is GopherQueue: its tools, in one program.
+// Command gq is GopherQueue: server, client and tools in one program.
 //
-// It ends with status 0 if all went well, 1 if something failed, and 2 if it was
-// used wrongly or given input that cannot be. Results go to standard output,
-// everything else to standard error.
+// Results go to standard output, everything else to standard error. Its exit
+// statuses are in exit.go.
 package main
 
 import (
@@ -17,8 +16,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-
-	"github.com/gopherqueue/gq"
 )
 
 func main() {
@@ -30,27 +27,26 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 
-// Exit statuses.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
-)
-
 // process is what commands may use of the process they run in.
 type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	dial           dialer
 }
 
 // run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return runIn(ctx, args, process{getenv, stdin, stdout, stderr, dial})
+}
+
+// runIn is the program in a process.
+func runIn(ctx context.Context, args []string, p process) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
 
-	root := newRoot(process{getenv, stdin, stdout, stderr})
+	root := newRoot(p)
 	started := false
 	prepare(root, &started)
 	root.SetArgs(args)
@@ -59,18 +55,17 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	case err == nil:
 		return exitOK
 	case ctx.Err() != nil: // whatever the command made of it
-		fmt.Fprintln(stderr, "gq: interrupted")
+		fmt.Fprintln(p.stderr, "gq: interrupted")
 		return exitFailure
 	}
-	fmt.Fprintf(stderr, "gq: %s\n", strings.TrimSpace(err.Error()))
+	if text := strings.TrimSpace(err.Error()); text != "" {
+		fmt.Fprintf(p.stderr, "gq: %s\n", text)
+	}
 	if !started {
-		fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", command.CommandPath())
+		fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 		return exitUsage
 	}
-	if gq.KindOf(err) == gq.KindInvalid {
-		return exitUsage
-	}
-	return exitFailure
+	return exitOf(err)
 }
 
 func newRoot(p process) *cobra.Command {
@@ -79,16 +74,18 @@ func newRoot(p process) *cobra.Command {
 		Short: "GopherQueue, a lease-based job queue",
 		Long: `gq is GopherQueue, a lease-based job queue.
 
-Results go to standard output, everything else to standard error.
+Results go to standard output, everything else to standard error. With --json
+results are JSON. Commands that talk to a server find it at --addr or GQ_ADDR,
+which is its gRPC address.
 
-Exit status:
-  0  all went well
-  1  something failed
-  2  wrong usage: an unknown command or flag, or input that cannot be`,
-		Example: `  gq bench                       measure the embedded store on this machine
-  gq bench --store memory:       the same without a disk
-  gq version                     show which build this is
-  gq bench --help                explain a command and each column it prints`,
+` + exitHelp,
+		Example: `  gq demo                                  watch a queue at work, without a server
+  gq serve                                 run a server on ./gq-data
+  gq submit email.send --payload '{}'      submit a job and print its id
+  gq work --type email.send --exec CMD     run a program for every such job
+  gq job explain ID                        say why a job is not running
+  gq bench --store memory:                 measure this machine
+  gq submit --help                         explain a command`,
 		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -97,7 +94,10 @@ Exit status:
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.AddCommand(newServe(p), newConfig(p))
+	root.AddCommand(newSubmit(p), newWork(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkers(p), newDLQ(p), newStats(p), newDoctor(p))
 	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newVersion(p))
+	root.AddCommand(newCompare(p), newLoad(p), newNode(p), newSvc(p)) // the task queue's designs
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

@@ -9,11 +9,27 @@ import (
 
 // storeURL says which store a command works on.
 type storeURL struct {
-	scheme string // "memory" or "file"
-	dir    string // of a file store
+	scheme string // "memory", "file" or "postgres"
+	dir    string // of a file store; the rest of a PostgreSQL one
 }
 
-const storeURLHelp = "memory: or file:DIR"
+const (
+	storeURLHelp    = "memory: or file:DIR" // of commands that need an embedded store
+	allStoreURLHelp = "memory:, file:DIR or postgres://…"
+)
+
+// parseAnyStoreURL reads what [parseStoreURL] does, and URLs of PostgreSQL.
+func parseAnyStoreURL(text string) (storeURL, error) {
+	scheme, rest, _ := strings.Cut(text, ":")
+	if (scheme == "postgres" || scheme == "postgresql") && strings.HasPrefix(rest, "//") {
+		return storeURL{scheme, rest}, nil
+	}
+	u, err := parseStoreURL(text)
+	if err != nil {
+		err = &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: strings.Replace(gq.FaultsOf(err)[0].Problem, storeURLHelp, allStoreURLHelp, 1)}}}
+	}
+	return u, err
+}
 
 // parseStoreURL reads memory:, file:DIR and file:///DIR. DIR is taken as it
 // stands.

@@ -50,7 +50,7 @@ func (s short) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed
 
 type miscounting struct{ store.Store }
 
-func (s miscounting) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
+func (s miscounting) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	counts, err := s.Store.Counts(ctx, queues...)
 	if err == nil {
 		counts[0].By[gq.Completed]--

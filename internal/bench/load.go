@@ -49,7 +49,7 @@ func newCaller(s store.Store, times *calls, template gq.Spec, payload, batch int
 		c.specs[i].Payload.Data = data[i*payload : (i+1)*payload : (i+1)*payload]
 		c.groups[i] = store.Group{Jobs: c.specs[i : i+1 : i+1]}
 	}
-	c.claims[0] = store.Claim{Filter: store.Filter{Queues: []string{queueName}}, Worker: "bench", Parts: store.WithPayload}
+	c.claims[0] = store.Claim{Filter: store.Filter{Queues: []string{queueName}}, Worker: "bench", Parts: gq.WithPayload}
 	return c
 }
 
@@ -259,13 +259,13 @@ func verify(ctx context.Context, s store.Store, claimable, completed int64) erro
 	if err != nil {
 		return err
 	}
-	var got store.Count
+	var got gq.Count
 	for _, c := range counts {
 		for status, n := range c.By {
 			got.By[status] += n
 		}
 	}
-	want := store.Count{}
+	want := gq.Count{}
 	want.By[gq.Scheduled], want.By[gq.Completed] = claimable, completed
 	for status := range got.By {
 		if got.By[status] != want.By[status] {

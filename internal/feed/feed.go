@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -44,13 +45,15 @@ type Filter struct {
 	Queues []string
 	Types  []gq.EventType
 	Job    gq.JobID
+	May    func(queue string) bool // nil is all
 }
 
 // Allows reports whether an event passes.
 func (f *Filter) Allows(e *gq.Event) bool {
 	return (len(f.Queues) == 0 || slices.Contains(f.Queues, e.Queue)) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) &&
-		(f.Job.IsZero() || f.Job == e.Job)
+		(f.Job.IsZero() || f.Job == e.Job) &&
+		(f.May == nil || f.May(e.Queue))
 }
 
 // Hub is where subscribers meet the log.
@@ -133,28 +136,32 @@ func (h *Hub) page(after uint64) (entries []Entry, behind bool, grown <-chan str
 	return page[sort.Search(len(page), func(k int) bool { return page[k].Seq > after }):], false, h.grown, h.ended
 }
 
+// Send takes what comes after a sequence number, in order. Everything up to the
+// sequence number it is told has been looked at. It gets no entries where nothing
+// came for a while.
+type Send func(entries []Entry, upTo uint64) error
+
 // Subscribe calls send with the events after a sequence number that a filter
-// lets through, in order, as they come. It returns the sequence number up to
-// which everything was handed over, and why it ended: nil when the context or
-// the hub did, [gq.ErrGone] where the log no longer reaches back so far, or
-// what send returned. From that number another subscription goes on without a
-// gap.
-func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, send func([]Entry) error) (uint64, error) {
+// lets through, in order, as they come, and once in every beat at the latest;
+// 0 is never. It returns the sequence number up to which everything was handed
+// over, and why it ended: nil when the context or the hub did, [gq.ErrGone] where
+// the log no longer reaches back so far, or what send returned. From that number
+// another subscription goes on without a gap.
+func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.Duration, send Send) (uint64, error) {
 	var passed []Entry
+	var beats <-chan time.Time
+	if beat > 0 {
+		ticker := time.NewTicker(beat)
+		defer ticker.Stop()
+		beats = ticker.C
+	}
 	for ctx.Err() == nil {
-		entries, behind, grown, ended := h.page(after)
-		if behind {
-			events, err := h.source.Events(ctx, after, pageSize)
+		entries, grown, ended, err := h.next(ctx, after)
+		if err != nil {
 			if ctx.Err() != nil {
-				return after, nil //nolint:nilerr // a clean end
+				err = nil // a clean end
 			}
-			if err != nil {
-				return after, err
-			}
-			entries = make([]Entry, len(events))
-			for i := range events {
-				entries[i].Event = events[i]
-			}
+			return after, err
 		}
 		if len(entries) == 0 {
 			if ended {
@@ -162,6 +169,10 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, send func([
 			}
 			select {
 			case <-grown:
+			case <-beats:
+				if err := send(nil, after); err != nil {
+					return after, err
+				}
 			case <-ctx.Done():
 			}
 			continue
@@ -170,18 +181,32 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, send func([
 		for i := range entries {
 			if e := &entries[i]; f.Allows(&e.Event) {
 				if e.Encoded == nil {
-					passed = append(passed, Entry{e.Event, h.encode(&e.Event)})
-				} else {
-					passed = append(passed, *e)
+					e.Encoded = h.encode(&e.Event)
 				}
+				passed = append(passed, *e)
 			}
 		}
+		upTo := entries[len(entries)-1].Seq
 		if len(passed) > 0 {
-			if err := send(passed); err != nil {
+			if err := send(passed, upTo); err != nil {
 				return after, err
 			}
 		}
-		after = entries[len(entries)-1].Seq
+		after = upTo
 	}
 	return after, nil
+}
+
+// next is what comes after a sequence number, from memory or from the log.
+func (h *Hub) next(ctx context.Context, after uint64) (entries []Entry, grown <-chan struct{}, ended bool, err error) {
+	entries, behind, grown, ended := h.page(after)
+	if !behind {
+		return entries, grown, ended, nil
+	}
+	events, err := h.source.Events(ctx, after, pageSize)
+	entries = make([]Entry, len(events)) // of this subscriber alone
+	for i := range events {
+		entries[i].Event = events[i]
+	}
+	return entries, grown, ended, err
 }

@@ -102,7 +102,7 @@ func TestEverySubscriberGetsEverything(t *testing.T) {
 			}
 			wg.Go(func() {
 				next := after + 1
-				_, err := h.Subscribe(ctx, after, filter, func(entries []Entry) error {
+				_, err := h.Subscribe(ctx, after, filter, 0, func(entries []Entry, _ uint64) error {
 					for _, e := range entries {
 						for len(filter.Queues) > 0 && next%3 != 1 {
 							next++
@@ -144,7 +144,7 @@ func TestSlowSubscriberDelaysNobody(t *testing.T) {
 		var resume uint64
 		wg.Go(func() {
 			var err error
-			resume, err = h.Subscribe(ctx, 0, Filter{}, func(e []Entry) error {
+			resume, err = h.Subscribe(ctx, 0, Filter{}, 0, func(e []Entry, _ uint64) error {
 				if e[0].Seq == 1 {
 					return nil
 				}
@@ -156,7 +156,9 @@ func TestSlowSubscriberDelaysNobody(t *testing.T) {
 			}
 		})
 		got := 0
-		wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, func(e []Entry) error { got += len(e); return nil }) })
+		wg.Go(func() {
+			_, _ = h.Subscribe(ctx, 0, Filter{}, 0, func(e []Entry, _ uint64) error { got += len(e); return nil })
+		})
 		l.write(1)
 		synctest.Wait()
 		for range 100 {
@@ -186,13 +188,13 @@ func TestGone(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
 		synctest.Wait()
-		if _, err := h.Subscribe(ctx, 3, Filter{}, func([]Entry) error { return nil }); !errors.Is(err, gq.ErrGone) {
+		if _, err := h.Subscribe(ctx, 3, Filter{}, 0, func([]Entry, uint64) error { return nil }); !errors.Is(err, gq.ErrGone) {
 			t.Errorf("events that are gone: %v", err)
 		}
 		stop()
 		wg.Wait()
 		// After the end of the hub a subscription ends too.
-		if after, err := h.Subscribe(t.Context(), recent, Filter{}, nil); after != recent || err != nil {
+		if after, err := h.Subscribe(t.Context(), recent, Filter{}, 0, nil); after != recent || err != nil {
 			t.Errorf("subscription to a hub that ended: %d, %v", after, err)
 		}
 	})
@@ -207,7 +209,7 @@ func TestFromMemory(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
 		for range 10 {
-			wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, func([]Entry) error { return nil }) })
+			wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, 0, func([]Entry, uint64) error { return nil }) })
 		}
 		synctest.Wait()
 		l.mu.Lock()

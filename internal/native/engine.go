@@ -27,7 +27,7 @@ type Engine interface {
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
 	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
 	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
-	Workers() []gq.LiveWorker
+	Workers(ctx context.Context) ([]gq.LiveWorker, error)
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	Queues(ctx context.Context) ([]gq.Queue, error)

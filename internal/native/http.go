@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -38,6 +41,15 @@ type HTTPOptions struct {
 
 	// Failed is told of errors that mean that the store has failed for good.
 	Failed func(error)
+
+	// Identify finds out who calls and puts that into the context of the request.
+	// nil asks nobody.
+	Identify func(r *http.Request) (context.Context, error)
+
+	Feed    *feed.Feed   // of events; nil serves none
+	Events  EventLimits  // of its subscribers
+	Admin   Admin        // nil serves none of it
+	Metrics http.Handler // at /metrics; nil is none
 }
 
 // HTTP is the native face over HTTP. It is an [http.Handler].
@@ -81,6 +93,11 @@ func NewHTTP(e Engine, o HTTPOptions) *HTTP {
 	h.registerQueues()
 	h.registerSchedules()
 	h.registerSystem()
+	h.registerEvents()
+	h.registerAdmin()
+	if o.Metrics != nil {
+		h.mux.Handle("GET /metrics", o.Metrics)
+	}
 	h.describeEnd()
 
 	crossOrigin := http.NewCrossOriginProtection()
@@ -183,6 +200,14 @@ func (h *HTTP) recover(c *call) {
 
 // route finds the handler and answers itself where there is none.
 func (h *HTTP) route(w http.ResponseWriter, r *http.Request) {
+	if h.options.Identify != nil {
+		ctx, err := h.options.Identify(r)
+		if err != nil {
+			h.refuse(w, callOf(r.Context()), h.problem(r.Context(), err))
+			return
+		}
+		r = r.WithContext(ctx)
+	}
 	handler, pattern := h.mux.Handler(r)
 	if pattern != "" {
 		h.mux.ServeHTTP(w, r)
@@ -214,6 +239,9 @@ func (h *HTTP) refuse(w http.ResponseWriter, c *call, p *wire.Problem) {
 		p.RequestID = c.id
 	}
 	w.Header().Set("Content-Type", p.ContentType(""))
+	if p.Status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
+	}
 	w.WriteHeader(p.Status)
 	_ = wire.EncodeJSON(w, p) // the client has left
 }
@@ -235,6 +263,9 @@ func (h *HTTP) problem(ctx context.Context, err error) *wire.Problem {
 		default:
 			h.options.Log.Error("internal error", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "error", err)
 		}
+	}
+	if limited, ok := errors.AsType[*auth.RateError](err); ok {
+		c.Header().Set("Retry-After", strconv.Itoa(int(limited.After/time.Second)+1))
 	}
 	if errors.Is(err, gq.ErrStoreFailed) && h.options.Failed != nil {
 		h.reported.Do(func() { h.options.Failed(err) })

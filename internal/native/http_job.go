@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -191,18 +190,19 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *none) (*jobOutput, er
 		return nil, err
 	}
 	h.writeWithin(callOf(ctx), timeout)
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(h.draining, cancel)()
-	job, err := h.engine.Wait(ctx, id)
-	ended := err == nil || job.State.ID.IsZero() // an unknown job has not been seen
-	if err != nil && (ended || !errors.Is(err, gq.ErrTimeout) && h.draining.Err() == nil) {
-		if timeout == 0 && gq.KindOf(err) != gq.KindNotFound {
-			job, err = h.engine.Get(context.WithoutCancel(ctx), id, gq.WithResult)
+	job, err := h.engine.Wait(waiting, id)
+	if err != nil && waiting.Err() != nil && gq.KindOf(err) != gq.KindNotFound {
+		if job.State.ID.IsZero() { // there was no time to look
+			job, err = h.engine.Get(ctx, id, gq.WithResult)
+		} else {
+			err = nil
 		}
-		if err != nil {
-			return nil, err
-		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	return &jobOutput{wire.JobOf(&job)}, nil
 }

@@ -22,8 +22,8 @@ type (
 		TTL     *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
 		Hold    bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
 	}
-	claimed     struct{ Body wire.Claimed }
-	leaseInput  struct {
+	claimed    struct{ Body wire.Claimed }
+	leaseInput struct {
 		ID string `path:"id" doc:"The lease's id."`
 	}
 	// holder is what every call under a lease may say besides.

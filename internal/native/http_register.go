@@ -43,7 +43,7 @@ type route struct {
 func register[I, B, O any](h *HTTP, r route, f func(ctx context.Context, in *I, body *B) (*O, error)) {
 	hasBody := reflect.TypeFor[B]() != reflect.TypeFor[none]()
 	known := queryNames(reflect.TypeFor[I]())
-	huma.Register(h.api, h.operation(r, reflect.TypeFor[B](), hasBody), func(ctx context.Context, in *I) (*O, error) {
+	huma.Register(h.api, h.operation(r), func(ctx context.Context, in *I) (*O, error) {
 		c := callOf(ctx)
 		if err := checkQuery(c.r, known); err != nil {
 			return nil, h.problem(ctx, err)
@@ -60,9 +60,27 @@ func register[I, B, O any](h *HTTP, r route, f func(ctx context.Context, in *I, 
 		}
 		return out, nil
 	})
+	if hasBody {
+		// Not before: huma would read the body itself.
+		h.described(r).RequestBody = &huma.RequestBody{
+			Required: !r.optional,
+			Content:  map[string]*huma.MediaType{"application/json": {Schema: h.schema(reflect.TypeFor[B]())}},
+		}
+	}
 }
 
-func (h *HTTP) operation(r route, body reflect.Type, hasBody bool) huma.Operation {
+// described is an operation as it stands in the description of the API.
+func (h *HTTP) described(r route) *huma.Operation {
+	item := h.api.OpenAPI().Paths[r.path]
+	for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+		if op != nil && op.Method == r.method {
+			return op
+		}
+	}
+	panic("native: " + r.id + " is not described") // a defect, found by any test
+}
+
+func (h *HTTP) operation(r route) huma.Operation {
 	op := huma.Operation{
 		Method: r.method, Path: r.path, OperationID: r.id, Tags: []string{r.tag},
 		Summary: r.summary, Description: r.description, DefaultStatus: r.status,
@@ -75,12 +93,6 @@ func (h *HTTP) operation(r route, body reflect.Type, hasBody bool) huma.Operatio
 				},
 			},
 		},
-	}
-	if hasBody {
-		op.RequestBody = &huma.RequestBody{
-			Required: !r.optional,
-			Content:  map[string]*huma.MediaType{"application/json": {Schema: h.schema(body)}},
-		}
 	}
 	if r.ndjson {
 		op.Responses["200"] = &huma.Response{

@@ -181,6 +181,11 @@ func (h *HTTP) describeEnd() {
 	// huma's own form of errors is never used.
 	delete(description.Components.Schemas.Map(), "ErrorModel")
 	delete(description.Components.Schemas.Map(), "ErrorDetail")
+	for _, schema := range description.Components.Schemas.Map() {
+		for _, property := range schema.Properties {
+			property.Nullable = property.Nullable && property.Type != huma.TypeArray // no list is ever null
+		}
+	}
 	var b bytes.Buffer
 	if err := wire.EncodeJSONIndented(&b, description); err != nil {
 		panic("native: describe the API: " + err.Error()) // a defect, found by any test

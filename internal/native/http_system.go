@@ -46,8 +46,12 @@ func (h *HTTP) registerSystem() {
 	h.mux.HandleFunc("GET /docs", func(w http.ResponseWriter, _ *http.Request) { h.page.serve(w) })
 }
 
-func (h *HTTP) workers(context.Context, *none, *none) (*workersOutput, error) {
-	return &workersOutput{wire.WorkersOf(h.engine.Workers())}, nil
+func (h *HTTP) workers(ctx context.Context, _ *none, _ *none) (*workersOutput, error) {
+	workers, err := h.engine.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &workersOutput{wire.WorkersOf(workers)}, nil
 }
 
 func (h *HTTP) stats(ctx context.Context, _ *none, _ *none) (*statsOutput, error) {

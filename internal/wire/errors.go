@@ -26,6 +26,8 @@ var grpcCodes = map[gq.Kind]codes.Code{
 	gq.KindUnavailable: codes.Unavailable,
 	gq.KindTimeout:     codes.DeadlineExceeded,
 	gq.KindDenied:      codes.PermissionDenied,
+
+	gq.KindUnauthenticated: codes.Unauthenticated,
 }
 
 // GRPCCode is the code of a kind of error.
@@ -41,8 +43,9 @@ var sentinels = func() map[string]*gq.Error {
 	all := make(map[string]*gq.Error)
 	for _, e := range []*gq.Error{
 		gq.ErrInvalid, gq.ErrNotFound, gq.ErrIllegalMove, gq.ErrConflict, gq.ErrStaleLease, gq.ErrDuplicateID,
-		gq.ErrQueueFull, gq.ErrTooMany, gq.ErrDiskFull, gq.ErrStoreFailed, gq.ErrClosed, gq.ErrInUse,
+		gq.ErrQueueFull, gq.ErrTooMany, gq.ErrNoCapacity, gq.ErrDiskFull, gq.ErrStoreFailed, gq.ErrClosed, gq.ErrInUse,
 		gq.ErrFormat, gq.ErrCorrupt, gq.ErrTimeout, gq.ErrGone,
+		gq.ErrDenied, gq.ErrUnauthenticated, gq.ErrRateLimited,
 	} {
 		all[e.Code] = e
 	}
@@ -93,7 +96,7 @@ func (deniedError) Unwrap() error { return denied }
 
 var (
 	unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
-	denied      = &gq.Error{Kind: gq.KindDenied, Code: "denied"}
+	denied      = gq.ErrDenied
 )
 
 // IsInternal reports whether the text of an error must stay in the log.
@@ -128,7 +131,7 @@ func ProtoProblem(err error, request string) *pb.Problem {
 		if size += len(f.Field) + len(f.Problem); size > maxFaultsText && len(p.Faults) > 0 {
 			break // the text still names them
 		}
-		p.Faults = append(p.Faults, &pb.Fault{Field: prose(f.Field), Problem: shortened(f.Problem)})
+		p.Faults = append(p.Faults, &pb.Fault{Field: Prose(f.Field), Problem: shortened(f.Problem)})
 	}
 	return p
 }

@@ -161,6 +161,9 @@ func StateOf(s *gq.State) Job {
 	if s.AnyOpen {
 		out.Waits++
 	}
+	if !(s.Progress >= 0 && s.Progress <= 1) { // JSON has no other numbers than finite ones
+		out.Progress = 0
+	}
 	if s.Lease != nil {
 		out.Lease = leaseOf(s.Lease, s.Policy)
 	}

@@ -35,6 +35,8 @@ var statuses = map[gq.Kind]int{
 	gq.KindUnavailable: http.StatusServiceUnavailable,
 	gq.KindTimeout:     http.StatusGatewayTimeout,
 	gq.KindDenied:      http.StatusForbidden,
+
+	gq.KindUnauthenticated: http.StatusUnauthorized,
 }
 
 // HTTPStatus is the status of a kind; of one that is not known, 500.

@@ -71,6 +71,22 @@ func (r *protoReader) time(at, field string, t *timestamppb.Timestamp) time.Time
 	return t.AsTime()
 }
 
+// nanos counts from 1970; 0 is the zero instant.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// instant reads what nanos wrote.
+func instant(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
 // protoDuration is absent for zero.
 func protoDuration(d time.Duration) *durationpb.Duration {
 	if d == 0 {
@@ -137,9 +153,9 @@ func DurationFromProto(field string, d *durationpb.Duration) (time.Duration, err
 // ProtoDuration is absent for 0.
 func ProtoDuration(d time.Duration) *durationpb.Duration { return protoDuration(d) }
 
-// prose makes a text for people fit for the wire, as the domain does with what
+// Prose makes a text for people fit for the wire, as the domain does with what
 // it stores. Names are not mended: an invalid one is refused.
-func prose(s string) string {
+func Prose(s string) string {
 	if utf8.ValidString(s) {
 		return s
 	}

@@ -21,7 +21,7 @@ func ProtoExplanation(x *gq.Explanation) *pb.Explanation {
 
 func protoReason(r *gq.Reason) *pb.Reason {
 	m := &pb.Reason{
-		Cause: pb.Cause(r.Cause), Summary: prose(r.Summary), Remedy: prose(r.Remedy), Until: protoTime(r.Until), More: int64(r.More),
+		Cause: pb.Cause(r.Cause), Summary: Prose(r.Summary), Remedy: Prose(r.Remedy), Until: protoTime(r.Until), More: int64(r.More),
 	}
 	for _, j := range r.Jobs {
 		m.Jobs = append(m.Jobs, &pb.Related{
@@ -80,7 +80,7 @@ func ProtoEvents(events []gq.Event) []*pb.Event {
 			Seq: e.Seq, Time: protoTime(e.Time), Queue: e.Queue, JobId: protoID(e.Job),
 			Type: pb.EventType(e.Type), Status: pb.Status(e.Status), Attempt: int64(e.Attempt),
 			LeaseId: string(e.Lease), Version: uint64(e.Version), LeaseState: pb.LeaseState(e.LeaseState), Worker: e.Worker,
-			CostUnits: e.CostUnits, Until: protoTime(e.Until), Detail: pb.Detail(e.Detail), Reason: prose(e.Reason),
+			CostUnits: e.CostUnits, Until: protoTime(e.Until), Detail: pb.Detail(e.Detail), Reason: Prose(e.Reason),
 		}
 		if e.Failure != nil {
 			out[i].Failure = protoFailure(e.Failure)

@@ -3,45 +3,54 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 )
 
 // ProtoSpec is a submission. A zero policy stays away: it is the queue's.
-func ProtoSpec(s *gq.Spec) *pb.Spec {
-	m := &pb.Spec{
-		Id:                     protoID(s.ID),
-		Queue:                  s.Queue,
-		Type:                   s.Type,
-		Payload:                s.Payload.Data,
-		ContentType:            s.Payload.ContentType,
-		IdempotencyKey:         s.Key.Name,
-		IdempotencyScope:       s.Key.Scope,
-		IdempotencyFingerprint: s.Key.Fingerprint,
-		RunAt:                  protoTime(s.RunAt),
-		Delay:                  protoDuration(s.Delay),
-		CostUnits:              s.CostUnits,
-		Requires:               s.Requires,
-		LimitKey:               s.LimitKey,
-		FairKey:                s.FairKey,
-		Requester:              s.Requester,
-		Tier:                   s.Tier,
-		MaxFee:                 s.MaxFee,
-		Attributes:             s.Attributes,
-		ReplayOf:               protoID(s.ReplayOf),
-		Metadata:               protoMetadata(&s.Metadata),
-	}
+func ProtoSpec(s *gq.Spec) *pb.Spec { return fillSpec(new(pb.Spec), new(pb.Metadata), s) }
+
+func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
+	out.Id = protoID(s.ID)
+	out.Queue = s.Queue
+	out.Type = s.Type
+	out.Payload = s.Payload.Data
+	out.ContentType = s.Payload.ContentType
 	if s.Policy != (gq.Policy{}) {
-		m.Policy = ProtoPolicy(&s.Policy)
+		out.Policy = ProtoPolicy(&s.Policy)
 	}
+	out.IdempotencyKey = s.Key.Name
+	out.IdempotencyScope = s.Key.Scope
+	out.IdempotencyFingerprint = s.Key.Fingerprint
+	out.RunAt = protoTime(s.RunAt)
+	out.Delay = protoDuration(s.Delay)
 	if len(s.DependsOn) > 0 {
-		m.DependsOn = make([]*pb.Dependency, len(s.DependsOn))
+		out.DependsOn = make([]*pb.Dependency, len(s.DependsOn))
 		for i, d := range s.DependsOn {
-			m.DependsOn[i] = &pb.Dependency{Kind: pb.DependencyKind(d.Kind), JobId: protoID(d.Job)}
+			out.DependsOn[i] = &pb.Dependency{Kind: pb.DependencyKind(d.Kind), JobId: protoID(d.Job)}
 		}
 	}
-	return m
+	out.CostUnits = s.CostUnits
+	out.Requires = s.Requires
+	out.LimitKey = s.LimitKey
+	out.FairKey = s.FairKey
+	out.Requester = s.Requester
+	out.Tier = s.Tier
+	out.MaxFee = s.MaxFee
+	out.Attributes = s.Attributes
+	out.ReplayOf = protoID(s.ReplayOf)
+	if m := &s.Metadata; !emptyMetadata(m) {
+		metadata.Priority, metadata.Tags = pb.Priority(m.Priority), m.Tags
+		metadata.CorrelationId, metadata.CallbackUrl = m.CorrelationID, m.CallbackURL
+		out.Metadata = metadata
+	}
+	return out
+}
+
+func emptyMetadata(m *gq.Metadata) bool {
+	return m.Priority == 0 && m.CorrelationID == "" && m.CallbackURL == "" && len(m.Tags) == 0
 }
 
 // SpecFromProto reads a submission. base is what an incomplete policy starts
@@ -91,9 +100,8 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 	return s
 }
 
-// ProtoMetadata is what a user may change.
 func protoMetadata(m *gq.Metadata) *pb.Metadata {
-	if m.Priority == 0 && m.CorrelationID == "" && m.CallbackURL == "" && len(m.Tags) == 0 {
+	if emptyMetadata(m) {
 		return nil
 	}
 	return &pb.Metadata{
@@ -108,20 +116,35 @@ func (r *protoReader) metadata(at string, m *pb.Metadata) gq.Metadata {
 	}
 }
 
-// ProtoJob is a job with all that was read of it.
-func ProtoJob(j *gq.Job) *pb.Job {
-	m := &pb.Job{State: protoState(&j.State), Spec: ProtoSpec(&j.Spec), Result: j.Result, Checkpoint: j.Checkpoint}
-	m.Spec.Id = ""
-	if j.State.Policy != nil && *j.State.Policy != j.Spec.Policy {
-		m.State.Policy = ProtoPolicy(j.State.Policy)
+// ProtoJob is a job with all that was read of it. The default policy stays away.
+func ProtoJob(j *gq.Job) *pb.Job { return new(jobMessage).fill(j) }
+
+// jobMessage is the message of a job together with its parts.
+type jobMessage struct {
+	job      pb.Job
+	spec     pb.Spec
+	metadata pb.Metadata
+	state    stateMessage
+}
+
+func (m *jobMessage) fill(j *gq.Job) *pb.Job {
+	out := &m.job
+	out.State, out.Spec = m.state.fill(&j.State, &j.Spec.Policy), fillSpec(&m.spec, &m.metadata, &j.Spec)
+	out.Result, out.Checkpoint = j.Result, j.Checkpoint
+	out.Spec.Id = ""
+	if j.Spec.Policy == *defaultPolicy {
+		out.Spec.Policy = nil
+	}
+	if j.Spec.Metadata.Equal(gq.Metadata{Priority: gq.Normal}) {
+		out.Spec.Metadata = nil
 	}
 	if !j.Metadata.Equal(j.Spec.Metadata) {
-		m.Metadata = protoMetadata(&j.Metadata)
-		if m.Metadata == nil {
-			m.Metadata = &pb.Metadata{}
+		out.Metadata = protoMetadata(&j.Metadata)
+		if out.Metadata == nil {
+			out.Metadata = &pb.Metadata{}
 		}
 	}
-	return m
+	return out
 }
 
 // JobFromProto reads a job.
@@ -137,6 +160,12 @@ func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(),
 	}
 	j.Spec.ID = j.State.ID
+	if m.GetSpec().GetPolicy() == nil {
+		j.Spec.Policy = *defaultPolicy
+	}
+	if m.GetSpec().GetMetadata() == nil {
+		j.Spec.Metadata.Priority = gq.Normal
+	}
 	if j.State.Policy == nil {
 		j.State.Policy = kept(&j.Spec.Policy)
 	}
@@ -159,9 +188,9 @@ func kept(p *gq.Policy) *gq.Policy {
 
 // ProtoJobs are jobs with all that was read of them.
 func ProtoJobs(jobs []gq.Job) []*pb.Job {
-	out := make([]*pb.Job, len(jobs))
+	out, messages := make([]*pb.Job, len(jobs)), make([]jobMessage, len(jobs))
 	for i := range jobs {
-		out[i] = ProtoJob(&jobs[i])
+		out[i] = messages[i].fill(&jobs[i])
 	}
 	return out
 }
@@ -188,63 +217,98 @@ func (r *protoReader) number(list string, i, mark int) {
 	}
 }
 
-// ProtoState is a state with its policy.
-func ProtoState(s *gq.State) *pb.State {
-	m := protoState(s)
-	if s.Policy != nil {
-		m.Policy = ProtoPolicy(s.Policy)
-	}
-	return m
+// ProtoState is a state with its policy. The default policy stays away.
+func ProtoState(s *gq.State) *pb.State { return new(stateMessage).fill(s, nil) }
+
+// stateMessage is the message of a state together with its parts, so that they
+// are one piece of memory.
+type stateMessage struct {
+	state  pb.State
+	lease  pb.Lease
+	cancel pb.Cancellation
 }
 
-// protoState is a state without its policy. What a store remembers to answer a
-// repeated call stays there.
-func protoState(s *gq.State) *pb.State {
-	m := &pb.State{
-		Id:                protoID(s.ID),
-		Status:            pb.Status(s.Status),
-		Detail:            pb.Detail(s.Detail),
-		Priority:          pb.Priority(s.Own),
-		InheritedPriority: pb.Priority(s.Inherited),
-		Sequence:          s.Sequence,
-		Turn:              s.Turn,
-		Attempt:           int64(s.Attempt),
-		Bound:             int64(s.Bound),
-		Faults:            int64(s.Faults),
-		Losses:            int64(s.Losses),
-		Waits:             int64(s.Waits),
-		AnyOpen:           s.AnyOpen,
-		Depth:             int64(s.Depth),
-		CreatedAt:         protoTime(s.CreatedAt),
-		UpdatedAt:         protoTime(s.UpdatedAt),
-		RunAt:             protoTime(s.RunAt),
-		ScheduledAt:       protoTime(s.ScheduledAt),
-		StartedAt:         protoTime(s.StartedAt),
-		FirstStartedAt:    protoTime(s.FirstStartedAt),
-		CompletedAt:       protoTime(s.CompletedAt),
-		Version:           uint64(s.Version),
-		Progress:          s.Progress,
-		Note:              prose(s.Note),
-		Cancellation:      protoCancellation(&s.Cancellation),
-		Reason:            prose(s.Reason),
-		ResultBytes:       int64(s.ResultBytes),
-		CheckpointBytes:   int64(s.CheckpointBytes),
-		Checkpoints:       int64(s.Checkpoints),
-	}
+// fill makes the message. A policy that is given stands beside it. What a store
+// remembers to answer a repeated call stays there.
+func (m *stateMessage) fill(s *gq.State, beside *gq.Policy) *pb.State {
+	out := &m.state
+	out.Id = protoID(s.ID)
+	out.Status = pb.Status(s.Status)
+	out.Detail = pb.Detail(s.Detail)
+	out.Priority = pb.Priority(s.Own)
+	out.InheritedPriority = pb.Priority(s.Inherited)
+	out.Sequence = s.Sequence
+	out.Turn = s.Turn
+	out.Attempt = int64(s.Attempt)
+	out.Bound = int64(s.Bound)
+	out.Faults = int64(s.Faults)
+	out.Losses = int64(s.Losses)
+	out.Waits = int64(s.Waits)
+	out.AnyOpen = s.AnyOpen
+	out.Depth = int64(s.Depth)
+	out.CreatedAtNs = nanos(s.CreatedAt)
+	out.UpdatedAtNs = nanos(s.UpdatedAt)
+	out.RunAtNs = nanos(s.RunAt)
+	out.ScheduledAtNs = nanos(s.ScheduledAt)
+	out.StartedAtNs = nanos(s.StartedAt)
+	out.FirstStartedAtNs = nanos(s.FirstStartedAt)
+	out.CompletedAtNs = nanos(s.CompletedAt)
+	out.Version = uint64(s.Version)
+	out.Progress = s.Progress
+	out.Note = Prose(s.Note)
+	out.Reason = Prose(s.Reason)
+	out.ResultBytes = int64(s.ResultBytes)
+	out.CheckpointBytes = int64(s.CheckpointBytes)
+	out.Checkpoints = int64(s.Checkpoints)
 	if s.Lease != nil {
-		m.Lease = protoLease(s.Lease)
+		out.Lease = m.fillLease(s.Lease)
 	}
 	if s.Failure != nil {
-		m.Failure = protoFailure(s.Failure)
+		out.Failure = protoFailure(s.Failure)
 	}
-	return m
+	if c := &s.Cancellation; *c != (gq.Cancellation{}) {
+		out.Cancellation = &m.cancel
+		m.cancel.RequestedAtNs, m.cancel.DeliveredAtNs, m.cancel.HonouredAtNs = nanos(c.RequestedAt), nanos(c.DeliveredAt), nanos(c.HonouredAt)
+		m.cancel.Reason = Prose(c.Reason)
+	}
+	switch {
+	case s.Policy == nil || beside != nil && *s.Policy == *beside:
+	case beside == nil && s.Policy.Preset == gq.PresetJobModel && s.Policy.Shared() != nil:
+	default:
+		out.Policy = ProtoPolicy(s.Policy)
+	}
+	return out
 }
 
-// StateFromProto reads a state. It has no policy where the message has none.
+func (m *stateMessage) fillLease(l *gq.Lease) *pb.Lease {
+	out := &m.lease
+	out.Id = string(l.ID)
+	out.Version = uint64(l.Version)
+	out.State = pb.LeaseState(l.State)
+	out.Worker = l.Worker
+	out.Attempt = int64(l.Attempt)
+	out.Previous = string(l.Previous)
+	out.GrantedAtNs, out.HeartbeatAtNs, out.ExpiresAtNs = nanos(l.GrantedAt), nanos(l.HeartbeatAt), nanos(l.ExpiresAt)
+	out.TtlNs = int64(l.TTL)
+	out.Renewals = int64(l.Renewals)
+	out.CostUnits = l.CostUnits
+	return out
+}
+
+// StateFromProto reads a state with its policy.
 func StateFromProto(m *pb.State) (gq.State, error) {
 	var r protoReader
-	s := r.state("state.", m)
+	s := r.stateAlone("state.", m)
 	return s, r.err()
+}
+
+// stateAlone reads a state that has no spec beside it.
+func (r *protoReader) stateAlone(at string, m *pb.State) gq.State {
+	s := r.state(at, m)
+	if s.Policy == nil {
+		s.Policy = defaultPolicy
+	}
+	return s
 }
 
 func (r *protoReader) state(at string, m *pb.State) gq.State {
@@ -263,13 +327,13 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		Bound:           r.int(at, "bound", m.GetBound()),
 		Faults:          r.int(at, "faults", m.GetFaults()),
 		Losses:          r.int(at, "losses", m.GetLosses()),
-		CreatedAt:       r.time(at, "created_at", m.GetCreatedAt()),
-		UpdatedAt:       r.time(at, "updated_at", m.GetUpdatedAt()),
-		RunAt:           r.time(at, "run_at", m.GetRunAt()),
-		ScheduledAt:     r.time(at, "scheduled_at", m.GetScheduledAt()),
-		StartedAt:       r.time(at, "started_at", m.GetStartedAt()),
-		FirstStartedAt:  r.time(at, "first_started_at", m.GetFirstStartedAt()),
-		CompletedAt:     r.time(at, "completed_at", m.GetCompletedAt()),
+		CreatedAt:       instant(m.GetCreatedAtNs()),
+		UpdatedAt:       instant(m.GetUpdatedAtNs()),
+		RunAt:           instant(m.GetRunAtNs()),
+		ScheduledAt:     instant(m.GetScheduledAtNs()),
+		StartedAt:       instant(m.GetStartedAtNs()),
+		FirstStartedAt:  instant(m.GetFirstStartedAtNs()),
+		CompletedAt:     instant(m.GetCompletedAtNs()),
 		Version:         gq.LeaseVersion(m.GetVersion()),
 		Progress:        m.GetProgress(),
 		Note:            m.GetNote(),
@@ -286,11 +350,9 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		s.Failure = &failure
 	}
 	if c := m.GetCancellation(); c != nil {
-		at += "cancellation."
 		s.Cancellation = gq.Cancellation{
-			RequestedAt: r.time(at, "requested_at", c.GetRequestedAt()),
-			DeliveredAt: r.time(at, "delivered_at", c.GetDeliveredAt()),
-			HonouredAt:  r.time(at, "honoured_at", c.GetHonouredAt()), Reason: c.GetReason(),
+			RequestedAt: instant(c.GetRequestedAtNs()), DeliveredAt: instant(c.GetDeliveredAtNs()),
+			HonouredAt: instant(c.GetHonouredAtNs()), Reason: c.GetReason(),
 		}
 	}
 	if p := m.GetPolicy(); p != nil {
@@ -300,41 +362,24 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 	return s
 }
 
-func protoCancellation(c *gq.Cancellation) *pb.Cancellation {
-	if *c == (gq.Cancellation{}) {
-		return nil
-	}
-	return &pb.Cancellation{
-		RequestedAt: protoTime(c.RequestedAt), DeliveredAt: protoTime(c.DeliveredAt),
-		HonouredAt: protoTime(c.HonouredAt), Reason: prose(c.Reason),
-	}
-}
-
-func protoLease(l *gq.Lease) *pb.Lease {
-	return &pb.Lease{
-		Id: string(l.ID), Version: uint64(l.Version), State: pb.LeaseState(l.State), Worker: l.Worker,
-		Attempt: int64(l.Attempt), Previous: string(l.Previous),
-		GrantedAt: protoTime(l.GrantedAt), HeartbeatAt: protoTime(l.HeartbeatAt), ExpiresAt: protoTime(l.ExpiresAt),
-		Ttl: protoDuration(l.TTL), Renewals: int64(l.Renewals), CostUnits: l.CostUnits,
-	}
-}
+var defaultPolicy = func() *gq.Policy {
+	p := gq.Default()
+	return p.Shared()
+}()
 
 func (r *protoReader) lease(at string, m *pb.Lease) *gq.Lease {
 	return &gq.Lease{
 		ID: gq.LeaseID(m.GetId()), Version: gq.LeaseVersion(m.GetVersion()),
 		State: readEnum(r, at, "state", m.GetState(), gq.LeaseCancelled), Worker: m.GetWorker(),
 		Attempt: r.int(at, "attempt", m.GetAttempt()), Previous: gq.LeaseID(m.GetPrevious()),
-		GrantedAt:   r.time(at, "granted_at", m.GetGrantedAt()),
-		HeartbeatAt: r.time(at, "heartbeat_at", m.GetHeartbeatAt()),
-		ExpiresAt:   r.time(at, "expires_at", m.GetExpiresAt()),
-		TTL:         r.duration(at, "ttl", m.GetTtl()),
-		Renewals:    r.int(at, "renewals", m.GetRenewals()), CostUnits: m.GetCostUnits(),
+		GrantedAt: instant(m.GetGrantedAtNs()), HeartbeatAt: instant(m.GetHeartbeatAtNs()), ExpiresAt: instant(m.GetExpiresAtNs()),
+		TTL: time.Duration(m.GetTtlNs()), Renewals: r.int(at, "renewals", m.GetRenewals()), CostUnits: m.GetCostUnits(),
 	}
 }
 
 func protoFailure(f *gq.Failure) *pb.Failure {
 	return &pb.Failure{
-		Category: pb.Category(f.Category), Code: prose(f.Code), Message: prose(f.Message), RetryAfter: protoDuration(f.RetryAfter),
+		Category: pb.Category(f.Category), Code: Prose(f.Code), Message: Prose(f.Message), RetryAfter: protoDuration(f.RetryAfter),
 	}
 }
 

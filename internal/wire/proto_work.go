@@ -109,7 +109,7 @@ func (b Bases) Draft(m *pb.Draft) (gq.Draft, error) {
 
 // ProtoBeat is a sign of life.
 func ProtoBeat(b *gq.Beat) *pb.Beat {
-	m := &pb.Beat{Lease: ProtoLeaseRef(b.Lease), Note: prose(b.Note), Checkpoint: b.Checkpoint, Spawn: protoSpecs(b.Spawn)}
+	m := &pb.Beat{Lease: ProtoLeaseRef(b.Lease), Note: Prose(b.Note), Checkpoint: b.Checkpoint, Spawn: protoSpecs(b.Spawn)}
 	if !(b.Progress < 0) { // what is no number is sent, to be refused
 		m.Progress = &b.Progress
 	}
@@ -131,17 +131,27 @@ func (b Bases) Beat(m *pb.Beat) (gq.Beat, error) {
 
 // ProtoOutcome is the end of a lease.
 func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
-	m := &pb.Outcome{Lease: ProtoLeaseRef(o.Lease)}
+	m := new(struct {
+		outcome    pb.Outcome
+		lease      pb.LeaseRef
+		completion pb.Completion
+		complete   pb.Outcome_Complete
+	})
+	out := &m.outcome
+	m.lease.Id, m.lease.Version, m.lease.Worker = string(o.Lease.ID), uint64(o.Lease.Version), o.Lease.Worker
+	out.Lease = &m.lease
 	switch o.Verdict {
 	case gq.Succeeded:
-		m.Verdict = &pb.Outcome_Complete{Complete: &pb.Completion{Result: o.Result, Spawn: protoSpecs(o.Spawn)}}
+		m.completion.Result, m.completion.Spawn = o.Result, protoSpecs(o.Spawn)
+		m.complete.Complete = &m.completion
+		out.Verdict = &m.complete
 	case gq.Failing:
-		m.Verdict = &pb.Outcome_Fail{Fail: protoFailure(&o.Failure)}
+		out.Verdict = &pb.Outcome_Fail{Fail: protoFailure(&o.Failure)}
 	case gq.GivenBack:
-		m.Verdict = &pb.Outcome_Release{Release: &pb.Release{Delay: protoDuration(o.Delay), Reason: prose(o.Reason)}}
+		out.Verdict = &pb.Outcome_Release{Release: &pb.Release{Delay: protoDuration(o.Delay), Reason: Prose(o.Reason)}}
 	default: // none, to be refused
 	}
-	return m
+	return out
 }
 
 // Outcome reads the end of a lease. Without a verdict it has none.
@@ -163,45 +173,45 @@ func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
 	return o, r.err()
 }
 
-// ProtoSubmitted is where a submission ended up.
-func ProtoSubmitted(s *gq.Submitted) *pb.Submitted {
-	return &pb.Submitted{State: ProtoState(&s.State), Existing: s.Existing, Same: s.Same}
+// ProtoSubmitted is where a submission ended up. A problem is told under the id
+// of the request.
+func ProtoSubmitted(s *gq.Submitted, request string) *pb.Submitted {
+	m := new(struct {
+		submitted pb.Submitted
+		state     stateMessage
+	})
+	out := &m.submitted
+	if s.Err != nil {
+		out.Problem = ProtoProblem(s.Err, request)
+		return out
+	}
+	out.State, out.Existing, out.Same = m.state.fill(&s.State, nil), s.Existing, s.Same
+	return out
 }
 
 // SubmittedFromProto reads where a submission ended up.
 func SubmittedFromProto(m *pb.Submitted) (gq.Submitted, error) {
-	state, err := StateFromProto(m.GetState())
-	return gq.Submitted{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
-}
-
-// ProtoSubmitAnswer is the answer to one submission of many. A problem is told
-// under the id of the request.
-func ProtoSubmitAnswer(s *gq.Submitted, request string) *pb.SubmitAnswer {
-	if s.Err != nil {
-		return &pb.SubmitAnswer{Problem: ProtoProblem(s.Err, request)}
-	}
-	return &pb.SubmitAnswer{Submitted: ProtoSubmitted(s)}
-}
-
-// SubmitAnswerFromProto reads the answer to one submission of many.
-func SubmitAnswerFromProto(m *pb.SubmitAnswer) (gq.Submitted, error) {
 	if m.GetProblem() != nil {
 		return gq.Submitted{Err: ErrorFromProblem(m.GetProblem())}, nil
 	}
-	return SubmittedFromProto(m.GetSubmitted())
+	state, err := StateFromProto(m.GetState())
+	return gq.Submitted{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
 }
 
 // ProtoAnswers are the answers to beats or outcomes.
 func ProtoAnswers(answers []gq.Answer, request string) *pb.Answers {
 	out := &pb.Answers{Answers: make([]*pb.Answer, len(answers))}
+	messages := make([]struct {
+		answer pb.Answer
+		state  stateMessage
+	}, len(answers))
 	for i := range answers {
-		a := &answers[i]
-		m := &pb.Answer{}
+		a, m := &answers[i], &messages[i].answer
 		if !a.State.ID.IsZero() {
-			m.State = ProtoState(&a.State)
+			m.State = messages[i].state.fill(&a.State, nil)
 		}
 		for k := range a.Spawned {
-			m.Spawned = append(m.Spawned, ProtoSubmitAnswer(&a.Spawned[k], request))
+			m.Spawned = append(m.Spawned, ProtoSubmitted(&a.Spawned[k], request))
 		}
 		if a.Err != nil {
 			m.Problem = ProtoProblem(a.Err, request)
@@ -218,10 +228,10 @@ func AnswersFromProto(m *pb.Answers) ([]gq.Answer, error) {
 	for i, a := range m.GetAnswers() {
 		mark := len(r.faults)
 		if a.GetState() != nil {
-			out[i].State = r.state("state.", a.GetState())
+			out[i].State = r.stateAlone("state.", a.GetState())
 		}
 		for k, s := range a.GetSpawned() {
-			submitted, err := SubmitAnswerFromProto(s)
+			submitted, err := SubmittedFromProto(s)
 			r.nested(fmt.Sprintf("spawned[%d].", k), err)
 			out[i].Spawned = append(out[i].Spawned, submitted)
 		}

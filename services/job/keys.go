@@ -31,7 +31,7 @@ func fingerprintOf(spec *publicpb.JobSpec) fingerprint {
 
 type keyEntry struct {
 	mark fingerprint
-	job   *record
+	job  *record
 }
 
 // keyCache remembers a bounded number of keys, first in, first out.

@@ -54,6 +54,10 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 func (tx *txn) claim(c *store.Claim, out *store.Claimed) (rest []beside) {
 	tx.catchUp()
 	jobs, retry := out.Jobs, time.Time{}
+	into := gq.Running
+	if c.Hold {
+		into = gq.Claimed
+	}
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
 		if q == nil || q.config.Paused {
@@ -64,7 +68,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed) (rest []beside) {
 			if limit := q.config.MaxRunning; limit > 0 && q.held() >= int64(limit) {
 				break
 			}
-			j := q.pick(&c.Filter)
+			j := q.pick(&c.Filter, into)
 			if j == nil {
 				break
 			}
@@ -195,7 +199,7 @@ func (tx *txn) foresee() (undo func()) {
 		q, status := j.lane.queue, j.status
 		t.leave(j)
 		if status.Held() {
-			t.vacate(j)
+			t.vacate(j, status)
 		}
 		q.counts[status]--
 		j.status = next.Status
@@ -206,7 +210,7 @@ func (tx *txn) foresee() (undo func()) {
 		back = append(back, func() {
 			t.leave(j)
 			if status.Held() {
-				t.occupy(j)
+				t.occupy(j, status)
 			}
 			q.counts[j.status]--
 			j.status = status
@@ -241,7 +245,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 			if limit := q.config.MaxRunning; limit > 0 && held[q] >= int64(limit) {
 				break
 			}
-			j := q.pick(f)
+			j := q.pick(f, gq.Running)
 			if j == nil {
 				break
 			}
@@ -255,12 +259,12 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
 			rest = append(rest, beside{flags: h.flags})
 			t.leave(j)
-			t.occupy(j)
+			t.occupy(j, gq.Running)
 			seen = append(seen, j)
 		}
 	}
 	for _, j := range seen {
-		t.vacate(j)
+		t.vacate(j, gq.Running)
 		t.enter(j, j.key)
 	}
 	return jobs, rest

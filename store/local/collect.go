@@ -73,10 +73,10 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	removed := 0
 	var failed error
 	err := s.do(ctx, 1, func(tx *txn) { removed, failed = tx.collect(max(limit, 1)) })
-	if err == nil {
-		err = failed
+	if err != nil {
+		return 0, err // the writer may still be at it
 	}
-	return removed, err
+	return removed, failed
 }
 
 // collectRecords bounds how many event records one step reads.

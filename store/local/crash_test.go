@@ -231,7 +231,7 @@ func (h *crashHarness) check(ctx context.Context, known map[gq.JobID]witness, se
 	for id := range known {
 		refs = append(refs, store.Ref{Job: id})
 	}
-	found, err := h.store.Get(ctx, refs, store.WithPayload|store.WithResult)
+	found, err := h.store.Get(ctx, refs, gq.WithPayload|gq.WithResult)
 	if err != nil {
 		h.t.Fatalf("read after reopening: %v", err)
 	}

@@ -243,7 +243,7 @@ func (f *filler) workOff(n int) {
 func (f *filler) complete() {
 	f.t.Helper()
 	claimed, err := f.store.Claim(context.Background(), []store.Claim{{
-		Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", Parts: store.WithPayload,
+		Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: 1, Worker: "w", Parts: gq.WithPayload,
 	}})
 	if err != nil || claimed[0].Err != nil || len(claimed[0].Jobs) != 1 {
 		f.t.Fatalf("claim on a full disk: %v %+v", err, claimed)
@@ -283,7 +283,7 @@ func (f *filler) reopen() {
 		ended[id] = true
 	}
 	for id, payload := range f.sent {
-		found, err := f.store.Get(context.Background(), []store.Ref{{Job: id}}, store.WithPayload)
+		found, err := f.store.Get(context.Background(), []store.Ref{{Job: id}}, gq.WithPayload)
 		switch {
 		case err != nil || found[0].Err != nil:
 			f.t.Fatalf("acknowledged job %s: %v %v", id, err, found)

@@ -53,7 +53,7 @@ func decodeDoc(b []byte) (version uint64, data []byte, err error) {
 }
 
 // PutDocs implements [store.Store].
-func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint64, err error) {
+func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {
 	if err := store.CheckDocs(docs); err != nil {
 		return nil, fmt.Errorf("put documents: %w", err)
 	}
@@ -64,8 +64,9 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint6
 	for i := range docs {
 		size += len(docs[i].Data)
 	}
+	var versions []uint64
 	var refused error
-	err = s.do(ctx, len(docs)+size>>10, func(tx *txn) {
+	err := s.do(ctx, len(docs)+size>>10, func(tx *txn) {
 		if refused = s.disk.room(forChanges, tx.batch.Len()+size); refused == nil {
 			versions, refused = tx.putDocs(docs)
 		}

@@ -35,7 +35,7 @@ func Example() {
 
 	claimed, err := s.Claim(ctx, []store.Claim{{
 		Filter: store.Filter{Queues: []string{gq.DefaultQueue}},
-		N:      1, Worker: "worker-1", Parts: store.WithPayload,
+		N:      1, Worker: "worker-1", Parts: gq.WithPayload,
 	}})
 	if err != nil {
 		fmt.Println(err)

@@ -84,18 +84,18 @@ func (a *asks) look(s *Store) portrait {
 			note(fmt.Sprintf("%s %d", question, i), found[i].Job, found[i].Err)
 		}
 	}
-	everything := store.WithPayload | store.WithResult | store.WithCheckpoint
+	everything := gq.WithPayload | gq.WithResult | gq.WithCheckpoint
 	found, err := s.Get(ctx, a.jobs, everything)
 	each("get", found, err)
 	found, err = s.Get(ctx, a.leases, everything)
 	each("get by lease", found, err)
-	found, err = s.Peek(ctx, store.Filter{Queues: []string{"other", gq.DefaultQueue}, Offers: []string{"gpu"}}, 10)
+	found, err = s.Peek(ctx, store.Filter{Queues: []string{"other", "limited", gq.DefaultQueue}, Offers: []string{"gpu"}}, 10)
 	each("peek", found, err)
 	for i, r := range a.jobs {
 		history, err := s.History(ctx, r.Job)
 		note(fmt.Sprintf("history %d", i), history, err)
 	}
-	for i, q := range []store.Query{
+	for i, q := range []gq.Query{
 		{}, {OldestFirst: true}, {CreatedAfter: fixtureStart.Add(time.Minute)}, {CreatedBefore: fixtureStart.Add(time.Minute)},
 	} {
 		page, err := s.List(ctx, q)
@@ -107,6 +107,10 @@ func (a *asks) look(s *Store) portrait {
 	note("counts", counts, err)
 	queues, err := s.Queues(ctx)
 	note("queues", queues, err)
+	pools, err := s.Pools(ctx)
+	note("pools", pools, err)
+	docs, err := s.Docs(ctx, "schedule", "", 10)
+	note("documents", docs, err)
 	due, err := s.Due(ctx, 100)
 	note("due", due, err)
 	placed, err := s.Insert(ctx, []store.Group{store.One(a.keyed)})
@@ -169,6 +173,7 @@ func newFixture(t *testing.T) *fixture {
 	b.old()
 	b.flush()
 	b.live()
+	b.limited()
 	b.flush()
 	for range 3 {
 		b.insert(func(s *gq.Spec) {})
@@ -330,6 +335,29 @@ func (b *builder) live() {
 	b.update(b.insert(func(s *gq.Spec) {}), store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return s.Cancel("not wanted", now)
 	}})
+}
+
+// limited makes a queue with every limit, of which something is used up, and a
+// document.
+func (b *builder) limited() {
+	b.t.Helper()
+	ctx := context.Background()
+	q := gq.NewQueue("limited")
+	q.KeyLimit, q.Fair, q.Pool, q.Rate = 1, true, "p", gq.Rate{Count: 1, Per: time.Hour, Burst: 3}
+	_, docErr := b.s.PutDocs(ctx, []store.Doc{{Kind: "schedule", Name: "nightly", Data: []byte("{}")}})
+	if err := errors.Join(b.s.PutPool(ctx, gq.Pool{Name: "p", Capacity: 10}), b.s.PutQueue(ctx, q), docErr); err != nil {
+		b.t.Fatal(err)
+	}
+	for i := range 6 {
+		b.insert(func(s *gq.Spec) {
+			s.Queue, s.CostUnits = "limited", 2
+			s.LimitKey, s.FairKey = []string{"a", "a", "b"}[i%3], []string{"x", "y"}[i/3]
+		})
+	}
+	out, err := b.s.Claim(ctx, []store.Claim{{Filter: store.Filter{Queues: []string{"limited"}}, N: 1, Worker: "w", TTL: 1000 * time.Hour}})
+	if err != nil || len(out[0].Jobs) != 1 {
+		b.t.Fatalf("claim: %v %+v", err, out)
+	}
 }
 
 // recent makes commits that only the log has.

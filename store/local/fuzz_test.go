@@ -115,7 +115,10 @@ func FuzzDecodeRecord(f *testing.F) {
 		s gq.State
 	}
 	s := fuzzState()
-	seed(f, encodeRecord(nil, header{lastEvent: 9, lane: 2, cost: 5, flags: flagKeyed}, &s))
+	keyed := header{lastEvent: 9, lane: 2, cost: 5, flags: flagKeyed}
+	plain := keyed
+	keyed.setKeys(&gq.Spec{LimitKey: "customer", FairKey: "tenant"})
+	seed(f, encodeRecord(nil, plain, &s), encodeRecord(nil, keyed, &s))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		exactLaw(t, b, func(b []byte) (r record, err error) {
 			r.h, r.s, err = decodeRecord(b, 7, alone)

@@ -164,7 +164,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			_, err := s.Get(ctx, []store.Ref{{Job: job}}, 0)
 			return err
 		},
-		"List": func(ctx context.Context) error { _, err := s.List(ctx, store.Query{}); return err },
+		"List": func(ctx context.Context) error { _, err := s.List(ctx, gq.Query{}); return err },
 		"Claim": func(ctx context.Context) error {
 			_, err := s.Claim(ctx, []store.Claim{{Filter: filter, N: 1, Worker: "w"}})
 			return err

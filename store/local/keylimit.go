@@ -62,10 +62,10 @@ func (q *queue) detach(j *job) {
 	}
 }
 
-// occupy notes that a job is held.
-func (t *table) occupy(j *job) {
+// occupy notes that a job is held in a status.
+func (t *table) occupy(j *job, s gq.Status) {
 	q := j.lane.queue
-	if q.pool != nil {
+	if q.pool != nil && q.pool.config.Counts(s) {
 		q.pool.used += j.cost
 	}
 	if k := j.limit; k != nil {
@@ -74,10 +74,10 @@ func (t *table) occupy(j *job) {
 	}
 }
 
-// vacate notes that a job is no longer held.
-func (t *table) vacate(j *job) {
+// vacate notes that a job is no longer held in a status.
+func (t *table) vacate(j *job, s gq.Status) {
 	q := j.lane.queue
-	if q.pool != nil {
+	if q.pool != nil && q.pool.config.Counts(s) {
 		q.pool.used -= j.cost
 	}
 	if k := j.limit; k != nil {
@@ -192,7 +192,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 		ready[i] = j.ready
 		t.leave(j)
 		if j.status.Held() {
-			t.vacate(j)
+			t.vacate(j, j.status)
 		}
 		q.detach(j)
 	}
@@ -201,7 +201,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 	for i, j := range jobs {
 		q.attach(j, tx.keysOf(j))
 		if j.status.Held() {
-			t.occupy(j)
+			t.occupy(j, j.status)
 		}
 		if ready[i] {
 			t.enter(j, j.key)

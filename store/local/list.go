@@ -21,15 +21,15 @@ func compare(a, b string) int { return cmp.Compare(a, b) }
 // List implements [store.Store]. A page is merged from ordered sources, one for
 // each queue and status asked for: the live ones in memory, the finished ones
 // on disk. So it touches one entry of each source and those it returns.
-func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := q.Check(); err != nil {
-		return store.Page{}, fmt.Errorf("list: %w", err)
+func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	if err := store.CheckQuery(&q); err != nil {
+		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
 	cursor, err := parseCursor(q.Cursor)
 	if err != nil {
-		return store.Page{}, fmt.Errorf("list: %w", err)
+		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
-	var page store.Page
+	var page gq.Page
 	err = s.view(ctx, diskToo, func(now time.Time) (then, error) {
 		from, to, err := s.window(&q, cursor)
 		if err != nil {
@@ -53,13 +53,13 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		}, err
 	})
 	if err != nil {
-		return store.Page{}, err
+		return gq.Page{}, err
 	}
 	return page, nil
 }
 
 // window turns times and a cursor into a half-open range of sequence numbers.
-func (s *Store) window(q *store.Query, cursor uint64) (from, to uint64, err error) {
+func (s *Store) window(q *gq.Query, cursor uint64) (from, to uint64, err error) {
 	from, to = 0, s.table.lastJob+1
 	if !q.CreatedAfter.IsZero() {
 		if from, err = s.firstSince(q.CreatedAfter); err != nil {
@@ -128,7 +128,7 @@ type source struct {
 	finish func() error
 }
 
-func (s *Store) page(q *store.Query, from, to uint64) (seen []listed, next string, err error) {
+func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, err error) {
 	var sources []*source
 	defer func() {
 		for _, src := range sources {

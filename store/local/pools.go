@@ -21,6 +21,53 @@ type pool struct {
 // free is what may still be used; jobs that cost nothing need none.
 func (p *pool) free() int64 { return max(0, p.config.Capacity-p.used) }
 
+// makeRoom refuses a move by which a job would occupy more than its pool has.
+// Leases that have run out are taken back first.
+func (tx *txn) makeRoom(j *job, from, to gq.Status) error {
+	p := j.lane.queue.pool
+	if p == nil || !p.config.Counts(to) || p.config.Counts(from) || j.cost <= p.free() {
+		return nil
+	}
+	tx.catchUp()
+	return p.now().Admit(j.cost)
+}
+
+// now is the pool as it stands.
+func (p *pool) now() gq.Pool {
+	now := p.config
+	now.Used = p.used
+	return now
+}
+
+// put configures the pool.
+func (p *pool) put(config gq.Pool) {
+	p.config, p.used = config, 0
+	for _, q := range p.queues {
+		for _, s := range []gq.Status{gq.Claimed, gq.Running} {
+			if config.Counts(s) {
+				q.live[s].ascend(gq.OrderKey{}, func(j *job) bool {
+					p.used += j.cost
+					return true
+				})
+			}
+		}
+	}
+}
+
+// lost is what leases occupy that have run out and were not taken back yet.
+func (t *table) lost(now int64) map[*pool]int64 {
+	lost := map[*pool]int64{}
+	for w := t.toDue.walk(); ; w.pop() {
+		d, ok := w.peek()
+		if !ok || d.at > now {
+			return lost
+		}
+		if p := d.job.lane.queue.pool; p != nil && p.config.Counts(d.job.status) {
+			lost[p] += d.job.cost
+		}
+	}
+}
+
 // join makes a queue share a pool, nil for none, and no other.
 func (q *queue) join(p *pool) {
 	if q.pool != nil {
@@ -34,6 +81,7 @@ func (q *queue) join(p *pool) {
 func poolKey(name string) []byte { return append([]byte{prefixPool}, name...) }
 
 func encodePool(p gq.Pool) []byte {
+	p.Used = 0 // follows from the jobs
 	b, err := json.Marshal(p)
 	must(err)
 	return b
@@ -44,7 +92,7 @@ func decodePool(b []byte) (p gq.Pool, err error) {
 		return p, fmt.Errorf("pool: %w", errors.Join(gq.ErrCorrupt, err))
 	}
 	if err := p.Validate(); err != nil {
-		return p, fmt.Errorf("pool: %w: %v", gq.ErrCorrupt, err)
+		return p, fmt.Errorf("pool: %w: %w", gq.ErrCorrupt, err)
 	}
 	return p, nil
 }
@@ -82,7 +130,10 @@ func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 			p = &pool{}
 			tx.t.pools[config.Name] = p
 		}
-		config.UpdatedAt = tx.now
+		config.UpdatedAt, config.Used = tx.now, 0
+		if config.AtStart != p.config.AtStart {
+			p.put(config)
+		}
 		p.config = config
 		tx.set(poolKey(config.Name), encodePool(config))
 		for _, q := range p.queues {
@@ -98,9 +149,12 @@ func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 // Pools implements [store.Store].
 func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	var out []gq.Pool
-	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
+	err := s.view(ctx, oneByOne, func(now time.Time) (then, error) {
+		lost := s.table.lost(now.UnixNano())
 		for _, p := range s.table.pools {
-			out = append(out, p.config)
+			pool := p.now()
+			pool.Used -= lost[p]
+			out = append(out, pool)
 		}
 		return nil, nil
 	})

@@ -20,7 +20,7 @@ type beside struct {
 
 // assemble reads what belongs to a job's state from disk. Its error is
 // ErrNotFound where the job has been collected since the state was read.
-func (s *Store) assemble(job *gq.Job, b beside, parts store.Parts) error {
+func (s *Store) assemble(job *gq.Job, b beside, parts gq.Parts) error {
 	state := &job.State
 	raw, err := b.spec, error(nil)
 	if raw == nil {
@@ -32,7 +32,7 @@ func (s *Store) assemble(job *gq.Job, b beside, parts store.Parts) error {
 	if err != nil {
 		return fmt.Errorf("job %s: %w", state.ID, err)
 	}
-	if parts&store.WithPayload == 0 {
+	if parts&gq.WithPayload == 0 {
 		job.Spec.Payload.Data = nil
 	}
 	job.Metadata = job.Spec.Metadata
@@ -44,12 +44,12 @@ func (s *Store) assemble(job *gq.Job, b beside, parts store.Parts) error {
 			return fmt.Errorf("metadata of job %s: %w", state.ID, err)
 		}
 	}
-	if parts&store.WithResult != 0 && b.flags&flagResult != 0 {
+	if parts&gq.WithResult != 0 && b.flags&flagResult != 0 {
 		if job.Result, err = s.read(numberKey(prefixResult, state.Sequence)); err != nil {
 			return fmt.Errorf("result of job %s: %w", state.ID, err)
 		}
 	}
-	if parts&store.WithCheckpoint != 0 && b.flags&flagCheckpoint != 0 {
+	if parts&gq.WithCheckpoint != 0 && b.flags&flagCheckpoint != 0 {
 		if job.Checkpoint, err = s.read(numberKey(prefixCheckpoint, state.Sequence)); err != nil {
 			return fmt.Errorf("checkpoint of job %s: %w", state.ID, err)
 		}
@@ -135,7 +135,7 @@ func (s *Store) current(ctx context.Context) error {
 }
 
 // Get implements [store.Store].
-func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
+func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.view(ctx, oneByOne, func(now time.Time) (then, error) {
 		rest := make([]beside, len(refs))
@@ -216,17 +216,17 @@ func (s *Store) had(state *gq.State, last uint64, id gq.LeaseID) bool {
 }
 
 // Counts implements [store.Store].
-func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
-	var out []store.Count
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
+	var out []gq.Count
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		if len(queues) == 0 {
 			for _, q := range s.table.numbers[1:] {
-				out = append(out, store.Count{Queue: q.config.Name, By: q.counts})
+				out = append(out, gq.Count{Queue: q.config.Name, By: q.counts})
 			}
 			return nil, nil
 		}
 		for _, name := range queues {
-			c := store.Count{Queue: name}
+			c := gq.Count{Queue: name}
 			if q := s.table.queues[name]; q != nil {
 				c.By = q.counts
 			}
@@ -238,7 +238,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, er
 		return nil, err
 	}
 	if len(queues) == 0 {
-		slices.SortFunc(out, func(a, b store.Count) int { return compare(a.Queue, b.Queue) })
+		slices.SortFunc(out, func(a, b gq.Count) int { return compare(a.Queue, b.Queue) })
 	}
 	return out, nil
 }

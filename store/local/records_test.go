@@ -33,8 +33,8 @@ func TestUndecodableRecords(t *testing.T) {
 	// Only a dependency with very many dependents is noted as ended for longer
 	// than a moment.
 	kinds[prefixEnded] = []pebbleRecord{{numberKey(prefixEnded, 1), []byte{byte(gq.Completed), byte(gq.Normal)}}}
-	for kind := byte(prefixMeta); kind <= prefixHistory; kind++ {
-		if kind == prefixResult || kind == prefixCheckpoint {
+	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
+		if kind == prefixResult || kind == prefixCheckpoint || kind == prefixDoc {
 			continue // any bytes are as good as any other
 		}
 		t.Run(string(kind), func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestForeignKeys(t *testing.T) {
 	for _, r := range records(t, f.disk(t)) {
 		values[r.key[0]] = r.value
 	}
-	for kind := byte(prefixMeta); kind <= prefixHistory; kind++ {
+	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
 			if raceEnabled && len(rest) > 4 {
 				continue

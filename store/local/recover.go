@@ -247,7 +247,7 @@ func decodeQueue(b []byte) (q gq.Queue, err error) {
 		return q, fmt.Errorf("queue: %w", errors.Join(gq.ErrCorrupt, err))
 	}
 	if err := q.Validate(); err != nil {
-		return q, fmt.Errorf("queue: %w: %v", gq.ErrCorrupt, err)
+		return q, fmt.Errorf("queue: %w: %w", gq.ErrCorrupt, err)
 	}
 	return q, nil
 }

@@ -246,7 +246,7 @@ func (t *table) place(j *job, s *gq.State) {
 	case s.Status == gq.Scheduled:
 		t.enter(j, s.Order())
 	case s.Status.Held():
-		t.occupy(j)
+		t.occupy(j, s.Status)
 		if seq, ok := leaseSequence(s.Lease.ID); !ok || seq != j.seq {
 			t.foreign[s.Lease.ID] = j
 		}
@@ -262,7 +262,7 @@ func (t *table) unplace(j *job, s *gq.State) {
 	t.toRun.set(j, 0)
 	t.leave(j)
 	if s.Status.Held() {
-		t.vacate(j)
+		t.vacate(j, s.Status)
 		if len(t.foreign) > 0 {
 			delete(t.foreign, s.Lease.ID)
 		}
@@ -432,23 +432,23 @@ func (c *class) down(i int) {
 // anyCost is a limit that every cost is within.
 const anyCost = math.MaxInt64
 
-// afford is the largest cost that a claim can have.
-func (q *queue) afford(f *store.Filter) int64 {
+// afford is the largest cost that a claim can have whose jobs will be in status.
+func (q *queue) afford(f *store.Filter, status gq.Status) int64 {
 	most := int64(anyCost)
 	if f.MaxCost > 0 {
 		most = f.MaxCost
 	}
-	if q.pool != nil {
+	if q.pool != nil && q.pool.config.Counts(status) {
 		most = min(most, q.pool.free())
 	}
 	return most
 }
 
 // pick is the first claimable job of a queue that a filter and the queue's pool
-// allow.
-func (q *queue) pick(f *store.Filter) *job {
+// allow to be claimed into a status.
+func (q *queue) pick(f *store.Filter, into gq.Status) *job {
 	var best *job
-	most := q.afford(f)
+	most := q.afford(f, into)
 	consider := func(j *job) {
 		if j != nil && (best == nil || (sortKey{j.key, j.id}).less(sortKey{best.key, best.id})) {
 			best = j

@@ -84,6 +84,9 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if !tx.differs(j, h, &old, &next, events) {
 		return store.Updated{State: next}
 	}
+	if err := tx.makeRoom(j, old.Status, next.Status); err != nil {
+		return store.Updated{State: old, Err: fmt.Errorf("update job %s: %w", j.id, err)}
+	}
 	children := store.Group{Jobs: u.Spawn}
 	var p examined
 	if len(u.Spawn) > 0 {
@@ -182,7 +185,10 @@ func (tx *txn) updateDone(u *store.Update, id gq.JobID) store.Updated {
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	err := s.do(ctx, 1, func(tx *txn) { due = tx.due(max(limit, 1)) })
-	return due, err
+	if err != nil {
+		return store.Due{}, err // the writer may still be at it
+	}
+	return due, nil
 }
 
 // due merges the jobs that only became claimable with those that time changes
@@ -251,7 +257,10 @@ func (t *table) unrecorded(p timer) bool {
 func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 	told := 0
 	err := s.do(ctx, 1, func(tx *txn) { told = tx.tell(max(limit, 1)) })
-	return told, err
+	if err != nil {
+		return 0, err // the writer may still be at it
+	}
+	return told, nil
 }
 
 // releaseStep bounds how many dependents one commit tells without being asked.

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/store"
 )
 
 // What gq.blob keeps of a job. The numbers are stored.
@@ -43,7 +42,7 @@ func (b *blobs) write(batch *pgx.Batch) {
 }
 
 // assemble makes whole jobs of rows with their specs.
-func (tx *txn) assemble(ctx context.Context, rows []*row, parts store.Parts) ([]gq.Job, error) {
+func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	jobs := make([]gq.Job, len(rows))
 	index := make(map[gq.JobID]int, len(rows))
 	ids := make([][16]byte, len(rows))
@@ -89,15 +88,15 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts store.Parts) ([]
 	return jobs, err
 }
 
-func wanted(parts store.Parts) []int16 {
+func wanted(parts gq.Parts) []int16 {
 	out := []int16{partMetadata}
-	if parts&store.WithPayload != 0 {
+	if parts&gq.WithPayload != 0 {
 		out = append(out, partPayload)
 	}
-	if parts&store.WithResult != 0 {
+	if parts&gq.WithResult != 0 {
 		out = append(out, partResult)
 	}
-	if parts&store.WithCheckpoint != 0 {
+	if parts&gq.WithCheckpoint != 0 {
 		out = append(out, partCheckpoint)
 	}
 	return out

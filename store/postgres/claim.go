@@ -2,10 +2,10 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -25,9 +25,10 @@ const candidates = `
 		AND (s.status = 3 OR s.run_at <= $2)
 		AND (cardinality($3::text[]) = 0 OR j.type = ANY ($3))
 		AND j.requires <@ $4::text[]
-		AND ($5::bigint = 0 OR j.cost <= $5)
+		AND ($5::bigint < 0 OR j.cost <= $5)
+		AND (s.limited IS NULL OR s.limited <> ALL ($6::text[]))
 	ORDER BY s.order_hi, s.order_lo, s.job
-	LIMIT $6`
+	LIMIT $7`
 
 // overdue are the held jobs of queues for which time has something to do.
 const overdue = `
@@ -48,7 +49,16 @@ const maxRounds = 10
 type want struct {
 	store.Claim
 	jobs  []gq.Job
-	round []gq.Job // of the transaction under way
+	round []gq.Job  // of the transaction under way
+	retry time.Time // when a rate lets another one through
+}
+
+// into is the status of what it gets.
+func (w *want) into() gq.Status {
+	if w.Hold {
+		return gq.Claimed
+	}
+	return gq.Running
 }
 
 func (w *want) missing() int { return w.N - len(w.jobs) - len(w.round) }
@@ -87,8 +97,11 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		}
 	}
 	for i, w := range wants {
-		if w != nil {
-			out[i].Jobs = w.jobs
+		if w == nil {
+			continue
+		}
+		if out[i].Jobs = w.jobs; w.missing() > 0 {
+			out[i].RetryAt = w.retry
 		}
 	}
 	return out, nil
@@ -103,10 +116,10 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err
 	}
 	var names []string
 	for _, w := range wants {
-		w.round = nil
+		w.round, w.retry = nil, time.Time{}
 		names = append(names, w.Queues...)
 	}
-	queues, err := tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxRunning > 0 })
+	queues, err := tx.lockQueues(ctx, names, limited)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +130,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err
 	if err != nil {
 		return nil, err
 	}
+	limits := &limits{tx: tx}
 	for _, w := range wants {
 		short := late
 		for _, name := range w.Queues {
@@ -124,7 +138,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err
 			if !configured {
 				q = gq.NewQueue(name)
 			}
-			more, err := tx.serve(ctx, w, q)
+			more, err := tx.serve(ctx, w, q, limits)
 			if err != nil {
 				return nil, err
 			}
@@ -134,7 +148,8 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err
 			passed = append(passed, short...)
 		}
 	}
-	return passed, nil
+	limits.write()
+	return passed, tx.flush(ctx)
 }
 
 // reclaimStep bounds how many leases one statement takes back.
@@ -188,17 +203,21 @@ func idsOf(rows []*row, err error) ([][16]byte, error) {
 
 // serve gives a claim what it can get from one queue. It returns a job that was
 // passed over, if the claim is short of one.
-func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue) (passed [][16]byte, err error) {
+func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (passed [][16]byte, err error) {
 	types, offers := storable(w.Types), storable(w.Offers)
 	if q.Paused || len(w.Types) > 0 && len(types) == 0 {
 		return nil, nil
+	}
+	l, err := limits.of(ctx, q)
+	if err != nil {
+		return nil, err
 	}
 	for {
 		room, err := tx.room(ctx, q, w.missing())
 		if err != nil || room <= 0 {
 			return nil, err
 		}
-		args := []any{q.Name, nanoseconds(tx.now), types, offers, w.MaxCost, room}
+		args := []any{q.Name, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
 		rows, err := scanRows(tx.Query(ctx, candidates+skipping, args...))
 		if err != nil {
 			return nil, err
@@ -207,42 +226,55 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue) (passed [][16]byt
 			args[len(args)-1] = 1
 			return idsOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
-		if err := tx.grant(ctx, w, rows); err != nil {
+		if more, err := tx.grant(ctx, w, rows, l); err != nil || !more {
 			return nil, err
 		}
 	}
 }
 
-// grant claims locked jobs. One that turns out to be past its lifetime ends
-// instead.
-func (tx *txn) grant(ctx context.Context, w *want, rows []*row) error {
+// grant claims locked jobs, as far as the limits of their queue allow, and
+// reports whether these allow more. A job that turns out to be past its lifetime
+// ends instead.
+func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) (more bool, err error) {
 	granted := rows[:0:0]
+	more = true
 	for _, r := range rows {
+		if !r.state.Claimable(tx.now) {
+			if err := tx.advance(r); err != nil {
+				return false, err
+			}
+			continue
+		}
 		spec, err := gq.DecodeSpec(r.spec)
 		if err != nil {
-			return fmt.Errorf("job %s: %w", r.state.ID, err)
+			return false, fmt.Errorf("job %s: %w", r.state.ID, err)
 		}
+		if !l.fits(&spec, w.into()) {
+			continue
+		}
+		if at, ok := l.pace(tx.now); !ok {
+			if w.retry.IsZero() || at.Before(w.retry) {
+				w.retry = at
+			}
+			more = false
+			break
+		}
+		l.take(&spec, &r.state, w.into())
 		next, events, err := r.state.Claim(gq.Grant{
 			Lease: gq.NewLeaseID(random()), Worker: w.Worker, Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
 		}, tx.now)
-		switch {
-		case err == nil:
-			tx.record(r, next, events)
-			granted = append(granted, r)
-		case errors.Is(err, gq.ErrIllegalMove):
-			if err := tx.advance(r); err != nil {
-				return err
-			}
-		default:
-			return err
+		if err != nil {
+			return false, err
 		}
+		tx.record(r, next, events)
+		granted = append(granted, r)
 	}
 	if err := tx.flush(ctx); err != nil {
-		return err
+		return false, err
 	}
 	jobs, err := tx.assemble(ctx, granted, w.Parts)
 	w.round = append(w.round, jobs...)
-	return err
+	return more, err
 }
 
 // room is how many more jobs of a queue may be held, up to n. The caller has

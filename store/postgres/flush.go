@@ -12,6 +12,9 @@ func (tx *txn) flush(ctx context.Context) error {
 	if len(tx.rows) == 0 && tx.more.Len() == 0 {
 		return nil
 	}
+	if tx.book != nil {
+		tx.book.write(&tx.more)
+	}
 	if err := errors.Join(tx.writeRows(), tx.writeEvents()); err != nil {
 		return err
 	}
@@ -36,6 +39,8 @@ func (tx *txn) writeRows() error {
 		runs     = make([]int64, n)
 		dues     = make([]*int64, n)
 		ends     = make([]*int64, n)
+		limits   = make([]string, n)
+		fairs    = make([]string, n)
 		datas    = make([][]byte, n)
 	)
 	for i, r := range tx.rows {
@@ -47,19 +52,20 @@ func (tx *txn) writeRows() error {
 		}
 		jobs[i], seqs[i], queues[i], statuses[i] = s.ID, int64(s.Sequence), r.queue, int16(s.Status)
 		his[i], los[i] = signed(order.Hi), signed(order.Lo)
+		limits[i], fairs[i] = r.limit, r.fair
 		runs[i], dues[i], ends[i], datas[i] = nanoseconds(s.RunAt), optional(s.Due()), optional(s.CompletedAt), data
 	}
 	tx.more.Queue(`
-		INSERT INTO gq.state (job, seq, queue, status, order_hi, order_lo, run_at, due, ended, data)
-		SELECT *
+		INSERT INTO gq.state (job, seq, queue, status, order_hi, order_lo, run_at, due, ended, limited, fair, data)
+		SELECT n.job, n.seq, n.queue, n.status, n.hi, n.lo, n.run_at, n.due, n.ended, nullif(n.limited, ''), n.fair, n.data
 		FROM unnest(
 			$1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::bigint[],
-			$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[]
-		)
+			$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bytea[]
+		) AS n (job, seq, queue, status, hi, lo, run_at, due, ended, limited, fair, data)
 		ON CONFLICT (job) DO UPDATE SET
 			status = excluded.status, order_hi = excluded.order_hi, order_lo = excluded.order_lo,
 			run_at = excluded.run_at, due = excluded.due, ended = excluded.ended, data = excluded.data`,
-		jobs, seqs, queues, statuses, his, los, runs, dues, ends, datas)
+		jobs, seqs, queues, statuses, his, los, runs, dues, ends, limits, fairs, datas)
 	return nil
 }
 

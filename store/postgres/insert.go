@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -25,7 +26,11 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 		if len(sound) == 0 {
 			return nil
 		}
-		p, err := tx.prepare(ctx, groups, sound)
+		var jobs []gq.Spec
+		for _, i := range sound {
+			jobs = append(jobs, groups[i].Jobs...)
+		}
+		p, _, err := tx.prepare(ctx, jobs, nil)
 		if err != nil {
 			return err
 		}
@@ -49,71 +54,91 @@ func (s *Store) checkGroup(g store.Group) error {
 	if err := store.CheckGroup(g, s.cfg.Limits); err != nil {
 		return err
 	}
-	// A key must not outlive its job, or it would lead nowhere.
-	kept := s.cfg.Retention.Shortest()
 	for i := range g.Jobs {
-		if window := g.Jobs[i].Policy.IdempotencyWindow; g.Jobs[i].Key.Name != "" && window > kept {
-			return &gq.InvalidError{Faults: []gq.Fault{{
-				Field: "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept, %v", window, kept),
-			}}}
+		if faults := s.checkWindow(&g.Jobs[i], ""); len(faults) > 0 {
+			return &gq.InvalidError{Faults: faults}
 		}
 	}
 	return nil
 }
 
-// prepare locks and reads everything that the groups refer to.
-func (tx *txn) prepare(ctx context.Context, groups []store.Group, sound []int) (*plan, error) {
+// checkWindow refuses a key that could outlive its job, or it would lead
+// nowhere.
+func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
+	window, kept := spec.Policy.IdempotencyWindow, s.cfg.Retention.Shortest()
+	if spec.Key.Name == "" || window <= kept {
+		return nil
+	}
+	return []gq.Fault{{
+		Field: prefix + "policy.idempotency_window", Problem: fmt.Sprintf("%v is longer than finished jobs are kept, %v", window, kept),
+	}}
+}
+
+// prepare locks and reads everything that new jobs refer to, and the jobs that
+// the transaction is going to change.
+func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change [][16]byte) (*plan, []*row, error) {
 	var (
 		ids    [][16]byte
 		names  []string
 		keys   []gq.Key
-		others [][16]byte // what the groups depend on
+		fair   []string
+		others = slices.Clone(change) // and what the jobs depend on
 	)
-	for _, i := range sound {
-		for k := range groups[i].Jobs {
-			spec := &groups[i].Jobs[k]
-			ids = append(ids, spec.ID)
-			names = append(names, spec.Queue)
-			if spec.Key.Name != "" {
-				keys = append(keys, gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name})
-			}
-			for _, d := range spec.DependsOn {
-				others = append(others, d.Job)
-			}
+	for i := range jobs {
+		spec := &jobs[i]
+		ids = append(ids, spec.ID)
+		names, fair = append(names, spec.Queue), append(fair, spec.FairKey)
+		if spec.Key.Name != "" {
+			keys = append(keys, gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name})
+		}
+		for _, d := range spec.DependsOn {
+			others = append(others, d.Job)
 		}
 	}
 	p := &plan{}
 	var err error
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, h := range p.keys {
 		others = append(others, h.job)
 	}
-	if p.queues, err = tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxDepth > 0 }); err != nil {
-		return nil, err
+	if p.queues, err = tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxDepth > 0 || q.Fair }); err != nil {
+		return nil, nil, err
 	}
 	// A shared lock on a parent keeps it from ending before its new children
 	// are there to be found.
-	parents, err := tx.lock(ctx, others, "SHARE")
+	strength := "SHARE"
+	if len(change) > 0 {
+		strength = "UPDATE"
+	}
+	rows, err := tx.lock(ctx, others, strength)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := tx.stamp(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.now, p.states = tx.now, make(map[gq.JobID]gq.State, len(parents))
-	for _, r := range parents {
+	p.now, p.states = tx.now, make(map[gq.JobID]gq.State, len(rows))
+	for _, r := range rows {
 		p.states[r.state.ID] = r.state
+		names, fair = append(names, r.queue), append(fair, r.fair)
 	}
 	if p.taken, err = tx.takenIDs(ctx, ids); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	p.book = newBook()
+	if len(change) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(p.queues)), func(q gq.Queue) bool { return q.Fair }) {
+		if p.book, err = tx.openBook(ctx, names, fair); err != nil {
+			return nil, nil, err
+		}
+		tx.book = p.book
 	}
 	p.numbers, err = tx.numbers(ctx, len(ids))
-	return p, err
+	return p, rows, err
 }
 
 // lockKeys keeps others from using the same idempotency keys, taken or not, and
@@ -245,7 +270,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, d.Job), append(children, id), append(kinds, int16(d.Kind))
 		}
-		tx.record(&row{queue: b.spec.Queue}, b.state, b.events)
+		tx.record(&row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey}, b.state, b.events)
 	}
 	blobs.write(&tx.more)
 	if len(kinds) > 0 {

@@ -333,3 +333,94 @@ func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 		CREATE TRIGGER refuse BEFORE INSERT ON gq.event FOR EACH ROW EXECUTE FUNCTION refuse();`)
 	mustInsert(t, s, newSpec("q"))
 }
+
+// TestLimitsOfTwoNodes has everyone claim, settle and spawn under every limit
+// while the queue becomes fair and unfair again. What is held at any time, as far
+// as the workers know, is within the limits.
+func TestLimitsOfTwoNodes(t *testing.T) {
+	nodes := twoNodes(t)
+	const keyLimit, capacity = 2, 7
+	configure := func(s store.Store, fair bool) {
+		q := gq.NewQueue("q")
+		q.KeyLimit, q.Pool, q.Fair = keyLimit, "p", fair
+		if err := s.PutQueue(t.Context(), q); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := nodes[0].PutPool(t.Context(), gq.Pool{Name: "p", Capacity: capacity}); err != nil {
+		t.Fatal(err)
+	}
+	configure(nodes[0], true)
+	keyed := func(i int) gq.Spec {
+		s := newSpec("q")
+		s.LimitKey, s.FairKey, s.CostUnits = []string{"a", "b", "c", "d", "e"}[i%5], []string{"x", "y"}[i%2], int64(i%3)
+		return s
+	}
+	var specs []gq.Spec
+	for i := range 60 {
+		specs = append(specs, keyed(i))
+	}
+	mustInsert(t, nodes[0], specs...)
+	var (
+		everyone sync.WaitGroup
+		mu       sync.Mutex
+		held     = make(map[string]int) // guarded by mu
+		used     int64                  // guarded by mu
+		done     int                    // guarded by mu
+	)
+	count := func(j gq.Job, by int) {
+		mu.Lock()
+		defer mu.Unlock()
+		held[j.Spec.LimitKey] += by
+		used += int64(by) * j.Spec.CostUnits
+		if by < 0 {
+			done++
+		}
+		if held[j.Spec.LimitKey] > keyLimit || used > capacity {
+			t.Errorf("%d jobs of key %s are held, at a cost of %d in all", held[j.Spec.LimitKey], j.Spec.LimitKey, used)
+		}
+	}
+	work := func(s store.Store, round int) {
+		answers, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 2)})
+		if err != nil || answers[0].Err != nil {
+			t.Errorf("claim: %v, %+v", err, answers)
+			return
+		}
+		for _, j := range answers[0].Jobs {
+			count(j, 1)
+		}
+		for i, j := range answers[0].Jobs {
+			u := completing(j)
+			if i == 0 && round%3 == 0 {
+				child := keyed(round)
+				child.DependsOn = []gq.Dependency{{Kind: gq.After, Job: j.State.ID}}
+				u.Spawn = []gq.Spec{child}
+			}
+			count(j, -1)
+			if out, err := s.Update(t.Context(), []store.Update{u}); err != nil || out[0].Err != nil || len(out[0].Spawned) != len(u.Spawn) {
+				t.Errorf("complete: %v, %+v", err, out)
+			}
+		}
+	}
+	for i, s := range nodes {
+		for range 2 {
+			everyone.Go(func() {
+				for round := range 25 {
+					work(s, round)
+				}
+			})
+		}
+		everyone.Go(func() {
+			for round := range 6 {
+				configure(s, (round+i)%2 == 0)
+			}
+		})
+	}
+	everyone.Wait()
+	for round := 0; round < 100 && done < len(specs); round++ {
+		work(nodes[round%2], 1)
+	}
+	if done < len(specs) {
+		t.Errorf("%d of %d jobs were done", done, len(specs))
+	}
+}

@@ -28,12 +28,16 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 			return err
 		}
 		var rows []*row
-		for _, name := range f.Queues {
+		limits := &limits{tx: tx}
+		for i, name := range f.Queues {
+			if slices.Contains(f.Queues[:i], name) {
+				continue // it has nothing more
+			}
 			q, ok := queues[name]
 			if !ok {
 				q = gq.NewQueue(name)
 			}
-			more, err := tx.peek(ctx, f, q, n-len(rows))
+			more, err := tx.peek(ctx, f, q, n-len(rows), limits)
 			if err != nil {
 				return err
 			}
@@ -53,7 +57,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 
 // peek reads what a claim would get from one queue: the candidates, and among
 // the held jobs those that a claim would take back first.
-func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int) ([]*row, error) {
+func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limits *limits) ([]*row, error) {
 	types, offers := storable(f.Types), storable(f.Offers)
 	if n <= 0 || q.Paused || len(f.Types) > 0 && len(types) == 0 {
 		return nil, nil
@@ -76,7 +80,11 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int) ([]*
 		n = min(n, room+len(late))
 	}
 	// Jobs past their lifetime are candidates too, but no claim gets them.
-	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, f.MaxCost, math.MaxInt32))
+	l, err := limits.of(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
 	}
@@ -104,11 +112,26 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int) ([]*
 			return bytes.Compare(a.state.ID[:], b.state.ID[:])
 		}
 	})
-	rows = rows[:max(0, min(n, len(rows)))]
+	var seen []*row
 	for _, r := range rows {
+		spec, err := gq.DecodeSpec(r.spec)
+		if err != nil {
+			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+		}
+		if !l.fits(&spec, gq.Running) {
+			continue
+		}
+		if len(seen) >= n {
+			break
+		}
+		if _, ok := l.pace(tx.now); !ok {
+			break
+		}
+		l.take(&spec, &r.state, gq.Running)
 		r.state = r.state.At(tx.now)
+		seen = append(seen, r)
 	}
-	return rows, nil
+	return seen, nil
 }
 
 // serves is the filter of candidates for a job that is not in the index.

@@ -20,6 +20,7 @@ type plan struct {
 	keys    map[gq.Key]holder     // by scope and name
 	queues  map[string]gq.Queue
 	live    map[string]int64
+	book    *turnBook
 
 	births []birth // to be written
 }
@@ -169,6 +170,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 			b.Waits++
 		}
 	}
+	b.Turn = p.book.next(spec.Queue, b.Own.Inherit(b.Inherited), spec.FairKey)
 	born := birth{spec: spec}
 	born.state, born.events = gq.Born(b, p.now)
 	for _, d := range m.deps {

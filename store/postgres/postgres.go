@@ -10,7 +10,8 @@
 //  1. advisory locks on idempotency keys, by their hash
 //  2. rows of gq.queue, by name
 //  3. rows of gq.state, by sequence number
-//  4. the row of gq.head, which also tells the time
+//  4. the row of gq.head, which also tells the time, and under which pools,
+//     turns and documents are read and written
 //
 // Claims take the third kind without waiting for any (SKIP LOCKED), and may do
 // so at any point. After the fourth nothing is waited for.

@@ -28,7 +28,25 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 		if _, err := tx.Exec(ctx, "SELECT FROM gq.queue WHERE name = $1 FOR UPDATE", q.Name); err != nil {
 			return err
 		}
+		was, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = $1", q.Name)
+		if err != nil {
+			return err
+		}
+		turning := was[q.Name].Fair != q.Fair
+		if turning { // all but the newest jobs are locked before the time is read
+			if _, err := tx.liveRows(ctx, q.Name, "FOR UPDATE"); err != nil {
+				return err
+			}
+		}
 		if err := tx.stamp(ctx); err != nil {
+			return err
+		}
+		pools, err := tx.pools(ctx)
+		if err != nil {
+			return err
+		}
+		_, exists := pools[q.Pool]
+		if err := store.CheckPool(q, exists); err != nil {
 			return err
 		}
 		q.UpdatedAt = tx.now
@@ -37,6 +55,11 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 			return err
 		}
 		tx.more.Queue("UPDATE gq.queue SET config = $2 WHERE name = $1", q.Name, config)
+		if turning {
+			if err := tx.rearrange(ctx, q); err != nil {
+				return err
+			}
+		}
 		return tx.flush(ctx)
 	})
 }
@@ -106,8 +129,8 @@ func (tx *txn) readQueues(ctx context.Context, query string, args ...any) (map[s
 }
 
 // Counts implements [store.Store].
-func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
-	var out []store.Count
+func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
+	var out []gq.Count
 	err := s.read(ctx, "counts", func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
 			SELECT queue, status, jobs
@@ -121,7 +144,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, er
 		index := make(map[string]int)
 		for _, name := range queues {
 			index[name] = len(out)
-			out = append(out, store.Count{Queue: name})
+			out = append(out, gq.Count{Queue: name})
 		}
 		var (
 			queue  string
@@ -133,7 +156,7 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]store.Count, er
 			if !ok {
 				i = len(out)
 				index[queue] = i
-				out = append(out, store.Count{Queue: queue})
+				out = append(out, gq.Count{Queue: queue})
 			}
 			out[i].By[status] = jobs
 			return nil

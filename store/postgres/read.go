@@ -12,7 +12,7 @@ import (
 )
 
 // Get implements [store.Store].
-func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
+func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.read(ctx, "get", func(tx *txn) error {
 		ids, err := tx.jobIDs(ctx, refs)
@@ -58,9 +58,9 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([
 
 // List implements [store.Store]. It follows the index on seq, and in this
 // version reads past jobs that the query does not select.
-func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := q.Check(); err != nil {
-		return store.Page{}, fmt.Errorf("list: %w", err)
+func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	if err := store.CheckQuery(&q); err != nil {
+		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
 	from, to := int64(math.MinInt64), int64(math.MaxInt64) // sequence numbers, both exclusive
 	direction, last := "DESC", &to
@@ -70,7 +70,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	if q.Cursor != "" {
 		n, err := strconv.ParseInt(q.Cursor, 36, 64)
 		if err != nil || n < 1 || strconv.FormatInt(n, 36) != q.Cursor {
-			return store.Page{}, fmt.Errorf("list: %w", &gq.InvalidError{Faults: []gq.Fault{{
+			return gq.Page{}, fmt.Errorf("list: %w", &gq.InvalidError{Faults: []gq.Fault{{
 				Field: "cursor", Problem: "is not one that a list has returned",
 			}}})
 		}
@@ -80,7 +80,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 	for i, s := range q.Statuses {
 		statuses[i] = int16(s)
 	}
-	var page store.Page
+	var page gq.Page
 	err := s.read(ctx, "list", func(tx *txn) error {
 		rows, err := scanRows(tx.Query(ctx, `
 			SELECT `+columns+`, j.spec
@@ -107,7 +107,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (store.Page, error) {
 		return err
 	})
 	if err != nil {
-		return store.Page{}, err
+		return gq.Page{}, err
 	}
 	return page, nil
 }

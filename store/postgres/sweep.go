@@ -76,6 +76,9 @@ func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 			if err != nil {
 				return err
 			}
+			if err := tx.turned(ctx, r, &next, known); err != nil {
+				return err
+			}
 			tx.record(r, next, events)
 		}
 		tx.more.Queue(`

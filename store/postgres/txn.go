@@ -25,6 +25,7 @@ type txn struct {
 	ended  []gq.State
 	events []gq.Event
 	moves  map[place]int64
+	book   *turnBook // nil until someone needs a turn
 	more   pgx.Batch // statements that go before those of flush
 }
 
@@ -42,6 +43,8 @@ type place struct {
 // row is a row of gq.state.
 type row struct {
 	queue   string
+	limit   string // limit key; known of new jobs only
+	fair    string // fair key
 	spec    []byte // of gq.job, where it was read along
 	state   gq.State
 	changed bool // among txn.rows
@@ -83,20 +86,20 @@ func (tx *txn) glance(ctx context.Context) error {
 const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 
 // columns of gq.state that make a row; the alias is s.
-const columns = "s.job, s.seq, s.queue, s.data"
+const columns = "s.job, s.seq, s.queue, s.fair, s.data"
 
 // scanRows reads rows of the columns, and the spec where there is one more.
 func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	withSpec := len(rows.FieldDescriptions()) > 4
+	withSpec := len(rows.FieldDescriptions()) > 5
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
 		var id [16]byte
 		var seq int64
 		var data []byte
 		r := &row{}
-		into := []any{&id, &seq, &r.queue, &data}
+		into := []any{&id, &seq, &r.queue, &r.fair, &data}
 		if withSpec {
 			into = append(into, &r.spec)
 		}

@@ -19,23 +19,23 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 		if err != nil {
 			return err
 		}
-		rows, err := tx.lock(ctx, ids, "UPDATE")
-		if err != nil {
+		c := &changes{written: make(map[blobKey][]byte)}
+		if err := tx.prepareChanges(ctx, c, updates, ids); err != nil {
 			return err
 		}
-		if err := tx.stamp(ctx); err != nil {
-			return err
-		}
-		known := byJob(rows)
-		written := make(map[blobKey][]byte)
 		for i := range updates {
-			out[i] = tx.update(&updates[i], ids[i], known, written)
+			if out[i], err = tx.update(ctx, &updates[i], ids[i], c); err != nil {
+				return err
+			}
 		}
 		var b blobs
-		for key, data := range written {
+		for key, data := range c.written {
 			b.add(key.job, key.part, data)
 		}
 		b.write(&tx.more)
+		if c.plan != nil {
+			return tx.add(ctx, c.plan)
+		}
 		return tx.flush(ctx)
 	})
 	if err != nil {
@@ -47,6 +47,58 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 		}
 	}
 	return out, nil
+}
+
+// changes is what the updates of one call work on.
+type changes struct {
+	rows    map[gq.JobID]*row
+	plan    *plan // of the children, nil if there are none
+	written map[blobKey][]byte
+}
+
+// prepareChanges locks the jobs of updates and whatever their children refer to.
+func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.Update, ids [][16]byte) error {
+	var children []gq.Spec
+	for i := range updates {
+		if len(updates[i].Spawn) > 0 && tx.s.checkUpdate(&updates[i]) == nil {
+			children = append(children, updates[i].Spawn...)
+		}
+	}
+	var rows []*row
+	var err error
+	if len(children) > 0 {
+		c.plan, rows, err = tx.prepare(ctx, children, ids)
+	} else if rows, err = tx.lock(ctx, ids, "UPDATE"); err == nil {
+		err = tx.stamp(ctx)
+	}
+	c.rows = byJob(rows)
+	return err
+}
+
+// spawn places the children of an update of a row. The job is what it will be
+// while they are looked at, and what it was if they are refused.
+func (c *changes) spawn(r *row, next gq.State, children []gq.Spec) ([]store.Placed, error) {
+	p := c.plan
+	if p == nil {
+		return nil, nil
+	}
+	old := r.state
+	p.states[next.ID] = next
+	if old.Live() && !next.Live() {
+		p.live[r.queue]--
+	}
+	if len(children) == 0 {
+		return nil, nil
+	}
+	out := p.place(store.Group{Jobs: children})
+	if out.Err != nil {
+		p.states[next.ID] = old
+		if old.Live() && !next.Live() {
+			p.live[r.queue]++
+		}
+		return nil, fmt.Errorf("spawn: %w", out.Err)
+	}
+	return out.Jobs, nil
 }
 
 // resolve finds the job that each update names; zero where there is none.
@@ -85,46 +137,61 @@ type blobKey struct {
 }
 
 // update applies one function to the row as the updates before have left it.
-func (tx *txn) update(u *store.Update, id gq.JobID, rows map[gq.JobID]*row, written map[blobKey][]byte) store.Updated {
+func (tx *txn) update(ctx context.Context, u *store.Update, id gq.JobID, c *changes) (store.Updated, error) {
+	refused := func(s gq.State, err error) (store.Updated, error) { return store.Updated{State: s, Err: err}, nil }
 	if err := tx.s.checkUpdate(u); err != nil {
-		return store.Updated{Err: err}
+		return refused(gq.State{}, err)
 	}
-	r, ok := rows[id]
+	r, ok := c.rows[id]
 	switch {
 	case !ok && u.Job.IsZero():
-		return store.Updated{Err: fmt.Errorf("no job has or had lease %.80q: %w", u.Lease, gq.ErrStaleLease)}
+		return refused(gq.State{}, fmt.Errorf("no job has or had lease %.80q: %w", u.Lease, gq.ErrStaleLease))
 	case !ok:
-		return store.Updated{Err: fmt.Errorf("job %s: %w", id, gq.ErrNotFound)}
+		return refused(gq.State{}, fmt.Errorf("job %s: %w", id, gq.ErrNotFound))
 	}
 	old := r.state
 	next, events, err := try(u.Apply, old, tx.now)
 	if err != nil {
-		return store.Updated{State: old, Err: err}
+		return refused(old, err)
 	}
 	if next.ID != old.ID || next.Sequence != old.Sequence || *next.Policy != *old.Policy {
-		return store.Updated{State: old, Err: fmt.Errorf("job %s: the function changed what never changes", id)}
+		return refused(old, fmt.Errorf("job %s: the function changed what never changes", id))
 	}
 	changed, err := differ(old, next)
 	if err != nil {
-		return store.Updated{State: old, Err: err}
+		return refused(old, err)
 	}
 	changed = changed || len(events) > 0
 	switch {
 	case !old.Live() && changed:
-		return store.Updated{State: old, Err: fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove)}
+		return refused(old, fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove))
 	case !old.Live():
-		return store.Updated{State: old} // the answer to a repeated call; its blobs are there
+		return store.Updated{State: old}, nil // the answer to a repeated call; its blobs are there
 	case !changed:
-		return store.Updated{State: next} // likewise: a blob must not follow a call that was answered before
+		return store.Updated{State: next}, nil // likewise: a blob must not follow a call that was answered before
+	}
+	noRoom, err := tx.makeRoom(ctx, r, next.Status)
+	if err != nil {
+		return store.Updated{}, err
+	}
+	if noRoom != nil {
+		return refused(old, fmt.Errorf("job %s: %w", id, noRoom))
+	}
+	if err := tx.turned(ctx, r, &next, c.rows); err != nil {
+		return store.Updated{}, err
+	}
+	placed, err := c.spawn(r, next, u.Spawn)
+	if err != nil {
+		return refused(old, err)
 	}
 	tx.record(r, next, events)
 	keep := func(part int16, data []byte) {
-		written[blobKey{id, part}] = data
+		c.written[blobKey{id, part}] = data
 	}
 	if u.Metadata != nil {
 		raw, err := u.Metadata.AppendBinary(nil)
 		if err != nil {
-			return store.Updated{State: old, Err: err}
+			return store.Updated{}, err
 		}
 		keep(partMetadata, raw)
 	}
@@ -134,7 +201,7 @@ func (tx *txn) update(u *store.Update, id gq.JobID, rows map[gq.JobID]*row, writ
 	if u.Checkpoint != nil {
 		keep(partCheckpoint, u.Checkpoint)
 	}
-	return store.Updated{State: next, Changed: true}
+	return store.Updated{State: next, Changed: true, Spawned: placed}, nil
 }
 
 // try calls a caller's function. Its panic is the error of the item.
@@ -172,6 +239,10 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	limit("checkpoint", u.Checkpoint, s.cfg.Limits.CheckpointBytes)
 	if u.Metadata != nil {
 		faults = append(faults, gq.FaultsOf(u.Metadata.Validate())...)
+	}
+	faults = append(faults, gq.FaultsOf(store.CheckSpawn(u.Spawn, s.cfg.Limits))...)
+	for i := range u.Spawn {
+		faults = append(faults, s.checkWindow(&u.Spawn[i], fmt.Sprintf("spawn[%d].", i))...)
 	}
 	if u.Apply == nil {
 		return errors.New("no function to apply")

@@ -70,20 +70,20 @@ func blobCheckpoint(e *env) {
 			e.Errorf("%s the next attempt got a checkpoint of %d bytes (recorded as %d), want the %d saved", when, len(j.Checkpoint), j.State.CheckpointBytes, len(want))
 		}
 	}
-	j := e.one(with(store.WithCheckpoint))
+	j := e.one(with(gq.WithCheckpoint))
 	hand("at first", j, nil)
 	one, two := e.noise(100), e.noise(300)[200:]
 	save(j, one)
 	s := e.fail(j, temporary)
 	e.clock.Set(s.RunAt)
-	j = e.one(with(store.WithCheckpoint))
+	j = e.one(with(gq.WithCheckpoint))
 	hand("after a failure", j, one)
 	save(j, two)
 	e.clock.Advance(5 * time.Minute)
-	j = e.one(with(store.WithCheckpoint))
+	j = e.one(with(gq.WithCheckpoint))
 	hand("after a lost lease", j, two)
 	e.update(job.ID, releasing(j.State.Lease.Ref(), 0, ""))
-	j = e.one(with(store.WithCheckpoint))
+	j = e.one(with(gq.WithCheckpoint))
 	hand("after a release", j, two)
 	e.complete(j)
 	if got := e.get(job.ID).Checkpoint; !bytes.Equal(got, two) {
@@ -120,7 +120,7 @@ func blobMetadata(e *env) {
 	j := e.get(spec.ID)
 	e.equal("the metadata as read", j.Metadata, changed)
 	e.equal("the metadata as submitted", j.Spec.Metadata, spec.Metadata)
-	e.equal("the metadata as listed", e.list(store.Query{})[0].Metadata, changed)
+	e.equal("the metadata as listed", e.list(gq.Query{})[0].Metadata, changed)
 	j = e.one()
 	e.equal("the metadata as claimed", j.Metadata, changed)
 	e.updated(store.Update{Ref: byID(spec.ID), Apply: updating(gq.Normal), Metadata: &spec.Metadata})

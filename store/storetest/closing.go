@@ -62,7 +62,7 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 			return err
 		},
 		"List": func(ctx context.Context, s store.Store) error {
-			_, err := s.List(ctx, store.Query{})
+			_, err := s.List(ctx, gq.Query{})
 			return err
 		},
 		"Claim": func(ctx context.Context, s store.Store) error {

@@ -158,7 +158,7 @@ func collectLimit(e *env) {
 			e.Fatalf("step %d collected %d jobs, want at most 10", steps, n)
 		}
 		total += n
-		if left := len(e.list(store.Query{})); left != 25-total {
+		if left := len(e.list(gq.Query{})); left != 25-total {
 			e.Errorf("after %d jobs were collected %d are left of 25", total, left)
 		}
 		if n == 0 {
@@ -209,7 +209,7 @@ func collectGone(e *env) {
 	)
 	e.is("Update", answers[0].Err, gq.ErrNotFound)
 	e.is("Update by its lease", answers[1].Err, gq.ErrStaleLease)
-	e.listed("after the collection", store.Query{}, []gq.JobID{kept.ID})
+	e.listed("after the collection", gq.Query{}, []gq.JobID{kept.ID})
 	e.refused(gq.ErrInvalid, e.spec(depends(gq.After, job.ID)))
 }
 
@@ -229,7 +229,7 @@ func collectAtOnce(e *env) {
 		e.is("History of a collected job", err, gq.ErrNotFound)
 		e.is("Get by its lease", e.find(byLease(j.State.Lease.ID), 0).Err, gq.ErrNotFound)
 		e.absent("a collected job", job.ID)
-		e.listed("after the collection", store.Query{}, nil)
+		e.listed("after the collection", gq.Query{}, nil)
 		if got := e.counts(); len(got) != 0 {
 			e.Errorf("after the collection the counts are %v", got)
 		}

@@ -39,8 +39,8 @@ var countCases = []Case{
 // recount wants the counts to be what a list finds.
 func (e *env) recount(what string) {
 	e.Helper()
-	want := make(map[string]store.Count)
-	for _, j := range e.list(store.Query{Limit: store.MaxPage}) {
+	want := make(map[string]gq.Count)
+	for _, j := range e.list(gq.Query{Limit: store.MaxPage}) {
 		c := want[j.Spec.Queue]
 		c.Queue = j.Spec.Queue
 		c.By[j.State.Status]++

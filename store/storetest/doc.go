@@ -28,6 +28,8 @@
 //     itself soon after, or not before Release is called.
 //   - A finished job may be kept beyond its retention until all that depend on it
 //     have been told.
+//   - What a fair queue remembers of a key without live jobs may be lost in a
+//     restart: its next job then takes the turn being served.
 //   - Event numbers ascend strictly; they may have gaps.
 //   - The last page of a list may be followed by an empty one.
 //   - A queue without jobs may be missing from the counts.

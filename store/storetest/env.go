@@ -239,7 +239,7 @@ func types(names ...string) asking         { return func(c *store.Claim) { c.Typ
 func offering(capability ...string) asking { return func(c *store.Claim) { c.Offers = capability } }
 func upTo(cost int64) asking               { return func(c *store.Claim) { c.MaxCost = cost } }
 func lasting(ttl time.Duration) asking     { return func(c *store.Claim) { c.TTL = ttl } }
-func with(parts store.Parts) asking        { return func(c *store.Claim) { c.Parts = parts } }
+func with(parts gq.Parts) asking           { return func(c *store.Claim) { c.Parts = parts } }
 func holding(c *store.Claim)               { c.Hold = true }
 
 func claimOf(n int, asks ...asking) store.Claim {

@@ -185,7 +185,7 @@ func eventOnly(e *env) {
 	e.check("Peek", err)
 	e.get(job.ID)
 	e.history(job.ID)
-	e.list(store.Query{})
+	e.list(gq.Query{})
 	e.counts()
 	e.due(10)
 	e.release()

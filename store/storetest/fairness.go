@@ -61,9 +61,10 @@ var fairCases = []Case{
 
 func fairly(key string) setting { return func(s *gq.Spec) { s.FairKey = key } }
 
-func (e *env) fair(queue string) {
+// fair makes queue "q" fair.
+func (e *env) fair() {
 	e.Helper()
-	e.put(queue, func(q *gq.Queue) { q.Fair = true })
+	e.put("q", func(q *gq.Queue) { q.Fair = true })
 }
 
 // adds submits n jobs of a key.
@@ -73,7 +74,7 @@ func (e *env) adds(n int, key string, settings ...setting) []gq.JobID {
 }
 
 func fairTurns(e *env) {
-	e.fair("q")
+	e.fair()
 	a := e.adds(5, "a")
 	b := e.adds(2, "b")
 	c := e.adds(1, "c")
@@ -98,7 +99,7 @@ func idsOfSpecs(specs []gq.Spec) []gq.JobID {
 }
 
 func fairLate(e *env) {
-	e.fair("q")
+	e.fair()
 	a := e.adds(300, "a")
 	e.claimed("before anyone else came", 100, a[:100])
 	b := e.adds(3, "b")
@@ -108,7 +109,7 @@ func fairLate(e *env) {
 }
 
 func fairReturns(e *env) {
-	e.fair("q")
+	e.fair()
 	e.adds(200, "a")
 	e.one()
 	next := e.adds(1, "b")[0]
@@ -126,7 +127,7 @@ func fairReturns(e *env) {
 }
 
 func fairLevels(e *env) {
-	e.fair("q")
+	e.fair()
 	a := e.adds(50, "a")
 	e.claim(30) // far into the turns of this level
 	high := e.adds(3, "a", at(gq.High))
@@ -149,7 +150,7 @@ func storeUpdate(id gq.JobID, level gq.Priority) store.Update {
 }
 
 func fairRetried(e *env) {
-	e.fair("q")
+	e.fair()
 	a, b := e.adds(6, "a"), e.adds(4, "b")
 	first := e.claim(1)[0]
 	s := e.fail(first, temporary)
@@ -159,7 +160,7 @@ func fairRetried(e *env) {
 }
 
 func fairFilter(e *env) {
-	e.fair("q")
+	e.fair()
 	x := e.adds(4, "a", ofType("x"), costing(5))
 	y := e.adds(2, "a", ofType("y"))
 	b := e.adds(3, "b", ofType("y"))
@@ -174,7 +175,7 @@ func fairChanged(e *env) {
 	a, b := e.adds(6, "a"), e.adds(3, "b")
 	e.claimed("before", 1, a[:1])
 	later := e.adds(1, "c", delayed(time.Minute))[0]
-	e.fair("q")
+	e.fair()
 	c := e.adds(1, "c")
 	// The job that runs has the first turn of its key.
 	e.claimed("in turn", 4, []gq.JobID{b[0], a[1], b[1], c[0]})
@@ -186,7 +187,7 @@ func fairChanged(e *env) {
 }
 
 func fairReopen(e *env) {
-	e.fair("q")
+	e.fair()
 	a := e.adds(20, "a")
 	e.claimed("before the restart", 5, a[:5])
 	b := e.adds(2, "b")

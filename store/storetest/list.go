@@ -54,7 +54,7 @@ var listCases = []Case{
 }
 
 // listed wants a query to find exactly these jobs in this order.
-func (e *env) listed(what string, q store.Query, want []gq.JobID) {
+func (e *env) listed(what string, q gq.Query, want []gq.JobID) {
 	e.Helper()
 	if got := idsOf(e.list(q)); !slices.Equal(got, want) {
 		e.Errorf("%s: listed %s, want %s", what, briefs(got), briefs(want))
@@ -82,11 +82,11 @@ func (e *env) mixture() []gq.JobID {
 
 func listOrder(e *env) {
 	ids := e.mixture()
-	e.listed("oldest first", store.Query{OldestFirst: true}, ids)
+	e.listed("oldest first", gq.Query{OldestFirst: true}, ids)
 	newest := slices.Clone(ids)
 	slices.Reverse(newest)
-	e.listed("newest first", store.Query{}, newest)
-	for _, j := range e.list(store.Query{OldestFirst: true}) {
+	e.listed("newest first", gq.Query{}, newest)
+	for _, j := range e.list(gq.Query{OldestFirst: true}) {
 		if len(j.Spec.Payload.Data) != 0 || len(j.Result) != 0 || len(j.Checkpoint) != 0 {
 			e.Errorf("a listed job has blobs: payload %q, result %q, checkpoint %q", j.Spec.Payload.Data, j.Result, j.Checkpoint)
 		}
@@ -104,7 +104,7 @@ func listPages(e *env) {
 			}
 			seen := make(map[gq.JobID]bool)
 			var last uint64
-			q := store.Query{Queue: queue, OldestFirst: oldest, Limit: limit}
+			q := gq.Query{Queue: queue, OldestFirst: oldest, Limit: limit}
 			for page := 0; ; page++ {
 				p, err := e.store().List(e.Context(), q)
 				e.check("List", err)
@@ -165,7 +165,7 @@ func listFilter(e *env) {
 		{"PENDING", "", []gq.Status{gq.Pending}, nil},
 	} {
 		for _, limit := range []int{0, 1, 2} {
-			q := store.Query{Queue: test.queue, Statuses: test.statuses, OldestFirst: true, Limit: limit}
+			q := gq.Query{Queue: test.queue, Statuses: test.statuses, OldestFirst: true, Limit: limit}
 			e.listed(test.name, q, test.want)
 			newest := slices.Clone(test.want)
 			slices.Reverse(newest)
@@ -198,17 +198,17 @@ func listCreated(e *env) {
 		{"after all", at(5), time.Time{}, nil},
 	} {
 		for _, limit := range []int{0, 1} {
-			e.listed(test.name, store.Query{CreatedAfter: test.after, CreatedBefore: test.from, OldestFirst: true, Limit: limit}, test.want)
+			e.listed(test.name, gq.Query{CreatedAfter: test.after, CreatedBefore: test.from, OldestFirst: true, Limit: limit}, test.want)
 			newest := slices.Clone(test.want)
 			slices.Reverse(newest)
-			e.listed(test.name+", newest first", store.Query{CreatedAfter: test.after, CreatedBefore: test.from, Limit: limit}, newest)
+			e.listed(test.name+", newest first", gq.Query{CreatedAfter: test.after, CreatedBefore: test.from, Limit: limit}, newest)
 		}
 	}
 }
 
 func listInvalid(e *env) {
 	e.add()
-	for name, q := range map[string]store.Query{
+	for name, q := range map[string]gq.Query{
 		"a negative limit":  {Limit: -1},
 		"a limit too large": {Limit: store.MaxPage + 1},
 		"no queue name":     {Queue: "not a name"},
@@ -224,7 +224,7 @@ func listInvalid(e *env) {
 func listLimit(e *env) {
 	e.insert(e.specs(store.MaxPage + 1)...)
 	for limit, want := range map[int]int{0: store.DefaultPage, 1: 1, store.MaxPage: store.MaxPage} {
-		page, err := e.store().List(e.Context(), store.Query{Limit: limit})
+		page, err := e.store().List(e.Context(), gq.Query{Limit: limit})
 		e.check("List", err)
 		if len(page.Jobs) != want || page.Next == "" {
 			e.Errorf("limit %d: a page of %d jobs, next %q; want %d and a next page", limit, len(page.Jobs), page.Next, want)
@@ -233,9 +233,9 @@ func listLimit(e *env) {
 }
 
 func listEmpty(e *env) {
-	e.listed("an empty store", store.Query{}, nil)
+	e.listed("an empty store", gq.Query{}, nil)
 	e.add()
-	page, err := e.store().List(e.Context(), store.Query{Queue: "nowhere"})
+	page, err := e.store().List(e.Context(), gq.Query{Queue: "nowhere"})
 	e.check("List", err)
 	if len(page.Jobs) != 0 || page.Next != "" {
 		e.Errorf("a queue without jobs: %d jobs, next %q; want none and no next page", len(page.Jobs), page.Next)

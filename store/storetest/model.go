@@ -80,7 +80,14 @@ type machine struct {
 	docs     map[[2]string]store.Doc // by kind and name
 	version  uint64                  // of the newest document
 
+	pools      map[string]int64     // capacities
+	owed       map[string]time.Time // of rates, by queue
+	turns      map[levelOf]uint64   // being served
+	newest     map[keyAt]uint64     // turns ever given
+	rearranged map[string]bool      // queues that became fair, or not, in this step
+
 	claiming bool              // a claim may record what is due by itself
+	certain  bool              // and what it may have recorded is not guessed
 	settling map[gq.JobID]verb // how each job was settled last
 	followed uint64            // number of the last event that was read
 	seen     map[gq.JobID][]gq.Event
@@ -101,6 +108,8 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 		jobs: make(map[gq.JobID]*modelJob), leases: make(map[gq.LeaseID]*modelJob), issued: make(map[gq.LeaseID]bool),
 		keys: make(map[[2]string]*modelJob), queues: make(map[string]gq.Queue), seen: make(map[gq.JobID][]gq.Event),
 		settling: make(map[gq.JobID]verb), docs: make(map[[2]string]store.Doc),
+		pools: make(map[string]int64), owed: make(map[string]time.Time), turns: make(map[levelOf]uint64),
+		newest: make(map[keyAt]uint64), rearranged: make(map[string]bool),
 	}
 	m.s = b.Open(scope, m.cfg)
 	r.Cleanup(func() {
@@ -168,6 +177,7 @@ func (m *machine) step(r *rapid.T) {
 	}
 	m.reconcile()
 	m.claiming = false
+	clear(m.rearranged)
 }
 
 // ok ends the story on the error of a whole call.
@@ -263,8 +273,9 @@ func (m *machine) configure(r *rapid.T) {
 	q.Paused = rapid.IntRange(0, 3).Draw(r, "paused") == 0
 	q.MaxRunning = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "max running")
 	q.MaxDepth = rapid.SampledFrom([]int{0, 0, 0, 3, 8}).Draw(r, "max depth")
+	m.limit(r, &q)
 	m.ok("PutQueue", m.s.PutQueue(m.Context(), q))
-	m.queues[q.Name] = q
+	m.configured(q)
 }
 
 // tally counts what happened over all stories of a run.
@@ -289,7 +300,7 @@ var interesting = []string{
 	"stale refused", "settlement repeated", "illegal refused", "cancel requested", "renewed",
 	"key taken, same", "key taken, different", "key free again", "duplicate id", "invalid", "cycle", "queue full",
 	"dependent scheduled", "dependent FAILED", "dependent DEAD_LETTER", "dependent CANCELLED", "two generations",
-	"collected", "reopen", "clock set back", "pages", "swept", "document written", "document deleted", "document conflict",
+	"collected", "reopen", "clock set back", "pages", "swept", "claim beside a limit", "claim at a rate", "claim told to come back", "turn", "rearranged", "document written", "document deleted", "document conflict",
 }
 
 // report fails a run in which something interesting never happened.

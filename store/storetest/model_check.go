@@ -29,7 +29,7 @@ func plainState(s gq.State) gq.State {
 		l.GrantedAt, l.HeartbeatAt, l.ExpiresAt = plainTime(l.GrantedAt), plainTime(l.HeartbeatAt), plainTime(l.ExpiresAt)
 		s.Lease = &l
 	}
-	s.Settled, s.Previous.Digest = 0, 0
+	s.Settled, s.Previous.Digest, s.Turn = 0, 0, 0
 	if s.Status != gq.Pending {
 		s.Waits, s.AnyOpen = 0, false
 	}
@@ -102,7 +102,7 @@ func (m *machine) reachable(j *modelJob) []*modelJob {
 // end that time has made due for it.
 func (m *machine) ends(j *modelJob) (ends []*modelJob) {
 	for _, o := range m.reachable(j) {
-		if m.claiming && come(o.due(), m.now) {
+		if m.claiming && !m.certain && come(o.due(), m.now) {
 			o = o.clone()
 			o.advance(m.now)
 		}
@@ -163,6 +163,7 @@ func (m *machine) reconcile() {
 	}
 	m.compare("Get", read)
 	for i, f := range found {
+		m.turned(jobs[i], f.State)
 		m.content("Get", jobs[i], f.Job, allParts)
 	}
 }
@@ -177,13 +178,15 @@ type reading struct {
 // explains another.
 func (m *machine) compare(what string, left []reading) {
 	m.Helper()
-	for progress := true; progress; {
-		progress = false
-		left = slices.DeleteFunc(left, func(r reading) bool {
-			explained := m.explain(r.job, r.got)
-			progress = progress || explained
-			return explained
-		})
+	for _, m.certain = range []bool{true, false} { // what is known first, then what may be
+		for progress := true; progress; {
+			progress = false
+			left = slices.DeleteFunc(left, func(r reading) bool {
+				explained := m.explain(r.job, r.got)
+				progress = progress || explained
+				return explained
+			})
+		}
 	}
 	if len(left) > 0 {
 		m.differs(what, left[0].job, left[0].got)
@@ -191,10 +194,10 @@ func (m *machine) compare(what string, left []reading) {
 }
 
 // content compares what belongs to a job beside its state.
-func (m *machine) content(call string, j *modelJob, got gq.Job, parts store.Parts) {
+func (m *machine) content(call string, j *modelJob, got gq.Job, parts gq.Parts) {
 	m.Helper()
 	want := gq.Job{Spec: j.spec, Metadata: j.metadata, Result: j.result, Checkpoint: j.checkpoint}
-	if parts&store.WithPayload == 0 {
+	if parts&gq.WithPayload == 0 {
 		want.Spec.Payload.Data = nil
 	}
 	same := got.Spec.Queue == want.Spec.Queue && got.Spec.Type == want.Spec.Type && got.Spec.Policy == want.Spec.Policy &&

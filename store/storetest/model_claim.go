@@ -22,7 +22,8 @@ func (m *machine) claim(r *rapid.T) {
 	}
 	for i, c := range claims {
 		m.ok("Claim", answers[i].Err)
-		m.chosen("Claim", c.Filter, c.N, answers[i].Jobs)
+		sure, possible := m.chosen("Claim", c.Filter, c.N, answers[i].Jobs)
+		m.comeback(c, answers[i], sure, possible)
 		for _, got := range answers[i].Jobs {
 			m.granted(c, got)
 		}
@@ -49,89 +50,7 @@ func suits(f store.Filter, s *gq.Spec) bool {
 // before tells whether a job is served before another of its queue.
 func before(a, b gq.State) bool {
 	x, y := urgent(a.Own, a.Inherited), urgent(b.Own, b.Inherited)
-	return x < y || x == y && a.Sequence < b.Sequence
-}
-
-// chosen wants a claim to have found the right jobs in the right order. Jobs
-// whose dependencies have ended may or may not have been told, so that they may
-// be among them or not; everything else is exact.
-func (m *machine) chosen(call string, f store.Filter, n int, got []gq.Job) {
-	if len(got) > n {
-		m.Fatalf("%s for %d found %d jobs", call, n, len(got))
-	}
-	rest := got
-	for _, queue := range f.Queues {
-		var mine []gq.Job
-		for len(rest) > 0 && rest[0].Spec.Queue == queue {
-			mine, rest = append(mine, rest[0]), rest[1:]
-		}
-		m.chosenIn(call, queue, f, n-(len(got)-len(rest)-len(mine)), mine)
-	}
-	if len(rest) > 0 {
-		m.Fatalf("%s of %v found a job of queue %s out of turn", call, f.Queues, rest[0].Spec.Queue)
-	}
-}
-
-func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job) {
-	// Places that are surely or possibly taken: a store may have noticed that
-	// a lease ended for another reason than its expiry, or not.
-	surely, possibly := 0, 0
-	var must []*modelJob
-	for _, j := range m.jobs {
-		if j.spec.Queue != queue {
-			continue
-		}
-		if j.held() && !j.expired(m.now) {
-			possibly++
-			if !come(j.due(), m.now) {
-				surely++
-			}
-		}
-		if j.claimable(m.now) && suits(f, &j.spec) {
-			must = append(must, j)
-		}
-	}
-	q := m.queues[queue]
-	least, most := n, n
-	if q.MaxRunning > 0 {
-		least, most = min(n, max(0, q.MaxRunning-possibly)), min(n, max(0, q.MaxRunning-surely))
-		if len(must) > most {
-			m.happened("claim at MaxRunning")
-		}
-	}
-	if q.Paused {
-		least, most = 0, 0
-		if len(must) > 0 {
-			m.happened("claim in a paused queue")
-		}
-	}
-	if len(got) > most {
-		m.Fatalf("%s found %d jobs in queue %s, where %d could be had", call, len(got), queue, most)
-	}
-	for i, g := range got {
-		j := m.jobs[g.State.ID]
-		switch {
-		case j == nil:
-			m.Fatalf("%s found job %s, which does not exist", call, g.State.ID)
-		case j.spec.Queue != queue || !suits(f, &j.spec):
-			m.Fatalf("%s %+v found job %s, which does not match: %+v", call, f, g.State.ID, j.spec)
-		case !slices.ContainsFunc(m.reachable(j), func(o *modelJob) bool { return o.claimable(m.now) }):
-			m.Fatalf("%s found job %s, which is %s (due %v, now %v)", call, g.State.ID, j.s.Status, j.due(), m.now)
-		case i > 0 && !before(got[i-1].State, g.State):
-			m.Fatalf("%s found job %s behind %s", call, g.State.ID, got[i-1].State.ID)
-		}
-	}
-	for _, j := range must {
-		if slices.ContainsFunc(got, func(g gq.Job) bool { return g.State.ID == j.spec.ID }) {
-			continue
-		}
-		if len(got) < least {
-			m.Fatalf("%s for %d found %d jobs in queue %s, but not %s (%s), which was claimable", call, n, len(got), queue, j.spec.ID, j.s.Status)
-		}
-		if len(got) > 0 && before(j.s, got[len(got)-1].State) {
-			m.Fatalf("%s found job %s, but not %s, which comes before it", call, got[len(got)-1].State.ID, j.spec.ID)
-		}
-	}
+	return x < y || x == y && (a.Turn < b.Turn || a.Turn == b.Turn && a.Sequence < b.Sequence)
 }
 
 // granted enters a claimed job into the model.
@@ -161,6 +80,8 @@ func (m *machine) granted(c store.Claim, got gq.Job) {
 		m.differs("the answer of Claim", tried, got.State)
 	}
 	m.become(j, tried)
+	m.turned(j, got.State)
+	m.used(j)
 	m.leases[got.State.Lease.ID], m.issued[got.State.Lease.ID] = j, true
 	m.content("Claim", j, got, c.Parts)
 	m.happened("claim")
@@ -279,5 +200,6 @@ func (m *machine) become(j, next *modelJob) {
 			m.happened("execution timeout")
 		}
 	}
+	next.relevelled = next.relevelled || next.priority() != j.priority()
 	*j = *next
 }

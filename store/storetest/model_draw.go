@@ -83,6 +83,7 @@ func (m *machine) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		Payload:   gq.Payload{Data: []byte(fmt.Sprint("payload ", m.random.IntN(1000))), ContentType: "text/plain"},
 		CostUnits: pick[int64](r, "cost", 0, 1, 2, 3),
 	}
+	s.LimitKey, s.FairKey = pick(r, "limit key", "", "", "k", "l"), pick(r, "fair key", "", "f", "g")
 	s.Metadata.Priority = pick(r, "priority", gq.Normal, gq.Critical, gq.High, gq.Low, gq.Bulk)
 	switch rapid.IntRange(0, 5).Draw(r, "when") {
 	case 0:

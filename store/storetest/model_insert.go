@@ -239,6 +239,7 @@ func (m *machine) make(g store.Group, p *plan, answer store.Inserted) {
 		j.s = gq.State{
 			ID: s.ID, Policy: &j.spec.Policy, Own: s.Metadata.Priority, Bound: s.Policy.MaxAttempts,
 			CreatedAt: m.now, RunAt: at, Sequence: answer.Jobs[i].State.Sequence, Depth: 1,
+			Turn: answer.Jobs[i].State.Turn,
 		}
 		if s.Key.Name != "" {
 			j.key = m.now.Add(s.Policy.IdempotencyWindow)
@@ -276,6 +277,7 @@ func (m *machine) make(g store.Group, p *plan, answer store.Inserted) {
 			}
 		}
 	}
+	m.takesTurns(made)
 	for _, j := range made {
 		j.become(gq.Pending, nil, m.now)
 		j.proceed(m.now)

@@ -23,6 +23,7 @@ type modelJob struct {
 	settled    string     // the call that ended the current lease
 	previous   string     // the call that ended the one before
 	key        time.Time  // end of its idempotency window, zero without a key
+	relevelled bool       // its level changed since its turn was read
 }
 
 // modelEdge is a dependency that is waited for.
@@ -233,9 +234,17 @@ func (j *modelJob) endLease(how gq.LeaseState, call string) {
 	j.s.Lease, j.settled = &l, call
 }
 
+// heldUnder is the lease that ends with a job that is held.
+func (j *modelJob) heldUnder() *gq.Lease {
+	if !j.held() {
+		return nil
+	}
+	return j.s.Lease
+}
+
 func (j *modelJob) giveUp(reason string, now time.Time) *gq.Event {
 	j.s.Reason = reason
-	v := j.become(gq.DeadLetter, j.s.Lease, now)
+	v := j.become(gq.DeadLetter, j.heldUnder(), now)
 	v.Reason = reason
 	return v
 }
@@ -245,7 +254,7 @@ func (j *modelJob) cancelled(honoured bool, now time.Time) *gq.Event {
 		j.s.Cancellation.HonouredAt = now
 	}
 	j.s.Reason = j.s.Cancellation.Reason
-	v := j.become(gq.Cancelled, j.s.Lease, now)
+	v := j.become(gq.Cancelled, j.heldUnder(), now)
 	v.Reason = j.s.Reason
 	return v
 }
@@ -253,7 +262,7 @@ func (j *modelJob) cancelled(honoured bool, now time.Time) *gq.Event {
 func (j *modelJob) retry(delay time.Duration, now time.Time) *gq.Event {
 	j.s.RunAt = now.Add(delay)
 	v := j.become(gq.Retrying, j.s.Lease, now)
-	v.Until = j.s.RunAt
+	v.Until, v.Beat = j.s.RunAt, j.s.Lease.HeartbeatAt
 	at := len(j.events) - 1
 	if delay == 0 {
 		j.become(gq.Scheduled, nil, now)

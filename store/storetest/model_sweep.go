@@ -189,7 +189,7 @@ func (m *machine) told(call string, j *modelJob, got []gq.Event) {
 		events = slices.Clone(events)
 		for i := range events {
 			v := &events[i]
-			v.Seq, v.Time, v.Until = 0, plainTime(v.Time), plainTime(v.Until)
+			v.Seq, v.Time, v.Until, v.Beat = 0, plainTime(v.Time), plainTime(v.Until), plainTime(v.Beat)
 		}
 		return events
 	}
@@ -212,7 +212,7 @@ func (m *machine) everything() {
 			m.Fatalf("History of job %s has other numbers than its events", id)
 		}
 	}
-	m.listAll(store.Query{OldestFirst: true, Limit: 7})
+	m.listAll(gq.Query{OldestFirst: true, Limit: 7})
 	queues, err := m.s.Queues(m.Context())
 	m.ok("Queues", err)
 	if len(queues) != len(m.queues) {
@@ -238,7 +238,7 @@ func (m *machine) statuses(j *modelJob) []gq.Status {
 func (m *machine) counts() {
 	counts, err := m.s.Counts(m.Context())
 	m.ok("Counts", err)
-	least, most := make(map[string]store.Count), make(map[string]store.Count)
+	least, most := make(map[string]gq.Count), make(map[string]gq.Count)
 	total := make(map[string]int64)
 	for _, j := range m.jobs {
 		can := m.statuses(j)
@@ -273,7 +273,7 @@ func (m *machine) counts() {
 // list reads what a query selects.
 func (m *machine) list(r *rapid.T) {
 	m.settle()
-	q := store.Query{OldestFirst: rapid.Bool().Draw(r, "oldest first"), Limit: pick(r, "limit", 1, 3, 50)}
+	q := gq.Query{OldestFirst: rapid.Bool().Draw(r, "oldest first"), Limit: pick(r, "limit", 1, 3, 50)}
 	if chance(r, "one queue", 3) {
 		q.Queue = pick(r, "queue", queueNames...)
 	}
@@ -289,7 +289,7 @@ func (m *machine) list(r *rapid.T) {
 	m.listAll(q)
 }
 
-func (m *machine) listAll(q store.Query) {
+func (m *machine) listAll(q gq.Query) {
 	var got []gq.Job
 	for first := true; first || q.Cursor != ""; first = false {
 		page, err := m.s.List(m.Context(), q)

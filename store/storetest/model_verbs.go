@@ -240,7 +240,13 @@ func startVerb(ref gq.LeaseRef, ttl time.Duration) verb {
 		if ttl == 0 {
 			l.TTL = j.spec.Policy.LeaseTTL
 		}
-		l.GrantedAt, l.HeartbeatAt, l.ExpiresAt = now, now, now.Add(l.TTL)
+		if j.spec.Policy.Extend != gq.ExtendAdd {
+			l.GrantedAt = now
+		}
+		l.HeartbeatAt, l.ExpiresAt = now, l.GrantedAt.Add(l.TTL)
+		if !now.Before(l.ExpiresAt) {
+			return gq.ErrStaleLease
+		}
 		j.s.Lease = &l
 		j.start(now)
 		return nil

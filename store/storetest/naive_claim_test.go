@@ -29,6 +29,9 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			n.sweep(c.Queues, now)
 		}
 		l := n.limits(now)
+		if c.Hold {
+			l.into = gq.Claimed
+		}
 		chosen := n.candidates(c.Filter, c.N, l)
 		if len(chosen) < c.N && n.bug != rateSaysNothing {
 			answers[i].RetryAt = l.retry

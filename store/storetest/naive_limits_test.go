@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -20,21 +21,20 @@ type limits struct {
 	pool    map[string]int64     // occupied
 	due     map[string]time.Time // of rates, by queue
 	retry   time.Time
+	into    gq.Status // of what is claimed
 	peeking bool
 }
 
 // limits counts what occupies places at an instant.
 func (n *naive) limits(now time.Time) *limits {
 	l := &limits{
-		n: n, now: now, key: make(map[[2]string]int), running: make(map[string]int),
+		n: n, now: now, into: gq.Running, key: make(map[[2]string]int), running: make(map[string]int),
 		pool: make(map[string]int64), due: make(map[string]time.Time),
 	}
-	for queue, due := range n.data.due {
-		l.due[queue] = due
-	}
+	maps.Copy(l.due, n.data.due)
 	for _, j := range n.data.jobs {
 		if j.state.Status.Held() && (!j.state.Lease.Expired(now) || n.bug == expiredLeasesCount) {
-			l.occupy(j)
+			l.occupy(j, j.state.Status)
 		}
 	}
 	return l
@@ -55,12 +55,28 @@ func (l *limits) poolOf(queue string) string {
 	return pool
 }
 
-func (l *limits) occupy(j *naiveJob) {
+func (l *limits) occupy(j *naiveJob, s gq.Status) {
 	l.key[l.keyOf(j)]++
 	l.running[j.spec.Queue]++
-	if pool := l.poolOf(j.spec.Queue); pool != "" {
+	if pool := l.poolOf(j.spec.Queue); pool != "" && (l.counts(j, s) || l.n.bug == holdsOccupy) {
 		l.pool[pool] += j.spec.CostUnits
 	}
+}
+
+// counts tells whether a job in a status occupies capacity of its pool.
+func (l *limits) counts(j *naiveJob, s gq.Status) bool {
+	return l.n.data.pools[l.n.data.queues[j.spec.Queue].Pool].Counts(s)
+}
+
+// start refuses a move into a status for which the pool has no room.
+func (n *naive) start(j *naiveJob, to gq.Status, now time.Time) error {
+	q := n.data.queues[j.spec.Queue]
+	pool, ok := n.data.pools[q.Pool]
+	if !ok || !pool.Counts(to) || pool.Counts(j.state.Status) || n.bug == startsAnyway {
+		return nil
+	}
+	pool.Used = n.limits(now).pool[q.Pool]
+	return pool.Admit(j.spec.CostUnits)
 }
 
 // verdict is whether a claim goes on behind a job.
@@ -88,7 +104,7 @@ func (l *limits) ask(j *naiveJob) verdict {
 		}
 		return pass
 	}
-	if q.Pool != "" && n.bug != ignoresPool {
+	if q.Pool != "" && l.counts(j, l.into) && n.bug != ignoresPool {
 		free := n.data.pools[q.Pool].Capacity - l.pool[l.poolOf(q.Name)]
 		fits := j.spec.CostUnits == 0 || j.spec.CostUnits <= free
 		if n.bug == nothingNeedsRoom {
@@ -112,7 +128,7 @@ func (l *limits) ask(j *naiveJob) verdict {
 		l.due[q.Name] = next
 	}
 	if n.bug != limitsSeeBefore {
-		l.occupy(j)
+		l.occupy(j, l.into)
 	}
 	return take
 }
@@ -198,18 +214,22 @@ func (n *naive) PutPool(ctx context.Context, p gq.Pool) error {
 	if err := p.Validate(); err != nil {
 		return err
 	}
-	p.UpdatedAt = now
+	p.UpdatedAt, p.Used = now, 0
 	n.data.pools[p.Name] = p
 	return nil
 }
 
 func (n *naive) Pools(ctx context.Context) (pools []gq.Pool, err error) {
-	_, err = n.begin(ctx, false)
+	now, err := n.begin(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	defer n.mu.Unlock()
+	used := n.limits(now).pool
 	for _, p := range n.data.pools {
+		if p.Used = used[p.Name]; n.bug == poolsTellNothing {
+			p.Used = 0
+		}
 		pools = append(pools, p)
 	}
 	slices.SortFunc(pools, func(a, b gq.Pool) int { return cmp.Compare(a.Name, b.Name) })

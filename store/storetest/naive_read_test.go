@@ -22,24 +22,24 @@ func (n *naive) view(s gq.State, now time.Time) gq.State {
 	return s
 }
 
-func (n *naive) read(j *naiveJob, parts store.Parts, now time.Time) gq.Job {
+func (n *naive) read(j *naiveJob, parts gq.Parts, now time.Time) gq.Job {
 	out := gq.Job{Spec: j.spec, State: n.view(j.state, now), Metadata: j.metadata}
 	if n.bug == readsEverything {
 		parts = allParts
 	}
-	if parts&store.WithPayload == 0 {
+	if parts&gq.WithPayload == 0 {
 		out.Spec.Payload.Data = nil
 	}
-	if parts&store.WithResult != 0 {
+	if parts&gq.WithResult != 0 {
 		out.Result = slices.Clone(j.result)
 	}
-	if parts&store.WithCheckpoint != 0 {
+	if parts&gq.WithCheckpoint != 0 {
 		out.Checkpoint = slices.Clone(j.checkpoint)
 	}
 	return out
 }
 
-func (n *naive) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([]store.Found, error) {
+func (n *naive) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	now, err := n.begin(ctx, false)
 	if err != nil {
 		return nil, err
@@ -61,13 +61,13 @@ func (n *naive) Get(ctx context.Context, refs []store.Ref, parts store.Parts) ([
 	return found, nil
 }
 
-func (n *naive) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+func (n *naive) List(ctx context.Context, q gq.Query) (page gq.Page, err error) {
 	now, err := n.begin(ctx, false)
 	if err != nil {
 		return page, err
 	}
 	defer n.mu.Unlock()
-	if err := q.Check(); err != nil {
+	if err := store.CheckQuery(&q); err != nil {
 		return page, err
 	}
 	after, err := parseCursor(q.Cursor)
@@ -103,7 +103,7 @@ func (n *naive) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, nil
 }
 
-func (n *naive) selects(q store.Query, j *naiveJob, s gq.State) bool {
+func (n *naive) selects(q gq.Query, j *naiveJob, s gq.State) bool {
 	before := q.CreatedBefore.IsZero() || s.CreatedAt.Before(q.CreatedBefore) || n.bug == rangeIncludesEnd && s.CreatedAt.Equal(q.CreatedBefore)
 	return (q.Queue == "" || q.Queue == j.spec.Queue) &&
 		(len(q.Statuses) == 0 || slices.Contains(q.Statuses, s.Status)) &&
@@ -129,13 +129,13 @@ func parseCursor(cursor string) (after uint64, err error) {
 	return after, nil
 }
 
-func (n *naive) Counts(ctx context.Context, queues ...string) (counts []store.Count, err error) {
+func (n *naive) Counts(ctx context.Context, queues ...string) (counts []gq.Count, err error) {
 	now, err := n.begin(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	defer n.mu.Unlock()
-	by := make(map[string]store.Count)
+	by := make(map[string]gq.Count)
 	for _, j := range n.data.jobs {
 		if len(queues) > 0 && !slices.Contains(queues, j.spec.Queue) {
 			continue

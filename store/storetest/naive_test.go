@@ -190,7 +190,7 @@ func (n *naive) Close() error {
 // write stores what a verb returned, with its events.
 func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Time) {
 	before := j.state
-	if before.Live() && before.ID == next.ID && before.Priority() != next.Priority() {
+	if before.Live() && next.Live() && before.ID == next.ID && before.Priority() != next.Priority() {
 		next.Turn = n.turn(&j.spec, next.Priority())
 	}
 	j.state = next
@@ -311,6 +311,9 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 			_, _ = n.spawn(j, next, u.Spawn, now)
 		}
 		return store.Updated{State: before, Err: err}
+	}
+	if refused := n.start(j, next.Status, now); refused != nil && err == nil {
+		return store.Updated{State: before, Err: fmt.Errorf("naive: %w", refused)}
 	}
 	changed := next != before || len(events) > 0
 	if !changed && n.bug == spawnsAgain {

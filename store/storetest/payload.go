@@ -82,7 +82,7 @@ func payloadBytes(e *env) {
 		specs = append(specs, e.spec(func(s *gq.Spec) { s.Payload = p }))
 	}
 	e.each(specs...)
-	claimed := e.claim(100, with(store.WithPayload))
+	claimed := e.claim(100, with(gq.WithPayload))
 	if len(claimed) != len(specs) {
 		e.Fatalf("claimed %d jobs, want %d", len(claimed), len(specs))
 	}
@@ -130,11 +130,11 @@ func payloadImmutable(e *env) {
 		Ref: byID(spec.ID), Apply: updating(gq.High),
 		Metadata: &gq.Metadata{Priority: gq.High, Tags: map[string]string{"a": "b"}},
 	})
-	j := e.one(with(store.WithPayload))
+	j := e.one(with(gq.WithPayload))
 	e.equal("the spec after an update of the metadata", j.Spec, want)
 	s := e.fail(j, temporary)
 	e.clock.Set(s.RunAt)
-	j = e.one(with(store.WithPayload))
+	j = e.one(with(gq.WithPayload))
 	e.equal("the spec in the second attempt", j.Spec, want)
 	e.complete(j)
 	e.equal("the spec of the finished job", e.get(spec.ID).Spec, want)
@@ -166,12 +166,12 @@ func payloadParts(e *env) {
 		j := e.find(byID(spec.ID), parts).Job
 		for _, blob := range []struct {
 			name string
-			part store.Parts
+			part gq.Parts
 			got  []byte
 		}{
-			{"payload", store.WithPayload, j.Spec.Payload.Data},
-			{"result", store.WithResult, j.Result},
-			{"checkpoint", store.WithCheckpoint, j.Checkpoint},
+			{"payload", gq.WithPayload, j.Spec.Payload.Data},
+			{"result", gq.WithResult, j.Result},
+			{"checkpoint", gq.WithCheckpoint, j.Checkpoint},
 		} {
 			want := ""
 			if parts&blob.part != 0 {

@@ -71,6 +71,9 @@ const (
 	poolsByQueue     bug = "each queue has its pool for itself"
 	poolHidesOthers  bug = "a job that does not fit holds up its queue"
 	nothingNeedsRoom bug = "a job that costs nothing waits for room"
+	holdsOccupy      bug = "what is held occupies any pool"
+	startsAnyway     bug = "a start needs no room"
+	poolsTellNothing bug = "what is in use of a pool is not told"
 	acceptsAnyPool   bug = "a queue may name a pool that does not exist"
 	ignoresRate      bug = "claims come as they like"
 	rateSaysNothing  bug = "a claim that a rate refused does not say until when"
@@ -130,6 +133,8 @@ const (
 	// Documents.
 	lastDocWins        bug = "a document is written whatever its version"
 	halfDocs           bug = "the documents before one that has changed are written"
+	halfChanges        bug = "the jobs before one that refuses are changed"
+	changesBlindly     bug = "jobs are changed whatever the version of the documents with them"
 	docVersionsRestart bug = "a document that is made again has an old version"
 	docsWithoutKind    bug = "documents of all kinds share their names"
 	docPagesOverlap    bug = "a page of documents begins with the one it should begin after"
@@ -216,6 +221,9 @@ var planted = map[bug][]string{
 	poolsByQueue:     {"Pool/Capacity"},
 	poolHidesOthers:  {"Pool/Behind"},
 	nothingNeedsRoom: {"Pool/Capacity"},
+	holdsOccupy:      {"Pool/AtStart", "Pool/Used"},
+	startsAnyway:     {"Pool/AtStart", "Pool/AtStartConcurrent"},
+	poolsTellNothing: {"Pool/Used"},
 	acceptsAnyPool:   {"Pool/Unknown"},
 	ignoresRate:      {"Rate/Claims"},
 	rateSaysNothing:  {"Rate/RetryAt"},
@@ -269,6 +277,8 @@ var planted = map[bug][]string{
 
 	lastDocWins:        {"Docs/Version"},
 	halfDocs:           {"Docs/Atomic"},
+	halfChanges:        {"Change/AllOrNothing"},
+	changesBlindly:     {"Change/AllOrNothing"},
 	docVersionsRestart: {"Docs/Again"},
 	docsWithoutKind:    {"Docs/Kind"},
 	docPagesOverlap:    {"Docs/Pages"},
@@ -321,7 +331,10 @@ var beyondModel = []bug{
 	borrowsMemory, trimsPayload, keysOutlive, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
 	forgetsSequence, // which takes hundreds of them
 	forgetsBackoffs, // stories have no backoff of their own
-	acceptsAnyDoc, borrowsDoc,
+	acceptsAnyDoc, borrowsDoc, acceptsAnyPool,
+	halfChanges, changesBlindly, // stories do not change documents and jobs together
+	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
+	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
 	blobsAnyway, // blobs come with the verbs that save them
 }
 

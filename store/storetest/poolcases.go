@@ -33,6 +33,36 @@ var poolCases = []Case{
 		run:    poolChanged,
 	},
 	{
+		Name:   "Pool/AtStart",
+		Clause: "a pool that is occupied at the start lets any number of jobs be held; a start that does not fit is a CapacityError and changes nothing",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
+		run:    poolAtStart,
+	},
+	{
+		Name:   "Pool/AtStartExpiry",
+		Clause: "a lease that has run out makes room for a start, whether or not a sweep has run",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
+		run:    poolAtStartExpiry,
+	},
+	{
+		Name:   "Pool/AtStartBatch",
+		Clause: "starts and ends of one call see each other's use of a pool in order",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
+		run:    poolAtStartBatch,
+	},
+	{
+		Name:   "Pool/AtStartConcurrent",
+		Clause: "however many start at once, the running jobs of a pool cost no more than its capacity, and as many start as fit",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
+		run:    poolAtStartConcurrent,
+	},
+	{
+		Name:   "Pool/Used",
+		Clause: "Pools tells what is in use: what counts, under leases that have not run out",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Pools", "Close"},
+		run:    poolUsed,
+	},
+	{
 		Name:   "Pool/Unknown",
 		Clause: "a queue that names a pool which does not exist is ErrInvalid and stays as it was",
 		Needs:  []string{"PutQueue", "Queues", "PutPool", "Close"},

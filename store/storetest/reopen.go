@@ -49,13 +49,13 @@ func reopenEverything(e *env) {
 	type everything struct {
 		Jobs      []gq.Job
 		Histories [][]gq.Event
-		Counts    map[string]store.Count
+		Counts    map[string]gq.Count
 		Events    []gq.Event
 		Queues    map[string]gq.Queue
 		Due       store.Due
 	}
 	look := func() (all everything) {
-		for _, j := range e.list(store.Query{OldestFirst: true, Limit: 3}) {
+		for _, j := range e.list(gq.Query{OldestFirst: true, Limit: 3}) {
 			all.Jobs = append(all.Jobs, e.get(j.State.ID))
 			all.Histories = append(all.Histories, e.history(j.State.ID))
 		}

@@ -152,7 +152,7 @@ func settlePermanent(e *env) {
 	}
 	exhausted := e.add(under(func(p *gq.Policy) { p.MaxAttempts = 1 }))
 	e.fail(e.one(), temporary)
-	dead := store.Query{Statuses: []gq.Status{gq.Failed, gq.DeadLetter}, OldestFirst: true}
+	dead := gq.Query{Statuses: []gq.Status{gq.Failed, gq.DeadLetter}, OldestFirst: true}
 	e.listed("what failed for good", dead, []gq.JobID{job.ID, exhausted.ID})
 	e.settled("after failures for good")
 	e.equal("the stored state", e.state(job.ID), s)

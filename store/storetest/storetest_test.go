@@ -104,12 +104,12 @@ func (r recordingStore) Insert(ctx context.Context, g []store.Group) ([]store.In
 	return r.Store.Insert(ctx, g)
 }
 
-func (r recordingStore) Get(ctx context.Context, refs []store.Ref, p store.Parts) ([]store.Found, error) {
+func (r recordingStore) Get(ctx context.Context, refs []store.Ref, p gq.Parts) ([]store.Found, error) {
 	r.calls.add("Get")
 	return r.Store.Get(ctx, refs, p)
 }
 
-func (r recordingStore) List(ctx context.Context, q store.Query) (store.Page, error) {
+func (r recordingStore) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	r.calls.add("List")
 	return r.Store.List(ctx, q)
 }
@@ -144,7 +144,7 @@ func (r recordingStore) Collect(ctx context.Context, limit int) (int, error) {
 	return r.Store.Collect(ctx, limit)
 }
 
-func (r recordingStore) Counts(ctx context.Context, queues ...string) ([]store.Count, error) {
+func (r recordingStore) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	r.calls.add("Counts")
 	return r.Store.Counts(ctx, queues...)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-const allParts = store.WithPayload | store.WithResult | store.WithCheckpoint
+const allParts = gq.WithPayload | gq.WithResult | gq.WithCheckpoint
 
 // The verbs of package gq in the form a store takes them.
 
@@ -132,7 +132,7 @@ func (e *env) end(id gq.JobID, as gq.Status, asks ...asking) {
 }
 
 // find reads one job.
-func (e *env) find(ref store.Ref, parts store.Parts) store.Found {
+func (e *env) find(ref store.Ref, parts gq.Parts) store.Found {
 	e.Helper()
 	found, err := e.store().Get(e.Context(), []store.Ref{ref}, parts)
 	e.check("Get", err)
@@ -239,16 +239,16 @@ func (e *env) collect() (total int) {
 }
 
 // counts reads the counts of queues, those without jobs left out.
-func (e *env) counts(queues ...string) map[string]store.Count {
+func (e *env) counts(queues ...string) map[string]gq.Count {
 	e.Helper()
 	counts, err := e.store().Counts(e.Context(), queues...)
 	e.check("Counts", err)
-	by := make(map[string]store.Count, len(counts))
+	by := make(map[string]gq.Count, len(counts))
 	for _, c := range counts {
 		if _, twice := by[c.Queue]; twice {
 			e.Errorf("Counts named queue %q twice", c.Queue)
 		}
-		if c != (store.Count{Queue: c.Queue}) {
+		if c != (gq.Count{Queue: c.Queue}) {
 			by[c.Queue] = c
 		}
 	}
@@ -291,7 +291,7 @@ func (e *env) events(after uint64) (all []gq.Event) {
 }
 
 // list reads every page of a query.
-func (e *env) list(q store.Query) (all []gq.Job) {
+func (e *env) list(q gq.Query) (all []gq.Job) {
 	e.Helper()
 	for range 100_000 {
 		page, err := e.store().List(e.Context(), q)
@@ -322,7 +322,7 @@ func trace(events []gq.Event) []gq.Status {
 type snapshot struct {
 	Jobs    []store.Found
 	History [][]gq.Event
-	Counts  map[string]store.Count
+	Counts  map[string]gq.Count
 }
 
 // snapshot needs Get, History and Counts.

@@ -743,7 +743,9 @@ func (x *Job) GetCheckpoint() []byte {
 	return nil
 }
 
-// State is the part of a job that changes.
+// State is the part of a job that changes. Its instants are nanoseconds since
+// 1970, 0 where they have not come: a state is sent three times in the life of a
+// job, and messages inside it would cost more than all the rest.
 type State struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -760,16 +762,16 @@ type State struct {
 	Waits             int64                  `protobuf:"varint,12,opt,name=waits,proto3" json:"waits,omitempty"`                                                                              // dependencies that must still end
 	AnyOpen           bool                   `protobuf:"varint,13,opt,name=any_open,json=anyOpen,proto3" json:"any_open,omitempty"`                                                           // one of the AFTER_ANY dependencies must still end
 	Depth             int64                  `protobuf:"varint,14,opt,name=depth,proto3" json:"depth,omitempty"`                                                                              // jobs on the longest chain of dependencies that ends here
-	CreatedAt         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt         *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`       // last change of status
-	RunAt             *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=run_at,json=runAt,proto3" json:"run_at,omitempty"`                   // not claimable before
-	ScheduledAt       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=scheduled_at,json=scheduledAt,proto3" json:"scheduled_at,omitempty"` // became claimable
-	StartedAt         *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`       // current or last attempt
-	FirstStartedAt    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=first_started_at,json=firstStartedAt,proto3" json:"first_started_at,omitempty"`
-	CompletedAt       *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=completed_at,json=completedAt,proto3" json:"completed_at,omitempty"` // became terminal
-	Version           uint64                 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                           // the last lease version issued
-	Lease             *Lease                 `protobuf:"bytes,23,opt,name=lease,proto3" json:"lease,omitempty"`                                // the current one, or the last
-	Progress          float64                `protobuf:"fixed64,24,opt,name=progress,proto3" json:"progress,omitempty"`                        // 0 to 1
+	CreatedAtNs       int64                  `protobuf:"fixed64,15,opt,name=created_at_ns,json=createdAtNs,proto3" json:"created_at_ns,omitempty"`
+	UpdatedAtNs       int64                  `protobuf:"fixed64,16,opt,name=updated_at_ns,json=updatedAtNs,proto3" json:"updated_at_ns,omitempty"`       // last change of status
+	RunAtNs           int64                  `protobuf:"fixed64,17,opt,name=run_at_ns,json=runAtNs,proto3" json:"run_at_ns,omitempty"`                   // not claimable before
+	ScheduledAtNs     int64                  `protobuf:"fixed64,18,opt,name=scheduled_at_ns,json=scheduledAtNs,proto3" json:"scheduled_at_ns,omitempty"` // became claimable
+	StartedAtNs       int64                  `protobuf:"fixed64,19,opt,name=started_at_ns,json=startedAtNs,proto3" json:"started_at_ns,omitempty"`       // current or last attempt
+	FirstStartedAtNs  int64                  `protobuf:"fixed64,20,opt,name=first_started_at_ns,json=firstStartedAtNs,proto3" json:"first_started_at_ns,omitempty"`
+	CompletedAtNs     int64                  `protobuf:"fixed64,21,opt,name=completed_at_ns,json=completedAtNs,proto3" json:"completed_at_ns,omitempty"` // became terminal
+	Version           uint64                 `protobuf:"varint,22,opt,name=version,proto3" json:"version,omitempty"`                                     // the last lease version issued
+	Lease             *Lease                 `protobuf:"bytes,23,opt,name=lease,proto3" json:"lease,omitempty"`                                          // the current one, or the last
+	Progress          float64                `protobuf:"fixed64,24,opt,name=progress,proto3" json:"progress,omitempty"`                                  // 0 to 1
 	Note              string                 `protobuf:"bytes,25,opt,name=note,proto3" json:"note,omitempty"`
 	Failure           *Failure               `protobuf:"bytes,26,opt,name=failure,proto3" json:"failure,omitempty"` // of the last attempt that failed
 	Cancellation      *Cancellation          `protobuf:"bytes,27,opt,name=cancellation,proto3" json:"cancellation,omitempty"`
@@ -777,7 +779,7 @@ type State struct {
 	ResultBytes       int64                  `protobuf:"varint,29,opt,name=result_bytes,json=resultBytes,proto3" json:"result_bytes,omitempty"`
 	CheckpointBytes   int64                  `protobuf:"varint,30,opt,name=checkpoint_bytes,json=checkpointBytes,proto3" json:"checkpoint_bytes,omitempty"`
 	Checkpoints       int64                  `protobuf:"varint,31,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"` // saved so far
-	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`            // absent where it stands in a spec beside
+	Policy            *Policy                `protobuf:"bytes,32,opt,name=policy,proto3" json:"policy,omitempty"`            // absent where it is the spec's beside; without a spec that is PRESET_JOBMODEL
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -910,53 +912,53 @@ func (x *State) GetDepth() int64 {
 	return 0
 }
 
-func (x *State) GetCreatedAt() *timestamppb.Timestamp {
+func (x *State) GetCreatedAtNs() int64 {
 	if x != nil {
-		return x.CreatedAt
+		return x.CreatedAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *State) GetUpdatedAt() *timestamppb.Timestamp {
+func (x *State) GetUpdatedAtNs() int64 {
 	if x != nil {
-		return x.UpdatedAt
+		return x.UpdatedAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *State) GetRunAt() *timestamppb.Timestamp {
+func (x *State) GetRunAtNs() int64 {
 	if x != nil {
-		return x.RunAt
+		return x.RunAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *State) GetScheduledAt() *timestamppb.Timestamp {
+func (x *State) GetScheduledAtNs() int64 {
 	if x != nil {
-		return x.ScheduledAt
+		return x.ScheduledAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *State) GetStartedAt() *timestamppb.Timestamp {
+func (x *State) GetStartedAtNs() int64 {
 	if x != nil {
-		return x.StartedAt
+		return x.StartedAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *State) GetFirstStartedAt() *timestamppb.Timestamp {
+func (x *State) GetFirstStartedAtNs() int64 {
 	if x != nil {
-		return x.FirstStartedAt
+		return x.FirstStartedAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *State) GetCompletedAt() *timestamppb.Timestamp {
+func (x *State) GetCompletedAtNs() int64 {
 	if x != nil {
-		return x.CompletedAt
+		return x.CompletedAtNs
 	}
-	return nil
+	return 0
 }
 
 func (x *State) GetVersion() uint64 {
@@ -1044,7 +1046,7 @@ type Spec struct {
 	Type                   string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
 	Payload                []byte                 `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
 	ContentType            string                 `protobuf:"bytes,5,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"` // empty is application/json
-	Policy                 *Policy                `protobuf:"bytes,6,opt,name=policy,proto3" json:"policy,omitempty"`                              // absent is the queue's
+	Policy                 *Policy                `protobuf:"bytes,6,opt,name=policy,proto3" json:"policy,omitempty"`                              // in a request absent is the queue's, in a Job PRESET_JOBMODEL
 	IdempotencyKey         string                 `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	IdempotencyScope       string                 `protobuf:"bytes,8,opt,name=idempotency_scope,json=idempotencyScope,proto3" json:"idempotency_scope,omitempty"`                    // empty is the type
 	IdempotencyFingerprint uint64                 `protobuf:"varint,9,opt,name=idempotency_fingerprint,json=idempotencyFingerprint,proto3" json:"idempotency_fingerprint,omitempty"` // 0 is taken of the content
@@ -1060,7 +1062,7 @@ type Spec struct {
 	MaxFee                 int64                  `protobuf:"varint,19,opt,name=max_fee,json=maxFee,proto3" json:"max_fee,omitempty"`
 	Attributes             map[string]string      `protobuf:"bytes,20,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ReplayOf               string                 `protobuf:"bytes,21,opt,name=replay_of,json=replayOf,proto3" json:"replay_of,omitempty"` // the finished job this one repeats
-	Metadata               *Metadata              `protobuf:"bytes,22,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	Metadata               *Metadata              `protobuf:"bytes,22,opt,name=metadata,proto3" json:"metadata,omitempty"`                 // in a Job absent is NORMAL and nothing else
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1655,7 +1657,8 @@ func (x *Backoff) GetCustom() string {
 	return ""
 }
 
-// Lease is the temporary, exclusive right to run one job.
+// Lease is the temporary, exclusive right to run one job. Its times are in
+// nanoseconds, like those of a state.
 type Lease struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1664,10 +1667,10 @@ type Lease struct {
 	Worker        string                 `protobuf:"bytes,4,opt,name=worker,proto3" json:"worker,omitempty"`
 	Attempt       int64                  `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Previous      string                 `protobuf:"bytes,6,opt,name=previous,proto3" json:"previous,omitempty"` // the lease before this one
-	GrantedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=granted_at,json=grantedAt,proto3" json:"granted_at,omitempty"`
-	HeartbeatAt   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=heartbeat_at,json=heartbeatAt,proto3" json:"heartbeat_at,omitempty"`
-	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	Ttl           *durationpb.Duration   `protobuf:"bytes,10,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	GrantedAtNs   int64                  `protobuf:"fixed64,7,opt,name=granted_at_ns,json=grantedAtNs,proto3" json:"granted_at_ns,omitempty"`
+	HeartbeatAtNs int64                  `protobuf:"fixed64,8,opt,name=heartbeat_at_ns,json=heartbeatAtNs,proto3" json:"heartbeat_at_ns,omitempty"` // last sign of life; the grant counts
+	ExpiresAtNs   int64                  `protobuf:"fixed64,9,opt,name=expires_at_ns,json=expiresAtNs,proto3" json:"expires_at_ns,omitempty"`       // from this instant on the lease is worth nothing
+	TtlNs         int64                  `protobuf:"varint,10,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`                           // what a heartbeat grants
 	Renewals      int64                  `protobuf:"varint,11,opt,name=renewals,proto3" json:"renewals,omitempty"`
 	CostUnits     int64                  `protobuf:"varint,12,opt,name=cost_units,json=costUnits,proto3" json:"cost_units,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1746,32 +1749,32 @@ func (x *Lease) GetPrevious() string {
 	return ""
 }
 
-func (x *Lease) GetGrantedAt() *timestamppb.Timestamp {
+func (x *Lease) GetGrantedAtNs() int64 {
 	if x != nil {
-		return x.GrantedAt
+		return x.GrantedAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *Lease) GetHeartbeatAt() *timestamppb.Timestamp {
+func (x *Lease) GetHeartbeatAtNs() int64 {
 	if x != nil {
-		return x.HeartbeatAt
+		return x.HeartbeatAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *Lease) GetExpiresAt() *timestamppb.Timestamp {
+func (x *Lease) GetExpiresAtNs() int64 {
 	if x != nil {
-		return x.ExpiresAt
+		return x.ExpiresAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *Lease) GetTtl() *durationpb.Duration {
+func (x *Lease) GetTtlNs() int64 {
 	if x != nil {
-		return x.Ttl
+		return x.TtlNs
 	}
-	return nil
+	return 0
 }
 
 func (x *Lease) GetRenewals() int64 {
@@ -1922,9 +1925,9 @@ func (x *Failure) GetRetryAfter() *durationpb.Duration {
 // Cancellation follows a cancel of a running job.
 type Cancellation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	RequestedAt   *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"`
-	DeliveredAt   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=delivered_at,json=deliveredAt,proto3" json:"delivered_at,omitempty"` // its worker has been told
-	HonouredAt    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=honoured_at,json=honouredAt,proto3" json:"honoured_at,omitempty"`
+	RequestedAtNs int64                  `protobuf:"fixed64,1,opt,name=requested_at_ns,json=requestedAtNs,proto3" json:"requested_at_ns,omitempty"`
+	DeliveredAtNs int64                  `protobuf:"fixed64,2,opt,name=delivered_at_ns,json=deliveredAtNs,proto3" json:"delivered_at_ns,omitempty"` // its worker has been told
+	HonouredAtNs  int64                  `protobuf:"fixed64,3,opt,name=honoured_at_ns,json=honouredAtNs,proto3" json:"honoured_at_ns,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1960,25 +1963,25 @@ func (*Cancellation) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *Cancellation) GetRequestedAt() *timestamppb.Timestamp {
+func (x *Cancellation) GetRequestedAtNs() int64 {
 	if x != nil {
-		return x.RequestedAt
+		return x.RequestedAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *Cancellation) GetDeliveredAt() *timestamppb.Timestamp {
+func (x *Cancellation) GetDeliveredAtNs() int64 {
 	if x != nil {
-		return x.DeliveredAt
+		return x.DeliveredAtNs
 	}
-	return nil
+	return 0
 }
 
-func (x *Cancellation) GetHonouredAt() *timestamppb.Timestamp {
+func (x *Cancellation) GetHonouredAtNs() int64 {
 	if x != nil {
-		return x.HonouredAt
+		return x.HonouredAtNs
 	}
-	return nil
+	return 0
 }
 
 func (x *Cancellation) GetReason() string {
@@ -2133,8 +2136,7 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"checkpoint\x18\x05 \x01(\fH\x01R\n" +
 	"checkpoint\x88\x01\x01B\t\n" +
 	"\a_resultB\r\n" +
-	"\v_checkpoint\"\x99\n" +
-	"\n" +
+	"\v_checkpoint\"\xf8\b\n" +
 	"\x05State\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x16.gopherqueue.v1.StatusR\x06status\x12.\n" +
@@ -2150,17 +2152,14 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x06losses\x18\v \x01(\x03R\x06losses\x12\x14\n" +
 	"\x05waits\x18\f \x01(\x03R\x05waits\x12\x19\n" +
 	"\bany_open\x18\r \x01(\bR\aanyOpen\x12\x14\n" +
-	"\x05depth\x18\x0e \x01(\x03R\x05depth\x129\n" +
-	"\n" +
-	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
-	"\n" +
-	"updated_at\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x121\n" +
-	"\x06run_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\x05runAt\x12=\n" +
-	"\fscheduled_at\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\vscheduledAt\x129\n" +
-	"\n" +
-	"started_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\tstartedAt\x12D\n" +
-	"\x10first_started_at\x18\x14 \x01(\v2\x1a.google.protobuf.TimestampR\x0efirstStartedAt\x12=\n" +
-	"\fcompleted_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\vcompletedAt\x12\x18\n" +
+	"\x05depth\x18\x0e \x01(\x03R\x05depth\x12\"\n" +
+	"\rcreated_at_ns\x18\x0f \x01(\x10R\vcreatedAtNs\x12\"\n" +
+	"\rupdated_at_ns\x18\x10 \x01(\x10R\vupdatedAtNs\x12\x1a\n" +
+	"\trun_at_ns\x18\x11 \x01(\x10R\arunAtNs\x12&\n" +
+	"\x0fscheduled_at_ns\x18\x12 \x01(\x10R\rscheduledAtNs\x12\"\n" +
+	"\rstarted_at_ns\x18\x13 \x01(\x10R\vstartedAtNs\x12-\n" +
+	"\x13first_started_at_ns\x18\x14 \x01(\x10R\x10firstStartedAtNs\x12&\n" +
+	"\x0fcompleted_at_ns\x18\x15 \x01(\x10R\rcompletedAtNs\x12\x18\n" +
 	"\aversion\x18\x16 \x01(\x04R\aversion\x12+\n" +
 	"\x05lease\x18\x17 \x01(\v2\x15.gopherqueue.v1.LeaseR\x05lease\x12\x1a\n" +
 	"\bprogress\x18\x18 \x01(\x01R\bprogress\x12\x12\n" +
@@ -2269,21 +2268,19 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\t_strategyB\r\n" +
 	"\v_multiplierB\t\n" +
 	"\a_jitterB\t\n" +
-	"\a_custom\"\xce\x03\n" +
+	"\a_custom\"\xf3\x02\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x120\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x1a.gopherqueue.v1.LeaseStateR\x05state\x12\x16\n" +
 	"\x06worker\x18\x04 \x01(\tR\x06worker\x12\x18\n" +
 	"\aattempt\x18\x05 \x01(\x03R\aattempt\x12\x1a\n" +
-	"\bprevious\x18\x06 \x01(\tR\bprevious\x129\n" +
-	"\n" +
-	"granted_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tgrantedAt\x12=\n" +
-	"\fheartbeat_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\vheartbeatAt\x129\n" +
-	"\n" +
-	"expires_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12+\n" +
-	"\x03ttl\x18\n" +
-	" \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x1a\n" +
+	"\bprevious\x18\x06 \x01(\tR\bprevious\x12\"\n" +
+	"\rgranted_at_ns\x18\a \x01(\x10R\vgrantedAtNs\x12&\n" +
+	"\x0fheartbeat_at_ns\x18\b \x01(\x10R\rheartbeatAtNs\x12\"\n" +
+	"\rexpires_at_ns\x18\t \x01(\x10R\vexpiresAtNs\x12\x15\n" +
+	"\x06ttl_ns\x18\n" +
+	" \x01(\x03R\x05ttlNs\x12\x1a\n" +
 	"\brenewals\x18\v \x01(\x03R\brenewals\x12\x1d\n" +
 	"\n" +
 	"cost_units\x18\f \x01(\x03R\tcostUnits\"L\n" +
@@ -2296,12 +2293,11 @@ const file_gopherqueue_v1_job_proto_rawDesc = "" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12:\n" +
 	"\vretry_after\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xe1\x01\n" +
-	"\fCancellation\x12=\n" +
-	"\frequested_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\vrequestedAt\x12=\n" +
-	"\fdelivered_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vdeliveredAt\x12;\n" +
-	"\vhonoured_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"honouredAt\x12\x16\n" +
+	"retryAfter\"\x9c\x01\n" +
+	"\fCancellation\x12&\n" +
+	"\x0frequested_at_ns\x18\x01 \x01(\x10R\rrequestedAtNs\x12&\n" +
+	"\x0fdelivered_at_ns\x18\x02 \x01(\x10R\rdeliveredAtNs\x12$\n" +
+	"\x0ehonoured_at_ns\x18\x03 \x01(\x10R\fhonouredAtNs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x99\x01\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x12\n" +
@@ -2444,56 +2440,42 @@ var file_gopherqueue_v1_job_proto_depIdxs = []int32{
 	1,  // 4: gopherqueue.v1.State.detail:type_name -> gopherqueue.v1.Detail
 	2,  // 5: gopherqueue.v1.State.priority:type_name -> gopherqueue.v1.Priority
 	2,  // 6: gopherqueue.v1.State.inherited_priority:type_name -> gopherqueue.v1.Priority
-	26, // 7: gopherqueue.v1.State.created_at:type_name -> google.protobuf.Timestamp
-	26, // 8: gopherqueue.v1.State.updated_at:type_name -> google.protobuf.Timestamp
-	26, // 9: gopherqueue.v1.State.run_at:type_name -> google.protobuf.Timestamp
-	26, // 10: gopherqueue.v1.State.scheduled_at:type_name -> google.protobuf.Timestamp
-	26, // 11: gopherqueue.v1.State.started_at:type_name -> google.protobuf.Timestamp
-	26, // 12: gopherqueue.v1.State.first_started_at:type_name -> google.protobuf.Timestamp
-	26, // 13: gopherqueue.v1.State.completed_at:type_name -> google.protobuf.Timestamp
-	18, // 14: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
-	20, // 15: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
-	21, // 16: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
-	16, // 17: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
-	16, // 18: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
-	26, // 19: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
-	27, // 20: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
-	15, // 21: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
-	24, // 22: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
-	14, // 23: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
-	2,  // 24: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
-	25, // 25: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
-	3,  // 26: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
-	4,  // 27: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
-	17, // 28: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
-	5,  // 29: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
-	27, // 30: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
-	27, // 31: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
-	6,  // 32: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
-	27, // 33: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
-	27, // 34: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
-	27, // 35: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
-	27, // 36: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
-	7,  // 37: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
-	27, // 38: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
-	27, // 39: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
-	8,  // 40: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
-	9,  // 41: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
-	26, // 42: gopherqueue.v1.Lease.granted_at:type_name -> google.protobuf.Timestamp
-	26, // 43: gopherqueue.v1.Lease.heartbeat_at:type_name -> google.protobuf.Timestamp
-	26, // 44: gopherqueue.v1.Lease.expires_at:type_name -> google.protobuf.Timestamp
-	27, // 45: gopherqueue.v1.Lease.ttl:type_name -> google.protobuf.Duration
-	10, // 46: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
-	27, // 47: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
-	26, // 48: gopherqueue.v1.Cancellation.requested_at:type_name -> google.protobuf.Timestamp
-	26, // 49: gopherqueue.v1.Cancellation.delivered_at:type_name -> google.protobuf.Timestamp
-	26, // 50: gopherqueue.v1.Cancellation.honoured_at:type_name -> google.protobuf.Timestamp
-	23, // 51: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	18, // 7: gopherqueue.v1.State.lease:type_name -> gopherqueue.v1.Lease
+	20, // 8: gopherqueue.v1.State.failure:type_name -> gopherqueue.v1.Failure
+	21, // 9: gopherqueue.v1.State.cancellation:type_name -> gopherqueue.v1.Cancellation
+	16, // 10: gopherqueue.v1.State.policy:type_name -> gopherqueue.v1.Policy
+	16, // 11: gopherqueue.v1.Spec.policy:type_name -> gopherqueue.v1.Policy
+	26, // 12: gopherqueue.v1.Spec.run_at:type_name -> google.protobuf.Timestamp
+	27, // 13: gopherqueue.v1.Spec.delay:type_name -> google.protobuf.Duration
+	15, // 14: gopherqueue.v1.Spec.depends_on:type_name -> gopherqueue.v1.Dependency
+	24, // 15: gopherqueue.v1.Spec.attributes:type_name -> gopherqueue.v1.Spec.AttributesEntry
+	14, // 16: gopherqueue.v1.Spec.metadata:type_name -> gopherqueue.v1.Metadata
+	2,  // 17: gopherqueue.v1.Metadata.priority:type_name -> gopherqueue.v1.Priority
+	25, // 18: gopherqueue.v1.Metadata.tags:type_name -> gopherqueue.v1.Metadata.TagsEntry
+	3,  // 19: gopherqueue.v1.Dependency.kind:type_name -> gopherqueue.v1.DependencyKind
+	4,  // 20: gopherqueue.v1.Policy.preset:type_name -> gopherqueue.v1.Preset
+	17, // 21: gopherqueue.v1.Policy.backoff:type_name -> gopherqueue.v1.Backoff
+	5,  // 22: gopherqueue.v1.Policy.on_loss:type_name -> gopherqueue.v1.LossRule
+	27, // 23: gopherqueue.v1.Policy.lease_ttl:type_name -> google.protobuf.Duration
+	27, // 24: gopherqueue.v1.Policy.hold:type_name -> google.protobuf.Duration
+	6,  // 25: gopherqueue.v1.Policy.extend:type_name -> gopherqueue.v1.ExtendMode
+	27, // 26: gopherqueue.v1.Policy.execution_timeout:type_name -> google.protobuf.Duration
+	27, // 27: gopherqueue.v1.Policy.lifetime:type_name -> google.protobuf.Duration
+	27, // 28: gopherqueue.v1.Policy.run_lifetime:type_name -> google.protobuf.Duration
+	27, // 29: gopherqueue.v1.Policy.idempotency_window:type_name -> google.protobuf.Duration
+	7,  // 30: gopherqueue.v1.Backoff.strategy:type_name -> gopherqueue.v1.Strategy
+	27, // 31: gopherqueue.v1.Backoff.initial:type_name -> google.protobuf.Duration
+	27, // 32: gopherqueue.v1.Backoff.max:type_name -> google.protobuf.Duration
+	8,  // 33: gopherqueue.v1.Backoff.jitter:type_name -> gopherqueue.v1.Jitter
+	9,  // 34: gopherqueue.v1.Lease.state:type_name -> gopherqueue.v1.LeaseState
+	10, // 35: gopherqueue.v1.Failure.category:type_name -> gopherqueue.v1.Category
+	27, // 36: gopherqueue.v1.Failure.retry_after:type_name -> google.protobuf.Duration
+	23, // 37: gopherqueue.v1.Problem.faults:type_name -> gopherqueue.v1.Fault
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_job_proto_init() }

@@ -260,6 +260,7 @@ type Submitted struct {
 	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`        // of the new job, or of the one that has the idempotency key
 	Existing      bool                   `protobuf:"varint,2,opt,name=existing,proto3" json:"existing,omitempty"` // the key was taken
 	Same          bool                   `protobuf:"varint,3,opt,name=same,proto3" json:"same,omitempty"`         // and by a submission with the same content
+	Problem       *Problem               `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`    // in a batch: why nothing was accepted; there is no state then
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -315,6 +316,13 @@ func (x *Submitted) GetSame() bool {
 	return false
 }
 
+func (x *Submitted) GetProblem() *Problem {
+	if x != nil {
+		return x.Problem
+	}
+	return nil
+}
+
 type SubmitBatchRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Specs         []*Spec                `protobuf:"bytes,1,rep,name=specs,proto3" json:"specs,omitempty"`
@@ -361,7 +369,7 @@ func (x *SubmitBatchRequest) GetSpecs() []*Spec {
 
 type SubmitBatchResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Answers       []*SubmitAnswer        `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"` // in the order of the specs
+	Submitted     []*Submitted           `protobuf:"bytes,1,rep,name=submitted,proto3" json:"submitted,omitempty"` // in the order of the specs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,61 +404,9 @@ func (*SubmitBatchResponse) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *SubmitBatchResponse) GetAnswers() []*SubmitAnswer {
-	if x != nil {
-		return x.Answers
-	}
-	return nil
-}
-
-type SubmitAnswer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Submitted     *Submitted             `protobuf:"bytes,1,opt,name=submitted,proto3" json:"submitted,omitempty"`
-	Problem       *Problem               `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"` // instead
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *SubmitAnswer) Reset() {
-	*x = SubmitAnswer{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[4]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *SubmitAnswer) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*SubmitAnswer) ProtoMessage() {}
-
-func (x *SubmitAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[4]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use SubmitAnswer.ProtoReflect.Descriptor instead.
-func (*SubmitAnswer) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *SubmitAnswer) GetSubmitted() *Submitted {
+func (x *SubmitBatchResponse) GetSubmitted() []*Submitted {
 	if x != nil {
 		return x.Submitted
-	}
-	return nil
-}
-
-func (x *SubmitAnswer) GetProblem() *Problem {
-	if x != nil {
-		return x.Problem
 	}
 	return nil
 }
@@ -464,7 +420,7 @@ type SubmitGraphRequest struct {
 
 func (x *SubmitGraphRequest) Reset() {
 	*x = SubmitGraphRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +432,7 @@ func (x *SubmitGraphRequest) String() string {
 func (*SubmitGraphRequest) ProtoMessage() {}
 
 func (x *SubmitGraphRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[5]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +445,7 @@ func (x *SubmitGraphRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitGraphRequest.ProtoReflect.Descriptor instead.
 func (*SubmitGraphRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{5}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SubmitGraphRequest) GetDrafts() []*Draft {
@@ -508,7 +464,7 @@ type SubmitGraphResponse struct {
 
 func (x *SubmitGraphResponse) Reset() {
 	*x = SubmitGraphResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +476,7 @@ func (x *SubmitGraphResponse) String() string {
 func (*SubmitGraphResponse) ProtoMessage() {}
 
 func (x *SubmitGraphResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +489,7 @@ func (x *SubmitGraphResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitGraphResponse.ProtoReflect.Descriptor instead.
 func (*SubmitGraphResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{6}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SubmitGraphResponse) GetSubmitted() []*Submitted {
@@ -555,7 +511,7 @@ type Draft struct {
 
 func (x *Draft) Reset() {
 	*x = Draft{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +523,7 @@ func (x *Draft) String() string {
 func (*Draft) ProtoMessage() {}
 
 func (x *Draft) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +536,7 @@ func (x *Draft) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Draft.ProtoReflect.Descriptor instead.
 func (*Draft) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{7}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Draft) GetSpec() *Spec {
@@ -614,7 +570,7 @@ type Need struct {
 
 func (x *Need) Reset() {
 	*x = Need{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -626,7 +582,7 @@ func (x *Need) String() string {
 func (*Need) ProtoMessage() {}
 
 func (x *Need) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -639,7 +595,7 @@ func (x *Need) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Need.ProtoReflect.Descriptor instead.
 func (*Need) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{8}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Need) GetKind() DependencyKind {
@@ -668,7 +624,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -680,7 +636,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -693,7 +649,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{9}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetRequest) GetId() string {
@@ -738,7 +694,7 @@ type Query struct {
 
 func (x *Query) Reset() {
 	*x = Query{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +706,7 @@ func (x *Query) String() string {
 func (*Query) ProtoMessage() {}
 
 func (x *Query) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +719,7 @@ func (x *Query) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Query.ProtoReflect.Descriptor instead.
 func (*Query) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{10}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Query) GetQueue() string {
@@ -812,7 +768,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +780,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +793,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{11}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListRequest) GetQuery() *Query {
@@ -871,7 +827,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +839,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +852,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{12}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetJobs() []*Job {
@@ -927,7 +883,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +895,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +908,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{13}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateRequest) GetId() string {
@@ -1007,7 +963,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +975,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +988,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{14}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CancelRequest) GetId() string {
@@ -1059,7 +1015,7 @@ type CancelWhereRequest struct {
 
 func (x *CancelWhereRequest) Reset() {
 	*x = CancelWhereRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1027,7 @@ func (x *CancelWhereRequest) String() string {
 func (*CancelWhereRequest) ProtoMessage() {}
 
 func (x *CancelWhereRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1040,7 @@ func (x *CancelWhereRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelWhereRequest.ProtoReflect.Descriptor instead.
 func (*CancelWhereRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{15}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CancelWhereRequest) GetQuery() *Query {
@@ -1113,7 +1069,7 @@ type CancelReport struct {
 
 func (x *CancelReport) Reset() {
 	*x = CancelReport{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1081,7 @@ func (x *CancelReport) String() string {
 func (*CancelReport) ProtoMessage() {}
 
 func (x *CancelReport) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1094,7 @@ func (x *CancelReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelReport.ProtoReflect.Descriptor instead.
 func (*CancelReport) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{16}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CancelReport) GetCancelled() int64 {
@@ -1171,7 +1127,7 @@ type ReplayRequest struct {
 
 func (x *ReplayRequest) Reset() {
 	*x = ReplayRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1139,7 @@ func (x *ReplayRequest) String() string {
 func (*ReplayRequest) ProtoMessage() {}
 
 func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1152,7 @@ func (x *ReplayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplayRequest.ProtoReflect.Descriptor instead.
 func (*ReplayRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{17}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReplayRequest) GetId() string {
@@ -1216,7 +1172,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1184,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1197,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -1267,7 +1223,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1235,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1248,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExplainRequest) GetId() string {
@@ -1321,7 +1277,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1289,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1302,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Explanation) GetJobId() string {
@@ -1433,7 +1389,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1401,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1414,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reason) GetCause() Cause {
@@ -1517,7 +1473,7 @@ type Related struct {
 
 func (x *Related) Reset() {
 	*x = Related{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1485,7 @@ func (x *Related) String() string {
 func (*Related) ProtoMessage() {}
 
 func (x *Related) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1498,7 @@ func (x *Related) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Related.ProtoReflect.Descriptor instead.
 func (*Related) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Related) GetJobId() string {
@@ -1596,7 +1552,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1564,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1577,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryRequest) GetId() string {
@@ -1640,7 +1596,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1652,7 +1608,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1665,7 +1621,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryResponse) GetEvents() []*Event {
@@ -1700,7 +1656,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1668,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1681,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Event) GetSeq() uint64 {
@@ -1849,7 +1805,7 @@ type CountRequest struct {
 
 func (x *CountRequest) Reset() {
 	*x = CountRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +1817,7 @@ func (x *CountRequest) String() string {
 func (*CountRequest) ProtoMessage() {}
 
 func (x *CountRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,7 +1830,7 @@ func (x *CountRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountRequest.ProtoReflect.Descriptor instead.
 func (*CountRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CountRequest) GetQueues() []string {
@@ -1893,7 +1849,7 @@ type CountResponse struct {
 
 func (x *CountResponse) Reset() {
 	*x = CountResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +1861,7 @@ func (x *CountResponse) String() string {
 func (*CountResponse) ProtoMessage() {}
 
 func (x *CountResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +1874,7 @@ func (x *CountResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountResponse.ProtoReflect.Descriptor instead.
 func (*CountResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CountResponse) GetQueues() []*QueueCount {
@@ -1939,7 +1895,7 @@ type QueueCount struct {
 
 func (x *QueueCount) Reset() {
 	*x = QueueCount{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +1907,7 @@ func (x *QueueCount) String() string {
 func (*QueueCount) ProtoMessage() {}
 
 func (x *QueueCount) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +1920,7 @@ func (x *QueueCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueCount.ProtoReflect.Descriptor instead.
 func (*QueueCount) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueueCount) GetQueue() string {
@@ -1989,7 +1945,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +1957,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +1970,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{28}
 }
 
 type StatsResponse struct {
@@ -2030,7 +1986,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +1998,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2011,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatsResponse) GetQueues() []*QueueCount {
@@ -2099,18 +2055,16 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\n" +
 	"!gopherqueue/v1/jobs_service.proto\x12\x0egopherqueue.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18gopherqueue/v1/job.proto\"9\n" +
 	"\rSubmitRequest\x12(\n" +
-	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"h\n" +
+	"\x04spec\x18\x01 \x01(\v2\x14.gopherqueue.v1.SpecR\x04spec\"\x9b\x01\n" +
 	"\tSubmitted\x12+\n" +
 	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x12\x1a\n" +
 	"\bexisting\x18\x02 \x01(\bR\bexisting\x12\x12\n" +
-	"\x04same\x18\x03 \x01(\bR\x04same\"@\n" +
+	"\x04same\x18\x03 \x01(\bR\x04same\x121\n" +
+	"\aproblem\x18\x04 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"@\n" +
 	"\x12SubmitBatchRequest\x12*\n" +
-	"\x05specs\x18\x01 \x03(\v2\x14.gopherqueue.v1.SpecR\x05specs\"M\n" +
-	"\x13SubmitBatchResponse\x126\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1c.gopherqueue.v1.SubmitAnswerR\aanswers\"z\n" +
-	"\fSubmitAnswer\x127\n" +
-	"\tsubmitted\x18\x01 \x01(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\x121\n" +
-	"\aproblem\x18\x02 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"C\n" +
+	"\x05specs\x18\x01 \x03(\v2\x14.gopherqueue.v1.SpecR\x05specs\"N\n" +
+	"\x13SubmitBatchResponse\x127\n" +
+	"\tsubmitted\x18\x01 \x03(\v2\x19.gopherqueue.v1.SubmittedR\tsubmitted\"C\n" +
 	"\x12SubmitGraphRequest\x12-\n" +
 	"\x06drafts\x18\x01 \x03(\v2\x15.gopherqueue.v1.DraftR\x06drafts\"N\n" +
 	"\x13SubmitGraphResponse\x127\n" +
@@ -2316,7 +2270,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -2324,123 +2278,121 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*Submitted)(nil),             // 3: gopherqueue.v1.Submitted
 	(*SubmitBatchRequest)(nil),    // 4: gopherqueue.v1.SubmitBatchRequest
 	(*SubmitBatchResponse)(nil),   // 5: gopherqueue.v1.SubmitBatchResponse
-	(*SubmitAnswer)(nil),          // 6: gopherqueue.v1.SubmitAnswer
-	(*SubmitGraphRequest)(nil),    // 7: gopherqueue.v1.SubmitGraphRequest
-	(*SubmitGraphResponse)(nil),   // 8: gopherqueue.v1.SubmitGraphResponse
-	(*Draft)(nil),                 // 9: gopherqueue.v1.Draft
-	(*Need)(nil),                  // 10: gopherqueue.v1.Need
-	(*GetRequest)(nil),            // 11: gopherqueue.v1.GetRequest
-	(*Query)(nil),                 // 12: gopherqueue.v1.Query
-	(*ListRequest)(nil),           // 13: gopherqueue.v1.ListRequest
-	(*ListResponse)(nil),          // 14: gopherqueue.v1.ListResponse
-	(*UpdateRequest)(nil),         // 15: gopherqueue.v1.UpdateRequest
-	(*CancelRequest)(nil),         // 16: gopherqueue.v1.CancelRequest
-	(*CancelWhereRequest)(nil),    // 17: gopherqueue.v1.CancelWhereRequest
-	(*CancelReport)(nil),          // 18: gopherqueue.v1.CancelReport
-	(*ReplayRequest)(nil),         // 19: gopherqueue.v1.ReplayRequest
-	(*WaitRequest)(nil),           // 20: gopherqueue.v1.WaitRequest
-	(*ExplainRequest)(nil),        // 21: gopherqueue.v1.ExplainRequest
-	(*Explanation)(nil),           // 22: gopherqueue.v1.Explanation
-	(*Reason)(nil),                // 23: gopherqueue.v1.Reason
-	(*Related)(nil),               // 24: gopherqueue.v1.Related
-	(*HistoryRequest)(nil),        // 25: gopherqueue.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 26: gopherqueue.v1.HistoryResponse
-	(*Event)(nil),                 // 27: gopherqueue.v1.Event
-	(*CountRequest)(nil),          // 28: gopherqueue.v1.CountRequest
-	(*CountResponse)(nil),         // 29: gopherqueue.v1.CountResponse
-	(*QueueCount)(nil),            // 30: gopherqueue.v1.QueueCount
-	(*StatsRequest)(nil),          // 31: gopherqueue.v1.StatsRequest
-	(*StatsResponse)(nil),         // 32: gopherqueue.v1.StatsResponse
-	nil,                           // 33: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 34: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 35: gopherqueue.v1.Spec
-	(*State)(nil),                 // 36: gopherqueue.v1.State
-	(*Problem)(nil),               // 37: gopherqueue.v1.Problem
-	(DependencyKind)(0),           // 38: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 39: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
-	(*Job)(nil),                   // 41: gopherqueue.v1.Job
-	(Priority)(0),                 // 42: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(LeaseState)(0),               // 44: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 45: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 46: gopherqueue.v1.Failure
+	(*SubmitGraphRequest)(nil),    // 6: gopherqueue.v1.SubmitGraphRequest
+	(*SubmitGraphResponse)(nil),   // 7: gopherqueue.v1.SubmitGraphResponse
+	(*Draft)(nil),                 // 8: gopherqueue.v1.Draft
+	(*Need)(nil),                  // 9: gopherqueue.v1.Need
+	(*GetRequest)(nil),            // 10: gopherqueue.v1.GetRequest
+	(*Query)(nil),                 // 11: gopherqueue.v1.Query
+	(*ListRequest)(nil),           // 12: gopherqueue.v1.ListRequest
+	(*ListResponse)(nil),          // 13: gopherqueue.v1.ListResponse
+	(*UpdateRequest)(nil),         // 14: gopherqueue.v1.UpdateRequest
+	(*CancelRequest)(nil),         // 15: gopherqueue.v1.CancelRequest
+	(*CancelWhereRequest)(nil),    // 16: gopherqueue.v1.CancelWhereRequest
+	(*CancelReport)(nil),          // 17: gopherqueue.v1.CancelReport
+	(*ReplayRequest)(nil),         // 18: gopherqueue.v1.ReplayRequest
+	(*WaitRequest)(nil),           // 19: gopherqueue.v1.WaitRequest
+	(*ExplainRequest)(nil),        // 20: gopherqueue.v1.ExplainRequest
+	(*Explanation)(nil),           // 21: gopherqueue.v1.Explanation
+	(*Reason)(nil),                // 22: gopherqueue.v1.Reason
+	(*Related)(nil),               // 23: gopherqueue.v1.Related
+	(*HistoryRequest)(nil),        // 24: gopherqueue.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 25: gopherqueue.v1.HistoryResponse
+	(*Event)(nil),                 // 26: gopherqueue.v1.Event
+	(*CountRequest)(nil),          // 27: gopherqueue.v1.CountRequest
+	(*CountResponse)(nil),         // 28: gopherqueue.v1.CountResponse
+	(*QueueCount)(nil),            // 29: gopherqueue.v1.QueueCount
+	(*StatsRequest)(nil),          // 30: gopherqueue.v1.StatsRequest
+	(*StatsResponse)(nil),         // 31: gopherqueue.v1.StatsResponse
+	nil,                           // 32: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 33: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 34: gopherqueue.v1.Spec
+	(*State)(nil),                 // 35: gopherqueue.v1.State
+	(*Problem)(nil),               // 36: gopherqueue.v1.Problem
+	(DependencyKind)(0),           // 37: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 38: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
+	(*Job)(nil),                   // 40: gopherqueue.v1.Job
+	(Priority)(0),                 // 41: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(LeaseState)(0),               // 43: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 44: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 45: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	35, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	36, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	35, // 2: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
-	6,  // 3: gopherqueue.v1.SubmitBatchResponse.answers:type_name -> gopherqueue.v1.SubmitAnswer
-	3,  // 4: gopherqueue.v1.SubmitAnswer.submitted:type_name -> gopherqueue.v1.Submitted
-	37, // 5: gopherqueue.v1.SubmitAnswer.problem:type_name -> gopherqueue.v1.Problem
-	9,  // 6: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
-	3,  // 7: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	35, // 8: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
-	10, // 9: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	38, // 10: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	39, // 11: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	40, // 12: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	40, // 13: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	12, // 14: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	41, // 15: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	42, // 16: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	33, // 17: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
-	12, // 18: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	43, // 19: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	39, // 20: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	23, // 21: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	23, // 22: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	27, // 23: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 24: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	40, // 25: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	24, // 26: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	39, // 27: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	38, // 28: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	40, // 29: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	27, // 30: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	40, // 31: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 32: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	39, // 33: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	44, // 34: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	40, // 35: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	45, // 36: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	46, // 37: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	30, // 38: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	34, // 39: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	30, // 40: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	2,  // 41: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 42: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	7,  // 43: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	11, // 44: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	13, // 45: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	15, // 46: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	16, // 47: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	17, // 48: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	19, // 49: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	20, // 50: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	21, // 51: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	25, // 52: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	28, // 53: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	31, // 54: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	3,  // 55: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 56: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	8,  // 57: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	41, // 58: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	14, // 59: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	41, // 60: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	36, // 61: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	18, // 62: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 63: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	41, // 64: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	22, // 65: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	26, // 66: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	29, // 67: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	32, // 68: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	55, // [55:69] is the sub-list for method output_type
-	41, // [41:55] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	34, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	35, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	36, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	34, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
+	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
+	34, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
+	37, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	38, // 10: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	39, // 11: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	39, // 12: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	11, // 13: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
+	40, // 14: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	41, // 15: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	32, // 16: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	11, // 17: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
+	42, // 18: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	38, // 19: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	22, // 20: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	22, // 21: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	26, // 22: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 23: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	39, // 24: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	23, // 25: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	38, // 26: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	37, // 27: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	39, // 28: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	26, // 29: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	39, // 30: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 31: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	38, // 32: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	43, // 33: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	39, // 34: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	44, // 35: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	45, // 36: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	29, // 37: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	33, // 38: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	29, // 39: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	2,  // 40: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 41: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 42: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 43: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 44: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 45: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 46: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 47: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 48: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	19, // 49: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	20, // 50: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	24, // 51: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	27, // 52: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	30, // 53: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	3,  // 54: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 55: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 56: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	40, // 57: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 58: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	40, // 59: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	35, // 60: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 61: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 62: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	40, // 63: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	21, // 64: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	25, // 65: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	28, // 66: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	31, // 67: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	54, // [54:68] is the sub-list for method output_type
+	40, // [40:54] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -2449,14 +2401,14 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 		return
 	}
 	file_gopherqueue_v1_job_proto_init()
-	file_gopherqueue_v1_jobs_service_proto_msgTypes[13].OneofWrappers = []any{}
+	file_gopherqueue_v1_jobs_service_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

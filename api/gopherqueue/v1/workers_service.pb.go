@@ -653,7 +653,7 @@ func (x *Answers) GetAnswers() []*Answer {
 type Answer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	State         *State                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`     // of the job, from here on
-	Spawned       []*SubmitAnswer        `protobuf:"bytes,2,rep,name=spawned,proto3" json:"spawned,omitempty"` // in the order of spawn
+	Spawned       []*Submitted           `protobuf:"bytes,2,rep,name=spawned,proto3" json:"spawned,omitempty"` // in the order of spawn
 	Problem       *Problem               `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"` // why nothing changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -696,7 +696,7 @@ func (x *Answer) GetState() *State {
 	return nil
 }
 
-func (x *Answer) GetSpawned() []*SubmitAnswer {
+func (x *Answer) GetSpawned() []*Submitted {
 	if x != nil {
 		return x.Spawned
 	}
@@ -1411,10 +1411,10 @@ const file_gopherqueue_v1_workers_service_proto_rawDesc = "" +
 	"\x05delay\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\";\n" +
 	"\aAnswers\x120\n" +
-	"\aanswers\x18\x01 \x03(\v2\x16.gopherqueue.v1.AnswerR\aanswers\"\xa0\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x16.gopherqueue.v1.AnswerR\aanswers\"\x9d\x01\n" +
 	"\x06Answer\x12+\n" +
-	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x126\n" +
-	"\aspawned\x18\x02 \x03(\v2\x1c.gopherqueue.v1.SubmitAnswerR\aspawned\x121\n" +
+	"\x05state\x18\x01 \x01(\v2\x15.gopherqueue.v1.StateR\x05state\x123\n" +
+	"\aspawned\x18\x02 \x03(\v2\x19.gopherqueue.v1.SubmittedR\aspawned\x121\n" +
 	"\aproblem\x18\x03 \x01(\v2\x17.gopherqueue.v1.ProblemR\aproblem\"\xc2\x02\n" +
 	"\vWorkRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
@@ -1505,7 +1505,7 @@ var file_gopherqueue_v1_workers_service_proto_goTypes = []any{
 	(*Spec)(nil),                  // 23: gopherqueue.v1.Spec
 	(*Failure)(nil),               // 24: gopherqueue.v1.Failure
 	(*State)(nil),                 // 25: gopherqueue.v1.State
-	(*SubmitAnswer)(nil),          // 26: gopherqueue.v1.SubmitAnswer
+	(*Submitted)(nil),             // 26: gopherqueue.v1.Submitted
 	(*Problem)(nil),               // 27: gopherqueue.v1.Problem
 	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
@@ -1527,7 +1527,7 @@ var file_gopherqueue_v1_workers_service_proto_depIdxs = []int32{
 	20, // 14: gopherqueue.v1.Release.delay:type_name -> google.protobuf.Duration
 	10, // 15: gopherqueue.v1.Answers.answers:type_name -> gopherqueue.v1.Answer
 	25, // 16: gopherqueue.v1.Answer.state:type_name -> gopherqueue.v1.State
-	26, // 17: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.SubmitAnswer
+	26, // 17: gopherqueue.v1.Answer.spawned:type_name -> gopherqueue.v1.Submitted
 	27, // 18: gopherqueue.v1.Answer.problem:type_name -> gopherqueue.v1.Problem
 	12, // 19: gopherqueue.v1.WorkRequest.hello:type_name -> gopherqueue.v1.Hello
 	0,  // 20: gopherqueue.v1.WorkRequest.credit:type_name -> gopherqueue.v1.ClaimRequest

@@ -48,6 +48,8 @@ CREATE TABLE gq.state (
     run_at   bigint   NOT NULL,
     due      bigint,            -- gq.State.Due, NULL for never
     ended    bigint,            -- gq.State.CompletedAt, NULL while it lives
+    limited  text     COLLATE "C",                     -- gq.Spec.LimitKey, NULL for none
+    fair     text     NOT NULL DEFAULT '' COLLATE "C", -- gq.Spec.FairKey
     data     bytea    NOT NULL
 );
 
@@ -59,6 +61,9 @@ CREATE INDEX state_claim ON gq.state (queue, order_hi, order_lo, job)
 -- Sweeps, and claims that look for leases that have run out.
 CREATE INDEX state_due ON gq.state (due) WHERE due IS NOT NULL;
 CREATE INDEX state_held ON gq.state (queue, due) WHERE status IN (4, 5);
+
+-- Who holds how many jobs of a limit key.
+CREATE INDEX state_limited ON gq.state (queue, limited) WHERE status IN (4, 5) AND limited IS NOT NULL;
 
 -- Retention.
 CREATE INDEX state_ended ON gq.state (status, ended) WHERE ended IS NOT NULL;
@@ -122,8 +127,19 @@ CREATE INDEX event_job ON gq.event (job, seq);
 -- A row is also the lock under which the limits of its queue are checked. A
 -- queue that nobody has configured has no config and may have no row.
 CREATE TABLE gq.queue (
-    name   text  COLLATE "C" PRIMARY KEY,
-    config jsonb
+    name   text     COLLATE "C" PRIMARY KEY,
+    config jsonb,
+    due    bigint   NOT NULL DEFAULT 0,             -- when the next claim is due under the rate, 0 for none
+    turns  bigint[] NOT NULL DEFAULT '{0,0,0,0,0}'  -- being served, by level
+);
+
+-- The newest turn of each key of a fair queue, as long as it is not over.
+CREATE TABLE gq.turn (
+    queue text     NOT NULL COLLATE "C",
+    level smallint NOT NULL, -- gq.Priority
+    key   text     NOT NULL COLLATE "C",
+    turn  bigint   NOT NULL,
+    PRIMARY KEY (queue, level, key)
 );
 
 CREATE TABLE gq.tally (
@@ -135,9 +151,10 @@ CREATE TABLE gq.tally (
 
 -- Capacity that queues share.
 CREATE TABLE gq.pool (
-    name     text   COLLATE "C" PRIMARY KEY,
-    capacity bigint NOT NULL,
-    updated  bigint NOT NULL
+    name     text    COLLATE "C" PRIMARY KEY,
+    capacity bigint  NOT NULL,
+    at_start boolean NOT NULL, -- only running jobs count, not those that are held
+    updated  bigint  NOT NULL
 );
 
 -- Small records beside the jobs. Versions come from one sequence, so that a

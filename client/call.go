@@ -1,0 +1,156 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// connectParams are how often a lost server is looked for: soon at first, and
+// never at the same moment as everyone else.
+var connectParams = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.3, MaxDelay: 3 * time.Second},
+	MinConnectTimeout: 5 * time.Second,
+}
+
+const (
+	retryFirst = 20 * time.Millisecond
+	retryMost  = time.Second
+)
+
+// safety says whether a request may be sent again when nobody knows what became
+// of it.
+type safety bool
+
+const (
+	once   safety = false
+	repeat safety = true
+)
+
+func safeIf(ok bool) safety { return safety(ok) }
+
+// attempts makes f again until it succeeds, or nothing is gained by that. f
+// reports whether it may be repeated beside its error, which is the status of
+// gRPC or one of ours.
+func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safety, error)) error {
+	until := time.Now().Add(c.options.RetryFor)
+	for failures := 0; ; {
+		c.connected(ctx, until)
+		again, err := f(ctx)
+		if err == nil {
+			return nil
+		}
+		if c.life.Err() != nil {
+			return errClosed
+		}
+		if !bool(again) || !passing(err) || ctx.Err() != nil || !time.Now().Before(until) {
+			return err
+		}
+		failures++
+		pause(ctx, retryDelay(failures))
+	}
+}
+
+// passing reports whether an error says only that there was no server.
+func passing(err error) bool {
+	return !errors.Is(err, errClosed) && (status.Code(err) == codes.Unavailable || gq.KindOf(err) == gq.KindUnavailable)
+}
+
+// connected waits until there is a connection, or the time is over: then the
+// call itself will find out why there is none.
+func (c *Client) connected(ctx context.Context, until time.Time) {
+	state := c.conn.GetState()
+	if state == connectivity.Ready || !time.Now().Before(until) {
+		return
+	}
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for state != connectivity.Ready && state != connectivity.Shutdown {
+		if state == connectivity.Idle {
+			c.conn.Connect()
+		}
+		if !c.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+		state = c.conn.GetState()
+	}
+}
+
+func retryDelay(failures int) time.Duration {
+	d := retryMost
+	if failures < 10 {
+		d = min(d, retryFirst<<(failures-1))
+	}
+	return d/2 + rand.N(d/2) //nolint:gosec // spreads load, guards nothing
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// method is a unary method of a service.
+type method[Q, A proto.Message] func(context.Context, Q, ...grpc.CallOption) (A, error)
+
+// invoke calls a method.
+func invoke[Q, A proto.Message](ctx context.Context, c *Client, s safety, m method[Q, A], request Q) (answer A, err error) {
+	err = c.attempts(ctx, func(ctx context.Context) (safety, error) {
+		var err error
+		answer, err = m(ctx, request)
+		return s, err
+	})
+	if err != nil {
+		return answer, translated(err, request)
+	}
+	return answer, nil
+}
+
+// translated is what a status means. A request that could not be sent is told
+// like one that the server refused.
+func translated(err error, request proto.Message) error {
+	if s, ok := status.FromError(err); ok && s.Code() == codes.Internal && strings.Contains(s.Message(), "marshaling") {
+		if fault := wire.CheckText(request); fault != nil {
+			return fault
+		}
+	}
+	return wire.ErrorFromStatus(err)
+}
+
+// read reads the answer of a call. One that makes no sense here is from a newer
+// server, and not the fault of the caller.
+func read[M, V any](verb string, m M, decode func(M) (V, error)) (V, error) {
+	v, err := decode(m)
+	if err != nil {
+		return v, fmt.Errorf("%s: the server's answer cannot be read: %v", verb, err) //nolint:errorlint // its kind would blame the caller
+	}
+	return v, nil
+}
+
+// readAll reads the items of an answer.
+func readAll[M, V any](verb string, items []M, decode func(M) (V, error)) ([]V, error) {
+	out := make([]V, len(items))
+	for i, m := range items {
+		var err error
+		if out[i], err = read(verb, m, decode); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,199 @@
+package client_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fixture is a server on a store in memory and a client of it.
+type fixture struct {
+	testing.TB
+	*client.Client
+	engine  *engine.Engine
+	native  native.Engine // what the server serves; the engine unless a test brings another
+	options native.GRPCOptions
+	client  client.Options
+	limits  gq.Limits
+	log     *book
+
+	mu       sync.Mutex
+	server   *native.GRPC
+	listener *bufconn.Listener
+	serving  chan struct{}
+	conns    []net.Conn // of the client; guarded by mu
+	down     bool       // the server cannot be reached; guarded by mu
+}
+
+// serve starts everything. Tests change what they want to before.
+func serve(t testing.TB, change ...func(*fixture)) *fixture {
+	t.Helper()
+	f := &fixture{TB: t, log: &book{}}
+	for _, c := range change {
+		c(f)
+	}
+	s, err := local.OpenMemory(local.Options{Config: store.Config{Limits: f.limits}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.serveOn(s)
+	return f
+}
+
+func (f *fixture) serveOn(s store.Store) {
+	f.Helper()
+	e, err := engine.New(s, engine.Options{Limits: f.limits})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.engine = e
+	if f.native == nil {
+		f.native = e
+	}
+	if f.options.Log == nil {
+		f.options.Log = slog.New(slog.NewJSONHandler(f.log, nil))
+	}
+	f.options.Limits = f.limits
+	f.start()
+	f.client.Dial = append(f.client.Dial, grpc.WithContextDialer(f.dial))
+	c, err := client.New("passthrough:///127.0.0.1:1", f.client)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Client = c
+	f.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			f.Error(err)
+		}
+		f.stop()
+		if err := s.Close(); err != nil {
+			f.Error(err)
+		}
+	})
+}
+
+// start starts a server.
+func (f *fixture) start() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listener, f.server, f.serving = bufconn.Listen(1<<20), native.NewGRPC(f.native, f.options), make(chan struct{})
+	server, listener, serving := f.server, f.listener, f.serving
+	go func() {
+		defer close(serving)
+		if err := server.Serve(listener); err != nil {
+			f.Errorf("serve: %v", err)
+		}
+	}()
+}
+
+// stop ends the server gracefully.
+func (f *fixture) stop() {
+	f.server.Drain()
+	f.server.GracefulStop()
+	<-f.serving
+}
+
+// kill ends the server at once.
+func (f *fixture) kill() {
+	f.server.Stop()
+	<-f.serving
+}
+
+func (f *fixture) dial(ctx context.Context, _ string) (net.Conn, error) {
+	f.mu.Lock()
+	listener, down := f.listener, f.down
+	f.mu.Unlock()
+	if down {
+		return nil, net.ErrClosed
+	}
+	conn, err := listener.DialContext(ctx)
+	if err == nil {
+		f.mu.Lock()
+		f.conns = append(f.conns, conn)
+		f.mu.Unlock()
+	}
+	return conn, err
+}
+
+// cut breaks the connections of the client; until mend it gets no other.
+func (f *fixture) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = true
+	for _, c := range f.conns {
+		_ = c.Close()
+	}
+	f.conns = nil
+}
+
+func (f *fixture) mend() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.down = false
+}
+
+// must fails the test if there was an error.
+func must[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// job submits a job of type "work".
+func (f *fixture) job(change ...func(*gq.Spec)) gq.JobID {
+	f.Helper()
+	s := gq.Spec{Type: "work", Payload: gq.Payload{Data: []byte(`{"a":1}`)}}
+	for _, c := range change {
+		c(&s)
+	}
+	return must(f.Enqueue(f.Context(), s))(f.TB)
+}
+
+// claim claims one job.
+func (f *fixture) claim() gq.Job {
+	f.Helper()
+	jobs := must(f.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Wait: 5 * time.Second}))(f.TB)
+	if len(jobs) != 1 {
+		f.Fatalf("claimed %d jobs", len(jobs))
+	}
+	return jobs[0]
+}
+
+// book keeps what was logged.
+type book struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *book) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *book) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

@@ -1,0 +1,315 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// What one request takes. A server that takes larger items takes larger
+// messages too, so an item that is larger goes alone.
+const (
+	maxItems = 1000
+	maxBytes = 3 << 20
+)
+
+// Submit makes a job. What the spec leaves open is filled in by the server: the
+// policy is the queue's, the rest as in [gq.Spec.WithDefaults].
+//
+// With an idempotency key that is taken the answer is the job that has it, and
+// Same tells whether it was submitted with the same content.
+func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+	s, drawn := c.keyed(s)
+	m, err := invoke(ctx, c, safeIf(s.Key.Name != ""), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
+	if err != nil {
+		if faults := gq.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
+			err = fmt.Errorf("submit %.80q: %w", s.Type, err)
+		}
+		return gq.Submitted{Err: err}, err
+	}
+	out, err := read("submit", m, wire.SubmittedFromProto)
+	if drawn {
+		out.Existing, out.Same = false, false
+	}
+	return out, err
+}
+
+// keyed gives a submission a key if it is to have one. The key is drawn once and
+// found by nobody else, so that what has it was made by this very call.
+func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
+	if !c.options.GenerateKeys || s.Key != (gq.Key{}) || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
+		return s, false
+	}
+	s.Key.Name = "client-" + rand.Text()
+	return s, true
+}
+
+// Enqueue is [Client.Submit] for whom the id is all.
+func (c *Client) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
+	out, err := c.Submit(ctx, s)
+	return out.ID(), err
+}
+
+// SubmitBatch makes many jobs, each with an answer of its own. The error is that
+// of the call: nothing is known about any of them then. Large batches go in
+// several requests.
+func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+	out := make([]gq.Submitted, len(specs))
+	drawn := make([]bool, len(specs))
+	var (
+		messages []*pb.Spec
+		at       []int
+		size     int
+		keyless  bool
+	)
+	flush := func() error {
+		if len(messages) == 0 {
+			return nil
+		}
+		answers, err := c.submitSome(ctx, safeIf(!keyless), messages)
+		if err != nil {
+			return err
+		}
+		for k, i := range at {
+			if out[i] = answers[k]; drawn[i] {
+				out[i].Existing, out[i].Same = false, false
+			}
+		}
+		messages, at, size, keyless = nil, nil, 0, false
+		return nil
+	}
+	for i := range specs {
+		var s gq.Spec
+		s, drawn[i] = c.keyed(specs[i])
+		m := wire.ProtoSpec(&s)
+		n := proto.Size(m)
+		if len(messages) == maxItems || size+n > maxBytes {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+		messages, at, size = append(messages, m), append(at, i), size+n
+		keyless = keyless || s.Key.Name == ""
+	}
+	if err := flush(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// submitSome makes one request. What cannot be sent is left out and refused by
+// itself, as the server would.
+func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]gq.Submitted, error) {
+	m, err := invoke(ctx, c, s, c.jobs.SubmitBatch, &pb.SubmitBatchRequest{Specs: specs})
+	if err == nil {
+		out, err := readAll("submit", m.GetSubmitted(), wire.SubmittedFromProto)
+		if err == nil && len(out) != len(specs) {
+			err = fmt.Errorf("submit: the server gave %d answers to %d submissions", len(out), len(specs))
+		}
+		return out, err
+	}
+	if gq.FaultsOf(err) == nil || wire.RequestOf(err) != "" {
+		return nil, err
+	}
+	out := make([]gq.Submitted, len(specs))
+	var good []*pb.Spec
+	var at []int
+	for i, m := range specs {
+		if fault := wire.CheckText(m); fault != nil {
+			out[i].Err = fmt.Errorf("submit %.80q: %w", m.GetType(), fault)
+			continue
+		}
+		good, at = append(good, m), append(at, i)
+	}
+	if len(good) == len(specs) { // nothing to leave out
+		return nil, err
+	}
+	if len(good) > 0 {
+		answers, err := c.submitSome(ctx, s, good)
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range at {
+			out[i] = answers[k]
+		}
+	}
+	return out, nil
+}
+
+// SubmitGraph makes jobs that depend on each other, all or none. Drafts name each
+// other by Ref and jobs that exist by id.
+func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+	keys, drawn := true, make([]bool, len(drafts))
+	request := &pb.SubmitGraphRequest{Drafts: make([]*pb.Draft, len(drafts))}
+	for i, d := range drafts {
+		d.Spec, drawn[i] = c.keyed(d.Spec)
+		keys = keys && d.Spec.Key.Name != ""
+		request.Drafts[i] = wire.ProtoDraft(&d)
+	}
+	m, err := invoke(ctx, c, safeIf(keys), c.jobs.SubmitGraph, request)
+	if err != nil {
+		return nil, err
+	}
+	out, err := readAll("submit graph", m.GetSubmitted(), wire.SubmittedFromProto)
+	for i := range out {
+		if drawn[i] {
+			out[i].Existing, out[i].Same = false, false
+		}
+	}
+	return out, err
+}
+
+// Get reads a job as it stands at this moment.
+func (c *Client) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.Get, &pb.GetRequest{
+		Id: id.String(), WithPayload: parts&gq.WithPayload != 0, WithResult: parts&gq.WithResult != 0, WithCheckpoint: parts&gq.WithCheckpoint != 0,
+	})
+	if err != nil {
+		return gq.Job{}, err
+	}
+	return read("get", m, wire.JobFromProto)
+}
+
+// List reads a page of jobs by order of submission.
+func (c *Client) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.List, &pb.ListRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
+	if err != nil {
+		return gq.Page{}, err
+	}
+	jobs, err := read("list jobs", m.GetJobs(), wire.JobsFromProto)
+	return gq.Page{Jobs: jobs, Next: m.GetNextCursor()}, err
+}
+
+// UpdateMetadata changes what a user may change while a job is live.
+func (c *Client) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
+	m, err := invoke(ctx, c, once, c.jobs.Update, wire.ProtoUpdate(id, &p))
+	if err != nil {
+		return gq.Job{}, err
+	}
+	return read("update", m, wire.JobFromProto)
+}
+
+// Cancel ends a job that is not running at once, and asks a running one to stop.
+// Cancelling twice changes nothing.
+func (c *Client) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.Cancel, &pb.CancelRequest{Id: id.String(), Reason: wire.Prose(reason)})
+	if err != nil {
+		return gq.State{}, err
+	}
+	return read("cancel", m, wire.StateFromProto)
+}
+
+// CancelWhere cancels every live job that a query selects. Its cursor and limit
+// are not used. After an error the report tells how far it came, as far as that
+// is known; the same call goes on from there.
+func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
+	var report gq.CancelReport
+	request := &pb.CancelWhereRequest{Query: wire.ProtoQuery(&q), Reason: wire.Prose(reason)}
+	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
+		m, err := c.jobs.CancelWhere(ctx, request)
+		if report = wire.CancelReportFromProto(m); err != nil {
+			report = wire.CancelReportFromStatus(err)
+		}
+		return once, err
+	})
+	if err != nil {
+		return report, translated(err, request)
+	}
+	return report, nil
+}
+
+// Replay submits a finished job again, as a new one.
+func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+	m, err := invoke(ctx, c, once, c.jobs.Replay, &pb.ReplayRequest{Id: id.String()})
+	if err != nil {
+		return gq.Submitted{}, err
+	}
+	return read("replay", m, wire.SubmittedFromProto)
+}
+
+// Of Wait.
+const (
+	waitPart  = time.Minute           // asked of the server at a time
+	waitSpare = 50 * time.Millisecond // for the answer to arrive before the deadline
+)
+
+// Wait returns a job, with its result, as soon as it has ended. If the context
+// ends first the job is returned as it was last seen, with an error: of kind
+// [gq.KindTimeout] where that was a deadline.
+func (c *Client) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
+	var seen gq.Job
+	for {
+		part := waitPart
+		if deadline, ok := ctx.Deadline(); ok {
+			part = min(part, max(time.Until(deadline)-waitSpare, time.Millisecond))
+		}
+		began := time.Now()
+		m, err := invoke(ctx, c, repeat, c.jobs.Wait, &pb.WaitRequest{Id: id.String(), Timeout: wire.ProtoDuration(part)})
+		if err == nil {
+			if seen, err = read("wait", m, wire.JobFromProto); err != nil || seen.State.Status.Terminal() {
+				return seen, err
+			}
+			if time.Since(began) < part { // the server is stopping, or it is the end of our time
+				pause(ctx, retryFirst)
+			} else if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= waitSpare {
+				<-ctx.Done()
+			}
+		}
+		switch {
+		case ctx.Err() != nil && !seen.State.ID.IsZero():
+			cause := context.Cause(ctx)
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				cause = fmt.Errorf("%w: %w", gq.ErrTimeout, cause)
+			}
+			return seen, fmt.Errorf("wait for %s, which is %s: %w", id, seen.State.Status, cause)
+		case err != nil:
+			return seen, err
+		}
+	}
+}
+
+// Explain tells why a job does not run, or how it stands.
+func (c *Client) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.Explain, &pb.ExplainRequest{Id: id.String()})
+	if err != nil {
+		return gq.Explanation{}, err
+	}
+	return read("explain", m, wire.ExplanationFromProto)
+}
+
+// History reads all events of a job, oldest first.
+func (c *Client) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.History, &pb.HistoryRequest{Id: id.String()})
+	if err != nil {
+		return nil, err
+	}
+	return read("history", m.GetEvents(), wire.EventsFromProto)
+}
+
+// Counts tells how many jobs stand in each status, for the named queues or for
+// all.
+func (c *Client) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.Count, &pb.CountRequest{Queues: slices.Clone(queues)})
+	if err != nil {
+		return nil, err
+	}
+	return readAll("count jobs", m.GetQueues(), wire.CountFromProto)
+}
+
+// Stats tells how the queue stands.
+func (c *Client) Stats(ctx context.Context) (gq.Stats, error) {
+	m, err := invoke(ctx, c, repeat, c.jobs.Stats, &pb.StatsRequest{})
+	if err != nil {
+		return gq.Stats{}, err
+	}
+	return read("stats", m, wire.StatsFromProto)
+}

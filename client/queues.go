@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// Queues lists every queue that has been configured or ever had a job, by name.
+func (c *Client) Queues(ctx context.Context) ([]gq.Queue, error) {
+	m, err := invoke(ctx, c, repeat, c.queues.ListQueues, &pb.ListQueuesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return readAll("list queues", m.GetQueues(), wire.QueueFromProto)
+}
+
+func readQueue(m *pb.Queue, err error) (gq.Queue, error) {
+	if err != nil {
+		return gq.Queue{}, err
+	}
+	return read("queue", m, wire.QueueFromProto)
+}
+
+// Queue reads how a queue is configured. The error is [gq.ErrNotFound] for one
+// that nobody has configured and that never had a job.
+func (c *Client) Queue(ctx context.Context, name string) (gq.Queue, error) {
+	return readQueue(invoke(ctx, c, repeat, c.queues.GetQueue, &pb.GetQueueRequest{Name: name}))
+}
+
+// PutQueue configures a queue, from the next claim or submission on. A zero
+// policy is the default one.
+func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoSetQueue(&q)))
+}
+
+// Pause keeps jobs of a queue from being claimed.
+func (c *Client) Pause(ctx context.Context, queue string) (gq.Queue, error) {
+	return readQueue(invoke(ctx, c, once, c.queues.PauseQueue, &pb.PauseQueueRequest{Name: queue}))
+}
+
+// Resume ends a pause.
+func (c *Client) Resume(ctx context.Context, queue string) (gq.Queue, error) {
+	return readQueue(invoke(ctx, c, once, c.queues.ResumeQueue, &pb.ResumeQueueRequest{Name: queue}))
+}
+
+// Pools lists every pool by name.
+func (c *Client) Pools(ctx context.Context) ([]gq.Pool, error) {
+	m, err := invoke(ctx, c, repeat, c.queues.ListPools, &pb.ListPoolsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return readAll("list pools", m.GetPools(), wire.PoolFromProto)
+}
+
+// PutPool configures capacity that queues share, from the next claim on.
+func (c *Client) PutPool(ctx context.Context, p gq.Pool) error {
+	_, err := invoke(ctx, c, once, c.queues.SetPool, &pb.SetPoolRequest{Name: p.Name, Capacity: p.Capacity})
+	return err
+}

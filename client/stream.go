@@ -1,0 +1,371 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+var (
+	errNoStream    = errors.New("the server has no Work stream")
+	errStreamEnded = fmt.Errorf("the stream to the server has ended: %w", ErrUnreachable)
+)
+
+// workLink is the Work stream of a client, whichever it is at the moment.
+type workLink struct {
+	client *Client
+	gate   chan struct{} // has room for who opens the stream
+	loops  sync.WaitGroup
+
+	mu      sync.Mutex
+	now     *workStream // guarded by mu; may have ended
+	without bool        // the server has no such stream; guarded by mu
+	closed  bool        // guarded by mu
+}
+
+// current is the stream as it stands, nil for none.
+func (l *workLink) current() (*workStream, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed:
+		return nil, errClosed
+	case l.without:
+		return nil, errNoStream
+	case l.now != nil && l.now.live():
+		return l.now, nil
+	default:
+		return nil, nil
+	}
+}
+
+// open returns a stream that is greeted, and opens one if there is none.
+func (l *workLink) open(ctx context.Context) (*workStream, error) {
+	if s, err := l.current(); s != nil || err != nil {
+		return s, err
+	}
+	select {
+	case l.gate <- struct{}{}:
+		defer func() { <-l.gate }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s, err := l.current(); s != nil || err != nil {
+		return s, err
+	}
+	s, err := l.greet(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		l.without = true
+		return nil, errNoStream
+	case err != nil:
+		return nil, err
+	case l.closed:
+		s.cancel()
+		return nil, errClosed
+	}
+	l.now = s
+	return s, nil
+}
+
+// greet opens a stream. It lives on when ctx ends, except while it is not open.
+func (l *workLink) greet(ctx context.Context) (*workStream, error) {
+	life, cancel := context.WithCancel(l.client.life)
+	stop := context.AfterFunc(ctx, cancel)
+	defer stop()
+	stream, err := l.client.workers.Work(life)
+	if err == nil {
+		err = stream.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: &pb.Hello{}}})
+	}
+	var r *pb.WorkResponse
+	if stream != nil { // what is wrong is told by Recv
+		r, err = stream.Recv()
+	}
+	if err == nil && r.GetWelcome() == nil {
+		err = errors.New("the server did not answer hello with welcome")
+	}
+	if err != nil {
+		cancel()
+		if ctx.Err() != nil {
+			err = status.FromContextError(ctx.Err()).Err()
+		}
+		return nil, err
+	}
+	s := &workStream{
+		client: l.client, stream: stream, cancel: cancel, messageBytes: int(r.GetWelcome().GetMessageBytes()),
+		asked: make(map[uint64]*asked), wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	s.last.Store(r.GetId())
+	l.loops.Go(s.send)
+	l.loops.Go(s.receive)
+	return s, nil
+}
+
+// close lets what is under way on the stream come to its end.
+func (l *workLink) close(within time.Duration) {
+	l.mu.Lock()
+	l.closed = true
+	s := l.now
+	l.mu.Unlock()
+	if s == nil {
+		return
+	}
+	s.finish()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-s.done:
+	case <-timer.C:
+	}
+	s.cancel()
+	l.loops.Wait()
+}
+
+// wait returns when no stream is left, not even one that was being opened.
+func (l *workLink) wait() {
+	l.gate <- struct{}{}
+	<-l.gate
+	l.loops.Wait()
+}
+
+// workStream is one Work stream. One goroutine sends what callers ask, one reads
+// the answers and wakes them.
+type workStream struct {
+	client       *Client
+	stream       pb.WorkersService_WorkClient
+	cancel       context.CancelFunc
+	messageBytes int
+	wake         chan struct{} // has room for one: there is something to send
+	done         chan struct{} // closed when nothing will be answered any more
+	last         atomic.Uint64 // id
+
+	mu       sync.Mutex
+	asked    map[uint64]*asked // by id; guarded by mu
+	queue    []outgoing        // to be sent; guarded by mu
+	finished bool              // nothing more is asked; guarded by mu
+	err      error             // why it ended; guarded by mu
+}
+
+// outgoing is a request that is written down already, so that one that cannot
+// be does not end the stream.
+type outgoing struct {
+	id      uint64
+	message *grpc.PreparedMsg
+}
+
+// asked is a request under way. Its fields are guarded by workStream.mu until
+// the answer is there.
+type asked struct {
+	answer chan struct{} // closed when it is there
+	jobs   []*pb.Job     // those of a credit, as they come
+	other  *pb.WorkResponse
+	err    error
+	sent   bool // the server may have it
+	left   bool // nobody waits for the answer
+}
+
+func (s *workStream) live() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err == nil && !s.finished
+}
+
+// ask sends a request and waits for its answer or the end of the context.
+func (s *workStream) ask(ctx context.Context, r *pb.WorkRequest) (id uint64, a *asked, err error) {
+	a = &asked{answer: make(chan struct{})}
+	id = s.last.Add(1)
+	message := new(grpc.PreparedMsg)
+	if err := message.Encode(s.stream, &pb.WorkRequest{Id: id, Message: r.GetMessage()}); err != nil {
+		return 0, a, err
+	}
+	s.mu.Lock()
+	if s.err != nil || s.finished {
+		s.mu.Unlock()
+		return 0, a, errStreamEnded
+	}
+	s.asked[id] = a
+	s.queue = append(s.queue, outgoing{id, message})
+	s.mu.Unlock()
+	s.poke()
+	select {
+	case <-a.answer:
+		return id, a, a.err
+	case <-ctx.Done():
+		return id, a, context.Cause(ctx)
+	}
+}
+
+func (s *workStream) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// claim opens a credit and waits for its jobs. It reports whether the server may
+// have got it.
+func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []*pb.Job, sent bool, err error) {
+	id, a, err := s.ask(ctx, &pb.WorkRequest{Message: &pb.WorkRequest_Credit{Credit: r}})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-a.answer: // perhaps in the last moment
+		jobs, a.jobs = a.jobs, nil
+		if err = a.err; err == nil && a.other.GetProblem() != nil {
+			err = wire.ErrorFromProblem(a.other.GetProblem())
+		}
+		return jobs, a.sent, err
+	default:
+	}
+	if id == 0 {
+		return nil, false, err
+	}
+	a.left = true // what comes is given back
+	message := new(grpc.PreparedMsg)
+	withdraw := &pb.WorkRequest{Message: &pb.WorkRequest_Withdraw{Withdraw: &pb.Withdraw{Credit: id}}}
+	if message.Encode(s.stream, withdraw) == nil {
+		s.queue = append(s.queue, outgoing{message: message})
+		s.poke()
+	}
+	return nil, true, err
+}
+
+// report sends beats or outcomes and waits for their answers.
+func (s *workStream) report(ctx context.Context, r *pb.WorkRequest) (answers *pb.Answers, sent bool, err error) {
+	id, a, err := s.ask(ctx, r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.asked, id) // an answer that comes late says nothing new
+	switch {
+	case err != nil:
+		if ctx.Err() != nil {
+			err = status.FromContextError(ctx.Err()).Err()
+		}
+		return nil, a.sent, err
+	case a.other.GetProblem() != nil:
+		return nil, true, wire.ErrorFromProblem(a.other.GetProblem())
+	default:
+		return a.other.GetAnswers(), true, nil
+	}
+}
+
+// send sends what is asked until the stream ends.
+func (s *workStream) send() {
+	for {
+		s.mu.Lock()
+		queue, finished := s.queue, s.finished
+		s.queue = nil
+		for _, r := range queue {
+			if a := s.asked[r.id]; a != nil {
+				a.sent = true
+			}
+		}
+		s.mu.Unlock()
+		for _, r := range queue {
+			if s.stream.SendMsg(r.message) != nil {
+				return // receive learns why
+			}
+		}
+		if finished && len(queue) == 0 {
+			_ = s.stream.CloseSend() // receive learns what is wrong
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-s.done:
+			return
+		}
+	}
+}
+
+// finish asks nothing more, and lets the server answer what was asked.
+func (s *workStream) finish() {
+	s.mu.Lock()
+	s.finished = true
+	s.mu.Unlock()
+	s.poke()
+}
+
+// receive wakes callers until the stream ends.
+func (s *workStream) receive() {
+	for {
+		r, err := s.stream.Recv()
+		if err != nil {
+			s.end(err)
+			return
+		}
+		id := r.GetId()
+		switch m := r.GetMessage().(type) {
+		case *pb.WorkResponse_Jobs:
+			if m.Jobs.GetMore() {
+				s.mu.Lock()
+				if a := s.asked[id]; a != nil {
+					a.jobs = append(a.jobs, m.Jobs.GetJobs()...)
+				}
+				s.mu.Unlock()
+				continue
+			}
+			s.answer(id, func(a *asked) { a.jobs = append(a.jobs, m.Jobs.GetJobs()...) })
+		default:
+			s.answer(id, func(a *asked) { a.other = r })
+		}
+	}
+}
+
+// answer wakes the caller of a request.
+func (s *workStream) answer(id uint64, fill func(*asked)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.asked[id]
+	if a == nil {
+		return
+	}
+	delete(s.asked, id)
+	fill(a)
+	close(a.answer)
+	if a.left {
+		s.client.giveBack(a.jobs)
+	}
+}
+
+// end tells everyone who waits that there will be no answer. Jobs that have come
+// are theirs all the same.
+func (s *workStream) end(err error) {
+	s.cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := wire.ErrorFromStatus(err); {
+	case gq.KindOf(e) == gq.KindUnavailable || gq.KindOf(e) == gq.KindDenied:
+		s.err = e
+	case errors.Is(err, io.EOF):
+		s.err = errStreamEnded
+	default:
+		s.err = fmt.Errorf("%w: %v", errStreamEnded, e) //nolint:errorlint // it is not about the request
+	}
+	for id, a := range s.asked {
+		delete(s.asked, id)
+		if len(a.jobs) == 0 {
+			a.err = s.err
+		}
+		close(a.answer)
+		if a.left {
+			s.client.giveBack(a.jobs)
+		}
+	}
+	s.queue = nil
+	close(s.done)
+}

@@ -1,0 +1,204 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// Claim gives up to N claimable jobs to a worker, each under a lease, with their
+// payloads and checkpoints. Without any it waits up to Wait for the first one
+// and answers with none when that is over.
+//
+// The end of the context while waiting is no error: the answer is none, and jobs
+// that were on their way are given back without fault.
+func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	var jobs []*pb.Job
+	request := wire.ProtoClaim(&r)
+	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
+		s, err := c.work.open(ctx)
+		switch {
+		case err == errNoStream: //nolint:errorlint // it is this very one
+			answer, err := c.workers.Claim(ctx, request)
+			jobs = answer.GetJobs()
+			return once, err
+		case err != nil:
+			return repeat, err
+		}
+		var sent bool
+		jobs, sent, err = s.claim(ctx, request)
+		return safeIf(!sent), err
+	})
+	if ctx.Err() != nil {
+		c.giveBack(jobs)
+		return nil, nil //nolint:nilerr // the end of a wait is no error
+	}
+	if err != nil {
+		return nil, translated(err, request)
+	}
+	return read("claim", jobs, wire.JobsFromProto)
+}
+
+// giveBack returns jobs that came too late for whoever asked for them.
+func (c *Client) giveBack(jobs []*pb.Job) {
+	if len(jobs) == 0 {
+		return
+	}
+	request := &pb.SettleRequest{Outcomes: make([]*pb.Outcome, len(jobs))}
+	for i, j := range jobs {
+		l := j.GetState().GetLease()
+		request.Outcomes[i] = &pb.Outcome{
+			Lease:   &pb.LeaseRef{Id: l.GetId(), Version: l.GetVersion(), Worker: l.GetWorker()},
+			Verdict: &pb.Outcome_Release{Release: &pb.Release{Reason: "claim abandoned"}},
+		}
+	}
+	c.later(func() {
+		ctx, cancel := context.WithTimeout(c.life, closeWithin)
+		defer cancel()
+		_, _ = c.workers.Settle(ctx, request) // otherwise their leases expire
+	})
+}
+
+// Start begins the execution of a claimed job. A ttl of 0 is the policy's.
+func (c *Client) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
+	m, err := invoke(ctx, c, once, c.workers.Start, &pb.StartRequest{Lease: wire.ProtoLeaseRef(lease), Ttl: wire.ProtoDuration(ttl)})
+	if err != nil {
+		return gq.State{}, err
+	}
+	return read("start", m, wire.StateFromProto)
+}
+
+// Heartbeat keeps leases alive and stores what their holders report. The state in
+// each answer tells its holder whether it was asked to stop
+// ([gq.Cancellation.Requested]).
+func (c *Client) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+	safe := repeat
+	for i := range beats {
+		for k := range beats[i].Spawn {
+			safe = safe && safeIf(beats[i].Spawn[k].Key.Name != "")
+		}
+	}
+	return inParts(beats, wire.ProtoBeat, func(m *pb.Beat) int { return len(m.GetCheckpoint()) + spawnBytes(m.GetSpawn()) },
+		func(part []*pb.Beat, large bool) ([]gq.Answer, error) {
+			request := &pb.HeartbeatRequest{Beats: part}
+			return c.report(ctx, "heartbeat", safe, request, &pb.WorkRequest{Message: &pb.WorkRequest_Heartbeat{Heartbeat: request}},
+				func(ctx context.Context) (*pb.Answers, error) { return c.workers.Heartbeat(ctx, request) }, len(part), large)
+		})
+}
+
+// Settle ends leases: each job is completed, fails or is given back. The very
+// same call again is answered as before.
+func (c *Client) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	return inParts(outcomes, wire.ProtoOutcome, func(m *pb.Outcome) int {
+		return len(m.GetComplete().GetResult()) + spawnBytes(m.GetComplete().GetSpawn())
+	},
+		func(part []*pb.Outcome, large bool) ([]gq.Answer, error) {
+			request := &pb.SettleRequest{Outcomes: part}
+			return c.report(ctx, "settle", repeat, request, &pb.WorkRequest{Message: &pb.WorkRequest_Settle{Settle: request}},
+				func(ctx context.Context) (*pb.Answers, error) { return c.workers.Settle(ctx, request) }, len(part), large)
+		})
+}
+
+// Complete ends one job with success.
+func (c *Client) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
+	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Succeeded, Result: result})
+}
+
+// Fail ends one attempt without success. Whether the job is tried again follows
+// from the failure's category and the job's policy.
+func (c *Client) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
+	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Failing, Failure: f})
+}
+
+// Release gives one job back without fault. It may run again after the delay.
+func (c *Client) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
+	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.GivenBack, Delay: delay, Reason: reason})
+}
+
+func (c *Client) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
+	answers, err := c.Settle(ctx, []gq.Outcome{o})
+	if err != nil {
+		return gq.State{}, err
+	}
+	return answers[0].State, answers[0].Err
+}
+
+// Workers lists the workers that have shown themselves to the server within the
+// last minute, by name.
+func (c *Client) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
+	m, err := invoke(ctx, c, repeat, c.workers.ListWorkers, &pb.ListWorkersRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return readAll("list workers", m.GetWorkers(), wire.LiveWorkerFromProto)
+}
+
+// report sends beats or outcomes, on the stream where there is one.
+func (c *Client) report(ctx context.Context, verb string, safe safety, request proto.Message, streamed *pb.WorkRequest,
+	unary func(context.Context) (*pb.Answers, error), n int, large bool,
+) ([]gq.Answer, error) {
+	var answers *pb.Answers
+	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
+		s, err := c.work.open(ctx)
+		switch {
+		case err == errNoStream || s != nil && large && proto.Size(request) > s.messageBytes-1<<10: //nolint:errorlint // it is this very one
+			// A message that is too large would end the stream for all.
+			answers, err = unary(ctx)
+			return safe, err
+		case err != nil:
+			return repeat, err
+		}
+		var sent bool
+		answers, sent, err = s.report(ctx, streamed)
+		return safe || safeIf(!sent), err
+	})
+	if err != nil {
+		return nil, translated(err, request)
+	}
+	out, err := read(verb, answers, wire.AnswersFromProto)
+	if err == nil && len(out) != n {
+		err = fmt.Errorf("%s: the server gave %d answers to %d items", verb, len(out), n)
+	}
+	return out, err
+}
+
+func spawnBytes(specs []*pb.Spec) (n int) {
+	for _, s := range specs {
+		n += len(s.GetPayload()) + 1<<10
+	}
+	return n
+}
+
+// inParts sends items in as many requests as they need. A large one may be more
+// than a server takes.
+func inParts[V, M any](items []V, encode func(*V) M, size func(M) int, send func(part []M, large bool) ([]gq.Answer, error)) ([]gq.Answer, error) {
+	answers := make([]gq.Answer, 0, len(items))
+	part, bytes := make([]M, 0, min(len(items), maxItems)), 0
+	for i := range items {
+		m := encode(&items[i])
+		n := size(m)
+		if len(part) == maxItems || len(part) > 0 && bytes+n > maxBytes {
+			some, err := send(part, bytes > maxBytes)
+			if err != nil {
+				return nil, err
+			}
+			answers = append(answers, some...)
+			part, bytes = make([]M, 0, min(len(items)-i, maxItems)), 0
+		}
+		part, bytes = append(part, m), bytes+n
+	}
+	if len(part) == 0 {
+		return answers, nil
+	}
+	some, err := send(part, bytes > maxBytes)
+	if err != nil {
+		return nil, err
+	}
+	return append(answers, some...), nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// configFlags are the flags that every key of the configuration has.
+type configFlags struct {
+	file   string
+	values map[string]*string // by key
+}
+
+func newConfigFlags(c *cobra.Command) *configFlags {
+	f := &configFlags{values: map[string]*string{}}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.file, "config", "", "YAML file with the configuration (default GQ_CONFIG)")
+	defaults := config.Default()
+	for _, s := range defaults.Settings() {
+		value := new(string)
+		f.values[s.Key] = value
+		usage := s.Usage
+		if text := s.Text(); text != "" && !s.Short && !s.IsBool() {
+			usage += " (default " + text + ")"
+		}
+		flags.StringVar(value, s.Flag(), "", usage)
+		if s.IsBool() {
+			flags.Lookup(s.Flag()).NoOptDefVal = "true"
+		}
+	}
+	return f
+}
+
+// load reads the file, the environment and the flags.
+func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
+	sources := config.Sources{Env: p.getenv, Flags: map[string]string{}}
+	if sources.File = f.file; sources.File == "" {
+		sources.File = p.getenv("GQ_CONFIG")
+	}
+	if sources.File != "" {
+		text, err := readFile(sources.File, 1<<20)
+		if os.IsNotExist(err) {
+			return config.Loaded{}, usage("config", fmt.Sprintf("there is no file %s", sources.File))
+		} else if err != nil {
+			return config.Loaded{}, fmt.Errorf("read the configuration: %w", err)
+		}
+		sources.Text = text
+	}
+	defaults := config.Default()
+	for _, s := range defaults.Settings() {
+		if c.Flags().Changed(s.Flag()) {
+			sources.Flags[s.Key] = *f.values[s.Key]
+		}
+	}
+	loaded, err := config.Load(sources)
+	if err != nil {
+		return loaded, err
+	}
+	_, err = parseAnyStoreURL(loaded.Store)
+	return loaded, err
+}
+
+const configHelp = `A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. A flag
+counts before the environment, that before the file, and the file before the
+default. Durations are written as 30s, 5m or 168h, sizes as 1048576, 512KiB or
+1MiB. Unknown keys, values that cannot be and contradictions are all reported at
+once, with their lines.`
+
+func newConfig(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "config",
+		Short:   "Check and print the configuration of the server",
+		Long:    "Check and print what gq serve would be configured with.\n\n" + configHelp,
+		Example: "  gq config check --config gq.yaml\n  gq config print --config gq.yaml",
+	}
+	check := &cobra.Command{
+		Use:     "check",
+		Short:   "Report everything that is wrong with a configuration",
+		Long:    "Report everything that is wrong with a configuration. The exit status is 2 if\nanything is.\n\n" + configHelp,
+		Example: "  gq config check --config gq.yaml",
+		Args:    noArguments,
+	}
+	checked := newConfigFlags(check)
+	var checkJSON bool
+	check.Flags().BoolVar(&checkJSON, "json", false, "print JSON for programs")
+	check.RunE = func(c *cobra.Command, _ []string) error {
+		if _, err := checked.load(c, p); err != nil {
+			return err
+		}
+		if checkJSON {
+			return wire.EncodeJSON(p.stdout, map[string]string{"status": "ok"})
+		}
+		_, err := fmt.Fprintln(p.stdout, "ok")
+		return err
+	}
+	show := &cobra.Command{
+		Use:     "print",
+		Short:   "Print the whole configuration with where each value comes from",
+		Long:    "Print the whole configuration as a file, with where each value comes from. Secrets\nare not told.\n\n" + configHelp,
+		Example: "  gq config print\n  gq config print --config gq.yaml --json",
+		Args:    noArguments,
+	}
+	shown := newConfigFlags(show)
+	var showJSON bool
+	show.Flags().BoolVar(&showJSON, "json", false, "print JSON for programs")
+	show.RunE = func(c *cobra.Command, _ []string) error {
+		loaded, err := shown.load(c, p)
+		if err != nil {
+			return err
+		}
+		if showJSON {
+			return wire.EncodeJSON(p.stdout, loaded.Values())
+		}
+		return loaded.Print(p.stdout)
+	}
+	c.AddCommand(check, show)
+	return c
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+)
+
+func newDoctor(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with an installation",
+		Long: `Look for what is wrong with an installation: whether the server can be reached and
+how fast it answers, queues that nobody serves, paused or at their limits, jobs
+that were given up, schedules that are paused or late, clocks that disagree.
+
+The exit status is 1 if something is wrong, 4 if the server cannot be reached;
+what is only worth knowing is not counted.`,
+		Example: "  gq doctor\n  gq doctor --json",
+		Args:    noArguments,
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		var found findings
+		err := r.short(c.Context(), func(ctx context.Context, q queue) error { return found.examine(ctx, q) })
+		if err != nil {
+			found.add("fail", "server", "%s", strings.TrimSpace(err.Error()))
+		}
+		printed := r.print(struct {
+			Checks []finding `json:"checks"`
+		}{found.all}, func(s screen) { s.findings(found.all) })
+		switch {
+		case printed != nil:
+			return printed
+		case err != nil:
+			return &statusError{status: exitOf(err)}
+		case found.failed:
+			return &statusError{status: exitFailure}
+		}
+		return nil
+	}
+	return c
+}
+
+// finding is the outcome of one check.
+type finding struct {
+	Level string `json:"level"` // ok, note or fail
+	Check string `json:"check"`
+	Text  string `json:"text"`
+}
+
+type findings struct {
+	all    []finding
+	failed bool
+}
+
+func (f *findings) add(level, check, format string, args ...any) {
+	f.all = append(f.all, finding{level, check, fmt.Sprintf(format, args...)})
+	f.failed = f.failed || level == "fail"
+}
+
+func (s screen) findings(all []finding) {
+	colours := map[string]string{"ok": green, "note": yellow, "fail": red}
+	for _, f := range all {
+		s.line("%s  %-10s %s", s.paint(colours[f.Level], fmt.Sprintf("%-4s", f.Level)), f.Check, clean(f.Text))
+	}
+}
+
+const slowAnswer = 250 * time.Millisecond
+
+func (f *findings) examine(ctx context.Context, q queue) error {
+	began := time.Now()
+	stats, err := q.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	level := "ok"
+	if took := time.Since(began); took > slowAnswer {
+		level = "note"
+	}
+	f.add(level, "server", "answers in %v", time.Since(began).Round(100*time.Microsecond))
+	f.clock(ctx, q)
+	queues, err := q.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	workers, err := q.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	f.workers(workers)
+	f.queues(queues, stats.Queues, workers)
+	if n := stats.Total.By[gq.DeadLetter]; n > 0 {
+		f.add("note", "dead", "%d jobs were given up; gq dlq list", n)
+	}
+	schedules, err := q.Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	f.schedules(schedules)
+	return nil
+}
+
+// clock compares the newest job's instant with ours.
+func (f *findings) clock(ctx context.Context, q queue) {
+	page, err := q.List(ctx, gq.Query{Limit: 1})
+	if err != nil || len(page.Jobs) == 0 {
+		return
+	}
+	if ahead := time.Until(page.Jobs[0].State.CreatedAt); ahead > time.Second {
+		f.add("note", "clock", "the server's clock is at least %v ahead of this one", ahead.Round(time.Second))
+	}
+}
+
+func (f *findings) workers(workers []gq.LiveWorker) {
+	if len(workers) == 0 {
+		f.add("note", "workers", "none has shown itself to this server within the last minute")
+		return
+	}
+	running := 0
+	for i := range workers {
+		running += workers[i].Running
+	}
+	f.add("ok", "workers", "%d, which hold %d jobs", len(workers), running)
+}
+
+func (f *findings) queues(queues []gq.Queue, counts []gq.Count, workers []gq.LiveWorker) {
+	by := map[string]gq.Count{}
+	for _, c := range counts {
+		by[c.Queue] = c
+	}
+	bad := false
+	for i := range queues {
+		queue, count := &queues[i], by[queues[i].Name]
+		ready := count.By[gq.Scheduled]
+		served := false
+		for _, w := range workers {
+			for _, name := range w.Queues {
+				served = served || name == queue.Name
+			}
+		}
+		switch {
+		case queue.Paused && count.Live() > 0:
+			f.add("note", "queue", "%s is paused with %d live jobs; gq queue resume %s", queue.Name, count.Live(), queue.Name)
+		case ready > 0 && !served:
+			bad = true
+			f.add("fail", "queue", "%s has %d jobs ready and no worker asks for them", queue.Name, ready)
+		case queue.MaxDepth > 0 && count.Live() >= int64(queue.MaxDepth):
+			bad = true
+			f.add("fail", "queue", "%s is full: %d live jobs, and submissions are refused", queue.Name, count.Live())
+		case queue.MaxRunning > 0 && ready > 0 && count.Held() >= int64(queue.MaxRunning):
+			f.add("note", "queue", "%s runs as many jobs as it may, %d, and %d wait", queue.Name, queue.MaxRunning, ready)
+		}
+	}
+	if !bad {
+		f.add("ok", "queues", "%d", len(queues))
+	}
+}
+
+func (f *findings) schedules(all []gq.Schedule) {
+	const late = gq.MissedAfter
+	for i := range all {
+		s := &all[i]
+		switch {
+		case s.Paused:
+			f.add("note", "schedule", "%s is paused", s.Name)
+		case !s.Next.IsZero() && time.Since(s.Next) > late:
+			f.add("fail", "schedule", "%s should have fired %s", s.Name, ago(s.Next))
+		}
+	}
+	if len(all) > 0 {
+		f.add("ok", "schedules", "%d", len(all))
+	}
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func newJob(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "job",
+		Short: "Look at jobs and change them",
+		Long:  "Look at jobs and change them.\n\n" + exitHelp,
+		Example: `  gq job list --state FAILED,DEAD_LETTER
+  gq job get 0198… --result > result.bin
+  gq job explain 0198…
+  gq job wait 0198… && echo done`,
+	}
+	c.AddCommand(newJobGet(p), newJobList(p), newJobUpdate(p), newJobCancel(p), newJobReplay(p),
+		newJobEvents(p), newJobWait(p), newJobExplain(p))
+	return c
+}
+
+func newJobGet(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "get ID",
+		Short: "Show a job",
+		Long: `Show a job as it stands at this moment.
+
+With --payload, --result or --checkpoint only that is written, byte by byte as it
+was given, so that it can be piped.`,
+		Example: `  gq job get 0198…
+  gq job get 0198… --json
+  gq job get 0198… --payload | jq .`,
+		Args: oneArgument("the id of a job"),
+	}
+	r := newRemote(p, c)
+	var raw [3]bool
+	for i, name := range []string{"payload", "result", "checkpoint"} {
+		c.Flags().BoolVar(&raw[i], name, false, "write the "+name+" and nothing else")
+	}
+	c.MarkFlagsMutuallyExclusive("payload", "result", "checkpoint", "json")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := jobArg(args[0])
+		if err != nil {
+			return err
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			job, err := q.Get(ctx, id, gq.WithPayload|gq.WithResult|gq.WithCheckpoint)
+			if err != nil {
+				return err
+			}
+			for i, data := range [][]byte{job.Spec.Payload.Data, job.Result, job.Checkpoint} {
+				if raw[i] {
+					_, err := r.stdout.Write(data)
+					return err
+				}
+			}
+			return r.print(wire.JobOf(&job), func(s screen) { s.job(&job) })
+		})
+	}
+	return c
+}
+
+// filterFlags select jobs.
+type filterFlags struct {
+	queue        string
+	states       []string
+	since, until string
+}
+
+func (f *filterFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.queue, "queue", "", "only of this queue")
+	flags.StringSliceVar(&f.states, "state", nil, "only in these states")
+	flags.StringVar(&f.since, "since", "", "submitted since: an instant, or so long ago, such as 2h")
+	flags.StringVar(&f.until, "until", "", "submitted before: likewise")
+}
+
+func (f *filterFlags) given() bool {
+	return f.queue != "" || len(f.states) > 0 || f.since != "" || f.until != ""
+}
+
+func (f *filterFlags) query() (q gq.Query, err error) {
+	var faults []gq.Fault
+	q.Queue = f.queue
+	for _, name := range f.states {
+		s, err := gq.ParseStatus(strings.ToUpper(name))
+		faults = append(faults, gq.FaultsOf(err)...)
+		q.Statuses = append(q.Statuses, s)
+	}
+	for _, i := range []struct {
+		field, text string
+		to          *time.Time
+	}{{"since", f.since, &q.CreatedAfter}, {"until", f.until, &q.CreatedBefore}} {
+		if i.text == "" {
+			continue
+		}
+		if *i.to, err = readInstant(i.text); err != nil {
+			faults = append(faults, gq.Fault{Field: i.field, Problem: err.Error()})
+		}
+	}
+	if len(faults) > 0 {
+		return q, &gq.InvalidError{Faults: faults}
+	}
+	return q, nil
+}
+
+// readInstant reads an instant, or how long ago it was.
+func readInstant(text string) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	return time.Time{}, fmt.Errorf("%.64q is neither an instant such as 2030-01-31T12:00:00Z nor a duration such as 2h", text)
+}
+
+func newJobList(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List jobs, newest first",
+		Example: `  gq job list --queue mail --state SCHEDULED,RETRYING
+  gq job list --since 1h --limit 200
+  gq job list --json --limit 1000 | jq -r '.jobs[].id'`,
+		Args: noArguments,
+	}
+	r := newRemote(p, c)
+	var f filterFlags
+	var limit int
+	var cursor string
+	var oldest bool
+	f.add(c.Flags())
+	c.Flags().IntVar(&limit, "limit", 50, "jobs on the page, at most 1000")
+	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the page before")
+	c.Flags().BoolVar(&oldest, "oldest-first", false, "oldest first")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		query, err := f.query()
+		if err != nil {
+			return err
+		}
+		if limit < 1 || limit > 1000 {
+			return usage("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
+		}
+		query.Limit, query.Cursor, query.OldestFirst = limit, cursor, oldest
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			page, err := q.List(ctx, query)
+			if err != nil {
+				return err
+			}
+			return r.print(wire.JobsOf(page), func(s screen) {
+				s.jobs(page.Jobs)
+				if page.Next != "" {
+					fmt.Fprintf(r.stderr, "gq: there are more: --cursor %s\n", page.Next)
+				}
+			})
+		})
+	}
+	return c
+}
+
+func newJobEvents(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "events ID",
+		Short: "Show what has happened to a job",
+		Long:  "Show what has happened to a job, oldest first. With --json one event a line.",
+		Example: `  gq job events 0198…
+  gq job events 0198… --json | jq -r .type`,
+		Args: oneArgument("the id of a job"),
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := jobArg(args[0])
+		if err != nil {
+			return err
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			events, err := q.History(ctx, id)
+			if err != nil {
+				return err
+			}
+			if r.json {
+				for i := range events {
+					if err := wire.EncodeJSON(r.stdout, wire.EventOf(&events[i])); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			r.screen().timeline(events)
+			return nil
+		})
+	}
+	return c
+}
+
+func newJobWait(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "wait ID",
+		Short: "Wait until a job has ended",
+		Long:  "Wait until a job has ended and say how. With --json the job is printed, with its\nresult.\n\n" + exitHelp,
+		Example: `  gq job wait 0198…
+  gq job wait 0198… --timeout 1m --json`,
+		Args: oneArgument("the id of a job"),
+	}
+	r := newRemote(p, c)
+	r.patience = patient
+	var timeout time.Duration
+	c.Flags().DurationVar(&timeout, "timeout", 0, "give up after this long (default never)")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := jobArg(args[0])
+		if err != nil {
+			return err
+		}
+		return r.long(c.Context(), func(ctx context.Context, q queue) error {
+			return r.waitFor(ctx, q, id, timeout, false)
+		})
+	}
+	return c
+}
+
+func newJobExplain(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "explain ID",
+		Short:   "Say why a job is not running",
+		Long:    "Say why a job is not running, or how it stands, what would help, what else is in\nits way, and what has happened to it.",
+		Example: "  gq job explain 0198…",
+		Args:    oneArgument("the id of a job"),
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := jobArg(args[0])
+		if err != nil {
+			return err
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			x, err := q.Explain(ctx, id)
+			if err != nil {
+				return err
+			}
+			return r.print(wire.ExplanationOf(&x), func(s screen) { s.explanation(&x) })
+		})
+	}
+	return c
+}
+
+// each does something for many jobs and goes on through errors. The first one
+// decides the exit status.
+func each[T any](all []T, f func(T) error) (err error) {
+	for _, v := range all {
+		err = errors.Join(err, f(v))
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func newJobUpdate(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "update ID",
+		Short: "Change the metadata of a live job",
+		Long: `Change what a user may change while a job is live: its tags, correlation id and
+callback, and until its first claim its priority.`,
+		Example: `  gq job update 0198… --priority CRITICAL
+  gq job update 0198… --tag customer=7 --untag draft`,
+		Args: oneArgument("the id of a job"),
+	}
+	r := newRemote(p, c)
+	var priority, correlation, callback string
+	var tags, untag []string
+	flags := c.Flags()
+	flags.StringVar(&priority, "priority", "", "CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4")
+	flags.StringArrayVar(&tags, "tag", nil, "a label to add or replace, as name=value")
+	flags.StringSliceVar(&untag, "untag", nil, "names of labels to take away")
+	flags.StringVar(&correlation, "correlation-id", "", "for traces and logs; empty takes it away")
+	flags.StringVar(&callback, "callback", "", "URL that is told when the job has ended; empty takes it away")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		id, err := jobArg(args[0])
+		if err != nil {
+			return err
+		}
+		patch := gq.MetadataPatch{DropTags: untag}
+		var faults []gq.Fault
+		patch.SetTags, faults = readTags(tags)
+		if priority != "" {
+			patch.Priority, err = gq.ParsePriority(strings.ToUpper(priority))
+			faults = append(faults, gq.FaultsOf(err)...)
+		}
+		if c.Flags().Changed("correlation-id") {
+			patch.CorrelationID = &correlation
+		}
+		if c.Flags().Changed("callback") {
+			patch.CallbackURL = &callback
+		}
+		switch {
+		case len(faults) > 0:
+			return &gq.InvalidError{Faults: faults}
+		case patch.Empty():
+			return usage("flags", "say what to change; see gq job update --help")
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			job, err := q.UpdateMetadata(ctx, id, patch)
+			if err != nil {
+				return err
+			}
+			return r.print(wire.JobOf(&job), func(s screen) { s.line("%s updated", id) })
+		})
+	}
+	return c
+}
+
+func newJobCancel(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "cancel [ID...]",
+		Short: "Cancel jobs",
+		Long: `Cancel jobs: those named, or with a filter all live ones that it selects. A job
+that is not running ends at once; a running one is asked to stop, and its worker
+learns of it with its next heartbeat.`,
+		Example: `  gq job cancel 0198… --reason "no longer needed"
+  gq job cancel --queue mail --state SCHEDULED
+  gq job cancel --all`,
+	}
+	r := newRemote(p, c)
+	var f filterFlags
+	var reason string
+	var all bool
+	f.add(c.Flags())
+	c.Flags().StringVar(&reason, "reason", "", "kept with the job")
+	c.Flags().BoolVar(&all, "all", false, "every live job")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ids, err := jobArgs(args)
+		if err != nil {
+			return err
+		}
+		query, err := f.query()
+		if err != nil {
+			return err
+		}
+		many := f.given() || all
+		if len(ids) == 0 && !many || len(ids) > 0 && many {
+			return usage("arguments", "give ids, or a filter such as --queue, or --all")
+		}
+		if many {
+			return r.long(c.Context(), func(ctx context.Context, q queue) error { return r.cancelMany(ctx, q, query, reason) })
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			return each(ids, func(id gq.JobID) error {
+				state, err := q.Cancel(ctx, id, reason)
+				if err != nil {
+					return err
+				}
+				return r.print(wire.StateOf(&state), func(s screen) {
+					if state.Live() {
+						s.line("%s is asked to stop", id)
+						return
+					}
+					s.line("%s %s", id, s.status(state.Status, 0))
+				})
+			})
+		})
+	}
+	return c
+}
+
+func (r *remote) cancelMany(ctx context.Context, q queue, query gq.Query, reason string) error {
+	line := newProgress(r.stderr)
+	line.show("cancelling …")
+	report, err := q.CancelWhere(ctx, query, reason)
+	line.clear()
+	if err != nil && report == (gq.CancelReport{}) {
+		return err
+	}
+	return errors.Join(err, r.print(wire.CancelReport(report), func(s screen) {
+		s.line("%d cancelled, %d asked to stop, %d had ended", report.Cancelled, report.Requested, report.Finished)
+	}))
+}
+
+func newJobReplay(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "replay ID...",
+		Short:   "Submit finished jobs again",
+		Long:    "Submit finished jobs again, as new ones, and print their ids. The old ones stay as\nthey ended.",
+		Example: "  gq job replay 0198…",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("%s needs the id of a job", c.CommandPath())
+			}
+			return nil
+		},
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ids, err := jobArgs(args)
+		if err != nil {
+			return err
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			return each(ids, func(id gq.JobID) error { return r.replay(ctx, q, id) })
+		})
+	}
+	return c
+}
+
+// replay submits a finished job again and prints what came of it.
+func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) error {
+	submitted, err := q.Replay(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !r.json {
+		fmt.Fprintln(r.stdout, submitted.ID())
+		return nil
+	}
+	job, err := q.Get(ctx, submitted.ID(), gq.WithPayload)
+	if err != nil {
+		return err
+	}
+	return wire.EncodeJSON(r.stdout, wire.JobOf(&job))
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/load"
+)
+
+const loadLong = `Put a task queue under load through its public gRPC service and measure it. The
+design does not matter: submits go to the targets in turn, calls about a job to
+the target its id hashes to.
+
+Without --rate the loop is closed: each of --concurrency clients makes its next
+request when it has the answer to the last one. With --rate it is open: requests
+are due at that rate whatever the answers do, and latency counts from the moment
+a request was due, so a service that stalls cannot hide it.
+
+Every answer is checked and every accepted job followed until status and result
+have told of its end. Jobs that still wait when the run and --drain are over are
+canceled. The command fails if an answer was wrong or a job is not accounted for.
+
+Latencies are milliseconds of answers without error. End to end is submit to
+done by the service's own clock, of jobs that were done within the measured time.`
+
+const loadExample = `  gq load --target 127.0.0.1:7000
+  gq load --target 127.0.0.1:7000 --concurrency 64 --duration 30s --work 10ms
+  gq load --target a:7000,b:7000,c:7000 --rate 500 --mix submit=1,status=4,result=4
+  gq load --target 127.0.0.1:7000 --json > run.json`
+
+func newLoad(p process) *cobra.Command {
+	s := load.DefaultSettings()
+	var mix string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "load", Short: "Measure a task queue under load", Long: loadLong, Example: loadExample, Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			err := fromEnvironment(c.Flags(), p.getenv)
+			if err != nil {
+				return err
+			}
+			if s.Mix, err = load.ParseMix(mix); err != nil {
+				return fmt.Errorf("%w: %w", gq.ErrInvalid, err)
+			}
+			if err := s.Validate(); err != nil {
+				return fmt.Errorf("%w: %w", gq.ErrInvalid, err)
+			}
+			return runLoad(c.Context(), p, s, asJSON)
+		},
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&s.Targets, "target", nil, "public addresses, in the order of their nodes")
+	flags.Float64Var(&s.Rate, "rate", s.Rate, "requests per second of an open loop; 0 is a closed loop")
+	flags.IntVar(&s.Concurrency, "concurrency", s.Concurrency, "clients; in an open loop the most requests at the same time")
+	flags.IntVar(&s.Connections, "connections", s.Connections, "connections to all targets together")
+	flags.DurationVar(&s.Warmup, "warmup", s.Warmup, "how long the load runs before it is measured")
+	flags.DurationVar(&s.Duration, "duration", s.Duration, "how long it is measured")
+	flags.DurationVar(&s.Work, "work", s.Work, "how long each job works")
+	flags.Uint32Var(&s.Payload, "payload", s.Payload, "bytes of output of each job")
+	flags.StringVar(&mix, "mix", s.Mix.String(), "how often each request is made, relative to the others")
+	flags.Uint64Var(&s.Seed, "seed", s.Seed, "of the order of requests")
+	flags.IntVar(&s.MaxTracked, "max-tracked", s.MaxTracked, "accepted jobs not yet followed to their end, at most")
+	flags.DurationVar(&s.Drain, "drain", s.Drain, "how long jobs may finish after the run before they are canceled")
+	flags.BoolVar(&asJSON, "json", false, "print everything as JSON")
+	return c
+}
+
+func runLoad(ctx context.Context, p process, s load.Settings, asJSON bool) error {
+	report, err := load.Run(ctx, s)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		encoder := json.NewEncoder(p.stdout)
+		encoder.SetIndent("", "  ")
+		err = encoder.Encode(report)
+	} else {
+		err = printLoad(p, report)
+	}
+	if err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return verdict(report)
+}
+
+// verdict is an error if an answer was wrong or a job is not accounted for.
+func verdict(r *load.Report) error {
+	if r.Correct() {
+		return nil
+	}
+	text := fmt.Sprintf("%d wrong answers, %d jobs lost, %d not finished", r.Violations, r.Jobs.Lost, r.Jobs.Unfinished)
+	for _, example := range r.Examples {
+		text += "\n  " + example
+	}
+	return errors.New(text)
+}
+
+func printLoad(p process, r *load.Report) error {
+	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "method\trequests\t/s\tp50 ms\tp95 ms\tp99 ms\tmax ms\terrors\t")
+	line := func(name string, n int, rate float64, l load.Latency, failed int) {
+		fmt.Fprintf(w, "%s\t%d\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", name, n, rate, l.P50, l.P95, l.P99, l.Max, failed)
+	}
+	for _, name := range load.MethodNames() {
+		m := r.Methods[name]
+		failed := 0
+		for _, n := range m.Errors {
+			failed += n
+		}
+		line(name, m.Requests, m.PerSecond, m.Latency, failed)
+	}
+	line("end to end", r.Jobs.Measured, r.Jobs.PerSecond, r.Jobs.EndToEnd, r.Jobs.Failed)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "\n%.0f requests/s, %.0f jobs/s; %d jobs accepted: %d done, %d failed, %d canceled; %d wrong answers\n",
+		r.PerSecond, r.Jobs.PerSecond, r.Jobs.Accepted, r.Jobs.Done, r.Jobs.Failed, r.Jobs.Canceled, r.Violations)
+	return nil
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+func TestQueueCommands(t *testing.T) {
+	d := newDesk(t)
+	d.want(3, "queue", "show", "mail")
+	d.want(0, "pool", "set", "gpu", "--capacity", "8")
+	q := d.json("queue", "set", "mail", "--max-running", "2", "--rate", "100/1m", "--burst", "5", "--fair", "--pool", "gpu", "--lease-ttl", "9s")
+	rate, _ := q["rate"].(map[string]any)
+	policy, _ := q["policy"].(map[string]any)
+	if q["name"] != "mail" || q["max_running"] != 2.0 || rate["count"] != 100.0 || rate["per"] != "1m0s" || rate["burst"] != 5.0 || q["fair"] != true || policy["lease_ttl"] != "9s" {
+		t.Errorf("%v", q)
+	}
+	if q := d.json("queue", "set", "mail", "--rate", "0", "--max-depth", "1"); q["rate"] != nil || q["max_running"] != 2.0 {
+		t.Errorf("%v", q)
+	}
+	d.submit("a", "--queue", "mail")
+	d.want(1, "submit", "a", "--queue", "mail")
+	if q := d.json("queue", "pause", "mail"); q["paused"] != true {
+		t.Errorf("%v", q)
+	}
+	if got := d.want(0, "queue", "list"); !strings.Contains(got, "mail") || !strings.Contains(got, "yes") || !strings.Contains(got, "pool gpu") {
+		t.Errorf("%s", got)
+	}
+	if q := d.json("queue", "resume", "mail"); q["paused"] != false {
+		t.Errorf("%v", q)
+	}
+	if all := d.json("queue", "list"); len(all["queues"].([]any)) != 1 {
+		t.Errorf("%v", all)
+	}
+	if got := d.want(0, "queue", "show", "mail"); !strings.Contains(got, "jobmodel") || !strings.Contains(got, "1 live") {
+		t.Errorf("%s", got)
+	}
+	if got := d.want(0, "pool", "list"); !strings.Contains(got, "gpu") {
+		t.Errorf("%s", got)
+	}
+	for _, args := range [][]string{
+		{"queue"}, {"queue", "set", "mail"}, {"queue", "set", "a b", "--fair"}, {"queue", "set", "mail", "--rate", "fast"}, {"queue", "set", "mail", "--burst", "2"},
+		{"queue", "set", "mail", "--max-running", "-1"}, {"queue", "set", "mail", "--preset", "x"}, {"queue", "pause"}, {"pool", "set", "x"}, {"pool", "set", "x", "--capacity", "-1"},
+	} {
+		d.want(2, args...)
+	}
+}
+
+func TestScheduleCommands(t *testing.T) {
+	d := newDesk(t)
+	s := d.json("schedule", "set", "nightly", "--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--type", "report", "--payload", `{"x":1}`, "--missed", "skip")
+	job, _ := s["job"].(map[string]any)
+	if s["name"] != "nightly" || s["next_at"] == nil || job["type"] != "report" || s["missed"] != "skip" {
+		t.Errorf("%v", s)
+	}
+	if got := d.want(0, "schedule", "list"); !strings.Contains(got, "30 2 * * * Europe/Berlin") {
+		t.Errorf("%s", got)
+	}
+	if s := d.json("schedule", "pause", "nightly"); s["paused"] != true {
+		t.Errorf("%v", s)
+	}
+	if s := d.json("schedule", "resume", "nightly"); s["paused"] != false {
+		t.Errorf("%v", s)
+	}
+	if got := d.want(0, "schedule", "show", "nightly"); !strings.Contains(got, "report") {
+		t.Errorf("%s", got)
+	}
+	if got := d.json("schedule", "delete", "nightly"); got["deleted"] != "nightly" {
+		t.Errorf("%v", got)
+	}
+	for _, verb := range []string{"show", "pause", "resume", "delete"} {
+		d.want(3, "schedule", verb, "nightly")
+	}
+	for _, args := range [][]string{
+		{"set", "x"}, {"set", "x", "--cron", "bad", "--type", "a"}, {"set", "x", "--every", "1s", "--cron", "* * * * *", "--type", "a"}, {"set", "x", "--every", "1s"},
+		{"set", "x", "--every", "1s", "--type", "a", "--missed", "never"}, {"set", "x", "--every", "1s", "--type", "a", "--start", "now"},
+	} {
+		d.want(2, append([]string{"schedule"}, args...)...)
+	}
+}
+
+func TestDeadLetters(t *testing.T) {
+	d := newDesk(t)
+	var ids []string
+	for range 2 {
+		ids = append(ids, d.submit("a", "--max-attempts", "1"))
+		d.settle(gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "down"}})
+	}
+	if page := d.json("dlq", "list"); len(page["jobs"].([]any)) != 2 {
+		t.Errorf("%v", page)
+	}
+	if got := d.want(0, "dlq", "list"); !strings.Contains(got, "DEAD_LETTER") || !strings.Contains(got, "down") {
+		t.Errorf("%s", got)
+	}
+	if again := strings.TrimSpace(d.want(0, "dlq", "replay", ids[0])); d.json("job", "get", again)["replay_of"] != ids[0] {
+		t.Errorf("replayed as %s", again)
+	}
+	if got := strings.Fields(d.want(0, "dlq", "replay", "--all")); len(got) != 2 {
+		t.Errorf("replayed as %v", got)
+	}
+	d.want(5, "dlq", "replay", d.submit("b"))
+	d.want(2, "dlq", "replay")
+	d.want(2, "dlq", "replay", ids[0], "--all")
+	d.want(2, "dlq", "purge")
+	d.want(2, "dlq", "list", "--limit", "0")
+	d.want(3, "dlq", "replay", unknownID)
+}
+
+func TestStatsWorkersAndDoctor(t *testing.T) {
+	d := newDesk(t)
+	if got := d.gq("doctor"); got.status != 0 {
+		t.Errorf("an empty queue: %+v", got)
+	}
+	d.submit("a")
+	got := d.gq("doctor")
+	if got.status != 1 || !strings.Contains(got.stdout, "default has 1 jobs ready and no worker asks for them") {
+		t.Errorf("%+v", got)
+	}
+	d.settle(gq.Outcome{Verdict: gq.Succeeded})
+	d.want(0, "doctor")
+	var checks struct{ Checks []finding }
+	if err := json.Unmarshal([]byte(d.want(0, "doctor", "--json")), &checks); err != nil || len(checks.Checks) < 3 {
+		t.Errorf("%+v, %v", checks, err)
+	}
+	stats := d.json("stats")
+	total, _ := stats["total"].(map[string]any)
+	if total["COMPLETED"] != 1.0 || stats["live"] != 0.0 {
+		t.Errorf("%v", stats)
+	}
+	if got := d.want(0, "stats"); !strings.Contains(got, "COMPLETED") || !strings.Contains(got, "default") {
+		t.Errorf("%s", got)
+	}
+	workers := d.json("worker", "list")
+	if all, _ := workers["workers"].([]any); len(all) != 1 || all[0].(map[string]any)["name"] != "w" {
+		t.Errorf("%v", workers)
+	}
+	if got := d.want(0, "worker", "list"); !strings.Contains(got, "WORKER") {
+		t.Errorf("%s", got)
+	}
+}
+
+// down is a queue that cannot be reached.
+type down struct{ queue }
+
+func (down) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.ErrClosed }
+
+func TestAnUnreachableServer(t *testing.T) {
+	d := &desk{t: t, queue: down{}, env: map[string]string{}}
+	got := d.gq("stats", "--addr", "nowhere:1")
+	if got.status != 4 || !strings.Contains(got.stderr, "nowhere:1") || got.stdout != "" {
+		t.Errorf("%+v", got)
+	}
+	got = d.gq("doctor")
+	if got.status != 4 || !strings.Contains(got.stdout, "fail") {
+		t.Errorf("%+v", got)
+	}
+	// And a real one.
+	d.env["GQ_ADDR"] = "127.0.0.1:1"
+	if got := gqIn(t.Context(), t.TempDir(), "stats", "--addr", "127.0.0.1:1"); got.status != 4 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestConfigCommands(t *testing.T) {
+	d := newDesk(t)
+	file := filepath.Join(t.TempDir(), "gq.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("http: 127.0.0.1:1234\nretention:\n  completed: 48h\n")
+	if got := d.want(0, "config", "check", "--config", file); got != "ok\n" {
+		t.Errorf("%q", got)
+	}
+	d.env["GQ_DRAIN"] = "7s"
+	got := d.want(0, "config", "print", "--config", file, "--log-level", "debug", "--insecure")
+	for _, want := range []string{
+		"http: \"127.0.0.1:1234\" # " + file + ":1", "  completed: 48h0m0s # " + file + ":3", "drain: 7s # GQ_DRAIN", "  level: debug # --log-level", "insecure: true # --insecure",
+		"store: \"file:gq-data\" # default",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+	if v := d.json("config", "print", "--config", file); v["drain"].(map[string]any)["value"] != "7s" {
+		t.Errorf("%v", v["drain"])
+	}
+	write("htpp: x\ndrain: long\n")
+	bad := d.gq("config", "check", "--config", file, "--capacity", "lots", "--store", "redis:x")
+	if bad.status != 2 || bad.stdout != "" {
+		t.Errorf("%+v", bad)
+	}
+	delete(d.env, "GQ_DRAIN")
+	for _, want := range []string{":1: htpp: is not a known key; did you mean http?", ":2: drain: \"long\" is not a duration", "--capacity: capacity: \"lots\" is not"} {
+		if !strings.Contains(bad.stderr, want) {
+			t.Errorf("%q is not in\n%s", want, bad.stderr)
+		}
+	}
+	d.want(2, "config", "check", "--config", "/does/not/exist")
+	d.want(2, "config", "check", "--store", "redis:x")
+	d.want(0, "config", "check", "--store", "postgres://u:p@h/db")
+	if got := d.want(0, "config", "print", "--store", "postgres://u:p@h/db"); strings.Contains(got, ":p@") {
+		t.Errorf("the password is told:\n%s", got)
+	}
+}
+
+func TestWorkingWithAProgram(t *testing.T) {
+	d := newDesk(t)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan outcome, 1)
+	script := `
+case "$GQ_JOB_TYPE" in
+  shout) tr a-z A-Z ;;
+  env) echo "$GQ_JOB_ID $GQ_ATTEMPT $GQ_LEASE_VERSION $GQ_QUEUE" ;;
+  later) [ "$GQ_ATTEMPT" = 2 ] || { echo "not yet" >&2; exit 75; }; echo done ;;
+  never) echo "bad input" >&2; exit 3 ;;
+  crash) kill -9 $$ ;;
+  slow) sleep 60 ;;
+esac`
+	go func() {
+		done <- d.gqIn(ctx, "work", "--type", "shout,env,later,never,crash,slow", "--queue", "q", "--slots", "3", "--exec", script, "--name", "me", "--drain", "100ms")
+	}()
+	submit := func(typ string, more ...string) string {
+		return d.submit(append([]string{typ, "--queue", "q"}, more...)...)
+	}
+	wait := func(id string) map[string]any {
+		got := d.gq("job", "wait", id, "--timeout", "20s", "--json")
+		var job map[string]any
+		if err := json.Unmarshal([]byte(got.stdout), &job); err != nil {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		return job
+	}
+	id := submit("shout", "--payload", "\"h\u00fc\"")
+	if job := wait(id); job["state"] != "COMPLETED" || job["result"] != "Hü" {
+		t.Errorf("%v", job)
+	}
+	id = submit("env")
+	wait(id)
+	if got := d.want(0, "job", "get", id, "--result"); got != id+" 1 1 q\n" {
+		t.Errorf("the environment is %q", got)
+	}
+	id = submit("later")
+	if job := wait(id); job["state"] != "COMPLETED" || job["attempt"] != 2.0 {
+		t.Errorf("%v", job)
+	}
+	job := wait(submit("never"))
+	failure, _ := job["failure"].(map[string]any)
+	if job["state"] != "FAILED" || failure["category"] != "PERMANENT" || failure["code"] != "exit_3" || !strings.Contains(failure["message"].(string), "bad input") {
+		t.Errorf("%v", job)
+	}
+	job = wait(submit("crash", "--max-attempts", "1"))
+	failure, _ = job["failure"].(map[string]any)
+	if job["state"] != "DEAD_LETTER" || failure["category"] != "SYSTEM" {
+		t.Errorf("%v", job)
+	}
+	// One that is under way when the command is to end is given back.
+	id = submit("slow")
+	for d.json("job", "get", id)["state"] != "RUNNING" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	began := time.Now()
+	stop()
+	if got := <-done; got.status != 0 || !strings.Contains(got.stderr, "stopped") {
+		t.Errorf("%+v", got)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
+	if state := d.json("job", "get", id)["state"]; state != "SCHEDULED" && state != "RETRYING" {
+		t.Errorf("the job is %v", state)
+	}
+	for _, args := range [][]string{{"work"}, {"work", "--type", "a"}, {"work", "--exec", "x"}, {"work", "--type", "a", "--exec", "x", "--slots", "0"}, {"work", "--type", "a", "--exec", "x", "--queue", "a b"}} {
+		if got := d.gq(args...); got.status != 2 {
+			t.Errorf("gq %v: %+v", args, got)
+		}
+	}
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func newQueue(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "queue",
+		Short: "Look at queues and configure them",
+		Long:  "Look at queues and configure them.\n\n" + exitHelp,
+		Example: `  gq queue list
+  gq queue set mail --max-running 20 --rate 100/1m
+  gq queue pause mail`,
+	}
+	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p),
+		newQueuePause(p, "pause", "Let nothing be claimed from a queue; submissions go on", queue.Pause),
+		newQueuePause(p, "resume", "End the pause of a queue", queue.Resume))
+	return c
+}
+
+func newQueueList(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Short: "List queues with their numbers", Example: "  gq queue list --json", Args: noArguments,
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			queues, err := q.Queues(ctx)
+			if err != nil {
+				return err
+			}
+			counts, err := q.Counts(ctx)
+			if err != nil {
+				return err
+			}
+			return r.print(wire.QueuesOf(queues, counts), func(s screen) { s.queues(queues, counts) })
+		})
+	}
+	return c
+}
+
+func (s screen) queues(queues []gq.Queue, counts []gq.Count) {
+	by := map[string]gq.Count{}
+	for _, c := range counts {
+		by[c.Queue] = c
+	}
+	rows := make([][]cell, len(queues))
+	for i := range queues {
+		queue, c := &queues[i], by[queues[i].Name]
+		rows[i] = []cell{
+			text(queue.Name), {yes(queue.Paused), yellow},
+			number(c.By[gq.Scheduled] + c.By[gq.Pending] + c.By[gq.Delayed] + c.By[gq.Retrying]), number(c.Held()),
+			number(c.By[gq.Completed]), number(c.By[gq.Failed]), number(c.By[gq.DeadLetter]), number(c.By[gq.Cancelled]),
+			text(limitsText(queue)),
+		}
+	}
+	s.table([]string{"QUEUE", "PAUSED", "WAITING", "HELD", "COMPLETED", "FAILED", "DEAD", "CANCELLED", "LIMITS"}, rows)
+}
+
+// limitsText is what bounds a queue, on one line.
+func limitsText(q *gq.Queue) string {
+	var parts []string
+	add := func(ok bool, format string, args ...any) {
+		if ok {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(q.MaxRunning > 0, "%d held", q.MaxRunning)
+	add(q.MaxDepth > 0, "%d live", q.MaxDepth)
+	add(q.KeyLimit > 0, "%d per key", q.KeyLimit)
+	add(q.Rate.Limited(), "%s", rateText(q.Rate))
+	add(q.Pool != "", "pool %s", q.Pool)
+	add(q.Fair, "fair")
+	return strings.Join(parts, ", ")
+}
+
+func rateText(r gq.Rate) string {
+	if !r.Limited() {
+		return ""
+	}
+	text := fmt.Sprintf("%d/%v", r.Count, r.Per)
+	if r.Burst > 1 {
+		text += fmt.Sprintf(" burst %d", r.Burst)
+	}
+	return text
+}
+
+func newQueueShow(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "show NAME", Short: "Show a queue with its policy", Example: "  gq queue show mail", Args: oneArgument("the name of a queue"),
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			found, err := q.Queue(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return r.showQueue(ctx, q, &found)
+		})
+	}
+	return c
+}
+
+func (r *remote) showQueue(ctx context.Context, q queue, found *gq.Queue) error {
+	counts, err := q.Counts(ctx, found.Name)
+	if err != nil {
+		return err
+	}
+	var count gq.Count
+	for _, c := range counts {
+		count.Add(c)
+	}
+	return r.print(wire.QueueOf(found, &count), func(s screen) {
+		pairs := [][2]string{
+			{"queue", found.Name},
+			{"paused", yes(found.Paused)},
+			{"limits", limitsText(found)},
+			{"policy", found.Policy.Preset.String()},
+			{"attempts", strconv.Itoa(found.Policy.MaxAttempts)},
+			{"lease", found.Policy.LeaseTTL.String()},
+			{"timeout", durationText(found.Policy.ExecutionTimeout)},
+			{"lifetime", durationText(found.Policy.Lifetime)},
+		}
+		for _, st := range gq.Statuses() {
+			if n := count.By[st]; n > 0 {
+				pairs = append(pairs, [2]string{strings.ToLower(st.String()), strconv.FormatInt(n, 10)})
+			}
+		}
+		s.pairs(pairs...)
+	})
+}
+
+func durationText(d time.Duration) string {
+	if d == 0 {
+		return "none"
+	}
+	return d.String()
+}
+
+func newQueuePause(p process, verb, short string, change func(queue, context.Context, string) (gq.Queue, error)) *cobra.Command {
+	c := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  gq queue " + verb + " mail", Args: oneArgument("the name of a queue")}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			changed, err := change(q, ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return r.print(wire.QueueOf(&changed, nil), func(s screen) { s.line("%s %sd", changed.Name, verb) })
+		})
+	}
+	return c
+}
+
+func newQueueSet(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Configure a queue",
+		Long: `Configure a queue, from the next claim or submission on. What is not given stays as
+it is; a queue that does not exist begins with the defaults. Jobs that exist keep
+the policy they were submitted under.`,
+		Example: `  gq queue set mail --max-running 20
+  gq queue set mail --rate 100/1m --burst 10
+  gq queue set render --pool gpu --fair
+  gq queue set mail --rate 0                  no limit any more`,
+		Args: oneArgument("the name of a queue"),
+	}
+	r := newRemote(p, c)
+	var f queueFlags
+	f.add(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		change, err := f.change(c)
+		if err != nil {
+			return err
+		}
+		if err := gq.CheckQueueName(args[0]); err != nil {
+			return err
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			found, err := q.Queue(ctx, args[0])
+			if errors.Is(err, gq.ErrNotFound) {
+				found, err = gq.NewQueue(args[0]), nil
+			}
+			if err != nil {
+				return err
+			}
+			change.Apply(&found)
+			changed, err := q.PutQueue(ctx, found)
+			if err != nil {
+				return err
+			}
+			return r.showQueue(ctx, q, &changed)
+		})
+	}
+	return c
+}
+
+// queueFlags are what can be said about a queue.
+type queueFlags struct {
+	maxRunning, maxDepth, keyLimit, burst, maxAttempts int
+	rate, pool, preset                                 string
+	fair                                               bool
+	ttl, timeout, lifetime                             time.Duration
+}
+
+func (f *queueFlags) add(c *cobra.Command) {
+	flags := c.Flags()
+	flags.IntVar(&f.maxRunning, "max-running", 0, "jobs held at once; 0 is no limit")
+	flags.IntVar(&f.maxDepth, "max-depth", 0, "live jobs; 0 is no limit")
+	flags.IntVar(&f.keyLimit, "key-limit", 0, "jobs held at once with the same limit key; 0 is no limit")
+	flags.StringVar(&f.rate, "rate", "", "claims, as COUNT/DURATION such as 100/1m; 0 is no limit")
+	flags.IntVar(&f.burst, "burst", 0, "with --rate: claims at once after a pause")
+	flags.BoolVar(&f.fair, "fair", false, "serve each fair key in turn")
+	flags.StringVar(&f.pool, "pool", "", "capacity pool; empty is none")
+	flags.StringVar(&f.preset, "preset", "", "replace the policy by a preset's")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "executions of a job, the first included")
+	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps a job")
+	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution; 0 is none")
+	flags.DurationVar(&f.lifetime, "lifetime", 0, "from submission to the end; 0 is no limit")
+}
+
+func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
+	out, policy := &wire.QueueChange{}, &wire.Policy{}
+	given := false
+	has := func(name string) bool {
+		changed := c.Flags().Changed(name)
+		given = given || changed
+		return changed
+	}
+	if has("max-running") {
+		out.MaxRunning = &f.maxRunning
+	}
+	if has("max-depth") {
+		out.MaxDepth = &f.maxDepth
+	}
+	if has("key-limit") {
+		out.KeyLimit = &f.keyLimit
+	}
+	if has("fair") {
+		out.Fair = &f.fair
+	}
+	if has("pool") {
+		out.Pool = &f.pool
+	}
+	if has("rate") {
+		rate, err := readRate(f.rate, f.burst)
+		if err != nil {
+			return nil, err
+		}
+		out.Rate = rate
+	} else if has("burst") {
+		return nil, usage("burst", "goes together with --rate")
+	}
+	if has("preset") {
+		preset, err := gq.ParsePreset(f.preset)
+		if err != nil {
+			return nil, err
+		}
+		policy.Preset = &preset
+	}
+	if has("max-attempts") {
+		policy.MaxAttempts = &f.maxAttempts
+	}
+	if has("lease-ttl") {
+		policy.LeaseTTL = (*wire.Duration)(&f.ttl)
+	}
+	if has("execution-timeout") {
+		policy.ExecutionTimeout = (*wire.Duration)(&f.timeout)
+	}
+	if has("lifetime") {
+		policy.Lifetime = (*wire.Duration)(&f.lifetime)
+	}
+	if *policy != (wire.Policy{}) {
+		out.Policy = policy
+	}
+	if !given {
+		return nil, usage("flags", "say what to set; see gq queue set --help")
+	}
+	return out, nil
+}
+
+func readRate(text string, burst int) (*wire.Rate, error) {
+	if text == "0" {
+		return &wire.Rate{}, nil
+	}
+	count, per, ok := strings.Cut(text, "/")
+	n, err := strconv.Atoi(count)
+	var d time.Duration
+	if ok && err == nil {
+		if strings.Trim(per, "0123456789.") == per { // 100/s
+			per = "1" + per
+		}
+		d, err = time.ParseDuration(per)
+	}
+	if !ok || err != nil || n < 1 {
+		return nil, usage("rate", fmt.Sprintf("%.64q is not COUNT/DURATION such as 100/1m, or 0", text))
+	}
+	return &wire.Rate{Count: n, Per: wire.Duration(d), Burst: burst}, nil
+}
+
+func newPool(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "pool", Short: "Look at capacity pools and configure them",
+		Long: "Capacity that queues share: the held jobs of all of them together never cost more.",
+		Example: `  gq pool list
+  gq pool set gpu --capacity 8 && gq queue set render --pool gpu`,
+	}
+	c.AddCommand(newPoolList(p), newPoolSet(p))
+	return c
+}
+
+func newPoolList(p process) *cobra.Command {
+	c := &cobra.Command{Use: "list", Short: "List capacity pools", Example: "  gq pool list", Args: noArguments}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			pools, err := q.Pools(ctx)
+			if err != nil {
+				return err
+			}
+			out := wire.Pools{Pools: make([]wire.Pool, len(pools))}
+			rows := make([][]cell, len(pools))
+			for i, pool := range pools {
+				out.Pools[i] = wire.PoolOf(pool)
+				rows[i] = []cell{text(pool.Name), number(pool.Capacity)}
+			}
+			return r.print(out, func(s screen) { s.table([]string{"POOL", "CAPACITY"}, rows) })
+		})
+	}
+	return c
+}
+
+func newPoolSet(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "set NAME", Short: "Make or change a capacity pool", Example: "  gq pool set gpu --capacity 8", Args: oneArgument("the name of a pool"),
+	}
+	r := newRemote(p, c)
+	var capacity int64
+	c.Flags().Int64Var(&capacity, "capacity", 0, "cost units that held jobs may occupy together")
+	_ = c.MarkFlagRequired("capacity")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		pool := gq.Pool{Name: args[0], Capacity: capacity}
+		if err := pool.Validate(); err != nil {
+			return err
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			if err := q.PutPool(ctx, pool); err != nil {
+				return err
+			}
+			return r.print(wire.PoolOf(pool), func(s screen) { s.line("%s has a capacity of %d", pool.Name, capacity) })
+		})
+	}
+	return c
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// defaultAddr is where gq serve listens for gRPC unless told.
+const defaultAddr = "127.0.0.1:8790"
+
+// queue is what commands need of a queue. Package client has it for a server,
+// package engine for one in the same process.
+type queue interface {
+	worker.Queue
+
+	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
+	List(ctx context.Context, q gq.Query) (gq.Page, error)
+	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
+	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
+	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
+	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
+	Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error)
+	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
+
+	Queue(ctx context.Context, name string) (gq.Queue, error)
+	Queues(ctx context.Context) ([]gq.Queue, error)
+	PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
+	Pause(ctx context.Context, queue string) (gq.Queue, error)
+	Resume(ctx context.Context, queue string) (gq.Queue, error)
+	Pools(ctx context.Context) ([]gq.Pool, error)
+	PutPool(ctx context.Context, p gq.Pool) error
+	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
+	Stats(ctx context.Context) (gq.Stats, error)
+	Workers(ctx context.Context) ([]gq.LiveWorker, error)
+
+	Schedule(ctx context.Context, name string) (gq.Schedule, error)
+	Schedules(ctx context.Context) ([]gq.Schedule, error)
+	PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)
+	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
+	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
+	DeleteSchedule(ctx context.Context, name string) error
+}
+
+// dialer connects to the server at an address. The function it returns ends the
+// connection. patience is how long calls are repeated that find nobody there.
+type dialer func(addr string, patience time.Duration) (queue, func() error, error)
+
+// dial connects to a server.
+func dial(addr string, patience time.Duration) (queue, func() error, error) {
+	c, err := client.New(addr, client.Options{RetryFor: patience})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, c.Close, nil
+}
+
+// remote is a command that talks to a server.
+type remote struct {
+	process
+	addr     string
+	json     bool
+	patience time.Duration
+}
+
+// newRemote adds the flags that all commands have that talk to a server.
+func newRemote(p process, c *cobra.Command) *remote {
+	r := &remote{process: p, patience: impatient}
+	flags := c.Flags()
+	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server (default GQ_ADDR, or "+defaultAddr+")")
+	flags.BoolVar(&r.json, "json", false, "print JSON for programs")
+	return r
+}
+
+// How long calls are repeated that find nobody there: a command that is quick
+// otherwise tells at once, and one that stays outlasts a restart of the server.
+const (
+	impatient = 500 * time.Millisecond
+	patient   = 30 * time.Second
+)
+
+// callTimeout is how long a call may take that waits for nothing.
+const callTimeout = 30 * time.Second
+
+// short is like long for what is quick: it is given up after a while.
+func (r *remote) short(ctx context.Context, f func(ctx context.Context, q queue) error) error {
+	return r.long(ctx, func(ctx context.Context, q queue) error {
+		limited, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v: %w", callTimeout, gq.ErrTimeout))
+		defer cancel()
+		err := f(limited, q)
+		if err != nil && gq.KindOf(err) == gq.KindInternal && limited.Err() != nil && ctx.Err() == nil {
+			err = errors.Join(context.Cause(limited), err)
+		}
+		return err
+	})
+}
+
+// long connects, calls f and disconnects.
+func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) error) error {
+	addr := cmp.Or(r.addr, r.getenv("GQ_ADDR"), defaultAddr)
+	q, closing, err := r.dial(addr, r.patience)
+	if err == nil {
+		defer closing() //nolint:errcheck // there is nothing left to say
+		err = f(ctx, q)
+	}
+	if gq.KindOf(err) == gq.KindUnavailable {
+		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
+	}
+	return err
+}
+
+// print writes JSON or, for people, whatever f writes.
+func (r *remote) print(v any, f func(s screen)) error {
+	if r.json {
+		return wire.EncodeJSON(r.stdout, v)
+	}
+	f(r.screen())
+	return nil
+}
+
+func (r *remote) screen() screen { return newScreen(r.stdout, r.getenv) }
+
+// jobArg reads the id of a job.
+func jobArg(text string) (gq.JobID, error) {
+	id, err := gq.ParseJobID(text)
+	if err != nil {
+		return id, usage("id", fmt.Sprintf("%.64q is not the id of a job", text))
+	}
+	return id, nil
+}
+
+func jobArgs(texts []string) (ids []gq.JobID, err error) {
+	for _, text := range texts {
+		id, err := jobArg(text)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// oneArgument is for commands about one thing.
+func oneArgument(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return fmt.Errorf("%s needs %s", c.CommandPath(), what)
+		case len(args) > 1:
+			return fmt.Errorf("%s takes one argument, and %q is another", c.CommandPath(), args[1])
+		}
+		return nil
+	}
+}

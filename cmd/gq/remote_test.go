@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// desk is a command line in front of a queue in the same process.
+type desk struct {
+	t     testing.TB
+	queue queue
+	stdin string
+	addr  string // that the last command asked for
+	env   map[string]string
+}
+
+func newDesk(t testing.TB) *desk {
+	t.Helper()
+	store, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	e, err := engine.New(store, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return &desk{t: t, queue: e, env: map[string]string{}}
+}
+
+// gq runs the program.
+func (d *desk) gq(args ...string) outcome { return d.gqIn(d.t.Context(), args...) }
+
+func (d *desk) gqIn(ctx context.Context, args ...string) outcome {
+	var stdout, stderr bytes.Buffer
+	status := runIn(ctx, args, process{
+		getenv: func(name string) string { return d.env[name] },
+		stdin:  strings.NewReader(d.stdin), stdout: &stdout, stderr: &stderr,
+		dial: func(addr string, _ time.Duration) (queue, func() error, error) {
+			d.addr = addr
+			return d.queue, func() error { return nil }, nil
+		},
+	})
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+// want is gq with the status it must end with; it returns standard output.
+func (d *desk) want(status int, args ...string) string {
+	d.t.Helper()
+	got := d.gq(args...)
+	if got.status != status {
+		d.t.Fatalf("gq %s: status %d, want %d\n%s%s", strings.Join(args, " "), got.status, status, got.stdout, got.stderr)
+	}
+	return got.stdout
+}
+
+// json is want for a command that prints one JSON object.
+func (d *desk) json(args ...string) map[string]any {
+	d.t.Helper()
+	text := d.want(0, append(args, "--json")...)
+	var out map[string]any
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		d.t.Fatalf("gq %s printed what is not JSON: %v\n%s", strings.Join(args, " "), err, text)
+	}
+	return out
+}
+
+// submit submits a job and returns its id.
+func (d *desk) submit(args ...string) string {
+	d.t.Helper()
+	return strings.TrimSpace(d.want(0, append([]string{"submit"}, args...)...))
+}
+
+// settle claims one job and ends it.
+func (d *desk) settle(verdict gq.Outcome) gq.Job {
+	d.t.Helper()
+	jobs, err := d.queue.Claim(d.t.Context(), gq.ClaimRequest{Worker: "w", N: 1})
+	if err != nil || len(jobs) != 1 {
+		d.t.Fatalf("claimed %d jobs: %v", len(jobs), err)
+	}
+	verdict.Lease = jobs[0].State.Lease.Ref()
+	answers, err := d.queue.Settle(d.t.Context(), []gq.Outcome{verdict})
+	if err == nil {
+		err = answers[0].Err
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return jobs[0]
+}
+
+const unknownID = "00000000-0000-4000-8000-000000000000"
+
+func TestEveryKindHasAnExitStatus(t *testing.T) {
+	for _, k := range gq.Kinds() {
+		if _, ok := exits[k]; !ok {
+			t.Errorf("%v has none", k)
+		}
+	}
+	for err, want := range map[error]int{
+		gq.ErrNotFound: 3, gq.ErrStaleLease: 5, gq.ErrIllegalMove: 5, gq.ErrConflict: 5, gq.ErrDuplicateID: 5, gq.ErrTimeout: 6, gq.ErrInvalid: 2,
+		gq.ErrStoreFailed: 4, gq.ErrClosed: 4, errors.New("x"): 1, context.DeadlineExceeded: 6,
+	} {
+		if got := exitOf(fmt.Errorf("verb: %w", err)); got != want {
+			t.Errorf("%v ends with %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestTheAddressOfTheServer(t *testing.T) {
+	d := newDesk(t)
+	d.want(0, "stats")
+	if d.addr != "127.0.0.1:8790" {
+		t.Errorf("by default %s", d.addr)
+	}
+	d.env["GQ_ADDR"] = "a:1"
+	d.want(0, "stats")
+	if d.addr != "a:1" {
+		t.Errorf("by the environment %s", d.addr)
+	}
+	d.want(0, "stats", "--addr", "b:2")
+	if d.addr != "b:2" {
+		t.Errorf("by the flag %s", d.addr)
+	}
+}
+
+func TestSubmitting(t *testing.T) {
+	d := newDesk(t)
+	id := d.submit("email.send", "--payload", `{"n":12345678901234567890}`, "--queue", "mail", "--priority", "high", "--tag", "a=b", "--tag", "c=d=e",
+		"--callback", "https://example.com/", "--correlation-id", "x", "--max-attempts", "7", "--execution-timeout", "2m")
+	job := d.json("job", "get", id)
+	if job["id"] != id || job["type"] != "email.send" || job["queue"] != "mail" || job["priority"] != "HIGH" || job["state"] != "SCHEDULED" {
+		t.Errorf("%v", job)
+	}
+	tags, _ := job["tags"].(map[string]any)
+	policy, _ := job["policy"].(map[string]any)
+	if tags["a"] != "b" || tags["c"] != "d=e" || policy["max_attempts"] != 7.0 || policy["execution_timeout"] != "2m0s" || policy["lease_ttl"] != "5m0s" {
+		t.Errorf("%v %v", tags, policy)
+	}
+	if got := d.want(0, "job", "get", id, "--payload"); got != `{"n":12345678901234567890}` {
+		t.Errorf("payload %q", got)
+	}
+	delayed := d.json("submit", "a", "--delay", "1h")
+	if delayed["state"] != "DELAYED" {
+		t.Errorf("%v", delayed)
+	}
+	at := d.json("submit", "a", "--at", "2100-01-01T00:00:00Z")
+	if at["run_at"] != "2100-01-01T00:00:00Z" {
+		t.Errorf("%v", at)
+	}
+	after := d.json("submit", "a", "--after", id)
+	if after["state"] != "PENDING" {
+		t.Errorf("%v", after)
+	}
+	// A key that is taken finds the job.
+	first := d.submit("a", "--key", "k")
+	again := d.gq("submit", "a", "--key", "k")
+	if strings.TrimSpace(again.stdout) != first || again.status != 0 || !strings.Contains(again.stderr, "the key was taken") {
+		t.Errorf("%+v", again)
+	}
+	d.stdin = "\x00\xffraw"
+	binary := d.submit("a", "--payload", "-")
+	if got := d.want(0, "job", "get", binary, "--payload"); got != d.stdin {
+		t.Errorf("payload %q", got)
+	}
+	if job := d.json("job", "get", binary); job["content_type"] != "application/octet-stream" || job["payload_base64"] == nil {
+		t.Errorf("%v", job)
+	}
+	if job := d.json("submit", "a", "--payload", "plain text"); job["content_type"] != "text/plain" {
+		t.Errorf("%v", job)
+	}
+	if job := d.json("submit", "a"); job["content_type"] != "application/json" {
+		t.Errorf("%v", job)
+	}
+	for _, args := range [][]string{
+		{"submit"}, {"submit", "a", "b"}, {"submit", ""}, {"submit", "a", "--priority", "soon"}, {"submit", "a", "--at", "tomorrow"},
+		{"submit", "a", "--tag", "novalue"}, {"submit", "a", "--after", "x"}, {"submit", "a", "--payload", "@/does/not/exist"},
+		{"submit", "a", "--delay", "5"}, {"submit", "a", "--queue", "a b"}, {"submit", "a", "--preset", "none"}, {"submit", "a", "--max-attempts", "-1"},
+		{"submit", "a", "--nope"},
+	} {
+		d.want(2, args...)
+	}
+}
+
+func TestWaitingTellsHowItEnded(t *testing.T) {
+	d := newDesk(t)
+	for _, test := range []struct {
+		verdict gq.Outcome
+		status  int
+		says    string
+	}{
+		{gq.Outcome{Verdict: gq.Succeeded, Result: []byte(`{"x":1}`)}, 0, "COMPLETED"},
+		{gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: "bad", Message: "no\x1b[31m way"}}, 1, "FAILED: no�[31m way (bad)"},
+		{gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryCancelled}}, 1, "CANCELLED"},
+	} {
+		id := d.submit("a")
+		done := make(chan outcome, 1)
+		go func() { done <- d.gq("job", "wait", id) }()
+		d.settle(test.verdict)
+		if got := <-done; got.status != test.status || !strings.HasPrefix(got.stdout, test.says) {
+			t.Errorf("%+v, want %d and %q", got, test.status, test.says)
+		}
+	}
+	id := d.submit("a")
+	if got := d.gq("job", "wait", id, "--timeout", "10ms"); got.status != 6 || got.stdout != "" {
+		t.Errorf("%+v", got)
+	}
+	done := make(chan outcome, 1)
+	go func() { done <- d.gq("submit", "b", "--queue", "other", "--wait", "--json", "--timeout", "1m") }()
+	jobs, err := d.queue.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"other"}, Wait: time.Minute})
+	if err != nil || len(jobs) != 1 {
+		t.Fatal(err)
+	}
+	if _, err := d.queue.Settle(t.Context(), []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded, Result: []byte(`[1]`)}}); err != nil {
+		t.Fatal(err)
+	}
+	got := <-done
+	if got.status != 0 || !strings.Contains(got.stdout, `"state":"COMPLETED"`) || !strings.Contains(got.stdout, `"result":[1]`) {
+		t.Errorf("%+v", got)
+	}
+	d.want(3, "job", "wait", unknownID)
+}
+
+func TestJobCommands(t *testing.T) {
+	d := newDesk(t)
+	id := d.submit("a", "--tag", "x=1")
+	d.want(0, "job", "update", id, "--priority", "0", "--tag", "y=2", "--untag", "x", "--correlation-id", "c")
+	job := d.json("job", "get", id)
+	if tags, _ := job["tags"].(map[string]any); tags["y"] != "2" || tags["x"] != nil || job["priority"] != "CRITICAL" || job["correlation_id"] != "c" {
+		t.Errorf("%v", job)
+	}
+	if got := d.want(0, "job", "explain", id); !strings.Contains(got, "SCHEDULED") || !strings.Contains(got, "job.submitted") {
+		t.Errorf("%s", got)
+	}
+	if x := d.json("job", "explain", id); x["cause"] != "no_worker" || x["job"] != id {
+		t.Errorf("%v", x)
+	}
+	d.settle(gq.Outcome{Verdict: gq.Succeeded, Result: []byte("\xff\x00")})
+	if got := d.want(0, "job", "get", id, "--result"); got != "\xff\x00" {
+		t.Errorf("result %q", got)
+	}
+	if got := d.want(0, "job", "get", id); !strings.Contains(got, "COMPLETED") || !strings.Contains(got, "2 bytes") {
+		t.Errorf("%s", got)
+	}
+	lines := strings.Split(strings.TrimSpace(d.want(0, "job", "events", id, "--json")), "\n")
+	if len(lines) < 4 {
+		t.Errorf("events %v", lines)
+	}
+	for _, line := range lines {
+		var e map[string]any
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e["entity"] != id || e["seq"] == nil || e["time"] == nil || e["type"] == nil || e["data"] == nil {
+			t.Errorf("event %s: %v", line, err)
+		}
+	}
+	if got := d.want(0, "job", "events", id); !strings.Contains(got, "job.completed") {
+		t.Errorf("%s", got)
+	}
+	again := strings.TrimSpace(d.want(0, "job", "replay", id))
+	if job := d.json("job", "get", again); job["replay_of"] != id {
+		t.Errorf("%v", job)
+	}
+	if got := d.want(0, "job", "cancel", again, "--reason", "no"); !strings.Contains(got, "CANCELLED") {
+		t.Errorf("%s", got)
+	}
+	d.want(5, "job", "cancel", id)
+	d.want(5, "job", "update", id, "--tag", "a=b")
+	d.want(5, "job", "replay", d.submit("a"))
+	for _, args := range [][]string{
+		{"get"}, {"get", "x"}, {"get", id, "--payload", "--result"}, {"list", "extra"}, {"list", "--limit", "0"}, {"list", "--state", "NOPE"},
+		{"list", "--since", "x"}, {"update", id}, {"update", id, "--priority", "9"}, {"cancel"}, {"cancel", id, "--all"}, {"replay"}, {"events"}, {"wait", "y"},
+		{"explain", ""}, {"nope"}, {},
+	} {
+		d.want(2, append([]string{"job"}, args...)...)
+	}
+	for _, verb := range []string{"get", "cancel", "replay", "events", "explain"} {
+		d.want(3, "job", verb, unknownID)
+	}
+	d.want(3, "job", "update", unknownID, "--tag", "a=b")
+}
+
+func TestListingJobs(t *testing.T) {
+	d := newDesk(t)
+	for range 3 {
+		d.submit("a", "--queue", "q")
+	}
+	d.submit("later", "--delay", "1h")
+	page := d.json("job", "list", "--queue", "q", "--limit", "2")
+	jobs, _ := page["jobs"].([]any)
+	cursor, _ := page["next_cursor"].(string)
+	if len(jobs) != 2 || cursor == "" {
+		t.Fatalf("%v", page)
+	}
+	if page := d.json("job", "list", "--queue", "q", "--limit", "2", "--cursor", cursor); len(page["jobs"].([]any)) != 1 || page["next_cursor"] != "" {
+		t.Errorf("%v", page)
+	}
+	if page := d.json("job", "list", "--state", "delayed", "--since", "1h"); len(page["jobs"].([]any)) != 1 {
+		t.Errorf("%v", page)
+	}
+	got := d.gq("job", "list", "--queue", "q", "--limit", "2")
+	if !strings.Contains(got.stdout, "SCHEDULED") || !strings.Contains(got.stderr, "--cursor") || strings.Contains(got.stdout, "\x1b") {
+		t.Errorf("%+v", got)
+	}
+	if report := d.json("job", "cancel", "--queue", "q"); report["cancelled"] != 3.0 {
+		t.Errorf("%v", report)
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func newSchedule(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "schedule",
+		Short: "Look at schedules and set them",
+		Long:  "Look at schedules, which submit jobs again and again, and set them.\n\n" + exitHelp,
+		Example: `  gq schedule set nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
+  gq schedule set ping --every 30s --type ping --missed skip
+  gq schedule list`,
+	}
+	c.AddCommand(newScheduleList(p), newScheduleShow(p), newScheduleSet(p),
+		newScheduleChange(p, "pause", "Keep a schedule from firing", queue.PauseSchedule),
+		newScheduleChange(p, "resume", "End the pause of a schedule; slots that passed are not made up for", queue.ResumeSchedule),
+		newScheduleDelete(p))
+	return c
+}
+
+func newScheduleList(p process) *cobra.Command {
+	c := &cobra.Command{Use: "list", Short: "List schedules", Example: "  gq schedule list --json", Args: noArguments}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			all, err := q.Schedules(ctx)
+			if err != nil {
+				return err
+			}
+			out := wire.Schedules{Schedules: make([]wire.Schedule, len(all))}
+			rows := make([][]cell, len(all))
+			for i := range all {
+				s := &all[i]
+				out.Schedules[i] = wire.ScheduleOf(s)
+				rows[i] = []cell{
+					text(s.Name), {yes(s.Paused), yellow}, text(slotsText(s)), text(clean(s.Template.Type)),
+					text(ago(s.Next)), text(ago(s.Last)), number(s.Fired),
+				}
+			}
+			return r.print(out, func(s screen) {
+				s.table([]string{"SCHEDULE", "PAUSED", "SLOTS", "TYPE", "NEXT", "LAST", "FIRED"}, rows)
+			})
+		})
+	}
+	return c
+}
+
+func slotsText(s *gq.Schedule) string {
+	if s.Cron == "" {
+		return "every " + s.Every.String()
+	}
+	return strings.TrimSpace(clean(s.Cron) + " " + clean(s.TimeZone))
+}
+
+func (r *remote) showSchedule(s *gq.Schedule) error {
+	return r.print(wire.ScheduleOf(s), func(to screen) {
+		to.pairs(
+			[2]string{"schedule", s.Name},
+			[2]string{"slots", slotsText(s)},
+			[2]string{"paused", yes(s.Paused)},
+			[2]string{"missed", s.Missed.String()},
+			[2]string{"type", clean(s.Template.Type)},
+			[2]string{"queue", clean(s.Template.Queue)},
+			[2]string{"payload", preview(s.Template.Payload.Data, s.Template.Payload.ContentType)},
+			[2]string{"next", instant(s.Next)},
+			[2]string{"last", instant(s.Last)},
+			[2]string{"last job", idText(s.LastJob)},
+			[2]string{"fired", fmt.Sprint(s.Fired)},
+		)
+	})
+}
+
+func newScheduleShow(p process) *cobra.Command {
+	c := &cobra.Command{Use: "show NAME", Short: "Show a schedule", Example: "  gq schedule show nightly", Args: oneArgument("the name of a schedule")}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			s, err := q.Schedule(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return r.showSchedule(&s)
+		})
+	}
+	return c
+}
+
+func newScheduleSet(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Make or replace a schedule",
+		Long: `Make a schedule, or give an existing one another definition.
+
+A calendar is five fields: minute, hour, day of month, month, day of week; or six
+with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.`,
+		Example: `  gq schedule set nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
+  gq schedule set ping --every 30s --type ping --payload '{"host":"db"}' --missed skip`,
+		Args: oneArgument("the name of a schedule"),
+	}
+	r := newRemote(p, c)
+	var f specFlags
+	var typ, cron, zone, start, missed string
+	var every time.Duration
+	var limit int
+	var paused bool
+	flags := c.Flags()
+	flags.StringVar(&typ, "type", "", "type of the jobs")
+	flags.StringVar(&cron, "cron", "", "calendar")
+	flags.DurationVar(&every, "every", 0, "instead: interval")
+	flags.StringVar(&zone, "time-zone", "", "of the calendar, such as Europe/Berlin (default UTC)")
+	flags.StringVar(&start, "start", "", "no slot before this instant (default now)")
+	flags.StringVar(&missed, "missed", "", "slots at which nobody was there: once, skip or all (default once)")
+	flags.IntVar(&limit, "missed-limit", 0, "with --missed all: the most that are made up for (default 100)")
+	flags.BoolVar(&paused, "paused", false, "do not fire until resumed")
+	f.add(flags, false)
+	flags.SortFlags = false
+	c.RunE = func(c *cobra.Command, args []string) error {
+		s := gq.Schedule{Name: args[0], Cron: cron, Every: every, TimeZone: zone, MissedLimit: limit, Paused: paused}
+		var err error
+		if missed != "" {
+			if s.Missed, err = gq.ParseMissed(missed); err != nil {
+				return err
+			}
+		}
+		if start != "" {
+			if s.Start, err = time.Parse(time.RFC3339, start); err != nil {
+				return usage("start", fmt.Sprintf("%.64q is not an instant such as 2030-01-31T12:00:00Z", start))
+			}
+		}
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			if s.Template, err = f.spec(ctx, q, r.process, typ); err != nil {
+				return err
+			}
+			set, err := q.PutSchedule(ctx, s)
+			if err != nil {
+				return err
+			}
+			return r.showSchedule(&set)
+		})
+	}
+	return c
+}
+
+func newScheduleChange(p process, verb, short string, change func(queue, context.Context, string) (gq.Schedule, error)) *cobra.Command {
+	c := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  gq schedule " + verb + " nightly", Args: oneArgument("the name of a schedule")}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			s, err := change(q, ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return r.print(wire.ScheduleOf(&s), func(to screen) { to.line("%s %sd", s.Name, verb) })
+		})
+	}
+	return c
+}
+
+func newScheduleDelete(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a schedule; the jobs it has submitted stay", Example: "  gq schedule delete nightly",
+		Args: oneArgument("the name of a schedule"),
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			if err := q.DeleteSchedule(ctx, args[0]); err != nil {
+				return err
+			}
+			return r.print(struct {
+				Deleted string `json:"deleted"`
+			}{args[0]}, func(to screen) { to.line("%s deleted", args[0]) })
+		})
+	}
+	return c
+}

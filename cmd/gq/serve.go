@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/native"
+)
+
+func newServe(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the server",
+		Long: `Run the server: HTTP and gRPC over one store. The first line on standard output is
+
+  listening http=HOST:PORT grpc=HOST:PORT
+
+and comes when both can be used. Logs go to standard error.
+
+On SIGINT or SIGTERM the server stops taking calls, answers those that wait, lets
+the others finish for --drain and ends; a second signal ends it at once. If the
+store fails, which is when its disk does, the server ends with an error.
+
+Without authentication it listens on loopback only, unless --insecure is given.
+Under systemd use Type=notify.
+
+` + configHelp,
+		Example: `  gq serve
+  gq serve --store memory: --http 127.0.0.1:0 --grpc 127.0.0.1:0
+  gq serve --data /var/lib/gq --config /etc/gq.yaml
+  curl -s localhost:8780/healthz`,
+		Args: noArguments,
+	}
+	f := newConfigFlags(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		loaded, err := f.load(c, p)
+		if err != nil {
+			return err
+		}
+		return serve(c.Context(), p, loaded)
+	}
+	return c
+}
+
+// schedulerPool is the pool whose capacity is that of the scheduler API.
+const schedulerPool = "scheduler"
+
+// serve runs the server until the context ends.
+func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
+	cfg := &loaded.Config
+	if err := checkListeners(ctx, cfg); err != nil {
+		return err
+	}
+	log := newLog(p, cfg.Log)
+	store, err := openStore(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closing := store.Close(); closing != nil && err == nil {
+			err = fmt.Errorf("close the store: %w", closing)
+		}
+	}()
+	e, err := engine.New(store, engine.Options{Log: log, Limits: cfg.Limits.Limits})
+	if err != nil {
+		return err
+	}
+	if loaded.Given("scheduler.capacity") {
+		if err := e.PutPool(ctx, gq.Pool{Name: schedulerPool, Capacity: cfg.Scheduler.Capacity}); err != nil {
+			return err
+		}
+	}
+	s := &server{log: log, drain: cfg.Drain, failed: make(chan error, 4)}
+	s.http = native.NewHTTP(e, native.HTTPOptions{
+		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
+	})
+	s.grpc = native.NewGRPC(e, native.GRPCOptions{Log: log, Limits: cfg.Limits.Limits, Failed: s.fail})
+	s.web = &http.Server{
+		Handler:           s.http,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       cfg.Limits.IdleTimeout,
+		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that misbehave
+	}
+	listeners, err := listen(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.start(func() error { return e.Run(running) })
+	s.start(func() error { return ignore(s.web.Serve(listeners.http), http.ErrServerClosed) })
+	s.start(func() error { return s.grpc.Serve(listeners.grpc) })
+
+	fmt.Fprintf(p.stdout, "listening http=%s grpc=%s\n", listeners.http.Addr(), listeners.grpc.Addr())
+	greet(p, cfg, listeners)
+	log.Info("ready", "store", config.Redact(cfg.Store), "http", listeners.http.Addr().String(), "grpc", listeners.grpc.Addr().String())
+	notify(p.getenv, "READY=1")
+
+	select {
+	case <-ctx.Done():
+		log.Info("stopping", "drain", cfg.Drain)
+	case err = <-s.failed:
+		log.Error("stopping", "error", err)
+	}
+	notify(p.getenv, "STOPPING=1")
+	s.stop(err != nil)
+	stop()
+	err = errors.Join(err, s.wait())
+	if err != nil {
+		return &statusError{exitFailure, err}
+	}
+	log.Info("stopped")
+	return nil
+}
+
+// greet says how to try the server.
+func greet(p process, cfg *config.Config, l listeners) {
+	addr := ""
+	if l.grpc.Addr().String() != defaultAddr {
+		addr = " --addr " + l.grpc.Addr().String()
+	}
+	s := newScreen(p.stdout, p.getenv)
+	s.line("store %s", config.Redact(cfg.Store))
+	s.line("")
+	s.line("Try it from another terminal:")
+	s.line("  gq work --type shout --exec 'tr a-z A-Z'%s", addr)
+	s.line("  gq submit shout --payload '\"hello\"' --wait%s", addr)
+	s.line("  curl http://%s/v1/stats", l.http.Addr())
+	s.line("API: http://%s/docs   stop: Ctrl-C", l.http.Addr())
+}
+
+// server is what runs under gq serve.
+type server struct {
+	log    *slog.Logger
+	drain  time.Duration
+	http   *native.HTTP
+	web    *http.Server
+	grpc   *native.GRPC
+	failed chan error // the first reason to stop before being told to
+
+	tasks []chan error
+}
+
+// fail tells of a reason to stop.
+func (s *server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // others were faster
+	}
+}
+
+// start runs a part of the server. One that ends by itself with an error ends the
+// server.
+func (s *server) start(f func() error) {
+	done := make(chan error, 1)
+	s.tasks = append(s.tasks, done)
+	go func() {
+		err := f()
+		if err != nil {
+			s.fail(err)
+		}
+		done <- nil
+	}()
+}
+
+func (s *server) wait() error {
+	var all error
+	for _, done := range s.tasks {
+		all = errors.Join(all, <-done)
+	}
+	return all
+}
+
+// stop ends both listeners: waits at once, other calls when they are done or the
+// time for that is over.
+func (s *server) stop(atOnce bool) {
+	s.http.Drain()
+	s.grpc.Drain()
+	drain := s.drain
+	if atOnce {
+		drain = min(drain, time.Second)
+	}
+	limit, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	calls := make(chan struct{})
+	go func() {
+		defer close(calls)
+		s.grpc.GracefulStop()
+	}()
+	if err := s.web.Shutdown(limit); err != nil {
+		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
+		_ = s.web.Close() // what is left is cut off
+	}
+	select {
+	case <-calls:
+	case <-limit.Done():
+		s.log.Warn("gRPC calls did not finish in time", "drain", drain)
+		s.grpc.Stop()
+		<-calls
+	}
+}
+
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}
+
+type listeners struct{ http, grpc net.Listener }
+
+func listen(ctx context.Context, cfg *config.Config) (l listeners, err error) {
+	var lc net.ListenConfig
+	if l.http, err = lc.Listen(ctx, "tcp", cfg.HTTP); err != nil {
+		return l, fmt.Errorf("listen for HTTP: %w", err)
+	}
+	if l.grpc, err = lc.Listen(ctx, "tcp", cfg.GRPC); err != nil {
+		return l, errors.Join(fmt.Errorf("listen for gRPC: %w", err), l.http.Close())
+	}
+	return l, nil
+}
+
+// checkListeners refuses to listen where others could come in.
+func checkListeners(ctx context.Context, cfg *config.Config) error {
+	if cfg.Insecure {
+		return nil
+	}
+	var faults []gq.Fault
+	for _, a := range []struct{ key, address string }{{"http", cfg.HTTP}, {"grpc", cfg.GRPC}} {
+		if !loopback(ctx, a.address) {
+			faults = append(faults, gq.Fault{Field: a.key, Problem: fmt.Sprintf(
+				"%s can be reached from other machines, and nobody is asked who he is; listen on 127.0.0.1, or say --insecure", a.address)})
+		}
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// loopback reports whether only this machine can reach an address.
+func loopback(ctx context.Context, address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return false
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		return ip.IsLoopback()
+	}
+	ips, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil || len(ips) == 0 {
+		return false
+	}
+	for _, ip := range ips {
+		if !ip.IP.IsLoopback() {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+)
+
+// programDir is removed when all tests are done.
+var programDir atomic.Pointer[string]
+
+// program is the built binary, made once.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "gq-program-")
+	if err != nil {
+		return "", err
+	}
+	programDir.Store(&dir)
+	name := filepath.Join(dir, "gq")
+	out, err := exec.Command("go", "build", "-o", name, ".").CombinedOutput()
+	if err != nil {
+		return "", errors.New(string(out))
+	}
+	return name, nil
+})
+
+func buildProgram(t testing.TB) string {
+	t.Helper()
+	name, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// served is a server in a process of its own.
+type served struct {
+	t          testing.TB
+	command    *exec.Cmd
+	http, grpc string
+	stdout     *bufio.Reader
+	stderr     bytes.Buffer // to be read when the process has ended
+	exited     chan error
+}
+
+var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=(\S+:\d+)\n$`)
+
+func startServer(t testing.TB, env []string, args ...string) *served {
+	t.Helper()
+	s := &served{t: t, exited: make(chan error, 1)}
+	s.command = exec.Command(buildProgram(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...)
+	s.command.Env = append(os.Environ(), env...)
+	s.command.Stderr = &s.stderr
+	stdout, err := s.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stdout = bufio.NewReader(stdout)
+	if err := s.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.command.Process.Kill() })
+	line, err := s.stdout.ReadString('\n')
+	if err != nil {
+		_ = s.command.Wait()
+		t.Fatalf("no first line: %v\n%s", err, s.stderr.String())
+	}
+	match := firstLine.FindStringSubmatch(line)
+	if match == nil {
+		t.Fatalf("the first line is %q", line)
+	}
+	s.http, s.grpc = match[1], match[2]
+	go func() {
+		_, _ = io.Copy(io.Discard, s.stdout)
+		s.exited <- s.command.Wait()
+	}()
+	return s
+}
+
+func (s *served) signal(sig os.Signal) {
+	s.t.Helper()
+	if err := s.command.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// ended waits for the process and returns its exit status, -1 if a signal ended
+// it.
+func (s *served) ended() int {
+	s.t.Helper()
+	select {
+	case <-s.exited:
+		return s.command.ProcessState.ExitCode()
+	case <-time.After(20 * time.Second):
+		s.t.Fatal("the server does not end")
+		return 0
+	}
+}
+
+// gq runs the program against the server.
+func (s *served) gq(args ...string) outcome {
+	s.t.Helper()
+	c := exec.Command(buildProgram(s.t), args...)
+	c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	_ = c.Run()
+	return outcome{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+func httpGet(t testing.TB, url string) (int, string) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	http.DefaultClient.CloseIdleConnections()
+	return response.StatusCode, string(text)
+}
+
+func TestServing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	buildProgram(t)
+	began := time.Now()
+	s := startServer(t, nil, "--data", dir)
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("ready after %v", took)
+	}
+	if status, text := httpGet(t, "http://"+s.http+"/healthz"); status != 200 || text != "{\"status\":\"ok\"}\n" {
+		t.Errorf("healthz: %d %s", status, text)
+	}
+	if status, text := httpGet(t, "http://"+s.http+"/readyz"); status != 200 {
+		t.Errorf("readyz: %d %s", status, text)
+	}
+	submitted := s.gq("submit", "a", "--payload", `{"x":1}`)
+	id := strings.TrimSpace(submitted.stdout)
+	if submitted.status != 0 || len(id) != 36 {
+		t.Fatalf("%+v", submitted)
+	}
+	if status, text := httpGet(t, "http://"+s.http+"/v1/jobs/"+id); status != 200 || !strings.Contains(text, `"payload":{"x":1}`) {
+		t.Errorf("%d %s", status, text)
+	}
+	// The CLI and HTTP write a job in the same way.
+	got := s.gq("job", "get", id, "--json")
+	_, over := httpGet(t, "http://"+s.http+"/v1/jobs/"+id)
+	var a, b any
+	if json.Unmarshal([]byte(got.stdout), &a) != nil || json.Unmarshal([]byte(over), &b) != nil || got.stdout != over {
+		t.Errorf("the command line has\n%s\nand HTTP\n%s", got.stdout, over)
+	}
+	for status, args := range map[int][]string{
+		3: {"job", "get", unknownID}, 2: {"job", "get", "x"}, 5: {"job", "replay", id}, 6: {"job", "wait", id, "--timeout", "50ms"},
+	} {
+		if got := s.gq(args...); got.status != status || got.stderr == "" {
+			t.Errorf("gq %v: %+v, want status %d", args, got, status)
+		}
+	}
+	// A second server on the same store is refused.
+	second := exec.Command(buildProgram(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	text, err := second.CombinedOutput()
+	if err == nil || !strings.Contains(string(text), "in use") {
+		t.Errorf("a second server: %v\n%s", err, text)
+	}
+
+	s.signal(syscall.SIGTERM)
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
+	}
+	if got := s.gq("stats"); got.status != 4 {
+		t.Errorf("after the end: %+v", got)
+	}
+	// What was acknowledged is there again.
+	again := startServer(t, nil, "--store", "file:"+dir)
+	if got := again.gq("job", "get", id, "--payload"); got.stdout != `{"x":1}` {
+		t.Errorf("%+v", got)
+	}
+	again.signal(os.Interrupt)
+	if status := again.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, again.stderr.String())
+	}
+}
+
+func TestStoppingAnswersThoseWhoWait(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--drain", "15s")
+	c, err := client.New(s.grpc, client.Options{RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answers := make(chan string, 2)
+	go func() {
+		jobs, err := c.Claim(context.Background(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		if err != nil || len(jobs) > 0 {
+			answers <- "gRPC: " + errText(err)
+			return
+		}
+		answers <- ""
+	}()
+	go func() {
+		response, err := http.Post("http://"+s.http+"/v1/claim", "application/json", strings.NewReader(`{"worker":"v","wait":"1m"}`))
+		if err != nil {
+			answers <- "HTTP: " + err.Error()
+			return
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		if string(text) != "{\"jobs\":[]}\n" {
+			answers <- "HTTP: " + string(text)
+			return
+		}
+		answers <- ""
+	}()
+	waitFor(t, "two claims to wait", func() bool {
+		workers, err := c.Workers(context.Background())
+		waiting := 0
+		for _, w := range workers {
+			waiting += w.Waiting
+		}
+		return err == nil && waiting == 2
+	})
+	began := time.Now()
+	s.signal(syscall.SIGTERM)
+	for range 2 {
+		if answer := <-answers; answer != "" {
+			t.Error(answer)
+		}
+	}
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "a job came out of nowhere"
+	}
+	return err.Error()
+}
+
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--drain", "30s")
+	// A client that never finishes its request keeps the server from stopping.
+	conn, err := net.Dial("tcp", s.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	s.signal(syscall.SIGTERM)
+	waitFor(t, "the server to stop listening", func() bool { return stopsListening(s.http) })
+	select {
+	case <-s.exited:
+		t.Fatal("it ended although a call was under way")
+	case <-time.After(100 * time.Millisecond):
+	}
+	began := time.Now()
+	_ = s.command.Process.Signal(syscall.SIGTERM)
+	if status := s.ended(); status == 0 {
+		t.Errorf("it ended with %d", status)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func stopsListening(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err == nil {
+		conn.Close()
+	}
+	return err != nil
+}
+
+func TestServingIsRefused(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	notAStore := t.TempDir()
+	if err := os.WriteFile(filepath.Join(notAStore, "letter.txt"), []byte("dear"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"--http", "0.0.0.0:0"}, 2, "http: 0.0.0.0:0 can be reached from other machines"},
+		{[]string{"--grpc", ":0"}, 2, "grpc: :0 can be reached"},
+		{[]string{"--http", "192.0.2.1:80", "--grpc", "[::]:0"}, 2, "grpc: [::]:0 can be reached"},
+		{[]string{"--http", busy.Addr().String(), "--store", "memory:"}, 1, "address already in use"},
+		{[]string{"--grpc", busy.Addr().String(), "--store", "memory:"}, 1, "address already in use"},
+		{[]string{"--store", "redis:x"}, 2, "unknown kind of store \"redis\"; want memory:, file:DIR or postgres://…"},
+		{[]string{"--store", "file:" + notAStore}, 2, "open the store file:" + notAStore},
+		{[]string{"--store", "memory:", "--data", "x"}, 2, "contradicts"},
+		{[]string{"--drain", "soon"}, 2, "--drain: drain: \"soon\" is not a duration"},
+		{[]string{"extra"}, 2, "takes no arguments"},
+		{[]string{"--config", "/does/not/exist"}, 2, "there is no file"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		got := gqIn(ctx, t.TempDir(), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, test.args...)...)
+		cancel()
+		if got.status != test.status || !strings.Contains(got.stderr, test.want) || got.stdout != "" {
+			t.Errorf("gq serve %v: %+v, want %d and %q", test.args, got, test.status, test.want)
+		}
+	}
+}
+
+func TestSystemdIsTold(t *testing.T) {
+	dir, err := os.MkdirTemp("", "gq") // short: names of sockets are
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	read := func() string {
+		buffer := make([]byte, 100)
+		_ = socket.SetReadDeadline(time.Now().Add(10 * time.Second))
+		n, err := socket.Read(buffer)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(buffer[:n])
+	}
+	s := startServer(t, []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "n")}, "--store", "memory:")
+	if got := read(); got != "READY=1" {
+		t.Errorf("first %q", got)
+	}
+	s.signal(syscall.SIGTERM)
+	if got := read(); got != "STOPPING=1" {
+		t.Errorf("then %q", got)
+	}
+	s.ended()
+}
+
+func TestCapacityIsThatOfAPool(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--capacity", "9")
+	if got := s.gq("pool", "list"); !strings.Contains(got.stdout, "scheduler  9") {
+		t.Errorf("%+v", got)
+	}
+	s.signal(syscall.SIGTERM)
+	s.ended()
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func newStats(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "stats", Short: "Count jobs by queue and state",
+		Long:    "Count jobs by queue and state, and tell how the store stands.",
+		Example: "  gq stats\n  gq stats --json | jq .total",
+		Args:    noArguments,
+	}
+	r := newRemote(p, c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			stats, err := q.Stats(ctx)
+			if err != nil {
+				return err
+			}
+			return r.print(wire.StatsOf(&stats), func(s screen) { s.stats(&stats) })
+		})
+	}
+	return c
+}
+
+func (s screen) stats(stats *gq.Stats) {
+	head := []string{"QUEUE"}
+	for _, st := range gq.Statuses() {
+		head = append(head, st.String())
+	}
+	var rows [][]cell
+	total := stats.Total
+	total.Queue = "all"
+	for _, c := range append(stats.Queues[:len(stats.Queues):len(stats.Queues)], total) {
+		row := []cell{text(c.Queue)}
+		for _, st := range gq.Statuses() {
+			n := number(c.By[st])
+			if c.By[st] == 0 {
+				n.colour = faint
+			}
+			row = append(row, n)
+		}
+		rows = append(rows, row)
+	}
+	s.table(head, rows)
+	s.line("")
+	pairs := [][2]string{{"workers", fmt.Sprint(stats.Workers)}}
+	if stats.Commits > 0 {
+		pairs = append(pairs, [2]string{"commits", fmt.Sprint(stats.Commits)}, [2]string{"syncs", fmt.Sprint(stats.Syncs)})
+	}
+	if stats.DiskBytes > 0 {
+		pairs = append(pairs, [2]string{"on disk", bytesText(stats.DiskBytes)})
+	}
+	s.pairs(pairs...)
+}
+
+func bytesText(n uint64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	default:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	}
+}
+
+func newWorkers(p process) *cobra.Command {
+	c := &cobra.Command{Use: "worker", Short: "Look at workers", Example: "  gq worker list"}
+	list := &cobra.Command{
+		Use: "list", Short: "List workers that have shown themselves within the last minute", Example: "  gq worker list --json", Args: noArguments,
+	}
+	r := newRemote(p, list)
+	list.RunE = func(c *cobra.Command, _ []string) error {
+		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			workers, err := q.Workers(ctx)
+			if err != nil {
+				return err
+			}
+			return r.print(wire.WorkersOf(workers), func(s screen) {
+				rows := make([][]cell, len(workers))
+				for i, w := range workers {
+					types := strings.Join(w.Types, ",")
+					if types == "" {
+						types = "any"
+					}
+					rows[i] = []cell{
+						text(clean(w.Name)), text(clean(strings.Join(w.Queues, ","))), text(oneLine(types, 60)),
+						number(w.Running), number(w.Waiting), text(ago(w.LastSeen)),
+					}
+				}
+				s.table([]string{"WORKER", "QUEUES", "TYPES", "RUNNING", "WAITING", "SEEN"}, rows)
+			})
+		})
+	}
+	c.AddCommand(list)
+	return c
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// specFlags describe a job to be submitted.
+type specFlags struct {
+	payload, contentType string
+	queue, priority      string
+	delay                time.Duration
+	at                   string
+	key                  string
+	after                []string
+	tags                 []string
+	callback             string
+	correlation          string
+	cost                 int64
+	requires             []string
+	limitKey, fairKey    string
+	preset               string
+	maxAttempts          int
+	timeout, ttl         time.Duration
+}
+
+// add adds the flags that describe every job, and those that only a single one
+// can have.
+func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
+	flags.StringVar(&f.payload, "payload", "", "the payload: a text, @FILE, or - for standard input (default null)")
+	flags.StringVar(&f.contentType, "content-type", "", "what the payload is (default application/json where it is JSON, else text/plain or application/octet-stream)")
+	flags.StringVar(&f.queue, "queue", "", "where it waits (default \""+gq.DefaultQueue+"\")")
+	flags.StringVar(&f.priority, "priority", "", "CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4 (default NORMAL)")
+	if single {
+		flags.DurationVar(&f.delay, "delay", 0, "not before this long from now")
+		flags.StringVar(&f.at, "at", "", "not before this instant, such as 2030-01-31T12:00:00Z")
+		flags.StringVar(&f.key, "key", "", "idempotency key: a second submission finds the first job")
+		flags.StringSliceVar(&f.after, "after", nil, "ids of jobs that must complete first")
+	}
+	flags.StringArrayVar(&f.tags, "tag", nil, "a label, as name=value; may be repeated")
+	flags.StringVar(&f.callback, "callback", "", "URL that is told when the job has ended")
+	flags.StringVar(&f.correlation, "correlation-id", "", "for traces and logs")
+	flags.Int64Var(&f.cost, "cost", 0, "capacity that it occupies while it is held")
+	flags.StringSliceVar(&f.requires, "requires", nil, "capabilities that a worker must offer")
+	flags.StringVar(&f.limitKey, "limit-key", "", "jobs with the same one share the queue's key limit")
+	flags.StringVar(&f.fairKey, "fair-key", "", "whose turn it takes in a fair queue")
+	flags.StringVar(&f.preset, "preset", "", "policy preset (default the queue's policy)")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "executions, the first included (default the queue's)")
+	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution (default the queue's)")
+	flags.DurationVar(&f.ttl, "lease-ttl", 0, "how long a silent worker keeps the job (default the queue's)")
+}
+
+// spec is the job that the flags describe.
+func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s gq.Spec, err error) {
+	var faults []gq.Fault
+	fault := func(field, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+	}
+	s = gq.Spec{
+		Type: typ, Queue: f.queue, Key: gq.Key{Name: f.key}, Delay: f.delay,
+		CostUnits: f.cost, Requires: f.requires, LimitKey: f.limitKey, FairKey: f.fairKey,
+		Metadata: gq.Metadata{CorrelationID: f.correlation, CallbackURL: f.callback},
+	}
+	if s.Payload, err = f.read(p.stdin); err != nil {
+		fault("payload", "%v", err)
+	}
+	if f.priority != "" {
+		s.Metadata.Priority, err = gq.ParsePriority(strings.ToUpper(f.priority))
+		faults = append(faults, gq.FaultsOf(err)...)
+	}
+	if f.at != "" {
+		if s.RunAt, err = time.Parse(time.RFC3339, f.at); err != nil {
+			fault("at", "%q is not an instant such as 2030-01-31T12:00:00Z", f.at)
+		}
+	}
+	for _, text := range f.after {
+		id, err := gq.ParseJobID(text)
+		if err != nil {
+			fault("after", "%.64q is not the id of a job", text)
+		}
+		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: gq.After, Job: id})
+	}
+	var more []gq.Fault
+	s.Metadata.Tags, more = readTags(f.tags)
+	faults = append(faults, more...)
+	policy, err := f.policy()
+	faults = append(faults, gq.FaultsOf(err)...)
+	if len(faults) > 0 {
+		return s, &gq.InvalidError{Faults: faults}
+	}
+	if *policy != (wire.Policy{}) {
+		base := gq.Default()
+		if !policy.Whole() {
+			if base, err = queuePolicy(ctx, q, f.queue); err != nil {
+				return s, err
+			}
+		}
+		s.Policy = policy.Over(base)
+	}
+	return s, nil
+}
+
+func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
+	if name == "" {
+		name = gq.DefaultQueue
+	}
+	found, err := q.Queue(ctx, name)
+	switch {
+	case errors.Is(err, gq.ErrNotFound):
+		return gq.Default(), nil
+	case err != nil:
+		return gq.Policy{}, err
+	}
+	return found.Policy, nil
+}
+
+func (f *specFlags) policy() (*wire.Policy, error) {
+	p := &wire.Policy{}
+	if f.preset != "" {
+		preset, err := gq.ParsePreset(f.preset)
+		if err != nil {
+			return p, err
+		}
+		p.Preset = &preset
+	}
+	if f.maxAttempts != 0 {
+		p.MaxAttempts = &f.maxAttempts
+	}
+	if f.timeout != 0 {
+		p.ExecutionTimeout = (*wire.Duration)(&f.timeout)
+	}
+	if f.ttl != 0 {
+		p.LeaseTTL = (*wire.Duration)(&f.ttl)
+	}
+	return p, nil
+}
+
+// read finds the payload. What it is follows from what is in it unless it was
+// said.
+func (f *specFlags) read(stdin io.Reader) (p gq.Payload, err error) {
+	p.ContentType = f.contentType
+	name, isFile := strings.CutPrefix(f.payload, "@")
+	switch {
+	case f.payload == "":
+		return p, nil
+	case f.payload == "-":
+		p.Data, err = io.ReadAll(io.LimitReader(stdin, gq.MaxPayloadBytes+1))
+	case isFile:
+		p.Data, err = readFile(name, gq.MaxPayloadBytes+1)
+	default:
+		p.Data = []byte(f.payload)
+	}
+	if err != nil {
+		return p, err
+	}
+	if p.ContentType == "" {
+		switch {
+		case utf8.Valid(p.Data) && json.Valid(p.Data):
+			p.ContentType = gq.JSON
+		case utf8.Valid(p.Data):
+			p.ContentType = "text/plain"
+		default:
+			p.ContentType = "application/octet-stream"
+		}
+	}
+	return p, nil
+}
+
+// readFile reads a file up to a limit.
+func readFile(name string, most int64) ([]byte, error) {
+	file, err := os.Open(name) //nolint:gosec // the user names it
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	return io.ReadAll(io.LimitReader(file, most))
+}
+
+func readTags(given []string) (tags map[string]string, faults []gq.Fault) {
+	for _, text := range given {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			faults = append(faults, gq.Fault{Field: "tag", Problem: fmt.Sprintf("%.64q is not name=value", text)})
+			continue
+		}
+		if tags == nil {
+			tags = map[string]string{}
+		}
+		tags[name] = value
+	}
+	return tags, faults
+}
+
+func newSubmit(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "submit TYPE",
+		Short: "Submit a job",
+		Long: `Submit a job and print its id, once the server has made it durable. With --json
+the whole job is printed.
+
+With --wait the command stays until the job has ended; its exit status tells how.
+
+` + exitHelp,
+		Example: `  gq submit email.send --payload '{"to":"ada@example.com"}'
+  gq submit report --payload @report.json --queue reports --priority HIGH
+  tar c dir | gq submit archive --payload - --content-type application/x-tar
+  gq submit invoice --key invoice-4711 --delay 10m --tag customer=7
+  gq submit second --after $(gq submit first) --wait`,
+		Args: oneArgument("the type of the job"),
+	}
+	r := newRemote(p, c)
+	var f specFlags
+	var wait bool
+	var timeout time.Duration
+	f.add(c.Flags(), true)
+	c.Flags().BoolVar(&wait, "wait", false, "stay until the job has ended")
+	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: give up after this long (default never)")
+	c.Flags().SortFlags = false
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return r.long(c.Context(), func(ctx context.Context, q queue) error {
+			return r.submit(ctx, q, &f, args[0], wait, timeout)
+		})
+	}
+	return c
+}
+
+func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, wait bool, timeout time.Duration) error {
+	spec, err := f.spec(ctx, q, r.process, typ)
+	if err != nil {
+		return err
+	}
+	submitted, err := q.Submit(ctx, spec)
+	if err != nil {
+		return err
+	}
+	if submitted.Existing {
+		note := "the key was taken: this is the job that has it"
+		if !submitted.Same {
+			note += ", and it was submitted with other content"
+		}
+		fmt.Fprintln(r.stderr, "gq:", note)
+	}
+	if !r.json {
+		fmt.Fprintln(r.stdout, submitted.ID())
+	}
+	if wait {
+		return r.waitFor(ctx, q, submitted.ID(), timeout, !r.json)
+	}
+	if !r.json {
+		return nil
+	}
+	job, err := q.Get(ctx, submitted.ID(), gq.WithPayload)
+	if err != nil {
+		return err
+	}
+	return wire.EncodeJSON(r.stdout, wire.JobOf(&job))
+}
+
+// waitFor waits until a job has ended and tells how.
+func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time.Duration, quiet bool) error {
+	waiting := ctx
+	if timeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		waiting = limited
+	}
+	job, err := q.Wait(waiting, id)
+	if err != nil {
+		if waiting.Err() != nil && ctx.Err() == nil {
+			return fmt.Errorf("job %s has not ended within %v: %w", id, timeout, gq.ErrTimeout)
+		}
+		return err
+	}
+	switch {
+	case r.json:
+		err = wire.EncodeJSON(r.stdout, wire.JobOf(&job))
+	case quiet:
+		fmt.Fprintf(r.stderr, "gq: job %s is %s\n", id, endText(&job))
+	default:
+		fmt.Fprintln(r.stdout, endText(&job))
+	}
+	if err == nil && job.State.Status != gq.Completed {
+		return &statusError{status: exitFailure}
+	}
+	return err
+}
+
+// endText is how a job has ended, on one line.
+func endText(j *gq.Job) string {
+	text := j.State.Status.String()
+	switch {
+	case j.State.Status == gq.Completed:
+	case j.State.Failure != nil && j.State.Status != gq.Cancelled:
+		text += ": " + oneLine(failureText(j.State.Failure), 200)
+	case j.State.Reason != "":
+		text += ": " + oneLine(j.State.Reason, 200)
+	}
+	return text
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gopherqueue/gq"
+)
+
+// cell is a text of a table, in a colour.
+type cell struct{ text, colour string }
+
+func text(s string) cell { return cell{text: s, colour: plain} }
+
+func number[T ~int | ~int64 | ~uint64](n T) cell { return cell{text: fmt.Sprint(n), colour: plain} }
+
+func statusCell(s gq.Status) cell {
+	if !s.Valid() {
+		return text("")
+	}
+	return cell{s.String(), statusColours[s]}
+}
+
+// table writes rows with their columns aligned.
+func (s screen) table(head []string, rows [][]cell) {
+	widths := make([]int, len(head))
+	for i, h := range head {
+		widths[i] = len(h)
+	}
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+		}
+	}
+	titles := make([]cell, len(head))
+	for i, h := range head {
+		titles[i] = cell{h, bold}
+	}
+	for _, row := range append([][]cell{titles}, rows...) {
+		var line strings.Builder
+		for i, c := range row {
+			padding := widths[i] - utf8.RuneCountInString(c.text)
+			if i == len(row)-1 {
+				padding = 0
+			}
+			line.WriteString(s.paint(c.colour, c.text) + strings.Repeat(" ", padding+2))
+		}
+		s.line("%s", strings.TrimRight(line.String(), " "))
+	}
+}
+
+// pairs writes names with their values; empty ones are left out.
+func (s screen) pairs(pairs ...[2]string) {
+	width := 0
+	for _, p := range pairs {
+		if p[1] != "" {
+			width = max(width, len(p[0]))
+		}
+	}
+	for _, p := range pairs {
+		if p[1] != "" {
+			s.line("%s  %s", s.paint(faint, fmt.Sprintf("%-*s", width, p[0])), p[1])
+		}
+	}
+}
+
+// ago is how long ago an instant was, or when it will be.
+func ago(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	d := time.Since(t)
+	if d < 0 {
+		return "in " + roundly(-d)
+	}
+	return roundly(d) + " ago"
+}
+
+// roundly is a duration in its two largest units.
+func roundly(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	default:
+		return fmt.Sprintf("%dd%02dh", d/day, d%day/time.Hour)
+	}
+}
+
+// instant is a time with how long ago it was.
+func instant(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", t.UTC().Format(time.RFC3339), ago(t))
+}
+
+// clean is a text from elsewhere without what would move a terminal's cursor.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '�'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "�"))
+}
+
+func oneLine(s string, most int) string {
+	s = clean(strings.ReplaceAll(s, "\n", " "))
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-1]) + "…"
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return ""
+}

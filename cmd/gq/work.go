@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/worker"
+)
+
+func newWork(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "work --type TYPE --exec COMMAND",
+		Short: "Run a program for every job of a type",
+		Long: `Run a program for every job of a type, until interrupted. The command is given to
+the shell. It gets the payload on standard input, byte by byte, and what it writes
+to standard output becomes the result. Its standard error is ours.
+
+How it ends is the verdict:
+  0       the job is done
+  75      temporary: it is tried again after its backoff
+  other   permanent: it has failed
+A program that a signal ends has crashed, which counts as temporary where the
+job's policy retries crashes.
+
+In its environment are GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
+GQ_LEASE_VERSION (larger in every later attempt, so that what the program writes to
+can refuse a smaller one), GQ_CORRELATION_ID and GQ_CONTENT_TYPE.
+
+When the job is cancelled, over its time or no longer ours, the program gets
+SIGTERM and after --grace SIGKILL, with everything it has started. On SIGINT or
+SIGTERM this command takes no more jobs and lets those under way finish for
+--drain; what is not done by then is given back.`,
+		Example: `  gq work --type thumbnail --exec ./thumbnail.sh
+  gq work --type shout --exec 'tr a-z A-Z'
+  gq work --type report,invoice --queue reports --slots 4 --exec 'python3 render.py'`,
+		Args: noArguments,
+	}
+	r := newRemote(p, c)
+	f := workFlags{}
+	r.patience = patient
+	flags := c.Flags()
+	flags.StringSliceVar(&f.types, "type", nil, "types of jobs to run; required")
+	flags.StringVar(&f.command, "exec", "", "command to run, by the shell; required")
+	flags.StringSliceVar(&f.queues, "queue", nil, "queues to claim from, tried in this order (default \""+gq.DefaultQueue+"\")")
+	flags.IntVar(&f.slots, "slots", 1, "programs that run at once")
+	flags.StringVar(&f.name, "name", "", "name of this worker (default made of host and process)")
+	flags.StringSliceVar(&f.offers, "offers", nil, "capabilities of this worker")
+	flags.DurationVar(&f.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long programs may finish when this command is to end")
+	flags.SortFlags = false
+	_ = c.MarkFlagRequired("type")
+	_ = c.MarkFlagRequired("exec")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return r.long(c.Context(), func(ctx context.Context, q queue) error { return f.run(ctx, q, r) })
+	}
+	return c
+}
+
+type workFlags struct {
+	types, queues, offers []string
+	command, name         string
+	slots                 int
+	grace, drain          time.Duration
+}
+
+func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
+	if f.slots < 1 {
+		return usage("slots", fmt.Sprintf("%d is less than 1", f.slots))
+	}
+	log := slog.New(slog.NewTextHandler(r.stderr, nil))
+	if r.json {
+		log = slog.New(slog.NewJSONHandler(r.stderr, nil))
+	}
+	mux := worker.NewMux()
+	stderr := &lockedWriter{to: r.stderr}
+	for _, typ := range f.types {
+		mux.HandleFunc(typ, func(ctx context.Context, run *worker.Run) error {
+			return f.execute(ctx, run, stderr)
+		})
+	}
+	config := worker.Config{
+		Name: f.name, Slots: f.slots, Offers: f.offers, DrainTimeout: f.drain, Grace: f.grace + time.Second,
+		Classify: classifyExit, Logger: log,
+	}
+	if len(f.queues) > 0 {
+		config.Lanes = []worker.Lane{{Queues: f.queues}}
+	}
+	w, err := worker.New(q, mux, config)
+	if err != nil {
+		return err
+	}
+	log.Info("working", "worker", w.Name(), "types", strings.Join(f.types, ","), "slots", f.slots)
+	err = w.Run(ctx)
+	stats := w.Stats()
+	log.Info("stopped", "worker", w.Name(), "succeeded", stats.Succeeded, "failed", stats.Failed, "given_back", stats.Released)
+	return err
+}
+
+// exitTemporary is EX_TEMPFAIL of sysexits.h.
+const exitTemporary = 75
+
+// crashError is a program that a signal ended.
+type crashError struct{ text string }
+
+func (e *crashError) Error() string { return e.text }
+
+func classifyExit(err error) gq.Failure {
+	if e, ok := errors.AsType[*crashError](err); ok {
+		return gq.Failure{Category: gq.CategorySystem, Code: "crashed", Message: e.text}
+	}
+	return gq.Classify(err)
+}
+
+// execute runs the program for one job.
+func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writer) error {
+	command := exec.CommandContext(ctx, "/bin/sh", "-c", f.command) //nolint:gosec // that is what the user asked for
+	payload := run.Payload()
+	command.Stdin = bytes.NewReader(payload.Data)
+	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
+	command.Stdout = result
+	command.Stderr = io.MultiWriter(stderr, tail)
+	command.Env = append(os.Environ(),
+		"GQ_JOB_ID="+run.ID().String(),
+		"GQ_JOB_TYPE="+run.Type(),
+		"GQ_QUEUE="+run.Queue(),
+		"GQ_ATTEMPT="+strconv.Itoa(run.Attempt()),
+		"GQ_LEASE_VERSION="+strconv.FormatUint(uint64(run.LeaseVersion()), 10),
+		"GQ_CORRELATION_ID="+run.CorrelationID(),
+		"GQ_CONTENT_TYPE="+payload.ContentType,
+	)
+	endTogether(command)
+	command.WaitDelay = f.grace
+	err := command.Run()
+	if ctx.Err() != nil {
+		sweepUp(command)
+	}
+	exit, exited := errors.AsType[*exec.ExitError](err)
+	text := func(what string) string {
+		if said := strings.TrimSpace(tail.String()); said != "" {
+			what += ": " + said
+		}
+		return what
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case result.over:
+		return &gq.PermanentError{Message: fmt.Sprintf("the program wrote more than %d bytes", result.most), Code: "result_too_large"}
+	case err == nil:
+		return run.SetResult(result.data.Bytes())
+	case !exited && errors.Is(err, exec.ErrWaitDelay):
+		return run.SetResult(result.data.Bytes()) // it is done; what it left behind held its output open
+	case !exited:
+		return gq.Temporary(fmt.Errorf("run the program: %w", err))
+	case exit.ExitCode() == exitTemporary:
+		return &gq.TemporaryError{Message: text("exit status 75")}
+	case exit.ExitCode() < 0:
+		return &crashError{text(exit.Error())}
+	default:
+		return &gq.PermanentError{Message: text(exit.Error()), Code: "exit_" + strconv.Itoa(exit.ExitCode())}
+	}
+}
+
+// limited keeps what is written to it, up to a limit.
+type limited struct {
+	data bytes.Buffer
+	most int
+	over bool
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.over = l.over || l.data.Len()+len(p) > l.most; !l.over {
+		l.data.Write(p)
+	}
+	return len(p), nil
+}
+
+// lastBytes keeps the end of what is written to it.
+type lastBytes struct {
+	data []byte
+	most int
+}
+
+func (l *lastBytes) Write(p []byte) (int, error) {
+	l.data = append(l.data, p...)
+	if extra := len(l.data) - l.most; extra > 0 {
+		l.data = append(l.data[:0], l.data[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (l *lastBytes) String() string { return strings.ToValidUTF8(string(l.data), "�") }
+
+// lockedWriter is for programs that write at the same time.
+type lockedWriter struct {
+	mu sync.Mutex
+	to io.Writer // guarded by mu
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(p)
+}

@@ -1,0 +1,357 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Samples tell how the queues of a pool stood over time. What is counted follows
+// from the log of events, which every move is written to in its own commit, so
+// that nothing is counted twice or not at all, whoever samples, and whatever
+// crashes. They are kept as documents, one for each hour of a pool and one that
+// says up to which event they reach; all are written together or not at all.
+
+// SampleEvery is the length of the interval that one sample covers.
+const SampleEvery = 10 * time.Second
+
+const (
+	sampleKept     = 31 * 24 * time.Hour
+	sampleHour     = time.Hour
+	sampleHourName = "2006-01-02T15"
+	sampleEvents   = 1000 // that are looked at in one step
+)
+
+func sampleKind(pool string) string { return "samples of " + pool }
+
+const cursorKind = "sampled pools"
+
+// Sample records how the queues of a pool stand and what has happened in them
+// since the last sample. Any number of engines may sample the same pool: each
+// event is counted once. It writes nothing where nothing has changed.
+func (e *Engine) Sample(ctx context.Context, pool string) error {
+	for {
+		t, err := e.tally(ctx, pool)
+		if err == nil {
+			err = e.keep(ctx, t)
+		}
+		switch {
+		case errors.Is(err, gq.ErrConflict): // another engine was faster; look again
+		case err != nil:
+			return fmt.Errorf("sample pool %.80q: %w", pool, err)
+		case t.complete:
+			return nil
+		}
+	}
+}
+
+// Samples reads what was measured from an instant on, oldest first, up to now. The
+// first sample may be an older one: it says how things stood when the range
+// begins.
+func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error) {
+	t, err := e.tally(ctx, pool)
+	if err == nil && !t.complete { // there is too much to count for one read
+		if err := e.Sample(ctx, pool); err != nil {
+			return nil, err
+		}
+		t, err = e.tally(ctx, pool)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
+	}
+	// An hour has a sample as long as an engine runs, so that two reach back far
+	// enough; what nobody sampled since is in the cursor.
+	after := from.Add(-2*sampleHour - 1).UTC().Format(sampleHourName)
+	byTime := map[int64]gq.Sample{t.last.Time.Unix(): t.last}
+	for {
+		docs, err := e.store.Docs(ctx, sampleKind(pool), after, store.MaxPage)
+		if err != nil {
+			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
+		}
+		for i := range docs {
+			samples, err := decodeHour(docs[i])
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range samples {
+				byTime[s.Time.Unix()] = s
+			}
+		}
+		if len(docs) < store.MaxPage {
+			break
+		}
+		after = docs[len(docs)-1].Name
+	}
+	for at, add := range t.slots {
+		byTime[at] = merge(byTime[at], *add)
+	}
+	if t.last.Time.IsZero() {
+		delete(byTime, t.last.Time.Unix())
+	}
+	return clip(slices.SortedFunc(maps.Values(byTime), func(a, b gq.Sample) int { return a.Time.Compare(b.Time) }), from), nil
+}
+
+// clip drops all samples before an instant but the last one, which loses its
+// counts: they are not of the range.
+func clip(samples []gq.Sample, from time.Time) []gq.Sample {
+	first := slices.IndexFunc(samples, func(s gq.Sample) bool { return !s.Time.Before(from) })
+	if first < 0 {
+		first = len(samples)
+	}
+	if first == 0 {
+		return samples
+	}
+	samples = samples[first-1:]
+	clear(samples[0].Values[gq.CapacityLevel+1:])
+	return samples
+}
+
+// tally is what there is to add to the samples of a pool.
+type tally struct {
+	pool     string
+	cursor   store.Doc
+	seq      uint64               // the last event that is counted
+	last     gq.Sample            // the newest sample that is kept, with its levels
+	slots    map[int64]*gq.Sample // by the second in which they begin
+	complete bool                 // it reaches up to now, and has the levels
+}
+
+func (t *tally) slot(at time.Time) *gq.Sample {
+	at = at.Truncate(SampleEvery).UTC()
+	s := t.slots[at.Unix()]
+	if s == nil {
+		s = &gq.Sample{Time: at}
+		t.slots[at.Unix()] = s
+	}
+	return s
+}
+
+// tally counts what has happened since the last sample, or a part of it.
+func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
+	t := &tally{pool: pool, slots: map[int64]*gq.Sample{}}
+	if err := e.readCursor(ctx, t); err != nil {
+		return nil, err
+	}
+	queues, err := e.store.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	members := map[string]bool{}
+	for i := range queues {
+		if queues[i].Pool == pool {
+			members[queues[i].Name] = true
+		}
+	}
+	events, err := e.store.Events(ctx, t.seq, sampleEvents)
+	if errors.Is(err, gq.ErrGone) {
+		if t.seq, err = e.BeforeFirstEvent(ctx); err == nil {
+			events, err = e.store.Events(ctx, t.seq, sampleEvents)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	now := e.clock.now()
+	for i := range events {
+		v := &events[i]
+		t.seq = v.Seq
+		if members[v.Queue] {
+			t.slot(v.Time).Count(v)
+		}
+		if v.Time.After(now) {
+			now = v.Time
+		}
+	}
+	for _, s := range t.slots { // nobody looked then
+		copy(s.Values[:], t.last.Values[:gq.CapacityLevel+1])
+	}
+	if t.complete = len(events) < sampleEvents; t.complete {
+		return t, e.levels(ctx, pool, slices.Collect(maps.Keys(members)), t.slot(now))
+	}
+	return t, nil
+}
+
+// levels measures how a pool stands.
+func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *gq.Sample) error {
+	v := &to.Values
+	clear(v[:gq.CapacityLevel+1])
+	pools, err := e.store.Pools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pools {
+		if p.Name == pool {
+			v[gq.UsedLevel], v[gq.CapacityLevel] = p.Used, p.Capacity
+		}
+	}
+	if len(queues) == 0 {
+		return nil // or all would be counted
+	}
+	counts, err := e.store.Counts(ctx, queues...)
+	if err != nil {
+		return err
+	}
+	for i := range counts {
+		by := &counts[i].By
+		v[gq.QueuedLevel] += by[gq.Pending] + by[gq.Delayed] + by[gq.Scheduled] + by[gq.Retrying]
+		v[gq.ClaimedLevel] += by[gq.Claimed]
+		v[gq.RunningLevel] += by[gq.Running]
+	}
+	return nil
+}
+
+// BeforeFirstEvent is the number after which the oldest event that is still kept
+// comes. Reading from there on never ends in [gq.ErrGone], unless more is dropped
+// meanwhile.
+func (e *Engine) BeforeFirstEvent(ctx context.Context) (uint64, error) {
+	gone := func(after uint64) (bool, error) {
+		_, err := e.store.Events(ctx, after, 1)
+		if errors.Is(err, gq.ErrGone) {
+			return true, nil
+		}
+		return false, err
+	}
+	all, err := gone(0)
+	if err != nil || !all {
+		return 0, err
+	}
+	low := uint64(0) // is gone
+	high, err := e.store.LastEvent(ctx)
+	for err == nil && low+1 < high {
+		middle := low + (high-low)/2
+		var is bool
+		if is, err = gone(middle); is {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the first event: %w", err)
+	}
+	return high, nil
+}
+
+// keep writes a tally down, if it says anything new.
+func (e *Engine) keep(ctx context.Context, t *tally) error {
+	hours := map[string][]*gq.Sample{}
+	for _, s := range t.slots {
+		name := s.Time.Format(sampleHourName)
+		hours[name] = append(hours[name], s)
+	}
+	var docs []store.Doc
+	changed, fresh := false, false
+	newest := t.last
+	for _, name := range slices.Sorted(maps.Keys(hours)) {
+		d, err := e.store.Doc(ctx, sampleKind(t.pool), name)
+		if errors.Is(err, gq.ErrNotFound) {
+			d, err, fresh = store.Doc{Kind: sampleKind(t.pool), Name: name}, nil, true
+		}
+		if err != nil {
+			return err
+		}
+		samples, err := decodeHour(d)
+		if err != nil {
+			return err
+		}
+		changed = changed || len(samples) == 0
+		for _, add := range hours[name] {
+			changed = changed || tells(newest, add)
+			if !add.Time.Before(newest.Time) && t.complete {
+				newest = merge(newest, *add)
+			}
+			samples = insertSample(samples, *add)
+		}
+		d.Data = encodeHour(samples)
+		docs = append(docs, d)
+	}
+	if !changed {
+		return nil
+	}
+	cursor := t.cursor
+	cursor.Data = encodeCursor(t.seq, newest)
+	docs = append(docs, cursor)
+	if _, err := e.store.PutDocs(ctx, docs); err != nil {
+		return err
+	}
+	if fresh {
+		return e.forget(ctx, t.pool, newest.Time.Add(-sampleKept))
+	}
+	return nil
+}
+
+// tells reports whether a sample says more than that all is as it was.
+func tells(before gq.Sample, s *gq.Sample) bool {
+	for m, v := range s.Values {
+		switch {
+		case !gq.Measure(m).Level():
+			if v != 0 {
+				return true
+			}
+		case v != before.Values[m]:
+			return true
+		}
+	}
+	return false
+}
+
+// merge adds a later part of an interval, or a later interval, to a sample.
+func merge(s, later gq.Sample) gq.Sample {
+	out := later
+	if s.Time.Equal(later.Time) {
+		for m := gq.CapacityLevel + 1; m < gq.MeasureEnd; m++ {
+			out.Values[m] += s.Values[m]
+		}
+	}
+	return out
+}
+
+func insertSample(samples []gq.Sample, s gq.Sample) []gq.Sample {
+	at, found := slices.BinarySearchFunc(samples, s, func(a, b gq.Sample) int { return a.Time.Compare(b.Time) })
+	if found {
+		samples[at] = merge(samples[at], s)
+		return samples
+	}
+	return slices.Insert(samples, at, s)
+}
+
+// forget drops the oldest hours.
+func (e *Engine) forget(ctx context.Context, pool string, before time.Time) error {
+	docs, err := e.store.Docs(ctx, sampleKind(pool), "", 10)
+	if err != nil {
+		return err
+	}
+	limit := before.Format(sampleHourName)
+	docs = slices.DeleteFunc(docs, func(d store.Doc) bool { return d.Name >= limit })
+	for i := range docs {
+		docs[i].Data = nil
+	}
+	if len(docs) == 0 {
+		return nil
+	}
+	_, err = e.store.PutDocs(ctx, docs)
+	if errors.Is(err, gq.ErrConflict) {
+		return nil // another engine did it
+	}
+	return err
+}
+
+func (e *Engine) readCursor(ctx context.Context, t *tally) error {
+	d, err := e.store.Doc(ctx, cursorKind, t.pool)
+	if errors.Is(err, gq.ErrNotFound) {
+		t.cursor = store.Doc{Kind: cursorKind, Name: t.pool}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	t.cursor = d
+	t.seq, t.last, err = decodeCursor(d)
+	return err
+}

@@ -1,0 +1,95 @@
+// Package admin is what those may do who run an installation: make and revoke
+// tokens, and look after webhook deliveries. It asks the guard before anything
+// else, as the guard itself does for jobs and queues.
+package admin
+
+import (
+	"context"
+
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/webhook"
+)
+
+// Admin is what administrators may do.
+type Admin struct {
+	guard *auth.Guard
+	ring  *auth.Keyring
+	hooks *webhook.Hooks
+}
+
+// New makes it over what it looks after.
+func New(g *auth.Guard, k *auth.Keyring, h *webhook.Hooks) *Admin {
+	return &Admin{guard: g, ring: k, hooks: h}
+}
+
+// CreateToken makes a token and returns its text, which is told this once. It
+// needs admin on all queues.
+func (a *Admin) CreateToken(ctx context.Context, t auth.Token) (auth.Token, string, error) {
+	if err := a.guard.Administer(ctx); err != nil {
+		return auth.Token{}, "", err
+	}
+	return a.ring.Create(ctx, t)
+}
+
+// Tokens lists all tokens. It needs admin on all queues.
+func (a *Admin) Tokens(ctx context.Context) ([]auth.Token, error) {
+	if err := a.guard.Administer(ctx); err != nil {
+		return nil, err
+	}
+	return a.ring.List(ctx)
+}
+
+// RevokeToken ends a token, named by its id or its name. It needs admin on all
+// queues.
+func (a *Admin) RevokeToken(ctx context.Context, name string) (auth.Token, error) {
+	if err := a.guard.Administer(ctx); err != nil {
+		return auth.Token{}, err
+	}
+	return a.ring.Revoke(ctx, name)
+}
+
+// Deliveries reads a page of webhook deliveries, without those of queues that
+// the caller may not read.
+func (a *Admin) Deliveries(ctx context.Context, state webhook.State, cursor string, limit int) (webhook.Page, error) {
+	may, err := a.guard.Reader(ctx, nil)
+	if err != nil {
+		return webhook.Page{}, err
+	}
+	page, err := a.hooks.List(ctx, state, cursor, limit)
+	if err != nil {
+		return webhook.Page{}, err
+	}
+	seen := page.Deliveries[:0]
+	for _, d := range page.Deliveries {
+		if may(d.Queue) {
+			seen = append(seen, d)
+		}
+	}
+	page.Deliveries = seen
+	return page, nil
+}
+
+// RetryDelivery makes a delivery again that was given up. It needs submit on the
+// queue of its job.
+func (a *Admin) RetryDelivery(ctx context.Context, id string) (webhook.Delivery, error) {
+	if err := a.guard.Known(ctx); err != nil {
+		return webhook.Delivery{}, err
+	}
+	d, err := a.hooks.Get(ctx, id)
+	if err != nil {
+		return webhook.Delivery{}, err
+	}
+	if err := a.guard.Submitter(ctx, d.Queue); err != nil {
+		return webhook.Delivery{}, err
+	}
+	return a.hooks.Retry(ctx, id)
+}
+
+// WebhookSecret tells what deliveries are signed with. It needs admin on all
+// queues.
+func (a *Admin) WebhookSecret(ctx context.Context) (webhook.Secret, error) {
+	if err := a.guard.Administer(ctx); err != nil {
+		return nil, err
+	}
+	return a.hooks.Secret(ctx)
+}

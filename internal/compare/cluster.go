@@ -1,0 +1,211 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Place is where a cluster runs.
+type Place struct {
+	Binary   string    // the gq program
+	Dir      string    // of the logs: NAME.log, JSON lines
+	Log      io.Writer // takes the logs of all nodes instead, if not nil
+	BasePort int       // first of the ports; 0 takes any that are free
+	Env      []string  // more environment, NAME=VALUE
+}
+
+// A Cluster is a running design.
+type Cluster struct {
+	Design Design
+	Public []string // addresses, in the order of their nodes
+
+	place Place
+	mu    sync.Mutex
+	nodes map[string]*node // guarded by mu
+	order []string
+}
+
+type node struct {
+	Process
+	command *exec.Cmd
+	log     io.Closer
+	ended   chan struct{}
+}
+
+// startTime is how long a design may take until all its nodes serve.
+const startTime = 20 * time.Second
+
+// Up starts a design and waits until it serves.
+func Up(ctx context.Context, d Design, p Place) (*Cluster, error) {
+	addrs, err := addresses(ctx, d.Addresses, p.BasePort)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Design: d, place: p, nodes: make(map[string]*node)}
+	for _, process := range d.Processes(addrs) {
+		c.order = append(c.order, process.Name)
+		if process.Public {
+			c.Public = append(c.Public, process.Listen)
+		}
+		if err := c.start(process); err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	for _, name := range c.order {
+		if err := c.Ready(ctx, name); err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
+	}
+	return c, nil
+}
+
+func addresses(ctx context.Context, n, base int) (addrs []string, err error) {
+	for i := range n {
+		if base > 0 {
+			addrs = append(addrs, net.JoinHostPort("127.0.0.1", strconv.Itoa(base+i)))
+			continue
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer listener.Close() //nolint:errcheck // it served its purpose; closed when all ports are known, so that they differ
+		addrs = append(addrs, listener.Addr().String())
+	}
+	return addrs, nil
+}
+
+func (c *Cluster) start(p Process) error {
+	log, err := c.openLog(p.Name)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	command := exec.Command(c.place.Binary, p.Args...) //nolint:noctx // ends by Stop, in order
+	command.Stderr = log
+	command.Env = append(os.Environ(), c.place.Env...)
+	ownGroup(command)
+	if err := command.Start(); err != nil {
+		return errors.Join(fmt.Errorf("start %s: %w", p.Name, err), log.Close())
+	}
+	n := &node{Process: p, command: command, log: log, ended: make(chan struct{})}
+	go func() {
+		_ = command.Wait() // whoever cares looks at ended
+		close(n.ended)
+	}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodes[p.Name] = n
+	return nil
+}
+
+func (c *Cluster) openLog(name string) (io.WriteCloser, error) {
+	if c.place.Log != nil {
+		return shared{c.place.Log}, nil
+	}
+	return os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+}
+
+// shared is a writer that belongs to somebody else.
+type shared struct{ io.Writer }
+
+func (shared) Close() error { return nil }
+
+// LogFile is where a node writes its log.
+func (c *Cluster) LogFile(name string) string { return filepath.Join(c.place.Dir, name+".log") }
+
+// Names lists the nodes.
+func (c *Cluster) Names() []string { return c.order }
+
+func (c *Cluster) node(name string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodes[name]
+}
+
+// pollInterval is how often a node that starts is asked whether it serves.
+const pollInterval = 20 * time.Millisecond
+
+// Ready waits until a node serves. One that ends instead is not waited for.
+func (c *Cluster) Ready(ctx context.Context, name string) error {
+	n := c.node(name)
+	if n.Listen == "" {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	served := make(chan error, 1)
+	go func() { served <- serving(ctx, n.Listen) }()
+	select {
+	case err := <-served:
+		return err
+	case <-n.ended:
+		cancel()
+		<-served
+		return fmt.Errorf("%s ended at once; its log is %s", name, c.LogFile(name))
+	}
+}
+
+// Signal sends a signal to a node, such as SIGKILL, SIGSTOP or SIGCONT.
+func (c *Cluster) Signal(name string, s syscall.Signal) error {
+	n := c.node(name)
+	if err := n.command.Process.Signal(s); err != nil {
+		return fmt.Errorf("signal %s: %w", name, err)
+	}
+	if s == syscall.SIGKILL {
+		<-n.ended
+	}
+	return nil
+}
+
+// Restart starts a node again that has ended, and waits until it serves.
+func (c *Cluster) Restart(ctx context.Context, name string) error {
+	n := c.node(name)
+	<-n.ended
+	_ = n.log.Close() // reopened
+	if err := c.start(n.Process); err != nil {
+		return err
+	}
+	return c.Ready(ctx, name)
+}
+
+// stopTime is how long a node may take to end.
+const stopTime = 5 * time.Second
+
+// Stop ends all nodes.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	nodes := c.nodes
+	c.nodes = nil
+	c.mu.Unlock()
+	for _, n := range nodes {
+		resume(n.command.Process)                     // one that was paused could not end
+		_ = n.command.Process.Signal(syscall.SIGTERM) // it may have ended already
+	}
+	hurry := time.NewTimer(stopTime)
+	defer hurry.Stop()
+	var faults []error
+	for name, n := range nodes {
+		select {
+		case <-n.ended:
+		case <-hurry.C:
+			hurry.Reset(0)
+			_ = n.command.Process.Kill()
+			<-n.ended
+			faults = append(faults, fmt.Errorf("%s did not end and was killed", name))
+		}
+		faults = append(faults, n.log.Close())
+	}
+	return errors.Join(faults...)
+}

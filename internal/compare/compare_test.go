@@ -1,0 +1,177 @@
+package compare_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq/internal/compare"
+	"github.com/gopherqueue/gq/internal/load"
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+var built struct {
+	sync.Once
+	dir, path string
+	err       error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		_ = os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+// program builds gq, once.
+func program(t *testing.T) string {
+	t.Helper()
+	built.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "gq-test-"); built.err != nil {
+			return
+		}
+		built.path = filepath.Join(built.dir, "gq")
+		out, err := exec.Command("go", "build", "-o", built.path, "github.com/gopherqueue/gq/cmd/gq").CombinedOutput()
+		if err != nil {
+			built.err = fmt.Errorf("build gq: %w\n%s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+// up starts a design as real processes for the time of a test.
+func up(t *testing.T, name string) *compare.Cluster {
+	t.Helper()
+	d, err := compare.Find(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := compare.Up(t.Context(), d, compare.Place{Binary: program(t), Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func TestCompareWritesItsResults(t *testing.T) {
+	spec.Covers(t, "T-02", "T-12", "T-23", "T-24", "T-43", "T-47", "T-273", "T-274", "T-275", "T-276", "T-277")
+	plan := compare.QuickPlan()
+	plan.Designs = []string{"A", "B"}
+	plan.Concurrency, plan.Rates = []int{1, 8}, []float64{100}
+	plan.Work = []time.Duration{0, time.Millisecond}
+	plan.Mixes = []load.Mix{{Submit: 1, Status: 1, Result: 1}, {Submit: 2, Status: 1, Result: 1}}
+	plan.Warmup, plan.Duration, plan.Drain, plan.Floor = 50*time.Millisecond, 250*time.Millisecond, 50*time.Millisecond, 8
+	results, err := compare.Run(t.Context(), plan, compare.Processes(compare.Place{Binary: program(t), Dir: t.TempDir()}), t.Logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := results.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+
+	var stored compare.Results
+	read(t, dir, "results.json", &stored)
+	var settings compare.Plan
+	read(t, dir, "settings.json", &settings)
+	if settings.Slots != 6 || len(settings.Mixes) != 2 {
+		t.Errorf("settings %+v", settings)
+	}
+	if cells := len(plan.Cells()); len(stored.Rows) != 2*cells {
+		t.Fatalf("%d rows for %d cells", len(stored.Rows), cells)
+	}
+	rows := make(map[string]int)
+	for _, row := range stored.Rows {
+		rows[row.Cell.Name()]++
+		if !row.Correct() || row.PerSecond <= 0 || len(row.Methods) != 3 || len(row.Memory) == 0 || row.Settings.Seed != plan.Seed || row.Settings.Duration != plan.Duration {
+			t.Errorf("design %s, %s: %+v %v", row.Design, row.Cell.Name(), row.Jobs, row.Examples)
+		}
+		if targets := map[string]int{"A": 1, "B": 6}[row.Design]; len(row.Settings.Targets) != targets {
+			t.Errorf("design %s is called at %v", row.Design, row.Settings.Targets)
+		}
+	}
+	for name, n := range rows {
+		if n != 2 {
+			t.Errorf("%s was measured of %d designs", name, n)
+		}
+	}
+	if stored.Floor == nil || stored.Floor.Ratio <= 0 {
+		t.Errorf("floor %+v", stored.Floor)
+	}
+
+	report, err := os.ReadFile(filepath.Join(dir, "report.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## Conclusions", "SubmitJob | GetJobStatus | GetJobResult", "0 were wrong", "0 were not accounted for", "plots/throughput.svg", "| B | open 100/s |"} {
+		if !strings.Contains(string(report), want) {
+			t.Errorf("the report does not say %q", want)
+		}
+	}
+	for _, name := range []string{"plots/throughput.svg", "plots/throughput.png", "plots/p99-SubmitJob.png", "plots/end-to-end.svg", "table.csv", "raw/A-closed-8-work0ms-mix1-1-1-requests.csv.gz", "raw/B-open-100-work0ms-mix1-1-1-jobs.csv.gz"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() < 50 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func read(t *testing.T, dir, name string, into any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestQuickPlanIsQuick(t *testing.T) {
+	spec.Covers(t, "T-276")
+	p := compare.QuickPlan()
+	perCell := p.Warmup + p.Duration + p.Drain + time.Second // following what is left
+	if total := time.Duration(len(p.Cells())*len(compare.Designs())) * perCell; total > 90*time.Second {
+		t.Errorf("about %v", total)
+	}
+	full := compare.FullPlan()
+	if len(full.Concurrency) < 3 || len(full.Work) < 2 || len(full.Mixes) < 2 {
+		t.Errorf("plan %+v", full)
+	}
+}
+
+func TestFind(t *testing.T) {
+	if d, err := compare.Find("a"); err != nil || d.Name != "A" {
+		t.Errorf("%v, %v", d.Name, err)
+	}
+	if _, err := compare.Find("Z"); err == nil || !strings.Contains(err.Error(), "A, B") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestUpFailsWithTheReason(t *testing.T) {
+	d, err := compare.Find("A")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := compare.Up(ctx, d, compare.Place{Binary: "/bin/false", Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "ended at once") {
+		t.Errorf("%v", err)
+	}
+}

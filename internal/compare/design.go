@@ -1,0 +1,101 @@
+// Package compare starts designs of the task queue as processes of their own,
+// puts each under the same load and writes down what was found.
+package compare
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Design is a way to run the task queue. To compare another one, add it to
+// Designs.
+type Design struct {
+	Name      string
+	Title     string
+	Slots     int // jobs that run at the same time, all nodes together
+	Addresses int // that Processes needs
+	Processes func(addrs []string) []Process
+}
+
+// A Process is one node: the program itself with other arguments.
+type Process struct {
+	Name   string
+	Args   []string
+	Listen string // empty if it serves nothing
+	Public bool   // clients may call it
+}
+
+// totalSlots is the budget of worker slots of every design.
+const totalSlots = 6
+
+// Designs returns what can be compared.
+func Designs() []Design {
+	return []Design{designA(), designB()}
+}
+
+func designA() Design {
+	return Design{
+		Name: "A", Title: "six services", Slots: totalSlots, Addresses: 5,
+		Processes: func(a []string) []Process {
+			gateway, job, queue, coordinator, result := a[0], a[1], a[2], a[3], a[4]
+			to := []string{"--job", job, "--queue", queue, "--result", result}
+			service := func(name, listen string, more ...string) Process {
+				return Process{Name: name, Listen: listen, Args: append([]string{"svc", name, "--listen", listen}, more...)}
+			}
+			front := service("gateway", gateway, to...)
+			front.Public = true
+			return []Process{
+				front, service("job", job), service("queue", queue), service("coordinator", coordinator, to...), service("result", result),
+				{Name: "worker", Args: []string{"svc", "worker", "--coordinator", coordinator, "--slots", fmt.Sprint(totalSlots)}},
+			}
+		},
+	}
+}
+
+func designB() Design {
+	return Design{
+		Name: "B", Title: "six monoliths", Slots: totalSlots, Addresses: totalSlots,
+		Processes: func(a []string) (nodes []Process) {
+			for i, addr := range a {
+				nodes = append(nodes, Process{
+					Name: fmt.Sprintf("node-%d", i), Listen: addr, Public: true,
+					Args: []string{"node", "--listen", addr, "--peers", strings.Join(a, ","), "--index", fmt.Sprint(i), "--slots", "1"},
+				})
+			}
+			return nodes
+		},
+	}
+}
+
+// single is one node of design B alone, for comparison with the floor.
+func single() Design {
+	return Design{
+		Name: "B1", Title: "one monolith", Slots: 1, Addresses: 1,
+		Processes: func(a []string) []Process {
+			return []Process{{Name: "node", Listen: a[0], Public: true, Args: []string{"node", "--listen", a[0], "--slots", "1"}}}
+		},
+	}
+}
+
+// floor is a server that answers submits and does nothing: what gRPC itself
+// costs on this machine.
+func floor() Design {
+	return Design{
+		Name: "echo", Title: "bare gRPC", Addresses: 1,
+		Processes: func(a []string) []Process {
+			return []Process{{Name: "echo", Listen: a[0], Public: true, Args: []string{"compare", "echo", "--listen", a[0]}}}
+		},
+	}
+}
+
+// Find returns the design of that name.
+func Find(name string) (Design, error) {
+	var names []string
+	for _, d := range Designs() {
+		if strings.EqualFold(d.Name, name) {
+			return d, nil
+		}
+		names = append(names, d.Name)
+	}
+	return Design{}, fmt.Errorf("design: %q is not one of %s", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,15 @@
+//go:build unix
+
+package compare
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// ownGroup keeps the terminal's interrupt from nodes, which are ended in order.
+func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+
+// resume lets a process go on that was paused.
+func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) } // it may have ended

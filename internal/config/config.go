@@ -1,0 +1,246 @@
+// Package config is the configuration of the server: one strict YAML file, the
+// environment and flags.
+//
+// A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. A
+// flag counts before the environment, that before the file, and the file before
+// the default. Unknown keys, values that cannot be and contradictions are all
+// reported at once, those of the file with their lines.
+package config
+
+import (
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Config is everything a server can be told. Its defaults are those of
+// [Default].
+type Config struct {
+	Store    string // memory:, file:DIR or postgres://…
+	HTTP     string // address of the HTTP listener; port 0 is any
+	GRPC     string // address of the gRPC listener; port 0 is any
+	Insecure bool   // listen beyond loopback without authentication
+	Drain    time.Duration
+
+	Log       Log
+	Limits    Limits
+	Retention gq.RetentionSettings
+	Scheduler Scheduler
+	Webhooks  Webhooks
+	Auth      Auth
+}
+
+// Log is what is logged and how.
+type Log struct {
+	Level  slog.Level
+	Format string // text or json
+}
+
+// Limits are the sizes that the server accepts.
+type Limits struct {
+	gq.Limits
+	BodyBytes   int           // largest HTTP body and gRPC message
+	HeaderBytes int           // largest HTTP header
+	BodyTimeout time.Duration // in which an HTTP body must have come
+	IdleTimeout time.Duration // after which an idle connection is closed
+}
+
+// Scheduler are the settings of the scheduler API.
+type Scheduler struct {
+	Capacity      int64
+	ClaimHold     time.Duration
+	LeaseTTL      time.Duration
+	OnLeaseExpiry string // timeout or requeue
+	Idempotency   bool
+}
+
+// Webhooks are the settings of callbacks.
+type Webhooks struct {
+	Allow  []string // hosts and networks that may be called although they are private
+	Secret string   // of their signatures
+}
+
+// Auth says who may do what.
+type Auth struct {
+	Required bool
+	TLSCert  string
+	TLSKey   string
+	ClientCA string
+}
+
+// Default is the configuration of a server that is told nothing.
+func Default() Config {
+	scheduler := gq.PresetScheduler.Policy()
+	return Config{
+		Store: "file:gq-data",
+		HTTP:  "127.0.0.1:8780",
+		GRPC:  "127.0.0.1:8790",
+		Drain: 30 * time.Second,
+		Log:   Log{Level: slog.LevelInfo, Format: "text"},
+		Limits: Limits{
+			Limits:      gq.DefaultLimits(),
+			BodyBytes:   16 << 20,
+			HeaderBytes: 64 << 10,
+			BodyTimeout: 30 * time.Second,
+			IdleTimeout: 2 * time.Minute,
+		},
+		Retention: gq.RetentionDefaults(),
+		Scheduler: Scheduler{
+			Capacity:      gq.SchedulerDefaults().Capacity,
+			ClaimHold:     scheduler.Hold,
+			LeaseTTL:      scheduler.LeaseTTL,
+			OnLeaseExpiry: "timeout",
+			Idempotency:   gq.SchedulerDefaults().Idempotency,
+		},
+	}
+}
+
+// Setting is one key.
+type Setting struct {
+	Key   string // a.b_c
+	Usage string // for help
+	Short bool   // stands for another key: not printed
+	kind  kind
+}
+
+// Flag is the name of the key's flag, without dashes before it.
+func (s Setting) Flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(s.Key) }
+
+// Variable is the name of the key's environment variable.
+func (s Setting) Variable() string {
+	return "GQ_" + strings.ToUpper(strings.NewReplacer(".", "_").Replace(s.Key))
+}
+
+// IsBool reports whether the key is a switch.
+func (s Setting) IsBool() bool { _, ok := s.kind.(*boolKind); return ok }
+
+// Text is the present value, as it would be written in a file; secrets are not
+// told.
+func (s Setting) Text() string { return s.kind.text() }
+
+// Settings are all keys of a configuration. Setting one changes c.
+func (c *Config) Settings() []Setting {
+	return []Setting{
+		{Key: "store", Usage: "where jobs are kept: memory:, file:DIR or postgres://…", kind: &storeKind{to: &c.Store}},
+		{Key: "data", Usage: "short for store file:DIR", Short: true, kind: &storeKind{to: &c.Store, prefix: "file:"}},
+		{Key: "http", Usage: "address of the HTTP API; port 0 is any", kind: &textKind{to: &c.HTTP}},
+		{Key: "grpc", Usage: "address of the gRPC API; port 0 is any", kind: &textKind{to: &c.GRPC}},
+		{Key: "insecure", Usage: "listen beyond loopback although nobody is asked who he is", kind: &boolKind{&c.Insecure}},
+		{Key: "drain", Usage: "how long calls under way may take when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
+		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
+
+		{Key: "log.level", Usage: "least level that is logged: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},
+		{Key: "log.format", Usage: "form of log lines: text or json", kind: &textKind{to: &c.Log.Format, among: []string{"text", "json"}}},
+
+		{Key: "limits.payload_bytes", Usage: "largest payload", kind: &sizeKind{&c.Limits.PayloadBytes, 1, gq.MaxPayloadBytes}},
+		{Key: "limits.result_bytes", Usage: "largest result", kind: &sizeKind{&c.Limits.ResultBytes, 1, gq.MaxPayloadBytes}},
+		{Key: "limits.checkpoint_bytes", Usage: "largest checkpoint", kind: &sizeKind{&c.Limits.CheckpointBytes, 1, gq.MaxPayloadBytes}},
+		{Key: "limits.body_bytes", Usage: "largest HTTP body or gRPC message", kind: &sizeKind{&c.Limits.BodyBytes, 64 << 10, 256 << 20}},
+		{Key: "limits.header_bytes", Usage: "largest HTTP header", kind: &sizeKind{&c.Limits.HeaderBytes, 4 << 10, 1 << 20}},
+		{Key: "limits.body_timeout", Usage: "in which an HTTP body must have come", kind: &durationKind{&c.Limits.BodyTimeout, time.Second, time.Hour}},
+		{Key: "limits.idle_timeout", Usage: "after which an idle connection is closed", kind: &durationKind{&c.Limits.IdleTimeout, time.Second, 24 * time.Hour}},
+
+		{Key: "retention.completed", Usage: "how long completed jobs are kept", kind: retention(&c.Retention.Completed)},
+		{Key: "retention.cancelled", Usage: "how long cancelled jobs are kept", kind: retention(&c.Retention.Cancelled)},
+		{Key: "retention.failed", Usage: "how long failed jobs are kept", kind: retention(&c.Retention.Failed)},
+		{Key: "retention.dead_letter", Usage: "how long dead-lettered jobs are kept", kind: retention(&c.Retention.DeadLetter)},
+
+		{Key: "scheduler.capacity", Usage: "cost units that running jobs of the scheduler API may occupy together", kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
+		{Key: "scheduler.claim_hold", Usage: "how long a claim without a lease keeps its job", kind: &durationKind{&c.Scheduler.ClaimHold, time.Millisecond, gq.MaxDuration}},
+		{Key: "scheduler.lease_ttl", Usage: "how long a silent holder keeps its job", kind: &durationKind{&c.Scheduler.LeaseTTL, time.Millisecond, gq.MaxDuration}},
+		{Key: "scheduler.on_lease_expiry", Usage: "what becomes of a job whose lease ran out: timeout or requeue", kind: &textKind{to: &c.Scheduler.OnLeaseExpiry, among: []string{"timeout", "requeue"}}},
+		{Key: "scheduler.idempotency", Usage: "refuse a repeated client request id", kind: &boolKind{&c.Scheduler.Idempotency}},
+
+		{Key: "webhooks.allow", Usage: "hosts and networks that may be called although they are private, such as 10.0.0.0/8", kind: &listKind{to: &c.Webhooks.Allow}},
+		{Key: "webhooks.secret", Usage: "secret of the signatures, at least 24 characters", kind: &textKind{to: &c.Webhooks.Secret, secret: true}},
+
+		{Key: "auth.required", Usage: "every call needs a token", kind: &boolKind{&c.Auth.Required}},
+		{Key: "auth.tls_cert", Usage: "file with the server's certificate", kind: &textKind{to: &c.Auth.TLSCert}},
+		{Key: "auth.tls_key", Usage: "file with its key", kind: &textKind{to: &c.Auth.TLSKey}},
+		{Key: "auth.client_ca", Usage: "file with the authorities of clients' certificates", kind: &textKind{to: &c.Auth.ClientCA}},
+	}
+}
+
+func retention(d *time.Duration) kind { return &durationKind{d, time.Second, gq.MaxDuration} }
+
+// check reports what contradicts itself, by key.
+func (c *Config) check(fault func(key, format string, args ...any)) {
+	for _, listener := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}} {
+		if _, _, err := net.SplitHostPort(listener.address); err != nil {
+			fault(listener.key, "%q is not an address such as 127.0.0.1:8780", listener.address)
+		}
+	}
+	if _, port, _ := net.SplitHostPort(c.HTTP); c.HTTP == c.GRPC && port != "0" {
+		fault("grpc", "%s is the address of HTTP already", c.GRPC)
+	}
+	// Base64 makes a payload larger by a third, and there is more in a body.
+	if least := c.Limits.PayloadBytes/3*4 + 64<<10; c.Limits.BodyBytes < least {
+		fault("limits.body_bytes", "%d bytes do not hold a payload of limits.payload_bytes, %d; at least %d do", c.Limits.BodyBytes, c.Limits.PayloadBytes, least)
+	}
+	window := gq.Default().IdempotencyWindow
+	if shortest := min(c.Retention.Completed, c.Retention.Cancelled, c.Retention.Failed, c.Retention.DeadLetter); shortest < window {
+		for _, r := range []struct {
+			key   string
+			value time.Duration
+		}{
+			{"retention.completed", c.Retention.Completed},
+			{"retention.cancelled", c.Retention.Cancelled},
+			{"retention.failed", c.Retention.Failed},
+			{"retention.dead_letter", c.Retention.DeadLetter},
+		} {
+			if r.value < window {
+				fault(r.key, "%v is shorter than an idempotency key is remembered, %v", r.value, window)
+			}
+		}
+	}
+	if s := c.Webhooks.Secret; s != "" && len(s) < 24 {
+		fault("webhooks.secret", "%d characters are fewer than 24", len(s))
+	}
+	for _, entry := range c.Webhooks.Allow {
+		if !allowable(entry) {
+			fault("webhooks.allow", "%q is neither a host nor a network such as 10.0.0.0/8", entry)
+		}
+	}
+	c.checkAuth(fault)
+}
+
+func allowable(entry string) bool {
+	if strings.Contains(entry, "/") {
+		_, _, err := net.ParseCIDR(entry)
+		return err == nil
+	}
+	return entry != "" && !strings.ContainsAny(entry, " \t:@") || net.ParseIP(entry) != nil
+}
+
+func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
+	const later = "authentication and TLS are not available in this version"
+	a := c.Auth
+	if a.Required {
+		fault("auth.required", later)
+	}
+	files := []struct{ key, value string }{{"auth.tls_cert", a.TLSCert}, {"auth.tls_key", a.TLSKey}, {"auth.client_ca", a.ClientCA}}
+	for _, f := range files {
+		if f.value != "" {
+			fault(f.key, later)
+		}
+	}
+	if (a.TLSCert == "") != (a.TLSKey == "") {
+		fault("auth.tls_cert", "goes together with auth.tls_key")
+	}
+	if a.ClientCA != "" && a.TLSCert == "" {
+		fault("auth.client_ca", "needs auth.tls_cert")
+	}
+}
+
+// Lookup finds a setting by its key.
+func Lookup(settings []Setting, key string) (Setting, bool) {
+	i := slices.IndexFunc(settings, func(s Setting) bool { return s.Key == key })
+	if i < 0 {
+		return Setting{}, false
+	}
+	return settings[i], true
+}

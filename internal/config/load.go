@@ -1,0 +1,322 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Sources are where a configuration comes from.
+type Sources struct {
+	File  string                   // name of the file, for messages
+	Text  []byte                   // what it says; nil for no file
+	Env   func(name string) string // nil for none
+	Flags map[string]string        // by key; only those that were given
+}
+
+// Loaded is a configuration with where each key got its value.
+type Loaded struct {
+	Config
+	origins map[string]string // by key; absent is the default
+}
+
+// Given reports whether a key got its value from somewhere.
+func (l *Loaded) Given(key string) bool { return l.origins[key] != "" }
+
+// given is one value of one source.
+type given struct {
+	key, text string
+	from      string // for messages: "gq.yaml:3", "--http", "GQ_HTTP"
+	rank      int    // of its source
+}
+
+// Load reads all sources. The error is [gq.ErrInvalid] with every fault of any
+// of them.
+func Load(s Sources) (Loaded, error) {
+	out := Loaded{Config: Default(), origins: map[string]string{}}
+	settings := out.Config.Settings()
+	l := loader{settings: settings}
+	l.file(s)
+	for _, setting := range settings {
+		if s.Env != nil {
+			if text := s.Env(setting.Variable()); text != "" {
+				l.given = append(l.given, given{setting.Key, text, setting.Variable(), 1})
+			}
+		}
+		if text, ok := s.Flags[setting.Key]; ok {
+			l.given = append(l.given, given{setting.Key, text, "--" + setting.Flag(), 2})
+		}
+	}
+	slices.SortStableFunc(l.given, func(a, b given) int { return cmp.Compare(a.rank, b.rank) })
+	ranks := map[string]given{} // by the key that is meant
+	for _, g := range l.given {
+		setting, _ := Lookup(settings, g.key)
+		if err := setting.kind.set(g.text); err != nil {
+			l.fault(g.from, g.key, "%v", err)
+			continue
+		}
+		meant := meant(g.key)
+		if other, taken := ranks[meant]; taken && other.rank == g.rank && other.key != g.key {
+			l.fault(g.from, g.key, "contradicts %s (%s): they are the same setting", other.key, other.from)
+		}
+		ranks[meant] = g
+		out.origins[meant] = g.from
+	}
+	if len(l.faults) == 0 {
+		out.Config.check(func(key, format string, args ...any) { l.fault(out.origins[key], key, format, args...) })
+	}
+	if len(l.faults) > 0 {
+		return out, &gq.InvalidError{Faults: l.faults}
+	}
+	return out, nil
+}
+
+// meant is the key that another one is short for.
+func meant(key string) string {
+	switch key {
+	case "data":
+		return "store"
+	case "capacity":
+		return "scheduler.capacity"
+	default:
+		return key
+	}
+}
+
+type loader struct {
+	settings []Setting
+	given    []given
+	faults   []gq.Fault
+}
+
+// fault names the key and, unless that is the same, where it was given.
+func (l *loader) fault(from, key, format string, args ...any) {
+	field := key
+	switch {
+	case from != "" && key != "":
+		field = from + ": " + key
+	case key == "":
+		field = from
+	}
+	l.faults = append(l.faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (l *loader) file(s Sources) {
+	if len(s.Text) == 0 {
+		return
+	}
+	file, err := parser.ParseBytes(s.Text, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		from, text := s.File, err.Error()
+		if e, ok := errors.AsType[*yaml.SyntaxError](err); ok {
+			text = e.GetMessage()
+			if t := e.GetToken(); t != nil && t.Position != nil {
+				from += ":" + strconv.Itoa(t.Position.Line)
+			}
+		}
+		l.fault(from, "", "%s", text)
+		return
+	}
+	seen := map[string]int{}
+	for i, document := range file.Docs {
+		if i > 0 && document.Body != nil {
+			l.fault(l.place(s.File, document.Body), "", "a second document; a configuration is one")
+			continue
+		}
+		if document.Body != nil {
+			l.mapping(s.File, "", document.Body, seen)
+		}
+	}
+}
+
+func (l *loader) place(file string, n ast.Node) string {
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		return file + ":" + strconv.Itoa(t.Position.Line)
+	}
+	return file
+}
+
+// mapping reads the keys below a prefix.
+func (l *loader) mapping(file, prefix string, n ast.Node, seen map[string]int) {
+	var values []*ast.MappingValueNode
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		values = n.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{n}
+	case *ast.NullNode, *ast.CommentGroupNode:
+		return
+	default:
+		l.fault(l.place(file, n), prefix, "is not a list of keys with values")
+		return
+	}
+	for _, v := range values {
+		name := v.Key.GetToken().Value
+		key := name
+		if prefix != "" {
+			key = prefix + "." + name
+		}
+		from := l.place(file, v.Key)
+		if line, twice := seen[key]; twice {
+			l.fault(from, key, "is given in line %d already", line)
+			continue
+		}
+		seen[key] = v.Key.GetToken().Position.Line
+		switch {
+		case l.isKey(key):
+			l.value(from, key, v.Value)
+		case l.isPrefix(key):
+			l.mapping(file, key, v.Value, seen)
+		default:
+			l.unknown(from, key)
+		}
+	}
+}
+
+func (l *loader) isKey(key string) bool { _, ok := Lookup(l.settings, key); return ok }
+
+func (l *loader) isPrefix(key string) bool {
+	return slices.ContainsFunc(l.settings, func(s Setting) bool { return strings.HasPrefix(s.Key, key+".") })
+}
+
+func (l *loader) unknown(from, key string) {
+	best, distance := "", 4
+	for _, s := range l.settings {
+		if d := editDistance(key, s.Key); d < distance {
+			best, distance = s.Key, d
+		}
+	}
+	if best != "" {
+		l.fault(from, key, "is not a known key; did you mean %s?", best)
+		return
+	}
+	l.fault(from, key, "is not a known key")
+}
+
+// value reads a scalar, or a list of them where the key has a list.
+func (l *loader) value(from, key string, n ast.Node) {
+	switch n := n.(type) {
+	case *ast.NullNode:
+		l.fault(from, key, "has no value")
+	case *ast.SequenceNode:
+		var all []string
+		for _, entry := range n.Values {
+			scalar, ok := entry.(ast.ScalarNode)
+			if !ok {
+				l.fault(from, key, "is not a list of texts")
+				return
+			}
+			all = append(all, scalarText(scalar))
+		}
+		if s, _ := Lookup(l.settings, key); !isList(s) {
+			l.fault(from, key, "is one value, not a list")
+			return
+		}
+		l.given = append(l.given, given{key, strings.Join(all, ","), from, 0})
+	case ast.ScalarNode:
+		l.given = append(l.given, given{key, scalarText(n), from, 0})
+	default:
+		l.fault(from, key, "is one value, and keys stand below it")
+	}
+}
+
+func isList(s Setting) bool { _, ok := s.kind.(*listKind); return ok }
+
+// scalarText is a value as it was written, without its quotes.
+func scalarText(n ast.ScalarNode) string {
+	if s, ok := n.GetValue().(string); ok {
+		return s
+	}
+	return n.GetToken().Value
+}
+
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		above := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := above
+			if a[i] != b[j] {
+				cost++
+			}
+			above = row[j+1]
+			row[j+1] = min(cost, above+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Print writes the configuration as a file that would give it, with where each
+// value comes from. Secrets are not told.
+func (l *Loaded) Print(w io.Writer) error {
+	section := ""
+	for _, s := range l.Config.Settings() {
+		if s.Short {
+			continue
+		}
+		name, indent := s.Key, ""
+		if before, after, nested := strings.Cut(s.Key, "."); nested {
+			if before != section {
+				section = before
+				fmt.Fprintf(w, "%s:\n", before)
+			}
+			name, indent = after, "  "
+		}
+		from := cmp.Or(l.origins[s.Key], "default")
+		if _, err := fmt.Fprintf(w, "%s%s: %s # %s\n", indent, name, yamlText(s), from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// yamlText is a value as a file would have it.
+func yamlText(s Setting) string {
+	if list, ok := s.kind.(*listKind); ok {
+		parts := make([]string, len(*list.to))
+		for i, p := range *list.to {
+			parts[i] = strconv.Quote(p)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	text := s.Text()
+	if text == "" || strings.ContainsAny(text, ":#{}[],&*!|>'\"%@` ") {
+		return strconv.Quote(text)
+	}
+	return text
+}
+
+// Values are all settings by key, as JSON tells them.
+func (l *Loaded) Values() map[string]Value {
+	out := map[string]Value{}
+	for _, s := range l.Config.Settings() {
+		if !s.Short {
+			out[s.Key] = Value{s.Text(), cmp.Or(l.origins[s.Key], "default")}
+		}
+	}
+	return out
+}
+
+// Value is the value of a key and where it comes from.
+type Value struct {
+	Value string `json:"value"`
+	From  string `json:"from"`
+}
+
+// Keys lists all keys by name.
+func (l *Loaded) Keys() []string { return slices.Sorted(maps.Keys(l.Values())) }

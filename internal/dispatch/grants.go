@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+)
+
+// window remembers who was given leases lately.
+type window struct {
+	grants []grant // by time
+	counts map[string]int64
+}
+
+type grant struct {
+	requester string
+	at        int64
+}
+
+func (w *window) add(requester string, at int64) {
+	if w.counts == nil {
+		w.counts = make(map[string]int64)
+	}
+	w.grants = append(w.grants, grant{requester, at})
+	w.counts[requester]++
+}
+
+// of counts the grants of the requesters of some jobs, within the window that
+// ends now. Without a limit nobody needs to know.
+func (w *window) of(jobs []*waiting, now int64, q *match.Quotas) map[string]int64 {
+	n := 0
+	for n < len(w.grants) && w.grants[n].at <= now-q.RequesterWindow {
+		g := w.grants[n]
+		if w.counts[g.requester]--; w.counts[g.requester] <= 0 {
+			delete(w.counts, g.requester)
+		}
+		n++
+	}
+	w.grants = append(w.grants[:0], w.grants[n:]...)
+	if q.RequesterMax == 0 {
+		return nil
+	}
+	counts := make(map[string]int64)
+	for _, j := range jobs {
+		if n := w.counts[j.Requester]; n > 0 {
+			counts[j.Requester] = n
+		}
+	}
+	return counts
+}
+
+// readGrants reads back what recent rounds have given.
+func (d *Dispatcher) readGrants(ctx context.Context) error {
+	since := d.now().Unix() - d.settings.Quotas.RequesterWindow
+	var recent []grant
+	for n := d.head.Round; n > 0; n-- {
+		rec, err := d.readRecord(ctx, n)
+		if errors.Is(err, gq.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if rec.Input.Now <= since {
+			break
+		}
+		requesters := make(map[string]string, len(rec.Input.Jobs))
+		for _, j := range rec.Input.Jobs {
+			requesters[j.ID] = j.Requester
+		}
+		for _, a := range rec.Assignments {
+			recent = append(recent, grant{requesters[a.Job], rec.Input.Now})
+		}
+	}
+	d.grants = window{}
+	for i := len(recent) - 1; i >= 0; i-- {
+		d.grants.add(recent[i].requester, recent[i].at)
+	}
+	return nil
+}

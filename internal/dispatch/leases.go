@@ -1,0 +1,229 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Lease is a lease as it stands or stood.
+type Lease struct {
+	ID       gq.LeaseID
+	Job      gq.JobID
+	Provider string
+	Kind     match.Kind
+	Attempt  int64     // from 0
+	Start    time.Time // when it was given
+	AckBy    time.Time // before which it must be acknowledged
+	Acked    bool
+	Deadline time.Time
+	RenewBy  time.Time
+	Renewals int
+	Status   string // ACTIVE, RENEWED, CANCELLED, EXPIRED, COMPLETED
+	Reason   string // why it was cancelled
+}
+
+// leaseOf reads a lease out of its job's history.
+func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found bool) {
+	policy := job.State.Policy
+	kind, _ := match.ParseKind(job.Spec.Type)
+	var faults int64
+	ended := false
+	for i := range history {
+		e := &history[i]
+		if e.Lease == id && !ended {
+			switch e.Type {
+			case gq.EventClaimed:
+				found = true
+				l = Lease{
+					ID: id, Job: e.Job, Provider: e.Worker, Kind: kind, Attempt: faults, Start: e.Time, AckBy: e.Until,
+					Deadline: e.Time.Add(policy.LeaseTTL), Status: gq.LeaseActive.Matching(0),
+				}
+			case gq.EventStarted:
+				l.Acked, l.Deadline = true, e.Until
+			case gq.EventRenewed:
+				l.Renewals++
+				l.Deadline, l.Status = e.Until, gq.LeaseActive.Matching(l.Renewals)
+			default:
+			}
+			if o := match.OutcomeOf(e); o != 0 {
+				ended = true
+				l.Status, l.Reason = endOf(e, o)
+			}
+		}
+		if e.Failure != nil && match.FaultOf(e.Failure.Code) != 0 {
+			faults++
+		}
+	}
+	l.RenewBy = gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}.RenewBy(policy)
+	return l, found
+}
+
+// endOf is how a lease reads that an event ended.
+func endOf(e *gq.Event, o match.Outcome) (status, reason string) {
+	switch o {
+	case match.Done:
+		return gq.LeaseCompleted.String(), ""
+	case match.LeaseExpired:
+		return gq.LeaseExpired.String(), o.String()
+	case match.AckTimeout, match.ProofInvalid, match.ProviderFail:
+		return gq.LeaseCancelled.String(), o.String()
+	default:
+		return gq.LeaseCancelled.String(), cancelReason(e)
+	}
+}
+
+// cancelReason is why a lease was cancelled without fault.
+func cancelReason(e *gq.Event) string {
+	switch {
+	case e.Type == gq.EventDeadLettered:
+		return expiryReason(e.Reason)
+	case e.Type == gq.EventCancelled:
+		return "job_cancelled"
+	default:
+		return e.Reason
+	}
+}
+
+// Lease reads a lease, whatever has become of it. It is [gq.ErrNotFound] where
+// there was none, or its job is past the horizon.
+func (d *Dispatcher) Lease(ctx context.Context, id gq.LeaseID) (Lease, error) {
+	l, err := d.readLease(ctx, id)
+	if err != nil {
+		return Lease{}, fmt.Errorf("lease %.80q: %w", id, err)
+	}
+	return l, nil
+}
+
+func (d *Dispatcher) readLease(ctx context.Context, id gq.LeaseID) (Lease, error) {
+	set, err := d.Settings(ctx)
+	if err != nil {
+		return Lease{}, err
+	}
+	job, err := d.findJob(ctx, id, 0)
+	if err != nil {
+		return Lease{}, err
+	}
+	history, err := d.store.History(ctx, job.State.ID)
+	if err != nil {
+		return Lease{}, err
+	}
+	now := d.now()
+	s, events, err := job.State.Advance(gq.Draw{}, now)
+	if err != nil {
+		return Lease{}, err
+	}
+	for i := range events {
+		events[i].Time = now
+	}
+	if d.beyond(&s, &set, now) {
+		return Lease{}, gq.ErrNotFound
+	}
+	l, found := leaseOf(&job, append(history, events...), id)
+	if !found {
+		return Lease{}, gq.ErrNotFound
+	}
+	return l, nil
+}
+
+// Leases lists what a provider holds, the oldest first.
+func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Lease, error) {
+	d.mu.Lock()
+	if err := d.catchUp(ctx); err != nil {
+		d.mu.Unlock()
+		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
+	}
+	p := d.providers[provider]
+	if p == nil {
+		d.mu.Unlock()
+		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, gq.ErrNotFound)
+	}
+	open := p.books().Open
+	d.mu.Unlock()
+	list := make([]Lease, 0, len(open))
+	for _, e := range open {
+		l, err := d.readLease(ctx, e.Lease)
+		if err != nil && !errors.Is(err, gq.ErrNotFound) {
+			return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
+		}
+		if err == nil && (l.Status == gq.LeaseActive.Matching(0) || l.Status == gq.LeaseActive.Matching(1)) {
+			list = append(list, l)
+		}
+	}
+	return list, nil
+}
+
+// Ref names a lease and, where it is given, the provider that must hold it.
+type Ref struct {
+	Lease    gq.LeaseID
+	Provider string
+}
+
+func (r Ref) ref() gq.LeaseRef { return gq.LeaseRef{ID: r.Lease, Worker: r.Provider} }
+
+// Ack acknowledges a lease: the provider has begun. Doing so again is fine.
+func (d *Dispatcher) Ack(ctx context.Context, r Ref) (Lease, error) {
+	return d.act(ctx, "ack", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		if held(&s, r) && s.Status == gq.Running && !s.Lease.Expired(now) {
+			return s, nil, nil
+		}
+		return s.Start(r.ref(), 0, now)
+	})
+}
+
+// held reports whether a job is held under a lease.
+func held(s *gq.State, r Ref) bool {
+	return s.Lease != nil && s.Lease.ID == r.Lease && s.Lease.State == gq.LeaseActive &&
+		(r.Provider == "" || r.Provider == s.Lease.Worker)
+}
+
+// Renew moves the deadline of a lease on, as often as its terms allow.
+func (d *Dispatcher) Renew(ctx context.Context, r Ref) (Lease, error) {
+	return d.act(ctx, "renew", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Heartbeat(r.ref(), gq.Report{Progress: -1}, now)
+	})
+}
+
+// Decline gives back a job that was not begun, without fault.
+func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
+	return d.act(ctx, "decline", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		if held(&s, r) && s.Status == gq.Running {
+			return s, nil, fmt.Errorf("the lease was acknowledged: %w", gq.ErrIllegalMove)
+		}
+		return s.Revoke(r.ref(), match.ReasonDeclined, now)
+	})
+}
+
+// Fail ends an attempt without success.
+func (d *Dispatcher) Fail(ctx context.Context, r Ref, message string) (Lease, error) {
+	return d.act(ctx, "fail", r, failing(r, match.CodeProviderFail, message))
+}
+
+func failing(r Ref, code, message string) store.Apply {
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Fail(r.ref(), gq.Failure{Category: gq.CategoryTemporary, Code: code, Message: message}, gq.Draw{}, now)
+	}
+}
+
+// act applies a verb under a lease. An unknown lease is [gq.ErrNotFound], one
+// that has ended or belongs to another [gq.ErrStaleLease].
+func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Apply) (Lease, error) {
+	job, err := d.findJob(ctx, r.Lease, 0)
+	if err != nil {
+		return Lease{}, fmt.Errorf("%s lease %.80q: %w", verb, r.Lease, err)
+	}
+	updated, err := d.store.Update(ctx, []store.Update{{Ref: store.Ref{Job: job.State.ID}, Apply: apply}})
+	if err == nil {
+		err = updated[0].Err
+	}
+	if err != nil {
+		return Lease{}, fmt.Errorf("%s lease %.80q: %w", verb, r.Lease, err)
+	}
+	d.poke()
+	return d.Lease(ctx, r.Lease)
+}

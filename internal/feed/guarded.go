@@ -1,0 +1,99 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Guard decides which queues' events a caller may see, and whether it still may.
+type Guard interface {
+	Reader(ctx context.Context, queues []string) (may func(queue string) bool, err error)
+	StillValid(ctx context.Context) error
+}
+
+// Feed is a hub as callers may use it: they see what they may read, as long as
+// they may, and there are not too many of them.
+type Feed struct {
+	hub    *Hub
+	guard  Guard
+	places chan struct{}
+}
+
+// MaxSubscribers is how many a feed has unless it is told otherwise.
+const MaxSubscribers = 10_000
+
+// NewFeed puts a guard in front of a hub. most is how many may subscribe; 0 is
+// MaxSubscribers.
+func NewFeed(h *Hub, g Guard, most int) *Feed {
+	if most == 0 {
+		most = MaxSubscribers
+	}
+	return &Feed{hub: h, guard: g, places: make(chan struct{}, most)}
+}
+
+// Open begins a subscription. A nil after is from now on. Nothing is sent yet, so
+// that a caller can still be refused: [gq.ErrTooMany] when there are enough,
+// [gq.ErrGone] where the log no longer reaches back so far. Close it in the end.
+func (f *Feed) Open(ctx context.Context, after *uint64, filter Filter) (*Subscription, error) {
+	may, err := f.guard.Reader(ctx, filter.Queues)
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	filter.May = may
+	select {
+	case f.places <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("subscribe: there are %d subscribers: %w", cap(f.places), gq.ErrTooMany)
+	}
+	s := &Subscription{feed: f, filter: filter}
+	if after == nil {
+		s.After, err = f.hub.source.LastEvent(ctx)
+	} else {
+		s.After = *after
+		_, err = f.hub.source.Events(ctx, s.After, 1)
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	return s, nil
+}
+
+// Subscription is one subscriber's.
+type Subscription struct {
+	After uint64 // everything up to here was handed over
+	feed  *Feed
+
+	filter Filter
+}
+
+// Run hands events over until the context or the hub ends, send returns an error
+// or the caller's token is no longer valid. After is then where another
+// subscription goes on.
+func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (err error) {
+	checked := time.Now()
+	s.After, err = s.feed.hub.Subscribe(ctx, s.After, s.filter, beat, func(entries []Entry, upTo uint64) error {
+		if time.Since(checked) >= validFor {
+			checked = time.Now()
+			if err := s.feed.guard.StillValid(ctx); err != nil {
+				return err
+			}
+		}
+		return send(entries, upTo)
+	})
+	return err
+}
+
+// validFor is how long a caller's token is relied on.
+const validFor = time.Second
+
+// Close gives the place free.
+func (s *Subscription) Close() {
+	if s.feed != nil {
+		<-s.feed.places
+		s.feed = nil
+	}
+}

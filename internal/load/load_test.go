@@ -1,0 +1,275 @@
+package load_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	"github.com/gopherqueue/gq/internal/load"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/taskqueuetest"
+	"github.com/gopherqueue/gq/internal/taskwork"
+)
+
+// fake is a task queue whose jobs are done at once, and that can lie.
+type fake struct {
+	publicpb.UnimplementedTaskQueuePublicServiceServer
+
+	index, nodes int
+	stall        func() time.Duration // before a submit is answered
+	badID        bool
+	badStatus    bool
+	badBytes     bool
+	badChecksum  bool
+	neverReady   bool
+	forgetful    bool
+
+	mu      sync.Mutex // guards what follows
+	jobs    map[string]time.Time
+	submits int
+	strays  int // calls about jobs of other nodes
+}
+
+func (f *fake) SubmitJob(context.Context, *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
+	if f.stall != nil {
+		time.Sleep(f.stall())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.submits++
+	id := ""
+	for n := len(f.jobs); id == "" || taskwork.Owner(id, f.nodes) != f.index; n++ {
+		id = fmt.Sprintf("%08x-0000-4000-8000-%012x", n, f.submits)
+	}
+	if f.badID {
+		id = "00000000-0000-4000-8000-000000000000"
+	}
+	f.jobs[id] = time.Now()
+	return &publicpb.SubmitJobResponse{JobId: id, InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: time.Now().UnixMilli()}, nil
+}
+
+func (f *fake) known(id string) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if taskwork.Owner(id, f.nodes) != f.index {
+		f.strays++
+	}
+	at, ok := f.jobs[id]
+	if !ok || f.forgetful {
+		return 0, status.Error(codes.NotFound, "unknown")
+	}
+	return at.UnixMilli(), nil
+}
+
+func (f *fake) GetJobStatus(_ context.Context, r *publicpb.GetJobStatusRequest) (*publicpb.GetJobStatusResponse, error) {
+	at, err := f.known(r.GetJobId())
+	if err != nil {
+		return nil, err
+	}
+	a := &publicpb.GetJobStatusResponse{JobId: r.GetJobId(), Status: publicpb.JobStatus_DONE, CreatedAtMs: at, StartedAtMs: at, FinishedAtMs: at + 1}
+	if f.badStatus {
+		a.FinishedAtMs = at - 1000
+	}
+	return a, nil
+}
+
+func (f *fake) GetJobResult(_ context.Context, r *publicpb.GetJobResultRequest) (*publicpb.GetJobResultResponse, error) {
+	if _, err := f.known(r.GetJobId()); err != nil {
+		return nil, err
+	}
+	if f.neverReady {
+		return &publicpb.GetJobResultResponse{JobId: r.GetJobId(), Checksum: taskwork.EmptyChecksum}, nil
+	}
+	a := &publicpb.GetJobResultResponse{JobId: r.GetJobId(), ResultReady: true, TerminalStatus: publicpb.JobStatus_DONE, OutputBytes: taskwork.Output("load", 16)}
+	if f.badBytes {
+		a.OutputBytes[3]++
+	}
+	a.Checksum = taskwork.Checksum(a.GetOutputBytes())
+	if f.badChecksum {
+		a.Checksum = taskwork.EmptyChecksum
+	}
+	return a, nil
+}
+
+func (f *fake) CancelJob(_ context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
+	return &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, CurrentStatus: publicpb.JobStatus_DONE, AlreadyTerminal: true}, nil
+}
+
+func serve(t *testing.T, nodes ...*fake) (targets []string) {
+	t.Helper()
+	for i, f := range nodes {
+		f.index, f.nodes, f.jobs = i, len(nodes), make(map[string]time.Time)
+		listener := taskqueuetest.Listen(t)
+		taskqueuetest.Serve(t, listener, (&taskqueuetest.Journal{}).Log("fake"), func(r grpc.ServiceRegistrar) {
+			publicpb.RegisterTaskQueuePublicServiceServer(r, f)
+		})
+		targets = append(targets, listener.Addr().String())
+	}
+	return targets
+}
+
+func settings(targets []string) load.Settings {
+	s := load.DefaultSettings()
+	s.Targets, s.Payload, s.Concurrency = targets, 16, 4
+	s.Warmup, s.Duration, s.Drain = 50*time.Millisecond, 300*time.Millisecond, 0
+	return s
+}
+
+func TestClosedLoop(t *testing.T) {
+	spec.Covers(t, "T-12", "T-17", "T-42", "T-43", "T-273", "T-274", "T-275")
+	for _, clients := range []int{1, 8} {
+		f := &fake{}
+		s := settings(serve(t, f))
+		s.Concurrency = clients
+		r, err := load.Run(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Correct() || r.Jobs.Accepted != f.submits || r.Jobs.Done != f.submits || r.Jobs.Accepted == 0 {
+			t.Errorf("report %+v, %v", r.Jobs, r.Examples)
+		}
+		total := 0.0
+		for _, name := range load.MethodNames() {
+			m := r.Methods[name]
+			total += m.PerSecond
+			if l := m.Latency; m.Requests == 0 || l.P50 <= 0 || l.P50 > l.P95 || l.P95 > l.P99 || l.P99 > l.Max || len(m.Errors) > 0 {
+				t.Errorf("%s: %+v", name, m)
+			}
+		}
+		if math.Abs(total-r.PerSecond) > 1 || r.Jobs.PerSecond <= 0 || r.Jobs.EndToEnd.P50 != 1 || len(r.JobSamples) != r.Jobs.Measured || len(r.Samples) == 0 {
+			t.Errorf("%v requests/s of %v, jobs %+v", r.PerSecond, total, r.Jobs)
+		}
+	}
+}
+
+func TestRouting(t *testing.T) {
+	spec.Covers(t, "T-18", "T-19")
+	nodes := []*fake{{}, {}, {}, {}, {}, {}}
+	s := settings(serve(t, nodes...))
+	r, err := load.Run(t.Context(), s)
+	if err != nil || !r.Correct() {
+		t.Fatalf("report %+v, %v", r, err)
+	}
+	least, most := math.MaxInt, 0
+	for i, f := range nodes {
+		least, most = min(least, f.submits), max(most, f.submits)
+		if f.strays > 0 {
+			t.Errorf("node %d was asked for %d jobs of others", i, f.strays)
+		}
+	}
+	if most-least > 1 {
+		t.Errorf("nodes got from %d to %d submits", least, most)
+	}
+}
+
+// Requests that a stall kept from being made count as late, every one of them.
+func TestOpenLoopOmitsNothing(t *testing.T) {
+	const rate, stalled = 200.0, 400 * time.Millisecond
+	run := func(rate float64) *load.Report {
+		var once sync.Once
+		begin := time.Now()
+		f := &fake{stall: func() (d time.Duration) {
+			if time.Since(begin) > 300*time.Millisecond {
+				once.Do(func() { d = stalled })
+			}
+			return d
+		}}
+		s := settings(serve(t, f))
+		s.Rate, s.Concurrency, s.Mix, s.Warmup, s.Duration = rate, 1, load.Mix{Submit: 1}, 0, time.Second
+		r, err := load.Run(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	open := run(rate)
+	if m := open.Methods["SubmitJob"]; m.Requests != int(rate) {
+		t.Errorf("%d requests, want all %v that were due", m.Requests, rate)
+	}
+	late := 0
+	for _, s := range open.Samples {
+		if s.Latency > 50_000 {
+			late++
+		}
+	}
+	if late < 40 { // 80 were due during the stall
+		t.Errorf("%d requests were late", late)
+	}
+	closed := run(0)
+	late = 0
+	for _, s := range closed.Samples {
+		if s.Latency > 300_000 {
+			late++
+		}
+	}
+	if late != 1 {
+		t.Errorf("the closed loop has %d requests of the stall's length", late)
+	}
+}
+
+// Each lie of a service is found.
+func TestWrongAnswersAreFound(t *testing.T) {
+	for name, test := range map[string]struct {
+		fake *fake
+		want string
+	}{
+		"BadID":       {&fake{badID: true}, "a second time"},
+		"BadStatus":   {&fake{badStatus: true}, "with times"},
+		"BadBytes":    {&fake{badBytes: true}, "wrong bytes"},
+		"BadChecksum": {&fake{badChecksum: true}, "wrong checksum"},
+		"NeverReady":  {&fake{neverReady: true}, "not ready"},
+		"Forgetful":   {&fake{forgetful: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(serve(t, test.fake))
+			ctx := t.Context()
+			if name == "NeverReady" { // it would be waited for
+				s.Work = 0
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 1500*time.Millisecond)
+				defer cancel()
+			}
+			r, err := load.Run(ctx, s)
+			if name == "NeverReady" {
+				if err == nil {
+					t.Errorf("a run that cannot end ended: %+v", r.Jobs)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Correct() || test.want != "" && !strings.Contains(strings.Join(r.Examples, "\n"), test.want) {
+				t.Errorf("report %+v, %v", r.Jobs, r.Examples)
+			}
+		})
+	}
+}
+
+func TestSettings(t *testing.T) {
+	spec.Covers(t, "T-276")
+	m, err := load.ParseMix("submit=1, status=4,result=2")
+	if err != nil || m != (load.Mix{Submit: 1, Status: 4, Result: 2}) {
+		t.Errorf("mix %v, %v", m, err)
+	}
+	for _, text := range []string{"", "submit", "submit=x", "submit=-1", "list=1"} {
+		if _, err := load.ParseMix(text); err == nil {
+			t.Errorf("mix %q is read", text)
+		}
+	}
+	err = load.Settings{Rate: -1, Mix: load.Mix{Status: -1}}.Validate()
+	for _, want := range []string{"targets", "rate", "concurrency", "connections", "duration", "max-tracked", "without submits", "negative"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/feed"
+)
+
+// EventLimits are how subscribers are treated. The zero value is the default.
+type EventLimits struct {
+	Beat  time.Duration // between signs of life while nothing happens; 0 is 15 s
+	Slow  time.Duration // a subscriber that takes so long for one batch is cut off; 0 is 5 s
+	Stuck time.Duration // one that takes nothing for so long is not even told; 0 is 15 s
+}
+
+func (l EventLimits) withDefaults() EventLimits {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{{&l.Beat, 15 * time.Second}, {&l.Slow, 5 * time.Second}, {&l.Stuck, 15 * time.Second}} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	return l
+}
+
+// errSlow ends a subscription whose subscriber cannot keep up.
+var errSlow = errors.New("slow consumer")
+
+// timely lets send have its time: what is slower than it may be is the last that
+// is sent.
+func (l EventLimits) timely(send func() error) error {
+	began := time.Now()
+	if err := send(); err != nil {
+		return err
+	}
+	if time.Since(began) > l.Slow {
+		return errSlow
+	}
+	return nil
+}
+
+// farewell says why a subscription ends and where another one goes on.
+func farewell(err error, draining bool, after uint64) string {
+	reason := "the feed has ended"
+	switch {
+	case errors.Is(err, errSlow):
+		reason = errSlow.Error()
+	case errors.Is(err, gq.ErrUnauthenticated):
+		reason = "the token is no longer valid"
+	case errors.Is(err, gq.ErrGone):
+		reason = "the events that follow are no longer kept"
+	case draining:
+		reason = "the server is about to stop"
+	}
+	return fmt.Sprintf("%s; resume with after=%d", reason, after)
+}
+
+// eventQuery reads what a subscriber asks for.
+func eventQuery(r *http.Request) (after *uint64, f feed.Filter, err error) {
+	var p parameters
+	if err := checkQuery(r, map[string]bool{"after": true, "queue": true, "type": true, "job": true}); err != nil {
+		p.faults = append(p.faults, gq.FaultsOf(err)...)
+	}
+	query, _ := url.ParseQuery(r.URL.RawQuery) // its faults are known
+	text := query.Get("after")
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		text = last // a browser that comes back
+	}
+	if text != "" {
+		n, err := strconv.ParseUint(text, 10, 63)
+		if err != nil {
+			p.fault("after", "%.64q is not a sequence number", text)
+		}
+		after = &n
+	}
+	f.Queues = p.list(r, "queue")
+	for i, q := range f.Queues {
+		for _, fault := range gq.FaultsOf(gq.CheckQueueName(q)) {
+			p.fault(fmt.Sprintf("queue[%d]", i), "%s", fault.Problem)
+		}
+	}
+	for _, name := range p.list(r, "type") {
+		t, err := gq.ParseEventType(name)
+		p.faults = append(p.faults, gq.FaultsOf(err)...)
+		f.Types = append(f.Types, t)
+	}
+	if id := query.Get("job"); id != "" {
+		f.Job = p.jobID(id)
+	}
+	if len(f.Queues) > 1000 || len(f.Types) > 1000 {
+		p.fault("queue", "more than 1000 queues or types")
+	}
+	return after, f, p.err()
+}
+
+// whileServing is a context that ends with ctx or when the server drains.
+func whileServing(ctx, draining context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(draining, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}

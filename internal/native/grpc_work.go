@@ -1,0 +1,284 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// errStopping ends Work streams of a server that drains.
+var errStopping = fmt.Errorf("the server is stopping: %w", gq.ErrClosed)
+
+// Of Work streams.
+const (
+	partBytes      = 1 << 20          // of jobs that go into one message, roughly
+	requestTimeout = 30 * time.Second // for a heartbeat or settle
+)
+
+// workStream is one Work stream. A goroutine reads, each request has one of its
+// own that answers it, and their number is bounded: what is not read stays with
+// the client, so a fast one cannot flood the server and a slow one holds up
+// nobody but itself.
+type workStream struct {
+	*GRPC
+	rpc    *rpc
+	stream pb.WorkersService_WorkServer
+	ended  chan error // why the stream ends; the first reason counts
+
+	claims  context.Context //nolint:containedctx // of all open credits; ends with the stream
+	stop    context.CancelFunc
+	worker  string
+	places  chan struct{} // one for each heartbeat or settle under way
+	running sync.WaitGroup
+
+	sending sync.Mutex // held while a message is sent
+	broken  bool       // nothing can be sent any more; guarded by sending
+
+	mu      sync.Mutex
+	credits map[uint64]context.CancelFunc // open ones; guarded by mu
+	closing bool                          // nothing new is begun; guarded by mu
+}
+
+func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
+	ctx := stream.Context()
+	w := &workStream{
+		GRPC: s.GRPC, rpc: rpcOf(ctx), stream: stream, ended: make(chan error, 1),
+		places: make(chan struct{}, s.options.Requests), credits: make(map[uint64]context.CancelFunc),
+	}
+	w.claims, w.stop = context.WithCancel(ctx)
+	defer w.stop()
+	late := time.AfterFunc(s.options.Hello, func() { w.end(invalid("hello", "did not come within %v", s.options.Hello)) })
+	defer late.Stop()
+	go w.read(late)
+
+	var err error
+	select {
+	case err = <-w.ended:
+	case <-s.draining.Done():
+		err = errStopping
+	}
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	w.stop()
+	w.running.Wait()
+	return err
+}
+
+func invalid(field, format string, args ...any) error {
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: fmt.Sprintf(format, args...)}}}
+}
+
+// read takes requests until the stream ends. It outlives the stream by a moment.
+func (w *workStream) read(late *time.Timer) {
+	err := w.greet(late)
+	for err == nil {
+		var r *pb.WorkRequest
+		if r, err = w.stream.Recv(); err == nil {
+			err = w.begin(r)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	w.end(err)
+}
+
+// end has the stream end.
+func (w *workStream) end(err error) {
+	select {
+	case w.ended <- err:
+	default:
+	}
+}
+
+func (w *workStream) greet(late *time.Timer) error {
+	r, err := w.stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := r.GetHello()
+	if hello == nil {
+		return invalid("hello", "must come first")
+	}
+	if err := w.authorize(w.stream.Context(), w.rpc.method, r); err != nil {
+		return err
+	}
+	late.Stop()
+	w.worker = hello.GetWorker()
+	w.send(&pb.WorkResponse{Id: r.GetId(), Message: &pb.WorkResponse_Welcome{Welcome: &pb.Welcome{
+		MessageBytes: int64(w.options.messageBytes()), Items: MaxItems,
+		Credits: int64(w.options.Credits), Requests: int64(w.options.Requests),
+	}}})
+	return nil
+}
+
+// begin starts what a request asks for. An error is the end of the stream.
+func (w *workStream) begin(r *pb.WorkRequest) error {
+	if withdraw := r.GetWithdraw(); withdraw != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if cancel := w.credits[withdraw.GetCredit()]; cancel != nil {
+			cancel()
+		}
+		return nil
+	}
+	id := r.GetId()
+	if id == 0 {
+		return invalid("id", "must be above 0")
+	}
+	if err := w.authorize(w.stream.Context(), w.rpc.method, r); err != nil {
+		w.refuse(id, err)
+		return nil
+	}
+	switch m := r.GetMessage().(type) {
+	case *pb.WorkRequest_Credit:
+		w.open(id, m.Credit)
+	case *pb.WorkRequest_Heartbeat:
+		return w.serve(id, func(ctx context.Context) (*pb.Answers, error) { return w.heartbeat(ctx, m.Heartbeat) })
+	case *pb.WorkRequest_Settle:
+		return w.serve(id, func(ctx context.Context) (*pb.Answers, error) { return w.settle(ctx, m.Settle) })
+	case *pb.WorkRequest_Hello:
+		w.refuse(id, invalid("hello", "was said before"))
+	default:
+		w.refuse(id, invalid("message", "is none that this server knows"))
+	}
+	return nil
+}
+
+// goes runs f beside the others, unless the stream is closing.
+func (w *workStream) goes(f func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing {
+		return false
+	}
+	w.running.Go(func() {
+		defer func() {
+			if p := recover(); p != nil {
+				w.panicked(w.rpc, p)
+				w.end(errPanicked)
+			}
+		}()
+		f()
+	})
+	return true
+}
+
+// serve answers a heartbeat or settle. It is not broken off when the stream is:
+// the client will ask again and find it done.
+func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, error)) error {
+	select {
+	case w.places <- struct{}{}:
+	case <-w.claims.Done():
+		return nil
+	}
+	ok := w.goes(func() {
+		defer func() { <-w.places }()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.stream.Context()), requestTimeout)
+		defer cancel()
+		answers, err := f(ctx)
+		if err != nil {
+			w.refuse(id, err)
+			return
+		}
+		w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Answers{Answers: answers}})
+	})
+	if !ok {
+		<-w.places
+	}
+	return nil
+}
+
+// open opens a credit.
+func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
+	claim, err := wire.ClaimFromProto(m)
+	if claim.Worker == "" {
+		claim.Worker = w.worker
+	}
+	ctx, cancel := context.WithCancel(w.claims)
+	w.mu.Lock()
+	switch {
+	case err != nil:
+		err = fmt.Errorf("claim for worker %.80q: %w", claim.Worker, err)
+	case w.credits[id] != nil:
+		err = invalid("id", "%d is that of an open credit", id)
+	case len(w.credits) >= w.options.Credits:
+		err = fmt.Errorf("%d credits are open: %w", len(w.credits), gq.ErrTooMany)
+	default:
+		w.credits[id] = cancel
+	}
+	w.mu.Unlock()
+	if err != nil {
+		cancel()
+		w.refuse(id, err)
+		return
+	}
+	ok := w.goes(func() {
+		defer w.close(id, cancel)
+		jobs, err := w.engine.Claim(ctx, claim)
+		if err != nil {
+			w.refuse(id, err)
+			return
+		}
+		w.hand(id, jobs)
+	})
+	if !ok {
+		w.close(id, cancel)
+	}
+}
+
+func (w *workStream) close(id uint64, cancel context.CancelFunc) {
+	cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.credits, id)
+}
+
+// hand sends the jobs of a credit, in parts of moderate size, and gives back
+// what cannot be sent.
+func (w *workStream) hand(id uint64, jobs []gq.Job) {
+	for more := true; more; {
+		n, size := 0, 0
+		for n < len(jobs) && size < partBytes {
+			size += len(jobs[n].Spec.Payload.Data) + len(jobs[n].Checkpoint)
+			n++
+		}
+		more = n < len(jobs)
+		part := &pb.Jobs{Jobs: wire.ProtoJobs(jobs[:n]), More: more}
+		if !w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Jobs{Jobs: part}}) {
+			w.giveBack(w.stream.Context(), jobs)
+			return
+		}
+		jobs = jobs[n:]
+	}
+}
+
+// refuse answers a request with an error.
+func (w *workStream) refuse(id uint64, err error) {
+	w.note(w.rpc, err)
+	w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Problem{Problem: wire.ProtoProblem(err, w.rpc.request())}})
+}
+
+// send reports whether a message has left for the client.
+func (w *workStream) send(m *pb.WorkResponse) bool {
+	w.sending.Lock()
+	defer w.sending.Unlock()
+	if w.broken {
+		return false
+	}
+	if err := w.stream.Send(m); err != nil {
+		w.broken = true
+		w.stop()
+		w.end(err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,171 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func (h *HTTP) registerEvents() {
+	if h.options.Feed == nil {
+		return
+	}
+	h.mux.HandleFunc("GET /v1/events", h.eventStream)
+	h.mux.HandleFunc("GET /v1/events/ws", h.eventSocket)
+	for _, o := range []struct{ path, id, summary, description, media string }{
+		{"/v1/events", "stream-events", "Follow events", "Server-sent events, each with its sequence number as id; a final event named end tells where to resume.", "text/event-stream"},
+		{"/v1/events/ws", "socket-events", "Follow events over a WebSocket", "One event a message. The reason with which the socket is closed tells where to resume.", "application/json"},
+	} {
+		parameters := []*huma.Param{}
+		for name, about := range map[string]string{
+			"after": "Begin after this sequence number; absent is from now on.",
+			"queue": "Events of this queue; may be given more than once.",
+			"type":  "Events of this type; may be given more than once.",
+			"job":   "Events of this job.",
+		} {
+			parameters = append(parameters, &huma.Param{Name: name, In: "query", Description: about, Schema: &huma.Schema{Type: huma.TypeString}})
+		}
+		h.api.OpenAPI().AddOperation(&huma.Operation{
+			Method: http.MethodGet, Path: o.path, OperationID: o.id, Tags: []string{"events"}, Summary: o.summary, Description: o.description,
+			Parameters: parameters,
+			Responses: map[string]*huma.Response{"200": {
+				Description: "Events in order, without a gap or a repetition.",
+				Content:     map[string]*huma.MediaType{o.media: {Schema: h.schema(reflect.TypeFor[wire.Event]())}},
+			}},
+		})
+	}
+}
+
+// open begins the subscription that a request asks for, or answers why not.
+func (h *HTTP) open(w http.ResponseWriter, r *http.Request) *feed.Subscription {
+	after, filter, err := eventQuery(r)
+	if err == nil {
+		var s *feed.Subscription
+		if s, err = h.options.Feed.Open(r.Context(), after, filter); err == nil {
+			return s
+		}
+	}
+	c := callOf(r.Context())
+	h.refuse(w, c, h.problem(r.Context(), err))
+	return nil
+}
+
+// eventStream is the feed as server-sent events.
+func (h *HTTP) eventStream(w http.ResponseWriter, r *http.Request) {
+	s := h.open(w, r)
+	if s == nil {
+		return
+	}
+	defer s.Close()
+	ctx, cancel := whileServing(r.Context(), h.draining)
+	defer cancel()
+	limits := h.options.Events.withDefaults()
+	control := http.NewResponseController(w)
+	write := func(text []byte) error {
+		_ = control.SetWriteDeadline(time.Now().Add(limits.Stuck)) // recorders have none
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+		return control.Flush()
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // for proxies
+	w.WriteHeader(http.StatusOK)
+	if write([]byte("retry: 2000\n\n")) != nil {
+		return
+	}
+	var text bytes.Buffer
+	err := s.Run(ctx, limits.Beat, func(entries []feed.Entry, upTo uint64) error {
+		text.Reset()
+		for i := range entries {
+			text.WriteString("id: ")
+			text.Write(strconv.AppendUint(text.AvailableBuffer(), entries[i].Seq, 10))
+			text.WriteString("\nevent: ")
+			text.WriteString(entries[i].Type.String())
+			text.WriteString("\ndata: ")
+			text.Write(entries[i].Encoded)
+			text.WriteString("\n\n")
+		}
+		if len(entries) == 0 { // a comment that moves the place to resume
+			text.WriteString("id: ")
+			text.WriteString(strconv.FormatUint(upTo, 10))
+			text.WriteString("\n: beat\n\n")
+		}
+		defer shrink(&text)
+		return limits.timely(func() error { return write(text.Bytes()) })
+	})
+	if r.Context().Err() != nil {
+		return // the client has left
+	}
+	reason := farewell(err, h.draining.Err() != nil, s.After)
+	text.Reset()
+	text.WriteString("event: end\ndata: ")
+	_ = wire.EncodeJSON(&text, struct {
+		Reason string `json:"reason"`
+		After  uint64 `json:"resume_after"`
+	}{reason, s.After})
+	text.WriteString("\n")
+	_ = write(text.Bytes()) // it may have left
+}
+
+// shrink gives back what a burst needed.
+func shrink(b *bytes.Buffer) {
+	if b.Cap() > 64<<10 {
+		*b = bytes.Buffer{}
+	}
+}
+
+// eventSocket is the feed over a WebSocket. Subscribers have nothing to say: a
+// message ends the connection.
+func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
+	s := h.open(w, r)
+	if s == nil {
+		return
+	}
+	defer s.Close()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
+	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		return // it has been answered
+	}
+	defer conn.CloseNow() //nolint:errcheck // after a close it is closed
+	conn.SetReadLimit(1 << 10)
+	ctx, cancel := whileServing(context.WithoutCancel(r.Context()), h.draining)
+	defer cancel()
+	ctx = conn.CloseRead(ctx) // answers pings and ends with the connection
+	limits := h.options.Events.withDefaults()
+	err = s.Run(ctx, limits.Beat, func(entries []feed.Entry, _ uint64) error {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Stuck)
+		defer cancel()
+		if len(entries) == 0 {
+			return conn.Ping(within)
+		}
+		return limits.timely(func() error {
+			for i := range entries {
+				if err := conn.Write(within, websocket.MessageText, entries[i].Encoded); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	code := websocket.StatusGoingAway
+	switch {
+	case errors.Is(err, errSlow):
+		code = websocket.StatusTryAgainLater
+	case errors.Is(err, gq.ErrUnauthenticated):
+		code = websocket.StatusPolicyViolation
+	}
+	_ = conn.Close(code, farewell(err, h.draining.Err() != nil, s.After)) // it may have left
+}

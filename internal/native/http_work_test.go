@@ -1,0 +1,237 @@
+package native
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestClaiming(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	if got := s.want(200, "POST", "/v1/claim", `{"worker":"w"}`); got.text != "{\"jobs\":[]}\n" {
+		t.Errorf("nothing to claim is %s", got.text)
+	}
+	s.submit(`{"type":"a","payload":{"x":1}}`)
+	s.submit(`{"type":"b"}`)
+	s.submit(`{"type":"c","cost_units":9}`)
+	got := s.want(200, "POST", "/v1/claim", `{"worker":"w","types":["a"],"n":5,"ttl":"90s"}`)
+	if len(got.at("jobs").([]any)) != 1 || got.at("jobs", 0, "payload", "x") != jsonNumber("1") || got.str("jobs", 0, "lease", "ttl") != "1m30s" ||
+		got.str("jobs", 0, "lease", "worker") != "w" || got.at("jobs", 0, "lease", "version") != jsonNumber("1") {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "POST", "/v1/claim", `{"worker":"w","max_cost":5,"n":5}`); len(got.at("jobs").([]any)) != 1 {
+		t.Errorf("%s", got.text)
+	}
+	// A claim that waits gets the job as soon as it is there.
+	waited := make(chan reply, 1)
+	go func() {
+		waited <- s.do("POST", "/v1/claim", `{"worker":"w","queues":["late"],"wait":"1m"}`)
+	}()
+	s.submit(`{"type":"x","queue":"late"}`)
+	if got := <-waited; got.str("jobs", 0, "type") != "x" {
+		t.Errorf("%s", got.text)
+	}
+	for body, field := range map[string]string{
+		`{}`: "worker", `{"worker":"w","n":-1}`: "n", `{"worker":"w","wait":"11m"}`: "wait", `{"worker":"w","wait":5}`: "wait",
+		`{"worker":"w","queues":["a b"]}`: "queues[0]", `{"worker":"w","ttl":"-1s"}`: "ttl", `{"worker":"w","type":"a"}`: "type",
+		`{"worker":"w","n":1000000}`: "n", `{"worker":"w","types":[""]}`: "types[0]",
+	} {
+		if got := s.want(400, "POST", "/v1/claim", body); !strings.Contains(strings.Join(got.fields(), " "), field) {
+			t.Errorf("%s: %s", body, got.text)
+		}
+	}
+}
+
+func TestHoldThenStart(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.submit(`{"type":"a"}`)
+	job, l := s.claim(`,"hold":true`)
+	if job["state"] != "CLAIMED" || job["detail"] != "CLAIMED" {
+		t.Errorf("%v", job)
+	}
+	if got := s.want(200, "POST", lease(l, "start"), `{"ttl":"1m"}`); got.str("state") != "RUNNING" || got.at("attempt") != jsonNumber("1") {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(409, "POST", lease(l, "start")); got.str("code") != "illegal_move" {
+		t.Errorf("%s", got.text)
+	}
+}
+
+func TestHeartbeatReports(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	id := s.submit(`{"type":"a"}`)
+	_, l := s.claim("")
+	got := s.want(200, "POST", lease(l, "heartbeat"), `{"progress":0.25,"note":"a quarter","checkpoint":{"page":3},"worker":"w1","version":1,
+		"spawn":[{"type":"child","payload":1}]}`)
+	if got.at("progress") != jsonNumber("0.25") || got.str("note") != "a quarter" || got.at("checkpoints") != jsonNumber("1") {
+		t.Errorf("%s", got.text)
+	}
+	got = s.want(200, "POST", lease(l, "heartbeat"))
+	if got.at("progress") != jsonNumber("0.25") {
+		t.Errorf("a heartbeat that says nothing changed the progress: %s", got.text)
+	}
+	if got := s.want(200, "GET", "/v1/jobs/"+id+"?checkpoint=true"); got.at("checkpoint", "page") != jsonNumber("3") {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "GET", "/v1/jobs?state=SCHEDULED"); got.str("jobs", 0, "type") != "child" {
+		t.Errorf("no child: %s", got.text)
+	}
+	s.want(400, "POST", lease(l, "heartbeat"), `{"progress":2}`)
+	s.want(400, "POST", lease(l, "heartbeat"), `{"checkpoint":1,"checkpoint_base64":"AA=="}`)
+	s.want(400, "POST", lease(l, "heartbeat"), `{"spawn":[{"type":"x","nope":1}]}`)
+	s.want(400, "GET", "/v1/jobs/"+id+"?checkpoint=maybe")
+}
+
+func TestOnlyTheHolderMayWrite(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.submit(`{"type":"a","policy":{"lease_ttl":"1m"}}`)
+	_, l := s.claim("")
+	for _, body := range []string{`{"version":2}`, `{"worker":"someone else"}`} {
+		for _, verb := range []string{"start", "heartbeat", "complete", "fail", "release"} {
+			if got := s.want(409, "POST", lease(l, verb), body); got.str("code") != "stale_lease" {
+				t.Errorf("%s %s: %s", verb, body, got.text)
+			}
+		}
+	}
+	for _, verb := range []string{"start", "heartbeat", "complete", "fail", "release"} {
+		got := s.do("POST", lease("00000000-0009-4b05-93e0-e190275c5125", verb))
+		if got.status != 409 && got.status != 404 {
+			t.Errorf("%s under an unknown lease: %d %s", verb, got.status, got.text)
+		}
+	}
+	s.want(200, "POST", lease(l, "complete"), `{"result":1}`)
+	s.want(200, "POST", lease(l, "complete"), `{"result":1}`) // its reply was lost
+	if got := s.want(409, "POST", lease(l, "complete"), `{"result":2}`); got.str("code") != "stale_lease" {
+		t.Errorf("%s", got.text)
+	}
+}
+
+func TestFailAndRelease(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.submit(`{"type":"a"}`)
+	_, l := s.claim("")
+	got := s.want(200, "POST", lease(l, "fail"), `{"message":"try later","retry_after":"1h"}`)
+	if got.str("state") != "RETRYING" || got.str("failure", "category") != "TEMPORARY" || got.str("failure", "retry_after") != "1h0m0s" {
+		t.Errorf("%s", got.text)
+	}
+	if at, err := time.Parse(time.RFC3339, got.str("run_at")); err != nil || time.Until(at) < 50*time.Minute {
+		t.Errorf("run_at %q", got.str("run_at"))
+	}
+	s.submit(`{"type":"b"}`)
+	_, l = s.claim(`,"types":["b"]`)
+	s.want(400, "POST", lease(l, "fail"), `{"category":"ODD"}`)
+	s.want(400, "POST", lease(l, "release"), `{"delay":"never"}`)
+	got = s.want(200, "POST", lease(l, "release"), `{"delay":"1h","reason":"shift over"}`)
+	if got.str("state") != "RETRYING" || got.at("bound") != jsonNumber("4") {
+		t.Errorf("%s", got.text)
+	}
+}
+
+func TestQueues(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.want(404, "GET", "/v1/queues/mail")
+	s.want(200, "PUT", "/v1/pools/p", `{"capacity":8}`)
+	got := s.want(200, "PATCH", "/v1/queues/mail", `{"max_running":2,"max_depth":3,"rate":{"count":5,"per":"1s","burst":2},"key_limit":1,"fair":true,"pool":"p"}`)
+	if got.str("name") != "mail" || got.at("max_running") != jsonNumber("2") || got.str("rate", "per") != "1s" || got.at("fair") != true ||
+		got.at("counts", "SCHEDULED") != jsonNumber("0") || got.str("policy", "preset") != "jobmodel" {
+		t.Errorf("%s", got.text)
+	}
+	got = s.want(200, "PUT", "/v1/queues/mail", `{"rate":{"count":0,"per":"0s"}}`)
+	if got.at("rate") != nil || got.at("max_running") != jsonNumber("2") {
+		t.Errorf("%s", got.text)
+	}
+	for range 3 {
+		s.submit(`{"type":"a","queue":"mail"}`)
+	}
+	if got := s.want(429, "POST", "/v1/jobs", `{"type":"a","queue":"mail"}`); got.str("code") != "queue_full" {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "POST", "/v1/queues/mail/pause"); got.at("paused") != true {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "POST", "/v1/claim", `{"worker":"w","queues":["mail"]}`); len(got.at("jobs").([]any)) != 0 {
+		t.Error("a paused queue gives jobs")
+	}
+	if got := s.want(200, "POST", "/v1/queues/mail/resume", `{}`); got.at("paused") != false {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "GET", "/v1/queues"); got.str("queues", 0, "name") != "mail" || got.at("queues", 0, "counts", "SCHEDULED") != jsonNumber("3") {
+		t.Errorf("%s", got.text)
+	}
+	s.want(200, "PUT", "/v1/queues/a%2Fb", `{"paused":true}`)
+	if got := s.want(200, "GET", "/v1/queues/a%2Fb"); got.str("name") != "a/b" {
+		t.Errorf("%s", got.text)
+	}
+	for body, field := range map[string]string{
+		`{"max_running":-1}`: "max_running", `{"policy":{"max_attempts":0}}`: "policy.max_attempts", `{"rate":{"count":-1,"per":"1s"}}`: "rate.count",
+		`{"name":"x"}`: "name", `{"pool":"a b"}`: "pool", `{"counts":{}}`: "counts",
+	} {
+		if got := s.want(400, "PATCH", "/v1/queues/mail", body); len(got.fields()) == 0 || got.fields()[0] != field {
+			t.Errorf("%s: %s", body, got.text)
+		}
+	}
+	s.want(400, "PATCH", "/v1/queues/a%20b", `{"paused":true}`)
+}
+
+func TestPools(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	if got := s.want(200, "GET", "/v1/pools"); got.text != "{\"pools\":[]}\n" {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "PUT", "/v1/pools/gpu", `{"capacity":8}`); got.str("name") != "gpu" || got.at("capacity") != jsonNumber("8") {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "GET", "/v1/pools"); got.str("pools", 0, "name") != "gpu" {
+		t.Errorf("%s", got.text)
+	}
+	s.want(400, "PUT", "/v1/pools/gpu", `{"capacity":-1}`)
+	s.want(400, "PUT", "/v1/pools/gpu", `{"size":1}`)
+}
+
+func TestSchedules(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.want(404, "GET", "/v1/schedules/nightly")
+	s.want(404, "DELETE", "/v1/schedules/nightly")
+	got := s.want(200, "PUT", "/v1/schedules/nightly", `{"cron":"30 2 * * *","time_zone":"Europe/Berlin","missed":"skip","job":{"type":"report","payload":{"x":1},"priority":"LOW"}}`)
+	if got.str("next_at") == "" || got.str("job", "type") != "report" || got.at("job", "payload", "x") != jsonNumber("1") || got.str("missed") != "skip" {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "POST", "/v1/schedules/nightly/pause"); got.at("paused") != true {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "POST", "/v1/schedules/nightly/resume"); got.at("paused") != false {
+		t.Errorf("%s", got.text)
+	}
+	s.want(200, "PUT", "/v1/schedules/ping", `{"every":"30s","job":{"type":"ping"}}`)
+	if got := s.want(200, "GET", "/v1/schedules"); got.str("schedules", 0, "name") != "nightly" || got.str("schedules", 1, "every") != "30s" {
+		t.Errorf("%s", got.text)
+	}
+	for body, field := range map[string]string{
+		`{"job":{"type":"x"}}`: "cron", `{"cron":"x","job":{"type":"x"}}`: "cron", `{"every":"1s","job":{"type":""}}`: "job.type",
+		`{"every":"1s","job":{"type":"x","delay":"-1s"}}`: "job.delay", `{"every":"1s","job":{"type":"x"},"next_at":"2030-01-01T00:00:00Z"}`: "next_at",
+		`{"cron":"* * * * *","time_zone":"Mars","job":{"type":"x"}}`: "time_zone", `{"every":"1s","missed":"never","job":{"type":"x"}}`: "missed",
+		`{"every":"1s","job":{"type":"x","payload":1,"payload_base64":""}}`: "job.payload_base64",
+	} {
+		if got := s.want(400, "PUT", "/v1/schedules/bad", body); !strings.Contains(strings.Join(got.fields(), " "), field) {
+			t.Errorf("%s: %s", body, got.text)
+		}
+	}
+	if got := s.want(204, "DELETE", "/v1/schedules/nightly"); got.text != "" {
+		t.Errorf("%s", got.text)
+	}
+	s.want(404, "POST", "/v1/schedules/nightly/pause")
+	s.want(404, "POST", "/v1/schedules/nightly/resume")
+}
+
+func TestWorkersAndStats(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	s.submit(`{"type":"a"}`)
+	s.claim("")
+	if got := s.want(200, "GET", "/v1/workers"); got.str("workers", 0, "name") != "w1" || got.at("workers", 0, "running") != jsonNumber("1") {
+		t.Errorf("%s", got.text)
+	}
+	got := s.want(200, "GET", "/v1/stats")
+	if got.at("total", "RUNNING") != jsonNumber("1") || got.at("held") != jsonNumber("1") || got.str("queues", 0, "queue") != "default" || got.at("workers") != jsonNumber("1") {
+		t.Errorf("%s", got.text)
+	}
+}

@@ -1,0 +1,193 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Code is what went wrong, for programs. The set is closed.
+type Code string
+
+// The codes.
+const (
+	CodeInvalidRequest  Code = "invalid_request"
+	CodeInvalidCursor   Code = "invalid_cursor"
+	CodeUnauthenticated Code = "unauthenticated"
+	CodeForbidden       Code = "forbidden"
+	CodeJobNotFound     Code = "job_not_found"
+	CodeLeaseNotFound   Code = "lease_not_found"
+	CodeRouteNotFound   Code = "route_not_found"
+	CodeMethod          Code = "method_not_allowed"
+	CodeBodyIncomplete  Code = "body_incomplete"
+	CodeDuplicate       Code = "duplicate_request"
+	CodeTransition      Code = "illegal_transition"
+	CodeJobFinished     Code = "job_finished"
+	CodeJobNotClaimed   Code = "job_not_claimed"
+	CodeClaimExpired    Code = "claim_expired"
+	CodeLeaseNotActive  Code = "lease_not_active"
+	CodeJobMismatch     Code = "job_mismatch"
+	CodeWorkerMismatch  Code = "worker_mismatch"
+	CodeConflict        Code = "conflict"
+	CodeEventsGone      Code = "events_gone"
+	CodeBodyTooLarge    Code = "body_too_large"
+	CodeMediaType       Code = "unsupported_media_type"
+	CodeLimitReached    Code = "limit_reached"
+	CodeInternal        Code = "internal"
+	CodeUnavailable     Code = "unavailable"
+	CodeTimeout         Code = "timeout"
+)
+
+// A meaning is a row of the table of codes.
+type meaning struct {
+	Code   Code
+	Status int
+	Text   string
+}
+
+// Meanings is the closed table of codes: the status each one comes with and what
+// it says.
+var meanings = []meaning{
+	{CodeInvalidRequest, http.StatusBadRequest, "The request is wrong in itself: not JSON, a field missing, unknown, of the wrong type or out of range, or contradicting the job's record."},
+	{CodeInvalidCursor, http.StatusBadRequest, "The cursor is none that a list has returned."},
+	{CodeUnauthenticated, http.StatusUnauthorized, "Nobody said who is asking."},
+	{CodeForbidden, http.StatusForbidden, "The caller may not do this."},
+	{CodeJobNotFound, http.StatusNotFound, "There is no such job, or it is no longer kept."},
+	{CodeLeaseNotFound, http.StatusNotFound, "There is no such lease, or its job is no longer kept."},
+	{CodeRouteNotFound, http.StatusNotFound, "There is nothing at this path."},
+	{CodeMethod, http.StatusMethodNotAllowed, "The path takes another method."},
+	{CodeBodyIncomplete, http.StatusRequestTimeout, "The body did not come in time."},
+	{CodeDuplicate, http.StatusConflict, "The client_request_id is taken; job_id names the job that has it."},
+	{CodeTransition, http.StatusConflict, "The job's state does not allow this."},
+	{CodeJobFinished, http.StatusConflict, "The job has ended."},
+	{CodeJobNotClaimed, http.StatusConflict, "Nobody holds the job."},
+	{CodeClaimExpired, http.StatusConflict, "The claim has run out; the job is queued again or someone else's."},
+	{CodeLeaseNotActive, http.StatusConflict, "The lease has expired or was released."},
+	{CodeJobMismatch, http.StatusConflict, "The lease belongs to another job than job_id."},
+	{CodeWorkerMismatch, http.StatusConflict, "The job is held by another worker than worker_id."},
+	{CodeConflict, http.StatusConflict, "Something else changed in the meantime; look again."},
+	{CodeEventsGone, http.StatusGone, "The events after the cursor are no longer kept."},
+	{CodeBodyTooLarge, http.StatusRequestEntityTooLarge, "The body is larger than the server takes."},
+	{CodeMediaType, http.StatusUnsupportedMediaType, "The body is not application/json in UTF-8."},
+	{CodeLimitReached, http.StatusTooManyRequests, "A limit is reached; it may help to try later."},
+	{CodeInternal, http.StatusInternalServerError, "A defect or an unclassified failure; the server's log has more."},
+	{CodeUnavailable, http.StatusServiceUnavailable, "The store cannot serve now; whether a change happened is not known."},
+	{CodeTimeout, http.StatusGatewayTimeout, "It was not done in time; whether it happened is not known."},
+}
+
+var statuses = func() map[Code]int {
+	all := make(map[Code]int, len(meanings))
+	for _, m := range meanings {
+		all[m.Code] = m.Status
+	}
+	return all
+}()
+
+// ofKind is how the engine's errors are told where nothing more is known. A test
+// holds it against [gq.Kinds].
+var ofKind = map[gq.Kind]Code{
+	gq.KindInternal:        CodeInternal,
+	gq.KindInvalid:         CodeInvalidRequest,
+	gq.KindNotFound:        CodeJobNotFound,
+	gq.KindConflict:        CodeTransition,
+	gq.KindStaleLease:      CodeLeaseNotActive,
+	gq.KindDuplicate:       CodeConflict,
+	gq.KindExhausted:       CodeLimitReached,
+	gq.KindUnavailable:     CodeUnavailable,
+	gq.KindTimeout:         CodeTimeout,
+	gq.KindDenied:          CodeForbidden,
+	gq.KindUnauthenticated: CodeUnauthenticated,
+}
+
+// Problem is an error as it is told.
+type Problem struct {
+	Detail string `json:"detail" doc:"What happened, for people."`
+	Code   Code   `json:"code" doc:"Stable, for programs."`
+	JobID  string `json:"job_id,omitempty" doc:"With duplicate_request: the job that has the client_request_id." format:"uuid"`
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+func problem(code Code, format string, args ...any) error {
+	return &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// problemOf is an error as the client is told of it; what it is not told goes to
+// the log.
+func (f *Face) problemOf(c *call, err error) *Problem {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p
+	}
+	if gq.KindOf(err) == gq.KindInternal {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
+		case errors.Is(err, context.Canceled):
+			err = fmt.Errorf("%w: %w", gq.ErrClosed, err) // the client has left, or the server stops
+		default:
+			f.options.Log.Error("internal error", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "error", err)
+			return &Problem{Code: CodeInternal, Detail: "internal error; the server's log has more under request " + c.id}
+		}
+	}
+	if errors.Is(err, gq.ErrStoreFailed) && f.options.Failed != nil {
+		f.reported.Do(func() { f.options.Failed(err) })
+	}
+	if faults := gq.FaultsOf(err); len(faults) > 0 {
+		return invalid(faults)
+	}
+	code, ok := ofKind[gq.KindOf(err)]
+	if !ok {
+		code = CodeInternal
+	}
+	return &Problem{Code: code, Detail: err.Error()}
+}
+
+// names are what the engine's fields are called here.
+var names = map[string]string{
+	"queue": "addon_id", "queues[0]": "addon_id", "type": "job_type", "worker": "worker_id", "max_cost": "max_cost_units",
+	"idempotency_key": "client_request_id", "idempotency_scope": "addon_id", "ttl": "ttl_sec", "result": "result_data",
+}
+
+func invalid(faults []gq.Fault) *Problem {
+	parts := make([]string, len(faults))
+	code := CodeInvalidRequest
+	for i, fault := range faults {
+		field := fault.Field
+		if own, ok := names[field]; ok {
+			field = own
+		} else if rest, ok := strings.CutPrefix(field, "types["); ok {
+			field = "accept_job_types[" + rest
+		}
+		if field == "cursor" {
+			code = CodeInvalidCursor
+		}
+		parts[i] = field + ": " + fault.Problem
+	}
+	return &Problem{Code: code, Detail: strings.Join(parts, "; ")}
+}
+
+// faults gathers what is wrong with a request.
+type faults []gq.Fault
+
+func (f *faults) add(field, format string, args ...any) {
+	*f = append(*f, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (f faults) err() error {
+	if len(f) == 0 {
+		return nil
+	}
+	return invalid(f)
+}
+
+// or keeps an error, unless it is of a kind that means something particular here.
+func or(err error, kind gq.Kind, code Code) error {
+	if err == nil || gq.KindOf(err) != kind {
+		return err
+	}
+	return &Problem{Code: code, Detail: err.Error()}
+}

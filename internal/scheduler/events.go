@@ -1,0 +1,195 @@
+package scheduler
+
+import (
+	"context"
+
+	"github.com/gopherqueue/gq"
+)
+
+// entry is one line of the audit.
+type entry struct {
+	id    uint64 // larger for later ones
+	at    gq.Event
+	about string // JOB or LEASE
+	of    string // the id of the job or lease
+	typ   string
+	data  map[string]any
+}
+
+// The entities that entries are about.
+const (
+	entityJob   = "JOB"
+	entityLease = "LEASE"
+)
+
+// entriesOf is what an event means here: nothing where it changes nothing that
+// this API knows of, and two entries where a lease begins or ends with it. Every
+// event has two numbers for them, so that they stay the same for ever.
+func entriesOf(e *gq.Event) (all []entry) {
+	add := func(about, of, typ string, data map[string]any) {
+		for name, value := range data {
+			if s, is := value.(string); is && s == "" {
+				delete(data, name)
+			}
+		}
+		id := 2 * e.Seq
+		if about == entityJob {
+			id++
+		}
+		all = append(all, entry{id: id, at: *e, about: about, of: of, typ: typ, data: data})
+	}
+	job := func(typ string, data map[string]any) { add(entityJob, e.Job.String(), typ, data) }
+	lease := func(typ string, data map[string]any) { add(entityLease, string(e.Lease), typ, data) }
+
+	if e.EndsRun() {
+		typ := "LEASE_RELEASED"
+		if e.LeaseState == gq.LeaseExpired {
+			typ = "LEASE_EXPIRED"
+		}
+		lease(typ, map[string]any{"job_id": e.Job.String(), "worker_id": e.Worker, "cost_units": e.CostUnits})
+	}
+	under := map[string]any{"worker_id": e.Worker, "lease_id": ""}
+	if e.EndsRun() || e.Type == gq.EventStarted {
+		under["lease_id"] = string(e.Lease)
+	}
+	with := func(name string, value any) map[string]any {
+		under[name] = value
+		return under
+	}
+	switch e.Type {
+	case gq.EventSubmitted:
+		job("JOB_SUBMITTED", map[string]any{})
+	case gq.EventClaimed:
+		job("JOB_CLAIMED", map[string]any{"worker_id": e.Worker, "claim_expires_at": stamp(e.Until)})
+	case gq.EventPreparing:
+		job("JOB_"+gq.View{Status: e.Status, Detail: e.Detail}.Scheduler(), map[string]any{"worker_id": e.Worker})
+	case gq.EventStarted:
+		lease("LEASE_GRANTED", map[string]any{
+			"job_id": e.Job.String(), "worker_id": e.Worker, "cost_units": e.CostUnits, "expires_at": stamp(e.Until),
+		})
+		job("JOB_RUNNING", with("attempt", e.Attempt))
+	case gq.EventCompleted:
+		job("JOB_DONE", under)
+	case gq.EventFailed, gq.EventDeadLettered:
+		v := gq.View{Status: e.Status}
+		if e.Failure != nil {
+			v.Category = e.Failure.Category
+			under["error"] = e.Failure.Message
+		}
+		job("JOB_"+v.Scheduler(), with("reason", e.Reason))
+	case gq.EventRetrying:
+		if e.Failure != nil {
+			under["error"] = e.Failure.Message
+		}
+		under["next_retry_at"] = stamp(e.Until)
+		job("JOB_REQUEUED", with("reason", e.Reason))
+	case gq.EventScheduled:
+		if e.Lease != "" { // a claim was lost or given back
+			job("JOB_REQUEUED", map[string]any{"worker_id": e.Worker, "reason": e.Reason})
+		}
+	case gq.EventCancelled:
+		job("JOB_CANCELED", with("reason", e.Reason))
+	case gq.EventCancelRequested:
+		job("JOB_CANCEL_REQUESTED", map[string]any{"reason": e.Reason})
+	case gq.EventCancelDelivered:
+		job("JOB_CANCEL_DELIVERED", map[string]any{"worker_id": e.Worker})
+	case gq.EventRenewed:
+		lease("LEASE_RENEWED", map[string]any{"job_id": e.Job.String(), "worker_id": e.Worker, "expires_at": stamp(e.Until)})
+	case gq.EventUpdated:
+		job("JOB_UPDATED", map[string]any{})
+	case gq.EventDelayed: // QUEUED here, as it was
+	}
+	return all
+}
+
+// submittedAs adds to entries of submissions what their jobs were submitted as.
+func submittedAs(entries []entry, jobs map[gq.JobID]gq.Job) {
+	for i := range entries {
+		v := &entries[i]
+		job, known := jobs[v.at.Job]
+		if v.at.Type == gq.EventSubmitted && known {
+			v.data["priority"] = priorityName(job.Spec.Metadata.Priority)
+			v.data["addon_id"], v.data["job_type"], v.data["cost_units"] = job.Spec.Queue, job.Spec.Type, job.Spec.CostUnits
+		}
+	}
+}
+
+// event is an entry as a job's audit shows it.
+type event struct {
+	TS   stamp          `json:"ts"`
+	Type string         `json:"type"`
+	Data map[string]any `json:"data"`
+}
+
+type eventsAnswer struct {
+	Events []event `json:"events" doc:"Oldest first."`
+}
+
+func (f *Face) events(c *call) (reply, error) {
+	job, err := f.job(c, 0)
+	if err != nil {
+		return reply{}, err
+	}
+	history, err := f.engine.History(c.r.Context(), job.State.ID)
+	if err != nil {
+		return reply{}, or(err, gq.KindNotFound, CodeJobNotFound)
+	}
+	out := eventsAnswer{Events: []event{}}
+	for i := range history {
+		entries := entriesOf(&history[i])
+		submittedAs(entries, map[gq.JobID]gq.Job{job.State.ID: job})
+		for _, v := range entries {
+			out.Events = append(out.Events, event{stamp(v.at.Time), v.typ, v.data})
+		}
+	}
+	return ok(out)
+}
+
+// leaseRun is a lease under which a job ran, and how it ended.
+type leaseRun struct {
+	lease gq.Lease
+	ended gq.Event // zero while it lives
+}
+
+// runsOf lists the leases under which a job ran, in order. The last one is in the
+// job's state; what came before it is in its history.
+func (f *Face) runsOf(ctx context.Context, job *gq.Job) ([]leaseRun, error) {
+	s := &job.State
+	switch l := s.Lease; {
+	case s.Attempt == 0:
+		return nil, nil
+	case s.Attempt == 1 && l.Attempt == 1 && (l.State == gq.LeaseActive || !s.Live()):
+		run := leaseRun{lease: *l}
+		if l.State != gq.LeaseActive {
+			run.ended = gq.Event{Time: s.CompletedAt, LeaseState: l.State, Status: s.Status}
+		}
+		return []leaseRun{run}, nil
+	}
+	history, err := f.engine.History(ctx, s.ID)
+	if err != nil {
+		return nil, err
+	}
+	var runs []leaseRun
+	for i := range history {
+		e := &history[i]
+		switch {
+		case e.Type == gq.EventStarted:
+			runs = append(runs, leaseRun{lease: gq.Lease{
+				ID: e.Lease, Version: e.Version, State: gq.LeaseActive, Worker: e.Worker, Attempt: e.Attempt, CostUnits: e.CostUnits,
+				GrantedAt: e.Time, HeartbeatAt: e.Time, ExpiresAt: e.Until, TTL: e.Until.Sub(e.Time),
+			}})
+		case e.EndsRun() && len(runs) > 0 && runs[len(runs)-1].lease.ID == e.Lease:
+			run := &runs[len(runs)-1]
+			run.ended, run.lease.State = *e, e.LeaseState
+			if !e.Beat.IsZero() {
+				run.lease.HeartbeatAt, run.lease.ExpiresAt = e.Beat, e.Beat.Add(run.lease.TTL)
+			}
+		}
+	}
+	for i := range runs {
+		if s.Lease != nil && runs[i].lease.ID == s.Lease.ID {
+			runs[i].lease = *s.Lease
+		}
+	}
+	return runs, nil
+}

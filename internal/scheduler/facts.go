@@ -1,0 +1,294 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"strconv"
+
+	"github.com/gopherqueue/gq"
+)
+
+// jobRun is a row of scheduler_job_runs.
+type jobRun struct {
+	JobID       string          `json:"job_id" format:"uuid"`
+	AddonID     string          `json:"addon_id"`
+	JobType     string          `json:"job_type"`
+	Priority    string          `json:"priority" enum:"URGENT,HIGH,NORMAL,LOW"`
+	CostUnits   int64           `json:"cost_units"`
+	State       string          `json:"state" enum:"QUEUED,CLAIMED,PREPARING,LEASE_PENDING,RUNNING,DONE,FAILED,CANCELED,TIMEOUT"`
+	Attempts    int             `json:"attempts"`
+	CreatedAt   stamp           `json:"created_at"`
+	StartedAt   *stamp          `json:"started_at"`
+	FinishedAt  *stamp          `json:"finished_at"`
+	ClaimedBy   *string         `json:"claimed_by"`
+	LeaseID     *string         `json:"lease_id" doc:"The last one."`
+	FinalStatus *string         `json:"final_status"`
+	ErrorText   *string         `json:"error_text"`
+	ResultJSON  json.RawMessage `json:"result_json"`
+	MetricsJSON json.RawMessage `json:"metrics_json"`
+}
+
+type jobRunsAnswer struct {
+	JobRuns    []jobRun `json:"job_runs"`
+	NextCursor *string  `json:"next_cursor"`
+}
+
+// facts is the page that a request for facts about jobs names.
+func (f *Face) facts(c *call) (gq.Query, error) {
+	p := f.parameters(c, "addon_id", "limit", "cursor")
+	q := gq.Query{Queue: p.addon(), Limit: p.limit(), Cursor: p.value("cursor"), OldestFirst: true}
+	if err := p.err(); err != nil {
+		return q, err
+	}
+	return q, f.engine.CatchUp(c.r.Context())
+}
+
+func (f *Face) jobRuns(c *call) (reply, error) {
+	q, err := f.facts(c)
+	if err != nil {
+		return reply{}, err
+	}
+	page, err := f.engine.List(c.r.Context(), q)
+	if err != nil {
+		return reply{}, err
+	}
+	out := jobRunsAnswer{JobRuns: []jobRun{}, NextCursor: text(page.Next)}
+	full, err := f.engine.Jobs(c.r.Context(), idsOf(page.Jobs), gq.WithResult)
+	if err != nil {
+		return reply{}, err
+	}
+	for i := range page.Jobs {
+		job, kept := full[page.Jobs[i].State.ID]
+		if !kept {
+			continue
+		}
+		row, err := f.jobRun(c.r.Context(), &job)
+		if err != nil {
+			return reply{}, err
+		}
+		out.JobRuns = append(out.JobRuns, row)
+	}
+	return ok(out)
+}
+
+func (f *Face) jobRun(ctx context.Context, job *gq.Job) (jobRun, error) {
+	s := &job.State
+	intent := intentOf(job)
+	row := jobRun{
+		JobID: intent.JobID, AddonID: intent.AddonID, JobType: intent.JobType, Priority: intent.Priority, CostUnits: intent.CostUnits,
+		State: intent.State, Attempts: intent.Attempts, CreatedAt: intent.CreatedAt,
+		StartedAt: at(s.StartedAt), FinishedAt: at(s.CompletedAt), ClaimedBy: intent.ClaimedBy, LeaseID: intent.LeaseID,
+	}
+	if row.LeaseID == nil && s.Attempt > 0 { // it ran before and waits again
+		runs, err := f.runsOf(ctx, job)
+		if err != nil {
+			return row, err
+		}
+		if len(runs) > 0 {
+			row.LeaseID = text(string(runs[len(runs)-1].lease.ID))
+		}
+	}
+	if result := resultOf(job); result != nil {
+		row.FinalStatus, row.ErrorText = &result.Status, result.Error
+		row.ResultJSON, row.MetricsJSON = given(result.ResultData), readReport(job.Result).Metrics
+	}
+	return row, nil
+}
+
+// leaseRow is a row of scheduler_lease_runs.
+type leaseRow struct {
+	LeaseID         string  `json:"lease_id" format:"uuid"`
+	JobID           string  `json:"job_id" format:"uuid"`
+	AddonID         string  `json:"addon_id"`
+	CostUnits       int64   `json:"cost_units"`
+	TTLSec          int64   `json:"ttl_sec"`
+	GrantedAt       stamp   `json:"granted_at"`
+	LastHeartbeatAt stamp   `json:"last_heartbeat_at"`
+	ReleasedAt      *stamp  `json:"released_at"`
+	ExpiresAt       stamp   `json:"expires_at"`
+	State           string  `json:"state" enum:"ACTIVE,EXPIRED,RELEASED"`
+	ReleaseStatus   *string `json:"release_status"`
+}
+
+type leaseRunsAnswer struct {
+	LeaseRuns  []leaseRow `json:"lease_runs"`
+	NextCursor *string    `json:"next_cursor"`
+}
+
+// leaseCursor is a place among the leases: behind so many of the first job that
+// follows a cursor of jobs.
+type leaseCursor struct {
+	Jobs string `json:"j"`
+	Skip int    `json:"s"`
+}
+
+func (l leaseCursor) String() string {
+	b, _ := json.Marshal(l) // a string and a number
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseLeaseCursor(given string) (l leaseCursor, err error) {
+	if given == "" {
+		return l, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(given)
+	if err != nil || json.Unmarshal(raw, &l) != nil || l.Skip < 0 {
+		return l, problem(CodeInvalidCursor, "cursor: is not one that a list has returned")
+	}
+	return l, nil
+}
+
+func (f *Face) leaseRuns(c *call) (reply, error) {
+	q, err := f.facts(c)
+	if err != nil {
+		return reply{}, err
+	}
+	ctx, limit := c.r.Context(), q.Limit
+	from, err := parseLeaseCursor(q.Cursor)
+	if err != nil {
+		return reply{}, err
+	}
+	out := leaseRunsAnswer{LeaseRuns: []leaseRow{}}
+	q.Cursor = from.Jobs
+	page, err := f.engine.List(ctx, q)
+	if err != nil {
+		return reply{}, err
+	}
+	for i := range page.Jobs {
+		job := &page.Jobs[i]
+		runs, err := f.runsOf(ctx, job)
+		if err != nil && !errors.Is(err, gq.ErrNotFound) { // it may have been collected since
+			return reply{}, err
+		}
+		for k := range runs {
+			if i == 0 && k < from.Skip {
+				continue
+			}
+			if len(out.LeaseRuns) == limit {
+				next := leaseCursor{Jobs: from.Jobs, Skip: k}
+				if i > 0 {
+					q.Limit = i
+					before, err := f.engine.List(ctx, q)
+					if err != nil {
+						return reply{}, err
+					}
+					next.Jobs = before.Next
+				}
+				out.NextCursor = text(next.String())
+				return ok(out)
+			}
+			out.LeaseRuns = append(out.LeaseRuns, leaseRowOf(job, &runs[k]))
+		}
+	}
+	if page.Next != "" {
+		out.NextCursor = text(leaseCursor{Jobs: page.Next}.String())
+	}
+	return ok(out)
+}
+
+func leaseRowOf(job *gq.Job, run *leaseRun) leaseRow {
+	l := leaseOf(job, &run.lease)
+	row := leaseRow{
+		LeaseID: l.LeaseID, JobID: l.JobID, AddonID: l.AddonID, CostUnits: l.CostUnits, TTLSec: l.TTLSec,
+		GrantedAt: l.GrantedAt, LastHeartbeatAt: l.LastHeartbeatAt, ExpiresAt: l.ExpiresAt, State: l.State,
+	}
+	if l.State == "RELEASED" {
+		row.ReleasedAt = at(run.ended.Time)
+		if run.ended.Status.Terminal() {
+			row.ReleaseStatus = text(finalOf(stateOf(&job.State)))
+		}
+	}
+	return row
+}
+
+// auditRow is a row of scheduler_events.
+type auditRow struct {
+	ID         uint64         `json:"id" doc:"Larger for later rows; reading can go on after any of them."`
+	TS         stamp          `json:"ts"`
+	EntityType string         `json:"entity_type" enum:"JOB,LEASE"`
+	EntityID   string         `json:"entity_id"`
+	EventType  string         `json:"event_type"`
+	DataJSON   map[string]any `json:"data_json"`
+}
+
+type auditAnswer struct {
+	Events     []auditRow `json:"events"`
+	NextCursor *string    `json:"next_cursor" doc:"The id of the last row, while there is more; any row's id is a cursor."`
+}
+
+func (f *Face) audit(c *call) (reply, error) {
+	p := f.parameters(c, "limit", "cursor")
+	limit, after := p.limit(), uint64(0)
+	if given := p.value("cursor"); given != "" {
+		var err error
+		if after, err = strconv.ParseUint(given, 10, 62); err != nil {
+			p.wrong.add("cursor", "%.64q is not the id of a row", given)
+		}
+	}
+	if err := p.err(); err != nil {
+		return reply{}, err
+	}
+	ctx := c.r.Context()
+	if err := f.engine.CatchUp(ctx); err != nil {
+		return reply{}, err
+	}
+	entries, more, err := f.entriesAfter(ctx, after, limit)
+	if errors.Is(err, gq.ErrGone) && after == 0 {
+		if after, err = f.engine.BeforeFirstEvent(ctx); err == nil {
+			entries, more, err = f.entriesAfter(ctx, 2*after+1, limit)
+		}
+	}
+	if err != nil {
+		return reply{}, or(err, gq.KindNotFound, CodeEventsGone)
+	}
+	out := auditAnswer{Events: []auditRow{}}
+	for _, v := range entries {
+		out.Events = append(out.Events, auditRow{v.id, stamp(v.at.Time), v.about, v.of, v.typ, v.data})
+	}
+	if more {
+		out.NextCursor = text(strconv.FormatUint(entries[len(entries)-1].id, 10))
+	}
+	return ok(out)
+}
+
+// entriesAfter reads a page of entries behind one, and whether more follow.
+func (f *Face) entriesAfter(ctx context.Context, after uint64, limit int) (all []entry, more bool, err error) {
+	seq := after / 2
+	if after > 0 && after%2 == 0 {
+		seq-- // the event has another entry behind this one
+	}
+	for len(all) <= limit {
+		events, err := f.engine.Events(ctx, seq, limit+1)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(events) == 0 {
+			break
+		}
+		for i := range events {
+			for _, v := range entriesOf(&events[i]) {
+				if v.id > after {
+					all = append(all, v)
+				}
+			}
+		}
+		seq = events[len(events)-1].Seq
+	}
+	if more = len(all) > limit; more {
+		all = all[:limit]
+	}
+	var born []gq.JobID
+	for i := range all {
+		if all[i].at.Type == gq.EventSubmitted {
+			born = append(born, all[i].at.Job)
+		}
+	}
+	jobs, err := f.engine.Jobs(ctx, born, 0)
+	if err != nil {
+		return nil, false, err
+	}
+	submittedAs(all, jobs)
+	return all, more, nil
+}

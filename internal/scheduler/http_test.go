@@ -1,0 +1,244 @@
+package scheduler
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+// Every kind of error has a code, every code a status and a meaning, once.
+func TestCodesTotal(t *testing.T) {
+	for _, k := range gq.Kinds() {
+		if _, known := ofKind[k]; !known {
+			t.Errorf("kind %s has no code", k)
+		}
+	}
+	seen := map[Code]bool{}
+	for _, m := range meanings {
+		if seen[m.Code] || m.Status < 400 || m.Text == "" || !regexp.MustCompile(`^[a-z_]+$`).MatchString(string(m.Code)) {
+			t.Errorf("the table has %+v", m)
+		}
+		seen[m.Code] = true
+	}
+	for k, code := range ofKind {
+		if !seen[code] {
+			t.Errorf("kind %s has the code %s, which is not in the table", k, code)
+		}
+	}
+	for _, r := range routes() {
+		for _, code := range r.codes {
+			if !seen[code] {
+				t.Errorf("%s can end with %s, which is not in the table", r.id, code)
+			}
+		}
+	}
+}
+
+// The routes are those of the contract, and what is added to them.
+func TestRoutes(t *testing.T) {
+	spec.Covers(t, "S-02", "S-03", "S-144")
+	want := []string{
+		"POST /jobs/submit", "POST /jobs/claim", "GET /jobs/{job_id}", "POST /jobs/{job_id}/status", "POST /jobs/{job_id}/cancel", "GET /jobs",
+		"GET /jobs/{job_id}/events", "POST /lease/request", "POST /lease/{lease_id}/heartbeat", "POST /lease/{lease_id}/release", "GET /lease/{lease_id}",
+		"GET /stats/snapshot", "GET /stats/timeseries",
+	}
+	added := []string{"GET /facts/job_runs", "GET /facts/lease_runs", "GET /facts/events", "GET /admin/capacity", "PUT /admin/capacity"}
+	var got, more []string
+	for _, r := range routes() {
+		if r.added {
+			more = append(more, r.method+" "+r.path)
+		} else {
+			got = append(got, r.method+" "+r.path)
+		}
+	}
+	for _, lists := range [][2][]string{{got, want}, {more, added}} {
+		slices.Sort(lists[0])
+		slices.Sort(lists[1])
+		if !slices.Equal(lists[0], lists[1]) {
+			t.Errorf("the routes are %q, want %q", lists[0], lists[1])
+		}
+	}
+	f := newFixture(t, Options{})
+	for _, r := range routes() { // each is served: it answers for itself
+		path := strings.NewReplacer("{job_id}", "x", "{lease_id}", "x").Replace(r.path)
+		if a := f.try(r.method, path, nil); a.body["code"] == string(CodeRouteNotFound) || a.body["code"] == string(CodeMethod) {
+			t.Errorf("%s %s: %d %s", r.method, path, a.status, a.raw)
+		}
+	}
+}
+
+func TestNoSuchRoute(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.refused(http.MethodGet, "/nothing", nil, http.StatusNotFound, CodeRouteNotFound)
+	f.refused(http.MethodPost, "/jobs/", object{}, http.StatusNotFound, CodeRouteNotFound)
+	f.refused(http.MethodDelete, "/jobs/submit", nil, http.StatusMethodNotAllowed, CodeMethod)
+	f.refused(http.MethodGet, "/lease/request/x/y", nil, http.StatusNotFound, CodeRouteNotFound)
+	if a := f.try(http.MethodPut, "/jobs/claim", object{}); a.header.Get("Allow") == "" {
+		t.Errorf("a wrong method is not told the right ones: %v", a.header)
+	}
+	w := httptest.NewRecorder()
+	f.face.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/jobs", nil))
+	if w.Code != http.StatusNotFound {
+		t.Errorf("a path without the base answers %d", w.Code)
+	}
+}
+
+func TestBodies(t *testing.T) {
+	spec.Covers(t, "S-07")
+	f := newFixture(t, Options{MaxBody: 1000})
+	f.refused(http.MethodPost, "/jobs/submit", submission("payload", strings.Repeat("x", 2000)), http.StatusRequestEntityTooLarge, CodeBodyTooLarge)
+	send := func(contentType string, body []byte) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Base+"/jobs/submit", bytes.NewReader(body))
+		r.Header.Set("Content-Type", contentType)
+		w := httptest.NewRecorder()
+		f.face.ServeHTTP(w, r)
+		return w
+	}
+	body, _ := json.Marshal(submission())
+	for contentType, want := range map[string]int{
+		"application/json": 201, "application/json; charset=utf-8": 201, "application/x-www-form-urlencoded": 201, "application/vnd.x+json": 201,
+		"text/plain": 415, "application/json; charset=latin1": 415, "application/xml": 415, ";;": 415,
+	} {
+		if w := send(contentType, body); w.Code != want {
+			t.Errorf("a body of type %q: %d %s, want %d", contentType, w.Code, w.Body, want)
+		}
+	}
+	if w := send("application/json", []byte("{\"addon_id\":\"\xff\"}")); w.Code != http.StatusBadRequest {
+		t.Errorf("a body that is not UTF-8: %d", w.Code)
+	}
+	if w := send("application/json", []byte(strings.Repeat("[", 500))); w.Code != http.StatusBadRequest {
+		t.Errorf("a deep body: %d", w.Code)
+	}
+	for _, p := range []object{
+		f.refused(http.MethodPost, "/jobs/submit", `{}`, http.StatusBadRequest, CodeInvalidRequest),
+		f.refused(http.MethodGet, "/jobs/x", nil, http.StatusNotFound, CodeJobNotFound),
+	} {
+		f.hasKeys("an error", p, "detail", "code")
+	}
+}
+
+// Every timestamp of a whole life is ISO-8601 in UTC.
+func TestTimestamps(t *testing.T) {
+	spec.Covers(t, "S-05")
+	bubble(t, Options{}, func(f *fixture) {
+		time.Sleep(123456789)
+		for _, s := range jobStateNames()[1:] {
+			job, _ := f.in(s)
+			f.list("/jobs/"+job+"/events", "events")
+		}
+		dear := id(f.submit("cost_units", 500))
+		f.claim()
+		f.denied(dear)
+		f.list("/jobs", "jobs")
+		f.list("/facts/job_runs", "job_runs")
+		f.list("/facts/lease_runs", "lease_runs")
+		f.list("/facts/events", "events")
+		f.get("/stats/timeseries?metric=jobs_done&bucket=1h&range=3h")
+		form := regexp.MustCompile(`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z$`)
+		if len(f.seen) < 100 {
+			f.Errorf("only %d timestamps were seen", len(f.seen))
+		}
+		for _, s := range f.seen {
+			if !form.MatchString(s) {
+				f.Errorf("a timestamp is %q", s)
+			}
+		}
+	})
+}
+
+// What fails inside is not told, but logged; what the client should know is.
+func TestEngineErrors(t *testing.T) {
+	f := newFixture(t, Options{})
+	var failed error
+	f.face.options.Failed = func(err error) { failed = err }
+	c := &call{r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), id: "r1"}
+	for _, test := range []struct {
+		err    error
+		code   Code
+		hidden bool
+	}{
+		{errors.New("secret"), CodeInternal, true},
+		{gq.ErrCorrupt, CodeInternal, true},
+		{gq.ErrQueueFull, CodeLimitReached, false},
+		{gq.ErrStoreFailed, CodeUnavailable, false},
+		{gq.ErrTimeout, CodeTimeout, false},
+		{t.Context().Err(), CodeInternal, true},
+		{&gq.InvalidError{Faults: []gq.Fault{{Field: "queue", Problem: "is wrong"}, {Field: "types[2]", Problem: "too"}}}, CodeInvalidRequest, false},
+	} {
+		if test.err == nil {
+			continue
+		}
+		p := f.face.problemOf(c, test.err)
+		if p.Code != test.code || test.hidden == strings.Contains(p.Detail, test.err.Error()) && test.hidden {
+			t.Errorf("%v is told as %+v", test.err, p)
+		}
+	}
+	if p := f.face.problemOf(c, &gq.InvalidError{Faults: []gq.Fault{{Field: "queue", Problem: "x"}, {Field: "types[2]", Problem: "y"}}}); p.Detail != "addon_id: x; accept_job_types[2]: y" {
+		t.Errorf("faults are told as %q", p.Detail)
+	}
+	if !errors.Is(failed, gq.ErrStoreFailed) {
+		t.Errorf("of a failed store was told %v", failed)
+	}
+}
+
+func TestPanic(t *testing.T) {
+	f := newFixture(t, Options{})
+	w := httptest.NewRecorder()
+	f.face.serve(func(*call) (reply, error) { panic("oops") }).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"code":"internal"`) || strings.Contains(w.Body.String(), "oops") {
+		t.Errorf("a panic answers %d %s", w.Code, w.Body)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	f := newFixture(t, Options{})
+	less := int64(-1)
+	for _, o := range []Options{{Capacity: &less}, {ClaimHold: -1}, {LeaseTTL: -time.Second}} {
+		if _, err := New(f.engine, o); !errors.Is(err, gq.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if Handler(f.engine, Options{}) == nil {
+		t.Error("no handler")
+	}
+}
+
+func TestOpenAPI(t *testing.T) {
+	f := newFixture(t, Options{Version: "1.2.3"})
+	var api struct {
+		OpenAPI string
+		Info    struct{ Version, Description string }
+		Paths   map[string]map[string]struct {
+			OperationID string
+			Responses   map[string]struct{ Content map[string]any }
+		}
+	}
+	a := f.try(http.MethodGet, "/openapi.json", nil)
+	if a.status != http.StatusOK || json.Unmarshal(a.raw, &api) != nil {
+		t.Fatalf("%d %.200s", a.status, a.raw)
+	}
+	for _, r := range routes() {
+		op, there := api.Paths[Base+r.path][strings.ToLower(r.method)]
+		if !there || op.OperationID != r.id || len(op.Responses) < 3 {
+			t.Errorf("%s is described as %+v", r.id, op)
+		}
+	}
+	for _, m := range meanings {
+		if !strings.Contains(api.Info.Description, "`"+string(m.Code)+"`") {
+			t.Errorf("code %s is not described", m.Code)
+		}
+	}
+	if api.Info.Version != "1.2.3" || !strings.HasPrefix(api.OpenAPI, "3.1") {
+		t.Errorf("the description is %s of version %s", api.OpenAPI, api.Info.Version)
+	}
+}

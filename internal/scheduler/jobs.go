@@ -1,0 +1,307 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/gopherqueue/gq"
+)
+
+// submitRequest makes a job. Only client_request_id and constraints may be left
+// out.
+type submitRequest struct {
+	AddonID         *string         `json:"addon_id" doc:"Letters, digits and - _ . : /; at most 240 bytes."`
+	JobType         *string         `json:"job_type"`
+	Priority        *string         `json:"priority" enum:"URGENT,HIGH,NORMAL,LOW"`
+	CostUnits       *int64          `json:"cost_units" minimum:"1"`
+	Constraints     *Constraints    `json:"constraints,omitempty"`
+	Payload         json.RawMessage `json:"payload" doc:"Any JSON; it is never looked into."`
+	ClientRequestID *string         `json:"client_request_id,omitempty" doc:"Makes the submission idempotent for its addon."`
+}
+
+type jobAnswer struct {
+	Job *JobIntent `json:"job"`
+}
+
+// maxAddon leaves room for the scope of idempotency keys.
+const maxAddon = 240
+
+func (r *submitRequest) spec(f *Face) (gq.Spec, error) {
+	var wrong faults
+	s := gq.Spec{Policy: f.policy, Payload: gq.Payload{Data: r.Payload, ContentType: gq.JSON}}
+	s.Queue = addonID(r.AddonID, &wrong)
+	s.Type = required("job_type", r.JobType, &wrong)
+	if name := required("priority", r.Priority, &wrong); name != "" {
+		p, known := parsePriority(name)
+		if !known {
+			wrong.add("priority", "%.64q is not %s", name, oneOf(priorityNames()))
+		}
+		s.Metadata.Priority = p
+	}
+	switch {
+	case r.CostUnits == nil:
+		wrong.add("cost_units", "is required")
+	case *r.CostUnits <= 0:
+		wrong.add("cost_units", "%d is not above 0", *r.CostUnits)
+	default:
+		s.CostUnits = *r.CostUnits
+	}
+	if r.Payload == nil {
+		wrong.add("payload", "is required; it may be null")
+	}
+	if c := r.Constraints; c != nil {
+		s.Attributes = c.attributes()
+		if c.GPURequired != nil && *c.GPURequired {
+			s.Requires = []string{gpu}
+		}
+	}
+	if r.ClientRequestID != nil && *r.ClientRequestID != "" && f.settings.Idempotency {
+		s.Key = gq.Key{Scope: "scheduler:" + s.Queue, Name: *r.ClientRequestID}
+	}
+	return s, wrong.err()
+}
+
+func required(field string, value *string, wrong *faults) string {
+	if value == nil {
+		wrong.add(field, "is required")
+		return ""
+	}
+	if err := gq.CheckName(field, *value); err != nil {
+		*wrong = append(*wrong, gq.FaultsOf(err)...)
+		return ""
+	}
+	return *value
+}
+
+func addonID(value *string, wrong *faults) string {
+	name := required("addon_id", value, wrong)
+	if name == "" {
+		return ""
+	}
+	if len(name) > maxAddon {
+		wrong.add("addon_id", "%d bytes are more than %d", len(name), maxAddon)
+	} else if err := gq.CheckQueueName(name); err != nil {
+		*wrong = append(*wrong, gq.FaultsOf(err)...)
+	}
+	return name
+}
+
+func (f *Face) submit(c *call) (reply, error) {
+	var r submitRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	s, err := r.spec(f)
+	if err != nil {
+		return reply{}, err
+	}
+	ctx := c.r.Context()
+	if err := f.addon(ctx, s.Queue); err != nil {
+		return reply{}, err
+	}
+	made, err := f.engine.Submit(ctx, s)
+	if err != nil {
+		return reply{}, err
+	}
+	if made.Existing {
+		return reply{}, &Problem{
+			Code: CodeDuplicate, JobID: made.ID().String(),
+			Detail: "client_request_id was used before, for job " + made.ID().String(),
+		}
+	}
+	return reply{http.StatusCreated, jobAnswer{intentOf(&gq.Job{Spec: s, State: made.State, Metadata: s.Metadata})}}, nil
+}
+
+type claimRequest struct {
+	AddonID   *string       `json:"addon_id"`
+	WorkerID  *string       `json:"worker_id"`
+	Limit     *int          `json:"limit,omitempty" doc:"Accepted; the answer is one job, whatever it is." minimum:"1"`
+	Types     []string      `json:"accept_job_types,omitempty" doc:"None is any."`
+	MaxCost   *int64        `json:"max_cost_units,omitempty" minimum:"1"`
+	Abilities *capabilities `json:"constraints_capabilities,omitempty"`
+}
+
+type capabilities struct {
+	GPUAvailable *bool `json:"gpu_available,omitempty" doc:"Whether jobs that require a GPU may be claimed."`
+}
+
+func (r *claimRequest) claim() (gq.ClaimRequest, error) {
+	var wrong faults
+	out := gq.ClaimRequest{
+		Queues: []string{addonID(r.AddonID, &wrong)}, Worker: required("worker_id", r.WorkerID, &wrong),
+		Types: r.Types, N: 1, Hold: true,
+	}
+	if r.Limit != nil && *r.Limit < 1 {
+		wrong.add("limit", "%d is not above 0", *r.Limit)
+	}
+	if r.MaxCost != nil {
+		if out.MaxCost = *r.MaxCost; out.MaxCost < 1 {
+			wrong.add("max_cost_units", "%d is not above 0", out.MaxCost)
+		}
+	}
+	if a := r.Abilities; a != nil && a.GPUAvailable != nil && *a.GPUAvailable {
+		out.Offers = []string{gpu}
+	}
+	return out, wrong.err()
+}
+
+func (f *Face) claim(c *call) (reply, error) {
+	var r claimRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	ask, err := r.claim()
+	if err != nil {
+		return reply{}, err
+	}
+	jobs, err := f.engine.Claim(c.r.Context(), ask)
+	if err != nil {
+		return reply{}, err
+	}
+	if len(jobs) == 0 {
+		return reply{status: http.StatusNoContent}, nil
+	}
+	return ok(jobAnswer{intentOf(&jobs[0])})
+}
+
+type getAnswer struct {
+	Job    *JobIntent `json:"job"`
+	Result *JobResult `json:"result"`
+}
+
+// job reads the job that a path names.
+func (f *Face) job(c *call, parts gq.Parts) (gq.Job, error) {
+	name := c.r.PathValue("job_id")
+	id, err := gq.ParseJobID(name)
+	if err != nil {
+		return gq.Job{}, problem(CodeJobNotFound, "%.64q is not the id of a job", name)
+	}
+	job, err := f.engine.Get(c.r.Context(), id, parts)
+	if err == nil {
+		err = f.judged(c.r.Context(), &job)
+	}
+	return job, or(err, gq.KindNotFound, CodeJobNotFound)
+}
+
+func (f *Face) get(c *call) (reply, error) {
+	job, err := f.job(c, gq.WithPayload|gq.WithResult)
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(getAnswer{intentOf(&job), resultOf(&job)})
+}
+
+type statusRequest struct {
+	State    *string  `json:"state" enum:"QUEUED,CLAIMED,PREPARING,LEASE_PENDING,RUNNING,DONE,FAILED,CANCELED,TIMEOUT"`
+	Note     *string  `json:"note,omitempty"`
+	Progress *float64 `json:"progress,omitempty" minimum:"0" maximum:"1"`
+	WorkerID *string  `json:"worker_id,omitempty" doc:"Checked where it is given."`
+}
+
+func (r *statusRequest) check() error {
+	var wrong faults
+	if r.State == nil {
+		wrong.add("state", "is required")
+	} else if statusesOf(*r.State) == nil {
+		wrong.add("state", "%.64q is not %s", *r.State, oneOf(jobStateNames()))
+	}
+	checkProgress(r.Progress, &wrong)
+	return wrong.err()
+}
+
+func checkProgress(p *float64, wrong *faults) {
+	if p != nil && (*p < 0 || *p > 1) {
+		wrong.add("progress", "%v is not between 0 and 1", *p)
+	}
+}
+
+func reportOf(progress *float64, note *string) gq.Report {
+	r := gq.Report{Progress: -1}
+	if progress != nil {
+		r.Progress = *progress
+	}
+	if note != nil {
+		r.Note = *note
+	}
+	return r
+}
+
+// details are the states that a worker may report before it has a lease.
+var details = map[string]gq.Detail{
+	stateClaimed: gq.JustClaimed, statePreparing: gq.Preparing, stateLeasePending: gq.LeasePending,
+}
+
+func (f *Face) status(c *call) (reply, error) {
+	var r statusRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	if err := r.check(); err != nil {
+		return reply{}, err
+	}
+	job, err := f.job(c, gq.WithPayload)
+	if err != nil {
+		return reply{}, err
+	}
+	detail, before := details[*r.State]
+	switch now := stateOf(&job.State); {
+	case before && job.State.Status == gq.Claimed, *r.State == stateRunning && now == stateRunning:
+	default:
+		return reply{}, problem(CodeTransition, "job %s is %s and cannot become %s by a status report", job.State.ID, now, *r.State)
+	}
+	if err := heldBy(&job, r.WorkerID); err != nil {
+		return reply{}, err
+	}
+	ref, about := job.State.Lease.Ref(), reportOf(r.Progress, r.Note)
+	if before {
+		about.Progress = -1 // it has not begun
+		job.State, err = f.engine.Report(c.r.Context(), ref, detail, about)
+	} else {
+		job.State, err = f.beat(c, ref, about)
+	}
+	if errors.Is(err, gq.ErrStaleLease) {
+		return reply{}, f.lost(c, job.Spec.ID, err, CodeClaimExpired)
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(jobAnswer{intentOf(&job)})
+}
+
+// heldBy refuses a worker that says it is someone else than the holder.
+func heldBy(job *gq.Job, worker *string) error {
+	if worker == nil || *worker == job.State.Lease.Worker {
+		return nil
+	}
+	return problem(CodeWorkerMismatch, "job %s is held by another worker than %.80q", job.State.ID, *worker)
+}
+
+// lost tells a holder that it is none any more, and records that where it is not
+// known yet.
+func (f *Face) lost(c *call, id gq.JobID, err error, code Code) error {
+	if _, failed := f.engine.Advance(c.r.Context(), id); failed != nil {
+		return failed
+	}
+	return &Problem{Code: code, Detail: err.Error()}
+}
+
+type cancelRequest struct {
+	Reason string `json:"reason,omitzero"`
+}
+
+func (f *Face) cancel(c *call) (reply, error) {
+	var r cancelRequest
+	if err := f.decode(c, &r, true); err != nil {
+		return reply{}, err
+	}
+	job, err := f.job(c, gq.WithPayload)
+	if err != nil {
+		return reply{}, err
+	}
+	job.State, err = f.engine.Cancel(c.r.Context(), job.State.ID, r.Reason)
+	if err != nil {
+		return reply{}, or(or(err, gq.KindConflict, CodeJobFinished), gq.KindNotFound, CodeJobNotFound)
+	}
+	return ok(jobAnswer{intentOf(&job)})
+}

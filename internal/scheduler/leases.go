@@ -1,0 +1,348 @@
+package scheduler
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// leaseRequest asks for capacity. What is said about the job beside its id must
+// agree with its record.
+type leaseRequest struct {
+	JobID       *string      `json:"job_id" format:"uuid"`
+	AddonID     *string      `json:"addon_id,omitempty"`
+	JobType     *string      `json:"job_type,omitempty"`
+	CostUnits   *int64       `json:"cost_units,omitempty"`
+	Priority    *string      `json:"priority,omitempty" enum:"URGENT,HIGH,NORMAL,LOW"`
+	Constraints *Constraints `json:"constraints,omitempty"`
+	TTLSec      *int64       `json:"ttl_sec,omitempty" doc:"Without it the lease has the configured time to live." minimum:"1" maximum:"86400"`
+	WorkerID    *string      `json:"worker_id,omitempty" doc:"Checked where it is given."`
+}
+
+// maxTTL is the longest time to live of a lease, in seconds.
+const maxTTL = 24 * 60 * 60
+
+type leaseVerdict struct {
+	Approved      bool   `json:"approved"`
+	Lease         *Lease `json:"lease,omitempty" doc:"Where it was approved."`
+	RetryAfterSec int64  `json:"retry_after_sec,omitempty" doc:"Where it was denied: when to ask again."`
+	Reason        string `json:"reason,omitempty" doc:"Where it was denied: why."`
+}
+
+func (r *leaseRequest) check() (id gq.JobID, ttl time.Duration, err error) {
+	var wrong faults
+	id = bodyJobID(r.JobID, &wrong)
+	if r.TTLSec != nil {
+		if *r.TTLSec < 1 || *r.TTLSec > maxTTL {
+			wrong.add("ttl_sec", "%d is not between 1 and %d", *r.TTLSec, maxTTL)
+		}
+		ttl = time.Duration(*r.TTLSec) * time.Second
+	}
+	if r.CostUnits != nil && *r.CostUnits <= 0 {
+		wrong.add("cost_units", "%d is not above 0", *r.CostUnits)
+	}
+	if r.Priority != nil {
+		if _, known := parsePriority(*r.Priority); !known {
+			wrong.add("priority", "%.64q is not %s", *r.Priority, oneOf(priorityNames()))
+		}
+	}
+	return id, ttl, wrong.err()
+}
+
+func bodyJobID(given *string, wrong *faults) gq.JobID {
+	if given == nil {
+		wrong.add("job_id", "is required")
+		return gq.JobID{}
+	}
+	id, err := gq.ParseJobID(*given)
+	if err != nil {
+		wrong.add("job_id", "%.64q is not the id of a job", *given)
+	}
+	return id
+}
+
+// agrees refuses what contradicts the job's record.
+func (r *leaseRequest) agrees(job *gq.Job) error {
+	var wrong faults
+	differ := func(field string, given *string, is string) {
+		if given != nil && *given != is {
+			wrong.add(field, "%.64q is not what the job has, %q", *given, is)
+		}
+	}
+	differ("addon_id", r.AddonID, job.Spec.Queue)
+	differ("job_type", r.JobType, job.Spec.Type)
+	differ("priority", r.Priority, priorityName(job.Metadata.Priority))
+	if r.CostUnits != nil && *r.CostUnits != job.Spec.CostUnits {
+		wrong.add("cost_units", "%d is not what the job has, %d", *r.CostUnits, job.Spec.CostUnits)
+	}
+	if is := constraintsOf(&job.Spec); r.Constraints != nil && !r.Constraints.same(&is) {
+		wrong.add("constraints", "are not those of the job")
+	}
+	return wrong.err()
+}
+
+func (f *Face) requestLease(c *call) (reply, error) {
+	var r leaseRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	id, ttl, err := r.check()
+	if err != nil {
+		return reply{}, err
+	}
+	ctx := c.r.Context()
+	job, err := f.engine.Get(ctx, id, 0)
+	if err != nil {
+		return reply{}, or(err, gq.KindNotFound, CodeJobNotFound)
+	}
+	if err := r.agrees(&job); err != nil {
+		return reply{}, err
+	}
+	switch state := stateOf(&job.State); {
+	case !job.State.Live():
+		return reply{}, problem(CodeJobFinished, "job %s is %s", id, state)
+	case job.State.Status == gq.Running:
+		if err := f.judged(ctx, &job); err != nil {
+			return reply{}, err
+		}
+		return reply{}, problem(CodeTransition, "job %s is %s and has its lease", id, stateOf(&job.State))
+	case job.State.Status != gq.Claimed:
+		return reply{}, problem(CodeJobNotClaimed, "job %s is %s; claim it first", id, state)
+	}
+	if err := heldBy(&job, r.WorkerID); err != nil {
+		return reply{}, err
+	}
+	if err := f.addon(ctx, job.Spec.Queue); err != nil {
+		return reply{}, err
+	}
+	job.State, err = f.engine.Admit(ctx, job.State.Lease.Ref(), ttl, f.settings.DenialRetry)
+	if full, denied := errors.AsType[*gq.CapacityError](err); denied {
+		return ok(leaseVerdict{
+			RetryAfterSec: seconds(f.settings.DenialRetry),
+			Reason:        fmt.Sprintf("Capacity exceeded: used=%d, requested=%d, capacity=%d", full.Used, full.Requested, full.Capacity),
+		})
+	}
+	if errors.Is(err, gq.ErrStaleLease) {
+		return reply{}, f.lost(c, id, err, CodeClaimExpired)
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(leaseVerdict{Approved: true, Lease: leaseOf(&job, job.State.Lease)})
+}
+
+// leased reads the job that has or had the lease a path names, and that lease as
+// it stands.
+func (f *Face) leased(c *call, parts gq.Parts) (job gq.Job, run leaseRun, err error) {
+	id := gq.LeaseID(c.r.PathValue("lease_id"))
+	unknown := problem(CodeLeaseNotFound, "there is no lease %.64q", string(id))
+	job, err = f.engine.ByLease(c.r.Context(), id, parts)
+	if err != nil {
+		return job, run, or(err, gq.KindNotFound, CodeLeaseNotFound)
+	}
+	if l := job.State.Lease; l != nil && l.ID == id && l.Attempt == 0 {
+		return job, run, unknown // a claim without a lease
+	}
+	runs, err := f.runsOf(c.r.Context(), &job)
+	if err != nil {
+		return job, run, err
+	}
+	i := slices.IndexFunc(runs, func(r leaseRun) bool { return r.lease.ID == id })
+	if i < 0 {
+		return job, run, unknown
+	}
+	return job, runs[i], nil
+}
+
+// holder checks that a holder's call names the lease's own job and worker.
+func holder(job *gq.Job, run *leaseRun, jobID *string, worker string) error {
+	var wrong faults
+	id := bodyJobID(jobID, &wrong)
+	if err := wrong.err(); err != nil {
+		return err
+	}
+	if id != job.State.ID {
+		return problem(CodeJobMismatch, "lease %s belongs to another job than %s", run.lease.ID, id)
+	}
+	if worker != run.lease.Worker {
+		return problem(CodeWorkerMismatch, "lease %s belongs to another worker than %.80q", run.lease.ID, worker)
+	}
+	return nil
+}
+
+type heartbeatRequest struct {
+	JobID    *string  `json:"job_id" format:"uuid"`
+	WorkerID *string  `json:"worker_id"`
+	Progress *float64 `json:"progress,omitempty" minimum:"0" maximum:"1"`
+	Message  *string  `json:"message,omitempty"`
+}
+
+type heartbeatAnswer struct {
+	Lease *Lease     `json:"lease"`
+	Job   *JobIntent `json:"job"`
+}
+
+func (f *Face) heartbeat(c *call) (reply, error) {
+	var r heartbeatRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	var wrong faults
+	bodyJobID(r.JobID, &wrong)
+	worker := required("worker_id", r.WorkerID, &wrong)
+	checkProgress(r.Progress, &wrong)
+	if err := wrong.err(); err != nil {
+		return reply{}, err
+	}
+	job, run, err := f.leased(c, gq.WithPayload)
+	if err != nil {
+		return reply{}, err
+	}
+	if err := holder(&job, &run, r.JobID, worker); err != nil {
+		return reply{}, err
+	}
+	job.State, err = f.beat(c, run.lease.Ref(), reportOf(r.Progress, r.Message))
+	if errors.Is(err, gq.ErrStaleLease) {
+		return reply{}, f.lost(c, job.Spec.ID, err, CodeLeaseNotActive)
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(heartbeatAnswer{leaseOf(&job, job.State.Lease), intentOf(&job)})
+}
+
+// beat keeps a lease alive.
+func (f *Face) beat(c *call, lease gq.LeaseRef, r gq.Report) (gq.State, error) {
+	answers, err := f.engine.Heartbeat(c.r.Context(), []gq.Beat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
+	if err != nil {
+		return gq.State{}, err
+	}
+	return answers[0].State, answers[0].Err
+}
+
+type releaseRequest struct {
+	JobID      *string         `json:"job_id" format:"uuid"`
+	WorkerID   *string         `json:"worker_id"`
+	Status     *string         `json:"status" enum:"SUCCEEDED,FAILED,CANCELED,TIMEOUT"`
+	ResultData json.RawMessage `json:"result_data,omitempty"`
+	Error      *string         `json:"error,omitempty"`
+	Metrics    json.RawMessage `json:"metrics,omitempty" doc:"An object."`
+}
+
+type releaseAnswer struct {
+	Lease  *Lease     `json:"lease"`
+	Job    *JobIntent `json:"job"`
+	Result *JobResult `json:"result"`
+}
+
+// categories are the failures that a final status stands for.
+var categories = map[string]gq.Category{
+	finalFailed: gq.CategoryPermanent, finalCanceled: gq.CategoryCancelled, finalTimeout: gq.CategoryTimeout,
+}
+
+// outcome is what a release means.
+func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
+	var wrong faults
+	bodyJobID(r.JobID, &wrong)
+	worker = required("worker_id", r.WorkerID, &wrong)
+	said := report{ResultData: given(r.ResultData), Metrics: given(r.Metrics)}
+	if said.Metrics != nil && said.Metrics[0] != '{' {
+		wrong.add("metrics", "is not an object")
+	}
+	message := ""
+	if r.Error != nil {
+		message = *r.Error
+	}
+	if len(message) > gq.MaxMessageBytes {
+		said.Error = r.Error
+	}
+	switch {
+	case r.Status == nil:
+		wrong.add("status", "is required")
+	case *r.Status == finalSucceeded:
+		o.Verdict = gq.Succeeded
+		if message != "" {
+			wrong.add("error", "must be null where status is SUCCEEDED")
+		}
+	default:
+		category, known := categories[*r.Status]
+		if !known {
+			wrong.add("status", "%.64q is not %s", *r.Status, oneOf(finalNames()))
+		}
+		o.Verdict, o.Failure = gq.Failing, gq.Failure{Category: category, Code: "released", Message: message}
+	}
+	o.Result = said.encode()
+	return o, worker, wrong.err()
+}
+
+// given is a value that is not null.
+func given(raw json.RawMessage) json.RawMessage {
+	if string(raw) == "null" {
+		return nil
+	}
+	return raw
+}
+
+func (f *Face) release(c *call) (reply, error) {
+	var r releaseRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	outcome, worker, err := r.outcome()
+	if err != nil {
+		return reply{}, err
+	}
+	job, run, err := f.leased(c, gq.WithPayload)
+	if err != nil {
+		return reply{}, err
+	}
+	if err := holder(&job, &run, r.JobID, worker); err != nil {
+		return reply{}, err
+	}
+	ended := !job.State.Live()
+	outcome.Lease = run.lease.Ref()
+	answers, err := f.engine.Settle(c.r.Context(), []gq.Outcome{outcome})
+	if err == nil {
+		err = answers[0].Err
+	}
+	if errors.Is(err, gq.ErrStaleLease) {
+		return reply{}, f.lost(c, job.Spec.ID, err, CodeLeaseNotActive)
+	}
+	if err != nil {
+		return reply{}, err
+	}
+	job.State, job.Result = answers[0].State, outcome.Result
+	if ended || job.State.Live() || outcome.Verdict == gq.Failing { // answered before: was it really the same?
+		if job, err = f.engine.Get(c.r.Context(), job.Spec.ID, gq.WithPayload|gq.WithResult); err != nil {
+			return reply{}, err
+		}
+		if !slices.Equal(job.Result, outcome.Result) {
+			return reply{}, problem(CodeLeaseNotActive, "lease %s was released with another report", run.lease.ID)
+		}
+	}
+	return ok(releaseAnswer{leaseOf(&job, job.State.Lease), intentOf(&job), resultOf(&job)})
+}
+
+type leaseAnswer struct {
+	Lease *Lease `json:"lease"`
+}
+
+func (f *Face) getLease(c *call) (reply, error) {
+	job, run, err := f.leased(c, 0)
+	if err != nil {
+		return reply{}, err
+	}
+	if run.lease.State == gq.LeaseActive {
+		if err := f.judged(c.r.Context(), &job); err != nil {
+			return reply{}, err
+		}
+		if l := job.State.Lease; l.ID == run.lease.ID {
+			run.lease = *l
+		}
+	}
+	return ok(leaseAnswer{leaseOf(&job, &run.lease)})
+}

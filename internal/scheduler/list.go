@@ -1,0 +1,144 @@
+package scheduler
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// parameters are those of a query, with what is wrong with them.
+type parameters struct {
+	values url.Values
+	wrong  faults
+	face   *Face
+}
+
+// parameters reads a query that may have these and no others, each once.
+func (f *Face) parameters(c *call, known ...string) *parameters {
+	p := &parameters{face: f}
+	var err error
+	if p.values, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
+		p.wrong.add("query", "is not well-formed")
+	}
+	for name, given := range p.values {
+		switch {
+		case !slices.Contains(known, name):
+			p.wrong.add(strings.ToValidUTF8(name[:min(len(name), 64)], "?"), "is not a parameter here; there are %s", strings.Join(known, ", "))
+		case len(given) > 1:
+			p.wrong.add(name, "is given twice")
+		}
+	}
+	return p
+}
+
+func (p *parameters) err() error { return p.wrong.err() }
+
+func (p *parameters) value(name string) string { return p.values.Get(name) }
+
+func (p *parameters) addon() string {
+	if !p.values.Has("addon_id") {
+		return ""
+	}
+	name := p.value("addon_id")
+	return addonID(&name, &p.wrong)
+}
+
+func (p *parameters) limit() int {
+	if !p.values.Has("limit") {
+		return p.face.settings.ListLimit
+	}
+	n, err := strconv.Atoi(p.value("limit"))
+	if most := p.face.settings.ListLimitMax; err != nil || n < 1 || n > most {
+		p.wrong.add("limit", "%.64q is not a number from 1 to %d", p.value("limit"), most)
+	}
+	return n
+}
+
+func (p *parameters) instant(name string) time.Time {
+	if !p.values.Has(name) {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, p.value(name))
+	if err != nil {
+		p.wrong.add(name, `%.64q is not an instant such as "2030-01-31T12:00:00Z"`, p.value(name))
+	}
+	return t.UTC()
+}
+
+func (p *parameters) state() string {
+	if !p.values.Has("state") {
+		return ""
+	}
+	name := p.value("state")
+	if statusesOf(name) == nil {
+		p.wrong.add("state", "%.64q is not %s", name, oneOf(jobStateNames()))
+	}
+	return name
+}
+
+type listAnswer struct {
+	Jobs       []*JobIntent `json:"jobs" doc:"Newest first."`
+	NextCursor *string      `json:"next_cursor"`
+}
+
+// listRounds bounds how often a page is filled up whose jobs were of another
+// state. What is found by then is the page.
+const listRounds = 50
+
+func (f *Face) list(c *call) (reply, error) {
+	p := f.parameters(c, "state", "addon_id", "created_after", "created_before", "limit", "cursor")
+	state, limit := p.state(), p.limit()
+	q := gq.Query{
+		Queue: p.addon(), Statuses: statusesOf(state), Cursor: p.value("cursor"),
+		CreatedAfter: p.instant("created_after"), CreatedBefore: p.instant("created_before"),
+	}
+	if err := p.err(); err != nil {
+		return reply{}, err
+	}
+	ctx := c.r.Context()
+	if err := f.engine.CatchUp(ctx); err != nil {
+		return reply{}, err
+	}
+	var found []gq.Job
+	next := ""
+	for range listRounds {
+		q.Limit = limit - len(found)
+		page, err := f.engine.List(ctx, q)
+		if err != nil {
+			return reply{}, err
+		}
+		for i := range page.Jobs {
+			if state == "" || stateOf(&page.Jobs[i].State) == state {
+				found = append(found, page.Jobs[i])
+			}
+		}
+		if next = page.Next; next == "" || len(found) == limit {
+			break
+		}
+		q.Cursor = next
+	}
+	full, err := f.engine.Jobs(ctx, idsOf(found), gq.WithPayload)
+	if err != nil {
+		return reply{}, err
+	}
+	out := listAnswer{Jobs: []*JobIntent{}, NextCursor: text(next)}
+	for i := range found {
+		if job, kept := full[found[i].State.ID]; kept {
+			job.State = found[i].State // of the moment at which it was listed
+			out.Jobs = append(out.Jobs, intentOf(&job))
+		}
+	}
+	return ok(out)
+}
+
+func idsOf(jobs []gq.Job) []gq.JobID {
+	ids := make([]gq.JobID, len(jobs))
+	for i := range jobs {
+		ids[i] = jobs[i].State.ID
+	}
+	return ids
+}

@@ -1,0 +1,153 @@
+package scheduler
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Priorities by name, most urgent first. A job of another face may be less urgent
+// than LOW; here it is LOW.
+var priorities = []struct {
+	name string
+	is   gq.Priority
+}{{"URGENT", gq.Critical}, {"HIGH", gq.High}, {"NORMAL", gq.Normal}, {"LOW", gq.Low}}
+
+func priorityNames() (all []string) {
+	for _, p := range priorities {
+		all = append(all, p.name)
+	}
+	return all
+}
+
+func priorityName(p gq.Priority) string {
+	for _, known := range priorities {
+		if known.is == p {
+			return known.name
+		}
+	}
+	return "LOW"
+}
+
+func parsePriority(name string) (gq.Priority, bool) {
+	for _, known := range priorities {
+		if known.name == name {
+			return known.is, true
+		}
+	}
+	return 0, false
+}
+
+// The states of jobs, in the order of their life.
+const (
+	stateQueued       = "QUEUED"
+	stateClaimed      = "CLAIMED"
+	statePreparing    = "PREPARING"
+	stateLeasePending = "LEASE_PENDING"
+	stateRunning      = "RUNNING"
+	stateDone         = "DONE"
+	stateFailed       = "FAILED"
+	stateCanceled     = "CANCELED"
+	stateTimeout      = "TIMEOUT"
+)
+
+// jobStates are the states with the statuses that a job in one can have.
+var jobStates = []struct {
+	name     string
+	statuses []gq.Status
+}{
+	{stateQueued, []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying}},
+	{stateClaimed, []gq.Status{gq.Claimed}},
+	{statePreparing, []gq.Status{gq.Claimed}},
+	{stateLeasePending, []gq.Status{gq.Claimed}},
+	{stateRunning, []gq.Status{gq.Running}},
+	{stateDone, []gq.Status{gq.Completed}},
+	{stateFailed, []gq.Status{gq.Failed, gq.DeadLetter}},
+	{stateCanceled, []gq.Status{gq.Cancelled}},
+	{stateTimeout, []gq.Status{gq.Failed, gq.DeadLetter}},
+}
+
+func jobStateNames() (all []string) {
+	for _, s := range jobStates {
+		all = append(all, s.name)
+	}
+	return all
+}
+
+// statusesOf are the statuses of a state, none for what is no state.
+func statusesOf(state string) []gq.Status {
+	for _, s := range jobStates {
+		if s.name == state {
+			return s.statuses
+		}
+	}
+	return nil
+}
+
+// stateOf is the state of a job.
+func stateOf(s *gq.State) string {
+	v := gq.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}
+	if s.Failure != nil {
+		v.Category = s.Failure.Category
+	}
+	return v.Scheduler()
+}
+
+// Final statuses.
+const (
+	finalSucceeded = "SUCCEEDED"
+	finalFailed    = "FAILED"
+	finalCanceled  = "CANCELED"
+	finalTimeout   = "TIMEOUT"
+)
+
+func finalNames() []string { return []string{finalSucceeded, finalFailed, finalCanceled, finalTimeout} }
+
+// finalOf is the final status of a job in a terminal state.
+func finalOf(state string) string {
+	if state == stateDone {
+		return finalSucceeded
+	}
+	return state
+}
+
+func leaseStateNames() (all []string) {
+	for _, s := range gq.LeaseStates() {
+		if name := s.Scheduler(); !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// stamp is an instant as it is written: ISO-8601 in UTC, to the microsecond.
+type stamp time.Time
+
+const stampForm = "2006-01-02T15:04:05.999999Z07:00"
+
+// MarshalText is the instant.
+func (s stamp) MarshalText() ([]byte, error) {
+	return time.Time(s).UTC().AppendFormat(nil, stampForm), nil
+}
+
+// at is an instant that may not have come.
+func at(t time.Time) *stamp {
+	if t.IsZero() {
+		return nil
+	}
+	s := stamp(t)
+	return &s
+}
+
+func text(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// oneOf lists names for people.
+func oneOf(names []string) string { return fmt.Sprintf("one of %s", strings.Join(names, ", ")) }

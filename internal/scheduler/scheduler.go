@@ -1,0 +1,229 @@
+// Package scheduler is the scheduler API: jobs that workers claim, prepare, ask
+// capacity for and run under leases, over HTTP below /api/scheduler.
+//
+// It translates. An addon is a queue; a claim is a claim with a hold; a lease is
+// the same lease once the job has started; capacity is a pool that all addons
+// share, occupied from the start of a job on. What a job may do next, who holds
+// it and whether there is room is decided by the engine and its store, in the
+// commit that it is about.
+//
+// # Time
+//
+// What has expired has expired for every reader, whether or not a sweep has run:
+// a read that could show a job in the hands of a lost holder records the loss
+// first.
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+)
+
+// Base is where the API begins.
+const Base = "/api/scheduler"
+
+// Pool is the pool whose capacity the addons share.
+const Pool = "scheduler"
+
+// Engine is what the face needs of a queue. Package engine has it; its
+// documentation says what each method promises.
+type Engine interface {
+	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
+	ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error)
+	Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[gq.JobID]gq.Job, error)
+	List(ctx context.Context, q gq.Query) (gq.Page, error)
+	BeforeFirstEvent(ctx context.Context) (uint64, error)
+	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
+	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
+	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
+	Advance(ctx context.Context, id gq.JobID) (gq.State, error)
+	CatchUp(ctx context.Context) error
+
+	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
+	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r gq.Report) (gq.State, error)
+	Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error)
+	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
+	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
+
+	Queue(ctx context.Context, name string) (gq.Queue, error)
+	Queues(ctx context.Context) ([]gq.Queue, error)
+	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
+	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
+	Pools(ctx context.Context) ([]gq.Pool, error)
+	PutPool(ctx context.Context, p gq.Pool) error
+	ConfigurePool(ctx context.Context, p gq.Pool) error
+	Sample(ctx context.Context, pool string) error
+	Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error)
+}
+
+var _ Engine = (*engine.Engine)(nil)
+
+// Options are what the face can be told. The zero value is the default.
+type Options struct {
+	Log           *slog.Logger  // nil is silence
+	Version       string        // of the program, for the API's description
+	Capacity      *int64        // cost units that running jobs may occupy together; nil is 70
+	ClaimHold     time.Duration // how long a claim without a lease keeps its job; 0 is 60 s
+	LeaseTTL      time.Duration // of a lease that asks for none; 0 is 30 s
+	Requeue       bool          // a job whose lease ran out is queued again; otherwise it ends as TIMEOUT
+	NoIdempotency bool          // a repeated client_request_id is a new job
+	MaxBody       int64         // largest body in bytes; 0 is 16 MiB
+	BodyTimeout   time.Duration // in which a body must have come; 0 is 30 s
+
+	// Failed is told of errors that mean that the store has failed for good.
+	Failed func(error)
+}
+
+// Face is the scheduler API over a queue. It is an [http.Handler].
+type Face struct {
+	engine   Engine
+	options  Options
+	settings gq.SchedulerSettings
+	policy   gq.Policy // of the jobs that are submitted here
+	capacity int64     // as configured
+	mux      *http.ServeMux
+	handler  http.Handler
+	openapi  []byte
+
+	addons   sync.Map // queues that are known to share the pool
+	setup    sync.Mutex
+	ready    bool // the pool is there; guarded by setup
+	reported sync.Once
+}
+
+// New makes the face over a queue. It starts nothing.
+func New(e Engine, o Options) (*Face, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 16 << 20
+	}
+	if o.BodyTimeout == 0 {
+		o.BodyTimeout = 30 * time.Second
+	}
+	f := &Face{
+		engine: e, options: o, settings: gq.SchedulerDefaults(), policy: gq.PresetScheduler.Policy(),
+		capacity: gq.SchedulerDefaults().Capacity, mux: http.NewServeMux(),
+	}
+	if o.Capacity != nil {
+		f.capacity = *o.Capacity
+	}
+	if o.ClaimHold != 0 {
+		f.policy.Hold = o.ClaimHold
+	}
+	if o.LeaseTTL != 0 {
+		f.policy.LeaseTTL = o.LeaseTTL
+	}
+	if o.Requeue {
+		f.policy.OnLoss = gq.LossCounts
+	}
+	f.settings.Idempotency = !o.NoIdempotency
+	if err := errors.Join(f.policy.Validate(), f.pool().Validate()); err != nil {
+		return nil, fmt.Errorf("new scheduler API: %w", err)
+	}
+	f.route()
+	return f, nil
+}
+
+// Handler is [New] for whom a handler is all. It panics where the options cannot
+// be.
+func Handler(e Engine, o Options) http.Handler {
+	f, err := New(e, o)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func (f *Face) pool() gq.Pool {
+	return gq.Pool{Name: Pool, Capacity: f.capacity, AtStart: true}
+}
+
+// Setup makes the pool whose capacity the addons share, as configured. Requests
+// see to it themselves where nobody called it.
+func (f *Face) Setup(ctx context.Context) error {
+	f.setup.Lock()
+	defer f.setup.Unlock()
+	if f.ready {
+		return nil
+	}
+	if err := f.engine.ConfigurePool(ctx, f.pool()); err != nil {
+		return fmt.Errorf("set up the scheduler API: %w", err)
+	}
+	f.ready = true
+	return nil
+}
+
+// Run keeps samples for time series until the context ends, which is a clean
+// stop. It goes on through errors.
+func (f *Face) Run(ctx context.Context) error {
+	tick := time.NewTicker(engine.SampleEvery)
+	defer tick.Stop()
+	for {
+		err := f.Setup(ctx)
+		if err == nil {
+			err = f.engine.Sample(ctx, Pool)
+		}
+		if err != nil && ctx.Err() == nil {
+			f.options.Log.Warn("sample the scheduler's pool", "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// addon sees to it that a queue shares the pool. One that an operator has put
+// into another pool stays there.
+func (f *Face) addon(ctx context.Context, name string) error {
+	if _, known := f.addons.Load(name); known {
+		return nil
+	}
+	if err := f.Setup(ctx); err != nil {
+		return err
+	}
+	q, err := f.engine.Queue(ctx, name)
+	unknown := errors.Is(err, gq.ErrNotFound)
+	if err != nil && !unknown {
+		return err
+	}
+	if q.Pool == "" {
+		_, err = f.engine.ChangeQueue(ctx, name, func(q *gq.Queue) {
+			if unknown {
+				q.Policy = f.policy
+			}
+			if q.Pool == "" {
+				q.Pool = Pool
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	f.addons.Store(name, true)
+	return nil
+}
+
+// judged lets time do its work on a job that someone holds, before it is shown.
+func (f *Face) judged(ctx context.Context, job *gq.Job) error {
+	if !job.State.Status.Held() {
+		return nil
+	}
+	state, err := f.engine.Advance(ctx, job.State.ID)
+	if err == nil {
+		job.State = state
+	}
+	return err
+}

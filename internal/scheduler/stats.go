@@ -1,0 +1,202 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// capacityNow is how much there is.
+type capacityNow struct {
+	Total    int64 `json:"total"`
+	Used     int64 `json:"used" doc:"By active leases."`
+	Reserved int64 `json:"reserved" doc:"Always 0: capacity is given to leases and nothing else."`
+}
+
+func (f *Face) capacityNow(ctx context.Context) (now capacityNow, err error) {
+	if err := f.Setup(ctx); err != nil {
+		return now, err
+	}
+	pools, err := f.engine.Pools(ctx)
+	for _, p := range pools {
+		if p.Name == Pool {
+			now = capacityNow{Total: p.Capacity, Used: p.Used}
+		}
+	}
+	return now, err
+}
+
+type snapshotAnswer struct {
+	Capacity capacityNow `json:"capacity"`
+	Jobs     struct {
+		Queued        int64 `json:"queued"`
+		Running       int64 `json:"running"`
+		FailedLast24h int64 `json:"failed_last_24h"`
+	} `json:"jobs"`
+	Leases struct {
+		Active         int64 `json:"active"`
+		ExpiredLast24h int64 `json:"expired_last_24h"`
+	} `json:"leases"`
+}
+
+func (f *Face) snapshot(c *call) (reply, error) {
+	if err := f.parameters(c).err(); err != nil {
+		return reply{}, err
+	}
+	ctx := c.r.Context()
+	if err := f.engine.CatchUp(ctx); err != nil {
+		return reply{}, err
+	}
+	var out snapshotAnswer
+	var err error
+	if out.Capacity, err = f.capacityNow(ctx); err != nil {
+		return reply{}, err
+	}
+	samples, err := f.engine.Samples(ctx, Pool, time.Now().Add(-24*time.Hour))
+	if err != nil {
+		return reply{}, err
+	}
+	for i := range samples {
+		v := &samples[i].Values
+		out.Jobs.FailedLast24h += v[gq.FailedCount]
+		out.Leases.ExpiredLast24h += v[gq.ExpiredCount]
+		// The last sample is of this moment.
+		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[gq.QueuedLevel], v[gq.RunningLevel], v[gq.RunningLevel]
+	}
+	return ok(out)
+}
+
+// metrics are what there are time series of.
+var metrics = map[string]gq.Measure{
+	"jobs_queued": gq.QueuedLevel, "jobs_claimed": gq.ClaimedLevel, "jobs_running": gq.RunningLevel,
+	"leases_active": gq.RunningLevel, "capacity_used": gq.UsedLevel, "capacity_total": gq.CapacityLevel,
+	"jobs_submitted": gq.SubmittedCount, "jobs_done": gq.CompletedCount, "jobs_failed": gq.FailedCount,
+	"jobs_timeout": gq.TimedOutCount, "jobs_canceled": gq.CancelledCount,
+	"leases_granted": gq.StartedCount, "leases_expired": gq.ExpiredCount, "leases_released": gq.ReleasedCount,
+}
+
+func metricNames() []string { return slices.Sorted(maps.Keys(metrics)) }
+
+type point struct {
+	TS    stamp `json:"ts"`
+	Value int64 `json:"value"`
+}
+
+type seriesAnswer struct {
+	Metric string  `json:"metric"`
+	Bucket string  `json:"bucket"`
+	Points []point `json:"points" doc:"Oldest first, one bucket apart. Levels are those at the end of a bucket, carried forward where nobody looked; the others are sums."`
+}
+
+const (
+	maxPoints = 10_000
+	maxRange  = 31 * 24 * time.Hour
+)
+
+// span reads a length of time such as 5m.
+func (p *parameters) span(name, otherwise string) (string, time.Duration) {
+	given := otherwise
+	if p.values.Has(name) {
+		given = p.value(name)
+	}
+	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
+	if len(given) >= 2 && len(given) <= 9 && given[0] >= '1' && given[0] <= '9' {
+		unit := units[given[len(given)-1]]
+		n, err := strconv.ParseUint(given[:len(given)-1], 10, 32)
+		if err == nil && unit > 0 && n <= uint64(maxRange/unit) {
+			return given, time.Duration(n) * unit
+		}
+	}
+	p.wrong.add(name, "%.64q is not a number with one of s, m, h, d, such as 5m, of at most 31d", given)
+	return given, time.Second
+}
+
+func (f *Face) series(c *call) (reply, error) {
+	p := f.parameters(c, "metric", "bucket", "range")
+	name := p.value("metric")
+	measure, known := metrics[name]
+	if !known {
+		p.wrong.add("metric", "%.64q is not %s", name, oneOf(metricNames()))
+	}
+	shown, bucket := p.span("bucket", "5m")
+	_, span := p.span("range", "24h")
+	switch {
+	case span < bucket:
+		p.wrong.add("range", "is shorter than bucket")
+	case span/bucket > maxPoints:
+		p.wrong.add("bucket", "gives more than %d points", maxPoints)
+	}
+	if err := p.err(); err != nil {
+		return reply{}, err
+	}
+	ctx := c.r.Context()
+	if err := f.engine.CatchUp(ctx); err != nil {
+		return reply{}, err
+	}
+	n := int64(span / bucket)
+	first := time.Now().UTC().Truncate(bucket).Add(-time.Duration(n-1) * bucket)
+	samples, err := f.engine.Samples(ctx, Pool, first)
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(seriesAnswer{Metric: name, Bucket: shown, Points: points(samples, measure, first, bucket, n)})
+}
+
+// points spreads samples over n buckets.
+func points(samples []gq.Sample, m gq.Measure, first time.Time, bucket time.Duration, n int64) []point {
+	out := make([]point, n)
+	level := int64(0)
+	next := 0
+	for i := range out {
+		begin := first.Add(time.Duration(i) * bucket)
+		end := begin.Add(bucket)
+		sum := int64(0)
+		for ; next < len(samples) && samples[next].Time.Before(end); next++ {
+			level = samples[next].Values[m]
+			sum += samples[next].Values[m]
+		}
+		if out[i] = (point{stamp(begin), sum}); m.Level() {
+			out[i].Value = level
+		}
+	}
+	return out
+}
+
+type capacityAnswer struct {
+	Capacity capacityNow `json:"capacity"`
+}
+
+type capacityRequest struct {
+	Total *int64 `json:"total" minimum:"0"`
+}
+
+func (f *Face) getCapacity(c *call) (reply, error) {
+	now, err := f.capacityNow(c.r.Context())
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(capacityAnswer{now})
+}
+
+func (f *Face) putCapacity(c *call) (reply, error) {
+	var r capacityRequest
+	if err := f.decode(c, &r, false); err != nil {
+		return reply{}, err
+	}
+	if r.Total == nil {
+		return reply{}, problem(CodeInvalidRequest, "total: is required")
+	}
+	if err := f.Setup(c.r.Context()); err != nil {
+		return reply{}, err
+	}
+	pool := f.pool()
+	pool.Capacity = *r.Total
+	if err := f.engine.PutPool(c.r.Context(), pool); err != nil {
+		return reply{}, err
+	}
+	return f.getCapacity(c)
+}

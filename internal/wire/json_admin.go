@@ -1,0 +1,64 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Grant is what may be done with queues.
+type Grant struct {
+	Scopes []string `json:"scopes" doc:"submit, work, read, admin"`
+	Queues []string `json:"queues" doc:"Patterns in which * stands for any characters."`
+}
+
+// Token is what is known of a token besides its secret.
+type Token struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Grants    []Grant   `json:"grants"`
+	Rate      int       `json:"rate,omitzero" doc:"Calls a second."`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"Absent is never."`
+	Token     string    `json:"token,omitzero" doc:"What callers show. It is told this once."`
+}
+
+// NewToken asks for a token.
+type NewToken struct {
+	Name      string    `json:"name"`
+	Grants    []Grant   `json:"grants"`
+	Rate      int       `json:"rate,omitzero" doc:"Calls a second; 0 is no limit."`
+	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"Absent is never."`
+}
+
+// Tokens are all of them.
+type Tokens struct {
+	Tokens []Token `json:"tokens"`
+}
+
+// Delivery is one end of a job that its callback is told of.
+type Delivery struct {
+	ID         string       `json:"id" doc:"The Webhook-Id."`
+	Job        gq.JobID     `json:"job"`
+	Queue      string       `json:"queue"`
+	Type       gq.EventType `json:"type"`
+	URL        string       `json:"url"`
+	State      string       `json:"state" doc:"pending, delivered or dead."`
+	Attempts   int          `json:"attempts"`
+	CreatedAt  time.Time    `json:"created_at"`
+	NextAt     time.Time    `json:"next_at,omitzero"`
+	LastAt     time.Time    `json:"last_at,omitzero"`
+	LastStatus int          `json:"last_status,omitzero" doc:"That the receiver answered with."`
+	Reason     string       `json:"reason,omitzero" doc:"Why it has not succeeded."`
+}
+
+// Deliveries is a page of them.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries"`
+	NextCursor string     `json:"next_cursor" doc:"Of the next page; empty on the last."`
+}
+
+// WebhookSecret is what deliveries are signed with.
+type WebhookSecret struct {
+	Secret string `json:"secret"`
+}

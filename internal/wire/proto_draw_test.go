@@ -1,0 +1,265 @@
+package wire
+
+import (
+	"math"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Generators of everything that goes over the wire: each field that can be
+// absent is sometimes absent, and numbers reach their limits.
+
+// maybeOf is the zero value half of the time.
+func maybeOf[T any](g *rapid.Generator[T]) *rapid.Generator[T] {
+	return rapid.Custom(func(r *rapid.T) (v T) {
+		if rapid.Bool().Draw(r, "present") {
+			v = g.Draw(r, "value")
+		}
+		return v
+	})
+}
+
+var (
+	drawJobID = rapid.Custom(func(r *rapid.T) gq.JobID {
+		return gq.NewJobID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "random")))
+	})
+	drawLeaseID = rapid.Custom(func(r *rapid.T) gq.LeaseID { return gq.LeaseID(drawText.Draw(r, "lease")) })
+	drawTime    = rapid.Custom(func(r *rapid.T) time.Time {
+		return time.Unix(0, rapid.Int64Range(1, math.MaxInt64).Draw(r, "time")).UTC()
+	})
+	drawDuration = rapid.Custom(func(r *rapid.T) time.Duration {
+		return time.Duration(rapid.Int64Range(-int64(gq.MaxDuration), int64(gq.MaxDuration)).Draw(r, "d"))
+	})
+	drawText     = rapid.StringN(1, 60, -1)
+	drawInt      = rapid.Custom(func(r *rapid.T) int { return int(rapid.Int64().Draw(r, "n")) })
+	drawPriority = rapid.SampledFrom(gq.Priorities())
+	drawLabels   = rapid.MapOfN(rapid.String(), rapid.String(), 1, 8)
+	drawTexts    = rapid.SliceOfN(rapid.String(), 1, 5)
+	drawBytes    = rapid.SliceOfN(rapid.Byte(), 0, 100)
+)
+
+// drawEnum draws a word of a vocabulary, "none" included.
+func drawEnum[G ~uint8](r *rapid.T, last G) G {
+	return G(rapid.IntRange(0, int(last)).Draw(r, "word"))
+}
+
+// drawPolicy also draws what no policy may be: that is for the other side to
+// say. It is never the zero policy, which is none.
+var drawPolicy = rapid.Custom(func(r *rapid.T) gq.Policy {
+	p := drawEnum(r, gq.PresetTaskQueue).Policy()
+	if p.Preset.Valid() && rapid.Bool().Draw(r, "as it is") {
+		return p
+	}
+	for _, n := range []*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax} {
+		if rapid.Bool().Draw(r, "changed") {
+			*n = maybeOf(drawInt).Draw(r, "number")
+		}
+	}
+	for _, b := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
+		*b = rapid.Bool().Draw(r, "rule")
+	}
+	for _, d := range []*time.Duration{
+		&p.LeaseTTL, &p.Hold, &p.ExecutionTimeout, &p.Lifetime, &p.RunLifetime, &p.IdempotencyWindow, &p.Backoff.Initial, &p.Backoff.Max,
+	} {
+		if rapid.Bool().Draw(r, "changed") {
+			*d = maybeOf(drawDuration).Draw(r, "duration")
+		}
+	}
+	p.OnLoss, p.Extend = drawEnum(r, gq.LossFails), drawEnum(r, gq.ExtendAdd)
+	p.Backoff.Strategy, p.Backoff.Jitter = drawEnum(r, gq.Custom), drawEnum(r, gq.JitterHash)
+	p.Backoff.Multiplier, p.Backoff.Custom = rapid.Float64().Draw(r, "multiplier"), maybeOf(drawText).Draw(r, "custom")
+	return p
+})
+
+var drawFailure = rapid.Custom(func(r *rapid.T) gq.Failure {
+	return gq.Failure{
+		Category: drawEnum(r, gq.CategorySystem), Code: maybeOf(drawText).Draw(r, "code"),
+		Message: maybeOf(drawText).Draw(r, "message"), RetryAfter: maybeOf(drawDuration).Draw(r, "retry after"),
+	}
+})
+
+var drawLease = rapid.Custom(func(r *rapid.T) gq.Lease {
+	return gq.Lease{
+		ID: drawLeaseID.Draw(r, "id"), Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")),
+		State: drawEnum(r, gq.LeaseCancelled), Worker: maybeOf(drawText).Draw(r, "worker"),
+		Attempt: maybeOf(drawInt).Draw(r, "attempt"), Previous: maybeOf(drawLeaseID).Draw(r, "previous"),
+		GrantedAt: maybeOf(drawTime).Draw(r, "granted"), HeartbeatAt: maybeOf(drawTime).Draw(r, "heartbeat"),
+		ExpiresAt: maybeOf(drawTime).Draw(r, "expires"), TTL: maybeOf(drawDuration).Draw(r, "ttl"),
+		Renewals: maybeOf(drawInt).Draw(r, "renewals"), CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"),
+	}
+})
+
+// drawState leaves out what a store keeps for itself.
+var drawState = rapid.Custom(func(r *rapid.T) gq.State {
+	p := drawPolicy.Draw(r, "policy")
+	s := gq.State{
+		ID: drawJobID.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Turn: maybeOf(rapid.Uint64()).Draw(r, "turn"), Policy: &p,
+		Status: drawEnum(r, gq.Cancelled), Detail: drawEnum(r, gq.Assigned), Own: drawEnum(r, gq.Bulk), Inherited: drawEnum(r, gq.Bulk),
+		AnyOpen: rapid.Bool().Draw(r, "any"), Version: gq.LeaseVersion(maybeOf(rapid.Uint64()).Draw(r, "version")),
+		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"),
+	}
+	for _, n := range []*int{&s.Depth, &s.Waits, &s.Attempt, &s.Bound, &s.Faults, &s.Losses, &s.ResultBytes, &s.CheckpointBytes, &s.Checkpoints} {
+		*n = maybeOf(drawInt).Draw(r, "number")
+	}
+	for _, t := range []*time.Time{
+		&s.CreatedAt, &s.UpdatedAt, &s.RunAt, &s.ScheduledAt, &s.StartedAt, &s.FirstStartedAt, &s.CompletedAt,
+		&s.Cancellation.RequestedAt, &s.Cancellation.DeliveredAt, &s.Cancellation.HonouredAt,
+	} {
+		*t = maybeOf(drawTime).Draw(r, "instant")
+	}
+	s.Cancellation.Reason = maybeOf(drawText).Draw(r, "cancel reason")
+	if rapid.Bool().Draw(r, "leased") {
+		l := drawLease.Draw(r, "lease")
+		s.Lease = &l
+	}
+	if rapid.Bool().Draw(r, "failed") {
+		f := drawFailure.Draw(r, "failure")
+		s.Failure = &f
+	}
+	return s
+})
+
+var drawMetadata = rapid.Custom(func(r *rapid.T) gq.Metadata {
+	return gq.Metadata{
+		Priority: drawEnum(r, gq.Bulk), Tags: maybeOf(drawLabels).Draw(r, "tags"),
+		CorrelationID: maybeOf(drawText).Draw(r, "correlation"), CallbackURL: maybeOf(drawText).Draw(r, "callback"),
+	}
+})
+
+var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
+	s := gq.Spec{
+		ID: maybeOf(drawJobID).Draw(r, "id"), Queue: maybeOf(drawText).Draw(r, "queue"), Type: maybeOf(drawText).Draw(r, "type"),
+		Payload: gq.Payload{Data: maybeOf(drawBytes).Draw(r, "payload"), ContentType: maybeOf(drawText).Draw(r, "content type")},
+		Policy:  maybeOf(drawPolicy).Draw(r, "policy"),
+		Key: gq.Key{
+			Scope: maybeOf(drawText).Draw(r, "scope"), Name: maybeOf(drawText).Draw(r, "key"),
+			Fingerprint: maybeOf(rapid.Uint64()).Draw(r, "fingerprint"),
+		},
+		RunAt: maybeOf(drawTime).Draw(r, "run at"), Delay: maybeOf(drawDuration).Draw(r, "delay"),
+		CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"), Requires: maybeOf(drawTexts).Draw(r, "requires"),
+		LimitKey: maybeOf(drawText).Draw(r, "limit key"), FairKey: maybeOf(drawText).Draw(r, "fair key"),
+		Requester: maybeOf(drawText).Draw(r, "requester"), Tier: maybeOf(drawText).Draw(r, "tier"), MaxFee: maybeOf(rapid.Int64()).Draw(r, "fee"),
+		Attributes: maybeOf(drawLabels).Draw(r, "attributes"), ReplayOf: maybeOf(drawJobID).Draw(r, "replay of"),
+		Metadata: drawMetadata.Draw(r, "metadata"),
+	}
+	for range rapid.IntRange(0, 3).Draw(r, "dependencies") {
+		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: drawEnum(r, gq.FanIn), Job: drawJobID.Draw(r, "dependency")})
+	}
+	return s
+})
+
+// drawJob draws a job as there are some: its defaults are filled in.
+var drawJob = rapid.Custom(func(r *rapid.T) gq.Job {
+	s := drawSpec.Draw(r, "spec")
+	s.Policy, s.Metadata.Priority = drawPolicy.Draw(r, "policy"), drawPriority.Draw(r, "priority")
+	j := gq.Job{
+		Spec: s, State: drawState.Draw(r, "state"), Metadata: s.Metadata,
+		Result: maybeOf(drawBytes).Draw(r, "result"), Checkpoint: maybeOf(drawBytes).Draw(r, "checkpoint"),
+	}
+	j.Spec.ID = j.State.ID
+	if rapid.Bool().Draw(r, "changed") {
+		j.Metadata = drawMetadata.Draw(r, "metadata")
+	}
+	if rapid.Bool().Draw(r, "one policy") {
+		j.State.Policy = &s.Policy
+	}
+	return j
+})
+
+var drawEvent = rapid.Custom(func(r *rapid.T) gq.Event {
+	e := gq.Event{
+		Seq: rapid.Uint64().Draw(r, "seq"), Time: maybeOf(drawTime).Draw(r, "time"), Queue: maybeOf(drawText).Draw(r, "queue"),
+		Job: maybeOf(drawJobID).Draw(r, "job"), Type: drawEnum(r, gq.EventUpdated), Status: drawEnum(r, gq.Cancelled),
+		Attempt: maybeOf(drawInt).Draw(r, "attempt"), Lease: maybeOf(drawLeaseID).Draw(r, "lease"),
+		Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")), LeaseState: drawEnum(r, gq.LeaseCancelled),
+		Worker: maybeOf(drawText).Draw(r, "worker"), CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"),
+		Until: maybeOf(drawTime).Draw(r, "until"), Detail: drawEnum(r, gq.Assigned), Reason: maybeOf(drawText).Draw(r, "reason"),
+	}
+	if rapid.Bool().Draw(r, "failed") {
+		f := drawFailure.Draw(r, "failure")
+		e.Failure = &f
+	}
+	return e
+})
+
+var drawReason = rapid.Custom(func(r *rapid.T) gq.Reason {
+	reason := gq.Reason{
+		Cause: drawEnum(r, gq.CauseFinished), Summary: maybeOf(drawText).Draw(r, "summary"), Remedy: maybeOf(drawText).Draw(r, "remedy"),
+		Until: maybeOf(drawTime).Draw(r, "until"), More: maybeOf(drawInt).Draw(r, "more"),
+	}
+	for range rapid.IntRange(0, 2).Draw(r, "jobs") {
+		reason.Jobs = append(reason.Jobs, gq.Related{
+			Job: maybeOf(drawJobID).Draw(r, "job"), Status: drawEnum(r, gq.Cancelled), Kind: drawEnum(r, gq.FanIn),
+			Worker: maybeOf(drawText).Draw(r, "worker"), Since: maybeOf(drawTime).Draw(r, "since"), Cost: maybeOf(rapid.Int64()).Draw(r, "cost"),
+		})
+	}
+	return reason
+})
+
+var drawExplanation = rapid.Custom(func(r *rapid.T) gq.Explanation {
+	return gq.Explanation{
+		Reason: drawReason.Draw(r, "reason"), Job: maybeOf(drawJobID).Draw(r, "job"), Queue: maybeOf(drawText).Draw(r, "queue"),
+		Type: maybeOf(drawText).Draw(r, "type"), Status: drawEnum(r, gq.Cancelled), Attempt: maybeOf(drawInt).Draw(r, "attempt"),
+		Bound: maybeOf(drawInt).Draw(r, "bound"), Ahead: maybeOf(drawInt).Draw(r, "ahead"),
+		Also:     maybeOf(rapid.SliceOfN(drawReason, 1, 3)).Draw(r, "also"),
+		Timeline: maybeOf(rapid.SliceOfN(drawEvent, 1, 3)).Draw(r, "timeline"),
+	}
+})
+
+var drawQueue = rapid.Custom(func(r *rapid.T) gq.Queue {
+	return gq.Queue{
+		Name: maybeOf(drawText).Draw(r, "name"), Policy: drawPolicy.Draw(r, "policy"), Paused: rapid.Bool().Draw(r, "paused"),
+		MaxRunning: maybeOf(drawInt).Draw(r, "running"), MaxDepth: maybeOf(drawInt).Draw(r, "depth"),
+		Rate: gq.Rate{
+			Count: maybeOf(drawInt).Draw(r, "count"), Per: maybeOf(drawDuration).Draw(r, "per"), Burst: maybeOf(drawInt).Draw(r, "burst"),
+		},
+		KeyLimit: maybeOf(drawInt).Draw(r, "key limit"), Fair: rapid.Bool().Draw(r, "fair"), Pool: maybeOf(drawText).Draw(r, "pool"),
+		UpdatedAt: maybeOf(drawTime).Draw(r, "updated"),
+	}
+})
+
+var drawSchedule = rapid.Custom(func(r *rapid.T) gq.Schedule {
+	return gq.Schedule{
+		Name: maybeOf(drawText).Draw(r, "name"), Cron: maybeOf(drawText).Draw(r, "cron"), Every: maybeOf(drawDuration).Draw(r, "every"),
+		TimeZone: maybeOf(drawText).Draw(r, "zone"), Start: maybeOf(drawTime).Draw(r, "start"), Missed: drawEnum(r, gq.MissedAll),
+		MissedLimit: maybeOf(drawInt).Draw(r, "limit"), Paused: rapid.Bool().Draw(r, "paused"), Template: drawSpec.Draw(r, "template"),
+		Next: maybeOf(drawTime).Draw(r, "next"), Last: maybeOf(drawTime).Draw(r, "last"), LastJob: maybeOf(drawJobID).Draw(r, "job"),
+		Fired: maybeOf(drawInt).Draw(r, "fired"), CreatedAt: maybeOf(drawTime).Draw(r, "created"), UpdatedAt: maybeOf(drawTime).Draw(r, "updated"),
+	}
+})
+
+var drawLeaseRef = rapid.Custom(func(r *rapid.T) gq.LeaseRef {
+	return gq.LeaseRef{
+		ID: maybeOf(drawLeaseID).Draw(r, "id"), Version: gq.LeaseVersion(maybeOf(rapid.Uint64()).Draw(r, "version")),
+		Worker: maybeOf(drawText).Draw(r, "worker"),
+	}
+})
+
+var drawSpawn = maybeOf(rapid.SliceOfN(drawSpec, 1, 2))
+
+var drawBeat = rapid.Custom(func(r *rapid.T) gq.Beat {
+	b := gq.Beat{
+		Lease: drawLeaseRef.Draw(r, "lease"), Progress: -1, Note: maybeOf(drawText).Draw(r, "note"),
+		Checkpoint: maybeOf(drawBytes).Draw(r, "checkpoint"), Spawn: drawSpawn.Draw(r, "spawn"),
+	}
+	if rapid.Bool().Draw(r, "progress") {
+		b.Progress = rapid.Float64Range(0, math.MaxFloat64).Draw(r, "fraction")
+	}
+	return b
+})
+
+var drawOutcome = rapid.Custom(func(r *rapid.T) gq.Outcome {
+	o := gq.Outcome{Lease: drawLeaseRef.Draw(r, "lease"), Verdict: drawEnum(r, gq.GivenBack)}
+	switch o.Verdict {
+	case gq.Succeeded:
+		o.Result, o.Spawn = maybeOf(drawBytes).Draw(r, "result"), drawSpawn.Draw(r, "spawn")
+	case gq.Failing:
+		o.Failure = drawFailure.Draw(r, "failure")
+	case gq.GivenBack:
+		o.Delay, o.Reason = maybeOf(drawDuration).Draw(r, "delay"), maybeOf(drawText).Draw(r, "reason")
+	}
+	return o
+})

@@ -1,0 +1,117 @@
+package services_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/taskqueuetest"
+	"github.com/gopherqueue/gq/services/coordinator"
+	"github.com/gopherqueue/gq/services/gateway"
+	"github.com/gopherqueue/gq/services/job"
+	"github.com/gopherqueue/gq/services/queue"
+	"github.com/gopherqueue/gq/services/result"
+	"github.com/gopherqueue/gq/services/worker"
+)
+
+// design is design A within the test process, each service behind a port of its
+// own.
+type design struct {
+	journal taskqueuetest.Journal
+
+	gateway, job, queue, coordinator, result string // addresses
+
+	stopGateway, stopJob, stopQueue, stopCoordinator, stopResult, stopWorker func()
+}
+
+// start starts design A with so many worker slots.
+func start(t *testing.T, slots int) *design {
+	t.Helper()
+	d := &design{}
+	serve := func(name string, register func(grpc.ServiceRegistrar)) (addr string, stop func()) {
+		listener := taskqueuetest.Listen(t)
+		return listener.Addr().String(), taskqueuetest.Serve(t, listener, d.journal.Log(name), register)
+	}
+	jobs := job.New(job.Config{Log: d.journal.Log("job")})
+	d.job, d.stopJob = serve("job", func(r grpc.ServiceRegistrar) { internalpb.RegisterJobInternalServiceServer(r, jobs) })
+	d.queue, d.stopQueue = serve("queue", func(r grpc.ServiceRegistrar) {
+		internalpb.RegisterQueueInternalServiceServer(r, queue.New(queue.Config{}))
+	})
+	d.result, d.stopResult = serve("result", func(r grpc.ServiceRegistrar) {
+		internalpb.RegisterResultInternalServiceServer(r, result.New(result.Config{Log: d.journal.Log("result")}))
+	})
+	dispatch := coordinator.New(coordinator.Config{
+		Log:     d.journal.Log("coordinator"),
+		Jobs:    internalpb.NewJobInternalServiceClient(connect(t, d.job, "coordinator")),
+		Queue:   internalpb.NewQueueInternalServiceClient(connect(t, d.queue, "coordinator")),
+		Results: internalpb.NewResultInternalServiceClient(connect(t, d.result, "coordinator")),
+	})
+	taskqueuetest.Go(t, dispatch.Run)
+	d.coordinator, d.stopCoordinator = serve("coordinator", func(r grpc.ServiceRegistrar) {
+		internalpb.RegisterCoordinatorInternalServiceServer(r, dispatch)
+	})
+	d.gateway, d.stopGateway = serve("gateway", func(r grpc.ServiceRegistrar) { d.registerGateway(t, r) })
+	d.stopWorker = func() {}
+	if slots > 0 {
+		d.stopWorker = taskqueuetest.Go(t, worker.New(worker.Config{
+			ID: "worker-1", Slots: slots, Log: d.journal.Log("worker"),
+			Coordinator: internalpb.NewCoordinatorInternalServiceClient(connect(t, d.coordinator, "worker")),
+		}).Run)
+	}
+	return d
+}
+
+func (d *design) registerGateway(t *testing.T, r grpc.ServiceRegistrar) {
+	publicpb.RegisterTaskQueuePublicServiceServer(r, gateway.New(gateway.Config{
+		Log:     d.journal.Log("gateway"),
+		Jobs:    internalpb.NewJobInternalServiceClient(connect(t, d.job, "gateway")),
+		Queue:   internalpb.NewQueueInternalServiceClient(connect(t, d.queue, "gateway")),
+		Results: internalpb.NewResultInternalServiceClient(connect(t, d.result, "gateway")),
+	}))
+}
+
+func (d *design) client(t *testing.T) publicpb.TaskQueuePublicServiceClient {
+	return publicpb.NewTaskQueuePublicServiceClient(connect(t, d.gateway, "test"))
+}
+
+func connect(t *testing.T, addr, caller string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := rpc.Dial(addr, caller)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func TestDesignA(t *testing.T) {
+	spec.Covers(t, "T-13", "T-15", "T-39", "T-264")
+	d := start(t, 6)
+	taskqueuetest.Run(t, taskqueuetest.Target{Addresses: []string{d.gateway}, Slots: 6})
+	checkLog(t, d)
+}
+
+// checkLog checks what must hold of every line, whatever happened.
+func checkLog(t *testing.T, d *design) {
+	t.Helper()
+	for _, l := range d.journal.Lines(t, "") {
+		for _, field := range []string{"level", "service", "method", "event", "message"} {
+			if l.Text(field) == "" {
+				t.Errorf("no %s in %v", field, l)
+			}
+		}
+		if ts, ok := l["ts_ms"].(float64); !ok || ts < 1.6e12 {
+			t.Errorf("ts_ms of %v", l)
+		}
+		if l.Text("event") == "rpc_error" && (l.Text("grpc_code") == "" || l.Text("caller") == "" || l.Text("request_id") == "") {
+			t.Errorf("an error without code, caller or request: %v", l)
+		}
+	}
+	if anomalies := d.journal.Lines(t, rpc.EventAnomaly); len(anomalies) > 0 {
+		t.Errorf("anomalies: %v", anomalies)
+	}
+}

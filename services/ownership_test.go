@@ -1,0 +1,266 @@
+package services_test
+
+import (
+	"context"
+	"errors"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
+	"github.com/gopherqueue/gq/internal/rpc"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/taskqueuetest"
+	"github.com/gopherqueue/gq/services/coordinator"
+	"github.com/gopherqueue/gq/services/gateway"
+	"github.com/gopherqueue/gq/services/job"
+	"github.com/gopherqueue/gq/services/queue"
+	"github.com/gopherqueue/gq/services/result"
+	"github.com/gopherqueue/gq/services/worker"
+)
+
+// Who may call what is a matter of types: a service can call only what the
+// fields of its configuration have, and fields of that kind are all it gets.
+func TestCallerMatrix(t *testing.T) {
+	spec.Covers(t, "T-52", "T-54", "T-56", "T-58", "T-61", "T-63", "T-76", "T-77", "T-115", "T-116", "T-118", "T-119", "T-120", "T-121")
+	want := map[string][]string{
+		"gateway": {
+			"CreateJob", "DeleteJobIfStatus", "EnqueueJob", "GetJobRecord", "GetResult", "ListJobRecords", "RemoveJobIfPresent",
+			"SetCancelRequested", "StoreResult", "TransitionJobStatus",
+		},
+		"coordinator": {"DequeueJob", "GetJobRecord", "RemoveJobIfPresent", "StoreResult", "TransitionJobStatus"},
+		"worker":      {"FetchWork", "ReportWorkOutcome", "WorkerHeartbeat"},
+		"job":         nil, "queue": nil, "result": nil,
+	}
+	for name, config := range map[string]any{
+		"gateway": gateway.Config{}, "coordinator": coordinator.Config{}, "worker": worker.Config{}, "job": job.Config{}, "queue": queue.Config{}, "result": result.Config{},
+	} {
+		var methods []string
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(config)) {
+			if field.Type.Kind() == reflect.Interface {
+				for m := range field.Type.Methods() {
+					methods = append(methods, m.Name)
+				}
+			}
+		}
+		slices.Sort(methods)
+		if !slices.Equal(methods, want[name]) {
+			t.Errorf("%s may call %v, want %v", name, methods, want[name])
+		}
+	}
+}
+
+// No service reaches another one, or a network, past its configuration.
+func TestServicesShareNothing(t *testing.T) {
+	spec.Covers(t, "T-48", "T-66", "T-67", "T-282")
+	names := []string{"coordinator", "gateway", "job", "queue", "result", "worker"}
+	found, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := make(map[string]bool)
+	for _, file := range found {
+		packages[filepath.Dir(file)] = true
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		syntax, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range syntax.Imports {
+			path := strings.Trim(i.Path.Value, `"`)
+			if strings.Contains(path, "gopherqueue/gq/services") || strings.HasPrefix(path, "net") || strings.HasPrefix(path, "os") || strings.HasPrefix(path, "database") {
+				t.Errorf("%s imports %s", file, path)
+			}
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "ServiceClient(") {
+			t.Errorf("%s makes a client of its own", file)
+		}
+	}
+	for _, name := range names {
+		if !packages[name] {
+			t.Errorf("no package %s", name)
+		}
+	}
+	if len(packages) != len(names) {
+		t.Errorf("packages %v", packages)
+	}
+}
+
+// Each service serves its own API and nothing else.
+func TestEachServiceServesItsOwn(t *testing.T) {
+	spec.Covers(t, "T-04", "T-49", "T-53", "T-55", "T-59", "T-106", "T-110", "T-111", "T-112", "T-113")
+	d := start(t, 0)
+	for addr, want := range map[string]string{
+		d.gateway: "taskqueue.v1.TaskQueuePublicService", d.job: "taskqueue.internal.v1.JobInternalService", d.queue: "taskqueue.internal.v1.QueueInternalService",
+		d.coordinator: "taskqueue.internal.v1.CoordinatorInternalService", d.result: "taskqueue.internal.v1.ResultInternalService",
+	} {
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(connect(t, addr, "test")).ServerReflectionInfo(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ours []string
+		for _, s := range answer.GetListServicesResponse().GetService() {
+			if strings.HasPrefix(s.GetName(), "taskqueue.") {
+				ours = append(ours, s.GetName())
+			}
+		}
+		if !slices.Equal(ours, []string{want}) {
+			t.Errorf("it serves %v, want %s", ours, want)
+		}
+	}
+}
+
+func waitFor(t *testing.T, client publicpb.TaskQueuePublicServiceClient, id string, want publicpb.JobStatus) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		now, err := client.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: id})
+		if err == nil && now.GetStatus() == want {
+			return
+		}
+		if !rpc.Wait(ctx, 20*time.Millisecond) {
+			t.Fatalf("status %v, %v; want %v", now, err, want)
+		}
+	}
+}
+
+// A gateway holds nothing: another one answers the same, whatever became of the
+// first.
+func TestGatewaysAreInterchangeable(t *testing.T) {
+	spec.Covers(t, "T-50", "T-51", "T-62", "T-65", "T-68")
+	d := start(t, 1)
+	first := d.client(t)
+	listener := taskqueuetest.Listen(t)
+	taskqueuetest.Serve(t, listener, d.journal.Log("gateway"), func(r grpc.ServiceRegistrar) { d.registerGateway(t, r) })
+	second := publicpb.NewTaskQueuePublicServiceClient(connect(t, listener.Addr().String(), "test"))
+
+	request := &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x", PayloadSizeBytes: 100}, ClientRequestId: "key"}
+	accepted, err := first.SubmitJob(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := accepted.GetJobId()
+	waitFor(t, first, id, done)
+	before, err := first.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.stopGateway()
+	again, err := second.SubmitJob(t.Context(), request)
+	if err != nil || !proto.Equal(again, accepted) {
+		t.Errorf("the other gateway answers %v, %v", again, err)
+	}
+	after, err := second.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: id})
+	if err != nil || !proto.Equal(before, after) {
+		t.Errorf("the other gateway has the result %v, %v", after, err)
+	}
+	record, err := internalpb.NewJobInternalServiceClient(connect(t, d.job, "test")).GetJobRecord(t.Context(), &internalpb.GetJobRecordRequest{JobId: id})
+	if err != nil || record.GetSummary().GetStatus() != done {
+		t.Errorf("the job service says %v, %v", record, err)
+	}
+	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: id})
+	if err != nil || string(envelope.GetOutputBytes()) != string(after.GetOutputBytes()) {
+		t.Errorf("the result service says %v, %v", envelope, err)
+	}
+}
+
+// Results outlive every other service, and jobs those that only pass by.
+func TestResultsSurviveTheOthers(t *testing.T) {
+	spec.Covers(t, "T-60", "T-214")
+	d := start(t, 1)
+	client := d.client(t)
+	accepted, err := client.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, client, accepted.GetJobId(), done)
+	d.stopWorker()
+	d.stopCoordinator()
+	d.stopQueue()
+	got, err := client.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: accepted.GetJobId()})
+	if err != nil || !got.GetResultReady() {
+		t.Errorf("result %v, %v", got, err)
+	}
+	if _, err := client.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x"}}); status.Code(err) != codes.Unavailable {
+		t.Errorf("submit without a queue: %v", err)
+	}
+	d.stopJob()
+	if _, err := client.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: accepted.GetJobId()}); status.Code(err) != codes.Unavailable {
+		t.Errorf("without a job service: %v", err)
+	}
+	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: accepted.GetJobId()})
+	if err != nil || !envelope.GetFound() {
+		t.Errorf("envelope %v, %v", envelope, err)
+	}
+	for _, l := range d.journal.Lines(t, "rpc_error") {
+		if l.Text("grpc_code") == "" || l.Text("caller") == "" {
+			t.Errorf("line %v", l)
+		}
+	}
+}
+
+// The deadline of a client reaches the last service, and a slow one shows as
+// DEADLINE_EXCEEDED.
+func TestDeadlinesPropagate(t *testing.T) {
+	spec.Covers(t, "T-216")
+	slow := taskqueuetest.Listen(t)
+	seen := make(chan time.Duration, 1)
+	taskqueuetest.Serve(t, slow, (&taskqueuetest.Journal{}).Log("job"), func(r grpc.ServiceRegistrar) {
+		internalpb.RegisterJobInternalServiceServer(r, slowJobs{seen: seen})
+	})
+	jobs := internalpb.NewJobInternalServiceClient(connect(t, slow.Addr().String(), "gateway"))
+	var journal taskqueuetest.Journal
+	g := gateway.New(gateway.Config{Log: journal.Log("gateway"), Jobs: jobs})
+	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+	defer cancel()
+	_, err := g.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: "j"})
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a slow service: %v", err)
+	}
+	if left := <-seen; left > 400*time.Millisecond || left <= 0 {
+		t.Errorf("the service saw %v left", left)
+	}
+}
+
+type slowJobs struct {
+	internalpb.UnimplementedJobInternalServiceServer
+	seen chan<- time.Duration
+}
+
+func (s slowJobs) GetJobRecord(ctx context.Context, _ *internalpb.GetJobRecordRequest) (*internalpb.GetJobRecordResponse, error) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return nil, errors.New("no deadline")
+	}
+	s.seen <- time.Until(end)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}

@@ -1,0 +1,128 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var _ store.Changer = (*Store)(nil)
+
+// Change implements [store.Changer]. Nothing is ever rolled back here, so
+// everything is tried before anything is done.
+func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, error) {
+	if err := store.CheckChange(c); err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	weight, size := len(c.Updates)+len(c.Docs), 0
+	for i := range c.Updates {
+		if err := s.checkUpdate(&c.Updates[i]); err != nil {
+			return store.Changed{}, fmt.Errorf("change: %w", &store.ChangeError{Update: i, Err: err})
+		}
+		size += len(c.Updates[i].Result) + len(c.Updates[i].Checkpoint)
+	}
+	for i := range c.Docs {
+		size += len(c.Docs[i].Data)
+	}
+	if weight == 0 {
+		return store.Changed{}, s.usable(ctx)
+	}
+	var out store.Changed
+	var refused error
+	err := s.do(ctx, weight+size>>10, func(tx *txn) { out, refused = tx.changeAll(c, size) })
+	if err != nil {
+		return store.Changed{}, err // the writer may still be at it
+	}
+	if refused != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", refused)
+	}
+	return out, nil
+}
+
+func (tx *txn) changeAll(c store.Change, size int) (out store.Changed, err error) {
+	if err := tx.s.disk.room(forChanges, tx.batch.Len()+size+len(c.Updates)<<10); err != nil {
+		return out, err
+	}
+	if err := tx.checkDocs(c.Docs); err != nil {
+		return out, err
+	}
+	if err := tx.rehearse(c); err != nil {
+		return out, err
+	}
+	out.States = make([]gq.State, len(c.Updates))
+	for i := range c.Updates {
+		u := tx.update(&c.Updates[i])
+		if u.Err != nil {
+			panic(fmt.Sprintf("local: update %d of a change was accepted and then refused: %v", i, u.Err))
+		}
+		out.States[i] = u.State
+	}
+	if len(c.Docs) > 0 {
+		if out.Versions, err = tx.putDocs(c.Docs); err != nil {
+			panic(fmt.Sprintf("local: documents of a change were accepted and then refused: %v", err))
+		}
+	}
+	return out, nil
+}
+
+// checkDocs refuses documents that are not as the caller has read them.
+func (tx *txn) checkDocs(docs []store.Doc) error {
+	if len(docs) == 0 {
+		return nil
+	}
+	if err := tx.s.documents.load(tx.s); err != nil {
+		return err
+	}
+	for i := range docs {
+		current, err := tx.docVersion(docKey(docs[i].Kind, docs[i].Name))
+		if err != nil {
+			return err
+		}
+		if current != docs[i].Version {
+			return docs[i].Conflict(current)
+		}
+	}
+	return nil
+}
+
+// errPooled refuses what could only be checked after other updates were done.
+var errPooled = errors.New("a job that would occupy a pool cannot be changed together with others")
+
+// rehearse calls every function on the state it will be called on, and changes
+// nothing. Functions are pure: what they accept here they accept again.
+func (tx *txn) rehearse(c store.Change) error {
+	seen := make(map[gq.JobID]int, len(c.Updates))
+	for i := range c.Updates {
+		u := &c.Updates[i]
+		j, id, err := tx.target(u.Ref)
+		if err != nil {
+			return &store.ChangeError{Update: i, Err: err}
+		}
+		if j != nil {
+			id = j.id
+		}
+		if k, twice := seen[id]; twice {
+			return c.Again(i, k)
+		}
+		seen[id] = i
+		if j == nil {
+			if u := tx.updateDone(u, id); u.Err != nil {
+				return &store.ChangeError{Update: i, Err: u.Err}
+			}
+			continue
+		}
+		h, old := tx.load(j)
+		next, events, err := tx.try(u.Apply, old)
+		if err != nil {
+			return &store.ChangeError{Update: i, Err: err}
+		}
+		tx.differs(j, h, &old, &next, events) // panics on what never changes
+		if p := j.lane.queue.pool; p != nil && p.config.Counts(next.Status) && !p.config.Counts(old.Status) {
+			return &store.ChangeError{Update: i, Err: fmt.Errorf("job %s: %w: %w", id, errPooled, gq.ErrNoCapacity)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package local
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// limitedTable is a table whose jobs have limit keys, and the same as a list.
+type limitedTable struct {
+	*rapid.T
+	t     *table
+	q     *queue
+	p     *pool
+	ready []*job
+	held  []*job
+	keyOf map[*job]string
+	made  byte
+}
+
+// TestPickLimited compares what a claim picks under a key limit and a pool with
+// a search through all jobs.
+func TestPickLimited(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		tbl := newTable()
+		config := gq.NewQueue("q")
+		config.KeyLimit = rapid.IntRange(1, 3).Draw(r, "limit")
+		l := &limitedTable{T: r, t: tbl, q: tbl.addQueue(1, config), keyOf: map[*job]string{}}
+		l.p = &pool{config: gq.Pool{Name: "p", Capacity: rapid.Int64Range(0, 12).Draw(r, "capacity")}}
+		l.q.join(l.p)
+		for i, typ := range []string{"t", "u", "v"} {
+			tbl.addLane(uint32(2*i+1), l.q, typ, nil)
+			tbl.addLane(uint32(2*i+2), l.q, typ, []string{"gpu"})
+		}
+		steps := map[string]func(){
+			"enter": l.enter, "enter more": l.enter, "claim": l.claim, "claim more": l.claim, "free": l.free, "leave": l.leave, "limit": l.limit,
+		}
+		names := []string{"enter", "enter more", "claim", "claim more", "free", "leave", "limit"}
+		for range rapid.IntRange(1, 80).Draw(r, "steps") {
+			steps[rapid.SampledFrom(names).Draw(r, "step")]()
+			l.check()
+		}
+	})
+}
+
+func (l *limitedTable) enter() {
+	l.made++
+	lane := l.t.lanes[rapid.Uint32Range(1, 6).Draw(l.T, "lane")]
+	j := &job{
+		id: gq.NewJobID([16]byte{rapid.Byte().Draw(l.T, "id"), l.made}), lane: lane, toRun: noTimer, toDue: noTimer,
+		cost: rapid.Int64Range(0, 5).Draw(l.T, "cost"),
+	}
+	l.keyOf[j] = rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(l.T, "key")
+	l.q.attach(j, &jobKeys{limit: l.keyOf[j]})
+	l.t.enter(j, gq.OrderKey{Hi: rapid.Uint64Range(1, 2).Draw(l.T, "level"), Lo: rapid.Uint64Range(1, 9).Draw(l.T, "seq")})
+	l.ready = append(l.ready, j)
+}
+
+func (l *limitedTable) heldOf(key string) (n int) {
+	for _, j := range l.held {
+		if l.keyOf[j] == key {
+			n++
+		}
+	}
+	return n
+}
+
+// search is the first job that may be claimed.
+func (l *limitedTable) search(f *store.Filter) (best *job) {
+	for _, j := range l.ready {
+		full := l.keyOf[j] != "" && l.heldOf(l.keyOf[j]) >= l.q.config.KeyLimit
+		if full || j.cost > 0 && j.cost > l.p.config.Capacity-l.p.used {
+			continue
+		}
+		suits := (len(f.Types) == 0 || slices.Contains(f.Types, j.lane.typ)) && (f.MaxCost == 0 || j.cost <= f.MaxCost) &&
+			(len(j.lane.class.requires) == 0 || len(f.Offers) > 0)
+		if suits && (best == nil || j.precedes(best)) {
+			best = j
+		}
+	}
+	return best
+}
+
+func (l *limitedTable) claim() {
+	f := &store.Filter{Queues: []string{"q"}, MaxCost: rapid.Int64Range(0, 5).Draw(l.T, "most")}
+	if rapid.Bool().Draw(l.T, "gpu") {
+		f.Offers = []string{"gpu"}
+	}
+	if rapid.Bool().Draw(l.T, "by type") {
+		f.Types = []string{rapid.SampledFrom([]string{"t", "u", "v"}).Draw(l.T, "type")}
+	}
+	want := l.search(f)
+	got := l.q.pick(f, gq.Running)
+	if got != want {
+		l.Fatalf("%+v picks %s, want %s", f, describeJob(got), describeJob(want))
+	}
+	if want != nil {
+		l.t.leave(want)
+		l.t.occupy(want, gq.Running)
+		l.ready = slices.DeleteFunc(l.ready, func(j *job) bool { return j == want })
+		l.held = append(l.held, want)
+	}
+}
+
+// free ends a lease: the job is done, or claimable again where it was.
+func (l *limitedTable) free() {
+	if len(l.held) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(l.held)-1).Draw(l.T, "which")
+	j := l.held[i]
+	l.held = slices.Delete(l.held, i, i+1)
+	l.t.vacate(j, gq.Running)
+	if rapid.Bool().Draw(l.T, "done") {
+		l.q.detach(j)
+		return
+	}
+	l.t.enter(j, j.key)
+	l.ready = append(l.ready, j)
+}
+
+// leave ends a job that waits.
+func (l *limitedTable) leave() {
+	if len(l.ready) == 0 {
+		return
+	}
+	i := rapid.IntRange(0, len(l.ready)-1).Draw(l.T, "which")
+	j := l.ready[i]
+	l.ready = slices.Delete(l.ready, i, i+1)
+	l.t.leave(j)
+	l.t.leave(j) // once more changes nothing
+	l.q.detach(j)
+}
+
+// limit changes the limit.
+func (l *limitedTable) limit() {
+	l.q.config.KeyLimit = rapid.IntRange(1, 4).Draw(l.T, "limit")
+	for _, k := range l.q.keys {
+		l.t.judge(k, l.q.config.KeyLimit)
+	}
+}
+
+// check wants the lanes to show no more than they must, and keys to go with
+// their last job.
+func (l *limitedTable) check() {
+	shown := map[string]int{} // by key, lane and cost
+	for _, j := range l.ready {
+		key := l.keyOf[j]
+		full := key != "" && l.heldOf(key) >= l.q.config.KeyLimit
+		if key == "" && !j.shown || full && j.shown {
+			l.Fatalf("job %s of key %q is shown: %t; its key is full: %t", describeJob(j), key, j.shown, full)
+		}
+		if key != "" && j.shown {
+			at := fmt.Sprintf("%s/%d/%d", key, j.lane.number, j.cost)
+			if shown[at]++; shown[at] > 1 {
+				l.Fatalf("two jobs of %s are shown", at)
+			}
+		}
+	}
+	jobs := map[string]int{}
+	for _, j := range append(slices.Clone(l.ready), l.held...) {
+		jobs[l.keyOf[j]]++
+	}
+	delete(jobs, "")
+	if len(l.q.keys) != len(jobs) {
+		l.Fatalf("%d keys are remembered, %d have jobs", len(l.q.keys), len(jobs))
+	}
+	for key, n := range jobs {
+		if k := l.q.keys[key]; k == nil || k.jobs != n || k.held != l.heldOf(key) {
+			l.Fatalf("key %s has %d jobs, %d held; remembered is %+v", key, n, l.heldOf(key), k)
+		}
+	}
+}
+
+// Filling up and freeing a key that has very many jobs waiting touches a few of
+// them, and so does a claim behind it.
+func TestFullKeyCostsNothing(t *testing.T) {
+	tbl := newTable()
+	config := gq.NewQueue("q")
+	config.KeyLimit = 1
+	q := tbl.addQueue(1, config)
+	lane := tbl.addLane(1, q, "t", nil)
+	add := func(n int, key string) *job {
+		j := &job{id: gq.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16)}), lane: lane, toRun: noTimer, toDue: noTimer, cost: 1}
+		q.attach(j, &jobKeys{limit: key})
+		tbl.enter(j, gq.OrderKey{Hi: 1, Lo: uint64(n)})
+		return j
+	}
+	first := add(0, "many")
+	for n := range 100_000 {
+		add(n+1, "many")
+	}
+	other := add(200_000, "few")
+	if lane.ready.size != 2 {
+		t.Errorf("%d jobs are shown, want one of each key", lane.ready.size)
+	}
+	f := &store.Filter{Queues: []string{"q"}}
+	tbl.leave(first)
+	tbl.occupy(first, gq.Running)
+	if lane.ready.size != 1 || q.pick(f, gq.Running) != other {
+		t.Errorf("with a full key %d jobs are shown, want that of the other", lane.ready.size)
+	}
+	allocations := testing.AllocsPerRun(100, func() {
+		tbl.vacate(first, gq.Running)
+		tbl.occupy(first, gq.Running)
+		if q.pick(f, gq.Running) != other {
+			t.Error("the other key is hidden")
+		}
+	})
+	if allocations > 20 {
+		t.Errorf("a place that comes and goes costs %.0f allocations", allocations)
+	}
+}
+
+// What a fair queue remembers of its keys goes with their jobs.
+func TestTurnsAreForgotten(t *testing.T) {
+	tbl := newTable()
+	config := gq.NewQueue("q")
+	config.Fair = true
+	q := tbl.addQueue(1, config)
+	tx := &txn{t: tbl}
+	for n := range 100_000 { // each key has one job, which is served at once
+		s := gq.State{Own: gq.Normal}
+		s.Turn = tx.turn(q, &jobKeys{fair: fmt.Sprint(n)}, gq.Normal)
+		if n%10 == 0 {
+			tx.serve(q, &s)
+			q.turns.now[gq.Normal]++ // and the others of its round
+		}
+	}
+	if n := len(q.turns.last[gq.Normal]); n > 1000 {
+		t.Errorf("%d keys without jobs are remembered", n)
+	}
+	for n := range 1000 { // these are cancelled, one after the other, and nothing is served
+		tx.turn(q, &jobKeys{fair: fmt.Sprint("cancelled ", n)}, gq.Low)
+	}
+	if n := len(q.turns.last[gq.Low]); n > 200 {
+		t.Errorf("%d keys of cancelled jobs are remembered", n)
+	}
+}

@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var _ store.Changer = (*Store)(nil)
+
+// Change implements [store.Changer]: one transaction, rolled back where anything
+// is refused.
+func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, error) {
+	if err := store.CheckChange(c); err != nil {
+		return store.Changed{}, fmt.Errorf("change: %w", err)
+	}
+	var out store.Changed
+	err := s.write(ctx, "change", func(tx *txn) error {
+		if len(c.Docs)+len(c.Updates) == 0 {
+			return nil
+		}
+		out = store.Changed{States: make([]gq.State, len(c.Updates))}
+		ids, err := tx.resolve(ctx, c.Updates)
+		if err != nil {
+			return err
+		}
+		work := &changes{written: make(map[blobKey][]byte)}
+		if err := tx.prepareChanges(ctx, work, c.Updates, ids); err != nil {
+			return err
+		}
+		if err := tx.checkVersions(ctx, c.Docs); err != nil {
+			return err
+		}
+		seen := make(map[gq.JobID]int, len(ids))
+		for i := range c.Updates {
+			if k, twice := seen[ids[i]]; twice {
+				return c.Again(i, k)
+			}
+			seen[ids[i]] = i
+			u, err := tx.update(ctx, &c.Updates[i], ids[i], work)
+			if err != nil {
+				return err
+			}
+			if u.Err != nil {
+				return &store.ChangeError{Update: i, Err: u.Err}
+			}
+			out.States[i] = u.State
+		}
+		var b blobs
+		for key, data := range work.written {
+			b.add(key.job, key.part, data)
+		}
+		b.write(&tx.more)
+		if len(c.Docs) == 0 {
+			return tx.flush(ctx)
+		}
+		out.Versions, err = tx.putDocs(ctx, c.Docs)
+		return err
+	})
+	if err != nil {
+		return store.Changed{}, err
+	}
+	return out, nil
+}

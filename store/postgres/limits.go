@@ -1,0 +1,321 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+)
+
+// limits is what a transaction may still claim. It counts what is held when it
+// is asked first, and then what the transaction takes itself; nobody else takes
+// anything meanwhile, since claims hold the row of gq.head.
+type limits struct {
+	tx     *txn
+	queues map[string]*queueLimits
+	pools  map[string]*gq.Pool
+}
+
+// queueLimits are those of one queue, except for MaxRunning.
+type queueLimits struct {
+	config gq.Queue
+	held   map[string]int // by limit key
+	pool   *gq.Pool       // nil is none
+	due    time.Time      // of the rate
+	turns  turns
+	moved  bool // due or turns
+}
+
+// limited reports whether a queue has a limit that claims must keep.
+func limited(q gq.Queue) bool {
+	return q.MaxRunning > 0 || q.KeyLimit > 0 || q.Rate.Limited() || q.Fair || q.Pool != ""
+}
+
+// of reads what stands against the limits of a queue.
+func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
+	if known := l.queues[q.Name]; known != nil {
+		return known, nil
+	}
+	if l.queues == nil {
+		l.queues, l.pools = make(map[string]*queueLimits), make(map[string]*gq.Pool)
+	}
+	limits := &queueLimits{config: q}
+	l.queues[q.Name] = limits
+	var err error
+	if q.KeyLimit > 0 {
+		if limits.held, err = l.tx.heldByKey(ctx, q.Name); err != nil {
+			return nil, err
+		}
+	}
+	if q.Rate.Limited() || q.Fair {
+		var due int64
+		row := l.tx.QueryRow(ctx, "SELECT due, turns FROM gq.queue WHERE name = $1", q.Name)
+		if err := row.Scan(&due, (*[]int64)(&limits.turns)); err != nil {
+			return nil, err
+		}
+		if due != 0 {
+			limits.due = instant(due)
+		}
+	}
+	if q.Pool != "" {
+		limits.pool, err = l.ofPool(ctx, q.Pool)
+	}
+	return limits, err
+}
+
+func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
+	if known := l.pools[name]; known != nil {
+		return known, nil
+	}
+	pools, err := l.tx.pools(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	p := pools[name]
+	l.pools[name] = &p
+	return &p, nil
+}
+
+// heldByKey counts the held jobs of each limit key of a queue. A lease that has
+// run out holds nothing.
+func (tx *txn) heldByKey(ctx context.Context, queue string) (map[string]int, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT limited, count(*)
+		FROM gq.state
+		WHERE queue = $1 AND status IN (4, 5) AND limited IS NOT NULL AND due > $2
+		GROUP BY limited`,
+		queue, nanoseconds(tx.now))
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[string]int)
+	var key string
+	var n int
+	_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+		held[key] = n
+		return nil
+	})
+	return held, err
+}
+
+// full lists the keys without a free place.
+func (l *queueLimits) full() []string {
+	full := []string{}
+	for key, n := range l.held {
+		if n >= l.config.KeyLimit {
+			full = append(full, key)
+		}
+	}
+	return full
+}
+
+// afford is the largest cost that a claim can have whose jobs will be in a
+// status, -1 for any.
+func (l *queueLimits) afford(most int64, into gq.Status) int64 {
+	if most == 0 {
+		most = -1
+	}
+	if l.pool == nil || !l.pool.Counts(into) {
+		return most
+	}
+	free := max(0, l.pool.Capacity-l.pool.Used)
+	if most < 0 {
+		return free
+	}
+	return min(most, free)
+}
+
+// fits reports whether the key and the pool of a job have room for it in a
+// status.
+func (l *queueLimits) fits(s *gq.Spec, into gq.Status) bool {
+	if l.config.KeyLimit > 0 && s.LimitKey != "" && l.held[s.LimitKey] >= l.config.KeyLimit {
+		return false
+	}
+	return l.pool == nil || !l.pool.Counts(into) || l.pool.Admit(s.CostUnits) == nil
+}
+
+// pace takes one of the rate; if there is none, at is when there will be.
+func (l *queueLimits) pace(now time.Time) (at time.Time, ok bool) {
+	if !l.config.Rate.Limited() {
+		return at, true
+	}
+	next, ok := l.config.Rate.Take(l.due, now)
+	if !ok {
+		return l.config.Rate.At(l.due, now), false
+	}
+	l.due, l.moved = next, true
+	return at, true
+}
+
+// take enters a job that is claimed into a status.
+func (l *queueLimits) take(s *gq.Spec, state *gq.State, into gq.Status) {
+	if l.held != nil && s.LimitKey != "" {
+		l.held[s.LimitKey]++
+	}
+	if l.pool != nil && l.pool.Counts(into) {
+		l.pool.Used += s.CostUnits
+	}
+	if l.config.Fair && l.turns.serve(state) {
+		l.moved = true
+	}
+}
+
+// write keeps what the transaction used up.
+func (l *limits) write() {
+	for name, q := range l.queues {
+		if !q.moved {
+			continue
+		}
+		l.tx.more.Queue(`
+			UPDATE gq.queue SET due = $2, turns = CASE WHEN $4 THEN $3::bigint[] ELSE turns END
+			WHERE name = $1`,
+			name, nanoseconds(q.due), []int64(q.turns), q.config.Fair)
+		if q.config.Fair { // whose turn is over is as good as new
+			l.tx.more.Queue(`
+				DELETE FROM gq.turn
+				WHERE queue = $1 AND turn < ($2::bigint[])[level]`,
+				name, []int64(q.turns))
+		}
+	}
+}
+
+// turns are those being served, by level from the most urgent on.
+type turns []int64
+
+// at is the turn being served at a level.
+func (t turns) at(level gq.Priority) uint64 { return uint64(t[level-gq.Critical]) }
+
+// serve moves a level on and reports whether it did.
+func (t turns) serve(s *gq.State) bool {
+	at := &t[s.Priority()-gq.Critical]
+	if int64(s.Turn) <= *at {
+		return false
+	}
+	*at = int64(s.Turn)
+	return true
+}
+
+// turnKey is a key of a fair queue at a level.
+type turnKey struct {
+	queue string
+	level gq.Priority
+	key   string
+}
+
+// turnBook gives turns to the jobs of fair queues.
+type turnBook struct {
+	now  map[string]turns // of the fair queues; others have none
+	last map[turnKey]uint64
+	new  map[turnKey]bool // of last
+}
+
+func newBook() *turnBook {
+	return &turnBook{now: make(map[string]turns), last: make(map[turnKey]uint64), new: make(map[turnKey]bool)}
+}
+
+// openBook reads what turns for some keys of some queues are given from. The
+// caller has the row of gq.head.
+func (tx *txn) openBook(ctx context.Context, queues, keys []string) (*turnBook, error) {
+	b := newBook()
+	rows, err := tx.Query(ctx, "SELECT name, turns FROM gq.queue WHERE name = ANY ($1) AND (config -> 'Fair')::boolean", queues)
+	if err != nil {
+		return nil, err
+	}
+	var name string
+	var now []int64
+	_, err = pgx.ForEachRow(rows, []any{&name, &now}, func() error {
+		b.now[name], now = now, nil
+		return nil
+	})
+	if err != nil || len(b.now) == 0 {
+		return b, err
+	}
+	rows, err = tx.Query(ctx, "SELECT queue, level, key, turn FROM gq.turn WHERE queue = ANY ($1) AND key = ANY ($2)", queues, keys)
+	if err != nil {
+		return nil, err
+	}
+	var k turnKey
+	var level int16
+	var turn int64
+	_, err = pgx.ForEachRow(rows, []any{&k.queue, &level, &k.key, &turn}, func() error {
+		k.level = gq.Priority(level)
+		b.last[k] = uint64(turn)
+		return nil
+	})
+	return b, err
+}
+
+// next gives a job its turn, 0 in a queue that is not fair.
+func (b *turnBook) next(queue string, level gq.Priority, key string) uint64 {
+	now, fair := b.now[queue]
+	if !fair {
+		return 0
+	}
+	k := turnKey{queue, level, key}
+	b.last[k] = gq.FairTurn(now.at(level), b.last[k])
+	b.new[k] = true
+	return b.last[k]
+}
+
+// write keeps the turns that were given.
+func (b *turnBook) write(batch *pgx.Batch) {
+	for k := range b.new {
+		batch.Queue(`
+			INSERT INTO gq.turn (queue, level, key, turn)
+			VALUES ($1, $2, $3, $4)
+			ON CONFLICT (queue, level, key) DO UPDATE SET turn = excluded.turn`,
+			k.queue, int16(k.level), k.key, int64(b.last[k]))
+	}
+	clear(b.new)
+}
+
+// turned gives a job whose level changes a turn there. rows are all that the
+// transaction changes.
+func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[gq.JobID]*row) error {
+	if !next.Live() || next.Priority() == r.state.Priority() {
+		return nil
+	}
+	if tx.book == nil {
+		var queues, keys []string
+		for _, other := range rows {
+			queues, keys = append(queues, other.queue), append(keys, other.fair)
+		}
+		var err error
+		if tx.book, err = tx.openBook(ctx, queues, keys); err != nil {
+			return err
+		}
+	}
+	next.Turn = tx.book.next(r.queue, next.Priority(), r.fair)
+	return nil
+}
+
+// liveRows reads and locks the live jobs of a queue in the order of submission.
+func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error) {
+	return scanRows(tx.Query(ctx,
+		"SELECT "+columns+" FROM gq.state AS s WHERE s.queue = $1 AND s.ended IS NULL ORDER BY s.seq "+lock, queue))
+}
+
+// rearrange gives the live jobs of a queue that became fair, or no longer is,
+// their turns anew. The caller has locked them. What came since then and is
+// already locked by others keeps the turn it has: nobody is waited for here.
+func (tx *txn) rearrange(ctx context.Context, q gq.Queue) error {
+	rows, err := tx.liveRows(ctx, q.Name, "FOR UPDATE SKIP LOCKED")
+	if err != nil {
+		return err
+	}
+	zero := make(turns, gq.Bulk)
+	tx.more.Queue("UPDATE gq.queue SET turns = $2 WHERE name = $1", q.Name, []int64(zero))
+	tx.more.Queue("DELETE FROM gq.turn WHERE queue = $1", q.Name)
+	tx.book = newBook()
+	if q.Fair {
+		tx.book.now[q.Name] = zero
+	}
+	for _, r := range rows {
+		next := r.state
+		next.Turn = tx.book.next(q.Name, next.Priority(), r.fair)
+		tx.record(r, next, nil)
+	}
+	return nil
+}

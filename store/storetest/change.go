@@ -1,0 +1,230 @@
+package storetest
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// What a store may offer beside [store.Store]: see [store.Changer]. Cases for it
+// end at once where a store does not.
+var changeCases = []Case{
+	{
+		Name:   "Change/Together",
+		Clause: "documents and jobs change in one commit, with the events of all jobs",
+		Needs:  []string{"Insert", "Get", "Doc", "History", "Close"},
+		Covers: []string{"M-119"},
+		run:    changeTogether,
+	},
+	{
+		Name:   "Change/AllOrNothing",
+		Clause: "where a document has changed or a function refuses nothing is written: no state, no event, no document",
+		Needs:  []string{"Insert", "Get", "PutDocs", "Doc", "History", "Counts", "Update", "LastEvent", "Close"},
+		Covers: []string{"M-119"},
+		run:    changeRefused,
+	},
+	{
+		Name:   "Change/Invalid",
+		Clause: "a change that cannot be is ErrInvalid, and nothing is written",
+		Needs:  []string{"Insert", "Get", "Claim", "History", "Counts", "Close"},
+		run:    changeInvalid,
+	},
+	{
+		Name:   "Change/Concurrent",
+		Clause: "of many who change the same document and jobs one succeeds",
+		Needs:  []string{"Insert", "Get", "Doc", "Close"},
+		run:    changeConcurrent,
+	},
+	{
+		Name:   "Change/Reopen",
+		Clause: "what was changed together survives a restart together",
+		Needs:  []string{"Insert", "Get", "Doc", "Close", reopening},
+		run:    changeReopen,
+	},
+}
+
+// changer is the store's capability, nil if it has none.
+func (e *env) changer() store.Changer {
+	e.Helper()
+	c, _ := e.store().(store.Changer)
+	return c
+}
+
+// assign is an update that gives a job to a worker under a lease of that name.
+func assign(id gq.JobID, lease gq.LeaseID, worker string) store.Update {
+	return store.Update{Ref: byID(id), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Claim(gq.Grant{Lease: lease, Worker: worker}, now)
+	}}
+}
+
+func changeTogether(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	jobs := e.specs(3)
+	e.each(jobs...)
+	out, err := c.Change(e.Context(), store.Change{
+		Docs:    []store.Doc{doc("k", "a", 0, "1"), doc("k", "b", 0, "2")},
+		Updates: []store.Update{assign(jobs[0].ID, "lease-0", "w"), assign(jobs[2].ID, "lease-2", "v")},
+	})
+	e.check("Change", err)
+	if len(out.Versions) != 2 || len(out.States) != 2 {
+		e.Fatalf("Change answered %+v", out)
+	}
+	e.reads(doc("k", "a", out.Versions[0], "1"))
+	e.reads(doc("k", "b", out.Versions[1], "2"))
+	e.stands("changed", jobs[0].ID, gq.Claimed)
+	e.stands("not named", jobs[1].ID, gq.Scheduled)
+	for i, at := range []int{0, 2} {
+		e.equal("the state", out.States[i], e.state(jobs[at].ID))
+		h := e.history(jobs[at].ID)
+		if last := h[len(h)-1]; last.Type != gq.EventClaimed || !last.Time.Equal(e.now()) {
+			e.Errorf("the change is told as %+v", last)
+		}
+	}
+	found := e.find(byLease("lease-2"), 0)
+	if found.Err != nil || found.State.ID != jobs[2].ID {
+		e.Errorf("lease-2 leads to %+v", found)
+	}
+	// A function that changes nothing is no obstacle.
+	out, err = c.Change(e.Context(), store.Change{
+		Docs:    []store.Doc{doc("k", "a", out.Versions[0], "3")},
+		Updates: []store.Update{{Ref: byID(jobs[1].ID), Apply: advancing}},
+	})
+	e.check("Change", err)
+	e.reads(doc("k", "a", out.Versions[0], "3"))
+}
+
+func changeRefused(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	jobs := e.specs(3)
+	e.each(jobs...)
+	ids := []gq.JobID{jobs[0].ID, jobs[1].ID, jobs[2].ID}
+	v := e.putDocs(doc("k", "a", 0, "1"))[0]
+	e.cancel(ids[2])
+	before := e.snapshot(ids...)
+	last, err := e.store().LastEvent(e.Context())
+	e.check("LastEvent", err)
+	for _, test := range []struct {
+		what string
+		c    store.Change
+		want error
+		at   int // of the update that refuses, -1 for none
+	}{
+		{"a document that has changed", store.Change{
+			Docs: []store.Doc{doc("k", "b", 0, "2"), doc("k", "a", v+1, "2")}, Updates: []store.Update{assign(ids[0], "l", "w")},
+		}, gq.ErrConflict, -1},
+		{"a job that is not claimable", store.Change{
+			Docs: []store.Doc{doc("k", "a", v, "2")}, Updates: []store.Update{assign(ids[0], "l", "w"), assign(ids[2], "m", "w")},
+		}, gq.ErrIllegalMove, 1},
+		{"an unknown job", store.Change{
+			Docs: []store.Doc{doc("k", "a", v, "2")}, Updates: []store.Update{assign(ids[0], "l", "w"), assign(ids[1], "n", "w"), assign(e.id(), "m", "w")},
+		}, gq.ErrNotFound, 2},
+		{"an unknown lease", store.Change{
+			Updates: []store.Update{assign(ids[0], "l", "w"), {Ref: byLease("nobody's"), Apply: advancing}},
+		}, gq.ErrStaleLease, 1},
+	} {
+		_, err := c.Change(e.Context(), test.c)
+		e.is(test.what, err, test.want)
+		var refusal *store.ChangeError
+		if errors.As(err, &refusal) != (test.at >= 0) || test.at >= 0 && refusal.Update != test.at {
+			e.Errorf("%s: the error does not tell which update: %v", test.what, err)
+		}
+		e.unchanged(test.what, before, ids...)
+		e.reads(doc("k", "a", v, "1"))
+		e.noDoc(test.what, "k", "b")
+	}
+	after, err := e.store().LastEvent(e.Context())
+	e.check("LastEvent", err)
+	e.equal("the newest event", after, last)
+}
+
+func changeInvalid(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	jobs := e.specs(2)
+	e.each(jobs...)
+	held := e.one()
+	before := e.snapshot(jobs[0].ID, jobs[1].ID)
+	child := assign(jobs[0].ID, "l", "w")
+	child.Spawn = e.specs(1)
+	for what, updates := range map[string][]store.Update{
+		"children":              {child},
+		"no function":           {{Ref: byID(jobs[1].ID)}},
+		"a job twice":           {assign(jobs[1].ID, "l", "w"), assign(jobs[1].ID, "m", "w")},
+		"a job twice, by lease": {{Ref: byID(held.State.ID), Apply: advancing}, {Ref: byLease(held.State.Lease.ID), Apply: advancing}},
+	} {
+		_, err := c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", 0, "1")}, Updates: updates})
+		e.is(what, err, gq.ErrInvalid)
+	}
+	e.unchanged("after invalid changes", before, jobs[0].ID, jobs[1].ID)
+}
+
+func changeConcurrent(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	jobs := e.specs(5)
+	e.each(jobs...)
+	var won atomic.Int32
+	var wait sync.WaitGroup
+	for n := range 8 {
+		wait.Go(func() {
+			change := store.Change{Docs: []store.Doc{doc("k", "round", 0, string(rune('a'+n)))}}
+			for i := range jobs {
+				change.Updates = append(change.Updates, assign(jobs[i].ID, gq.LeaseID(string(rune('a'+n))+string(rune('0'+i))), string(rune('a'+n))))
+			}
+			_, err := c.Change(e.Context(), change)
+			switch {
+			case err == nil:
+				won.Add(1)
+			case !errors.Is(err, gq.ErrConflict) && !errors.Is(err, gq.ErrIllegalMove):
+				e.Errorf("Change: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	if won.Load() != 1 {
+		e.Errorf("%d of 8 succeeded", won.Load())
+	}
+	d, err := e.store().Doc(e.Context(), "k", "round")
+	e.check("Doc", err)
+	for i := range jobs {
+		if s := e.state(jobs[i].ID); s.Lease == nil || s.Lease.Worker != string(d.Data) || s.Version != 1 {
+			e.Errorf("job %d is with %+v, the document is by %s", i, s.Lease, d.Data)
+		}
+	}
+}
+
+func changeReopen(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	jobs := e.specs(2)
+	e.each(jobs...)
+	out, err := c.Change(e.Context(), store.Change{
+		Docs:    []store.Doc{doc("k", "a", 0, "1")},
+		Updates: []store.Update{assign(jobs[0].ID, "lease-0", "w"), assign(jobs[1].ID, "lease-1", "w")},
+	})
+	e.check("Change", err)
+	e.reopen()
+	e.reads(doc("k", "a", out.Versions[0], "1"))
+	for i := range jobs {
+		e.equal("the state", e.state(jobs[i].ID), out.States[i])
+	}
+	if found := e.find(byLease("lease-1"), 0); found.Err != nil || found.State.ID != jobs[1].ID {
+		e.Errorf("lease-1 leads to %+v", found)
+	}
+}

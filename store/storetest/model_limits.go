@@ -1,0 +1,336 @@
+package storetest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// usage is what occupies places when a claim comes: what surely does, and what
+// possibly does, because a store may have noticed that a lease ended for another
+// reason than its expiry, or not. A claim adds what it gets to both.
+type usage struct{ surely, possibly tallied }
+
+type tallied struct {
+	running map[string]int
+	key     map[[2]string]int // by queue and limit key
+	pool    map[string]int64
+	due     map[string]time.Time // of rates, by queue
+}
+
+func newTallied() tallied {
+	return tallied{make(map[string]int), make(map[[2]string]int), make(map[string]int64), make(map[string]time.Time)}
+}
+
+func (t tallied) add(q gq.Queue, s *gq.Spec) {
+	t.running[s.Queue]++
+	t.key[[2]string{s.Queue, s.LimitKey}]++
+	if q.Pool != "" {
+		t.pool[q.Pool] += s.CostUnits
+	}
+}
+
+func (m *machine) usage() usage {
+	u := usage{newTallied(), newTallied()}
+	for name, due := range m.owed {
+		u.surely.due[name], u.possibly.due[name] = due, due
+	}
+	for _, j := range m.jobs {
+		if j.held() && !j.expired(m.now) {
+			u.possibly.add(m.queues[j.spec.Queue], &j.spec)
+			if !come(j.due(), m.now) {
+				u.surely.add(m.queues[j.spec.Queue], &j.spec)
+			}
+		}
+	}
+	return u
+}
+
+// fits reports whether the key and the pool of a job leave room for it.
+func (m *machine) fits(t tallied, s *gq.Spec) bool {
+	q := m.queues[s.Queue]
+	if q.KeyLimit > 0 && s.LimitKey != "" && t.key[[2]string{s.Queue, s.LimitKey}] >= q.KeyLimit {
+		return false
+	}
+	return q.Pool == "" || s.CostUnits == 0 || t.pool[q.Pool]+s.CostUnits <= m.pools[q.Pool]
+}
+
+// rate takes one of a queue's rate, written down a second time: so many
+// intervals may be owed as the burst has jobs.
+func (m *machine) rate(t tallied, queue string) (at time.Time, ok bool) {
+	r := m.queues[queue].Rate
+	if r.Count == 0 {
+		return at, true
+	}
+	gap := r.Per / time.Duration(r.Count) // whole in this test
+	owed := max(0, t.due[queue].Sub(m.now))
+	if t.due[queue].IsZero() {
+		owed = 0
+	}
+	most := time.Duration(max(1, r.Burst)) * gap
+	if owed > most { // left by a slower rate
+		owed = most - gap
+	}
+	if owed+gap > most {
+		return m.now.Add(owed + gap - most), false
+	}
+	t.due[queue] = m.now.Add(owed + gap)
+	return at, true
+}
+
+// chosen wants a claim to have found the right jobs in the right order. Jobs
+// whose dependencies have ended may or may not have been told, so that they may
+// be among them or not; everything else is exact. It returns when a rate surely
+// lets another job through, and the instants at which one possibly does.
+func (m *machine) chosen(call string, f store.Filter, n int, got []gq.Job) (sure time.Time, possible []time.Time) {
+	if len(got) > n {
+		m.Fatalf("%s for %d found %d jobs", call, n, len(got))
+	}
+	u := m.usage()
+	rest := got
+	for i, queue := range f.Queues {
+		if slices.Contains(f.Queues[:i], queue) {
+			continue
+		}
+		var mine []gq.Job
+		for len(rest) > 0 && rest[0].Spec.Queue == queue {
+			mine, rest = append(mine, rest[0]), rest[1:]
+		}
+		m.sound(call, queue, f, mine)
+		left := n - (len(got) - len(rest) - len(mine))
+		at, blocked := m.chosenIn(call, queue, f, left, mine, u)
+		if !at.IsZero() {
+			possible = append(possible, at)
+			if blocked {
+				sure = earliest(sure, at)
+			}
+		}
+	}
+	if len(rest) > 0 {
+		m.Fatalf("%s of %v found a job of queue %s out of turn", call, f.Queues, rest[0].Spec.Queue)
+	}
+	return sure, possible
+}
+
+// sound wants each job that was found in a queue to be one that could be.
+func (m *machine) sound(call, queue string, f store.Filter, got []gq.Job) {
+	for i, g := range got {
+		j := m.jobs[g.State.ID]
+		switch {
+		case j == nil:
+			m.Fatalf("%s found job %s, which does not exist", call, g.State.ID)
+		case j.spec.Queue != queue || !suits(f, &j.spec):
+			m.Fatalf("%s %+v found job %s, which does not match: %+v", call, f, g.State.ID, j.spec)
+		case !slices.ContainsFunc(m.reachable(j), func(o *modelJob) bool { return o.claimable(m.now) }):
+			m.Fatalf("%s found job %s, which is %s (due %v, now %v)", call, g.State.ID, j.s.Status, j.due(), m.now)
+		case i > 0 && !before(got[i-1].State, g.State):
+			m.Fatalf("%s found job %s behind %s", call, g.State.ID, got[i-1].State.ID)
+		}
+	}
+}
+
+// chosenIn wants what was found in one queue to be within its limits, and all
+// that was not found to be kept away by one. It returns when the rate lets
+// another one through, if that keeps one away, and whether nothing else does.
+func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job, u usage) (retry time.Time, blocked bool) {
+	q := m.queues[queue]
+	var must []*modelJob
+	for _, j := range m.jobs {
+		if j.spec.Queue == queue && j.claimable(m.now) && suits(f, &j.spec) {
+			must = append(must, j)
+		}
+	}
+	slices.SortFunc(must, func(a, b *modelJob) int {
+		if before(a.s, b.s) {
+			return -1
+		}
+		return 1
+	})
+	if q.Paused {
+		if len(got) > 0 {
+			m.Fatalf("%s found %d jobs in queue %s, which is paused", call, len(got), queue)
+		}
+		if len(must) > 0 {
+			m.happened("claim in a paused queue")
+		}
+		return retry, false
+	}
+	full := func(t tallied) bool { return q.MaxRunning > 0 && t.running[queue] >= q.MaxRunning }
+	next := 0 // of got
+	for _, j := range append(must, nil) {
+		for next < len(got) && (j == nil || !before(j.s, got[next].State) || got[next].State.ID == j.spec.ID) {
+			g := m.jobs[got[next].State.ID]
+			if full(u.surely) {
+				m.Fatalf("%s found job %s in queue %s, of which MaxRunning are held", call, g.spec.ID, queue)
+			}
+			if !m.fits(u.surely, &g.spec) {
+				m.Fatalf("%s found job %s, for which its key or its pool has no room: %+v", call, g.spec.ID, g.spec)
+			}
+			if _, ok := m.rate(u.surely, queue); !ok {
+				m.Fatalf("%s found job %s in queue %s, whose rate is used up", call, g.spec.ID, queue)
+			}
+			m.rate(u.possibly, queue)
+			u.surely.add(q, &g.spec)
+			u.possibly.add(q, &g.spec)
+			next++
+		}
+		if j == nil || next > 0 && got[next-1].State.ID == j.spec.ID {
+			continue
+		}
+		// A job that was not found: why?
+		if !m.fits(u.possibly, &j.spec) {
+			m.happened("claim beside a limit")
+			continue
+		}
+		if next == n || full(u.possibly) {
+			if full(u.possibly) {
+				m.happened("claim at MaxRunning")
+			}
+			if next < len(got) && (next == n || full(u.surely)) {
+				m.Fatalf("%s found job %s, but not %s, which comes before it", call, got[next].State.ID, j.spec.ID)
+			}
+			continue
+		}
+		if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok {
+			m.happened("claim at a rate")
+			retry, blocked = at, true
+			continue
+		}
+		m.Fatalf("%s for %d found %d jobs in queue %s, but not %s (%s), which was claimable and within all limits",
+			call, n, len(got), queue, j.spec.ID, j.s.Status)
+	}
+	if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok {
+		retry = at // for a job that it knows of and the model does not
+	}
+	return retry, blocked
+}
+
+// copyRate is the same with a rate that can be asked without using it up.
+func (t tallied) copyRate(queue string) tallied {
+	t.due = map[string]time.Time{queue: t.due[queue]}
+	return t
+}
+
+// comeback wants a claim to be told when to come back, if a rate alone kept it
+// from another job.
+func (m *machine) comeback(c store.Claim, answer store.Claimed, sure time.Time, possible []time.Time) {
+	at := answer.RetryAt
+	switch {
+	case at.IsZero():
+		if !sure.IsZero() && len(answer.Jobs) < c.N {
+			m.Fatalf("Claim got %d of %d jobs and is not told that a rate lets another through at %v", len(answer.Jobs), c.N, sure)
+		}
+	case len(answer.Jobs) == c.N || !slices.ContainsFunc(possible, at.Equal) || !sure.IsZero() && at.After(sure):
+		m.Fatalf("Claim got %d of %d jobs and is told to come back at %v; want %v or, possibly, %v", len(answer.Jobs), c.N, at, sure, possible)
+	default:
+		m.happened("claim told to come back")
+	}
+}
+
+// used enters a claimed job into the rate and the turns of its queue.
+func (m *machine) used(j *modelJob) {
+	t := tallied{due: m.owed}
+	m.rate(t, j.spec.Queue)
+	if at := (levelOf{j.spec.Queue, j.priority()}); j.s.Turn > m.turns[at] {
+		m.turns[at] = j.s.Turn
+	}
+}
+
+// levelOf is a level of a queue.
+type levelOf struct {
+	queue string
+	level gq.Priority
+}
+
+// keyAt is a fair key at a level of a queue.
+type keyAt struct {
+	levelOf
+	key string
+}
+
+func (j *modelJob) fairKey() keyAt { return keyAt{levelOf{j.spec.Queue, j.priority()}, j.spec.FairKey} }
+
+// takesTurns checks the turns of new jobs: at the turn being served, or behind the
+// key's own jobs.
+func (m *machine) takesTurns(made []*modelJob) {
+	made = slices.Clone(made)
+	slices.SortFunc(made, func(a, b *modelJob) int { return cmp.Compare(a.s.Turn, b.s.Turn) })
+	for i, j := range made {
+		if !m.queues[j.spec.Queue].Fair {
+			if j.s.Turn != 0 {
+				m.Fatalf("job %s of a queue that is not fair has turn %d", j.spec.ID, j.s.Turn)
+			}
+			continue
+		}
+		at := j.fairKey()
+		live := uint64(0) // after a restart a store need not know more
+		for _, o := range m.jobs {
+			mine := o.fairKey() == at && !slices.Contains(made[i:], o)
+			if mine && (slices.Contains(made, o) || !o.terminal() && len(m.reachable(o)) == 1) {
+				live = max(live, o.s.Turn)
+			}
+		}
+		least, most := max(m.turns[at.levelOf], live+1), max(m.turns[at.levelOf], m.newest[at]+1)
+		if j.s.Turn < least || j.s.Turn > most {
+			m.Fatalf("job %s with fair key %q has turn %d, want %d to %d", j.spec.ID, j.spec.FairKey, j.s.Turn, least, most)
+		}
+		m.newest[at] = max(m.newest[at], j.s.Turn)
+		m.happened("turn")
+	}
+}
+
+// turned takes the turn of a job from the store. It changes with the level of
+// the job, or with its queue.
+func (m *machine) turned(j *modelJob, got gq.State) {
+	q := m.queues[j.spec.Queue]
+	if got.Turn != j.s.Turn && !m.rearranged[q.Name] && !(j.relevelled && q.Fair) {
+		m.Fatalf("job %s has turn %d, had %d", j.spec.ID, got.Turn, j.s.Turn)
+	}
+	if !j.terminal() && q.Fair == (got.Turn == 0) {
+		m.Fatalf("job %s has turn %d in a queue that is fair: %t", j.spec.ID, got.Turn, q.Fair)
+	}
+	j.s.Turn, j.relevelled = got.Turn, false
+	at := j.fairKey()
+	m.newest[at] = max(m.newest[at], got.Turn)
+}
+
+// limit changes the limits of a queue that is being configured.
+func (m *machine) limit(r *rapid.T, q *gq.Queue) {
+	q.KeyLimit = pick(r, "key limit", 0, 0, 1, 2)
+	q.Fair = rapid.Bool().Draw(r, "fair")
+	if rapid.Bool().Draw(r, "rated") {
+		q.Rate = gq.Rate{Count: 1, Per: seconds(r, "per", 1, 4), Burst: pick(r, "burst", 0, 2)}
+	}
+	if chance(r, "pooled", 3) {
+		q.Pool = pick(r, "pool", "p", "r")
+		capacity := pick[int64](r, "capacity", 3, 1, 6, 0)
+		if _, known := m.pools[q.Pool]; !known || rapid.Bool().Draw(r, "new capacity") {
+			m.ok("PutPool", m.s.PutPool(m.Context(), gq.Pool{Name: q.Pool, Capacity: capacity}))
+			m.pools[q.Pool] = capacity
+		}
+	}
+}
+
+// configured enters a queue's configuration.
+func (m *machine) configured(q gq.Queue) {
+	if m.queues[q.Name].Fair != q.Fair {
+		m.rearranged[q.Name] = true
+		for at := range m.turns {
+			if at.queue == q.Name {
+				delete(m.turns, at)
+			}
+		}
+		for at := range m.newest {
+			if at.queue == q.Name {
+				delete(m.newest, at)
+			}
+		}
+		m.happened("rearranged")
+	}
+	m.queues[q.Name] = q
+}
