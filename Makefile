@@ -56,3 +56,7 @@ bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (30s)
 	scripts/fuzz
+
+.PHONY: compare
+compare: ## Compare the task queue's designs; COMPARE_FLAGS=--quick for a small part
+	scripts/compare $(COMPARE_FLAGS)

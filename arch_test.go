@@ -61,14 +61,19 @@ var arrows = []arrow{
 	{pkg: "internal/auth", imports: []string{".", "store"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/feed", imports: []string{"."}},
 	{pkg: "internal/webhook", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/observe", imports: []string{".", "internal/auth"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/admin", imports: []string{".", "internal/auth", "internal/webhook"}},
+
+	// Gives out jobs that are matched with providers and not claimed. Its decisions
+	// are package match's.
+	{pkg: "internal/dispatch", imports: []string{".", "match", "store", "engine"}, tests: []string{"store/local", "store/postgres"}},
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
 	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
-	{pkg: "internal/scheduler", imports: faceImports, tests: faceTests},
+	{pkg: "internal/scheduler", imports: append([]string{"internal/wire"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/taskqueue", imports: faceImports, tests: faceTests},
-	{pkg: "internal/matching", imports: faceImports, tests: faceTests},
+	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/auth", "internal/dispatch"}, faceImports...), tests: faceTests},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
@@ -94,8 +99,8 @@ var arrows = []arrow{
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
-		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/bench",
-		"internal/wire", "internal/config",
+		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch", "internal/bench",
+		"internal/wire", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin",
 		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
 	}, tests: []string{"internal/taskqueuetest"}},
 }

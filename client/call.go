@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -112,15 +113,20 @@ type method[Q, A proto.Message] func(context.Context, Q, ...grpc.CallOption) (A,
 // invoke calls a method.
 func invoke[Q, A proto.Message](ctx context.Context, c *Client, s safety, m method[Q, A], request Q) (answer A, err error) {
 	err = c.attempts(ctx, func(ctx context.Context) (safety, error) {
+		var server peer.Peer
 		var err error
-		answer, err = m(ctx, request)
-		return s, err
+		answer, err = m(ctx, request, grpc.Peer(&server))
+		return s || unsent(&server), err
 	})
 	if err != nil {
 		return answer, translated(err, request)
 	}
 	return answer, nil
 }
+
+// unsent reports whether a call never got as far as a connection: gRPC tells the
+// server of every other one.
+func unsent(server *peer.Peer) safety { return server.Addr == nil }
 
 // translated is what a status means. A request that could not be sent is told
 // like one that the server refused.

@@ -24,16 +24,10 @@ import (
 // DefaultAddress is where a server listens that is told nothing else.
 const DefaultAddress = "127.0.0.1:8790"
 
-// What a call can end with beside the errors of package gq.
-var (
-	// ErrUnreachable: no server answered, or the connection broke before one
-	// did; in that case what was asked for may have happened. Its kind is
-	// [gq.KindUnavailable].
-	ErrUnreachable = wire.ErrUnreachable
-
-	// ErrDenied: the server does not allow this. Its kind is [gq.KindDenied].
-	ErrDenied = wire.ErrDenied
-)
+// ErrUnreachable is what a call can end with beside the errors of package gq: no
+// server answered, or the connection broke before one did. In that case what was
+// asked for may have happened. Its kind is [gq.KindUnavailable].
+var ErrUnreachable = wire.ErrUnreachable
 
 // errClosed: the client was closed.
 var errClosed error = closedError{}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
@@ -215,11 +217,12 @@ func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq
 	var report gq.CancelReport
 	request := &pb.CancelWhereRequest{Query: wire.ProtoQuery(&q), Reason: wire.Prose(reason)}
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
-		m, err := c.jobs.CancelWhere(ctx, request)
+		var server peer.Peer
+		m, err := c.jobs.CancelWhere(ctx, request, grpc.Peer(&server))
 		if report = wire.CancelReportFromProto(m); err != nil {
 			report = wire.CancelReportFromStatus(err)
 		}
-		return once, err
+		return unsent(&server), err
 	})
 	if err != nil {
 		return report, translated(err, request)

@@ -349,7 +349,7 @@ func (s *workStream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e := wire.ErrorFromStatus(err); {
-	case gq.KindOf(e) == gq.KindUnavailable || gq.KindOf(e) == gq.KindDenied:
+	case gq.KindOf(e) == gq.KindUnavailable || gq.KindOf(e) == gq.KindDenied || gq.KindOf(e) == gq.KindUnauthenticated:
 		s.err = e
 	case errors.Is(err, io.EOF):
 		s.err = errStreamEnded

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
@@ -25,9 +27,10 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		s, err := c.work.open(ctx)
 		switch {
 		case err == errNoStream: //nolint:errorlint // it is this very one
-			answer, err := c.workers.Claim(ctx, request)
+			var server peer.Peer
+			answer, err := c.workers.Claim(ctx, request, grpc.Peer(&server))
 			jobs = answer.GetJobs()
-			return once, err
+			return unsent(&server), err
 		case err != nil:
 			return repeat, err
 		}

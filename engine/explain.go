@@ -41,6 +41,9 @@ func (e *Engine) explain(ctx context.Context, id gq.JobID) (out gq.Explanation, 
 	case s.Terminal():
 		x.add(x.finished())
 	case s.Held():
+		if err := x.capacity(ctx); err != nil {
+			return out, err
+		}
 		x.add(x.heldBy())
 		x.lifetime()
 	default:

@@ -89,6 +89,21 @@ func (x *inquiry) keyLimit(held []gq.Job) {
 	}, same))
 }
 
+// capacity finds out what keeps a job from starting whose holder asks for it.
+func (x *inquiry) capacity(ctx context.Context) (err error) {
+	if x.state.Detail != gq.LeasePending {
+		return nil
+	}
+	if x.queue, _, err = x.engine.findQueue(ctx, x.job.Spec.Queue); err != nil || x.queue.Pool == "" {
+		return err
+	}
+	held, err := x.heldIn(ctx, x.queue.Name)
+	if err != nil {
+		return err
+	}
+	return x.pool(ctx, held)
+}
+
 func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 	cost := x.job.Spec.CostUnits
 	if x.queue.Pool == "" || cost == 0 {
@@ -120,7 +135,7 @@ func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 	}
 	used, dear := int64(0), all[:0:0]
 	for i := range all {
-		if c := all[i].State.Lease.CostUnits; c > 0 {
+		if c := all[i].State.Lease.CostUnits; c > 0 && pool.Counts(all[i].State.Status) {
 			used += c
 			dear = append(dear, all[i])
 		}

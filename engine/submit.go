@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -197,9 +198,18 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 }
 
 // fingerprint tells one submission from another with the same key: it covers all
-// that the client said, and nothing that the system added.
+// that the client said, and nothing that the system added. The trace that a
+// submission belongs to is another one each time it is repeated.
 func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
 	s.Key, s.Policy = gq.Key{}, given
+	if s.Attributes["traceparent"] != "" {
+		s.Attributes = maps.Clone(s.Attributes)
+		delete(s.Attributes, "traceparent")
+		delete(s.Attributes, "tracestate")
+		if len(s.Attributes) == 0 {
+			s.Attributes = nil
+		}
+	}
 	b, _ := s.AppendBinary(nil) // never fails
 	for _, n := range needs {
 		b = append(b, byte(n.Kind))

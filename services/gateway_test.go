@@ -279,6 +279,23 @@ func TestResultThatIsMissing(t *testing.T) {
 	w.logged(rpc.EventAnomaly, "terminal_without_result", id)
 }
 
+// Status is what the job service says, and changes only there.
+func TestStatusIsTheJobServices(t *testing.T) {
+	spec.Covers(t, "T-51", "T-62", "T-73")
+	w := wire(t)
+	id := w.submit("")
+	for _, move := range [][2]publicpb.JobStatus{{queued, running}, {running, failed}} {
+		w.stands(id, move[0])
+		if _, err := w.jobs.TransitionJobStatus(t.Context(), &internalpb.TransitionJobStatusRequest{JobId: id, ExpectedFromStatus: move[0], ToStatus: move[1], Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, err := w.gateway.GetJobStatus(t.Context(), &publicpb.GetJobStatusRequest{JobId: id})
+	if err != nil || now.GetStatus() != failed || now.GetFailureReason() != "r" {
+		t.Errorf("status %v, %v", now, err)
+	}
+}
+
 // Every call whose service is down answers UNAVAILABLE.
 func TestDownstreamIsDown(t *testing.T) {
 	spec.Covers(t, "T-214")

@@ -16,7 +16,7 @@ import (
 	"github.com/gopherqueue/gq/internal/bench"
 )
 
-const benchLong = `Measure an embedded store in this process: callers submit, claim and complete
+const benchLong = `Measure a store, embedded or on PostgreSQL, in this process: callers submit, claim and complete
 jobs, every answer comes after its commit was synced, audit events are on.
 
 A row of the table is a number of concurrent callers and a number of jobs per
@@ -88,6 +88,9 @@ The machine should be otherwise idle. If it was not there is a warning on
 standard error and in the JSON, where "busy" is true, false, or null if that
 cannot be told.
 
+On PostgreSQL each row has a database of its own, made for it and dropped after
+it, and no floor.
+
 A given directory must be empty or missing and is left so. Nothing is sent
 anywhere.`
 
@@ -121,7 +124,7 @@ func newBench(p process) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.store, "store", "", "store to measure: "+storeURLHelp+" (default a temporary directory)")
+	flags.StringVar(&f.store, "store", "", "store to measure: "+allStoreURLHelp+" (default a temporary directory)")
 	flags.StringSliceVar(&f.scenarios, "scenario", []string{string(bench.Cycle)}, "what to measure: cycle, enqueue, backlog, filter, idle, worker, or all")
 	flags.BoolVar(&f.worker, "worker", false, "short for --scenario worker")
 	flags.IntSliceVar(&f.Callers, "callers", f.Callers, "numbers of concurrent callers")
@@ -161,7 +164,7 @@ func (f *benchFlags) settle() (u storeURL, err error) {
 	f.Scenarios = slices.Compact(f.Scenarios)
 	f.Record = f.recordMiB << 20
 	if f.store != "" {
-		u, err = parseStoreURL(f.store)
+		u, err = parseAnyStoreURL(f.store)
 	}
 	if faults := append(gq.FaultsOf(err), gq.FaultsOf(f.Validate())...); len(faults) > 0 {
 		return u, &gq.InvalidError{Faults: faults}

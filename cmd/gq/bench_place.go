@@ -18,7 +18,6 @@ import (
 // benchPlace is where stores are made for a benchmark, and how to leave it.
 type benchPlace interface {
 	bench.Place
-	bench.Replayer
 	fmt.Stringer
 	Close() error
 }
@@ -35,6 +34,8 @@ func openBenchPlace(u storeURL, getenv func(string) string) (benchPlace, error) 
 		return &benchDirectory{dir: dir, leave: os.RemoveAll}, nil
 	case "memory":
 		return benchMemory{}, nil
+	case "postgres", "postgresql":
+		return &benchServer{url: u.String(), made: make(map[string]bool)}, nil
 	default:
 		return openBenchDirectory(u.dir)
 	}

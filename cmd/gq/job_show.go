@@ -171,7 +171,8 @@ func (s screen) timeline(events []gq.Event) {
 			notes = append(notes, "until "+e.Until.UTC().Format(time.RFC3339))
 		}
 		rows[i] = []cell{
-			{e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), faint}, text(e.Type.String()), statusCell(e.Status),
+			{e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), faint},
+			text(e.Type.String()), statusCell(e.Status),
 			number(e.Attempt), text(oneLine(strings.Join(notes, "; "), 120)),
 		}
 	}

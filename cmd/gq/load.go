@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -95,11 +96,8 @@ func verdict(r *load.Report) error {
 	if r.Correct() {
 		return nil
 	}
-	text := fmt.Sprintf("%d wrong answers, %d jobs lost, %d not finished", r.Violations, r.Jobs.Lost, r.Jobs.Unfinished)
-	for _, example := range r.Examples {
-		text += "\n  " + example
-	}
-	return errors.New(text)
+	lines := []string{fmt.Sprintf("%d wrong answers, %d jobs lost, %d not finished", r.Violations, r.Jobs.Lost, r.Jobs.Unfinished)}
+	return errors.New(strings.Join(append(lines, r.Examples...), "\n  "))
 }
 
 func printLoad(p process, r *load.Report) error {

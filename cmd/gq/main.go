@@ -37,7 +37,7 @@ type process struct {
 
 // run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return runIn(ctx, args, process{getenv, stdin, stdout, stderr, dial})
+	return runIn(ctx, args, process{getenv, stdin, stdout, stderr, dialAs(getenv)})
 }
 
 // runIn is the program in a process.
@@ -95,7 +95,7 @@ which is its gRPC address.
 	root.SetErr(p.stderr)
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newServe(p), newConfig(p))
-	root.AddCommand(newSubmit(p), newWork(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkers(p), newDLQ(p), newStats(p), newDoctor(p))
+	root.AddCommand(newSubmit(p), newWork(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkers(p), newDLQ(p), newWebhook(p), newToken(p), newStats(p), newDoctor(p))
 	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newVersion(p))
 	root.AddCommand(newCompare(p), newLoad(p), newNode(p), newSvc(p)) // the task queue's designs
 	root.SetHelpCommand(newHelp())

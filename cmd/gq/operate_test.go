@@ -46,8 +46,16 @@ func TestQueueCommands(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	for _, args := range [][]string{
-		{"queue"}, {"queue", "set", "mail"}, {"queue", "set", "a b", "--fair"}, {"queue", "set", "mail", "--rate", "fast"}, {"queue", "set", "mail", "--burst", "2"},
-		{"queue", "set", "mail", "--max-running", "-1"}, {"queue", "set", "mail", "--preset", "x"}, {"queue", "pause"}, {"pool", "set", "x"}, {"pool", "set", "x", "--capacity", "-1"},
+		{"queue"},
+		{"queue", "set", "mail"},
+		{"queue", "set", "a b", "--fair"},
+		{"queue", "set", "mail", "--rate", "fast"},
+		{"queue", "set", "mail", "--burst", "2"},
+		{"queue", "set", "mail", "--max-running", "-1"},
+		{"queue", "set", "mail", "--preset", "x"},
+		{"queue", "pause"},
+		{"pool", "set", "x"},
+		{"pool", "set", "x", "--capacity", "-1"},
 	} {
 		d.want(2, args...)
 	}
@@ -79,8 +87,12 @@ func TestScheduleCommands(t *testing.T) {
 		d.want(3, "schedule", verb, "nightly")
 	}
 	for _, args := range [][]string{
-		{"set", "x"}, {"set", "x", "--cron", "bad", "--type", "a"}, {"set", "x", "--every", "1s", "--cron", "* * * * *", "--type", "a"}, {"set", "x", "--every", "1s"},
-		{"set", "x", "--every", "1s", "--type", "a", "--missed", "never"}, {"set", "x", "--every", "1s", "--type", "a", "--start", "now"},
+		{"set", "x"},
+		{"set", "x", "--cron", "bad", "--type", "a"},
+		{"set", "x", "--every", "1s", "--cron", "* * * * *", "--type", "a"},
+		{"set", "x", "--every", "1s"},
+		{"set", "x", "--every", "1s", "--type", "a", "--missed", "never"},
+		{"set", "x", "--every", "1s", "--type", "a", "--start", "now"},
 	} {
 		d.want(2, append([]string{"schedule"}, args...)...)
 	}

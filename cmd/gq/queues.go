@@ -59,7 +59,8 @@ func (s screen) queues(queues []gq.Queue, counts []gq.Count) {
 	for i := range queues {
 		queue, c := &queues[i], by[queues[i].Name]
 		rows[i] = []cell{
-			text(queue.Name), {yes(queue.Paused), yellow},
+			text(queue.Name),
+			{yes(queue.Paused), yellow},
 			number(c.By[gq.Scheduled] + c.By[gq.Pending] + c.By[gq.Delayed] + c.By[gq.Retrying]), number(c.Held()),
 			number(c.By[gq.Completed]), number(c.By[gq.Failed]), number(c.By[gq.DeadLetter]), number(c.By[gq.Cancelled]),
 			text(limitsText(queue)),

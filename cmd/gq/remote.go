@@ -3,8 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,13 +60,48 @@ type queue interface {
 // connection. patience is how long calls are repeated that find nobody there.
 type dialer func(addr string, patience time.Duration) (queue, func() error, error)
 
-// dial connects to a server.
-func dial(addr string, patience time.Duration) (queue, func() error, error) {
-	c, err := client.New(addr, client.Options{RetryFor: patience})
-	if err != nil {
-		return nil, nil, err
+// dialAs connects to a server as the environment says: with the token of
+// GQ_TOKEN; with TLS where GQ_TLS is 1, or GQ_TLS_CA names a file of authorities;
+// with the client certificate of GQ_TLS_CERT and GQ_TLS_KEY.
+func dialAs(getenv func(string) string) dialer {
+	return func(addr string, patience time.Duration) (queue, func() error, error) {
+		o := client.Options{RetryFor: patience, Token: getenv("GQ_TOKEN")}
+		var err error
+		if o.TLS, err = clientTLS(getenv); err != nil {
+			return nil, nil, err
+		}
+		c, err := client.New(addr, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, c.Close, nil
 	}
-	return c, c.Close, nil
+}
+
+func clientTLS(getenv func(string) string) (*tls.Config, error) {
+	ca, cert := getenv("GQ_TLS_CA"), getenv("GQ_TLS_CERT")
+	if ca == "" && cert == "" && getenv("GQ_TLS") != "1" {
+		return nil, nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("GQ_TLS_CA: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usage("GQ_TLS_CA", ca+" has no certificate")
+		}
+	}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, getenv("GQ_TLS_KEY"))
+		if err != nil {
+			return nil, fmt.Errorf("GQ_TLS_CERT and GQ_TLS_KEY: %w", err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	return t, nil
 }
 
 // remote is a command that talks to a server.

@@ -192,9 +192,18 @@ func TestSubmitting(t *testing.T) {
 		t.Errorf("%v", job)
 	}
 	for _, args := range [][]string{
-		{"submit"}, {"submit", "a", "b"}, {"submit", ""}, {"submit", "a", "--priority", "soon"}, {"submit", "a", "--at", "tomorrow"},
-		{"submit", "a", "--tag", "novalue"}, {"submit", "a", "--after", "x"}, {"submit", "a", "--payload", "@/does/not/exist"},
-		{"submit", "a", "--delay", "5"}, {"submit", "a", "--queue", "a b"}, {"submit", "a", "--preset", "none"}, {"submit", "a", "--max-attempts", "-1"},
+		{"submit"},
+		{"submit", "a", "b"},
+		{"submit", ""},
+		{"submit", "a", "--priority", "soon"},
+		{"submit", "a", "--at", "tomorrow"},
+		{"submit", "a", "--tag", "novalue"},
+		{"submit", "a", "--after", "x"},
+		{"submit", "a", "--payload", "@/does/not/exist"},
+		{"submit", "a", "--delay", "5"},
+		{"submit", "a", "--queue", "a b"},
+		{"submit", "a", "--preset", "none"},
+		{"submit", "a", "--max-attempts", "-1"},
 		{"submit", "a", "--nope"},
 	} {
 		d.want(2, args...)
@@ -285,9 +294,23 @@ func TestJobCommands(t *testing.T) {
 	d.want(5, "job", "update", id, "--tag", "a=b")
 	d.want(5, "job", "replay", d.submit("a"))
 	for _, args := range [][]string{
-		{"get"}, {"get", "x"}, {"get", id, "--payload", "--result"}, {"list", "extra"}, {"list", "--limit", "0"}, {"list", "--state", "NOPE"},
-		{"list", "--since", "x"}, {"update", id}, {"update", id, "--priority", "9"}, {"cancel"}, {"cancel", id, "--all"}, {"replay"}, {"events"}, {"wait", "y"},
-		{"explain", ""}, {"nope"}, {},
+		{"get"},
+		{"get", "x"},
+		{"get", id, "--payload", "--result"},
+		{"list", "extra"},
+		{"list", "--limit", "0"},
+		{"list", "--state", "NOPE"},
+		{"list", "--since", "x"},
+		{"update", id},
+		{"update", id, "--priority", "9"},
+		{"cancel"},
+		{"cancel", id, "--all"},
+		{"replay"},
+		{"events"},
+		{"wait", "y"},
+		{"explain", ""},
+		{"nope"},
+		{},
 	} {
 		d.want(2, append([]string{"job"}, args...)...)
 	}

@@ -43,7 +43,9 @@ func newScheduleList(p process) *cobra.Command {
 				s := &all[i]
 				out.Schedules[i] = wire.ScheduleOf(s)
 				rows[i] = []cell{
-					text(s.Name), {yes(s.Paused), yellow}, text(slotsText(s)), text(clean(s.Template.Type)),
+					text(s.Name),
+					{yes(s.Paused), yellow},
+					text(slotsText(s)), text(clean(s.Template.Type)),
 					text(ago(s.Next)), text(ago(s.Last)), number(s.Fired),
 				}
 			}

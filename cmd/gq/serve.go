@@ -52,15 +52,9 @@ Under systemd use Type=notify.
 	return c
 }
 
-// schedulerPool is the pool whose capacity is that of the scheduler API.
-const schedulerPool = "scheduler"
-
 // serve runs the server until the context ends.
 func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	cfg := &loaded.Config
-	if err := checkListeners(ctx, cfg); err != nil {
-		return err
-	}
 	log := newLog(p, cfg.Log)
 	store, err := openStore(ctx, cfg, log)
 	if err != nil {
@@ -75,30 +69,39 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	if err != nil {
 		return err
 	}
-	if loaded.Given("scheduler.capacity") {
-		if err := e.PutPool(ctx, gq.Pool{Name: schedulerPool, Capacity: cfg.Scheduler.Capacity}); err != nil {
-			return err
-		}
+	a, err := newAccess(ctx, p, cfg, store, e, log)
+	if err != nil {
+		return err
+	}
+	if err := checkListeners(ctx, cfg, a.secured(ctx, cfg)); err != nil {
+		return err
 	}
 	s := &server{log: log, drain: cfg.Drain, failed: make(chan error, 4)}
-	s.http = native.NewHTTP(e, native.HTTPOptions{
-		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
-	})
-	s.grpc = native.NewGRPC(e, native.GRPCOptions{Log: log, Limits: cfg.Limits.Limits, Failed: s.fail})
-	s.web = &http.Server{
-		Handler:           s.http,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       cfg.Limits.IdleTimeout,
-		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that misbehave
+	scheduling, err := newScheduling(ctx, schedulerEngine{a.guard}, cfg, log, s.fail)
+	if err != nil {
+		return err
 	}
 	listeners, err := listen(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	s.http = native.NewHTTP(a.guard, a.http(native.HTTPOptions{
+		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
+	}))
+	s.grpc = native.NewGRPC(a.guard, a.grpc(native.GRPCOptions{Log: log, Limits: cfg.Limits.Limits, Failed: s.fail}))
+	s.web = &http.Server{
+		Handler:           beside(s.http, a.identified(scheduling)),
+		TLSConfig:         a.tls,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       cfg.Limits.IdleTimeout,
+		MaxHeaderBytes:    cfg.Limits.HeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug), // clients that misbehave
+	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.start(func() error { return e.Run(running) })
-	s.start(func() error { return ignore(s.web.Serve(listeners.http), http.ErrServerClosed) })
+	s.start(func() error { return scheduling.Run(running) })
+	a.start(s, running)
+	s.start(func() error { return ignore(s.serveWeb(listeners.http), http.ErrServerClosed) })
 	s.start(func() error { return s.grpc.Serve(listeners.grpc) })
 
 	fmt.Fprintf(p.stdout, "listening http=%s grpc=%s\n", listeners.http.Addr(), listeners.grpc.Addr())
@@ -116,6 +119,11 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	s.stop(err != nil)
 	stop()
 	err = errors.Join(err, s.wait())
+	flushed, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if failed := a.stop(flushed); failed != nil {
+		log.Warn("the last traces were not sent", "error", failed)
+	}
 	if err != nil {
 		return &statusError{exitFailure, err}
 	}
@@ -149,6 +157,14 @@ type server struct {
 	failed chan error // the first reason to stop before being told to
 
 	tasks []chan error
+}
+
+// serveWeb serves HTTP, with TLS where it is configured.
+func (s *server) serveWeb(l net.Listener) error {
+	if s.web.TLSConfig != nil {
+		return s.web.ServeTLS(l, "", "")
+	}
+	return s.web.Serve(l)
 }
 
 // fail tells of a reason to stop.
@@ -201,6 +217,7 @@ func (s *server) stop(atOnce bool) {
 		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
 		_ = s.web.Close() // what is left is cut off
 	}
+	s.http.Wait()
 	select {
 	case <-calls:
 	case <-limit.Done():
@@ -231,15 +248,15 @@ func listen(ctx context.Context, cfg *config.Config) (l listeners, err error) {
 }
 
 // checkListeners refuses to listen where others could come in.
-func checkListeners(ctx context.Context, cfg *config.Config) error {
-	if cfg.Insecure {
+func checkListeners(ctx context.Context, cfg *config.Config, secured bool) error {
+	if cfg.Insecure || secured {
 		return nil
 	}
 	var faults []gq.Fault
 	for _, a := range []struct{ key, address string }{{"http", cfg.HTTP}, {"grpc", cfg.GRPC}} {
 		if !loopback(ctx, a.address) {
 			faults = append(faults, gq.Fault{Field: a.key, Problem: fmt.Sprintf(
-				"%s can be reached from other machines, and nobody is asked who he is; listen on 127.0.0.1, or say --insecure", a.address)})
+				"%s can be reached from other machines, and nobody is asked who he is; make a token, listen on 127.0.0.1, or say --insecure", a.address)})
 		}
 	}
 	if len(faults) > 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/observe"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -43,11 +44,10 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store
 
 // newLog is where the server writes what happens.
 func newLog(p process, l config.Log) *slog.Logger {
-	o := &slog.HandlerOptions{Level: l.Level}
 	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(p.stderr, o))
+		return observe.NewLog(p.stderr, "gq", l.Level)
 	}
-	return slog.New(slog.NewTextHandler(p.stderr, o))
+	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: l.Level}))
 }
 
 // notify tells systemd how the service stands, where it asks for it.

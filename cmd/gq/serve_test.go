@@ -278,8 +278,11 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"); err != nil {
+	if _, err := io.WriteString(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
 		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("the server does not read: %q, %v", line, err)
 	}
 	s.signal(syscall.SIGTERM)
 	waitFor(t, "the server to stop listening", func() bool { return stopsListening(s.http) })
@@ -343,11 +346,11 @@ func TestServingIsRefused(t *testing.T) {
 }
 
 func TestSystemdIsTold(t *testing.T) {
-	dir, err := os.MkdirTemp("", "gq") // short: names of sockets are
+	dir, err := os.MkdirTemp("", "gq") //nolint:usetesting // short, since names of sockets are
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // it is empty but for a socket
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "n"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

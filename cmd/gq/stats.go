@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,7 @@ func (s screen) stats(stats *gq.Stats) {
 	var rows [][]cell
 	total := stats.Total
 	total.Queue = "all"
-	for _, c := range append(stats.Queues[:len(stats.Queues):len(stats.Queues)], total) {
+	for _, c := range append(slices.Clip(stats.Queues), total) {
 		row := []cell{text(c.Queue)}
 		for _, st := range gq.Statuses() {
 			n := number(c.By[st])

@@ -33,8 +33,10 @@ func (r *Results) charts() []chart {
 		{"end-to-end", "Submit to done by clients, median", "clients", "ms", base, clients(func(row Row) float64 { return row.Jobs.EndToEnd.P50 })},
 	}
 	for _, method := range load.MethodNames() {
-		charts = append(charts, chart{"p99-" + method, method + " by clients, 99th percentile", "clients", "ms", base,
-			clients(func(row Row) float64 { return row.Methods[method].Latency.P99 })})
+		charts = append(charts, chart{
+			"p99-" + method, method + " by clients, 99th percentile", "clients", "ms", base,
+			clients(func(row Row) float64 { return row.Methods[method].Latency.P99 }),
+		})
 	}
 	if len(r.Plan.Rates) > 1 {
 		open := func(row Row) bool { return row.Cell.Rate > 0 }

@@ -14,8 +14,12 @@ import (
 func (r *Results) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Task queue: designs %s compared\n\n", strings.Join(r.Plan.Designs, " and "))
-	fmt.Fprintf(&b, "Made on %s by `%s` in %.0f s, %s.\n%d cores, %s/%s, %s. Designs ran as %s; the load generator ran on the same machine.\n\n",
+	fmt.Fprintf(&b, "Made on %s by `%s` in %.0f s, %s.\n%d cores, %s/%s, %s. Designs ran as %s; the load generator ran on the same machine.\n",
 		r.StartedAt.Format(time.DateOnly), r.Command, r.Seconds, r.Version, r.Cores, r.OS, r.Arch, r.GoVersion, r.How)
+	if r.Load != "" {
+		fmt.Fprintf(&b, "Load average before the run: %s. Above a half, others were using the machine, and small differences mean nothing.\n", r.Load)
+	}
+	b.WriteString("\n")
 	b.WriteString("## Conclusions\n\n")
 	for _, c := range r.conclusions() {
 		fmt.Fprintf(&b, "- %s\n", c)
@@ -123,7 +127,7 @@ func (r *Results) pair(a, b string, base Cell, first, last int, say func(string,
 	}
 	x, y := r.row(a, base.with(first)), r.row(b, base.with(first))
 	if a == "A" && b == "B" {
-		say("An unloaded SubmitJob takes %.2f ms on A and %.2f ms on B in the median. A's gateway makes two calls to other processes, one after the other, that B makes as function calls: %.2f ms per hop. Running a job costs A seven more (fetch, dequeue, start, read; report, store, end), B none.",
+		say("An unloaded SubmitJob takes %.2f ms on A and %.2f ms on B in the median. A's gateway makes two calls to other processes, one after the other, that B makes as function calls: %.2f ms per hop. Running a job costs A eight more (fetch, dequeue, start, read; report, read, store, end), B none.",
 			submitOf(x).P50, submitOf(y).P50, max(0, submitOf(x).P50-submitOf(y).P50)/2)
 		say("Submit to done takes %.0f ms on %s and %.0f ms on %s in the median with %d client(s): an idle worker of A asks again every 200 ms, since no call of the frozen set can wake it, and a slot of B is woken in its own process.",
 			x.Jobs.EndToEnd.P50, a, y.Jobs.EndToEnd.P50, b, first)

@@ -22,7 +22,8 @@ type Results struct {
 	OS        string    `json:"os"`
 	Arch      string    `json:"arch"`
 	Cores     int       `json:"cores"`
-	How       string    `json:"how"` // processes or compose
+	Load      string    `json:"load_average"` // of the machine before the first measurement; empty if unknown
+	How       string    `json:"how"`          // processes or compose
 	Plan      Plan      `json:"plan"`
 	Rows      []Row     `json:"rows"`
 	Floor     *Floor    `json:"floor,omitempty"`
@@ -73,6 +74,7 @@ func Processes(p Place) Launcher {
 func Run(ctx context.Context, p Plan, launch Launcher, say func(format string, args ...any)) (*Results, error) {
 	r := &Results{
 		StartedAt: time.Now().UTC(), GoVersion: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(), Plan: p,
+		Load: loadAverage(),
 	}
 	for _, name := range p.Designs {
 		d, err := Find(name)

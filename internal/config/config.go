@@ -217,17 +217,7 @@ func allowable(entry string) bool {
 }
 
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
-	const later = "authentication and TLS are not available in this version"
 	a := c.Auth
-	if a.Required {
-		fault("auth.required", later)
-	}
-	files := []struct{ key, value string }{{"auth.tls_cert", a.TLSCert}, {"auth.tls_key", a.TLSKey}, {"auth.client_ca", a.ClientCA}}
-	for _, f := range files {
-		if f.value != "" {
-			fault(f.key, later)
-		}
-	}
 	if (a.TLSCert == "") != (a.TLSKey == "") {
 		fault("auth.tls_cert", "goes together with auth.tls_key")
 	}

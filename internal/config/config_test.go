@@ -170,7 +170,7 @@ func TestContradictions(t *testing.T) {
 		{"retention:\n  completed: 1h\n", "gq.yaml:2: retention.completed: 1h0m0s is shorter than an idempotency key"},
 		{"webhooks:\n  secret: short\n", "webhooks.secret: 5 characters"},
 		{"webhooks:\n  allow: [\"10.0.0.0/99\"]\n", "webhooks.allow: \"10.0.0.0/99\" is neither"},
-		{"auth:\n  required: true\n", "auth.required: authentication and TLS are not available"},
+		{"auth:\n  client_ca: ca\n", "auth.client_ca: needs auth.tls_cert"},
 		{"auth:\n  tls_key: k\n", "goes together with"},
 		{"a: [\n", "gq.yaml:1"},
 		{"- a\n", "is not a list of keys"},

@@ -2,7 +2,6 @@ package dispatch_test
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,38 +274,32 @@ func TestCancellationByStatus(t *testing.T) {
 
 // A reduced quota takes the newest leases away.
 func TestCancellationByPolicy(t *testing.T) {
-	spec.Covers(t, "M-73", "M-82", "M-150")
+	spec.Covers(t, "M-73", "M-82", "M-110", "M-126", "M-150")
 	bubble(t, dispatch.Options{}, func(f *fixture) {
 		f.provider("p")
-		var jobs []dispatch.Job
+		jobs := make(map[string]dispatch.Job)
 		for range 20 {
-			jobs = append(jobs, f.submit())
-			time.Sleep(time.Second)
-			f.beats("p")
-			f.round()
+			j := f.submit()
+			jobs[j.ID] = j
 		}
-		if p := f.standing("p"); p.LeasesActive != 16 {
-			f.Fatalf("it holds %d", p.LeasesActive)
+		first, second := f.round(), f.round()
+		if len(first.Assignments) != 16 || len(first.Requeued) != 4 || len(second.Assignments) != 0 || f.standing("p").LeasesActive != 16 {
+			f.Fatalf("it was given %d and %d", len(first.Assignments), len(second.Assignments))
 		}
-		for i, j := range jobs {
-			if l := f.job(j).Lease; l != "" && i < 16 {
-				f.Ack(f.Context(), dispatch.Ref{Lease: l}) //nolint:errcheck // some are too late
-			}
+		for _, a := range first.Assignments {
+			f.ack(f.lease(a.Lease))
 		}
-		before := f.standing("p").LeasesActive
 		f.policy(`{"quotas":{"leases_max_per_provider":1}}`)
-		p := f.standing("p")
-		if before < 2 || p.LeasesActive != 1 {
-			f.Errorf("from %d to %d leases", before, p.LeasesActive)
+		if p := f.standing("p"); p.LeasesActive != 1 {
+			f.Errorf("%d leases are left", p.LeasesActive)
 		}
-		leases, err := f.Leases(f.Context(), "p")
-		if err != nil || len(leases) != 1 {
-			f.Fatalf("leases %+v, %v", leases, err)
-		}
-		for _, j := range jobs {
-			if notices := f.history(j); slices.Contains(notices, "leaseCancelled quota_reduced") && f.job(j).EnqueuedAt < leases[0].Start.Unix()-1 {
-				f.Errorf("an older lease was taken: %v", notices)
+		for i, a := range first.Assignments {
+			if i == 0 {
+				f.ends(a.Lease, "ACTIVE", "")
+				continue
 			}
+			f.ends(a.Lease, "CANCELLED", "quota_reduced")
+			f.is(jobs[a.Job], "QUEUED", 0)
 		}
 		f.idle("it is full")
 	})

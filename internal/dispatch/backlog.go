@@ -183,6 +183,9 @@ func (b *backlog) due(now time.Time) {
 	}
 }
 
+// waits reports whether there is a job whose time has come.
+func (b *backlog) waits() bool { return len(b.jobs) > b.later.len() }
+
 // ready reports whether there is a job that somebody could serve.
 func (b *backlog) ready() bool { return b.queue.shapes.len() > 0 }
 

@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -66,6 +67,7 @@ type Dispatcher struct {
 	queue   string
 	kick    chan struct{} // something has changed
 	slashed signal        // there is a new penalty
+	known   atomic.Pointer[knownSettings]
 
 	mu     sync.Mutex // guards all below, and is held while the head changes
 	loaded bool
@@ -214,7 +216,7 @@ func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration
 			return Round{}, 0, err
 		}
 		d.last = time.Now()
-		if !asked && !d.backlog.ready() {
+		if !asked && !d.backlog.waits() {
 			return Round{}, d.quiet(now), nil
 		}
 		r, err := d.hold(ctx, now, asked)
@@ -256,7 +258,7 @@ func (d *Dispatcher) quiet(now time.Time) time.Duration {
 			wait = min(wait, max(at.Sub(now), time.Millisecond))
 		}
 	}
-	if len(d.backlog.jobs) > d.backlog.later.len() {
+	if d.backlog.waits() {
 		wait = min(wait, time.Second) // jobs stand aside: a provider may come back by itself
 	}
 	return wait

@@ -43,12 +43,13 @@ func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict
 	in := match.Input{Now: now, Policy: d.settings.Policy, Jobs: []match.Job{m}}
 	if w := d.backlog.jobs[job.State.ID]; w != nil {
 		in.Jobs[0].Excluded = excluded(w, at.Seed())
-		in.Grants = d.grants.of([]*waiting{w}, now, &d.settings.Quotas)
+		if in.Grants, err = d.granted(ctx, []*waiting{w}, now); err != nil {
+			return nil, err
+		}
 	}
-	for _, p := range d.providers {
+	for _, p := range d.byID() {
 		in.Providers = append(in.Providers, d.view(p, at.Epoch, now))
 	}
-	slices.SortFunc(in.Providers, func(a, b match.Provider) int { return strings.Compare(a.ID, b.ID) })
 	return match.Explain(&in, m.ID)
 }
 

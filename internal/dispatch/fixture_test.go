@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,10 +72,13 @@ func newFixture(t *testing.T, s store.Store, o dispatch.Options) *fixture {
 	return &fixture{t, d, e, s}
 }
 
+// nodes tells the ids that processes draw apart.
+var nodes atomic.Uint64
+
 // another is a dispatcher of another process on the same store.
 func (f *fixture) another(o dispatch.Options) *fixture {
 	f.Helper()
-	e, err := engine.New(f.store, engine.Options{Random: rand.NewPCG(3, 4)})
+	e, err := engine.New(f.store, engine.Options{Random: rand.NewPCG(3, nodes.Add(1))})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -76,10 +76,10 @@ func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 		return err
 	}
 	if h.Round != d.head.Round {
-		d.ledger = ledger{} // the records of others are not known here
+		d.ledger, d.grants = ledger{}, window{} // the records of others are not known here
 	}
 	d.head, d.headVersion, d.stale, d.loaded = h, version, false, true
-	return d.readGrants(ctx)
+	return nil
 }
 
 // inspect reads the jobs of leases that someone else has given.

@@ -10,6 +10,7 @@ import (
 
 // window remembers who was given leases lately.
 type window struct {
+	known  bool    // also what was given before this process looked
 	grants []grant // by time
 	counts map[string]int64
 }
@@ -27,8 +28,18 @@ func (w *window) add(requester string, at int64) {
 	w.counts[requester]++
 }
 
-// of counts the grants of the requesters of some jobs, within the window that
-// ends now. Without a limit nobody needs to know.
+// granted counts the leases that the requesters of some jobs were given within
+// the window that ends now. Without a limit nobody needs to know.
+func (d *Dispatcher) granted(ctx context.Context, jobs []*waiting, now int64) (map[string]int64, error) {
+	q := &d.settings.Quotas
+	if q.RequesterMax > 0 && !d.grants.known {
+		if err := d.readGrants(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return d.grants.of(jobs, now, q), nil
+}
+
 func (w *window) of(jobs []*waiting, now int64, q *match.Quotas) map[string]int64 {
 	n := 0
 	for n < len(w.grants) && w.grants[n].at <= now-q.RequesterWindow {
@@ -74,7 +85,7 @@ func (d *Dispatcher) readGrants(ctx context.Context) error {
 			recent = append(recent, grant{requesters[a.Job], rec.Input.Now})
 		}
 	}
-	d.grants = window{}
+	d.grants = window{known: true}
 	for i := len(recent) - 1; i >= 0; i-- {
 		d.grants.add(recent[i].requester, recent[i].at)
 	}

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,12 +12,29 @@ import (
 
 // Settings are those in force.
 func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.catchUp(ctx); err != nil {
+	found, err := d.store.Doc(ctx, kindState, nameSettings)
+	if errors.Is(err, gq.ErrNotFound) {
+		return d.options.Settings.Clone(), nil
+	}
+	if err != nil {
 		return match.Settings{}, fmt.Errorf("policy: %w", err)
 	}
-	return d.settings.Clone(), nil
+	if known := d.known.Load(); known != nil && known.version == found.Version {
+		return known.settings.Clone(), nil
+	}
+	now := knownSettings{version: found.Version}
+	if err := read(found, &now.settings); err != nil {
+		return match.Settings{}, fmt.Errorf("policy: %w", err)
+	}
+	d.known.Store(&now)
+	return now.settings.Clone(), nil
+}
+
+// knownSettings are settings that were read, so that an unchanged document is
+// decoded once.
+type knownSettings struct {
+	version  uint64
+	settings match.Settings
 }
 
 // ChangeSettings lets change have the settings and puts what it makes of them in
@@ -38,7 +56,7 @@ func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Sett
 				}
 				set := put.Clone()
 				t.put(kindState, nameSettings, d.setting, set, func(v uint64) {
-					d.settings, d.setting = set, v
+					d.settings, d.setting, d.grants = set, v, window{} // the window may be a longer one
 					d.backlog.rebuild(&d.settings.Policy, now)
 				})
 			}

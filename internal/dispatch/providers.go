@@ -277,7 +277,16 @@ func (d *Dispatcher) Provider(ctx context.Context, id string) (Provider, error) 
 	if p == nil {
 		return Provider{}, fmt.Errorf("provider %.80q: %w", id, gq.ErrNotFound)
 	}
-	return d.shown(p, d.now().Unix()), nil
+	now := d.now().Unix()
+	if now > p.beat { // another node may have been told
+		var b beat
+		version, err := d.find(ctx, kindBeat, id, &b)
+		if err != nil {
+			return Provider{}, fmt.Errorf("provider %.80q: %w", id, err)
+		}
+		p.beat, p.beats = max(p.beat, b.At), version
+	}
+	return d.shown(p, now), nil
 }
 
 func (d *Dispatcher) shown(p *provider, now int64) Provider {
@@ -295,13 +304,15 @@ func (d *Dispatcher) Providers(ctx context.Context, after string, limit int) ([]
 	if err := d.catchUp(ctx); err != nil {
 		return nil, fmt.Errorf("list providers: %w", err)
 	}
-	var some []*provider
-	for id, p := range d.providers {
-		if id > after {
-			some = append(some, p)
-		}
+	if err := d.freshen(ctx, d.now().Unix()); err != nil {
+		return nil, fmt.Errorf("list providers: %w", err)
 	}
-	slices.SortFunc(some, func(a, b *provider) int { return strings.Compare(a.ID, b.ID) })
+	some := d.byID()
+	first, found := slices.BinarySearchFunc(some, after, func(p *provider, id string) int { return strings.Compare(p.ID, id) })
+	if found {
+		first++
+	}
+	some = some[first:]
 	now := d.now().Unix()
 	list := make([]Provider, 0, min(limit, len(some)))
 	for _, p := range some[:min(limit, len(some))] {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +77,7 @@ func (d *Dispatcher) snapshot(ctx context.Context, epoch, now int64) ([]match.Pr
 		return nil, err
 	}
 	members := make([]match.Provider, 0, len(d.providers))
-	for _, p := range d.providers {
+	for _, p := range d.byID() {
 		v := d.view(p, epoch, now)
 		eligible := d.settings.Eligible(&v, now)
 		d.join(p, eligible)
@@ -84,8 +85,16 @@ func (d *Dispatcher) snapshot(ctx context.Context, epoch, now int64) ([]match.Pr
 			members = append(members, v)
 		}
 	}
-	slices.SortFunc(members, func(a, b match.Provider) int { return strings.Compare(a.ID, b.ID) })
 	return members, nil
+}
+
+// byID is all providers in the order of their ids.
+func (d *Dispatcher) byID() []*provider {
+	if d.ordered == nil {
+		d.ordered = slices.Collect(maps.Values(d.providers))
+		slices.SortFunc(d.ordered, func(a, b *provider) int { return strings.Compare(a.ID, b.ID) })
+	}
+	return d.ordered
 }
 
 // freshen looks for signs of life that other nodes were given, where one is
@@ -125,8 +134,8 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 		in.Jobs[i] = w.Job
 		in.Jobs[i].Excluded = excluded(w, seed)
 	}
-	in.Grants = d.grants.of(jobs, secs, &d.settings.Quotas)
-	return in, jobs, nil
+	in.Grants, err = d.granted(ctx, jobs, secs)
+	return in, jobs, err
 }
 
 // excluded are the providers whose lease of this attempt under this seed the job
@@ -269,7 +278,7 @@ const shownAside = 20
 
 // aside lists the shapes that nobody serves, the most wanted first.
 func (b *backlog) aside() (list []Aside) {
-	if len(b.jobs) == b.later.len() {
+	if !b.waits() {
 		return nil
 	}
 	for _, s := range b.shapes {

@@ -26,6 +26,7 @@ type world struct {
 	headVersion uint64
 
 	providers map[string]*provider
+	ordered   []*provider // by id; nil when it must be made again
 	leases    map[gq.LeaseID]*lease
 	timers    heap[*lease] // by when they run out
 	backlog   *backlog
@@ -102,9 +103,6 @@ func (d *Dispatcher) load(ctx context.Context) (err error) {
 	if err := d.reconcile(ctx, slices.Collect(maps.Values(d.leases)), held); err != nil {
 		return err
 	}
-	if err := d.readGrants(ctx); err != nil {
-		return err
-	}
 	if err := d.guard(ctx); err != nil {
 		return err
 	}
@@ -119,7 +117,7 @@ func (d *Dispatcher) readSettings(ctx context.Context) error {
 		return err
 	}
 	if version != d.setting {
-		d.settings, d.setting = set, version
+		d.settings, d.setting, d.grants = set, version, window{}
 		d.backlog.rebuild(&d.settings.Policy, d.now())
 	}
 	var b match.Beacon
@@ -176,6 +174,7 @@ func (d *Dispatcher) readProviders(ctx context.Context, fresh *[]*lease) error {
 		relisted = d.backlog.list(&p.Provider, -1) || relisted
 		d.join(p, false)
 		delete(d.providers, name)
+		d.ordered = nil
 	}
 	if relisted {
 		d.backlog.rebuild(&d.settings.Policy, d.now())
@@ -195,7 +194,12 @@ func (d *Dispatcher) readProviders(ctx context.Context, fresh *[]*lease) error {
 	if err != nil {
 		return err
 	}
-	return d.readBeats(ctx)
+	for _, p := range d.providers {
+		if p.beats == 0 {
+			return d.readBeats(ctx)
+		}
+	}
+	return nil
 }
 
 // adopt takes over what a provider is from its document, and reports whether
@@ -204,7 +208,7 @@ func (d *Dispatcher) adopt(made profile, version uint64) (relisted bool) {
 	p := d.providers[made.ID]
 	if p == nil {
 		p = &provider{open: map[gq.LeaseID]*lease{}, Standing: match.NewStanding(made.RegisteredAt)}
-		d.providers[made.ID] = p
+		d.providers[made.ID], d.ordered = p, nil
 	} else {
 		d.join(p, false) // what it can serve may be something else
 		relisted = d.backlog.list(&p.Provider, -1)

@@ -71,7 +71,7 @@ type Mix struct{ Submit, Status, Result int }
 // ParseMix reads "submit=1,status=2,result=1"; what is missing is 0.
 func ParseMix(text string) (Mix, error) {
 	var m Mix
-	for _, part := range strings.Split(text, ",") {
+	for part := range strings.SplitSeq(text, ",") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(part), "=")
 		n, err := strconv.Atoi(weight)
 		if err != nil || n < 0 || n > 1000 {

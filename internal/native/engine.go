@@ -1,3 +1,5 @@
+// Package native is the queue's own API, over HTTP and over gRPC. A face decodes,
+// calls the engine and encodes; it owns no rule.
 package native
 
 import (

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -67,10 +68,21 @@ func farewell(err error, draining bool, after uint64) string {
 // eventQuery reads what a subscriber asks for.
 func eventQuery(r *http.Request) (after *uint64, f feed.Filter, err error) {
 	var p parameters
-	if err := checkQuery(r, map[string]bool{"after": true, "queue": true, "type": true, "job": true}); err != nil {
-		p.faults = append(p.faults, gq.FaultsOf(err)...)
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		p.fault("query", "is not well-formed")
 	}
-	query, _ := url.ParseQuery(r.URL.RawQuery) // its faults are known
+	for name, given := range query {
+		switch name {
+		case "queue", "type": // as many as one likes
+		case "after", "job":
+			if len(given) > 1 {
+				p.fault(name, "is given twice")
+			}
+		default:
+			p.fault(fmt.Sprintf("%.64s", strings.ToValidUTF8(name, "?")), "is not a parameter of this operation")
+		}
+	}
 	text := query.Get("after")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		text = last // a browser that comes back

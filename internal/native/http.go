@@ -64,6 +64,7 @@ type HTTP struct {
 
 	draining context.Context // ends when long waits should
 	drain    context.CancelFunc
+	sockets  sync.WaitGroup // WebSockets, which an HTTP server does not wait for
 	reported sync.Once
 }
 
@@ -111,6 +112,9 @@ func NewHTTP(e Engine, o HTTPOptions) *HTTP {
 // Drain ends waits: claims answer with no job, and waits for a job with the job
 // as it stands. It is called when a server is about to stop.
 func (h *HTTP) Drain() { h.drain() }
+
+// Wait waits for the WebSockets that Drain has ended.
+func (h *HTTP) Wait() { h.sockets.Wait() }
 
 // OpenAPI is the description of the API, as JSON.
 func (h *HTTP) OpenAPI() []byte { return h.openapi }

@@ -139,11 +139,21 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // it has been answered
 	}
-	defer conn.CloseNow() //nolint:errcheck // after a close it is closed
-	conn.SetReadLimit(1 << 10)
+	h.sockets.Add(1)
+	defer h.sockets.Done()
 	ctx, cancel := whileServing(context.WithoutCancel(r.Context()), h.draining)
 	defer cancel()
-	ctx = conn.CloseRead(ctx) // answers pings and ends with the connection
+	talked := make(chan bool, 1)
+	go func() { // answers pings and notices the end of the connection
+		conn.SetReadLimit(1 << 10)
+		_, _, err := conn.Read(context.WithoutCancel(ctx))
+		talked <- err == nil
+		cancel()
+	}()
+	defer func() {
+		_ = conn.CloseNow() // after a close it is closed
+		<-talked
+	}()
 	limits := h.options.Events.withDefaults()
 	err = s.Run(ctx, limits.Beat, func(entries []feed.Entry, _ uint64) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Stuck)
@@ -160,12 +170,21 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 			return nil
 		})
 	})
-	code := websocket.StatusGoingAway
+	code, reason := websocket.StatusGoingAway, farewell(err, h.draining.Err() != nil, s.After)
 	switch {
 	case errors.Is(err, errSlow):
 		code = websocket.StatusTryAgainLater
 	case errors.Is(err, gq.ErrUnauthenticated):
 		code = websocket.StatusPolicyViolation
 	}
-	_ = conn.Close(code, farewell(err, h.draining.Err() != nil, s.After)) // it may have left
+	select {
+	case said := <-talked:
+		talked <- said
+		if !said {
+			return // it has left
+		}
+		code, reason = websocket.StatusPolicyViolation, "subscribers have nothing to say"
+	default:
+	}
+	_ = conn.Close(code, reason) // it may have left
 }

@@ -193,7 +193,7 @@ func TestListing(t *testing.T) {
 	s.submit(`{"type":"later","delay":"1h"}`)
 	var seen []string
 	cursor := ""
-	for pages := 0; pages < 10; pages++ {
+	for range 10 {
 		got := s.want(200, "GET", "/v1/jobs?queue=q&limit=2&order=oldest&cursor="+url.QueryEscape(cursor))
 		jobs, _ := got.at("jobs").([]any)
 		for i := range jobs {

@@ -103,14 +103,17 @@ func (statusForm) Schema(huma.Registry) *huma.Schema    { return enumSchema(name
 func (eventTypeForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.EventTypes())) }
 func (causeForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(names(gq.Causes())) }
 func (kindForm) Schema(huma.Registry) *huma.Schema      { return enumSchema(names(gq.DependencyKinds())) }
-func (categoryForm) Schema(huma.Registry) *huma.Schema  { return enumSchema(names(gq.Categories())) }
-func (presetForm) Schema(huma.Registry) *huma.Schema    { return enumSchema(names(gq.Presets())) }
-func (strategyForm) Schema(huma.Registry) *huma.Schema  { return enumSchema(names(gq.Strategies())) }
-func (jitterForm) Schema(huma.Registry) *huma.Schema    { return enumSchema(names(gq.Jitters())) }
-func (lossForm) Schema(huma.Registry) *huma.Schema      { return enumSchema(wire.Names(gq.LossRule.String)) }
+
+func (categoryForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.Categories())) }
+func (presetForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(gq.Presets())) }
+func (strategyForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.Strategies())) }
+func (jitterForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(gq.Jitters())) }
+func (lossForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(wire.Names(gq.LossRule.String)) }
+
 func (extendForm) Schema(huma.Registry) *huma.Schema {
 	return enumSchema(wire.Names(gq.ExtendMode.String))
 }
+
 func (missedForm) Schema(huma.Registry) *huma.Schema { return enumSchema(wire.Names(gq.Missed.String)) }
 
 func (batchAnswerForm) Schema(r huma.Registry) *huma.Schema {

@@ -115,14 +115,29 @@ func (f *fixture) methods(ctx context.Context) map[string]func() error {
 			_, err := f.public.SubmitJob(ctx, &publicpb.SubmitJobRequest{ClientRequestId: "k"})
 			return err
 		},
-		"SubmitJob":       func() error { _, err := f.public.SubmitJob(ctx, &publicpb.SubmitJobRequest{}); return err },
-		"CancelJob":       func() error { _, err := f.public.CancelJob(ctx, &publicpb.CancelJobRequest{JobId: "j"}); return err },
-		"GetJobStatus":    func() error { _, err := f.public.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: "j"}); return err },
-		"GetJobResult":    func() error { _, err := f.public.GetJobResult(ctx, &publicpb.GetJobResultRequest{JobId: "j"}); return err },
-		"ListJobs":        func() error { _, err := f.public.ListJobs(ctx, &publicpb.ListJobsRequest{}); return err },
-		"FetchWork":       func() error { _, err := f.coordinator.FetchWork(ctx, &internalpb.FetchWorkRequest{WorkerId: "w"}); return err },
-		"WorkerHeartbeat": func() error { _, err := f.coordinator.WorkerHeartbeat(ctx, &internalpb.WorkerHeartbeatRequest{WorkerId: "w"}); return err },
-		"GetJobRecord":    func() error { _, err := f.jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: "j"}); return err },
+		"SubmitJob": func() error { _, err := f.public.SubmitJob(ctx, &publicpb.SubmitJobRequest{}); return err },
+		"CancelJob": func() error { _, err := f.public.CancelJob(ctx, &publicpb.CancelJobRequest{JobId: "j"}); return err },
+		"GetJobStatus": func() error {
+			_, err := f.public.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: "j"})
+			return err
+		},
+		"GetJobResult": func() error {
+			_, err := f.public.GetJobResult(ctx, &publicpb.GetJobResultRequest{JobId: "j"})
+			return err
+		},
+		"ListJobs": func() error { _, err := f.public.ListJobs(ctx, &publicpb.ListJobsRequest{}); return err },
+		"FetchWork": func() error {
+			_, err := f.coordinator.FetchWork(ctx, &internalpb.FetchWorkRequest{WorkerId: "w"})
+			return err
+		},
+		"WorkerHeartbeat": func() error {
+			_, err := f.coordinator.WorkerHeartbeat(ctx, &internalpb.WorkerHeartbeatRequest{WorkerId: "w"})
+			return err
+		},
+		"GetJobRecord": func() error {
+			_, err := f.jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: "j"})
+			return err
+		},
 	}
 }
 
@@ -166,6 +181,7 @@ func TestHungServer(t *testing.T) {
 }
 
 func TestWhatIsRetried(t *testing.T) {
+	t.Parallel()
 	spec.Covers(t, "T-210", "T-211", "T-212", "T-216", "T-238", "T-240", "T-241")
 	for name := range open(t).methods(t.Context()) {
 		t.Run(name, func(t *testing.T) {
@@ -196,11 +212,8 @@ func TestWhatIsRetried(t *testing.T) {
 // In virtual time nothing but the attempts ends the retries.
 func TestRetryProfile(t *testing.T) {
 	spec.Covers(t, "T-239", "T-240")
-	for n, most := range []time.Duration{1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 60: 1000} {
-		if n == 0 || most == 0 {
-			continue
-		}
-		most *= time.Millisecond
+	for n, ms := range map[int]int{1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 60: 1000} {
+		most := time.Duration(ms) * time.Millisecond
 		if low, middle, high := rpc.RetryDelay(n, 0), rpc.RetryDelay(n, 0.5), rpc.RetryDelay(n, 1); low != 0 || middle != most/2 || high != most {
 			t.Errorf("retry %d waits between %v and %v, %v in the middle; want up to %v", n, low, high, middle, most)
 		}
@@ -298,6 +311,7 @@ func TestDownstream(t *testing.T) {
 		switch code {
 		case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.ResourceExhausted, codes.DeadlineExceeded, codes.Canceled, codes.Internal:
 			want = code
+		default:
 		}
 		if got := status.Code(rpc.Downstream("job", status.Error(code, "x"))); got != want {
 			t.Errorf("%v becomes %v, want %v", code, got, want)

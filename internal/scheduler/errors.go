@@ -104,7 +104,7 @@ var ofKind = map[gq.Kind]Code{
 }
 
 // Problem is an error as it is told.
-type Problem struct {
+type Problem struct { //nolint:errname // the answer's name in the API's description
 	Detail string `json:"detail" doc:"What happened, for people."`
 	Code   Code   `json:"code" doc:"Stable, for programs."`
 	JobID  string `json:"job_id,omitempty" doc:"With duplicate_request: the job that has the client_request_id." format:"uuid"`

@@ -125,8 +125,7 @@ type leaseCursor struct {
 }
 
 func (l leaseCursor) String() string {
-	b, _ := json.Marshal(l) // a string and a number
-	return base64.RawURLEncoding.EncodeToString(b)
+	return base64.RawURLEncoding.EncodeToString(encoded(l))
 }
 
 func parseLeaseCursor(given string) (l leaseCursor, err error) {

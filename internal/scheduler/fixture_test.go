@@ -2,9 +2,9 @@ package scheduler
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -16,12 +16,18 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
 
 // TestMain fails the package if a goroutine outlives its tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	pgtest.Main(m)
+	if err := goleak.Find(); err != nil {
+		panic(err)
+	}
+}
 
 // object is a JSON object.
 type object = map[string]any
@@ -106,6 +112,9 @@ func (f *fixture) try(method, path string, body any) answer {
 	f.face.ServeHTTP(w, r)
 	a := answer{status: w.Code, header: w.Header(), raw: w.Body.Bytes()}
 	if len(a.raw) > 0 {
+		if got := a.header.Get("Content-Type"); got != "application/json" {
+			f.Errorf("%s %s answers with the type %q", method, path, got)
+		}
 		d := json.NewDecoder(bytes.NewReader(a.raw))
 		d.UseNumber()
 		if err := d.Decode(&a.body); err != nil {
@@ -188,10 +197,7 @@ func submission(more ...any) object {
 const absent = "\x00absent"
 
 func changed(b object, more ...any) object {
-	out := object{}
-	for k, v := range b {
-		out[k] = v
-	}
+	out := maps.Clone(b)
 	for i := 0; i < len(more); i += 2 {
 		name := fmt.Sprint(more[i])
 		if out[name] = more[i+1]; more[i+1] == absent {
@@ -365,12 +371,4 @@ func (f *fixture) list(path, name string) (all []object) {
 	}
 	f.Fatalf("%s never ends", path)
 	return nil
-}
-
-// sweep lets time do its work, as a running engine would.
-func (f *fixture) sweep() {
-	f.Helper()
-	if _, err := f.engine.Sweep(context.Background(), time.Now()); err != nil {
-		f.Fatal(err)
-	}
 }

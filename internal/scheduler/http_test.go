@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,6 +70,15 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 	f := newFixture(t, Options{})
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range []string{string(text), string(f.face.OpenAPI())} {
+		if strings.Contains(said, "scheduler_queue_definitions") {
+			t.Error("something is said to follow from a document that nobody has")
+		}
+	}
 	for _, r := range routes() { // each is served: it answers for itself
 		path := strings.NewReplacer("{job_id}", "x", "{lease_id}", "x").Replace(r.path)
 		if a := f.try(r.method, path, nil); a.body["code"] == string(CodeRouteNotFound) || a.body["code"] == string(CodeMethod) {
@@ -78,6 +88,7 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestNoSuchRoute(t *testing.T) {
+	spec.Covers(t, "S-01")
 	f := newFixture(t, Options{})
 	f.refused(http.MethodGet, "/nothing", nil, http.StatusNotFound, CodeRouteNotFound)
 	f.refused(http.MethodPost, "/jobs/", object{}, http.StatusNotFound, CodeRouteNotFound)
@@ -86,10 +97,15 @@ func TestNoSuchRoute(t *testing.T) {
 	if a := f.try(http.MethodPut, "/jobs/claim", object{}); a.header.Get("Allow") == "" {
 		t.Errorf("a wrong method is not told the right ones: %v", a.header)
 	}
-	w := httptest.NewRecorder()
-	f.face.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/jobs", nil))
-	if w.Code != http.StatusNotFound {
-		t.Errorf("a path without the base answers %d", w.Code)
+	for _, r := range routes() {
+		if a := f.try(r.method, r.path, nil); a.body["code"] == string(CodeRouteNotFound) {
+			t.Errorf("%s %s below the base is not there", r.method, r.path)
+		}
+		w := httptest.NewRecorder()
+		f.face.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), r.method, r.path, nil))
+		if w.Code != http.StatusNotFound {
+			t.Errorf("%s %s without the base answers %d", r.method, r.path, w.Code)
+		}
 	}
 }
 
@@ -104,7 +120,7 @@ func TestBodies(t *testing.T) {
 		f.face.ServeHTTP(w, r)
 		return w
 	}
-	body, _ := json.Marshal(submission())
+	body := encoded(submission())
 	for contentType, want := range map[string]int{
 		"application/json": 201, "application/json; charset=utf-8": 201, "application/x-www-form-urlencoded": 201, "application/vnd.x+json": 201,
 		"text/plain": 415, "application/json; charset=latin1": 415, "application/xml": 415, ";;": 415,

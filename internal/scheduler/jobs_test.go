@@ -19,7 +19,7 @@ var intentKeys = []string{
 }
 
 func TestSubmit(t *testing.T) {
-	spec.Covers(t, "S-01", "S-04", "S-18", "S-19", "S-20", "S-23", "S-27", "S-28", "S-29", "S-41", "S-42", "S-43", "S-44")
+	spec.Covers(t, "S-04", "S-18", "S-19", "S-20", "S-23", "S-27", "S-28", "S-29", "S-41", "S-42", "S-43", "S-44")
 	bubble(t, Options{}, func(f *fixture) {
 		body := submission("constraints", object{"cpu_heavy": true, "gpu_required": false})
 		a := f.try(http.MethodPost, "/jobs/submit", body)

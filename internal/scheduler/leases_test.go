@@ -59,12 +59,24 @@ func TestLeaseRequestInvalid(t *testing.T) {
 		f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeJobNotClaimed)
 		f.claim()
 		for _, body := range []any{
-			object{}, object{"job_id": "x"}, object{"job_id": nil}, object{"job_id": 7}, ``, `{`,
-			object{"job_id": job, "ttl_sec": 0}, object{"job_id": job, "ttl_sec": -1}, object{"job_id": job, "ttl_sec": 86401}, object{"job_id": job, "ttl_sec": "30"},
-			object{"job_id": job, "cost_units": 0}, object{"job_id": job, "priority": "SOON"}, object{"job_id": job, "x": 1},
+			object{},
+			object{"job_id": "x"},
+			object{"job_id": nil},
+			object{"job_id": 7},
+			``, `{`,
+			object{"job_id": job, "ttl_sec": 0},
+			object{"job_id": job, "ttl_sec": -1},
+			object{"job_id": job, "ttl_sec": 86401},
+			object{"job_id": job, "ttl_sec": "30"},
+			object{"job_id": job, "cost_units": 0},
+			object{"job_id": job, "priority": "SOON"},
+			object{"job_id": job, "x": 1},
 			// What contradicts the record.
-			object{"job_id": job, "addon_id": "audio"}, object{"job_id": job, "job_type": "other"}, object{"job_id": job, "cost_units": 29},
-			object{"job_id": job, "priority": "URGENT"}, object{"job_id": job, "constraints": object{"cpu_heavy": false}},
+			object{"job_id": job, "addon_id": "audio"},
+			object{"job_id": job, "job_type": "other"},
+			object{"job_id": job, "cost_units": 29},
+			object{"job_id": job, "priority": "URGENT"},
+			object{"job_id": job, "constraints": object{"cpu_heavy": false}},
 			object{"job_id": job, "constraints": object{"cpu_heavy": true, "gpu_required": true}},
 		} {
 			f.refused(http.MethodPost, "/lease/request", body, http.StatusBadRequest, CodeInvalidRequest)
@@ -185,7 +197,8 @@ func TestHeartbeat(t *testing.T) {
 		}
 		path := "/lease/" + lease + "/heartbeat"
 		for _, body := range []any{
-			object{}, holding(job, "worker_id", absent), holding(job, "job_id", absent), holding("x"), holding(job, "progress", 2),
+			object{},
+			holding(job, "worker_id", absent), holding(job, "job_id", absent), holding("x"), holding(job, "progress", 2),
 			holding(job, "progress", "x"), holding(job, "message", 7), holding(job, "x", 1), ``,
 		} {
 			f.refused(http.MethodPost, path, body, http.StatusBadRequest, CodeInvalidRequest)
@@ -260,7 +273,8 @@ func TestReleaseInvalid(t *testing.T) {
 		job, lease := f.running()
 		path := "/lease/" + lease + "/release"
 		for _, body := range []any{
-			object{}, holding(job), holding(job, "status", "DONE"), holding(job, "status", "succeeded"), holding(job, "status", 1), holding(job, "status", nil),
+			object{},
+			holding(job), holding(job, "status", "DONE"), holding(job, "status", "succeeded"), holding(job, "status", 1), holding(job, "status", nil),
 			holding(job, "status", "SUCCEEDED", "error", "but"), holding(job, "status", "FAILED", "error", 7), holding(job, "status", "FAILED", "metrics", []any{}),
 			holding(job, "status", "FAILED", "metrics", "x"), holding(job, "status", "SUCCEEDED", "x", 1), holding("x", "status", "SUCCEEDED"),
 			holding(job, "status", "SUCCEEDED", "worker_id", absent), ``,

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -112,15 +111,6 @@ func finalOf(state string) string {
 		return finalSucceeded
 	}
 	return state
-}
-
-func leaseStateNames() (all []string) {
-	for _, s := range gq.LeaseStates() {
-		if name := s.Scheduler(); !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	return all
 }
 
 // stamp is an instant as it is written: ISO-8601 in UTC, to the microsecond.

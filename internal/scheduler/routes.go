@@ -54,7 +54,8 @@ func routes() []route {
 		{
 			method: http.MethodGet, path: "/jobs", id: "list-jobs", tag: "jobs", summary: "List jobs",
 			query: []parameter{
-				{name: "state", doc: "Only in this state.", values: jobStateNames()}, addonParameter,
+				{name: "state", doc: "Only in this state.", values: jobStateNames()},
+				addonParameter,
 				{name: "created_after", doc: "Not submitted before this instant.", instant: true},
 				{name: "created_before", doc: "Submitted before this instant.", instant: true},
 				limitParameter, cursorParameter,

@@ -99,9 +99,16 @@ func TestStatusInvalid(t *testing.T) {
 	bubble(t, Options{}, func(f *fixture) {
 		job, _ := f.in(stateClaimed)
 		for _, body := range []any{
-			object{}, object{"state": "SLEEPING"}, object{"state": 3}, object{"state": nil}, object{"state": "PREPARING", "progress": "half"},
-			object{"state": "PREPARING", "progress": 1.5}, object{"state": "PREPARING", "progress": -0.1}, object{"state": "PREPARING", "note": 1},
-			object{"state": "PREPARING", "x": 1}, `nothing`, ``,
+			object{},
+			object{"state": "SLEEPING"},
+			object{"state": 3},
+			object{"state": nil},
+			object{"state": "PREPARING", "progress": "half"},
+			object{"state": "PREPARING", "progress": 1.5},
+			object{"state": "PREPARING", "progress": -0.1},
+			object{"state": "PREPARING", "note": 1},
+			object{"state": "PREPARING", "x": 1},
+			`nothing`, ``,
 		} {
 			f.refused(http.MethodPost, "/jobs/"+job+"/status", body, http.StatusBadRequest, CodeInvalidRequest)
 		}

@@ -111,14 +111,15 @@ func intentOf(j *gq.Job) *JobIntent {
 			out.LeaseID = text(string(holder.ID))
 		}
 	}
-	switch {
-	case s.Status == gq.Claimed:
+	switch s.Status {
+	case gq.Claimed:
 		out.ClaimExpiresAt = at(l.ExpiresAt)
 		if s.RunAt.After(l.GrantedAt) { // see gq.State.Ask
 			out.NextRetryAt = at(s.RunAt)
 		}
-	case s.Status == gq.Delayed || s.Status == gq.Retrying:
+	case gq.Delayed, gq.Retrying:
 		out.NextRetryAt = at(s.RunAt)
+	default: // waits for nothing
 	}
 	return out
 }
@@ -159,8 +160,16 @@ func payloadOf(p *gq.Payload) json.RawMessage {
 	case p.ContentType == gq.JSON || json.Valid(p.Data):
 		return p.Data
 	}
-	quoted, _ := json.Marshal(base64.StdEncoding.EncodeToString(p.Data)) // a string
-	return quoted
+	return encoded(base64.StdEncoding.EncodeToString(p.Data))
+}
+
+// encoded is a value as JSON that surely is one.
+func encoded(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("scheduler: encode: " + err.Error())
+	}
+	return b
 }
 
 // Lease is the right to run a job, and the capacity that it occupies.
@@ -236,8 +245,7 @@ func (r *report) encode() []byte {
 	if r.Error == nil && r.Metrics == nil && !looksLikeReport(r.ResultData) {
 		return r.ResultData
 	}
-	b, _ := json.Marshal(r) // made of JSON that was decoded
-	return b
+	return encoded(r)
 }
 
 // looksLikeReport reports whether a result could be taken for one with a frame.
@@ -263,7 +271,7 @@ func readReport(result []byte) (r report) {
 	case json.Valid(result):
 		r = report{ResultData: result}
 	default:
-		r.ResultData, _ = json.Marshal(base64.StdEncoding.EncodeToString(result)) // a string
+		r.ResultData = encoded(base64.StdEncoding.EncodeToString(result))
 	}
 	if r.ResultData == nil {
 		r.ResultData = json.RawMessage("null")

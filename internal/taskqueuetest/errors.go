@@ -11,11 +11,13 @@ import (
 var errorCases = []testCase{
 	{
 		"Errors/Invalid", "requests that cannot be are INVALID_ARGUMENT",
-		[]string{"T-208", "T-210"}, errorsInvalid,
+		[]string{"T-208", "T-210"},
+		errorsInvalid,
 	},
 	{
 		"Errors/Unknown", "calls about a job that is unknown are NOT_FOUND",
-		[]string{"T-159", "T-208", "T-211"}, errorsUnknown,
+		[]string{"T-159", "T-208", "T-211"},
+		errorsUnknown,
 	},
 }
 

@@ -14,27 +14,33 @@ import (
 var lifeCases = []testCase{
 	{
 		"Life/Done", "a job goes from QUEUED over RUNNING to DONE, its times grow along, and its result has its output",
-		[]string{"T-03", "T-11", "T-35", "T-36", "T-41", "T-71", "T-104", "T-107", "T-108", "T-125", "T-145", "T-146", "T-147", "T-150", "T-151", "T-193", "T-194", "T-209", "T-218"}, lifeDone,
+		[]string{"T-03", "T-11", "T-35", "T-36", "T-41", "T-71", "T-104", "T-107", "T-108", "T-125", "T-145", "T-146", "T-147", "T-150", "T-151", "T-193", "T-194", "T-209", "T-218"},
+		lifeDone,
 	},
 	{
 		"Life/Queued", "while a job waits it has neither start nor end nor result",
-		[]string{"T-135", "T-146", "T-150"}, lifeQueued,
+		[]string{"T-135", "T-146", "T-150"},
+		lifeQueued,
 	},
 	{
 		"Life/Output", "output is as large as asked for up to 262144 bytes, with its SHA-256; a larger one fails the job",
-		[]string{"T-147", "T-152", "T-201", "T-202", "T-203"}, lifeOutput,
+		[]string{"T-147", "T-152", "T-201", "T-202", "T-203"},
+		lifeOutput,
 	},
 	{
 		"Life/Slots", "all slots are used, and no more",
-		[]string{"T-14"}, lifeSlots,
+		[]string{"T-14"},
+		lifeSlots,
 	},
 	{
 		"Life/Reads", "reads can be repeated: once a job has ended they answer the same",
-		[]string{"T-223"}, lifeReads,
+		[]string{"T-223"},
+		lifeReads,
 	},
 	{
 		"Life/Many", "every accepted job ends once, with its result",
-		[]string{"T-46", "T-93"}, lifeMany,
+		[]string{"T-46", "T-93"},
+		lifeMany,
 	},
 }
 

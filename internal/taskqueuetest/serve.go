@@ -17,11 +17,11 @@ import (
 // Listen opens a port of this machine for the time of a test.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() }) // who serves it may have closed it
+	t.Cleanup(func() { _ = listener.Close() }) // who serves it may have closed it
 	return listener
 }
 

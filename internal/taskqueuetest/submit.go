@@ -15,23 +15,28 @@ import (
 var submitCases = []testCase{
 	{
 		"Submit/Answer", "a submit answers a UUIDv4, QUEUED, and the server's time",
-		[]string{"T-107", "T-139", "T-192"}, submitAnswer,
+		[]string{"T-107", "T-139", "T-192"},
+		submitAnswer,
 	},
 	{
 		"Submit/Unique", "every unkeyed submit is a job of its own",
-		[]string{"T-34", "T-142"}, submitUnique,
+		[]string{"T-34", "T-142"},
+		submitUnique,
 	},
 	{
 		"Submit/Key", "a key with the same payload answers the first job, with another one FAILED_PRECONDITION",
-		[]string{"T-138", "T-140", "T-141", "T-144", "T-212", "T-222"}, submitKey,
+		[]string{"T-138", "T-140", "T-141", "T-144", "T-212", "T-222"},
+		submitKey,
 	},
 	{
 		"Submit/KeyAfterEnd", "a repeat answers as the first submit did, whatever became of the job",
-		[]string{"T-140"}, submitKeyAfterEnd,
+		[]string{"T-140"},
+		submitKeyAfterEnd,
 	},
 	{
 		"Submit/KeyRace", "concurrent submits with one key make one job",
-		[]string{"T-140", "T-222"}, submitKeyRace,
+		[]string{"T-140", "T-222"},
+		submitKeyRace,
 	},
 }
 

@@ -15,15 +15,18 @@ import (
 var surfaceCases = []testCase{
 	{
 		"Reflection", "every node serves taskqueue.v1.TaskQueuePublicService with exactly its five methods, and tells so",
-		[]string{"T-09", "T-10", "T-40", "T-70", "T-105"}, reflects,
+		[]string{"T-09", "T-10", "T-40", "T-70", "T-105"},
+		reflects,
 	},
 	{
 		"Health", "every node answers health checks",
-		[]string{"T-70"}, healthy,
+		[]string{"T-70"},
+		healthy,
 	},
 	{
 		"EveryNode", "any node answers for any job, and lists with the same message",
-		[]string{"T-20", "T-21", "T-109"}, everyNode,
+		[]string{"T-20", "T-21", "T-109"},
+		everyNode,
 	},
 }
 

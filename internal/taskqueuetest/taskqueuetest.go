@@ -70,7 +70,7 @@ func dial(t *testing.T, target Target) *system {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { conn.Close() })
+		t.Cleanup(func() { _ = conn.Close() })
 		s.conns = append(s.conns, conn)
 		s.nodes = append(s.nodes, publicpb.NewTaskQueuePublicServiceClient(conn))
 	}

@@ -74,30 +74,16 @@ func (e *RemoteError) Error() string { return e.text }
 // Unwrap returns what the error is.
 func (e *RemoteError) Unwrap() error { return e.cause }
 
-// What gRPC says by itself has no sentinel of the domain.
-var (
-	// ErrUnreachable: no server answered, or the connection broke before one
-	// did. What was asked for may have happened.
-	ErrUnreachable error = unreachableError{}
-
-	// ErrDenied: the server does not allow this.
-	ErrDenied error = deniedError{}
-)
+// ErrUnreachable: no server answered, or the connection broke before one did.
+// What was asked for may have happened. The domain has no such error.
+var ErrUnreachable error = unreachableError{}
 
 type unreachableError struct{}
 
 func (unreachableError) Error() string { return "no server can be reached" }
 func (unreachableError) Unwrap() error { return unreachable }
 
-type deniedError struct{}
-
-func (deniedError) Error() string { return "the server does not allow this" }
-func (deniedError) Unwrap() error { return denied }
-
-var (
-	unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
-	denied      = gq.ErrDenied
-)
+var unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
 
 // IsInternal reports whether the text of an error must stay in the log.
 func IsInternal(err error) bool {
@@ -161,8 +147,6 @@ func causeOf(p *pb.Problem) error {
 		return e
 	case p.GetCode() == unreachable.Code:
 		return ErrUnreachable
-	case p.GetCode() == denied.Code:
-		return ErrDenied
 	}
 	kind := kindsByName[p.GetKind()] // what a newer server says has at least a kind
 	if kind == gq.KindInternal {
@@ -247,8 +231,10 @@ func bareCause(s *status.Status) error {
 		return gq.ErrDuplicateID
 	case codes.FailedPrecondition, codes.Aborted:
 		return gq.ErrConflict
-	case codes.PermissionDenied, codes.Unauthenticated:
-		return ErrDenied
+	case codes.PermissionDenied:
+		return gq.ErrDenied
+	case codes.Unauthenticated:
+		return gq.ErrUnauthenticated
 	default: // OK, Unknown, Unimplemented, Internal, DataLoss
 		return nil
 	}

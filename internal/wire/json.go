@@ -65,8 +65,6 @@ func durationOf(d *Duration) time.Duration {
 	return time.Duration(*d)
 }
 
-func pointer[T any](v T) *T { return &v }
-
 // Priority is a priority by name. It can be read from a level too.
 type Priority gq.Priority
 

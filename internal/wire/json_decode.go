@@ -53,8 +53,8 @@ func checkJSON(data []byte) error {
 		return bad("arrays and objects lie more than %d deep in each other", MaxJSONDepth)
 	}
 	if !json.Valid(data) {
-		var any json.RawMessage
-		err := json.Unmarshal(data, &any)
+		var value json.RawMessage
+		err := json.Unmarshal(data, &value)
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return bad("is not JSON: byte %d: %s", e.Offset, e.Error())
 		}
@@ -299,7 +299,7 @@ var fieldSets sync.Map // reflect.Type to *fieldSet
 
 func fieldsOf(t reflect.Type) *fieldSet {
 	if known, ok := fieldSets.Load(t); ok {
-		return known.(*fieldSet) //nolint:forcetypeassert,errcheck // nothing else is stored
+		return known.(*fieldSet)
 	}
 	set := &fieldSet{index: map[string][]int{}}
 	for _, f := range reflect.VisibleFields(t) {

@@ -100,7 +100,7 @@ func ExplanationOf(x *gq.Explanation) Explanation {
 		Reason: reasonOf(&x.Reason), Timeline: EventsOf(x.Timeline),
 	}
 	if x.Cause == gq.CauseNext {
-		out.Ahead = pointer(x.Ahead)
+		out.Ahead = new(x.Ahead)
 	}
 	for i := range x.Also {
 		out.Also = append(out.Also, reasonOf(&x.Also[i]))
@@ -113,7 +113,7 @@ func reasonOf(r *gq.Reason) Reason {
 	for _, j := range r.Jobs {
 		related := Related{Job: j.Job, State: j.Status, Worker: j.Worker, Since: utc(j.Since), Cost: j.Cost}
 		if j.Kind.Valid() {
-			related.Kind = pointer(j.Kind)
+			related.Kind = new(j.Kind)
 		}
 		out.Jobs = append(out.Jobs, related)
 	}

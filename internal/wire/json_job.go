@@ -125,10 +125,10 @@ func JobOf(j *gq.Job) Job {
 	}
 	out.IdempotencyKey, out.IdempotencyScope = s.Key.Name, s.Key.Scope
 	if s.Delay != 0 {
-		out.Delay = pointer(Duration(s.Delay))
+		out.Delay = new(Duration(s.Delay))
 	}
 	for _, d := range s.DependsOn {
-		out.DependsOn = append(out.DependsOn, Dependency{Kind: pointer(d.Kind), Job: d.Job})
+		out.DependsOn = append(out.DependsOn, Dependency{Kind: new(d.Kind), Job: d.Job})
 	}
 	out.CostUnits, out.Requires, out.LimitKey, out.FairKey = s.CostUnits, s.Requires, s.LimitKey, s.FairKey
 	out.Requester, out.Tier, out.MaxFee = s.Requester, s.Tier, s.MaxFee
@@ -183,7 +183,7 @@ func leaseOf(l *gq.Lease, p *gq.Policy) *Lease {
 		ID: l.ID, Version: uint64(l.Version), State: l.State.String(), Worker: l.Worker,
 		Attempt: l.Attempt, Previous: l.Previous,
 		GrantedAt: utc(l.GrantedAt), HeartbeatAt: utc(l.HeartbeatAt), ExpiresAt: utc(l.ExpiresAt),
-		TTL: pointer(Duration(l.TTL)), Renewals: l.Renewals, CostUnits: l.CostUnits,
+		TTL: new(Duration(l.TTL)), Renewals: l.Renewals, CostUnits: l.CostUnits,
 	}
 	if p != nil && l.State == gq.LeaseActive {
 		out.RenewBy = utc(l.RenewBy(p))
@@ -194,7 +194,7 @@ func leaseOf(l *gq.Lease, p *gq.Policy) *Lease {
 func failureOf(f *gq.Failure) *Failure {
 	out := &Failure{Category: f.Category, Code: f.Code, Message: f.Message}
 	if f.RetryAfter != 0 {
-		out.RetryAfter = pointer(Duration(f.RetryAfter))
+		out.RetryAfter = new(Duration(f.RetryAfter))
 	}
 	return out
 }

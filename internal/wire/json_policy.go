@@ -87,35 +87,35 @@ func readName[W, T ~uint8](into *W, name func(T) string, text string) error {
 func PolicyOf(p *gq.Policy) *Policy {
 	b := p.Backoff
 	out := &Policy{
-		Preset:            pointer(p.Preset),
-		MaxAttempts:       pointer(p.MaxAttempts),
-		MaxLeaseLosses:    pointer(p.MaxLeaseLosses),
-		RetryTimeout:      pointer(p.RetryTimeout),
-		RetrySystem:       pointer(p.RetrySystem),
-		RetryNever:        pointer(p.RetryNever),
-		OnLoss:            pointer(LossRule(p.OnLoss)),
-		CancelWins:        pointer(p.CancelWins),
-		LeaseTTL:          pointer(Duration(p.LeaseTTL)),
-		Hold:              pointer(Duration(p.Hold)),
-		HoldFault:         pointer(p.HoldFault),
-		Extend:            pointer(Extend(p.Extend)),
-		ExecutionTimeout:  pointer(Duration(p.ExecutionTimeout)),
-		Lifetime:          pointer(Duration(p.Lifetime)),
-		RunLifetime:       pointer(Duration(p.RunLifetime)),
-		IdempotencyWindow: pointer(Duration(p.IdempotencyWindow)),
+		Preset:            new(p.Preset),
+		MaxAttempts:       new(p.MaxAttempts),
+		MaxLeaseLosses:    new(p.MaxLeaseLosses),
+		RetryTimeout:      new(p.RetryTimeout),
+		RetrySystem:       new(p.RetrySystem),
+		RetryNever:        new(p.RetryNever),
+		OnLoss:            new(LossRule(p.OnLoss)),
+		CancelWins:        new(p.CancelWins),
+		LeaseTTL:          new(Duration(p.LeaseTTL)),
+		Hold:              new(Duration(p.Hold)),
+		HoldFault:         new(p.HoldFault),
+		Extend:            new(Extend(p.Extend)),
+		ExecutionTimeout:  new(Duration(p.ExecutionTimeout)),
+		Lifetime:          new(Duration(p.Lifetime)),
+		RunLifetime:       new(Duration(p.RunLifetime)),
+		IdempotencyWindow: new(Duration(p.IdempotencyWindow)),
 		Backoff: &Backoff{
-			Strategy: pointer(b.Strategy), Initial: pointer(Duration(b.Initial)), Max: pointer(Duration(b.Max)),
-			Jitter: pointer(b.Jitter),
+			Strategy: new(b.Strategy), Initial: new(Duration(b.Initial)), Max: new(Duration(b.Max)),
+			Jitter: new(b.Jitter),
 		},
 	}
 	if p.Extend == gq.ExtendAdd {
-		out.ExtendPPB, out.RenewByPPB, out.RenewalsMax = pointer(p.ExtendPPB), pointer(p.RenewByPPB), pointer(p.RenewalsMax)
+		out.ExtendPPB, out.RenewByPPB, out.RenewalsMax = new(p.ExtendPPB), new(p.RenewByPPB), new(p.RenewalsMax)
 	}
 	if b.Multiplier != 0 {
-		out.Backoff.Multiplier = pointer(b.Multiplier)
+		out.Backoff.Multiplier = new(b.Multiplier)
 	}
 	if b.Custom != "" {
-		out.Backoff.Custom = pointer(b.Custom)
+		out.Backoff.Custom = new(b.Custom)
 	}
 	return out
 }

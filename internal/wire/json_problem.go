@@ -7,7 +7,7 @@ import (
 )
 
 // Problem is an error as it is told over HTTP: RFC 9457 with a stable code.
-type Problem struct {
+type Problem struct { //nolint:errname // that is what RFC 9457 calls it
 	Type      string  `json:"type" doc:"A name for this kind of problem." example:"urn:gopherqueue:problem:not_found"`
 	Title     string  `json:"title" example:"Not Found"`
 	Status    int     `json:"status" example:"404"`

@@ -214,10 +214,10 @@ func ScheduleOf(s *gq.Schedule) Schedule {
 		CreatedAt: utc(s.CreatedAt), UpdatedAt: utc(s.UpdatedAt),
 	}
 	if s.Every != 0 {
-		out.Every = pointer(Duration(s.Every))
+		out.Every = new(Duration(s.Every))
 	}
 	if s.Missed.Valid() {
-		out.Missed = pointer(s.Missed)
+		out.Missed = new(s.Missed)
 	}
 	return out
 }
@@ -240,7 +240,7 @@ func specOf(s *gq.Spec) Spec {
 		out.PayloadBase64 = &other
 	}
 	if s.Delay != 0 {
-		out.Delay = pointer(Duration(s.Delay))
+		out.Delay = new(Duration(s.Delay))
 	}
 	if s.Policy != (gq.Policy{}) {
 		out.Policy = PolicyOf(&s.Policy)

@@ -148,7 +148,9 @@ func TestWhatIsNotJSONIsBase64(t *testing.T) {
 func TestAJobWithoutAnythingCanBeWritten(t *testing.T) {
 	for _, v := range []any{
 		JobOf(&gq.Job{}), EventOf(&gq.Event{Time: time.Unix(1, 0)}), QueueOf(&gq.Queue{}, nil), ScheduleOf(&gq.Schedule{}), StatsOf(&gq.Stats{}),
-		ExplanationOf(&gq.Explanation{}), WorkersOf([]gq.LiveWorker{{}}), JobsOf(gq.Page{}), BatchAnswer{}, BatchAnswer{Problem: &Problem{}},
+		ExplanationOf(&gq.Explanation{}), WorkersOf([]gq.LiveWorker{{}}), JobsOf(gq.Page{}),
+		BatchAnswer{},
+		BatchAnswer{Problem: &Problem{}},
 		QueuesOf(nil, nil), ProblemOf(gq.ErrInvalid, "x"),
 	} {
 		var b bytes.Buffer
@@ -177,8 +179,14 @@ func TestSameJSON(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{`{"a":1,"b":[2]}`, ` {"b":[2], "a":1} `, true}, {`1`, `1.0`, false}, {`12345678901234567890`, `12345678901234567890`, true},
-		{`"\u0000"`, `"\u0000"`, true}, {`[1]`, `[1,2]`, false}, {`{"a":1}`, `{"b":1}`, false}, {`1 2`, `1`, false}, {``, ``, false},
+		{`{"a":1,"b":[2]}`, ` {"b":[2], "a":1} `, true},
+		{`1`, `1.0`, false},
+		{`12345678901234567890`, `12345678901234567890`, true},
+		{`"\u0000"`, `"\u0000"`, true},
+		{`[1]`, `[1,2]`, false},
+		{`{"a":1}`, `{"b":1}`, false},
+		{`1 2`, `1`, false},
+		{``, ``, false},
 	} {
 		if got := SameJSON([]byte(test.a), []byte(test.b)); got != test.want {
 			t.Errorf("%s and %s: %v", test.a, test.b, got)

@@ -22,7 +22,7 @@ func (s *Service) FetchWork(ctx context.Context, r *internalpb.FetchWorkRequest)
 		return nil, err
 	}
 	if !s.arrive(ctx, r.GetWorkerId()) {
-		return s.idle(""), nil // it must be heard of first
+		return s.hint(), nil // it must be heard of first
 	}
 	for range tries {
 		h, err := s.next(ctx, r.GetWorkerId())
@@ -30,7 +30,7 @@ func (s *Service) FetchWork(ctx context.Context, r *internalpb.FetchWorkRequest)
 			return nil, err
 		}
 		if h == nil {
-			return s.idle(r.GetWorkerId()), nil
+			return s.idle(ctx, r.GetWorkerId()), nil
 		}
 		spec, err := s.dispatch(ctx, h, r.GetWorkerId())
 		if err != nil {
@@ -40,16 +40,21 @@ func (s *Service) FetchWork(ctx context.Context, r *internalpb.FetchWorkRequest)
 			return &internalpb.FetchWorkResponse{Assigned: true, JobId: h.jobID, Spec: spec}, nil
 		}
 	}
-	return s.idle(""), nil
+	return s.hint(), nil
 }
 
-// idle tells a worker to ask again later.
-func (s *Service) idle(workerID string) *internalpb.FetchWorkResponse {
+// idle tells a worker to ask again later, and remembers it if somebody waits for
+// the answer.
+func (s *Service) idle(ctx context.Context, workerID string) *internalpb.FetchWorkResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.workers[workerID]; w != nil && w.slots > 0 {
+	if w := s.workers[workerID]; w != nil && w.slots > 0 && ctx.Err() == nil {
 		w.idled = append(w.idled[max(0, len(w.idled)+1-w.slots):], s.config.Now())
 	}
+	return s.hint()
+}
+
+func (s *Service) hint() *internalpb.FetchWorkResponse {
 	return &internalpb.FetchWorkResponse{RetryAfterMs: uint32(s.config.IdleHint.Milliseconds())}
 }
 

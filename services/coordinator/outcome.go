@@ -92,6 +92,7 @@ func (s *Service) envelopeOf(r *internalpb.ReportWorkOutcomeRequest, wanted publ
 		summary = cmp.Or(summary, reason)
 	case publicpb.JobStatus_CANCELED:
 		summary = cmp.Or(summary, "canceled while running")
+	default:
 	}
 	return &internalpb.StoreResultRequest{
 		JobId: r.GetJobId(), TerminalStatus: wanted, RuntimeMs: r.GetRuntimeMs(),

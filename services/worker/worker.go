@@ -154,8 +154,9 @@ func (w *Worker) execute(ctx context.Context, id string, spec *publicpb.JobSpec)
 		case codes.InvalidArgument:
 			w.Log.Anomaly(ctx, "ReportWorkOutcome", "outcome_refused", id, status.Convert(err).Message(), rpc.WorkerID(w.ID))
 			return // the coordinator hands the job out again
+		default:
+			rpc.Wait(ctx, rpc.RetryDelay(failures, rand.Float64()))
 		}
-		rpc.Wait(ctx, rpc.RetryDelay(failures, rand.Float64()))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// What gq.blob keeps of a job. The numbers are stored.
+// What gq.blob keeps of a job. The numbers are stored. The payload is in gq.job.
 const (
 	partPayload    = 1
 	partResult     = 2
@@ -19,33 +19,48 @@ const (
 
 // blobs is what is to be written of them.
 type blobs struct {
-	jobs  [][16]byte
+	seqs  []int64
 	parts []int16
 	data  [][]byte
 }
 
-func (b *blobs) add(job gq.JobID, part int16, data []byte) {
-	b.jobs, b.parts, b.data = append(b.jobs, job), append(b.parts, part), append(b.data, data)
+func (b *blobs) add(seq int64, part int16, data []byte) {
+	b.seqs, b.parts, b.data = append(b.seqs, seq), append(b.parts, part), append(b.data, data)
 }
 
 // write queues the blobs. None may be there twice: one statement cannot write a
 // row twice.
 func (b *blobs) write(batch *pgx.Batch) {
-	if len(b.jobs) == 0 {
+	if len(b.seqs) == 0 {
 		return
 	}
 	batch.Queue(`
-		INSERT INTO gq.blob (job, part, data)
-		SELECT * FROM unnest($1::uuid[], $2::smallint[], $3::bytea[])
-		ON CONFLICT (job, part) DO UPDATE SET data = excluded.data`,
-		b.jobs, b.parts, b.data)
+		INSERT INTO gq.blob (seq, part, data)
+		SELECT * FROM unnest($1::bigint[], $2::smallint[], $3::bytea[])
+		ON CONFLICT (seq, part) DO UPDATE SET data = excluded.data`,
+		b.seqs, b.parts, b.data)
+}
+
+// statesOf reads jobs, whether they live or not, with their specs.
+func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
+	return scanRows(tx.Query(ctx, `
+		SELECT `+columns+`, j.spec
+		FROM gq.live AS s
+		JOIN gq.job AS j USING (seq)
+		WHERE s.seq = ANY ($1)
+		UNION ALL
+		SELECT `+columns+`, j.spec
+		FROM gq.done AS s
+		JOIN gq.job AS j USING (seq)
+		WHERE s.seq = ANY ($1)`,
+		seqs))
 }
 
 // assemble makes whole jobs of rows with their specs.
 func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {
 	jobs := make([]gq.Job, len(rows))
-	index := make(map[gq.JobID]int, len(rows))
-	ids := make([][16]byte, len(rows))
+	index := make(map[int64]int, len(rows))
+	seqs := make([]int64, len(rows))
 	for i, r := range rows {
 		spec, err := gq.DecodeSpec(r.spec)
 		if err != nil {
@@ -53,22 +68,27 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 		}
 		spec.Payload.Data = nil
 		jobs[i] = gq.Job{Spec: spec, State: r.state, Metadata: spec.Metadata}
-		index[r.state.ID], ids[i] = i, r.state.ID
+		seqs[i] = int64(r.state.Sequence)
+		index[seqs[i]] = i
 	}
 	if len(rows) == 0 {
 		return jobs, nil
 	}
-	found, err := tx.Query(ctx, "SELECT job, part, data FROM gq.blob WHERE job = ANY ($1) AND part = ANY ($2)", ids, wanted(parts))
+	found, err := tx.Query(ctx, `
+		SELECT seq, part, data FROM gq.blob WHERE seq = ANY ($1) AND part = ANY ($2)
+		UNION ALL
+		SELECT seq, 1::smallint, payload FROM gq.job WHERE $3 AND seq = ANY ($1) AND payload IS NOT NULL`,
+		seqs, wanted(parts), parts&gq.WithPayload != 0)
 	if err != nil {
 		return nil, err
 	}
 	var (
-		id   [16]byte
+		seq  int64
 		part int16
 		data []byte
 	)
-	_, err = pgx.ForEachRow(found, []any{&id, &part, &data}, func() error {
-		job := &jobs[index[id]]
+	_, err = pgx.ForEachRow(found, []any{&seq, &part, &data}, func() error {
+		job := &jobs[index[seq]]
 		switch part {
 		case partPayload:
 			job.Spec.Payload.Data = data
@@ -79,7 +99,7 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 		case partMetadata:
 			var err error
 			if job.Metadata, err = gq.DecodeMetadata(data); err != nil {
-				return fmt.Errorf("metadata of job %s: %w", gq.JobID(id), err)
+				return fmt.Errorf("metadata of job %s: %w", job.State.ID, err)
 			}
 		}
 		data = nil // the next row must not be written into this one
@@ -90,9 +110,6 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 
 func wanted(parts gq.Parts) []int16 {
 	out := []int16{partMetadata}
-	if parts&gq.WithPayload != 0 {
-		out = append(out, partPayload)
-	}
 	if parts&gq.WithResult != 0 {
 		out = append(out, partResult)
 	}

@@ -22,24 +22,27 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 			return nil
 		}
 		out = store.Changed{States: make([]gq.State, len(c.Updates))}
-		ids, err := tx.resolve(ctx, c.Updates)
+		seqs, err := tx.resolve(ctx, c.Updates)
 		if err != nil {
 			return err
 		}
 		work := &changes{written: make(map[blobKey][]byte)}
-		if err := tx.prepareChanges(ctx, work, c.Updates, ids); err != nil {
+		if err := tx.prepareChanges(ctx, work, c.Updates, seqs); err != nil {
+			return err
+		}
+		if err := tx.lockDocs(ctx, c.Docs); err != nil {
 			return err
 		}
 		if err := tx.checkVersions(ctx, c.Docs); err != nil {
 			return err
 		}
-		seen := make(map[gq.JobID]int, len(ids))
+		seen := make(map[int64]int, len(seqs))
 		for i := range c.Updates {
-			if k, twice := seen[ids[i]]; twice {
+			if k, twice := seen[seqs[i]]; twice && seqs[i] != 0 {
 				return c.Again(i, k)
 			}
-			seen[ids[i]] = i
-			u, err := tx.update(ctx, &c.Updates[i], ids[i], work)
+			seen[seqs[i]] = i
+			u, err := tx.update(ctx, &c.Updates[i], seqs[i], work)
 			if err != nil {
 				return err
 			}
@@ -48,11 +51,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 			}
 			out.States[i] = u.State
 		}
-		var b blobs
-		for key, data := range work.written {
-			b.add(key.job, key.part, data)
-		}
-		b.write(&tx.more)
+		work.writeBlobs(&tx.more)
 		if len(c.Docs) == 0 {
 			return tx.flush(ctx)
 		}

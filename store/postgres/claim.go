@@ -12,14 +12,14 @@ import (
 )
 
 // candidates are the jobs of a queue that a claim may get, as far as the
-// columns can tell. It runs along the index state_claim in its order.
+// columns can tell. It runs along the index live_claim in its order.
 //
 // It is a statement of its own on purpose. Inside an UPDATE it could be
 // executed again and lock more than its limit.
 const candidates = `
 	SELECT ` + columns + `, j.spec
-	FROM gq.state AS s
-	JOIN gq.job AS j ON j.id = s.job
+	FROM gq.live AS s
+	JOIN gq.job AS j USING (seq)
 	WHERE s.queue = $1
 		AND s.status IN (2, 3, 6)
 		AND (s.status = 3 OR s.run_at <= $2)
@@ -27,13 +27,13 @@ const candidates = `
 		AND j.requires <@ $4::text[]
 		AND ($5::bigint < 0 OR j.cost <= $5)
 		AND (s.limited IS NULL OR s.limited <> ALL ($6::text[]))
-	ORDER BY s.order_hi, s.order_lo, s.job
+	ORDER BY s.order_hi, s.order_lo
 	LIMIT $7`
 
 // overdue are the held jobs of queues for which time has something to do.
 const overdue = `
 	SELECT ` + columns + `
-	FROM gq.state AS s
+	FROM gq.live AS s
 	WHERE s.queue = ANY ($1) AND s.status IN (4, 5) AND s.due <= $2
 	ORDER BY s.due
 	LIMIT $3`
@@ -77,7 +77,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		sound = append(sound, wants[i])
 	}
 	for range maxRounds {
-		var passed [][16]byte
+		var passed []int64
 		err := s.write(ctx, "claim", func(tx *txn) error {
 			var err error
 			passed, err = tx.claim(ctx, sound)
@@ -110,7 +110,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 // claim serves claims as far as it can without waiting for a row. It returns
 // jobs that may be claimable but are locked by others, if a claim is short of
 // them.
-func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err error) {
+func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err error) {
 	if len(wants) == 0 {
 		return nil, nil
 	}
@@ -123,14 +123,19 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed [][16]byte, err
 	if err != nil {
 		return nil, err
 	}
-	if err := tx.stamp(ctx); err != nil {
-		return nil, err
-	}
-	late, err := tx.reclaim(ctx, names)
+	sharing, err := tx.lockPools(ctx, queues)
 	if err != nil {
 		return nil, err
 	}
-	limits := &limits{tx: tx}
+	// What is selected is judged again when it is locked.
+	if err := tx.glance(ctx); err != nil {
+		return nil, err
+	}
+	late, err := tx.reclaim(ctx, slices.Concat(names, sharing))
+	if err != nil {
+		return nil, err
+	}
+	limits := &limits{tx: tx, locked: true}
 	for _, w := range wants {
 		short := late
 		for _, name := range w.Queues {
@@ -157,11 +162,16 @@ const reclaimStep = 1000
 
 // reclaim takes back the leases of queues that have run out. It returns those
 // that others have locked.
-func (tx *txn) reclaim(ctx context.Context, queues []string) (passed [][16]byte, err error) {
+func (tx *txn) reclaim(ctx context.Context, queues []string) (passed []int64, err error) {
 	for {
 		rows, err := scanRows(tx.Query(ctx, overdue+skipping, queues, nanoseconds(tx.now), reclaimStep))
 		if err != nil {
 			return nil, err
+		}
+		if len(rows) > 0 {
+			if _, err := tx.stamp(ctx, 0); err != nil {
+				return nil, err
+			}
 		}
 		for _, r := range rows {
 			if err := tx.advance(r); err != nil {
@@ -174,7 +184,7 @@ func (tx *txn) reclaim(ctx context.Context, queues []string) (passed [][16]byte,
 		if len(rows) == reclaimStep {
 			continue
 		}
-		return idsOf(scanRows(tx.Query(ctx, overdue, queues, nanoseconds(tx.now), 1)))
+		return numbersOf(scanRows(tx.Query(ctx, overdue, queues, nanoseconds(tx.now), 1)))
 	}
 }
 
@@ -193,17 +203,17 @@ func (tx *txn) advance(r *row) error {
 
 func (tx *txn) draw() gq.Draw { return tx.s.cfg.Draw(rand.Float64()) }
 
-func idsOf(rows []*row, err error) ([][16]byte, error) {
-	ids := make([][16]byte, len(rows))
+func numbersOf(rows []*row, err error) ([]int64, error) {
+	seqs := make([]int64, len(rows))
 	for i, r := range rows {
-		ids[i] = r.state.ID
+		seqs[i] = int64(r.state.Sequence)
 	}
-	return ids, err
+	return seqs, err
 }
 
 // serve gives a claim what it can get from one queue. It returns a job that was
 // passed over, if the claim is short of one.
-func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (passed [][16]byte, err error) {
+func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (passed []int64, err error) {
 	types, offers := storable(w.Types), storable(w.Offers)
 	if q.Paused || len(w.Types) > 0 && len(types) == 0 {
 		return nil, nil
@@ -224,7 +234,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		}
 		if len(rows) == 0 {
 			args[len(args)-1] = 1
-			return idsOf(scanRows(tx.Query(ctx, candidates, args...)))
+			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
 		if more, err := tx.grant(ctx, w, rows, l); err != nil || !more {
 			return nil, err
@@ -238,6 +248,9 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) (more bool, err error) {
 	granted := rows[:0:0]
 	more = true
+	if _, err := tx.stamp(ctx, 0); err != nil {
+		return false, err
+	}
 	for _, r := range rows {
 		if !r.state.Claimable(tx.now) {
 			if err := tx.advance(r); err != nil {
@@ -261,7 +274,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		}
 		l.take(&spec, &r.state, w.into())
 		next, events, err := r.state.Claim(gq.Grant{
-			Lease: gq.NewLeaseID(random()), Worker: w.Worker, Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
+			Lease: mintLease(r.state.Sequence, random()), Worker: w.Worker, Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
 		}, tx.now)
 		if err != nil {
 			return false, err
@@ -285,18 +298,18 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 	}
 	var held int
 	err := tx.QueryRow(ctx,
-		"SELECT coalesce(sum(jobs), 0)::bigint FROM gq.tally WHERE queue = $1 AND status IN (4, 5)", q.Name).Scan(&held)
+		"SELECT coalesce(sum(jobs), 0)::bigint FROM "+tally+" WHERE queue = $1 AND status IN (4, 5)", q.Name).Scan(&held)
 	return min(n, q.MaxRunning-held), err
 }
 
 // await waits until whoever has locked the first of these jobs is done. It
 // holds nothing meanwhile, so nobody can wait for it.
-func (s *Store) await(ctx context.Context, jobs [][16]byte) error {
+func (s *Store) await(ctx context.Context, jobs []int64) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
 	defer s.leave()
-	if _, err := s.pool.Exec(ctx, "SELECT FROM gq.state WHERE job = $1 FOR UPDATE", jobs[0]); err != nil {
+	if _, err := s.pool.Exec(ctx, "SELECT FROM gq.live WHERE seq = $1 FOR UPDATE", jobs[0]); err != nil {
 		return fmt.Errorf("claim: %w", err)
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// PutDocs implements [store.Store]. Whoever has the row of gq.head is the only
-// one who changes documents, so that nothing comes between the check and the
-// write.
+// PutDocs implements [store.Store]. Whoever has the lock of documents is the
+// only one who changes them, so that nothing comes between the check and the
+// write, and versions become known in their order.
 func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint64, err error) {
 	if err := store.CheckDocs(docs); err != nil {
 		return nil, fmt.Errorf("put documents: %w", err)
@@ -22,7 +22,7 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint6
 		if len(docs) == 0 {
 			return nil
 		}
-		if err := tx.stamp(ctx); err != nil {
+		if err := tx.lockDocs(ctx, docs); err != nil {
 			return err
 		}
 		if err := tx.checkVersions(ctx, docs); err != nil {
@@ -36,6 +36,15 @@ func (s *Store) PutDocs(ctx context.Context, docs []store.Doc) (versions []uint6
 		return nil, err
 	}
 	return versions, nil
+}
+
+// lockDocs takes the last lock of a transaction that writes documents.
+func (tx *txn) lockDocs(ctx context.Context, docs []store.Doc) error {
+	if len(docs) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockDocs)
+	return err
 }
 
 // checkVersions refuses documents that are not as the caller has read them.

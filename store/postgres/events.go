@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
@@ -10,10 +11,85 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
+// sequenceStep is how many segments are numbered in one transaction.
+const sequenceStep = 10_000
+
+// sequence gives numbers to the events of committed segments, and folds the
+// counts that were appended. Any node may do so at any time: whoever has the row
+// of gq.head does it, and the next one finds it done. An event whose transaction
+// is still open gets its number later, and holds up nobody.
+//
+// A reader that calls it first reads everything that was committed before.
+func (s *Store) sequence(ctx context.Context) (last int64, err error) {
+	for more := true; more; {
+		err = s.attempt(ctx, pgx.TxOptions{}, func(tx *txn) error {
+			last, more, err = tx.sequence(ctx)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return last, nil
+}
+
+// fresh are the segments without numbers, which is what the index segment_fresh
+// has.
+const fresh = "SELECT id, events, time FROM gq.segment WHERE seq IS NULL ORDER BY id LIMIT $1"
+
+func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) {
+	var waiting bool
+	err = tx.QueryRow(ctx, `
+		SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL) OR EXISTS (SELECT FROM gq.delta)
+		FROM gq.head`).Scan(&last, &waiting)
+	if err != nil || !waiting {
+		return last, false, err
+	}
+	if err := tx.QueryRow(ctx, "SELECT event FROM gq.head FOR UPDATE").Scan(&last); err != nil {
+		return 0, false, err
+	}
+	var ids, seqs []int64
+	var id, at, newest int64
+	var events int64
+	rows, err := tx.Query(ctx, fresh, sequenceStep)
+	if err != nil {
+		return 0, false, err
+	}
+	if _, err := pgx.ForEachRow(rows, []any{&id, &events, &at}, func() error {
+		ids, seqs = append(ids, id), append(seqs, last+1)
+		last += events
+		newest = max(newest, at)
+		return nil
+	}); err != nil {
+		return 0, false, err
+	}
+	if len(ids) > 0 {
+		tx.more.Queue(`
+			UPDATE gq.segment AS s SET seq = n.seq
+			FROM unnest($1::bigint[], $2::bigint[]) AS n (id, seq)
+			WHERE s.id = n.id`, ids, seqs)
+		tx.more.Queue("UPDATE gq.head SET event = $1, time = greatest(time, $2)", last, newest)
+	}
+	tx.more.Queue(`
+		WITH folded AS (DELETE FROM gq.delta RETURNING queue, status, jobs)
+		INSERT INTO gq.tally AS t (queue, status, jobs)
+		SELECT queue, status, sum(jobs) FROM folded GROUP BY queue, status
+		ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`)
+	return last, len(ids) == sequenceStep, tx.flush(ctx)
+}
+
+// tally is gq.tally with what has not been folded yet, in one snapshot.
+const tally = `
+	(
+		SELECT queue, status, jobs FROM gq.tally
+		UNION ALL
+		SELECT queue, status, jobs FROM gq.delta
+	) AS t`
+
 // Events implements [store.Store].
 func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.read(ctx, "events", func(tx *txn) error {
+	err := s.sequenced(ctx, "events", func(tx *txn) error {
 		var gone int64
 		if err := tx.QueryRow(ctx, "SELECT gone FROM gq.head").Scan(&gone); err != nil {
 			return err
@@ -21,17 +97,11 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 		if after < uint64(gone) {
 			return fmt.Errorf("after %d: not all events up to %d are there: %w", after, gone, gq.ErrGone)
 		}
-		if after > math.MaxInt64 || limit < 1 {
+		if after >= math.MaxInt64 || limit < 1 {
 			return nil
 		}
-		var err error
-		out, err = scanEvents(tx.Query(ctx, `
-			SELECT seq, job, queue, time, data
-			FROM gq.event
-			WHERE seq > $1
-			ORDER BY seq
-			LIMIT $2`,
-			int64(after), limit))
+		events, err := tx.eventsAfter(ctx, int64(after), limit)
+		out = events
 		return err
 	})
 	if err != nil {
@@ -40,10 +110,70 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 	return out, nil
 }
 
+// segmentStep is how many segments are read at a time, since nobody knows how
+// many it takes: each has at least one event.
+const segmentStep = 64
+
+// eventsAfter begins with the segment in whose middle the first event may stand.
+// Both parts follow the index segment_seq.
+func (tx *txn) eventsAfter(ctx context.Context, after int64, limit int) (out []gq.Event, err error) {
+	var from int64
+	err = tx.QueryRow(ctx, "SELECT coalesce(max(seq), 0) FROM gq.segment WHERE seq <= $1", after+1).Scan(&from)
+	for more := true; more && err == nil && len(out) < limit; {
+		var segments int
+		var events []gq.Event
+		segments, events, err = readLog(tx.Query(ctx, `
+			SELECT s.seq, s.time, l.data
+			FROM gq.segment AS s
+			JOIN gq.log AS l USING (id)
+			WHERE s.seq >= $1
+			ORDER BY s.seq
+			LIMIT $2`,
+			from, segmentStep))
+		for _, e := range events {
+			if e.Seq > uint64(after) && len(out) < limit {
+				out = append(out, e)
+			}
+			from = int64(e.Seq) + 1
+		}
+		more = segments == segmentStep
+	}
+	return out, err
+}
+
+// readLog reads segments: their numbers, times and records.
+func readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, _ error) {
+	if err != nil {
+		return 0, nil, err
+	}
+	var seq, at int64
+	var data []byte
+	_, err = pgx.ForEachRow(rows, []any{&seq, &at, &data}, func() error {
+		segments++
+		events, err := decodeLog(data, seq, instant(at))
+		out = append(out, events...)
+		return err
+	})
+	return segments, out, err
+}
+
+// sequenced is read after all events that were committed before have numbers.
+func (s *Store) sequenced(ctx context.Context, verb string, f func(tx *txn) error) error {
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	_, err := s.sequence(ctx)
+	s.leave()
+	if err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	return s.read(ctx, verb, f)
+}
+
 // LastEvent implements [store.Store].
 func (s *Store) LastEvent(ctx context.Context) (uint64, error) {
 	var last int64
-	err := s.read(ctx, "last event", func(tx *txn) error {
+	err := s.sequenced(ctx, "last event", func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT event FROM gq.head").Scan(&last)
 	})
 	if err != nil {
@@ -55,16 +185,35 @@ func (s *Store) LastEvent(ctx context.Context) (uint64, error) {
 // History implements [store.Store].
 func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.read(ctx, "history", func(tx *txn) error {
-		var err error
-		out, err = scanEvents(tx.Query(ctx, `
-			SELECT seq, job, queue, time, data
-			FROM gq.event
-			WHERE job = $1
-			ORDER BY seq`,
-			[16]byte(id)))
-		if err == nil && len(out) == 0 { // every job has at least its submission
+	err := s.sequenced(ctx, "history", func(tx *txn) error {
+		var seq int64
+		err := tx.QueryRow(ctx, "SELECT seq FROM gq.job WHERE id = $1", [16]byte(id)).Scan(&seq)
+		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
+		}
+		if err != nil {
+			return err
+		}
+		rows, err := tx.statesOf(ctx, []int64{seq})
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
+		}
+		// A segment without a number was committed since: what it tells is not
+		// history yet.
+		_, events, err := readLog(tx.Query(ctx, `
+			SELECT s.seq, s.time, l.data
+			FROM gq.segment AS s
+			JOIN gq.log AS l USING (id)
+			WHERE s.id = ANY ($1) AND s.seq IS NOT NULL
+			ORDER BY s.seq`,
+			rows[0].segments))
+		for _, e := range events {
+			if e.Job == id {
+				out = append(out, e)
+			}
 		}
 		return err
 	})
@@ -72,27 +221,4 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		return nil, err
 	}
 	return out, nil
-}
-
-func scanEvents(rows pgx.Rows, err error) ([]gq.Event, error) {
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (gq.Event, error) {
-		var (
-			seq, at int64
-			job     [16]byte
-			queue   string
-			data    []byte
-		)
-		if err := from.Scan(&seq, &job, &queue, &at, &data); err != nil {
-			return gq.Event{}, err
-		}
-		e, rest, err := gq.DecodeEvent(data)
-		if err == nil && len(rest) > 0 {
-			err = fmt.Errorf("bytes behind event %d: %w", seq, gq.ErrCorrupt)
-		}
-		e.Seq, e.Job, e.Queue, e.Time = uint64(seq), job, queue, instant(at)
-		return e, err
-	})
 }

@@ -5,12 +5,20 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
 )
 
-// flush writes what was recorded, so that the statements that follow see it.
+// flush writes what was recorded, so that the statements that follow see it. All
+// of it travels at once.
 func (tx *txn) flush(ctx context.Context) error {
-	if len(tx.rows) == 0 && tx.more.Len() == 0 {
+	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
 		return nil
+	}
+	if tx.segment == 0 && len(tx.events) > 0 {
+		if err := tx.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
+			return err
+		}
 	}
 	if tx.book != nil {
 		tx.book.write(&tx.more)
@@ -21,51 +29,92 @@ func (tx *txn) flush(ctx context.Context) error {
 	tx.writeLeases()
 	tx.writeEnded()
 	tx.writeMoves()
-	tx.writeHead()
 	batch := tx.more
 	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, pgx.Batch{}
 	tx.written = true
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
+// rowArrays are rows of gq.live, column by column.
+type rowArrays struct {
+	seqs, his, los, runs   []int64
+	dues                   []*int64
+	statuses               []int16
+	queues, limited, fairs []string
+	datas                  [][]byte
+}
+
+func (a *rowArrays) add(r *row, data []byte) {
+	s, order := &r.state, r.state.Order()
+	a.seqs = append(a.seqs, int64(s.Sequence))
+	a.his, a.los = append(a.his, signed(order.Hi)), append(a.los, signed(order.Lo))
+	a.runs, a.dues = append(a.runs, nanoseconds(s.RunAt)), append(a.dues, optional(s.Due()))
+	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
+	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
+	a.datas = append(a.datas, data)
+}
+
+// writeRows queues the rows: new ones, changed ones, and those that leave
+// gq.live for gq.done. Rows that change are locked and known by their primary
+// key, which is what these statements follow.
 func (tx *txn) writeRows() error {
-	n := len(tx.rows)
-	var (
-		jobs     = make([][16]byte, n)
-		seqs     = make([]int64, n)
-		queues   = make([]string, n)
-		statuses = make([]int16, n)
-		his, los = make([]int64, n), make([]int64, n)
-		runs     = make([]int64, n)
-		dues     = make([]*int64, n)
-		ends     = make([]*int64, n)
-		limits   = make([]string, n)
-		fairs    = make([]string, n)
-		datas    = make([][]byte, n)
-	)
-	for i, r := range tx.rows {
-		r.changed = false
-		s, order := &r.state, r.state.Order()
-		data, err := s.AppendBinary(nil)
+	var born, kept, over rowArrays
+	var ends, left []int64
+	for _, r := range tx.rows {
+		if r.told {
+			r.segments = append(r.segments, tx.segment)
+		}
+		was := *r
+		r.changed, r.told, r.fresh, r.done = false, false, false, !r.state.Live()
+		if was.done {
+			continue // nothing changes any more
+		}
+		data, err := r.state.AppendBinary(appendSegments(nil, r.segments))
 		if err != nil {
 			return err
 		}
-		jobs[i], seqs[i], queues[i], statuses[i] = s.ID, int64(s.Sequence), r.queue, int16(s.Status)
-		his[i], los[i] = signed(order.Hi), signed(order.Lo)
-		limits[i], fairs[i] = r.limit, r.fair
-		runs[i], dues[i], ends[i], datas[i] = nanoseconds(s.RunAt), optional(s.Due()), optional(s.CompletedAt), data
+		switch {
+		case r.done:
+			over.add(r, data)
+			ends = append(ends, nanoseconds(r.state.CompletedAt))
+			if !was.fresh {
+				left = append(left, int64(r.state.Sequence))
+			}
+		case was.fresh:
+			born.add(r, data)
+		default:
+			kept.add(r, data)
+		}
 	}
-	tx.more.Queue(`
-		INSERT INTO gq.state (job, seq, queue, status, order_hi, order_lo, run_at, due, ended, limited, fair, data)
-		SELECT n.job, n.seq, n.queue, n.status, n.hi, n.lo, n.run_at, n.due, n.ended, nullif(n.limited, ''), n.fair, n.data
-		FROM unnest(
-			$1::uuid[], $2::bigint[], $3::text[], $4::smallint[], $5::bigint[],
-			$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::bytea[]
-		) AS n (job, seq, queue, status, hi, lo, run_at, due, ended, limited, fair, data)
-		ON CONFLICT (job) DO UPDATE SET
-			status = excluded.status, order_hi = excluded.order_hi, order_lo = excluded.order_lo,
-			run_at = excluded.run_at, due = excluded.due, ended = excluded.ended, data = excluded.data`,
-		jobs, seqs, queues, statuses, his, los, runs, dues, ends, limits, fairs, datas)
+	if len(born.seqs) > 0 {
+		tx.more.Queue(`
+			INSERT INTO gq.live (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data)
+			SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
+			FROM unnest(
+				$1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+				$6::smallint[], $7::text[], $8::text[], $9::text[], $10::bytea[]
+			) AS n (seq, hi, lo, run_at, due, status, queue, limited, fair, data)`,
+			born.seqs, born.his, born.los, born.runs, born.dues, born.statuses, born.queues, born.limited, born.fairs, born.datas)
+	}
+	if len(kept.seqs) > 0 {
+		tx.more.Queue(`
+			UPDATE gq.live AS s
+			SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
+			FROM unnest(
+				$1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[]
+			) AS n (seq, hi, lo, run_at, due, status, data)
+			WHERE s.seq = n.seq`,
+			kept.seqs, kept.his, kept.los, kept.runs, kept.dues, kept.statuses, kept.datas)
+	}
+	if len(left) > 0 {
+		tx.more.Queue("DELETE FROM gq.live WHERE seq = ANY ($1)", left)
+	}
+	if len(over.seqs) > 0 {
+		tx.more.Queue(`
+			INSERT INTO gq.done (seq, ended, status, queue, fair, data)
+			SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::bytea[])`,
+			over.seqs, ends, over.statuses, over.queues, over.fairs, over.datas)
+	}
 	return nil
 }
 
@@ -73,47 +122,51 @@ func (tx *txn) writeLeases() {
 	if len(tx.leases) == 0 {
 		return
 	}
-	ids, jobs := make([]string, len(tx.leases)), make([][16]byte, len(tx.leases))
+	ids, seqs := make([]string, len(tx.leases)), make([]int64, len(tx.leases))
 	for i, l := range tx.leases {
-		ids[i], jobs[i] = string(l.id), l.job
+		ids[i], seqs[i] = string(l.id), l.seq
 	}
-	tx.more.Queue("INSERT INTO gq.lease (id, job) SELECT * FROM unnest($1::text[], $2::uuid[])", ids, jobs)
+	tx.more.Queue("INSERT INTO gq.lease (id, seq) SELECT * FROM unnest($1::text[], $2::bigint[])", ids, seqs)
 }
 
-// writeEnded leaves a marker for Release, where a child waits.
+// writeEnded leaves a marker for Release, where a child waits. No child can be
+// added meanwhile, since that needs a lock on its parent.
 func (tx *txn) writeEnded() {
+	if len(tx.ended) == 0 {
+		return
+	}
+	var seqs []int64
+	var statuses, priorities []int16
 	for _, s := range tx.ended {
-		tx.more.Queue(`
-			INSERT INTO gq.ended (parent, seq, status, priority)
-			SELECT $1, $2, $3, $4
-			WHERE EXISTS (SELECT FROM gq.edge WHERE parent = $1)`,
-			[16]byte(s.ID), int64(s.Sequence), int16(s.Status), int16(s.Priority()))
-	}
-}
-
-func (tx *txn) writeEvents() error {
-	n := len(tx.events)
-	if n == 0 {
-		return nil
-	}
-	var (
-		seqs   = make([]int64, n)
-		jobs   = make([][16]byte, n)
-		queues = make([]string, n)
-		datas  = make([][]byte, n)
-	)
-	for i, e := range tx.events {
-		data, err := e.AppendBinary(nil)
-		if err != nil {
-			return err
-		}
-		seqs[i], jobs[i], queues[i], datas[i] = int64(e.Seq), e.Job, e.Queue, data
+		seqs, statuses = append(seqs, int64(s.Sequence)), append(statuses, int16(s.Status))
+		priorities = append(priorities, int16(s.Priority()))
 	}
 	tx.more.Queue(`
-		INSERT INTO gq.event (seq, job, queue, time, data)
-		SELECT n.seq, n.job, n.queue, $5, n.data
-		FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::bytea[]) AS n (seq, job, queue, data)`,
-		seqs, jobs, queues, datas, nanoseconds(tx.now))
+		INSERT INTO gq.ended (parent, status, priority)
+		SELECT n.seq, n.status, n.priority
+		FROM unnest($1::bigint[], $2::smallint[], $3::smallint[]) AS n (seq, status, priority)
+		WHERE EXISTS (SELECT FROM gq.edge WHERE parent = n.seq)`,
+		seqs, statuses, priorities)
+}
+
+// writeEvents queues the events as one record.
+func (tx *txn) writeEvents() error {
+	if len(tx.events) == 0 {
+		return nil
+	}
+	data, err := appendLog(nil, tx.events)
+	if err != nil {
+		return err
+	}
+	jobs := make(map[gq.JobID]bool, len(tx.events))
+	for i := range tx.events {
+		jobs[tx.events[i].Job] = true
+	}
+	tx.mark = mark{id: tx.segment, token: random()}
+	tx.more.Queue("INSERT INTO gq.segment (id, time, events, jobs, token) VALUES ($1, $2, $3, $4, $5)",
+		tx.segment, nanoseconds(tx.now), len(tx.events), len(jobs), tx.mark.token)
+	tx.more.Queue("INSERT INTO gq.log (id, data) VALUES ($1, $2)", tx.segment, data)
+	tx.segment = 0
 	return nil
 }
 
@@ -132,12 +185,7 @@ func (tx *txn) writeMoves() {
 		return
 	}
 	tx.more.Queue(`
-		INSERT INTO gq.tally AS t (queue, status, jobs)
-		SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[])
-		ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`,
+		INSERT INTO gq.delta (queue, status, jobs)
+		SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[])`,
 		queues, statuses, counts)
-}
-
-func (tx *txn) writeHead() {
-	tx.more.Queue("UPDATE gq.head SET event = $1, time = $2", tx.event, nanoseconds(tx.now))
 }

@@ -6,6 +6,8 @@ import (
 	"hash/fnv"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -76,9 +78,9 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 
 // prepare locks and reads everything that new jobs refer to, and the jobs that
 // the transaction is going to change.
-func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change [][16]byte) (*plan, []*row, error) {
+func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*plan, []*row, error) {
 	var (
-		ids    [][16]byte
+		ids    [][16]byte // of the jobs, and of what they depend on
 		names  []string
 		keys   []gq.Key
 		fair   []string
@@ -92,19 +94,27 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change [][16]byte) (
 			keys = append(keys, gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name})
 		}
 		for _, d := range spec.DependsOn {
-			others = append(others, d.Job)
+			ids = append(ids, d.Job)
 		}
 	}
-	p := &plan{}
+	p := &plan{taken: make(map[gq.JobID]bool), states: make(map[gq.JobID]gq.State)}
 	var err error
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
 	}
 	for _, h := range p.keys {
-		others = append(others, h.job)
+		others = append(others, h.seq)
 	}
 	if p.queues, err = tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxDepth > 0 || q.Fair }); err != nil {
 		return nil, nil, err
+	}
+	known, err := tx.numbered(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	for id, seq := range known {
+		p.taken[id] = true
+		others = append(others, seq)
 	}
 	// A shared lock on a parent keeps it from ending before its new children
 	// are there to be found.
@@ -112,20 +122,18 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change [][16]byte) (
 	if len(change) > 0 {
 		strength = "UPDATE"
 	}
-	rows, err := tx.lock(ctx, others, strength)
+	slices.Sort(others)
+	rows, err := tx.lock(ctx, slices.Compact(others), strength)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := tx.stamp(ctx); err != nil {
+	if p.numbers, err = tx.stamp(ctx, len(jobs)); err != nil {
 		return nil, nil, err
 	}
-	p.now, p.states = tx.now, make(map[gq.JobID]gq.State, len(rows))
+	p.now = tx.now
 	for _, r := range rows {
 		p.states[r.state.ID] = r.state
 		names, fair = append(names, r.queue), append(fair, r.fair)
-	}
-	if p.taken, err = tx.takenIDs(ctx, ids); err != nil {
-		return nil, nil, err
 	}
 	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
 		return nil, nil, err
@@ -137,7 +145,6 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change [][16]byte) (
 		}
 		tx.book = p.book
 	}
-	p.numbers, err = tx.numbers(ctx, len(ids))
 	return p, rows, err
 }
 
@@ -161,7 +168,7 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.Key) (map[gq.Key]holder, 
 		return nil, err
 	}
 	rows, err := tx.Query(ctx, `
-		SELECT i.scope, i.name, i.fingerprint, i.job, i.expires
+		SELECT i.scope, i.name, i.fingerprint, i.job, i.seq, i.expires
 		FROM unnest($1::bytea[], $2::bytea[]) AS k (scope, name)
 		JOIN gq.idempotency AS i USING (scope, name)`,
 		scopes, names)
@@ -169,30 +176,15 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.Key) (map[gq.Key]holder, 
 		return nil, err
 	}
 	var (
-		scope, name          []byte
-		fingerprint, expires int64
-		job                  [16]byte
+		scope, name               []byte
+		fingerprint, seq, expires int64
+		job                       [16]byte
 	)
-	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &expires}, func() error {
-		held[gq.Key{Scope: string(scope), Name: string(name)}] = holder{job, uint64(fingerprint), instant(expires)}
+	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires}, func() error {
+		held[gq.Key{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires)}
 		return nil
 	})
 	return held, err
-}
-
-// takenIDs tells which ids are in use.
-func (tx *txn) takenIDs(ctx context.Context, ids [][16]byte) (map[gq.JobID]bool, error) {
-	rows, err := tx.Query(ctx, "SELECT id FROM gq.job WHERE id = ANY ($1)", ids)
-	if err != nil {
-		return nil, err
-	}
-	taken := make(map[gq.JobID]bool)
-	var id [16]byte
-	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
-		taken[id] = true
-		return nil
-	})
-	return taken, err
 }
 
 // liveJobs tells how many jobs have not finished of each queue that has a limit
@@ -210,7 +202,7 @@ func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[st
 	}
 	rows, err := tx.Query(ctx, `
 		SELECT queue, sum(jobs)::bigint
-		FROM gq.tally
+		FROM `+tally+`
 		WHERE queue = ANY ($1) AND status < $2
 		GROUP BY queue`,
 		names, int16(gq.Completed))
@@ -226,58 +218,111 @@ func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[st
 	return live, err
 }
 
-// numbers reserves sequence numbers. Those of a refused job are never used.
-func (tx *txn) numbers(ctx context.Context, n int) ([]int64, error) {
-	rows, err := tx.Query(ctx, "SELECT nextval('gq.submission') FROM generate_series(1, $1)", n)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
-}
-
 // add writes the jobs that a plan has placed.
 func (tx *txn) add(ctx context.Context, p *plan) error {
-	var blobs blobs
-	var parents, children [][16]byte
-	var kinds []int16
+	if len(p.births) == 0 {
+		return tx.flush(ctx)
+	}
+	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
+	var (
+		jobs                    jobArrays
+		parents, children       []int64
+		kinds                   []int16
+		scopes, names           [][]byte
+		prints, holders, expiry []int64
+		held                    [][16]byte
+		latest                  = make(map[gq.Key]int)
+	)
 	for _, b := range p.births {
-		lean := *b.spec
-		lean.Payload.Data = nil
-		spec, err := lean.AppendBinary(nil)
-		if err != nil {
+		seq := int64(b.state.Sequence)
+		if err := jobs.add(seq, b.spec, tx.now); err != nil {
 			return err
 		}
-		id := [16]byte(b.spec.ID)
-		// One statement a job, since arrays of arrays would have to be
-		// rectangular. They still travel together.
-		tx.more.Queue(`
-			INSERT INTO gq.job (id, type, requires, cost, created, spec)
-			VALUES ($1, $2, coalesce($3::text[], '{}'), $4, $5, $6)`,
-			id, b.spec.Type, b.spec.Requires, b.spec.CostUnits, nanoseconds(tx.now), spec)
-		if len(b.spec.Payload.Data) > 0 {
-			blobs.add(b.spec.ID, partPayload, b.spec.Payload.Data)
-		}
 		if key := b.spec.Key; key.Name != "" {
-			// The key of a job whose window is over is taken from it.
-			tx.more.Queue(`
-				INSERT INTO gq.idempotency (scope, name, fingerprint, job, expires)
-				VALUES ($1, $2, $3, $4, $5)
-				ON CONFLICT (scope, name) DO UPDATE SET
-					fingerprint = excluded.fingerprint, job = excluded.job, expires = excluded.expires`,
-				[]byte(key.Scope), []byte(key.Name), int64(key.Fingerprint), id,
-				nanoseconds(tx.now.Add(b.spec.Policy.IdempotencyWindow)))
+			name := gq.Key{Scope: key.Scope, Name: key.Name}
+			i, again := latest[name]
+			if !again { // a window of no length may end within the call
+				i = len(names)
+				latest[name] = i
+				scopes, names, prints = append(scopes, nil), append(names, nil), append(prints, 0)
+				held, holders, expiry = append(held, [16]byte{}), append(holders, 0), append(expiry, 0)
+			}
+			scopes[i], names[i], prints[i] = []byte(key.Scope), []byte(key.Name), int64(key.Fingerprint)
+			held[i], holders[i], expiry[i] = b.spec.ID, seq, nanoseconds(tx.now.Add(b.spec.Policy.IdempotencyWindow))
 		}
 		for _, d := range b.awaits {
-			parents, children, kinds = append(parents, d.Job), append(children, id), append(kinds, int16(d.Kind))
+			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		tx.record(&row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey}, b.state, b.events)
+		tx.record(&row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, fresh: true}, b.state, b.events)
 	}
-	blobs.write(&tx.more)
+	jobs.write(&tx.more)
+	if len(names) > 0 {
+		// The key of a job whose window is over is taken from it.
+		tx.more.Queue(`
+			INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires)
+			SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[])
+			ON CONFLICT (scope, name) DO UPDATE SET
+				fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires`,
+			scopes, names, prints, held, holders, expiry)
+	}
 	if len(kinds) > 0 {
 		tx.more.Queue(`
 			INSERT INTO gq.edge (parent, child, kind)
-			SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::smallint[])`,
+			SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`,
 			parents, children, kinds)
 	}
 	return tx.flush(ctx)
+}
+
+// jobArrays are rows of gq.job, column by column.
+type jobArrays struct {
+	seqs, costs, created []int64
+	ids                  [][16]byte
+	types, requires      []string
+	specs, payloads      [][]byte
+}
+
+func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
+	lean := *spec
+	lean.Payload.Data = nil
+	data, err := lean.AppendBinary(nil)
+	if err != nil {
+		return err
+	}
+	a.seqs, a.ids = append(a.seqs, seq), append(a.ids, spec.ID)
+	a.costs, a.created = append(a.costs, spec.CostUnits), append(a.created, nanoseconds(now))
+	a.types, a.requires = append(a.types, spec.Type), append(a.requires, arrayOf(spec.Requires))
+	payload := spec.Payload.Data
+	if len(payload) == 0 {
+		payload = nil
+	}
+	a.specs, a.payloads = append(a.specs, data), append(a.payloads, payload)
+	return nil
+}
+
+func (a *jobArrays) write(batch *pgx.Batch) {
+	batch.Queue(`
+		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
+		SELECT n.seq, n.id, n.cost, n.created, n.type, n.requires::text[], n.spec, n.payload
+		FROM unnest(
+			$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bytea[], $8::bytea[]
+		) AS n (seq, id, cost, created, type, requires, spec, payload)`,
+		a.seqs, a.ids, a.costs, a.created, a.types, a.requires, a.specs, a.payloads)
+}
+
+// arrayOf is a list as the text of an array, since arrays of arrays would have
+// to be rectangular.
+func arrayOf(names []string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, name := range names {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		b.WriteString(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name))
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
 }

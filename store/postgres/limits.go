@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"hash/fnv"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,9 +14,11 @@ import (
 
 // limits is what a transaction may still claim. It counts what is held when it
 // is asked first, and then what the transaction takes itself; nobody else takes
-// anything meanwhile, since claims hold the row of gq.head.
+// anything meanwhile, since claims hold the rows of the queues and pools that
+// have limits.
 type limits struct {
 	tx     *txn
+	locked bool // and what has run out was taken back, so that all the rest counts
 	queues map[string]*queueLimits
 	pools  map[string]*gq.Pool
 }
@@ -45,7 +50,12 @@ func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	l.queues[q.Name] = limits
 	var err error
 	if q.KeyLimit > 0 {
-		if limits.held, err = l.tx.heldByKey(ctx, q.Name); err != nil {
+		if limits.held, err = l.tx.heldByKey(ctx, q.Name, l.since()); err != nil {
+			return nil, err
+		}
+	}
+	if q.Fair && l.locked {
+		if err := l.tx.lockTurns(ctx, []string{q.Name}); err != nil {
 			return nil, err
 		}
 	}
@@ -65,11 +75,21 @@ func (l *limits) of(ctx context.Context, q gq.Queue) (*queueLimits, error) {
 	return limits, err
 }
 
+// since is the instant after which a lease must end to count. While the limits
+// are locked one that seems to have run out is one that someone has locked, and
+// may be renewing.
+func (l *limits) since() int64 {
+	if l.locked {
+		return math.MinInt64
+	}
+	return nanoseconds(l.tx.now)
+}
+
 func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
 	if known := l.pools[name]; known != nil {
 		return known, nil
 	}
-	pools, err := l.tx.pools(ctx, name)
+	pools, err := l.tx.pools(ctx, l.since(), nil, name)
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +98,15 @@ func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
 	return &p, nil
 }
 
-// heldByKey counts the held jobs of each limit key of a queue. A lease that has
-// run out holds nothing.
-func (tx *txn) heldByKey(ctx context.Context, queue string) (map[string]int, error) {
+// heldByKey counts the held jobs of each limit key of a queue by leases that end
+// after an instant.
+func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[string]int, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT limited, count(*)
-		FROM gq.state
+		FROM gq.live
 		WHERE queue = $1 AND status IN (4, 5) AND limited IS NOT NULL AND due > $2
 		GROUP BY limited`,
-		queue, nanoseconds(tx.now))
+		queue, since)
 	if err != nil {
 		return nil, err
 	}
@@ -215,11 +235,36 @@ func newBook() *turnBook {
 	return &turnBook{now: make(map[string]turns), last: make(map[turnKey]uint64), new: make(map[turnKey]bool)}
 }
 
-// openBook reads what turns for some keys of some queues are given from. The
-// caller has the row of gq.head.
+// lockTurns takes the locks under which turns are given, in one order. They come
+// after all rows, because an update learns late that it needs a turn.
+func (tx *txn) lockTurns(ctx context.Context, queues []string) error {
+	hashes := make([]int32, len(queues))
+	for i, name := range queues {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(name)) // never fails
+		hashes[i] = int32(h.Sum32())
+	}
+	slices.Sort(hashes)
+	_, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, hash) FROM unnest($2::integer[]) AS hash", lockTurns, hashes)
+	return err
+}
+
+// openBook locks and reads what turns for some keys of some queues are given
+// from.
 func (tx *txn) openBook(ctx context.Context, queues, keys []string) (*turnBook, error) {
 	b := newBook()
-	rows, err := tx.Query(ctx, "SELECT name, turns FROM gq.queue WHERE name = ANY ($1) AND (config -> 'Fair')::boolean", queues)
+	rows, err := tx.Query(ctx, "SELECT name FROM gq.queue WHERE name = ANY ($1) AND (config -> 'Fair')::boolean", queues)
+	if err != nil {
+		return nil, err
+	}
+	fair, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(fair) == 0 {
+		return b, err
+	}
+	if err := tx.lockTurns(ctx, fair); err != nil {
+		return nil, err
+	}
+	rows, err = tx.Query(ctx, "SELECT name, turns FROM gq.queue WHERE name = ANY ($1) AND (config -> 'Fair')::boolean", queues)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +318,7 @@ func (b *turnBook) write(batch *pgx.Batch) {
 
 // turned gives a job whose level changes a turn there. rows are all that the
 // transaction changes.
-func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[gq.JobID]*row) error {
+func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[int64]*row) error {
 	if !next.Live() || next.Priority() == r.state.Priority() {
 		return nil
 	}
@@ -294,7 +339,7 @@ func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[gq.J
 // liveRows reads and locks the live jobs of a queue in the order of submission.
 func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error) {
 	return scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM gq.state AS s WHERE s.queue = $1 AND s.ended IS NULL ORDER BY s.seq "+lock, queue))
+		"SELECT "+columns+" FROM gq.live AS s WHERE s.queue = $1 ORDER BY s.seq "+lock, queue))
 }
 
 // rearrange gives the live jobs of a queue that became fair, or no longer is,
@@ -303,6 +348,9 @@ func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error)
 func (tx *txn) rearrange(ctx context.Context, q gq.Queue) error {
 	rows, err := tx.liveRows(ctx, q.Name, "FOR UPDATE SKIP LOCKED")
 	if err != nil {
+		return err
+	}
+	if err := tx.lockTurns(ctx, []string{q.Name}); err != nil {
 		return err
 	}
 	zero := make(turns, gq.Bulk)

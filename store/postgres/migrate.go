@@ -2,22 +2,29 @@ package postgres
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
 )
 
-//go:embed migrations/0001_store.sql
-var layout string
+// Each file takes the layout from the version before to its own and records
+// that in gq.migration. The first makes it from nothing.
+//
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
 
-// layoutVersion is the layout this program knows.
-const layoutVersion = 1
+// The layouts this program knows. Layout 1 was never released.
+const (
+	oldestLayout  = 2
+	currentLayout = 2
+)
 
 // Classes of advisory locks. The first word is "gq" and a number, to stay out
 // of the way of the application's own.
@@ -25,34 +32,138 @@ const (
 	lockMigration = 0x67710001
 	lockRelease   = 0x67710002
 	lockKey       = 0x67710003
+	lockTurns     = 0x67710004
+	lockDocs      = 0x67710005
+	lockCollect   = 0x67710006
+	lockPools     = 0x67710007
 )
 
-// migrate creates the tables, unless another process has, and refuses tables
-// that this program does not know.
-func migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+// Layout is the state of a database.
+type Layout struct {
+	Version int // of its tables, 0 where there are none
+	Current int // that this program works on
+}
+
+// Pending reports whether [MigrateUp] has something to do.
+func (l Layout) Pending() bool { return l.Version < l.Current }
+
+// MigrateUp brings a database to the layout of this program, in one transaction.
+// Any number of processes may do so at once. The error is [gq.ErrFormat] where
+// the tables are of a newer version or not ours.
+func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
+	err = connected(ctx, url, func(conn *pgx.Conn) error {
+		before, err = migrate(ctx, conn)
+		return err
+	})
+	return before, err
+}
+
+// MigrateStatus tells the layout of a database and changes nothing.
+func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
+	err = connected(ctx, url, func(conn *pgx.Conn) error {
+		l, err = layoutOf(ctx, conn)
+		return err
+	})
+	return l, err
+}
+
+// MigrateDump is the SQL that makes the layout of this program, for those who
+// apply such things by other means.
+func MigrateDump() (string, error) {
+	var b strings.Builder
+	err := migrationsAfter(0, func(name, sql string) error {
+		fmt.Fprintf(&b, "-- %s\n\n%s\n", name, sql)
+		return nil
+	})
+	return b.String(), err
+}
+
+func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // what was done is committed
+	if err := f(conn); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+type beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// migrate applies what is missing, unless another process has, and refuses
+// tables that this program does not know.
+func migrate(ctx context.Context, db beginner) (before Layout, err error) {
+	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockMigration); err != nil {
 			return err
 		}
-		var there bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass('gq.migration') IS NOT NULL").Scan(&there); err != nil {
+		if before, err = layoutOf(ctx, tx); err != nil {
 			return err
 		}
-		if there {
-			var version int
-			if err := tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM gq.migration").Scan(&version); err != nil {
-				return err
+		return migrationsAfter(before.Version, func(name, sql string) error {
+			_, err := tx.Exec(ctx, sql)
+			const duplicateSchema = "42P06"
+			if e := (*pgconn.PgError)(nil); errors.As(err, &e) && e.Code == duplicateSchema {
+				return fmt.Errorf("the schema gq of the database is somebody else's: %w", gq.ErrFormat)
 			}
-			if version != layoutVersion {
-				return fmt.Errorf("the database has layout %d, this program knows %d: %w", version, layoutVersion, gq.ErrFormat)
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
-		}
-		_, err := tx.Exec(ctx, layout)
-		const duplicateSchema = "42P06"
-		if e := (*pgconn.PgError)(nil); errors.As(err, &e) && e.Code == duplicateSchema {
-			return fmt.Errorf("the schema gq of the database is somebody else's: %w", gq.ErrFormat)
-		}
-		return err
+		})
 	})
+	return before, err
+}
+
+// layoutOf reads the layout and refuses one that this program cannot work on or
+// bring up to date.
+func layoutOf(ctx context.Context, db querier) (Layout, error) {
+	l := Layout{Current: currentLayout}
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass('gq.migration') IS NOT NULL").Scan(&there); err != nil || !there {
+		return l, err
+	}
+	if err := db.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM gq.migration").Scan(&l.Version); err != nil {
+		return l, err
+	}
+	switch {
+	case l.Version > currentLayout:
+		return l, fmt.Errorf("the database has layout %d, this program knows %d at most: %w", l.Version, currentLayout, gq.ErrFormat)
+	case l.Version < oldestLayout:
+		return l, fmt.Errorf("the database has layout %d, which was never released: %w", l.Version, gq.ErrFormat)
+	}
+	return l, nil
+}
+
+// migrationsAfter hands out the files that lead on from a version, in order.
+func migrationsAfter(version int, f func(name, sql string) error) error {
+	files, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted by name
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		var to int
+		if _, err := fmt.Sscanf(name, "migrations/%04d_", &to); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if to <= version {
+			continue
+		}
+		sql, err := migrationFiles.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := f(name, string(sql)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -65,8 +65,8 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	now := nanoseconds(tx.now)
 	late, err := scanRows(tx.Query(ctx, `
 		SELECT `+columns+`, j.spec
-		FROM gq.state AS s
-		JOIN gq.job AS j ON j.id = s.job
+		FROM gq.live AS s
+		JOIN gq.job AS j USING (seq)
 		WHERE s.queue = $1 AND s.status IN (4, 5) AND s.due <= $2`,
 		q.Name, now))
 	if err != nil {

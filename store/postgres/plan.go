@@ -28,6 +28,7 @@ type plan struct {
 // holder is the job that has an idempotency key.
 type holder struct {
 	job         gq.JobID
+	seq         int64 // 0 for one of the plan
 	fingerprint uint64
 	expires     time.Time
 }
@@ -102,7 +103,7 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 				existing[spec.ID] = h.job
 				continue
 			}
-			keys[key] = holder{spec.ID, spec.Key.Fingerprint, p.now.Add(spec.Policy.IdempotencyWindow)}
+			keys[key] = holder{job: spec.ID, fingerprint: spec.Key.Fingerprint, expires: p.now.Add(spec.Policy.IdempotencyWindow)}
 		}
 		if p.taken[spec.ID] {
 			return nil, nil, fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)

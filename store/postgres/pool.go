@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -17,7 +18,10 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 		return fmt.Errorf("put pool: %w", err)
 	}
 	return s.write(ctx, "put pool", func(tx *txn) error {
-		if err := tx.stamp(ctx); err != nil {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil {
+			return err
+		}
+		if _, err := tx.stamp(ctx, 0); err != nil {
 			return err
 		}
 		var others int
@@ -41,7 +45,7 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	var out []gq.Pool
 	err := s.read(ctx, "pools", func(tx *txn) error {
-		pools, err := tx.pools(ctx)
+		pools, err := tx.pools(ctx, nanoseconds(tx.now), nil)
 		for _, p := range pools {
 			out = append(out, p)
 		}
@@ -54,21 +58,26 @@ func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	return out, nil
 }
 
-// pools reads the pools with those names, or all, and what is in use of them.
-func (tx *txn) pools(ctx context.Context, names ...string) (map[string]gq.Pool, error) {
-	// 4 and 5 are CLAIMED and RUNNING. A lease that has run out occupies nothing.
+// pools reads the pools with those names, or all, and what is in use of them: by
+// leases that end after an instant, and not by those that are known to be over.
+func (tx *txn) pools(ctx context.Context, since int64, over []int64, names ...string) (map[string]gq.Pool, error) {
+	if over == nil {
+		over = []int64{}
+	}
+	// 4 and 5 are CLAIMED and RUNNING. Of each queue only the held jobs are read,
+	// along live_held.
 	rows, err := tx.Query(ctx, `
 		SELECT p.name, p.capacity, p.at_start, p.updated, (
 			SELECT coalesce(sum(j.cost), 0)::bigint
 			FROM gq.queue AS q
-			JOIN gq.state AS s ON s.queue = q.name
-			JOIN gq.job AS j ON j.id = s.job
-			WHERE q.config ->> 'Pool' = p.name AND s.status IN (4, 5) AND s.due > $2
+			JOIN gq.live AS s ON s.queue = q.name
+			JOIN gq.job AS j USING (seq)
+			WHERE q.config ->> 'Pool' = p.name AND s.status IN (4, 5) AND s.due > $2 AND s.seq <> ALL ($3)
 				AND (s.status = 5 OR NOT p.at_start)
 		)
 		FROM gq.pool AS p
 		WHERE $1::text[] IS NULL OR p.name = ANY ($1)`,
-		names, nanoseconds(tx.now))
+		names, since, over)
 	if err != nil {
 		return nil, err
 	}
@@ -83,24 +92,83 @@ func (tx *txn) pools(ctx context.Context, names ...string) (map[string]gq.Pool, 
 	return pools, err
 }
 
+// lockPools locks the pools of queues, and returns all the queues that share
+// them.
+func (tx *txn) lockPools(ctx context.Context, queues map[string]gq.Queue) (sharing []string, err error) {
+	var names []string
+	for _, q := range queues {
+		if q.Pool != "" {
+			names = append(names, q.Pool)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	if _, err := tx.Exec(ctx, "SELECT FROM gq.pool WHERE name = ANY ($1) ORDER BY name FOR UPDATE", names); err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, "SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1)", names)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// lockStarts locks the pools in which held jobs may be about to start.
+func (tx *txn) lockStarts(ctx context.Context, rows []*row) error {
+	var names []string
+	for _, r := range rows {
+		if r.state.Status == gq.Claimed {
+			names = append(names, r.queue)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, `
+		SELECT FROM gq.pool
+		WHERE at_start AND name IN (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1))
+		ORDER BY name
+		FOR UPDATE`,
+		names)
+	return err
+}
+
 // makeRoom refuses a move by which a job would occupy more than its pool has. The
-// caller has the row of gq.head, so that nobody else takes anything meanwhile.
+// caller has locked the pool, so that nobody else takes anything meanwhile.
 func (tx *txn) makeRoom(ctx context.Context, r *row, to gq.Status) (refused, err error) {
 	if to != gq.Running || r.state.Status != gq.Claimed {
 		return nil, nil
 	}
 	queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = $1 AND config IS NOT NULL", r.queue)
-	if err != nil || queues[r.queue].Pool == "" {
+	pool := queues[r.queue].Pool
+	if err != nil || pool == "" {
 		return nil, err
 	}
 	if err := tx.flush(ctx); err != nil { // what this call has changed before counts
 		return nil, err
 	}
-	pools, err := tx.pools(ctx, queues[r.queue].Pool)
+	// A lease that has run out occupies nothing, unless someone has locked it and
+	// may be renewing it.
+	late, err := tx.Query(ctx, `
+		SELECT s.seq
+		FROM gq.live AS s
+		WHERE s.queue IN (SELECT name FROM gq.queue WHERE config ->> 'Pool' = $1)
+			AND s.status IN (4, 5) AND s.due <= $2
+		FOR UPDATE OF s SKIP LOCKED`,
+		pool, nanoseconds(tx.now))
 	if err != nil {
 		return nil, err
 	}
-	p := pools[queues[r.queue].Pool]
+	over, err := pgx.CollectRows(late, pgx.RowTo[int64])
+	if err != nil {
+		return nil, err
+	}
+	pools, err := tx.pools(ctx, math.MinInt64, over, pool)
+	if err != nil {
+		return nil, err
+	}
+	p := pools[pool]
 	if p.Counts(r.state.Status) {
 		return nil, nil
 	}

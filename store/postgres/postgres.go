@@ -8,19 +8,17 @@
 // the same order, so that none waits in a circle:
 //
 //  1. advisory locks on idempotency keys, by their hash
-//  2. rows of gq.queue, by name
-//  3. rows of gq.state, by sequence number
-//  4. the row of gq.head, which also tells the time, and under which pools,
-//     turns and documents are read and written
+//  2. rows of gq.queue that have a limit the transaction must keep, by name
+//  3. rows of gq.live, then of gq.done, by sequence number
+//  4. rows of gq.pool, by name
+//  5. advisory locks on the turns of fair queues, by their hash
+//  6. the advisory lock of documents
+//  7. the row of gq.head, only to number events, to fold counts and to collect
 //
 // Claims take the third kind without waiting for any (SKIP LOCKED), and may do
-// so at any point. After the fourth nothing is waited for.
-//
-// # What this version is not
-//
-// It is the port's contract and nothing more: gq.head makes writers queue up
-// between their decisions and their commits, finished jobs stay beside live
-// ones, and every call is a transaction of its own.
+// so at any point. The time is read after the locks are held, and so is the id
+// of the segment that tells of the changes: for any one job both only grow.
+// There is no lock that everyone takes.
 package postgres
 
 import (
@@ -64,7 +62,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	if err := migrate(ctx, pool); err != nil {
+	if _, err := migrate(ctx, pool); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
@@ -156,6 +154,9 @@ func (s *Store) attempt(ctx context.Context, options pgx.TxOptions, f func(tx *t
 	// lost was undone by the server.
 	defer inner.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // see above
 	tx := &txn{Tx: inner, s: s}
+	if _, err := tx.Exec(ctx, settings); err != nil {
+		return err
+	}
 	if err := f(tx); err != nil {
 		return err
 	}
@@ -168,9 +169,18 @@ func (s *Store) attempt(ctx context.Context, options pgx.TxOptions, f func(tx *t
 // undone reports whether the server says that a transaction has had no effect
 // and may be tried again.
 func undone(err error) bool {
-	const serializationFailure, deadlockDetected = "40001", "40P01"
+	const serializationFailure, deadlockDetected, uniqueViolation = "40001", "40P01", "23505"
 	var e *pgconn.PgError
-	return errors.As(err, &e) && (e.Code == serializationFailure || e.Code == deadlockDetected)
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case serializationFailure, deadlockDetected:
+		return true
+	case uniqueViolation: // two inserted the same id at once; the next try sees the other
+		return e.TableName == "job"
+	}
+	return false
 }
 
 // time turns what the database's clock shows into the time of the store, which

@@ -38,10 +38,10 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 				return err
 			}
 		}
-		if err := tx.stamp(ctx); err != nil {
+		if _, err := tx.stamp(ctx, 0); err != nil {
 			return err
 		}
-		pools, err := tx.pools(ctx)
+		pools, err := tx.pools(ctx, nanoseconds(tx.now), nil)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,7 @@ func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
 		queues, err := tx.readQueues(ctx, `
 			SELECT name, config FROM gq.queue WHERE config IS NOT NULL
 			UNION ALL
-			SELECT DISTINCT queue, NULL::jsonb FROM gq.tally
+			SELECT DISTINCT queue, NULL::jsonb FROM `+tally+`
 			WHERE queue NOT IN (SELECT name FROM gq.queue WHERE config IS NOT NULL)`)
 		for _, q := range queues {
 			out = append(out, q)
@@ -133,9 +133,10 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	var out []gq.Count
 	err := s.read(ctx, "counts", func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
-			SELECT queue, status, jobs
-			FROM gq.tally
+			SELECT queue, status, sum(jobs)::bigint
+			FROM `+tally+`
 			WHERE $1 OR queue = ANY ($2)
+			GROUP BY queue, status
 			ORDER BY queue`,
 			len(queues) == 0, storable(queues))
 		if err != nil {

@@ -15,16 +15,11 @@ import (
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.read(ctx, "get", func(tx *txn) error {
-		ids, err := tx.jobIDs(ctx, refs)
+		seqs, err := tx.sequences(ctx, refs)
 		if err != nil {
 			return err
 		}
-		rows, err := scanRows(tx.Query(ctx, `
-			SELECT `+columns+`, j.spec
-			FROM gq.state AS s
-			JOIN gq.job AS j ON j.id = s.job
-			WHERE s.job = ANY ($1)`,
-			ids))
+		rows, err := tx.statesOf(ctx, seqs)
 		if err != nil {
 			return err
 		}
@@ -32,14 +27,14 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 		if err != nil {
 			return err
 		}
-		found := make(map[gq.JobID]gq.Job, len(jobs))
+		found := make(map[int64]gq.Job, len(jobs))
 		for _, j := range jobs {
 			j.State = j.State.At(tx.now)
-			found[j.State.ID] = j
+			found[int64(j.State.Sequence)] = j
 		}
 		for i, r := range refs {
 			var ok bool
-			if out[i].Job, ok = found[ids[i]]; ok {
+			if out[i].Job, ok = found[seqs[i]]; ok {
 				continue
 			}
 			if r.Job.IsZero() {
@@ -82,16 +77,21 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	}
 	var page gq.Page
 	err := s.read(ctx, "list", func(tx *txn) error {
-		rows, err := scanRows(tx.Query(ctx, `
-			SELECT `+columns+`, j.spec
-			FROM gq.state AS s
-			JOIN gq.job AS j ON j.id = s.job
-			WHERE s.seq > $1 AND s.seq < $2
-				AND ($3 = '' OR s.queue = $3)
-				AND (cardinality($4::smallint[]) = 0 OR s.status = ANY ($4))
-				AND j.created >= $5 AND j.created < $6
-			ORDER BY s.seq `+direction+`
-			LIMIT $7`,
+		part := func(table string) string {
+			return `
+			(
+				SELECT ` + columns + `, j.spec
+				FROM ` + table + ` AS s
+				JOIN gq.job AS j USING (seq)
+				WHERE s.seq > $1 AND s.seq < $2
+					AND ($3 = '' OR s.queue = $3)
+					AND (cardinality($4::smallint[]) = 0 OR s.status = ANY ($4))
+					AND j.created >= $5 AND j.created < $6
+				ORDER BY s.seq ` + direction + `
+				LIMIT $7
+			)`
+		}
+		rows, err := scanRows(tx.Query(ctx, part("gq.live")+" UNION ALL "+part("gq.done")+" ORDER BY seq "+direction+" LIMIT $7",
 			from, to, q.Queue, statuses, bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64), q.Limit+1))
 		if err != nil {
 			return err

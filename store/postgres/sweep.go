@@ -13,7 +13,11 @@ import (
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	err := s.read(ctx, "due", func(tx *txn) error {
-		rows, err := tx.Query(ctx, "SELECT job, due FROM gq.state WHERE due IS NOT NULL ORDER BY due, seq LIMIT $1", max(limit, 0)+1)
+		rows, err := tx.Query(ctx, `
+			SELECT j.id, s.due
+			FROM (SELECT seq, due FROM gq.live WHERE due IS NOT NULL ORDER BY due, seq LIMIT $1) AS s
+			JOIN gq.job AS j USING (seq)
+			ORDER BY s.due, s.seq`, max(limit, 0)+1)
 		if err != nil {
 			return err
 		}
@@ -53,7 +57,7 @@ func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 		if err != nil || len(waiting) == 0 {
 			return err
 		}
-		children := make([][16]byte, len(waiting))
+		children := make([]int64, len(waiting))
 		for i, w := range waiting {
 			children[i] = w.child
 		}
@@ -61,12 +65,16 @@ func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 		if err != nil {
 			return err
 		}
-		if err := tx.stamp(ctx); err != nil {
+		if _, err := tx.stamp(ctx, 0); err != nil {
 			return err
 		}
-		known := byJob(rows)
+		known := make(map[int64]*row, len(rows))
+		for _, r := range rows {
+			known[int64(r.state.Sequence)] = r
+		}
+		var parents []int64
 		for _, w := range waiting {
-			tx.more.Queue("DELETE FROM gq.edge WHERE parent = $1 AND child = $2", w.parent, w.child)
+			parents = append(parents, w.parent)
 			told++
 			r, ok := known[w.child]
 			if !ok {
@@ -82,8 +90,12 @@ func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 			tx.record(r, next, events)
 		}
 		tx.more.Queue(`
+			DELETE FROM gq.edge AS e
+			USING unnest($1::bigint[], $2::bigint[]) AS n (parent, child)
+			WHERE e.parent = n.parent AND e.child = n.child`, parents, children)
+		tx.more.Queue(`
 			DELETE FROM gq.ended AS e
-			WHERE NOT EXISTS (SELECT FROM gq.edge WHERE parent = e.parent)`)
+			WHERE e.parent = ANY ($1) AND NOT EXISTS (SELECT FROM gq.edge WHERE parent = e.parent)`, parents)
 		return tx.flush(ctx)
 	})
 	return told, err
@@ -91,7 +103,7 @@ func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 
 // wait is a child whose parent has ended.
 type wait struct {
-	parent, child [16]byte
+	parent, child int64
 	end           gq.Ended
 }
 
@@ -101,7 +113,7 @@ func (tx *txn) waiting(ctx context.Context, limit int) ([]wait, error) {
 		SELECT e.parent, c.child, c.kind, e.status, e.priority
 		FROM gq.ended AS e
 		JOIN gq.edge AS c USING (parent)
-		ORDER BY e.seq, c.child
+		ORDER BY e.parent, c.child
 		LIMIT $1`,
 		limit)
 	if err != nil {
@@ -113,62 +125,4 @@ func (tx *txn) waiting(ctx context.Context, limit int) ([]wait, error) {
 		w.end = gq.Ended{Kind: gq.DependencyKind(kind), Status: gq.Status(status), Priority: gq.Priority(priority)}
 		return w, err
 	})
-}
-
-// Collect implements [store.Store]. Rows go one by one in this version.
-func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
-	removed := 0
-	err := s.write(ctx, "collect", func(tx *txn) error {
-		removed = 0
-		if err := tx.glance(ctx); err != nil {
-			return err
-		}
-		ids, err := tx.expired(ctx, limit)
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		// Whoever is about to depend on one of them finishes first.
-		rows, err := tx.lock(ctx, ids, "UPDATE")
-		if err != nil {
-			return err
-		}
-		if err := tx.stamp(ctx); err != nil {
-			return err
-		}
-		gone := make([][16]byte, len(rows))
-		for i, r := range rows {
-			gone[i] = r.state.ID
-			tx.count(place{r.queue, r.state.Status}, -1)
-		}
-		removed = len(gone)
-		tx.more.Queue("UPDATE gq.head SET gone = greatest(gone, (SELECT max(seq) FROM gq.event WHERE job = ANY ($1)))", gone)
-		tx.more.Queue("DELETE FROM gq.event WHERE job = ANY ($1)", gone)
-		tx.more.Queue("DELETE FROM gq.job WHERE id = ANY ($1)", gone) // and with it the rest
-		return tx.flush(ctx)
-	})
-	return removed, err
-}
-
-// expired lists jobs that are past their retention. One that has dependents to
-// tell stays until they know.
-func (tx *txn) expired(ctx context.Context, limit int) (ids [][16]byte, err error) {
-	for _, status := range []gq.Status{gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled} {
-		rows, err := tx.Query(ctx, `
-			SELECT s.job
-			FROM gq.state AS s
-			WHERE s.status = $1 AND s.ended <= $2
-				AND NOT EXISTS (SELECT FROM gq.ended AS e WHERE e.parent = s.job)
-			ORDER BY s.ended
-			LIMIT $3`,
-			int16(status), nanoseconds(tx.now.Add(-tx.s.cfg.Retention.Of(status))), max(limit-len(ids), 0))
-		if err != nil {
-			return nil, err
-		}
-		more, err := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, more...)
-	}
-	return ids, nil
 }

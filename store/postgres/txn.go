@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,22 +18,30 @@ type txn struct {
 	pgx.Tx
 	s       *Store
 	now     time.Time // of everything in the transaction
-	event   int64     // number of the last event
+	segment int64     // under which the next events are written, 0 for none yet
+	mark    mark      // by which the outcome of the commit can be found out
 	written bool      // there is something to commit
 
 	// Gathered by record and written by flush.
-	rows   []*row
-	leases []lease
-	ended  []gq.State
-	events []gq.Event
-	moves  map[place]int64
-	book   *turnBook // nil until someone needs a turn
-	more   pgx.Batch // statements that go before those of flush
+	rows    []*row
+	leases  []lease
+	ended   []gq.State
+	events  []gq.Event
+	moves   map[place]int64
+	touched map[string]bool // queues whose jobs changed
+	book    *turnBook       // nil until someone needs a turn
+	more    pgx.Batch       // statements that go before those of flush
+}
+
+// mark is a segment that was written.
+type mark struct {
+	id    int64
+	token [16]byte
 }
 
 type lease struct {
 	id  gq.LeaseID
-	job gq.JobID
+	seq int64
 }
 
 // place is where a job is counted.
@@ -40,40 +50,53 @@ type place struct {
 	status gq.Status
 }
 
-// row is a row of gq.state.
+// row is a row of gq.live or gq.done.
 type row struct {
-	queue   string
-	limit   string // limit key; known of new jobs only
-	fair    string // fair key
-	spec    []byte // of gq.job, where it was read along
-	state   gq.State
-	changed bool // among txn.rows
+	queue    string
+	limit    string  // limit key; known of new jobs only
+	fair     string  // fair key
+	spec     []byte  // of gq.job, where it was read along
+	segments []int64 // that tell of the job
+	state    gq.State
+	changed  bool // among txn.rows
+	told     bool // there are events of it among txn.events
+	fresh    bool // not in the database yet
+	done     bool // in gq.done
 }
 
-// stamp takes the last lock of a transaction and then reads the clock. The
-// clock stands outside the part that waits, or it would be read before.
-//
-// An answer means that it is durable, whatever a database or role has set for
-// other applications.
-func (tx *txn) stamp(ctx context.Context) error {
+// settings make plans that cannot go wrong: every query of this package has an
+// index to follow, and what the planner believes of a table that was empty a
+// moment ago leads it elsewhere. An answer means that it is durable, whatever a
+// database or role has set for other applications.
+const settings = `
+	SELECT set_config('enable_seqscan', 'off', true),
+		set_config('enable_hashjoin', 'off', true),
+		set_config('enable_mergejoin', 'off', true),
+		set_config('jit', 'off', true),
+		set_config('plan_cache_mode', 'force_generic_plan', true),
+		CASE current_setting('synchronous_commit')
+			WHEN 'off' THEN set_config('synchronous_commit', 'on', true)
+			ELSE ''
+		END`
+
+// stamp reads the clock and takes a segment, after the locks of the transaction
+// are held, and reserves sequence numbers for n jobs. Those of a refused job are
+// never used.
+func (tx *txn) stamp(ctx context.Context, n int) (numbers []int64, err error) {
 	const query = `
-		WITH head AS MATERIALIZED (SELECT event, time FROM gq.head FOR UPDATE)
-		SELECT event, time, ` + clock + `,
-			CASE current_setting('synchronous_commit')
-				WHEN 'off' THEN set_config('synchronous_commit', 'on', true)
-				ELSE ''
-			END
-		FROM head`
+		SELECT time, ` + clock + `, nextval('gq.segment_id'),
+			ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1))
+		FROM gq.head`
 	var persisted, now int64
-	var setting string
-	if err := tx.QueryRow(ctx, query).Scan(&tx.event, &persisted, &now, &setting); err != nil {
-		return err
+	if err := tx.QueryRow(ctx, query, n).Scan(&persisted, &now, &tx.segment, &numbers); err != nil {
+		return nil, err
 	}
 	tx.now = tx.s.time(now, persisted)
-	return nil
+	return numbers, nil
 }
 
-// glance reads the clock without the lock, for those that write nothing.
+// glance reads the clock, for those that write nothing or have yet to find what
+// they write.
 func (tx *txn) glance(ctx context.Context) error {
 	var persisted, now int64
 	if err := tx.QueryRow(ctx, "SELECT time, "+clock+" FROM gq.head").Scan(&persisted, &now); err != nil {
@@ -85,21 +108,20 @@ func (tx *txn) glance(ctx context.Context) error {
 
 const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 
-// columns of gq.state that make a row; the alias is s.
-const columns = "s.job, s.seq, s.queue, s.fair, s.data"
+// columns that make a row; the alias is s.
+const columns = "s.seq, s.queue, s.fair, s.data"
 
 // scanRows reads rows of the columns, and the spec where there is one more.
 func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	withSpec := len(rows.FieldDescriptions()) > 5
+	withSpec := len(rows.FieldDescriptions()) > 4
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
-		var id [16]byte
 		var seq int64
 		var data []byte
 		r := &row{}
-		into := []any{&id, &seq, &r.queue, &r.fair, &data}
+		into := []any{&seq, &r.queue, &r.fair, &data}
 		if withSpec {
 			into = append(into, &r.spec)
 		}
@@ -107,60 +129,94 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 			return nil, err
 		}
 		var err error
+		if r.segments, data, err = decodeSegments(data); err != nil {
+			return nil, fmt.Errorf("job %d: %w", seq, err)
+		}
 		r.state, err = gq.DecodeState(data, uint64(seq), func(p gq.Policy) *gq.Policy { return &p })
+		r.done = !r.state.Live()
 		return r, err
 	})
 }
 
-// byJob finds rows by their job.
-func byJob(rows []*row) map[gq.JobID]*row {
-	m := make(map[gq.JobID]*row, len(rows))
-	for _, r := range rows {
-		m[r.state.ID] = r
+// appendSegments writes a growing list of numbers: how many, then each as the
+// distance from the one before.
+func appendSegments(b []byte, segments []int64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(segments)))
+	last := int64(0)
+	for _, id := range segments {
+		b = binary.AppendUvarint(b, uint64(id-last))
+		last = id
 	}
-	return m
+	return b
 }
 
-// lock reads and locks rows in the order that everyone locks them.
-func (tx *txn) lock(ctx context.Context, ids [][16]byte, strength string) ([]*row, error) {
-	if len(ids) == 0 {
+func decodeSegments(b []byte) (segments []int64, rest []byte, err error) {
+	count, n := binary.Uvarint(b)
+	if n <= 0 || count > uint64(len(b)) {
+		return nil, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
+	}
+	b = b[n:]
+	segments = make([]int64, 0, count+1)
+	last := int64(0)
+	for range count {
+		d, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
+		}
+		b = b[n:]
+		last += int64(d)
+		segments = append(segments, last)
+	}
+	return segments, b, nil
+}
+
+// lock reads and locks jobs in the order that everyone locks them. One that ends
+// meanwhile is found where it has gone.
+func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) ([]*row, error) {
+	if len(seqs) == 0 {
 		return nil, nil
 	}
-	return scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM gq.state AS s WHERE s.job = ANY ($1) ORDER BY s.seq FOR "+strength, ids))
-}
-
-// jobsOf finds the jobs that leases belong to. Leases never move.
-func (tx *txn) jobsOf(ctx context.Context, leases []string) (map[gq.LeaseID]gq.JobID, error) {
-	found := make(map[gq.LeaseID]gq.JobID)
-	if len(leases) == 0 {
-		return found, nil
+	rows, err := scanRows(tx.Query(ctx,
+		"SELECT "+columns+" FROM gq.live AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR "+strength, seqs))
+	if err != nil || len(rows) == len(seqs) {
+		return rows, err
 	}
-	rows, err := tx.Query(ctx, "SELECT id, job FROM gq.lease WHERE id = ANY ($1)", leases)
-	if err != nil {
-		return nil, err
+	found := make(map[int64]bool, len(rows))
+	for _, r := range rows {
+		found[int64(r.state.Sequence)] = true
 	}
-	var id string
-	var job [16]byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &job}, func() error {
-		found[gq.LeaseID(id)] = job
-		return nil
-	})
-	return found, err
+	var missing []int64
+	for _, seq := range seqs {
+		if seq != 0 && !found[seq] {
+			missing = append(missing, seq)
+		}
+	}
+	if len(missing) == 0 {
+		return rows, nil
+	}
+	ended, err := scanRows(tx.Query(ctx,
+		"SELECT "+columns+" FROM gq.done AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR "+strength, missing))
+	return append(rows, ended...), err
 }
 
 // record takes down what a verb has made of a job. flush writes it.
 func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	old := r.state
-	if next.Lease != nil && (old.Lease == nil || old.Lease.ID != next.Lease.ID) {
-		tx.leases = append(tx.leases, lease{next.Lease.ID, next.ID})
+	if l := next.Lease; l != nil && (old.Lease == nil || old.Lease.ID != l.ID) {
+		if seq, ok := leaseSequence(l.ID); !ok || seq != next.Sequence {
+			tx.leases = append(tx.leases, lease{l.ID, int64(next.Sequence)})
+		}
 	}
 	if old.Live() && !next.Live() {
 		tx.ended = append(tx.ended, next)
 	}
 	tx.count(place{r.queue, old.Status}, -1)
 	tx.count(place{r.queue, next.Status}, 1)
-	tx.note(r.queue, events)
+	for _, e := range events {
+		e.Queue = r.queue
+		tx.events = append(tx.events, e)
+	}
+	r.told = r.told || len(events) > 0
 	r.state = next
 	if !r.changed {
 		r.changed = true
@@ -173,14 +229,10 @@ func (tx *txn) count(at place, n int64) {
 		tx.moves = make(map[place]int64)
 	}
 	tx.moves[at] += n
-}
-
-func (tx *txn) note(queue string, events []gq.Event) {
-	for _, e := range events {
-		tx.event++
-		e.Seq, e.Time, e.Queue = uint64(tx.event), tx.now, queue
-		tx.events = append(tx.events, e)
+	if tx.touched == nil {
+		tx.touched = make(map[string]bool)
 	}
+	tx.touched[at.queue] = true
 }
 
 // signed maps numbers so that their order survives in a bigint.

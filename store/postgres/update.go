@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
@@ -15,24 +17,20 @@ import (
 func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
 	out := make([]store.Updated, len(updates))
 	err := s.write(ctx, "update", func(tx *txn) error {
-		ids, err := tx.resolve(ctx, updates)
+		seqs, err := tx.resolve(ctx, updates)
 		if err != nil {
 			return err
 		}
 		c := &changes{written: make(map[blobKey][]byte)}
-		if err := tx.prepareChanges(ctx, c, updates, ids); err != nil {
+		if err := tx.prepareChanges(ctx, c, updates, seqs); err != nil {
 			return err
 		}
 		for i := range updates {
-			if out[i], err = tx.update(ctx, &updates[i], ids[i], c); err != nil {
+			if out[i], err = tx.update(ctx, &updates[i], seqs[i], c); err != nil {
 				return err
 			}
 		}
-		var b blobs
-		for key, data := range c.written {
-			b.add(key.job, key.part, data)
-		}
-		b.write(&tx.more)
+		c.writeBlobs(&tx.more)
 		if c.plan != nil {
 			return tx.add(ctx, c.plan)
 		}
@@ -51,13 +49,21 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 
 // changes is what the updates of one call work on.
 type changes struct {
-	rows    map[gq.JobID]*row
-	plan    *plan // of the children, nil if there are none
+	rows    map[int64]*row // by sequence number
+	plan    *plan          // of the children, nil if there are none
 	written map[blobKey][]byte
 }
 
+func (c *changes) writeBlobs(batch *pgx.Batch) {
+	var b blobs
+	for key, data := range c.written {
+		b.add(key.seq, key.part, data)
+	}
+	b.write(batch)
+}
+
 // prepareChanges locks the jobs of updates and whatever their children refer to.
-func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.Update, ids [][16]byte) error {
+func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.Update, seqs []int64) error {
 	var children []gq.Spec
 	for i := range updates {
 		if len(updates[i].Spawn) > 0 && tx.s.checkUpdate(&updates[i]) == nil {
@@ -67,11 +73,16 @@ func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.U
 	var rows []*row
 	var err error
 	if len(children) > 0 {
-		c.plan, rows, err = tx.prepare(ctx, children, ids)
-	} else if rows, err = tx.lock(ctx, ids, "UPDATE"); err == nil {
-		err = tx.stamp(ctx)
+		c.plan, rows, err = tx.prepare(ctx, children, seqs)
+	} else if rows, err = tx.lock(ctx, seqs, "UPDATE"); err == nil {
+		if err = tx.lockStarts(ctx, rows); err == nil {
+			_, err = tx.stamp(ctx, 0)
+		}
 	}
-	c.rows = byJob(rows)
+	c.rows = make(map[int64]*row, len(rows))
+	for _, r := range rows {
+		c.rows[int64(r.state.Sequence)] = r
+	}
 	return err
 }
 
@@ -101,54 +112,34 @@ func (c *changes) spawn(r *row, next gq.State, children []gq.Spec) ([]store.Plac
 	return out.Jobs, nil
 }
 
-// resolve finds the job that each update names; zero where there is none.
-func (tx *txn) resolve(ctx context.Context, updates []store.Update) ([][16]byte, error) {
+// resolve finds the job that each update names; 0 where there is none.
+func (tx *txn) resolve(ctx context.Context, updates []store.Update) ([]int64, error) {
 	refs := make([]store.Ref, len(updates))
 	for i := range updates {
 		refs[i] = updates[i].Ref
 	}
-	return tx.jobIDs(ctx, refs)
-}
-
-func (tx *txn) jobIDs(ctx context.Context, refs []store.Ref) ([][16]byte, error) {
-	var leases []string
-	for _, r := range refs {
-		if r.Job.IsZero() {
-			leases = append(leases, string(r.Lease))
-		}
-	}
-	jobs, err := tx.jobsOf(ctx, storable(leases))
-	if err != nil {
-		return nil, err
-	}
-	ids := make([][16]byte, len(refs))
-	for i, r := range refs {
-		ids[i] = r.Job
-		if r.Job.IsZero() {
-			ids[i] = jobs[r.Lease]
-		}
-	}
-	return ids, nil
+	return tx.sequences(ctx, refs)
 }
 
 type blobKey struct {
-	job  gq.JobID
+	seq  int64
 	part int16
 }
 
 // update applies one function to the row as the updates before have left it.
-func (tx *txn) update(ctx context.Context, u *store.Update, id gq.JobID, c *changes) (store.Updated, error) {
+func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *changes) (store.Updated, error) {
 	refused := func(s gq.State, err error) (store.Updated, error) { return store.Updated{State: s, Err: err}, nil }
 	if err := tx.s.checkUpdate(u); err != nil {
 		return refused(gq.State{}, err)
 	}
-	r, ok := c.rows[id]
+	r, ok := c.rows[seq]
 	switch {
 	case !ok && u.Job.IsZero():
 		return refused(gq.State{}, fmt.Errorf("no job has or had lease %.80q: %w", u.Lease, gq.ErrStaleLease))
 	case !ok:
-		return refused(gq.State{}, fmt.Errorf("job %s: %w", id, gq.ErrNotFound))
+		return refused(gq.State{}, fmt.Errorf("job %s: %w", u.Job, gq.ErrNotFound))
 	}
+	id := r.state.ID
 	old := r.state
 	next, events, err := try(u.Apply, old, tx.now)
 	if err != nil {
@@ -186,7 +177,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, id gq.JobID, c *chan
 	}
 	tx.record(r, next, events)
 	keep := func(part int16, data []byte) {
-		c.written[blobKey{id, part}] = data
+		c.written[blobKey{seq, part}] = data
 	}
 	if u.Metadata != nil {
 		raw, err := u.Metadata.AppendBinary(nil)

@@ -1,0 +1,23 @@
+package client
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// Admin is what those may do who run the installation: tokens and webhook
+// deliveries. Its errors are those of package gq, like those of the client.
+func (c *Client) Admin() pb.AdminServiceClient {
+	return pb.NewAdminServiceClient(domainErrors{c.conn})
+}
+
+// domainErrors is a connection whose calls end with the errors of package gq.
+type domainErrors struct{ *grpc.ClientConn }
+
+func (d domainErrors) Invoke(ctx context.Context, method string, in, out any, options ...grpc.CallOption) error {
+	return wire.ErrorFromStatus(d.ClientConn.Invoke(ctx, method, in, out, options...))
+}

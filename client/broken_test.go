@@ -1,0 +1,475 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/native"
+)
+
+// flaky is an engine that does what it is asked and then, as often as it is
+// told to, breaks the connection before the answer.
+type flaky struct {
+	native.Engine
+	fixture *fixture
+	lose    atomic.Int64 // answers to be lost
+	calls   atomic.Int64 // of all that can be lost
+}
+
+// lost runs after a call has happened.
+func (e *flaky) lost() {
+	e.calls.Add(1)
+	if e.lose.Add(-1) >= 0 {
+		e.fixture.cut()
+		e.fixture.mend()
+	}
+}
+
+func (e *flaky) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+	defer e.lost()
+	return e.Engine.Submit(context.WithoutCancel(ctx), s)
+}
+
+func (e *flaky) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+	defer e.lost()
+	return e.Engine.SubmitBatch(context.WithoutCancel(ctx), specs)
+}
+
+func (e *flaky) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+	defer e.lost()
+	return e.Engine.SubmitGraph(context.WithoutCancel(ctx), drafts)
+}
+
+func (e *flaky) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	defer e.lost()
+	return e.Engine.Get(ctx, id, parts)
+}
+
+func (e *flaky) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
+	defer e.lost()
+	return e.Engine.Cancel(context.WithoutCancel(ctx), id, reason)
+}
+
+func (e *flaky) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+	defer e.lost()
+	return e.Engine.Replay(context.WithoutCancel(ctx), id)
+}
+
+func (e *flaky) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+	defer e.lost()
+	return e.Engine.Heartbeat(ctx, beats)
+}
+
+func (e *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	defer e.lost()
+	return e.Engine.Settle(ctx, outcomes)
+}
+
+// serveFlaky is a fixture whose server has a flaky engine.
+func serveFlaky(t *testing.T, change ...func(*fixture)) (*fixture, *flaky) {
+	t.Helper()
+	e := &flaky{}
+	f := serve(t, append(change, func(f *fixture) { f.native, e.fixture = e, f })...)
+	e.Engine = f.engine
+	return f, e
+}
+
+// What may be repeated is, when its answer is lost, and has happened once.
+func TestLostAnswersAreAskedForAgain(t *testing.T) {
+	f, e := serveFlaky(t)
+	ctx := t.Context()
+	keyed := func(key string) gq.Spec { return gq.Spec{Type: "work", Key: gq.Key{Name: key}} }
+	lose := func(what string, call func() error) {
+		t.Helper()
+		e.calls.Store(0)
+		e.lose.Store(2)
+		if err := call(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n := e.calls.Load(); n != 3 {
+			t.Errorf("%s was called %d times", what, n)
+		}
+	}
+	var id gq.JobID
+	lose("submit with a key", func() error {
+		out, err := f.Submit(ctx, keyed("a"))
+		id = out.ID()
+		if !out.Existing || !out.Same {
+			t.Errorf("%+v", out)
+		}
+		return err
+	})
+	lose("a batch with keys", func() error {
+		_, err := f.SubmitBatch(ctx, []gq.Spec{keyed("b"), keyed("c")})
+		return err
+	})
+	lose("a graph with keys", func() error {
+		_, err := f.SubmitGraph(ctx, []gq.Draft{{Ref: "x", Spec: keyed("d")}, {Spec: keyed("e"), Needs: []gq.Need{{Kind: gq.After, Ref: "x"}}}})
+		return err
+	})
+	lose("get", func() error { _, err := f.Get(ctx, id, 0); return err })
+	lose("cancel", func() error { _, err := f.Cancel(ctx, id, "enough"); return err })
+	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live()+count.By[gq.Cancelled] != 5 {
+		t.Errorf("5 jobs were submitted, there are %v", count)
+	}
+	job := f.claim()
+	lease := job.State.Lease.Ref()
+	lose("heartbeat", func() error {
+		answers, err := f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: 0.5}})
+		if err == nil {
+			err = answers[0].Err
+		}
+		return err
+	})
+	lose("heartbeat with children that have keys", func() error {
+		answers, err := f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{keyed("child")}}})
+		if err == nil {
+			err = answers[0].Err
+		}
+		return err
+	})
+	lose("complete", func() error { _, err := f.Complete(ctx, lease, []byte("1")); return err })
+	if s := must(f.engine.Get(ctx, job.Spec.ID, 0))(t).State; s.Status != gq.Completed || s.Attempt != 1 {
+		t.Errorf("the job is %s after attempt %d", s.Status, s.Attempt)
+	}
+}
+
+// What may not be repeated is not: the error says that the outcome is unknown.
+func TestUnknownOutcomesAreTold(t *testing.T) {
+	f, e := serveFlaky(t)
+	ctx := t.Context()
+	finished := f.job()
+	if _, err := f.engine.Cancel(ctx, finished, ""); err != nil {
+		t.Fatal(err)
+	}
+	f.job()
+	lease := f.claim().State.Lease.Ref()
+	for what, call := range map[string]func() error{
+		"submit": func() error { _, err := f.Submit(ctx, gq.Spec{Type: "work"}); return err },
+		"batch with one keyless": func() error {
+			_, err := f.SubmitBatch(ctx, []gq.Spec{{Type: "work", Key: gq.Key{Name: "k"}}, {Type: "work"}})
+			return err
+		},
+		"graph":  func() error { _, err := f.SubmitGraph(ctx, []gq.Draft{{Spec: gq.Spec{Type: "work"}}}); return err },
+		"replay": func() error { _, err := f.Replay(ctx, finished); return err },
+		"keyless children": func() error {
+			_, err := f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{{Type: "work"}}}})
+			return err
+		},
+	} {
+		e.calls.Store(0)
+		e.lose.Store(1)
+		err := call()
+		if !errors.Is(err, client.ErrUnreachable) || gq.KindOf(err) != gq.KindUnavailable {
+			t.Errorf("%s: %v", what, err)
+		}
+		if n := e.calls.Load(); n != 1 {
+			t.Errorf("%s was called %d times", what, n)
+		}
+	}
+}
+
+// Keys that the client draws make submissions safe to repeat, and whoever
+// submits does not notice.
+func TestGeneratedKeys(t *testing.T) {
+	f, e := serveFlaky(t, func(f *fixture) { f.client.GenerateKeys = true })
+	ctx := t.Context()
+	e.lose.Store(1)
+	out := must(f.Submit(ctx, gq.Spec{Type: "work"}))(t)
+	if out.Existing || out.Same {
+		t.Errorf("%+v", out)
+	}
+	e.lose.Store(1)
+	batch := must(f.SubmitBatch(ctx, []gq.Spec{{Type: "work"}, {Type: "work"}}))(t)
+	e.lose.Store(1)
+	graph := must(f.SubmitGraph(ctx, []gq.Draft{{Spec: gq.Spec{Type: "work"}}}))(t)
+	for _, s := range append(batch, graph...) {
+		if s.Err != nil || s.Existing || s.Same {
+			t.Errorf("%+v", s)
+		}
+	}
+	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live() != 4 {
+		t.Errorf("4 jobs were submitted, there are %d", count.Live())
+	}
+	mine := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.Key{Name: "mine"}}))(t)
+	if again := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.Key{Name: "mine"}}))(t); !again.Existing || again.ID() != mine.ID() {
+		t.Errorf("a key of the caller: %+v", again)
+	}
+	unkeyed := gq.Default()
+	unkeyed.IdempotencyWindow = 0
+	if s := must(f.Submit(ctx, gq.Spec{Type: "work", Policy: unkeyed}))(t); s.Existing {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A client waits for a server that comes back, and gives up on one that does
+// not.
+func TestUnreachable(t *testing.T) {
+	f := serve(t)
+	id := f.job()
+	f.cut()
+	back := time.AfterFunc(100*time.Millisecond, f.mend)
+	defer back.Stop()
+	must(f.Get(t.Context(), id, 0))(t)
+	f.cut()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := f.Get(ctx, id, 0); gq.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("at the end of its time: %v", err)
+	}
+	f.mend()
+
+	hasty := serve(t, func(f *fixture) { f.client.RetryFor = -1 })
+	hasty.cut()
+	began := time.Now()
+	_, err := hasty.Get(t.Context(), id, 0)
+	if !errors.Is(err, client.ErrUnreachable) || time.Since(began) > 5*time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	for what, call := range map[string]func() error{
+		"claim":  func() error { _, err := hasty.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); return err },
+		"settle": func() error { _, err := hasty.Settle(t.Context(), []gq.Outcome{{}}); return err },
+		"submit": func() error { _, err := hasty.Submit(t.Context(), gq.Spec{Type: "t"}); return err },
+	} {
+		if err := call(); !errors.Is(err, client.ErrUnreachable) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	hasty.mend()
+}
+
+// A claim that is given up leaves nothing behind: jobs that were on their way
+// are given back without fault.
+func TestAbandonedClaims(t *testing.T) {
+	f := serve(t)
+	for range 50 {
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, j := range jobs { // it was faster
+				if _, err := f.Complete(t.Context(), j.State.Lease.Ref(), nil); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		group.Go(func() { f.job() })
+		group.Go(cancel)
+		group.Wait()
+	}
+	f.drained()
+}
+
+// lateEngine claims for whoever asks, and answers when it is told to.
+type lateEngine struct {
+	native.Engine
+	claimed, answer chan struct{}
+}
+
+func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	jobs, err := e.Engine.Claim(context.WithoutCancel(ctx), r)
+	e.claimed <- struct{}{}
+	<-e.answer
+	return jobs, err
+}
+
+// Jobs that arrive when nobody waits for them any more go back.
+func TestJobsThatComeTooLate(t *testing.T) {
+	e := &lateEngine{claimed: make(chan struct{}), answer: make(chan struct{})}
+	f := serve(t, func(f *fixture) { f.native = e })
+	e.Engine = f.engine
+	f.job()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan int, 1)
+	go func() {
+		jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w"})
+		if err != nil {
+			t.Error(err)
+		}
+		left <- len(jobs)
+	}()
+	<-e.claimed
+	cancel()
+	if n := <-left; n != 0 {
+		t.Fatalf("%d jobs", n)
+	}
+	close(e.answer)
+	f.drained()
+}
+
+// drained waits until every job can be claimed again and completes it.
+func (f *fixture) drained() {
+	f.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		for _, j := range must(f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "last", N: 1000}))(f.TB) {
+			if j.State.Faults != 0 || j.State.Losses != 0 {
+				f.Errorf("job %s has %d faults and %d losses", j.Spec.ID, j.State.Faults, j.State.Losses)
+			}
+			must(f.engine.Complete(f.Context(), j.State.Lease.Ref(), nil))(f.TB)
+		}
+		count := must(f.engine.Counts(f.Context(), gq.DefaultQueue))(f.TB)[0]
+		if count.Live() == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.Fatalf("jobs are left behind: %v", count)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A claim whose stream breaks fails; its jobs are left to their leases where
+// they may have arrived. The next claim opens another stream.
+func TestBrokenStream(t *testing.T) {
+	f := serve(t)
+	job := func() gq.Job { f.job(); return f.claim() }
+	first := job()
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		waiting <- err
+	}()
+	f.untilWaiting(1)
+	f.cut()
+	if err := <-waiting; !errors.Is(err, client.ErrUnreachable) {
+		t.Errorf("a claim that waited: %v", err)
+	}
+	f.mend()
+	if _, err := f.Complete(t.Context(), first.State.Lease.Ref(), nil); err != nil {
+		t.Errorf("a lease outlives its stream: %v", err)
+	}
+	if second := job(); second.Spec.ID == first.Spec.ID {
+		t.Error("the same job again")
+	}
+	// A server that is gone and back.
+	f.kill()
+	restart := time.AfterFunc(50*time.Millisecond, f.start)
+	defer restart.Stop()
+	job()
+}
+
+func (f *fixture) untilWaiting(n int) {
+	f.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		waiting := 0
+		for _, w := range must(f.engine.Workers(f.Context()))(f.TB) {
+			waiting += w.Waiting
+		}
+		if waiting == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.Fatalf("%d claims wait, not %d", waiting, n)
+		}
+	}
+}
+
+// A server that drains answers waiting claims with nothing, and the client goes
+// on with its successor.
+func TestServerDrains(t *testing.T) {
+	f := serve(t)
+	answers := make(chan error, 1)
+	go func() {
+		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		if len(jobs) > 0 {
+			err = errors.New("there was no job to claim")
+		}
+		answers <- err
+	}()
+	f.untilWaiting(1)
+	f.stop()
+	if err := <-answers; err != nil {
+		t.Error(err)
+	}
+	f.start()
+	f.job()
+	f.claim()
+}
+
+// Without the stream, and behind what does not let it through, everything works
+// by single calls.
+func TestWithoutStream(t *testing.T) {
+	f := serve(t, func(f *fixture) {
+		f.options.Stream = []grpc.StreamServerInterceptor{func(any, grpc.ServerStream, *grpc.StreamServerInfo, grpc.StreamHandler) error {
+			return status.Error(codes.Unimplemented, "no streams here")
+		}}
+	})
+	f.job()
+	job := f.claim()
+	answers := must(f.Heartbeat(t.Context(), []gq.Beat{{Lease: job.State.Lease.Ref(), Progress: -1}}))(t)
+	if answers[0].Err != nil {
+		t.Error(answers[0].Err)
+	}
+	if s := must(f.Complete(t.Context(), job.State.Lease.Ref(), nil))(t); s.Status != gq.Completed {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWaitForAJob(t *testing.T) {
+	f := serve(t)
+	id := f.job()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	job, err := f.Wait(ctx, id)
+	if gq.KindOf(err) != gq.KindTimeout || job.State.Status != gq.Scheduled {
+		t.Errorf("%s, %v", job.State.Status, err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, near := f.engine.Wait(ctx, id)
+	if near.Error() != err.Error() {
+		t.Errorf("engine %v, client %v", near, err)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { _, _ = f.engine.Cancel(context.Background(), id, "") })
+	f.cut() // in the meantime
+	f.mend()
+	if job := must(f.Wait(t.Context(), id))(t); job.State.Status != gq.Cancelled {
+		t.Errorf("%s", job.State.Status)
+	}
+}
+
+// A closed client does nothing any more and says so.
+func TestClosed(t *testing.T) {
+	f := serve(t)
+	id := f.job()
+	f.claim()
+	claiming := make(chan error, 1)
+	go func() {
+		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		if err == nil && len(jobs) == 0 {
+			err = gq.ErrClosed
+		}
+		claiming <- err
+	}()
+	f.untilWaiting(1)
+	for range 2 {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := <-claiming; gq.KindOf(err) != gq.KindUnavailable {
+		t.Errorf("a claim that waited: %v", err)
+	}
+	for what, call := range map[string]func() error{
+		"get":    func() error { _, err := f.Get(t.Context(), id, 0); return err },
+		"claim":  func() error { _, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); return err },
+		"settle": func() error { _, err := f.Settle(t.Context(), []gq.Outcome{{}}); return err },
+	} {
+		if err := call(); !errors.Is(err, gq.ErrClosed) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -1,0 +1,378 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// full is what the engine and the client have in common.
+type full interface {
+	worker.Queue
+	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error)
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error)
+	SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error)
+	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
+	List(ctx context.Context, q gq.Query) (gq.Page, error)
+	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
+	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
+	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
+	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
+	Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error)
+	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
+	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
+	Stats(ctx context.Context) (gq.Stats, error)
+	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
+	Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error)
+	Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error)
+	Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error)
+	Workers(ctx context.Context) ([]gq.LiveWorker, error)
+	Queues(ctx context.Context) ([]gq.Queue, error)
+	Queue(ctx context.Context, name string) (gq.Queue, error)
+	PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
+	Pause(ctx context.Context, queue string) (gq.Queue, error)
+	Resume(ctx context.Context, queue string) (gq.Queue, error)
+	Pools(ctx context.Context) ([]gq.Pool, error)
+	PutPool(ctx context.Context, p gq.Pool) error
+	Schedule(ctx context.Context, name string) (gq.Schedule, error)
+	Schedules(ctx context.Context) ([]gq.Schedule, error)
+	PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error)
+	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
+	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
+	DeleteSchedule(ctx context.Context, name string) error
+}
+
+var (
+	_ full = (*engine.Engine)(nil)
+	_ full = (*client.Client)(nil)
+)
+
+// same holds an answer of the client against what the engine says about the same
+// thing. What a store keeps for itself is not sent.
+func same[T any](t *testing.T, what string, near, far T) {
+	t.Helper()
+	if diff := cmp.Diff(near, far, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gq.State{}, "Settled", "Previous"),
+		cmpopts.IgnoreFields(gq.Reason{}, "Summary")); diff != "" { // which tells how long ago things were
+		t.Errorf("%s: engine (-), client (+):\n%s", what, diff)
+	}
+}
+
+// Everything that can be read is the same through the client.
+func TestReadsAreTheSame(t *testing.T) {
+	f := serve(t)
+	ctx, e := t.Context(), f.engine
+	policy := gq.PresetAI.Policy()
+	policy.MaxAttempts = 9
+	must(f.PutQueue(ctx, gq.Queue{Name: "q", Policy: policy, MaxRunning: 5, Rate: gq.Rate{Count: 100, Per: time.Second, Burst: 3}, Fair: true}))(t)
+	spec := gq.Spec{
+		Type: "work", Queue: "q", Payload: gq.Payload{Data: []byte{0, 255}, ContentType: "application/octet-stream"},
+		Key: gq.Key{Name: "k"}, CostUnits: 3, Requires: []string{"gpu"}, LimitKey: "l", FairKey: "f", Requester: "r", Tier: "t", MaxFee: 5,
+		Attributes: map[string]string{"a": "b"},
+		Metadata:   gq.Metadata{Priority: gq.High, Tags: map[string]string{"c": "d"}, CorrelationID: "e", CallbackURL: "https://example.com/"},
+	}
+	submitted := must(f.Submit(ctx, spec))(t)
+	id := submitted.ID()
+	same(t, "submit", must(e.Get(ctx, id, 0))(t).State, submitted.State)
+	again := must(f.Submit(ctx, spec))(t)
+	if !again.Existing || !again.Same || again.ID() != id {
+		t.Errorf("submitted again: %+v", again)
+	}
+	other := f.job()
+	later := f.job(func(s *gq.Spec) { s.RunAt = time.Now().Add(time.Hour).UTC().Truncate(time.Second) })
+	dependent := f.job(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.After, Job: other}} })
+
+	job := must(f.UpdateMetadata(ctx, id, gq.MetadataPatch{Priority: gq.Critical, SetTags: map[string]string{"x": "y"}, DropTags: []string{"c"}}))(t)
+	same(t, "update", must(e.Get(ctx, id, 0))(t), job)
+
+	claimed := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, Offers: []string{"gpu"}, N: 3, TTL: time.Minute}))(t)
+	if len(claimed) != 1 {
+		t.Fatalf("claimed %d jobs", len(claimed))
+	}
+	same(t, "claim", must(e.Get(ctx, id, gq.WithPayload))(t), claimed[0])
+	lease := claimed[0].State.Lease.Ref()
+	beat := must(f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: 0.5, Note: "half", Checkpoint: []byte("cp"), Spawn: []gq.Spec{{Type: "child"}}}}))(t)
+	if beat[0].Err != nil || len(beat[0].Spawned) != 1 {
+		t.Fatalf("%+v", beat)
+	}
+	same(t, "heartbeat", must(e.Get(ctx, id, 0))(t).State, beat[0].State)
+	same(t, "spawned", must(e.Get(ctx, beat[0].Spawned[0].ID(), 0))(t).State, beat[0].Spawned[0].State)
+
+	read := func() {
+		t.Helper()
+		all := gq.WithPayload | gq.WithResult | gq.WithCheckpoint
+		for _, id := range []gq.JobID{id, other, later, dependent} {
+			same(t, "get", must(e.Get(ctx, id, all))(t), must(f.Get(ctx, id, all))(t))
+			same(t, "get bare", must(e.Get(ctx, id, 0))(t), must(f.Get(ctx, id, 0))(t))
+			same(t, "history", must(e.History(ctx, id))(t), must(f.History(ctx, id))(t))
+			same(t, "explain", must(e.Explain(ctx, id))(t), must(f.Explain(ctx, id))(t))
+		}
+		for _, q := range []gq.Query{{}, {Queue: "q"}, {Statuses: []gq.Status{gq.Running, gq.Delayed}, OldestFirst: true}, {Limit: 2}, {CreatedAfter: time.Now()}} {
+			near, far := must(e.List(ctx, q))(t), must(f.List(ctx, q))(t)
+			same(t, "list", near, far)
+			if q.Cursor = near.Next; q.Cursor != "" {
+				same(t, "next page", must(e.List(ctx, q))(t), must(f.List(ctx, q))(t))
+			}
+		}
+		same(t, "counts", must(e.Counts(ctx))(t), must(f.Counts(ctx))(t))
+		same(t, "counts of one", must(e.Counts(ctx, "q"))(t), must(f.Counts(ctx, "q"))(t))
+		same(t, "stats", must(e.Stats(ctx))(t), must(f.Stats(ctx))(t))
+		same(t, "queues", must(e.Queues(ctx))(t), must(f.Queues(ctx))(t))
+		same(t, "queue", must(e.Queue(ctx, "q"))(t), must(f.Queue(ctx, "q"))(t))
+		same(t, "pools", must(e.Pools(ctx))(t), must(f.Pools(ctx))(t))
+		same(t, "schedules", must(e.Schedules(ctx))(t), must(f.Schedules(ctx))(t))
+		same(t, "workers", must(e.Workers(ctx))(t), must(f.Workers(ctx))(t))
+	}
+	read()
+
+	must(f.Client.Fail(ctx, lease, gq.Failure{Category: gq.CategoryPermanent, Code: "bad", Message: "it is \xff bad"}))(t)
+	read()
+	failed := must(f.Wait(ctx, id))(t)
+	same(t, "wait", must(e.Wait(ctx, id))(t), failed)
+	if failed.State.Failure == nil || failed.State.Failure.Message != "it is \uFFFD bad" {
+		t.Errorf("failure %+v", failed.State.Failure)
+	}
+	replayed := must(f.Replay(ctx, id))(t)
+	same(t, "replay", must(e.Get(ctx, replayed.ID(), 0))(t).State, replayed.State)
+
+	if err := f.PutPool(ctx, gq.Pool{Name: "p", Capacity: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []func() (gq.Queue, error){
+		func() (gq.Queue, error) { return f.Pause(ctx, "q") },
+		func() (gq.Queue, error) { return f.Resume(ctx, "q") },
+		func() (gq.Queue, error) { return f.PutQueue(ctx, gq.Queue{Name: "q", Pool: "p", KeyLimit: 4}) },
+	} {
+		far := must(change())(t)
+		same(t, "changed queue", must(e.Queue(ctx, "q"))(t), far)
+	}
+	for _, s := range []gq.Schedule{
+		{Name: "s", Cron: "0 3 * * *", TimeZone: "Europe/Berlin", Missed: gq.MissedAll, MissedLimit: 5, Template: gq.Spec{Type: "nightly", Queue: "q"}},
+		{Name: "s", Every: time.Hour, Template: gq.Spec{Type: "hourly", Policy: policy}},
+	} {
+		far := must(f.PutSchedule(ctx, s))(t)
+		near := must(e.Schedule(ctx, "s"))(t)
+		same(t, "read schedule", near, must(f.Schedule(ctx, "s"))(t))
+		far.Template = near.Template // stored with its defaults filled in
+		same(t, "schedule", near, far)
+	}
+	same(t, "paused schedule", must(f.PauseSchedule(ctx, "s"))(t), must(e.Schedule(ctx, "s"))(t))
+	same(t, "resumed schedule", must(f.ResumeSchedule(ctx, "s"))(t), must(e.Schedule(ctx, "s"))(t))
+	read()
+	if err := f.DeleteSchedule(ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	if report := must(f.CancelWhere(ctx, gq.Query{Queue: gq.DefaultQueue}, "enough"))(t); report.Cancelled < 3 {
+		t.Errorf("%+v", report)
+	}
+	read()
+}
+
+func TestWorkersVerbs(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	drafts := []gq.Draft{
+		{Ref: "a", Spec: gq.Spec{Type: "work"}},
+		{Ref: "b", Spec: gq.Spec{Type: "work"}, Needs: []gq.Need{{Kind: gq.After, Ref: "a"}}},
+	}
+	graph := must(f.SubmitGraph(ctx, drafts))(t)
+	if len(graph) != 2 || graph[0].State.Status != gq.Scheduled || graph[1].State.Status != gq.Pending {
+		t.Fatalf("%+v", graph)
+	}
+	held := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", Hold: true}))(t)
+	if len(held) != 1 || held[0].State.Status != gq.Claimed {
+		t.Fatalf("%+v", held)
+	}
+	lease := held[0].State.Lease.Ref()
+	if s := must(f.Start(ctx, lease, time.Minute))(t); s.Status != gq.Running || s.Lease.TTL != time.Minute {
+		t.Errorf("%+v", s)
+	}
+	if s := must(f.Release(ctx, lease, time.Millisecond, "not now"))(t); s.Status != gq.Retrying && s.Status != gq.Scheduled {
+		t.Errorf("%+v", s)
+	}
+	job := f.claim()
+	if job.Spec.ID != graph[0].ID() || job.State.Version <= lease.Version {
+		t.Fatalf("%+v", job)
+	}
+	if _, err := f.Complete(ctx, lease, nil); !errors.Is(err, gq.ErrStaleLease) {
+		t.Errorf("an old lease: %v", err)
+	}
+	if s := must(f.Complete(ctx, job.State.Lease.Ref(), []byte(`"done"`)))(t); s.Status != gq.Completed {
+		t.Errorf("%+v", s)
+	}
+	same(t, "result", `"done"`, string(must(f.Wait(ctx, job.Spec.ID))(t).Result))
+	if s := must(f.Cancel(ctx, graph[1].ID(), "no \xff more"))(t); s.Status != gq.Cancelled {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A call that the engine refuses is refused by the client with the same error
+// and the same words.
+func TestErrorsAreTheSame(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	id := f.job()
+	unknown := gq.NewJobID([16]byte{1})
+	bad := gq.Default()
+	bad.MaxAttempts, bad.LeaseTTL, bad.OnLoss = 0, -1, 0
+	must(f.PutQueue(ctx, gq.Queue{Name: "full", MaxDepth: 1}))(t)
+	f.job(func(s *gq.Spec) { s.Queue = "full" })
+	for name, call := range map[string]func(q full) error{
+		"get":     func(q full) error { _, err := q.Get(ctx, unknown, 0); return err },
+		"history": func(q full) error { _, err := q.History(ctx, unknown); return err },
+		"explain": func(q full) error { _, err := q.Explain(ctx, unknown); return err },
+		"wait":    func(q full) error { _, err := q.Wait(ctx, unknown); return err },
+		"cancel":  func(q full) error { _, err := q.Cancel(ctx, unknown, ""); return err },
+		"replay":  func(q full) error { _, err := q.Replay(ctx, id); return err },
+		"update": func(q full) error {
+			_, err := q.UpdateMetadata(ctx, unknown, gq.MetadataPatch{Priority: gq.High})
+			return err
+		},
+		"bad patch": func(q full) error {
+			_, err := q.UpdateMetadata(ctx, id, gq.MetadataPatch{SetTags: map[string]string{"": "x"}})
+			return err
+		},
+		"submit": func(q full) error { _, err := q.Submit(ctx, gq.Spec{Queue: "a b", Policy: bad, Delay: -1}); return err },
+		"own id": func(q full) error { _, err := q.Submit(ctx, gq.Spec{ID: unknown, Type: "t"}); return err },
+		"full":   func(q full) error { _, err := q.Enqueue(ctx, gq.Spec{Type: "t", Queue: "full"}); return err },
+		"large": func(q full) error {
+			_, err := q.Enqueue(ctx, gq.Spec{Type: "t", Payload: gq.Payload{Data: make([]byte, 2<<20)}})
+			return err
+		},
+		"text": func(q full) error { _, err := q.Submit(ctx, gq.Spec{Type: "\xff"}); return err },
+		"unknown dependency": func(q full) error {
+			_, err := q.Submit(ctx, gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.After, Job: unknown}}})
+			return err
+		},
+		"dependency without a kind": func(q full) error {
+			_, err := q.Submit(ctx, gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Job: id}}})
+			return err
+		},
+		"graph": func(q full) error { _, err := q.SubmitGraph(ctx, nil); return err },
+		"cycle": func(q full) error {
+			_, err := q.SubmitGraph(ctx, []gq.Draft{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.Need{{Kind: gq.After, Ref: "b"}}}})
+			return err
+		},
+		"list":   func(q full) error { _, err := q.List(ctx, gq.Query{Limit: -1}); return err },
+		"cursor": func(q full) error { _, err := q.List(ctx, gq.Query{Cursor: "nonsense"}); return err },
+		"claim": func(q full) error {
+			_, err := q.Claim(ctx, gq.ClaimRequest{N: 2000, Queues: []string{""}, Wait: -1})
+			return err
+		},
+		"start":      func(q full) error { _, err := q.Start(ctx, gq.LeaseRef{ID: "x"}, 0); return err },
+		"complete":   func(q full) error { _, err := q.Complete(ctx, gq.LeaseRef{ID: "x"}, nil); return err },
+		"fail":       func(q full) error { _, err := q.Fail(ctx, gq.LeaseRef{}, gq.Failure{}); return err },
+		"release":    func(q full) error { _, err := q.Release(ctx, gq.LeaseRef{ID: "x"}, 0, ""); return err },
+		"no verdict": func(q full) error { a, err := q.Settle(ctx, []gq.Outcome{{}}); return errors.Join(err, a[0].Err) },
+		"queue":      func(q full) error { _, err := q.Queue(ctx, "nobody's"); return err },
+		"put queue": func(q full) error {
+			_, err := q.PutQueue(ctx, gq.Queue{Name: "q", Policy: bad, MaxRunning: -1, Pool: "none"})
+			return err
+		},
+		"put pool": func(q full) error { return q.PutPool(ctx, gq.Pool{Name: "a b", Capacity: -1}) },
+		"schedule": func(q full) error { _, err := q.Schedule(ctx, "nobody's"); return err },
+		"put schedule": func(q full) error {
+			_, err := q.PutSchedule(ctx, gq.Schedule{Name: "s", Cron: "61 * * * *", TimeZone: "Mars"})
+			return err
+		},
+		"pause schedule": func(q full) error { _, err := q.PauseSchedule(ctx, "nobody's"); return err },
+		"delete":         func(q full) error { return q.DeleteSchedule(ctx, "nobody's") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := call(f.engine), call(f.Client)
+			if near == nil || far == nil {
+				t.Fatalf("engine %v, client %v", near, far)
+			}
+			words := name == "text" || near.Error() == far.Error() // what cannot be sent is refused on this side
+			if gq.KindOf(near) != gq.KindOf(far) || gq.CodeOf(near) != gq.CodeOf(far) || !words {
+				t.Errorf("engine %s: %v\nclient %s: %v", gq.CodeOf(near), near, gq.CodeOf(far), far)
+			}
+			same(t, "faults", gq.FaultsOf(near), gq.FaultsOf(far))
+		})
+	}
+}
+
+// Large batches go in several requests, and bad items only spoil themselves.
+func TestLargeBatches(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	specs := make([]gq.Spec, 2500)
+	for i := range specs {
+		specs[i] = gq.Spec{Type: "work", Payload: gq.Payload{Data: fmt.Appendf(nil, "%d", i)}}
+	}
+	specs[7].Type, specs[1700].Type = "\xff", ""
+	out := must(f.SubmitBatch(ctx, specs))(t)
+	for i := range out {
+		if bad := i == 7 || i == 1700; bad != errors.Is(out[i].Err, gq.ErrInvalid) || bad != out[i].ID().IsZero() {
+			t.Fatalf("submission %d: %+v", i, out[i])
+		}
+	}
+	var outcomes []gq.Outcome
+	var beats []gq.Beat
+	for len(outcomes) < 2498 {
+		jobs := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 1000}))(t)
+		for i := range jobs {
+			outcomes = append(outcomes, gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Succeeded, Result: jobs[i].Spec.Payload.Data})
+			beats = append(beats, gq.Beat{Lease: jobs[i].State.Lease.Ref(), Progress: -1})
+		}
+	}
+	for i, a := range must(f.Heartbeat(ctx, beats))(t) {
+		if a.Err != nil || a.State.Lease.ID != beats[i].Lease.ID {
+			t.Fatalf("beat %d: %+v", i, a)
+		}
+	}
+	for i, a := range must(f.Settle(ctx, outcomes))(t) {
+		if a.Err != nil || a.State.Status != gq.Completed || a.State.Lease.ID != outcomes[i].Lease.ID {
+			t.Fatalf("outcome %d: %+v", i, a)
+		}
+	}
+	if answers := must(f.Settle(ctx, nil))(t); len(answers) != 0 {
+		t.Errorf("%v", answers)
+	}
+}
+
+// Results of any size that the store takes arrive, and one that no message can
+// hold is refused without harm to the others.
+func TestLargeResults(t *testing.T) {
+	f := serve(t, func(f *fixture) {
+		f.limits = gq.Limits{PayloadBytes: 6 << 20, ResultBytes: 6 << 20, CheckpointBytes: 6 << 20}
+	})
+	ctx := t.Context()
+	large := gq.Payload{Data: make([]byte, 6<<20), ContentType: "x"}
+	specs := []gq.Spec{{Type: "work", Payload: large}, {Type: "work", Payload: large}, {Type: "work"}}
+	for _, s := range must(f.SubmitBatch(ctx, specs))(t) {
+		if s.Err != nil {
+			t.Fatal(s.Err)
+		}
+	}
+	jobs := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 3}))(t)
+	if len(jobs) != 3 || len(jobs[1].Spec.Payload.Data) != 6<<20 {
+		t.Fatalf("%d jobs", len(jobs))
+	}
+	answers := must(f.Settle(ctx, []gq.Outcome{
+		{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded, Result: large.Data},
+		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Succeeded, Result: make([]byte, 7<<20-1<<9)},
+		{Lease: jobs[2].State.Lease.Ref(), Verdict: gq.Succeeded},
+	}))(t)
+	if answers[0].Err != nil || !errors.Is(answers[1].Err, gq.ErrInvalid) || answers[2].Err != nil {
+		t.Errorf("%v, %v, %v", answers[0].Err, answers[1].Err, answers[2].Err)
+	}
+	_, err := f.Settle(ctx, []gq.Outcome{{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Succeeded, Result: make([]byte, 20<<20)}})
+	if !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a result that no message can hold: %v", err)
+	}
+	if _, err := f.Complete(ctx, jobs[1].State.Lease.Ref(), nil); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}

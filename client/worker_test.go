@@ -1,0 +1,153 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/worker"
+)
+
+var _ worker.Queue = (*fixture)(nil)
+
+// run starts a worker on a queue and returns what ends it.
+func run(t testing.TB, q worker.Queue, mux *worker.Mux, c worker.Config) (stop func()) {
+	t.Helper()
+	c.Logger = slog.New(slog.DiscardHandler)
+	w, err := worker.New(q, mux, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the worker did not stop cleanly: %v", err)
+		}
+	}
+}
+
+// Package worker runs against a server as it does in the same process.
+func TestWorkerRunsRemotely(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	mux := worker.NewMux()
+	type sum struct{ A, B int }
+	worker.Handle(mux, "sum", func(_ context.Context, j *worker.Job[sum]) error {
+		return j.SetResult(j.Args.A + j.Args.B)
+	})
+	var tries atomic.Int64
+	mux.HandleFunc("stubborn", func(context.Context, *worker.Run) error {
+		if tries.Add(1) < 3 {
+			return gq.Temporary(fmt.Errorf("try %d \xff", tries.Load()))
+		}
+		return nil
+	})
+	mux.HandleFunc("bad", func(context.Context, *worker.Run) error { return gq.Permanent(fmt.Errorf("no"), "never") })
+	cancelled := make(chan struct{})
+	mux.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+		<-ctx.Done()
+		close(cancelled)
+		return context.Cause(ctx)
+	})
+	stop := run(t, f, mux, worker.Config{Slots: 20, HeartbeatEvery: 20 * time.Millisecond})
+	defer stop()
+
+	soon := gq.Default()
+	soon.Backoff.Initial = time.Millisecond
+	var ids []gq.JobID
+	for i := range 100 {
+		ids = append(ids, f.job(func(s *gq.Spec) { s.Type, s.Payload.Data = "sum", fmt.Appendf(nil, `{"A":%d,"B":1}`, i) }))
+	}
+	stubborn := f.job(func(s *gq.Spec) { s.Type, s.Policy = "stubborn", soon })
+	bad := f.job(func(s *gq.Spec) { s.Type = "bad" })
+	endless := f.job(func(s *gq.Spec) { s.Type = "endless" })
+	for i, id := range ids {
+		if job := must(f.Wait(ctx, id))(t); job.State.Status != gq.Completed || string(job.Result) != fmt.Sprint(i+1) {
+			t.Errorf("job %d is %s with %q", i, job.State.Status, job.Result)
+		}
+	}
+	if s := must(f.Wait(ctx, stubborn))(t).State; s.Status != gq.Completed || s.Attempt != 3 {
+		t.Errorf("%s after attempt %d", s.Status, s.Attempt)
+	}
+	if s := must(f.Wait(ctx, bad))(t).State; s.Status != gq.Failed || s.Failure.Code != "never" {
+		t.Errorf("%s, %+v", s.Status, s.Failure)
+	}
+	for must(f.Get(ctx, endless, 0))(t).State.Status != gq.Running {
+		time.Sleep(time.Millisecond)
+	}
+	must(f.Cancel(ctx, endless, "enough"))(t)
+	<-cancelled
+	if s := must(f.Wait(ctx, endless))(t).State; s.Status != gq.Cancelled || s.Cancellation.HonouredAt.IsZero() {
+		t.Errorf("%s, %+v", s.Status, s.Cancellation)
+	}
+}
+
+// A worker lives through a connection that breaks again and again and servers
+// that come and go: every job is done, and none runs after it was completed.
+func TestWorkerSurvivesBrokenConnections(t *testing.T) {
+	f := serve(t)
+	ctx := t.Context()
+	// Jobs that were on their way when the connection broke wait for the end of
+	// their leases.
+	p := gq.Default()
+	p.LeaseTTL, p.OnLoss, p.Lifetime = 500*time.Millisecond, gq.LossFree, 0
+	sweeping, stopSweeping := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer stopSweeping()
+	group.Go(func() {
+		if err := f.engine.Run(sweeping); err != nil {
+			t.Error(err)
+		}
+	})
+	var done sync.Map // versions by job
+	mux := worker.NewMux()
+	mux.HandleFunc("work", func(_ context.Context, r *worker.Run) error {
+		if last, again := done.Swap(r.ID(), r.LeaseVersion()); again && last.(gq.LeaseVersion) >= r.LeaseVersion() {
+			t.Errorf("job %s ran under version %d after %d", r.ID(), r.LeaseVersion(), last)
+		}
+		return nil
+	})
+	stop := run(t, f, mux, worker.Config{Slots: 50})
+	defer stop()
+	const n = 400
+	group.Go(func() {
+		for i := range n {
+			if _, err := f.Enqueue(ctx, gq.Spec{Type: "work", Policy: p, Key: gq.Key{Name: fmt.Sprint(i)}}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	broken := 0
+	for completed := int64(0); completed < n; time.Sleep(20 * time.Millisecond) {
+		if broken++; broken <= 12 {
+			switch broken % 4 {
+			case 0:
+				f.kill()
+				f.start()
+			case 2:
+				f.stop()
+				f.start()
+			default:
+				f.cut()
+				f.mend()
+			}
+		}
+		if counts := must(f.engine.Counts(ctx, gq.DefaultQueue))(t); len(counts) > 0 {
+			completed = counts[0].By[gq.Completed]
+		}
+	}
+	count := must(f.engine.Counts(ctx, gq.DefaultQueue))(t)[0]
+	if count.Live() != 0 || count.By[gq.Completed] != n {
+		t.Errorf("%v", count)
+	}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// benchServer makes stores on a PostgreSQL server, each in a database of its own
+// that did not exist before, so that nothing of anybody is touched. It has no
+// floor: what the server writes is for the server to know.
+type benchServer struct {
+	url  string
+	made map[string]bool
+}
+
+func (b *benchServer) Open(name string, _ func([]byte)) (store.Store, error) {
+	ctx := context.Background()
+	database := b.database(name)
+	if !b.made[name] {
+		if err := b.execute(ctx, "CREATE DATABASE "+database+" TEMPLATE template0"); err != nil {
+			return nil, fmt.Errorf("make a database to measure in: %w", err)
+		}
+		b.made[name] = true
+	}
+	u, err := url.Parse(b.url)
+	if err != nil {
+		return nil, err
+	}
+	u.Path = "/" + database
+	return postgres.Open(ctx, u.String(), store.Config{})
+}
+
+// database is the name of the database of a store. Names of stores are ours, and
+// the process makes them nobody else's.
+func (b *benchServer) database(name string) string {
+	plain := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(name))
+	return fmt.Sprintf("gq_bench_%d_%s", os.Getpid(), plain)
+}
+
+func (b *benchServer) execute(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, b.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // the statement has its own error
+	_, err = conn.Exec(ctx, sql)
+	return err
+}
+
+func (b *benchServer) Remove(name string) error {
+	if !b.made[name] {
+		return nil
+	}
+	delete(b.made, name)
+	return b.execute(context.Background(), "DROP DATABASE IF EXISTS "+b.database(name)+" WITH (FORCE)")
+}
+
+func (b *benchServer) Keeps() bool { return true }
+
+func (b *benchServer) Close() error {
+	for name := range b.made {
+		if err := b.Remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *benchServer) String() string { return config.Redact(b.url) }

@@ -1,0 +1,439 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/worker"
+)
+
+const (
+	crashKills    = 50
+	crashQueue    = "crash"
+	crashTTL      = 2 * time.Second // what a lost answer to a claim costs
+	crashPatience = 30 * time.Second
+	crashSettling = 60 * time.Second // on a machine that does much else
+	hauntTTL      = 200 * time.Millisecond
+)
+
+// TestKilledServer kills the server with SIGKILL, again and again, while jobs are
+// submitted, run by workers elsewhere and by a program, and while someone tries
+// to settle under leases that are over. Each time it comes back on the same
+// directory and the same addresses. In the end every acknowledged job must have
+// been completed, once, under its newest lease.
+func TestKilledServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	began := time.Now()
+	site := newCrashSite(t, "file:"+filepath.Join(t.TempDir(), "data"))
+	l := newCrashLoad(t, site)
+	random := rand.New(rand.NewPCG(l.seed, 0))
+	site.start()
+
+	submitting, stopSubmitting := context.WithCancel(t.Context())
+	working, stopWorking := context.WithCancel(t.Context())
+	defer stopWorking()
+	defer stopSubmitting()
+	var submitters, workers sync.WaitGroup
+	for i := range 3 {
+		submitters.Go(func() { l.submit(submitting, site.client(), uint64(i+1)) })
+	}
+	submitters.Go(func() { l.haunt(submitting, site.client()) })
+	for range 2 {
+		workers.Go(func() { l.work(working, site.client()) })
+	}
+	program := l.startProgram()
+
+	for range crashKills {
+		if random.IntN(5) > 0 { // otherwise it hardly gets to its feet
+			before := l.acks.Load()
+			waitFor(t, "an acknowledged submission", func() bool { return l.acks.Load() > before })
+		}
+		rest(t.Context(), time.Duration(random.Int64N(int64(150*time.Millisecond))))
+		site.kill()
+		site.start()
+	}
+	killing := time.Since(began)
+
+	stopSubmitting()
+	submitters.Wait()
+	c := site.client()
+	l.settled(c)
+	stopWorking()
+	workers.Wait()
+	l.stopProgram(program)
+
+	stories := l.stories(c)
+	var starts, most, shell int
+	for _, j := range stories {
+		starts += j.job.State.Attempt
+		most = max(most, j.job.State.Attempt)
+		if j.job.Spec.Type == "shell" {
+			shell++
+		}
+		l.fault(j.faults()...)
+	}
+	l.report(t)
+	t.Logf("seed %d: %d kills in %v; %d jobs acknowledged, %d of them run by a program; %d executions, at most %d of one job; %d keys used again; %d settlements under leases that were over refused; %v in all",
+		l.seed, crashKills, killing.Round(time.Millisecond), len(stories), shell, starts, most, l.repeated.Load(), l.refused.Load(), time.Since(began).Round(time.Millisecond))
+	if shell == 0 || l.refused.Load() == 0 || l.repeated.Load() == 0 || starts == len(stories) {
+		t.Error("nothing was interrupted, refused, repeated or given to the program: the test has not tested that")
+	}
+	site.server.signal(syscall.SIGTERM)
+	if status := site.server.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, site.server.stderr.String())
+	}
+}
+
+// A store that keeps nothing must fail the very same check.
+func TestKilledServerWithoutADiskLosesJobs(t *testing.T) {
+	site := newCrashSite(t, "memory:")
+	l := newCrashLoad(t, site)
+	site.start()
+	c := site.client()
+	for n := range uint64(5) {
+		l.send(c, []gq.Spec{l.job(rand.New(rand.NewPCG(l.seed, n)), fmt.Sprint("key-", n))})
+	}
+	site.kill()
+	site.start()
+	stories := l.stories(c)
+	if len(stories) != 5 {
+		t.Errorf("%d jobs were acknowledged, want 5", len(stories))
+	}
+	for _, j := range stories {
+		if faults := j.faults(); len(faults) != 1 || !strings.Contains(faults[0], "lost") {
+			t.Errorf("a job that is gone has the faults %q", faults)
+		}
+	}
+	site.kill()
+}
+
+// crashSeed is from GQ_SEED, so that a run can be had again as far as its load
+// and the pauses between kills go.
+func crashSeed(t testing.TB) uint64 {
+	t.Helper()
+	text := cmp.Or(os.Getenv("GQ_SEED"), strconv.FormatUint(rand.Uint64(), 10))
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("GQ_SEED: %v", err)
+	}
+	t.Logf("repeat with GQ_SEED=%d", seed)
+	return seed
+}
+
+// rest waits, or until the context ends.
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// crashSite is a server that comes back where it was.
+type crashSite struct {
+	t          testing.TB
+	store      string
+	http, grpc string
+	server     *served
+}
+
+// newCrashSite finds two ports to stay at. They lie below those that systems give
+// to whoever connects: a client that looks for the server must not take its port.
+func newCrashSite(t testing.TB, store string) *crashSite {
+	t.Helper()
+	s := &crashSite{t: t, store: store}
+	for range 1000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue
+		}
+		_ = l.Close()
+		if s.http == "" {
+			s.http = addr
+			continue
+		}
+		if s.grpc = addr; s.grpc != s.http {
+			return s
+		}
+	}
+	t.Fatal("no free ports")
+	return nil
+}
+
+func (s *crashSite) start() {
+	s.t.Helper()
+	s.server = startServer(s.t, nil, "--store", s.store, "--http", s.http, "--grpc", s.grpc)
+}
+
+func (s *crashSite) kill() {
+	s.t.Helper()
+	s.server.signal(syscall.SIGKILL)
+	if status := s.server.ended(); status != -1 {
+		s.t.Fatalf("the server had ended by itself with %d\n%s", status, s.server.stderr.String())
+	}
+}
+
+func (s *crashSite) client() *client.Client {
+	c, err := client.New(s.grpc, client.Options{RetryFor: crashPatience})
+	if err != nil {
+		panic(err) // only for options that are wrong
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// crashLoad is what goes on while the server is killed.
+type crashLoad struct {
+	site *crashSite
+	seed uint64
+
+	acks, repeated, refused atomic.Int64
+
+	mu     sync.Mutex
+	acked  map[gq.JobID]string // and its key; guarded by mu
+	keys   map[string]gq.JobID // the other way round; guarded by mu
+	faults []string            // guarded by mu
+}
+
+func newCrashLoad(t testing.TB, site *crashSite) *crashLoad {
+	t.Helper()
+	return &crashLoad{site: site, seed: crashSeed(t), acked: make(map[gq.JobID]string), keys: make(map[string]gq.JobID)}
+}
+
+func (l *crashLoad) fault(faults ...string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.faults = append(l.faults, faults...)
+}
+
+// report fails the test with the first faults and their number.
+func (l *crashLoad) report(t testing.TB) {
+	t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, fault := range l.faults[:min(len(l.faults), 20)] {
+		t.Error(fault)
+	}
+	if n := len(l.faults); n > 20 {
+		t.Errorf("and %d more", n-20)
+	}
+}
+
+// job draws a job. One in twenty is for the program.
+func (l *crashLoad) job(random *rand.Rand, key string) gq.Spec {
+	policy := gq.Default()
+	policy.MaxAttempts, policy.LeaseTTL = 60, crashTTL
+	policy.Backoff.Initial, policy.Backoff.Max = 10*time.Millisecond, 50*time.Millisecond
+	s := gq.Spec{Queue: crashQueue, Type: "go", Key: gq.Key{Name: key}, Policy: policy}
+	if random.IntN(20) == 0 {
+		s.Type = "shell"
+	}
+	s.Payload.Data = strconv.AppendUint(nil, random.Uint64(), 10)
+	return s
+}
+
+// submit submits until the context ends. What it has begun it brings to an end:
+// at last every submission is acknowledged.
+func (l *crashLoad) submit(ctx context.Context, c *client.Client, who uint64) {
+	random := rand.New(rand.NewPCG(l.seed, who))
+	var old gq.Spec
+	for n := 0; ctx.Err() == nil; n++ {
+		specs := make([]gq.Spec, 1+random.IntN(4))
+		for i := range specs {
+			specs[i] = l.job(random, fmt.Sprintf("%d-%d-%d", who, n, i))
+		}
+		l.send(c, specs)
+		if old.Type != "" && random.IntN(8) == 0 {
+			l.send(c, []gq.Spec{old})
+			l.repeated.Add(1)
+		}
+		old = specs[0]
+		rest(ctx, time.Duration(random.Int64N(int64(20*time.Millisecond))))
+	}
+}
+
+// send submits until there is an answer, and remembers that.
+func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
+	var answers []gq.Submitted
+	for until := time.Now().Add(2 * crashPatience); ; {
+		var err error
+		if len(specs) == 1 {
+			answers = make([]gq.Submitted, 1)
+			answers[0], err = c.Submit(context.Background(), specs[0])
+		} else {
+			answers, err = c.SubmitBatch(context.Background(), specs)
+		}
+		if err == nil {
+			break
+		}
+		if gq.KindOf(err) != gq.KindUnavailable || time.Now().After(until) {
+			l.fault(fmt.Sprintf("submit %s: %v", specs[0].Key.Name, err))
+			return
+		}
+	}
+	l.acks.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range answers {
+		id, key := answers[i].ID(), specs[i].Key.Name
+		if answers[i].Err != nil {
+			l.faults = append(l.faults, fmt.Sprintf("submit %s: %v", key, answers[i].Err))
+			continue
+		}
+		if other, found := l.acked[id]; found && other != key {
+			l.faults = append(l.faults, fmt.Sprintf("job %s has the keys %s and %s", id, other, key))
+		}
+		if other, found := l.keys[key]; found && other != id {
+			l.faults = append(l.faults, fmt.Sprintf("key %s has led to the jobs %s and %s", key, other, id))
+		}
+		l.acked[id], l.keys[key] = key, id
+	}
+}
+
+// work is a worker in another process than the server, as any user has it.
+func (l *crashLoad) work(ctx context.Context, c *client.Client) {
+	mux := worker.NewMux()
+	mux.HandleFunc("go", func(ctx context.Context, run *worker.Run) error {
+		number, err := strconv.ParseUint(string(run.Payload().Data), 10, 64)
+		if err != nil {
+			l.fault(fmt.Sprintf("job %s: the payload is not what was submitted: %v", run.ID(), err))
+		}
+		random := rand.New(rand.NewPCG(number, uint64(run.Attempt())))
+		switch random.IntN(20) {
+		case 0:
+			return gq.Temporary(errors.New("try again"))
+		case 1, 2, 3:
+			rest(ctx, time.Duration(random.Int64N(int64(100*time.Millisecond))))
+		}
+		return run.SetResult(strconv.AppendUint(nil, uint64(run.LeaseVersion()), 10))
+	})
+	w, err := worker.New(c, mux, worker.Config{
+		Slots: 20, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err == nil {
+		err = w.Run(ctx)
+	}
+	if err != nil {
+		l.fault(fmt.Sprintf("worker: %v", err))
+	}
+}
+
+// haunt settles jobs under leases that are over, which must be refused.
+func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
+	for ctx.Err() == nil {
+		jobs, err := c.Claim(ctx, gq.ClaimRequest{
+			Worker: "ghost", Queues: []string{crashQueue}, Types: []string{"go"}, N: 2, TTL: hauntTTL, Wait: time.Second,
+		})
+		if err != nil && gq.KindOf(err) != gq.KindUnavailable {
+			l.fault(fmt.Sprintf("claim: %v", err))
+		}
+		rest(context.Background(), hauntTTL+50*time.Millisecond)
+		for i := range jobs {
+			_, err := c.Complete(context.Background(), jobs[i].State.Lease.Ref(), []byte("stale"))
+			switch kind := gq.KindOf(err); {
+			case err == nil:
+				l.fault(fmt.Sprintf("job %s was completed under a lease that was over", jobs[i].State.ID))
+			case kind == gq.KindStaleLease || kind == gq.KindConflict:
+				l.refused.Add(1)
+			case kind != gq.KindUnavailable:
+				l.fault(fmt.Sprintf("complete under a lease that is over: %v", err))
+			}
+		}
+	}
+}
+
+// startProgram has a program run for the jobs of a type.
+func (l *crashLoad) startProgram() *exec.Cmd {
+	t := l.site.t
+	t.Helper()
+	c := exec.Command(buildProgram(t), "work", "--addr", l.site.grpc, "--type", "shell", "--queue", crashQueue, "--slots", "2",
+		"--exec", `cat >/dev/null; printf %s "$GQ_LEASE_VERSION"`)
+	c.Stderr = new(bytes.Buffer)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
+	return c
+}
+
+func (l *crashLoad) stopProgram(c *exec.Cmd) {
+	l.site.t.Helper()
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		l.site.t.Error(err)
+	}
+	if err := c.Wait(); err != nil {
+		l.site.t.Errorf("gq work: %v\n%s", err, c.Stderr)
+	}
+}
+
+// settled waits until no job is left to do. There must be as many as were
+// acknowledged: one more would be a submission that was taken twice.
+func (l *crashLoad) settled(c *client.Client) {
+	t := l.site.t
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), crashSettling)
+	defer cancel()
+	for {
+		counts, err := c.Counts(ctx, crashQueue)
+		if err != nil || len(counts) != 1 {
+			t.Fatalf("count the jobs: %v, %v", counts, err)
+		}
+		if counts[0].Live() == 0 {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if n := int(counts[0].By[gq.Completed]); n != len(l.acked) {
+				l.faults = append(l.faults, fmt.Sprintf("%d jobs were acknowledged and %d completed", len(l.acked), n))
+			}
+			return
+		}
+		rest(ctx, 20*time.Millisecond)
+		if ctx.Err() != nil {
+			t.Errorf("after %v there are still jobs: %v", crashSettling, counts)
+			return
+		}
+	}
+}
+
+// stories asks for every acknowledged job.
+func (l *crashLoad) stories(c *client.Client) []*told {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var stories []*told
+	for id := range l.acked {
+		stories = append(stories, &told{id: id})
+	}
+	var next atomic.Int64
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(stories)); i = next.Add(1) - 1 {
+				j := stories[i]
+				if j.job, j.err = c.Get(context.Background(), j.id, gq.WithResult); j.err == nil {
+					j.history, j.err = c.History(context.Background(), j.id)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	return stories
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fence is a block of code in a document.
+type fence struct{ language, text string }
+
+// fences are the blocks of a section, or of all of a document.
+func fences(document, section string) (all []fence) {
+	inside, wanted := false, section == ""
+	var now fence
+	for line := range strings.Lines(document) {
+		switch {
+		case strings.HasPrefix(line, "```") && inside:
+			inside = false
+			if wanted {
+				all = append(all, now)
+			}
+		case strings.HasPrefix(line, "```"):
+			inside, now = true, fence{language: strings.TrimSpace(line[3:])}
+		case inside:
+			now.text += line
+		case strings.HasPrefix(line, "## ") && section != "":
+			wanted = strings.TrimSpace(line[3:]) == section
+		}
+	}
+	return all
+}
+
+// The quick start works as it stands in the README, except that the server
+// listens on ports that are free here.
+func TestReadmeQuickStart(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl here")
+	}
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := fences(string(text), "Quick start with a server")
+	if len(blocks) != 6 || !strings.Contains(blocks[0].text, "gq serve") || !strings.HasPrefix(blocks[1].text, "gq work ") {
+		t.Fatalf("the quick start is no longer what this test knows: %d blocks", len(blocks))
+	}
+	dir := t.TempDir()
+	s := startServer(t, nil, "--data", filepath.Join(dir, "gq-data"))
+	here := func(text string) string {
+		return strings.NewReplacer("127.0.0.1:8780", s.http, "client.DefaultAddress", `"`+s.grpc+`"`).Replace(text)
+	}
+	command := func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		c := exec.CommandContext(ctx, name, args...)
+		c.Dir = dir
+		c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc, "PATH="+filepath.Dir(buildProgram(t))+":"+os.Getenv("PATH"))
+		return c
+	}
+	// The worker of the second terminal stays until the end.
+	working := command(context.Background(), "/bin/sh", "-c", "exec "+here(blocks[1].text))
+	var workerLog bytes.Buffer
+	working.Stderr = &workerLog
+	if err := working.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for i, want := range map[int][]string{
+		2: {"COMPLETED", `"HELLO"`, "job.completed", "DELAYED", "QUEUE"},
+		3: {`"result":"HELLO AGAIN"`, `"type":"job.started"`, `"next_cursor"`},
+		4: {`"state":"COMPLETED"`, `"result_bytes":1`},
+	} {
+		out, err := command(ctx, "/bin/sh", "-euc", here(blocks[i].text)).CombinedOutput()
+		if err != nil {
+			t.Errorf("block %d: %v\n%s\n%s", i, err, blocks[i].text, out)
+		}
+		for _, w := range want {
+			if !strings.Contains(string(out), w) {
+				t.Errorf("block %d does not print %q:\n%s\n%s", i, w, blocks[i].text, out)
+			}
+		}
+	}
+	if got := runGo(ctx, t, dir, here(blocks[5].text)); got != "COMPLETED: \"FROM GO\"\n" {
+		t.Errorf("the Go client printed %q", got)
+	}
+	if err := working.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := working.Wait(); err != nil {
+		t.Errorf("the worker ended with %v\n%s", err, workerLog.String())
+	}
+	s.signal(os.Interrupt)
+	if status := s.ended(); status != 0 {
+		t.Errorf("the server ended with %d\n%s", status, s.stderr.String())
+	}
+}
+
+// The program on the first screen of the README prints what it says.
+func TestReadmeProgram(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := fences(string(text), "Try it")
+	if len(blocks) != 2 || blocks[1].language != "go" || strings.TrimSpace(blocks[0].text) != "go run ./cmd/gq demo" {
+		t.Fatalf("the first screen is no longer what this test knows: %v", blocks)
+	}
+	if got := runGo(t.Context(), t, t.TempDir(), blocks[1].text); got != "COMPLETED: \"Hello, Ada\"\n" {
+		t.Errorf("it printed %q", got)
+	}
+}
+
+// runGo builds a program as part of this module and runs it in a directory.
+func runGo(ctx context.Context, t testing.TB, dir, program string) string {
+	t.Helper()
+	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	c := exec.CommandContext(ctx, binary)
+	c.Dir = dir
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		t.Errorf("%v\n%s", err, stderr.String())
+	}
+	return string(out)
+}

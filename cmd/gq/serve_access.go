@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/admin"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/observe"
+	"github.com/gopherqueue/gq/internal/webhook"
+	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/store"
+)
+
+// access is what stands between the engine and everyone else: who may do what,
+// what they are told, and what operators see of it.
+type access struct {
+	guard   *auth.Guard
+	gate    *auth.Gate
+	feed    *feed.Feed
+	admin   *admin.Admin
+	metrics *observe.Metrics
+	tls     *tls.Config // nil is none
+
+	hub    *feed.Hub
+	hooks  *webhook.Hooks
+	events func(ctx context.Context) error // counts events for the metrics
+	stop   func(ctx context.Context) error // sends what is left of traces
+}
+
+// newAccess puts an engine behind its guard.
+func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store, e *engine.Engine, log *slog.Logger) (*access, error) {
+	a := &access{stop: func(context.Context) error { return nil }}
+	ring, err := auth.NewKeyring(s, p.getenv("GQ_ADMIN_TOKEN"))
+	if err != nil {
+		return nil, err
+	}
+	empty, err := ring.Empty(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.gate = auth.NewGate(ring, cfg.Auth.Required || !empty, log)
+	if cfg.Auth.Required && empty {
+		log.Warn("tokens are required and there is none: make one with gq token create --store, or start with GQ_ADMIN_TOKEN")
+	}
+	if cfg.Auth.TLSCert != "" {
+		if a.tls, err = auth.ServerTLS(cfg.Auth.TLSCert, cfg.Auth.TLSKey, cfg.Auth.ClientCA); err != nil {
+			return nil, err
+		}
+	}
+	var tracer trace.Tracer
+	if endpoint := p.getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint != "" {
+		tracer, a.stop = observe.Tracing(endpoint, "gq", sampleRatio(p))
+	}
+	observed := observe.New(e, tracer)
+	a.guard = auth.NewGuard(observed, s)
+	if a.hooks, err = newHooks(cfg, s, e, log); err != nil {
+		return nil, err
+	}
+	if err := a.hooks.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	a.hub = feed.New(e, encodeEvent)
+	a.feed = feed.NewFeed(a.hub, a.guard, 0)
+	a.admin = admin.New(a.guard, ring, a.hooks)
+	a.metrics = observe.NewMetrics(observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
+	a.events = func(ctx context.Context) error {
+		last, err := e.LastEvent(ctx)
+		if err != nil {
+			return err
+		}
+		return e.Follow(ctx, last, func(events []gq.Event) error {
+			a.metrics.Happened(events)
+			return nil
+		})
+	}
+	return a, nil
+}
+
+// sampleRatio is OTEL_TRACES_SAMPLER_ARG, the share of traces that are kept.
+func sampleRatio(p process) float64 {
+	ratio, err := strconv.ParseFloat(p.getenv("OTEL_TRACES_SAMPLER_ARG"), 64)
+	if err != nil || ratio < 0 || ratio > 1 {
+		return 1
+	}
+	return ratio
+}
+
+func newHooks(cfg *config.Config, s store.Store, e *engine.Engine, log *slog.Logger) (*webhook.Hooks, error) {
+	allow, err := webhook.ParseAllow(cfg.Webhooks.Allow)
+	if err != nil {
+		return nil, err
+	}
+	u, err := parseAnyStoreURL(cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	o := webhook.Options{Allow: allow, Log: log, Exclusive: u.scheme == "memory" || u.scheme == "file"}
+	if cfg.Webhooks.Secret != "" {
+		if o.Secret, err = webhook.ParseSecret(cfg.Webhooks.Secret); err != nil {
+			return nil, err
+		}
+	}
+	return webhook.New(e, s, o), nil
+}
+
+func webhookGauges(h *webhook.Hooks) []observe.Gauge {
+	return []observe.Gauge{
+		{Name: "gq_webhooks_outstanding", Kind: "gauge", Help: "Deliveries that have not been made.", Value: func() float64 { return float64(h.Totals().Outstanding) }},
+		{Name: "gq_webhooks_delivered_total", Kind: "counter", Help: "Deliveries made.", Value: func() float64 { return float64(h.Totals().Delivered) }},
+		{Name: "gq_webhooks_failed_total", Kind: "counter", Help: "Attempts of deliveries that failed.", Value: func() float64 { return float64(h.Totals().Failed) }},
+		{Name: "gq_webhooks_dead_total", Kind: "counter", Help: "Deliveries given up.", Value: func() float64 { return float64(h.Totals().Dead) }},
+	}
+}
+
+func encodeEvent(e *gq.Event) []byte {
+	var text bytes.Buffer
+	if err := wire.EncodeJSON(&text, wire.EventOf(e)); err != nil {
+		return []byte("{}") // a defect: every event can be written
+	}
+	return bytes.TrimSpace(text.Bytes())
+}
+
+// secured reports whether callers are asked who they are.
+func (a *access) secured(ctx context.Context, cfg *config.Config) bool {
+	return a.gate.Required(ctx) || cfg.Auth.ClientCA != ""
+}
+
+// identify finds out who makes a request, and to which trace it belongs.
+func (a *access) identify(r *http.Request) (context.Context, error) {
+	ctx, err := a.gate.HTTP(r)
+	if err != nil {
+		return nil, err
+	}
+	return observe.Extract(ctx, r.Header.Get), nil
+}
+
+// http completes the options of the HTTP face.
+func (a *access) http(o native.HTTPOptions) native.HTTPOptions {
+	o.Identify, o.Feed, o.Admin, o.Metrics = a.identify, a.feed, a.admin, a.metrics
+	return o
+}
+
+// grpc completes the options of the gRPC face.
+func (a *access) grpc(o native.GRPCOptions) native.GRPCOptions {
+	o.Unary = append(o.Unary, a.gate.Unary, traceUnary)
+	o.Stream = append(o.Stream, a.gate.Stream)
+	o.Feed, o.Admin = a.feed, a.admin
+	if a.tls != nil {
+		o.Server = append(o.Server, grpc.Creds(credentials.NewTLS(a.tls.Clone())))
+	}
+	return o
+}
+
+// traceUnary finds out to which trace a call belongs.
+func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return handle(observe.Extract(ctx, func(name string) string {
+		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+			return values[0]
+		}
+		return ""
+	}), request)
+}
+
+// start runs what goes on by itself.
+func (a *access) start(s *server, running context.Context) {
+	s.start(func() error { return a.hub.Run(running) })
+	s.start(func() error { return a.hooks.Run(running) })
+	s.start(func() error { return a.metrics.Run(running) })
+	s.start(func() error { return a.events(running) })
+}
+
+// schedulerEngine is the guarded engine as the scheduler API needs it: what that
+// does for its own sake, it does in nobody's name. It asks for the queue first,
+// so that a caller who has nothing to do with one cannot have it set up.
+type schedulerEngine struct{ *auth.Guard }
+
+func (e schedulerEngine) ConfigurePool(ctx context.Context, p gq.Pool) error {
+	return e.Guard.ConfigurePool(auth.With(ctx, auth.Everyone()), p)
+}
+
+func (e schedulerEngine) Sample(ctx context.Context, pool string) error {
+	return e.Guard.Sample(auth.With(ctx, auth.Everyone()), pool)
+}
+
+func (e schedulerEngine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
+	if _, err := e.Queue(ctx, name); err != nil && gq.KindOf(err) != gq.KindNotFound {
+		return gq.Queue{}, err
+	}
+	return e.Guard.ChangeQueue(auth.With(ctx, auth.Everyone()), name, change)
+}
+
+// identified lets requests through to another face with who makes them.
+func (a *access) identified(face http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, err := a.identify(r)
+		if err != nil {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
+			w.WriteHeader(wire.HTTPStatus(gq.KindOf(err)))
+			_ = wire.EncodeJSON(w, map[string]string{"detail": fmt.Sprint(err), "code": gq.CodeOf(err)}) // the client has left
+			return
+		}
+		face.ServeHTTP(w, r.WithContext(ctx))
+	})
+}

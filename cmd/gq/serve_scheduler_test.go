@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+// scheduling makes a call to the scheduler API of a server.
+func (s *served) scheduling(method, path string, body any) (status int, answer map[string]any, err error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return 0, nil, err
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.http+"/api/scheduler"+path, bytes.NewReader(text))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	got, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer got.Body.Close()
+	raw, err := io.ReadAll(got.Body)
+	if err == nil && len(raw) > 0 {
+		err = json.Unmarshal(raw, &answer)
+	}
+	return got.StatusCode, answer, err
+}
+
+// schedule is a call that must succeed.
+func (s *served) schedule(method, path string, body any) map[string]any {
+	s.t.Helper()
+	status, answer, err := s.scheduling(method, path, body)
+	if err != nil || status >= 400 {
+		s.t.Fatalf("%s %s: %d %v %v", method, path, status, answer, err)
+	}
+	return answer
+}
+
+func within(v map[string]any, names ...string) any {
+	var at any = v
+	for _, name := range names {
+		m, _ := at.(map[string]any)
+		at = m[name]
+	}
+	return at
+}
+
+type object = map[string]any
+
+func TestServingTheScheduler(t *testing.T) {
+	spec.Covers(t, "S-59", "S-88", "S-93", "S-140", "S-144")
+	s := startServer(t, nil, "--store", "memory:", "--capacity", "40", "--scheduler-claim-hold", "700ms", "--scheduler-lease-ttl", "1s")
+	submit := func(cost int) string {
+		job := s.schedule(http.MethodPost, "/jobs/submit", object{
+			"addon_id": "visuals", "job_type": "render", "priority": "HIGH", "cost_units": cost, "constraints": object{}, "payload": object{"n": 1},
+		})
+		return fmt.Sprint(within(job, "job", "job_id"))
+	}
+	claim := func() string {
+		return fmt.Sprint(within(s.schedule(http.MethodPost, "/jobs/claim", object{"addon_id": "visuals", "worker_id": "w"}), "job", "job_id"))
+	}
+	state := func(job, want string) {
+		t.Helper()
+		waitFor(t, job+" to be "+want, func() bool {
+			return within(s.schedule(http.MethodGet, "/jobs/"+job, nil), "job", "state") == want
+		})
+	}
+	first, second := submit(30), submit(20)
+	if claim() != first || claim() != second {
+		t.Fatal("the wrong jobs were claimed")
+	}
+	lease := s.schedule(http.MethodPost, "/lease/request", object{"job_id": first})
+	if within(lease, "approved") != true {
+		t.Fatalf("the first lease: %v", lease)
+	}
+	denied := s.schedule(http.MethodPost, "/lease/request", object{"job_id": second})
+	if within(denied, "reason") != "Capacity exceeded: used=30, requested=20, capacity=40" {
+		t.Errorf("the second lease: %v", denied)
+	}
+	state(second, "QUEUED") // its claim runs out
+	state(first, "TIMEOUT") // and the lease of the other
+	if got := s.gq("job", "explain", submit(41)); got.status != exitOK {
+		t.Errorf("explain: %+v", got)
+	}
+	if status, answer, err := s.scheduling(http.MethodGet, "/nothing", nil); err != nil || status != http.StatusNotFound || answer["code"] != "route_not_found" {
+		t.Errorf("what is not there: %d %v %v", status, answer, err)
+	}
+}
+
+// A server that is killed in the middle of its work knows, when it comes back, who
+// runs what, how much of the capacity that is, and what has happened.
+func TestKilledScheduler(t *testing.T) {
+	spec.Covers(t, "S-113", "S-142")
+	dir := t.TempDir()
+	start := func() *served { return startServer(t, nil, "--data", dir, "--capacity", "70") }
+	s := start()
+	leases := map[string]string{} // job to lease, as far as was answered
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 0; ; i++ {
+			_, made, err := s.scheduling(http.MethodPost, "/jobs/submit", object{
+				"addon_id": "a", "job_type": "t", "priority": "NORMAL", "cost_units": 1, "constraints": object{}, "payload": i,
+			})
+			if err != nil {
+				return
+			}
+			_, _, _ = s.scheduling(http.MethodPost, "/jobs/claim", object{"addon_id": "a", "worker_id": "w"})
+			job := fmt.Sprint(within(made, "job", "job_id"))
+			_, answer, err := s.scheduling(http.MethodPost, "/lease/request", object{"job_id": job, "ttl_sec": 600})
+			if err != nil {
+				return
+			}
+			if within(answer, "approved") == true {
+				leases[job] = fmt.Sprint(within(answer, "lease", "lease_id"))
+			}
+			if i == 20 {
+				close(stop)
+			}
+		}
+	}()
+	select {
+	case <-stop:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the server is too slow")
+	}
+	s.signal(syscall.SIGKILL)
+	s.ended()
+	<-done
+
+	s = start()
+	running := 0
+	for job, lease := range leases {
+		got := s.schedule(http.MethodGet, "/jobs/"+job, nil)
+		if within(got, "job", "state") != "RUNNING" || within(got, "job", "lease_id") != lease {
+			t.Errorf("job %s runs no longer: %v", job, got)
+		}
+		if got := s.schedule(http.MethodGet, "/lease/"+lease, nil); within(got, "lease", "state") != "ACTIVE" {
+			t.Errorf("lease %s: %v", lease, got)
+		}
+	}
+	rows, _ := s.schedule(http.MethodGet, "/facts/lease_runs?limit=200", nil)["lease_runs"].([]any)
+	for _, row := range rows {
+		if r, _ := row.(object); r["state"] == "ACTIVE" {
+			running++
+		}
+	}
+	snapshot := s.schedule(http.MethodGet, "/stats/snapshot", nil)
+	// One lease may have been granted whose answer was lost.
+	if used := within(snapshot, "capacity", "used"); running < len(leases) || running > len(leases)+1 || used != float64(running) || within(snapshot, "leases", "active") != used {
+		t.Errorf("%d leases were answered, %d run, and the snapshot is %v", len(leases), running, snapshot)
+	}
+	for job, lease := range leases {
+		s.schedule(http.MethodPost, "/lease/"+lease+"/release", object{"job_id": job, "worker_id": "w", "status": "SUCCEEDED"})
+	}
+	if used := within(s.schedule(http.MethodGet, "/stats/snapshot", nil), "capacity", "used"); used != float64(running-len(leases)) {
+		t.Errorf("when all are released %v units are in use", used)
+	}
+}

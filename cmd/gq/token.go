@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+func newToken(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and revoke tokens",
+		Long: `Make, list and revoke the tokens with which callers show who they are.
+
+A grant is SCOPES@QUEUES: scopes out of submit, work, read and admin, and queue
+patterns in which * stands for any characters; without @ it is all queues. Admin has
+the other scopes too. As soon as there is a token, the server asks every caller for
+one. Commands send what is in GQ_TOKEN.
+
+With --store the tokens of a store are changed while no server runs on it.
+
+` + exitHelp,
+		Example: `  gq token create ops --grant admin --store file:gq-data
+  gq token create mailer --grant 'submit,read@mail.*' --expires 2160h
+  gq token create worker-7 --grant 'work@mail.*' --rate 100
+  gq token list
+  gq token revoke mailer`,
+	}
+	c.AddCommand(newTokenCreate(p), newTokenList(p), newTokenRevoke(p))
+	return c
+}
+
+// keys is what the commands need: a server's tokens or those of a store.
+type keys interface {
+	create(ctx context.Context, t auth.Token) (auth.Token, string, error)
+	list(ctx context.Context) ([]auth.Token, error)
+	revoke(ctx context.Context, name string) (auth.Token, error)
+}
+
+// tokens is a command about tokens.
+type tokens struct {
+	*remote
+	store string
+}
+
+func newTokens(p process, c *cobra.Command) *tokens {
+	t := &tokens{remote: newRemote(p, c)}
+	c.Flags().StringVar(&t.store, "store", "", "change this store while no server runs on it: file:DIR or postgres://…")
+	return t
+}
+
+// with calls f with the tokens of the store or of the server.
+func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) error) error {
+	if t.store == "" {
+		return t.short(ctx, func(ctx context.Context, q queue) error {
+			a, err := adminOf(q)
+			if err != nil {
+				return err
+			}
+			return f(ctx, remoteKeys{a})
+		})
+	}
+	cfg := config.Default()
+	cfg.Store = t.store
+	s, err := openStore(ctx, &cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	if err != nil {
+		return err
+	}
+	ring, err := auth.NewKeyring(s, "")
+	if err == nil {
+		err = f(ctx, storeKeys{ring})
+	}
+	return errors.Join(err, s.Close())
+}
+
+// adminOf is the administration of a server.
+func adminOf(q queue) (pb.AdminServiceClient, error) {
+	a, ok := q.(interface{ Admin() pb.AdminServiceClient })
+	if !ok {
+		return nil, errors.New("there is no server")
+	}
+	return a.Admin(), nil
+}
+
+type storeKeys struct{ ring *auth.Keyring }
+
+func (k storeKeys) create(ctx context.Context, t auth.Token) (auth.Token, string, error) {
+	return k.ring.Create(ctx, t)
+}
+func (k storeKeys) list(ctx context.Context) ([]auth.Token, error) { return k.ring.List(ctx) }
+func (k storeKeys) revoke(ctx context.Context, name string) (auth.Token, error) {
+	return k.ring.Revoke(ctx, name)
+}
+
+type remoteKeys struct{ admin pb.AdminServiceClient }
+
+func (k remoteKeys) create(ctx context.Context, t auth.Token) (auth.Token, string, error) {
+	r := &pb.CreateTokenRequest{Name: t.Name, Rate: int64(t.Rate)}
+	if !t.ExpiresAt.IsZero() {
+		r.ExpiresAt = timestamppb.New(t.ExpiresAt)
+	}
+	for _, g := range t.Grants {
+		r.Grants = append(r.Grants, &pb.Grant{Scopes: g.Scopes.Names(), Queues: g.Queues})
+	}
+	answer, err := k.admin.CreateToken(ctx, r)
+	if err != nil {
+		return auth.Token{}, "", err
+	}
+	return tokenFrom(answer.GetToken()), answer.GetText(), nil
+}
+
+func (k remoteKeys) list(ctx context.Context) ([]auth.Token, error) {
+	answer, err := k.admin.ListTokens(ctx, &pb.ListTokensRequest{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]auth.Token, len(answer.GetTokens()))
+	for i, t := range answer.GetTokens() {
+		all[i] = tokenFrom(t)
+	}
+	return all, nil
+}
+
+func (k remoteKeys) revoke(ctx context.Context, name string) (auth.Token, error) {
+	t, err := k.admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Token: name})
+	if err != nil {
+		return auth.Token{}, err
+	}
+	return tokenFrom(t), nil
+}
+
+func tokenFrom(t *pb.Token) auth.Token {
+	out := auth.Token{ID: t.GetId(), Name: t.GetName(), Rate: int(t.GetRate()), CreatedAt: t.GetCreatedAt().AsTime()}
+	if at := t.GetExpiresAt(); at != nil {
+		out.ExpiresAt = at.AsTime()
+	}
+	for _, g := range t.GetGrants() {
+		grant := auth.Grant{Queues: g.GetQueues()}
+		for _, name := range g.GetScopes() {
+			scope, _ := auth.ParseScope(name) // a newer server may know more
+			grant.Scopes |= scope
+		}
+		out.Grants = append(out.Grants, grant)
+	}
+	return out
+}
+
+func shownToken(t *auth.Token, text string) wire.Token {
+	out := wire.Token{ID: t.ID, Name: t.Name, Rate: t.Rate, CreatedAt: t.CreatedAt.UTC(), ExpiresAt: t.ExpiresAt, Token: text}
+	for _, g := range t.Grants {
+		out.Grants = append(out.Grants, wire.Grant{Scopes: g.Scopes.Names(), Queues: g.Queues})
+	}
+	return out
+}
+
+func newTokenCreate(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use: "create NAME", Short: "Make a token and print it, this once",
+		Example: "  gq token create mailer --grant 'submit,read@mail.*' --expires 2160h",
+		Args:    oneArgument("the name of the token"),
+	}
+	t := newTokens(p, c)
+	var written, scopes, queues []string
+	var rate int
+	var expires time.Duration
+	flags := c.Flags()
+	flags.StringArrayVar(&written, "grant", nil, "SCOPES@QUEUES such as submit,read@mail.*; may be repeated")
+	flags.StringSliceVar(&scopes, "scope", nil, "submit, work, read or admin; with --queue, another way to write one grant")
+	flags.StringSliceVar(&queues, "queue", nil, "queue patterns of --scope (default all)")
+	flags.IntVar(&rate, "rate", 0, "calls a second that the token may make; 0 is no limit")
+	flags.DurationVar(&expires, "expires", 0, "how long the token is valid; 0 is for ever")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		token := auth.Token{Name: args[0], Rate: rate}
+		if len(scopes) > 0 {
+			written = append(written, strings.Join(scopes, ",")+"@"+strings.Join(orAll(queues), ","))
+		} else if len(queues) > 0 {
+			return usage("queue", "goes together with --scope")
+		}
+		for _, text := range written {
+			g, err := auth.ParseGrant(text)
+			if err != nil {
+				return err
+			}
+			token.Grants = append(token.Grants, g)
+		}
+		if expires < 0 {
+			return usage("expires", "is negative")
+		}
+		if expires > 0 {
+			token.ExpiresAt = time.Now().Add(expires).UTC().Truncate(time.Second)
+		}
+		return t.with(c.Context(), func(ctx context.Context, k keys) error {
+			made, text, err := k.create(ctx, token)
+			if err != nil {
+				return err
+			}
+			return t.print(shownToken(&made, text), func(s screen) { s.line("%s", text) })
+		})
+	}
+	return c
+}
+
+func orAll(queues []string) []string {
+	if len(queues) == 0 {
+		return []string{"*"}
+	}
+	return queues
+}
+
+func newTokenList(p process) *cobra.Command {
+	c := &cobra.Command{Use: "list", Short: "List tokens, without their secrets", Example: "  gq token list --json", Args: noArguments}
+	t := newTokens(p, c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return t.with(c.Context(), func(ctx context.Context, k keys) error {
+			all, err := k.list(ctx)
+			if err != nil {
+				return err
+			}
+			out := wire.Tokens{Tokens: make([]wire.Token, len(all))}
+			rows := make([][]cell, len(all))
+			for i := range all {
+				out.Tokens[i] = shownToken(&all[i], "")
+				rows[i] = []cell{text(all[i].ID), text(clean(all[i].Name)), text(grantsText(all[i].Grants)), text(callsText(all[i].Rate)), text(ago(all[i].CreatedAt)), text(ago(all[i].ExpiresAt))}
+			}
+			return t.print(out, func(s screen) {
+				s.table([]string{"ID", "NAME", "GRANTS", "RATE", "MADE", "EXPIRES"}, rows)
+			})
+		})
+	}
+	return c
+}
+
+func grantsText(grants []auth.Grant) string {
+	texts := make([]string, len(grants))
+	for i, g := range grants {
+		texts[i] = clean(g.String())
+	}
+	return strings.Join(texts, " ")
+}
+
+func callsText(rate int) string {
+	if rate == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/s", rate)
+}
+
+func newTokenRevoke(p process) *cobra.Command {
+	c := &cobra.Command{Use: "revoke TOKEN", Short: "Revoke a token, named by its id or name", Example: "  gq token revoke mailer", Args: oneArgument("the id or name of a token")}
+	t := newTokens(p, c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		return t.with(c.Context(), func(ctx context.Context, k keys) error {
+			if gq.CheckName("token", args[0]) != nil {
+				return usage("token", fmt.Sprintf("%.64q is not the id or name of a token", args[0]))
+			}
+			gone, err := k.revoke(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return t.print(shownToken(&gone, ""), func(s screen) { s.line("revoked %s (%s)", clean(gone.Name), gone.ID) })
+		})
+	}
+	return c
+}

@@ -1,0 +1,527 @@
+package dispatch_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/match"
+)
+
+// Jobs that wait are looked at every interval, and what changes is looked at at
+// once.
+func TestRun(t *testing.T) {
+	spec.Covers(t, "M-35", "M-36", "M-137")
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, openStore(t), dispatch.Options{})
+		f.policy(`{"dispatch_interval_ms":3600000}`)
+		f.run()
+		j := f.submit()
+		f.provider("p")
+		time.Sleep(100 * time.Millisecond)
+		if now := f.is(j, "ASSIGNED", 0); now.Lease == "" {
+			f.Errorf("job %+v", now)
+		}
+		second := f.submit()
+		time.Sleep(100 * time.Millisecond)
+		f.is(second, "ASSIGNED", 0)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, openStore(t), dispatch.Options{})
+		f.policy(`{"cooldown":{"decline_secs":2}}`)
+		f.provider("p")
+		j := f.submit()
+		l := f.assigned()
+		f.run()
+		time.Sleep(300 * time.Millisecond)
+		if _, err := f.Decline(f.Context(), dispatch.Ref{Lease: l.ID}); err != nil {
+			f.Fatal(err)
+		}
+		declined := time.Now()
+		for f.job(j).State != "ASSIGNED" {
+			f.beats("p")
+			time.Sleep(10 * time.Millisecond)
+			if time.Since(declined) > 12*time.Second {
+				f.Fatal("it is not looked at again")
+			}
+		}
+		// The pause and the seed's ten seconds are over by then, and a round is at
+		// most an interval later.
+		if d := f.lease(f.job(j).Lease).Start.Sub(declined); d > 10*time.Second+300*time.Millisecond {
+			f.Errorf("assigned %v after it was declined", d)
+		}
+	})
+}
+
+// While nothing waits nothing is written, and hardly anything is read.
+func TestIdleRoundsCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, openStore(t), dispatch.Options{})
+		f.provider("p")
+		f.run()
+		time.Sleep(time.Second)
+		before, _ := f.store.LastEvent(f.Context())
+		head, err := f.store.Doc(f.Context(), "matching", "head")
+		if err != nil {
+			f.Fatal(err)
+		}
+		time.Sleep(24 * time.Hour)
+		after, _ := f.store.LastEvent(f.Context())
+		again, err := f.store.Doc(f.Context(), "matching", "head")
+		if err != nil || before != after || again.Version != head.Version {
+			f.Errorf("a day of idleness wrote %d events, head %d to %d: %v", after-before, head.Version, again.Version, err)
+		}
+	})
+}
+
+func TestBatch(t *testing.T) {
+	spec.Covers(t, "M-09", "M-37")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"starvation":{"every":0}}`)
+		for _, p := range names(40) {
+			f.provider(p)
+		}
+		for i := range 300 {
+			f.submit(fee(int64(i) * 1000))
+		}
+		first := f.round()
+		if len(first.Assignments) != 256 || len(first.Requeued) != 0 {
+			f.Fatalf("%d assigned, %d requeued", len(first.Assignments), len(first.Requeued))
+		}
+		if !slices.IsSortedFunc(first.Assignments, func(a, b match.Assignment) int { return int(b.Score - a.Score) }) {
+			f.Error("not by score")
+		}
+		second := f.round()
+		if len(second.Assignments) != 44 {
+			f.Errorf("then %d", len(second.Assignments))
+		}
+		f.idle("nothing is left")
+	})
+}
+
+// Providers take turns over the rounds of one height.
+func TestRoundRobin(t *testing.T) {
+	spec.Covers(t, "M-46")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		if err := f.PutBeacon(f.Context(), match.Beacon{Chain: "c", Epoch: 1, Height: 1}); err != nil {
+			f.Fatal(err)
+		}
+		given := make(map[string]int)
+		for _, p := range names(5) {
+			f.provider(p)
+		}
+		for range 50 {
+			f.submit()
+			given[f.assigned().Provider]++
+		}
+		for p, n := range given {
+			if n != 10 {
+				f.Errorf("%s was given %d of 50", p, n)
+			}
+		}
+	})
+}
+
+func TestSnapshot(t *testing.T) {
+	spec.Covers(t, "M-22", "M-23", "M-32", "M-33", "M-38")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.provider("silent")
+		f.provider("unattested", func(p *match.Provider) { p.AttestationExpiresAt = time.Now().Unix() + 31 })
+		if _, err := f.Register(f.Context(), match.Provider{
+			ID: "unhealthy", Status: match.Active, Capabilities: match.Kinds(), Stake: 10_000, AttestationExpiresAt: match.MaxTime, Health: 499_990_000,
+		}, map[string]bool{"health_ppb": true}); err != nil {
+			f.Fatal(err)
+		}
+		order := func() []string { return slices.Sorted(slices.Values(f.round().Order)) }
+		if got := order(); !slices.Equal(got, []string{"silent", "unattested"}) {
+			f.Errorf("at first: %v", got)
+		}
+		time.Sleep(time.Second) // it recovers
+		if got := order(); !slices.Equal(got, []string{"silent", "unattested", "unhealthy"}) {
+			f.Errorf("a second later: %v", got)
+		}
+		time.Sleep(29 * time.Second)
+		f.beats("unattested", "unhealthy")
+		if got := order(); !slices.Equal(got, []string{"silent", "unattested", "unhealthy"}) {
+			f.Errorf("after the timeout, to the second: %v", got)
+		}
+		time.Sleep(time.Second)
+		if got := order(); !slices.Equal(got, []string{"unhealthy"}) {
+			f.Errorf("after it: %v", got)
+		}
+	})
+}
+
+func TestQuotas(t *testing.T) {
+	spec.Covers(t, "M-26", "M-27", "M-28", "M-42", "M-111", "M-113", "M-118")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"quotas":{"leases_max_per_provider":2,"ai_units_per_epoch":10},"cooldown":{"fails_in_a_row":0},
+			"health":{"decay_ack_timeout_ppb":0},"eligibility":{"heartbeat_timeout_secs":10000}}`)
+		f.provider("p")
+		for range 4 {
+			f.submit(units(1))
+		}
+		r := f.round()
+		if len(r.Assignments) != 2 || len(r.Requeued) != 2 {
+			f.Fatalf("the cap of leases: %+v", r)
+		}
+		if err := f.complete(f.ack(f.lease(r.Assignments[0].Lease))); err != nil {
+			f.Fatal(err)
+		}
+		if r := f.round(); len(r.Assignments) != 1 {
+			f.Errorf("after a completion: %+v", r)
+		}
+		f.policy(`{"quotas":{"leases_max_per_provider":16}}`)
+		f.round()
+		f.submit(units(7))
+		f.idle("it has 4 of 10 units")
+		small := f.submit(units(6))
+		if l := f.assigned(); l.Job.String() != small.ID {
+			f.Errorf("six are left: %+v", l)
+		}
+		if p := f.standing("p"); p.AIUnitsUsed != 10 || p.LeasesActive != 4 {
+			f.Errorf("the books: %+v", p)
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // the next epoch
+		f.beats("p")
+		r = f.round()
+		if len(r.Assignments) == 0 {
+			f.Errorf("in the next epoch: %+v", r)
+		}
+
+		f.policy(`{"quotas":{"requester_max":2,"requester_window_secs":60,"ai_units_per_epoch":1000}}`)
+		time.Sleep(61 * time.Second)
+		f.beats("p")
+		f.round()
+		time.Sleep(61 * time.Second)
+		f.beats("p")
+		for range 5 {
+			f.submit(by("greedy"))
+		}
+		modest := f.submit(by("modest"))
+		r = f.round()
+		counts := f.requesters(r)
+		if counts["greedy"] != 2 || counts["modest"] != 1 {
+			f.Errorf("within the window: %v, %s", counts, modest.ID)
+		}
+		restarted := f.another(dispatch.Options{})
+		if counts := restarted.requesters(restarted.round()); counts["greedy"] != 0 {
+			f.Errorf("after a restart: %v", counts)
+		}
+		time.Sleep(61 * time.Second)
+		f.beats("p")
+		if counts := f.requesters(f.round()); counts["greedy"] != 2 {
+			f.Errorf("in the next window: %v", counts)
+		}
+	})
+}
+
+func (f *fixture) requesters(r dispatch.Round) map[string]int {
+	f.Helper()
+	counts := make(map[string]int)
+	for _, a := range r.Assignments {
+		counts[f.job(dispatch.Job{Job: match.Job{ID: a.Job}}).Requester]++
+	}
+	return counts
+}
+
+// Every twentieth match is for a job that pays little.
+func TestStarvation(t *testing.T) {
+	spec.Covers(t, "M-112", "M-153")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		for _, p := range names(5) {
+			f.provider(p)
+		}
+		poor := make(map[string]bool)
+		for range 3 {
+			poor[f.submit(fee(10)).ID] = true
+		}
+		time.Sleep(time.Second)
+		var matches []bool
+		for range 3 {
+			f.beats(names(5)...)
+			for range 20 {
+				f.submit(fee(1_000_000))
+			}
+			f.policy(`{"batch_size":20}`)
+			for _, a := range f.round().Assignments {
+				matches = append(matches, poor[a.Job])
+				if err := f.complete(f.ack(f.lease(a.Lease))); err != nil {
+					f.Fatal(err)
+				}
+			}
+		}
+		for i, wasPoor := range matches {
+			if wasPoor != ((i+1)%20 == 0) {
+				f.Errorf("match %d: poor %v", i+1, wasPoor)
+			}
+		}
+	})
+}
+
+// Jobs that nobody could serve do not stand in the way of others, and it is said
+// why they wait.
+func TestSetAside(t *testing.T) {
+	spec.Covers(t, "M-30")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"batch_size":2}`)
+		f.provider("p")
+		f.provider("q", func(p *match.Provider) { p.Capabilities = []match.Kind{match.Quantum} })
+		var rare []dispatch.Job
+		for range 5 {
+			rare = append(rare, f.submit(model("rare"), fee(1_000_000)))
+		}
+		plain := f.submit(model("m"))
+		r := f.round()
+		if len(r.Assignments) != 1 || r.Assignments[0].Job != plain.ID || len(r.Requeued) != 0 {
+			f.Fatalf("the round: %+v", r)
+		}
+		if len(r.SetAside) != 1 || r.SetAside[0].Jobs != 5 || r.SetAside[0].Like.Spec.Model != "rare" {
+			f.Errorf("set aside: %+v", r.SetAside)
+		}
+		x := f.explain(rare[0])
+		for _, want := range []string{"constraint: set aside: none of 2 providers could ever serve it", "2 no_model", "provider p: no_model", "provider q: incapable, no_model"} {
+			if !strings.Contains(x, want) {
+				f.Errorf("explained as %s\nwant %s", x, want)
+			}
+		}
+		f.provider("p", func(p *match.Provider) { p.Models = []string{"rare"} })
+		if r := f.round(); len(r.Assignments) != 2 || len(r.SetAside) != 0 {
+			f.Errorf("when somebody can: %+v", r)
+		}
+		if _, err := f.SetStatus(f.Context(), "p", match.Suspended, ""); err != nil {
+			f.Fatal(err)
+		}
+		if r := f.round(); len(r.SetAside) != 2 {
+			f.Errorf("when nobody can any more: %+v", r)
+		}
+		f.submit(units(100_001))
+		if r := f.round(); len(r.SetAside) != 3 {
+			f.Errorf("more units than anyone gets: %+v", r.SetAside)
+		}
+	})
+}
+
+func TestRequesterLists(t *testing.T) {
+	spec.Covers(t, "M-29")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"batch_size":1}`)
+		f.provider("p", func(p *match.Provider) { p.Deny = []string{"bad"} })
+		f.submit(by("bad"), fee(1_000_000))
+		good := f.submit(by("good"))
+		if l := f.assigned(); l.Job.String() != good.ID {
+			f.Errorf("assigned %+v", l)
+		}
+		f.provider("p", func(p *match.Provider) { p.Allow = []string{"bad"} })
+		good = f.submit(by("good"))
+		if l := f.assigned(); l.Job.String() == good.ID {
+			f.Errorf("assigned %+v", l)
+		}
+		if x := f.explain(good); !strings.Contains(x, "provider p: not_allowed") {
+			f.Errorf("explained as %s", x)
+		}
+	})
+}
+
+func TestExplain(t *testing.T) {
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		j := f.submit()
+		if x := f.explain(j); !strings.Contains(x, "no_worker: no provider is registered") {
+			f.Errorf("explained as %s", x)
+		}
+		f.provider("p")
+		if x := f.explain(j); !strings.Contains(x, "next: 1 of 1 providers fit") {
+			f.Errorf("explained as %s", x)
+		}
+		l := f.ack(f.assigned())
+		if x := f.explain(j); !strings.Contains(x, "running: attempt 1 of 6 runs on worker p") {
+			f.Errorf("explained as %s", x)
+		}
+		f.fail(l)
+		if x := f.explain(j); !strings.Contains(x, "backoff: ") {
+			f.Errorf("explained as %s", x)
+		}
+		foreign, err := f.engine.Submit(f.Context(), gq.Spec{Queue: dispatch.DefaultQueue, Type: "other"})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.idle("it is none of ours")
+		if x := f.explain(dispatch.Job{Job: match.Job{ID: foreign.ID().String()}}); !strings.Contains(x, "asks for nothing that a provider could be matched with") {
+			f.Errorf("explained as %s", x)
+		}
+	})
+}
+
+// What is known survives the process: a second one goes on where the first
+// stopped.
+func TestRestart(t *testing.T) {
+	spec.Covers(t, "M-18", "M-49", "M-128")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"quotas":{"leases_max_per_provider":2},"health":{"recover_ppb_per_sec":0}}`)
+		f.provider("p")
+		var jobs []dispatch.Job
+		for range 3 {
+			jobs = append(jobs, f.submit())
+		}
+		r := f.round()
+		f.ack(f.lease(r.Assignments[0].Lease))
+		before := f.standing("p")
+		g := f.another(dispatch.Options{})
+		if diff := cmp.Diff(before, g.standing("p")); diff != "" {
+			f.Errorf("(-before +after):\n%s", diff)
+		}
+		g.idle("both leases are taken")
+		for _, j := range jobs {
+			if diff := cmp.Diff(f.job(j), g.job(j)); diff != "" {
+				f.Errorf("(-before +after):\n%s", diff)
+			}
+		}
+		// What ended while nobody looked is entered once.
+		time.Sleep(5 * time.Second)
+		h := f.another(dispatch.Options{})
+		h.sweeps()
+		time.Sleep(time.Second)
+		i := f.another(dispatch.Options{})
+		i.beats("p")
+		i.round()
+		if p := i.standing("p"); p.Health != 980_000_000 || p.Fails != 1 {
+			f.Errorf("entered as %+v", p)
+		}
+		if p := f.another(dispatch.Options{}).standing("p"); p.Health != 980_000_000 || p.Fails != 1 {
+			f.Errorf("entered twice: %+v", p)
+		}
+		if p := f.standing("p"); p.Health != 980_000_000 || p.Fails != 1 {
+			f.Errorf("the first process: %+v", p)
+		}
+	})
+}
+
+// Of many nodes that hold a round at the same time one decides each of them.
+func TestOneRoundWins(t *testing.T) {
+	spec.Covers(t, "M-44", "M-119", "M-155")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		nodes := []*fixture{f}
+		for range 3 {
+			nodes = append(nodes, f.another(dispatch.Options{}))
+		}
+		for _, p := range names(4) {
+			f.provider(p)
+		}
+		for n := range 20 {
+			for range 10 {
+				nodes[n%4].submit()
+			}
+			f.beats(names(4)...)
+			var wait sync.WaitGroup
+			rounds := make([]dispatch.Round, len(nodes))
+			for i, node := range nodes {
+				wait.Go(func() {
+					r, err := node.Round(f.Context())
+					if err != nil {
+						f.Errorf("node %d: %v", i, err)
+					}
+					rounds[i] = r
+				})
+			}
+			wait.Wait()
+			seen := make(map[string]bool)
+			numbers := make(map[uint64]bool)
+			for _, r := range rounds {
+				if r.Number > 0 && numbers[r.Number] {
+					f.Errorf("two nodes held round %d", r.Number)
+				}
+				numbers[r.Number] = true
+				for _, a := range r.Assignments {
+					if seen[a.Job] {
+						f.Errorf("%s was assigned twice", a.Job)
+					}
+					seen[a.Job] = true
+					if err := nodes[n%3].complete(nodes[n%2].ack(f.lease(a.Lease))); err != nil {
+						f.Error(err)
+					}
+				}
+			}
+			if len(seen) != 10 {
+				f.Errorf("round %d assigned %d of 10", n, len(seen))
+			}
+		}
+		for _, node := range nodes {
+			for _, p := range names(4) {
+				if got := node.standing(p); got.LeasesActive != 0 {
+					f.Errorf("%s holds %d", p, got.LeasesActive)
+				}
+			}
+		}
+		f.replay(1)
+	})
+}
+
+// replay computes every so many recorded rounds again.
+func (f *fixture) replay(every uint64) (rounds int) {
+	f.Helper()
+	for n := uint64(1); ; n += every {
+		r, err := f.RoundRecord(f.Context(), n)
+		if gq.KindOf(err) == gq.KindNotFound {
+			return rounds
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		if err := r.Check(); err != nil {
+			f.Error(err)
+		}
+		rounds++
+	}
+}
+
+// The same world gives the same rounds, whatever the order in which it was
+// told.
+func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
+	spec.Covers(t, "M-08", "M-15", "M-129", "M-130", "M-155")
+	var rounds []dispatch.Round
+	for seed := range uint64(3) {
+		bubble(t, dispatch.Options{}, func(f *fixture) {
+			rng := rand.New(rand.NewPCG(seed, 0))
+			order := rng.Perm(30)
+			for _, i := range order {
+				f.provider(fmt.Sprintf("p%02d", i), func(p *match.Provider) {
+					p.Models = []string{"m", fmt.Sprintf("x%d", i%3)}
+					p.Region = []string{"eu", "us"}[i%2]
+				})
+			}
+			for i := range 40 {
+				f.submit(fee(int64(i%7)*100_000), model(fmt.Sprintf("x%d", i%4)))
+			}
+			r := f.round()
+			rec, err := f.RoundRecord(f.Context(), r.Number)
+			if err != nil {
+				f.Fatal(err)
+			}
+			// Shuffle the recorded input: the pure function must not care.
+			rng.Shuffle(len(rec.Input.Jobs), func(i, k int) { rec.Input.Jobs[i], rec.Input.Jobs[k] = rec.Input.Jobs[k], rec.Input.Jobs[i] })
+			rng.Shuffle(len(rec.Input.Providers), func(i, k int) {
+				rec.Input.Providers[i], rec.Input.Providers[k] = rec.Input.Providers[k], rec.Input.Providers[i]
+			})
+			if err := rec.Check(); err != nil {
+				f.Error(err)
+			}
+			r.Now = 0
+			rounds = append(rounds, r)
+		})
+	}
+	for i := range rounds[1:] {
+		if diff := cmp.Diff(rounds[0], rounds[i+1]); diff != "" {
+			t.Errorf("run %d (-first +this):\n%s", i+1, diff)
+		}
+	}
+}

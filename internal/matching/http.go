@@ -1,0 +1,300 @@
+// Package matching is the HTTP face of matching, below /api/matching: the
+// registry of providers, jobs, leases, rounds, policy and a WebSocket of events.
+//
+// Bodies have the member names of the input of a round (docs/matching.md), times
+// are seconds since 1970. Errors are RFC 9457 problems with a stable code.
+package matching
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// Base is where the face is served.
+const Base = "/api/matching"
+
+// Options are what the face can be told. The zero value is the default.
+type Options struct {
+	Log         *slog.Logger  // nil is silence
+	MaxBody     int64         // largest body in bytes; 0 is 16 MiB
+	BodyTimeout time.Duration // in which a body must have come; 0 is 30 s
+	Failed      func(error)   // is told that the store has failed for good
+
+	// Identify puts who calls into the context of a request, see package auth.
+	// Without it everyone may do everything.
+	Identify func(*http.Request) (context.Context, error)
+}
+
+// Face is an [http.Handler] for everything below [Base].
+type Face struct {
+	dispatch *dispatch.Dispatcher
+	events   Events
+	options  Options
+	handler  http.Handler
+
+	draining context.Context // ends when sockets should
+	drain    context.CancelFunc
+}
+
+// Events is what the face needs of an engine: where the log of events ends.
+type Events interface {
+	LastEvent(ctx context.Context) (uint64, error)
+}
+
+// Handler makes the face over a dispatcher and its engine.
+func Handler(d *dispatch.Dispatcher, e Events, o Options) *Face {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxBody == 0 {
+		o.MaxBody = 16 << 20
+	}
+	if o.BodyTimeout == 0 {
+		o.BodyTimeout = 30 * time.Second
+	}
+	f := &Face{dispatch: d, events: e, options: o}
+	f.draining, f.drain = context.WithCancel(context.Background())
+	mux := http.NewServeMux()
+	for _, r := range f.routes() {
+		mux.Handle(r.method+" "+Base+r.path, f.serve(r))
+	}
+	mux.HandleFunc("GET "+Base+"/events/ws", f.socket)
+	mux.Handle("/", f.serve(route{do: f.nowhere(mux)}))
+	f.handler = http.NewCrossOriginProtection().Handler(mux)
+	return f
+}
+
+// Drain ends the sockets. It is called when a server is about to stop.
+func (f *Face) Drain() { f.drain() }
+
+// ServeHTTP answers a request.
+func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
+
+// route is one thing that can be asked for.
+type route struct {
+	method, path string
+	scope        auth.Scope // that the caller needs for the queue
+	do           func(*call) (reply, error)
+}
+
+func (f *Face) routes() []route {
+	return []route{
+		{"POST", "/providers", auth.Admin, f.register},
+		{"GET", "/providers", auth.Read, f.providers},
+		{"GET", "/providers/{id}", auth.Read | auth.Work, f.provider},
+		{"POST", "/providers/{id}/heartbeat", auth.Work, f.heartbeat},
+		{"POST", "/providers/{id}/status", auth.Admin, f.status},
+		{"GET", "/providers/{id}/leases", auth.Read | auth.Work, f.leases},
+		{"POST", "/jobs", auth.Submit, f.submit},
+		{"GET", "/jobs/{id}", auth.Read | auth.Submit, f.job},
+		{"GET", "/leases/{id}", auth.Read | auth.Work, f.lease},
+		{"POST", "/leases/{id}/ack", auth.Work, f.ack},
+		{"POST", "/leases/{id}/renew", auth.Work, f.renew},
+		{"POST", "/leases/{id}/decline", auth.Work, f.decline},
+		{"POST", "/leases/{id}/fail", auth.Work, f.fail},
+		{"POST", "/leases/{id}/complete", auth.Work, f.complete},
+		{"POST", "/leases/{id}/proof", auth.Admin, f.proof},
+		{"POST", "/beacon", auth.Admin, f.putBeacon},
+		{"GET", "/beacon", auth.Read, f.beacon},
+		{"POST", "/rounds", auth.Admin, f.round},
+		{"GET", "/rounds/{n}", auth.Read, f.recorded},
+		{"GET", "/policy", auth.Read, f.policy},
+		{"PUT", "/policy", auth.Admin, f.putPolicy},
+	}
+}
+
+// call is one request.
+type call struct {
+	w  http.ResponseWriter
+	r  *http.Request
+	id string
+}
+
+func (c *call) context() context.Context { return c.r.Context() }
+
+// reply is the answer to a call.
+type reply struct {
+	status int
+	body   any
+}
+
+func ok(body any) (reply, error) { return reply{http.StatusOK, body}, nil }
+
+// serve makes a handler of a route.
+func (f *Face) serve(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := f.begin(w, r)
+		defer f.recover(c)
+		answer, err := f.admitted(c, route)
+		if err != nil {
+			f.refuse(c, err)
+			return
+		}
+		f.write(c, answer.status, "application/json", answer.body)
+	})
+}
+
+func (f *Face) begin(w http.ResponseWriter, r *http.Request) *call {
+	c := &call{w: w, r: r, id: rand.Text()}
+	h := w.Header()
+	h.Set("X-Request-Id", c.id)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	return c
+}
+
+// admitted does what a route does, for who may.
+func (f *Face) admitted(c *call, route route) (reply, error) {
+	if err := f.identify(c, route.scope); err != nil {
+		return reply{}, err
+	}
+	return route.do(c)
+}
+
+// identify finds out who calls and whether they may. A provider may have a token
+// of its own: the scope for the queue "matching/ID" is enough for what is its.
+func (f *Face) identify(c *call, scope auth.Scope) error {
+	if f.options.Identify == nil || scope == 0 {
+		return nil
+	}
+	ctx, err := f.options.Identify(c.r)
+	if err != nil {
+		return err
+	}
+	c.r = c.r.WithContext(ctx)
+	i, err := auth.From(ctx)
+	if err != nil {
+		return err
+	}
+	if err := i.Enter(ctx); err != nil {
+		return err
+	}
+	if i.May(scope|auth.Admin, dispatch.DefaultQueue) {
+		return nil
+	}
+	if scope&auth.Work != 0 && i.MaySomewhere(auth.Work) {
+		provider, err := f.owner(c)
+		if err != nil {
+			return err
+		}
+		if provider != "" && i.May(auth.Work, dispatch.DefaultQueue+"/"+provider) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the token does not allow this for the queue %s: %w", dispatch.DefaultQueue, gq.ErrDenied)
+}
+
+// owner is the provider that a request is about.
+func (f *Face) owner(c *call) (string, error) {
+	id := c.r.PathValue("id")
+	if len(c.r.URL.Path) > len(Base+"/leases/") && c.r.URL.Path[:len(Base+"/leases/")] == Base+"/leases/" {
+		l, err := f.dispatch.Lease(c.context(), gq.LeaseID(id))
+		return l.Provider, err
+	}
+	return id, nil
+}
+
+// nowhere answers what no route does.
+func (f *Face) nowhere(mux *http.ServeMux) func(*call) (reply, error) {
+	return func(c *call) (reply, error) {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
+			other := c.r.Clone(c.context())
+			other.Method = method
+			if _, pattern := mux.Handler(other); pattern != "/" && method != c.r.Method {
+				c.w.Header().Set("Allow", method)
+				return reply{}, wire.NewProblem(http.StatusMethodNotAllowed, "method_not_allowed", fmt.Sprintf("%.200q takes %s", c.r.URL.Path, method))
+			}
+		}
+		return reply{}, wire.NewProblem(http.StatusNotFound, "no_such_route", fmt.Sprintf("there is no %.200q", c.r.URL.Path))
+	}
+}
+
+func (f *Face) write(c *call, status int, contentType string, body any) {
+	var b bytes.Buffer
+	if err := wire.EncodeJSON(&b, body); err != nil {
+		f.options.Log.Error("encode an answer", "request_id", c.id, "path", c.r.URL.Path, "error", err)
+		status = http.StatusInternalServerError
+		b.Reset()
+	}
+	c.w.Header().Set("Content-Type", contentType)
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(b.Bytes()) // the client has left
+}
+
+// refuse tells of an error. What the client is not told goes to the log.
+func (f *Face) refuse(c *call, err error) {
+	p, known := errors.AsType[*wire.Problem](err)
+	if !known {
+		switch {
+		case gq.KindOf(err) != gq.KindInternal:
+		case errors.Is(err, context.DeadlineExceeded):
+			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
+		case errors.Is(err, context.Canceled):
+			err = fmt.Errorf("%w: %w", gq.ErrClosed, err) // the client has left, or the server stops
+		default:
+			f.options.Log.Error("internal error", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "error", err)
+		}
+		if errors.Is(err, gq.ErrStoreFailed) && f.options.Failed != nil {
+			f.options.Failed(err)
+		}
+		p = wire.ProblemOf(err, c.id)
+	}
+	p.RequestID = c.id
+	f.write(c, p.Status, p.ContentType(""), p)
+}
+
+// recover answers for a handler that panicked.
+func (f *Face) recover(c *call) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, isError := p.(error); isError && errors.Is(err, http.ErrAbortHandler) {
+		panic(p)
+	}
+	f.options.Log.Error("panic in an HTTP handler", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path,
+		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	f.refuse(c, errors.New("panic"))
+}
+
+// body reads the body of a request, in time and within its limit. Without one
+// it is an empty object.
+func (f *Face) body(c *call) ([]byte, error) {
+	controller := http.NewResponseController(c.w)
+	_ = controller.SetReadDeadline(time.Now().Add(f.options.BodyTimeout)) // recorders have none
+	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, f.options.MaxBody))
+	if err != nil {
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return nil, wire.NewProblem(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
+		}
+		c.w.Header().Set("Connection", "close")
+		return nil, wire.NewProblem(http.StatusRequestTimeout, "body_incomplete", fmt.Sprintf("the body did not come within %v", f.options.BodyTimeout))
+	}
+	_ = controller.SetReadDeadline(time.Time{})
+	if len(bytes.TrimSpace(text)) == 0 {
+		text = []byte("{}")
+	}
+	return text, nil
+}
+
+// read reads the body of a request into one of this package's types.
+func (f *Face) read(c *call, into any) error {
+	text, err := f.body(c)
+	if err != nil {
+		return err
+	}
+	return wire.DecodeJSON(text, into)
+}

@@ -1,0 +1,159 @@
+package native
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// inUse is what the process has taken from the system for its heap and stacks.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
+
+// 2,000 idle subscribers cost less than 100 MB, whichever way they came; the
+// other ends of the connections included.
+func TestIdleSubscribers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens 2,000 connections")
+	}
+	n := newNewsroom(t, EventLimits{Beat: time.Minute})
+	n.submit(1, "a")
+	const subscribers, most = 2000, 100 << 20
+	for name, path := range map[string]string{"SSE": "/v1/events", "WebSocket": "/v1/events/ws"} {
+		before := inUse()
+		conns := make([]net.Conn, 0, subscribers)
+		for range subscribers {
+			c, err := net.Dial("tcp", n.web.Listener.Addr().String())
+			if err != nil {
+				t.Skipf("%d connections: %v", len(conns), err)
+			}
+			conns = append(conns, c)
+			request := "GET " + path + "?after=0 HTTP/1.1\r\nHost: x\r\n"
+			if name == "WebSocket" {
+				request += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+			}
+			if _, err := io.WriteString(c, request+"\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			buffer := make([]byte, 256)
+			if _, err := c.Read(buffer); err != nil {
+				t.Fatal(err)
+			}
+			if want := map[string]string{"SSE": "200", "WebSocket": "101"}[name]; !strings.Contains(string(buffer), want) {
+				t.Fatalf("%s: %s", name, buffer)
+			}
+		}
+		used := inUse() - before
+		t.Logf("%s: %d idle subscribers use %.1f MB, %d bytes each", name, subscribers, float64(used)/(1<<20), used/subscribers)
+		if used > most {
+			t.Errorf("%s: %d subscribers use %d bytes, want at most %d", name, subscribers, used, most)
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+}
+
+// fanOut is how many jobs a writer gets into a store on disk in a while, with so
+// many live subscribers, each of which takes all events in the form they are sent
+// in.
+func fanOut(t testing.TB, subscribers int, long time.Duration) float64 {
+	t.Helper()
+	s, err := local.Open(t.TempDir(), local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	n := newNewsroomOver(t, s, EventLimits{})
+	ctx, cancel := context.WithCancel(auth.With(t.Context(), auth.Everyone()))
+	defer cancel()
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	defer cancel()
+	for range subscribers {
+		sub, err := n.feed.Open(ctx, nil, feed.Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait.Go(func() {
+			defer sub.Close()
+			w := bufio.NewWriter(io.Discard)
+			_ = sub.Run(ctx, 0, func(entries []feed.Entry, _ uint64) error {
+				for i := range entries {
+					_, _ = w.Write(entries[i].Encoded)
+				}
+				return nil
+			})
+		})
+	}
+	specs := make([]gq.Spec, 50)
+	for i := range specs {
+		specs[i] = gq.Spec{Type: "t", Payload: gq.Payload{Data: []byte(`{"n":1}`)}}
+	}
+	jobs := 0
+	began := time.Now()
+	for time.Since(began) < long {
+		if _, err := n.engine.SubmitBatch(ctx, specs); err != nil {
+			t.Fatal(err)
+		}
+		jobs += len(specs)
+	}
+	return float64(jobs) / time.Since(began).Seconds()
+}
+
+// BenchmarkFanOut measures what 100 live subscribers cost the writer. The bound
+// is 10 %.
+func BenchmarkFanOut(b *testing.B) {
+	for b.Loop() {
+		var without, with float64
+		for range 3 { // in turn, so that both see the same machine
+			without = max(without, fanOut(b, 0, time.Second))
+			with = max(with, fanOut(b, 100, time.Second))
+		}
+		b.ReportMetric(without, "jobs/s-alone")
+		b.ReportMetric(with, "jobs/s-100")
+		b.ReportMetric(100*(1-with/without), "%cost")
+	}
+}
+
+// A subscriber that floods a server with connections is refused, and others go
+// on.
+func TestTooManySubscribers(t *testing.T) {
+	n := newNewsroom(t, EventLimits{})
+	n.http.options.Feed = feed.NewFeed(feed.New(n.engine, encodeEvent), auth.NewGuard(n.engine, nil), 2)
+	for i := range 3 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		want := http.StatusOK
+		if i == 2 {
+			want = http.StatusTooManyRequests
+		}
+		if answer.StatusCode != want {
+			t.Errorf("subscriber %d: %s", i+1, answer.Status)
+		}
+	}
+}

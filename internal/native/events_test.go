@@ -1,0 +1,419 @@
+package native
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// newsroom is the event feed over HTTP and gRPC.
+type newsroom struct {
+	testing.TB
+	engine *engine.Engine
+	feed   *feed.Feed
+	web    *httptest.Server
+	events pb.EventsServiceClient
+	http   *HTTP
+	grpc   *GRPC
+}
+
+func encodeEvent(e *gq.Event) []byte {
+	text, err := json.Marshal(wire.EventOf(e))
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
+	t.Helper()
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return newNewsroomOver(t, s, limits)
+}
+
+func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom {
+	t.Helper()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := feed.New(e, encodeEvent)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- hub.Run(ctx) }()
+	guard := auth.NewGuard(e, s)
+	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard, 0)}
+	n.http = NewHTTP(guard, HTTPOptions{Feed: n.feed, Events: limits, Log: slog.New(slog.DiscardHandler), Identify: func(r *http.Request) (context.Context, error) {
+		return auth.With(r.Context(), auth.Everyone()), nil
+	}})
+	n.web = httptest.NewServer(n.http)
+	ring, err := auth.NewKeyring(s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := auth.NewGate(ring, false, nil)
+	n.grpc = NewGRPC(guard, GRPCOptions{
+		Feed: n.feed, Events: limits,
+		Unary: []grpc.UnaryServerInterceptor{gate.Unary}, Stream: []grpc.StreamServerInterceptor{gate.Stream},
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- n.grpc.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.events = pb.NewEventsServiceClient(conn)
+	t.Cleanup(func() {
+		n.http.Drain()
+		n.grpc.Drain()
+		n.web.CloseClientConnections()
+		n.web.Close()
+		n.http.Wait()
+		conn.Close()
+		n.grpc.Stop()
+		<-served
+		stop()
+		if err := <-done; err != nil {
+			t.Errorf("the hub ended with %v", err)
+		}
+	})
+	return n
+}
+
+// submit makes n jobs, with four events each once they are cancelled.
+func (n *newsroom) submit(jobs int, queue string) {
+	n.Helper()
+	specs := make([]gq.Spec, jobs)
+	for i := range specs {
+		specs[i] = gq.Spec{Queue: queue, Type: "t"}
+	}
+	out, err := n.engine.SubmitBatch(n.Context(), specs)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for _, s := range out {
+		if s.Err != nil {
+			n.Fatal(s.Err)
+		}
+	}
+}
+
+// all are the events of the log.
+func (n *newsroom) all() (numbers []uint64) {
+	n.Helper()
+	events, err := n.engine.Events(n.Context(), 0, 100_000)
+	if err != nil {
+		n.Fatal(err)
+	}
+	for i := range events {
+		numbers = append(numbers, events[i].Seq)
+	}
+	return numbers
+}
+
+// take reads the numbers of so many events from a way to get the next message.
+func take(t testing.TB, n int, next func() (wire.Event, error)) (numbers []uint64) {
+	t.Helper()
+	for len(numbers) < n {
+		e, err := next()
+		if err != nil {
+			t.Fatalf("after %d events: %v", len(numbers), err)
+		}
+		numbers = append(numbers, e.Seq)
+	}
+	return numbers
+}
+
+// sse opens a stream of server-sent events.
+func (n *newsroom) sse(query string, header ...string) (next func() (wire.Event, error), closing func()) {
+	n.Helper()
+	r, err := http.NewRequestWithContext(n.Context(), http.MethodGet, n.web.URL+"/v1/events"+query, nil)
+	if err != nil {
+		n.Fatal(err)
+	}
+	if len(header) == 2 {
+		r.Header.Set(header[0], header[1])
+	}
+	answer, err := http.DefaultClient.Do(r) //nolint:bodyclose // by closing
+	if err != nil {
+		n.Fatal(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(answer.Body)
+		n.Fatalf("%s: %s", answer.Status, text)
+	}
+	lines := bufio.NewScanner(answer.Body)
+	lines.Buffer(nil, 1<<20)
+	return func() (e wire.Event, err error) {
+		kind := ""
+		for lines.Scan() {
+			if name, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+				kind = name
+			}
+			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				if kind == "end" {
+					return e, errors.New(data)
+				}
+				return e, json.Unmarshal([]byte(data), &e)
+			}
+		}
+		return e, io.ErrUnexpectedEOF
+	}, func() { answer.Body.Close() }
+}
+
+func (n *newsroom) socket(query string) (next func() (wire.Event, error), conn *websocket.Conn) {
+	n.Helper()
+	conn, _, err := websocket.Dial(n.Context(), n.web.URL+"/v1/events/ws"+query, nil) //nolint:bodyclose // there is none
+	if err != nil {
+		n.Fatal(err)
+	}
+	return func() (e wire.Event, err error) {
+		_, data, err := conn.Read(n.Context())
+		if err != nil {
+			return e, err
+		}
+		return e, json.Unmarshal(data, &e)
+	}, conn
+}
+
+func (n *newsroom) stream(r *pb.SubscribeRequest) func() (wire.Event, error) {
+	n.Helper()
+	s, err := n.events.Subscribe(n.Context(), r)
+	if err != nil {
+		n.Fatal(err)
+	}
+	var buffer []*pb.Event
+	return func() (e wire.Event, err error) {
+		for len(buffer) == 0 {
+			m, err := s.Recv()
+			if err != nil {
+				return e, err
+			}
+			buffer = m.GetEvents()
+		}
+		e.Seq = buffer[0].GetSeq()
+		buffer = buffer[1:]
+		return e, nil
+	}
+}
+
+// Every way of subscribing gives every event, in order, from any place on, and
+// goes on with what comes.
+func TestSubscribe(t *testing.T) {
+	n := newNewsroom(t, EventLimits{})
+	n.submit(50, "a")
+	old := n.all()
+	from := old[30]
+	next, closing := n.sse(fmt.Sprintf("?after=%d", from))
+	defer closing()
+	again, closingAgain := n.sse("?after=0", "Last-Event-ID", fmt.Sprint(from))
+	defer closingAgain()
+	socket, conn := n.socket(fmt.Sprintf("?after=%d", from))
+	defer conn.CloseNow() //nolint:errcheck // done with it
+	ways := map[string]func() (wire.Event, error){
+		"SSE": next, "SSE that came back": again, "WebSocket": socket, "gRPC": n.stream(&pb.SubscribeRequest{After: &from}),
+	}
+	got := map[string][]uint64{}
+	for name, next := range ways {
+		got[name] = take(t, len(old)-31, next)
+	}
+	n.submit(20, "a")
+	want := n.all()[31:]
+	for name, next := range ways {
+		got[name] = append(got[name], take(t, len(want)-len(got[name]), next)...)
+		if !slices.Equal(got[name], want) {
+			t.Errorf("%s: events %v, want %v", name, got[name], want)
+		}
+	}
+}
+
+func TestSubscribeFilters(t *testing.T) {
+	n := newNewsroom(t, EventLimits{})
+	zero := uint64(0)
+	n.submit(3, "a")
+	n.submit(3, "b")
+	want := []uint64{}
+	events, err := n.engine.Events(t.Context(), 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Queue == "b" && e.Type == gq.EventScheduled {
+			want = append(want, e.Seq)
+		}
+	}
+	next, closing := n.sse("?after=0&queue=b&type=job.scheduled")
+	defer closing()
+	if got := take(t, len(want), next); !slices.Equal(got, want) {
+		t.Errorf("SSE: %v, want %v", got, want)
+	}
+	stream := n.stream(&pb.SubscribeRequest{After: &zero, Queues: []string{"b"}, Types: []pb.EventType{pb.EventType_EVENT_TYPE_JOB_SCHEDULED}})
+	if got := take(t, len(want), stream); !slices.Equal(got, want) {
+		t.Errorf("gRPC: %v, want %v", got, want)
+	}
+	socket, conn := n.socket("?after=0&job=" + events[0].Job.String())
+	defer conn.CloseNow() //nolint:errcheck // done with it
+	for range 2 {
+		if e, err := socket(); err != nil || e.Entity != events[0].Job.String() {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+}
+
+func TestSubscribeBadly(t *testing.T) {
+	n := newNewsroom(t, EventLimits{})
+	for _, query := range []string{"?after=x", "?after=-1", "?after=1&after=2", "?type=nonsense", "?job=1", "?que=a", "?queue=", "?after=99999999999999999999"} {
+		for _, path := range []string{"/v1/events", "/v1/events/ws"} {
+			answer, err := http.Get(n.web.URL + path + query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer.Body.Close()
+			if answer.StatusCode != http.StatusBadRequest {
+				t.Errorf("%s%s: %s", path, query, answer.Status)
+			}
+		}
+	}
+	s, err := n.events.Subscribe(t.Context(), &pb.SubscribeRequest{Types: []pb.EventType{999}, JobId: "x", Queues: []string{""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("gRPC: %v", err)
+	}
+	// A page of another site may not listen in.
+	_, _, err = websocket.Dial(t.Context(), n.web.URL+"/v1/events/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // there is none
+	if err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("from another origin: %v", err)
+	}
+	// A subscriber that talks is cut off.
+	next, conn := n.socket("")
+	if err := conn.Write(t.Context(), websocket.MessageText, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := next(); websocket.CloseStatus(err) != websocket.StatusPolicyViolation {
+		t.Errorf("after a message: %v", err)
+	}
+}
+
+// A subscriber that does not keep up is cut off and told where to resume; from
+// there nothing is missing. Another one notices nothing of it.
+func TestSlowSubscribers(t *testing.T) {
+	n := newNewsroom(t, EventLimits{Slow: 500 * time.Millisecond, Stuck: time.Minute})
+	zero := uint64(0)
+	const jobs = 30_000 // more than sockets buffer
+	slow, conn := n.socket("?after=0")
+	defer conn.CloseNow() //nolint:errcheck // done with it
+	grpcSlow := n.stream(&pb.SubscribeRequest{After: &zero})
+	for range jobs / 1000 {
+		n.submit(1000, "a")
+	}
+	want := n.all()
+	quick, closing := n.sse("?after=0")
+	defer closing()
+	if got := take(t, len(want), quick); !slices.Equal(got, want) {
+		t.Error("the quick one did not get everything")
+	}
+	time.Sleep(time.Second)
+	for name, next := range map[string]func() (wire.Event, error){"WebSocket": slow, "gRPC": grpcSlow} {
+		last, end := uint64(0), error(nil)
+		for end == nil {
+			e, err := next()
+			if end = err; err == nil {
+				last = e.Seq
+			}
+		}
+		var resume uint64
+		text := end.Error()
+		if i := strings.Index(text, "after="); i >= 0 {
+			_, _ = fmt.Sscanf(text[i:], "after=%d", &resume)
+		}
+		if !strings.Contains(text, "slow consumer") || resume > last || last >= want[len(want)-1] {
+			t.Errorf("%s: got up to %d of %d and ended with %v", name, last, want[len(want)-1], end)
+			continue
+		}
+		rest, closing := n.sse(fmt.Sprintf("?after=%d", last))
+		if got := take(t, int(want[len(want)-1]-last), rest); got[0] != last+1 {
+			t.Errorf("%s: resumed with %d after %d", name, got[0], last)
+		}
+		closing()
+	}
+}
+
+// A server that stops tells where to go on.
+func TestSubscribersAreToldOfTheEnd(t *testing.T) {
+	n := newNewsroom(t, EventLimits{})
+	n.submit(5, "a")
+	last := n.all()
+	next, closing := n.sse("?after=0")
+	defer closing()
+	socket, conn := n.socket("?after=0")
+	defer conn.CloseNow() //nolint:errcheck // done with it
+	take(t, len(last), next)
+	take(t, len(last), socket)
+	n.http.Drain()
+	want := fmt.Sprintf("resume with after=%d", last[len(last)-1])
+	if _, err := next(); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("SSE: %v", err)
+	}
+	if _, err := socket(); websocket.CloseStatus(err) != websocket.StatusGoingAway || !strings.Contains(err.Error(), want) {
+		t.Errorf("WebSocket: %v", err)
+	}
+}
+
+// Signs of life come while nothing happens, with the place to resume.
+func TestSubscribersGetBeats(t *testing.T) {
+	n := newNewsroom(t, EventLimits{Beat: 20 * time.Millisecond})
+	n.submit(2, "a")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events?after=0&queue=other", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	want := fmt.Sprintf("id: %d", len(n.all()))
+	for lines.Scan() {
+		if lines.Text() == want {
+			return
+		}
+	}
+	t.Errorf("no beat: %v", lines.Err())
+}

@@ -1,0 +1,160 @@
+// Package observe tells operators how a server does: numbers for Prometheus,
+// traces for OpenTelemetry, lines for a log.
+//
+// [Observed] stands in front of an engine and has the same methods: it measures
+// calls and their batches, and joins what is done for one job into one trace,
+// from its submission over each of its attempts. [Metrics] is the page that
+// Prometheus reads.
+package observe
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/auth"
+)
+
+// Observed is an engine whose calls are measured and traced.
+type Observed struct {
+	auth.Engine
+	numbers *numbers
+	traces  *traces
+}
+
+// New observes an engine. The tracer may be nil.
+func New(e auth.Engine, t trace.Tracer) *Observed {
+	return &Observed{Engine: e, numbers: newNumbers(), traces: newTraces(t)}
+}
+
+// Submit is measured and begins a trace.
+func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+	defer o.numbers.call(callSubmit, 1)()
+	ctx, end := o.traces.submits(ctx, &s)
+	out, err := o.Engine.Submit(ctx, s)
+	end(out, err)
+	o.numbers.submitted(err)
+	return out, err
+}
+
+// Enqueue is [Observed.Submit].
+func (o *Observed) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
+	out, err := o.Submit(ctx, s)
+	return out.ID(), err
+}
+
+// SubmitBatch is measured and begins a trace for each job.
+func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+	defer o.numbers.call(callSubmit, len(specs))()
+	traced := make([]gq.Spec, len(specs))
+	ends := make([]func(gq.Submitted, error), len(specs))
+	for i := range specs {
+		traced[i] = specs[i]
+		_, ends[i] = o.traces.submits(ctx, &traced[i])
+	}
+	out, err := o.Engine.SubmitBatch(ctx, traced)
+	for i := range ends {
+		if err != nil {
+			ends[i](gq.Submitted{}, err)
+			o.numbers.submitted(err)
+			continue
+		}
+		ends[i](out[i], out[i].Err)
+		o.numbers.submitted(out[i].Err)
+	}
+	return out, err
+}
+
+// SubmitGraph is measured and begins a trace for each job.
+func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+	defer o.numbers.call(callSubmit, len(drafts))()
+	traced := make([]gq.Draft, len(drafts))
+	ends := make([]func(gq.Submitted, error), len(drafts))
+	for i := range drafts {
+		traced[i] = drafts[i]
+		_, ends[i] = o.traces.submits(ctx, &traced[i].Spec)
+	}
+	out, err := o.Engine.SubmitGraph(ctx, traced)
+	for i := range ends {
+		var s gq.Submitted
+		if err == nil {
+			s = out[i]
+		}
+		ends[i](s, err)
+		o.numbers.submitted(err)
+	}
+	return out, err
+}
+
+// Claim is measured and begins an attempt of each job.
+func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	began := time.Now()
+	jobs, err := o.Engine.Claim(ctx, r)
+	if err != nil || len(jobs) == 0 {
+		return jobs, err
+	}
+	if r.Wait == 0 {
+		o.numbers.calls[callClaim].lasting(time.Since(began))
+	}
+	o.numbers.batches[callClaim].observe(float64(len(jobs)))
+	for i := range jobs {
+		o.numbers.claimed(&jobs[i].State)
+		o.traces.claimed(&jobs[i])
+	}
+	return jobs, nil
+}
+
+// Heartbeat is measured.
+func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+	defer o.numbers.call(callHeartbeat, len(beats))()
+	answers, err := o.Engine.Heartbeat(ctx, beats)
+	for i := range answers {
+		if answers[i].Err == nil {
+			o.traces.alive(&answers[i].State)
+		}
+	}
+	return answers, err
+}
+
+// Settle is measured and ends attempts.
+func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	defer o.numbers.call(callSettle, len(outcomes))()
+	answers, err := o.Engine.Settle(ctx, outcomes)
+	for i := range answers {
+		o.settled(outcomes[i].Lease, answers[i].State, answers[i].Err)
+	}
+	return answers, err
+}
+
+func (o *Observed) settled(lease gq.LeaseRef, s gq.State, err error) {
+	if err == nil {
+		o.numbers.settled(&s)
+	}
+	o.traces.settled(lease.ID, &s, err)
+}
+
+// Complete is measured and ends an attempt.
+func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
+	defer o.numbers.call(callSettle, 1)()
+	s, err := o.Engine.Complete(ctx, lease, result)
+	o.settled(lease, s, err)
+	return s, err
+}
+
+// Fail is measured and ends an attempt.
+func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
+	defer o.numbers.call(callSettle, 1)()
+	s, err := o.Engine.Fail(ctx, lease, f)
+	o.settled(lease, s, err)
+	return s, err
+}
+
+// Release is measured and ends an attempt.
+func (o *Observed) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
+	defer o.numbers.call(callSettle, 1)()
+	s, err := o.Engine.Release(ctx, lease, delay, reason)
+	o.settled(lease, s, err)
+	return s, err
+}

@@ -1,0 +1,83 @@
+package scheduler
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const page = "../../docs/scheduler-api.md"
+
+// The examples of the documentation work as they stand there.
+func TestDocumentedExamples(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, language := range []struct {
+		fence   string
+		program []string
+		needs   string
+		says    string
+	}{
+		{"sh", []string{"sh", "-eu"}, "curl", `"capacity":{"total":70,"used":0,"reserved":0}`},
+		{"python", []string{"python3"}, "python3", "done: 5"},
+	} {
+		t.Run(language.fence, func(t *testing.T) {
+			if _, err := exec.LookPath(language.needs); err != nil {
+				t.Skipf("this machine has no %s, with which the example is run", language.needs)
+			}
+			f := newFixture(t, Options{})
+			s := httptest.NewServer(f.face)
+			defer s.Close()
+			blocks := strings.Split(string(text), "```"+language.fence+"\n")[1:]
+			if len(blocks) != 1 {
+				t.Fatalf("there are %d examples in %s, want 1", len(blocks), language.fence)
+			}
+			script, _, _ := strings.Cut(blocks[0], "\n```")
+			file := filepath.Join(t.TempDir(), "example")
+			if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c := exec.CommandContext(t.Context(), language.program[0], append(language.program[1:], file)...)
+			c.Env = append(os.Environ(), "GQ="+s.URL)
+			out, err := c.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), language.says) {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// The documentation has every code, route and metric, and no others.
+func TestDocumentedTables(t *testing.T) {
+	raw, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(raw)
+	_, errorsPart, _ := strings.Cut(text, "## Errors")
+	errorsPart, _, _ = strings.Cut(errorsPart, "\n## ")
+	for _, m := range meanings {
+		if row := fmt.Sprintf("| `%s` | %d | %s |", m.Code, m.Status, m.Text); !strings.Contains(errorsPart, row) {
+			t.Errorf("the table of codes lacks %s", row)
+		}
+	}
+	if rows := strings.Count(errorsPart, "\n| `"); rows != len(meanings) {
+		t.Errorf("the table of codes has %d rows, want %d", rows, len(meanings))
+	}
+	for _, r := range routes() {
+		if !strings.Contains(text, "`"+r.method+" "+r.path+"`") {
+			t.Errorf("%s %s is not documented", r.method, r.path)
+		}
+	}
+	for _, name := range metricNames() {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("metric %s is not documented", name)
+		}
+	}
+}

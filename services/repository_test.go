@@ -1,0 +1,190 @@
+package services_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+type composeFile struct {
+	Services map[string]struct {
+		Image       string            `yaml:"image"`
+		Command     []string          `yaml:"command"`
+		Environment map[string]string `yaml:"environment"`
+		Ports       []string          `yaml:"ports"`
+		Profiles    []string          `yaml:"profiles"`
+	} `yaml:"services"`
+}
+
+func readCompose(t *testing.T, name string) (c composeFile) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(readFile(t, "../docker/"+name)), &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestComposeA(t *testing.T) {
+	spec.Covers(t, "T-05", "T-06", "T-15", "T-17", "T-59", "T-114", "T-268", "T-271")
+	c := readCompose(t, "compose.a.yaml")
+	var nodes []string
+	for name, s := range c.Services {
+		if s.Image != "gopherqueue/gq:local" {
+			t.Errorf("%s runs %s", name, s.Image)
+		}
+		if len(s.Profiles) > 0 {
+			continue // the load generator is no node
+		}
+		nodes = append(nodes, name)
+		if !slices.Equal(s.Command[:2], []string{"svc", name}) {
+			t.Errorf("%s runs %v", name, s.Command)
+		}
+		if (len(s.Ports) > 0) != (name == "gateway") {
+			t.Errorf("%s publishes %v", name, s.Ports)
+		}
+		if slices.Contains(s.Command, "--listen") == (name == "worker") {
+			t.Errorf("%s runs %v", name, s.Command)
+		}
+	}
+	slices.Sort(nodes)
+	if !slices.Equal(nodes, []string{"coordinator", "gateway", "job", "queue", "result", "worker"}) {
+		t.Errorf("nodes %v", nodes)
+	}
+	if at := slices.Index(c.Services["worker"].Command, "--slots"); at < 0 || c.Services["worker"].Command[at+1] != "6" {
+		t.Errorf("worker runs %v", c.Services["worker"].Command)
+	}
+	if load := c.Services["load"]; len(load.Profiles) != 1 || !slices.Contains(load.Command, "gateway:7000") {
+		t.Errorf("load %v", load)
+	}
+}
+
+func TestComposeB(t *testing.T) {
+	spec.Covers(t, "T-06", "T-07", "T-16", "T-268", "T-271")
+	c := readCompose(t, "compose.b.yaml")
+	nodes := 0
+	for name, s := range c.Services {
+		if len(s.Profiles) > 0 {
+			continue
+		}
+		index := s.Environment["GQ_INDEX"]
+		if name != "node-"+index || !slices.Equal(s.Command, []string{"node"}) || s.Environment["GQ_SLOTS"] != "1" ||
+			strings.Split(s.Environment["GQ_PEERS"], ",")[int(index[0]-'0')] != name+":7000" || s.Image != "gopherqueue/gq:local" ||
+			!slices.Equal(s.Ports, []string{"127.0.0.1:700" + index + ":7000"}) {
+			t.Errorf("%s: %+v", name, s)
+		}
+		nodes++
+	}
+	if nodes != 6 || len(c.Services) != 7 {
+		t.Errorf("%d nodes among %d services", nodes, len(c.Services))
+	}
+}
+
+func TestImageHasNothingButTheProgram(t *testing.T) {
+	text := readFile(t, "../docker/Dockerfile")
+	if !strings.Contains(text, "FROM scratch") || strings.Count(text, "FROM ") != 1 || strings.Contains(text, "RUN ") {
+		t.Errorf("Dockerfile:\n%s", text)
+	}
+	if build := readFile(t, "../scripts/docker-build"); !strings.Contains(build, "CGO_ENABLED=0") || strings.Contains(build, "docker pull") {
+		t.Errorf("docker-build:\n%s", build)
+	}
+}
+
+func TestRepositoryLayout(t *testing.T) {
+	spec.Covers(t, "T-280", "T-281", "T-282", "T-283")
+	for _, name := range []string{
+		"README.md", "proto/taskqueue_public.proto", "proto/taskqueue_internal.proto", "services/gateway", "services/job", "services/queue",
+		"services/coordinator", "services/worker", "services/result", "docker", "scripts", "results",
+	} {
+		if _, err := os.Stat("../" + name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Each entry of the change control says what changed, why, and its impact.
+func TestChangeControl(t *testing.T) {
+	spec.Covers(t, "T-263", "T-267", "T-268", "T-269", "T-270", "T-271", "T-272", "T-278")
+	head, rest, _ := strings.Cut(readFile(t, "../docs/change-control.md"), "\n## ")
+	for _, want := range []string{"2026-02-10", "six services", "six monoliths", "load generator", "gRPC with Protocol Buffers", "two proto files", "in\nmemory", "at-least-once", "durability", "consensus and leader election", "exactly-once\nexecution", "hardened security", "more than one region"} {
+		if !strings.Contains(head, want) {
+			t.Errorf("the frozen decisions do not name %q", want)
+		}
+	}
+	for i, entry := range strings.Split(rest, "\n## ") {
+		if !strings.HasPrefix(entry, fmt.Sprintf("%d. ", i+1)) {
+			t.Errorf("entry %d begins %.20q", i+1, entry)
+		}
+		what, why, impact := strings.Index(entry, "**What:**"), strings.Index(entry, "**Why:**"), strings.Index(entry, "**Impact:**")
+		if what < 0 || why < what || impact < why {
+			t.Errorf("entry %d lacks a part", i+1)
+		}
+	}
+	for _, want := range []string{"Go instead of Python", "`spec` on `GetJobRecordResponse`", "`cancel_job_ids` on `WorkerHeartbeatResponse`", "A third design", "Layout"} {
+		if !strings.Contains(rest, want) {
+			t.Errorf("no entry about %s", want)
+		}
+	}
+}
+
+func TestTaskQueueIsDocumented(t *testing.T) {
+	spec.Covers(t, "T-22", "T-33", "T-267", "T-270")
+	text := readFile(t, "../docs/taskqueue.md")
+	for _, want := range []string{
+		"the jobs of the node that is asked", "without authentication", "Both keep everything in\nmemory", "what gets lost",
+		"scripts/docker-build", "docker compose -f docker/compose.a.yaml up", "gq compare --quick", "scripts/compare",
+		"TaskQueuePublicService", "JobInternalService", "QueueInternalService", "CoordinatorInternalService", "ResultInternalService",
+	} {
+		if !strings.Contains(strings.ToLower(text), strings.ToLower(want)) {
+			t.Errorf("docs/taskqueue.md does not say %q", want)
+		}
+	}
+	names := regexp.MustCompile(`\b(TaskQueuePublic|JobInternal|QueueInternal|CoordinatorInternal|ResultInternal)Service\b`)
+	other := regexp.MustCompile(`\b[A-Z]\w*(Public|Internal)Service\b`)
+	for _, found := range other.FindAllString(text, -1) {
+		if !names.MatchString(found) {
+			t.Errorf("%s is no name of a service", found)
+		}
+	}
+}
+
+// The clarifications of the frozen document are each pinned where their subject
+// is.
+func TestClarificationsAreTraced(t *testing.T) {
+	spec.Covers(t, "T-256", "T-258", "T-260", "T-261", "T-262")
+	var text strings.Builder
+	for _, dir := range []string{".", "../internal/taskqueuetest", "../internal/rpc", "../internal/monolith", "../internal/load", "../internal/compare", "../cmd/gq"} {
+		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(name, ".go") {
+				text.WriteString(readFile(t, name))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id := range strings.FieldsSeq(`84 14 17 18 96 130 195 125 70 133 25 88 89 184 142 90 93 162 197 201 159 164 40 101
+		154 163 204 226 30 19 21 23 191 173 177 199 239 248 192 144`) {
+		if quoted := `"T-` + id + `"`; !strings.Contains(text.String(), quoted) {
+			t.Errorf("no test names T-%s", id)
+		}
+	}
+}
