@@ -8,6 +8,7 @@ BENCH_FLAGS  ?=
 # Linters and formatters are pinned in a module of their own, so that they never
 # enter the builds of users.
 TOOL = $(GO) tool -modfile=tools/go.mod
+BUF  = $(GO) tool -modfile=tools/proto/go.mod buf
 
 export GO TEST_TIMEOUT FUZZTIME
 
@@ -37,15 +38,24 @@ vet:
 	$(GO) vet ./...
 
 .PHONY: lint
-lint: ## Run golangci-lint with .golangci.yml
+lint: ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code
 	$(TOOL) golangci-lint run
+	scripts/check-proto
 
 .PHONY: format
 format: ## Format all Go code with gofumpt
 	$(TOOL) golangci-lint fmt
 
+.PHONY: proto
+proto: ## Renew the Go code below api/ from proto/
+	$(BUF) generate
+
+.PHONY: proto-baseline
+proto-baseline: ## Accept the wire as it is as what clients rely on
+	$(BUF) build --exclude-source-info -o proto/baseline.binpb
+
 .PHONY: generate
-generate: postgres ## Renew everything generated: go generate, then docs/conformance.md from a real run
+generate: postgres proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
 	$(GO) generate ./...
 	scripts/test
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,22 +25,14 @@ import (
 )
 
 // The benchmarks go over loopback, client and server in one process. Those on a
-// durable store write below GQ_BENCH_DIR, or the system's directory for
-// temporary files.
+// durable store write below TMPDIR.
 
 func benchStore(b *testing.B, durable bool) store.Store {
 	b.Helper()
 	var s *local.Store
 	var err error
 	if durable {
-		dir := b.TempDir()
-		if parent := os.Getenv("GQ_BENCH_DIR"); parent != "" {
-			if dir, err = os.MkdirTemp(parent, "bench"); err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(func() { _ = os.RemoveAll(dir) })
-		}
-		s, err = local.Open(dir, local.Options{})
+		s, err = local.Open(b.TempDir(), local.Options{})
 	} else {
 		s, err = local.OpenMemory(local.Options{})
 	}
@@ -111,26 +102,34 @@ func callers(b *testing.B, n int, call func() error) time.Duration {
 }
 
 // compare measures two things in turns, so that whatever else the machine does
-// meets both alike, and reports the median of their rates and ratios.
+// meets both alike, and reports the medians of their rates and of what the
+// second is worth of the first: by the clock, and by the time computed, which
+// other processes do not disturb.
 func compare(b *testing.B, unit string, slice int, base, other func(n int) time.Duration) {
 	b.Helper()
-	rate := func(n int, d time.Duration) float64 { return float64(n) / d.Seconds() }
+	measure := func(n int, f func(int) time.Duration) (rate, cpu float64) {
+		began := cpuTime()
+		d := f(n)
+		return float64(n) / d.Seconds(), float64((cpuTime() - began).Microseconds()) / float64(n)
+	}
 	base(slice) // warm up
 	other(slice)
-	var bases, others, ratios []float64
+	columns := make(map[string][]float64)
 	b.ResetTimer()
 	for done := 0; done < b.N; done += slice {
 		n := min(slice, b.N-done)
-		x, y := rate(n, base(n)), rate(n, other(n))
-		bases, others, ratios = append(bases, x), append(others, y), append(ratios, y/x)
+		x, cpuX := measure(n, base)
+		y, cpuY := measure(n, other)
+		for name, v := range map[string]float64{
+			"base-" + unit: x, unit: y, "ratio": y / x, "base-cpu-µs": cpuX, "cpu-µs": cpuY, "cpu-ratio": cpuX / cpuY,
+		} {
+			columns[name] = append(columns[name], v)
+		}
 	}
-	median := func(v []float64) float64 {
-		slices.Sort(v)
-		return v[len(v)/2]
+	for name, column := range columns {
+		slices.Sort(column)
+		b.ReportMetric(column[len(column)/2], name)
 	}
-	b.ReportMetric(median(bases), "base-"+unit)
-	b.ReportMetric(median(others), unit)
-	b.ReportMetric(median(ratios), "ratio")
 	b.ReportMetric(0, "ns/op")
 }
 

@@ -63,7 +63,7 @@ type Client struct {
 	schedules pb.SchedulesServiceClient
 	work      workLink
 
-	life context.Context //nolint:containedctx // of the stream and what is done in the background
+	life context.Context // of the stream and what is done in the background
 	die  context.CancelFunc
 
 	mu         sync.Mutex
@@ -104,7 +104,6 @@ func New(address string, o Options) (*Client, error) {
 		grpc.WithConnectParams(connectParams),
 		grpc.WithStaticStreamWindowSize(1 << 20),
 		grpc.WithStaticConnWindowSize(4 << 20),
-		grpc.WithSharedWriteBuffer(true),
 	}
 	var faults []gq.Fault
 	if o.Token != "" {

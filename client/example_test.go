@@ -19,15 +19,15 @@ import (
 func server() (address string, stop func()) {
 	s, err := local.OpenMemory(local.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	g := native.NewGRPC(e, native.GRPCOptions{})
 	go func() { _ = g.Serve(listener) }()

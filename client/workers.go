@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,7 +27,7 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		s, err := c.work.open(ctx)
 		switch {
-		case err == errNoStream: //nolint:errorlint // it is this very one
+		case errors.Is(err, errNoStream):
 			var server peer.Peer
 			answer, err := c.workers.Claim(ctx, request, grpc.Peer(&server))
 			jobs = answer.GetJobs()
@@ -150,7 +151,7 @@ func (c *Client) report(ctx context.Context, verb string, safe safety, request p
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		s, err := c.work.open(ctx)
 		switch {
-		case err == errNoStream || s != nil && large && proto.Size(request) > s.messageBytes-1<<10: //nolint:errorlint // it is this very one
+		case errors.Is(err, errNoStream) || s != nil && large && proto.Size(request) > s.messageBytes-1<<10:
 			// A message that is too large would end the stream for all.
 			answers, err = unary(ctx)
 			return safe, err

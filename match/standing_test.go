@@ -3,6 +3,7 @@ package match_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -98,6 +99,56 @@ func TestSettingsUpdate(t *testing.T) {
 	}
 	if got := s.JobPolicy(match.AI, 20).Lifetime; got != 20*time.Second {
 		t.Errorf("a lifetime of its own: %v", got)
+	}
+	eachSetting(t)
+}
+
+// eachSetting changes one parameter at a time and wants that one, and no other, to
+// change.
+func eachSetting(t *testing.T) {
+	t.Helper()
+	text, err := json.Marshal(match.DefaultSettings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var walk func(at string, v any, set func(any) any)
+	changed := 0
+	walk = func(at string, v any, set func(any) any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for name, inner := range v {
+				walk(at+"."+name, inner, func(x any) any { return set(map[string]any{name: x}) })
+			}
+			return
+		case string:
+			text, err = json.Marshal(set("other"))
+		case float64:
+			step := 1.0
+			if v != math.Trunc(v) {
+				step = 0.125
+			}
+			text, err = json.Marshal(set(v + step))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := match.DefaultSettings()
+		if err := s.Update(text); err != nil {
+			t.Errorf("%s cannot be set: %v", at, err)
+			return
+		}
+		if n := strings.Count(cmp.Diff(match.DefaultSettings(), s), "\n+ "); n > 1 || cmp.Equal(match.DefaultSettings(), s) {
+			t.Errorf("%s: %d parameters changed", at, n)
+		}
+		changed++
+	}
+	var all map[string]any
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	walk("", all, func(x any) any { return x })
+	if changed < 45 {
+		t.Errorf("only %d parameters", changed)
 	}
 }
 

@@ -40,6 +40,9 @@ func writeBench(w io.Writer, r *bench.Report) error {
 	if r.Worker != nil {
 		writeWorker(&b, r.Worker)
 	}
+	if r.Server != nil {
+		writeServer(&b, r.Server)
+	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -152,6 +155,15 @@ func writeWorker(w io.Writer, r *bench.WorkerResult) {
 	for _, g := range r.Graphs {
 		fmt.Fprintf(w, "  %-25s %s µs a job (%s jobs in %.3f s)\n", g.Shape, grouped(g.PerJob), grouped(float64(g.Jobs)), g.Seconds)
 	}
+}
+
+func writeServer(w io.Writer, r *bench.ServerResult) {
+	fmt.Fprintf(w, "\nserver: over the network, beside what it is compared with\n")
+	fmt.Fprintf(w, "  worker in this process    %s jobs/s (submitted in batches of %d, %d slots)\n", grouped(r.NearJobsPerSecond), r.Batch, r.Slots)
+	fmt.Fprintf(w, "  on the Work stream        %s jobs/s, ratio %s\n", grouped(r.JobsPerSecond), ratio(r.Ratio))
+	fmt.Fprintf(w, "  bare gRPC echo            %s calls/s (%d callers), %s ms p50/p95/p99\n", grouped(r.EchoCallsPerSecond), r.Callers, percentiles(r.Echo))
+	fmt.Fprintf(w, "  unary submit              %s calls/s, %s ms, ratio %s\n", grouped(r.SubmitCallsPerSecond), percentiles(r.Submit), ratio(r.SubmitRatio))
+	fmt.Fprintf(w, "  submit to handler, idle   %s ms p50/p95/p99, of which the submission %s\n", percentiles(r.ToStart), percentiles(r.ToStartSubmit))
 }
 
 // known formats a measure, or a dash where there is none.

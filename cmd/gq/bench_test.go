@@ -95,7 +95,8 @@ var benchFields = strings.Fields(`
 	filter.claim_ms_with.calls filter.claim_ms_with.p50 filter.claim_ms_with.p95 filter.claim_ms_with.p99 filter.claim_ms_with.max
 	filter.repeats.runs filter.repeats.least filter.repeats.most
 	idle.seconds idle.queued_jobs idle.delayed_jobs idle.cpu_percent idle.baseline_cpu_percent
-	idle.repeats.runs idle.repeats.least idle.repeats.most`)
+	idle.repeats.runs idle.repeats.least idle.repeats.most
+	server`)
 
 func rowFields(scenario string) string {
 	fields := strings.Fields(`callers batch jobs seconds jobs_per_second floor_seconds floor_jobs_per_second ratio

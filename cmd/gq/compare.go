@@ -22,8 +22,9 @@ put it under the same load, check every answer, end it, and write what was found
 
   A  six services that talk gRPC: gateway, job, queue, coordinator, worker, result
   B  six identical nodes, each with all of that in one process
+  C  gq serve with an embedded store: nothing that was accepted gets lost
 
-Both have six worker slots in all. The matrix is client concurrency, times how
+Each has six worker slots in all. The matrix is client concurrency, times how
 long jobs work, times the mix of requests, and some open loops; --quick takes a
 small part of it and ends within two minutes. Beside it stands a floor: submits
 to one node of design B against submits to a bare gRPC server.

@@ -68,7 +68,7 @@ func TestKilledServer(t *testing.T) {
 			before := l.acks.Load()
 			waitFor(t, "an acknowledged submission", func() bool { return l.acks.Load() > before })
 		}
-		rest(t.Context(), time.Duration(random.Int64N(int64(150*time.Millisecond))))
+		rest(t.Context(), time.Duration(random.Int64N(int64(100*time.Millisecond))))
 		site.kill()
 		site.start()
 	}

@@ -21,10 +21,9 @@ over, and someone should look why.
 ` + exitHelp,
 		Example: `  gq dlq list --queue mail
   gq dlq replay 0198…
-  gq dlq replay --queue mail
-  gq dlq purge --queue mail --until 720h`,
+  gq dlq replay --queue mail`,
 	}
-	c.AddCommand(newDLQList(p), newDLQReplay(p), newDLQPurge(p))
+	c.AddCommand(newDLQList(p), newDLQReplay(p))
 	return c
 }
 
@@ -152,51 +151,4 @@ func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error 
 	line.clear()
 	fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
 	return failed
-}
-
-// purger is a queue that can remove finished jobs before their retention ends.
-type purger interface {
-	Purge(ctx context.Context, q gq.Query) (int, error)
-}
-
-func newDLQPurge(p process) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "purge",
-		Short: "Remove jobs that were given up",
-		Long: `Remove jobs that were given up, with their history, before their retention ends.
-It cannot be undone.`,
-		Example: `  gq dlq purge --queue mail --yes
-  gq dlq purge --until 720h --yes`,
-		Args: noArguments,
-	}
-	r := newRemote(p, c)
-	f := deadFlags(c)
-	var sure bool
-	c.Flags().BoolVar(&sure, "yes", false, "yes, remove them")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		query, err := f.dead()
-		if err != nil {
-			return err
-		}
-		if !sure {
-			return usage("yes", "it cannot be undone; add --yes")
-		}
-		return r.long(c.Context(), func(ctx context.Context, q queue) error {
-			able, ok := q.(purger)
-			if !ok {
-				return errors.New("this server keeps jobs until their retention ends (retention.dead_letter)")
-			}
-			line := newProgress(r.stderr)
-			line.show("removing …")
-			n, err := able.Purge(ctx, query)
-			line.clear()
-			if err != nil {
-				return err
-			}
-			return r.print(struct {
-				Purged int `json:"purged"`
-			}{n}, func(s screen) { s.line("%d removed", n) })
-		})
-	}
-	return c
 }

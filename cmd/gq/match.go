@@ -32,7 +32,7 @@ If the input is invalid, everything that is wrong with it goes to standard error
 and nothing to standard output.`
 
 func newMatch(p process) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "match FILE",
 		Short: "Compute one round of matching from a file",
 		Long:  matchLong,
@@ -46,6 +46,8 @@ func newMatch(p process) *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return runMatch(p, args[0]) },
 	}
+	c.AddCommand(newMatchReplay(p))
+	return c
 }
 
 func runMatch(p process, file string) error {

@@ -81,6 +81,10 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	if err != nil {
 		return err
 	}
+	matched, err := newMatching(e, store, cfg, a, log, s.fail)
+	if err != nil {
+		return err
+	}
 	listeners, err := listen(ctx, cfg)
 	if err != nil {
 		return err
@@ -88,9 +92,11 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	s.http = native.NewHTTP(a.guard, a.http(native.HTTPOptions{
 		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
 	}))
-	s.grpc = native.NewGRPC(a.guard, a.grpc(native.GRPCOptions{Log: log, Limits: cfg.Limits.Limits, Failed: s.fail}))
+	s.grpc = native.NewGRPC(a.guard, a.grpc(native.GRPCOptions{
+		Log: log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: taskQueueService(a.guard),
+	}))
 	s.web = &http.Server{
-		Handler:           beside(s.http, a.identified(scheduling)),
+		Handler:           matched.beside(beside(s.http, a.identified(scheduling))),
 		TLSConfig:         a.tls,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       cfg.Limits.IdleTimeout,
@@ -100,7 +106,9 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.start(func() error { return e.Run(running) })
 	s.start(func() error { return scheduling.Run(running) })
+	s.start(func() error { return matched.Run(running) })
 	a.start(s, running)
+	startTaskQueueWorkers(running, s, a.guard, cfg.TaskQueue.Slots)
 	s.start(func() error { return ignore(s.serveWeb(listeners.http), http.ErrServerClosed) })
 	s.start(func() error { return s.grpc.Serve(listeners.grpc) })
 

@@ -85,6 +85,24 @@ func TestItems(t *testing.T) {
 	}
 }
 
+// A key that a job of a foreign queue has is taken, and that is all one learns.
+func TestForeignKey(t *testing.T) {
+	f := newFixture(t)
+	keyed := gq.Spec{Queue: "foreign", Type: "t", Key: gq.Key{Name: "k"}}
+	if _, err := f.engine.Submit(t.Context(), keyed); err != nil {
+		t.Fatal(err)
+	}
+	ctx := f.as("submit,read@own")
+	keyed.Queue = "own"
+	if out, err := f.guard.Submit(ctx, keyed); !errors.Is(err, gq.ErrConflict) || !out.ID().IsZero() {
+		t.Errorf("%+v, %v", out, err)
+	}
+	out, err := f.guard.SubmitBatch(ctx, []gq.Spec{keyed, {Queue: "own", Type: "t"}})
+	if err != nil || !errors.Is(out[0].Err, gq.ErrConflict) || !out[0].ID().IsZero() || out[1].Err != nil {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
 // Lists have only what may be read, and totals count only that.
 func TestLists(t *testing.T) {
 	f := newFixture(t)

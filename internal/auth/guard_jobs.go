@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -11,30 +12,58 @@ import (
 
 // Submit needs submit on the queue of the job.
 func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
-	if err := g.submits(ctx, s); err != nil {
+	c, err := g.submits(ctx, s)
+	if err != nil {
 		return gq.Submitted{}, err
 	}
-	return g.engine.Submit(ctx, s)
+	out, err := g.engine.Submit(ctx, s)
+	if err != nil {
+		return out, err
+	}
+	seen, err := c.conceal(ctx, []gq.Submitted{out})
+	if err != nil {
+		return gq.Submitted{}, err
+	}
+	return seen[0], seen[0].Err
 }
 
 // Enqueue needs submit on the queue of the job.
 func (g *Guard) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
-	if err := g.submits(ctx, s); err != nil {
-		return gq.JobID{}, err
-	}
-	return g.engine.Enqueue(ctx, s)
+	out, err := g.Submit(ctx, s)
+	return out.ID(), err
 }
 
-func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) error {
+func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) (*caller, error) {
 	c, err := g.enter(ctx, Submit)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	judged, err := c.specs(ctx, specs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return firstOf(judged)
+	return c, firstOf(judged)
+}
+
+// conceal takes jobs of foreign queues out of answers: one may have the
+// idempotency key that a submission came with.
+func (c *caller) conceal(ctx context.Context, answers []gq.Submitted) ([]gq.Submitted, error) {
+	if c.MayEverywhere(Submit | Read) {
+		return answers, nil
+	}
+	for i := range answers {
+		if !answers[i].Existing {
+			continue
+		}
+		judged, err := c.about(ctx, Submit|Read, []store.Ref{{Job: answers[i].ID()}})
+		if err != nil {
+			return nil, err
+		}
+		if judged[0] != nil {
+			answers[i] = gq.Submitted{Err: fmt.Errorf("a job of another queue has the idempotency key: %w", gq.ErrConflict)}
+		}
+	}
+	return answers, nil
 }
 
 func firstOf(errs []error) error {
@@ -58,7 +87,11 @@ func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitte
 		return nil, err
 	}
 	return batch(judged, specs, func(err error) gq.Submitted { return gq.Submitted{Err: err} }, func(allowed []gq.Spec) ([]gq.Submitted, error) {
-		return g.engine.SubmitBatch(ctx, allowed)
+		out, err := g.engine.SubmitBatch(ctx, allowed)
+		if err != nil {
+			return nil, err
+		}
+		return c.conceal(ctx, out)
 	})
 }
 
@@ -97,10 +130,15 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submit
 	for i := range drafts {
 		specs[i] = drafts[i].Spec
 	}
-	if err := g.submits(ctx, specs...); err != nil {
+	c, err := g.submits(ctx, specs...)
+	if err != nil {
 		return nil, err
 	}
-	return g.engine.SubmitGraph(ctx, drafts)
+	out, err := g.engine.SubmitGraph(ctx, drafts)
+	if err != nil {
+		return nil, err
+	}
+	return c.conceal(ctx, out)
 }
 
 // Get needs read on the job's queue.

@@ -107,7 +107,9 @@ func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, er
 	if err != nil {
 		return nil, err
 	}
-	return batch(judged, beats, refusedAnswer, func(allowed []gq.Beat) ([]gq.Answer, error) { return g.engine.Heartbeat(ctx, allowed) })
+	return batch(judged, beats, refusedAnswer, func(allowed []gq.Beat) ([]gq.Answer, error) {
+		return c.concealed(ctx)(g.engine.Heartbeat(ctx, allowed))
+	})
 }
 
 // Settle needs work on the queue of each leased job, and submit on those of the
@@ -121,7 +123,21 @@ func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer,
 	if err != nil {
 		return nil, err
 	}
-	return batch(judged, outcomes, refusedAnswer, func(allowed []gq.Outcome) ([]gq.Answer, error) { return g.engine.Settle(ctx, allowed) })
+	return batch(judged, outcomes, refusedAnswer, func(allowed []gq.Outcome) ([]gq.Answer, error) {
+		return c.concealed(ctx)(g.engine.Settle(ctx, allowed))
+	})
+}
+
+// concealed is conceal for the children in answers.
+func (c *caller) concealed(ctx context.Context) func([]gq.Answer, error) ([]gq.Answer, error) {
+	return func(answers []gq.Answer, err error) ([]gq.Answer, error) {
+		for i := 0; err == nil && i < len(answers); i++ {
+			if len(answers[i].Spawned) > 0 {
+				answers[i].Spawned, err = c.conceal(ctx, answers[i].Spawned)
+			}
+		}
+		return answers, err
+	}
 }
 
 func refusedAnswer(err error) gq.Answer { return gq.Answer{Err: err} }

@@ -53,9 +53,13 @@ const (
 	Filter  Scenario = "filter"  // claims that pass over jobs that do not match
 	Idle    Scenario = "idle"    // nothing to do
 	Worker  Scenario = "worker"  // through the worker runtime
+
+	// Server is through a server. It needs Settings.Remote and is not among
+	// [Scenarios], which need nothing but a place.
+	Server Scenario = "server"
 )
 
-// Scenarios lists every scenario in the order in which they run.
+// Scenarios lists the scenarios in the order in which they run.
 func Scenarios() []Scenario { return []Scenario{Cycle, Enqueue, Backlog, Filter, Idle, Worker} }
 
 // Settings say what to measure and for how long.
@@ -70,6 +74,8 @@ type Settings struct {
 	Idle      time.Duration // how long to watch an idle store
 	Repeat    int           // runs of everything, of which the median is reported
 	Record    int64         // bytes of commits to record for the floor; a row that has filled them ends
+
+	Remote Remote // the server that scenario server measures
 
 	Progress func(done, total int, what string) // told before each step; may be nil
 }
@@ -107,6 +113,10 @@ func (s Settings) Validate() error {
 	}
 	check(len(s.Scenarios) > 0, "scenario", "name at least one")
 	for _, name := range s.Scenarios {
+		if name == Server {
+			check(s.Remote != nil, "scenario", "server needs one to measure")
+			continue
+		}
 		check(slices.Contains(Scenarios(), name), "scenario", "%.64q is not one of %s", name, scenarioNames())
 	}
 	check(len(s.Callers) > 0, "callers", "name at least one number")
@@ -130,7 +140,7 @@ func (s Settings) Validate() error {
 
 func scenarioNames() string {
 	var names []string
-	for _, s := range Scenarios() {
+	for _, s := range append(Scenarios(), Server) {
 		names = append(names, string(s))
 	}
 	return strings.Join(names, ", ")
@@ -208,7 +218,7 @@ func (b *bench) plan(r *Report) (plan []step) {
 			}
 		}
 	}
-	for _, name := range Scenarios() {
+	for _, name := range append(Scenarios(), Server) {
 		if !slices.Contains(b.Scenarios, name) {
 			continue
 		}
@@ -245,6 +255,13 @@ func (b *bench) plan(r *Report) (plan []step) {
 			plan = append(plan, step{string(name), func(ctx context.Context) error {
 				result, err := b.workers(ctx)
 				r.worker.add(row, result)
+				return err
+			}})
+		case Server:
+			row := r.server.reserve(1)
+			plan = append(plan, step{string(name), func(ctx context.Context) error {
+				result, err := b.server(ctx)
+				r.server.add(row, result)
 				return err
 			}})
 		}

@@ -31,12 +31,14 @@ type Report struct {
 	Filter  []FilterRow    `json:"filter"`
 	Idle    *IdleResult    `json:"idle"`
 	Worker  *WorkerResult  `json:"worker"`
+	Server  *ServerResult  `json:"server"`
 
 	cycle, enqueue rounds[Row]
 	backlog        rounds[BacklogResult]
 	filter         rounds[FilterRow]
 	idle           rounds[IdleResult]
 	worker         rounds[WorkerResult]
+	server         rounds[ServerResult]
 }
 
 // BusyPercent is the share of a machine's CPU time above which others disturb a
@@ -203,6 +205,31 @@ type GraphRow struct {
 	PerJob  float64 `json:"microseconds_per_job"`
 }
 
+// ServerResult is a server over the network beside what it is compared with in
+// the same run.
+type ServerResult struct {
+	Batch             int     `json:"batch"` // jobs per submission
+	Slots             int     `json:"slots"` // of the worker
+	NearJobs          int64   `json:"in_process_jobs"`
+	NearJobsPerSecond float64 `json:"in_process_jobs_per_second"` // worker, engine and store in this process
+	Jobs              int64   `json:"jobs"`
+	JobsPerSecond     float64 `json:"jobs_per_second"` // worker here, on the Work stream
+	Ratio             float64 `json:"ratio"`           // of the two
+
+	Callers              int      `json:"callers"` // of unary calls
+	EchoCalls            int64    `json:"echo_calls"`
+	EchoCallsPerSecond   float64  `json:"echo_calls_per_second"` // of a bare gRPC server in this process
+	Echo                 *Latency `json:"echo_ms"`
+	SubmitCalls          int64    `json:"submit_calls"`
+	SubmitCallsPerSecond float64  `json:"submit_calls_per_second"`
+	Submit               *Latency `json:"submit_ms"`
+	SubmitRatio          float64  `json:"submit_ratio"` // of the two
+
+	ToStart       *Latency `json:"submit_to_start_ms"` // one job at a time on an idle queue
+	ToStartSubmit *Latency `json:"submit_alone_ms"`    // of the same submissions, their answers alone
+	Repeats       Spread   `json:"repeats"`
+}
+
 // rounds collects, for each place of a result, what the rounds have found.
 type rounds[T any] [][]T
 
@@ -253,6 +280,10 @@ func (r *Report) finish() {
 	if len(r.worker) > 0 {
 		r.Worker = &r.worker.medians(func(w WorkerResult) float64 { return w.Ratio },
 			func(w *WorkerResult) *Spread { return &w.Repeats })[0]
+	}
+	if len(r.server) > 0 {
+		r.Server = &r.server.medians(func(s ServerResult) float64 { return s.Ratio },
+			func(s *ServerResult) *Spread { return &s.Repeats })[0]
 	}
 }
 

@@ -30,6 +30,7 @@ type Cluster struct {
 	Public []string // addresses, in the order of their nodes
 
 	place Place
+	data  string // of all nodes that keep something; empty if none does
 	mu    sync.Mutex
 	nodes map[string]*node // guarded by mu
 	order []string
@@ -56,6 +57,9 @@ func Up(ctx context.Context, d Design, p Place) (*Cluster, error) {
 		c.order = append(c.order, process.Name)
 		if process.Public {
 			c.Public = append(c.Public, process.Listen)
+		}
+		if err := c.keep(&process); err != nil {
+			return nil, errors.Join(err, c.Stop())
 		}
 		if err := c.start(process); err != nil {
 			return nil, errors.Join(err, c.Stop())
@@ -85,6 +89,20 @@ func addresses(ctx context.Context, n, base int) (addrs []string, err error) {
 		addrs = append(addrs, listener.Addr().String())
 	}
 	return addrs, nil
+}
+
+// keep gives a node a directory that lasts until the cluster is stopped.
+func (c *Cluster) keep(p *Process) (err error) {
+	if p.Data == "" {
+		return nil
+	}
+	if c.data == "" {
+		if c.data, err = os.MkdirTemp(c.place.Dir, "gq-data-"); err != nil {
+			return fmt.Errorf("make room for data: %w", err)
+		}
+	}
+	p.Args = append(p.Args, p.Data, filepath.Join(c.data, p.Name))
+	return nil
 }
 
 func (c *Cluster) start(p Process) error {
@@ -183,7 +201,7 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 // stopTime is how long a node may take to end.
 const stopTime = 5 * time.Second
 
-// Stop ends all nodes.
+// Stop ends all nodes and removes what they kept.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	nodes := c.nodes
@@ -206,6 +224,9 @@ func (c *Cluster) Stop() error {
 			faults = append(faults, fmt.Errorf("%s did not end and was killed", name))
 		}
 		faults = append(faults, n.log.Close())
+	}
+	if c.data != "" {
+		faults = append(faults, os.RemoveAll(c.data))
 	}
 	return errors.Join(faults...)
 }

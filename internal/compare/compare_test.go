@@ -71,7 +71,7 @@ func up(t *testing.T, name string) *compare.Cluster {
 func TestCompareWritesItsResults(t *testing.T) {
 	spec.Covers(t, "T-02", "T-12", "T-23", "T-24", "T-43", "T-47", "T-273", "T-274", "T-275", "T-276", "T-277")
 	plan := compare.QuickPlan()
-	plan.Designs = []string{"A", "B"}
+	plan.Designs = []string{"A", "B", "C"}
 	plan.Concurrency, plan.Rates = []int{1, 8}, []float64{100}
 	plan.Work = []time.Duration{0}
 	plan.Warmup, plan.Duration, plan.Drain, plan.Floor = 50*time.Millisecond, 250*time.Millisecond, 50*time.Millisecond, 8
@@ -91,7 +91,7 @@ func TestCompareWritesItsResults(t *testing.T) {
 	if settings.Slots != 6 || settings.Duration != plan.Duration || len(settings.Mixes) != 1 {
 		t.Errorf("settings %+v", settings)
 	}
-	if cells := len(plan.Cells()); len(stored.Rows) != 2*cells {
+	if cells := len(plan.Cells()); len(stored.Rows) != 3*cells {
 		t.Fatalf("%d rows for %d cells", len(stored.Rows), cells)
 	}
 	rows := make(map[string]int)
@@ -100,12 +100,12 @@ func TestCompareWritesItsResults(t *testing.T) {
 		if !row.Correct() || row.PerSecond <= 0 || len(row.Methods) != 3 || len(row.Memory) == 0 || row.Settings.Seed != plan.Seed || row.Settings.Duration != plan.Duration {
 			t.Errorf("design %s, %s: %+v %v", row.Design, row.Cell.Name(), row.Jobs, row.Examples)
 		}
-		if targets := map[string]int{"A": 1, "B": 6}[row.Design]; len(row.Settings.Targets) != targets {
+		if targets := map[string]int{"A": 1, "B": 6, "C": 1}[row.Design]; len(row.Settings.Targets) != targets {
 			t.Errorf("design %s is called at %v", row.Design, row.Settings.Targets)
 		}
 	}
 	for name, n := range rows {
-		if n != 2 {
+		if n != 3 {
 			t.Errorf("%s was measured of %d designs", name, n)
 		}
 	}
@@ -117,7 +117,7 @@ func TestCompareWritesItsResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Conclusions", "SubmitJob | GetJobStatus | GetJobResult", "0 were wrong", "0 were not accounted for", "plots/throughput.svg", "| B | open 100/s |"} {
+	for _, want := range []string{"## Conclusions", "SubmitJob | GetJobStatus | GetJobResult", "0 were wrong", "0 were not accounted for", "plots/throughput.svg", "| B | open 100/s |", "| C | open 100/s |", "designs A, B and C compared"} {
 		if !strings.Contains(string(report), want) {
 			t.Errorf("the report does not say %q", want)
 		}
@@ -157,7 +157,7 @@ func TestFind(t *testing.T) {
 	if d, err := compare.Find("a"); err != nil || d.Name != "A" {
 		t.Errorf("%v, %v", d.Name, err)
 	}
-	if _, err := compare.Find("Z"); err == nil || !strings.Contains(err.Error(), "A, B") {
+	if _, err := compare.Find("Z"); err == nil || !strings.Contains(err.Error(), "A, B, C") {
 		t.Errorf("%v", err)
 	}
 }

@@ -23,6 +23,7 @@ type Process struct {
 	Args   []string
 	Listen string // empty if it serves nothing
 	Public bool   // clients may call it
+	Data   string // flag that names a directory for what it keeps; empty if it keeps nothing
 }
 
 // totalSlots is the budget of worker slots of every design.
@@ -30,7 +31,7 @@ const totalSlots = 6
 
 // Designs returns what can be compared.
 func Designs() []Design {
-	return []Design{designA(), designB()}
+	return []Design{designA(), designB(), designC()}
 }
 
 func designA() Design {
@@ -63,6 +64,23 @@ func designB() Design {
 				})
 			}
 			return nodes
+		},
+	}
+}
+
+// designC waits for stable storage before it accepts anything, so it does more
+// than the other two.
+func designC() Design {
+	return Design{
+		Name: "C", Title: "durable engine", Slots: totalSlots, Addresses: 1,
+		Processes: func(a []string) []Process {
+			return []Process{{
+				Name: "server", Listen: a[0], Public: true, Data: "--data",
+				Args: []string{
+					"serve", "--grpc", a[0], "--http", "127.0.0.1:0", "--taskqueue-slots", fmt.Sprint(totalSlots),
+					"--log-format", "json", "--drain", "2s",
+				},
+			}}
 		},
 	}
 }

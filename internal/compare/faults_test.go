@@ -294,3 +294,27 @@ func TestKillNode(t *testing.T) {
 	}
 	v.works()
 }
+
+// Design C loses nothing that it has accepted: not what waits, not what runs, not
+// what has ended, not the keys of submits.
+func TestKillServer(t *testing.T) {
+	t.Parallel()
+	v := hurt(t, "C")
+	done := v.submit(3, 0)
+	v.wait(done, publicpb.JobStatus_DONE)
+	keyed := &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x", PayloadSizeBytes: 7}, ClientRequestId: "once"}
+	first, err := v.client.SubmitJob(t.Context(), keyed)
+	v.must(err)
+	running := v.submit(6, 3000)
+	v.wait(running, publicpb.JobStatus_RUNNING)
+	waiting := v.submit(10, 0)
+	v.killAndRestart("server")
+	v.wait(done, publicpb.JobStatus_DONE)
+	v.wait(append(running, waiting...), publicpb.JobStatus_DONE)
+	again, err := v.client.SubmitJob(t.Context(), keyed)
+	v.must(err)
+	if again.GetJobId() != first.GetJobId() || again.GetAcceptedAtMs() != first.GetAcceptedAtMs() {
+		t.Errorf("after a restart a repeat answers %v, before %v", again, first)
+	}
+	v.works()
+}

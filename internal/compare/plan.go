@@ -31,7 +31,7 @@ var (
 	readMix  = load.Mix{Submit: 1, Status: 4, Result: 4}
 )
 
-// FullPlan takes about a quarter of an hour.
+// FullPlan takes about twenty-five minutes.
 func FullPlan() Plan {
 	return Plan{
 		Concurrency: []int{1, 4, 16, 64, 256}, Work: []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond},
@@ -41,7 +41,7 @@ func FullPlan() Plan {
 	}
 }
 
-// QuickPlan takes about a minute.
+// QuickPlan takes about a minute and a half.
 func QuickPlan() Plan {
 	p := FullPlan()
 	p.Concurrency = []int{1, 16, 64}

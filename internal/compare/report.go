@@ -13,7 +13,7 @@ import (
 // computed from the rows.
 func (r *Results) Markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Task queue: designs %s compared\n\n", strings.Join(r.Plan.Designs, " and "))
+	fmt.Fprintf(&b, "# Task queue: designs %s compared\n\n", listed(r.Plan.Designs))
 	fmt.Fprintf(&b, "Made on %s by `%s` in %.0f s, %s.\n%d cores, %s/%s, %s. Designs ran as %s; the load generator ran on the same machine.\n",
 		r.StartedAt.Format(time.DateOnly), r.Command, r.Seconds, r.Version, r.Cores, r.OS, r.Arch, r.GoVersion, r.How)
 	if r.Load != "" {
@@ -27,7 +27,7 @@ func (r *Results) Markdown() string {
 	b.WriteString("\n## Settings\n\nThe same for every design; the whole of them is in `settings.json`.\n\n")
 	fmt.Fprintf(&b, "| setting | value |\n|---|---|\n| worker slots in total | %d |\n| warm-up, then measured | %v, %v |\n| output of a job | %d bytes |\n| client connections in total | %d |\n| seed | %d |\n\n",
 		r.Plan.Slots, r.Plan.Warmup, r.Plan.Duration, r.Plan.Payload, r.Plan.Connections, r.Plan.Seed)
-	b.WriteString("Submits go to the gateway (A) or to the nodes in turn (B); calls about a job go to the gateway or to the job's owner.\nIn a closed loop a client waits for its answer before it goes on. In an open loop requests are due at a fixed rate and latency counts from then, whether or not the request could be made.\n`ListJobs` is not measured: in design B it answers for one node alone.\n\n")
+	b.WriteString("Submits go to the gateway (A), to the nodes in turn (B) or to the server (C); calls about a job go to the gateway, to the job's owner or to the server.\nDesigns A and B keep everything in memory and lose it with the process. Design C, one server, answers a submit once the job is on stable storage.\nIn a closed loop a client waits for its answer before it goes on. In an open loop requests are due at a fixed rate and latency counts from then, whether or not the request could be made.\n`ListJobs` is not measured: in design B it answers for one node alone.\n\n")
 	r.tables(&b)
 	b.WriteString("## Plots\n\n")
 	for _, c := range r.charts() {
@@ -35,6 +35,14 @@ func (r *Results) Markdown() string {
 	}
 	b.WriteString("## Files\n\n`results.json` has everything above, `table.csv` a line per measurement and method, `raw/` every request and every job that ended (gzip), `plots/` each plot as SVG and PNG.\n")
 	return b.String()
+}
+
+// listed is "A, B and C".
+func listed(names []string) string {
+	if n := len(names) - 1; n > 0 {
+		return strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	return strings.Join(names, "")
 }
 
 func (r *Results) tables(b *strings.Builder) {
@@ -86,9 +94,8 @@ func (r *Results) conclusions() (found []string) {
 		say("Design %s answers %.0f requests/s to %d client(s) and at most %.0f, to %d: %.1f times as many.",
 			d, low.PerSecond, first, best.PerSecond, best.Cell.Concurrency, best.PerSecond/max(low.PerSecond, 1))
 	}
-	if len(r.Plan.Designs) > 1 {
-		a, b := r.Plan.Designs[0], r.Plan.Designs[1]
-		r.pair(a, b, base, first, last, say)
+	for i := 1; i < len(r.Plan.Designs); i++ {
+		r.pair(r.Plan.Designs[i-1], r.Plan.Designs[i], base, first, last, say)
 	}
 	for _, work := range r.Plan.Work {
 		if work > 0 {

@@ -30,6 +30,7 @@ type Config struct {
 	Limits    Limits
 	Retention gq.RetentionSettings
 	Scheduler Scheduler
+	TaskQueue TaskQueue
 	Webhooks  Webhooks
 	Auth      Auth
 }
@@ -56,6 +57,11 @@ type Scheduler struct {
 	LeaseTTL      time.Duration
 	OnLeaseExpiry string // timeout or requeue
 	Idempotency   bool
+}
+
+// TaskQueue are the settings of the task queue service.
+type TaskQueue struct {
+	Slots int // its jobs that this server runs itself at the same time
 }
 
 // Webhooks are the settings of callbacks.
@@ -154,6 +160,8 @@ func (c *Config) Settings() []Setting {
 		{Key: "scheduler.lease_ttl", Usage: "how long a silent holder keeps its job", kind: &durationKind{&c.Scheduler.LeaseTTL, time.Millisecond, gq.MaxDuration}},
 		{Key: "scheduler.on_lease_expiry", Usage: "what becomes of a job whose lease ran out: timeout or requeue", kind: &textKind{to: &c.Scheduler.OnLeaseExpiry, among: []string{"timeout", "requeue"}}},
 		{Key: "scheduler.idempotency", Usage: "refuse a repeated client request id", kind: &boolKind{&c.Scheduler.Idempotency}},
+
+		{Key: "taskqueue.slots", Usage: "jobs of the task queue service that this server runs itself at the same time", kind: &numberKind[int]{&c.TaskQueue.Slots, 0, 10_000}},
 
 		{Key: "webhooks.allow", Usage: "hosts and networks that may be called although they are private, such as 10.0.0.0/8", kind: &listKind{to: &c.Webhooks.Allow}},
 		{Key: "webhooks.secret", Usage: "secret of the signatures, at least 24 characters", kind: &textKind{to: &c.Webhooks.Secret, secret: true}},

@@ -50,7 +50,7 @@ func TestAssignment(t *testing.T) {
 }
 
 func TestAck(t *testing.T) {
-	spec.Covers(t, "M-51", "M-60", "M-61", "M-62", "M-78", "M-150")
+	spec.Covers(t, "M-60", "M-61", "M-62", "M-78", "M-150")
 	bubble(t, dispatch.Options{}, func(f *fixture) {
 		f.provider("p")
 		j := f.submit()

@@ -104,6 +104,9 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
+	if err := d.guardOnce(ctx); err != nil {
+		return Job{}, fmt.Errorf("submit: %w", err)
+	}
 	attributes, err := attributesOf(asks{e.Spec, e.Regions, e.SizeBytes})
 	if err != nil {
 		return Job{}, fmt.Errorf("submit: %w", err)
@@ -121,6 +124,19 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	}
 	d.poke()
 	return d.Job(ctx, out.ID())
+}
+
+// guardOnce limits the depth of the queue before its first job.
+func (d *Dispatcher) guardOnce(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded && d.guarded {
+		return nil
+	}
+	if err := d.catchUp(ctx); err != nil || d.guarded {
+		return err
+	}
+	return d.guard(ctx)
 }
 
 // Job reads a job. One that ended longer ago than the horizon is

@@ -18,7 +18,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "seed of the simulation; 0 draws one")
-	simDays = flag.Float64("sim.days", 0.5, "days that the simulation lasts")
+	simDays = flag.Float64("sim.days", 0.25, "days that the simulation lasts")
 )
 
 // simulation is days of a market: requesters submit, providers work, crash and
@@ -38,7 +38,7 @@ type simulation struct {
 }
 
 func TestSimulation(t *testing.T) {
-	spec.Covers(t, "M-21", "M-26", "M-44", "M-77", "M-111", "M-119", "M-153")
+	spec.Covers(t, "M-21", "M-26", "M-44", "M-77", "M-111", "M-119", "M-130", "M-153", "M-158")
 	seed := *simSeed
 	if seed == 0 {
 		seed = rand.Uint64()

@@ -32,6 +32,7 @@ type world struct {
 	backlog   *backlog
 	grants    window
 	ledger    ledger // what records of rounds build on
+	guarded   bool   // the queue is as deep as the settings want it
 	beatsRead time.Time
 	forgot    time.Time // when old rounds were last looked for
 }
@@ -103,8 +104,10 @@ func (d *Dispatcher) load(ctx context.Context) (err error) {
 	if err := d.reconcile(ctx, slices.Collect(maps.Values(d.leases)), held); err != nil {
 		return err
 	}
-	if err := d.guard(ctx); err != nil {
-		return err
+	if d.headVersion > 0 { // a store that matches nothing gets no queue for it
+		if err := d.guard(ctx); err != nil {
+			return err
+		}
 	}
 	d.loaded = true
 	return nil
@@ -138,6 +141,7 @@ func (d *Dispatcher) guard(ctx context.Context) error {
 		return err
 	}
 	i := slices.IndexFunc(queues, func(q gq.Queue) bool { return q.Name == d.queue })
+	d.guarded = true
 	if i >= 0 && queues[i].MaxDepth == most {
 		return nil
 	}

@@ -121,7 +121,7 @@ func (f *fixture) register(id string) {
 }
 
 func TestStory(t *testing.T) {
-	spec.Covers(t, "M-49", "M-103", "M-107", "M-114", "M-115", "M-116", "M-118", "M-128", "M-158", "M-159")
+	spec.Covers(t, "M-50", "M-53", "M-103", "M-107")
 	f := newFixture(t, matching.Options{})
 	f.register("p1")
 	p := f.must("GET", "/providers/p1", "")

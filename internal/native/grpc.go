@@ -57,6 +57,10 @@ type GRPCOptions struct {
 	Events EventLimits // of its subscribers
 	Admin  Admin       // nil serves none of it
 
+	// Register adds other services to the same server. Their calls pass the same
+	// interceptors and Authorize, and their errors become statuses the same way.
+	Register func(grpc.ServiceRegistrar)
+
 	Server []grpc.ServerOption // more of them, such as credentials
 }
 
@@ -122,8 +126,7 @@ func NewGRPC(e Engine, o GRPCOptions) *GRPC {
 		// Static windows spare the pings that grpc-go measures bandwidth with.
 		grpc.StaticStreamWindowSize(1 << 20),
 		grpc.StaticConnWindowSize(4 << 20),
-		grpc.SharedWriteBuffer(true),
-		grpc.NumStreamWorkers(128),
+		grpc.NumStreamWorkers(128), // their stacks have grown
 	}, o.Server...)...)
 
 	registerService(g.Server, pb.JobsService_ServiceDesc, &jobsServer{GRPC: g})
@@ -135,6 +138,9 @@ func NewGRPC(e Engine, o GRPCOptions) *GRPC {
 	}
 	if o.Admin != nil {
 		registerService(g.Server, pb.AdminService_ServiceDesc, &adminServer{GRPC: g})
+	}
+	if o.Register != nil {
+		o.Register(registrar{g})
 	}
 	healthpb.RegisterHealthServer(g.Server, g.health)
 	for name := range g.GetServiceInfo() {

@@ -29,7 +29,7 @@ const requestHeader = "x-request-id"
 
 // rpc is one call, and its context.
 type rpc struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context // it is one
 	method          string
 	once            sync.Once
 	name            string
@@ -175,13 +175,25 @@ func (g *GRPC) note(c *rpc, err error) {
 
 // registerService adds a service whose requests may be unreadable: those are answered
 // like every other invalid request, behind the interceptors.
-func registerService[S any](s *grpc.Server, d grpc.ServiceDesc, impl S) {
+func registerService[S authorizer](s *grpc.Server, d grpc.ServiceDesc, impl S) {
+	registerGuarded(s, d, impl, impl)
+}
+
+func registerGuarded(s *grpc.Server, d grpc.ServiceDesc, impl any, guard authorizer) {
 	methods := make([]grpc.MethodDesc, len(d.Methods))
 	for i, m := range d.Methods {
-		methods[i] = lenient(d.ServiceName, m, impl)
+		methods[i] = lenient(d.ServiceName, m, guard)
 	}
 	d.Methods = methods
 	s.RegisterService(&d, impl)
+}
+
+// registrar takes services of other faces.
+type registrar struct{ *GRPC }
+
+// RegisterService adds a service.
+func (r registrar) RegisterService(d *grpc.ServiceDesc, impl any) {
+	registerGuarded(r.Server, *d, impl, r.GRPC)
 }
 
 // authorizer is every service.
@@ -196,9 +208,8 @@ func (g *GRPC) authorize(ctx context.Context, method string, request proto.Messa
 	return g.options.Authorize(ctx, method, request)
 }
 
-func lenient(service string, m grpc.MethodDesc, impl any) grpc.MethodDesc {
+func lenient(service string, m grpc.MethodDesc, guard authorizer) grpc.MethodDesc {
 	handle, method := m.Handler, "/"+service+"/"+m.MethodName
-	guard, _ := impl.(authorizer)
 	m.Handler = func(server any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		var fault error
 		read := func(v any) error {
@@ -214,10 +225,8 @@ func lenient(service string, m grpc.MethodDesc, impl any) grpc.MethodDesc {
 				if fault != nil {
 					return nil, fault
 				}
-				if guard != nil {
-					if err := guard.authorize(ctx, method, request.(proto.Message)); err != nil {
-						return nil, err
-					}
+				if err := guard.authorize(ctx, method, request.(proto.Message)); err != nil {
+					return nil, err
 				}
 				return next(ctx, request)
 			})
@@ -257,7 +266,7 @@ func (lenientCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // lenientStream answers an unreadable message as an invalid one.
 type lenientStream struct {
 	grpc.ServerStream
-	ctx context.Context //nolint:containedctx // a stream has one
+	ctx context.Context // a stream has one
 }
 
 func (s *lenientStream) Context() context.Context { return s.ctx }

@@ -32,7 +32,7 @@ type workStream struct {
 	stream pb.WorkersService_WorkServer
 	ended  chan error // why the stream ends; the first reason counts
 
-	claims  context.Context //nolint:containedctx // of all open credits; ends with the stream
+	claims  context.Context // of all open credits; ends with the stream
 	stop    context.CancelFunc
 	worker  string
 	places  chan struct{} // one for each heartbeat or settle under way

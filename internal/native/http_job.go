@@ -142,11 +142,11 @@ func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*submit
 	if err != nil {
 		return nil, err
 	}
-	job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
-	if err != nil {
-		return nil, err
+	out := &submitOutput{Status: http.StatusCreated, Location: jobPath(s.ID()), Body: wire.Submitted{Job: wire.StateOf(&s.State)}}
+	if job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload); err == nil { // the call has succeeded, whatever comes after
+		out.Body.Job = wire.JobOf(&job)
 	}
-	return &submitOutput{Status: http.StatusCreated, Location: jobPath(s.ID()), Body: wire.Submitted{Job: wire.JobOf(&job)}}, nil
+	return out, nil
 }
 
 func (h *HTTP) events(ctx context.Context, in *jobInput, _ *none) (*streamOutput, error) {

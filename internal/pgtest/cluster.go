@@ -24,6 +24,7 @@ type Cluster struct {
 	dir      string   // everything it has, data and socket
 	held     *os.File // says that the directory is in use
 	port     int
+	settled  bool   // the port must stay, since others know it
 	password string // of the superuser over TCP
 	process  *os.Process
 	exited   chan struct{} // closed when the process has ended
@@ -161,9 +162,11 @@ func (c *Cluster) environment(cmd *exec.Cmd, owner *account) {
 
 // run starts the server and waits until it answers.
 func (c *Cluster) run(bin string, owner *account) error {
-	var err error
-	if c.port, err = freePort(); err != nil {
-		return err
+	if !c.settled {
+		var err error
+		if c.port, err = freePort(); err != nil {
+			return err
+		}
 	}
 	args := []string{"-D", c.data()}
 	for _, s := range c.settings() {

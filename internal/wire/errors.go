@@ -74,8 +74,9 @@ func (e *RemoteError) Error() string { return e.text }
 // Unwrap returns what the error is.
 func (e *RemoteError) Unwrap() error { return e.cause }
 
-// ErrUnreachable: no server answered, or the connection broke before one did.
-// What was asked for may have happened. The domain has no such error.
+// ErrUnreachable says that no server answered, or that the connection broke
+// before one did. What was asked for may have happened. The domain has no such
+// error.
 var ErrUnreachable error = unreachableError{}
 
 type unreachableError struct{}

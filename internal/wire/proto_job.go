@@ -90,7 +90,7 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 			id, err := gq.ParseJobID(d.GetJobId())
 			if err != nil || d.GetKind() < 0 || d.GetKind() > pb.DependencyKind(gq.FanIn) {
 				at := fmt.Sprintf("%sdepends_on[%d].", at, i)
-				id = r.job(at, "job_id", d.GetJobId())
+				r.job(at, "job_id", d.GetJobId())
 				readEnum(r, at, "kind", d.GetKind(), gq.FanIn)
 				continue
 			}

@@ -12,30 +12,37 @@ import (
 )
 
 // candidates are the jobs of a queue that a claim may get, as far as the
-// columns can tell. It runs along the index live_claim in its order.
+// columns can tell. It runs along the index live_claim in its order and looks up
+// each job by its number: OFFSET 0 keeps the planner from beginning with the
+// jobs.
 //
 // It is a statement of its own on purpose. Inside an UPDATE it could be
 // executed again and lock more than its limit.
 const candidates = `
 	SELECT ` + columns + `, j.spec
 	FROM gq.live AS s
-	JOIN gq.job AS j USING (seq)
+	CROSS JOIN LATERAL (
+		SELECT spec
+		FROM gq.job
+		WHERE seq = s.seq
+			AND (cardinality($3::text[]) = 0 OR type = ANY ($3))
+			AND requires <@ $4::text[]
+			AND ($5::bigint < 0 OR cost <= $5)
+		OFFSET 0
+	) AS j
 	WHERE s.queue = $1
 		AND s.status IN (2, 3, 6)
 		AND (s.status = 3 OR s.run_at <= $2)
-		AND (cardinality($3::text[]) = 0 OR j.type = ANY ($3))
-		AND j.requires <@ $4::text[]
-		AND ($5::bigint < 0 OR j.cost <= $5)
 		AND (s.limited IS NULL OR s.limited <> ALL ($6::text[]))
 	ORDER BY s.order_hi, s.order_lo
 	LIMIT $7`
 
-// overdue are the held jobs of queues for which time has something to do.
+// overdue are the held jobs of queues for which time has something to do, along
+// the index live_held. Their order does not matter.
 const overdue = `
 	SELECT ` + columns + `
 	FROM gq.live AS s
 	WHERE s.queue = ANY ($1) AND s.status IN (4, 5) AND s.due <= $2
-	ORDER BY s.due
 	LIMIT $3`
 
 // skipping locks what a query finds and passes over what others have locked.
@@ -45,12 +52,52 @@ const skipping = " FOR UPDATE OF s SKIP LOCKED"
 // get before it answers with fewer jobs.
 const maxRounds = 10
 
-// want is a claim and what is still missing of it.
+// want is a claim, or several that ask for the same, and what is still missing
+// of it.
 type want struct {
 	store.Claim
-	jobs  []gq.Job
-	round []gq.Job  // of the transaction under way
-	retry time.Time // when a rate lets another one through
+	shares []share   // by whom, in their order; N is the sum
+	jobs   []gq.Job  // in the order of the shares
+	round  []gq.Job  // of the transaction under way
+	retry  time.Time // when a rate lets another one through
+}
+
+// share is a claim that is part of a want.
+type share struct {
+	index  int // among the claims
+	n      int
+	worker string
+}
+
+// workerOf is who gets the nth job.
+func (w *want) workerOf(n int) string {
+	for _, s := range w.shares {
+		if n < s.n {
+			return s.worker
+		}
+		n -= s.n
+	}
+	panic("postgres: a claim got more jobs than it asked for")
+}
+
+// wantsOf puts claims together that differ in no more than the worker and the
+// number. So many callers with a job each cost as much as one with many.
+func wantsOf(claims []store.Claim) []*want {
+	var wants []*want
+	known := make(map[string]*want)
+	for i, c := range claims {
+		key := fmt.Sprintf("%q %q %q %d %t %d %d", c.Queues, c.Types, c.Offers, c.MaxCost, c.Hold, c.TTL, c.Parts)
+		w := known[key]
+		if w == nil {
+			w = &want{Claim: c}
+			w.N = 0
+			known[key] = w
+			wants = append(wants, w)
+		}
+		w.N += c.N
+		w.shares = append(w.shares, share{i, c.N, c.Worker})
+	}
+	return wants
 }
 
 // into is the status of what it gets.
@@ -65,43 +112,71 @@ func (w *want) missing() int { return w.N - len(w.jobs) - len(w.round) }
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	if err := s.enter(); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	defer s.leave()
 	out := make([]store.Claimed, len(claims))
-	wants := make([]*want, len(claims))
-	var sound []*want
+	var sound []int
+	var asked []store.Claim
 	for i := range claims {
 		if err := store.CheckClaim(claims[i]); err != nil {
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			continue
 		}
-		wants[i] = &want{Claim: claims[i]}
-		sound = append(sound, wants[i])
+		sound, asked = append(sound, i), append(asked, claims[i])
 	}
-	for range maxRounds {
+	if len(sound) == 0 {
+		return out, nil
+	}
+	answers, err := s.claims.do(ctx, asked)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	for k, i := range sound {
+		out[i] = answers[k]
+	}
+	return out, nil
+}
+
+// claim serves sound claims. What it was given so far it keeps where a later
+// round fails: the jobs are held, and nobody else would know.
+func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]store.Claimed, error) {
+	wants := wantsOf(claims)
+	for round := range maxRounds {
 		var passed []int64
-		err := s.write(ctx, "claim", func(tx *txn) error {
+		err := s.transact(ctx, "write", begin(alone), func(tx *txn) error {
 			var err error
-			passed, err = tx.claim(ctx, sound)
+			passed, err = tx.claim(ctx, wants)
 			return err
 		})
-		if err != nil {
+		if err != nil && round == 0 {
 			return nil, err
 		}
-		for _, w := range sound {
+		if err != nil {
+			break
+		}
+		for _, w := range wants {
 			w.jobs, w.round = append(w.jobs, w.round...), nil
 		}
 		if len(passed) == 0 {
 			break
 		}
-		if err := s.await(ctx, passed); err != nil {
-			return nil, err
+		if err := s.await(ctx, passed, alone); err != nil {
+			if round == 0 && !slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 }) {
+				return nil, err
+			}
+			break
 		}
 	}
-	for i, w := range wants {
-		if w == nil {
-			continue
-		}
-		if out[i].Jobs = w.jobs; w.missing() > 0 {
-			out[i].RetryAt = w.retry
+	out := make([]store.Claimed, len(claims))
+	for _, w := range wants {
+		jobs := w.jobs
+		for _, share := range w.shares {
+			n := min(share.n, len(jobs))
+			if out[share.index].Jobs, jobs = jobs[:n:n], jobs[n:]; n < share.n {
+				out[share.index].RetryAt = w.retry
+			}
 		}
 	}
 	return out, nil
@@ -131,13 +206,12 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	if err := tx.glance(ctx); err != nil {
 		return nil, err
 	}
-	late, err := tx.reclaim(ctx, slices.Concat(names, sharing))
-	if err != nil {
+	if err := tx.reclaim(ctx, slices.Concat(names, sharing)); err != nil {
 		return nil, err
 	}
 	limits := &limits{tx: tx, locked: true}
 	for _, w := range wants {
-		short := late
+		var short []int64
 		for _, name := range w.Queues {
 			q, configured := queues[name]
 			if !configured {
@@ -154,37 +228,43 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		}
 	}
 	limits.write()
-	return passed, tx.flush(ctx)
+	if err := tx.flush(ctx); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(wants, func(w *want) bool { return w.missing() > 0 }) {
+		late, err := numbersOf(scanRows(tx.Query(ctx, overdue, names, nanoseconds(tx.now), 1)))
+		return append(passed, late...), err
+	}
+	return passed, nil
 }
 
 // reclaimStep bounds how many leases one statement takes back.
 const reclaimStep = 1000
 
-// reclaim takes back the leases of queues that have run out. It returns those
+// reclaim takes back the leases of queues that have run out, except for those
 // that others have locked.
-func (tx *txn) reclaim(ctx context.Context, queues []string) (passed []int64, err error) {
+func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 	for {
 		rows, err := scanRows(tx.Query(ctx, overdue+skipping, queues, nanoseconds(tx.now), reclaimStep))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(rows) > 0 {
 			if _, err := tx.stamp(ctx, 0); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		for _, r := range rows {
 			if err := tx.advance(r); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if err := tx.flush(ctx); err != nil {
-			return nil, err
+			return err
 		}
-		if len(rows) == reclaimStep {
-			continue
+		if len(rows) < reclaimStep {
+			return nil
 		}
-		return numbersOf(scanRows(tx.Query(ctx, overdue, queues, nanoseconds(tx.now), 1)))
 	}
 }
 
@@ -232,12 +312,14 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		if err != nil {
 			return nil, err
 		}
-		if len(rows) == 0 {
-			args[len(args)-1] = 1
-			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
+		if len(rows) > 0 {
+			if more, err := tx.grant(ctx, w, rows, l); err != nil || !more {
+				return nil, err
+			}
 		}
-		if more, err := tx.grant(ctx, w, rows, l); err != nil || !more {
-			return nil, err
+		if len(rows) < room && w.missing() > 0 { // the rest, if any, is locked by others
+			args[4], args[5], args[6] = l.afford(w.MaxCost, w.into()), l.full(), 1
+			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
 	}
 }
@@ -274,7 +356,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		}
 		l.take(&spec, &r.state, w.into())
 		next, events, err := r.state.Claim(gq.Grant{
-			Lease: mintLease(r.state.Sequence, random()), Worker: w.Worker, Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
+			Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + len(granted)), Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
 		}, tx.now)
 		if err != nil {
 			return false, err
@@ -304,13 +386,9 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 
 // await waits until whoever has locked the first of these jobs is done. It
 // holds nothing meanwhile, so nobody can wait for it.
-func (s *Store) await(ctx context.Context, jobs []int64) error {
-	if err := s.enter(); err != nil {
-		return fmt.Errorf("claim: %w", err)
-	}
-	defer s.leave()
-	if _, err := s.pool.Exec(ctx, "SELECT FROM gq.live WHERE seq = $1 FOR UPDATE", jobs[0]); err != nil {
-		return fmt.Errorf("claim: %w", err)
-	}
-	return nil
+func (s *Store) await(ctx context.Context, jobs []int64, alone bool) error {
+	return s.attempt(ctx, begin(alone), func(tx *txn) error {
+		_, err := tx.Exec(ctx, "SELECT FROM gq.live WHERE seq = $1 FOR UPDATE", jobs[0])
+		return err
+	})
 }

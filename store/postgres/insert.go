@@ -17,32 +17,26 @@ import (
 
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
+	if err := s.enter(); err != nil {
+		return nil, fmt.Errorf("insert: %w", err)
+	}
+	defer s.leave()
 	out := make([]store.Inserted, len(groups))
 	var sound []int // groups that are right in themselves
+	var asked []store.Group
 	for i, g := range groups {
 		if out[i].Err = s.checkGroup(g); out[i].Err == nil {
-			sound = append(sound, i)
+			sound, asked = append(sound, i), append(asked, g)
 		}
 	}
-	err := s.write(ctx, "insert", func(tx *txn) error {
-		if len(sound) == 0 {
-			return nil
-		}
-		var jobs []gq.Spec
-		for _, i := range sound {
-			jobs = append(jobs, groups[i].Jobs...)
-		}
-		p, _, err := tx.prepare(ctx, jobs, nil)
+	if len(sound) > 0 {
+		answers, err := s.inserts.do(ctx, asked)
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("insert: %w", err)
 		}
-		for _, i := range sound {
-			out[i] = p.place(groups[i])
+		for k, i := range sound {
+			out[i] = answers[k]
 		}
-		return tx.add(ctx, p)
-	})
-	if err != nil {
-		return nil, err
 	}
 	for i := range out {
 		if out[i].Err != nil {
@@ -50,6 +44,35 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 		}
 	}
 	return out, nil
+}
+
+// insert places sound groups in one transaction.
+func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (out []store.Inserted, err error) {
+	jobs := jobsOf(groups)
+	err = s.transact(ctx, "write", begin(alone), func(tx *txn) error {
+		out, err = tx.insert(ctx, groups, jobs)
+		return err
+	})
+	return out, err
+}
+
+func jobsOf(groups []store.Group) (jobs []gq.Spec) {
+	for i := range groups {
+		jobs = append(jobs, groups[i].Jobs...)
+	}
+	return jobs
+}
+
+func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []gq.Spec) ([]store.Inserted, error) {
+	p, _, err := tx.prepare(ctx, jobs, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]store.Inserted, len(groups))
+	for i := range groups {
+		out[i] = p.place(groups[i])
+	}
+	return out, tx.add(ctx, p)
 }
 
 func (s *Store) checkGroup(g store.Group) error {

@@ -25,6 +25,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,8 +43,14 @@ type Store struct {
 	cfg  store.Config
 	pool *pgxpool.Pool
 
-	mu     sync.RWMutex // held for reading by every call under way
-	closed bool         // guarded by mu
+	inserts lane[store.Group, store.Inserted]
+	updates lane[store.Update, store.Updated]
+	claims  lane[store.Claim, store.Claimed]
+	herald  herald
+
+	mu     sync.RWMutex   // held for reading by every call under way
+	closed bool           // guarded by mu
+	under  sync.WaitGroup // what calls have begun and may have left behind
 
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 }
@@ -58,7 +65,14 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	pool, err := pgxpool.New(ctx, url)
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		settings.MaxConns = maxConnections
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
@@ -66,8 +80,24 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	return &Store{cfg: cfg, pool: pool}, nil
+	s := &Store{cfg: cfg, pool: pool}
+	s.inserts = lane[store.Group, store.Inserted]{
+		run: s.insert, most: 2, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
+	}
+	s.updates = lane[store.Update, store.Updated]{
+		run: s.update, most: 2, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
+	}
+	// Claims in one transaction do not stand in each other's way.
+	s.claims = lane[store.Claim, store.Claimed]{
+		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
+	}
+	s.herald.start(s)
+	return s, nil
 }
+
+// maxConnections is how many a store opens at most, where its URL does not say.
+// A few do all the work; the others are for calls that wait for somebody's lock.
+const maxConnections = 16
 
 // closeWithin is how long Close waits for a database that does not answer.
 const closeWithin = 5 * time.Second
@@ -81,6 +111,8 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	defer s.pool.Close()
+	s.under.Wait()
+	s.herald.stop()
 	// Answers that wrote nothing told the time as well. Whoever opens the store
 	// next should not find it earlier. Where the database is out of reach there
 	// is nothing to lose: all that was acknowledged is committed.
@@ -108,6 +140,9 @@ func (s *Store) leave() { s.mu.RUnlock() }
 // others.
 const maxTries = 10
 
+// retryWithin is for how long a connection is looked for.
+const retryWithin = 5 * time.Second
+
 // write runs f in a transaction and commits what it wrote. f runs again where
 // the server broke off a deadlock, so it must set what it answers from scratch.
 func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) error {
@@ -115,16 +150,38 @@ func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) e
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
+	return s.transact(ctx, verb, beginWrite, f)
+}
+
+// transact is write for those that were let in. A transaction that is known not
+// to have happened is tried again, for a few seconds where the connection was
+// lost.
+func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn) error) error {
 	var err error
-	for range maxTries {
-		if err = s.attempt(ctx, pgx.TxOptions{}, f); !undone(err) {
+	waited := time.Duration(0)
+	for pause := 25 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		for range maxTries {
+			if err = s.attempt(ctx, begin, f); !undone(err) {
+				break
+			}
+		}
+		if !lost(err) || waited > retryWithin || !sleep(ctx, jitter(pause)) {
 			break
 		}
+		waited += pause
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	return nil
+}
+
+// begin is how a transaction begins that does, or does not, go alone.
+func begin(alone bool) string {
+	if alone {
+		return beginWrite
+	}
+	return beginShared
 }
 
 // read runs f on one snapshot of the database.
@@ -133,20 +190,16 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
-	err := s.attempt(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx *txn) error {
+	return s.transact(ctx, verb, beginRead, func(tx *txn) error {
 		if err := tx.glance(ctx); err != nil {
 			return err
 		}
 		return f(tx)
 	})
-	if err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
-	}
-	return nil
 }
 
-func (s *Store) attempt(ctx context.Context, options pgx.TxOptions, f func(tx *txn) error) error {
-	inner, err := s.pool.BeginTx(ctx, options)
+func (s *Store) attempt(ctx context.Context, begin string, f func(tx *txn) error) error {
+	inner, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return err
 	}
@@ -154,16 +207,17 @@ func (s *Store) attempt(ctx context.Context, options pgx.TxOptions, f func(tx *t
 	// lost was undone by the server.
 	defer inner.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // see above
 	tx := &txn{Tx: inner, s: s}
-	if _, err := tx.Exec(ctx, settings); err != nil {
-		return err
-	}
 	if err := f(tx); err != nil {
 		return err
 	}
 	if !tx.written {
 		return nil
 	}
-	return inner.Commit(ctx)
+	if err := tx.commit(ctx); err != nil {
+		return err
+	}
+	s.herald.tell(tx.touched)
+	return nil
 }
 
 // undone reports whether the server says that a transaction has had no effect

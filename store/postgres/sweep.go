@@ -15,7 +15,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	err := s.read(ctx, "due", func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
 			SELECT j.id, s.due
-			FROM (SELECT seq, due FROM gq.live WHERE due IS NOT NULL ORDER BY due, seq LIMIT $1) AS s
+			FROM (SELECT seq, due FROM gq.live WHERE due + 0 IS NOT NULL ORDER BY due + 0, seq LIMIT $1) AS s
 			JOIN gq.job AS j USING (seq)
 			ORDER BY s.due, s.seq`, max(limit, 0)+1)
 		if err != nil {

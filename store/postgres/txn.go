@@ -66,18 +66,28 @@ type row struct {
 
 // settings make plans that cannot go wrong: every query of this package has an
 // index to follow, and what the planner believes of a table that was empty a
-// moment ago leads it elsewhere. An answer means that it is durable, whatever a
-// database or role has set for other applications.
-const settings = `
-	SELECT set_config('enable_seqscan', 'off', true),
-		set_config('enable_hashjoin', 'off', true),
-		set_config('enable_mergejoin', 'off', true),
-		set_config('jit', 'off', true),
-		set_config('plan_cache_mode', 'force_generic_plan', true),
-		CASE current_setting('synchronous_commit')
-			WHEN 'off' THEN set_config('synchronous_commit', 'on', true)
-			ELSE ''
-		END`
+// moment ago leads it elsewhere. They travel with BEGIN, and end with the
+// transaction, so that they pass through a pooler.
+const settings = `;
+	SET LOCAL enable_seqscan = off;
+	SET LOCAL enable_bitmapscan = off;
+	SET LOCAL enable_sort = off;
+	SET LOCAL enable_hashjoin = off;
+	SET LOCAL enable_mergejoin = off;
+	SET LOCAL jit = off;
+	SET LOCAL plan_cache_mode = force_generic_plan;`
+
+// durable makes an answer mean that it is on disk, whatever a database or role
+// has set for other applications.
+const durable = `
+	SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';`
+
+// How transactions begin.
+const (
+	beginRead   = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + settings
+	beginWrite  = "BEGIN" + settings + durable
+	beginShared = beginWrite + sharedWait
+)
 
 // stamp reads the clock and takes a segment, after the locks of the transaction
 // are held, and reserves sequence numbers for n jobs. Those of a refused job are

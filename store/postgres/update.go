@@ -15,29 +15,16 @@ import (
 
 // Update implements [store.Store].
 func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
-	out := make([]store.Updated, len(updates))
-	err := s.write(ctx, "update", func(tx *txn) error {
-		seqs, err := tx.resolve(ctx, updates)
-		if err != nil {
-			return err
-		}
-		c := &changes{written: make(map[blobKey][]byte)}
-		if err := tx.prepareChanges(ctx, c, updates, seqs); err != nil {
-			return err
-		}
-		for i := range updates {
-			if out[i], err = tx.update(ctx, &updates[i], seqs[i], c); err != nil {
-				return err
-			}
-		}
-		c.writeBlobs(&tx.more)
-		if c.plan != nil {
-			return tx.add(ctx, c.plan)
-		}
-		return tx.flush(ctx)
-	})
+	if err := s.enter(); err != nil {
+		return nil, fmt.Errorf("update: %w", err)
+	}
+	defer s.leave()
+	if len(updates) == 0 {
+		return []store.Updated{}, nil
+	}
+	out, err := s.updates.do(ctx, updates)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("update: %w", err)
 	}
 	for i := range out {
 		if out[i].Err != nil {
@@ -45,6 +32,37 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 		}
 	}
 	return out, nil
+}
+
+// update applies updates in one transaction.
+func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
+	err = s.transact(ctx, "write", begin(alone), func(tx *txn) error {
+		out, err = tx.updateAll(ctx, updates)
+		return err
+	})
+	return out, err
+}
+
+func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
+	out := make([]store.Updated, len(updates))
+	seqs, err := tx.resolve(ctx, updates)
+	if err != nil {
+		return nil, err
+	}
+	c := &changes{written: make(map[blobKey][]byte)}
+	if err := tx.prepareChanges(ctx, c, updates, seqs); err != nil {
+		return nil, err
+	}
+	for i := range updates {
+		if out[i], err = tx.update(ctx, &updates[i], seqs[i], c); err != nil {
+			return nil, err
+		}
+	}
+	c.writeBlobs(&tx.more)
+	if c.plan != nil {
+		return out, tx.add(ctx, c.plan)
+	}
+	return out, tx.flush(ctx)
 }
 
 // changes is what the updates of one call work on.
@@ -128,34 +146,34 @@ type blobKey struct {
 
 // update applies one function to the row as the updates before have left it.
 func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *changes) (store.Updated, error) {
-	refused := func(s gq.State, err error) (store.Updated, error) { return store.Updated{State: s, Err: err}, nil }
+	no := func(s gq.State, err error) (store.Updated, error) { return store.Updated{State: s, Err: err}, nil }
 	if err := tx.s.checkUpdate(u); err != nil {
-		return refused(gq.State{}, err)
+		return no(gq.State{}, err)
 	}
 	r, ok := c.rows[seq]
 	switch {
 	case !ok && u.Job.IsZero():
-		return refused(gq.State{}, fmt.Errorf("no job has or had lease %.80q: %w", u.Lease, gq.ErrStaleLease))
+		return no(gq.State{}, fmt.Errorf("no job has or had lease %.80q: %w", u.Lease, gq.ErrStaleLease))
 	case !ok:
-		return refused(gq.State{}, fmt.Errorf("job %s: %w", u.Job, gq.ErrNotFound))
+		return no(gq.State{}, fmt.Errorf("job %s: %w", u.Job, gq.ErrNotFound))
 	}
 	id := r.state.ID
 	old := r.state
 	next, events, err := try(u.Apply, old, tx.now)
 	if err != nil {
-		return refused(old, err)
+		return no(old, err)
 	}
 	if next.ID != old.ID || next.Sequence != old.Sequence || *next.Policy != *old.Policy {
-		return refused(old, fmt.Errorf("job %s: the function changed what never changes", id))
+		return no(old, fmt.Errorf("job %s: the function changed what never changes", id))
 	}
 	changed, err := differ(old, next)
 	if err != nil {
-		return refused(old, err)
+		return no(old, err)
 	}
 	changed = changed || len(events) > 0
 	switch {
 	case !old.Live() && changed:
-		return refused(old, fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove))
+		return no(old, fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove))
 	case !old.Live():
 		return store.Updated{State: old}, nil // the answer to a repeated call; its blobs are there
 	case !changed:
@@ -166,14 +184,14 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 		return store.Updated{}, err
 	}
 	if noRoom != nil {
-		return refused(old, fmt.Errorf("job %s: %w", id, noRoom))
+		return no(old, fmt.Errorf("job %s: %w", id, noRoom))
 	}
 	if err := tx.turned(ctx, r, &next, c.rows); err != nil {
 		return store.Updated{}, err
 	}
 	placed, err := c.spawn(r, next, u.Spawn)
 	if err != nil {
-		return refused(old, err)
+		return no(old, err)
 	}
 	tx.record(r, next, events)
 	keep := func(part int16, data []byte) {

@@ -61,9 +61,11 @@ CREATE TABLE gq.live (
 CREATE INDEX live_claim ON gq.live (queue, order_hi, order_lo)
     WHERE status IN (2, 3, 6);
 
--- Sweeps, and claims that look for leases that have run out. 4 and 5 are CLAIMED
--- and RUNNING.
-CREATE INDEX live_due ON gq.live (due) WHERE due IS NOT NULL;
+-- Sweeps. It is on an expression so that nobody else's query is ever planned to
+-- read everything that is due.
+CREATE INDEX live_due ON gq.live ((due + 0), seq) WHERE due + 0 IS NOT NULL;
+
+-- Claims that look for leases that have run out. 4 and 5 are CLAIMED and RUNNING.
 CREATE INDEX live_held ON gq.live (queue, due) WHERE status IN (4, 5);
 
 -- Who holds how many jobs of a limit key.

@@ -1,0 +1,411 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/spec"
+)
+
+// gqAs runs the program with more in its environment.
+func (s *served) gqAs(env []string, args ...string) outcome {
+	s.t.Helper()
+	c := exec.Command(buildProgram(s.t), args...)
+	c.Env = append(append(os.Environ(), "GQ_ADDR="+s.grpc), env...)
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	_ = c.Run()
+	return outcome{c.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// Tokens made while no server runs open the doors of the one that comes; the
+// bootstrap token makes others; a revoked one is refused.
+func TestTokensOfAServer(t *testing.T) {
+	dir := t.TempDir()
+	store := "file:" + dir
+	made := exec.Command(buildProgram(t), "token", "create", "ops", "--grant", "admin", "--store", store, "--json")
+	text, err := made.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var token struct{ Token, ID string }
+	if err := json.Unmarshal(text, &token); err != nil || !strings.HasPrefix(token.Token, "gq_"+token.ID+"_") {
+		t.Fatalf("%s: %v", text, err)
+	}
+	s := startServer(t, []string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, "--store", store)
+	ops, boot := []string{"GQ_TOKEN=" + token.Token}, []string{"GQ_TOKEN=bootstrap-bootstrap"}
+	if out := s.gqAs(nil, "stats"); out.status != exitFailure || !strings.Contains(out.stderr, "token") {
+		t.Errorf("without a token: %+v", out)
+	}
+	for _, env := range [][]string{ops, boot} {
+		if out := s.gqAs(env, "submit", "t", "--queue", "mail.out"); out.status != 0 {
+			t.Errorf("with a token: %+v", out)
+		}
+	}
+	out := s.gqAs(boot, "token", "create", "mailer", "--scope", "submit", "--queue", "mail.*", "--rate", "1000", "--expires", "1h")
+	if out.status != 0 {
+		t.Fatalf("%+v", out)
+	}
+	mailer := []string{"GQ_TOKEN=" + strings.TrimSpace(out.stdout)}
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in"); out.status != 0 {
+		t.Errorf("its own queue: %+v", out)
+	}
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "sms"); out.status != exitFailure || !strings.Contains(out.stderr, "scopes") {
+		t.Errorf("a foreign queue: %+v", out)
+	}
+	if out := s.gqAs(mailer, "token", "list"); out.status != exitFailure {
+		t.Errorf("tokens: %+v", out)
+	}
+	if out := s.gqAs(ops, "token", "list"); out.status != 0 || !strings.Contains(out.stdout, "submit@mail.*") || strings.Contains(out.stdout, token.Token) {
+		t.Errorf("the list: %+v", out)
+	}
+	if out := s.gqAs(ops, "token", "revoke", "mailer"); out.status != 0 {
+		t.Errorf("%+v", out)
+	}
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in"); out.status != exitFailure {
+		t.Errorf("a revoked token: %+v", out)
+	}
+	s.signal(os.Interrupt)
+	s.ended()
+	if logged := s.stderr.String(); strings.Contains(logged, token.Token[20:]) || strings.Contains(logged, "bootstrap-bootstrap") {
+		t.Errorf("a token is in the log:\n%s", logged)
+	}
+}
+
+// Beyond loopback a server does not start unless it asks who calls.
+func TestListeningBeyondLoopback(t *testing.T) {
+	for _, c := range []struct {
+		env  []string
+		args []string
+		ok   bool
+	}{
+		{nil, nil, false},
+		{nil, []string{"--insecure"}, true},
+		{[]string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, nil, true},
+		{nil, []string{"--auth-required"}, true},
+	} {
+		command := exec.Command(buildProgram(t), append([]string{"serve", "--store", "memory:", "--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, c.args...)...)
+		command.Env = append(os.Environ(), c.env...)
+		stdout, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, _ := bufio.NewReader(stdout).ReadString('\n')
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		if (line != "") != c.ok {
+			t.Errorf("%v %v: %q, may start %t", c.env, c.args, line, c.ok)
+		}
+	}
+}
+
+// inbox remembers the ids of the webhooks it got.
+type inbox struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got map[string]int // guarded by mu
+}
+
+func newInbox(t *testing.T) *inbox {
+	t.Helper()
+	b := &inbox{got: map[string]int{}}
+	b.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Data struct{ ID string } `json:"data"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.got[body.Data.ID]++
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *inbox) missing(ids []gq.JobID) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, id := range ids {
+		if b.got[id.String()] == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// A server that is killed again and again loses no webhook, and a follower of
+// its events that resumes where it was sees every one of them once.
+func TestKillsLoseNoWebhookAndNoEvent(t *testing.T) {
+	spec.Covers(t, "J-147")
+	b := newInbox(t)
+	store := "file:" + t.TempDir()
+	var ids []gq.JobID
+	var after uint64
+	seen := map[uint64]bool{}
+	const rounds, jobs = 4, 60
+	for round := range rounds + 1 {
+		s := startServer(t, nil, "--store", store, "--webhooks-allow", "loopback")
+		ctx, cancel := context.WithCancel(t.Context())
+		followed := make(chan struct{})
+		go func() {
+			defer close(followed)
+			after = follow(ctx, t, s.http, after, seen)
+		}()
+		if round < rounds {
+			ids = append(ids, s.finish(ctx, b.URL, jobs)...)
+		} else {
+			waitFor(t, "all webhooks", func() bool { return b.missing(ids) == 0 })
+			waitFor(t, "all events", func() bool { return s.lastEvent() <= maxSeen(seen) })
+		}
+		s.signal(os.Kill)
+		s.ended()
+		cancel()
+		<-followed
+	}
+	if n := len(ids); n < rounds*jobs/2 {
+		t.Fatalf("only %d jobs were finished", n)
+	}
+	guard.Lock()
+	defer guard.Unlock()
+	for n := uint64(1); n <= after; n++ {
+		if !seen[n] {
+			t.Fatalf("event %d of %d was not seen", n, after)
+		}
+	}
+	t.Logf("%d jobs, %d events", len(ids), after)
+}
+
+var guard sync.Mutex // of what followers have seen
+
+func maxSeen(seen map[uint64]bool) (last uint64) {
+	guard.Lock()
+	defer guard.Unlock()
+	for n := range seen {
+		last = max(last, n)
+	}
+	return last
+}
+
+// follow reads events until the server is gone and returns the last one.
+func follow(ctx context.Context, t *testing.T, addr string, after uint64, seen map[uint64]bool) uint64 {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/v1/events?after=%d", addr, after), nil)
+	if err != nil {
+		t.Error(err)
+		return after
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return after
+	}
+	defer answer.Body.Close()
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		data, ok := strings.CutPrefix(lines.Text(), "data: ")
+		var e struct{ Seq uint64 }
+		if !ok || json.Unmarshal([]byte(data), &e) != nil || e.Seq == 0 {
+			continue
+		}
+		guard.Lock()
+		if seen[e.Seq] || e.Seq != after+1 {
+			t.Errorf("event %d follows %d, seen before: %t", e.Seq, after, seen[e.Seq])
+		}
+		seen[e.Seq] = true
+		guard.Unlock()
+		after = e.Seq
+	}
+	return after
+}
+
+func (s *served) lastEvent() uint64 {
+	r, err := http.Get("http://" + s.http + "/v1/jobs?limit=1")
+	if err != nil {
+		return 1 << 62
+	}
+	defer r.Body.Close()
+	var page struct {
+		Jobs []struct{ ID string }
+	}
+	if json.NewDecoder(r.Body).Decode(&page) != nil || len(page.Jobs) == 0 {
+		return 1 << 62
+	}
+	events, err := http.Get("http://" + s.http + "/v1/jobs/" + page.Jobs[0].ID + "/events")
+	if err != nil {
+		return 1 << 62
+	}
+	defer events.Body.Close()
+	text, _ := io.ReadAll(events.Body)
+	last := uint64(0)
+	for line := range strings.Lines(string(text)) {
+		var e struct{ Seq uint64 }
+		_ = json.Unmarshal([]byte(line), &e)
+		last = max(last, e.Seq)
+	}
+	return last
+}
+
+// finish completes jobs with callbacks and returns those whose end was
+// acknowledged.
+func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.JobID) {
+	s.t.Helper()
+	c, err := client.New(s.grpc, client.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	for range n {
+		if _, err := c.Submit(ctx, gq.Spec{Type: "t", Metadata: gq.Metadata{CallbackURL: callback}}); err != nil {
+			s.t.Fatal(err)
+		}
+		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Second})
+		if err != nil || len(jobs) == 0 {
+			s.t.Fatalf("%d jobs, %v", len(jobs), err)
+		}
+		answers, err := c.Settle(ctx, []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded}})
+		if err != nil || answers[0].Err != nil {
+			s.t.Fatal(err, answers)
+		}
+		ids = append(ids, jobs[0].Spec.ID)
+	}
+	return ids
+}
+
+// authority makes certificates.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: t.TempDir()}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.key = key
+	if a.cert, err = x509.ParseCertificate(raw); err != nil {
+		t.Fatal(err)
+	}
+	a.write("ca.pem", "CERTIFICATE", raw)
+	return a
+}
+
+func (a *authority) write(name, kind string, raw []byte) string {
+	a.t.Helper()
+	path := filepath.Join(a.dir, name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	return path
+}
+
+// issue makes a certificate for this machine.
+func (a *authority) issue(name string) (cert, key string) {
+	a.t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a.cert, &private.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return a.write(name+".pem", "CERTIFICATE", raw), a.write(name+"-key.pem", "EC PRIVATE KEY", der)
+}
+
+func TestTLS(t *testing.T) {
+	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
+	cert, key := ours.issue("server")
+	clientCert, clientKey := ours.issue("client")
+	strangerCert, strangerKey := others.issue("stranger")
+	ca := filepath.Join(ours.dir, "ca.pem")
+	for _, mutual := range []bool{false, true} {
+		args := []string{"--store", "memory:", "--auth-tls-cert", cert, "--auth-tls-key", key}
+		if mutual {
+			args = append(args, "--auth-client-ca", ca)
+		}
+		s := startServer(t, nil, args...)
+		for _, c := range []struct {
+			name string
+			env  []string
+			ok   bool
+		}{
+			{"in the clear", nil, false},
+			{"TLS", []string{"GQ_TLS_CA=" + ca}, !mutual},
+			{"TLS with another authority", []string{"GQ_TLS_CA=" + filepath.Join(others.dir, "ca.pem")}, false},
+			{"mutual TLS", []string{"GQ_TLS_CA=" + ca, "GQ_TLS_CERT=" + clientCert, "GQ_TLS_KEY=" + clientKey}, true},
+			{"mutual TLS of a stranger", []string{"GQ_TLS_CA=" + ca, "GQ_TLS_CERT=" + strangerCert, "GQ_TLS_KEY=" + strangerKey}, !mutual},
+		} {
+			if out := s.gqAs(c.env, "stats"); (out.status == 0) != c.ok {
+				t.Errorf("mutual %t, %s: %+v", mutual, c.name, out)
+			}
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(ours.cert)
+		config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+		if mutual {
+			pair, err := tls.LoadX509KeyPair(clientCert, clientKey)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		web := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+		answer, err := web.Get("https://" + s.http + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("over HTTPS: %s", answer.Status)
+		}
+		s.signal(os.Interrupt)
+		s.ended()
+	}
+}

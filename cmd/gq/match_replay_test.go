@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+func TestMatchReplay(t *testing.T) {
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // it is in memory
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := dispatch.New(e, s, dispatch.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := match.Provider{ID: "p", Status: match.Active, Capabilities: match.Kinds(), Stake: 10_000, AttestationExpiresAt: match.MaxTime}
+	if _, err := d.Register(t.Context(), p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Submit(t.Context(), match.Enqueue{Job: match.Job{Kind: match.AI}}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := d.Round(t.Context()); err != nil || r.Number != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	server := httptest.NewServer(matching.Handler(d, e, matching.Options{}))
+	defer server.Close()
+	gq := func(args ...string) outcome {
+		var stdout, stderr bytes.Buffer
+		env := func(name string) string { return map[string]string{"GQ_HTTP": server.URL}[name] }
+		status := run(t.Context(), append([]string{"match", "replay"}, args...), env, strings.NewReader(""), &stdout, &stderr)
+		return outcome{status, stdout.String(), stderr.String()}
+	}
+	if got := gq("1"); got.status != exitOK || !strings.HasPrefix(got.stdout, "round 1: equal: 1 assignments") {
+		t.Errorf("a round: %+v", got)
+	}
+	if got := gq("1", "--json"); got.status != exitOK || !strings.Contains(got.stdout, `"equal": true`) {
+		t.Errorf("as JSON: %+v", got)
+	}
+	if got := gq("2"); got.status != exitNotFound || got.stdout != "" {
+		t.Errorf("an unknown round: %+v", got)
+	}
+	if got := gq("first"); got.status != exitUsage || got.stdout != "" {
+		t.Errorf("no number: %+v", got)
+	}
+	input := gq("1", "--input")
+	if result := matchOf(t, input.stdout, "-"); result.status != exitOK || !strings.Contains(result.stdout, `"provider_id": "p"`) {
+		t.Errorf("the input: %+v", result)
+	}
+
+	// A record that was tampered with shows.
+	answer, err := http.Get(server.URL + "/api/matching/rounds/1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	var rec map[string]any
+	if err := json.NewDecoder(answer.Body).Decode(&rec); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "1.json")
+	save := func() {
+		text, err := json.Marshal(rec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save()
+	if got := gq("--file", file); got.status != exitOK {
+		t.Errorf("a saved record: %+v", got)
+	}
+	rec["assignments"].([]any)[0].(map[string]any)["score_ppb"] = 1
+	save()
+	if got := gq("--file", file); got.status != exitFailure || !strings.Contains(got.stderr, "were recorded") {
+		t.Errorf("a changed record: %+v", got)
+	}
+	server.Close()
+	if got := gq("1"); got.status != exitUnreachable {
+		t.Errorf("no server: %+v", got)
+	}
+}

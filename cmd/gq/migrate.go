@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+func newMigrate(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring the tables of a PostgreSQL store up to date",
+		Long: `Bring the tables of a PostgreSQL store up to date.
+
+A server does this by itself when it starts. The command is for those who want it
+done before, by another role, or by another tool. Everything is in the schema gq,
+each step is one transaction, and any number of processes may try at once. A
+database that a newer program has changed is refused and left as it is.`,
+		Example: `  gq migrate status --store postgres://db.example/app
+  gq migrate up --store postgres://db.example/app
+  gq migrate dump > schema.sql`,
+	}
+	c.AddCommand(newMigrateUp(p), newMigrateStatus(p), newMigrateDump(p))
+	return c
+}
+
+// migrateStore adds the flag for the database, and reads it.
+func migrateStore(c *cobra.Command) func() (string, error) {
+	text := c.Flags().String("store", "", "store to work on: postgres://…")
+	return func() (string, error) {
+		u, err := parseAnyStoreURL(*text)
+		if err == nil && (u.scheme == "memory" || u.scheme == "file") {
+			err = &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: fmt.Sprintf("%q has no tables; want postgres://…", *text)}}}
+		}
+		return *text, err
+	}
+}
+
+func newMigrateUp(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "up",
+		Short:   "Apply what is missing",
+		Long:    "Apply what is missing, and say what that was.",
+		Example: "  gq migrate up --store postgres://db.example/app",
+		Args:    noArguments,
+	}
+	where := migrateStore(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		url, err := where()
+		if err != nil {
+			return err
+		}
+		before, err := postgres.MigrateUp(c.Context(), url)
+		if err != nil {
+			return fmt.Errorf("%s: %w", config.Redact(url), err)
+		}
+		if !before.Pending() {
+			_, err = fmt.Fprintf(p.stdout, "layout %d is up to date\n", before.Version)
+			return err
+		}
+		_, err = fmt.Fprintf(p.stdout, "layout %d, before %d\n", before.Current, before.Version)
+		return err
+	}
+	return c
+}
+
+func newMigrateStatus(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:     "status",
+		Short:   "Tell which layout a database has",
+		Long:    "Tell which layout a database has and which one this program works on. Nothing is changed.",
+		Example: "  gq migrate status --store postgres://db.example/app",
+		Args:    noArguments,
+	}
+	where := migrateStore(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		url, err := where()
+		if err != nil {
+			return err
+		}
+		l, err := postgres.MigrateStatus(c.Context(), url)
+		if err != nil {
+			return fmt.Errorf("%s: %w", config.Redact(url), err)
+		}
+		word := "up to date"
+		if l.Pending() {
+			word = "to be migrated"
+		}
+		_, err = fmt.Fprintf(p.stdout, "layout %d, this program works on %d: %s\n", l.Version, l.Current, word)
+		return err
+	}
+	return c
+}
+
+func newMigrateDump(p process) *cobra.Command {
+	return &cobra.Command{
+		Use:     "dump",
+		Short:   "Print the SQL that makes the tables",
+		Long:    "Print the SQL that makes the tables in an empty database, for those who apply such things by other means.",
+		Example: "  gq migrate dump > schema.sql",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			sql, err := postgres.MigrateDump()
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(p.stdout, sql)
+			return err
+		},
+	}
+}

@@ -1,0 +1,497 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/admin"
+	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/webhook"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// access is what a call needs.
+type access struct {
+	needs auth.Scope // one of these on the queue it is about
+	whole bool       // on all queues
+	lists bool       // names no queue: others' things are left out rather than refused
+	open  bool       // anyone may
+	body  string     // $QUEUE, $JOB (running), $DONE (ended), $LEASE and $NEW are filled in
+}
+
+const anyScope = auth.Submit | auth.Work | auth.Read | auth.Admin
+
+// rpcAccess has a row for every RPC.
+var rpcAccess = map[string]access{
+	"JobsService/Submit":      {needs: auth.Submit, body: `{"spec":{"queue":"$QUEUE","type":"t"}}`},
+	"JobsService/SubmitBatch": {needs: auth.Submit, body: `{"specs":[{"queue":"$QUEUE","type":"t"}]}`},
+	"JobsService/SubmitGraph": {needs: auth.Submit, body: `{"drafts":[{"spec":{"queue":"$QUEUE","type":"t"}}]}`},
+	"JobsService/Get":         {needs: auth.Read, body: `{"id":"$DONE"}`},
+	"JobsService/List":        {needs: auth.Read, body: `{"query":{"queue":"$QUEUE"}}`},
+	"JobsService/Update":      {needs: auth.Submit, body: `{"id":"$JOB","setTags":{"a":"b"}}`},
+	"JobsService/Cancel":      {needs: auth.Submit, body: `{"id":"$JOB"}`},
+	"JobsService/CancelWhere": {needs: auth.Submit, body: `{"query":{"queue":"$QUEUE","statuses":["STATUS_DELAYED"]}}`},
+	"JobsService/Replay":      {needs: auth.Submit, body: `{"id":"$DONE"}`},
+	"JobsService/Wait":        {needs: auth.Read, body: `{"id":"$DONE"}`},
+	"JobsService/Explain":     {needs: auth.Read, body: `{"id":"$DONE"}`},
+	"JobsService/History":     {needs: auth.Read, body: `{"id":"$DONE"}`},
+	"JobsService/Count":       {needs: auth.Read, body: `{"queues":["$QUEUE"]}`},
+	"JobsService/Stats":       {needs: auth.Read, lists: true, body: `{}`},
+
+	"WorkersService/Claim":       {needs: auth.Work, body: `{"worker":"x","queues":["$QUEUE"],"types":["none"]}`},
+	"WorkersService/Start":       {needs: auth.Work, body: `{"lease":{"id":"$LEASE"}}`},
+	"WorkersService/Heartbeat":   {needs: auth.Work, body: `{"beats":[{"lease":{"id":"$LEASE"}}]}`},
+	"WorkersService/Settle":      {needs: auth.Work, body: `{"outcomes":[{"lease":{"id":"$LEASE"},"complete":{}}]}`},
+	"WorkersService/Work":        {needs: auth.Work},
+	"WorkersService/ListWorkers": {needs: auth.Read, lists: true, body: `{}`},
+
+	"QueuesService/GetQueue":    {needs: anyScope, body: `{"name":"$QUEUE"}`},
+	"QueuesService/ListQueues":  {needs: auth.Read, lists: true, body: `{}`},
+	"QueuesService/SetQueue":    {needs: auth.Admin, body: `{"name":"$QUEUE","maxDepth":1000}`},
+	"QueuesService/PauseQueue":  {needs: auth.Admin, body: `{"name":"$QUEUE"}`},
+	"QueuesService/ResumeQueue": {needs: auth.Admin, body: `{"name":"$QUEUE"}`},
+	"QueuesService/ListPools":   {needs: auth.Read, whole: true, body: `{}`},
+	"QueuesService/SetPool":     {needs: auth.Admin, whole: true, body: `{"name":"p","capacity":1}`},
+
+	"SchedulesService/GetSchedule":    {needs: auth.Read, body: `{"name":"$QUEUE"}`},
+	"SchedulesService/ListSchedules":  {needs: auth.Read, lists: true, body: `{}`},
+	"SchedulesService/SetSchedule":    {needs: auth.Admin, body: `{"schedule":{"name":"$QUEUE","every":"3600s","template":{"queue":"$QUEUE","type":"t"}}}`},
+	"SchedulesService/PauseSchedule":  {needs: auth.Admin, body: `{"name":"$QUEUE"}`},
+	"SchedulesService/ResumeSchedule": {needs: auth.Admin, body: `{"name":"$QUEUE"}`},
+	"SchedulesService/DeleteSchedule": {needs: auth.Admin, body: `{"name":"$QUEUE"}`},
+
+	"EventsService/Subscribe": {needs: auth.Read, body: `{"queues":["$QUEUE"]}`},
+
+	"AdminService/CreateToken":      {needs: auth.Admin, whole: true, body: `{"name":"$NEW","grants":[{"scopes":["read"],"queues":["*"]}]}`},
+	"AdminService/ListTokens":       {needs: auth.Admin, whole: true, body: `{}`},
+	"AdminService/RevokeToken":      {needs: auth.Admin, whole: true, body: `{"token":"none"}`},
+	"AdminService/ListDeliveries":   {needs: auth.Read, lists: true, body: `{}`},
+	"AdminService/RetryDelivery":    {needs: auth.Submit, body: `{"id":"$DELIVERY"}`},
+	"AdminService/GetWebhookSecret": {needs: auth.Admin, whole: true, body: `{}`},
+}
+
+// routeAccess has a row for every route.
+var routeAccess = map[string]access{
+	"POST /v1/jobs":              {needs: auth.Submit, body: `{"queue":"$QUEUE","type":"t"}`},
+	"POST /v1/jobs/batch":        {needs: auth.Submit, body: `{"jobs":[{"queue":"$QUEUE","type":"t"}]}`},
+	"GET /v1/jobs":               {needs: auth.Read, body: `?queue=$QUEUE`},
+	"POST /v1/jobs/cancel":       {needs: auth.Submit, body: `{"queue":"$QUEUE","states":["DELAYED"]}`},
+	"GET /v1/jobs/{id}":          {needs: auth.Read},
+	"PATCH /v1/jobs/{id}":        {needs: auth.Submit, body: `{"tags":{"a":"b"}}`},
+	"POST /v1/jobs/{id}/cancel":  {needs: auth.Submit, body: `{}`},
+	"POST /v1/jobs/{id}/replay":  {needs: auth.Submit},
+	"GET /v1/jobs/{id}/events":   {needs: auth.Read},
+	"GET /v1/jobs/{id}/explain":  {needs: auth.Read},
+	"GET /v1/jobs/{id}/wait":     {needs: auth.Read, body: `?timeout=1ms`},
+	"POST /v1/claim":             {needs: auth.Work, body: `{"worker":"x","queues":["$QUEUE"],"types":["none"]}`},
+	"POST /v1/leases/{id}/start": {needs: auth.Work}, "POST /v1/leases/{id}/heartbeat": {needs: auth.Work},
+	"POST /v1/leases/{id}/complete": {needs: auth.Work}, "POST /v1/leases/{id}/fail": {needs: auth.Work, body: `{"message":"x"}`},
+	"POST /v1/leases/{id}/release": {needs: auth.Work, body: `{}`},
+
+	"GET /v1/queues":                {needs: auth.Read, lists: true},
+	"GET /v1/queues/{name}":         {needs: auth.Read},
+	"PATCH /v1/queues/{name}":       {needs: auth.Admin, body: `{"max_depth":1000}`},
+	"PUT /v1/queues/{name}":         {needs: auth.Admin, body: `{"max_depth":1000}`},
+	"POST /v1/queues/{name}/pause":  {needs: auth.Admin},
+	"POST /v1/queues/{name}/resume": {needs: auth.Admin},
+	"GET /v1/pools":                 {needs: auth.Read, whole: true},
+	"PUT /v1/pools/{name}":          {needs: auth.Admin, whole: true, body: `{"capacity":1}`},
+
+	"GET /v1/schedules":                {needs: auth.Read, lists: true},
+	"GET /v1/schedules/{name}":         {needs: auth.Read},
+	"PUT /v1/schedules/{name}":         {needs: auth.Admin, body: `{"every":"1h","job":{"queue":"$QUEUE","type":"t"}}`},
+	"POST /v1/schedules/{name}/pause":  {needs: auth.Admin},
+	"POST /v1/schedules/{name}/resume": {needs: auth.Admin},
+	"DELETE /v1/schedules/{name}":      {needs: auth.Admin},
+
+	"GET /v1/workers": {needs: auth.Read, lists: true},
+	"GET /v1/stats":   {needs: auth.Read, lists: true},
+	"GET /v1/events":  {needs: auth.Read, body: `?queue=$QUEUE`}, "GET /v1/events/ws": {needs: auth.Read, body: `?queue=$QUEUE`},
+	"GET /metrics": {needs: auth.Read, whole: true},
+
+	"POST /v1/tokens":                         {needs: auth.Admin, whole: true, body: `{"name":"$NEW","grants":[{"scopes":["read"],"queues":["*"]}]}`},
+	"GET /v1/tokens":                          {needs: auth.Admin, whole: true},
+	"DELETE /v1/tokens/{name}":                {needs: auth.Admin, whole: true},
+	"GET /v1/webhooks/deliveries":             {needs: auth.Read, lists: true},
+	"POST /v1/webhooks/deliveries/{id}/retry": {needs: auth.Submit},
+	"GET /v1/webhooks/secret":                 {needs: auth.Admin, whole: true},
+
+	"GET /healthz": {open: true}, "GET /readyz": {open: true}, "GET /docs": {open: true}, "GET /openapi.json": {open: true},
+}
+
+// fortress is everything behind the guard.
+type fortress struct {
+	*testing.T
+	engine *engine.Engine
+	ring   *auth.Keyring
+	hooks  *webhook.Hooks
+	http   *HTTP
+	grpc   *GRPC
+	web    *httptest.Server
+	conn   *grpc.ClientConn
+	names  atomic.Int64
+}
+
+func newFortress(t *testing.T) *fortress {
+	t.Helper()
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	f := &fortress{T: t}
+	if f.engine, err = engine.New(s, engine.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if f.ring, err = auth.NewKeyring(s, ""); err != nil {
+		t.Fatal(err)
+	}
+	gate, guard := auth.NewGate(f.ring, true, nil), auth.NewGuard(f.engine, s)
+	f.hooks = webhook.New(f.engine, s, webhook.Options{Attempts: 1, Exclusive: true})
+	if err := f.hooks.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hub := feed.New(f.engine, encodeEvent)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 2)
+	go func() { done <- hub.Run(ctx) }()
+	go func() { done <- f.hooks.Run(ctx) }()
+	events, administration := feed.NewFeed(hub, guard, 0), admin.New(guard, f.ring, f.hooks)
+	f.http = NewHTTP(guard, HTTPOptions{Identify: gate.HTTP, Feed: events, Admin: administration, Metrics: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := guard.Oversee(r.Context()); err != nil {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})})
+	f.web = httptest.NewServer(f.http)
+	f.grpc = NewGRPC(guard, GRPCOptions{Feed: events, Admin: administration, Unary: []grpc.UnaryServerInterceptor{gate.Unary}, Stream: []grpc.StreamServerInterceptor{gate.Stream}})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.grpc.Serve(listener) //nolint:errcheck // ends with Stop
+	if f.conn, err = grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.http.Drain()
+		f.conn.Close()
+		f.grpc.Stop()
+		f.web.CloseClientConnections()
+		f.web.Close()
+		f.http.Wait()
+		stop()
+		if err := errors.Join(<-done, <-done); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// token makes a token with one scope.
+func (f *fortress) token(s auth.Scope, pattern string) string {
+	f.Helper()
+	_, text, err := f.ring.Create(f.Context(), auth.Token{Name: fmt.Sprintf("%s@%s-%d", s, pattern, f.names.Add(1)), Grants: []auth.Grant{{Scopes: s, Queues: []string{pattern}}}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return text
+}
+
+// scene fills what a call may name: a running job, one that has ended and whose
+// webhook was given up, a schedule, all of one queue.
+func (f *fortress) scene(queue string) *strings.Replacer {
+	f.Helper()
+	ctx := f.Context()
+	claim := func(callback string) gq.Job {
+		if _, err := f.engine.Submit(ctx, gq.Spec{Queue: queue, Type: "t", Metadata: gq.Metadata{CallbackURL: callback}}); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := f.engine.Resume(ctx, queue); err != nil {
+			f.Fatal(err)
+		}
+		jobs, err := f.engine.Claim(ctx, gq.ClaimRequest{Worker: "w-" + queue, Queues: []string{queue}, N: 1000})
+		if err != nil || len(jobs) == 0 {
+			f.Fatalf("%d jobs, %v", len(jobs), err)
+		}
+		return jobs[len(jobs)-1]
+	}
+	running := claim("")
+	if _, err := f.engine.PutSchedule(ctx, gq.Schedule{Name: queue, Every: time.Hour, Template: gq.Spec{Queue: queue, Type: "t"}}); err != nil {
+		f.Fatal(err)
+	}
+	ended := claim("http://127.0.0.1:9/forbidden")
+	if _, err := f.engine.Complete(ctx, ended.State.Lease.Ref(), nil); err != nil {
+		f.Fatal(err)
+	}
+	history, err := f.engine.History(ctx, ended.Spec.ID)
+	if err != nil {
+		f.Fatal(err)
+	}
+	delivery := fmt.Sprintf("msg_%s.%d", ended.Spec.ID, history[len(history)-1].Seq)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if d, err := f.hooks.Get(ctx, delivery); err == nil && d.State == webhook.Dead {
+			break
+		}
+		if time.Now().After(deadline) {
+			f.Fatal("the webhook was not given up")
+		}
+	}
+	return strings.NewReplacer("$QUEUE", queue, "$JOB", running.Spec.ID.String(), "$LEASE", string(running.State.Lease.ID),
+		"$DONE", ended.Spec.ID.String(), "$DELIVERY", delivery, "$NEW", fmt.Sprint("new-", f.names.Add(1)))
+}
+
+// verdict is how a call was answered.
+type verdict struct {
+	denied  bool
+	unknown bool   // nobody said who calls
+	text    string // what was told
+}
+
+// rpc makes a call.
+func (f *fortress) rpc(token, name string, a access, scene *strings.Replacer) verdict {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
+	defer cancel()
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
+	full := protoreflect.FullName("gopherqueue.v1." + strings.ReplaceAll(name, "/", "."))
+	found, err := protoregistry.GlobalFiles.FindDescriptorByName(full)
+	if err != nil {
+		f.Fatal(err)
+	}
+	method := found.(protoreflect.MethodDescriptor)
+	if method.IsStreamingServer() {
+		return f.stream(ctx, name, scene.Replace(a.body), scene)
+	}
+	in, out := newMessage(f, method.Input()), newMessage(f, method.Output())
+	if err := protojson.Unmarshal([]byte(scene.Replace(a.body)), in); err != nil {
+		f.Fatalf("%s: %v", name, err)
+	}
+	err = f.conn.Invoke(ctx, "/gopherqueue.v1."+name, in, out)
+	return f.judge(err, protojson.Format(out))
+}
+
+func newMessage(f *fortress, d protoreflect.MessageDescriptor) proto.Message {
+	f.Helper()
+	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		f.Fatal(err)
+	}
+	return t.New().Interface()
+}
+
+// judge reads a status, or the answers inside a batch.
+func (f *fortress) judge(err error, text string) verdict {
+	return verdict{
+		denied:  status.Code(err) == codes.PermissionDenied || strings.Contains(strings.ReplaceAll(text, " ", ""), `"code":"denied"`),
+		unknown: status.Code(err) == codes.Unauthenticated, text: text,
+	}
+}
+
+func (f *fortress) stream(ctx context.Context, name, body string, scene *strings.Replacer) verdict {
+	f.Helper()
+	if name == "EventsService/Subscribe" {
+		r := &pb.SubscribeRequest{}
+		if err := protojson.Unmarshal([]byte(body), r); err != nil {
+			f.Fatal(err)
+		}
+		s, err := pb.NewEventsServiceClient(f.conn).Subscribe(ctx, r)
+		if err != nil {
+			f.Fatal(err)
+		}
+		if _, err := s.Header(); err != nil {
+			return f.judge(err, "")
+		}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		received := make(chan error, 1)
+		go func() { _, err := s.Recv(); received <- err }()
+		select {
+		case err := <-received:
+			return f.judge(err, "")
+		case <-ctx.Done():
+			return verdict{}
+		}
+	}
+	// A Work stream: each of its requests is judged by itself.
+	s, err := pb.NewWorkersServiceClient(f.conn).Work(ctx)
+	if err != nil {
+		f.Fatal(err)
+	}
+	var all []verdict
+	for i, text := range []string{
+		`{"id":1,"hello":{"worker":"x"}}`,
+		`{"id":2,"credit":{"queues":["$QUEUE"],"types":["none"]}}`,
+		`{"id":3,"heartbeat":{"beats":[{"lease":{"id":"$LEASE"}}]}}`,
+		`{"id":4,"settle":{"outcomes":[{"lease":{"id":"$LEASE"},"release":{}}]}}`,
+	} {
+		m := &pb.WorkRequest{}
+		if err := protojson.Unmarshal([]byte(scene.Replace(text)), m); err != nil {
+			f.Fatal(err)
+		}
+		if err := s.Send(m); err != nil && !errors.Is(err, io.EOF) {
+			f.Fatal(err)
+		}
+		answer, err := s.Recv()
+		v := f.judge(err, protojson.Format(answer))
+		if v.unknown {
+			return v
+		}
+		if i > 0 {
+			all = append(all, v)
+		}
+	}
+	for _, v := range all[1:] {
+		if v.denied != all[0].denied {
+			f.Errorf("on one stream: %+v", all)
+		}
+	}
+	return all[0]
+}
+
+// route makes a request.
+func (f *fortress) route(token, name string, a access, scene *strings.Replacer) verdict {
+	f.Helper()
+	method, path, _ := strings.Cut(name, " ")
+	switch {
+	case strings.Contains(path, "/leases/"):
+		path = strings.Replace(path, "{id}", "$LEASE", 1)
+	case strings.Contains(path, "/deliveries/"):
+		path = strings.Replace(path, "{id}", "$DELIVERY", 1)
+	case method == http.MethodPatch || strings.HasSuffix(path, "/cancel"):
+		path = strings.Replace(path, "{id}", "$JOB", 1)
+	default:
+		path = strings.Replace(path, "{id}", "$DONE", 1)
+	}
+	path = scene.Replace(strings.Replace(path, "{name}", "$QUEUE", 1))
+	body := scene.Replace(a.body)
+	if strings.HasPrefix(body, "?") {
+		path, body = path+body, ""
+	}
+	ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, f.web.URL+path, strings.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	if strings.HasSuffix(name, "/ws") {
+		for name, value := range map[string]string{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="} {
+			r.Header.Set(name, value)
+		}
+	}
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		f.Fatalf("%s: %v", name, err)
+	}
+	defer answer.Body.Close()
+	text := []byte{}
+	if !strings.HasPrefix(path, "/v1/events") || answer.StatusCode >= 300 {
+		text, _ = io.ReadAll(answer.Body)
+	}
+	if answer.StatusCode == http.StatusNotFound && strings.Contains(string(text), "no_such_route") || answer.StatusCode == http.StatusMethodNotAllowed {
+		f.Errorf("%s: %d %s", name, answer.StatusCode, text)
+	}
+	return verdict{
+		denied:  answer.StatusCode == http.StatusForbidden || strings.Contains(string(text), `"code":"denied"`),
+		unknown: answer.StatusCode == http.StatusUnauthorized, text: string(text),
+	}
+}
+
+// Every RPC and every route, by every role, on the caller's own queue and on a
+// foreign one. A new one without a row fails.
+func TestEveryCallIsGuarded(t *testing.T) {
+	f := newFortress(t)
+	var rpcs, routes []string
+	for service, info := range f.grpc.GetServiceInfo() {
+		if name, ours := strings.CutPrefix(service, "gopherqueue.v1."); ours {
+			for _, m := range info.Methods {
+				rpcs = append(rpcs, name+"/"+m.Name)
+			}
+		}
+	}
+	for path, item := range f.http.api.OpenAPI().Paths {
+		for method, op := range map[string]any{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete} {
+			if fmt.Sprint(op) != "<nil>" {
+				routes = append(routes, method+" "+path)
+			}
+		}
+	}
+	routes = append(routes, "GET /docs", "GET /openapi.json", "GET /metrics") // which describe others, or nothing
+	for _, c := range []struct {
+		kind  string
+		there []string
+		rows  map[string]access
+		call  func(token, name string, a access, scene *strings.Replacer) verdict
+	}{{"RPC", rpcs, rpcAccess, f.rpc}, {"route", routes, routeAccess, f.route}} {
+		slices.Sort(c.there)
+		if known := slices.Sorted(maps.Keys(c.rows)); !slices.Equal(c.there, known) {
+			t.Errorf("%ss and rows differ:\n%v\n%v", c.kind, c.there, known)
+		}
+		for name, a := range c.rows {
+			f.check(c.kind+" "+name, name, a, c.call)
+		}
+	}
+}
+
+func (f *fortress) check(what, name string, a access, call func(string, string, access, *strings.Replacer) verdict) {
+	f.Helper()
+	if v := call("", name, a, f.scene("own")); v.unknown == a.open {
+		f.Errorf("%s without a token: %+v", what, v)
+	}
+	if a.open {
+		return
+	}
+	for _, role := range []auth.Scope{auth.Submit, auth.Work, auth.Read, auth.Admin} {
+		has := role == auth.Admin || role&a.needs != 0
+		for _, pattern := range []string{"own", "*"} {
+			token := f.token(role, pattern)
+			for _, queue := range []string{"own", "foreign"} {
+				may := has && (pattern == "*" || queue == "own" && !a.whole)
+				v := call(token, name, a, f.scene(queue))
+				as := fmt.Sprintf("%s by %s@%s on %s", what, role, pattern, queue)
+				switch {
+				case v.unknown:
+					f.Errorf("%s: the token is not known", as)
+				case a.lists:
+					if v.denied == has {
+						f.Errorf("%s: denied %t, %s", as, v.denied, v.text)
+					}
+					if pattern == "own" && strings.Contains(v.text, "foreign") {
+						f.Errorf("%s tells of a foreign queue: %s", as, v.text)
+					}
+				case v.denied == may:
+					f.Errorf("%s: denied %t, %.300s", as, v.denied, v.text)
+				}
+			}
+		}
+	}
+}

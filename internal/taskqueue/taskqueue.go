@@ -1,0 +1,185 @@
+// Package taskqueue is design C of the task queue: the same public service as
+// designs A and B, taskqueue.v1.TaskQueuePublicService, over the durable engine.
+//
+// It translates. Every job of the service is a job of the queue [Queue] under the
+// policy preset taskqueue; its type is the job_type, its payload the rest of the
+// spec as JSON. Whatever else works on that queue works on these jobs too: other
+// workers may run them, operators may pause or limit them.
+//
+// [Service] serves clients, [Workers] run the jobs. Neither needs the other: any
+// number of servers may share a store, and each chooses how many jobs it runs.
+//
+// Errors are those of package gq; the server that the service is registered on
+// makes statuses of them.
+package taskqueue
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	"github.com/gopherqueue/gq/engine"
+)
+
+// Queue is where all jobs of the service are.
+const Queue = "taskqueue"
+
+// keyScope is what a client_request_id is unique within.
+const keyScope = "taskqueue.v1"
+
+// Engine is what the service needs of a queue. Package engine has it; its
+// documentation says what each method promises.
+type Engine interface {
+	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
+	List(ctx context.Context, q gq.Query) (gq.Page, error)
+	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
+}
+
+var _ Engine = (*engine.Engine)(nil)
+
+// Service serves TaskQueuePublicService.
+type Service struct {
+	publicpb.UnimplementedTaskQueuePublicServiceServer
+	engine Engine
+}
+
+// New makes the service over a queue.
+func New(e Engine) *Service { return &Service{engine: e} }
+
+// work is the payload of a job.
+type work struct {
+	DurationMS  uint32            `json:"work_duration_ms"`
+	OutputBytes uint32            `json:"payload_size_bytes"`
+	Labels      map[string]string `json:"labels,omitempty"`
+}
+
+// SubmitJob makes a job. It is accepted once the store has it.
+func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
+	spec := r.GetSpec()
+	if spec.GetJobType() == "" {
+		return nil, invalid("spec.job_type", "is empty")
+	}
+	payload, err := json.Marshal(work{DurationMS: spec.GetWorkDurationMs(), OutputBytes: spec.GetPayloadSizeBytes(), Labels: spec.GetLabels()})
+	if err != nil {
+		return nil, fmt.Errorf("encode a job: %w", err)
+	}
+	job := gq.Spec{
+		Queue: Queue, Type: spec.GetJobType(), Policy: gq.PresetTaskQueue.Policy(),
+		Payload: gq.Payload{Data: payload, ContentType: gq.JSON},
+	}
+	if key := r.GetClientRequestId(); key != "" {
+		job.Key = gq.Key{Scope: keyScope, Name: key, Fingerprint: fingerprint(spec.GetJobType(), payload)}
+	}
+	out, err := s.engine.Submit(ctx, job)
+	if err != nil {
+		return nil, renamed(err)
+	}
+	if out.Existing && !out.Same {
+		return nil, fmt.Errorf("client_request_id %.64q was used with another payload: %w", r.GetClientRequestId(), gq.ErrConflict)
+	}
+	// A repeat answers as the first submit did, whatever became of the job.
+	return &publicpb.SubmitJobResponse{
+		JobId: out.ID().String(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: out.State.CreatedAt.UnixMilli(),
+	}, nil
+}
+
+// fingerprint tells payloads apart. The labels are in it by order of their keys.
+func fingerprint(jobType string, payload []byte) uint64 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s", len(jobType), jobType, payload))
+	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
+}
+
+// GetJobStatus reads where a job stands.
+func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequest) (*publicpb.GetJobStatusResponse, error) {
+	job, err := s.find(ctx, r.GetJobId(), 0)
+	if err != nil {
+		return nil, err
+	}
+	sum := summary(&job)
+	answer := &publicpb.GetJobStatusResponse{
+		JobId: sum.GetJobId(), Status: sum.GetStatus(), CancelRequested: sum.GetCancelRequested(),
+		CreatedAtMs: sum.GetCreatedAtMs(), StartedAtMs: sum.GetStartedAtMs(), FinishedAtMs: sum.GetFinishedAtMs(),
+	}
+	if sum.GetStatus() == publicpb.JobStatus_FAILED {
+		answer.FailureReason = failureReason(&job.State)
+	}
+	return answer, nil
+}
+
+// GetJobResult reads what a job left. Status and result are one commit, so that
+// a job which has ended always has one.
+func (s *Service) GetJobResult(ctx context.Context, r *publicpb.GetJobResultRequest) (*publicpb.GetJobResultResponse, error) {
+	job, err := s.find(ctx, r.GetJobId(), gq.WithResult)
+	if err != nil {
+		return nil, err
+	}
+	return result(&job), nil
+}
+
+// CancelJob ends a job that is not running at once. A running one is asked to
+// stop, and ends as CANCELED unless its outcome is reported first.
+func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
+	job, err := s.find(ctx, r.GetJobId(), 0)
+	if err != nil {
+		return nil, err
+	}
+	answer := &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, AlreadyTerminal: job.State.Status.Terminal()}
+	state := job.State
+	if !answer.GetAlreadyTerminal() {
+		state, err = s.engine.Cancel(ctx, state.ID, r.GetReason())
+		if gq.KindOf(err) == gq.KindConflict { // it has ended meanwhile
+			job, err = s.find(ctx, r.GetJobId(), 0)
+			state, answer.AlreadyTerminal = job.State, true
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	answer.CurrentStatus = statusOf(&state)
+	return answer, nil
+}
+
+// find reads a job of the service. Jobs of other queues are none.
+func (s *Service) find(ctx context.Context, name string, parts gq.Parts) (gq.Job, error) {
+	if name == "" {
+		return gq.Job{}, invalid("job_id", "is empty")
+	}
+	unknown := fmt.Errorf("job %.64q: %w", name, gq.ErrNotFound)
+	id, err := gq.ParseJobID(name)
+	if err != nil || id.String() != name {
+		return gq.Job{}, unknown
+	}
+	job, err := s.engine.Get(ctx, id, parts)
+	if err == nil && job.Spec.Queue != Queue {
+		err = unknown
+	}
+	return job, err
+}
+
+func invalid(field, problem string) error {
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: problem}}}
+}
+
+// fieldNames are what clients of the service call the fields of a submission.
+var fieldNames = map[string]string{"type": "spec.job_type", "payload": "spec", "idempotency_key": "client_request_id"}
+
+// renamed tells faults in the words of the service.
+func renamed(err error) error {
+	faults := gq.FaultsOf(err)
+	if len(faults) == 0 {
+		return err
+	}
+	told := make([]gq.Fault, len(faults))
+	for i, f := range faults {
+		if name, ok := fieldNames[f.Field]; ok {
+			f.Field = name
+		}
+		told[i] = f
+	}
+	return &gq.InvalidError{Faults: told}
+}

@@ -1,0 +1,131 @@
+package postgres_test
+
+import (
+	"context"
+	"flag"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// crashes is how often the server goes down under load; a long run has 30 and
+// more.
+var crashes = flag.Int("crashes", 3, "how often TestCrashes ends the server")
+
+// TestCrashes ends the server under two nodes at work, again and again. What was
+// acknowledged is there afterwards: every job that was submitted, exactly one
+// completion of each, and none by a lease that was not its newest.
+func TestCrashes(t *testing.T) {
+	cluster := pgtest.Own(t)
+	url := cluster.Database(t)
+	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}
+	var (
+		everyone  sync.WaitGroup
+		over      atomic.Bool
+		faults    atomic.Int64
+		progress  = make(chan struct{}) // a job was acknowledged
+		mu        sync.Mutex
+		submitted = make(map[gq.JobID]bool)       // guarded by mu
+		completed = make(map[gq.JobID]gq.LeaseID) // guarded by mu
+	)
+	for _, s := range nodes {
+		for range 3 {
+			everyone.Go(func() {
+				for !over.Load() {
+					spec := newSpec("q")
+					spec.Policy.OnLoss = gq.LossFree // a crash takes leases with it
+					answers, err := s.Insert(t.Context(), []store.Group{store.One(spec)})
+					if err != nil || answers[0].Err != nil {
+						faults.Add(1)
+						continue
+					}
+					mu.Lock()
+					submitted[spec.ID] = true
+					mu.Unlock()
+					select {
+					case progress <- struct{}{}:
+					default:
+					}
+				}
+			})
+			everyone.Go(func() {
+				for !over.Load() {
+					drain(t, s, func(id gq.JobID, lease gq.LeaseID) {
+						mu.Lock()
+						defer mu.Unlock()
+						if before, twice := completed[id]; twice && before != lease {
+							t.Errorf("job %s was completed under two leases", id)
+						}
+						completed[id] = lease
+					}, &faults)
+				}
+			})
+		}
+	}
+	for range *crashes {
+		for range 20 { // there is something to lose
+			<-progress
+		}
+		cluster.Crash(t)
+	}
+	over.Store(true)
+	everyone.Wait()
+
+	// Whatever is left is done now; leases whose claim was never answered end.
+	for deadline := time.Now().Add(time.Minute); ; {
+		drain(t, nodes[0], func(id gq.JobID, lease gq.LeaseID) { completed[id] = lease }, &faults)
+		counts, err := nodes[1].Counts(t.Context(), "q")
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := int64(0)
+		for status, n := range counts[0].By {
+			if !gq.Status(status).Terminal() {
+				live += n
+			}
+		}
+		if live == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d jobs are left: %+v", live, counts)
+		}
+	}
+	for id := range submitted {
+		if got := statusOf(t, nodes[0], id); got != gq.Completed {
+			t.Errorf("job %s was acknowledged and is %v", id, got)
+		}
+	}
+	t.Logf("%d crashes, %d jobs acknowledged, %d calls failed", *crashes, len(submitted), faults.Load())
+	for _, s := range nodes {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// drain claims some jobs under short leases and completes them.
+func drain(t *testing.T, s store.Store, completed func(gq.JobID, gq.LeaseID), faults *atomic.Int64) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c := claimFrom("q", 10)
+	c.TTL = 2 * time.Second
+	answers, err := s.Claim(ctx, []store.Claim{c})
+	if err != nil {
+		faults.Add(1)
+		return
+	}
+	for _, j := range answers[0].Jobs {
+		out, err := s.Update(ctx, []store.Update{completing(j)})
+		if err != nil || out[0].Err != nil {
+			faults.Add(1)
+			continue
+		}
+		completed(j.State.ID, j.State.Lease.ID)
+	}
+}

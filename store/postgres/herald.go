@@ -1,0 +1,148 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq/store"
+)
+
+var _ store.Notifier = (*Store)(nil)
+
+// herald follows the commits of its store: it has their events numbered, tells
+// whoever asked in this process, and sends word to the other nodes. While it is
+// at it the next commits gather, so that there is at most one notification for
+// many of them.
+type herald struct {
+	s    *Store
+	node string // tells its own notifications from others
+
+	poke chan struct{}  // holds one
+	quit chan struct{}  // closed by stop
+	all  sync.WaitGroup // its goroutines
+
+	mu        sync.Mutex
+	queues    map[string]bool          // guarded by mu; changed since the last round
+	listeners map[int]func(store.News) // guarded by mu
+	next      int                      // guarded by mu; key of the next listener
+	listening bool                     // guarded by mu; there is a goroutine for notifications
+	last      int64                    // guarded by mu; number of the newest event known
+}
+
+const (
+	// heraldPause is the least time between two rounds.
+	heraldPause = 5 * time.Millisecond
+	// heraldWithin is how long a round may take.
+	heraldWithin = 10 * time.Second
+)
+
+func (h *herald) start(s *Store) {
+	h.s, h.node = s, nodeName()
+	h.poke, h.quit = make(chan struct{}, 1), make(chan struct{})
+	h.queues, h.listeners = make(map[string]bool), make(map[int]func(store.News))
+	h.all.Go(h.serve)
+}
+
+func (h *herald) stop() {
+	close(h.quit)
+	h.all.Wait()
+}
+
+// tell takes down what a commit has changed.
+func (h *herald) tell(queues map[string]bool) {
+	if len(queues) == 0 {
+		return
+	}
+	h.mu.Lock()
+	maps.Copy(h.queues, queues)
+	h.mu.Unlock()
+	select {
+	case h.poke <- struct{}{}:
+	default:
+	}
+}
+
+func (h *herald) serve() {
+	for {
+		select {
+		case <-h.poke:
+		case <-h.quit:
+			return
+		}
+		h.round()
+		if !h.pause(heraldPause) {
+			return
+		}
+	}
+}
+
+// pause waits, unless the store is closed.
+func (h *herald) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-h.quit:
+		return false
+	}
+}
+
+// round numbers the events of the commits since the last one and tells of them.
+// What goes wrong here is made up for by whoever reads events next.
+func (h *herald) round() {
+	h.mu.Lock()
+	queues := slices.Sorted(maps.Keys(h.queues))
+	clear(h.queues)
+	last := h.last
+	h.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), heraldWithin)
+	defer cancel()
+	if n, err := h.s.sequence(ctx); err == nil {
+		last = n
+	}
+	h.spread(store.News{Queues: queues, Event: uint64(last)})
+	h.notify(ctx, queues, last)
+}
+
+// spread tells the listeners of this process.
+func (h *herald) spread(news store.News) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = max(h.last, int64(news.Event))
+	for _, f := range h.listeners {
+		f(news)
+	}
+}
+
+// Notify implements [store.Notifier].
+func (s *Store) Notify(f func(store.News)) (stop func()) {
+	h := &s.herald
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.next++
+	key := h.next
+	h.listeners[key] = f
+	select {
+	case <-h.quit: // closed; nothing will be told
+	default:
+		if !h.listening {
+			h.listening = true
+			h.all.Go(h.listen)
+		}
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.listeners, key)
+	}
+}
+
+// jitter keeps nodes from asking at the same moments.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration((rand.Float64()-0.5)*float64(d)/2)
+}

@@ -1,0 +1,125 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// lane lets concurrent callers share transactions: while some are in flight the
+// next one gathers. A caller that comes alone waits for nobody.
+type lane[In, Out any] struct {
+	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
+	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
+	most   int             // transactions in flight at once
+	all    *sync.WaitGroup // of the store
+
+	mu      sync.Mutex
+	waiting []*call[In, Out] // guarded by mu
+	flights int              // guarded by mu
+}
+
+// call is what one caller asked for.
+type call[In, Out any] struct {
+	ctx   context.Context //nolint:containedctx // of the caller, for the case that it must go alone
+	items []In
+	out   []Out
+	err   error
+	done  chan struct{} // closed when out and err are set
+}
+
+// maxWeight bounds a shared transaction, in jobs or so.
+const maxWeight = 2000
+
+// do has items done together with those of others. When the context ends first
+// nothing is known of them.
+func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	c := &call[In, Out]{ctx: ctx, items: items, done: make(chan struct{})}
+	l.mu.Lock()
+	l.waiting = append(l.waiting, c)
+	if l.flights < l.most {
+		l.flights++
+		l.all.Go(l.fly)
+	}
+	l.mu.Unlock()
+	select {
+	case <-c.done:
+		return c.out, c.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// fly runs transactions for as long as anyone waits.
+func (l *lane[In, Out]) fly() {
+	for {
+		calls := l.gather()
+		if len(calls) == 0 {
+			return
+		}
+		l.share(calls)
+	}
+}
+
+func (l *lane[In, Out]) gather() []*call[In, Out] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, weight := 0, 0
+	for n < len(l.waiting) && weight < maxWeight {
+		for i := range l.waiting[n].items {
+			weight += l.weight(&l.waiting[n].items[i])
+		}
+		n++
+	}
+	if n == 0 {
+		l.flights--
+		return nil
+	}
+	calls := l.waiting[:n:n]
+	l.waiting = l.waiting[n:]
+	return calls
+}
+
+// share runs one transaction for calls. Where it fails each runs by itself, so
+// that nobody has the faults of others, and whoever waits for a lock of somebody
+// else's does not make the others wait.
+func (l *lane[In, Out]) share(calls []*call[In, Out]) {
+	var items []In
+	for _, c := range calls {
+		items = append(items, c.items...)
+	}
+	// The transaction is everyone's: nobody's context ends it.
+	out, err := l.run(context.Background(), items, false)
+	if err != nil && (len(calls) > 1 || held(err)) && !uncertain(err) {
+		for _, c := range calls {
+			l.all.Go(func() {
+				defer close(c.done)
+				c.out, c.err = l.run(c.ctx, c.items, true)
+			})
+		}
+		return
+	}
+	for _, c := range calls {
+		if c.err = err; err == nil {
+			c.out, out = out[:len(c.items):len(c.items)], out[len(c.items):]
+		}
+		close(c.done)
+	}
+}
+
+// sharedWait is how long a shared transaction waits for a lock. Our own are held
+// for much less.
+const sharedWait = "SET LOCAL lock_timeout = '50ms'"
+
+// held reports whether a transaction ended because somebody held a lock for too
+// long.
+func held(err error) bool {
+	const lockNotAvailable = "55P03"
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.Code == lockNotAvailable
+}

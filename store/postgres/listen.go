@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq/store"
+)
+
+// channel is where nodes tell each other of commits.
+const channel = "gq_news"
+
+const (
+	// pollEvery is how often a node asks where notifications do not reach it,
+	// and pollRarely where they do: they are hints, and may be lost.
+	pollEvery  = time.Second
+	pollRarely = 15 * time.Second
+
+	// probeWithin is how long a node waits for its own notification. A pooler
+	// that gives every transaction another connection lets none through.
+	probeWithin = 2 * time.Second
+	// probeAgain is when it tries again after that.
+	probeAgain = time.Minute
+)
+
+// notice is what a notification says. It has at most 8,000 bytes.
+type notice struct {
+	Node   string   `json:"n"`
+	Queues []string `json:"q,omitempty"` // none is any
+	Event  int64    `json:"e,omitempty"`
+	Probe  bool     `json:"p,omitempty"`
+}
+
+const maxNotice = 7500
+
+func nodeName() string {
+	b := random()
+	return hex.EncodeToString(b[:8])
+}
+
+// notify sends word to the other nodes. It is a statement of its own, because
+// commits that notify wait for each other.
+func (h *herald) notify(ctx context.Context, queues []string, last int64) {
+	n := notice{Node: h.node, Queues: queues, Event: last}
+	text, err := json.Marshal(n)
+	if err == nil && len(text) > maxNotice {
+		n.Queues = nil
+		text, err = json.Marshal(n)
+	}
+	if err == nil {
+		_, _ = h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, string(text)) // a hint
+	}
+}
+
+// listen brings news of other nodes for as long as the store is open: by
+// notifications where they get through, by asking where they do not.
+func (h *herald) listen() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h.all.Go(func() {
+		<-h.quit
+		cancel()
+	})
+	for ctx.Err() == nil {
+		wait := probeAgain
+		if errors.Is(h.receive(ctx), errLost) {
+			wait = jitter(pollEvery) // it worked before, so it may again
+		}
+		for until := time.Now().Add(wait); time.Now().Before(until) && ctx.Err() == nil; {
+			h.poll(ctx)
+			if !h.pause(jitter(pollEvery)) {
+				return
+			}
+		}
+	}
+}
+
+// receive hands on notifications until the connection ends. The error is errLost
+// where they had come through.
+func (h *herald) receive(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, h.s.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+		return err
+	}
+	if err := h.probe(ctx, conn); err != nil {
+		return err
+	}
+	for {
+		h.poll(ctx) // whatever came before, or was lost
+		for until := time.Now().Add(jitter(pollRarely)); time.Now().Before(until); {
+			waiting, cancel := context.WithDeadline(ctx, until)
+			got, err := conn.WaitForNotification(waiting)
+			timedOut := waiting.Err() != nil && ctx.Err() == nil
+			cancel()
+			switch {
+			case err == nil:
+				h.heard(got.Payload)
+			case timedOut && !conn.IsClosed():
+			default:
+				return errLost
+			}
+		}
+	}
+}
+
+// probe finds out whether a notification that is sent as all are, through the
+// pool, comes through.
+func (h *herald) probe(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	text, err := json.Marshal(notice{Node: h.node, Probe: true})
+	if err != nil {
+		return err
+	}
+	if _, err := h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, string(text)); err != nil {
+		return err
+	}
+	for {
+		got, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		var n notice
+		if json.Unmarshal([]byte(got.Payload), &n) == nil && n.Probe && n.Node == h.node {
+			return nil
+		}
+		h.heard(got.Payload)
+	}
+}
+
+// heard hands on a notification of another node.
+func (h *herald) heard(payload string) {
+	var n notice
+	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node || n.Probe {
+		return
+	}
+	if n.Queues == nil {
+		h.tellAll()
+		return
+	}
+	h.spread(store.News{Queues: n.Queues, Event: uint64(n.Event)})
+}
+
+// tellAll tells of every queue there is.
+func (h *herald) tellAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), heraldWithin)
+	defer cancel()
+	rows, err := h.s.pool.Query(ctx, "SELECT DISTINCT queue FROM "+tally)
+	if err != nil {
+		return
+	}
+	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	last := h.last
+	h.mu.Unlock()
+	h.spread(store.News{Queues: queues, Event: uint64(last)})
+}
+
+// poll asks whether there are events that this node has not heard of. Nothing
+// new is one query.
+func (h *herald) poll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, heraldWithin)
+	defer cancel()
+	var last int64
+	var waiting bool
+	err := h.s.pool.QueryRow(ctx, `
+		SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL)
+		FROM gq.head`).Scan(&last, &waiting)
+	if err != nil {
+		return
+	}
+	if waiting {
+		if last, err = h.s.sequence(ctx); err != nil {
+			return
+		}
+	}
+	h.mu.Lock()
+	known := h.last
+	h.last = max(known, last)
+	h.mu.Unlock()
+	if last > known {
+		h.tellAll()
+	}
+}

@@ -1,0 +1,200 @@
+package postgres_test
+
+import (
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// absent fails unless a job is not there for others.
+func absent(t *testing.T, s store.Store, id gq.JobID) {
+	t.Helper()
+	found, err := s.Get(t.Context(), []store.Ref{{Job: id}}, 0)
+	if err != nil || !errors.Is(found[0].Err, gq.ErrNotFound) {
+		t.Errorf("job %s is there: %v, %+v", id, err, found)
+	}
+}
+
+func statusOf(t *testing.T, s store.Store, id gq.JobID) gq.Status {
+	t.Helper()
+	found, err := s.Get(t.Context(), []store.Ref{{Job: id}}, 0)
+	if err != nil || found[0].Err != nil {
+		t.Fatalf("get: %v, %+v", err, found)
+	}
+	return found[0].State.Status
+}
+
+func TestInsertTx(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	conn := connect(t, url)
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped, kept := newSpec("q"), newSpec("q")
+	if _, err := s.InsertTx(t.Context(), tx, []store.Group{store.One(dropped)}); err != nil {
+		t.Fatal(err)
+	}
+	absent(t, s, dropped.ID)
+	// An open transaction holds up nobody, and what came after it is not missed.
+	mustInsert(t, s, newSpec("q"))
+	before, err := s.Events(t.Context(), 0, 100)
+	if err != nil || len(before) == 0 {
+		t.Fatalf("events beside an open transaction: %v, %v", before, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	absent(t, s, dropped.ID)
+
+	if tx, err = conn.Begin(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := s.InsertTx(t.Context(), tx, []store.Group{store.One(kept), {}})
+	if err != nil || answers[0].Err != nil || !errors.Is(answers[1].Err, gq.ErrInvalid) {
+		t.Fatalf("insert: %v, %+v", err, answers)
+	}
+	mustInsert(t, s, newSpec("q"))
+	middle, err := s.Events(t.Context(), before[len(before)-1].Seq, 100)
+	if err != nil || len(middle) != 2 {
+		t.Fatalf("events: %v, %v", middle, err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statusOf(t, s, kept.ID); got != gq.Scheduled {
+		t.Errorf("the job is %v", got)
+	}
+	late, err := s.Events(t.Context(), middle[len(middle)-1].Seq, 100)
+	if err != nil || len(late) != 2 || late[0].Job != kept.ID {
+		t.Errorf("the events of a late commit: %v, %v", late, err)
+	}
+}
+
+func TestUpdateTx(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	mustInsert(t, s, newSpec("q"), newSpec("q"))
+	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 2)})
+	if err != nil || len(claimed[0].Jobs) != 2 {
+		t.Fatalf("claim: %v, %+v", err, claimed)
+	}
+	first, second := claimed[0].Jobs[0], claimed[0].Jobs[1]
+	conn := connect(t, url)
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.UpdateTx(t.Context(), tx, []store.Update{completing(first)})
+	if err != nil || !out[0].Changed {
+		t.Fatalf("complete: %v, %+v", err, out)
+	}
+	if got := statusOf(t, s, first.State.ID); got != gq.Running {
+		t.Errorf("before the commit the job is %v for others", got)
+	}
+	// Whoever wants the same job waits, and nobody waits with them.
+	waits := make(chan error, 1)
+	go func() {
+		_, err := s.Update(t.Context(), []store.Update{completing(first)})
+		waits <- err
+	}()
+	if out, err := s.Update(t.Context(), []store.Update{completing(second)}); err != nil || out[0].Err != nil {
+		t.Errorf("beside the open transaction: %v, %+v", err, out)
+	}
+	select {
+	case err := <-waits:
+		t.Errorf("an update did not wait for the open transaction: %v", err)
+	default:
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	if got := statusOf(t, s, first.State.ID); got != gq.Completed {
+		t.Errorf("after the commit the job is %v", got)
+	}
+}
+
+func TestInsertSQL(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := s.InsertSQL(t.Context(), conn, nil); err == nil {
+		t.Error("a connection without a transaction was accepted")
+	}
+	for _, commit := range []bool{false, true} {
+		tx, err := conn.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := newSpec("q")
+		answers, err := s.InsertSQL(t.Context(), conn, []store.Group{store.One(spec)})
+		if err != nil || answers[0].Err != nil {
+			t.Fatalf("insert: %v, %+v", err, answers)
+		}
+		absent(t, s, spec.ID)
+		if !commit {
+			if err := tx.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			absent(t, s, spec.ID)
+			continue
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if got := statusOf(t, s, spec.ID); got != gq.Scheduled {
+			t.Errorf("the job is %v", got)
+		}
+	}
+}
+
+// TestNews has one node hear of what another one, or an application, commits.
+func TestNews(t *testing.T) {
+	nodes := twoNodes(t)
+	news := make(chan store.News, 100)
+	stop := nodes[1].Notify(func(n store.News) { news <- n })
+	defer stop()
+	hears := func(what string) {
+		t.Helper()
+		limit := time.After(20 * time.Second)
+		for {
+			select {
+			case n := <-news:
+				for _, q := range n.Queues {
+					if q == what {
+						return
+					}
+				}
+			case <-limit:
+				t.Fatalf("there was no word of queue %s", what)
+			}
+		}
+	}
+	mustInsert(t, nodes[0], newSpec("of-another"))
+	hears("of-another")
+	mustInsert(t, nodes[1], newSpec("of-its-own"))
+	hears("of-its-own")
+}
