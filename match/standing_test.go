@@ -190,8 +190,8 @@ func TestShare(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
 			t.Errorf("%s is %d, %v", text, got, err)
 		}
-		again, _ := json.Marshal(got)
-		if string(again) != strings.TrimSuffix(text, ".0") {
+		again, err := json.Marshal(got)
+		if err != nil || string(again) != strings.TrimSuffix(text, ".0") {
 			t.Errorf("%s is written as %s", text, again)
 		}
 	}

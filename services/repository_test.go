@@ -97,6 +97,26 @@ func TestComposeB(t *testing.T) {
 	}
 }
 
+// Design C in containers has as many slots as the others, and one store.
+func TestComposeC(t *testing.T) {
+	c := readCompose(t, "compose.c.yaml")
+	servers := 0
+	for name, s := range c.Services {
+		if !strings.HasPrefix(name, "server-") {
+			continue
+		}
+		if s.Image != "gopherqueue/gq:local" || !slices.Equal(s.Command, []string{"serve"}) || s.Environment["GQ_TASKQUEUE_SLOTS"] != "2" ||
+			!strings.HasPrefix(s.Environment["GQ_STORE"], "postgres://gq:gq@postgres:5432/") ||
+			s.Ports[0] != "127.0.0.1:700"+strings.TrimPrefix(name, "server-")+":7000" {
+			t.Errorf("%s: %+v", name, s)
+		}
+		servers++
+	}
+	if servers != 3 || len(c.Services) != 5 || len(c.Services["postgres"].Ports) > 0 {
+		t.Errorf("%d servers among %d services", servers, len(c.Services))
+	}
+}
+
 func TestImageHasNothingButTheProgram(t *testing.T) {
 	text := readFile(t, "../docker/Dockerfile")
 	if !strings.Contains(text, "FROM scratch") || strings.Count(text, "FROM ") != 1 || strings.Contains(text, "RUN ") {

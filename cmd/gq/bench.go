@@ -16,8 +16,9 @@ import (
 	"github.com/gopherqueue/gq/internal/bench"
 )
 
-const benchLong = `Measure a store, embedded or on PostgreSQL, in this process: callers submit, claim and complete
-jobs, every answer comes after its commit was synced, audit events are on.
+const benchLong = `Measure a store, embedded or on PostgreSQL, in this process: callers submit,
+claim and complete jobs, every answer comes after its commit was synced, audit
+events are on.
 
 A row of the table is a number of concurrent callers and a number of jobs per
 call. Each caller repeats: submit a batch of jobs, claim as many from the queue
@@ -74,6 +75,11 @@ Scenarios (--scenario, several with commas, or all):
            callers, compared with the bare cycle in the same run; the time from
            submission to handler on an idle queue; commits for the heartbeats of
            10,000 running jobs; chains and fan-ins of two sizes
+  server   the same jobs through a server as with engine and worker in this
+           process: on the Work stream, and single submits against bare gRPC
+           calls; the time from submission to handler on an idle queue. The
+           server is this program in another process, or the one at --addr. It
+           is not among all
   idle     CPU time of a store with jobs that nobody calls, in percent of one
            core, and the same without a store
 
@@ -92,12 +98,17 @@ On PostgreSQL each row has a database of its own, made for it and dropped after
 it, and no floor.
 
 A given directory must be empty or missing and is left so. Nothing is sent
-anywhere.`
+anywhere but to the server that --addr names. There, jobs of type and queue
+"bench" are submitted and run, and kept like any others that have completed.
+Give it a --store on the server's disk, or the two sides of the ratio differ in
+that.`
 
 const benchExample = `  gq bench                                 a fresh temporary directory, about a minute
   gq bench --store file:/mnt/disk/bench    the disk that counts
   gq bench --store memory:                 no disk: the cost of the code alone
   gq bench --scenario all --json > run.json
+  gq bench --server                        through a server, started for that
+  gq bench --addr 127.0.0.1:8790           through the one that runs there
   gq bench --callers 512 --duration 20s --repeat 5
   gq bench --callers 512 --cpuprofile cpu.out && go tool pprof -tagfocus part=store cpu.out`
 
@@ -107,6 +118,8 @@ type benchFlags struct {
 	store      string
 	scenarios  []string
 	worker     bool
+	server     bool
+	addr       string
 	recordMiB  int64
 	json       bool
 	cpuProfile string
@@ -125,8 +138,10 @@ func newBench(p process) *cobra.Command {
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.store, "store", "", "store to measure: "+allStoreURLHelp+" (default a temporary directory)")
-	flags.StringSliceVar(&f.scenarios, "scenario", []string{string(bench.Cycle)}, "what to measure: cycle, enqueue, backlog, filter, idle, worker, or all")
+	flags.StringSliceVar(&f.scenarios, "scenario", []string{string(bench.Cycle)}, "what to measure: cycle, enqueue, backlog, filter, idle, worker, server, or all")
 	flags.BoolVar(&f.worker, "worker", false, "short for --scenario worker")
+	flags.BoolVar(&f.server, "server", false, "short for --scenario server")
+	flags.StringVar(&f.addr, "addr", "", "gRPC address of a running server to measure, with scenario server")
 	flags.IntSliceVar(&f.Callers, "callers", f.Callers, "numbers of concurrent callers")
 	flags.IntVar(&f.Batch, "batch", f.Batch, "jobs per call in the batched rows")
 	flags.IntVar(&f.Payload, "payload", f.Payload, "bytes of payload per job")
@@ -142,6 +157,9 @@ func newBench(p process) *cobra.Command {
 		if c.Flags().Changed("jobs") && c.Flags().Changed("duration") {
 			return errors.New("--jobs and --duration exclude each other")
 		}
+		if c.Flags().Changed("addr") && c.Flags().Changed("server") {
+			return errors.New("--addr and --server exclude each other")
+		}
 		return nil
 	}
 	return c
@@ -152,6 +170,9 @@ func (f *benchFlags) settle() (u storeURL, err error) {
 	f.Scenarios = nil
 	if f.worker {
 		f.scenarios = []string{string(bench.Worker)}
+	}
+	if f.server || f.addr != "" {
+		f.scenarios = []string{string(bench.Server)}
 	}
 	for _, name := range f.scenarios {
 		if name == "all" {
@@ -166,10 +187,20 @@ func (f *benchFlags) settle() (u storeURL, err error) {
 	if f.store != "" {
 		u, err = parseAnyStoreURL(f.store)
 	}
-	if faults := append(gq.FaultsOf(err), gq.FaultsOf(f.Validate())...); len(faults) > 0 {
+	if faults := append(gq.FaultsOf(err), gq.FaultsOf(f.unconnected().Validate())...); len(faults) > 0 {
 		return u, &gq.InvalidError{Faults: faults}
 	}
 	return u, nil
+}
+
+// unconnected are the settings before there is a server to measure.
+func (f *benchFlags) unconnected() bench.Settings {
+	s := f.Settings
+	s.Scenarios = slices.DeleteFunc(slices.Clone(s.Scenarios), func(name bench.Scenario) bool { return name == bench.Server })
+	if len(s.Scenarios) == 0 && len(f.Scenarios) > 0 {
+		s.Scenarios = []bench.Scenario{bench.Cycle}
+	}
+	return s
 }
 
 func (f *benchFlags) run(ctx context.Context, p process) (err error) {
@@ -182,6 +213,13 @@ func (f *benchFlags) run(ctx context.Context, p process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, place.Close()) }()
+	if slices.Contains(f.Scenarios, bench.Server) {
+		closing, err := f.connect(ctx, place)
+		if err != nil {
+			return err
+		}
+		defer closing()
+	}
 	report, err := f.measure(ctx, place, p)
 	if err != nil {
 		return err

@@ -22,6 +22,12 @@ type benchPlace interface {
 	Close() error
 }
 
+// benchBeside is a place where a server can have a store of its own.
+type benchBeside interface {
+	// Beside is the URL of that store.
+	Beside() string
+}
+
 // openBenchPlace finds the place a URL names; the zero URL is a temporary
 // directory.
 func openBenchPlace(u storeURL, getenv func(string) string) (benchPlace, error) {
@@ -53,6 +59,7 @@ func (benchMemory) Remove(string) error                            { return nil 
 func (benchMemory) Keeps() bool                                    { return false }
 func (benchMemory) Close() error                                   { return nil }
 func (benchMemory) String() string                                 { return "memory:" }
+func (benchMemory) Beside() string                                 { return "memory:" }
 
 // benchDirectory makes stores below a directory. It is left as it was found:
 // empty, or not there.
@@ -93,7 +100,10 @@ func openBenchDirectory(dir string) (*benchDirectory, error) {
 	return &benchDirectory{dir: dir, leave: func(string) error { return nil }}, nil
 }
 
-const benchFloor = "floor"
+const (
+	benchFloor  = "floor"
+	benchServed = "served"
+)
 
 func (d *benchDirectory) path(name string) string { return filepath.Join(d.dir, name) }
 
@@ -110,4 +120,6 @@ func (d *benchDirectory) Remove(name string) error { return os.RemoveAll(d.path(
 func (d *benchDirectory) Keeps() bool              { return true }
 func (d *benchDirectory) String() string           { return "file:" + d.dir }
 
-func (d *benchDirectory) Close() error { return d.leave(d.dir) }
+func (d *benchDirectory) Beside() string { return "file:" + d.path(benchServed) }
+
+func (d *benchDirectory) Close() error { return errors.Join(d.Remove(benchServed), d.leave(d.dir)) }

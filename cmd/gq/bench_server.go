@@ -17,35 +17,35 @@ import (
 
 // connect reaches the server to measure, and starts one if none was named. The
 // function it returns ends both.
-func (f *benchFlags) connect(ctx context.Context, place benchPlace) (*client.Client, func(), error) {
+func (f *benchFlags) connect(ctx context.Context, place benchPlace) (closing func(), err error) {
 	addr, stop := f.addr, func() {}
 	if addr == "" {
 		beside, ok := place.(benchBeside)
 		if !ok {
-			return nil, nil, usage("server", "cannot be started on this store; start one and name it with --addr")
+			return nil, usage("server", "cannot be started on this store; start one and name it with --addr")
 		}
-		var err error
-		if addr, stop, err = startBenchServer(ctx, beside.Beside()); err != nil {
-			return nil, nil, fmt.Errorf("start a server to measure: %w", err)
+		if addr, f.RemoteProcess, stop, err = startBenchServer(ctx, beside.Beside()); err != nil {
+			return nil, fmt.Errorf("start a server to measure: %w", err)
 		}
 	}
 	c, err := client.New(addr, client.Options{RetryFor: impatient})
 	if err != nil {
 		stop()
-		return nil, nil, err
+		return nil, err
 	}
-	return c, func() {
+	f.Remote = c
+	return func() {
 		_ = c.Close()
 		stop()
 	}, nil
 }
 
 // startBenchServer runs this program as a server in another process, and returns
-// its gRPC address.
-func startBenchServer(ctx context.Context, store string) (addr string, stop func(), err error) {
+// its gRPC address and its number.
+func startBenchServer(ctx context.Context, store string) (addr string, process int, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	said := &lastBytes{most: 1000}
 	c := exec.CommandContext(ctx, self, "serve", "--store", store, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
@@ -54,10 +54,10 @@ func startBenchServer(ctx context.Context, store string) (addr string, stop func
 	c.Stderr = said
 	stdout, err := c.StdoutPipe()
 	if err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	if err := c.Start(); err != nil {
-		return "", nil, err
+		return "", 0, nil, err
 	}
 	lines := bufio.NewReader(stdout)
 	line, err := lines.ReadString('\n')
@@ -65,14 +65,14 @@ func startBenchServer(ctx context.Context, store string) (addr string, stop func
 	if err != nil || !found {
 		_ = c.Process.Kill()
 		_ = c.Wait()
-		return "", nil, errors.Join(err, errors.New(strings.TrimSpace(said.String())))
+		return "", 0, nil, errors.Join(err, errors.New(strings.TrimSpace(said.String())))
 	}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
 		_, _ = io.Copy(io.Discard, lines)
 	}()
-	return addr, func() {
+	return addr, c.Process.Pid, func() {
 		_ = c.Process.Signal(syscall.SIGTERM)
 		<-read
 		_ = c.Wait() // how it ends is no measurement

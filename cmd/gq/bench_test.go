@@ -96,6 +96,14 @@ var benchFields = strings.Fields(`
 	filter.repeats.runs filter.repeats.least filter.repeats.most
 	idle.seconds idle.queued_jobs idle.delayed_jobs idle.cpu_percent idle.baseline_cpu_percent
 	idle.repeats.runs idle.repeats.least idle.repeats.most
+	worker.callers worker.bare_jobs_per_second worker.bare_cpu_microseconds_per_job worker.jobs worker.jobs_per_second
+	worker.ratio worker.cpu_microseconds_per_job
+	worker.submit_to_start_ms.calls worker.submit_to_start_ms.p50 worker.submit_to_start_ms.p95
+	worker.submit_to_start_ms.p99 worker.submit_to_start_ms.max
+	worker.submit_ms.calls worker.submit_ms.p50 worker.submit_ms.p95 worker.submit_ms.p99 worker.submit_ms.max
+	worker.heartbeat_jobs worker.heartbeat_ttl_seconds worker.heartbeat_commits_per_second
+	worker.graphs.shape worker.graphs.jobs worker.graphs.seconds worker.graphs.microseconds_per_job
+	worker.repeats.runs worker.repeats.least worker.repeats.most
 	server`)
 
 func rowFields(scenario string) string {

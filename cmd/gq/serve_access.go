@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -37,10 +36,9 @@ type access struct {
 	metrics *observe.Metrics
 	tls     *tls.Config // nil is none
 
-	hub    *feed.Hub
-	hooks  *webhook.Hooks
-	events func(ctx context.Context) error // counts events for the metrics
-	stop   func(ctx context.Context) error // sends what is left of traces
+	hub   *feed.Hub
+	hooks *webhook.Hooks
+	stop  func(ctx context.Context) error // sends what is left of traces
 }
 
 // newAccess puts an engine behind its guard.
@@ -79,16 +77,7 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
 	a.metrics = observe.NewMetrics(observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
-	a.events = func(ctx context.Context) error {
-		last, err := e.LastEvent(ctx)
-		if err != nil {
-			return err
-		}
-		return e.Follow(ctx, last, func(events []gq.Event) error {
-			a.metrics.Happened(events)
-			return nil
-		})
-	}
+	a.hub.Seen(a.metrics.Happened)
 	return a, nil
 }
 
@@ -128,13 +117,7 @@ func webhookGauges(h *webhook.Hooks) []observe.Gauge {
 	}
 }
 
-func encodeEvent(e *gq.Event) []byte {
-	var text bytes.Buffer
-	if err := wire.EncodeJSON(&text, wire.EventOf(e)); err != nil {
-		return []byte("{}") // a defect: every event can be written
-	}
-	return bytes.TrimSpace(text.Bytes())
-}
+func encodeEvent(e *gq.Event) []byte { return wire.AppendEvent(nil, e) }
 
 // secured reports whether callers are asked who they are.
 func (a *access) secured(ctx context.Context, cfg *config.Config) bool {
@@ -182,7 +165,6 @@ func (a *access) start(s *server, running context.Context) {
 	s.start(func() error { return a.hub.Run(running) })
 	s.start(func() error { return a.hooks.Run(running) })
 	s.start(func() error { return a.metrics.Run(running) })
-	s.start(func() error { return a.events(running) })
 }
 
 // schedulerEngine is the guarded engine as the scheduler API needs it: what that

@@ -61,7 +61,7 @@ func (a *Admin) Deliveries(ctx context.Context, state webhook.State, cursor stri
 	}
 	seen := page.Deliveries[:0]
 	for _, d := range page.Deliveries {
-		if may(d.Queue) {
+		if may == nil || may(d.Queue) {
 			seen = append(seen, d)
 		}
 	}

@@ -75,7 +75,8 @@ type Settings struct {
 	Repeat    int           // runs of everything, of which the median is reported
 	Record    int64         // bytes of commits to record for the floor; a row that has filled them ends
 
-	Remote Remote // the server that scenario server measures
+	Remote        Remote // the server that scenario server measures
+	RemoteProcess int    // its process where that is on this machine; 0 is unknown
 
 	Progress func(done, total int, what string) // told before each step; may be nil
 }
@@ -178,7 +179,7 @@ func Run(ctx context.Context, place Place, s Settings) (Report, error) {
 	}
 	b := &bench{Settings: s, place: place, recorder: newRecorder(s.Record)}
 	defer b.recorder.free()
-	before := readMachine()
+	before := s.readMachine()
 	start := time.Now()
 	r := Report{
 		StartedAt: start.UTC(), GoVersion: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
@@ -198,7 +199,7 @@ func Run(ctx context.Context, place Place, s Settings) (Report, error) {
 	}
 	r.finish()
 	r.Seconds = time.Since(start).Seconds()
-	r.judge(before.until(readMachine()))
+	r.judge(before.until(s.readMachine()))
 	r.Warnings = append(r.Warnings, b.warnings...)
 	return r, nil
 }

@@ -30,6 +30,38 @@ func readMachine() machine {
 	return m
 }
 
+// readMachine is a reading in which the server that is measured is no other.
+// Without knowing its share nothing is known of the others.
+func (s Settings) readMachine() machine {
+	m := readMachine()
+	if s.Remote == nil {
+		return m
+	}
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(s.RemoteProcess) + "/stat")
+	used, known := parseProcessStat(stat)
+	m.own += used
+	m.known = m.known && s.RemoteProcess > 0 && err == nil && known
+	return m
+}
+
+// parseProcessStat reads user and system time from a process's stat file. The
+// fields before them end with the name of the program, in parentheses.
+func parseProcessStat(stat []byte) (used time.Duration, ok bool) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	const user, system = 11, 12 // counted from the one after the name
+	if len(fields) <= system {
+		return 0, false
+	}
+	for _, f := range [][]byte{fields[user], fields[system]} {
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil {
+			return 0, false
+		}
+		used += time.Duration(n) * tick
+	}
+	return used, true
+}
+
 // parseStat reads the first line of /proc/stat: user, nice, system, idle,
 // iowait, irq, softirq and steal, and guest times that user and nice contain
 // already. Interrupts belong to nobody: most of them are our own writes.

@@ -22,6 +22,18 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+func TestParseProcessStat(t *testing.T) {
+	const line = "123 (a (b) c) S 1 123 123 0 -1 4194304 1 2 3 4 150 30 0 0 20 0 9 0 100\n"
+	if got, ok := parseProcessStat([]byte(line)); !ok || got != 180*tick {
+		t.Errorf("parseProcessStat(%q) = %v, %v, want %v", line, got, ok, 180*tick)
+	}
+	for _, bad := range []string{"", "1 (a) S", "1 (a) S 1 1 1 0 -1 0 1 2 3 4 x 30"} {
+		if _, ok := parseProcessStat([]byte(bad)); ok {
+			t.Errorf("parseProcessStat(%q) understood it", bad)
+		}
+	}
+}
+
 func TestOthers(t *testing.T) {
 	const s = time.Second
 	begin := machine{own: 1 * s, ownKnown: true, total: 100 * s, used: 50 * s, stolen: 5 * s, known: true}

@@ -300,7 +300,7 @@ func (r *Report) judge(s span) {
 	r.OthersCPU = s.others
 	switch {
 	case s.others == nil:
-		r.Warnings = append(r.Warnings, "it is unknown whether the machine was busy: there is no /proc/stat to read, or the run was too short")
+		r.Warnings = append(r.Warnings, "it is unknown whether the machine was busy: there is no /proc/stat to read, the run was too short, or the server's share is not known")
 	case *s.others > BusyPercent:
 		r.Busy = new(true)
 		r.Warnings = append(r.Warnings, fmt.Sprintf(

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -118,9 +119,7 @@ func (g *ledger) record(t *draft, in *match.Input, r *Round, next *head, version
 			}
 			return
 		}
-		for id, now := range changes {
-			g.rows[id] = now
-		}
+		maps.Copy(g.rows, changes)
 		for _, id := range gone {
 			delete(g.rows, id)
 		}

@@ -41,8 +41,6 @@ type shape struct {
 	inQueue, inLane int // places in the heaps of shapes, -1 for none
 }
 
-func (s *shape) jobs() int { return s.queue.len() }
-
 // backlog is all jobs that wait, in the order in which rounds take them. What it
 // costs to take the first ones does not depend on how many there are.
 //

@@ -175,6 +175,7 @@ func units(n int64) func(*match.Enqueue)     { return func(e *match.Enqueue) { e
 func by(name string) func(*match.Enqueue)    { return func(e *match.Enqueue) { e.Requester = name } }
 func living(secs int64) func(*match.Enqueue) { return func(e *match.Enqueue) { e.TTL = secs } }
 func model(name string) func(*match.Enqueue) { return func(e *match.Enqueue) { e.Spec.Model = name } }
+
 func jobID(f *fixture, text string) gq.JobID {
 	f.Helper()
 	id, err := gq.ParseJobID(text)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/match"
@@ -86,8 +87,8 @@ func (d *Dispatcher) readGrants(ctx context.Context) error {
 		}
 	}
 	d.grants = window{known: true}
-	for i := len(recent) - 1; i >= 0; i-- {
-		d.grants.add(recent[i].requester, recent[i].at)
+	for _, g := range slices.Backward(recent) {
+		d.grants.add(g.requester, g.at)
 	}
 	return nil
 }

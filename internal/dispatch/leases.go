@@ -80,10 +80,10 @@ func endOf(e *gq.Event, o match.Outcome) (status, reason string) {
 
 // cancelReason is why a lease was cancelled without fault.
 func cancelReason(e *gq.Event) string {
-	switch {
-	case e.Type == gq.EventDeadLettered:
+	switch e.Type {
+	case gq.EventDeadLettered:
 		return expiryReason(e.Reason)
-	case e.Type == gq.EventCancelled:
+	case gq.EventCancelled:
 		return "job_cancelled"
 	default:
 		return e.Reason

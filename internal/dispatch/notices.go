@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -100,10 +101,10 @@ func (d *Dispatcher) leaseLength(ctx context.Context, id gq.JobID) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	if found[0].Err != nil || found[0].State.Policy == nil {
-		return 0, nil // it is not kept any more
+	if p := found[0].State.Policy; p != nil { // else it is not kept any more
+		return p.LeaseTTL, nil
 	}
-	return found[0].State.Policy.LeaseTTL, nil
+	return 0, nil
 }
 
 // Subscribe tells of everything after an event, as it comes, until the context
@@ -158,7 +159,7 @@ func (d *Dispatcher) Subscribe(ctx context.Context, after uint64, send func(Noti
 	cancel(nil)
 	wait.Wait()
 	if err == nil {
-		if cause := context.Cause(ctx); cause != context.Canceled {
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 			err = cause
 		}
 	}
@@ -180,7 +181,7 @@ func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(
 		told := d.slashed.wait()
 		list, err := d.Slashes(ctx, after)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // a clean end
+			return nil
 		}
 		if err != nil {
 			return err

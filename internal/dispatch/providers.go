@@ -106,17 +106,17 @@ func (d *Dispatcher) unusedBeat(ctx context.Context, id string, version *uint64)
 	return err
 }
 
-// underHead changes something that rounds depend on: make says what to write on
+// underHead changes something that rounds depend on: change says what to write on
 // the state of affairs it is called on, and what to do when it is written. It is
 // called again where someone was faster.
-func (d *Dispatcher) underHead(ctx context.Context, make func(now time.Time) (*draft, func(), error)) error {
+func (d *Dispatcher) underHead(ctx context.Context, change func(now time.Time) (*draft, func(), error)) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n := 0; ; n++ {
 		if err := d.catchUp(ctx); err != nil {
 			return err
 		}
-		t, done, err := make(d.now())
+		t, done, err := change(d.now())
 		if err != nil || t == nil {
 			return err
 		}

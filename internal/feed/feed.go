@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -31,6 +32,11 @@ type Source interface {
 const (
 	recent   = 8192 // events kept in memory, and a page more
 	pageSize = 500  // events read from the log at once
+	pageRoom = 1024 // events that commits share a page for
+
+	// pace is the least time between two batches of one subscriber: the first
+	// event after a pause comes at once, and a flood in batches.
+	pace = 25 * time.Millisecond
 )
 
 // Entry is an event with its encoded form, which all subscribers share and
@@ -48,6 +54,11 @@ type Filter struct {
 	May    func(queue string) bool // nil is all
 }
 
+// all reports whether every event passes.
+func (f *Filter) all() bool {
+	return len(f.Queues) == 0 && len(f.Types) == 0 && f.Job.IsZero() && f.May == nil
+}
+
 // Allows reports whether an event passes.
 func (f *Filter) Allows(e *gq.Event) bool {
 	return (len(f.Queues) == 0 || slices.Contains(f.Queues, e.Queue)) &&
@@ -60,9 +71,12 @@ func (f *Filter) Allows(e *gq.Event) bool {
 type Hub struct {
 	source Source
 	encode func(*gq.Event) []byte
+	seen   []func([]gq.Event) // see Seen; set before Run
+
+	subscribers atomic.Int64 // while there are none nothing is encoded
 
 	mu    sync.Mutex
-	pages [][]Entry     // the newest events, ascending; no page is empty or ever changes; guarded by mu
+	pages [][]Entry     // the newest events, ascending; no page is empty, and pages only grow; guarded by mu
 	kept  int           // events in pages; guarded by mu
 	last  uint64        // the newest event read; guarded by mu
 	grown chan struct{} // closed when last grows; guarded by mu
@@ -75,6 +89,10 @@ func New(s Source, encode func(*gq.Event) []byte) *Hub {
 	return &Hub{source: s, encode: encode, grown: make(chan struct{})}
 }
 
+// Seen has f called with all events from now on, in order. It must return at
+// once, and Run must not have begun.
+func (h *Hub) Seen(f func([]gq.Event)) { h.seen = append(h.seen, f) }
+
 // Run follows the log until the context ends, which is a clean stop. Then all
 // subscriptions end too.
 func (h *Hub) Run(ctx context.Context) error {
@@ -85,11 +103,20 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	h.last = last
+	close(h.grown) // for those who came before
+	h.grown = make(chan struct{})
 	h.mu.Unlock()
 	return h.source.Follow(ctx, last, func(events []gq.Event) error {
+		for _, f := range h.seen {
+			f(events)
+		}
 		entries := make([]Entry, len(events))
+		wanted := h.subscribers.Load() > 0
 		for i := range events {
-			entries[i] = Entry{events[i], h.encode(&events[i])}
+			entries[i].Event = events[i]
+			if wanted {
+				entries[i].Encoded = h.encode(&events[i])
+			}
 		}
 		h.add(entries)
 		return nil
@@ -99,7 +126,11 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) add(entries []Entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.pages = append(h.pages, entries)
+	if last := len(h.pages) - 1; last >= 0 && len(h.pages[last])+len(entries) <= cap(h.pages[last]) {
+		h.pages[last] = append(h.pages[last], entries...) // whoever reads it sees its old end
+	} else {
+		h.pages = append(h.pages, append(make([]Entry, 0, max(pageRoom, len(entries))), entries...))
+	}
 	h.kept += len(entries)
 	drop := 0
 	for h.kept-len(h.pages[drop]) >= recent {
@@ -148,6 +179,8 @@ type Send func(entries []Entry, upTo uint64) error
 // the log no longer reaches back so far, or what send returned. From that number
 // another subscription goes on without a gap.
 func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.Duration, send Send) (uint64, error) {
+	h.subscribers.Add(1)
+	defer h.subscribers.Add(-1)
 	var passed []Entry
 	var beats <-chan time.Time
 	if beat > 0 {
@@ -155,6 +188,7 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 		defer ticker.Stop()
 		beats = ticker.C
 	}
+	var sent time.Time
 	for ctx.Err() == nil {
 		entries, grown, ended, err := h.next(ctx, after)
 		if err != nil {
@@ -169,6 +203,9 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 			}
 			select {
 			case <-grown:
+				if wait := pace - time.Since(sent); wait > 0 {
+					pause(ctx, wait)
+				}
 			case <-beats:
 				if err := send(nil, after); err != nil {
 					return after, err
@@ -177,24 +214,55 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 			}
 			continue
 		}
-		passed = passed[:0]
-		for i := range entries {
-			if e := &entries[i]; f.Allows(&e.Event) {
-				if e.Encoded == nil {
-					e.Encoded = h.encode(&e.Event)
-				}
-				passed = append(passed, *e)
-			}
-		}
+		passed = h.pass(&f, entries, passed[:0])
 		upTo := entries[len(entries)-1].Seq
 		if len(passed) > 0 {
 			if err := send(passed, upTo); err != nil {
 				return after, err
 			}
+			sent = time.Now()
+		}
+		if f.all() {
+			passed = nil // it may be the hub's own page
 		}
 		after = upTo
 	}
 	return after, nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// pass is the entries that a filter lets through, encoded. Where that is all of
+// them they are not copied.
+func (h *Hub) pass(f *Filter, entries, into []Entry) []Entry {
+	if f.all() && !unencoded(entries) {
+		return entries
+	}
+	for i := range entries {
+		if e := &entries[i]; f.Allows(&e.Event) {
+			into = append(into, *e)
+			if e.Encoded == nil { // the page may be shared
+				into[len(into)-1].Encoded = h.encode(&e.Event)
+			}
+		}
+	}
+	return into
+}
+
+func unencoded(entries []Entry) bool {
+	for i := range entries {
+		if entries[i].Encoded == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // next is what comes after a sequence number, from memory or from the log.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -78,6 +79,12 @@ func (l *log) Follow(ctx context.Context, after uint64, f func([]gq.Event) error
 
 func encoded(e *gq.Event) []byte { return fmt.Append(nil, e.Seq) }
 
+// settle waits until everyone has what there is.
+func settle() {
+	time.Sleep(2 * pace)
+	synctest.Wait()
+}
+
 // TestEverySubscriberGetsEverything lets subscribers begin at random places while
 // the log grows: each gets all events after its place once, in order, in their
 // encoded form.
@@ -124,7 +131,7 @@ func TestEverySubscriberGetsEverything(t *testing.T) {
 		}
 		for range 2 * recent / 64 {
 			l.write(64)
-			synctest.Wait()
+			settle()
 		}
 		stop()
 		wg.Wait()
@@ -160,10 +167,10 @@ func TestSlowSubscriberDelaysNobody(t *testing.T) {
 			_, _ = h.Subscribe(ctx, 0, Filter{}, 0, func(e []Entry, _ uint64) error { got += len(e); return nil })
 		})
 		l.write(1)
-		synctest.Wait()
+		settle()
 		for range 100 {
 			l.write(100)
-			synctest.Wait()
+			settle()
 		}
 		if got != 10_001 {
 			t.Errorf("the quick subscriber got %d events", got)

@@ -8,7 +8,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Guard decides which queues' events a caller may see, and whether it still may.
+// Guard decides which queues' events a caller may see, nil for all, and whether it
+// still may.
 type Guard interface {
 	Reader(ctx context.Context, queues []string) (may func(queue string) bool, err error)
 	StillValid(ctx context.Context) error

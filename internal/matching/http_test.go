@@ -81,7 +81,7 @@ func (f *fixture) call(method, path, body string, headers ...string) (int, objec
 	if err != nil {
 		f.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		f.Fatal(err)
@@ -386,9 +386,9 @@ func (f *fixture) subscribe(path string) *socket {
 		f.Fatal(err)
 	}
 	if answer.Body != nil {
-		answer.Body.Close() //nolint:errcheck // it is empty
+		answer.Body.Close()
 	}
-	f.Cleanup(func() { conn.CloseNow() }) //nolint:errcheck // it may be closed
+	f.Cleanup(func() { conn.CloseNow() })
 	return &socket{f, conn}
 }
 

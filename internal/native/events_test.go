@@ -43,13 +43,7 @@ type newsroom struct {
 	grpc   *GRPC
 }
 
-func encodeEvent(e *gq.Event) []byte {
-	text, err := json.Marshal(wire.EventOf(e))
-	if err != nil {
-		panic(err)
-	}
-	return text
-}
+func encodeEvent(e *gq.Event) []byte { return wire.AppendEvent(nil, e) }
 
 func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
@@ -45,45 +46,52 @@ func (s *Service) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*p
 	return answer, nil
 }
 
+// skew is how far apart the order of submission and that of creation times may
+// be, where many servers write to one store at the same time.
+const skew = time.Second
+
 // walk yields the wanted jobs in their order until yield has enough. The store
-// has them by submission; those of one millisecond are put in order by id.
+// has them by submission; they are kept back until nothing that is yet to be read
+// can come before them.
 func (s *Service) walk(ctx context.Context, p page, yield func(*gq.Job) bool) error {
 	q := gq.Query{Queue: Queue, Statuses: p.statuses(), OldestFirst: p.ascending, Limit: readPageSize}
 	if p.offset < readPageSize {
 		q.Limit = min(p.offset+p.size+1, readPageSize)
 	}
-	var group []gq.Job // created in the same millisecond
-	flush := func() bool {
-		slices.SortFunc(group, func(a, b gq.Job) int { return slices.Compare(a.State.ID[:], b.State.ID[:]) })
-		for i := range group {
-			if !yield(&group[i]) {
-				return false
-			}
+	place := func(j *gq.Job) int64 { // among the others; the smallest comes first
+		if p.ascending {
+			return j.State.CreatedAt.UnixMilli()
 		}
-		group = group[:0]
-		return true
+		return -j.State.CreatedAt.UnixMilli()
 	}
-	for {
+	var kept []gq.Job
+	furthest := int64(math.MinInt64)
+	for more := true; more; {
 		read, err := s.engine.List(ctx, q)
 		if err != nil {
 			return err
 		}
 		for i := range read.Jobs {
 			j := &read.Jobs[i]
-			if !p.wanted[statusOf(&j.State)] {
-				continue
+			furthest = max(furthest, place(j))
+			if p.wanted[statusOf(&j.State)] {
+				kept = append(kept, *j)
 			}
-			if len(group) > 0 && group[0].State.CreatedAt.UnixMilli() != j.State.CreatedAt.UnixMilli() && !flush() {
+		}
+		more = read.Next != ""
+		q.Cursor, q.Limit = read.Next, readPageSize
+		slices.SortFunc(kept, func(a, b gq.Job) int {
+			return cmp.Or(cmp.Compare(place(&a), place(&b)), slices.Compare(a.State.ID[:], b.State.ID[:]))
+		})
+		n := 0
+		for ; n < len(kept) && (!more || place(&kept[n]) < furthest-skew.Milliseconds()); n++ {
+			if !yield(&kept[n]) {
 				return nil
 			}
-			group = append(group, *j)
 		}
-		if read.Next == "" {
-			flush()
-			return nil
-		}
-		q.Cursor = read.Next
+		kept = slices.Delete(kept, 0, n)
 	}
+	return nil
 }
 
 // page is a checked request for a list.

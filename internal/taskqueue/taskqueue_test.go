@@ -17,13 +17,17 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/internal/rpc"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskqueue"
 	"github.com/gopherqueue/gq/internal/taskqueuetest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
+	"github.com/gopherqueue/gq/store/postgres"
 )
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
 
 func newEngine(t *testing.T, s store.Store) *engine.Engine {
 	t.Helper()
@@ -91,10 +95,22 @@ func TestDesignC(t *testing.T) {
 	taskqueuetest.Run(t, taskqueuetest.Target{Addresses: []string{serve(t, newEngine(t, s), 6)}, Slots: 6})
 }
 
-// Any server answers for any job of the store that it shares with others.
-func TestTwoServersOfOneStore(t *testing.T) {
-	s := memory(t)
-	addrs := []string{serve(t, newEngine(t, s), 2), serve(t, newEngine(t, s), 1)}
+// Servers that share a database: any of them answers for any job.
+func TestCluster(t *testing.T) {
+	url := pgtest.Database(t)
+	var addrs []string
+	for _, slots := range []int{2, 1} {
+		s, err := postgres.Open(t.Context(), url, store.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		addrs = append(addrs, serve(t, newEngine(t, s), slots))
+	}
 	taskqueuetest.Run(t, taskqueuetest.Target{Addresses: addrs, Slots: 3})
 }
 

@@ -10,8 +10,10 @@ import (
 )
 
 // ProtoSpec is a submission. A zero policy stays away: it is the queue's.
-func ProtoSpec(s *gq.Spec) *pb.Spec { return fillSpec(new(pb.Spec), new(pb.Metadata), s) }
+func ProtoSpec(s *gq.Spec) *pb.Spec { return fillSpec(new(pb.Spec), nil, s) }
 
+// fillSpec makes the message, with its metadata in the place that is given, if
+// one is.
 func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Id = protoID(s.ID)
 	out.Queue = s.Queue
@@ -42,6 +44,9 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Attributes = s.Attributes
 	out.ReplayOf = protoID(s.ReplayOf)
 	if m := &s.Metadata; !emptyMetadata(m) {
+		if metadata == nil {
+			metadata = new(pb.Metadata)
+		}
 		metadata.Priority, metadata.Tags = pb.Priority(m.Priority), m.Tags
 		metadata.CorrelationId, metadata.CallbackUrl = m.CorrelationID, m.CallbackURL
 		out.Metadata = metadata
@@ -218,20 +223,23 @@ func (r *protoReader) number(list string, i, mark int) {
 }
 
 // ProtoState is a state with its policy. The default policy stays away.
-func ProtoState(s *gq.State) *pb.State { return new(stateMessage).fill(s, nil) }
+func ProtoState(s *gq.State) *pb.State { return fillState(new(pb.State), nil, s, nil) }
 
-// stateMessage is the message of a state together with its parts, so that they
-// are one piece of memory.
+// stateMessage is the message of a state that is or was held together with that
+// of its lease, so that they are one piece of memory.
 type stateMessage struct {
-	state  pb.State
-	lease  pb.Lease
-	cancel pb.Cancellation
+	state pb.State
+	lease pb.Lease
 }
 
-// fill makes the message. A policy that is given stands beside it. What a store
-// remembers to answer a repeated call stays there.
 func (m *stateMessage) fill(s *gq.State, beside *gq.Policy) *pb.State {
-	out := &m.state
+	return fillState(&m.state, &m.lease, s, beside)
+}
+
+// fillState makes the message, with its lease in the place that is given, if one
+// is. A policy that is given stands beside it. What a store remembers to answer a
+// repeated call stays there.
+func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *pb.State {
 	out.Id = protoID(s.ID)
 	out.Status = pb.Status(s.Status)
 	out.Detail = pb.Detail(s.Detail)
@@ -261,15 +269,18 @@ func (m *stateMessage) fill(s *gq.State, beside *gq.Policy) *pb.State {
 	out.CheckpointBytes = int64(s.CheckpointBytes)
 	out.Checkpoints = int64(s.Checkpoints)
 	if s.Lease != nil {
-		out.Lease = m.fillLease(s.Lease)
+		if lease == nil {
+			lease = new(pb.Lease)
+		}
+		out.Lease = fillLease(lease, s.Lease)
 	}
 	if s.Failure != nil {
 		out.Failure = protoFailure(s.Failure)
 	}
 	if c := &s.Cancellation; *c != (gq.Cancellation{}) {
-		out.Cancellation = &m.cancel
-		m.cancel.RequestedAtNs, m.cancel.DeliveredAtNs, m.cancel.HonouredAtNs = nanos(c.RequestedAt), nanos(c.DeliveredAt), nanos(c.HonouredAt)
-		m.cancel.Reason = Prose(c.Reason)
+		out.Cancellation = &pb.Cancellation{
+			RequestedAtNs: nanos(c.RequestedAt), DeliveredAtNs: nanos(c.DeliveredAt), HonouredAtNs: nanos(c.HonouredAt), Reason: Prose(c.Reason),
+		}
 	}
 	switch {
 	case s.Policy == nil || beside != nil && *s.Policy == *beside:
@@ -280,8 +291,7 @@ func (m *stateMessage) fill(s *gq.State, beside *gq.Policy) *pb.State {
 	return out
 }
 
-func (m *stateMessage) fillLease(l *gq.Lease) *pb.Lease {
-	out := &m.lease
+func fillLease(out *pb.Lease, l *gq.Lease) *pb.Lease {
 	out.Id = string(l.ID)
 	out.Version = uint64(l.Version)
 	out.State = pb.LeaseState(l.State)

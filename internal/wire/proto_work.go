@@ -176,16 +176,15 @@ func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
 // ProtoSubmitted is where a submission ended up. A problem is told under the id
 // of the request.
 func ProtoSubmitted(s *gq.Submitted, request string) *pb.Submitted {
+	if s.Err != nil {
+		return &pb.Submitted{Problem: ProtoProblem(s.Err, request)}
+	}
 	m := new(struct {
 		submitted pb.Submitted
-		state     stateMessage
+		state     pb.State
 	})
 	out := &m.submitted
-	if s.Err != nil {
-		out.Problem = ProtoProblem(s.Err, request)
-		return out
-	}
-	out.State, out.Existing, out.Same = m.state.fill(&s.State, nil), s.Existing, s.Same
+	out.State, out.Existing, out.Same = fillState(&m.state, nil, &s.State, nil), s.Existing, s.Same
 	return out
 }
 

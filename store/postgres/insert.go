@@ -150,6 +150,11 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(change) > 0 {
+		if err := tx.lockStarts(ctx, rows); err != nil {
+			return nil, nil, err
+		}
+	}
 	if p.numbers, err = tx.stamp(ctx, len(jobs)); err != nil {
 		return nil, nil, err
 	}

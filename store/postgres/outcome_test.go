@@ -1,0 +1,83 @@
+package postgres
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// TestOutcomeIsFinal asks what became of a commit while it is still under way:
+// the answer waits for its end and is that.
+func TestOutcomeIsFinal(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for id, commits := range map[int64]bool{1001: true, 1002: false} {
+		m := mark{id: id, token: random()}
+		tx, err := s.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tx.Exec(t.Context(), "INSERT INTO gq.segment (id, time, events, jobs, token) VALUES ($1, 0, 0, 0, $2)", m.id, m.token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := make(chan bool, 1)
+		go func() {
+			happened, err := s.happened(t.Context(), m)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- happened
+		}()
+		for waiting := false; !waiting; {
+			err := s.pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case got := <-answer:
+				t.Fatalf("the answer %t came before the end", got)
+			default:
+			}
+		}
+		if commits {
+			err = tx.Commit(t.Context())
+		} else {
+			err = tx.Rollback(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := <-answer; got != commits {
+			t.Errorf("the commit happened: %t, want %t", got, commits)
+		}
+	}
+	// Somebody else's segment under the same id, as after a failover that lost ours.
+	if happened, err := s.happened(t.Context(), mark{id: 1001, token: random()}); err != nil || happened {
+		t.Errorf("another one's commit was taken for ours: %t, %v", happened, err)
+	}
+}
+
+// TestWhatIsTriedAgain tells lost transactions from those that may have happened.
+func TestWhatIsTriedAgain(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{io.ErrUnexpectedEOF, true},
+		{errLost, true},
+		{errors.Join(errUnknown, io.ErrUnexpectedEOF), false},
+		{errors.New("something else"), false},
+	} {
+		if got := lost(c.err); got != c.want {
+			t.Errorf("%v: %t, want %t", c.err, got, c.want)
+		}
+	}
+}
