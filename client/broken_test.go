@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -335,7 +336,12 @@ func (f *fixture) drained() {
 // they may have arrived. The next claim opens another stream.
 func TestBrokenStream(t *testing.T) {
 	f := serve(t)
-	job := func() gq.Job { f.job(); return f.claim() }
+	n := 0
+	job := func() gq.Job {
+		n++
+		f.job(func(s *gq.Spec) { s.Key.Name = fmt.Sprint(n) }) // so that it can be repeated
+		return f.claim()
+	}
 	first := job()
 	waiting := make(chan error, 1)
 	go func() {

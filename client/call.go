@@ -57,7 +57,10 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 		if c.life.Err() != nil {
 			return errClosed
 		}
-		if !bool(again) || !passing(err) || ctx.Err() != nil || !time.Now().Before(until) {
+		if ctx.Err() != nil && passing(err) { // there was no server until the caller's time was over
+			return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), wire.ErrorFromStatus(err))
+		}
+		if !bool(again) || !passing(err) || !time.Now().Before(until) {
 			return err
 		}
 		failures++
