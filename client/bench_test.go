@@ -255,3 +255,27 @@ func move(b *testing.B, q queue, typ string, n int) time.Duration {
 	group.Wait() // all outcomes are answered
 	return time.Since(began)
 }
+
+// BenchmarkLatency is the time from a submission to the start of its handler,
+// through the server, on a queue where nothing else happens.
+func BenchmarkLatency(b *testing.B) {
+	c := benchClient(b, benchEngine(b, true))
+	started := make(chan time.Time, 1)
+	mux := worker.NewMux()
+	mux.HandleFunc("work", func(context.Context, *worker.Run) error {
+		started <- time.Now()
+		return nil
+	})
+	defer run(b, c, mux, worker.Config{Slots: 10})()
+	var times []time.Duration
+	for b.Loop() {
+		began := time.Now()
+		if _, err := c.Submit(b.Context(), gq.Spec{Type: "work"}); err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, (<-started).Sub(began))
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+}

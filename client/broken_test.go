@@ -353,6 +353,7 @@ func TestBrokenStream(t *testing.T) {
 	if err := <-waiting; !errors.Is(err, client.ErrUnreachable) {
 		t.Errorf("a claim that waited: %v", err)
 	}
+	f.untilWaiting(0) // else the next job would go where nobody is
 	f.mend()
 	if _, err := f.Complete(t.Context(), first.State.Lease.Ref(), nil); err != nil {
 		t.Errorf("a lease outlives its stream: %v", err)
@@ -362,6 +363,7 @@ func TestBrokenStream(t *testing.T) {
 	}
 	// A server that is gone and back.
 	f.kill()
+	f.untilWaiting(0)
 	restart := time.AfterFunc(50*time.Millisecond, f.start)
 	defer restart.Stop()
 	job()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +21,8 @@ type desk struct {
 	t     testing.TB
 	queue queue
 	stdin string
-	addr  string // that the last command asked for
+	mu    sync.Mutex
+	addr  string // that the last command asked for; guarded by mu
 	env   map[string]string
 }
 
@@ -56,6 +58,8 @@ func (d *desk) gqIn(ctx context.Context, args ...string) outcome {
 		getenv: func(name string) string { return d.env[name] },
 		stdin:  strings.NewReader(d.stdin), stdout: &stdout, stderr: &stderr,
 		dial: func(addr string, _ time.Duration) (queue, func() error, error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
 			d.addr = addr
 			return d.queue, func() error { return nil }, nil
 		},

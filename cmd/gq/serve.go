@@ -107,7 +107,7 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	s.start(func() error { return e.Run(running) })
 	s.start(func() error { return scheduling.Run(running) })
 	s.start(func() error { return matched.Run(running) })
-	a.start(s, running)
+	a.start(running, s)
 	startTaskQueueWorkers(running, s, a.guard, cfg.TaskQueue.Slots)
 	s.start(func() error { return ignore(s.serveWeb(listeners.http), http.ErrServerClosed) })
 	s.start(func() error { return s.grpc.Serve(listeners.grpc) })

@@ -161,7 +161,7 @@ func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handl
 }
 
 // start runs what goes on by itself.
-func (a *access) start(s *server, running context.Context) {
+func (a *access) start(running context.Context, s *server) {
 	s.start(func() error { return a.hub.Run(running) })
 	s.start(func() error { return a.hooks.Run(running) })
 	s.start(func() error { return a.metrics.Run(running) })

@@ -20,15 +20,15 @@ var _ Engine = (*Guard)(nil)
 func TestGuardIsTotal(t *testing.T) {
 	guarded, all := reflect.TypeFor[Engine](), reflect.TypeFor[*engine.Engine]()
 	own := []string{"Run", "Sweep", "Now", "Delegate"} // those of the process itself
-	for i := range all.NumMethod() {
-		name := all.Method(i).Name
+	for m := range all.Methods() {
+		name := m.Name
 		if _, ok := guarded.MethodByName(name); !ok && !slices.Contains(own, name) {
 			t.Errorf("engine.%s has no guard: add it to Engine and Guard", name)
 		}
 	}
-	for i := range guarded.NumMethod() {
-		if name := guarded.Method(i).Name; calls[name].do == nil {
-			t.Errorf("%s has no row in calls", name)
+	for m := range guarded.Methods() {
+		if calls[m.Name].do == nil {
+			t.Errorf("%s has no row in calls", m.Name)
 		}
 	}
 	for name := range calls {

@@ -285,14 +285,25 @@ func TestMatches(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"*", "", true}, {"*", "x", true},
-		{"a", "a", true}, {"a", "ab", false},
-		{"a*", "a", true}, {"a*", "abc", true}, {"a*", "ba", false},
-		{"*a", "ba", true}, {"*a", "ab", false},
-		{"a*a", "a", false}, {"a*a", "aa", true}, {"a*a", "aba", true},
-		{"a*b*c", "a1b2c", true}, {"a*b*c", "a1c2b", false}, {"a*b*c", "abbc", true},
-		{"**", "x", true}, {"a**b", "ab", true},
-		{"", "", true}, {"", "x", false},
+		{"*", "", true},
+		{"*", "x", true},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"a*", "a", true},
+		{"a*", "abc", true},
+		{"a*", "ba", false},
+		{"*a", "ba", true},
+		{"*a", "ab", false},
+		{"a*a", "a", false},
+		{"a*a", "aa", true},
+		{"a*a", "aba", true},
+		{"a*b*c", "a1b2c", true},
+		{"a*b*c", "a1c2b", false},
+		{"a*b*c", "abbc", true},
+		{"**", "x", true},
+		{"a**b", "ab", true},
+		{"", "", true},
+		{"", "x", false},
 	} {
 		if got := matches(c.pattern, c.name); got != c.want {
 			t.Errorf("%q stands for %q: %t", c.pattern, c.name, got)

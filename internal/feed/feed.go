@@ -12,6 +12,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sort"
 	"sync"
@@ -37,6 +38,8 @@ const (
 	// pace is the least time between two batches of one subscriber: the first
 	// event after a pause comes at once, and a flood in batches.
 	pace = 25 * time.Millisecond
+
+	again = time.Second // after an error
 )
 
 // Entry is an event with its encoded form, which all subscribers share and
@@ -93,18 +96,42 @@ func New(s Source, encode func(*gq.Event) []byte) *Hub {
 // once, and Run must not have begun.
 func (h *Hub) Seen(f func([]gq.Event)) { h.seen = append(h.seen, f) }
 
-// Run follows the log until the context ends, which is a clean stop. Then all
-// subscriptions end too.
+// Run follows the log until the context ends, which is a clean stop. It goes on
+// through errors, and ends with one only when the store is closed or has failed
+// for good. Then all subscriptions end too.
 func (h *Hub) Run(ctx context.Context) error {
 	defer h.end()
-	last, err := h.source.LastEvent(ctx)
-	if err != nil {
-		return err
+	began := false
+	for {
+		err := h.follow(ctx, &began)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil //nolint:nilerr // the end of the context is a clean stop
+		case errors.Is(err, gq.ErrClosed) || errors.Is(err, gq.ErrStoreFailed):
+			return err
+		case errors.Is(err, gq.ErrGone):
+			began = false // nobody read for so long; go on at the end
+		}
+		pause(ctx, again)
+	}
+}
+
+// follow reads on from the last event, which is the newest one at first.
+func (h *Hub) follow(ctx context.Context, began *bool) error {
+	if !*began {
+		last, err := h.source.LastEvent(ctx)
+		if err != nil {
+			return err
+		}
+		*began = true
+		h.mu.Lock()
+		h.pages, h.kept, h.last = nil, 0, last
+		close(h.grown) // for those who came before
+		h.grown = make(chan struct{})
+		h.mu.Unlock()
 	}
 	h.mu.Lock()
-	h.last = last
-	close(h.grown) // for those who came before
-	h.grown = make(chan struct{})
+	last := h.last
 	h.mu.Unlock()
 	return h.source.Follow(ctx, last, func(events []gq.Event) error {
 		for _, f := range h.seen {

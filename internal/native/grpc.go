@@ -121,7 +121,7 @@ func NewGRPC(e Engine, o GRPCOptions) *GRPC {
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.ConnectionTimeout(10 * time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 
 		// Static windows spare the pings that grpc-go measures bandwidth with.
 		grpc.StaticStreamWindowSize(1 << 20),

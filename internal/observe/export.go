@@ -100,7 +100,7 @@ func otlpAttributes(all []attribute.KeyValue) (out []otlpAttribute) {
 			n := strconv.FormatInt(kv.Value.AsInt64(), 10)
 			a.Value.Int = &n
 		default:
-			s := kv.Value.Emit()
+			s := kv.Value.String()
 			a.Value.String = &s
 		}
 		out = append(out, a)

@@ -13,7 +13,7 @@ import (
 // counter only grows.
 type counter struct{ n atomic.Uint64 }
 
-func (c *counter) add(n int) { c.n.Add(uint64(n)) }
+func (c *counter) add() { c.n.Add(1) }
 
 // histogram counts values by size.
 type histogram struct {

@@ -48,10 +48,10 @@ func (n *numbers) call(which, items int) (end func()) {
 
 func (n *numbers) submitted(err error) {
 	if err != nil {
-		n.refused.add(1)
+		n.refused.add()
 		return
 	}
-	n.accepted.add(1)
+	n.accepted.add()
 }
 
 func (n *numbers) claimed(s *gq.State) {
@@ -62,7 +62,7 @@ func (n *numbers) claimed(s *gq.State) {
 
 func (n *numbers) settled(s *gq.State) {
 	if int(s.Status) < len(n.outcomes) {
-		n.outcomes[s.Status].add(1)
+		n.outcomes[s.Status].add()
 	}
 	if !s.StartedAt.IsZero() && !s.UpdatedAt.Before(s.StartedAt) {
 		n.run.lasting(s.UpdatedAt.Sub(s.StartedAt))
@@ -71,6 +71,6 @@ func (n *numbers) settled(s *gq.State) {
 
 func (n *numbers) happened(t gq.EventType) {
 	if int(t) < len(n.events) {
-		n.events[t].add(1)
+		n.events[t].add()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,7 +160,7 @@ func (m *Metrics) writeQueues(p *page, stats *gq.Stats, now time.Time) {
 		queues = queues[:len(queues)-1]
 	}
 	if len(stats.Queues) > maxQueues {
-		queues = append(queues[:len(queues):len(queues)], rest)
+		queues = append(slices.Clip(queues), rest)
 	}
 	names := make([]string, len(queues))
 	for i := range queues {

@@ -32,7 +32,7 @@ type entries []*entry
 func (e entries) Len() int           { return len(e) }
 func (e entries) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
 func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *entries) Push(x any)        { *e = append(*e, x.(*entry)) } //nolint:forcetypeassert,errcheck // of this heap
+func (e *entries) Push(x any)        { *e = append(*e, x.(*entry)) } //nolint:forcetypeassert // of this heap
 func (e *entries) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]
@@ -141,7 +141,7 @@ func (h *Hooks) pick(now time.Time) (batch []*entry, next time.Duration) {
 				next = min(next, wait)
 				break
 			}
-			e := heap.Pop(&at.waiting).(*entry) //nolint:forcetypeassert,errcheck // of this heap
+			e := heap.Pop(&at.waiting).(*entry) //nolint:forcetypeassert // of this heap
 			at.active++
 			h.active++
 			batch = append(batch, e)

@@ -168,7 +168,7 @@ func (h *Hooks) Prepare(ctx context.Context) error {
 func (h *Hooks) Run(ctx context.Context) error {
 	if err := h.Prepare(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // a clean stop
+			return nil
 		}
 		return err
 	}
@@ -197,7 +197,7 @@ func (h *Hooks) persist(ctx context.Context, what string, step func(ctx context.
 		err := step(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the end of the context is a clean stop
 		case errors.Is(err, gq.ErrClosed) || errors.Is(err, gq.ErrStoreFailed):
 			return err
 		}
