@@ -64,7 +64,7 @@ func (s *Service) walk(ctx context.Context, p page, yield func(*gq.Job) bool) er
 		}
 		return -j.State.CreatedAt.UnixMilli()
 	}
-	var kept []gq.Job
+	var kept []*gq.Job
 	furthest := int64(math.MinInt64)
 	for more := true; more; {
 		read, err := s.engine.List(ctx, q)
@@ -75,17 +75,17 @@ func (s *Service) walk(ctx context.Context, p page, yield func(*gq.Job) bool) er
 			j := &read.Jobs[i]
 			furthest = max(furthest, place(j))
 			if p.wanted[statusOf(&j.State)] {
-				kept = append(kept, *j)
+				kept = append(kept, j)
 			}
 		}
 		more = read.Next != ""
 		q.Cursor, q.Limit = read.Next, readPageSize
-		slices.SortFunc(kept, func(a, b gq.Job) int {
-			return cmp.Or(cmp.Compare(place(&a), place(&b)), slices.Compare(a.State.ID[:], b.State.ID[:]))
+		slices.SortFunc(kept, func(a, b *gq.Job) int {
+			return cmp.Or(cmp.Compare(place(a), place(b)), slices.Compare(a.State.ID[:], b.State.ID[:]))
 		})
 		n := 0
-		for ; n < len(kept) && (!more || place(&kept[n]) < furthest-skew.Milliseconds()); n++ {
-			if !yield(&kept[n]) {
+		for ; n < len(kept) && (!more || place(kept[n]) < furthest-skew.Milliseconds()); n++ {
+			if !yield(kept[n]) {
 				return nil
 			}
 		}

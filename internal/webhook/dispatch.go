@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -44,7 +45,8 @@ func (h *Hooks) add(r *record, version uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	name := nameOf(r.Seq)
-	if h.known[name] != nil {
+	if e := h.known[name]; e != nil {
+		h.own(e, r, version)
 		return
 	}
 	e := &entry{name: name, host: hostOf(r.URL), at: r.NextAt}
@@ -62,6 +64,19 @@ func (h *Hooks) add(r *record, version uint64) {
 	}
 	at.outstanding++
 	heap.Push(&at.waiting, e)
+	poke(h.wake)
+}
+
+// own gives this process a delivery that it made itself and that a scan found
+// first, which took it for another process's and would wait for that to die.
+func (h *Hooks) own(e *entry, r *record, version uint64) {
+	waiting := h.hosts[e.host].waiting
+	i := slices.Index(waiting, e)
+	if version == 0 || r.Attempts != 1 || e.taken != 0 || i < 0 {
+		return
+	}
+	e.taken, e.at = version, r.NextAt
+	heap.Fix(&waiting, i)
 	poke(h.wake)
 }
 
