@@ -13,24 +13,24 @@ import (
 
 var cancelCases = []testCase{
 	{
-		"Cancel/Queued", "a queued job is CANCELED at once, and repeats are told that it had ended",
-		[]string{"T-37", "T-98", "T-100", "T-108", "T-153", "T-155", "T-157", "T-158", "T-219", "T-224"},
-		cancelQueued,
+		name: "Cancel/Queued", clause: "a queued job is CANCELED at once, and repeats are told that it had ended",
+		Covers: []string{"T-37", "T-98", "T-100", "T-108", "T-153", "T-155", "T-157", "T-158", "T-219", "T-224"},
+		run:    cancelQueued,
 	},
 	{
-		"Cancel/Running", "canceling a running job is accepted; asked for before the outcome, it ends the job CANCELED",
-		[]string{"T-37", "T-83", "T-99", "T-153", "T-156", "T-266"},
-		cancelRunning,
+		name: "Cancel/Running", clause: "canceling a running job is accepted; asked for before the outcome, it ends the job CANCELED",
+		Covers: []string{"T-37", "T-83", "T-99", "T-153", "T-156", "T-266"},
+		run:    cancelRunning,
 	},
 	{
-		"Cancel/Ended", "canceling a job that has ended is no error and changes nothing",
-		[]string{"T-209", "T-219", "T-243", "T-244"},
-		cancelEnded,
+		name: "Cancel/Ended", clause: "canceling a job that has ended is no error and changes nothing",
+		Covers: []string{"T-209", "T-219", "T-243", "T-244"},
+		run:    cancelEnded,
 	},
 	{
-		"Cancel/Race", "however cancel and completion meet, status and result agree and stay",
-		[]string{"T-93", "T-96", "T-99", "T-243"},
-		cancelRace,
+		name: "Cancel/Race", clause: "however cancel and completion meet, status and result agree and stay",
+		Covers: []string{"T-93", "T-96", "T-99", "T-243"},
+		run:    cancelRace,
 	},
 }
 

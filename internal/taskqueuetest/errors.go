@@ -10,14 +10,14 @@ import (
 
 var errorCases = []testCase{
 	{
-		"Errors/Invalid", "requests that cannot be are INVALID_ARGUMENT",
-		[]string{"T-208", "T-210"},
-		errorsInvalid,
+		name: "Errors/Invalid", clause: "requests that cannot be are INVALID_ARGUMENT",
+		Covers: []string{"T-208", "T-210"},
+		run:    errorsInvalid,
 	},
 	{
-		"Errors/Unknown", "calls about a job that is unknown are NOT_FOUND",
-		[]string{"T-159", "T-208", "T-211"},
-		errorsUnknown,
+		name: "Errors/Unknown", clause: "calls about a job that is unknown are NOT_FOUND",
+		Covers: []string{"T-159", "T-208", "T-211"},
+		run:    errorsUnknown,
 	},
 }
 

@@ -13,34 +13,34 @@ import (
 
 var lifeCases = []testCase{
 	{
-		"Life/Done", "a job goes from QUEUED over RUNNING to DONE, its times grow along, and its result has its output",
-		[]string{"T-03", "T-11", "T-35", "T-36", "T-41", "T-71", "T-104", "T-107", "T-108", "T-125", "T-145", "T-146", "T-147", "T-150", "T-151", "T-193", "T-194", "T-209", "T-218"},
-		lifeDone,
+		name: "Life/Done", clause: "a job goes from QUEUED over RUNNING to DONE, its times grow along, and its result has its output",
+		Covers: []string{"T-03", "T-11", "T-35", "T-36", "T-41", "T-71", "T-104", "T-107", "T-108", "T-125", "T-145", "T-146", "T-147", "T-150", "T-151", "T-193", "T-194", "T-209", "T-218"},
+		run:    lifeDone,
 	},
 	{
-		"Life/Queued", "while a job waits it has neither start nor end nor result",
-		[]string{"T-135", "T-146", "T-150"},
-		lifeQueued,
+		name: "Life/Queued", clause: "while a job waits it has neither start nor end nor result",
+		Covers: []string{"T-135", "T-146", "T-150"},
+		run:    lifeQueued,
 	},
 	{
-		"Life/Output", "output is as large as asked for up to 262144 bytes, with its SHA-256; a larger one fails the job",
-		[]string{"T-147", "T-152", "T-201", "T-202", "T-203"},
-		lifeOutput,
+		name: "Life/Output", clause: "output is as large as asked for up to 262144 bytes, with its SHA-256; a larger one fails the job",
+		Covers: []string{"T-147", "T-152", "T-201", "T-202", "T-203"},
+		run:    lifeOutput,
 	},
 	{
-		"Life/Slots", "all slots are used, and no more",
-		[]string{"T-14"},
-		lifeSlots,
+		name: "Life/Slots", clause: "all slots are used, and no more",
+		Covers: []string{"T-14"},
+		run:    lifeSlots,
 	},
 	{
-		"Life/Reads", "reads can be repeated: once a job has ended they answer the same",
-		[]string{"T-223"},
-		lifeReads,
+		name: "Life/Reads", clause: "reads can be repeated: once a job has ended they answer the same",
+		Covers: []string{"T-223"},
+		run:    lifeReads,
 	},
 	{
-		"Life/Many", "every accepted job ends once, with its result",
-		[]string{"T-46", "T-93"},
-		lifeMany,
+		name: "Life/Many", clause: "every accepted job ends once, with its result",
+		Covers: []string{"T-46", "T-93"},
+		run:    lifeMany,
 	},
 }
 

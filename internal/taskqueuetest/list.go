@@ -14,29 +14,29 @@ import (
 
 var listCases = []testCase{
 	{
-		"List/Pages", "pages have 50 jobs unless asked for others, 200 at most, and tokens are offsets",
-		[]string{"T-38", "T-109", "T-136", "T-137", "T-164", "T-195"},
-		listPages,
+		name: "List/Pages", clause: "pages have 50 jobs unless asked for others, 200 at most, and tokens are offsets",
+		Covers: []string{"T-38", "T-109", "T-136", "T-137", "T-164", "T-195"},
+		run:    listPages,
 	},
 	{
-		"List/Order", "jobs are ordered by creation, newest first unless asked for otherwise, and by id within a millisecond",
-		[]string{"T-131", "T-160", "T-162"},
-		listOrder,
+		name: "List/Order", clause: "jobs are ordered by creation, newest first unless asked for otherwise, and by id within a millisecond",
+		Covers: []string{"T-131", "T-160", "T-162"},
+		run:    listOrder,
 	},
 	{
-		"List/Filter", "only the wanted statuses are listed; none wanted means all",
-		[]string{"T-38", "T-134", "T-135", "T-161", "T-163"},
-		listFilter,
+		name: "List/Filter", clause: "only the wanted statuses are listed; none wanted means all",
+		Covers: []string{"T-38", "T-134", "T-135", "T-161", "T-163"},
+		run:    listFilter,
 	},
 	{
-		"List/Repeat", "a list of jobs at rest can be repeated",
-		[]string{"T-225"},
-		listRepeat,
+		name: "List/Repeat", clause: "a list of jobs at rest can be repeated",
+		Covers: []string{"T-225"},
+		run:    listRepeat,
 	},
 	{
-		"List/Invalid", "what is no token, status or order is INVALID_ARGUMENT",
-		[]string{"T-196", "T-210"},
-		listInvalid,
+		name: "List/Invalid", clause: "what is no token, status or order is INVALID_ARGUMENT",
+		Covers: []string{"T-196", "T-210"},
+		run:    listInvalid,
 	},
 }
 

@@ -14,29 +14,29 @@ import (
 
 var submitCases = []testCase{
 	{
-		"Submit/Answer", "a submit answers a UUIDv4, QUEUED, and the server's time",
-		[]string{"T-107", "T-139", "T-192"},
-		submitAnswer,
+		name: "Submit/Answer", clause: "a submit answers a UUIDv4, QUEUED, and the server's time",
+		Covers: []string{"T-107", "T-139", "T-192"},
+		run:    submitAnswer,
 	},
 	{
-		"Submit/Unique", "every unkeyed submit is a job of its own",
-		[]string{"T-34", "T-142"},
-		submitUnique,
+		name: "Submit/Unique", clause: "every unkeyed submit is a job of its own",
+		Covers: []string{"T-34", "T-142"},
+		run:    submitUnique,
 	},
 	{
-		"Submit/Key", "a key with the same payload answers the first job, with another one FAILED_PRECONDITION",
-		[]string{"T-138", "T-140", "T-141", "T-144", "T-212", "T-222"},
-		submitKey,
+		name: "Submit/Key", clause: "a key with the same payload answers the first job, with another one FAILED_PRECONDITION",
+		Covers: []string{"T-138", "T-140", "T-141", "T-144", "T-212", "T-222"},
+		run:    submitKey,
 	},
 	{
-		"Submit/KeyAfterEnd", "a repeat answers as the first submit did, whatever became of the job",
-		[]string{"T-140"},
-		submitKeyAfterEnd,
+		name: "Submit/KeyAfterEnd", clause: "a repeat answers as the first submit did, whatever became of the job",
+		Covers: []string{"T-140"},
+		run:    submitKeyAfterEnd,
 	},
 	{
-		"Submit/KeyRace", "concurrent submits with one key make one job",
-		[]string{"T-140", "T-222"},
-		submitKeyRace,
+		name: "Submit/KeyRace", clause: "concurrent submits with one key make one job",
+		Covers: []string{"T-140", "T-222"},
+		run:    submitKeyRace,
 	},
 }
 

@@ -14,19 +14,19 @@ import (
 
 var surfaceCases = []testCase{
 	{
-		"Reflection", "every node serves taskqueue.v1.TaskQueuePublicService with exactly its five methods, and tells so",
-		[]string{"T-09", "T-10", "T-40", "T-70", "T-105"},
-		reflects,
+		name: "Reflection", clause: "every node serves taskqueue.v1.TaskQueuePublicService with exactly its five methods, and tells so",
+		Covers: []string{"T-09", "T-10", "T-40", "T-70", "T-105"},
+		run:    reflects,
 	},
 	{
-		"Health", "every node answers health checks",
-		[]string{"T-70"},
-		healthy,
+		name: "Health", clause: "every node answers health checks",
+		Covers: []string{"T-70"},
+		run:    healthy,
 	},
 	{
-		"EveryNode", "any node answers for any job, and lists with the same message",
-		[]string{"T-20", "T-21", "T-109"},
-		everyNode,
+		name: "EveryNode", clause: "any node answers for any job, and lists with the same message",
+		Covers: []string{"T-20", "T-21", "T-109"},
+		run:    everyNode,
 	},
 }
 

@@ -27,7 +27,7 @@ type Target struct {
 type testCase struct {
 	name   string
 	clause string
-	ids    []string // of the requirements that the case pins
+	Covers []string // requirements that the case pins
 	run    func(*testing.T, *system)
 }
 
@@ -36,7 +36,7 @@ type testCase struct {
 func Run(t *testing.T, target Target) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			spec.Covers(t, c.ids...)
+			spec.Covers(t, c.Covers...)
 			defer func() {
 				if t.Failed() {
 					t.Logf("clause: %s", c.clause)
