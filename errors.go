@@ -189,3 +189,12 @@ func FaultsOf(err error) []Fault {
 	}
 	return nil
 }
+
+// Must is v, for short programs that cannot go on without it: it panics with an
+// error that is not nil.
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -17,7 +17,7 @@ import (
 func composeWords(t *testing.T) []string {
 	t.Helper()
 	if err := exec.Command("docker", "info", "--format", "{{.ServerVersion}}").Run(); err != nil {
-		t.Skip("no Docker engine can be reached")
+		t.Skip("containers need a Docker engine, and none can be reached here")
 	}
 	words := strings.Fields(os.Getenv("GQ_COMPOSE"))
 	if len(words) == 0 {

@@ -94,7 +94,7 @@ func BenchmarkRound(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%dx%d", size.jobs, size.providers), func(b *testing.B) {
 			if size.jobs > 100_000 && testing.Short() {
-				b.Skip("takes a while")
+				b.Skip("-short leaves out the size that takes a minute to fill")
 			}
 			d := market(b, size.jobs, size.providers, size.shapes)
 			assigned := 0

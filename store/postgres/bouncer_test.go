@@ -15,7 +15,7 @@ import (
 func TestPooler(t *testing.T) {
 	url := os.Getenv("GQ_TEST_POOLER")
 	if url == "" {
-		t.Skip("GQ_TEST_POOLER names no pooler")
+		t.Skip("no pooler is started for the tests yet; GQ_TEST_POOLER can name one")
 	}
 	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}
 	news := make(chan store.News, 100)
