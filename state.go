@@ -3,6 +3,7 @@ package gq
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -105,6 +106,7 @@ type Birth struct {
 	Waits     int  // dependencies to wait for
 	AnyOpen   bool // and one of a group of AFTER_ANY dependencies
 	RunAt     time.Time
+	Events    []Event // the job's events are appended here; may be nil
 }
 
 // Born is the first state of a job and its first entries in the history: it is
@@ -115,7 +117,7 @@ func Born(b Birth, now time.Time) (State, []Event) {
 		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen,
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
-	t := step{State: s, events: make([]Event, 0, 2)}
+	t := step{State: s, events: slices.Grow(b.Events, 2)}
 	t.move(Pending, now)
 	t.ready(now)
 	return t.State, t.events

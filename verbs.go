@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -14,6 +15,7 @@ type Grant struct {
 	Start     bool          // the execution starts with the claim
 	TTL       time.Duration // 0 takes the policy's lease TTL, or its hold where Start is false
 	CostUnits int64
+	Events    []Event // the claim's events are appended here; may be nil
 }
 
 // Claim gives a claimable job to a worker under a new lease with a larger
@@ -28,7 +30,7 @@ func (s State) Claim(g Grant, now time.Time) (State, []Event, error) {
 	if err := checkTTL(g.TTL); err != nil {
 		return s, nil, err
 	}
-	t := begin(s)
+	t := step{State: s, events: slices.Grow(g.Events, 1)}
 	if t.Status != Scheduled {
 		t.move(Scheduled, now)
 	}

@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -19,9 +18,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return 0
 		}
-		if claims[i].N == 1 {
-			out[i].Jobs = make([]gq.Job, 0, 1) // here rather than in the writer
-		}
+		// Here rather than in the writer, which all callers wait for.
+		n := min(int64(claims[i].N), max(s.claimable.Load(), 1))
+		out[i].Jobs, rest[i] = make([]gq.Job, 0, n), make([]beside, 0, n)
 		return claims[i].N
 	}, func(tx *txn, i int) {
 		if out[i].Err != nil {
@@ -31,7 +30,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			out[i].Err = fmt.Errorf("claim: %w", err)
 			return
 		}
-		rest[i] = tx.claim(&claims[i], &out[i])
+		rest[i] = tx.claim(&claims[i], &out[i], rest[i])
 	})
 	if err != nil {
 		return nil, err
@@ -50,8 +49,9 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	return out, nil
 }
 
-// claim takes up to N jobs.
-func (tx *txn) claim(c *store.Claim, out *store.Claimed) (rest []beside) {
+// claim takes up to N jobs. It is given the memory for as many as there seemed
+// to be.
+func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside {
 	tx.catchUp()
 	jobs, retry := out.Jobs, time.Time{}
 	into := gq.Running
@@ -63,7 +63,6 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed) (rest []beside) {
 		if q == nil || q.config.Paused {
 			continue
 		}
-		jobs = slices.Grow(jobs, int(min(int64(c.N-len(jobs)), q.counts[gq.Scheduled])))
 		for len(jobs) < c.N {
 			if limit := q.config.MaxRunning; limit > 0 && q.held() >= int64(limit) {
 				break
@@ -84,16 +83,21 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed) (rest []beside) {
 			h, old := tx.load(j)
 			grant := gq.Grant{
 				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
-				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.cost,
+				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.cost, Events: tx.noted[:0],
 			}
 			next, events, err := old.Claim(grant, tx.now)
 			if err != nil {
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
+			tx.noted = events
 			rest = append(rest, beside{h.flags, tx.takeSpec(j)})
 			tx.save(j, h, &old, &next, events)
 			tx.serve(q, &next)
-			jobs = append(jobs, gq.Job{})
+			if n := len(jobs); n < cap(jobs) {
+				jobs = jobs[:n+1] // it is empty already
+			} else {
+				jobs = append(jobs, gq.Job{})
+			}
 			jobs[len(jobs)-1].State = next
 		}
 	}

@@ -247,7 +247,7 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	if record, err := decodeKeyRecord(raw); err != nil || record.id != id {
 		return err
 	}
-	if newer, ok := tx.keys[string(key)]; ok && newer.id != id {
+	if newer, ok := tx.key(key); ok && newer.id != id {
 		return nil
 	}
 	tx.remove(key)

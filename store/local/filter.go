@@ -144,7 +144,7 @@ func (tx *txn) noteFinished(id gq.JobID) {
 		tx.settle()
 		s.buildFilter()
 		if s.building != nil { // what ends in this commit is not on disk yet
-			for _, j := range tx.finished {
+			for _, j := range tx.here().finished {
 				s.building.late = append(s.building.late, j.id)
 			}
 		}

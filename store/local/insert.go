@@ -12,18 +12,25 @@ import (
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
 	out := make([]store.Inserted, len(groups))
-	encoded := make([][][]byte, len(groups))
+	jobs := 0
+	for i := range groups {
+		jobs += len(groups[i].Jobs)
+	}
+	placed, encoded := make([]store.Placed, jobs), make([][]byte, jobs)
+	specs := make([][][]byte, len(groups))
 	err := s.inChunks(ctx, len(groups), func(i int) int {
+		n := len(groups[i].Jobs)
+		out[i].Jobs, placed = placed[:n:n], placed[n:]
+		specs[i], encoded = encoded[:n:n], encoded[n:]
 		if err := s.checkGroup(groups[i]); err != nil {
-			out[i].Err = fmt.Errorf("insert: %w", err)
+			out[i] = store.Inserted{Err: fmt.Errorf("insert: %w", err)}
 			return 0
 		}
-		encoded[i] = encodeSpecs(groups[i])
-		out[i].Jobs = make([]store.Placed, len(groups[i].Jobs))
+		encodeSpecs(specs[i], groups[i])
 		return groupWeight(groups[i])
 	}, func(tx *txn, i int) {
 		if out[i].Err == nil {
-			out[i] = tx.insert(groups[i], encoded[i], out[i].Jobs)
+			out[i] = tx.insert(groups[i], specs[i], out[i].Jobs)
 		}
 	})
 	if err != nil {
@@ -33,12 +40,10 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 }
 
 // encodeSpecs does the caller's share of the work.
-func encodeSpecs(g store.Group) [][]byte {
-	out := make([][]byte, len(g.Jobs))
+func encodeSpecs(out [][]byte, g store.Group) {
 	for i := range g.Jobs {
 		out[i], _ = g.Jobs[i].AppendBinary(make([]byte, 0, 128+len(g.Jobs[i].Payload.Data))) // never fails
 	}
-	return out
 }
 
 func groupWeight(g store.Group) int {
@@ -126,9 +131,9 @@ func (tx *txn) examine(g store.Group, placed []store.Placed, b *becoming) (exami
 
 // admit adds a group that was examined in this commit.
 func (tx *txn) admit(g store.Group, encoded [][]byte, p examined) {
-	seqs := tx.number(p.placed)
+	tx.number(p.placed)
 	for _, i := range p.family.order {
-		p.placed[i].State = tx.add(&g.Jobs[i], encoded[i], seqs[i], i, p.family)
+		tx.add(&p.placed[i].State, &g.Jobs[i], encoded[i], i, p.family)
 	}
 	for i := range g.Jobs { // members that turned out to be another member
 		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
@@ -142,15 +147,13 @@ func (tx *txn) admit(g store.Group, encoded [][]byte, p examined) {
 }
 
 // number gives each new member its sequence number, in the order submitted.
-func (tx *txn) number(placed []store.Placed) []uint64 {
-	seqs := make([]uint64, len(placed))
+func (tx *txn) number(placed []store.Placed) {
 	for i := range placed {
 		if !placed[i].Existing {
 			tx.t.lastJob++
-			seqs[i] = tx.t.lastJob
+			placed[i].State.Sequence = tx.t.lastJob
 		}
 	}
-	return seqs
 }
 
 // known finds the members of a group that are jobs already, or another member,
@@ -198,10 +201,7 @@ func (tx *txn) known(g store.Group, placed []store.Placed) (same map[gq.JobID]gq
 // keyed finds the job that has a spec's idempotency key.
 func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
 	key := keyKey(spec.Key)
-	record, ok := tx.keys[string(key)]
-	if !ok {
-		record, ok = tx.oldKeys[string(key)]
-	}
+	record, ok := tx.key(key)
 	if !ok {
 		raw, err := tx.s.read(key)
 		if errors.Is(err, gq.ErrNotFound) {
@@ -380,15 +380,15 @@ func (tx *txn) guardQueues(g store.Group) error {
 	return nil
 }
 
-// add writes a job that has been checked.
-func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) gq.State {
-	t := tx.t
+// add writes a job that has been checked. Its state has a sequence number so far.
+func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f family) {
+	t, seq := tx.t, state.Sequence
 	lane := tx.lane(spec)
 	lane.jobs++
 	j := &job{id: spec.ID, seq: seq, lane: lane, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
 	birth := gq.Birth{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: 1, RunAt: spec.FirstRun(tx.now),
+		Depth: 1, RunAt: spec.FirstRun(tx.now), Events: tx.noted[:0],
 	}
 	h := header{lane: lane.number, cost: spec.CostUnits}
 	if spec.LimitKey != "" || spec.FairKey != "" {
@@ -399,7 +399,7 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) g
 		h.flags |= flagKeyed
 		record := keyRecord{spec.ID, spec.Key.Fingerprint, tx.now.Add(spec.Policy.IdempotencyWindow).UnixNano()}
 		key := keyKey(spec.Key)
-		tx.keys[string(key)] = record
+		tx.here().keys[string(key)] = record
 		tx.set(key, record.encode())
 	}
 	var deps []gq.Dependency
@@ -419,9 +419,10 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) g
 		}
 	}
 	birth.Turn = tx.turn(lane.queue, h.keys, birth.Own.Inherit(birth.Inherited))
-	state, events := gq.Born(birth, tx.now)
+	born, events := gq.Born(birth, tx.now)
+	*state, tx.noted = born, events
 	for _, d := range deps {
-		state, events = tx.await(j, d, f, state, events)
+		*state, events = tx.await(j, d, f, *state, events)
 	}
 	tx.put(prefixSpec, seq, encoded)
 	if state.Status == gq.Scheduled {
@@ -429,14 +430,13 @@ func (tx *txn) add(spec *gq.Spec, encoded []byte, seq uint64, i int, f family) g
 	}
 	t.jobs.add(j)
 	t.slots.add(j)
-	tx.store(j, h, nil, &state, events)
+	tx.store(j, h, nil, state, events)
 	if f.parents != nil {
-		f.parents[spec.ID] = parent{j, seq, state}
+		f.parents[spec.ID] = parent{j, seq, *state}
 		if !state.Live() {
-			f.parents[spec.ID] = parent{nil, seq, state}
+			f.parents[spec.ID] = parent{nil, seq, *state}
 		}
 	}
-	return state
 }
 
 // await notes that a job waits for a dependency, or tells it at once if that

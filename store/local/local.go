@@ -84,16 +84,19 @@ type Store struct {
 	droppedEvents uint64 // no event up to this one is kept; guarded by mu
 	marks         marks  // of retention; owned by the writer
 
-	commits chan commit
-	idle    chan struct{} // holds a token while the committer has nothing to do
-	spares  chan []*work  // emptied slices on their way back
-	durable atomic.Uint64
-	waiting sync.Cond // for durable to grow or the store to fail
-	failed  atomic.Pointer[error]
+	commits   chan commit
+	syncs     chan commit   // written, but not synced
+	idle      chan struct{} // holds a token while the committer has nothing to do
+	spares    chan []*work  // emptied slices on their way back
+	durable   atomic.Uint64
+	claimable atomic.Int64 // about how many jobs a claim could get
+	waiting   sync.Cond    // for durable to grow or the store to fail
+	failed    atomic.Pointer[error]
 
 	commitCount atomic.Uint64
 	early       atomic.Bool // planted by a test: answer before the sync
 	closing     sync.Once
+	gate        sync.RWMutex // held while a read begins; not s.mu, for which readers would wait as long as a commit takes
 	reads       sync.WaitGroup
 	background  sync.WaitGroup
 	stopped     chan struct{}
@@ -168,7 +171,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		stopped:  make(chan struct{}),
 		intake:   intake{wake: make(chan struct{}, 1)},
 		waiting:  sync.Cond{L: new(sync.Mutex)},
-		tx:       txn{keys: map[string]keyRecord{}, oldKeys: map[string]keyRecord{}},
+		syncs:    make(chan commit),
 	}
 	s.works.New = func() any { return &work{done: make(chan struct{}, 1)} }
 	s.disk = newGuard(o.fs, dir, o.Reserve, s.fail)
@@ -182,6 +185,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	s.idle <- struct{}{}
 	go s.write()
 	go s.commit()
+	go s.sync()
 	s.poke()
 	return s, nil
 }
@@ -200,8 +204,8 @@ func (s *Store) Close() error {
 		s.background.Wait()
 		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)
 		s.failed.CompareAndSwap(nil, &closed)
-		s.mu.Lock()   // no read begins from here on
-		s.mu.Unlock() //nolint:staticcheck // an empty section on purpose
+		s.gate.Lock()   // no read begins from here on
+		s.gate.Unlock() //nolint:staticcheck // an empty section on purpose
 		s.reads.Wait()
 		s.closeErr = errors.Join(s.keepTime(), s.closeFiles(errors.Is(s.failure(), gq.ErrClosed)))
 	})
@@ -239,8 +243,8 @@ func (s *Store) Ephemeral() bool { return s.ephemeral }
 // reading begins a read, unless the store is unusable. The caller calls
 // reads.Done.
 func (s *Store) reading() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+	s.gate.RLock()
+	defer s.gate.RUnlock()
 	if s.failure() != nil {
 		return false
 	}

@@ -88,13 +88,11 @@ func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (th
 			return err
 		}
 	}
-	s.mu.RLock()
-	if err := s.failure(); err != nil {
-		s.mu.RUnlock()
-		return err
+	if !s.reading() {
+		return s.failure()
 	}
-	s.reads.Add(1)
 	defer s.reads.Done()
+	s.mu.RLock()
 	for tries := 0; of == diskToo && s.durable.Load() < s.applied; tries++ {
 		if tries == 3 { // it never catches up: make the writer wait
 			s.settle()

@@ -29,7 +29,9 @@ type table struct {
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ended    []ending          // parents whose dependents have yet to be told
 	policies map[gq.Policy]*gq.Policy
+	policy   *gq.Policy // the last one asked for
 
+	ready     int64  // claimable jobs
 	lastJob   uint64 // the newest job's sequence number
 	lastEvent uint64
 	lastLane  uint32
@@ -162,7 +164,11 @@ func (t *table) intern(p gq.Policy) *gq.Policy {
 	if preset := p.Shared(); preset != nil {
 		return preset
 	}
+	if t.policy != nil && *t.policy == p { // cheaper than a look into the map
+		return t.policy
+	}
 	if shared, ok := t.policies[p]; ok {
+		t.policy = shared
 		return shared
 	}
 	if len(t.policies) >= 4096 {
@@ -288,14 +294,14 @@ func (t *table) holder(id gq.LeaseID) *job {
 
 // dueAt is when time changes a job otherwise than by letting it run, 0 for never.
 func dueAt(s *gq.State) int64 {
-	shown := *s
-	if s.Status == gq.Delayed || s.Status == gq.Retrying {
-		shown.Status = gq.Scheduled
+	due := s.LifeEnd()
+	if s.Status != gq.Delayed && s.Status != gq.Retrying {
+		due = s.Due()
 	}
-	if due := shown.Due(); !due.IsZero() {
-		return due.UnixNano()
+	if due.IsZero() {
+		return 0
 	}
-	return 0
+	return due.UnixNano()
 }
 
 // promoteStep bounds how many jobs become claimable at once.
@@ -333,6 +339,7 @@ func (t *table) promote(now int64) {
 // enter makes a job claimable.
 func (t *table) enter(j *job, key gq.OrderKey) {
 	j.key, j.ready = key, true
+	t.ready++
 	if j.limit != nil {
 		j.limit.enter(t, j)
 		return
@@ -346,6 +353,7 @@ func (t *table) leave(j *job) {
 		return
 	}
 	j.ready = false
+	t.ready--
 	if j.limit != nil {
 		j.limit.leave(t, j)
 		return

@@ -16,21 +16,28 @@ import (
 // records that will make them durable. Only the writer has one, and a step that
 // began is always finished, so nothing is ever rolled back.
 type txn struct {
-	s        *Store
-	t        *table
-	now      time.Time
-	batch    *pebble.Batch
-	events   eventWriter
-	first    uint64               // the first event of this commit
-	finished []*job               // that ended in this commit
-	before   []*job               // that ended in the one before, which may still be on its way
-	keys     map[string]keyRecord // idempotency keys of this commit
-	oldKeys  map[string]keyRecord // and of the one before
-	touched  []*queue
-	paces    []*queue // whose pace changed
-	changed  []*queue // for the news
-	scratch  []byte
-	key      []byte
+	s       *Store
+	t       *table
+	now     time.Time
+	batch   *pebble.Batch
+	events  eventWriter
+	first   uint64    // the first event of this commit
+	recent  []*recent // this commit and those that are still on their way, oldest first
+	spare   *recent
+	touched []*queue
+	paces   []*queue   // whose pace changed
+	changed []*queue   // for the news
+	noted   []gq.Event // of the job at hand
+	scratch []byte
+	name    []byte // scratch for keys
+}
+
+// recent is what a commit did that cannot be read from the disk before the commit
+// is there.
+type recent struct {
+	number   uint64               // of the commit
+	finished []*job               // that ended in it
+	keys     map[string]keyRecord // idempotency keys of it
 }
 
 // begin starts a commit at an instant that is not before the last one. The caller
@@ -43,22 +50,42 @@ func (s *Store) begin() *txn {
 	tx.s, tx.t, tx.now, tx.batch = s, s.table, now, s.db.NewBatch()
 	tx.events = eventWriter{b: tx.events.b[:0]}
 	tx.first = s.table.lastEvent + 1
-	// The commit before the last is durable now: the writer could not have
-	// handed over the last one otherwise.
 	tx.forget()
-	tx.before, tx.finished = tx.finished, tx.before
-	tx.keys, tx.oldKeys = tx.oldKeys, tx.keys
-	clear(tx.keys)
+	r := tx.spare
+	if tx.spare = nil; r == nil {
+		r = &recent{keys: map[string]keyRecord{}}
+	}
+	r.number = s.applied
+	tx.recent = append(tx.recent, r)
 	return tx
 }
 
-// forget lets go of jobs that ended in a commit that is durable by now.
+// forget lets go of what commits did that are durable by now.
 func (tx *txn) forget() {
-	for i, j := range tx.before {
-		tx.t.jobs.remove(j)
-		tx.before[i] = nil
+	durable, n := tx.s.durable.Load(), 0
+	for ; n < len(tx.recent) && tx.recent[n].number <= durable; n++ {
+		r := tx.recent[n]
+		for _, j := range r.finished {
+			tx.t.jobs.remove(j)
+		}
+		clear(r.finished)
+		clear(r.keys)
+		r.finished, tx.spare = r.finished[:0], r
 	}
-	tx.before = tx.before[:0]
+	tx.recent = slices.Delete(tx.recent, 0, n)
+}
+
+// here is what this commit did so far.
+func (tx *txn) here() *recent { return tx.recent[len(tx.recent)-1] }
+
+// key finds an idempotency key that may not be on disk yet.
+func (tx *txn) key(key []byte) (keyRecord, bool) {
+	for _, r := range slices.Backward(tx.recent) {
+		if record, ok := r.keys[string(key)]; ok {
+			return record, true
+		}
+	}
+	return keyRecord{}, false
 }
 
 // seal adds what a commit writes once: its events, the counts that changed and,
@@ -95,8 +122,8 @@ func must(err error) {
 
 // put writes a record of a job under its sequence number.
 func (tx *txn) put(prefix byte, seq uint64, value []byte) {
-	tx.key = appendNumberKey(tx.key[:0], prefix, seq)
-	tx.set(tx.key, value)
+	tx.name = appendNumberKey(tx.name[:0], prefix, seq)
+	tx.set(tx.name, value)
 }
 
 // record appends a job's events to the commit and returns the event record that
@@ -162,20 +189,21 @@ func (tx *txn) shut(j *job) {
 // finish moves a job that has ended out of memory and tells its dependents.
 func (tx *txn) finish(j *job, s *gq.State) {
 	t, q := tx.t, j.lane.queue
-	tx.key = appendNumberKey(tx.key[:0], prefixLive, j.seq)
-	tx.remove(tx.key)
-	tx.key = append(append(tx.key[:0], prefixID), j.id[:]...)
-	id := len(tx.key)
-	tx.key = doneKey{q.number, s.Status, j.seq}.append(tx.key)
-	tx.set(tx.key[id:], j.record)
-	tx.set(tx.key[:id], tx.key[id+1:])
+	tx.name = appendNumberKey(tx.name[:0], prefixLive, j.seq)
+	tx.remove(tx.name)
+	tx.name = append(append(tx.name[:0], prefixID), j.id[:]...)
+	id := len(tx.name)
+	tx.name = doneKey{q.number, s.Status, j.seq}.append(tx.name)
+	tx.set(tx.name[id:], j.record)
+	tx.set(tx.name[:id], tx.name[id+1:])
 
 	t.slots.remove(j.seq)
 	if j.spec != nil {
 		tx.s.specs.drop(j)
 	}
 	q.detach(j)
-	tx.finished = append(tx.finished, j)
+	r := tx.here()
+	r.finished = append(r.finished, j)
 	tx.noteFinished(j.id)
 	tx.touch(q)
 	j.lane.jobs--
@@ -271,8 +299,8 @@ func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 		return j, gq.JobID{}, nil
 	}
 	if seq, ok := leaseSequence(id); ok {
-		for _, ended := range [][]*job{tx.finished, tx.before} {
-			for _, j := range ended {
+		for _, r := range tx.recent {
+			for _, j := range r.finished {
 				if j.seq == seq {
 					return nil, j.id, nil
 				}

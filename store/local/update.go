@@ -87,37 +87,49 @@ func (tx *txn) update(u *store.Update) store.Updated {
 	if err := tx.makeRoom(j, old.Status, next.Status); err != nil {
 		return store.Updated{State: old, Err: fmt.Errorf("update job %s: %w", j.id, err)}
 	}
-	children := store.Group{Jobs: u.Spawn}
-	var p examined
 	if len(u.Spawn) > 0 {
-		if p, err = tx.examine(children, make([]store.Placed, len(u.Spawn)), &becoming{j, &old, &next}); err != nil {
-			return store.Updated{State: old, Err: fmt.Errorf("update: spawn: %w", err)}
+		was, will := old, next // copies, so that others' states need not escape
+		return tx.updateAndSpawn(u, becoming{j, &was, &will}, h, events)
+	}
+	tx.replace(u, j, h, &old, &next, events)
+	return store.Updated{State: next, Changed: true}
+}
+
+// updateAndSpawn changes a job and adds its children, or does neither.
+func (tx *txn) updateAndSpawn(u *store.Update, b becoming, h header, events []gq.Event) store.Updated {
+	children := store.Group{Jobs: u.Spawn}
+	p, err := tx.examine(children, make([]store.Placed, len(u.Spawn)), &b)
+	if err != nil {
+		return store.Updated{State: *b.old, Err: fmt.Errorf("update: spawn: %w", err)}
+	}
+	tx.replace(u, b.job, h, b.old, b.next, events)
+	encoded := make([][]byte, len(u.Spawn))
+	encodeSpecs(encoded, children)
+	tx.admit(children, encoded, p)
+	for i := range p.placed {
+		if p.placed[i].State.ID == b.job.id { // it has the key of its child
+			p.placed[i].State = *b.next
 		}
 	}
-	put := func(flag, prefix byte, blob []byte) {
-		h.flags |= flag
-		tx.put(prefix, j.seq, blob)
-	}
+	return store.Updated{State: *b.next, Changed: true, Spawned: p.placed}
+}
+
+// replace writes what an update brings, and the state it led to.
+func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, events []gq.Event) {
 	if u.Metadata != nil {
 		raw, _ := u.Metadata.AppendBinary(nil) // never fails
-		put(flagMetadata, prefixMetadata, raw)
+		h.flags |= flagMetadata
+		tx.put(prefixMetadata, j.seq, raw)
 	}
 	if u.Result != nil {
-		put(flagResult, prefixResult, u.Result)
+		h.flags |= flagResult
+		tx.put(prefixResult, j.seq, u.Result)
 	}
 	if u.Checkpoint != nil {
-		put(flagCheckpoint, prefixCheckpoint, u.Checkpoint)
+		h.flags |= flagCheckpoint
+		tx.put(prefixCheckpoint, j.seq, u.Checkpoint)
 	}
-	tx.save(j, h, &old, &next, events)
-	if len(u.Spawn) > 0 {
-		tx.admit(children, encodeSpecs(children), p)
-		for i := range p.placed {
-			if p.placed[i].State.ID == j.id { // it has the key of its child
-				p.placed[i].State = next
-			}
-		}
-	}
-	return store.Updated{State: next, Changed: true, Spawned: p.placed}
+	tx.save(j, h, old, next, events)
 }
 
 // try calls a caller's function. Its panic is the caller's error, not the end of

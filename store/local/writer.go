@@ -17,10 +17,11 @@ import (
 // While one commit is written the next one gathers, so that a thousand callers
 // share a commit and a single one does not wait for company.
 //
-// A second goroutine, the committer, writes commits to the disk, syncs and
-// answers. Meanwhile the writer already applies the next one to the table, and
-// goes on adding to it until the committer is free. So the table may be one
-// commit ahead of the disk: whoever needs both at the same moment settles first.
+// A second goroutine, the committer, hands commits to Pebble, which begins to
+// sync them; a third, the syncer, waits for that and answers. Meanwhile the writer
+// already applies the next one to the table, and goes on adding to it until the
+// committer is free. So the table may be a few commits ahead of the disk: whoever
+// needs both at the same moment settles first.
 
 // work is one caller's part of a commit.
 type work struct {
@@ -104,14 +105,18 @@ func (s *Store) inChunks(ctx context.Context, n int, weigh func(i int) int, appl
 		}
 		return s.do(ctx, weight, func(tx *txn) { apply(tx, 0) })
 	}
+	weighed, next := 0, 0 // an item is weighed once; the last may be the first of the next commit
 	for from := 0; from < n; {
 		to, weight := from, 0
 		for ; to < n; to++ {
-			w := weigh(to)
-			if weight > 0 && weight+w > maxWeight {
+			if to == weighed {
+				next = weigh(to)
+				weighed++
+			}
+			if weight > 0 && weight+next > maxWeight {
 				break
 			}
-			weight += w
+			weight += next
 		}
 		if weight == 0 {
 			return s.usable(ctx)
@@ -244,6 +249,7 @@ func (s *Store) finish(works []*work) commit {
 	}
 	defer s.defect()
 	s.tx.seal()
+	s.claimable.Store(s.table.ready)
 	if s.tx.batch.Empty() {
 		must(s.tx.batch.Close())
 		return c
@@ -265,10 +271,22 @@ func (s *Store) defect() {
 
 // commit is the committer.
 func (s *Store) commit() {
-	defer close(s.stopped)
+	defer close(s.syncs)
 	for c := range s.commits {
 		if c.batch != nil {
-			s.persist(c)
+			s.attempt(&c, s.persist)
+		}
+		s.syncs <- c
+		s.idle <- struct{}{}
+	}
+}
+
+// sync is the syncer.
+func (s *Store) sync() {
+	defer close(s.stopped)
+	for c := range s.syncs {
+		if c.batch != nil {
+			s.attempt(&c, s.await)
 		}
 		if s.failure() == nil {
 			s.publish(c.number)
@@ -276,7 +294,6 @@ func (s *Store) commit() {
 				s.watchers.tell(c.news)
 			}
 		}
-		s.idle <- struct{}{}
 		for i, w := range c.works {
 			w.done <- struct{}{}
 			c.works[i] = nil
@@ -288,30 +305,45 @@ func (s *Store) commit() {
 	}
 }
 
-// persist writes and syncs one commit.
-func (s *Store) persist(c commit) {
+// attempt does a step of a commit, unless the store has failed. Pebble panics if
+// its log is broken.
+func (s *Store) attempt(c *commit, step func(*commit) error) {
 	defer func() {
-		if r := recover(); r != nil { // Pebble panics if its log is broken
+		if r := recover(); r != nil {
 			s.fail(fmt.Errorf("commit: %v", r))
 		}
 	}()
 	if s.failure() != nil {
 		return
 	}
-	sync := pebble.Sync
-	if s.early.Load() {
-		sync = pebble.NoSync
-	}
-	if err := c.batch.Commit(sync); err != nil {
+	if err := step(c); err != nil {
 		s.fail(fmt.Errorf("commit: %w", err))
 	}
+}
+
+// persist writes one commit and has it synced, without waiting for that.
+func (s *Store) persist(c *commit) error {
+	if s.early.Load() {
+		return c.batch.Commit(pebble.NoSync)
+	}
+	return s.db.ApplyNoSyncWait(c.batch, pebble.Sync)
+}
+
+// await waits until a commit that was written is synced.
+func (s *Store) await(c *commit) error {
+	if !s.early.Load() {
+		if err := c.batch.SyncWait(); err != nil {
+			return err
+		}
+	}
 	if s.failure() != nil {
-		return
+		return nil
 	}
 	s.commitCount.Add(1)
 	if err := c.batch.Close(); err != nil {
 		s.log.Warn("close a written commit", "dir", s.dir, "error", err)
 	}
+	return nil
 }
 
 // settle waits until the disk has what the table has. The caller is a reader and
