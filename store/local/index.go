@@ -15,7 +15,6 @@ import (
 // finds its job without walking past those that cost too much. That number is
 // brought up to date only when someone asks.
 type index struct {
-	by   func(*job) gq.OrderKey
 	root *node
 	size int
 }
@@ -44,45 +43,42 @@ func (a sortKey) less(b sortKey) bool {
 	return bytes.Compare(a.id[:], b.id[:]) < 0
 }
 
-func bySequence(j *job) gq.OrderKey { return gq.OrderKey{Lo: j.seq} }
-func byOrder(j *job) gq.OrderKey    { return j.key }
-
-func (x *index) at(j *job) sortKey { return sortKey{x.by(j), j.id} }
+func (j *job) place() sortKey { return sortKey{j.key, j.id} }
 
 // add puts a job in; it must not be there.
 func (x *index) add(j *job) {
-	k := x.at(j)
+	k := j.place()
 	if x.root == nil {
 		x.root = &node{first: k, cost: math.MaxInt64}
 	}
-	if split := x.root.add(x, j, k); split != nil {
+	if split := x.root.add(j, k); split != nil {
 		x.root = &node{kids: []*node{x.root, split}, first: x.root.first, cost: min(x.root.cost, split.cost), stale: true}
 	}
 	x.size++
 }
 
-func (n *node) add(x *index, j *job, k sortKey) (split *node) {
+func (n *node) add(j *job, k sortKey) (split *node) {
 	n.cost = min(n.cost, j.cost)
 	if k.less(n.first) {
 		n.first = k
 	}
 	if n.kids == nil {
-		i := n.search(x, k)
+		i := n.search(k)
 		n.jobs = append(n.jobs, nil)
 		copy(n.jobs[i+1:], n.jobs[i:])
 		n.jobs[i] = j
 		if len(n.jobs) > fanout {
-			return n.split(x, i == len(n.jobs)-1)
+			return n.split(i == len(n.jobs)-1)
 		}
 		return nil
 	}
 	i := n.child(k)
-	if right := n.kids[i].add(x, j, k); right != nil {
+	if right := n.kids[i].add(j, k); right != nil {
 		n.kids = append(n.kids, nil)
 		copy(n.kids[i+2:], n.kids[i+1:])
 		n.kids[i+1] = right
 		if len(n.kids) > fanout {
-			return n.split(x, i+1 == len(n.kids)-1)
+			return n.split(i+1 == len(n.kids)-1)
 		}
 	}
 	return nil
@@ -90,7 +86,7 @@ func (n *node) add(x *index, j *job, k sortKey) (split *node) {
 
 // split halves a node. One that grew at its end keeps all but the last entry,
 // so that ascending insertion leaves full nodes behind.
-func (n *node) split(x *index, atEnd bool) *node {
+func (n *node) split(atEnd bool) *node {
 	right := &node{cost: n.cost, stale: true}
 	n.stale = true
 	if n.kids == nil {
@@ -101,7 +97,7 @@ func (n *node) split(x *index, atEnd bool) *node {
 		right.jobs = append(make([]*job, 0, fanout+1), n.jobs[cut:]...)
 		clear(n.jobs[cut:])
 		n.jobs = n.jobs[:cut]
-		right.first = x.at(right.jobs[0])
+		right.first = right.jobs[0].place()
 		return right
 	}
 	cut := len(n.kids) / 2
@@ -116,14 +112,14 @@ func (n *node) split(x *index, atEnd bool) *node {
 }
 
 // search finds the first position of a leaf whose job is not before k.
-func (n *node) search(x *index, k sortKey) int {
+func (n *node) search(k sortKey) int {
 	lo, hi := 0, len(n.jobs)
-	if hi > 0 && x.at(n.jobs[hi-1]).less(k) { // arrivals in order
+	if hi > 0 && n.jobs[hi-1].place().less(k) { // arrivals in order
 		return hi
 	}
 	for lo < hi {
 		mid := (lo + hi) / 2
-		if x.at(n.jobs[mid]).less(k) {
+		if n.jobs[mid].place().less(k) {
 			lo = mid + 1
 		} else {
 			hi = mid
@@ -148,7 +144,7 @@ func (n *node) child(k sortKey) int {
 
 // remove takes a job out, if it is there.
 func (x *index) remove(j *job) {
-	if x.root == nil || !x.root.remove(x, j, x.at(j)) {
+	if x.root == nil || !x.root.remove(j, j.place()) {
 		return
 	}
 	x.size--
@@ -160,9 +156,9 @@ func (x *index) remove(j *job) {
 	}
 }
 
-func (n *node) remove(x *index, j *job, k sortKey) bool {
+func (n *node) remove(j *job, k sortKey) bool {
 	if n.kids == nil {
-		i := n.search(x, k)
+		i := n.search(k)
 		if i == len(n.jobs) || n.jobs[i] != j {
 			return false
 		}
@@ -174,7 +170,7 @@ func (n *node) remove(x *index, j *job, k sortKey) bool {
 	}
 	i := n.child(k)
 	kid := n.kids[i]
-	if !kid.remove(x, j, k) {
+	if !kid.remove(j, k) {
 		return false
 	}
 	n.stale = true
@@ -236,54 +232,4 @@ func (n *node) lowest() int64 {
 		n.cost = min(n.cost, kid.lowest())
 	}
 	return n.cost
-}
-
-// ascend visits jobs from the first that is not before k, until visit returns
-// false.
-func (x *index) ascend(k gq.OrderKey, visit func(*job) bool) {
-	if x.root != nil {
-		x.root.ascend(x, sortKey{key: k}, visit)
-	}
-}
-
-func (n *node) ascend(x *index, k sortKey, visit func(*job) bool) bool {
-	if n.kids == nil {
-		for _, j := range n.jobs[n.search(x, k):] {
-			if !visit(j) {
-				return false
-			}
-		}
-		return true
-	}
-	for _, kid := range n.kids[n.child(k):] {
-		if !kid.ascend(x, k, visit) {
-			return false
-		}
-	}
-	return true
-}
-
-// descend visits jobs from the last that is before k down, until visit returns
-// false.
-func (x *index) descend(k gq.OrderKey, visit func(*job) bool) {
-	if x.root != nil {
-		x.root.descend(x, sortKey{key: k}, visit)
-	}
-}
-
-func (n *node) descend(x *index, k sortKey, visit func(*job) bool) bool {
-	if n.kids == nil {
-		for i := n.search(x, k) - 1; i >= 0; i-- {
-			if !visit(n.jobs[i]) {
-				return false
-			}
-		}
-		return true
-	}
-	for i := n.child(k); i >= 0; i-- {
-		if !n.kids[i].descend(x, k, visit) {
-			return false
-		}
-	}
-	return true
 }

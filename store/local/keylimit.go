@@ -122,7 +122,7 @@ func (k *limitKey) find(l *lane) (int, bool) {
 func (k *limitKey) enter(t *table, j *job) {
 	i, found := k.find(j.lane)
 	if !found {
-		k.lanes = slices.Insert(k.lanes, i, keyLane{j.lane, &index{by: byOrder}})
+		k.lanes = slices.Insert(k.lanes, i, keyLane{j.lane, &index{}})
 	}
 	l := k.lanes[i]
 	if !k.full {
@@ -186,7 +186,7 @@ func (tx *txn) reconfigure(q *queue, config gq.Queue) {
 // ones.
 func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 	t := tx.t
-	jobs := q.liveJobs()
+	jobs := tx.t.liveJobs(q)
 	ready := make([]bool, len(jobs))
 	for i, j := range jobs {
 		ready[i] = j.ready
@@ -210,10 +210,10 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 }
 
 // liveJobs is every live job of a queue in the order of submission.
-func (q *queue) liveJobs() (jobs []*job) {
+func (t *table) liveJobs(q *queue) (jobs []*job) {
 	for s := range q.live {
-		q.live[s].ascend(gq.OrderKey{}, func(j *job) bool {
-			jobs = append(jobs, j)
+		q.live[s].ascend(0, func(seq uint64) bool {
+			jobs = append(jobs, t.slots.get(seq))
 			return true
 		})
 	}

@@ -183,17 +183,17 @@ func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, 
 // liveSource reads at most limit jobs from memory.
 func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest bool, limit int) *source {
 	var jobs []*job
-	collect := func(j *job) bool {
-		if j.seq < from || j.seq >= to {
+	collect := func(seq uint64) bool {
+		if seq < from || seq >= to {
 			return false
 		}
-		jobs = append(jobs, j)
+		jobs = append(jobs, s.table.slots.get(seq))
 		return len(jobs) < limit
 	}
 	if oldest {
-		q.live[status].ascend(gq.OrderKey{Lo: from}, collect)
+		q.live[status].ascend(from, collect)
 	} else {
-		q.live[status].descend(gq.OrderKey{Lo: to}, collect)
+		q.live[status].descend(to, collect)
 	}
 	i := 0
 	return &source{next: func() (listed, bool, error) {

@@ -67,7 +67,7 @@ func (tx *txn) clearUp(q *queue, level gq.Priority) {
 	}
 	if int64(len(t.last[level])) > 2*q.liveCount()+64 {
 		clear(t.last[level])
-		for _, j := range q.liveJobs() {
+		for _, j := range tx.t.liveJobs(q) {
 			h, s := tx.load(j)
 			if s.Priority() == level {
 				t.note(level, h.fairKey(), s.Turn)
@@ -103,7 +103,7 @@ func (tx *txn) rearrange(q *queue) {
 		q.turns = newTurns()
 	}
 	tx.paced(q)
-	for _, j := range q.liveJobs() {
+	for _, j := range tx.t.liveJobs(q) {
 		h, old := tx.load(j)
 		next := old
 		if next.Turn = tx.turn(q, h.keys, old.Priority()); next.Turn != old.Turn {

@@ -40,13 +40,13 @@ func (p *pool) now() gq.Pool {
 }
 
 // put configures the pool.
-func (p *pool) put(config gq.Pool) {
+func (p *pool) put(t *table, config gq.Pool) {
 	p.config, p.used = config, 0
 	for _, q := range p.queues {
 		for _, s := range []gq.Status{gq.Claimed, gq.Running} {
 			if config.Counts(s) {
-				q.live[s].ascend(gq.OrderKey{}, func(j *job) bool {
-					p.used += j.cost
+				q.live[s].ascend(0, func(seq uint64) bool {
+					p.used += t.slots.get(seq).cost
 					return true
 				})
 			}
@@ -132,7 +132,7 @@ func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
 		}
 		config.UpdatedAt, config.Used = tx.now, 0
 		if config.AtStart != p.config.AtStart {
-			p.put(config)
+			p.put(tx.t, config)
 		}
 		p.config = config
 		tx.set(poolKey(config.Name), encodePool(config))

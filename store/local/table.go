@@ -108,7 +108,7 @@ type queue struct {
 	due     time.Time            // when the next claim is due under the rate
 	turns   *turns               // nil unless the queue is fair
 	classes []*class
-	live    [gq.Completed]index // by status and sequence, for lists
+	live    [gq.Completed]numbers // by status and sequence, for lists
 	counts  [gq.Cancelled + 1]int64
 	touched bool // the counts of finished jobs changed in this commit
 	changed bool // a job changed in this commit
@@ -184,9 +184,6 @@ func (t *table) addQueue(number uint32, config gq.Queue) *queue {
 	if config.Fair {
 		q.turns = newTurns()
 	}
-	for s := range q.live {
-		q.live[s].by = bySequence
-	}
 	for len(t.numbers) <= int(number) {
 		t.numbers = append(t.numbers, nil)
 	}
@@ -207,7 +204,6 @@ func (t *table) addLane(number uint32, q *queue, typ string, requires []string) 
 		q.classes = append(q.classes, c)
 	}
 	l := &lane{number: number, queue: q, class: c, typ: strings.Clone(typ), head: -1}
-	l.ready.by = byOrder
 	c.byType[l.typ] = l
 	t.lanes[number] = l
 	t.lastLane = max(t.lastLane, number)
@@ -244,7 +240,7 @@ func (t *table) place(j *job, s *gq.State) {
 		t.toDue.set(j, 0)
 		return
 	}
-	q.live[s.Status].add(j)
+	q.live[s.Status].add(j.seq)
 	t.toDue.set(j, dueAt(s))
 	switch {
 	case s.Status == gq.Delayed || s.Status == gq.Retrying:
@@ -264,7 +260,7 @@ func (t *table) place(j *job, s *gq.State) {
 func (t *table) unplace(j *job, s *gq.State) {
 	q := j.lane.queue
 	q.counts[j.status]--
-	q.live[j.status].remove(j)
+	q.live[j.status].remove(j.seq)
 	t.toRun.set(j, 0)
 	t.leave(j)
 	if s.Status.Held() {
@@ -324,10 +320,10 @@ func (t *table) promote(now int64) {
 		}
 		q := j.lane.queue
 		q.counts[j.status]--
-		q.live[j.status].remove(j)
+		q.live[j.status].remove(j.seq)
 		j.status = gq.Scheduled
 		q.counts[gq.Scheduled]++
-		q.live[gq.Scheduled].add(j)
+		q.live[gq.Scheduled].add(j.seq)
 		t.enter(j, s.Order())
 		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
 			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })
