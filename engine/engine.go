@@ -112,6 +112,8 @@ func (o Options) withDefaults() (Options, error) {
 
 // Engine is a queue over a store. Its methods may be called concurrently.
 type Engine struct {
+	late error // what a submission is told that took too long
+
 	store   store.Store
 	options Options
 	log     *slog.Logger
@@ -139,6 +141,7 @@ func New(s store.Store, o Options) (*Engine, error) {
 		return nil, fmt.Errorf("new engine: %w", err)
 	}
 	e := &Engine{store: s, options: o, log: o.Log, random: newSource(o.Random)}
+	e.late = fmt.Errorf("no answer within %v: %w", o.Timeout, gq.ErrTimeout)
 	e.claims = newDesk(e)
 	e.watch = newWatch(e)
 	e.workers = newRegistry(o.Memory)

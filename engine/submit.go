@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -221,9 +222,13 @@ func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
 }
 
 // limited is a context for a submission, which does not wait for ever. explain
-// turns what the store made of its end into [gq.ErrTimeout].
+// turns what the store made of its end into [gq.ErrTimeout]. A caller who waits no
+// longer anyway needs no other.
 func (e *Engine) limited(ctx context.Context) (limited context.Context, explain func(error) error, cancel func()) {
-	late := fmt.Errorf("no answer within %v: %w", e.options.Timeout, gq.ErrTimeout)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) <= e.options.Timeout {
+		return ctx, func(err error) error { return err }, func() {}
+	}
+	late := e.late
 	limited, cancel = context.WithTimeoutCause(ctx, e.options.Timeout, late)
 	return limited, func(err error) error {
 		if err == nil || errors.Is(err, gq.ErrTimeout) || context.Cause(limited) != late { //nolint:errorlint // it is this very error or another's

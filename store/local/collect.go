@@ -368,7 +368,7 @@ func (tx *txn) dropEvents(gone []doneKey) (err error) {
 		must(tx.batch.DeleteRange(numberKey(prefixEvents, 0), numberKey(prefixEvents, end), nil))
 	}
 	s.marks.dropped = end - 1
-	s.droppedEvents = end - 1
+	s.dropped.Store(end - 1)
 	return nil
 }
 

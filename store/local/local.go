@@ -81,16 +81,17 @@ type Store struct {
 	applied  uint64 // commits in the table; guarded by mu
 	lastTime int64  // the newest instant of a commit; guarded by mu
 
-	droppedEvents uint64 // no event up to this one is kept; guarded by mu
-	marks         marks  // of retention; owned by the writer
+	marks marks // of retention; owned by the writer
 
 	commits   chan commit
 	syncs     chan commit   // written, but not synced
 	idle      chan struct{} // holds a token while the committer has nothing to do
 	spares    chan []*work  // emptied slices on their way back
 	durable   atomic.Uint64
-	claimable atomic.Int64 // about how many jobs a claim could get
-	waiting   sync.Cond    // for durable to grow or the store to fail
+	lastEvent atomic.Uint64 // the newest one that is durable
+	dropped   atomic.Uint64 // no event up to this one is kept
+	claimable atomic.Int64  // about how many jobs a claim could get
+	waiting   sync.Cond     // for durable to grow or the store to fail
 	failed    atomic.Pointer[error]
 
 	commitCount atomic.Uint64
@@ -181,6 +182,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", dir, err), s.closeFiles(false))
 	}
+	s.lastEvent.Store(s.table.lastEvent)
 	s.buildFilter()
 	s.idle <- struct{}{}
 	go s.write()

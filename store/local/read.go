@@ -241,37 +241,48 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	return out, nil
 }
 
-// Events implements [store.Store].
-func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
-	var out []gq.Event
-	err := s.view(ctx, diskToo, func(time.Time) (_ then, err error) {
-		if after < s.droppedEvents {
-			return nil, fmt.Errorf("events up to %d are dropped: %w", s.droppedEvents, gq.ErrGone)
-		}
-		if after >= s.table.lastEvent || limit < 1 {
-			return nil, nil
-		}
-		it, err := s.iterate(prefixEvents)
+// Events implements [store.Store]. Those who follow the log read all the time, so
+// they need no lock: what is durable does not change.
+func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.Event, err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if !s.reading() {
+		return nil, s.failure()
+	}
+	defer s.reads.Done()
+	last := s.lastEvent.Load()
+	it, err := s.iterate(prefixEvents)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if dropped := s.dropped.Load(); after < dropped { // asked once the iterator is there: it has all that come after
+		return nil, fmt.Errorf("events up to %d are dropped: %w", dropped, gq.ErrGone)
+	}
+	if after >= last || limit < 1 {
+		return nil, nil
+	}
+	// The record that holds the first wanted event begins at or before it.
+	ok := it.SeekLT(numberKey(prefixEvents, after+2))
+	for ; ok && len(out) < limit; ok = it.Next() {
+		more := true
+		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
+			if e.Seq > last { // on its way
+				more = false
+			} else if e.Seq > after {
+				out = append(out, e.Event)
+			}
+			return more && len(out) < limit
+		})
 		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, it.Close()) }()
-		// The record that holds the first wanted event begins at or before it.
-		ok := it.SeekLT(numberKey(prefixEvents, after+2))
-		for ; ok && len(out) < limit; ok = it.Next() {
-			err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
-				if e.Seq > after {
-					out = append(out, e.Event)
-				}
-				return len(out) < limit
-			})
-			if err != nil {
-				return nil, err
-			}
+		if !more {
+			break
 		}
-		return nil, damaged(it.Error())
-	})
-	if err != nil {
+	}
+	if err := damaged(it.Error()); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -279,14 +290,10 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 
 // LastEvent implements [store.Store].
 func (s *Store) LastEvent(ctx context.Context) (last uint64, err error) {
-	err = s.view(ctx, oneByOne, func(time.Time) (then, error) {
-		last = s.table.lastEvent
-		return nil, nil
-	})
-	if err != nil {
+	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	return last, nil
+	return s.lastEvent.Load(), nil
 }
 
 // visitEvents decodes a record of events and names their queues.
@@ -294,9 +301,10 @@ func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) err
 	if len(key) != 9 {
 		return fmt.Errorf("event key %q: %w", key, gq.ErrCorrupt)
 	}
+	names := *s.table.names.Load()
 	return decodeEvents(value, binary.BigEndian.Uint64(key[1:]), func(e storedEvent) bool {
-		if int(e.queue) < len(s.table.numbers) && s.table.numbers[e.queue] != nil {
-			e.Queue = s.table.numbers[e.queue].config.Name
+		if int(e.queue) < len(names) {
+			e.Queue = names[e.queue]
 		}
 		return visit(e)
 	})
@@ -322,7 +330,7 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 // outlived the log. The caller holds the lock.
 func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 	var parts [][]gq.Event
-	for at := last; at > s.droppedEvents; {
+	for at := last; at > s.dropped.Load(); {
 		raw, err := s.read(numberKey(prefixEvents, at))
 		if err != nil {
 			return nil, fmt.Errorf("event record %d of job %s: %w", at, id, corrupt(err))

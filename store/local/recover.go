@@ -61,7 +61,8 @@ func (s *Store) recoverMarks() error {
 	if s.marks, err = decodeMarks(raw); err != nil {
 		return fmt.Errorf("record %q: %w", metaCursors, err)
 	}
-	s.droppedEvents, s.lastTime = s.marks.dropped, s.marks.time
+	s.dropped.Store(s.marks.dropped)
+	s.lastTime = s.marks.time
 	s.table.lastJob, s.table.lastEvent = s.marks.lastJob, s.marks.lastEvent
 	return nil
 }

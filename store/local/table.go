@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -19,7 +20,8 @@ type table struct {
 	slots    slots               // live jobs by sequence number
 	foreign  map[gq.LeaseID]*job // held jobs whose lease id was not made here
 	queues   map[string]*queue
-	numbers  []*queue // by queue number; 0 is none
+	numbers  []*queue                 // by queue number; 0 is none
+	names    atomic.Pointer[[]string] // of the queues by number, for readers without the lock
 	lanes    map[uint32]*lane
 	pools    map[string]*pool
 	toRun    timers  // waiting jobs, by the instant from which they may run
@@ -144,7 +146,7 @@ type lane struct {
 }
 
 func newTable() *table {
-	return &table{
+	t := &table{
 		slots:    slots{map[uint64]*piece{}},
 		foreign:  map[gq.LeaseID]*job{},
 		queues:   map[string]*queue{},
@@ -156,6 +158,8 @@ func newTable() *table {
 		kids:     map[uint64][]edge{},
 		policies: map[gq.Policy]*gq.Policy{},
 	}
+	t.names.Store(&[]string{""})
+	return t
 }
 
 // intern lets equal policies share memory. The set is bounded: a client that
@@ -184,10 +188,13 @@ func (t *table) addQueue(number uint32, config gq.Queue) *queue {
 	if config.Fair {
 		q.turns = newTurns()
 	}
+	names := *t.names.Load()
 	for len(t.numbers) <= int(number) {
 		t.numbers = append(t.numbers, nil)
+		names = append(names, "") // beyond the end of what readers have
 	}
-	t.numbers[number] = q
+	t.numbers[number], names[number] = q, config.Name
+	t.names.Store(&names)
 	t.queues[config.Name] = q
 	return q
 }

@@ -36,6 +36,7 @@ const maxWeight = 1024
 // commit is an applied change on its way to the disk.
 type commit struct {
 	number uint64
+	last   uint64        // its last event
 	batch  *pebble.Batch // nil if nothing was written
 	works  []*work
 	news   store.News
@@ -243,7 +244,7 @@ func (s *Store) apply(works []*work) {
 // finish closes the open commit. It needs no lock: what it reads, only the
 // writer changes.
 func (s *Store) finish(works []*work) commit {
-	c := commit{number: s.applied, works: works}
+	c := commit{number: s.applied, last: s.table.lastEvent, works: works}
 	if s.failure() != nil {
 		return c
 	}
@@ -289,7 +290,7 @@ func (s *Store) sync() {
 			s.attempt(&c, s.await)
 		}
 		if s.failure() == nil {
-			s.publish(c.number)
+			s.publish(&c)
 			if c.batch != nil {
 				s.watchers.tell(c.news)
 			}
@@ -354,9 +355,10 @@ func (s *Store) settle() { _ = s.observed(s.applied) } // a failed store has not
 func (tx *txn) settle() { _ = tx.s.observed(tx.s.applied - 1) }
 
 // publish wakes the readers that wait for a commit.
-func (s *Store) publish(number uint64) {
+func (s *Store) publish(c *commit) {
+	s.lastEvent.Store(c.last)
 	s.waiting.L.Lock()
-	s.durable.Store(number)
+	s.durable.Store(c.number)
 	s.waiting.L.Unlock()
 	s.waiting.Broadcast()
 }
