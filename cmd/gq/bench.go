@@ -63,10 +63,11 @@ A dash stands for what cannot be measured on this system.
 Scenarios (--scenario, several with commas, or all):
   cycle    the table above
   enqueue  the same for submitting alone
-  backlog  with --backlog jobs queued: the cycle of the most callers compared
-           with an empty queue in the same run, live heap and disk per queued
-           job, the time to close and to open the store again, and the rate of
-           draining it, first tenth against last
+  backlog  with --backlog jobs queued, and once the work that filling leaves
+           behind is done (for at most a minute): the cycle of the most callers
+           compared with an empty queue in the same run, live heap and disk per
+           queued job, the time to close and to open the store again, and the
+           rate of draining it, first tenth against last
   filter   single claims by type, by capability and by cost that have to pass
            over --backlog jobs that do not match, compared with none, with the
            fewest and with the most callers; each is measured for a quarter of

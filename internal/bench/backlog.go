@@ -73,6 +73,9 @@ func (b *bench) full(ctx context.Context, s store.Store, result *BacklogResult) 
 	if m, ok := s.(store.Meter); ok {
 		result.DiskPerJob = new(float64(m.Meter().DiskBytes) / float64(b.Backlog))
 	}
+	if err := calm(ctx); err != nil {
+		return err
+	}
 	with, done, err := b.cycles(ctx, s)
 	if err != nil {
 		return err

@@ -29,10 +29,33 @@ func (b *bench) idle(ctx context.Context) (IdleResult, error) {
 		if _, err := fill(ctx, s, delayed, b.Payload, jobs); err != nil {
 			return err
 		}
+		if err := calm(ctx); err != nil {
+			return err
+		}
 		result.CPU, err = cpuPercent(ctx, b.Idle)
 		return err
 	})
 	return result, err
+}
+
+// Filling a store leaves work behind, such as compactions. It belongs to the fill,
+// not to what is measured next, which begins when the process has calmed down: when
+// it used less than calmPercent of a core for calmSpan, or after calmMost.
+const (
+	calmPercent = 5
+	calmSpan    = 500 * time.Millisecond
+	calmMost    = 60 * time.Second
+)
+
+// calm waits until nothing is going on in this process.
+func calm(ctx context.Context) error {
+	for start := time.Now(); time.Since(start) < calmMost; {
+		used, err := cpuPercent(ctx, calmSpan)
+		if err != nil || used == nil || *used < calmPercent {
+			return err
+		}
+	}
+	return ctx.Err()
 }
 
 // cpuPercent is the CPU time the process uses while it is left alone for d, in
