@@ -86,6 +86,9 @@ func (b *bench) filter(ctx context.Context) (rows []FilterRow, err error) {
 			if _, err := fill(ctx, s, ahead(), b.Payload, queued); err != nil {
 				return fmt.Errorf("fill: %w", err)
 			}
+			if err := calm(ctx); err != nil {
+				return err
+			}
 			return b.filtered(ctx, s, queued, rows)
 		})
 		if err != nil {
