@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -41,8 +42,10 @@ func (b *blobs) write(batch *pgx.Batch) {
 		b.seqs, b.parts, b.data)
 }
 
-// statesOf reads jobs, whether they live or not, with their specs.
+// statesOf reads jobs, whether they live or not, with their specs. The numbers
+// are joined one by one, so that each is looked up in its own partition.
 func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
+	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
 	return scanRows(tx.Query(ctx, `
 		SELECT `+columns+`, j.spec
 		FROM gq.live AS s
@@ -50,9 +53,10 @@ func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
 		WHERE s.seq = ANY ($1)
 		UNION ALL
 		SELECT `+columns+`, j.spec
-		FROM gq.done AS s
+		FROM unnest($1::bigint[]) AS n (seq)
+		JOIN gq.done AS s USING (seq)
 		JOIN gq.job AS j USING (seq)
-		WHERE s.seq = ANY ($1)`,
+		WHERE `+kept,
 		seqs))
 }
 
@@ -75,9 +79,15 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 		return jobs, nil
 	}
 	found, err := tx.Query(ctx, `
-		SELECT seq, part, data FROM gq.blob WHERE seq = ANY ($1) AND part = ANY ($2)
+		SELECT b.seq, b.part, b.data
+		FROM unnest($1::bigint[]) AS n (seq)
+		JOIN gq.blob AS b USING (seq)
+		WHERE b.part = ANY ($2)
 		UNION ALL
-		SELECT seq, 1::smallint, payload FROM gq.job WHERE $3 AND seq = ANY ($1) AND payload IS NOT NULL`,
+		SELECT j.seq, 1::smallint, j.payload
+		FROM unnest($1::bigint[]) AS n (seq)
+		JOIN gq.job AS j USING (seq)
+		WHERE $3 AND j.payload IS NOT NULL`,
 		seqs, wanted(parts), parts&gq.WithPayload != 0)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ const empty = `
 		name text;
 	BEGIN
 		FOR name IN
-			SELECT tablename FROM pg_tables WHERE schemaname = 'gq' AND tablename <> 'migration'
+			SELECT tablename FROM pg_tables WHERE schemaname = 'gq' AND tablename NOT IN ('migration', 'partition')
 		LOOP
 			EXECUTE format('DELETE FROM gq.%I', name);
 		END LOOP;

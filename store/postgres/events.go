@@ -187,7 +187,7 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event
 	err := s.sequenced(ctx, "history", func(tx *txn) error {
 		var seq int64
-		err := tx.QueryRow(ctx, "SELECT seq FROM gq.job WHERE id = $1", [16]byte(id)).Scan(&seq)
+		err := tx.QueryRow(ctx, "SELECT seq FROM gq.name WHERE id = $1", [16]byte(id)).Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("job %s: %w", id, gq.ErrNotFound)
 		}
@@ -205,9 +205,10 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		// history yet.
 		_, events, err := readLog(tx.Query(ctx, `
 			SELECT s.seq, s.time, l.data
-			FROM gq.segment AS s
+			FROM unnest($1::bigint[]) AS n (id)
+			JOIN gq.segment AS s USING (id)
 			JOIN gq.log AS l USING (id)
-			WHERE s.id = ANY ($1) AND s.seq IS NOT NULL
+			WHERE s.seq IS NOT NULL
 			ORDER BY s.seq`,
 			rows[0].segments))
 		for _, e := range events {

@@ -5,8 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/gopherqueue/gq"
 )
 
 // flush writes what was recorded, so that the statements that follow see it. All
@@ -158,13 +156,9 @@ func (tx *txn) writeEvents() error {
 	if err != nil {
 		return err
 	}
-	jobs := make(map[gq.JobID]bool, len(tx.events))
-	for i := range tx.events {
-		jobs[tx.events[i].Job] = true
-	}
 	tx.mark = mark{id: tx.segment, token: random()}
-	tx.more.Queue("INSERT INTO gq.segment (id, time, events, jobs, token) VALUES ($1, $2, $3, $4, $5)",
-		tx.segment, nanoseconds(tx.now), len(tx.events), len(jobs), tx.mark.token)
+	tx.more.Queue("INSERT INTO gq.segment (id, time, events, token) VALUES ($1, $2, $3, $4)",
+		tx.segment, nanoseconds(tx.now), len(tx.events), tx.mark.token)
 	tx.more.Queue("INSERT INTO gq.log (id, data) VALUES ($1, $2)", tx.segment, data)
 	tx.segment = 0
 	return nil

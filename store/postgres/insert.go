@@ -163,6 +163,8 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 		p.states[r.state.ID] = r.state
 		names, fair = append(names, r.queue), append(fair, r.fair)
 	}
+	// A key leads nowhere once its job is gone.
+	maps.DeleteFunc(p.keys, func(_ gq.Key, h holder) bool { _, there := p.states[h.job]; return !there })
 	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
 		return nil, nil, err
 	}
@@ -336,6 +338,7 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 			$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bytea[], $8::bytea[]
 		) AS n (seq, id, cost, created, type, requires, spec, payload)`,
 		a.seqs, a.ids, a.costs, a.created, a.types, a.requires, a.specs, a.payloads)
+	batch.Queue("INSERT INTO gq.name (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[])", a.ids, a.seqs)
 }
 
 // arrayOf is a list as the text of an array, since arrays of arrays would have

@@ -29,30 +29,82 @@ func appendLog(b []byte, events []gq.Event) ([]byte, error) {
 	return b, nil
 }
 
-// decodeLog reads the events of a segment whose first has the number seq.
-func decodeLog(b []byte, seq int64, at time.Time) ([]gq.Event, error) {
-	corrupt := func() error { return fmt.Errorf("the record of event %d is broken: %w", seq, gq.ErrCorrupt) }
-	var events []gq.Event
+// maxOmitted is how many events of a job a segment may have, by far.
+const maxOmitted = 1 << 20
+
+// walkLog reads the events of a segment in their order, each with its place in
+// it. Where events have been left out there is no id of a job but a zero one, and
+// how many they were.
+func walkLog(b []byte, f func(place int, e gq.Event, encoded []byte)) error {
 	queue := ""
-	for len(b) > 0 {
+	for place := 0; len(b) > 0; place++ {
 		var id gq.JobID
 		if len(b) < len(id) {
-			return nil, corrupt()
+			return gq.ErrCorrupt
 		}
 		b = b[copy(id[:], b):]
 		size, n := binary.Uvarint(b)
-		if n <= 0 || size > uint64(len(b)-n) {
-			return nil, corrupt()
+		if n <= 0 {
+			return gq.ErrCorrupt
 		}
-		if b = b[n:]; size > 0 {
+		b = b[n:]
+		if id.IsZero() && size > maxWeight*maxOmitted {
+			return gq.ErrCorrupt
+		}
+		if id.IsZero() {
+			place += int(size) - 1
+			continue
+		}
+		if size > uint64(len(b)) {
+			return gq.ErrCorrupt
+		}
+		if size > 0 {
 			queue, b = string(b[:size]), b[size:]
 		}
 		e, rest, err := gq.DecodeEvent(b)
 		if err != nil {
-			return nil, fmt.Errorf("the record of event %d: %w", seq, err)
+			return err
 		}
-		e.Seq, e.Time, e.Job, e.Queue = uint64(seq)+uint64(len(events)), at, id, queue
-		events, b = append(events, e), rest
+		e.Job, e.Queue = id, queue
+		f(place, e, b[:len(b)-len(rest)])
+		b = rest
+	}
+	return nil
+}
+
+// decodeLog reads the events of a segment whose first has the number seq.
+func decodeLog(b []byte, seq int64, at time.Time) (events []gq.Event, err error) {
+	err = walkLog(b, func(place int, e gq.Event, _ []byte) {
+		e.Seq, e.Time = uint64(seq)+uint64(place), at
+		events = append(events, e)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the record of event %d: %w", seq, err)
 	}
 	return events, nil
+}
+
+// trimLog leaves out the events of jobs that are not kept. The others stay in
+// their places.
+func trimLog(b []byte, keep func(gq.JobID) bool) (lean []byte, err error) {
+	queue, next := "", 0
+	err = walkLog(b, func(place int, e gq.Event, encoded []byte) {
+		if !keep(e.Job) {
+			return
+		}
+		if place > next {
+			lean = append(lean, make([]byte, len(e.Job))...)
+			lean = binary.AppendUvarint(lean, uint64(place-next))
+		}
+		next = place + 1
+		lean = append(lean, e.Job[:]...)
+		if e.Queue == queue {
+			lean = binary.AppendUvarint(lean, 0)
+		} else {
+			queue = e.Queue
+			lean = append(binary.AppendUvarint(lean, uint64(len(queue))), queue...)
+		}
+		lean = append(lean, encoded...)
+	})
+	return lean, err
 }

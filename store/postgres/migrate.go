@@ -23,7 +23,7 @@ var migrationFiles embed.FS
 // The layouts this program knows. Layout 1 was never released.
 const (
 	oldestLayout  = 2
-	currentLayout = 2
+	currentLayout = 3
 )
 
 // Classes of advisory locks. The first word is "gq" and a number, to stay out
@@ -36,6 +36,7 @@ const (
 	lockDocs      = 0x67710005
 	lockCollect   = 0x67710006
 	lockPools     = 0x67710007
+	lockPartition = 0x67710008
 )
 
 // Layout is the state of a database.

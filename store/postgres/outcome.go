@@ -98,7 +98,7 @@ func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // always rolled back
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO gq.segment (id, time, events, jobs, token) VALUES ($1, 0, 0, 0, $2)
+		INSERT INTO gq.segment (id, time, events, token) VALUES ($1, 0, 0, $2)
 		ON CONFLICT (id) DO NOTHING`,
 		m.id, m.token)
 	if err != nil || tag.RowsAffected() == 1 {

@@ -23,7 +23,7 @@ func TestOutcomeIsFinal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = tx.Exec(t.Context(), "INSERT INTO gq.segment (id, time, events, jobs, token) VALUES ($1, 0, 0, 0, $2)", m.id, m.token)
+		_, err = tx.Exec(t.Context(), "INSERT INTO gq.segment (id, time, events, token) VALUES ($1, 0, 0, $2)", m.id, m.token)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,6 +53,8 @@ type Store struct {
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
+	rolled atomic.Int64 // the newest day that is known to have its partitions
+	tidied atomic.Int64 // when tidy last looked, in nanoseconds of this process
 }
 
 var _ store.Store = (*Store)(nil)
@@ -90,6 +92,10 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	// Claims in one transaction do not stand in each other's way.
 	s.claims = lane[store.Claim, store.Claimed]{
 		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
+	}
+	if err := s.roll(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	s.herald.start(s)
 	return s, nil
@@ -232,7 +238,7 @@ func undone(err error) bool {
 	case serializationFailure, deadlockDetected:
 		return true
 	case uniqueViolation: // two inserted the same id at once; the next try sees the other
-		return e.TableName == "job"
+		return e.TableName == "name"
 	}
 	return false
 }

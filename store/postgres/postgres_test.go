@@ -34,7 +34,7 @@ func TestNewerLayoutIsRefused(t *testing.T) {
 	if err := open(t, url, store.Config{}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, url, "INSERT INTO gq.migration (version) VALUES (3)")
+	execute(t, url, "INSERT INTO gq.migration (version) SELECT max(version) + 1 FROM gq.migration")
 	if _, err := postgres.Open(t.Context(), url, store.Config{}); !errors.Is(err, gq.ErrFormat) {
 		t.Errorf("a newer layout: %v, want %v", err, gq.ErrFormat)
 	}

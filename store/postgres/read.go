@@ -77,7 +77,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	}
 	var page gq.Page
 	err := s.read(ctx, "list", func(tx *txn) error {
-		part := func(table string) string {
+		part := func(table, kept string) string {
 			return `
 			(
 				SELECT ` + columns + `, j.spec
@@ -87,11 +87,12 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 					AND ($3 = '' OR s.queue = $3)
 					AND (cardinality($4::smallint[]) = 0 OR s.status = ANY ($4))
 					AND j.created >= $5 AND j.created < $6
+					AND ` + kept + `
 				ORDER BY s.seq ` + direction + `
 				LIMIT $7
 			)`
 		}
-		rows, err := scanRows(tx.Query(ctx, part("gq.live")+" UNION ALL "+part("gq.done")+" ORDER BY seq "+direction+" LIMIT $7",
+		rows, err := scanRows(tx.Query(ctx, part("gq.live", "true")+" UNION ALL "+part("gq.done", kept)+" ORDER BY seq "+direction+" LIMIT $7",
 			from, to, q.Queue, statuses, bound(q.CreatedAfter, math.MinInt64), bound(q.CreatedBefore, math.MaxInt64), q.Limit+1))
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ func (tx *txn) numbered(ctx context.Context, ids [][16]byte) (map[gq.JobID]int64
 	if len(ids) == 0 {
 		return found, nil
 	}
-	rows, err := tx.Query(ctx, "SELECT id, seq FROM gq.job WHERE id = ANY ($1)", ids)
+	rows, err := tx.Query(ctx, "SELECT id, seq FROM gq.name WHERE id = ANY ($1)", ids)
 	if err != nil {
 		return nil, err
 	}

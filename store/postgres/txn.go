@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -91,14 +92,14 @@ const (
 
 // stamp reads the clock and takes a segment, after the locks of the transaction
 // are held, and reserves sequence numbers for n jobs. Those of a refused job are
-// never used.
+// never used. The segment comes last: see roll.
 func (tx *txn) stamp(ctx context.Context, n int) (numbers []int64, err error) {
 	const query = `
-		SELECT time, ` + clock + `, nextval('gq.segment_id'),
-			ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1))
+		SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1)),
+			nextval('gq.segment_id')
 		FROM gq.head`
 	var persisted, now int64
-	if err := tx.QueryRow(ctx, query, n).Scan(&persisted, &now, &tx.segment, &numbers); err != nil {
+	if err := tx.QueryRow(ctx, query, n).Scan(&persisted, &now, &numbers, &tx.segment); err != nil {
 		return nil, err
 	}
 	tx.now = tx.s.time(now, persisted)
@@ -204,8 +205,9 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) ([]*row,
 	if len(missing) == 0 {
 		return rows, nil
 	}
+	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
 	ended, err := scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM gq.done AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR "+strength, missing))
+		"SELECT "+columns+" FROM unnest($1::bigint[]) AS n (seq) JOIN gq.done AS s USING (seq) WHERE "+kept+" ORDER BY s.seq FOR "+strength+" OF s", missing))
 	return append(rows, ended...), err
 }
 

@@ -1,0 +1,192 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// keep writes the layout of this program with some rows, and what a store reads
+// from it, to testdata: whoever makes the next layout runs this first, so that
+// there is something to migrate from.
+var keep = flag.Bool("keep-layout", false, "write the present layout to testdata, for the tests of later ones")
+
+func TestKeepLayout(t *testing.T) {
+	if !*keep {
+		t.Skip("writes testdata; only with -keep-layout")
+	}
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{Clock: still{}})
+	furnish(t, s)
+	inventory := takeInventory(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layout, err := postgres.MigrateStatus(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dump, err := exec.CommandContext(t.Context(), "pg_dump", "--schema=gq", "--inserts", "--no-owner", "--no-privileges", url).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sql strings.Builder
+	for line := range strings.Lines(string(dump)) {
+		if line != "\n" && !strings.HasPrefix(line, `\`) && !strings.HasPrefix(line, "--") && !strings.HasPrefix(line, "SET ") {
+			sql.WriteString(line)
+		}
+	}
+	base := filepath.Join("testdata", fmt.Sprintf("layout%d", layout.Version))
+	for name, text := range map[string]string{base + ".sql": sql.String(), base + ".json": inventory} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// furnish puts one of everything into a store: jobs in every status, with keys,
+// dependencies, results, checkpoints, changed metadata, foreign leases, limits,
+// documents.
+func furnish(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.PutPool(t.Context(), gq.Pool{Name: "gpus", Capacity: 70}))
+	fair := gq.NewQueue("fair")
+	fair.Fair = true
+	must(s.PutQueue(t.Context(), fair))
+	shared := gq.NewQueue("shared")
+	shared.Pool, shared.MaxRunning = "gpus", 5
+	must(s.PutQueue(t.Context(), shared))
+	_, err := s.PutDocs(t.Context(), []store.Doc{{Kind: "thing", Name: "one", Data: []byte("{}")}})
+	must(err)
+
+	apply := func(r store.Ref, u store.Update) {
+		t.Helper()
+		u.Ref = r
+		out, err := s.Update(t.Context(), []store.Update{u})
+		must(err)
+		must(out[0].Err)
+	}
+	claim := func(queue string, n int) []gq.Job {
+		t.Helper()
+		out, err := s.Claim(t.Context(), []store.Claim{claimFrom(queue, n)})
+		must(err)
+		if len(out[0].Jobs) != n {
+			t.Fatalf("claimed %d jobs of %s, want %d", len(out[0].Jobs), queue, n)
+		}
+		return out[0].Jobs
+	}
+	keyed := newSpec("work")
+	keyed.Key = gq.Key{Scope: "s", Name: "once", Fingerprint: 7}
+	keyed.Payload = gq.Payload{Data: []byte("payload"), ContentType: "text/plain"}
+	specs := []gq.Spec{keyed}
+	for range 9 {
+		specs = append(specs, newSpec("work"))
+	}
+	mustInsert(t, s, specs...)
+	held := claim("work", 6)
+	for i, j := range held[:2] {
+		apply(store.Ref{Lease: j.State.Lease.ID}, store.Update{Result: []byte{byte(i), 2}, Apply: completing(j).Apply})
+	}
+	for i, f := range []gq.Failure{{Category: gq.CategoryTemporary, Message: "again"}, {Category: gq.CategoryPermanent, Message: "never"}} {
+		j := held[2+i]
+		apply(store.Ref{Lease: j.State.Lease.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Fail(j.State.Lease.Ref(), f, gq.Draw{U: 0.5}, now)
+		}})
+	}
+	apply(store.Ref{Lease: held[4].State.Lease.ID}, store.Update{Checkpoint: []byte("half"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Heartbeat(held[4].State.Lease.Ref(), gq.Report{CheckpointBytes: 4}, now)
+	}})
+	cancelled := specs[9]
+	apply(store.Ref{Job: cancelled.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Cancel("not needed", now)
+	}})
+	meta := specs[8].Metadata
+	meta.Priority = gq.High
+	apply(store.Ref{Job: specs[8].ID}, store.Update{Metadata: &meta, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Update(gq.High, now)
+	}})
+	child, later := newSpec("work", gq.Dependency{Kind: gq.After, Job: specs[8].ID}), newSpec("later")
+	later.RunAt = still{}.Now().Add(24 * 365 * time.Hour)
+	foreign := newSpec("foreign")
+	mustInsert(t, s, child, later, foreign, newSpec("fair"), newSpec("shared"))
+	apply(store.Ref{Job: foreign.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return s.Claim(gq.Grant{Lease: "somebody-elses-lease", Worker: "w", Start: true}, now)
+	}})
+	claim("shared", 1)
+}
+
+// takeInventory is everything that a store can tell, as text.
+func takeInventory(t *testing.T, s *postgres.Store) string {
+	t.Helper()
+	type inventory struct {
+		Jobs   []gq.Job
+		Events []gq.Event
+		Counts []gq.Count
+		Queues []gq.Queue
+		Pools  []gq.Pool
+		Docs   []store.Doc
+	}
+	var all inventory
+	var err error
+	check := func() {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := s.List(t.Context(), gq.Query{OldestFirst: true, Limit: 1000})
+	check()
+	var refs []store.Ref
+	for _, j := range page.Jobs {
+		refs = append(refs, store.Ref{Job: j.State.ID})
+	}
+	found, err := s.Get(t.Context(), refs, gq.WithPayload|gq.WithResult|gq.WithCheckpoint)
+	check()
+	for _, f := range found {
+		if f.Err != nil {
+			t.Fatal(f.Err)
+		}
+		all.Jobs = append(all.Jobs, f.Job)
+	}
+	all.Events, err = s.Events(t.Context(), 0, 10_000)
+	check()
+	for _, j := range all.Jobs {
+		history, err := s.History(t.Context(), j.State.ID)
+		if err != nil || len(history) == 0 {
+			t.Fatalf("the history of job %s has %d events: %v", j.State.ID, len(history), err)
+		}
+	}
+	all.Counts, err = s.Counts(t.Context())
+	check()
+	all.Queues, err = s.Queues(t.Context())
+	check()
+	all.Pools, err = s.Pools(t.Context())
+	check()
+	all.Docs, err = s.Docs(t.Context(), "thing", "", 10)
+	check()
+	text, err := json.MarshalIndent(all, "", " ")
+	check()
+	return string(text)
+}
+
+// still is a clock at the instant at which a layout was kept.
+type still struct{}
+
+func (still) Now() time.Time { return time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC) }

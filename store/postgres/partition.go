@@ -1,0 +1,423 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Numbers of jobs and segments begin with the day on which they were given.
+const (
+	dayBits = 32
+	day     = 24 * time.Hour
+)
+
+// partitioned are the tables that come in partitions, all with the same bounds.
+var partitioned = []string{"job", "done", "blob", "segment", "log"}
+
+// partition is where the numbers from first up to past are.
+type partition struct {
+	name        string // what follows the name of the table
+	first, past int64
+}
+
+func (p partition) table(of string) string { return pgx.Identifier{"gq", of + "_" + p.name}.Sanitize() }
+
+func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
+
+// roll makes the partitions of today and tomorrow, and lets the numbers of today
+// begin. Any node may do so at any time. As long as nobody does, numbers go on
+// in yesterday's partition, which harms nobody.
+//
+// The numbers of segments move first. A transaction takes the numbers of jobs
+// before that of its segment, so no segment that tells of a job is in an older
+// partition than the job.
+func (s *Store) roll(ctx context.Context) error {
+	var today int64
+	err := s.transact(ctx, "make partitions", beginWrite, func(tx *txn) error {
+		if err := tx.glance(ctx); err != nil {
+			return err
+		}
+		if today = dayOf(tx.now); today <= s.rolled.Load() {
+			return nil
+		}
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
+			return err
+		}
+		var past int64
+		if err := tx.QueryRow(ctx, "SELECT max(past) FROM gq.partition").Scan(&past); err != nil {
+			return err
+		}
+		for _, d := range []int64{today, today + 1} {
+			if past >= (d+1)<<dayBits {
+				continue
+			}
+			p := partition{instant(d * int64(day)).Format("20060102"), past, (d + 1) << dayBits}
+			if err := tx.create(ctx, p); err != nil {
+				return err
+			}
+			if err := tx.attach(ctx, p); err != nil {
+				return err
+			}
+			past = p.past
+		}
+		return nil
+	})
+	if err != nil || today <= s.rolled.Load() {
+		return err
+	}
+	// They are committed: numbers may lead there.
+	err = s.transact(ctx, "begin a day", beginWrite, func(tx *txn) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
+			return err
+		}
+		for _, sequence := range []string{"segment_id", "submission"} {
+			_, err := tx.Exec(ctx, "SELECT setval('gq."+sequence+"', $1) FROM gq."+sequence+" WHERE last_value < $1", today<<dayBits)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.rolled.Store(today)
+	}
+	return err
+}
+
+// create makes the tables of a partition, which nobody knows yet.
+func (tx *txn) create(ctx context.Context, p partition) error {
+	for _, of := range partitioned {
+		sql := "CREATE TABLE " + p.table(of) + " (LIKE gq." + of + " INCLUDING ALL)"
+		if of == "segment" { // numbered after the commit, so that every row is changed once
+			sql += " WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1)"
+		}
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach makes a partition known. It does not keep anyone from reading or writing
+// the others.
+func (tx *txn) attach(ctx context.Context, p partition) error {
+	from := fmt.Sprint(p.first)
+	if p.first == oldest {
+		from = "MINVALUE"
+	}
+	for _, of := range partitioned {
+		_, err := tx.Exec(ctx, fmt.Sprintf("ALTER TABLE gq.%s ATTACH PARTITION %s FOR VALUES FROM (%s) TO (%d)", of, p.table(of), from, p.past))
+		if err != nil {
+			return err
+		}
+	}
+	tx.written = true
+	_, err := tx.Exec(ctx, "INSERT INTO gq.partition (name, first, past) VALUES ($1, $2, $3)", p.name, p.first, p.past)
+	return err
+}
+
+// oldest is before all numbers.
+const oldest = -1 << 63
+
+const (
+	// closedFor is how long a partition is left alone after its last day.
+	closedFor = time.Hour
+	// carryMost is how many jobs are carried over to another partition at most.
+	carryMost = 10_000
+	// tidyEvery is how often a node looks for partitions that can go.
+	tidyEvery = time.Minute
+	// tidyWait is how long tidy waits for others to let go of a partition. Who
+	// shares a transaction waits a little longer for us.
+	tidyWait = "; SET LOCAL lock_timeout = '40ms'"
+)
+
+// tidy makes new partitions when a day begins and drops the old ones. It is part
+// of Collect, and does nothing most of the time.
+func (s *Store) tidy(ctx context.Context) error {
+	now := time.Now().UnixNano()
+	last := s.tidied.Load()
+	if dayOf(instant(s.latest.Load())) <= s.rolled.Load() && now-last < int64(tidyEvery) || !s.tidied.CompareAndSwap(last, now) {
+		return nil
+	}
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	if err := s.roll(ctx); err != nil {
+		return err
+	}
+	_, err := s.drop(ctx)
+	return err
+}
+
+// errBusy says that a partition cannot go right now.
+var errBusy = errors.New("partition in use")
+
+// drop drops partitions of which nothing, or not much, is left, and returns how
+// many went. Where others hold them it is left for the next time.
+func (s *Store) drop(ctx context.Context) (dropped int, err error) {
+	if _, err := s.sequence(ctx); err != nil { // events have numbers before they go
+		return 0, err
+	}
+	for {
+		went := 0
+		err := s.transact(ctx, "drop partitions", beginWrite+tidyWait, func(tx *txn) error {
+			var mine bool
+			err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1, 0)", lockPartition).Scan(&mine)
+			if err != nil || !mine {
+				return err
+			}
+			if err := tx.glance(ctx); err != nil {
+				return err
+			}
+			group, err := tx.spent(ctx)
+			if err != nil || len(group) == 0 {
+				return err
+			}
+			went = len(group)
+			return tx.replace(ctx, group)
+		})
+		if held(err) || errors.Is(err, errBusy) {
+			return dropped, nil
+		}
+		if err != nil || went == 0 {
+			return dropped, err
+		}
+		dropped += went
+	}
+}
+
+// spent finds a partition that can go, with the one before it if what is left of
+// both is not too much for one.
+func (tx *txn) spent(ctx context.Context) ([]partition, error) {
+	rows, err := tx.Query(ctx, "SELECT name, first, past FROM gq.partition WHERE past <= $1 ORDER BY first",
+		dayOf(tx.now.Add(-closedFor))<<dayBits)
+	if err != nil {
+		return nil, err
+	}
+	closed, err := pgx.CollectRows(rows, func(from pgx.CollectableRow) (p partition, err error) {
+		return p, from.Scan(&p.name, &p.first, &p.past)
+	})
+	before := carryMost + 1 // jobs that are left in the partition before
+	for i, p := range closed {
+		left, gone, err := tx.remainder(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		switch together := left+before <= carryMost; {
+		case gone < left || left > carryMost: // to copy it would cost more than it frees
+		case together:
+			return closed[i-1 : i+1], nil
+		case gone > 0:
+			return closed[i : i+1], nil
+		}
+		before = left
+	}
+	return nil, err
+}
+
+// remainder counts the jobs of a partition that are left and those that are gone,
+// up to a bit more than is of interest.
+func (tx *txn) remainder(ctx context.Context, p partition) (left, gone int, err error) {
+	const some = "SELECT count(*) FROM (SELECT FROM gq."
+	err = tx.QueryRow(ctx, some+"live WHERE seq >= $1 AND seq < $2 LIMIT $3) AS s", p.first, p.past, carryMost+1).Scan(&left)
+	for _, status := range endings {
+		if err != nil {
+			return 0, 0, err
+		}
+		var h horizon
+		if h, err = tx.horizon(ctx, status); err != nil {
+			return 0, 0, err
+		}
+		var more, fewer int
+		const where = "done WHERE status = $1 AND seq >= $2 AND seq < $3 AND (ended, seq) "
+		err = tx.QueryRow(ctx, "SELECT ("+some+where+"> ($4, $5) LIMIT $6) AS s), ("+some+where+"<= ($4, $5) LIMIT $6) AS s)",
+			int16(status), p.first, p.past, h.ended, h.seq, carryMost+1).Scan(&more, &fewer)
+		left, gone = left+more, gone+fewer
+	}
+	return left, gone, err
+}
+
+// replace puts one partition in the place of some that are neighbours, with what
+// is left of them, and drops them.
+//
+// Jobs that are left may change meanwhile: whoever writes to their partition
+// waits until they are copied. What is left of the events cannot change, unless a
+// transaction ends that was open for all the time since: then all is undone. Only
+// at the end everyone is kept out, for as long as it takes to change the catalog.
+func (tx *txn) replace(ctx context.Context, group []partition) error {
+	last := group[len(group)-1]
+	p := partition{name: last.name + "_kept", first: group[0].first, past: last.past}
+	if name, again := strings.CutSuffix(last.name, "_kept"); again {
+		p.name = name
+	}
+	if err := tx.create(ctx, p); err != nil {
+		return err
+	}
+	for _, old := range group {
+		_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s, %s, %s IN SHARE ROW EXCLUSIVE MODE", old.table("job"), old.table("done"), old.table("blob")))
+		if err != nil {
+			return err
+		}
+	}
+	var event int64 // what is numbered later was committed later
+	if err := tx.QueryRow(ctx, "SELECT event FROM gq.head").Scan(&event); err != nil {
+		return err
+	}
+	left, err := tx.left(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, old := range group {
+		for _, of := range []string{"job", "done", "blob"} {
+			sql := "INSERT INTO " + p.table(of) + " SELECT o.* FROM unnest($1::bigint[]) AS n (seq) JOIN " + old.table(of) + " AS o USING (seq)"
+			if _, err := tx.Exec(ctx, sql, left.seqs); err != nil {
+				return err
+			}
+		}
+	}
+	if err := tx.carryEvents(ctx, p, left); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "SELECT FROM gq.head FOR UPDATE"); err != nil {
+		return err
+	}
+	for _, of := range partitioned {
+		for _, old := range group {
+			if _, err := tx.Exec(ctx, "ALTER TABLE gq."+of+" DETACH PARTITION "+old.table(of)); err != nil {
+				return err
+			}
+		}
+	}
+	gone := int64(0)
+	for _, old := range group {
+		var late bool
+		var newest int64
+		err := tx.QueryRow(ctx, `
+			SELECT EXISTS (SELECT FROM `+old.table("segment")+` WHERE seq IS NULL), coalesce(max(seq + events - 1), 0)
+			FROM (SELECT seq, events FROM `+old.table("segment")+` WHERE seq IS NOT NULL ORDER BY seq DESC LIMIT 1) AS s`).Scan(&late, &newest)
+		if err != nil {
+			return err
+		}
+		if late || newest > event {
+			return errBusy
+		}
+		gone = max(gone, newest)
+		for _, of := range partitioned {
+			if _, err := tx.Exec(ctx, "DROP TABLE "+old.table(of)); err != nil {
+				return err
+			}
+		}
+		if _, err := tx.Exec(ctx, "DELETE FROM gq.partition WHERE name = $1", old.name); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, "UPDATE gq.head SET gone = greatest(gone, $1)", gone); err != nil {
+		return err
+	}
+	return tx.attach(ctx, p)
+}
+
+// leftover is what is left in a range of numbers.
+type leftover struct {
+	seqs     []int64           // of the jobs in it
+	segments []int64           // in it that tell of a job that is left anywhere
+	jobs     map[gq.JobID]bool // of which these tell
+}
+
+// readMost is how many jobs are read to find the events that must stay.
+const readMost = 1_000_000
+
+// left finds the jobs that are left and all segments that tell of them. Those in
+// newer partitions have no segments in an older one.
+func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
+	rows, err := tx.Query(ctx, `
+		SELECT s.seq, s.data FROM gq.live AS s WHERE s.seq < $1
+		UNION ALL
+		SELECT s.seq, s.data FROM gq.done AS s WHERE s.seq < $1 AND `+kept+`
+		LIMIT $2`,
+		p.past, readMost+1)
+	if err != nil {
+		return l, err
+	}
+	l.jobs = make(map[gq.JobID]bool)
+	known := make(map[int64]bool)
+	read := 0
+	var seq int64
+	var data []byte
+	_, err = pgx.ForEachRow(rows, []any{&seq, &data}, func() error {
+		if read++; read > readMost {
+			return errBusy
+		}
+		if seq >= p.first {
+			l.seqs = append(l.seqs, seq)
+		}
+		segments, rest, err := decodeSegments(data)
+		if err != nil {
+			return err
+		}
+		if len(segments) == 0 || segments[0] >= p.past || segments[len(segments)-1] < p.first {
+			return nil
+		}
+		state, err := gq.DecodeState(rest, uint64(seq), func(p gq.Policy) *gq.Policy { return &p })
+		if err != nil {
+			return fmt.Errorf("job %d: %w", seq, err)
+		}
+		l.jobs[state.ID] = true
+		for _, id := range segments {
+			if id >= p.first && id < p.past {
+				known[id] = true
+			}
+		}
+		return nil
+	})
+	for id := range known {
+		l.segments = append(l.segments, id)
+	}
+	slices.Sort(l.segments)
+	if len(l.seqs) > 2*carryMost { // many have come since they were counted
+		return l, errBusy
+	}
+	return l, err
+}
+
+// carryStep is how many segments are copied at a time.
+const carryStep = 500
+
+// carryEvents copies what is left of segments.
+func (tx *txn) carryEvents(ctx context.Context, p partition, l leftover) error {
+	for ids := range slices.Chunk(l.segments, carryStep) {
+		rows, err := tx.Query(ctx, "SELECT l.id, l.data FROM unnest($1::bigint[]) AS n (id) JOIN gq.log AS l USING (id)", ids)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var data []byte
+		var datas [][]byte
+		found := ids[:0:0]
+		_, err = pgx.ForEachRow(rows, []any{&id, &data}, func() error {
+			lean, err := trimLog(data, func(job gq.JobID) bool { return l.jobs[job] })
+			found, datas = append(found, id), append(datas, lean)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO "+p.table("segment")+" SELECT s.* FROM unnest($1::bigint[]) AS n (id) JOIN gq.segment AS s USING (id)", found)
+		if err == nil {
+			_, err = tx.Exec(ctx, "INSERT INTO "+p.table("log")+" (id, data) SELECT * FROM unnest($1::bigint[], $2::bytea[])", found, datas)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
