@@ -91,6 +91,7 @@ func (tx *txn) key(key []byte) (keyRecord, bool) {
 // seal adds what a commit writes once: its events, the counts that changed and,
 // where nothing else would tell it, the time.
 func (tx *txn) seal() {
+	tx.noteFinished()
 	if tx.events.count > 0 {
 		tx.scratch = tx.events.encode(tx.scratch[:0], tx.now)
 		tx.set(numberKey(prefixEvents, tx.first), tx.scratch)
@@ -204,7 +205,6 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	q.detach(j)
 	r := tx.here()
 	r.finished = append(r.finished, j)
-	tx.noteFinished(j.id)
 	tx.touch(q)
 	j.lane.jobs--
 	if len(t.kids[j.seq]) > 0 {

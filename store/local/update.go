@@ -25,7 +25,7 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 		return weight
 	}, func(tx *txn, i int) {
 		if out[i].Err == nil {
-			out[i] = tx.update(&updates[i])
+			tx.update(&updates[i], &out[i])
 		}
 	})
 	if err != nil {
@@ -65,34 +65,41 @@ func (s *Store) checkUpdate(u *store.Update) error {
 
 // update applies one change. Finished jobs are tried too: a verb may answer a
 // repeated call there, but it can change nothing.
-func (tx *txn) update(u *store.Update) store.Updated {
+func (tx *txn) update(u *store.Update, out *store.Updated) {
 	j, done, err := tx.target(u.Ref)
 	if err != nil {
-		return store.Updated{Err: fmt.Errorf("update: %w", err)}
+		out.Err = fmt.Errorf("update: %w", err)
+		return
 	}
 	if j == nil {
-		return tx.updateDone(u, done)
+		*out = tx.updateDone(u, done)
+		return
 	}
 	if err := tx.s.disk.room(forChanges, tx.batch.Len()+len(u.Result)+len(u.Checkpoint)); err != nil {
-		return store.Updated{Err: fmt.Errorf("update: %w", err)}
+		out.Err = fmt.Errorf("update: %w", err)
+		return
 	}
 	h, old := tx.load(j)
 	next, events, err := tx.try(u.Apply, old)
 	if err != nil {
-		return store.Updated{State: old, Err: err}
+		out.State, out.Err = old, err
+		return
 	}
 	if !tx.differs(j, h, &old, &next, events) {
-		return store.Updated{State: next}
+		out.State = next
+		return
 	}
 	if err := tx.makeRoom(j, old.Status, next.Status); err != nil {
-		return store.Updated{State: old, Err: fmt.Errorf("update job %s: %w", j.id, err)}
+		out.State, out.Err = old, fmt.Errorf("update job %s: %w", j.id, err)
+		return
 	}
 	if len(u.Spawn) > 0 {
 		was, will := old, next // copies, so that others' states need not escape
-		return tx.updateAndSpawn(u, becoming{j, &was, &will}, h, events)
+		*out = tx.updateAndSpawn(u, becoming{j, &was, &will}, h, events)
+		return
 	}
 	tx.replace(u, j, h, &old, &next, events)
-	return store.Updated{State: next, Changed: true}
+	out.State, out.Changed = next, true
 }
 
 // updateAndSpawn changes a job and adds its children, or does neither.
