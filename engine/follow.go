@@ -44,7 +44,7 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 		events, err := e.store.Events(ctx, after, followPage)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the end of the context is the end of the following
+			return nil // the end of the context is the end of the following
 		case err != nil:
 			return fmt.Errorf("follow events after %d: %w", after, err)
 		case len(events) > 0:

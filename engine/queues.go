@@ -198,11 +198,7 @@ func (e *Engine) Counts(ctx context.Context, queues ...string) ([]gq.Count, erro
 	if err != nil {
 		return nil, fmt.Errorf("count jobs: %w", err)
 	}
-	out := make([]gq.Count, len(counts))
-	for i, c := range counts {
-		out[i] = gq.Count(c)
-	}
-	return out, nil
+	return counts, nil
 }
 
 // Stats tells how the queue stands.

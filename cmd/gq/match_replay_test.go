@@ -22,7 +22,7 @@ func TestMatchReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // it is in memory
+	defer s.Close()
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestMatchReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
+	defer answer.Body.Close()
 	var rec map[string]any
 	if err := json.NewDecoder(answer.Body).Decode(&rec); err != nil {
 		t.Fatal(err)

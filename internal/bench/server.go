@@ -296,7 +296,7 @@ func (b *bench) runRest(ctx context.Context) error {
 
 // startEcho starts a server of gRPC that only echoes: what gRPC itself costs.
 func startEcho() (call func(context.Context, *wrapperspb.BytesValue) error, closing func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
 	}

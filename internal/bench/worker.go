@@ -67,11 +67,11 @@ func (b *bench) withWorker(ctx context.Context, row string, c worker.Config, use
 func (q *queueOfWorkers) handle(f func(context.Context, *worker.Run) error) { q.handler.Store(&f) }
 
 // submit hands in one job like those of the other scenarios.
-func (q *queueOfWorkers) submit(ctx context.Context, payload []byte) (gq.JobID, error) {
+func (q *queueOfWorkers) submit(ctx context.Context, payload []byte) error {
 	spec := plainJob()
 	spec.Payload.Data = payload
-	a, err := q.Submit(ctx, spec)
-	return a.ID(), err
+	_, err := q.Submit(ctx, spec)
+	return err
 }
 
 // settled waits until so many jobs have completed.
@@ -131,7 +131,7 @@ func (b *bench) workerRate(ctx context.Context, r *WorkerResult) error {
 				for left.take(1) > 0 {
 					c.fill(c.specs[0].Payload.Data)
 					waiting <- struct{}{}
-					if _, err := q.submit(ctx, c.specs[0].Payload.Data); err != nil {
+					if err := q.submit(ctx, c.specs[0].Payload.Data); err != nil {
 						return err
 					}
 					jobs.Add(1)
@@ -161,7 +161,7 @@ func (b *bench) workerLatency(ctx context.Context, r *WorkerResult) error {
 		q.handle(func(context.Context, *worker.Run) error { started <- time.Now(); return nil })
 		for i := range latencyJobs {
 			start := time.Now()
-			if _, err := q.submit(ctx, []byte{}); err != nil {
+			if err := q.submit(ctx, []byte{}); err != nil {
 				return err
 			}
 			commit.add(time.Since(start))

@@ -106,7 +106,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		err := h.follow(ctx, &began)
 		switch {
 		case err == nil || ctx.Err() != nil:
-			return nil //nolint:nilerr // the end of the context is a clean stop
+			return nil // the end of the context is a clean stop
 		case errors.Is(err, gq.ErrClosed) || errors.Is(err, gq.ErrStoreFailed):
 			return err
 		case errors.Is(err, gq.ErrGone):

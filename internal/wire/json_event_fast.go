@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/json"
 	"strconv"
 	"time"
 
@@ -86,7 +85,7 @@ func appendText(b []byte, s string) []byte {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			text, err := marshal(s)
 			if err != nil {
-				text, _ = json.Marshal(s) // a string can always be written
+				panic(err) // a string can always be written
 			}
 			return append(b, text...)
 		}

@@ -10,7 +10,7 @@ import (
 // TestNumbers drives the set against a plain map.
 func TestNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var real numbers
+		var set numbers
 		plain := map[uint64]bool{}
 		draw := rapid.OneOf(rapid.Uint64Range(0, 40), rapid.Uint64Range(500, 530), rapid.Uint64Range(0, 5_000), rapid.Uint64Range(1<<40, 1<<40+600))
 		sorted := func() []uint64 {
@@ -25,16 +25,16 @@ func TestNumbers(t *testing.T) {
 			"flip": func(t *rapid.T) {
 				n := draw.Draw(t, "number")
 				if plain[n] {
-					real.remove(n)
+					set.remove(n)
 					delete(plain, n)
 				} else {
-					real.add(n)
+					set.add(n)
 					plain[n] = true
 				}
 			},
 			"take the first": func(t *rapid.T) {
 				if all := sorted(); len(all) > 0 {
-					real.remove(all[0])
+					set.remove(all[0])
 					delete(plain, all[0])
 				}
 			},
@@ -46,7 +46,7 @@ func TestNumbers(t *testing.T) {
 						want = append(want, n)
 					}
 				}
-				real.ascend(from, func(n uint64) bool {
+				set.ascend(from, func(n uint64) bool {
 					got = append(got, n)
 					return len(got) < limit
 				})
@@ -62,7 +62,7 @@ func TestNumbers(t *testing.T) {
 						want = append(want, n)
 					}
 				}
-				real.descend(below, func(n uint64) bool {
+				set.descend(below, func(n uint64) bool {
 					got = append(got, n)
 					return len(got) < limit
 				})

@@ -337,12 +337,11 @@ func (s *Store) await(c *commit) error {
 			return err
 		}
 	}
-	if s.failure() != nil {
-		return nil
-	}
-	s.commitCount.Add(1)
-	if err := c.batch.Close(); err != nil {
-		s.log.Warn("close a written commit", "dir", s.dir, "error", err)
+	if s.failure() == nil {
+		s.commitCount.Add(1)
+		if err := c.batch.Close(); err != nil {
+			s.log.Warn("close a written commit", "dir", s.dir, "error", err)
+		}
 	}
 	return nil
 }

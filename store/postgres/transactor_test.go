@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"database/sql"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -183,10 +184,8 @@ func TestNews(t *testing.T) {
 		for {
 			select {
 			case n := <-news:
-				for _, q := range n.Queues {
-					if q == what {
-						return
-					}
+				if slices.Contains(n.Queues, what) {
+					return
 				}
 			case <-limit:
 				t.Fatalf("there was no word of queue %s", what)
