@@ -45,10 +45,11 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.tidy(ctx); err != nil {
-		return removed, err
+	if removed > 0 {
+		s.stale.Store(true)
+		return removed, nil
 	}
-	return removed, nil
+	return 0, s.tidy(ctx)
 }
 
 // ended are the jobs behind a horizon that ended up to an instant, in their

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
@@ -35,6 +36,7 @@ func backend(t *testing.T) storetest.Backend {
 	var (
 		mu   sync.Mutex
 		free []string                   // databases nobody uses
+		made int                        // databases so far
 		urls = map[store.Store]string{} // of the stores that were opened
 	)
 	start := func(t testing.TB, url string, cfg store.Config) store.Store {
@@ -52,7 +54,15 @@ func backend(t *testing.T) storetest.Backend {
 			url, free = free[n-1], free[:n-1]
 			return url, true
 		}
-		return pgtest.Database(t), false
+		// Every other database was made by an older program.
+		url, older := pgtest.Database(t), made%2 == 1
+		if made++; older {
+			execute(t, url, layout(t, 2))
+			if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return url, older
 	}
 	return storetest.Backend{
 		Parallel: true,

@@ -1,6 +1,9 @@
 package postgres_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -44,4 +47,95 @@ func TestMigrateDump(t *testing.T) {
 	s := open(t, url, store.Config{})
 	defer s.Close()
 	mustInsert(t, s, newSpec("q"))
+}
+
+// layout is the SQL of a database as an older program left it: see TestKeepLayout.
+func layout(t testing.TB, version int) string {
+	t.Helper()
+	sql, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("layout%d.sql", version)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(sql) + "RESET search_path;"
+}
+
+// shape lists everything in the schema that a program depends on.
+const shape = `
+	SELECT string_agg(line, E'\n' ORDER BY line)
+	FROM (
+		SELECT format('%s.%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage) AS line
+		FROM pg_class AS c
+		JOIN pg_attribute AS a ON a.attrelid = c.oid
+		WHERE c.relnamespace = 'gq'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
+		UNION ALL
+		SELECT indexdef FROM pg_indexes WHERE schemaname = 'gq'
+	) AS lines`
+
+// TestMigrateFromOlder brings a database up to date that an older program has
+// left with one of everything: all of it is still there and goes on, and the
+// tables are those of a database that was empty.
+func TestMigrateFromOlder(t *testing.T) {
+	for version := 2; version < 3; version++ {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			url, fresh := pgtest.Database(t), pgtest.Database(t)
+			execute(t, url, layout(t, version))
+			before, err := postgres.MigrateStatus(t.Context(), url)
+			if err != nil || before.Version != version || !before.Pending() {
+				t.Fatalf("the older database: %+v, %v", before, err)
+			}
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			if _, err := postgres.MigrateUp(t.Context(), fresh); err != nil {
+				t.Fatal(err)
+			}
+			shapes := make(map[string]string)
+			for _, u := range []string{url, fresh} {
+				var s string
+				if err := connect(t, u).QueryRow(t.Context(), shape).Scan(&s); err != nil {
+					t.Fatal(err)
+				}
+				shapes[u] = s
+			}
+			if shapes[url] != shapes[fresh] {
+				t.Errorf("migrated:\n%s\n\nfrom nothing:\n%s", shapes[url], shapes[fresh])
+			}
+
+			want, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("layout%d.json", version)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := open(t, url, store.Config{Clock: still{}})
+			defer s.Close()
+			if got := takeInventory(t, s); got != string(want) {
+				t.Errorf("after the migration there is\n%s\nwant\n%s", got, want)
+			}
+			// It goes on: what waits is claimed and completed, under larger numbers
+			// than any before.
+			newer := newSpec("work")
+			mustInsert(t, s, newer)
+			claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("work", 10)})
+			if err != nil || len(claimed[0].Jobs) != 4 {
+				t.Fatalf("claimed %d jobs, %v, want 4", len(claimed[0].Jobs), err)
+			}
+			for _, j := range claimed[0].Jobs {
+				out, err := s.Update(t.Context(), []store.Update{completing(j)})
+				if err != nil || out[0].Err != nil {
+					t.Fatal(err, out[0].Err)
+				}
+			}
+			if last := claimed[0].Jobs[3].State; last.ID != newer.ID {
+				t.Errorf("the newest job is not the last: %+v", last)
+			}
+			if n, err := s.Release(t.Context(), 10); err != nil || n != 1 {
+				t.Errorf("%d dependents were told, %v, want 1", n, err)
+			}
+		})
+	}
 }

@@ -144,7 +144,8 @@ const (
 func (s *Store) tidy(ctx context.Context) error {
 	now := time.Now().UnixNano()
 	last := s.tidied.Load()
-	if dayOf(instant(s.latest.Load())) <= s.rolled.Load() && now-last < int64(tidyEvery) || !s.tidied.CompareAndSwap(last, now) {
+	begun := dayOf(instant(s.latest.Load())) > s.rolled.Load()
+	if !begun && !s.stale.Swap(false) && now-last < int64(tidyEvery) || !s.tidied.CompareAndSwap(last, now) {
 		return nil
 	}
 	if err := s.enter(); err != nil {

@@ -55,6 +55,7 @@ type Store struct {
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
 	tidied atomic.Int64 // when tidy last looked, in nanoseconds of this process
+	stale  atomic.Bool  // jobs have gone since
 }
 
 var _ store.Store = (*Store)(nil)

@@ -1,0 +1,291 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// calendar is a clock that a test moves on.
+type calendar struct{ at atomic.Int64 }
+
+func newCalendar() *calendar {
+	c := &calendar{}
+	c.at.Store(time.Date(2100, 1, 1, 12, 0, 0, 0, time.UTC).UnixNano())
+	return c
+}
+
+func (c *calendar) Now() time.Time       { return time.Unix(0, c.at.Load()).UTC() }
+func (c *calendar) pass(d time.Duration) { c.at.Add(int64(d)) }
+func days(n int) time.Duration           { return time.Duration(n) * 24 * time.Hour }
+
+// noDeletes makes every deletion of history fail, now and in all partitions to
+// come.
+const noDeletes = `
+	CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		RAISE EXCEPTION 'a row of % was deleted', tg_table_name;
+	END $$;
+	CREATE TRIGGER refuse BEFORE DELETE ON gq.job FOR EACH ROW EXECUTE FUNCTION refuse();
+	CREATE TRIGGER refuse BEFORE DELETE ON gq.done FOR EACH ROW EXECUTE FUNCTION refuse();
+	CREATE TRIGGER refuse BEFORE DELETE ON gq.blob FOR EACH ROW EXECUTE FUNCTION refuse();
+	CREATE TRIGGER refuse BEFORE DELETE ON gq.segment FOR EACH ROW EXECUTE FUNCTION refuse();
+	CREATE TRIGGER refuse BEFORE DELETE ON gq.log FOR EACH ROW EXECUTE FUNCTION refuse();`
+
+func collectAll(t *testing.T, s store.Store) (total int) {
+	t.Helper()
+	for {
+		n, err := s.Collect(t.Context(), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if total += n; n == 0 {
+			return total
+		}
+	}
+}
+
+func number(t *testing.T, url, sql string) (n int) {
+	t.Helper()
+	if err := connect(t, url).QueryRow(t.Context(), sql).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return n
+}
+
+// TestHistoryIsDropped follows some jobs through their retention. Rows of history
+// are never deleted, and yet they are gone; what is kept keeps all it had.
+func TestHistoryIsDropped(t *testing.T) {
+	url := pgtest.Database(t)
+	clock := newCalendar()
+	s := open(t, url, store.Config{Clock: clock})
+	defer s.Close()
+	execute(t, url, noDeletes)
+
+	apply := func(u store.Update) {
+		t.Helper()
+		out, err := s.Update(t.Context(), []store.Update{u})
+		if err != nil || out[0].Err != nil {
+			t.Fatal(err, out[0].Err)
+		}
+	}
+	// On each of two days twenty jobs are completed, one fails, and one waits
+	// for long with a checkpoint.
+	var failed, waiting []gq.JobID
+	for range 2 {
+		specs := make([]gq.Spec, 22)
+		for i := range specs {
+			specs[i] = newSpec("q")
+		}
+		late := &specs[21]
+		late.Policy.Lifetime = 0
+		mustInsert(t, s, specs...)
+		claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 22)})
+		if err != nil || len(claimed[0].Jobs) != 22 {
+			t.Fatalf("claimed %d jobs: %v", len(claimed[0].Jobs), err)
+		}
+		for i, j := range claimed[0].Jobs {
+			u := store.Update{Ref: store.Ref{Lease: j.State.Lease.ID}, Result: []byte("result"), Apply: completing(j).Apply}
+			switch i {
+			case 20:
+				failed = append(failed, j.State.ID)
+				u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+					return s.Fail(j.State.Lease.Ref(), gq.Failure{Category: gq.CategoryPermanent, Message: "no"}, gq.Draw{}, now)
+				}
+			case 21:
+				waiting = append(waiting, j.State.ID)
+				u.Result, u.Checkpoint = nil, []byte("checkpoint")
+				u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+					return s.Release(j.State.Lease.Ref(), days(200), "later", now)
+				}
+			}
+			apply(u)
+		}
+		clock.pass(days(1))
+		collectAll(t, s)
+	}
+	type memory struct {
+		job    store.Found
+		events []gq.Event
+	}
+	remember := func(id gq.JobID) memory {
+		t.Helper()
+		found, err := s.Get(t.Context(), []store.Ref{{Job: id}}, gq.WithPayload|gq.WithResult|gq.WithCheckpoint)
+		if err != nil || found[0].Err != nil {
+			t.Fatal(err, found[0].Err)
+		}
+		events, err := s.History(t.Context(), id)
+		if err != nil || len(events) < 3 {
+			t.Fatalf("a history of %d events: %v", len(events), err)
+		}
+		return memory{found[0], events}
+	}
+	before := make(map[gq.JobID]memory)
+	for _, id := range append(failed, waiting...) {
+		before[id] = remember(id)
+	}
+	unchanged := func(ids []gq.JobID) {
+		t.Helper()
+		for _, id := range ids {
+			if after := remember(id); !reflect.DeepEqual(after, before[id]) {
+				t.Errorf("job %s was\n%+v\nand is\n%+v", id, before[id], after)
+			}
+		}
+	}
+	last, err := s.LastEvent(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	unchanged(append(failed, waiting...))
+	if n := number(t, url, "SELECT count(*) FROM gq.job"); n != 44 {
+		t.Fatalf("%d rows before any retention ended, want 44", n)
+	}
+
+	clock.pass(days(8)) // of those that completed
+	if n := collectAll(t, s); n != 40 {
+		t.Errorf("collected %d jobs, want 40", n)
+	}
+	unchanged(append(failed, waiting...))
+	for table, want := range map[string]int{"job": 4, "done": 2, "name": 4, "blob": 4, "partition": 3} {
+		if n := number(t, url, "SELECT count(*) FROM gq."+table); n != want {
+			t.Errorf("gq.%s has %d rows after the week, want %d", table, n, want)
+		}
+	}
+	if _, err := s.Events(t.Context(), 0, 10); !errors.Is(err, gq.ErrGone) {
+		t.Errorf("events from the beginning: %v, want %v", err, gq.ErrGone)
+	}
+	mustInsert(t, s, newSpec("r"))
+	if events, err := s.Events(t.Context(), last, 10); err != nil || len(events) != 2 {
+		t.Errorf("whoever had read all goes on with %d events, %v, want 2", len(events), err)
+	}
+
+	clock.pass(days(231)) // of those that failed
+	if n := collectAll(t, s); n != 2 {
+		t.Errorf("collected %d jobs, want 2", n)
+	}
+	for _, id := range waiting { // whose time has come
+		m := before[id]
+		m.job.State = m.job.State.At(clock.Now())
+		before[id] = m
+	}
+	unchanged(waiting)
+	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 10)})
+	if err != nil || len(claimed[0].Jobs) != 2 {
+		t.Fatalf("claimed %d jobs: %v", len(claimed[0].Jobs), err)
+	}
+	for _, j := range claimed[0].Jobs {
+		apply(completing(j))
+	}
+	claimed, err = s.Claim(t.Context(), []store.Claim{claimFrom("r", 10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range claimed[0].Jobs {
+		apply(completing(j))
+	}
+	clock.pass(days(40))
+	collectAll(t, s)
+	for _, table := range []string{"job", "done", "blob", "name", "segment", "log"} {
+		if n := number(t, url, "SELECT count(*) FROM gq."+table); n != 0 {
+			t.Errorf("gq.%s has %d rows at the end", table, n)
+		}
+	}
+	if n := number(t, url, "SELECT count(*) FROM gq.partition"); n != 3 {
+		t.Errorf("%d partitions at the end, want the oldest, today's and tomorrow's", n)
+	}
+}
+
+// TestDropUnderLoad lets the days pass while two nodes work: nobody notices.
+func TestDropUnderLoad(t *testing.T) {
+	url := pgtest.Database(t)
+	clock := newCalendar()
+	nodes := []*postgres.Store{open(t, url, store.Config{Clock: clock}), open(t, url, store.Config{Clock: clock})}
+	execute(t, url, noDeletes)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var inserted, completed atomic.Int64
+	var all sync.WaitGroup
+	for _, s := range nodes {
+		defer s.Close()
+		all.Go(func() {
+			for ctx.Err() == nil && !t.Failed() {
+				specs := make([]gq.Spec, 20)
+				for i := range specs {
+					specs[i] = newSpec("q")
+					specs[i].Policy.Lifetime, specs[i].Policy.ExecutionTimeout = 0, 0
+				}
+				mustInsert(t, s, specs...)
+				inserted.Add(int64(len(specs)))
+				claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 30)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var updates []store.Update
+				for _, j := range claimed[0].Jobs {
+					updates = append(updates, completing(j))
+				}
+				out, err := s.Update(t.Context(), updates)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, u := range out {
+					switch {
+					case u.Err == nil:
+						completed.Add(1)
+					case !errors.Is(u.Err, gq.ErrStaleLease): // the days pass quickly
+						t.Error(u.Err)
+					}
+				}
+			}
+		})
+	}
+	collected := 0
+	dropped := func() bool { return number(t, url, "SELECT gone FROM gq.head") > 0 }
+	for day := 0; day < 3 || day < 20 && !dropped(); day++ {
+		clock.pass(days(4))
+		collected += collectAll(t, nodes[day%2])
+	}
+	if !dropped() {
+		t.Error("no partition was ever dropped")
+	}
+	stop()
+	all.Wait()
+	for {
+		claimed, err := nodes[0].Claim(t.Context(), []store.Claim{claimFrom("q", 100)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(claimed[0].Jobs) == 0 {
+			break
+		}
+		for _, j := range claimed[0].Jobs {
+			if _, err := nodes[1].Update(t.Context(), []store.Update{completing(j)}); err != nil {
+				t.Fatal(err)
+			}
+			completed.Add(1)
+		}
+	}
+	if inserted.Load() != completed.Load() {
+		t.Errorf("%d jobs were inserted and %d completed", inserted.Load(), completed.Load())
+	}
+	clock.pass(days(10))
+	collected += collectAll(t, nodes[0])
+	if int64(collected) != completed.Load() {
+		t.Errorf("%d jobs were completed and %d collected", completed.Load(), collected)
+	}
+	counts, err := nodes[0].Counts(t.Context(), "q")
+	if err != nil || counts[0].By != (gq.Count{}).By {
+		t.Errorf("at the end the counts are %v, %v", counts, err)
+	}
+}
