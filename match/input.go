@@ -65,7 +65,7 @@ func (c Cooldowns) of(k Kind) int64 {
 
 // Job is a queued job.
 type Job struct {
-	ID         string   `json:"id"`
+	ID         string   `json:"id,omitzero"`
 	Kind       Kind     `json:"kind"`
 	Spec       Demand   `json:"spec,omitzero"`
 	Requester  string   `json:"requester,omitzero"`

@@ -195,13 +195,13 @@ func (c *checker) settings(s *Settings) {
 	c.policy(&s.Policy)
 	c.within("dispatch_interval_ms", s.DispatchInterval, 1, 1000*longest)
 	c.within("ack_timeout_ms", s.AckTimeout, 1, 1000*longest)
+	if least := min(s.Lease.AI, s.Lease.Quantum); least > 0 && least <= longest && s.AckTimeout >= 1000*least {
+		c.fault("ack_timeout_ms", "is not shorter than a lease of %d s", least)
+	}
 	c.within("depth_max", s.DepthMax, 1, MaxInteger)
 	c.enter("lease")
 	c.within("ai_secs", s.Lease.AI, 1, longest)
 	c.within("quantum_secs", s.Lease.Quantum, 1, longest)
-	if least := min(s.Lease.AI, s.Lease.Quantum); s.AckTimeout >= 1000*least && least > 0 {
-		c.fault("", "ends before ack_timeout_ms, %d, is over", s.AckTimeout)
-	}
 	c.decimal("renew_alpha", s.Lease.RenewAlpha, 1, ppb)
 	c.decimal("renew_beta", s.Lease.RenewBeta, 1, ppb)
 	c.within("renewals_max", s.Lease.RenewalsMax, 0, gq.MaxAttemptsLimit)

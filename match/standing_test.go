@@ -176,7 +176,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 		t.Errorf("(-want +got):\n%s\n%v", diff, err)
 	}
 	err = s.Update([]byte(`{"ack_timeout_ms": 180000}`))
-	if f := gq.FaultsOf(err); len(f) != 1 || f[0].Field != "lease" {
+	if f := gq.FaultsOf(err); len(f) != 1 || f[0].Field != "ack_timeout_ms" {
 		t.Errorf("an acknowledgement after the end of the lease: %v", err)
 	}
 	if diff := cmp.Diff(before, s); diff != "" {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -81,5 +83,9 @@ func readInput(p process, file string) ([]byte, error) {
 		}
 		return text, nil
 	}
-	return os.ReadFile(file)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usage("file", fmt.Sprintf("there is no %.200q", file))
+	}
+	return text, err
 }

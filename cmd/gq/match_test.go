@@ -91,7 +91,7 @@ func TestMatchRefuses(t *testing.T) {
 			}
 		}
 	}
-	if got := matchOf(t, "", filepath.Join(t.TempDir(), "missing.json")); got.status != exitFailure || got.stdout != "" || !strings.Contains(got.stderr, "missing.json") {
+	if got := matchOf(t, "", filepath.Join(t.TempDir(), "missing.json")); got.status != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, "missing.json") {
 		t.Errorf("%+v", got)
 	}
 	for _, args := range [][]string{{"match"}, {"match", "a", "b"}} {

@@ -20,7 +20,7 @@ type market struct {
 }
 
 func newMatching(e *engine.Engine, s store.Store, cfg *config.Config, a *access, log *slog.Logger, failed func(error)) (*market, error) {
-	d, err := dispatch.New(e, s, dispatch.Options{Log: log})
+	d, err := dispatch.New(e, s, dispatch.Options{Log: log, Settings: &cfg.Matching})
 	if err != nil {
 		return nil, err
 	}

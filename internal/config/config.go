@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
 )
 
 // Config is everything a server can be told. Its defaults are those of
@@ -31,6 +32,7 @@ type Config struct {
 	Retention gq.RetentionSettings
 	Scheduler Scheduler
 	TaskQueue TaskQueue
+	Matching  match.Settings // until others are put
 	Webhooks  Webhooks
 	Auth      Auth
 }
@@ -102,6 +104,7 @@ func Default() Config {
 			OnLeaseExpiry: "timeout",
 			Idempotency:   gq.SchedulerDefaults().Idempotency,
 		},
+		Matching: match.DefaultSettings(),
 	}
 }
 
@@ -130,7 +133,7 @@ func (s Setting) Text() string { return s.kind.text() }
 
 // Settings are all keys of a configuration. Setting one changes c.
 func (c *Config) Settings() []Setting {
-	return []Setting{
+	return slices.Concat([]Setting{
 		{Key: "store", Usage: "where jobs are kept: memory:, file:DIR or postgres://…", kind: &storeKind{to: &c.Store}},
 		{Key: "data", Usage: "short for store file:DIR", Short: true, kind: &storeKind{to: &c.Store, prefix: "file:"}},
 		{Key: "http", Usage: "address of the HTTP API; port 0 is any", kind: &textKind{to: &c.HTTP}},
@@ -162,7 +165,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "scheduler.idempotency", Usage: "refuse a repeated client request id", kind: &boolKind{&c.Scheduler.Idempotency}},
 
 		{Key: "taskqueue.slots", Usage: "jobs of the task queue service that this server runs itself at the same time", kind: &numberKind[int]{&c.TaskQueue.Slots, 0, 10_000}},
-
+	}, matchingSettings(&c.Matching), []Setting{
 		{Key: "webhooks.allow", Usage: "hosts and networks that may be called although they are private, such as 10.0.0.0/8", kind: &listKind{to: &c.Webhooks.Allow}},
 		{Key: "webhooks.secret", Usage: "secret of the signatures, at least 24 characters", kind: &textKind{to: &c.Webhooks.Secret, secret: true}},
 
@@ -170,7 +173,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "auth.tls_cert", Usage: "file with the server's certificate", kind: &textKind{to: &c.Auth.TLSCert}},
 		{Key: "auth.tls_key", Usage: "file with its key", kind: &textKind{to: &c.Auth.TLSKey}},
 		{Key: "auth.client_ca", Usage: "file with the authorities of clients' certificates", kind: &textKind{to: &c.Auth.ClientCA}},
-	}
+	})
 }
 
 func retention(d *time.Duration) kind { return &durationKind{d, time.Second, gq.MaxDuration} }
@@ -213,6 +216,7 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 			fault("webhooks.allow", "%q is neither a host nor a network such as 10.0.0.0/8", entry)
 		}
 	}
+	c.checkMatching(fault)
 	c.checkAuth(fault)
 }
 

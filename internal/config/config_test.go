@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ func TestEverySourceReachesEveryKey(t *testing.T) {
 		"webhooks.allow":  "10.0.0.0/8, localhost", "webhooks.secret": "0123456789abcdef01234567",
 		"auth.required": "true", "auth.tls_cert": "a", "auth.tls_key": "b", "auth.client_ca": "c",
 	}
+	maps.Copy(other, otherMatching)
 	c := Default()
 	for _, s := range c.Settings() {
 		t.Run(s.Key, func(t *testing.T) {
@@ -49,11 +51,12 @@ func TestEverySourceReachesEveryKey(t *testing.T) {
 			if !ok {
 				t.Fatal("this test has no value for it")
 			}
-			section, name, nested := strings.Cut(s.Key, ".")
-			file := section + ": \"" + text + "\"\n"
-			if nested {
-				file = section + ":\n  " + name + ": \"" + text + "\"\n"
+			file, indent := "", ""
+			for name := range strings.SplitSeq(s.Key, ".") {
+				file += "\n" + indent + name + ":"
+				indent += "  "
 			}
+			file += " \"" + text + "\"\n"
 			for source, load := range map[string]func() (Loaded, error){
 				"file": func() (Loaded, error) { return load(file, nil, nil) },
 				"env":  func() (Loaded, error) { return load("", map[string]string{s.Variable(): text}, nil) },

@@ -74,12 +74,26 @@ func Load(s Sources) (Loaded, error) {
 		out.origins[meant] = g.from
 	}
 	if len(l.faults) == 0 {
-		out.Config.check(func(key, format string, args ...any) { l.fault(out.origins[key], key, format, args...) })
+		out.Config.check(func(key, format string, args ...any) { l.fault(out.origin(key), key, format, args...) })
 	}
 	if len(l.faults) > 0 {
 		return out, &gq.InvalidError{Faults: l.faults}
 	}
 	return out, nil
+}
+
+// origin is where a key got its value; for one with others below it, the first
+// of them that was given any.
+func (l *Loaded) origin(key string) string {
+	if from := l.origins[key]; from != "" {
+		return from
+	}
+	for _, s := range l.Config.Settings() {
+		if from := l.origins[s.Key]; from != "" && (strings.HasPrefix(s.Key, key+".") || strings.HasPrefix(key, s.Key+".")) {
+			return from
+		}
+	}
+	return ""
 }
 
 // meant is the key that another one is short for.
@@ -226,9 +240,39 @@ func (l *loader) value(from, key string, n ast.Node) {
 		l.given = append(l.given, given{key, strings.Join(all, ","), from, 0})
 	case ast.ScalarNode:
 		l.given = append(l.given, given{key, scalarText(n), from, 0})
+	case *ast.MappingNode:
+		l.amounts(from, key, n.Values)
+	case *ast.MappingValueNode:
+		l.amounts(from, key, []*ast.MappingValueNode{n})
 	default:
 		l.fault(from, key, "is one value, and keys stand below it")
 	}
+}
+
+// amounts reads names with numbers where the key has them.
+func (l *loader) amounts(from, key string, values []*ast.MappingValueNode) {
+	s, _ := Lookup(l.settings, key)
+	if _, ok := s.kind.(*amountsKind); !ok {
+		l.fault(from, key, "is one value, and keys stand below it")
+		return
+	}
+	var all []string
+	seen := map[string]bool{}
+	for _, v := range values {
+		name := v.Key.GetToken().Value
+		scalar, ok := v.Value.(ast.ScalarNode)
+		switch {
+		case !ok:
+			l.fault(from, key, "is not a list of names with numbers")
+			return
+		case seen[name]:
+			l.fault(from, key, "has %q more than once", name)
+			return
+		}
+		seen[name] = true
+		all = append(all, name+"="+scalarText(scalar))
+	}
+	l.given = append(l.given, given{key, strings.Join(all, ","), from, 0})
 }
 
 func isList(s Setting) bool { _, ok := s.kind.(*listKind); return ok }
@@ -264,21 +308,23 @@ func editDistance(a, b string) int {
 // Print writes the configuration as a file that would give it, with where each
 // value comes from. Secrets are not told.
 func (l *Loaded) Print(w io.Writer) error {
-	section := ""
+	var open []string // the sections that the last line stood in
 	for _, s := range l.Config.Settings() {
 		if s.Short {
 			continue
 		}
-		name, indent := s.Key, ""
-		if before, after, nested := strings.Cut(s.Key, "."); nested {
-			if before != section {
-				section = before
-				fmt.Fprintf(w, "%s:\n", before)
-			}
-			name, indent = after, "  "
+		path := strings.Split(s.Key, ".")
+		sections := path[:len(path)-1]
+		same := 0
+		for same < min(len(open), len(sections)) && open[same] == sections[same] {
+			same++
 		}
-		from := cmp.Or(l.origins[s.Key], "default")
-		if _, err := fmt.Fprintf(w, "%s%s: %s # %s\n", indent, name, yamlText(s), from); err != nil {
+		for i, name := range sections[same:] {
+			fmt.Fprintf(w, "%s%s:\n", strings.Repeat("  ", same+i), name)
+		}
+		open = sections
+		indent, from := strings.Repeat("  ", len(sections)), cmp.Or(l.origins[s.Key], "default")
+		if _, err := fmt.Fprintf(w, "%s%s: %s # %s\n", indent, path[len(path)-1], yamlText(s), from); err != nil {
 			return err
 		}
 	}
@@ -287,12 +333,19 @@ func (l *Loaded) Print(w io.Writer) error {
 
 // yamlText is a value as a file would have it.
 func yamlText(s Setting) string {
-	if list, ok := s.kind.(*listKind); ok {
-		parts := make([]string, len(*list.to))
-		for i, p := range *list.to {
+	switch k := s.kind.(type) {
+	case *listKind:
+		parts := make([]string, len(*k.to))
+		for i, p := range *k.to {
 			parts[i] = strconv.Quote(p)
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
+	case *amountsKind:
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(*k.to)) {
+			parts = append(parts, strconv.Quote(name)+": "+strconv.FormatInt((*k.to)[name], 10))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
 	}
 	text := s.Text()
 	if text == "" || strings.ContainsAny(text, ":#{}[],&*!|>'\"%@` ") {

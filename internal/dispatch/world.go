@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -120,6 +121,9 @@ func (d *Dispatcher) readSettings(ctx context.Context) error {
 		return err
 	}
 	if version != d.setting {
+		if own := d.options.Settings; d.setting == 0 && !reflect.DeepEqual(set, *own) && !reflect.DeepEqual(*own, match.DefaultSettings()) {
+			d.log.Warn("the policy that was put counts, not the one this server was configured with")
+		}
 		d.settings, d.setting, d.grants = set, version, window{}
 		d.backlog.rebuild(&d.settings.Policy, d.now())
 	}

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -210,13 +211,17 @@ func (f *Face) owner(c *call) (string, error) {
 // nowhere answers what no route does.
 func (f *Face) nowhere(mux *http.ServeMux) func(*call) (reply, error) {
 	return func(c *call) (reply, error) {
+		var allowed []string
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
 			other := c.r.Clone(c.context())
 			other.Method = method
 			if _, pattern := mux.Handler(other); pattern != "/" && method != c.r.Method {
-				c.w.Header().Set("Allow", method)
-				return reply{}, wire.NewProblem(http.StatusMethodNotAllowed, "method_not_allowed", fmt.Sprintf("%.200q takes %s", c.r.URL.Path, method))
+				allowed = append(allowed, method)
 			}
+		}
+		if len(allowed) > 0 {
+			c.w.Header().Set("Allow", strings.Join(allowed, ", "))
+			return reply{}, wire.NewProblem(http.StatusMethodNotAllowed, "method_not_allowed", fmt.Sprintf("%.200q takes %s", c.r.URL.Path, strings.Join(allowed, " and ")))
 		}
 		return reply{}, wire.NewProblem(http.StatusNotFound, "no_such_route", fmt.Sprintf("there is no %.200q", c.r.URL.Path))
 	}
