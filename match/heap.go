@@ -2,15 +2,16 @@ package match
 
 import "slices"
 
-// lowest returns the k lowest items, sorted. It reorders items.
+// lowest returns the k lowest items, sorted. It reorders items: the others come
+// after them.
 func lowest[T any](items []T, k int, compare func(a, b T) int) []T {
 	if k < len(items) {
 		higher := func(a, b T) int { return compare(b, a) }
 		heap := items[:k]
 		heapify(heap, higher)
-		for _, x := range items[k:] {
-			if k > 0 && compare(x, heap[0]) < 0 {
-				heap[0] = x
+		for i := k; k > 0 && i < len(items); i++ {
+			if compare(items[i], heap[0]) < 0 {
+				items[i], heap[0] = heap[0], items[i]
 				siftDown(heap, 0, higher)
 			}
 		}

@@ -16,8 +16,9 @@ type candidate struct {
 	shape *shape // found when first needed
 	taken bool   // out of the queue
 	place int    // of the provider planned for it, -1 for none
-	plan  int    // the last plan it was part of
-	row   int    // its number among the candidates
+	row   int32  // its number among the candidates
+	units int64  // of the job
+	picky bool   // not every provider that fits otherwise will do
 }
 
 // round is the work of one [Match].
@@ -38,25 +39,18 @@ type round struct {
 	text   []byte       // scratch
 	ending []byte       // scratch
 
-	plans    int        // made so far
-	rankings []*ranking // by place, where slots were scarce
-	ranked   int        // rivals in all of them
+	hashes [][]uint64 // by place and row, where slots were scarce; 0 is not known
+	hashed int        // room for so many of them
 }
 
-// ranking is the rivals for a provider that were met so far, by hash. It is
-// kept, since a group is planned again after each match of the lane.
-type ranking struct {
-	met    set // by row
-	sorted []rival
-}
-
-// maxRanked bounds the memory for rankings, at 128 MiB.
-const maxRanked = 8 << 20
+// maxHashed bounds the memory for hashes, at 64 MiB. They are kept, since a group
+// is planned again after each match of the lane.
+const maxHashed = 8 << 20
 
 // rival is a job that competes for a slot; the lower hash wins.
 type rival struct {
-	*candidate
 	hash uint64 // first 8 bytes of it
+	row  int32  // of the candidate
 }
 
 func newRound(in *Input) *round {
@@ -68,7 +62,7 @@ func newRound(in *Input) *round {
 	}
 	r.supply = newSupply(in, r.seed, jobs)
 	r.anyone = newSet(len(r.order))
-	r.rankings = make([]*ranking, len(r.order))
+	r.hashes = make([][]uint64, len(r.order))
 	return r
 }
 
@@ -100,7 +94,11 @@ func (r *round) choose(in *Input) {
 	now := in.Policy.Priority.age(in.Now)
 	r.candidates = make([]candidate, 0, len(all)+len(cheap))
 	add := func(i int, cached int64) *candidate {
-		r.candidates = append(r.candidates, candidate{job: &in.Jobs[i], score: cached + now, place: -1, row: len(r.candidates)})
+		j := &in.Jobs[i]
+		r.candidates = append(r.candidates, candidate{
+			job: j, score: cached + now, place: -1, row: int32(len(r.candidates)),
+			units: j.Units, picky: len(j.Excluded) > 0 || in.Policy.Quotas.RequesterMax > 0,
+		})
 		return &r.candidates[len(r.candidates)-1]
 	}
 	chosen := make(map[int]*candidate, len(all))
@@ -248,17 +246,16 @@ func (r *round) gather(group []*candidate) {
 	}
 	r.inPlay = r.inPlay[:0]
 	clear(r.anyone)
-	r.plans++
 	for _, c := range group {
-		c.place, c.plan = -1, r.plans
+		c.place = -1
 		sh := r.shape(c)
 		if len(sh.waiting) == 0 {
 			r.inPlay = append(r.inPlay, sh)
-			sh.least = c.job.Units
+			sh.kind, sh.least = c.job.Kind, c.units
 			r.anyone.join(sh.fits)
 		}
-		sh.least = min(sh.least, c.job.Units)
-		sh.waiting = append(sh.waiting, c)
+		sh.least = min(sh.least, c.units)
+		sh.waiting = append(sh.waiting, c.row)
 	}
 }
 
@@ -268,108 +265,104 @@ func (r *round) compete(place int, sh *shape) {
 	if len(sh.waiting) == 0 {
 		return
 	}
-	kind := sh.waiting[0].job.Kind
-	free := r.in.Policy.Quotas.unitsPerEpoch(kind) - r.units[kind][place]
+	free := r.in.Policy.Quotas.unitsPerEpoch(sh.kind) - r.units[sh.kind][place]
 	if free < sh.least {
 		return
 	}
-	id := r.order[place].ID
 	left := sh.waiting[:0]
-	for _, c := range sh.waiting {
+	for _, row := range sh.waiting {
+		c := &r.candidates[row]
 		if c.place >= 0 {
 			continue
 		}
-		left = append(left, c)
-		if j := c.job; j.Units <= free && !r.spent(j.Requester) && !slices.Contains(j.Excluded, id) {
-			r.rivals = append(r.rivals, rival{candidate: c})
+		left = append(left, row)
+		if c.units <= free && (!c.picky || r.willing(place, c.job)) {
+			r.rivals = append(r.rivals, rival{row: row})
 		}
 	}
 	sh.waiting = left
 }
 
+// willing reports whether what is peculiar to a job lets a provider have it.
+func (r *round) willing(place int, j *Job) bool {
+	return !r.spent(j.Requester) && !slices.Contains(j.Excluded, r.order[place].ID)
+}
+
 // share gives the rivals to a provider as far as it has room. Where it has room
 // for all, their hashes do not matter and are not computed.
 func (r *round) share(place int) (given int) {
-	for _, x := range r.rivals {
-		if !r.hasRoom(place, x.job) {
-			break
+	slots := r.in.Policy.Quotas.LeasesMax - r.leases[place]
+	if int64(len(r.rivals)) <= slots {
+		if given = r.give(place, r.rivals); given == len(r.rivals) {
+			return given
 		}
-		r.count(place, x.job)
-		given++
+		r.takeBack(r.rivals)
 	}
-	if given == len(r.rivals) {
-		for _, x := range r.rivals {
-			x.place = place
-		}
-		return given
+	r.rank(place)
+	lower := func(a, b rival) int { return r.lower(place, a, b) }
+	first := lowest(r.rivals, int(min(slots, int64(len(r.rivals)))), lower)
+	given = r.give(place, first)
+	if rest := r.rivals[len(first):]; r.open.has(place) && len(rest) > 0 { // some had too many units
+		slices.SortFunc(rest, lower)
+		given += r.give(place, rest)
 	}
-	for _, x := range r.rivals[:given] {
-		r.uncount(place, x.job)
-	}
+	return given
+}
 
-	given = 0
-	for _, x := range r.rank(place) {
+// give plans rivals for a provider in their order, as far as it has room.
+func (r *round) give(place int, rivals []rival) (given int) {
+	for _, x := range rivals {
 		if !r.open.has(place) {
 			break
 		}
-		if x.plan == r.plans && x.place < 0 && r.hasRoom(place, x.job) {
-			r.count(place, x.job)
-			x.place = place
+		if c := &r.candidates[x.row]; r.hasRoom(place, c.job) {
+			r.count(place, c.job)
+			c.place = place
 			given++
 		}
 	}
 	return given
 }
 
-// rank adds the present rivals to those met before at a place.
-func (r *round) rank(place int) []rival {
-	if r.ranked > maxRanked {
-		clear(r.rankings)
-		r.ranked = 0
+func (r *round) takeBack(rivals []rival) {
+	for _, x := range rivals {
+		if c := &r.candidates[x.row]; c.place >= 0 {
+			r.uncount(c.place, c.job)
+			c.place = -1
+		}
 	}
-	known := r.rankings[place]
+}
+
+// rank finds the hashes of the rivals for a provider.
+func (r *round) rank(place int) {
+	known := r.hashes[place]
 	if known == nil {
-		known = &ranking{met: newSet(len(r.candidates))}
-		r.rankings[place] = known
+		if r.hashed += len(r.candidates); r.hashed > maxHashed {
+			clear(r.hashes)
+			r.hashed = len(r.candidates)
+		}
+		known = make([]uint64, len(r.candidates))
+		r.hashes[place] = known
 	}
 	// All texts that are hashed here end alike.
 	r.ending = appendPair(r.ending[:0], "", r.order[place].ID, r.seed)
-	fresh := r.rivals[:0]
-	for _, x := range r.rivals {
-		if !known.met.has(x.row) {
-			known.met.add(x.row)
-			r.text = append(append(r.text[:0], x.job.ID...), r.ending...)
+	for i := range r.rivals {
+		x := &r.rivals[i]
+		if known[x.row] == 0 {
+			r.text = append(append(r.text[:0], r.candidates[x.row].job.ID...), r.ending...)
 			sum := sha256.Sum256(r.text)
-			x.hash = binary.BigEndian.Uint64(sum[:])
-			fresh = append(fresh, x)
+			known[x.row] = binary.BigEndian.Uint64(sum[:])
 		}
+		x.hash = known[x.row]
 	}
-	r.ranked += len(fresh)
-	lower := func(a, b rival) int {
-		if c := cmp.Compare(a.hash, b.hash); c != 0 {
-			return c
-		}
-		x, y := r.seed.Pair(a.job.ID, r.order[place].ID), r.seed.Pair(b.job.ID, r.order[place].ID)
-		return bytes.Compare(x[:], y[:])
-	}
-	slices.SortFunc(fresh, lower)
-	known.sorted = merge(known.sorted, fresh, lower)
-	return known.sorted
 }
 
-// merge puts sorted items into a sorted list.
-func merge(list, items []rival, compare func(a, b rival) int) []rival {
-	at := len(list)
-	list = append(list, items...)
-	for to := len(list) - 1; len(items) > 0; to-- {
-		last := len(items) - 1
-		if at > 0 && compare(list[at-1], items[last]) > 0 {
-			at--
-			list[to] = list[at]
-		} else {
-			list[to] = items[last]
-			items = items[:last]
-		}
+// lower compares the hashes of two rivals for a provider.
+func (r *round) lower(place int, a, b rival) int {
+	if c := cmp.Compare(a.hash, b.hash); c != 0 {
+		return c
 	}
-	return list
+	id := r.order[place].ID
+	x, y := r.seed.Pair(r.candidates[a.row].job.ID, id), r.seed.Pair(r.candidates[b.row].job.ID, id)
+	return bytes.Compare(x[:], y[:])
 }

@@ -189,8 +189,9 @@ type shape struct {
 	fits  set    // who fits as far as the counters allow
 	marks []mark // by ascending units and place
 
-	waiting []*candidate // scratch of a plan
-	least   int64        // the fewest units any of them needs
+	waiting []int32 // scratch of a plan: rows of its jobs
+	kind    Kind    // of them
+	least   int64   // the fewest units any of them needs
 }
 
 // mark says that before a place nobody has, or will have in this round, room

@@ -384,3 +384,13 @@ func TestCapacityIsThatOfAPool(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	s.ended()
 }
+
+func TestMatchingBeginsWithThePolicyOfItsConfiguration(t *testing.T) {
+	s := startServer(t, []string{"GQ_MATCHING_QUEUE_LEASE_RENEW_BETA=0.25"}, "--store", "memory:", "--matching-queue-batch-size", "7")
+	status, policy := httpGet(t, "http://"+s.http+"/api/matching/policy")
+	if status != 200 || !strings.Contains(policy, `"batch_size":7,`) || !strings.Contains(policy, `"renew_beta":0.25,`) {
+		t.Errorf("%d %s", status, policy)
+	}
+	s.signal(syscall.SIGTERM)
+	s.ended()
+}
