@@ -26,6 +26,11 @@ test: postgres format-check vet ## Run what CI runs: format, vet, tests with the
 postgres: ## Make sure the PostgreSQL programs that tests start are installed
 	@scripts/install-postgres
 
+.PHONY: test-arch
+test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
+	@scripts/install-qemu
+	$(GO) test ./cmd/gq -run TestMatchOnOtherArchitectures -v -timeout 60m -arches 386,arm64,riscv64,s390x
+
 .PHONY: format-check
 format-check:
 	@files=$$(gofmt -l .) || exit 1; \

@@ -242,3 +242,47 @@ func TestInputIsNotChanged(t *testing.T) {
 		}
 	})
 }
+
+// Who can serve a job is found in sets by capability and demand, not by looking
+// at every provider for every job.
+func TestNoScanOfProvidersForEachJob(t *testing.T) {
+	spec.Covers(t, "M-34")
+	for _, v := range []struct {
+		name   string
+		change func(*match.Input)
+		most   int // looks at a provider, for 256 jobs and 1000 providers
+	}{
+		{"room for all", func(*match.Input) {}, 2 * 256},
+		{"nobody has room", func(in *match.Input) { in.Policy.Quotas.LeasesMax = 0 }, 0},
+		{"one slot each", func(in *match.Input) { in.Policy.Quotas.LeasesMax = 1 }, 2 * 256},
+		{"nobody is capable", func(in *match.Input) {
+			for i := range in.Providers {
+				in.Providers[i].Capabilities = []match.Kind{match.Quantum}
+			}
+		}, 0},
+		{"units are spent", func(in *match.Input) { in.Policy.Quotas.AIUnitsPerEpoch = 9 }, 10 * 1000}, // once for each model
+		{"the last one asked", func(in *match.Input) {
+			order := in.Seed().Shuffle(providerIDs(in.Providers))
+			for i := range in.Providers {
+				if in.Providers[i].ID != order[len(order)-1] {
+					in.Providers[i].Models = []string{"none"}
+				}
+				in.Providers[i].LeasesActive = 0
+			}
+			in.Policy.Quotas.LeasesMax = 1000
+		}, 2 * 256},
+	} {
+		in := market(256, 1000, 10)
+		v.change(&in)
+		if looked := match.Looked(&in); looked > v.most {
+			t.Errorf("%s: %d looks at a provider, want at most %d of %d", v.name, looked, v.most, 256*1000)
+		}
+	}
+}
+
+func providerIDs(providers []match.Provider) (list []string) {
+	for i := range providers {
+		list = append(list, providers[i].ID)
+	}
+	return list
+}

@@ -225,6 +225,7 @@ func (r *round) plan(group []*candidate) {
 	missing := len(group)
 	for place := next(r.anyone, r.open, 0); place >= 0 && missing > 0; place = next(r.anyone, r.open, place+1) {
 		r.rivals = r.rivals[:0]
+		r.looked++
 		for _, sh := range r.inPlay {
 			if sh.fits.has(place) {
 				r.compete(place, sh)

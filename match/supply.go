@@ -71,6 +71,7 @@ type supply struct {
 	anyone     set                 // serve all requesters that they do not deny
 	listed     map[string]*listing // requesters that some provider may list
 	shapes     map[string]*shape
+	looked     int    // how often a provider was considered for a job
 	key        []byte // scratch
 }
 
@@ -335,6 +336,7 @@ func (s *supply) first(j *Job, sh *shape) int {
 	passed := -1 // the first place that was passed over for this job alone
 	place := next(sh.fits, s.open, sh.start(j.Units))
 	for ; place >= 0; place = next(sh.fits, s.open, place+1) {
+		s.looked++
 		if !s.hasUnits(place, j) {
 			continue
 		}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// matchingAPI calls a server below /api/matching.
+type matchingAPI struct {
+	process
+	http string
+}
+
+func (a *matchingAPI) flag(c *cobra.Command) {
+	c.Flags().StringVar(&a.http, "http", "", "HTTP address of the server (default GQ_HTTP, or "+defaultHTTP+")")
+}
+
+// defaultHTTP is where gq serve listens for HTTP unless told.
+const defaultHTTP = "127.0.0.1:8780"
+
+// maxRecord is the largest answer that is read.
+const maxRecord = 256 << 20
+
+// call returns what the server answers, and the server's time.
+func (a *matchingAPI) call(ctx context.Context, method, path string, body any) ([]byte, time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	tls, err := clientTLS(a.getenv)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	transport := &http.Transport{TLSClientConfig: tls}
+	defer transport.CloseIdleConnections()
+	base := cmp.Or(a.http, a.getenv("GQ_HTTP"), defaultHTTP)
+	if !strings.Contains(base, "://") {
+		scheme := "http://"
+		if tls != nil {
+			scheme = "https://"
+		}
+		base = scheme + base
+	}
+	var sent io.Reader = http.NoBody
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		sent = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+matching.Base+path, sent)
+	if err != nil {
+		return nil, time.Time{}, usage("http", fmt.Sprintf("%.80q is not an address", base))
+	}
+	if token := a.getenv("GQ_TOKEN"); token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("%w: %w", wire.ErrUnreachable, err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxRecord))
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("%w: %w", wire.ErrUnreachable, err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, time.Time{}, refusal(answer.StatusCode, text)
+	}
+	now, err := http.ParseTime(answer.Header.Get("Date"))
+	if err != nil {
+		now = time.Now() // a proxy has taken it away
+	}
+	return text, now, nil
+}
+
+// refusal is what a server answered instead of what it was asked for.
+func refusal(status int, text []byte) error {
+	var p wire.Problem
+	if json.Unmarshal(text, &p) != nil || p.Code == "" {
+		return fmt.Errorf("the server answered with HTTP status %d", status)
+	}
+	err := errors.New(p.Detail)
+	switch status {
+	case http.StatusNotFound:
+		return fmt.Errorf("%w: %w", gq.ErrNotFound, err)
+	case http.StatusUnauthorized:
+		return fmt.Errorf("%w: %w", gq.ErrUnauthenticated, err)
+	case http.StatusForbidden:
+		return fmt.Errorf("%w: %w", gq.ErrDenied, err)
+	case http.StatusConflict:
+		return fmt.Errorf("%w: %w", gq.ErrConflict, err)
+	default:
+		return err
+	}
+}

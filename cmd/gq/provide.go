@@ -1,0 +1,271 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+const provideLong = `Be a provider of matching, until interrupted: show signs of life, acknowledge the
+leases that rounds give to it, run a program for each and report how that went. The
+provider must be registered (POST /api/matching/providers).
+
+The command is given to the shell. It gets the payload of the job on standard
+input; the SHA-256 of what it writes to standard output is the digest of the
+completion. A program that ends with another status than 0 has failed. In its
+environment are GQ_JOB_ID, GQ_LEASE_ID, GQ_KIND and GQ_ATTEMPT.
+
+A lease is renewed before its renew_by while its program runs. If it is taken away
+the program gets SIGTERM, and after --grace SIGKILL. On SIGINT or SIGTERM no more
+leases are acknowledged, and programs under way may finish for --drain.`
+
+func newProvide(p process) *cobra.Command {
+	w := &provider{matchingAPI: matchingAPI{process: p}, held: map[gq.LeaseID]bool{}}
+	c := &cobra.Command{
+		Use:     "provide ID --exec COMMAND",
+		Short:   "Be a provider of matching and run a program for every lease",
+		Long:    provideLong,
+		Example: "  gq provide gpu-7 --exec ./infer.sh",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return fmt.Errorf("%s takes the id of one provider, and %d were given", c.CommandPath(), len(args))
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			w.id = args[0]
+			w.log = slog.New(slog.NewTextHandler(w.stderr, nil))
+			w.errors = &lockedWriter{to: w.stderr}
+			return w.run(c.Context())
+		},
+	}
+	w.flag(c)
+	c.Flags().StringVar(&w.command, "exec", "", "command to run, by the shell; required")
+	c.Flags().DurationVar(&w.poll, "poll", time.Second, "between looks for new leases; they must be acknowledged in time")
+	c.Flags().DurationVar(&w.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL")
+	c.Flags().DurationVar(&w.drain, "drain", 30*time.Second, "how long programs may finish when this command is to end")
+	_ = c.MarkFlagRequired("exec")
+	return c
+}
+
+// provider is gq provide.
+type provider struct {
+	matchingAPI
+	id, command        string
+	poll, grace, drain time.Duration
+	log                *slog.Logger
+	errors             io.Writer
+
+	working sync.WaitGroup
+	mu      sync.Mutex
+	held    map[gq.LeaseID]bool // guarded by mu: programs run for these
+}
+
+// given is a lease as the server tells of it.
+type given struct {
+	ID      gq.LeaseID `json:"lease_id"`
+	Job     string     `json:"job_id"`
+	Kind    string     `json:"kind"`
+	Attempt int64      `json:"attempt"`
+	RenewBy int64      `json:"renew_by"`
+	Acked   bool       `json:"acked"`
+	Status  string     `json:"status"`
+	Details struct {
+		Payload json.RawMessage `json:"payload"`
+	} `json:"job"`
+}
+
+func (l *given) live() bool { return l.Status == "ACTIVE" || l.Status == "RENEWED" }
+
+func (w *provider) run(ctx context.Context) error {
+	if w.poll <= 0 {
+		return usage("poll", fmt.Sprintf("%v is not longer than 0", w.poll))
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer w.working.Wait()
+	defer stop()
+	w.log.Info("providing", "provider", w.id)
+	tick := time.NewTicker(w.poll)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		if err := w.look(ctx, work); err != nil && ctx.Err() == nil {
+			if first || gq.KindOf(err) != gq.KindInternal && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, wire.ErrUnreachable) {
+				return fmt.Errorf("provide %s: %w", w.id, err)
+			}
+			w.log.Warn("look for leases", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			w.finish()
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// finish waits for what is under way, so long.
+func (w *provider) finish() {
+	done := make(chan struct{})
+	go func() { w.working.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(w.drain):
+		w.log.Warn("programs under way are ended", "drain", w.drain)
+	}
+}
+
+// look shows a sign of life and begins with what is new.
+func (w *provider) look(ctx, work context.Context) error {
+	at := "/providers/" + url.PathEscape(w.id)
+	if _, _, err := w.call(ctx, http.MethodPost, at+"/heartbeat", nil); err != nil {
+		return err
+	}
+	text, _, err := w.call(ctx, http.MethodGet, at+"/leases", nil)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Leases []given `json:"leases"`
+	}
+	if err := json.Unmarshal(text, &answer); err != nil {
+		return fmt.Errorf("leases: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range answer.Leases {
+		if l.Acked || !l.live() || w.held[l.ID] {
+			continue
+		}
+		w.held[l.ID] = true
+		w.working.Go(func() {
+			w.serve(work, l)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.held, l.ID)
+		})
+	}
+	return nil
+}
+
+// serve acknowledges a lease, runs the program and reports.
+func (w *provider) serve(ctx context.Context, l given) {
+	log := w.log.With("job", l.Job, "lease", l.ID)
+	said, now, err := w.tell(ctx, l.ID, "ack", nil)
+	if err != nil {
+		log.Warn("acknowledge", "error", err)
+		return
+	}
+	running, end := context.WithCancelCause(ctx)
+	renewals := make(chan struct{})
+	go func() { defer close(renewals); w.renew(running, end, said, now, log) }()
+	output, err := w.execute(running, l)
+	lost := context.Cause(running)
+	end(nil)
+	<-renewals
+	switch {
+	case lost != nil && ctx.Err() == nil:
+		log.Warn("the lease is no longer ours", "reason", lost)
+		return
+	case err == nil:
+		digest := sha256.Sum256(output)
+		_, _, err = w.tell(context.WithoutCancel(ctx), l.ID, "complete", map[string]any{
+			"provider_id": w.id, "output_digest": fmt.Sprintf("%x", digest), "meta": map[string]any{"output_bytes": len(output)},
+		})
+	default:
+		log.Warn("the program failed", "error", err)
+		_, _, err = w.tell(context.WithoutCancel(ctx), l.ID, "fail", map[string]any{"provider_id": w.id, "reason": err.Error()})
+	}
+	if err != nil {
+		log.Warn("report", "error", err)
+	}
+}
+
+func (w *provider) tell(ctx context.Context, id gq.LeaseID, what string, body map[string]any) (l given, now time.Time, err error) {
+	if body == nil {
+		body = map[string]any{"provider_id": w.id}
+	}
+	text, now, err := w.call(ctx, http.MethodPost, "/leases/"+url.PathEscape(string(id))+"/"+what, body)
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
+	return l, now, err
+}
+
+// renew keeps a lease while its program runs: each time with a fifth of the time
+// until renew_by left, as the server's clock tells it. Where no more renewals are
+// granted the program may go on until the deadline.
+func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l given, now time.Time, log *slog.Logger) {
+	for {
+		left := time.Unix(l.RenewBy, 0).Sub(now)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(left*4/5, 100*time.Millisecond)):
+		}
+		next, at, err := w.tell(ctx, l.ID, "renew", nil)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			l, now = next, at
+			continue
+		case errors.Is(err, wire.ErrUnreachable):
+			log.Warn("renew", "error", err)
+			now = now.Add(max(left*4/5, 100*time.Millisecond))
+			continue
+		}
+		text, _, readErr := w.call(ctx, http.MethodGet, "/leases/"+url.PathEscape(string(l.ID)), nil)
+		if readErr == nil && json.Unmarshal(text, &next) == nil && !next.live() {
+			lost(err)
+			return
+		}
+		log.Warn("no more renewals", "error", err)
+		return
+	}
+}
+
+// execute runs the program for one lease and returns what it wrote.
+func (w *provider) execute(ctx context.Context, l given) ([]byte, error) {
+	command := exec.CommandContext(ctx, "/bin/sh", "-c", w.command) //nolint:gosec // that is what the user asked for
+	command.Stdin = bytes.NewReader(l.Details.Payload)
+	result, tail := &limited{most: gq.MaxPayloadBytes}, &lastBytes{most: 1000}
+	command.Stdout, command.Stderr = result, io.MultiWriter(w.errors, tail)
+	command.Env = append(os.Environ(),
+		"GQ_JOB_ID="+l.Job, "GQ_LEASE_ID="+string(l.ID), "GQ_KIND="+l.Kind, "GQ_ATTEMPT="+strconv.FormatInt(l.Attempt, 10))
+	endTogether(command)
+	command.WaitDelay = w.grace
+	err := command.Run()
+	if ctx.Err() != nil {
+		sweepUp(command)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.New("the provider stopped")
+	case result.over:
+		return nil, fmt.Errorf("the program wrote more than %d bytes", result.most)
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+		if said := strings.TrimSpace(tail.String()); said != "" {
+			return nil, fmt.Errorf("%w: %s", err, said)
+		}
+		return nil, err
+	}
+	return result.data.Bytes(), nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// A provider renews before renew_by as long as its program runs, and reports how
+// it ended.
+func TestProvide(t *testing.T) {
+	spec.Covers(t, "M-63")
+	t.Parallel()
+	s, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // it is in memory
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := match.DefaultSettings()
+	set.Lease.AI, set.AckTimeout = 8, 7900
+	d, err := dispatch.New(e, s, dispatch.Options{Settings: &set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(matching.Handler(d, e, matching.Options{}))
+	defer server.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	p := match.Provider{ID: "gpu", Status: match.Active, Capabilities: match.Kinds(), Stake: 10_000, AttestationExpiresAt: match.MaxTime}
+	if _, err := d.Register(ctx, p, nil); err != nil {
+		t.Fatal(err)
+	}
+	submit := func(payload string) gq.JobID {
+		j, err := d.Submit(ctx, match.Enqueue{Job: match.Job{Kind: match.AI}, Payload: []byte(payload)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := gq.ParseJobID(j.ID)
+		return id
+	}
+	long, bad := submit(`"long"`), submit(`"bad"`)
+	r, err := d.Round(ctx)
+	if err != nil || len(r.Assignments) != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+
+	// The program ends when it is told to: the long job after a renewal.
+	file := filepath.Join(t.TempDir(), "go")
+	ended := make(chan outcome, 1)
+	env := func(name string) string { return map[string]string{"GQ_HTTP": server.URL}[name] }
+	go func() {
+		var stdout, stderr strings.Builder
+		status := run(ctx, []string{
+			"provide", "gpu", "--poll", "100ms", "--exec",
+			`read -r what; case $what in *bad*) echo broken >&2; exit 3;; esac; while [ ! -e ` + file + ` ]; do sleep 0.1; done; printf 'done'`,
+		}, env, strings.NewReader(""), &stdout, &stderr)
+		ended <- outcome{status, stdout.String(), stderr.String()}
+	}()
+	history := func(id gq.JobID) []gq.Event {
+		events, err := e.History(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events
+	}
+	renewals := func() (times []time.Time) {
+		for _, ev := range history(long) {
+			notices, err := d.Notices(ctx, &ev)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range notices {
+				if n.Type == dispatch.LeaseRenewed {
+					times = append(times, n.Time)
+				}
+			}
+		}
+		return times
+	}
+	waitFor(t, "a renewal", func() bool { return len(renewals()) > 0 })
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	state := func(id gq.JobID) dispatch.Job {
+		j, err := d.Job(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	waitFor(t, "the completion", func() bool { return state(long).State == "COMPLETED" })
+	if got := state(long).Digest; got != "a4c3ed04a95a3da14a9d235c83d868bed7c0f45cf7f3faa751ee8f50598d2211" { // of "done"
+		t.Errorf("the digest is %q", got)
+	}
+	lease, err := d.Lease(ctx, state(long).Lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renewBy := lease.Start.Add(8 * time.Second * 6 / 10)
+	for i, at := range renewals() {
+		if !at.Before(renewBy) {
+			t.Errorf("renewal %d came at %v, %v after renew_by", i, at, at.Sub(renewBy))
+		}
+		renewBy = renewBy.Add(4 * time.Second)
+	}
+	waitFor(t, "the failure", func() bool { return state(bad).Attempt == 1 })
+	if j := state(bad); j.LastError != "PROVIDER_FAIL" || j.Message != "exit status 3: broken" {
+		t.Errorf("failed: %+v", j)
+	}
+	stop()
+	if got := <-ended; got.status != exitOK {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestProvideIsRefused(t *testing.T) {
+	for _, args := range [][]string{{"provide"}, {"provide", "p"}, {"provide", "p", "--exec", "true", "--poll", "0s"}} {
+		if got := gqIn(t.Context(), "", args...); got.status != exitUsage {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	if got := gqIn(t.Context(), "", "provide", "p", "--exec", "true", "--http", "127.0.0.1:1"); got.status != exitUnreachable {
+		t.Errorf("nobody there: %+v", got)
+	}
+}
