@@ -68,6 +68,7 @@ type Dispatcher struct {
 	kick    chan struct{} // something has changed
 	slashed signal        // there is a new penalty
 	known   atomic.Pointer[knownSettings]
+	heard   atomic.Pointer[moment]
 
 	mu     sync.Mutex // guards all below, and is held while the head changes
 	loaded bool
@@ -106,9 +107,6 @@ func (d *Dispatcher) poke() {
 	default:
 	}
 }
-
-// now is the store's time, as far as it is known here.
-func (d *Dispatcher) now() time.Time { return d.engine.Now() }
 
 // Pauses of the loop.
 const (

@@ -21,6 +21,9 @@ const tooFar = 100_000
 // catchUp brings what is known up to the present: documents that others have
 // changed, and what the events tell of jobs and leases. The caller holds mu.
 func (d *Dispatcher) catchUp(ctx context.Context) error {
+	if err := d.listen(ctx); err != nil {
+		return err
+	}
 	if !d.loaded {
 		return d.load(ctx)
 	}
