@@ -118,6 +118,8 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 	}
 	if rapid.Bool().Draw(r, "started") {
 		s.StartedAt, s.FirstStartedAt = times.Draw(r, "started at"), times.Draw(r, "first started at")
+	} else {
+		s.FirstStartedAt = maybe(times).Draw(r, "first leased at")
 	}
 	if s.Status.Held() || rapid.Bool().Draw(r, "leased") {
 		l := leases.Draw(r, "lease")

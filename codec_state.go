@@ -23,6 +23,7 @@ const (
 	hasBlobs
 	hasAny
 	hasTurn
+	hasFirstLease // it has been leased and never started
 	stateBits
 )
 
@@ -64,6 +65,9 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	}
 	if has&hasStarted != 0 {
 		e.time(s.StartedAt, s.CreatedAt)
+		e.time(s.FirstStartedAt, s.CreatedAt)
+	}
+	if has&hasFirstLease != 0 {
 		e.time(s.FirstStartedAt, s.CreatedAt)
 	}
 	if has&hasCompletedAt != 0 {
@@ -112,6 +116,7 @@ func (s *State) has() (bits uint64) {
 	set(hasRunAt, !s.RunAt.IsZero())
 	set(hasScheduledAt, !s.ScheduledAt.IsZero())
 	set(hasStarted, !s.StartedAt.IsZero())
+	set(hasFirstLease, s.StartedAt.IsZero() && !s.FirstStartedAt.IsZero())
 	set(hasCompletedAt, !s.CompletedAt.IsZero())
 	set(hasLease, s.Lease != nil)
 	set(hasPrevious, s.Previous.Lease != "")
@@ -173,6 +178,10 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	}
 	if has&hasStarted != 0 {
 		s.StartedAt = d.time(s.CreatedAt)
+		s.FirstStartedAt = d.time(s.CreatedAt)
+	}
+	if has&hasFirstLease != 0 {
+		d.require(has&hasStarted == 0, "two first starts")
 		s.FirstStartedAt = d.time(s.CreatedAt)
 	}
 	if has&hasCompletedAt != 0 {

@@ -115,7 +115,7 @@ type Policy struct {
 
 	ExecutionTimeout time.Duration // wall-clock limit of one execution
 	Lifetime         time.Duration // from submission to a terminal status
-	RunLifetime      time.Duration // from the first start to a terminal status
+	RunLifetime      time.Duration // from the first lease to a terminal status
 
 	IdempotencyWindow time.Duration // how long a key finds its job
 }

@@ -39,7 +39,7 @@ type State struct {
 	RunAt          time.Time // not claimable before
 	ScheduledAt    time.Time // became claimable
 	StartedAt      time.Time // current or last attempt
-	FirstStartedAt time.Time
+	FirstStartedAt time.Time // first attempt; with a RunLifetime, first lease
 	CompletedAt    time.Time // became terminal
 
 	Version  LeaseVersion // the last one issued

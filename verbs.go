@@ -50,6 +50,9 @@ func (s State) Claim(g Grant, now time.Time) (State, []Event, error) {
 		ID: g.Lease, Version: t.Version, State: LeaseActive, Worker: g.Worker, Previous: t.Previous.Lease,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
 	}
+	if t.FirstStartedAt.IsZero() && t.Policy.RunLifetime > 0 {
+		t.FirstStartedAt = now // whether or not its holder ever starts
+	}
 	if g.Start {
 		t.start(now)
 	} else {

@@ -188,6 +188,27 @@ func TestRelativeTTL(t *testing.T) {
 	})
 }
 
+// The relative TTL begins with the first lease, acknowledged or not.
+func TestRelativeTTLOfALeaseThatNobodyAcknowledged(t *testing.T) {
+	spec.Covers(t, "M-97")
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"ttl":{"rel_max_secs":4}}`)
+		f.provider("p")
+		j := f.submit()
+		time.Sleep(2 * time.Second)
+		l := f.assigned()
+		if now := f.job(j); now.RelDeadline != l.Start.Unix()+4 {
+			f.Errorf("ends at %d, want %d", now.RelDeadline, l.Start.Unix()+4)
+		}
+		time.Sleep(4*time.Second - time.Millisecond)
+		f.is(j, "ASSIGNED", 0)
+		time.Sleep(time.Millisecond)
+		if now := f.is(j, "EXPIRED", 0); now.Reason != "ttl" {
+			f.Errorf("expired: %+v", now)
+		}
+	})
+}
+
 // Tombstones are kept for the horizon and are gone after it.
 func TestHorizon(t *testing.T) {
 	spec.Covers(t, "M-98", "M-99", "M-102")

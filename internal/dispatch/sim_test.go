@@ -18,7 +18,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "seed of the simulation; 0 draws one")
-	simDays = flag.Float64("sim.days", 0.25, "days that the simulation lasts")
+	simDays = flag.Float64("sim.days", 3, "days that the simulation lasts")
 )
 
 // simulation is days of a market: requesters submit, providers work, crash and
@@ -67,7 +67,7 @@ func TestSimulation(t *testing.T) {
 		}
 		s.drain()
 		t.Logf("%d jobs: %d completed, %d expired; %d leases, %d crashes, %d rounds computed again",
-			s.submitted, s.completed, s.expired, s.assigned, s.crashes, s.replay(53))
+			s.submitted, s.completed, s.expired, s.assigned, s.crashes, s.replay(17))
 		if s.completed < s.submitted/2 || s.crashes == 0 || s.expired == 0 {
 			t.Error("too little happened to tell")
 		}
@@ -79,7 +79,11 @@ func (s *simulation) chance(n int) bool { return s.rng.IntN(n) == 0 }
 func (s *simulation) node() *fixture { return s.nodes[s.rng.IntN(len(s.nodes))] }
 
 func (s *simulation) step() {
-	time.Sleep(time.Duration(s.rng.IntN(60_000)) * time.Millisecond)
+	pause := time.Minute
+	if s.chance(12) { // nobody looks for hours, and most leases run out
+		pause = 3 * time.Hour
+	}
+	time.Sleep(time.Duration(s.rng.Int64N(int64(pause))).Truncate(time.Millisecond))
 	for range s.rng.IntN(6) {
 		s.jobs = append(s.jobs, s.node().submit(func(e *match.Enqueue) {
 			e.Kind = match.Kinds()[s.rng.IntN(5)/4]

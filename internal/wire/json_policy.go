@@ -27,7 +27,7 @@ type Policy struct {
 	RenewalsMax       *int       `json:"renewals_max,omitempty" doc:"Renewals before the deadline stands."`
 	ExecutionTimeout  *Duration  `json:"execution_timeout,omitempty" doc:"Limit of one execution; 0s is none."`
 	Lifetime          *Duration  `json:"lifetime,omitempty" doc:"From submission to the end; 0s is no limit."`
-	RunLifetime       *Duration  `json:"run_lifetime,omitempty" doc:"From the first start to the end; 0s is no limit."`
+	RunLifetime       *Duration  `json:"run_lifetime,omitempty" doc:"From the first lease to the end; 0s is no limit."`
 	IdempotencyWindow *Duration  `json:"idempotency_window,omitempty" doc:"How long an idempotency key finds its job."`
 }
 

@@ -47,6 +47,9 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 		ID: lease, Version: j.s.Version, State: gq.LeaseActive, Worker: c.Worker, Previous: j.s.Previous.Lease,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: j.spec.CostUnits,
 	}
+	if j.spec.Policy.RunLifetime > 0 && j.s.FirstStartedAt.IsZero() {
+		j.s.FirstStartedAt = now
+	}
 	if c.Hold {
 		j.become(gq.Claimed, j.s.Lease, now).Until = j.s.Lease.ExpiresAt
 		return
