@@ -56,6 +56,8 @@ type backlog struct {
 	queue  order          // shapes that can be served, by their best job
 	lane   order          // likewise, by their oldest cheap job
 	key    []byte
+
+	filling bool // heaps are ordered when all jobs are there
 }
 
 func newBacklog(p *match.Policy, count func(*match.Job) int) *backlog {
@@ -119,11 +121,31 @@ func (b *backlog) enter(w *waiting) {
 		b.shapes[s.key] = s
 	}
 	w.shape = s
+	if b.filling {
+		s.queue.add(w)
+		if w.cheap {
+			s.lane.add(w)
+		}
+		return
+	}
 	s.queue.push(w)
 	if w.cheap {
 		s.lane.push(w)
 	}
 	b.settle(s)
+}
+
+// fill lets f put many jobs, none of which is there yet, and orders them at once.
+func (b *backlog) fill(f func() error) error {
+	b.filling = true
+	err := f()
+	b.filling = false
+	for _, s := range b.shapes {
+		s.queue.build()
+		s.lane.build()
+		b.settle(s)
+	}
+	return err
 }
 
 // drop takes a job out.
@@ -158,6 +180,9 @@ const maxIdleShapes = 4096
 
 // settle puts a shape where it belongs after a change of its jobs or servers.
 func (b *backlog) settle(s *shape) {
+	if b.filling {
+		return
+	}
 	place := func(shapes *heap[*shape], at, jobs int) {
 		switch wanted := s.servers > 0 && jobs > 0; {
 		case wanted && at < 0:
@@ -271,8 +296,11 @@ func (b *backlog) rebuild(p *match.Policy, now time.Time) {
 	jobs, listed := b.jobs, b.listed
 	*b = *newBacklog(p, b.count)
 	b.listed = listed
-	for _, w := range jobs {
-		w.shape = nil
-		b.put(w, now)
-	}
+	_ = b.fill(func() error {
+		for _, w := range jobs {
+			w.shape = nil
+			b.put(w, now)
+		}
+		return nil
+	})
 }

@@ -16,6 +16,19 @@ func (h *heap[T]) push(item T) {
 	h.up(len(h.items) - 1)
 }
 
+// add puts an item at the end, for build to order later: so n items cost n steps.
+func (h *heap[T]) add(item T) {
+	h.items = append(h.items, item)
+	h.placed(item, len(h.items)-1)
+}
+
+// build orders what was added.
+func (h *heap[T]) build() {
+	for at := len(h.items)/2 - 1; at >= 0; at-- {
+		h.down(at)
+	}
+}
+
 func (h *heap[T]) remove(at int) {
 	last := len(h.items) - 1
 	h.placed(h.items[at], -1)

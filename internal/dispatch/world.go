@@ -98,7 +98,11 @@ func (d *Dispatcher) load(ctx context.Context) (err error) {
 	if err := d.readProviders(ctx, nil); err != nil {
 		return err
 	}
-	held, err := d.readJobs(ctx)
+	var held map[gq.LeaseID]*gq.Lease
+	err = d.backlog.fill(func() error {
+		held, err = d.readJobs(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
