@@ -19,12 +19,16 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: postgres format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance
+test: postgres python format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance
 	scripts/test -check
 
 .PHONY: postgres
 postgres: ## Make sure the PostgreSQL programs that tests start are installed
 	@scripts/install-postgres
+
+.PHONY: python
+python:
+	@scripts/install-python
 
 .PHONY: test-arch
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
