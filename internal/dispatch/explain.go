@@ -31,7 +31,7 @@ func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict
 	if err := d.catchUp(ctx); err != nil {
 		return nil, err
 	}
-	m, err := matchJob(job)
+	m, err := matchJob(job, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -172,7 +172,7 @@ func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 
 // enqueue enters a job that waits.
 func (d *Dispatcher) enqueue(ctx context.Context, j *gq.Job) error {
-	w, err := waitingOf(j)
+	w, err := waitingOf(j, d.reader)
 	if err != nil {
 		d.log.Warn("a job of the matching queue is not one of a round", "job", j.State.ID, "error", err)
 		return nil

@@ -1,11 +1,13 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -49,8 +51,63 @@ func attributesOf(a asks) (map[string]string, error) {
 	return pieces, nil
 }
 
+// reader remembers what jobs ask for, as most ask for the same, so that it is
+// decoded and kept once. The nil reader remembers nothing.
+type reader struct {
+	known map[string]asks // by the text before the size
+	texts map[string]string
+}
+
+// maxRemembered is how much a reader remembers before it begins anew.
+const maxRemembered = 1 << 16
+
+func newReader() *reader { return &reader{map[string]asks{}, map[string]string{}} }
+
+// asks decodes what a job asks for. The size, which differs from job to job,
+// comes last in what attributesOf writes.
+func (r *reader) asks(text []byte) (a asks, err error) {
+	head, closed := bytes.CutSuffix(text, []byte("}"))
+	size := int64(0)
+	if before, after, ok := bytes.Cut(head, []byte(`"size_bytes":`)); ok {
+		head = before
+		size, err = strconv.ParseInt(string(after), 10, 64)
+	}
+	if r == nil || !closed || err != nil {
+		err = json.Unmarshal(text, &a)
+		return a, err
+	}
+	a, known := r.known[string(head)]
+	if !known {
+		if err := json.Unmarshal(text, &a); err != nil {
+			return a, err
+		}
+		if len(r.known) >= maxRemembered {
+			clear(r.known)
+		}
+		r.known[string(head)] = a
+	}
+	a.SizeBytes = size
+	return a, nil
+}
+
+// text is a text that is kept once.
+func (r *reader) text(s string) string {
+	if r == nil {
+		return s
+	}
+	kept, known := r.texts[s]
+	if !known {
+		if len(r.texts) >= maxRemembered {
+			clear(r.texts)
+		}
+		kept = strings.Clone(s)
+		r.texts[kept] = kept
+	}
+	return kept
+}
+
 // matchJob is a job as a round sees it.
-func matchJob(j *gq.Job) (match.Job, error) {
+func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 	kind, err := match.ParseKind(j.Spec.Type)
 	if err != nil {
 		return match.Job{}, err
@@ -59,20 +116,20 @@ func matchJob(j *gq.Job) (match.Job, error) {
 	for n := range len(j.Spec.Attributes) {
 		text = append(text, j.Spec.Attributes[attribute+"."+strconv.Itoa(n)]...)
 	}
-	var a asks
-	if err := json.Unmarshal(text, &a); err != nil {
+	a, err := r.asks(text)
+	if err != nil {
 		return match.Job{}, fmt.Errorf("what job %s asks for: %w: %w", j.State.ID, gq.ErrInvalid, err)
 	}
 	return match.Job{
-		ID: j.State.ID.String(), Kind: kind, Spec: a.Spec, Requester: j.Spec.Requester, Tier: j.Spec.Tier,
+		ID: j.State.ID.String(), Kind: kind, Spec: a.Spec, Requester: r.text(j.Spec.Requester), Tier: r.text(j.Spec.Tier),
 		MaxFee: j.Spec.MaxFee, EnqueuedAt: j.State.CreatedAt.Unix(), SizeBytes: a.SizeBytes, Units: j.Spec.CostUnits,
 		Attempt: int64(j.State.Faults), Regions: a.Regions,
 	}, nil
 }
 
 // waitingOf is a job that waits.
-func waitingOf(j *gq.Job) (*waiting, error) {
-	m, err := matchJob(j)
+func waitingOf(j *gq.Job, r *reader) (*waiting, error) {
+	m, err := matchJob(j, r)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +229,7 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 	if job.State = s; d.beyond(&s, set, now) {
 		return Job{}, fmt.Errorf("it ended at %v: %w", s.CompletedAt.UTC(), gq.ErrNotFound)
 	}
-	m, err := matchJob(job)
+	m, err := matchJob(job, nil)
 	if err != nil {
 		return Job{}, err
 	}

@@ -31,6 +31,7 @@ type world struct {
 	leases    map[gq.LeaseID]*lease
 	timers    heap[*lease] // by when they run out
 	backlog   *backlog
+	reader    *reader
 	grants    window
 	ledger    ledger // what records of rounds build on
 	guarded   bool   // the queue is as deep as the settings want it
@@ -69,7 +70,7 @@ func (d *Dispatcher) reset() {
 		return n
 	}
 	d.world = world{
-		id: d.id, settings: d.options.Settings.Clone(),
+		id: d.id, settings: d.options.Settings.Clone(), reader: newReader(),
 		providers: map[string]*provider{}, leases: map[gq.LeaseID]*lease{},
 		timers: heap[*lease]{
 			before: func(a, b *lease) bool { return a.until.Before(b.until) },
@@ -301,11 +302,34 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Leas
 		Queue: d.queue, OldestFirst: true, Limit: store.MaxPage,
 		Statuses: []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled, gq.Claimed, gq.Running, gq.Retrying},
 	}
-	for {
-		page, err := d.store.List(ctx, q)
-		if err != nil {
-			return nil, err
+	// The next page is read while one is entered.
+	ctx, stop := context.WithCancel(ctx)
+	pages := make(chan gq.Page, 1)
+	failed := make(chan error, 1)
+	go func() {
+		defer close(pages)
+		for {
+			page, err := d.store.List(ctx, q)
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return
+			}
+			if q.Cursor = page.Next; q.Cursor == "" {
+				return
+			}
 		}
+	}()
+	defer func() {
+		stop()
+		for range pages { //nolint:revive // until the reader has ended
+		}
+	}()
+	for page := range pages {
 		for i := range page.Jobs {
 			if s := &page.Jobs[i].State; s.Status.Held() {
 				held[s.Lease.ID] = s.Lease
@@ -313,9 +337,12 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Leas
 				return nil, err
 			}
 		}
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return held, nil
-		}
+	}
+	select {
+	case err := <-failed:
+		return nil, err
+	default:
+		return held, nil
 	}
 }
 
