@@ -70,6 +70,7 @@ var (
 	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no room for the job")
 	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full, so nothing new is accepted")
 	ErrStoreFailed = sentinel(KindUnavailable, "store_failed", "the store has failed and must be reopened")
+	ErrUnavailable = sentinel(KindUnavailable, "store_unavailable", "the store's database cannot be reached")
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")
 	ErrInUse       = sentinel(KindConflict, "in_use", "the store is in use by another process")
 	ErrFormat      = sentinel(KindInvalid, "format", "not a store this version can open")

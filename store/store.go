@@ -27,7 +27,7 @@
 // # Errors
 //
 // The error of a call means that nothing is known about its items: after
-// [gq.ErrStoreFailed], a lost connection or the end of the context a write may
+// [gq.ErrStoreFailed], [gq.ErrUnavailable] or the end of the context a write may
 // have happened. Errors of single items are final answers.
 //
 // Arguments belong to the store until the call returns, and for good where it

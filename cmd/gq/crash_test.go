@@ -49,59 +49,20 @@ func TestKilledServer(t *testing.T) {
 	random := rand.New(rand.NewPCG(l.seed, 0))
 	site.start()
 
-	submitting, stopSubmitting := context.WithCancel(t.Context())
-	working, stopWorking := context.WithCancel(t.Context())
-	defer stopWorking()
-	defer stopSubmitting()
-	var submitters, workers sync.WaitGroup
-	for i := range 3 {
-		submitters.Go(func() { l.submit(submitting, site.client(), uint64(i+1)) })
-	}
-	submitters.Go(func() { l.haunt(submitting, site.client()) })
-	for range 2 {
-		workers.Go(func() { l.work(working, site.client()) })
-	}
-	program := l.startProgram()
-
+	load := l.begin()
+	defer load.stopWorking()
+	defer load.stopSubmitting()
 	for range crashKills {
 		if random.IntN(5) > 0 { // otherwise it hardly gets to its feet
-			before := l.acks.Load()
-			waitFor(t, "an acknowledged submission", func() bool { return l.acks.Load() > before })
+			l.acknowledged(t, 1)
 		}
 		rest(t.Context(), time.Duration(random.Int64N(int64(100*time.Millisecond))))
 		site.kill()
 		site.start()
 	}
 	killing := time.Since(began)
-
-	stopSubmitting()
-	submitters.Wait()
-	c := site.client()
-	l.settled(c)
-	stopWorking()
-	workers.Wait()
-	l.stopProgram(program)
-
-	stories := l.stories(c)
-	var starts, most, shell int
-	for _, j := range stories {
-		starts += j.job.State.Attempt
-		most = max(most, j.job.State.Attempt)
-		if j.job.Spec.Type == "shell" {
-			shell++
-		}
-		l.fault(j.faults()...)
-	}
-	l.report(t)
-	t.Logf("seed %d: %d kills in %v; %d jobs acknowledged, %d of them run by a program; %d executions, at most %d of one job; %d keys used again; %d settlements under leases that were over refused; %v in all",
-		l.seed, crashKills, killing.Round(time.Millisecond), len(stories), shell, starts, most, l.repeated.Load(), l.refused.Load(), time.Since(began).Round(time.Millisecond))
-	if shell == 0 || l.refused.Load() == 0 || l.repeated.Load() == 0 || starts == len(stories) {
-		t.Error("nothing was interrupted, refused, repeated or given to the program: the test has not tested that")
-	}
-	site.server.signal(syscall.SIGTERM)
-	if status := site.server.ended(); status != 0 {
-		t.Errorf("it ended with %d\n%s", status, site.server.stderr.String())
-	}
+	load.end(t)
+	t.Logf("%d kills in %v; %v in all", crashKills, killing.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
 // A store that keeps nothing must fail the very same check.
@@ -154,6 +115,16 @@ type crashSite struct {
 	store      string
 	http, grpc string
 	server     *served
+	errors     []string // that servers which have ended wrote to their logs
+}
+
+// note keeps what a server that has ended wrote of errors.
+func (s *crashSite) note() {
+	for line := range strings.Lines(s.server.stderr.String()) {
+		if strings.Contains(line, "level=ERROR") {
+			s.errors = append(s.errors, line)
+		}
+	}
 }
 
 // newCrashSite finds two ports to stay at. They lie below those that systems give
@@ -191,6 +162,7 @@ func (s *crashSite) kill() {
 	if status := s.server.ended(); status != -1 {
 		s.t.Fatalf("the server had ended by itself with %d\n%s", status, s.server.stderr.String())
 	}
+	s.note()
 }
 
 func (s *crashSite) client() *client.Client {
@@ -202,10 +174,11 @@ func (s *crashSite) client() *client.Client {
 	return c
 }
 
-// crashLoad is what goes on while the server is killed.
+// crashLoad is what goes on while servers are killed.
 type crashLoad struct {
-	site *crashSite
-	seed uint64
+	sites []*crashSite // of one queue
+	seed  uint64
+	next  atomic.Int64 // client
 
 	acks, repeated, refused atomic.Int64
 
@@ -215,9 +188,105 @@ type crashLoad struct {
 	faults []string            // guarded by mu
 }
 
-func newCrashLoad(t testing.TB, site *crashSite) *crashLoad {
+func newCrashLoad(t testing.TB, sites ...*crashSite) *crashLoad {
 	t.Helper()
-	return &crashLoad{site: site, seed: crashSeed(t), acked: make(map[gq.JobID]string), keys: make(map[string]gq.JobID)}
+	return &crashLoad{sites: sites, seed: crashSeed(t), acked: make(map[gq.JobID]string), keys: make(map[string]gq.JobID)}
+}
+
+// client is one of the next server.
+func (l *crashLoad) client() *client.Client {
+	return l.sites[int(l.next.Add(1))%len(l.sites)].client()
+}
+
+// crashed is a load that has been let loose.
+type crashed struct {
+	load                        *crashLoad
+	stopSubmitting, stopWorking func()
+	submitters, workers         sync.WaitGroup
+	program                     *exec.Cmd
+}
+
+// begin lets the load loose on servers that run.
+func (l *crashLoad) begin() *crashed {
+	t := l.sites[0].t
+	t.Helper()
+	c := &crashed{load: l}
+	var submitting, working context.Context
+	submitting, c.stopSubmitting = context.WithCancel(t.Context())
+	working, c.stopWorking = context.WithCancel(t.Context())
+	for i := range 3 {
+		client := l.client()
+		c.submitters.Go(func() { l.submit(submitting, client, uint64(i+1)) })
+	}
+	haunted := l.client()
+	c.submitters.Go(func() { l.haunt(submitting, haunted) })
+	for range max(2, len(l.sites)) {
+		client := l.client()
+		c.workers.Go(func() { l.work(working, client) })
+	}
+	c.program = l.startProgram()
+	return c
+}
+
+// end waits until all jobs are done and holds what became of them against what
+// was acknowledged.
+func (c *crashed) end(t testing.TB) {
+	t.Helper()
+	l := c.load
+	until(t, "a refused settlement and a repeated key", func() bool { return l.refused.Load() > 0 && l.repeated.Load() > 0 })
+	c.stopSubmitting()
+	c.submitters.Wait()
+	client := l.client()
+	l.settled(client)
+	c.stopWorking()
+	c.workers.Wait()
+	l.stopProgram(c.program)
+
+	stories := l.stories(client)
+	var starts, most, shell int
+	for _, j := range stories {
+		starts += j.job.State.Attempt
+		most = max(most, j.job.State.Attempt)
+		if j.job.Spec.Type == "shell" {
+			shell++
+		}
+		l.fault(j.faults()...)
+	}
+	l.report(t)
+	t.Logf("seed %d: %d jobs acknowledged, %d of them run by a program; %d executions, at most %d of one job; %d keys used again; %d settlements under leases that were over refused",
+		l.seed, len(stories), shell, starts, most, l.repeated.Load(), l.refused.Load())
+	if shell == 0 || l.refused.Load() == 0 || l.repeated.Load() == 0 || starts == len(stories) {
+		t.Error("nothing was interrupted, refused, repeated or given to the program: the test has not tested that")
+	}
+	for _, site := range l.sites {
+		site.server.signal(syscall.SIGTERM)
+		if status := site.server.ended(); status != 0 {
+			t.Errorf("it ended with %d\n%s", status, site.server.stderr.String())
+		}
+		site.note()
+		if t.Failed() {
+			t.Logf("errors in the logs of %s:\n%s", site.grpc, strings.Join(site.errors[:min(len(site.errors), 20)], ""))
+		}
+	}
+}
+
+// acknowledged waits until some more submissions have been.
+func (l *crashLoad) acknowledged(t testing.TB, n int64) {
+	t.Helper()
+	before := l.acks.Load()
+	until(t, fmt.Sprintf("%d acknowledged submissions", n), func() bool { return l.acks.Load() >= before+n })
+}
+
+// until waits with the patience of a client.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*crashPatience)
+	defer cancel()
+	for !ok() {
+		if rest(ctx, 5*time.Millisecond); ctx.Err() != nil {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
 }
 
 func (l *crashLoad) fault(faults ...string) {
@@ -364,9 +433,9 @@ func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 
 // startProgram has a program run for the jobs of a type.
 func (l *crashLoad) startProgram() *exec.Cmd {
-	t := l.site.t
+	t := l.sites[0].t
 	t.Helper()
-	c := exec.Command(buildProgram(t), "work", "--addr", l.site.grpc, "--type", "shell", "--queue", crashQueue, "--slots", "2",
+	c := exec.Command(buildProgram(t), "work", "--addr", l.sites[0].grpc, "--type", "shell", "--queue", crashQueue, "--slots", "2",
 		"--exec", `cat >/dev/null; printf %s "$GQ_LEASE_VERSION"`)
 	c.Stderr = new(bytes.Buffer)
 	if err := c.Start(); err != nil {
@@ -377,19 +446,20 @@ func (l *crashLoad) startProgram() *exec.Cmd {
 }
 
 func (l *crashLoad) stopProgram(c *exec.Cmd) {
-	l.site.t.Helper()
+	t := l.sites[0].t
+	t.Helper()
 	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		l.site.t.Error(err)
+		t.Error(err)
 	}
 	if err := c.Wait(); err != nil {
-		l.site.t.Errorf("gq work: %v\n%s", err, c.Stderr)
+		t.Errorf("gq work: %v\n%s", err, c.Stderr)
 	}
 }
 
 // settled waits until no job is left to do. There must be as many as were
 // acknowledged: one more would be a submission that was taken twice.
 func (l *crashLoad) settled(c *client.Client) {
-	t := l.site.t
+	t := l.sites[0].t
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), crashSettling)
 	defer cancel()

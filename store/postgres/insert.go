@@ -68,6 +68,7 @@ func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []gq.Spec)
 	if err != nil {
 		return nil, err
 	}
+	tx.relies = len(p.keys) > 0
 	out := make([]store.Inserted, len(groups))
 	for i := range groups {
 		out[i] = p.place(groups[i])

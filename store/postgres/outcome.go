@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gopherqueue/gq"
 )
 
 // errUnknown is the outcome of a commit of which nothing could be found out.
@@ -19,6 +23,27 @@ var errUnknown = errors.New("the connection was lost while committing and it cou
 var errLost = errors.New("the connection was lost before the commit")
 
 func uncertain(err error) bool { return errors.Is(err, errUnknown) }
+
+// unavailableError is [gq.ErrUnavailable] with its reason. Callers elsewhere read
+// its text, so it does not tell where the database is and who asks it.
+type unavailableError struct{ reason error }
+
+func (e *unavailableError) Error() string {
+	var answered *pgconn.PgError
+	var network *net.OpError
+	switch text := gq.ErrUnavailable.Error() + ": "; {
+	case uncertain(e.reason):
+		return text + errUnknown.Error()
+	case errors.As(e.reason, &answered):
+		return text + answered.Message + " (SQLSTATE " + answered.Code + ")"
+	case errors.As(e.reason, &network):
+		return text + network.Err.Error()
+	default:
+		return text + "the connection was lost"
+	}
+}
+
+func (e *unavailableError) Unwrap() []error { return []error{gq.ErrUnavailable, e.reason} }
 
 // settleWithin is how long the outcome of a commit is looked for while the
 // database does not answer.
@@ -69,14 +94,23 @@ func lost(err error) bool {
 	if err == nil || uncertain(err) {
 		return false
 	}
-	const adminShutdown, crashShutdown, cannotConnectNow = "57P01", "57P02", "57P03"
 	if e := (*pgconn.PgError)(nil); errors.As(err, &e) {
-		return e.Code == adminShutdown || e.Code == crashShutdown || e.Code == cannotConnectNow
+		return strings.HasPrefix(e.Code, "08") || slices.Contains(passing, e.Code)
 	}
 	var network net.Error
 	var connecting *pgconn.ConnectError
 	return errors.Is(err, errLost) || pgconn.SafeToRetry(err) || errors.As(err, &network) || errors.As(err, &connecting) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// passing are the errors of a server, besides those of connections, that say no
+// more than that it is not there for us at the moment.
+var passing = []string{
+	"25006", // read_only_sql_transaction: it has become a standby
+	"53300", // too_many_connections
+	"57P01", // admin_shutdown
+	"57P02", // crash_shutdown
+	"57P03", // cannot_connect_now
 }
 
 // refused reports whether the server has answered that a commit did not happen.
@@ -90,7 +124,10 @@ func refused(err error) bool {
 
 // happened finds out whether the transaction that wrote a segment was committed.
 // Inserting the same id waits for that transaction to end, if it has not: then
-// either the row is there, or there is none and never will be.
+// either the row is there, or there is none and never will be. A row that is there
+// may be on this server alone: one that was waiting for its standbys shows it once
+// it has been restarted, or its wait was cut short. So the answer that it happened
+// is a commit of its own.
 func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 	tx, err := s.pool.Begin(ctx)
 	if err != nil {
@@ -106,5 +143,27 @@ func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 	}
 	var token [16]byte
 	err = tx.QueryRow(ctx, "SELECT token FROM gq.segment WHERE id = $1", m.id).Scan(&token)
-	return token == m.token, err
+	if err != nil || token != m.token {
+		return false, err
+	}
+	return true, confirm(ctx, tx)
+}
+
+// confirm waits until everything that was committed before is as durable as a
+// commit makes it, by committing a record after it that says nothing.
+func confirm(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "SELECT pg_logical_emit_message(true, 'gq', '')"); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// confirm ends a transaction that wrote nothing and answers with what others have
+// committed. Losing that is as if it had never been asked.
+func (tx *txn) confirm(ctx context.Context) error {
+	err := confirm(ctx, tx.Tx)
+	if err != nil && !refused(err) {
+		return fmt.Errorf("%w: %w", errLost, err)
+	}
+	return err
 }

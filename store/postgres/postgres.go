@@ -177,6 +177,9 @@ func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn
 		}
 		waited += pause
 	}
+	if lost(err) || uncertain(err) {
+		err = &unavailableError{err}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
@@ -218,6 +221,9 @@ func (s *Store) attempt(ctx context.Context, begin string, f func(tx *txn) error
 		return err
 	}
 	if !tx.written {
+		if tx.relies {
+			return tx.confirm(ctx)
+		}
 		return nil
 	}
 	if err := tx.commit(ctx); err != nil {

@@ -22,6 +22,7 @@ type txn struct {
 	segment int64     // under which the next events are written, 0 for none yet
 	mark    mark      // by which the outcome of the commit can be found out
 	written bool      // there is something to commit
+	relies  bool      // an answer says that something was committed before
 
 	// Gathered by record and written by flush.
 	rows    []*row

@@ -175,6 +175,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	case !old.Live() && changed:
 		return no(old, fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove))
 	case !old.Live():
+		tx.relies = true
 		return store.Updated{State: old}, nil // the answer to a repeated call; its blobs are there
 	case !changed:
 		return store.Updated{State: next}, nil // likewise: a blob must not follow a call that was answered before

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// How much the tests of several servers on one database do. make test-nodes and
+// make test-kill have the long runs.
+var (
+	nodesJobs  = flag.Int("nodes-jobs", 10_000, "jobs that servers on one database share")
+	nodesKills = flag.Int("nodes-kills", 6, "how often servers and their database are killed")
+)
+
+// TestServersShareADatabase has two and four servers, each a process of its own,
+// work off jobs that were submitted through all of them. No lease ends meanwhile,
+// so each job must run exactly once.
+func TestServersShareADatabase(t *testing.T) {
+	for _, n := range []int{2, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { shareJobs(t, n, *nodesJobs) })
+	}
+}
+
+func shareJobs(t *testing.T, servers, jobs int) {
+	url := pgtest.Own(t).Database(t)
+	var sites []*crashSite
+	for range servers { // all at once: they make the tables together
+		sites = append(sites, newCrashSite(t, url))
+	}
+	var starting sync.WaitGroup
+	for _, s := range sites {
+		starting.Go(s.start)
+	}
+	starting.Wait()
+	if t.Failed() {
+		return
+	}
+
+	began := time.Now()
+	var runs sync.Map // gq.JobID: *atomic.Int32
+	var done atomic.Int64
+	byServer := make([]atomic.Int64, servers)
+	working, stop := context.WithCancel(t.Context())
+	defer stop()
+	var workers, submitters sync.WaitGroup
+	for i, s := range sites {
+		mux := worker.NewMux()
+		mux.HandleFunc("go", func(_ context.Context, run *worker.Run) error {
+			n, _ := runs.LoadOrStore(run.ID(), new(atomic.Int32))
+			if n.(*atomic.Int32).Add(1) > 1 || run.LeaseVersion() != 1 {
+				t.Errorf("job %s runs again while its lease lives, under version %d", run.ID(), run.LeaseVersion())
+			}
+			byServer[i].Add(1)
+			done.Add(1)
+			return nil
+		})
+		w, err := worker.New(s.client(), mux, worker.Config{
+			Slots: 200, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers.Go(func() {
+			if err := w.Run(working); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	policy := gq.Default()
+	policy.LeaseTTL = 10 * time.Minute
+	var submitted sync.Map // gq.JobID: true
+	const batch = 500
+	for i, s := range sites {
+		c := s.client()
+		submitters.Go(func() {
+			for first := i * batch; first < jobs; first += servers * batch {
+				specs := make([]gq.Spec, min(batch, jobs-first))
+				for k := range specs {
+					specs[k] = gq.Spec{Queue: crashQueue, Type: "go", Policy: policy, Key: gq.Key{Name: fmt.Sprint(first + k)}}
+				}
+				answers, err := c.SubmitBatch(t.Context(), specs)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, a := range answers {
+					if a.Err != nil || a.Existing {
+						t.Errorf("submit: %+v", a)
+					}
+					submitted.Store(a.ID(), true)
+				}
+			}
+		})
+	}
+	submitters.Wait()
+	for last, at := int64(-1), time.Now(); done.Load() < int64(jobs) && !t.Failed(); {
+		if n := done.Load(); n != last {
+			last, at = n, time.Now()
+		}
+		if time.Since(at) > time.Minute {
+			t.Fatalf("%d of %d jobs have run, and none for a minute", last, jobs)
+		}
+		rest(t.Context(), 10*time.Millisecond)
+	}
+	took := time.Since(began)
+	stop()
+	workers.Wait()
+
+	var counted int64
+	for _, s := range sites { // every server says the same
+		counts, err := s.client().Counts(t.Context(), crashQueue)
+		if err != nil || counts[0].By[gq.Completed] != int64(jobs) || counts[0].Live() != 0 {
+			t.Errorf("counts: %v, %+v", err, counts)
+		}
+	}
+	submitted.Range(func(id, _ any) bool {
+		counted++
+		if _, ran := runs.Load(id); !ran {
+			t.Errorf("job %v never ran", id)
+		}
+		return true
+	})
+	if counted != int64(jobs) || done.Load() != int64(jobs) {
+		t.Errorf("%d jobs were submitted and %d runs counted, want %d of each", counted, done.Load(), jobs)
+	}
+	shares := ""
+	for i := range byServer {
+		n := byServer[i].Load()
+		shares += fmt.Sprintf(" %d", n)
+		if n == 0 {
+			t.Errorf("server %d gave out no job", i)
+		}
+	}
+	t.Logf("%d servers: %d jobs submitted and run in %v (%.0f/s), each once; by server:%s",
+		servers, jobs, took.Round(time.Millisecond), float64(jobs)/took.Seconds(), shares)
+	for _, s := range sites {
+		s.kill()
+	}
+}
+
+// TestKilledServersAndDatabase kills servers with SIGKILL and stops their database
+// at once, in turn and together, while jobs are submitted, run, and settled under
+// leases that are over.
+func TestKilledServersAndDatabase(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short leaves out what takes half a minute; make test runs it")
+	}
+	began := time.Now()
+	cluster := pgtest.Own(t)
+	url := cluster.Database(t)
+	sites := []*crashSite{newCrashSite(t, url), newCrashSite(t, url)}
+	l := newCrashLoad(t, sites...)
+	random := rand.New(rand.NewPCG(l.seed, 0))
+	for _, s := range sites {
+		s.start()
+	}
+	load := l.begin()
+	defer load.stopWorking()
+	defer load.stopSubmitting()
+	var servers, databases int
+	for kill := range *nodesKills {
+		if random.IntN(5) > 0 {
+			l.acknowledged(t, 20)
+		}
+		rest(t.Context(), time.Duration(random.Int64N(int64(100*time.Millisecond))))
+		if kill%3 != 1 { // the database; every third time a server falls with it
+			databases++
+			if kill%3 == 2 {
+				servers++
+				sites[kill/3%2].kill()
+			}
+			cluster.Crash(t)
+			if kill%3 == 2 {
+				sites[kill/3%2].start()
+			}
+			continue
+		}
+		servers++
+		site := sites[random.IntN(2)]
+		site.kill()
+		site.start()
+	}
+	killing := time.Since(began)
+	load.end(t)
+	t.Logf("%d rounds: %d servers killed, the database stopped %d times, in %v; %v in all",
+		*nodesKills, servers, databases, killing.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+}
