@@ -387,7 +387,7 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 // await waits until whoever has locked the first of these jobs is done. It
 // holds nothing meanwhile, so nobody can wait for it.
 func (s *Store) await(ctx context.Context, jobs []int64, alone bool) error {
-	return s.attempt(ctx, begin(alone), func(tx *txn) error {
+	return s.transact(ctx, "write", begin(alone), func(tx *txn) error {
 		_, err := tx.Exec(ctx, "SELECT FROM gq.live WHERE seq = $1 FOR UPDATE", jobs[0])
 		return err
 	})
