@@ -68,6 +68,15 @@ generate: postgres proto ## Renew everything generated: go generate, then docs/c
 	$(GO) generate ./...
 	scripts/test
 
+.PHONY: test-nodes
+test-nodes: postgres ## Two and four servers on one database work off 100,000 jobs
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestServersShareADatabase$$' -nodes-jobs 100000
+
+.PHONY: test-kill
+test-kill: postgres ## Kill servers and their database 60 times under load
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills 60
+	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes 30
+
 .PHONY: bench
 bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
 	$(GO) run ./cmd/gq bench $(BENCH_FLAGS)

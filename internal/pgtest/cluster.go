@@ -1,7 +1,6 @@
 package pgtest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -11,12 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
-	"syscall"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Cluster is a running PostgreSQL server.
@@ -24,10 +19,10 @@ type Cluster struct {
 	dir      string   // everything it has, data and socket
 	held     *os.File // says that the directory is in use
 	port     int
-	settled  bool   // the port must stay, since others know it
-	password string // of the superuser over TCP
-	process  *os.Process
-	exited   chan struct{} // closed when the process has ended
+	settled  bool          // the port must stay, since others know it
+	password string        // of the superuser over TCP
+	skew     time.Duration // by which its clock is ahead of ours
+	program
 }
 
 const (
@@ -73,7 +68,7 @@ func (c *Cluster) TCP(database string) string {
 }
 
 // start creates a data directory and runs a server on it.
-func start() (*Cluster, error) {
+func start(skew time.Duration) (*Cluster, error) {
 	bin, err := installed()
 	if err != nil {
 		return nil, err
@@ -82,7 +77,7 @@ func start() (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{password: rand.Text()}
+	c := &Cluster{password: rand.Text(), skew: skew}
 	if c.dir, c.held, err = directory(owner); err != nil {
 		return nil, err
 	}
@@ -174,52 +169,14 @@ func (c *Cluster) run(bin string, owner *account) error {
 	}
 	cmd := exec.Command(filepath.Join(bin, "postgres"), args...) //nolint:noctx // lives as long as the process; stop ends it
 	c.environment(cmd, owner)
-	var log tail
-	cmd.Stdout, cmd.Stderr = &log, &log
-
-	started := make(chan error)
-	c.exited = make(chan struct{})
-	go func() {
-		// The signal for the death of the parent is tied to the thread that
-		// started the child, so this thread must not end before the child.
-		runtime.LockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
-		}
-		close(c.exited)
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start postgres: %w", err)
-	}
-	c.process = cmd.Process
-	if err := c.ready(); err != nil {
-		c.kill()
-		return fmt.Errorf("start postgres: %w\n%s", err, log.String())
-	}
-	return nil
-}
-
-// ready waits until the server answers.
-func (c *Cluster) ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := pgx.Connect(ctx, c.URL("postgres"))
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-tick.C:
-		case <-c.exited:
-			return errors.New("the server ended at once")
-		case <-ctx.Done():
+	if c.skew != 0 {
+		lie, err := skewed(c.skew)
+		if err != nil {
 			return err
 		}
+		cmd.Env = append(cmd.Env, lie...)
 	}
+	return c.program.start(cmd, c.URL("postgres"))
 }
 
 // stop ends the server without a shutdown checkpoint, since nobody will read
@@ -227,16 +184,6 @@ func (c *Cluster) ready() error {
 func (c *Cluster) stop() {
 	c.kill()
 	_ = c.remove() // a temporary directory; there is nobody to tell
-}
-
-func (c *Cluster) kill() {
-	_ = c.process.Signal(syscall.SIGQUIT)
-	select {
-	case <-c.exited:
-	case <-time.After(stopWithin):
-		_ = c.process.Kill()
-		<-c.exited
-	}
 }
 
 func freePort() (int, error) {
@@ -247,17 +194,3 @@ func freePort() (int, error) {
 	defer l.Close() //nolint:errcheck // only its number was wanted
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
-
-// tail keeps the last part of what a program wrote. It is read only once the
-// program has ended.
-type tail struct{ buf bytes.Buffer }
-
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 64 << 10
-	if t.buf.Len()+len(p) > most {
-		t.buf.Reset()
-	}
-	return t.buf.Write(p)
-}
-
-func (t *tail) String() string { return t.buf.String() }

@@ -2,13 +2,19 @@ package pgtest
 
 import (
 	"testing"
+	"time"
 )
 
 // Own starts a server for one test alone, which may do to it what it likes. It is
 // stopped when the test ends.
 func Own(t testing.TB) *Cluster {
 	t.Helper()
-	c, err := start()
+	return own(t, 0)
+}
+
+func own(t testing.TB, skew time.Duration) *Cluster {
+	t.Helper()
+	c, err := start(skew)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}

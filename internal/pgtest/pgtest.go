@@ -58,7 +58,7 @@ func Start(t testing.TB) *Cluster {
 	}
 	if !shared.started {
 		shared.started = true
-		shared.cluster, shared.err = start()
+		shared.cluster, shared.err = start(0)
 	}
 	if shared.err != nil {
 		t.Fatalf("pgtest: %v", shared.err)

@@ -1,45 +1,83 @@
 package postgres_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// TestPooler runs a store through a pooler in transaction mode, where one was
-// started and is named by GQ_TEST_POOLER: the URL of an empty database through
-// it. Notifications do not come through; the store finds that out by itself.
-func TestPooler(t *testing.T) {
-	url := os.Getenv("GQ_TEST_POOLER")
-	if url == "" {
-		t.Skip("no pooler is started for the tests yet; GQ_TEST_POOLER can name one")
+// behindPooler starts a pooler in transaction mode and leads databases through it.
+func behindPooler(t *testing.T) (through func(url string) string) {
+	t.Helper()
+	p := pgtest.Start(t).Pooler(t)
+	return func(url string) string {
+		t.Helper()
+		pooled, err := p.Behind(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pooled
 	}
+}
+
+// TestContractBehindAPooler has the whole contract kept where each transaction may
+// run on another connection. Nothing in the URL says that it is so.
+func TestContractBehindAPooler(t *testing.T) {
+	storetest.Run(t, backend(t, behindPooler(t)))
+}
+
+// TestNewsBehindAPooler has a node hear of what another one commits, though no
+// notification comes through a pooler in transaction mode: it finds that out by
+// itself and asks.
+func TestNewsBehindAPooler(t *testing.T) {
+	url := behindPooler(t)(pgtest.Database(t))
 	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}
-	news := make(chan store.News, 100)
-	stop := nodes[1].(store.Notifier).Notify(func(n store.News) { news <- n })
+	news := make(chan store.News, 1000)
+	stop := nodes[1].(store.Notifier).Notify(func(n store.News) {
+		select {
+		case news <- n:
+		default: // one is enough
+		}
+	})
 	defer stop()
-	for range 50 {
-		mustInsert(t, nodes[0], newSpec("q"))
-	}
-	claimed, err := nodes[1].Claim(t.Context(), []store.Claim{claimFrom("q", 50)})
-	if err != nil || len(claimed[0].Jobs) != 50 {
-		t.Fatalf("claim: %v, %d jobs", err, len(claimed[0].Jobs))
-	}
-	for _, j := range claimed[0].Jobs {
-		if out, err := nodes[0].Update(t.Context(), []store.Update{completing(j)}); err != nil || out[0].Err != nil {
-			t.Fatalf("complete: %v, %+v", err, out)
+	hears := func() {
+		t.Helper()
+		for until := time.After(30 * time.Second); ; {
+			select {
+			case n := <-news:
+				for _, q := range n.Queues {
+					if q == "q" {
+						return
+					}
+				}
+			case <-until:
+				t.Fatal("the other node heard of nothing")
+			}
 		}
 	}
-	if got := statusOf(t, nodes[1], claimed[0].Jobs[0].State.ID); got != gq.Completed {
-		t.Errorf("the job is %v", got)
-	}
-	select {
-	case <-news:
-	case <-time.After(15 * time.Second):
-		t.Error("the other node heard of nothing")
+	// Twice, so that the second is certainly after the probe.
+	for range 2 {
+		mustInsert(t, nodes[0], newSpec("q"))
+		hears()
+		claimed, err := nodes[1].Claim(t.Context(), []store.Claim{claimFrom("q", 5)})
+		if err != nil || len(claimed[0].Jobs) != 1 {
+			t.Fatalf("claim: %v, %d jobs", err, len(claimed[0].Jobs))
+		}
+		job := claimed[0].Jobs[0]
+		if out, err := nodes[1].Update(t.Context(), []store.Update{completing(job)}); err != nil || out[0].Err != nil {
+			t.Fatalf("complete: %v, %+v", err, out)
+		}
+		if got := statusOf(t, nodes[0], job.State.ID); got != gq.Completed {
+			t.Errorf("the job is %v", got)
+		}
+		time.Sleep(50 * time.Millisecond) // let what is under way arrive
+		for len(news) > 0 {
+			<-news
+		}
 	}
 	for _, s := range nodes {
 		if err := s.Close(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-func TestContract(t *testing.T) { storetest.Run(t, backend(t)) }
+func TestContract(t *testing.T) { storetest.Run(t, backend(t, directly)) }
 
 // modelStories is how many random stories a run tells where -rapid.checks says
 // nothing else: each step is several transactions here. Enough that everything
@@ -26,12 +26,15 @@ func TestModel(t *testing.T) {
 		}
 		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // the same flag took a number before
 	}
-	storetest.RunModel(t, backend(t))
+	storetest.RunModel(t, backend(t, directly))
 }
 
-// backend opens each store on an empty database. Databases are emptied and used
-// again until t ends, because making one takes longer than most cases.
-func backend(t *testing.T) storetest.Backend {
+func directly(url string) string { return url }
+
+// backend opens each store on an empty database, on the way that through makes of
+// its URL. Databases are emptied and used again until t ends, because making one
+// takes longer than most cases.
+func backend(t *testing.T, through func(url string) string) storetest.Backend {
 	t.Helper()
 	var (
 		mu   sync.Mutex
@@ -41,7 +44,7 @@ func backend(t *testing.T) storetest.Backend {
 	)
 	start := func(t testing.TB, url string, cfg store.Config) store.Store {
 		t.Helper()
-		s := open(t, url, cfg)
+		s := open(t, through(url), cfg)
 		mu.Lock()
 		defer mu.Unlock()
 		urls[s] = url

@@ -75,6 +75,11 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if !strings.Contains(url, "pool_max_conns") {
 		settings.MaxConns = maxConnections
 	}
+	if !strings.Contains(url, "default_query_exec_mode") {
+		if err := suitPooler(ctx, settings.ConnConfig); err != nil {
+			return nil, fmt.Errorf("open postgres: %w", err)
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
@@ -100,6 +105,26 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	}
 	s.herald.start(s)
 	return s, nil
+}
+
+// suitPooler keeps no statements prepared where there is a pooler in between: it
+// may have the next transaction run on a connection that knows none of them. A
+// pooler gives out keys of its own for the connections it makes, so what it calls
+// the process at the other end is not what that calls itself.
+func suitPooler(ctx context.Context, settings *pgx.ConnConfig) error {
+	conn, err := pgx.ConnectConfig(ctx, settings)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	var process uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process); err != nil {
+		return err
+	}
+	if process != conn.PgConn().PID() {
+		settings.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	return nil
 }
 
 // maxConnections is how many a store opens at most, where its URL does not say.
