@@ -43,7 +43,7 @@ var arrows = []arrow{
 	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
 
 	// The engine sees a store only through the port.
-	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local"}},
+	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.

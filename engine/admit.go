@@ -23,7 +23,7 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 		}
 		return s.Start(lease, ttl, now)
 	}
-	answers, err := e.fenced(ctx, []string{"ask for capacity", "start"}, []gq.LeaseRef{lease, lease}, []store.Update{{Apply: ask}, {Apply: start}})
+	answers, err := e.fenced(ctx, e.store, []string{"ask for capacity", "start"}, []gq.LeaseRef{lease, lease}, []store.Update{{Apply: ask}, {Apply: start}})
 	if err != nil {
 		return gq.State{}, err
 	}

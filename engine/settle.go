@@ -31,7 +31,7 @@ func (e *Engine) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration
 }
 
 func (e *Engine) held(ctx context.Context, verb string, lease gq.LeaseRef, apply store.Apply) (gq.State, error) {
-	answers, err := e.fenced(ctx, []string{verb}, []gq.LeaseRef{lease}, []store.Update{{Apply: apply}})
+	answers, err := e.fenced(ctx, e.store, []string{verb}, []gq.LeaseRef{lease}, []store.Update{{Apply: apply}})
 	if err != nil {
 		return gq.State{}, err
 	}
@@ -64,7 +64,7 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 			Spawn:      b.Spawn,
 		}
 	}
-	answers, err := e.fenced(ctx, []string{"heartbeat"}, leases, updates)
+	answers, err := e.fenced(ctx, e.store, []string{"heartbeat"}, leases, updates)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +82,19 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 // Children of a completed job are inserted in the same commit, or the job is not
 // completed.
 func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	answers, err := e.settleInto(ctx, e.store, outcomes)
+	if err != nil {
+		return nil, err
+	}
+	for i := range answers {
+		if err := answers[i].Err; err == nil || errors.Is(err, gq.ErrStaleLease) {
+			e.workers.settled(outcomes[i].Lease, &answers[i].State)
+		}
+	}
+	return answers, nil
+}
+
+func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcomes []gq.Outcome) ([]gq.Answer, error) {
 	leases := make([]gq.LeaseRef, len(outcomes))
 	verbs := make([]string, len(outcomes))
 	updates := make([]store.Update, len(outcomes))
@@ -92,16 +105,7 @@ func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer
 		}
 		updates[i] = e.settling(outcomes[i])
 	}
-	answers, err := e.fenced(ctx, verbs, leases, updates)
-	if err != nil {
-		return nil, err
-	}
-	for i := range answers {
-		if err := answers[i].Err; err == nil || errors.Is(err, gq.ErrStaleLease) {
-			e.workers.settled(leases[i], &answers[i].State)
-		}
-	}
-	return answers, nil
+	return e.fenced(ctx, into, verbs, leases, updates)
 }
 
 // settling is the update that an outcome asks for.
@@ -158,7 +162,7 @@ func (e *Engine) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
 
 // fenced applies updates under leases. There is one verb for all, or one each.
 // Updates without a function are refused.
-func (e *Engine) fenced(ctx context.Context, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.Answer, error) {
+func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.Answer, error) {
 	answers := make([]gq.Answer, len(updates))
 	for i := range updates {
 		switch {
@@ -181,7 +185,7 @@ func (e *Engine) fenced(ctx context.Context, verbs []string, leases []gq.LeaseRe
 		}
 	}
 	if len(at) > 0 {
-		updated, err := e.store.Update(ctx, updates[:len(at)])
+		updated, err := into.Update(ctx, updates[:len(at)])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", verbs[0], err)
 		}

@@ -42,14 +42,14 @@ func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
-	out, err := e.submitBatch(ctx, specs)
+	out, err := e.submitBatch(ctx, e.store, specs)
 	if err != nil {
 		return nil, fmt.Errorf("submit: %w", explain(err))
 	}
 	return out, nil
 }
 
-func (e *Engine) submitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs []gq.Spec) ([]gq.Submitted, error) {
 	out := make([]gq.Submitted, len(specs))
 	groups := make([]store.Group, 0, len(specs))
 	jobs := make([]gq.Spec, len(specs)) // one array for all groups
@@ -69,7 +69,7 @@ func (e *Engine) submitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 	if len(groups) == 0 {
 		return out, nil
 	}
-	placed, err := e.store.Insert(ctx, groups)
+	placed, err := into.Insert(ctx, groups)
 	if err != nil {
 		return nil, err
 	}
@@ -93,16 +93,24 @@ func (e *Engine) submitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
-	jobs, err := e.resolve(ctx, drafts)
+	out, err := e.submitGraph(ctx, e.store, drafts)
 	if err != nil {
 		return nil, fmt.Errorf("submit graph: %w", explain(err))
 	}
-	placed, err := e.store.Insert(ctx, []store.Group{{Jobs: jobs}})
+	return out, nil
+}
+
+func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts []gq.Draft) ([]gq.Submitted, error) {
+	jobs, err := e.resolve(ctx, drafts)
+	if err != nil {
+		return nil, err
+	}
+	placed, err := into.Insert(ctx, []store.Group{{Jobs: jobs}})
 	if err == nil {
 		err = placed[0].Err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("submit graph: %w", explain(err))
+		return nil, err
 	}
 	out := make([]gq.Submitted, len(jobs))
 	for i, p := range placed[0].Jobs {

@@ -53,6 +53,10 @@ func (r *Run) LeaseVersion() gq.LeaseVersion { return r.ref.Version }
 // LeaseID is the id of the lease and so of this execution.
 func (r *Run) LeaseID() gq.LeaseID { return r.ref.ID }
 
+// Lease is what the holder of the job shows: to complete it within a transaction
+// of one's own, for example.
+func (r *Run) Lease() gq.LeaseRef { return r.ref }
+
 // PreviousAttempt is the id of the execution before this one, empty for the
 // first.
 func (r *Run) PreviousAttempt() gq.LeaseID { return r.job.State.Lease.Previous }

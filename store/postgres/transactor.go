@@ -16,22 +16,36 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// InsertTx inserts groups within the application's own transaction: the jobs
-// exist if and only if it commits, and nobody sees them before. The answers are
-// those of [Store.Insert].
+// Tx has the store work within the application's own transaction: its jobs exist,
+// and its updates hold, if and only if that commits, and nobody sees them before.
+// Give it to an engine ([engine.Engine.In]) rather than calling it.
 //
-// Until the transaction ends it holds what its jobs need: their idempotency keys,
-// the jobs they depend on, and a queue that is fair or has a depth. Others that
-// need the same wait for it; everyone else does not. A transaction of another
-// level than READ COMMITTED may fail because of others and must then be tried
-// again.
-func (s *Store) InsertTx(ctx context.Context, tx pgx.Tx, groups []store.Group) (out []store.Inserted, err error) {
-	err = s.within(ctx, "insert", tx, func(tx *txn) error {
+// Until the transaction ends it holds what was written: the jobs that were
+// updated, the idempotency keys of new ones, the jobs these depend on, and a queue
+// that is fair or has a depth. Others that need the same wait for it; everyone
+// else does not. A transaction of another level than READ COMMITTED may fail
+// because of others and must then be tried again.
+//
+// [engine.Engine.In]: https://pkg.go.dev/github.com/gopherqueue/gq/engine#Engine.In
+func (s *Store) Tx(tx pgx.Tx) store.Transaction { return pgxTransaction{s, tx} }
+
+// SQL is [Store.Tx] for database/sql with the driver of pgx: the transaction is the
+// one that was begun on conn, with conn.BeginTx.
+func (s *Store) SQL(conn *sql.Conn) store.Transaction { return sqlTransaction{s, conn} }
+
+type pgxTransaction struct {
+	s  *Store
+	tx pgx.Tx
+}
+
+// Insert implements [store.Transaction].
+func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
+	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
 		out = make([]store.Inserted, len(groups))
 		var sound []int
 		var asked []store.Group
 		for i, g := range groups {
-			if err := s.checkGroup(g); err != nil {
+			if err := t.s.checkGroup(g); err != nil {
 				out[i].Err = fmt.Errorf("insert: %w", err)
 				continue
 			}
@@ -55,12 +69,9 @@ func (s *Store) InsertTx(ctx context.Context, tx pgx.Tx, groups []store.Group) (
 	return out, nil
 }
 
-// UpdateTx applies updates within the application's own transaction, so that a
-// job is completed if and only if the work it stands for is committed. The
-// answers are those of [Store.Update]; one that says that something changed holds
-// once the transaction has committed. It keeps the jobs locked until then.
-func (s *Store) UpdateTx(ctx context.Context, tx pgx.Tx, updates []store.Update) (out []store.Updated, err error) {
-	err = s.within(ctx, "update", tx, func(tx *txn) error {
+// Update implements [store.Transaction].
+func (t pgxTransaction) Update(ctx context.Context, updates []store.Update) (out []store.Updated, err error) {
+	err = t.s.within(ctx, "update", t.tx, func(tx *txn) error {
 		if len(updates) == 0 {
 			return nil
 		}
@@ -78,21 +89,24 @@ func (s *Store) UpdateTx(ctx context.Context, tx pgx.Tx, updates []store.Update)
 	return out, nil
 }
 
-// InsertSQL is [Store.InsertTx] for database/sql with the driver of pgx: the
-// transaction is the one that was begun on conn.
-func (s *Store) InsertSQL(ctx context.Context, conn *sql.Conn, groups []store.Group) (out []store.Inserted, err error) {
-	err = raw(conn, func(tx pgx.Tx) error {
-		out, err = s.InsertTx(ctx, tx, groups)
+type sqlTransaction struct {
+	s    *Store
+	conn *sql.Conn
+}
+
+// Insert implements [store.Transaction].
+func (t sqlTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
+	err = raw(t.conn, func(tx pgx.Tx) error {
+		out, err = pgxTransaction{t.s, tx}.Insert(ctx, groups)
 		return err
 	})
 	return out, err
 }
 
-// UpdateSQL is [Store.UpdateTx] for database/sql with the driver of pgx: the
-// transaction is the one that was begun on conn.
-func (s *Store) UpdateSQL(ctx context.Context, conn *sql.Conn, updates []store.Update) (out []store.Updated, err error) {
-	err = raw(conn, func(tx pgx.Tx) error {
-		out, err = s.UpdateTx(ctx, tx, updates)
+// Update implements [store.Transaction].
+func (t sqlTransaction) Update(ctx context.Context, updates []store.Update) (out []store.Updated, err error) {
+	err = raw(t.conn, func(tx pgx.Tx) error {
+		out, err = pgxTransaction{t.s, tx}.Update(ctx, updates)
 		return err
 	})
 	return out, err
@@ -137,48 +151,52 @@ func raw(conn *sql.Conn, f func(tx pgx.Tx) error) error {
 		if c.Conn().PgConn().TxStatus() != 'T' {
 			return errors.New("the connection is not in a transaction")
 		}
-		return f(connTx{conn: c.Conn()})
+		return f(&connTx{conn: c.Conn()})
 	})
 }
 
-// connTx is a transaction that was begun on a connection by other means.
+// connTx is a transaction that was begun on a connection by other means, or a
+// savepoint in it.
 type connTx struct {
-	pgx.Tx // none: nobody ends it or looks into it here
+	pgx.Tx // none: nobody ends the transaction or looks into it here
 	conn   *pgx.Conn
+	ended  bool // the savepoint
 }
 
-func (t connTx) Begin(ctx context.Context) (pgx.Tx, error) {
+func (t *connTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if _, err := t.conn.Exec(ctx, "SAVEPOINT gq"); err != nil {
 		return nil, err
 	}
-	return t, nil
+	return &connTx{conn: t.conn}, nil
 }
 
-func (t connTx) Commit(ctx context.Context) error {
-	_, err := t.conn.Exec(ctx, "RELEASE SAVEPOINT gq")
-	return err
+func (t *connTx) Commit(ctx context.Context) error { return t.end(ctx, "RELEASE SAVEPOINT gq") }
+
+func (t *connTx) Rollback(ctx context.Context) error {
+	return t.end(ctx, "ROLLBACK TO SAVEPOINT gq; RELEASE SAVEPOINT gq")
 }
 
-func (t connTx) Rollback(ctx context.Context) error {
-	if t.conn.PgConn().TxStatus() != 'E' {
+func (t *connTx) end(ctx context.Context, how string) error {
+	if t.ended {
 		return pgx.ErrTxClosed
 	}
-	_, err := t.conn.Exec(ctx, "ROLLBACK TO SAVEPOINT gq")
+	t.ended = true
+	_, err := t.conn.Exec(ctx, how)
 	return err
 }
 
-func (t connTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (t *connTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return t.conn.Exec(ctx, sql, args...)
 }
 
-func (t connTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (t *connTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	return t.conn.Query(ctx, sql, args...)
 }
 
-func (t connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return t.conn.QueryRow(ctx, sql, args...)
 }
 
-func (t connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, b)
 }

@@ -32,7 +32,7 @@ func statusOf(t *testing.T, s store.Store, id gq.JobID) gq.Status {
 	return found[0].State.Status
 }
 
-func TestInsertTx(t *testing.T) {
+func TestInsertWithinATransaction(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
 	defer s.Close()
@@ -42,7 +42,7 @@ func TestInsertTx(t *testing.T) {
 		t.Fatal(err)
 	}
 	dropped, kept := newSpec("q"), newSpec("q")
-	if _, err := s.InsertTx(t.Context(), tx, []store.Group{store.One(dropped)}); err != nil {
+	if _, err := s.Tx(tx).Insert(t.Context(), []store.Group{store.One(dropped)}); err != nil {
 		t.Fatal(err)
 	}
 	absent(t, s, dropped.ID)
@@ -60,7 +60,7 @@ func TestInsertTx(t *testing.T) {
 	if tx, err = conn.Begin(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	answers, err := s.InsertTx(t.Context(), tx, []store.Group{store.One(kept), {}})
+	answers, err := s.Tx(tx).Insert(t.Context(), []store.Group{store.One(kept), {}})
 	if err != nil || answers[0].Err != nil || !errors.Is(answers[1].Err, gq.ErrInvalid) {
 		t.Fatalf("insert: %v, %+v", err, answers)
 	}
@@ -81,7 +81,7 @@ func TestInsertTx(t *testing.T) {
 	}
 }
 
-func TestUpdateTx(t *testing.T) {
+func TestUpdateWithinATransaction(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
 	defer s.Close()
@@ -96,7 +96,7 @@ func TestUpdateTx(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := s.UpdateTx(t.Context(), tx, []store.Update{completing(first)})
+	out, err := s.Tx(tx).Update(t.Context(), []store.Update{completing(first)})
 	if err != nil || !out[0].Changed {
 		t.Fatalf("complete: %v, %+v", err, out)
 	}
@@ -128,7 +128,7 @@ func TestUpdateTx(t *testing.T) {
 	}
 }
 
-func TestInsertSQL(t *testing.T) {
+func TestInsertWithDatabaseSQL(t *testing.T) {
 	url := pgtest.Database(t)
 	s := open(t, url, store.Config{})
 	defer s.Close()
@@ -142,7 +142,7 @@ func TestInsertSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := s.InsertSQL(t.Context(), conn, nil); err == nil {
+	if _, err := s.SQL(conn).Insert(t.Context(), nil); err == nil {
 		t.Error("a connection without a transaction was accepted")
 	}
 	for _, commit := range []bool{false, true} {
@@ -151,7 +151,7 @@ func TestInsertSQL(t *testing.T) {
 			t.Fatal(err)
 		}
 		spec := newSpec("q")
-		answers, err := s.InsertSQL(t.Context(), conn, []store.Group{store.One(spec)})
+		answers, err := s.SQL(conn).Insert(t.Context(), []store.Group{store.One(spec)})
 		if err != nil || answers[0].Err != nil {
 			t.Fatalf("insert: %v, %+v", err, answers)
 		}

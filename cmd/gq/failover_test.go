@@ -1,0 +1,89 @@
+//go:build failover
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+)
+
+// make test-failover runs these: they take minutes, and programs that nothing else
+// needs.
+var (
+	failovers = flag.Int("failovers", 5, "how often the primary dies")
+	behind    = flag.Duration("behind", 500*time.Millisecond, "for how long before its death nothing reaches the standbys")
+)
+
+// failOver lets the primary's machine die again and again under load.
+func failOver(t *testing.T, synchronous bool) (*crashLoad, *crashed) {
+	t.Helper()
+	replicas := pgtest.NewReplicas(t, synchronous)
+	url := replicas.URL("postgres")
+	sites := []*crashSite{newCrashSite(t, url), newCrashSite(t, url)}
+	l := newCrashLoad(t, sites...)
+	for _, s := range sites {
+		s.start()
+	}
+	load := l.begin()
+	t.Cleanup(load.stopWorking)
+	t.Cleanup(load.stopSubmitting)
+	for i := range *failovers {
+		l.acknowledged(t, 50)
+		before := l.acks.Load()
+		took := replicas.Fail(*behind)
+		l.acknowledged(t, 50)
+		t.Logf("failover %d: another primary after %v; %d submissions acknowledged before", i+1, took.Round(time.Millisecond), before)
+		replicas.Return()
+	}
+	return l, load
+}
+
+// TestFailover loses nothing that was acknowledged, where commits wait for a
+// standby.
+func TestFailover(t *testing.T) {
+	_, load := failOver(t, true)
+	load.end(t)
+}
+
+// TestAsynchronousFailover counts what is lost where they do not wait. It fails
+// where nothing is: then the other test would have proved nothing.
+func TestAsynchronousFailover(t *testing.T) {
+	l, load := failOver(t, false)
+	load.stopSubmitting()
+	load.submitters.Wait()
+	load.stopWorking()
+	load.workers.Wait()
+	_ = load.program.Process.Kill()
+	_ = load.program.Wait()
+	var lost int
+	stories := l.stories(l.client())
+	for _, j := range stories {
+		switch {
+		case errors.Is(j.err, gq.ErrNotFound):
+			lost++
+		case j.err != nil && !errors.Is(j.err, context.Canceled):
+			t.Errorf("job %s: %v", j.id, j.err)
+		}
+	}
+	t.Logf("%d failovers with standbys %v behind: %d of %d acknowledged jobs are lost", *failovers, *behind, lost, len(stories))
+	var others []string
+	for _, f := range l.faults {
+		if !strings.Contains(f, "has led to the jobs") { // a key whose first job was lost
+			others = append(others, f)
+		}
+	}
+	t.Logf("beside that: %d things that a queue without loss would not show: %.10q", len(others), others)
+	if lost == 0 {
+		t.Error("nothing was lost: the test has not tested that")
+	}
+	for _, site := range l.sites {
+		site.kill()
+	}
+}

@@ -1,0 +1,308 @@
+package engine_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// shop is an application with a table of its own beside the queue.
+type shop struct {
+	*testing.T
+	*engine.Engine
+	store *postgres.Store
+	url   string
+}
+
+func newShop(t *testing.T) *shop {
+	t.Helper()
+	url := pgtest.Own(t).Database(t)
+	s, err := postgres.Open(t.Context(), url, store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f := &shop{T: t, Engine: newEngine(t, s, engine.Options{}), store: s, url: url}
+	if _, err := f.connect().Exec(t.Context(), "CREATE TABLE orders (id text)"); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *shop) connect() *pgx.Conn {
+	f.Helper()
+	conn, err := pgx.Connect(f.Context(), f.url)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = conn.Close(context.WithoutCancel(f.Context())) })
+	return conn
+}
+
+// owned is a transaction of the application: of pgx or of database/sql.
+type owned struct {
+	queue            *engine.Tx
+	exec             func(statement string)
+	commit, rollback func()
+}
+
+func (f *shop) begin(with string) owned {
+	f.Helper()
+	check := func(err error) {
+		f.Helper()
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	if with == "pgx" {
+		tx, err := f.connect().Begin(f.Context())
+		check(err)
+		return owned{
+			f.In(f.store.Tx(tx)),
+			func(statement string) { _, err := tx.Exec(f.Context(), statement); check(err) },
+			func() { check(tx.Commit(f.Context())) },
+			func() { check(tx.Rollback(f.Context())) },
+		}
+	}
+	db, err := sql.Open("pgx", f.url)
+	check(err)
+	f.Cleanup(func() { _ = db.Close() })
+	conn, err := db.Conn(f.Context())
+	check(err)
+	tx, err := conn.BeginTx(f.Context(), nil)
+	check(err)
+	return owned{
+		f.In(f.store.SQL(conn)),
+		func(statement string) { _, err := tx.ExecContext(f.Context(), statement); check(err) },
+		func() { check(errors.Join(tx.Commit(), conn.Close())) },
+		func() { check(errors.Join(tx.Rollback(), conn.Close())) },
+	}
+}
+
+func (f *shop) orders() (n int) {
+	f.Helper()
+	if err := f.connect().QueryRow(f.Context(), "SELECT count(*) FROM orders").Scan(&n); err != nil {
+		f.Fatal(err)
+	}
+	return n
+}
+
+func (f *shop) exists(id gq.JobID) bool {
+	f.Helper()
+	_, err := f.Get(f.Context(), id, 0)
+	if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		f.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestSubmitWithinATransaction has a job exist if and only if the application's
+// transaction commits.
+func TestSubmitWithinATransaction(t *testing.T) {
+	f := newShop(t)
+	policy := gq.Default()
+	policy.MaxAttempts = 7
+	if _, err := f.PutQueue(t.Context(), gq.Queue{Name: "mail", Policy: policy}); err != nil {
+		t.Fatal(err)
+	}
+	for _, with := range []string{"pgx", "database/sql"} {
+		t.Run(with, func(t *testing.T) {
+			f := &shop{t, f.Engine, f.store, f.url}
+			before := f.orders()
+			spec := gq.Spec{Queue: "mail", Type: "mail.send", Key: gq.Key{Name: with}}
+
+			tx := f.begin(with)
+			tx.exec("INSERT INTO orders VALUES ('dropped')")
+			dropped, err := tx.queue.Submit(t.Context(), spec)
+			if err != nil || dropped.Existing || f.exists(dropped.ID()) {
+				t.Fatalf("submit: %v, %+v; it exists: %t", err, dropped, f.exists(dropped.ID()))
+			}
+			tx.rollback()
+			if f.exists(dropped.ID()) || f.orders() != before {
+				t.Error("what was rolled back is there")
+			}
+
+			// Someone waits for the job and is woken by the commit.
+			claimed := make(chan gq.Job, 1)
+			go func() {
+				jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, Wait: time.Minute})
+				if err != nil || len(jobs) != 1 {
+					t.Errorf("claim: %v, %d jobs", err, len(jobs))
+					jobs = make([]gq.Job, 1)
+				}
+				claimed <- jobs[0]
+			}()
+			tx = f.begin(with)
+			tx.exec("INSERT INTO orders VALUES ('kept')")
+			// Bad input is refused and changes nothing, not even the transaction.
+			if _, err := tx.queue.Submit(t.Context(), gq.Spec{Queue: "mail", Type: "no such name\x00"}); !errors.Is(err, gq.ErrInvalid) {
+				t.Errorf("a bad spec: %v", err)
+			}
+			kept, err := tx.queue.Submit(t.Context(), spec) // the key is free again
+			if err != nil || kept.Existing || kept.State.Bound != 7 {
+				t.Fatalf("submit: %v, %+v", err, kept)
+			}
+			again, err := tx.queue.Submit(t.Context(), spec)
+			if err != nil || !again.Existing || !again.Same || again.ID() != kept.ID() {
+				t.Errorf("the same key again: %v, %+v", err, again)
+			}
+			if f.exists(kept.ID()) {
+				t.Error("a job exists before its transaction commits")
+			}
+			began := time.Now()
+			tx.commit()
+			job := <-claimed
+			if took := time.Since(began); job.State.ID != kept.ID() || took > 10*time.Second {
+				t.Errorf("after %v job %s was claimed, want %s", took, job.State.ID, kept.ID())
+			}
+			if f.orders() != before+1 {
+				t.Error("the application's own row is missing")
+			}
+
+			// The job is completed together with a row, or not at all.
+			lease := job.State.Lease.Ref()
+			tx = f.begin(with)
+			tx.exec("INSERT INTO orders VALUES ('dropped')")
+			if s, err := tx.queue.Complete(t.Context(), lease, []byte("1")); err != nil || s.Status != gq.Completed {
+				t.Errorf("complete: %v, %v", s.Status, err)
+			}
+			tx.rollback()
+			if j, err := f.Get(t.Context(), kept.ID(), 0); err != nil || j.State.Status != gq.Running {
+				t.Errorf("after a rollback the job is %v, %v", j.State.Status, err)
+			}
+			tx = f.begin(with)
+			stale := lease
+			stale.Version++
+			if _, err := tx.queue.Complete(t.Context(), stale, nil); !errors.Is(err, gq.ErrStaleLease) {
+				t.Errorf("a lease that nobody has: %v", err)
+			}
+			tx.exec("INSERT INTO orders VALUES ('done')")
+			if _, err := tx.queue.Complete(t.Context(), lease, []byte("2")); err != nil {
+				t.Error(err)
+			}
+			tx.commit()
+			j, err := f.Get(t.Context(), kept.ID(), gq.WithResult)
+			if err != nil || j.State.Status != gq.Completed || string(j.Result) != "2" || f.orders() != before+2 {
+				t.Errorf("after the commit: %v, %v with %q, %d orders", err, j.State.Status, j.Result, f.orders())
+			}
+			// What a worker says once its handler has returned changes nothing.
+			if s, err := f.Complete(t.Context(), lease, []byte("2")); err != nil || s.Status != gq.Completed {
+				t.Errorf("completed again: %v, %v", s.Status, err)
+			}
+		})
+	}
+}
+
+// TestAnOpenTransactionStallsNobody keeps a transaction open that has submitted a
+// job with a key and completed another job. Whoever needs those waits; the others,
+// who share transactions with them, do not; and no event is missed.
+func TestAnOpenTransactionStallsNobody(t *testing.T) {
+	f := newShop(t)
+	keyed := gq.Spec{Queue: "q", Type: "work", Key: gq.Key{Name: "k"}}
+	held, err := f.Submit(t.Context(), gq.Spec{Queue: "q", Type: "work"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}})
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("claim: %v, %d jobs", err, len(jobs))
+	}
+	lease := jobs[0].State.Lease.Ref()
+
+	open := f.begin("pgx")
+	late, err := open.queue.Submit(t.Context(), keyed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open.queue.Complete(t.Context(), lease, nil); err != nil {
+		t.Fatal(err)
+	}
+
+	same := make(chan gq.Submitted, 1)
+	go func() {
+		s, err := f.Submit(t.Context(), keyed)
+		if err != nil {
+			t.Error(err)
+		}
+		same <- s
+	}()
+	beaten := make(chan error, 1)
+	go func() {
+		answers, err := f.Heartbeat(t.Context(), []gq.Beat{{Lease: lease}})
+		if err == nil {
+			err = answers[0].Err
+		}
+		beaten <- err
+	}()
+	const rounds = 50
+	for i := range rounds {
+		s, err := f.Submit(t.Context(), gq.Spec{Queue: "q", Type: "work", Key: gq.Key{Name: fmt.Sprint(i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}})
+		if err != nil || len(jobs) != 1 || jobs[0].State.ID != s.ID() {
+			t.Fatalf("claim: %v, %+v", err, jobs)
+		}
+		if _, err := f.Complete(t.Context(), jobs[0].State.Lease.Ref(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := f.Events(t.Context(), 0, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	completed := 0
+	for _, e := range before {
+		if e.Type == gq.EventCompleted {
+			completed++
+		}
+		if e.Job == late.ID() || e.Job == held.ID() && e.Type == gq.EventCompleted {
+			t.Errorf("%s of an open transaction is told", e.Type)
+		}
+	}
+	if completed != rounds {
+		t.Errorf("%d of %d completions are told beside the open transaction", completed, rounds)
+	}
+	select {
+	case s := <-same:
+		t.Errorf("a submission with the key of an open transaction was answered: %+v", s)
+	case err := <-beaten:
+		t.Errorf("a job that an open transaction has completed was changed: %v", err)
+	default:
+	}
+	open.commit()
+	if s := <-same; !s.Existing || s.ID() != late.ID() {
+		t.Errorf("after the commit the key leads to %+v, want %s", s, late.ID())
+	}
+	if err := <-beaten; gq.KindOf(err) != gq.KindStaleLease {
+		t.Errorf("a beat of a completed job: %v", err)
+	}
+	after, err := f.Events(t.Context(), before[len(before)-1].Seq, 10_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[gq.JobID]int{}
+	for _, e := range after {
+		told[e.Job]++
+	}
+	if told[late.ID()] != 2 || told[held.ID()] != 1 {
+		t.Errorf("the events of the late commit: %+v", after)
+	}
+}
