@@ -166,11 +166,20 @@ func (h *Hooks) Prepare(ctx context.Context) error {
 // Run delivers until the context ends, which is a clean stop: requests under way
 // are then broken off and made again by the next run.
 func (h *Hooks) Run(ctx context.Context) error {
-	if err := h.Prepare(ctx); err != nil {
-		if ctx.Err() != nil {
+	var broken error // which no waiting would mend
+	err := h.persist(ctx, "webhooks", func(ctx context.Context) error {
+		err := h.Prepare(ctx)
+		if err != nil && !errors.Is(err, gq.ErrUnavailable) {
+			broken = err
 			return nil
 		}
 		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil || broken != nil:
+		return errors.Join(err, broken)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,7 +190,7 @@ func (h *Hooks) Run(ctx context.Context) error {
 	for _, loop := range []func(context.Context) error{h.ingest, h.scan, h.dispatch} {
 		wait.Go(func() { failed <- loop(ctx) })
 	}
-	err := <-failed
+	err = <-failed
 	cancel()
 	if err != nil {
 		return fmt.Errorf("webhooks: %w", err)
