@@ -23,7 +23,7 @@ test: postgres python format-check vet ## Run what CI runs: format, vet, tests w
 	scripts/test -check
 
 .PHONY: postgres
-postgres: ## Make sure the PostgreSQL programs that tests start are installed
+postgres: ## Make sure the PostgreSQL and PgBouncer that tests start are installed
 	@scripts/install-postgres
 
 .PHONY: python
@@ -76,6 +76,11 @@ test-nodes: postgres ## Two and four servers on one database work off 100,000 jo
 test-kill: postgres ## Kill servers and their database 60 times under load
 	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills 60
 	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes 30
+
+.PHONY: test-failover
+test-failover: ## Five failovers of three servers under Patroni, synchronous and asynchronous
+	@scripts/install-postgres -failover
+	$(GO) test ./cmd/gq -tags failover -count=1 -v -timeout 30m -run 'Failover$$' -failovers 5
 
 .PHONY: bench
 bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"

@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq/internal/pgtest"
 )
 
 // TestGuideCompiles builds every Go program of docs/guide.md.
@@ -36,6 +40,47 @@ func TestGuideCompiles(t *testing.T) {
 	vet.Dir = dir
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestGuideTransactionRuns runs the program that submits and completes jobs within
+// its own transactions.
+func TestGuideTransactionRuns(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("docs/guide.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "## Submitting with your own rows")
+	_, code, _ := strings.Cut(section, "```go\n")
+	code, _, found := strings.Cut(code, "```")
+	if !found {
+		t.Fatal("the guide has no such program")
+	}
+	dir := t.TempDir()
+	foreignModule(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	url := pgtest.Own(t).Database(t)
+	program := exec.CommandContext(t.Context(), "go", "run", "-mod=mod", ".")
+	program.Dir = dir
+	program.Env = append(os.Environ(), "DATABASE_URL="+url)
+	var complaints strings.Builder
+	program.Stderr = &complaints
+	out, err := program.Output()
+	if err != nil || string(out) != "mailed a-2 <nil>\n" {
+		t.Fatalf("%v\n%s%s", err, out, &complaints)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var orders, jobs, done int
+	err = conn.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM orders WHERE mailed), (SELECT count(*) FROM gq.job), (SELECT count(*) FROM gq.done)").Scan(&orders, &jobs, &done)
+	if err != nil || orders != 1 || jobs != 1 || done != 1 {
+		t.Errorf("%d orders mailed, %d jobs, %d done, %v; want one of each", orders, jobs, done, err)
 	}
 }
 

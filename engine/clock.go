@@ -21,6 +21,10 @@ const (
 // saw takes note of an instant that the store stamped just now. Answers are
 // late, never early, so the largest difference is the best.
 func (c *clock) saw(stamp time.Time) {
+	if stamp.IsZero() { // a store that does not tell: its clock must be ours
+		c.set.CompareAndSwap(0, 1)
+		return
+	}
 	now := time.Now()
 	ahead := stamp.Sub(now)
 	if ahead.Abs() < clockSlack {
@@ -30,6 +34,17 @@ func (c *clock) saw(stamp time.Time) {
 		c.ahead.Store(int64(ahead))
 		c.set.Store(now.UnixNano())
 	}
+}
+
+// known reports whether the store's time was ever seen.
+func (c *clock) known() bool { return c.set.Load() != 0 }
+
+// surely is the store's time, and zero while nothing is known of it.
+func (c *clock) surely() time.Time {
+	if !c.known() {
+		return time.Time{}
+	}
+	return c.now()
 }
 
 // now is the store's time, as far as we know.

@@ -183,7 +183,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			continue
 		}
 		last = time.Now()
-		report, err := e.Sweep(ctx, e.clock.now())
+		report, err := e.sweep(ctx, e.clock.surely)
 		wait := idle
 		switch {
 		case ctx.Err() != nil:

@@ -218,6 +218,13 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 		case !errors.Is(err, gq.ErrNotFound) && !errors.Is(err, gq.ErrInvalid):
 			return gq.Schedule{}, err
 		}
+		if !e.clock.known() { // nothing was asked of the store yet
+			due, err := e.store.Due(ctx, 1)
+			if err != nil {
+				return gq.Schedule{}, err
+			}
+			e.clock.saw(due.Now)
+		}
 		now := e.clock.now().UTC()
 		next, err := change(old, now)
 		if err != nil {

@@ -26,8 +26,15 @@ type SweepReport struct {
 // tests and simulations may call it by themselves. Sweeps of any number of
 // engines do each thing once.
 func (e *Engine) Sweep(ctx context.Context, now time.Time) (SweepReport, error) {
+	return e.sweep(ctx, func() time.Time { return now })
+}
+
+// sweep asks for the instant up to which schedules fire when it has heard what time
+// it is for the store: the clock of this machine may be wrong.
+func (e *Engine) sweep(ctx context.Context, now func() time.Time) (SweepReport, error) {
 	var r SweepReport
-	err := errors.Join(e.advance(ctx, &r), e.release(ctx, &r), e.fire(ctx, now, &r), e.collect(ctx, &r))
+	err := e.advance(ctx, &r)
+	err = errors.Join(err, e.release(ctx, &r), e.fire(ctx, now(), &r), e.collect(ctx, &r))
 	if err != nil {
 		return r, fmt.Errorf("sweep: %w", err)
 	}
@@ -40,6 +47,7 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 	if err != nil {
 		return fmt.Errorf("find due jobs: %w", err)
 	}
+	e.clock.saw(due.Now)
 	r.Next = due.Next
 	if len(due.Jobs) == 0 {
 		return nil

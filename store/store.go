@@ -321,4 +321,5 @@ type Updated struct {
 type Due struct {
 	Jobs []gq.JobID
 	Next time.Time // when the first job is due that is not listed; zero if none will be
+	Now  time.Time // by the store's clock, by which it was judged
 }

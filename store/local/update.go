@@ -214,6 +214,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 // otherwise. A job may be among both; the earlier instant counts.
 func (tx *txn) due(limit int) (due store.Due) {
 	t, now := tx.t, tx.now.UnixNano()
+	due.Now = tx.now
 	t.promote(now)
 	for len(t.promoted) > 0 && !t.unrecorded(t.promoted[0]) {
 		t.promoted = t.promoted[1:]

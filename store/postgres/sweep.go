@@ -13,6 +13,7 @@ import (
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	err := s.read(ctx, "due", func(tx *txn) error {
+		due = store.Due{Now: tx.now}
 		rows, err := tx.Query(ctx, `
 			SELECT j.id, s.due
 			FROM (SELECT seq, due FROM gq.live WHERE due + 0 IS NOT NULL ORDER BY due + 0, seq LIMIT $1) AS s

@@ -238,6 +238,7 @@ func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
 		return due, err
 	}
 	defer n.mu.Unlock()
+	due.Now = now
 	type at struct {
 		id  gq.JobID
 		due time.Time

@@ -198,6 +198,9 @@ func (e *env) due(limit int) store.Due {
 	if len(due.Jobs) > limit {
 		e.Fatalf("Due listed %d jobs, more than the limit of %d", len(due.Jobs), limit)
 	}
+	if now := e.clock.Now(); due.Now.Before(now) {
+		e.Errorf("Due judged by %v, and the clock shows %v", due.Now, now)
+	}
 	return due
 }
 
