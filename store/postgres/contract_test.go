@@ -114,4 +114,5 @@ const empty = `
 			EXECUTE format('ALTER SEQUENCE gq.%I RESTART', name);
 		END LOOP;
 		INSERT INTO gq.head DEFAULT VALUES;
+		UPDATE gq.partition SET gone = 0;
 	END $$`

@@ -91,7 +91,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event
 	var out []gq.Event
 	err := s.sequenced(ctx, "events", func(tx *txn) error {
 		var gone int64
-		if err := tx.QueryRow(ctx, "SELECT gone FROM gq.head").Scan(&gone); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT greatest(gone, (SELECT max(gone) FROM gq.partition)) FROM gq.head").Scan(&gone); err != nil {
 			return err
 		}
 		if after < uint64(gone) {

@@ -26,6 +26,7 @@ var partitioned = []string{"job", "done", "blob", "segment", "log"}
 type partition struct {
 	name        string // what follows the name of the table
 	first, past int64
+	gone        int64 // events up to this one may have been dropped from it
 }
 
 func (p partition) table(of string) string { return pgx.Identifier{"gq", of + "_" + p.name}.Sanitize() }
@@ -59,7 +60,7 @@ func (s *Store) roll(ctx context.Context) error {
 			if past >= (d+1)<<dayBits {
 				continue
 			}
-			p := partition{instant(d * int64(day)).Format("20060102"), past, (d + 1) << dayBits}
+			p := partition{name: instant(d * int64(day)).Format("20060102"), first: past, past: (d + 1) << dayBits}
 			if err := tx.create(ctx, p); err != nil {
 				return err
 			}
@@ -120,7 +121,7 @@ func (tx *txn) attach(ctx context.Context, p partition) error {
 		}
 	}
 	tx.written = true
-	_, err := tx.Exec(ctx, "INSERT INTO gq.partition (name, first, past) VALUES ($1, $2, $3)", p.name, p.first, p.past)
+	_, err := tx.Exec(ctx, "INSERT INTO gq.partition (name, first, past, gone) VALUES ($1, $2, $3, $4)", p.name, p.first, p.past, p.gone)
 	return err
 }
 
@@ -134,9 +135,11 @@ const (
 	carryMost = 10_000
 	// tidyEvery is how often a node looks for partitions that can go.
 	tidyEvery = time.Minute
-	// tidyWait is how long tidy waits for others to let go of a partition. Who
-	// shares a transaction waits a little longer for us.
-	tidyWait = "; SET LOCAL lock_timeout = '40ms'"
+	// tidyWait is how long tidy waits for others to let go of the tables. Everyone
+	// else waits behind it, so it waits only where nobody has them for long.
+	tidyWait = "SET LOCAL lock_timeout = '250ms'"
+	// quietWithin is how long tidy watches whether somebody does.
+	quietWithin = time.Second
 )
 
 // tidy makes new partitions when a day begins and drops the old ones. It is part
@@ -168,7 +171,7 @@ func (s *Store) drop(ctx context.Context) (dropped int, err error) {
 	if _, err := s.sequence(ctx); err != nil { // events have numbers before they go
 		return 0, err
 	}
-	for {
+	for s.quiet(ctx) {
 		went := 0
 		err := s.transact(ctx, "drop partitions", beginWrite+tidyWait, func(tx *txn) error {
 			var mine bool
@@ -194,18 +197,52 @@ func (s *Store) drop(ctx context.Context) (dropped int, err error) {
 		}
 		dropped += went
 	}
+	return dropped, nil
+}
+
+// quiet reports whether everyone who has the tables in use at this moment is done
+// with them soon. It holds nothing and keeps nobody waiting.
+func (s *Store) quiet(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, quietWithin)
+	defer cancel()
+	var first []string
+	for seen := false; ; seen = true {
+		rows, err := s.pool.Query(ctx, `
+			SELECT DISTINCT l.virtualtransaction
+			FROM pg_locks AS l
+			WHERE l.relation = ANY ($1::regclass[]) AND l.granted AND l.pid <> pg_backend_pid()
+				AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
+			[]string{"gq.job", "gq.done", "gq.blob", "gq.segment", "gq.log"})
+		if err != nil {
+			return false
+		}
+		now, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return false
+		}
+		if !seen {
+			first = now
+		}
+		if first = slices.DeleteFunc(first, func(id string) bool { return !slices.Contains(now, id) }); len(first) == 0 {
+			return true
+		}
+		if !sleep(ctx, 10*time.Millisecond) {
+			return false
+		}
+	}
 }
 
 // spent finds a partition that can go, with the one before it if what is left of
 // both is not too much for one.
 func (tx *txn) spent(ctx context.Context) ([]partition, error) {
-	rows, err := tx.Query(ctx, "SELECT name, first, past FROM gq.partition WHERE past <= $1 ORDER BY first",
+	rows, err := tx.Query(ctx, "SELECT name, first, past, gone FROM gq.partition WHERE past <= $1 ORDER BY first",
 		dayOf(tx.now.Add(-closedFor))<<dayBits)
 	if err != nil {
 		return nil, err
 	}
 	closed, err := pgx.CollectRows(rows, func(from pgx.CollectableRow) (p partition, err error) {
-		return p, from.Scan(&p.name, &p.first, &p.past)
+		err = from.Scan(&p.name, &p.first, &p.past, &p.gone)
+		return p, err
 	})
 	before := carryMost + 1 // jobs that are left in the partition before
 	for i, p := range closed {
@@ -288,9 +325,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 	if err := tx.carryEvents(ctx, p, left); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "SELECT FROM gq.head FOR UPDATE"); err != nil {
-		return err
-	}
+	// The row of gq.head stays out of this: whoever has it may be waiting for us.
 	for _, of := range partitioned {
 		for _, old := range group {
 			if _, err := tx.Exec(ctx, "ALTER TABLE gq."+of+" DETACH PARTITION "+old.table(of)); err != nil {
@@ -298,7 +333,6 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 			}
 		}
 	}
-	gone := int64(0)
 	for _, old := range group {
 		var late bool
 		var newest int64
@@ -311,7 +345,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 		if late || newest > event {
 			return errBusy
 		}
-		gone = max(gone, newest)
+		p.gone = max(p.gone, old.gone, newest)
 		for _, of := range partitioned {
 			if _, err := tx.Exec(ctx, "DROP TABLE "+old.table(of)); err != nil {
 				return err
@@ -320,9 +354,6 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 		if _, err := tx.Exec(ctx, "DELETE FROM gq.partition WHERE name = $1", old.name); err != nil {
 			return err
 		}
-	}
-	if _, err := tx.Exec(ctx, "UPDATE gq.head SET gone = greatest(gone, $1)", gone); err != nil {
-		return err
 	}
 	return tx.attach(ctx, p)
 }

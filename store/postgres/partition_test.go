@@ -251,7 +251,7 @@ func TestDropUnderLoad(t *testing.T) {
 		})
 	}
 	collected := 0
-	dropped := func() bool { return number(t, url, "SELECT gone FROM gq.head") > 0 }
+	dropped := func() bool { return number(t, url, "SELECT max(gone) FROM gq.partition") > 0 }
 	for day := 0; day < 3 || day < 20 && !dropped(); day++ {
 		clock.pass(days(4))
 		collected += collectAll(t, nodes[day%2])

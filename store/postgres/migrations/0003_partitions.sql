@@ -75,7 +75,8 @@ END $$;
 CREATE TABLE gq.partition (
     name  text   COLLATE "C" PRIMARY KEY, -- what follows the name of the table
     first bigint NOT NULL UNIQUE,         -- number
-    past  bigint NOT NULL UNIQUE          -- the first number of the next one
+    past  bigint NOT NULL UNIQUE,         -- the first number of the next one
+    gone  bigint NOT NULL DEFAULT 0       -- events up to this one may have been dropped from it
 );
 
 INSERT INTO gq.partition (name, first, past)
