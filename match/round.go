@@ -301,13 +301,31 @@ func (r *round) share(place int) (given int) {
 	}
 	r.rank(place)
 	lower := func(a, b rival) int { return r.lower(place, a, b) }
-	first := lowest(r.rivals, int(min(slots, int64(len(r.rivals)))), lower)
+	var first []rival
+	if slots == 1 {
+		first = r.winner(place)
+	} else {
+		first = lowest(r.rivals, int(min(slots, int64(len(r.rivals)))), lower)
+	}
 	given = r.give(place, first)
 	if rest := r.rivals[len(first):]; r.open.has(place) && len(rest) > 0 { // some had too many units
 		slices.SortFunc(rest, lower)
 		given += r.give(place, rest)
 	}
 	return given
+}
+
+// winner brings the rival with the lowest hash to the front. There is one slot
+// for many most of the time, and the loop for that is worth having.
+func (r *round) winner(place int) []rival {
+	best := 0
+	for i, x := range r.rivals {
+		if least := r.rivals[best]; x.hash < least.hash || x.hash == least.hash && i != best && r.lower(place, x, least) < 0 {
+			best = i
+		}
+	}
+	r.rivals[0], r.rivals[best] = r.rivals[best], r.rivals[0]
+	return r.rivals[:1]
 }
 
 // give plans rivals for a provider in their order, as far as it has room.
