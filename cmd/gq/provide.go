@@ -209,7 +209,7 @@ func (w *provider) tell(ctx context.Context, id gq.LeaseID, what string, body ma
 	return l, now, err
 }
 
-// renew keeps a lease while its program runs: each time with a fifth of the time
+// renew keeps a lease while its program runs: each time with a third of the time
 // until renew_by left, as the server's clock tells it. Where no more renewals are
 // granted the program may go on until the deadline.
 func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l given, now time.Time, log *slog.Logger) {
@@ -218,7 +218,7 @@ func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l gi
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(left*4/5, 100*time.Millisecond)):
+		case <-time.After(max(left*2/3, 100*time.Millisecond)):
 		}
 		next, at, err := w.tell(ctx, l.ID, "renew", nil)
 		switch {
@@ -229,7 +229,7 @@ func (w *provider) renew(ctx context.Context, lost context.CancelCauseFunc, l gi
 			continue
 		case errors.Is(err, wire.ErrUnreachable):
 			log.Warn("renew", "error", err)
-			now = now.Add(max(left*4/5, 100*time.Millisecond))
+			now = now.Add(max(left*2/3, 100*time.Millisecond))
 			continue
 		}
 		text, _, readErr := w.call(ctx, http.MethodGet, "/leases/"+url.PathEscape(string(l.ID)), nil)

@@ -33,7 +33,7 @@ func TestProvide(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := match.DefaultSettings()
-	set.Lease.AI, set.AckTimeout = 8, 7900
+	set.Lease.AI, set.AckTimeout = 15, 14_900
 	d, err := dispatch.New(e, s, dispatch.Options{Settings: &set})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,11 @@ func TestProvide(t *testing.T) {
 		}
 		return times
 	}
-	waitFor(t, "a renewal", func() bool { return len(renewals()) > 0 })
+	for deadline := time.Now().Add(time.Minute); len(renewals()) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain for a renewal")
+		}
+	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -112,12 +116,12 @@ func TestProvide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewBy := lease.Start.Add(8 * time.Second * 6 / 10)
+	renewBy := lease.Start.Add(9 * time.Second)
 	for i, at := range renewals() {
 		if !at.Before(renewBy) {
 			t.Errorf("renewal %d came at %v, %v after renew_by", i, at, at.Sub(renewBy))
 		}
-		renewBy = renewBy.Add(4 * time.Second)
+		renewBy = renewBy.Add(7500 * time.Millisecond)
 	}
 	waitFor(t, "the failure", func() bool { return state(bad).Attempt == 1 })
 	if j := state(bad); j.LastError != "PROVIDER_FAIL" || j.Message != "exit status 3: broken" {
