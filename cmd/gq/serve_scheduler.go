@@ -28,7 +28,7 @@ func newScheduling(ctx context.Context, e scheduler.Engine, cfg *config.Config, 
 // handler.
 func beside(other, face http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, scheduler.Base+"/") {
+		if r.URL.Path == scheduler.Base || strings.HasPrefix(r.URL.Path, scheduler.Base+"/") {
 			face.ServeHTTP(w, r)
 			return
 		}

@@ -37,7 +37,7 @@ type jobRunsAnswer struct {
 
 // facts is the page that a request for facts about jobs names.
 func (f *Face) facts(c *call) (gq.Query, error) {
-	p := f.parameters(c, "addon_id", "limit", "cursor")
+	p := f.parameters(c)
 	q := gq.Query{Queue: p.addon(), Limit: p.limit(), Cursor: p.value("cursor"), OldestFirst: true}
 	if err := p.err(); err != nil {
 		return q, err
@@ -133,7 +133,7 @@ func parseLeaseCursor(given string) (l leaseCursor, err error) {
 		return l, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(given)
-	if err != nil || json.Unmarshal(raw, &l) != nil || l.Skip < 0 {
+	if err != nil || json.Unmarshal(raw, &l) != nil || l.Skip < 0 || l == (leaseCursor{}) {
 		return l, problem(CodeInvalidCursor, "cursor: is not one that a list has returned")
 	}
 	return l, nil
@@ -218,7 +218,7 @@ type auditAnswer struct {
 }
 
 func (f *Face) audit(c *call) (reply, error) {
-	p := f.parameters(c, "limit", "cursor")
+	p := f.parameters(c)
 	limit, after := p.limit(), uint64(0)
 	if given := p.value("cursor"); given != "" {
 		var err error

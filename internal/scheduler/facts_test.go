@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
 )
 
 func parse(t *testing.T, job string) gq.JobID {
@@ -30,59 +29,59 @@ func types(events []object, name string) (all []string) {
 	return all
 }
 
-func TestEvents(t *testing.T) {
-	spec.Covers(t, "S-83", "S-84", "S-85", "S-86", "S-87", "S-128")
-	bubble(t, Options{}, func(f *fixture) {
-		job := id(f.submit("priority", "HIGH"))
-		path := "/jobs/" + job + "/events"
-		if got := f.list(path, "events"); len(got) != 1 || got[0]["type"] != "JOB_SUBMITTED" || member(got[0], "data")["priority"] != "HIGH" {
-			f.Errorf("after a submission the events are %v", got)
+func tellEvents(f *fixture) {
+	job := id(f.submit("priority", "HIGH"))
+	path := "/jobs/" + job + "/events"
+	if got := f.list(path, "events"); len(got) != 1 || got[0]["type"] != "JOB_SUBMITTED" || member(got[0], "data")["priority"] != "HIGH" {
+		f.Errorf("after a submission the events are %v", got)
+	}
+	time.Sleep(tick)
+	f.claim()
+	f.post("/jobs/"+job+"/status", object{"state": "PREPARING"})
+	time.Sleep(tick)
+	f.post("/jobs/"+job+"/cancel", nil)
+	for _, state := range []string{stateDone, stateFailed, stateTimeout, stateCanceled, stateRunning} {
+		other := ""
+		if state == stateRunning {
+			other, _ = f.runningFor(brief)
+			time.Sleep(brief)
+			f.is(other, stateTimeout)
+		} else {
+			other, _ = f.in(state)
 		}
-		time.Sleep(time.Second)
-		f.claim()
-		f.post("/jobs/"+job+"/status", object{"state": "PREPARING"})
-		time.Sleep(time.Second)
-		f.post("/jobs/"+job+"/cancel", nil)
-		for _, state := range []string{stateDone, stateFailed, stateTimeout, stateCanceled, stateRunning} {
-			other, _ := f.in(state)
-			if state == stateRunning {
-				time.Sleep(30 * time.Second)
-				f.is(other, stateTimeout)
-			}
-			got := types(f.list("/jobs/"+other+"/events", "events"), "type")
-			end := map[string][]string{
-				stateDone: {"LEASE_RELEASED", "JOB_DONE"}, stateFailed: {"LEASE_RELEASED", "JOB_FAILED"}, stateTimeout: {"LEASE_RELEASED", "JOB_TIMEOUT"},
-				stateRunning: {"LEASE_EXPIRED", "JOB_TIMEOUT"}, stateCanceled: {"JOB_CANCELED"},
-			}[state]
-			want := slices.Concat([]string{"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_LEASE_PENDING", "LEASE_GRANTED", "JOB_RUNNING"}, end)
-			if state == stateCanceled {
-				want = slices.Concat(want[:1], end)
-			}
-			if !slices.Equal(got, want) {
-				f.Errorf("a job that ended %s has the events %v, want %v", state, got, want)
-			}
+		got := types(f.list("/jobs/"+other+"/events", "events"), "type")
+		end := map[string][]string{
+			stateDone: {"LEASE_RELEASED", "JOB_DONE"}, stateFailed: {"LEASE_RELEASED", "JOB_FAILED"}, stateTimeout: {"LEASE_RELEASED", "JOB_TIMEOUT"},
+			stateRunning: {"LEASE_EXPIRED", "JOB_TIMEOUT"}, stateCanceled: {"JOB_CANCELED"},
+		}[state]
+		want := slices.Concat([]string{"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_LEASE_PENDING", "LEASE_GRANTED", "JOB_RUNNING"}, end)
+		if state == stateCanceled {
+			want = slices.Concat(want[:1], end)
 		}
-		events := f.list(path, "events")
-		if got, want := types(events, "type"), []string{"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_PREPARING", "JOB_CANCELED"}; !slices.Equal(got, want) {
-			f.Errorf("the events are %v, want %v", got, want)
+		if !slices.Equal(got, want) {
+			f.Errorf("a job that ended %s has the events %v, want %v", state, got, want)
 		}
-		if member(events[1], "data")["worker_id"] != worker {
-			f.Errorf("the claim is %v", events[1])
+	}
+	events := f.list(path, "events")
+	if got, want := types(events, "type"), []string{"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_PREPARING", "JOB_CANCELED"}; !slices.Equal(got, want) {
+		f.Errorf("the events are %v, want %v", got, want)
+	}
+	if member(events[1], "data")["worker_id"] != worker {
+		f.Errorf("the claim is %v", events[1])
+	}
+	var last time.Time
+	for _, e := range events {
+		f.hasKeys("an event", e, "ts", "type", "data")
+		if _, is := e["data"].(object); !is {
+			f.Errorf("the data of %v is no object", e)
 		}
-		var last time.Time
-		for _, e := range events {
-			f.hasKeys("an event", e, "ts", "type", "data")
-			if _, is := e["data"].(object); !is {
-				f.Errorf("the data of %v is no object", e)
-			}
-			ts := instant(f.T, e["ts"])
-			if ts.Before(last) {
-				f.Errorf("%v comes behind %v", ts, last)
-			}
-			last = ts
+		ts := instant(f.T, e["ts"])
+		if ts.Before(last) {
+			f.Errorf("%v comes behind %v", ts, last)
 		}
-		f.hasKeys("the answer", f.get(path), "events")
-	})
+		last = ts
+	}
+	f.hasKeys("the answer", f.get(path), "events")
 }
 
 // Every type of event has a meaning here, if only that it means nothing.
@@ -107,254 +106,247 @@ func TestEventsTotal(t *testing.T) {
 	}
 }
 
-func TestJobRuns(t *testing.T) {
-	spec.Covers(t, "S-105", "S-114", "S-115", "S-116", "S-117", "S-118", "S-119", "S-120")
-	bubble(t, Options{Requeue: true}, func(f *fixture) {
-		row := func(job string) object {
-			f.Helper()
-			var mine []object
-			for _, r := range f.list("/facts/job_runs?limit=2", "job_runs") {
-				if r["job_id"] == job {
-					mine = append(mine, r)
-				}
-			}
-			if len(mine) != 1 {
-				f.Fatalf("job %s has %d rows", job, len(mine))
-			}
-			f.hasKeys("a row of job_runs", mine[0], "job_id", "addon_id", "job_type", "priority", "cost_units", "state", "attempts", "created_at",
-				"started_at", "finished_at", "claimed_by", "lease_id", "final_status", "error_text", "result_json", "metrics_json")
-			return mine[0]
-		}
-		want := func(r object, want map[string]any) {
-			f.Helper()
-			for name, v := range want {
-				if got := r[name]; fmt.Sprint(got) != fmt.Sprint(v) {
-					f.Errorf("%s is %v, want %v", name, got, v)
-				}
+func tellJobRuns(f *fixture) {
+	row := func(job string) object {
+		f.Helper()
+		var mine []object
+		for _, r := range f.list("/facts/job_runs?limit=2", "job_runs") {
+			if r["job_id"] == job {
+				mine = append(mine, r)
 			}
 		}
-		f.submit("addon_id", "other")
-		f.submit("addon_id", "other")
-		j := f.submit("priority", "URGENT")
-		job := id(j)
-		r := row(job)
-		want(r, map[string]any{
-			"addon_id": "visuals", "job_type": "load30", "priority": "URGENT", "cost_units": 30, "state": "QUEUED", "attempts": 0, "created_at": j["created_at"],
-			"started_at": nil, "finished_at": nil, "claimed_by": nil, "lease_id": nil, "final_status": nil, "error_text": nil, "result_json": nil, "metrics_json": nil,
-		})
+		if len(mine) != 1 {
+			f.Fatalf("job %s has %d rows", job, len(mine))
+		}
+		f.hasKeys("a row of job_runs", mine[0], "job_id", "addon_id", "job_type", "priority", "cost_units", "state", "attempts", "created_at",
+			"started_at", "finished_at", "claimed_by", "lease_id", "final_status", "error_text", "result_json", "metrics_json")
+		return mine[0]
+	}
+	want := func(r object, want map[string]any) {
+		f.Helper()
+		for name, v := range want {
+			if got := r[name]; fmt.Sprint(got) != fmt.Sprint(v) {
+				f.Errorf("%s is %v, want %v", name, got, v)
+			}
+		}
+	}
+	f.submit("addon_id", "other")
+	f.submit("addon_id", "other")
+	j := f.submit("priority", "URGENT")
+	job := id(j)
+	r := row(job)
+	want(r, map[string]any{
+		"addon_id": "visuals", "job_type": "load30", "priority": "URGENT", "cost_units": 30, "state": "QUEUED", "attempts": 0, "created_at": j["created_at"],
+		"started_at": nil, "finished_at": nil, "claimed_by": nil, "lease_id": nil, "final_status": nil, "error_text": nil, "result_json": nil, "metrics_json": nil,
+	})
+	f.claim()
+	want(row(job), map[string]any{"state": "CLAIMED", "claimed_by": worker, "lease_id": nil, "started_at": nil})
+	first := f.lease(job, "ttl_sec", seconds(brief))
+	want(row(job), map[string]any{"state": "RUNNING", "attempts": 1, "lease_id": first["lease_id"], "started_at": first["granted_at"], "final_status": nil})
+	time.Sleep(brief)
+	want(row(job), map[string]any{"state": "QUEUED", "attempts": 1, "lease_id": first["lease_id"], "finished_at": nil, "claimed_by": nil})
+	f.claim("worker_id", "second")
+	want(row(job), map[string]any{"state": "CLAIMED", "claimed_by": "second", "lease_id": first["lease_id"]})
+	second := f.lease(job)
+	lease, _ := second["lease_id"].(string)
+	time.Sleep(tick)
+	metrics := object{"runtime_ms": 41234, "peak_mem_mb": 2870, "deep": object{"a": []any{1, 2}}}
+	f.post("/lease/"+lease+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED", "result_data", object{"path": "x"}, "metrics", metrics))
+	r = row(job)
+	want(r, map[string]any{
+		"state": "DONE", "attempts": 2, "lease_id": lease, "claimed_by": "second", "started_at": second["granted_at"], "final_status": "SUCCEEDED", "error_text": nil,
+	})
+	if !reflect.DeepEqual(member(r, "result_json"), object{"path": "x"}) || fmt.Sprint(r["metrics_json"]) != fmt.Sprint(metrics) {
+		f.Errorf("result %v, metrics %v", r["result_json"], r["metrics_json"])
+	}
+	if instant(f.T, r["finished_at"]).Sub(instant(f.T, r["started_at"])) < tick {
+		f.Errorf("started %v, finished %v", r["started_at"], r["finished_at"])
+	}
+	failed, lease := f.running("addon_id", "third")
+	f.release(failed, lease, "FAILED", "error", "disk full")
+	want(row(failed), map[string]any{"state": "FAILED", "final_status": "FAILED", "error_text": "disk full", "result_json": nil, "metrics_json": nil})
+	if got := f.list("/facts/job_runs?addon_id=other", "job_runs"); len(got) != 2 {
+		f.Errorf("the addon has %d rows, want 2", len(got))
+	}
+	for _, cursor := range []string{"x", "zz", "1"} {
+		f.refused(http.MethodGet, "/facts/job_runs?cursor="+cursor, nil, http.StatusBadRequest, CodeInvalidCursor)
+	}
+	f.refused(http.MethodGet, "/facts/job_runs?state=QUEUED", nil, http.StatusBadRequest, CodeInvalidRequest)
+}
+
+func tellLeaseRuns(f *fixture) {
+	job := id(f.submit())
+	var leases []string
+	ttls := []int64{seconds(brief), seconds(brief), 600}
+	for i := range 3 { // all but the last run out
 		f.claim()
-		want(row(job), map[string]any{"state": "CLAIMED", "claimed_by": worker, "lease_id": nil, "started_at": nil})
-		first := f.lease(job)
-		want(row(job), map[string]any{"state": "RUNNING", "attempts": 1, "lease_id": first["lease_id"], "started_at": first["granted_at"], "final_status": nil})
-		time.Sleep(30 * time.Second)
-		want(row(job), map[string]any{"state": "QUEUED", "attempts": 1, "lease_id": first["lease_id"], "finished_at": nil, "claimed_by": nil})
-		f.claim("worker_id", "second")
-		want(row(job), map[string]any{"state": "CLAIMED", "claimed_by": "second", "lease_id": first["lease_id"]})
-		second := f.lease(job)
-		lease, _ := second["lease_id"].(string)
-		time.Sleep(time.Second)
-		metrics := object{"runtime_ms": 41234, "peak_mem_mb": 2870, "deep": object{"a": []any{1, 2}}}
-		f.post("/lease/"+lease+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED", "result_data", object{"path": "x"}, "metrics", metrics))
-		r = row(job)
-		want(r, map[string]any{
-			"state": "DONE", "attempts": 2, "lease_id": lease, "claimed_by": "second", "started_at": second["granted_at"], "final_status": "SUCCEEDED", "error_text": nil,
-		})
-		if !reflect.DeepEqual(member(r, "result_json"), object{"path": "x"}) || fmt.Sprint(r["metrics_json"]) != fmt.Sprint(metrics) {
-			f.Errorf("result %v, metrics %v", r["result_json"], r["metrics_json"])
+		l := f.lease(job, "ttl_sec", ttls[i])
+		leases = append(leases, fmt.Sprint(l["lease_id"]))
+		time.Sleep(tick)
+		f.beat(job, leases[i])
+		if i < 2 {
+			time.Sleep(brief)
+			f.is(job, "QUEUED")
 		}
-		if instant(f.T, r["finished_at"]).Sub(instant(f.T, r["started_at"])) != time.Second {
-			f.Errorf("started %v, finished %v", r["started_at"], r["finished_at"])
+	}
+	f.submit() // has none
+	other, last := f.running("addon_id", "audio", "cost_units", 7)
+	time.Sleep(tick)
+	f.release(other, last, "CANCELED")
+	rows := f.list("/facts/lease_runs?limit=2", "lease_runs")
+	if got, want := types(rows, "lease_id"), append(slices.Clone(leases), last); !slices.Equal(got, want) {
+		f.Fatalf("the leases are %v, want %v", got, want)
+	}
+	for i, r := range rows[:3] {
+		f.hasKeys("a row of lease_runs", r, "lease_id", "job_id", "addon_id", "cost_units", "ttl_sec", "granted_at", "last_heartbeat_at",
+			"released_at", "expires_at", "state", "release_status")
+		state := "EXPIRED"
+		if i == 2 {
+			state = "ACTIVE"
 		}
-		failed, lease := f.running("addon_id", "third")
-		f.release(failed, lease, "FAILED", "error", "disk full")
-		want(row(failed), map[string]any{"state": "FAILED", "final_status": "FAILED", "error_text": "disk full", "result_json": nil, "metrics_json": nil})
-		if got := f.list("/facts/job_runs?addon_id=other", "job_runs"); len(got) != 2 {
-			f.Errorf("the addon has %d rows, want 2", len(got))
+		granted, beat := instant(f.T, r["granted_at"]), instant(f.T, r["last_heartbeat_at"])
+		if r["job_id"] != job || r["addon_id"] != "visuals" || number(r["cost_units"]) != 30 || number(r["ttl_sec"]) != ttls[i] || r["state"] != state ||
+			r["released_at"] != nil || r["release_status"] != nil || beat.Sub(granted) < tick || instant(f.T, r["expires_at"]).Sub(beat) != time.Duration(ttls[i])*time.Second {
+			f.Errorf("lease %d is %v", i, r)
 		}
-		f.refused(http.MethodGet, "/facts/job_runs?cursor=x", nil, http.StatusBadRequest, CodeInvalidCursor)
-		f.refused(http.MethodGet, "/facts/job_runs?state=QUEUED", nil, http.StatusBadRequest, CodeInvalidRequest)
-	})
+	}
+	r := rows[3]
+	if r["state"] != "RELEASED" || r["release_status"] != "CANCELED" || instant(f.T, r["released_at"]).Sub(instant(f.T, r["granted_at"])) < tick {
+		f.Errorf("a released lease is %v", r)
+	}
+	for _, r := range rows { // no lease without its job
+		f.job(fmt.Sprint(r["job_id"]))
+	}
+	for _, cursor := range []string{"x", "zz", "e30", "eyJqIjoiYWJjIn0"} {
+		f.refused(http.MethodGet, "/facts/lease_runs?cursor="+cursor, nil, http.StatusBadRequest, CodeInvalidCursor)
+	}
 }
 
-func TestLeaseRuns(t *testing.T) {
-	spec.Covers(t, "S-121", "S-122", "S-123", "S-124")
-	bubble(t, Options{Requeue: true}, func(f *fixture) {
-		job := id(f.submit())
-		var leases []string
-		for i := range 3 { // all but the last run out
-			f.claim()
-			l := f.lease(job, "ttl_sec", 40)
-			leases = append(leases, fmt.Sprint(l["lease_id"]))
-			time.Sleep(10 * time.Second)
-			f.beat(job, leases[i])
-			if i < 2 {
-				time.Sleep(40 * time.Second)
-				f.is(job, "QUEUED")
-			}
+func tellAudit(f *fixture) {
+	job, lease := f.running("priority", "LOW")
+	before := f.list("/facts/events", "events")
+	f.release(job, lease, "SUCCEEDED")
+	f.in(stateCanceled)
+	rows := f.list("/facts/events?limit=3", "events")
+	if !reflect.DeepEqual(rows[:len(before)], before) {
+		f.Errorf("the rows %v became %v", before, rows)
+	}
+	last := int64(0)
+	for i, r := range rows {
+		f.hasKeys("a row of events", r, "id", "ts", "entity_type", "entity_id", "event_type", "data_json")
+		if n := number(r["id"]); n <= last {
+			f.Errorf("row %d has the id %d, behind %d", i, n, last)
+		} else {
+			last = n
 		}
-		f.submit() // has none
-		other, last := f.running("addon_id", "audio", "cost_units", 7)
-		time.Sleep(5 * time.Second)
-		f.release(other, last, "CANCELED")
-		rows := f.list("/facts/lease_runs?limit=2", "lease_runs")
-		if got, want := types(rows, "lease_id"), append(slices.Clone(leases), last); !slices.Equal(got, want) {
-			f.Fatalf("the leases are %v, want %v", got, want)
+		if _, is := r["data_json"].(object); !is || instant(f.T, r["ts"]).IsZero() || r["event_type"] == "" {
+			f.Errorf("row %d is %v", i, r)
 		}
-		for i, r := range rows[:3] {
-			f.hasKeys("a row of lease_runs", r, "lease_id", "job_id", "addon_id", "cost_units", "ttl_sec", "granted_at", "last_heartbeat_at",
-				"released_at", "expires_at", "state", "release_status")
-			state := "EXPIRED"
-			if i == 2 {
-				state = "ACTIVE"
-			}
-			granted, beat := instant(f.T, r["granted_at"]), instant(f.T, r["last_heartbeat_at"])
-			if r["job_id"] != job || r["addon_id"] != "visuals" || number(r["cost_units"]) != 30 || number(r["ttl_sec"]) != 40 || r["state"] != state ||
-				r["released_at"] != nil || r["release_status"] != nil || beat.Sub(granted) != 10*time.Second || instant(f.T, r["expires_at"]).Sub(beat) != 40*time.Second {
-				f.Errorf("lease %d is %v", i, r)
-			}
-		}
-		r := rows[3]
-		if r["state"] != "RELEASED" || r["release_status"] != "CANCELED" || instant(f.T, r["released_at"]).Sub(instant(f.T, r["granted_at"])) != 5*time.Second {
-			f.Errorf("a released lease is %v", r)
-		}
-		if _, err := f.engine.Get(f.Context(), parse(f.T, fmt.Sprint(r["job_id"])), 0); err != nil {
-			f.Errorf("the job of a lease: %v", err)
-		}
-		f.refused(http.MethodGet, "/facts/lease_runs?cursor=x", nil, http.StatusBadRequest, CodeInvalidCursor)
-	})
-}
-
-func TestAudit(t *testing.T) {
-	spec.Covers(t, "S-125", "S-126", "S-127")
-	bubble(t, Options{}, func(f *fixture) {
-		job, lease := f.running("priority", "LOW")
-		before := f.list("/facts/events", "events")
-		f.release(job, lease, "SUCCEEDED")
-		f.in(stateCanceled)
-		rows := f.list("/facts/events?limit=3", "events")
-		if !reflect.DeepEqual(rows[:len(before)], before) {
-			f.Errorf("the rows %v became %v", before, rows)
-		}
-		last := int64(0)
-		for i, r := range rows {
-			f.hasKeys("a row of events", r, "id", "ts", "entity_type", "entity_id", "event_type", "data_json")
-			if n := number(r["id"]); n <= last {
-				f.Errorf("row %d has the id %d, behind %d", i, n, last)
-			} else {
-				last = n
-			}
-			if _, is := r["data_json"].(object); !is || instant(f.T, r["ts"]).IsZero() || r["event_type"] == "" {
+		switch r["entity_type"] {
+		case "JOB":
+		case "LEASE":
+			if r["entity_id"] != lease || member(r, "data_json")["job_id"] != job {
 				f.Errorf("row %d is %v", i, r)
 			}
-			switch r["entity_type"] {
-			case "JOB":
-			case "LEASE":
-				if r["entity_id"] != lease || member(r, "data_json")["job_id"] != job {
-					f.Errorf("row %d is %v", i, r)
-				}
-			default:
-				f.Errorf("row %d is about %v", i, r["entity_type"])
-			}
+		default:
+			f.Errorf("row %d is about %v", i, r["entity_type"])
 		}
-		want := []string{
-			"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_LEASE_PENDING", "LEASE_GRANTED", "JOB_RUNNING", "LEASE_RELEASED", "JOB_DONE",
-			"JOB_SUBMITTED", "JOB_CANCELED",
+	}
+	want := []string{
+		"JOB_SUBMITTED", "JOB_CLAIMED", "JOB_LEASE_PENDING", "LEASE_GRANTED", "JOB_RUNNING", "LEASE_RELEASED", "JOB_DONE",
+		"JOB_SUBMITTED", "JOB_CANCELED",
+	}
+	if got := types(rows, "event_type"); !slices.Equal(got, want) {
+		f.Errorf("the events are %v, want %v", got, want)
+	}
+	if got := member(rows[0], "data_json")["priority"]; got != "LOW" {
+		f.Errorf("the submission's priority is %v", got)
+	}
+	// Reading goes on behind any row.
+	for i, r := range rows {
+		page := f.get(fmt.Sprintf("/facts/events?limit=1&cursor=%v", r["id"]))
+		got, _ := page["events"].([]any)
+		if i+1 < len(rows) && (len(got) != 1 || !reflect.DeepEqual(got[0], any(rows[i+1]))) || i+1 == len(rows) && len(got) != 0 {
+			f.Errorf("behind row %d comes %v", i, got)
 		}
-		if got := types(rows, "event_type"); !slices.Equal(got, want) {
-			f.Errorf("the events are %v, want %v", got, want)
-		}
-		if got := member(rows[0], "data_json")["priority"]; got != "LOW" {
-			f.Errorf("the submission's priority is %v", got)
-		}
-		// Reading goes on behind any row.
-		for i, r := range rows {
-			page := f.get(fmt.Sprintf("/facts/events?limit=1&cursor=%v", r["id"]))
-			got, _ := page["events"].([]any)
-			if i+1 < len(rows) && (len(got) != 1 || !reflect.DeepEqual(got[0], any(rows[i+1]))) || i+1 == len(rows) && len(got) != 0 {
-				f.Errorf("behind row %d comes %v", i, got)
-			}
-		}
-		f.refused(http.MethodGet, "/facts/events?cursor=x", nil, http.StatusBadRequest, CodeInvalidCursor)
-		f.refused(http.MethodGet, "/facts/events?limit=0", nil, http.StatusBadRequest, CodeInvalidRequest)
-	})
+	}
+	f.refused(http.MethodGet, "/facts/events?cursor=x", nil, http.StatusBadRequest, CodeInvalidCursor)
+	f.refused(http.MethodGet, "/facts/events?limit=0", nil, http.StatusBadRequest, CodeInvalidRequest)
 }
 
-func TestList(t *testing.T) {
-	spec.Covers(t, "S-76", "S-77", "S-78", "S-79", "S-80", "S-81", "S-82")
-	bubble(t, Options{}, func(f *fixture) {
-		byState := map[string]string{}
-		for _, s := range jobStateNames() {
-			if s != stateQueued {
-				byState[s], _ = f.in(s)
+func tellList(f *fixture) {
+	byState := map[string]string{}
+	for _, s := range jobStateNames() {
+		if s != stateQueued {
+			byState[s], _ = f.in(s)
+		}
+	}
+	byState[stateQueued], _ = f.in(stateQueued)
+	for state, job := range byState {
+		for _, limit := range []string{"1", "200"} {
+			got := f.list("/jobs?limit="+limit+"&state="+state, "jobs")
+			if len(got) != 1 || id(got[0]) != job || got[0]["state"] != state {
+				f.Errorf("state %s lists %v, want %s", state, got, job)
 			}
 		}
-		byState[stateQueued], _ = f.in(stateQueued)
-		for state, job := range byState {
-			for _, limit := range []string{"1", "200"} {
-				got := f.list("/jobs?limit="+limit+"&state="+state, "jobs")
-				if len(got) != 1 || id(got[0]) != job || got[0]["state"] != state {
-					f.Errorf("state %s lists %v, want %s", state, got, job)
-				}
-			}
+	}
+	page := f.get("/jobs")
+	f.hasKeys("a page", page, "jobs", "next_cursor")
+	if all, _ := page["jobs"].([]any); len(all) != 9 || page["next_cursor"] != nil {
+		f.Errorf("all jobs are %d, next %v", len(all), page["next_cursor"])
+	}
+	time.Sleep(tick)
+	var times []string
+	var ids []string
+	for range 5 {
+		j := f.submit("addon_id", "audio", "payload", object{"n": 1})
+		times, ids = append(times, fmt.Sprint(j["created_at"])), append(ids, id(j))
+		time.Sleep(tick)
+	}
+	audio := f.list("/jobs?addon_id=audio&limit=2", "jobs")
+	got := types(audio, "job_id")
+	slices.Reverse(got)
+	if !slices.Equal(got, ids) {
+		f.Errorf("the addon's jobs are %v, want %v", got, ids)
+	}
+	for _, j := range audio {
+		f.hasKeys("a listed job", j, intentKeys...)
+		if member(j, "payload")["n"] == nil {
+			f.Errorf("a listed job has the payload %v", j["payload"])
 		}
-		page := f.get("/jobs")
-		f.hasKeys("a page", page, "jobs", "next_cursor")
-		if all, _ := page["jobs"].([]any); len(all) != 9 || page["next_cursor"] != nil {
-			f.Errorf("all jobs are %d, next %v", len(all), page["next_cursor"])
-		}
-		time.Sleep(time.Second)
-		var times []string
-		var ids []string
-		for range 5 {
-			j := f.submit("addon_id", "audio", "payload", object{"n": 1})
-			times, ids = append(times, fmt.Sprint(j["created_at"])), append(ids, id(j))
-			time.Sleep(time.Second)
-		}
-		audio := f.list("/jobs?addon_id=audio&limit=2", "jobs")
-		got := types(audio, "job_id")
-		slices.Reverse(got)
-		if !slices.Equal(got, ids) {
-			f.Errorf("the addon's jobs are %v, want %v", got, ids)
-		}
-		for _, j := range audio {
-			f.hasKeys("a listed job", j, intentKeys...)
-			if member(j, "payload")["n"] == nil {
-				f.Errorf("a listed job has the payload %v", j["payload"])
-			}
-		}
-		page = f.get("/jobs?addon_id=audio&limit=2")
-		if got, _ := page["jobs"].([]any); len(got) != 2 || page["next_cursor"] == nil {
-			f.Errorf("a page of 2 has %d jobs, next %v", len(got), page["next_cursor"])
-		}
-		window := f.list("/jobs?created_after="+times[1]+"&created_before="+times[3], "jobs")
-		if got := types(window, "job_id"); !slices.Equal(got, []string{ids[2], ids[1]}) {
-			f.Errorf("from %s until %s: %v, want %v", times[1], times[3], got, ids[1:3])
-		}
-		for _, query := range []string{
-			"limit=0", "limit=201", "limit=x", "limit=-1", "state=SLEEPING", "state=", "created_after=yesterday", "created_before=1", "addon_id=a%20b",
-			"x=1", "limit=1&limit=2", "addon_id=%zz",
-		} {
-			f.refused(http.MethodGet, "/jobs?"+query, nil, http.StatusBadRequest, CodeInvalidRequest)
-		}
-		f.refused(http.MethodGet, "/jobs?cursor=nonsense!", nil, http.StatusBadRequest, CodeInvalidCursor)
-	})
+	}
+	page = f.get("/jobs?addon_id=audio&limit=2")
+	if got, _ := page["jobs"].([]any); len(got) != 2 || page["next_cursor"] == nil {
+		f.Errorf("a page of 2 has %d jobs, next %v", len(got), page["next_cursor"])
+	}
+	window := f.list("/jobs?created_after="+times[1]+"&created_before="+times[3], "jobs")
+	if got := types(window, "job_id"); !slices.Equal(got, []string{ids[2], ids[1]}) {
+		f.Errorf("from %s until %s: %v, want %v", times[1], times[3], got, ids[1:3])
+	}
+	for _, query := range []string{
+		"limit=0", "limit=201", "limit=x", "limit=-1", "state=SLEEPING", "state=", "created_after=yesterday", "created_before=1", "addon_id=a%20b",
+		"x=1", "limit=1&limit=2", "addon_id=%zz",
+	} {
+		f.refused(http.MethodGet, "/jobs?"+query, nil, http.StatusBadRequest, CodeInvalidRequest)
+	}
+	for _, cursor := range []string{"nonsense!", "abc", "1", "zz"} {
+		f.refused(http.MethodGet, "/jobs?cursor="+cursor, nil, http.StatusBadRequest, CodeInvalidCursor)
+	}
 }
 
 // A list judges by now: what has run out is listed as that, although no sweep ran.
-func TestListIsCurrent(t *testing.T) {
-	bubble(t, Options{}, func(f *fixture) {
-		job, _ := f.running()
-		held := id(f.submit())
-		f.claim()
-		time.Sleep(time.Minute)
-		if got := f.list("/jobs?state=RUNNING", "jobs"); len(got) != 0 {
-			f.Errorf("running are %v", got)
-		}
-		if got := f.list("/jobs?state=TIMEOUT", "jobs"); len(got) != 1 || id(got[0]) != job {
-			f.Errorf("timed out are %v, want %s", got, job)
-		}
-		if got := f.list("/jobs?state=QUEUED", "jobs"); len(got) != 1 || id(got[0]) != held {
-			f.Errorf("queued are %v, want %s", got, held)
-		}
-	})
+func tellListIsCurrent(f *fixture) {
+	job, _ := f.runningFor(brief)
+	held := id(f.submit())
+	f.claim()
+	time.Sleep(brief)
+	if got := f.list("/jobs?state=RUNNING", "jobs"); len(got) != 0 {
+		f.Errorf("running are %v", got)
+	}
+	if got := f.list("/jobs?state=TIMEOUT", "jobs"); len(got) != 1 || id(got[0]) != job {
+		f.Errorf("timed out are %v, want %s", got, job)
+	}
+	if got := f.list("/jobs?state=QUEUED", "jobs"); len(got) != 1 || id(got[0]) != held {
+		f.Errorf("queued are %v, want %s", got, held)
+	}
 }

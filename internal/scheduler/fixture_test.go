@@ -3,10 +3,12 @@ package scheduler
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +25,14 @@ import (
 
 // TestMain fails the package if a goroutine outlives its tests.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // stories mostly wait for a server, or for time to pass
+		panic(err)
+	}
 	pgtest.Main(m)
+	if name := programDir.Load(); name != nil {
+		_ = os.RemoveAll(*name)
+	}
 	if err := goleak.Find(); err != nil {
 		panic(err)
 	}
@@ -32,13 +41,18 @@ func TestMain(m *testing.M) {
 // object is a JSON object.
 type object = map[string]any
 
-// fixture is the face over an engine over a store in memory.
+// fixture is the API in the hands of a test: the face over an engine over a store
+// in memory, or a server in a process of its own.
 type fixture struct {
 	*testing.T
-	face   *Face
+	send    func(*http.Request) answer
+	connect func() *client         // another connection
+	again   func(Options) *fixture // what is served after a restart
+	seen    []string               // every timestamp that was answered
+
+	face   *Face // nil with a process, as are the others
 	engine *engine.Engine
 	store  store.Store
-	seen   []string // every timestamp that was answered
 }
 
 // bubble runs a test in a bubble, where time passes only when everyone waits for
@@ -79,7 +93,25 @@ func over(t *testing.T, s store.Store, o Options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{T: t, face: face, engine: e, store: s}
+	f := &fixture{T: t, face: face, engine: e, store: s, again: func(o Options) *fixture { return over(t, s, o) }}
+	f.connect = func() *client {
+		return &client{base: "http://gq.test" + Base, http: &http.Client{Transport: direct{face}}}
+	}
+	f.send = func(r *http.Request) answer {
+		w := httptest.NewRecorder()
+		face.ServeHTTP(w, r)
+		return answer{status: w.Code, header: w.Header(), raw: w.Body.Bytes()}
+	}
+	return f
+}
+
+// direct hands requests to a handler without a network between.
+type direct struct{ handler http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	d.handler.ServeHTTP(w, r)
+	return w.Result(), nil
 }
 
 // answer is what a request led to.
@@ -104,13 +136,11 @@ func (f *fixture) try(method, path string, body any) answer {
 			f.Fatal(err)
 		}
 	}
-	r := httptest.NewRequestWithContext(f.Context(), method, Base+path, bytes.NewReader(text))
+	r := f.request(method, Base+path, text)
 	if text != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	w := httptest.NewRecorder()
-	f.face.ServeHTTP(w, r)
-	a := answer{status: w.Code, header: w.Header(), raw: w.Body.Bytes()}
+	a := f.send(r)
 	if len(a.raw) > 0 {
 		if got := a.header.Get("Content-Type"); got != "application/json" {
 			f.Errorf("%s %s answers with the type %q", method, path, got)
@@ -123,6 +153,15 @@ func (f *fixture) try(method, path string, body any) answer {
 		f.stamps(a.body)
 	}
 	return a
+}
+
+func (f *fixture) request(method, path string, body []byte) *http.Request {
+	f.Helper()
+	r, err := http.NewRequestWithContext(f.Context(), method, "http://gq.test"+path, bytes.NewReader(body))
+	if err != nil {
+		f.Fatal(err)
+	}
+	return r
 }
 
 // stamps gathers what looks like an instant, by the names they have.
@@ -267,13 +306,19 @@ func (f *fixture) denied(job string) object {
 // running makes a job that runs, and returns its id and lease.
 func (f *fixture) running(more ...any) (job, lease string) {
 	f.Helper()
+	return f.runningFor(30*time.Second, more...)
+}
+
+// runningFor makes a job that runs under a lease of some time to live.
+func (f *fixture) runningFor(ttl time.Duration, more ...any) (job, lease string) {
+	f.Helper()
 	j := f.submit(more...)
 	job = id(j)
 	claimed := f.claim("addon_id", j["addon_id"])
 	if id(claimed) != job {
 		f.Fatalf("claimed %s, want %s", id(claimed), job)
 	}
-	lease, _ = f.lease(job)["lease_id"].(string)
+	lease, _ = f.lease(job, "ttl_sec", seconds(ttl))["lease_id"].(string)
 	return job, lease
 }
 

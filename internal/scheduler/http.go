@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -17,9 +18,10 @@ import (
 
 // call is one request.
 type call struct {
-	w  http.ResponseWriter
-	r  *http.Request
-	id string
+	w     http.ResponseWriter
+	r     *http.Request
+	id    string
+	query url.Values // only what the route knows, each once
 }
 
 // reply is the answer to a call. Without a body it is empty.

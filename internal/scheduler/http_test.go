@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
 )
 
 // Every kind of error has a code, every code a status and a meaning, once.
@@ -46,130 +44,121 @@ func TestCodesTotal(t *testing.T) {
 }
 
 // The routes are those of the contract, and what is added to them.
-func TestRoutes(t *testing.T) {
-	spec.Covers(t, "S-02", "S-03", "S-144")
+func tellRoutes(f *fixture) {
 	want := []string{
 		"POST /jobs/submit", "POST /jobs/claim", "GET /jobs/{job_id}", "POST /jobs/{job_id}/status", "POST /jobs/{job_id}/cancel", "GET /jobs",
 		"GET /jobs/{job_id}/events", "POST /lease/request", "POST /lease/{lease_id}/heartbeat", "POST /lease/{lease_id}/release", "GET /lease/{lease_id}",
 		"GET /stats/snapshot", "GET /stats/timeseries",
+		// Beyond the contract.
+		"GET /facts/job_runs", "GET /facts/lease_runs", "GET /facts/events", "GET /admin/capacity", "PUT /admin/capacity",
 	}
-	added := []string{"GET /facts/job_runs", "GET /facts/lease_runs", "GET /facts/events", "GET /admin/capacity", "PUT /admin/capacity"}
-	var got, more []string
-	for _, r := range routes() {
-		if r.added {
-			more = append(more, r.method+" "+r.path)
-		} else {
-			got = append(got, r.method+" "+r.path)
+	a := f.try(http.MethodGet, "/openapi.json", nil)
+	var got []string
+	for path, operations := range member(a.body, "paths") {
+		for method := range operations.(object) {
+			got = append(got, strings.ToUpper(method)+" "+strings.TrimPrefix(path, Base))
 		}
 	}
-	for _, lists := range [][2][]string{{got, want}, {more, added}} {
-		slices.Sort(lists[0])
-		slices.Sort(lists[1])
-		if !slices.Equal(lists[0], lists[1]) {
-			t.Errorf("the routes are %q, want %q", lists[0], lists[1])
-		}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		f.Errorf("the routes are %q, want %q", got, want)
 	}
-	f := newFixture(t, Options{})
 	text, err := os.ReadFile(page)
 	if err != nil {
-		t.Fatal(err)
+		f.Fatal(err)
 	}
-	for _, said := range []string{string(text), string(f.face.OpenAPI())} {
+	for _, said := range []string{string(text), string(a.raw)} {
 		if strings.Contains(said, "scheduler_queue_definitions") {
-			t.Error("something is said to follow from a document that nobody has")
+			f.Error("something is said to follow from a document that nobody has")
 		}
 	}
-	for _, r := range routes() { // each is served: it answers for itself
-		path := strings.NewReplacer("{job_id}", "x", "{lease_id}", "x").Replace(r.path)
-		if a := f.try(r.method, path, nil); a.body["code"] == string(CodeRouteNotFound) || a.body["code"] == string(CodeMethod) {
-			t.Errorf("%s %s: %d %s", r.method, path, a.status, a.raw)
+	for _, route := range want { // each is served: it answers for itself
+		method, path, _ := strings.Cut(route, " ")
+		path = strings.NewReplacer("{job_id}", "x", "{lease_id}", "x").Replace(path)
+		if a := f.try(method, path, nil); a.body["code"] == string(CodeRouteNotFound) || a.body["code"] == string(CodeMethod) {
+			f.Errorf("%s: %d %s", route, a.status, a.raw)
 		}
+		f.refused(method, path+"?nonsense=1", nil, http.StatusBadRequest, CodeInvalidRequest)
 	}
 }
 
-func TestNoSuchRoute(t *testing.T) {
-	spec.Covers(t, "S-01")
-	f := newFixture(t, Options{})
+func tellNoSuchRoute(f *fixture) {
+	f.refused(http.MethodGet, "", nil, http.StatusNotFound, CodeRouteNotFound)
 	f.refused(http.MethodGet, "/nothing", nil, http.StatusNotFound, CodeRouteNotFound)
 	f.refused(http.MethodPost, "/jobs/", object{}, http.StatusNotFound, CodeRouteNotFound)
 	f.refused(http.MethodDelete, "/jobs/submit", nil, http.StatusMethodNotAllowed, CodeMethod)
 	f.refused(http.MethodGet, "/lease/request/x/y", nil, http.StatusNotFound, CodeRouteNotFound)
 	if a := f.try(http.MethodPut, "/jobs/claim", object{}); a.header.Get("Allow") == "" {
-		t.Errorf("a wrong method is not told the right ones: %v", a.header)
+		f.Errorf("a wrong method is not told the right ones: %v", a.header)
 	}
 	for _, r := range routes() {
 		if a := f.try(r.method, r.path, nil); a.body["code"] == string(CodeRouteNotFound) {
-			t.Errorf("%s %s below the base is not there", r.method, r.path)
+			f.Errorf("%s %s below the base is not there", r.method, r.path)
 		}
-		w := httptest.NewRecorder()
-		f.face.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), r.method, r.path, nil))
-		if w.Code != http.StatusNotFound {
-			t.Errorf("%s %s without the base answers %d", r.method, r.path, w.Code)
+		if a := f.send(f.request(r.method, r.path, nil)); a.status != http.StatusNotFound {
+			f.Errorf("%s %s without the base answers %d", r.method, r.path, a.status)
 		}
 	}
 }
 
-func TestBodies(t *testing.T) {
-	spec.Covers(t, "S-07")
-	f := newFixture(t, Options{MaxBody: 1000})
-	f.refused(http.MethodPost, "/jobs/submit", submission("payload", strings.Repeat("x", 2000)), http.StatusRequestEntityTooLarge, CodeBodyTooLarge)
-	send := func(contentType string, body []byte) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, Base+"/jobs/submit", bytes.NewReader(body))
+func tellBodies(f *fixture) {
+	f.refused(http.MethodPost, "/jobs/submit", submission("payload", strings.Repeat("x", 2<<20)), http.StatusRequestEntityTooLarge, CodeBodyTooLarge)
+	send := func(contentType string, body []byte) answer {
+		r := f.request(http.MethodPost, Base+"/jobs/submit", body)
 		r.Header.Set("Content-Type", contentType)
-		w := httptest.NewRecorder()
-		f.face.ServeHTTP(w, r)
-		return w
+		return f.send(r)
 	}
 	body := encoded(submission())
 	for contentType, want := range map[string]int{
 		"application/json": 201, "application/json; charset=utf-8": 201, "application/x-www-form-urlencoded": 201, "application/vnd.x+json": 201,
 		"text/plain": 415, "application/json; charset=latin1": 415, "application/xml": 415, ";;": 415,
 	} {
-		if w := send(contentType, body); w.Code != want {
-			t.Errorf("a body of type %q: %d %s, want %d", contentType, w.Code, w.Body, want)
+		if a := send(contentType, body); a.status != want {
+			f.Errorf("a body of type %q: %d %s, want %d", contentType, a.status, a.raw, want)
 		}
 	}
-	if w := send("application/json", []byte("{\"addon_id\":\"\xff\"}")); w.Code != http.StatusBadRequest {
-		t.Errorf("a body that is not UTF-8: %d", w.Code)
+	if a := send("application/json", []byte("{\"addon_id\":\"\xff\"}")); a.status != http.StatusBadRequest {
+		f.Errorf("a body that is not UTF-8: %d", a.status)
 	}
-	if w := send("application/json", []byte(strings.Repeat("[", 500))); w.Code != http.StatusBadRequest {
-		t.Errorf("a deep body: %d", w.Code)
+	if a := send("application/json", []byte(strings.Repeat("[", 500))); a.status != http.StatusBadRequest {
+		f.Errorf("a deep body: %d", a.status)
 	}
+	done, lease := f.running("addon_id", "audio")
+	f.release(done, lease, "SUCCEEDED")
 	for _, p := range []object{
 		f.refused(http.MethodPost, "/jobs/submit", `{}`, http.StatusBadRequest, CodeInvalidRequest),
 		f.refused(http.MethodGet, "/jobs/x", nil, http.StatusNotFound, CodeJobNotFound),
+		f.refused(http.MethodPost, "/jobs/"+done+"/cancel", nil, http.StatusConflict, CodeJobFinished),
 	} {
 		f.hasKeys("an error", p, "detail", "code")
 	}
 }
 
 // Every timestamp of a whole life is ISO-8601 in UTC.
-func TestTimestamps(t *testing.T) {
-	spec.Covers(t, "S-05")
-	bubble(t, Options{}, func(f *fixture) {
-		time.Sleep(123456789)
-		for _, s := range jobStateNames()[1:] {
-			job, _ := f.in(s)
-			f.list("/jobs/"+job+"/events", "events")
+func tellTimestamps(f *fixture) {
+	time.Sleep(123456789)
+	for _, s := range jobStateNames()[1:] {
+		job, _ := f.in(s)
+		f.list("/jobs/"+job+"/events", "events")
+	}
+	dear := id(f.submit("cost_units", 500))
+	f.claim()
+	f.denied(dear)
+	f.list("/jobs", "jobs")
+	f.list("/facts/job_runs", "job_runs")
+	f.list("/facts/lease_runs", "lease_runs")
+	f.list("/facts/events", "events")
+	f.get("/stats/timeseries?metric=jobs_done&bucket=1h&range=3h")
+	form := regexp.MustCompile(`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z$`)
+	if len(f.seen) < 100 {
+		f.Errorf("only %d timestamps were seen", len(f.seen))
+	}
+	for _, s := range f.seen {
+		if !form.MatchString(s) {
+			f.Errorf("a timestamp is %q", s)
 		}
-		dear := id(f.submit("cost_units", 500))
-		f.claim()
-		f.denied(dear)
-		f.list("/jobs", "jobs")
-		f.list("/facts/job_runs", "job_runs")
-		f.list("/facts/lease_runs", "lease_runs")
-		f.list("/facts/events", "events")
-		f.get("/stats/timeseries?metric=jobs_done&bucket=1h&range=3h")
-		form := regexp.MustCompile(`^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z$`)
-		if len(f.seen) < 100 {
-			f.Errorf("only %d timestamps were seen", len(f.seen))
-		}
-		for _, s := range f.seen {
-			if !form.MatchString(s) {
-				f.Errorf("a timestamp is %q", s)
-			}
-		}
-	})
+	}
 }
 
 // What fails inside is not told, but logged; what the client should know is.

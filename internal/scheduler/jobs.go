@@ -117,7 +117,7 @@ type claimRequest struct {
 	AddonID   *string       `json:"addon_id"`
 	WorkerID  *string       `json:"worker_id"`
 	Limit     *int          `json:"limit,omitempty" doc:"Accepted; the answer is one job, whatever it is." minimum:"1"`
-	Types     []string      `json:"accept_job_types,omitempty" doc:"None is any."`
+	Types     *[]string     `json:"accept_job_types,omitempty" doc:"None is any."`
 	MaxCost   *int64        `json:"max_cost_units,omitempty" minimum:"1"`
 	Abilities *capabilities `json:"constraints_capabilities,omitempty"`
 }
@@ -130,7 +130,10 @@ func (r *claimRequest) claim() (gq.ClaimRequest, error) {
 	var wrong faults
 	out := gq.ClaimRequest{
 		Queues: []string{addonID(r.AddonID, &wrong)}, Worker: required("worker_id", r.WorkerID, &wrong),
-		Types: r.Types, N: 1, Hold: true,
+		N: 1, Hold: true,
+	}
+	if r.Types != nil {
+		out.Types = *r.Types
 	}
 	if r.Limit != nil && *r.Limit < 1 {
 		wrong.add("limit", "%d is not above 0", *r.Limit)
@@ -248,25 +251,33 @@ func (f *Face) status(c *call) (reply, error) {
 	switch now := stateOf(&job.State); {
 	case before && job.State.Status == gq.Claimed, *r.State == stateRunning && now == stateRunning:
 	default:
-		return reply{}, problem(CodeTransition, "job %s is %s and cannot become %s by a status report", job.State.ID, now, *r.State)
+		return reply{}, noTransition(&job.State, *r.State)
 	}
 	if err := heldBy(&job, r.WorkerID); err != nil {
 		return reply{}, err
 	}
 	ref, about := job.State.Lease.Ref(), reportOf(r.Progress, r.Note)
+	var moved gq.State
 	if before {
 		about.Progress = -1 // it has not begun
-		job.State, err = f.engine.Report(c.r.Context(), ref, detail, about)
+		moved, err = f.engine.Report(c.r.Context(), ref, detail, about)
 	} else {
-		job.State, err = f.beat(c, ref, about)
+		moved, err = f.beat(c, ref, about)
 	}
-	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, job.Spec.ID, err, CodeClaimExpired)
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, gq.ErrStaleLease):
+		return reply{}, f.lost(c, job.State.ID, problem(CodeClaimExpired, "the claim of job %s has run out", job.State.ID))
+	case gq.KindOf(err) == gq.KindConflict:
+		return reply{}, noTransition(&job.State, *r.State)
+	case err != nil:
 		return reply{}, err
 	}
+	job.State = moved
 	return ok(jobAnswer{intentOf(&job)})
+}
+
+func noTransition(s *gq.State, to string) error {
+	return problem(CodeTransition, "job %s is %s and cannot become %s by a status report", s.ID, stateOf(s), to)
 }
 
 // heldBy refuses a worker that says it is someone else than the holder.
@@ -279,15 +290,15 @@ func heldBy(job *gq.Job, worker *string) error {
 
 // lost tells a holder that it is none any more, and records that where it is not
 // known yet.
-func (f *Face) lost(c *call, id gq.JobID, err error, code Code) error {
+func (f *Face) lost(c *call, id gq.JobID, told error) error {
 	if _, failed := f.engine.Advance(c.r.Context(), id); failed != nil {
 		return failed
 	}
-	return &Problem{Code: code, Detail: err.Error()}
+	return told
 }
 
 type cancelRequest struct {
-	Reason string `json:"reason,omitzero"`
+	Reason *string `json:"reason,omitempty"`
 }
 
 func (f *Face) cancel(c *call) (reply, error) {
@@ -299,9 +310,17 @@ func (f *Face) cancel(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	job.State, err = f.engine.Cancel(c.r.Context(), job.State.ID, r.Reason)
-	if err != nil {
-		return reply{}, or(or(err, gq.KindConflict, CodeJobFinished), gq.KindNotFound, CodeJobNotFound)
+	reason := ""
+	if r.Reason != nil {
+		reason = *r.Reason
 	}
+	canceled, err := f.engine.Cancel(c.r.Context(), job.State.ID, reason)
+	if gq.KindOf(err) == gq.KindConflict {
+		return reply{}, problem(CodeJobFinished, "job %s has ended and cannot be canceled", job.State.ID)
+	}
+	if err != nil {
+		return reply{}, or(err, gq.KindNotFound, CodeJobNotFound)
+	}
+	job.State = canceled
 	return ok(jobAnswer{intentOf(&job)})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -127,7 +128,7 @@ func (f *Face) requestLease(c *call) (reply, error) {
 		})
 	}
 	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, id, err, CodeClaimExpired)
+		return reply{}, f.lost(c, id, problem(CodeClaimExpired, "the claim of job %s has run out", id))
 	}
 	if err != nil {
 		return reply{}, err
@@ -138,11 +139,14 @@ func (f *Face) requestLease(c *call) (reply, error) {
 // leased reads the job that has or had the lease a path names, and that lease as
 // it stands.
 func (f *Face) leased(c *call, parts gq.Parts) (job gq.Job, run leaseRun, err error) {
-	id := gq.LeaseID(c.r.PathValue("lease_id"))
+	id := gq.LeaseID(strings.ToLower(c.r.PathValue("lease_id"))) // as they are written
 	unknown := problem(CodeLeaseNotFound, "there is no lease %.64q", string(id))
 	job, err = f.engine.ByLease(c.r.Context(), id, parts)
+	if errors.Is(err, gq.ErrNotFound) {
+		return job, run, unknown
+	}
 	if err != nil {
-		return job, run, or(err, gq.KindNotFound, CodeLeaseNotFound)
+		return job, run, err
 	}
 	if l := job.State.Lease; l != nil && l.ID == id && l.Attempt == 0 {
 		return job, run, unknown // a claim without a lease
@@ -172,6 +176,14 @@ func holder(job *gq.Job, run *leaseRun, jobID *string, worker string) error {
 		return problem(CodeWorkerMismatch, "lease %s belongs to another worker than %.80q", run.lease.ID, worker)
 	}
 	return nil
+}
+
+// notActive says what has become of a lease that a holder still relies on.
+func notActive(run *leaseRun) error {
+	if run.lease.State == gq.LeaseActive { // nobody has noticed before
+		return problem(CodeLeaseNotActive, "lease %s has expired or was released", run.lease.ID)
+	}
+	return problem(CodeLeaseNotActive, "lease %s is %s", run.lease.ID, run.lease.State.Scheduler())
 }
 
 type heartbeatRequest struct {
@@ -205,13 +217,14 @@ func (f *Face) heartbeat(c *call) (reply, error) {
 	if err := holder(&job, &run, r.JobID, worker); err != nil {
 		return reply{}, err
 	}
-	job.State, err = f.beat(c, run.lease.Ref(), reportOf(r.Progress, r.Message))
+	beaten, err := f.beat(c, run.lease.Ref(), reportOf(r.Progress, r.Message))
 	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, job.Spec.ID, err, CodeLeaseNotActive)
+		return reply{}, f.lost(c, job.State.ID, notActive(&run))
 	}
 	if err != nil {
 		return reply{}, err
 	}
+	job.State = beaten
 	return ok(heartbeatAnswer{leaseOf(&job, job.State.Lease), intentOf(&job)})
 }
 
@@ -228,7 +241,7 @@ type releaseRequest struct {
 	JobID      *string         `json:"job_id" format:"uuid"`
 	WorkerID   *string         `json:"worker_id"`
 	Status     *string         `json:"status" enum:"SUCCEEDED,FAILED,CANCELED,TIMEOUT"`
-	ResultData json.RawMessage `json:"result_data,omitempty"`
+	ResultData json.RawMessage `json:"result_data,omitempty" doc:"An object."`
 	Error      *string         `json:"error,omitempty"`
 	Metrics    json.RawMessage `json:"metrics,omitempty" doc:"An object."`
 }
@@ -250,8 +263,13 @@ func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 	bodyJobID(r.JobID, &wrong)
 	worker = required("worker_id", r.WorkerID, &wrong)
 	said := report{ResultData: given(r.ResultData), Metrics: given(r.Metrics)}
-	if said.Metrics != nil && said.Metrics[0] != '{' {
-		wrong.add("metrics", "is not an object")
+	for _, v := range []struct {
+		field string
+		is    json.RawMessage
+	}{{"result_data", said.ResultData}, {"metrics", said.Metrics}} {
+		if v.is != nil && v.is[0] != '{' {
+			wrong.add(v.field, "is not an object")
+		}
 	}
 	message := ""
 	if r.Error != nil {
@@ -310,7 +328,7 @@ func (f *Face) release(c *call) (reply, error) {
 		err = answers[0].Err
 	}
 	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, job.Spec.ID, err, CodeLeaseNotActive)
+		return reply{}, f.lost(c, job.State.ID, notActive(&run))
 	}
 	if err != nil {
 		return reply{}, err

@@ -6,353 +6,323 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/gopherqueue/gq/internal/spec"
 )
 
 var leaseKeys = []string{
 	"lease_id", "job_id", "addon_id", "cost_units", "ttl_sec", "state", "granted_at", "last_heartbeat_at", "expires_at",
 }
 
-func TestLease(t *testing.T) {
-	spec.Covers(t, "S-26", "S-30", "S-31", "S-32", "S-33", "S-35", "S-88", "S-89", "S-90", "S-95", "S-111")
-	bubble(t, Options{}, func(f *fixture) {
-		job := id(f.submit())
-		f.claim()
-		time.Sleep(3 * time.Second)
-		got := f.post("/lease/request", object{
-			"job_id": job, "addon_id": "visuals", "job_type": "load30", "cost_units": 30, "priority": "NORMAL",
-			"constraints": object{"cpu_heavy": true, "gpu_required": false}, "ttl_sec": 45,
-		})
-		f.hasKeys("an approval", got, "approved", "lease")
-		lease := member(got, "lease")
-		f.hasKeys("a lease", lease, leaseKeys...)
-		leaseID, _ := lease["lease_id"].(string)
-		if !uuid.MatchString(leaseID) || lease["job_id"] != job || lease["addon_id"] != "visuals" || lease["state"] != "ACTIVE" {
-			f.Errorf("the lease is %v", lease)
-		}
-		if number(lease["cost_units"]) != 30 || number(lease["ttl_sec"]) != 45 {
-			f.Errorf("the lease is %v", lease)
-		}
-		granted := instant(f.T, lease["granted_at"])
-		if !granted.Equal(time.Now().UTC().Truncate(time.Microsecond)) || instant(f.T, lease["expires_at"]).Sub(granted) != 45*time.Second {
-			f.Errorf("granted at %v until %v, now %v", granted, lease["expires_at"], time.Now())
-		}
-		shown := f.job(job)
-		if shown["state"] != "RUNNING" || shown["lease_id"] != leaseID || number(shown["attempts"]) != 1 || shown["next_retry_at"] != nil {
-			f.Errorf("the job is %v", shown)
-		}
-		if read := f.get("/lease/" + leaseID); !reflect.DeepEqual(member(read, "lease"), lease) {
-			f.Errorf("the lease reads %v, was %v", read, lease)
-		}
-		time.Sleep(time.Second)
-		result := member(f.release(job, leaseID, "SUCCEEDED"), "result")
-		if result["started_at"] != lease["granted_at"] {
-			f.Errorf("the run started at %v, the lease was granted at %v", result["started_at"], lease["granted_at"])
-		}
+func tellLease(f *fixture) {
+	job := id(f.submit())
+	f.claim()
+	time.Sleep(tick)
+	got := f.post("/lease/request", object{
+		"job_id": job, "addon_id": "visuals", "job_type": "load30", "cost_units": 30, "priority": "NORMAL",
+		"constraints": object{"cpu_heavy": true, "gpu_required": false}, "ttl_sec": 45,
 	})
+	f.hasKeys("an approval", got, "approved", "lease")
+	lease := member(got, "lease")
+	f.hasKeys("a lease", lease, leaseKeys...)
+	leaseID, _ := lease["lease_id"].(string)
+	if !uuid.MatchString(leaseID) || lease["job_id"] != job || lease["addon_id"] != "visuals" || lease["state"] != "ACTIVE" {
+		f.Errorf("the lease is %v", lease)
+	}
+	if number(lease["cost_units"]) != 30 || number(lease["ttl_sec"]) != 45 {
+		f.Errorf("the lease is %v", lease)
+	}
+	granted := instant(f.T, lease["granted_at"])
+	shown := f.job(job)
+	if !granted.Equal(instant(f.T, shown["updated_at"])) || instant(f.T, lease["expires_at"]).Sub(granted) != 45*time.Second {
+		f.Errorf("granted at %v until %v, and the job was updated at %v", granted, lease["expires_at"], shown["updated_at"])
+	}
+	if shown["state"] != "RUNNING" || shown["lease_id"] != leaseID || number(shown["attempts"]) != 1 || shown["next_retry_at"] != nil {
+		f.Errorf("the job is %v", shown)
+	}
+	if read := f.get("/lease/" + leaseID); !reflect.DeepEqual(member(read, "lease"), lease) {
+		f.Errorf("the lease reads %v, was %v", read, lease)
+	}
+	time.Sleep(tick)
+	result := member(f.release(job, leaseID, "SUCCEEDED"), "result")
+	if result["started_at"] != lease["granted_at"] {
+		f.Errorf("the run started at %v, the lease was granted at %v", result["started_at"], lease["granted_at"])
+	}
 }
 
-func TestLeaseRequestInvalid(t *testing.T) {
-	bubble(t, Options{}, func(f *fixture) {
-		job := id(f.submit())
-		f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeJobNotClaimed)
-		f.claim()
-		for _, body := range []any{
-			object{},
-			object{"job_id": "x"},
-			object{"job_id": nil},
-			object{"job_id": 7},
-			``, `{`,
-			object{"job_id": job, "ttl_sec": 0},
-			object{"job_id": job, "ttl_sec": -1},
-			object{"job_id": job, "ttl_sec": 86401},
-			object{"job_id": job, "ttl_sec": "30"},
-			object{"job_id": job, "cost_units": 0},
-			object{"job_id": job, "priority": "SOON"},
-			object{"job_id": job, "x": 1},
-			// What contradicts the record.
-			object{"job_id": job, "addon_id": "audio"},
-			object{"job_id": job, "job_type": "other"},
-			object{"job_id": job, "cost_units": 29},
-			object{"job_id": job, "priority": "URGENT"},
-			object{"job_id": job, "constraints": object{"cpu_heavy": false}},
-			object{"job_id": job, "constraints": object{"cpu_heavy": true, "gpu_required": true}},
-		} {
-			f.refused(http.MethodPost, "/lease/request", body, http.StatusBadRequest, CodeInvalidRequest)
-		}
-		f.is(job, "CLAIMED")
-		f.refused(http.MethodPost, "/lease/request", object{"job_id": "b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f"}, http.StatusNotFound, CodeJobNotFound)
-		f.refused(http.MethodPost, "/lease/request", object{"job_id": job, "worker_id": "other"}, http.StatusConflict, CodeWorkerMismatch)
-		f.lease(job, "worker_id", worker)
-		f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeTransition)
-	})
+func tellLeaseRequestInvalid(f *fixture) {
+	job := id(f.submit())
+	f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeJobNotClaimed)
+	f.claim()
+	for _, body := range []any{
+		object{},
+		object{"job_id": "x"},
+		object{"job_id": nil},
+		object{"job_id": 7},
+		``, `{`,
+		object{"job_id": job, "ttl_sec": 0},
+		object{"job_id": job, "ttl_sec": -1},
+		object{"job_id": job, "ttl_sec": 86401},
+		object{"job_id": job, "ttl_sec": "30"},
+		object{"job_id": job, "cost_units": 0},
+		object{"job_id": job, "priority": "SOON"},
+		object{"job_id": job, "x": 1},
+		// What contradicts the record.
+		object{"job_id": job, "addon_id": "audio"},
+		object{"job_id": job, "job_type": "other"},
+		object{"job_id": job, "cost_units": 29},
+		object{"job_id": job, "priority": "URGENT"},
+		object{"job_id": job, "constraints": object{"cpu_heavy": false}},
+		object{"job_id": job, "constraints": object{"cpu_heavy": true, "gpu_required": true}},
+	} {
+		f.refused(http.MethodPost, "/lease/request", body, http.StatusBadRequest, CodeInvalidRequest)
+	}
+	f.is(job, "CLAIMED")
+	f.refused(http.MethodPost, "/lease/request", object{"job_id": "b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f"}, http.StatusNotFound, CodeJobNotFound)
+	f.refused(http.MethodPost, "/lease/request", object{"job_id": job, "worker_id": "other"}, http.StatusConflict, CodeWorkerMismatch)
+	f.lease(job, "worker_id", worker)
+	f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeTransition)
 }
 
-func TestDenial(t *testing.T) {
-	spec.Covers(t, "S-91", "S-92", "S-93", "S-94", "S-96", "S-97", "S-130", "S-131")
-	bubble(t, Options{}, func(f *fixture) {
-		f.running("cost_units", 30)
-		second, secondLease := f.running("cost_units", 30)
-		job := id(f.submit("cost_units", 30))
-		f.claim()
-		f.used(60)
-		got := f.denied(job)
-		f.hasKeys("a denial", got, "approved", "retry_after_sec", "reason")
-		if number(got["retry_after_sec"]) != 10 || got["reason"] != "Capacity exceeded: used=60, requested=30, capacity=70" {
-			f.Errorf("the denial is %v", got)
-		}
-		shown := f.job(job)
-		if want := time.Now().Add(10 * time.Second).UTC().Truncate(time.Microsecond); shown["state"] != "LEASE_PENDING" || !instant(f.T, shown["next_retry_at"]).Equal(want) {
-			f.Errorf("after a denial the job is %v, want LEASE_PENDING until %v", shown, want)
-		}
-		if shown["lease_id"] != nil || number(shown["attempts"]) != 0 {
-			f.Errorf("after a denial the job is %v", shown)
-		}
-		// Asking renews the claim.
-		for range 10 {
-			time.Sleep(10 * time.Second)
-			f.beat(second, secondLease)
-			if f.try(http.MethodPost, "/lease/request", object{"job_id": job}).body["approved"] == true {
-				break // the first lease has run out meanwhile
-			}
-		}
-		f.is(job, "RUNNING")
-		f.used(60)
-		// What fits exactly is approved, one more is not.
-		over := id(f.submit("cost_units", 11, "job_type", "eleven"))
-		exact := id(f.submit("cost_units", 10, "job_type", "ten"))
-		f.claim("accept_job_types", []any{"eleven"})
-		f.claim("accept_job_types", []any{"ten"})
-		f.denied(over)
-		f.lease(exact)
-		f.used(70)
-	})
+func tellDenial(f *fixture) {
+	f.runningFor(brief, "cost_units", 30)
+	f.running("cost_units", 30)
+	job := id(f.submit("cost_units", 30))
+	f.claim()
+	f.used(60)
+	got := f.denied(job)
+	f.hasKeys("a denial", got, "approved", "retry_after_sec", "reason")
+	if number(got["retry_after_sec"]) != 10 || got["reason"] != "Capacity exceeded: used=60, requested=30, capacity=70" {
+		f.Errorf("the denial is %v", got)
+	}
+	shown := f.job(job)
+	if again := instant(f.T, shown["next_retry_at"]).Sub(instant(f.T, shown["updated_at"])); shown["state"] != "LEASE_PENDING" || again != 10*time.Second {
+		f.Errorf("after a denial the job is %v, want LEASE_PENDING for 10s", shown)
+	}
+	if shown["lease_id"] != nil || number(shown["attempts"]) != 0 {
+		f.Errorf("after a denial the job is %v", shown)
+	}
+	time.Sleep(brief)
+	f.lease(job) // the first lease has run out meanwhile
+	f.is(job, "RUNNING")
+	f.used(60)
+	// What fits exactly is approved, one more is not.
+	over := id(f.submit("cost_units", 11, "job_type", "eleven"))
+	exact := id(f.submit("cost_units", 10, "job_type", "ten"))
+	f.claim("accept_job_types", []any{"eleven"})
+	f.claim("accept_job_types", []any{"ten"})
+	f.denied(over)
+	f.lease(exact)
+	f.used(70)
 }
 
-func TestDearerThanAll(t *testing.T) {
-	bubble(t, Options{}, func(f *fixture) {
-		job := id(f.submit("cost_units", 71))
-		f.claim()
-		if got := f.denied(job); got["reason"] != "Capacity exceeded: used=0, requested=71, capacity=70" {
-			f.Errorf("the denial is %v", got)
-		}
-		f.do(http.MethodPut, "/admin/capacity", object{"total": 71}, http.StatusOK)
-		f.lease(job)
-	})
+func tellDearerThanAll(f *fixture) {
+	job := id(f.submit("cost_units", 71))
+	f.claim()
+	if got := f.denied(job); got["reason"] != "Capacity exceeded: used=0, requested=71, capacity=70" {
+		f.Errorf("the denial is %v", got)
+	}
+	f.do(http.MethodPut, "/admin/capacity", object{"total": 71}, http.StatusOK)
+	f.lease(job)
 }
 
-func TestCapacity(t *testing.T) {
-	capacity := int64(100)
-	bubble(t, Options{Capacity: &capacity}, func(f *fixture) {
-		total := func(want int64) {
-			f.Helper()
-			if got := member(f.get("/admin/capacity"), "capacity"); number(got["total"]) != want {
-				f.Errorf("the capacity is %v, want %d", got, want)
-			}
+func tellCapacity(f *fixture) {
+	total := func(want int64) {
+		f.Helper()
+		if got := member(f.get("/admin/capacity"), "capacity"); number(got["total"]) != want {
+			f.Errorf("the capacity is %v, want %d", got, want)
 		}
-		total(100)
-		job, lease := f.running("cost_units", 60)
-		for _, body := range []any{object{}, object{"total": -1}, object{"total": "7"}, object{"total": nil}, object{"totl": 7}, ``} {
-			f.refused(http.MethodPut, "/admin/capacity", body, http.StatusBadRequest, CodeInvalidRequest)
-		}
-		f.do(http.MethodPut, "/admin/capacity", object{"total": 50}, http.StatusOK) // less than is in use
-		f.used(60)
-		other := id(f.submit("cost_units", 1))
-		f.claim()
-		f.denied(other)
-		f.release(job, lease, "SUCCEEDED")
-		f.lease(other)
-		total(50)
-		// What was changed at run time outlives a restart; another configuration does not.
-		again := over(f.T, f.store, Options{Capacity: &capacity})
-		if got := member(again.get("/admin/capacity"), "capacity"); number(got["total"]) != 50 {
-			f.Errorf("after a restart the capacity is %v, want 50", got)
-		}
-		more := int64(120)
-		again = over(f.T, f.store, Options{Capacity: &more})
-		if got := member(again.get("/admin/capacity"), "capacity"); number(got["total"]) != 120 {
-			f.Errorf("configured anew the capacity is %v, want 120", got)
-		}
-	})
+	}
+	total(100)
+	job, lease := f.running("cost_units", 60)
+	for _, body := range []any{object{}, object{"total": -1}, object{"total": "7"}, object{"total": nil}, object{"totl": 7}, ``} {
+		f.refused(http.MethodPut, "/admin/capacity", body, http.StatusBadRequest, CodeInvalidRequest)
+	}
+	f.do(http.MethodPut, "/admin/capacity", object{"total": 50}, http.StatusOK) // less than is in use
+	f.used(60)
+	other := id(f.submit("cost_units", 1))
+	f.claim()
+	f.denied(other)
+	f.release(job, lease, "SUCCEEDED")
+	f.lease(other)
+	total(50)
+	// What was changed at run time outlives a restart; another configuration does not.
+	again := f.again(Options{Capacity: units(100)})
+	if got := member(again.get("/admin/capacity"), "capacity"); number(got["total"]) != 50 {
+		f.Errorf("after a restart the capacity is %v, want 50", got)
+	}
+	again = again.again(Options{Capacity: units(120)})
+	if got := member(again.get("/admin/capacity"), "capacity"); number(got["total"]) != 120 {
+		f.Errorf("configured anew the capacity is %v, want 120", got)
+	}
 }
 
-func TestHeartbeat(t *testing.T) {
-	spec.Covers(t, "S-34", "S-98", "S-99", "S-100", "S-101", "S-102")
-	bubble(t, Options{}, func(f *fixture) {
+func tellHeartbeat(f *fixture) {
+	job, lease := f.runningFor(brief)
+	for range 6 { // twice the time to live
+		time.Sleep(brief / 3)
+		before := instant(f.T, member(f.get("/lease/"+lease), "lease")["last_heartbeat_at"])
+		got := f.beat(job, lease, "progress", 0.65, "message", "rendering step 23/35")
+		f.hasKeys("the answer to a heartbeat", got, "lease", "job")
+		l := member(got, "lease")
+		f.hasKeys("a lease", l, leaseKeys...)
+		beat := instant(f.T, l["last_heartbeat_at"])
+		if l["state"] != "ACTIVE" || beat.Sub(before) < brief/3 || instant(f.T, l["expires_at"]).Sub(beat) != brief {
+			f.Errorf("after a heartbeat, the last one at %v, the lease is %v", before, l)
+		}
+		if j := member(got, "job"); j["state"] != "RUNNING" || j["note"] != "rendering step 23/35" {
+			f.Errorf("after a heartbeat the job is %v", j)
+		}
+	}
+	path := "/lease/" + lease + "/heartbeat"
+	for _, body := range []any{
+		object{},
+		holding(job, "worker_id", absent), holding(job, "job_id", absent), holding("x"), holding(job, "progress", 2),
+		holding(job, "progress", "x"), holding(job, "message", 7), holding(job, "x", 1), ``,
+	} {
+		f.refused(http.MethodPost, path, body, http.StatusBadRequest, CodeInvalidRequest)
+	}
+	other := id(f.submit())
+	f.refused(http.MethodPost, path, holding(other), http.StatusConflict, CodeJobMismatch)
+	f.refused(http.MethodPost, path, holding(job, "worker_id", "other"), http.StatusConflict, CodeWorkerMismatch)
+	for _, unknown := range []string{"b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f", "x"} {
+		f.refused(http.MethodPost, "/lease/"+unknown+"/heartbeat", holding(job), http.StatusNotFound, CodeLeaseNotFound)
+	}
+	f.release(job, lease, "SUCCEEDED")
+	f.refused(http.MethodPost, path, holding(job), http.StatusConflict, CodeLeaseNotActive)
+
+	job, lease = f.runningFor(brief, "addon_id", "audio")
+	time.Sleep(brief)
+	f.refused(http.MethodPost, "/lease/"+lease+"/heartbeat", holding(job), http.StatusConflict, CodeLeaseNotActive)
+	f.is(job, "TIMEOUT")
+}
+
+func tellRelease(f *fixture) {
+	for status, state := range map[string]string{"SUCCEEDED": "DONE", "FAILED": "FAILED", "CANCELED": "CANCELED", "TIMEOUT": "TIMEOUT"} {
 		job, lease := f.running()
-		for range 6 { // three times the time to live
-			time.Sleep(15 * time.Second)
-			got := f.beat(job, lease, "progress", 0.65, "message", "rendering step 23/35")
-			f.hasKeys("the answer to a heartbeat", got, "lease", "job")
-			l := member(got, "lease")
-			f.hasKeys("a lease", l, leaseKeys...)
-			beat := instant(f.T, l["last_heartbeat_at"])
-			if l["state"] != "ACTIVE" || !beat.Equal(time.Now().UTC().Truncate(time.Microsecond)) || instant(f.T, l["expires_at"]).Sub(beat) != 30*time.Second {
-				f.Errorf("after a heartbeat at %v the lease is %v", time.Now(), l)
-			}
-			if j := member(got, "job"); j["state"] != "RUNNING" || j["note"] != "rendering step 23/35" {
-				f.Errorf("after a heartbeat the job is %v", j)
-			}
-		}
-		path := "/lease/" + lease + "/heartbeat"
-		for _, body := range []any{
-			object{},
-			holding(job, "worker_id", absent), holding(job, "job_id", absent), holding("x"), holding(job, "progress", 2),
-			holding(job, "progress", "x"), holding(job, "message", 7), holding(job, "x", 1), ``,
-		} {
-			f.refused(http.MethodPost, path, body, http.StatusBadRequest, CodeInvalidRequest)
-		}
-		other := id(f.submit())
-		f.refused(http.MethodPost, path, holding(other), http.StatusConflict, CodeJobMismatch)
-		f.refused(http.MethodPost, path, holding(job, "worker_id", "other"), http.StatusConflict, CodeWorkerMismatch)
-		for _, unknown := range []string{"b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f", "x"} {
-			f.refused(http.MethodPost, "/lease/"+unknown+"/heartbeat", holding(job), http.StatusNotFound, CodeLeaseNotFound)
-		}
-		f.release(job, lease, "SUCCEEDED")
-		f.refused(http.MethodPost, path, holding(job), http.StatusConflict, CodeLeaseNotActive)
-
-		job, lease = f.running("addon_id", "audio")
-		time.Sleep(30 * time.Second)
-		f.refused(http.MethodPost, "/lease/"+lease+"/heartbeat", holding(job), http.StatusConflict, CodeLeaseNotActive)
-		f.is(job, "TIMEOUT")
-	})
-}
-
-func TestRelease(t *testing.T) {
-	spec.Covers(t, "S-14", "S-15", "S-36", "S-37", "S-38", "S-39", "S-40", "S-103", "S-104", "S-106", "S-107", "S-109", "S-110")
-	bubble(t, Options{}, func(f *fixture) {
-		for status, state := range map[string]string{"SUCCEEDED": "DONE", "FAILED": "FAILED", "CANCELED": "CANCELED", "TIMEOUT": "TIMEOUT"} {
-			job, lease := f.running()
-			f.used(30)
-			time.Sleep(time.Second)
-			body := holding(job, "status", status, "result_data", object{"path": "/runtime/out.jpg", "n": []any{1, nil}}, "metrics", object{"runtime_ms": 41234})
-			var wanted any
-			if status != "SUCCEEDED" {
-				wanted = "it went wrong"
-				body["error"] = wanted
-			}
-			got := f.post("/lease/"+lease+"/release", body)
-			f.hasKeys("the answer to a release", got, "lease", "job", "result")
-			if l := member(got, "lease"); l["state"] != "RELEASED" || l["lease_id"] != lease {
-				f.Errorf("released as %s the lease is %v", status, l)
-			}
-			if j := member(got, "job"); j["state"] != state || j["lease_id"] != lease || j["claimed_by"] != worker {
-				f.Errorf("released as %s the job is %v", status, j)
-			}
-			result := member(got, "result")
-			f.hasKeys("a result", result, "job_id", "status", "result_data", "error", "started_at", "finished_at", "attempts")
-			var data any
-			decode(f.T, `{"path": "/runtime/out.jpg", "n": [1, null]}`, &data)
-			if result["status"] != status || result["error"] != wanted || !reflect.DeepEqual(result["result_data"], data) || number(result["attempts"]) != 1 {
-				f.Errorf("released as %s the result is %v", status, result)
-			}
-			if ran := instant(f.T, result["finished_at"]).Sub(instant(f.T, result["started_at"])); ran != time.Second {
-				f.Errorf("the run took %v, want 1s", ran)
-			}
-			if again := f.get("/jobs/" + job); !reflect.DeepEqual(again["result"], got["result"]) || !reflect.DeepEqual(again["job"], got["job"]) {
-				f.Errorf("a job reads %v after %v", again, got)
-			}
-			f.used(0)
-			// The very same call is answered as before, another one is not.
-			if again := f.post("/lease/"+lease+"/release", body); !reflect.DeepEqual(again, got) {
-				f.Errorf("the same release again answers %v, before %v", again, got)
-			}
-			for _, other := range []object{
-				changed(body, "result_data", nil), changed(body, "metrics", object{}), changed(body, "status", "FAILED", "error", "x"),
-			} {
-				f.refused(http.MethodPost, "/lease/"+lease+"/release", other, http.StatusConflict, CodeLeaseNotActive)
-			}
-			f.used(0) // nothing is given back twice
-		}
-	})
-}
-
-func TestReleaseInvalid(t *testing.T) {
-	bubble(t, Options{}, func(f *fixture) {
-		job, lease := f.running()
-		path := "/lease/" + lease + "/release"
-		for _, body := range []any{
-			object{},
-			holding(job), holding(job, "status", "DONE"), holding(job, "status", "succeeded"), holding(job, "status", 1), holding(job, "status", nil),
-			holding(job, "status", "SUCCEEDED", "error", "but"), holding(job, "status", "FAILED", "error", 7), holding(job, "status", "FAILED", "metrics", []any{}),
-			holding(job, "status", "FAILED", "metrics", "x"), holding(job, "status", "SUCCEEDED", "x", 1), holding("x", "status", "SUCCEEDED"),
-			holding(job, "status", "SUCCEEDED", "worker_id", absent), ``,
-		} {
-			f.refused(http.MethodPost, path, body, http.StatusBadRequest, CodeInvalidRequest)
-		}
-		other := id(f.submit())
-		f.refused(http.MethodPost, path, holding(other, "status", "SUCCEEDED"), http.StatusConflict, CodeJobMismatch)
-		f.refused(http.MethodPost, path, holding(job, "status", "SUCCEEDED", "worker_id", "other"), http.StatusConflict, CodeWorkerMismatch)
-		f.refused(http.MethodPost, "/lease/b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f/release", holding(job, "status", "SUCCEEDED"), http.StatusNotFound, CodeLeaseNotFound)
-		f.is(job, "RUNNING")
 		f.used(30)
-		// A long text is kept as it is.
-		long := strings.Repeat("so much went wrong. ", 1000)
-		f.release(job, lease, "FAILED", "error", long)
-		if got := member(f.get("/jobs/"+job), "result")["error"]; got != long {
-			f.Errorf("an error of %d bytes reads %.40v…", len(long), got)
+		time.Sleep(tick)
+		body := holding(job, "status", status, "result_data", object{"path": "/runtime/out.jpg", "n": []any{1, nil}}, "metrics", object{"runtime_ms": 41234})
+		var wanted any
+		if status != "SUCCEEDED" {
+			wanted = "it went wrong"
+			body["error"] = wanted
 		}
-	})
+		got := f.post("/lease/"+lease+"/release", body)
+		f.hasKeys("the answer to a release", got, "lease", "job", "result")
+		if l := member(got, "lease"); l["state"] != "RELEASED" || l["lease_id"] != lease {
+			f.Errorf("released as %s the lease is %v", status, l)
+		}
+		if j := member(got, "job"); j["state"] != state || j["lease_id"] != lease || j["claimed_by"] != worker {
+			f.Errorf("released as %s the job is %v", status, j)
+		}
+		result := member(got, "result")
+		f.hasKeys("a result", result, "job_id", "status", "result_data", "error", "started_at", "finished_at", "attempts")
+		var data any
+		decode(f.T, `{"path": "/runtime/out.jpg", "n": [1, null]}`, &data)
+		if result["status"] != status || result["error"] != wanted || !reflect.DeepEqual(result["result_data"], data) || number(result["attempts"]) != 1 {
+			f.Errorf("released as %s the result is %v", status, result)
+		}
+		if ran := instant(f.T, result["finished_at"]).Sub(instant(f.T, result["started_at"])); ran < tick {
+			f.Errorf("the run took %v, want %v", ran, tick)
+		}
+		if again := f.get("/jobs/" + job); !reflect.DeepEqual(again["result"], got["result"]) || !reflect.DeepEqual(again["job"], got["job"]) {
+			f.Errorf("a job reads %v after %v", again, got)
+		}
+		f.used(0)
+		// The very same call is answered as before, another one is not.
+		if again := f.post("/lease/"+lease+"/release", body); !reflect.DeepEqual(again, got) {
+			f.Errorf("the same release again answers %v, before %v", again, got)
+		}
+		for _, other := range []object{
+			changed(body, "result_data", nil), changed(body, "metrics", object{}), changed(body, "status", "FAILED", "error", "x"),
+		} {
+			f.refused(http.MethodPost, "/lease/"+lease+"/release", other, http.StatusConflict, CodeLeaseNotActive)
+		}
+		f.used(0) // nothing is given back twice
+	}
+}
+
+func tellReleaseInvalid(f *fixture) {
+	job, lease := f.running()
+	path := "/lease/" + lease + "/release"
+	for _, body := range []any{
+		object{},
+		holding(job), holding(job, "status", "DONE"), holding(job, "status", "succeeded"), holding(job, "status", 1), holding(job, "status", nil),
+		holding(job, "status", "SUCCEEDED", "error", "but"), holding(job, "status", "FAILED", "error", 7), holding(job, "status", "FAILED", "metrics", []any{}),
+		holding(job, "status", "FAILED", "metrics", "x"), holding(job, "status", "SUCCEEDED", "result_data", "x"), holding(job, "status", "SUCCEEDED", "result_data", []any{}), holding(job, "status", "SUCCEEDED", "x", 1), holding("x", "status", "SUCCEEDED"),
+		holding(job, "status", "SUCCEEDED", "worker_id", absent), ``,
+	} {
+		f.refused(http.MethodPost, path, body, http.StatusBadRequest, CodeInvalidRequest)
+	}
+	other := id(f.submit())
+	f.refused(http.MethodPost, path, holding(other, "status", "SUCCEEDED"), http.StatusConflict, CodeJobMismatch)
+	f.refused(http.MethodPost, path, holding(job, "status", "SUCCEEDED", "worker_id", "other"), http.StatusConflict, CodeWorkerMismatch)
+	f.refused(http.MethodPost, "/lease/b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f/release", holding(job, "status", "SUCCEEDED"), http.StatusNotFound, CodeLeaseNotFound)
+	f.is(job, "RUNNING")
+	f.used(30)
+	// A long text is kept as it is.
+	long := strings.Repeat("so much went wrong. ", 1000)
+	f.release(job, lease, "FAILED", "error", long)
+	if got := member(f.get("/jobs/"+job), "result")["error"]; got != long {
+		f.Errorf("an error of %d bytes reads %.40v…", len(long), got)
+	}
 }
 
 // A result that looks like what a release leaves is still only a result.
-func TestReleaseNested(t *testing.T) {
-	bubble(t, Options{}, func(f *fixture) {
-		for _, data := range []any{object{"result_data": json1, "metrics": json1}, object{"error": "x"}, object{}, []any{"a"}, "text", nil} {
-			job, lease := f.running()
-			f.release(job, lease, "SUCCEEDED", "result_data", data)
-			got := member(f.get("/jobs/"+job), "result")
-			if !reflect.DeepEqual(got["result_data"], data) || got["error"] != nil {
-				f.Errorf("result data %v reads %v", data, got)
-			}
+func tellReleaseNested(f *fixture) {
+	for _, data := range []any{object{"result_data": json1, "metrics": json1}, object{"error": "x"}, object{}, nil} {
+		job, lease := f.running()
+		f.release(job, lease, "SUCCEEDED", "result_data", data)
+		got := member(f.get("/jobs/"+job), "result")
+		if !reflect.DeepEqual(got["result_data"], data) || got["error"] != nil {
+			f.Errorf("result data %v reads %v", data, got)
 		}
-	})
+	}
 }
 
 const json1 = "1"
 
-func TestLeaseStates(t *testing.T) {
-	spec.Covers(t, "S-13", "S-108", "S-112", "S-139", "S-140")
-	bubble(t, Options{}, func(f *fixture) {
-		job, lease := f.running()
-		state := func(want string) {
-			f.Helper()
-			if got := member(f.get("/lease/"+lease), "lease"); got["state"] != want {
-				f.Errorf("the lease is %v, want %s", got, want)
-			}
+func tellLeaseStates(f *fixture) {
+	job, lease := f.runningFor(brief)
+	state := func(want string) {
+		f.Helper()
+		if got := member(f.get("/lease/"+lease), "lease"); got["state"] != want {
+			f.Errorf("the lease is %v, want %s", got, want)
 		}
-		state("ACTIVE")
-		f.running("cost_units", 1)
-		for _, j := range f.list("/jobs?state=RUNNING", "jobs") {
-			l, _ := j["lease_id"].(string)
-			if got := member(f.get("/lease/"+l), "lease"); got["state"] != "ACTIVE" || got["job_id"] != id(j) {
-				f.Errorf("running job %s has the lease %v", id(j), got)
-			}
+	}
+	state("ACTIVE")
+	f.running("cost_units", 1)
+	for _, j := range f.list("/jobs?state=RUNNING", "jobs") {
+		l, _ := j["lease_id"].(string)
+		if got := member(f.get("/lease/"+l), "lease"); got["state"] != "ACTIVE" || got["job_id"] != id(j) {
+			f.Errorf("running job %s has the lease %v", id(j), got)
 		}
-		time.Sleep(30 * time.Second) // no sweep has run
-		state("EXPIRED")
-		f.is(job, "TIMEOUT")
-		f.used(0)
-		f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
-		f.is(job, "TIMEOUT")
-		if got := member(f.get("/jobs/"+job), "result"); got["status"] != "TIMEOUT" || got["error"] == nil {
-			f.Errorf("the result is %v", got)
-		}
+	}
+	time.Sleep(brief) // no sweep has run
+	state("EXPIRED")
+	f.is(job, "TIMEOUT")
+	f.used(1)
+	f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
+	f.is(job, "TIMEOUT")
+	if got := member(f.get("/jobs/"+job), "result"); got["status"] != "TIMEOUT" || got["error"] == nil {
+		f.Errorf("the result is %v", got)
+	}
 
-		job, lease = f.running()
-		time.Sleep(30 * time.Second)
-		// The late release is the first to notice.
-		f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
-		f.is(job, "TIMEOUT")
+	job, lease = f.runningFor(brief)
+	time.Sleep(brief)
+	// The late release is the first to notice.
+	f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
+	f.is(job, "TIMEOUT")
 
-		job, lease = f.running()
-		f.release(job, lease, "SUCCEEDED")
-		state("RELEASED")
-		for _, unknown := range []string{"b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f", "x"} {
-			f.refused(http.MethodGet, "/lease/"+unknown, nil, http.StatusNotFound, CodeLeaseNotFound)
-		}
-	})
+	job, lease = f.running()
+	f.release(job, lease, "SUCCEEDED")
+	state("RELEASED")
+	if got := member(f.get("/lease/"+strings.ToUpper(lease)), "lease"); got["lease_id"] != lease {
+		f.Errorf("in capitals lease %s is %v", lease, got)
+	}
+	f.refused(http.MethodGet, "/lease/"+lease+"?x=1", nil, http.StatusBadRequest, CodeInvalidRequest)
+	for _, unknown := range []string{"b5d4f3c2-1a0b-4c3d-8e9f-0a1b2c3d4e5f", "x"} {
+		f.refused(http.MethodGet, "/lease/"+unknown, nil, http.StatusNotFound, CodeLeaseNotFound)
+	}
 }
 
 // A job that is claimed has no lease, although it is held under one inside.
@@ -372,33 +342,33 @@ func TestClaimIsNoLease(t *testing.T) {
 	})
 }
 
-func TestRequeue(t *testing.T) {
-	bubble(t, Options{Requeue: true, LeaseTTL: 5 * time.Second}, func(f *fixture) {
-		job, first := f.running()
-		time.Sleep(3 * time.Second)
-		f.beat(job, first)
-		time.Sleep(5 * time.Second)
-		got := f.job(job)
-		if got["state"] != "QUEUED" || got["claimed_by"] != nil || got["lease_id"] != nil || number(got["attempts"]) != 1 {
-			f.Errorf("after its lease ran out the job is %v", got)
-		}
-		f.used(0)
-		f.claim("worker_id", "second")
-		second, _ := f.lease(job)["lease_id"].(string)
-		if second == first {
-			f.Error("the second lease is the first one")
-		}
-		f.used(30)
-		f.refused(http.MethodPost, "/lease/"+first+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
-		f.refused(http.MethodPost, "/lease/"+first+"/heartbeat", holding(job), http.StatusConflict, CodeLeaseNotActive)
-		f.used(30)
-		old := member(f.get("/lease/"+first), "lease")
-		if beat := instant(f.T, old["last_heartbeat_at"]); old["state"] != "EXPIRED" || beat.Sub(instant(f.T, old["granted_at"])) != 3*time.Second || instant(f.T, old["expires_at"]).Sub(beat) != 5*time.Second {
-			f.Errorf("the first lease reads %v", old)
-		}
-		got = f.post("/lease/"+second+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED"))
-		if r := member(got, "result"); r["status"] != "SUCCEEDED" || number(r["attempts"]) != 2 {
-			f.Errorf("the result is %v", r)
-		}
-	})
+func tellRequeue(f *fixture) {
+	job := id(f.submit())
+	f.claim()
+	first, _ := f.lease(job)["lease_id"].(string) // as configured
+	time.Sleep(tick)
+	f.beat(job, first)
+	time.Sleep(brief)
+	got := f.job(job)
+	if got["state"] != "QUEUED" || got["claimed_by"] != nil || got["lease_id"] != nil || number(got["attempts"]) != 1 {
+		f.Errorf("after its lease ran out the job is %v", got)
+	}
+	f.used(0)
+	f.claim("worker_id", "second")
+	second, _ := f.lease(job, "ttl_sec", 60)["lease_id"].(string)
+	if second == first {
+		f.Error("the second lease is the first one")
+	}
+	f.used(30)
+	f.refused(http.MethodPost, "/lease/"+first+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
+	f.refused(http.MethodPost, "/lease/"+first+"/heartbeat", holding(job), http.StatusConflict, CodeLeaseNotActive)
+	f.used(30)
+	old := member(f.get("/lease/"+first), "lease")
+	if beat := instant(f.T, old["last_heartbeat_at"]); old["state"] != "EXPIRED" || beat.Sub(instant(f.T, old["granted_at"])) < tick || instant(f.T, old["expires_at"]).Sub(beat) != brief {
+		f.Errorf("the first lease reads %v", old)
+	}
+	got = f.post("/lease/"+second+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED"))
+	if r := member(got, "result"); r["status"] != "SUCCEEDED" || number(r["attempts"]) != 2 {
+		f.Errorf("the result is %v", r)
+	}
 }

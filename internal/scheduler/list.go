@@ -10,30 +10,47 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// parameters are those of a query, with what is wrong with them.
+// readQuery reads a query that may have the known parameters and no others, each
+// once.
+func (c *call) readQuery(known []parameter) error {
+	if c.r.URL.RawQuery == "" {
+		return nil
+	}
+	var err error
+	if c.query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
+		return problem(CodeInvalidRequest, "query: is not well-formed")
+	}
+	var wrong faults
+	for name, given := range c.query {
+		switch {
+		case !slices.ContainsFunc(known, func(p parameter) bool { return p.name == name }):
+			wrong.add(strings.ToValidUTF8(name[:min(len(name), 64)], "?"), "is not a parameter here; %s", among(known))
+		case len(given) > 1:
+			wrong.add(name, "is given twice")
+		}
+	}
+	return wrong.err()
+}
+
+func among(known []parameter) string {
+	if len(known) == 0 {
+		return "there is none"
+	}
+	names := make([]string, len(known))
+	for i := range known {
+		names[i] = known[i].name
+	}
+	return "there are " + strings.Join(names, ", ")
+}
+
+// parameters are those of a query, with what is wrong with their values.
 type parameters struct {
 	values url.Values
 	wrong  faults
 	face   *Face
 }
 
-// parameters reads a query that may have these and no others, each once.
-func (f *Face) parameters(c *call, known ...string) *parameters {
-	p := &parameters{face: f}
-	var err error
-	if p.values, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
-		p.wrong.add("query", "is not well-formed")
-	}
-	for name, given := range p.values {
-		switch {
-		case !slices.Contains(known, name):
-			p.wrong.add(strings.ToValidUTF8(name[:min(len(name), 64)], "?"), "is not a parameter here; there are %s", strings.Join(known, ", "))
-		case len(given) > 1:
-			p.wrong.add(name, "is given twice")
-		}
-	}
-	return p
-}
+func (f *Face) parameters(c *call) *parameters { return &parameters{values: c.query, face: f} }
 
 func (p *parameters) err() error { return p.wrong.err() }
 
@@ -90,7 +107,7 @@ type listAnswer struct {
 const listRounds = 50
 
 func (f *Face) list(c *call) (reply, error) {
-	p := f.parameters(c, "state", "addon_id", "created_after", "created_before", "limit", "cursor")
+	p := f.parameters(c)
 	state, limit := p.state(), p.limit()
 	q := gq.Query{
 		Queue: p.addon(), Statuses: statusesOf(state), Cursor: p.value("cursor"),

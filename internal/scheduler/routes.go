@@ -141,7 +141,12 @@ func routes() []route {
 func (f *Face) route() {
 	all := routes()
 	for _, r := range all {
-		f.mux.Handle(r.method+" "+Base+r.path, f.serve(func(c *call) (reply, error) { return r.do(f, c) }))
+		f.mux.Handle(r.method+" "+Base+r.path, f.serve(func(c *call) (reply, error) {
+			if err := c.readQuery(r.query); err != nil {
+				return reply{}, err
+			}
+			return r.do(f, c)
+		}))
 	}
 	f.openapi = describe(all, f.options.Version)
 	f.mux.HandleFunc("GET "+Base+"/openapi.json", func(w http.ResponseWriter, r *http.Request) {

@@ -44,9 +44,6 @@ type snapshotAnswer struct {
 }
 
 func (f *Face) snapshot(c *call) (reply, error) {
-	if err := f.parameters(c).err(); err != nil {
-		return reply{}, err
-	}
 	ctx := c.r.Context()
 	if err := f.engine.CatchUp(ctx); err != nil {
 		return reply{}, err
@@ -116,7 +113,7 @@ func (p *parameters) span(name, otherwise string) (string, time.Duration) {
 }
 
 func (f *Face) series(c *call) (reply, error) {
-	p := f.parameters(c, "metric", "bucket", "range")
+	p := f.parameters(c)
 	name := p.value("metric")
 	measure, known := metrics[name]
 	if !known {
@@ -125,6 +122,7 @@ func (f *Face) series(c *call) (reply, error) {
 	shown, bucket := p.span("bucket", "5m")
 	_, span := p.span("range", "24h")
 	switch {
+	case len(p.wrong) > 0:
 	case span < bucket:
 		p.wrong.add("range", "is shorter than bucket")
 	case span/bucket > maxPoints:
@@ -187,8 +185,14 @@ func (f *Face) putCapacity(c *call) (reply, error) {
 	if err := f.decode(c, &r, false); err != nil {
 		return reply{}, err
 	}
+	var wrong faults
 	if r.Total == nil {
-		return reply{}, problem(CodeInvalidRequest, "total: is required")
+		wrong.add("total", "is required")
+	} else if *r.Total < 0 || *r.Total > gq.MaxCapacity {
+		wrong.add("total", "%d is not between 0 and %d", *r.Total, gq.MaxCapacity)
+	}
+	if err := wrong.err(); err != nil {
+		return reply{}, err
 	}
 	if err := f.Setup(c.r.Context()); err != nil {
 		return reply{}, err

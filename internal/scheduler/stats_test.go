@@ -206,3 +206,102 @@ func TestSamplersShare(t *testing.T) {
 		t.Errorf("%d cancellations were counted, want 30", sum)
 	}
 }
+
+// What the snapshot counts, on any store.
+func tellCounts(f *fixture) {
+	shows := func(total, used, queued, running, failed, active, expired int) {
+		f.Helper()
+		got := f.get("/stats/snapshot")
+		want := fmt.Sprintf("map[capacity:map[reserved:0 total:%d used:%d] jobs:map[failed_last_24h:%d queued:%d running:%d] leases:map[active:%d expired_last_24h:%d]]",
+			total, used, failed, queued, running, active, expired)
+		if fmt.Sprint(got) != want {
+			f.Errorf("the snapshot is\n%v, want\n%v", got, want)
+		}
+	}
+	shows(70, 0, 0, 0, 0, 0, 0)
+	job, done := f.runningFor(time.Hour)
+	failing, lease := f.runningFor(time.Hour)
+	for range 4 {
+		f.submit()
+	}
+	shows(70, 60, 4, 2, 0, 2, 0)
+	f.claim()
+	shows(70, 60, 3, 2, 0, 2, 0)
+	f.release(failing, lease, "FAILED")
+	f.release(job, done, "SUCCEEDED")
+	shows(70, 0, 3, 0, 1, 0, 0)
+	f.runningFor(brief, "addon_id", "audio")
+	time.Sleep(brief)
+	shows(70, 0, 3, 0, 1, 0, 1)
+	f.do(http.MethodPut, "/admin/capacity", object{"total": 5}, http.StatusOK)
+	shows(5, 0, 3, 0, 1, 0, 1)
+}
+
+// Time series of what happens at this moment, on any store.
+func tellSeries(f *fixture) {
+	series := func(metric, bucket, span string) (values []int64) {
+		f.Helper()
+		got := f.get("/stats/timeseries?metric=" + metric + "&bucket=" + bucket + "&range=" + span)
+		f.hasKeys("a series", got, "metric", "bucket", "points")
+		if got["metric"] != metric || got["bucket"] != bucket {
+			f.Errorf("asked for %s by %s, got %v", metric, bucket, got)
+		}
+		width, err := time.ParseDuration(bucket)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var last time.Time
+		for i, p := range got["points"].([]any) {
+			p := p.(object)
+			f.hasKeys("a point", p, "ts", "value")
+			ts := instant(f.T, p["ts"])
+			if i > 0 && ts.Sub(last) != width || !ts.Equal(ts.Truncate(width)) {
+				f.Errorf("by %s %v comes behind %v", bucket, ts, last)
+			}
+			last, values = ts, append(values, number(p["value"]))
+		}
+		return values
+	}
+	sum := func(values []int64) (all int64) {
+		for _, v := range values {
+			all += v
+		}
+		return all
+	}
+	if got := series("leases_active", "5m", "24h"); len(got) != 288 || sum(got) != 0 {
+		f.Errorf("24h by 5m has %d points, want 288 times 0: %v", len(got), got)
+	}
+	done, lease := f.running()
+	f.release(done, lease, "SUCCEEDED")
+	f.in(stateFailed)
+	f.in(stateCanceled)
+	f.in(stateTimeout)
+	f.running("cost_units", 20)
+	f.submit()
+	f.submit()
+	f.claim()
+	for metric, want := range map[string]int64{
+		"leases_active": 1, "jobs_running": 1, "capacity_used": 20, "capacity_total": 70, "jobs_queued": 1, "jobs_claimed": 1,
+	} {
+		for _, bucket := range []string{"10s", "5m", "1h"} {
+			if got := series(metric, bucket, "24h"); got[len(got)-1] != want {
+				f.Errorf("%s by %s ends with %v, want %d", metric, bucket, got[len(got)-1], want)
+			}
+		}
+	}
+	for metric, want := range map[string]int64{
+		"jobs_submitted": 7, "jobs_done": 1, "jobs_failed": 1, "jobs_timeout": 1, "jobs_canceled": 1, "leases_granted": 4, "leases_released": 3, "leases_expired": 0,
+	} {
+		if got := sum(series(metric, "5m", "24h")); got != want {
+			f.Errorf("%s adds up to %d, want %d", metric, got, want)
+		}
+	}
+	for _, query := range []string{
+		"", "metric=", "metric=x", "metric=leases_active&bucket=5", "metric=leases_active&bucket=m", "metric=leases_active&bucket=0m",
+		"metric=leases_active&bucket=5x", "metric=leases_active&bucket=-5m", "metric=leases_active&bucket=1.5h", "metric=leases_active&range=",
+		"metric=leases_active&bucket=1h&range=5m", "metric=leases_active&bucket=1s&range=31d", "metric=leases_active&range=32d",
+		"metric=leases_active&x=1", "metric=leases_active&bucket=%2B5m", "metric=leases_active&metric=jobs_done",
+	} {
+		f.refused(http.MethodGet, "/stats/timeseries?"+query, nil, http.StatusBadRequest, CodeInvalidRequest)
+	}
+}

@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,7 +24,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if err := store.CheckQuery(&q); err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
-	cursor, err := parseCursor(q.Cursor)
+	cursor, err := store.ParseCursor(q.Cursor)
 	if err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)
 	}
@@ -171,7 +170,7 @@ func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, 
 			return seen, "", nil
 		}
 		if len(seen) == q.Limit {
-			return seen, formatCursor(seen[q.Limit-1].state.Sequence), nil
+			return seen, store.Cursor(seen[q.Limit-1].state.Sequence), nil
 		}
 		seen = append(seen, best.head)
 		if best.head, best.ok, err = best.next(); err != nil {
@@ -257,20 +256,4 @@ func (s *Store) iterate(prefix byte) (*pebble.Iterator, error) {
 
 func iterOptions(prefix byte) *pebble.IterOptions {
 	return &pebble.IterOptions{LowerBound: []byte{prefix}, UpperBound: []byte{prefix + 1}}
-}
-
-// A cursor is the sequence number of the last job of the page before.
-func formatCursor(seq uint64) string {
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{1}, seq))
-}
-
-func parseCursor(cursor string) (uint64, error) {
-	if cursor == "" {
-		return 0, nil
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(raw) != 9 || raw[0] != 1 || binary.BigEndian.Uint64(raw[1:]) == 0 {
-		return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that a list has returned"}}}
-	}
-	return binary.BigEndian.Uint64(raw[1:]), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strconv"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -62,21 +61,19 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if q.OldestFirst {
 		direction, last = "ASC", &from
 	}
-	if q.Cursor != "" {
-		n, err := strconv.ParseInt(q.Cursor, 36, 64)
-		if err != nil || n < 1 || strconv.FormatInt(n, 36) != q.Cursor {
-			return gq.Page{}, fmt.Errorf("list: %w", &gq.InvalidError{Faults: []gq.Fault{{
-				Field: "cursor", Problem: "is not one that a list has returned",
-			}}})
-		}
-		*last = n
+	cursor, err := store.ParseCursor(q.Cursor)
+	if err != nil {
+		return gq.Page{}, fmt.Errorf("list: %w", err)
+	}
+	if cursor > 0 {
+		*last = int64(cursor)
 	}
 	statuses := make([]int16, len(q.Statuses))
 	for i, s := range q.Statuses {
 		statuses[i] = int16(s)
 	}
 	var page gq.Page
-	err := s.read(ctx, "list", func(tx *txn) error {
+	err = s.read(ctx, "list", func(tx *txn) error {
 		part := func(table, kept string) string {
 			return `
 			(
@@ -99,7 +96,7 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 		}
 		if len(rows) > q.Limit {
 			rows = rows[:q.Limit]
-			page.Next = strconv.FormatUint(rows[q.Limit-1].state.Sequence, 36)
+			page.Next = store.Cursor(rows[q.Limit-1].state.Sequence)
 		}
 		for _, r := range rows {
 			r.state = r.state.At(tx.now)

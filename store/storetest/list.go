@@ -214,6 +214,8 @@ func listInvalid(e *env) {
 		"no queue name":     {Queue: "not a name"},
 		"no status":         {Statuses: []gq.Status{gq.Cancelled + 1}},
 		"no cursor":         {Cursor: "made up"},
+		"a word":            {Cursor: "abc"},
+		"a number":          {Cursor: "1"},
 		"an odd cursor":     {Cursor: "\x00\xff"},
 	} {
 		_, err := e.store().List(e.Context(), q)
