@@ -2,50 +2,226 @@ package scheduler
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/store/local"
 )
+
+var others = flag.Int("others", 100_000, "queued jobs of other addons beside which BenchmarkRoundTrips measures")
 
 const connections = 64
 
-// BenchmarkRoundTrips measures calls over connections of their own next to a bare
-// echo of the same body, which is what net/http and encoding/json cost alone.
+// BenchmarkRoundTrips measures calls to the built program over connections of their
+// own, next to a bare echo of the same body in a process of its own too, which is
+// what net/http and encoding/json cost alone; with nothing else in the store, and
+// beside many queued jobs of other addons.
+//
+//	go test -run - -bench RoundTrips -benchtime 20000x ./internal/scheduler -others 1000000
 func BenchmarkRoundTrips(b *testing.B) {
 	claim := `{"addon_id":"visuals","worker_id":"w","limit":1,"accept_job_types":["load30","render_image"],"max_cost_units":40,"constraints_capabilities":{"gpu_available":false}}`
 	b.Run("echo", func(b *testing.B) {
-		s := httptest.NewServer(http.HandlerFunc(echo))
-		defer s.Close()
-		roundTrips(b, s.URL, func(int) (string, string) { return "/", claim })
+		e := startEcho(b)
+		measured(b, e, func(int) (string, string) { return "/", claim })
 	})
-	for _, waiting := range []int{0, 100_000} {
-		b.Run(fmt.Sprintf("claim/beside=%d", waiting), func(b *testing.B) {
-			f := benched(b)
-			f.fill(b, "others", waiting)
-			f.fill(b, "visuals", b.N)
-			roundTrips(b, f.url, func(int) (string, string) { return Base + "/jobs/claim", claim })
+	for _, where := range places {
+		b.Run(where.name, func(b *testing.B) {
+			t := &benched{B: b}
+			t.url = "http://" + where.open(b).start(b, Options{Capacity: units(gq.MaxCapacity), ClaimHold: gq.MaxDuration / 10}.flags()...).address
+			t.submit("visuals", 1)
+			for _, n := range []int{0, *others} {
+				t.fill("others", n)
+				b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {
+					b.Run("claim", func(b *testing.B) {
+						measured(b, t.url, func(int) (string, string) { return Base + "/jobs/claim", claim }, func(n int) { t.fill("visuals", n) })
+					})
+					b.Run("lease", func(b *testing.B) {
+						var ids []string
+						measured(b, t.url, func(i int) (string, string) {
+							return Base + "/lease/request", `{"job_id":"` + ids[i] + `","addon_id":"visuals","job_type":"load30","cost_units":30,"priority":"NORMAL","constraints":{},"ttl_sec":86400}`
+						}, func(n int) { ids = t.claimed(n) })
+					})
+					b.Run("snapshot", func(b *testing.B) {
+						measured(b, t.url, func(int) (string, string) { return Base + "/stats/snapshot", "" })
+					})
+				})
+			}
 		})
 	}
-	b.Run("lease", func(b *testing.B) {
-		f := benched(b)
-		ids := f.claimed(b, b.N)
-		roundTrips(b, f.url, func(i int) (string, string) {
-			return Base + "/lease/request", `{"job_id":"` + ids[i].String() + `","addon_id":"visuals","job_type":"load30","cost_units":30,"priority":"NORMAL","constraints":{},"ttl_sec":3600}`
+}
+
+// measured calls a server over one connection and over many.
+func measured(b *testing.B, url string, call func(i int) (path, body string), before ...func(n int)) {
+	b.Helper()
+	for _, many := range []int{1, connections} {
+		b.Run(fmt.Sprintf("connections=%d", many), func(b *testing.B) {
+			for _, prepare := range before {
+				prepare(b.N)
+			}
+			roundTrips(b, url, many, call)
 		})
+	}
+}
+
+// roundTrips makes b.N calls over so many connections.
+func roundTrips(b *testing.B, url string, many int, call func(i int) (path, body string)) {
+	b.Helper()
+	transport := &http.Transport{MaxIdleConnsPerHost: many, MaxConnsPerHost: many}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	var next atomic.Int64
+	done := make(chan error, many)
+	b.ResetTimer()
+	for range many {
+		go func() {
+			for {
+				i := int(next.Add(1) - 1)
+				if i >= b.N {
+					done <- nil
+					return
+				}
+				path, body := call(i)
+				if status, raw, err := send(b.Context(), client, url+path, body); err != nil || status != http.StatusOK {
+					done <- fmt.Errorf("%s: %d %s %w", path, status, raw, err)
+					return
+				}
+			}
+		}()
+	}
+	for range many {
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+}
+
+// send posts a body, or gets where there is none.
+func send(ctx context.Context, client *http.Client, url, body string) (status int, raw []byte, err error) {
+	method := http.MethodPost
+	if body == "" {
+		method = http.MethodGet
+	}
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer answer.Body.Close()
+	raw, err = io.ReadAll(answer.Body)
+	return answer.StatusCode, raw, err
+}
+
+// benched is a server to measure.
+type benched struct {
+	*testing.B
+	url string
+}
+
+func (t *benched) must(path, body string, want int) []byte {
+	t.Helper()
+	status, raw, err := send(t.Context(), http.DefaultClient, t.url+path, body)
+	if err != nil || status != want {
+		t.Fatalf("%s: %d %.300s %v", path, status, raw, err)
+	}
+	return raw
+}
+
+func (t *benched) submit(addon string, n int) {
+	t.Helper()
+	for range n {
+		t.must(Base+"/jobs/submit", string(encoded(submission("addon_id", addon, "constraints", object{}))), http.StatusCreated)
+	}
+}
+
+// fill submits many jobs.
+func (t *benched) fill(addon string, n int) {
+	t.Helper()
+	if n == 0 {
+		return
+	}
+	t.submit(addon, 1) // the queue is an addon's from now on
+	for n--; n > 0; n -= min(n, 1000) {
+		jobs := make([]object, min(n, 1000))
+		for i := range jobs {
+			jobs[i] = object{"queue": addon, "type": "load30", "cost_units": 30, "payload": object{"model": "sdxl"}}
+		}
+		t.must("/v1/jobs/batch", string(encoded(object{"jobs": jobs})), http.StatusOK)
+	}
+}
+
+// claimed submits jobs and claims them.
+func (t *benched) claimed(n int) []string {
+	t.Helper()
+	t.fill("visuals", n)
+	ids := make([]string, n)
+	for i := range ids {
+		var got struct {
+			Job struct {
+				JobID string `json:"job_id"`
+			}
+		}
+		if err := json.Unmarshal(t.must(Base+"/jobs/claim", `{"addon_id":"visuals","worker_id":"w"}`, http.StatusOK), &got); err != nil {
+			t.Fatal(err)
+		}
+		ids[i] = got.Job.JobID
+	}
+	return ids
+}
+
+// echoVariable turns a test process into an echo.
+const echoVariable = "GQ_SCHEDULER_ECHO"
+
+// startEcho runs the echo in a process of its own and returns its URL.
+func startEcho(b *testing.B) string {
+	b.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), echoVariable+"=1")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait() // killed
 	})
-	b.Run("snapshot", func(b *testing.B) {
-		f := benched(b)
-		f.claimed(b, 10_000)
-		roundTrips(b, f.url, func(int) (string, string) { return Base + "/stats/snapshot", "" })
-	})
+	var address string
+	if _, err := fmt.Fscanln(out, &address); err != nil {
+		b.Fatal(err)
+	}
+	return "http://" + address
+}
+
+// serveEcho is that process.
+func serveEcho() error {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	return http.Serve(l, http.HandlerFunc(echo)) //nolint:gosec // for the test that started it
 }
 
 func echo(w http.ResponseWriter, r *http.Request) {
@@ -54,113 +230,14 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = json.Unmarshal(raw, &v)
 	}
+	var out bytes.Buffer
+	if err == nil {
+		err = json.NewEncoder(&out).Encode(v)
+	}
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(v); err != nil {
-		return // the client has left
-	}
-}
-
-// roundTrips makes b.N calls over many connections.
-func roundTrips(b *testing.B, url string, call func(i int) (path, body string)) {
-	b.Helper()
-	transport := &http.Transport{MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
-	var next atomic.Int64
-	b.SetParallelism(connections)
-	b.ReportAllocs()
-	b.ResetTimer()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			path, body := call(int(next.Add(1) - 1))
-			method := http.MethodPost
-			if body == "" {
-				method = http.MethodGet
-			}
-			r, err := http.NewRequestWithContext(b.Context(), method, url+path, bytes.NewReader([]byte(body)))
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			r.Header.Set("Content-Type", "application/json")
-			answer, err := client.Do(r)
-			if err != nil {
-				b.Error(err)
-				return
-			}
-			raw, _ := io.ReadAll(answer.Body)
-			_ = answer.Body.Close() // read to its end
-			if answer.StatusCode != http.StatusOK {
-				b.Errorf("%s: %d %s", path, answer.StatusCode, raw)
-				return
-			}
-		}
-	})
-	b.StopTimer()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
-}
-
-type bench struct {
-	engine *engine.Engine
-	face   *Face
-	url    string
-}
-
-func benched(b *testing.B) *bench {
-	b.Helper()
-	s, err := local.OpenMemory(local.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = s.Close() })
-	e, err := engine.New(s, engine.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	capacity := int64(gq.MaxCapacity)
-	face, err := New(e, Options{Capacity: &capacity})
-	if err != nil {
-		b.Fatal(err)
-	}
-	server := httptest.NewServer(face)
-	b.Cleanup(server.Close)
-	return &bench{e, face, server.URL}
-}
-
-// fill submits jobs.
-func (f *bench) fill(b *testing.B, addon string, n int) {
-	b.Helper()
-	if err := f.face.addon(b.Context(), addon); err != nil {
-		b.Fatal(err)
-	}
-	for n > 0 {
-		specs := make([]gq.Spec, min(n, 1000))
-		for i := range specs {
-			specs[i] = gq.Spec{Queue: addon, Type: "load30", CostUnits: 30, Policy: f.face.policy, Payload: gq.Payload{Data: []byte(`{"model":"sdxl"}`), ContentType: gq.JSON}}
-		}
-		if _, err := f.engine.SubmitBatch(b.Context(), specs); err != nil {
-			b.Fatal(err)
-		}
-		n -= len(specs)
-	}
-}
-
-// claimed submits jobs and claims them.
-func (f *bench) claimed(b *testing.B, n int) (ids []gq.JobID) {
-	b.Helper()
-	f.fill(b, "visuals", n)
-	for len(ids) < n {
-		jobs, err := f.engine.Claim(b.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"visuals"}, N: min(n-len(ids), 1000), Hold: true, TTL: 0})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for i := range jobs {
-			ids = append(ids, jobs[i].State.ID)
-		}
-	}
-	return ids
+	_, _ = w.Write(out.Bytes()) // the client has left
 }

@@ -8,27 +8,17 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
+	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // client is a worker's own connection.
 type client struct {
-	base string
+	base func() string
 	http *http.Client
-}
-
-// serving starts a server over the fixture's face.
-func (f *fixture) serving() (connect func() *client) {
-	s := httptest.NewServer(f.face)
-	f.Cleanup(s.Close)
-	return func() *client {
-		t := &http.Transport{}
-		f.Cleanup(t.CloseIdleConnections)
-		return &client{base: s.URL + Base, http: &http.Client{Transport: t}}
-	}
 }
 
 func (c *client) do(method, path string, body any) (status int, out object, err error) {
@@ -38,7 +28,7 @@ func (c *client) do(method, path string, body any) (status int, out object, err 
 			return 0, nil, err
 		}
 	}
-	r, err := http.NewRequestWithContext(context.Background(), method, c.base+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(context.Background(), method, c.base()+path, bytes.NewReader(text))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -122,74 +112,172 @@ func (f *fixture) manyMore(n int) {
 	}
 }
 
-// Many workers ask for leases at once, some of them vanish: what runs never costs
-// more than there is, and in the end nothing is in use.
+// nodes are servers over one store, which crash and come back elsewhere.
+type nodes struct {
+	t     *testing.T
+	place place
+	flags []string
+
+	mu sync.Mutex
+	at []*process // guarded by mu
+}
+
+func (n *nodes) node(i int) *process {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at[i%len(n.at)]
+}
+
+// crash kills a node and starts it again.
+func (n *nodes) crash(i int) {
+	n.node(i).kill()
+	again := n.place.start(n.t, n.flags...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at[i] = again
+}
+
+func (n *nodes) client(i int) *client {
+	transport := &http.Transport{}
+	n.t.Cleanup(transport.CloseIdleConnections)
+	return &client{base: func() string { return "http://" + n.node(i).address + Base }, http: &http.Client{Transport: transport}}
+}
+
+// ledger is what workers were told.
+type ledger struct {
+	mu       sync.Mutex
+	approved map[string]string // lease to job
+	released map[string]bool   // leases
+	denied   int
+}
+
+// Sixty-four workers ask for leases at once. Some of them vanish, and the servers
+// are killed in the middle: what runs never costs more than there is, and in the
+// end nothing is in use, and everything that was answered is in the facts.
 func TestCapacityNeverExceeded(t *testing.T) {
-	workers, rounds := 64, 6
-	if testing.Short() || raceEnabled {
-		rounds = 3
+	for _, c := range []struct {
+		name  string
+		place int
+		nodes int
+	}{{"file", 0, 1}, {"postgres with two servers", 1, 2}} {
+		t.Run(c.name, func(t *testing.T) { capacityNeverExceeded(t, places[c.place].open(t), c.nodes) })
 	}
-	f := newFixture(t, Options{LeaseTTL: 300 * time.Millisecond, Requeue: true})
-	f.face.settings.DenialRetry = 10 * time.Millisecond
-	connect := f.serving()
+}
+
+const (
+	totalCapacity = 70
+	leaseWorkers  = 64
+	leaseRounds   = 3
+	crashes       = 3
+)
+
+func capacityNeverExceeded(t *testing.T, where place, count int) {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	const capacity = 70
-
+	o := Options{Capacity: units(totalCapacity), ClaimHold: 2 * time.Second, LeaseTTL: time.Second, Requeue: true}
+	servers := &nodes{t: t, place: where, flags: o.flags()}
+	for range count {
+		servers.at = append(servers.at, where.start(t, servers.flags...))
+	}
+	book := &ledger{approved: map[string]string{}, released: map[string]bool{}}
+	var working sync.WaitGroup
+	var done atomic.Int64
+	for i := range leaseWorkers {
+		c := servers.client(i)
+		name, addon := fmt.Sprintf("w%d", i), fmt.Sprintf("addon%d", i%5)
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		working.Go(func() {
+			for range leaseRounds {
+				c.keepTrying(http.MethodPost, "/jobs/submit", submission("addon_id", addon, "cost_units", 1+random.Int64N(40)))
+				c.oneJob(t, book, addon, name, random)
+				done.Add(1)
+			}
+		})
+	}
 	stop := make(chan struct{})
 	var watching sync.WaitGroup
-	watcher := connect()
+	watcher := servers.client(count - 1)
 	watching.Go(func() {
 		for {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(5 * time.Millisecond):
 			}
 			_, out, err := watcher.do(http.MethodGet, "/stats/snapshot", nil)
-			used, _ := member(out, "capacity")["used"].(float64)
-			if err != nil || used > capacity {
-				t.Errorf("%v of %d units are in use (%v)", used, capacity, err)
+			if used, _ := member(out, "capacity")["used"].(float64); err == nil && used > totalCapacity {
+				t.Errorf("%v of %d units are in use", used, totalCapacity)
 			}
 		}
 	})
-
-	var working sync.WaitGroup
-	for i := range workers {
-		c := connect()
-		name := fmt.Sprintf("w%d", i)
-		addon := fmt.Sprintf("addon%d", i%5)
-		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		working.Go(func() {
-			for range rounds {
-				cost := 1 + random.Int64N(40)
-				status, out, err := c.do(http.MethodPost, "/jobs/submit", submission("addon_id", addon, "cost_units", cost))
-				if err != nil || status != http.StatusCreated {
-					t.Errorf("submit: %d %v %v", status, out, err)
-					return
-				}
-				c.oneJob(t, addon, name, random)
-			}
-		})
+	for i := range crashes { // spread over the work
+		for done.Load() < int64((i+1)*leaseWorkers*leaseRounds/(crashes+1)) {
+			time.Sleep(tick)
+		}
+		servers.crash(i % count)
 	}
 	working.Wait()
 	close(stop)
 	watching.Wait()
-	deadline := time.Now().Add(20 * time.Second)
-	for { // what was left behind runs out
-		_, out, err := watcher.do(http.MethodGet, "/stats/snapshot", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if used, _ := member(out, "capacity")["used"].(float64); used == 0 {
-			break
-		}
+
+	f := servers.fixture(0)
+	deadline := time.Now().Add(time.Minute)
+	for number(member(f.get("/stats/snapshot"), "capacity")["used"]) > 0 { // what was left behind runs out
 		if time.Now().After(deadline) {
-			t.Fatalf("capacity stays in use: %v", out)
+			t.Fatal("capacity stays in use")
 		}
-		time.Sleep(20 * time.Millisecond) // leases of a real server run out in real time
+		time.Sleep(tick)
 	}
-	f.neverAbove(capacity)
+	f.neverAbove(totalCapacity)
+	book.agrees(f)
+	t.Logf("%d leases were approved and %d denied, %d released; the servers were killed %d times", len(book.approved), book.denied, len(book.released), crashes)
+	if len(book.approved) == 0 || book.denied == 0 || len(book.released) == len(book.approved) {
+		t.Error("the run shows nothing: some leases must be approved, some denied, and some never released")
+	}
+	for i := 1; i < count; i++ { // all servers tell the same
+		other := servers.fixture(i)
+		for _, path := range []string{"/facts/job_runs", "/facts/lease_runs", "/facts/events", "/jobs", "/admin/capacity", "/stats/snapshot"} {
+			if one, two := f.get(path), other.get(path); !reflect.DeepEqual(one, two) {
+				t.Errorf("%s is\n%v on one server and\n%v on another", path, one, two)
+			}
+		}
+		f.do(http.MethodPut, "/admin/capacity", object{"total": 5}, http.StatusOK)
+		job := id(other.submit("addon_id", "late", "cost_units", 6))
+		other.claim("addon_id", "late")
+		if got := other.denied(job); got["reason"] != "Capacity exceeded: used=0, requested=6, capacity=5" {
+			t.Errorf("the capacity was changed on one server, the denial of another is %v", got)
+		}
+	}
+}
+
+// fixture talks to one of the servers.
+func (n *nodes) fixture(i int) *fixture { return n.node(i).fixture(n.t) }
+
+// agrees holds the facts against what workers were told.
+func (b *ledger) agrees(f *fixture) {
+	f.Helper()
+	jobs := map[any]object{}
+	for _, r := range f.list("/facts/job_runs?limit=200", "job_runs") {
+		jobs[r["job_id"]] = r
+	}
+	leases := map[any]object{}
+	for _, r := range f.list("/facts/lease_runs?limit=200", "lease_runs") {
+		leases[r["lease_id"]] = r
+		if job := jobs[r["job_id"]]; job == nil || r["state"] == "ACTIVE" || (r["state"] == "RELEASED") != (job["state"] == "DONE" && job["lease_id"] == r["lease_id"]) {
+			f.Errorf("a lease is %v, and its job %v", r, job)
+		}
+	}
+	for lease, job := range b.approved {
+		if r := leases[lease]; r == nil || r["job_id"] != job {
+			f.Errorf("lease %s of job %s was approved, and is %v", lease, job, r)
+		}
+	}
+	for lease := range b.released {
+		if r := leases[lease]; r["state"] != "RELEASED" || r["release_status"] != "SUCCEEDED" {
+			f.Errorf("lease %s was released, and is %v", lease, r)
+		}
+	}
 }
 
 // neverAbove adds up the leases as they began and ended, in the order of the
@@ -233,17 +321,31 @@ func (f *fixture) neverAbove(capacity int64) {
 	f.Logf("%d leases, at most %d of %d units at once", granted, most, capacity)
 }
 
+// keepTrying makes a request until somebody answers.
+func (c *client) keepTrying(method, path string, body any) (status int, out object) {
+	for {
+		status, out, err := c.do(method, path, body)
+		if err == nil && status < http.StatusInternalServerError {
+			return status, out
+		}
+		time.Sleep(tick)
+	}
+}
+
 // oneJob claims a job, gets its lease and releases it, or vanishes.
-func (c *client) oneJob(t *testing.T, addon, name string, random *rand.Rand) {
-	status, out, err := c.do(http.MethodPost, "/jobs/claim", object{"addon_id": addon, "worker_id": name})
-	if err != nil || status == http.StatusNoContent {
+func (c *client) oneJob(t *testing.T, book *ledger, addon, name string, random *rand.Rand) {
+	status, out := c.keepTrying(http.MethodPost, "/jobs/claim", object{"addon_id": addon, "worker_id": name})
+	if status == http.StatusNoContent {
 		return
 	}
-	job := member(out, "job")
+	job := id(member(out, "job"))
 	for {
-		status, out, err = c.do(http.MethodPost, "/lease/request", object{"job_id": id(job), "worker_id": name})
-		if err != nil || status != http.StatusOK {
-			t.Errorf("lease: %d %v %v", status, out, err)
+		status, out = c.keepTrying(http.MethodPost, "/lease/request", object{"job_id": job, "worker_id": name})
+		if status == http.StatusConflict { // it was approved, and the answer lost; or the claim ran out
+			return
+		}
+		if status != http.StatusOK {
+			t.Errorf("lease: %d %v", status, out)
 			return
 		}
 		if out["approved"] == true {
@@ -252,13 +354,26 @@ func (c *client) oneJob(t *testing.T, addon, name string, random *rand.Rand) {
 		if after, _ := out["retry_after_sec"].(float64); after < 1 {
 			t.Errorf("a denial says %v", out)
 		}
+		book.mu.Lock()
+		book.denied++
+		book.mu.Unlock()
+		time.Sleep(tick)
 	}
 	lease, _ := member(out, "lease")["lease_id"].(string)
+	book.mu.Lock()
+	book.approved[lease] = job
+	book.mu.Unlock()
 	if random.IntN(4) == 0 {
 		return // killed
 	}
-	status, out, err = c.do(http.MethodPost, "/lease/"+lease+"/release", object{"job_id": id(job), "worker_id": name, "status": "SUCCEEDED"})
-	if err != nil || status != http.StatusOK && status != http.StatusConflict {
-		t.Errorf("release: %d %v %v", status, out, err)
+	status, out = c.keepTrying(http.MethodPost, "/lease/"+lease+"/release", object{"job_id": job, "worker_id": name, "status": "SUCCEEDED"})
+	switch status {
+	case http.StatusOK:
+		book.mu.Lock()
+		book.released[lease] = true
+		book.mu.Unlock()
+	case http.StatusConflict: // too late
+	default:
+		t.Errorf("release: %d %v", status, out)
 	}
 }

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,11 +28,9 @@ func TestDocumentedExamples(t *testing.T) {
 	} {
 		t.Run(language.fence, func(t *testing.T) {
 			if _, err := exec.LookPath(language.needs); err != nil {
-				t.Skipf("this machine has no %s, with which the example is run", language.needs)
+				t.Fatalf("the example is run with %s, which is not here; scripts/install-python installs it", language.needs)
 			}
-			f := newFixture(t, Options{})
-			s := httptest.NewServer(f.face)
-			defer s.Close()
+			s := place("memory:").start(t)
 			blocks := strings.Split(string(text), "```"+language.fence+"\n")[1:]
 			if len(blocks) != 1 {
 				t.Fatalf("there are %d examples in %s, want 1", len(blocks), language.fence)
@@ -44,7 +41,7 @@ func TestDocumentedExamples(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := exec.CommandContext(t.Context(), language.program[0], append(language.program[1:], file)...)
-			c.Env = append(os.Environ(), "GQ="+s.URL)
+			c.Env = append(os.Environ(), "GQ=http://"+s.address)
 			out, err := c.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), language.says) {
 				t.Errorf("%v\n%s", err, out)

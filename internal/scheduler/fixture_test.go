@@ -25,6 +25,9 @@ import (
 
 // TestMain fails the package if a goroutine outlives its tests.
 func TestMain(m *testing.M) {
+	if os.Getenv(echoVariable) != "" {
+		panic(serveEcho())
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil { // stories mostly wait for a server, or for time to pass
 		panic(err)
@@ -95,7 +98,7 @@ func over(t *testing.T, s store.Store, o Options) *fixture {
 	}
 	f := &fixture{T: t, face: face, engine: e, store: s, again: func(o Options) *fixture { return over(t, s, o) }}
 	f.connect = func() *client {
-		return &client{base: "http://gq.test" + Base, http: &http.Client{Transport: direct{face}}}
+		return &client{base: func() string { return "http://gq.test" + Base }, http: &http.Client{Transport: direct{face}}}
 	}
 	f.send = func(r *http.Request) answer {
 		w := httptest.NewRecorder()

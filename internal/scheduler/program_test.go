@@ -43,10 +43,10 @@ type place string
 // places are the kinds of stores that outlive a process.
 var places = []struct {
 	name string
-	open func(t *testing.T) place
+	open func(t testing.TB) place
 }{
-	{"file", func(t *testing.T) place { return place("file:" + t.TempDir()) }},
-	{"postgres", func(t *testing.T) place { return place(pgtest.Database(t) + "&pool_max_conns=5") }},
+	{"file", func(t testing.TB) place { return place("file:" + t.TempDir()) }},
+	{"postgres", func(t testing.TB) place { return place(pgtest.Database(t) + "&pool_max_conns=5") }},
 }
 
 // flags are options as the program is told of them.
@@ -134,7 +134,7 @@ func (s *process) kill() {
 func (s *process) client(t testing.TB) *client {
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &client{base: "http://" + s.address + Base, http: &http.Client{Transport: transport}}
+	return &client{base: func() string { return "http://" + s.address + Base }, http: &http.Client{Transport: transport}}
 }
 
 // serve starts the program as configured. After a kill and a restart it is over
@@ -142,12 +142,17 @@ func (s *process) client(t testing.TB) *client {
 func (p place) serve(t *testing.T, o Options) *fixture {
 	t.Helper()
 	s := p.start(t, o.flags()...)
-	c := s.client(t)
-	f := &fixture{T: t, connect: func() *client { return s.client(t) }}
+	f := s.fixture(t)
 	f.again = func(o Options) *fixture {
 		s.kill()
 		return p.serve(t, o)
 	}
+	return f
+}
+
+func (s *process) fixture(t *testing.T) *fixture {
+	c := s.client(t)
+	f := &fixture{T: t, connect: func() *client { return s.client(t) }}
 	f.send = func(r *http.Request) answer {
 		t.Helper()
 		r.URL = &url.URL{Scheme: "http", Host: s.address, Path: r.URL.Path, RawQuery: r.URL.RawQuery}
