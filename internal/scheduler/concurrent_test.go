@@ -175,7 +175,7 @@ func capacityNeverExceeded(t *testing.T, where place, count int) {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	o := Options{Capacity: units(totalCapacity), ClaimHold: 2 * time.Second, LeaseTTL: time.Second, Requeue: true}
+	o := Options{Capacity: units(totalCapacity), LeaseTTL: time.Second, Requeue: true}
 	servers := &nodes{t: t, place: where, flags: o.flags()}
 	for range count {
 		servers.at = append(servers.at, where.start(t, servers.flags...))
@@ -305,7 +305,7 @@ func (f *fixture) neverAbove(capacity int64) {
 				used += live[other].cost
 			}
 			if most = max(most, used); used > capacity {
-				f.Fatalf("with event %v %d of %d units are in use", e["id"], used, capacity)
+				f.Fatalf("with event %v %d of %d units are in use, by %v", e, used, capacity, live)
 			}
 		case "LEASE_RELEASED", "LEASE_EXPIRED":
 			if ended[lease] {

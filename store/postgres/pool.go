@@ -114,63 +114,100 @@ func (tx *txn) lockPools(ctx context.Context, queues map[string]gq.Queue) (shari
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// lockStarts locks the pools in which held jobs may be about to start.
+// starts is what the pools have in which held jobs may be about to start.
+type starts struct {
+	pools map[string]*gq.Pool // by name, as the call leaves them
+	of    map[string]string   // the pool of a queue
+	over  map[int64]bool      // jobs whose leases have run out and occupy nothing
+}
+
+// lockStarts locks the pools in which held jobs may be about to start, and reads
+// what is in use of them. The caller takes its stamp afterwards: whatever has made
+// room by then has an earlier one, so that the log never shows two jobs at once
+// that had no room beside each other.
 func (tx *txn) lockStarts(ctx context.Context, rows []*row) error {
-	var names []string
+	tx.starts = starts{}
+	var starting, queues []string
 	for _, r := range rows {
 		if r.state.Status == gq.Claimed {
-			names = append(names, r.queue)
+			starting = append(starting, r.queue)
 		}
+		queues = append(queues, r.queue)
 	}
-	if len(names) == 0 {
+	if len(starting) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
-		SELECT FROM gq.pool
+	names, err := collect[string](tx.Query(ctx, `
+		SELECT name FROM gq.pool
 		WHERE at_start AND name IN (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1))
 		ORDER BY name
 		FOR UPDATE`,
-		names)
-	return err
-}
-
-// makeRoom refuses a move by which a job would occupy more than its pool has. The
-// caller has locked the pool, so that nobody else takes anything meanwhile.
-func (tx *txn) makeRoom(ctx context.Context, r *row, to gq.Status) (refused, err error) {
-	if to != gq.Running || r.state.Status != gq.Claimed {
-		return nil, nil
+		starting))
+	if err != nil || len(names) == 0 {
+		return err
 	}
-	queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = $1 AND config IS NOT NULL", r.queue)
-	pool := queues[r.queue].Pool
-	if err != nil || pool == "" {
-		return nil, err
-	}
-	if err := tx.flush(ctx); err != nil { // what this call has changed before counts
-		return nil, err
+	if err := tx.glance(ctx); err != nil {
+		return err
 	}
 	// A lease that has run out occupies nothing, unless someone has locked it and
 	// may be renewing it.
-	late, err := tx.Query(ctx, `
+	over, err := collect[int64](tx.Query(ctx, `
 		SELECT s.seq
 		FROM gq.live AS s
-		WHERE s.queue IN (SELECT name FROM gq.queue WHERE config ->> 'Pool' = $1)
+		WHERE s.queue IN (SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1))
 			AND s.status IN (4, 5) AND s.due <= $2
 		FOR UPDATE OF s SKIP LOCKED`,
-		pool, nanoseconds(tx.now))
+		names, nanoseconds(tx.now)))
+	if err != nil {
+		return err
+	}
+	pools, err := tx.pools(ctx, math.MinInt64, over, names...)
+	if err != nil {
+		return err
+	}
+	configured, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", queues)
+	if err != nil {
+		return err
+	}
+	tx.starts = starts{make(map[string]*gq.Pool), make(map[string]string), make(map[int64]bool)}
+	for name, p := range pools {
+		tx.starts.pools[name] = &p
+	}
+	for name, q := range configured {
+		tx.starts.of[name] = q.Pool
+	}
+	for _, seq := range over {
+		tx.starts.over[seq] = true
+	}
+	return nil
+}
+
+func collect[T any](rows pgx.Rows, err error) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	over, err := pgx.CollectRows(late, pgx.RowTo[int64])
-	if err != nil {
-		return nil, err
+	return pgx.CollectRows(rows, pgx.RowTo[T])
+}
+
+// admit refuses a move by which a job would occupy more than its pool has.
+func (l *starts) admit(r *row, to gq.Status) error {
+	p := l.pools[l.of[r.queue]]
+	if p == nil || to != gq.Running || r.state.Status != gq.Claimed {
+		return nil
 	}
-	pools, err := tx.pools(ctx, math.MinInt64, over, pool)
-	if err != nil {
-		return nil, err
+	return p.Admit(r.state.Lease.CostUnits)
+}
+
+// occupy notes what a move that was made takes from its pool, or gives back to it.
+func (l *starts) occupy(r *row, to gq.Status) {
+	p := l.pools[l.of[r.queue]]
+	if p == nil || r.state.Lease == nil {
+		return
 	}
-	p := pools[pool]
-	if p.Counts(r.state.Status) {
-		return nil, nil
+	if r.state.Status == gq.Running && !l.over[int64(r.state.Sequence)] {
+		p.Used -= r.state.Lease.CostUnits
 	}
-	return p.Admit(r.state.Lease.CostUnits), nil
+	if to == gq.Running {
+		p.Used += r.state.Lease.CostUnits
+	}
 }

@@ -32,6 +32,7 @@ type txn struct {
 	moves   map[place]int64
 	touched map[string]bool // queues whose jobs changed
 	book    *turnBook       // nil until someone needs a turn
+	starts  starts          // see lockStarts
 	more    pgx.Batch       // statements that go before those of flush
 }
 

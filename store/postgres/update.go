@@ -180,12 +180,8 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	case !changed:
 		return store.Updated{State: next}, nil // likewise: a blob must not follow a call that was answered before
 	}
-	noRoom, err := tx.makeRoom(ctx, r, next.Status)
-	if err != nil {
-		return store.Updated{}, err
-	}
-	if noRoom != nil {
-		return no(old, fmt.Errorf("job %s: %w", id, noRoom))
+	if err := tx.starts.admit(r, next.Status); err != nil {
+		return no(old, fmt.Errorf("job %s: %w", id, err))
 	}
 	if err := tx.turned(ctx, r, &next, c.rows); err != nil {
 		return store.Updated{}, err
@@ -194,6 +190,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	if err != nil {
 		return no(old, err)
 	}
+	tx.starts.occupy(r, next.Status)
 	tx.record(r, next, events)
 	keep := func(part int16, data []byte) {
 		c.written[blobKey{seq, part}] = data
