@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -31,28 +33,27 @@ const connections = 64
 func BenchmarkRoundTrips(b *testing.B) {
 	claim := `{"addon_id":"visuals","worker_id":"w","limit":1,"accept_job_types":["load30","render_image"],"max_cost_units":40,"constraints_capabilities":{"gpu_available":false}}`
 	b.Run("echo", func(b *testing.B) {
-		e := startEcho(b)
-		measured(b, e, func(int) (string, string) { return "/", claim })
+		measured(b, startEcho(b), func(int) (string, string) { return "/", claim })
 	})
 	for _, where := range places {
 		b.Run(where.name, func(b *testing.B) {
-			t := &benched{B: b}
-			t.url = "http://" + where.open(b).start(b, Options{Capacity: units(gq.MaxCapacity), ClaimHold: gq.MaxDuration / 10}.flags()...).address
+			server := where.open(b).start(b, Options{Capacity: units(gq.MaxCapacity), ClaimHold: gq.MaxDuration / 10}.flags()...)
+			t := &benched{b, target{"http://" + server.address, server.command.Process.Pid}}
 			t.submit("visuals", 1)
 			for _, n := range []int{0, *others} {
 				t.fill("others", n)
 				b.Run(fmt.Sprintf("others=%d", n), func(b *testing.B) {
 					b.Run("claim", func(b *testing.B) {
-						measured(b, t.url, func(int) (string, string) { return Base + "/jobs/claim", claim }, func(n int) { t.fill("visuals", n) })
+						measured(b, t.target, func(int) (string, string) { return Base + "/jobs/claim", claim }, func(n int) { t.fill("visuals", n) })
 					})
 					b.Run("lease", func(b *testing.B) {
 						var ids []string
-						measured(b, t.url, func(i int) (string, string) {
+						measured(b, t.target, func(i int) (string, string) {
 							return Base + "/lease/request", `{"job_id":"` + ids[i] + `","addon_id":"visuals","job_type":"load30","cost_units":30,"priority":"NORMAL","constraints":{},"ttl_sec":86400}`
 						}, func(n int) { ids = t.claimed(n) })
 					})
 					b.Run("snapshot", func(b *testing.B) {
-						measured(b, t.url, func(int) (string, string) { return Base + "/stats/snapshot", "" })
+						measured(b, t.target, func(int) (string, string) { return Base + "/stats/snapshot", "" })
 					})
 				})
 			}
@@ -61,14 +62,18 @@ func BenchmarkRoundTrips(b *testing.B) {
 }
 
 // measured calls a server over one connection and over many.
-func measured(b *testing.B, url string, call func(i int) (path, body string), before ...func(n int)) {
+func measured(b *testing.B, to target, call func(i int) (path, body string), before ...func(n int)) {
 	b.Helper()
 	for _, many := range []int{1, connections} {
 		b.Run(fmt.Sprintf("connections=%d", many), func(b *testing.B) {
 			for _, prepare := range before {
 				prepare(b.N)
 			}
-			roundTrips(b, url, many, call)
+			before := to.cpu()
+			roundTrips(b, to.url, many, call)
+			if used := to.cpu() - before; used > 0 {
+				b.ReportMetric(float64(used.Microseconds())/float64(b.N), "server-µs/call")
+			}
 		})
 	}
 }
@@ -127,10 +132,33 @@ func send(ctx context.Context, client *http.Client, url, body string) (status in
 	return answer.StatusCode, raw, err
 }
 
+// target is a server in a process of its own.
+type target struct {
+	url string
+	pid int
+}
+
+// cpu is the time that the process has used of the processors: what a call costs
+// however much the machine has to do besides. It is 0 where that is not told.
+func (t target) cpu() time.Duration {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // Linux counts hundredths of a second
+}
+
 // benched is a server to measure.
 type benched struct {
 	*testing.B
-	url string
+	target
 }
 
 func (t *benched) must(path, body string, want int) []byte {
@@ -187,8 +215,8 @@ func (t *benched) claimed(n int) []string {
 // echoVariable turns a test process into an echo.
 const echoVariable = "GQ_SCHEDULER_ECHO"
 
-// startEcho runs the echo in a process of its own and returns its URL.
-func startEcho(b *testing.B) string {
+// startEcho runs the echo in a process of its own.
+func startEcho(b *testing.B) target {
 	b.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -211,7 +239,7 @@ func startEcho(b *testing.B) string {
 	if _, err := fmt.Fscanln(out, &address); err != nil {
 		b.Fatal(err)
 	}
-	return "http://" + address
+	return target{"http://" + address, c.Process.Pid}
 }
 
 // serveEcho is that process.
