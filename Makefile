@@ -64,7 +64,7 @@ proto-baseline: ## Accept the wire as it is as what clients rely on
 	$(BUF) build --exclude-source-info -o proto/baseline.binpb
 
 .PHONY: generate
-generate: postgres proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
+generate: postgres python proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
 	$(GO) generate ./...
 	scripts/test
 
