@@ -73,6 +73,8 @@ var (
 	ErrUnavailable = sentinel(KindUnavailable, "store_unavailable", "the store's database cannot be reached")
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")
 	ErrInUse       = sentinel(KindConflict, "in_use", "the store is in use by another process")
+	ErrNotEmpty    = sentinel(KindConflict, "not_empty", "the store is not empty")
+	ErrUnfinished  = sentinel(KindConflict, "unfinished", "the store holds an unfinished copy")
 	ErrFormat      = sentinel(KindInvalid, "format", "not a store this version can open")
 	ErrCorrupt     = sentinel(KindInternal, "corrupt", "stored data is damaged")
 	ErrTimeout     = sentinel(KindTimeout, "timeout", "not done in time")

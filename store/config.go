@@ -20,6 +20,10 @@ type Config struct {
 	// has run out, and the job waits as its policy says. They are not written to
 	// after the store is opened.
 	Backoffs map[string]gq.BackoffFunc
+
+	// Unfinished also opens a store that holds an unfinished copy, so that it can
+	// be finished; otherwise that is [gq.ErrUnfinished].
+	Unfinished bool
 }
 
 // Draw is what a verb needs of a store: a number in [0,1) and the strategies.

@@ -431,10 +431,15 @@ func (s *Store) carried(seq uint64) ([]gq.Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeCarried(raw, s.table)
+	return decodeCarried(raw, func(number uint32) string {
+		if t := s.table; int(number) < len(t.numbers) && t.numbers[number] != nil {
+			return t.numbers[number].config.Name
+		}
+		return ""
+	})
 }
 
-func decodeCarried(b []byte, t *table) (events []gq.Event, err error) {
+func decodeCarried(b []byte, name func(queue uint32) string) (events []gq.Event, err error) {
 	const head = 8 + 8 + 4 + 16
 	for first := true; first || len(b) > 0; first = false {
 		if len(b) < head {
@@ -446,10 +451,7 @@ func decodeCarried(b []byte, t *table) (events []gq.Event, err error) {
 		if e, b, err = gq.DecodeEvent(b[head:]); err != nil {
 			return nil, err
 		}
-		e.Seq, e.Time, e.Job = seq, time.Unix(0, int64(at)).UTC(), id
-		if int(queue) < len(t.numbers) && t.numbers[queue] != nil {
-			e.Queue = t.numbers[queue].config.Name
-		}
+		e.Seq, e.Time, e.Job, e.Queue = seq, time.Unix(0, int64(at)).UTC(), id, name(queue)
 		events = append(events, e)
 	}
 	return events, nil

@@ -36,6 +36,7 @@ const (
 	prefixDoc        = 'r' // r kind 0 name       → version and data of a document
 	prefixPool       = 's' // s name              → configuration of a pool
 	prefixPace       = 't' // t queue             → how far its rate and its turns have got
+	prefixTold       = 'u' // u id                → while the store is being filled: the newest event record of a job
 )
 
 func numberKey(prefix byte, n uint64) []byte {

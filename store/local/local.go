@@ -81,7 +81,8 @@ type Store struct {
 	applied  uint64 // commits in the table; guarded by mu
 	lastTime int64  // the newest instant of a commit; guarded by mu
 
-	marks marks // of retention; owned by the writer
+	marks     marks      // of retention; owned by the writer
+	importing *importing // nil unless the store is being filled; guarded by mu
 
 	commits   chan commit
 	syncs     chan commit   // written, but not synced
@@ -90,6 +91,7 @@ type Store struct {
 	durable   atomic.Uint64
 	lastEvent atomic.Uint64 // the newest one that is durable
 	dropped   atomic.Uint64 // no event up to this one is kept
+	gone      atomic.Uint64 // not all events up to this one were ever here
 	claimable atomic.Int64  // about how many jobs a claim could get
 	waiting   sync.Cond     // for durable to grow or the store to fail
 	failed    atomic.Pointer[error]

@@ -257,7 +257,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.E
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	if dropped := s.dropped.Load(); after < dropped { // asked once the iterator is there: it has all that come after
+	if dropped := max(s.dropped.Load(), s.gone.Load()); after < dropped { // asked once the iterator is there: it has all that come after
 		return nil, fmt.Errorf("events up to %d are dropped: %w", dropped, gq.ErrGone)
 	}
 	if after >= last || limit < 1 {

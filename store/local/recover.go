@@ -21,7 +21,7 @@ func (s *Store) recover() (err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+		s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -132,21 +132,27 @@ func (s *Store) recoverJobs() error {
 		}
 		lane.jobs++
 		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, toRun: noTimer, toDue: noTimer}
-		if state.Status.Held() {
-			j.open = &opened{h, state}
-		} else {
-			j.record = append(make([]byte, 0, len(value)), value...)
-		}
-		lane.queue.attach(j, h.keys)
-		if q := lane.queue; q.turns != nil {
-			q.turns.note(state.Priority(), h.fairKey(), state.Turn)
-		}
-		t.jobs.add(j)
-		t.slots.add(j)
-		t.place(j, &state)
+		t.adopt(j, h, &state, value)
 		t.lastJob = max(t.lastJob, seq)
 		return nil
 	})
+}
+
+// adopt takes in a live job that was recorded before.
+func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
+	if state.Status.Held() {
+		j.open = &opened{h, *state}
+	} else {
+		j.record = append(make([]byte, 0, len(record)), record...)
+	}
+	q := j.lane.queue
+	q.attach(j, h.keys)
+	if q.turns != nil {
+		q.turns.note(state.Priority(), h.fairKey(), state.Turn)
+	}
+	t.jobs.add(j)
+	t.slots.add(j)
+	t.place(j, state)
 }
 
 func (s *Store) recoverEdges() error {

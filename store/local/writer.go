@@ -226,7 +226,7 @@ func (s *Store) gather(works []*work, weight int) []*work {
 
 // unfinished reports whether dependents wait to be told without any caller.
 func (s *Store) unfinished() bool {
-	return len(s.table.ended) > 0 && s.failure() == nil
+	return len(s.table.ended) > 0 && s.importing == nil && s.failure() == nil
 }
 
 // apply adds work to the open commit. The caller holds the lock.
@@ -238,7 +238,9 @@ func (s *Store) apply(works []*work) {
 	for _, w := range works {
 		w.apply(&s.tx)
 	}
-	s.tx.tell(releaseStep)
+	if s.importing == nil {
+		s.tx.tell(releaseStep)
+	}
 }
 
 // finish closes the open commit. It needs no lock: what it reads, only the
