@@ -256,30 +256,18 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	}
 	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
 	var (
-		jobs                    jobArrays
-		parents, children       []int64
-		kinds                   []int16
-		scopes, names           [][]byte
-		prints, holders, expiry []int64
-		held                    [][16]byte
-		latest                  = make(map[gq.Key]int)
+		jobs              jobArrays
+		keys              keyArrays
+		parents, children []int64
+		kinds             []int16
 	)
 	for _, b := range p.births {
 		seq := int64(b.state.Sequence)
 		if err := jobs.add(seq, b.spec, tx.now); err != nil {
 			return err
 		}
-		if key := b.spec.Key; key.Name != "" {
-			name := gq.Key{Scope: key.Scope, Name: key.Name}
-			i, again := latest[name]
-			if !again { // a window of no length may end within the call
-				i = len(names)
-				latest[name] = i
-				scopes, names, prints = append(scopes, nil), append(names, nil), append(prints, 0)
-				held, holders, expiry = append(held, [16]byte{}), append(holders, 0), append(expiry, 0)
-			}
-			scopes[i], names[i], prints[i] = []byte(key.Scope), []byte(key.Name), int64(key.Fingerprint)
-			held[i], holders[i], expiry[i] = b.spec.ID, seq, nanoseconds(tx.now.Add(b.spec.Policy.IdempotencyWindow))
+		if b.spec.Key.Name != "" {
+			keys.add(seq, b.spec, tx.now.Add(b.spec.Policy.IdempotencyWindow))
 		}
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
@@ -287,22 +275,59 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		tx.record(&row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, fresh: true}, b.state, b.events)
 	}
 	jobs.write(&tx.more)
-	if len(names) > 0 {
-		// The key of a job whose window is over is taken from it.
-		tx.more.Queue(`
-			INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires)
-			SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[])
-			ON CONFLICT (scope, name) DO UPDATE SET
-				fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires`,
-			scopes, names, prints, held, holders, expiry)
-	}
-	if len(kinds) > 0 {
-		tx.more.Queue(`
-			INSERT INTO gq.edge (parent, child, kind)
-			SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`,
-			parents, children, kinds)
-	}
+	keys.write(&tx.more)
+	queueEdges(&tx.more, parents, children, kinds)
 	return tx.flush(ctx)
+}
+
+// queueEdges writes which jobs wait for which.
+func queueEdges(batch *pgx.Batch, parents, children []int64, kinds []int16) {
+	if len(kinds) == 0 {
+		return
+	}
+	batch.Queue(`
+		INSERT INTO gq.edge (parent, child, kind)
+		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`,
+		parents, children, kinds)
+}
+
+// keyArrays are rows of gq.idempotency, column by column.
+type keyArrays struct {
+	scopes, names           [][]byte
+	prints, holders, expiry []int64
+	held                    [][16]byte
+	latest                  map[gq.Key]int
+}
+
+// add gives a key to a job. A window of no length may end within the call: then
+// the last one has it.
+func (a *keyArrays) add(seq int64, spec *gq.Spec, until time.Time) {
+	if a.latest == nil {
+		a.latest = make(map[gq.Key]int)
+	}
+	name := gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name}
+	i, again := a.latest[name]
+	if !again {
+		i = len(a.names)
+		a.latest[name] = i
+		a.scopes, a.names, a.prints = append(a.scopes, nil), append(a.names, nil), append(a.prints, 0)
+		a.held, a.holders, a.expiry = append(a.held, [16]byte{}), append(a.holders, 0), append(a.expiry, 0)
+	}
+	a.scopes[i], a.names[i], a.prints[i] = []byte(name.Scope), []byte(name.Name), int64(spec.Key.Fingerprint)
+	a.held[i], a.holders[i], a.expiry[i] = spec.ID, seq, nanoseconds(until)
+}
+
+// write queues the keys. That of a job whose window is over is taken from it.
+func (a *keyArrays) write(batch *pgx.Batch) {
+	if len(a.names) == 0 {
+		return
+	}
+	batch.Queue(`
+		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires)
+		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[])
+		ON CONFLICT (scope, name) DO UPDATE SET
+			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires`,
+		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry)
 }
 
 // jobArrays are rows of gq.job, column by column.

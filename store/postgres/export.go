@@ -1,0 +1,440 @@
+package postgres
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+var (
+	_ store.Exporter = (*Store)(nil)
+	_ store.Importer = (*Store)(nil)
+)
+
+// export reads the tables in one snapshot, while the nodes go on. It writes
+// nothing: segments that have no numbers yet are numbered here as they would be.
+type export struct {
+	s      *Store
+	tx     *txn // nil once it is closed
+	head   store.Head
+	stages []stage
+}
+
+// stage reads the items of a kind after one. Where there may be more it returns
+// the last.
+type stage struct {
+	name string
+	read func(ctx context.Context, after string, limit int, items *store.Items) (last string, err error)
+}
+
+// Export implements [store.Exporter].
+func (s *Store) Export(ctx context.Context) (store.Export, error) {
+	if err := s.enter(); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	inner, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginRead})
+	if err != nil {
+		s.leave()
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	x := &export{s: s, tx: &txn{Tx: inner, s: s}}
+	x.stages = []stage{
+		{"pools", x.pools}, {"queues", x.queues}, {"documents", x.docs}, {"events", x.events}, {"fresh", x.fresh},
+		{"jobs", x.jobs}, {"leases", x.leases}, {"dependencies", x.edges}, {"ended", x.ended},
+	}
+	if err := x.begin(ctx); err != nil {
+		_ = x.Close() // a reading transaction has nothing to lose
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	return x, nil
+}
+
+// begin reads the head. The origin takes in what any change of the store changes:
+// events have numbers, versions of documents too, and whatever happens to a job
+// without an event changes its row in gq.live.
+func (x *export) begin(ctx context.Context) error {
+	var event, fresh, gone, at, lastJob, lastDoc, done int64
+	var made string
+	err := x.tx.QueryRow(ctx, `
+		SELECT event, (SELECT coalesce(sum(events), 0)::bigint FROM gq.segment WHERE seq IS NULL), gone, time,
+			(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM gq.submission),
+			(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM gq.doc_version),
+			(SELECT coalesce(sum(jobs), 0)::bigint FROM `+tally+` WHERE status >= $1),
+			(SELECT min(applied_at)::text FROM gq.migration)
+		FROM gq.head`, int16(gq.Completed)).Scan(&event, &fresh, &gone, &at, &lastJob, &lastDoc, &done, &made)
+	if err != nil {
+		return err
+	}
+	var live int64
+	var states, queues, pools string
+	err = x.tx.QueryRow(ctx, `
+		SELECT count(*), coalesce(sum(('x' || substr(md5(data || int8send(seq)), 1, 15))::bit(60)::bigint), 0)::text,
+			(SELECT coalesce(md5(string_agg(q::text, ' ' ORDER BY name)), '') FROM gq.queue AS q),
+			(SELECT coalesce(md5(string_agg(p::text, ' ' ORDER BY name)), '') FROM gq.pool AS p)
+		FROM gq.live`).Scan(&live, &states, &queues, &pools)
+	if err != nil {
+		return err
+	}
+	x.head = store.Head{
+		LastJob: uint64(lastJob), LastEvent: uint64(event + fresh), Gone: uint64(gone), LastDoc: uint64(lastDoc),
+		Time: instant(at), Jobs: live + done,
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "postgres %s %d %d %d %d %d %s %s %s", made, x.head.LastEvent, gone, lastDoc, done, live, states, queues, pools)
+	h.Sum(x.head.Origin[:0])
+	return nil
+}
+
+// Head implements [store.Export].
+func (x *export) Head() store.Head { return x.head }
+
+// Close implements [store.Export].
+func (x *export) Close() error {
+	if x.tx == nil {
+		return nil
+	}
+	defer x.s.leave()
+	tx := x.tx
+	x.tx = nil
+	return tx.Rollback(context.Background())
+}
+
+// Read implements [store.Export].
+func (x *export) Read(ctx context.Context, cursor string, limit int) (items store.Items, next string, err error) {
+	name, after, _ := strings.Cut(cursor, " ")
+	i := slices.IndexFunc(x.stages, func(s stage) bool { return s.name == name })
+	if cursor == "" {
+		i = 0
+	}
+	if i < 0 {
+		return items, "", &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that an export has returned"}}}
+	}
+	last, err := x.stages[i].read(ctx, after, max(limit, 1), &items)
+	switch {
+	case err != nil:
+		return store.Items{}, "", fmt.Errorf("export %s: %w", x.stages[i].name, err)
+	case last != "":
+		return items, x.stages[i].name + " " + last, nil
+	case i+1 < len(x.stages):
+		return items, x.stages[i+1].name, nil
+	}
+	return items, "", nil
+}
+
+func (x *export) pools(ctx context.Context, _ string, _ int, items *store.Items) (string, error) {
+	pools, err := x.tx.pools(ctx, math.MaxInt64, nil)
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		p := pools[name]
+		p.Used = 0
+		items.Pools = append(items.Pools, p)
+	}
+	return "", err
+}
+
+func (x *export) queues(ctx context.Context, _ string, _ int, items *store.Items) (string, error) {
+	rows, err := x.tx.Query(ctx, `
+		SELECT name, config, due, turns FROM gq.queue WHERE config IS NOT NULL
+		UNION ALL
+		SELECT DISTINCT queue, NULL::jsonb, 0, NULL::bigint[] FROM `+tally+`
+		WHERE queue NOT IN (SELECT name FROM gq.queue WHERE config IS NOT NULL)`)
+	if err != nil {
+		return "", err
+	}
+	var (
+		name   string
+		config []byte
+		due    int64
+		turns  []int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&name, &config, &due, &turns}, func() error {
+		item := store.QueueItem{Queue: gq.NewQueue(name)}
+		if config != nil {
+			if err := json.Unmarshal(config, &item.Queue); err != nil {
+				return fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)
+			}
+		}
+		if due != 0 {
+			item.Due = instant(due)
+		}
+		if item.Fair {
+			for i, turn := range turns[:len(item.Turns)] {
+				item.Turns[i] = uint64(turn)
+			}
+		}
+		items.Queues = append(items.Queues, item)
+		config, turns = nil, nil
+		return nil
+	})
+	slices.SortFunc(items.Queues, func(a, b store.QueueItem) int { return strings.Compare(a.Name, b.Name) })
+	return "", err
+}
+
+// docStep is how many documents are read at once: they may have a mebibyte each.
+const docStep = 100
+
+func (x *export) docs(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
+	limit = min(limit, docStep)
+	kind, name, _ := strings.Cut(after, "\x00")
+	rows, err := x.tx.Query(ctx, `
+		SELECT kind, name, version, data
+		FROM gq.doc
+		WHERE (kind, name) > ($1, $2)
+		ORDER BY kind, name
+		LIMIT $3`, kind, name, limit)
+	if err != nil {
+		return "", err
+	}
+	items.Docs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[store.Doc])
+	if err != nil || len(items.Docs) < limit {
+		return "", err
+	}
+	last := items.Docs[limit-1]
+	return last.Kind + "\x00" + last.Name, nil
+}
+
+// events reads whole segments by their numbers, and of those that are incomplete
+// the events of jobs that are kept.
+func (x *export) events(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
+	from, err := number(after)
+	if err != nil {
+		return "", err
+	}
+	rows, err := x.tx.Query(ctx, "SELECT seq, events FROM gq.segment WHERE seq > $1 ORDER BY seq LIMIT $2", from, limit)
+	if err != nil {
+		return "", err
+	}
+	until, events := int64(0), int64(0)
+	var seq, n int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &n}, func() error {
+		if events < int64(limit) {
+			until, events = seq, events+n
+		}
+		return nil
+	})
+	if err != nil || until == 0 {
+		return "", err
+	}
+	_, items.Events, err = readLog(x.tx.Query(ctx, `
+		SELECT s.seq, s.time, l.data
+		FROM gq.segment AS s
+		JOIN gq.log AS l USING (id)
+		WHERE s.seq > $1 AND s.seq <= $2
+		ORDER BY s.seq`, from, until))
+	if err == nil {
+		items.Events, err = x.kept(ctx, items.Events)
+	}
+	return strconv.FormatInt(until, 10), err
+}
+
+// kept leaves out the events of jobs that are gone, where there may be some.
+func (x *export) kept(ctx context.Context, events []gq.Event) ([]gq.Event, error) {
+	var ids [][16]byte
+	for i := range events {
+		if events[i].Seq <= x.head.Gone {
+			ids = append(ids, events[i].Job)
+		}
+	}
+	there, err := x.tx.numbered(ctx, ids)
+	return slices.DeleteFunc(events, func(e gq.Event) bool {
+		_, ok := there[e.Job]
+		return e.Seq <= x.head.Gone && !ok
+	}), err
+}
+
+// freshStep is how many segments without numbers are read at once.
+const freshStep = 64
+
+// fresh reads what was committed and has no number yet. The cursor is the last
+// segment and the next number.
+func (x *export) fresh(ctx context.Context, after string, _ int, items *store.Items) (string, error) {
+	from, next, _ := strings.Cut(after, " ")
+	id, err := number(from)
+	if err != nil {
+		return "", err
+	}
+	seq, err := number(next)
+	if err != nil {
+		return "", err
+	}
+	if after == "" {
+		if err := x.tx.QueryRow(ctx, "SELECT event + 1 FROM gq.head").Scan(&seq); err != nil {
+			return "", err
+		}
+	}
+	rows, err := x.tx.Query(ctx, `
+		SELECT s.id, s.time, s.events, l.data
+		FROM gq.segment AS s
+		JOIN gq.log AS l USING (id)
+		WHERE s.seq IS NULL AND s.id > $1
+		ORDER BY s.id
+		LIMIT $2`, id, freshStep)
+	if err != nil {
+		return "", err
+	}
+	read := 0
+	var at, n int64
+	var data []byte
+	_, err = pgx.ForEachRow(rows, []any{&id, &at, &n, &data}, func() error {
+		events, err := decodeLog(data, seq, instant(at))
+		items.Events = append(items.Events, events...)
+		seq += n
+		read++
+		return err
+	})
+	if err != nil || read < freshStep {
+		return "", err
+	}
+	return fmt.Sprintf("%d %d", id, seq), nil
+}
+
+// jobs reads whole jobs by their numbers, fewer where they are large.
+func (x *export) jobs(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
+	from, err := number(after)
+	if err != nil {
+		return "", err
+	}
+	rows, err := x.tx.Query(ctx, `
+		SELECT j.seq, coalesce(octet_length(j.payload), 0)
+			+ (SELECT coalesce(sum(octet_length(b.data)), 0)::bigint FROM gq.blob AS b WHERE b.seq = j.seq)
+		FROM gq.job AS j
+		WHERE j.seq > $1
+		ORDER BY j.seq
+		LIMIT $2`, from, limit)
+	if err != nil {
+		return "", err
+	}
+	var seqs []int64
+	var seq, size, total int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &size}, func() error {
+		if total < store.ItemBytes {
+			seqs = append(seqs, seq)
+			total += size
+		}
+		return nil
+	})
+	if err != nil || len(seqs) == 0 {
+		return "", err
+	}
+	states, err := x.tx.statesOf(ctx, seqs)
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(states, func(a, b *row) int { return int(int64(a.state.Sequence) - int64(b.state.Sequence)) })
+	jobs, err := x.tx.assemble(ctx, states, gq.WithPayload|gq.WithResult|gq.WithCheckpoint)
+	if err != nil {
+		return "", err
+	}
+	until, err := x.keys(ctx, seqs)
+	for i := range jobs {
+		items.Jobs = append(items.Jobs, store.JobItem{Job: jobs[i]})
+		if at, ok := until[int64(jobs[i].State.Sequence)]; ok {
+			items.Jobs[i].KeyUntil = instant(at)
+		}
+	}
+	return strconv.FormatInt(seqs[len(seqs)-1], 10), err
+}
+
+// keys tells when the idempotency keys of jobs become free.
+func (x *export) keys(ctx context.Context, seqs []int64) (map[int64]int64, error) {
+	rows, err := x.tx.Query(ctx, "SELECT seq, expires FROM gq.idempotency WHERE seq = ANY ($1)", seqs)
+	if err != nil {
+		return nil, err
+	}
+	until := make(map[int64]int64)
+	var seq, at int64
+	_, err = pgx.ForEachRow(rows, []any{&seq, &at}, func() error {
+		until[seq] = at
+		return nil
+	})
+	return until, err
+}
+
+func (x *export) leases(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
+	rows, err := x.tx.Query(ctx, "SELECT id, seq FROM gq.lease WHERE id > $1 ORDER BY id LIMIT $2", after, limit)
+	if err != nil {
+		return "", err
+	}
+	var id string
+	var seq int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &seq}, func() error {
+		items.Leases = append(items.Leases, store.LeaseItem{Lease: gq.LeaseID(id), Job: uint64(seq)})
+		return nil
+	})
+	if err != nil || len(items.Leases) < limit {
+		return "", err
+	}
+	return id, nil
+}
+
+func (x *export) edges(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
+	first, second, _ := strings.Cut(after, " ")
+	parent, err := number(first)
+	if err != nil {
+		return "", err
+	}
+	child, err := number(second)
+	if err != nil {
+		return "", err
+	}
+	rows, err := x.tx.Query(ctx, `
+		SELECT parent, child, kind
+		FROM gq.edge
+		WHERE (parent, child) > ($1, $2)
+		ORDER BY parent, child
+		LIMIT $3`, parent, child, limit)
+	if err != nil {
+		return "", err
+	}
+	var kind int16
+	_, err = pgx.ForEachRow(rows, []any{&parent, &child, &kind}, func() error {
+		items.Edges = append(items.Edges, store.EdgeItem{Parent: uint64(parent), Child: uint64(child), Kind: gq.DependencyKind(kind)})
+		return nil
+	})
+	if err != nil || len(items.Edges) < limit {
+		return "", err
+	}
+	return fmt.Sprintf("%d %d", parent, child), nil
+}
+
+func (x *export) ended(ctx context.Context, after string, limit int, items *store.Items) (string, error) {
+	parent, err := number(after)
+	if err != nil {
+		return "", err
+	}
+	rows, err := x.tx.Query(ctx, "SELECT parent, status, priority FROM gq.ended WHERE parent > $1 ORDER BY parent LIMIT $2", parent, limit)
+	if err != nil {
+		return "", err
+	}
+	var status, level int16
+	_, err = pgx.ForEachRow(rows, []any{&parent, &status, &level}, func() error {
+		items.Ended = append(items.Ended, store.EndedItem{Parent: uint64(parent), Status: gq.Status(status), Level: gq.Priority(level)})
+		return nil
+	})
+	if err != nil || len(items.Ended) < limit {
+		return "", err
+	}
+	return strconv.FormatInt(parent, 10), nil
+}
+
+// number reads a number of a cursor; "" is 0.
+func number(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that an export has returned"}}}
+	}
+	return n, nil
+}

@@ -1,0 +1,332 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// importTables exist only while a database is being filled. A row of gq.import
+// says from where and how far it has got; it is written with every part. Events
+// come before their jobs: gq.import_told remembers which segments tell of whom.
+const importTables = `
+	CREATE TABLE IF NOT EXISTS gq.import (
+		one    boolean PRIMARY KEY DEFAULT true CHECK (one),
+		origin bytea   NOT NULL,
+		step   bigint  NOT NULL DEFAULT 0,
+		mark   bytea
+	);
+	CREATE TABLE IF NOT EXISTS gq.import_told (
+		job     uuid   NOT NULL,
+		segment bigint NOT NULL,
+		PRIMARY KEY (job, segment)
+	);`
+
+// importing is a database that is being filled.
+type importing struct {
+	s    *Store
+	step int64
+	mark []byte
+}
+
+// unfinished finds what is left of an import.
+func unfinished(ctx context.Context, db querier) (origin []byte, i importing, err error) {
+	var there bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass('gq.import') IS NOT NULL").Scan(&there); err != nil || !there {
+		return nil, i, err
+	}
+	err = db.QueryRow(ctx, "SELECT origin, step, mark FROM gq.import").Scan(&origin, &i.step, &i.mark)
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = nil
+	}
+	return origin, i, err
+}
+
+// refuseUnfinished keeps servers from a database that is being filled.
+func refuseUnfinished(ctx context.Context, db querier) error {
+	origin, _, err := unfinished(ctx, db)
+	if err == nil && origin != nil {
+		err = fmt.Errorf("%w: run the gq copy or gq restore that began it again to finish it, or drop the schema gq", gq.ErrUnfinished)
+	}
+	return err
+}
+
+// Import implements [store.Importer].
+func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) {
+	i := &importing{}
+	err := s.write(ctx, "import", func(tx *txn) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockImport); err != nil {
+			return err
+		}
+		origin, found, err := unfinished(ctx, tx)
+		if err != nil {
+			return err
+		}
+		*i = found
+		i.s = s
+		if origin == nil {
+			return tx.beginImport(ctx, h)
+		}
+		if !bytes.Equal(origin, h.Origin[:]) {
+			return fmt.Errorf("%w of another store, or of another moment of this one: drop the schema gq and begin again", gq.ErrUnfinished)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return i, nil
+}
+
+// beginImport marks an empty database and sets the numbers that go on from the
+// origin's.
+func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
+	var empty bool
+	err := tx.QueryRow(ctx, `
+		SELECT event = 0 AND NOT EXISTS (SELECT FROM gq.segment) AND NOT EXISTS (SELECT FROM gq.job)
+			AND NOT EXISTS (SELECT FROM gq.queue) AND NOT EXISTS (SELECT FROM gq.pool) AND NOT EXISTS (SELECT FROM gq.doc)
+		FROM gq.head`).Scan(&empty)
+	if err != nil {
+		return err
+	}
+	if !empty {
+		return gq.ErrNotEmpty
+	}
+	if _, err := tx.Exec(ctx, importTables); err != nil {
+		return err
+	}
+	tx.more.Queue("DELETE FROM gq.import_told")
+	tx.more.Queue("INSERT INTO gq.import (origin) VALUES ($1)", h.Origin[:])
+	tx.more.Queue("UPDATE gq.head SET event = $1, gone = $2, time = greatest(time, $3)",
+		int64(h.LastEvent), int64(h.Gone), nanoseconds(h.Time))
+	// No segment may be of an earlier day than the jobs it tells of: see roll.
+	for sequence, last := range map[string]uint64{
+		"submission": h.LastJob, "segment_id": h.LastJob >> dayBits << dayBits, "doc_version": h.LastDoc,
+	} {
+		if last > 0 {
+			tx.more.Queue("SELECT setval('gq."+sequence+"', greatest(last_value, $1)) FROM gq."+sequence, int64(last))
+		}
+	}
+	return tx.flush(ctx)
+}
+
+// Mark implements [store.Import].
+func (i *importing) Mark() []byte { return i.mark }
+
+// Write implements [store.Import].
+func (i *importing) Write(ctx context.Context, items store.Items, mark []byte) error {
+	err := i.s.write(ctx, "import", func(tx *txn) error {
+		if err := i.advance(ctx, tx, mark); err != nil {
+			return err
+		}
+		return tx.importItems(ctx, &items)
+	})
+	if err == nil {
+		i.step, i.mark = i.step+1, bytes.Clone(mark)
+	}
+	return err
+}
+
+// advance takes the next step, unless someone else has.
+func (i *importing) advance(ctx context.Context, tx *txn, mark []byte) error {
+	tag, err := tx.Exec(ctx, "UPDATE gq.import SET step = step + 1, mark = $1 WHERE step = $2", mark, i.step)
+	if err == nil && tag.RowsAffected() == 0 {
+		err = fmt.Errorf("another process is filling the database too: %w", gq.ErrConflict)
+	}
+	tx.written = true
+	return err
+}
+
+// Finish implements [store.Import].
+func (i *importing) Finish(ctx context.Context) error {
+	return i.s.write(ctx, "import", func(tx *txn) error {
+		if err := i.advance(ctx, tx, nil); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "DROP TABLE gq.import, gq.import_told")
+		return err
+	})
+}
+
+func (tx *txn) importItems(ctx context.Context, items *store.Items) error {
+	for _, p := range items.Pools {
+		tx.more.Queue("INSERT INTO gq.pool (name, capacity, at_start, updated) VALUES ($1, $2, $3, $4)",
+			p.Name, p.Capacity, p.AtStart, nanoseconds(p.UpdatedAt))
+	}
+	for i := range items.Queues {
+		q := &items.Queues[i]
+		config, err := json.Marshal(q.Queue)
+		if err != nil {
+			return err
+		}
+		turns := make([]int64, len(q.Turns))
+		for i, turn := range q.Turns {
+			turns[i] = int64(turn)
+		}
+		tx.more.Queue("INSERT INTO gq.queue (name, config, due, turns) VALUES ($1, $2, $3, $4)", q.Name, config, nanoseconds(q.Due), turns)
+	}
+	for _, d := range items.Docs {
+		tx.more.Queue("INSERT INTO gq.doc (kind, name, version, data) VALUES ($1, $2, $3, $4)", d.Kind, d.Name, int64(d.Version), d.Data)
+	}
+	if err := tx.importEvents(ctx, items.Events); err != nil {
+		return err
+	}
+	if err := tx.importJobs(ctx, items.Jobs); err != nil {
+		return err
+	}
+	for _, l := range items.Leases {
+		tx.leases = append(tx.leases, lease{l.Lease, int64(l.Job)})
+	}
+	if len(items.Leases) > 0 {
+		tx.writeLeases()
+		tx.leases = nil
+	}
+	tx.importEdges(items)
+	return tx.flush(ctx)
+}
+
+// importEvents writes events with their numbers, as segments of this database.
+func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	var (
+		seqs, times, segments []int64
+		counts                []int32
+		datas                 [][]byte
+		told                  [][16]byte
+		tokens                [][16]byte
+		runs                  []int // whose segment it is told in
+	)
+	for len(events) > 0 {
+		run := events[:store.EventRun(events)]
+		events = events[len(run):]
+		data, err := appendLog(nil, run)
+		if err != nil {
+			return err
+		}
+		seen := make(map[gq.JobID]bool, len(run))
+		for i := range run {
+			if id := run[i].Job; !seen[id] {
+				seen[id] = true
+				told, runs = append(told, id), append(runs, len(seqs))
+			}
+		}
+		seqs, times = append(seqs, int64(run[0].Seq)), append(times, nanoseconds(run[0].Time))
+		counts = append(counts, int32(len(run)))
+		datas, tokens = append(datas, data), append(tokens, random())
+	}
+	rows, err := tx.Query(ctx, "SELECT nextval('gq.segment_id') FROM generate_series(1, $1)", len(seqs))
+	if err != nil {
+		return err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	for _, run := range runs {
+		segments = append(segments, ids[run])
+	}
+	tx.more.Queue(`
+		INSERT INTO gq.segment (id, seq, time, events, token)
+		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::uuid[])`,
+		ids, seqs, times, counts, tokens)
+	tx.more.Queue("INSERT INTO gq.log (id, data) SELECT * FROM unnest($1::bigint[], $2::bytea[])", ids, datas)
+	tx.more.Queue("INSERT INTO gq.import_told (job, segment) SELECT * FROM unnest($1::uuid[], $2::bigint[])", told, segments)
+	return nil
+}
+
+// importJobs writes jobs as they are, and counts them.
+func (tx *txn) importJobs(ctx context.Context, items []store.JobItem) error {
+	if len(items) == 0 {
+		return nil
+	}
+	told, err := tx.told(ctx, items)
+	if err != nil {
+		return err
+	}
+	var (
+		jobs  jobArrays
+		parts blobs
+		keys  keyArrays
+		turns = make(map[turnKey]uint64)
+	)
+	for i := range items {
+		item := &items[i]
+		spec, state := &item.Spec, item.State
+		seq := int64(state.Sequence)
+		if err := jobs.add(seq, spec, state.CreatedAt); err != nil {
+			return err
+		}
+		if metadata, changed := item.ChangedMetadata(); changed {
+			parts.add(seq, partMetadata, metadata)
+		}
+		if item.Result != nil {
+			parts.add(seq, partResult, item.Result)
+		}
+		if item.Checkpoint != nil {
+			parts.add(seq, partCheckpoint, item.Checkpoint)
+		}
+		if !item.KeyUntil.IsZero() {
+			keys.add(seq, spec, item.KeyUntil)
+		}
+		if state.Live() && state.Turn > 0 {
+			k := turnKey{spec.Queue, state.Priority(), spec.FairKey}
+			turns[k] = max(turns[k], state.Turn)
+		}
+		tx.rows = append(tx.rows, &row{
+			queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, segments: told[state.ID],
+			state: state, changed: true, fresh: true,
+		})
+		tx.count(place{spec.Queue, state.Status}, 1)
+	}
+	jobs.write(&tx.more)
+	parts.write(&tx.more)
+	keys.write(&tx.more)
+	for k, turn := range turns {
+		tx.more.Queue(`
+			INSERT INTO gq.turn AS t (queue, level, key, turn) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (queue, level, key) DO UPDATE SET turn = greatest(t.turn, excluded.turn)`,
+			k.queue, int16(k.level), k.key, int64(turn))
+	}
+	return nil
+}
+
+// told are the segments that tell of jobs, in their order.
+func (tx *txn) told(ctx context.Context, items []store.JobItem) (map[gq.JobID][]int64, error) {
+	ids := make([][16]byte, len(items))
+	for i := range items {
+		ids[i] = items[i].State.ID
+	}
+	rows, err := tx.Query(ctx, "SELECT job, segment FROM gq.import_told WHERE job = ANY ($1) ORDER BY job, segment", ids)
+	if err != nil {
+		return nil, err
+	}
+	told := make(map[gq.JobID][]int64, len(items))
+	var id [16]byte
+	var segment int64
+	_, err = pgx.ForEachRow(rows, []any{&id, &segment}, func() error {
+		told[id] = append(told[id], segment)
+		return nil
+	})
+	return told, err
+}
+
+func (tx *txn) importEdges(items *store.Items) {
+	var parents, children []int64
+	var kinds []int16
+	for _, e := range items.Edges {
+		parents, children, kinds = append(parents, int64(e.Parent)), append(children, int64(e.Child)), append(kinds, int16(e.Kind))
+	}
+	queueEdges(&tx.more, parents, children, kinds)
+	for _, e := range items.Ended {
+		tx.more.Queue("INSERT INTO gq.ended (parent, status, priority) VALUES ($1, $2, $3)", int64(e.Parent), int16(e.Status), int16(e.Level))
+	}
+}
