@@ -42,6 +42,9 @@ var arrows = []arrow{
 	// Measures any store through the port.
 	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
 
+	// Carries everything from one store to another, or to a file and back.
+	{pkg: "internal/move", imports: []string{".", "store"}, tests: []string{"store/local", "store/postgres"}},
+
 	// The engine sees a store only through the port.
 	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local", "store/postgres", "worker"}},
 
@@ -99,7 +102,7 @@ var arrows = []arrow{
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
-		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch", "internal/bench",
+		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch", "internal/bench", "internal/move",
 		"internal/wire", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin",
 		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
 	}, tests: []string{"internal/taskqueuetest"}},

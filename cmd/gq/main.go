@@ -96,7 +96,7 @@ which is its gRPC address.
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newServe(p), newConfig(p))
 	root.AddCommand(newSubmit(p), newWork(p), newJob(p), newQueue(p), newPool(p), newSchedule(p), newWorkers(p), newDLQ(p), newWebhook(p), newToken(p), newStats(p), newDoctor(p))
-	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newProvide(p), newMigrate(p), newVersion(p))
+	root.AddCommand(newBench(p), newDemo(p), newMatch(p), newProvide(p), newMigrate(p), newBackup(p), newRestore(p), newCopy(p), newVersion(p))
 	root.AddCommand(newCompare(p), newLoad(p), newNode(p), newSvc(p)) // the task queue's designs
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()

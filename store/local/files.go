@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,15 @@ const (
 	formatUnfinished = " (unfinished)"
 	formatVersion    = 1
 )
+
+// Exists reports whether there is a store in a directory.
+func Exists(dir string) (bool, error) {
+	_, err := os.Stat(filepath.Join(dir, formatFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 // openFiles makes or opens the directory and the database in it.
 func (s *Store) openFiles(cacheMiB int) error {
