@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// filled makes a directory with a store of n jobs in several states.
+func filled(t testing.TB, n int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "filled")
+	s, err := local.Open(dir, local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const step = 500
+	for from := 0; from < n; from += step {
+		groups := make([]store.Group, min(step, n-from))
+		for i := range groups {
+			k := from + i
+			spec := gq.Spec{ID: gq.NewJobID([16]byte{byte(k), byte(k >> 8), byte(k >> 16), 1}), Type: "t"}
+			spec.Payload = gq.Payload{ContentType: "text/plain", Data: fmt.Appendf(nil, "payload of job %d", k)}
+			groups[i] = store.One(spec.WithDefaults())
+		}
+		_, err = s.Insert(t.Context(), groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: len(groups) / 2, Worker: "w", TTL: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var updates []store.Update
+		for _, j := range answers[0].Jobs[1:] { // one is held
+			ref := j.State.Lease.Ref()
+			updates = append(updates, store.Update{Ref: store.Ref{Job: j.State.ID}, Result: []byte("done"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return s.Complete(ref, []byte("done"), now)
+			}})
+		}
+		if _, err := s.Update(t.Context(), updates); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// movedBy reads what a command printed with --json.
+func movedBy(t testing.TB, stdout string) moved {
+	t.Helper()
+	var m moved
+	if err := json.Unmarshal([]byte(stdout), &m); err != nil {
+		t.Fatalf("%v: %q", err, stdout)
+	}
+	if !m.Verified || len(m.Kinds) != 8 {
+		t.Fatalf("%+v", m)
+	}
+	return m
+}
+
+func TestMove(t *testing.T) {
+	dir := filled(t, 50)
+	tmp := t.TempDir()
+	path := func(name string) string { return filepath.Join(tmp, name) }
+	gq := func(args ...string) outcome { return gqIn(t.Context(), tmp, args...) }
+	back := gq("backup", path("one"), "--store", "file:"+dir, "--json")
+	if back.status != 0 || back.stderr != "" {
+		t.Fatalf("%+v", back)
+	}
+	want := movedBy(t, back.stdout)
+	if want.Kinds[4].Name != "jobs" || want.Kinds[4].Count != 50 || want.Resumed {
+		t.Errorf("%+v", want)
+	}
+	for _, args := range []string{
+		"restore " + path("one") + " --json --store file:" + path("two"),
+		"copy file:" + path("two") + " file:" + path("three") + " --json",
+		"backup " + path("four") + " --json --store file:" + path("three"),
+	} {
+		out := gq(strings.Fields(args)...)
+		if out.status != 0 {
+			t.Fatalf("%s: %+v", args, out)
+		}
+		if got := movedBy(t, out.stdout); !reflect.DeepEqual(got.Kinds, want.Kinds) || got.LastEvent != want.LastEvent {
+			t.Errorf("%s: %+v, want %+v", args, got, want)
+		}
+	}
+	plain := gq("backup", path("five"), "--store", "file:"+dir)
+	for _, text := range []string{"KIND", "jobs          50", want.Kinds[4].Checksum, "equal", "backed up file:", "and verified in"} {
+		if !strings.Contains(plain.stdout, text) {
+			t.Errorf("%q is missing in:\n%s", text, plain.stdout)
+		}
+	}
+	whole, err := os.ReadFile(path("one"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"cut": whole[:len(whole)-100], "other": []byte("something else")} {
+		if err := os.WriteFile(path(name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := startServer(t, nil, "--store", "file:"+dir)
+	for _, test := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"backup " + path("six") + " --store file:" + dir, exitConflict, "in use by another process"},
+		{"backup " + path("one") + " --store file:" + path("two"), exitConflict, "exists already"},
+		{"backup " + path("six") + " --store file:" + path("nowhere"), exitNotFound, "there is no store"},
+		{"backup " + path("six") + " --store memory:", exitUsage, "memory: ends with its process"},
+		{"backup", exitUsage, "gq backup needs a file to write"},
+		{"restore " + path("one") + " --store file:" + path("two"), exitConflict, "the store is not empty"},
+		{"restore " + path("nowhere") + " --store file:" + path("new"), exitNotFound, "nowhere: not found"},
+		{"restore " + path("cut") + " --store file:" + path("new"), exitFailure, "it was cut off"},
+		{"restore " + path("other") + " --store file:" + path("new"), exitUsage, "is not a backup"},
+		{"copy file:" + path("two"), exitUsage, "a source and a destination"},
+		{"copy file:" + path("two") + " file:" + path("three"), exitConflict, "the store is not empty"},
+		{"copy file:" + path("two") + " mysql://x", exitUsage, "DST"},
+	} {
+		out := gq(strings.Fields(test.args)...)
+		if out.status != test.status || !strings.Contains(out.stderr, test.want) || out.stdout != "" {
+			t.Errorf("gq %s: %+v, want status %d and %q", test.args, out, test.status, test.want)
+		}
+	}
+	server.signal(os.Interrupt)
+	server.ended()
+	for _, name := range []string{"new", "six", "six.partial"} {
+		if _, err := os.Stat(path(name)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a command that was refused has left %s: %v", name, err)
+		}
+	}
+}
+
+// killedUntilDone runs the program and kills it after a while, again and again,
+// until it comes to its end. It returns what it printed then.
+func killedUntilDone(t testing.TB, random *rand.Rand, unfinished func(), args ...string) (stdout string, kills int) {
+	t.Helper()
+	wait := 5 * time.Millisecond
+	for range 200 {
+		ctx, cancel := context.WithTimeout(t.Context(), wait+time.Duration(random.Int64N(int64(wait))))
+		c := exec.CommandContext(ctx, buildProgram(t), args...)
+		c.Cancel = func() error { return c.Process.Signal(syscall.SIGKILL) }
+		var stderr strings.Builder
+		c.Stderr = &stderr
+		out, err := c.Output()
+		cancel()
+		switch {
+		case err == nil:
+			return string(out), kills
+		case ctx.Err() == nil:
+			t.Fatalf("gq %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+		}
+		kills++
+		unfinished()
+		wait += wait / 4 // on any machine it gets there
+	}
+	t.Fatalf("gq %s never came to its end", strings.Join(args, " "))
+	return "", 0
+}
+
+// TestKilledMove kills copies and restores in the middle until they are done.
+// What has arrived in the end is what was sent, whichever way it went.
+func TestKilledMove(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short leaves out what takes many processes; make test runs it")
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	dir := filled(t, 6000)
+	tmp := t.TempDir()
+	path := func(name string) string { return filepath.Join(tmp, name) }
+	url := pgtest.Own(t).Database(t)
+	refused := 0
+	serve := func(store string) func() {
+		return func() { // a server never opens what is unfinished
+			if refused > 2 {
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			out := gqIn(ctx, tmp, "token", "list", "--store", store)
+			if strings.Contains(out.stderr, "unfinished copy") && strings.Contains(out.stderr, "again to finish it") {
+				refused++
+			}
+		}
+	}
+	kinds := func(stdout string) []any {
+		m := movedBy(t, stdout)
+		return []any{m.Kinds, m.LastEvent}
+	}
+	first := gqIn(t.Context(), tmp, "backup", path("first"), "--store", "file:"+dir, "--json")
+	if first.status != 0 {
+		t.Fatalf("%+v", first)
+	}
+	total := 0
+	for _, args := range [][]string{
+		{"copy", "file:" + dir, url, "--json"},
+		{"backup", path("second"), "--store", url, "--json"},
+		{"restore", path("second"), "--store", "file:" + path("third"), "--json"},
+	} {
+		to := args[len(args)-2]
+		check := func() {}
+		if args[0] != "backup" {
+			check = serve(to)
+		}
+		out, kills := killedUntilDone(t, random, check, args...)
+		total += kills
+		t.Logf("gq %s: killed %d times, resumed %t", args[0], kills, movedBy(t, out).Resumed)
+		if got, want := kinds(out), kinds(first.stdout); !reflect.DeepEqual(got, want) {
+			t.Errorf("gq %s after %d kills: %v, want %v", args[0], kills, got, want)
+		}
+	}
+	if total < 5 || refused == 0 {
+		t.Errorf("only %d kills, and %d unfinished stores were refused", total, refused)
+	}
+}
