@@ -86,6 +86,10 @@ test-failover: ## Five failovers of three servers under Patroni, synchronous and
 bench: ## Measure the stores; flags go into BENCH_FLAGS="--store file:DIR"
 	$(GO) run ./cmd/gq bench $(BENCH_FLAGS)
 
+.PHONY: bench-peers
+bench-peers: postgres ## Measure beside River, graphile-worker and pg-boss on one PostgreSQL; BENCH_FLAGS=-quick checks the harness
+	cd bench && $(GO) run . $(BENCH_FLAGS)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (30s)
 	scripts/fuzz

@@ -22,6 +22,7 @@ type Cluster struct {
 	settled  bool          // the port must stay, since others know it
 	password string        // of the superuser over TCP
 	skew     time.Duration // by which its clock is ahead of ours
+	extra    []string      // settings that come after, and win over, those of settings
 	program
 }
 
@@ -34,7 +35,7 @@ const (
 // settings keep the server small. Durability stays as a user has it: the tests
 // are about what survives.
 func (c *Cluster) settings() []string {
-	return []string{
+	return append([]string{
 		"listen_addresses=127.0.0.1",
 		"port=" + strconv.Itoa(c.port),
 		"unix_socket_directories=" + c.dir,
@@ -47,7 +48,7 @@ func (c *Cluster) settings() []string {
 		"fsync=on",
 		"synchronous_commit=on",
 		"log_min_messages=warning",
-	}
+	}, c.extra...)
 }
 
 // URL leads to a database through the server's own socket, which only this
@@ -68,7 +69,7 @@ func (c *Cluster) TCP(database string) string {
 }
 
 // start creates a data directory and runs a server on it.
-func start(skew time.Duration) (*Cluster, error) {
+func start(skew time.Duration, extra ...string) (*Cluster, error) {
 	bin, err := installed()
 	if err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func start(skew time.Duration) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{password: rand.Text(), skew: skew}
+	c := &Cluster{password: rand.Text(), skew: skew, extra: extra}
 	if c.dir, c.held, err = directory(owner); err != nil {
 		return nil, err
 	}

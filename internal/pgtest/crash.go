@@ -22,6 +22,13 @@ func own(t testing.TB, skew time.Duration) *Cluster {
 	return c
 }
 
+// Run starts a server for a program that is no test, with settings of its own
+// beside those of tests. Whoever calls it stops it; it also ends with the process.
+func Run(settings ...string) (*Cluster, error) { return start(0, settings...) }
+
+// Stop ends a server that Run has started and removes its files.
+func (c *Cluster) Stop() { c.stop() }
+
 // Crash ends a server at once, with all its connections and without a checkpoint,
 // and starts it again under the same address. It recovers from its log, as after
 // a kill -9 of everything.

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq/internal/pgtest"
+)
+
+// serverSettings are those of the one server, beside the ones of pgtest. They are
+// the same for all sides; README.md repeats them.
+var serverSettings = []string{
+	"shared_buffers=2GB",
+	"max_wal_size=8GB",
+	"max_connections=200",
+	"wal_level=replica",
+	"fsync=on",
+	"synchronous_commit=on",
+	"shared_preload_libraries=pg_stat_statements",
+	"pg_stat_statements.track=none", // except while queries are counted
+	"track_io_timing=off",
+}
+
+// execute runs statements on a connection of its own.
+func execute(ctx context.Context, url string, statements ...string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the statements have their own errors
+	for _, sql := range statements {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+// settle brings a database that was filled into the state of one that was filled
+// a while ago.
+func settle(ctx context.Context, url string) error {
+	err := execute(ctx, url, "VACUUM ANALYZE", "CHECKPOINT")
+	time.Sleep(time.Second)
+	return err
+}
+
+// hold opens a snapshot, so that nothing that is deleted or changed from here on
+// can be vacuumed, until it is released.
+func hold(ctx context.Context, url string) (release func(), err error) {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()", pgx.QueryExecModeSimpleProtocol)
+	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err // closing is a rollback
+}
+
+// withDatabase gives a function a new database and drops it afterwards.
+func withDatabase(ctx context.Context, c *pgtest.Cluster, name string, use func(url string) error) error {
+	root := c.TCP("postgres")
+	if err := execute(ctx, root, "CREATE DATABASE "+name+" TEMPLATE template0"); err != nil {
+		return err
+	}
+	err := use(c.TCP(name))
+	// A checkpoint here keeps one side's writes out of the next one's time.
+	drop := execute(context.WithoutCancel(ctx), root, "DROP DATABASE "+name+" WITH (FORCE)", "CHECKPOINT")
+	if err == nil {
+		err = drop
+	}
+	return err
+}
+
+// countQueries counts the statements that a database gets while the side is idle,
+// after a rest that it needs to become so.
+func countQueries(ctx context.Context, c *pgtest.Cluster, name string, rest, length time.Duration) (perSecond float64, err error) {
+	select {
+	case <-time.After(rest):
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	root := c.TCP("postgres")
+	if err := execute(ctx, root, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements", "SELECT pg_stat_statements_reset()"); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	time.Sleep(length)
+	conn, err := pgx.Connect(ctx, root)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // read only
+	var n float64
+	err = conn.QueryRow(ctx, `
+		SELECT coalesce(sum(calls), 0)::float8
+		FROM pg_stat_statements
+		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = $1)`, name).Scan(&n)
+	return n / time.Since(start).Seconds(), err
+}

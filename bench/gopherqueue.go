@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
+	"github.com/gopherqueue/gq/worker"
+)
+
+// gopherQueue is the queue of this repository: store/postgres through engine and
+// worker, as a user has it. Audit events and fencing cannot be turned off.
+type gopherQueue struct{ slots int }
+
+func (gopherQueue) name() string    { return "GopherQueue" }
+func (gopherQueue) can(string) bool { return true }
+
+// timed is a store whose claims are timed, if they got anything.
+type timed struct {
+	*postgres.Store
+	claims *times
+}
+
+func (s timed) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	start := time.Now()
+	out, err := s.Store.Claim(ctx, claims)
+	took := time.Since(start)
+	for i := range out {
+		if len(out[i].Jobs) > 0 {
+			s.claims.add(took)
+			break
+		}
+	}
+	return out, err
+}
+
+// node is an engine over a database.
+type node struct {
+	*engine.Engine
+	store  timed
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	errs   [2]error
+}
+
+func openNode(ctx context.Context, url string) (*node, error) {
+	s, err := postgres.Open(ctx, url, store.Config{})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{store: timed{s, new(times)}}
+	n.Engine, err = engine.New(n.store, engine.Options{})
+	return n, err
+}
+
+// work starts the engine and a worker.
+func (n *node) work(ctx context.Context, slots int, handle func(i int)) error {
+	mux := worker.NewMux()
+	mux.HandleFunc("noop", func(_ context.Context, run *worker.Run) error {
+		var p struct{ N int }
+		if err := json.Unmarshal(run.Payload().Data, &p); err != nil {
+			return err
+		}
+		handle(p.N)
+		return nil
+	})
+	w, err := worker.New(n.Engine, mux, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	ctx, n.cancel = context.WithCancel(ctx)
+	n.wg.Go(func() { n.errs[0] = n.Run(ctx) })
+	n.wg.Go(func() { n.errs[1] = w.Run(ctx) })
+	return nil
+}
+
+func (n *node) close() error {
+	if n.cancel != nil {
+		n.cancel()
+	}
+	n.wg.Wait()
+	return errors.Join(n.errs[0], n.errs[1], n.store.Close())
+}
+
+func noop(i int) gq.Spec {
+	return gq.Spec{Type: "noop", Payload: gq.Payload{Data: fmt.Appendf(nil, `{"n":%d}`, i)}}
+}
+
+func (n *node) submit(ctx context.Context, i int) error {
+	_, err := n.Submit(ctx, noop(i))
+	return err
+}
+
+func (n *node) submitMany(ctx context.Context, from, count int) error {
+	specs := make([]gq.Spec, count)
+	for i := range specs {
+		specs[i] = noop(from + i)
+	}
+	answers, err := n.SubmitBatch(ctx, specs)
+	for _, a := range answers {
+		err = errors.Join(err, a.Err)
+	}
+	return err
+}
+
+func (g gopherQueue) run(ctx context.Context, t task) (out outcome, err error) {
+	n, err := openNode(ctx, t.URL)
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	fill := func() error {
+		return t.inBatches(func(from, count int) error { return n.submitMany(ctx, from, count) })
+	}
+	switch t.Row {
+	case "bulk":
+		t.begin()
+		start := time.Now()
+		err := fill()
+		return outcome{Jobs: t.Jobs, Seconds: time.Since(start).Seconds()}, err
+	case "single":
+		return t.singles(func(i int) error { return n.submit(ctx, i) })
+	case "drain", "backlog":
+		if err := fill(); err != nil {
+			return out, err
+		}
+		if err := settle(ctx, t.URL); err != nil {
+			return out, err
+		}
+		return g.drain(ctx, n, t)
+	case "latency":
+		l := newLatencies(t.Jobs)
+		if err := n.work(ctx, g.slots, l.started); err != nil {
+			return out, err
+		}
+		time.Sleep(time.Second)
+		return l.measure(t, func(i int) error { return n.submit(ctx, i) })
+	case "pinned":
+		if err := n.work(ctx, g.slots, func(int) {}); err != nil {
+			return out, err
+		}
+		return t.steady(ctx, n.store.claims, func(k int) error { return n.submitMany(ctx, 0, k) })
+	case "idle":
+		err := n.work(ctx, g.slots, func(int) {})
+		time.Sleep(seconds(t.Seconds))
+		return out, err
+	}
+	return out, fmt.Errorf("row %q is unknown", t.Row)
+}
+
+func (g gopherQueue) drain(ctx context.Context, n *node, t task) (outcome, error) {
+	m := newMeter(t.Jobs, t.Step)
+	t.begin()
+	m.start()
+	if err := n.work(ctx, g.slots, func(int) { m.hit() }); err != nil {
+		return outcome{}, err
+	}
+	<-m.done
+	for {
+		counts, err := n.Counts(ctx, gq.DefaultQueue)
+		if err != nil {
+			return outcome{}, err
+		}
+		if len(counts) == 1 && counts[0].By[gq.Completed] >= int64(t.Jobs) {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	out := outcome{Jobs: t.Jobs, Seconds: time.Since(m.begin).Seconds()}
+	out.First, out.Last = m.ends()
+	return out, nil
+}

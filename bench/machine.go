@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// reading is CPU time in ticks: of the machine, and of this process with all that
+// it has started, server and peers.
+type reading struct{ total, used, own int64 }
+
+// busyAbove is the share of the CPU, in percent, that others may have before a
+// row is to be distrusted. It is that of gq bench.
+const busyAbove = 10
+
+func read() (r reading) {
+	stat, _ := os.ReadFile("/proc/stat") // not there: nothing is known, and others are 0
+	line, _, _ := bytes.Cut(stat, []byte("\n"))
+	for i, f := range bytes.Fields(line) {
+		n, err := strconv.ParseInt(string(f), 10, 64)
+		if err != nil || i > 8 {
+			continue
+		}
+		r.total += n
+		if i <= 3 || i == 8 { // user, nice, system; stolen
+			r.used += n
+		}
+	}
+	r.own = family(os.Getpid())
+	return r
+}
+
+// family sums the CPU time of a process and of its descendants, also of those
+// that have ended and were waited for.
+func family(root int) (ticks int64) {
+	parents, used := make(map[int]int), make(map[int]int64)
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if err != nil || len(fields) < 15 {
+			continue
+		}
+		parents[pid], _ = strconv.Atoi(string(fields[1]))
+		for _, f := range fields[11:15] { // user, system, and both of children
+			n, _ := strconv.ParseInt(string(f), 10, 64)
+			used[pid] += n
+		}
+	}
+	for pid, n := range used {
+		for at := pid; at > 0; at = parents[at] {
+			if at == root {
+				ticks += n
+				break
+			}
+		}
+	}
+	return ticks
+}
+
+// tick is the unit of /proc, in seconds.
+const tick = 0.01
+
+// others is the share of the CPU between two readings that somebody else had.
+func (r reading) others(end reading) float64 {
+	if end.total == r.total {
+		return 0
+	}
+	return 100 * float64(max(end.used-r.used-(end.own-r.own), 0)) / float64(end.total-r.total)
+}

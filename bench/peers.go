@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// scripts are the sides that run on Node, and what they need.
+//
+//go:embed peers/*.mjs peers/package.json peers/package-lock.json
+var scripts embed.FS
+
+// install puts the scripts and their packages, Node among them, into a scratch
+// directory.
+func install(ctx context.Context, dir string, progress io.Writer) error {
+	names, err := fs.Glob(scripts, "peers/*")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		data, err := scripts.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(name)), data, 0o600); err != nil {
+			return err
+		}
+	}
+	npm := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
+	npm.Dir, npm.Stdout, npm.Stderr = dir, progress, progress
+	if err := npm.Run(); err != nil {
+		return fmt.Errorf("npm ci: %w; the peers on Node need npm and access to a registry, -sides leaves them out", err)
+	}
+	return nil
+}
+
+// nodeQueue is a queue that a script drives.
+type nodeQueue struct {
+	title, script, dir string
+	rows               map[string]bool
+}
+
+func (q nodeQueue) name() string        { return q.title }
+func (q nodeQueue) can(row string) bool { return q.rows[row] }
+
+// run hands a task to the script, which says when the clock starts and then
+// answers in a line.
+func (q nodeQueue) run(ctx context.Context, t task) (out outcome, err error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return out, err
+	}
+	var faults bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(q.dir, "node_modules", ".bin", "node"), q.script, string(text))
+	cmd.Dir, cmd.Stderr = q.dir, &faults
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	lines, err := cmd.StdoutPipe()
+	if err != nil {
+		return out, err
+	}
+	if err := cmd.Start(); err != nil {
+		return out, err
+	}
+	answered := false
+	for said := bufio.NewScanner(lines); said.Scan(); {
+		switch line := said.Bytes(); {
+		case string(line) == "begin":
+			t.begin()
+		case json.Unmarshal(line, &out) == nil:
+			answered = true
+		}
+	}
+	if err := cmd.Wait(); err != nil || !answered {
+		return out, fmt.Errorf("%s gave no answer: %w\n%s", q.script, err, faults.Bytes())
+	}
+	return out, nil
+}
