@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,7 +55,7 @@ func hold(ctx context.Context, url string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current()", pgx.QueryExecModeSimpleProtocol)
+	_, err = conn.Exec(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class", pgx.QueryExecModeSimpleProtocol)
 	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, err // closing is a rollback
 }
 
@@ -98,4 +99,36 @@ func countQueries(ctx context.Context, c *pgtest.Cluster, name string, rest, len
 		FROM pg_stat_statements
 		WHERE dbid = (SELECT oid FROM pg_database WHERE datname = $1)`, name).Scan(&n)
 	return n / time.Since(start).Seconds(), err
+}
+
+// showStatements prints the statements that took longest since it was called last.
+func showStatements(ctx context.Context, url string, w io.Writer) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // read only
+	if _, err := conn.Exec(ctx, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
+		return err
+	}
+	found, err := conn.Query(ctx, `
+		SELECT total_exec_time, calls, rows, regexp_replace(query, '\s+', ' ', 'g')
+		FROM pg_stat_statements
+		ORDER BY total_exec_time DESC
+		LIMIT 25`)
+	if err != nil {
+		return err
+	}
+	var took float64
+	var calls, touched int64
+	var text string
+	_, err = pgx.ForEachRow(found, []any{&took, &calls, &touched, &text}, func() error {
+		_, err := fmt.Fprintf(w, "%10.0f ms %8d calls %9d rows  %.150s\n", took, calls, touched, text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, "SELECT pg_stat_statements_reset()")
+	return err
 }

@@ -4,18 +4,19 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
 // reading is CPU time in ticks: of the machine, and of this process with all that
 // it has started, server and peers.
-type reading struct{ total, used, own int64 }
+type reading struct{ total, used, own, server int64 }
 
 // busyAbove is the share of the CPU, in percent, that others may have before a
 // row is to be distrusted. It is that of gq bench.
 const busyAbove = 10
 
-func read() (r reading) {
+func read(server int) (r reading) {
 	stat, _ := os.ReadFile("/proc/stat") // not there: nothing is known, and others are 0
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	for i, f := range bytes.Fields(line) {
@@ -28,13 +29,14 @@ func read() (r reading) {
 			r.used += n
 		}
 	}
-	r.own = family(os.Getpid())
+	sums := families(os.Getpid(), server)
+	r.own, r.server = sums[0], sums[1]
 	return r
 }
 
-// family sums the CPU time of a process and of its descendants, also of those
+// families sums the CPU time of processes and of their descendants, also of those
 // that have ended and were waited for.
-func family(root int) (ticks int64) {
+func families(roots ...int) []int64 {
 	parents, used := make(map[int]int), make(map[int]int64)
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {
@@ -53,11 +55,11 @@ func family(root int) (ticks int64) {
 			used[pid] += n
 		}
 	}
+	ticks := make([]int64, len(roots))
 	for pid, n := range used {
 		for at := pid; at > 0; at = parents[at] {
-			if at == root {
-				ticks += n
-				break
+			if i := slices.Index(roots, at); i >= 0 {
+				ticks[i] += n
 			}
 		}
 	}

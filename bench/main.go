@@ -14,6 +14,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -86,6 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	want := flags.String("rows", strings.Join(rows, ","), "what to measure")
 	which := flags.String("sides", "gopherqueue,river,graphile,pgboss", "whom to measure")
 	repeat := flags.Int("repeat", 1, "how often each of bulk, single and drain is measured; the median counts")
+	statements := flags.Bool("statements", false, "show the statements that took the server longest, of each measurement; this makes it slower")
 	profile := flags.String("cpuprofile", "", "file for a CPU profile of this process, which is GopherQueue and River")
 	file := flags.String("json", "", "file for the results as JSON")
 	flags.IntVar(&size.Drain, "drain", size.Drain, "jobs of row drain")
@@ -119,7 +121,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(stderr, "starting PostgreSQL")
-	cluster, err := pgtest.Run(serverSettings...)
+	settings := slices.Clone(serverSettings)
+	if *statements {
+		settings = append(settings, "pg_stat_statements.track=all")
+	}
+	cluster, err := pgtest.Run(settings...)
 	if err != nil {
 		return err
 	}
@@ -136,7 +142,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	r := &report{Sizes: size, Quick: *small, Settings: serverSettings, Results: make(map[string]map[string]outcome)}
+	r := &report{Sizes: size, Quick: *small, Settings: settings, Results: make(map[string]map[string]outcome)}
 	if err := r.describe(ctx, cluster.TCP("postgres")); err != nil {
 		return err
 	}
@@ -155,6 +161,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 					return fmt.Errorf("%s of %s: %w", row, s.name(), err)
 				}
 				r.add(row, s.name(), out)
+				if *statements {
+					if err := showStatements(ctx, cluster.TCP("postgres"), stderr); err != nil {
+						return err
+					}
+				}
 			}
 		}
 	}
@@ -220,12 +231,14 @@ func measure(ctx context.Context, c *pgtest.Cluster, s side, t task, size sizes,
 				queries <- err
 			}()
 		}
-		before := read()
-		t.begin = func() { before = read() }
+		before, after := read(c.Process()), reading{}
+		t.begin = func() { before = read(c.Process()) }
+		t.end = sync.OnceFunc(func() { after = read(c.Process()) })
 		var err error
 		out, err = s.run(ctx, t)
-		after := read()
+		t.end()
 		out.Others, out.CPU = before.others(after), float64(after.own-before.own)*tick
+		out.Server = float64(after.server-before.server) * tick
 		if err == nil && queries != nil {
 			err = <-queries
 			out.Queries = counted
@@ -238,7 +251,7 @@ func measure(ctx context.Context, c *pgtest.Cluster, s side, t task, size sizes,
 	}
 	fmt.Fprintf(progress, "%-22s", out.text(t.Row))
 	if out.Jobs > 0 {
-		fmt.Fprintf(progress, "%6.0f µs of CPU a job", out.effort())
+		fmt.Fprintf(progress, "%6.1f µs of CPU a job, %.1f of them the server's", out.effort(), out.effort()*out.Server/max(out.CPU, tick))
 	}
 	fmt.Fprintln(progress, busy(out))
 	return out, nil

@@ -78,6 +78,7 @@ func (q nodeQueue) run(ctx context.Context, t task) (out outcome, err error) {
 		case string(line) == "begin":
 			t.begin()
 		case json.Unmarshal(line, &out) == nil:
+			t.end()
 			answered = true
 		}
 	}

@@ -24,6 +24,7 @@ type task struct {
 	Every     float64 `json:"every"`     // milliseconds between the jobs of latency
 
 	begin func() // called when the clock starts
+	end   func() // called when it stops, if that is before the return
 }
 
 // outcome is what a side has measured. What a row does not measure is zero.
@@ -37,8 +38,9 @@ type outcome struct {
 	Before  float64 `json:"before,omitempty"` // p99 of claims, undisturbed
 	Under   float64 `json:"under,omitempty"`  // and at the end of the time with a snapshot held open
 	Queries float64 `json:"queries,omitempty"`
-	CPU     float64 `json:"cpu,omitempty"` // seconds of client and server together
-	Others  float64 `json:"others"`        // percent of the CPU that others had meanwhile
+	CPU     float64 `json:"cpu,omitempty"`    // seconds of client and server together
+	Server  float64 `json:"server,omitempty"` // of them the server's
+	Others  float64 `json:"others"`           // percent of the CPU that others had meanwhile
 }
 
 func (o outcome) rate() float64 {

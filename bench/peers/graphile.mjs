@@ -32,9 +32,9 @@ if (workerRole) {
   switch (task.row) {
     case "bulk":
       begin();
-      answer(await bulk(many));
+      await answer(await bulk(many));
     case "single":
-      answer(await single(one));
+      await answer(await single(one));
     case "drain":
     case "backlog": {
       await bulk(many);
@@ -45,18 +45,18 @@ if (workerRole) {
       for (let left = 1; left > 0; await pause(5)) {
         left = (await pool.query("SELECT count(*)::int AS n FROM graphile_worker._private_jobs")).rows[0].n;
       }
-      answer(meter.outcome());
+      await answer(meter.outcome());
     }
     case "latency": {
       const latency = new Latency();
       await work((n) => latency.started(n));
       await pause(1000);
-      answer(await latency.measure(one));
+      await answer(await latency.measure(one));
     }
     case "idle":
       await work(() => {});
       await pause(task.seconds * 1000);
-      answer({});
+      await answer({});
   }
   throw new Error(`row ${task.row} is unknown`);
 }

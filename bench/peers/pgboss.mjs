@@ -31,9 +31,9 @@ async function drain(meter) {
 switch (task.row) {
   case "bulk":
     begin();
-    answer(await bulk(many));
+    await answer(await bulk(many));
   case "single":
-    answer(await single(one));
+    await answer(await single(one));
   case "drain":
   case "backlog": {
     await bulk(many);
@@ -42,7 +42,7 @@ switch (task.row) {
     await Promise.all(Array.from({ length: loops }, () => drain(meter)));
     const left = (await pool.query("SELECT count(*)::int AS n FROM pgboss.job WHERE name = $1 AND state < 'completed'", [queue])).rows[0].n;
     if (left > 0) throw new Error(`${left} jobs are not complete`);
-    answer(meter.outcome());
+    await answer(meter.outcome());
   }
   case "latency": {
     const latency = new Latency();
@@ -50,11 +50,11 @@ switch (task.row) {
       for (const job of jobs) latency.started(job.data.n);
     });
     await pause(1000);
-    answer(await latency.measure(one));
+    await answer(await latency.measure(one));
   }
   case "idle":
     await boss.work(queue, { pollingIntervalSeconds: 0.5 }, async () => {});
     await pause(task.seconds * 1000);
-    answer({});
+    await answer({});
 }
 throw new Error(`row ${task.row} is unknown`);

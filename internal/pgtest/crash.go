@@ -29,6 +29,9 @@ func Run(settings ...string) (*Cluster, error) { return start(0, settings...) }
 // Stop ends a server that Run has started and removes its files.
 func (c *Cluster) Stop() { c.stop() }
 
+// Process is the id of the server's process, for those who ask what it costs.
+func (c *Cluster) Process() int { return c.process.Pid }
+
 // Crash ends a server at once, with all its connections and without a checkpoint,
 // and starts it again under the same address. It recovers from its log, as after
 // a kill -9 of everything.
