@@ -66,12 +66,12 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 	index := make(map[int64]int, len(rows))
 	seqs := make([]int64, len(rows))
 	for i, r := range rows {
-		spec, err := gq.DecodeSpec(r.spec)
+		spec, err := r.specOf()
 		if err != nil {
-			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+			return nil, err
 		}
-		spec.Payload.Data = nil
-		jobs[i] = gq.Job{Spec: spec, State: r.state, Metadata: spec.Metadata}
+		jobs[i] = gq.Job{Spec: *spec, State: r.state, Metadata: spec.Metadata}
+		jobs[i].Spec.Payload.Data = r.payload
 		seqs[i] = int64(r.state.Sequence)
 		index[seqs[i]] = i
 	}

@@ -19,10 +19,10 @@ import (
 // It is a statement of its own on purpose. Inside an UPDATE it could be
 // executed again and lock more than its limit.
 const candidates = `
-	SELECT ` + columns + `, j.spec
+	SELECT ` + columns + `, j.spec, j.payload
 	FROM gq.live AS s
 	CROSS JOIN LATERAL (
-		SELECT spec
+		SELECT spec, CASE WHEN $8 THEN payload END AS payload
 		FROM gq.job
 		WHERE seq = s.seq
 			AND (cardinality($3::text[]) = 0 OR type = ANY ($3))
@@ -307,7 +307,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		if err != nil || room <= 0 {
 			return nil, err
 		}
-		args := []any{q.Name, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
+		args := []any{q.Name, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room, w.Parts&gq.WithPayload != 0}
 		rows, err := scanRows(tx.Query(ctx, candidates+skipping, args...))
 		if err != nil {
 			return nil, err
@@ -318,7 +318,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 			}
 		}
 		if len(rows) < room && w.missing() > 0 { // the rest, if any, is locked by others
-			args[4], args[5], args[6] = l.afford(w.MaxCost, w.into()), l.full(), 1
+			args[4], args[5], args[6], args[7] = l.afford(w.MaxCost, w.into()), l.full(), 1, false
 			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
 	}
@@ -340,11 +340,11 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 			}
 			continue
 		}
-		spec, err := gq.DecodeSpec(r.spec)
+		spec, err := r.specOf()
 		if err != nil {
-			return false, fmt.Errorf("job %s: %w", r.state.ID, err)
+			return false, err
 		}
-		if !l.fits(&spec, w.into()) {
+		if !l.fits(spec, w.into()) {
 			continue
 		}
 		if at, ok := l.pace(tx.now); !ok {
@@ -354,7 +354,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 			more = false
 			break
 		}
-		l.take(&spec, &r.state, w.into())
+		l.take(spec, &r.state, w.into())
 		next, events, err := r.state.Claim(gq.Grant{
 			Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + len(granted)), Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
 		}, tx.now)
@@ -367,7 +367,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	if err := tx.flush(ctx); err != nil {
 		return false, err
 	}
-	jobs, err := tx.assemble(ctx, granted, w.Parts)
+	jobs, err := tx.assemble(ctx, granted, w.Parts&^gq.WithPayload) // which they have
 	w.round = append(w.round, jobs...)
 	return more, err
 }

@@ -42,7 +42,14 @@ type rowArrays struct {
 	datas                  [][]byte
 }
 
-func (a *rowArrays) add(r *row, data []byte) {
+// add appends a row of at most n.
+func (a *rowArrays) add(r *row, data []byte, n int) {
+	if a.seqs == nil {
+		numbers, names := make([]int64, 4*n), make([]string, 3*n)
+		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n]
+		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
+		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
+	}
 	s, order := &r.state, r.state.Order()
 	a.seqs = append(a.seqs, int64(s.Sequence))
 	a.his, a.los = append(a.his, signed(order.Hi)), append(a.los, signed(order.Lo))
@@ -58,13 +65,14 @@ func (a *rowArrays) add(r *row, data []byte) {
 func (tx *txn) writeRows() error {
 	var born, kept, over rowArrays
 	var ends, left []int64
+	all := len(tx.rows)
 	for _, r := range tx.rows {
 		if r.told {
 			r.segments = append(r.segments, tx.segment)
 		}
-		was := *r
+		fresh, gone := r.fresh, r.done
 		r.changed, r.told, r.fresh, r.done = false, false, false, !r.state.Live()
-		if was.done {
+		if gone {
 			continue // nothing changes any more
 		}
 		data, err := r.state.AppendBinary(appendSegments(nil, r.segments))
@@ -73,15 +81,15 @@ func (tx *txn) writeRows() error {
 		}
 		switch {
 		case r.done:
-			over.add(r, data)
+			over.add(r, data, all)
 			ends = append(ends, nanoseconds(r.state.CompletedAt))
-			if !was.fresh {
+			if !fresh {
 				left = append(left, int64(r.state.Sequence))
 			}
-		case was.fresh:
-			born.add(r, data)
+		case fresh:
+			born.add(r, data, all)
 		default:
-			kept.add(r, data)
+			kept.add(r, data, all)
 		}
 	}
 	if len(born.seqs) > 0 {
@@ -135,9 +143,8 @@ func (tx *txn) writeEnded() {
 	}
 	var seqs []int64
 	var statuses, priorities []int16
-	for _, s := range tx.ended {
-		seqs, statuses = append(seqs, int64(s.Sequence)), append(statuses, int16(s.Status))
-		priorities = append(priorities, int16(s.Priority()))
+	for _, e := range tx.ended {
+		seqs, statuses, priorities = append(seqs, e.seq), append(statuses, e.status), append(priorities, e.priority)
 	}
 	tx.more.Queue(`
 		INSERT INTO gq.ended (parent, status, priority)

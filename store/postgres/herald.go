@@ -35,7 +35,7 @@ type herald struct {
 
 const (
 	// heraldPause is the least time between two rounds.
-	heraldPause = 5 * time.Millisecond
+	heraldPause = 10 * time.Millisecond
 	// heraldWithin is how long a round may take.
 	heraldWithin = 10 * time.Second
 )
@@ -52,13 +52,20 @@ func (h *herald) stop() {
 	h.all.Wait()
 }
 
-// tell takes down what a commit has changed.
+// tell takes down what a commit has changed. Whoever asked in this process hears
+// of the queues at once, and of the events when they have numbers.
 func (h *herald) tell(queues map[string]bool) {
 	if len(queues) == 0 {
 		return
 	}
 	h.mu.Lock()
 	maps.Copy(h.queues, queues)
+	if len(h.listeners) > 0 {
+		news := store.News{Queues: slices.Collect(maps.Keys(queues)), Event: uint64(h.last)}
+		for _, f := range h.listeners {
+			f(news)
+		}
+	}
 	h.mu.Unlock()
 	select {
 	case h.poke <- struct{}{}:
@@ -105,7 +112,7 @@ func (h *herald) round() {
 	if n, err := h.s.sequence(ctx); err == nil {
 		last = n
 	}
-	h.spread(store.News{Queues: queues, Event: uint64(last)})
+	h.spread(store.News{Event: uint64(last)})
 	h.notify(ctx, queues, last)
 }
 

@@ -121,7 +121,15 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 			ids = append(ids, d.Job)
 		}
 	}
-	p := &plan{taken: make(map[gq.JobID]bool), states: make(map[gq.JobID]gq.State)}
+	p := &plan{
+		taken: make(map[gq.JobID]bool, len(jobs)), states: make(map[gq.JobID]gq.State, len(jobs)),
+		births: make([]birth, 0, len(jobs)),
+	}
+	if len(keys)+len(change) == 0 && len(ids) == len(jobs) {
+		if plain, err := tx.preparePlain(ctx, p, ids, names); err != nil || plain {
+			return p, nil, err
+		}
+	}
 	var err error
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
@@ -129,7 +137,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 	for _, h := range p.keys {
 		others = append(others, h.seq)
 	}
-	if p.queues, err = tx.lockQueues(ctx, names, func(q gq.Queue) bool { return q.MaxDepth > 0 || q.Fair }); err != nil {
+	if p.queues, err = tx.lockQueues(ctx, names, guarded); err != nil {
 		return nil, nil, err
 	}
 	known, err := tx.numbered(ctx, ids)
@@ -178,6 +186,41 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 	}
 	return p, rows, err
 }
+
+// preparePlain is prepare for jobs that need no lock: new ones without keys,
+// dependencies and limits, which most are. It asks everything at once. Where the
+// jobs turn out to need one nothing is prepared, and the numbers are not used.
+func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names []string) (plain bool, err error) {
+	distinct := slices.Compact(slices.Sorted(slices.Values(names)))
+	var (
+		batch  pgx.Batch
+		queues map[string]gq.Queue
+		known  map[gq.JobID]int64
+	)
+	batch.Queue(queuesByName, distinct).Query(func(rows pgx.Rows) error {
+		queues, err = parseQueues(rows)
+		return err
+	})
+	batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
+		known, err = parseNumbers(rows)
+		return err
+	})
+	batch.Queue(stamps, len(ids)).QueryRow(func(row pgx.Row) error {
+		p.numbers, err = tx.stampFrom(row)
+		return err
+	})
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return false, err
+	}
+	if len(known) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(queues)), guarded) {
+		return false, nil
+	}
+	p.keys, p.queues, p.live, p.book, p.now = make(map[gq.Key]holder), queues, make(map[string]int64), newBook(), tx.now
+	return true, nil
+}
+
+// guarded reports whether a queue has a limit that inserts must keep.
+func guarded(q gq.Queue) bool { return q.MaxDepth > 0 || q.Fair }
 
 // lockKeys keeps others from using the same idempotency keys, taken or not, and
 // reads who has them. Two keys with one hash merely wait for each other.
@@ -261,7 +304,12 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		parents, children []int64
 		kinds             []int16
 	)
-	for _, b := range p.births {
+	jobs.grow(len(p.births))
+	tx.rows = slices.Grow(tx.rows, len(p.births))
+	tx.events = slices.Grow(tx.events, 2*len(p.births))
+	rows := make([]row, len(p.births))
+	for i := range p.births {
+		b := &p.births[i]
 		seq := int64(b.state.Sequence)
 		if err := jobs.add(seq, b.spec, tx.now); err != nil {
 			return err
@@ -272,7 +320,8 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		tx.record(&row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, fresh: true}, b.state, b.events)
+		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, fresh: true}
+		tx.record(&rows[i], b.state, b.events)
 	}
 	jobs.write(&tx.more)
 	keys.write(&tx.more)
@@ -338,6 +387,14 @@ type jobArrays struct {
 	specs, payloads      [][]byte
 }
 
+// grow makes room for n jobs.
+func (a *jobArrays) grow(n int) {
+	numbers := make([]int64, 3*n)
+	a.seqs, a.costs, a.created = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n]
+	a.ids, a.types, a.requires = make([][16]byte, 0, n), make([]string, 0, n), make([]string, 0, n)
+	a.specs, a.payloads = make([][]byte, 0, n), make([][]byte, 0, n)
+}
+
 func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
 	lean := *spec
 	lean.Payload.Data = nil
@@ -370,6 +427,9 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 // arrayOf is a list as the text of an array, since arrays of arrays would have
 // to be rectangular.
 func arrayOf(names []string) string {
+	if len(names) == 0 {
+		return "{}"
+	}
 	var b strings.Builder
 	b.WriteByte('{')
 	for i, name := range names {

@@ -84,7 +84,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	if err != nil {
 		return nil, err
 	}
-	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32))
+	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32, false))
 	if err != nil {
 		return nil, err
 	}

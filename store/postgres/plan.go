@@ -22,7 +22,8 @@ type plan struct {
 	live    map[string]int64
 	book    *turnBook
 
-	births []birth // to be written
+	births   []birth // to be written
+	policies policies
 }
 
 // holder is the job that has an idempotency key.
@@ -88,8 +89,8 @@ func (p *plan) place(g store.Group) store.Inserted {
 // dependencies mean then. It returns the keys that its new jobs will have.
 func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 	members := make([]member, len(g.Jobs))
-	keys := make(map[gq.Key]holder)
-	existing := make(map[gq.JobID]gq.JobID)
+	var keys map[gq.Key]holder
+	var existing map[gq.JobID]gq.JobID
 	for i := range g.Jobs {
 		spec := &g.Jobs[i]
 		if spec.Key.Name != "" {
@@ -100,8 +101,14 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 			}
 			if ok && p.now.Before(h.expires) {
 				members[i] = member{existing: h.job, same: h.fingerprint == spec.Key.Fingerprint}
+				if existing == nil {
+					existing = make(map[gq.JobID]gq.JobID)
+				}
 				existing[spec.ID] = h.job
 				continue
+			}
+			if keys == nil {
+				keys = make(map[gq.Key]holder)
 			}
 			keys[key] = holder{job: spec.ID, fingerprint: spec.Key.Fingerprint, expires: p.now.Add(spec.Policy.IdempotencyWindow)}
 		}
@@ -120,8 +127,14 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 	return members, keys, nil
 }
 
+// alone is the graph of one job that depends on nothing. The spec has been checked.
+var alone = gq.GraphInfo{Depth: []int{1}, Order: []int{0}}
+
 // relate checks the new jobs of a group as a graph.
 func (p *plan) relate(g store.Group, members []member) (gq.GraphInfo, error) {
+	if len(members) == 1 && len(members[0].deps) == 0 && !g.Jobs[0].ID.IsZero() {
+		return alone, nil
+	}
 	nodes := make([]gq.Node, len(g.Jobs))
 	for i, m := range members {
 		nodes[i] = gq.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps}
@@ -139,12 +152,15 @@ func (p *plan) relate(g store.Group, members []member) (gq.GraphInfo, error) {
 
 // guard refuses a group that would take a queue above its depth.
 func (p *plan) guard(g store.Group, members []member) error {
-	more := make(map[string]int64)
+	var more map[string]int64
 	for i, m := range members {
 		name := g.Jobs[i].Queue
 		q, ok := p.queues[name]
 		if !ok || q.MaxDepth == 0 || !m.existing.IsZero() {
 			continue
+		}
+		if more == nil {
+			more = make(map[string]int64)
 		}
 		more[name]++
 		if p.live[name]+more[name] > int64(q.MaxDepth) {
@@ -156,9 +172,8 @@ func (p *plan) guard(g store.Group, members []member) error {
 
 // bear gives a job its first state. Everything it depends on has one.
 func (p *plan) bear(spec *gq.Spec, m member, depth int) {
-	policy := spec.Policy
 	b := gq.Birth{
-		ID: spec.ID, Sequence: m.sequence, Policy: &policy, Own: spec.Metadata.Priority,
+		ID: spec.ID, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: spec.FirstRun(p.now),
 	}
 	for _, d := range m.deps {

@@ -20,7 +20,7 @@ var hot = []struct {
 	wants     []string
 }{
 	{
-		"claim", candidates + skipping, "'q', 1, '{}', '{}', -1, '{}', 100",
+		"claim", candidates + skipping, "'q', 1, '{}', '{}', -1, '{}', 100, true",
 		[]string{"Index Scan using live_claim", "Index Scan using job_pkey"},
 	},
 	{"reclaim", overdue + skipping, "'{q}', 1, 100", []string{"live_held"}},
@@ -42,9 +42,10 @@ var hot = []struct {
 		FROM unnest($1::bigint[], $2::bigint[]) AS n (id, seq)
 		WHERE s.id = n.id`, "'{1,2}', '{5,5}'", []string{"segment_pkey"}},
 	{
-		"due", "SELECT seq, due FROM gq.live WHERE due + 0 IS NOT NULL ORDER BY due + 0, seq LIMIT $1", "10",
+		"due", dueBy, "1, 10",
 		[]string{"Index Scan using live_due"},
 	},
+	{"due next", dueNext, "1", []string{"Index Scan using live_due"}},
 }
 
 // TestPlans looks at the plans on empty tables, on tables that look as small as

@@ -89,7 +89,7 @@ func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
 // limit which the transaction must keep. A queue without one is not locked, so
 // that it holds up nobody.
 func (tx *txn) lockQueues(ctx context.Context, names []string, limited func(gq.Queue) bool) (map[string]gq.Queue, error) {
-	queues, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", names)
+	queues, err := tx.readQueues(ctx, queuesByName, names)
 	if err != nil {
 		return nil, err
 	}
@@ -107,15 +107,21 @@ func (tx *txn) lockQueues(ctx context.Context, names []string, limited func(gq.Q
 	return queues, err
 }
 
+const queuesByName = "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL"
+
 func (tx *txn) readQueues(ctx context.Context, query string, args ...any) (map[string]gq.Queue, error) {
 	rows, err := tx.Query(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
+	return parseQueues(rows)
+}
+
+func parseQueues(rows pgx.Rows) (map[string]gq.Queue, error) {
 	queues := make(map[string]gq.Queue)
 	var name string
 	var config []byte
-	_, err = pgx.ForEachRow(rows, []any{&name, &config}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&name, &config}, func() error {
 		q := gq.NewQueue(name)
 		if config != nil {
 			if err := json.Unmarshal(config, &q); err != nil {

@@ -32,17 +32,23 @@ func leaseSequence(id gq.LeaseID) (uint64, bool) {
 // numbered finds the sequence numbers of jobs by their ids. They never change,
 // so that nothing need be locked.
 func (tx *txn) numbered(ctx context.Context, ids [][16]byte) (map[gq.JobID]int64, error) {
-	found := make(map[gq.JobID]int64, len(ids))
 	if len(ids) == 0 {
-		return found, nil
+		return nil, nil
 	}
-	rows, err := tx.Query(ctx, "SELECT id, seq FROM gq.name WHERE id = ANY ($1)", ids)
+	rows, err := tx.Query(ctx, numbersByID, ids)
 	if err != nil {
 		return nil, err
 	}
+	return parseNumbers(rows)
+}
+
+const numbersByID = "SELECT id, seq FROM gq.name WHERE id = ANY ($1)"
+
+func parseNumbers(rows pgx.Rows) (map[gq.JobID]int64, error) {
+	found := make(map[gq.JobID]int64)
 	var id [16]byte
 	var seq int64
-	_, err = pgx.ForEachRow(rows, []any{&id, &seq}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&id, &seq}, func() error {
 		found[id] = seq
 		return nil
 	})

@@ -2,11 +2,19 @@ package postgres
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+)
+
+// What is due, and when the first of the others is, along the index live_due: the
+// leases that will run out some day are many, and nobody asks for them.
+const (
+	dueBy   = "SELECT seq, due FROM gq.live WHERE due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2"
+	dueNext = "SELECT due FROM gq.live WHERE due + 0 > $1 ORDER BY due + 0, seq LIMIT 1"
 )
 
 // Due implements [store.Store].
@@ -16,9 +24,9 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		due = store.Due{Now: tx.now}
 		rows, err := tx.Query(ctx, `
 			SELECT j.id, s.due
-			FROM (SELECT seq, due FROM gq.live WHERE due + 0 IS NOT NULL ORDER BY due + 0, seq LIMIT $1) AS s
+			FROM (`+dueBy+`) AS s
 			JOIN gq.job AS j USING (seq)
-			ORDER BY s.due, s.seq`, max(limit, 0)+1)
+			ORDER BY s.due, s.seq`, nanoseconds(tx.now), max(limit, 0)+1)
 		if err != nil {
 			return err
 		}
@@ -26,13 +34,21 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 		var at int64
 		_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
 			switch {
-			case at <= nanoseconds(tx.now) && len(due.Jobs) < limit:
+			case len(due.Jobs) < limit:
 				due.Jobs = append(due.Jobs, id)
 			case due.Next.IsZero():
 				due.Next = instant(at)
 			}
 			return nil
 		})
+		if err != nil || !due.Next.IsZero() {
+			return err
+		}
+		err = tx.QueryRow(ctx, dueNext, nanoseconds(tx.now)).Scan(&at)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		due.Next = instant(at)
 		return err
 	})
 	if err != nil {

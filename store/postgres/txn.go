@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gopherqueue/gq"
 )
@@ -27,7 +28,7 @@ type txn struct {
 	// Gathered by record and written by flush.
 	rows    []*row
 	leases  []lease
-	ended   []gq.State
+	ended   []ending
 	events  []gq.Event
 	moves   map[place]int64
 	touched map[string]bool // queues whose jobs changed
@@ -47,6 +48,12 @@ type lease struct {
 	seq int64
 }
 
+// ending is how a job has ended, for those that depend on it.
+type ending struct {
+	seq              int64
+	status, priority int16
+}
+
 // place is where a job is counted.
 type place struct {
 	queue  string
@@ -56,10 +63,12 @@ type place struct {
 // row is a row of gq.live or gq.done.
 type row struct {
 	queue    string
-	limit    string  // limit key; known of new jobs only
-	fair     string  // fair key
-	spec     []byte  // of gq.job, where it was read along
-	segments []int64 // that tell of the job
+	limit    string   // limit key; known of new jobs only
+	fair     string   // fair key
+	spec     []byte   // of gq.job, where it was read along
+	payload  []byte   // likewise
+	parsed   *gq.Spec // the spec, once it was decoded
+	segments []int64  // that tell of the job
 	state    gq.State
 	changed  bool // among txn.rows
 	told     bool // there are events of it among txn.events
@@ -96,12 +105,18 @@ const (
 // are held, and reserves sequence numbers for n jobs. Those of a refused job are
 // never used. The segment comes last: see roll.
 func (tx *txn) stamp(ctx context.Context, n int) (numbers []int64, err error) {
-	const query = `
-		SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1)),
-			nextval('gq.segment_id')
-		FROM gq.head`
+	return tx.stampFrom(tx.QueryRow(ctx, stamps, n))
+}
+
+const stamps = `
+	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1)),
+		nextval('gq.segment_id')
+	FROM gq.head`
+
+// stampFrom is stamp for those that ask together with something else.
+func (tx *txn) stampFrom(row pgx.Row) (numbers []int64, err error) {
 	var persisted, now int64
-	if err := tx.QueryRow(ctx, query, n).Scan(&persisted, &now, &numbers, &tx.segment); err != nil {
+	if err := row.Scan(&persisted, &now, &numbers, &tx.segment); err != nil {
 		return nil, err
 	}
 	tx.now = tx.s.time(now, persisted)
@@ -124,31 +139,56 @@ const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 // columns that make a row; the alias is s.
 const columns = "s.seq, s.queue, s.fair, s.data"
 
-// scanRows reads rows of the columns, and the spec where there is one more.
+// scanRows reads rows of the columns, and the spec and the payload where there
+// are more of them.
 func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	if err != nil {
 		return nil, err
 	}
-	withSpec := len(rows.FieldDescriptions()) > 4
+	var (
+		seq    int64
+		data   pgtype.DriverBytes // decoded before the next row is read
+		now    row
+		policy policies
+		into   = []any{&seq, &now.queue, &now.fair, &data, &now.spec, &now.payload}[:len(rows.FieldDescriptions())]
+	)
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
-		var seq int64
-		var data []byte
-		r := &row{}
-		into := []any{&seq, &r.queue, &r.fair, &data}
-		if withSpec {
-			into = append(into, &r.spec)
-		}
+		now = row{}
 		if err := from.Scan(into...); err != nil {
 			return nil, err
 		}
-		var err error
-		if r.segments, data, err = decodeSegments(data); err != nil {
+		segments, rest, err := decodeSegments(data)
+		if err != nil {
 			return nil, fmt.Errorf("job %d: %w", seq, err)
 		}
-		r.state, err = gq.DecodeState(data, uint64(seq), func(p gq.Policy) *gq.Policy { return &p })
+		r := new(now)
+		r.segments = segments
+		r.state, err = gq.DecodeState(rest, uint64(seq), policy.of)
 		r.done = !r.state.Live()
 		return r, err
 	})
+}
+
+// policies lets neighbours share a policy, which never changes.
+type policies struct{ last *gq.Policy }
+
+func (p *policies) of(policy gq.Policy) *gq.Policy {
+	if p.last == nil || *p.last != policy {
+		p.last = &policy
+	}
+	return p.last
+}
+
+// specOf decodes the spec of a row, once.
+func (r *row) specOf() (*gq.Spec, error) {
+	if r.parsed == nil {
+		spec, err := gq.DecodeSpec(r.spec)
+		if err != nil {
+			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
+		}
+		r.parsed = &spec
+	}
+	return r.parsed, nil
 }
 
 // appendSegments writes a growing list of numbers: how many, then each as the
@@ -215,20 +255,20 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) ([]*row,
 
 // record takes down what a verb has made of a job. flush writes it.
 func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
-	old := r.state
+	old := &r.state
 	if l := next.Lease; l != nil && (old.Lease == nil || old.Lease.ID != l.ID) {
 		if seq, ok := leaseSequence(l.ID); !ok || seq != next.Sequence {
 			tx.leases = append(tx.leases, lease{l.ID, int64(next.Sequence)})
 		}
 	}
 	if old.Live() && !next.Live() {
-		tx.ended = append(tx.ended, next)
+		tx.ended = append(tx.ended, ending{int64(next.Sequence), int16(next.Status), int16(next.Priority())})
 	}
 	tx.count(place{r.queue, old.Status}, -1)
 	tx.count(place{r.queue, next.Status}, 1)
-	for _, e := range events {
-		e.Queue = r.queue
-		tx.events = append(tx.events, e)
+	for i := range events {
+		tx.events = append(tx.events, events[i])
+		tx.events[len(tx.events)-1].Queue = r.queue
 	}
 	r.told = r.told || len(events) > 0
 	r.state = next

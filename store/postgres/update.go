@@ -166,11 +166,12 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	if next.ID != old.ID || next.Sequence != old.Sequence || *next.Policy != *old.Policy {
 		return no(old, fmt.Errorf("job %s: the function changed what never changes", id))
 	}
-	changed, err := differ(old, next)
-	if err != nil {
-		return no(old, err)
+	changed := len(events) > 0
+	if !changed {
+		if changed, err = differ(old, next); err != nil {
+			return no(old, err)
+		}
 	}
-	changed = changed || len(events) > 0
 	switch {
 	case !old.Live() && changed:
 		return no(old, fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove))
