@@ -124,14 +124,9 @@ func (s *Store) buildFilter() {
 // noteFinished tells the filter of the jobs that end in this commit, all at once:
 // each costs a few looks at memory far apart, which then overlap.
 func (tx *txn) noteFinished() {
-	s, finished := tx.s, tx.here().finished
-	late := func(b *filterBuild) {
-		for _, j := range finished {
-			b.late = append(b.late, j.id)
-		}
-	}
+	s, used := tx.s, tx.here().used
 	if b := s.building; b != nil {
-		late(b)
+		b.late = append(b.late, used...)
 		select {
 		case s.filter = <-b.done:
 			for _, id := range b.late {
@@ -145,14 +140,14 @@ func (tx *txn) noteFinished() {
 	if s.filter == nil {
 		return
 	}
-	for _, j := range finished {
-		s.filter.add(j.id)
+	for _, id := range used {
+		s.filter.add(id)
 	}
 	if s.filter.full() {
 		tx.settle()
 		s.buildFilter()
 		if s.building != nil { // what ends in this commit is not on disk yet
-			late(s.building)
+			s.building.late = append(s.building.late, used...)
 		}
 	}
 }

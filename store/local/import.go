@@ -296,7 +296,8 @@ func (tx *txn) importEnded(h header, state *gq.State, q *queue) {
 	tx.scratch = encodeRecord(tx.scratch[:0], h, state)
 	tx.set(key, tx.scratch)
 	tx.set(idKey(state.ID), key[1:])
-	tx.noteFinished(state.ID)
+	r := tx.here()
+	r.used = append(r.used, state.ID)
 	q.counts[state.Status]++
 	tx.touch(q)
 }

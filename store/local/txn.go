@@ -37,6 +37,7 @@ type txn struct {
 type recent struct {
 	number   uint64               // of the commit
 	finished []*job               // that ended in it
+	used     []gq.JobID           // ids of finished jobs that it wrote
 	keys     map[string]keyRecord // idempotency keys of it
 }
 
@@ -70,7 +71,7 @@ func (tx *txn) forget() {
 		}
 		clear(r.finished)
 		clear(r.keys)
-		r.finished, tx.spare = r.finished[:0], r
+		r.finished, r.used, tx.spare = r.finished[:0], r.used[:0], r
 	}
 	tx.recent = slices.Delete(tx.recent, 0, n)
 }
@@ -204,7 +205,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	}
 	q.detach(j)
 	r := tx.here()
-	r.finished = append(r.finished, j)
+	r.finished, r.used = append(r.finished, j), append(r.used, j.id)
 	tx.touch(q)
 	j.lane.jobs--
 	if len(t.kids[j.seq]) > 0 {
