@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 // law is what holds for every codec and any bytes: it takes memory in
@@ -253,17 +254,17 @@ func FuzzParseDoneKey(f *testing.F) {
 
 func FuzzParseCursor(f *testing.F) {
 	f.Add("")
-	f.Add(formatCursor(1))
-	f.Add(formatCursor(math.MaxUint64))
+	f.Add(store.Cursor(1))
+	f.Add(store.Cursor(math.MaxUint64))
 	f.Add("AQAAAAAAAAAA")
 	f.Add("====")
 	f.Fuzz(func(t *testing.T, cursor string) {
-		seq, err := parseCursor(cursor)
+		seq, err := store.ParseCursor(cursor)
 		switch {
 		case err != nil && (!errors.Is(err, gq.ErrInvalid) || seq != 0):
 			t.Errorf("%q is refused with %d, %v", cursor, seq, err)
-		case err == nil && cursor != "" && formatCursor(seq) != cursor:
-			t.Errorf("%q is read as %d, which is %q", cursor, seq, formatCursor(seq))
+		case err == nil && cursor != "" && store.Cursor(seq) != cursor:
+			t.Errorf("%q is read as %d, which is %q", cursor, seq, store.Cursor(seq))
 		}
 	})
 }
