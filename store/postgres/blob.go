@@ -42,20 +42,25 @@ func (b *blobs) write(batch *pgx.Batch) {
 		b.seqs, b.parts, b.data)
 }
 
-// statesOf reads jobs, whether they live or not, with their specs. The numbers
-// are joined one by one, so that each is looked up in its own partition.
+// finished looks up finished jobs, with the alias s, one number after the other:
+// each in its own partition. OFFSET 0 keeps the planner from reading all of a
+// table that it believes to be empty.
+const finished = `
+	unnest($1::bigint[]) AS n (seq)
+	CROSS JOIN LATERAL (SELECT * FROM gq.done WHERE seq = n.seq OFFSET 0) AS s`
+
+// statesOf reads jobs, whether they live or not, with their specs.
 func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
 	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
 	return scanRows(tx.Query(ctx, `
 		SELECT `+columns+`, j.spec
 		FROM gq.live AS s
-		JOIN gq.job AS j USING (seq)
+		CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
 		WHERE s.seq = ANY ($1)
 		UNION ALL
 		SELECT `+columns+`, j.spec
-		FROM unnest($1::bigint[]) AS n (seq)
-		JOIN gq.done AS s USING (seq)
-		JOIN gq.job AS j USING (seq)
+		FROM `+finished+`
+		CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
 		WHERE `+kept,
 		seqs))
 }
@@ -81,12 +86,12 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 	found, err := tx.Query(ctx, `
 		SELECT b.seq, b.part, b.data
 		FROM unnest($1::bigint[]) AS n (seq)
-		JOIN gq.blob AS b USING (seq)
+		CROSS JOIN LATERAL (SELECT * FROM gq.blob WHERE seq = n.seq OFFSET 0) AS b
 		WHERE b.part = ANY ($2)
 		UNION ALL
 		SELECT j.seq, 1::smallint, j.payload
 		FROM unnest($1::bigint[]) AS n (seq)
-		JOIN gq.job AS j USING (seq)
+		CROSS JOIN LATERAL (SELECT seq, payload FROM gq.job WHERE seq = n.seq OFFSET 0) AS j
 		WHERE $3 AND j.payload IS NOT NULL`,
 		seqs, wanted(parts), parts&gq.WithPayload != 0)
 	if err != nil {

@@ -63,7 +63,7 @@ const ended = `
 		ORDER BY ended, seq
 		LIMIT $5
 	) AS s
-	JOIN gq.job AS j USING (seq)
+	CROSS JOIN LATERAL (SELECT id FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
 	ORDER BY s.ended, s.seq`
 
 // expire moves the horizon of a status past up to limit jobs. A job that has

@@ -6,12 +6,16 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-func TestContract(t *testing.T) { storetest.Run(t, backend(t, directly)) }
+func TestContract(t *testing.T) {
+	spec.Covers(t, "Q-05")
+	storetest.Run(t, backend(t, directly))
+}
 
 // modelStories is how many random stories a run tells where -rapid.checks says
 // nothing else: each step is several transactions here. Enough that everything

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -21,6 +22,7 @@ var crashes = flag.Int("crashes", 3, "how often TestCrashes ends the server")
 // acknowledged is there afterwards: every job that was submitted, exactly one
 // completion of each, and none by a lease that was not its newest.
 func TestCrashes(t *testing.T) {
+	spec.Covers(t, "Q-05")
 	cluster := pgtest.Own(t)
 	url := cluster.Database(t)
 	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}

@@ -206,8 +206,8 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		_, events, err := readLog(tx.Query(ctx, `
 			SELECT s.seq, s.time, l.data
 			FROM unnest($1::bigint[]) AS n (id)
-			JOIN gq.segment AS s USING (id)
-			JOIN gq.log AS l USING (id)
+			CROSS JOIN LATERAL (SELECT seq, time FROM gq.segment WHERE id = n.id OFFSET 0) AS s
+			CROSS JOIN LATERAL (SELECT data FROM gq.log WHERE id = n.id OFFSET 0) AS l
 			WHERE s.seq IS NOT NULL
 			ORDER BY s.seq`,
 			rows[0].segments))

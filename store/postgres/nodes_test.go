@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -156,6 +157,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 // TestTwoNodes runs two stores on one database under everything at once: what
 // each does must hold for both.
 func TestTwoNodes(t *testing.T) {
+	spec.Covers(t, "Q-05")
 	const families, limit = 30, 5
 	nodes := twoNodes(t)
 	queue := gq.NewQueue("q")

@@ -86,6 +86,7 @@ const settings = `;
 	SET LOCAL enable_sort = off;
 	SET LOCAL enable_hashjoin = off;
 	SET LOCAL enable_mergejoin = off;
+	SET LOCAL enable_material = off;
 	SET LOCAL jit = off;
 	SET LOCAL plan_cache_mode = force_generic_plan;`
 
@@ -249,7 +250,7 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) ([]*row,
 	}
 	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
 	ended, err := scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM unnest($1::bigint[]) AS n (seq) JOIN gq.done AS s USING (seq) WHERE "+kept+" ORDER BY s.seq FOR "+strength+" OF s", missing))
+		"SELECT "+columns+" FROM "+finished+" WHERE "+kept+" ORDER BY s.seq FOR "+strength+" OF s", missing))
 	return append(rows, ended...), err
 }
 
