@@ -45,6 +45,7 @@ format-check:
 .PHONY: vet
 vet:
 	$(GO) vet ./...
+	$(GO) vet -tags failover ./cmd/gq
 
 .PHONY: lint
 lint: ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code

@@ -28,12 +28,22 @@ var (
 // so each job must run exactly once.
 func TestServersShareADatabase(t *testing.T) {
 	for _, n := range []int{2, 4} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) { shareJobs(t, n, *nodesJobs) })
+		t.Run(fmt.Sprint(n), func(t *testing.T) { shareJobs(t, pgtest.Own(t).Database(t), n, *nodesJobs) })
 	}
 }
 
-func shareJobs(t *testing.T, servers, jobs int) {
-	url := pgtest.Own(t).Database(t)
+// TestServersBehindAPooler is the same through a PgBouncer in transaction mode:
+// nothing has to be said about it, and jobs are found without notifications.
+func TestServersBehindAPooler(t *testing.T) {
+	cluster := pgtest.Own(t)
+	url, err := cluster.Pooler(t).Behind(cluster.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shareJobs(t, url, 2, min(*nodesJobs, 2000))
+}
+
+func shareJobs(t *testing.T, url string, servers, jobs int) {
 	var sites []*crashSite
 	for range servers { // all at once: they make the tables together
 		sites = append(sites, newCrashSite(t, url))

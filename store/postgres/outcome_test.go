@@ -2,9 +2,15 @@ package postgres
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
 )
@@ -75,9 +81,33 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{errLost, true},
 		{errors.Join(errUnknown, io.ErrUnexpectedEOF), false},
 		{errors.New("something else"), false},
+		{&pgconn.PgError{Code: "25006"}, true},  // the primary has become a standby
+		{&pgconn.PgError{Code: "08P01"}, true},  // what poolers say
+		{&pgconn.PgError{Code: "28P01"}, false}, // a wrong password stays wrong
 	} {
 		if got := lost(c.err); got != c.want {
 			t.Errorf("%v: %t, want %t", c.err, got, c.want)
+		}
+	}
+}
+
+// TestUnavailableSaysWhy keeps from callers elsewhere where the database is.
+func TestUnavailableSaysWhy(t *testing.T) {
+	for _, c := range []struct {
+		reason error
+		want   string
+	}{
+		{errors.Join(errUnknown, io.EOF), errUnknown.Error()},
+		{&pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}, "starting up (SQLSTATE 57P03)"},
+		{fmt.Errorf("user=gq host=secret: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), "refused"},
+		{fmt.Errorf("user=gq host=secret: %w", io.EOF), "the connection was lost"},
+	} {
+		err := fmt.Errorf("insert: %w", &unavailableError{c.reason})
+		if !errors.Is(err, gq.ErrUnavailable) || !errors.Is(err, c.reason) {
+			t.Errorf("%v is not what it is", err)
+		}
+		if text := err.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "secret") {
+			t.Errorf("%q, want %q", text, c.want)
 		}
 	}
 }
