@@ -3,8 +3,6 @@ package dispatch
 import (
 	"context"
 	"time"
-
-	"github.com/gopherqueue/gq/store"
 )
 
 // moment is an instant of the store's clock and when it was here.
@@ -22,16 +20,15 @@ func (d *Dispatcher) now() time.Time {
 	return d.engine.Now()
 }
 
-// listen asks the store for its time.
+// listen asks the store for its time: the one by which it judges what is due.
 func (d *Dispatcher) listen(ctx context.Context) error {
-	keeper, ok := d.store.(store.Timekeeper)
-	if m := d.heard.Load(); !ok || m != nil && time.Since(m.here) < clockTrust {
+	if m := d.heard.Load(); m != nil && time.Since(m.here) < clockTrust {
 		return nil
 	}
 	here := time.Now()
-	there, err := keeper.Now(ctx)
-	if err == nil {
-		d.heard.Store(&moment{there, here})
+	due, err := d.store.Due(ctx, 1)
+	if err == nil && !due.Now.IsZero() {
+		d.heard.Store(&moment{due.Now, here})
 	}
 	return err
 }
