@@ -20,8 +20,10 @@ func ParseCursor(cursor string) (uint64, error) {
 		return 0, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(raw) != 9 || raw[0] != 1 || raw[1] > 0x7f || binary.BigEndian.Uint64(raw[1:]) == 0 {
-		return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that a list has returned"}}}
+	if err == nil && len(raw) == 9 && raw[1] <= 0x7f { // as far as sequence numbers go
+		if seq := binary.BigEndian.Uint64(raw[1:]); seq > 0 && Cursor(seq) == cursor {
+			return seq, nil
+		}
 	}
-	return binary.BigEndian.Uint64(raw[1:]), nil
+	return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that a list has returned"}}}
 }
