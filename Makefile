@@ -19,7 +19,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: postgres python format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance
+test: postgres python docker format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance
 	scripts/test -check
 
 .PHONY: postgres
@@ -34,6 +34,10 @@ python:
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
 	@scripts/install-qemu
 	$(GO) test ./cmd/gq -run TestMatchOnOtherArchitectures -v -timeout 60m -arches 386,arm64,riscv64,s390x
+
+.PHONY: docker
+docker: ## Make sure the Docker engine that tests start for themselves is installed
+	@scripts/install-docker
 
 .PHONY: format-check
 format-check:
@@ -65,7 +69,7 @@ proto-baseline: ## Accept the wire as it is as what clients rely on
 	$(BUF) build --exclude-source-info -o proto/baseline.binpb
 
 .PHONY: generate
-generate: postgres python proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
+generate: postgres python docker proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
 	$(GO) generate ./...
 	scripts/test
 

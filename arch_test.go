@@ -98,6 +98,8 @@ var arrows = []arrow{
 	{pkg: "internal/conformance", imports: []string{"internal/spec"}},
 	{pkg: "internal/diagram", imports: []string{"."}},
 	{pkg: "internal/pgtest"},
+	{pkg: "internal/dockertest"},
+	{pkg: "docker", tests: []string{"api/*", "internal/compare", "internal/dockertest", "internal/load", "internal/rpc", "internal/taskqueuetest"}},
 
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{

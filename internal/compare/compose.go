@@ -29,10 +29,8 @@ func Compose(command []string, dir string) Launcher {
 			return nil, fmt.Errorf("design %s has no Compose file: %w", d.Name, err)
 		}
 		c := &composed{command: append(command, "-p", "gq-"+strings.ToLower(d.Name), "-f", file)}
-		for i, p := range d.Processes(make([]string, d.Addresses)) {
-			if p.Public {
-				c.public = append(c.public, net.JoinHostPort("127.0.0.1", strconv.Itoa(ComposePort+i)))
-			}
+		for i := range d.Published {
+			c.public = append(c.public, net.JoinHostPort("127.0.0.1", strconv.Itoa(ComposePort+i)))
 		}
 		if err := c.run(ctx, "up", "-d"); err != nil {
 			return nil, errors.Join(err, c.Stop())

@@ -13,6 +13,7 @@ type Design struct {
 	Name      string
 	Title     string
 	Slots     int // jobs that run at the same time, all nodes together
+	Published int // addresses that its Compose file has, from ComposePort on
 	Addresses int // that Processes needs
 	Processes func(addrs []string) []Process
 }
@@ -36,7 +37,7 @@ func Designs() []Design {
 
 func designA() Design {
 	return Design{
-		Name: "A", Title: "six services", Slots: totalSlots, Addresses: 5,
+		Name: "A", Title: "six services", Slots: totalSlots, Published: 1, Addresses: 5,
 		Processes: func(a []string) []Process {
 			gateway, job, queue, coordinator, result := a[0], a[1], a[2], a[3], a[4]
 			to := []string{"--job", job, "--queue", queue, "--result", result}
@@ -55,7 +56,7 @@ func designA() Design {
 
 func designB() Design {
 	return Design{
-		Name: "B", Title: "six monoliths", Slots: totalSlots, Addresses: totalSlots,
+		Name: "B", Title: "six monoliths", Slots: totalSlots, Published: totalSlots, Addresses: totalSlots,
 		Processes: func(a []string) (nodes []Process) {
 			for i, addr := range a {
 				nodes = append(nodes, Process{
@@ -72,7 +73,7 @@ func designB() Design {
 // than the other two.
 func designC() Design {
 	return Design{
-		Name: "C", Title: "durable engine", Slots: totalSlots, Addresses: 1,
+		Name: "C", Title: "durable engine", Slots: totalSlots, Published: 3, Addresses: 1,
 		Processes: func(a []string) []Process {
 			return []Process{{
 				Name: "server", Listen: a[0], Public: true, Data: "--data",

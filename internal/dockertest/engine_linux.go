@@ -1,0 +1,145 @@
+package dockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// isolated runs a command in new namespaces, as the first process of its own, so
+// that its end ends all others in there.
+func isolated(dir string, command []string) (code int, err error) {
+	// The signal at our death comes from this thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	c := exec.Command("unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, command...)...)
+	c.Env = append(os.Environ(), dirVariable+"="+dir)
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	err = c.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return max(exit.ExitCode(), 1), nil // below 0 if a signal ended it
+	}
+	return 0, err
+}
+
+// startTime is how long an engine may take until it answers.
+const startTime = time.Minute
+
+// withEngine runs something beside an engine. It is called inside the namespaces.
+func withEngine(dir string, run func() int) (code int, err error) {
+	if err := syscall.Mount("gq", dir, "tmpfs", 0, "mode=0711"); err != nil {
+		return 0, fmt.Errorf("mount a file system in memory: %w", err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("ip link set lo up: %w: %s", err, out)
+	}
+	log, err := os.Create(filepath.Join(dir, "dockerd.log"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	socket := filepath.Join(dir, "docker.sock")
+	daemon := exec.Command("dockerd", "--host", "unix://"+socket, "--pidfile", filepath.Join(dir, "docker.pid"),
+		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/"+filepath.Base(dir))
+	daemon.Stdout, daemon.Stderr = log, log
+	if err := daemon.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- daemon.Wait() }()
+	if err := answers(socket, ended); err != nil {
+		_ = daemon.Process.Kill()
+		return 0, fmt.Errorf("the Docker engine does not start here: %w; the end of its log:\n%s", err, tail(log.Name()))
+	}
+	err = errors.Join(os.Setenv("DOCKER_HOST", "unix://"+socket), os.Mkdir(filepath.Join(dir, "tmp"), 0o777), os.Setenv("TMPDIR", filepath.Join(dir, "tmp")))
+	if err != nil {
+		return 0, err
+	}
+	code = run()
+	if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
+		return code, fmt.Errorf("stop the engine: %w", err)
+	}
+	return code, <-ended
+}
+
+// answers waits until an engine answers on its socket.
+func answers(socket string, ended <-chan error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case err := <-ended:
+			return fmt.Errorf("dockerd ended: %w", err)
+		case <-ctx.Done():
+			return fmt.Errorf("dockerd is silent for %v: %w", startTime, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// tail is the end of a log.
+func tail(name string) string {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+// clean removes what lies outside of the namespaces: the directory, which was
+// covered inside and is empty, and the groups of the containers' processes.
+func clean(dir string) error {
+	faults := []error{os.Remove(dir)}
+	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} { // versions 1 and 2
+		groups, err := filepath.Glob(pattern + filepath.Base(dir))
+		faults = append(faults, err)
+		for _, group := range groups {
+			faults = append(faults, removeGroup(group))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// removeGroup removes a control group and those below it. What looks like files
+// in them are not: only the directories can be removed, the deepest first.
+func removeGroup(root string) error {
+	var dirs []string
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, name)
+		}
+		return err
+	})
+	for _, name := range slices.Backward(dirs) {
+		err = errors.Join(err, removeWhenEmpty(name))
+	}
+	return err
+}
+
+// removeWhenEmpty removes a group whose processes are just being killed.
+func removeWhenEmpty(group string) (err error) {
+	for range 100 {
+		if err = syscall.Rmdir(group); !errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("remove %s: %w", group, err)
+}
