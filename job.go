@@ -86,6 +86,7 @@ type Outcome struct {
 	Delay   time.Duration // GivenBack: not claimable before; 0 is at once
 	Reason  string        // GivenBack
 	Spawn   []Spec        // Succeeded: children, inserted together with the result or not at all
+	Begin   bool          // Succeeded, Failing: a held job starts and ends in one commit; within one process only, the wire has no word for it
 }
 
 // Answer is what became of a [Beat] or an [Outcome]: the job's state from here

@@ -80,7 +80,7 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 // same call again is answered as before, so that a lost reply can be repeated.
 //
 // Children of a completed job are inserted in the same commit, or the job is not
-// completed.
+// completed. An outcome that begins a held job starts it in the same commit.
 func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
 	answers, err := e.settleInto(ctx, e.store, outcomes)
 	if err != nil {
@@ -110,6 +110,29 @@ func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcome
 
 // settling is the update that an outcome asks for.
 func (e *Engine) settling(o gq.Outcome) store.Update {
+	u := e.ending(o)
+	if o.Begin && o.Verdict != gq.GivenBack {
+		end := u.Apply
+		u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			if s.Status != gq.Claimed {
+				return end(s, now)
+			}
+			started, events, err := s.Start(o.Lease, 0, now)
+			if err != nil {
+				return s, nil, err
+			}
+			ended, more, err := end(started, now)
+			if err != nil {
+				return s, nil, err
+			}
+			return ended, append(events, more...), nil
+		}
+	}
+	return u
+}
+
+// ending is the update that ends an execution.
+func (e *Engine) ending(o gq.Outcome) store.Update {
 	switch o.Verdict {
 	case gq.Succeeded:
 		return store.Update{

@@ -160,6 +160,38 @@ func TestSettleBatch(t *testing.T) {
 	})
 }
 
+// A held job may start and end in one commit; one that runs just ends.
+func TestSettleBegins(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		for range 4 {
+			f.submit(gq.Spec{})
+		}
+		jobs := append(f.claim(3, holding), f.claim(1)...)
+		must[gq.State](t)(f.Cancel(t.Context(), jobs[2].State.ID, "no more"))
+		outcomes := make([]gq.Outcome, len(jobs))
+		for i := range jobs {
+			outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Succeeded, Begin: true}
+		}
+		outcomes[1].Verdict, outcomes[1].Failure = gq.Failing, gq.Failure{Category: gq.CategoryPermanent, Code: "bad"}
+		for range 2 { // the same call again has the same answers
+			answers := must[[]gq.Answer](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
+			for i, want := range []gq.Status{gq.Completed, gq.Failed, 0, gq.Completed} {
+				s := answers[i].State
+				if (answers[i].Err != nil) != (want == 0) || want != 0 && (s.Status != want || s.Attempt != 1 || s.StartedAt.IsZero()) {
+					t.Errorf("answer %d: %s, attempt %d, %v; want %s", i, s.Status, s.Attempt, answers[i].Err, want)
+				}
+			}
+			wantErr(t, "canceled while held", answers[2].Err, gq.ErrStaleLease)
+		}
+		f.status(jobs[2].State.ID, gq.Cancelled)
+		unbegun := f.submit(gq.Spec{})
+		_, lease := f.take(holding)
+		_, err := f.Complete(t.Context(), lease, nil)
+		wantErr(t, "held and not begun", err, gq.ErrIllegalMove)
+		f.status(unbegun, gq.Claimed)
+	})
+}
+
 func TestHugeResult(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		id := f.submit(gq.Spec{})

@@ -31,24 +31,24 @@ var (
 	readMix  = load.Mix{Submit: 1, Status: 4, Result: 4}
 )
 
-// FullPlan takes about twenty-five minutes.
+// FullPlan takes about ten minutes.
 func FullPlan() Plan {
 	return Plan{
-		Concurrency: []int{1, 4, 16, 64, 256}, Work: []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond},
+		Concurrency: []int{1, 8, 64, 256}, Work: []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond},
 		Mixes: []load.Mix{evenMix, writeMix, readMix}, Rates: []float64{100, 300, 1000, 3000},
-		Warmup: time.Second, Duration: 4 * time.Second, Drain: 500 * time.Millisecond,
+		Warmup: 500 * time.Millisecond, Duration: 2 * time.Second, Drain: 500 * time.Millisecond,
 		Payload: 256, Connections: 6, Seed: 1, Slots: totalSlots, Floor: 64,
 	}
 }
 
-// QuickPlan takes about a minute and a half.
+// QuickPlan takes about a minute.
 func QuickPlan() Plan {
 	p := FullPlan()
 	p.Concurrency = []int{1, 16, 64}
 	p.Work = []time.Duration{0, 10 * time.Millisecond}
 	p.Mixes = []load.Mix{evenMix}
 	p.Rates = []float64{200}
-	p.Warmup, p.Duration, p.Drain = 300*time.Millisecond, 1500*time.Millisecond, 200*time.Millisecond
+	p.Warmup, p.Duration, p.Drain = 200*time.Millisecond, time.Second, 200*time.Millisecond
 	return p
 }
 

@@ -251,10 +251,19 @@ func (f *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer,
 	if f.settles++; f.settles%2 == 1 {
 		return nil, errFlaky
 	}
-	if len(outcomes[0].Result) > 100 {
-		return []gq.Answer{{Err: &gq.InvalidError{}}}, nil
+	answers := make([]gq.Answer, len(outcomes))
+	for i, o := range outcomes {
+		if len(o.Result) > 100 {
+			answers[i].Err = &gq.InvalidError{}
+			continue
+		}
+		one, err := f.Engine.Settle(ctx, []gq.Outcome{o})
+		if err != nil {
+			return nil, err
+		}
+		answers[i] = one[0]
 	}
-	return f.Engine.Settle(ctx, outcomes)
+	return answers, nil
 }
 
 func TestWorkersGoOnThroughErrors(t *testing.T) {
@@ -297,4 +306,109 @@ func TestWorkersGoOnThroughErrors(t *testing.T) {
 			}
 		}
 	})
+}
+
+// counted counts the calls that commit something.
+type counted struct {
+	*engine.Engine
+	calls int
+}
+
+func (c *counted) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	c.calls++
+	return c.Engine.Claim(ctx, r)
+}
+
+func (c *counted) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	c.calls++
+	return c.Engine.Settle(ctx, outcomes)
+}
+
+// Jobs that take no time share commits; each runs once all the same.
+func TestShortJobsShareCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, memory(t))
+		s := taskqueue.New(e)
+		const jobs = 500
+		ids := submitAll(t, s, jobs, 0)
+		q := &counted{Engine: e}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- taskqueue.NewWorkers(q, 1, nil).Run(ctx) }()
+		time.Sleep(time.Second)
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		for _, id := range ids {
+			job, err := e.Get(t.Context(), id, gq.WithResult)
+			if err != nil || job.State.Status != gq.Completed || job.State.Attempt != 1 || job.State.StartedAt.IsZero() {
+				t.Fatalf("%v is %v after %d attempts, %v", id, job.State.Status, job.State.Attempt, err)
+			}
+		}
+		if q.calls > jobs/10 {
+			t.Errorf("%d calls for %d jobs", q.calls, jobs)
+		}
+	})
+}
+
+// What a slot holds without running it is QUEUED: no more jobs are RUNNING than
+// there are slots, and those that wait can be canceled.
+func TestHeldJobsWait(t *testing.T) {
+	spec.Covers(t, "T-14", "T-98")
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, memory(t))
+		s := taskqueue.New(e)
+		submitAll(t, s, 40, 0)
+		long := submitAll(t, s, 12, 10_000)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- taskqueue.NewWorkers(e, 2, nil).Run(ctx) }()
+		time.Sleep(5 * time.Second) // longer than a hold
+		count := make(map[publicpb.JobStatus]int)
+		var waits gq.JobID
+		for _, id := range long {
+			now, err := s.GetJobStatus(t.Context(), &publicpb.GetJobStatusRequest{JobId: id.String()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if count[now.GetStatus()]++; now.GetStatus() == publicpb.JobStatus_QUEUED {
+				waits = id
+			}
+		}
+		if count[publicpb.JobStatus_RUNNING] != 2 || count[publicpb.JobStatus_QUEUED] != 10 {
+			t.Errorf("two slots have %v", count)
+		}
+		answer, err := s.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: waits.String()})
+		if err != nil || answer.GetCurrentStatus() != publicpb.JobStatus_CANCELED {
+			t.Errorf("cancel: %v, %v", answer, err)
+		}
+		time.Sleep(time.Minute + 10*time.Second)
+		for _, id := range long {
+			job, err := e.Get(t.Context(), id, 0)
+			if want := id != waits; err != nil || want != (job.State.Status == gq.Completed) || want != (job.State.Attempt == 1) {
+				t.Errorf("%v is %v after %d attempts, %v", id, job.State.Status, job.State.Attempt, err)
+			}
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func submitAll(t *testing.T, s *taskqueue.Service, n int, ms uint32) (ids []gq.JobID) {
+	t.Helper()
+	for range n {
+		submitted, err := s.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x", WorkDurationMs: ms, PayloadSizeBytes: 8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := gq.ParseJobID(submitted.GetJobId())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	return ids
 }

@@ -26,6 +26,7 @@ const (
 // Work is what workers need of a queue. Package engine has it.
 type Work interface {
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
+	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
 	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
 	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
 }
@@ -33,8 +34,15 @@ type Work interface {
 var _ Work = (*engine.Engine)(nil)
 
 // Workers run jobs of the service: one loop for each slot, which claims a job,
-// does its work, settles it and only then claims the next. So no more jobs are
+// does its work, settles it and only then starts the next. So no more jobs are
 // ever RUNNING here than there are slots.
+//
+// Two commits for a job that takes no time would leave a slot waiting for the
+// disk alone. So a slot that finds such jobs takes more of them at once, twice as
+// many each time. It holds them without starting them: they stay QUEUED and can
+// be canceled. They start and end in one commit, all together, while the next
+// ones are being claimed. A job among them that does take time is started on its
+// own; a second one is given back, since another slot may be free.
 type Workers struct {
 	queue Work
 	slots int
@@ -44,6 +52,11 @@ type Workers struct {
 	mu   sync.Mutex
 	held map[gq.LeaseRef]context.CancelCauseFunc // guarded by mu
 }
+
+const (
+	mostAhead  = 64      // jobs that a slot holds at once
+	mostOutput = 1 << 20 // bytes of output that it keeps for one commit, or one job's
+)
 
 // NewWorkers makes workers of so many slots. They start with Run. A nil log is
 // silence.
@@ -124,8 +137,16 @@ func (w *Workers) beatOnce(ctx context.Context) error {
 
 // slot runs one job after the other.
 func (w *Workers) slot(ctx context.Context) {
+	ahead := 1
+	var settled sync.WaitGroup // what was done before
+	defer settled.Wait()
 	for failures := 0; ctx.Err() == nil; {
-		jobs, err := w.queue.Claim(ctx, gq.ClaimRequest{Worker: w.name, Queues: []string{Queue}, N: 1, Wait: claimWait})
+		request := gq.ClaimRequest{Worker: w.name, Queues: []string{Queue}, N: ahead, Hold: true}
+		if ahead == 1 {
+			settled.Wait()
+			request.Hold, request.Wait = false, claimWait
+		}
+		jobs, err := w.queue.Claim(ctx, request)
 		if err != nil && ctx.Err() == nil {
 			failures++
 			if failures == 1 {
@@ -135,10 +156,64 @@ func (w *Workers) slot(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		for i := range jobs {
-			w.execute(ctx, &jobs[i])
+		settled.Wait()
+		if w.runAll(ctx, jobs, &settled) {
+			ahead = min(2*ahead, mostAhead)
+		} else {
+			ahead = 1
 		}
 	}
+}
+
+// runAll runs jobs and leaves it to settled to have told so. It reports whether
+// there were any and all took no time.
+func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitGroup) (instant bool) {
+	var done []ending
+	var long *gq.Job
+	bytes := 0
+	for i := range jobs {
+		job := &jobs[i]
+		o := gq.Outcome{Verdict: gq.GivenBack, Reason: "the slot is taken"}
+		switch {
+		case takesNoTime(job):
+			o = perform(ctx, job)
+			o.Begin = true
+		case long == nil:
+			long = job
+			continue
+		}
+		o.Lease = job.State.Lease.Ref()
+		done = append(done, ending{job.Spec.ID, o})
+		if bytes += len(o.Result); bytes > mostOutput {
+			w.settle(ctx, done)
+			done, bytes = nil, 0
+		}
+	}
+	if long == nil {
+		settled.Go(func() { w.settle(ctx, done) })
+		return len(jobs) > 0
+	}
+	w.settle(ctx, done)
+	if w.started(ctx, long) {
+		w.execute(ctx, long)
+	}
+	return false
+}
+
+// started starts a job that is only held. One that was canceled is not.
+func (w *Workers) started(ctx context.Context, job *gq.Job) bool {
+	if job.State.Status == gq.Running {
+		return true
+	}
+	if ctx.Err() != nil {
+		w.settle(ctx, []ending{{job.Spec.ID, gq.Outcome{Lease: job.State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the server stops"}}})
+		return false
+	}
+	_, err := w.queue.Start(ctx, job.State.Lease.Ref(), 0)
+	if err != nil && gq.KindOf(err) != gq.KindStaleLease {
+		w.log.Warn("task queue start; the job waits until its hold is over", "worker", w.name, "job", job.Spec.ID.String(), "error", err)
+	}
+	return err == nil
 }
 
 // execute runs a job and settles it.
@@ -160,7 +235,13 @@ func (w *Workers) execute(ctx context.Context, job *gq.Job) {
 		return
 	}
 	o.Lease = lease
-	w.settle(ctx, job.Spec.ID, o)
+	w.settle(ctx, []ending{{job.Spec.ID, o}})
+}
+
+// takesNoTime tells whether a job is done as soon as it starts.
+func takesNoTime(job *gq.Job) bool {
+	var todo work
+	return json.Unmarshal(job.Spec.Payload.Data, &todo) != nil || todo.DurationMS == 0
 }
 
 // perform does the work. If ctx ends first the outcome says why.
@@ -187,40 +268,72 @@ func failing(code, message string) gq.Outcome {
 	return gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: code, Message: message}}
 }
 
-// settle reports an outcome until the queue has answered or ctx has ended; the
-// job runs again then when its lease is over.
-func (w *Workers) settle(ctx context.Context, id gq.JobID, o gq.Outcome) {
-	for failures := 1; ; failures++ {
-		err := w.settleOnce(ctx, o)
-		switch kind := gq.KindOf(err); {
-		case err == nil:
-			return
-		case kind == gq.KindInvalid && o.Verdict == gq.Succeeded: // the store takes smaller results only
-			smaller := failing(taskwork.TooLarge, fmt.Sprintf("%d bytes are more than the store takes", len(o.Result)))
-			smaller.Lease = o.Lease
-			o = smaller
-			continue
-		case kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindInternal:
-			if failures == 1 {
-				w.log.Warn("task queue outcome; trying again", "worker", w.name, "job", id.String(), "error", err)
-			}
-			if pause(ctx, retryDelay(failures)) {
-				continue
+// ending is the outcome of a job.
+type ending struct {
+	id gq.JobID
+	o  gq.Outcome
+}
+
+// settle reports outcomes until the queue has answered or ctx has ended; the
+// jobs run again then when their leases are over.
+func (w *Workers) settle(ctx context.Context, all []ending) {
+	for failures := 1; len(all) > 0; failures++ {
+		var again []ending
+		var trouble error
+		for i, err := range w.settleOnce(ctx, all) {
+			e := all[i]
+			switch kind := gq.KindOf(err); {
+			case err == nil:
+			case kind == gq.KindInvalid && e.o.Verdict == gq.Succeeded: // the store takes smaller results only
+				smaller := failing(taskwork.TooLarge, fmt.Sprintf("%d bytes are more than the store takes", len(e.o.Result)))
+				smaller.Lease, smaller.Begin = e.o.Lease, e.o.Begin
+				again = append(again, ending{e.id, smaller})
+			case kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindInternal:
+				again, trouble = append(again, e), err
+			default:
+				w.untaken(e, err)
 			}
 		}
-		w.log.Warn("task queue outcome not taken", "worker", w.name, "job", id.String(), "verdict", o.Verdict.String(), "error", err)
-		return
+		all = again
+		if trouble == nil {
+			continue
+		}
+		if failures == 1 {
+			w.log.Warn("task queue outcome; trying again", "worker", w.name, "jobs", len(all), "error", trouble)
+		}
+		if !pause(ctx, retryDelay(failures)) {
+			for _, e := range all {
+				w.untaken(e, trouble)
+			}
+			return
+		}
 	}
 }
 
-func (w *Workers) settleOnce(ctx context.Context, o gq.Outcome) error {
+// untaken tells of an outcome that the queue does not have. That of a job which
+// was canceled while it was held is none.
+func (w *Workers) untaken(e ending, err error) {
+	if e.o.Begin && gq.KindOf(err) == gq.KindStaleLease {
+		return
+	}
+	w.log.Warn("task queue outcome not taken", "worker", w.name, "job", e.id.String(), "verdict", e.o.Verdict.String(), "error", err)
+}
+
+// settleOnce has an error or nil for each.
+func (w *Workers) settleOnce(ctx context.Context, all []ending) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // also while stopping
 	defer cancel()
-	answers, err := w.queue.Settle(ctx, []gq.Outcome{o})
-	if err != nil {
-		return err
+	outcomes, faults := make([]gq.Outcome, len(all)), make([]error, len(all))
+	for i := range all {
+		outcomes[i] = all[i].o
 	}
-	return answers[0].Err
+	answers, err := w.queue.Settle(ctx, outcomes)
+	for i := range faults {
+		if faults[i] = err; err == nil {
+			faults[i] = answers[i].Err
+		}
+	}
+	return faults
 }
 
 // retryDelay is how long to wait after a number of failures in a row.
