@@ -4,6 +4,7 @@ GO           ?= go
 TEST_TIMEOUT ?= 12m
 FUZZTIME     ?= 30s
 BENCH_FLAGS  ?=
+SOAK_TIME    ?= 10m
 
 # Linters and formatters are pinned in a module of their own, so that they never
 # enter the builds of users.
@@ -19,8 +20,9 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: postgres python docker format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance
+test: postgres python docker format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
 	scripts/test -check
+	scripts/compare --quick
 
 .PHONY: postgres
 postgres: ## Make sure the PostgreSQL and PgBouncer that tests start are installed
@@ -102,3 +104,7 @@ fuzz: ## Fuzz every target for FUZZTIME (30s)
 .PHONY: compare
 compare: ## Compare the task queue's designs; COMPARE_FLAGS=--quick for a small part
 	scripts/compare $(COMPARE_FLAGS)
+
+.PHONY: soak
+soak: ## Put each design of the task queue under load for SOAK_TIME (10m) and watch its memory
+	GQ_SOAK=$(SOAK_TIME) $(GO) test -count=1 -timeout 3h -run '^TestSoak$$' -v ./internal/compare
