@@ -139,7 +139,14 @@ func (r *Results) pair(a, b string, base Cell, first, last int, say func(string,
 		say("Submit to done takes %.0f ms on %s and %.0f ms on %s in the median with %d client(s): an idle worker of A asks again every 200 ms, since no call of the frozen set can wake it, and a slot of B is woken in its own process.",
 			x.Jobs.EndToEnd.P50, a, y.Jobs.EndToEnd.P50, b, first)
 	}
+	if b == "C" {
+		many := r.row(b, base.with(last))
+		say("An unloaded SubmitJob takes %.2f ms on C and %.2f ms on %s in the median: C answers once the job is on stable storage. Clients share such waits: %d of them get %.0f submits/s from C, %d get %.0f.",
+			submitOf(y).P50, submitOf(x).P50, a, last, submits(many), first, submits(y))
+	}
 }
+
+func submits(row Row) float64 { return row.Methods[load.Submit.String()].PerSecond }
 
 // saturation tells how much of the slots the designs use.
 func (r *Results) saturation(work time.Duration, say func(string, ...any)) {
