@@ -49,8 +49,11 @@ func withEngine(dir string, run func() int) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
-	socket := filepath.Join(dir, "docker.sock")
-	daemon := exec.Command("dockerd", "--host", "unix://"+socket, "--pidfile", filepath.Join(dir, "docker.pid"),
+	socket, config := filepath.Join(dir, "docker.sock"), filepath.Join(dir, "daemon.json")
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil { // instead of the machine's own
+		return 0, err
+	}
+	daemon := exec.Command("dockerd", "--config-file", config, "--host", "unix://"+socket, "--pidfile", filepath.Join(dir, "docker.pid"),
 		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/"+filepath.Base(dir))
 	daemon.Stdout, daemon.Stderr = log, log
