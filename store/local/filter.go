@@ -121,12 +121,25 @@ func (s *Store) buildFilter() {
 	})
 }
 
+// dropFilter does without the filter of used ids: from here on the disk is asked.
+func (s *Store) dropFilter() {
+	if s.building != nil {
+		close(s.building.stop)
+	}
+	s.filter, s.building = nil, nil
+}
+
 // noteFinished tells the filter of the jobs that end in this commit, all at once:
 // each costs a few looks at memory far apart, which then overlap.
 func (tx *txn) noteFinished() {
-	s, used := tx.s, tx.here().used
+	s, finished := tx.s, tx.here().finished
+	late := func(b *filterBuild) {
+		for _, j := range finished {
+			b.late = append(b.late, j.id)
+		}
+	}
 	if b := s.building; b != nil {
-		b.late = append(b.late, used...)
+		late(b)
 		select {
 		case s.filter = <-b.done:
 			for _, id := range b.late {
@@ -140,14 +153,14 @@ func (tx *txn) noteFinished() {
 	if s.filter == nil {
 		return
 	}
-	for _, id := range used {
-		s.filter.add(id)
+	for _, j := range finished {
+		s.filter.add(j.id)
 	}
 	if s.filter.full() {
 		tx.settle()
 		s.buildFilter()
 		if s.building != nil { // what ends in this commit is not on disk yet
-			s.building.late = append(s.building.late, used...)
+			late(s.building)
 		}
 	}
 }

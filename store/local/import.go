@@ -60,7 +60,11 @@ func (s *Store) recoverImport() error {
 // Import implements [store.Importer].
 func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) {
 	var refused error
-	err := s.do(ctx, 1, func(tx *txn) { refused = tx.beginImport(h) })
+	err := s.do(ctx, 1, func(tx *txn) {
+		if refused = tx.beginImport(h); refused == nil {
+			s.dropFilter() // it is filled from disk in the end
+		}
+	})
 	if err = errors.Join(err, refused); err != nil {
 		return nil, fmt.Errorf("import into %s: %w", s.dir, err)
 	}
@@ -124,6 +128,8 @@ func (i *importing) Finish(ctx context.Context) error {
 		must(tx.batch.DeleteRange([]byte{prefixTold}, []byte{prefixTold + 1}, nil))
 		tx.remove(metaImport)
 		i.s.importing = nil
+		tx.settle()
+		i.s.buildFilter()
 	})
 	if err != nil {
 		return fmt.Errorf("import into %s: %w", i.s.dir, err)
@@ -296,8 +302,6 @@ func (tx *txn) importEnded(h header, state *gq.State, q *queue) {
 	tx.scratch = encodeRecord(tx.scratch[:0], h, state)
 	tx.set(key, tx.scratch)
 	tx.set(idKey(state.ID), key[1:])
-	r := tx.here()
-	r.used = append(r.used, state.ID)
 	q.counts[state.Status]++
 	tx.touch(q)
 }

@@ -37,7 +37,6 @@ type txn struct {
 type recent struct {
 	number   uint64               // of the commit
 	finished []*job               // that ended in it
-	used     []gq.JobID           // ids of finished jobs that it wrote
 	keys     map[string]keyRecord // idempotency keys of it
 }
 
@@ -71,7 +70,7 @@ func (tx *txn) forget() {
 		}
 		clear(r.finished)
 		clear(r.keys)
-		r.finished, r.used, tx.spare = r.finished[:0], r.used[:0], r
+		r.finished, tx.spare = r.finished[:0], r
 	}
 	tx.recent = slices.Delete(tx.recent, 0, n)
 }
@@ -205,7 +204,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	}
 	q.detach(j)
 	r := tx.here()
-	r.finished, r.used = append(r.finished, j), append(r.used, j.id)
+	r.finished = append(r.finished, j)
 	tx.touch(q)
 	j.lane.jobs--
 	if len(t.kids[j.seq]) > 0 {
