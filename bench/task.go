@@ -169,8 +169,12 @@ func (t task) inBatches(insert func(from, n int) error) error {
 	})
 }
 
-// singles lets callers insert one job after the other until the time is over.
+// singles lets callers insert one job after the other until the time is over. Each
+// has inserted one before, so that connections are open and plans made.
 func (t task) singles(insert func(i int) error) (outcome, error) {
+	if err := together(t.Callers, insert); err != nil {
+		return outcome{}, err
+	}
 	var n atomic.Int64
 	t.begin()
 	start := time.Now()

@@ -56,7 +56,8 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 	return out, err
 }
 
-func jobsOf(groups []store.Group) (jobs []gq.Spec) {
+func jobsOf(groups []store.Group) []gq.Spec {
+	jobs := make([]gq.Spec, 0, len(groups))
 	for i := range groups {
 		jobs = append(jobs, groups[i].Jobs...)
 	}
