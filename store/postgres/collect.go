@@ -59,8 +59,8 @@ const ended = `
 	FROM (
 		SELECT seq, ended, queue
 		FROM gq.done
-		WHERE status = $1 AND (ended, seq) > ($2, $3) AND ended <= $4
-		ORDER BY ended, seq
+		WHERE status = $1 AND (ended, seq + 0) > ($2, $3) AND ended <= $4
+		ORDER BY ended, seq + 0
 		LIMIT $5
 	) AS s
 	CROSS JOIN LATERAL (SELECT id FROM gq.job WHERE seq = s.seq OFFSET 0) AS j

@@ -276,7 +276,7 @@ func (tx *txn) remainder(ctx context.Context, p partition) (left, gone int, err 
 			return 0, 0, err
 		}
 		var more, fewer int
-		const where = "done WHERE status = $1 AND seq >= $2 AND seq < $3 AND (ended, seq) "
+		const where = "done WHERE status = $1 AND seq >= $2 AND seq < $3 AND (ended, seq + 0) "
 		err = tx.QueryRow(ctx, "SELECT ("+some+where+"> ($4, $5) LIMIT $6) AS s), ("+some+where+"<= ($4, $5) LIMIT $6) AS s)",
 			int16(status), p.first, p.past, h.ended, h.seq, carryMost+1).Scan(&more, &fewer)
 		left, gone = left+more, gone+fewer
