@@ -28,7 +28,7 @@ type Cluster struct {
 
 const (
 	superuser   = "gq"
-	startWithin = time.Minute
+	startWithin = 5 * time.Minute
 	stopWithin  = 10 * time.Second
 )
 
