@@ -18,7 +18,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "seed of the simulation; 0 draws one")
-	simDays = flag.Float64("sim.days", 3, "days that the simulation lasts")
+	simDays = flag.Float64("sim.days", 2, "days that the simulation lasts")
 )
 
 // simulation is days of a market: requesters submit, providers work, crash and
