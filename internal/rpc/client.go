@@ -47,21 +47,27 @@ var reconnect = grpc.ConnectParams{
 // made by the first call, and again after a loss. Calls get their deadline and
 // are retried as [Retry] says.
 func Dial(addr, caller string) (*grpc.ClientConn, error) {
-	return dial(addr, caller, mayRepeat)
+	return dial(addr, caller, DeadlineOf, mayRepeat)
+}
+
+// DialPatiently is Dial with one deadline for all calls, for those who judge what
+// is answered and not when.
+func DialPatiently(addr, caller string, deadline time.Duration) (*grpc.ClientConn, error) {
+	return dial(addr, caller, func(string) time.Duration { return deadline }, mayRepeat)
 }
 
 // DialOnce is Dial without retries, for those who count what fails.
 func DialOnce(addr, caller string) (*grpc.ClientConn, error) {
 	never := func(codes.Code) bool { return false }
-	return dial(addr, caller, func(string, any) func(codes.Code) bool { return never })
+	return dial(addr, caller, DeadlineOf, func(string, any) func(codes.Code) bool { return never })
 }
 
-func dial(addr, caller string, repeat func(method string, req any) func(codes.Code) bool) (*grpc.ClientConn, error) {
+func dial(addr, caller string, deadline func(method string) time.Duration, repeat func(method string, req any) func(codes.Code) bool) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+addr,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(reconnect),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			ctx, cancel := context.WithTimeout(withIdentity(ctx, caller), DeadlineOf(method))
+			ctx, cancel := context.WithTimeout(withIdentity(ctx, caller), deadline(method))
 			defer cancel()
 			return Retry(ctx, repeat(method, req), func() error { return invoke(ctx, method, req, reply, cc, opts...) })
 		}))

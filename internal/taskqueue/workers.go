@@ -49,6 +49,8 @@ type Workers struct {
 	log   *slog.Logger
 	name  string
 
+	claiming sync.RWMutex // read-locked by a claim; giving back waits for it
+
 	mu   sync.Mutex
 	held map[gq.LeaseRef]context.CancelCauseFunc // guarded by mu
 }
@@ -146,7 +148,7 @@ func (w *Workers) slot(ctx context.Context) {
 			settled.Wait()
 			request.Hold, request.Wait = false, claimWait
 		}
-		jobs, err := w.queue.Claim(ctx, request)
+		jobs, err := w.claim(ctx, request)
 		if err != nil && ctx.Err() == nil {
 			failures++
 			if failures == 1 {
@@ -163,6 +165,15 @@ func (w *Workers) slot(ctx context.Context) {
 			ahead = 1
 		}
 	}
+}
+
+func (w *Workers) claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	w.claiming.RLock()
+	defer w.claiming.RUnlock()
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	return w.queue.Claim(ctx, r)
 }
 
 // runAll runs jobs and leaves it to settled to have told so. It reports whether
@@ -233,6 +244,10 @@ func (w *Workers) execute(ctx context.Context, job *gq.Job) {
 	if errors.Is(context.Cause(running), errLost) {
 		w.log.Warn("task queue job lost; it runs elsewhere", "worker", w.name, "job", job.Spec.ID.String())
 		return
+	}
+	if ctx.Err() != nil { // no slot that stops here shall claim what this one gives back
+		w.claiming.Lock()
+		w.claiming.Unlock() //nolint:staticcheck // it was only waited for
 	}
 	o.Lease = lease
 	w.settle(ctx, []ending{{job.Spec.ID, o}})

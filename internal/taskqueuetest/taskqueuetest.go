@@ -66,7 +66,7 @@ type system struct {
 func dial(t *testing.T, target Target) *system {
 	s := &system{Target: target}
 	for _, addr := range target.Addresses {
-		conn, err := rpc.Dial(addr, "taskqueuetest")
+		conn, err := rpc.DialPatiently(addr, "taskqueuetest", patience)
 		if err != nil {
 			t.Fatal(err)
 		}
