@@ -79,16 +79,16 @@ type row struct {
 // settings make plans that cannot go wrong: every query of this package has an
 // index to follow, and what the planner believes of a table that was empty a
 // moment ago leads it elsewhere. They travel with BEGIN, and end with the
-// transaction, so that they pass through a pooler.
+// transaction, so that they pass through a pooler. One statement sets them all.
 const settings = `;
-	SET LOCAL enable_seqscan = off;
-	SET LOCAL enable_bitmapscan = off;
-	SET LOCAL enable_sort = off;
-	SET LOCAL enable_hashjoin = off;
-	SET LOCAL enable_mergejoin = off;
-	SET LOCAL enable_material = off;
-	SET LOCAL jit = off;
-	SET LOCAL plan_cache_mode = force_generic_plan;`
+	SELECT set_config('enable_seqscan', 'off', true),
+		set_config('enable_bitmapscan', 'off', true),
+		set_config('enable_sort', 'off', true),
+		set_config('enable_hashjoin', 'off', true),
+		set_config('enable_mergejoin', 'off', true),
+		set_config('enable_material', 'off', true),
+		set_config('jit', 'off', true),
+		set_config('plan_cache_mode', 'force_generic_plan', true);`
 
 // durable makes an answer mean that it is on disk, whatever a database or role
 // has set for other applications.
