@@ -134,11 +134,12 @@ var weights = []struct {
 }{
 	{"insert", 10, (*machine).insert},
 	{"claim", 12, (*machine).claim},
-	{"update", 14, (*machine).update},
+	{"update", 13, (*machine).update},
 	{"pass", 9, (*machine).pass},
 	{"sweep", 3, (*machine).sweep},
 	{"release", 3, (*machine).release},
 	{"collect", 2, (*machine).collect},
+	{"purge", 1, (*machine).purge},
 	{"configure", 2, (*machine).configure},
 	{"list", 2, (*machine).list},
 	{"documents", 2, (*machine).documents},

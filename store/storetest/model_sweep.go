@@ -135,24 +135,55 @@ func (m *machine) collect(r *rapid.T) {
 			continue
 		}
 		gone++
-		j := removable[i]
-		delete(m.jobs, j.spec.ID)
-		for lease, of := range m.leases {
-			if of == j {
-				delete(m.leases, lease)
-			}
-		}
-		if k := [2]string{j.spec.Key.Scope, j.spec.Key.Name}; m.keys[k] == j {
-			delete(m.keys, k)
-		}
-		if _, err := m.s.History(m.Context(), j.spec.ID); !errors.Is(err, gq.ErrNotFound) {
-			m.Fatalf("History of a collected job: %v, want ErrNotFound", err)
-		}
+		m.forget(removable[i])
 		m.happened("collected")
 	}
 	if gone != n {
 		m.Fatalf("Collect says that it removed %d jobs, but %d are gone", n, gone)
 	}
+}
+
+// forget takes a job out of the model that the store has removed.
+func (m *machine) forget(j *modelJob) {
+	delete(m.jobs, j.spec.ID)
+	for lease, of := range m.leases {
+		if of == j {
+			delete(m.leases, lease)
+		}
+	}
+	if k := [2]string{j.spec.Key.Scope, j.spec.Key.Name}; m.keys[k] == j {
+		delete(m.keys, k)
+	}
+	if _, err := m.s.History(m.Context(), j.spec.ID); !errors.Is(err, gq.ErrNotFound) {
+		m.Fatalf("History of a job that was removed: %v, want ErrNotFound", err)
+	}
+}
+
+// purge removes a finished job before its time, where the store can. Whoever
+// follows the events learns all about it afterwards.
+func (m *machine) purge(r *rapid.T) {
+	p, ok := m.s.(store.Purger)
+	if !ok {
+		return
+	}
+	m.settle()
+	j := m.anyJob(r, "job", func(j *modelJob) bool { return j.terminal() || chance(r, "live", 8) })
+	if j == nil {
+		return
+	}
+	answers, err := p.Purge(m.Context(), []gq.JobID{j.spec.ID})
+	m.ok("Purge", err)
+	if !j.terminal() {
+		if !errors.Is(answers[0], gq.ErrIllegalMove) {
+			m.Fatalf("Purge of a job that is %s: %v, want ErrIllegalMove", j.s.Status, answers[0])
+		}
+		return
+	}
+	m.ok("Purge of a finished job", answers[0])
+	m.forget(j)
+	m.follow()
+	m.told("Events", j, m.seen[j.spec.ID])
+	m.happened("purged")
 }
 
 // waitsFor reports whether a job has not been told of the end of another,

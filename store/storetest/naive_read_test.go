@@ -230,7 +230,41 @@ func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error)
 	return removed, nil
 }
 
+func (n *naive) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
+	if _, err := n.begin(ctx, true); err != nil {
+		return nil, err
+	}
+	defer n.mu.Unlock()
+	answers := make([]error, len(ids))
+	for i, id := range ids {
+		j, ok := n.data.jobs[id]
+		switch {
+		case !ok:
+			answers[i] = gq.ErrNotFound
+		case j.state.Live() && n.bug != purgesLive:
+			answers[i] = gq.ErrIllegalMove
+		case n.bug == purgesEvents:
+			n.remove(j)
+		default:
+			n.forget(j)
+		}
+	}
+	return answers, nil
+}
+
 func (n *naive) remove(j *naiveJob) {
+	n.forget(j)
+	n.data.events = slices.DeleteFunc(n.data.events, func(v gq.Event) bool {
+		gone := v.Job == j.spec.ID || n.bug == collectsAllEvents
+		if gone {
+			n.data.removed = max(n.data.removed, v.Seq)
+		}
+		return gone
+	})
+}
+
+// forget removes a job, and leaves the events.
+func (n *naive) forget(j *naiveJob) {
 	delete(n.data.jobs, j.spec.ID)
 	for lease, id := range n.data.leases {
 		if id == j.spec.ID {
@@ -243,13 +277,6 @@ func (n *naive) remove(j *naiveJob) {
 	if n.bug == collectDropsTelling {
 		n.data.telling = nil
 	}
-	n.data.events = slices.DeleteFunc(n.data.events, func(v gq.Event) bool {
-		gone := v.Job == j.spec.ID || n.bug == collectsAllEvents
-		if gone {
-			n.data.removed = max(n.data.removed, v.Seq)
-		}
-		return gone
-	})
 }
 
 func (n *naive) Queues(ctx context.Context) (queues []gq.Queue, err error) {

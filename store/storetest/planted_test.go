@@ -129,6 +129,8 @@ const (
 	collectsLive        bug = "live jobs are collected"
 	collectsAllEvents   bug = "all events go with the first job"
 	collectDropsTelling bug = "dependents of a collected job wait for ever"
+	purgesLive          bug = "live jobs are purged"
+	purgesEvents        bug = "events go with a purged job"
 
 	// Documents.
 	lastDocWins        bug = "a document is written whatever its version"
@@ -274,6 +276,8 @@ var planted = map[bug][]string{
 	collectsLive:        {"Collect/Live"},
 	collectsAllEvents:   {"Collect/Events"},
 	collectDropsTelling: {"Collect/Dependents"},
+	purgesLive:          {"Purge/Live"},
+	purgesEvents:        {"Purge/Events"},
 
 	lastDocWins:        {"Docs/Version"},
 	halfDocs:           {"Docs/Atomic"},

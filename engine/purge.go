@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Purge removes a finished job before its retention is over, with its payload,
+// result and history, for good. Events that tell of it stay readable by those who
+// follow them. The error is [gq.ErrIllegalMove] for a job that has not ended.
+func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
+	answers, err := e.purge(ctx, []gq.JobID{id})
+	if err != nil {
+		return fmt.Errorf("purge %s: %w", id, err)
+	}
+	return answers[0]
+}
+
+// purgePage is how many jobs one commit of PurgeWhere removes.
+const purgePage = 500
+
+// PurgeWhere removes every finished job that a query selects, a page at a time,
+// and tells how many those were. The query must name the states, all of them
+// ends; its cursor and limit are not used. After an error the same call goes on
+// from there.
+func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err error) {
+	if err := checkPurge(q); err != nil {
+		return 0, fmt.Errorf("purge many: %w", err)
+	}
+	q.Cursor, q.Limit = "", purgePage
+	for {
+		page, err := e.List(ctx, q)
+		if err != nil {
+			return removed, fmt.Errorf("purge many: %w", err)
+		}
+		ids := make([]gq.JobID, len(page.Jobs))
+		for i := range page.Jobs {
+			ids[i] = page.Jobs[i].State.ID
+		}
+		answers, err := e.purge(ctx, ids)
+		if err != nil {
+			return removed, fmt.Errorf("purge many: %w", err)
+		}
+		for _, err := range answers {
+			switch {
+			case err == nil:
+				removed++
+			case !errors.Is(err, gq.ErrNotFound): // else someone was faster
+				return removed, fmt.Errorf("purge many: %w", err)
+			}
+		}
+		if page.Next == "" {
+			return removed, nil
+		}
+		q.Cursor = page.Next
+	}
+}
+
+// checkPurge refuses to remove what nobody has named.
+func checkPurge(q gq.Query) error {
+	var faults []gq.Fault
+	if len(q.Statuses) == 0 {
+		faults = append(faults, gq.Fault{Field: "states", Problem: "say which: COMPLETED, FAILED, DEAD_LETTER or CANCELLED"})
+	}
+	for _, s := range q.Statuses {
+		if !s.Terminal() {
+			faults = append(faults, gq.Fault{Field: "states", Problem: fmt.Sprintf("%s is not an end; only finished jobs are purged", s)})
+		}
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+func (e *Engine) purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	p, ok := e.store.(store.Purger)
+	if !ok {
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: "cannot remove jobs before their retention is over"}}}
+	}
+	return p.Purge(ctx, ids)
+}

@@ -1,0 +1,187 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// What a store may offer beside [store.Store]: see [store.Purger]. Cases for it
+// end at once where a store does not.
+var purgeCases = []Case{
+	{
+		Name:   "Purge/Gone",
+		Clause: "a purged job is gone for every reader, with its history, its leases and its key, and is no longer counted",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "History", "Counts", "Close"},
+		run:    purgeGone,
+	},
+	{
+		Name:   "Purge/Live",
+		Clause: "a job that has not ended is not purged, nor is one that does not exist; each has its own answer",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		run:    purgeLive,
+	},
+	{
+		Name:   "Purge/Events",
+		Clause: "whoever follows the events misses none of a purged job's",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
+		run:    purgeEvents,
+	},
+	{
+		Name:   "Purge/Dependents",
+		Clause: "dependents learn how a purged job ended",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		run:    purgeDependents,
+	},
+	{
+		Name:   "Purge/Retention",
+		Clause: "retention passes over what was purged, and counts only what it removes",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Collect", "Close"},
+		run:    purgeRetention,
+	},
+	{
+		Name:   "Purge/Reopen",
+		Clause: "what was purged stays gone after a restart, and its numbers are not used again",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Close", reopening},
+		run:    purgeReopen,
+	},
+}
+
+// purge removes jobs and returns the answers; ok is false where the store cannot.
+func (e *env) purge(ids ...gq.JobID) (answers []error, ok bool) {
+	e.Helper()
+	p, ok := e.store().(store.Purger)
+	if !ok {
+		return nil, false
+	}
+	answers, err := p.Purge(e.Context(), ids)
+	e.check("Purge", err)
+	if len(answers) != len(ids) {
+		e.Fatalf("Purge of %d jobs has %d answers", len(ids), len(answers))
+	}
+	return answers, true
+}
+
+func purgeGone(e *env) {
+	spec := e.spec(keyed("k", 1))
+	e.fresh("a key", spec)
+	j := e.one()
+	e.complete(j)
+	kept := e.add()
+	answers, ok := e.purge(spec.ID)
+	if !ok {
+		return
+	}
+	e.check("Purge", answers[0])
+	e.absent("a purged job", spec.ID)
+	e.is("Get by its lease", e.find(byLease(j.State.Lease.ID), 0).Err, gq.ErrNotFound)
+	_, err := e.store().History(e.Context(), spec.ID)
+	e.is("History", err, gq.ErrNotFound)
+	updated := e.tryUpdate(store.Update{Ref: byLease(j.State.Lease.ID), Apply: completing(j.State.Lease.Ref(), nil)})
+	e.is("Update by its lease", updated[0].Err, gq.ErrStaleLease)
+	e.listed("after the purge", gq.Query{}, []gq.JobID{kept.ID})
+	e.refused(gq.ErrInvalid, e.spec(depends(gq.After, spec.ID)))
+	e.fresh("the key of a purged job", e.spec(keyed("k", 1)))
+	for _, c := range e.counts() {
+		if c.By[gq.Completed] != 0 {
+			e.Errorf("after the purge the counts are %+v", c)
+		}
+	}
+	if again, _ := e.purge(spec.ID); again[0] == nil {
+		e.Errorf("a purged job was purged again")
+	} else {
+		e.is("Purge again", again[0], gq.ErrNotFound)
+	}
+	if none, _ := e.purge(); len(none) != 0 {
+		e.Errorf("a purge of nothing has %d answers", len(none))
+	}
+}
+
+func purgeLive(e *env) {
+	waiting, ended := e.add(), e.add(inQueue("other"))
+	e.end(ended.ID, gq.Cancelled)
+	answers, ok := e.purge(waiting.ID, e.spec().ID, ended.ID, ended.ID)
+	if !ok {
+		return
+	}
+	e.is("Purge of a job that waits", answers[0], gq.ErrIllegalMove)
+	e.is("Purge of no job", answers[1], gq.ErrNotFound)
+	e.check("Purge of a finished job", answers[2])
+	e.is("Purge of it again", answers[3], gq.ErrNotFound)
+	e.stands("a job that was not purged", waiting.ID, gq.Scheduled)
+	running := e.one()
+	answers, _ = e.purge(running.State.ID)
+	e.is("Purge of a running job", answers[0], gq.ErrIllegalMove)
+	e.complete(running)
+}
+
+func purgeEvents(e *env) {
+	first := e.add()
+	e.complete(e.one())
+	second := e.add()
+	before := e.events(0)
+	if _, ok := e.purge(first.ID); !ok {
+		return
+	}
+	e.equal("the events after a purge", e.events(0), before)
+	e.cancel(second.ID)
+	after := e.events(0)
+	e.equal("the events before the last", after[:len(before)], before)
+}
+
+func purgeDependents(e *env) {
+	parent := e.add()
+	specs := e.specs(300, inQueue("c"), depends(gq.After, parent.ID))
+	e.insert(specs...)
+	e.end(parent.ID, gq.Completed)
+	if _, ok := e.purge(parent.ID); !ok {
+		return
+	}
+	e.release()
+	for _, s := range specs {
+		found := e.find(byID(s.ID), 0)
+		if found.Err != nil || found.State.Status != gq.Scheduled {
+			e.Fatalf("a dependent of a purged job is %s (%v), want SCHEDULED", found.State.Status, found.Err)
+		}
+	}
+}
+
+func purgeRetention(e *env) {
+	e.keeping()
+	first, second := e.add(under(brief)), e.add(under(brief))
+	e.complete(e.one())
+	e.complete(e.one())
+	if _, ok := e.purge(first.ID); !ok {
+		return
+	}
+	if n := e.collect(); n != 0 {
+		e.Errorf("before its retention ended %d jobs were collected", n)
+	}
+	e.clock.Advance(time.Hour)
+	if n := e.collect(); n != 1 {
+		e.Errorf("%d jobs were collected, want the one that was not purged", n)
+	}
+	e.absent("a purged job", first.ID)
+	e.absent("a collected job", second.ID)
+	if got := e.counts(); len(got) != 0 {
+		e.Errorf("after the collection the counts are %v", got)
+	}
+}
+
+func purgeReopen(e *env) {
+	first := e.add()
+	e.complete(e.one())
+	sequence := e.find(byID(first.ID), 0).State.Sequence
+	if _, ok := e.purge(first.ID); !ok {
+		return
+	}
+	e.reopen()
+	e.absent("what was purged before a restart", first.ID)
+	if got := e.counts(); len(got) != 0 {
+		e.Errorf("after a restart the counts are %v", got)
+	}
+	if next := e.each(e.spec())[0]; next.Sequence <= sequence {
+		e.Errorf("a new job has sequence %d, the purged one had %d", next.Sequence, sequence)
+	}
+}
