@@ -239,6 +239,20 @@ func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) 
 	return read("replay", m, wire.SubmittedFromProto)
 }
 
+// Purge removes a finished job before its retention is over, for good.
+func (c *Client) Purge(ctx context.Context, id gq.JobID) error {
+	_, err := invoke(ctx, c, once, c.jobs.Purge, &pb.PurgeRequest{Id: id.String()})
+	return err
+}
+
+// PurgeWhere removes every finished job that a query selects, which must name
+// their states. Its cursor and limit are not used. After an error the same call
+// goes on from there.
+func (c *Client) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
+	m, err := invoke(ctx, c, once, c.jobs.PurgeWhere, &pb.PurgeWhereRequest{Query: wire.ProtoQuery(&q)})
+	return int(m.GetPurged()), err
+}
+
 // Of Wait.
 const (
 	waitPart  = time.Minute           // asked of the server at a time

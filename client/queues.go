@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -34,6 +35,23 @@ func (c *Client) Queue(ctx context.Context, name string) (gq.Queue, error) {
 // policy is the default one.
 func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoSetQueue(&q)))
+}
+
+// ChangeQueue reads a queue, lets change have it and sends what that has changed,
+// and nothing else: what others set in the meantime stays. A queue that does not
+// exist yet begins with the defaults.
+func (c *Client) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
+	before, err := c.Queue(ctx, name)
+	if errors.Is(err, gq.ErrNotFound) {
+		before, err = gq.NewQueue(name), nil
+	}
+	if err != nil {
+		return gq.Queue{}, err
+	}
+	after := before
+	change(&after)
+	after.Name = name
+	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoChangeQueue(&before, &after)))
 }
 
 // Pause keeps jobs of a queue from being claimed.

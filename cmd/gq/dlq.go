@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,9 +23,10 @@ over, and someone should look why.
 ` + exitHelp,
 		Example: `  gq dlq list --queue mail
   gq dlq replay 0198…
-  gq dlq replay --queue mail`,
+  gq dlq replay --queue mail
+  gq dlq purge --queue mail --until 168h`,
 	}
-	c.AddCommand(newDLQList(p), newDLQReplay(p))
+	c.AddCommand(newDLQList(p), newDLQReplay(p), newDLQPurge(p))
 	return c
 }
 
@@ -106,11 +109,7 @@ named, or all that the flags select, oldest first. The old ones stay as they are
 				return r.replayDead(ctx, q, query)
 			}
 			return each(ids, func(id gq.JobID) error {
-				job, err := q.Get(ctx, id, 0)
-				if err == nil && job.State.Status != gq.DeadLetter {
-					err = fmt.Errorf("job %s is %s, not DEAD_LETTER; gq job replay takes any: %w", id, job.State.Status, gq.ErrIllegalMove)
-				}
-				if err != nil {
+				if err := checkDead(ctx, q, id, "; gq job replay takes any"); err != nil {
 					return err
 				}
 				return r.replay(ctx, q, id)
@@ -118,6 +117,15 @@ named, or all that the flags select, oldest first. The old ones stay as they are
 		})
 	}
 	return c
+}
+
+// checkDead refuses jobs that were not given up.
+func checkDead(ctx context.Context, q queue, id gq.JobID, hint string) error {
+	job, err := q.Get(ctx, id, 0)
+	if err == nil && job.State.Status != gq.DeadLetter {
+		err = fmt.Errorf("job %s is %s, not DEAD_LETTER%s: %w", id, job.State.Status, hint, gq.ErrIllegalMove)
+	}
+	return err
 }
 
 // replayDead submits all jobs again that a query selects.
@@ -151,4 +159,92 @@ func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error 
 	line.clear()
 	fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
 	return failed
+}
+
+func newDLQPurge(p process) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "purge [ID...]",
+		Short: "Remove jobs that were given up, for good",
+		Long: `Remove jobs that were given up before their retention is over, with their payloads
+and histories: those named, or all that the flags select. Nothing brings them back.
+On a terminal it asks first; elsewhere it wants --yes.`,
+		Example: `  gq dlq purge 0198…
+  gq dlq purge --queue mail --until 168h
+  gq dlq purge --all --yes --json`,
+	}
+	r := newRemote(p, c)
+	f := deadFlags(c)
+	var all, yes bool
+	c.Flags().BoolVar(&all, "all", false, "every job in DEAD_LETTER")
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ids, err := jobArgs(args)
+		if err != nil {
+			return err
+		}
+		query, err := f.dead()
+		if err != nil {
+			return err
+		}
+		if many := f.given() || all; many == (len(ids) > 0) {
+			return usage("arguments", "give ids, or a filter such as --queue, or --all")
+		}
+		what := "all jobs in DEAD_LETTER that the flags select"
+		if len(ids) > 0 {
+			what = fmt.Sprintf("%d of the jobs in DEAD_LETTER", len(ids))
+		}
+		if err := r.confirm(yes, "Remove "+what+" for good?"); err != nil {
+			return err
+		}
+		return r.long(c.Context(), func(ctx context.Context, q queue) error {
+			var purged int
+			var err error
+			if len(ids) == 0 {
+				purged, err = r.purgeDead(ctx, q, query)
+			} else {
+				err = each(ids, func(id gq.JobID) error {
+					if err := checkDead(ctx, q, id, ""); err != nil {
+						return err
+					}
+					err := q.Purge(ctx, id)
+					if err == nil {
+						purged++
+					}
+					return err
+				})
+			}
+			if err != nil && purged == 0 {
+				return err
+			}
+			return errors.Join(err, r.print(wire.PurgeReport{Purged: purged}, func(s screen) { s.line("%d purged", purged) }))
+		})
+	}
+	return c
+}
+
+func (r *remote) purgeDead(ctx context.Context, q queue, query gq.Query) (int, error) {
+	line := newProgress(r.stderr)
+	line.show("purging …")
+	defer line.clear()
+	return q.PurgeWhere(ctx, query)
+}
+
+// confirm asks on a terminal whether to go on; elsewhere nobody would answer.
+func (r *remote) confirm(yes bool, question string) error {
+	if yes {
+		return nil
+	}
+	nobody := usage("yes", "this cannot be undone; say --yes")
+	if !isTerminal(r.stdin) {
+		return nobody
+	}
+	fmt.Fprintf(r.stderr, "%s [y/N] ", question)
+	var answer string
+	if _, err := fmt.Fscanln(r.stdin, &answer); errors.Is(err, io.EOF) { // /dev/null looks like a terminal
+		return nobody
+	}
+	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
+		return &statusError{exitFailure, errors.New("nothing was removed")}
+	}
+	return nil
 }

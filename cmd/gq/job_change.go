@@ -106,7 +106,7 @@ learns of it with its next heartbeat.`,
 				if err != nil {
 					return err
 				}
-				return r.print(wire.StateOf(&state), func(s screen) {
+				return r.print(r.jobIn(ctx, q, &state), func(s screen) {
 					if state.Live() {
 						s.line("%s is asked to stop", id)
 						return
@@ -117,6 +117,18 @@ learns of it with its next heartbeat.`,
 		})
 	}
 	return c
+}
+
+// jobIn is a job in the state that a call has left it in: the whole job for
+// programs, if it may be read.
+func (r *remote) jobIn(ctx context.Context, q queue, s *gq.State) wire.Job {
+	if r.json {
+		if job, err := q.Get(ctx, s.ID, 0); err == nil {
+			job.State = *s
+			return wire.JobOf(&job)
+		}
+	}
+	return wire.StateOf(s)
 }
 
 func (r *remote) cancelMany(ctx context.Context, q queue, query gq.Query, reason string) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
@@ -27,6 +28,13 @@ database that a newer program has changed is refused and left as it is.`,
 	}
 	c.AddCommand(newMigrateUp(p), newMigrateStatus(p), newMigrateDump(p))
 	return c
+}
+
+// migrationReport is what a migration comes to, for programs.
+type migrationReport struct {
+	Version int  `json:"version"`           // that the database has
+	Before  *int `json:"before,omitempty"`  // of up: that it had
+	Current *int `json:"current,omitempty"` // of status: that this program works on
 }
 
 // migrateStore adds the flag for the database, and reads it.
@@ -50,6 +58,7 @@ func newMigrateUp(p process) *cobra.Command {
 		Args:    noArguments,
 	}
 	where := migrateStore(c)
+	inJSON := jsonFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		url, err := where()
 		if err != nil {
@@ -58,6 +67,9 @@ func newMigrateUp(p process) *cobra.Command {
 		before, err := postgres.MigrateUp(c.Context(), url)
 		if err != nil {
 			return fmt.Errorf("%s: %w", config.Redact(url), err)
+		}
+		if *inJSON {
+			return wire.EncodeJSON(p.stdout, migrationReport{Version: before.Current, Before: &before.Version})
 		}
 		if !before.Pending() {
 			_, err = fmt.Fprintf(p.stdout, "layout %d is up to date\n", before.Version)
@@ -78,6 +90,7 @@ func newMigrateStatus(p process) *cobra.Command {
 		Args:    noArguments,
 	}
 	where := migrateStore(c)
+	inJSON := jsonFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		url, err := where()
 		if err != nil {
@@ -86,6 +99,9 @@ func newMigrateStatus(p process) *cobra.Command {
 		l, err := postgres.MigrateStatus(c.Context(), url)
 		if err != nil {
 			return fmt.Errorf("%s: %w", config.Redact(url), err)
+		}
+		if *inJSON {
+			return wire.EncodeJSON(p.stdout, migrationReport{Version: l.Version, Current: &l.Current})
 		}
 		word := "up to date"
 		if l.Pending() {

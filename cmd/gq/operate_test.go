@@ -118,8 +118,32 @@ func TestDeadLetters(t *testing.T) {
 		t.Errorf("replayed as %v", got)
 	}
 	d.want(5, "dlq", "replay", d.submit("b"))
+	if got := d.gq("dlq", "purge", ids[0]); got.status != 2 || !strings.Contains(got.stderr, "say --yes") {
+		t.Errorf("nobody was asked: %+v", got)
+	}
+	live := d.submit("b")
+	d.want(5, "dlq", "purge", live, "--yes")
+	d.want(2, "dlq", "purge", "--yes")
+	d.want(2, "dlq", "purge", ids[0], "--all", "--yes")
+	d.want(2, "dlq", "purge", "zzz", "--yes")
+	if got := d.want(0, "dlq", "purge", ids[0], "--yes"); got != "1 purged\n" {
+		t.Errorf("%q", got)
+	}
+	d.want(3, "dlq", "purge", ids[0], "--yes")
+	d.want(3, "job", "get", ids[0])
+	d.want(0, "job", "get", ids[1])
+	if report := d.json("dlq", "purge", "--queue", "elsewhere", "--yes"); report["purged"] != 0.0 {
+		t.Errorf("%v", report)
+	}
+	if report := d.json("dlq", "purge", "--all", "--yes"); report["purged"] != 1.0 {
+		t.Errorf("%v", report)
+	}
+	d.want(0, "job", "get", live)
+	if page := d.json("dlq", "list"); len(page["jobs"].([]any)) != 0 {
+		t.Errorf("%v", page)
+	}
 	d.want(2, "dlq", "replay")
-	d.want(2, "dlq", "replay", ids[0], "--all")
+	d.want(2, "dlq", "replay", live, "--all")
 	d.want(2, "dlq", "list", "--limit", "0")
 	d.want(3, "dlq", "replay", unknownID)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -170,8 +169,9 @@ func newQueueSet(p process) *cobra.Command {
 		Use:   "set NAME",
 		Short: "Configure a queue",
 		Long: `Configure a queue, from the next claim or submission on. What is not given stays as
-it is; a queue that does not exist begins with the defaults. Jobs that exist keep
-the policy they were submitted under.`,
+it is, also what someone else sets at the same time; a queue that does not exist
+begins with the defaults. Jobs that exist keep the policy they were submitted
+under.`,
 		Example: `  gq queue set mail --max-running 20
   gq queue set mail --rate 100/1m --burst 10
   gq queue set render --pool gpu --fair
@@ -190,15 +190,7 @@ the policy they were submitted under.`,
 			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			found, err := q.Queue(ctx, args[0])
-			if errors.Is(err, gq.ErrNotFound) {
-				found, err = gq.NewQueue(args[0]), nil
-			}
-			if err != nil {
-				return err
-			}
-			change.Apply(&found)
-			changed, err := q.PutQueue(ctx, found)
+			changed, err := q.ChangeQueue(ctx, args[0], change.Apply)
 			if err != nil {
 				return err
 			}

@@ -33,13 +33,15 @@ type queue interface {
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
 	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Purge(ctx context.Context, id gq.JobID) error
+	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
 	Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error)
 	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	Queues(ctx context.Context) ([]gq.Queue, error)
-	PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
+	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
 	Pause(ctx context.Context, queue string) (gq.Queue, error)
 	Resume(ctx context.Context, queue string) (gq.Queue, error)
 	Pools(ctx context.Context) ([]gq.Pool, error)

@@ -20,9 +20,9 @@ func newScreen(w io.Writer, getenv func(string) string) screen {
 	return screen{w, isTerminal(w) && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"}
 }
 
-// isTerminal reports whether a writer is a terminal.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

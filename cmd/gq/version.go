@@ -7,38 +7,59 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq/internal/wire"
 )
 
 func newVersion(p process) *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "version",
 		Short: "Show which build this is",
 		Long: `Show the version of the program, the commit it was built from where that is
 known, the Go version and the platform, on one line.`,
-		Example: "  gq version",
+		Example: "  gq version\n  gq version --json",
 		Args:    noArguments,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(p.stdout, version())
-			return err
-		},
 	}
+	inJSON := jsonFlag(c)
+	c.RunE = func(*cobra.Command, []string) error {
+		if *inJSON {
+			return wire.EncodeJSON(p.stdout, struct {
+				Version  string `json:"version"`
+				Go       string `json:"go"`
+				Platform string `json:"platform"`
+				Build    string `json:"build"`
+			}{release(buildInfo()), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, version()})
+		}
+		_, err := fmt.Fprintln(p.stdout, version())
+		return err
+	}
+	return c
+}
+
+// jsonFlag adds --json to a command that talks to no server.
+func jsonFlag(c *cobra.Command) *bool {
+	return c.Flags().Bool("json", false, "print JSON for programs")
 }
 
 // version describes the build on one line.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		info = &debug.BuildInfo{GoVersion: runtime.Version()}
+func version() string { return describe(buildInfo()) }
+
+func buildInfo() *debug.BuildInfo {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info
 	}
-	return describe(info)
+	return &debug.BuildInfo{GoVersion: runtime.Version()}
+}
+
+func release(info *debug.BuildInfo) string {
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	return "(development)"
 }
 
 func describe(info *debug.BuildInfo) string {
-	release := info.Main.Version
-	if release == "" || release == "(devel)" {
-		release = "(development)"
-	}
-	text := "gq " + release
+	text := "gq " + release(info)
 	settings := make(map[string]string, len(info.Settings))
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value

@@ -22,6 +22,8 @@ type Engine interface {
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
 	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Purge(ctx context.Context, id gq.JobID) error
+	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
 	Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error)
 	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)

@@ -256,6 +256,31 @@ func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
 	return g.engine.Replay(ctx, id)
 }
 
+// Purge needs admin on the job's queue.
+func (g *Guard) Purge(ctx context.Context, id gq.JobID) error {
+	if err := g.job(ctx, Admin, id); err != nil {
+		return err
+	}
+	return g.engine.Purge(ctx, id)
+}
+
+// PurgeWhere needs admin on the queue that it names, or on all.
+func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
+	c, err := g.enter(ctx, Admin)
+	if err != nil {
+		return 0, err
+	}
+	if q.Queue == "" {
+		err = c.everywhere(Admin)
+	} else {
+		err = c.on(Admin, q.Queue)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return g.engine.PurgeWhere(ctx, q)
+}
+
 // Wait needs read on the job's queue.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	if err := g.job(ctx, Read, id); err != nil {

@@ -104,6 +104,13 @@ var calls = map[string]call{
 		_, err := g.Replay(ctx, at.done)
 		return err
 	}},
+	"Purge": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		return g.Purge(ctx, at.done)
+	}},
+	"PurgeWhere": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.PurgeWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.DeadLetter}})
+		return err
+	}},
 	"Wait": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Wait(ctx, at.done)
 		return err

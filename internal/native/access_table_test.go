@@ -28,6 +28,8 @@ var rpcAccess = map[string]access{
 	"JobsService/Explain":     {needs: auth.Read, body: `{"id":"$DONE"}`},
 	"JobsService/History":     {needs: auth.Read, body: `{"id":"$DONE"}`},
 	"JobsService/Count":       {needs: auth.Read, body: `{"queues":["$QUEUE"]}`},
+	"JobsService/Purge":       {needs: auth.Admin, body: `{"id":"$DONE"}`},
+	"JobsService/PurgeWhere":  {needs: auth.Admin, body: `{"query":{"queue":"$QUEUE","statuses":["STATUS_DEAD_LETTER"]}}`},
 	"JobsService/Stats":       {needs: auth.Read, lists: true, body: `{}`},
 
 	"WorkersService/Claim":       {needs: auth.Work, body: `{"worker":"x","queues":["$QUEUE"],"types":["none"]}`},
@@ -68,7 +70,9 @@ var routeAccess = map[string]access{
 	"POST /v1/jobs/batch":        {needs: auth.Submit, body: `{"jobs":[{"queue":"$QUEUE","type":"t"}]}`},
 	"GET /v1/jobs":               {needs: auth.Read, body: `?queue=$QUEUE`},
 	"POST /v1/jobs/cancel":       {needs: auth.Submit, body: `{"queue":"$QUEUE","states":["DELAYED"]}`},
+	"POST /v1/jobs/purge":        {needs: auth.Admin, body: `{"queue":"$QUEUE","states":["DEAD_LETTER"]}`},
 	"GET /v1/jobs/{id}":          {needs: auth.Read},
+	"DELETE /v1/jobs/{id}":       {needs: auth.Admin},
 	"PATCH /v1/jobs/{id}":        {needs: auth.Submit, body: `{"tags":{"a":"b"}}`},
 	"POST /v1/jobs/{id}/cancel":  {needs: auth.Submit, body: `{}`},
 	"POST /v1/jobs/{id}/replay":  {needs: auth.Submit},

@@ -309,6 +309,16 @@ func TestSubscribeBadly(t *testing.T) {
 	if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("gRPC: %v", err)
 	}
+	// Whoever asks for the socket without one is told what it is.
+	answer, err := http.Get(n.web.URL + "/v1/events/ws")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusUpgradeRequired || answer.Header.Get("Content-Type") != "application/problem+json" || !strings.Contains(string(text), `"code":"upgrade_required"`) {
+		t.Errorf("without an upgrade: %s %s", answer.Status, text)
+	}
 	// A page of another site may not listen in.
 	_, _, err = websocket.Dial(t.Context(), n.web.URL+"/v1/events/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // there is none
 	if err == nil || !strings.Contains(err.Error(), "403") {

@@ -199,6 +199,29 @@ func (s *jobsServer) Replay(ctx context.Context, r *pb.ReplayRequest) (*pb.Submi
 	return wire.ProtoSubmitted(&out, ""), nil
 }
 
+func (s *jobsServer) Purge(ctx context.Context, r *pb.PurgeRequest) (*pb.PurgeResponse, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("purge: %w", err)
+	}
+	if err := s.engine.Purge(ctx, id); err != nil {
+		return nil, err
+	}
+	return &pb.PurgeResponse{}, nil
+}
+
+func (s *jobsServer) PurgeWhere(ctx context.Context, r *pb.PurgeWhereRequest) (*pb.PurgeReport, error) {
+	q, err := wire.QueryFromProto(r.GetQuery())
+	if err != nil {
+		return nil, fmt.Errorf("purge many: %w", err)
+	}
+	n, err := s.engine.PurgeWhere(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.PurgeReport{Purged: int64(n)}, nil
+}
+
 func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, error) {
 	id, err := wire.JobIDFromProto(r.GetId())
 	if err != nil {

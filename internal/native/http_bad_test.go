@@ -83,6 +83,18 @@ func TestContentTypes(t *testing.T) {
 	}
 }
 
+// Nothing is unpacked, so that a small body cannot become a large one.
+func TestPackedBodiesAreRefused(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	for encoding, status := range map[string]int{"": 201, "identity": 201, "gzip": 415, "deflate": 415, "gzip, gzip": 415, "br": 415} {
+		r, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, s.server.URL+"/v1/jobs", strings.NewReader(`{"type":"a"}`))
+		r.Header.Set("Content-Encoding", encoding)
+		if got := s.send(r); got.status != status || status == 415 && got.str("code") != "unsupported_encoding" {
+			t.Errorf("%q: %d %s", encoding, got.status, got.text)
+		}
+	}
+}
+
 func TestOtherSitesMayNotWrite(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -134,6 +135,12 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.Close()
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		w.Header().Set("Upgrade", "websocket")
+		h.refuse(w, callOf(r.Context()), wire.NewProblem(http.StatusUpgradeRequired, "upgrade_required",
+			"this is a WebSocket; GET /v1/events has the same as server-sent events"))
+		return
+	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
 	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 	if err != nil {

@@ -44,6 +44,10 @@ func (h *HTTP) registerJob() {
 		description: "While it is live: tags, correlation_id, callback_url, and until the first claim its priority. Everything else is read-only.",
 	}, h.update)
 	register(h, route{
+		method: http.MethodDelete, path: "/v1/jobs/{id}", id: "purge-job", tag: "jobs", status: http.StatusNoContent, summary: "Remove a finished job",
+		description: "Before its retention is over, with its payload, result and history, for good. What a subscriber of events is told of it stays.",
+	}, h.purge)
+	register(h, route{
 		method: http.MethodPost, path: "/v1/jobs/{id}/cancel", id: "cancel-job", tag: "jobs", optional: true, summary: "Cancel a job",
 		description: "One that is not running ends at once. A running one is asked to stop, which its worker learns with its next heartbeat.",
 	}, h.cancel)
@@ -129,6 +133,14 @@ func (h *HTTP) jobIn(ctx context.Context, s *gq.State) (*jobOutput, error) {
 	}
 	job.State = *s
 	return &jobOutput{wire.JobOf(&job)}, nil
+}
+
+func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *none) (*struct{}, error) {
+	id, err := gq.ParseJobID(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, h.engine.Purge(ctx, id)
 }
 
 type replayBody struct{}

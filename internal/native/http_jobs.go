@@ -43,6 +43,13 @@ type (
 		Reason        string      `json:"reason,omitzero"`
 	}
 	cancelManyOutput struct{ Body wire.CancelReport }
+	purgeBody        struct {
+		Queue         string      `json:"queue,omitzero" doc:"Only of this queue."`
+		States        []gq.Status `json:"states" doc:"Which: COMPLETED, FAILED, DEAD_LETTER or CANCELLED."`
+		CreatedAfter  instantText `json:"created_after,omitzero"`
+		CreatedBefore instantText `json:"created_before,omitzero"`
+	}
+	purgeOutput struct{ Body wire.PurgeReport }
 )
 
 func (h *HTTP) registerJobs() {
@@ -67,6 +74,10 @@ func (h *HTTP) registerJobs() {
 		method: http.MethodPost, path: "/v1/jobs/cancel", id: "cancel-jobs", tag: "jobs", summary: "Cancel all jobs that a filter selects",
 		description: "Live jobs only. If the call does not end well it can be repeated.",
 	}, h.cancelMany)
+	register(h, route{
+		method: http.MethodPost, path: "/v1/jobs/purge", id: "purge-jobs", tag: "jobs", summary: "Remove all finished jobs that a filter selects",
+		description: "Before their retention is over, and for good. If the call does not end well it can be repeated.",
+	}, h.purgeMany)
 }
 
 // queuePolicy is what jobs of a queue start from.
@@ -211,4 +222,23 @@ func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*
 		return nil, err
 	}
 	return &cancelManyOutput{wire.CancelReport(report)}, nil
+}
+
+func (h *HTTP) purgeMany(ctx context.Context, _ *none, body *purgeBody) (*purgeOutput, error) {
+	var p parameters
+	q := gq.Query{
+		Queue: body.Queue, Statuses: body.States,
+		CreatedAfter: p.instant("created_after", body.CreatedAfter), CreatedBefore: p.instant("created_before", body.CreatedBefore),
+	}
+	if q.Queue != "" {
+		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+	}
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	n, err := h.engine.PurgeWhere(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return &purgeOutput{wire.PurgeReport{Purged: n}}, nil
 }

@@ -294,6 +294,33 @@ func TestCancellingMany(t *testing.T) {
 	}
 }
 
+func TestPurging(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	submit := func(queue string) string { return s.want(201, "POST", "/v1/jobs", `{"type":"a","queue":"`+queue+`"}`).str("id") }
+	live, ended, other := submit("a"), submit("a"), submit("b")
+	s.want(200, "POST", "/v1/jobs/"+ended+"/cancel")
+	s.want(200, "POST", "/v1/jobs/"+other+"/cancel")
+	if got := s.want(409, "DELETE", "/v1/jobs/"+live); got.str("code") != "illegal_move" {
+		t.Errorf("%s", got.text)
+	}
+	s.want(204, "DELETE", "/v1/jobs/"+ended)
+	s.want(404, "DELETE", "/v1/jobs/"+ended)
+	s.want(404, "GET", "/v1/jobs/"+ended)
+	s.want(404, "GET", "/v1/jobs/"+ended+"/events")
+	s.want(400, "DELETE", "/v1/jobs/x")
+	for _, body := range []string{`{}`, `{"states":[]}`, `{"states":["SCHEDULED"]}`, `{"states":["X"]}`, `{"states":["FAILED"],"queue":"a b"}`, `{"states":["FAILED"],"all":true}`} {
+		s.want(400, "POST", "/v1/jobs/purge", body)
+	}
+	if got := s.want(200, "POST", "/v1/jobs/purge", `{"states":["CANCELLED","FAILED"],"queue":"a"}`); got.text != "{\"purged\":0}\n" {
+		t.Errorf("%s", got.text)
+	}
+	if got := s.want(200, "POST", "/v1/jobs/purge", `{"states":["CANCELLED"]}`); got.at("purged") != jsonNumber("1") {
+		t.Errorf("%s", got.text)
+	}
+	s.want(404, "GET", "/v1/jobs/"+other)
+	s.want(200, "GET", "/v1/jobs/"+live)
+}
+
 func TestUnknownAndMalformedIDs(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
 	const unknown = "00000000-0000-4000-8000-000000000000"

@@ -114,6 +114,11 @@ func (h *HTTP) decode(c *call, r route, into any) error {
 	if r.large {
 		most = h.options.MaxBody
 	}
+	// Nothing is unpacked here, so that nothing small can become large.
+	if encoding := c.r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return wire.NewProblem(http.StatusUnsupportedMediaType, "unsupported_encoding",
+			fmt.Sprintf("the content encoding %.100q is not taken here; send the body as it is", encoding))
+	}
 	data, err := h.readBody(c, most)
 	if err != nil {
 		return err

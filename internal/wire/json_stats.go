@@ -81,6 +81,11 @@ type CancelReport struct {
 	Finished  int `json:"finished" doc:"Had ended in the meantime."`
 }
 
+// PurgeReport tells how many jobs were removed.
+type PurgeReport struct {
+	Purged int `json:"purged"`
+}
+
 // marshal is the compact form of a value, without escaping for HTML.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer

@@ -25,8 +25,14 @@ func ProtoPolicy(p *gq.Policy) *pb.Policy {
 		return presetPolicies[p.Preset]
 	}
 	base := p.Preset.Policy()
+	m := protoPolicyOver(p, &base)
+	m.Preset = pb.Preset(p.Preset).Enum()
+	return m
+}
+
+// protoPolicyOver is what a policy changes of another one.
+func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 	return &pb.Policy{
-		Preset:            pb.Preset(p.Preset).Enum(),
 		MaxAttempts:       changedInt(p.MaxAttempts, base.MaxAttempts),
 		MaxLeaseLosses:    changedInt(p.MaxLeaseLosses, base.MaxLeaseLosses),
 		Backoff:           protoBackoff(p.Backoff, base.Backoff),

@@ -59,6 +59,29 @@ func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 	return m
 }
 
+// ProtoChangeQueue is a change that makes one queue of another. What is alike in
+// both it leaves as it is.
+func ProtoChangeQueue(before, after *gq.Queue) *pb.SetQueueRequest {
+	m := &pb.SetQueueRequest{
+		Name: after.Name, Paused: changed(after.Paused, before.Paused),
+		MaxRunning: changedInt(after.MaxRunning, before.MaxRunning), MaxDepth: changedInt(after.MaxDepth, before.MaxDepth),
+		KeyLimit: changedInt(after.KeyLimit, before.KeyLimit), Fair: changed(after.Fair, before.Fair), Pool: changed(after.Pool, before.Pool),
+	}
+	if after.Rate != before.Rate {
+		if m.Rate = protoRate(after.Rate); m.Rate == nil {
+			m.Rate = &pb.Rate{Count: int64(after.Rate.Count), Burst: int64(after.Rate.Burst)}
+		}
+	}
+	switch {
+	case after.Policy == before.Policy:
+	case after.Policy.Preset != before.Policy.Preset:
+		m.Policy = ProtoPolicy(&after.Policy)
+	default:
+		m.Policy = protoPolicyOver(&after.Policy, &before.Policy)
+	}
+	return m
+}
+
 // QueueChangeFromProto reads a change of a queue. The function makes it.
 func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 	change := func(q *gq.Queue) error {

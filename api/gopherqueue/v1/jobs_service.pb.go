@@ -2049,6 +2049,174 @@ func (x *StatsResponse) GetDiskBytes() uint64 {
 	return 0
 }
 
+type PurgeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeRequest) Reset() {
+	*x = PurgeRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeRequest) ProtoMessage() {}
+
+func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
+func (*PurgeRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *PurgeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type PurgeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeResponse) Reset() {
+	*x = PurgeResponse{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeResponse) ProtoMessage() {}
+
+func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
+func (*PurgeResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{31}
+}
+
+type PurgeWhereRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Query         *Query                 `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeWhereRequest) Reset() {
+	*x = PurgeWhereRequest{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeWhereRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeWhereRequest) ProtoMessage() {}
+
+func (x *PurgeWhereRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeWhereRequest.ProtoReflect.Descriptor instead.
+func (*PurgeWhereRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *PurgeWhereRequest) GetQuery() *Query {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+type PurgeReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Purged        int64                  `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeReport) Reset() {
+	*x = PurgeReport{}
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeReport) ProtoMessage() {}
+
+func (x *PurgeReport) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_jobs_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeReport.ProtoReflect.Descriptor instead.
+func (*PurgeReport) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_jobs_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *PurgeReport) GetPurged() int64 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
 var File_gopherqueue_v1_jobs_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
@@ -2195,7 +2363,14 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\acommits\x18\x03 \x01(\x04R\acommits\x12\x14\n" +
 	"\x05syncs\x18\x04 \x01(\x04R\x05syncs\x12\x1d\n" +
 	"\n" +
-	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes*\xf2\x02\n" +
+	"disk_bytes\x18\x05 \x01(\x04R\tdiskBytes\"\x1e\n" +
+	"\fPurgeRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x0f\n" +
+	"\rPurgeResponse\"@\n" +
+	"\x11PurgeWhereRequest\x12+\n" +
+	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\"%\n" +
+	"\vPurgeReport\x12\x16\n" +
+	"\x06purged\x18\x01 \x01(\x03R\x06purged*\xf2\x02\n" +
 	"\x05Cause\x12\x15\n" +
 	"\x11CAUSE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CAUSE_DEPENDENCY\x10\x01\x12\x0f\n" +
@@ -2240,7 +2415,7 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_REQUESTED\x10\f\x12#\n" +
 	"\x1fEVENT_TYPE_JOB_CANCEL_DELIVERED\x10\r\x12\x1c\n" +
 	"\x18EVENT_TYPE_LEASE_RENEWED\x10\x0e\x12\x1a\n" +
-	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xe9\a\n" +
+	"\x16EVENT_TYPE_JOB_UPDATED\x10\x0f2\xfd\b\n" +
 	"\vJobsService\x12B\n" +
 	"\x06Submit\x12\x1d.gopherqueue.v1.SubmitRequest\x1a\x19.gopherqueue.v1.Submitted\x12V\n" +
 	"\vSubmitBatch\x12\".gopherqueue.v1.SubmitBatchRequest\x1a#.gopherqueue.v1.SubmitBatchResponse\x12V\n" +
@@ -2255,7 +2430,10 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\aExplain\x12\x1e.gopherqueue.v1.ExplainRequest\x1a\x1b.gopherqueue.v1.Explanation\x12J\n" +
 	"\aHistory\x12\x1e.gopherqueue.v1.HistoryRequest\x1a\x1f.gopherqueue.v1.HistoryResponse\x12D\n" +
 	"\x05Count\x12\x1c.gopherqueue.v1.CountRequest\x1a\x1d.gopherqueue.v1.CountResponse\x12D\n" +
-	"\x05Stats\x12\x1c.gopherqueue.v1.StatsRequest\x1a\x1d.gopherqueue.v1.StatsResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\x05Stats\x12\x1c.gopherqueue.v1.StatsRequest\x1a\x1d.gopherqueue.v1.StatsResponse\x12D\n" +
+	"\x05Purge\x12\x1c.gopherqueue.v1.PurgeRequest\x1a\x1d.gopherqueue.v1.PurgeResponse\x12L\n" +
+	"\n" +
+	"PurgeWhere\x12!.gopherqueue.v1.PurgeWhereRequest\x1a\x1b.gopherqueue.v1.PurgeReportB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_jobs_service_proto_rawDescOnce sync.Once
@@ -2270,7 +2448,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -2304,95 +2482,104 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*QueueCount)(nil),            // 29: gopherqueue.v1.QueueCount
 	(*StatsRequest)(nil),          // 30: gopherqueue.v1.StatsRequest
 	(*StatsResponse)(nil),         // 31: gopherqueue.v1.StatsResponse
-	nil,                           // 32: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 33: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 34: gopherqueue.v1.Spec
-	(*State)(nil),                 // 35: gopherqueue.v1.State
-	(*Problem)(nil),               // 36: gopherqueue.v1.Problem
-	(DependencyKind)(0),           // 37: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 38: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 39: google.protobuf.Timestamp
-	(*Job)(nil),                   // 40: gopherqueue.v1.Job
-	(Priority)(0),                 // 41: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(LeaseState)(0),               // 43: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 44: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 45: gopherqueue.v1.Failure
+	(*PurgeRequest)(nil),          // 32: gopherqueue.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 33: gopherqueue.v1.PurgeResponse
+	(*PurgeWhereRequest)(nil),     // 34: gopherqueue.v1.PurgeWhereRequest
+	(*PurgeReport)(nil),           // 35: gopherqueue.v1.PurgeReport
+	nil,                           // 36: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 37: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 38: gopherqueue.v1.Spec
+	(*State)(nil),                 // 39: gopherqueue.v1.State
+	(*Problem)(nil),               // 40: gopherqueue.v1.Problem
+	(DependencyKind)(0),           // 41: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 42: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*Job)(nil),                   // 44: gopherqueue.v1.Job
+	(Priority)(0),                 // 45: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(LeaseState)(0),               // 47: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 48: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 49: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	34, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	35, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	36, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	34, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	38, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	39, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	40, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	38, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	34, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	38, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	37, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	38, // 10: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	39, // 11: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	39, // 12: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	41, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	42, // 10: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	43, // 11: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	43, // 12: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
 	11, // 13: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	40, // 14: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	41, // 15: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	32, // 16: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	44, // 14: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	45, // 15: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	36, // 16: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
 	11, // 17: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	42, // 18: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	38, // 19: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	46, // 18: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	42, // 19: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
 	22, // 20: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
 	22, // 21: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
 	26, // 22: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
 	0,  // 23: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	39, // 24: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	43, // 24: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
 	23, // 25: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	38, // 26: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	37, // 27: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	39, // 28: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	42, // 26: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	41, // 27: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	43, // 28: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
 	26, // 29: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	39, // 30: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	43, // 30: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
 	1,  // 31: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	38, // 32: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	43, // 33: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	39, // 34: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	44, // 35: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	45, // 36: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	42, // 32: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	47, // 33: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	43, // 34: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	48, // 35: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	49, // 36: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
 	29, // 37: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	33, // 38: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	37, // 38: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
 	29, // 39: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	2,  // 40: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 41: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 42: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 43: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 44: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 45: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 46: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 47: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 48: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	19, // 49: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	20, // 50: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	24, // 51: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	27, // 52: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	30, // 53: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	3,  // 54: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 55: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 56: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	40, // 57: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 58: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	40, // 59: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	35, // 60: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 61: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 62: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	40, // 63: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	21, // 64: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	25, // 65: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	28, // 66: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	31, // 67: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	54, // [54:68] is the sub-list for method output_type
-	40, // [40:54] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	11, // 40: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 41: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 42: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 43: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 44: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 45: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 46: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 47: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 48: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 49: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	19, // 50: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	20, // 51: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	24, // 52: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	27, // 53: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	30, // 54: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	32, // 55: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	34, // 56: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 57: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 58: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 59: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	44, // 60: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 61: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	44, // 62: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	39, // 63: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 64: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 65: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	44, // 66: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	21, // 67: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	25, // 68: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	28, // 69: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	31, // 70: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	33, // 71: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	35, // 72: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	57, // [57:73] is the sub-list for method output_type
+	41, // [41:57] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -2408,7 +2595,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

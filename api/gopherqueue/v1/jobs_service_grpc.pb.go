@@ -33,6 +33,8 @@ const (
 	JobsService_History_FullMethodName     = "/gopherqueue.v1.JobsService/History"
 	JobsService_Count_FullMethodName       = "/gopherqueue.v1.JobsService/Count"
 	JobsService_Stats_FullMethodName       = "/gopherqueue.v1.JobsService/Stats"
+	JobsService_Purge_FullMethodName       = "/gopherqueue.v1.JobsService/Purge"
+	JobsService_PurgeWhere_FullMethodName  = "/gopherqueue.v1.JobsService/PurgeWhere"
 )
 
 // JobsServiceClient is the client API for JobsService service.
@@ -70,6 +72,11 @@ type JobsServiceClient interface {
 	Count(ctx context.Context, in *CountRequest, opts ...grpc.CallOption) (*CountResponse, error)
 	// Stats tells how the installation stands.
 	Stats(ctx context.Context, in *StatsRequest, opts ...grpc.CallOption) (*StatsResponse, error)
+	// Purge removes a finished job before its retention is over, for good.
+	Purge(ctx context.Context, in *PurgeRequest, opts ...grpc.CallOption) (*PurgeResponse, error)
+	// PurgeWhere removes all finished jobs that a query selects, which must name
+	// their states. If the call does not end well it can be repeated.
+	PurgeWhere(ctx context.Context, in *PurgeWhereRequest, opts ...grpc.CallOption) (*PurgeReport, error)
 }
 
 type jobsServiceClient struct {
@@ -220,6 +227,26 @@ func (c *jobsServiceClient) Stats(ctx context.Context, in *StatsRequest, opts ..
 	return out, nil
 }
 
+func (c *jobsServiceClient) Purge(ctx context.Context, in *PurgeRequest, opts ...grpc.CallOption) (*PurgeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeResponse)
+	err := c.cc.Invoke(ctx, JobsService_Purge_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobsServiceClient) PurgeWhere(ctx context.Context, in *PurgeWhereRequest, opts ...grpc.CallOption) (*PurgeReport, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeReport)
+	err := c.cc.Invoke(ctx, JobsService_PurgeWhere_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // JobsServiceServer is the server API for JobsService service.
 // All implementations must embed UnimplementedJobsServiceServer
 // for forward compatibility.
@@ -255,6 +282,11 @@ type JobsServiceServer interface {
 	Count(context.Context, *CountRequest) (*CountResponse, error)
 	// Stats tells how the installation stands.
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
+	// Purge removes a finished job before its retention is over, for good.
+	Purge(context.Context, *PurgeRequest) (*PurgeResponse, error)
+	// PurgeWhere removes all finished jobs that a query selects, which must name
+	// their states. If the call does not end well it can be repeated.
+	PurgeWhere(context.Context, *PurgeWhereRequest) (*PurgeReport, error)
 	mustEmbedUnimplementedJobsServiceServer()
 }
 
@@ -306,6 +338,12 @@ func (UnimplementedJobsServiceServer) Count(context.Context, *CountRequest) (*Co
 }
 func (UnimplementedJobsServiceServer) Stats(context.Context, *StatsRequest) (*StatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stats not implemented")
+}
+func (UnimplementedJobsServiceServer) Purge(context.Context, *PurgeRequest) (*PurgeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Purge not implemented")
+}
+func (UnimplementedJobsServiceServer) PurgeWhere(context.Context, *PurgeWhereRequest) (*PurgeReport, error) {
+	return nil, status.Error(codes.Unimplemented, "method PurgeWhere not implemented")
 }
 func (UnimplementedJobsServiceServer) mustEmbedUnimplementedJobsServiceServer() {}
 func (UnimplementedJobsServiceServer) testEmbeddedByValue()                     {}
@@ -580,6 +618,42 @@ func _JobsService_Stats_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobsService_Purge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).Purge(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_Purge_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).Purge(ctx, req.(*PurgeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _JobsService_PurgeWhere_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeWhereRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobsServiceServer).PurgeWhere(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobsService_PurgeWhere_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobsServiceServer).PurgeWhere(ctx, req.(*PurgeWhereRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // JobsService_ServiceDesc is the grpc.ServiceDesc for JobsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -642,6 +716,14 @@ var JobsService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Stats",
 			Handler:    _JobsService_Stats_Handler,
+		},
+		{
+			MethodName: "Purge",
+			Handler:    _JobsService_Purge_Handler,
+		},
+		{
+			MethodName: "PurgeWhere",
+			Handler:    _JobsService_PurgeWhere_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
