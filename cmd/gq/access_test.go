@@ -12,8 +12,10 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -123,6 +125,15 @@ func TestListeningBeyondLoopback(t *testing.T) {
 		if (line != "") != c.ok {
 			t.Errorf("%v %v: %q, may start %t", c.env, c.args, line, c.ok)
 		}
+	}
+	// What does not start leaves no store behind.
+	dir := filepath.Join(t.TempDir(), "data")
+	got := gqIn(t.Context(), t.TempDir(), "serve", "--data", dir, "--http", "0.0.0.0:0", "--grpc", "127.0.0.1:0")
+	if got.status != exitUsage || !strings.Contains(got.stderr, "can be reached from other machines") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is a store: %v", err)
 	}
 }
 

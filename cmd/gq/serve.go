@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,6 +58,11 @@ Under systemd use Type=notify.
 func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	cfg := &loaded.Config
 	log := newLog(p, cfg.Log)
+	if tokenless(p, cfg) {
+		if err := checkListeners(ctx, cfg, false); err != nil {
+			return err // before there is a store
+		}
+	}
 	store, err := openStore(ctx, cfg, log)
 	if err != nil {
 		return err
@@ -253,6 +260,20 @@ func listen(ctx context.Context, cfg *config.Config) (l listeners, err error) {
 		return l, errors.Join(fmt.Errorf("listen for gRPC: %w", err), l.http.Close())
 	}
 	return l, nil
+}
+
+// tokenless reports whether it is clear, without a look into the store, that
+// nobody will be asked who he is: a store that is yet to be made has no tokens.
+func tokenless(p process, cfg *config.Config) bool {
+	if cfg.Auth.Required || cfg.Auth.ClientCA != "" || p.getenv("GQ_ADMIN_TOKEN") != "" {
+		return false
+	}
+	u, err := parseAnyStoreURL(cfg.Store)
+	if err != nil || u.scheme != "file" {
+		return err == nil && u.scheme == "memory"
+	}
+	_, err = os.Stat(u.dir)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // checkListeners refuses to listen where others could come in.

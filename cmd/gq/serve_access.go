@@ -172,6 +172,11 @@ func (a *access) start(running context.Context, s *server) {
 // so that a caller who has nothing to do with one cannot have it set up.
 type schedulerEngine struct{ *auth.Guard }
 
+// Get is for workers too: they look at a job before they report on it.
+func (e schedulerEngine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	return e.GetFor(ctx, auth.Read|auth.Work, id, parts)
+}
+
 func (e schedulerEngine) ConfigurePool(ctx context.Context, p gq.Pool) error {
 	return e.Guard.ConfigurePool(auth.With(ctx, auth.Everyone()), p)
 }

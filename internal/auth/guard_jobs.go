@@ -143,7 +143,12 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submit
 
 // Get needs read on the job's queue.
 func (g *Guard) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	if err := g.job(ctx, Read, id); err != nil {
+	return g.GetFor(ctx, Read, id, parts)
+}
+
+// GetFor is Get for those who have one of other scopes on the job's queue.
+func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	if err := g.job(ctx, s, id); err != nil {
 		return gq.Job{}, err
 	}
 	return g.engine.Get(ctx, id, parts)

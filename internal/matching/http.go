@@ -72,7 +72,7 @@ func Handler(d *dispatch.Dispatcher, e Events, o Options) *Face {
 	for _, r := range f.routes() {
 		mux.Handle(r.method+" "+Base+r.path, f.serve(r))
 	}
-	mux.HandleFunc("GET "+Base+"/events/ws", f.socket)
+	mux.HandleFunc(strings.Replace(socketRoute, " ", " "+Base, 1), f.socket)
 	mux.Handle("/", f.serve(route{do: f.nowhere(mux)}))
 	f.handler = http.NewCrossOriginProtection().Handler(mux)
 	return f
@@ -83,6 +83,9 @@ func (f *Face) Drain() { f.drain() }
 
 // ServeHTTP answers a request.
 func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
+
+// socketRoute is where the events are.
+const socketRoute = "GET /events/ws"
 
 // route is one thing that can be asked for.
 type route struct {
@@ -115,6 +118,16 @@ func (f *Face) routes() []route {
 		{"GET", "/policy", auth.Read, f.policy},
 		{"PUT", "/policy", auth.Admin, f.putPolicy},
 	}
+}
+
+// Routes are the methods and paths, below [Base], of everything that the face
+// serves.
+func (f *Face) Routes() []string {
+	all := []string{socketRoute}
+	for _, r := range f.routes() {
+		all = append(all, r.method+" "+r.path)
+	}
+	return all
 }
 
 // call is one request.

@@ -296,7 +296,9 @@ func TestCancellingMany(t *testing.T) {
 
 func TestPurging(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
-	submit := func(queue string) string { return s.want(201, "POST", "/v1/jobs", `{"type":"a","queue":"`+queue+`"}`).str("id") }
+	submit := func(queue string) string {
+		return s.want(201, "POST", "/v1/jobs", `{"type":"a","queue":"`+queue+`"}`).str("id")
+	}
 	live, ended, other := submit("a"), submit("a"), submit("b")
 	s.want(200, "POST", "/v1/jobs/"+ended+"/cancel")
 	s.want(200, "POST", "/v1/jobs/"+other+"/cancel")
