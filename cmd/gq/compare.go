@@ -168,6 +168,7 @@ func newCompareUp(p process) *cobra.Command {
 standard output has its public addresses, separated by spaces, in the order of
 their nodes. It stays up until interrupted. The logs of its nodes go to standard
 error, JSON lines.`,
+		Example: "  gq compare up A --base-port 7000",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return fmt.Errorf("name one design: %s", strings.Join(designNames(), " or "))

@@ -26,6 +26,7 @@ func newNode(p process) *cobra.Command {
 	var config monolith.Config
 	c := &cobra.Command{
 		Use: "node", Short: "Run a node of the task queue's design B", Long: nodeLong, Args: noArguments,
+		Example: "  gq node --listen 127.0.0.1:7000\n  gq node --listen :7000 --peers a:7000,b:7000,c:7000 --index 0",
 		RunE: func(c *cobra.Command, _ []string) error {
 			err := fromEnvironment(c.Flags(), p.getenv)
 			if err != nil {

@@ -73,7 +73,7 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	if err := a.hooks.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	a.hub = feed.New(e, encodeEvent)
+	a.hub = feed.New(e, wire.AppendEvent)
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
 	a.metrics = observe.NewMetrics(observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
@@ -116,8 +116,6 @@ func webhookGauges(h *webhook.Hooks) []observe.Gauge {
 		{Name: "gq_webhooks_dead_total", Kind: "counter", Help: "Deliveries given up.", Value: func() float64 { return float64(h.Totals().Dead) }},
 	}
 }
-
-func encodeEvent(e *gq.Event) []byte { return wire.AppendEvent(nil, e) }
 
 // secured reports whether callers are asked who they are.
 func (a *access) secured(ctx context.Context, cfg *config.Config) bool {

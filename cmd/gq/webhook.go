@@ -75,6 +75,9 @@ func newWebhookList(p process) *cobra.Command {
 	c.Flags().IntVar(&limit, "limit", 50, "deliveries on the page, up to 1000")
 	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the page before")
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if limit < 1 || limit > 1000 {
+			return usage("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
+		}
 		wanted, ok := deliveryStates[strings.ToLower(state)]
 		if !ok {
 			return usage("state", fmt.Sprintf("%.64q is not one of pending, dead, delivered", state))

@@ -35,8 +35,8 @@ const (
 	pageSize = 500  // events read from the log at once
 	pageRoom = 1024 // events that commits share a page for
 
-	// pace is the least time between two batches of one subscriber: the first
-	// event after a pause comes at once, and a flood in batches.
+	// pace is the least time between two batches: the first event after a pause
+	// comes at once, and a flood in batches, for all subscribers together.
 	pace = 25 * time.Millisecond
 
 	again = time.Second // after an error
@@ -73,7 +73,7 @@ func (f *Filter) Allows(e *gq.Event) bool {
 // Hub is where subscribers meet the log.
 type Hub struct {
 	source Source
-	encode func(*gq.Event) []byte
+	encode func(b []byte, e *gq.Event) []byte
 	seen   []func([]gq.Event) // see Seen; set before Run
 
 	subscribers atomic.Int64 // while there are none nothing is encoded
@@ -82,13 +82,15 @@ type Hub struct {
 	pages [][]Entry     // the newest events, ascending; no page is empty, and pages only grow; guarded by mu
 	kept  int           // events in pages; guarded by mu
 	last  uint64        // the newest event read; guarded by mu
-	grown chan struct{} // closed when last grows; guarded by mu
+	grown chan struct{} // closed when last has grown, see pace; guarded by mu
+	woken time.Time     // when that was; guarded by mu
+	waits bool          // it will be when the pace allows; guarded by mu
 	ended bool          // Run has returned; guarded by mu
 }
 
-// New makes a hub that encodes events with encode. It does nothing until
-// [Hub.Run].
-func New(s Source, encode func(*gq.Event) []byte) *Hub {
+// New makes a hub that encodes events with encode, which appends. It does nothing
+// until [Hub.Run].
+func New(s Source, encode func(b []byte, e *gq.Event) []byte) *Hub {
 	return &Hub{source: s, encode: encode, grown: make(chan struct{})}
 }
 
@@ -126,8 +128,7 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 		*began = true
 		h.mu.Lock()
 		h.pages, h.kept, h.last = nil, 0, last
-		close(h.grown) // for those who came before
-		h.grown = make(chan struct{})
+		h.wakeLocked() // those who came before
 		h.mu.Unlock()
 	}
 	h.mu.Lock()
@@ -138,17 +139,26 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 			f(events)
 		}
 		entries := make([]Entry, len(events))
+		var text []byte // of all of them
 		wanted := h.subscribers.Load() > 0
+		if wanted {
+			text = make([]byte, 0, len(events)*encodedSize)
+		}
 		for i := range events {
 			entries[i].Event = events[i]
 			if wanted {
-				entries[i].Encoded = h.encode(&events[i])
+				from := len(text)
+				text = h.encode(text, &events[i])
+				entries[i].Encoded = text[from:len(text):len(text)]
 			}
 		}
 		h.add(entries)
 		return nil
 	})
 }
+
+// encodedSize is about what an event takes.
+const encodedSize = 256
 
 func (h *Hub) add(entries []Entry) {
 	h.mu.Lock()
@@ -166,16 +176,35 @@ func (h *Hub) add(entries []Entry) {
 	}
 	h.pages = slices.Delete(h.pages, 0, drop)
 	h.last = entries[len(entries)-1].Seq
+	if h.waits {
+		return
+	}
+	if wait := pace - time.Since(h.woken); wait > 0 {
+		h.waits = true
+		time.AfterFunc(wait, h.wake)
+		return
+	}
+	h.wakeLocked()
+}
+
+// wake tells all who wait that there is more: one timer and one waking for all of
+// them, whatever the writer does in the meantime.
+func (h *Hub) wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.wakeLocked()
+}
+
+func (h *Hub) wakeLocked() {
 	close(h.grown)
-	h.grown = make(chan struct{})
+	h.grown, h.woken, h.waits = make(chan struct{}), time.Now(), false
 }
 
 func (h *Hub) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended = true
-	close(h.grown)
-	h.grown = make(chan struct{})
+	h.wakeLocked()
 }
 
 // page is what comes after a sequence number: entries from memory, or the need
@@ -215,7 +244,6 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 		defer ticker.Stop()
 		beats = ticker.C
 	}
-	var sent time.Time
 	for ctx.Err() == nil {
 		entries, grown, ended, err := h.next(ctx, after)
 		if err != nil {
@@ -230,9 +258,6 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 			}
 			select {
 			case <-grown:
-				if wait := pace - time.Since(sent); wait > 0 {
-					pause(ctx, wait)
-				}
 			case <-beats:
 				if err := send(nil, after); err != nil {
 					return after, err
@@ -247,7 +272,6 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 			if err := send(passed, upTo); err != nil {
 				return after, err
 			}
-			sent = time.Now()
 		}
 		if f.all() {
 			passed = nil // it may be the hub's own page
@@ -276,7 +300,7 @@ func (h *Hub) pass(f *Filter, entries, into []Entry) []Entry {
 		if e := &entries[i]; f.Allows(&e.Event) {
 			into = append(into, *e)
 			if e.Encoded == nil { // the page may be shared
-				into[len(into)-1].Encoded = h.encode(&e.Event)
+				into[len(into)-1].Encoded = h.encode(nil, &e.Event)
 			}
 		}
 	}

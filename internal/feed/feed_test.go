@@ -77,7 +77,7 @@ func (l *log) Follow(ctx context.Context, after uint64, f func([]gq.Event) error
 	return nil
 }
 
-func encoded(e *gq.Event) []byte { return fmt.Append(nil, e.Seq) }
+func encoded(b []byte, e *gq.Event) []byte { return fmt.Append(b, e.Seq) }
 
 // settle waits until everyone has what there is.
 func settle() {

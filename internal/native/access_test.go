@@ -32,6 +32,7 @@ import (
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/webhook"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -67,7 +68,7 @@ func newFortress(t *testing.T) *fortress {
 	if err := f.hooks.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	hub := feed.New(f.engine, encodeEvent)
+	hub := feed.New(f.engine, wire.AppendEvent)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- hub.Run(ctx) }()

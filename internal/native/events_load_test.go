@@ -18,6 +18,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -153,7 +154,7 @@ func BenchmarkFanOut(b *testing.B) {
 // on.
 func TestTooManySubscribers(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
-	n.http.options.Feed = feed.NewFeed(feed.New(n.engine, encodeEvent), auth.NewGuard(n.engine, nil), 2)
+	n.http.options.Feed = feed.NewFeed(feed.New(n.engine, wire.AppendEvent), auth.NewGuard(n.engine, nil), 2)
 	for i := range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events", nil)
 		if err != nil {

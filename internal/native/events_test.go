@@ -43,8 +43,6 @@ type newsroom struct {
 	grpc   *GRPC
 }
 
-func encodeEvent(e *gq.Event) []byte { return wire.AppendEvent(nil, e) }
-
 func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
 	t.Helper()
 	s, err := local.OpenMemory(local.Options{})
@@ -61,7 +59,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := feed.New(e, encodeEvent)
+	hub := feed.New(e, wire.AppendEvent)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()

@@ -92,6 +92,20 @@ func (p *page) line(name, labels string, value float64) {
 	p.flush(flushAt)
 }
 
+// ofQueue is one value of a queue: most lines are that, so that nothing is made
+// for it but the line itself.
+func (p *page) ofQueue(before, queue, after string, value int64) {
+	b := append(p.buffer, before...)
+	if strings.ContainsAny(queue, "\\\"\n") {
+		queue = escaper.Replace(queue)
+	}
+	b = append(b, queue...)
+	b = append(b, after...)
+	b = strconv.AppendInt(b, value, 10)
+	p.buffer = append(b, '\n')
+	p.flush(flushAt)
+}
+
 // single is a metric with one value.
 func (p *page) single(name, kind, help string, value float64) {
 	p.head(name, kind, help)

@@ -162,20 +162,20 @@ func (m *Metrics) writeQueues(p *page, stats *gq.Stats, now time.Time) {
 	if len(stats.Queues) > maxQueues {
 		queues = append(slices.Clip(queues), rest)
 	}
-	names := make([]string, len(queues))
-	for i := range queues {
-		names[i] = label("queue", queues[i].Queue)
-	}
 	p.head("gq_queue_depth", "gauge", "Jobs that have not ended.")
 	for i := range queues {
-		p.line("gq_queue_depth", names[i], float64(queues[i].Live()))
+		p.ofQueue(`gq_queue_depth{queue="`, queues[i].Queue, `"} `, queues[i].Live())
 	}
 	p.head("gq_jobs", "gauge", "Jobs by state; a state without jobs is absent.")
 	states := gq.Statuses()
+	ends := make([]string, len(states))
+	for k, s := range states {
+		ends[k] = `",state="` + s.String() + `"} `
+	}
 	for i := range queues {
-		for _, s := range states {
+		for k, s := range states {
 			if n := queues[i].By[s]; n != 0 {
-				p.line("gq_jobs", names[i]+`,state="`+s.String()+`"`, float64(n))
+				p.ofQueue(`gq_jobs{queue="`, queues[i].Queue, ends[k], n)
 			}
 		}
 	}
@@ -184,7 +184,7 @@ func (m *Metrics) writeQueues(p *page, stats *gq.Stats, now time.Time) {
 	defer m.mu.Unlock()
 	for i := range queues {
 		if since, ok := m.oldest[queues[i].Queue]; ok {
-			p.line("gq_queue_oldest_seconds", names[i], max(0, now.Sub(since).Seconds()))
+			p.ofQueue(`gq_queue_oldest_seconds{queue="`, queues[i].Queue, `"} `, int64(max(0, now.Sub(since)).Round(time.Second)/time.Second))
 		}
 	}
 }

@@ -84,6 +84,8 @@ type Store struct {
 	marks     marks      // of retention; owned by the writer
 	importing *importing // nil unless the store is being filled; guarded by mu
 
+	byName atomic.Pointer[[]*queue] // see queuesByName
+
 	commits   chan commit
 	syncs     chan commit   // written, but not synced
 	idle      chan struct{} // holds a token while the committer has nothing to do

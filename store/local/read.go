@@ -218,8 +218,10 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	var out []gq.Count
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		if len(queues) == 0 {
-			for _, q := range s.table.numbers[1:] {
-				out = append(out, gq.Count{Queue: q.config.Name, By: q.counts})
+			byName := s.queuesByName()
+			out = make([]gq.Count, len(byName))
+			for i, q := range byName {
+				out[i] = gq.Count{Queue: q.config.Name, By: q.counts}
 			}
 			return nil, nil
 		}
@@ -235,10 +237,20 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	if err != nil {
 		return nil, err
 	}
-	if len(queues) == 0 {
-		slices.SortFunc(out, func(a, b gq.Count) int { return compare(a.Queue, b.Queue) })
-	}
 	return out, nil
+}
+
+// queuesByName is all queues by their names. They are sorted again only when
+// there is another one: a queue stays, and keeps its name.
+func (s *Store) queuesByName() []*queue {
+	known := s.byName.Load()
+	if known != nil && len(*known) == len(s.table.numbers)-1 {
+		return *known
+	}
+	sorted := slices.Clone(s.table.numbers[1:])
+	slices.SortFunc(sorted, func(a, b *queue) int { return compare(a.config.Name, b.config.Name) })
+	s.byName.Store(&sorted)
+	return sorted
 }
 
 // Events implements [store.Store]. Those who follow the log read all the time, so

@@ -1,0 +1,497 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// Everything that the built program offers, called once as it should be and once
+// as it should not: every route of /openapi.json, every RPC that reflection tells
+// of, every command of the command line. One without a row fails.
+
+// A shape is the members that a JSON object must have, as name:kind, where a kind
+// is s, n, b, o or a: a string, a number, a boolean, an object or an array.
+const (
+	jobShape      = "id:s queue:s type:s state:s priority:s attempt:n bound:n created_at:s updated_at:s policy:o"
+	problemShape  = "type:s title:s status:n code:s detail:s request_id:s"
+	queueShape    = "name:s paused:b max_running:n max_depth:n policy:o"
+	scheduleShape = "name:s every:s paused:b job:o next_at:s fired:n"
+	explainShape  = "job:s queue:s state:s cause:s summary:s timeline:a"
+	tokenShape    = "id:s name:s grants:a created_at:s"
+	statsShape    = "queues:a total:o live:n held:n workers:n"
+	pageShape     = "jobs:a next_cursor:s"
+)
+
+// misshapen tells what an object lacks.
+func misshapen(object map[string]any, shape string) (lacks []string) {
+	for _, member := range strings.Fields(shape) {
+		name, kind, _ := strings.Cut(member, ":")
+		var ok bool
+		switch v := object[name]; kind {
+		case "s":
+			_, ok = v.(string)
+		case "n":
+			_, ok = v.(float64)
+		case "b":
+			_, ok = v.(bool)
+		case "o":
+			_, ok = v.(map[string]any)
+		case "a":
+			_, ok = v.([]any)
+		}
+		if !ok {
+			lacks = append(lacks, member)
+		}
+	}
+	return lacks
+}
+
+// surfaceScene is what calls are about: a job that waits, one that was given up,
+// one that is held and one that runs, a queue and a schedule.
+func (c *castle) surfaceScene() *strings.Replacer {
+	c.t.Helper()
+	queue := fmt.Sprintf("q%d", time.Now().UnixNano())
+	submit := func() string {
+		return c.must("POST", "/v1/jobs", fmt.Sprintf(`{"type":"t","queue":%q,"policy":{"max_attempts":1}}`, queue))["id"].(string)
+	}
+	claim := func(hold bool) string {
+		out := c.must("POST", "/v1/claim", fmt.Sprintf(`{"worker":"w","queues":[%q],"hold":%t}`, queue, hold))
+		return within(out["jobs"].([]any)[0].(map[string]any), "lease", "id").(string)
+	}
+	dead := submit()
+	c.must("POST", "/v1/leases/"+claim(false)+"/fail", `{"message":"down"}`)
+	submit()
+	held := claim(true)
+	submit()
+	lease := claim(false)
+	c.must("PUT", "/v1/schedules/"+queue, `{"every":"1h","job":{"type":"t"}}`)
+	return strings.NewReplacer("$QUEUE", queue, "$LIVE", submit(), "$DEAD", dead, "$HELD", held, "$LEASE", lease, "$NONE", unknownID,
+		"$FILE", filepath.Join(c.t.TempDir(), "gone"))
+}
+
+// routeRow is a request as it should be and one as it should not.
+type routeRow struct {
+	body   string // or ?query
+	status int    // 200 unless given
+	shape  string // "" is none
+	bad    string // path and body instead: "/v1/jobs/x" or "{}"; "" is none
+	fails  int    // with this; 400 unless given
+}
+
+var routeRows = map[string]routeRow{
+	"GET /healthz": {shape: "status:s"},
+	"GET /readyz":  {shape: "status:s"},
+
+	"POST /v1/jobs":              {body: `{"type":"t"}`, status: 201, shape: jobShape, bad: `{"type":5}`},
+	"GET /v1/jobs":               {body: `?queue=$QUEUE`, shape: pageShape, bad: `?limit=100000`},
+	"POST /v1/jobs/batch":        {body: `{"jobs":[{"type":"t"}]}`, shape: "jobs:a", bad: `{"jobs":[]}`},
+	"POST /v1/jobs/cancel":       {body: `{"queue":"$QUEUE"}`, shape: "cancelled:n requested:n finished:n", bad: `{}`},
+	"POST /v1/jobs/purge":        {body: `{"queue":"$QUEUE","states":["DEAD_LETTER"]}`, shape: "purged:n", bad: `{}`},
+	"GET /v1/jobs/{id}":          {shape: jobShape, bad: "/v1/jobs/$NONE", fails: 404},
+	"PATCH /v1/jobs/{id}":        {body: `{"tags":{"a":"b"}}`, shape: jobShape, bad: `{"state":"COMPLETED"}`},
+	"DELETE /v1/jobs/{id}":       {status: 204, bad: "/v1/jobs/$LIVE", fails: 409},
+	"POST /v1/jobs/{id}/cancel":  {shape: jobShape, bad: "/v1/jobs/$DEAD/cancel", fails: 409},
+	"POST /v1/jobs/{id}/replay":  {status: 201, shape: jobShape + " replay_of:s", bad: "/v1/jobs/$LIVE/replay", fails: 409},
+	"GET /v1/jobs/{id}/events":   {shape: "seq:n time:s entity:s type:s data:o", bad: "/v1/jobs/x/events"},
+	"GET /v1/jobs/{id}/explain":  {shape: explainShape, bad: "/v1/jobs/$NONE/explain", fails: 404},
+	"GET /v1/jobs/{id}/wait":     {body: `?timeout=1ms`, shape: jobShape, bad: `?timeout=soon`},
+	"POST /v1/claim":             {body: `{"worker":"w","queues":["$QUEUE"]}`, shape: "jobs:a", bad: `{"worker":""}`},
+	"POST /v1/leases/{id}/start": {shape: jobShape + " lease:o", bad: "/v1/leases/x/start", fails: 409},
+
+	"POST /v1/leases/{id}/heartbeat": {body: `{"progress":0.5}`, shape: jobShape + " lease:o progress:n", bad: `{"progress":5}`},
+	"POST /v1/leases/{id}/complete":  {body: `{"result":1}`, shape: jobShape + " lease:o", bad: `{"result":1,"version":99}`, fails: 409},
+	"POST /v1/leases/{id}/fail":      {body: `{"message":"x"}`, shape: jobShape + " failure:o", bad: `{"category":"BAD"}`},
+	"POST /v1/leases/{id}/release":   {body: `{}`, shape: jobShape, bad: `{"delay":"-1s"}`},
+
+	"GET /v1/queues":                {shape: "queues:a"},
+	"GET /v1/queues/{name}":         {shape: queueShape + " counts:o", bad: "/v1/queues/none", fails: 404},
+	"PUT /v1/queues/{name}":         {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"max_depth":-1}`},
+	"PATCH /v1/queues/{name}":       {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"depth":1}`},
+	"POST /v1/queues/{name}/pause":  {shape: queueShape, bad: "/v1/queues/a%20b/pause"},
+	"POST /v1/queues/{name}/resume": {shape: queueShape, bad: "/v1/queues/a%20b/resume"},
+	"GET /v1/pools":                 {shape: "pools:a"},
+	"PUT /v1/pools/{name}":          {body: `{"capacity":5}`, shape: "name:s capacity:n", bad: `{"capacity":-5}`},
+
+	"GET /v1/schedules":                {shape: "schedules:a"},
+	"GET /v1/schedules/{name}":         {shape: scheduleShape, bad: "/v1/schedules/none", fails: 404},
+	"PUT /v1/schedules/{name}":         {body: `{"every":"1h","job":{"type":"t"}}`, shape: scheduleShape, bad: `{"cron":"x","job":{"type":"t"}}`},
+	"DELETE /v1/schedules/{name}":      {status: 204, bad: "/v1/schedules/none", fails: 404},
+	"POST /v1/schedules/{name}/pause":  {shape: scheduleShape, bad: "/v1/schedules/none/pause", fails: 404},
+	"POST /v1/schedules/{name}/resume": {shape: scheduleShape, bad: "/v1/schedules/none/resume", fails: 404},
+
+	"GET /v1/workers":   {shape: "workers:a"},
+	"GET /v1/stats":     {shape: statsShape},
+	"GET /v1/events":    {body: "?after=x", status: 400, shape: problemShape}, // as it should be: TestSubscribe
+	"GET /v1/events/ws": {body: "?after=x", status: 400, shape: problemShape},
+
+	"POST /v1/tokens":                         {body: `{"name":"$QUEUE","grants":[{"scopes":["read"],"queues":["*"]}]}`, status: 201, shape: tokenShape + " token:s", bad: `{"name":"x"}`},
+	"GET /v1/tokens":                          {shape: "tokens:a"},
+	"DELETE /v1/tokens/{name}":                {status: 404, shape: problemShape}, // one that there is: TestTokensOfAServer
+	"GET /v1/webhooks/deliveries":             {shape: "deliveries:a next_cursor:s", bad: "?limit=0"},
+	"POST /v1/webhooks/deliveries/{id}/retry": {status: 404, shape: problemShape}, // one that there is: TestDeadLetter
+	"GET /v1/webhooks/secret":                 {shape: "secret:s"},
+}
+
+func TestEveryRoute(t *testing.T) {
+	c := newCastle(t)
+	var there []string
+	for path, item := range c.must("GET", "/openapi.json", "")["paths"].(map[string]any) {
+		for method := range item.(map[string]any) {
+			there = append(there, strings.ToUpper(method)+" "+path)
+		}
+	}
+	allRows(t, "routes", there, routeRows)
+	for name, row := range routeRows {
+		scene := c.surfaceScene()
+		method, path, _ := strings.Cut(name, " ")
+		id := "$LIVE"
+		switch {
+		case strings.HasSuffix(path, "/start"):
+			id = "$HELD"
+		case strings.Contains(path, "/leases/"):
+			id = "$LEASE"
+		case method == http.MethodDelete || strings.HasSuffix(path, "/replay"):
+			id = "$DEAD"
+		}
+		path = strings.NewReplacer("{id}", id, "{name}", "$QUEUE").Replace(path)
+		if row.bad != "" {
+			at, body := path, row.bad
+			if strings.HasPrefix(row.bad, "/") {
+				at, body = row.bad, ""
+			}
+			c.answers(method, scene.Replace(at), scene.Replace(body), max(row.fails, 400), problemShape)
+		}
+		c.answers(method, scene.Replace(path), scene.Replace(row.body), max(row.status, 200), row.shape)
+	}
+	// What serves people and collectors is not JSON.
+	for path, want := range map[string]string{"/docs": "<!doctype html>", "/metrics": "# HELP"} {
+		if code, text := c.text(bootstrap, "GET", path, ""); code != 200 || !strings.HasPrefix(text, want) {
+			t.Errorf("GET %s: %d %.100s", path, code, text)
+		}
+	}
+}
+
+// answers makes a request, and wants a status and a shape; of several lines the
+// first counts.
+func (c *castle) answers(method, path, body string, code int, shape string) {
+	c.t.Helper()
+	got, text := c.text(bootstrap, method, path, body)
+	if got != code {
+		c.t.Errorf("%s %s %s: %d %.300s, want %d", method, path, body, got, text, code)
+		return
+	}
+	c.shaped(fmt.Sprintf("%s %s %s", method, path, body), text, shape)
+}
+
+func (c *castle) shaped(what, text, shape string) {
+	c.t.Helper()
+	if shape == "" {
+		if text != "" {
+			c.t.Errorf("%s answers %.300s", what, text)
+		}
+		return
+	}
+	line, _, _ := strings.Cut(text, "\n")
+	var object map[string]any
+	if err := json.Unmarshal([]byte(line), &object); err != nil {
+		c.t.Errorf("%s answers %.300s: %v", what, text, err)
+	} else if lacks := misshapen(object, shape); len(lacks) > 0 {
+		c.t.Errorf("%s lacks %q: %.600s", what, lacks, line)
+	}
+}
+
+// rpcRow is a call as it should be and one as it should not.
+type rpcRow struct {
+	body  string
+	shape string // of the answer as protojson has it, 64-bit numbers being strings
+	bad   string // "" is none
+	code  codes.Code
+}
+
+const (
+	protoJob   = "spec:o state:o"
+	protoState = "id:s status:s"
+)
+
+var rpcRows = map[string]rpcRow{
+	"JobsService/Submit":      {`{"spec":{"type":"t"}}`, "state:o", `{}`, codes.InvalidArgument},
+	"JobsService/SubmitBatch": {`{"specs":[{"type":"t"}]}`, "submitted:a", "", 0},
+	"JobsService/SubmitGraph": {`{"drafts":[{"spec":{"type":"t"}}]}`, "submitted:a", `{"drafts":[{}]}`, codes.InvalidArgument},
+	"JobsService/Get":         {`{"id":"$LIVE"}`, protoJob, `{"id":"$NONE"}`, codes.NotFound},
+	"JobsService/List":        {`{"query":{"queue":"$QUEUE"}}`, "jobs:a", `{"limit":"5000"}`, codes.InvalidArgument},
+	"JobsService/Update":      {`{"id":"$LIVE","setTags":{"a":"b"}}`, protoJob, `{"id":"$DEAD","setTags":{"a":"b"}}`, codes.FailedPrecondition},
+	"JobsService/Cancel":      {`{"id":"$LIVE"}`, protoState, `{"id":"$DEAD"}`, codes.FailedPrecondition},
+	"JobsService/CancelWhere": {`{"query":{"queue":"$QUEUE"}}`, "cancelled:s", `{"query":{"statuses":[99]}}`, codes.InvalidArgument},
+	"JobsService/Replay":      {`{"id":"$DEAD"}`, "state:o", `{"id":"$LIVE"}`, codes.FailedPrecondition},
+	"JobsService/Purge":       {`{"id":"$DEAD"}`, "", `{"id":"$LIVE"}`, codes.FailedPrecondition},
+	"JobsService/PurgeWhere":  {`{"query":{"queue":"$QUEUE","statuses":["STATUS_DEAD_LETTER"]}}`, "purged:s", `{}`, codes.InvalidArgument},
+	"JobsService/Wait":        {`{"id":"$DEAD"}`, protoJob, `{"id":"x"}`, codes.InvalidArgument},
+	"JobsService/Explain":     {`{"id":"$LIVE"}`, "", `{"id":"$NONE"}`, codes.NotFound},
+	"JobsService/History":     {`{"id":"$LIVE"}`, "events:a", `{"id":"$NONE"}`, codes.NotFound},
+	"JobsService/Count":       {`{"queues":["$QUEUE"]}`, "queues:a", "", 0},
+	"JobsService/Stats":       {`{}`, "queues:a", "", 0},
+
+	"WorkersService/Claim":       {`{"worker":"w","queues":["$QUEUE"]}`, "jobs:a", `{}`, codes.InvalidArgument},
+	"WorkersService/Start":       {`{"lease":{"id":"$HELD"}}`, protoState, `{"lease":{"id":"x"}}`, codes.Aborted},
+	"WorkersService/Heartbeat":   {`{"beats":[{"lease":{"id":"$LEASE"}}]}`, "answers:a", "", 0},
+	"WorkersService/Settle":      {`{"outcomes":[{"lease":{"id":"$LEASE"},"complete":{}}]}`, "answers:a", "", 0},
+	"WorkersService/Work":        {`{"id":"1","hello":{"worker":"w"}}`, "id:s", `{}`, codes.InvalidArgument},
+	"WorkersService/ListWorkers": {`{}`, "workers:a", "", 0},
+
+	"QueuesService/GetQueue":    {`{"name":"$QUEUE"}`, "name:s policy:o", `{"name":"none"}`, codes.NotFound},
+	"QueuesService/ListQueues":  {`{}`, "queues:a", "", 0},
+	"QueuesService/SetQueue":    {`{"name":"$QUEUE","maxDepth":"9"}`, "name:s maxDepth:s", `{"name":"$QUEUE","maxDepth":"-9"}`, codes.InvalidArgument},
+	"QueuesService/PauseQueue":  {`{"name":"$QUEUE"}`, "name:s paused:b", `{"name":"a b"}`, codes.InvalidArgument},
+	"QueuesService/ResumeQueue": {`{"name":"$QUEUE"}`, "name:s", `{"name":"a b"}`, codes.InvalidArgument},
+	"QueuesService/ListPools":   {`{}`, "pools:a", "", 0},
+	"QueuesService/SetPool":     {`{"name":"p","capacity":"3"}`, "name:s capacity:s", `{"name":"p","capacity":"-3"}`, codes.InvalidArgument},
+
+	"SchedulesService/GetSchedule":    {`{"name":"$QUEUE"}`, "name:s template:o", `{"name":"none"}`, codes.NotFound},
+	"SchedulesService/ListSchedules":  {`{}`, "schedules:a", "", 0},
+	"SchedulesService/SetSchedule":    {`{"schedule":{"name":"$QUEUE","every":"60s","template":{"type":"t"}}}`, "name:s template:o", `{}`, codes.InvalidArgument},
+	"SchedulesService/PauseSchedule":  {`{"name":"$QUEUE"}`, "name:s paused:b", `{"name":"none"}`, codes.NotFound},
+	"SchedulesService/ResumeSchedule": {`{"name":"$QUEUE"}`, "name:s", `{"name":"none"}`, codes.NotFound},
+	"SchedulesService/DeleteSchedule": {`{"name":"$QUEUE"}`, "", `{"name":"none"}`, codes.NotFound},
+
+	"EventsService/Subscribe": {`{"after":"0","jobId":"$LIVE"}`, "events:a position:s", `{"jobId":"x"}`, codes.InvalidArgument},
+
+	"AdminService/CreateToken":      {`{"name":"$QUEUE","grants":[{"scopes":["read"],"queues":["*"]}]}`, "", `{}`, codes.InvalidArgument},
+	"AdminService/ListTokens":       {`{}`, "", "", 0},
+	"AdminService/RevokeToken":      {`{"token":"bootstrap"}`, "-", `{"token":"none"}`, codes.NotFound},
+	"AdminService/ListDeliveries":   {`{}`, "", `{"limit":"-1"}`, codes.InvalidArgument},
+	"AdminService/RetryDelivery":    {`{"id":"none"}`, "-", `{"id":"none"}`, codes.NotFound},
+	"AdminService/GetWebhookSecret": {`{}`, "secret:s", "", 0},
+}
+
+func TestEveryRPC(t *testing.T) {
+	c := newCastle(t)
+	services := c.services()
+	var there []string
+	for name, s := range services {
+		if short, ours := strings.CutPrefix(name, "gopherqueue.v1."); ours {
+			for i := range s.Methods().Len() {
+				there = append(there, short+"/"+string(s.Methods().Get(i).Name()))
+			}
+		}
+	}
+	allRows(t, "RPCs", there, rpcRows)
+	for name, row := range rpcRows {
+		scene := c.surfaceScene()
+		service, method, _ := strings.Cut(name, "/")
+		m := services["gopherqueue.v1."+service].Methods().ByName(protoreflect.Name(method))
+		// The first answer of a stream is enough, and a unary call is one too.
+		call := func(body string) (string, error) {
+			in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
+			if err := protojson.Unmarshal([]byte(scene.Replace(body)), in); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+bootstrap), time.Minute)
+			defer cancel()
+			s, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer(), ClientStreams: m.IsStreamingClient()}, "/gopherqueue.v1."+name)
+			if err != nil {
+				return "", err
+			}
+			if err := s.SendMsg(in); err != nil {
+				return "", err
+			}
+			if !m.IsStreamingClient() {
+				_ = s.CloseSend()
+			}
+			err = s.RecvMsg(out)
+			text, _ := protojson.Marshal(out)
+			return string(text), err
+		}
+		if row.bad != "" {
+			if text, err := call(row.bad); status.Code(err) != row.code {
+				t.Errorf("%s %s: %v %s, want %v", name, row.bad, err, text, row.code)
+			}
+		}
+		if row.shape == "-" {
+			continue // as it should be: TestEveryCallIsGuarded
+		}
+		text, err := call(row.body)
+		if err != nil {
+			t.Errorf("%s %s: %v", name, row.body, err)
+		} else if row.shape != "" {
+			c.shaped(name, text, row.shape)
+		}
+	}
+}
+
+// commandRow is a command as it should be called, and as it should not.
+type commandRow struct {
+	args   string
+	exit   int
+	shape  string // of what it prints with --json; "" is nothing, "-" that it has no --json
+	prints string // without it
+	bad    string // with exit status fails
+	fails  int    // 2 unless given
+	long   bool   // runs until it is told to stop; other tests run it
+}
+
+var commandRows = map[string]commandRow{
+	"serve":   {long: true, bad: "--http nonsense:port:more"},
+	"work":    {long: true, bad: ""},
+	"demo":    {long: true, bad: "extra"},
+	"bench":   {long: true, bad: "--store redis:"},
+	"compare": {long: true, bad: "--design X"}, "compare up": {long: true, bad: "X"},
+	"load": {long: true, bad: "extra"}, "node": {long: true, bad: "extra"},
+
+	"submit": {args: "t --queue $QUEUE", shape: jobShape, prints: "-", bad: "t --priority 9"},
+
+	"job get":     {args: "$LIVE", shape: jobShape, prints: "SCHEDULED", bad: "$NONE", fails: 3},
+	"job list":    {args: "--queue $QUEUE", shape: pageShape, prints: "DEAD_LETTER", bad: "--limit 0"},
+	"job update":  {args: "$LIVE --tag a=b", shape: jobShape, prints: "updated", bad: "$DEAD --tag a=b", fails: 5},
+	"job cancel":  {args: "$LIVE", shape: jobShape, prints: "CANCELLED", bad: "$DEAD", fails: 5},
+	"job replay":  {args: "$DEAD", shape: jobShape, prints: "-", bad: "$LIVE", fails: 5},
+	"job events":  {args: "$LIVE", shape: "seq:n time:s entity:s type:s data:o", prints: "job.submitted", bad: "$NONE", fails: 3},
+	"job wait":    {args: "$DEAD", exit: 1, shape: jobShape, prints: "DEAD_LETTER", bad: "$LIVE --timeout 10ms", fails: 6},
+	"job explain": {args: "$LIVE", shape: explainShape, prints: "SCHEDULED", bad: "nonsense"},
+
+	"queue list":   {shape: "queues:a", prints: "QUEUE", bad: "extra"},
+	"queue show":   {args: "$QUEUE", shape: queueShape, prints: "jobmodel", bad: "none", fails: 3},
+	"queue pause":  {args: "$QUEUE", shape: queueShape, prints: "paused", bad: ""},
+	"queue resume": {args: "$QUEUE", shape: queueShape, prints: "resumed", bad: ""},
+	"queue set":    {args: "$QUEUE --max-running 5", shape: queueShape, prints: "5 held", bad: "$QUEUE --max-running -5"},
+	"pool list":    {shape: "pools:a", prints: "POOL", bad: "extra"},
+	"pool set":     {args: "p --capacity 5", shape: "name:s capacity:n", prints: "capacity of 5", bad: "p"},
+
+	"schedule list":   {shape: "schedules:a", prints: "SCHEDULE", bad: "extra"},
+	"schedule show":   {args: "$QUEUE", shape: scheduleShape, prints: "every 1h0m0s", bad: "none", fails: 3},
+	"schedule set":    {args: "$QUEUE --every 1h --type t", shape: scheduleShape, prints: "every 1h0m0s", bad: "$QUEUE --cron x --type t"},
+	"schedule pause":  {args: "$QUEUE", shape: scheduleShape, prints: "paused", bad: "none", fails: 3},
+	"schedule resume": {args: "$QUEUE", shape: scheduleShape, prints: "resumed", bad: "none", fails: 3},
+	"schedule delete": {args: "$QUEUE", shape: "deleted:s", prints: "deleted", bad: "none", fails: 3},
+
+	"worker list": {shape: "workers:a", prints: "WORKER", bad: "extra"},
+	"dlq list":    {args: "--queue $QUEUE", shape: pageShape, prints: "DEAD_LETTER", bad: "--limit 5000"},
+	"dlq replay":  {args: "$DEAD", shape: jobShape, prints: "-", bad: "$LIVE", fails: 5},
+	"dlq purge":   {args: "$DEAD --yes", shape: "purged:n", prints: "1 purged", bad: "$DEAD"},
+
+	"token create":   {args: "$QUEUE --grant read", shape: tokenShape + " token:s", prints: "gq_", bad: "x --grant fly"},
+	"token list":     {shape: "tokens:a", prints: "NAME", bad: "extra"},
+	"token revoke":   {args: "none", exit: 3, bad: ""},
+	"webhook list":   {shape: "deliveries:a next_cursor:s", prints: "STATE", bad: "--limit 0"},
+	"webhook retry":  {args: "none", exit: 3, bad: ""},
+	"webhook secret": {shape: "secret:s", prints: "whsec_", bad: "extra"},
+
+	"stats":   {shape: statsShape, prints: "QUEUE", bad: "extra"},
+	"doctor":  {exit: 1, shape: "checks:a", prints: "no worker asks for them", bad: "extra"},
+	"version": {shape: "version:s go:s platform:s build:s", prints: "gq ", bad: "extra"},
+
+	"config check":   {shape: "status:s", prints: "ok", bad: "--drain soon"},
+	"config print":   {shape: "http:o grpc:o store:o", prints: "store:", bad: "--drain soon"},
+	"migrate up":     {args: "--store memory:", exit: 2, bad: "--store nonsense"},
+	"migrate status": {args: "--store memory:", exit: 2, bad: "--store nonsense"},
+	"migrate dump":   {shape: "-", prints: "CREATE SCHEMA gq", bad: "extra"},
+	"match":          {args: "$FILE", exit: 1, bad: ""}, // as it should be: TestMatchVectors
+	"match replay":   {args: "$FILE --file", exit: 1, bad: ""},
+
+	"completion bash": {shape: "-", prints: "bash completion", bad: "extra"}, "completion zsh": {shape: "-", prints: "compdef", bad: "extra"},
+	"completion fish": {shape: "-", prints: "fish completion", bad: "extra"}, "completion powershell": {shape: "-", prints: "powershell completion", bad: "extra"},
+	"help": {args: "job get", shape: "-", prints: "gq job get ID", bad: "nonsense"},
+}
+
+// leaves are the commands that do something, by their names below gq. Those of the
+// services of design A share one command line, which TestTaskQueueUsage is about.
+func leaves(c *cobra.Command, path string) (all []string) {
+	for _, child := range c.Commands() {
+		name := strings.TrimSpace(path + " " + child.Name())
+		if name == "svc" || child.Hidden {
+			continue
+		}
+		if child.RunE != nil || child.Run != nil {
+			all = append(all, name)
+		}
+		all = append(all, leaves(child, name)...)
+	}
+	return all
+}
+
+func TestEveryCommand(t *testing.T) {
+	c := newCastle(t)
+	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}})
+	allRows(t, "commands", leaves(root, ""), commandRows)
+	for name, row := range commandRows {
+		// Help and what is wrong with the words alone need no process.
+		if got := gqIn(t.Context(), t.TempDir(), append(strings.Fields(name), "--help")...); got.status != 0 || !strings.Contains(got.stdout, "Usage:") || got.stderr != "" {
+			t.Errorf("gq %s --help: %+v", name, got)
+		} else if !strings.HasPrefix(name, "completion") && name != "help" && !strings.Contains(got.stdout, "Examples:") {
+			t.Errorf("gq %s --help has no example", name)
+		}
+		if got := gqIn(t.Context(), t.TempDir(), append(strings.Fields(name), "--no-such-flag")...); got.status != 2 || got.stdout != "" || got.stderr == "" {
+			t.Errorf("gq %s --no-such-flag: %+v", name, got)
+		}
+		scene := c.surfaceScene()
+		words := func(args string) []string {
+			return append(strings.Fields(name), strings.Fields(scene.Replace(args))...)
+		}
+		want := row.fails
+		if want == 0 {
+			want = exitUsage
+		}
+		if row.bad != "" || !row.long {
+			if bad := c.run(words(row.bad)...); row.bad+row.args != "" && bad.status != want || bad.status != 0 && bad.stderr == "" {
+				t.Errorf("gq %v: %+v, want status %d", words(row.bad), bad, want)
+			}
+		}
+		if row.long {
+			continue
+		}
+		if row.shape != "-" {
+			got := c.run(append(words(row.args), "--json")...)
+			if got.status != row.exit {
+				t.Errorf("gq %v --json: %+v", words(row.args), got)
+			} else {
+				c.shaped("gq "+name+" --json", got.stdout, row.shape)
+			}
+		}
+		if row.prints != "" {
+			scene = c.surfaceScene()
+			got := c.run(words(row.args)...)
+			if got.status != row.exit || !strings.Contains(got.stdout, row.prints) || strings.Contains(got.stdout, "\x1b") {
+				t.Errorf("gq %v: %+v, want %q", words(row.args), got, row.prints)
+			}
+		}
+	}
+	// Nobody there, and nobody known.
+	if got := c.gq("stats", "--addr", "127.0.0.1:1"); got.status != exitUnreachable {
+		t.Errorf("nobody there: %+v", got)
+	}
+	if got := c.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "token") {
+		t.Errorf("without a token: %+v", got)
+	}
+}
+
+// run runs the program as the administrator.
+func (c *castle) run(args ...string) outcome {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, buildProgram(c.t), args...)
+	command.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GQ_") }), "GQ_ADDR="+c.grpc, "GQ_TOKEN="+bootstrap)
+	command.Dir = c.t.TempDir()
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	_ = command.Run()
+	return outcome{command.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
