@@ -354,6 +354,7 @@ var commandRows = map[string]commandRow{
 	"demo":    {long: true, bad: "extra"},
 	"bench":   {long: true, bad: "--store redis:"},
 	"compare": {long: true, bad: "--design X"}, "compare up": {long: true, bad: "X"},
+	"backup": {long: true}, "restore": {long: true}, "copy": {long: true}, "provide": {long: true}, // TestMove and TestProvide run them
 	"load": {long: true, bad: "extra"}, "node": {long: true, bad: "extra"},
 
 	"submit": {args: "t --queue $QUEUE", shape: jobShape, prints: "-", bad: "t --priority 9"},
