@@ -355,7 +355,8 @@ func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 		if err == nil {
 			break
 		}
-		if gq.KindOf(err) != gq.KindUnavailable || time.Now().After(until) {
+		// After a timeout too nothing is known, and the key finds out.
+		if kind := gq.KindOf(err); kind != gq.KindUnavailable && kind != gq.KindTimeout || time.Now().After(until) {
 			l.fault(fmt.Sprintf("submit %s: %v", specs[0].Key.Name, err))
 			return
 		}
