@@ -38,26 +38,25 @@ func tellRestart(f *fixture) {
 }
 
 // No option turns the guardrails off.
-func tellGuardrails(f *fixture) {
-	job := id(f.submit())
-	f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": "RUNNING"}, http.StatusConflict, CodeTransition)
-	f.claim()
-	f.none("worker_id", "second") // claimed once
-	for _, state := range []string{"RUNNING", "DONE", "FAILED", "CANCELED", "TIMEOUT"} {
-		f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": state}, http.StatusConflict, CodeTransition)
-	}
-	f.lease(job, "ttl_sec", seconds(brief)) // needed to run
-	f.is(job, "RUNNING")
-	time.Sleep(brief) // without a heartbeat
-	state := f.job(job)["state"]
-	if state != "TIMEOUT" && state != "QUEUED" {
-		f.Errorf("without heartbeats the job is %v", state)
-	}
-	f.used(0)
-	other, lease := f.running("addon_id", "audio")
-	f.release(other, lease, "SUCCEEDED")
-	f.is(other, "DONE")
-	if got := f.list("/jobs/"+other+"/events", "events"); len(got) != 7 {
-		f.Errorf("the life of a job left %d events, want 7", len(got))
+func tellGuardrails(lost string) func(*fixture) {
+	return func(f *fixture) {
+		job := id(f.submit())
+		f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": "RUNNING"}, http.StatusConflict, CodeTransition)
+		f.claim()
+		f.none("worker_id", "second") // claimed once
+		for _, state := range []string{"RUNNING", "DONE", "FAILED", "CANCELED", "TIMEOUT"} {
+			f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": state}, http.StatusConflict, CodeTransition)
+		}
+		f.lease(job, "ttl_sec", seconds(brief)) // needed to run
+		f.is(job, "RUNNING")
+		time.Sleep(brief) // without a heartbeat
+		f.is(job, lost)
+		f.used(0)
+		other, lease := f.running("addon_id", "audio")
+		f.release(other, lease, "SUCCEEDED")
+		f.is(other, "DONE")
+		if got := f.list("/jobs/"+other+"/events", "events"); len(got) != 7 {
+			f.Errorf("the life of a job left %d events, want 7", len(got))
+		}
 	}
 }

@@ -75,11 +75,11 @@ var stories = []story{
 	{"series", []string{"S-134", "S-135", "S-136", "S-137"}, Options{}, tellSeries},
 
 	{"restart", []string{"S-113", "S-142"}, Options{}, tellRestart},
-	{"guardrails", []string{"S-143"}, Options{}, tellGuardrails},
-	{"guardrails with requeue", []string{"S-143"}, Options{Requeue: true}, tellGuardrails},
-	{"guardrails without idempotency", []string{"S-143"}, Options{NoIdempotency: true}, tellGuardrails},
-	{"guardrails with other times", []string{"S-143"}, Options{ClaimHold: brief, LeaseTTL: brief}, tellGuardrails},
-	{"guardrails with little capacity", []string{"S-143"}, Options{Capacity: units(30)}, tellGuardrails},
+	{"guardrails", []string{"S-143"}, Options{}, tellGuardrails("TIMEOUT")},
+	{"guardrails with requeue", []string{"S-143"}, Options{Requeue: true}, tellGuardrails("QUEUED")},
+	{"guardrails without idempotency", []string{"S-143"}, Options{NoIdempotency: true}, tellGuardrails("TIMEOUT")},
+	{"guardrails with other times", []string{"S-143"}, Options{ClaimHold: brief, LeaseTTL: brief}, tellGuardrails("TIMEOUT")},
+	{"guardrails with little capacity", []string{"S-143"}, Options{Capacity: units(30)}, tellGuardrails("TIMEOUT")},
 	{"claimed once", []string{"S-51", "S-138"}, Options{ClaimHold: time.Hour}, tellClaimedOnce},
 }
 

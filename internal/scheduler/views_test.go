@@ -40,7 +40,7 @@ var factColumns = map[string][]string{
 // TestFactTables reads the facts with SQL and compares them with what the face
 // answers, row by row, after jobs have gone every way there is.
 func TestFactTables(t *testing.T) {
-	spec.Covers(t, "S-114", "S-115", "S-116", "S-117", "S-118", "S-119", "S-120", "S-121", "S-122", "S-123", "S-124", "S-125", "S-126", "S-127")
+	spec.Covers(t, "S-114", "S-115", "S-116", "S-117", "S-118", "S-119", "S-120", "S-122", "S-123", "S-124", "S-126", "S-127")
 	url := pgtest.Database(t)
 	clock := &movable{}
 	s, err := postgres.Open(t.Context(), url, store.Config{Clock: clock})
