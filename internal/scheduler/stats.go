@@ -189,7 +189,7 @@ func (f *Face) putCapacity(c *call) (reply, error) {
 	if r.Total == nil {
 		wrong.add("total", "is required")
 	} else if *r.Total < 0 || *r.Total > gq.MaxCapacity {
-		wrong.add("total", "%d is not between 0 and %d", *r.Total, gq.MaxCapacity)
+		wrong.add("total", "%d is not between 0 and %d", *r.Total, int64(gq.MaxCapacity))
 	}
 	if err := wrong.err(); err != nil {
 		return reply{}, err
