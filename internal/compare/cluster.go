@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -181,10 +182,32 @@ func (c *Cluster) Signal(name string, s syscall.Signal) error {
 	if err := n.command.Process.Signal(s); err != nil {
 		return fmt.Errorf("signal %s: %w", name, err)
 	}
-	if s == syscall.SIGKILL {
+	switch s { //nolint:exhaustive // the others take effect in their own time
+	case syscall.SIGKILL:
 		<-n.ended
+	case syscall.SIGSTOP:
+		stopped(n.command.Process.Pid)
 	}
 	return nil
+}
+
+// stopped waits until every thread of a process has stopped, where the system tells:
+// one that is running goes on for a moment.
+func stopped(pid int) {
+	for range 1000 {
+		running := false
+		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, name := range stats {
+			text, err := os.ReadFile(name) //nolint:gosec // of a process of ours
+			if _, rest, ok := strings.Cut(string(text), ") "); err == nil && ok && !strings.HasPrefix(rest, "T") {
+				running = true
+			}
+		}
+		if !running {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // Restart starts a node again that has ended, and waits until it serves.

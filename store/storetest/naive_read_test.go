@@ -291,3 +291,7 @@ func (n *naive) Queues(ctx context.Context) (queues []gq.Queue, err error) {
 	slices.SortFunc(queues, func(a, b gq.Queue) int { return cmp.Compare(a.Name, b.Name) })
 	return queues, nil
 }
+
+func (r recordingStore) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
+	return r.Store.(store.Purger).Purge(ctx, ids)
+}
