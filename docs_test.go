@@ -1,10 +1,12 @@
 package gq_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/spec"
 )
 
@@ -35,5 +37,21 @@ func TestDocumentedLimitsOfTheGuarantees(t *testing.T) {
 		"Encrypt sensitive fields before submission, or submit a reference instead of the data.",
 	} {
 		says(t, page, phrase)
+	}
+}
+
+// The numbers of the security page are those of the code.
+func TestDocumentedNumbers(t *testing.T) {
+	for _, phrase := range []string{
+		fmt.Sprintf("| names | %d bytes", gq.MaxNameBytes),
+		fmt.Sprintf("idempotency keys %d characters; callback URL %d bytes", gq.MaxKeyRunes, gq.MaxURLBytes),
+		fmt.Sprintf("%d tags of %d bytes, %d attributes, %d required capabilities", gq.MaxTags, gq.MaxTagBytes, gq.MaxAttributes, gq.MaxCapabilities),
+		fmt.Sprintf("10,000 jobs and %d MiB in one call; %d jobs deep; %d dependencies of a job", gq.MaxGroupBytes>>20, gq.MaxDepth, gq.MaxDependencies),
+		fmt.Sprintf("1 MiB each, up to %d MiB", gq.MaxPayloadBytes>>20),
+	} {
+		says(t, "docs/security.md", phrase)
+	}
+	if gq.MaxGroupJobs != 10_000 || gq.MaxQueues != 100_000 || gq.MaxPools != 10_000 {
+		t.Error("docs/security.md tells other numbers of jobs, queues and pools")
 	}
 }
