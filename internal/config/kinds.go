@@ -53,11 +53,28 @@ func (k *storeKind) set(text string) error {
 
 func (k *storeKind) text() string { return Redact(*k.to) }
 
-// Redact is a store URL without its password.
+// Redact is a store URL without its passwords. Of one that cannot be read nothing is
+// told but its kind.
 func Redact(store string) string {
 	u, err := url.Parse(store)
-	if err != nil || u.User == nil {
+	if err != nil {
+		if kind, _, ok := strings.Cut(store, "://"); ok {
+			return kind + "://..."
+		}
 		return store
+	}
+	query, secret := u.Query(), false
+	for _, name := range []string{"password", "sslpassword"} {
+		if query.Has(name) {
+			query.Set(name, "xxxxx")
+			secret = true
+		}
+	}
+	if u.User == nil && !secret {
+		return store
+	}
+	if secret {
+		u.RawQuery = query.Encode()
 	}
 	return u.Redacted()
 }
