@@ -76,7 +76,7 @@ var arrows = []arrow{
 	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/scheduler", imports: append([]string{"internal/wire"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/rpc", "internal/taskqueuetest", "store/postgres"}, faceTests...)},
-	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/auth", "internal/dispatch"}, faceImports...), tests: faceTests},
+	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.

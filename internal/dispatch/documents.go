@@ -22,9 +22,10 @@ const (
 	kindSlash    = "matching.slash"    // a penalty
 	kindClaim    = "matching.claim"    // a completion that is yet to be told
 
-	nameHead     = "head"
-	nameSettings = "settings"
-	nameBeacon   = "beacon"
+	nameHead       = "head"
+	nameSettings   = "settings"
+	nameConfigured = "configured" // the settings of servers, which count until others are put
+	nameBeacon     = "beacon"
 )
 
 // head is what rounds count.

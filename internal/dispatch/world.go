@@ -1,7 +1,9 @@
 package dispatch
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -144,6 +146,9 @@ func (d *Dispatcher) readSettings(ctx context.Context) error {
 
 // guard keeps the depth of the queue where the settings want it.
 func (d *Dispatcher) guard(ctx context.Context) error {
+	if err := d.showConfigured(ctx); err != nil {
+		return err
+	}
 	most := int(min(d.settings.DepthMax, 1<<31-1))
 	queues, err := d.store.Queues(ctx)
 	if err != nil {
@@ -157,6 +162,26 @@ func (d *Dispatcher) guard(ctx context.Context) error {
 	_, err = d.engine.ChangeQueue(ctx, d.queue, func(q *gq.Queue) {
 		q.MaxDepth, q.Policy = most, d.settings.JobPolicy(match.AI, 0)
 	})
+	return err
+}
+
+// showConfigured keeps the settings of this server in a document, for those who
+// read the store without it: they count as long as none were put.
+func (d *Dispatcher) showConfigured(ctx context.Context) error {
+	if d.setting > 0 {
+		return nil
+	}
+	found, err := d.store.Doc(ctx, kindState, nameConfigured)
+	if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		return err
+	}
+	written, err := doc(kindState, nameConfigured, found.Version, d.options.Settings)
+	if err != nil || bytes.Equal(written.Data, found.Data) {
+		return err
+	}
+	if _, err = d.store.PutDocs(ctx, []store.Doc{written}); errors.Is(err, gq.ErrConflict) {
+		return nil // another server has just done so, and all are to be configured alike
+	}
 	return err
 }
 

@@ -23,17 +23,26 @@ import (
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/dispatch"
 	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain fails the package if a goroutine outlives its tests.
+func TestMain(m *testing.M) {
+	pgtest.Main(m)
+	if err := goleak.Find(); err != nil {
+		panic(err)
+	}
+}
 
 // fixture is a server with the face.
 type fixture struct {
 	*testing.T
-	url  string
-	face *matching.Face
+	url    string
+	face   *matching.Face
+	engine *engine.Engine
 }
 
 type object = map[string]any
@@ -49,11 +58,17 @@ func newFixture(t *testing.T, o matching.Options) *fixture {
 			t.Error(err)
 		}
 	})
+	return over(t, s, o, dispatch.Options{})
+}
+
+// over is a server on a store.
+func over(t *testing.T, s store.Store, o matching.Options, do dispatch.Options) *fixture {
+	t.Helper()
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dispatch.New(e, s, dispatch.Options{})
+	d, err := dispatch.New(e, s, do)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +79,7 @@ func newFixture(t *testing.T, o matching.Options) *fixture {
 		server.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return &fixture{t, server.URL + matching.Base, face}
+	return &fixture{t, server.URL + matching.Base, face, e}
 }
 
 // call makes a request and returns status and body.

@@ -161,6 +161,9 @@ BEGIN
         SELECT r.at, created + r.value INTO at, started FROM gq.read_varint(b, at) AS r;
         SELECT r.at, created + r.value INTO at, first_started FROM gq.read_varint(b, at) AS r;
     END IF;
+    IF has & 65536 <> 0 THEN -- it was leased and never started
+        SELECT r.at, created + r.value INTO at, first_started FROM gq.read_varint(b, at) AS r;
+    END IF;
     IF has & 64 <> 0 THEN
         SELECT r.at, created + r.value INTO at, completed FROM gq.read_varint(b, at) AS r;
     END IF;
