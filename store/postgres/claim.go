@@ -145,7 +145,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 	wants := wantsOf(claims)
 	for round := range maxRounds {
 		var passed []int64
-		err := s.transact(ctx, "write", begin(alone), func(tx *txn) error {
+		err := s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
 			var err error
 			passed, err = tx.claim(ctx, wants)
 			return err
@@ -387,7 +387,7 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 // await waits until whoever has locked the first of these jobs is done. It
 // holds nothing meanwhile, so nobody can wait for it.
 func (s *Store) await(ctx context.Context, jobs []int64, alone bool) error {
-	return s.transact(ctx, "write", begin(alone), func(tx *txn) error {
+	return s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
 		_, err := tx.Exec(ctx, "SELECT FROM gq.live WHERE seq = $1 FOR UPDATE", jobs[0])
 		return err
 	})

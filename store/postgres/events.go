@@ -22,7 +22,7 @@ const sequenceStep = 10_000
 // A reader that calls it first reads everything that was committed before.
 func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 	for more := true; more; {
-		err = s.transact(ctx, "number events", beginWrite, func(tx *txn) error {
+		err = s.transact(ctx, "number events", s.begins.write, func(tx *txn) error {
 			last, more, err = tx.sequence(ctx)
 			return err
 		})

@@ -43,7 +43,7 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	if err := s.enter(); err != nil {
 		return nil, fmt.Errorf("export: %w", err)
 	}
-	inner, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginRead})
+	inner, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: s.begins.read})
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("export: %w", err)

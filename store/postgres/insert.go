@@ -49,7 +49,7 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 // insert places sound groups in one transaction.
 func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (out []store.Inserted, err error) {
 	jobs := jobsOf(groups)
-	err = s.transact(ctx, "write", begin(alone), func(tx *txn) error {
+	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
 		out, err = tx.insert(ctx, groups, jobs)
 		return err
 	})

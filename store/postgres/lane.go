@@ -112,10 +112,6 @@ func (l *lane[In, Out]) share(calls []*call[In, Out]) {
 	}
 }
 
-// sharedWait is how long a shared transaction waits for a lock. Our own are held
-// for much less.
-const sharedWait = "SET LOCAL lock_timeout = '50ms'"
-
 // held reports whether a transaction ended because somebody held a lock for too
 // long.
 func held(err error) bool {

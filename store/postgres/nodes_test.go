@@ -322,21 +322,31 @@ func TestClaimWaitsForALockedJob(t *testing.T) {
 	}
 }
 
-// TestDurableWhateverTheDatabaseSays catches the setting at the moment of
-// writing.
+// TestDurableWhateverTheDatabaseSays catches the settings at the moment of
+// writing, where they belong to a connection and where they travel with each
+// transaction.
 func TestDurableWhateverTheDatabaseSays(t *testing.T) {
-	url := pgtest.Database(t)
-	execute(t, url, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
-	s := open(t, url, store.Config{})
-	defer s.Close()
-	execute(t, url, `
-		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			IF current_setting('synchronous_commit') = 'off' THEN RAISE 'not durable'; END IF;
-			RETURN NEW;
-		END $$;
-		CREATE TRIGGER refuse BEFORE INSERT ON gq.segment FOR EACH ROW EXECUTE FUNCTION refuse();`)
-	mustInsert(t, s, newSpec("q"))
+	through := map[string]func(string) string{
+		"direct": func(url string) string { return url },
+		"pooled": behindPooler(t),
+	}
+	for name, through := range through {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Database(t)
+			execute(t, url, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
+			s := open(t, through(url), store.Config{})
+			defer s.Close()
+			execute(t, url, `
+				CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+				BEGIN
+					IF current_setting('synchronous_commit') = 'off' THEN RAISE 'not durable'; END IF;
+					IF current_setting('enable_seqscan') = 'on' THEN RAISE 'plans may go wrong'; END IF;
+					RETURN NEW;
+				END $$;
+				CREATE TRIGGER refuse BEFORE INSERT ON gq.segment FOR EACH ROW EXECUTE FUNCTION refuse();`)
+			mustInsert(t, s, newSpec("q"))
+		})
+	}
 }
 
 // TestLimitsOfTwoNodes has everyone claim, settle and spawn under every limit

@@ -42,7 +42,7 @@ func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
 // partition than the job.
 func (s *Store) roll(ctx context.Context) error {
 	var today int64
-	err := s.transact(ctx, "make partitions", beginWrite, func(tx *txn) error {
+	err := s.transact(ctx, "make partitions", s.begins.write, func(tx *txn) error {
 		if err := tx.glance(ctx); err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func (s *Store) roll(ctx context.Context) error {
 		return err
 	}
 	// They are committed: numbers may lead there.
-	err = s.transact(ctx, "begin a day", beginWrite, func(tx *txn) error {
+	err = s.transact(ctx, "begin a day", s.begins.write, func(tx *txn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ const (
 	tidyEvery = time.Minute
 	// tidyWait is how long tidy waits for others to let go of the tables. Everyone
 	// else waits behind it, so it waits only where nobody has them for long.
-	tidyWait = "SET LOCAL lock_timeout = '250ms'"
+	tidyWait = "; SET LOCAL lock_timeout = '250ms'"
 	// quietWithin is how long tidy watches whether somebody does.
 	quietWithin = time.Second
 )
@@ -173,7 +173,7 @@ func (s *Store) drop(ctx context.Context) (dropped int, err error) {
 	}
 	for s.quiet(ctx) {
 		went := 0
-		err := s.transact(ctx, "drop partitions", beginWrite+tidyWait, func(tx *txn) error {
+		err := s.transact(ctx, "drop partitions", s.begins.write+tidyWait, func(tx *txn) error {
 			var mine bool
 			err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1, 0)", lockPartition).Scan(&mine)
 			if err != nil || !mine {

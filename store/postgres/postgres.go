@@ -40,8 +40,9 @@ import (
 
 // Store keeps jobs in a PostgreSQL database. It implements [store.Store].
 type Store struct {
-	cfg  store.Config
-	pool *pgxpool.Pool
+	cfg    store.Config
+	pool   *pgxpool.Pool
+	begins begins
 
 	inserts lane[store.Group, store.Inserted]
 	updates lane[store.Update, store.Updated]
@@ -75,11 +76,15 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if !strings.Contains(url, "pool_max_conns") {
 		settings.MaxConns = maxConnections
 	}
-	if !strings.Contains(url, "default_query_exec_mode") {
-		if err := suitPooler(ctx, settings.ConnConfig); err != nil {
-			return nil, fmt.Errorf("open postgres: %w", err)
-		}
+	pooled, err := behindPooler(ctx, settings.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
 	}
+	if pooled && !strings.Contains(url, "default_query_exec_mode") {
+		// The next transaction may run on a connection that knows no statement of ours.
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	begins := settle(settings, pooled)
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
@@ -92,7 +97,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	s := &Store{cfg: cfg, pool: pool}
+	s := &Store{cfg: cfg, pool: pool, begins: begins}
 	s.inserts = lane[store.Group, store.Inserted]{
 		run: s.insert, most: 2, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
 	}
@@ -111,24 +116,18 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	return s, nil
 }
 
-// suitPooler keeps no statements prepared where there is a pooler in between: it
-// may have the next transaction run on a connection that knows none of them. A
-// pooler gives out keys of its own for the connections it makes, so what it calls
-// the process at the other end is not what that calls itself.
-func suitPooler(ctx context.Context, settings *pgx.ConnConfig) error {
+// behindPooler reports whether there is a pooler in between. It gives out keys of
+// its own for the connections it makes, so what it calls the process at the other
+// end is not what that calls itself.
+func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 	conn, err := pgx.ConnectConfig(ctx, settings)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
 	var process uint32
-	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process); err != nil {
-		return err
-	}
-	if process != conn.PgConn().PID() {
-		settings.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	}
-	return nil
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process)
+	return process != conn.PgConn().PID(), err
 }
 
 // maxConnections is how many a store opens at most, where its URL does not say.
@@ -186,7 +185,7 @@ func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) e
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
-	return s.transact(ctx, verb, beginWrite, f)
+	return s.transact(ctx, verb, s.begins.write, f)
 }
 
 // transact is write for those that were let in. A transaction that is known not
@@ -215,21 +214,13 @@ func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn
 	return nil
 }
 
-// begin is how a transaction begins that does, or does not, go alone.
-func begin(alone bool) string {
-	if alone {
-		return beginWrite
-	}
-	return beginShared
-}
-
 // read runs f on one snapshot of the database.
 func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
-	return s.transact(ctx, verb, beginRead, func(tx *txn) error {
+	return s.transact(ctx, verb, s.begins.read, func(tx *txn) error {
 		if err := tx.glance(ctx); err != nil {
 			return err
 		}

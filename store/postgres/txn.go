@@ -76,32 +76,6 @@ type row struct {
 	done     bool // in gq.done
 }
 
-// settings make plans that cannot go wrong: every query of this package has an
-// index to follow, and what the planner believes of a table that was empty a
-// moment ago leads it elsewhere. They travel with BEGIN, and end with the
-// transaction, so that they pass through a pooler. One statement sets them all.
-const settings = `;
-	SELECT set_config('enable_seqscan', 'off', true),
-		set_config('enable_bitmapscan', 'off', true),
-		set_config('enable_sort', 'off', true),
-		set_config('enable_hashjoin', 'off', true),
-		set_config('enable_mergejoin', 'off', true),
-		set_config('enable_material', 'off', true),
-		set_config('jit', 'off', true),
-		set_config('plan_cache_mode', 'force_generic_plan', true);`
-
-// durable makes an answer mean that it is on disk, whatever a database or role
-// has set for other applications.
-const durable = `
-	SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';`
-
-// How transactions begin.
-const (
-	beginRead   = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" + settings
-	beginWrite  = "BEGIN" + settings + durable
-	beginShared = beginWrite + sharedWait
-)
-
 // stamp reads the clock and takes a segment, after the locks of the transaction
 // are held, and reserves sequence numbers for n jobs. Those of a refused job are
 // never used. The segment comes last: see roll.

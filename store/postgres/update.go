@@ -36,7 +36,7 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 
 // update applies updates in one transaction.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
-	err = s.transact(ctx, "write", begin(alone), func(tx *txn) error {
+	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
 		out, err = tx.updateAll(ctx, updates)
 		return err
 	})

@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// planning makes plans that cannot go wrong: every query of this package has an
+// index to follow, and what the planner believes of a table that was empty a
+// moment ago leads it elsewhere.
+var planning = map[string]string{
+	"enable_seqscan":    "off",
+	"enable_bitmapscan": "off",
+	"enable_sort":       "off",
+	"enable_hashjoin":   "off",
+	"enable_mergejoin":  "off",
+	"enable_material":   "off",
+	"jit":               "off",
+	"plan_cache_mode":   "force_generic_plan",
+}
+
+// durable makes an answer mean that it is on disk, whatever a database or role
+// has set for other applications. What it finds it also keeps, as long as the
+// connection or the transaction lasts.
+const durable = `
+	SELECT set_config('synchronous_commit', CASE setting WHEN 'off' THEN 'on' ELSE setting END, %t)
+	FROM current_setting('synchronous_commit') AS setting`
+
+// sharedWait is how long a shared transaction waits for a lock. Our own are held
+// for much less.
+const sharedWait = "; SET LOCAL lock_timeout = '50ms'"
+
+// begins are the statements with which transactions begin. A lock timeout may be
+// added.
+type begins struct{ read, write, shared string }
+
+// of is how a writing transaction begins that does, or does not, go alone.
+func (b *begins) of(alone bool) string {
+	if alone {
+		return b.write
+	}
+	return b.shared
+}
+
+// settle has connections set up once, or every transaction where a pooler may run
+// it on any connection: there the settings travel with BEGIN and end with the
+// transaction.
+func settle(settings *pgxpool.Config, pooled bool) begins {
+	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"
+	if pooled {
+		var set []string
+		for _, name := range slices.Sorted(maps.Keys(planning)) {
+			set = append(set, fmt.Sprintf("set_config('%s', '%s', true)", name, planning[name]))
+		}
+		local := "; SELECT " + strings.Join(set, ", ")
+		read, write = read+local, write+local+";"+fmt.Sprintf(durable, true)
+	} else {
+		maps.Copy(settings.ConnConfig.RuntimeParams, planning)
+		settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, fmt.Sprintf(durable, false))
+			return err
+		}
+	}
+	return begins{read: read, write: write, shared: write + sharedWait}
+}
