@@ -194,9 +194,24 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		w.round, w.retry = nil, time.Time{}
 		names = append(names, w.Queues...)
 	}
-	queues, err := tx.lockQueues(ctx, names, limited)
+	uncounted, err := tx.uncounted(ctx, wants)
 	if err != nil {
 		return nil, err
+	}
+	queues, err := tx.lockQueues(ctx, names, func(q gq.Queue) bool {
+		if uncounted[q.Name] {
+			q.Pool = ""
+		}
+		return limited(q)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for name := range uncounted {
+		if q, ok := queues[name]; ok {
+			q.Pool = ""
+			queues[name] = q
+		}
 	}
 	sharing, err := tx.lockPools(ctx, queues)
 	if err != nil {

@@ -111,7 +111,7 @@ func (s *Store) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
 		return store.Doc{}, fmt.Errorf("document: %w", err)
 	}
 	d := store.Doc{Kind: kind, Name: name}
-	err := s.read(ctx, "document", func(tx *txn) error {
+	err := s.readOnce(ctx, "document", func(tx *txn) error {
 		err := tx.QueryRow(ctx, "SELECT version, data FROM gq.doc WHERE kind = $1 AND name = $2", kind, name).Scan(&d.Version, &d.Data)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fmt.Errorf("%s/%s: %w", kind, name, gq.ErrNotFound)
@@ -129,7 +129,7 @@ func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs [
 	if limit, err = store.CheckDocPage(kind, after, limit); err != nil {
 		return nil, fmt.Errorf("documents: %w", err)
 	}
-	err = s.read(ctx, "documents", func(tx *txn) error {
+	err = s.readOnce(ctx, "documents", func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
 			SELECT kind, name, version, data
 			FROM gq.doc

@@ -21,7 +21,14 @@ const sequenceStep = 10_000
 //
 // A reader that calls it first reads everything that was committed before.
 func (s *Store) sequence(ctx context.Context) (last int64, err error) {
-	for more := true; more; {
+	var more bool
+	err = s.transact(ctx, "look for events", s.begins.single, func(tx *txn) error {
+		return tx.QueryRow(ctx, unsequenced).Scan(&last, &more)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for more {
 		err = s.transact(ctx, "number events", s.begins.write, func(tx *txn) error {
 			last, more, err = tx.sequence(ctx)
 			return err
@@ -37,14 +44,12 @@ func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 // has.
 const fresh = "SELECT id, events, time FROM gq.segment WHERE seq IS NULL ORDER BY id LIMIT $1"
 
+// unsequenced is the last number given, and whether there is anything to do.
+const unsequenced = `
+	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL) OR EXISTS (SELECT FROM gq.delta)
+	FROM gq.head`
+
 func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) {
-	var waiting bool
-	err = tx.QueryRow(ctx, `
-		SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL) OR EXISTS (SELECT FROM gq.delta)
-		FROM gq.head`).Scan(&last, &waiting)
-	if err != nil || !waiting {
-		return last, false, err
-	}
 	if err := tx.QueryRow(ctx, "SELECT event FROM gq.head FOR UPDATE").Scan(&last); err != nil {
 		return 0, false, err
 	}
@@ -89,7 +94,11 @@ const tally = `
 // Events implements [store.Store].
 func (s *Store) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.sequenced(ctx, "events", func(tx *txn) error {
+	last, err := s.sequenced(ctx, "events")
+	if err != nil || after >= uint64(last) {
+		return nil, err // nothing has happened since; nothing beyond the last is gone
+	}
+	err = s.read(ctx, "events", func(tx *txn) error {
 		var gone int64
 		if err := tx.QueryRow(ctx, "SELECT greatest(gone, (SELECT max(gone) FROM gq.partition)) FROM gq.head").Scan(&gone); err != nil {
 			return err
@@ -157,35 +166,32 @@ func readLog(rows pgx.Rows, err error) (segments int, out []gq.Event, _ error) {
 	return segments, out, err
 }
 
-// sequenced is read after all events that were committed before have numbers.
-func (s *Store) sequenced(ctx context.Context, verb string, f func(tx *txn) error) error {
+// sequenced has all events numbered that were committed before, and returns the
+// number of the last.
+func (s *Store) sequenced(ctx context.Context, verb string) (last int64, err error) {
 	if err := s.enter(); err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+		return 0, fmt.Errorf("%s: %w", verb, err)
 	}
-	_, err := s.sequence(ctx)
-	s.leave()
-	if err != nil {
-		return fmt.Errorf("%s: %w", verb, err)
+	defer s.leave()
+	if last, err = s.sequence(ctx); err != nil {
+		return 0, fmt.Errorf("%s: %w", verb, err)
 	}
-	return s.read(ctx, verb, f)
+	return last, nil
 }
 
 // LastEvent implements [store.Store].
 func (s *Store) LastEvent(ctx context.Context) (uint64, error) {
-	var last int64
-	err := s.sequenced(ctx, "last event", func(tx *txn) error {
-		return tx.QueryRow(ctx, "SELECT event FROM gq.head").Scan(&last)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return uint64(last), nil
+	last, err := s.sequenced(ctx, "last event")
+	return uint64(last), err
 }
 
 // History implements [store.Store].
 func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	var out []gq.Event
-	err := s.sequenced(ctx, "history", func(tx *txn) error {
+	if _, err := s.sequenced(ctx, "history"); err != nil {
+		return nil, err
+	}
+	err := s.read(ctx, "history", func(tx *txn) error {
 		var seq int64
 		err := tx.QueryRow(ctx, "SELECT seq FROM gq.name WHERE id = $1", [16]byte(id)).Scan(&seq)
 		if errors.Is(err, pgx.ErrNoRows) {

@@ -349,6 +349,63 @@ func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 	}
 }
 
+// TestHeldClaimsDoNotQueueUp has a claim that its pool does not count go past
+// those that have the pool and the queue locked, while one that starts its jobs
+// waits for them.
+func TestHeldClaimsDoNotQueueUp(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	if err := s.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1, AtStart: true}); err != nil {
+		t.Fatal(err)
+	}
+	q := gq.NewQueue("q")
+	q.Pool = "p"
+	if err := s.PutQueue(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	mustInsert(t, s, newSpec("q"), newSpec("q"), newSpec("q"))
+	lock, err := connect(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{"SELECT FROM gq.queue FOR UPDATE", "SELECT FROM gq.pool FOR UPDATE"} {
+		if _, err := lock.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held := claimFrom("q", 2)
+	held.Hold = true
+	out, err := s.Claim(t.Context(), []store.Claim{held})
+	if err != nil || len(out[0].Jobs) != 2 {
+		t.Fatalf("claim: %v, %+v", err, out)
+	}
+	started := make(chan int, 1)
+	go func() {
+		out, err := s.Claim(context.WithoutCancel(t.Context()), []store.Claim{claimFrom("q", 1)})
+		if err != nil {
+			t.Error(err)
+		}
+		started <- len(out[0].Jobs)
+	}()
+	watch := connect(t, url)
+	for waiting := false; !waiting && len(started) == 0; {
+		err := watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(started) > 0 {
+		t.Error("a claim that starts its job did not wait for whoever has the pool")
+	}
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-started; n != 1 {
+		t.Errorf("a claim that starts its job got %d, want 1", n)
+	}
+}
+
 // TestLimitsOfTwoNodes has everyone claim, settle and spawn under every limit
 // while the queue becomes fair and unfair again. What is held at any time, as far
 // as the workers know, is within the limits.

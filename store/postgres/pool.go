@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -90,6 +91,48 @@ func (tx *txn) pools(ctx context.Context, since int64, over []int64, names ...st
 		return nil
 	})
 	return pools, err
+}
+
+// uncounted finds the queues whose pools do not count what claims take from them:
+// it is held for later, and the pool is occupied by what has started. Such claims
+// need not stand behind each other. Until the transaction ends no pool changes and
+// no queue goes to another.
+func (tx *txn) uncounted(ctx context.Context, wants []*want) (map[string]bool, error) {
+	held := make(map[string]bool)
+	for _, w := range wants {
+		for _, name := range w.Queues {
+			if w.Hold {
+				held[name] = true
+			}
+		}
+	}
+	for _, w := range wants {
+		for _, name := range w.Queues {
+			if !w.Hold {
+				delete(held, name)
+			}
+		}
+	}
+	if len(held) == 0 {
+		return nil, nil
+	}
+	queues := slices.Collect(maps.Keys(held))
+	clear(held)
+	var batch pgx.Batch
+	batch.Queue("SELECT pg_advisory_xact_lock_shared($1, 0)", lockPools)
+	batch.Queue(`
+		SELECT q.name
+		FROM gq.queue AS q
+		JOIN gq.pool AS p ON p.name = q.config ->> 'Pool'
+		WHERE q.name = ANY ($1) AND p.at_start`,
+		queues).Query(func(rows pgx.Rows) error {
+		names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		for _, name := range names {
+			held[name] = true
+		}
+		return err
+	})
+	return held, tx.SendBatch(ctx, &batch).Close()
 }
 
 // lockPools locks the pools of queues, and returns all the queues that share

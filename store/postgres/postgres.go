@@ -8,14 +8,15 @@
 // the same order, so that none waits in a circle:
 //
 //  1. advisory locks on idempotency keys, by their hash
-//  2. rows of gq.queue that have a limit the transaction must keep, by name
-//  3. rows of gq.live, then of gq.done, by sequence number
-//  4. rows of gq.pool, by name
-//  5. advisory locks on the turns of fair queues, by their hash
-//  6. the advisory lock of documents
-//  7. the row of gq.head, only to number events, to fold counts and to collect
+//  2. the advisory lock of pools and whose they are, which some claims share
+//  3. rows of gq.queue that have a limit the transaction must keep, by name
+//  4. rows of gq.live, then of gq.done, by sequence number
+//  5. rows of gq.pool, by name
+//  6. advisory locks on the turns of fair queues, by their hash
+//  7. the advisory lock of documents
+//  8. the row of gq.head, only to number events, to fold counts and to collect
 //
-// Claims take the third kind without waiting for any (SKIP LOCKED), and may do
+// Claims take the fourth kind without waiting for any (SKIP LOCKED), and may do
 // so at any point. The time is read after the locks are held, and so is the id
 // of the segment that tells of the changes: for any one job both only grow.
 // There is no lock that everyone takes.
@@ -228,7 +229,21 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 	})
 }
 
+// readOnce is read for one statement that does not ask for the time.
+func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error) error {
+	if err := s.enter(); err != nil {
+		return fmt.Errorf("%s: %w", verb, err)
+	}
+	defer s.leave()
+	return s.transact(ctx, verb, s.begins.single, f)
+}
+
 func (s *Store) attempt(ctx context.Context, begin string, f func(tx *txn) error) error {
+	if begin == "" {
+		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+			return f(&txn{Tx: &connTx{conn: c.Conn()}, s: s})
+		})
+	}
 	inner, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,7 +20,25 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 	if err := q.Validate(); err != nil {
 		return fmt.Errorf("put queue: %w", err)
 	}
+	err := s.putQueue(ctx, q, false)
+	if errors.Is(err, errMoves) {
+		err = s.putQueue(ctx, q, true)
+	}
+	return err
+}
+
+// errMoves says that a queue goes to another pool, which needs a lock that comes
+// before all others.
+var errMoves = errors.New("the queue goes to another pool")
+
+// putQueue is PutQueue, for a queue that may go to another pool or not.
+func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	return s.write(ctx, "put queue", func(tx *txn) error {
+		if moves { // claims that their pool does not count do not lock the row: see uncounted
+			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil {
+				return err
+			}
+		}
 		// The row is the lock under which limits are checked, so it is there and
 		// locked before the time is read.
 		if _, err := tx.Exec(ctx, "INSERT INTO gq.queue (name) VALUES ($1) ON CONFLICT DO NOTHING", q.Name); err != nil {
@@ -31,6 +50,9 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 		was, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = $1", q.Name)
 		if err != nil {
 			return err
+		}
+		if was[q.Name].Pool != q.Pool && !moves {
+			return errMoves
 		}
 		turning := was[q.Name].Fair != q.Fair
 		if turning { // all but the newest jobs are locked before the time is read
@@ -67,7 +89,7 @@ func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
 // Queues implements [store.Store].
 func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
 	var out []gq.Queue
-	err := s.read(ctx, "queues", func(tx *txn) error {
+	err := s.readOnce(ctx, "queues", func(tx *txn) error {
 		queues, err := tx.readQueues(ctx, `
 			SELECT name, config FROM gq.queue WHERE config IS NOT NULL
 			UNION ALL
@@ -137,7 +159,7 @@ func parseQueues(rows pgx.Rows) (map[string]gq.Queue, error) {
 // Counts implements [store.Store].
 func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	var out []gq.Count
-	err := s.read(ctx, "counts", func(tx *txn) error {
+	err := s.readOnce(ctx, "counts", func(tx *txn) error {
 		rows, err := tx.Query(ctx, `
 			SELECT queue, status, sum(jobs)::bigint
 			FROM `+tally+`

@@ -37,8 +37,9 @@ const durable = `
 const sharedWait = "; SET LOCAL lock_timeout = '50ms'"
 
 // begins are the statements with which transactions begin. A lock timeout may be
-// added.
-type begins struct{ read, write, shared string }
+// added. Whoever reads with one statement needs no transaction where the settings
+// are there without it: then single is "".
+type begins struct{ read, write, shared, single string }
 
 // of is how a writing transaction begins that does, or does not, go alone.
 func (b *begins) of(alone bool) string {
@@ -67,5 +68,9 @@ func settle(settings *pgxpool.Config, pooled bool) begins {
 			return err
 		}
 	}
-	return begins{read: read, write: write, shared: write + sharedWait}
+	b := begins{read: read, write: write, shared: write + sharedWait}
+	if pooled {
+		b.single = read
+	}
+	return b
 }
