@@ -25,7 +25,14 @@ const kept = `
 // find what is left.
 func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	removed := 0
-	err := s.write(ctx, "collect", func(tx *txn) error {
+	over, err := s.expired(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if !over {
+		return 0, s.tidy(ctx)
+	}
+	err = s.write(ctx, "collect", func(tx *txn) error {
 		removed = 0
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockCollect); err != nil {
 			return err
@@ -51,6 +58,41 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	}
 	return 0, s.tidy(ctx)
 }
+
+// expired reports whether there is anything to collect.
+func (s *Store) expired(ctx context.Context) (over bool, err error) {
+	err = s.readOnce(ctx, "collect", func(tx *txn) error {
+		if err := tx.glance(ctx); err != nil {
+			return err
+		}
+		var statuses []int16
+		var until []int64
+		for _, status := range endings {
+			statuses, until = append(statuses, int16(status)), append(until, nanoseconds(tx.now.Add(-s.cfg.Retention.Of(status))))
+		}
+		return tx.QueryRow(ctx, anyEnded, statuses, until).Scan(&over)
+	})
+	return over, err
+}
+
+// anyEnded tells whether there is a job that ended, in one of several ways, between
+// the horizon and an instant, along the index done_ended.
+const anyEnded = `
+	SELECT EXISTS (
+		SELECT
+		FROM unnest($1::smallint[], $2::bigint[]) AS r (status, until)
+		CROSS JOIN LATERAL (
+			SELECT coalesce(max(ended), -9223372036854775808) AS ended, coalesce(max(seq), 0) AS seq
+			FROM gq.horizon
+			WHERE status = r.status
+		) AS h
+		CROSS JOIN LATERAL (
+			SELECT
+			FROM gq.done
+			WHERE status = r.status AND (ended, seq + 0) > (h.ended, h.seq) AND ended <= r.until
+			LIMIT 1
+		) AS d
+	)`
 
 // ended are the jobs behind a horizon that ended up to an instant, in their
 // order, along the index done_ended.

@@ -133,8 +133,11 @@ const (
 	closedFor = time.Hour
 	// carryMost is how many jobs are carried over to another partition at most.
 	carryMost = 10_000
-	// tidyEvery is how often a node looks for partitions that can go.
-	tidyEvery = time.Minute
+	// tidyEvery is how often a node looks for partitions that can go, besides when a
+	// day begins and when jobs have gone, and tidyAgain when it looks again at some
+	// that were in use.
+	tidyEvery = time.Hour
+	tidyAgain = time.Minute
 	// tidyWait is how long tidy waits for others to let go of the tables. Everyone
 	// else waits behind it, so it waits only where nobody has them for long.
 	tidyWait = "; SET LOCAL lock_timeout = '250ms'"
@@ -146,30 +149,35 @@ const (
 // of Collect, and does nothing most of the time.
 func (s *Store) tidy(ctx context.Context) error {
 	now := time.Now().UnixNano()
-	last := s.tidied.Load()
+	next := s.tidies.Load()
 	begun := dayOf(instant(s.latest.Load())) > s.rolled.Load()
-	if !begun && !s.stale.Swap(false) && now-last < int64(tidyEvery) || !s.tidied.CompareAndSwap(last, now) {
+	if !begun && !s.stale.Swap(false) && now < next || !s.tidies.CompareAndSwap(next, now+int64(tidyAgain)) {
 		return nil
 	}
 	if err := s.enter(); err != nil {
 		return err
 	}
 	defer s.leave()
-	if err := s.roll(ctx); err != nil {
-		return err
+	if begun {
+		if err := s.roll(ctx); err != nil {
+			return err
+		}
 	}
-	_, err := s.drop(ctx)
+	all, err := s.drop(ctx)
+	if all {
+		s.tidies.Store(now + int64(tidyEvery))
+	}
 	return err
 }
 
 // errBusy says that a partition cannot go right now.
 var errBusy = errors.New("partition in use")
 
-// drop drops partitions of which nothing, or not much, is left, and returns how
-// many went. Where others hold them it is left for the next time.
-func (s *Store) drop(ctx context.Context) (dropped int, err error) {
+// drop drops partitions of which nothing, or not much, is left, and reports whether
+// all of them went. Where others hold them it is left for the next time.
+func (s *Store) drop(ctx context.Context) (all bool, err error) {
 	if _, err := s.sequence(ctx); err != nil { // events have numbers before they go
-		return 0, err
+		return false, err
 	}
 	for s.quiet(ctx) {
 		went := 0
@@ -190,14 +198,13 @@ func (s *Store) drop(ctx context.Context) (dropped int, err error) {
 			return tx.replace(ctx, group)
 		})
 		if held(err) || errors.Is(err, errBusy) {
-			return dropped, nil
+			return false, nil
 		}
 		if err != nil || went == 0 {
-			return dropped, err
+			return err == nil, err
 		}
-		dropped += went
 	}
-	return dropped, nil
+	return false, nil
 }
 
 // quiet reports whether everyone who has the tables in use at this moment is done

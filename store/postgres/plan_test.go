@@ -46,6 +46,7 @@ var hot = []struct {
 		[]string{"Index Scan using live_due"},
 	},
 	{"due next", dueNext, "1", []string{"Index Scan using live_due"}},
+	{"collect any", anyEnded, "'{7,8}', '{1,1}'", []string{"done_0_status_ended_expr_idx", "horizon_pkey"}},
 	{"collect", ended, "7, 0, 0, 1, 100", []string{"done_0_status_ended_expr_idx", "Merge Append", "job_0_pkey"}},
 	{
 		"find", "SELECT " + columns + " FROM " + finished + " WHERE " + kept + " ORDER BY s.seq FOR UPDATE OF s", "'{1,2}'",

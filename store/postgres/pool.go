@@ -45,7 +45,10 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 // Pools implements [store.Store].
 func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	var out []gq.Pool
-	err := s.read(ctx, "pools", func(tx *txn) error {
+	err := s.readOnce(ctx, "pools", func(tx *txn) error {
+		if err := tx.glance(ctx); err != nil {
+			return err
+		}
 		pools, err := tx.pools(ctx, nanoseconds(tx.now), nil)
 		for _, p := range pools {
 			out = append(out, p)

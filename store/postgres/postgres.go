@@ -56,8 +56,8 @@ type Store struct {
 
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
-	tidied atomic.Int64 // when tidy last looked, in nanoseconds of this process
-	stale  atomic.Bool  // jobs have gone since
+	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process
+	stale  atomic.Bool  // jobs have gone since it looked
 }
 
 var _ store.Store = (*Store)(nil)
@@ -229,7 +229,8 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 	})
 }
 
-// readOnce is read for one statement that does not ask for the time.
+// readOnce is read for one statement, besides one for the time, or for several that
+// need not be of one moment. It does not read the time by itself.
 func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)

@@ -20,7 +20,10 @@ const (
 // Due implements [store.Store].
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
-	err := s.read(ctx, "due", func(tx *txn) error {
+	err := s.readOnce(ctx, "due", func(tx *txn) error {
+		if err := tx.glance(ctx); err != nil {
+			return err
+		}
 		due = store.Due{Now: tx.now}
 		rows, err := tx.Query(ctx, `
 			SELECT j.id, s.due
@@ -60,7 +63,14 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 // Release implements [store.Store].
 func (s *Store) Release(ctx context.Context, limit int) (int, error) {
 	told := 0
-	err := s.write(ctx, "release", func(tx *txn) error {
+	waits := false
+	err := s.readOnce(ctx, "release", func(tx *txn) error {
+		return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.ended)").Scan(&waits)
+	})
+	if err != nil || !waits {
+		return 0, err
+	}
+	err = s.write(ctx, "release", func(tx *txn) error {
 		told = 0
 		if limit < 1 {
 			return nil
