@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// Own starts a server for one test alone, which may do to it what it likes. It is
-// stopped when the test ends.
-func Own(t testing.TB) *Cluster {
+// Own starts a server for one test alone, which may do to it what it likes, with
+// settings of its own beside those of all tests. It is stopped when the test ends.
+func Own(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
-	return own(t, 0)
+	return own(t, 0, settings...)
 }
 
-func own(t testing.TB, skew time.Duration) *Cluster {
+func own(t testing.TB, skew time.Duration, settings ...string) *Cluster {
 	t.Helper()
-	c, err := start(skew)
+	c, err := start(skew, settings...)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
