@@ -20,7 +20,7 @@ type Config struct {
 	Offers   []string      // capabilities of this worker; jobs may require them
 	MaxCost  int64         // largest cost of a job to claim; any
 	LeaseTTL time.Duration // of the leases; the policy's of each job
-	Poll     time.Duration // how long a claim waits for the first job; 20 s
+	Poll     time.Duration // how long a claim waits for the first job; 1 min
 
 	// HeartbeatEvery bounds the time between two heartbeats, which is a third
 	// of the TTL otherwise. A worker learns with them that a job was cancelled.
@@ -64,7 +64,7 @@ func (c Config) withDefaults() Config {
 		lanes[i] = Lane{Queues: l.Queues, Slots: cmp.Or(l.Slots, c.Slots)}
 	}
 	c.Lanes = lanes
-	c.Poll = cmp.Or(c.Poll, 20*time.Second)
+	c.Poll = cmp.Or(c.Poll, time.Minute)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 5*time.Second)
 	if c.Classify == nil {
