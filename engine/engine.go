@@ -49,6 +49,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -112,7 +113,8 @@ func (o Options) withDefaults() (Options, error) {
 
 // Engine is a queue over a store. Its methods may be called concurrently.
 type Engine struct {
-	late error // what a submission is told that took too long
+	late      error       // what a submission is told that took too long
+	callbacks atomic.Bool // the store knows of callbacks
 
 	store   store.Store
 	options Options

@@ -65,6 +65,11 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 	lock := e.patches.of(id)
 	lock.Lock()
 	defer lock.Unlock()
+	if p.CallbackURL != nil && *p.CallbackURL != "" {
+		if err := e.noteCallbacks(ctx); err != nil {
+			return gq.Job{}, fmt.Errorf("update: %w", err)
+		}
+	}
 	for {
 		job, err := e.Get(ctx, id, 0)
 		if err != nil {

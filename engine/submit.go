@@ -197,6 +197,11 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 	if s.Key.Name != "" && s.Key.Fingerprint == 0 {
 		s.Key.Fingerprint = fingerprint(s, given, needs)
 	}
+	if s.Metadata.CallbackURL != "" {
+		if err := e.noteCallbacks(ctx); err != nil {
+			return s, err
+		}
+	}
 	s.ID = e.random.jobID()
 	if chosen {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
@@ -204,6 +209,19 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 		return s, &gq.InvalidError{Faults: faults}
 	}
 	return s, nil
+}
+
+// noteCallbacks has the store remember that there are jobs with callbacks.
+func (e *Engine) noteCallbacks(ctx context.Context) error {
+	if e.callbacks.Load() {
+		return nil
+	}
+	_, err := e.store.PutDocs(ctx, []store.Doc{{Kind: store.KindCallbacks, Name: store.NameCallbacks, Data: []byte("{}")}})
+	if err != nil && !errors.Is(err, gq.ErrConflict) { // which tells that it is there
+		return fmt.Errorf("note callbacks: %w", err)
+	}
+	e.callbacks.Store(true)
+	return nil
 }
 
 // fingerprint tells one submission from another with the same key: it covers all

@@ -96,3 +96,11 @@ func CheckDocName(kind, name string) error {
 func (d Doc) Conflict(current uint64) error {
 	return fmt.Errorf("document %s/%s has version %d, not %d: %w", d.Kind, d.Name, current, d.Version, gq.ErrConflict)
 }
+
+// A store in which any job ever asked for a callback has a document that says so.
+// Until then nobody needs to look for such jobs among those that end. Whoever makes
+// a job with a callback, or gives it one, puts the document first.
+const (
+	KindCallbacks = "callbacks"
+	NameCallbacks = "used"
+)

@@ -23,7 +23,7 @@ type Config struct {
 	Poll     time.Duration // how long a claim waits for the first job; 1 min
 
 	// HeartbeatEvery bounds the time between two heartbeats, which is a third
-	// of the TTL otherwise. A worker learns with them that a job was cancelled.
+	// of the TTL otherwise; 5 s. A worker learns with them that a job was cancelled.
 	HeartbeatEvery time.Duration
 
 	DrainTimeout time.Duration // how long handlers may finish once Run's context has ended; 30 s
@@ -65,6 +65,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Lanes = lanes
 	c.Poll = cmp.Or(c.Poll, time.Minute)
+	c.HeartbeatEvery = cmp.Or(c.HeartbeatEvery, 5*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 5*time.Second)
 	if c.Classify == nil {

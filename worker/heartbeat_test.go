@@ -55,7 +55,7 @@ func TestShorterLeasesNeedMoreHeartbeatsAndEndSooner(t *testing.T) {
 	for _, ttl := range []time.Duration{3 * time.Second, 30 * time.Second} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			bubble(t, func(f *fixture) {
-				f.config.LeaseTTL = ttl
+				f.config.LeaseTTL, f.config.HeartbeatEvery = ttl, ttl // no other bound than the lease
 				f.handle(sleepFor(5 * time.Minute))
 				f.run()
 				id := f.work(semantics)

@@ -80,16 +80,22 @@ func newConfig(p process) *cobra.Command {
 		Example: "  gq config check --config gq.yaml\n  gq config print --config gq.yaml",
 	}
 	check := &cobra.Command{
-		Use:     "check",
+		Use:     "check [FILE]",
 		Short:   "Report everything that is wrong with a configuration",
 		Long:    "Report everything that is wrong with a configuration. The exit status is 2 if\nanything is.\n\n" + configHelp,
-		Example: "  gq config check --config gq.yaml",
-		Args:    noArguments,
+		Example: "  gq config check gq.yaml\n  gq config check --config gq.yaml --http 127.0.0.1:9000",
+		Args:    cobra.MaximumNArgs(1),
 	}
 	checked := newConfigFlags(check)
 	var checkJSON bool
 	check.Flags().BoolVar(&checkJSON, "json", false, "print JSON for programs")
-	check.RunE = func(c *cobra.Command, _ []string) error {
+	check.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			if checked.file != "" {
+				return usage("config", fmt.Sprintf("%s and --config %s are two files; want one", args[0], checked.file))
+			}
+			checked.file = args[0]
+		}
 		if _, err := checked.load(c, p); err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 		Log: log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: taskQueueService(a.guard),
 	}))
 	s.web = &http.Server{
-		Handler:           matched.beside(beside(s.http, a.identified(scheduling))),
+		Handler:           ownHost(cfg.Insecure, matched.beside(beside(s.http, a.identified(scheduling)))),
 		TLSConfig:         a.tls,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       cfg.Limits.IdleTimeout,
@@ -158,8 +158,13 @@ func greet(p process, cfg *config.Config, l listeners) {
 	s.line("Try it from another terminal:")
 	s.line("  gq work --type shout --exec 'tr a-z A-Z'%s", addr)
 	s.line("  gq submit shout --payload '\"hello\"' --wait%s", addr)
-	s.line("  curl http://%s/v1/stats", l.http.Addr())
-	s.line("API: http://%s/docs   stop: Ctrl-C", l.http.Addr())
+	scheme := "http"
+	if cfg.Auth.TLSCert != "" {
+		scheme = "https"
+		s.line("  (with TLS: name its authority, GQ_TLS_CA=FILE for gq and --cacert FILE for curl)")
+	}
+	s.line("  curl %s://%s/v1/stats", scheme, l.http.Addr())
+	s.line("API: %s://%s/docs   stop: Ctrl-C", scheme, l.http.Addr())
 }
 
 // server is what runs under gq serve.

@@ -10,6 +10,7 @@ package config
 import (
 	"log/slog"
 	"net"
+	"strconv"
 	"slices"
 	"strings"
 	"time"
@@ -181,8 +182,10 @@ func retention(d *time.Duration) kind { return &durationKind{d, time.Second, gq.
 // check reports what contradicts itself, by key.
 func (c *Config) check(fault func(key, format string, args ...any)) {
 	for _, listener := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}} {
-		if _, _, err := net.SplitHostPort(listener.address); err != nil {
+		if _, port, err := net.SplitHostPort(listener.address); err != nil {
 			fault(listener.key, "%q is not an address such as 127.0.0.1:8780", listener.address)
+		} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
+			fault(listener.key, "%q is not a port between 0 and 65535", port)
 		}
 	}
 	if _, port, _ := net.SplitHostPort(c.HTTP); c.HTTP == c.GRPC && port != "0" {

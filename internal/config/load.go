@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,13 +74,23 @@ func Load(s Sources) (Loaded, error) {
 		ranks[meant] = g
 		out.origins[meant] = g.from
 	}
-	if len(l.faults) == 0 {
-		out.Config.check(func(key, format string, args ...any) { l.fault(out.origin(key), key, format, args...) })
-	}
+	// What could not be read has its default, which contradicts nothing.
+	out.Config.check(func(key, format string, args ...any) { l.fault(out.origin(key), key, format, args...) })
 	if len(l.faults) > 0 {
+		slices.SortStableFunc(l.faults, func(a, b gq.Fault) int { return cmp.Compare(line(s.File, a.Field), line(s.File, b.Field)) })
 		return out, &gq.InvalidError{Faults: l.faults}
 	}
 	return out, nil
+}
+
+// line is the line of the file that a fault is about; those of no line come last.
+func line(file, field string) int {
+	rest, ok := strings.CutPrefix(field, file+":")
+	digits, _, _ := strings.Cut(rest, ":")
+	if n, err := strconv.Atoi(digits); ok && err == nil {
+		return n
+	}
+	return math.MaxInt
 }
 
 // origin is where a key got its value; for one with others below it, the first
@@ -138,6 +149,9 @@ func (l *loader) file(s Sources) {
 			if t := e.GetToken(); t != nil && t.Position != nil {
 				from += ":" + strconv.Itoa(t.Position.Line)
 			}
+		}
+		if strings.Contains(text, "mapping value") {
+			text += "; a value with a colon at its end or before a space needs quotes, such as store: \"memory:\""
 		}
 		l.fault(from, "", "%s", text)
 		return

@@ -110,13 +110,14 @@ func (d *Dispatcher) poke() {
 
 // Pauses of the loop.
 const (
-	shortest  = 10 * time.Millisecond // between rounds, however much changes
+	shortest  = 10 * time.Millisecond // between rounds, while there is room for more
+	gather    = 50 * time.Millisecond // from a change to its round, so that changes share one; the interval if that is less
 	longest   = time.Minute           // without a look, however quiet it is
 	afterLoss = time.Second           // a node that lost a round leaves the others to the winner
 )
 
-// Run holds rounds until the context ends, which is a clean stop: one as soon as
-// supply or demand changes, one every interval while jobs wait, and none at all
+// Run holds rounds until the context ends, which is a clean stop: one soon after
+// supply or demand changed, one every interval while jobs wait, and none at all
 // while nothing does.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	poll := longest
@@ -140,11 +141,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-d.kick:
-			soon := d.sinceLast(shortest)
-			if next = earlier(next, soon); time.Until(next) > 0 {
-				timer.Reset(time.Until(next))
-				continue
-			}
+			next = earlier(next, time.Now().Add(d.gathering()))
+			timer.Reset(max(time.Until(next), 0))
+			continue
 		case <-timer.C:
 		}
 		wait, err := d.Step(ctx)
@@ -165,11 +164,11 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 }
 
-// sinceLast is a pause after the last round, or now.
-func (d *Dispatcher) sinceLast(pause time.Duration) time.Time {
+// gathering is how long changes are gathered for a round.
+func (d *Dispatcher) gathering() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.last.Add(pause)
+	return min(gather, time.Duration(d.settings.DispatchInterval)*time.Millisecond)
 }
 
 func earlier(a, b time.Time) time.Time {

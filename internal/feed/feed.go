@@ -138,19 +138,19 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 		for _, f := range h.seen {
 			f(events)
 		}
-		entries := make([]Entry, len(events))
-		var text []byte // of all of them
-		wanted := h.subscribers.Load() > 0
-		if wanted {
-			text = make([]byte, 0, len(events)*encodedSize)
+		if h.subscribers.Load() == 0 { // whoever comes reads the log
+			h.mu.Lock()
+			h.pages, h.kept, h.last = nil, 0, events[len(events)-1].Seq
+			h.wakeLocked()
+			h.mu.Unlock()
+			return nil
 		}
+		entries := make([]Entry, len(events))
+		text := make([]byte, 0, len(events)*encodedSize) // of all of them
 		for i := range events {
-			entries[i].Event = events[i]
-			if wanted {
-				from := len(text)
-				text = h.encode(text, &events[i])
-				entries[i].Encoded = text[from:len(text):len(text)]
-			}
+			from := len(text)
+			text = h.encode(text, &events[i])
+			entries[i] = Entry{Event: events[i], Encoded: text[from:len(text):len(text)]}
 		}
 		h.add(entries)
 		return nil

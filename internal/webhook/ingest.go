@@ -57,6 +57,8 @@ type reader struct {
 	saved   uint64 // and it is stored of those up to here
 	version uint64 // of the cursor
 	savedAt time.Time
+
+	callbacks bool // some job has one
 }
 
 // ends reports whether an event is the end of a job.
@@ -78,7 +80,11 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 			ended, refs = append(ended, &events[i]), append(refs, store.Ref{Job: events[i].Job})
 		}
 	}
-	if len(refs) > 0 {
+	used, err := r.used(ctx, len(refs) > 0)
+	if err != nil {
+		return err
+	}
+	if used {
 		found, err := r.hooks.store.Get(ctx, refs, 0)
 		if err != nil {
 			return err
@@ -102,6 +108,22 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 		return nil
 	}
 	return r.save(ctx, nil)
+}
+
+// used reports whether ends have to be looked at: there are some, and jobs with
+// callbacks.
+func (r *reader) used(ctx context.Context, ends bool) (bool, error) {
+	if !ends || r.callbacks {
+		return ends, nil
+	}
+	_, err := r.hooks.store.Doc(ctx, store.KindCallbacks, store.NameCallbacks)
+	switch {
+	case err == nil:
+		r.callbacks = true
+	case !errors.Is(err, gq.ErrNotFound):
+		return false, err
+	}
+	return r.callbacks, nil
 }
 
 // make makes deliveries of some ends, and moves the cursor behind the last of
