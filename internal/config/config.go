@@ -10,8 +10,8 @@ package config
 import (
 	"log/slog"
 	"net"
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
