@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/gopherqueue/gq"
 )
@@ -74,9 +75,17 @@ func required(field string, value *string, wrong *faults) string {
 	return *value
 }
 
+// reserved are the queues of matching and of the task queue, whose jobs are claimed
+// by rules of their own.
+var reserved = []string{"matching", "taskqueue"}
+
 func addonID(value *string, wrong *faults) string {
 	name := required("addon_id", value, wrong)
 	if name == "" {
+		return ""
+	}
+	if slices.Contains(reserved, name) {
+		wrong.add("addon_id", "%s is the queue of another interface; choose another name", name)
 		return ""
 	}
 	if len(name) > maxAddon {

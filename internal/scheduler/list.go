@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"context"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
@@ -106,6 +108,21 @@ type listAnswer struct {
 // state. What is found by then is the page.
 const listRounds = 50
 
+// ours reports whether a queue is an addon: one that shares the pool, whose jobs the
+// snapshot counts. Other interfaces have theirs.
+func (f *Face) ours(ctx context.Context, queue string, known map[string]bool) (bool, error) {
+	is, ok := known[queue]
+	if !ok {
+		q, err := f.engine.Queue(ctx, queue)
+		if err != nil && !errors.Is(err, gq.ErrNotFound) {
+			return false, err
+		}
+		is = q.Pool == Pool
+		known[queue] = is
+	}
+	return is, nil
+}
+
 func (f *Face) list(c *call) (reply, error) {
 	p := f.parameters(c)
 	state, limit := p.state(), p.limit()
@@ -121,6 +138,7 @@ func (f *Face) list(c *call) (reply, error) {
 		return reply{}, err
 	}
 	var found []gq.Job
+	known := map[string]bool{}
 	next := ""
 	for range listRounds {
 		q.Limit = limit - len(found)
@@ -129,6 +147,11 @@ func (f *Face) list(c *call) (reply, error) {
 			return reply{}, err
 		}
 		for i := range page.Jobs {
+			if ours, err := f.ours(ctx, page.Jobs[i].Spec.Queue, known); err != nil {
+				return reply{}, err
+			} else if !ours {
+				continue
+			}
 			if state == "" || stateOf(&page.Jobs[i].State) == state {
 				found = append(found, page.Jobs[i])
 			}
