@@ -10,8 +10,8 @@ import (
 
 // ownHost refuses requests to a server on loopback that name a foreign host and
 // bring no token. A page of another site whose name was made to lead here would
-// send such: to the browser it is the same site then. Numbers and localhost cannot
-// be made to lead elsewhere.
+// send such: to the browser it is the same site then. Numbers, localhost and other
+// names without a dot are nobody's to lead anywhere.
 func ownHost(insecure bool, next http.Handler) http.Handler {
 	if insecure {
 		return next
@@ -39,5 +39,5 @@ func foreign(host string) bool {
 		name = h
 	}
 	name = strings.TrimSuffix(strings.ToLower(strings.Trim(name, "[]")), ".")
-	return name != "" && name != "localhost" && !strings.HasSuffix(name, ".localhost") && net.ParseIP(name) == nil
+	return strings.Contains(name, ".") && !strings.HasSuffix(name, ".localhost") && net.ParseIP(name) == nil
 }
