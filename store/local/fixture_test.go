@@ -112,6 +112,7 @@ func (a *asks) look(s *Store) portrait {
 	docs, err := s.Docs(ctx, "schedule", "", 10)
 	note("documents", docs, err)
 	due, err := s.Due(ctx, 100)
+	due.Now = time.Time{} // of the look, not of the store
 	note("due", due, err)
 	placed, err := s.Insert(ctx, []store.Group{store.One(a.keyed)})
 	note("key", placed, err)
