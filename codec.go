@@ -19,14 +19,16 @@ const codecVersion = 1
 // encoder appends fields to a buffer.
 type encoder struct{ b []byte }
 
-func (e *encoder) byte(v byte)         { e.b = append(e.b, v) }
-func (e *encoder) uvarint(v uint64)    { e.b = binary.AppendUvarint(e.b, v) }
-func (e *encoder) varint(v int64)      { e.b = binary.AppendVarint(e.b, v) }
-func (e *encoder) fixed(v uint64)      { e.b = binary.BigEndian.AppendUint64(e.b, v) }
-func (e *encoder) string(v string)     { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
-func (e *encoder) bytes(v []byte)      { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
-func (e *encoder) id(v JobID)          { e.b = append(e.b, v[:]...) }
-func (e *encoder) time(v, b time.Time) { e.varint(v.UnixNano() - b.UnixNano()) }
+func (e *encoder) byte(v byte)      { e.b = append(e.b, v) }
+func (e *encoder) uvarint(v uint64) { e.b = binary.AppendUvarint(e.b, v) }
+func (e *encoder) varint(v int64)   { e.b = binary.AppendVarint(e.b, v) }
+func (e *encoder) fixed(v uint64)   { e.b = binary.BigEndian.AppendUint64(e.b, v) }
+func (e *encoder) string(v string)  { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
+func (e *encoder) bytes(v []byte)   { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
+func (e *encoder) id(v JobID)       { e.b = append(e.b, v[:]...) }
+
+// time writes an instant as the nanoseconds since a base.
+func (e *encoder) time(v time.Time, base int64) { e.varint(v.UnixNano() - base) }
 
 // lease writes a lease id; one in canonical UUID form takes 17 bytes.
 func (e *encoder) lease(v LeaseID) {
@@ -153,6 +155,15 @@ func (d *decoder) require(ok bool, what string) {
 }
 
 func (d *decoder) string() string { return string(d.take(d.uvarint())) }
+
+// stringLike reads a string that probably is one that there is already.
+func (d *decoder) stringLike(known string) string {
+	b := d.take(d.uvarint())
+	if string(b) == known {
+		return known
+	}
+	return string(b)
+}
 
 // bytes aliases the buffer.
 func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }

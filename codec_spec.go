@@ -107,20 +107,29 @@ func (s *Spec) has() (bits uint64) {
 
 // DecodeSpec reads what AppendBinary wrote. The payload is a part of b, not a
 // copy.
-func DecodeSpec(b []byte) (Spec, error) {
+func DecodeSpec(b []byte) (s Spec, err error) {
+	if err := s.Decode(b); err != nil {
+		return Spec{}, err
+	}
+	return s, nil
+}
+
+// Decode is [DecodeSpec] in place. A queue and a type that s has already are kept
+// where they are the same, instead of being made anew.
+func (s *Spec) Decode(b []byte) error {
 	d := decoder{b: b}
 	d.version()
 	has := d.uvarint()
 	if d.err == nil && has >= specBits {
 		d.fail("unknown fields")
 	}
-	s := Spec{ID: d.id(), Queue: d.string(), Type: d.string(), Policy: *d.policy()}
+	*s = Spec{ID: d.id(), Queue: d.stringLike(s.Queue), Type: d.stringLike(s.Type), Policy: *d.policy()}
 	s.Metadata.Priority = Priority(d.byte())
 	d.require(s.Metadata.Priority.Valid(), "unknown priority")
 	if d.flag() {
 		s.Payload.ContentType = JSON
 	} else {
-		s.Payload.ContentType = d.string()
+		s.Payload.ContentType = d.stringLike(OctetStream)
 		d.require(s.Payload.ContentType != JSON, "content type in long form")
 	}
 	if has&hasKey != 0 {
@@ -168,10 +177,7 @@ func DecodeSpec(b []byte) (Spec, error) {
 	}
 	d.require(s.has() == has, "empty field")
 	s.Payload.Data = d.bytes()
-	if err := d.end("spec"); err != nil {
-		return Spec{}, err
-	}
-	return s, nil
+	return d.end("spec")
 }
 
 func (e *encoder) metadata(m Metadata) {

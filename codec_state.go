@@ -38,8 +38,9 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	e.uvarint(has)
 	e.id(s.ID)
 	e.policy(s.Policy)
-	e.fixed(uint64(s.CreatedAt.UnixNano()))
-	e.time(s.UpdatedAt, s.CreatedAt)
+	created := s.CreatedAt.UnixNano()
+	e.fixed(uint64(created))
+	e.time(s.UpdatedAt, created)
 	e.uvarint(uint64(s.Depth))
 	if has&hasTurn != 0 {
 		e.uvarint(s.Turn)
@@ -58,23 +59,23 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 		e.uvarint(uint64(s.Version))
 	}
 	if has&hasRunAt != 0 {
-		e.time(s.RunAt, s.CreatedAt)
+		e.time(s.RunAt, created)
 	}
 	if has&hasScheduledAt != 0 {
-		e.time(s.ScheduledAt, s.CreatedAt)
+		e.time(s.ScheduledAt, created)
 	}
 	if has&hasStarted != 0 {
-		e.time(s.StartedAt, s.CreatedAt)
-		e.time(s.FirstStartedAt, s.CreatedAt)
+		e.time(s.StartedAt, created)
+		e.time(s.FirstStartedAt, created)
 	}
 	if has&hasFirstLease != 0 {
-		e.time(s.FirstStartedAt, s.CreatedAt)
+		e.time(s.FirstStartedAt, created)
 	}
 	if has&hasCompletedAt != 0 {
-		e.time(s.CompletedAt, s.CreatedAt)
+		e.time(s.CompletedAt, created)
 	}
 	if has&hasLease != 0 {
-		e.holding(s.Lease, s.CreatedAt)
+		e.holding(s.Lease, created)
 		e.fixed(s.Settled)
 	}
 	if has&hasPrevious != 0 {
@@ -222,16 +223,17 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	return s, nil
 }
 
-func (e *encoder) holding(l *Lease, base time.Time) {
+func (e *encoder) holding(l *Lease, base int64) {
 	e.lease(l.ID)
 	e.uvarint(uint64(l.Version))
 	e.byte(byte(l.State))
 	e.string(l.Worker)
 	e.uvarint(uint64(l.Attempt))
 	e.lease(l.Previous)
-	e.time(l.GrantedAt, base)
-	e.time(l.HeartbeatAt, l.GrantedAt)
-	e.time(l.ExpiresAt, l.HeartbeatAt)
+	granted, beat := l.GrantedAt.UnixNano(), l.HeartbeatAt.UnixNano()
+	e.varint(granted - base)
+	e.varint(beat - granted)
+	e.time(l.ExpiresAt, beat)
 	e.varint(int64(l.TTL))
 	e.uvarint(uint64(l.Renewals))
 	e.uvarint(uint64(l.CostUnits))

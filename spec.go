@@ -23,6 +23,9 @@ type Payload struct {
 // JSON is the content type of a JSON payload.
 const JSON = "application/json"
 
+// OctetStream is the content type of a payload that is mere bytes.
+const OctetStream = "application/octet-stream"
+
 // Key makes a submission idempotent: while the window lasts, a second
 // submission with the same scope and key finds the first job instead of making
 // another.

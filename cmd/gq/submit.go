@@ -173,7 +173,7 @@ func (f *specFlags) read(stdin io.Reader) (p gq.Payload, err error) {
 		case utf8.Valid(p.Data):
 			p.ContentType = "text/plain"
 		default:
-			p.ContentType = "application/octet-stream"
+			p.ContentType = gq.OctetStream
 		}
 	}
 	return p, nil

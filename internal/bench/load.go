@@ -61,7 +61,7 @@ func newRandom() *rand.ChaCha8 {
 
 // plainJob is what most scenarios submit.
 func plainJob() gq.Spec {
-	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: []byte{}, ContentType: "application/octet-stream"}}.WithDefaults()
+	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: []byte{}, ContentType: gq.OctetStream}}.WithDefaults()
 }
 
 // enqueue submits n jobs in one call, each on its own.

@@ -198,7 +198,7 @@ func (b *bench) move(ctx context.Context, q queueToMove, left *quota) (n int64, 
 
 // remoteJob leaves to the server what a spec may leave open.
 func (b *bench) remoteJob() gq.Spec {
-	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: make([]byte, b.Payload), ContentType: "application/octet-stream"}}
+	return gq.Spec{Queue: queueName, Type: "bench", Payload: gq.Payload{Data: make([]byte, b.Payload), ContentType: gq.OctetStream}}
 }
 
 // withHandler runs a function while a worker is at work. When it returns, every

@@ -100,7 +100,7 @@ func (s *Spec) payload() (p gq.Payload, err error) {
 	case s.Payload != nil && p.ContentType != "" && !isJSONType(p.ContentType):
 		return p, fault("payload", "stands for JSON; %.64q goes into payload_base64", p.ContentType)
 	case s.PayloadBase64 != nil && p.ContentType == "":
-		p.ContentType = "application/octet-stream"
+		p.ContentType = gq.OctetStream
 	}
 	return p, nil
 }

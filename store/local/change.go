@@ -116,7 +116,7 @@ func (tx *txn) rehearse(c store.Change) error {
 			continue
 		}
 		h, old := tx.load(j)
-		next, events, err := tx.try(u.Apply, old)
+		next, events, err := tx.try(u.Apply, &old)
 		if err != nil {
 			return &store.ChangeError{Update: i, Err: err}
 		}

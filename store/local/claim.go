@@ -11,28 +11,8 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
-	out := make([]store.Claimed, len(claims))
-	rest := make([][]beside, len(claims))
-	err := s.inChunks(ctx, len(claims), func(i int) int {
-		if err := store.CheckClaim(claims[i]); err != nil {
-			out[i].Err = fmt.Errorf("claim: %w", err)
-			return 0
-		}
-		// Here rather than in the writer, which all callers wait for.
-		n := min(int64(claims[i].N), max(s.claimable.Load(), 1))
-		out[i].Jobs, rest[i] = make([]gq.Job, 0, n), make([]beside, 0, n)
-		return claims[i].N
-	}, func(tx *txn, i int) {
-		if out[i].Err != nil {
-			return
-		}
-		if err := tx.s.disk.room(forChanges, tx.batch.Len()); err != nil {
-			out[i].Err = fmt.Errorf("claim: %w", err)
-			return
-		}
-		rest[i] = tx.claim(&claims[i], &out[i], rest[i])
-	})
-	if err != nil {
+	c := &claiming{s: s, claims: claims, out: make([]store.Claimed, len(claims)), rest: make([][]beside, len(claims))}
+	if err := s.inChunks(ctx, len(claims), c); err != nil {
 		return nil, err
 	}
 	if !s.reading() {
@@ -40,13 +20,44 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	}
 	defer s.reads.Done()
 	for i := range claims {
-		for k := range out[i].Jobs {
-			if err := s.assemble(&out[i].Jobs[k], rest[i][k], claims[i].Parts); err != nil {
+		for k := range c.out[i].Jobs {
+			if err := s.assemble(&c.out[i].Jobs[k], c.rest[i][k], claims[i].Parts); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return out, nil
+	return c.out, nil
+}
+
+// claiming is one call of Claim.
+type claiming struct {
+	s      *Store
+	claims []store.Claim
+	out    []store.Claimed
+	rest   [][]beside // what belongs to the jobs
+}
+
+func (c *claiming) weigh(i int) int {
+	if err := store.CheckClaim(c.claims[i]); err != nil {
+		c.out[i].Err = fmt.Errorf("claim: %w", err)
+		return 0
+	}
+	// Here rather than in the writer, which all callers wait for.
+	n := min(int64(c.claims[i].N), max(c.s.claimable.Load(), 1))
+	c.out[i].Jobs, c.rest[i] = make([]gq.Job, 0, n), make([]beside, 0, n)
+	return c.claims[i].N
+}
+
+func (c *claiming) apply(tx *txn, i int) {
+	out := &c.out[i]
+	if out.Err != nil {
+		return
+	}
+	if err := tx.s.disk.room(forChanges, tx.batch.Len()); err != nil {
+		out.Err = fmt.Errorf("claim: %w", err)
+		return
+	}
+	c.rest[i] = tx.claim(&c.claims[i], out, c.rest[i])
 }
 
 // claim takes up to N jobs. It is given the memory for as many as there seemed
@@ -80,7 +91,8 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside
 				q.due = due
 				tx.paced(q)
 			}
-			h, old := tx.load(j)
+			was := tx.look(j)
+			h, old := was.header, &was.state
 			grant := gq.Grant{
 				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
 				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.cost, Events: tx.noted[:0],
@@ -90,8 +102,8 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
 			tx.noted = events
-			rest = append(rest, beside{h.flags, tx.takeSpec(j)})
-			tx.save(j, h, &old, &next, events)
+			rest = append(rest, beside{h.flags, tx.takeSpec(j), j.lane})
+			tx.save(j, h, old, &next, events)
 			tx.serve(q, &next)
 			if n := len(jobs); n < cap(jobs) {
 				jobs = jobs[:n+1] // it is empty already

@@ -11,32 +11,61 @@ import (
 
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
-	out := make([]store.Inserted, len(groups))
 	jobs := 0
 	for i := range groups {
 		jobs += len(groups[i].Jobs)
 	}
-	placed, encoded := make([]store.Placed, jobs), make([][]byte, jobs)
-	specs := make([][][]byte, len(groups))
-	err := s.inChunks(ctx, len(groups), func(i int) int {
-		n := len(groups[i].Jobs)
-		out[i].Jobs, placed = placed[:n:n], placed[n:]
-		specs[i], encoded = encoded[:n:n], encoded[n:]
-		if err := s.checkGroup(groups[i]); err != nil {
-			out[i] = store.Inserted{Err: fmt.Errorf("insert: %w", err)}
-			return 0
+	var c *insertion
+	if jobs == 1 && len(groups) == 1 {
+		var one struct {
+			insertion
+			out    [1]store.Inserted
+			specs  [1][][]byte
+			placed [1]store.Placed
+			raw    [1][]byte
 		}
-		encodeSpecs(specs[i], groups[i])
-		return groupWeight(groups[i])
-	}, func(tx *txn, i int) {
-		if out[i].Err == nil {
-			out[i] = tx.insert(groups[i], specs[i], out[i].Jobs)
+		c = &one.insertion
+		c.out, c.specs, c.placed, c.encoded = one.out[:], one.specs[:], one.placed[:], one.raw[:]
+	} else {
+		c = &insertion{
+			out: make([]store.Inserted, len(groups)), specs: make([][][]byte, len(groups)),
+			placed: make([]store.Placed, jobs), encoded: make([][]byte, jobs),
 		}
-	})
-	if err != nil {
+	}
+	c.s, c.groups = s, groups
+	if err := s.inChunks(ctx, len(groups), c); err != nil {
 		return nil, err
 	}
-	return out, nil
+	return c.out, nil
+}
+
+// insertion is one call of Insert. Memory is taken and specs are encoded by the
+// caller rather than by the writer, which all callers wait for.
+type insertion struct {
+	s       *Store
+	groups  []store.Group
+	out     []store.Inserted
+	specs   [][][]byte     // of each group, encoded
+	placed  []store.Placed // for the groups that are still to be weighed
+	encoded [][]byte       // likewise
+}
+
+func (c *insertion) weigh(i int) int {
+	n := len(c.groups[i].Jobs)
+	c.out[i].Jobs, c.placed = c.placed[:n:n], c.placed[n:]
+	c.specs[i], c.encoded = c.encoded[:n:n], c.encoded[n:]
+	if err := c.s.checkGroup(c.groups[i]); err != nil {
+		c.out[i] = store.Inserted{Err: fmt.Errorf("insert: %w", err)}
+		return 0
+	}
+	encodeSpecs(c.specs[i], c.groups[i])
+	return groupWeight(c.groups[i])
+}
+
+func (c *insertion) apply(tx *txn, i int) {
+	if c.out[i].Err == nil {
+		c.out[i] = tx.insert(c.groups[i], c.specs[i], c.out[i].Jobs)
+	}
 }
 
 // encodeSpecs does the caller's share of the work.

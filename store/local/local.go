@@ -88,7 +88,7 @@ type Store struct {
 
 	commits   chan commit
 	syncs     chan commit   // written, but not synced
-	idle      chan struct{} // holds a token while the committer has nothing to do
+	idle      chan struct{} // holds a token when the committer has nothing to do
 	spares    chan []*work  // emptied slices on their way back
 	durable   atomic.Uint64
 	lastEvent atomic.Uint64 // the newest one that is durable
@@ -170,13 +170,13 @@ func open(dir string, o Options) (_ *Store, err error) {
 		table:    newTable(),
 		random:   rand.NewChaCha8(seed),
 		onCommit: o.OnCommit,
-		commits:  make(chan commit, 1),
+		commits:  make(chan commit, 2),
 		idle:     make(chan struct{}, 1),
 		spares:   make(chan []*work, 2),
 		stopped:  make(chan struct{}),
 		intake:   intake{wake: make(chan struct{}, 1)},
 		waiting:  sync.Cond{L: new(sync.Mutex)},
-		syncs:    make(chan commit),
+		syncs:    make(chan commit, 1),
 	}
 	s.works.New = func() any { return &work{done: make(chan struct{}, 1)} }
 	s.disk = newGuard(o.fs, dir, o.Reserve, s.fail)

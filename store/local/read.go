@@ -16,6 +16,7 @@ import (
 type beside struct {
 	flags byte
 	spec  []byte // encoded, nil if it has to be read
+	lane  *lane  // nil if it was not looked at
 }
 
 // assemble reads what belongs to a job's state from disk. Its error is
@@ -27,7 +28,10 @@ func (s *Store) assemble(job *gq.Job, b beside, parts gq.Parts) error {
 		raw, err = s.read(numberKey(prefixSpec, state.Sequence))
 	}
 	if err == nil {
-		job.Spec, err = gq.DecodeSpec(raw)
+		if b.lane != nil {
+			job.Spec.Queue, job.Spec.Type = b.lane.queueName, b.lane.typ
+		}
+		err = job.Spec.Decode(raw)
 	}
 	if err != nil {
 		return fmt.Errorf("job %s: %w", state.ID, err)

@@ -40,10 +40,11 @@ type table struct {
 }
 
 // job is a live job. Its state is kept in the form it is stored in, which for a
-// waiting job is about 45 bytes, and ready for use while it is held: there are
-// few of those, and they will change soon.
+// waiting job is about 45 bytes, and ready for use while it will change soon or is
+// read soon: while it is held, among the first of those that wait to be claimed,
+// and after it has ended.
 //
-// A job that has ended stays in the table until the end of its commit.
+// A job that has ended stays in the table until its commit is durable.
 type job struct {
 	id     gq.JobID
 	seq    uint64
@@ -69,7 +70,15 @@ type opened struct {
 
 // openedPool lets decoded records be used again. It belongs to the writer;
 // readers copy what they see under the lock.
-type openedPool struct{ free []*opened }
+type openedPool struct {
+	free  []*opened
+	ready int // in use by jobs that wait to be claimed
+}
+
+const (
+	maxOpenedReady = 16 << 10
+	maxOpenedFree  = 16 << 10
+)
 
 func (p *openedPool) get() *opened {
 	n := len(p.free)
@@ -82,8 +91,7 @@ func (p *openedPool) get() *opened {
 }
 
 func (p *openedPool) put(o *opened) {
-	if len(p.free) < 1024 {
-		*o = opened{}
+	if len(p.free) < maxOpenedFree {
 		p.free = append(p.free, o)
 	}
 }
@@ -136,13 +144,14 @@ type class struct {
 
 // lane is the claimable jobs of one queue, type and class, in order.
 type lane struct {
-	number uint32
-	queue  *queue
-	class  *class
-	typ    string
-	ready  index
-	jobs   int // live jobs that belong here
-	head   int // place in class.heads, -1 if empty
+	number    uint32
+	queue     *queue
+	class     *class
+	typ       string
+	queueName string
+	ready     index
+	jobs      int // live jobs that belong here
+	head      int // place in class.heads, -1 if empty
 }
 
 func newTable() *table {
@@ -171,15 +180,16 @@ func (t *table) intern(p gq.Policy) *gq.Policy {
 	if t.policy != nil && *t.policy == p { // cheaper than a look into the map
 		return t.policy
 	}
-	if shared, ok := t.policies[p]; ok {
-		t.policy = shared
-		return shared
+	shared, ok := t.policies[p]
+	if !ok {
+		if len(t.policies) >= 4096 {
+			clear(t.policies)
+		}
+		shared = new(p)
+		t.policies[p] = shared
 	}
-	if len(t.policies) >= 4096 {
-		clear(t.policies)
-	}
-	t.policies[p] = &p
-	return &p
+	t.policy = shared
+	return shared
 }
 
 func (t *table) addQueue(number uint32, config gq.Queue) *queue {
@@ -210,7 +220,7 @@ func (t *table) addLane(number uint32, q *queue, typ string, requires []string) 
 		c = &class{requires: slices.Clone(requires), byType: map[string]*lane{}}
 		q.classes = append(q.classes, c)
 	}
-	l := &lane{number: number, queue: q, class: c, typ: strings.Clone(typ), head: -1}
+	l := &lane{number: number, queue: q, class: c, typ: strings.Clone(typ), queueName: q.config.Name, head: -1}
 	c.byType[l.typ] = l
 	t.lanes[number] = l
 	t.lastLane = max(t.lastLane, number)
@@ -262,6 +272,16 @@ func (t *table) place(j *job, s *gq.State) {
 	}
 }
 
+// isForeign reports whether the lease of a placed job has an id that was not made
+// here.
+func (t *table) isForeign(j *job, s *gq.State) bool {
+	if s.Status.Held() {
+		return t.foreign[s.Lease.ID] == j
+	}
+	seq, ok := leaseSequence(s.Lease.ID)
+	return !ok || seq != j.seq
+}
+
 // unplace undoes place, all but the timer that the next place will set. s is the
 // state the job was placed with.
 func (t *table) unplace(j *job, s *gq.State) {
@@ -289,7 +309,7 @@ func (t *table) live(id gq.JobID) *job {
 // holder finds the job that is held under a lease.
 func (t *table) holder(id gq.LeaseID) *job {
 	seq, _ := leaseSequence(id)
-	if j := t.slots.get(seq); j != nil && j.open != nil && j.open.state.Lease.ID == id {
+	if j := t.slots.get(seq); j != nil && j.status.Held() && j.open.state.Lease.ID == id {
 		return j
 	}
 	return t.foreign[id]

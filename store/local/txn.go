@@ -30,6 +30,7 @@ type txn struct {
 	noted   []gq.Event // of the job at hand
 	scratch []byte
 	name    []byte // scratch for keys
+	decoded opened // scratch for look
 }
 
 // recent is what a commit did that cannot be read from the disk before the commit
@@ -67,6 +68,8 @@ func (tx *txn) forget() {
 		r := tx.recent[n]
 		for _, j := range r.finished {
 			tx.t.jobs.remove(j)
+			tx.s.opened.put(j.open)
+			j.open = nil
 		}
 		clear(r.finished)
 		clear(r.keys)
@@ -155,34 +158,37 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 	tx.change(j.lane.queue)
 	h.lastEvent = tx.record(events, j.lane.queue, h.lastEvent)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
-	if l := next.Lease; l != nil && (oldLease == nil || oldLease.ID != l.ID) {
-		if seq, ok := leaseSequence(l.ID); !ok || seq != j.seq {
-			tx.set(leaseKey(l.ID), binary.BigEndian.AppendUint64(nil, j.seq))
-		}
-	}
 	t.place(j, next)
-	switch {
-	case next.Status.Held():
-		j.record = nil
-		if j.open == nil {
-			j.open = tx.s.opened.get()
-		}
-		j.open.header, j.open.state = h, *next
+	if l := next.Lease; l != nil && (oldLease == nil || oldLease.ID != l.ID) && t.isForeign(j, next) {
+		tx.set(leaseKey(l.ID), binary.BigEndian.AppendUint64(nil, j.seq))
+	}
+	tx.keep(j, h, next)
+	if next.Live() {
 		tx.put(prefixLive, j.seq, tx.scratch)
-	case next.Live():
-		tx.shut(j)
-		tx.put(prefixLive, j.seq, tx.scratch)
-	default:
-		tx.shut(j)
+	} else {
 		tx.finish(j, next)
 	}
 }
 
-// shut keeps a job's state as the bytes just encoded.
-func (tx *txn) shut(j *job) {
+// keep remembers a job's state: as it is, or as the bytes just encoded.
+func (tx *txn) keep(j *job, h header, s *gq.State) {
+	pool := &tx.s.opened
+	if j.open != nil && j.open.state.Status == gq.Scheduled {
+		pool.ready--
+	}
+	if !s.Live() || s.Status.Held() || s.Status == gq.Scheduled && pool.ready < maxOpenedReady {
+		if s.Status == gq.Scheduled {
+			pool.ready++
+		}
+		if j.open == nil {
+			j.open = pool.get()
+		}
+		j.record, j.open.header, j.open.state = nil, h, *s
+		return
+	}
 	j.record = append(j.record[:0], tx.scratch...)
 	if j.open != nil {
-		tx.s.opened.put(j.open)
+		pool.put(j.open)
 		j.open = nil
 	}
 }
@@ -195,7 +201,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	tx.name = append(append(tx.name[:0], prefixID), j.id[:]...)
 	id := len(tx.name)
 	tx.name = doneKey{q.number, s.Status, j.seq}.append(tx.name)
-	tx.set(tx.name[id:], j.record)
+	tx.set(tx.name[id:], tx.scratch)
 	tx.set(tx.name[:id], tx.name[id+1:])
 
 	t.slots.remove(j.seq)
@@ -220,22 +226,29 @@ func (tx *txn) touch(q *queue) {
 	}
 }
 
-// load reads a job's state from memory.
+// load copies a job's state from memory.
 func (tx *txn) load(j *job) (header, gq.State) {
+	o := tx.look(j)
+	return o.header, o.state
+}
+
+// look is a job's state until the job is stored or another one is looked at.
+func (tx *txn) look(j *job) *opened {
 	if j.open != nil {
-		return j.open.header, j.open.state
+		return j.open
 	}
-	h, s, err := decodeRecord(j.record, j.seq, tx.t.intern)
+	var err error
+	tx.decoded.header, tx.decoded.state, err = decodeRecord(j.record, j.seq, tx.t.intern)
 	if err != nil {
 		panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
 	}
-	return h, s
+	return &tx.decoded
 }
 
 // ended finds a job that has ended, in this commit or before.
 func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
 	if j := tx.t.jobs.get(id); j != nil {
-		return doneKey{j.lane.queue.number, j.status, j.seq}, j.record, nil
+		return doneKey{j.lane.queue.number, j.status, j.seq}, encodeRecord(nil, j.open.header, &j.open.state), nil
 	}
 	tx.settle()
 	return tx.s.readDone(id)

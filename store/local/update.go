@@ -13,25 +13,36 @@ import (
 
 // Update implements [store.Store].
 func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
-	out := make([]store.Updated, len(updates))
-	err := s.inChunks(ctx, len(updates), func(i int) int {
-		if out[i].Err = s.checkUpdate(&updates[i]); out[i].Err != nil {
-			return 0
-		}
-		weight := 1 + (len(updates[i].Result)+len(updates[i].Checkpoint))>>10
-		if len(updates[i].Spawn) > 0 {
-			weight += groupWeight(store.Group{Jobs: updates[i].Spawn})
-		}
-		return weight
-	}, func(tx *txn, i int) {
-		if out[i].Err == nil {
-			tx.update(&updates[i], &out[i])
-		}
-	})
-	if err != nil {
+	c := &updating{s: s, updates: updates, out: make([]store.Updated, len(updates))}
+	if err := s.inChunks(ctx, len(updates), c); err != nil {
 		return nil, err
 	}
-	return out, nil
+	return c.out, nil
+}
+
+// updating is one call of Update.
+type updating struct {
+	s       *Store
+	updates []store.Update
+	out     []store.Updated
+}
+
+func (c *updating) weigh(i int) int {
+	u := &c.updates[i]
+	if c.out[i].Err = c.s.checkUpdate(u); c.out[i].Err != nil {
+		return 0
+	}
+	weight := 1 + (len(u.Result)+len(u.Checkpoint))>>10
+	if len(u.Spawn) > 0 {
+		weight += groupWeight(store.Group{Jobs: u.Spawn})
+	}
+	return weight
+}
+
+func (c *updating) apply(tx *txn, i int) {
+	if c.out[i].Err == nil {
+		tx.update(&c.updates[i], &c.out[i])
+	}
 }
 
 func (s *Store) checkUpdate(u *store.Update) error {
@@ -79,26 +90,27 @@ func (tx *txn) update(u *store.Update, out *store.Updated) {
 		out.Err = fmt.Errorf("update: %w", err)
 		return
 	}
-	h, old := tx.load(j)
+	was := tx.look(j)
+	h, old := was.header, &was.state
 	next, events, err := tx.try(u.Apply, old)
 	if err != nil {
-		out.State, out.Err = old, err
+		out.State, out.Err = *old, err
 		return
 	}
-	if !tx.differs(j, h, &old, &next, events) {
+	if !tx.differs(j, h, old, &next, events) {
 		out.State = next
 		return
 	}
 	if err := tx.makeRoom(j, old.Status, next.Status); err != nil {
-		out.State, out.Err = old, fmt.Errorf("update job %s: %w", j.id, err)
+		out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
 		return
 	}
 	if len(u.Spawn) > 0 {
-		was, will := old, next // copies, so that others' states need not escape
+		was, will := *old, next // copies: the job changes before its children are there
 		*out = tx.updateAndSpawn(u, becoming{j, &was, &will}, h, events)
 		return
 	}
-	tx.replace(u, j, h, &old, &next, events)
+	tx.replace(u, j, h, old, &next, events)
 	out.State, out.Changed = next, true
 }
 
@@ -141,13 +153,13 @@ func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, e
 
 // try calls a caller's function. Its panic is the caller's error, not the end of
 // the store.
-func (tx *txn) try(apply store.Apply, s gq.State) (next gq.State, events []gq.Event, err error) {
+func (tx *txn) try(apply store.Apply, s *gq.State) (next gq.State, events []gq.Event, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the function given to Update panicked: %v", r)
 		}
 	}()
-	return apply(s, tx.now)
+	return apply(*s, tx.now)
 }
 
 // differs reports whether a function changed anything.
@@ -190,7 +202,7 @@ func (tx *txn) updateDone(u *store.Update, id gq.JobID) store.Updated {
 	if err != nil {
 		return store.Updated{Err: err}
 	}
-	next, events, err := tx.try(u.Apply, old)
+	next, events, err := tx.try(u.Apply, &old)
 	if err != nil {
 		return store.Updated{State: old, Err: err}
 	}

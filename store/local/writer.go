@@ -20,14 +20,22 @@ import (
 // A second goroutine, the committer, hands commits to Pebble, which begins to
 // sync them; a third, the syncer, waits for that and answers. Meanwhile the writer
 // already applies the next one to the table, and goes on adding to it until the
-// committer is free. So the table may be a few commits ahead of the disk: whoever
-// needs both at the same moment settles first.
+// committer is free or it is full; full ones may queue up. So the table may be a few
+// commits ahead of the disk: whoever needs both at the same moment settles first.
 
 // work is one caller's part of a commit.
 type work struct {
-	apply  func(*txn) // runs in the writer
-	weight int        // how much of a commit it takes: jobs and KiB of payload
-	done   chan struct{}
+	apply    func(*txn) // runs in the writer, or
+	items    items      // of which some
+	from, to int
+	weight   int // how much of a commit it takes: jobs and KiB of payload
+	done     chan struct{}
+}
+
+// items are the parts of one call that need not be in one commit.
+type items interface {
+	weigh(i int) int // before it is handed over; 0 needs no commit
+	apply(tx *txn, i int)
 }
 
 // maxWeight bounds a commit, and with it how long readers wait for the lock.
@@ -53,15 +61,20 @@ type intake struct {
 // do hands a change to the writer and waits until it is durable. If the context
 // ends first the outcome is unknown.
 func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
 	w := s.works.Get().(*work)
 	w.apply, w.weight = apply, weight
+	return s.handOver(ctx, w)
+}
+
+func (s *Store) handOver(ctx context.Context, w *work) error {
+	if err := s.usable(ctx); err != nil {
+		s.recycle(w)
+		return err
+	}
 	s.intake.mu.Lock()
 	if s.intake.closed {
 		s.intake.mu.Unlock()
-		s.works.Put(w)
+		s.recycle(w)
 		return gq.ErrClosed
 	}
 	s.intake.queue = append(s.intake.queue, w)
@@ -79,9 +92,13 @@ func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
 			return fmt.Errorf("outcome unknown: %w", context.Cause(ctx))
 		}
 	}
-	w.apply = nil
-	s.works.Put(w)
+	s.recycle(w)
 	return s.failure()
+}
+
+func (s *Store) recycle(w *work) {
+	w.apply, w.items = nil, nil
+	s.works.Put(w)
 }
 
 // withdraw takes work back that the writer has not begun.
@@ -96,22 +113,14 @@ func (s *Store) withdraw(w *work) bool {
 	return i >= 0
 }
 
-// inChunks hands n items to the writer, as many in one commit as fit. Items of
-// weight 0 need no commit.
-func (s *Store) inChunks(ctx context.Context, n int, weigh func(i int) int, apply func(tx *txn, i int)) error {
-	if n == 1 {
-		weight := weigh(0)
-		if weight == 0 {
-			return s.usable(ctx)
-		}
-		return s.do(ctx, weight, func(tx *txn) { apply(tx, 0) })
-	}
+// inChunks hands n items to the writer, as many in one commit as fit.
+func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 	weighed, next := 0, 0 // an item is weighed once; the last may be the first of the next commit
 	for from := 0; from < n; {
 		to, weight := from, 0
 		for ; to < n; to++ {
 			if to == weighed {
-				next = weigh(to)
+				next = c.weigh(to)
 				weighed++
 			}
 			if weight > 0 && weight+next > maxWeight {
@@ -122,13 +131,9 @@ func (s *Store) inChunks(ctx context.Context, n int, weigh func(i int) int, appl
 		if weight == 0 {
 			return s.usable(ctx)
 		}
-		first := from
-		err := s.do(ctx, weight, func(tx *txn) {
-			for i := first; i < to; i++ {
-				apply(tx, i)
-			}
-		})
-		if err != nil {
+		w := s.works.Get().(*work)
+		w.items, w.from, w.to, w.weight = c, from, to, weight
+		if err := s.handOver(ctx, w); err != nil {
 			return err
 		}
 		from = to
@@ -187,6 +192,10 @@ func (s *Store) write() {
 		s.apply(works)
 		s.mu.Unlock()
 		works = s.gather(works, weight)
+		select {
+		case <-s.idle: // no longer
+		default:
+		}
 		s.commits <- s.finish(works)
 		select {
 		case spare = <-s.spares:
@@ -197,10 +206,10 @@ func (s *Store) write() {
 }
 
 // gather adds the work that arrives to the open commit until the committer is
-// free. It does not insist on the lock: whoever has it may be waiting for this
-// very commit.
+// free or the commit is full. It does not insist on the lock: whoever has it may
+// be waiting for this very commit.
 func (s *Store) gather(works []*work, weight int) []*work {
-	for {
+	for weight < maxWeight {
 		select {
 		case <-s.idle:
 			return works
@@ -211,7 +220,7 @@ func (s *Store) gather(works []*work, weight int) []*work {
 			return works
 		case <-s.intake.wake:
 		}
-		if weight >= maxWeight || !s.mu.TryLock() {
+		if !s.mu.TryLock() {
 			<-s.idle
 			return works
 		}
@@ -222,6 +231,7 @@ func (s *Store) gather(works []*work, weight int) []*work {
 		s.apply(works[from:])
 		s.mu.Unlock()
 	}
+	return works
 }
 
 // unfinished reports whether dependents wait to be told without any caller.
@@ -236,7 +246,13 @@ func (s *Store) apply(works []*work) {
 	}
 	defer s.defect()
 	for _, w := range works {
-		w.apply(&s.tx)
+		if w.items == nil {
+			w.apply(&s.tx)
+			continue
+		}
+		for i := w.from; i < w.to; i++ {
+			w.items.apply(&s.tx, i)
+		}
 	}
 	if s.importing == nil {
 		s.tx.tell(releaseStep)
@@ -280,7 +296,12 @@ func (s *Store) commit() {
 			s.attempt(&c, s.persist)
 		}
 		s.syncs <- c
-		s.idle <- struct{}{}
+		if len(s.commits) == 0 {
+			select {
+			case s.idle <- struct{}{}:
+			default: // the writer has not looked since
+			}
+		}
 	}
 }
 
