@@ -15,12 +15,13 @@ func placeToRun(j *job) *int32 { return &j.toRun }
 func placeToDue(j *job) *int32 { return &j.toDue }
 
 type timer struct {
-	at  int64 // nanoseconds since 1970
+	at  int64  // nanoseconds since 1970
+	seq uint64 // of the job: here, since looking there costs more than the comparison
 	job *job
 }
 
 func (a timer) before(b timer) bool {
-	return a.at < b.at || a.at == b.at && a.job.seq < b.job.seq
+	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 
 // noTimer is the place of a job that is not in the heap.
@@ -42,7 +43,7 @@ func (h *timers) set(j *job, at int64) {
 			h.down(h.up(i))
 		}
 	case i == noTimer:
-		h.heap = append(h.heap, timer{at, j})
+		h.heap = append(h.heap, timer{at, j.seq, j})
 		h.up(len(h.heap) - 1)
 	case h.heap[i].at != at:
 		h.heap[i].at = at

@@ -81,7 +81,7 @@ func TestTimersMany(t *testing.T) {
 func checkTimers(r *rapid.T, h *timers, set map[*job]int64) {
 	var want []timer
 	for j, at := range set {
-		want = append(want, timer{at, j})
+		want = append(want, timer{at, j.seq, j})
 	}
 	slices.SortFunc(want, func(a, b timer) int {
 		if a.before(b) {
