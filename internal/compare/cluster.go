@@ -206,7 +206,7 @@ func stopped(pid int) {
 		if !running {
 			return
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //nolint:forbidigo // the kernel stops its threads one by one and tells nobody
 	}
 }
 

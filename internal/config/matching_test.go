@@ -45,7 +45,10 @@ func leaves(prefix string, doc map[string]any, into map[string]string) {
 			leaves(prefix+name+".", below, into)
 			continue
 		}
-		text, _ := json.Marshal(v)
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(err) // it was made from JSON
+		}
 		into[prefix+name] = string(text)
 	}
 }

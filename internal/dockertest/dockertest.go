@@ -16,6 +16,7 @@
 package dockertest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -83,7 +84,7 @@ func outside() (code int, err error) {
 // program.
 func Compose() ([]string, error) {
 	for _, words := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
-		if exec.Command(words[0], append(words[1:], "version")...).Run() == nil {
+		if exec.CommandContext(context.Background(), words[0], append(words[1:], "version")...).Run() == nil {
 			return words, nil
 		}
 	}
@@ -93,7 +94,7 @@ func Compose() ([]string, error) {
 // Docker runs a command of docker and returns what it says.
 func Docker(t testing.TB, args ...string) string {
 	t.Helper()
-	out, err := exec.Command("docker", args...).CombinedOutput()
+	out, err := exec.CommandContext(context.Background(), "docker", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

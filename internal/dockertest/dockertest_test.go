@@ -47,7 +47,7 @@ func TestVictim(t *testing.T) {
 	if state := Docker(t, "ps", "--format", "{{.State}} {{.Ports}}"); !strings.HasPrefix(state, "running 127.0.0.1:7999") {
 		t.Fatalf("containers: %s", state)
 	}
-	fmt.Printf("victim in %s\n", os.Getenv(dirVariable))
+	fmt.Fprintf(os.Stdout, "victim in %s\n", os.Getenv(dirVariable))
 	switch end {
 	case "fail":
 		t.Fatal("as it should")
@@ -61,6 +61,7 @@ func TestVictim(t *testing.T) {
 // However tests end, neither processes nor mounts nor files of their engine
 // remain.
 func TestNothingRemains(t *testing.T) {
+	t.Parallel()
 	for _, end := range []string{"fail", "panic", "hang"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()

@@ -22,7 +22,7 @@ func isolated(dir string, command []string) (code int, err error) {
 	// The signal at our death comes from this thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c := exec.Command("unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, command...)...)
+	c := exec.CommandContext(context.Background(), "unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, command...)...)
 	c.Env = append(os.Environ(), dirVariable+"="+dir)
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -41,7 +41,7 @@ func withEngine(dir string, run func() int) (code int, err error) {
 	if err := syscall.Mount("gq", dir, "tmpfs", 0, "mode=0711"); err != nil {
 		return 0, fmt.Errorf("mount a file system in memory: %w", err)
 	}
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(context.Background(), "ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("ip link set lo up: %w: %s", err, out)
 	}
 	log, err := os.Create(filepath.Join(dir, "dockerd.log"))
@@ -53,7 +53,7 @@ func withEngine(dir string, run func() int) (code int, err error) {
 	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil { // instead of the machine's own
 		return 0, err
 	}
-	daemon := exec.Command("dockerd", "--config-file", config, "--host", "unix://"+socket, "--pidfile", filepath.Join(dir, "docker.pid"),
+	daemon := exec.CommandContext(context.Background(), "dockerd", "--config-file", config, "--host", "unix://"+socket, "--pidfile", filepath.Join(dir, "docker.pid"),
 		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/"+filepath.Base(dir))
 	daemon.Stdout, daemon.Stderr = log, log
@@ -142,7 +142,7 @@ func removeWhenEmpty(group string) (err error) {
 		if err = syscall.Rmdir(group); !errors.Is(err, syscall.EBUSY) {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the kernel empties the group and tells nobody
 	}
 	return fmt.Errorf("remove %s: %w", group, err)
 }

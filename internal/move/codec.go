@@ -289,9 +289,9 @@ func (d *decoder) queue() (q store.QueueItem) {
 }
 
 func (d *decoder) event() gq.Event {
-	seq, at, id, queue := d.uvarint(), d.instant(), gq.JobID{}, ""
+	seq, at, id := d.uvarint(), d.instant(), gq.JobID{}
 	copy(id[:], d.take(uint64(len(id))))
-	queue = d.text()
+	queue := d.text()
 	e, rest, err := gq.DecodeEvent(d.bytes())
 	if err == nil && len(rest) > 0 {
 		err = gq.ErrCorrupt

@@ -210,7 +210,7 @@ func (r *Replicas) Fail(behind time.Duration) time.Duration {
 			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
 		}
 	}
-	time.Sleep(behind)
+	time.Sleep(behind) //nolint:forbidigo // this is how far it falls behind
 	began := time.Now()
 	_ = old.patroni.cmd.Process.Kill()
 	for _, pid := range old.processes() {
@@ -290,7 +290,7 @@ func (r *Replicas) stop() {
 // await waits for what other programs take their time for.
 func (r *Replicas) await(what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // this is how it waits for a condition
 		if time.Now().After(deadline) {
 			for _, name := range []string{"etcd", "node1", "node2", "node3"} {
 				text, _ := os.ReadFile(filepath.Join(r.dir, name+".log"))

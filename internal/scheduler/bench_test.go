@@ -248,7 +248,7 @@ func serveEcho() error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(l.Addr())
+	fmt.Fprintln(os.Stdout, l.Addr())
 	return http.Serve(l, http.HandlerFunc(echo)) //nolint:gosec // for the test that started it
 }
 

@@ -184,9 +184,10 @@ func (f faults) err() error {
 	return invalid(f)
 }
 
-// or keeps an error, unless it is of a kind that means something particular here.
-func or(err error, kind gq.Kind, code Code) error {
-	if err == nil || gq.KindOf(err) != kind {
+// or keeps an error, unless it says that something is not there, which has a code
+// of its own here.
+func or(err error, code Code) error {
+	if err == nil || gq.KindOf(err) != gq.KindNotFound {
 		return err
 	}
 	return &Problem{Code: code, Detail: err.Error()}

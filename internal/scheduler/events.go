@@ -132,7 +132,7 @@ func (f *Face) events(c *call) (reply, error) {
 	}
 	history, err := f.engine.History(c.r.Context(), job.State.ID)
 	if err != nil {
-		return reply{}, or(err, gq.KindNotFound, CodeJobNotFound)
+		return reply{}, or(err, CodeJobNotFound)
 	}
 	out := eventsAnswer{Events: []event{}}
 	for i := range history {

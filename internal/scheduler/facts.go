@@ -240,7 +240,7 @@ func (f *Face) audit(c *call) (reply, error) {
 		}
 	}
 	if err != nil {
-		return reply{}, or(err, gq.KindNotFound, CodeEventsGone)
+		return reply{}, or(err, CodeEventsGone)
 	}
 	out := auditAnswer{Events: []auditRow{}}
 	for _, v := range entries {

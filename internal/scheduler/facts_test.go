@@ -41,7 +41,7 @@ func tellEvents(f *fixture) {
 	time.Sleep(tick)
 	f.post("/jobs/"+job+"/cancel", nil)
 	for _, state := range []string{stateDone, stateFailed, stateTimeout, stateCanceled, stateRunning} {
-		other := ""
+		var other string
 		if state == stateRunning {
 			other, _ = f.runningFor(brief)
 			time.Sleep(brief)

@@ -193,7 +193,7 @@ func (f *Face) job(c *call, parts gq.Parts) (gq.Job, error) {
 	if err == nil {
 		err = f.judged(c.r.Context(), &job)
 	}
-	return job, or(err, gq.KindNotFound, CodeJobNotFound)
+	return job, or(err, CodeJobNotFound)
 }
 
 func (f *Face) get(c *call) (reply, error) {
@@ -328,7 +328,7 @@ func (f *Face) cancel(c *call) (reply, error) {
 		return reply{}, problem(CodeJobFinished, "job %s has ended and cannot be canceled", job.State.ID)
 	}
 	if err != nil {
-		return reply{}, or(err, gq.KindNotFound, CodeJobNotFound)
+		return reply{}, or(err, CodeJobNotFound)
 	}
 	job.State = canceled
 	return ok(jobAnswer{intentOf(&job)})

@@ -98,7 +98,7 @@ func (f *Face) requestLease(c *call) (reply, error) {
 	ctx := c.r.Context()
 	job, err := f.engine.Get(ctx, id, 0)
 	if err != nil {
-		return reply{}, or(err, gq.KindNotFound, CodeJobNotFound)
+		return reply{}, or(err, CodeJobNotFound)
 	}
 	if err := r.agrees(&job); err != nil {
 		return reply{}, err

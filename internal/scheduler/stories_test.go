@@ -27,7 +27,7 @@ const (
 	tick  = 10 * time.Millisecond // what is seen in timestamps
 )
 
-func units(n int64) *int64 { return &n }
+func units(n int64) *int64 { return new(n) }
 
 var stories = []story{
 	{name: "routes", Covers: []string{"S-02", "S-03", "S-144"}, options: Options{}, tell: tellRoutes},

@@ -223,9 +223,9 @@ func (s *Store) Counts(ctx context.Context, queues ...string) ([]gq.Count, error
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		if len(queues) == 0 {
 			byName := s.queuesByName()
-			out = make([]gq.Count, len(byName))
-			for i, q := range byName {
-				out[i] = gq.Count{Queue: q.config.Name, By: q.counts}
+			out = make([]gq.Count, 0, len(byName))
+			for _, q := range byName {
+				out = append(out, gq.Count{Queue: q.config.Name, By: q.counts})
 			}
 			return nil, nil
 		}
