@@ -11,7 +11,7 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
-	c := &claiming{s: s, claims: claims, out: make([]store.Claimed, len(claims)), rest: make([][]beside, len(claims))}
+	c := newClaiming(s, claims)
 	if err := s.inChunks(ctx, len(claims), c); err != nil {
 		return nil, err
 	}
@@ -35,6 +35,19 @@ type claiming struct {
 	claims []store.Claim
 	out    []store.Claimed
 	rest   [][]beside // what belongs to the jobs
+}
+
+func newClaiming(s *Store, claims []store.Claim) *claiming {
+	if len(claims) != 1 {
+		return &claiming{s, claims, make([]store.Claimed, len(claims)), make([][]beside, len(claims))}
+	}
+	var one struct { // in one piece
+		claiming
+		out  [1]store.Claimed
+		rest [1][]beside
+	}
+	one.claiming = claiming{s, claims, one.out[:], one.rest[:]}
+	return &one.claiming
 }
 
 func (c *claiming) weigh(i int) int {

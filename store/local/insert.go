@@ -11,28 +11,7 @@ import (
 
 // Insert implements [store.Store].
 func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
-	jobs := 0
-	for i := range groups {
-		jobs += len(groups[i].Jobs)
-	}
-	var c *insertion
-	if jobs == 1 && len(groups) == 1 {
-		var one struct {
-			insertion
-			out    [1]store.Inserted
-			specs  [1][][]byte
-			placed [1]store.Placed
-			raw    [1][]byte
-		}
-		c = &one.insertion
-		c.out, c.specs, c.placed, c.encoded = one.out[:], one.specs[:], one.placed[:], one.raw[:]
-	} else {
-		c = &insertion{
-			out: make([]store.Inserted, len(groups)), specs: make([][][]byte, len(groups)),
-			placed: make([]store.Placed, jobs), encoded: make([][]byte, jobs),
-		}
-	}
-	c.s, c.groups = s, groups
+	c := newInsertion(s, groups)
 	if err := s.inChunks(ctx, len(groups), c); err != nil {
 		return nil, err
 	}
@@ -48,6 +27,28 @@ type insertion struct {
 	specs   [][][]byte     // of each group, encoded
 	placed  []store.Placed // for the groups that are still to be weighed
 	encoded [][]byte       // likewise
+}
+
+func newInsertion(s *Store, groups []store.Group) *insertion {
+	jobs := 0
+	for i := range groups {
+		jobs += len(groups[i].Jobs)
+	}
+	if jobs != 1 || len(groups) != 1 {
+		return &insertion{
+			s, groups, make([]store.Inserted, len(groups)), make([][][]byte, len(groups)),
+			make([]store.Placed, jobs), make([][]byte, jobs),
+		}
+	}
+	var one struct { // in one piece
+		insertion
+		out     [1]store.Inserted
+		specs   [1][][]byte
+		placed  [1]store.Placed
+		encoded [1][]byte
+	}
+	one.insertion = insertion{s, groups, one.out[:], one.specs[:], one.placed[:], one.encoded[:]}
+	return &one.insertion
 }
 
 func (c *insertion) weigh(i int) int {

@@ -13,7 +13,7 @@ import (
 
 // Update implements [store.Store].
 func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
-	c := &updating{s: s, updates: updates, out: make([]store.Updated, len(updates))}
+	c := newUpdating(s, updates)
 	if err := s.inChunks(ctx, len(updates), c); err != nil {
 		return nil, err
 	}
@@ -25,6 +25,18 @@ type updating struct {
 	s       *Store
 	updates []store.Update
 	out     []store.Updated
+}
+
+func newUpdating(s *Store, updates []store.Update) *updating {
+	if len(updates) != 1 {
+		return &updating{s, updates, make([]store.Updated, len(updates))}
+	}
+	var one struct { // in one piece
+		updating
+		out [1]store.Updated
+	}
+	one.updating = updating{s, updates, one.out[:]}
+	return &one.updating
 }
 
 func (c *updating) weigh(i int) int {
