@@ -1,6 +1,7 @@
 package gq
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -21,9 +22,49 @@ type Query struct {
 	Statuses      []Status  // none is any; as recorded, or as time has made them
 	CreatedAfter  time.Time // inclusive; zero is the beginning
 	CreatedBefore time.Time // exclusive; zero is the end
-	OldestFirst   bool
-	Cursor        string // Next of the page before
-	Limit         int    // jobs on the page; 0 is 50, the most is 1000
+
+	// No store has an order by these: see [Query.Picks].
+	Types []string          // none is any
+	Tags  map[string]string // that a job must have, all of them
+
+	OldestFirst bool
+	Cursor      string // Next of the page before
+	Limit       int    // jobs on the page; 0 is 50, the most is 1000
+}
+
+// MaxQueryTypes is how many types a query may name.
+const MaxQueryTypes = 100
+
+// Picks reports whether jobs must be read to know if they are meant, because the
+// query names types or tags. Then a page may have fewer jobs than its limit, or
+// none, and still not be the last: as many are read for it as is decent, and the
+// next page goes on from there.
+func (q *Query) Picks() bool { return len(q.Types) > 0 || len(q.Tags) > 0 }
+
+// Picked reports whether a job has one of the types and all the tags.
+func (q *Query) Picked(j *Job) bool {
+	if len(q.Types) > 0 && !slices.Contains(q.Types, j.Spec.Type) {
+		return false
+	}
+	for name, value := range q.Tags {
+		if got, ok := j.Metadata.Tags[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// CheckPicks reports what no job could have.
+func (q *Query) CheckPicks() error {
+	var f faults
+	if len(q.Types) > MaxQueryTypes {
+		f.add("types", "%d are more than %d", len(q.Types), MaxQueryTypes)
+	}
+	for i, name := range q.Types {
+		checkName(fmt.Sprintf("types[%d]", i), name, true, &f)
+	}
+	checkMap("tags", q.Tags, MaxTags, &f)
+	return f.err()
 }
 
 // Page is one page of a list.

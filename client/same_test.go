@@ -121,7 +121,7 @@ func TestReadsAreTheSame(t *testing.T) {
 			same(t, "history", must(e.History(ctx, id))(t), must(f.History(ctx, id))(t))
 			same(t, "explain", must(e.Explain(ctx, id))(t), must(f.Explain(ctx, id))(t))
 		}
-		for _, q := range []gq.Query{{}, {Queue: "q"}, {Statuses: []gq.Status{gq.Running, gq.Delayed}, OldestFirst: true}, {Limit: 2}, {CreatedAfter: time.Now()}} {
+		for _, q := range []gq.Query{{}, {Queue: "q"}, {Statuses: []gq.Status{gq.Running, gq.Delayed}, OldestFirst: true}, {Limit: 2}, {CreatedAfter: time.Now()}, {Types: []string{"child"}}, {Tags: map[string]string{"x": "y"}}} {
 			near, far := must(e.List(ctx, q))(t), must(f.List(ctx, q))(t)
 			same(t, "list", near, far)
 			if q.Cursor = near.Next; q.Cursor != "" {
@@ -268,6 +268,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 			return err
 		},
 		"list":   func(q full) error { _, err := q.List(ctx, gq.Query{Limit: -1}); return err },
+		"types":  func(q full) error { _, err := q.List(ctx, gq.Query{Types: []string{"\x00"}}); return err },
 		"cursor": func(q full) error { _, err := q.List(ctx, gq.Query{Cursor: "nonsense"}); return err },
 		"claim": func(q full) error {
 			_, err := q.Claim(ctx, gq.ClaimRequest{N: 2000, Queues: []string{""}, Wait: -1})

@@ -24,13 +24,60 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 	return found[0].Job, nil
 }
 
-// List reads a page of jobs by order of submission.
-func (e *Engine) List(ctx context.Context, q gq.Query) (gq.Page, error) {
-	page, err := e.store.List(ctx, q)
+// List reads a page of jobs by order of submission. By queue, state and time it
+// reads what it returns. For types and tags it looks at up to [MaxLooked] jobs
+// that the rest of the query selects: see [gq.Query.Picks].
+func (e *Engine) List(ctx context.Context, q gq.Query) (page gq.Page, err error) {
+	if q.Picks() {
+		page, err = e.pick(ctx, q)
+	} else {
+		page, err = e.store.List(ctx, q)
+	}
 	if err != nil {
 		return gq.Page{}, fmt.Errorf("list jobs: %w", err)
 	}
 	return page, nil
+}
+
+// MaxLooked is the most jobs that are read for a page of those of a type or tag.
+// An index of them would cost every submission; this costs who asks.
+const MaxLooked = 10_000
+
+// pick reads jobs and keeps those that a query picks, until the page is full and
+// it is known that there is another, or enough were looked at.
+func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error) {
+	if err := q.CheckPicks(); err != nil {
+		return page, err
+	}
+	all := q
+	all.Types, all.Tags = nil, nil
+	if err := store.CheckQuery(&all); err != nil { // before its limit grows
+		return page, err
+	}
+	limit := all.Limit
+	for looked := 0; ; {
+		all.Limit = min(max(limit, looked), store.MaxPage, MaxLooked-looked) // few where most are meant
+		some, err := e.store.List(ctx, all)
+		if err != nil {
+			return gq.Page{}, err
+		}
+		for i := range some.Jobs {
+			if !q.Picked(&some.Jobs[i]) {
+				continue
+			}
+			if len(page.Jobs) == limit {
+				page.Next = store.Cursor(page.Jobs[limit-1].State.Sequence)
+				return page, nil
+			}
+			page.Jobs = append(page.Jobs, some.Jobs[i])
+		}
+		looked += all.Limit
+		if some.Next == "" || looked >= MaxLooked {
+			page.Next = some.Next
+			return page, nil
+		}
+		all.Cursor = some.Next
+	}
 }
 
 // Events reads up to limit events after a sequence number, oldest first. Where

@@ -99,6 +99,105 @@ func TestListAndEvents(t *testing.T) {
 	})
 }
 
+// pages reads a list to its end and tells what each page has.
+func (f *fixture) pages(q gq.Query) (all []gq.JobID, sizes []int) {
+	f.Helper()
+	for {
+		page := must[gq.Page](f.T)(f.List(f.Context(), q))
+		for i := range page.Jobs {
+			all = append(all, page.Jobs[i].State.ID)
+		}
+		sizes = append(sizes, len(page.Jobs))
+		if q.Cursor = page.Next; q.Cursor == "" {
+			return all, sizes
+		}
+	}
+}
+
+func TestListByTypeAndTag(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		labelled := func(typ, queue string, tags ...string) gq.JobID {
+			m := map[string]string{}
+			for i := 0; i < len(tags); i += 2 {
+				m[tags[i]] = tags[i+1]
+			}
+			return f.submit(gq.Spec{Type: typ, Queue: queue, Metadata: gq.Metadata{Tags: m}})
+		}
+		a := labelled("a", "q", "customer", "7", "env", "prod")
+		b := labelled("b", "q", "customer", "7")
+		c := labelled("c", "r", "customer", "8")
+		d := labelled("a", "r")
+		must[gq.Job](t)(f.UpdateMetadata(t.Context(), d, gq.MetadataPatch{SetTags: map[string]string{"env": "prod"}}))
+		for _, test := range []struct {
+			q    gq.Query
+			want []gq.JobID
+		}{
+			{gq.Query{Types: []string{"a"}}, []gq.JobID{a, d}},
+			{gq.Query{Types: []string{"a", "c"}}, []gq.JobID{a, c, d}},
+			{gq.Query{Types: []string{"a"}, Queue: "r"}, []gq.JobID{d}},
+			{gq.Query{Tags: map[string]string{"customer": "7"}}, []gq.JobID{a, b}},
+			{gq.Query{Tags: map[string]string{"customer": "7", "env": "prod"}}, []gq.JobID{a}},
+			{gq.Query{Tags: map[string]string{"env": "prod"}}, []gq.JobID{a, d}},
+			{gq.Query{Tags: map[string]string{"env": ""}}, nil},
+			{gq.Query{Types: []string{"b"}, Tags: map[string]string{"customer": "8"}}, nil},
+			{gq.Query{Types: []string{"a"}, Statuses: []gq.Status{gq.Running}}, nil},
+		} {
+			for limit := range 4 {
+				q := test.q
+				q.Limit, q.OldestFirst = limit, true
+				if got, _ := f.pages(q); !slices.Equal(got, test.want) {
+					t.Errorf("%+v: %v, want %v", q, got, test.want)
+				}
+				newest := slices.Clone(test.want)
+				slices.Reverse(newest)
+				q.OldestFirst = false
+				if got, _ := f.pages(q); !slices.Equal(got, newest) {
+					t.Errorf("%+v: %v, want %v", q, got, newest)
+				}
+			}
+		}
+		for name, q := range map[string]gq.Query{
+			"no type": {Types: []string{""}}, "no text": {Types: []string{"\xff"}}, "no tag": {Tags: map[string]string{"": "x"}},
+			"a limit": {Types: []string{"a"}, Limit: 1001}, "a cursor": {Types: []string{"a"}, Cursor: "x"}, "many": {Types: make([]string, 101)},
+		} {
+			_, err := f.List(t.Context(), q)
+			wantErr(t, name, err, gq.ErrInvalid)
+			_, err = f.CancelWhere(t.Context(), q, "")
+			if name != "a limit" && name != "a cursor" { // which it does not use
+				wantErr(t, name, err, gq.ErrInvalid)
+			}
+		}
+	})
+}
+
+// TestListByTypeIsBounded has one job of a type behind more others than are read
+// for a page. Cancel and purge go on where a page ends.
+func TestListByTypeIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		wanted := gq.Query{Types: []string{"rare"}}
+		rare := f.submit(gq.Spec{Type: "rare"})
+		specs := make([]gq.Spec, engine.MaxLooked+10)
+		for i := range specs {
+			specs[i] = gq.Spec{Type: "common"}
+		}
+		must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+		if got, sizes := f.pages(wanted); !slices.Equal(got, []gq.JobID{rare}) || !slices.Equal(sizes, []int{0, 1}) {
+			t.Errorf("listed %v on pages of %v, want it on the second page", got, sizes)
+		}
+		if report := must[gq.CancelReport](t)(f.CancelWhere(t.Context(), wanted, "")); report != (gq.CancelReport{Cancelled: 1}) {
+			t.Errorf("%+v", report)
+		}
+		f.status(rare, gq.Cancelled)
+		wanted.Statuses = []gq.Status{gq.Cancelled}
+		if n := must[int](t)(f.PurgeWhere(t.Context(), wanted)); n != 1 {
+			t.Errorf("%d purged", n)
+		}
+		if c := must[[]gq.Count](t)(f.Counts(t.Context())); c[0].Live() != int64(len(specs)) {
+			t.Errorf("%d are left", c[0].Live())
+		}
+	})
+}
+
 func TestQueues(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		_, err := f.Queue(t.Context(), "q")

@@ -123,6 +123,9 @@ func CheckQuery(q *gq.Query) error {
 	if q.Queue != "" {
 		faults = append(faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
 	}
+	if q.Picks() {
+		faults = append(faults, gq.Fault{Field: "types", Problem: "a store does not know jobs by type or tag; the engine picks them"})
+	}
 	for i, s := range q.Statuses {
 		if !s.Valid() {
 			faults = append(faults, gq.Fault{Field: fmt.Sprintf("statuses[%d]", i), Problem: s.String() + " is not a state"})

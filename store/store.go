@@ -64,7 +64,8 @@ type Store interface {
 	Get(ctx context.Context, refs []Ref, parts gq.Parts) ([]Found, error)
 
 	// List reads a page of jobs by order of submission. It never reads what it
-	// does not return.
+	// does not return, and so refuses a query that picks by type or tag with
+	// [gq.ErrInvalid]: the engine does that.
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 
 	// Claim gives claimable jobs to workers, each under a lease with a new id

@@ -30,52 +30,24 @@ over, and someone should look why.
 	return c
 }
 
-// deadFlags select jobs in DEAD_LETTER.
-func deadFlags(c *cobra.Command) *filterFlags {
-	f := &filterFlags{}
-	c.Flags().StringVar(&f.queue, "queue", "", "only of this queue")
-	c.Flags().StringVar(&f.since, "since", "", "submitted since: an instant, or so long ago, such as 2h")
-	c.Flags().StringVar(&f.until, "until", "", "submitted before: likewise")
-	return f
-}
-
-func (f *filterFlags) dead() (gq.Query, error) {
-	q, err := f.query()
-	q.Statuses = []gq.Status{gq.DeadLetter}
-	return q, err
-}
-
 func newDLQList(p process) *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List jobs that were given up", Example: "  gq dlq list --since 24h", Args: noArguments}
-	r := newRemote(p, c)
-	f := deadFlags(c)
-	var limit int
-	var cursor string
-	c.Flags().IntVar(&limit, "limit", 50, "jobs on the page, at most 1000")
-	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the page before")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		query, err := f.dead()
-		if err != nil {
-			return err
-		}
-		if limit < 1 || limit > 1000 {
-			return usage("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
-		}
-		query.Limit, query.Cursor = limit, cursor
-		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			page, err := q.List(ctx, query)
-			if err != nil {
-				return err
-			}
-			return r.print(wire.JobsOf(page), func(s screen) {
-				s.jobs(page.Jobs)
-				if page.Next != "" {
-					fmt.Fprintf(r.stderr, "gq: there are more: --cursor %s\n", page.Next)
-				}
-			})
-		})
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "List jobs that were given up",
+		Long:    "List jobs that were given up, newest first.\n\n" + listHelp,
+		Example: "  gq dlq list --since 24h\n  gq dlq list --type email.send",
+		Args:    noArguments,
 	}
+	listing(newRemote(p, c), c, &filterFlags{dead: true})
 	return c
+}
+
+// deadFlags select jobs in DEAD_LETTER for a command that changes them.
+func deadFlags(c *cobra.Command) *filterFlags {
+	f := &filterFlags{dead: true}
+	f.add(c.Flags())
+	f.addAll(c.Flags(), "every job in DEAD_LETTER")
+	return f
 }
 
 func newDLQReplay(p process) *cobra.Command {
@@ -90,19 +62,10 @@ named, or all that the flags select, oldest first. The old ones stay as they are
 	}
 	r := newRemote(p, c)
 	f := deadFlags(c)
-	var all bool
-	c.Flags().BoolVar(&all, "all", false, "every job in DEAD_LETTER")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ids, err := jobArgs(args)
+		ids, query, err := f.chosen(args)
 		if err != nil {
 			return err
-		}
-		query, err := f.dead()
-		if err != nil {
-			return err
-		}
-		if many := f.given() || all; many == (len(ids) > 0) {
-			return usage("arguments", "give ids, or a filter such as --queue, or --all")
 		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
 			if len(ids) == 0 {
@@ -174,20 +137,12 @@ On a terminal it asks first; elsewhere it wants --yes.`,
 	}
 	r := newRemote(p, c)
 	f := deadFlags(c)
-	var all, yes bool
-	c.Flags().BoolVar(&all, "all", false, "every job in DEAD_LETTER")
+	var yes bool
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ids, err := jobArgs(args)
+		ids, query, err := f.chosen(args)
 		if err != nil {
 			return err
-		}
-		query, err := f.dead()
-		if err != nil {
-			return err
-		}
-		if many := f.given() || all; many == (len(ids) > 0) {
-			return usage("arguments", "give ids, or a filter such as --queue, or --all")
 		}
 		what := "all jobs in DEAD_LETTER that the flags select"
 		if len(ids) > 0 {

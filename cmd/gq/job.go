@@ -72,25 +72,40 @@ was given, so that it can be piped.`,
 
 // filterFlags select jobs.
 type filterFlags struct {
+	dead         bool // those in DEAD_LETTER
+	all          bool
 	queue        string
 	states       []string
 	since, until string
+	types, tags  []string
 }
 
 func (f *filterFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.queue, "queue", "", "only of this queue")
-	flags.StringSliceVar(&f.states, "state", nil, "only in these states")
+	if !f.dead {
+		flags.StringSliceVar(&f.states, "state", nil, "only in these states")
+	}
 	flags.StringVar(&f.since, "since", "", "submitted since: an instant, or so long ago, such as 2h")
 	flags.StringVar(&f.until, "until", "", "submitted before: likewise")
+	flags.StringArrayVar(&f.types, "type", nil, "only of this type; repeated: of any of them")
+	flags.StringArrayVar(&f.tags, "tag", nil, "only with this label, as name=value; repeated: with all of them")
+}
+
+// addAll adds the flag that stands for no filter, for commands that change jobs.
+func (f *filterFlags) addAll(flags *pflag.FlagSet, usage string) {
+	flags.BoolVar(&f.all, "all", false, usage)
 }
 
 func (f *filterFlags) given() bool {
-	return f.queue != "" || len(f.states) > 0 || f.since != "" || f.until != ""
+	return f.queue != "" || len(f.states) > 0 || f.since != "" || f.until != "" || len(f.types) > 0 || len(f.tags) > 0
 }
 
 func (f *filterFlags) query() (q gq.Query, err error) {
 	var faults []gq.Fault
-	q.Queue = f.queue
+	q.Queue, q.Types = f.queue, f.types
+	if f.dead {
+		q.Statuses = []gq.Status{gq.DeadLetter}
+	}
 	for _, name := range f.states {
 		s, err := gq.ParseStatus(strings.ToUpper(name))
 		faults = append(faults, gq.FaultsOf(err)...)
@@ -107,10 +122,27 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 			faults = append(faults, gq.Fault{Field: i.field, Problem: err.Error()})
 		}
 	}
-	if len(faults) > 0 {
+	var more []gq.Fault
+	q.Tags, more = readTags(f.tags)
+	if faults = append(faults, more...); len(faults) > 0 {
 		return q, &gq.InvalidError{Faults: faults}
 	}
 	return q, nil
+}
+
+// chosen are the jobs that a command is to change: those named, or where there
+// are none those that the query selects.
+func (f *filterFlags) chosen(args []string) (ids []gq.JobID, q gq.Query, err error) {
+	if ids, err = jobArgs(args); err != nil {
+		return nil, q, err
+	}
+	if q, err = f.query(); err != nil {
+		return nil, q, err
+	}
+	if many := f.given() || f.all; many == (len(ids) > 0) {
+		return nil, q, usage("arguments", "give ids, or a filter such as --queue, or --all")
+	}
+	return ids, q, nil
 }
 
 // readInstant reads an instant, or how long ago it was.
@@ -128,13 +160,26 @@ func newJobList(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first",
+		Long:  "List jobs, newest first.\n\n" + listHelp,
 		Example: `  gq job list --queue mail --state SCHEDULED,RETRYING
+  gq job list --type email.send --tag customer=7
   gq job list --since 1h --limit 200
   gq job list --json --limit 1000 | jq -r '.jobs[].id'`,
 		Args: noArguments,
 	}
-	r := newRemote(p, c)
-	var f filterFlags
+	listing(newRemote(p, c), c, &filterFlags{})
+	return c
+}
+
+const listHelp = `Jobs have no order by type or tag: with --type or --tag the server reads the jobs
+that the other flags select and picks, 10,000 at a time, until the page is full or
+20 seconds are over. The cursor goes on from there.`
+
+// lookFor is how long jobs of a type or tag are looked for.
+const lookFor = 20 * time.Second
+
+// listing makes a command that lists the jobs that a filter selects.
+func listing(r *remote, c *cobra.Command, f *filterFlags) {
 	var limit int
 	var cursor string
 	var oldest bool
@@ -152,7 +197,7 @@ func newJobList(p process) *cobra.Command {
 		}
 		query.Limit, query.Cursor, query.OldestFirst = limit, cursor, oldest
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			page, err := q.List(ctx, query)
+			page, err := r.page(ctx, q, query)
 			if err != nil {
 				return err
 			}
@@ -164,7 +209,26 @@ func newJobList(p process) *cobra.Command {
 			})
 		})
 	}
-	return c
+}
+
+// page lists jobs. Where they are picked by type or tag the server answers with
+// what it found so far, and is asked again until the page is full.
+func (r *remote) page(ctx context.Context, q queue, query gq.Query) (page gq.Page, err error) {
+	began, limit := time.Now(), query.Limit
+	line := newProgress(r.stderr)
+	defer line.clear()
+	for {
+		some, err := q.List(ctx, query)
+		if err != nil {
+			return page, err
+		}
+		page.Jobs, page.Next = append(page.Jobs, some.Jobs...), some.Next
+		if !query.Picks() || page.Next == "" || len(page.Jobs) == limit || time.Since(began) > lookFor {
+			return page, nil
+		}
+		line.show("looking, %d found so far …", len(page.Jobs))
+		query.Limit, query.Cursor = limit-len(page.Jobs), page.Next
+	}
 }
 
 func newJobEvents(p process) *cobra.Command {

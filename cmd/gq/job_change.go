@@ -75,29 +75,21 @@ that is not running ends at once; a running one is asked to stop, and its worker
 learns of it with its next heartbeat.`,
 		Example: `  gq job cancel 0198… --reason "no longer needed"
   gq job cancel --queue mail --state SCHEDULED
+  gq job cancel --type email.send --tag customer=7
   gq job cancel --all`,
 	}
 	r := newRemote(p, c)
 	var f filterFlags
 	var reason string
-	var all bool
 	f.add(c.Flags())
+	f.addAll(c.Flags(), "every live job")
 	c.Flags().StringVar(&reason, "reason", "", "kept with the job")
-	c.Flags().BoolVar(&all, "all", false, "every live job")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		ids, err := jobArgs(args)
+		ids, query, err := f.chosen(args)
 		if err != nil {
 			return err
 		}
-		query, err := f.query()
-		if err != nil {
-			return err
-		}
-		many := f.given() || all
-		if len(ids) == 0 && !many || len(ids) > 0 && many {
-			return usage("arguments", "give ids, or a filter such as --queue, or --all")
-		}
-		if many {
+		if len(ids) == 0 {
 			return r.long(c.Context(), func(ctx context.Context, q queue) error { return r.cancelMany(ctx, q, query, reason) })
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {

@@ -108,6 +108,14 @@ func TestDeadLetters(t *testing.T) {
 	if page := d.json("dlq", "list"); len(page["jobs"].([]any)) != 2 {
 		t.Errorf("%v", page)
 	}
+	for args, want := range map[string]int{"--type a": 2, "--type b": 0, "--tag x=y": 0} {
+		if page := d.json(append([]string{"dlq", "list"}, strings.Fields(args)...)...); len(page["jobs"].([]any)) != want {
+			t.Errorf("%s: %v", args, page)
+		}
+	}
+	if report := d.json("dlq", "purge", "--type", "b", "--yes"); report["purged"] != 0.0 {
+		t.Errorf("%v", report)
+	}
 	if got := d.want(0, "dlq", "list"); !strings.Contains(got, "DEAD_LETTER") || !strings.Contains(got, "down") {
 		t.Errorf("%s", got)
 	}

@@ -350,3 +350,36 @@ func TestListingJobs(t *testing.T) {
 		t.Errorf("%v", report)
 	}
 }
+
+// TestListingByTypeAndTag has more other jobs than the server reads for a page: it
+// is asked again until the page is full.
+func TestListingByTypeAndTag(t *testing.T) {
+	d := newDesk(t)
+	rare := d.submit("rare", "--tag", "a=b", "--tag", "c=d")
+	specs := make([]gq.Spec, engine.MaxLooked+10)
+	for i := range specs {
+		specs[i] = gq.Spec{Type: "common"}
+	}
+	if _, err := d.queue.(*engine.Engine).SubmitBatch(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"--type rare", "--type rare --type none", "--tag a=b", "--tag a=b --tag c=d", "--type rare --limit 1", "--type rare --oldest-first"} {
+		page := d.json(append([]string{"job", "list"}, strings.Fields(args)...)...)
+		if jobs, _ := page["jobs"].([]any); len(jobs) != 1 || jobs[0].(map[string]any)["id"] != rare || page["next_cursor"] != "" {
+			t.Errorf("%s: %v", args, page)
+		}
+	}
+	page := d.json("job", "list", "--type", "common", "--limit", "1000")
+	if len(page["jobs"].([]any)) != 1000 || page["next_cursor"] == "" {
+		t.Errorf("%d jobs, next %v", len(page["jobs"].([]any)), page["next_cursor"])
+	}
+	if report := d.json("job", "cancel", "--tag", "a=x"); report["cancelled"] != 0.0 {
+		t.Errorf("%v", report)
+	}
+	if report := d.json("job", "cancel", "--type", "rare"); report["cancelled"] != 1.0 {
+		t.Errorf("%v", report)
+	}
+	d.want(2, "job", "list", "--tag", "a")
+	d.want(2, "job", "list", "--type", "")
+	d.want(2, "job", "cancel", "--tag", "a")
+}

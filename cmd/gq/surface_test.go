@@ -102,7 +102,7 @@ var routeRows = map[string]routeRow{
 	"GET /readyz":  {shape: "status:s"},
 
 	"POST /v1/jobs":              {body: `{"type":"t"}`, status: 201, shape: jobShape, bad: `{"type":5}`},
-	"GET /v1/jobs":               {body: `?queue=$QUEUE`, shape: pageShape, bad: `?limit=100000`},
+	"GET /v1/jobs":               {body: `?queue=$QUEUE&type=t&tag=a=b`, shape: pageShape, bad: `?limit=100000`},
 	"POST /v1/jobs/batch":        {body: `{"jobs":[{"type":"t"}]}`, shape: "jobs:a", bad: `{"jobs":[]}`},
 	"POST /v1/jobs/cancel":       {body: `{"queue":"$QUEUE"}`, shape: "cancelled:n requested:n finished:n", bad: `{}`},
 	"POST /v1/jobs/purge":        {body: `{"queue":"$QUEUE","states":["DEAD_LETTER"]}`, shape: "purged:n", bad: `{}`},
@@ -360,7 +360,7 @@ var commandRows = map[string]commandRow{
 	"submit": {args: "t --queue $QUEUE", shape: jobShape, prints: "-", bad: "t --priority 9"},
 
 	"job get":     {args: "$LIVE", shape: jobShape, prints: "SCHEDULED", bad: "$NONE", fails: 3},
-	"job list":    {args: "--queue $QUEUE", shape: pageShape, prints: "DEAD_LETTER", bad: "--limit 0"},
+	"job list":    {args: "--queue $QUEUE --type t", shape: pageShape, prints: "DEAD_LETTER", bad: "--limit 0"},
 	"job update":  {args: "$LIVE --tag a=b", shape: jobShape, prints: "updated", bad: "$DEAD --tag a=b", fails: 5},
 	"job cancel":  {args: "$LIVE", shape: jobShape, prints: "CANCELLED", bad: "$DEAD", fails: 5},
 	"job replay":  {args: "$DEAD", shape: jobShape, prints: "-", bad: "$LIVE", fails: 5},

@@ -30,24 +30,30 @@ type (
 		State         stateTexts  `query:"state" doc:"Only in these states; repeated, or with commas."`
 		CreatedAfter  instantText `query:"created_after" doc:"Not submitted before this instant."`
 		CreatedBefore instantText `query:"created_before" doc:"Submitted before this instant."`
+		Type          typeTexts   `query:"type" doc:"Only of these types; repeated. See below about pages."`
+		Tag           tagTexts    `query:"tag" doc:"Only with this tag, as name=value; repeated, all of them. See below about pages."`
 		Order         orderText   `query:"order" doc:"By submission; newest first unless told."`
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
 	}
 	cancelManyBody struct {
-		Queue         string      `json:"queue,omitzero" doc:"Only of this queue."`
-		States        []gq.Status `json:"states,omitempty" doc:"Only in these states; finished jobs are never touched."`
-		CreatedAfter  instantText `json:"created_after,omitzero"`
-		CreatedBefore instantText `json:"created_before,omitzero"`
-		All           bool        `json:"all,omitzero" doc:"Needed where nothing else is given: every live job."`
-		Reason        string      `json:"reason,omitzero"`
+		Queue         string            `json:"queue,omitzero" doc:"Only of this queue."`
+		States        []gq.Status       `json:"states,omitempty" doc:"Only in these states; finished jobs are never touched."`
+		CreatedAfter  instantText       `json:"created_after,omitzero"`
+		CreatedBefore instantText       `json:"created_before,omitzero"`
+		Types         []string          `json:"types,omitempty" doc:"Only of these types."`
+		Tags          map[string]string `json:"tags,omitempty" doc:"Only with these tags, all of them."`
+		All           bool              `json:"all,omitzero" doc:"Needed where nothing else is given: every live job."`
+		Reason        string            `json:"reason,omitzero"`
 	}
 	cancelManyOutput struct{ Body wire.CancelReport }
 	purgeBody        struct {
-		Queue         string      `json:"queue,omitzero" doc:"Only of this queue."`
-		States        []gq.Status `json:"states" doc:"Which: COMPLETED, FAILED, DEAD_LETTER or CANCELLED."`
-		CreatedAfter  instantText `json:"created_after,omitzero"`
-		CreatedBefore instantText `json:"created_before,omitzero"`
+		Queue         string            `json:"queue,omitzero" doc:"Only of this queue."`
+		States        []gq.Status       `json:"states" doc:"Which: COMPLETED, FAILED, DEAD_LETTER or CANCELLED."`
+		CreatedAfter  instantText       `json:"created_after,omitzero"`
+		CreatedBefore instantText       `json:"created_before,omitzero"`
+		Types         []string          `json:"types,omitempty" doc:"Only of these types."`
+		Tags          map[string]string `json:"tags,omitempty" doc:"Only with these tags, all of them."`
 	}
 	purgeOutput struct{ Body wire.PurgeReport }
 )
@@ -68,7 +74,9 @@ func (h *HTTP) registerJobs() {
 	}, h.submitBatch)
 	register(h, route{
 		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: "jobs", summary: "List jobs",
-		description: "By order of submission, without payloads and results.",
+		description: "By order of submission, without payloads and results. By queue, state and time a page is full unless it is the last. " +
+			"Jobs have no order by type or tag: for those the server looks at up to 10,000 jobs that the other parameters select, " +
+			"so that a page may have fewer jobs than its limit, or none, while next_cursor says that there is more to look at.",
 	}, h.list)
 	register(h, route{
 		method: http.MethodPost, path: "/v1/jobs/cancel", id: "cancel-jobs", tag: "jobs", summary: "Cancel all jobs that a filter selects",
@@ -179,6 +187,7 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, e
 	q := gq.Query{
 		Queue: in.Queue, Statuses: p.statuses(callOf(ctx).r),
 		CreatedAfter: p.instant("created_after", in.CreatedAfter), CreatedBefore: p.instant("created_before", in.CreatedBefore),
+		Types: callOf(ctx).r.URL.Query()["type"], Tags: p.tags(callOf(ctx).r),
 		Cursor: in.Cursor, Limit: p.count("limit", in.Limit, maxPage),
 	}
 	switch in.Order {
@@ -206,8 +215,9 @@ func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*
 	q := gq.Query{
 		Queue: body.Queue, Statuses: body.States,
 		CreatedAfter: p.instant("created_after", body.CreatedAfter), CreatedBefore: p.instant("created_before", body.CreatedBefore),
+		Types: body.Types, Tags: body.Tags,
 	}
-	filtered := body.Queue != "" || len(body.States) > 0 || body.CreatedAfter != "" || body.CreatedBefore != ""
+	filtered := body.Queue != "" || len(body.States) > 0 || body.CreatedAfter != "" || body.CreatedBefore != "" || q.Picks()
 	if !filtered && !body.All {
 		p.fault("all", "say {\"all\": true} to cancel every live job")
 	}
@@ -229,6 +239,7 @@ func (h *HTTP) purgeMany(ctx context.Context, _ *none, body *purgeBody) (*purgeO
 	q := gq.Query{
 		Queue: body.Queue, Statuses: body.States,
 		CreatedAfter: p.instant("created_after", body.CreatedAfter), CreatedBefore: p.instant("created_before", body.CreatedBefore),
+		Types: body.Types, Tags: body.Tags,
 	}
 	if q.Queue != "" {
 		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)

@@ -190,7 +190,7 @@ func TestListing(t *testing.T) {
 	for i := range 5 {
 		s.submit(fmt.Sprintf(`{"type":"t%d","queue":"q"}`, i))
 	}
-	s.submit(`{"type":"later","delay":"1h"}`)
+	s.submit(`{"type":"later","delay":"1h","tags":{"a":"b=c","x":""}}`)
 	var seen []string
 	cursor := ""
 	for range 10 {
@@ -209,6 +209,7 @@ func TestListing(t *testing.T) {
 	for query, want := range map[string]int{
 		"state=DELAYED": 1, "state=DELAYED,SCHEDULED": 6, "state=DELAYED&state=SCHEDULED": 6, "state=RUNNING": 0, "queue=none": 0,
 		"created_before=2000-01-01T00:00:00Z": 0, "created_after=2000-01-01T00:00:00%2B01:00": 6, "": 6,
+		"type=t1": 1, "type=t1&type=t2&type=later": 3, "type=t1,t2": 0, "type=t1&queue=default": 0, "tag=a=b%3Dc": 1, "tag=a=b=c&tag=x=": 1, "tag=a=b": 0,
 	} {
 		got := s.want(200, "GET", "/v1/jobs?"+query)
 		if jobs, ok := got.at("jobs").([]any); !ok || len(jobs) != want {
@@ -218,6 +219,7 @@ func TestListing(t *testing.T) {
 	for query, field := range map[string]string{
 		"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "limit=-1": "limit", "state=NOPE": "state", "order=up": "order",
 		"created_after=yesterday": "created_after", "color=red": "color", "limit=1&limit=2": "limit", "queue=a%20b": "queue", "%zz=1": "query",
+		"type=": "types[0]", "type=%ff": "types[0]", "tag=a": "tag", "tag==b": "tag", "tag=a=1&tag=a=2": "tag",
 	} {
 		if got := s.want(400, "GET", "/v1/jobs?"+query); len(got.fields()) == 0 || got.fields()[0] != field {
 			t.Errorf("%s: %s", query, got.text)
@@ -285,6 +287,14 @@ func TestCancellingMany(t *testing.T) {
 	s.want(400, "POST", "/v1/jobs/cancel", `{}`)
 	s.want(400, "POST", "/v1/jobs/cancel", `{"states":["NOPE"]}`)
 	s.want(400, "POST", "/v1/jobs/cancel", `{"created_after":"x","all":true}`)
+	s.want(400, "POST", "/v1/jobs/cancel", `{"types":[""]}`)
+	s.submit(`{"type":"b","tags":{"x":"y"}}`)
+	s.submit(`{"type":"b"}`)
+	for _, body := range []string{`{"tags":{"x":"y"}}`, `{"types":["b"]}`} { // neither needs "all"
+		if got := s.want(200, "POST", "/v1/jobs/cancel", body); got.at("cancelled") != jsonNumber("1") {
+			t.Errorf("%s: %s", body, got.text)
+		}
+	}
 	got := s.want(200, "POST", "/v1/jobs/cancel", `{"queue":"q","states":["SCHEDULED"],"reason":"enough"}`)
 	if got.at("cancelled") != jsonNumber("3") {
 		t.Errorf("%s", got.text)
@@ -315,6 +325,11 @@ func TestPurging(t *testing.T) {
 	}
 	if got := s.want(200, "POST", "/v1/jobs/purge", `{"states":["CANCELLED","FAILED"],"queue":"a"}`); got.text != "{\"purged\":0}\n" {
 		t.Errorf("%s", got.text)
+	}
+	for _, body := range []string{`{"states":["CANCELLED"],"types":["z"]}`, `{"states":["CANCELLED"],"tags":{"x":"y"}}`} {
+		if got := s.want(200, "POST", "/v1/jobs/purge", body); got.at("purged") != jsonNumber("0") {
+			t.Errorf("%s: %s", body, got.text)
+		}
 	}
 	if got := s.want(200, "POST", "/v1/jobs/purge", `{"states":["CANCELLED"]}`); got.at("purged") != jsonNumber("1") {
 		t.Errorf("%s", got.text)

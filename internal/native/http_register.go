@@ -163,7 +163,7 @@ func queryNames(t reflect.Type) map[string]bool {
 }
 
 // listParameters may be given more than once.
-var listParameters = map[string]bool{"state": true, "include": true}
+var listParameters = map[string]bool{"state": true, "include": true, "type": true, "tag": true}
 
 func checkQuery(r *http.Request, known map[string]bool) error {
 	values, err := url.ParseQuery(r.URL.RawQuery)
@@ -266,4 +266,21 @@ func (p *parameters) statuses(r *http.Request) (all []gq.Status) {
 		all = append(all, s)
 	}
 	return all
+}
+
+// tags are labels that jobs must have, each as name=value.
+func (p *parameters) tags(r *http.Request) (tags map[string]string) {
+	for _, text := range r.URL.Query()["tag"] {
+		name, value, ok := strings.Cut(text, "=")
+		if _, twice := tags[name]; !ok || name == "" {
+			p.fault("tag", "%.64q is not name=value", text)
+		} else if twice {
+			p.fault("tag", "%.64q is asked for with two values", name)
+		}
+		if tags == nil {
+			tags = map[string]string{}
+		}
+		tags[name] = value
+	}
+	return tags
 }

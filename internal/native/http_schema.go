@@ -20,6 +20,8 @@ type (
 	instantText  string
 	boolText     string
 	stateTexts   string
+	typeTexts    string
+	tagTexts     string
 	orderText    string
 )
 
@@ -38,6 +40,13 @@ func (boolText) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: h
 
 func (stateTexts) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeArray, Items: enumSchema(names(gq.Statuses()))}
+}
+
+func (typeTexts) Schema(huma.Registry) *huma.Schema { return textsSchema() }
+func (tagTexts) Schema(huma.Registry) *huma.Schema  { return textsSchema() }
+
+func textsSchema() *huma.Schema {
+	return &huma.Schema{Type: huma.TypeArray, Items: &huma.Schema{Type: huma.TypeString}}
 }
 
 func (orderText) Schema(huma.Registry) *huma.Schema {

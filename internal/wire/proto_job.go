@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -415,6 +416,7 @@ func LeaseRefFromProto(m *pb.LeaseRef) gq.LeaseRef {
 func ProtoQuery(q *gq.Query) *pb.Query {
 	m := &pb.Query{
 		Queue: q.Queue, CreatedAfter: protoTime(q.CreatedAfter), CreatedBefore: protoTime(q.CreatedBefore), OldestFirst: q.OldestFirst,
+		Types: slices.Clone(q.Types), Tags: maps.Clone(q.Tags),
 	}
 	for _, s := range q.Statuses {
 		m.Statuses = append(m.Statuses, pb.Status(s))
@@ -431,6 +433,8 @@ func QueryFromProto(m *pb.Query) (gq.Query, error) {
 		CreatedAfter:  r.time("", "created_after", m.GetCreatedAfter()),
 		CreatedBefore: r.time("", "created_before", m.GetCreatedBefore()),
 		OldestFirst:   m.GetOldestFirst(),
+		Types:         m.GetTypes(),
+		Tags:          m.GetTags(),
 	}
 	if len(m.GetStatuses()) > 0 {
 		q.Statuses = make([]gq.Status, len(m.GetStatuses()))

@@ -102,6 +102,7 @@ func TestProtoRoundTrip(t *testing.T) {
 			q := gq.Query{
 				Queue: maybeOf(drawText).Draw(r, "queue"), CreatedAfter: maybeOf(drawTime).Draw(r, "after"),
 				CreatedBefore: maybeOf(drawTime).Draw(r, "before"), OldestFirst: rapid.Bool().Draw(r, "oldest"),
+				Types: maybeOf(drawTexts).Draw(r, "types"), Tags: maybeOf(drawLabels).Draw(r, "tags"),
 			}
 			for range rapid.IntRange(0, 3).Draw(r, "statuses") {
 				q.Statuses = append(q.Statuses, drawEnum(r, gq.Cancelled))

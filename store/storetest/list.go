@@ -35,7 +35,7 @@ var listCases = []Case{
 	},
 	{
 		Name:   "List/Invalid",
-		Clause: "a bad limit, status, queue or cursor is ErrInvalid",
+		Clause: "a bad limit, status, queue or cursor is ErrInvalid, and so is what a store cannot select by",
 		Needs:  []string{"Insert", "List", "Close"},
 		run:    listInvalid,
 	},
@@ -212,6 +212,8 @@ func listInvalid(e *env) {
 		"a negative limit":  {Limit: -1},
 		"a limit too large": {Limit: store.MaxPage + 1},
 		"no queue name":     {Queue: "not a name"},
+		"a type":            {Types: []string{"t"}},
+		"a tag":             {Tags: map[string]string{"a": "b"}},
 		"no status":         {Statuses: []gq.Status{gq.Cancelled + 1}},
 		"no cursor":         {Cursor: "made up"},
 		"a word":            {Cursor: "abc"},

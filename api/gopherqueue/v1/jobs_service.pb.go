@@ -688,6 +688,10 @@ type Query struct {
 	CreatedAfter  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created_after,json=createdAfter,proto3" json:"created_after,omitempty"`        // inclusive
 	CreatedBefore *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_before,json=createdBefore,proto3" json:"created_before,omitempty"`     // exclusive
 	OldestFirst   bool                   `protobuf:"varint,5,opt,name=oldest_first,json=oldestFirst,proto3" json:"oldest_first,omitempty"`
+	// By these jobs are picked from those that the rest selects: a page may have
+	// fewer than its limit, or none, and still not be the last.
+	Types         []string          `protobuf:"bytes,6,rep,name=types,proto3" json:"types,omitempty"`                                                                         // none is any
+	Tags          map[string]string `protobuf:"bytes,7,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // that a job must have, all of them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +759,20 @@ func (x *Query) GetOldestFirst() bool {
 		return x.OldestFirst
 	}
 	return false
+}
+
+func (x *Query) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *Query) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
 }
 
 type ListRequest struct {
@@ -2250,13 +2268,18 @@ const file_gopherqueue_v1_jobs_service_proto_rawDesc = "" +
 	"\fwith_payload\x18\x02 \x01(\bR\vwithPayload\x12\x1f\n" +
 	"\vwith_result\x18\x03 \x01(\bR\n" +
 	"withResult\x12'\n" +
-	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\xf8\x01\n" +
+	"\x0fwith_checkpoint\x18\x04 \x01(\bR\x0ewithCheckpoint\"\xfc\x02\n" +
 	"\x05Query\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x122\n" +
 	"\bstatuses\x18\x02 \x03(\x0e2\x16.gopherqueue.v1.StatusR\bstatuses\x12?\n" +
 	"\rcreated_after\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\fcreatedAfter\x12A\n" +
 	"\x0ecreated_before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rcreatedBefore\x12!\n" +
-	"\foldest_first\x18\x05 \x01(\bR\voldestFirst\"h\n" +
+	"\foldest_first\x18\x05 \x01(\bR\voldestFirst\x12\x14\n" +
+	"\x05types\x18\x06 \x03(\tR\x05types\x123\n" +
+	"\x04tags\x18\a \x03(\v2\x1f.gopherqueue.v1.Query.TagsEntryR\x04tags\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"h\n" +
 	"\vListRequest\x12+\n" +
 	"\x05query\x18\x01 \x01(\v2\x15.gopherqueue.v1.QueryR\x05query\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x14\n" +
@@ -2448,7 +2471,7 @@ func file_gopherqueue_v1_jobs_service_proto_rawDescGZIP() []byte {
 }
 
 var file_gopherqueue_v1_jobs_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_gopherqueue_v1_jobs_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(Cause)(0),                    // 0: gopherqueue.v1.Cause
 	(EventType)(0),                // 1: gopherqueue.v1.EventType
@@ -2486,100 +2509,102 @@ var file_gopherqueue_v1_jobs_service_proto_goTypes = []any{
 	(*PurgeResponse)(nil),         // 33: gopherqueue.v1.PurgeResponse
 	(*PurgeWhereRequest)(nil),     // 34: gopherqueue.v1.PurgeWhereRequest
 	(*PurgeReport)(nil),           // 35: gopherqueue.v1.PurgeReport
-	nil,                           // 36: gopherqueue.v1.UpdateRequest.SetTagsEntry
-	nil,                           // 37: gopherqueue.v1.QueueCount.ByStatusEntry
-	(*Spec)(nil),                  // 38: gopherqueue.v1.Spec
-	(*State)(nil),                 // 39: gopherqueue.v1.State
-	(*Problem)(nil),               // 40: gopherqueue.v1.Problem
-	(DependencyKind)(0),           // 41: gopherqueue.v1.DependencyKind
-	(Status)(0),                   // 42: gopherqueue.v1.Status
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
-	(*Job)(nil),                   // 44: gopherqueue.v1.Job
-	(Priority)(0),                 // 45: gopherqueue.v1.Priority
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
-	(LeaseState)(0),               // 47: gopherqueue.v1.LeaseState
-	(Detail)(0),                   // 48: gopherqueue.v1.Detail
-	(*Failure)(nil),               // 49: gopherqueue.v1.Failure
+	nil,                           // 36: gopherqueue.v1.Query.TagsEntry
+	nil,                           // 37: gopherqueue.v1.UpdateRequest.SetTagsEntry
+	nil,                           // 38: gopherqueue.v1.QueueCount.ByStatusEntry
+	(*Spec)(nil),                  // 39: gopherqueue.v1.Spec
+	(*State)(nil),                 // 40: gopherqueue.v1.State
+	(*Problem)(nil),               // 41: gopherqueue.v1.Problem
+	(DependencyKind)(0),           // 42: gopherqueue.v1.DependencyKind
+	(Status)(0),                   // 43: gopherqueue.v1.Status
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*Job)(nil),                   // 45: gopherqueue.v1.Job
+	(Priority)(0),                 // 46: gopherqueue.v1.Priority
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(LeaseState)(0),               // 48: gopherqueue.v1.LeaseState
+	(Detail)(0),                   // 49: gopherqueue.v1.Detail
+	(*Failure)(nil),               // 50: gopherqueue.v1.Failure
 }
 var file_gopherqueue_v1_jobs_service_proto_depIdxs = []int32{
-	38, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
-	39, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
-	40, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
-	38, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
+	39, // 0: gopherqueue.v1.SubmitRequest.spec:type_name -> gopherqueue.v1.Spec
+	40, // 1: gopherqueue.v1.Submitted.state:type_name -> gopherqueue.v1.State
+	41, // 2: gopherqueue.v1.Submitted.problem:type_name -> gopherqueue.v1.Problem
+	39, // 3: gopherqueue.v1.SubmitBatchRequest.specs:type_name -> gopherqueue.v1.Spec
 	3,  // 4: gopherqueue.v1.SubmitBatchResponse.submitted:type_name -> gopherqueue.v1.Submitted
 	8,  // 5: gopherqueue.v1.SubmitGraphRequest.drafts:type_name -> gopherqueue.v1.Draft
 	3,  // 6: gopherqueue.v1.SubmitGraphResponse.submitted:type_name -> gopherqueue.v1.Submitted
-	38, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
+	39, // 7: gopherqueue.v1.Draft.spec:type_name -> gopherqueue.v1.Spec
 	9,  // 8: gopherqueue.v1.Draft.needs:type_name -> gopherqueue.v1.Need
-	41, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
-	42, // 10: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
-	43, // 11: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
-	43, // 12: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
-	11, // 13: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
-	44, // 14: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
-	45, // 15: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
-	36, // 16: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
-	11, // 17: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
-	46, // 18: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
-	42, // 19: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
-	22, // 20: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
-	22, // 21: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
-	26, // 22: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
-	0,  // 23: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
-	43, // 24: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
-	23, // 25: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
-	42, // 26: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
-	41, // 27: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
-	43, // 28: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
-	26, // 29: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
-	43, // 30: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
-	1,  // 31: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
-	42, // 32: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
-	47, // 33: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
-	43, // 34: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
-	48, // 35: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
-	49, // 36: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
-	29, // 37: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	37, // 38: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
-	29, // 39: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
-	11, // 40: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
-	2,  // 41: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
-	4,  // 42: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
-	6,  // 43: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
-	10, // 44: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
-	12, // 45: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
-	14, // 46: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
-	15, // 47: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
-	16, // 48: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
-	18, // 49: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
-	19, // 50: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
-	20, // 51: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
-	24, // 52: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
-	27, // 53: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
-	30, // 54: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
-	32, // 55: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
-	34, // 56: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
-	3,  // 57: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
-	5,  // 58: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
-	7,  // 59: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
-	44, // 60: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
-	13, // 61: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
-	44, // 62: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
-	39, // 63: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
-	17, // 64: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
-	3,  // 65: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
-	44, // 66: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
-	21, // 67: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
-	25, // 68: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
-	28, // 69: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
-	31, // 70: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
-	33, // 71: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
-	35, // 72: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
-	57, // [57:73] is the sub-list for method output_type
-	41, // [41:57] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	42, // 9: gopherqueue.v1.Need.kind:type_name -> gopherqueue.v1.DependencyKind
+	43, // 10: gopherqueue.v1.Query.statuses:type_name -> gopherqueue.v1.Status
+	44, // 11: gopherqueue.v1.Query.created_after:type_name -> google.protobuf.Timestamp
+	44, // 12: gopherqueue.v1.Query.created_before:type_name -> google.protobuf.Timestamp
+	36, // 13: gopherqueue.v1.Query.tags:type_name -> gopherqueue.v1.Query.TagsEntry
+	11, // 14: gopherqueue.v1.ListRequest.query:type_name -> gopherqueue.v1.Query
+	45, // 15: gopherqueue.v1.ListResponse.jobs:type_name -> gopherqueue.v1.Job
+	46, // 16: gopherqueue.v1.UpdateRequest.priority:type_name -> gopherqueue.v1.Priority
+	37, // 17: gopherqueue.v1.UpdateRequest.set_tags:type_name -> gopherqueue.v1.UpdateRequest.SetTagsEntry
+	11, // 18: gopherqueue.v1.CancelWhereRequest.query:type_name -> gopherqueue.v1.Query
+	47, // 19: gopherqueue.v1.WaitRequest.timeout:type_name -> google.protobuf.Duration
+	43, // 20: gopherqueue.v1.Explanation.status:type_name -> gopherqueue.v1.Status
+	22, // 21: gopherqueue.v1.Explanation.reason:type_name -> gopherqueue.v1.Reason
+	22, // 22: gopherqueue.v1.Explanation.also:type_name -> gopherqueue.v1.Reason
+	26, // 23: gopherqueue.v1.Explanation.timeline:type_name -> gopherqueue.v1.Event
+	0,  // 24: gopherqueue.v1.Reason.cause:type_name -> gopherqueue.v1.Cause
+	44, // 25: gopherqueue.v1.Reason.until:type_name -> google.protobuf.Timestamp
+	23, // 26: gopherqueue.v1.Reason.jobs:type_name -> gopherqueue.v1.Related
+	43, // 27: gopherqueue.v1.Related.status:type_name -> gopherqueue.v1.Status
+	42, // 28: gopherqueue.v1.Related.kind:type_name -> gopherqueue.v1.DependencyKind
+	44, // 29: gopherqueue.v1.Related.since:type_name -> google.protobuf.Timestamp
+	26, // 30: gopherqueue.v1.HistoryResponse.events:type_name -> gopherqueue.v1.Event
+	44, // 31: gopherqueue.v1.Event.time:type_name -> google.protobuf.Timestamp
+	1,  // 32: gopherqueue.v1.Event.type:type_name -> gopherqueue.v1.EventType
+	43, // 33: gopherqueue.v1.Event.status:type_name -> gopherqueue.v1.Status
+	48, // 34: gopherqueue.v1.Event.lease_state:type_name -> gopherqueue.v1.LeaseState
+	44, // 35: gopherqueue.v1.Event.until:type_name -> google.protobuf.Timestamp
+	49, // 36: gopherqueue.v1.Event.detail:type_name -> gopherqueue.v1.Detail
+	50, // 37: gopherqueue.v1.Event.failure:type_name -> gopherqueue.v1.Failure
+	29, // 38: gopherqueue.v1.CountResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	38, // 39: gopherqueue.v1.QueueCount.by_status:type_name -> gopherqueue.v1.QueueCount.ByStatusEntry
+	29, // 40: gopherqueue.v1.StatsResponse.queues:type_name -> gopherqueue.v1.QueueCount
+	11, // 41: gopherqueue.v1.PurgeWhereRequest.query:type_name -> gopherqueue.v1.Query
+	2,  // 42: gopherqueue.v1.JobsService.Submit:input_type -> gopherqueue.v1.SubmitRequest
+	4,  // 43: gopherqueue.v1.JobsService.SubmitBatch:input_type -> gopherqueue.v1.SubmitBatchRequest
+	6,  // 44: gopherqueue.v1.JobsService.SubmitGraph:input_type -> gopherqueue.v1.SubmitGraphRequest
+	10, // 45: gopherqueue.v1.JobsService.Get:input_type -> gopherqueue.v1.GetRequest
+	12, // 46: gopherqueue.v1.JobsService.List:input_type -> gopherqueue.v1.ListRequest
+	14, // 47: gopherqueue.v1.JobsService.Update:input_type -> gopherqueue.v1.UpdateRequest
+	15, // 48: gopherqueue.v1.JobsService.Cancel:input_type -> gopherqueue.v1.CancelRequest
+	16, // 49: gopherqueue.v1.JobsService.CancelWhere:input_type -> gopherqueue.v1.CancelWhereRequest
+	18, // 50: gopherqueue.v1.JobsService.Replay:input_type -> gopherqueue.v1.ReplayRequest
+	19, // 51: gopherqueue.v1.JobsService.Wait:input_type -> gopherqueue.v1.WaitRequest
+	20, // 52: gopherqueue.v1.JobsService.Explain:input_type -> gopherqueue.v1.ExplainRequest
+	24, // 53: gopherqueue.v1.JobsService.History:input_type -> gopherqueue.v1.HistoryRequest
+	27, // 54: gopherqueue.v1.JobsService.Count:input_type -> gopherqueue.v1.CountRequest
+	30, // 55: gopherqueue.v1.JobsService.Stats:input_type -> gopherqueue.v1.StatsRequest
+	32, // 56: gopherqueue.v1.JobsService.Purge:input_type -> gopherqueue.v1.PurgeRequest
+	34, // 57: gopherqueue.v1.JobsService.PurgeWhere:input_type -> gopherqueue.v1.PurgeWhereRequest
+	3,  // 58: gopherqueue.v1.JobsService.Submit:output_type -> gopherqueue.v1.Submitted
+	5,  // 59: gopherqueue.v1.JobsService.SubmitBatch:output_type -> gopherqueue.v1.SubmitBatchResponse
+	7,  // 60: gopherqueue.v1.JobsService.SubmitGraph:output_type -> gopherqueue.v1.SubmitGraphResponse
+	45, // 61: gopherqueue.v1.JobsService.Get:output_type -> gopherqueue.v1.Job
+	13, // 62: gopherqueue.v1.JobsService.List:output_type -> gopherqueue.v1.ListResponse
+	45, // 63: gopherqueue.v1.JobsService.Update:output_type -> gopherqueue.v1.Job
+	40, // 64: gopherqueue.v1.JobsService.Cancel:output_type -> gopherqueue.v1.State
+	17, // 65: gopherqueue.v1.JobsService.CancelWhere:output_type -> gopherqueue.v1.CancelReport
+	3,  // 66: gopherqueue.v1.JobsService.Replay:output_type -> gopherqueue.v1.Submitted
+	45, // 67: gopherqueue.v1.JobsService.Wait:output_type -> gopherqueue.v1.Job
+	21, // 68: gopherqueue.v1.JobsService.Explain:output_type -> gopherqueue.v1.Explanation
+	25, // 69: gopherqueue.v1.JobsService.History:output_type -> gopherqueue.v1.HistoryResponse
+	28, // 70: gopherqueue.v1.JobsService.Count:output_type -> gopherqueue.v1.CountResponse
+	31, // 71: gopherqueue.v1.JobsService.Stats:output_type -> gopherqueue.v1.StatsResponse
+	33, // 72: gopherqueue.v1.JobsService.Purge:output_type -> gopherqueue.v1.PurgeResponse
+	35, // 73: gopherqueue.v1.JobsService.PurgeWhere:output_type -> gopherqueue.v1.PurgeReport
+	58, // [58:74] is the sub-list for method output_type
+	42, // [42:58] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_jobs_service_proto_init() }
@@ -2595,7 +2620,7 @@ func file_gopherqueue_v1_jobs_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_jobs_service_proto_rawDesc), len(file_gopherqueue_v1_jobs_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
