@@ -42,9 +42,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 
 // runIn is the program in a process.
 func runIn(ctx context.Context, args []string, p process) int {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx, p.stderr)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second interrupt ends the process at once
 
 	root := newRoot(p)
 	started := false
@@ -66,6 +65,37 @@ func runIn(ctx context.Context, args []string, p process) int {
 		return exitUsage
 	}
 	return exitOf(err)
+}
+
+// interruptible is a context that the first signal to stop ends. The second one
+// ends the process at once, also where a shell has had the program ignore it: that
+// is what the default action of a signal would come back to.
+func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	finished, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for told := false; ; told = true {
+			select {
+			case s := <-signals:
+				if told {
+					fmt.Fprintf(stderr, "gq: %s again: quit at once\n", s)
+					os.Exit(exitFailure)
+				}
+				cancel()
+			case <-finished:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(finished)
+		<-done
+		cancel()
+	}
 }
 
 func newRoot(p process) *cobra.Command {

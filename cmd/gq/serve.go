@@ -29,9 +29,12 @@ func newServe(p process) *cobra.Command {
 
 and comes when both can be used. Logs go to standard error.
 
-On SIGINT or SIGTERM the server stops taking calls, answers those that wait, lets
-the others finish for --drain and ends; a second signal ends it at once. If the
-store fails, which is when its disk does, the server ends with an error.
+On SIGINT or SIGTERM /readyz turns to 503 at once and those who wait are answered.
+Both listeners stay until the calls under way are done, for --drain at the longest;
+where there are none the server ends at once. Behind a load balancer that only
+looks at readiness now and then, have it stay longer with --drain-lag. A second
+signal ends it at once. If the store fails, which is when its disk does, the server
+ends with an error.
 
 Without authentication it listens on loopback only, unless --insecure is given.
 Under systemd use Type=notify.
@@ -83,7 +86,7 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	if err := checkListeners(ctx, cfg, a.secured(ctx, cfg)); err != nil {
 		return err
 	}
-	s := &server{log: log, drain: cfg.Drain, failed: make(chan error, 4)}
+	s := &server{log: log, drain: cfg.Drain, lag: cfg.DrainLag, failed: make(chan error, 4)}
 	scheduling, err := newScheduling(ctx, schedulerEngine{a.guard}, cfg, log, s.fail)
 	if err != nil {
 		return err
@@ -100,10 +103,11 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: s.fail,
 	}))
 	s.grpc = native.NewGRPC(a.guard, a.grpc(native.GRPCOptions{
-		Log: log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: taskQueueService(a.guard),
+		Log: log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: taskQueueService(a.guard), Server: s.calls.grpc(),
 	}))
+	s.unready = []func(){s.http.Drain, s.grpc.Drain, matched.face.Drain}
 	s.web = &http.Server{
-		Handler:           ownHost(cfg.Insecure, matched.beside(beside(s.http, a.identified(scheduling)))),
+		Handler:           s.calls.http(ownHost(cfg.Insecure, matched.beside(beside(s.http, a.identified(scheduling))))),
 		TLSConfig:         a.tls,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       cfg.Limits.IdleTimeout,
@@ -169,12 +173,14 @@ func greet(p process, cfg *config.Config, l listeners) {
 
 // server is what runs under gq serve.
 type server struct {
-	log    *slog.Logger
-	drain  time.Duration
-	http   *native.HTTP
-	web    *http.Server
-	grpc   *native.GRPC
-	failed chan error // the first reason to stop before being told to
+	log        *slog.Logger
+	drain, lag time.Duration
+	http       *native.HTTP
+	web        *http.Server
+	grpc       *native.GRPC
+	calls      calls
+	unready    []func()   // has the faces say that they stop, and end waits
+	failed     chan error // the first reason to stop before being told to
 
 	tasks []chan error
 }
@@ -215,36 +221,6 @@ func (s *server) wait() error {
 		all = errors.Join(all, <-done)
 	}
 	return all
-}
-
-// stop ends both listeners: waits at once, other calls when they are done or the
-// time for that is over.
-func (s *server) stop(atOnce bool) {
-	s.http.Drain()
-	s.grpc.Drain()
-	drain := s.drain
-	if atOnce {
-		drain = min(drain, time.Second)
-	}
-	limit, cancel := context.WithTimeout(context.Background(), drain)
-	defer cancel()
-	calls := make(chan struct{})
-	go func() {
-		defer close(calls)
-		s.grpc.GracefulStop()
-	}()
-	if err := s.web.Shutdown(limit); err != nil {
-		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
-		_ = s.web.Close() // what is left is cut off
-	}
-	s.http.Wait()
-	select {
-	case <-calls:
-	case <-limit.Done():
-		s.log.Warn("gRPC calls did not finish in time", "drain", drain)
-		s.grpc.Stop()
-		<-calls
-	}
 }
 
 func ignore(err, expected error) error {

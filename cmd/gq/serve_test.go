@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -65,8 +66,13 @@ var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=(\S+:\d+)\n$`
 
 func startServer(t testing.TB, env []string, args ...string) *served {
 	t.Helper()
-	s := &served{t: t, exited: make(chan error, 1)}
-	s.command = exec.Command(buildProgram(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...)
+	return launch(t, env, exec.Command(buildProgram(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
+}
+
+// launch starts a server by a command.
+func launch(t testing.TB, env []string, command *exec.Cmd) *served {
+	t.Helper()
+	s := &served{t: t, command: command, exited: make(chan error, 1)}
 	s.command.Env = append(os.Environ(), env...)
 	s.command.Stderr = &s.stderr
 	stdout, err := s.command.StdoutPipe()
@@ -270,34 +276,126 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
-	s := startServer(t, nil, "--store", "memory:", "--drain", "30s")
-	// A client that never finishes its request keeps the server from stopping.
+// unfinished begins a request whose body is yet to come, which keeps a server from
+// stopping. The function it returns sends the body and reads the answer.
+func (s *served) unfinished() (finish func() string) {
+	s.t.Helper()
 	conn, err := net.Dial("tcp", s.http)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	body := `{"type":"slow"}`
+	if _, err := fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", len(body)); err != nil {
+		s.t.Fatal(err)
+	}
+	answer := bufio.NewReader(conn)
+	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		s.t.Fatalf("the server does not read: %q, %v", line, err)
+	}
+	return func() string {
+		_, _ = io.WriteString(conn, body)
+		text, _ := io.ReadAll(answer)
+		return string(text)
+	}
+}
+
+// notReady waits until the server says that it is about to stop.
+func (s *served) notReady() {
+	s.t.Helper()
+	waitFor(s.t, "readiness to turn", func() bool {
+		status, text := httpGet(s.t, "http://"+s.http+"/readyz")
+		return status == 503 && strings.Contains(text, "about to stop")
+	})
+}
+
+func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
+	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		// As a shell starts what it runs in the background.
+		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, buildProgram(t),
+			"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:", "--drain", "30s"))
+		s.unfinished()
+		s.signal(sig)
+		s.notReady()
+		select {
+		case <-s.exited:
+			t.Fatal("it ended although a call was under way")
+		case <-time.After(100 * time.Millisecond):
+		}
+		began := time.Now()
+		_ = s.command.Process.Signal(sig)
+		if status := s.ended(); status != 1 {
+			t.Errorf("%v: it ended with %d", sig, status)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%v: it took %v", sig, took)
+		}
+	}
+}
+
+// TestReadinessTurnsBeforeTheListenersClose stops a server while a call is under
+// way: until that has its answer, others are served and learn that it stops.
+func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--drain", "20s")
+	finish := s.unfinished()
+	s.signal(syscall.SIGTERM)
+	s.notReady()
+	if status, text := httpGet(t, "http://"+s.http+"/healthz"); status != 200 {
+		t.Errorf("healthz: %d %s", status, text)
+	}
+	if got := s.gq("submit", "late"); got.status != 0 {
+		t.Errorf("a submission: %+v", got)
+	}
+	response, err := http.Post("http://"+s.http+"/v1/claim", "application/json", strings.NewReader(`{"worker":"w"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+	response.Body.Close()
+	if response.StatusCode != 503 || !response.Close {
+		t.Errorf("a claim: %d, close %t", response.StatusCode, response.Close)
+	}
+	c, err := client.New(s.grpc, client.Options{RetryFor: -1})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
-		t.Fatalf("the server does not read: %q, %v", line, err)
+	defer c.Close()
+	if jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); !errors.Is(err, gq.ErrClosed) {
+		t.Errorf("a claim over gRPC: %d jobs, %v", len(jobs), err)
 	}
-	s.signal(syscall.SIGTERM)
-	waitFor(t, "the server to stop listening", func() bool { return stopsListening(s.http) })
-	select {
-	case <-s.exited:
-		t.Fatal("it ended although a call was under way")
-	case <-time.After(100 * time.Millisecond):
+	if answer := finish(); !strings.Contains(answer, "201 Created") {
+		t.Errorf("the call under way was answered\n%s", answer)
 	}
+	if status := s.ended(); status != 0 || !stopsListening(s.http) || !stopsListening(s.grpc) {
+		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
+	}
+}
+
+func TestStoppingIsQuickUnlessThereIsALag(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--drain", "30s")
+	idle, err := http.Get("http://" + s.http + "/healthz") // its connection stays
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, idle.Body)
+	idle.Body.Close()
 	began := time.Now()
-	_ = s.command.Process.Signal(syscall.SIGTERM)
-	if status := s.ended(); status == 0 {
-		t.Errorf("it ended with %d", status)
+	s.signal(syscall.SIGTERM)
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
 	}
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("with nothing to do it took %v", took)
+	}
+	lag := 2 * time.Second
+	s = startServer(t, nil, "--store", "memory:", "--drain-lag", lag.String())
+	began = time.Now()
+	s.signal(syscall.SIGTERM)
+	s.notReady()
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
+	}
+	if took := time.Since(began); took < lag {
+		t.Errorf("with a lag of %v it took %v", lag, took)
 	}
 }
 

@@ -27,6 +27,7 @@ type Config struct {
 	GRPC     string // address of the gRPC listener; port 0 is any
 	Insecure bool   // listen beyond loopback without authentication
 	Drain    time.Duration
+	DrainLag time.Duration
 
 	Log       Log
 	Limits    Limits
@@ -141,6 +142,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "grpc", Usage: "address of the gRPC API; port 0 is any", kind: &textKind{to: &c.GRPC}},
 		{Key: "insecure", Usage: "listen beyond loopback although nobody is asked who he is", kind: &boolKind{&c.Insecure}},
 		{Key: "drain", Usage: "how long calls under way may take when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
+		{Key: "drain_lag", Usage: "how long a server that stops goes on serving while it is not ready, for load balancers to notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 
 		{Key: "log.level", Usage: "least level that is logged: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},

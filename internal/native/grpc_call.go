@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -118,6 +119,11 @@ func (g *GRPC) unary(ctx context.Context, request any, info *grpc.UnaryServerInf
 // stream is around every stream.
 func (g *GRPC) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	c := &rpc{method: info.FullMethod, Context: s.Context()}
+	if c.method == healthpb.Health_Watch_FullMethodName { // its watchers would have a graceful stop wait
+		serving, done := g.whileServing(c.Context)
+		defer done()
+		c.Context = serving
+	}
 	began := time.Now()
 	defer func() {
 		if p := recover(); p != nil {

@@ -478,8 +478,21 @@ func TestGRPCDrainEndsWaits(t *testing.T) {
 		r, err := h.workers.Claim(t.Context(), &pb.ClaimRequest{Worker: "w", Wait: durationpb.New(time.Hour)})
 		answers <- answer{claimed: r, err: err}
 	}()
+	watch, err := healthpb.NewHealthClient(h.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	h.until("the claim waits", func() bool { return h.waiting() == 1 })
 	h.face.Drain()
+	for err == nil {
+		_, err = watch.Recv()
+	}
+	if status.Code(err) != codes.Canceled {
+		t.Errorf("a watch of the health ends with %v", err)
+	}
+	if _, err := h.workers.Claim(t.Context(), &pb.ClaimRequest{Worker: "w", Wait: durationpb.New(time.Hour)}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a claim after that: %v", err)
+	}
 	for range 2 {
 		a := <-answers
 		if a.err != nil || a.waited != nil && a.waited.GetState().GetStatus() != pb.Status_STATUS_SCHEDULED || len(a.claimed.GetJobs()) != 0 {

@@ -21,6 +21,9 @@ func (s *workersServer) Claim(ctx context.Context, r *pb.ClaimRequest) (*pb.Clai
 	if err != nil {
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.GetWorker(), err)
 	}
+	if s.draining.Err() != nil {
+		return nil, errStopping // or who polls would do so in a loop
+	}
 	waiting, done := s.whileServing(ctx)
 	defer done()
 	jobs, err := s.engine.Claim(waiting, claim)

@@ -90,6 +90,9 @@ func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, e
 		p.fault("wait", "%v is not between 0s and %v", wait, MaxHTTPWait)
 		return nil, p.err()
 	}
+	if h.draining.Err() != nil {
+		return nil, errStopping // or who polls would do so in a loop
+	}
 	h.writeWithin(callOf(ctx), wait)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// stop ends the server so that nobody loses an answer: readiness says no at once
+// and waits end, but both listeners stay until the calls that were under way are
+// done, and at least for the lag, in which load balancers look elsewhere. Then
+// they close, and what is still under way has what is left of the time to drain.
+func (s *server) stop(atOnce bool) {
+	lag, drain := s.lag, s.drain
+	if atOnce {
+		lag, drain = 0, min(drain, time.Second)
+	}
+	limit, cancel := context.WithTimeout(context.Background(), lag+drain)
+	defer cancel()
+	for _, unready := range s.unready {
+		unready()
+	}
+	earlier := s.calls.turn()
+	s.web.SetKeepAlivesEnabled(false)
+	if lag > 0 {
+		<-time.After(lag)
+	}
+	select {
+	case <-earlier:
+	case <-limit.Done():
+	}
+
+	calls := make(chan struct{})
+	go func() {
+		defer close(calls)
+		s.grpc.GracefulStop()
+	}()
+	if err := s.web.Shutdown(limit); err != nil {
+		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
+		_ = s.web.Close() // what is left is cut off
+	}
+	s.http.Wait()
+	select {
+	case <-calls:
+	case <-limit.Done():
+		s.log.Warn("gRPC calls did not finish in time", "drain", drain)
+		s.grpc.Stop()
+		<-calls
+	}
+}
+
+// calls counts those that are under way until the server is to stop. Later ones
+// are served and not waited for: under load there is always one.
+type calls struct {
+	mu      sync.Mutex
+	running int           // guarded by mu, like what follows
+	turned  chan struct{} // closed when none of the earlier ones is left; nil before
+}
+
+// begin counts a call; the function it returns is to be called at its end.
+func (c *calls) begin() (end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.turned != nil {
+		return func() {}
+	}
+	c.running++
+	return c.end
+}
+
+func (c *calls) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.running--; c.running == 0 && c.turned != nil {
+		close(c.turned)
+	}
+}
+
+// turn counts no further calls. What it returns is closed when the earlier ones
+// have ended.
+func (c *calls) turn() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turned = make(chan struct{})
+	if c.running == 0 {
+		close(c.turned)
+	}
+	return c.turned
+}
+
+func (c *calls) http(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer c.begin()()
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *calls) grpc() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			defer c.begin()()
+			return next(ctx, r)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			defer c.begin()()
+			return next(srv, stream)
+		}),
+	}
+}
