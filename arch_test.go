@@ -58,6 +58,7 @@ var arrows = []arrow{
 	// How the vocabulary is written outside of a Go program, by servers and by
 	// clients.
 	{pkg: "internal/wire", imports: []string{".", "api/*"}},
+	{pkg: "internal/socket", imports: []string{"internal/wire"}},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
@@ -73,10 +74,10 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/socket", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/scheduler", imports: append([]string{"internal/wire"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/rpc", "internal/taskqueuetest", "store/postgres"}, faceTests...)},
-	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/socket", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.

@@ -190,6 +190,25 @@ func TestEveryRoute(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreProblems has those who may not be told so in the form of every
+// other error, also where the answer would not be JSON.
+func TestRefusalsAreProblems(t *testing.T) {
+	c := newCastle(t)
+	reader := c.must("POST", "/v1/tokens", `{"name":"r","grants":[{"scopes":["read"],"queues":["q"]}]}`)["token"].(string)
+	for _, path := range []string{"/metrics", "/v1/events/ws", "/v1/events", "/v1/jobs", "/docs/none"} {
+		code, text := c.text("gq_no_such_token", "GET", path, "")
+		if code != 401 {
+			t.Errorf("GET %s: %d", path, code)
+		}
+		c.shaped("GET "+path, text, problemShape)
+	}
+	code, text := c.text(reader, "GET", "/metrics", "")
+	if code != 403 || !strings.Contains(text, `"code":"denied"`) {
+		t.Errorf("GET /metrics of a reader of one queue: %d %s", code, text)
+	}
+	c.shaped("GET /metrics", text, problemShape)
+}
+
 // answers makes a request, and wants a status and a shape; of several lines the
 // first counts.
 func (c *castle) answers(method, path, body string, code int, shape string) {

@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/socket"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -95,9 +96,13 @@ func (f *Face) socket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	conn, err := socket.Accept(w, r)
 	if err != nil {
-		return // it has been answered
+		f.refuse(c, err)
+		return
+	}
+	if conn == nil {
+		return // it has left
 	}
 	defer conn.CloseNow() //nolint:errcheck // after a close it is closed
 	conn.SetReadLimit(1 << 10)

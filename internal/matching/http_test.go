@@ -387,6 +387,9 @@ func TestSocket(t *testing.T) {
 	if status, out := f.call("GET", "/events/ws?after=x", ""); status != 400 {
 		t.Errorf("a bad place: %d %v", status, out)
 	}
+	if status, out := f.call("GET", "/events/ws", ""); status != 426 || out["code"] != "upgrade_required" {
+		t.Errorf("without an upgrade: %d %v", status, out)
+	}
 }
 
 type socket struct {

@@ -318,9 +318,15 @@ func TestSubscribeBadly(t *testing.T) {
 		t.Errorf("without an upgrade: %s %s", answer.Status, text)
 	}
 	// A page of another site may not listen in.
-	_, _, err = websocket.Dial(t.Context(), n.web.URL+"/v1/events/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // there is none
-	if err == nil || !strings.Contains(err.Error(), "403") {
-		t.Errorf("from another origin: %v", err)
+	_, answer, err = websocket.Dial(t.Context(), n.web.URL+"/v1/events/ws", &websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}})
+	if err == nil {
+		t.Fatal("a page of another site listens")
+	}
+	text, _ = io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusForbidden || answer.Header.Get("Content-Type") != "application/problem+json" ||
+		!strings.Contains(string(text), `"code":"cross_origin"`) || !strings.Contains(string(text), `"request_id"`) {
+		t.Errorf("from another origin: %s %v %s", answer.Status, answer.Header, text)
 	}
 	// A subscriber that talks is cut off.
 	next, conn := n.socket("")

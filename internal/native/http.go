@@ -46,10 +46,16 @@ type HTTPOptions struct {
 	// nil asks nobody.
 	Identify func(r *http.Request) (context.Context, error)
 
-	Feed    *feed.Feed   // of events; nil serves none
-	Events  EventLimits  // of its subscribers
-	Admin   Admin        // nil serves none of it
-	Metrics http.Handler // at /metrics; nil is none
+	Feed    *feed.Feed  // of events; nil serves none
+	Events  EventLimits // of its subscribers
+	Admin   Admin       // nil serves none of it
+	Metrics Metrics     // at /metrics; nil is none
+}
+
+// Metrics is a page of numbers in the text format of Prometheus. Where Write has an
+// error it has written nothing.
+type Metrics interface {
+	Write(ctx context.Context, w io.Writer) error
 }
 
 // HTTP is the native face over HTTP. It is an [http.Handler].
@@ -97,7 +103,7 @@ func NewHTTP(e Engine, o HTTPOptions) *HTTP {
 	h.registerEvents()
 	h.registerAdmin()
 	if o.Metrics != nil {
-		h.mux.Handle("GET /metrics", o.Metrics)
+		h.mux.HandleFunc("GET /metrics", h.metrics)
 	}
 	h.describeEnd()
 

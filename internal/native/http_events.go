@@ -15,6 +15,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/socket"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -142,9 +143,13 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
-	conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	conn, err := socket.Accept(w, r)
 	if err != nil {
-		return // it has been answered
+		h.refuse(w, callOf(r.Context()), h.problem(r.Context(), err))
+		return
+	}
+	if conn == nil {
+		return // it has left
 	}
 	h.sockets.Add(1)
 	defer h.sockets.Done()

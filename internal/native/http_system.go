@@ -90,3 +90,10 @@ func (h *HTTP) readiness(ctx context.Context) error {
 	_, err := h.engine.Counts(ctx, gq.DefaultQueue)
 	return err
 }
+
+func (h *HTTP) metrics(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	if err := h.options.Metrics.Write(r.Context(), w); err != nil {
+		h.refuse(w, callOf(r.Context()), h.problem(r.Context(), err))
+	}
+}

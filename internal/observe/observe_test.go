@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -38,9 +39,11 @@ func newEngine(t testing.TB) *engine.Engine {
 // scrape reads the page as Prometheus does.
 func scrape(t testing.TB, m *Metrics) (string, map[string]float64) {
 	t.Helper()
-	recorder := httptest.NewRecorder()
-	m.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	text := recorder.Body.String()
+	var page bytes.Buffer
+	if err := m.Write(t.Context(), &page); err != nil {
+		t.Fatal(err)
+	}
+	text := page.String()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
@@ -137,10 +140,9 @@ func TestLabel(t *testing.T) {
 func TestMetricsNeedPermission(t *testing.T) {
 	e := newEngine(t)
 	m := NewMetrics(New(e, nil), e, func(context.Context) error { return gq.ErrDenied })
-	recorder := httptest.NewRecorder()
-	m.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if recorder.Code != http.StatusForbidden || strings.Contains(recorder.Body.String(), "gq_") {
-		t.Errorf("%d %s", recorder.Code, recorder.Body)
+	var page bytes.Buffer
+	if err := m.Write(t.Context(), &page); !errors.Is(err, gq.ErrDenied) || page.Len() > 0 {
+		t.Errorf("%v %s", err, &page)
 	}
 }
 
@@ -169,9 +171,11 @@ func BenchmarkScrape(b *testing.B) {
 	m.look(b.Context())
 	m.look(b.Context())
 	for b.Loop() {
-		recorder := httptest.NewRecorder()
-		m.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		b.ReportMetric(float64(recorder.Body.Len()), "bytes")
+		var page bytes.Buffer
+		if err := m.Write(b.Context(), &page); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(page.Len()), "bytes")
 	}
 }
 

@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"io"
-	"net/http"
 	"runtime"
 	"slices"
 	"sync"
@@ -114,25 +113,19 @@ func (m *Metrics) look(ctx context.Context) {
 	}
 }
 
-// ServeHTTP writes the page.
-func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// Write writes the page. After an error nothing is written.
+func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if m.allow != nil {
-		if err := m.allow(r.Context()); err != nil {
-			status := http.StatusForbidden
-			if gq.KindOf(err) == gq.KindExhausted {
-				status = http.StatusTooManyRequests
-			}
-			http.Error(w, err.Error(), status)
-			return
+		if err := m.allow(ctx); err != nil {
+			return err
 		}
 	}
-	stats, err := m.source.Stats(r.Context())
+	stats, err := m.source.Stats(ctx)
 	if err != nil {
-		http.Error(w, "the store does not answer", http.StatusServiceUnavailable)
-		return
+		return err
 	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_ = m.write(w, &stats, time.Now()) // the scraper has left
+	return nil
 }
 
 func (m *Metrics) write(out io.Writer, stats *gq.Stats, now time.Time) error {
