@@ -120,7 +120,9 @@ func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error 
 		query.Cursor = page.Next
 	}
 	line.clear()
-	fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
+	if !r.json {
+		fmt.Fprintf(r.stderr, "gq: %d submitted again\n", done)
+	}
 	return failed
 }
 
@@ -130,7 +132,7 @@ func newDLQPurge(p process) *cobra.Command {
 		Short: "Remove jobs that were given up, for good",
 		Long: `Remove jobs that were given up before their retention is over, with their payloads
 and histories: those named, or all that the flags select. Nothing brings them back.
-On a terminal it asks first; elsewhere it wants --yes.`,
+On a terminal it asks first; elsewhere, and with --json, it wants --yes.`,
 		Example: `  gq dlq purge 0198…
   gq dlq purge --queue mail --until 168h
   gq dlq purge --all --yes --json`,
@@ -190,7 +192,7 @@ func (r *remote) confirm(yes bool, question string) error {
 		return nil
 	}
 	nobody := usage("yes", "this cannot be undone; say --yes")
-	if !isTerminal(r.stdin) {
+	if r.json || !isTerminal(r.stdin) {
 		return nobody
 	}
 	fmt.Fprintf(r.stderr, "%s [y/N] ", question)

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
 )
 
 // Exit statuses.
@@ -25,7 +27,10 @@ const exitHelp = `Exit status:
   3  not found
   4  the server cannot be reached, or cannot serve
   5  conflict: the present state does not allow it, or the lease is stale
-  6  not done in time`
+  6  not done in time
+With --json an error is one line on standard error, with the codes of the HTTP API:
+  {"error":{"code":"not_found","message":"…","exit_status":3}}
+and with "faults", each a "field" and a "problem", where input is wrong.`
 
 // statusError is an error with an exit status of its own. One without a text is
 // not told: the command has said what there is to say.
@@ -71,6 +76,44 @@ func exitOf(err error) int {
 		return status
 	}
 	return exitFailure
+}
+
+// failed is an error as programs are told of it.
+type failed struct {
+	Error failure `json:"error"`
+}
+
+type failure struct {
+	Code       string       `json:"code"`
+	Message    string       `json:"message"`
+	Faults     []wire.Fault `json:"faults,omitempty"`
+	ExitStatus int          `json:"exit_status"`
+}
+
+// Codes of what no server answers; all others are those of [gq.CodeOf].
+const (
+	codeUsage       = "usage"
+	codeInterrupted = "interrupted"
+)
+
+// failureOf is what an error comes to. One without a message is not told.
+func failureOf(ctx context.Context, err error, started bool) failure {
+	switch {
+	case err == nil:
+		return failure{ExitStatus: exitOK}
+	case ctx.Err() != nil: // whatever the command made of it
+		return failure{Code: codeInterrupted, Message: "interrupted", ExitStatus: exitFailure}
+	case !started:
+		return failure{Code: codeUsage, Message: strings.TrimSpace(err.Error()), ExitStatus: exitUsage}
+	}
+	f := failure{Code: gq.CodeOf(err), Message: strings.TrimSpace(err.Error()), ExitStatus: exitOf(err)}
+	if f.ExitStatus == exitTimeout {
+		f.Code = gq.CodeOf(gq.ErrTimeout)
+	}
+	for _, fault := range gq.FaultsOf(err) {
+		f.Faults = append(f.Faults, wire.Fault(fault))
+	}
+	return f
 }
 
 // usage is an error of how a command was called.

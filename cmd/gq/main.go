@@ -12,10 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gopherqueue/gq/internal/wire"
 )
 
 func main() {
@@ -50,21 +53,30 @@ func runIn(ctx context.Context, args []string, p process) int {
 	prepare(root, &started)
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
+	f := failureOf(ctx, err, started)
 	switch {
-	case err == nil:
-		return exitOK
-	case ctx.Err() != nil: // whatever the command made of it
-		fmt.Fprintln(p.stderr, "gq: interrupted")
-		return exitFailure
+	case f.Message == "":
+	case wantsJSON(command, args, started):
+		_ = wire.EncodeJSON(p.stderr, failed{f}) // there is nowhere else to tell of it
+	default:
+		fmt.Fprintf(p.stderr, "gq: %s\n", f.Message)
+		if f.Code == codeUsage {
+			fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", command.CommandPath())
+		}
 	}
-	if text := strings.TrimSpace(err.Error()); text != "" {
-		fmt.Fprintf(p.stderr, "gq: %s\n", text)
+	return f.ExitStatus
+}
+
+// wantsJSON reports whether a program reads what the command says. A command that
+// did not get as far as running may not have read its flags.
+func wantsJSON(c *cobra.Command, args []string, started bool) bool {
+	if f := c.Flags().Lookup("json"); started && f != nil {
+		return f.Value.String() == "true"
 	}
-	if !started {
-		fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", command.CommandPath())
-		return exitUsage
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
 	}
-	return exitOf(err)
+	return slices.Contains(args, "--json") || slices.Contains(args, "--json=true")
 }
 
 // interruptible is a context that the first signal to stop ends. The second one
@@ -82,7 +94,7 @@ func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func
 			case s := <-signals:
 				if told {
 					fmt.Fprintf(stderr, "gq: %s again: quit at once\n", s)
-					os.Exit(exitFailure)
+					os.Exit(exitFailure) //nolint:forbidigo // now
 				}
 				cancel()
 			case <-finished:
@@ -105,8 +117,8 @@ func newRoot(p process) *cobra.Command {
 		Long: `gq is GopherQueue, a lease-based job queue.
 
 Results go to standard output, everything else to standard error. With --json
-results are JSON. Commands that talk to a server find it at --addr or GQ_ADDR,
-which is its gRPC address.
+results and errors are JSON. Commands that talk to a server find it at --addr or
+GQ_ADDR, which is its gRPC address.
 
 ` + exitHelp,
 		Example: `  gq demo                                  watch a queue at work, without a server
@@ -140,6 +152,8 @@ which is its gRPC address.
 func prepare(c *cobra.Command, started *bool) {
 	if !c.Runnable() {
 		c.Args = cobra.ArbitraryArgs
+		c.Flags().Bool("json", false, "") // of the command that is missing
+		_ = c.Flags().MarkHidden("json")
 		c.RunE = func(c *cobra.Command, args []string) error { return missing(c, args) }
 	} else if inner := c.RunE; inner != nil {
 		c.RunE = func(c *cobra.Command, args []string) error {

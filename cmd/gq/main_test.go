@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -113,5 +114,60 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 		if got := describe(&test.info); !strings.HasPrefix(got, test.want) {
 			t.Errorf("%q, want it to begin with %q", got, test.want)
 		}
+	}
+}
+
+// TestErrorsForPrograms has errors of every origin told as JSON, and only where that
+// was asked for.
+func TestErrorsForPrograms(t *testing.T) {
+	d := newDesk(t)
+	for _, test := range []struct {
+		args   string
+		status int
+		code   string
+		field  string // of the first fault
+	}{
+		{"job get " + unknownID + " --json", 3, "not_found", ""},
+		{"job get x --json", 2, "invalid", "id"},
+		{"job list --json --state NOPE --since x", 2, "invalid", "state"},
+		{"job list --json=true --limit 0", 2, "invalid", "limit"},
+		{"submit --json t --queue -1- --priority 9", 2, "invalid", "priority"},
+		{"job replay --json " + d.submit("t"), 5, "illegal_move", ""},
+		{"job wait --json --timeout 1ms " + d.submit("t"), 6, "timeout", ""},
+		{"job get --nope --json", 2, "usage", ""},
+		{"job nope --json", 2, "usage", ""},
+		{"nope --json", 2, "usage", ""},
+		{"--json", 2, "usage", ""},
+		{"config check --json --drain soon", 2, "invalid", "--drain: drain"},
+	} {
+		got := d.gq(strings.Fields(test.args)...)
+		var out failed
+		if err := json.Unmarshal([]byte(got.stderr), &out); err != nil || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("gq %s: %v: %+v", test.args, err, got)
+			continue
+		}
+		e := out.Error
+		if got.status != test.status || e.ExitStatus != test.status || e.Code != test.code || e.Message == "" || got.stdout != "" {
+			t.Errorf("gq %s: %+v, want status %d and code %s", test.args, got, test.status, test.code)
+		}
+		if test.field != "" && (len(e.Faults) == 0 || e.Faults[0].Field != test.field || e.Faults[0].Problem == "") {
+			t.Errorf("gq %s: faults %+v, want one of %s", test.args, e.Faults, test.field)
+		}
+	}
+	for _, args := range []string{"job get " + unknownID, "job get --nope", "job get --json=false x", "submit t --priority 9 -- --json"} {
+		if got := d.gq(strings.Fields(args)...); got.status == 0 || !strings.HasPrefix(got.stderr, "gq: ") {
+			t.Errorf("gq %s: %+v", args, got)
+		}
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if got := d.gqIn(stopped, "stats", "--json"); got.status != 1 || !strings.Contains(got.stderr, `"code":"interrupted"`) {
+		t.Errorf("interrupted: %+v", got)
+	}
+	// What a person is told beside the result stands in it.
+	first := d.submit("t", "--key", "k")
+	again := d.gq("submit", "t", "--key", "k", "--json")
+	if again.stderr != "" || !strings.Contains(again.stdout, first) || !strings.Contains(again.stdout, `"existing":true`) {
+		t.Errorf("a key that is taken: %+v", again)
 	}
 }

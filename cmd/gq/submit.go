@@ -246,7 +246,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 	if err != nil {
 		return err
 	}
-	if submitted.Existing {
+	if submitted.Existing && !r.json { // which tells it itself
 		note := "the key was taken: this is the job that has it"
 		if !submitted.Same {
 			note += ", and it was submitted with other content"
@@ -266,7 +266,7 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 	if err != nil {
 		return err
 	}
-	return wire.EncodeJSON(r.stdout, wire.JobOf(&job))
+	return wire.EncodeJSON(r.stdout, wire.Submitted{Job: wire.JobOf(&job), Existing: submitted.Existing, Same: submitted.Same})
 }
 
 // waitFor waits until a job has ended and tells how.

@@ -472,6 +472,8 @@ func TestEveryCommand(t *testing.T) {
 		if row.bad != "" || !row.long {
 			if bad := c.run(words(row.bad)...); row.bad+row.args != "" && bad.status != want || bad.status != 0 && bad.stderr == "" {
 				t.Errorf("gq %v: %+v, want status %d", words(row.bad), bad, want)
+			} else if bad.status != 0 && row.shape != "-" {
+				c.told(words(row.bad), want)
 			}
 		}
 		if row.long {
@@ -499,6 +501,19 @@ func TestEveryCommand(t *testing.T) {
 	}
 	if got := c.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "token") {
 		t.Errorf("without a token: %+v", got)
+	}
+}
+
+// told wants a command to tell programs why it ends with a status.
+func (c *castle) told(args []string, status int) {
+	c.t.Helper()
+	got := c.run(append(args, "--json")...)
+	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
+	var out struct{ Error map[string]any }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &out); err != nil || got.status != status || out.Error["exit_status"] != float64(status) {
+		c.t.Errorf("gq %v --json: %+v, %v; want status %d and an error in JSON", args, got, err, status)
+	} else if lacks := misshapen(out.Error, "code:s message:s exit_status:n"); len(lacks) > 0 {
+		c.t.Errorf("gq %v --json: the error lacks %q: %s", args, lacks, got.stderr)
 	}
 }
 
