@@ -143,6 +143,7 @@ GQ_ADDR, which is its gRPC address.
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	complete(p, root)
 	return root
 }
 

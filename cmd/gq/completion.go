@@ -1,0 +1,160 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// What a shell offers for values. Some of it is known here; the rest the server is
+// asked for, which has a second to answer: a shell that hangs is worse than one
+// that offers nothing, and so is one that complains.
+const completeWithin = time.Second
+
+// completeMost is how many jobs are offered.
+const completeMost = 50
+
+// values are what may stand somewhere, each with a description behind a tab or none.
+type values func(ctx context.Context, q queue) ([]string, error)
+
+// flagValues are the values of flags that commands have which talk to a server.
+var flagValues = map[string]values{
+	"queue":    queueNames,
+	"pool":     poolNames,
+	"state":    fixed(texts(gq.Statuses())),
+	"priority": fixed(texts(gq.Priorities())),
+	"preset":   fixed(texts(gq.Presets())),
+	"missed":   fixed(wire.Names(gq.Missed.String)),
+	"after":    jobIDs(),
+}
+
+// argumentValues are those of arguments, by the command's name below gq.
+var argumentValues = map[string]values{
+	"queue show": queueNames, "queue set": queueNames, "queue pause": queueNames, "queue resume": queueNames,
+	"pool set":      poolNames,
+	"schedule show": scheduleNames, "schedule set": scheduleNames, "schedule pause": scheduleNames, "schedule resume": scheduleNames, "schedule delete": scheduleNames,
+
+	"job get": jobIDs(), "job events": jobIDs(), "job explain": jobIDs(), "job wait": jobIDs(live()...),
+	"job update": jobIDs(live()...), "job cancel": jobIDs(live()...), "job replay": jobIDs(ended()...),
+	"dlq replay": jobIDs(gq.DeadLetter), "dlq purge": jobIDs(gq.DeadLetter),
+}
+
+// complete has shells offer values for a command and those below it.
+func complete(p process, c *cobra.Command) {
+	for _, child := range c.Commands() {
+		complete(p, child)
+	}
+	if c.Flags().Lookup("addr") == nil {
+		return
+	}
+	for name, v := range flagValues {
+		if f := c.Flags().Lookup(name); f != nil {
+			_ = c.RegisterFlagCompletionFunc(name, p.offer(v, f)) // it exists, and once
+		}
+	}
+	name := strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ")
+	if v := argumentValues[name]; v != nil {
+		c.ValidArgsFunction = p.offer(v, nil)
+	}
+}
+
+// offer answers a shell, for an argument or for a flag.
+func (p process) offer(v values, f *pflag.Flag) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		one := f == nil && !strings.HasSuffix(c.Use, "...]") && !strings.HasSuffix(c.Use, "...")
+		if one && len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp // it takes one
+		}
+		prefix := ""
+		if f != nil && f.Value.Type() == "stringSlice" {
+			prefix = typed[:strings.LastIndexByte(typed, ',')+1]
+		}
+		var out []cobra.Completion
+		for _, text := range p.ask(c, v) {
+			if name, _, _ := strings.Cut(text, "\t"); !slices.Contains(args, name) && strings.HasPrefix(strings.ToUpper(prefix+name), strings.ToUpper(typed)) {
+				out = append(out, prefix+text)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// ask finds values out. Where that cannot be done there are none.
+func (p process) ask(c *cobra.Command, v values) []string {
+	addr, _ := c.Flags().GetString("addr")
+	q, closing, err := p.dial(cmp.Or(addr, p.getenv("GQ_ADDR"), defaultAddr), -1)
+	if err != nil {
+		return nil
+	}
+	defer closing() //nolint:errcheck // there is nobody to tell
+	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	defer cancel()
+	all, err := v(ctx, q)
+	if err != nil {
+		return nil
+	}
+	return all
+}
+
+func fixed(all []string) values {
+	return func(context.Context, queue) ([]string, error) { return all, nil }
+}
+
+func texts[T interface{ String() string }](all []T) (out []string) {
+	for _, v := range all {
+		out = append(out, v.String())
+	}
+	return out
+}
+
+func queueNames(ctx context.Context, q queue) (names []string, err error) {
+	all, err := q.Queues(ctx)
+	for i := range all {
+		names = append(names, all[i].Name)
+	}
+	return names, err
+}
+
+func poolNames(ctx context.Context, q queue) (names []string, err error) {
+	all, err := q.Pools(ctx)
+	for i := range all {
+		names = append(names, all[i].Name)
+	}
+	return names, err
+}
+
+func scheduleNames(ctx context.Context, q queue) (names []string, err error) {
+	all, err := q.Schedules(ctx)
+	for i := range all {
+		names = append(names, all[i].Name)
+	}
+	return names, err
+}
+
+// jobIDs are the newest jobs in these states, or in any.
+func jobIDs(in ...gq.Status) values {
+	return func(ctx context.Context, q queue) (ids []string, err error) {
+		page, err := q.List(ctx, gq.Query{Statuses: in, Limit: completeMost})
+		for i := range page.Jobs {
+			j := &page.Jobs[i]
+			ids = append(ids, j.State.ID.String()+"\t"+oneLine(j.Spec.Type, 40)+" "+j.State.Status.String())
+		}
+		return ids, err
+	}
+}
+
+func live() []gq.Status {
+	return slices.DeleteFunc(gq.Statuses(), gq.Status.Terminal)
+}
+
+func ended() []gq.Status {
+	return slices.DeleteFunc(gq.Statuses(), func(s gq.Status) bool { return !s.Terminal() })
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// offered are the values that a shell is told of for the last word.
+func (d *desk) offered(words ...string) (all []string) {
+	d.t.Helper()
+	got := d.gq(append([]string{"__complete"}, words...)...)
+	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
+	if got.status != 0 || lines[len(lines)-1] != ":4" { // no names of files
+		d.t.Errorf("gq %v: %+v", words, got)
+	}
+	for _, line := range lines[:len(lines)-1] {
+		name, _, _ := strings.Cut(line, "\t")
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestCompletion(t *testing.T) {
+	d := newDesk(t)
+	dead := d.submit("a", "--queue", "default", "--max-attempts", "1")
+	d.settle(gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary}})
+	waiting := d.submit("b", "--queue", "mail")
+	d.want(0, "schedule", "set", "nightly", "--every", "1h", "--type", "t")
+	d.want(0, "pool", "set", "gpu", "--capacity", "1")
+	both := []string{dead, waiting}
+	slices.Sort(both)
+	for words, want := range map[string][]string{
+		"queue show |":                 {"default", "mail"},
+		"queue pause ma|":              {"mail"},
+		"queue pause mail |":           nil,
+		"queue set |":                  {"default", "mail"},
+		"job list --queue |":           {"default", "mail"},
+		"dlq list --queue d|":          {"default"},
+		"submit t --queue m|":          {"mail"},
+		"work --queue mail,|":          {"mail,default", "mail,mail"},
+		"job list --state d|":          {"DEAD_LETTER", "DELAYED"},
+		"job list --state FAILED,r|":   {"FAILED,RETRYING", "FAILED,RUNNING"},
+		"submit t --priority |":        {"BULK", "CRITICAL", "HIGH", "LOW", "NORMAL"},
+		"job update x --priority C|":   {"CRITICAL"},
+		"queue set q --pool |":         {"gpu"},
+		"queue set q --preset j|":      {"jobmodel"},
+		"pool set g|":                  {"gpu"},
+		"schedule show |":              {"nightly"},
+		"schedule delete x|":           nil,
+		"schedule set s --missed s|":   {"skip"},
+		"job get |":                    both,
+		"job cancel |":                 {waiting},
+		"job replay |":                 {dead},
+		"dlq purge |":                  {dead},
+		"job cancel " + waiting + " |": nil,
+	} {
+		words := strings.Split(strings.TrimSuffix(words, "|"), " ")
+		if got := d.offered(words...); !slices.Equal(got, want) {
+			t.Errorf("gq %q: %q, want %q", words, got, want)
+		}
+	}
+	// Nobody there: nothing is offered, and soon.
+	began := time.Now()
+	got := gqIn(t.Context(), t.TempDir(), "__complete", "queue", "show", "--addr", "127.0.0.1:1", "")
+	if got.status != 0 || got.stdout != ":4\n" || time.Since(began) > 10*time.Second {
+		t.Errorf("after %v: %+v", time.Since(began), got)
+	}
+}
+
+// TestCompletionIsForWhatThereIs holds what is offered against the commands.
+func TestCompletionIsForWhatThereIs(t *testing.T) {
+	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: os.Stdout, stderr: os.Stderr})
+	for name := range argumentValues {
+		if c, _, err := root.Find(strings.Fields(name)); err != nil || c.ValidArgsFunction == nil {
+			t.Errorf("gq %s offers nothing: %v", name, err)
+		}
+	}
+	offered := map[string]bool{}
+	for _, name := range leaves(root, "") {
+		c, _, err := root.Find(strings.Fields(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for flag := range flagValues {
+			_, ok := c.GetFlagCompletionFunc(flag)
+			offered[flag] = offered[flag] || ok
+		}
+	}
+	for flag, ok := range offered {
+		if !ok {
+			t.Errorf("no command offers values of --%s", flag)
+		}
+	}
+}
