@@ -57,7 +57,8 @@ var arrows = []arrow{
 
 	// How the vocabulary is written outside of a Go program, by servers and by
 	// clients.
-	{pkg: "internal/wire", imports: []string{".", "api/*"}},
+	{pkg: "internal/spelling", pure: true},
+	{pkg: "internal/wire", imports: []string{".", "api/*", "internal/spelling"}},
 	{pkg: "internal/socket", imports: []string{"internal/wire"}},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
@@ -92,7 +93,7 @@ var arrows = []arrow{
 	{pkg: "internal/taskqueuetest", imports: []string{"api/*", "internal/rpc", "internal/spec", "internal/taskwork"}},
 
 	// What a server can be told.
-	{pkg: "internal/config", imports: []string{".", "match"}},
+	{pkg: "internal/config", imports: []string{".", "match", "internal/spelling"}},
 
 	// Tests and their tools. Nothing that is shipped may import these.
 	{pkg: "internal/spec"},
@@ -106,7 +107,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch", "internal/bench", "internal/move",
-		"internal/wire", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin",
+		"internal/wire", "internal/spelling", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin",
 		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
 	}, tests: []string{"internal/taskqueuetest"}},
 }

@@ -279,6 +279,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 		"fail":       func(q full) error { _, err := q.Fail(ctx, gq.LeaseRef{}, gq.Failure{}); return err },
 		"release":    func(q full) error { _, err := q.Release(ctx, gq.LeaseRef{ID: "x"}, 0, ""); return err },
 		"no verdict": func(q full) error { a, err := q.Settle(ctx, []gq.Outcome{{}}); return errors.Join(err, a[0].Err) },
+		"resume":     func(q full) error { _, err := q.Resume(ctx, "nobody's"); return err },
 		"queue":      func(q full) error { _, err := q.Queue(ctx, "nobody's"); return err },
 		"put queue": func(q full) error {
 			_, err := q.PutQueue(ctx, gq.Queue{Name: "q", Policy: bad, MaxRunning: -1, Pool: "none"})

@@ -202,6 +202,10 @@ func TestQueues(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		_, err := f.Queue(t.Context(), "q")
 		wantErr(t, "no queue", err, gq.ErrNotFound)
+		_, err = f.Resume(t.Context(), "q")
+		wantErr(t, "resume of no queue", err, gq.ErrNotFound)
+		_, err = f.Resume(t.Context(), "a b")
+		wantErr(t, "resume of no name", err, gq.ErrInvalid)
 		if q := must[gq.Queue](t)(f.Pause(t.Context(), "q")); !q.Paused || q.Policy != gq.Default() {
 			t.Errorf("paused: %+v", q)
 		}

@@ -156,13 +156,21 @@ func (e *Engine) ChangeQueue(ctx context.Context, name string, change func(*gq.Q
 }
 
 // Pause keeps jobs of a queue from being claimed. What runs goes on, and
-// submissions are accepted.
+// submissions are accepted. A queue can be paused before it has its first job: one
+// that does not exist yet begins with the defaults.
 func (e *Engine) Pause(ctx context.Context, queue string) (gq.Queue, error) {
 	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = true })
 }
 
-// Resume ends a pause.
+// Resume ends a pause. The error is [gq.ErrNotFound] for a queue that does not
+// exist: it cannot have been paused, and the name must be another's.
 func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
+	if err := gq.CheckQueueName(queue); err != nil {
+		return gq.Queue{}, fmt.Errorf("resume: %w", err)
+	}
+	if _, err := e.Queue(ctx, queue); err != nil {
+		return gq.Queue{}, fmt.Errorf("resume: %w", err)
+	}
 	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = false })
 }
 

@@ -45,6 +45,15 @@ func TestQueueCommands(t *testing.T) {
 	if got := d.want(0, "pool", "list"); !strings.Contains(got, "gpu") {
 		t.Errorf("%s", got)
 	}
+	if got := d.gq("queue", "pause", "mial"); got.status != 0 || got.stdout != "mial paused\n" || got.stderr != "gq: there was no queue mial before; did you mean mail?\n" {
+		t.Errorf("%+v", got)
+	}
+	if got := d.gq("queue", "pause", "mial"); got.status != 0 || got.stderr != "" {
+		t.Errorf("%+v", got)
+	}
+	if got := d.gq("queue", "resume", "mali"); got.status != 3 || !strings.Contains(got.stderr, "did you mean mail?") {
+		t.Errorf("%+v", got)
+	}
 	for _, args := range [][]string{
 		{"queue"},
 		{"queue", "set", "mail"},

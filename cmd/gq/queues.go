@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spelling"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -23,8 +25,9 @@ func newQueue(p process) *cobra.Command {
   gq queue pause mail`,
 	}
 	c.AddCommand(newQueueList(p), newQueueShow(p), newQueueSet(p),
-		newQueuePause(p, "pause", "Let nothing be claimed from a queue; submissions go on", queue.Pause),
-		newQueuePause(p, "resume", "End the pause of a queue", queue.Resume))
+		newQueuePause(p, "pause", "Let nothing be claimed from a queue; submissions go on", `What runs goes on. A queue can be paused before it has its first job: one that does
+not exist is made, and the command says so.`, queue.Pause),
+		newQueuePause(p, "resume", "End the pause of a queue", "A queue that does not exist is not found.", queue.Resume))
 	return c
 }
 
@@ -149,19 +152,44 @@ func durationText(d time.Duration) string {
 	return d.String()
 }
 
-func newQueuePause(p process, verb, short string, change func(queue, context.Context, string) (gq.Queue, error)) *cobra.Command {
-	c := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  gq queue " + verb + " mail", Args: oneArgument("the name of a queue")}
+func newQueuePause(p process, verb, short, more string, change func(queue, context.Context, string) (gq.Queue, error)) *cobra.Command {
+	c := &cobra.Command{
+		Use: verb + " NAME", Short: short, Long: short + ".\n\n" + more, Example: "  gq queue " + verb + " mail", Args: oneArgument("the name of a queue"),
+	}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
+			near, unknown := unknownQueue(ctx, q, args[0])
 			changed, err := change(q, ctx, args[0])
 			if err != nil {
+				if near != "" && gq.KindOf(err) == gq.KindNotFound {
+					err = fmt.Errorf("%w; did you mean %s?", err, near)
+				}
 				return err
 			}
-			return r.print(wire.QueueOf(&changed, nil), func(s screen) { s.line("%s %sd", changed.Name, verb) })
+			return r.print(wire.QueueOf(&changed, nil), func(s screen) {
+				s.line("%s %sd", changed.Name, verb)
+				if !unknown {
+					return
+				}
+				fmt.Fprintf(r.stderr, "gq: there was no queue %s before", changed.Name)
+				if near != "" {
+					fmt.Fprintf(r.stderr, "; did you mean %s?", near)
+				}
+				fmt.Fprintln(r.stderr)
+			})
 		})
 	}
 	return c
+}
+
+// unknownQueue reports whether no queue has a name, and which one may be meant.
+func unknownQueue(ctx context.Context, q queue, name string) (near string, unknown bool) {
+	names, err := queueNames(ctx, q)
+	if err != nil || slices.Contains(names, name) {
+		return "", false // who may not know is not told
+	}
+	return spelling.Nearest(name, names), true
 }
 
 func newQueueSet(p process) *cobra.Command {

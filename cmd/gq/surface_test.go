@@ -127,7 +127,7 @@ var routeRows = map[string]routeRow{
 	"PUT /v1/queues/{name}":         {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"max_depth":-1}`},
 	"PATCH /v1/queues/{name}":       {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"depth":1}`},
 	"POST /v1/queues/{name}/pause":  {shape: queueShape, bad: "/v1/queues/a%20b/pause"},
-	"POST /v1/queues/{name}/resume": {shape: queueShape, bad: "/v1/queues/a%20b/resume"},
+	"POST /v1/queues/{name}/resume": {shape: queueShape, bad: "/v1/queues/none/resume", fails: 404},
 	"GET /v1/pools":                 {shape: "pools:a"},
 	"PUT /v1/pools/{name}":          {body: `{"capacity":5}`, shape: "name:s capacity:n", bad: `{"capacity":-5}`},
 
@@ -280,7 +280,7 @@ var rpcRows = map[string]rpcRow{
 	"QueuesService/ListQueues":  {`{}`, "queues:a", "", 0},
 	"QueuesService/SetQueue":    {`{"name":"$QUEUE","maxDepth":"9"}`, "name:s maxDepth:s", `{"name":"$QUEUE","maxDepth":"-9"}`, codes.InvalidArgument},
 	"QueuesService/PauseQueue":  {`{"name":"$QUEUE"}`, "name:s paused:b", `{"name":"a b"}`, codes.InvalidArgument},
-	"QueuesService/ResumeQueue": {`{"name":"$QUEUE"}`, "name:s", `{"name":"a b"}`, codes.InvalidArgument},
+	"QueuesService/ResumeQueue": {`{"name":"$QUEUE"}`, "name:s", `{"name":"none"}`, codes.NotFound},
 	"QueuesService/ListPools":   {`{}`, "pools:a", "", 0},
 	"QueuesService/SetPool":     {`{"name":"p","capacity":"3"}`, "name:s capacity:s", `{"name":"p","capacity":"-3"}`, codes.InvalidArgument},
 
@@ -390,7 +390,7 @@ var commandRows = map[string]commandRow{
 	"queue list":   {shape: "queues:a", prints: "QUEUE", bad: "extra"},
 	"queue show":   {args: "$QUEUE", shape: queueShape, prints: "jobmodel", bad: "none", fails: 3},
 	"queue pause":  {args: "$QUEUE", shape: queueShape, prints: "paused", bad: ""},
-	"queue resume": {args: "$QUEUE", shape: queueShape, prints: "resumed", bad: ""},
+	"queue resume": {args: "$QUEUE", shape: queueShape, prints: "resumed", bad: "none", fails: 3},
 	"queue set":    {args: "$QUEUE --max-running 5", shape: queueShape, prints: "5 held", bad: "$QUEUE --max-running -5"},
 	"pool list":    {shape: "pools:a", prints: "POOL", bad: "extra"},
 	"pool set":     {args: "p --capacity 5", shape: "name:s capacity:n", prints: "capacity of 5", bad: "p"},

@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spelling"
 )
 
 // Sources are where a configuration comes from.
@@ -219,13 +220,11 @@ func (l *loader) isPrefix(key string) bool {
 }
 
 func (l *loader) unknown(from, key string) {
-	best, distance := "", 4
-	for _, s := range l.settings {
-		if d := editDistance(key, s.Key); d < distance {
-			best, distance = s.Key, d
-		}
+	keys := make([]string, len(l.settings))
+	for i, s := range l.settings {
+		keys[i] = s.Key
 	}
-	if best != "" {
+	if best := spelling.Nearest(key, keys); best != "" {
 		l.fault(from, key, "is not a known key; did you mean %s?", best)
 		return
 	}
@@ -297,26 +296,6 @@ func scalarText(n ast.ScalarNode) string {
 		return s
 	}
 	return n.GetToken().Value
-}
-
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		above := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := above
-			if a[i] != b[j] {
-				cost++
-			}
-			above = row[j+1]
-			row[j+1] = min(cost, above+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // Print writes the configuration as a file that would give it, with where each

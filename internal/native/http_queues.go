@@ -46,10 +46,11 @@ func (h *HTTP) registerQueues() {
 	}
 	register(h, route{
 		method: http.MethodPost, path: "/v1/queues/{name}/pause", id: "pause-queue", tag: "queues", optional: true, summary: "Pause a queue",
-		description: "Nothing is claimed from it any more; submissions go on.",
+		description: "Nothing is claimed from it any more; submissions go on. A queue that does not exist begins with the defaults, so that it can be paused before its first job.",
 	}, h.pauseQueue)
 	register(h, route{
 		method: http.MethodPost, path: "/v1/queues/{name}/resume", id: "resume-queue", tag: "queues", optional: true, summary: "Resume a queue",
+		description: "One that does not exist is not found.",
 	}, h.resumeQueue)
 	register(h, route{
 		method: http.MethodGet, path: "/v1/pools", id: "list-pools", tag: "queues", summary: "List capacity pools",

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spelling"
 )
 
 // MaxJSONDepth is how deep arrays and objects may lie in each other in what is
@@ -227,7 +228,7 @@ func (d *jsonDecoder) object(text []byte, v reflect.Value, path string) {
 		switch {
 		case !known:
 			problem := "is not a known field"
-			if near := nearest(name, fields.names); near != "" {
+			if near := spelling.Nearest(name, fields.names); near != "" {
 				problem += "; did you mean " + near + "?"
 			}
 			d.fault(clip(at), "%s", problem)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/spelling"
 )
 
 func noQueue(string) (gq.Policy, error) { return gq.Default(), nil }
@@ -168,7 +169,7 @@ func TestAJobWithoutAnythingCanBeWritten(t *testing.T) {
 
 func TestSuggestions(t *testing.T) {
 	for name, want := range map[string]string{"paylod": "payload", "queu": "queue", "Type": "type", "zzz": "", "correlationid": "correlation_id"} {
-		if got := nearest(name, fieldsOf(reflect.TypeFor[Spec]()).names); got != want {
+		if got := spelling.Nearest(name, fieldsOf(reflect.TypeFor[Spec]()).names); got != want {
 			t.Errorf("%q is taken for %q, want %q", name, got, want)
 		}
 	}
