@@ -50,8 +50,9 @@ var arrows = []arrow{
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
-	{pkg: "worker", imports: []string{"."}, tests: []string{"engine", "store", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*", "internal/wire"}, tests: []string{"engine", "store", "store/local", "internal/native", "worker"}},
+	{pkg: "internal/retry"},
+	{pkg: "worker", imports: []string{".", "internal/retry"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire"}, tests: []string{"engine", "store", "store/local", "internal/native", "worker"}},
 	{pkg: "api/taskqueueinternal/v1", imports: []string{"api/taskqueue/v1"}},
 	{pkg: "api/*"},
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -64,7 +64,7 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 			return err
 		}
 		failures++
-		pause(ctx, retryDelay(failures))
+		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
 	}
 }
 
@@ -77,36 +77,39 @@ func passing(err error) bool {
 // call itself will find out why there is none.
 func (c *Client) connected(ctx context.Context, until time.Time) {
 	state := c.conn.GetState()
-	if state == connectivity.Ready || !time.Now().Before(until) {
+	if state == connectivity.Ready {
+		c.reached(true)
+		return
+	}
+	if !time.Now().Before(until) {
 		return
 	}
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	late := time.AfterFunc(reachedWithin, func() { c.reached(false) })
+	defer late.Stop()
 	for state != connectivity.Ready && state != connectivity.Shutdown {
-		if state == connectivity.Idle {
+		switch state {
+		case connectivity.Idle:
 			c.conn.Connect()
+		case connectivity.TransientFailure:
+			c.reached(false)
 		}
 		if !c.conn.WaitForStateChange(ctx, state) {
 			return
 		}
 		state = c.conn.GetState()
 	}
+	c.reached(state == connectivity.Ready)
 }
 
-func retryDelay(failures int) time.Duration {
-	d := retryMost
-	if failures < 10 {
-		d = min(d, retryFirst<<(failures-1))
-	}
-	return d/2 + rand.N(d/2) //nolint:gosec // spreads load, guards nothing
-}
+// reachedWithin is how long a connection may take before the server counts as lost.
+const reachedWithin = time.Second
 
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+// reached tells who wants to know that the server is lost, or found again.
+func (c *Client) reached(yes bool) {
+	if c.options.Reached != nil && c.lost.Load() == yes && c.lost.CompareAndSwap(yes, !yes) {
+		c.options.Reached(yes)
 	}
 }
 

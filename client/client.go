@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -49,6 +50,10 @@ type Options struct {
 	RetryFor     time.Duration // how long calls that may be repeated are; 0 is 10 s, below 0 is not at all
 	GenerateKeys bool          // submissions without an idempotency key get a random one, so that they can be repeated
 
+	// Reached is told when calls have to wait because no server can be reached, and
+	// when one can again. It is called by whoever makes a call, and must not block.
+	Reached func(yes bool)
+
 	Dial []grpc.DialOption // more of them
 }
 
@@ -65,6 +70,8 @@ type Client struct {
 
 	life context.Context // of the stream and what is done in the background
 	die  context.CancelFunc
+
+	lost atomic.Bool // as Options.Reached was told
 
 	mu         sync.Mutex
 	closed     bool // nothing new is done in the background; guarded by mu

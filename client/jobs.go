@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -276,7 +277,7 @@ func (c *Client) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 				return seen, err
 			}
 			if time.Since(began) < part { // the server is stopping, or it is the end of our time
-				pause(ctx, retryFirst)
+				retry.Pause(ctx, retryFirst)
 			} else if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= waitSpare {
 				<-ctx.Done()
 			}

@@ -3,11 +3,11 @@ package worker
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 )
 
 const (
@@ -41,7 +41,7 @@ func (w *Worker) fetch(ctx context.Context, l *lane) {
 			continue
 		}
 		failures++
-		pause(ctx, retryDelay(failures))
+		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
 	}
 }
 
@@ -52,7 +52,7 @@ func (w *Worker) gather(ctx context.Context, l *lane) {
 		return
 	}
 	if n := w.slots.available(l); n > 0 && n < l.Slots/2 {
-		pause(ctx, min(l.took/2, gatherMost))
+		retry.Pause(ctx, min(l.took/2, gatherMost))
 	}
 }
 
@@ -106,25 +106,6 @@ func (w *Worker) claim(ctx context.Context, l *lane, n int, wait time.Duration) 
 	}
 	w.slots.give(l, n-started)
 	return nil
-}
-
-// retryDelay is how long to wait after a number of failures in a row: longer
-// each time, and never the same for two workers.
-func retryDelay(failures int) time.Duration {
-	d := retryMost
-	if failures < 10 {
-		d = min(d, retryFirst<<(failures-1))
-	}
-	return d/2 + rand.N(d/2) //nolint:gosec // spreads load, guards nothing
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // outage logs the first failure of a row and its end.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 )
 
 // settleMost bounds the time between two attempts to send outcomes: leases do
@@ -60,14 +61,14 @@ func (s *settler) send(ctx context.Context) {
 			continue
 		}
 		failures++
-		pause(ctx, s.pauseFor(again, failures))
+		retry.Pause(ctx, s.pauseFor(again, failures))
 	}
 }
 
 // pauseFor is how long to wait before outcomes are sent again: not so long that a
 // lease runs out meanwhile.
 func (s *settler) pauseFor(again []*Run, failures int) time.Duration {
-	d := min(retryDelay(failures), settleMost)
+	d := min(retry.Delay(failures, retryFirst, retryMost), settleMost)
 	now := time.Now()
 	for _, r := range again {
 		d = min(d, max(r.over.Sub(now)/2, 50*time.Millisecond))

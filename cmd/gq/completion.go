@@ -90,7 +90,7 @@ func (p process) offer(v values, f *pflag.Flag) cobra.CompletionFunc {
 // ask finds values out. Where that cannot be done there are none.
 func (p process) ask(c *cobra.Command, v values) []string {
 	addr, _ := c.Flags().GetString("addr")
-	q, closing, err := p.dial(cmp.Or(addr, p.getenv("GQ_ADDR"), defaultAddr), -1)
+	q, closing, err := p.dial(cmp.Or(addr, p.getenv("GQ_ADDR"), defaultAddr), -1, nil)
 	if err != nil {
 		return nil
 	}

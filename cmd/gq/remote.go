@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -59,15 +60,16 @@ type queue interface {
 }
 
 // dialer connects to the server at an address. The function it returns ends the
-// connection. patience is how long calls are repeated that find nobody there.
-type dialer func(addr string, patience time.Duration) (queue, func() error, error)
+// connection. patience is how long calls are repeated that find nobody there, and
+// reached is told of that.
+type dialer func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error)
 
 // dialAs connects to a server as the environment says: with the token of
 // GQ_TOKEN; with TLS where GQ_TLS is 1, or GQ_TLS_CA names a file of authorities;
 // with the client certificate of GQ_TLS_CERT and GQ_TLS_KEY.
 func dialAs(getenv func(string) string) dialer {
-	return func(addr string, patience time.Duration) (queue, func() error, error) {
-		o := client.Options{RetryFor: patience, Token: getenv("GQ_TOKEN")}
+	return func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error) {
+		o := client.Options{RetryFor: patience, Token: getenv("GQ_TOKEN"), Reached: reached}
 		var err error
 		if o.TLS, err = clientTLS(getenv); err != nil {
 			return nil, nil, err
@@ -149,7 +151,11 @@ func (r *remote) short(ctx context.Context, f func(ctx context.Context, q queue)
 // long connects, calls f and disconnects.
 func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) error) error {
 	addr := cmp.Or(r.addr, r.getenv("GQ_ADDR"), defaultAddr)
-	q, closing, err := r.dial(addr, r.patience)
+	var reached func(bool)
+	if r.patience > impatient { // or the error follows at once
+		reached = func(yes bool) { r.reached(addr, yes) }
+	}
+	q, closing, err := r.dial(addr, r.patience, reached)
 	if err == nil {
 		defer closing() //nolint:errcheck // there is nothing left to say
 		err = f(ctx, q)
@@ -158,6 +164,19 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
 	}
 	return err
+}
+
+// reached tells whoever waits that it is for the server.
+func (r *remote) reached(addr string, yes bool) {
+	text := "cannot reach the server; trying again"
+	if yes {
+		text = "the server is reached again"
+	}
+	if r.json {
+		slog.New(slog.NewJSONHandler(r.stderr, nil)).Warn(text, "server", addr)
+		return
+	}
+	fmt.Fprintf(r.stderr, "gq: %s (server %s)\n", text, addr)
 }
 
 // print writes JSON or, for people, whatever f writes.

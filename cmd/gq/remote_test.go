@@ -57,7 +57,7 @@ func (d *desk) gqIn(ctx context.Context, args ...string) outcome {
 	status := runIn(ctx, args, process{
 		getenv: func(name string) string { return d.env[name] },
 		stdin:  strings.NewReader(d.stdin), stdout: &stdout, stderr: &stderr,
-		dial: func(addr string, _ time.Duration) (queue, func() error, error) {
+		dial: func(addr string, _ time.Duration, _ func(bool)) (queue, func() error, error) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.addr = addr

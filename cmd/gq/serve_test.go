@@ -492,3 +492,56 @@ func TestMatchingBeginsWithThePolicyOfItsConfiguration(t *testing.T) {
 	s.signal(syscall.SIGTERM)
 	s.ended()
 }
+
+// TestWaitingForAServerIsTold runs commands that outlast a restart of the server
+// where there is none: they say at once what they wait for, and when it is over.
+func TestWaitingForAServerIsTold(t *testing.T) {
+	held, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := held.Addr().String()
+	held.Close()
+	said := make(map[string]*bufio.Reader)
+	for name, args := range map[string][]string{
+		"work": {"work", "--type", "t", "--exec", "true"},
+		"wait": {"job", "wait", unknownID, "--json"},
+	} {
+		c := exec.Command(buildProgram(t), append(args, "--addr", addr)...)
+		stderr, err := c.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		})
+		said[name] = bufio.NewReader(stderr)
+	}
+	until := func(name, text string) {
+		t.Helper()
+		for {
+			line, err := said[name].ReadString('\n')
+			if err != nil {
+				t.Fatalf("%s did not say %q: %v", name, text, err)
+			}
+			if strings.Contains(line, text) {
+				return
+			}
+			if strings.Contains(line, "calls to the queue fail") {
+				t.Fatalf("%s said nothing until a call had failed", name)
+			}
+		}
+	}
+	until("work", "gq: cannot reach the server; trying again (server "+addr+")")
+	until("wait", `"msg":"cannot reach the server; trying again","server":"`+addr+`"`)
+	s := launch(t, nil, exec.Command(buildProgram(t), "serve", "--http", "127.0.0.1:0", "--grpc", addr, "--store", "memory:"))
+	until("work", "gq: the server is reached again")
+	until("wait", "the server is reached again")
+	until("wait", `"code":"not_found"`)
+	s.signal(syscall.SIGTERM)
+	s.ended()
+}
