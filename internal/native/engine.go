@@ -26,6 +26,7 @@ type Engine interface {
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
 	Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error)
 	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
+	LastEvent(ctx context.Context) (uint64, error)
 
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)

@@ -49,6 +49,28 @@ func (l EventLimits) timely(send func() error) error {
 	return nil
 }
 
+// subscribe begins a subscription. One that would resume after an event that has not
+// happened is refused: its subscriber was told of events by another store, or by this
+// one before it was restored from a backup, and would silently miss what comes until
+// the numbers meet again.
+func subscribe(ctx context.Context, e Engine, f *feed.Feed, after *uint64, filter feed.Filter) (*feed.Subscription, error) {
+	s, err := f.Open(ctx, after, filter)
+	if err != nil || after == nil || *after == 0 {
+		return s, err
+	}
+	last, err := e.LastEvent(ctx)
+	if err == nil && *after > last {
+		var p parameters
+		p.fault("after", "%d is beyond the newest event, which is %d; this is not the log that it was in", *after, last)
+		err = p.err()
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	return s, nil
+}
+
 // farewell says why a subscription ends and where another one goes on.
 func farewell(err error, draining bool, after uint64) string {
 	reason := "the feed has ended"

@@ -288,7 +288,7 @@ func TestSubscribeFilters(t *testing.T) {
 
 func TestSubscribeBadly(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
-	for _, query := range []string{"?after=x", "?after=-1", "?after=1&after=2", "?type=nonsense", "?job=1", "?que=a", "?queue=", "?after=99999999999999999999"} {
+	for _, query := range []string{"?after=x", "?after=-1", "?after=1&after=2", "?type=nonsense", "?job=1", "?que=a", "?queue=", "?after=99999999999999999999", "?after=1"} {
 		for _, path := range []string{"/v1/events", "/v1/events/ws"} {
 			answer, err := http.Get(n.web.URL + path + query)
 			if err != nil {
@@ -299,6 +299,14 @@ func TestSubscribeBadly(t *testing.T) {
 				t.Errorf("%s%s: %s", path, query, answer.Status)
 			}
 		}
+	}
+	beyond := uint64(1) // there has been no event
+	ahead, err := n.events.Subscribe(t.Context(), &pb.SubscribeRequest{After: &beyond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ahead.Recv(); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "beyond the newest event") {
+		t.Errorf("gRPC: %v", err)
 	}
 	s, err := n.events.Subscribe(t.Context(), &pb.SubscribeRequest{Types: []pb.EventType{999}, JobId: "x", Queues: []string{""}})
 	if err != nil {

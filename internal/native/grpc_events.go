@@ -52,7 +52,7 @@ func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStrea
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	sub, err := s.options.Feed.Open(stream.Context(), r.After, filter)
+	sub, err := subscribe(stream.Context(), s.engine, s.options.Feed, r.After, filter)
 	if err != nil {
 		return err
 	}

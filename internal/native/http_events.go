@@ -31,7 +31,7 @@ func (h *HTTP) registerEvents() {
 	} {
 		parameters := []*huma.Param{}
 		for name, about := range map[string]string{
-			"after": "Begin after this sequence number; absent is from now on.",
+			"after": "Begin after this sequence number; absent is from now on. One beyond the newest event is refused: it is from another log.",
 			"queue": "Events of this queue; may be given more than once.",
 			"type":  "Events of this type; may be given more than once.",
 			"job":   "Events of this job.",
@@ -54,7 +54,7 @@ func (h *HTTP) open(w http.ResponseWriter, r *http.Request) *feed.Subscription {
 	after, filter, err := eventQuery(r)
 	if err == nil {
 		var s *feed.Subscription
-		if s, err = h.options.Feed.Open(r.Context(), after, filter); err == nil {
+		if s, err = subscribe(r.Context(), h.engine, h.options.Feed, after, filter); err == nil {
 			return s
 		}
 	}

@@ -23,7 +23,7 @@ const (
 
 type SubscribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	After         *uint64                `protobuf:"varint,1,opt,name=after,proto3,oneof" json:"after,omitempty"`                                // absent is from now on
+	After         *uint64                `protobuf:"varint,1,opt,name=after,proto3,oneof" json:"after,omitempty"`                                // absent is from now on; beyond the newest event is invalid
 	Queues        []string               `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`                                     // none is all that may be read
 	Types         []EventType            `protobuf:"varint,3,rep,packed,name=types,proto3,enum=gopherqueue.v1.EventType" json:"types,omitempty"` // none is all
 	JobId         string                 `protobuf:"bytes,4,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`                          // of this job only
