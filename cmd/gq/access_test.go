@@ -98,6 +98,34 @@ func TestTokensOfAServer(t *testing.T) {
 	}
 }
 
+// TestTheFirstTokenIsAnAdministrators has a server that asks nobody for a token go
+// on to be one that can be administered.
+func TestTheFirstTokenIsAnAdministrators(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:")
+	for _, grant := range []string{"read", "submit,work@*", "admin@mail.*"} {
+		out := s.gqAs(nil, "token", "create", "x", "--grant", grant)
+		if out.status != exitUsage || !strings.Contains(out.stderr, "the first token must have admin on all queues") || !strings.Contains(out.stderr, "GQ_ADMIN_TOKEN") {
+			t.Errorf("%s: %+v", grant, out)
+		}
+	}
+	if out := s.gqAs(nil, "stats"); out.status != 0 {
+		t.Fatalf("nobody is let in: %+v", out)
+	}
+	out := s.gqAs(nil, "token", "create", "ops", "--grant", "admin")
+	if out.status != 0 {
+		t.Fatalf("%+v", out)
+	}
+	ops := []string{"GQ_TOKEN=" + strings.TrimSpace(out.stdout)}
+	if out := s.gqAs(nil, "stats"); out.status != exitFailure {
+		t.Errorf("without a token: %+v", out)
+	}
+	if out := s.gqAs(ops, "token", "create", "x", "--grant", "read"); out.status != 0 {
+		t.Errorf("the second: %+v", out)
+	}
+	s.signal(os.Interrupt)
+	s.ended()
+}
+
 // Beyond loopback a server does not start unless it asks who calls.
 func TestListeningBeyondLoopback(t *testing.T) {
 	for _, c := range []struct {

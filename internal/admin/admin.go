@@ -5,7 +5,9 @@ package admin
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/webhook"
 )
@@ -23,10 +25,19 @@ func New(g *auth.Guard, k *auth.Keyring, h *webhook.Hooks) *Admin {
 }
 
 // CreateToken makes a token and returns its text, which is told this once. It
-// needs admin on all queues.
+// needs admin on all queues. The first token must have that itself: from then on the
+// server asks for one, and with any other nobody could make a second.
 func (a *Admin) CreateToken(ctx context.Context, t auth.Token) (auth.Token, string, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return auth.Token{}, "", err
+	}
+	if first, err := a.ring.Empty(ctx); err != nil {
+		return auth.Token{}, "", err
+	} else if first && !t.Administers() {
+		return auth.Token{}, "", fmt.Errorf("create token: %w", &gq.InvalidError{Faults: []gq.Fault{{
+			Field:   "grants",
+			Problem: "the first token must have admin on all queues, or everybody would be locked out; make that one first, or start the server with GQ_ADMIN_TOKEN",
+		}}})
 	}
 	return a.ring.Create(ctx, t)
 }

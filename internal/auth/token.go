@@ -107,6 +107,11 @@ type grantRecord struct {
 	Queues []string `json:"queues"`
 }
 
+// Administers reports whether the token has admin on all queues.
+func (t *Token) Administers() bool {
+	return newIdentity("", "", t.Grants).MayEverywhere(Admin)
+}
+
 func (t *Token) encode(hash digest) ([]byte, error) {
 	r := record{Name: t.Name, Hash: hex.EncodeToString(hash[:]), Rate: t.Rate, CreatedAt: t.CreatedAt.UTC(), ExpiresAt: t.ExpiresAt}
 	for _, g := range t.Grants {
