@@ -30,13 +30,14 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/spec"
 )
 
 // gqAs runs the program with more in its environment.
 func (s *served) gqAs(env []string, args ...string) outcome {
 	s.t.Helper()
-	c := exec.Command(buildProgram(s.t), args...)
+	c := exec.Command(gqtest.Program(s.t), args...)
 	c.Env = append(append(os.Environ(), "GQ_ADDR="+s.grpc), env...)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -49,7 +50,7 @@ func (s *served) gqAs(env []string, args ...string) outcome {
 func TestTokensOfAServer(t *testing.T) {
 	dir := t.TempDir()
 	store := "file:" + dir
-	made := exec.Command(buildProgram(t), "token", "create", "ops", "--grant", "admin", "--store", store, "--json")
+	made := exec.Command(gqtest.Program(t), "token", "create", "ops", "--grant", "admin", "--store", store, "--json")
 	text, err := made.Output()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +139,7 @@ func TestListeningBeyondLoopback(t *testing.T) {
 		{[]string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, nil, true},
 		{nil, []string{"--auth-required"}, true},
 	} {
-		command := exec.Command(buildProgram(t), append([]string{"serve", "--store", "memory:", "--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, c.args...)...)
+		command := exec.Command(gqtest.Program(t), append([]string{"serve", "--store", "memory:", "--http", "0.0.0.0:0", "--grpc", "0.0.0.0:0"}, c.args...)...)
 		command.Env = append(os.Environ(), c.env...)
 		stdout, err := command.StdoutPipe()
 		if err != nil {

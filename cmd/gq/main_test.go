@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq/internal/gqtest"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
-		if name := programDir.Load(); name != nil {
-			_ = os.RemoveAll(*name)
-		}
+		gqtest.Remove()
 		os.Exit(status) //nolint:forbidigo // that is what the function is for
 	}))
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -157,7 +158,7 @@ func killedUntilDone(t testing.TB, random *rand.Rand, unfinished func(), args ..
 	wait := 30 * time.Millisecond
 	for range 50 {
 		ctx, cancel := context.WithTimeout(t.Context(), wait+time.Duration(random.Int64N(int64(wait))))
-		c := exec.CommandContext(ctx, buildProgram(t), args...) // SIGKILL
+		c := exec.CommandContext(ctx, gqtest.Program(t), args...) // SIGKILL
 		var stderr strings.Builder
 		c.Stderr = &stderr
 		out, err := c.Output()

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/gqtest"
 )
 
 // fence is a block of code in a document.
@@ -59,7 +61,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	command := func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		c := exec.CommandContext(ctx, name, args...)
 		c.Dir = dir
-		c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc, "PATH="+filepath.Dir(buildProgram(t))+":"+os.Getenv("PATH"))
+		c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc, "PATH="+filepath.Dir(gqtest.Program(t))+":"+os.Getenv("PATH"))
 		return c
 	}
 	// The worker of the second terminal stays until the end.

@@ -15,42 +15,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/gqtest"
 )
-
-// programDir is removed when all tests are done.
-var programDir atomic.Pointer[string]
-
-// program is the built binary, made once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "gq-program-")
-	if err != nil {
-		return "", err
-	}
-	programDir.Store(&dir)
-	name := filepath.Join(dir, "gq")
-	out, err := exec.Command("go", "build", "-o", name, ".").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return name, nil
-})
-
-func buildProgram(t testing.TB) string {
-	t.Helper()
-	name, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return name
-}
 
 // served is a server in a process of its own.
 type served struct {
@@ -66,7 +38,7 @@ var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=(\S+:\d+)\n$`
 
 func startServer(t testing.TB, env []string, args ...string) *served {
 	t.Helper()
-	return launch(t, env, exec.Command(buildProgram(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
+	return launch(t, env, exec.Command(gqtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
 }
 
 // launch starts a server by a command.
@@ -124,7 +96,7 @@ func (s *served) ended() int {
 // gq runs the program against the server.
 func (s *served) gq(args ...string) outcome {
 	s.t.Helper()
-	c := exec.Command(buildProgram(s.t), args...)
+	c := exec.Command(gqtest.Program(s.t), args...)
 	c.Env = append(os.Environ(), "GQ_ADDR="+s.grpc)
 	var stdout, stderr bytes.Buffer
 	c.Stdout, c.Stderr = &stdout, &stderr
@@ -146,7 +118,7 @@ func httpGet(t testing.TB, url string) (int, string) {
 
 func TestServing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	buildProgram(t)
+	gqtest.Program(t)
 	began := time.Now()
 	s := startServer(t, nil, "--data", dir)
 	if took := time.Since(began); took > 2*time.Second {
@@ -181,7 +153,7 @@ func TestServing(t *testing.T) {
 		}
 	}
 	// A second server on the same store is refused.
-	second := exec.Command(buildProgram(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	second := exec.Command(gqtest.Program(t), "serve", "--data", dir, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
 	text, err := second.CombinedOutput()
 	if err == nil || !strings.Contains(string(text), "in use") {
 		t.Errorf("a second server: %v\n%s", err, text)
@@ -312,7 +284,7 @@ func (s *served) notReady() {
 func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		// As a shell starts what it runs in the background.
-		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, buildProgram(t),
+		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, gqtest.Program(t),
 			"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:", "--drain", "30s"))
 		s.unfinished()
 		s.signal(sig)
@@ -507,7 +479,7 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 		"work": {"work", "--type", "t", "--exec", "true"},
 		"wait": {"job", "wait", unknownID, "--json"},
 	} {
-		c := exec.Command(buildProgram(t), append(args, "--addr", addr)...)
+		c := exec.Command(gqtest.Program(t), append(args, "--addr", addr)...)
 		stderr, err := c.StderrPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -538,7 +510,7 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 	}
 	until("work", "gq: cannot reach the server; trying again (server "+addr+")")
 	until("wait", `"msg":"cannot reach the server; trying again","server":"`+addr+`"`)
-	s := launch(t, nil, exec.Command(buildProgram(t), "serve", "--http", "127.0.0.1:0", "--grpc", addr, "--store", "memory:"))
+	s := launch(t, nil, exec.Command(gqtest.Program(t), "serve", "--http", "127.0.0.1:0", "--grpc", addr, "--store", "memory:"))
 	until("work", "gq: the server is reached again")
 	until("wait", "the server is reached again")
 	until("wait", `"code":"not_found"`)

@@ -22,6 +22,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/gopherqueue/gq/internal/gqtest"
 )
 
 // Everything that the built program offers, called once as it should be and once
@@ -522,7 +524,7 @@ func (c *castle) run(args ...string) outcome {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
-	command := exec.CommandContext(ctx, buildProgram(c.t), args...)
+	command := exec.CommandContext(ctx, gqtest.Program(c.t), args...)
 	command.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GQ_") }), "GQ_ADDR="+c.grpc, "GQ_TOKEN="+bootstrap)
 	command.Dir = c.t.TempDir()
 	var stdout, stderr bytes.Buffer

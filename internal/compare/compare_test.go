@@ -3,50 +3,21 @@ package compare_test
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gopherqueue/gq/internal/compare"
+	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/spec"
 )
 
-var built struct {
-	sync.Once
-	dir, path string
-	err       error
-}
-
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
+	gqtest.Remove()
 	os.Exit(code) //nolint:forbidigo // how TestMain ends
-}
-
-// program builds gq, once.
-func program(t *testing.T) string {
-	t.Helper()
-	built.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "gq-test-"); built.err != nil { //nolint:usetesting // outlives the test
-			return
-		}
-		built.path = filepath.Join(built.dir, "gq")
-		out, err := exec.Command("go", "build", "-o", built.path, "github.com/gopherqueue/gq/cmd/gq").CombinedOutput()
-		if err != nil {
-			built.err = fmt.Errorf("build gq: %w\n%s", err, out)
-		}
-	})
-	if built.err != nil {
-		t.Fatal(built.err)
-	}
-	return built.path
 }
 
 // up starts a design as real processes for the time of a test.
@@ -56,7 +27,7 @@ func up(t *testing.T, name string) *compare.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := compare.Up(t.Context(), d, compare.Place{Binary: program(t), Dir: t.TempDir()})
+	c, err := compare.Up(t.Context(), d, compare.Place{Binary: gqtest.Program(t), Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +46,7 @@ func TestCompareWritesItsResults(t *testing.T) {
 	plan.Concurrency, plan.Rates = []int{1, 8}, []float64{100}
 	plan.Work = []time.Duration{0}
 	plan.Warmup, plan.Duration, plan.Drain, plan.Floor = 50*time.Millisecond, 250*time.Millisecond, 50*time.Millisecond, 8
-	results, err := compare.Run(t.Context(), plan, compare.Processes(compare.Place{Binary: program(t), Dir: t.TempDir()}), t.Logf)
+	results, err := compare.Run(t.Context(), plan, compare.Processes(compare.Place{Binary: gqtest.Program(t), Dir: t.TempDir()}), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -33,9 +34,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	pgtest.Main(m)
-	if name := programDir.Load(); name != nil {
-		_ = os.RemoveAll(*name)
-	}
+	gqtest.Remove()
 	if err := goleak.Find(); err != nil {
 		panic(err)
 	}

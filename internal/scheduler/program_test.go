@@ -3,39 +3,18 @@ package scheduler
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 
+	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/pgtest"
 )
-
-// programDir is removed when all tests are done.
-var programDir atomic.Pointer[string]
-
-// program is the built binary, made once.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "gq-program-")
-	if err != nil {
-		return "", err
-	}
-	programDir.Store(&dir)
-	name := filepath.Join(dir, "gq")
-	out, err := exec.Command("go", "build", "-o", name, "github.com/gopherqueue/gq/cmd/gq").CombinedOutput()
-	if err != nil {
-		return "", errors.New(string(out))
-	}
-	return name, nil
-})
 
 // A place is where a server keeps its jobs: the value of --store.
 type place string
@@ -86,12 +65,8 @@ var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=\S+:\d+\n$`)
 
 func (p place) start(t testing.TB, args ...string) *process {
 	t.Helper()
-	name, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &process{ended: make(chan struct{})}
-	s.command = exec.Command(name, append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", string(p)}, args...)...)
+	s.command = exec.Command(gqtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", string(p)}, args...)...)
 	s.command.Stderr = &s.stderr
 	stdout, err := s.command.StdoutPipe()
 	if err != nil {
