@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -219,7 +220,7 @@ func (h *HTTP) route(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	handler, pattern := h.mux.Handler(r)
-	if pattern != "" {
+	if at := r.URL.EscapedPath(); pattern != "" && at == path.Clean(at) { // or it would lead elsewhere
 		h.mux.ServeHTTP(w, r)
 		return
 	}

@@ -108,6 +108,12 @@ func TestOtherSitesMayNotWrite(t *testing.T) {
 
 func TestUnknownRoutes(t *testing.T) {
 	s := newSite(t, HTTPOptions{})
+	for _, path := range []string{"//v1/jobs", "/v1//jobs", "/v1/./jobs", "/v1/x/../jobs", "/v1/jobs/"} {
+		if got := s.want(404, "GET", path); got.str("code") != "no_such_route" {
+			t.Errorf("%s: %s", path, got.text)
+		}
+	}
+	s.want(200, "PUT", "/v1/queues/a%2F%2Fb", `{}`) // a name is a name
 	if got := s.want(404, "GET", "/v2/jobs"); got.str("code") != "no_such_route" {
 		t.Errorf("%s", got.text)
 	}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
@@ -160,6 +162,10 @@ func (d *jsonDecoder) value(text []byte, v reflect.Value, path string) {
 
 // leaf reads what has no parts.
 func (d *jsonDecoder) leaf(text []byte, v reflect.Value, path string) {
+	if halfCharacter(text) {
+		d.fault(path, halfProblem)
+		return
+	}
 	err := json.Unmarshal(text, v.Addr().Interface())
 	if err == nil {
 		return
@@ -171,6 +177,41 @@ func (d *jsonDecoder) leaf(text []byte, v reflect.Value, path string) {
 		return
 	}
 	d.fault(path, "%s is not %s", excerpt(text), wanted(v.Type()))
+}
+
+const halfProblem = `has half a surrogate pair such as \ud800, which is no character`
+
+// halfCharacter reports whether a JSON text has half a surrogate pair written as an
+// escape. It is valid JSON and no Unicode, and would silently become another
+// character.
+func halfCharacter(text []byte) bool {
+	for i := 0; i+1 < len(text); i++ {
+		if text[i] != '\\' {
+			continue
+		}
+		if i++; text[i] != 'u' {
+			continue
+		}
+		first := escaped(text[i+1:])
+		if !utf16.IsSurrogate(first) {
+			continue
+		}
+		i += 5
+		if i+1 >= len(text) || text[i] != '\\' || text[i+1] != 'u' || utf16.DecodeRune(first, escaped(text[i+2:])) == utf8.RuneError {
+			return true
+		}
+		i += 5
+	}
+	return false
+}
+
+// escaped is the code unit of the four hexadecimal digits that a text begins with.
+func escaped(text []byte) rune {
+	n, err := strconv.ParseUint(string(text[:min(4, len(text))]), 16, 16)
+	if err != nil {
+		return 0
+	}
+	return rune(n)
 }
 
 // wanted says in words what a type is written as.
@@ -276,6 +317,10 @@ func (d *jsonDecoder) dictionary(text []byte, v reflect.Value, path string) {
 		return
 	}
 	out := reflect.MakeMap(v.Type())
+	if halfCharacter(text) {
+		d.fault(path, halfProblem)
+		return
+	}
 	members(text, func(name string, value []byte) {
 		at := clip(fmt.Sprintf("%s[%q]", path, name))
 		key := reflect.ValueOf(name)

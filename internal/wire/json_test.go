@@ -94,6 +94,25 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+func TestHalfCharacters(t *testing.T) {
+	for text, ok := range map[string]bool{
+		`"a"`: true, `"\u0041"`: true, `"\ud83d\ude00"`: true, `"x\ud83d\ude00y\uD83D\uDE00"`: true, `"\\ud800"`: true, `"\\\\ud800"`: true,
+		`"\ud800"`: false, `"\ude00"`: false, `"\ud83dx"`: false, `"\ud83d\u0041"`: false, `"\ud83d\ud83d\ude00"`: false, `"\ud83d\\ude00"`: false,
+		`"\ud83d\n"`: false, `"\uDE00\uD83D"`: false,
+	} {
+		for _, body := range []string{`{"type":` + text + `}`, `{"type":"a","tags":{` + text + `:"x"}}`, `{"type":"a","tags":{"x":` + text + `}}`} {
+			var s Spec
+			if err := DecodeJSON([]byte(body), &s); (err == nil) != ok || err != nil && gq.KindOf(err) != gq.KindInvalid {
+				t.Errorf("%s: %v", body, err)
+			}
+		}
+		var s Spec // what is in a payload is not ours to judge
+		if err := DecodeJSON([]byte(`{"type":"a","payload":`+text+`}`), &s); err != nil || string(s.Payload) != text {
+			t.Errorf("payload %s: %s, %v", text, s.Payload, err)
+		}
+	}
+}
+
 func TestContentOfPayloads(t *testing.T) {
 	for body, want := range map[string]gq.Payload{
 		`{"type":"a"}`:                    {},
