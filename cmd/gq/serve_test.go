@@ -358,11 +358,17 @@ func TestStoppingIsQuickUnlessThereIsALag(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("with nothing to do it took %v", took)
 	}
-	lag := 2 * time.Second
+	s = startServer(t, nil, "--store", "memory:", "--drain-lag", "10m")
+	s.signal(syscall.SIGTERM)
+	s.notReady()
+	s.signal(syscall.SIGTERM)
+	if status := s.ended(); status != 1 {
+		t.Errorf("in the lag a second signal ended it with %d\n%s", status, s.stderr.String())
+	}
+	lag := 500 * time.Millisecond
 	s = startServer(t, nil, "--store", "memory:", "--drain-lag", lag.String())
 	began = time.Now()
 	s.signal(syscall.SIGTERM)
-	s.notReady()
 	if status := s.ended(); status != 0 {
 		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
 	}

@@ -30,8 +30,8 @@ type (
 		State         stateTexts  `query:"state" doc:"Only in these states; repeated, or with commas."`
 		CreatedAfter  instantText `query:"created_after" doc:"Not submitted before this instant."`
 		CreatedBefore instantText `query:"created_before" doc:"Submitted before this instant."`
-		Type          typeTexts   `query:"type" doc:"Only of these types; repeated. See below about pages."`
-		Tag           tagTexts    `query:"tag" doc:"Only with this tag, as name=value; repeated, all of them. See below about pages."`
+		Type          typeTexts   `query:"type,explode" doc:"Only of these types; repeated. See below about pages."`
+		Tag           tagTexts    `query:"tag,explode" doc:"Only with this tag, as name=value; repeated, all of them. See below about pages."`
 		Order         orderText   `query:"order" doc:"By submission; newest first unless told."`
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
