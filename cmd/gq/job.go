@@ -124,6 +124,9 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 	}
 	var more []gq.Fault
 	q.Tags, more = readTags(f.tags)
+	if len(more) == 0 && len(q.Tags) < len(f.tags) { // more would be selected than was asked for
+		more = []gq.Fault{{Field: "tag", Problem: "a label is asked for with two values"}}
+	}
 	if faults = append(faults, more...); len(faults) > 0 {
 		return q, &gq.InvalidError{Faults: faults}
 	}

@@ -382,4 +382,5 @@ func TestListingByTypeAndTag(t *testing.T) {
 	d.want(2, "job", "list", "--tag", "a")
 	d.want(2, "job", "list", "--type", "")
 	d.want(2, "job", "cancel", "--tag", "a")
+	d.want(2, "job", "cancel", "--tag", "a=1", "--tag", "a=2")
 }
