@@ -94,7 +94,7 @@ func interruptible(ctx context.Context, stderr io.Writer) (context.Context, func
 			case s := <-signals:
 				if told {
 					fmt.Fprintf(stderr, "gq: %s again: quit at once\n", s)
-					os.Exit(exitFailure) //nolint:forbidigo // now
+					os.Exit(exitFailure)
 				}
 				cancel()
 			case <-finished:

@@ -323,7 +323,7 @@ func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if response.StatusCode != 503 || !response.Close {
+	if response.StatusCode != http.StatusServiceUnavailable || !response.Close {
 		t.Errorf("a claim: %d, close %t", response.StatusCode, response.Close)
 	}
 	c, err := client.New(s.grpc, client.Options{RetryFor: -1})

@@ -45,7 +45,7 @@ const (
 
 // misshapen tells what an object lacks.
 func misshapen(object map[string]any, shape string) (lacks []string) {
-	for _, member := range strings.Fields(shape) {
+	for member := range strings.FieldsSeq(shape) {
 		name, kind, _ := strings.Cut(member, ":")
 		var ok bool
 		switch v := object[name]; kind {
