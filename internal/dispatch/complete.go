@@ -125,10 +125,9 @@ func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, 
 	}
 	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(r.ref(), kept, now) }
 	if err := d.complete(ctx, r, c, kept, apply); err != nil {
-		return Lease{}, fmt.Errorf("complete lease %.80q: %w", r.Lease, err)
+		return Lease{}, d.leaseRefused(ctx, "complete", r, err)
 	}
-	d.poke()
-	return d.Lease(ctx, r.Lease)
+	return d.acted(ctx, "complete", r)
 }
 
 func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []byte, apply store.Apply) error {

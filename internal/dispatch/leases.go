@@ -24,8 +24,9 @@ type Lease struct {
 	Deadline time.Time
 	RenewBy  time.Time
 	Renewals int
-	Status   string // ACTIVE, RENEWED, CANCELLED, EXPIRED, COMPLETED
-	Reason   string // why it was cancelled
+	Status   string    // ACTIVE, RENEWED, CANCELLED, EXPIRED, COMPLETED
+	Reason   string    // why it was cancelled or has expired
+	EndedAt  time.Time // zero while it lasts
 }
 
 // leaseOf reads a lease out of its job's history.
@@ -54,6 +55,7 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 			if o := match.OutcomeOf(e); o != 0 {
 				ended = true
 				l.Status, l.Reason = endOf(e, o)
+				l.EndedAt = l.endedAt(job, e, o)
 			}
 		}
 		if e.Failure != nil && match.FaultOf(e.Failure.Code) != 0 {
@@ -62,6 +64,21 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 	}
 	l.RenewBy = gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}.RenewBy(policy)
 	return l, found
+}
+
+// endedAt is when an event's end of a lease came: what time brings about comes at
+// its time, however much later that was noticed.
+func (l *Lease) endedAt(job *gq.Job, e *gq.Event, o match.Outcome) time.Time {
+	switch {
+	case o == match.AckTimeout:
+		return l.AckBy
+	case o == match.LeaseExpired:
+		return l.Deadline
+	case e.Type == gq.EventDeadLettered && e.Failure == nil:
+		return earlier(e.Time, job.State.LifeEnd())
+	default:
+		return e.Time
+	}
 }
 
 // endOf is how a lease reads that an event ended.
@@ -86,6 +103,9 @@ func cancelReason(e *gq.Event) string {
 	case gq.EventCancelled:
 		return "job_cancelled"
 	default:
+		if e.Failure != nil { // told through another face
+			return e.Failure.Code
+		}
 		return e.Reason
 	}
 }
@@ -169,10 +189,11 @@ func (r Ref) ref() gq.LeaseRef { return gq.LeaseRef{ID: r.Lease, Worker: r.Provi
 // Ack acknowledges a lease: the provider has begun. Doing so again is fine.
 func (d *Dispatcher) Ack(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "ack", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		if held(&s, r) && s.Status == gq.Running && !s.Lease.Expired(now) {
+		next, events, err := s.Start(r.ref(), 0, now)
+		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.Running { // and lasts, or it would be stale
 			return s, nil, nil
 		}
-		return s.Start(r.ref(), 0, now)
+		return next, events, err
 	})
 }
 
@@ -193,7 +214,7 @@ func (d *Dispatcher) Renew(ctx context.Context, r Ref) (Lease, error) {
 func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "decline", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		if held(&s, r) && s.Status == gq.Running {
-			return s, nil, fmt.Errorf("the lease was acknowledged: %w", gq.ErrIllegalMove)
+			return s, nil, gq.ErrIllegalMove // it was acknowledged
 		}
 		return s.Revoke(r.ref(), match.ReasonDeclined, now)
 	})
@@ -211,7 +232,8 @@ func failing(r Ref, code, message string) store.Apply {
 }
 
 // act applies a verb under a lease. An unknown lease is [gq.ErrNotFound], one
-// that has ended or belongs to another [gq.ErrStaleLease].
+// that has ended or belongs to another [gq.ErrStaleLease], one for which it is too
+// early or too late [gq.ErrIllegalMove].
 func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Apply) (Lease, error) {
 	job, err := d.findJob(ctx, r.Lease, 0)
 	if err != nil {
@@ -222,8 +244,18 @@ func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Ap
 		err = updated[0].Err
 	}
 	if err != nil {
-		return Lease{}, fmt.Errorf("%s lease %.80q: %w", verb, r.Lease, err)
+		return Lease{}, d.leaseRefused(ctx, verb, r, err)
 	}
+	return d.acted(ctx, verb, r)
+}
+
+// acted answers a call that was not refused. A repeat of the one that ended the
+// lease before the newest is not asked whose it is: it is nobody else's.
+func (d *Dispatcher) acted(ctx context.Context, verb string, r Ref) (Lease, error) {
 	d.poke()
-	return d.Lease(ctx, r.Lease)
+	l, err := d.Lease(ctx, r.Lease)
+	if err == nil && r.Provider != "" && r.Provider != l.Provider {
+		return Lease{}, d.leaseRefused(ctx, verb, r, gq.ErrStaleLease)
+	}
+	return l, err
 }

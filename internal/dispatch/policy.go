@@ -133,7 +133,7 @@ func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
 			case old.Epoch == b.Epoch && old.Height == b.Height && old.Seed() == b.Seed():
 				return nil, nil, nil
 			case b.Epoch < old.Epoch || b.Epoch == old.Epoch && b.Height <= old.Height:
-				return nil, nil, fmt.Errorf("the chain stands at epoch %d, height %d: %w", old.Epoch, old.Height, gq.ErrConflict)
+				return nil, nil, because(gq.ErrConflict, "chain %.80q stands at epoch %d, height %d, and neither goes back nor says two things there", old.Chain, old.Epoch, old.Height)
 			}
 		}
 		var t draft

@@ -50,9 +50,9 @@ func (d *Dispatcher) Register(ctx context.Context, p match.Provider, given map[s
 		if known != nil {
 			switch {
 			case known.Status == match.Retired:
-				return nil, nil, fmt.Errorf("it is %s: %w", known.Status, gq.ErrConflict)
+				return nil, nil, because(gq.ErrConflict, "it is %s, and who has retired does not come back", known.Status)
 			case given["status"] && known.Status != p.Status:
-				return nil, nil, fmt.Errorf("it is %s: its status changes by itself: %w", known.Status, gq.ErrConflict)
+				return nil, nil, because(gq.ErrConflict, "it is %s: registering again does not change that, setting its status does", known.Status)
 			}
 			made.Status, made.Reason, made.RegisteredAt, version = known.Status, known.Reason, known.RegisteredAt, known.version
 		}
@@ -200,7 +200,7 @@ func (d *Dispatcher) SetStatus(ctx context.Context, id string, s match.Status, r
 		case len(reason) > gq.MaxReasonBytes:
 			return nil, nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "reason", Problem: fmt.Sprintf("has %d bytes, and %d are allowed", len(reason), gq.MaxReasonBytes)}}}
 		case p.Status == match.Retired && s != match.Retired:
-			return nil, nil, fmt.Errorf("it is %s: %w", p.Status, gq.ErrConflict)
+			return nil, nil, because(gq.ErrConflict, "it is %s, and who has retired does not come back", p.Status)
 		case p.Status == s && p.Reason == reason:
 			return nil, nil, nil
 		}

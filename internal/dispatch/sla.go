@@ -59,7 +59,7 @@ type Slash struct {
 func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw string) error {
 	l, err := d.Lease(ctx, lease)
 	if err == nil && l.Status == gq.LeaseActive.String() && !l.Acked {
-		err = fmt.Errorf("it was not acknowledged, so there is none: %w", gq.ErrIllegalMove)
+		err = because(gq.ErrIllegalMove, "it is not acknowledged yet, so there is none")
 	}
 	if err == nil {
 		err = d.refuse(ctx, Ref{Lease: lease}, Finding{Provider: l.Provider, Job: l.Job, Lease: lease, Flaw: flaw})

@@ -114,14 +114,19 @@ type leaseBody struct {
 	Renewals   int        `json:"renewals"`
 	Status     string     `json:"status"`
 	Reason     string     `json:"reason,omitzero"`
+	EndedAt    *int64     `json:"ended_at"`
 }
 
 func leaseOf(l *dispatch.Lease) leaseBody {
 	secs := func(t time.Time) int64 { return t.Unix() }
+	var ended *int64
+	if !l.EndedAt.IsZero() {
+		ended = present(secs(l.EndedAt))
+	}
 	return leaseBody{
 		LeaseID: l.ID, JobID: l.Job, ProviderID: l.Provider, Kind: l.Kind, Attempt: l.Attempt, TStart: secs(l.Start),
 		TDeadline: secs(l.Deadline), RenewBy: secs(l.RenewBy), AckBy: secs(l.AckBy), Acked: l.Acked, Renewals: l.Renewals,
-		Status: l.Status, Reason: l.Reason,
+		Status: l.Status, Reason: l.Reason, EndedAt: ended,
 	}
 }
 
