@@ -28,3 +28,20 @@ func Looked(in *Input) int {
 	r.run()
 	return r.looked
 }
+
+// FirstOfPairs is the beginning of the hashes of jobs with a provider, as a round
+// finds them; plainly, where the digest does not tell its state.
+func FirstOfPairs(s Seed, provider string, jobs []string, plainly bool) (list []uint64) {
+	p := newPairs(s)
+	if plainly {
+		p.digest = nil
+	}
+	p.of(provider)
+	for _, j := range jobs {
+		list = append(list, p.first(j))
+	}
+	return list
+}
+
+// StateIsDigest reports whether the quick way to hash is taken.
+var StateIsDigest = stateIsDigest

@@ -3,8 +3,6 @@ package match
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -12,6 +10,7 @@ import (
 // candidate is a job that the round may come to.
 type candidate struct {
 	job   *Job
+	id    string // of the job, at hand for hashing
 	score int64
 	shape *shape // found when first needed
 	taken bool   // out of the queue
@@ -35,9 +34,8 @@ type round struct {
 	group  []*candidate // scratch
 	inPlay []*shape     // scratch: the shapes of the group
 	anyone set          // scratch: who fits any of them
-	rivals []rival      // scratch
-	text   []byte       // scratch
-	ending []byte       // scratch
+	rivals []int32      // scratch: rows of jobs that compete for a slot; the lowest hash wins
+	pairs  pairs
 
 	hashes [][]uint64 // by place and row, where slots were scarce; 0 is not known
 	hashed int        // room for so many of them
@@ -47,12 +45,6 @@ type round struct {
 // is planned again after each match of the lane.
 const maxHashed = 8 << 20
 
-// rival is a job that competes for a slot; the lower hash wins.
-type rival struct {
-	hash uint64 // first 8 bytes of it
-	row  int32  // of the candidate
-}
-
 func newRound(in *Input) *round {
 	r := &round{seed: in.Seed(), budget: int(min(in.Policy.BatchSize, int64(len(in.Jobs))))}
 	r.choose(in)
@@ -61,6 +53,7 @@ func newRound(in *Input) *round {
 		jobs[i] = r.candidates[i].job
 	}
 	r.supply = newSupply(in, r.seed, jobs)
+	r.pairs = newPairs(r.seed)
 	r.anyone = newSet(len(r.order))
 	r.hashes = make([][]uint64, len(r.order))
 	return r
@@ -96,7 +89,7 @@ func (r *round) choose(in *Input) {
 	add := func(i int, cached int64) *candidate {
 		j := &in.Jobs[i]
 		r.candidates = append(r.candidates, candidate{
-			job: j, score: cached + now, place: -1, row: int32(len(r.candidates)),
+			job: j, id: j.ID, score: cached + now, place: -1, row: int32(len(r.candidates)),
 			units: j.Units, picky: len(j.Excluded) > 0 || in.Policy.Quotas.RequesterMax > 0,
 		})
 		return &r.candidates[len(r.candidates)-1]
@@ -252,10 +245,10 @@ func (r *round) gather(group []*candidate) {
 		sh := r.shape(c)
 		if len(sh.waiting) == 0 {
 			r.inPlay = append(r.inPlay, sh)
-			sh.kind, sh.least = c.job.Kind, c.units
+			sh.kind, sh.least, sh.most, sh.picky = c.job.Kind, c.units, c.units, false
 			r.anyone.join(sh.fits)
 		}
-		sh.least = min(sh.least, c.units)
+		sh.least, sh.most, sh.picky = min(sh.least, c.units), max(sh.most, c.units), sh.picky || c.picky
 		sh.waiting = append(sh.waiting, c.row)
 	}
 }
@@ -263,25 +256,19 @@ func (r *round) gather(group []*candidate) {
 // compete adds the jobs of a shape that a provider could take now. What it
 // cannot take now it cannot take later in the plan.
 func (r *round) compete(place int, sh *shape) {
-	if len(sh.waiting) == 0 {
+	free := r.in.Policy.Quotas.unitsPerEpoch(sh.kind) - r.units[sh.kind][place]
+	if free >= sh.most && !sh.picky {
+		r.rivals = append(r.rivals, sh.waiting...)
 		return
 	}
-	free := r.in.Policy.Quotas.unitsPerEpoch(sh.kind) - r.units[sh.kind][place]
 	if free < sh.least {
 		return
 	}
-	left := sh.waiting[:0]
 	for _, row := range sh.waiting {
-		c := &r.candidates[row]
-		if c.place >= 0 {
-			continue
-		}
-		left = append(left, row)
-		if c.units <= free && (!c.picky || r.willing(place, c.job)) {
-			r.rivals = append(r.rivals, rival{row: row})
+		if c := &r.candidates[row]; c.units <= free && (!c.picky || r.willing(place, c.job)) {
+			r.rivals = append(r.rivals, row)
 		}
 	}
-	sh.waiting = left
 }
 
 // willing reports whether what is peculiar to a job lets a provider have it.
@@ -299,12 +286,15 @@ func (r *round) share(place int) (given int) {
 		}
 		r.takeBack(r.rivals)
 	}
-	r.rank(place)
-	lower := func(a, b rival) int { return r.lower(place, a, b) }
-	var first []rival
+	known := r.known(place)
+	lower := func(a, b int32) int { return r.lower(place, known, a, b) }
+	var first []int32
 	if slots == 1 {
-		first = r.winner(place)
+		first = r.winner(place, known)
 	} else {
+		for _, row := range r.rivals {
+			r.hash(known, row)
+		}
 		first = lowest(r.rivals, int(min(slots, int64(len(r.rivals)))), lower)
 	}
 	given = r.give(place, first)
@@ -315,45 +305,9 @@ func (r *round) share(place int) (given int) {
 	return given
 }
 
-// winner brings the rival with the lowest hash to the front. There is one slot
-// for many most of the time, and the loop for that is worth having.
-func (r *round) winner(place int) []rival {
-	best := 0
-	for i, x := range r.rivals {
-		if least := r.rivals[best]; x.hash < least.hash || x.hash == least.hash && i != best && r.lower(place, x, least) < 0 {
-			best = i
-		}
-	}
-	r.rivals[0], r.rivals[best] = r.rivals[best], r.rivals[0]
-	return r.rivals[:1]
-}
-
-// give plans rivals for a provider in their order, as far as it has room.
-func (r *round) give(place int, rivals []rival) (given int) {
-	for _, x := range rivals {
-		if !r.open.has(place) {
-			break
-		}
-		if c := &r.candidates[x.row]; r.hasRoom(place, c.job) {
-			r.count(place, c.job)
-			c.place = place
-			given++
-		}
-	}
-	return given
-}
-
-func (r *round) takeBack(rivals []rival) {
-	for _, x := range rivals {
-		if c := &r.candidates[x.row]; c.place >= 0 {
-			r.uncount(c.place, c.job)
-			c.place = -1
-		}
-	}
-}
-
-// rank finds the hashes of the rivals for a provider.
-func (r *round) rank(place int) {
+// known is room for the hashes of pairs with a provider, with those found before.
+func (r *round) known(place int) []uint64 {
+	r.pairs.of(r.order[place].ID)
 	known := r.hashes[place]
 	if known == nil {
 		if r.hashed += len(r.candidates); r.hashed > maxHashed {
@@ -363,25 +317,63 @@ func (r *round) rank(place int) {
 		known = make([]uint64, len(r.candidates))
 		r.hashes[place] = known
 	}
-	// All texts that are hashed here end alike.
-	r.ending = appendPair(r.ending[:0], "", r.order[place].ID, r.seed)
-	for i := range r.rivals {
-		x := &r.rivals[i]
-		if known[x.row] == 0 {
-			r.text = append(append(r.text[:0], r.candidates[x.row].job.ID...), r.ending...)
-			sum := sha256.Sum256(r.text)
-			known[x.row] = binary.BigEndian.Uint64(sum[:])
-		}
-		x.hash = known[x.row]
+	return known
+}
+
+// hash is that of a job with the provider whose hashes are given.
+func (r *round) hash(known []uint64, row int32) uint64 {
+	if known[row] == 0 {
+		known[row] = r.pairs.first(r.candidates[row].id)
 	}
+	return known[row]
+}
+
+// winner brings the rival with the lowest hash to the front. There is one slot
+// for many most of the time, and the loop for that is worth having.
+func (r *round) winner(place int, known []uint64) []int32 {
+	best := 0
+	least := r.hash(known, r.rivals[0])
+	for i, row := range r.rivals[1:] {
+		if h := r.hash(known, row); h < least || h == least && r.lower(place, known, row, r.rivals[best]) < 0 {
+			best, least = i+1, h
+		}
+	}
+	r.rivals[0], r.rivals[best] = r.rivals[best], r.rivals[0]
+	return r.rivals[:1]
 }
 
 // lower compares the hashes of two rivals for a provider.
-func (r *round) lower(place int, a, b rival) int {
-	if c := cmp.Compare(a.hash, b.hash); c != 0 {
+func (r *round) lower(place int, known []uint64, a, b int32) int {
+	if c := cmp.Compare(known[a], known[b]); c != 0 {
 		return c
 	}
 	id := r.order[place].ID
-	x, y := r.seed.Pair(r.candidates[a.row].job.ID, id), r.seed.Pair(r.candidates[b.row].job.ID, id)
+	x, y := r.seed.Pair(r.candidates[a].job.ID, id), r.seed.Pair(r.candidates[b].job.ID, id)
 	return bytes.Compare(x[:], y[:])
+}
+
+// give plans rivals for a provider in their order, as far as it has room.
+func (r *round) give(place int, rivals []int32) (given int) {
+	for _, row := range rivals {
+		if !r.open.has(place) {
+			break
+		}
+		if c := &r.candidates[row]; r.hasRoom(place, c.job) {
+			r.count(place, c.job)
+			c.place = place
+			c.shape.leave(row)
+			given++
+		}
+	}
+	return given
+}
+
+func (r *round) takeBack(rivals []int32) {
+	for _, row := range rivals {
+		if c := &r.candidates[row]; c.place >= 0 {
+			r.uncount(c.place, c.job)
+			c.place = -1
+			c.shape.enter(row)
+		}
+	}
 }

@@ -190,9 +190,23 @@ type shape struct {
 	fits  set    // who fits as far as the counters allow
 	marks []mark // by ascending units and place
 
-	waiting []int32 // scratch of a plan: rows of its jobs
-	kind    Kind    // of them
-	least   int64   // the fewest units any of them needs
+	// Scratch of a plan.
+	waiting     []int32 // rows of its jobs that nobody has yet, ascending
+	kind        Kind    // of its jobs
+	least, most int64   // units that any of them needs
+	picky       bool    // one of them is
+}
+
+func (sh *shape) leave(row int32) {
+	if i, found := slices.BinarySearch(sh.waiting, row); found {
+		sh.waiting = slices.Delete(sh.waiting, i, i+1)
+	}
+}
+
+func (sh *shape) enter(row int32) {
+	if i, found := slices.BinarySearch(sh.waiting, row); !found {
+		sh.waiting = slices.Insert(sh.waiting, i, row)
+	}
 }
 
 // mark says that before a place nobody has, or will have in this round, room

@@ -1,0 +1,88 @@
+package match
+
+import (
+	"crypto/sha256"
+	"encoding"
+	"encoding/binary"
+	"hash"
+	"sync"
+)
+
+// pairs finds the first 8 bytes of the hashes of pairs, as [Seed.Pair] makes them,
+// for one provider after another. In a round with scarce slots this is most of the
+// work, and a good part of it is bringing so short a text into form and the digest
+// out again. All texts of a provider end alike, so they get their form once.
+type pairs struct {
+	seed   string
+	ending []byte // of all texts of the provider
+	text   []byte // the last one, filled up to whole blocks
+	length int    // of the job's id in it
+	digest digest // nil where it does not tell its state
+	state  []byte // scratch
+}
+
+// digest is a hash whose state can be had.
+type digest interface {
+	hash.Hash
+	encoding.BinaryAppender
+}
+
+func newPairs(s Seed) pairs {
+	p := pairs{seed: s.String()}
+	if stateIsDigest() {
+		p.digest = sha256.New().(digest)
+	}
+	return p
+}
+
+// of prepares for pairs with a provider.
+func (p *pairs) of(provider string) {
+	p.ending = append(append(p.ending[:0], '|'), provider...)
+	p.ending = append(append(p.ending, '|'), p.seed...)
+	p.length = -1
+}
+
+// first is the beginning of the hash of a job with the provider.
+func (p *pairs) first(job string) uint64 {
+	if len(job) != p.length {
+		p.length = len(job)
+		p.text = appendPadding(append(append(p.text[:0], job...), p.ending...))
+	}
+	copy(p.text, job)
+	if p.digest == nil {
+		sum := sha256.Sum256(p.text[:p.length+len(p.ending)])
+		return binary.BigEndian.Uint64(sum[:])
+	}
+	p.digest.Reset()
+	p.digest.Write(p.text)
+	p.state, _ = p.digest.AppendBinary(p.state[:0]) // it did so before
+	return binary.BigEndian.Uint64(p.state[stateAt:])
+}
+
+// appendPadding fills a text up to whole blocks as SHA-256 does: a bit, zeros, and
+// the length in bits.
+func appendPadding(text []byte) []byte {
+	bits := uint64(len(text)) * 8
+	text = append(text, 0x80)
+	for len(text)%sha256.BlockSize != sha256.BlockSize-8 {
+		text = append(text, 0)
+	}
+	return binary.BigEndian.AppendUint64(text, bits)
+}
+
+// stateAt is where the state of a digest begins in its encoded form.
+const stateAt = 4
+
+// stateIsDigest reports whether the encoded state after a padded text holds the
+// digest of the text, and where it is expected: the standard library has it so and
+// does not promise it.
+var stateIsDigest = sync.OnceValue(func() bool {
+	const text = "AICF"
+	h, ok := sha256.New().(digest)
+	if !ok {
+		return false
+	}
+	h.Write(appendPadding([]byte(text)))
+	state, err := h.AppendBinary(nil)
+	return err == nil && len(state) >= stateAt+sha256.Size && [sha256.Size]byte(state[stateAt:]) == sha256.Sum256([]byte(text))
+})
