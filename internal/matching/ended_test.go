@@ -23,24 +23,27 @@ import (
 // still is the face in a bubble, where time passes only when a test waits.
 type still struct {
 	*testing.T
-	face   *matching.Face
-	engine *engine.Engine
-	began  time.Time
+	store    *counted
+	engine   *engine.Engine
+	dispatch *dispatch.Dispatcher
+	face     *matching.Face
+	began    time.Time
 
 	job, lease string
 }
 
 func newStill(t *testing.T, o dispatch.Options) *still {
 	t.Helper()
-	s, err := local.OpenMemory(local.Options{})
+	opened, err := local.OpenMemory(local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
+		if err := opened.Close(); err != nil {
 			t.Error(err)
 		}
 	})
+	s := &counted{Store: opened}
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +52,7 @@ func newStill(t *testing.T, o dispatch.Options) *still {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &still{T: t, face: matching.Handler(d, e, matching.Options{}), engine: e, began: time.Now()}
+	return &still{T: t, store: s, engine: e, dispatch: d, face: matching.Handler(d, e, matching.Options{}), began: time.Now()}
 }
 
 func (f *still) call(method, path, body string) (int, object) {
@@ -87,10 +90,15 @@ func (f *still) do(verb, body string) object {
 	return f.must("POST", "/leases/"+f.lease+"/"+verb, body)
 }
 
+func (f *still) register() {
+	f.Helper()
+	f.must("POST", "/providers", strings.Replace(provider, "%q", `"p"`, 1))
+}
+
 // assigned lets p have a job.
 func (f *still) assigned() {
 	f.Helper()
-	f.must("POST", "/providers", strings.Replace(provider, "%q", `"p"`, 1))
+	f.register()
 	f.job = f.must("POST", "/jobs", `{"kind":"AI","units":10}`)["id"].(string)
 	f.lease = f.given()
 }

@@ -1,0 +1,126 @@
+package matching_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// counted is a store that counts what is asked of it.
+type counted struct {
+	*local.Store
+	reads, writes atomic.Int64
+}
+
+func (c *counted) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
+	c.reads.Add(1)
+	return c.Store.Doc(ctx, kind, name)
+}
+
+func (c *counted) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
+	c.reads.Add(1)
+	return c.Store.Docs(ctx, kind, after, limit)
+}
+
+func (c *counted) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	c.reads.Add(1)
+	return c.Store.List(ctx, q)
+}
+
+func (c *counted) PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error) {
+	c.writes.Add(1)
+	return c.Store.PutDocs(ctx, docs)
+}
+
+func (c *counted) Change(ctx context.Context, change store.Change) (store.Changed, error) {
+	c.writes.Add(1)
+	return c.Store.Change(ctx, change)
+}
+
+// run holds rounds in the background until the test ends.
+func (f *still) run() {
+	f.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.dispatch.Run(ctx) }()
+	f.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			f.Errorf("run: %v", err)
+		}
+	})
+}
+
+// A round that is asked for decides about what was submitted before it, although
+// rounds are also held by themselves: those gather changes for a while.
+func TestRoundAfterSubmission(t *testing.T) {
+	spec.Covers(t, "M-36")
+	for _, test := range []struct {
+		name  string
+		after time.Duration
+		asked int // assignments of the round that was asked for
+	}{
+		{"at once", 0, 1},
+		{"before a round is held by itself", 49 * time.Millisecond, 1},
+		{"after a round was held by itself", 51 * time.Millisecond, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newStill(t, dispatch.Options{})
+				f.run()
+				f.register()
+				time.Sleep(time.Second) // the round of the registration is over
+				job := f.must("POST", "/jobs", `{"kind":"AI"}`)["id"].(string)
+				time.Sleep(test.after)
+				asked := f.must("POST", "/rounds", "")["assignments"].([]any)
+				if len(asked) != test.asked {
+					t.Errorf("%v after the submission: %v", test.after, asked)
+				}
+				if len(asked) == 1 && asked[0].(object)["job_id"] != job {
+					t.Errorf("assigned %v, submitted %s", asked, job)
+				}
+				if got := f.must("GET", "/jobs/"+job, ""); got["state"] != "ASSIGNED" {
+					t.Errorf("job %v", got)
+				}
+			})
+		})
+	}
+}
+
+// While there is nothing to do no round is held: nothing is written, and next to
+// nothing is read.
+func TestNoRoundsWhileIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newStill(t, dispatch.Options{})
+		f.run()
+		time.Sleep(time.Second)
+		f.assigned()
+		f.do("ack", "")
+		f.do("complete", completion)
+		time.Sleep(time.Second)
+		reads, writes := f.store.reads.Load(), f.store.writes.Load()
+		const hours = 3
+		time.Sleep(hours * time.Hour)
+		if n := f.store.writes.Load() - writes; n != 0 {
+			t.Errorf("%d writes in %d idle hours", n, hours)
+		}
+		if n := f.store.reads.Load() - reads; n > hours*60*2 {
+			t.Errorf("%d reads in %d idle hours, more than two a minute", n, hours)
+		}
+		// And yet it is awake.
+		f.must("POST", "/providers/p/heartbeat", "")
+		job := f.must("POST", "/jobs", `{"kind":"AI"}`)["id"].(string)
+		time.Sleep(100 * time.Millisecond)
+		if got := f.must("GET", "/jobs/"+job, ""); got["state"] != "ASSIGNED" {
+			t.Errorf("job %v", got)
+		}
+	})
+}
