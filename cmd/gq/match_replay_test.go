@@ -100,3 +100,28 @@ func TestMatchReplay(t *testing.T) {
 		t.Errorf("no server: %+v", got)
 	}
 }
+
+// The API of matching is found like everything else of a server, by its gRPC
+// address, or told by its own.
+func TestWhereMatchingIs(t *testing.T) {
+	for _, v := range []struct {
+		addr, http string // flags
+		env        map[string]string
+		want       string // "" is a usage error
+	}{
+		{want: "127.0.0.1:8780"},
+		{http: "h:1", addr: "a:8790", env: map[string]string{"GQ_HTTP": "x:2", "GQ_ADDR": "y:8790"}, want: "h:1"},
+		{addr: "a:8790", env: map[string]string{"GQ_HTTP": "x:2", "GQ_ADDR": "y:8790"}, want: "a:8780"},
+		{env: map[string]string{"GQ_HTTP": "x:2", "GQ_ADDR": "y:8790"}, want: "x:2"},
+		{env: map[string]string{"GQ_ADDR": "y:8790"}, want: "y:8780"},
+		{env: map[string]string{"GQ_ADDR": "[::1]:8790"}, want: "[::1]:8780"},
+		{env: map[string]string{"GQ_ADDR": "y:9000"}},
+		{addr: "a"},
+	} {
+		a := matchingAPI{process: process{getenv: func(name string) string { return v.env[name] }}, addr: v.addr, http: v.http}
+		got, err := a.server()
+		if got != v.want || (err == nil) != (v.want != "") || err != nil && exitOf(err) != exitUsage {
+			t.Errorf("%+v: %q, %v", v, got, err)
+		}
+	}
+}

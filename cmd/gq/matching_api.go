@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/matching"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -22,11 +24,34 @@ import (
 // matchingAPI calls a server below /api/matching.
 type matchingAPI struct {
 	process
-	http string
+	addr, http string
 }
 
 func (a *matchingAPI) flag(c *cobra.Command) {
-	c.Flags().StringVar(&a.http, "http", "", "HTTP address of the server (default GQ_HTTP, or "+defaultHTTP+")")
+	c.Flags().StringVar(&a.addr, "addr", "", "gRPC address of the server (default GQ_ADDR, or "+defaultAddr+")")
+	c.Flags().StringVar(&a.http, "http", "", "HTTP address of the server (default GQ_HTTP, or port 8780 where --addr is)")
+}
+
+// server is where the API is. All of it is HTTP; other commands are told the
+// gRPC address, from which that of HTTP follows if the ports are the usual ones.
+func (a *matchingAPI) server() (string, error) {
+	if a.http != "" {
+		return a.http, nil
+	}
+	addr := a.addr
+	if addr == "" {
+		if told := a.getenv("GQ_HTTP"); told != "" {
+			return told, nil
+		}
+		addr = cmp.Or(a.getenv("GQ_ADDR"), defaultAddr)
+	}
+	_, usual, _ := strings.Cut(defaultAddr, ":")
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || port != usual {
+		return "", usage("http", fmt.Sprintf("is needed, or GQ_HTTP: from the gRPC address %.80q, whose port is not %s, that of HTTP does not follow", addr, usual))
+	}
+	_, usual, _ = strings.Cut(defaultHTTP, ":")
+	return net.JoinHostPort(host, usual), nil
 }
 
 // defaultHTTP is where gq serve listens for HTTP unless told.
@@ -45,7 +70,10 @@ func (a *matchingAPI) call(ctx context.Context, method, path string, body any) (
 	}
 	transport := &http.Transport{TLSClientConfig: tls}
 	defer transport.CloseIdleConnections()
-	base := cmp.Or(a.http, a.getenv("GQ_HTTP"), defaultHTTP)
+	base, err := a.server()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
 	if !strings.Contains(base, "://") {
 		scheme := "http://"
 		if tls != nil {
@@ -93,17 +121,12 @@ func refusal(status int, text []byte) error {
 	if json.Unmarshal(text, &p) != nil || p.Code == "" {
 		return fmt.Errorf("the server answered with HTTP status %d", status)
 	}
-	err := errors.New(p.Detail)
-	switch status {
-	case http.StatusNotFound:
-		return fmt.Errorf("%w: %w", gq.ErrNotFound, err)
-	case http.StatusUnauthorized:
-		return fmt.Errorf("%w: %w", gq.ErrUnauthenticated, err)
-	case http.StatusForbidden:
-		return fmt.Errorf("%w: %w", gq.ErrDenied, err)
-	case http.StatusConflict:
-		return fmt.Errorf("%w: %w", gq.ErrConflict, err)
-	default:
-		return err
+	kind, known := map[int]gq.Kind{
+		http.StatusNotFound: gq.KindNotFound, http.StatusUnauthorized: gq.KindUnauthenticated,
+		http.StatusForbidden: gq.KindDenied, http.StatusConflict: gq.KindConflict,
+	}[status]
+	if !known {
+		return errors.New(p.Detail)
 	}
+	return wire.ErrorFromProblem(&pb.Problem{Code: p.Code, Kind: kind.String(), Message: p.Detail, RequestId: p.RequestID})
 }

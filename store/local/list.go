@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -36,25 +37,46 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 		}
 		seen, next, err := s.page(&q, from, to)
 		page.Next = next
-		return func() error {
-			for i := range seen {
-				job := gq.Job{State: seen[i].state.At(now)}
-				err := s.assemble(&job, beside{flags: seen[i].flags}, 0)
-				if errors.Is(err, gq.ErrNotFound) {
-					continue // collected meanwhile
-				}
-				if err != nil {
-					return err
-				}
-				page.Jobs = append(page.Jobs, job)
-			}
-			return nil
-		}, err
+		return func() error { return s.fill(&page, seen, now) }, err
 	})
 	if err != nil {
 		return gq.Page{}, err
 	}
 	return page, nil
+}
+
+// fill reads what belongs to the states of a page. Specs lie in the order of jobs, so
+// one iterator goes through them; it skips what has been collected meanwhile.
+func (s *Store) fill(page *gq.Page, seen []listed, now time.Time) (err error) {
+	if len(seen) == 0 {
+		return nil
+	}
+	it, err := s.iterate(prefixSpec)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	page.Jobs = make([]gq.Job, 0, len(seen))
+	for i := range seen {
+		key := numberKey(prefixSpec, seen[i].state.Sequence)
+		if !it.SeekGE(key) || !bytes.Equal(it.Key(), key) {
+			if err := it.Error(); err != nil {
+				return damaged(err)
+			}
+			continue
+		}
+		page.Jobs = append(page.Jobs, gq.Job{State: seen[i].state.At(now)})
+		job := &page.Jobs[len(page.Jobs)-1]
+		err := s.assemble(job, beside{flags: seen[i].flags, spec: it.Value()}, 0)
+		if errors.Is(err, gq.ErrNotFound) {
+			page.Jobs = page.Jobs[:len(page.Jobs)-1]
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // window turns times and a cursor into a half-open range of sequence numbers.
