@@ -1,6 +1,11 @@
 package match
 
-import "github.com/gopherqueue/gq"
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+)
 
 // Update reads settings from one JSON object over those that are there: what it
 // does not name stays as it is. It is as strict as [Decode], and reports every
@@ -39,16 +44,20 @@ func DecodeProvider(text []byte) (p Provider, given map[string]bool, err error) 
 // Enqueue is a job as a requester asks for it.
 type Enqueue struct {
 	Job
-	TTL     int64 // seconds it may live; 0 is the default
-	Payload []byte
+	TTL     int64           `json:"ttl_abs,omitzero"` // seconds it may live; 0 is the default
+	Payload json.RawMessage `json:"payload,omitempty"`
 }
+
+// queueSays are the members of a job that are the queue's to say.
+var queueSays = []string{"id", "enqueue_ts", "attempt", "excluded"}
+
+// QueueSays are the members of a job that a requester does not give.
+func QueueSays() []string { return slices.Clone(queueSays) }
 
 var enqueueMembers = func() []member[Enqueue] {
 	var members []member[Enqueue]
 	for _, m := range jobMembers {
-		switch m.name {
-		case "id", "enqueue_ts", "attempt", "excluded": // the queue's to say
-		default:
+		if !slices.Contains(queueSays, m.name) {
 			members = append(members, member[Enqueue]{m.name, func(d *decoder, e *Enqueue) { m.read(d, &e.Job) }})
 		}
 	}

@@ -25,7 +25,7 @@ func newMatching(e *engine.Engine, s store.Store, cfg *config.Config, a *access,
 		return nil, err
 	}
 	return &market{d, matching.Handler(d, e, matching.Options{
-		Log: log, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: failed, Identify: a.identify,
+		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: failed, Identify: a.identify,
 	})}, nil
 }
 

@@ -29,6 +29,9 @@ type Provider struct {
 // owned are members of a provider that only the queue may set.
 var owned = []string{"cooldown_until", "leases_active", "ai_units_used", "quantum_units_used"}
 
+// Owned are the members of a provider that only the queue may set.
+func Owned() []string { return slices.Clone(owned) }
+
 // Register makes a provider known, or takes over what it says anew. Its first
 // status is the one it gives; later ones go through SetStatus. Registering is a
 // sign of life. Members that were given are named in given.

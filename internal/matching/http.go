@@ -22,6 +22,7 @@ import (
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/dispatch"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/match"
 )
 
 // Base is where the face is served.
@@ -30,6 +31,7 @@ const Base = "/api/matching"
 // Options are what the face can be told. The zero value is the default.
 type Options struct {
 	Log         *slog.Logger  // nil is silence
+	Version     string        // of the program, for the description; may be empty
 	MaxBody     int64         // largest body in bytes; 0 is 16 MiB
 	BodyTimeout time.Duration // in which a body must have come; 0 is 30 s
 	Failed      func(error)   // is told that the store has failed for good
@@ -45,6 +47,7 @@ type Face struct {
 	events   Events
 	options  Options
 	handler  http.Handler
+	openapi  []byte
 
 	draining context.Context // ends when sockets should
 	drain    context.CancelFunc
@@ -69,9 +72,12 @@ func Handler(d *dispatch.Dispatcher, e Events, o Options) *Face {
 	f := &Face{dispatch: d, events: e, options: o}
 	f.draining, f.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	for _, r := range f.routes() {
+	all := f.routes()
+	for _, r := range all {
 		mux.Handle(r.method+" "+Base+r.path, f.serve(r))
 	}
+	f.openapi = describe(all, o.Version)
+	mux.HandleFunc(strings.Replace(openapiRoute, " ", " "+Base, 1), f.describe)
 	mux.HandleFunc(strings.Replace(socketRoute, " ", " "+Base, 1), f.socket)
 	mux.Handle("/", f.serve(route{do: f.nowhere(mux)}))
 	f.handler = http.NewCrossOriginProtection().Handler(mux)
@@ -84,46 +90,96 @@ func (f *Face) Drain() { f.drain() }
 // ServeHTTP answers a request.
 func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
 
-// socketRoute is where the events are.
-const socketRoute = "GET /events/ws"
+// What is served beside the routes: the events, and what all of it looks like.
+const (
+	socketRoute  = "GET /events/ws"
+	openapiRoute = "GET /openapi.json"
+)
 
 // route is one thing that can be asked for.
 type route struct {
 	method, path string
 	scope        auth.Scope // that the caller needs for the queue
 	do           func(*call) (reply, error)
+	shapes
 }
 
 func (f *Face) routes() []route {
 	return []route{
-		{"POST", "/providers", auth.Admin, f.register},
-		{"GET", "/providers", auth.Read, f.providers},
-		{"GET", "/providers/{id}", auth.Read | auth.Work, f.provider},
-		{"POST", "/providers/{id}/heartbeat", auth.Work, f.heartbeat},
-		{"POST", "/providers/{id}/status", auth.Admin, f.status},
-		{"GET", "/providers/{id}/leases", auth.Read | auth.Work, f.leases},
-		{"POST", "/jobs", auth.Submit, f.submit},
-		{"GET", "/jobs/{id}", auth.Read | auth.Submit, f.job},
-		{"GET", "/leases/{id}", auth.Read | auth.Work, f.lease},
-		{"POST", "/leases/{id}/ack", auth.Work, f.ack},
-		{"POST", "/leases/{id}/renew", auth.Work, f.renew},
-		{"POST", "/leases/{id}/decline", auth.Work, f.decline},
-		{"POST", "/leases/{id}/fail", auth.Work, f.fail},
-		{"POST", "/leases/{id}/complete", auth.Work, f.complete},
-		{"POST", "/leases/{id}/proof", auth.Admin, f.proof},
-		{"POST", "/beacon", auth.Admin, f.putBeacon},
-		{"GET", "/beacon", auth.Read, f.beacon},
-		{"POST", "/rounds", auth.Admin, f.round},
-		{"GET", "/rounds/{n}", auth.Read, f.recorded},
-		{"GET", "/policy", auth.Read, f.policy},
-		{"PUT", "/policy", auth.Admin, f.putPolicy},
+		{"POST", "/providers", auth.Admin, f.register, shapes{
+			id: "register-provider", summary: "Register a provider, or say anew what it can", body: shape[match.Provider](),
+			needed: []string{"id"}, without: dispatch.Owned(), answer: shape[providerBody](), created: true,
+		}},
+		{"GET", "/providers", auth.Read, f.providers, shapes{
+			id: "list-providers", summary: "List providers by id", query: []string{"limit", "cursor"}, answer: shape[providersBody](),
+		}},
+		{"GET", "/providers/{id}", auth.Read | auth.Work, f.provider, shapes{
+			id: "get-provider", summary: "How a provider stands", answer: shape[providerBody](),
+		}},
+		{"POST", "/providers/{id}/heartbeat", auth.Work, f.heartbeat, shapes{
+			id: "heartbeat", summary: "Show a sign of life", answer: shape[providerBody](),
+		}},
+		{"POST", "/providers/{id}/status", auth.Admin, f.status, shapes{
+			id: "set-status", summary: "Change the standing of a provider; one that is not ACTIVE loses its leases",
+			body: shape[statusRequest](), needed: []string{"status"}, answer: shape[providerBody](),
+		}},
+		{"GET", "/providers/{id}/leases", auth.Read | auth.Work, f.leases, shapes{
+			id: "list-leases", summary: "What a provider holds, each with its job", answer: shape[leasesBody](),
+		}},
+		{"POST", "/jobs", auth.Submit, f.submit, shapes{
+			id: "submit-job", summary: "Submit a job", body: shape[match.Enqueue](),
+			needed: []string{"kind"}, without: match.QueueSays(), answer: shape[jobBody](), created: true,
+		}},
+		{"GET", "/jobs/{id}", auth.Read | auth.Submit, f.job, shapes{
+			id: "get-job", summary: "How a job stands", answer: shape[jobBody](),
+		}},
+		{"GET", "/leases/{id}", auth.Read | auth.Work, f.lease, shapes{
+			id: "get-lease", summary: "How a lease stands, or how it ended", answer: shape[LeaseBody](),
+		}},
+		{"POST", "/leases/{id}/ack", auth.Work, f.ack, shapes{
+			id: "ack-lease", summary: "Begin", body: shape[Holder](), answer: shape[LeaseBody](),
+		}},
+		{"POST", "/leases/{id}/renew", auth.Work, f.renew, shapes{
+			id: "renew-lease", summary: "Move the deadline on", body: shape[Holder](), answer: shape[LeaseBody](),
+		}},
+		{"POST", "/leases/{id}/decline", auth.Work, f.decline, shapes{
+			id: "decline-lease", summary: "Give a job back before beginning, without fault", body: shape[endRequest](), answer: shape[LeaseBody](),
+		}},
+		{"POST", "/leases/{id}/fail", auth.Work, f.fail, shapes{
+			id: "fail-lease", summary: "End an attempt without success", body: shape[endRequest](), answer: shape[LeaseBody](),
+		}},
+		{"POST", "/leases/{id}/complete", auth.Work, f.complete, shapes{
+			id: "complete-lease", summary: "End a job with success", body: shape[completeRequest](), needed: []string{"output_digest"}, answer: shape[LeaseBody](),
+		}},
+		{"POST", "/leases/{id}/proof", auth.Admin, f.proof, shapes{
+			id: "report-proof", summary: "Tell that a proof does not hold", body: shape[proofRequest](), needed: []string{"flaw"}, answer: shape[LeaseBody](),
+		}},
+		{"POST", "/beacon", auth.Admin, f.putBeacon, shapes{
+			id: "put-beacon", summary: "Say where the chain stands; it never goes back", body: shape[match.Beacon](),
+			needed: []string{"chain_id"}, answer: shape[beaconBody](),
+		}},
+		{"GET", "/beacon", auth.Read, f.beacon, shapes{
+			id: "get-beacon", summary: "Where the chain stands", answer: shape[match.Beacon](),
+		}},
+		{"POST", "/rounds", auth.Admin, f.round, shapes{
+			id: "hold-round", summary: "Hold a round now", answer: shape[roundBody](),
+		}},
+		{"GET", "/rounds/{n}", auth.Read, f.recorded, shapes{
+			id: "get-round", summary: "The record of a round", answer: shape[Recorded](),
+		}},
+		{"GET", "/policy", auth.Read, f.policy, shapes{
+			id: "get-policy", summary: "The parameters in force", answer: shape[match.Settings](),
+		}},
+		{"PUT", "/policy", auth.Admin, f.putPolicy, shapes{
+			id: "put-policy", summary: "Change parameters; what is not named stays", body: shape[match.Settings](), answer: shape[match.Settings](),
+		}},
 	}
 }
 
 // Routes are the methods and paths, below [Base], of everything that the face
 // serves.
 func (f *Face) Routes() []string {
-	all := []string{socketRoute}
+	all := []string{socketRoute, openapiRoute}
 	for _, r := range f.routes() {
 		all = append(all, r.method+" "+r.path)
 	}

@@ -98,9 +98,9 @@ func (f *Face) job(c *call) (reply, error) {
 	return ok(jobOf(&j))
 }
 
-// leaseBody is a lease: the fields of the document, and what else there is to
+// LeaseBody is a lease: the fields of the document, and what else there is to
 // know.
-type leaseBody struct {
+type LeaseBody struct {
 	LeaseID    gq.LeaseID `json:"lease_id"`
 	JobID      gq.JobID   `json:"job_id"`
 	ProviderID string     `json:"provider_id"`
@@ -117,13 +117,13 @@ type leaseBody struct {
 	EndedAt    *int64     `json:"ended_at"`
 }
 
-func leaseOf(l *dispatch.Lease) leaseBody {
+func leaseOf(l *dispatch.Lease) LeaseBody {
 	secs := func(t time.Time) int64 { return t.Unix() }
 	var ended *int64
 	if !l.EndedAt.IsZero() {
 		ended = present(secs(l.EndedAt))
 	}
-	return leaseBody{
+	return LeaseBody{
 		LeaseID: l.ID, JobID: l.Job, ProviderID: l.Provider, Kind: l.Kind, Attempt: l.Attempt, TStart: secs(l.Start),
 		TDeadline: secs(l.Deadline), RenewBy: secs(l.RenewBy), AckBy: secs(l.AckBy), Acked: l.Acked, Renewals: l.Renewals,
 		Status: l.Status, Reason: l.Reason, EndedAt: ended,
@@ -142,17 +142,34 @@ func answer(l dispatch.Lease, err error) (reply, error) {
 	return ok(leaseOf(&l))
 }
 
-// holder is who says that the lease is theirs; checked where it is given.
-type holder struct {
+// Holder is who says that the lease is theirs; checked where it is given.
+type Holder struct {
 	ProviderID string `json:"provider_id,omitzero"`
 }
 
-func (h holder) ref(c *call) dispatch.Ref {
+func (h Holder) ref(c *call) dispatch.Ref {
 	return dispatch.Ref{Lease: gq.LeaseID(c.r.PathValue("id")), Provider: h.ProviderID}
 }
 
+// endRequest gives a job back. A reason to decline is for the provider's own log.
+type endRequest struct {
+	Holder
+	Reason string `json:"reason,omitzero"`
+}
+
+type completeRequest struct {
+	Holder
+	Digest string          `json:"output_digest"`
+	Meta   json.RawMessage `json:"meta,omitempty"`
+	Proof  string          `json:"proof,omitzero"`
+}
+
+type proofRequest struct {
+	Flaw string `json:"flaw"`
+}
+
 func (f *Face) ack(c *call) (reply, error) {
-	var body holder
+	var body Holder
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}
@@ -160,7 +177,7 @@ func (f *Face) ack(c *call) (reply, error) {
 }
 
 func (f *Face) renew(c *call) (reply, error) {
-	var body holder
+	var body Holder
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}
@@ -168,10 +185,7 @@ func (f *Face) renew(c *call) (reply, error) {
 }
 
 func (f *Face) decline(c *call) (reply, error) {
-	var body struct {
-		holder
-		Reason string `json:"reason,omitzero"` // for the provider's own log
-	}
+	var body endRequest
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}
@@ -179,10 +193,7 @@ func (f *Face) decline(c *call) (reply, error) {
 }
 
 func (f *Face) fail(c *call) (reply, error) {
-	var body struct {
-		holder
-		Reason string `json:"reason,omitzero"`
-	}
+	var body endRequest
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}
@@ -190,12 +201,7 @@ func (f *Face) fail(c *call) (reply, error) {
 }
 
 func (f *Face) complete(c *call) (reply, error) {
-	var body struct {
-		holder
-		Digest string          `json:"output_digest"`
-		Meta   json.RawMessage `json:"meta,omitempty"`
-		Proof  string          `json:"proof,omitzero"`
-	}
+	var body completeRequest
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}
@@ -203,9 +209,7 @@ func (f *Face) complete(c *call) (reply, error) {
 }
 
 func (f *Face) proof(c *call) (reply, error) {
-	var body struct {
-		Flaw string `json:"flaw"`
-	}
+	var body proofRequest
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}

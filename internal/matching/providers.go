@@ -77,6 +77,12 @@ func (f *Face) register(c *call) (reply, error) {
 	return reply{status, providerOf(&out)}, nil
 }
 
+// providersBody is a page of providers.
+type providersBody struct {
+	Providers []providerBody `json:"providers"`
+	Next      string         `json:"next_cursor"`
+}
+
 // Pages of providers.
 const (
 	defaultProviders = 100
@@ -97,10 +103,7 @@ func (f *Face) providers(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	var out struct {
-		Providers []providerBody `json:"providers"`
-		Next      string         `json:"next_cursor"`
-	}
+	var out providersBody
 	if len(list) > limit {
 		list = list[:limit]
 		out.Next = list[limit-1].ID
@@ -132,11 +135,13 @@ func (f *Face) heartbeat(c *call) (reply, error) {
 	return ok(providerOf(&p))
 }
 
+type statusRequest struct {
+	Status string `json:"status" enum:"ACTIVE,JAILED,SUSPENDED,RETIRED"`
+	Reason string `json:"reason,omitzero"`
+}
+
 func (f *Face) status(c *call) (reply, error) {
-	var body struct {
-		Status string `json:"status"`
-		Reason string `json:"reason,omitzero"`
-	}
+	var body statusRequest
 	if err := f.read(c, &body); err != nil {
 		return reply{}, err
 	}
@@ -151,24 +156,28 @@ func (f *Face) status(c *call) (reply, error) {
 	return ok(providerOf(&p))
 }
 
+// leasesBody is what a provider holds.
+type leasesBody struct {
+	Leases []heldBody `json:"leases"`
+}
+
+type heldBody struct {
+	LeaseBody
+	Job jobBody `json:"job"`
+}
+
 func (f *Face) leases(c *call) (reply, error) {
 	leases, err := f.dispatch.Leases(c.context(), c.r.PathValue("id"))
 	if err != nil {
 		return reply{}, err
 	}
-	type held struct {
-		leaseBody
-		Job jobBody `json:"job"`
-	}
-	out := struct {
-		Leases []held `json:"leases"`
-	}{make([]held, len(leases))}
+	out := leasesBody{make([]heldBody, len(leases))}
 	for i := range leases {
 		job, err := f.dispatch.Job(c.context(), leases[i].Job)
 		if err != nil {
 			return reply{}, err
 		}
-		out.Leases[i] = held{leaseOf(&leases[i]), jobOf(&job)}
+		out.Leases[i] = heldBody{leaseOf(&leases[i]), jobOf(&job)}
 	}
 	return ok(out)
 }

@@ -109,8 +109,11 @@ func (f *Face) putBeacon(c *call) (reply, error) {
 	if err := f.dispatch.PutBeacon(c.context(), b); err != nil {
 		return reply{}, err
 	}
-	return ok(struct {
-		match.Beacon
-		Seed match.Seed `json:"seed"`
-	}{b, b.Seed()})
+	return ok(beaconBody{b, b.Seed()})
+}
+
+// beaconBody is where the chain stands, and the seed of rounds there.
+type beaconBody struct {
+	match.Beacon
+	Seed match.Seed `json:"seed"`
 }
