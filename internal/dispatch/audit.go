@@ -167,6 +167,9 @@ func split(data []byte) (parts [][]byte) {
 
 func (d *Dispatcher) readRecord(ctx context.Context, n uint64) (rec record, err error) {
 	found, err := d.store.Doc(ctx, kindRound, roundName(n))
+	if errors.Is(err, gq.ErrNotFound) {
+		err = because(gq.ErrNotFound, "there is no record of it: it was not held yet, or is older than the horizon")
+	}
 	if err != nil {
 		return rec, fmt.Errorf("round %d: %w", n, err)
 	}

@@ -290,6 +290,8 @@ func (d *Dispatcher) findJob(ctx context.Context, id gq.LeaseID, parts gq.Parts)
 		return gq.Job{}, err
 	}
 	switch {
+	case errors.Is(found[0].Err, gq.ErrNotFound):
+		return gq.Job{}, gq.ErrNotFound // the caller names the lease
 	case found[0].Err != nil:
 		return gq.Job{}, found[0].Err
 	case found[0].Spec.Queue != d.queue:

@@ -326,6 +326,15 @@ func TestBadInput(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("(-before +after):\n%s", diff)
 	}
+	for path, detail := range map[string]string{
+		"/leases/xyz":       `lease "xyz": not found`,
+		"/providers/nobody": `provider "nobody": not found`,
+		"/rounds/1":         "round 1: there is no record of it: it was not held yet, or is older than the horizon",
+	} {
+		if out := f.refused("GET", path, "", 404, "not_found"); out["detail"] != detail {
+			t.Errorf("%s: %v, want %s", path, out["detail"], detail)
+		}
+	}
 	f.must("PUT", "/policy", `{"depth_max":1}`)
 	f.must("POST", "/jobs", `{"kind":"AI"}`)
 	f.refused("POST", "/jobs", `{"kind":"AI"}`, 429, "queue_full")
