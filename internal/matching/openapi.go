@@ -3,6 +3,7 @@ package matching
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -50,9 +51,9 @@ type (
 	anyForm    struct{}
 )
 
-func words[T any](all []T) (list []any) {
+func words[T fmt.Stringer](all []T) (list []any) {
 	for _, v := range all {
-		list = append(list, reflect.ValueOf(v).MethodByName("String").Call(nil)[0].String())
+		list = append(list, v.String())
 	}
 	return list
 }
