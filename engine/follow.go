@@ -18,13 +18,19 @@ func (e *Engine) LastEvent(ctx context.Context) (uint64, error) {
 	return last, nil
 }
 
-// followPage is how many events are read at a time.
-const followPage = 1000
+const (
+	followPage = 1000 // events that are read at a time
+
+	// followPace is how long what comes after a page is left to gather: the first
+	// event after a pause is handed on at once, and a flood in large pages.
+	followPace = 10 * time.Millisecond
+)
 
 // Follow hands every event after a sequence number to f, oldest first and a page
 // at a time, and goes on as new ones come until the context ends, which is no
 // error, or f returns one. It does not poll where the store tells of its
-// commits. Where events after that number are no longer kept the error is
+// commits. An event that comes within 10 ms of another may be handed on so much
+// later. Where events after that number are no longer kept the error is
 // [gq.ErrGone].
 func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
 	news := make(chan struct{}, 1)
@@ -51,6 +57,15 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 			after = events[len(events)-1].Seq
 			if err := f(events); err != nil {
 				return err
+			}
+			if len(events) == followPage {
+				continue // there may be more already
+			}
+			timer.Reset(followPace)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return nil
 			}
 			continue
 		}

@@ -73,7 +73,7 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	if err := a.hooks.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	a.hub = feed.New(e, wire.AppendEvent)
+	a.hub = feed.New(e)
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
 	a.metrics = observe.NewMetrics(observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)

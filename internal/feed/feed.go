@@ -2,9 +2,9 @@
 //
 // One reader follows the event log and keeps the newest events in memory. A
 // subscriber has nothing but its place in the log: it takes what it has not seen
-// from that memory, or from the log itself where it is further behind. So
-// nobody waits for a slow subscriber, an idle one costs a goroutine, and an event
-// is encoded once however many get it.
+// from that memory, a page at a time, or from the log itself where it is further
+// behind. So nobody waits for a slow subscriber, an idle one costs a goroutine, and
+// a page is written once however many get it.
 //
 // Every subscriber gets every event that its filter lets through, in order,
 // without a gap or a repetition from the sequence number it asked for.
@@ -22,7 +22,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Source is what a hub needs of an engine.
+// Source is what a hub needs of an engine. The hub keeps the events it is handed.
 type Source interface {
 	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
 	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
@@ -31,68 +31,31 @@ type Source interface {
 
 // Sizes of a hub.
 const (
-	recent   = 8192 // events kept in memory, and a page more
-	pageSize = 500  // events read from the log at once
-	pageRoom = 1024 // events that commits share a page for
-
-	// pace is the least time between two batches: the first event after a pause
-	// comes at once, and a flood in batches, for all subscribers together.
-	pace = 25 * time.Millisecond
+	recent   = 16384 // events kept in memory, and a page more
+	pageSize = 500   // events read at once by those who are further behind
+	maxOld   = 16    // pages of theirs that are kept for others who come to the same place
 
 	again = time.Second // after an error
 )
 
-// Entry is an event with its encoded form, which all subscribers share and
-// nobody may change.
-type Entry struct {
-	gq.Event
-	Encoded []byte
-}
-
-// Filter selects events. The zero value is all of them.
-type Filter struct {
-	Queues []string
-	Types  []gq.EventType
-	Job    gq.JobID
-	May    func(queue string) bool // nil is all
-}
-
-// all reports whether every event passes.
-func (f *Filter) all() bool {
-	return len(f.Queues) == 0 && len(f.Types) == 0 && f.Job.IsZero() && f.May == nil
-}
-
-// Allows reports whether an event passes.
-func (f *Filter) Allows(e *gq.Event) bool {
-	return (len(f.Queues) == 0 || slices.Contains(f.Queues, e.Queue)) &&
-		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) &&
-		(f.Job.IsZero() || f.Job == e.Job) &&
-		(f.May == nil || f.May(e.Queue))
-}
-
 // Hub is where subscribers meet the log.
 type Hub struct {
 	source Source
-	encode func(b []byte, e *gq.Event) []byte
 	seen   []func([]gq.Event) // see Seen; set before Run
 
-	subscribers atomic.Int64 // while there are none nothing is encoded
+	subscribers atomic.Int64 // while there are none nothing is kept
 
 	mu    sync.Mutex
-	pages [][]Entry     // the newest events, ascending; no page is empty, and pages only grow; guarded by mu
+	pages []*page       // the newest events, ascending; guarded by mu
 	kept  int           // events in pages; guarded by mu
 	last  uint64        // the newest event read; guarded by mu
-	grown chan struct{} // closed when last has grown, see pace; guarded by mu
-	woken time.Time     // when that was; guarded by mu
-	waits bool          // it will be when the pace allows; guarded by mu
+	grown chan struct{} // closed when last has grown; guarded by mu
 	ended bool          // Run has returned; guarded by mu
+	old   []*reading    // of those who are behind, the newest last; guarded by mu
 }
 
-// New makes a hub that encodes events with encode, which appends. It does nothing
-// until [Hub.Run].
-func New(s Source, encode func(b []byte, e *gq.Event) []byte) *Hub {
-	return &Hub{source: s, encode: encode, grown: make(chan struct{})}
-}
+// New makes a hub. It does nothing until [Hub.Run].
+func New(s Source) *Hub { return &Hub{source: s, grown: make(chan struct{})} }
 
 // Seen has f called with all events from now on, in order. It must return at
 // once, and Run must not have begun.
@@ -126,10 +89,7 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 			return err
 		}
 		*began = true
-		h.mu.Lock()
-		h.pages, h.kept, h.last = nil, 0, last
-		h.wakeLocked() // those who came before
-		h.mu.Unlock()
+		h.skipTo(last)
 	}
 	h.mu.Lock()
 	last := h.last
@@ -138,66 +98,43 @@ func (h *Hub) follow(ctx context.Context, began *bool) error {
 		for _, f := range h.seen {
 			f(events)
 		}
-		if h.subscribers.Load() == 0 { // whoever comes reads the log
-			h.mu.Lock()
-			h.pages, h.kept, h.last = nil, 0, events[len(events)-1].Seq
-			h.wakeLocked()
-			h.mu.Unlock()
-			return nil
+		if h.subscribers.Load() == 0 {
+			h.skipTo(events[len(events)-1].Seq) // whoever comes reads the log
+		} else {
+			h.add(newPage(events))
 		}
-		entries := make([]Entry, len(events))
-		text := make([]byte, 0, len(events)*encodedSize) // of all of them
-		for i := range events {
-			from := len(text)
-			text = h.encode(text, &events[i])
-			entries[i] = Entry{Event: events[i], Encoded: text[from:len(text):len(text)]}
-		}
-		h.add(entries)
 		return nil
 	})
 }
 
-// encodedSize is about what an event takes.
-const encodedSize = 256
-
-func (h *Hub) add(entries []Entry) {
+// skipTo forgets what is kept.
+func (h *Hub) skipTo(last uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if last := len(h.pages) - 1; last >= 0 && len(h.pages[last])+len(entries) <= cap(h.pages[last]) {
-		h.pages[last] = append(h.pages[last], entries...) // whoever reads it sees its old end
-	} else {
-		h.pages = append(h.pages, append(make([]Entry, 0, max(pageRoom, len(entries))), entries...))
-	}
-	h.kept += len(entries)
+	h.pages, h.kept, h.old, h.last = nil, 0, nil, last
+	h.wakeLocked()
+}
+
+func (h *Hub) add(p *page) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pages = append(h.pages, p)
+	h.kept += len(p.events)
 	drop := 0
-	for h.kept-len(h.pages[drop]) >= recent {
-		h.kept -= len(h.pages[drop])
+	for h.kept-len(h.pages[drop].events) >= recent {
+		h.kept -= len(h.pages[drop].events)
 		drop++
 	}
 	h.pages = slices.Delete(h.pages, 0, drop)
-	h.last = entries[len(entries)-1].Seq
-	if h.waits {
-		return
-	}
-	if wait := pace - time.Since(h.woken); wait > 0 {
-		h.waits = true
-		time.AfterFunc(wait, h.wake)
-		return
-	}
+	h.last = p.last()
 	h.wakeLocked()
 }
 
-// wake tells all who wait that there is more: one timer and one waking for all of
-// them, whatever the writer does in the meantime.
-func (h *Hub) wake() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.wakeLocked()
-}
-
+// wakeLocked tells all who wait that there is more. How often that may be is the
+// source's to bound.
 func (h *Hub) wakeLocked() {
 	close(h.grown)
-	h.grown, h.woken, h.waits = make(chan struct{}), time.Now(), false
+	h.grown = make(chan struct{})
 }
 
 func (h *Hub) end() {
@@ -207,26 +144,59 @@ func (h *Hub) end() {
 	h.wakeLocked()
 }
 
-// page is what comes after a sequence number: entries from memory, or the need
-// to read the log, or a channel to wait for.
-func (h *Hub) page(after uint64) (entries []Entry, behind bool, grown <-chan struct{}, ended bool) {
+// page is what comes after a sequence number: a page from memory, or the need to
+// read the log, or a channel to wait for.
+func (h *Hub) page(after uint64) (p *page, behind bool, grown <-chan struct{}, ended bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if after >= h.last {
 		return nil, false, h.grown, h.ended
 	}
-	if len(h.pages) == 0 || h.pages[0][0].Seq > after+1 {
+	if len(h.pages) == 0 || h.pages[0].events[0].Seq > after+1 {
 		return nil, true, h.grown, h.ended
 	}
-	i := sort.Search(len(h.pages), func(i int) bool { return h.pages[i][len(h.pages[i])-1].Seq > after })
-	page := h.pages[i]
-	return page[sort.Search(len(page), func(k int) bool { return page[k].Seq > after }):], false, h.grown, h.ended
+	i := sort.Search(len(h.pages), func(i int) bool { return h.pages[i].last() > after })
+	return h.pages[i], false, h.grown, h.ended
+}
+
+// reading is a page of the log that somebody who is behind reads. Those who fell
+// behind together stand at the same place, and share it.
+type reading struct {
+	after uint64
+
+	mu   sync.Mutex
+	page *page // nil before it was read; guarded by mu
+}
+
+// read is a page of the log itself, nil where nothing comes.
+func (h *Hub) read(ctx context.Context, after uint64) (*page, error) {
+	h.mu.Lock()
+	i := slices.IndexFunc(h.old, func(r *reading) bool { return r.after == after })
+	if i < 0 {
+		if len(h.old) == maxOld {
+			h.old = slices.Delete(h.old, 0, 1)
+		}
+		i = len(h.old)
+		h.old = append(h.old, &reading{after: after})
+	}
+	r := h.old[i]
+	h.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.page == nil {
+		events, err := h.source.Events(ctx, after, pageSize)
+		if err != nil || len(events) == 0 {
+			return nil, err // whoever waits tries again
+		}
+		r.page = newPage(events)
+	}
+	return r.page, nil
 }
 
 // Send takes what comes after a sequence number, in order. Everything up to the
-// sequence number it is told has been looked at. It gets no entries where nothing
-// came for a while.
-type Send func(entries []Entry, upTo uint64) error
+// sequence number it is told has been looked at. It gets an empty batch where
+// nothing came for a while.
+type Send func(b Batch, upTo uint64) error
 
 // Subscribe calls send with the events after a sequence number that a filter
 // lets through, in order, as they come, and once in every beat at the latest;
@@ -237,7 +207,7 @@ type Send func(entries []Entry, upTo uint64) error
 func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.Duration, send Send) (uint64, error) {
 	h.subscribers.Add(1)
 	defer h.subscribers.Add(-1)
-	var passed []Entry
+	var room []int32
 	var beats <-chan time.Time
 	if beat > 0 {
 		ticker := time.NewTicker(beat)
@@ -245,40 +215,45 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 		beats = ticker.C
 	}
 	for ctx.Err() == nil {
-		entries, grown, ended, err := h.next(ctx, after)
+		p, grown, ended, err := h.next(ctx, after)
 		if err != nil {
 			if ctx.Err() != nil {
 				err = nil // a clean end
 			}
 			return after, err
 		}
-		if len(entries) == 0 {
+		if p == nil {
 			if ended {
 				return after, nil
 			}
 			select {
 			case <-grown:
 			case <-beats:
-				if err := send(nil, after); err != nil {
+				if err := send(Batch{}, after); err != nil {
 					return after, err
 				}
 			case <-ctx.Done():
 			}
 			continue
 		}
-		passed = h.pass(&f, entries, passed[:0])
-		upTo := entries[len(entries)-1].Seq
-		if len(passed) > 0 {
-			if err := send(passed, upTo); err != nil {
+		batch := p.pass(&f, after, &room)
+		if batch.Len() > 0 {
+			if err := send(batch, p.last()); err != nil {
 				return after, err
 			}
 		}
-		if f.all() {
-			passed = nil // it may be the hub's own page
-		}
-		after = upTo
+		after = p.last()
 	}
 	return after, nil
+}
+
+// next is what comes after a sequence number, from memory or from the log.
+func (h *Hub) next(ctx context.Context, after uint64) (p *page, grown <-chan struct{}, ended bool, err error) {
+	p, behind, grown, ended := h.page(after)
+	if behind {
+		p, err = h.read(ctx, after)
+	}
+	return p, grown, ended, err
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -288,44 +263,4 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-// pass is the entries that a filter lets through, encoded. Where that is all of
-// them they are not copied.
-func (h *Hub) pass(f *Filter, entries, into []Entry) []Entry {
-	if f.all() && !unencoded(entries) {
-		return entries
-	}
-	for i := range entries {
-		if e := &entries[i]; f.Allows(&e.Event) {
-			into = append(into, *e)
-			if e.Encoded == nil { // the page may be shared
-				into[len(into)-1].Encoded = h.encode(nil, &e.Event)
-			}
-		}
-	}
-	return into
-}
-
-func unencoded(entries []Entry) bool {
-	for i := range entries {
-		if entries[i].Encoded == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// next is what comes after a sequence number, from memory or from the log.
-func (h *Hub) next(ctx context.Context, after uint64) (entries []Entry, grown <-chan struct{}, ended bool, err error) {
-	entries, behind, grown, ended := h.page(after)
-	if !behind {
-		return entries, grown, ended, nil
-	}
-	events, err := h.source.Events(ctx, after, pageSize)
-	entries = make([]Entry, len(events)) // of this subscriber alone
-	for i := range events {
-		entries[i].Event = events[i]
-	}
-	return entries, grown, ended, err
 }

@@ -5,14 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -77,11 +80,8 @@ func (l *log) Follow(ctx context.Context, after uint64, f func([]gq.Event) error
 	return nil
 }
 
-func encoded(b []byte, e *gq.Event) []byte { return fmt.Append(b, e.Seq) }
-
 // settle waits until everyone has what there is.
 func settle() {
-	time.Sleep(2 * pace)
 	synctest.Wait()
 }
 
@@ -92,7 +92,7 @@ func TestEverySubscriberGetsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
 		l.write(3 * recent)
-		h := New(l, encoded)
+		h := New(l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
@@ -109,13 +109,13 @@ func TestEverySubscriberGetsEverything(t *testing.T) {
 			}
 			wg.Go(func() {
 				next := after + 1
-				_, err := h.Subscribe(ctx, after, filter, 0, func(entries []Entry, _ uint64) error {
-					for _, e := range entries {
+				_, err := h.Subscribe(ctx, after, filter, 0, func(b Batch, _ uint64) error {
+					for i, e := range b.Events() {
 						for len(filter.Queues) > 0 && next%3 != 1 {
 							next++
 						}
-						if e.Seq != next || string(e.Encoded) != fmt.Sprint(e.Seq) {
-							return fmt.Errorf("got event %d (%s), want %d", e.Seq, e.Encoded, next)
+						if e.Seq != next || !strings.HasPrefix(string(b.JSON(i)), fmt.Sprintf(`{"seq":%d,`, e.Seq)) {
+							return fmt.Errorf("got event %d (%s), want %d", e.Seq, b.JSON(i), next)
 						}
 						next++
 					}
@@ -143,7 +143,7 @@ func TestEverySubscriberGetsEverything(t *testing.T) {
 func TestSlowSubscriberDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
-		h := New(l, encoded)
+		h := New(l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
@@ -151,8 +151,8 @@ func TestSlowSubscriberDelaysNobody(t *testing.T) {
 		var resume uint64
 		wg.Go(func() {
 			var err error
-			resume, err = h.Subscribe(ctx, 0, Filter{}, 0, func(e []Entry, _ uint64) error {
-				if e[0].Seq == 1 {
+			resume, err = h.Subscribe(ctx, 0, Filter{}, 0, func(b Batch, _ uint64) error {
+				if b.Events()[0].Seq == 1 {
 					return nil
 				}
 				<-blocked
@@ -164,7 +164,7 @@ func TestSlowSubscriberDelaysNobody(t *testing.T) {
 		})
 		got := 0
 		wg.Go(func() {
-			_, _ = h.Subscribe(ctx, 0, Filter{}, 0, func(e []Entry, _ uint64) error { got += len(e); return nil })
+			_, _ = h.Subscribe(ctx, 0, Filter{}, 0, func(b Batch, _ uint64) error { got += b.Len(); return nil })
 		})
 		l.write(1)
 		settle()
@@ -190,12 +190,12 @@ func TestGone(t *testing.T) {
 		l := newLog()
 		l.write(recent)
 		l.gone = 10
-		h := New(l, encoded)
+		h := New(l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
 		synctest.Wait()
-		if _, err := h.Subscribe(ctx, 3, Filter{}, 0, func([]Entry, uint64) error { return nil }); !errors.Is(err, gq.ErrGone) {
+		if _, err := h.Subscribe(ctx, 3, Filter{}, 0, func(Batch, uint64) error { return nil }); !errors.Is(err, gq.ErrGone) {
 			t.Errorf("events that are gone: %v", err)
 		}
 		stop()
@@ -211,12 +211,12 @@ func TestGone(t *testing.T) {
 func TestFromMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLog()
-		h := New(l, encoded)
+		h := New(l)
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = h.Run(ctx) })
 		for range 10 {
-			wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, 0, func([]Entry, uint64) error { return nil }) })
+			wg.Go(func() { _, _ = h.Subscribe(ctx, 0, Filter{}, 0, func(Batch, uint64) error { return nil }) })
 		}
 		synctest.Wait()
 		l.mu.Lock()
@@ -230,4 +230,89 @@ func TestFromMemory(t *testing.T) {
 		stop()
 		wg.Wait()
 	})
+}
+
+// TestReadTogether lets subscribers begin at the same place far back: they share
+// what is read from the log, in what it takes to read it once.
+func TestReadTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		l.write(10 * pageSize)
+		h := New(l)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		synctest.Wait()
+		before := l.reads
+		const subscribers = 50
+		var got atomic.Int64
+		together := make(chan struct{})
+		for range subscribers {
+			wg.Go(func() {
+				_, _ = h.Subscribe(ctx, 0, Filter{}, 0, func(b Batch, _ uint64) error {
+					got.Add(int64(b.Len()))
+					<-together
+					return nil
+				})
+			})
+		}
+		synctest.Wait() // everyone has the first page
+		close(together)
+		synctest.Wait()
+		if got.Load() != subscribers*10*pageSize {
+			t.Errorf("%d subscribers got %d events", subscribers, got.Load())
+		}
+		l.mu.Lock()
+		reads := l.reads - before
+		l.mu.Unlock()
+		if reads != 10 {
+			t.Errorf("ten pages were read %d times for %d subscribers", reads, subscribers)
+		}
+		stop()
+		wg.Wait()
+	})
+}
+
+// A filter passes what it passes event by event, also where a page tells of all
+// of its events.
+func TestPass(t *testing.T) {
+	job := gq.NewJobID([16]byte{7})
+	may := func(queue string) bool { return queue == "q1" || queue == "q12" }
+	filters := []Filter{
+		{}, {Queues: []string{"q0"}}, {Queues: []string{"q0", "q1", "q2"}}, {Queues: []string{"other"}}, {May: may},
+		{Queues: []string{"q0", "q1"}, May: may}, {Types: []gq.EventType{gq.EventStarted}}, {Job: job}, {Job: job, Queues: []string{"q1"}},
+	}
+	for _, queues := range []int{1, 3, fewQueues, fewQueues + 1, 20} {
+		events := make([]gq.Event, 60)
+		for i := range events {
+			events[i] = gq.Event{Seq: uint64(i) + 1, Queue: fmt.Sprint("q", i%queues), Type: gq.EventScheduled + gq.EventType(i%4)}
+			if i%7 == 0 {
+				events[i].Job = job
+			}
+		}
+		p := newPage(events)
+		for k := range filters {
+			for _, after := range []uint64{0, 1, 30, 59} {
+				var want []gq.Event
+				for i := range events {
+					if events[i].Seq > after && filters[k].Allows(&events[i]) {
+						want = append(want, events[i])
+					}
+				}
+				var room []int32
+				b := p.pass(&filters[k], after, &room)
+				if got := b.Events(); !slices.Equal(got, want) || b.Len() != len(want) {
+					t.Errorf("%d queues, filter %d after %d: %d events, want %d", queues, k, after, len(got), len(want))
+				}
+				var frames []byte
+				for i := range want {
+					f := wire.FramesOf(want[i : i+1])
+					frames = append(frames, f.Between(0, 1)...)
+				}
+				if got := b.Frames(nil); string(got) != string(frames) {
+					t.Errorf("%d queues, filter %d after %d: %s, want %s", queues, k, after, got, frames)
+				}
+			}
+		}
+	}
 }

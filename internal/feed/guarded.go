@@ -76,14 +76,14 @@ type Subscription struct {
 // subscription goes on.
 func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (err error) {
 	checked := time.Now()
-	s.After, err = s.feed.hub.Subscribe(ctx, s.After, s.filter, beat, func(entries []Entry, upTo uint64) error {
+	s.After, err = s.feed.hub.Subscribe(ctx, s.After, s.filter, beat, func(b Batch, upTo uint64) error {
 		if time.Since(checked) >= validFor {
 			checked = time.Now()
 			if err := s.feed.guard.StillValid(ctx); err != nil {
 				return err
 			}
 		}
-		return send(entries, upTo)
+		return send(b, upTo)
 	})
 	return err
 }

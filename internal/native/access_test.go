@@ -32,7 +32,6 @@ import (
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/webhook"
-	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -68,7 +67,7 @@ func newFortress(t *testing.T) *fortress {
 	if err := f.hooks.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	hub := feed.New(f.engine, wire.AppendEvent)
+	hub := feed.New(f.engine)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- hub.Run(ctx) }()

@@ -18,7 +18,6 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/feed"
-	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -76,8 +75,9 @@ func TestIdleSubscribers(t *testing.T) {
 }
 
 // fanOut is how many jobs a writer gets into a store on disk in a while, with so
-// many live subscribers that are handed all events, encoded. What their sockets
-// cost depends on how much they ask for, and is not counted.
+// many live subscribers that are handed all events as they are sent. What their
+// sockets cost depends on how much they ask for, and is not counted. Each must have
+// got everything in the end.
 func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob float64) {
 	t.Helper()
 	s, err := local.Open(t.TempDir(), local.Options{})
@@ -88,7 +88,7 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 	n := newNewsroomOver(t, s, EventLimits{})
 	ctx, cancel := context.WithCancel(auth.With(t.Context(), auth.Everyone()))
 	defer cancel()
-	var handed atomic.Int64
+	var handed, bytes atomic.Int64
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	defer cancel()
@@ -99,8 +99,9 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 		}
 		wait.Go(func() {
 			defer sub.Close()
-			_ = sub.Run(ctx, 0, func(entries []feed.Entry, _ uint64) error {
-				handed.Add(int64(len(entries)))
+			_ = sub.Run(ctx, 0, func(b feed.Batch, _ uint64) error {
+				handed.Add(int64(b.Len()))
+				bytes.Add(int64(len(b.Frames(nil))))
 				return nil
 			})
 		})
@@ -118,7 +119,23 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 		}
 		jobs += len(specs)
 	}
-	return float64(jobs) / time.Since(began).Seconds(), (cpuTime() - cpu).Seconds() / float64(jobs)
+	rate = float64(jobs) / time.Since(began).Seconds()
+	last, err := n.engine.LastEvent(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := time.After(10 * time.Second)
+	for tick := time.Tick(time.Millisecond); handed.Load() < int64(last)*int64(subscribers); {
+		select {
+		case <-tick:
+		case <-late:
+			t.Fatalf("%d subscribers were handed %d of %d events each", subscribers, handed.Load()/int64(subscribers), last)
+		}
+	}
+	if got := handed.Load(); got != int64(last)*int64(subscribers) || bytes.Load() < 100*got {
+		t.Fatalf("%d subscribers were handed %d events of %d bytes, of %d", subscribers, got, bytes.Load(), last)
+	}
+	return rate, (cpuTime() - cpu).Seconds() / float64(jobs)
 }
 
 // cpuTime is what the process has used of the processors.
@@ -154,7 +171,7 @@ func BenchmarkFanOut(b *testing.B) {
 // on.
 func TestTooManySubscribers(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
-	n.http.options.Feed = feed.NewFeed(feed.New(n.engine, wire.AppendEvent), auth.NewGuard(n.engine, nil), 2)
+	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), auth.NewGuard(n.engine, nil), 2)
 	for i := range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events", nil)
 		if err != nil {

@@ -64,7 +64,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := feed.New(e, wire.AppendEvent)
+	hub := feed.New(e)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()

@@ -84,12 +84,8 @@ func (s *eventsServer) subscribe(ctx context.Context, sub *feed.Subscription, l 
 	sent := make(chan error, 1)
 	timer := time.NewTimer(l.Stuck)
 	defer timer.Stop()
-	return sub.Run(ctx, l.Beat, func(entries []feed.Entry, upTo uint64) error {
-		events := make([]gq.Event, len(entries))
-		for i := range entries {
-			events[i] = entries[i].Event
-		}
-		message := &pb.SubscribeResponse{Events: wire.ProtoEvents(events), Position: upTo}
+	return sub.Run(ctx, l.Beat, func(b feed.Batch, upTo uint64) error {
+		message := &pb.SubscribeResponse{Events: wire.ProtoEvents(b.Events()), Position: upTo}
 		return l.timely(func() error {
 			timer.Reset(l.Stuck)
 			go func() { sent <- stream.Send(message) }()

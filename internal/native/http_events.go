@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
@@ -87,31 +87,21 @@ func (h *HTTP) eventStream(w http.ResponseWriter, r *http.Request) {
 	if write([]byte("retry: 2000\n\n")) != nil {
 		return
 	}
-	var text bytes.Buffer
-	err := s.Run(ctx, limits.Beat, func(entries []feed.Entry, upTo uint64) error {
-		text.Reset()
-		for i := range entries {
-			text.WriteString("id: ")
-			text.Write(strconv.AppendUint(text.AvailableBuffer(), entries[i].Seq, 10))
-			text.WriteString("\nevent: ")
-			text.WriteString(entries[i].Type.String())
-			text.WriteString("\ndata: ")
-			text.Write(entries[i].Encoded)
-			text.WriteString("\n\n")
+	var room []byte // for what a filter picks
+	err := s.Run(ctx, limits.Beat, func(b feed.Batch, upTo uint64) error {
+		text := b.Frames(room[:0])
+		if b.Len() == 0 { // a comment that moves the place to resume
+			text = fmt.Appendf(nil, "id: %d\n: beat\n\n", upTo)
+		} else if b.Picked() && cap(text) <= 64<<10 { // else it was a burst
+			room = text
 		}
-		if len(entries) == 0 { // a comment that moves the place to resume
-			text.WriteString("id: ")
-			text.WriteString(strconv.FormatUint(upTo, 10))
-			text.WriteString("\n: beat\n\n")
-		}
-		defer shrink(&text)
-		return limits.timely(func() error { return write(text.Bytes()) })
+		return limits.timely(func() error { return write(text) })
 	})
 	if r.Context().Err() != nil {
 		return // the client has left
 	}
 	reason := farewell(err, h.draining.Err() != nil, s.After)
-	text.Reset()
+	var text bytes.Buffer
 	text.WriteString("event: end\ndata: ")
 	_ = wire.EncodeJSON(&text, struct {
 		Reason string `json:"reason"`
@@ -119,13 +109,6 @@ func (h *HTTP) eventStream(w http.ResponseWriter, r *http.Request) {
 	}{reason, s.After})
 	text.WriteString("\n")
 	_ = write(text.Bytes()) // it may have left
-}
-
-// shrink gives back what a burst needed.
-func shrink(b *bytes.Buffer) {
-	if b.Cap() > 64<<10 {
-		*b = bytes.Buffer{}
-	}
 }
 
 // eventSocket is the feed over a WebSocket. Subscribers have nothing to say: a
@@ -167,15 +150,15 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 		<-talked
 	}()
 	limits := h.options.Events.withDefaults()
-	err = s.Run(ctx, limits.Beat, func(entries []feed.Entry, _ uint64) error {
+	err = s.Run(ctx, limits.Beat, func(b feed.Batch, _ uint64) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), limits.Stuck)
 		defer cancel()
-		if len(entries) == 0 {
+		if b.Len() == 0 {
 			return conn.Ping(within)
 		}
 		return limits.timely(func() error {
-			for i := range entries {
-				if err := conn.Write(within, websocket.MessageText, entries[i].Encoded); err != nil {
+			for i := range b.Len() {
+				if err := conn.Write(within, websocket.MessageText, b.JSON(i)); err != nil {
 					return err
 				}
 			}

@@ -1,73 +1,149 @@
 package wire
 
 import (
+	"encoding/hex"
 	"strconv"
 	"time"
 
 	"github.com/gopherqueue/gq"
 )
 
-// AppendEvent appends an event as [EventOf] is written, several times faster:
-// every event is written for whoever follows them.
-func AppendEvent(b []byte, e *gq.Event) []byte {
+// Frames are events as they are written to a stream of server-sent events, each
+// with its sequence number as its id. Nobody may change what they return.
+type Frames struct {
+	text  []byte
+	marks []mark
+}
+
+// mark is where the JSON of an event begins in the text, and where its frame ends.
+type mark struct{ json, end int }
+
+const (
+	frameSize = 256 // about what a frame takes
+	frameEnd  = "\n\n"
+)
+
+// FramesOf writes events. That they are many makes it quick: most were written
+// together, and have the time in common.
+func FramesOf(events []gq.Event) Frames {
+	f := Frames{text: make([]byte, 0, len(events)*frameSize), marks: make([]mark, len(events))}
+	var w eventWriter
+	b := f.text
+	for i := range events {
+		e := &events[i]
+		b = append(b, "id: "...)
+		at := len(b)
+		b = strconv.AppendUint(b, e.Seq, 10)
+		seq := b[at:]
+		b = append(b, "\nevent: "...)
+		b = append(b, e.Type.String()...)
+		b = append(b, "\ndata: "...)
+		f.marks[i].json = len(b)
+		b = w.append(b, seq, e)
+		b = append(b, frameEnd...)
+		f.marks[i].end = len(b)
+	}
+	f.text = b
+	return f
+}
+
+// JSON is the event at i without its frame.
+func (f *Frames) JSON(i int) []byte {
+	end := f.marks[i].end - len(frameEnd)
+	return f.text[f.marks[i].json:end:end]
+}
+
+// Between is the frames from one event up to another, which is not included.
+func (f *Frames) Between(from, to int) []byte {
+	begin, end := 0, 0
+	if from > 0 {
+		begin = f.marks[from-1].end
+	}
+	if to > 0 {
+		end = f.marks[to-1].end
+	}
+	return f.text[begin:end:end]
+}
+
+// eventWriter writes events as [EventOf] is written, many times faster.
+type eventWriter struct {
+	at     time.Time // the time that was written last,
+	atText []byte    // and how
+}
+
+func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 	b = append(b, `{"seq":`...)
-	b = strconv.AppendUint(b, e.Seq, 10)
+	b = append(b, seq...)
 	b = append(b, `,"time":`...)
-	b = appendTime(b, e.Time)
+	if w.atText == nil || e.Time != w.at {
+		w.at, w.atText = e.Time, appendTime(w.atText[:0], e.Time)
+	}
+	b = append(b, w.atText...)
 	b = append(b, `,"entity":"`...)
-	b = append(b, e.Job.String()...)
-	b = append(b, `","type":`...)
-	b = appendText(b, e.Type.String())
-	b = append(b, `,"data":{`...)
+	b = appendID(b, e.Job)
+	b = append(b, `","type":"`...)
+	b = append(b, e.Type.String()...)
+	b = append(b, `","data":{`...)
 	open := len(b)
-	member := func(name string) {
-		if len(b) > open {
-			b = append(b, ',')
-		}
-		b = append(b, '"')
-		b = append(b, name...)
-		b = append(b, `":`...)
-	}
-	word := func(name, value string) {
-		if value != "" {
-			member(name)
-			b = appendText(b, value)
-		}
-	}
-	number := func(name string, value int64) {
-		if value != 0 {
-			member(name)
-			b = strconv.AppendInt(b, value, 10)
-		}
-	}
-	word("queue", e.Queue)
+	b = appendWord(b, open, `"queue":`, e.Queue)
 	if e.Status != 0 {
-		word("state", e.Status.String())
+		b = appendWord(b, open, `"state":`, e.Status.String())
 	}
-	number("attempt", int64(e.Attempt))
-	word("detail", e.Detail.String())
-	word("lease_id", string(e.Lease))
+	b = appendNumber(b, open, `"attempt":`, int64(e.Attempt))
+	b = appendWord(b, open, `"detail":`, e.Detail.String())
+	b = appendWord(b, open, `"lease_id":`, string(e.Lease))
 	if e.Version != 0 {
-		member("version")
+		b = appendMember(b, open, `"version":`)
 		b = strconv.AppendUint(b, uint64(e.Version), 10)
 	}
 	if e.LeaseState != 0 {
-		word("lease_state", e.LeaseState.String())
+		b = appendWord(b, open, `"lease_state":`, e.LeaseState.String())
 	}
-	word("worker", e.Worker)
-	number("cost_units", e.CostUnits)
+	b = appendWord(b, open, `"worker":`, e.Worker)
+	b = appendNumber(b, open, `"cost_units":`, e.CostUnits)
 	if !e.Until.IsZero() {
-		member("until")
+		b = appendMember(b, open, `"until":`)
 		b = appendTime(b, e.Until)
 	}
 	if e.Failure != nil && *e.Failure != (gq.Failure{}) {
 		if text, err := marshal(failureOf(e.Failure)); err == nil {
-			member("failure")
+			b = appendMember(b, open, `"failure":`)
 			b = append(b, text...)
 		}
 	}
-	word("reason", e.Reason)
+	b = appendWord(b, open, `"reason":`, e.Reason)
 	return append(b, '}', '}')
+}
+
+// appendMember begins a member of the object that begins at open.
+func appendMember(b []byte, open int, name string) []byte {
+	if len(b) > open {
+		b = append(b, ',')
+	}
+	return append(b, name...)
+}
+
+func appendWord(b []byte, open int, name, value string) []byte {
+	if value == "" {
+		return b
+	}
+	return appendText(appendMember(b, open, name), value)
+}
+
+func appendNumber(b []byte, open int, name string, value int64) []byte {
+	if value == 0 {
+		return b
+	}
+	return strconv.AppendInt(appendMember(b, open, name), value, 10)
+}
+
+// appendID appends what [gq.JobID.String] is.
+func appendID(b []byte, id gq.JobID) []byte {
+	b = append(hex.AppendEncode(b, id[:4]), '-')
+	b = append(hex.AppendEncode(b, id[4:6]), '-')
+	b = append(hex.AppendEncode(b, id[6:8]), '-')
+	b = append(hex.AppendEncode(b, id[8:10]), '-')
+	return hex.AppendEncode(b, id[10:])
 }
 
 func appendTime(b []byte, t time.Time) []byte {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 )
 
 // The fast way and the plain way write the same.
-func TestAppendEvent(t *testing.T) {
+func TestFrames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var raw [16]byte
 		copy(raw[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
@@ -33,20 +34,45 @@ func TestAppendEvent(t *testing.T) {
 		if rapid.Bool().Draw(t, "failed") {
 			e.Failure = &gq.Failure{Category: gq.CategoryTemporary, Code: text.Draw(t, "code"), Message: text.Draw(t, "message"), RetryAfter: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "after"))}
 		}
-		var want bytes.Buffer
-		if err := EncodeJSON(&want, EventOf(&e)); err != nil {
-			t.Fatal(err)
+		events := []gq.Event{e, e, e} // the second with the time in common
+		events[1].Seq++
+		events[2].Time = events[2].Time.Add(time.Second)
+		f := FramesOf(events)
+		var all []byte
+		for i := range events {
+			var want bytes.Buffer
+			if err := EncodeJSON(&want, EventOf(&events[i])); err != nil {
+				t.Fatal(err)
+			}
+			text := string(bytes.TrimSpace(want.Bytes()))
+			if got := f.JSON(i); string(got) != text {
+				t.Errorf("%s\nwant %s", got, text)
+			}
+			frame := fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", events[i].Seq, events[i].Type, text)
+			if got := f.Between(i, i+1); string(got) != frame {
+				t.Errorf("%s\nwant %s", got, frame)
+			}
+			all = append(all, frame...)
 		}
-		if got := AppendEvent(nil, &e); string(got) != string(bytes.TrimSpace(want.Bytes())) {
-			t.Errorf("%s\nwant %s", got, want.Bytes())
+		if got := f.Between(0, len(events)); string(got) != string(all) {
+			t.Errorf("%s\nwant %s", got, all)
+		}
+		if got := f.Between(0, 0); len(got) != 0 {
+			t.Errorf("no frames are %q", got)
 		}
 	})
 }
 
-func BenchmarkAppendEvent(b *testing.B) {
-	e := gq.Event{Seq: 12345, Time: time.Now(), Queue: "mail", Job: gq.NewJobID([16]byte{1}), Type: gq.EventStarted, Status: gq.Running, Attempt: 1, Lease: "lease", Version: 1, LeaseState: gq.LeaseActive, Worker: "w", Until: time.Now()}
+// BenchmarkFrames writes a page of events of a few commits.
+func BenchmarkFrames(b *testing.B) {
+	const page = 1000
+	events := make([]gq.Event, page)
+	for i := range events {
+		events[i] = gq.Event{Seq: uint64(i) + 12345, Time: time.Unix(1e9, int64(i/100)), Queue: "mail", Job: gq.NewJobID([16]byte{1}), Type: gq.EventScheduled, Status: gq.Scheduled}
+	}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = AppendEvent(make([]byte, 0, 400), &e)
+		_ = FramesOf(events)
 	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/page, "ns/event")
 }

@@ -279,6 +279,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.E
 	if after >= last || limit < 1 {
 		return nil, nil
 	}
+	out = make([]gq.Event, 0, min(last-after, uint64(limit)))
 	// The record that holds the first wanted event begins at or before it.
 	ok := it.SeekLT(numberKey(prefixEvents, after+2))
 	for ; ok && len(out) < limit; ok = it.Next() {
