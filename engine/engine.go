@@ -113,8 +113,9 @@ func (o Options) withDefaults() (Options, error) {
 
 // Engine is a queue over a store. Its methods may be called concurrently.
 type Engine struct {
-	late      error       // what a submission is told that took too long
-	callbacks atomic.Bool // the store knows of callbacks
+	late      error                // what a submission is told that took too long
+	turn      atomic.Pointer[turn] // the current one
+	callbacks atomic.Bool          // the store knows of callbacks
 
 	store   store.Store
 	options Options

@@ -249,19 +249,61 @@ func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
 
 // limited is a context for a submission, which does not wait for ever. explain
 // turns what the store made of its end into [gq.ErrTimeout]. A caller who waits no
-// longer anyway needs no other.
+// longer anyway needs no other, and those who never give up share one.
 func (e *Engine) limited(ctx context.Context) (limited context.Context, explain func(error) error, cancel func()) {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= e.options.Timeout {
 		return ctx, func(err error) error { return err }, func() {}
 	}
 	late := e.late
-	limited, cancel = context.WithTimeoutCause(ctx, e.options.Timeout, late)
+	if ctx.Done() == nil {
+		limited, cancel = &endless{values: ctx, Context: e.turnNow()}, func() {}
+	} else {
+		limited, cancel = context.WithTimeoutCause(ctx, e.options.Timeout, late)
+	}
 	return limited, func(err error) error {
 		if err == nil || errors.Is(err, gq.ErrTimeout) || context.Cause(limited) != late { //nolint:errorlint // it is this very error or another's
 			return err
 		}
 		return fmt.Errorf("%w: %w", late, err)
 	}, cancel
+}
+
+// turn is the time limit of all submissions that begin within a moment and that
+// nobody ends: one timer for thousands of them.
+type turn struct {
+	context.Context
+	cancel func() // never called: nobody knows who is the last, and the time ends it
+
+	until time.Time // those who begin later need another one
+}
+
+// moment is by how much a submission may be reported late.
+const moment = 100 * time.Millisecond
+
+func (e *Engine) turnNow() context.Context {
+	now := time.Now()
+	t := e.turn.Load()
+	if t == nil || now.After(t.until) {
+		t = &turn{until: now.Add(moment)}
+		t.Context, t.cancel = context.WithTimeoutCause(context.Background(), e.options.Timeout+moment, e.late)
+		e.turn.Store(t) // another one that was made at the same time does as well
+	}
+	return t
+}
+
+// endless is a context that never ends, with the end of another.
+type endless struct {
+	context.Context
+
+	values context.Context
+}
+
+// Value is that of either; the one that ends has none but its cause.
+func (c *endless) Value(key any) any {
+	if v := c.values.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
 }
 
 func submitted(p store.Placed) gq.Submitted {

@@ -1,10 +1,12 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +149,19 @@ func TestSubmissionTimeout(t *testing.T) {
 			if gq.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
 				t.Errorf("%v after %v, want a timeout after 30 s", err, time.Since(began))
 			}
+			// Those whom nobody ends share a timer, and are told a moment later.
+			var wait sync.WaitGroup
+			for i := range 20 {
+				wait.Go(func() {
+					time.Sleep(time.Duration(i) * 30 * time.Millisecond)
+					began := time.Now()
+					_, err := e.Submit(context.WithoutCancel(t.Context()), gq.Spec{Type: "t"})
+					if took := time.Since(began); !errors.Is(err, gq.ErrTimeout) || took < 30*time.Second || took > 30*time.Second+100*time.Millisecond {
+						t.Errorf("%v after %v, want a timeout after 30 s", err, took)
+					}
+				})
+			}
+			wait.Wait()
 		}
 		short := newEngine(t, stalled{s, true}, engine.Options{Timeout: time.Second})
 		began := time.Now()

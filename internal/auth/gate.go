@@ -56,6 +56,12 @@ func (g *Gate) Identify(ctx context.Context, authorization []string, from string
 	if !g.Required(ctx) {
 		return With(ctx, everyone), nil
 	}
+	return g.verify(ctx, authorization, func() string { return from })
+}
+
+// verify is Identify where a token is required. from is asked when a caller is
+// refused.
+func (g *Gate) verify(ctx context.Context, authorization []string, from func() string) (context.Context, error) {
 	text, ok := bearer(authorization)
 	var i *Identity
 	err := error(gq.ErrUnauthenticated)
@@ -64,7 +70,7 @@ func (g *Gate) Identify(ctx context.Context, authorization []string, from string
 	}
 	if err != nil {
 		if errors.Is(err, gq.ErrUnauthenticated) {
-			g.note(ctx, text, from)
+			g.note(ctx, text, from())
 		}
 		return nil, err
 	}
@@ -112,11 +118,15 @@ func (g *Gate) rpc(ctx context.Context, method string) (context.Context, error) 
 	if strings.HasPrefix(method, openService) {
 		return With(ctx, probe), nil
 	}
-	from := ""
-	if p, ok := peer.FromContext(ctx); ok {
-		from = p.Addr.String()
+	if !g.Required(ctx) {
+		return With(ctx, everyone), nil
 	}
-	return g.Identify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), from)
+	return g.verify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), func() string {
+		if p, ok := peer.FromContext(ctx); ok {
+			return p.Addr.String()
+		}
+		return ""
+	})
 }
 
 // Unary identifies the caller of a unary call.

@@ -70,10 +70,12 @@ func newTraces(t trace.Tracer) *traces {
 // submits begins the span of a submission and puts its context into the job. A
 // caller that traces is passed on even if this server does not.
 func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func(gq.Submitted, error)) {
-	if !trace.SpanContextFromContext(ctx).IsValid() && s.Attributes[traceParent] != "" {
+	traced := trace.SpanContextFromContext(ctx).IsValid()
+	if !traced && s.Attributes[traceParent] != "" {
 		ctx = w3c.Extract(ctx, propagation.MapCarrier(s.Attributes))
+		traced = trace.SpanContextFromContext(ctx).IsValid()
 	}
-	if !t.enabled && !trace.SpanContextFromContext(ctx).IsValid() {
+	if !t.enabled && !traced {
 		return ctx, func(gq.Submitted, error) {}
 	}
 	ctx, span := t.tracer.Start(ctx, "submit "+s.Type, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
