@@ -67,13 +67,13 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	}
 	observed := observe.New(e, tracer)
 	a.guard = auth.NewGuard(observed, s)
-	if a.hooks, err = newHooks(cfg, s, e, log); err != nil {
+	a.hub = feed.New(e)
+	if a.hooks, err = newHooks(cfg, s, a.hub, log); err != nil {
 		return nil, err
 	}
 	if err := a.hooks.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	a.hub = feed.New(e)
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
 	a.metrics = observe.NewMetrics(observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
@@ -90,7 +90,7 @@ func sampleRatio(p process) float64 {
 	return ratio
 }
 
-func newHooks(cfg *config.Config, s store.Store, e *engine.Engine, log *slog.Logger) (*webhook.Hooks, error) {
+func newHooks(cfg *config.Config, s store.Store, events webhook.Engine, log *slog.Logger) (*webhook.Hooks, error) {
 	allow, err := webhook.ParseAllow(cfg.Webhooks.Allow)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func newHooks(cfg *config.Config, s store.Store, e *engine.Engine, log *slog.Log
 			return nil, err
 		}
 	}
-	return webhook.New(e, s, o), nil
+	return webhook.New(events, s, o), nil
 }
 
 func webhookGauges(h *webhook.Hooks) []observe.Gauge {

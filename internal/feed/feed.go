@@ -247,6 +247,19 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 	return after, nil
 }
 
+// Follow is like that of the source, without another look at the log for whoever is
+// not behind. The error is [gq.ErrClosed] where the hub has ended.
+func (h *Hub) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
+	_, err := h.Subscribe(ctx, after, Filter{}, 0, func(b Batch, _ uint64) error { return f(b.Events()) })
+	if err == nil && ctx.Err() == nil {
+		return gq.ErrClosed
+	}
+	return err
+}
+
+// LastEvent is that of the source.
+func (h *Hub) LastEvent(ctx context.Context) (uint64, error) { return h.source.LastEvent(ctx) }
+
 // next is what comes after a sequence number, from memory or from the log.
 func (h *Hub) next(ctx context.Context, after uint64) (p *page, grown <-chan struct{}, ended bool, err error) {
 	p, behind, grown, ended := h.page(after)

@@ -316,3 +316,51 @@ func TestPass(t *testing.T) {
 		}
 	}
 }
+
+// A follower of the hub gets what a follower of its source would, and is told when
+// the hub has ended.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog()
+		l.write(3 * pageSize)
+		h := New(l)
+		running, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(running) })
+		const after = 7
+		next := uint64(after + 1)
+		follow := func(ctx context.Context) error {
+			return h.Follow(ctx, next-1, func(events []gq.Event) error {
+				for i := range events {
+					if events[i].Seq != next {
+						t.Errorf("event %d, want %d", events[i].Seq, next)
+					}
+					next++
+				}
+				return nil
+			})
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		wg.Go(func() {
+			if err := follow(ctx); err != nil {
+				t.Errorf("a follower that left: %v", err)
+			}
+			if err := follow(t.Context()); !errors.Is(err, gq.ErrClosed) {
+				t.Errorf("a follower of a hub that ended: %v", err)
+			}
+		})
+		for range 20 {
+			l.write(100)
+			synctest.Wait()
+		}
+		leave()
+		synctest.Wait()
+		l.write(100)
+		synctest.Wait()
+		stop()
+		wg.Wait()
+		if next != 3*pageSize+2101 {
+			t.Errorf("events up to %d were handed over", next-1)
+		}
+	})
+}
