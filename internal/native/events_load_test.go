@@ -3,7 +3,10 @@
 package native
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -15,7 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/store/local"
@@ -30,47 +37,120 @@ func inUse() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// 2,000 idle subscribers cost less than 100 MB, whichever way they came; the
-// other ends of the connections included.
+// idlers are the ways to subscribe, each as a connection that only listens.
+var idlers = []struct {
+	name string
+	dial func(*newsroom) (net.Conn, error)
+}{
+	{"SSE", func(n *newsroom) (net.Conn, error) { return n.dialHTTP("/v1/events", "", "200 OK") }},
+	{"WebSocket", func(n *newsroom) (net.Conn, error) {
+		return n.dialHTTP("/v1/events/ws", "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n", "101 Switching")
+	}},
+	{"gRPC", (*newsroom).dialGRPC},
+}
+
+func (n *newsroom) dialHTTP(path, headers, want string) (net.Conn, error) {
+	c, err := net.Dial("tcp", n.web.Listener.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(c, "GET "+path+"?after=0 HTTP/1.1\r\nHost: x\r\n"+headers+"\r\n"); err != nil {
+		return c, err
+	}
+	answer := make([]byte, 256)
+	k, err := c.Read(answer)
+	if err == nil && !strings.Contains(string(answer[:k]), want) {
+		err = fmt.Errorf("%s instead of %s", answer[:k], want)
+	}
+	return c, err
+}
+
+// dialGRPC speaks just enough HTTP/2, so that the memory is the server's.
+func (n *newsroom) dialGRPC() (net.Conn, error) {
+	c, err := net.Dial("tcp", n.grpcAddress)
+	if err != nil {
+		return nil, err
+	}
+	var head, out bytes.Buffer
+	fields := hpack.NewEncoder(&head)
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", pb.EventsService_Subscribe_FullMethodName}, {":authority", "x"},
+		{"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
+	}
+	out.WriteString(http2.ClientPreface)
+	framer := http2.NewFramer(&out, c)
+	err = errors.Join(framer.WriteSettings(), framer.WriteSettingsAck(),
+		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head.Bytes(), EndHeaders: true}),
+		framer.WriteData(1, true, make([]byte, 5))) // an empty request
+	if err == nil {
+		_, err = c.Write(out.Bytes())
+	}
+	for err == nil { // until the subscription stands
+		var f http2.Frame
+		if f, err = framer.ReadFrame(); err == nil && f.Header().Type == http2.FrameHeaders {
+			if f.Header().Flags.Has(http2.FlagHeadersEndStream) {
+				err = errors.New("the subscription has ended")
+			}
+			break
+		}
+	}
+	return c, err
+}
+
+// idle is what so many subscribers take that have nothing to do, the other ends of
+// their connections included.
+func idle(t testing.TB, n *newsroom, dial func(*newsroom) (net.Conn, error), subscribers int) (used int64) {
+	t.Helper()
+	before := inUse()
+	conns := make([]net.Conn, 0, subscribers)
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for range subscribers {
+		c, err := dial(n)
+		if c != nil {
+			conns = append(conns, c)
+		}
+		if err != nil {
+			t.Fatalf("%d connections: %v", len(conns), err)
+		}
+	}
+	return int64(inUse()) - int64(before)
+}
+
+// 2,000 idle subscribers cost less than 100 MB, whichever way they came.
 func TestIdleSubscribers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out 2,000 connections; make test opens them")
 	}
-	n := newNewsroom(t, EventLimits{Beat: time.Minute})
-	n.submit(1, "a")
 	const subscribers, most = 2000, 100 << 20
-	for name, path := range map[string]string{"SSE": "/v1/events", "WebSocket": "/v1/events/ws"} {
-		before := inUse()
-		conns := make([]net.Conn, 0, subscribers)
-		for range subscribers {
-			c, err := net.Dial("tcp", n.web.Listener.Addr().String())
-			if err != nil {
-				t.Fatalf("%d connections: %v", len(conns), err)
+	for _, way := range idlers {
+		t.Run(way.name, func(t *testing.T) {
+			n := newNewsroom(t, EventLimits{Beat: time.Minute})
+			n.submit(1, "a")
+			used := idle(t, n, way.dial, subscribers)
+			t.Logf("%d idle subscribers use %.1f MB, %d bytes each", subscribers, float64(used)/(1<<20), used/subscribers)
+			if used > most {
+				t.Errorf("%d subscribers use %d bytes, want at most %d", subscribers, used, most)
 			}
-			conns = append(conns, c)
-			request := "GET " + path + "?after=0 HTTP/1.1\r\nHost: x\r\n"
-			if name == "WebSocket" {
-				request += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+		})
+	}
+}
+
+// BenchmarkIdle measures what 2,000 idle subscribers take. The bound is 100 MB.
+func BenchmarkIdle(b *testing.B) {
+	const subscribers = 2000
+	for _, way := range idlers {
+		b.Run(way.name, func(b *testing.B) {
+			for b.Loop() {
+				n := newNewsroom(b, EventLimits{Beat: time.Minute})
+				b.ReportMetric(float64(idle(b, n, way.dial, subscribers))/(1<<20), "MB")
 			}
-			if _, err := io.WriteString(c, request+"\r\n"); err != nil {
-				t.Fatal(err)
-			}
-			buffer := make([]byte, 256)
-			if _, err := c.Read(buffer); err != nil {
-				t.Fatal(err)
-			}
-			if want := map[string]string{"SSE": "200", "WebSocket": "101"}[name]; !strings.Contains(string(buffer), want) {
-				t.Fatalf("%s: %s", name, buffer)
-			}
-		}
-		used := inUse() - before
-		t.Logf("%s: %d idle subscribers use %.1f MB, %d bytes each", name, subscribers, float64(used)/(1<<20), used/subscribers)
-		if used > most {
-			t.Errorf("%s: %d subscribers use %d bytes, want at most %d", name, subscribers, used, most)
-		}
-		for _, c := range conns {
-			c.Close()
-		}
+		})
 	}
 }
 
@@ -88,7 +168,7 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 	n := newNewsroomOver(t, s, EventLimits{})
 	ctx, cancel := context.WithCancel(auth.With(t.Context(), auth.Everyone()))
 	defer cancel()
-	var handed, bytes atomic.Int64
+	var handed, size atomic.Int64
 	var wait sync.WaitGroup
 	defer wait.Wait()
 	defer cancel()
@@ -101,7 +181,7 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 			defer sub.Close()
 			_ = sub.Run(ctx, 0, func(b feed.Batch, _ uint64) error {
 				handed.Add(int64(b.Len()))
-				bytes.Add(int64(len(b.Frames(nil))))
+				size.Add(int64(len(b.Frames(nil))))
 				return nil
 			})
 		})
@@ -132,8 +212,8 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 			t.Fatalf("%d subscribers were handed %d of %d events each", subscribers, handed.Load()/int64(subscribers), last)
 		}
 	}
-	if got := handed.Load(); got != int64(last)*int64(subscribers) || bytes.Load() < 100*got {
-		t.Fatalf("%d subscribers were handed %d events of %d bytes, of %d", subscribers, got, bytes.Load(), last)
+	if got := handed.Load(); got != int64(last)*int64(subscribers) || size.Load() < 100*got {
+		t.Fatalf("%d subscribers were handed %d events of %d bytes, of %d", subscribers, got, size.Load(), last)
 	}
 	return rate, (cpuTime() - cpu).Seconds() / float64(jobs)
 }

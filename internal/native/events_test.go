@@ -41,6 +41,8 @@ type newsroom struct {
 	events pb.EventsServiceClient
 	http   *HTTP
 	grpc   *GRPC
+
+	grpcAddress string
 }
 
 func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
@@ -87,6 +89,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	}
 	served := make(chan error, 1)
 	go func() { served <- n.grpc.Serve(listener) }()
+	n.grpcAddress = listener.Addr().String()
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithStaticStreamWindowSize(1<<16))
 	if err != nil {
 		t.Fatal(err)
