@@ -28,6 +28,18 @@ func ownHost(insecure bool, next http.Handler) http.Handler {
 	})
 }
 
+// oneEnd lets nothing follow a request whose body is sent in chunks. If it names a
+// length besides, which net/http does not tell, a proxy in front may go by that:
+// what it took for the body would be a request of somebody else's here.
+func oneEnd(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.TransferEncoding) > 0 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 func onLoopback(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback()
