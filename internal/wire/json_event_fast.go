@@ -23,8 +23,8 @@ const (
 	frameEnd  = "\n\n"
 )
 
-// FramesOf writes events. That they are many makes it quick: most were written
-// together, and have the time in common.
+// FramesOf writes events. That they are many makes it quick: those that were
+// committed together have the time in common, and some the job.
 func FramesOf(events []gq.Event) Frames {
 	f := Frames{text: make([]byte, 0, len(events)*frameSize), marks: make([]mark, len(events))}
 	var w eventWriter
@@ -69,6 +69,8 @@ func (f *Frames) Between(from, to int) []byte {
 type eventWriter struct {
 	at     time.Time // the time that was written last,
 	atText []byte    // and how
+	id     gq.JobID  // likewise: the first events of a job come together
+	idText []byte
 }
 
 func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
@@ -80,7 +82,10 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 	}
 	b = append(b, w.atText...)
 	b = append(b, `,"entity":"`...)
-	b = appendID(b, e.Job)
+	if w.idText == nil || e.Job != w.id {
+		w.id, w.idText = e.Job, appendID(w.idText[:0], e.Job)
+	}
+	b = append(b, w.idText...)
 	b = append(b, `","type":"`...)
 	b = append(b, e.Type.String()...)
 	b = append(b, `","data":{`...)

@@ -34,9 +34,10 @@ func TestFrames(t *testing.T) {
 		if rapid.Bool().Draw(t, "failed") {
 			e.Failure = &gq.Failure{Category: gq.CategoryTemporary, Code: text.Draw(t, "code"), Message: text.Draw(t, "message"), RetryAfter: time.Duration(rapid.Int64Range(0, 2e9).Draw(t, "after"))}
 		}
-		events := []gq.Event{e, e, e} // the second with the time in common
+		events := []gq.Event{e, e, e, e} // the second with time and job in common
 		events[1].Seq++
 		events[2].Time = events[2].Time.Add(time.Second)
+		events[3].Job[0]++
 		f := FramesOf(events)
 		var all []byte
 		for i := range events {
