@@ -58,15 +58,21 @@ func rpcOf(ctx context.Context) *rpc {
 // is harmless, or one that is drawn when it is first needed.
 func (c *rpc) request() string {
 	c.once.Do(func() {
-		for _, name := range metadata.ValueFromIncomingContext(c.Context, requestHeader) {
-			if len(name) > 0 && len(name) <= 128 && gq.CheckName(requestHeader, name) == nil {
-				c.name = name
-				return
-			}
+		if c.name = givenName(c.Context); c.name == "" {
+			c.name = rand.Text()
 		}
-		c.name = rand.Text()
 	})
 	return c.name
+}
+
+// givenName is the client's own name for its call, empty for none that is harmless.
+func givenName(ctx context.Context) string {
+	for _, name := range metadata.ValueFromIncomingContext(ctx, requestHeader) {
+		if len(name) > 0 && len(name) <= 128 && gq.CheckName(requestHeader, name) == nil {
+			return name
+		}
+	}
+	return ""
 }
 
 // timeLimit bounds how long a call may take. A standard of 0 is the engine's.
@@ -104,6 +110,9 @@ func (l timeLimit) apply(ctx context.Context) (context.Context, context.CancelFu
 func (g *GRPC) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (answer any, err error) {
 	c := &rpc{method: info.FullMethod, Context: ctx}
 	began := time.Now()
+	if name := givenName(ctx); name != "" {
+		_ = grpc.SetHeader(ctx, metadata.Pairs(requestHeader, name)) // nothing was sent yet
+	}
 	ctx, cancel := limitOf(c.method).apply(c)
 	defer cancel()
 	defer func() {
@@ -125,6 +134,9 @@ func (g *GRPC) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 		c.Context = serving
 	}
 	began := time.Now()
+	if name := givenName(c); name != "" {
+		_ = s.SetHeader(metadata.Pairs(requestHeader, name)) // nothing was sent yet
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			g.panicked(c, p)

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -275,6 +276,35 @@ func TestGRPCInternalErrorsStayInTheLog(t *testing.T) {
 		}
 		if log := h.log.String(); !strings.Contains(log, id) || !strings.Contains(log, "hunter2") || !strings.Contains(s.Message(), id) {
 			t.Errorf("request %s is not in the log:\n%s", id, log)
+		}
+	}
+}
+
+// A call that has a name gets it back, also where all is well.
+func TestGRPCAnswersByName(t *testing.T) {
+	h := serveGRPC(t, GRPCOptions{}, nil)
+	for sent, want := range map[string][]string{"": nil, "mine-42": {"mine-42"}, strings.Repeat("x", 200): nil} {
+		ctx := t.Context()
+		if sent != "" {
+			ctx = named(ctx, sent)
+		}
+		var header metadata.MD
+		if _, err := h.jobs.Stats(ctx, &pb.StatsRequest{}, grpc.Header(&header)); err != nil {
+			t.Fatal(err)
+		}
+		if got := header.Get(requestHeader); !slices.Equal(got, want) {
+			t.Errorf("a call named %.80q is answered as %q, want %q", sent, got, want)
+		}
+		stream, err := h.workers.Work(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		header, _ = stream.Header() // the stream ends without a hello
+		if got := header.Get(requestHeader); !slices.Equal(got, want) {
+			t.Errorf("a stream named %.80q is answered as %q, want %q", sent, got, want)
 		}
 	}
 }
