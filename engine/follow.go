@@ -23,13 +23,13 @@ const (
 
 	// followPace is how long what comes after a page is left to gather: the first
 	// event after a pause is handed on at once, and a flood in large pages.
-	followPace = 10 * time.Millisecond
+	followPace = 20 * time.Millisecond
 )
 
 // Follow hands every event after a sequence number to f, oldest first and a page
 // at a time, and goes on as new ones come until the context ends, which is no
 // error, or f returns one. It does not poll where the store tells of its
-// commits. An event that comes within 10 ms of another may be handed on so much
+// commits. An event that comes within 20 ms of another may be handed on so much
 // later. Where events after that number are no longer kept the error is
 // [gq.ErrGone].
 func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
