@@ -297,6 +297,9 @@ func TestPass(t *testing.T) {
 				}
 				var room []int32
 				b := p.pass(&filters[k], after, &room)
+				if k == 0 && b.Picked() {
+					t.Errorf("%d queues after %d: without a filter events were picked", queues, after)
+				}
 				if got := b.Events(); !slices.Equal(got, want) || b.Len() != len(want) {
 					t.Errorf("%d queues, filter %d after %d: %d events, want %d", queues, k, after, len(got), len(want))
 				}

@@ -71,6 +71,24 @@ func (p *page) frames() *wire.Frames {
 	return &p.text
 }
 
+// allowed reports whether a filter lets some queues of the page through, as far as
+// that can be told without looking at each event, and whether all.
+func (p *page) allowed(f *Filter) (some, every bool) {
+	if len(f.Queues) == 0 && f.May == nil {
+		return true, true
+	}
+	if p.queues == nil {
+		return true, false
+	}
+	n := 0
+	for _, name := range p.queues {
+		if f.allowsQueue(name) {
+			n++
+		}
+	}
+	return n > 0, n == len(p.queues)
+}
+
 // pass is what comes after a sequence number and a filter lets through. room is the
 // subscriber's, for the events that were picked.
 func (p *page) pass(f *Filter, after uint64, room *[]int32) Batch {
@@ -78,16 +96,11 @@ func (p *page) pass(f *Filter, after uint64, room *[]int32) Batch {
 	if p.events[0].Seq <= after {
 		b.from = sort.Search(len(p.events), func(i int) bool { return p.events[i].Seq > after })
 	}
-	allowed := 0 // queues
-	for _, name := range p.queues {
-		if f.allowsQueue(name) {
-			allowed++
-		}
-	}
+	some, every := p.allowed(f)
 	switch {
-	case p.queues != nil && allowed == 0:
+	case !some:
 		return Batch{}
-	case p.queues != nil && allowed == len(p.queues) && len(f.Types) == 0 && f.Job.IsZero():
+	case every && len(f.Types) == 0 && f.Job.IsZero():
 		return b
 	}
 	b.picked = (*room)[:0]
