@@ -126,7 +126,8 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
-	conn, err := socket.Accept(w, r)
+	line := &corking{ResponseWriter: w}
+	conn, err := socket.Accept(line, r)
 	if err != nil {
 		h.refuse(w, callOf(r.Context()), h.problem(r.Context(), err))
 		return
@@ -157,12 +158,13 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 			return conn.Ping(within)
 		}
 		return limits.timely(func() error {
+			line.conn.cork()
 			for i := range b.Len() {
 				if err := conn.Write(within, websocket.MessageText, b.JSON(i)); err != nil {
-					return err
+					return errors.Join(err, line.conn.uncork(0))
 				}
 			}
-			return nil
+			return line.conn.uncork(limits.Stuck)
 		})
 	})
 	code, reason := websocket.StatusGoingAway, farewell(err, h.draining.Err() != nil, s.After)
