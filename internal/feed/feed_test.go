@@ -275,8 +275,15 @@ func TestPass(t *testing.T) {
 	job := gq.NewJobID([16]byte{7})
 	may := func(queue string) bool { return queue == "q1" || queue == "q12" }
 	filters := []Filter{
-		{}, {Queues: []string{"q0"}}, {Queues: []string{"q0", "q1", "q2"}}, {Queues: []string{"other"}}, {May: may},
-		{Queues: []string{"q0", "q1"}, May: may}, {Types: []gq.EventType{gq.EventStarted}}, {Job: job}, {Job: job, Queues: []string{"q1"}},
+		{},
+		{Queues: []string{"q0"}},
+		{Queues: []string{"q0", "q1", "q2"}},
+		{Queues: []string{"other"}},
+		{May: may},
+		{Queues: []string{"q0", "q1"}, May: may},
+		{Types: []gq.EventType{gq.EventStarted}},
+		{Job: job},
+		{Job: job, Queues: []string{"q1"}},
 	}
 	for _, queues := range []int{1, 3, fewQueues, fewQueues + 1, 20} {
 		events := make([]gq.Event, 60)

@@ -74,8 +74,12 @@ func (n *newsroom) dialGRPC() (net.Conn, error) {
 	var head, out bytes.Buffer
 	fields := hpack.NewEncoder(&head)
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", pb.EventsService_Subscribe_FullMethodName}, {":authority", "x"},
-		{"content-type", "application/grpc"}, {"te", "trailers"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", pb.EventsService_Subscribe_FullMethodName},
+		{":authority", "x"},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
 	} {
 		_ = fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // into memory
 	}
