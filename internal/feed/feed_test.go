@@ -310,6 +310,12 @@ func TestPass(t *testing.T) {
 				if got := b.Events(); !slices.Equal(got, want) || b.Len() != len(want) {
 					t.Errorf("%d queues, filter %d after %d: %d events, want %d", queues, k, after, len(got), len(want))
 				}
+				messages := b.Messages()
+				for i := range want {
+					if len(messages) != len(want) || messages[i].GetSeq() != want[i].Seq {
+						t.Errorf("%d queues, filter %d after %d: %d messages, want %d", queues, k, after, len(messages), len(want))
+					}
+				}
 				var frames []byte
 				for i := range want {
 					f := wire.FramesOf(want[i : i+1])

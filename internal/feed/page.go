@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -36,8 +37,9 @@ type page struct {
 	events []gq.Event
 	queues []string // those that it has, or nil for more than fewQueues
 
-	once sync.Once   // around the writing, by the first who wants it
-	text wire.Frames // of all events
+	// Made by the first who wants them.
+	frames   func() wire.Frames
+	messages func() []*pb.Event
 }
 
 // fewQueues is up to how many queues of a page a filter looks at instead of at
@@ -45,7 +47,11 @@ type page struct {
 const fewQueues = 8
 
 func newPage(events []gq.Event) *page {
-	p := &page{events: events}
+	p := &page{
+		events:   events,
+		frames:   sync.OnceValue(func() wire.Frames { return wire.FramesOf(events) }),
+		messages: sync.OnceValue(func() []*pb.Event { return wire.ProtoEvents(events) }),
+	}
 	last := ""
 	for i := range events {
 		if name := events[i].Queue; i == 0 || name != last {
@@ -64,12 +70,6 @@ func newPage(events []gq.Event) *page {
 }
 
 func (p *page) last() uint64 { return p.events[len(p.events)-1].Seq }
-
-// frames are the events as they are sent.
-func (p *page) frames() *wire.Frames {
-	p.once.Do(func() { p.text = wire.FramesOf(p.events) })
-	return &p.text
-}
 
 // allowed reports whether a filter lets some queues of the page through, as far as
 // that can be told without looking at each event, and whether all.
@@ -161,8 +161,27 @@ func (b Batch) Events() []gq.Event {
 	return events
 }
 
+// Messages is all of them as they are sent over gRPC.
+func (b Batch) Messages() []*pb.Event {
+	if b.Len() == 0 {
+		return nil
+	}
+	all := b.page.messages()
+	if b.picked == nil {
+		return all[b.from:]
+	}
+	messages := make([]*pb.Event, len(b.picked))
+	for i, k := range b.picked {
+		messages[i] = all[k]
+	}
+	return messages
+}
+
 // JSON is one of them.
-func (b Batch) JSON(i int) []byte { return b.page.frames().JSON(b.at(i)) }
+func (b Batch) JSON(i int) []byte {
+	f := b.page.frames()
+	return f.JSON(b.at(i))
+}
 
 // Frames is all of them as server-sent events, each with its sequence number as
 // its id. They are the page's own where all follow each other, or are copied to

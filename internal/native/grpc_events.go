@@ -13,7 +13,6 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/feed"
-	"github.com/gopherqueue/gq/internal/wire"
 )
 
 type eventsServer struct {
@@ -85,7 +84,7 @@ func (s *eventsServer) subscribe(ctx context.Context, sub *feed.Subscription, l 
 	timer := time.NewTimer(l.Stuck)
 	defer timer.Stop()
 	return sub.Run(ctx, l.Beat, func(b feed.Batch, upTo uint64) error {
-		message := &pb.SubscribeResponse{Events: wire.ProtoEvents(b.Events()), Position: upTo}
+		message := &pb.SubscribeResponse{Events: b.Messages(), Position: upTo}
 		return l.timely(func() error {
 			timer.Reset(l.Stuck)
 			go func() { sent <- stream.Send(message) }()
