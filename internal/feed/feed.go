@@ -198,6 +198,9 @@ func (h *Hub) read(ctx context.Context, after uint64) (*page, error) {
 // nothing came for a while.
 type Send func(b Batch, upTo uint64) error
 
+// ErrEnough is returned by a send that has taken the batch and wants no more.
+var ErrEnough = errors.New("enough")
+
 // Subscribe calls send with the events after a sequence number that a filter
 // lets through, in order, as they come, and once in every beat at the latest;
 // 0 is never. It returns the sequence number up to which everything was handed
@@ -238,7 +241,9 @@ func (h *Hub) Subscribe(ctx context.Context, after uint64, f Filter, beat time.D
 		}
 		batch := p.pass(&f, after, &room)
 		if batch.Len() > 0 {
-			if err := send(batch, p.last()); err != nil {
+			if err := send(batch, p.last()); errors.Is(err, ErrEnough) {
+				return p.last(), err
+			} else if err != nil {
 				return after, err
 			}
 		}

@@ -36,6 +36,9 @@ func (l EventLimits) withDefaults() EventLimits {
 // errSlow ends a subscription whose subscriber cannot keep up.
 var errSlow = errors.New("slow consumer")
 
+// errLate is errSlow where the batch has arrived all the same.
+var errLate = fmt.Errorf("%w: %w", errSlow, feed.ErrEnough)
+
 // timely lets send have its time: what is slower than it may be is the last that
 // is sent.
 func (l EventLimits) timely(send func() error) error {
@@ -44,7 +47,7 @@ func (l EventLimits) timely(send func() error) error {
 		return err
 	}
 	if time.Since(began) > l.Slow {
-		return errSlow
+		return errLate
 	}
 	return nil
 }
