@@ -67,7 +67,7 @@ func Copy(ctx context.Context, from store.Export, to Destination, o Options) (Re
 	}
 	var at mark
 	report := Report{LastEvent: head.LastEvent}
-	if raw := in.Mark(); raw != nil {
+	if raw := in.Mark(); len(raw) > 0 {
 		if err := json.Unmarshal(raw, &at); err != nil {
 			return report, fmt.Errorf("the mark of the unfinished copy: %w: %w", gq.ErrCorrupt, err)
 		}
