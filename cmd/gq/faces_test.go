@@ -436,7 +436,7 @@ func (c *castle) services() map[string]protoreflect.ServiceDescriptor {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	defer s.CloseSend() //nolint:errcheck // the call ends with its context
+	defer s.CloseSend() // the call ends with its context
 	ask := func(r *reflection.ServerReflectionRequest) *reflection.ServerReflectionResponse {
 		c.t.Helper()
 		if err := s.Send(r); err != nil {

@@ -25,7 +25,7 @@ func TestIdleServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(context.WithoutCancel(t.Context())) //nolint:errcheck // read only
+	defer conn.Close(context.WithoutCancel(t.Context()))
 	if _, err := conn.Exec(t.Context(), "CREATE EXTENSION pg_stat_statements"); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestProvide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close() //nolint:errcheck // it is in memory
+	defer s.Close()
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
 		t.Fatal(err)

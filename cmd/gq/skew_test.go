@@ -18,6 +18,7 @@ import (
 // of the database's. Leases, delays, lifetimes and schedules are judged by the
 // database's alone, so all of them take as long as they say.
 func TestClocksThatDiffer(t *testing.T) {
+	t.Parallel()
 	for _, ahead := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
 		t.Run(fmt.Sprint("database ahead by ", ahead), func(t *testing.T) {
 			t.Parallel()

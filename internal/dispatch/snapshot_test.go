@@ -101,7 +101,7 @@ func TestWallClockJumps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close() //nolint:errcheck // it is in memory
+		defer s.Close()
 		f := newFixture(t, s, dispatch.Options{})
 		f.provider("p")
 		f.submit()

@@ -351,7 +351,7 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Leas
 	}()
 	defer func() {
 		stop()
-		for range pages { //nolint:revive // until the reader has ended
+		for range pages { // until the reader has ended
 		}
 	}()
 	for page := range pages {
