@@ -9,7 +9,13 @@ import (
 
 // flush writes what was recorded, so that the statements that follow see it. All
 // of it travels at once.
-func (tx *txn) flush(ctx context.Context) error {
+func (tx *txn) flush(ctx context.Context) error { return tx.send(ctx, false) }
+
+// finish is flush where nothing follows: the commit travels along, unless it is
+// not ours or its outcome could not be found out.
+func (tx *txn) finish(ctx context.Context) error { return tx.send(ctx, true) }
+
+func (tx *txn) send(ctx context.Context, last bool) error {
 	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
 		return nil
 	}
@@ -28,9 +34,20 @@ func (tx *txn) flush(ctx context.Context) error {
 	tx.writeEnded()
 	tx.writeMoves()
 	batch := tx.more
+	last = last && tx.ours && tx.mark.id != 0
+	if last {
+		batch.Queue("COMMIT")
+	}
 	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, pgx.Batch{}
 	tx.written = true
-	return tx.SendBatch(ctx, &batch).Close()
+	err := tx.SendBatch(ctx, &batch).Close()
+	if !last {
+		return err
+	}
+	if err = tx.settle(ctx, err); err == nil {
+		tx.committed = true
+	}
+	return err
 }
 
 // rowArrays are rows of gq.live, column by column.

@@ -202,10 +202,12 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names 
 		queues, err = parseQueues(rows)
 		return err
 	})
-	batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
-		known, err = parseNumbers(rows)
-		return err
-	})
+	if tx.careful { // otherwise an id that is taken shows when it is inserted
+		batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
+			known, err = parseNumbers(rows)
+			return err
+		})
+	}
 	batch.Queue(stamps, len(ids)).QueryRow(func(row pgx.Row) error {
 		p.numbers, err = tx.stampFrom(row)
 		return err
@@ -296,7 +298,7 @@ func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[st
 // add writes the jobs that a plan has placed.
 func (tx *txn) add(ctx context.Context, p *plan) error {
 	if len(p.births) == 0 {
-		return tx.flush(ctx)
+		return tx.finish(ctx)
 	}
 	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
 	var (
@@ -327,7 +329,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	jobs.write(&tx.more)
 	keys.write(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
-	return tx.flush(ctx)
+	return tx.finish(ctx)
 }
 
 // queueEdges writes which jobs wait for which.

@@ -33,6 +33,9 @@ type call[In, Out any] struct {
 // maxWeight bounds a shared transaction, in jobs or so.
 const maxWeight = 2000
 
+// heavyWeight is how much has to wait before a second transaction begins.
+const heavyWeight = 256
+
 // do has items done together with those of others. When the context ends first
 // nothing is known of them.
 func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
@@ -42,7 +45,7 @@ func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	c := &call[In, Out]{ctx: ctx, items: items, done: make(chan struct{})}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, c)
-	if l.flights < l.most {
+	if l.flights == 0 || l.flights < l.most && l.heavy() {
 		l.flights++
 		l.all.Go(l.fly)
 	}
@@ -53,6 +56,21 @@ func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// heavy reports whether what waits is worth a transaction beside the one that is
+// in flight. What is less costs less when it waits for that to end and goes
+// together with what comes meanwhile.
+func (l *lane[In, Out]) heavy() bool {
+	weight := 0
+	for _, c := range l.waiting {
+		for i := range c.items {
+			if weight += l.weight(&c.items[i]); weight >= heavyWeight {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // fly runs transactions for as long as anyone waits.

@@ -49,10 +49,18 @@ func (e *unavailableError) Unwrap() []error { return []error{gq.ErrUnavailable, 
 // database does not answer.
 const settleWithin = 30 * time.Second
 
-// commit ends a transaction. Where the answer is lost it finds out what has
-// become of it.
+// commit ends a transaction.
 func (tx *txn) commit(ctx context.Context) error {
-	err := tx.Commit(ctx)
+	tag, err := tx.Exec(ctx, "COMMIT")
+	if err == nil && tag.String() != "COMMIT" {
+		err = pgx.ErrTxCommitRollback
+	}
+	return tx.settle(ctx, err)
+}
+
+// settle turns the error of a commit, or of a batch that ends with one, into what
+// has become of it.
+func (tx *txn) settle(ctx context.Context, err error) error {
 	if err == nil || refused(err) {
 		return err
 	}
@@ -151,17 +159,20 @@ func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 
 // confirm waits until everything that was committed before is as durable as a
 // commit makes it, by committing a record after it that says nothing.
-func confirm(ctx context.Context, tx pgx.Tx) error {
+func confirm(ctx context.Context, tx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_logical_emit_message(true, 'gq', '')"); err != nil {
 		return err
 	}
-	return tx.Commit(ctx)
+	_, err := tx.Exec(ctx, "COMMIT")
+	return err
 }
 
 // confirm ends a transaction that wrote nothing and answers with what others have
 // committed. Losing that is as if it had never been asked.
 func (tx *txn) confirm(ctx context.Context) error {
-	err := confirm(ctx, tx.Tx)
+	err := confirm(ctx, tx)
 	if err != nil && !refused(err) {
 		return fmt.Errorf("%w: %w", errLost, err)
 	}

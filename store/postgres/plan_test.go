@@ -119,7 +119,7 @@ func TestPlans(t *testing.T) {
 func explain(t *testing.T, s *Store, sql, args string) string {
 	t.Helper()
 	var lines []string
-	err := s.attempt(t.Context(), s.begins.write, func(tx *txn) error {
+	err := s.attempt(t.Context(), s.begins.write, false, func(tx *txn) error {
 		if _, err := tx.Exec(t.Context(), "PREPARE hot AS "+sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}

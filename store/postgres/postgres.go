@@ -196,8 +196,8 @@ func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn
 	var err error
 	waited := time.Duration(0)
 	for pause := 25 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		for range maxTries {
-			if err = s.attempt(ctx, begin, f); !undone(err) {
+		for try := range maxTries {
+			if err = s.attempt(ctx, begin, try > 0, f); !undone(err) {
 				break
 			}
 		}
@@ -239,33 +239,44 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 	return s.transact(ctx, verb, s.begins.single, f)
 }
 
-func (s *Store) attempt(ctx context.Context, begin string, f func(tx *txn) error) error {
-	if begin == "" {
-		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-			return f(&txn{Tx: &connTx{conn: c.Conn()}, s: s})
-		})
-	}
-	inner, err := s.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
-	if err != nil {
-		return err
-	}
-	// A transaction that ended is not ended again, and one whose connection is
-	// lost was undone by the server.
-	defer inner.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // see above
-	tx := &txn{Tx: inner, s: s}
-	if err := f(tx); err != nil {
-		return err
-	}
-	if !tx.written {
-		if tx.relies {
-			return tx.confirm(ctx)
+// attempt runs f in a transaction, once. One that is tried again is careful: it
+// asks beforehand what the first try has found out the hard way.
+func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(tx *txn) error) error {
+	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
+		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful}
+		if begin == "" {
+			return f(tx)
+		}
+		tx.ours = true
+		// A transaction whose connection is lost was undone by the server.
+		defer func() {
+			if conn := c.Conn(); !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+				_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+			}
+		}()
+		if err := f(tx); err != nil {
+			return err
+		}
+		if err := tx.end(ctx); err != nil {
+			return err
+		}
+		if tx.written {
+			s.herald.tell(tx.touched)
 		}
 		return nil
+	})
+}
+
+// end commits what there is to commit and has not been.
+func (tx *txn) end(ctx context.Context) error {
+	switch {
+	case tx.committed:
+		return nil
+	case tx.written:
+		return tx.commit(ctx)
+	case tx.relies:
+		return tx.confirm(ctx)
 	}
-	if err := tx.commit(ctx); err != nil {
-		return err
-	}
-	s.herald.tell(tx.touched)
 	return nil
 }
 

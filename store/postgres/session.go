@@ -39,7 +39,13 @@ const sharedWait = "; SET LOCAL lock_timeout = '50ms'"
 // begins are the statements with which transactions begin. A lock timeout may be
 // added. Whoever reads with one statement needs no transaction where the settings
 // are there without it: then single is "".
-type begins struct{ read, write, shared, single string }
+type begins struct {
+	read, write, shared, single string
+
+	// piped is whether they may travel with the statements that follow. To a pooler
+	// they go first, since they are queries themselves.
+	piped bool
+}
 
 // of is how a writing transaction begins that does, or does not, go alone.
 func (b *begins) of(alone bool) string {
@@ -68,7 +74,7 @@ func settle(settings *pgxpool.Config, pooled bool) begins {
 			return err
 		}
 	}
-	b := begins{read: read, write: write, shared: write + sharedWait}
+	b := begins{read: read, write: write, shared: write + sharedWait, piped: !pooled}
 	if pooled {
 		b.single = read
 	}

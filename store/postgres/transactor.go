@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -121,7 +122,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 	}
 	defer s.leave()
 	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
-		tx := &txn{Tx: inner, s: s}
+		tx := &txn{Tx: inner, s: s, careful: true}
 		if err := f(tx); err != nil || !tx.written {
 			return err
 		}
@@ -155,12 +156,14 @@ func raw(conn *sql.Conn, f func(tx pgx.Tx) error) error {
 	})
 }
 
-// connTx is a transaction that was begun on a connection by other means, or a
-// savepoint in it.
+// connTx is a transaction on a connection: one that was begun by other means, a
+// savepoint in it, or one that begins with the first statement.
 type connTx struct {
-	pgx.Tx // none: nobody ends the transaction or looks into it here
+	pgx.Tx // none: nobody looks into it here
 	conn   *pgx.Conn
-	ended  bool // the savepoint
+	begin  string // to be sent before anything else; "" once it is
+	piped  bool   // it may travel with a batch
+	ended  bool   // the savepoint
 }
 
 func (t *connTx) Begin(ctx context.Context) (pgx.Tx, error) {
@@ -185,18 +188,62 @@ func (t *connTx) end(ctx context.Context, how string) error {
 	return err
 }
 
+// start begins the transaction if that is still to be done.
+func (t *connTx) start(ctx context.Context) error {
+	if t.begin == "" {
+		return nil
+	}
+	_, err := t.conn.Exec(ctx, t.begin, pgx.QueryExecModeSimpleProtocol)
+	t.begin = ""
+	return err
+}
+
 func (t *connTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.start(ctx); err != nil {
+		return pgconn.CommandTag{}, err
+	}
 	return t.conn.Exec(ctx, sql, args...)
 }
 
 func (t *connTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.start(ctx); err != nil {
+		return nil, err
+	}
 	return t.conn.Query(ctx, sql, args...)
 }
 
 func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := t.start(ctx); err != nil {
+		return brokenRow{err}
+	}
 	return t.conn.QueryRow(ctx, sql, args...)
 }
 
+// SendBatch sends a batch, and the beginning of the transaction with it.
 func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.begin != "" && t.piped {
+		var all pgx.Batch
+		for _, sql := range strings.Split(t.begin, ";") {
+			all.Queue(sql)
+		}
+		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+		t.begin, b = "", &all
+	}
+	if err := t.start(ctx); err != nil {
+		return brokenBatch{err}
+	}
 	return t.conn.SendBatch(ctx, b)
 }
+
+// brokenRow is the row of a query that could not be sent.
+type brokenRow struct{ err error }
+
+func (r brokenRow) Scan(...any) error { return r.err }
+
+// brokenBatch is the answer to a batch that could not be sent.
+type brokenBatch struct{ err error }
+
+func (b brokenBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
+func (b brokenBatch) Query() (pgx.Rows, error)         { return nil, b.err }
+func (b brokenBatch) QueryRow() pgx.Row                { return brokenRow(b) }
+func (b brokenBatch) Close() error                     { return b.err }

@@ -24,6 +24,10 @@ type txn struct {
 	mark    mark      // by which the outcome of the commit can be found out
 	written bool      // there is something to commit
 	relies  bool      // an answer says that something was committed before
+	careful bool      // nothing is left to be found out by a failing statement
+	ours    bool      // it is ours to commit
+
+	committed bool // by finish
 
 	// Gathered by record and written by flush.
 	rows    []*row

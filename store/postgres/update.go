@@ -62,7 +62,7 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 	if c.plan != nil {
 		return out, tx.add(ctx, c.plan)
 	}
-	return out, tx.flush(ctx)
+	return out, tx.finish(ctx)
 }
 
 // changes is what the updates of one call work on.
