@@ -52,18 +52,24 @@ const finished = `
 // statesOf reads jobs, whether they live or not, with their specs.
 func (tx *txn) statesOf(ctx context.Context, seqs []int64) ([]*row, error) {
 	seqs = slices.Compact(slices.Sorted(slices.Values(seqs)))
-	return scanRows(tx.Query(ctx, `
-		SELECT `+columns+`, j.spec
-		FROM gq.live AS s
-		CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
-		WHERE s.seq = ANY ($1)
-		UNION ALL
-		SELECT `+columns+`, j.spec
-		FROM `+finished+`
-		CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
-		WHERE `+kept,
-		seqs))
+	return scanRows(tx.Query(ctx, states, seqs))
 }
+
+const states = `
+	SELECT ` + columns + `, j.spec
+	FROM gq.ready AS s
+	CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
+	WHERE s.seq = ANY ($1)
+	UNION ALL
+	SELECT ` + columns + `, j.spec
+	FROM gq.held AS s
+	CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
+	WHERE s.seq = ANY ($1)
+	UNION ALL
+	SELECT ` + columns + `, j.spec
+	FROM ` + finished + `
+	CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = s.seq OFFSET 0) AS j
+	WHERE ` + kept + ``
 
 // assemble makes whole jobs of rows with their specs.
 func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
 
 // candidates are the jobs of a queue that a claim may get, as far as the
-// columns can tell. It runs along the index live_claim in its order and looks up
+// columns can tell. It runs along the index ready_claim in its order and looks up
 // each job by its number: OFFSET 0 keeps the planner from beginning with the
 // jobs.
 //
@@ -20,7 +22,7 @@ import (
 // executed again and lock more than its limit.
 const candidates = `
 	SELECT ` + columns + `, j.spec, j.payload
-	FROM gq.live AS s
+	FROM gq.ready AS s
 	CROSS JOIN LATERAL (
 		SELECT spec, CASE WHEN $8 THEN payload END AS payload
 		FROM gq.job
@@ -38,11 +40,11 @@ const candidates = `
 	LIMIT $7`
 
 // overdue are the held jobs of queues for which time has something to do, along
-// the index live_held. Their order does not matter.
+// the index held_due. Their order does not matter.
 const overdue = `
 	SELECT ` + columns + `
-	FROM gq.live AS s
-	WHERE s.queue = ANY ($1) AND s.status IN (4, 5) AND s.due <= $2
+	FROM gq.held AS s
+	WHERE s.queue = ANY ($1) AND s.due <= $2
 	LIMIT $3`
 
 // skipping locks what a query finds and passes over what others have locked.
@@ -403,7 +405,10 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 // holds nothing meanwhile, so nobody can wait for it.
 func (s *Store) await(ctx context.Context, jobs []int64, alone bool) error {
 	return s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
-		_, err := tx.Exec(ctx, "SELECT FROM gq.live WHERE seq = $1 FOR UPDATE", jobs[0])
-		return err
+		var batch pgx.Batch
+		for _, table := range []string{"gq.ready", "gq.held"} {
+			batch.Queue("SELECT FROM "+table+" WHERE seq = $1 FOR UPDATE", jobs[0])
+		}
+		return tx.SendBatch(ctx, &batch).Close()
 	})
 }

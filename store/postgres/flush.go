@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -50,10 +51,11 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	return err
 }
 
-// rowArrays are rows of gq.live, column by column.
+// rowArrays are rows of gq.ready, gq.held or gq.done, column by column.
 type rowArrays struct {
 	seqs, his, los, runs   []int64
 	dues                   []*int64
+	ends                   []int64
 	statuses               []int16
 	queues, limited, fairs []string
 	datas                  [][]byte
@@ -62,8 +64,9 @@ type rowArrays struct {
 // add appends a row of at most n.
 func (a *rowArrays) add(r *row, data []byte, n int) {
 	if a.seqs == nil {
-		numbers, names := make([]int64, 4*n), make([]string, 3*n)
-		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n]
+		numbers, names := make([]int64, 5*n), make([]string, 3*n)
+		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
+		a.ends = numbers[4*n : 4*n]
 		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
 		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
 	}
@@ -71,74 +74,126 @@ func (a *rowArrays) add(r *row, data []byte, n int) {
 	a.seqs = append(a.seqs, int64(s.Sequence))
 	a.his, a.los = append(a.his, signed(order.Hi)), append(a.los, signed(order.Lo))
 	a.runs, a.dues = append(a.runs, nanoseconds(s.RunAt)), append(a.dues, optional(s.Due()))
+	a.ends = append(a.ends, nanoseconds(s.CompletedAt))
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
 	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
 	a.datas = append(a.datas, data)
 }
 
-// writeRows queues the rows: new ones, changed ones, and those that leave
-// gq.live for gq.done. Rows that change are locked and known by their primary
-// key, which is what these statements follow.
+// move is where a row was and where it goes.
+type move struct{ from, to home }
+
+// writeRows queues the rows: new ones, changed ones, and those that go from one
+// table to another.
 func (tx *txn) writeRows() error {
-	var born, kept, over rowArrays
-	var ends, left []int64
-	all := len(tx.rows)
+	moves := make(map[move]*rowArrays)
 	for _, r := range tx.rows {
 		if r.told {
 			r.segments = append(r.segments, tx.segment)
 		}
-		fresh, gone := r.fresh, r.done
-		r.changed, r.told, r.fresh, r.done = false, false, false, !r.state.Live()
-		if gone {
+		m := move{r.home, homeOf(r.state.Status)}
+		r.changed, r.told, r.home = false, false, m.to
+		if m.from == inDone {
 			continue // nothing changes any more
 		}
 		data, err := r.state.AppendBinary(appendSegments(nil, r.segments))
 		if err != nil {
 			return err
 		}
-		switch {
-		case r.done:
-			over.add(r, data, all)
-			ends = append(ends, nanoseconds(r.state.CompletedAt))
-			if !fresh {
-				left = append(left, int64(r.state.Sequence))
-			}
-		case fresh:
-			born.add(r, data, all)
-		default:
-			kept.add(r, data, all)
+		if moves[m] == nil {
+			moves[m] = new(rowArrays)
 		}
+		moves[m].add(r, data, len(tx.rows))
 	}
-	if len(born.seqs) > 0 {
-		tx.more.Queue(`
-			INSERT INTO gq.live (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data)
-			SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
-			FROM unnest(
-				$1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-				$6::smallint[], $7::text[], $8::text[], $9::text[], $10::bytea[]
-			) AS n (seq, hi, lo, run_at, due, status, queue, limited, fair, data)`,
-			born.seqs, born.his, born.los, born.runs, born.dues, born.statuses, born.queues, born.limited, born.fairs, born.datas)
-	}
-	if len(kept.seqs) > 0 {
-		tx.more.Queue(`
-			UPDATE gq.live AS s
-			SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
-			FROM unnest(
-				$1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[]
-			) AS n (seq, hi, lo, run_at, due, status, data)
-			WHERE s.seq = n.seq`,
-			kept.seqs, kept.his, kept.los, kept.runs, kept.dues, kept.statuses, kept.datas)
-	}
-	if len(left) > 0 {
-		tx.more.Queue("DELETE FROM gq.live WHERE seq = ANY ($1)", left)
-	}
-	if len(over.seqs) > 0 {
-		tx.more.Queue(`
-			INSERT INTO gq.done (seq, ended, status, queue, fair, data)
-			SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::bytea[])`,
-			over.seqs, ends, over.statuses, over.queues, over.fairs, over.datas)
+	for m, a := range moves {
+		a.write(&tx.more, m)
 	}
 	return nil
+}
+
+// Rows that change are locked and known by their numbers, which is what these
+// statements follow. One that goes to another table takes its queue along.
+const (
+	beReady = `
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data)
+		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
+		FROM unnest(
+			$1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+			$6::smallint[], $7::text[], $8::text[], $9::text[], $10::bytea[]
+		) AS n (seq, hi, lo, run_at, due, status, queue, limited, fair, data)`
+	beHeld = `
+		INSERT INTO gq.held (seq, due, status, queue, limited, fair, data)
+		SELECT n.seq, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
+		FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::bytea[])
+			AS n (seq, due, status, queue, limited, fair, data)`
+	beDone = `
+		INSERT INTO gq.done (seq, ended, status, queue, fair, data)
+		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::bytea[])`
+	stayReady = `
+		UPDATE gq.ready AS s
+		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
+		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[])
+			AS n (seq, hi, lo, run_at, due, status, data)
+		WHERE s.seq = n.seq`
+	stayHeld = `
+		UPDATE gq.held AS s
+		SET due = n.due, status = n.status, data = n.data
+		FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) AS n (seq, due, status, data)
+		WHERE s.seq = n.seq`
+	hold = `
+		WITH gone AS (
+			DELETE FROM gq.ready AS s
+			USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) AS n (seq, due, status, data)
+			WHERE s.seq = n.seq
+			RETURNING n.seq, n.due, n.status, s.queue, s.limited, s.fair, n.data
+		)
+		INSERT INTO gq.held (seq, due, status, queue, limited, fair, data) SELECT * FROM gone`
+	giveBack = `
+		WITH gone AS (
+			DELETE FROM gq.held AS s
+			USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[])
+				AS n (seq, hi, lo, run_at, due, status, data)
+			WHERE s.seq = n.seq
+			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, n.status, s.queue, s.limited, s.fair, n.data
+		)
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data) SELECT * FROM gone`
+	// endOf is for the table that %s names.
+	endOf = `
+		WITH gone AS (
+			DELETE FROM gq.%s AS s
+			USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) AS n (seq, ended, status, data)
+			WHERE s.seq = n.seq
+			RETURNING n.seq, n.ended, n.status, s.queue, s.fair, n.data
+		)
+		INSERT INTO gq.done (seq, ended, status, queue, fair, data) SELECT * FROM gone`
+)
+
+var (
+	endHeld  = fmt.Sprintf(endOf, "held")
+	endReady = fmt.Sprintf(endOf, "ready")
+)
+
+func (a *rowArrays) write(batch *pgx.Batch, m move) {
+	switch m {
+	case move{nowhere, inReady}:
+		batch.Queue(beReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
+	case move{nowhere, inHeld}: // imported
+		batch.Queue(beHeld, a.seqs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
+	case move{nowhere, inDone}:
+		batch.Queue(beDone, a.seqs, a.ends, a.statuses, a.queues, a.fairs, a.datas)
+	case move{inReady, inReady}:
+		batch.Queue(stayReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)
+	case move{inHeld, inHeld}:
+		batch.Queue(stayHeld, a.seqs, a.dues, a.statuses, a.datas)
+	case move{inReady, inHeld}:
+		batch.Queue(hold, a.seqs, a.dues, a.statuses, a.datas)
+	case move{inHeld, inReady}:
+		batch.Queue(giveBack, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)
+	case move{inReady, inDone}:
+		batch.Queue(endReady, a.seqs, a.ends, a.statuses, a.datas)
+	case move{inHeld, inDone}:
+		batch.Queue(endHeld, a.seqs, a.ends, a.statuses, a.datas)
+	}
 }
 
 func (tx *txn) writeLeases() {

@@ -323,7 +323,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, fresh: true}
+		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey}
 		tx.record(&rows[i], b.state, b.events)
 	}
 	jobs.write(&tx.more)

@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -103,8 +105,8 @@ func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
 func (tx *txn) heldByKey(ctx context.Context, queue string, since int64) (map[string]int, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT limited, count(*)
-		FROM gq.live
-		WHERE queue = $1 AND status IN (4, 5) AND limited IS NOT NULL AND due > $2
+		FROM gq.held
+		WHERE queue = $1 AND limited IS NOT NULL AND due > $2
 		GROUP BY limited`,
 		queue, since)
 	if err != nil {
@@ -338,8 +340,17 @@ func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[int6
 
 // liveRows reads and locks the live jobs of a queue in the order of submission.
 func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error) {
-	return scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM gq.live AS s WHERE s.queue = $1 ORDER BY s.seq "+lock, queue))
+	found := make(map[int64]*row)
+	for _, table := range []string{"gq.ready", "gq.held", "gq.ready"} { // what was given back meanwhile is found the second time
+		rows, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+table+" AS s WHERE s.queue = $1 ORDER BY s.seq "+lock, queue))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			found[int64(r.state.Sequence)] = r
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b *row) int { return cmp.Compare(a.state.Sequence, b.state.Sequence) }), nil
 }
 
 // rearrange gives the live jobs of a queue that became fair, or no longer is,

@@ -23,7 +23,7 @@ var migrationFiles embed.FS
 // The layouts this program knows. Layout 1 was never released.
 const (
 	oldestLayout  = 2
-	currentLayout = 5
+	currentLayout = 6
 )
 
 // Classes of advisory locks. The first word is "gq" and a number, to stay out

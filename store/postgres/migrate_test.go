@@ -40,7 +40,7 @@ func TestMigrateAtOnce(t *testing.T) {
 func TestMigrateDump(t *testing.T) {
 	url := pgtest.Database(t)
 	sql, err := postgres.MigrateDump()
-	if err != nil || !strings.Contains(sql, "CREATE TABLE gq.live") {
+	if err != nil || !strings.Contains(sql, "CREATE TABLE gq.held") {
 		t.Fatalf("%v:\n%.200s", err, sql)
 	}
 	execute(t, url, sql)
@@ -56,7 +56,7 @@ func layout(t testing.TB, version int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(sql) + "RESET search_path;"
+	return "SET check_function_bodies = off;" + string(sql) + "RESET search_path; RESET check_function_bodies;"
 }
 
 // shape lists everything in the schema that a program depends on.
@@ -75,7 +75,7 @@ const shape = `
 // left with one of everything: all of it is still there and goes on, and the
 // tables are those of a database that was empty.
 func TestMigrateFromOlder(t *testing.T) {
-	for version := 2; version < 3; version++ {
+	for _, version := range []int{2, 5} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			url, fresh := pgtest.Database(t), pgtest.Database(t)
 			execute(t, url, layout(t, version))

@@ -289,7 +289,7 @@ func TestClaimWaitsForALockedJob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.live FOR SHARE"); err != nil {
+	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.ready FOR SHARE"); err != nil {
 		t.Fatal(err)
 	}
 	claimed := make(chan int)

@@ -65,9 +65,9 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	now := nanoseconds(tx.now)
 	late, err := scanRows(tx.Query(ctx, `
 		SELECT `+columns+`, j.spec
-		FROM gq.live AS s
+		FROM gq.held AS s
 		JOIN gq.job AS j USING (seq)
-		WHERE s.queue = $1 AND s.status IN (4, 5) AND s.due <= $2`,
+		WHERE s.queue = $1 AND s.due <= $2`,
 		q.Name, now))
 	if err != nil {
 		return nil, err

@@ -68,15 +68,14 @@ func (tx *txn) pools(ctx context.Context, since int64, over []int64, names ...st
 	if over == nil {
 		over = []int64{}
 	}
-	// 4 and 5 are CLAIMED and RUNNING. Of each queue only the held jobs are read,
-	// along live_held.
+	// 5 is RUNNING. Of each queue only the held jobs are read, along held_due.
 	rows, err := tx.Query(ctx, `
 		SELECT p.name, p.capacity, p.at_start, p.updated, (
 			SELECT coalesce(sum(j.cost), 0)::bigint
 			FROM gq.queue AS q
-			JOIN gq.live AS s ON s.queue = q.name
+			JOIN gq.held AS s ON s.queue = q.name
 			JOIN gq.job AS j USING (seq)
-			WHERE q.config ->> 'Pool' = p.name AND s.status IN (4, 5) AND s.due > $2 AND s.seq <> ALL ($3)
+			WHERE q.config ->> 'Pool' = p.name AND s.due > $2 AND s.seq <> ALL ($3)
 				AND (s.status = 5 OR NOT p.at_start)
 		)
 		FROM gq.pool AS p
@@ -199,9 +198,9 @@ func (tx *txn) lockStarts(ctx context.Context, rows []*row) error {
 	// may be renewing it.
 	over, err := collect[int64](tx.Query(ctx, `
 		SELECT s.seq
-		FROM gq.live AS s
+		FROM gq.held AS s
 		WHERE s.queue IN (SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1))
-			AND s.status IN (4, 5) AND s.due <= $2
+			AND s.due <= $2
 		FOR UPDATE OF s SKIP LOCKED`,
 		names, nanoseconds(tx.now)))
 	if err != nil {

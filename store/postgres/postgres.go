@@ -10,7 +10,7 @@
 //  1. advisory locks on idempotency keys, by their hash
 //  2. the advisory lock of pools and whose they are, which some claims share
 //  3. rows of gq.queue that have a limit the transaction must keep, by name
-//  4. rows of gq.live, then of gq.done, by sequence number
+//  4. rows of gq.held, then of gq.ready, then of gq.done, by sequence number
 //  5. rows of gq.pool, by name
 //  6. advisory locks on the turns of fair queues, by their hash
 //  7. the advisory lock of documents

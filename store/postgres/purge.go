@@ -55,7 +55,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 			switch {
 			case !ok:
 				answers[i] = fmt.Errorf("purge %s: %w", id, gq.ErrNotFound)
-			case !r.done:
+			case r.home != inDone:
 				answers[i] = fmt.Errorf("purge %s: it is %s: %w", id, r.state.Status, gq.ErrIllegalMove)
 			default:
 				delete(known, id) // named again, it is not there

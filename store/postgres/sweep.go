@@ -1,20 +1,39 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
 
-// What is due, and when the first of the others is, along the index live_due: the
-// leases that will run out some day are many, and nobody asks for them.
+// What is due, and when the first of the others is. What is not held is found along
+// the index ready_due, and what is held along held_due in each queue that has any: so
+// a claim makes one entry for its queue and the sweeps alike.
 const (
-	dueBy   = "SELECT seq, due FROM gq.live WHERE due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2"
-	dueNext = "SELECT due FROM gq.live WHERE due + 0 > $1 ORDER BY due + 0, seq LIMIT 1"
+	dueBy = `
+		(SELECT seq, due, data FROM gq.ready WHERE due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2)
+		UNION ALL
+		SELECT h.seq, h.due, h.data
+		FROM ` + holding + `
+		CROSS JOIN LATERAL (SELECT seq, due, data FROM gq.held WHERE queue = q.queue AND due <= $1 ORDER BY due LIMIT $2) AS h`
+	dueNext = `
+		SELECT least(
+			(SELECT due FROM gq.ready WHERE due + 0 > $1 ORDER BY due + 0, seq LIMIT 1),
+			(
+				SELECT min(h.due)
+				FROM ` + holding + `
+				CROSS JOIN LATERAL (SELECT due FROM gq.held WHERE queue = q.queue AND due > $1 ORDER BY due LIMIT 1) AS h
+			)
+		)`
+	// holding are the queues that may have held jobs: where there are any, one of the
+	// counts that are added up is not zero.
+	holding = "(SELECT DISTINCT queue FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS q"
 )
 
 // Due implements [store.Store].
@@ -25,39 +44,57 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 			return err
 		}
 		due = store.Due{Now: tx.now}
-		rows, err := tx.Query(ctx, `
-			SELECT j.id, s.due
-			FROM (`+dueBy+`) AS s
-			JOIN gq.job AS j USING (seq)
-			ORDER BY s.due, s.seq`, nanoseconds(tx.now), max(limit, 0)+1)
+		late, err := tx.late(ctx, max(limit, 0)+1)
 		if err != nil {
 			return err
 		}
-		var id [16]byte
-		var at int64
-		_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
-			switch {
-			case len(due.Jobs) < limit:
-				due.Jobs = append(due.Jobs, id)
-			case due.Next.IsZero():
-				due.Next = instant(at)
-			}
+		for _, l := range late[:min(len(late), max(limit, 0))] {
+			due.Jobs = append(due.Jobs, l.job)
+		}
+		if len(late) > len(due.Jobs) {
+			due.Next = instant(late[len(due.Jobs)].due)
 			return nil
-		})
-		if err != nil || !due.Next.IsZero() {
+		}
+		var next *int64
+		if err := tx.QueryRow(ctx, dueNext, nanoseconds(tx.now)).Scan(&next); err != nil || next == nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, dueNext, nanoseconds(tx.now)).Scan(&at)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		due.Next = instant(at)
-		return err
+		due.Next = instant(*next)
+		return nil
 	})
 	if err != nil {
 		return store.Due{}, err
 	}
 	return due, nil
+}
+
+// lateness is a job that is due.
+type lateness struct {
+	due, seq int64
+	job      gq.JobID
+}
+
+// late finds what is due, the first of it first, and the first n for certain.
+func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
+	rows, err := tx.Query(ctx, dueBy, nanoseconds(tx.now), n)
+	if err != nil {
+		return nil, err
+	}
+	late, err := pgx.CollectRows(rows, func(from pgx.CollectableRow) (l lateness, err error) {
+		var data pgtype.DriverBytes
+		if err := from.Scan(&l.seq, &l.due, &data); err != nil {
+			return l, err
+		}
+		_, rest, err := decodeSegments(data)
+		if err != nil {
+			return l, err
+		}
+		state, err := gq.DecodeState(rest, uint64(l.seq), func(p gq.Policy) *gq.Policy { return &p })
+		l.job = state.ID
+		return l, err
+	})
+	slices.SortFunc(late, func(a, b lateness) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) })
+	return late, err
 }
 
 // Release implements [store.Store].

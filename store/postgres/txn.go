@@ -64,7 +64,7 @@ type place struct {
 	status gq.Status
 }
 
-// row is a row of gq.live or gq.done.
+// row is a row of gq.ready, gq.held or gq.done.
 type row struct {
 	queue    string
 	limit    string   // limit key; known of new jobs only
@@ -76,8 +76,28 @@ type row struct {
 	state    gq.State
 	changed  bool // among txn.rows
 	told     bool // there are events of it among txn.events
-	fresh    bool // not in the database yet
-	done     bool // in gq.done
+	home     home // where it is in the database
+}
+
+// home is the table that has the row of a job.
+type home int
+
+const (
+	nowhere home = iota // not in the database yet
+	inReady
+	inHeld
+	inDone
+)
+
+func homeOf(s gq.Status) home {
+	switch {
+	case s.Held():
+		return inHeld
+	case s.Terminal():
+		return inDone
+	default:
+		return inReady
+	}
 }
 
 // stamp reads the clock and takes a segment, after the locks of the transaction
@@ -143,7 +163,7 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		r := new(now)
 		r.segments = segments
 		r.state, err = gq.DecodeState(rest, uint64(seq), policy.of)
-		r.done = !r.state.Live()
+		r.home = homeOf(r.state.Status)
 		return r, err
 	})
 }
@@ -202,34 +222,39 @@ func decodeSegments(b []byte) (segments []int64, rest []byte, err error) {
 	return segments, b, nil
 }
 
-// lock reads and locks jobs in the order that everyone locks them. One that ends
-// meanwhile is found where it has gone.
-func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) ([]*row, error) {
-	if len(seqs) == 0 {
-		return nil, nil
+// lock reads and locks jobs, by number in each table. One that is claimed, given
+// back or ends meanwhile is found where it has gone.
+func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []*row, err error) {
+	missing := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(seqs))), func(seq int64) bool { return seq == 0 })
+	look := func(from string) error {
+		if len(missing) == 0 {
+			return nil
+		}
+		found, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+from+" ORDER BY s.seq FOR "+strength+" OF s", missing))
+		rows = append(rows, found...)
+		known := make(map[int64]bool, len(found))
+		for _, r := range found {
+			known[int64(r.state.Sequence)] = true
+		}
+		missing = slices.DeleteFunc(missing, func(seq int64) bool { return known[seq] })
+		return err
 	}
-	rows, err := scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM gq.live AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR "+strength, seqs))
-	if err != nil || len(rows) == len(seqs) {
-		return rows, err
-	}
-	found := make(map[int64]bool, len(rows))
-	for _, r := range rows {
-		found[int64(r.state.Sequence)] = true
-	}
-	var missing []int64
-	for _, seq := range seqs {
-		if seq != 0 && !found[seq] {
-			missing = append(missing, seq)
+	for len(missing) > 0 {
+		for _, table := range []string{"gq.held", "gq.ready", "gq.held"} {
+			if err := look(table + " AS s WHERE s.seq = ANY ($1)"); err != nil {
+				return nil, err
+			}
+		}
+		if err := look(finished + " WHERE " + kept); err != nil || len(missing) == 0 {
+			return rows, err
+		}
+		// One that went there and back is still there.
+		missing, err = collect[int64](tx.Query(ctx, "SELECT seq FROM gq.live WHERE seq = ANY ($1)", missing))
+		if err != nil {
+			return nil, err
 		}
 	}
-	if len(missing) == 0 {
-		return rows, nil
-	}
-	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
-	ended, err := scanRows(tx.Query(ctx,
-		"SELECT "+columns+" FROM "+finished+" WHERE "+kept+" ORDER BY s.seq FOR "+strength+" OF s", missing))
-	return append(rows, ended...), err
+	return rows, nil
 }
 
 // record takes down what a verb has made of a job. flush writes it.
