@@ -12,7 +12,7 @@ import (
 )
 
 // sequenceStep is how many segments are numbered in one transaction.
-const sequenceStep = 10_000
+const sequenceStep = 500
 
 // sequence gives numbers to the events of committed segments, and folds the
 // counts that were appended. Any node may do so at any time: whoever has the row
@@ -25,10 +25,15 @@ func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 	err = s.transact(ctx, "look for events", s.begins.single, func(tx *txn) error {
 		return tx.QueryRow(ctx, unsequenced).Scan(&last, &more)
 	})
-	if err != nil {
-		return 0, err
+	if err != nil || !more {
+		return last, err
 	}
-	for more {
+	return s.number(ctx)
+}
+
+// number is sequence for whoever knows that there is something to do.
+func (s *Store) number(ctx context.Context) (last int64, err error) {
+	for more := true; more; {
 		err = s.transact(ctx, "number events", s.begins.write, func(tx *txn) error {
 			last, more, err = tx.sequence(ctx)
 			return err
@@ -44,43 +49,52 @@ func (s *Store) sequence(ctx context.Context) (last int64, err error) {
 // has.
 const fresh = "SELECT id, events, time FROM gq.segment WHERE seq IS NULL ORDER BY id LIMIT $1"
 
+// numbering gives the next numbers to the fresh ones. Whoever runs it has locked the
+// row of gq.head with a statement before, and sees what others did until then. It
+// looks the segments up by a list, because a join reads all of a partition that the
+// planner believes to be empty.
+const numbering = `
+	WITH fresh AS MATERIALIZED (
+		SELECT s.id, s.events, s.time, h.event + 1 - s.events + sum(s.events) OVER (ORDER BY s.id) AS seq
+		FROM (` + fresh + `) AS s
+		CROSS JOIN gq.head AS h
+	), numbered AS (
+		UPDATE gq.segment AS s SET seq = (SELECT n.seq FROM fresh AS n WHERE n.id = s.id)
+		WHERE s.id = ANY (ARRAY (SELECT id FROM fresh))
+	)
+	UPDATE gq.head
+	SET event = event + (SELECT sum(events) FROM fresh), time = greatest(time, (SELECT max(time) FROM fresh))
+	WHERE EXISTS (SELECT FROM fresh)
+	RETURNING event, (SELECT count(*) FROM fresh)`
+
+// folding adds up the counts that were appended.
+const folding = `
+	WITH folded AS (DELETE FROM gq.delta RETURNING queue, status, jobs)
+	INSERT INTO gq.tally AS t (queue, status, jobs)
+	SELECT queue, status, sum(jobs) FROM folded GROUP BY queue, status
+	ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`
+
 // unsequenced is the last number given, and whether there is anything to do.
 const unsequenced = `
 	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL) OR EXISTS (SELECT FROM gq.delta)
 	FROM gq.head`
 
+// sequence numbers a step of the fresh segments. All of it travels at once: losing
+// the answer loses nothing, since it is found done the next time.
 func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) {
-	if err := tx.QueryRow(ctx, "SELECT event FROM gq.head FOR UPDATE").Scan(&last); err != nil {
-		return 0, false, err
-	}
-	var ids, seqs []int64
-	var id, at, newest int64
-	var events int64
-	rows, err := tx.Query(ctx, fresh, sequenceStep)
-	if err != nil {
-		return 0, false, err
-	}
-	if _, err := pgx.ForEachRow(rows, []any{&id, &events, &at}, func() error {
-		ids, seqs = append(ids, id), append(seqs, last+1)
-		last += events
-		newest = max(newest, at)
-		return nil
-	}); err != nil {
-		return 0, false, err
-	}
-	if len(ids) > 0 {
-		tx.more.Queue(`
-			UPDATE gq.segment AS s SET seq = n.seq
-			FROM unnest($1::bigint[], $2::bigint[]) AS n (id, seq)
-			WHERE s.id = n.id`, ids, seqs)
-		tx.more.Queue("UPDATE gq.head SET event = $1, time = greatest(time, $2)", last, newest)
-	}
-	tx.more.Queue(`
-		WITH folded AS (DELETE FROM gq.delta RETURNING queue, status, jobs)
-		INSERT INTO gq.tally AS t (queue, status, jobs)
-		SELECT queue, status, sum(jobs) FROM folded GROUP BY queue, status
-		ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`)
-	return last, len(ids) == sequenceStep, tx.flush(ctx)
+	var batch pgx.Batch
+	batch.Queue("SELECT event FROM gq.head FOR UPDATE").QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	batch.Queue(numbering, sequenceStep).Query(func(rows pgx.Rows) error {
+		var n int
+		_, err := pgx.ForEachRow(rows, []any{&last, &n}, func() error { return nil })
+		more = n == sequenceStep
+		return err
+	})
+	batch.Queue(folding)
+	batch.Queue("COMMIT")
+	err = tx.SendBatch(ctx, &batch).Close()
+	tx.written, tx.committed = true, err == nil
+	return last, more, err
 }
 
 // tally is gq.tally with what has not been folded yet, in one snapshot.

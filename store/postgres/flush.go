@@ -55,6 +55,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 type rowArrays struct {
 	seqs, his, los, runs   []int64
 	dues                   []*int64
+	instants               []int64 // to which these point
 	ends                   []int64
 	statuses               []int16
 	queues, limited, fairs []string
@@ -64,21 +65,31 @@ type rowArrays struct {
 // add appends a row of at most n.
 func (a *rowArrays) add(r *row, data []byte, n int) {
 	if a.seqs == nil {
-		numbers, names := make([]int64, 5*n), make([]string, 3*n)
+		numbers, names := make([]int64, 6*n), make([]string, 3*n)
 		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
-		a.ends = numbers[4*n : 4*n]
+		a.ends, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n]
 		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
 		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
 	}
 	s, order := &r.state, r.state.Order()
 	a.seqs = append(a.seqs, int64(s.Sequence))
 	a.his, a.los = append(a.his, signed(order.Hi)), append(a.los, signed(order.Lo))
-	a.runs, a.dues = append(a.runs, nanoseconds(s.RunAt)), append(a.dues, optional(s.Due()))
+	a.runs, a.dues = append(a.runs, nanoseconds(s.RunAt)), append(a.dues, nil)
+	if due := s.Due(); !due.IsZero() {
+		a.instants = append(a.instants, due.UnixNano())
+		a.dues[len(a.dues)-1] = &a.instants[len(a.instants)-1]
+	}
 	a.ends = append(a.ends, nanoseconds(s.CompletedAt))
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
 	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
 	a.datas = append(a.datas, data)
 }
+
+// How many bytes a state has, and how many it may have so that none is copied.
+const (
+	stateGuess    = 160
+	maxStateGuess = 512
+)
 
 // move is where a row was and where it goes.
 type move struct{ from, to home }
@@ -87,7 +98,8 @@ type move struct{ from, to home }
 // table to another.
 func (tx *txn) writeRows() error {
 	moves := make(map[move]*rowArrays)
-	for _, r := range tx.rows {
+	var space []byte // of all the states
+	for i, r := range tx.rows {
 		if r.told {
 			r.segments = append(r.segments, tx.segment)
 		}
@@ -96,10 +108,17 @@ func (tx *txn) writeRows() error {
 		if m.from == inDone {
 			continue // nothing changes any more
 		}
-		data, err := r.state.AppendBinary(appendSegments(nil, r.segments))
+		if cap(space)-len(space) < maxStateGuess {
+			space = make([]byte, 0, maxStateGuess+(len(tx.rows)-i)*stateGuess)
+		}
+		data, err := r.state.AppendBinary(appendSegments(space[len(space):], r.segments))
 		if err != nil {
 			return err
 		}
+		if len(data) <= cap(space)-len(space) {
+			space = space[:len(space)+len(data)]
+		}
+		data = data[:len(data):len(data)]
 		if moves[m] == nil {
 			moves[m] = new(rowArrays)
 		}
@@ -226,12 +245,15 @@ func (tx *txn) writeEnded() {
 		seqs, statuses, priorities)
 }
 
+// eventGuess is how many bytes an event has.
+const eventGuess = 64
+
 // writeEvents queues the events as one record.
 func (tx *txn) writeEvents() error {
 	if len(tx.events) == 0 {
 		return nil
 	}
-	data, err := appendLog(nil, tx.events)
+	data, err := appendLog(make([]byte, 0, eventGuess*len(tx.events)), tx.events)
 	if err != nil {
 		return err
 	}

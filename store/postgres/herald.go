@@ -109,7 +109,7 @@ func (h *herald) round() {
 	h.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), heraldWithin)
 	defer cancel()
-	if n, err := h.s.sequence(ctx); err == nil {
+	if n, err := h.s.number(ctx); err == nil {
 		last = n
 	}
 	h.spread(store.News{Event: uint64(last)})

@@ -123,8 +123,8 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 		}
 	}
 	p := &plan{
-		taken: make(map[gq.JobID]bool, len(jobs)), states: make(map[gq.JobID]gq.State, len(jobs)),
-		births: make([]birth, 0, len(jobs)),
+		taken: make(map[gq.JobID]bool, len(jobs)), births: make([]birth, 0, len(jobs)),
+		events: make([]gq.Event, 0, eventsOfBirth*len(jobs)),
 	}
 	if len(keys)+len(change) == 0 && len(ids) == len(jobs) {
 		if plain, err := tx.preparePlain(ctx, p, ids, names); err != nil || plain {
@@ -132,6 +132,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 		}
 	}
 	var err error
+	p.states = make(map[gq.JobID]gq.State, len(jobs))
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
 	}
@@ -218,7 +219,8 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names 
 	if len(known) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(queues)), guarded) {
 		return false, nil
 	}
-	p.keys, p.queues, p.live, p.book, p.now = make(map[gq.Key]holder), queues, make(map[string]int64), newBook(), tx.now
+	p.queues, p.book, p.now = queues, newBook(), tx.now
+	p.answers = make([]store.Placed, 0, len(ids))
 	return true, nil
 }
 
@@ -388,7 +390,12 @@ type jobArrays struct {
 	ids                  [][16]byte
 	types, requires      []string
 	specs, payloads      [][]byte
+	demanding            bool   // something is required
+	space                []byte // of the specs
 }
+
+// specGuess is how many bytes a spec has.
+const specGuess = 192
 
 // grow makes room for n jobs.
 func (a *jobArrays) grow(n int) {
@@ -401,10 +408,18 @@ func (a *jobArrays) grow(n int) {
 func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
 	lean := *spec
 	lean.Payload.Data = nil
-	data, err := lean.AppendBinary(nil)
+	if cap(a.space)-len(a.space) < specGuess {
+		a.space = make([]byte, 0, specGuess*(cap(a.seqs)-len(a.seqs)+1))
+	}
+	data, err := lean.AppendBinary(a.space[len(a.space):])
 	if err != nil {
 		return err
 	}
+	if len(data) <= cap(a.space)-len(a.space) {
+		a.space = a.space[:len(a.space)+len(data)]
+	}
+	data = data[:len(data):len(data)]
+	a.demanding = a.demanding || len(spec.Requires) > 0
 	a.seqs, a.ids = append(a.seqs, seq), append(a.ids, spec.ID)
 	a.costs, a.created = append(a.costs, spec.CostUnits), append(a.created, nanoseconds(now))
 	a.types, a.requires = append(a.types, spec.Type), append(a.requires, arrayOf(spec.Requires))
@@ -417,13 +432,23 @@ func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
 }
 
 func (a *jobArrays) write(batch *pgx.Batch) {
-	batch.Queue(`
-		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
-		SELECT n.seq, n.id, n.cost, n.created, n.type, n.requires::text[], n.spec, n.payload
-		FROM unnest(
-			$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bytea[], $8::bytea[]
-		) AS n (seq, id, cost, created, type, requires, spec, payload)`,
-		a.seqs, a.ids, a.costs, a.created, a.types, a.requires, a.specs, a.payloads)
+	if a.demanding {
+		batch.Queue(`
+			INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
+			SELECT n.seq, n.id, n.cost, n.created, n.type, n.requires::text[], n.spec, n.payload
+			FROM unnest(
+				$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bytea[], $8::bytea[]
+			) AS n (seq, id, cost, created, type, requires, spec, payload)`,
+			a.seqs, a.ids, a.costs, a.created, a.types, a.requires, a.specs, a.payloads)
+	} else { // to read an array of each row's own takes longer than to write the row
+		batch.Queue(`
+			INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
+			SELECT n.seq, n.id, n.cost, n.created, n.type, '{}', n.spec, n.payload
+			FROM unnest(
+				$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[], $7::bytea[]
+			) AS n (seq, id, cost, created, type, spec, payload)`,
+			a.seqs, a.ids, a.costs, a.created, a.types, a.specs, a.payloads)
+	}
 	batch.Queue("INSERT INTO gq.name (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[])", a.ids, a.seqs)
 }
 

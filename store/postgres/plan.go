@@ -22,7 +22,9 @@ type plan struct {
 	live    map[string]int64
 	book    *turnBook
 
-	births   []birth // to be written
+	births   []birth        // to be written
+	events   []gq.Event     // room for theirs
+	answers  []store.Placed // of a plan whose jobs have nothing to do with each other, which has no keys and states
 	policies policies
 }
 
@@ -52,6 +54,12 @@ type member struct {
 
 // place decides about one group. A refused group leaves no trace in the plan.
 func (p *plan) place(g store.Group) store.Inserted {
+	if p.states == nil && len(g.Jobs) == 1 && !g.Jobs[0].ID.IsZero() {
+		return p.placeOne(&g.Jobs[0])
+	}
+	if p.states == nil {
+		p.keys, p.states, p.live = make(map[gq.Key]holder), make(map[gq.JobID]gq.State), make(map[string]int64)
+	}
 	members, keys, err := p.identify(g)
 	if err != nil {
 		return store.Inserted{Err: err}
@@ -83,6 +91,19 @@ func (p *plan) place(g store.Group) store.Inserted {
 		}
 	}
 	return out
+}
+
+// placeOne is place for a job that has nothing to do with others.
+func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
+	if p.taken[spec.ID] {
+		return store.Inserted{Err: fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)}
+	}
+	m := member{sequence: uint64(p.numbers[0])}
+	p.numbers = p.numbers[1:]
+	p.bear(spec, m, 1)
+	n := len(p.answers)
+	p.answers = append(p.answers, store.Placed{State: p.births[len(p.births)-1].state})
+	return store.Inserted{Jobs: p.answers[n : n+1 : n+1]}
 }
 
 // identify finds out which jobs of a group exist already, and what its
@@ -170,11 +191,18 @@ func (p *plan) guard(g store.Group, members []member) error {
 	return nil
 }
 
+// eventsOfBirth is how many events a new job has, unless it has ended at once.
+const eventsOfBirth = 2
+
 // bear gives a job its first state. Everything it depends on has one.
 func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 	b := gq.Birth{
 		ID: spec.ID, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: spec.FirstRun(p.now),
+	}
+	if n := len(p.events); cap(p.events)-n >= eventsOfBirth {
+		p.events = p.events[:n+eventsOfBirth]
+		b.Events = p.events[n : n : n+eventsOfBirth]
 	}
 	for _, d := range m.deps {
 		b.Inherited = p.states[d.Job].Priority().Inherit(b.Inherited)
@@ -205,9 +233,12 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 	if born.state.Status != gq.Pending {
 		born.awaits = nil // waits no longer, whatever the others do
 	}
-	p.taken[spec.ID], p.states[spec.ID] = true, born.state
-	if born.state.Live() {
-		p.live[spec.Queue]++
+	p.taken[spec.ID] = true
+	if p.states != nil {
+		p.states[spec.ID] = born.state
+		if born.state.Live() {
+			p.live[spec.Queue]++
+		}
 	}
 	p.births = append(p.births, born)
 }

@@ -70,6 +70,7 @@ func settle(settings *pgxpool.Config, pooled bool) begins {
 	} else {
 		maps.Copy(settings.ConnConfig.RuntimeParams, planning)
 		settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			registerArrays(conn.TypeMap())
 			_, err := conn.Exec(ctx, fmt.Sprintf(durable, false))
 			return err
 		}

@@ -304,14 +304,6 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-func optional(t time.Time) *int64 {
-	if t.IsZero() {
-		return nil
-	}
-	n := t.UnixNano()
-	return &n
-}
-
 func instant(n int64) time.Time { return time.Unix(0, n).UTC() }
 
 // storable keeps the names that a text can hold. No job has another one, since
