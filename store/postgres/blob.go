@@ -73,23 +73,27 @@ const states = `
 
 // assemble makes whole jobs of rows with their specs.
 func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.Job, error) {
-	jobs := make([]gq.Job, len(rows))
-	index := make(map[int64]int, len(rows))
-	seqs := make([]int64, len(rows))
-	for i, r := range rows {
-		spec, err := r.specOf()
-		if err != nil {
+	var blobs found
+	if len(rows) > 0 {
+		var batch pgx.Batch
+		queueBlobs(&batch, rows, parts, &blobs)
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 			return nil, err
 		}
-		jobs[i] = gq.Job{Spec: *spec, State: r.state, Metadata: spec.Metadata}
-		jobs[i].Spec.Payload.Data = r.payload
-		seqs[i] = int64(r.state.Sequence)
-		index[seqs[i]] = i
 	}
-	if len(rows) == 0 {
-		return jobs, nil
-	}
-	found, err := tx.Query(ctx, `
+	return blobs.assemble(rows)
+}
+
+// found are blobs that were read.
+type found []struct {
+	seq  int64
+	part int16
+	data []byte
+}
+
+// queueBlobs asks for what is kept of jobs beside their specs.
+func queueBlobs(batch *pgx.Batch, rows []*row, parts gq.Parts, into *found) {
+	batch.Queue(`
 		SELECT b.seq, b.part, b.data
 		FROM unnest($1::bigint[]) AS n (seq)
 		CROSS JOIN LATERAL (SELECT * FROM gq.blob WHERE seq = n.seq OFFSET 0) AS b
@@ -99,34 +103,107 @@ func (tx *txn) assemble(ctx context.Context, rows []*row, parts gq.Parts) ([]gq.
 		FROM unnest($1::bigint[]) AS n (seq)
 		CROSS JOIN LATERAL (SELECT seq, payload FROM gq.job WHERE seq = n.seq OFFSET 0) AS j
 		WHERE $3 AND j.payload IS NOT NULL`,
-		seqs, wanted(parts), parts&gq.WithPayload != 0)
-	if err != nil {
-		return nil, err
-	}
+		sequencesOf(rows), wanted(parts), parts&gq.WithPayload != 0).Query(func(rows pgx.Rows) error {
+		return into.read(rows)
+	})
+}
+
+func (f *found) read(rows pgx.Rows) error {
 	var (
 		seq  int64
 		part int16
 		data []byte
 	)
-	_, err = pgx.ForEachRow(found, []any{&seq, &part, &data}, func() error {
-		job := &jobs[index[seq]]
-		switch part {
-		case partPayload:
-			job.Spec.Payload.Data = data
-		case partResult:
-			job.Result = data
-		case partCheckpoint:
-			job.Checkpoint = data
-		case partMetadata:
-			var err error
-			if job.Metadata, err = gq.DecodeMetadata(data); err != nil {
-				return fmt.Errorf("metadata of job %s: %w", job.State.ID, err)
-			}
-		}
+	_, err := pgx.ForEachRow(rows, []any{&seq, &part, &data}, func() error {
+		*f = append(*f, struct {
+			seq  int64
+			part int16
+			data []byte
+		}{seq, part, data})
 		data = nil // the next row must not be written into this one
 		return nil
 	})
-	return jobs, err
+	return err
+}
+
+// assemble makes whole jobs of rows with their specs.
+func (f found) assemble(rows []*row) ([]gq.Job, error) {
+	jobs := make([]gq.Job, len(rows))
+	index := make(map[int64]int, len(rows))
+	for i, r := range rows {
+		spec, err := r.specOf()
+		if err != nil {
+			return nil, err
+		}
+		jobs[i] = gq.Job{Spec: *spec, State: r.state, Metadata: spec.Metadata}
+		jobs[i].Spec.Payload.Data = r.payload
+		if len(f) > 0 {
+			index[int64(r.state.Sequence)] = i
+		}
+	}
+	for _, b := range f {
+		i, ok := index[b.seq]
+		if !ok {
+			continue
+		}
+		job := &jobs[i]
+		switch b.part {
+		case partPayload:
+			job.Spec.Payload.Data = b.data
+		case partResult:
+			job.Result = b.data
+		case partCheckpoint:
+			job.Checkpoint = b.data
+		case partMetadata:
+			var err error
+			if job.Metadata, err = gq.DecodeMetadata(b.data); err != nil {
+				return nil, fmt.Errorf("metadata of job %s: %w", job.State.ID, err)
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// specs reads what never changes of jobs by their numbers. The bounds tell the
+// partitions, which a list does not.
+const specs = `
+	SELECT seq, spec, CASE WHEN $4 THEN payload END
+	FROM gq.job
+	WHERE seq = ANY ($1) AND seq >= $2 AND seq <= $3`
+
+// queueSpecs asks for the specs of rows.
+func queueSpecs(batch *pgx.Batch, rows []*row, payload bool) {
+	seqs := sequencesOf(rows)
+	batch.Queue(specs, seqs, slices.Min(seqs), slices.Max(seqs), payload).Query(func(from pgx.Rows) error {
+		missing := make(map[int64]*row, len(rows))
+		for i, r := range rows {
+			missing[seqs[i]] = r
+		}
+		var seq int64
+		var spec, payload []byte
+		_, err := pgx.ForEachRow(from, []any{&seq, &spec, &payload}, func() error {
+			if r := missing[seq]; r != nil {
+				r.spec, r.payload = spec, payload
+				delete(missing, seq)
+			}
+			spec, payload = nil, nil // the next row must not be written into this one
+			return nil
+		})
+		for seq := range missing {
+			if err == nil {
+				err = fmt.Errorf("job %d has no spec: %w", seq, gq.ErrCorrupt)
+			}
+		}
+		return err
+	})
+}
+
+func sequencesOf(rows []*row) []int64 {
+	seqs := make([]int64, len(rows))
+	for i, r := range rows {
+		seqs[i] = int64(r.state.Sequence)
+	}
+	return seqs
 }
 
 func wanted(parts gq.Parts) []int16 {

@@ -14,27 +14,19 @@ import (
 )
 
 // candidates are the jobs of a queue that a claim may get, as far as the
-// columns can tell. It runs along the index ready_claim in its order and looks up
-// each job by its number: OFFSET 0 keeps the planner from beginning with the
-// jobs.
+// columns can tell. It runs along the index ready_claim in its order.
 //
 // It is a statement of its own on purpose. Inside an UPDATE it could be
 // executed again and lock more than its limit.
 const candidates = `
-	SELECT ` + columns + `, j.spec, j.payload
+	SELECT ` + columns + `
 	FROM gq.ready AS s
-	CROSS JOIN LATERAL (
-		SELECT spec, CASE WHEN $8 THEN payload END AS payload
-		FROM gq.job
-		WHERE seq = s.seq
-			AND (cardinality($3::text[]) = 0 OR type = ANY ($3))
-			AND requires <@ $4::text[]
-			AND ($5::bigint < 0 OR cost <= $5)
-		OFFSET 0
-	) AS j
 	WHERE s.queue = $1
 		AND s.status IN (2, 3, 6)
 		AND (s.status = 3 OR s.run_at <= $2)
+		AND (cardinality($3::text[]) = 0 OR s.type = ANY ($3))
+		AND (s.requires IS NULL OR s.requires <@ $4::text[])
+		AND ($5::bigint < 0 OR s.cost <= $5)
 		AND (s.limited IS NULL OR s.limited <> ALL ($6::text[]))
 	ORDER BY s.order_hi, s.order_lo
 	LIMIT $7`
@@ -300,13 +292,7 @@ func (tx *txn) advance(r *row) error {
 
 func (tx *txn) draw() gq.Draw { return tx.s.cfg.Draw(rand.Float64()) }
 
-func numbersOf(rows []*row, err error) ([]int64, error) {
-	seqs := make([]int64, len(rows))
-	for i, r := range rows {
-		seqs[i] = int64(r.state.Sequence)
-	}
-	return seqs, err
-}
+func numbersOf(rows []*row, err error) ([]int64, error) { return sequencesOf(rows), err }
 
 // serve gives a claim what it can get from one queue. It returns a job that was
 // passed over, if the claim is short of one.
@@ -324,7 +310,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		if err != nil || room <= 0 {
 			return nil, err
 		}
-		args := []any{q.Name, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room, w.Parts&gq.WithPayload != 0}
+		args := []any{q.Name, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
 		rows, err := scanRows(tx.Query(ctx, candidates+skipping, args...))
 		if err != nil {
 			return nil, err
@@ -335,7 +321,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 			}
 		}
 		if len(rows) < room && w.missing() > 0 { // the rest, if any, is locked by others
-			args[4], args[5], args[6], args[7] = l.afford(w.MaxCost, w.into()), l.full(), 1, false
+			args[4], args[5], args[6] = l.afford(w.MaxCost, w.into()), l.full(), 1
 			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
 	}
@@ -347,7 +333,15 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) (more bool, err error) {
 	granted := rows[:0:0]
 	more = true
-	if _, err := tx.stamp(ctx, 0); err != nil {
+	var blobs found
+	var batch pgx.Batch
+	queueSpecs(&batch, rows, w.Parts&gq.WithPayload != 0)
+	queueBlobs(&batch, rows, w.Parts&^gq.WithPayload, &blobs) // which comes with the specs
+	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
+		_, err := tx.stampFrom(row)
+		return err
+	})
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, err
 	}
 	for _, r := range rows {
@@ -384,7 +378,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	if err := tx.flush(ctx); err != nil {
 		return false, err
 	}
-	jobs, err := tx.assemble(ctx, granted, w.Parts&^gq.WithPayload) // which they have
+	jobs, err := blobs.assemble(granted)
 	w.round = append(w.round, jobs...)
 	return more, err
 }

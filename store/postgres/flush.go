@@ -60,6 +60,11 @@ type rowArrays struct {
 	statuses               []int16
 	queues, limited, fairs []string
 	datas                  [][]byte
+
+	// Of new rows only.
+	costs           []int64
+	types, requires []string
+	demanding       bool // something is required
 }
 
 // add appends a row of at most n.
@@ -83,6 +88,10 @@ func (a *rowArrays) add(r *row, data []byte, n int) {
 	a.statuses, a.queues = append(a.statuses, int16(s.Status)), append(a.queues, r.queue)
 	a.limited, a.fairs = append(a.limited, r.limit), append(a.fairs, r.fair)
 	a.datas = append(a.datas, data)
+	if spec := r.parsed; r.home == nowhere {
+		a.costs, a.types = append(a.costs, spec.CostUnits), append(a.types, spec.Type)
+		a.requires, a.demanding = append(a.requires, arrayOf(spec.Requires)), a.demanding || len(spec.Requires) > 0
+	}
 }
 
 // How many bytes a state has, and how many it may have so that none is copied.
@@ -104,7 +113,7 @@ func (tx *txn) writeRows() error {
 			r.segments = append(r.segments, tx.segment)
 		}
 		m := move{r.home, homeOf(r.state.Status)}
-		r.changed, r.told, r.home = false, false, m.to
+		r.changed, r.told = false, false
 		if m.from == inDone {
 			continue // nothing changes any more
 		}
@@ -123,6 +132,7 @@ func (tx *txn) writeRows() error {
 			moves[m] = new(rowArrays)
 		}
 		moves[m].add(r, data, len(tx.rows))
+		r.home = m.to
 	}
 	for m, a := range moves {
 		a.write(&tx.more, m)
@@ -131,38 +141,54 @@ func (tx *txn) writeRows() error {
 }
 
 // Rows that change are locked and known by their numbers, which is what these
-// statements follow. One that goes to another table takes its queue along.
+// statements follow. One that goes to another table takes its queue along. Columns
+// are unnested beside each other rather than in FROM, where each would be written
+// down once more.
 const (
 	beReady = `
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data)
-		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
-		FROM unnest(
-			$1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
-			$6::smallint[], $7::text[], $8::text[], $9::text[], $10::bytea[]
-		) AS n (seq, hi, lo, run_at, due, status, queue, limited, fair, data)`
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
+		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data, n.cost, n.type, %s
+		FROM (
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
+				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
+				unnest($7::text[]) AS queue, unnest($8::text[]) AS limited, unnest($9::text[]) AS fair,
+				unnest($10::bytea[]) AS data, unnest($11::bigint[]) AS cost, unnest($12::text[]) AS type%s
+		) AS n`
 	beHeld = `
 		INSERT INTO gq.held (seq, due, status, queue, limited, fair, data)
 		SELECT n.seq, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data
-		FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::bytea[])
-			AS n (seq, due, status, queue, limited, fair, data)`
+		FROM (
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::smallint[]) AS status,
+				unnest($4::text[]) AS queue, unnest($5::text[]) AS limited, unnest($6::text[]) AS fair,
+				unnest($7::bytea[]) AS data
+		) AS n`
 	beDone = `
 		INSERT INTO gq.done (seq, ended, status, queue, fair, data)
-		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::text[], $5::text[], $6::bytea[])`
+		SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::text[]), unnest($6::bytea[])`
 	stayReady = `
 		UPDATE gq.ready AS s
 		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
-		FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[])
-			AS n (seq, hi, lo, run_at, due, status, data)
+		FROM (
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
+				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
+				unnest($7::bytea[]) AS data
+		) AS n
 		WHERE s.seq = n.seq`
 	stayHeld = `
 		UPDATE gq.held AS s
 		SET due = n.due, status = n.status, data = n.data
-		FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) AS n (seq, due, status, data)
+		FROM (
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::smallint[]) AS status,
+				unnest($4::bytea[]) AS data
+		) AS n
 		WHERE s.seq = n.seq`
 	hold = `
 		WITH gone AS (
 			DELETE FROM gq.ready AS s
-			USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) AS n (seq, due, status, data)
+			USING (
+				SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::smallint[]) AS status,
+					unnest($4::bytea[]) AS data
+			) AS n
 			WHERE s.seq = n.seq
 			RETURNING n.seq, n.due, n.status, s.queue, s.limited, s.fair, n.data
 		)
@@ -170,17 +196,26 @@ const (
 	giveBack = `
 		WITH gone AS (
 			DELETE FROM gq.held AS s
-			USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[])
-				AS n (seq, hi, lo, run_at, due, status, data)
+			USING (
+				SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
+					unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
+					unnest($7::bytea[]) AS data
+			) AS n
 			WHERE s.seq = n.seq
 			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, n.status, s.queue, s.limited, s.fair, n.data
 		)
-		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data) SELECT * FROM gone`
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
+		SELECT gone.*, j.cost, j.type, nullif(j.requires, '{}')
+		FROM gone
+		CROSS JOIN LATERAL (SELECT cost, type, requires FROM gq.job WHERE seq = gone.seq OFFSET 0) AS j`
 	// endOf is for the table that %s names.
 	endOf = `
 		WITH gone AS (
 			DELETE FROM gq.%s AS s
-			USING unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::bytea[]) AS n (seq, ended, status, data)
+			USING (
+				SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS ended, unnest($3::smallint[]) AS status,
+					unnest($4::bytea[]) AS data
+			) AS n
 			WHERE s.seq = n.seq
 			RETURNING n.seq, n.ended, n.status, s.queue, s.fair, n.data
 		)
@@ -190,12 +225,21 @@ const (
 var (
 	endHeld  = fmt.Sprintf(endOf, "held")
 	endReady = fmt.Sprintf(endOf, "ready")
+
+	// To read an array of each row's own takes as long as to write the row.
+	beReadyPlain     = fmt.Sprintf(beReady, "NULL", "")
+	beReadyDemanding = fmt.Sprintf(beReady, "nullif(n.requires, '{}')::text[]", ", unnest($13::text[]) AS requires")
 )
 
 func (a *rowArrays) write(batch *pgx.Batch, m move) {
 	switch m {
 	case move{nowhere, inReady}:
-		batch.Queue(beReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
+		args := []any{a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas, a.costs, a.types}
+		if a.demanding {
+			batch.Queue(beReadyDemanding, append(args, a.requires)...)
+		} else {
+			batch.Queue(beReadyPlain, args...)
+		}
 	case move{nowhere, inHeld}: // imported
 		batch.Queue(beHeld, a.seqs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
 	case move{nowhere, inDone}:
@@ -223,7 +267,7 @@ func (tx *txn) writeLeases() {
 	for i, l := range tx.leases {
 		ids[i], seqs[i] = string(l.id), l.seq
 	}
-	tx.more.Queue("INSERT INTO gq.lease (id, seq) SELECT * FROM unnest($1::text[], $2::bigint[])", ids, seqs)
+	tx.more.Queue("INSERT INTO gq.lease (id, seq) SELECT unnest($1::text[]), unnest($2::bigint[])", ids, seqs)
 }
 
 // writeEnded leaves a marker for Release, where a child waits. No child can be
@@ -240,7 +284,9 @@ func (tx *txn) writeEnded() {
 	tx.more.Queue(`
 		INSERT INTO gq.ended (parent, status, priority)
 		SELECT n.seq, n.status, n.priority
-		FROM unnest($1::bigint[], $2::smallint[], $3::smallint[]) AS n (seq, status, priority)
+		FROM (
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::smallint[]) AS status, unnest($3::smallint[]) AS priority
+		) AS n
 		WHERE EXISTS (SELECT FROM gq.edge WHERE parent = n.seq)`,
 		seqs, statuses, priorities)
 }
@@ -281,6 +327,6 @@ func (tx *txn) writeMoves() {
 	}
 	tx.more.Queue(`
 		INSERT INTO gq.delta (queue, status, jobs)
-		SELECT * FROM unnest($1::text[], $2::smallint[], $3::bigint[])`,
+		SELECT unnest($1::text[]), unnest($2::smallint[]), unnest($3::bigint[])`,
 		queues, statuses, counts)
 }

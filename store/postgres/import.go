@@ -283,7 +283,7 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem) error {
 		}
 		tx.rows = append(tx.rows, &row{
 			queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, segments: told[state.ID],
-			state: state, changed: true,
+			state: state, changed: true, parsed: spec,
 		})
 		tx.count(place{spec.Queue, state.Status}, 1)
 	}

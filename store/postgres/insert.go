@@ -325,7 +325,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey}
+		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, parsed: b.spec}
 		tx.record(&rows[i], b.state, b.events)
 	}
 	jobs.write(&tx.more)
@@ -341,7 +341,7 @@ func queueEdges(batch *pgx.Batch, parents, children []int64, kinds []int16) {
 	}
 	batch.Queue(`
 		INSERT INTO gq.edge (parent, child, kind)
-		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`,
+		SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::smallint[])`,
 		parents, children, kinds)
 }
 
@@ -378,7 +378,7 @@ func (a *keyArrays) write(batch *pgx.Batch) {
 	}
 	batch.Queue(`
 		INSERT INTO gq.idempotency (scope, name, fingerprint, job, seq, expires)
-		SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bigint[])
+		SELECT unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::uuid[]), unnest($5::bigint[]), unnest($6::bigint[])
 		ON CONFLICT (scope, name) DO UPDATE SET
 			fingerprint = excluded.fingerprint, job = excluded.job, seq = excluded.seq, expires = excluded.expires`,
 		a.scopes, a.names, a.prints, a.held, a.holders, a.expiry)
@@ -436,20 +436,24 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 		batch.Queue(`
 			INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
 			SELECT n.seq, n.id, n.cost, n.created, n.type, n.requires::text[], n.spec, n.payload
-			FROM unnest(
-				$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::bytea[], $8::bytea[]
-			) AS n (seq, id, cost, created, type, requires, spec, payload)`,
+			FROM (
+				SELECT unnest($1::bigint[]) AS seq, unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS cost,
+					unnest($4::bigint[]) AS created, unnest($5::text[]) AS type, unnest($6::text[]) AS requires,
+					unnest($7::bytea[]) AS spec, unnest($8::bytea[]) AS payload
+			) AS n`,
 			a.seqs, a.ids, a.costs, a.created, a.types, a.requires, a.specs, a.payloads)
 	} else { // to read an array of each row's own takes longer than to write the row
 		batch.Queue(`
 			INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
 			SELECT n.seq, n.id, n.cost, n.created, n.type, '{}', n.spec, n.payload
-			FROM unnest(
-				$1::bigint[], $2::uuid[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[], $7::bytea[]
-			) AS n (seq, id, cost, created, type, spec, payload)`,
+			FROM (
+				SELECT unnest($1::bigint[]) AS seq, unnest($2::uuid[]) AS id, unnest($3::bigint[]) AS cost,
+					unnest($4::bigint[]) AS created, unnest($5::text[]) AS type, unnest($6::bytea[]) AS spec,
+					unnest($7::bytea[]) AS payload
+			) AS n`,
 			a.seqs, a.ids, a.costs, a.created, a.types, a.specs, a.payloads)
 	}
-	batch.Queue("INSERT INTO gq.name (id, seq) SELECT * FROM unnest($1::uuid[], $2::bigint[])", a.ids, a.seqs)
+	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", a.ids, a.seqs)
 }
 
 // arrayOf is a list as the text of an array, since arrays of arrays would have

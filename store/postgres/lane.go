@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -81,6 +82,7 @@ func (l *lane[In, Out]) fly() {
 			return
 		}
 		l.share(calls)
+		runtime.Gosched() // those that were answered may have the next question by now
 	}
 }
 

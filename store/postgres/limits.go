@@ -341,8 +341,12 @@ func (tx *txn) turned(ctx context.Context, r *row, next *gq.State, rows map[int6
 // liveRows reads and locks the live jobs of a queue in the order of submission.
 func (tx *txn) liveRows(ctx context.Context, queue, lock string) ([]*row, error) {
 	found := make(map[int64]*row)
-	for _, table := range []string{"gq.ready", "gq.held", "gq.ready"} { // what was given back meanwhile is found the second time
-		rows, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+table+" AS s WHERE s.queue = $1 ORDER BY s.seq "+lock, queue))
+	for i, table := range livingIn {
+		how := lock
+		if how == "FOR UPDATE" {
+			how += waiting(i)
+		}
+		rows, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+table+" AS s WHERE s.queue = $1 ORDER BY s.seq "+how, queue))
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
@@ -84,9 +86,16 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	if err != nil {
 		return nil, err
 	}
-	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32, false))
+	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
+	}
+	if len(rows) > 0 {
+		var batch pgx.Batch
+		queueSpecs(&batch, rows, false)
+		if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+			return nil, err
+		}
 	}
 	for _, r := range late {
 		next, _, err := r.state.Advance(tx.draw(), tx.now)

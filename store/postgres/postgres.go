@@ -280,10 +280,13 @@ func (tx *txn) end(ctx context.Context) error {
 	return nil
 }
 
-// undone reports whether the server says that a transaction has had no effect
-// and may be tried again.
+// undone reports whether a transaction has had no effect because of others and may
+// be tried again.
 func undone(err error) bool {
 	const serializationFailure, deadlockDetected, uniqueViolation = "40001", "40P01", "23505"
+	if errors.Is(err, errMoved) {
+		return true
+	}
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
 		return false

@@ -121,7 +121,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
-	err := pgx.BeginFunc(ctx, outer, func(inner pgx.Tx) error {
+	work := func(inner pgx.Tx) error {
 		tx := &txn{Tx: inner, s: s, careful: true}
 		if err := f(tx); err != nil || !tx.written {
 			return err
@@ -135,7 +135,13 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 			_, err = inner.Exec(ctx, "SELECT pg_notify($1, $2)", channel, string(text))
 		}
 		return err
-	})
+	}
+	var err error
+	for range maxTries {
+		if err = pgx.BeginFunc(ctx, outer, work); !errors.Is(err, errMoved) {
+			break
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}

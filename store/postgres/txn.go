@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -222,15 +223,20 @@ func decodeSegments(b []byte) (segments []int64, rest []byte, err error) {
 	return segments, b, nil
 }
 
+// errMoved is a job that was claimed or given back while it was looked for, and
+// that somebody else has locked by now. To wait for that would be to wait for a row
+// of gq.held with rows of gq.ready locked, so everything is let go of first.
+var errMoved = errors.New("a job went to another table while it was looked for")
+
 // lock reads and locks jobs, by number in each table. One that is claimed, given
 // back or ends meanwhile is found where it has gone.
 func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []*row, err error) {
 	missing := slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(seqs))), func(seq int64) bool { return seq == 0 })
-	look := func(from string) error {
+	look := func(from, how string) error {
 		if len(missing) == 0 {
 			return nil
 		}
-		found, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+from+" ORDER BY s.seq FOR "+strength+" OF s", missing))
+		found, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM "+from+" ORDER BY s.seq FOR "+strength+" OF s"+how, missing))
 		rows = append(rows, found...)
 		known := make(map[int64]bool, len(found))
 		for _, r := range found {
@@ -239,22 +245,36 @@ func (tx *txn) lock(ctx context.Context, seqs []int64, strength string) (rows []
 		missing = slices.DeleteFunc(missing, func(seq int64) bool { return known[seq] })
 		return err
 	}
-	for len(missing) > 0 {
-		for _, table := range []string{"gq.held", "gq.ready", "gq.held"} {
-			if err := look(table + " AS s WHERE s.seq = ANY ($1)"); err != nil {
-				return nil, err
-			}
-		}
-		if err := look(finished + " WHERE " + kept); err != nil || len(missing) == 0 {
-			return rows, err
-		}
-		// One that went there and back is still there.
-		missing, err = collect[int64](tx.Query(ctx, "SELECT seq FROM gq.live WHERE seq = ANY ($1)", missing))
-		if err != nil {
+	for i, table := range livingIn {
+		if err := look(table+" AS s WHERE s.seq = ANY ($1)", waiting(i)); err != nil {
 			return nil, err
 		}
 	}
-	return rows, nil
+	if len(missing) == 0 {
+		return rows, nil
+	}
+	var living bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.live WHERE seq = ANY ($1))", missing).Scan(&living); err != nil {
+		return nil, err
+	}
+	if living {
+		return nil, errMoved
+	}
+	// What does not live will not live again.
+	return rows, look(finished+" WHERE "+kept, "")
+}
+
+// livingIn are the tables in which jobs are looked for that live, in the order in
+// which they are locked. What was claimed in between is found the second time.
+var livingIn = []string{"gq.held", "gq.ready", "gq.held"}
+
+// waiting is how rows of the nth of them are locked: one that stands before another
+// that is locked already must not be waited for.
+func waiting(n int) string {
+	if n == 2 {
+		return " SKIP LOCKED"
+	}
+	return ""
 }
 
 // record takes down what a verb has made of a job. flush writes it.

@@ -26,6 +26,18 @@ WITH moved AS (
 )
 INSERT INTO gq.held SELECT * FROM moved;
 
+-- What claims select by, beside the order in which they take: to look up the job of
+-- each would cost more than the rest of a claim.
+ALTER TABLE gq.ready
+    ADD cost     bigint,
+    ADD type     text COLLATE "C",
+    ADD requires text[] COLLATE "C"; -- NULL for nothing
+UPDATE gq.ready AS s
+SET cost = j.cost, type = j.type, requires = nullif(j.requires, '{}')
+FROM gq.job AS j
+WHERE j.seq = s.seq;
+ALTER TABLE gq.ready ALTER cost SET NOT NULL, ALTER type SET NOT NULL;
+
 -- Leases that have run out, for the claims of their queue and, queue by queue, for
 -- the sweeps; and what is held of a queue.
 CREATE INDEX held_due ON gq.held (queue, due);
