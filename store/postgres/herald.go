@@ -31,6 +31,7 @@ type herald struct {
 	next      int                      // guarded by mu; key of the next listener
 	listening bool                     // guarded by mu; there is a goroutine for notifications
 	last      int64                    // guarded by mu; number of the newest event known
+	polled    int64                    // guarded by mu; up to which poll has told; others' events may have got their numbers here
 }
 
 const (

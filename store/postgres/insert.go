@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -453,7 +454,23 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 			) AS n`,
 			a.seqs, a.ids, a.costs, a.created, a.types, a.specs, a.payloads)
 	}
-	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", a.ids, a.seqs)
+	ids, seqs := a.sorted()
+	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", ids, seqs)
+}
+
+// sorted are the ids and numbers in the order of the ids, in which the index finds
+// the pages of one after the other.
+func (a *jobArrays) sorted() (ids [][16]byte, seqs []int64) {
+	order := make([]int, len(a.ids))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, k int) int { return bytes.Compare(a.ids[i][:], a.ids[k][:]) })
+	ids, seqs = make([][16]byte, len(order)), make([]int64, len(order))
+	for n, i := range order {
+		ids[n], seqs[n] = a.ids[i], a.seqs[i]
+	}
+	return ids, seqs
 }
 
 // arrayOf is a list as the text of an array, since arrays of arrays would have

@@ -150,22 +150,23 @@ func (h *herald) heard(payload string) {
 	h.spread(store.News{Queues: n.Queues, Event: uint64(n.Event)})
 }
 
-// tellAll tells of every queue there is.
-func (h *herald) tellAll() {
+// tellAll tells of every queue there is, and reports whether it could.
+func (h *herald) tellAll() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), heraldWithin)
 	defer cancel()
 	rows, err := h.s.pool.Query(ctx, "SELECT DISTINCT queue FROM "+tally)
 	if err != nil {
-		return
+		return false
 	}
 	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return
+		return false
 	}
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()
 	h.spread(store.News{Queues: queues, Event: uint64(last)})
+	return true
 }
 
 // poll asks whether there are events that this node has not heard of. Nothing
@@ -187,10 +188,12 @@ func (h *herald) poll(ctx context.Context) {
 		}
 	}
 	h.mu.Lock()
-	known := h.last
-	h.last = max(known, last)
+	h.last = max(h.last, last)
+	news := last > h.polled
 	h.mu.Unlock()
-	if last > known {
-		h.tellAll()
+	if news && h.tellAll() {
+		h.mu.Lock()
+		h.polled = max(h.polled, last)
+		h.mu.Unlock()
 	}
 }

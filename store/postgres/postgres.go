@@ -48,6 +48,7 @@ type Store struct {
 	inserts lane[store.Group, store.Inserted]
 	updates lane[store.Update, store.Updated]
 	claims  lane[store.Claim, store.Claimed]
+	configs lane[struct{}, []gq.Queue]
 	herald  herald
 
 	mu     sync.RWMutex   // held for reading by every call under way
@@ -108,6 +109,9 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	// Claims in one transaction do not stand in each other's way.
 	s.claims = lane[store.Claim, store.Claimed]{
 		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
+	}
+	s.configs = lane[struct{}, []gq.Queue]{
+		run: s.queues, most: 1, all: &s.under, weight: func(*struct{}) int { return 1 },
 	}
 	if err := s.roll(ctx); err != nil {
 		pool.Close()

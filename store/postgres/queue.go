@@ -86,10 +86,25 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	})
 }
 
-// Queues implements [store.Store].
+// Queues implements [store.Store]. Those who ask while it is being read get the
+// answer of the next read: many callers ask at once, as when a server starts.
 func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
+	if err := s.enter(); err != nil {
+		return nil, fmt.Errorf("queues: %w", err)
+	}
+	defer s.leave()
+	out, err := s.configs.do(ctx, []struct{}{{}})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// queues answers everyone alike.
+func (s *Store) queues(ctx context.Context, asked []struct{}, _ bool) ([][]gq.Queue, error) {
 	var out []gq.Queue
-	err := s.readOnce(ctx, "queues", func(tx *txn) error {
+	err := s.transact(ctx, "queues", s.begins.single, func(tx *txn) error {
+		out = nil
 		queues, err := tx.readQueues(ctx, `
 			SELECT name, config FROM gq.queue WHERE config IS NOT NULL
 			UNION ALL
@@ -104,7 +119,11 @@ func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b gq.Queue) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
+	answers := make([][]gq.Queue, len(asked))
+	for i := range answers {
+		answers[i] = slices.Clone(out)
+	}
+	return answers, nil
 }
 
 // lockQueues reads the configuration of queues and locks those that have a
