@@ -35,8 +35,12 @@ type herald struct {
 }
 
 const (
-	// heraldPause is the least time between two rounds.
-	heraldPause = 10 * time.Millisecond
+	// heraldPause is the least time between two rounds. Where a round takes long,
+	// because everything does, the pause is heraldShare times as long, up to
+	// heraldPauseMost, so that the work itself has most of the database.
+	heraldPause     = 10 * time.Millisecond
+	heraldShare     = 4
+	heraldPauseMost = 100 * time.Millisecond
 	// heraldWithin is how long a round may take.
 	heraldWithin = 10 * time.Second
 )
@@ -81,8 +85,9 @@ func (h *herald) serve() {
 		case <-h.quit:
 			return
 		}
+		began := time.Now()
 		h.round()
-		if !h.pause(heraldPause) {
+		if !h.pause(min(max(heraldPause, heraldShare*time.Since(began)), heraldPauseMost)) {
 			return
 		}
 	}
