@@ -75,16 +75,9 @@ func (e encodeArray[T]) Encode(value any, b []byte) ([]byte, error) {
 	if need := 20 + len(values)*(4+e.size); cap(b)-len(b) < need {
 		b = append(make([]byte, 0, max(len(b)+need, 2*cap(b))), b...)
 	}
-	dimensions := uint32(1)
-	if len(values) == 0 {
-		dimensions = 0
-	}
-	b = binary.BigEndian.AppendUint32(b, dimensions)
+	b = binary.BigEndian.AppendUint32(b, 1) // dimension
 	b = binary.BigEndian.AppendUint32(b, 1) // there may be a NULL
 	b = binary.BigEndian.AppendUint32(b, e.element)
-	if len(values) == 0 {
-		return b, nil
-	}
 	b = binary.BigEndian.AppendUint32(b, uint32(len(values)))
 	b = binary.BigEndian.AppendUint32(b, 1) // the first index
 	for i := range values {

@@ -1,0 +1,46 @@
+package postgres
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// TestPollTellsWhatWasNumberedHere has a node that hears no notifications number
+// the events of another, as it does after its own commits: it must still tell of
+// them when it asks.
+func TestPollTellsWhatWasNumberedHere(t *testing.T) {
+	url := pgtest.Database(t)
+	nodes := make([]*Store, 2)
+	for i := range nodes {
+		var err error
+		if nodes[i], err = Open(t.Context(), url, store.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		defer nodes[i].Close()
+	}
+	h := &nodes[1].herald
+	var told []string
+	h.mu.Lock()
+	h.listeners[0] = func(n store.News) { told = append(told, n.Queues...) } // nothing listens for notifications
+	h.mu.Unlock()
+
+	spec := gq.Spec{ID: gq.NewJobID(random()), Type: "t", Queue: "theirs"}.WithDefaults()
+	out, err := nodes[0].Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec}}})
+	if err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	h.round()
+	h.poll(t.Context())
+	if !slices.Contains(told, "theirs") {
+		t.Errorf("told of %q, want theirs among them", told)
+	}
+	told = nil
+	h.poll(t.Context())
+	if len(told) > 0 {
+		t.Errorf("told of %q again, and nothing had happened", told)
+	}
+}
