@@ -94,6 +94,7 @@ func (c *Client) connected(ctx context.Context, until time.Time) {
 			c.conn.Connect()
 		case connectivity.TransientFailure:
 			c.reached(false)
+		case connectivity.Connecting, connectivity.Ready, connectivity.Shutdown:
 		}
 		if !c.conn.WaitForStateChange(ctx, state) {
 			return

@@ -14,7 +14,9 @@ func TestReaderRemembersOnlyWhatIsTheSame(t *testing.T) {
 	r := newReader()
 	for range 2 {
 		for _, a := range []asks{
-			{}, {SizeBytes: 1}, {SizeBytes: 1 << 53},
+			{},
+			{SizeBytes: 1},
+			{SizeBytes: 1 << 53},
 			{Spec: match.Demand{Model: "m"}},
 			{Spec: match.Demand{Model: "m"}, SizeBytes: 7},
 			{Spec: match.Demand{Model: "m"}, SizeBytes: 8},

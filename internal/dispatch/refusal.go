@@ -43,7 +43,7 @@ func (d *Dispatcher) leaseTells(ctx context.Context, verb string, r Ref, err err
 	case errors.Is(unread, gq.ErrNotFound):
 		return unread
 	case unread != nil:
-		return nil
+		return nil //nolint:nilerr // the refusal is told as it is
 	case r.Provider != "" && r.Provider != l.Provider:
 		return because(gq.ErrStaleLease, "provider %.80q does not hold it: it was given to another", r.Provider)
 	case !l.EndedAt.IsZero():

@@ -121,7 +121,7 @@ func (r *route) describe(registry huma.Registry) *huma.Operation {
 	if r.created {
 		op.Responses[strconv.Itoa(http.StatusCreated)] = op.Responses[strconv.Itoa(http.StatusOK)]
 	}
-	for _, part := range strings.Split(r.path, "/") {
+	for part := range strings.SplitSeq(r.path, "/") {
 		if name, found := strings.CutPrefix(part, "{"); found {
 			op.Parameters = append(op.Parameters, &huma.Param{
 				Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString},

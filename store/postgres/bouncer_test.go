@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -49,10 +50,8 @@ func TestNewsBehindAPooler(t *testing.T) {
 		for until := time.After(30 * time.Second); ; {
 			select {
 			case n := <-news:
-				for _, q := range n.Queues {
-					if q == "q" {
-						return
-					}
+				if slices.Contains(n.Queues, "q") {
+					return
 				}
 			case <-until:
 				t.Fatal("the other node heard of nothing")

@@ -50,8 +50,15 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	}
 	x := &export{s: s, tx: &txn{Tx: inner, s: s}}
 	x.stages = []stage{
-		{"pools", x.pools}, {"queues", x.queues}, {"documents", x.docs}, {"events", x.events}, {"fresh", x.fresh},
-		{"jobs", x.jobs}, {"leases", x.leases}, {"dependencies", x.edges}, {"ended", x.ended},
+		{"pools", x.pools},
+		{"queues", x.queues},
+		{"documents", x.docs},
+		{"events", x.events},
+		{"fresh", x.fresh},
+		{"jobs", x.jobs},
+		{"leases", x.leases},
+		{"dependencies", x.edges},
+		{"ended", x.ended},
 	}
 	if err := x.begin(ctx); err != nil {
 		_ = x.Close() // a reading transaction has nothing to lose

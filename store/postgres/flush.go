@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -127,7 +128,7 @@ func (tx *txn) writeRows() error {
 		if len(data) <= cap(space)-len(space) {
 			space = space[:len(space)+len(data)]
 		}
-		data = data[:len(data):len(data)]
+		data = slices.Clip(data)
 		if moves[m] == nil {
 			moves[m] = new(rowArrays)
 		}

@@ -419,7 +419,7 @@ func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
 	if len(data) <= cap(a.space)-len(a.space) {
 		a.space = a.space[:len(a.space)+len(data)]
 	}
-	data = data[:len(data):len(data)]
+	data = slices.Clip(data)
 	a.demanding = a.demanding || len(spec.Requires) > 0
 	a.seqs, a.ids = append(a.seqs, seq), append(a.ids, spec.ID)
 	a.costs, a.created = append(a.costs, spec.CostUnits), append(a.created, nanoseconds(now))

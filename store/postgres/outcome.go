@@ -161,7 +161,8 @@ func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
 // commit makes it, by committing a record after it that says nothing.
 func confirm(ctx context.Context, tx interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}) error {
+},
+) error {
 	if _, err := tx.Exec(ctx, "SELECT pg_logical_emit_message(true, 'gq', '')"); err != nil {
 		return err
 	}

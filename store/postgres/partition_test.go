@@ -114,7 +114,7 @@ func TestHistoryIsDropped(t *testing.T) {
 		collectAll(t, s)
 	}
 	type memory struct {
-		job    store.Found
+		job    gq.Job
 		events []gq.Event
 	}
 	remember := func(id gq.JobID) memory {
@@ -127,7 +127,7 @@ func TestHistoryIsDropped(t *testing.T) {
 		if err != nil || len(events) < 3 {
 			t.Fatalf("a history of %d events: %v", len(events), err)
 		}
-		return memory{found[0], events}
+		return memory{found[0].Job, events}
 	}
 	before := make(map[gq.JobID]memory)
 	for _, id := range append(failed, waiting...) {

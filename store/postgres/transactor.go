@@ -229,7 +229,7 @@ func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.begin != "" && t.piped {
 		var all pgx.Batch
-		for _, sql := range strings.Split(t.begin, ";") {
+		for sql := range strings.SplitSeq(t.begin, ";") {
 			all.Queue(sql)
 		}
 		all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
