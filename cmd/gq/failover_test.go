@@ -21,41 +21,48 @@ var (
 	behind    = flag.Duration("behind", 500*time.Millisecond, "for how long before its death nothing reaches the standbys")
 )
 
-// failOver lets the primary's machine die again and again under load.
-func failOver(t *testing.T, synchronous bool) (*crashLoad, *crashed) {
+// failOver lets the primary's machine die again and again under load. It counts the
+// jobs that were acknowledged while nothing reached the standbys any more.
+func failOver(t *testing.T, synchronous bool) (l *crashLoad, load *crashed, unsent int) {
 	t.Helper()
 	replicas := pgtest.NewReplicas(t, synchronous)
 	url := replicas.URL("postgres")
 	sites := []*crashSite{newCrashSite(t, url), newCrashSite(t, url)}
-	l := newCrashLoad(t, sites...)
+	l = newCrashLoad(t, sites...)
 	for _, s := range sites {
 		s.start()
 	}
-	load := l.begin()
+	load = l.begin()
 	t.Cleanup(load.stopWorking)
 	t.Cleanup(load.stopSubmitting)
 	for i := range *failovers {
 		l.acknowledged(t, 50)
-		before := l.acks.Load()
-		took := replicas.Fail(*behind)
+		var before, held int
+		took := replicas.Fail(func() {
+			before = l.jobs()
+			rest(t.Context(), *behind)
+			held = l.jobs() - before
+		})
+		unsent += held
 		l.acknowledged(t, 50)
-		t.Logf("failover %d: another primary after %v; %d submissions acknowledged before", i+1, took.Round(time.Millisecond), before)
+		t.Logf("failover %d: another primary after %v; %d jobs acknowledged before, and %d in the %v in which nothing reached the standbys",
+			i+1, took.Round(time.Millisecond), before, held, *behind)
 		replicas.Return()
 	}
-	return l, load
+	return l, load, unsent
 }
 
 // TestFailover loses nothing that was acknowledged, where commits wait for a
 // standby.
 func TestFailover(t *testing.T) {
-	_, load := failOver(t, true)
+	_, load, _ := failOver(t, true)
 	load.end(t)
 }
 
 // TestAsynchronousFailover counts what is lost where they do not wait. It fails
 // where nothing is: then the other test would have proved nothing.
 func TestAsynchronousFailover(t *testing.T) {
-	l, load := failOver(t, false)
+	l, load, unsent := failOver(t, false)
 	load.stopSubmitting()
 	load.submitters.Wait()
 	load.stopWorking()
@@ -72,7 +79,8 @@ func TestAsynchronousFailover(t *testing.T) {
 			t.Errorf("job %s: %v", j.id, j.err)
 		}
 	}
-	t.Logf("%d failovers with standbys %v behind: %d of %d acknowledged jobs are lost", *failovers, *behind, lost, len(stories))
+	t.Logf("%d failovers with standbys %v behind: %d of %d acknowledged jobs are lost; %d were acknowledged in that time",
+		*failovers, *behind, lost, len(stories), unsent)
 	var others []string
 	for _, f := range l.faults {
 		if !strings.Contains(f, "has led to the jobs") { // a key whose first job was lost

@@ -196,21 +196,24 @@ func (r *Replicas) ask(query string, into ...any) error {
 }
 
 // Fail has the primary's machine die: nothing more leaves it towards its standbys
-// for a while, then all its processes are killed at once. It waits until another
-// server takes writes, and tells how long that took.
-func (r *Replicas) Fail(behind time.Duration) time.Duration {
+// while the caller's function runs, then all its processes are killed at once. It
+// waits until another server takes writes, and tells how long that took.
+func (r *Replicas) Fail(behind func()) time.Duration {
 	r.t.Helper()
 	old := r.primary()
 	if old == nil {
 		r.t.Fatal("pgtest: there is no primary to fail")
 	}
-	all := old.processes()
-	for _, pid := range all {
-		if strings.Contains(title(pid), "walsender") {
-			_ = syscall.Kill(pid, syscall.SIGSTOP) // it may have ended
+	held := 0
+	for _, pid := range old.processes() {
+		if strings.Contains(title(pid), "walsender") && syscall.Kill(pid, syscall.SIGSTOP) == nil {
+			held++
 		}
 	}
-	time.Sleep(behind) //nolint:forbidigo // this is how far it falls behind
+	if held != 2 {
+		r.t.Fatalf("pgtest: the primary was held up towards %d of its two standbys", held)
+	}
+	behind()
 	began := time.Now()
 	_ = old.patroni.cmd.Process.Kill()
 	for _, pid := range old.processes() {
