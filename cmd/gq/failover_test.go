@@ -38,15 +38,18 @@ func failOver(t *testing.T, synchronous bool) (l *crashLoad, load *crashed, unse
 	for i := range *failovers {
 		l.acknowledged(t, 50)
 		var before, held int
+		var since time.Time
+		var silence time.Duration // longer than asked for, by what it takes to kill
 		took := replicas.Fail(func() {
-			before = l.jobs()
+			before, since = l.jobs(), time.Now()
 			rest(t.Context(), *behind)
-			held = l.jobs() - before
+		}, func() {
+			held, silence = l.jobs()-before, time.Since(since)
 		})
 		unsent += held
 		l.acknowledged(t, 50)
 		t.Logf("failover %d: another primary after %v; %d jobs acknowledged before, and %d in the %v in which nothing reached the standbys",
-			i+1, took.Round(time.Millisecond), before, held, *behind)
+			i+1, took.Round(time.Millisecond), before, held, silence.Round(time.Millisecond))
 		replicas.Return()
 	}
 	return l, load, unsent

@@ -196,9 +196,10 @@ func (r *Replicas) ask(query string, into ...any) error {
 }
 
 // Fail has the primary's machine die: nothing more leaves it towards its standbys
-// while the caller's function runs, then all its processes are killed at once. It
-// waits until another server takes writes, and tells how long that took.
-func (r *Replicas) Fail(behind func()) time.Duration {
+// while the first function runs, then all its processes are killed at once, and the
+// second function runs. It waits until another server takes writes, and tells how
+// long that took.
+func (r *Replicas) Fail(behind, dead func()) time.Duration {
 	r.t.Helper()
 	old := r.primary()
 	if old == nil {
@@ -219,6 +220,7 @@ func (r *Replicas) Fail(behind func()) time.Duration {
 	for _, pid := range old.processes() {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+	dead()
 	<-old.patroni.exited
 	old.patroni = nil
 	r.await("another primary", func() bool {
