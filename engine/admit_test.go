@@ -1,13 +1,16 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -210,6 +213,53 @@ func TestSamples(t *testing.T) {
 		samples, err := f.Samples(t.Context(), "p", time.Now().Add(-time.Minute))
 		if err != nil || len(samples) != 2 || samples[0].Values[gq.QueuedLevel] != 2802 || samples[0].Values[gq.SubmittedCount] != 0 {
 			t.Errorf("an hour later: %+v, %v", samples, err)
+		}
+	})
+}
+
+// meddled is a store in which something happens before documents are listed.
+type meddled struct {
+	store.Store
+	meddle func()
+}
+
+func (m *meddled) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
+	if f := m.meddle; f != nil {
+		m.meddle = nil
+		f()
+	}
+	return m.Store.Docs(ctx, kind, after, limit)
+}
+
+// An engine that keeps a sample while another one reads does not make it count
+// twice.
+func TestSamplesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(meddled)
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store {
+			m.Store = s
+			return m
+		})
+		f.pooled(gq.DefaultQueue, 5)
+		begin := time.Now()
+		for range 3 {
+			f.submit(gq.Spec{CostUnits: 1})
+		}
+		m.meddle = func() {
+			if err := f.Sample(t.Context(), "p"); err != nil {
+				t.Error(err)
+			}
+		}
+		samples, err := f.Samples(t.Context(), "p", begin.Add(-time.Minute))
+		if err != nil || m.meddle != nil {
+			t.Fatalf("nobody meddled: %v", err)
+		}
+		n := int64(0)
+		for i := range samples {
+			n += samples[i].Values[gq.SubmittedCount]
+		}
+		if n != 3 {
+			t.Errorf("%d jobs were submitted, 3 are", n)
 		}
 	})
 }

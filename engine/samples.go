@@ -55,24 +55,42 @@ func (e *Engine) Sample(ctx context.Context, pool string) error {
 // first sample may be an older one: it says how things stood when the range
 // begins.
 func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error) {
-	t, err := e.tally(ctx, pool)
-	if err == nil && !t.complete { // there is too much to count for one read
-		if err := e.Sample(ctx, pool); err != nil {
-			return nil, err
+	for {
+		t, err := e.tally(ctx, pool)
+		if err == nil && !t.complete { // there is too much to count for one read
+			if err := e.Sample(ctx, pool); err != nil {
+				return nil, err
+			}
+			t, err = e.tally(ctx, pool)
 		}
-		t, err = e.tally(ctx, pool)
+		if err != nil {
+			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
+		}
+		samples, err := e.samples(ctx, t, from)
+		if err != nil {
+			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
+		}
+		// What another engine has kept since is in the tally too.
+		now := &tally{pool: pool}
+		if err := e.readCursor(ctx, now); err != nil {
+			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
+		}
+		if now.cursor.Version == t.cursor.Version {
+			return samples, nil
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
-	}
+}
+
+// samples adds a tally to what is kept from an instant on.
+func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]gq.Sample, error) {
 	// An hour has a sample as long as an engine runs, so that two reach back far
 	// enough; what nobody sampled since is in the cursor.
 	after := from.Add(-2*sampleHour - 1).UTC().Format(sampleHourName)
 	byTime := map[int64]gq.Sample{t.last.Time.Unix(): t.last}
 	for {
-		docs, err := e.store.Docs(ctx, sampleKind(pool), after, store.MaxPage)
+		docs, err := e.store.Docs(ctx, sampleKind(t.pool), after, store.MaxPage)
 		if err != nil {
-			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
+			return nil, err
 		}
 		for i := range docs {
 			samples, err := decodeHour(docs[i])
