@@ -163,7 +163,9 @@ func (g gopherQueue) drain(ctx context.Context, n *node, t task) (outcome, error
 	if err := n.work(ctx, g.slots, func(int) { m.hit() }); err != nil {
 		return outcome{}, err
 	}
-	<-m.done
+	if err := m.wait(ctx); err != nil {
+		return outcome{}, err
+	}
 	for {
 		counts, err := n.Counts(ctx, gq.DefaultQueue)
 		if err != nil {

@@ -143,7 +143,9 @@ func (r riverQueue) run(ctx context.Context, t task) (out outcome, err error) {
 		if err := begin(); err != nil {
 			return out, err
 		}
-		<-m.done
+		if err := m.wait(ctx); err != nil {
+			return out, err
+		}
 		for n := 0; n < t.Jobs; time.Sleep(5 * time.Millisecond) {
 			if err := pool.QueryRow(ctx, "SELECT count(*) FROM river_job WHERE state = 'completed'").Scan(&n); err != nil {
 				return out, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -91,6 +92,16 @@ func (m *meter) hit() {
 	}
 	if n == m.total {
 		close(m.done)
+	}
+}
+
+// wait waits until all jobs were run.
+func (m *meter) wait(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%d of %d jobs were run: %w", m.n.Load(), m.total, context.Cause(ctx))
 	}
 }
 
