@@ -65,7 +65,7 @@ var arrows = []arrow{
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
 	{pkg: "internal/auth", imports: []string{".", "store"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/wire"}},
+	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
 	{pkg: "internal/webhook", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/observe", imports: []string{".", "internal/auth"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/admin", imports: []string{".", "internal/auth", "internal/webhook"}},

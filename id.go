@@ -31,11 +31,15 @@ func (id JobID) Valid() bool { return id[6]>>4 == 4 && id[8]>>6 == 2 }
 func (id JobID) String() string { return formatUUID(id) }
 
 // MarshalText is the canonical text form; the zero id is empty.
-func (id JobID) MarshalText() ([]byte, error) {
+func (id JobID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
+
+// AppendText appends what MarshalText is.
+func (id JobID) AppendText(b []byte) ([]byte, error) {
 	if id.IsZero() {
-		return nil, nil
+		return b, nil
 	}
-	return []byte(id.String()), nil
+	text := uuidText(id)
+	return append(b, text[:]...), nil
 }
 
 // UnmarshalText reads what MarshalText wrote.
@@ -67,14 +71,18 @@ func uuidBits(b [16]byte) [16]byte {
 }
 
 func formatUUID(b [16]byte) string {
-	var out [36]byte
+	out := uuidText(b)
+	return string(out[:])
+}
+
+func uuidText(b [16]byte) (out [36]byte) {
 	hex.Encode(out[0:8], b[0:4])
 	hex.Encode(out[9:13], b[4:6])
 	hex.Encode(out[14:18], b[6:8])
 	hex.Encode(out[19:23], b[8:10])
 	hex.Encode(out[24:36], b[10:16])
 	out[8], out[13], out[18], out[23] = '-', '-', '-', '-'
-	return string(out[:])
+	return out
 }
 
 // parseUUID reads the text form, in lower case or in either.

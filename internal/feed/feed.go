@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 )
 
 // Source is what a hub needs of an engine. The hub keeps the events it is handed.
@@ -77,7 +78,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case errors.Is(err, gq.ErrGone):
 			began = false // nobody read for so long; go on at the end
 		}
-		pause(ctx, again)
+		retry.Pause(ctx, again)
 	}
 }
 
@@ -272,13 +273,4 @@ func (h *Hub) next(ctx context.Context, after uint64) (p *page, grown <-chan str
 		p, err = h.read(ctx, after)
 	}
 	return p, grown, ended, err
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

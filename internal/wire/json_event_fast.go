@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"encoding/hex"
 	"strconv"
 	"time"
 
@@ -83,7 +82,8 @@ func (w *eventWriter) append(b, seq []byte, e *gq.Event) []byte {
 	b = append(b, w.atText...)
 	b = append(b, `,"entity":"`...)
 	if w.idText == nil || e.Job != w.id {
-		w.id, w.idText = e.Job, appendID(w.idText[:0], e.Job)
+		w.id = e.Job
+		w.idText, _ = e.Job.AppendText(w.idText[:0]) // never fails
 	}
 	b = append(b, w.idText...)
 	b = append(b, `","type":"`...)
@@ -140,15 +140,6 @@ func appendNumber(b []byte, open int, name string, value int64) []byte {
 		return b
 	}
 	return strconv.AppendInt(appendMember(b, open, name), value, 10)
-}
-
-// appendID appends what [gq.JobID.String] is.
-func appendID(b []byte, id gq.JobID) []byte {
-	b = append(hex.AppendEncode(b, id[:4]), '-')
-	b = append(hex.AppendEncode(b, id[4:6]), '-')
-	b = append(hex.AppendEncode(b, id[6:8]), '-')
-	b = append(hex.AppendEncode(b, id[8:10]), '-')
-	return hex.AppendEncode(b, id[10:])
 }
 
 func appendTime(b []byte, t time.Time) []byte {
