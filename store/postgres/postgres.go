@@ -255,7 +255,7 @@ func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(
 		// A transaction whose connection is lost was undone by the server.
 		defer func() {
 			if conn := c.Conn(); !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-				_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+				_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK") // if that fails the pool closes the connection
 			}
 		}()
 		if err := f(tx); err != nil {
