@@ -57,9 +57,11 @@ type demo struct {
 	*engine.Engine
 	screen screen
 	began  time.Time
+	jobs   []demoJob // in the order of submission
 
-	mu   sync.Mutex
-	jobs []demoJob // in the order of submission; guarded by mu
+	// Of whoever prints events: the follower while the show runs, the summary after it.
+	types   map[gq.JobID]string
+	printed uint64 // the newest event that was
 }
 
 // demoJob is a job of the show and how it is meant to end.
@@ -79,20 +81,29 @@ func runDemo(ctx context.Context, p process, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	d := &demo{Engine: e, began: time.Now(), screen: newScreen(p.stdout, p.getenv)}
+	d := &demo{Engine: e, began: time.Now(), types: map[gq.JobID]string{}, screen: newScreen(p.stdout, p.getenv)}
 	d.screen.title("A queue in %s, with one worker of four slots. Every line is a transition that was synced to disk.", dir)
 
+	if err := d.play(ctx); err != nil {
+		return err
+	}
+	return d.summary(ctx)
+}
+
+// play runs the show and returns when nothing of it runs any more.
+func (d *demo) play(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, demoTime)
 	var running sync.WaitGroup
 	defer func() { stop(); running.Wait() }()
-	w, err := worker.New(e, d.handlers(), worker.Config{
+	w, err := worker.New(d.Engine, d.handlers(), worker.Config{
 		Name: "worker-1", Slots: 4, HeartbeatEvery: 300 * time.Millisecond,
-		Logger: slog.New(slog.DiscardHandler),
+		DrainTimeout: time.Second, // whoever interrupts the show wants it to end
+		Logger:       slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
 	}
-	running.Go(func() { _ = e.Run(ctx) }) // its errors show in the calls below
+	running.Go(func() { _ = d.Run(ctx) }) // its errors show in the calls below
 	running.Go(func() { d.follow(ctx) })
 	if err := d.crash(ctx); err != nil { // before any other worker is there to take the job
 		return err
@@ -101,10 +112,7 @@ func runDemo(ctx context.Context, p process, dir string) (err error) {
 	if err := d.submit(ctx); err != nil {
 		return err
 	}
-	if err := d.finish(ctx); err != nil {
-		return err
-	}
-	return d.summary(context.WithoutCancel(ctx))
+	return d.finish(ctx)
 }
 
 // handlers are the functions that do the work.
@@ -220,8 +228,6 @@ func (d *demo) add(ctx context.Context, what string, want gq.Status, spec gq.Spe
 }
 
 func (d *demo) note(id gq.JobID, what string, want gq.Status) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.jobs = append(d.jobs, demoJob{id, what, want})
 }
 
@@ -258,29 +264,39 @@ func (d *demo) finish(ctx context.Context) error {
 
 // follow prints every event as it comes.
 func (d *demo) follow(ctx context.Context) {
-	types := map[gq.JobID]string{}
 	_ = d.Follow(ctx, 0, func(events []gq.Event) error { // its errors show in the calls of the show
-		for i := range events {
-			e := &events[i]
-			if e.Time.Before(d.began) {
-				continue // of an earlier show in the same directory
-			}
-			if e.Type == gq.EventSubmitted && i+1 < len(events) && events[i+1].Job == e.Job {
-				continue // it moved on at once, and the next line says where to
-			}
-			if types[e.Job] == "" {
-				if job, err := d.Get(ctx, e.Job, 0); err == nil {
-					types[e.Job] = job.Spec.Type
-				}
-			}
-			d.screen.event(time.Since(d.began), types[e.Job], e)
-		}
+		d.print(ctx, events)
 		return nil
 	})
 }
 
+// print prints the next events.
+func (d *demo) print(ctx context.Context, events []gq.Event) {
+	for i := range events {
+		e := &events[i]
+		d.printed = e.Seq
+		if e.Time.Before(d.began) {
+			continue // of an earlier show in the same directory
+		}
+		if e.Type == gq.EventSubmitted && i+1 < len(events) && events[i+1].Job == e.Job {
+			continue // it moved on at once, and the next line says where to
+		}
+		if d.types[e.Job] == "" {
+			if job, err := d.Get(ctx, e.Job, 0); err == nil {
+				d.types[e.Job] = job.Spec.Type
+			}
+		}
+		d.screen.event(e.Time.Sub(d.began), d.types[e.Job], e)
+	}
+}
+
 // summary says how it all ended, and fails if it did not end as it should.
 func (d *demo) summary(ctx context.Context) error {
+	rest, err := d.Events(ctx, d.printed, 1000) // far more than a show has
+	if err != nil {
+		return err
+	}
+	d.print(ctx, rest)
 	var wrong []error
 	d.screen.title("")
 	d.screen.title("%-13s  %-31s  %-9s  %8s  %s", "type", "", "ended", "attempts", "last lease version")

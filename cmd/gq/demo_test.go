@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestDemo runs the whole show and checks that it tells every story. The command
@@ -35,9 +36,13 @@ func TestDemoInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &cuttingWriter{after: "RUNNING", cut: cancel}
 	var diagnostics bytes.Buffer
+	start := time.Now()
 	code := run(ctx, []string{"demo", "--data", t.TempDir()}, func(string) string { return "" }, nil, out, &diagnostics)
 	if code != exitFailure || diagnostics.String() != "gq: interrupted\n" {
 		t.Errorf("exit status %d, stderr %q", code, diagnostics.String())
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the show went on for %v; want it to end within a second or so", took)
 	}
 }
 
