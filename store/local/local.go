@@ -88,7 +88,8 @@ type Store struct {
 
 	commits   chan commit
 	syncs     chan commit   // written, but not synced
-	idle      chan struct{} // holds a token when the committer has nothing to do
+	idle      chan struct{} // holds a token when nothing waits for the disk
+	owed      atomic.Bool   // that token, once it is true
 	spares    chan []*work  // emptied slices on their way back
 	durable   atomic.Uint64
 	lastEvent atomic.Uint64 // the newest one that is durable
@@ -176,7 +177,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 		stopped:  make(chan struct{}),
 		intake:   intake{wake: make(chan struct{}, 1)},
 		waiting:  sync.Cond{L: new(sync.Mutex)},
-		syncs:    make(chan commit, 1),
+		syncs:    make(chan commit, 8),
 	}
 	s.works.New = func() any { return &work{done: make(chan struct{}, 1)} }
 	s.disk = newGuard(o.fs, dir, o.Reserve, s.fail)

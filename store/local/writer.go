@@ -19,8 +19,8 @@ import (
 //
 // A second goroutine, the committer, hands commits to Pebble, which begins to
 // sync them; a third, the syncer, waits for that and answers. Meanwhile the writer
-// already applies the next one to the table, and goes on adding to it until the
-// committer is free or it is full; full ones may queue up. So the table may be a few
+// already applies the next one to the table, and goes on adding to it until nothing
+// waits for the disk or it is full; full ones may queue up. So the table may be a few
 // commits ahead of the disk: whoever needs both at the same moment settles first.
 
 // work is one caller's part of a commit.
@@ -205,8 +205,8 @@ func (s *Store) write() {
 	}
 }
 
-// gather adds the work that arrives to the open commit until the committer is
-// free or the commit is full. It does not insist on the lock: whoever has it may
+// gather adds the work that arrives to the open commit until nothing waits for the
+// disk or the commit is full. It does not insist on the lock: whoever has it may
 // be waiting for this very commit.
 func (s *Store) gather(works []*work, weight int) []*work {
 	for weight < maxWeight {
@@ -297,11 +297,26 @@ func (s *Store) commit() {
 		}
 		s.syncs <- c
 		if len(s.commits) == 0 {
-			select {
-			case s.idle <- struct{}{}:
-			default: // the writer has not looked since
-			}
+			s.rest()
 		}
+	}
+}
+
+// rest tells the writer that nothing waits for the disk, or lets the syncer do so
+// once that is true: full commits queue up behind a slow disk, and what is not full
+// goes on gathering until then.
+func (s *Store) rest() {
+	s.owed.Store(true)
+	s.pay()
+}
+
+func (s *Store) pay() {
+	if len(s.syncs) > 0 || !s.owed.CompareAndSwap(true, false) {
+		return
+	}
+	select {
+	case s.idle <- struct{}{}:
+	default: // the writer has not looked since
 	}
 }
 
@@ -309,6 +324,7 @@ func (s *Store) commit() {
 func (s *Store) sync() {
 	defer close(s.stopped)
 	for c := range s.syncs {
+		s.pay()
 		if c.batch != nil {
 			s.attempt(&c, s.await)
 		}
