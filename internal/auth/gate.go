@@ -101,7 +101,9 @@ func (g *Gate) note(ctx context.Context, text, from string) {
 }
 
 // openPaths are for everyone: they tell nothing about jobs.
-var openPaths = map[string]bool{"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true}
+var openPaths = map[string]bool{
+	"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true, "/api/scheduler/openapi.json": true,
+}
 
 // HTTP identifies the caller of a request.
 func (g *Gate) HTTP(r *http.Request) (context.Context, error) {

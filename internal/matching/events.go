@@ -154,13 +154,19 @@ func (f *Face) subscription(c *call) (after uint64, all bool, err error) {
 	default:
 		return 0, false, &gq.InvalidError{Faults: []gq.Fault{{Field: "all", Problem: fmt.Sprintf("%.64q is neither 1 nor 0", text)}}}
 	}
+	last, err := f.events.LastEvent(c.context())
 	text := q.Get("after")
-	if text == "" {
-		after, err = f.events.LastEvent(c.context())
-		return after, all, err
+	if text == "" || err != nil {
+		return last, all, err
+	}
+	no := func(format string, args ...any) (uint64, bool, error) {
+		return 0, false, &gq.InvalidError{Faults: []gq.Fault{{Field: "after", Problem: fmt.Sprintf(format, args...)}}}
 	}
 	if after, err = strconv.ParseUint(text, 10, 64); err != nil {
-		return 0, false, &gq.InvalidError{Faults: []gq.Fault{{Field: "after", Problem: fmt.Sprintf("%.64q is not the number of an event", text)}}}
+		return no("%.64q is not the number of an event", text)
+	}
+	if after > last {
+		return no("%d is beyond the newest event, which is %d; this is not the log that it was in", after, last)
 	}
 	return after, all, nil
 }

@@ -393,8 +393,10 @@ func TestSocket(t *testing.T) {
 	if got := again.next(); got["type"] != "jobAssigned" || got["seq"] == nil {
 		t.Errorf("from the beginning: %v", got)
 	}
-	if status, out := f.call("GET", "/events/ws?after=x", ""); status != 400 {
-		t.Errorf("a bad place: %d %v", status, out)
+	for _, after := range []string{"x", "-1", "1000000"} { // no number, and one beyond the last event
+		if status, out := f.call("GET", "/events/ws?after="+after, ""); status != 400 || !strings.Contains(fmt.Sprint(out), "after") {
+			t.Errorf("after %s: %d %v", after, status, out)
+		}
 	}
 	if status, out := f.call("GET", "/events/ws", ""); status != 426 || out["code"] != "upgrade_required" {
 		t.Errorf("without an upgrade: %d %v", status, out)
