@@ -13,34 +13,61 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// candidates are the jobs of a queue that a claim may get, as far as the
-// columns can tell. It runs along the index ready_claim in its order.
+// candidates are the jobs of lanes that a claim may get, as far as the columns can
+// tell: of one lane after the other, each along the index ready_claim from its floor
+// on. %s is how they are locked.
 //
 // It is a statement of its own on purpose. Inside an UPDATE it could be
 // executed again and lock more than its limit.
-const candidates = `
+const candidatesOf = `
 	SELECT ` + columns + `
-	FROM gq.ready AS s
-	WHERE s.queue = $1
-		AND s.status IN (2, 3, 6)
-		AND (s.status = 3 OR s.run_at <= $2)
-		AND (cardinality($3::text[]) = 0 OR s.type = ANY ($3))
-		AND (s.requires IS NULL OR s.requires <@ $4::text[])
-		AND ($5::bigint < 0 OR s.cost <= $5)
-		AND (s.limited IS NULL OR s.limited <> ALL ($6::text[]))
-	ORDER BY s.order_hi, s.order_lo
-	LIMIT $7`
+	FROM unnest($1::text[], $2::smallint[]) AS n (queue, lane) ` + beginnings + `
+	CROSS JOIN LATERAL (
+		SELECT ` + columns + `
+		FROM gq.ready AS s
+		WHERE ` + claimable + `
+			AND (s.status = 3 OR s.run_at <= $3)
+			AND (cardinality($4::text[]) = 0 OR s.type = ANY ($4))
+			AND (s.requires IS NULL OR s.requires <@ $5::text[])
+			AND ($6::bigint < 0 OR s.cost <= $6)
+			AND (s.limited IS NULL OR s.limited <> ALL ($7::text[]))
+		ORDER BY s.order_hi, s.order_lo
+		LIMIT $8
+		%s
+	) AS s
+	LIMIT $8`
 
-// overdue are the held jobs of queues for which time has something to do, along
-// the index held_due. Their order does not matter.
-const overdue = `
+// overdueOf are the held jobs of queues for which time has something to do, along
+// the index held_due. Their order does not matter. No queue may be named twice.
+const overdueOf = `
 	SELECT ` + columns + `
-	FROM gq.held AS s
-	WHERE s.queue = ANY ($1) AND s.due <= $2
+	FROM (SELECT unnest($1::text[]) AS queue, 0::smallint AS lane) AS n ` + beginnings + `
+	CROSS JOIN LATERAL (
+		SELECT ` + columns + `
+		FROM gq.held AS s
+		WHERE ` + leased + ` AND s.due <= $2
+		LIMIT $3
+		%s
+	) AS s
 	LIMIT $3`
 
 // skipping locks what a query finds and passes over what others have locked.
-const skipping = " FOR UPDATE OF s SKIP LOCKED"
+const skipping = "FOR UPDATE SKIP LOCKED"
+
+var (
+	candidates     = fmt.Sprintf(candidatesOf, "")
+	lockCandidates = fmt.Sprintf(candidatesOf, skipping)
+	overdue        = fmt.Sprintf(overdueOf, "")
+	lockOverdue    = fmt.Sprintf(overdueOf, skipping)
+)
+
+// levels are the lanes of a queue in the order in which they are served.
+func levels(queue string) (queues []string, lanes []int16) {
+	for p := gq.Critical; p <= gq.Bulk; p++ {
+		queues, lanes = append(queues, queue), append(lanes, int16(p))
+	}
+	return queues, lanes
+}
 
 // maxRounds is how often a claim waits for others to let go of what it might
 // get before it answers with fewer jobs.
@@ -151,6 +178,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			break
 		}
 		for _, w := range wants {
+			s.floors.passJobs(w.round, s.latest.Load())
 			w.jobs, w.round = append(w.jobs, w.round...), nil
 		}
 		if len(passed) == 0 {
@@ -188,6 +216,8 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		w.round, w.retry = nil, time.Time{}
 		names = append(names, w.Queues...)
 	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	uncounted, err := tx.uncounted(ctx, wants)
 	if err != nil {
 		return nil, err
@@ -215,7 +245,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	if err := tx.glance(ctx); err != nil {
 		return nil, err
 	}
-	if err := tx.reclaim(ctx, slices.Concat(names, sharing)); err != nil {
+	if err := tx.reclaim(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, sharing))))); err != nil {
 		return nil, err
 	}
 	limits := &limits{tx: tx, locked: true}
@@ -254,7 +284,7 @@ const reclaimStep = 1000
 // that others have locked.
 func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 	for {
-		rows, err := scanRows(tx.Query(ctx, overdue+skipping, queues, nanoseconds(tx.now), reclaimStep))
+		rows, err := scanRows(tx.Query(ctx, lockOverdue, queues, nanoseconds(tx.now), reclaimStep))
 		if err != nil {
 			return err
 		}
@@ -310,8 +340,9 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		if err != nil || room <= 0 {
 			return nil, err
 		}
-		args := []any{q.Name, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
-		rows, err := scanRows(tx.Query(ctx, candidates+skipping, args...))
+		queues, lanes := levels(q.Name)
+		args := []any{queues, lanes, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
+		rows, err := scanRows(tx.Query(ctx, lockCandidates, args...))
 		if err != nil {
 			return nil, err
 		}
@@ -321,7 +352,7 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 			}
 		}
 		if len(rows) < room && w.missing() > 0 { // the rest, if any, is locked by others
-			args[4], args[5], args[6] = l.afford(w.MaxCost, w.into()), l.full(), 1
+			args[5], args[6], args[7] = l.afford(w.MaxCost, w.into()), l.full(), 1
 			return numbersOf(scanRows(tx.Query(ctx, candidates, args...)))
 		}
 	}

@@ -51,6 +51,9 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 		s := open(t, through(url), cfg)
 		mu.Lock()
 		defer mu.Unlock()
+		if len(urls)%2 == 1 {
+			s.RaiseEvery(1)
+		}
 		urls[s] = url
 		return s
 	}
@@ -117,6 +120,6 @@ const empty = `
 		LOOP
 			EXECUTE format('ALTER SEQUENCE gq.%I RESTART', name);
 		END LOOP;
-		INSERT INTO gq.head DEFAULT VALUES;
+		INSERT INTO gq.round DEFAULT VALUES;
 		UPDATE gq.partition SET gone = 0;
 	END $$`

@@ -15,8 +15,8 @@ import (
 const sequenceStep = 500
 
 // sequence gives numbers to the events of committed segments, and folds the
-// counts that were appended. Any node may do so at any time: whoever has the row
-// of gq.head does it, and the next one finds it done. An event whose transaction
+// counts that were appended. Any node may do so at any time: whoever has the lock
+// of the head does it, and the next one finds it done. An event whose transaction
 // is still open gets its number later, and holds up nobody.
 //
 // A reader that calls it first reads everything that was committed before.
@@ -45,52 +45,87 @@ func (s *Store) number(ctx context.Context) (last int64, err error) {
 	return last, nil
 }
 
-// fresh are the segments without numbers, which is what the index segment_fresh
-// has.
-const fresh = "SELECT id, events, time FROM gq.segment WHERE seq IS NULL ORDER BY id LIMIT $1"
+// fresh are the segments without numbers, along the index segment_fresh. It begins
+// behind what was numbered before, which is still in the index while somebody holds
+// an old snapshot. The order is an expression so that it leads to no other index.
+const fresh = `
+	SELECT id, events, time FROM gq.segment
+	WHERE seq IS NULL AND xid >= (SELECT numbered FROM gq.head)
+	ORDER BY id + 0
+	LIMIT $1`
 
-// numbering gives the next numbers to the fresh ones. Whoever runs it has locked the
-// row of gq.head with a statement before, and sees what others did until then. It
+// numbering gives the next numbers to the fresh ones. Whoever runs it has taken the
+// lock of the head with a statement before, and sees what others did until then. It
 // looks the segments up by a list, because a join reads all of a partition that the
-// planner believes to be empty.
+// planner believes to be empty. Where none is left, all that were not seen are of
+// transactions that were under way.
 const numbering = `
-	WITH fresh AS MATERIALIZED (
+	WITH head AS MATERIALIZED (SELECT * FROM gq.head),
+	fresh AS MATERIALIZED (
 		SELECT s.id, s.events, s.time, h.event + 1 - s.events + sum(s.events) OVER (ORDER BY s.id) AS seq
 		FROM (` + fresh + `) AS s
-		CROSS JOIN gq.head AS h
+		CROSS JOIN head AS h
 	), numbered AS (
 		UPDATE gq.segment AS s SET seq = (SELECT n.seq FROM fresh AS n WHERE n.id = s.id)
 		WHERE s.id = ANY (ARRAY (SELECT id FROM fresh))
+	), gone AS (
+		DELETE FROM gq.round WHERE number = (SELECT number FROM head) AND EXISTS (SELECT FROM fresh)
 	)
-	UPDATE gq.head
-	SET event = event + (SELECT sum(events) FROM fresh), time = greatest(time, (SELECT max(time) FROM fresh))
-	WHERE EXISTS (SELECT FROM fresh)
+	INSERT INTO gq.round (number, event, gone, time, numbered, folded)
+	SELECT h.number + 1, h.event + n.events, h.gone, greatest(h.time, n.time),
+		CASE WHEN n.segments < $1 THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE h.numbered END, h.folded
+	FROM head AS h
+	CROSS JOIN (SELECT count(*) AS segments, sum(events) AS events, max(time) AS time FROM fresh) AS n
+	WHERE n.segments > 0
 	RETURNING event, (SELECT count(*) FROM fresh)`
 
-// folding adds up the counts that were appended.
+// foldStep is from how many appended counts on they are folded. Each time leaves
+// dead rows of gq.tally behind, and everyone who counts reads what is not folded.
+const foldStep = 500
+
+// unfolded are the counts that were appended since the last time.
+const unfolded = "gq.delta WHERE xid >= (SELECT folded FROM gq.head)"
+
+// folding adds up the counts that were appended, where there are enough of them.
+// Whoever runs it has the lock of the head.
 const folding = `
-	WITH folded AS (DELETE FROM gq.delta RETURNING queue, status, jobs)
+	WITH ripe AS MATERIALIZED (
+		SELECT number FROM gq.head WHERE (SELECT count(*) FROM (SELECT FROM ` + unfolded + ` LIMIT $1) AS d) >= $1
+	), folded AS (
+		DELETE FROM ` + unfolded + ` AND EXISTS (SELECT FROM ripe)
+		RETURNING queue, status, jobs
+	), head AS (
+		UPDATE gq.round SET folded = pg_snapshot_xmin(pg_current_snapshot()) WHERE number = (SELECT number FROM ripe)
+	)
 	INSERT INTO gq.tally AS t (queue, status, jobs)
 	SELECT queue, status, sum(jobs) FROM folded GROUP BY queue, status
 	ON CONFLICT (queue, status) DO UPDATE SET jobs = t.jobs + excluded.jobs`
 
 // unsequenced is the last number given, and whether there is anything to do.
 const unsequenced = `
-	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL) OR EXISTS (SELECT FROM gq.delta)
-	FROM gq.head`
+	SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL AND xid >= h.numbered)
+	FROM gq.head AS h`
+
+// headLock is taken by whoever writes to gq.round; reached writes that time has
+// reached an instant.
+const (
+	headLock = "SELECT pg_advisory_xact_lock($1, 0)"
+	reached  = "UPDATE gq.round SET time = greatest(time, $1) WHERE number = (SELECT number FROM gq.head)"
+)
 
 // sequence numbers a step of the fresh segments. All of it travels at once: losing
 // the answer loses nothing, since it is found done the next time.
 func (tx *txn) sequence(ctx context.Context) (last int64, more bool, err error) {
 	var batch pgx.Batch
-	batch.Queue("SELECT event FROM gq.head FOR UPDATE").QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
+	batch.Queue(headLock, lockHead)
+	batch.Queue("SELECT event FROM gq.head").QueryRow(func(row pgx.Row) error { return row.Scan(&last) })
 	batch.Queue(numbering, sequenceStep).Query(func(rows pgx.Rows) error {
 		var n int
 		_, err := pgx.ForEachRow(rows, []any{&last, &n}, func() error { return nil })
 		more = n == sequenceStep
 		return err
 	})
-	batch.Queue(folding)
+	batch.Queue(folding, foldStep)
 	batch.Queue("COMMIT")
 	err = tx.SendBatch(ctx, &batch).Close()
 	tx.written, tx.committed = true, err == nil
@@ -102,7 +137,7 @@ const tally = `
 	(
 		SELECT queue, status, jobs FROM gq.tally
 		UNION ALL
-		SELECT queue, status, jobs FROM gq.delta
+		SELECT queue, status, jobs FROM ` + unfolded + `
 	) AS t`
 
 // Events implements [store.Store].

@@ -32,6 +32,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if err := errors.Join(tx.writeRows(), tx.writeEvents()); err != nil {
 		return err
 	}
+	tx.writeLows()
 	tx.writeLeases()
 	tx.writeEnded()
 	tx.writeMoves()
@@ -133,6 +134,7 @@ func (tx *txn) writeRows() error {
 			moves[m] = new(rowArrays)
 		}
 		moves[m].add(r, data, len(tx.rows))
+		tx.lows.note(r, m.to)
 		r.home = m.to
 	}
 	for m, a := range moves {

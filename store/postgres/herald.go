@@ -120,6 +120,7 @@ func (h *herald) round() {
 	}
 	h.spread(store.News{Event: uint64(last)})
 	h.notify(ctx, queues, last)
+	_ = h.s.raise(ctx, h.s.floors.ripe(int(h.s.floors.every.Load()))) // or the next time; claims walk further until then
 }
 
 // spread tells the listeners of this process.

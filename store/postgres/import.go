@@ -104,7 +104,8 @@ func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
 	}
 	tx.more.Queue("DELETE FROM gq.import_told")
 	tx.more.Queue("INSERT INTO gq.import (origin) VALUES ($1)", h.Origin[:])
-	tx.more.Queue("UPDATE gq.head SET event = $1, gone = $2, time = greatest(time, $3)",
+	tx.more.Queue(headLock, lockHead)
+	tx.more.Queue("UPDATE gq.round SET event = $1, gone = $2, time = greatest(time, $3) WHERE number = (SELECT number FROM gq.head)",
 		int64(h.LastEvent), int64(h.Gone), nanoseconds(h.Time))
 	// No segment may be of an earlier day than the jobs it tells of: see roll.
 	for sequence, last := range map[string]uint64{

@@ -176,9 +176,7 @@ func (h *herald) poll(ctx context.Context) {
 	defer cancel()
 	var last int64
 	var waiting bool
-	err := h.s.pool.QueryRow(ctx, `
-		SELECT event, EXISTS (SELECT FROM gq.segment WHERE seq IS NULL)
-		FROM gq.head`).Scan(&last, &waiting)
+	err := h.s.pool.QueryRow(ctx, unsequenced).Scan(&last, &waiting)
 	if err != nil {
 		return
 	}

@@ -23,7 +23,7 @@ var migrationFiles embed.FS
 // The layouts this program knows. Layout 1 was never released.
 const (
 	oldestLayout  = 2
-	currentLayout = 6
+	currentLayout = 7
 )
 
 // Classes of advisory locks. The first word is "gq" and a number, to stay out
@@ -38,6 +38,8 @@ const (
 	lockPools     = 0x67710007
 	lockPartition = 0x67710008
 	lockImport    = 0x67710009
+	lockHead      = 0x6771000A
+	lockFloors    = 0x6771000B
 )
 
 // Layout is the state of a database.

@@ -75,7 +75,7 @@ const shape = `
 // left with one of everything: all of it is still there and goes on, and the
 // tables are those of a database that was empty.
 func TestMigrateFromOlder(t *testing.T) {
-	for _, version := range []int{2, 5} {
+	for _, version := range []int{2, 5, 6} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) {
 			url, fresh := pgtest.Database(t), pgtest.Database(t)
 			execute(t, url, layout(t, version))

@@ -332,7 +332,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 	if err := tx.carryEvents(ctx, p, left); err != nil {
 		return err
 	}
-	// The row of gq.head stays out of this: whoever has it may be waiting for us.
+	// The lock of the head stays out of this: whoever has it may be waiting for us.
 	for _, of := range partitioned {
 		for _, old := range group {
 			if _, err := tx.Exec(ctx, "ALTER TABLE gq."+of+" DETACH PARTITION "+old.table(of)); err != nil {

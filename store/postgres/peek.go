@@ -86,7 +86,8 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	if err != nil {
 		return nil, err
 	}
-	rows, err := scanRows(tx.Query(ctx, candidates, q.Name, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32))
+	queues, lanes := levels(q.Name)
+	rows, err := scanRows(tx.Query(ctx, candidates, queues, lanes, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@
 //  5. rows of gq.pool, by name
 //  6. advisory locks on the turns of fair queues, by their hash
 //  7. the advisory lock of documents
-//  8. the row of gq.head, only to number events, to fold counts and to collect
+//  8. the advisory lock of the head, only to number events, to fold counts and to purge
 //
 // Claims take the fourth kind without waiting for any (SKIP LOCKED), and may do
 // so at any point. The time is read after the locks are held, and so is the id
@@ -50,6 +50,7 @@ type Store struct {
 	claims  lane[store.Claim, store.Claimed]
 	configs lane[struct{}, []gq.Queue]
 	herald  herald
+	floors  floors
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
@@ -95,11 +96,15 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if err == nil && !cfg.Unfinished {
 		err = refuseUnfinished(ctx, pool)
 	}
+	if err == nil {
+		_, err = pool.Exec(ctx, forgetting)
+	}
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	s := &Store{cfg: cfg, pool: pool, begins: begins}
+	s.floors.every.Store(raiseEvery)
 	s.inserts = lane[store.Group, store.Inserted]{
 		run: s.insert, most: 2, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
 	}
@@ -159,7 +164,13 @@ func (s *Store) Close() error {
 	if latest := s.latest.Load(); latest > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()
-		_, _ = s.pool.Exec(ctx, "UPDATE gq.head SET time = $1 WHERE time < $1", latest)
+		_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, headLock, lockHead)
+			if err == nil {
+				_, err = tx.Exec(ctx, reached, latest)
+			}
+			return err
+		})
 	}
 	return nil
 }

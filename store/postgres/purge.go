@@ -66,7 +66,8 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		if len(gone) == 0 {
 			return nil
 		}
-		tx.more.Queue("UPDATE gq.head SET time = greatest(time, $1)", nanoseconds(tx.now))
+		tx.more.Queue(headLock, lockHead)
+		tx.more.Queue(reached, nanoseconds(tx.now))
 		tx.more.Queue("DELETE FROM gq.name WHERE id = ANY ($1)", names)
 		for _, table := range []string{"lease", "idempotency", "done", "job", "blob"} {
 			tx.more.Queue("DELETE FROM gq."+table+" WHERE seq = ANY ($1)", gone)

@@ -20,20 +20,20 @@ const (
 		(SELECT seq, due, data FROM gq.ready WHERE due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2)
 		UNION ALL
 		SELECT h.seq, h.due, h.data
-		FROM ` + holding + `
-		CROSS JOIN LATERAL (SELECT seq, due, data FROM gq.held WHERE queue = q.queue AND due <= $1 ORDER BY due LIMIT $2) AS h`
+		FROM ` + holding + beginnings + `
+		CROSS JOIN LATERAL (SELECT seq, due, data FROM gq.held AS s WHERE ` + leased + ` AND due <= $1 ORDER BY due LIMIT $2) AS h`
 	dueNext = `
 		SELECT least(
 			(SELECT due FROM gq.ready WHERE due + 0 > $1 ORDER BY due + 0, seq LIMIT 1),
 			(
 				SELECT min(h.due)
 				FROM ` + holding + `
-				CROSS JOIN LATERAL (SELECT due FROM gq.held WHERE queue = q.queue AND due > $1 ORDER BY due LIMIT 1) AS h
+				CROSS JOIN LATERAL (SELECT due FROM gq.held WHERE queue = n.queue AND due > $1 ORDER BY due LIMIT 1) AS h
 			)
 		)`
 	// holding are the queues that may have held jobs: where there are any, one of the
 	// counts that are added up is not zero.
-	holding = "(SELECT DISTINCT queue FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS q"
+	holding = "(SELECT DISTINCT queue, 0::smallint AS lane FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS n"
 )
 
 // Due implements [store.Store].

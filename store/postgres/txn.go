@@ -37,6 +37,7 @@ type txn struct {
 	events  []gq.Event
 	moves   map[place]int64
 	touched map[string]bool // queues whose jobs changed
+	lows    lows            // to which the rows are written
 	book    *turnBook       // nil until someone needs a turn
 	starts  starts          // see lockStarts
 	more    pgx.Batch       // statements that go before those of flush

@@ -1,0 +1,22 @@
+package postgres
+
+import (
+	"context"
+	"math"
+
+	"github.com/gopherqueue/gq"
+)
+
+// RaiseEvery has a store raise the floors of a queue after n claims from it.
+func (s *Store) RaiseEvery(n int) { s.floors.every.Store(int64(n)) }
+
+// Raise takes a step with the floors of every queue from which was claimed since.
+func (s *Store) Raise(ctx context.Context) error { return s.raise(ctx, s.floors.ripe(1)) }
+
+// Pass counts a claim of nothing from a queue.
+func (s *Store) Pass(queue string) {
+	s.floors.pass(laneKey{queue, gq.Normal}, position{math.MinInt64, math.MinInt64}, 1)
+}
+
+// URL is where the database is.
+func (s *Store) URL() string { return s.pool.Config().ConnString() }

@@ -1,0 +1,296 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Floors keep claims from walking over what is dead. Entries of jobs that were
+// claimed or settled stay in the indexes for as long as anybody holds a snapshot
+// that is older, and they lie where every claim begins. A floor is a position of a
+// lane below which no living row stands, except for those that gq.early tells of. It
+// rises in three steps, each a transaction:
+//
+//  1. The next floor is announced. From now on whoever sees it and writes a row below
+//     tells so in gq.early, in the same transaction.
+//  2. It is marked with a transaction that began after it was announced. Whoever has
+//     missed it is older.
+//  3. Once all older transactions have ended, one snapshot has everything that was
+//     written below without telling. The floor becomes what was announced, or the
+//     first living row if that is lower; what gq.early told until then is part of
+//     that and is removed. What this snapshot does not see is told by its writer.
+//
+// Nothing is locked that a writer needs, so an open transaction holds up nobody; it
+// holds up the third step, and then claims walk as far as they would without floors.
+// One that only reads is no older transaction: it has no number. docs/storage.md has
+// the whole argument.
+
+// raiseEvery is after how many claims from a queue its floors are raised. Claims
+// walk over about as many dead entries, twice at most.
+const raiseEvery = 1000
+
+// laneKey is a sequence of rows of a queue in which something looks for the first: the
+// claimable jobs of a priority, in their order, or the held jobs, by the end of
+// their leases.
+type laneKey struct {
+	queue string
+	lane  gq.Priority // or held
+}
+
+const heldLane gq.Priority = 0
+
+// position is a place in a lane: order_hi and order_lo, or due and 0.
+type position struct{ hi, lo int64 }
+
+func (p position) below(o position) bool { return p.hi < o.hi || p.hi == o.hi && p.lo < o.lo }
+
+// beginnings are where the lanes of n, which has queue and lane, begin: e.at, NULL
+// for at the beginning. f is the floor. The newest version of a floor stands at the
+// end of its index, before all that are dead, and so do the early ones that matter.
+const beginnings = `
+	LEFT JOIN LATERAL (
+		SELECT f.ctid AS row, f.* FROM gq.floor AS f
+		WHERE f.queue = n.queue AND f.lane = n.lane
+		ORDER BY f.version DESC
+		LIMIT 1
+	) AS f ON true
+	CROSS JOIN LATERAL (
+		SELECT least(f.at, min(e.at)) AS at
+		FROM gq.early AS e
+		WHERE e.queue = n.queue AND e.lane = n.lane AND e.xid >= f.seen
+	) AS e`
+
+// lowest is where a lane n begins that has no floor; the next lane begins at pastLane.
+const (
+	lowest   = lowestHi + ", -9223372036854775808"
+	lowestHi = "(n.lane - 128)::bigint << 56"
+	pastLane = "(n.lane - 127)::bigint << 56"
+)
+
+// Conditions for rows of gq.ready and gq.held, with the alias s, to be in the living
+// part of lane n.
+const (
+	claimable = `
+		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastLane + `
+		AND (s.order_hi, s.order_lo) >= (coalesce(e.at[1], ` + lowestHi + `), coalesce(e.at[2], -9223372036854775808))`
+	leased = "s.queue = n.queue AND s.due >= coalesce(e.at[1], " + lowestHi + ")"
+)
+
+// telling notes the lowest row that was written to each lane, where it is below a
+// floor that is announced. A transaction that reads from an old snapshot does not
+// know the floor and always tells. It comes after the rows: then the transaction has
+// a number, by which the third step knows that it is under way.
+const telling = `
+	INSERT INTO gq.early (queue, lane, at)
+	SELECT n.queue, n.lane, n.at
+	FROM (
+		SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane,
+			ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS at
+	) AS n
+	LEFT JOIN LATERAL (
+		SELECT next FROM gq.floor AS f WHERE f.queue = n.queue AND f.lane = n.lane ORDER BY f.version DESC LIMIT 1
+	) AS f ON true
+	WHERE n.at < f.next OR current_setting('transaction_isolation') <> 'read committed'`
+
+// raising is the third step for the floors of which no older transaction is under
+// way, and the first for them and for lanes that have none. All of it is of one
+// snapshot. A floor is announced no further than claims have got, so that new jobs
+// are above it. Rows are deleted where they were found, since nobody else changes
+// them: whoever raises floors holds a lock, and only what is not marked is marked.
+const raising = `
+	WITH lanes AS MATERIALIZED (
+		SELECT n.queue, n.lane, n.reached, f.row, f.version, f.next, f.seen, s.at AS first,
+			f.marked <= pg_snapshot_xmin(pg_current_snapshot()) AS settled, ARRAY [` + lowest + `] AS lowest
+		FROM (
+			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane,
+				ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS reached
+		) AS n ` + beginnings + `
+		LEFT JOIN LATERAL (
+			(
+				SELECT ARRAY [s.order_hi, s.order_lo] AS at
+				FROM gq.ready AS s
+				WHERE n.lane > 0 AND ` + claimable + `
+				ORDER BY s.order_hi, s.order_lo
+				LIMIT 1
+			) UNION ALL (
+				SELECT ARRAY [s.due, 0]
+				FROM gq.held AS s
+				WHERE n.lane = 0 AND ` + leased + `
+				ORDER BY s.due
+				LIMIT 1
+			)
+		) AS s ON true
+	), gone AS (
+		DELETE FROM gq.floor WHERE ctid = ANY (ARRAY (SELECT row FROM lanes WHERE settled))
+	), told AS (
+		DELETE FROM gq.early WHERE ctid = ANY (ARRAY (
+			SELECT e.row
+			FROM lanes AS l
+			CROSS JOIN LATERAL (
+				SELECT ctid AS row FROM gq.early WHERE queue = l.queue AND lane = l.lane AND xid >= l.seen OFFSET 0
+			) AS e
+			WHERE l.settled
+		))
+	)
+	INSERT INTO gq.floor (queue, lane, version, at, next, seen)
+	SELECT queue, lane, coalesce(version, 0) + 1,
+		CASE WHEN settled THEN least(next, first) ELSE lowest END,
+		greatest(next, least(first, reached)),
+		CASE WHEN settled THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE '0' END
+	FROM lanes
+	WHERE settled OR version IS NULL`
+
+// marking is the second step. The transaction gets its number here, after it has
+// seen what was announced.
+const marking = `
+	UPDATE gq.floor SET marked = pg_current_xact_id()
+	WHERE marked IS NULL AND ctid = ANY (ARRAY (
+		SELECT f.row
+		FROM unnest($1::text[], $2::smallint[]) AS n (queue, lane) ` + beginnings + `
+		WHERE f.row IS NOT NULL
+	))`
+
+// forgetting begins anew where the tables were restored on a server that has not
+// come as far: there, numbers of transactions of the past belong to the future.
+const forgetting = `
+	WITH floors AS (
+		DELETE FROM gq.floor WHERE greatest(seen, marked) >= pg_snapshot_xmax(pg_current_snapshot())
+	)
+	UPDATE gq.round SET numbered = '0', folded = '0'
+	WHERE greatest(numbered, folded) >= pg_snapshot_xmax(pg_current_snapshot())`
+
+// lows are the lowest positions to which a transaction has written in each lane.
+type lows map[laneKey]position
+
+// note takes down a row that is about to be written.
+func (l *lows) note(r *row, to home) {
+	var lane laneKey
+	var at position
+	switch s := &r.state; {
+	case to == inHeld:
+		lane, at = laneKey{r.queue, heldLane}, position{nanoseconds(s.Due()), 0}
+	case to == inReady && (s.Status == gq.Delayed || s.Status == gq.Scheduled || s.Status == gq.Retrying):
+		order := s.Order()
+		lane, at = laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)}
+	default:
+		return
+	}
+	if *l == nil {
+		*l = make(lows)
+	}
+	if low, known := (*l)[lane]; !known || at.below(low) {
+		(*l)[lane] = at
+	}
+}
+
+// writeLows queues what a claim must know of the rows that were queued before.
+func (tx *txn) writeLows() {
+	if len(tx.lows) == 0 {
+		return
+	}
+	var a laneArrays
+	for lane, at := range tx.lows {
+		a.add(lane, at)
+	}
+	tx.lows = nil
+	tx.more.Queue(telling, a.queues, a.lanes, a.his, a.los).Exec(func(tag pgconn.CommandTag) error {
+		if n := tag.RowsAffected(); n > 0 { // it is a reason to raise a floor, like a claim
+			for i := range a.queues {
+				tx.s.floors.pass(laneKey{a.queues[i], gq.Priority(a.lanes[i])}, position{a.his[i], a.los[i]}, 1)
+			}
+		}
+		return nil
+	})
+}
+
+// laneArrays are lanes and positions, column by column.
+type laneArrays struct {
+	queues   []string
+	lanes    []int16
+	his, los []int64
+}
+
+func (a *laneArrays) add(lane laneKey, at position) {
+	a.queues, a.lanes = append(a.queues, lane.queue), append(a.lanes, int16(lane.lane))
+	a.his, a.los = append(a.his, at.hi), append(a.los, at.lo)
+}
+
+// floors counts what this node has claimed since it has last raised a floor.
+type floors struct {
+	every atomic.Int64 // see raiseEvery
+
+	mu     sync.Mutex
+	passed map[string]int       // claims from a queue; guarded by mu
+	got    map[laneKey]position // how far they have got; guarded by mu
+}
+
+// pass notes n jobs up to a position.
+func (f *floors) pass(lane laneKey, at position, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.passed == nil {
+		f.passed, f.got = make(map[string]int), make(map[laneKey]position)
+	}
+	f.passed[lane.queue] += n
+	if got, known := f.got[lane]; !known || got.below(at) {
+		f.got[lane] = at
+	}
+}
+
+// passJobs notes jobs that were claimed by an instant.
+func (f *floors) passJobs(jobs []gq.Job, now int64) {
+	for i := range jobs {
+		order, queue := jobs[i].State.Order(), jobs[i].Spec.Queue
+		f.pass(laneKey{queue, jobs[i].State.Priority()}, position{signed(order.Hi), signed(order.Lo)}, 1)
+		if i == 0 || jobs[i-1].Spec.Queue != queue {
+			f.pass(laneKey{queue, heldLane}, position{now, 0}, 0)
+		}
+	}
+}
+
+// ripe are the lanes of queues from which so many jobs were claimed.
+func (f *floors) ripe(every int) (a laneArrays) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for lane, at := range f.got {
+		if f.passed[lane.queue] >= every {
+			a.add(lane, at)
+			delete(f.got, lane)
+		}
+	}
+	for _, queue := range slices.Compact(slices.Sorted(slices.Values(a.queues))) {
+		delete(f.passed, queue)
+	}
+	return a
+}
+
+// raise lets floors rise. It need not be durable: whatever relies on it is committed
+// later.
+func (s *Store) raise(ctx context.Context, a laneArrays) error {
+	if len(a.queues) == 0 {
+		return nil
+	}
+	var raise, mark pgx.Batch
+	raise.Queue("SELECT pg_advisory_xact_lock($1, 0)", lockFloors)
+	raise.Queue(raising, a.queues, a.lanes, a.his, a.los)
+	mark.Queue(marking, a.queues, a.lanes)
+	for _, batch := range []*pgx.Batch{&raise, &mark} {
+		batch.Queue("COMMIT")
+		err := s.transact(ctx, "raise floors", s.begins.write+"; SET LOCAL synchronous_commit = off", func(tx *txn) error {
+			err := tx.SendBatch(ctx, batch).Close()
+			tx.written, tx.committed = true, err == nil
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
