@@ -1,0 +1,163 @@
+package postgres
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// moving is a clock that a test moves.
+type moving struct{ now atomic.Int64 }
+
+func (m *moving) Now() time.Time { return time.Unix(0, m.now.Load()) }
+
+// TestWorkUnderAHeldSnapshot has jobs come and go while nothing dead can be removed
+// from an index, and counts the entries that statements read: as many as the last
+// jobs have left, and not as all of them have. Without its bound each of the
+// statements reads all of them, so the dead entries are really there.
+func TestWorkUnderAHeldSnapshot(t *testing.T) {
+	const cycles, each = 40, 25
+	url, clock := pgtest.Database(t), &moving{}
+	clock.now.Store(time.Now().UnixNano())
+	s, err := Open(t.Context(), url, store.Config{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	s.RaiseEvery(math.MaxInt) // the test does, at moments of its own
+	holder, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close(context.WithoutCancel(t.Context()))
+	if _, err := holder.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM gq.ready"); err != nil {
+		t.Fatal(err)
+	}
+	for range cycles {
+		cycle(t, s, each)
+		clock.now.Add(int64(time.Hour)) // so that all leases would have run out
+		if err := s.Raise(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.LastEvent(t.Context()); err != nil { // all are numbered
+		t.Fatal(err)
+	}
+	now := clock.now.Load()
+	queues, lanes := levels("q")
+	const forget = "DELETE FROM gq.floor; UPDATE gq.round SET numbered = '0', folded = '0'"
+	for _, c := range []struct {
+		name, index, sql string
+		args             []any
+		most, without    int64
+	}{
+		{
+			"candidates", "ready_claim", lockCandidates, []any{queues, lanes, now, []string{}, []string{}, -1, []string{}, 100},
+			4 * each, cycles * each,
+		},
+		{"overdue", "held_due", lockOverdue, []any{[]string{"q"}, now, 100}, 4 * each, cycles * each},
+		{"fresh segments", "segment_%_xid_idx", fresh, []any{100}, 10, cycles},
+	} {
+		with := walked(t, url, c.index, "SELECT", c.sql, c.args...)
+		without := walked(t, url, c.index, forget, c.sql, c.args...)
+		t.Logf("%s: %d entries, %d without the bound", c.name, with, without)
+		if with > c.most {
+			t.Errorf("%s read %d entries, want at most %d", c.name, with, c.most)
+		}
+		if without < c.without {
+			t.Errorf("%s read %d entries without the bound, want at least %d: nothing dead was there", c.name, without, c.without)
+		}
+	}
+	with := walked(t, url, "round_pkey", "SELECT", "SELECT time FROM gq.head")
+	without := walked(t, url, "round_pkey", "SET LOCAL enable_seqscan = off", "SELECT time FROM gq.round ORDER BY number")
+	if with > 2 || without < 10 {
+		t.Errorf("the head is read by %d entries, all rows of it by %d", with, without)
+	}
+}
+
+// cycle submits, claims and completes jobs.
+func cycle(t *testing.T, s *Store, n int) {
+	t.Helper()
+	specs := make([]gq.Spec, n)
+	for i := range specs {
+		specs[i] = gq.Spec{ID: gq.NewJobID(random()), Queue: "q", Type: "work"}.WithDefaults()
+	}
+	if out, err := s.Insert(t.Context(), []store.Group{{Jobs: specs}}); err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	claimed, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{"q"}}, N: n, Worker: "w"}})
+	if err != nil || len(claimed[0].Jobs) != n {
+		t.Fatalf("claimed %d jobs, %v", len(claimed[0].Jobs), err)
+	}
+	var updates []store.Update
+	for _, j := range claimed[0].Jobs {
+		updates = append(updates, store.Update{
+			Ref: store.Ref{Lease: j.State.Lease.ID},
+			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return s.Complete(j.State.Lease.Ref(), nil, now)
+			},
+		})
+	}
+	out, err := s.Update(t.Context(), updates)
+	for _, o := range out {
+		if err == nil {
+			err = o.Err
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// walked is how many entries of an index a statement reads, alive or dead, after
+// another that is undone.
+func walked(t *testing.T, url, index, before, sql string, args ...any) (n int64) {
+	t.Helper()
+	ctx := t.Context()
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range planning {
+		config.RuntimeParams[name] = value
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	read := func() (n int64) {
+		if err := conn.QueryRow(ctx, `
+			SELECT sum(idx_tup_read)::bigint FROM pg_stat_all_indexes
+			WHERE schemaname = 'gq' AND indexrelname LIKE $1`, index).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tx, err := conn.Begin(ctx)
+	if err == nil {
+		_, err = tx.Exec(ctx, before)
+	}
+	if err == nil {
+		_, err = tx.Exec(ctx, "SELECT pg_stat_force_next_flush()")
+	}
+	was := read()
+	if err == nil {
+		_, err = tx.Exec(ctx, sql, args...)
+	}
+	if err == nil {
+		err = tx.Rollback(ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read() - was
+}
