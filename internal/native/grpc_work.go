@@ -222,19 +222,21 @@ func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
 		return
 	}
 	ok := w.goes(func() {
-		defer w.close(id, cancel)
 		jobs, err := w.engine.Claim(ctx, claim)
 		if err != nil {
+			w.close(id, cancel)
 			w.refuse(id, err)
 			return
 		}
-		w.hand(id, jobs)
+		w.hand(id, jobs, func() { w.close(id, cancel) })
 	})
 	if !ok {
 		w.close(id, cancel)
 	}
 }
 
+// close ends a credit. That comes before its last message, after which the client may
+// use the id again.
 func (w *workStream) close(id uint64, cancel context.CancelFunc) {
 	cancel()
 	w.mu.Lock()
@@ -243,8 +245,8 @@ func (w *workStream) close(id uint64, cancel context.CancelFunc) {
 }
 
 // hand sends the jobs of a credit, in parts of moderate size, and gives back
-// what cannot be sent.
-func (w *workStream) hand(id uint64, jobs []gq.Job) {
+// what cannot be sent. It closes the credit.
+func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
 	for more := true; more; {
 		n, size := 0, 0
 		for n < len(jobs) && size < partBytes {
@@ -253,7 +255,13 @@ func (w *workStream) hand(id uint64, jobs []gq.Job) {
 		}
 		more = n < len(jobs)
 		part := &pb.Jobs{Jobs: wire.ProtoJobs(jobs[:n]), More: more}
+		if !more {
+			closeCredit()
+		}
 		if !w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Jobs{Jobs: part}}) {
+			if more {
+				closeCredit()
+			}
 			w.giveBack(w.stream.Context(), jobs)
 			return
 		}

@@ -180,6 +180,12 @@ func TestWorkWithdraw(t *testing.T) {
 	if r := b.receive(); len(r.GetJobs().GetJobs()) != 1 {
 		t.Errorf("%v", r)
 	}
+	for range 1000 { // and is so by the time of each answer
+		b.credit(2, 1, 0)
+		if r := b.receive(); r.GetJobs() == nil {
+			t.Fatalf("%v", r)
+		}
+	}
 }
 
 func TestWorkRefusals(t *testing.T) {
