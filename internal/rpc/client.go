@@ -50,10 +50,13 @@ func Dial(addr, caller string) (*grpc.ClientConn, error) {
 	return dial(addr, caller, DeadlineOf, mayRepeat)
 }
 
-// DialPatiently is Dial with one deadline for all calls, for those who judge what
-// is answered and not when.
+// DialPatiently is Dial with one deadline for all calls, which a connection may take
+// as well, for those who judge what is answered and not when.
 func DialPatiently(addr, caller string, deadline time.Duration) (*grpc.ClientConn, error) {
-	return dial(addr, caller, func(string) time.Duration { return deadline }, mayRepeat)
+	slowly := reconnect
+	slowly.MinConnectTimeout = deadline
+	return dial(addr, caller, func(string) time.Duration { return deadline }, mayRepeat,
+		grpc.WithConnectParams(slowly), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 }
 
 // DialOnce is Dial without retries, for those who count what fails.
@@ -62,15 +65,17 @@ func DialOnce(addr, caller string) (*grpc.ClientConn, error) {
 	return dial(addr, caller, DeadlineOf, func(string, any) func(codes.Code) bool { return never })
 }
 
-func dial(addr, caller string, deadline func(method string) time.Duration, repeat func(method string, req any) func(codes.Code) bool) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient("passthrough:///"+addr,
+func dial(addr, caller string, deadline func(method string) time.Duration, repeat func(method string, req any) func(codes.Code) bool, more ...grpc.DialOption) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(reconnect),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			ctx, cancel := context.WithTimeout(withIdentity(ctx, caller), deadline(method))
 			defer cancel()
 			return Retry(ctx, repeat(method, req), func() error { return invoke(ctx, method, req, reply, cc, opts...) })
-		}))
+		}),
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, append(options, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
