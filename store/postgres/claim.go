@@ -15,18 +15,18 @@ import (
 
 // candidates are the jobs of lanes that a claim may get, as far as the columns can
 // tell: of one lane after the other, each along the index ready_claim from its floor
-// on. %s is how they are locked.
+// on. The gaps are for a further column, twice, the time, and how they are locked.
 //
 // It is a statement of its own on purpose. Inside an UPDATE it could be
 // executed again and lock more than its limit.
 const candidatesOf = `
-	SELECT ` + columns + `
+	SELECT ` + columns + `%s
 	FROM unnest($1::text[], $2::smallint[]) AS n (queue, lane) ` + beginnings + `
 	CROSS JOIN LATERAL (
-		SELECT ` + columns + `
+		SELECT ` + columns + `%s
 		FROM gq.ready AS s
 		WHERE ` + claimable + `
-			AND (s.status = 3 OR s.run_at <= $3)
+			AND (s.status = 3 OR s.run_at <= %s)
 			AND (cardinality($4::text[]) = 0 OR s.type = ANY ($4))
 			AND (s.requires IS NULL OR s.requires <@ $5::text[])
 			AND ($6::bigint < 0 OR s.cost <= $6)
@@ -38,14 +38,15 @@ const candidatesOf = `
 	LIMIT $8`
 
 // overdueOf are the held jobs of queues for which time has something to do, along
-// the index held_due. Their order does not matter. No queue may be named twice.
+// the index held_due. Their order does not matter. No queue may be named twice. The
+// gaps are for the time and how they are locked.
 const overdueOf = `
 	SELECT ` + columns + `
 	FROM (SELECT unnest($1::text[]) AS queue, 0::smallint AS lane) AS n ` + beginnings + `
 	CROSS JOIN LATERAL (
 		SELECT ` + columns + `
 		FROM gq.held AS s
-		WHERE ` + leased + ` AND s.due <= $2
+		WHERE ` + leased + ` AND s.due <= %s
 		LIMIT $3
 		%s
 	) AS s
@@ -55,16 +56,18 @@ const overdueOf = `
 const skipping = "FOR UPDATE SKIP LOCKED"
 
 var (
-	candidates     = fmt.Sprintf(candidatesOf, "")
-	lockCandidates = fmt.Sprintf(candidatesOf, skipping)
-	overdue        = fmt.Sprintf(overdueOf, "")
-	lockOverdue    = fmt.Sprintf(overdueOf, skipping)
+	candidates     = fmt.Sprintf(candidatesOf, "", "", "$3", "")
+	lockCandidates = fmt.Sprintf(candidatesOf, "", "", "$3", skipping)
+	overdue        = fmt.Sprintf(overdueOf, "$2", "")
+	lockOverdue    = fmt.Sprintf(overdueOf, "$2", skipping)
 )
 
-// levels are the lanes of a queue in the order in which they are served.
-func levels(queue string) (queues []string, lanes []int16) {
-	for p := gq.Critical; p <= gq.Bulk; p++ {
-		queues, lanes = append(queues, queue), append(lanes, int16(p))
+// levels are the lanes of queues in the order in which they are served.
+func levels(names ...string) (queues []string, lanes []int16) {
+	for _, name := range names {
+		for p := gq.Critical; p <= gq.Bulk; p++ {
+			queues, lanes = append(queues, name), append(lanes, int16(p))
+		}
 	}
 	return queues, lanes
 }
@@ -216,8 +219,12 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		w.round, w.retry = nil, time.Time{}
 		names = append(names, w.Queues...)
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
+	names = distinct(names)
+	if w := wants[0]; len(wants) == 1 && !tx.s.limited.any(names) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
+		if passed, done, err := tx.claimQuick(ctx, w, names); err != nil || done {
+			return passed, err
+		}
+	}
 	uncounted, err := tx.uncounted(ctx, wants)
 	if err != nil {
 		return nil, err
@@ -230,6 +237,9 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range names {
+		tx.s.limited.learn(name, queues[name].Paused || limited(queues[name]))
 	}
 	for name := range uncounted {
 		if q, ok := queues[name]; ok {
@@ -245,7 +255,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	if err := tx.glance(ctx); err != nil {
 		return nil, err
 	}
-	if err := tx.reclaim(ctx, slices.Compact(slices.Sorted(slices.Values(slices.Concat(names, sharing))))); err != nil {
+	if err := tx.reclaim(ctx, distinct(slices.Concat(names, sharing))); err != nil {
 		return nil, err
 	}
 	limits := &limits{tx: tx, locked: true}
@@ -397,13 +407,9 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 			break
 		}
 		l.take(spec, &r.state, w.into())
-		next, events, err := r.state.Claim(gq.Grant{
-			Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + len(granted)), Start: !w.Hold, TTL: w.TTL, CostUnits: spec.CostUnits,
-		}, tx.now)
-		if err != nil {
+		if err := tx.lease(w, r, spec.CostUnits, len(granted)); err != nil {
 			return false, err
 		}
-		tx.record(r, next, events)
 		granted = append(granted, r)
 	}
 	if err := tx.flush(ctx); err != nil {
@@ -412,6 +418,17 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 	jobs, err := blobs.assemble(granted)
 	w.round = append(w.round, jobs...)
 	return more, err
+}
+
+// lease claims a locked job, the nth of this round.
+func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
+	next, events, err := r.state.Claim(gq.Grant{
+		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + nth), Start: !w.Hold, TTL: w.TTL, CostUnits: cost,
+	}, tx.now)
+	if err == nil {
+		tx.record(r, next, events)
+	}
+	return err
 }
 
 // room is how many more jobs of a queue may be held, up to n. The caller has

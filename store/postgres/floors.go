@@ -34,7 +34,7 @@ import (
 
 // raiseEvery is after how many claims from a queue its floors are raised. Claims
 // walk over about as many dead entries, twice at most.
-const raiseEvery = 1000
+const raiseEvery = 2000
 
 // laneKey is a sequence of rows of a queue in which something looks for the first: the
 // claimable jobs of a priority, in their order, or the held jobs, by the end of
@@ -246,12 +246,17 @@ func (f *floors) pass(lane laneKey, at position, n int) {
 
 // passJobs notes jobs that were claimed by an instant.
 func (f *floors) passJobs(jobs []gq.Job, now int64) {
+	n := 0
 	for i := range jobs {
-		order, queue := jobs[i].State.Order(), jobs[i].Spec.Queue
-		f.pass(laneKey{queue, jobs[i].State.Priority()}, position{signed(order.Hi), signed(order.Lo)}, 1)
-		if i == 0 || jobs[i-1].Spec.Queue != queue {
-			f.pass(laneKey{queue, heldLane}, position{now, 0}, 0)
+		lane := laneKey{jobs[i].Spec.Queue, jobs[i].State.Priority()}
+		n++
+		if next := i + 1; next < len(jobs) && lane == (laneKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
+			continue // a claim gets the jobs of a lane in their order
 		}
+		order := jobs[i].State.Order()
+		f.pass(lane, position{signed(order.Hi), signed(order.Lo)}, n)
+		f.pass(laneKey{lane.queue, heldLane}, position{now, 0}, 0)
+		n = 0
 	}
 }
 

@@ -19,7 +19,7 @@ func (tx *txn) finish(ctx context.Context) error { return tx.send(ctx, true) }
 
 func (tx *txn) send(ctx context.Context, last bool) error {
 	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
-		return nil
+		return tx.ask(ctx, last)
 	}
 	if tx.segment == 0 && len(tx.events) > 0 {
 		if err := tx.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
@@ -37,6 +37,8 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	tx.writeEnded()
 	tx.writeMoves()
 	batch := tx.more
+	batch.QueuedQueries = append(batch.QueuedQueries, tx.after.QueuedQueries...)
+	tx.after = pgx.Batch{}
 	last = last && tx.ours && tx.mark.id != 0
 	if last {
 		batch.Queue("COMMIT")
@@ -51,6 +53,19 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 		tx.committed = true
 	}
 	return err
+}
+
+// ask sends what is asked where there is nothing to write, and ends the transaction.
+func (tx *txn) ask(ctx context.Context, last bool) error {
+	if tx.after.Len() == 0 {
+		return nil
+	}
+	batch := tx.after
+	tx.after = pgx.Batch{}
+	if last && tx.ours {
+		batch.Queue("COMMIT")
+	}
+	return tx.SendBatch(ctx, &batch).Close()
 }
 
 // rowArrays are rows of gq.ready, gq.held or gq.done, column by column.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -208,6 +209,11 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
 	)
 	for len(events) > 0 {
 		run := events[:store.EventRun(events)]
+		// What was changed after its submission is told by a segment of its own: see
+		// untouched.
+		if i := slices.IndexFunc(run[1:], func(e gq.Event) bool { return e.Type == gq.EventUpdated }); i >= 0 {
+			run = run[:i+1]
+		}
 		events = events[len(run):]
 		data, err := appendLog(nil, run)
 		if err != nil {

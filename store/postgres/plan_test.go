@@ -28,6 +28,14 @@ var hot = []struct {
 		"claim", lockCandidates, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 100",
 		[]string{"Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"},
 	},
+	{
+		"quick claim", quickCandidates, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 100, true",
+		[]string{"Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
+	},
+	{
+		"quick reclaim", quickOverdue, "'{q}', 1, 1, true",
+		[]string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
+	},
 	{"specs", specs, "'{1,2,3}', 1, 3, true", []string{"Index Scan using job_0_pkey"}},
 	{"reclaim", lockOverdue, "'{q}', 1, 100", []string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"}},
 	{

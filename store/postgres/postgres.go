@@ -51,6 +51,7 @@ type Store struct {
 	configs lane[struct{}, []gq.Queue]
 	herald  herald
 	floors  floors
+	limited limitedQueues
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
@@ -299,7 +300,7 @@ func (tx *txn) end(ctx context.Context) error {
 // be tried again.
 func undone(err error) bool {
 	const serializationFailure, deadlockDetected, uniqueViolation = "40001", "40P01", "23505"
-	if errors.Is(err, errMoved) {
+	if errors.Is(err, errMoved) || errors.Is(err, errLimited) {
 		return true
 	}
 	var e *pgconn.PgError
@@ -313,6 +314,14 @@ func undone(err error) bool {
 		return e.TableName == "name"
 	}
 	return false
+}
+
+// known is the newest instant that this process knows without the database.
+func (s *Store) known() int64 {
+	if s.cfg.Clock == nil {
+		return s.latest.Load()
+	}
+	return max(s.latest.Load(), s.cfg.Clock.Now().UnixNano())
 }
 
 // time turns what the database's clock shows into the time of the store, which

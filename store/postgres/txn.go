@@ -41,6 +41,7 @@ type txn struct {
 	book    *turnBook       // nil until someone needs a turn
 	starts  starts          // see lockStarts
 	more    pgx.Batch       // statements that go before those of flush
+	after   pgx.Batch       // and what is asked after them
 }
 
 // mark is a segment that was written.
@@ -73,6 +74,7 @@ type row struct {
 	fair     string   // fair key
 	spec     []byte   // of gq.job, where it was read along
 	payload  []byte   // likewise
+	cost     int64    // likewise, of gq.ready
 	parsed   *gq.Spec // the spec, once it was decoded
 	segments []int64  // that tell of the job
 	state    gq.State
@@ -140,9 +142,12 @@ const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 // columns that make a row; the alias is s.
 const columns = "s.seq, s.queue, s.fair, s.data"
 
-// scanRows reads rows of the columns, and the spec and the payload where there
-// are more of them.
+// scanRows reads rows of the columns, and the spec or the cost where there is one
+// more.
 func scanRows(rows pgx.Rows, err error) ([]*row, error) {
+	if err == nil {
+		err = rows.Err() // of a batch that has failed before
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -151,8 +156,11 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		data   pgtype.DriverBytes // decoded before the next row is read
 		now    row
 		policy policies
-		into   = []any{&seq, &now.queue, &now.fair, &data, &now.spec, &now.payload}[:len(rows.FieldDescriptions())]
+		into   = []any{&seq, &now.queue, &now.fair, &data}
 	)
+	if fields := rows.FieldDescriptions(); len(fields) > len(into) {
+		into = append(into, map[string]any{"spec": &now.spec, "cost": &now.cost}[fields[len(into)].Name])
+	}
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
 		now = row{}
 		if err := from.Scan(into...); err != nil {

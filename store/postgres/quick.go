@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Most claims need no lock but those of the jobs they get: their queues have no
+// limits. These take two round trips. The first asks for the configurations, locks
+// what has run out and what may be claimed, and then reads the clock; the second
+// writes, reads what goes with the jobs, and commits.
+
+// presently is the time as the database has it when a statement begins: $%d is the
+// newest that this process knows, and $%d whether the database's clock counts. What is
+// selected by it is judged again by the stamp that is read when it is locked.
+const presently = "(SELECT greatest($%d::bigint, h.time, CASE WHEN $%d::boolean THEN " + clock + " END) FROM gq.head AS h)"
+
+var (
+	quickCandidates = fmt.Sprintf(candidatesOf, ", s.cost", ", s.cost", fmt.Sprintf(presently, 3, 9), skipping)
+	quickOverdue    = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
+)
+
+// errLimited is a queue that turned out to have a limit or to be paused. Its row must
+// be locked before any job, so everything is let go of first.
+var errLimited = errors.New("a queue has a limit that a claim has to keep")
+
+// limitedQueues are those of which this node knows that claims must look at their
+// configuration first. It is a hint: both ways are right for any queue.
+type limitedQueues struct {
+	mu    sync.Mutex
+	names map[string]bool // guarded by mu
+}
+
+// learn notes what is known of a queue.
+func (l *limitedQueues) learn(name string, limited bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !limited {
+		delete(l.names, name)
+		return
+	}
+	if l.names == nil {
+		l.names = make(map[string]bool)
+	}
+	l.names[name] = true
+}
+
+func (l *limitedQueues) any(names []string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(names, func(name string) bool { return l.names[name] })
+}
+
+// claimQuick serves a claim from queues without limits. Where leases have run out it
+// leaves everything to claim.
+func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
+	rows, late, err := tx.lockQuick(ctx, w, queues)
+	if err != nil || late {
+		return nil, false, err
+	}
+	granted := rows[:0:0]
+	for _, r := range rows {
+		switch next, events, err := r.state.Advance(tx.draw(), tx.now); {
+		case r.state.Claimable(tx.now):
+			if err := tx.lease(w, r, r.cost, len(granted)); err != nil {
+				return nil, false, err
+			}
+			granted = append(granted, r)
+		case err != nil:
+			return nil, false, err
+		case len(events) > 0:
+			tx.record(r, next, events) // past its lifetime
+		}
+	}
+	var blobs found
+	touched := slices.DeleteFunc(slices.Clone(granted), (*row).untouched)
+	queueRest(&tx.more, w, granted, touched, &blobs)
+	if len(granted) < w.missing() {
+		tx.queuePassed(w, queues, &passed)
+	}
+	if err := tx.finish(ctx); err != nil {
+		return nil, false, err
+	}
+	if len(granted) > 0 && granted[0].spec == nil { // the answer was lost, but not the commit
+		var again pgx.Batch
+		queueRest(&again, w, granted, touched, &blobs)
+		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error { return tx.SendBatch(ctx, &again).Close() })
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	w.round, err = blobs.assemble(granted)
+	return passed, true, err
+}
+
+// queueRest asks for what goes with jobs that are claimed: their specs, and what is
+// kept of those to which something has happened.
+func queueRest(batch *pgx.Batch, w *want, granted, touched []*row, into *found) {
+	if len(granted) > 0 {
+		queueSpecs(batch, granted, w.Parts&gq.WithPayload != 0)
+	}
+	if len(touched) > 0 {
+		queueBlobs(batch, touched, w.Parts&^gq.WithPayload, into) // the payload comes with the specs
+	}
+}
+
+// lockQuick locks what a claim may get, unless leases have run out, and takes the
+// stamp.
+func (tx *txn) lockQuick(ctx context.Context, w *want, names []string) (rows []*row, late bool, err error) {
+	var batch pgx.Batch
+	var queues map[string]gq.Queue
+	var overdue []*row
+	batch.Queue(queuesByName, names).Query(func(from pgx.Rows) (err error) {
+		queues, err = parseQueues(from)
+		return err
+	})
+	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
+	batch.Queue(quickOverdue, names, known, 1, ours).Query(func(from pgx.Rows) (err error) {
+		overdue, err = scanRows(from, nil)
+		return err
+	})
+	batch.Queue(quickCandidates, append(w.quickArgs(names, known, w.missing()), ours)...).
+		Query(func(from pgx.Rows) (err error) {
+			rows, err = scanRows(from, nil)
+			return err
+		})
+	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
+		_, err := tx.stampFrom(row)
+		return err
+	})
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, false, err
+	}
+	for name, q := range queues {
+		if q.Paused || limited(q) {
+			tx.s.limited.learn(name, true)
+			err = errLimited
+		}
+	}
+	return rows, len(overdue) > 0, err
+}
+
+// queuePassed asks for jobs that may be claimable but are locked by others, after all
+// that the transaction writes.
+func (tx *txn) queuePassed(w *want, queues []string, passed *[]int64) {
+	read := func(from pgx.Rows) error {
+		more, err := numbersOf(scanRows(from, nil))
+		*passed = append(*passed, more...)
+		return err
+	}
+	tx.after.Queue(candidates, w.quickArgs(queues, nanoseconds(tx.now), 1)...).Query(read)
+	tx.after.Queue(overdue, queues, nanoseconds(tx.now), 1).Query(read)
+}
+
+// quickArgs are the arguments of candidates of queues without limits.
+func (w *want) quickArgs(queues []string, now int64, n int) []any {
+	names, lanes := levels(queues...)
+	return []any{names, lanes, now, storable(w.Types), storable(w.Offers), new(queueLimits).afford(w.MaxCost, w.into()), []string{}, n}
+}
+
+// untouched reports whether nothing has happened to a job since it was submitted, so
+// that nothing is kept of it beside its spec.
+func (r *row) untouched() bool { return len(r.segments) == 1 && r.state.Version <= 1 }
+
+// distinct are names in their order, each once.
+func distinct(names []string) (once []string) {
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		if !known[name] {
+			known[name] = true
+			once = append(once, name)
+		}
+	}
+	return once
+}

@@ -1,0 +1,135 @@
+package postgres_test
+
+import (
+	"bytes"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// cutter stands between a store and its database. Once armed, it passes on the next
+// statements that have a word in them, waits for their commit, and hangs up before
+// anything of the answer has gone back.
+type cutter struct {
+	server     string // its socket
+	word       []byte
+	armed, cut atomic.Bool
+}
+
+// newCutter returns the URL that leads through a cutter.
+func newCutter(t *testing.T, to, word string) (c *cutter, through string) {
+	t.Helper()
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	socket := ".s.PGSQL." + query.Get("port")
+	c = &cutter{server: filepath.Join(query.Get("host"), socket), word: []byte(word)}
+	dir, err := os.MkdirTemp("", "gq") // the name of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go c.serve(client)
+		}
+	}()
+	query.Set("host", dir)
+	u.RawQuery = query.Encode()
+	return c, u.String()
+}
+
+func (c *cutter) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", c.server)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	var deaf atomic.Bool
+	go func() {
+		defer client.Close()
+		answer := make([]byte, 1<<16)
+		for {
+			n, err := server.Read(answer)
+			switch {
+			case err != nil:
+				return
+			case deaf.Load() && bytes.Contains(answer[:n], []byte("COMMIT\x00")):
+				c.cut.Store(true)
+				return
+			case deaf.Load():
+				continue
+			}
+			if _, err := client.Write(answer[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	asked := make([]byte, 1<<16)
+	for {
+		n, err := client.Read(asked)
+		if err != nil {
+			return
+		}
+		if bytes.Contains(asked[:n], c.word) && c.armed.CompareAndSwap(true, false) {
+			deaf.Store(true)
+		}
+		if _, err := server.Write(asked[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// TestClaimWhoseAnswerIsLost has a claim commit and its answer not arrive: the jobs
+// that it got come all the same, with all that belongs to them.
+func TestClaimWhoseAnswerIsLost(t *testing.T) {
+	c, through := newCutter(t, pgtest.Database(t), "claimed-by")
+	s := open(t, through, store.Config{})
+	defer s.Close()
+	plain, changed := newSpec("q"), newSpec("q")
+	plain.Payload = gq.Payload{Data: []byte("payload"), ContentType: "text/plain"}
+	mustInsert(t, s, plain, changed)
+	meta := changed.Metadata
+	meta.Tags = map[string]string{"changed": "yes"}
+	update := prioritising(changed.ID, meta.Priority)
+	update.Metadata = &meta
+	if out, err := s.Update(t.Context(), []store.Update{update}); err != nil || out[0].Err != nil {
+		t.Fatal(err, out)
+	}
+	c.armed.Store(true)
+	claim := claimFrom("q", 2)
+	claim.Worker, claim.Parts = "claimed-by", gq.WithPayload|gq.WithCheckpoint
+	claimed, err := s.Claim(t.Context(), []store.Claim{claim})
+	if err != nil || len(claimed[0].Jobs) != 2 {
+		t.Fatalf("claimed %+v, %v", claimed, err)
+	}
+	if !c.cut.Load() {
+		t.Fatal("no answer was lost")
+	}
+	jobs := claimed[0].Jobs
+	if got := jobs[0]; got.State.ID != plain.ID || string(got.Spec.Payload.Data) != "payload" || got.State.Version != 1 {
+		t.Errorf("the first job is %+v", got)
+	}
+	if got := jobs[1]; got.State.ID != changed.ID || got.Metadata.Tags["changed"] != "yes" {
+		t.Errorf("the second job is %+v", got)
+	}
+}
