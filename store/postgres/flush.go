@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -29,21 +28,31 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if tx.book != nil {
 		tx.book.write(&tx.more)
 	}
-	if err := errors.Join(tx.writeRows(), tx.writeEvents()); err != nil {
+	rows, err := tx.encodeRows()
+	if err != nil {
 		return err
 	}
-	tx.writeLows()
-	tx.writeLeases()
-	tx.writeEnded()
-	tx.writeMoves()
-	batch := tx.more
-	last = last && tx.ours && tx.mark.id != 0
-	if last {
-		batch.Queue("COMMIT")
+	events, err := tx.encodeEvents()
+	if err != nil {
+		return err
 	}
-	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, pgx.Batch{}
+	last = last && tx.ours && events.mark.id != 0
+	if events.mark.id != 0 {
+		tx.mark = events.mark
+	}
+	whole := tx.write(rows, events, tx.encodeMoves(), last && tx.pending())
+	batch := tx.more
+	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, nil, pgx.Batch{}
 	tx.written = true
-	err := tx.SendBatch(ctx, &batch).Close()
+	switch {
+	case whole:
+		err = tx.Tx.(*connTx).sendAlone(ctx, &batch).Close()
+	case last:
+		batch.Queue("COMMIT")
+		fallthrough
+	default:
+		err = tx.SendBatch(ctx, &batch).Close()
+	}
 	if !last {
 		return err
 	}
@@ -51,6 +60,47 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 		tx.committed = true
 	}
 	return err
+}
+
+// pending reports whether the transaction is ours and nothing of it has been sent.
+func (tx *txn) pending() bool {
+	t, ok := tx.Tx.(*connTx)
+	return ok && t.pending()
+}
+
+// sendAhead sends what need not be part of the transaction.
+func (tx *txn) sendAhead(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	if tx.pending() {
+		return tx.Tx.(*connTx).sendAlone(ctx, batch)
+	}
+	return tx.SendBatch(ctx, batch)
+}
+
+// write queues everything. Jobs that are new and wait are written in one statement
+// with all that tells of them, as most are: what a statement costs by itself is more
+// than what a job does. Where there is nothing else, and it can be, that statement is
+// the whole transaction.
+func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays, can bool) (whole bool) {
+	born := move{nowhere, inReady}
+	together := tx.jobs != nil && rows[born] != nil && len(rows[born].seqs) == len(tx.jobs.seqs) && events.mark.id != 0 && len(counts.jobs) > 0
+	if together {
+		whole = can && len(rows) == 1 && len(tx.leases) == 0 && len(tx.ended) == 0 && tx.more.Len() == 0
+		tx.jobs.bear(&tx.more, rows[born], events, counts, whole && tx.shared)
+		delete(rows, born)
+	} else {
+		if tx.jobs != nil {
+			tx.jobs.write(&tx.more)
+		}
+		events.write(&tx.more)
+		counts.write(&tx.more)
+	}
+	for m, a := range rows {
+		a.write(&tx.more, m)
+	}
+	tx.writeLows()
+	tx.writeLeases()
+	tx.writeEnded()
+	return whole
 }
 
 // rowArrays are rows of gq.ready, gq.held or gq.done, column by column.
@@ -105,9 +155,9 @@ const (
 // move is where a row was and where it goes.
 type move struct{ from, to home }
 
-// writeRows queues the rows: new ones, changed ones, and those that go from one
-// table to another.
-func (tx *txn) writeRows() error {
+// encodeRows are the rows: new ones, changed ones, and those that go from one table
+// to another.
+func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 	moves := make(map[move]*rowArrays)
 	var space []byte // of all the states
 	for i, r := range tx.rows {
@@ -124,7 +174,7 @@ func (tx *txn) writeRows() error {
 		}
 		data, err := r.state.AppendBinary(appendSegments(space[len(space):], r.segments))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(data) <= cap(space)-len(space) {
 			space = space[:len(space)+len(data)]
@@ -137,10 +187,7 @@ func (tx *txn) writeRows() error {
 		tx.lows.note(r, m.to)
 		r.home = m.to
 	}
-	for m, a := range moves {
-		a.write(&tx.more, m)
-	}
-	return nil
+	return moves, nil
 }
 
 // Rows that change are locked and known by their numbers, which is what these
@@ -297,39 +344,55 @@ func (tx *txn) writeEnded() {
 // eventGuess is how many bytes an event has.
 const eventGuess = 64
 
-// writeEvents queues the events as one record.
-func (tx *txn) writeEvents() error {
-	if len(tx.events) == 0 {
-		return nil
-	}
-	data, err := appendLog(make([]byte, 0, eventGuess*len(tx.events)), tx.events)
-	if err != nil {
-		return err
-	}
-	tx.mark = mark{id: tx.segment, token: random()}
-	tx.more.Queue("INSERT INTO gq.segment (id, time, events, token) VALUES ($1, $2, $3, $4)",
-		tx.segment, nanoseconds(tx.now), len(tx.events), tx.mark.token)
-	tx.more.Queue("INSERT INTO gq.log (id, data) VALUES ($1, $2)", tx.segment, data)
-	tx.segment = 0
-	return nil
+// segment is the events of a transaction, or of a part of one, as they are written.
+type segment struct {
+	mark mark // zero where there are none
+	time int64
+	n    int
+	data []byte
 }
 
-func (tx *txn) writeMoves() {
-	var (
-		queues   []string
-		statuses []int16
-		counts   []int64
-	)
-	for at, n := range tx.moves {
-		if n != 0 && at.status.Valid() {
-			queues, statuses, counts = append(queues, at.queue), append(statuses, int16(at.status)), append(counts, n)
-		}
+// encodeEvents are the events as one record.
+func (tx *txn) encodeEvents() (s segment, err error) {
+	if len(tx.events) == 0 {
+		return s, nil
 	}
-	if len(counts) == 0 {
+	s = segment{mark: mark{id: tx.segment, token: random()}, time: nanoseconds(tx.now), n: len(tx.events)}
+	s.data, err = appendLog(make([]byte, 0, eventGuess*len(tx.events)), tx.events)
+	tx.segment = 0
+	return s, err
+}
+
+func (s *segment) write(batch *pgx.Batch) {
+	if s.mark.id == 0 {
 		return
 	}
-	tx.more.Queue(`
+	batch.Queue("INSERT INTO gq.segment (id, time, events, token) VALUES ($1, $2, $3, $4)", s.mark.id, s.time, s.n, s.mark.token)
+	batch.Queue("INSERT INTO gq.log (id, data) VALUES ($1, $2)", s.mark.id, s.data)
+}
+
+// countArrays are rows of gq.delta, column by column.
+type countArrays struct {
+	queues   []string
+	statuses []int16
+	jobs     []int64
+}
+
+func (tx *txn) encodeMoves() (a countArrays) {
+	for at, n := range tx.moves {
+		if n != 0 && at.status.Valid() {
+			a.queues, a.statuses, a.jobs = append(a.queues, at.queue), append(a.statuses, int16(at.status)), append(a.jobs, n)
+		}
+	}
+	return a
+}
+
+func (a *countArrays) write(batch *pgx.Batch) {
+	if len(a.jobs) == 0 {
+		return
+	}
+	batch.Queue(`
 		INSERT INTO gq.delta (queue, status, jobs)
 		SELECT unnest($1::text[]), unnest($2::smallint[]), unnest($3::bigint[])`,
-		queues, statuses, counts)
+		a.queues, a.statuses, a.jobs)
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -192,7 +193,8 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 
 // preparePlain is prepare for jobs that need no lock: new ones without keys,
 // dependencies and limits, which most are. It asks everything at once. Where the
-// jobs turn out to need one nothing is prepared, and the numbers are not used.
+// jobs turn out to need one nothing is prepared, and the numbers are not used. As
+// nothing is locked, the transaction need not have begun.
 func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names []string) (plain bool, err error) {
 	distinct := slices.Compact(slices.Sorted(slices.Values(names)))
 	var (
@@ -200,21 +202,20 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names 
 		queues map[string]gq.Queue
 		known  map[gq.JobID]int64
 	)
-	batch.Queue(queuesByName, distinct).Query(func(rows pgx.Rows) error {
-		queues, err = parseQueues(rows)
-		return err
-	})
 	if tx.careful { // otherwise an id that is taken shows when it is inserted
 		batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
 			known, err = parseNumbers(rows)
 			return err
 		})
 	}
-	batch.Queue(stamps, len(ids)).QueryRow(func(row pgx.Row) error {
-		p.numbers, err = tx.stampFrom(row)
+	batch.Queue(stampsOfQueues, len(ids), distinct).QueryRow(func(row pgx.Row) error {
+		var configs []byte
+		if p.numbers, err = tx.stampFrom(row, &configs); err == nil {
+			queues, err = queuesOf(configs)
+		}
 		return err
 	})
-	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+	if err := tx.sendAhead(ctx, &batch).Close(); err != nil {
 		return false, err
 	}
 	if len(known) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(queues)), guarded) {
@@ -223,6 +224,33 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names 
 	p.queues, p.book, p.now = queues, newBook(), tx.now
 	p.answers = make([]store.Placed, 0, len(ids))
 	return true, nil
+}
+
+// stampsOfQueues is stamps with the configuration of queues, NULL where there is
+// none.
+const stampsOfQueues = `
+	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1)),
+		nextval('gq.segment_id'),
+		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($2) AND config IS NOT NULL)
+	FROM gq.head`
+
+func queuesOf(configs []byte) (map[string]gq.Queue, error) {
+	if configs == nil {
+		return nil, nil
+	}
+	var named map[string]json.RawMessage
+	if err := json.Unmarshal(configs, &named); err != nil {
+		return nil, err
+	}
+	queues := make(map[string]gq.Queue, len(named))
+	for name, config := range named {
+		q, err := parseQueue(name, config)
+		if err != nil {
+			return nil, err
+		}
+		queues[name] = q
+	}
+	return queues, nil
 }
 
 // guarded reports whether a queue has a limit that inserts must keep.
@@ -329,7 +357,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, parsed: b.spec}
 		tx.record(&rows[i], b.state, b.events)
 	}
-	jobs.write(&tx.more)
+	tx.jobs = &jobs
 	keys.write(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
 	return tx.finish(ctx)
@@ -456,6 +484,79 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 	}
 	ids, seqs := a.sorted()
 	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", ids, seqs)
+}
+
+// born writes new jobs that wait, in all tables, and what tells of them. The last
+// part is executed first: where it says so the transaction waits for no lock longer
+// than it should.
+//
+// The numbers in order_lo are those of the jobs: see signed.
+const born = `
+	WITH job AS (
+		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
+		SELECT n.seq, n.id, n.cost, $1, n.type, %[1]s, n.spec, n.payload
+		FROM (
+			SELECT unnest($2::bigint[]) AS seq, unnest($3::uuid[]) AS id, unnest($4::bigint[]) AS cost,
+				unnest($5::text[]) AS type, unnest($6::bytea[]) AS spec, unnest($7::bytea[]) AS payload%[3]s
+		) AS n
+	), name AS (
+		INSERT INTO gq.name (id, seq) SELECT unnest($8::uuid[]), unnest($9::bigint[])
+	), ready AS (
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
+		SELECT n.seq, n.hi, n.seq - 9223372036854775807 - 1, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data,
+			n.cost, n.type, %[2]s
+		FROM (
+			SELECT unnest($2::bigint[]) AS seq, unnest($10::bigint[]) AS hi, unnest($11::bigint[]) AS run_at,
+				unnest($12::bigint[]) AS due, unnest($13::smallint[]) AS status, unnest($14::text[]) AS queue,
+				unnest($15::text[]) AS limited, unnest($16::text[]) AS fair, unnest($17::bytea[]) AS data,
+				unnest($4::bigint[]) AS cost, unnest($5::text[]) AS type%[3]s
+		) AS n
+	), segment AS (
+		INSERT INTO gq.segment (id, time, events, token) VALUES ($18, $1, $19, $20)
+	), log AS (
+		INSERT INTO gq.log (id, data) VALUES ($18, $21)
+	)
+	INSERT INTO gq.delta (queue, status, jobs)
+	SELECT n.queue, n.status, n.jobs
+	FROM (SELECT unnest($22::text[]) AS queue, unnest($23::smallint[]) AS status, unnest($24::bigint[]) AS jobs) AS n%[4]s`
+
+// To read an array of each row's own takes longer than to write the row, so that
+// there is a statement for jobs that require nothing.
+const (
+	requiring      = "n.requires::text[]"
+	requiringSome  = "nullif(n.requires, '{}')::text[]"
+	requirements   = ", unnest($25::text[]) AS requires"
+	waitingBriefly = "\n\tWHERE set_config('lock_timeout', '" + lockWait + "', true) IS NOT NULL"
+)
+
+var (
+	bornPlain            = fmt.Sprintf(born, "'{}'", "NULL", "", "")
+	bornPlainBriefly     = fmt.Sprintf(born, "'{}'", "NULL", "", waitingBriefly)
+	bornDemanding        = fmt.Sprintf(born, requiring, requiringSome, requirements, "")
+	bornDemandingBriefly = fmt.Sprintf(born, requiring, requiringSome, requirements, waitingBriefly)
+)
+
+// bear queues all that is to be written of new jobs that wait, whose rows these are.
+func (a *jobArrays) bear(batch *pgx.Batch, r *rowArrays, s segment, c countArrays, briefly bool) {
+	ids, seqs := a.sorted()
+	args := []any{
+		s.time, a.seqs, a.ids, a.costs, a.types, a.specs, a.payloads, ids, seqs,
+		r.his, r.runs, r.dues, r.statuses, r.queues, r.limited, r.fairs, r.datas,
+		s.mark.id, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs,
+	}
+	sql := bornPlain
+	switch {
+	case a.demanding && briefly:
+		sql = bornDemandingBriefly
+	case a.demanding:
+		sql = bornDemanding
+	case briefly:
+		sql = bornPlainBriefly
+	}
+	if a.demanding {
+		args = append(args, a.requires)
+	}
+	batch.Queue(sql, args...)
 }
 
 // sorted are the ids and numbers in the order of the ids, in which the index finds

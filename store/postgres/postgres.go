@@ -258,7 +258,7 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 // asks beforehand what the first try has found out the hard way.
 func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(tx *txn) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful}
+		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful, shared: begin == s.begins.shared}
 		if begin == "" {
 			return f(tx)
 		}

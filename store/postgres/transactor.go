@@ -225,9 +225,13 @@ func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return t.conn.QueryRow(ctx, sql, args...)
 }
 
+// pending reports whether nothing has been sent of a transaction that may begin
+// with any batch.
+func (t *connTx) pending() bool { return t.begin != "" && t.piped }
+
 // SendBatch sends a batch, and the beginning of the transaction with it.
 func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if t.begin != "" && t.piped {
+	if t.pending() {
 		var all pgx.Batch
 		for sql := range strings.SplitSeq(t.begin, ";") {
 			all.Queue(sql)
@@ -238,6 +242,12 @@ func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.start(ctx); err != nil {
 		return brokenBatch{err}
 	}
+	return t.conn.SendBatch(ctx, b)
+}
+
+// sendAlone sends a batch that is a transaction of its own, which a batch is where
+// nobody has begun one. What follows begins as if nothing had been sent.
+func (t *connTx) sendAlone(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, b)
 }
 

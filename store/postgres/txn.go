@@ -27,10 +27,12 @@ type txn struct {
 	relies  bool      // an answer says that something was committed before
 	careful bool      // nothing is left to be found out by a failing statement
 	ours    bool      // it is ours to commit
+	shared  bool      // it waits for no lock longer than lockWait
 
 	committed bool // by finish
 
 	// Gathered by record and written by flush.
+	jobs    *jobArrays // new jobs, whose rows are among rows
 	rows    []*row
 	leases  []lease
 	ended   []ending
@@ -114,10 +116,11 @@ const stamps = `
 		nextval('gq.segment_id')
 	FROM gq.head`
 
-// stampFrom is stamp for those that ask together with something else.
-func (tx *txn) stampFrom(row pgx.Row) (numbers []int64, err error) {
+// stampFrom is stamp for those that ask together with something else, in columns
+// that follow.
+func (tx *txn) stampFrom(row pgx.Row, more ...any) (numbers []int64, err error) {
 	var persisted, now int64
-	if err := row.Scan(&persisted, &now, &numbers, &tx.segment); err != nil {
+	if err := row.Scan(append([]any{&persisted, &now, &numbers, &tx.segment}, more...)...); err != nil {
 		return nil, err
 	}
 	tx.now = tx.s.time(now, persisted)
