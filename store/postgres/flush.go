@@ -20,7 +20,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
 		return nil
 	}
-	if tx.segment == 0 && len(tx.events) > 0 {
+	if tx.segment == 0 && tx.events.n > 0 {
 		if err := tx.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	}
 	whole := tx.write(rows, events, tx.encodeMoves(), last && tx.pending())
 	batch := tx.more
-	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, nil, pgx.Batch{}
+	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, eventLog{}, nil, pgx.Batch{}
 	tx.written = true
 	switch {
 	case whole:
@@ -341,9 +341,6 @@ func (tx *txn) writeEnded() {
 		seqs, statuses, priorities)
 }
 
-// eventGuess is how many bytes an event has.
-const eventGuess = 64
-
 // segment is the events of a transaction, or of a part of one, as they are written.
 type segment struct {
 	mark mark // zero where there are none
@@ -354,13 +351,12 @@ type segment struct {
 
 // encodeEvents are the events as one record.
 func (tx *txn) encodeEvents() (s segment, err error) {
-	if len(tx.events) == 0 {
+	if tx.events.n == 0 {
 		return s, nil
 	}
-	s = segment{mark: mark{id: tx.segment, token: random()}, time: nanoseconds(tx.now), n: len(tx.events)}
-	s.data, err = appendLog(make([]byte, 0, eventGuess*len(tx.events)), tx.events)
+	s = segment{mark: mark{id: tx.segment, token: random()}, time: nanoseconds(tx.now), n: tx.events.n, data: tx.events.data}
 	tx.segment = 0
-	return s, err
+	return s, tx.events.err
 }
 
 func (s *segment) write(batch *pgx.Batch) {

@@ -23,21 +23,42 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 		return nil, fmt.Errorf("insert: %w", err)
 	}
 	defer s.leave()
-	out := make([]store.Inserted, len(groups))
-	var sound []int // groups that are right in themselves
-	var asked []store.Group
-	for i, g := range groups {
-		if out[i].Err = s.checkGroup(g); out[i].Err == nil {
-			sound, asked = append(sound, i), append(asked, g)
+	out, err := s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) { return s.inserts.do(ctx, sound) })
+	if err != nil {
+		return nil, fmt.Errorf("insert: %w", err)
+	}
+	return out, nil
+}
+
+// soundly has those groups inserted that are right in themselves, and answers for
+// the others.
+func (s *Store) soundly(groups []store.Group, insert func(sound []store.Group) ([]store.Inserted, error)) (out []store.Inserted, err error) {
+	sound := groups
+	var faults []error // of all groups, if there are any
+	for i := range groups {
+		err := s.checkGroup(groups[i])
+		if err != nil && faults == nil {
+			faults, sound = make([]error, len(groups)), slices.Clone(groups[:i])
+		}
+		switch {
+		case err != nil:
+			faults[i] = err
+		case faults != nil:
+			sound = append(sound, groups[i])
 		}
 	}
 	if len(sound) > 0 {
-		answers, err := s.inserts.do(ctx, asked)
-		if err != nil {
-			return nil, fmt.Errorf("insert: %w", err)
+		if out, err = insert(sound); err != nil {
+			return nil, err
 		}
-		for k, i := range sound {
-			out[i] = answers[k]
+	}
+	if faults != nil {
+		answers := out
+		out = make([]store.Inserted, len(groups))
+		for i := range out {
+			if out[i].Err = faults[i]; faults[i] == nil {
+				out[i], answers = answers[0], answers[1:]
+			}
 		}
 	}
 	for i := range out {
@@ -58,15 +79,17 @@ func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (o
 	return out, err
 }
 
-func jobsOf(groups []store.Group) []gq.Spec {
-	jobs := make([]gq.Spec, 0, len(groups))
+func jobsOf(groups []store.Group) []*gq.Spec {
+	jobs := make([]*gq.Spec, 0, len(groups))
 	for i := range groups {
-		jobs = append(jobs, groups[i].Jobs...)
+		for k := range groups[i].Jobs {
+			jobs = append(jobs, &groups[i].Jobs[k])
+		}
 	}
 	return jobs
 }
 
-func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []gq.Spec) ([]store.Inserted, error) {
+func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec) ([]store.Inserted, error) {
 	p, _, err := tx.prepare(ctx, jobs, nil)
 	if err != nil {
 		return nil, err
@@ -105,7 +128,16 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 
 // prepare locks and reads everything that new jobs refer to, and the jobs that
 // the transaction is going to change.
-func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*plan, []*row, error) {
+func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*plan, []*row, error) {
+	p := &plan{
+		rows: make([]row, 0, len(jobs)), births: make([]birth, 0, len(jobs)),
+		events: make([]gq.Event, 0, eventsOfBirth*len(jobs)),
+	}
+	if len(change) == 0 && !slices.ContainsFunc(jobs, refers) {
+		if plain, err := tx.preparePlain(ctx, p, jobs); err != nil || plain {
+			return p, nil, err
+		}
+	}
 	var (
 		ids    [][16]byte // of the jobs, and of what they depend on
 		names  []string
@@ -113,8 +145,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 		fair   []string
 		others = slices.Clone(change) // and what the jobs depend on
 	)
-	for i := range jobs {
-		spec := &jobs[i]
+	for _, spec := range jobs {
 		ids = append(ids, spec.ID)
 		names, fair = append(names, spec.Queue), append(fair, spec.FairKey)
 		if spec.Key.Name != "" {
@@ -124,17 +155,8 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 			ids = append(ids, d.Job)
 		}
 	}
-	p := &plan{
-		taken: make(map[gq.JobID]bool, len(jobs)), births: make([]birth, 0, len(jobs)),
-		events: make([]gq.Event, 0, eventsOfBirth*len(jobs)),
-	}
-	if len(keys)+len(change) == 0 && len(ids) == len(jobs) {
-		if plain, err := tx.preparePlain(ctx, p, ids, names); err != nil || plain {
-			return p, nil, err
-		}
-	}
 	var err error
-	p.states = make(map[gq.JobID]gq.State, len(jobs))
+	p.taken, p.states = make(map[gq.JobID]bool, len(jobs)), make(map[gq.JobID]gq.State, len(jobs))
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
 	}
@@ -191,24 +213,38 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 	return p, rows, err
 }
 
+// refers reports whether a job refers to something that others may use or change.
+func refers(spec *gq.Spec) bool { return spec.Key.Name != "" || len(spec.DependsOn) > 0 }
+
 // preparePlain is prepare for jobs that need no lock: new ones without keys,
 // dependencies and limits, which most are. It asks everything at once. Where the
 // jobs turn out to need one nothing is prepared, and the numbers are not used. As
 // nothing is locked, the transaction need not have begun.
-func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names []string) (plain bool, err error) {
-	distinct := slices.Compact(slices.Sorted(slices.Values(names)))
+func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plain bool, err error) {
 	var (
 		batch  pgx.Batch
 		queues map[string]gq.Queue
 		known  map[gq.JobID]int64
+		names  []string
 	)
+	for i, spec := range jobs {
+		if i == 0 || spec.Queue != jobs[i-1].Queue {
+			names = append(names, spec.Queue)
+		}
+	}
+	slices.Sort(names)
 	if tx.careful { // otherwise an id that is taken shows when it is inserted
+		ids := make([][16]byte, len(jobs))
+		for i, spec := range jobs {
+			ids[i] = spec.ID
+		}
+		p.taken = make(map[gq.JobID]bool, len(jobs))
 		batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
 			known, err = parseNumbers(rows)
 			return err
 		})
 	}
-	batch.Queue(stampsOfQueues, len(ids), distinct).QueryRow(func(row pgx.Row) error {
+	batch.Queue(stampsOfQueues, len(jobs), slices.Compact(names)).QueryRow(func(row pgx.Row) error {
 		var configs []byte
 		if p.numbers, err = tx.stampFrom(row, &configs); err == nil {
 			queues, err = queuesOf(configs)
@@ -222,7 +258,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names 
 		return false, nil
 	}
 	p.queues, p.book, p.now = queues, newBook(), tx.now
-	p.answers = make([]store.Placed, 0, len(ids))
+	p.answers = make([]store.Placed, 0, len(jobs))
 	return true, nil
 }
 
@@ -340,11 +376,10 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	)
 	jobs.grow(len(p.births))
 	tx.rows = slices.Grow(tx.rows, len(p.births))
-	tx.events = slices.Grow(tx.events, 2*len(p.births))
-	rows := make([]row, len(p.births))
+	tx.events.grow(eventsOfBirth * len(p.births))
 	for i := range p.births {
 		b := &p.births[i]
-		seq := int64(b.state.Sequence)
+		seq := int64(b.row.state.Sequence)
 		if err := jobs.add(seq, b.spec, tx.now); err != nil {
 			return err
 		}
@@ -354,8 +389,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, parsed: b.spec}
-		tx.record(&rows[i], b.state, b.events)
+		tx.recordBirth(b.row, b.events)
 	}
 	tx.jobs = &jobs
 	keys.write(&tx.more)

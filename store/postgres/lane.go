@@ -82,7 +82,26 @@ func (l *lane[In, Out]) fly() {
 			return
 		}
 		l.share(calls)
-		runtime.Gosched() // those that were answered may have the next question by now
+		l.linger()
+	}
+}
+
+// lingerTurns is how often a lane lets others go first before it goes on.
+const lingerTurns = 8
+
+// linger lets those that were answered ask the next question, as long as some do: a
+// transaction takes longer than they.
+func (l *lane[In, Out]) linger() {
+	before := -1
+	for range lingerTurns {
+		runtime.Gosched()
+		l.mu.Lock()
+		now := len(l.waiting)
+		l.mu.Unlock()
+		if now == before {
+			return
+		}
+		before = now
 	}
 }
 

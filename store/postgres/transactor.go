@@ -42,26 +42,9 @@ type pgxTransaction struct {
 // Insert implements [store.Transaction].
 func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
 	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
-		out = make([]store.Inserted, len(groups))
-		var sound []int
-		var asked []store.Group
-		for i, g := range groups {
-			if err := t.s.checkGroup(g); err != nil {
-				out[i].Err = fmt.Errorf("insert: %w", err)
-				continue
-			}
-			sound, asked = append(sound, i), append(asked, g)
-		}
-		if len(sound) == 0 {
-			return nil
-		}
-		answers, err := tx.insert(ctx, asked, jobsOf(asked))
-		for k := range answers {
-			if answers[k].Err != nil {
-				answers[k] = store.Inserted{Err: fmt.Errorf("insert: %w", answers[k].Err)}
-			}
-			out[sound[k]] = answers[k]
-		}
+		out, err = t.s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) {
+			return tx.insert(ctx, sound, jobsOf(sound))
+		})
 		return err
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ type txn struct {
 	rows    []*row
 	leases  []lease
 	ended   []ending
-	events  []gq.Event
+	events  eventLog
 	moves   map[place]int64
 	touched map[string]bool // queues whose jobs changed
 	lows    lows            // to which the rows are written
@@ -295,8 +295,7 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	tx.count(place{r.queue, old.Status}, -1)
 	tx.count(place{r.queue, next.Status}, 1)
 	for i := range events {
-		tx.events = append(tx.events, events[i])
-		tx.events[len(tx.events)-1].Queue = r.queue
+		tx.events.add(r.queue, &events[i])
 	}
 	r.told = r.told || len(events) > 0
 	r.state = next
@@ -304,6 +303,19 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 		r.changed = true
 		tx.rows = append(tx.rows, r)
 	}
+}
+
+// recordBirth is record for a new job, whose row has its state already.
+func (tx *txn) recordBirth(r *row, events []gq.Event) {
+	if !r.state.Live() {
+		tx.ended = append(tx.ended, ending{int64(r.state.Sequence), int16(r.state.Status), int16(r.state.Priority())})
+	}
+	tx.count(place{r.queue, r.state.Status}, 1)
+	for i := range events {
+		tx.events.add(r.queue, &events[i])
+	}
+	r.told, r.changed = len(events) > 0, true
+	tx.rows = append(tx.rows, r)
 }
 
 func (tx *txn) count(at place, n int64) {
