@@ -121,12 +121,13 @@ type rowArrays struct {
 
 // add appends a row of at most n.
 func (a *rowArrays) add(r *row, data []byte, n int) {
-	if a.seqs == nil {
+	if a.seqs == nil || cap(a.seqs) < n && len(a.seqs) == 0 {
 		numbers, names := make([]int64, 6*n), make([]string, 3*n)
 		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
 		a.ends, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n]
 		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
 		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
+		a.costs, a.types, a.requires = nil, nil, nil
 	}
 	s, order := &r.state, r.state.Order()
 	a.seqs = append(a.seqs, int64(s.Sequence))
@@ -146,6 +147,21 @@ func (a *rowArrays) add(r *row, data []byte, n int) {
 	}
 }
 
+// reset begins anew.
+func (a *rowArrays) reset() {
+	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
+	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
+	a.limited, a.fairs, a.datas = a.limited[:0], a.fairs[:0], a.datas[:0]
+	a.costs, a.types, a.requires, a.demanding = a.costs[:0], a.types[:0], a.requires[:0], false
+}
+
+func (a *rowArrays) forget() {
+	for _, names := range [][]string{a.queues, a.limited, a.fairs, a.types, a.requires} {
+		clear(names)
+	}
+	clear(a.datas)
+}
+
 // How many bytes a state has, and how many it may have so that none is copied.
 const (
 	stateGuess    = 160
@@ -160,8 +176,15 @@ type move struct{ from, to home }
 func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 	moves := make(map[move]*rowArrays)
 	var space []byte // of all the states
+	if tx.work != nil {
+		space = tx.work.states[:0]
+	}
+	first := []int64{tx.segment} // that tells of a new job
 	for i, r := range tx.rows {
-		if r.told {
+		switch {
+		case r.told && r.segments == nil:
+			r.segments = first[:1:1]
+		case r.told:
 			r.segments = append(r.segments, tx.segment)
 		}
 		m := move{r.home, homeOf(r.state.Status)}
@@ -171,6 +194,9 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		}
 		if cap(space)-len(space) < maxStateGuess {
 			space = make([]byte, 0, maxStateGuess+(len(tx.rows)-i)*stateGuess)
+			if tx.work != nil {
+				tx.work.states = space
+			}
 		}
 		data, err := r.state.AppendBinary(appendSegments(space[len(space):], r.segments))
 		if err != nil {
@@ -181,13 +207,22 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		}
 		data = slices.Clip(data)
 		if moves[m] == nil {
-			moves[m] = new(rowArrays)
+			moves[m] = tx.arrays(m)
 		}
 		moves[m].add(r, data, len(tx.rows))
 		tx.lows.note(r, m.to)
 		r.home = m.to
 	}
 	return moves, nil
+}
+
+// arrays are for the rows that move likewise.
+func (tx *txn) arrays(m move) *rowArrays {
+	if tx.work == nil || m != (move{nowhere, inReady}) {
+		return new(rowArrays)
+	}
+	tx.work.ready.reset()
+	return &tx.work.ready
 }
 
 // Rows that change are locked and known by their numbers, which is what these

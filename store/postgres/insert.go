@@ -72,7 +72,13 @@ func (s *Store) soundly(groups []store.Group, insert func(sound []store.Group) (
 // insert places sound groups in one transaction.
 func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (out []store.Inserted, err error) {
 	jobs := jobsOf(groups)
+	work := s.works.Get().(*workspace)
+	defer func() {
+		work.forget()
+		s.works.Put(work)
+	}()
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
+		tx.work = work
 		out, err = tx.insert(ctx, groups, jobs)
 		return err
 	})
@@ -129,10 +135,10 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 // prepare locks and reads everything that new jobs refer to, and the jobs that
 // the transaction is going to change.
 func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*plan, []*row, error) {
-	p := &plan{
-		rows: make([]row, 0, len(jobs)), births: make([]birth, 0, len(jobs)),
-		events: make([]gq.Event, 0, eventsOfBirth*len(jobs)),
+	if tx.work == nil {
+		tx.work = new(workspace)
 	}
+	p := tx.work.plan(len(jobs))
 	if len(change) == 0 && !slices.ContainsFunc(jobs, refers) {
 		if plain, err := tx.preparePlain(ctx, p, jobs); err != nil || plain {
 			return p, nil, err
@@ -369,14 +375,18 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	}
 	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
 	var (
-		jobs              jobArrays
+		jobs              = &tx.work.jobs
 		keys              keyArrays
 		parents, children []int64
 		kinds             []int16
 	)
 	jobs.grow(len(p.births))
-	tx.rows = slices.Grow(tx.rows, len(p.births))
-	tx.events.grow(eventsOfBirth * len(p.births))
+	if tx.rows == nil {
+		tx.rows = tx.work.written
+	}
+	if tx.events.n == 0 {
+		tx.events.data = tx.work.log
+	}
 	for i := range p.births {
 		b := &p.births[i]
 		seq := int64(b.row.state.Sequence)
@@ -391,7 +401,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		}
 		tx.recordBirth(b.row, b.events)
 	}
-	tx.jobs = &jobs
+	tx.jobs = jobs
 	keys.write(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
 	return tx.finish(ctx)
@@ -460,12 +470,25 @@ type jobArrays struct {
 // specGuess is how many bytes a spec has.
 const specGuess = 192
 
-// grow makes room for n jobs.
+// grow begins anew, with room for n jobs.
 func (a *jobArrays) grow(n int) {
+	if a.demanding = false; cap(a.seqs) >= n {
+		a.seqs, a.costs, a.created, a.ids = a.seqs[:0], a.costs[:0], a.created[:0], a.ids[:0]
+		a.types, a.requires, a.specs, a.payloads = a.types[:0], a.requires[:0], a.specs[:0], a.payloads[:0]
+		a.space = a.space[:0]
+		return
+	}
 	numbers := make([]int64, 3*n)
 	a.seqs, a.costs, a.created = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n]
 	a.ids, a.types, a.requires = make([][16]byte, 0, n), make([]string, 0, n), make([]string, 0, n)
 	a.specs, a.payloads = make([][]byte, 0, n), make([][]byte, 0, n)
+}
+
+func (a *jobArrays) forget() {
+	clear(a.types)
+	clear(a.requires)
+	clear(a.specs)
+	clear(a.payloads)
 }
 
 func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -33,9 +32,6 @@ func (l *eventLog) add(queue string, e *gq.Event) {
 	l.data, l.err = e.AppendBinary(l.data)
 	l.n++
 }
-
-// grow makes room for n more events.
-func (l *eventLog) grow(n int) { l.data = slices.Grow(l.data, n*eventGuess) }
 
 // eventGuess is how many bytes an event has.
 const eventGuess = 32

@@ -51,6 +51,7 @@ type Store struct {
 	configs lane[struct{}, []gq.Queue]
 	herald  herald
 	floors  floors
+	works   sync.Pool // of *workspace
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
@@ -105,6 +106,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, pool: pool, begins: begins}
 	s.floors.every.Store(raiseEvery)
+	s.works.New = func() any { return new(workspace) }
 	s.inserts = lane[store.Group, store.Inserted]{
 		run: s.insert, most: 2, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
 	}

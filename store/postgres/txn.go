@@ -32,6 +32,7 @@ type txn struct {
 	committed bool // by finish
 
 	// Gathered by record and written by flush.
+	work    *workspace // of a transaction that inserts
 	jobs    *jobArrays // new jobs, whose rows are among rows
 	rows    []*row
 	leases  []lease
