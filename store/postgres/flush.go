@@ -40,19 +40,14 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if events.mark.id != 0 {
 		tx.mark = events.mark
 	}
-	whole := tx.write(rows, events, tx.encodeMoves(), last && tx.pending())
+	tx.write(rows, events, tx.encodeMoves())
 	batch := tx.more
+	if last {
+		batch.Queue("COMMIT")
+	}
 	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, eventLog{}, nil, pgx.Batch{}
 	tx.written = true
-	switch {
-	case whole:
-		err = tx.Tx.(*connTx).sendAlone(ctx, &batch).Close()
-	case last:
-		batch.Queue("COMMIT")
-		fallthrough
-	default:
-		err = tx.SendBatch(ctx, &batch).Close()
-	}
+	err = tx.SendBatch(ctx, &batch).Close()
 	if !last {
 		return err
 	}
@@ -62,30 +57,13 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	return err
 }
 
-// pending reports whether the transaction is ours and nothing of it has been sent.
-func (tx *txn) pending() bool {
-	t, ok := tx.Tx.(*connTx)
-	return ok && t.pending()
-}
-
-// sendAhead sends what need not be part of the transaction.
-func (tx *txn) sendAhead(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
-	if tx.pending() {
-		return tx.Tx.(*connTx).sendAlone(ctx, batch)
-	}
-	return tx.SendBatch(ctx, batch)
-}
-
 // write queues everything. Jobs that are new and wait are written in one statement
-// with all that tells of them, as most are: what a statement costs by itself is more
-// than what a job does. Where there is nothing else, and it can be, that statement is
-// the whole transaction.
-func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays, can bool) (whole bool) {
+// with all that tells of them, as most are.
+func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
 	born := move{nowhere, inReady}
 	together := tx.jobs != nil && rows[born] != nil && len(rows[born].seqs) == len(tx.jobs.seqs) && events.mark.id != 0 && len(counts.jobs) > 0
 	if together {
-		whole = can && len(rows) == 1 && len(tx.leases) == 0 && len(tx.ended) == 0 && tx.more.Len() == 0
-		tx.jobs.bear(&tx.more, rows[born], events, counts, whole && tx.shared)
+		tx.jobs.bear(&tx.more, rows[born], events, counts)
 		delete(rows, born)
 	} else {
 		if tx.jobs != nil {
@@ -100,7 +78,6 @@ func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArray
 	tx.writeLows()
 	tx.writeLeases()
 	tx.writeEnded()
-	return whole
 }
 
 // rowArrays are rows of gq.ready, gq.held or gq.done, column by column.

@@ -96,6 +96,11 @@ func jobsOf(groups []store.Group) []*gq.Spec {
 }
 
 func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec) ([]store.Inserted, error) {
+	if tx.canPrompt(groups, jobs) {
+		if out, done, err := tx.insertPrompt(ctx, groups, jobs); err != nil || done {
+			return out, err
+		}
+	}
 	p, _, err := tx.prepare(ctx, jobs, nil)
 	if err != nil {
 		return nil, err
@@ -224,8 +229,7 @@ func refers(spec *gq.Spec) bool { return spec.Key.Name != "" || len(spec.Depends
 
 // preparePlain is prepare for jobs that need no lock: new ones without keys,
 // dependencies and limits, which most are. It asks everything at once. Where the
-// jobs turn out to need one nothing is prepared, and the numbers are not used. As
-// nothing is locked, the transaction need not have begun.
+// jobs turn out to need one nothing is prepared, and the numbers are not used.
 func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plain bool, err error) {
 	var (
 		batch  pgx.Batch
@@ -257,7 +261,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plai
 		}
 		return err
 	})
-	if err := tx.sendAhead(ctx, &batch).Close(); err != nil {
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, err
 	}
 	if len(known) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(queues)), guarded) {
@@ -543,11 +547,8 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", ids, seqs)
 }
 
-// born writes new jobs that wait, in all tables, and what tells of them. The last
-// part is executed first: where it says so the transaction waits for no lock longer
-// than it should.
-//
-// The numbers in order_lo are those of the jobs: see signed.
+// born writes new jobs that wait, in all tables, and what tells of them. The numbers
+// in order_lo are those of the jobs: see signed.
 const born = `
 	WITH job AS (
 		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
@@ -560,7 +561,7 @@ const born = `
 		INSERT INTO gq.name (id, seq) SELECT unnest($8::uuid[]), unnest($9::bigint[])
 	), ready AS (
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
-		SELECT n.seq, n.hi, n.seq - 9223372036854775807 - 1, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data,
+		SELECT n.seq, n.hi, ` + orderLo + `, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data,
 			n.cost, n.type, %[2]s
 		FROM (
 			SELECT unnest($2::bigint[]) AS seq, unnest($10::bigint[]) AS hi, unnest($11::bigint[]) AS run_at,
@@ -574,46 +575,30 @@ const born = `
 		INSERT INTO gq.log (id, data) VALUES ($18, $21)
 	)
 	INSERT INTO gq.delta (queue, status, jobs)
-	SELECT n.queue, n.status, n.jobs
-	FROM (SELECT unnest($22::text[]) AS queue, unnest($23::smallint[]) AS status, unnest($24::bigint[]) AS jobs) AS n%[4]s`
+	SELECT unnest($22::text[]), unnest($23::smallint[]), unnest($24::bigint[])`
+
+const orderLo = "n.seq - 9223372036854775807 - 1"
 
 // To read an array of each row's own takes longer than to write the row, so that
 // there is a statement for jobs that require nothing.
-const (
-	requiring      = "n.requires::text[]"
-	requiringSome  = "nullif(n.requires, '{}')::text[]"
-	requirements   = ", unnest($25::text[]) AS requires"
-	waitingBriefly = "\n\tWHERE set_config('lock_timeout', '" + lockWait + "', true) IS NOT NULL"
-)
-
 var (
-	bornPlain            = fmt.Sprintf(born, "'{}'", "NULL", "", "")
-	bornPlainBriefly     = fmt.Sprintf(born, "'{}'", "NULL", "", waitingBriefly)
-	bornDemanding        = fmt.Sprintf(born, requiring, requiringSome, requirements, "")
-	bornDemandingBriefly = fmt.Sprintf(born, requiring, requiringSome, requirements, waitingBriefly)
+	bornPlain     = fmt.Sprintf(born, "'{}'", "NULL", "")
+	bornDemanding = fmt.Sprintf(born, "n.requires::text[]", "nullif(n.requires, '{}')::text[]", ", unnest($25::text[]) AS requires")
 )
 
 // bear queues all that is to be written of new jobs that wait, whose rows these are.
-func (a *jobArrays) bear(batch *pgx.Batch, r *rowArrays, s segment, c countArrays, briefly bool) {
+func (a *jobArrays) bear(batch *pgx.Batch, r *rowArrays, s segment, c countArrays) {
 	ids, seqs := a.sorted()
 	args := []any{
 		s.time, a.seqs, a.ids, a.costs, a.types, a.specs, a.payloads, ids, seqs,
 		r.his, r.runs, r.dues, r.statuses, r.queues, r.limited, r.fairs, r.datas,
 		s.mark.id, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs,
 	}
-	sql := bornPlain
-	switch {
-	case a.demanding && briefly:
-		sql = bornDemandingBriefly
-	case a.demanding:
-		sql = bornDemanding
-	case briefly:
-		sql = bornPlainBriefly
-	}
 	if a.demanding {
-		args = append(args, a.requires)
+		batch.Queue(bornDemanding, append(args, a.requires)...)
+	} else {
+		batch.Queue(bornPlain, args...)
 	}
-	batch.Queue(sql, args...)
 }
 
 // sorted are the ids and numbers in the order of the ids, in which the index finds

@@ -35,7 +35,7 @@ type call[In, Out any] struct {
 const maxWeight = 2000
 
 // heavyWeight is how much has to wait before a second transaction begins.
-const heavyWeight = 256
+const heavyWeight = 32
 
 // do has items done together with those of others. When the context ends first
 // nothing is known of them.

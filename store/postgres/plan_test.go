@@ -28,6 +28,11 @@ var hot = []struct {
 		"claim", lockCandidates, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 100",
 		[]string{"Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"},
 	},
+	{
+		"submit", bornPrompt, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+			1, '00000000-0000-0000-0000-000000000001', '', '{}', '{}', '{}'`,
+		[]string{"Index Scan using queue_pkey"},
+	},
 	{"specs", specs, "'{1,2,3}', 1, 3, true", []string{"Index Scan using job_0_pkey"}},
 	{"reclaim", lockOverdue, "'{q}', 1, 100", []string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"}},
 	{

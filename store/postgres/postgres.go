@@ -57,6 +57,7 @@ type Store struct {
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
+	spare  atomic.Int64 // a segment that insertPrompt may use, 0 for none
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
 	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process
