@@ -51,6 +51,10 @@ var hot = []struct {
 	{"end held", endHeld, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"end ready", endReady, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using ready_pkey"}},
 	{"states", states, "'{1,2}'", []string{"ready_pkey", "held_pkey", "done_0_pkey", "job_0_pkey"}},
+	{
+		"tell promptly", tellingPrompt, "'{q}', '{3}', '{1}', '00000000-0000-0000-0000-000000000001'",
+		[]string{"Index Scan Backward using floor_pkey", "Index Scan using name_pkey"},
+	},
 	{"tell", telling, "'{q}', '{3}', '{1}', '{1}'", []string{"Index Scan Backward using floor_pkey"}},
 	{
 		"raise", raising, "'{q,q}', '{0,3}', '{1,1}', '{1,1}'",

@@ -14,7 +14,7 @@ import (
 
 // bornPrompt is born for jobs that may run at once and of which neither the time nor
 // the numbers are known: one statement takes and uses them, and that is the whole
-// transaction. What is sent is as of the instant 0, from which everything in a state
+// transaction, but for telling. What is sent is as of the instant 0, from which everything in a state
 // counts, and it is moved to the present: n.at is where a state has it.
 //
 // The segment is known, since the states name it. It was taken before the numbers,
@@ -125,6 +125,7 @@ func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*g
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
 	})
+	tx.writeLowsPrompt(&batch, jobs[0].ID, &numbers)
 	failed := conn.sendAlone(ctx, &batch).Close()
 	if err := tx.settle(ctx, failed); err != nil {
 		return nil, false, err
@@ -176,6 +177,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 		}
 		places[i] = int16(created - from + 1)
 		rows.add(b.row, space[from:len(space):len(space)], len(jobs))
+		tx.lows.note(b.row, inReady)
 		tx.count(place{b.row.queue, b.row.state.Status}, 1)
 		for k := range b.events {
 			tx.events.add(b.row.queue, &b.events[k])

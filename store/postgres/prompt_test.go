@@ -149,3 +149,27 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 		t.Errorf("the segment of the day before was used: %t; the jobs are of %d days, want 2: %v", wrong > 0, days, err)
 	}
 }
+
+// TestPromptJobsBelowAFloor announces a floor above everything: whoever inserts below
+// must tell of the first position, although it learns that from the statement that
+// writes there.
+func TestPromptJobsBelowAFloor(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	old := promptly(t, s, 2)[0].Jobs[0].State
+	if _, err := s.pool.Exec(t.Context(), `
+		INSERT INTO gq.floor (queue, lane, version, at, next, seen)
+		VALUES ('q', $1, 1, ARRAY [-9223372036854775808, 0], ARRAY [9223372036854775807, 0], '0')`,
+		int16(old.Priority())); err != nil {
+		t.Fatal(err)
+	}
+	order := promptly(t, s, 3)[0].Jobs[0].State.Order()
+	var told [][]int64
+	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND lane = $1", int16(old.Priority())).Scan(&told)
+	if want := [][]int64{{signed(order.Hi), signed(order.Lo)}}; err != nil || !reflect.DeepEqual(told, want) {
+		t.Errorf("told is %v, want %v: %v", told, want, err)
+	}
+}
