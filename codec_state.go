@@ -30,6 +30,14 @@ const (
 // AppendBinary appends the state, without its Sequence, which is the key a
 // store keeps it under.
 func (s *State) AppendBinary(b []byte) ([]byte, error) {
+	b, _, err := s.AppendMovable(b)
+	return b, err
+}
+
+// AppendMovable is AppendBinary for a store that learns the time later: it tells where
+// in the result CreatedAt begins, 8 bytes in big-endian order. All other instants are
+// relative to it, so that another one in its place moves them all.
+func (s *State) AppendMovable(b []byte) (state []byte, created int, err error) {
 	e := encoder{b}
 	e.byte(codecVersion)
 	e.byte(byte(s.Status))
@@ -38,9 +46,10 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 	e.uvarint(has)
 	e.id(s.ID)
 	e.policy(s.Policy)
-	created := s.CreatedAt.UnixNano()
-	e.fixed(uint64(created))
-	e.time(s.UpdatedAt, created)
+	at := len(e.b)
+	base := s.CreatedAt.UnixNano()
+	e.fixed(uint64(base))
+	e.time(s.UpdatedAt, base)
 	e.uvarint(uint64(s.Depth))
 	if has&hasTurn != 0 {
 		e.uvarint(s.Turn)
@@ -59,23 +68,23 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 		e.uvarint(uint64(s.Version))
 	}
 	if has&hasRunAt != 0 {
-		e.time(s.RunAt, created)
+		e.time(s.RunAt, base)
 	}
 	if has&hasScheduledAt != 0 {
-		e.time(s.ScheduledAt, created)
+		e.time(s.ScheduledAt, base)
 	}
 	if has&hasStarted != 0 {
-		e.time(s.StartedAt, created)
-		e.time(s.FirstStartedAt, created)
+		e.time(s.StartedAt, base)
+		e.time(s.FirstStartedAt, base)
 	}
 	if has&hasFirstLease != 0 {
-		e.time(s.FirstStartedAt, created)
+		e.time(s.FirstStartedAt, base)
 	}
 	if has&hasCompletedAt != 0 {
-		e.time(s.CompletedAt, created)
+		e.time(s.CompletedAt, base)
 	}
 	if has&hasLease != 0 {
-		e.holding(s.Lease, created)
+		e.holding(s.Lease, base)
 		e.fixed(s.Settled)
 	}
 	if has&hasPrevious != 0 {
@@ -100,7 +109,7 @@ func (s *State) AppendBinary(b []byte) ([]byte, error) {
 		e.uvarint(uint64(s.CheckpointBytes))
 		e.uvarint(uint64(s.Checkpoints))
 	}
-	return e.b, nil
+	return e.b, at, nil
 }
 
 func (s *State) has() (bits uint64) {

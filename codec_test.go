@@ -2,6 +2,7 @@ package gq_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"flag"
 	"os"
@@ -238,5 +239,26 @@ func golden(t *testing.T, name string, raw []byte) {
 	}
 	if !bytes.Contains(text, []byte("00000000")) {
 		t.Errorf("%s is empty", path)
+	}
+}
+
+// TestStateMovesWithItsCreation writes another instant where AppendMovable says that
+// CreatedAt is: everything in the state has happened then.
+func TestStateMovesWithItsCreation(t *testing.T) {
+	policy := gq.Default()
+	birth := func(at time.Time) gq.State {
+		s, _ := gq.Born(gq.Birth{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &policy, Own: gq.High, Depth: 1, RunAt: at}, at)
+		return s
+	}
+	early, late := time.Unix(0, 0).UTC(), time.Date(2026, 11, 15, 12, 0, 0, 123456789, time.UTC)
+	s := birth(early)
+	data, created, err := s.AppendMovable([]byte("before"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.BigEndian.PutUint64(data[created:], uint64(late.UnixNano()))
+	got, err := gq.DecodeState(data[len("before"):], 1, intern)
+	if want := birth(late); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("moved it is\n%+v, want\n%+v: %v", got, want, err)
 	}
 }

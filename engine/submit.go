@@ -24,11 +24,36 @@ import (
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
 func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
-	out, err := e.SubmitBatch(ctx, []gq.Spec{s})
-	if err != nil {
-		return gq.Submitted{}, err
+	ctx, explain, cancel := e.limited(ctx)
+	defer cancel()
+	job, err := e.fill(ctx, s, nil)
+	if err != nil && gq.KindOf(err) == gq.KindInvalid {
+		return refused(s.Type, err)
 	}
-	return out[0], out[0].Err
+	if err == nil {
+		var placed []store.Inserted
+		if placed, err = e.store.Insert(ctx, []store.Group{{Jobs: []gq.Spec{job}}}); err == nil {
+			return e.answer(s.Type, &placed[0])
+		}
+	}
+	return gq.Submitted{}, fmt.Errorf("submit: %w", explain(err))
+}
+
+// answer is what a store has made of one job.
+func (e *Engine) answer(typ string, in *store.Inserted) (gq.Submitted, error) {
+	if in.Err != nil {
+		return refused(typ, in.Err)
+	}
+	out := submitted(in.Jobs[0])
+	if !out.Existing {
+		e.clock.saw(out.State.CreatedAt)
+	}
+	return out, nil
+}
+
+func refused(typ string, err error) (gq.Submitted, error) {
+	err = fmt.Errorf("submit %.80q: %w", typ, err)
+	return gq.Submitted{Err: err}, err
 }
 
 // Enqueue is [Engine.Submit] for whom the id is all.

@@ -93,7 +93,23 @@ const telling = `
 	FROM (
 		SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane,
 			ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS at
-	) AS n
+	) AS n ` + whereBelow
+
+// tellingPrompt is telling for new jobs whose numbers are not known yet: none is lower
+// than that of the first, which has the id $4. Where nothing was written nothing is
+// told.
+const tellingPrompt = `
+	INSERT INTO gq.early (queue, lane, at)
+	SELECT n.queue, n.lane, n.at
+	FROM (
+		SELECT l.queue, l.lane, ARRAY [l.hi, ` + orderLo + `] AS at
+		FROM (
+			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane, unnest($3::bigint[]) AS hi
+		) AS l
+		CROSS JOIN (SELECT seq FROM gq.name WHERE id = $4) AS n
+	) AS n ` + whereBelow
+
+const whereBelow = `
 	LEFT JOIN LATERAL (
 		SELECT next FROM gq.floor AS f WHERE f.queue = n.queue AND f.lane = n.lane ORDER BY f.version DESC LIMIT 1
 	) AS f ON true
@@ -201,10 +217,35 @@ func (tx *txn) writeLows() {
 	}
 	tx.lows = nil
 	tx.more.Queue(telling, a.queues, a.lanes, a.his, a.los).Exec(func(tag pgconn.CommandTag) error {
-		if n := tag.RowsAffected(); n > 0 { // it is a reason to raise a floor, like a claim
-			for i := range a.queues {
-				tx.s.floors.pass(laneKey{a.queues[i], gq.Priority(a.lanes[i])}, position{a.his[i], a.los[i]}, 1)
+		if tag.RowsAffected() > 0 {
+			tx.s.floors.passAll(&a)
+		}
+		return nil
+	})
+}
+
+// passAll notes that rows were written below a floor, which is a reason to raise it,
+// like a claim.
+func (f *floors) passAll(a *laneArrays) {
+	for i := range a.queues {
+		f.pass(laneKey{a.queues[i], gq.Priority(a.lanes[i])}, position{a.his[i], a.los[i]}, 1)
+	}
+}
+
+// writeLowsPrompt is writeLows for new jobs, of which the one with this id is the
+// first. numbers are known once the statement before has been answered.
+func (tx *txn) writeLowsPrompt(batch *pgx.Batch, first gq.JobID, numbers *[]int64) {
+	var a laneArrays
+	for lane, at := range tx.lows {
+		a.add(lane, at)
+	}
+	tx.lows = nil
+	batch.Queue(tellingPrompt, a.queues, a.lanes, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
+		if tag.RowsAffected() > 0 && len(*numbers) > 0 {
+			for i := range a.los {
+				a.los[i] = signed(uint64((*numbers)[0]))
 			}
+			tx.s.floors.passAll(&a)
 		}
 		return nil
 	})

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -21,7 +20,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if len(tx.rows) == 0 && len(tx.moves) == 0 && tx.more.Len() == 0 {
 		return tx.ask(ctx, last)
 	}
-	if tx.segment == 0 && len(tx.events) > 0 {
+	if tx.segment == 0 && tx.events.n > 0 {
 		if err := tx.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
 			return err
 		}
@@ -29,23 +28,28 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if tx.book != nil {
 		tx.book.write(&tx.more)
 	}
-	if err := errors.Join(tx.writeRows(), tx.writeEvents()); err != nil {
+	rows, err := tx.encodeRows()
+	if err != nil {
 		return err
 	}
-	tx.writeLows()
-	tx.writeLeases()
-	tx.writeEnded()
-	tx.writeMoves()
+	events, err := tx.encodeEvents()
+	if err != nil {
+		return err
+	}
+	if events.mark.id != 0 {
+		tx.mark = events.mark
+	}
+	last = last && tx.ours && tx.mark.id != 0
+	tx.write(rows, events, tx.encodeMoves())
 	batch := tx.more
 	batch.QueuedQueries = append(batch.QueuedQueries, tx.after.QueuedQueries...)
 	tx.after = pgx.Batch{}
-	last = last && tx.ours && tx.mark.id != 0
 	if last {
 		batch.Queue("COMMIT")
 	}
-	tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, nil, pgx.Batch{}
+	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, eventLog{}, nil, pgx.Batch{}
 	tx.written = true
-	err := tx.SendBatch(ctx, &batch).Close()
+	err = tx.SendBatch(ctx, &batch).Close()
 	if !last {
 		return err
 	}
@@ -68,6 +72,29 @@ func (tx *txn) ask(ctx context.Context, last bool) error {
 	return tx.SendBatch(ctx, &batch).Close()
 }
 
+// write queues everything. Jobs that are new and wait are written in one statement
+// with all that tells of them, as most are.
+func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
+	born := move{nowhere, inReady}
+	together := tx.jobs != nil && rows[born] != nil && len(rows[born].seqs) == len(tx.jobs.seqs) && events.mark.id != 0 && len(counts.jobs) > 0
+	if together {
+		tx.jobs.bear(&tx.more, rows[born], events, counts)
+		delete(rows, born)
+	} else {
+		if tx.jobs != nil {
+			tx.jobs.write(&tx.more)
+		}
+		events.write(&tx.more)
+		counts.write(&tx.more)
+	}
+	for m, a := range rows {
+		a.write(&tx.more, m)
+	}
+	tx.writeLows()
+	tx.writeLeases()
+	tx.writeEnded()
+}
+
 // rowArrays are rows of gq.ready, gq.held or gq.done, column by column.
 type rowArrays struct {
 	seqs, his, los, runs   []int64
@@ -86,12 +113,13 @@ type rowArrays struct {
 
 // add appends a row of at most n.
 func (a *rowArrays) add(r *row, data []byte, n int) {
-	if a.seqs == nil {
+	if a.seqs == nil || cap(a.seqs) < n && len(a.seqs) == 0 {
 		numbers, names := make([]int64, 6*n), make([]string, 3*n)
 		a.seqs, a.his, a.los, a.runs = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n:3*n], numbers[3*n:3*n:4*n]
 		a.ends, a.instants = numbers[4*n:4*n:5*n], numbers[5*n:5*n]
 		a.queues, a.limited, a.fairs = names[:0:n], names[n:n:2*n], names[2*n:2*n]
 		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
+		a.costs, a.types, a.requires = nil, nil, nil
 	}
 	s, order := &r.state, r.state.Order()
 	a.seqs = append(a.seqs, int64(s.Sequence))
@@ -111,6 +139,21 @@ func (a *rowArrays) add(r *row, data []byte, n int) {
 	}
 }
 
+// reset begins anew.
+func (a *rowArrays) reset() {
+	a.seqs, a.his, a.los, a.runs, a.dues = a.seqs[:0], a.his[:0], a.los[:0], a.runs[:0], a.dues[:0]
+	a.instants, a.ends, a.statuses, a.queues = a.instants[:0], a.ends[:0], a.statuses[:0], a.queues[:0]
+	a.limited, a.fairs, a.datas = a.limited[:0], a.fairs[:0], a.datas[:0]
+	a.costs, a.types, a.requires, a.demanding = a.costs[:0], a.types[:0], a.requires[:0], false
+}
+
+func (a *rowArrays) forget() {
+	for _, names := range [][]string{a.queues, a.limited, a.fairs, a.types, a.requires} {
+		clear(names)
+	}
+	clear(a.datas)
+}
+
 // How many bytes a state has, and how many it may have so that none is copied.
 const (
 	stateGuess    = 160
@@ -120,13 +163,20 @@ const (
 // move is where a row was and where it goes.
 type move struct{ from, to home }
 
-// writeRows queues the rows: new ones, changed ones, and those that go from one
-// table to another.
-func (tx *txn) writeRows() error {
+// encodeRows are the rows: new ones, changed ones, and those that go from one table
+// to another.
+func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 	moves := make(map[move]*rowArrays)
 	var space []byte // of all the states
+	if tx.work != nil {
+		space = tx.work.states[:0]
+	}
+	first := []int64{tx.segment} // that tells of a new job
 	for i, r := range tx.rows {
-		if r.told {
+		switch {
+		case r.told && r.segments == nil:
+			r.segments = first[:1:1]
+		case r.told:
 			r.segments = append(r.segments, tx.segment)
 		}
 		m := move{r.home, homeOf(r.state.Status)}
@@ -136,26 +186,35 @@ func (tx *txn) writeRows() error {
 		}
 		if cap(space)-len(space) < maxStateGuess {
 			space = make([]byte, 0, maxStateGuess+(len(tx.rows)-i)*stateGuess)
+			if tx.work != nil {
+				tx.work.states = space
+			}
 		}
 		data, err := r.state.AppendBinary(appendSegments(space[len(space):], r.segments))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if len(data) <= cap(space)-len(space) {
 			space = space[:len(space)+len(data)]
 		}
 		data = slices.Clip(data)
 		if moves[m] == nil {
-			moves[m] = new(rowArrays)
+			moves[m] = tx.arrays(m)
 		}
 		moves[m].add(r, data, len(tx.rows))
 		tx.lows.note(r, m.to)
 		r.home = m.to
 	}
-	for m, a := range moves {
-		a.write(&tx.more, m)
+	return moves, nil
+}
+
+// arrays are for the rows that move likewise.
+func (tx *txn) arrays(m move) *rowArrays {
+	if tx.work == nil || m != (move{nowhere, inReady}) {
+		return new(rowArrays)
 	}
-	return nil
+	tx.work.ready.reset()
+	return &tx.work.ready
 }
 
 // Rows that change are locked and known by their numbers, which is what these
@@ -309,42 +368,54 @@ func (tx *txn) writeEnded() {
 		seqs, statuses, priorities)
 }
 
-// eventGuess is how many bytes an event has.
-const eventGuess = 64
-
-// writeEvents queues the events as one record.
-func (tx *txn) writeEvents() error {
-	if len(tx.events) == 0 {
-		return nil
-	}
-	data, err := appendLog(make([]byte, 0, eventGuess*len(tx.events)), tx.events)
-	if err != nil {
-		return err
-	}
-	tx.mark = mark{id: tx.segment, token: random()}
-	tx.more.Queue("INSERT INTO gq.segment (id, time, events, token) VALUES ($1, $2, $3, $4)",
-		tx.segment, nanoseconds(tx.now), len(tx.events), tx.mark.token)
-	tx.more.Queue("INSERT INTO gq.log (id, data) VALUES ($1, $2)", tx.segment, data)
-	tx.segment = 0
-	return nil
+// segment is the events of a transaction, or of a part of one, as they are written.
+type segment struct {
+	mark mark // zero where there are none
+	time int64
+	n    int
+	data []byte
 }
 
-func (tx *txn) writeMoves() {
-	var (
-		queues   []string
-		statuses []int16
-		counts   []int64
-	)
-	for at, n := range tx.moves {
-		if n != 0 && at.status.Valid() {
-			queues, statuses, counts = append(queues, at.queue), append(statuses, int16(at.status)), append(counts, n)
-		}
+// encodeEvents are the events as one record.
+func (tx *txn) encodeEvents() (s segment, err error) {
+	if tx.events.n == 0 {
+		return s, nil
 	}
-	if len(counts) == 0 {
+	s = segment{mark: mark{id: tx.segment, token: random()}, time: nanoseconds(tx.now), n: tx.events.n, data: tx.events.data}
+	tx.segment = 0
+	return s, tx.events.err
+}
+
+func (s *segment) write(batch *pgx.Batch) {
+	if s.mark.id == 0 {
 		return
 	}
-	tx.more.Queue(`
+	batch.Queue("INSERT INTO gq.segment (id, time, events, token) VALUES ($1, $2, $3, $4)", s.mark.id, s.time, s.n, s.mark.token)
+	batch.Queue("INSERT INTO gq.log (id, data) VALUES ($1, $2)", s.mark.id, s.data)
+}
+
+// countArrays are rows of gq.delta, column by column.
+type countArrays struct {
+	queues   []string
+	statuses []int16
+	jobs     []int64
+}
+
+func (tx *txn) encodeMoves() (a countArrays) {
+	for at, n := range tx.moves {
+		if n != 0 && at.status.Valid() {
+			a.queues, a.statuses, a.jobs = append(a.queues, at.queue), append(a.statuses, int16(at.status)), append(a.jobs, n)
+		}
+	}
+	return a
+}
+
+func (a *countArrays) write(batch *pgx.Batch) {
+	if len(a.jobs) == 0 {
+		return
+	}
+	batch.Queue(`
 		INSERT INTO gq.delta (queue, status, jobs)
 		SELECT unnest($1::text[]), unnest($2::smallint[]), unnest($3::bigint[])`,
-		queues, statuses, counts)
+		a.queues, a.statuses, a.jobs)
 }

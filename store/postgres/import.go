@@ -215,9 +215,12 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
 			run = run[:i+1]
 		}
 		events = events[len(run):]
-		data, err := appendLog(nil, run)
-		if err != nil {
-			return err
+		var log eventLog
+		for i := range run {
+			log.add(run[i].Queue, &run[i])
+		}
+		if log.err != nil {
+			return log.err
 		}
 		seen := make(map[gq.JobID]bool, len(run))
 		for i := range run {
@@ -228,7 +231,7 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
 		}
 		seqs, times = append(seqs, int64(run[0].Seq)), append(times, nanoseconds(run[0].Time))
 		counts = append(counts, int32(len(run)))
-		datas, tokens = append(datas, data), append(tokens, random())
+		datas, tokens = append(datas, log.data), append(tokens, random())
 	}
 	rows, err := tx.Query(ctx, "SELECT nextval('gq.segment_id') FROM generate_series(1, $1)", len(seqs))
 	if err != nil {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -22,21 +23,42 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 		return nil, fmt.Errorf("insert: %w", err)
 	}
 	defer s.leave()
-	out := make([]store.Inserted, len(groups))
-	var sound []int // groups that are right in themselves
-	var asked []store.Group
-	for i, g := range groups {
-		if out[i].Err = s.checkGroup(g); out[i].Err == nil {
-			sound, asked = append(sound, i), append(asked, g)
+	out, err := s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) { return s.inserts.do(ctx, sound) })
+	if err != nil {
+		return nil, fmt.Errorf("insert: %w", err)
+	}
+	return out, nil
+}
+
+// soundly has those groups inserted that are right in themselves, and answers for
+// the others.
+func (s *Store) soundly(groups []store.Group, insert func(sound []store.Group) ([]store.Inserted, error)) (out []store.Inserted, err error) {
+	sound := groups
+	var faults []error // of all groups, if there are any
+	for i := range groups {
+		err := s.checkGroup(groups[i])
+		if err != nil && faults == nil {
+			faults, sound = make([]error, len(groups)), slices.Clone(groups[:i])
+		}
+		switch {
+		case err != nil:
+			faults[i] = err
+		case faults != nil:
+			sound = append(sound, groups[i])
 		}
 	}
 	if len(sound) > 0 {
-		answers, err := s.inserts.do(ctx, asked)
-		if err != nil {
-			return nil, fmt.Errorf("insert: %w", err)
+		if out, err = insert(sound); err != nil {
+			return nil, err
 		}
-		for k, i := range sound {
-			out[i] = answers[k]
+	}
+	if faults != nil {
+		answers := out
+		out = make([]store.Inserted, len(groups))
+		for i := range out {
+			if out[i].Err = faults[i]; faults[i] == nil {
+				out[i], answers = answers[0], answers[1:]
+			}
 		}
 	}
 	for i := range out {
@@ -50,22 +72,35 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 // insert places sound groups in one transaction.
 func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (out []store.Inserted, err error) {
 	jobs := jobsOf(groups)
+	work := s.works.Get().(*workspace)
+	defer func() {
+		work.forget()
+		s.works.Put(work)
+	}()
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
+		tx.work = work
 		out, err = tx.insert(ctx, groups, jobs)
 		return err
 	})
 	return out, err
 }
 
-func jobsOf(groups []store.Group) []gq.Spec {
-	jobs := make([]gq.Spec, 0, len(groups))
+func jobsOf(groups []store.Group) []*gq.Spec {
+	jobs := make([]*gq.Spec, 0, len(groups))
 	for i := range groups {
-		jobs = append(jobs, groups[i].Jobs...)
+		for k := range groups[i].Jobs {
+			jobs = append(jobs, &groups[i].Jobs[k])
+		}
 	}
 	return jobs
 }
 
-func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []gq.Spec) ([]store.Inserted, error) {
+func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec) ([]store.Inserted, error) {
+	if tx.canPrompt(groups, jobs) {
+		if out, done, err := tx.insertPrompt(ctx, groups, jobs); err != nil || done {
+			return out, err
+		}
+	}
 	p, _, err := tx.prepare(ctx, jobs, nil)
 	if err != nil {
 		return nil, err
@@ -104,7 +139,16 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 
 // prepare locks and reads everything that new jobs refer to, and the jobs that
 // the transaction is going to change.
-func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*plan, []*row, error) {
+func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*plan, []*row, error) {
+	if tx.work == nil {
+		tx.work = new(workspace)
+	}
+	p := tx.work.plan(len(jobs))
+	if len(change) == 0 && !slices.ContainsFunc(jobs, refers) {
+		if plain, err := tx.preparePlain(ctx, p, jobs); err != nil || plain {
+			return p, nil, err
+		}
+	}
 	var (
 		ids    [][16]byte // of the jobs, and of what they depend on
 		names  []string
@@ -112,8 +156,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 		fair   []string
 		others = slices.Clone(change) // and what the jobs depend on
 	)
-	for i := range jobs {
-		spec := &jobs[i]
+	for _, spec := range jobs {
 		ids = append(ids, spec.ID)
 		names, fair = append(names, spec.Queue), append(fair, spec.FairKey)
 		if spec.Key.Name != "" {
@@ -123,17 +166,8 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 			ids = append(ids, d.Job)
 		}
 	}
-	p := &plan{
-		taken: make(map[gq.JobID]bool, len(jobs)), births: make([]birth, 0, len(jobs)),
-		events: make([]gq.Event, 0, eventsOfBirth*len(jobs)),
-	}
-	if len(keys)+len(change) == 0 && len(ids) == len(jobs) {
-		if plain, err := tx.preparePlain(ctx, p, ids, names); err != nil || plain {
-			return p, nil, err
-		}
-	}
 	var err error
-	p.states = make(map[gq.JobID]gq.State, len(jobs))
+	p.taken, p.states = make(map[gq.JobID]bool, len(jobs)), make(map[gq.JobID]gq.State, len(jobs))
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err
 	}
@@ -190,28 +224,41 @@ func (tx *txn) prepare(ctx context.Context, jobs []gq.Spec, change []int64) (*pl
 	return p, rows, err
 }
 
+// refers reports whether a job refers to something that others may use or change.
+func refers(spec *gq.Spec) bool { return spec.Key.Name != "" || len(spec.DependsOn) > 0 }
+
 // preparePlain is prepare for jobs that need no lock: new ones without keys,
 // dependencies and limits, which most are. It asks everything at once. Where the
 // jobs turn out to need one nothing is prepared, and the numbers are not used.
-func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names []string) (plain bool, err error) {
-	distinct := slices.Compact(slices.Sorted(slices.Values(names)))
+func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plain bool, err error) {
 	var (
 		batch  pgx.Batch
 		queues map[string]gq.Queue
 		known  map[gq.JobID]int64
+		names  []string
 	)
-	batch.Queue(queuesByName, distinct).Query(func(rows pgx.Rows) error {
-		queues, err = parseQueues(rows)
-		return err
-	})
+	for i, spec := range jobs {
+		if i == 0 || spec.Queue != jobs[i-1].Queue {
+			names = append(names, spec.Queue)
+		}
+	}
+	slices.Sort(names)
 	if tx.careful { // otherwise an id that is taken shows when it is inserted
+		ids := make([][16]byte, len(jobs))
+		for i, spec := range jobs {
+			ids[i] = spec.ID
+		}
+		p.taken = make(map[gq.JobID]bool, len(jobs))
 		batch.Queue(numbersByID, ids).Query(func(rows pgx.Rows) error {
 			known, err = parseNumbers(rows)
 			return err
 		})
 	}
-	batch.Queue(stamps, len(ids)).QueryRow(func(row pgx.Row) error {
-		p.numbers, err = tx.stampFrom(row)
+	batch.Queue(stampsOfQueues, len(jobs), slices.Compact(names)).QueryRow(func(row pgx.Row) error {
+		var configs []byte
+		if p.numbers, err = tx.stampFrom(row, &configs); err == nil {
+			queues, err = queuesOf(configs)
+		}
 		return err
 	})
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
@@ -221,8 +268,35 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, ids [][16]byte, names 
 		return false, nil
 	}
 	p.queues, p.book, p.now = queues, newBook(), tx.now
-	p.answers = make([]store.Placed, 0, len(ids))
+	p.answers = make([]store.Placed, 0, len(jobs))
 	return true, nil
+}
+
+// stampsOfQueues is stamps with the configuration of queues, NULL where there is
+// none.
+const stampsOfQueues = `
+	SELECT time, ` + clock + `, ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1)),
+		nextval('gq.segment_id'),
+		(SELECT jsonb_object_agg(name, config) FROM gq.queue WHERE name = ANY ($2) AND config IS NOT NULL)
+	FROM gq.head`
+
+func queuesOf(configs []byte) (map[string]gq.Queue, error) {
+	if configs == nil {
+		return nil, nil
+	}
+	var named map[string]json.RawMessage
+	if err := json.Unmarshal(configs, &named); err != nil {
+		return nil, err
+	}
+	queues := make(map[string]gq.Queue, len(named))
+	for name, config := range named {
+		q, err := parseQueue(name, config)
+		if err != nil {
+			return nil, err
+		}
+		queues[name] = q
+	}
+	return queues, nil
 }
 
 // guarded reports whether a queue has a limit that inserts must keep.
@@ -305,18 +379,21 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 	}
 	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
 	var (
-		jobs              jobArrays
+		jobs              = &tx.work.jobs
 		keys              keyArrays
 		parents, children []int64
 		kinds             []int16
 	)
 	jobs.grow(len(p.births))
-	tx.rows = slices.Grow(tx.rows, len(p.births))
-	tx.events = slices.Grow(tx.events, 2*len(p.births))
-	rows := make([]row, len(p.births))
+	if tx.rows == nil {
+		tx.rows = tx.work.written
+	}
+	if tx.events.n == 0 {
+		tx.events.data = tx.work.log
+	}
 	for i := range p.births {
 		b := &p.births[i]
-		seq := int64(b.state.Sequence)
+		seq := int64(b.row.state.Sequence)
 		if err := jobs.add(seq, b.spec, tx.now); err != nil {
 			return err
 		}
@@ -326,10 +403,9 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		rows[i] = row{queue: b.spec.Queue, limit: b.spec.LimitKey, fair: b.spec.FairKey, parsed: b.spec}
-		tx.record(&rows[i], b.state, b.events)
+		tx.recordBirth(b.row, b.events)
 	}
-	jobs.write(&tx.more)
+	tx.jobs = jobs
 	keys.write(&tx.more)
 	queueEdges(&tx.more, parents, children, kinds)
 	return tx.finish(ctx)
@@ -398,12 +474,25 @@ type jobArrays struct {
 // specGuess is how many bytes a spec has.
 const specGuess = 192
 
-// grow makes room for n jobs.
+// grow begins anew, with room for n jobs.
 func (a *jobArrays) grow(n int) {
+	if a.demanding = false; cap(a.seqs) >= n {
+		a.seqs, a.costs, a.created, a.ids = a.seqs[:0], a.costs[:0], a.created[:0], a.ids[:0]
+		a.types, a.requires, a.specs, a.payloads = a.types[:0], a.requires[:0], a.specs[:0], a.payloads[:0]
+		a.space = a.space[:0]
+		return
+	}
 	numbers := make([]int64, 3*n)
 	a.seqs, a.costs, a.created = numbers[:0:n], numbers[n:n:2*n], numbers[2*n:2*n]
 	a.ids, a.types, a.requires = make([][16]byte, 0, n), make([]string, 0, n), make([]string, 0, n)
 	a.specs, a.payloads = make([][]byte, 0, n), make([][]byte, 0, n)
+}
+
+func (a *jobArrays) forget() {
+	clear(a.types)
+	clear(a.requires)
+	clear(a.specs)
+	clear(a.payloads)
 }
 
 func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
@@ -456,6 +545,60 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 	}
 	ids, seqs := a.sorted()
 	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", ids, seqs)
+}
+
+// born writes new jobs that wait, in all tables, and what tells of them. The numbers
+// in order_lo are those of the jobs: see signed.
+const born = `
+	WITH job AS (
+		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
+		SELECT n.seq, n.id, n.cost, $1, n.type, %[1]s, n.spec, n.payload
+		FROM (
+			SELECT unnest($2::bigint[]) AS seq, unnest($3::uuid[]) AS id, unnest($4::bigint[]) AS cost,
+				unnest($5::text[]) AS type, unnest($6::bytea[]) AS spec, unnest($7::bytea[]) AS payload%[3]s
+		) AS n
+	), name AS (
+		INSERT INTO gq.name (id, seq) SELECT unnest($8::uuid[]), unnest($9::bigint[])
+	), ready AS (
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
+		SELECT n.seq, n.hi, ` + orderLo + `, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data,
+			n.cost, n.type, %[2]s
+		FROM (
+			SELECT unnest($2::bigint[]) AS seq, unnest($10::bigint[]) AS hi, unnest($11::bigint[]) AS run_at,
+				unnest($12::bigint[]) AS due, unnest($13::smallint[]) AS status, unnest($14::text[]) AS queue,
+				unnest($15::text[]) AS limited, unnest($16::text[]) AS fair, unnest($17::bytea[]) AS data,
+				unnest($4::bigint[]) AS cost, unnest($5::text[]) AS type%[3]s
+		) AS n
+	), segment AS (
+		INSERT INTO gq.segment (id, time, events, token) VALUES ($18, $1, $19, $20)
+	), log AS (
+		INSERT INTO gq.log (id, data) VALUES ($18, $21)
+	)
+	INSERT INTO gq.delta (queue, status, jobs)
+	SELECT unnest($22::text[]), unnest($23::smallint[]), unnest($24::bigint[])`
+
+const orderLo = "n.seq - 9223372036854775807 - 1"
+
+// To read an array of each row's own takes longer than to write the row, so that
+// there is a statement for jobs that require nothing.
+var (
+	bornPlain     = fmt.Sprintf(born, "'{}'", "NULL", "")
+	bornDemanding = fmt.Sprintf(born, "n.requires::text[]", "nullif(n.requires, '{}')::text[]", ", unnest($25::text[]) AS requires")
+)
+
+// bear queues all that is to be written of new jobs that wait, whose rows these are.
+func (a *jobArrays) bear(batch *pgx.Batch, r *rowArrays, s segment, c countArrays) {
+	ids, seqs := a.sorted()
+	args := []any{
+		s.time, a.seqs, a.ids, a.costs, a.types, a.specs, a.payloads, ids, seqs,
+		r.his, r.runs, r.dues, r.statuses, r.queues, r.limited, r.fairs, r.datas,
+		s.mark.id, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs,
+	}
+	if a.demanding {
+		batch.Queue(bornDemanding, append(args, a.requires)...)
+	} else {
+		batch.Queue(bornPlain, args...)
+	}
 }
 
 // sorted are the ids and numbers in the order of the ids, in which the index finds

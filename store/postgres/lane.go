@@ -35,7 +35,7 @@ type call[In, Out any] struct {
 const maxWeight = 2000
 
 // heavyWeight is how much has to wait before a second transaction begins.
-const heavyWeight = 256
+const heavyWeight = 32
 
 // do has items done together with those of others. When the context ends first
 // nothing is known of them.
@@ -82,7 +82,26 @@ func (l *lane[In, Out]) fly() {
 			return
 		}
 		l.share(calls)
-		runtime.Gosched() // those that were answered may have the next question by now
+		l.linger()
+	}
+}
+
+// lingerTurns is how often a lane lets others go first before it goes on.
+const lingerTurns = 8
+
+// linger lets those that were answered ask the next question, as long as some do: a
+// transaction takes longer than they.
+func (l *lane[In, Out]) linger() {
+	before := -1
+	for range lingerTurns {
+		runtime.Gosched()
+		l.mu.Lock()
+		now := len(l.waiting)
+		l.mu.Unlock()
+		if now == before {
+			return
+		}
+		before = now
 	}
 }
 

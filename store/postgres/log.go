@@ -8,26 +8,33 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// appendLog writes the events of a segment: each with the id of its job and its
-// queue, which is left empty where it is that of the event before.
-func appendLog(b []byte, events []gq.Event) ([]byte, error) {
-	queue := ""
-	for i := range events {
-		e := &events[i]
-		b = append(b, e.Job[:]...)
-		if e.Queue == queue {
-			b = binary.AppendUvarint(b, 0)
-		} else {
-			queue = e.Queue
-			b = append(binary.AppendUvarint(b, uint64(len(queue))), queue...)
-		}
-		var err error
-		if b, err = e.AppendBinary(b); err != nil {
-			return nil, err
-		}
-	}
-	return b, nil
+// eventLog is the events of a segment as they are written: each with the id of its
+// job and its queue, which is left empty where it is that of the event before.
+type eventLog struct {
+	n     int
+	data  []byte
+	queue string // of the last one
+	err   error  // the first
 }
+
+// add writes an event of a queue.
+func (l *eventLog) add(queue string, e *gq.Event) {
+	if l.err != nil {
+		return
+	}
+	l.data = append(l.data, e.Job[:]...)
+	if queue == l.queue {
+		l.data = append(l.data, 0)
+	} else {
+		l.queue = queue
+		l.data = append(binary.AppendUvarint(l.data, uint64(len(queue))), queue...)
+	}
+	l.data, l.err = e.AppendBinary(l.data)
+	l.n++
+}
+
+// eventGuess is how many bytes an event has.
+const eventGuess = 32
 
 // maxOmitted is how many events of a job a segment may have, by far.
 const maxOmitted = 1 << 20

@@ -14,8 +14,8 @@ import (
 // database and what was decided before.
 type plan struct {
 	now     time.Time
-	numbers []int64 // sequence numbers, one for each job
-	taken   map[gq.JobID]bool
+	numbers []int64               // sequence numbers, one for each job
+	taken   map[gq.JobID]bool     // nil where that shows later
 	states  map[gq.JobID]gq.State // of jobs that others may depend on
 	keys    map[gq.Key]holder     // by scope and name
 	queues  map[string]gq.Queue
@@ -23,6 +23,7 @@ type plan struct {
 	book    *turnBook
 
 	births   []birth        // to be written
+	rows     []row          // room for theirs
 	events   []gq.Event     // room for theirs
 	answers  []store.Placed // of a plan whose jobs have nothing to do with each other, which has no keys and states
 	policies policies
@@ -39,7 +40,7 @@ type holder struct {
 // birth is a job that is to be inserted.
 type birth struct {
 	spec   *gq.Spec
-	state  gq.State
+	row    *row
 	events []gq.Event
 	awaits []gq.Dependency // parents that live
 }
@@ -58,6 +59,9 @@ func (p *plan) place(g store.Group) store.Inserted {
 		return p.placeOne(&g.Jobs[0])
 	}
 	if p.states == nil {
+		if p.taken == nil {
+			p.taken = make(map[gq.JobID]bool)
+		}
 		p.keys, p.states, p.live = make(map[gq.Key]holder), make(map[gq.JobID]gq.State), make(map[string]int64)
 	}
 	members, keys, err := p.identify(g)
@@ -102,7 +106,7 @@ func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
 	p.numbers = p.numbers[1:]
 	p.bear(spec, m, 1)
 	n := len(p.answers)
-	p.answers = append(p.answers, store.Placed{State: p.births[len(p.births)-1].state})
+	p.answers = append(p.answers, store.Placed{State: p.births[len(p.births)-1].row.state})
 	return store.Inserted{Jobs: p.answers[n : n+1 : n+1]}
 }
 
@@ -215,8 +219,13 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		}
 	}
 	b.Turn = p.book.next(spec.Queue, b.Own.Inherit(b.Inherited), spec.FairKey)
-	born := birth{spec: spec}
-	born.state, born.events = gq.Born(b, p.now)
+	if len(p.rows) == cap(p.rows) {
+		p.rows = make([]row, 0, 1) // those before stay where they are
+	}
+	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec})
+	born := birth{spec: spec, row: &p.rows[len(p.rows)-1]}
+	state := &born.row.state
+	*state, born.events = gq.Born(b, p.now)
 	for _, d := range m.deps {
 		parent := p.states[d.Job]
 		if parent.Live() {
@@ -225,18 +234,20 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 			}
 			continue
 		}
-		next, events, _ := born.state.DependencyEnded(gq.Ended{ // never refuses
+		next, events, _ := state.DependencyEnded(gq.Ended{ // never refuses
 			Kind: d.Kind, Status: parent.Status, Priority: parent.Priority(),
 		}, p.now)
-		born.state, born.events = next, append(born.events, events...)
+		*state, born.events = next, append(born.events, events...)
 	}
-	if born.state.Status != gq.Pending {
+	if state.Status != gq.Pending {
 		born.awaits = nil // waits no longer, whatever the others do
 	}
-	p.taken[spec.ID] = true
+	if p.taken != nil {
+		p.taken[spec.ID] = true
+	}
 	if p.states != nil {
-		p.states[spec.ID] = born.state
-		if born.state.Live() {
+		p.states[spec.ID] = *state
+		if state.Live() {
 			p.live[spec.Queue]++
 		}
 	}

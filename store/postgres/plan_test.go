@@ -36,6 +36,11 @@ var hot = []struct {
 		"quick reclaim", quickOverdue, "'{q}', 1, 1, true",
 		[]string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
+	{
+		"submit", bornPrompt, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+			1, '00000000-0000-0000-0000-000000000001', '', '{}', '{}', '{}'`,
+		[]string{"Index Scan using queue_pkey"},
+	},
 	{"specs", specs, "'{1,2,3}', 1, 3, true", []string{"Index Scan using job_0_pkey"}},
 	{"reclaim", lockOverdue, "'{q}', 1, 100", []string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"}},
 	{
@@ -54,6 +59,10 @@ var hot = []struct {
 	{"end held", endHeld, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"end ready", endReady, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using ready_pkey"}},
 	{"states", states, "'{1,2}'", []string{"ready_pkey", "held_pkey", "done_0_pkey", "job_0_pkey"}},
+	{
+		"tell promptly", tellingPrompt, "'{q}', '{3}', '{1}', '00000000-0000-0000-0000-000000000001'",
+		[]string{"Index Scan Backward using floor_pkey", "Index Scan using name_pkey"},
+	},
 	{"tell", telling, "'{q}', '{3}', '{1}', '{1}'", []string{"Index Scan Backward using floor_pkey"}},
 	{
 		"raise", raising, "'{q,q}', '{0,3}', '{1,1}', '{1,1}'",

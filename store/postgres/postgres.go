@@ -52,11 +52,13 @@ type Store struct {
 	herald  herald
 	floors  floors
 	limited limitedQueues
+	works   sync.Pool // of *workspace
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
+	spare  atomic.Int64 // a segment that insertPrompt may use, 0 for none
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
 	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process
@@ -106,6 +108,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, pool: pool, begins: begins}
 	s.floors.every.Store(raiseEvery)
+	s.works.New = func() any { return new(workspace) }
 	s.inserts = lane[store.Group, store.Inserted]{
 		run: s.insert, most: 2, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
 	}
@@ -259,7 +262,7 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 // asks beforehand what the first try has found out the hard way.
 func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(tx *txn) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful}
+		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful, shared: begin == s.begins.shared}
 		if begin == "" {
 			return f(tx)
 		}

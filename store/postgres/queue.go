@@ -163,16 +163,23 @@ func parseQueues(rows pgx.Rows) (map[string]gq.Queue, error) {
 	var name string
 	var config []byte
 	_, err := pgx.ForEachRow(rows, []any{&name, &config}, func() error {
-		q := gq.NewQueue(name)
-		if config != nil {
-			if err := json.Unmarshal(config, &q); err != nil {
-				return fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)
-			}
-		}
+		q, err := parseQueue(name, config)
 		queues[name] = q
-		return nil
+		return err
 	})
 	return queues, err
+}
+
+// parseQueue reads a configuration, which may be nil.
+func parseQueue(name string, config []byte) (gq.Queue, error) {
+	q := gq.NewQueue(name)
+	if config == nil {
+		return q, nil
+	}
+	if err := json.Unmarshal(config, &q); err != nil {
+		return q, fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)
+	}
+	return q, nil
 }
 
 // Counts implements [store.Store].

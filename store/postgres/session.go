@@ -32,9 +32,12 @@ const durable = `
 	SELECT set_config('synchronous_commit', CASE setting WHEN 'off' THEN 'on' ELSE setting END, %t)
 	FROM current_setting('synchronous_commit') AS setting`
 
-// sharedWait is how long a shared transaction waits for a lock. Our own are held
-// for much less.
-const sharedWait = "; SET LOCAL lock_timeout = '50ms'"
+// lockWait is how long a shared transaction waits for a lock. Our own are held for
+// much less.
+const (
+	lockWait   = "50ms"
+	sharedWait = "; SET LOCAL lock_timeout = '" + lockWait + "'"
+)
 
 // begins are the statements with which transactions begin. A lock timeout may be
 // added. Whoever reads with one statement needs no transaction where the settings

@@ -42,26 +42,9 @@ type pgxTransaction struct {
 // Insert implements [store.Transaction].
 func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
 	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
-		out = make([]store.Inserted, len(groups))
-		var sound []int
-		var asked []store.Group
-		for i, g := range groups {
-			if err := t.s.checkGroup(g); err != nil {
-				out[i].Err = fmt.Errorf("insert: %w", err)
-				continue
-			}
-			sound, asked = append(sound, i), append(asked, g)
-		}
-		if len(sound) == 0 {
-			return nil
-		}
-		answers, err := tx.insert(ctx, asked, jobsOf(asked))
-		for k := range answers {
-			if answers[k].Err != nil {
-				answers[k] = store.Inserted{Err: fmt.Errorf("insert: %w", answers[k].Err)}
-			}
-			out[sound[k]] = answers[k]
-		}
+		out, err = t.s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) {
+			return tx.insert(ctx, sound, jobsOf(sound))
+		})
 		return err
 	})
 	if err != nil {
@@ -225,9 +208,13 @@ func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row 
 	return t.conn.QueryRow(ctx, sql, args...)
 }
 
+// pending reports whether nothing has been sent of a transaction that may begin
+// with any batch.
+func (t *connTx) pending() bool { return t.begin != "" && t.piped }
+
 // SendBatch sends a batch, and the beginning of the transaction with it.
 func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if t.begin != "" && t.piped {
+	if t.pending() {
 		var all pgx.Batch
 		for sql := range strings.SplitSeq(t.begin, ";") {
 			all.Queue(sql)
@@ -238,6 +225,12 @@ func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.start(ctx); err != nil {
 		return brokenBatch{err}
 	}
+	return t.conn.SendBatch(ctx, b)
+}
+
+// sendAlone sends a batch that is a transaction of its own, which a batch is where
+// nobody has begun one. What follows begins as if nothing had been sent.
+func (t *connTx) sendAlone(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return t.conn.SendBatch(ctx, b)
 }
 

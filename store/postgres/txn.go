@@ -27,14 +27,17 @@ type txn struct {
 	relies  bool      // an answer says that something was committed before
 	careful bool      // nothing is left to be found out by a failing statement
 	ours    bool      // it is ours to commit
+	shared  bool      // it waits for no lock longer than lockWait
 
 	committed bool // by finish
 
 	// Gathered by record and written by flush.
+	work    *workspace // of a transaction that inserts
+	jobs    *jobArrays // new jobs, whose rows are among rows
 	rows    []*row
 	leases  []lease
 	ended   []ending
-	events  []gq.Event
+	events  eventLog
 	moves   map[place]int64
 	touched map[string]bool // queues whose jobs changed
 	lows    lows            // to which the rows are written
@@ -116,10 +119,11 @@ const stamps = `
 		nextval('gq.segment_id')
 	FROM gq.head`
 
-// stampFrom is stamp for those that ask together with something else.
-func (tx *txn) stampFrom(row pgx.Row) (numbers []int64, err error) {
+// stampFrom is stamp for those that ask together with something else, in columns
+// that follow.
+func (tx *txn) stampFrom(row pgx.Row, more ...any) (numbers []int64, err error) {
 	var persisted, now int64
-	if err := row.Scan(&persisted, &now, &numbers, &tx.segment); err != nil {
+	if err := row.Scan(append([]any{&persisted, &now, &numbers, &tx.segment}, more...)...); err != nil {
 		return nil, err
 	}
 	tx.now = tx.s.time(now, persisted)
@@ -300,8 +304,7 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	tx.count(place{r.queue, old.Status}, -1)
 	tx.count(place{r.queue, next.Status}, 1)
 	for i := range events {
-		tx.events = append(tx.events, events[i])
-		tx.events[len(tx.events)-1].Queue = r.queue
+		tx.events.add(r.queue, &events[i])
 	}
 	r.told = r.told || len(events) > 0
 	r.state = next
@@ -309,6 +312,19 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 		r.changed = true
 		tx.rows = append(tx.rows, r)
 	}
+}
+
+// recordBirth is record for a new job, whose row has its state already.
+func (tx *txn) recordBirth(r *row, events []gq.Event) {
+	if !r.state.Live() {
+		tx.ended = append(tx.ended, ending{int64(r.state.Sequence), int16(r.state.Status), int16(r.state.Priority())})
+	}
+	tx.count(place{r.queue, r.state.Status}, 1)
+	for i := range events {
+		tx.events.add(r.queue, &events[i])
+	}
+	r.told, r.changed = len(events) > 0, true
+	tx.rows = append(tx.rows, r)
 }
 
 func (tx *txn) count(at place, n int64) {

@@ -82,10 +82,12 @@ func (c *changes) writeBlobs(batch *pgx.Batch) {
 
 // prepareChanges locks the jobs of updates and whatever their children refer to.
 func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.Update, seqs []int64) error {
-	var children []gq.Spec
+	var children []*gq.Spec
 	for i := range updates {
 		if len(updates[i].Spawn) > 0 && tx.s.checkUpdate(&updates[i]) == nil {
-			children = append(children, updates[i].Spawn...)
+			for k := range updates[i].Spawn {
+				children = append(children, &updates[i].Spawn[k])
+			}
 		}
 	}
 	var rows []*row

@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// bornPrompt is born for jobs that may run at once and of which neither the time nor
+// the numbers are known: one statement takes and uses them, and that is the whole
+// transaction, but for telling. What is sent is as of the instant 0, from which everything in a state
+// counts, and it is moved to the present: n.at is where a state has it.
+//
+// The segment is known, since the states name it. It was taken before the numbers,
+// whereas roll wants it taken after them, so it must not be of an earlier day.
+//
+// The last part is executed first, so that nobody is waited for longer than in other
+// shared transactions. Where it yields no row nothing was written: a queue has
+// limits, or a day has begun.
+const bornPrompt = `
+	WITH stamp AS MATERIALIZED (
+		SELECT s.now, s.seqs
+		FROM (
+			SELECT greatest(time, $2, coalesce($3, ` + clock + `)) AS now,
+				ARRAY (SELECT nextval('gq.submission') FROM generate_series(1, $1::integer)) AS seqs
+			FROM gq.head
+			WHERE NOT EXISTS (
+				SELECT FROM gq.queue
+				WHERE name = ANY ($4) AND config IS NOT NULL AND NOT config @> '` + unguarded + `'
+			)
+		) AS s
+		WHERE s.seqs[$1] >> 32 <= $5::bigint >> 32
+	), job AS (
+		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
+		SELECT n.seq, n.id, n.cost, n.now, n.type, '{}', n.spec, n.payload
+		FROM (
+			SELECT now, unnest(seqs) AS seq, unnest($6::uuid[]) AS id, unnest($7::bigint[]) AS cost,
+				unnest($8::text[]) AS type, unnest($9::bytea[]) AS spec, unnest($10::bytea[]) AS payload
+			FROM stamp
+		) AS n
+	), name AS (
+		INSERT INTO gq.name (id, seq) SELECT unnest($6::uuid[]), unnest(seqs) FROM stamp
+	), ready AS (
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type)
+		SELECT n.seq, n.hi, ` + orderLo + `, n.now, n.now + n.due, n.status, n.queue, nullif(n.limited, ''), n.fair,
+			overlay(n.data PLACING n.created FROM n.at FOR 8), n.cost, n.type
+		FROM (
+			SELECT now, int8send(now) AS created, unnest(seqs) AS seq, unnest($11::bigint[]) AS hi, unnest($12::bigint[]) AS due,
+				unnest($13::smallint[]) AS status, unnest($14::text[]) AS queue, unnest($15::text[]) AS limited,
+				unnest($16::text[]) AS fair, unnest($17::bytea[]) AS data, unnest($18::smallint[]) AS at,
+				unnest($7::bigint[]) AS cost, unnest($8::text[]) AS type
+			FROM stamp
+		) AS n
+	), segment AS (
+		INSERT INTO gq.segment (id, time, events, token) SELECT $5, now, $19::integer, $20::uuid FROM stamp
+	), log AS (
+		INSERT INTO gq.log (id, data) SELECT $5, $21::bytea FROM stamp
+	), delta AS (
+		INSERT INTO gq.delta (queue, status, jobs)
+		SELECT unnest($22::text[]), unnest($23::smallint[]), unnest($24::bigint[]) FROM stamp
+	)
+	SELECT now, seqs, nextval('gq.segment_id')
+	FROM stamp
+	WHERE set_config('lock_timeout', '` + lockWait + `', true) IS NOT NULL`
+
+// unguarded is what the configuration of a queue has that is not guarded.
+const unguarded = `{"MaxDepth": 0, "Fair": false}`
+
+// promptMost is for how many jobs it is worth it. The jobs of more cost so much that
+// a round trip matters little.
+const promptMost = 256
+
+// canPrompt reports whether insertPrompt may be tried. Through a pooler a transaction
+// needs settings of its own, and one that was undone asks first.
+func (tx *txn) canPrompt(groups []store.Group, jobs []*gq.Spec) bool {
+	t, ours := tx.Tx.(*connTx)
+	return ours && t.pending() && tx.shared && !tx.careful &&
+		len(jobs) <= promptMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy)
+}
+
+// tardy reports whether a job refers to others, or selects who may run it, or may not
+// run at once.
+func tardy(spec *gq.Spec) bool {
+	return refers(spec) || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0
+}
+
+// insertPrompt inserts jobs in one round trip, or does nothing.
+func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*gq.Spec) (out []store.Inserted, done bool, err error) {
+	conn := tx.Tx.(*connTx)
+	if tx.segment = tx.s.spare.Swap(0); tx.segment == 0 {
+		if err := conn.conn.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
+			return nil, false, err
+		}
+	}
+	var clock *int64 // nil for the database's
+	if tx.s.cfg.Clock != nil {
+		now := tx.s.cfg.Clock.Now().UnixNano()
+		clock = &now
+	}
+	rows, places, err := tx.bearUndated(jobs)
+	if err != nil {
+		return nil, false, err
+	}
+	events, err := tx.encodeEvents()
+	if err != nil {
+		return nil, false, err
+	}
+	counts, a := tx.encodeMoves(), &tx.work.jobs
+	tx.mark, tx.written = events.mark, true
+	var batch pgx.Batch
+	var now, spare int64
+	var numbers []int64
+	batch.Queue(bornPrompt,
+		len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id,
+		a.ids, a.costs, a.types, a.specs, a.payloads,
+		rows.his, rows.dues, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.datas, places,
+		events.n, events.mark.token, events.data, counts.queues, counts.statuses, counts.jobs,
+	).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
+		return err
+	})
+	tx.writeLowsPrompt(&batch, jobs[0].ID, &numbers)
+	failed := conn.sendAlone(ctx, &batch).Close()
+	if err := tx.settle(ctx, failed); err != nil {
+		return nil, false, err
+	}
+	if failed != nil { // it happened, and the answer was lost
+		if now, numbers, err = tx.s.recall(ctx, tx.mark, a.ids); err != nil {
+			return nil, false, err
+		}
+	}
+	tx.moves, tx.events = nil, eventLog{}
+	if len(numbers) == 0 {
+		tx.written, tx.mark = false, mark{}
+		return nil, false, nil
+	}
+	tx.committed = true
+	tx.s.spare.CompareAndSwap(0, spare)
+	tx.now = instant(now)
+	tx.s.time(now, 0) // which no call is told less than from here on
+	p := tx.work.plan(len(jobs))
+	p.now, p.numbers, p.book, p.answers = tx.now, numbers, newBook(), make([]store.Placed, 0, len(jobs))
+	out = make([]store.Inserted, len(groups))
+	for i := range groups {
+		out[i] = p.place(groups[i])
+	}
+	return out, true, nil
+}
+
+// bearUndated records jobs as if they were born at the instant 0, without numbers. It
+// returns their rows and where in each state that instant is, counted from 1.
+func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, err error) {
+	p := tx.work.plan(len(jobs))
+	p.now, p.book = instant(0), newBook()
+	tx.events.data = tx.work.log
+	tx.work.jobs.grow(len(jobs))
+	rows = tx.arrays(move{nowhere, inReady})
+	places = make([]int16, len(jobs))
+	segments := []int64{tx.segment}
+	space := slices.Grow(tx.work.states[:0], len(jobs)*stateGuess)
+	for i, spec := range jobs {
+		p.bear(spec, member{}, 1)
+		b := &p.births[i]
+		if err := tx.work.jobs.add(0, spec, time.Time{}); err != nil {
+			return nil, nil, err
+		}
+		from := len(space)
+		var created int
+		if space, created, err = b.row.state.AppendMovable(appendSegments(space, segments)); err != nil {
+			return nil, nil, err
+		}
+		places[i] = int16(created - from + 1)
+		rows.add(b.row, space[from:len(space):len(space)], len(jobs))
+		tx.lows.note(b.row, inReady)
+		tx.count(place{b.row.queue, b.row.state.Status}, 1)
+		for k := range b.events {
+			tx.events.add(b.row.queue, &b.events[k])
+		}
+	}
+	tx.work.states = space
+	return rows, places, nil
+}
+
+// recall finds out the time and the numbers that jobs were given by a transaction
+// that has happened.
+func (s *Store) recall(ctx context.Context, m mark, ids [][16]byte) (now int64, numbers []int64, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	known := make(map[gq.JobID]int64, len(ids))
+	err = s.transact(ctx, "read", s.begins.read, func(tx *txn) error {
+		if known, err = tx.numbered(ctx, ids); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, "SELECT time FROM gq.segment WHERE id = $1", m.id).Scan(&now)
+	})
+	for _, id := range ids {
+		if known[id] == 0 && err == nil {
+			err = fmt.Errorf("job %x was inserted and is gone: %w", id, gq.ErrUnavailable)
+		}
+		numbers = append(numbers, known[id])
+	}
+	return now, numbers, err
+}

@@ -1,0 +1,175 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"net"
+	"reflect"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// deaf is a connection that loses the next answer, once it is told to, and is dead
+// from then on.
+type deaf struct {
+	net.Conn
+	lose *atomic.Bool
+}
+
+func (c deaf) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && c.lose.CompareAndSwap(true, false) {
+		return 0, errors.Join(errors.New("the answer was lost"), c.Close())
+	}
+	return n, err
+}
+
+// openDeaf opens a store whose connections are deaf.
+func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
+	t.Helper()
+	s, err := Open(t.Context(), pgtest.Database(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	lose = new(atomic.Bool)
+	settings := s.pool.Config()
+	dial := settings.ConnConfig.DialFunc
+	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		return deaf{c, lose}, err
+	}
+	first := s.pool
+	if s.pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(first.Close)
+	return s, lose
+}
+
+func promptly(t *testing.T, s *Store, n int) []store.Inserted {
+	t.Helper()
+	groups := make([]store.Group, n)
+	for i := range groups {
+		spec := gq.Spec{ID: gq.NewJobID(random()), Queue: "q", Type: "t", Policy: gq.Default()}.WithDefaults()
+		spec.Policy.Lifetime = time.Hour
+		groups[i].Jobs = []gq.Spec{spec}
+	}
+	out, err := s.Insert(t.Context(), groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// compare compares answers with what was stored.
+func compare(t *testing.T, s *Store, answers []store.Inserted) {
+	t.Helper()
+	last := uint64(0)
+	for _, a := range answers {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		want := a.Jobs[0].State
+		found, err := s.Get(t.Context(), []store.Ref{{Job: want.ID}}, 0)
+		if err != nil || found[0].Err != nil {
+			t.Fatal(err, found[0].Err)
+		}
+		if got := found[0].Job.State; !reflect.DeepEqual(got, want) {
+			t.Errorf("stored is\n%+v, answered was\n%+v", got, want)
+		}
+		if want.Sequence <= last || want.CreatedAt.IsZero() || want.Due() != want.CreatedAt.Add(time.Hour) {
+			t.Errorf("number %d after %d, created %v, due %v", want.Sequence, last, want.CreatedAt, want.Due())
+		}
+		last = want.Sequence
+	}
+}
+
+// TestAnswerIsLost loses the answer to an insert that took its numbers as it was
+// written: they are found again, and nothing is inserted twice.
+func TestAnswerIsLost(t *testing.T) {
+	s, lose := openDeaf(t, store.Config{})
+	compare(t, s, promptly(t, s, 3))
+	s.herald.stop() // which has answers of its own
+	defer s.herald.start(s)
+	lose.Store(true)
+	answers := promptly(t, s, 20)
+	if lose.Load() {
+		t.Fatal("no answer was lost")
+	}
+	compare(t, s, answers)
+	var jobs, told int
+	err := s.pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM gq.ready), (SELECT sum(events) FROM gq.segment)").Scan(&jobs, &told)
+	if err != nil || jobs != 23 || told != 2*23 {
+		t.Errorf("%d jobs and %d events, want 23 and 46: %v", jobs, told, err)
+	}
+}
+
+// leap is a clock that a test moves on.
+type leap struct{ at atomic.Int64 }
+
+func (l *leap) Now() time.Time { return time.Unix(0, l.at.Load()).UTC() }
+
+// TestSegmentOfAnEarlierDay has a segment from before midnight at hand: no job of the
+// new day may be told of in it.
+func TestSegmentOfAnEarlierDay(t *testing.T) {
+	clock := new(leap)
+	clock.at.Store(time.Date(2100, 1, 1, 23, 59, 0, 0, time.UTC).UnixNano())
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	compare(t, s, promptly(t, s, 2))
+	before := s.spare.Load()
+	if before == 0 {
+		t.Fatal("no segment was taken ahead")
+	}
+	clock.at.Add(int64(time.Hour))
+	if err := s.roll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, s, promptly(t, s, 2))
+	var wrong, days int
+	err = s.pool.QueryRow(t.Context(), `
+		SELECT count(*) FILTER (WHERE s.id = $1), count(DISTINCT j.seq >> 32)
+		FROM gq.job AS j, gq.segment AS s`, before).Scan(&wrong, &days)
+	if err != nil || wrong > 0 || days != 2 {
+		t.Errorf("the segment of the day before was used: %t; the jobs are of %d days, want 2: %v", wrong > 0, days, err)
+	}
+}
+
+// TestPromptJobsBelowAFloor announces a floor above everything: whoever inserts below
+// must tell of the first position, although it learns that from the statement that
+// writes there.
+func TestPromptJobsBelowAFloor(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	old := promptly(t, s, 2)[0].Jobs[0].State
+	if _, err := s.pool.Exec(t.Context(), `
+		INSERT INTO gq.floor (queue, lane, version, at, next, seen)
+		VALUES ('q', $1, 1, ARRAY [-9223372036854775808, 0], ARRAY [9223372036854775807, 0], '0')`,
+		int16(old.Priority())); err != nil {
+		t.Fatal(err)
+	}
+	order := promptly(t, s, 3)[0].Jobs[0].State.Order()
+	var told [][]int64
+	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND lane = $1", int16(old.Priority())).Scan(&told)
+	if want := [][]int64{{signed(order.Hi), signed(order.Lo)}}; err != nil || !reflect.DeepEqual(told, want) {
+		t.Errorf("told is %v, want %v: %v", told, want, err)
+	}
+}
