@@ -15,6 +15,7 @@ type lane[In, Out any] struct {
 	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
 	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
 	most   int             // transactions in flight at once
+	heavy  int             // how much has to wait before a second one begins
 	all    *sync.WaitGroup // of the store
 
 	mu      sync.Mutex
@@ -34,8 +35,12 @@ type call[In, Out any] struct {
 // maxWeight bounds a shared transaction, in jobs or so.
 const maxWeight = 2000
 
-// heavyWeight is how much has to wait before a second transaction begins.
-const heavyWeight = 32
+// How much is worth a transaction beside the one in flight. Jobs that are inserted
+// have nothing to do with each other, and to write one takes longest.
+const (
+	heavyInserts = 32
+	heavyUpdates = 256
+)
 
 // do has items done together with those of others. When the context ends first
 // nothing is known of them.
@@ -46,7 +51,7 @@ func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	c := &call[In, Out]{ctx: ctx, items: items, done: make(chan struct{})}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, c)
-	if l.flights == 0 || l.flights < l.most && l.heavy() {
+	if l.flights == 0 || l.flights < l.most && l.weighty() {
 		l.flights++
 		l.all.Go(l.fly)
 	}
@@ -59,14 +64,14 @@ func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	}
 }
 
-// heavy reports whether what waits is worth a transaction beside the one that is
+// weighty reports whether what waits is worth a transaction beside the one that is
 // in flight. What is less costs less when it waits for that to end and goes
 // together with what comes meanwhile.
-func (l *lane[In, Out]) heavy() bool {
+func (l *lane[In, Out]) weighty() bool {
 	weight := 0
 	for _, c := range l.waiting {
 		for i := range c.items {
-			if weight += l.weight(&c.items[i]); weight >= heavyWeight {
+			if weight += l.weight(&c.items[i]); weight >= l.heavy {
 				return true
 			}
 		}

@@ -496,3 +496,51 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 		t.Errorf("%d of %d jobs were done", done, len(specs))
 	}
 }
+
+// TestSettlementBehindALock settles a job that somebody has locked for longer than a
+// shared transaction waits.
+func TestSettlementBehindALock(t *testing.T) {
+	nodes := twoNodes(t)
+	s := nodes[0]
+	mustInsert(t, s, newSpec("q"), newSpec("q"))
+	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 2)})
+	if err != nil || len(claimed[0].Jobs) != 2 {
+		t.Fatal(err, claimed)
+	}
+	locked, free := claimed[0].Jobs[0], claimed[0].Jobs[1]
+	tx, err := connect(t, s.URL()).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.held WHERE seq = $1 FOR UPDATE", int64(locked.State.Sequence)); err != nil {
+		t.Fatal(err)
+	}
+	settle := func(j gq.Job) {
+		out, err := s.Update(t.Context(), []store.Update{completing(j)})
+		if err != nil || out[0].Err != nil || out[0].State.Status != gq.Completed {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+	var waits sync.WaitGroup
+	waits.Go(func() { settle(locked) })
+	settle(free) // waits for nobody
+	// One transaction gives up, and the next one waits alone.
+	watch := connect(t, s.URL())
+	for seen := map[string]bool{}; len(seen) < 2; {
+		rows, err := watch.Query(t.Context(), "SELECT virtualtransaction FROM pg_locks WHERE NOT granted")
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range waiting {
+			seen[id] = true
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	waits.Wait()
+}

@@ -110,10 +110,10 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	s.floors.every.Store(raiseEvery)
 	s.works.New = func() any { return new(workspace) }
 	s.inserts = lane[store.Group, store.Inserted]{
-		run: s.insert, most: 2, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
+		run: s.insert, most: 2, heavy: heavyInserts, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
 	}
 	s.updates = lane[store.Update, store.Updated]{
-		run: s.update, most: 2, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
+		run: s.update, most: 2, heavy: heavyUpdates, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
 	}
 	// Claims in one transaction do not stand in each other's way.
 	s.claims = lane[store.Claim, store.Claimed]{

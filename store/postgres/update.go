@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -45,13 +46,18 @@ func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) 
 
 func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
 	out := make([]store.Updated, len(updates))
-	seqs, err := tx.resolve(ctx, updates)
+	c := &changes{written: make(map[blobKey][]byte)}
+	seqs, err := tx.prepareLeased(ctx, c, updates)
 	if err != nil {
 		return nil, err
 	}
-	c := &changes{written: make(map[blobKey][]byte)}
-	if err := tx.prepareChanges(ctx, c, updates, seqs); err != nil {
-		return nil, err
+	if c.rows == nil {
+		if seqs, err = tx.resolve(ctx, updates); err != nil {
+			return nil, err
+		}
+		if err := tx.prepareChanges(ctx, c, updates, seqs); err != nil {
+			return nil, err
+		}
 	}
 	for i := range updates {
 		if out[i], err = tx.update(ctx, &updates[i], seqs[i], c); err != nil {
@@ -99,11 +105,58 @@ func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.U
 			_, err = tx.stamp(ctx, 0)
 		}
 	}
+	c.found(rows)
+	return err
+}
+
+func (c *changes) found(rows []*row) {
 	c.rows = make(map[int64]*row, len(rows))
 	for _, r := range rows {
 		c.rows[int64(r.state.Sequence)] = r
 	}
-	return err
+}
+
+// heldByNumber reads and locks held jobs; the first of livingIn.
+const heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
+
+// prepareLeased is resolve and prepareChanges for holders that tell of jobs that run,
+// as most do: by leases that this store has made. It asks and locks everything at
+// once. Where it turns out to be otherwise c has no rows, and what was locked is
+// locked again.
+func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
+	seqs, leases := make([]int64, len(updates)), make([]string, len(updates))
+	for i := range updates {
+		u := &updates[i]
+		seq, ok := leaseSequence(u.Lease)
+		if !ok || !u.Job.IsZero() || len(u.Spawn) > 0 {
+			return nil, nil
+		}
+		seqs[i], leases[i] = int64(seq), string(u.Lease)
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(seqs)))
+	var (
+		batch   pgx.Batch
+		foreign int64
+		rows    []*row
+	)
+	batch.Queue("SELECT count(*) FROM gq.lease WHERE id = ANY ($1)", leases).QueryRow(func(row pgx.Row) error { return row.Scan(&foreign) })
+	batch.Queue(heldByNumber, sorted).Query(func(found pgx.Rows) (err error) {
+		rows, err = scanRows(found, nil)
+		return err
+	})
+	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
+		_, err := tx.stampFrom(row)
+		return err
+	})
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, err
+	}
+	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.Claimed })
+	if foreign == 0 && len(rows) == len(sorted) && !starting {
+		tx.starts = starts{}
+		c.found(rows)
+	}
+	return seqs, nil
 }
 
 // spawn places the children of an update of a row. The job is what it will be
