@@ -177,6 +177,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 	if p.queues, err = tx.lockQueues(ctx, names, guarded); err != nil {
 		return nil, nil, err
 	}
+	tx.s.remember(names, p.queues)
 	known, err := tx.numbered(ctx, ids)
 	if err != nil {
 		return nil, nil, err
@@ -243,6 +244,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plai
 		}
 	}
 	slices.Sort(names)
+	names = slices.Compact(names)
 	if tx.careful { // otherwise an id that is taken shows when it is inserted
 		ids := make([][16]byte, len(jobs))
 		for i, spec := range jobs {
@@ -254,7 +256,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plai
 			return err
 		})
 	}
-	batch.Queue(stampsOfQueues, len(jobs), slices.Compact(names)).QueryRow(func(row pgx.Row) error {
+	batch.Queue(stampsOfQueues, len(jobs), names).QueryRow(func(row pgx.Row) error {
 		var configs []byte
 		if p.numbers, err = tx.stampFrom(row, &configs); err == nil {
 			queues, err = queuesOf(configs)
@@ -264,6 +266,7 @@ func (tx *txn) preparePlain(ctx context.Context, p *plan, jobs []*gq.Spec) (plai
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, err
 	}
+	tx.s.remember(names, queues)
 	if len(known) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(queues)), guarded) {
 		return false, nil
 	}

@@ -58,7 +58,8 @@ type Store struct {
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
-	spare  atomic.Int64 // a segment that insertPrompt may use, 0 for none
+	spares chan int64   // segments that insertPrompt may use
+	strict sync.Map     // names of queues that were guarded when they were last read
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
 	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process
@@ -108,6 +109,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, pool: pool, begins: begins}
 	s.floors.every.Store(raiseEvery)
+	s.spares = make(chan int64, maxSpares)
 	s.works.New = func() any { return new(workspace) }
 	s.inserts = lane[store.Group, store.Inserted]{
 		run: s.insert, most: 2, heavy: heavyInserts, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },

@@ -81,7 +81,20 @@ const promptMost = 256
 func (tx *txn) canPrompt(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
-		len(jobs) <= promptMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy)
+		len(jobs) <= promptMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
+		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { _, is := tx.s.strict.Load(spec.Queue); return is })
+}
+
+// remember takes down which of some queues are guarded, so that insertPrompt is not
+// tried in vain.
+func (s *Store) remember(names []string, queues map[string]gq.Queue) {
+	for _, name := range names {
+		if q, configured := queues[name]; configured && guarded(q) {
+			s.strict.Store(name, true)
+		} else {
+			s.strict.Delete(name)
+		}
+	}
 }
 
 // tardy reports whether a job refers to others, or selects who may run it, or may not
@@ -93,7 +106,9 @@ func tardy(spec *gq.Spec) bool {
 // insertPrompt inserts jobs in one round trip, or does nothing.
 func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*gq.Spec) (out []store.Inserted, done bool, err error) {
 	conn := tx.Tx.(*connTx)
-	if tx.segment = tx.s.spare.Swap(0); tx.segment == 0 {
+	select {
+	case tx.segment = <-tx.s.spares:
+	default: // the first time
 		if err := conn.conn.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
 			return nil, false, err
 		}
@@ -141,7 +156,9 @@ func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*g
 		return nil, false, nil
 	}
 	tx.committed = true
-	tx.s.spare.CompareAndSwap(0, spare)
+	if failed == nil {
+		tx.s.keepSpare(spare)
+	}
 	tx.now = instant(now)
 	tx.s.time(now, 0) // which no call is told less than from here on
 	p := tx.work.plan(len(jobs))
@@ -151,6 +168,17 @@ func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*g
 		out[i] = p.place(groups[i])
 	}
 	return out, true, nil
+}
+
+// maxSpares is how many segments a node has at hand at most: one for each
+// transaction that may be in flight.
+const maxSpares = 2
+
+func (s *Store) keepSpare(segment int64) {
+	select {
+	case s.spares <- segment:
+	default:
+	}
 }
 
 // bearUndated records jobs as if they were born at the instant 0, without numbers. It

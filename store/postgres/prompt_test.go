@@ -132,10 +132,11 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 	}
 	defer s.Close()
 	compare(t, s, promptly(t, s, 2))
-	before := s.spare.Load()
-	if before == 0 {
-		t.Fatal("no segment was taken ahead")
+	if len(s.spares) != 1 {
+		t.Fatalf("%d segments were taken ahead, want 1", len(s.spares))
 	}
+	before := <-s.spares
+	s.keepSpare(before)
 	clock.at.Add(int64(time.Hour))
 	if err := s.roll(t.Context()); err != nil {
 		t.Fatal(err)
@@ -171,5 +172,45 @@ func TestPromptJobsBelowAFloor(t *testing.T) {
 	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND lane = $1", int16(old.Priority())).Scan(&told)
 	if want := [][]int64{{signed(order.Hi), signed(order.Lo)}}; err != nil || !reflect.DeepEqual(told, want) {
 		t.Errorf("told is %v, want %v: %v", told, want, err)
+	}
+}
+
+// TestWhichQueuesArePrompt configures a queue: without limits its jobs still take one
+// round trip, which leaves a segment at hand for the next, and with one it is not tried
+// more than once.
+func TestWhichQueuesArePrompt(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	put := func(change func(*gq.Queue)) {
+		q := gq.NewQueue("q")
+		change(&q)
+		if err := s.PutQueue(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(func(q *gq.Queue) { q.MaxRunning, q.KeyLimit = 5, 2 })
+	compare(t, s, promptly(t, s, 2))
+	if len(s.spares) != 1 {
+		t.Error("jobs of a queue whose limits are for claims took more than one round trip")
+	}
+	for _, limit := range []func(*gq.Queue){
+		func(q *gq.Queue) { q.MaxDepth = 1000 },
+		func(q *gq.Queue) { q.Fair = true },
+	} {
+		put(limit)
+		compare(t, s, promptly(t, s, 2))
+		if _, known := s.strict.Load("q"); !known {
+			t.Error("the limit of the queue was not seen")
+		}
+		put(func(*gq.Queue) {})
+		for range 2 { // the first looks, and the second knows
+			compare(t, s, promptly(t, s, 2))
+		}
+		if _, known := s.strict.Load("q"); known || len(s.spares) != 1 {
+			t.Error("that the limit is gone was not seen")
+		}
 	}
 }
