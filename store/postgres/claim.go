@@ -84,6 +84,7 @@ type want struct {
 	jobs   []gq.Job  // in the order of the shares
 	round  []gq.Job  // of the transaction under way
 	retry  time.Time // when a rate lets another one through
+	waited int64     // the first instant at which one of the round was due before, 0 for none
 }
 
 // share is a claim that is part of a want.
@@ -181,7 +182,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			break
 		}
 		for _, w := range wants {
-			s.floors.passJobs(w.round, s.latest.Load())
+			s.floors.passWant(w)
 			w.jobs, w.round = append(w.jobs, w.round...), nil
 		}
 		if len(passed) == 0 {
@@ -216,7 +217,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	}
 	var names []string
 	for _, w := range wants {
-		w.round, w.retry = nil, time.Time{}
+		w.round, w.retry, w.waited = nil, time.Time{}, 0
 		names = append(names, w.Queues...)
 	}
 	names = distinct(names)
@@ -425,10 +426,14 @@ func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
 	next, events, err := r.state.Claim(gq.Grant{
 		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + nth), Start: !w.Hold, TTL: w.TTL, CostUnits: cost,
 	}, tx.now)
-	if err == nil {
-		tx.record(r, next, events)
+	if err != nil {
+		return err
 	}
-	return err
+	if due := nanoseconds(r.state.Due()); due != 0 && (w.waited == 0 || due < w.waited) {
+		w.waited = due
+	}
+	tx.record(r, next, events)
+	return nil
 }
 
 // room is how many more jobs of a queue may be held, up to n. The caller has

@@ -36,15 +36,19 @@ import (
 // walk over about as many dead entries, twice at most.
 const raiseEvery = 2000
 
-// laneKey is a sequence of rows of a queue in which something looks for the first: the
-// claimable jobs of a priority, in their order, or the held jobs, by the end of
-// their leases.
+// laneKey is a sequence of rows in which something looks for the first: the claimable
+// jobs of a queue and a priority, in their order; the held jobs of a queue, by when
+// time has something to do for them; and the jobs of all queues that are not held,
+// likewise.
 type laneKey struct {
-	queue string
-	lane  gq.Priority // or held
+	queue string      // "" for all
+	lane  gq.Priority // or one of the others
 }
 
-const heldLane gq.Priority = 0
+const (
+	heldLane gq.Priority = 0
+	dueLane  gq.Priority = 6
+)
 
 // position is a place in a lane: order_hi and order_lo, or due and 0.
 type position struct{ hi, lo int64 }
@@ -81,6 +85,7 @@ const (
 		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastLane + `
 		AND (s.order_hi, s.order_lo) >= (coalesce(e.at[1], ` + lowestHi + `), coalesce(e.at[2], -9223372036854775808))`
 	leased = "s.queue = n.queue AND s.due >= coalesce(e.at[1], " + lowestHi + ")"
+	unheld = "s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"
 )
 
 // telling notes the lowest row that was written to each lane, where it is below a
@@ -118,7 +123,7 @@ const whereBelow = `
 // raising is the third step for the floors of which no older transaction is under
 // way, and the first for them and for lanes that have none. All of it is of one
 // snapshot. A floor is announced no further than claims have got, so that new jobs
-// are above it. Rows are deleted where they were found, since nobody else changes
+// are above it, and what stands further up is not looked for. Rows are deleted where they were found, since nobody else changes
 // them: whoever raises floors holds a lock, and only what is not marked is marked.
 const raising = `
 	WITH lanes AS MATERIALIZED (
@@ -132,14 +137,20 @@ const raising = `
 			(
 				SELECT ARRAY [s.order_hi, s.order_lo] AS at
 				FROM gq.ready AS s
-				WHERE n.lane > 0 AND ` + claimable + `
+				WHERE n.lane BETWEEN 1 AND 5 AND ` + claimable + `
 				ORDER BY s.order_hi, s.order_lo
 				LIMIT 1
 			) UNION ALL (
 				SELECT ARRAY [s.due, 0]
 				FROM gq.held AS s
-				WHERE n.lane = 0 AND ` + leased + `
+				WHERE n.lane = 0 AND ` + leased + ` AND s.due <= greatest(n.reached[1], f.next[1])
 				ORDER BY s.due
+				LIMIT 1
+			) UNION ALL (
+				SELECT ARRAY [s.due, 0]
+				FROM gq.ready AS s
+				WHERE n.lane = 6 AND ` + unheld + ` AND s.due + 0 <= greatest(n.reached[1], f.next[1])
+				ORDER BY s.due + 0, s.seq
 				LIMIT 1
 			)
 		) AS s ON true
@@ -187,17 +198,23 @@ type lows map[laneKey]position
 
 // note takes down a row that is about to be written.
 func (l *lows) note(r *row, to home) {
-	var lane laneKey
-	var at position
-	switch s := &r.state; {
-	case to == inHeld:
-		lane, at = laneKey{r.queue, heldLane}, position{nanoseconds(s.Due()), 0}
-	case to == inReady && (s.Status == gq.Delayed || s.Status == gq.Scheduled || s.Status == gq.Retrying):
-		order := s.Order()
-		lane, at = laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)}
-	default:
-		return
+	s := &r.state
+	due := position{nanoseconds(s.Due()), 0}
+	switch to {
+	case inHeld:
+		l.low(laneKey{r.queue, heldLane}, due)
+	case inReady:
+		if due.hi != 0 {
+			l.low(laneKey{"", dueLane}, due)
+		}
+		if s.Status == gq.Delayed || s.Status == gq.Scheduled || s.Status == gq.Retrying {
+			order := s.Order()
+			l.low(laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
+		}
 	}
+}
+
+func (l *lows) low(lane laneKey, at position) {
 	if *l == nil {
 		*l = make(lows)
 	}
@@ -272,7 +289,9 @@ type floors struct {
 	got    map[laneKey]position // how far they have got; guarded by mu
 }
 
-// pass notes n jobs up to a position.
+// pass notes n jobs of a lane. How far claims have got is the last of them in the
+// order in which jobs are claimed, and the first by time: those that come later are
+// due later, unless their terms are shorter.
 func (f *floors) pass(lane laneKey, at position, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,24 +299,35 @@ func (f *floors) pass(lane laneKey, at position, n int) {
 		f.passed, f.got = make(map[string]int), make(map[laneKey]position)
 	}
 	f.passed[lane.queue] += n
-	if got, known := f.got[lane]; !known || got.below(at) {
+	got, known := f.got[lane]
+	further := got.below(at)
+	if lane.lane == heldLane || lane.lane == dueLane {
+		further = at.below(got)
+	}
+	if !known || further {
 		f.got[lane] = at
 	}
 }
 
-// passJobs notes jobs that were claimed by an instant.
-func (f *floors) passJobs(jobs []gq.Job, now int64) {
-	n := 0
+// passWant notes jobs that were claimed.
+func (f *floors) passWant(w *want) {
+	n, jobs, ends := 0, w.round, lows(nil)
 	for i := range jobs {
 		lane := laneKey{jobs[i].Spec.Queue, jobs[i].State.Priority()}
+		ends.low(laneKey{lane.queue, heldLane}, position{nanoseconds(jobs[i].State.Due()), 0})
 		n++
 		if next := i + 1; next < len(jobs) && lane == (laneKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
 			continue // a claim gets the jobs of a lane in their order
 		}
 		order := jobs[i].State.Order()
 		f.pass(lane, position{signed(order.Hi), signed(order.Lo)}, n)
-		f.pass(laneKey{lane.queue, heldLane}, position{now, 0}, 0)
 		n = 0
+	}
+	for lane, at := range ends {
+		f.pass(lane, at, 0)
+	}
+	if w.waited != 0 {
+		f.pass(laneKey{"", dueLane}, position{w.waited, 0}, len(jobs))
 	}
 }
 

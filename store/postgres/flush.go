@@ -218,7 +218,8 @@ func (tx *txn) arrays(m move) *rowArrays {
 }
 
 // Rows that change are locked and known by their numbers, which is what these
-// statements follow. One that goes to another table takes its queue along. Columns
+// statements follow. Each is looked for as a list of one: a plain join could be planned
+// to read all of a table that seemed to be empty when it was last analysed. One that goes to another table takes its queue along. Columns
 // are unnested beside each other rather than in FROM, where each would be written
 // down once more.
 const (
@@ -250,7 +251,7 @@ const (
 				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
 				unnest($7::bytea[]) AS data
 		) AS n
-		WHERE s.seq = n.seq`
+		WHERE s.seq = ANY (ARRAY [n.seq])`
 	stayHeld = `
 		UPDATE gq.held AS s
 		SET due = n.due, status = n.status, data = n.data
@@ -258,7 +259,7 @@ const (
 			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::smallint[]) AS status,
 				unnest($4::bytea[]) AS data
 		) AS n
-		WHERE s.seq = n.seq`
+		WHERE s.seq = ANY (ARRAY [n.seq])`
 	hold = `
 		WITH gone AS (
 			DELETE FROM gq.ready AS s
@@ -266,7 +267,7 @@ const (
 				SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS due, unnest($3::smallint[]) AS status,
 					unnest($4::bytea[]) AS data
 			) AS n
-			WHERE s.seq = n.seq
+			WHERE s.seq = ANY (ARRAY [n.seq])
 			RETURNING n.seq, n.due, n.status, s.queue, s.limited, s.fair, n.data
 		)
 		INSERT INTO gq.held (seq, due, status, queue, limited, fair, data) SELECT * FROM gone`
@@ -278,7 +279,7 @@ const (
 					unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
 					unnest($7::bytea[]) AS data
 			) AS n
-			WHERE s.seq = n.seq
+			WHERE s.seq = ANY (ARRAY [n.seq])
 			RETURNING n.seq, n.hi, n.lo, n.run_at, n.due, n.status, s.queue, s.limited, s.fair, n.data
 		)
 		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
@@ -293,7 +294,7 @@ const (
 				SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS ended, unnest($3::smallint[]) AS status,
 					unnest($4::bytea[]) AS data
 			) AS n
-			WHERE s.seq = n.seq
+			WHERE s.seq = ANY (ARRAY [n.seq])
 			RETURNING n.seq, n.ended, n.status, s.queue, s.fair, n.data
 		)
 		INSERT INTO gq.done (seq, ended, status, queue, fair, data) SELECT * FROM gone`

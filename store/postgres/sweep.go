@@ -17,20 +17,32 @@ import (
 // a claim makes one entry for its queue and the sweeps alike.
 const (
 	dueBy = `
-		(SELECT seq, due, data FROM gq.ready WHERE due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2)
+		SELECT h.seq, h.due, h.data
+		FROM ` + anywhere + beginnings + `
+		CROSS JOIN LATERAL (
+			SELECT seq, due, data FROM gq.ready AS s WHERE ` + unheld + ` AND due + 0 <= $1 ORDER BY due + 0, seq LIMIT $2
+		) AS h
 		UNION ALL
 		SELECT h.seq, h.due, h.data
 		FROM ` + holding + beginnings + `
 		CROSS JOIN LATERAL (SELECT seq, due, data FROM gq.held AS s WHERE ` + leased + ` AND due <= $1 ORDER BY due LIMIT $2) AS h`
 	dueNext = `
 		SELECT least(
-			(SELECT due FROM gq.ready WHERE due + 0 > $1 ORDER BY due + 0, seq LIMIT 1),
+			(
+				SELECT h.due
+				FROM ` + anywhere + beginnings + `
+				CROSS JOIN LATERAL (
+					SELECT due FROM gq.ready AS s WHERE ` + unheld + ` AND due + 0 > $1 ORDER BY due + 0, seq LIMIT 1
+				) AS h
+			),
 			(
 				SELECT min(h.due)
-				FROM ` + holding + `
-				CROSS JOIN LATERAL (SELECT due FROM gq.held WHERE queue = n.queue AND due > $1 ORDER BY due LIMIT 1) AS h
+				FROM ` + holding + beginnings + `
+				CROSS JOIN LATERAL (SELECT due FROM gq.held AS s WHERE ` + leased + ` AND due > $1 ORDER BY due LIMIT 1) AS h
 			)
 		)`
+	// anywhere is the lane of what is not held.
+	anywhere = "(SELECT ''::text AS queue, 6::smallint AS lane) AS n"
 	// holding are the queues that may have held jobs: where there are any, one of the
 	// counts that are added up is not zero.
 	holding = "(SELECT DISTINCT queue, 0::smallint AS lane FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS n"
