@@ -101,17 +101,18 @@ const telling = `
 	) AS n ` + whereBelow
 
 // tellingPrompt is telling for new jobs whose numbers are not known yet: none is lower
-// than that of the first, which has the id $4. Where nothing was written nothing is
-// told.
+// than that of the first, which has the id $4. Nor is their time: what is due, in lane
+// 6, is so long after it. Where nothing was written nothing is told.
 const tellingPrompt = `
 	INSERT INTO gq.early (queue, lane, at)
 	SELECT n.queue, n.lane, n.at
 	FROM (
-		SELECT l.queue, l.lane, ARRAY [l.hi, ` + orderLo + `] AS at
+		SELECT l.queue, l.lane, CASE l.lane WHEN 6 THEN ARRAY [l.hi + j.created, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
 		FROM (
 			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane, unnest($3::bigint[]) AS hi
 		) AS l
 		CROSS JOIN (SELECT seq FROM gq.name WHERE id = $4) AS n
+		CROSS JOIN LATERAL (SELECT created FROM gq.job WHERE seq = n.seq OFFSET 0) AS j
 	) AS n ` + whereBelow
 
 const whereBelow = `
@@ -123,8 +124,9 @@ const whereBelow = `
 // raising is the third step for the floors of which no older transaction is under
 // way, and the first for them and for lanes that have none. All of it is of one
 // snapshot. A floor is announced no further than claims have got, so that new jobs
-// are above it, and what stands further up is not looked for. Rows are deleted where they were found, since nobody else changes
-// them: whoever raises floors holds a lock, and only what is not marked is marked.
+// are above it, and what stands further up is not looked for. Rows are deleted where
+// they were found, since nobody else changes them: whoever raises floors holds a lock,
+// and only what is not marked is marked.
 const raising = `
 	WITH lanes AS MATERIALIZED (
 		SELECT n.queue, n.lane, n.reached, f.row, f.version, f.next, f.seen, s.at AS first,
@@ -259,10 +261,11 @@ func (tx *txn) writeLowsPrompt(batch *pgx.Batch, first gq.JobID, numbers *[]int6
 	tx.lows = nil
 	batch.Queue(tellingPrompt, a.queues, a.lanes, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() > 0 && len(*numbers) > 0 {
-			for i := range a.los {
-				a.los[i] = signed(uint64((*numbers)[0]))
+			for i := range a.queues {
+				if lane := (laneKey{a.queues[i], gq.Priority(a.lanes[i])}); lane.lane != dueLane {
+					tx.s.floors.pass(lane, position{a.his[i], signed(uint64((*numbers)[0]))}, 1)
+				}
 			}
-			tx.s.floors.passAll(&a)
 		}
 		return nil
 	})

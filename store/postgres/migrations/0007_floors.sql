@@ -55,8 +55,9 @@ CREATE INDEX delta_xid ON gq.delta (xid);
 
 -- Where claims begin. Lanes 1 to 5 of a queue are its claimable jobs of each
 -- priority in their order, a position being (order_hi, order_lo); lane 0 is its held
--- jobs by the end of their leases, a position being (due, 0). No living row stands
--- below "at", except those that gq.early tells of.
+-- jobs by when they are due, a position being (due, 0), and lane 6 of the queue '' is
+-- likewise all jobs that are not held. No living row stands below "at", except those
+-- that gq.early tells of.
 CREATE TABLE gq.floor (
     queue   text     NOT NULL COLLATE "C",
     lane    smallint NOT NULL,
