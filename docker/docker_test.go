@@ -237,7 +237,7 @@ func (s started) works(t *testing.T, after string) {
 
 func (s started) client(t *testing.T) publicpb.TaskQueuePublicServiceClient {
 	t.Helper()
-	conn, err := rpc.Dial(s.Addresses()[0], "test")
+	conn, err := rpc.DialPatiently(s.Addresses()[0], "test", 20*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,8 +248,9 @@ func (s started) client(t *testing.T) publicpb.TaskQueuePublicServiceClient {
 // submit makes jobs of which some run and some wait when the next fault comes.
 func (s started) submit(t *testing.T, n int) (ids []string) {
 	t.Helper()
+	c := s.client(t)
 	for range n {
-		answer, err := s.client(t).SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "kept", WorkDurationMs: 300}})
+		answer, err := c.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "kept", WorkDurationMs: 300}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -278,13 +278,6 @@ func (l *crashLoad) acknowledged(t testing.TB, n int64) {
 	until(t, fmt.Sprintf("%d acknowledged submissions", n), func() bool { return l.acks.Load() >= before+n })
 }
 
-// jobs is how many have been acknowledged.
-func (l *crashLoad) jobs() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.acked)
-}
-
 // until waits with the patience of a client.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()

@@ -98,3 +98,10 @@ func TestAsynchronousFailover(t *testing.T) {
 		site.kill()
 	}
 }
+
+// jobs is how many have been acknowledged.
+func (l *crashLoad) jobs() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.acked)
+}

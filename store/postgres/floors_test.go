@@ -401,16 +401,16 @@ func insertLate(ctx context.Context, conn *pgx.Conn, s *postgres.Store, level pg
 
 // mostUrgentFirst submits jobs in any order and claims them one by one.
 func mostUrgentFirst(ctx context.Context, nodes []*postgres.Store) error {
-	any := func() *postgres.Store { return nodes[mathrand.IntN(len(nodes))] }
+	either := func() *postgres.Store { return nodes[mathrand.IntN(len(nodes))] }
 	next := func(want gq.JobID) error {
-		out, err := any().Claim(ctx, []store.Claim{claimFrom("own", 1)})
+		out, err := either().Claim(ctx, []store.Claim{claimFrom("own", 1)})
 		if err != nil {
 			return err
 		}
 		if len(out[0].Jobs) != 1 || out[0].Jobs[0].State.ID != want {
 			return fmt.Errorf("a claim got %+v, want job %v", out[0].Jobs, want)
 		}
-		settled, err := any().Update(ctx, []store.Update{completing(out[0].Jobs[0])})
+		settled, err := either().Update(ctx, []store.Update{completing(out[0].Jobs[0])})
 		if err == nil {
 			err = settled[0].Err
 		}
@@ -419,7 +419,7 @@ func mostUrgentFirst(ctx context.Context, nodes []*postgres.Store) error {
 	normal, critical := newSpec("own"), newSpec("own")
 	critical.Metadata.Priority = gq.Critical
 	for _, spec := range []gq.Spec{normal, critical} {
-		out, err := any().Insert(ctx, []store.Group{store.One(spec)})
+		out, err := either().Insert(ctx, []store.Group{store.One(spec)})
 		if err == nil {
 			err = out[0].Err
 		}

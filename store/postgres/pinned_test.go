@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"math"
 	"sync/atomic"
 	"testing"
@@ -60,7 +61,8 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 		most, without    int64
 	}{
 		{
-			"candidates", "ready_claim", lockCandidates, []any{queues, lanes, now, []string{}, []string{}, -1, []string{}, 100},
+			"candidates", "ready_claim", lockCandidates,
+			[]any{queues, lanes, now, []string{}, []string{}, -1, []string{}, 100},
 			4 * each, cycles * each,
 		},
 		{"overdue", "held_due", lockOverdue, []any{[]string{"q"}, now, 100}, 4 * each, cycles * each},
@@ -128,9 +130,7 @@ func walked(t *testing.T, url, index, before, sql string, args ...any) (n int64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range planning {
-		config.RuntimeParams[name] = value
-	}
+	maps.Copy(config.RuntimeParams, planning)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		t.Fatal(err)

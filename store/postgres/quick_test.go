@@ -33,7 +33,7 @@ func newCutter(t *testing.T, to, word string) (c *cutter, through string) {
 	query := u.Query()
 	socket := ".s.PGSQL." + query.Get("port")
 	c = &cutter{server: filepath.Join(query.Get("host"), socket), word: []byte(word)}
-	dir, err := os.MkdirTemp("", "gq") // the name of a socket must be short
+	dir, err := os.MkdirTemp("", "gq") //nolint:usetesting // the name of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
