@@ -355,7 +355,12 @@ func (t *table) promote(now int64) {
 		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
 			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })
 		}
-		t.promoted = append(t.promoted, next)
+		// One that was given back with an instant in the past comes before others.
+		i := len(t.promoted)
+		for i > 0 && next.before(t.promoted[i-1]) {
+			i--
+		}
+		t.promoted = slices.Insert(t.promoted, i, next)
 	}
 }
 
