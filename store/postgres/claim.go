@@ -221,7 +221,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		names = append(names, w.Queues...)
 	}
 	names = distinct(names)
-	if w := wants[0]; len(wants) == 1 && !tx.s.limited.any(names) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
+	if w := wants[0]; len(wants) == 1 && !slices.ContainsFunc(names, tx.s.limited.has) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
 		if passed, done, err := tx.claimQuick(ctx, w, names); err != nil || done {
 			return passed, err
 		}

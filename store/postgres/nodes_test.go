@@ -526,8 +526,10 @@ func TestSettlementBehindALock(t *testing.T) {
 	settle(free) // waits for nobody
 	// A shared transaction has given up by now, and the one that follows waits alone.
 	watch := connect(t, s.URL())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	for waiting := 0; waiting == 0; {
-		err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - interval '200 ms'").Scan(&waiting)
+		err := watch.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - interval '200 ms'").Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,15 +51,15 @@ type Store struct {
 	configs lane[struct{}, []gq.Queue]
 	herald  herald
 	floors  floors
-	limited limitedQueues
-	works   sync.Pool // of *workspace
+	limited queueHints // claims must look at their configuration first
+	guarded queueHints // and so must inserts
+	works   sync.Pool  // of *workspace
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
 	spares chan int64   // segments that insertPrompt may use
-	strict sync.Map     // names of queues that were guarded when they were last read
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
 	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process

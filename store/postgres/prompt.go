@@ -82,18 +82,15 @@ func (tx *txn) canPrompt(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
 		len(jobs) <= promptMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
-		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { _, is := tx.s.strict.Load(spec.Queue); return is })
+		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return tx.s.guarded.has(spec.Queue) })
 }
 
 // remember takes down which of some queues are guarded, so that insertPrompt is not
 // tried in vain.
 func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 	for _, name := range names {
-		if q, configured := queues[name]; configured && guarded(q) {
-			s.strict.Store(name, true)
-		} else {
-			s.strict.Delete(name)
-		}
+		q, configured := queues[name]
+		s.guarded.learn(name, configured && guarded(q))
 	}
 }
 

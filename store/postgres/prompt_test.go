@@ -202,14 +202,14 @@ func TestWhichQueuesArePrompt(t *testing.T) {
 	} {
 		put(limit)
 		compare(t, s, promptly(t, s, 2))
-		if _, known := s.strict.Load("q"); !known {
+		if !s.guarded.has("q") {
 			t.Error("the limit of the queue was not seen")
 		}
 		put(func(*gq.Queue) {})
 		for range 2 { // the first looks, and the second knows
 			compare(t, s, promptly(t, s, 2))
 		}
-		if _, known := s.strict.Load("q"); known || len(s.spares) != 1 {
+		if s.guarded.has("q") || len(s.spares) != 1 {
 			t.Error("that the limit is gone was not seen")
 		}
 	}

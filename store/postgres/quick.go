@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,33 +29,6 @@ var (
 // errLimited is a queue that turned out to have a limit or to be paused. Its row must
 // be locked before any job, so everything is let go of first.
 var errLimited = errors.New("a queue has a limit that a claim has to keep")
-
-// limitedQueues are those of which this node knows that claims must look at their
-// configuration first. It is a hint: both ways are right for any queue.
-type limitedQueues struct {
-	mu    sync.Mutex
-	names map[string]bool // guarded by mu
-}
-
-// learn notes what is known of a queue.
-func (l *limitedQueues) learn(name string, limited bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !limited {
-		delete(l.names, name)
-		return
-	}
-	if l.names == nil {
-		l.names = make(map[string]bool)
-	}
-	l.names[name] = true
-}
-
-func (l *limitedQueues) any(names []string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.ContainsFunc(names, func(name string) bool { return l.names[name] })
-}
 
 // claimQuick serves a claim from queues without limits. Where leases have run out it
 // leaves everything to claim.
