@@ -142,8 +142,9 @@ type Store interface {
 
 	// Events reads up to limit events after a sequence number, oldest first,
 	// none for a limit below 1.
-	// No event ever appears behind one that was returned. Where events after
-	// that number are no longer kept the error is [gq.ErrGone].
+	// No event ever appears behind one that was returned. Calls that were made one
+	// after the other are told in that order. Where events after that number are no
+	// longer kept the error is [gq.ErrGone].
 	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
 
 	// LastEvent is the number of the newest event, 0 before there was any. It

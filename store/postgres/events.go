@@ -47,11 +47,11 @@ func (s *Store) number(ctx context.Context) (last int64, err error) {
 
 // fresh are the segments without numbers, along the index segment_fresh. It begins
 // behind what was numbered before, which is still in the index while somebody holds
-// an old snapshot. The order is an expression so that it leads to no other index.
+// an old snapshot.
 const fresh = `
-	SELECT id, events, time FROM gq.segment
+	SELECT id, place, events, time FROM gq.segment
 	WHERE seq IS NULL AND xid >= (SELECT numbered FROM gq.head)
-	ORDER BY id + 0
+	ORDER BY place, id
 	LIMIT $1`
 
 // numbering gives the next numbers to the fresh ones. Whoever runs it has taken the
@@ -62,7 +62,7 @@ const fresh = `
 const numbering = `
 	WITH head AS MATERIALIZED (SELECT * FROM gq.head),
 	fresh AS MATERIALIZED (
-		SELECT s.id, s.events, s.time, h.event + 1 - s.events + sum(s.events) OVER (ORDER BY s.id) AS seq
+		SELECT s.id, s.events, s.time, h.event + 1 - s.events + sum(s.events) OVER (ORDER BY s.place, s.id) AS seq
 		FROM (` + fresh + `) AS s
 		CROSS JOIN head AS h
 	), numbered AS (

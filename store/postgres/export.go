@@ -262,37 +262,34 @@ func (x *export) kept(ctx context.Context, events []gq.Event) ([]gq.Event, error
 // freshStep is how many segments without numbers are read at once.
 const freshStep = 64
 
-// fresh reads what was committed and has no number yet. The cursor is the last
-// segment and the next number.
+// fresh reads what was committed and has no number yet. The cursor is the place and
+// the id of the last segment, and the next number.
 func (x *export) fresh(ctx context.Context, after string, _ int, items *store.Items) (string, error) {
-	from, next, _ := strings.Cut(after, " ")
-	id, err := number(from)
-	if err != nil {
-		return "", err
-	}
-	seq, err := number(next)
-	if err != nil {
-		return "", err
-	}
-	if after == "" {
-		if err := x.tx.QueryRow(ctx, "SELECT event + 1 FROM gq.head").Scan(&seq); err != nil {
-			return "", err
+	var place, id, seq int64
+	if after != "" {
+		if _, err := fmt.Sscan(after, &place, &id, &seq); err != nil {
+			return "", errCursor()
 		}
+	} else if err := x.tx.QueryRow(ctx, "SELECT event + 1 FROM gq.head").Scan(&seq); err != nil {
+		return "", err
 	}
 	rows, err := x.tx.Query(ctx, `
-		SELECT s.id, s.time, s.events, l.data
-		FROM gq.segment AS s
+		SELECT s.place, s.id, s.time, s.events, l.data
+		FROM (
+			SELECT * FROM gq.segment
+			WHERE seq IS NULL AND (place, id) > ($1, $2)
+			ORDER BY place, id
+			LIMIT $3
+		) AS s
 		JOIN gq.log AS l USING (id)
-		WHERE s.seq IS NULL AND s.id > $1
-		ORDER BY s.id
-		LIMIT $2`, id, freshStep)
+		ORDER BY s.place, s.id`, place, id, freshStep)
 	if err != nil {
 		return "", err
 	}
 	read := 0
 	var at, n int64
 	var data []byte
-	_, err = pgx.ForEachRow(rows, []any{&id, &at, &n, &data}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&place, &id, &at, &n, &data}, func() error {
 		events, err := decodeLog(data, seq, instant(at))
 		items.Events = append(items.Events, events...)
 		seq += n
@@ -302,7 +299,7 @@ func (x *export) fresh(ctx context.Context, after string, _ int, items *store.It
 	if err != nil || read < freshStep {
 		return "", err
 	}
-	return fmt.Sprintf("%d %d", id, seq), nil
+	return fmt.Sprint(place, id, seq), nil
 }
 
 // jobs reads whole jobs by their numbers, fewer where they are large.
@@ -441,7 +438,11 @@ func number(text string) (int64, error) {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return 0, &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that an export has returned"}}}
+		return 0, errCursor()
 	}
 	return n, nil
+}
+
+func errCursor() error {
+	return &gq.InvalidError{Faults: []gq.Fault{{Field: "cursor", Problem: "is not one that an export has returned"}}}
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -42,6 +43,12 @@ var eventCases = []Case{
 		Clause: "no event ever appears behind one that was returned, also while many write",
 		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
 		run:    eventOrder,
+	},
+	{
+		Name:   "Events/Turns",
+		Clause: "what was done by calls that were made one after the other is told in that order",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
+		run:    eventTurns,
 	},
 	{
 		Name:   "Events/Last",
@@ -253,6 +260,23 @@ func eventOrder(e *env) {
 	if len(seen) != 200*4 {
 		e.Errorf("a follower saw %d events, want 4 for each of 200 jobs", len(seen))
 	}
+}
+
+// eventTurns reads only at the end: whoever reads may settle the order.
+func eventTurns(e *env) {
+	told := func(job gq.JobID, kind gq.EventType) string { return fmt.Sprintf("%s of %s", kind, job) }
+	var want, got []string
+	for range 30 {
+		id := e.add().ID
+		e.complete(e.one())
+		want = append(want, told(id, gq.EventSubmitted), told(id, gq.EventCompleted))
+	}
+	for _, v := range e.events(0) {
+		if v.Type == gq.EventSubmitted || v.Type == gq.EventCompleted {
+			got = append(got, told(v.Job, v.Type))
+		}
+	}
+	e.equal("what happened to 30 jobs, one after the other", got, want)
 }
 
 func eventLast(e *env) {

@@ -204,6 +204,11 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 			v.Time = n.cfg.Clock.Now()
 		}
 		n.data.events = append(n.data.events, v)
+		if last := len(n.data.events) - 1; n.bug == tellsBirthsEarly && i == 0 && before.ID.IsZero() && last > 0 {
+			told := n.data.events[last-1:]
+			told[0], told[1] = told[1], told[0]
+			told[0].Seq, told[1].Seq = told[1].Seq, told[0].Seq
+		}
 	}
 	if next.Lease != nil && (before.Lease == nil || before.Lease.ID != next.Lease.ID) {
 		n.data.leases[next.Lease.ID] = next.ID

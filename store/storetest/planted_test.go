@@ -122,6 +122,7 @@ const (
 	countsHeld       bug = "held jobs count as running"
 	losesEvents      bug = "the second event of a commit is lost"
 	repeatsEvents    bug = "a replay begins with the event it should begin after"
+	tellsBirthsEarly bug = "a birth is told before what happened last"
 
 	// Collecting.
 	collectsEarly       bug = "jobs are collected 1 ns early"
@@ -270,6 +271,7 @@ var planted = map[bug][]string{
 	countsHeld:       {"Counts/Steps"},
 	losesEvents:      {"Insert/Birth"},
 	repeatsEvents:    {"Events/Replay"},
+	tellsBirthsEarly: {"Events/Turns"},
 
 	collectsEarly:       {"Collect/Retention"},
 	collectsByAge:       {"Collect/Retention"},

@@ -48,6 +48,12 @@ ALTER TABLE gq.segment ALTER xid SET DEFAULT pg_current_xact_id();
 DROP INDEX gq.segment_fresh;
 CREATE INDEX segment_fresh ON gq.segment (xid) WHERE seq IS NULL;
 
+-- In which order they get them: as they were written, while everything that they tell
+-- of was locked. Their ids may have been taken long before.
+CREATE SEQUENCE gq.segment_place;
+ALTER TABLE gq.segment ADD place bigint NOT NULL DEFAULT 0;
+ALTER TABLE gq.segment ALTER place SET DEFAULT nextval('gq.segment_place');
+
 -- Counts that were not folded, likewise.
 ALTER TABLE gq.delta ADD xid xid8 NOT NULL DEFAULT '0';
 ALTER TABLE gq.delta ALTER xid SET DEFAULT pg_current_xact_id();
