@@ -218,7 +218,7 @@ type Notifier interface {
 
 // News is what a commit may have changed.
 type News struct {
-	Queues []string // whose jobs changed, so that some may have become claimable
+	Queues []string // where jobs may have become claimable, or room for them
 	Event  uint64   // number of the newest event
 }
 

@@ -39,7 +39,7 @@ func (w *watchers) tell(n store.News) {
 	}
 }
 
-// change notes that something about a queue changed.
+// change notes that there may be something to claim from a queue that was not before.
 func (tx *txn) change(q *queue) {
 	if !q.changed {
 		q.changed = true
@@ -47,15 +47,20 @@ func (tx *txn) change(q *queue) {
 	}
 }
 
+// changePool is change for all queues of a queue's pool.
+func (tx *txn) changePool(q *queue) {
+	if q.pool != nil {
+		for _, o := range q.pool.queues {
+			tx.change(o)
+		}
+	}
+}
+
 // news is what the open commit has to tell, and forgets it.
 func (tx *txn) news() store.News {
 	n := store.News{Event: tx.t.lastEvent}
 	for _, q := range tx.changed { // what one queue of a pool leaves, the others can have
-		if q.pool != nil {
-			for _, o := range q.pool.queues {
-				tx.change(o)
-			}
-		}
+		tx.changePool(q)
 	}
 	for i, q := range tx.changed {
 		q.changed = false

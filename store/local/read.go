@@ -410,6 +410,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		}
 		q := tx.queue(config.Name)
 		config.UpdatedAt = tx.now
+		tx.changePool(q) // which it may leave
 		tx.reconfigure(q, config)
 		tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
 		tx.change(q)

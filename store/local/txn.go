@@ -155,7 +155,9 @@ func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 // store writes the state of a job that is not placed, and places it.
 func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, events []gq.Event) {
 	t := tx.t
-	tx.change(j.lane.queue)
+	if !next.Status.Held() { // which makes nothing claimable and no room
+		tx.change(j.lane.queue)
+	}
 	h.lastEvent = tx.record(events, j.lane.queue, h.lastEvent)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	t.place(j, next)

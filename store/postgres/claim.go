@@ -252,6 +252,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	if err != nil {
 		return nil, err
 	}
+	tx.s.herald.learn(sharing)
 	// What is selected is judged again when it is locked.
 	if err := tx.glance(ctx); err != nil {
 		return nil, err

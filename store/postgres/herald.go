@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +25,8 @@ type herald struct {
 	all  sync.WaitGroup // its goroutines
 
 	mu        sync.Mutex
-	queues    map[string]bool          // guarded by mu; changed since the last round
+	queues    map[string]bool          // guarded by mu; where something may have become claimable since the last round
+	sharing   map[string]*[]string     // guarded by mu; the queues of a queue's pool, as far as this node has claimed from one
 	listeners map[int]func(store.News) // guarded by mu
 	next      int                      // guarded by mu; key of the next listener
 	listening bool                     // guarded by mu; there is a goroutine for notifications
@@ -48,7 +48,7 @@ const (
 func (h *herald) start(s *Store) {
 	h.s, h.node = s, nodeName()
 	h.poke, h.quit = make(chan struct{}, 1), make(chan struct{})
-	h.queues, h.listeners = make(map[string]bool), make(map[int]func(store.News))
+	h.queues, h.sharing, h.listeners = make(map[string]bool), make(map[string]*[]string), make(map[int]func(store.News))
 	h.all.Go(h.serve)
 }
 
@@ -57,19 +57,17 @@ func (h *herald) stop() {
 	h.all.Wait()
 }
 
-// tell takes down what a commit has changed. Whoever asked in this process hears
-// of the queues at once, and of the events when they have numbers.
-func (h *herald) tell(queues map[string]bool) {
-	if len(queues) == 0 {
+// tell takes down where a commit may have made something claimable, and whether it
+// has events. Whoever asked in this process hears of the queues at once, and of the
+// events when they have numbers.
+func (h *herald) tell(queues map[string]bool, events bool) {
+	if len(queues) == 0 && !events {
 		return
 	}
 	h.mu.Lock()
 	maps.Copy(h.queues, queues)
-	if len(h.listeners) > 0 {
-		news := store.News{Queues: slices.Collect(maps.Keys(queues)), Event: uint64(h.last)}
-		for _, f := range h.listeners {
-			f(news)
-		}
+	if len(queues) > 0 {
+		h.spreadLocked(store.News{Queues: names(queues), Event: uint64(h.last)})
 	}
 	h.mu.Unlock()
 	select {
@@ -109,7 +107,7 @@ func (h *herald) pause(d time.Duration) bool {
 // What goes wrong here is made up for by whoever reads events next.
 func (h *herald) round() {
 	h.mu.Lock()
-	queues := slices.Sorted(maps.Keys(h.queues))
+	queues := names(h.queues)
 	clear(h.queues)
 	last := h.last
 	h.mu.Unlock()
@@ -127,9 +125,32 @@ func (h *herald) round() {
 func (h *herald) spread(news store.News) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.spreadLocked(news)
+}
+
+func (h *herald) spreadLocked(news store.News) {
 	h.last = max(h.last, int64(news.Event))
+	pools := make(map[*[]string]bool)
+	for _, queue := range news.Queues { // what one queue of a pool leaves, the others can have
+		if pool := h.sharing[queue]; pool != nil {
+			pools[pool] = true
+		}
+	}
+	for pool := range pools {
+		news.Queues = append(news.Queues, *pool...)
+	}
 	for _, f := range h.listeners {
 		f(news)
+	}
+}
+
+// learn notes queues that share pools. Whoever waits for room has tried to claim, so
+// that this node knows of the queues that may leave it some.
+func (h *herald) learn(sharing []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, queue := range sharing {
+		h.sharing[queue] = &sharing
 	}
 }
 

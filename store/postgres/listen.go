@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,12 +33,17 @@ const (
 // notice is what a notification says. It has at most 8,000 bytes.
 type notice struct {
 	Node   string   `json:"n"`
-	Queues []string `json:"q,omitempty"` // none is any
+	Queues []string `json:"q"` // where there may be something to claim; null is anywhere
 	Event  int64    `json:"e,omitempty"`
 	Probe  bool     `json:"p,omitempty"`
 }
 
 const maxNotice = 7500
+
+// names lists queues, and is never nil.
+func names(queues map[string]bool) []string {
+	return slices.AppendSeq(make([]string, 0, len(queues)), maps.Keys(queues))
+}
 
 func nodeName() string {
 	b := random()

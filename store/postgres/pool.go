@@ -32,6 +32,11 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 		if others >= gq.MaxPools {
 			return fmt.Errorf("pool %s would be one more than %d: %w", p.Name, gq.MaxPools, gq.ErrTooMany)
 		}
+		sharing, err := tx.sharing(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		tx.open(sharing...)
 		tx.more.Queue(`
 			INSERT INTO gq.pool (name, capacity, at_start, updated)
 			VALUES ($1, $2, $3, $4)
@@ -152,11 +157,22 @@ func (tx *txn) lockPools(ctx context.Context, queues map[string]gq.Queue) (shari
 	if _, err := tx.Exec(ctx, "SELECT FROM gq.pool WHERE name = ANY ($1) ORDER BY name FOR UPDATE", names); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, "SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1)", names)
-	if err != nil {
-		return nil, err
+	return tx.sharing(ctx, names...)
+}
+
+// sharing lists the queues of pools.
+func (tx *txn) sharing(ctx context.Context, pools ...string) ([]string, error) {
+	return collect[string](tx.Query(ctx, "SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1)", pools))
+}
+
+// open notes queues where there may be something to claim now.
+func (tx *txn) open(queues ...string) {
+	if tx.opened == nil {
+		tx.opened = make(map[string]bool)
 	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
+	for _, queue := range queues {
+		tx.opened[queue] = true
+	}
 }
 
 // starts is what the pools have in which held jobs may be about to start.

@@ -282,7 +282,7 @@ func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(
 			return err
 		}
 		if tx.written {
-			s.herald.tell(tx.touched)
+			s.herald.tell(tx.opened, tx.mark.id != 0)
 		}
 		return nil
 	})

@@ -54,6 +54,11 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if was[q.Name].Pool != q.Pool && !moves {
 			return errMoves
 		}
+		sharing, err := tx.sharing(ctx, q.Pool, was[q.Name].Pool)
+		if err != nil {
+			return err
+		}
+		tx.open(append(sharing, q.Name)...)
 		turning := was[q.Name].Fair != q.Fair
 		if turning { // all but the newest jobs are locked before the time is read
 			if _, err := tx.liveRows(ctx, q.Name, "FOR UPDATE"); err != nil {

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -110,7 +108,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 			return err
 		}
 		// This node hears of the commit as the others do.
-		text, err := json.Marshal(notice{Queues: slices.Sorted(maps.Keys(tx.touched))})
+		text, err := json.Marshal(notice{Queues: names(tx.opened)})
 		if err == nil && len(text) > maxNotice {
 			text, err = json.Marshal(notice{})
 		}

@@ -32,19 +32,19 @@ type txn struct {
 	committed bool // by finish
 
 	// Gathered by record and written by flush.
-	work    *workspace // of a transaction that inserts
-	jobs    *jobArrays // new jobs, whose rows are among rows
-	rows    []*row
-	leases  []lease
-	ended   []ending
-	events  eventLog
-	moves   map[place]int64
-	touched map[string]bool // queues whose jobs changed
-	lows    lows            // to which the rows are written
-	book    *turnBook       // nil until someone needs a turn
-	starts  starts          // see lockStarts
-	more    pgx.Batch       // statements that go before those of flush
-	after   pgx.Batch       // and what is asked after them
+	work   *workspace // of a transaction that inserts
+	jobs   *jobArrays // new jobs, whose rows are among rows
+	rows   []*row
+	leases []lease
+	ended  []ending
+	events eventLog
+	moves  map[place]int64
+	opened map[string]bool // queues where jobs may have become claimable, or room for them
+	lows   lows            // to which the rows are written
+	book   *turnBook       // nil until someone needs a turn
+	starts starts          // see lockStarts
+	more   pgx.Batch       // statements that go before those of flush
+	after  pgx.Batch       // and what is asked after them
 }
 
 // mark is a segment that was written.
@@ -332,10 +332,9 @@ func (tx *txn) count(at place, n int64) {
 		tx.moves = make(map[place]int64)
 	}
 	tx.moves[at] += n
-	if tx.touched == nil {
-		tx.touched = make(map[string]bool)
+	if n > 0 && !at.status.Held() { // what is held leaves no room, and is not claimed
+		tx.open(at.queue)
 	}
-	tx.touched[at.queue] = true
 }
 
 // signed maps numbers so that their order survives in a bigint.

@@ -198,6 +198,10 @@ func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
 	}
 	q.UpdatedAt = now
 	changed := n.data.queues[q.Name].Fair != q.Fair
+	if n.bug != tellsJobsOnly {
+		n.announce(q.Name) // whose pool it may leave
+		defer n.announce(q.Name)
+	}
 	n.data.queues[q.Name] = q
 	if changed && n.bug != fairLater {
 		n.rearrange(q.Name)
@@ -216,6 +220,11 @@ func (n *naive) PutPool(ctx context.Context, p gq.Pool) error {
 	}
 	p.UpdatedAt, p.Used = now, 0
 	n.data.pools[p.Name] = p
+	for name, q := range n.data.queues {
+		if q.Pool == p.Name {
+			n.announce(name)
+		}
+	}
 	return nil
 }
 

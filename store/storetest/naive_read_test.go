@@ -292,6 +292,10 @@ func (n *naive) Queues(ctx context.Context) (queues []gq.Queue, err error) {
 	return queues, nil
 }
 
+func (r recordingStore) Notify(f func(store.News)) (stop func()) {
+	return r.Store.(store.Notifier).Notify(f)
+}
+
 func (r recordingStore) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 	return r.Store.(store.Purger).Purge(ctx, ids)
 }

@@ -23,8 +23,9 @@ type naive struct {
 	cfg   store.Config
 
 	mu     sync.Mutex
-	data   *naiveData // guarded by mu; outlives the handle
-	closed bool       // guarded by mu
+	data   *naiveData         // guarded by mu; outlives the handle
+	closed bool               // guarded by mu
+	told   []func(store.News) // guarded by mu
 }
 
 // habit is a choice that the contract leaves to a store.
@@ -187,8 +188,31 @@ func (n *naive) Close() error {
 	return nil
 }
 
+// Notify implements [store.Notifier]. Nothing stops it, and it tells of every change.
+func (n *naive) Notify(f func(store.News)) (stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told = append(n.told, f)
+	return func() {}
+}
+
+// announce passes word of a queue on, and of those that share its pool.
+func (n *naive) announce(queue string) {
+	news := store.News{Queues: []string{queue}, Event: n.data.seq}
+	pool := n.data.queues[queue].Pool
+	for name, q := range n.data.queues {
+		if pool != "" && q.Pool == pool && n.bug != tellsOneQueue {
+			news.Queues = append(news.Queues, name)
+		}
+	}
+	for _, f := range n.told {
+		f(news)
+	}
+}
+
 // write stores what a verb returned, with its events.
 func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Time) {
+	n.announce(j.spec.Queue)
 	before := j.state
 	if before.Live() && next.Live() && before.ID == next.ID && before.Priority() != next.Priority() {
 		next.Turn = n.turn(&j.spec, next.Priority())

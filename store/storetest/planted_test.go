@@ -122,6 +122,8 @@ const (
 	countsHeld       bug = "held jobs count as running"
 	losesEvents      bug = "the second event of a commit is lost"
 	repeatsEvents    bug = "a replay begins with the event it should begin after"
+	tellsOneQueue    bug = "other queues of a pool are not told"
+	tellsJobsOnly    bug = "what a queue is configured to is not told"
 	tellsBirthsEarly bug = "a birth is told before what happened last"
 
 	// Collecting.
@@ -271,6 +273,8 @@ var planted = map[bug][]string{
 	countsHeld:       {"Counts/Steps"},
 	losesEvents:      {"Insert/Birth"},
 	repeatsEvents:    {"Events/Replay"},
+	tellsOneQueue:    {"Notify/Room"},
+	tellsJobsOnly:    {"Notify/Room"},
 	tellsBirthsEarly: {"Events/Turns"},
 
 	collectsEarly:       {"Collect/Retention"},
@@ -341,6 +345,7 @@ var beyondModel = []bug{
 	halfChanges, changesBlindly, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
+	tellsOneQueue, tellsJobsOnly, // nobody listens in them
 	blobsAnyway, // blobs come with the verbs that save them
 }
 

@@ -50,7 +50,7 @@ func Cases() []Case {
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, fairCases,
 		updateCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, listCases, countCases, eventCases,
-		collectCases, purgeCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
+		collectCases, purgeCases, notifyCases, queueCases, docCases, changeCases, moveCases, reopenCases, closeCases, concurrentCases,
 	)
 }
 

@@ -1,0 +1,119 @@
+package storetest
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// What a store may offer beside [store.Store]: see [store.Notifier]. Cases for it end
+// at once where a store does not. That it tells too much is no fault.
+var notifyCases = []Case{
+	{
+		Name:   "Notify/Claimable",
+		Clause: "there is news of a queue where a job has become claimable: submitted, given back, to be retried, released by what it waited for",
+		Needs:  []string{"Insert", "Claim", "Update", "Release", "Close"},
+		run:    notifyClaimable,
+	},
+	{
+		Name:   "Notify/Room",
+		Clause: "there is news of a queue where there is room again: a job has ended, a limit was raised, it goes on after a pause, or its pool has room because of another queue",
+		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
+		run:    notifyRoom,
+	},
+}
+
+// newsOf collects what a store tells.
+type newsOf struct {
+	*env
+	mu     sync.Mutex
+	queues []string // guarded by mu
+}
+
+// listen begins to collect; it is nil where the store tells nothing.
+func (e *env) listen() *newsOf {
+	n, ok := e.store().(store.Notifier)
+	if !ok {
+		return nil
+	}
+	w := &newsOf{env: e}
+	e.Cleanup(n.Notify(func(news store.News) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.queues = append(w.queues, news.Queues...)
+	}))
+	return w
+}
+
+// hears wants news of a queue once something was done.
+func (w *newsOf) hears(queue, after string, do func()) {
+	w.Helper()
+	w.mu.Lock()
+	w.queues = nil
+	w.mu.Unlock()
+	do()
+	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		w.mu.Lock()
+		told := slices.Contains(w.queues, queue)
+		w.mu.Unlock()
+		if told {
+			return
+		}
+		if time.Now().After(limit) {
+			w.Fatalf("there was no news of queue %s after %s", queue, after)
+		}
+	}
+}
+
+func notifyClaimable(e *env) {
+	w := e.listen()
+	if w == nil {
+		return
+	}
+	w.hears("a", "a submission", func() { e.add(inQueue("a")) })
+	j := e.one(from("a"))
+	w.hears("a", "a release", func() { e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, "")) })
+	j = e.one(from("a"))
+	w.hears("a", "a failure that is retried", func() { e.fail(j, temporary) })
+	parent := e.add(inQueue("b"))
+	e.each(e.spec(inQueue("c"), depends(gq.After, parent.ID)))
+	w.hears("c", "the end of what its job waited for", func() {
+		e.complete(e.one(from("b")))
+		e.release()
+	})
+}
+
+func notifyRoom(e *env) {
+	w := e.listen()
+	if w == nil {
+		return
+	}
+	single := func(q *gq.Queue) { q.MaxRunning = 1 }
+	e.put("a", single)
+	e.add(inQueue("a"))
+	e.add(inQueue("a"))
+	j := e.one(from("a"))
+	e.none("while the queue has no room", from("a"))
+	w.hears("a", "the end of a job", func() { e.complete(j) })
+	e.one(from("a"))
+	w.hears("a", "a higher limit", func() { e.put("a", func(q *gq.Queue) { q.MaxRunning = 2 }) })
+
+	e.put("b", func(q *gq.Queue) { q.Paused = true })
+	e.add(inQueue("b"))
+	w.hears("b", "the end of a pause", func() { e.put("b", func(*gq.Queue) {}) })
+
+	e.putPool("p", 1)
+	for _, name := range []string{"c", "d"} {
+		e.put(name, func(q *gq.Queue) { q.Pool = "p" })
+		e.add(inQueue(name), costing(1))
+	}
+	j = e.one(from("c"))
+	e.none("while the pool has no room", from("d"))
+	w.hears("d", "the end of a job of another queue of its pool", func() { e.complete(j) })
+	e.one(from("d"))
+	w.hears("c", "a higher capacity", func() { e.putPool("p", 2) })
+	w.hears("c", "another queue has left its pool", func() { e.put("d", func(*gq.Queue) {}) })
+}
