@@ -111,6 +111,7 @@ func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcome
 // settling is the update that an outcome asks for.
 func (e *Engine) settling(o gq.Outcome) store.Update {
 	u := e.ending(o)
+	u.Settles = true
 	if o.Begin && o.Verdict != gq.GivenBack {
 		end := u.Apply
 		u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {

@@ -308,6 +308,10 @@ type Update struct {
 	Result     []byte       // replaces the result; nil leaves it
 	Checkpoint []byte       // replaces the checkpoint; nil leaves it
 	Spawn      []gq.Spec    // children, a group to be inserted with the change
+
+	// Settles says that the function ends the hold on its job if it is not refused.
+	// It is a hint: a store may prepare for it, and what happens is the same.
+	Settles bool
 }
 
 // Updated is the answer to an [Update]: the state from here on, or why it did

@@ -15,15 +15,15 @@ import (
 
 // candidates are the jobs of lanes that a claim may get, as far as the columns can
 // tell: of one lane after the other, each along the index ready_claim from its floor
-// on. The gaps are for a further column, twice, the time, and how they are locked.
+// on. The gaps are for what is wanted of them, twice, the time, and how they are locked.
 //
-// It is a statement of its own on purpose. Inside an UPDATE it could be
-// executed again and lock more than its limit.
+// It is executed once on purpose: a statement of its own, or an array. As a part of a
+// join it could be executed again and lock more than its limit.
 const candidatesOf = `
-	SELECT ` + columns + `%s
+	SELECT %s
 	FROM unnest($1::text[], $2::smallint[]) AS n (queue, lane) ` + beginnings + `
 	CROSS JOIN LATERAL (
-		SELECT ` + columns + `%s
+		SELECT %s
 		FROM gq.ready AS s
 		WHERE ` + claimable + `
 			AND (s.status = 3 OR s.run_at <= %s)
@@ -56,8 +56,8 @@ const overdueOf = `
 const skipping = "FOR UPDATE SKIP LOCKED"
 
 var (
-	candidates     = fmt.Sprintf(candidatesOf, "", "", "$3", "")
-	lockCandidates = fmt.Sprintf(candidatesOf, "", "", "$3", skipping)
+	candidates     = fmt.Sprintf(candidatesOf, columns, columns, "$3", "")
+	lockCandidates = fmt.Sprintf(candidatesOf, columns, columns, "$3", skipping)
 	overdue        = fmt.Sprintf(overdueOf, "$2", "")
 	lockOverdue    = fmt.Sprintf(overdueOf, "$2", skipping)
 )

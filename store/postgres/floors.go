@@ -213,7 +213,7 @@ func (l *lows) note(r *row, to home) {
 			order := s.Order()
 			l.low(laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
 		}
-	case nowhere, inDone: // no lane
+	case nowhere, inDone, inHand: // no lane
 	}
 }
 

@@ -29,6 +29,9 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 		tx.book.write(&tx.more)
 	}
 	rows, err := tx.encodeRows()
+	if err == nil && last {
+		err = tx.whole()
+	}
 	if err != nil {
 		return err
 	}
@@ -66,6 +69,9 @@ func (tx *txn) ask(ctx context.Context, last bool) error {
 	}
 	batch := tx.after
 	tx.after = pgx.Batch{}
+	if err := tx.whole(); err != nil {
+		return err
+	}
 	if last && tx.ours {
 		batch.Queue("COMMIT")
 	}
@@ -203,6 +209,9 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		}
 		moves[m].add(r, data, len(tx.rows))
 		tx.lows.note(r, m.to)
+		if m.from == inHand {
+			tx.inHand--
+		}
 		r.home = m.to
 	}
 	return moves, nil
@@ -243,6 +252,17 @@ const (
 	beDone = `
 		INSERT INTO gq.done (seq, ended, status, queue, fair, data)
 		SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::smallint[]), unnest($4::text[]), unnest($5::text[]), unnest($6::bytea[])`
+	beReadyAgain = `
+		INSERT INTO gq.ready (seq, order_hi, order_lo, run_at, due, status, queue, limited, fair, data, cost, type, requires)
+		SELECT n.seq, n.hi, n.lo, n.run_at, n.due, n.status, n.queue, nullif(n.limited, ''), n.fair, n.data,
+			j.cost, j.type, nullif(j.requires, '{}')
+		FROM (
+			SELECT unnest($1::bigint[]) AS seq, unnest($2::bigint[]) AS hi, unnest($3::bigint[]) AS lo,
+				unnest($4::bigint[]) AS run_at, unnest($5::bigint[]) AS due, unnest($6::smallint[]) AS status,
+				unnest($7::text[]) AS queue, unnest($8::text[]) AS limited, unnest($9::text[]) AS fair,
+				unnest($10::bytea[]) AS data
+		) AS n
+		CROSS JOIN LATERAL (SELECT cost, type, requires FROM gq.job WHERE seq = n.seq OFFSET 0) AS j`
 	stayReady = `
 		UPDATE gq.ready AS s
 		SET order_hi = n.hi, order_lo = n.lo, run_at = n.run_at, due = n.due, status = n.status, data = n.data
@@ -318,9 +338,11 @@ func (a *rowArrays) write(batch *pgx.Batch, m move) {
 		} else {
 			batch.Queue(beReadyPlain, args...)
 		}
-	case move{nowhere, inHeld}: // imported
+	case move{inHand, inReady}:
+		batch.Queue(beReadyAgain, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
+	case move{nowhere, inHeld}, move{inHand, inHeld}:
 		batch.Queue(beHeld, a.seqs, a.dues, a.statuses, a.queues, a.limited, a.fairs, a.datas)
-	case move{nowhere, inDone}:
+	case move{nowhere, inDone}, move{inHand, inDone}:
 		batch.Queue(beDone, a.seqs, a.ends, a.statuses, a.queues, a.fairs, a.datas)
 	case move{inReady, inReady}:
 		batch.Queue(stayReady, a.seqs, a.his, a.los, a.runs, a.dues, a.statuses, a.datas)

@@ -51,6 +51,9 @@ const settleWithin = 30 * time.Second
 
 // commit ends a transaction.
 func (tx *txn) commit(ctx context.Context) error {
+	if err := tx.whole(); err != nil {
+		return err
+	}
 	tag, err := tx.Exec(ctx, "COMMIT")
 	if err == nil && tag.String() != "COMMIT" {
 		err = pgx.ErrTxCommitRollback
@@ -173,6 +176,9 @@ func confirm(ctx context.Context, tx interface {
 // confirm ends a transaction that wrote nothing and answers with what others have
 // committed. Losing that is as if it had never been asked.
 func (tx *txn) confirm(ctx context.Context) error {
+	if err := tx.whole(); err != nil {
+		return err
+	}
 	err := confirm(ctx, tx)
 	if err != nil && !refused(err) {
 		return fmt.Errorf("%w: %w", errLost, err)

@@ -30,7 +30,7 @@ var hot = []struct {
 	},
 	{
 		"quick claim", quickCandidates, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 100, true",
-		[]string{"Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
+		[]string{"Tid Scan on ready", "Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
 		"quick reclaim", quickOverdue, "'{q}', 1, 1, true",
@@ -46,6 +46,11 @@ var hot = []struct {
 	{
 		"lock", "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1::bigint[]) ORDER BY s.seq FOR UPDATE", "'{1,2,3}'",
 		[]string{"held_pkey"},
+	},
+	{"take held", strings.Replace(takeHeld, "$1", "$1::bigint[]", 1), "'{1,2,3}'", []string{"Index Scan using held_pkey"}},
+	{
+		"be ready again", beReadyAgain, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{q}', '{}', '{}', '{x}'",
+		[]string{"Index Scan using job_0_pkey"},
 	},
 	{"stay held", stayHeld, "'{1}', '{1}', '{5}', '{x}'", []string{"Index Scan using held_pkey"}},
 	{"stay ready", stayReady, "'{1}', '{1}', '{1}', '{1}', '{1}', '{3}', '{x}'", []string{"Index Scan using ready_pkey"}},

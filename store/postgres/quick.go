@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 // Most claims need no lock but those of the jobs they get: their queues have no
 // limits. These take two round trips. The first asks for the configurations, locks
-// what has run out and what may be claimed, and then reads the clock; the second
+// what has run out, takes out what may be claimed, and then reads the clock; the second
 // writes, reads what goes with the jobs, and commits.
 
 // presently is the time as the database has it when a statement begins: $%d is the
@@ -22,8 +23,11 @@ import (
 const presently = "(SELECT greatest($%d::bigint, h.time, CASE WHEN $%d::boolean THEN " + clock + " END) FROM gq.head AS h)"
 
 var (
-	quickCandidates = fmt.Sprintf(candidatesOf, ", s.cost", ", s.cost", fmt.Sprintf(presently, 3, 9), skipping)
-	quickOverdue    = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
+	quickCandidates = `
+	DELETE FROM gq.ready AS s
+	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
+	RETURNING ` + returned + ", s.cost"
+	quickOverdue = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
 )
 
 // errLimited is a queue that turned out to have a limit or to be paused. Its row must
@@ -33,9 +37,13 @@ var errLimited = errors.New("a queue has a limit that a claim has to keep")
 // claimQuick serves a claim from queues without limits. Where leases have run out it
 // leaves everything to claim.
 func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
-	rows, late, err := tx.lockQuick(ctx, w, queues)
-	if err != nil || late {
+	rows, late, err := tx.takeQuick(ctx, w, queues)
+	if err != nil {
 		return nil, false, err
+	}
+	if late {
+		tx.putBack(rows)
+		return nil, false, tx.flush(ctx)
 	}
 	granted := rows[:0:0]
 	for _, r := range rows {
@@ -51,6 +59,7 @@ func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed
 			tx.record(r, next, events) // past its lifetime
 		}
 	}
+	tx.putBack(rows) // what has not become claimable after all
 	var blobs found
 	touched := slices.DeleteFunc(slices.Clone(granted), (*row).untouched)
 	queueRest(&tx.more, w, granted, touched, &blobs)
@@ -83,9 +92,9 @@ func queueRest(batch *pgx.Batch, w *want, granted, touched []*row, into *found) 
 	}
 }
 
-// lockQuick locks what a claim may get, unless leases have run out, and takes the
-// stamp.
-func (tx *txn) lockQuick(ctx context.Context, w *want, names []string) (rows []*row, late bool, err error) {
+// takeQuick takes out what a claim may get, in its order, finds out whether leases have
+// run out, and takes the stamp.
+func (tx *txn) takeQuick(ctx context.Context, w *want, names []string) (rows []*row, late bool, err error) {
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
 	var overdue []*row
@@ -100,7 +109,7 @@ func (tx *txn) lockQuick(ctx context.Context, w *want, names []string) (rows []*
 	})
 	batch.Queue(quickCandidates, append(w.quickArgs(names, known, w.missing()), ours)...).
 		Query(func(from pgx.Rows) (err error) {
-			rows, err = scanRows(from, nil)
+			rows, err = tx.take(from)
 			return err
 		})
 	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
@@ -116,6 +125,14 @@ func (tx *txn) lockQuick(ctx context.Context, w *want, names []string) (rows []*
 			err = errLimited
 		}
 	}
+	rank := make(map[string]int, len(names))
+	for i, name := range names {
+		rank[name] = i
+	}
+	slices.SortFunc(rows, func(a, b *row) int {
+		x, y := a.state.Order(), b.state.Order()
+		return cmp.Or(cmp.Compare(rank[a.queue], rank[b.queue]), cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo))
+	})
 	return rows, len(overdue) > 0, err
 }
 

@@ -35,6 +35,7 @@ type txn struct {
 	work   *workspace // of a transaction that inserts
 	jobs   *jobArrays // new jobs, whose rows are among rows
 	rows   []*row
+	inHand int // rows that were taken out of their tables and not written yet
 	leases []lease
 	ended  []ending
 	events eventLog
@@ -73,7 +74,7 @@ type place struct {
 // row is a row of gq.ready, gq.held or gq.done.
 type row struct {
 	queue    string
-	limit    string   // limit key; known of new jobs only
+	limit    string   // limit key; known of jobs that are new or in hand
 	fair     string   // fair key
 	spec     []byte   // of gq.job, where it was read along
 	payload  []byte   // likewise
@@ -94,6 +95,7 @@ const (
 	inReady
 	inHeld
 	inDone
+	inHand // taken out of its table by this transaction, which writes it anew
 )
 
 func homeOf(s gq.Status) home {
@@ -146,8 +148,8 @@ const clock = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000"
 // columns that make a row; the alias is s.
 const columns = "s.seq, s.queue, s.fair, s.data"
 
-// scanRows reads rows of the columns, and the spec or the cost where there is one
-// more.
+// scanRows reads rows of the columns, and the spec, the cost or the limit key where
+// there are more.
 func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 	if err == nil {
 		err = rows.Err() // of a batch that has failed before
@@ -162,8 +164,8 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		policy policies
 		into   = []any{&seq, &now.queue, &now.fair, &data}
 	)
-	if fields := rows.FieldDescriptions(); len(fields) > len(into) {
-		into = append(into, map[string]any{"spec": &now.spec, "cost": &now.cost}[fields[len(into)].Name])
+	for _, field := range rows.FieldDescriptions()[len(into):] {
+		into = append(into, map[string]any{"spec": &now.spec, "cost": &now.cost, "limited": &now.limit}[field.Name])
 	}
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
 		now = row{}
@@ -180,6 +182,40 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		r.home = homeOf(r.state.Status)
 		return r, err
 	})
+}
+
+// returned are the columns of rows that are taken out of their table, with the alias
+// s. Whatever is deleted is locked, so that what would be locked and deleted later is
+// deleted at once: that saves looking it up and writing to it a second time.
+const returned = columns + ", coalesce(s.limited, '') AS limited"
+
+// take reads rows that were taken out of their tables. Each of them is written again,
+// by record or by putBack.
+func (tx *txn) take(from pgx.Rows) ([]*row, error) {
+	rows, err := scanRows(from, nil)
+	for _, r := range rows {
+		r.home = inHand
+	}
+	tx.inHand += len(rows)
+	return rows, err
+}
+
+// putBack has rows in hand written as they are, where nothing was recorded of them.
+func (tx *txn) putBack(rows []*row) {
+	for _, r := range rows {
+		if r.home == inHand && !r.changed {
+			r.changed = true
+			tx.rows = append(tx.rows, r)
+		}
+	}
+}
+
+// whole makes sure that nothing is lost with a commit.
+func (tx *txn) whole() error {
+	if tx.inHand != 0 {
+		return fmt.Errorf("%d jobs were taken out of their tables and not written: %w", tx.inHand, gq.ErrCorrupt)
+	}
+	return nil
 }
 
 // policies lets neighbours share a policy, which never changes.

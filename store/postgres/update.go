@@ -64,6 +64,9 @@ func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.U
 			return nil, err
 		}
 	}
+	for _, r := range c.rows {
+		tx.putBack([]*row{r}) // where its update was refused
+	}
 	c.writeBlobs(&tx.more)
 	if c.plan != nil {
 		return out, tx.add(ctx, c.plan)
@@ -116,13 +119,17 @@ func (c *changes) found(rows []*row) {
 	}
 }
 
-// heldByNumber reads and locks held jobs; the first of livingIn.
-const heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
+// heldByNumber reads and locks held jobs; the first of livingIn. takeHeld takes them
+// out, in the same order.
+const (
+	heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
+	takeHeld     = "DELETE FROM gq.held AS s WHERE s.seq = ANY ($1) RETURNING " + returned
+)
 
 // prepareLeased is resolve and prepareChanges for holders that tell of jobs that run,
 // as most do: by leases that this store has made. It asks and locks everything at
-// once. Where it turns out to be otherwise c has no rows, and what was locked is
-// locked again.
+// once, and takes out what is to leave the table of held jobs. Where it turns out to be
+// otherwise c has no rows, and what was locked is locked again.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
 	seqs, leases := make([]int64, len(updates)), make([]string, len(updates))
 	for i := range updates {
@@ -138,12 +145,20 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		batch   pgx.Batch
 		foreign int64
 		rows    []*row
+		leaving = !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles })
 	)
 	batch.Queue("SELECT count(*) FROM gq.lease WHERE id = ANY ($1)", leases).QueryRow(func(row pgx.Row) error { return row.Scan(&foreign) })
-	batch.Queue(heldByNumber, sorted).Query(func(found pgx.Rows) (err error) {
-		rows, err = scanRows(found, nil)
-		return err
-	})
+	if leaving {
+		batch.Queue(takeHeld, sorted).Query(func(found pgx.Rows) (err error) {
+			rows, err = tx.take(found)
+			return err
+		})
+	} else {
+		batch.Queue(heldByNumber, sorted).Query(func(found pgx.Rows) (err error) {
+			rows, err = scanRows(found, nil)
+			return err
+		})
+	}
 	batch.Queue(stamps, 0).QueryRow(func(row pgx.Row) error {
 		_, err := tx.stampFrom(row)
 		return err
@@ -155,8 +170,10 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	if foreign == 0 && len(rows) == len(sorted) && !starting {
 		tx.starts = starts{}
 		c.found(rows)
+		return seqs, nil
 	}
-	return seqs, nil
+	tx.putBack(rows)
+	return seqs, tx.flush(ctx)
 }
 
 // spawn places the children of an update of a row. The job is what it will be

@@ -66,6 +66,7 @@ type machine struct {
 	cfg     store.Config
 	clock   *Clock
 	s       store.Store
+	hint    bool // the next update is said to settle its job
 	tally   *tally
 	random  *rand.Rand // ids only
 

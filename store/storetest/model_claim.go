@@ -94,6 +94,10 @@ func (m *machine) update(r *rapid.T) {
 		c := rapid.Custom(m.drawChange).Draw(r, "update")
 		updates, verbs = append(updates, c.update()), append(verbs, c.verb)
 	}
+	m.hint = !m.hint // right or wrong
+	for i := range updates {
+		updates[i].Settles = m.hint
+	}
 	m.change(updates, verbs)
 }
 

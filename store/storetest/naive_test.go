@@ -333,6 +333,11 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 	}
 	next, events, err := u.Apply(before, now)
 	if err != nil && n.bug != ignoresRefusal {
+		if n.bug == settlesAnyway && u.Settles && before.Status.Held() {
+			next = before
+			next.Status, next.Lease = gq.Scheduled, nil
+			n.write(j, next, nil, now)
+		}
 		if n.bug == blobsFirst {
 			n.blobs(j, u)
 		}

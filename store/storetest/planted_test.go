@@ -122,6 +122,7 @@ const (
 	countsHeld       bug = "held jobs count as running"
 	losesEvents      bug = "the second event of a commit is lost"
 	repeatsEvents    bug = "a replay begins with the event it should begin after"
+	settlesAnyway    bug = "what was to settle a job ends its lease also where it is refused"
 	tellsOneQueue    bug = "other queues of a pool are not told"
 	tellsJobsOnly    bug = "what a queue is configured to is not told"
 	tellsBirthsEarly bug = "a birth is told before what happened last"
@@ -273,6 +274,7 @@ var planted = map[bug][]string{
 	countsHeld:       {"Counts/Steps"},
 	losesEvents:      {"Insert/Birth"},
 	repeatsEvents:    {"Events/Replay"},
+	settlesAnyway:    {"Settle/Hint"},
 	tellsOneQueue:    {"Notify/Room"},
 	tellsJobsOnly:    {"Notify/Room"},
 	tellsBirthsEarly: {"Events/Turns"},

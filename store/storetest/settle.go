@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -55,6 +56,12 @@ var settleCases = []Case{
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
 		Covers: []string{"Q-18"},
 		run:    settleAnyOrder,
+	},
+	{
+		Name:   "Settle/Hint",
+		Clause: "what is said to settle a job and does not, or is refused, leaves it as it would without the hint, and so does what does",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Events", "Counts", "PutQueue", "Close"},
+		run:    settleHint,
 	},
 	{
 		Name:   "Settle/Repeat",
@@ -254,6 +261,66 @@ func settleAnyOrder(e *env) {
 	for _, j := range jobs {
 		e.stands("settled out of order", j.State.ID, gq.Completed)
 	}
+}
+
+// settleHint does the same with and without the hint.
+func settleHint(e *env) {
+	var told [2][]string
+	var counts [2][]gq.Count
+	for round, hint := range []bool{false, true} {
+		queue := fmt.Sprint("q", round)
+		e.put(queue, func(q *gq.Queue) { q.KeyLimit = 1 })
+		var updates []store.Update
+		var ids []gq.JobID
+		say := func(j gq.Job, apply store.Apply) {
+			updates = append(updates, store.Update{Ref: byLease(j.State.Lease.ID), Apply: apply, Settles: hint})
+		}
+		hold := func(n int) (jobs []gq.Job) {
+			for i := range n {
+				e.add(inQueue(queue), limitedBy(fmt.Sprint(i)), ofType("special"), requiring("gpu"))
+				jobs = append(jobs, e.one(from(queue), offering("gpu")))
+				ids = append(ids, jobs[i].State.ID)
+			}
+			return jobs
+		}
+		jobs := hold(6)
+		stale := gq.LeaseRef{ID: jobs[0].State.Lease.ID, Version: jobs[0].State.Lease.Version + 1}
+		say(jobs[0], beating(jobs[0].State.Lease.Ref(), gq.Report{Progress: 0.5}))
+		say(jobs[1], completing(jobs[1].State.Lease.Ref(), nil))
+		say(jobs[2], failing(jobs[2].State.Lease.Ref(), permanent))
+		say(jobs[3], releasing(jobs[3].State.Lease.Ref(), 0, "again"))
+		say(jobs[4], completing(stale, nil))
+		say(jobs[4], beating(jobs[4].State.Lease.Ref(), gq.Report{}))
+		say(jobs[4], completing(jobs[4].State.Lease.Ref(), nil))
+		say(jobs[5], completing(stale, nil))
+		for i, answer := range e.tryUpdate(updates...) {
+			if refused := i == 4 || i == 7; (answer.Err != nil) != refused {
+				e.Errorf("hint %t, update %d: %v", hint, i, answer.Err)
+			}
+		}
+		e.is("an update that is refused alone", e.tryUpdate(updates[7])[0].Err, gq.ErrStaleLease)
+		e.none("what was given back, without what it requires", from(queue))
+		e.none("what was given back, by another type", from(queue), offering("gpu"), types("t"))
+		if j := e.one(from(queue), offering("gpu"), types("special")); j.State.ID != ids[3] {
+			e.Errorf("hint %t: claimed %s, want what was given back", hint, j.State.ID)
+		}
+		e.add(inQueue(queue), limitedBy("5"))
+		e.none("while another job with the limit key is held", from(queue))
+		for i, id := range ids {
+			told[round] = append(told[round], fmt.Sprint(i, e.get(id).State.Status))
+			for _, v := range e.events(0) {
+				if v.Job == id {
+					told[round] = append(told[round], fmt.Sprint(i, v.Type))
+				}
+			}
+		}
+		all, err := e.store().Counts(e.Context(), queue)
+		e.check("Counts", err)
+		all[0].Queue = ""
+		counts[round] = all
+	}
+	e.equal("what has become of the jobs, with the hint and without", told[1], told[0])
+	e.equal("the counts, with the hint and without", counts[1], counts[0])
 }
 
 func settleRepeat(e *env) {
