@@ -30,6 +30,7 @@ type txn struct {
 	shared  bool      // it waits for no lock longer than lockWait
 
 	committed bool // by finish
+	unheard   bool // and the answers that came with it were lost, or some of them
 
 	// Gathered by record and written by flush.
 	work    *workspace // of a transaction that inserts
