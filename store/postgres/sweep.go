@@ -51,16 +51,17 @@ const (
 // Due implements [store.Store].
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
+	limit = max(limit, 1)
 	err := s.readOnce(ctx, "due", func(tx *txn) error {
 		if err := tx.glance(ctx); err != nil {
 			return err
 		}
 		due = store.Due{Now: tx.now}
-		late, err := tx.late(ctx, max(limit, 0)+1)
+		late, err := tx.late(ctx, limit+1)
 		if err != nil {
 			return err
 		}
-		for _, l := range late[:min(len(late), max(limit, 0))] {
+		for _, l := range late[:min(len(late), limit)] {
 			due.Jobs = append(due.Jobs, l.job)
 		}
 		if len(late) > len(due.Jobs) {
