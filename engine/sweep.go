@@ -56,7 +56,7 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 	for i, id := range due.Jobs {
 		draw := e.draw()
 		updates[i] = store.Update{
-			Ref: store.Ref{Job: id},
+			Ref: store.Ref{Job: id}, Yield: true,
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 				return s.Advance(draw, now)
 			},
@@ -71,7 +71,8 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 		switch u := &updated[i]; {
 		case u.Changed:
 			r.Advanced++
-		case u.Err != nil && !errors.Is(u.Err, gq.ErrNotFound): // it may have been collected since
+		case errors.Is(u.Err, gq.ErrNotFound) || errors.Is(u.Err, gq.ErrInUse): // it was collected since, or is for the next sweep
+		case u.Err != nil:
 			faults = append(faults, fmt.Errorf("advance %s: %w", due.Jobs[i], u.Err))
 		}
 	}

@@ -306,3 +306,132 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 		t.Errorf("the events of the late commit: %+v", after)
 	}
 }
+
+// TestAnOpenTransactionStallsNoSweep keeps a transaction open that has locked a job
+// that is due, one whose dependency has ended, one that may be claimed, and a queue that
+// is fair. What else is due, waits for its dependency or may be claimed does not wait with
+// them.
+func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
+	const soon = 20 * time.Second // on a crowded machine; the transaction stays open
+	f := newShop(t)
+	submit := func(s gq.Spec) gq.JobID {
+		t.Helper()
+		s.Type = "work"
+		out, err := f.Submit(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.ID()
+	}
+	claim := func(queue string, r gq.ClaimRequest) []gq.Job {
+		t.Helper()
+		r.Worker, r.Queues = "w", []string{queue}
+		jobs, err := f.Claim(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return jobs
+	}
+	after := func(id gq.JobID) []gq.Dependency { return []gq.Dependency{{Kind: gq.After, Job: id}} }
+	submit(gq.Spec{Queue: "due"})
+	submit(gq.Spec{Queue: "due"})
+	due := claim("due", gq.ClaimRequest{N: 2, TTL: time.Second})
+	parents := []gq.JobID{submit(gq.Spec{Queue: "parents"}), submit(gq.Spec{Queue: "parents"})}
+	children := []gq.JobID{
+		submit(gq.Spec{Queue: "children", DependsOn: after(parents[0])}),
+		submit(gq.Spec{Queue: "children", DependsOn: after(parents[1])}),
+	}
+	locked := submit(gq.Spec{Queue: "claimed"})
+	fair := gq.NewQueue("fair")
+	fair.Fair = true
+	if _, err := f.PutQueue(t.Context(), fair); err != nil {
+		t.Fatal(err)
+	}
+	if len(due) != 2 {
+		t.Fatalf("claimed %d jobs", len(due))
+	}
+
+	open := f.begin("pgx")
+	if _, err := open.queue.Complete(t.Context(), due[0].State.Lease.Ref(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []gq.JobID{children[0], locked} {
+		if _, err := open.queue.Submit(t.Context(), gq.Spec{Queue: "late", Type: "work", DependsOn: after(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if _, err := open.queue.Submit(t.Context(), gq.Spec{Queue: "fair", Type: "work"}); err != nil {
+		t.Fatal(err)
+	}
+
+	// Three wait for jobs: where the only one is locked, where the queue is, and elsewhere.
+	type got struct {
+		jobs []gq.Job
+		err  error
+	}
+	wait := func(queue string) chan got {
+		answer := make(chan got, 1)
+		go func() {
+			jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{queue}, Wait: 5 * time.Minute})
+			answer <- got{jobs, err}
+		}()
+		return answer
+	}
+	receive := func(from chan got, want gq.JobID) {
+		t.Helper()
+		select {
+		case g := <-from:
+			if g.err != nil || len(g.jobs) != 1 || g.jobs[0].State.ID != want {
+				t.Errorf("claimed %+v, %v, want job %s", g.jobs, g.err, want)
+			}
+		case <-time.After(soon):
+			t.Errorf("job %s was not claimed within %v", want, soon)
+		}
+	}
+	first, second, other := wait("claimed"), wait("fair"), wait("other")
+	time.Sleep(200 * time.Millisecond) // most likely they wait by now
+	receive(other, submit(gq.Spec{Queue: "other"}))
+	receive(first, submit(gq.Spec{Queue: "claimed"}))
+
+	for _, j := range claim("parents", gq.ClaimRequest{N: 2}) {
+		if _, err := f.Complete(t.Context(), j.State.Lease.Ref(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	for {
+		if _, err := f.Sweep(ctx, time.Now()); err != nil {
+			t.Fatalf("sweep: %v", err)
+		}
+		expired, err := f.Get(ctx, due[1].State.ID, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		released, err := f.Get(ctx, children[1], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !expired.State.Status.Held() && released.State.Status == gq.Scheduled {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	again := wait("claimed") // and gets what was locked once it is not
+	time.Sleep(200 * time.Millisecond)
+	open.rollback()
+	receive(again, locked)
+	receive(second, submit(gq.Spec{Queue: "fair"}))
+	for status := gq.Pending; status == gq.Pending; {
+		if _, err := f.Sweep(ctx, time.Now()); err != nil {
+			t.Fatalf("sweep: %v", err)
+		}
+		j, err := f.Get(ctx, children[0], 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status = j.State.Status
+	}
+}

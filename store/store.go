@@ -71,7 +71,8 @@ type Store interface {
 	// Claim gives claimable jobs to workers, each under a lease with a new id
 	// and a larger version. Within a queue the smallest order key is served
 	// first; queues are served in the order the claim names them. A claim finds
-	// fewer jobs than it asked for only when there are no more, and never more.
+	// fewer jobs than it asked for only when there are no more, and never more. It
+	// waits for what others have locked, but not for long.
 	// How many other jobs wait, match or not, makes no difference to its cost.
 	//
 	// The limits of a queue hold over all workers and within one call. What
@@ -116,8 +117,8 @@ type Store interface {
 	// occupied AtStart, and the check and the start are one.
 	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
-	// that the store does not know, [gq.ErrNoCapacity], and whatever the function
-	// returned.
+	// that the store does not know, [gq.ErrNoCapacity], [gq.ErrInUse] of updates that
+	// yield, and whatever the function returned.
 	Update(ctx context.Context, updates []Update) ([]Updated, error)
 
 	// Due lists jobs for which time has something to do ([gq.State.Advance]),
@@ -126,7 +127,8 @@ type Store interface {
 	Due(ctx context.Context, limit int) (Due, error)
 
 	// Release tells up to limit waiting dependents that a dependency has ended
-	// and returns how many it told; 0 means that none is left. A store may do
+	// and returns how many it told; 0 means that none is left, but for those that the
+	// transaction of an application has locked. A store may do
 	// any part of this by itself, at the latest in the next commit after the
 	// one that ended the dependency, so that one job with a million dependents
 	// is never one commit.
@@ -290,7 +292,8 @@ type Claimed struct {
 
 	// RetryAt is set where the claim got fewer jobs than it asked for and only
 	// a rate kept it from another one: the earliest instant at which that lets
-	// one through.
+	// one through. Where the transaction of an application has jobs locked that may
+	// be claimable it is when to look again.
 	RetryAt time.Time
 
 	Err error
@@ -312,6 +315,10 @@ type Update struct {
 	// Settles says that the function ends the hold on its job if it is not refused.
 	// It is a hint: a store may prepare for it, and what happens is the same.
 	Settles bool
+
+	// Yield is for whoever comes again by itself: where the transaction of an
+	// application has the job, it is left alone, and the answer is [gq.ErrInUse].
+	Yield bool
 }
 
 // Updated is the answer to an [Update]: the state from here on, or why it did

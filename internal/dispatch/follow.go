@@ -217,7 +217,7 @@ func (d *Dispatcher) sweep(ctx context.Context, now time.Time) error {
 		}
 		updates := make([]store.Update, len(due))
 		for i, l := range due {
-			updates[i] = store.Update{Ref: store.Ref{Job: l.Job}, Apply: advance}
+			updates[i] = store.Update{Ref: store.Ref{Job: l.Job}, Apply: advance, Yield: true}
 		}
 		if _, err := d.store.Update(ctx, updates); err != nil {
 			d.loaded = false

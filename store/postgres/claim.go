@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,9 +73,14 @@ func levels(names ...string) (queues []string, lanes []int16) {
 	return queues, lanes
 }
 
-// maxRounds is how often a claim waits for others to let go of what it might
-// get before it answers with fewer jobs.
-const maxRounds = 10
+// A claim waits for others to let go of what it might get, since ours do so at once. The
+// transaction of an application may not: in each round the claim looks for what else has
+// come, and in the end it answers with fewer jobs, and when to look again.
+const (
+	maxRounds = 10
+	awaitWait = "; SET LOCAL lock_timeout = '250ms'"
+	lookAgain = time.Second
+)
 
 // want is a claim, or several that ask for the same, and what is still missing
 // of it.
@@ -168,13 +174,24 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 // round fails: the jobs are held, and nobody else would know.
 func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]store.Claimed, error) {
 	wants := wantsOf(claims)
+	if alone && len(wants) > 1 {
+		return s.claimApart(ctx, claims, wants), nil
+	}
+	begin := s.begins.shared
+	if alone {
+		begin = s.begins.write + awaitWait
+	}
+	locked := false
 	for round := range maxRounds {
 		var passed []int64
-		err := s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
+		err := s.transact(ctx, "write", begin, func(tx *txn) error {
 			var err error
 			passed, err = tx.claim(ctx, wants)
 			return err
 		})
+		if locked = alone && held(err); locked { // a queue
+			continue
+		}
 		if err != nil && round == 0 {
 			return nil, err
 		}
@@ -185,14 +202,25 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			s.floors.passWant(w)
 			w.jobs, w.round = append(w.jobs, w.round...), nil
 		}
-		if len(passed) == 0 {
+		if locked = len(passed) > 0; !locked {
 			break
 		}
-		if err := s.await(ctx, passed, alone); err != nil {
-			if round == 0 && !slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 }) {
-				return nil, err
-			}
+		err = s.await(ctx, passed, begin)
+		some := slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 })
+		patient := alone && held(err) && !some
+		if err != nil && !patient && round == 0 && !some {
+			return nil, err
+		}
+		if err != nil && !patient {
 			break
+		}
+	}
+	if locked {
+		at := instant(s.latest.Load()).Add(lookAgain)
+		for _, w := range wants {
+			if w.retry.IsZero() || at.Before(w.retry) {
+				w.retry = at
+			}
 		}
 	}
 	out := make([]store.Claimed, len(claims))
@@ -206,6 +234,31 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		}
 	}
 	return out, nil
+}
+
+// claimApart serves what was asked for in one call and differs, so that nobody waits for
+// what others need.
+func (s *Store) claimApart(ctx context.Context, claims []store.Claim, wants []*want) []store.Claimed {
+	out := make([]store.Claimed, len(claims))
+	var all sync.WaitGroup
+	for _, w := range wants {
+		all.Go(func() {
+			same := make([]store.Claim, len(w.shares))
+			for i, share := range w.shares {
+				same[i] = claims[share.index]
+			}
+			got, err := s.claim(ctx, same, true)
+			for i, share := range w.shares {
+				if err != nil {
+					out[share.index].Err = fmt.Errorf("claim: %w", err)
+				} else {
+					out[share.index] = got[i]
+				}
+			}
+		})
+	}
+	all.Wait()
+	return out
 }
 
 // claim serves claims as far as it can without waiting for a row. It returns
@@ -449,10 +502,11 @@ func (tx *txn) room(ctx context.Context, q gq.Queue, n int) (int, error) {
 	return min(n, q.MaxRunning-held), err
 }
 
-// await waits until whoever has locked the first of these jobs is done. It
-// holds nothing meanwhile, so nobody can wait for it.
-func (s *Store) await(ctx context.Context, jobs []int64, alone bool) error {
-	return s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
+// await waits until whoever has locked the first of these jobs is done, or for as long
+// as a transaction does that begins so. It holds nothing meanwhile, so nobody can wait
+// for it.
+func (s *Store) await(ctx context.Context, jobs []int64, begin string) error {
+	return s.transact(ctx, "write", begin, func(tx *txn) error {
 		var batch pgx.Batch
 		for _, table := range []string{"gq.ready", "gq.held"} {
 			batch.Queue("SELECT FROM "+table+" WHERE seq = $1 FOR UPDATE", jobs[0])

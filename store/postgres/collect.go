@@ -22,7 +22,7 @@ const kept = `
 // Collect implements [store.Store]. It moves the horizons on, which makes jobs
 // disappear for everyone at once, and removes the ways that lead to them. Their
 // rows go with their partition: see tidy. One at a time does it; others wait, and
-// find what is left.
+// find what is left. Where somebody holds it up for longer it is left for the next time.
 func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	removed := 0
 	over, err := s.expired(ctx)
@@ -34,6 +34,9 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	}
 	err = s.write(ctx, "collect", func(tx *txn) error {
 		removed = 0
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+collectWait+"'"); err != nil {
+			return err
+		}
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockCollect); err != nil {
 			return err
 		}
@@ -49,6 +52,9 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		}
 		return tx.flush(ctx)
 	})
+	if held(err) {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -58,6 +64,10 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	}
 	return 0, s.tidy(ctx)
 }
+
+// collectWait is how long Collect waits for whoever collects or purges, and for keys that
+// somebody is using again.
+const collectWait = "2s"
 
 // expired reports whether there is anything to collect.
 func (s *Store) expired(ctx context.Context) (over bool, err error) {

@@ -52,14 +52,15 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	}
 	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, eventLog{}, nil, pgx.Batch{}
 	tx.written = true
-	err = tx.SendBatch(ctx, &batch).Close()
+	failed := tx.SendBatch(ctx, &batch).Close()
 	if !last {
+		return failed
+	}
+	if err := tx.settle(ctx, failed); err != nil {
 		return err
 	}
-	if err = tx.settle(ctx, err); err == nil {
-		tx.committed = true
-	}
-	return err
+	tx.committed, tx.unheard = true, failed != nil
+	return nil
 }
 
 // ask sends what is asked where there is nothing to write, and ends the transaction.

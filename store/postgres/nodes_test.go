@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
@@ -333,7 +334,9 @@ func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 	for name, through := range through {
 		t.Run(name, func(t *testing.T) {
 			url := pgtest.Database(t)
-			execute(t, url, `DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET synchronous_commit = off'; END $$`)
+			for _, setting := range []string{"synchronous_commit = off", "default_transaction_isolation = serializable"} {
+				execute(t, url, fmt.Sprintf(`DO $$ BEGIN EXECUTE 'ALTER DATABASE ' || current_database() || ' SET %s'; END $$`, setting))
+			}
 			s := open(t, through(url), store.Config{})
 			defer s.Close()
 			execute(t, url, `
@@ -341,10 +344,16 @@ func TestDurableWhateverTheDatabaseSays(t *testing.T) {
 				BEGIN
 					IF current_setting('synchronous_commit') = 'off' THEN RAISE 'not durable'; END IF;
 					IF current_setting('enable_seqscan') = 'on' THEN RAISE 'plans may go wrong'; END IF;
+					IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE 'what is read may be old'; END IF;
 					RETURN NEW;
 				END $$;
-				CREATE TRIGGER refuse BEFORE INSERT ON gq.segment FOR EACH ROW EXECUTE FUNCTION refuse();`)
+				CREATE TRIGGER refuse BEFORE INSERT ON gq.segment FOR EACH ROW EXECUTE FUNCTION refuse();
+				CREATE TRIGGER refuse BEFORE INSERT ON gq.round FOR EACH ROW EXECUTE FUNCTION refuse();`)
 			mustInsert(t, s, newSpec("q"))
+			mustInsert(t, s, newSpec("q"), newSpec("q"))
+			if _, err := s.Events(t.Context(), 0, 1); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }

@@ -134,23 +134,28 @@ func refused(err error) bool {
 }
 
 // happened finds out whether the transaction that wrote a segment was committed.
-// Inserting the same id waits for that transaction to end, if it has not: then
-// either the row is there, or there is none and never will be. A row that is there
+// Inserting the same id waits for that transaction to end, if it has not: then either
+// the row is there, or there is none. It may have yet to come, since a server goes on
+// with what it was sent before the connection was lost; so another row takes its place,
+// without events and a number, and keeps it from happening later. A row that is there
 // may be on this server alone: one that was waiting for its standbys shows it once
 // it has been restarted, or its wait was cut short. So the answer that it happened
 // is a commit of its own.
 func (s *Store) happened(ctx context.Context, m mark) (bool, error) {
-	tx, err := s.pool.Begin(ctx)
+	tx, err := s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return false, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // always rolled back
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has an effect where this is left early only
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO gq.segment (id, time, events, token) VALUES ($1, 0, 0, $2)
+		INSERT INTO gq.segment (id, seq, time, events, token) VALUES ($1, 0, 0, 0, $2)
 		ON CONFLICT (id) DO NOTHING`,
-		m.id, m.token)
-	if err != nil || tag.RowsAffected() == 1 {
+		m.id, random())
+	if err != nil {
 		return false, err
+	}
+	if tag.RowsAffected() == 1 {
+		return false, tx.Commit(ctx)
 	}
 	var token [16]byte
 	err = tx.QueryRow(ctx, "SELECT token FROM gq.segment WHERE id = $1", m.id).Scan(&token)

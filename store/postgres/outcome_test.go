@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -63,6 +64,22 @@ func TestOutcomeIsFinal(t *testing.T) {
 		if got := <-answer; got != commits {
 			t.Errorf("the commit happened: %t, want %t", got, commits)
 		}
+	}
+	// One that had written nothing yet when it was asked for does not happen later.
+	late := mark{id: 1003, token: random()}
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	for range 2 { // the answer is the same each time
+		if happened, err := s.happened(t.Context(), late); err != nil || happened {
+			t.Errorf("a commit happened that had yet to come: %t, %v", happened, err)
+		}
+	}
+	_, err = tx.Exec(t.Context(), "INSERT INTO gq.segment (id, time, events, token) VALUES ($1, 0, 0, $2)", late.id, late.token)
+	if err == nil {
+		t.Error("a transaction goes on that is said not to have happened")
 	}
 	// Somebody else's segment under the same id, as after a failover that lost ours.
 	if happened, err := s.happened(t.Context(), mark{id: 1001, token: random()}); err != nil || happened {

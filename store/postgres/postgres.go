@@ -315,8 +315,10 @@ func undone(err error) bool {
 	switch e.Code {
 	case serializationFailure, deadlockDetected:
 		return true
-	case uniqueViolation: // two inserted the same id at once; the next try sees the other
-		return e.TableName == "name"
+	case uniqueViolation:
+		// Two inserted the same id at once, and the next try sees the other. Or a segment
+		// that was at hand is in use: the server that gave it has lost that to a failover.
+		return e.TableName == "name" || strings.HasPrefix(e.TableName, "segment_")
 	}
 	return false
 }

@@ -144,7 +144,7 @@ func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*g
 	}
 	if failed != nil { // it happened, and the answer was lost
 		if now, numbers, err = tx.s.recall(ctx, tx.mark, a.ids); err != nil {
-			return nil, false, err
+			return nil, false, fmt.Errorf("%w: %w", errUnknown, err) // not to be tried again
 		}
 	}
 	tx.moves, tx.events = nil, eventLog{}

@@ -2,13 +2,16 @@ package postgres
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net"
 	"reflect"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
@@ -116,6 +119,91 @@ func TestAnswerIsLost(t *testing.T) {
 	}
 }
 
+// mute is a connection through which no statement is cancelled, as where the network
+// was lost.
+type mute struct{ net.Conn }
+
+func (c mute) Write(b []byte) (int, error) {
+	const cancelRequest = 80877102
+	if len(b) == 16 && binary.BigEndian.Uint32(b[4:]) == cancelRequest {
+		return len(b), c.Close()
+	}
+	return c.Conn.Write(b)
+}
+
+// TestSubmissionOutlivesItsConnection cuts the connection while the statement of a
+// submission waits in the server, which goes on with it all the same. What the caller is
+// told is what happened.
+func TestSubmissionOutlivesItsConnection(t *testing.T) {
+	url := pgtest.Database(t)
+	s, err := Open(t.Context(), url, store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var mu sync.Mutex
+	var conns []net.Conn
+	settings := s.pool.Config()
+	dial := settings.ConnConfig.DialFunc
+	settings.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dial(ctx, network, address)
+		mu.Lock()
+		defer mu.Unlock()
+		conns = append(conns, c)
+		return mute{c}, err
+	}
+	defer s.pool.Close()
+	if s.pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
+		t.Fatal(err)
+	}
+	promptly(t, s, 1) // so that the statement is known to the connection
+	s.herald.stop()   // which would use another one
+	defer s.herald.start(s)
+	other, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close(context.WithoutCancel(t.Context()))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	tx, err := other.Begin(t.Context())
+	if err == nil {
+		_, err = tx.Exec(t.Context(), "LOCK TABLE gq.ready IN EXCLUSIVE MODE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := func(n int) {
+		t.Helper()
+		for got := 0; got != n; {
+			err := other.QueryRow(ctx, `
+				SELECT count(*) FROM pg_locks
+				WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&got)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	answers := make(chan []store.Inserted, 1)
+	go func() { answers <- promptly(t, s, 3) }()
+	waiting(1)
+	mu.Lock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	mu.Unlock()
+	waiting(2) // it is tried again
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, s, <-answers)
+	var jobs, told int
+	err = other.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM gq.ready), (SELECT sum(events) FROM gq.segment)").Scan(&jobs, &told)
+	if err != nil || jobs != 4 || told != 2*4 {
+		t.Errorf("%d jobs and %d events, want 4 and 8: %v", jobs, told, err)
+	}
+}
+
 // leap is a clock that a test moves on.
 type leap struct{ at atomic.Int64 }
 
@@ -149,6 +237,23 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 	if err != nil || wrong > 0 || days != 2 {
 		t.Errorf("the segment of the day before was used: %t; the jobs are of %d days, want 2: %v", wrong > 0, days, err)
 	}
+}
+
+// TestSegmentAtHandIsInUse has somebody else use the segment that is at hand, as after a
+// failover to a server that had not heard of it being given: nobody notices.
+func TestSegmentAtHandIsInUse(t *testing.T) {
+	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	compare(t, s, promptly(t, s, 2))
+	spare := <-s.spares
+	s.keepSpare(spare)
+	if _, err := s.pool.Exec(t.Context(), "INSERT INTO gq.segment (id, seq, time, events, token) VALUES ($1, 0, 0, 0, $2)", spare, random()); err != nil {
+		t.Fatal(err)
+	}
+	compare(t, s, promptly(t, s, 2))
 }
 
 // TestPromptJobsBelowAFloor announces a floor above everything: whoever inserts below

@@ -69,7 +69,8 @@ func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed
 	if err := tx.finish(ctx); err != nil {
 		return nil, false, err
 	}
-	if len(granted) > 0 && granted[0].spec == nil { // the answer was lost, but not the commit
+	if tx.unheard && len(granted) > 0 { // what has come of the answer may be any part of it
+		blobs = nil
 		var again pgx.Batch
 		queueRest(&again, w, granted, touched, &blobs)
 		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error { return tx.SendBatch(ctx, &again).Close() })

@@ -16,10 +16,10 @@ import (
 
 // cutter stands between a store and its database. Once armed, it passes on the next
 // statements that have a word in them, waits for their commit, and hangs up before
-// anything of the answer has gone back.
+// anything of the answer has gone back, or when it comes to what is to be lost.
 type cutter struct {
 	server     string // its socket
-	word       []byte
+	word, lost []byte
 	armed, cut atomic.Bool
 }
 
@@ -68,16 +68,21 @@ func (c *cutter) serve(client net.Conn) {
 	go func() {
 		defer client.Close()
 		answer := make([]byte, 1<<16)
+		var kept []byte // of the answer that will not arrive as a whole
 		for {
 			n, err := server.Read(answer)
 			switch {
 			case err != nil:
 				return
-			case deaf.Load() && bytes.Contains(answer[:n], []byte("COMMIT\x00")):
+			case deaf.Load():
+				if kept = append(kept, answer[:n]...); !bytes.Contains(kept, []byte("COMMIT\x00")) {
+					continue
+				}
+				if i := bytes.Index(kept, c.lost); i > 0 {
+					_, _ = client.Write(kept[:i]) // or all of it is lost
+				}
 				c.cut.Store(true)
 				return
-			case deaf.Load():
-				continue
 			}
 			if _, err := client.Write(answer[:n]); err != nil {
 				return
@@ -99,17 +104,28 @@ func (c *cutter) serve(client net.Conn) {
 	}
 }
 
-// TestClaimWhoseAnswerIsLost has a claim commit and its answer not arrive: the jobs
-// that it got come all the same, with all that belongs to them.
+// TestClaimWhoseAnswerIsLost has a claim commit and its answer not arrive, or not all
+// of it: the jobs that it got come all the same, with all that belongs to them.
 func TestClaimWhoseAnswerIsLost(t *testing.T) {
+	for name, lost := range map[string]string{
+		"all": "", "the second job": "second-type", "what was changed": "changed-value",
+	} {
+		t.Run(name, func(t *testing.T) { claimWithoutAnswer(t, lost) })
+	}
+}
+
+func claimWithoutAnswer(t *testing.T, lost string) {
+	t.Helper()
 	c, through := newCutter(t, pgtest.Database(t), "claimed-by")
+	c.lost = []byte(lost)
 	s := open(t, through, store.Config{})
 	defer s.Close()
 	plain, changed := newSpec("q"), newSpec("q")
+	changed.Type = "second-type"
 	plain.Payload = gq.Payload{Data: []byte("payload"), ContentType: "text/plain"}
 	mustInsert(t, s, plain, changed)
 	meta := changed.Metadata
-	meta.Tags = map[string]string{"changed": "yes"}
+	meta.Tags = map[string]string{"changed": "changed-value"}
 	update := prioritising(changed.ID, meta.Priority)
 	update.Metadata = &meta
 	if out, err := s.Update(t.Context(), []store.Update{update}); err != nil || out[0].Err != nil {
@@ -129,7 +145,7 @@ func TestClaimWhoseAnswerIsLost(t *testing.T) {
 	if got := jobs[0]; got.State.ID != plain.ID || string(got.Spec.Payload.Data) != "payload" || got.State.Version != 1 {
 		t.Errorf("the first job is %+v", got)
 	}
-	if got := jobs[1]; got.State.ID != changed.ID || got.Metadata.Tags["changed"] != "yes" {
+	if got := jobs[1]; got.State.ID != changed.ID || got.Metadata.Tags["changed"] != "changed-value" {
 		t.Errorf("the second job is %+v", got)
 	}
 }

@@ -62,7 +62,7 @@ func (b *begins) of(alone bool) string {
 // it on any connection: there the settings travel with BEGIN and end with the
 // transaction.
 func settle(settings *pgxpool.Config, pooled bool) begins {
-	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"
+	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if pooled {
 		var set []string
 		for _, name := range slices.Sorted(maps.Keys(planning)) {
@@ -72,6 +72,8 @@ func settle(settings *pgxpool.Config, pooled bool) begins {
 		read, write = read+local, write+local+";"+fmt.Sprintf(durable, true)
 	} else {
 		maps.Copy(settings.ConnConfig.RuntimeParams, planning)
+		// Also of what is a transaction without having begun one.
+		settings.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 		settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			registerArrays(conn.TypeMap())
 			_, err := conn.Exec(ctx, fmt.Sprintf(durable, false))

@@ -51,16 +51,17 @@ const (
 // Due implements [store.Store].
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
+	limit = max(limit, 1)
 	err := s.readOnce(ctx, "due", func(tx *txn) error {
 		if err := tx.glance(ctx); err != nil {
 			return err
 		}
 		due = store.Due{Now: tx.now}
-		late, err := tx.late(ctx, max(limit, 0)+1)
+		late, err := tx.late(ctx, limit+1)
 		if err != nil {
 			return err
 		}
-		for _, l := range late[:min(len(late), max(limit, 0))] {
+		for _, l := range late[:min(len(late), limit)] {
 			due.Jobs = append(due.Jobs, l.job)
 		}
 		if len(late) > len(due.Jobs) {
@@ -109,78 +110,106 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 	return late, err
 }
 
+// releaseWait is how long Release waits for a dependent that somebody has locked, before
+// it leaves that for the next time.
+const releaseWait = "500ms"
+
 // Release implements [store.Store].
-func (s *Store) Release(ctx context.Context, limit int) (int, error) {
-	told := 0
+func (s *Store) Release(ctx context.Context, limit int) (told int, err error) {
 	waits := false
-	err := s.readOnce(ctx, "release", func(tx *txn) error {
+	err = s.readOnce(ctx, "release", func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.ended)").Scan(&waits)
 	})
 	if err != nil || !waits {
 		return 0, err
 	}
-	err = s.write(ctx, "release", func(tx *txn) error {
-		told = 0
-		if limit < 1 {
-			return nil
-		}
-		// One at a time, so that "none is left" is true and not just "others
-		// are at it".
-		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockRelease); err != nil {
+	for _, patient := range []bool{true, false} {
+		err = s.write(ctx, "release", func(tx *txn) error {
+			told, err = tx.release(ctx, max(limit, 1), patient)
 			return err
+		})
+		if !held(err) {
+			break
 		}
-		waiting, err := tx.waiting(ctx, limit)
-		if err != nil || len(waiting) == 0 {
-			return err
-		}
-		children := make([]int64, len(waiting))
-		for i, w := range waiting {
-			children[i] = w.child
-		}
-		rows, err := tx.lock(ctx, children, "UPDATE")
-		if err != nil {
-			return err
-		}
-		if _, err := tx.stamp(ctx, 0); err != nil {
-			return err
-		}
-		known := make(map[int64]*row, len(rows))
-		for _, r := range rows {
-			known[int64(r.state.Sequence)] = r
-		}
-		var parents []int64
-		for _, w := range waiting {
-			parents = append(parents, w.parent)
-			told++
-			r, ok := known[w.child]
-			if !ok {
-				continue
-			}
-			next, events, err := r.state.DependencyEnded(w.end, tx.now)
-			if err != nil {
-				return err
-			}
-			if err := tx.turned(ctx, r, &next, known); err != nil {
-				return err
-			}
-			tx.record(r, next, events)
-		}
-		tx.more.Queue(`
-			DELETE FROM gq.edge AS e
-			USING unnest($1::bigint[], $2::bigint[]) AS n (parent, child)
-			WHERE e.parent = n.parent AND e.child = n.child`, parents, children)
-		tx.more.Queue(`
-			DELETE FROM gq.ended AS e
-			WHERE e.parent = ANY ($1) AND NOT EXISTS (SELECT FROM gq.edge WHERE parent = e.parent)`, parents)
-		return tx.flush(ctx)
-	})
+	}
 	return told, err
+}
+
+// release tells dependents. It waits for those that others have locked, or it leaves
+// them alone.
+func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, err error) {
+	// One at a time, so that "none is left" is true and not just "others
+	// are at it".
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockRelease); err != nil {
+		return 0, err
+	}
+	waiting, err := tx.waiting(ctx, limit)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+releaseWait+"'"); err != nil {
+		return 0, err
+	}
+	if !patient {
+		busy, err := tx.lockFree(ctx, childrenOf(waiting))
+		if err != nil {
+			return 0, err
+		}
+		waiting = slices.DeleteFunc(waiting, func(w wait) bool { return busy[w.child] })
+	}
+	if len(waiting) == 0 {
+		return 0, nil
+	}
+	children := childrenOf(waiting)
+	rows, err := tx.lock(ctx, children, "UPDATE")
+	if err != nil {
+		return 0, err
+	}
+	if _, err := tx.stamp(ctx, 0); err != nil {
+		return 0, err
+	}
+	known := make(map[int64]*row, len(rows))
+	for _, r := range rows {
+		known[int64(r.state.Sequence)] = r
+	}
+	parents := make([]int64, len(waiting))
+	for i, w := range waiting {
+		parents[i] = w.parent
+		r, ok := known[w.child]
+		if !ok {
+			continue
+		}
+		next, events, err := r.state.DependencyEnded(w.end, tx.now)
+		if err != nil {
+			return 0, err
+		}
+		if err := tx.turned(ctx, r, &next, known); err != nil {
+			return 0, err
+		}
+		tx.record(r, next, events)
+	}
+	tx.more.Queue(`
+		DELETE FROM gq.edge AS e
+		USING unnest($1::bigint[], $2::bigint[]) AS n (parent, child)
+		WHERE e.parent = n.parent AND e.child = n.child`, parents, children)
+	tx.more.Queue(`
+		DELETE FROM gq.ended AS e
+		WHERE e.parent = ANY ($1) AND NOT EXISTS (SELECT FROM gq.edge WHERE parent = e.parent)`, parents)
+	return len(waiting), tx.flush(ctx)
 }
 
 // wait is a child whose parent has ended.
 type wait struct {
 	parent, child int64
 	end           gq.Ended
+}
+
+func childrenOf(waiting []wait) []int64 {
+	children := make([]int64, len(waiting))
+	for i, w := range waiting {
+		children[i] = w.child
+	}
+	return children
 }
 
 // waiting reads children that have not been told yet.

@@ -30,6 +30,7 @@ type txn struct {
 	shared  bool      // it waits for no lock longer than lockWait
 
 	committed bool // by finish
+	unheard   bool // and the answers that came with it were lost, or some of them
 
 	// Gathered by record and written by flush.
 	work   *workspace // of a transaction that inserts
@@ -324,6 +325,29 @@ func waiting(n int) string {
 		return " SKIP LOCKED"
 	}
 	return ""
+}
+
+// lockFree locks the jobs that nobody else has locked, and tells which live that somebody
+// has.
+func (tx *txn) lockFree(ctx context.Context, seqs []int64) (busy map[int64]bool, err error) {
+	busy = make(map[int64]bool)
+	mine := make(map[int64]bool)
+	for _, table := range livingIn {
+		free, err := collect[int64](tx.Query(ctx, "SELECT seq FROM "+table+" WHERE seq = ANY ($1) ORDER BY seq "+skipping, seqs))
+		if err != nil {
+			return nil, err
+		}
+		for _, seq := range free {
+			mine[seq] = true
+		}
+	}
+	living, err := collect[int64](tx.Query(ctx, "SELECT seq FROM gq.live WHERE seq = ANY ($1)", seqs))
+	for _, seq := range living {
+		if !mine[seq] {
+			busy[seq] = true
+		}
+	}
+	return busy, err
 }
 
 // record takes down what a verb has made of a job. flush writes it.

@@ -35,12 +35,48 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	return out, nil
 }
 
-// update applies updates in one transaction.
+// update applies updates in one transaction. Those that go alone do so because somebody
+// has locked a job for long; where all yield, they do without it.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
+	yields := alone && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Yield })
 	err = s.transact(ctx, "write", s.begins.of(alone), func(tx *txn) error {
-		out, err = tx.updateAll(ctx, updates)
+		if yields {
+			out, err = tx.updateFree(ctx, updates)
+		} else {
+			out, err = tx.updateAll(ctx, updates)
+		}
 		return err
 	})
+	return out, err
+}
+
+// updateFree updates the jobs that nobody has locked.
+func (tx *txn) updateFree(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
+	seqs, err := tx.resolve(ctx, updates)
+	if err != nil {
+		return nil, err
+	}
+	busy, err := tx.lockFree(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]store.Updated, len(updates))
+	var free []store.Update
+	var places []int
+	for i, seq := range seqs {
+		if busy[seq] {
+			out[i].Err = fmt.Errorf("job %s is locked by a transaction: %w", updates[i].Job, gq.ErrInUse)
+			continue
+		}
+		free, places = append(free, updates[i]), append(places, i)
+	}
+	if len(free) == 0 {
+		return out, nil
+	}
+	done, err := tx.updateAll(ctx, free)
+	for k := range done {
+		out[places[k]] = done[k]
+	}
 	return out, err
 }
 

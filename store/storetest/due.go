@@ -24,7 +24,7 @@ var dueCases = []Case{
 	},
 	{
 		Name:   "Due/Order",
-		Clause: "the most overdue job comes first, a limit cuts the rest, and Next is when the first job is due that is not listed",
+		Clause: "the most overdue job comes first, a limit, which is 1 at least, cuts the rest, and Next is when the first job is due that is not listed",
 		Needs:  []string{"Insert", "Update", "Due", "Close"},
 		run:    dueOrder,
 	},
@@ -185,6 +185,9 @@ func dueOrder(e *env) {
 	}
 	if first := start.Add(7 * time.Second); !cut.Next.Equal(first) {
 		e.Errorf("with more due than the limit, Next is %v; the first job that is not listed was due at %v", cut.Next, first)
+	}
+	if least := e.due(0); !slices.Equal(least.Jobs, want[:1]) || !least.Next.Equal(start.Add(2*time.Second)) {
+		e.Errorf("with a limit of 0 due are %s, next %v; want %s, next %v", briefs(least.Jobs), least.Next, briefs(want[:1]), start.Add(2*time.Second))
 	}
 	for _, id := range cut.Jobs {
 		e.update(id, advancing)

@@ -259,7 +259,7 @@ func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
 		slices.SortStableFunc(all, func(a, b at) int { return a.due.Compare(b.due) })
 	}
 	for _, a := range all {
-		if !a.due.After(now) && len(due.Jobs) < limit {
+		if !a.due.After(now) && len(due.Jobs) < max(limit, 1) {
 			due.Jobs = append(due.Jobs, a.id)
 		} else if due.Next.IsZero() || a.due.Before(due.Next) {
 			due.Next = a.due

@@ -285,7 +285,7 @@ func (n *naive) Release(ctx context.Context, limit int) (int, error) {
 		return 0, err
 	}
 	defer n.mu.Unlock()
-	return n.tell(limit, now), nil
+	return n.tell(max(limit, 1), now), nil
 }
 
 func (n *naive) Update(ctx context.Context, updates []store.Update) ([]store.Updated, error) {

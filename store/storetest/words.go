@@ -195,7 +195,7 @@ func (e *env) due(limit int) store.Due {
 	e.Helper()
 	due, err := e.store().Due(e.Context(), limit)
 	e.check("Due", err)
-	if len(due.Jobs) > limit {
+	if len(due.Jobs) > max(limit, 1) {
 		e.Fatalf("Due listed %d jobs, more than the limit of %d", len(due.Jobs), limit)
 	}
 	if now := e.clock.Now(); due.Now.Before(now) {
