@@ -165,8 +165,10 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		policy policies
 		into   = []any{&seq, &now.queue, &now.fair, &data}
 	)
-	for _, field := range rows.FieldDescriptions()[len(into):] {
-		into = append(into, map[string]any{"spec": &now.spec, "cost": &now.cost, "limited": &now.limit}[field.Name])
+	for i, field := range rows.FieldDescriptions() { // none where the query has failed
+		if i >= len(into) {
+			into = append(into, map[string]any{"spec": &now.spec, "cost": &now.cost, "limited": &now.limit}[field.Name])
+		}
 	}
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (*row, error) {
 		now = row{}
