@@ -24,6 +24,16 @@ func registerArrays(m *pgtype.Map) {
 	}
 }
 
+// registerIDs has a connection know what ids are also where it does not ask the server,
+// as an application's may be set up.
+func registerIDs(m *pgtype.Map) {
+	if m == nil {
+		return
+	}
+	m.RegisterDefaultPgType([16]byte{}, "uuid")
+	m.RegisterDefaultPgType([][16]byte{}, "_uuid")
+}
+
 // PlanEncode implements [pgtype.Codec].
 func (c arrays) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
 	if format == pgtype.BinaryFormatCode {

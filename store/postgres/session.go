@@ -70,11 +70,16 @@ func settle(settings *pgxpool.Config, pooled bool) begins {
 		}
 		local := "; SELECT " + strings.Join(set, ", ")
 		read, write = read+local, write+local+";"+fmt.Sprintf(durable, true)
+		settings.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+			registerIDs(conn.TypeMap())
+			return nil
+		}
 	} else {
 		maps.Copy(settings.ConnConfig.RuntimeParams, planning)
 		// Also of what is a transaction without having begun one.
 		settings.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 		settings.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			registerIDs(conn.TypeMap())
 			registerArrays(conn.TypeMap())
 			_, err := conn.Exec(ctx, fmt.Sprintf(durable, false))
 			return err

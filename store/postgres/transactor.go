@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/gopherqueue/gq/store"
@@ -26,19 +27,27 @@ import (
 // because of others and must then be tried again.
 //
 // [engine.Engine.In]: https://pkg.go.dev/github.com/gopherqueue/gq/engine#Engine.In
-func (s *Store) Tx(tx pgx.Tx) store.Transaction { return pgxTransaction{s, tx} }
+func (s *Store) Tx(tx pgx.Tx) store.Transaction {
+	t := pgxTransaction{s: s, tx: tx}
+	if conn := tx.Conn(); conn != nil {
+		t.types = conn.TypeMap()
+	}
+	return t
+}
 
 // SQL is [Store.Tx] for database/sql with the driver of pgx: the transaction is the
 // one that was begun on conn, with conn.BeginTx.
 func (s *Store) SQL(conn *sql.Conn) store.Transaction { return sqlTransaction{s, conn} }
 
 type pgxTransaction struct {
-	s  *Store
-	tx pgx.Tx
+	s     *Store
+	tx    pgx.Tx
+	types *pgtype.Map // of its connection; nil where that is not known
 }
 
 // Insert implements [store.Transaction].
 func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
+	registerIDs(t.types)
 	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
 		out, err = t.s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) {
 			return tx.insert(ctx, sound, jobsOf(sound))
@@ -53,6 +62,7 @@ func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out [
 
 // Update implements [store.Transaction].
 func (t pgxTransaction) Update(ctx context.Context, updates []store.Update) (out []store.Updated, err error) {
+	registerIDs(t.types)
 	err = t.s.within(ctx, "update", t.tx, func(tx *txn) error {
 		if len(updates) == 0 {
 			return nil
@@ -78,8 +88,8 @@ type sqlTransaction struct {
 
 // Insert implements [store.Transaction].
 func (t sqlTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
-	err = raw(t.conn, func(tx pgx.Tx) error {
-		out, err = pgxTransaction{t.s, tx}.Insert(ctx, groups)
+	err = raw(t.conn, func(tx *connTx) error {
+		out, err = pgxTransaction{t.s, tx, tx.conn.TypeMap()}.Insert(ctx, groups)
 		return err
 	})
 	return out, err
@@ -87,8 +97,8 @@ func (t sqlTransaction) Insert(ctx context.Context, groups []store.Group) (out [
 
 // Update implements [store.Transaction].
 func (t sqlTransaction) Update(ctx context.Context, updates []store.Update) (out []store.Updated, err error) {
-	err = raw(t.conn, func(tx pgx.Tx) error {
-		out, err = pgxTransaction{t.s, tx}.Update(ctx, updates)
+	err = raw(t.conn, func(tx *connTx) error {
+		out, err = pgxTransaction{t.s, tx, tx.conn.TypeMap()}.Update(ctx, updates)
 		return err
 	})
 	return out, err
@@ -130,7 +140,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 }
 
 // raw finds the transaction under a connection of database/sql.
-func raw(conn *sql.Conn, f func(tx pgx.Tx) error) error {
+func raw(conn *sql.Conn, f func(tx *connTx) error) error {
 	return conn.Raw(func(driver any) error {
 		c, ok := driver.(*stdlib.Conn)
 		if !ok {

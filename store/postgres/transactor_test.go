@@ -197,3 +197,65 @@ func TestNews(t *testing.T) {
 	mustInsert(t, nodes[1], newSpec("of-its-own"))
 	hears("of-its-own")
 }
+
+// TestEveryWayToSendStatements works on connections that are set up for any pooler: those
+// of the application, and those of the store.
+func TestEveryWayToSendStatements(t *testing.T) {
+	url := pgtest.Database(t)
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			with := url + "&default_query_exec_mode=" + mode
+			s := open(t, with, store.Config{})
+			defer s.Close()
+			first := newSpec(mode)
+			first.Key = gq.Key{Scope: "s", Name: mode}
+			first.Payload = gq.Payload{Data: []byte("\x00\xff'\\"), ContentType: "application/octet-stream"}
+			second := newSpec(mode, gq.Dependency{Kind: gq.After, Job: first.ID})
+			second.Requires = []string{`a\b`, `"x"`, "NULL", "{}", "a,b"}
+			complete := func(update func([]store.Update) ([]store.Updated, error)) {
+				t.Helper()
+				claim := claimFrom(mode, 1)
+				claim.Parts = gq.WithPayload
+				got, err := s.Claim(t.Context(), []store.Claim{claim})
+				if err != nil || len(got[0].Jobs) != 1 {
+					t.Fatalf("claim: %v, %+v", err, got)
+				}
+				if job := got[0].Jobs[0]; job.State.ID == first.ID && string(job.Spec.Payload.Data) != string(first.Payload.Data) {
+					t.Errorf("the payload is %q", job.Spec.Payload.Data)
+				}
+				u := completing(got[0].Jobs[0])
+				u.Result = []byte("\x00")
+				out, err := update([]store.Update{u})
+				if err != nil || out[0].Err != nil {
+					t.Fatalf("update: %v, %+v", err, out)
+				}
+			}
+			tx, err := connect(t, with).Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := s.Tx(tx).Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{first, second}}})
+			if err != nil || out[0].Err != nil {
+				t.Fatalf("insert: %v, %+v", err, out)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if tx, err = connect(t, with).Begin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			complete(func(u []store.Update) ([]store.Updated, error) { return s.Tx(tx).Update(t.Context(), u) })
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			mustInsert(t, s, newSpec(mode))
+			complete(func(u []store.Update) ([]store.Updated, error) { return s.Update(t.Context(), u) })
+			if told, err := s.Release(t.Context(), 10); err != nil || told != 1 {
+				t.Errorf("released %d, %v", told, err)
+			}
+			if events, err := s.Events(t.Context(), 0, 1000); err != nil || len(events) == 0 {
+				t.Errorf("%d events, %v", len(events), err)
+			}
+		})
+	}
+}
