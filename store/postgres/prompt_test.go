@@ -196,7 +196,12 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	compare(t, s, <-answers)
+	select {
+	case got := <-answers:
+		compare(t, s, got)
+	case <-ctx.Done():
+		t.Fatal("there was no answer")
+	}
 	var jobs, told int
 	err = other.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM gq.ready), (SELECT sum(events) FROM gq.segment)").Scan(&jobs, &told)
 	if err != nil || jobs != 4 || told != 2*4 {
