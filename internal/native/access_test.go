@@ -212,7 +212,8 @@ func (f *fortress) stream(ctx context.Context, name, body string, scene *strings
 		if err != nil {
 			f.Fatal(err)
 		}
-		if _, err := s.Header(); err != nil {
+		if head, err := s.Header(); err != nil || head == nil { // it was refused, and Recv tells why
+			_, err := s.Recv()
 			return f.judge(err, "")
 		}
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
