@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -163,6 +165,58 @@ func TestDeadLetters(t *testing.T) {
 	d.want(2, "dlq", "replay", live, "--all")
 	d.want(2, "dlq", "list", "--limit", "0")
 	d.want(3, "dlq", "replay", unknownID)
+}
+
+// hopeless is a queue whose jobs are given up as soon as they are submitted again.
+type hopeless struct {
+	queue
+	replayed int
+}
+
+func (h *hopeless) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+	if h.replayed++; h.replayed > 5000 {
+		return gq.Submitted{}, errors.New("this does not end")
+	}
+	out, err := h.queue.Replay(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	return out, giveUp(ctx, h.queue, 1)
+}
+
+// giveUp fails jobs that have one attempt.
+func giveUp(ctx context.Context, q queue, n int) error {
+	jobs, err := q.Claim(ctx, gq.ClaimRequest{Worker: "w", N: n})
+	if err != nil || len(jobs) != n {
+		return fmt.Errorf("claimed %d of %d: %w", len(jobs), n, err)
+	}
+	outcomes := make([]gq.Outcome, n)
+	for i := range jobs {
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary}}
+	}
+	_, err = q.Settle(ctx, outcomes)
+	return err
+}
+
+// Jobs that are given up again while others are submitted once more are not
+// submitted a third time.
+func TestReplayingDeadLettersEnds(t *testing.T) {
+	d := newDesk(t)
+	const jobs = 600 // more than one page
+	once := gq.Default()
+	once.MaxAttempts = 1
+	for range jobs {
+		if _, err := d.queue.Submit(t.Context(), gq.Spec{Type: "a", Policy: once}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := giveUp(t.Context(), d.queue, jobs); err != nil {
+		t.Fatal(err)
+	}
+	d.queue = &hopeless{queue: d.queue}
+	if got := strings.Fields(d.want(0, "dlq", "replay", "--all")); len(got) != jobs {
+		t.Errorf("%d jobs were submitted again, want %d", len(got), jobs)
+	}
 }
 
 func TestStatsWorkersAndDoctor(t *testing.T) {
