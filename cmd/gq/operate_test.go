@@ -310,6 +310,17 @@ func TestConfigCommands(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, bad.stderr)
 		}
 	}
+	// What a server would refuse is told together, each with its line.
+	write("store: redis:x\nwebhooks:\n  secret: " + strings.Repeat("x", 70) + "\n  allow: [10.0.0.0/99]\nhtpp: x\n")
+	bad = d.gq("config", "check", "--config", file)
+	for _, want := range []string{":1: store: \"redis:x\": unknown kind", ":3: webhooks.secret: is neither whsec_", ":4: webhooks.allow: \"10.0.0.0/99\" is not an address", ":5: htpp"} {
+		if bad.status != 2 || !strings.Contains(bad.stderr, want) {
+			t.Errorf("%q is not in\n%+v", want, bad)
+		}
+	}
+	for _, secret := range []string{"short", "whsec_!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!"} {
+		d.want(2, "config", "check", "--webhooks-secret", secret)
+	}
 	d.want(2, "config", "check", "--config", "/does/not/exist")
 	d.want(2, "config", "check", "--store", "redis:x")
 	d.want(0, "config", "check", "--store", "postgres://u:p@h/db")
