@@ -260,7 +260,7 @@ func (down) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.Err
 func TestAnUnreachableServer(t *testing.T) {
 	d := &desk{t: t, queue: down{}, env: map[string]string{}}
 	got := d.gq("stats", "--addr", "nowhere:1")
-	if got.status != 4 || !strings.Contains(got.stderr, "nowhere:1") || got.stdout != "" {
+	if got.status != 4 || !strings.Contains(got.stderr, "nowhere:1") || strings.Contains(got.stderr, "is gq serve running") || got.stdout != "" {
 		t.Errorf("%+v", got)
 	}
 	got = d.gq("doctor")
@@ -269,7 +269,7 @@ func TestAnUnreachableServer(t *testing.T) {
 	}
 	// And a real one.
 	d.env["GQ_ADDR"] = "127.0.0.1:1"
-	if got := gqIn(t.Context(), t.TempDir(), "stats", "--addr", "127.0.0.1:1"); got.status != 4 {
+	if got := gqIn(t.Context(), t.TempDir(), "stats", "--addr", "127.0.0.1:1"); got.status != 4 || !strings.Contains(got.stderr, "is gq serve running there?") {
 		t.Errorf("%+v", got)
 	}
 }
