@@ -286,12 +286,17 @@ func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	return g.engine.PurgeWhere(ctx, q)
 }
 
-// Wait needs read on the job's queue.
+// Wait needs read on the job's queue, and a token that is still valid when the wait is
+// over.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	if err := g.job(ctx, Read, id); err != nil {
 		return gq.Job{}, err
 	}
-	return g.engine.Wait(ctx, id)
+	job, err := g.engine.Wait(ctx, id)
+	if invalid := g.StillValid(ctx); invalid != nil {
+		return gq.Job{}, invalid
+	}
+	return job, err
 }
 
 // History needs read on the job's queue.
