@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -60,7 +59,7 @@ func (c *caller) conceal(ctx context.Context, answers []gq.Submitted) ([]gq.Subm
 			return nil, err
 		}
 		if judged[0] != nil {
-			answers[i] = gq.Submitted{Err: fmt.Errorf("a job of another queue has the idempotency key: %w", gq.ErrConflict)}
+			answers[i] = gq.Submitted{Err: takenError("a job of another queue has the idempotency key")}
 		}
 	}
 	return answers, nil
