@@ -371,7 +371,7 @@ func TestBrokenStream(t *testing.T) {
 
 func (f *fixture) untilWaiting(n int) {
 	f.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		waiting := 0
 		for _, w := range must(f.engine.Workers(f.Context()))(f.TB) {
 			waiting += w.Waiting

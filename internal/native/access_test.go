@@ -140,7 +140,7 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 		f.Fatal(err)
 	}
 	delivery := fmt.Sprintf("msg_%s.%d", ended.Spec.ID, history[len(history)-1].Seq)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if d, err := f.hooks.Get(ctx, delivery); err == nil && d.State == webhook.Dead {
 			break
 		}
