@@ -371,7 +371,7 @@ func TestBrokenStream(t *testing.T) {
 
 func (f *fixture) untilWaiting(n int) {
 	f.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		waiting := 0
 		for _, w := range must(f.engine.Workers(f.Context()))(f.TB) {
 			waiting += w.Waiting
@@ -429,13 +429,13 @@ func TestWithoutStream(t *testing.T) {
 func TestWaitForAJob(t *testing.T) {
 	f := serve(t)
 	id := f.job()
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough for a look on a busy machine
 	defer cancel()
 	job, err := f.Wait(ctx, id)
 	if gq.KindOf(err) != gq.KindTimeout || job.State.Status != gq.Scheduled {
 		t.Errorf("%s, %v", job.State.Status, err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, near := f.engine.Wait(ctx, id)
 	if near.Error() != err.Error() {

@@ -67,6 +67,11 @@ type Options struct {
 	Batch    int                       // jobs that one step of a sweep changes; 0 is 1000
 	Poll     time.Duration             // how often to look where the store tells no news; 0 is 1 s
 	Memory   time.Duration             // how long a silent worker is remembered; 0 is 1 min
+
+	// BeforePurge is called before finished jobs are removed that have a callback, and
+	// refuses that with its error. Whoever tells callbacks of the ends of jobs still
+	// reads the job: when it returns nil, what has ended by then is no longer needed.
+	BeforePurge func(ctx context.Context) error
 }
 
 func (o Options) withDefaults() (Options, error) {

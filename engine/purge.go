@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
@@ -13,7 +14,15 @@ import (
 // result and history, for good. Events that tell of it stay readable by those who
 // follow them. The error is [gq.ErrIllegalMove] for a job that has not ended.
 func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
-	answers, err := e.purge(ctx, []gq.JobID{id})
+	job, err := e.Get(ctx, id, 0)
+	switch {
+	case errors.Is(err, gq.ErrNotFound): // the store says it
+	case err != nil:
+		return fmt.Errorf("purge: %w", err)
+	case job.State.Live():
+		return fmt.Errorf("purge %s: it is %s: %w", id, job.State.Status, gq.ErrIllegalMove)
+	}
+	answers, err := e.purge(ctx, []gq.Job{job}, id)
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", id, err)
 	}
@@ -41,7 +50,7 @@ func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err e
 		for i := range page.Jobs {
 			ids[i] = page.Jobs[i].State.ID
 		}
-		answers, err := e.purge(ctx, ids)
+		answers, err := e.purge(ctx, page.Jobs, ids...)
 		if err != nil {
 			return removed, fmt.Errorf("purge many: %w", err)
 		}
@@ -77,9 +86,14 @@ func checkPurge(q gq.Query) error {
 	return nil
 }
 
-func (e *Engine) purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
+func (e *Engine) purge(ctx context.Context, jobs []gq.Job, ids ...gq.JobID) ([]error, error) {
 	if len(ids) == 0 {
 		return nil, nil
+	}
+	if e.options.BeforePurge != nil && slices.ContainsFunc(jobs, func(j gq.Job) bool { return j.Metadata.CallbackURL != "" }) {
+		if err := e.options.BeforePurge(ctx); err != nil {
+			return nil, err
+		}
 	}
 	p, ok := e.store.(store.Purger)
 	if !ok {

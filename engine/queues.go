@@ -48,16 +48,16 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 	if err != nil {
 		return gq.Policy{}, fmt.Errorf("read queues: %w", err)
 	}
-	c.known = make(map[string]gq.Queue, len(queues))
+	read := make(map[string]gq.Queue, len(queues))
 	for _, q := range queues {
-		c.known[q.Name] = q
+		read[q.Name] = q
 	}
-	// A hundred thousand queues are not read every second.
-	took := time.Since(began)
-	if c.changes == changes { // else what was read may be older than the change
-		c.fresh = began.Add(took + max(queueMemory, 20*took))
+	if c.changes == changes { // else what was read may be older than what was learnt since
+		// A hundred thousand queues are not read every second.
+		took := time.Since(began)
+		c.known, c.fresh = read, began.Add(took+max(queueMemory, 20*took))
 	}
-	return policyOf(c.known, name), nil
+	return policyOf(read, name), nil
 }
 
 func policyOf(known map[string]gq.Queue, name string) gq.Policy {

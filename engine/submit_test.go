@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/store"
 )
 
 func TestSubmit(t *testing.T) {
@@ -134,6 +136,59 @@ func TestQueuePolicy(t *testing.T) {
 		if got := preset(gq.Spec{Queue: "q"}); got != gq.PresetQuantum {
 			t.Errorf("a second after a change through another engine: %s", got)
 		}
+	})
+}
+
+// delayed is a store whose next look at the queues is answered late.
+type delayed struct {
+	store.Store
+
+	next atomic.Pointer[chan struct{}]
+}
+
+// hold makes the next look wait, with what it has read, until the function that it
+// returns is called.
+func (d *delayed) hold() (release func()) {
+	c := make(chan struct{})
+	d.next.Store(&c)
+	return func() { close(c) }
+}
+
+func (d *delayed) Queues(ctx context.Context) ([]gq.Queue, error) {
+	wait := d.next.Swap(nil)
+	queues, err := d.Store.Queues(ctx)
+	if wait != nil {
+		<-*wait
+	}
+	return queues, err
+}
+
+// A queue that was configured is so for every submission that follows, also where
+// another one that began before reads the queues late.
+func TestQueuePolicyIsNotForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &delayed{}
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { late.Store = s; return late })
+		f.submit(gq.Spec{})
+		time.Sleep(time.Minute) // what is known is old
+		var others sync.WaitGroup
+		release := late.hold()
+		others.Go(func() { f.submit(gq.Spec{}) })
+		synctest.Wait()
+		q := gq.NewQueue(gq.DefaultQueue)
+		q.Policy.MaxAttempts = 7
+		must[gq.Queue](t)(f.PutQueue(t.Context(), q))
+		release()
+		others.Wait()
+
+		release = late.hold()
+		others.Go(func() { f.submit(gq.Spec{}) })
+		synctest.Wait()
+		if bound := f.get(f.submit(gq.Spec{})).State.Bound; bound != 7 {
+			t.Errorf("a job has %d attempts, want the 7 of its queue", bound)
+		}
+		release()
+		others.Wait()
 	})
 }
 

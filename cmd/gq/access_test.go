@@ -77,6 +77,12 @@ func TestTokensOfAServer(t *testing.T) {
 	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in"); out.status != 0 {
 		t.Errorf("its own queue: %+v", out)
 	}
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in", "--json"); out.status != 0 || !strings.HasPrefix(out.stdout, `{"id":"`) {
+		t.Errorf("a job that it may not read: %+v", out)
+	}
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in", "--json", "--wait"); out.status != exitFailure || !strings.Contains(out.stderr, " was submitted: ") {
+		t.Errorf("a job that it may not wait for: %+v", out)
+	}
 	if out := s.gqAs(mailer, "submit", "t", "--queue", "sms"); out.status != exitFailure || !strings.Contains(out.stderr, "scopes") {
 		t.Errorf("a foreign queue: %+v", out)
 	}
@@ -242,6 +248,33 @@ func TestKillsLoseNoWebhookAndNoEvent(t *testing.T) {
 		}
 	}
 	t.Logf("%d jobs, %d events", len(ids), after)
+}
+
+// A job that is removed as soon as it has ended is told of all the same.
+func TestPurgedJobsAreToldOf(t *testing.T) {
+	b := newInbox(t)
+	s := startServer(t, nil, "--store", "memory:", "--webhooks-allow", "loopback")
+	var ids []gq.JobID
+	for range 10 {
+		id := s.finish(t.Context(), b.URL, 1)[0]
+		ids = append(ids, id)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+s.http+"/v1/jobs/"+id.String(), http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if answer.StatusCode != http.StatusNoContent {
+			t.Errorf("%s", answer.Status)
+		}
+	}
+	waitFor(t, "all webhooks", func() bool { return b.missing(ids) == 0 })
+	http.DefaultClient.CloseIdleConnections()
+	s.signal(os.Interrupt)
+	s.ended()
 }
 
 var guard sync.Mutex // of what followers have seen

@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -39,7 +41,7 @@ func newConfigFlags(c *cobra.Command) *configFlags {
 
 // load reads the file, the environment and the flags.
 func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
-	sources := config.Sources{Env: p.getenv, Flags: map[string]string{}}
+	sources := config.Sources{Env: p.getenv, Flags: map[string]string{}, Check: checkConfig}
 	if sources.File = f.file; sources.File == "" {
 		sources.File = p.getenv("GQ_CONFIG")
 	}
@@ -58,12 +60,25 @@ func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
 			sources.Flags[s.Key] = *f.values[s.Key]
 		}
 	}
-	loaded, err := config.Load(sources)
-	if err != nil {
-		return loaded, err
+	return config.Load(sources)
+}
+
+// checkConfig reports what a server would refuse that reads these values.
+func checkConfig(c *config.Config, fault func(key, format string, args ...any)) {
+	_, store := parseAnyStoreURL(c.Store)
+	_, allow := webhook.ParseAllow(c.Webhooks.Allow)
+	var secret error
+	if c.Webhooks.Secret != "" {
+		_, secret = webhook.ParseSecret(c.Webhooks.Secret)
 	}
-	_, err = parseAnyStoreURL(loaded.Store)
-	return loaded, err
+	for _, v := range []struct {
+		key string
+		err error
+	}{{"store", store}, {"webhooks.allow", allow}, {"webhooks.secret", secret}} {
+		for _, f := range gq.FaultsOf(v.err) {
+			fault(v.key, "%s", f.Problem)
+		}
+	}
 }
 
 const configHelp = `A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. A flag

@@ -75,7 +75,8 @@ named, or all that the flags select, oldest first. The old ones stay as they are
 				if err := checkDead(ctx, q, id, "; gq job replay takes any"); err != nil {
 					return err
 				}
-				return r.replay(ctx, q, id)
+				_, err := r.replay(ctx, q, id)
+				return err
 			})
 		})
 	}
@@ -96,6 +97,7 @@ func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error 
 	query.OldestFirst, query.Limit = true, 500
 	line := newProgress(r.stderr)
 	defer line.clear()
+	made := map[gq.JobID]bool{} // here; those that are given up meanwhile are not submitted once more
 	done, failed := 0, error(nil)
 	for {
 		page, err := q.List(ctx, query)
@@ -103,13 +105,18 @@ func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error 
 			return errors.Join(failed, err)
 		}
 		for i := range page.Jobs {
-			if err := r.replay(ctx, q, page.Jobs[i].State.ID); err != nil {
+			if made[page.Jobs[i].State.ID] {
+				continue
+			}
+			again, err := r.replay(ctx, q, page.Jobs[i].State.ID)
+			if err != nil {
 				if ctx.Err() != nil {
 					return err
 				}
 				failed = errors.Join(failed, err)
 				continue
 			}
+			made[again] = true
 			if done++; done%50 == 0 {
 				line.show("%d submitted again …", done)
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"net"
 	"net/http"
 	"strings"
@@ -19,6 +20,7 @@ func ownHost(insecure bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "" && r.TLS == nil && onLoopback(r) && foreign(r.Host) {
 			p := wire.NewProblem(http.StatusForbidden, "foreign_host", "this server is not "+r.Host+": call it by its address or as localhost, or with a token")
+			p.RequestID = nameRequest(w)
 			w.Header().Set("Content-Type", p.ContentType(""))
 			w.WriteHeader(p.Status)
 			_ = wire.EncodeJSON(w, p) // the client has left
@@ -26,6 +28,13 @@ func ownHost(insecure bool, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// nameRequest gives a request an id that no face has seen.
+func nameRequest(w http.ResponseWriter) string {
+	id := rand.Text()
+	w.Header().Set("X-Request-Id", id)
+	return id
 }
 
 // oneEnd lets nothing follow a request whose body is sent in chunks. If it names a

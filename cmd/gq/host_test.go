@@ -1,6 +1,13 @@
 package main
 
-import "testing"
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
 
 func TestForeignHosts(t *testing.T) {
 	for host, want := range map[string]bool{
@@ -11,5 +18,16 @@ func TestForeignHosts(t *testing.T) {
 		if foreign(host) != want {
 			t.Errorf("%q is foreign: %v, want %v", host, !want, want)
 		}
+	}
+}
+
+// What is refused before a face has seen it has a request id all the same.
+func TestAForeignHostIsRefused(t *testing.T) {
+	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}), "GET", "http://evil.example/v1/stats", nil)
+	w := httptest.NewRecorder()
+	ownHost(false, http.NotFoundHandler()).ServeHTTP(w, r)
+	id := w.Header().Get("X-Request-Id")
+	if w.Code != http.StatusForbidden || id == "" || !strings.Contains(w.Body.String(), `"request_id":"`+id+`"`) {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

@@ -156,25 +156,35 @@ func newJobReplay(p process) *cobra.Command {
 			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			return each(ids, func(id gq.JobID) error { return r.replay(ctx, q, id) })
+			return each(ids, func(id gq.JobID) error {
+				_, err := r.replay(ctx, q, id)
+				return err
+			})
 		})
 	}
 	return c
 }
 
-// replay submits a finished job again and prints what came of it.
-func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) error {
+// replay submits a finished job again and prints what came of it. It returns the id
+// of the new one.
+func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) (gq.JobID, error) {
 	submitted, err := q.Replay(ctx, id)
 	if err != nil {
-		return err
+		return gq.JobID{}, err
 	}
 	if !r.json {
 		fmt.Fprintln(r.stdout, submitted.ID())
-		return nil
+		return submitted.ID(), nil
 	}
-	job, err := q.Get(ctx, submitted.ID(), gq.WithPayload)
+	return submitted.ID(), wire.EncodeJSON(r.stdout, madeJob(ctx, q, &submitted))
+}
+
+// madeJob is a job that was submitted, as far as it may be read: it exists, whatever
+// comes after.
+func madeJob(ctx context.Context, q queue, s *gq.Submitted) wire.Job {
+	job, err := q.Get(ctx, s.ID(), gq.WithPayload)
 	if err != nil {
-		return err
+		return wire.StateOf(&s.State)
 	}
-	return wire.EncodeJSON(r.stdout, wire.JobOf(&job))
+	return wire.JobOf(&job)
 }

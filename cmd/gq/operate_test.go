@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,6 +167,58 @@ func TestDeadLetters(t *testing.T) {
 	d.want(3, "dlq", "replay", unknownID)
 }
 
+// hopeless is a queue whose jobs are given up as soon as they are submitted again.
+type hopeless struct {
+	queue
+	replayed int
+}
+
+func (h *hopeless) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+	if h.replayed++; h.replayed > 5000 {
+		return gq.Submitted{}, errors.New("this does not end")
+	}
+	out, err := h.queue.Replay(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	return out, giveUp(ctx, h.queue, 1)
+}
+
+// giveUp fails jobs that have one attempt.
+func giveUp(ctx context.Context, q queue, n int) error {
+	jobs, err := q.Claim(ctx, gq.ClaimRequest{Worker: "w", N: n})
+	if err != nil || len(jobs) != n {
+		return fmt.Errorf("claimed %d of %d: %w", len(jobs), n, err)
+	}
+	outcomes := make([]gq.Outcome, n)
+	for i := range jobs {
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary}}
+	}
+	_, err = q.Settle(ctx, outcomes)
+	return err
+}
+
+// Jobs that are given up again while others are submitted once more are not
+// submitted a third time.
+func TestReplayingDeadLettersEnds(t *testing.T) {
+	d := newDesk(t)
+	const jobs = 600 // more than one page
+	once := gq.Default()
+	once.MaxAttempts = 1
+	for range jobs {
+		if _, err := d.queue.Submit(t.Context(), gq.Spec{Type: "a", Policy: once}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := giveUp(t.Context(), d.queue, jobs); err != nil {
+		t.Fatal(err)
+	}
+	d.queue = &hopeless{queue: d.queue}
+	if got := strings.Fields(d.want(0, "dlq", "replay", "--all")); len(got) != jobs {
+		t.Errorf("%d jobs were submitted again, want %d", len(got), jobs)
+	}
+}
+
 func TestStatsWorkersAndDoctor(t *testing.T) {
 	d := newDesk(t)
 	if got := d.gq("doctor"); got.status != 0 {
@@ -206,7 +260,7 @@ func (down) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.Err
 func TestAnUnreachableServer(t *testing.T) {
 	d := &desk{t: t, queue: down{}, env: map[string]string{}}
 	got := d.gq("stats", "--addr", "nowhere:1")
-	if got.status != 4 || !strings.Contains(got.stderr, "nowhere:1") || got.stdout != "" {
+	if got.status != 4 || !strings.Contains(got.stderr, "nowhere:1") || strings.Contains(got.stderr, "is gq serve running") || got.stdout != "" {
 		t.Errorf("%+v", got)
 	}
 	got = d.gq("doctor")
@@ -215,7 +269,7 @@ func TestAnUnreachableServer(t *testing.T) {
 	}
 	// And a real one.
 	d.env["GQ_ADDR"] = "127.0.0.1:1"
-	if got := gqIn(t.Context(), t.TempDir(), "stats", "--addr", "127.0.0.1:1"); got.status != 4 {
+	if got := gqIn(t.Context(), t.TempDir(), "stats", "--addr", "127.0.0.1:1"); got.status != 4 || !strings.Contains(got.stderr, "is gq serve running there?") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -255,6 +309,17 @@ func TestConfigCommands(t *testing.T) {
 		if !strings.Contains(bad.stderr, want) {
 			t.Errorf("%q is not in\n%s", want, bad.stderr)
 		}
+	}
+	// What a server would refuse is told together, each with its line.
+	write("store: redis:x\nwebhooks:\n  secret: " + strings.Repeat("x", 70) + "\n  allow: [10.0.0.0/99]\nhtpp: x\n")
+	bad = d.gq("config", "check", "--config", file)
+	for _, want := range []string{":1: store: \"redis:x\": unknown kind", ":3: webhooks.secret: is neither whsec_", ":4: webhooks.allow: \"10.0.0.0/99\" is not an address", ":5: htpp"} {
+		if bad.status != 2 || !strings.Contains(bad.stderr, want) {
+			t.Errorf("%q is not in\n%+v", want, bad)
+		}
+	}
+	for _, secret := range []string{"short", "whsec_!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!"} {
+		d.want(2, "config", "check", "--webhooks-secret", secret)
 	}
 	d.want(2, "config", "check", "--config", "/does/not/exist")
 	d.want(2, "config", "check", "--store", "redis:x")

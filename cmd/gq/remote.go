@@ -160,8 +160,11 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 		defer closing() //nolint:errcheck // there is nothing left to say
 		err = f(ctx, q)
 	}
-	if gq.KindOf(err) == gq.KindUnavailable {
+	switch {
+	case errors.Is(err, client.ErrUnreachable):
 		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
+	case gq.KindOf(err) == gq.KindUnavailable: // it was there to say so
+		err = fmt.Errorf("%w (server %s)", err, addr)
 	}
 	return err
 }

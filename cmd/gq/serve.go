@@ -75,11 +75,14 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 			err = fmt.Errorf("close the store: %w", closing)
 		}
 	}()
-	e, err := engine.New(store, engine.Options{Log: log, Limits: cfg.Limits.Limits})
+	var a *access
+	e, err := engine.New(store, engine.Options{
+		Log: log, Limits: cfg.Limits.Limits, BeforePurge: func(ctx context.Context) error { return a.hooks.CatchUp(ctx) },
+	})
 	if err != nil {
 		return err
 	}
-	a, err := newAccess(ctx, p, cfg, store, e, log)
+	a, err = newAccess(ctx, p, cfg, store, e, log)
 	if err != nil {
 		return err
 	}

@@ -195,6 +195,7 @@ func (a *access) identified(face http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := a.identify(r)
 		if err != nil {
+			nameRequest(w)
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
 			w.WriteHeader(wire.HTTPStatus(gq.KindOf(err)))

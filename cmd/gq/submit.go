@@ -257,16 +257,16 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 		fmt.Fprintln(r.stdout, submitted.ID())
 	}
 	if wait {
-		return r.waitFor(ctx, q, submitted.ID(), timeout, !r.json)
+		err := r.waitFor(ctx, q, submitted.ID(), timeout, !r.json)
+		if err != nil && err.Error() != "" && r.json { // else the id is lost
+			err = fmt.Errorf("job %s was submitted: %w", submitted.ID(), err)
+		}
+		return err
 	}
 	if !r.json {
 		return nil
 	}
-	job, err := q.Get(ctx, submitted.ID(), gq.WithPayload)
-	if err != nil {
-		return err
-	}
-	return wire.EncodeJSON(r.stdout, wire.Submitted{Job: wire.JobOf(&job), Existing: submitted.Existing, Same: submitted.Same})
+	return wire.EncodeJSON(r.stdout, wire.Submitted{Job: madeJob(ctx, q, &submitted), Existing: submitted.Existing, Same: submitted.Same})
 }
 
 // waitFor waits until a job has ended and tells how.

@@ -226,6 +226,15 @@ func (e *RateError) Error() string {
 // Unwrap is the sentinel.
 func (e *RateError) Unwrap() error { return gq.ErrRateLimited }
 
+// takenError says what is in the way. It is [gq.ErrConflict], and nobody has changed
+// anything in the meantime.
+type takenError string
+
+func (e takenError) Error() string { return string(e) }
+
+// Unwrap is the sentinel.
+func (takenError) Unwrap() error { return gq.ErrConflict }
+
 type identityKey struct{}
 
 // With puts an identity into a context.

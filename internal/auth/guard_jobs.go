@@ -2,7 +2,6 @@ package auth
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -60,7 +59,7 @@ func (c *caller) conceal(ctx context.Context, answers []gq.Submitted) ([]gq.Subm
 			return nil, err
 		}
 		if judged[0] != nil {
-			answers[i] = gq.Submitted{Err: fmt.Errorf("a job of another queue has the idempotency key: %w", gq.ErrConflict)}
+			answers[i] = gq.Submitted{Err: takenError("a job of another queue has the idempotency key")}
 		}
 	}
 	return answers, nil
@@ -286,12 +285,17 @@ func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	return g.engine.PurgeWhere(ctx, q)
 }
 
-// Wait needs read on the job's queue.
+// Wait needs read on the job's queue, and a token that is still valid when the wait is
+// over.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	if err := g.job(ctx, Read, id); err != nil {
 		return gq.Job{}, err
 	}
-	return g.engine.Wait(ctx, id)
+	job, err := g.engine.Wait(ctx, id)
+	if invalid := g.StillValid(ctx); invalid != nil {
+		return gq.Job{}, invalid
+	}
+	return job, err
 }
 
 // History needs read on the job's queue.

@@ -355,3 +355,52 @@ func check(t *testing.T, what string, c call, err error, may bool) {
 		t.Errorf("%s: %v, allowed %t", what, err, may)
 	}
 }
+
+// Whoever waits when its token is revoked gets nothing of what comes then, and a job
+// that came for it is there for others at once.
+func TestARevokedTokenWaitsInVain(t *testing.T) {
+	f := newFixture(t)
+	identity, err := f.ring.Verify(t.Context(), f.token("w", "work,read"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := With(t.Context(), identity)
+	running := f.job("other")
+	claimed, waited := make(chan error, 1), make(chan error, 1)
+	go func() {
+		jobs, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "waiting", Wait: time.Minute})
+		if len(jobs) > 0 {
+			err = fmt.Errorf("it got job %s", jobs[0].Spec.ID)
+		}
+		claimed <- err
+	}()
+	go func() {
+		_, err := f.guard.Wait(ctx, running.Spec.ID)
+		waited <- err
+	}()
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+		workers, err := f.engine.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = slices.ContainsFunc(workers, func(w gq.LiveWorker) bool { return w.Waiting > 0 })
+	}
+	if _, err := f.ring.Revoke(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Submit(t.Context(), gq.Spec{Type: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Complete(t.Context(), running.State.Lease.Ref(), []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	for what, answer := range map[string]chan error{"claim": claimed, "wait": waited} {
+		if err := <-answer; !errors.Is(err, gq.ErrUnauthenticated) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "v"})
+	if err != nil || len(jobs) != 1 || jobs[0].State.Faults+jobs[0].State.Losses != 0 {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+}

@@ -9,7 +9,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Claim needs work on every queue that it names.
+// Claim needs work on every queue that it names, and a token that is still valid when
+// a wait is over.
 func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
@@ -25,6 +26,12 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 		return nil, err
 	}
 	jobs, err := g.engine.Claim(ctx, r)
+	if err == nil && r.Wait > 0 && len(jobs) > 0 {
+		if err := c.Valid(ctx); err != nil {
+			g.giveBack(ctx, jobs)
+			return nil, err
+		}
+	}
 	if err == nil && !c.MayEverywhere(Work) {
 		for i := range jobs {
 			if l := jobs[i].State.Lease; l != nil {
@@ -33,6 +40,21 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 		}
 	}
 	return jobs, err
+}
+
+// giveBackWithin is how long giving jobs back may take.
+const giveBackWithin = 10 * time.Second
+
+// giveBack returns jobs that came for a caller whose token was revoked or has expired
+// while it waited.
+func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
+	outcomes := make([]gq.Outcome, len(jobs))
+	for i := range jobs {
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the worker's token is no longer valid"}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	_, _ = g.engine.Settle(ctx, outcomes) // otherwise their leases expire
 }
 
 // lease judges a single lease.

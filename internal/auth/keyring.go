@@ -226,7 +226,7 @@ func (k *Keyring) Create(ctx context.Context, t Token) (Token, string, error) {
 		return Token{}, "", fmt.Errorf("create token: %d exist: %w", len(others), gq.ErrTooMany)
 	}
 	if slices.ContainsFunc(others, func(o Token) bool { return o.Name == t.Name }) {
-		return Token{}, "", fmt.Errorf("create token %.80q: there is one: %w", t.Name, gq.ErrConflict)
+		return Token{}, "", fmt.Errorf("create token %.80q: %w", t.Name, takenError("there is one with this name; revoke it, or choose another"))
 	}
 	t.ID = draw(idBytes)
 	secret := draw(secretBytes)

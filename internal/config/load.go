@@ -25,6 +25,9 @@ type Sources struct {
 	Text  []byte                   // what it says; nil for no file
 	Env   func(name string) string // nil for none
 	Flags map[string]string        // by key; only those that were given
+
+	// Check reports what is wrong with values that others read, by key; nil for none.
+	Check func(c *Config, fault func(key, format string, args ...any))
 }
 
 // Loaded is a configuration with where each key got its value.
@@ -76,7 +79,11 @@ func Load(s Sources) (Loaded, error) {
 		out.origins[meant] = g.from
 	}
 	// What could not be read has its default, which contradicts nothing.
-	out.Config.check(func(key, format string, args ...any) { l.fault(out.origin(key), key, format, args...) })
+	fault := func(key, format string, args ...any) { l.fault(out.origin(key), key, format, args...) }
+	out.Config.check(fault)
+	if s.Check != nil {
+		s.Check(&out.Config, fault)
+	}
 	if len(l.faults) > 0 {
 		slices.SortStableFunc(l.faults, func(a, b gq.Fault) int { return cmp.Compare(line(s.File, a.Field), line(s.File, b.Field)) })
 		return out, &gq.InvalidError{Faults: l.faults}

@@ -376,3 +376,48 @@ func TestFollow(t *testing.T) {
 		}
 	})
 }
+
+// leave is a guard that lets everyone in until it does not.
+type leave struct{ ended atomic.Bool }
+
+func (*leave) Reader(context.Context, []string) (func(string) bool, error) { return nil, nil }
+
+func (l *leave) StillValid(context.Context) error {
+	if l.ended.Load() {
+		return gq.ErrUnauthenticated
+	}
+	return nil
+}
+
+// A subscriber whose token is revoked is told of nothing that happens then.
+func TestNothingAfterTheEndOfAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, g := newLog(), &leave{}
+		h := New(l)
+		ctx, stop := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = h.Run(ctx) })
+		s, err := NewFeed(h, g, 0).Open(ctx, nil, Filter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		got := 0
+		wg.Go(func() {
+			if err := s.Run(ctx, 0, func(b Batch, _ uint64) error { got += b.Len(); return nil }); !errors.Is(err, gq.ErrUnauthenticated) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+		synctest.Wait()
+		l.write(1)
+		synctest.Wait()
+		g.ended.Store(true)
+		l.write(1)
+		synctest.Wait()
+		stop()
+		wg.Wait()
+		if got != 1 || s.After != 1 {
+			t.Errorf("it was told of %d events and may resume after %d", got, s.After)
+		}
+	})
+}

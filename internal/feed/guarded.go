@@ -75,21 +75,14 @@ type Subscription struct {
 // or the caller's token is no longer valid. After is then where another
 // subscription goes on.
 func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (err error) {
-	checked := time.Now()
 	s.After, err = s.feed.hub.Subscribe(ctx, s.After, s.filter, beat, func(b Batch, upTo uint64) error {
-		if time.Since(checked) >= validFor {
-			checked = time.Now()
-			if err := s.feed.guard.StillValid(ctx); err != nil {
-				return err
-			}
+		if err := s.feed.guard.StillValid(ctx); err != nil {
+			return err
 		}
 		return send(b, upTo)
 	})
 	return err
 }
-
-// validFor is how long a caller's token is relied on.
-const validFor = time.Second
 
 // Close gives the place free.
 func (s *Subscription) Close() {

@@ -140,7 +140,7 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 		f.Fatal(err)
 	}
 	delivery := fmt.Sprintf("msg_%s.%d", ended.Spec.ID, history[len(history)-1].Seq)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if d, err := f.hooks.Get(ctx, delivery); err == nil && d.State == webhook.Dead {
 			break
 		}
@@ -212,7 +212,8 @@ func (f *fortress) stream(ctx context.Context, name, body string, scene *strings
 		if err != nil {
 			f.Fatal(err)
 		}
-		if _, err := s.Header(); err != nil {
+		if head, err := s.Header(); err != nil || head == nil { // it was refused, and Recv tells why
+			_, err := s.Recv()
 			return f.judge(err, "")
 		}
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)

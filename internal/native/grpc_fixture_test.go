@@ -99,9 +99,9 @@ func (h *hall) job(id gq.JobID) gq.Job {
 // until waits for a condition.
 func (h *hall) until(what string, ok func() bool) {
 	h.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			h.Fatalf("not within 10 s: %s", what)
+			h.Fatalf("not within a minute: %s", what)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package native
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
@@ -139,7 +140,7 @@ func (s *jobsServer) List(ctx context.Context, r *pb.ListRequest) (*pb.ListRespo
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)
 	}
-	q.Cursor, q.Limit = r.GetCursor(), int(min(max(r.GetLimit(), -1), MaxItems+1)) // what is out of range stays so
+	q.Cursor, q.Limit = r.GetCursor(), int(min(max(r.GetLimit(), math.MinInt32), math.MaxInt32)) // what is out of range stays so
 	page, err := s.engine.List(ctx, q)
 	if err != nil {
 		return nil, err

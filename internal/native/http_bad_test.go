@@ -225,10 +225,11 @@ func TestSlowClientsAreNotWaitedFor(t *testing.T) {
 }
 
 func TestALongWaitOutlastsTheBodyTimeout(t *testing.T) {
-	s := newSite(t, HTTPOptions{BodyTimeout: 30 * time.Millisecond, WriteWithin: 30 * time.Millisecond})
+	// Long enough for a busy machine to be no slow client.
+	s := newSite(t, HTTPOptions{BodyTimeout: 500 * time.Millisecond, WriteWithin: time.Second})
 	began := time.Now()
-	got := s.want(200, "POST", "/v1/claim", `{"worker":"w","wait":"150ms"}`)
-	if len(got.at("jobs").([]any)) != 0 || time.Since(began) < 140*time.Millisecond {
+	got := s.want(200, "POST", "/v1/claim", `{"worker":"w","wait":"1200ms"}`)
+	if len(got.at("jobs").([]any)) != 0 || time.Since(began) < 1100*time.Millisecond {
 		t.Errorf("after %v: %s", time.Since(began), got.text)
 	}
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -408,7 +410,13 @@ func TestWaitingForAJob(t *testing.T) {
 	go func() { ended <- s.do("GET", "/v1/jobs/"+id+"/wait?timeout=1m") }()
 	claim := make(chan reply, 1)
 	go func() { claim <- s.do("POST", "/v1/claim", `{"worker":"w","queues":["empty"],"wait":"1m"}`) }()
-	time.Sleep(50 * time.Millisecond) // so that they wait; if not, they are answered all the same
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) { // or it would be told that the server stops
+		workers, err := s.engine.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = slices.ContainsFunc(workers, func(w gq.LiveWorker) bool { return w.Waiting > 0 })
+	}
 	s.face.Drain()
 	if got := <-ended; got.status != 200 || got.str("state") != "SCHEDULED" {
 		t.Errorf("%d %s", got.status, got.text)

@@ -126,7 +126,12 @@ func (h *HTTP) pools(ctx context.Context, _ *none, _ *none) (*poolsOutput, error
 }
 
 func (h *HTTP) setPool(ctx context.Context, in *poolInput, body *wire.PoolChange) (*poolOutput, error) {
-	if err := h.engine.PutPool(ctx, gq.Pool{Name: in.Name, Capacity: body.Capacity}); err != nil {
+	if body.Capacity == nil { // none would stop every queue of the pool
+		var p parameters
+		p.fault("capacity", "is required")
+		return nil, p.err()
+	}
+	if err := h.engine.PutPool(ctx, gq.Pool{Name: in.Name, Capacity: *body.Capacity}); err != nil {
 		return nil, err
 	}
 	pools, err := h.engine.Pools(ctx)

@@ -184,7 +184,12 @@ func TestPools(t *testing.T) {
 	if got := s.want(200, "GET", "/v1/pools"); got.str("pools", 0, "name") != "gpu" {
 		t.Errorf("%s", got.text)
 	}
-	s.want(400, "PUT", "/v1/pools/gpu", `{"capacity":-1}`)
+	for _, bad := range []string{`{"capacity":-1}`, `{}`, `{"capacity":null}`} {
+		s.want(400, "PUT", "/v1/pools/gpu", bad)
+	}
+	if got := s.want(200, "GET", "/v1/pools"); got.at("pools", 0, "capacity") != jsonNumber("8") {
+		t.Errorf("%s", got.text)
+	}
 	s.want(400, "PUT", "/v1/pools/gpu", `{"size":1}`)
 }
 

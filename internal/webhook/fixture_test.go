@@ -90,7 +90,7 @@ func (f *fixture) finish(callback string) gq.JobID {
 // until waits for a condition.
 func (f *fixture) until(what string, ok func() bool) {
 	f.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			f.Fatalf("waited in vain for %s", what)

@@ -31,6 +31,7 @@ func (h *Hooks) ingest(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			h.passed.Store(after)
 			r := reader{hooks: h, after: after, saved: after, version: version, savedAt: time.Now()}
 			err = h.engine.Follow(ctx, after, func(events []gq.Event) error { return r.page(ctx, events) })
 			switch {
@@ -48,6 +49,27 @@ func (h *Hooks) ingest(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// catchUpWithin is how long CatchUp waits.
+const catchUpWithin = 10 * time.Second
+
+// CatchUp waits until a delivery was made of every end that has happened before the
+// call: the jobs themselves are not needed any more. The error is [gq.ErrTimeout] where
+// that takes too long, as it may while there is no room for more deliveries.
+func (h *Hooks) CatchUp(ctx context.Context) error {
+	last, err := h.engine.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpWithin)
+	defer cancel()
+	for h.passed.Load() < last {
+		if !sleep(ctx, 5*time.Millisecond) {
+			return fmt.Errorf("callbacks are still to be told of jobs that have ended; try again later: %w", gq.ErrTimeout)
+		}
+	}
+	return nil
 }
 
 // reader follows the log from a cursor.
@@ -104,6 +126,7 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 		}
 	}
 	r.after = events[len(events)-1].Seq
+	r.hooks.passed.Store(r.after)
 	if time.Since(r.savedAt) < cursorEvery {
 		return nil
 	}

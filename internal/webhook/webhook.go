@@ -28,6 +28,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -113,6 +114,8 @@ type Hooks struct {
 	options Options
 	sender  *sender
 	secret  Secret // set before Run begins
+
+	passed atomic.Uint64 // deliveries were made of all ends up to this event, here or elsewhere
 
 	mu     sync.Mutex
 	known  map[string]*entry // outstanding deliveries; guarded by mu

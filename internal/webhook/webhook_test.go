@@ -2,7 +2,9 @@ package webhook
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
 )
@@ -432,4 +435,45 @@ func ExampleSecret_Verify() {
 	// Output:
 	// v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=
 	// <nil>
+}
+
+// A job that is removed as soon as it has ended is told of all the same.
+func TestPurgeLosesNoCallback(t *testing.T) {
+	f := newFixture(t)
+	var h *Hooks
+	e, err := engine.New(f.store, engine.Options{BeforePurge: func(ctx context.Context) error { return h.CatchUp(ctx) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.engine = e
+	r := f.receiver(200)
+	h, stop := f.hooks(Options{})
+	const n = 10
+	for range n {
+		if err := e.Purge(t.Context(), f.finish(r.URL)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n {
+		f.finish(r.URL)
+		if removed, err := e.PurgeWhere(t.Context(), gq.Query{Statuses: []gq.Status{gq.Completed}}); err != nil || removed != 1 {
+			t.Fatalf("%d jobs were removed: %v", removed, err)
+		}
+	}
+	f.until("all callbacks", func() bool { return len(f.state(h, Delivered)) == 2*n })
+
+	// While nobody makes deliveries of what has ended, it stays.
+	stop()
+	id := f.finish(r.URL)
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := e.Purge(soon, id); !errors.Is(err, gq.ErrTimeout) {
+		t.Errorf("a job whose callback is still to be told: %v", err)
+	}
+	if _, err := e.Get(t.Context(), id, 0); err != nil {
+		t.Error(err)
+	}
+	if err := e.Purge(t.Context(), f.finish("")); err != nil {
+		t.Errorf("one without a callback: %v", err)
+	}
 }

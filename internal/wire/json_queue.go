@@ -125,7 +125,7 @@ type Pools struct {
 
 // PoolChange sets the capacity of a pool.
 type PoolChange struct {
-	Capacity int64 `json:"capacity"`
+	Capacity *int64 `json:"capacity" nullable:"false"`
 }
 
 // Schedule submits a job at every slot of a calendar or an interval.
