@@ -134,6 +134,7 @@ type CreateJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Status        v1.JobStatus           `protobuf:"varint,2,opt,name=status,proto3,enum=taskqueue.v1.JobStatus" json:"status,omitempty"`
+	Deduplicated  bool                   `protobuf:"varint,3,opt,name=deduplicated,proto3" json:"deduplicated,omitempty"` // added: the key made this job before, and it must not be taken back
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +181,13 @@ func (x *CreateJobResponse) GetStatus() v1.JobStatus {
 		return x.Status
 	}
 	return v1.JobStatus(0)
+}
+
+func (x *CreateJobResponse) GetDeduplicated() bool {
+	if x != nil {
+		return x.Deduplicated
+	}
+	return false
 }
 
 type DeleteJobIfStatusRequest struct {
@@ -1685,10 +1693,11 @@ const file_taskqueue_internal_proto_rawDesc = "" +
 	"\x18taskqueue_internal.proto\x12\x15taskqueue.internal.v1\x1a\x16taskqueue_public.proto\"i\n" +
 	"\x10CreateJobRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.taskqueue.v1.JobSpecR\x04spec\x12*\n" +
-	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\"[\n" +
+	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\"\x7f\n" +
 	"\x11CreateJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12/\n" +
-	"\x06status\x18\x02 \x01(\x0e2\x17.taskqueue.v1.JobStatusR\x06status\"s\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x17.taskqueue.v1.JobStatusR\x06status\x12\"\n" +
+	"\fdeduplicated\x18\x03 \x01(\bR\fdeduplicated\"s\n" +
 	"\x18DeleteJobIfStatusRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12@\n" +
 	"\x0fexpected_status\x18\x02 \x01(\x0e2\x17.taskqueue.v1.JobStatusR\x0eexpectedStatus\"u\n" +
