@@ -849,6 +849,7 @@ func (x *EnqueueJobResponse) GetAccepted() bool {
 type DequeueJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	DequeueId     string                 `protobuf:"bytes,2,opt,name=dequeue_id,json=dequeueId,proto3" json:"dequeue_id,omitempty"` // added: the same one gets the same answer, so that a lost one can be asked for again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -886,6 +887,13 @@ func (*DequeueJobRequest) Descriptor() ([]byte, []int) {
 func (x *DequeueJobRequest) GetWorkerId() string {
 	if x != nil {
 		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *DequeueJobRequest) GetDequeueId() string {
+	if x != nil {
+		return x.DequeueId
 	}
 	return ""
 }
@@ -1737,9 +1745,11 @@ const file_taskqueue_internal_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12$\n" +
 	"\x0eenqueued_at_ms\x18\x02 \x01(\x03R\fenqueuedAtMs\"0\n" +
 	"\x12EnqueueJobResponse\x12\x1a\n" +
-	"\baccepted\x18\x01 \x01(\bR\baccepted\"0\n" +
+	"\baccepted\x18\x01 \x01(\bR\baccepted\"O\n" +
 	"\x11DequeueJobRequest\x12\x1b\n" +
-	"\tworker_id\x18\x01 \x01(\tR\bworkerId\"A\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"dequeue_id\x18\x02 \x01(\tR\tdequeueId\"A\n" +
 	"\x12DequeueJobResponse\x12\x14\n" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"2\n" +
