@@ -61,7 +61,7 @@ func TestDispatchLosesToCancel(t *testing.T) {
 // A job is never forgotten because its service did not answer.
 func TestDispatchKeepsWhatItCouldNotStart(t *testing.T) {
 	spec.Covers(t, "T-46")
-	for _, broken := range []string{"TransitionJobStatus", "GetJobRecord"} {
+	for _, broken := range []string{"DequeueJob", "TransitionJobStatus", "GetJobRecord"} {
 		for _, lost := range []bool{false, true} {
 			w := wire(t)
 			id := w.submit("")
@@ -75,7 +75,9 @@ func TestDispatchKeepsWhatItCouldNotStart(t *testing.T) {
 			if status.Code(err) != codes.Unavailable {
 				t.Fatalf("fetch while %s fails: %v", broken, err)
 			}
-			w.logged("dispatch_postponed", "", id)
+			if broken != "DequeueJob" { // which told of no job
+				w.logged("dispatch_postponed", "", id)
+			}
 			breakIt(broken, nil)
 			w.given("w", id)
 			w.stands(id, running)

@@ -116,6 +116,29 @@ func TestRepeatedSubmitEnqueuesOnlyWhatIsQueued(t *testing.T) {
 	}
 }
 
+// A repeat that cannot be queued takes nothing back: the job was accepted before, and
+// waits where it waited.
+func TestRepeatedSubmitNeverTakesBack(t *testing.T) {
+	spec.Covers(t, "T-46")
+	w := wire(t)
+	first, err := w.gateway.SubmitJob(t.Context(), bare("key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := first.GetJobId()
+	w.fromGateway.set("EnqueueJob", errDown)
+	if _, err := w.gateway.SubmitJob(t.Context(), bare("key")); status.Code(err) != codes.Unavailable {
+		t.Errorf("a repeat while the queue is down: %v", err)
+	}
+	w.stands(id, queued)
+	w.fromGateway.set("EnqueueJob", nil)
+	if again, err := w.gateway.SubmitJob(t.Context(), bare("key")); err != nil || again.GetJobId() != id {
+		t.Errorf("a repeat afterwards answers %v, %v", again, err)
+	}
+	w.beat("w")
+	w.given("w", id)
+}
+
 // A repeat waits for the submit that has its key, and gets a job of its own if
 // that one was taken back.
 func TestSubmitsWithOneKeyFollowEachOther(t *testing.T) {

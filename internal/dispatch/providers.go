@@ -24,6 +24,7 @@ type Provider struct {
 	Findings     int64 // invalid proofs
 	Slashed      int64 // stake it has lost
 	Eligible     bool  // in the snapshot of a round at this moment
+	New          bool  // made known by the very call that returns it
 }
 
 // owned are members of a provider that only the queue may set.
@@ -45,8 +46,10 @@ func (d *Dispatcher) Register(ctx context.Context, p match.Provider, given map[s
 	if len(faults) > 0 {
 		return Provider{}, fmt.Errorf("register provider %.80q: %w", p.ID, &gq.InvalidError{Faults: faults})
 	}
+	isNew := false
 	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
 		known := d.providers[p.ID]
+		isNew = known == nil
 		made := profile{Provider: p, RegisteredAt: now.Unix(), UpdatedAt: now.Unix()}
 		made.Health, made.LastHeartbeatAt = 0, 0
 		var version uint64
@@ -99,7 +102,9 @@ func (d *Dispatcher) Register(ctx context.Context, p match.Provider, given map[s
 		return Provider{}, fmt.Errorf("register provider %.80q: %w", p.ID, err)
 	}
 	d.poke()
-	return d.Provider(ctx, p.ID)
+	out, err := d.Provider(ctx, p.ID)
+	out.New = isNew
+	return out, err
 }
 
 // unusedBeat finds the version of a sign of life whose provider is not known.

@@ -211,7 +211,7 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 			late++
 		}
 	}
-	if late != 1 {
+	if late < 1 || late > 5 { // some more where the machine itself stalls; the open loop would have 20
 		t.Errorf("the closed loop has %d requests of the stall's length", late)
 	}
 }

@@ -135,6 +135,16 @@ func (f *fixture) register(id string) {
 	f.must("POST", "/providers", fmt.Sprintf(provider, id))
 }
 
+// Who registers is told whether it was known, however soon it comes again.
+func TestRegisterAgain(t *testing.T) {
+	f := newFixture(t, matching.Options{})
+	for i, want := range []int{http.StatusCreated, http.StatusOK, http.StatusOK} {
+		if status, out := f.call("POST", "/providers", fmt.Sprintf(provider, "p")); status != want {
+			t.Errorf("registration %d is answered %d %v, want %d", i+1, status, out, want)
+		}
+	}
+}
+
 func TestStory(t *testing.T) {
 	spec.Covers(t, "M-50", "M-53", "M-103", "M-107")
 	f := newFixture(t, matching.Options{})

@@ -71,7 +71,7 @@ func (f *Face) register(c *call) (reply, error) {
 		return reply{}, err
 	}
 	status := http.StatusOK
-	if out.RegisteredAt == out.UpdatedAt {
+	if out.New {
 		status = http.StatusCreated
 	}
 	return reply{status, providerOf(&out)}, nil

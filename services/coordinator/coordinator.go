@@ -10,6 +10,7 @@ package coordinator
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"sync"
 	"time"
@@ -94,6 +95,10 @@ type Service struct {
 	held    map[string]*handout // jobs with a worker, or on the way to one
 	pending []*handout          // to be handed out before anything from the queue
 	spent   []*handout          // handed out too often: to be ended
+
+	term       string   // of this process, in the names of its dequeues
+	dequeues   uint64   // so far
+	unanswered []string // dequeues that may have taken a job out: to be asked again
 }
 
 // worker is what is known of a worker.
@@ -117,7 +122,7 @@ type handout struct {
 // New returns a coordinator that knows no worker.
 func New(c Config) *Service {
 	c.setDefaults()
-	return &Service{config: c, workers: make(map[string]*worker), held: make(map[string]*handout)}
+	return &Service{config: c, workers: make(map[string]*worker), held: make(map[string]*handout), term: rand.Text()}
 }
 
 // WorkerHeartbeat keeps a worker available, and tells it which of its jobs

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -65,9 +66,9 @@ func (s *Service) next(ctx context.Context, workerID string) (*handout, error) {
 		return h, nil
 	}
 	for range tries {
-		answer, err := s.config.Queue.DequeueJob(ctx, &internalpb.DequeueJobRequest{WorkerId: workerID})
+		answer, err := s.dequeue(ctx, workerID)
 		if err != nil {
-			return nil, rpc.Downstream("queue", err)
+			return nil, err
 		}
 		if !answer.GetFound() {
 			return nil, nil
@@ -80,6 +81,33 @@ func (s *Service) next(ctx context.Context, workerID string) (*handout, error) {
 		s.config.Log.Info(ctx, "FetchWork", "dispatch_race", "job from the queue is handed out already", rpc.JobID(h.jobID))
 	}
 	return nil, nil
+}
+
+// dequeue takes a job out of the queue. Where no answer comes a job may be out of it all
+// the same, so the next one asks the same question again.
+func (s *Service) dequeue(ctx context.Context, workerID string) (*internalpb.DequeueJobResponse, error) {
+	id := s.dequeueID()
+	answer, err := s.config.Queue.DequeueJob(ctx, &internalpb.DequeueJobRequest{WorkerId: workerID, DequeueId: id})
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unanswered = append(s.unanswered, id)
+		return nil, rpc.Downstream("queue", err)
+	}
+	return answer, nil
+}
+
+// dequeueID is the name of a dequeue: of one that was not answered, or a new one.
+func (s *Service) dequeueID() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.unanswered); n > 0 {
+		id := s.unanswered[n-1]
+		s.unanswered = s.unanswered[:n-1]
+		return id
+	}
+	s.dequeues++
+	return s.term + "-" + strconv.FormatUint(s.dequeues, 36)
 }
 
 func (s *Service) takePending() *handout {

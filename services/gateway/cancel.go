@@ -35,7 +35,8 @@ func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (
 	}
 	for n := 0; ; n++ {
 		removal, err := s.Queue.RemoveJobIfPresent(ctx, &internalpb.RemoveJobIfPresentRequest{JobId: r.GetJobId()})
-		if err != nil {
+		if err != nil { // it may be out of the queue all the same, or be taken out yet
+			s.putBack(ctx, r)
 			return nil, rpc.Downstream("queue", err)
 		}
 		if removal.GetRemoved() {
@@ -76,8 +77,9 @@ func (s *Service) cancelRemoved(ctx context.Context, r *publicpb.CancelJobReques
 	return s.markCanceled(ctx, r)
 }
 
-// putBack undoes the removal of a job whose cancellation could not be stored.
-// The flag goes first, so that the job ends as CANCELED when its turn comes.
+// putBack undoes the removal of a job whose cancellation could not be stored, or of
+// which nothing is known. The flag goes first, so that the job ends as CANCELED when its
+// turn comes.
 func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
 	ctx = context.WithoutCancel(ctx) // however little time the client left
 	_, flagErr := s.flag(ctx, r)

@@ -34,7 +34,7 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 	}
 	accepted := s.Now().UnixMilli()
 	if created.GetStatus() == publicpb.JobStatus_QUEUED { // else the job of an earlier submit has moved on
-		if err := s.enqueue(ctx, created.GetJobId(), accepted); err != nil {
+		if err := s.enqueue(ctx, created, accepted); err != nil {
 			return nil, err
 		}
 	}
@@ -49,11 +49,17 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 	return &publicpb.SubmitJobResponse{JobId: created.GetJobId(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: accepted}, nil
 }
 
-// enqueue queues a job or takes it back.
-func (s *Service) enqueue(ctx context.Context, id string, now int64) error {
+// enqueue queues a job or takes it back. One that an earlier submit made may have
+// been accepted then, so it is left as it is.
+func (s *Service) enqueue(ctx context.Context, created *internalpb.CreateJobResponse, now int64) error {
+	id := created.GetJobId()
 	answer, err := s.Queue.EnqueueJob(ctx, &internalpb.EnqueueJobRequest{JobId: id, EnqueuedAtMs: now})
 	if err == nil && answer.GetAccepted() {
 		return nil
+	}
+	if created.GetDeduplicated() {
+		s.Log.Warn(ctx, "SubmitJob", "repeat_not_queued", "whether the job of an earlier submit waits could not be made sure: it stays as it is", rpc.JobID(id))
+		return status.Error(codes.Unavailable, "the job of an earlier submit with this key could not be queued again and stays as it is")
 	}
 	refusal := status.Error(codes.Unavailable, "the job could not be queued and was taken back")
 	if status.Code(err) == codes.ResourceExhausted {

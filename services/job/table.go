@@ -77,7 +77,7 @@ func (t *table) create(spec *publicpb.JobSpec, key string) (*internalpb.CreateJo
 			if entry.mark != mark {
 				return nil, status.Errorf(codes.FailedPrecondition, "client_request_id %.64q was used with another payload", key)
 			}
-			return &internalpb.CreateJobResponse{JobId: entry.job.id, Status: entry.job.status}, nil
+			return &internalpb.CreateJobResponse{JobId: entry.job.id, Status: entry.job.status, Deduplicated: true}, nil
 		}
 	}
 	size := proto.Size(spec) + len(key)

@@ -14,7 +14,10 @@ import (
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 )
 
-const maxIDBytes = 128
+const (
+	maxIDBytes = 128
+	maxAnswers = 50_000 // answers to dequeues that are remembered, the last ones
+)
 
 // Config is what a queue service needs. Zero fields mean the default.
 type Config struct {
@@ -30,6 +33,9 @@ type Service struct {
 	mu      sync.Mutex // guards what follows
 	waiting *list.List // of ids, oldest first
 	members map[string]*list.Element
+	answers map[string]string // by dequeue_id: the job that was taken out, empty for none
+	asked   []string          // the dequeue_ids of these, from oldest on in a ring
+	oldest  int
 }
 
 // New returns an empty queue.
@@ -37,7 +43,7 @@ func New(c Config) *Service {
 	if c.MaxJobs == 0 {
 		c.MaxJobs = 1_000_000
 	}
-	return &Service{config: c, waiting: list.New(), members: make(map[string]*list.Element)}
+	return &Service{config: c, waiting: list.New(), members: make(map[string]*list.Element), answers: make(map[string]string)}
 }
 
 // EnqueueJob adds a job at the end. One that waits already keeps its place, and
@@ -68,16 +74,40 @@ func (s *Service) add(id string) bool {
 	return true
 }
 
-// DequeueJob takes the oldest job out.
-func (s *Service) DequeueJob(context.Context, *internalpb.DequeueJobRequest) (*internalpb.DequeueJobResponse, error) {
+// DequeueJob takes the oldest job out. A call that has the dequeue_id of an earlier one
+// gets its answer, whether or not that one arrived: a job whose taker never learns of it
+// would be lost.
+func (s *Service) DequeueJob(_ context.Context, r *internalpb.DequeueJobRequest) (*internalpb.DequeueJobResponse, error) {
+	key := r.GetDequeueId()
+	if len(key) > maxIDBytes {
+		return nil, status.Errorf(codes.InvalidArgument, "dequeue_id has %d bytes, more than %d", len(key), maxIDBytes)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := s.waiting.Front()
-	if first == nil {
-		return &internalpb.DequeueJobResponse{}, nil
+	id, again := s.answers[key]
+	if !again {
+		if first := s.waiting.Front(); first != nil {
+			id = s.takeLocked(first)
+		}
+		s.rememberLocked(key, id)
 	}
-	id := s.takeLocked(first)
-	return &internalpb.DequeueJobResponse{Found: true, JobId: id}, nil
+	return &internalpb.DequeueJobResponse{Found: id != "", JobId: id}, nil
+}
+
+// rememberLocked keeps an answer until many others have been given. That there was
+// nothing is one too: the call may come a second time, late, when nobody waits for it.
+func (s *Service) rememberLocked(key, id string) {
+	if key == "" {
+		return
+	}
+	s.answers[key] = id
+	if len(s.asked) < maxAnswers {
+		s.asked = append(s.asked, key)
+		return
+	}
+	delete(s.answers, s.asked[s.oldest])
+	s.asked[s.oldest] = key
+	s.oldest = (s.oldest + 1) % maxAnswers
 }
 
 // RemoveJobIfPresent takes a job out wherever it waits.

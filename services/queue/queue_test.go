@@ -46,6 +46,38 @@ func (f fixture) remove(id string) bool {
 	return answer.GetRemoved()
 }
 
+// A dequeue whose answer was lost can be asked for again, and is answered as it was,
+// also where there was nothing: it may arrive a second time, late.
+func TestDequeueAgain(t *testing.T) {
+	spec.Covers(t, "T-46")
+	f := fixture{t, queue.New(queue.Config{})}
+	ask := func(name, want string) {
+		t.Helper()
+		answer, err := f.DequeueJob(t.Context(), &internalpb.DequeueJobRequest{WorkerId: "w", DequeueId: name})
+		if err != nil || answer.GetJobId() != want || answer.GetFound() != (want != "") {
+			t.Errorf("dequeue %.20s: %v, %v; want %q", name, answer, err, want)
+		}
+	}
+	ask("nothing", "")
+	f.enqueue("a")
+	f.enqueue("b")
+	ask("one", "a")
+	ask("one", "a")
+	ask("nothing", "")
+	ask("two", "b")
+	ask("one", "a")
+	f.enqueue("c")
+	for i := range 50_000 { // as many as are remembered
+		ask(fmt.Sprint("later-", i), map[bool]string{true: "c"}[i == 0])
+	}
+	f.enqueue("d")
+	ask("later-0", "c")
+	ask("one", "d") // long forgotten
+	if _, err := f.DequeueJob(t.Context(), &internalpb.DequeueJobRequest{DequeueId: strings.Repeat("x", 129)}); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a long name: %v", err)
+	}
+}
+
 func TestFirstInFirstOut(t *testing.T) {
 	spec.Covers(t, "T-174", "T-175", "T-177")
 	f := fixture{t, queue.New(queue.Config{})}

@@ -194,12 +194,11 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 	if err != nil {
 		return nil, nil, err
 	}
+	var starting []*row
 	if len(change) > 0 {
-		if err := tx.lockStarts(ctx, rows); err != nil {
-			return nil, nil, err
-		}
+		starting = rows
 	}
-	if p.numbers, err = tx.stamp(ctx, len(jobs)); err != nil {
+	if p.numbers, err = tx.lockStarts(ctx, starting, len(jobs)); err != nil {
 		return nil, nil, err
 	}
 	p.now = tx.now

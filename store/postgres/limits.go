@@ -91,7 +91,7 @@ func (l *limits) ofPool(ctx context.Context, name string) (*gq.Pool, error) {
 	if known := l.pools[name]; known != nil {
 		return known, nil
 	}
-	pools, err := l.tx.pools(ctx, l.since(), nil, name)
+	pools, err := l.tx.pools(ctx, l.since(), name)
 	if err != nil {
 		return nil, err
 	}

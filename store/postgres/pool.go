@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -54,7 +53,7 @@ func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 		if err := tx.glance(ctx); err != nil {
 			return err
 		}
-		pools, err := tx.pools(ctx, nanoseconds(tx.now), nil)
+		pools, err := tx.pools(ctx, nanoseconds(tx.now))
 		for _, p := range pools {
 			out = append(out, p)
 		}
@@ -67,12 +66,9 @@ func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	return out, nil
 }
 
-// pools reads the pools with those names, or all, and what is in use of them: by
-// leases that end after an instant, and not by those that are known to be over.
-func (tx *txn) pools(ctx context.Context, since int64, over []int64, names ...string) (map[string]gq.Pool, error) {
-	if over == nil {
-		over = []int64{}
-	}
+// pools reads the pools with those names, or all, and what is in use of them, by
+// leases that end after an instant.
+func (tx *txn) pools(ctx context.Context, since int64, names ...string) (map[string]gq.Pool, error) {
 	// 5 is RUNNING. Of each queue only the held jobs are read, along held_due.
 	rows, err := tx.Query(ctx, `
 		SELECT p.name, p.capacity, p.at_start, p.updated, (
@@ -80,12 +76,11 @@ func (tx *txn) pools(ctx context.Context, since int64, over []int64, names ...st
 			FROM gq.queue AS q
 			JOIN gq.held AS s ON s.queue = q.name
 			JOIN gq.job AS j USING (seq)
-			WHERE q.config ->> 'Pool' = p.name AND s.due > $2 AND s.seq <> ALL ($3)
-				AND (s.status = 5 OR NOT p.at_start)
+			WHERE q.config ->> 'Pool' = p.name AND s.due > $2 AND (s.status = 5 OR NOT p.at_start)
 		)
 		FROM gq.pool AS p
 		WHERE $1::text[] IS NULL OR p.name = ANY ($1)`,
-		names, since, over)
+		names, since)
 	if err != nil {
 		return nil, err
 	}
@@ -182,11 +177,11 @@ type starts struct {
 	over  map[int64]bool      // jobs whose leases have run out and occupy nothing
 }
 
-// lockStarts locks the pools in which held jobs may be about to start, and reads
-// what is in use of them. The caller takes its stamp afterwards: whatever has made
-// room by then has an earlier one, so that the log never shows two jobs at once
-// that had no room beside each other.
-func (tx *txn) lockStarts(ctx context.Context, rows []*row) error {
+// lockStarts locks the pools in which held jobs may be about to start, reads what is in
+// use of them, and takes the stamp after that: whatever has made room by then has an
+// earlier one, so that the log never shows two jobs at once that had no room beside each
+// other. It reserves sequence numbers for n jobs.
+func (tx *txn) lockStarts(ctx context.Context, rows []*row, n int) (numbers []int64, err error) {
 	tx.starts = starts{}
 	var starting, queues []string
 	for _, r := range rows {
@@ -196,51 +191,73 @@ func (tx *txn) lockStarts(ctx context.Context, rows []*row) error {
 		queues = append(queues, r.queue)
 	}
 	if len(starting) == 0 {
-		return nil
+		return tx.stamp(ctx, n)
 	}
-	names, err := collect[string](tx.Query(ctx, `
-		SELECT name FROM gq.pool
-		WHERE at_start AND name IN (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1))
-		ORDER BY name
-		FOR UPDATE`,
-		starting))
-	if err != nil || len(names) == 0 {
+	l := starts{make(map[string]*gq.Pool), make(map[string]string), make(map[int64]bool)}
+	var batch pgx.Batch
+	batch.Queue(startingPools, starting)
+	batch.Queue(startingUse, starting, tx.s.known(), tx.s.cfg.Clock == nil).Query(l.readUse)
+	batch.Queue(queuesByName, queues).Query(func(from pgx.Rows) error {
+		configured, err := parseQueues(from)
+		for name, q := range configured {
+			l.of[name] = q.Pool
+		}
 		return err
-	}
-	if err := tx.glance(ctx); err != nil {
+	})
+	batch.Queue(stamps, n).QueryRow(func(row pgx.Row) error {
+		numbers, err = tx.stampFrom(row)
 		return err
+	})
+	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
+		return nil, err
 	}
-	// A lease that has run out occupies nothing, unless someone has locked it and
-	// may be renewing it.
-	over, err := collect[int64](tx.Query(ctx, `
+	if len(l.pools) > 0 {
+		tx.starts = l
+	}
+	return numbers, nil
+}
+
+// startsIn are the pools that jobs of the queues $1 occupy by starting.
+const startsIn = "at_start AND name IN (SELECT config ->> 'Pool' FROM gq.queue WHERE name = ANY ($1))"
+
+const startingPools = "SELECT FROM gq.pool WHERE " + startsIn + " ORDER BY name FOR UPDATE"
+
+// startingUse is what is in use of these pools. A lease that has run out occupies
+// nothing, unless someone has locked it and may be renewing it. 5 is RUNNING.
+var startingUse = `
+	WITH pools AS MATERIALIZED (
+		SELECT name, capacity, updated FROM gq.pool WHERE ` + startsIn + `
+	), sharing AS MATERIALIZED (
+		SELECT q.name, p.name AS pool FROM gq.queue AS q JOIN pools AS p ON p.name = q.config ->> 'Pool'
+	), over AS MATERIALIZED (
 		SELECT s.seq
 		FROM gq.held AS s
-		WHERE s.queue IN (SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1))
-			AND s.due <= $2
-		FOR UPDATE OF s SKIP LOCKED`,
-		names, nanoseconds(tx.now)))
-	if err != nil {
-		return err
-	}
-	pools, err := tx.pools(ctx, math.MinInt64, over, names...)
-	if err != nil {
-		return err
-	}
-	configured, err := tx.readQueues(ctx, "SELECT name, config FROM gq.queue WHERE name = ANY ($1) AND config IS NOT NULL", queues)
-	if err != nil {
-		return err
-	}
-	tx.starts = starts{make(map[string]*gq.Pool), make(map[string]string), make(map[int64]bool)}
-	for name, p := range pools {
-		tx.starts.pools[name] = &p
-	}
-	for name, q := range configured {
-		tx.starts.of[name] = q.Pool
-	}
-	for _, seq := range over {
-		tx.starts.over[seq] = true
-	}
-	return nil
+		WHERE s.queue = ANY (ARRAY (SELECT name FROM sharing)) AND s.due <= ` + fmt.Sprintf(presently, 2, 3) + `
+		FOR UPDATE OF s SKIP LOCKED
+	)
+	SELECT p.name, p.capacity, p.updated, (
+		SELECT coalesce(sum(j.cost), 0)::bigint
+		FROM sharing AS q
+		JOIN gq.held AS s ON s.queue = q.name
+		JOIN gq.job AS j USING (seq)
+		WHERE q.pool = p.name AND s.status = 5 AND s.seq NOT IN (SELECT seq FROM over)
+	), ARRAY (SELECT seq FROM over)
+	FROM pools AS p`
+
+func (l *starts) readUse(from pgx.Rows) error {
+	p := gq.Pool{AtStart: true}
+	var updated int64
+	var over []int64
+	_, err := pgx.ForEachRow(from, []any{&p.Name, &p.Capacity, &updated, &p.Used, &over}, func() error {
+		one := p
+		one.UpdatedAt = instant(updated)
+		l.pools[one.Name] = &one
+		for _, seq := range over {
+			l.over[seq] = true
+		}
+		return nil
+	})
+	return err
 }
 
 func collect[T any](rows pgx.Rows, err error) ([]T, error) {

@@ -68,7 +68,7 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if _, err := tx.stamp(ctx, 0); err != nil {
 			return err
 		}
-		pools, err := tx.pools(ctx, nanoseconds(tx.now), nil)
+		pools, err := tx.pools(ctx, nanoseconds(tx.now))
 		if err != nil {
 			return err
 		}

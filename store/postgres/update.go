@@ -140,9 +140,7 @@ func (tx *txn) prepareChanges(ctx context.Context, c *changes, updates []store.U
 	if len(children) > 0 {
 		c.plan, rows, err = tx.prepare(ctx, children, seqs)
 	} else if rows, err = tx.lock(ctx, seqs, "UPDATE"); err == nil {
-		if err = tx.lockStarts(ctx, rows); err == nil {
-			_, err = tx.stamp(ctx, 0)
-		}
+		_, err = tx.lockStarts(ctx, rows, 0)
 	}
 	c.found(rows)
 	return err
@@ -162,10 +160,11 @@ const (
 	takeHeld     = "DELETE FROM gq.held AS s WHERE s.seq = ANY ($1) RETURNING " + returned
 )
 
-// prepareLeased is resolve and prepareChanges for holders that tell of jobs that run,
-// as most do: by leases that this store has made. It asks and locks everything at
-// once, and takes out what is to leave the table of held jobs. Where it turns out to be
-// otherwise c has no rows, and what was locked is locked again.
+// prepareLeased is resolve and prepareChanges for holders that tell of jobs that they
+// hold, as most do: by leases that this store has made. It asks and locks everything at
+// once, takes out what is to leave the table of held jobs, and locks the pools after that
+// where a job may be about to start. Where it turns out to be otherwise c has no rows, and
+// what was locked is locked again.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
 	seqs, leases := make([]int64, len(updates)), make([]string, len(updates))
 	for i := range updates {
@@ -203,13 +202,18 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		return nil, err
 	}
 	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.Claimed })
-	if foreign == 0 && len(rows) == len(sorted) && !starting {
-		tx.starts = starts{}
-		c.found(rows)
-		return seqs, nil
+	if foreign > 0 || len(rows) < len(sorted) || starting && leaving { // a pool counts nothing that is taken out
+		tx.putBack(rows)
+		return seqs, tx.flush(ctx)
 	}
-	tx.putBack(rows)
-	return seqs, tx.flush(ctx)
+	tx.starts = starts{}
+	if starting {
+		if _, err := tx.lockStarts(ctx, rows, 0); err != nil {
+			return nil, err
+		}
+	}
+	c.found(rows)
+	return seqs, nil
 }
 
 // spawn places the children of an update of a row. The job is what it will be

@@ -134,6 +134,7 @@ type CreateJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	JobId         string                 `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
 	Status        v1.JobStatus           `protobuf:"varint,2,opt,name=status,proto3,enum=taskqueue.v1.JobStatus" json:"status,omitempty"`
+	Deduplicated  bool                   `protobuf:"varint,3,opt,name=deduplicated,proto3" json:"deduplicated,omitempty"` // added: the key made this job before, and it must not be taken back
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -180,6 +181,13 @@ func (x *CreateJobResponse) GetStatus() v1.JobStatus {
 		return x.Status
 	}
 	return v1.JobStatus(0)
+}
+
+func (x *CreateJobResponse) GetDeduplicated() bool {
+	if x != nil {
+		return x.Deduplicated
+	}
+	return false
 }
 
 type DeleteJobIfStatusRequest struct {
@@ -841,6 +849,7 @@ func (x *EnqueueJobResponse) GetAccepted() bool {
 type DequeueJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	WorkerId      string                 `protobuf:"bytes,1,opt,name=worker_id,json=workerId,proto3" json:"worker_id,omitempty"`
+	DequeueId     string                 `protobuf:"bytes,2,opt,name=dequeue_id,json=dequeueId,proto3" json:"dequeue_id,omitempty"` // added: the same one gets the same answer, so that a lost one can be asked for again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -878,6 +887,13 @@ func (*DequeueJobRequest) Descriptor() ([]byte, []int) {
 func (x *DequeueJobRequest) GetWorkerId() string {
 	if x != nil {
 		return x.WorkerId
+	}
+	return ""
+}
+
+func (x *DequeueJobRequest) GetDequeueId() string {
+	if x != nil {
+		return x.DequeueId
 	}
 	return ""
 }
@@ -1685,10 +1701,11 @@ const file_taskqueue_internal_proto_rawDesc = "" +
 	"\x18taskqueue_internal.proto\x12\x15taskqueue.internal.v1\x1a\x16taskqueue_public.proto\"i\n" +
 	"\x10CreateJobRequest\x12)\n" +
 	"\x04spec\x18\x01 \x01(\v2\x15.taskqueue.v1.JobSpecR\x04spec\x12*\n" +
-	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\"[\n" +
+	"\x11client_request_id\x18\x02 \x01(\tR\x0fclientRequestId\"\x7f\n" +
 	"\x11CreateJobResponse\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12/\n" +
-	"\x06status\x18\x02 \x01(\x0e2\x17.taskqueue.v1.JobStatusR\x06status\"s\n" +
+	"\x06status\x18\x02 \x01(\x0e2\x17.taskqueue.v1.JobStatusR\x06status\x12\"\n" +
+	"\fdeduplicated\x18\x03 \x01(\bR\fdeduplicated\"s\n" +
 	"\x18DeleteJobIfStatusRequest\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12@\n" +
 	"\x0fexpected_status\x18\x02 \x01(\x0e2\x17.taskqueue.v1.JobStatusR\x0eexpectedStatus\"u\n" +
@@ -1728,9 +1745,11 @@ const file_taskqueue_internal_proto_rawDesc = "" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12$\n" +
 	"\x0eenqueued_at_ms\x18\x02 \x01(\x03R\fenqueuedAtMs\"0\n" +
 	"\x12EnqueueJobResponse\x12\x1a\n" +
-	"\baccepted\x18\x01 \x01(\bR\baccepted\"0\n" +
+	"\baccepted\x18\x01 \x01(\bR\baccepted\"O\n" +
 	"\x11DequeueJobRequest\x12\x1b\n" +
-	"\tworker_id\x18\x01 \x01(\tR\bworkerId\"A\n" +
+	"\tworker_id\x18\x01 \x01(\tR\bworkerId\x12\x1d\n" +
+	"\n" +
+	"dequeue_id\x18\x02 \x01(\tR\tdequeueId\"A\n" +
 	"\x12DequeueJobResponse\x12\x14\n" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"2\n" +
