@@ -357,14 +357,17 @@ func (s *Store) raise(ctx context.Context, a laneArrays) error {
 	if len(a.queues) == 0 {
 		return nil
 	}
-	var raise, mark pgx.Batch
-	raise.Queue("SELECT pg_advisory_xact_lock($1, 0)", lockFloors)
-	raise.Queue(raising, a.queues, a.lanes, a.his, a.los)
-	mark.Queue(marking, a.queues, a.lanes)
-	for _, batch := range []*pgx.Batch{&raise, &mark} {
-		batch.Queue("COMMIT")
+	raise := func(batch *pgx.Batch) {
+		batch.Queue("SELECT pg_advisory_xact_lock($1, 0)", lockFloors)
+		batch.Queue(raising, a.queues, a.lanes, a.his, a.los)
+	}
+	mark := func(batch *pgx.Batch) { batch.Queue(marking, a.queues, a.lanes) }
+	for _, step := range []func(*pgx.Batch){raise, mark} {
 		err := s.transact(ctx, "raise floors", s.begins.write+"; SET LOCAL synchronous_commit = off", func(tx *txn) error {
-			err := tx.SendBatch(ctx, batch).Close()
+			var batch pgx.Batch // each time anew: it knows the connection it was sent on
+			step(&batch)
+			batch.Queue("COMMIT")
+			err := tx.SendBatch(ctx, &batch).Close()
 			tx.written, tx.committed = true, err == nil
 			return err
 		})

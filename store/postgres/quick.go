@@ -70,10 +70,12 @@ func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed
 		return nil, false, err
 	}
 	if tx.unheard && len(granted) > 0 { // what has come of the answer may be any part of it
-		blobs = nil
-		var again pgx.Batch
-		queueRest(&again, w, granted, touched, &blobs)
-		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error { return tx.SendBatch(ctx, &again).Close() })
+		err := tx.s.transact(ctx, "read", tx.s.begins.read, func(tx *txn) error {
+			blobs = nil
+			var again pgx.Batch // each time anew: a batch knows the connection it was sent on
+			queueRest(&again, w, granted, touched, &blobs)
+			return tx.SendBatch(ctx, &again).Close()
+		})
 		if err != nil {
 			return nil, false, err
 		}

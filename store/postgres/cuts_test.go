@@ -1,0 +1,218 @@
+package postgres_test
+
+import (
+	"encoding/binary"
+	"errors"
+	mathrand "math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+// shears stand between a store and its database and hang up on the store now and then,
+// right after they have passed on what it said. The server goes on with that, and nobody
+// can cancel it.
+type shears struct {
+	server string // its socket
+	often  atomic.Int64
+	cuts   atomic.Int64
+}
+
+// newShears returns the URL that leads through shears.
+func newShears(t *testing.T, to string) (s *shears, through string) {
+	t.Helper()
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	socket := ".s.PGSQL." + query.Get("port")
+	s = &shears{server: filepath.Join(query.Get("host"), socket)}
+	dir, err := os.MkdirTemp("", "gq") //nolint:usetesting // the name of a socket must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.Listen("unix", filepath.Join(dir, socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go s.serve(client)
+		}
+	}()
+	query.Set("host", dir)
+	u.RawQuery = query.Encode()
+	return s, u.String()
+}
+
+func (s *shears) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("unix", s.server)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		defer client.Close()
+		answer := make([]byte, 1<<16)
+		for {
+			n, err := server.Read(answer)
+			if err != nil {
+				return
+			}
+			_, _ = client.Write(answer[:n]) // whoever is gone does not hear it; the server must not wait
+		}
+	}()
+	asked := make([]byte, 1<<16)
+	for {
+		n, err := client.Read(asked)
+		if err != nil {
+			return
+		}
+		const cancelRequest = 80877102
+		if n == 16 && binary.BigEndian.Uint32(asked[4:]) == cancelRequest {
+			return
+		}
+		if _, err := server.Write(asked[:n]); err != nil {
+			return
+		}
+		if often := s.often.Load(); often > 0 && mathrand.Int64N(often) == 0 {
+			s.cuts.Add(1)
+			_ = client.Close()
+			time.Sleep(time.Duration(mathrand.IntN(5)) * time.Millisecond) // while the server is at it
+			return
+		}
+	}
+}
+
+// TestConnectionsAreCut has two nodes work while their connections are cut at any moment:
+// whoever gets an answer gets the right one, and each job is done once.
+func TestConnectionsAreCut(t *testing.T) {
+	direct := pgtest.Database(t)
+	cutting, through := newShears(t, direct)
+	watch := open(t, direct, store.Config{})
+	defer watch.Close()
+	nodes := []store.Store{open(t, through, store.Config{}), open(t, through, store.Config{})}
+	for _, s := range nodes {
+		defer s.Close()
+	}
+	cutting.often.Store(20)
+	const each = 30
+	var work sync.WaitGroup
+	var mu sync.Mutex
+	inserted, unknown, completed := map[gq.JobID]bool{}, map[gq.JobID]bool{}, map[gq.JobID]int{}
+	var producers atomic.Int64
+	for _, s := range nodes {
+		for range 2 {
+			producers.Add(1)
+			work.Go(func() {
+				defer producers.Add(-1)
+				for range each {
+					spec := newSpec("q")
+					out, err := s.Insert(t.Context(), []store.Group{store.One(spec)})
+					if err == nil {
+						err = out[0].Err
+					}
+					mu.Lock()
+					switch {
+					case err == nil:
+						inserted[spec.ID] = true
+					case errors.Is(err, gq.ErrUnavailable):
+						unknown[spec.ID] = true
+					default:
+						t.Errorf("insert: %v", err)
+					}
+					mu.Unlock()
+				}
+			})
+			work.Go(func() {
+				for idle := 0; idle < 3; {
+					if producers.Load() == 0 {
+						idle++
+					}
+					out, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 5)})
+					if err != nil {
+						if !errors.Is(err, gq.ErrUnavailable) {
+							t.Errorf("claim: %v", err)
+						}
+						continue
+					}
+					for _, j := range out[0].Jobs {
+						u := completing(j)
+						u.Settles = true
+						done, err := s.Update(t.Context(), []store.Update{u})
+						if err == nil {
+							err = done[0].Err
+						}
+						if err != nil && !errors.Is(err, gq.ErrUnavailable) {
+							t.Errorf("complete: %v", err)
+						}
+						if err == nil {
+							mu.Lock()
+							completed[j.State.ID]++
+							mu.Unlock()
+						}
+					}
+				}
+			})
+		}
+	}
+	work.Wait()
+	cutting.often.Store(0)
+	for id := range inserted {
+		found, err := watch.Get(t.Context(), []store.Ref{{Job: id}}, 0)
+		if err != nil || found[0].Err != nil {
+			t.Fatalf("a job that was accepted: %v, %+v", err, found)
+		}
+		if status := found[0].State.Status; completed[id] > 1 || completed[id] == 1 && status != gq.Completed {
+			t.Errorf("a job that was completed %d times is %v", completed[id], status)
+		}
+		history, err := watch.History(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		born, ended := 0, 0
+		for _, e := range history {
+			switch e.Type {
+			case gq.EventSubmitted:
+				born++
+			case gq.EventCompleted:
+				ended++
+			}
+		}
+		if born != 1 || ended > 1 {
+			t.Errorf("a job was born %d times and ended %d times", born, ended)
+		}
+	}
+	counts, err := watch.Counts(t.Context(), "q")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := int64(0)
+	for _, n := range counts[0].By {
+		total += n
+	}
+	if low, high := int64(len(inserted)), int64(len(inserted)+len(unknown)); total < low || total > high {
+		t.Errorf("%d jobs are counted, want %d to %d", total, low, high)
+	}
+	t.Logf("%d cuts; %d jobs accepted, %d unknown, %d completed", cutting.cuts.Load(), len(inserted), len(unknown), len(completed))
+	if cutting.cuts.Load() < 5 {
+		t.Error("too few connections were cut to show anything")
+	}
+}
