@@ -141,6 +141,10 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 		tx.work = new(workspace)
 	}
 	p := tx.work.plan(len(jobs))
+	var err error
+	if p.crowded, err = tx.countQueues(ctx, jobs); err != nil {
+		return nil, nil, err
+	}
 	if len(change) == 0 && !slices.ContainsFunc(jobs, refers) {
 		if plain, err := tx.preparePlain(ctx, p, jobs); err != nil || plain {
 			return p, nil, err
@@ -163,7 +167,6 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 			ids = append(ids, d.Job)
 		}
 	}
-	var err error
 	p.taken, p.states = make(map[gq.JobID]bool, len(jobs)), make(map[gq.JobID]gq.State, len(jobs))
 	if p.keys, err = tx.lockKeys(ctx, keys); err != nil {
 		return nil, nil, err

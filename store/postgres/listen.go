@@ -154,6 +154,7 @@ func (h *herald) heard(payload string) {
 		h.tellAll()
 		return
 	}
+	h.s.census.hear(n.Queues)
 	h.spread(store.News{Queues: n.Queues, Event: uint64(n.Event)})
 }
 

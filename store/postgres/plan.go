@@ -20,6 +20,7 @@ type plan struct {
 	keys    map[gq.Key]holder     // by scope and name
 	queues  map[string]gq.Queue
 	live    map[string]int64
+	crowded map[string]bool // queues that would be too many
 	book    *turnBook
 
 	births   []birth        // to be written
@@ -55,6 +56,9 @@ type member struct {
 
 // place decides about one group. A refused group leaves no trace in the plan.
 func (p *plan) place(g store.Group) store.Inserted {
+	if err := p.guardQueues(g); err != nil {
+		return store.Inserted{Err: err}
+	}
 	if p.states == nil && len(g.Jobs) == 1 && !g.Jobs[0].ID.IsZero() {
 		return p.placeOne(&g.Jobs[0])
 	}

@@ -53,7 +53,8 @@ type Store struct {
 	floors  floors
 	limited queueHints // claims must look at their configuration first
 	guarded queueHints // and so must inserts
-	works   sync.Pool  // of *workspace
+	census  census
+	works   sync.Pool // of *workspace
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
@@ -124,7 +125,13 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	s.configs = lane[struct{}, []gq.Queue]{
 		run: s.queues, most: 1, all: &s.under, weight: func(*struct{}) int { return 1 },
 	}
-	if err := s.roll(ctx); err != nil {
+	s.census.most = gq.MaxQueues
+	queues, err := collect[string](s.pool.Query(ctx, everyQueue))
+	if err == nil {
+		s.census.read(queues)
+		err = s.roll(ctx)
+	}
+	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}

@@ -82,7 +82,7 @@ func (tx *txn) canPrompt(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
 		len(jobs) <= promptMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
-		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return tx.s.guarded.has(spec.Queue) })
+		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return tx.s.guarded.has(spec.Queue) || !tx.s.census.admits(spec.Queue) })
 }
 
 // remember takes down which of some queues are guarded, so that insertPrompt is not

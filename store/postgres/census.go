@@ -1,0 +1,91 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// census is the queues that this node knows to exist. It is read at the start, is told
+// what other nodes do, and is read again when it seems to be full: jobs for whose queues
+// there was room may not have come. What nodes do at the same moment may be too much.
+type census struct {
+	mu    sync.RWMutex
+	most  int             // [gq.MaxQueues]
+	names map[string]bool // guarded by mu
+}
+
+// everyQueue are the queues that were configured or had jobs.
+const everyQueue = "SELECT name FROM gq.queue UNION SELECT queue FROM " + tally
+
+func (c *census) read(names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.names = make(map[string]bool, len(names))
+	c.addLocked(names)
+}
+
+// hear takes down queues that others have told of.
+func (c *census) hear(names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(names)
+}
+
+func (c *census) addLocked(names []string) {
+	for _, name := range names {
+		c.names[name] = true
+	}
+}
+
+// admits reports whether a queue exists or there is room for it, which it has from then
+// on.
+func (c *census) admits(name string) bool {
+	c.mu.RLock()
+	known := c.names[name]
+	c.mu.RUnlock()
+	if known {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.names) < c.most {
+		c.names[name] = true
+	}
+	return c.names[name]
+}
+
+// countQueues returns the queues of new jobs that would be too many.
+func (tx *txn) countQueues(ctx context.Context, jobs []*gq.Spec) (crowded map[string]bool, err error) {
+	c := &tx.s.census
+	for _, spec := range jobs {
+		if c.admits(spec.Queue) || crowded[spec.Queue] {
+			continue
+		}
+		if crowded == nil { // or so it seems
+			names, err := collect[string](tx.Query(ctx, everyQueue))
+			if err != nil {
+				return nil, err
+			}
+			c.read(names)
+			crowded = make(map[string]bool)
+		}
+		if !c.admits(spec.Queue) {
+			crowded[spec.Queue] = true
+		}
+	}
+	return crowded, nil
+}
+
+// guardQueues refuses a group that would make too many queues.
+func (p *plan) guardQueues(g store.Group) error {
+	for i := range g.Jobs {
+		if name := g.Jobs[i].Queue; p.crowded[name] {
+			return fmt.Errorf("queue %s would be one more than %d: %w", name, gq.MaxQueues, gq.ErrTooMany)
+		}
+	}
+	return nil
+}

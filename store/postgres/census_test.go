@@ -1,0 +1,74 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+)
+
+func (c *census) knows(name string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.names[name]
+}
+
+// TestTooManyQueues makes more queues than there may be, which is three, on two nodes. One
+// of them hears of the other; that one reads what there is when it believes to be full.
+func TestTooManyQueues(t *testing.T) {
+	url := pgtest.Database(t)
+	var nodes [2]*Store
+	for i := range nodes {
+		var err error
+		if nodes[i], err = Open(t.Context(), url, store.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		defer nodes[i].Close()
+		nodes[i].census.most = 3
+	}
+	submit := func(s *Store, queues ...string) error {
+		var g store.Group
+		for _, q := range queues {
+			g.Jobs = append(g.Jobs, gq.Spec{ID: gq.NewJobID(random()), Type: "t", Queue: q}.WithDefaults())
+		}
+		out, err := s.Insert(t.Context(), []store.Group{g})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out[0].Err
+	}
+	heard := make(chan store.News, 100)
+	defer nodes[1].Notify(func(n store.News) { heard <- n })()
+	for i, queue := range []string{"a", "a", "b", "c"} {
+		if err := submit(nodes[min(i, 1)], queue); err != nil {
+			t.Errorf("queue %s: %v", queue, err)
+		}
+	}
+	if err := submit(nodes[0], "d"); err != nil {
+		t.Errorf("a queue for which there is room as far as this node knows: %v", err)
+	}
+	for limit := time.After(20 * time.Second); !nodes[1].census.knows("d"); {
+		select {
+		case <-heard:
+		case <-limit:
+			t.Fatal("there was no word of the queue of the other node")
+		}
+	}
+	for _, s := range nodes {
+		if err := submit(s, "e"); err != nil { // the third for the first node, and made by it for the second
+			t.Errorf("queue e: %v", err)
+		}
+		if err := submit(s, "f"); !errors.Is(err, gq.ErrTooMany) {
+			t.Errorf("a queue too many: %v, want ErrTooMany", err)
+		}
+		if err := submit(s, "a", "g"); !errors.Is(err, gq.ErrTooMany) {
+			t.Errorf("a queue too many in a group: %v, want ErrTooMany", err)
+		}
+		if err := submit(s, "a"); err != nil {
+			t.Errorf("a queue that exists: %v", err)
+		}
+	}
+}
