@@ -189,10 +189,10 @@ func TestConnectionsAreCut(t *testing.T) {
 		}
 		born, ended := 0, 0
 		for _, e := range history {
-			switch e.Type {
-			case gq.EventSubmitted:
+			if e.Type == gq.EventSubmitted {
 				born++
-			case gq.EventCompleted:
+			}
+			if e.Type == gq.EventCompleted {
 				ended++
 			}
 		}

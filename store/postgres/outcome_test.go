@@ -71,7 +71,7 @@ func TestOutcomeIsFinal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // if it was not committed
 	for range 2 { // the answer is the same each time
 		if happened, err := s.happened(t.Context(), late); err != nil || happened {
 			t.Errorf("a commit happened that had yet to come: %t, %v", happened, err)

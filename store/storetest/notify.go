@@ -29,6 +29,7 @@ var notifyCases = []Case{
 // newsOf collects what a store tells.
 type newsOf struct {
 	*env
+	more   chan struct{} // holds one
 	mu     sync.Mutex
 	queues []string // guarded by mu
 }
@@ -39,11 +40,15 @@ func (e *env) listen() *newsOf {
 	if !ok {
 		return nil
 	}
-	w := &newsOf{env: e}
+	w := &newsOf{env: e, more: make(chan struct{}, 1)}
 	e.Cleanup(n.Notify(func(news store.News) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.queues = append(w.queues, news.Queues...)
+		select {
+		case w.more <- struct{}{}:
+		default:
+		}
 	}))
 	return w
 }
@@ -55,14 +60,16 @@ func (w *newsOf) hears(queue, after string, do func()) {
 	w.queues = nil
 	w.mu.Unlock()
 	do()
-	for limit := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.After(10 * time.Second); ; {
 		w.mu.Lock()
 		told := slices.Contains(w.queues, queue)
 		w.mu.Unlock()
 		if told {
 			return
 		}
-		if time.Now().After(limit) {
+		select {
+		case <-w.more:
+		case <-limit:
 			w.Fatalf("there was no news of queue %s after %s", queue, after)
 		}
 	}
