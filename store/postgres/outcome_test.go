@@ -72,7 +72,7 @@ func TestOutcomeIsFinal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // if it was not committed
-	for range 2 { // the answer is the same each time
+	for range 2 {                                         // the answer is the same each time
 		if happened, err := s.happened(t.Context(), late); err != nil || happened {
 			t.Errorf("a commit happened that had yet to come: %t, %v", happened, err)
 		}
