@@ -205,15 +205,22 @@ func (r *Replicas) Fail(behind, dead func()) time.Duration {
 	if old == nil {
 		r.t.Fatal("pgtest: there is no primary to fail")
 	}
-	held := 0
-	for _, pid := range old.processes() {
-		if strings.Contains(title(pid), "walsender") && syscall.Kill(pid, syscall.SIGSTOP) == nil {
-			held++
+	// A standby may be connecting anew, as it does when its settings change.
+	r.await("a primary that is held up towards both standbys", func() bool {
+		var held []int
+		for _, pid := range old.processes() {
+			if strings.Contains(title(pid), "walsender") && syscall.Kill(pid, syscall.SIGSTOP) == nil {
+				held = append(held, pid)
+			}
 		}
-	}
-	if held != 2 {
-		r.t.Fatalf("pgtest: the primary was held up towards %d of its two standbys", held)
-	}
+		if len(held) == 2 {
+			return true
+		}
+		for _, pid := range held {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+		return false
+	})
 	behind()
 	began := time.Now()
 	_ = old.patroni.cmd.Process.Kill()
