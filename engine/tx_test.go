@@ -383,7 +383,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		}
 	}
 	first, second, other := wait("claimed"), wait("fair"), wait("other")
-	time.Sleep(200 * time.Millisecond) // most likely they wait by now
+	time.Sleep(200 * time.Millisecond) // most likely they wait by now; what must come holds if they do not, too
 	receive(other, submit(gq.Spec{Queue: "other"}))
 	receive(first, submit(gq.Spec{Queue: "claimed"}))
 
@@ -406,7 +406,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 	}
 
 	again := wait("claimed") // and gets what was locked once it is not
-	time.Sleep(200 * time.Millisecond)
+	time.Sleep(200 * time.Millisecond) // likewise; what must come holds if it does not, too
 	open.rollback()
 	receive(again, locked)
 	receive(second, submit(gq.Spec{Queue: "fair"}))

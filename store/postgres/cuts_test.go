@@ -5,9 +5,6 @@ import (
 	"errors"
 	mathrand "math/rand/v2"
 	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,52 +19,18 @@ import (
 // right after they have passed on what it said. The server goes on with that, and nobody
 // can cancel it.
 type shears struct {
-	server string // its socket
-	often  atomic.Int64
-	cuts   atomic.Int64
+	often atomic.Int64
+	cuts  atomic.Int64
 }
 
 // newShears returns the URL that leads through shears.
 func newShears(t *testing.T, to string) (s *shears, through string) {
 	t.Helper()
-	u, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	query := u.Query()
-	socket := ".s.PGSQL." + query.Get("port")
-	s = &shears{server: filepath.Join(query.Get("host"), socket)}
-	dir, err := os.MkdirTemp("", "gq") //nolint:usetesting // the name of a socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	listener, err := net.Listen("unix", filepath.Join(dir, socket))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go s.serve(client)
-		}
-	}()
-	query.Set("host", dir)
-	u.RawQuery = query.Encode()
-	return s, u.String()
+	s = new(shears)
+	return s, between(t, to, s.serve)
 }
 
-func (s *shears) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("unix", s.server)
-	if err != nil {
-		return
-	}
-	defer server.Close()
+func (s *shears) serve(client, server net.Conn) {
 	go func() {
 		defer client.Close()
 		answer := make([]byte, 1<<16)

@@ -18,7 +18,6 @@ import (
 // statements that have a word in them, waits for their commit, and hangs up before
 // anything of the answer has gone back, or when it comes to what is to be lost.
 type cutter struct {
-	server     string // its socket
 	word, lost []byte
 	armed, cut atomic.Bool
 }
@@ -26,13 +25,21 @@ type cutter struct {
 // newCutter returns the URL that leads through a cutter.
 func newCutter(t *testing.T, to, word string) (c *cutter, through string) {
 	t.Helper()
+	c = &cutter{word: []byte(word)}
+	return c, between(t, to, c.serve)
+}
+
+// between stands between a store and its database: it returns the URL that leads to serve,
+// which is given both ends of each connection.
+func between(t *testing.T, to string, serve func(client, server net.Conn)) (through string) {
+	t.Helper()
 	u, err := url.Parse(to)
 	if err != nil {
 		t.Fatal(err)
 	}
 	query := u.Query()
 	socket := ".s.PGSQL." + query.Get("port")
-	c = &cutter{server: filepath.Join(query.Get("host"), socket), word: []byte(word)}
+	target := filepath.Join(query.Get("host"), socket)
 	dir, err := os.MkdirTemp("", "gq") //nolint:usetesting // the name of a socket must be short
 	if err != nil {
 		t.Fatal(err)
@@ -49,21 +56,23 @@ func newCutter(t *testing.T, to, word string) (c *cutter, through string) {
 			if err != nil {
 				return
 			}
-			go c.serve(client)
+			go func() {
+				defer client.Close()
+				server, err := net.Dial("unix", target)
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				serve(client, server)
+			}()
 		}
 	}()
 	query.Set("host", dir)
 	u.RawQuery = query.Encode()
-	return c, u.String()
+	return u.String()
 }
 
-func (c *cutter) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("unix", c.server)
-	if err != nil {
-		return
-	}
-	defer server.Close()
+func (c *cutter) serve(client, server net.Conn) {
 	var deaf atomic.Bool
 	go func() {
 		defer client.Close()
