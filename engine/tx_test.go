@@ -405,7 +405,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		t.Errorf("a dependent of another is %v, %v", j.State.Status, err)
 	}
 
-	again := wait("claimed") // and gets what was locked once it is not
+	again := wait("claimed")           // and gets what was locked once it is not
 	time.Sleep(200 * time.Millisecond) // likewise; what must come holds if it does not, too
 	open.rollback()
 	receive(again, locked)

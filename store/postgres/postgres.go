@@ -17,8 +17,10 @@
 //  8. the advisory lock of the head, only to number events, to fold counts and to purge
 //
 // Claims take the fourth kind without waiting for any (SKIP LOCKED), and may do
-// so at any point. The time is read after the locks are held, and so is the id
-// of the segment that tells of the changes: for any one job both only grow.
+// so at any point. To delete a row is to lock it: what is sure to go to another
+// table is taken out at once (see take). The time is read after the locks are held,
+// and the segment that tells of the changes gets its place among others when it is
+// written: for any one job both only grow.
 // There is no lock that everyone takes.
 package postgres
 
