@@ -6,6 +6,10 @@
 //
 //	go run ./internal/conformance -dir DIR          # write docs/conformance.md
 //	go run ./internal/conformance -dir DIR -check   # compare with it instead
+//	go run ./internal/conformance -check            # compare it with the sources
+//
+// The last one needs no run: it sees within a second that a test was added,
+// renamed or removed and the document was not renewed.
 //
 // It refuses to report on a run in which a requirement that the sources name
 // did not run or did not pass, so the document cannot claim more than was seen.
@@ -19,6 +23,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gopherqueue/gq/internal/spec"
@@ -32,14 +37,14 @@ func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("conformance", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	root := flags.String("root", ".", "directory of the module")
-	dir := flags.String("dir", "", "directory with the records of a test run (required)")
+	dir := flags.String("dir", "", "directory with the records of a test run; with -check it may be left out")
 	output := flags.String("o", filepath.Join("docs", "conformance.md"), "document to write, relative to the module")
 	check := flags.Bool("check", false, "compare with the document instead of writing it")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if *dir == "" || flags.NArg() > 0 {
-		fmt.Fprintln(stderr, "conformance: want -dir DIR and no arguments")
+	if (*dir == "" && !*check) || flags.NArg() > 0 {
+		fmt.Fprintln(stderr, "conformance: want -dir DIR, -check or both, and no arguments")
 		return 2
 	}
 	if err := report(*root, *dir, *output, *check); err != nil {
@@ -59,6 +64,14 @@ func report(root, dir, output string, check bool) error {
 	if err != nil {
 		return err
 	}
+	path := filepath.Join(root, output)
+	if dir == "" {
+		document, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read document: %w", err)
+		}
+		return compareSources(output, mentions, listed(string(document), module))
+	}
 	records, err := spec.ReadRecords(dir)
 	if err != nil {
 		return err
@@ -67,7 +80,6 @@ func report(root, dir, output string, check bool) error {
 		return err
 	}
 
-	path := filepath.Join(root, output)
 	text := render(spec.All(), records, module)
 	if !check {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -99,6 +111,26 @@ func compare(name, committed, fresh string, records []spec.Record) error {
 		}
 	}
 	return errors.New(why.String())
+}
+
+// compareSources shows where a document and the tests that the sources name do
+// not agree. What only a run can tell, as which subtests there are, it leaves.
+func compareSources(name string, mentions []mention, records []spec.Record) error {
+	var why strings.Builder
+	for _, m := range mentions {
+		if !slices.ContainsFunc(records, m.matches) {
+			fmt.Fprintf(&why, "\n%s: %s is named here", m.position, m.id)
+		}
+	}
+	for _, r := range records {
+		if !slices.ContainsFunc(mentions, func(m mention) bool { return m.matches(r) }) {
+			fmt.Fprintf(&why, "\n%s: no call of spec.Covers or field Covers in %s.%s", r.ID, r.Package, r.Test)
+		}
+	}
+	if why.Len() == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is out of date; run `make generate` and commit the result%s", name, why.String())
 }
 
 // writeExtra shows the first lines that the other document lacks.

@@ -129,6 +129,30 @@ func displayName(r spec.Record, module string) string {
 	return pkg + "." + stableName(r.Test)
 }
 
+// listed reads back from a document which tests it says have passed.
+func listed(document, module string) []spec.Record {
+	var records []spec.Record
+	for line := range strings.Lines(document) {
+		row := rowOfTests.FindStringSubmatch(line)
+		if row == nil {
+			continue
+		}
+		for _, name := range testInRow.FindAllStringSubmatch(row[2], -1) {
+			r := spec.Record{ID: row[1], Package: path.Join(module, name[1]), Test: name[2], Outcome: spec.Pass}
+			if name[1] == path.Base(module) {
+				r.Package = module
+			}
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
+var (
+	rowOfTests = regexp.MustCompile("^\\| ([A-Z]-[0-9]+) \\| .* \\| (`.*`) \\|\n$")
+	testInRow  = regexp.MustCompile("`([a-z0-9_/]+)\\.([^`]+)`")
+)
+
 var (
 	duplicateSuffix = regexp.MustCompile(`#[0-9]+$`)
 	seedValue       = regexp.MustCompile(`(?i)(seed)[=:_-]?(0x)?[0-9a-f]*[0-9][0-9a-f]*`)

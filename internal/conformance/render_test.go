@@ -183,6 +183,42 @@ func TestRunWritesAndChecks(t *testing.T) {
 	}
 }
 
+func TestCheckWithoutARun(t *testing.T) {
+	w := newWorkspace(t)
+	check := func() (int, string) {
+		var out bytes.Buffer
+		return run([]string{"-root", w.root, "-o", "conformance.md", "-check"}, &out), out.String()
+	}
+	if code, stderr := check(); code != 1 {
+		t.Errorf("without a document: exit %d, %q, want 1", code, stderr)
+	}
+	if code, stderr := w.run(); code != 0 {
+		t.Fatalf("write: exit %d, %q", code, stderr)
+	}
+	if code, stderr := check(); code != 0 {
+		t.Errorf("a new document: exit %d, %q, want 0", code, stderr)
+	}
+	source := filepath.Join(w.root, "a/a_test.go")
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []struct{ from, to, want string }{
+		{`"Q-02")`, `"Q-02", "Q-03")`, "a/a_test.go:3: Q-03 is named here"},
+		{`"Q-01", "Q-02"`, `"Q-01"`, "Q-02: no call of spec.Covers or field Covers in example.com/m/a.TestX"},
+		{"TestX(", "TestY(", "a/a_test.go:3: Q-01 is named here"},
+	} {
+		changed := strings.Replace(string(text), change.from, change.to, 1)
+		if err := os.WriteFile(source, []byte(changed), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, stderr := check()
+		if code != 1 || !strings.Contains(stderr, change.want) || !strings.Contains(stderr, "make generate") {
+			t.Errorf("%s for %s: exit %d, %q, want 1 and %q", change.to, change.from, code, stderr, change.want)
+		}
+	}
+}
+
 func TestRunRefusesABadRun(t *testing.T) {
 	w := newWorkspace(t)
 	w.record(t, "2.records", "Q-02\texample.com/m/a\tTestX\tskip\n")
