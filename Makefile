@@ -35,7 +35,7 @@ python:
 .PHONY: test-arch
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
 	@scripts/install-qemu
-	$(GO) test ./cmd/gq -run TestMatchOnOtherArchitectures -v -timeout 60m -arches 386,arm64,riscv64,s390x
+	$(GO) test ./cmd/gq -tags arch -run TestMatchOnOtherArchitectures -v -timeout 60m -arches 386,arm64,riscv64,s390x
 
 .PHONY: docker
 docker: ## Make sure the Docker engine that tests start for themselves is installed
@@ -48,10 +48,11 @@ format-check:
 		echo "not formatted, run make format:" >&2; echo "$$files" >&2; exit 1; \
 	fi
 
+# With -race what is compiled for it is what the tests need, and the tags add what
+# only make test-failover and make test-arch run.
 .PHONY: vet
 vet:
-	$(GO) vet ./...
-	$(GO) vet -tags failover ./cmd/gq
+	$(GO) vet -race -tags failover,arch ./...
 
 .PHONY: lint
 lint: ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code

@@ -125,8 +125,8 @@ func runGo(ctx context.Context, t testing.TB, dir, program string) string {
 	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", binary, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := gqtest.Build(binary, source); err != nil {
+		t.Fatal(err)
 	}
 	c := exec.CommandContext(ctx, binary)
 	c.Dir = dir

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/gqtest"
 )
 
 // victimVariable says how the tests end that this program runs instead of its
@@ -33,10 +35,8 @@ func TestVictim(t *testing.T) {
 		return // it is run by the test below
 	}
 	program := filepath.Join(t.TempDir(), "wait")
-	build := exec.Command("go", "build", "-o", program, "./testdata/wait")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	if err := gqtest.Build(program, "./testdata/wait"); err != nil {
+		t.Fatal(err)
 	}
 	archive := exec.Command("sh", "-c", `tar -C "$(dirname "$1")" -c wait | docker import - wait`, "sh", program)
 	if out, err := archive.CombinedOutput(); err != nil {

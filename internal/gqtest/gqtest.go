@@ -1,4 +1,4 @@
-// Package gqtest builds the program for tests that run it as its users do.
+// Package gqtest builds programs for tests that run them as their users do.
 package gqtest
 
 import (
@@ -17,13 +17,20 @@ var (
 			return "", err
 		}
 		name = filepath.Join(dir, "gq")
-		out, err := exec.Command("go", "build", "-o", name, "github.com/gopherqueue/gq/cmd/gq").CombinedOutput()
-		if err != nil {
-			return "", fmt.Errorf("build gq: %w\n%s", err, out)
-		}
-		return name, nil
+		return name, Build(name, "github.com/gopherqueue/gq/cmd/gq")
 	})
 )
+
+// Build builds a program the way scripts/docker-build builds the image's, static
+// and without paths, so that whatever tests build is compiled once.
+func Build(program, source string) error {
+	c := exec.Command("go", "build", "-trimpath", "-o", program, source)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", source, err, out)
+	}
+	return nil
+}
 
 // Program is the path of the program, which is built when it is first asked for.
 func Program(t testing.TB) string {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/gqtest"
 )
 
 // The programs of docs/webhooks.md accept what is signed and nothing else.
@@ -31,8 +33,8 @@ func TestDocumentedVerification(t *testing.T) {
 		return path
 	}
 	binary := filepath.Join(dir, "verify")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, block("go", "verify.go")).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := gqtest.Build(binary, block("go", "verify.go")); err != nil {
+		t.Fatal(err)
 	}
 	programs := map[string][]string{"go": {binary}}
 	if python, err := exec.LookPath("python3"); err == nil {
