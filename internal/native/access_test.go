@@ -46,6 +46,7 @@ type fortress struct {
 	web    *httptest.Server
 	conn   *grpc.ClientConn
 	names  atomic.Int64
+	tokens map[string]string // by their names
 }
 
 func newFortress(t *testing.T) *fortress {
@@ -55,7 +56,7 @@ func newFortress(t *testing.T) *fortress {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	f := &fortress{T: t}
+	f := &fortress{T: t, tokens: map[string]string{}}
 	if f.engine, err = engine.New(s, engine.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +103,15 @@ func newFortress(t *testing.T) *fortress {
 // token makes a token with one scope.
 func (f *fortress) token(s auth.Scope, pattern string) string {
 	f.Helper()
-	_, text, err := f.ring.Create(f.Context(), auth.Token{Name: fmt.Sprintf("%s@%s-%d", s, pattern, f.names.Add(1)), Grants: []auth.Grant{{Scopes: s, Queues: []string{pattern}}}})
-	if err != nil {
-		f.Fatal(err)
+	name := fmt.Sprintf("%s@%s", s, pattern)
+	if f.tokens[name] == "" {
+		_, text, err := f.ring.Create(f.Context(), auth.Token{Name: name, Grants: []auth.Grant{{Scopes: s, Queues: []string{pattern}}}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.tokens[name] = text
 	}
-	return text
+	return f.tokens[name]
 }
 
 // scene fills what a call may name: a running job, one that has ended and whose

@@ -19,7 +19,7 @@ import (
 
 // lineage is how many cuts one disk lives through. Then a new one begins, so
 // that the run does not get slower and slower.
-const lineage = 20
+const lineage = 8
 
 // powerCuts is how many simulated power cuts the default run makes.
 const powerCuts = 1000
