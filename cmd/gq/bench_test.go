@@ -64,6 +64,7 @@ func TestBenchTable(t *testing.T) {
 }
 
 func TestBenchAllScenariosAsText(t *testing.T) {
+	t.Parallel() // it mostly waits
 	got := gqBench(t, "--scenario", "all", "--store", "memory:", "--callers", "2")
 	for _, name := range bench.Scenarios() {
 		if !strings.Contains(got.stdout, "\n"+string(name)+": ") {
@@ -116,6 +117,7 @@ func rowFields(scenario string) string {
 }
 
 func TestBenchJSON(t *testing.T) {
+	t.Parallel() // it mostly waits
 	dir := filepath.Join(t.TempDir(), "new")
 	got := gqBench(t, "--scenario", "all", "--json", "--store", "file:"+dir)
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {

@@ -18,6 +18,7 @@ import (
 // waits for jobs, asks of its database. The database itself counts, and counts the
 // statements that begin and end transactions too.
 func TestIdleServer(t *testing.T) {
+	t.Parallel()     // it mostly waits
 	const most = 2.0 // in a second
 	cluster := pgtest.Own(t, "shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all")
 	url := cluster.Database(t)

@@ -209,14 +209,19 @@ func TestRelativeTTLOfALeaseThatNobodyAcknowledged(t *testing.T) {
 	})
 }
 
-// Tombstones are kept for the horizon and are gone after it.
+// Tombstones are kept for the horizon and are gone after it: a day here, since a
+// week of sweeps takes its time.
 func TestHorizon(t *testing.T) {
 	spec.Covers(t, "M-98", "M-99", "M-102")
 	bubble(t, dispatch.Options{}, func(f *fixture) {
+		if set, err := f.Settings(f.Context()); err != nil || set.TTL.GCHorizon != 7*24*60*60 {
+			f.Errorf("the horizon is %d s by default, %v; want seven days", set.TTL.GCHorizon, err)
+		}
+		f.policy(`{"ttl":{"gc_horizon_secs":86400}}`)
 		f.sweeps()
 		j := f.submit(living(10))
 		time.Sleep(10 * time.Second)
-		time.Sleep(7*24*time.Hour - time.Second)
+		time.Sleep(24*time.Hour - time.Second)
 		if now := f.is(j, "EXPIRED", 0); !now.Tombstoned || now.Reason != "ttl" {
 			f.Errorf("a second before: %+v", now)
 		}

@@ -160,7 +160,10 @@ func TestCapacityNeverExceeded(t *testing.T) {
 		place int
 		nodes int
 	}{{"file", 0, 1}, {"postgres with two servers", 1, 2}} {
-		t.Run(c.name, func(t *testing.T) { capacityNeverExceeded(t, places[c.place].open(t), c.nodes) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // both mostly wait
+			capacityNeverExceeded(t, places[c.place].open(t), c.nodes)
+		})
 	}
 }
 

@@ -110,5 +110,5 @@ func TestContractLateVisibility(t *testing.T) {
 
 func TestContractOnDisk(t *testing.T)   { storetest.Run(t, onDisk()) }
 func TestContractInMemory(t *testing.T) { storetest.Run(t, inMemory()) }
-func TestModelOnDisk(t *testing.T)      { storetest.RunModel(t, onDisk()) }
+func TestModelOnDisk(t *testing.T)      { t.Parallel(); storetest.RunModel(t, onDisk()) }
 func TestModelInMemory(t *testing.T)    { storetest.RunModel(t, inMemory()) }

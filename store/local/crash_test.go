@@ -28,6 +28,7 @@ const powerCuts = 1000
 // each cut that nothing that was acknowledged before it is missing. What an
 // answer showed counts as acknowledged too.
 func TestPowerCut(t *testing.T) {
+	t.Parallel() // with the model on disk, which mostly waits for it
 	spec.Covers(t, "Q-01", "Q-03", "Q-04", "J-09")
 	h := newCrashHarness(t, rand.Uint64(), false)
 	for i := range powerCuts {
