@@ -42,8 +42,8 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 	if wait == 0 {
 		return e.try(ctx, c)
 	}
-	// Whoever finds others waiting for the same has nothing to find.
-	if !e.claims.waiting(&c) {
+	tried := e.claims.until()
+	if !e.claims.idle(&c) {
 		jobs, err := e.try(ctx, c)
 		if ctx.Err() != nil {
 			return nil, nil //nolint:nilerr // the end of a wait is no error
@@ -52,7 +52,7 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 			return jobs, err
 		}
 	}
-	return e.claims.wait(ctx, c, wait-time.Since(began))
+	return e.claims.wait(ctx, c, wait-time.Since(began), tried)
 }
 
 // claimOf turns a request into a claim and reports everything that is wrong with

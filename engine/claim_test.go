@@ -199,6 +199,63 @@ func TestNoHerd(t *testing.T) {
 	})
 }
 
+// TestNoClaimsInVain has a worker with many slots get a job now and then: what it asks
+// for again at once was all there was.
+func TestNoClaimsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c *counting
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { c = &counting{Store: s}; return c })
+		const jobs = 100
+		got := make(chan struct{}, jobs)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				for range must[[]gq.Job](t)(f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 16, Wait: time.Hour})) {
+					got <- struct{}{}
+				}
+			}
+		})
+		synctest.Wait()
+		before := c.claims.Load()
+		for range jobs {
+			time.Sleep(time.Second)
+			f.submit(gq.Spec{})
+			<-got
+		}
+		if n := c.claims.Load() - before; n != jobs {
+			t.Errorf("%d claims for %d jobs", n, jobs)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// TestJobsBetweenTryingAndWaiting has a job come in after a claim has looked and before
+// it waits, at first and when the engine knows the line.
+func TestJobsBetweenTryingAndWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g *gate
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { g = &gate{Store: s}; return g })
+		for i := range 5 {
+			release := g.hold()
+			began := time.Now()
+			got := make(chan []gq.Job)
+			go func() {
+				got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1 + i%2, Wait: time.Hour}))
+			}()
+			synctest.Wait() // it has looked, and its answer is held
+			f.submit(gq.Spec{})
+			time.Sleep(time.Second)
+			release()
+			if jobs := <-got; len(jobs) != 1 || time.Since(began) > 2*time.Second {
+				t.Errorf("claim %d got %d jobs after %v", i, len(jobs), time.Since(began))
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
 // TestAbandonedClaim ends the context of a claim whose answer is on its way: the
 // job must not be held by nobody.
 func TestAbandonedClaim(t *testing.T) {

@@ -19,8 +19,11 @@ import (
 // one claim and not one for each waiter, and a thousand jobs do not wait for a
 // thousand commits.
 //
-// A goroutine serves all lines while anyone waits. It looks when the store has
-// news of a queue, when a job is due, and when a limit will have room again.
+// A goroutine serves all lines while anyone waits. It looks when the store has news of
+// a queue, when a job is due, and when a limit will have room again. From the first
+// wait on the desk hears all news. Who has just tried in vain and now stands in line need not try again,
+// and who asks for what the desk has just found to be all need not try at all,
+// unless there was news in between.
 type desk struct {
 	engine *Engine
 
@@ -28,9 +31,13 @@ type desk struct {
 	lines   map[string]*line              // by what they ask for; none is empty; guarded by mu
 	byQueue map[string]map[*line]struct{} // guarded by mu
 	ready   []*line                       // have something to look for; guarded by mu
-	serving bool                          // guarded by mu
+	serving bool                          // by the one goroutine that alarm belongs to; guarded by mu
+	told    bool                          // the store tells this desk its news; guarded by mu
+	heard   uint64                        // news of queues so far; guarded by mu
+	spent   map[string]finding            // what was found to be all, by key of line; guarded by mu
 	stale   bool                          // there was news since the next due time was read; guarded by mu
 	wake    chan struct{}
+	alarm   alarm
 }
 
 // line is who waits for the same.
@@ -40,6 +47,12 @@ type line struct {
 	waiters list.List // of *waiter
 	ready   bool      // is in desk.ready
 	width   int       // how many try together
+}
+
+// finding is when a line got less than it asked for.
+type finding struct {
+	heard uint64 // news until then
+	at    time.Time
 }
 
 // waiter is a claim that waits. Its fields are guarded by desk.mu.
@@ -65,12 +78,18 @@ const (
 	maxWidth = 64  // claims of one line
 )
 
-// dueEvery is how often the next due time is read at most.
-const dueEvery = 10 * time.Millisecond
+const (
+	// dueEvery is how often the next due time is read at most.
+	dueEvery = 10 * time.Millisecond
+	// spentFor is how long it counts that there was no more: jobs become due meanwhile.
+	spentFor = 10 * time.Millisecond
+	maxSpent = 1000
+)
 
 func newDesk(e *Engine) desk {
 	return desk{
-		engine: e, lines: map[string]*line{}, byQueue: map[string]map[*line]struct{}{}, wake: make(chan struct{}, 1),
+		engine: e, lines: map[string]*line{}, byQueue: map[string]map[*line]struct{}{}, spent: map[string]finding{},
+		wake: make(chan struct{}, 1), alarm: alarm{desk: &e.claims},
 	}
 }
 
@@ -94,16 +113,36 @@ func lineKey(f *store.Filter) string {
 	return b.String()
 }
 
-// waiting reports whether someone waits for the same.
-func (d *desk) waiting(c *store.Claim) bool {
+// idle reports whether a claim would find nothing: someone waits for the same, or
+// has just got all there was.
+func (d *desk) idle(c *store.Claim) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.lines) > 0 && d.lines[lineKey(&c.Filter)] != nil
+	if len(d.lines) == 0 && len(d.spent) == 0 {
+		return false
+	}
+	key := lineKey(&c.Filter)
+	if d.lines[key] != nil {
+		return true
+	}
+	found, ok := d.spent[key]
+	return ok && d.told && found.heard == d.heard && time.Since(found.at) < spentFor
+}
+
+// until counts the news so far, for [desk.wait]; 0 if the desk does not hear any.
+func (d *desk) until() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.told {
+		return 0
+	}
+	return d.heard
 }
 
 // wait stands in line until there is a job, the time is over or the context ends.
-func (d *desk) wait(ctx context.Context, c store.Claim, within time.Duration) ([]gq.Job, error) {
-	w := d.join(c)
+// The caller has tried in vain after it read the news until tried.
+func (d *desk) wait(ctx context.Context, c store.Claim, within time.Duration, tried uint64) ([]gq.Job, error) {
+	w := d.join(c, tried)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
@@ -134,7 +173,7 @@ func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
 }
 
 // join puts a claim at the end of its line.
-func (d *desk) join(c store.Claim) *waiter {
+func (d *desk) join(c store.Claim, tried uint64) *waiter {
 	w := &waiter{claim: c, got: make(chan served, 1)}
 	key := lineKey(&c.Filter)
 	d.mu.Lock()
@@ -149,7 +188,9 @@ func (d *desk) join(c store.Claim) *waiter {
 			}
 			d.byQueue[q][l] = struct{}{}
 		}
-		d.readyLocked(l) // what came before it stood here was not told to it
+		if tried != d.heard || !d.told {
+			d.readyLocked(l) // what came before it stood here was not told to it
+		}
 	}
 	w.line, w.place = l, l.waiters.PushBack(w)
 	if !d.serving {
@@ -239,6 +280,13 @@ func (d *desk) news(n store.News) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stale = true
+	if len(n.Queues) > 0 {
+		d.heard++
+		clear(d.spent)
+	}
+	if len(d.lines) == 0 {
+		return
+	}
 	for _, q := range n.Queues {
 		for l := range d.byQueue[q] {
 			d.readyLocked(l)
@@ -249,21 +297,17 @@ func (d *desk) news(n store.News) {
 
 // serve runs while anyone waits.
 func (d *desk) serve() {
-	n, told := d.engine.store.(store.Notifier)
-	if told {
-		stop := n.Notify(d.news)
-		defer stop()
-	}
+	d.listen()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	a := alarm{desk: d, told: told}
+	a := &d.alarm
 	for {
-		tries, open := d.heads()
+		tries, heard, open := d.heads()
 		if !open {
 			return
 		}
 		if len(tries) > 0 {
-			a.retry = earlier(a.retry, d.attempt(tries))
+			a.retry = earlier(a.retry, d.attempt(tries, heard))
 			continue
 		}
 		timer.Reset(a.wait())
@@ -277,6 +321,19 @@ func (d *desk) serve() {
 	}
 }
 
+// listen sees to it that the store tells its news, if it does.
+func (d *desk) listen() {
+	n, ok := d.engine.store.(store.Notifier)
+	if !ok || d.alarm.told {
+		return
+	}
+	n.Notify(d.news)
+	d.alarm.told = true
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.told = true
+}
+
 func (d *desk) readyAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -285,16 +342,16 @@ func (d *desk) readyAll() {
 	}
 }
 
-// heads are those who try next. It reports false when nobody waits: then the
-// serving has ended.
-func (d *desk) heads() (tries []*waiter, open bool) {
+// heads are those who try next, and the news until now. It reports false when nobody
+// waits: then the serving has ended.
+func (d *desk) heads() (tries []*waiter, heard uint64, open bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.lines) == 0 {
 		d.serving = false
 		clear(d.ready)
 		d.ready = d.ready[:0]
-		return nil, false
+		return nil, d.heard, false
 	}
 	n := 0
 	for _, l := range d.ready {
@@ -312,12 +369,12 @@ func (d *desk) heads() (tries []*waiter, open bool) {
 		}
 	}
 	d.ready = slices.Delete(d.ready, 0, n)
-	return tries, true
+	return tries, d.heard, true
 }
 
 // attempt claims for several waiters at once and returns when one that got
 // nothing should try again.
-func (d *desk) attempt(tries []*waiter) (retry time.Time) {
+func (d *desk) attempt(tries []*waiter, heard uint64) (retry time.Time) {
 	claims := make([]store.Claim, len(tries))
 	for i, w := range tries {
 		claims[i] = w.claim
@@ -338,6 +395,9 @@ func (d *desk) attempt(tries []*waiter) (retry time.Time) {
 		enough := len(c.Jobs) == w.claim.N
 		if before, seen := full[w.line]; !seen || before {
 			full[w.line] = enough
+		}
+		if !enough && c.Err == nil && len(d.spent) < maxSpent {
+			d.spent[w.line.key] = finding{heard, time.Now()}
 		}
 		switch {
 		case w.gone:
