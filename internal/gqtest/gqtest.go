@@ -2,6 +2,7 @@
 package gqtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,7 +25,7 @@ var (
 // Build builds a program the way scripts/docker-build builds the image's, static
 // and without paths, so that whatever tests build is compiled once.
 func Build(program, source string) error {
-	c := exec.Command("go", "build", "-trimpath", "-o", program, source)
+	c := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", program, source)
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", source, err, out)

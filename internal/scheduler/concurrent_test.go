@@ -155,13 +155,14 @@ type ledger struct {
 // are killed in the middle: what runs never costs more than there is, and in the
 // end nothing is in use, and everything that was answered is in the facts.
 func TestCapacityNeverExceeded(t *testing.T) {
+	t.Parallel() // it mostly waits
 	for _, c := range []struct {
 		name  string
 		place int
 		nodes int
 	}{{"file", 0, 1}, {"postgres with two servers", 1, 2}} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // both mostly wait
+			t.Parallel()
 			capacityNeverExceeded(t, places[c.place].open(t), c.nodes)
 		})
 	}
