@@ -105,6 +105,35 @@ func TestTokensOfAServer(t *testing.T) {
 	}
 }
 
+// TestRateOfAToken asks faster than a token may, on each of the HTTP faces.
+func TestRateOfAToken(t *testing.T) {
+	s := startServer(t, []string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, "--store", "memory:")
+	for _, path := range []string{"/v1/queues", "/api/scheduler/stats/snapshot", "/api/matching/providers"} {
+		out := s.gqAs([]string{"GQ_TOKEN=bootstrap-bootstrap"}, "token", "create", "hasty"+strings.ReplaceAll(path, "/", "-"), "--scope", "read", "--rate", "1")
+		if out.status != 0 {
+			t.Fatalf("%+v", out)
+		}
+		var last *http.Response
+		for range 20 {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(out.stdout))
+			if last, err = http.DefaultClient.Do(r); err != nil {
+				t.Fatal(err)
+			}
+			_ = last.Body.Close()
+			if last.StatusCode != http.StatusOK {
+				break
+			}
+		}
+		if last.StatusCode != http.StatusTooManyRequests || last.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %d, Retry-After %q", path, last.StatusCode, last.Header.Get("Retry-After"))
+		}
+	}
+}
+
 // TestTheFirstTokenIsAnAdministrators has a server that asks nobody for a token go
 // on to be one that can be administered.
 func TestTheFirstTokenIsAnAdministrators(t *testing.T) {

@@ -223,6 +223,9 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("more than %d calls a second; the next one is allowed in %v", e.PerSecond, e.After.Round(time.Millisecond))
 }
 
+// RetryAfter is when the next call is allowed.
+func (e *RateError) RetryAfter() time.Duration { return e.After }
+
 // Unwrap is the sentinel.
 func (e *RateError) Unwrap() error { return gq.ErrRateLimited }
 

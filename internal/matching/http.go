@@ -324,6 +324,7 @@ func (f *Face) refuse(c *call, err error) {
 		if errors.Is(err, gq.ErrStoreFailed) && f.options.Failed != nil {
 			f.options.Failed(err)
 		}
+		wire.AskLater(c.w.Header(), err)
 		p = wire.ProblemOf(err, c.id)
 	}
 	p.RequestID = c.id

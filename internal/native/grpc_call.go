@@ -84,7 +84,7 @@ func limitOf(method string) timeLimit {
 	switch method {
 	case pb.WorkersService_Claim_FullMethodName:
 		return timeLimit{time.Hour + time.Minute, time.Hour + time.Minute} // the request has a wait of its own
-	case pb.JobsService_Wait_FullMethodName, pb.JobsService_CancelWhere_FullMethodName:
+	case pb.JobsService_Wait_FullMethodName, pb.JobsService_CancelWhere_FullMethodName, pb.JobsService_PurgeWhere_FullMethodName:
 		return timeLimit{MaxGRPCWait + time.Minute, MaxGRPCWait + time.Minute}
 	case pb.JobsService_Submit_FullMethodName, pb.JobsService_SubmitBatch_FullMethodName, pb.JobsService_SubmitGraph_FullMethodName:
 		return timeLimit{0, 5 * time.Minute}

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"path"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -275,9 +273,7 @@ func (h *HTTP) problem(ctx context.Context, err error) *wire.Problem {
 			h.options.Log.Error("internal error", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "error", err)
 		}
 	}
-	if limited, ok := errors.AsType[*auth.RateError](err); ok {
-		c.Header().Set("Retry-After", strconv.Itoa(int(limited.After/time.Second)+1))
-	}
+	wire.AskLater(c.Header(), err)
 	if errors.Is(err, gq.ErrStoreFailed) && h.options.Failed != nil {
 		h.reported.Do(func() { h.options.Failed(err) })
 	}

@@ -42,6 +42,7 @@ func (f *Face) serve(do func(*call) (reply, error)) http.Handler {
 		defer f.recover(c)
 		answer, err := do(c)
 		if err != nil {
+			wire.AskLater(c.w.Header(), err)
 			f.refuse(c, f.problemOf(c, err))
 			return
 		}

@@ -1,7 +1,10 @@
 package wire
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -45,6 +48,16 @@ func HTTPStatus(k gq.Kind) int {
 		return status
 	}
 	return http.StatusInternalServerError
+}
+
+// AskLater says in the header of an answer when to come again, where the error knows.
+func AskLater(h http.Header, err error) {
+	if later, ok := errors.AsType[interface {
+		error
+		RetryAfter() time.Duration
+	}](err); ok {
+		h.Set("Retry-After", strconv.Itoa(int(later.RetryAfter()/time.Second)+1))
+	}
 }
 
 // ProblemOf is an error. What is internal stays so: its text is not told.
