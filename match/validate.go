@@ -32,6 +32,14 @@ func (p *Policy) Validate() error {
 	return c.err()
 }
 
+// Validate reports everything that is wrong with the job under any policy, as a
+// [gq.InvalidError]. Whether there is such a tier is for a policy to say.
+func (j *Job) Validate() error {
+	var c checker
+	c.job(j, nil)
+	return c.err()
+}
+
 // CheckID reports what is wrong with an id of a chain, provider or job, "" for
 // nothing. Ids are parts of hashed texts, so what separates the parts and what
 // cannot be told apart in print is not allowed.
@@ -276,6 +284,7 @@ func (c *checker) provider(p *Provider) {
 	c.integer("quantum_units_used", p.QuantumUnitsUsed)
 }
 
+// job checks a job, and its tier where tiers are given.
 func (c *checker) job(j *Job, tiers map[string]int64) {
 	c.id("id", j.ID)
 	if !j.Kind.Valid() {
@@ -289,7 +298,7 @@ func (c *checker) job(j *Job, tiers map[string]int64) {
 	c.integer("width", j.Spec.Width)
 	c.leave()
 	c.text("requester", j.Requester)
-	if _, known := tiers[j.Tier]; !known && j.Tier != "" {
+	if _, known := tiers[j.Tier]; tiers != nil && !known && j.Tier != "" {
 		c.fault("tier", "%.64q is not one of %v", j.Tier, slices.Sorted(maps.Keys(tiers)))
 	}
 	c.integer("max_fee", j.MaxFee)

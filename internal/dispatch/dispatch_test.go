@@ -356,3 +356,59 @@ func TestExplain(t *testing.T) {
 		}
 	})
 }
+
+// Whatever another API puts into the queue, jobs of this one are matched: what no
+// round could be computed with is left out of it, and says so.
+func TestJobsThatNoRoundCanHaveStopNoOther(t *testing.T) {
+	for name, alien := range map[string]gq.Spec{
+		"negative depth": {Attributes: map[string]string{"matching.0": `{"spec":{"depth":-1}}`}},
+		"negative size":  {Attributes: map[string]string{"matching.0": `{"size_bytes":-5}`}},
+		"no denominator": {Attributes: map[string]string{"matching.0": `{"size_bytes":-1048576}`}},
+		"endless fee":    {Attributes: map[string]string{"matching.0": `{}`}, MaxFee: 1 << 60},
+		"nothing asked":  {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, dispatch.Options{}, func(f *fixture) {
+				f.provider("p")
+				alien.Queue, alien.Type = dispatch.DefaultQueue, match.AI.String()
+				alien.Policy = gq.PresetAI.Policy()
+				made, err := f.engine.Submit(f.Context(), alien)
+				if err != nil {
+					f.Fatal(err)
+				}
+				j := f.submit()
+				if l := f.assigned(); l.Job.String() != j.ID {
+					f.Errorf("assigned %v, want %s", l.Job, j.ID)
+				}
+				why, err := f.engine.Explain(f.Context(), made.ID())
+				if err != nil || !strings.Contains(why.Summary, "asks for nothing") {
+					f.Errorf("explained by %+v, %v", why, err)
+				}
+			})
+		})
+	}
+}
+
+// A tier that is configured no more weighs nothing, and stops nobody.
+func TestTierThatIsGone(t *testing.T) {
+	set := match.DefaultSettings()
+	set.Priority.Tiers["GOLD"] = 450_000_000
+	bubble(t, dispatch.Options{Settings: &set}, func(f *fixture) {
+		gold := f.submit(func(e *match.Enqueue) { e.Tier = "GOLD" })
+		f = f.another(dispatch.Options{})
+		f.provider("p")
+		free := f.submit()
+		r := f.round()
+		if len(r.Assignments) != 2 || r.Assignments[0].Score != r.Assignments[1].Score {
+			f.Fatalf("assigned %+v, want %s and %s, which weigh the same now", r.Assignments, gold.ID, free.ID)
+		}
+		f.is(gold, "ASSIGNED", 0)
+		rec, err := f.RoundRecord(f.Context(), r.Number)
+		if err == nil {
+			err = rec.Check()
+		}
+		if err != nil {
+			f.Errorf("computed again: %v", err)
+		}
+	})
+}

@@ -106,7 +106,7 @@ func (r *reader) text(s string) string {
 	return kept
 }
 
-// matchJob is a job as a round sees it.
+// matchJob is a job as a round sees it, or why no round can.
 func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 	kind, err := match.ParseKind(j.Spec.Type)
 	if err != nil {
@@ -120,11 +120,15 @@ func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 	if err != nil {
 		return match.Job{}, fmt.Errorf("what job %s asks for: %w: %w", j.State.ID, gq.ErrInvalid, err)
 	}
-	return match.Job{
+	m := match.Job{
 		ID: j.State.ID.String(), Kind: kind, Spec: a.Spec, Requester: r.text(j.Spec.Requester), Tier: r.text(j.Spec.Tier),
 		MaxFee: j.Spec.MaxFee, EnqueuedAt: j.State.CreatedAt.Unix(), SizeBytes: a.SizeBytes, Units: j.Spec.CostUnits,
 		Attempt: int64(j.State.Faults), Regions: a.Regions,
-	}, nil
+	}
+	if err := m.Validate(); err != nil { // another API made it: a round with it would be none
+		return match.Job{}, fmt.Errorf("what job %s asks for: %w", j.State.ID, err)
+	}
+	return m, nil
 }
 
 // waitingOf is a job that waits.

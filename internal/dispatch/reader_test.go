@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -16,7 +17,7 @@ func TestReaderRemembersOnlyWhatIsTheSame(t *testing.T) {
 		for _, a := range []asks{
 			{},
 			{SizeBytes: 1},
-			{SizeBytes: 1 << 53},
+			{SizeBytes: match.MaxInteger},
 			{Spec: match.Demand{Model: "m"}},
 			{Spec: match.Demand{Model: "m"}, SizeBytes: 7},
 			{Spec: match.Demand{Model: "m"}, SizeBytes: 8},
@@ -28,7 +29,7 @@ func TestReaderRemembersOnlyWhatIsTheSame(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			j := &gq.Job{Spec: gq.Spec{Type: "AI", Attributes: attributes, Requester: "r", Tier: "PRO"}}
+			j := &gq.Job{Spec: gq.Spec{Type: "AI", Attributes: attributes, Requester: "r", Tier: "PRO"}, State: gq.State{CreatedAt: time.Unix(1, 0)}}
 			want, err := matchJob(j, nil)
 			if err != nil {
 				t.Fatal(err)

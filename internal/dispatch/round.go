@@ -134,8 +134,25 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 		in.Jobs[i] = w.Job
 		in.Jobs[i].Excluded = excluded(w, seed)
 	}
+	weighTiers(&in)
 	in.Grants, err = d.granted(ctx, jobs, secs)
 	return in, jobs, err
+}
+
+// weighTiers has the policy of an input name every tier of its jobs. One that was taken
+// out of the configuration since a job was submitted weighs nothing.
+func weighTiers(in *match.Input) {
+	own := false
+	for i := range in.Jobs {
+		tier := in.Jobs[i].Tier
+		if _, known := in.Policy.Priority.Tiers[tier]; known || tier == "" {
+			continue
+		}
+		if !own {
+			own, in.Policy = true, in.Policy.Clone()
+		}
+		in.Policy.Priority.Tiers[tier] = 0
+	}
 }
 
 // excluded are the providers whose lease of this attempt under this seed the job
