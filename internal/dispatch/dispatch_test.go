@@ -412,3 +412,66 @@ func TestTierThatIsGone(t *testing.T) {
 		}
 	})
 }
+
+// A queue that is paused hands out nothing, by rounds neither, and goes on when it is
+// resumed.
+func TestPausedQueue(t *testing.T) {
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.provider("p")
+		if _, err := f.engine.Pause(f.Context(), dispatch.DefaultQueue); err != nil {
+			f.Fatal(err)
+		}
+		f.run()
+		j := f.submit()
+		time.Sleep(time.Second)
+		f.idle("paused")
+		f.is(j, "QUEUED", 0)
+		if _, err := f.engine.Resume(f.Context(), dispatch.DefaultQueue); err != nil {
+			f.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		f.is(j, "ASSIGNED", 0)
+	})
+}
+
+// Jobs that wait for another one take part in rounds when that has ended, and stop none
+// before.
+func TestJobsThatWaitForAnother(t *testing.T) {
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		other, err := f.engine.Submit(f.Context(), gq.Spec{Queue: "other", Type: "t", Policy: gq.PresetJobModel.Policy()})
+		if err != nil {
+			f.Fatal(err)
+		}
+		var waiting []dispatch.Job
+		for range 3 {
+			made, err := f.engine.Submit(f.Context(), gq.Spec{
+				Queue: dispatch.DefaultQueue, Type: match.AI.String(), Policy: gq.PresetAI.Policy(), MaxFee: 1000,
+				Attributes: map[string]string{"matching.0": "{}"},
+				DependsOn:  []gq.Dependency{{Kind: gq.After, Job: other.ID()}},
+			})
+			if err != nil {
+				f.Fatal(err)
+			}
+			waiting = append(waiting, dispatch.Job{Job: match.Job{ID: made.ID().String()}})
+		}
+		f.run()
+		f.provider("p")
+		j := f.submit()
+		time.Sleep(time.Second)
+		f.is(j, "ASSIGNED", 0)
+		for _, w := range waiting {
+			f.is(w, "QUEUED", 0)
+		}
+		claimed, err := f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"other"}, N: 1})
+		if err != nil || len(claimed) != 1 {
+			f.Fatalf("claimed %v, %v", claimed, err)
+		}
+		if _, err := f.engine.Settle(f.Context(), []gq.Outcome{{Lease: claimed[0].State.Lease.Ref(), Verdict: gq.Succeeded}}); err != nil {
+			f.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for _, w := range waiting {
+			f.is(w, "ASSIGNED", 0)
+		}
+	})
+}

@@ -121,7 +121,7 @@ func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq
 			d.lasts(l, s.Lease.ExpiresAt)
 		}
 		return nil
-	case s.Status.Terminal():
+	case s.Status.Terminal(), s.Status == gq.Pending: // or it waits for another job
 		d.backlog.drop(s.ID)
 		return nil
 	default:

@@ -129,6 +129,15 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 		return in, nil, err
 	}
 	jobs := d.backlog.take(now)
+	if len(jobs) > 0 {
+		q, err := d.engine.Queue(ctx, d.queue)
+		if err != nil && !errors.Is(err, gq.ErrNotFound) {
+			return in, nil, err
+		}
+		if q.Paused {
+			jobs = nil
+		}
+	}
 	in.Jobs = make([]match.Job, len(jobs))
 	for i, w := range jobs {
 		in.Jobs[i] = w.Job

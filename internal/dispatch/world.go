@@ -320,12 +320,13 @@ func (d *Dispatcher) readBeats(ctx context.Context) error {
 	})
 }
 
-// readJobs reads all live jobs, and returns the leases that hold some of them.
+// readJobs reads all live jobs but those that wait for others, and returns the leases that
+// hold some of them.
 func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Lease, err error) {
 	held = make(map[gq.LeaseID]*gq.Lease)
 	q := gq.Query{
 		Queue: d.queue, OldestFirst: true, Limit: store.MaxPage,
-		Statuses: []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled, gq.Claimed, gq.Running, gq.Retrying},
+		Statuses: []gq.Status{gq.Delayed, gq.Scheduled, gq.Claimed, gq.Running, gq.Retrying},
 	}
 	// The next page is read while one is entered.
 	ctx, stop := context.WithCancel(ctx)
