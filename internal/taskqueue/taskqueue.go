@@ -80,13 +80,23 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 		return nil, renamed(err)
 	}
 	if out.Existing && !out.Same {
-		return nil, fmt.Errorf("client_request_id %.64q was used with another payload: %w", r.GetClientRequestId(), gq.ErrConflict)
+		return nil, usedKeyError(r.GetClientRequestId())
 	}
 	// A repeat answers as the first submit did, whatever became of the job.
 	return &publicpb.SubmitJobResponse{
 		JobId: out.ID().String(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: out.State.CreatedAt.UnixMilli(),
 	}, nil
 }
+
+// usedKeyError is a key of another payload. It is a conflict, but nobody has changed
+// anything, as the text of [gq.ErrConflict] would have it.
+type usedKeyError string
+
+func (e usedKeyError) Error() string {
+	return fmt.Sprintf("client_request_id %.64q was used with another payload", string(e))
+}
+
+func (usedKeyError) Unwrap() error { return gq.ErrConflict }
 
 // fingerprint tells payloads apart. The labels are in it by order of their keys.
 func fingerprint(jobType string, payload []byte) uint64 {

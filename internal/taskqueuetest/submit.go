@@ -3,11 +3,13 @@ package taskqueuetest
 import (
 	"crypto/rand"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 )
@@ -118,6 +120,9 @@ func submitKey(t *testing.T, s *system) {
 		for _, node := range s.nodes {
 			_, err := node.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: other, ClientRequestId: key})
 			wantCode(t, "key with another "+name, err, codes.FailedPrecondition)
+			if !strings.HasSuffix(status.Convert(err).Message(), "was used with another payload") {
+				t.Errorf("key with another %s: %v", name, err)
+			}
 		}
 	}
 	if other := submit(t, s.first(), base(), "key-"+rand.Text()); other.GetJobId() == first.GetJobId() {
