@@ -110,7 +110,11 @@ func (g *ledger) record(t *draft, in *match.Input, r *Round, next *head, version
 			rec.Gone = gone
 		}
 	}
-	t.raw(store.Doc{Kind: kindRound, Name: roundName(r.Number), Data: pack(rec, t)}, func(uint64) {
+	pieces := split(pack(rec, t))
+	for i, piece := range pieces[1:] {
+		t.raw(store.Doc{Kind: kindMore, Name: partName(r.Number, i+1), Data: piece}, nil)
+	}
+	t.raw(store.Doc{Kind: kindRound, Name: roundName(r.Number), Data: pieces[0]}, func(uint64) {
 		if whole {
 			g.base, g.begun, g.rows = r.Number, in.Now, make(map[string]row, len(in.Providers))
 			for i := range in.Providers {
@@ -158,6 +162,7 @@ func unpack(data []byte, into any) error {
 	return nil
 }
 
+// split cuts data into documents, all of them but the last full.
 func split(data []byte) (parts [][]byte) {
 	for len(data) > partBytes {
 		parts, data = append(parts, data[:partBytes]), data[partBytes:]
@@ -173,7 +178,18 @@ func (d *Dispatcher) readRecord(ctx context.Context, n uint64) (rec record, err 
 	if err != nil {
 		return rec, fmt.Errorf("round %d: %w", n, err)
 	}
-	return rec, unpack(found.Data, &rec)
+	data := found.Data
+	for i := 1; len(data) == i*partBytes; i++ {
+		more, err := d.store.Doc(ctx, kindMore, partName(n, i))
+		if errors.Is(err, gq.ErrNotFound) {
+			break // it ends just there
+		}
+		if err != nil {
+			return rec, fmt.Errorf("round %d: %w", n, err)
+		}
+		data = append(data, more.Data...)
+	}
+	return rec, unpack(data, &rec)
 }
 
 // Recorded is a round as it was recorded: all that it was decided on, and what
@@ -300,17 +316,21 @@ func (d *Dispatcher) forgetRounds(ctx context.Context, now time.Time) error {
 		return err
 	}
 	d.forgot = time.Time{} // there may be more
-	rounds, err := d.store.Docs(ctx, kindRound, "", 200)
-	if err != nil {
-		return err
-	}
 	var old []store.Doc
-	for _, r := range rounds {
-		if r.Name < roundName(second) {
-			old = append(old, r)
+	all := true // that are to go
+	for _, v := range []struct {
+		kind string
+		most int
+	}{{kindMore, 20}, {kindRound, 200}} {
+		found, err := d.store.Docs(ctx, v.kind, "", v.most)
+		if err != nil {
+			return err
 		}
+		gone := slices.DeleteFunc(slices.Clone(found), func(r store.Doc) bool { return r.Name >= roundName(second) })
+		all = all && (len(gone) < len(found) || len(gone) == 0)
+		old = append(old, gone...)
 	}
-	if len(old) < len(rounds) || len(old) == 0 { // all of them: then what they build on can go too
+	if all { // then what they build on can go too
 		old = append(old, parts[:i]...)
 	}
 	for k := range old {

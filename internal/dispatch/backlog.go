@@ -220,10 +220,10 @@ func (b *backlog) next() time.Time {
 	return b.later.items[0].runAt
 }
 
-// take lists the jobs of a round: the first of the queue and of the lane. Jobs
+// take lists the jobs of a round of a batch: the first of the queue and of the lane. Jobs
 // whose life is over are left out.
-func (b *backlog) take(now time.Time) (jobs []*waiting) {
-	most := int(min(b.policy.BatchSize, int64(len(b.jobs))))
+func (b *backlog) take(now time.Time, batch int64) (jobs []*waiting) {
+	most := int(min(batch, int64(len(b.jobs))))
 	seen := make(map[*waiting]bool, most)
 	add := func(w *waiting) bool {
 		if !w.ends.IsZero() && !now.Before(w.ends) {

@@ -1,6 +1,8 @@
 package dispatch_test
 
 import (
+	"encoding/base64"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -472,6 +474,85 @@ func TestJobsThatWaitForAnother(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, w := range waiting {
 			f.is(w, "ASSIGNED", 0)
+		}
+	})
+}
+
+// A round whose record is longer than a document is held and recorded all the same, and
+// nothing of it stays behind the horizon.
+func TestLongRecord(t *testing.T) {
+	const more = "matching.more"
+	parts := func(f *fixture) int {
+		f.Helper()
+		docs, err := f.store.Docs(f.Context(), more, "", 100)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return len(docs)
+	}
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"quotas": {"leases_max_per_provider": 100}, "ttl": {"gc_horizon_secs": 7200}}`)
+		f.provider("p")
+		random := rand.NewChaCha8([32]byte{1})
+		noise := make([]byte, 12_000)
+		for range 80 {
+			_, _ = random.Read(noise)
+			f.submit(func(e *match.Enqueue) { e.Regions = []string{"eu", base64.StdEncoding.EncodeToString(noise)} })
+		}
+		r := f.round()
+		if len(r.Assignments) != 80 || parts(f) == 0 {
+			f.Fatalf("%d of 80 jobs assigned, and %d documents more", len(r.Assignments), parts(f))
+		}
+		rec, err := f.RoundRecord(f.Context(), r.Number)
+		if err == nil {
+			err = rec.Check()
+		}
+		if err != nil {
+			f.Errorf("computed again: %v", err)
+		}
+		done := func(id gq.LeaseID) {
+			if err := f.complete(f.ack(f.lease(id))); err != nil {
+				f.Fatal(err)
+			}
+		}
+		for _, a := range r.Assignments {
+			done(a.Lease)
+		}
+		for range 4 { // each is a base of its own
+			time.Sleep(time.Hour)
+			f.beats("p")
+			f.submit()
+			done(f.assigned().ID)
+		}
+		time.Sleep(time.Minute)
+		f.beats("p")
+		f.idle("all are assigned")
+		f.idle("all are assigned")
+		if n := parts(f); n > 0 {
+			f.Errorf("%d documents of a round past the horizon", n)
+		}
+	})
+}
+
+// A round takes no more jobs than one commit has room for, nor gives a provider more leases
+// than its books have, whatever the policy says.
+func TestRoomOfARound(t *testing.T) {
+	bubble(t, dispatch.Options{}, func(f *fixture) {
+		f.policy(`{"batch_size": 5000, "quotas": {"leases_max_per_provider": 100000}}`)
+		f.provider("p")
+		for range dispatch.MaxBatch + 10 {
+			f.submit()
+		}
+		r := f.round()
+		if len(r.Assignments) != dispatch.MaxBatch {
+			f.Errorf("%d jobs of %d assigned", len(r.Assignments), dispatch.MaxBatch+10)
+		}
+		if r := f.round(); len(r.Assignments) != 10 {
+			f.Errorf("%d jobs of the 10 that were left assigned", len(r.Assignments))
+		}
+		rec, err := f.RoundRecord(f.Context(), r.Number)
+		if err != nil || rec.Check() != nil || rec.Input.Policy.Quotas.LeasesMax != dispatch.MaxOpen {
+			f.Errorf("recorded %+v, %v", rec.Input.Policy, err)
 		}
 	})
 }

@@ -18,6 +18,7 @@ const (
 	kindBooks    = "matching.books"    // what it was given and how that went
 	kindBeat     = "matching.beat"     // its last sign of life
 	kindRound    = "matching.round"    // what a round was decided on, and what it decided
+	kindMore     = "matching.more"     // the rest of a round that is too long for one document
 	kindSupply   = "matching.supply"   // all providers of a round, for those that follow it
 	kindSlash    = "matching.slash"    // a penalty
 	kindClaim    = "matching.claim"    // a completion that is yet to be told

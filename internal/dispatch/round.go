@@ -112,13 +112,28 @@ func (d *Dispatcher) freshen(ctx context.Context, now int64) error {
 	return nil
 }
 
+// What one commit, and the books of one provider, have room for. More than these there
+// is in no round, whatever the policy allows.
+const (
+	MaxBatch = 512  // jobs of a round
+	MaxOpen  = 4096 // leases of a provider
+)
+
+// policy is that of a round held now.
+func (d *Dispatcher) policy() match.Policy {
+	p := d.settings.Policy
+	p.BatchSize = min(p.BatchSize, MaxBatch)
+	p.Quotas.LeasesMax = min(p.Quotas.LeasesMax, MaxOpen)
+	return p
+}
+
 // input is what a round is decided on.
 func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*waiting, error) {
 	secs := now.Unix()
 	at := d.at(secs)
 	in := match.Input{
 		Chain: at.Chain, Epoch: at.Epoch, Height: at.Height, Beacon: at.Beacon, Now: secs,
-		Matches: d.head.Matches, Policy: d.settings.Policy,
+		Matches: d.head.Matches, Policy: d.policy(),
 	}
 	seed := in.Seed()
 	if d.head.Seed == seed {
@@ -128,7 +143,7 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 	if in.Providers, err = d.snapshot(ctx, at.Epoch, secs); err != nil {
 		return in, nil, err
 	}
-	jobs := d.backlog.take(now)
+	jobs := d.backlog.take(now, in.Policy.BatchSize)
 	if len(jobs) > 0 {
 		q, err := d.engine.Queue(ctx, d.queue)
 		if err != nil && !errors.Is(err, gq.ErrNotFound) {
