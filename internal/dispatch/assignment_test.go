@@ -1,15 +1,19 @@
 package dispatch_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/dispatch"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store/local"
 )
 
 // The documented group "assignment and lease": timers, renewals, cancellations.
@@ -403,4 +407,69 @@ func (f *fixture) explain(j dispatch.Job) string {
 		lines = append(lines, r.Summary)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// historian counts the histories that are read.
+type historian struct {
+	*local.Store
+	read atomic.Int64
+}
+
+func (h *historian) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	h.read.Add(1)
+	return h.Store.History(ctx, id)
+}
+
+// Jobs that lose their leases in one commit go to others, without a look at the history of
+// each: all of them would be in all.
+func TestManyLeasesEndAtOnce(t *testing.T) {
+	for name, by := range map[string]func(*fixture) *fixture{
+		"by who gave them":   func(f *fixture) *fixture { return f },
+		"by another process": func(f *fixture) *fixture { return f.another(dispatch.Options{}) },
+	} {
+		t.Run(name, func(t *testing.T) { manyLeasesEnd(t, by) })
+	}
+}
+
+func manyLeasesEnd(t *testing.T, by func(*fixture) *fixture) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ok := openStore(t).(*local.Store)
+		if !ok {
+			t.Fatal("not the embedded store")
+		}
+		h := &historian{Store: s}
+		f := newFixture(t, h, dispatch.Options{})
+		f.provider("p")
+		for range 10 {
+			f.submit()
+		}
+		if r := f.round(); len(r.Assignments) != 10 {
+			f.Fatalf("assigned %+v", r.Assignments)
+		}
+		f = by(f)
+		f.provider("q")
+		h.read.Store(0)
+		if _, err := f.SetStatus(f.Context(), "p", match.Suspended, ""); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := f.SetStatus(f.Context(), "p", match.Active, ""); err != nil {
+			f.Fatal(err)
+		}
+		r := f.round()
+		for _, a := range r.Assignments {
+			if a.Provider != "q" {
+				f.Errorf("job %s went to %s, which had it under this seed", a.Job, a.Provider)
+			}
+		}
+		if n := h.read.Load(); len(r.Assignments) != 10 || n > 0 {
+			f.Errorf("%d jobs assigned, %d histories read", len(r.Assignments), n)
+		}
+		if _, err := f.SetStatus(f.Context(), "q", match.Suspended, ""); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := f.SetStatus(f.Context(), "q", match.Active, ""); err != nil {
+			f.Fatal(err)
+		}
+		f.idle("both had them under this seed")
+	})
 }

@@ -87,7 +87,7 @@ func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 
 // inspect reads the jobs of leases that someone else has given.
 func (d *Dispatcher) inspect(ctx context.Context, fresh []*lease) error {
-	held := make(map[gq.LeaseID]*gq.Lease)
+	held := make(map[gq.LeaseID]*gq.State)
 	for from := 0; from < len(fresh); from += page {
 		some := fresh[from:min(from+page, len(fresh))]
 		refs := make([]store.Ref, len(some))
@@ -110,12 +110,13 @@ func (d *Dispatcher) inspect(ctx context.Context, fresh []*lease) error {
 }
 
 // job takes note of how a job stands.
-func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq.Lease) error {
+func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq.State) error {
+	defer delete(d.ended, j.State.ID)
 	switch s := &j.State; {
 	case s.Status.Held():
 		d.backlog.drop(s.ID)
 		if held != nil {
-			held[s.Lease.ID] = s.Lease
+			held[s.Lease.ID] = s
 		}
 		if l := d.leases[s.Lease.ID]; l != nil {
 			d.lasts(l, s.Lease.ExpiresAt)
@@ -159,6 +160,7 @@ func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 		switch {
 		case errors.Is(found[i].Err, gq.ErrNotFound):
 			d.backlog.drop(changed[i].Job)
+			delete(d.ended, changed[i].Job)
 		case found[i].Err != nil:
 			return found[i].Err
 		default:
@@ -177,7 +179,9 @@ func (d *Dispatcher) enqueue(ctx context.Context, j *gq.Job) error {
 		d.log.Warn("a job of the matching queue is not one of a round", "job", j.State.ID, "error", err)
 		return nil
 	}
-	if s := &j.State; int(s.Version) > s.Faults { // it had a lease that cost no attempt
+	if s, e := &j.State, d.ended[j.State.ID]; e.version > 0 && e.version == s.Version {
+		w.leases = e.leases
+	} else if int(s.Version) > s.Faults { // it had a lease that cost no attempt
 		history, err := d.store.History(ctx, s.ID)
 		if err != nil {
 			return fmt.Errorf("history of job %s: %w", s.ID, err)

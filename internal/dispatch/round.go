@@ -263,6 +263,7 @@ func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs
 	}
 	for i, l := range given {
 		w := byID[r.Assignments[i].Job]
+		l.version, l.before = states[i].Lease.Version, w.leases
 		d.backlog.drop(w.id)
 		d.leases[l.Lease], l.provider.open[l.Lease] = l, l
 		d.lasts(l, states[i].Lease.ExpiresAt)

@@ -32,6 +32,7 @@ type world struct {
 	ordered   []*provider // by id; nil when it must be made again
 	leases    map[gq.LeaseID]*lease
 	timers    heap[*lease] // by when they run out
+	ended     map[gq.JobID]ended
 	backlog   *backlog
 	reader    *reader
 	grants    window
@@ -60,6 +61,16 @@ type lease struct {
 	provider *provider
 	until    time.Time // when it runs out, zero if that is not known
 	inTimers int
+
+	version gq.LeaseVersion // 0 where what the job had before is not known
+	before  []past          // of the job, at the same attempt
+}
+
+// ended is what a job whose lease has just ended had until then: what its history tells
+// too, which is long where many leases end in one commit.
+type ended struct {
+	version gq.LeaseVersion // of the last one
+	leases  []past          // at the attempt of that
 }
 
 func (d *Dispatcher) reset() {
@@ -73,7 +84,7 @@ func (d *Dispatcher) reset() {
 	}
 	d.world = world{
 		id: d.id, settings: d.options.Settings.Clone(), reader: newReader(),
-		providers: map[string]*provider{}, leases: map[gq.LeaseID]*lease{},
+		providers: map[string]*provider{}, leases: map[gq.LeaseID]*lease{}, ended: map[gq.JobID]ended{},
 		timers: heap[*lease]{
 			before: func(a, b *lease) bool { return a.until.Before(b.until) },
 			placed: func(l *lease, at int) { l.inTimers = at },
@@ -101,7 +112,7 @@ func (d *Dispatcher) load(ctx context.Context) (err error) {
 	if err := d.readProviders(ctx, nil); err != nil {
 		return err
 	}
-	var held map[gq.LeaseID]*gq.Lease
+	var held map[gq.LeaseID]*gq.State
 	err = d.backlog.fill(func() error {
 		held, err = d.readJobs(ctx)
 		return err
@@ -279,6 +290,9 @@ func (d *Dispatcher) open(p *provider, b books, version uint64, fresh *[]*lease)
 
 // forget lets go of a lease.
 func (d *Dispatcher) forget(l *lease) {
+	if l.version > 0 {
+		d.ended[l.Job] = ended{l.version, append(slices.Clip(l.before), past{l.provider.ID, l.Lease})}
+	}
 	delete(d.leases, l.Lease)
 	delete(l.provider.open, l.Lease)
 	if l.inTimers >= 0 {
@@ -320,10 +334,10 @@ func (d *Dispatcher) readBeats(ctx context.Context) error {
 	})
 }
 
-// readJobs reads all live jobs but those that wait for others, and returns the leases that
-// hold some of them.
-func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Lease, err error) {
-	held = make(map[gq.LeaseID]*gq.Lease)
+// readJobs reads all live jobs but those that wait for others, and returns those that are
+// held, by their leases.
+func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.State, err error) {
+	held = make(map[gq.LeaseID]*gq.State)
 	q := gq.Query{
 		Queue: d.queue, OldestFirst: true, Limit: store.MaxPage,
 		Statuses: []gq.Status{gq.Delayed, gq.Scheduled, gq.Claimed, gq.Running, gq.Retrying},
@@ -358,7 +372,8 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Leas
 	for page := range pages {
 		for i := range page.Jobs {
 			if s := &page.Jobs[i].State; s.Status.Held() {
-				held[s.Lease.ID] = s.Lease
+				state := *s // without the rest of its page
+				held[s.Lease.ID] = &state
 			} else if err := d.enqueue(ctx, &page.Jobs[i]); err != nil {
 				return nil, err
 			}
@@ -374,10 +389,13 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Leas
 
 // reconcile finds out what has become of leases: those that hold a job last, the
 // end of the others is entered into the books.
-func (d *Dispatcher) reconcile(ctx context.Context, leases []*lease, held map[gq.LeaseID]*gq.Lease) error {
+func (d *Dispatcher) reconcile(ctx context.Context, leases []*lease, held map[gq.LeaseID]*gq.State) error {
 	for _, l := range leases {
-		if active := held[l.Lease]; active != nil {
-			d.lasts(l, active.ExpiresAt)
+		if s := held[l.Lease]; s != nil {
+			d.lasts(l, s.Lease.ExpiresAt)
+			if int(s.Version) == s.Faults+1 { // all that it had before ended with a fault
+				l.version = s.Version
+			}
 			continue
 		}
 		history, err := d.store.History(ctx, l.Job)
