@@ -271,9 +271,9 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 
 // attempt runs f in a transaction, once. One that is tried again is careful: it
 // asks beforehand what the first try has found out the hard way.
-func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(tx *txn) error) error {
+func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx *txn) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful, shared: begin == s.begins.shared}
+		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: again, again: again, shared: begin == s.begins.shared}
 		if begin == "" {
 			return f(tx)
 		}

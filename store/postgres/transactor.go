@@ -113,8 +113,9 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
+	again := false
 	work := func(inner pgx.Tx) error {
-		tx := &txn{Tx: inner, s: s, careful: true}
+		tx := &txn{Tx: inner, s: s, careful: true, again: again}
 		if err := f(tx); err != nil || !tx.written {
 			return err
 		}
@@ -137,6 +138,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		if err = pgx.BeginFunc(ctx, outer, work); !errors.Is(err, errMoved) {
 			break
 		}
+		again = true
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
