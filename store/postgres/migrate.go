@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
 )
@@ -81,7 +82,11 @@ func MigrateDump() (string, error) {
 }
 
 func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, url)
+	settings, err := pgxpool.ParseConfig(url) // which knows what a URL says of a pool
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
