@@ -86,6 +86,7 @@ func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
+	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may know the names of others' statements
 	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
