@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -344,5 +345,63 @@ func TestClosedStoreEndsWaits(t *testing.T) {
 				t.Errorf("%s: %v, want closed", name, err)
 			}
 		}
+	})
+}
+
+// heldUp is a store whose claims from a queue, after the first, take until they are let
+// go.
+type heldUp struct {
+	store.Store
+	queue string
+	calls atomic.Int64
+	begun chan struct{} // receives when such a claim has begun
+	let   chan struct{} // closed to let them go
+}
+
+func (h *heldUp) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	if slices.ContainsFunc(claims, func(c store.Claim) bool { return slices.Contains(c.Queues, h.queue) }) && h.calls.Add(1) > 1 {
+		h.begun <- struct{}{}
+		<-h.let
+	}
+	return h.Store.Claim(ctx, claims)
+}
+
+func (h *heldUp) Notify(f func(store.News)) (stop func()) { return h.Store.(store.Notifier).Notify(f) }
+
+// TestALineThatIsHeldUpHoldsUpNoOther has claims wait for two queues, of which one has
+// jobs that somebody has locked.
+func TestALineThatIsHeldUpHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &heldUp{queue: "slow", begun: make(chan struct{}, 100), let: make(chan struct{})}
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { h.Store = s; return h })
+		claim := func(queue string) <-chan []gq.Job {
+			got := make(chan []gq.Job, 1)
+			go func() {
+				jobs, err := f.Claim(context.Background(), gq.ClaimRequest{Worker: queue, Queues: []string{queue}, Wait: 10 * time.Minute})
+				if err != nil {
+					t.Error(err)
+				}
+				got <- jobs
+			}()
+			return got
+		}
+		fast, slow := claim("fast"), claim("slow")
+		<-h.begun
+		for range 3 {
+			synctest.Wait()
+			f.submit(gq.Spec{Queue: "slow"})
+			began := time.Now()
+			f.submit(gq.Spec{Queue: "fast"})
+			if jobs := <-fast; len(jobs) != 1 || time.Since(began) > time.Second {
+				t.Fatalf("%d jobs after %v", len(jobs), time.Since(began))
+			}
+			fast = claim("fast")
+		}
+		close(h.let)
+		if jobs := <-slow; len(jobs) != 1 {
+			t.Errorf("%d jobs of the queue that was held up", len(jobs))
+		}
+		f.submit(gq.Spec{Queue: "fast"})
+		<-fast
 	})
 }

@@ -20,10 +20,12 @@ import (
 // thousand commits.
 //
 // A goroutine serves all lines while anyone waits. It looks when the store has news of
-// a queue, when a job is due, and when a limit will have room again. From the first
-// wait on the desk hears all news. Who has just tried in vain and now stands in line need not try again,
-// and who asks for what the desk has just found to be all need not try at all,
-// unless there was news in between.
+// a queue, when a job is due, and when a limit will have room again. A claim that the
+// store takes long over, since somebody has the jobs locked, holds up its own line only.
+//
+// From the first wait on the desk hears all news. Who has just tried in vain and now
+// stands in line need not try again, and who asks for what the desk has just found to be
+// all need not try at all, unless there was news in between.
 type desk struct {
 	engine *Engine
 
@@ -36,6 +38,7 @@ type desk struct {
 	heard   uint64                        // news of queues so far; guarded by mu
 	spent   map[string]finding            // what was found to be all, by key of line; guarded by mu
 	stale   bool                          // there was news since the next due time was read; guarded by mu
+	retry   time.Time                     // when those who got nothing should try again, since it was read; guarded by mu
 	wake    chan struct{}
 	alarm   alarm
 }
@@ -46,6 +49,7 @@ type line struct {
 	queues  []string
 	waiters list.List // of *waiter
 	ready   bool      // is in desk.ready
+	busy    bool      // some of it are trying
 	width   int       // how many try together
 }
 
@@ -72,10 +76,10 @@ type served struct {
 	err  error
 }
 
-// Of one call to the store.
+// Of one look at the lines.
 const (
 	maxTries = 256 // claims
-	maxWidth = 64  // claims of one line
+	maxWidth = 64  // claims of one line, which are one call to the store
 )
 
 const (
@@ -85,6 +89,9 @@ const (
 	spentFor = 10 * time.Millisecond
 	maxSpent = 1000
 )
+
+// patience is how long other lines wait for a claim.
+const patience = 50 * time.Millisecond
 
 func newDesk(e *Engine) desk {
 	return desk{
@@ -307,7 +314,7 @@ func (d *desk) serve() {
 			return
 		}
 		if len(tries) > 0 {
-			a.retry = earlier(a.retry, d.attempt(tries, heard))
+			d.begin(tries, heard)
 			continue
 		}
 		timer.Reset(a.wait())
@@ -353,45 +360,71 @@ func (d *desk) heads() (tries []*waiter, heard uint64, open bool) {
 		d.ready = d.ready[:0]
 		return nil, d.heard, false
 	}
-	n := 0
-	for _, l := range d.ready {
-		if len(tries) >= maxTries {
-			break
+	d.ready = slices.DeleteFunc(d.ready, func(l *line) bool {
+		if l.busy || len(tries) >= maxTries {
+			return false
 		}
-		n++
 		l.ready = false
 		width := min(l.width, maxTries-len(tries))
 		for at := l.waiters.Front(); at != nil && width > 0; at = at.Next() {
 			w := at.Value.(*waiter)
-			w.trying = true
+			w.trying, l.busy = true, true
 			tries = append(tries, w)
 			width--
 		}
-	}
-	d.ready = slices.Delete(d.ready, 0, n)
+		return true
+	})
 	return tries, d.heard, true
 }
 
-// attempt claims for several waiters at once and returns when one that got
-// nothing should try again.
-func (d *desk) attempt(tries []*waiter, heard uint64) (retry time.Time) {
+// begin claims for those who try, each line for itself, and returns when all have their
+// answers or other lines have waited long enough.
+func (d *desk) begin(tries []*waiter, heard uint64) {
+	answered := make(chan struct{}, len(tries))
+	lines := 0
+	for len(tries) > 0 {
+		n := 1
+		for n < len(tries) && tries[n].line == tries[0].line {
+			n++
+		}
+		mine := tries[:n]
+		tries = tries[n:]
+		lines++
+		go func() {
+			d.attempt(mine, heard)
+			answered <- struct{}{}
+		}()
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for range lines {
+		select {
+		case <-answered:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// attempt claims for several waiters of a line at once, which heard so much news before.
+func (d *desk) attempt(tries []*waiter, heard uint64) {
 	claims := make([]store.Claim, len(tries))
 	for i, w := range tries {
 		claims[i] = w.claim
 	}
 	claimed, err := d.engine.store.Claim(context.Background(), claims)
 	if err != nil {
-		d.failAll(err)
-		return time.Time{}
+		d.failAll(tries, err)
+		return
 	}
 	var orphans []gq.Job
 	d.mu.Lock()
 	full := map[*line]bool{} // whether all who tried found all they asked for
 	for i, w := range tries {
-		w.trying = false
+		w.trying, w.line.busy = false, false
 		c := &claimed[i]
 		d.engine.throttled(&w.claim, c)
-		retry = earlier(retry, c.RetryAt)
+		d.retry = earlier(d.retry, c.RetryAt)
 		enough := len(c.Jobs) == w.claim.N
 		if before, seen := full[w.line]; !seen || before {
 			full[w.line] = enough
@@ -417,22 +450,28 @@ func (d *desk) attempt(tries []*waiter, heard uint64) (retry time.Time) {
 			d.readyLocked(l)
 		}
 	}
+	d.poke() // others of these lines may have something to look for
 	d.mu.Unlock()
 	d.engine.giveBack(orphans)
-	return retry
 }
 
-// failAll tells everyone who waits that the store cannot be asked.
-func (d *desk) failAll(err error) {
+// failAll tells everyone who waits that the store cannot be asked, but for those whose
+// answers are still to come.
+func (d *desk) failAll(tries []*waiter, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, w := range tries {
+		w.trying, w.line.busy = false, false
+	}
 	for _, l := range d.lines {
 		for at := l.waiters.Front(); at != nil; {
 			w := at.Value.(*waiter)
-			at = at.Next()
-			w.trying = false
+			if at = at.Next(); w.trying {
+				continue
+			}
 			d.removeLocked(w)
 			w.got <- served{err: err}
 		}
 	}
+	d.poke()
 }

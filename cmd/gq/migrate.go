@@ -20,7 +20,7 @@ func newMigrate(p process) *cobra.Command {
 
 A server does this by itself when it starts. The command is for those who want it
 done before, by another role, or by another tool. Everything is in the schema gq,
-each step is one transaction, and any number of processes may try at once. A
+all of it is one transaction, and any number of processes may try at once. A
 database that a newer program has changed is refused and left as it is.`,
 		Example: `  gq migrate status --store postgres://db.example/app
   gq migrate up --store postgres://db.example/app

@@ -8,6 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/postgres"
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
@@ -29,6 +30,20 @@ func behindPooler(t *testing.T) (through func(url string) string) {
 // run on another connection. Nothing in the URL says that it is so.
 func TestContractBehindAPooler(t *testing.T) {
 	storetest.Run(t, backend(t, behindPooler(t)))
+}
+
+// TestMigrateBehindAPooler has the tables made, and asked for, on connections that others
+// have used before.
+func TestMigrateBehindAPooler(t *testing.T) {
+	url := behindPooler(t)(pgtest.Database(t))
+	for range 3 {
+		if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := postgres.MigrateStatus(t.Context(), url); err != nil || l.Pending() {
+			t.Fatalf("layout %+v, %v", l, err)
+		}
+	}
 }
 
 // TestNewsBehindAPooler has a node hear of what another one commits, though no

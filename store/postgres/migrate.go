@@ -3,13 +3,12 @@ package postgres
 import (
 	"context"
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
 )
@@ -83,7 +82,12 @@ func MigrateDump() (string, error) {
 }
 
 func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, url)
+	settings, err := pgxpool.ParseConfig(url) // which knows what a URL says of a pool
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may know the names of others' statements
+	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
@@ -113,12 +117,7 @@ func migrate(ctx context.Context, db beginner) (before Layout, err error) {
 			return err
 		}
 		return migrationsAfter(before.Version, func(name, sql string) error {
-			_, err := tx.Exec(ctx, sql)
-			const duplicateSchema = "42P06"
-			if e := (*pgconn.PgError)(nil); errors.As(err, &e) && e.Code == duplicateSchema {
-				return fmt.Errorf("the schema gq of the database is somebody else's: %w", gq.ErrFormat)
-			}
-			if err != nil {
+			if _, err := tx.Exec(ctx, sql); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
@@ -131,9 +130,13 @@ func migrate(ctx context.Context, db beginner) (before Layout, err error) {
 // bring up to date.
 func layoutOf(ctx context.Context, db querier) (Layout, error) {
 	l := Layout{Current: currentLayout}
-	var there bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass('gq.migration') IS NOT NULL").Scan(&there); err != nil || !there {
+	var schema, ours bool
+	err := db.QueryRow(ctx, "SELECT to_regnamespace('gq') IS NOT NULL, to_regclass('gq.migration') IS NOT NULL").Scan(&schema, &ours)
+	if err != nil || !schema {
 		return l, err
+	}
+	if !ours {
+		return l, fmt.Errorf("the schema gq of the database is somebody else's: %w", gq.ErrFormat)
 	}
 	if err := db.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM gq.migration").Scan(&l.Version); err != nil {
 		return l, err

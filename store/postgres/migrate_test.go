@@ -36,6 +36,32 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 }
 
+// TestURLOfAPool has everything that takes a URL take one that says how many connections
+// there may be, and do with one.
+func TestURLOfAPool(t *testing.T) {
+	url := pgtest.Database(t)
+	if strings.Contains(url, "?") {
+		url += "&pool_max_conns=1"
+	} else {
+		url += "?pool_max_conns=1"
+	}
+	if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := postgres.MigrateStatus(t.Context(), url); err != nil || l.Pending() {
+		t.Fatalf("layout %+v, %v", l, err)
+	}
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	for range 2 { // as gq copy does, to see whether the store has changed
+		x, err := s.Export(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+	}
+}
+
 // TestMigrateDump applies what is printed by other means.
 func TestMigrateDump(t *testing.T) {
 	url := pgtest.Database(t)

@@ -548,3 +548,169 @@ func TestSettlementBehindALock(t *testing.T) {
 	}
 	waits.Wait()
 }
+
+// TestSettlementsOfWhatMovesDoNotWaitInACircle has two transactions settle the same two
+// jobs, the first of which is claimed while the first of them waits for the second.
+func TestSettlementsOfWhatMovesDoNotWaitInACircle(t *testing.T) {
+	nodes := twoNodes(t)
+	url := nodes[0].URL()
+	first, second := newSpec("first"), newSpec("second")
+	mustInsert(t, nodes[0], first)
+	mustInsert(t, nodes[0], second)
+	claim := func(queue string) gq.Job {
+		t.Helper()
+		got, err := nodes[0].Claim(t.Context(), []store.Claim{claimFrom(queue, 1)})
+		if err != nil || len(got[0].Jobs) != 1 {
+			t.Fatalf("claimed %d jobs, %v", len(got[0].Jobs), err)
+		}
+		return got[0].Jobs[0]
+	}
+	stale := claim("first")
+	if _, err := nodes[0].Update(t.Context(), []store.Update{{
+		Ref: store.Ref{Lease: stale.State.Lease.ID},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Release(stale.State.Lease.Ref(), 0, "", now)
+		},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	held := claim("second")
+
+	waiting := func(n int) {
+		t.Helper()
+		for number(t, url, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") != n {
+			if t.Context().Err() != nil {
+				t.Fatal(t.Context().Err())
+			}
+		}
+	}
+	blocker, err := connect(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := blocker.Exec(t.Context(), "SELECT FROM gq.held FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	settle := func(jobs ...gq.Job) {
+		both.Go(func() {
+			tx, err := connect(t, url).Begin(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var updates []store.Update
+			for _, j := range jobs {
+				u := completing(j)
+				u.Settles = true
+				updates = append(updates, u)
+			}
+			if _, err := nodes[0].Tx(tx).Update(t.Context(), updates); err != nil {
+				t.Error(err)
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	settle(stale, held)
+	waiting(1)
+	newer := claim("first")
+	settle(newer, held)
+	waiting(2)
+	if err := blocker.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	both.Wait()
+	for _, id := range []gq.JobID{first.ID, second.ID} {
+		if got := statusOf(t, nodes[1], id); got != gq.Completed {
+			t.Errorf("job %s is %s", id, got)
+		}
+	}
+}
+
+// TestSettlementsWithinATransactionKeepTheOrder has a transaction of an application settle
+// jobs whose rows lie in another order than that of their numbers. It plans as the
+// application does, and locks them in the order of everyone all the same.
+func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
+	nodes := twoNodes(t)
+	url := nodes[0].URL()
+	jobs := make(map[string]gq.Job)
+	claim := func(queue string) {
+		t.Helper()
+		got, err := nodes[0].Claim(t.Context(), []store.Claim{claimFrom(queue, 1)})
+		if err != nil || len(got[0].Jobs) != 1 {
+			t.Fatalf("claimed %d jobs, %v", len(got[0].Jobs), err)
+		}
+		jobs[queue] = got[0].Jobs[0]
+	}
+	for _, queue := range []string{"a", "b", "c"} {
+		mustInsert(t, nodes[0], newSpec(queue))
+		claim(queue)
+	}
+	if _, err := nodes[0].Update(t.Context(), []store.Update{{
+		Ref: store.Ref{Lease: jobs["a"].State.Lease.ID},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Release(jobs["a"].State.Lease.Ref(), 0, "", now)
+		},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	claim("a") // behind the others
+
+	settling := func(queues ...string) (updates []store.Update) {
+		for _, queue := range queues {
+			u := completing(jobs[queue])
+			u.Settles = true
+			updates = append(updates, u)
+		}
+		return updates
+	}
+	waiting := func(n int) {
+		t.Helper()
+		for number(t, url, `
+			SELECT count(*)
+			FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock' AND clock_timestamp() - xact_start > '200ms'`) != n {
+			if t.Context().Err() != nil {
+				t.Fatal(t.Context().Err())
+			}
+		}
+	}
+	blocker, err := connect(t, url).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := blocker.Exec(t.Context(), "SELECT FROM gq.held WHERE queue = 'c' FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		tx, err := connect(t, url).Begin(t.Context())
+		if err == nil {
+			_, err = nodes[0].Tx(tx).Update(t.Context(), settling("a", "b", "c"))
+		}
+		if err == nil {
+			err = tx.Commit(t.Context())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	waiting(1)
+	both.Go(func() {
+		if _, err := nodes[1].Update(t.Context(), settling("a", "b")); err != nil {
+			t.Error(err)
+		}
+	})
+	waiting(2)
+	if err := blocker.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	both.Wait()
+	for _, j := range jobs {
+		if got := statusOf(t, nodes[1], j.State.ID); got != gq.Completed {
+			t.Errorf("job %s is %s", j.State.ID, got)
+		}
+	}
+}

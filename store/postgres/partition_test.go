@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
@@ -287,5 +289,67 @@ func TestDropUnderLoad(t *testing.T) {
 	counts, err := nodes[0].Counts(t.Context(), "q")
 	if err != nil || counts[0].By != (gq.Count{}).By {
 		t.Errorf("at the end the counts are %v, %v", counts, err)
+	}
+}
+
+// TestOldSnapshotSeesNoDrop has a transaction of an application give a job back, and submit
+// another, from a snapshot that is older than the partition to which the job was carried
+// over. It would lose the one, and not find a key for the other.
+func TestOldSnapshotSeesNoDrop(t *testing.T) {
+	url := pgtest.Database(t)
+	clock := newCalendar()
+	s := open(t, url, store.Config{Clock: clock, Retention: store.Retention{
+		Completed: days(1), Failed: days(30), DeadLetter: days(30), Cancelled: days(30),
+	}})
+	defer s.Close()
+	specs := make([]gq.Spec, 12)
+	for i := range specs {
+		specs[i] = newSpec("q")
+		specs[i].Policy.Lifetime = 0
+	}
+	mustInsert(t, s, specs...)
+	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 11)})
+	if err != nil || len(claimed[0].Jobs) != 11 {
+		t.Fatalf("claimed %d jobs: %v", len(claimed[0].Jobs), err)
+	}
+	for _, j := range claimed[0].Jobs {
+		if out, err := s.Update(t.Context(), []store.Update{completing(j)}); err != nil || out[0].Err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	clock.pass(days(3))
+	if claimed, err = s.Claim(t.Context(), []store.Claim{claimFrom("q", 1)}); err != nil || len(claimed[0].Jobs) != 1 {
+		t.Fatalf("claimed %d jobs: %v", len(claimed[0].Jobs), err)
+	}
+	held := claimed[0].Jobs[0]
+
+	tx, err := connect(t, url).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.queue"); err != nil { // from here on it has a snapshot
+		t.Fatal(err)
+	}
+	collectAll(t, s)
+	if n := number(t, url, "SELECT count(*) FROM gq.partition WHERE name LIKE '%kept'"); n != 1 {
+		t.Fatalf("%d partitions were replaced, want 1", n)
+	}
+	_, err = s.Tx(tx).Update(t.Context(), []store.Update{{
+		Ref: store.Ref{Lease: held.State.Lease.ID}, Settles: true,
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return s.Release(held.State.Lease.Ref(), 0, "", now)
+		},
+	}})
+	if !errors.Is(err, gq.ErrConflict) {
+		t.Errorf("a job was given back that the transaction does not see: %v", err)
+	}
+	if _, err := s.Tx(tx).Insert(t.Context(), []store.Group{store.One(newSpec("q"))}); !errors.Is(err, gq.ErrConflict) {
+		t.Errorf("a job was inserted beside others that the transaction does not see: %v", err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := statusOf(t, s, held.State.ID); got != gq.Running {
+		t.Errorf("the job is %s", got)
 	}
 }

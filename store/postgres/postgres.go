@@ -86,6 +86,7 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if !strings.Contains(url, "pool_max_conns") {
 		settings.MaxConns = maxConnections
 	}
+	settings.MaxConns = max(settings.MaxConns, minConnections)
 	pooled, err := behindPooler(ctx, settings.ConnConfig)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
@@ -157,7 +158,12 @@ func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 
 // maxConnections is how many a store opens at most, where its URL does not say.
 // A few do all the work; the others are for calls that wait for somebody's lock.
-const maxConnections = 16
+// Fewer than minConnections do not do: what has become of a commit is found out on
+// another one, and so is whether a store has changed while it was read.
+const (
+	maxConnections = 16
+	minConnections = 2
+)
 
 // closeWithin is how long Close waits for a database that does not answer.
 const closeWithin = 5 * time.Second
@@ -271,9 +277,9 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 
 // attempt runs f in a transaction, once. One that is tried again is careful: it
 // asks beforehand what the first try has found out the hard way.
-func (s *Store) attempt(ctx context.Context, begin string, careful bool, f func(tx *txn) error) error {
+func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx *txn) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
-		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: careful, shared: begin == s.begins.shared}
+		tx := &txn{Tx: &connTx{conn: c.Conn(), begin: begin, piped: s.begins.piped}, s: s, careful: again, again: again, shared: begin == s.begins.shared}
 		if begin == "" {
 			return f(tx)
 		}

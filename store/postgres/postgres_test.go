@@ -46,4 +46,7 @@ func TestForeignSchemaIsRefused(t *testing.T) {
 	if _, err := postgres.Open(t.Context(), url, store.Config{}); !errors.Is(err, gq.ErrFormat) {
 		t.Errorf("somebody else's schema: %v, want %v", err, gq.ErrFormat)
 	}
+	if l, err := postgres.MigrateStatus(t.Context(), url); !errors.Is(err, gq.ErrFormat) {
+		t.Errorf("somebody else's schema has layout %+v, %v, want %v", l, err, gq.ErrFormat)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -112,8 +113,9 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	defer s.leave()
+	again := false
 	work := func(inner pgx.Tx) error {
-		tx := &txn{Tx: inner, s: s, careful: true}
+		tx := &txn{Tx: inner, s: s, careful: true, again: again}
 		if err := f(tx); err != nil || !tx.written {
 			return err
 		}
@@ -122,8 +124,12 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		if err == nil && len(text) > maxNotice {
 			text, err = json.Marshal(notice{})
 		}
+		var outdated bool
 		if err == nil {
-			_, err = inner.Exec(ctx, "SELECT pg_notify($1, $2)", channel, string(text))
+			err = inner.QueryRow(ctx, noticeWithin, channel, string(text)).Scan(&outdated)
+		}
+		if outdated {
+			err = errOutdated
 		}
 		return err
 	}
@@ -132,12 +138,26 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		if err = pgx.BeginFunc(ctx, outer, work); !errors.Is(err, errMoved) {
 			break
 		}
+		again = true
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
 	return nil
 }
+
+// noticeWithin tells of a commit to come, and whether the transaction reads from a
+// snapshot that shows a partition which is gone by now. What was carried over from there it
+// does not see: a job that it gives back would go nowhere, and a key would seem to be free.
+// From its first write on nobody can drop another one.
+const noticeWithin = `
+	SELECT current_setting('transaction_isolation') <> 'read committed' AND EXISTS (
+		SELECT FROM pg_inherits WHERE inhparent = 'gq.job'::regclass AND pg_relation_filenode(inhrelid) IS NULL
+	)
+	FROM pg_notify($1, $2)`
+
+// errOutdated is a transaction that has to be tried again.
+var errOutdated = fmt.Errorf("the transaction began before history was moved and does not see all of it: roll it back and try again: %w", gq.ErrConflict)
 
 // raw finds the transaction under a connection of database/sql.
 func raw(conn *sql.Conn, f func(tx *connTx) error) error {

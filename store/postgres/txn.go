@@ -26,6 +26,7 @@ type txn struct {
 	written bool      // there is something to commit
 	relies  bool      // an answer says that something was committed before
 	careful bool      // nothing is left to be found out by a failing statement
+	again   bool      // it was begun before, and jobs were not where they were looked for
 	ours    bool      // it is ours to commit
 	shared  bool      // it waits for no lock longer than lockWait
 

@@ -83,9 +83,12 @@ func (tx *txn) updateFree(ctx context.Context, updates []store.Update) ([]store.
 func (tx *txn) updateAll(ctx context.Context, updates []store.Update) ([]store.Updated, error) {
 	out := make([]store.Updated, len(updates))
 	c := &changes{written: make(map[blobKey][]byte)}
-	seqs, err := tx.prepareLeased(ctx, c, updates)
-	if err != nil {
-		return nil, err
+	var seqs []int64
+	var err error
+	if !tx.again {
+		if seqs, err = tx.prepareLeased(ctx, c, updates); err != nil {
+			return nil, err
+		}
 	}
 	if c.rows == nil {
 		if seqs, err = tx.resolve(ctx, updates); err != nil {
@@ -154,7 +157,7 @@ func (c *changes) found(rows []*row) {
 }
 
 // heldByNumber reads and locks held jobs; the first of livingIn. takeHeld takes them
-// out, in the same order.
+// out, in the same order as long as the plan is ours: see planning.
 const (
 	heldByNumber = "SELECT " + columns + " FROM gq.held AS s WHERE s.seq = ANY ($1) ORDER BY s.seq FOR UPDATE OF s"
 	takeHeld     = "DELETE FROM gq.held AS s WHERE s.seq = ANY ($1) RETURNING " + returned
@@ -164,7 +167,8 @@ const (
 // hold, as most do: by leases that this store has made. It asks and locks everything at
 // once, takes out what is to leave the table of held jobs, and locks the pools after that
 // where a job may be about to start. Where it turns out to be otherwise c has no rows, and
-// what was locked is locked again.
+// what was locked is locked again; but where a job is missing that may be held by now, and
+// that stands before one that is locked, everything is let go of first.
 func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Update) ([]int64, error) {
 	seqs, leases := make([]int64, len(updates)), make([]string, len(updates))
 	for i := range updates {
@@ -180,7 +184,7 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 		batch   pgx.Batch
 		foreign int64
 		rows    []*row
-		leaving = !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles })
+		leaving = tx.ours && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Settles })
 	)
 	batch.Queue("SELECT count(*) FROM gq.lease WHERE id = ANY ($1)", leases).QueryRow(func(row pgx.Row) error { return row.Scan(&foreign) })
 	if leaving {
@@ -200,6 +204,9 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	})
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, err
+	}
+	if len(rows) > 0 && len(rows) < len(sorted) {
+		return nil, errMoved
 	}
 	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.Claimed })
 	if foreign > 0 || len(rows) < len(sorted) || starting && leaving { // a pool counts nothing that is taken out
