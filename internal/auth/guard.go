@@ -32,11 +32,8 @@ type caller struct {
 
 // enter finds out who calls and whether the call has any chance.
 func (g *Guard) enter(ctx context.Context, s Scope) (*caller, error) {
-	i, err := From(ctx)
+	i, err := Enter(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := i.Enter(ctx); err != nil {
 		return nil, err
 	}
 	if !i.MaySomewhere(s) {

@@ -154,6 +154,31 @@ func TestRate(t *testing.T) {
 	})
 }
 
+// A call counts once, however much is asked of the guard for its sake; the next
+// request on a stream is another call.
+func TestRateCountsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIdentity("t", "t", []Grant{{all, []string{"*"}}})
+		i.limit = newLimiter(1)
+		call := With(t.Context(), i)
+		for range 3 {
+			if _, err := Enter(call); err != nil {
+				t.Fatalf("a part of the call: %v", err)
+			}
+		}
+		next := Another(call)
+		for range 2 {
+			if _, err := Enter(next); !errors.Is(err, gq.ErrRateLimited) {
+				t.Fatalf("the next call: %v", err)
+			}
+		}
+		time.Sleep(time.Second)
+		if _, err := Enter(next); err != nil {
+			t.Errorf("a second later: %v", err)
+		}
+	})
+}
+
 // failing is documents that cannot be read while broken.
 type failing struct {
 	Documents

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -388,6 +389,31 @@ func TestPrune(t *testing.T) {
 	}
 	if err := h.prune(t.Context(), time.Now().Add(25*time.Hour)); err != nil || len(f.state(h, Delivered)) != 0 {
 		t.Errorf("not dropped, %v", err)
+	}
+}
+
+// More than one commit takes are dropped too: a busy installation makes more in the
+// time between two looks.
+func TestPruneMany(t *testing.T) {
+	f := newFixture(t)
+	h, stop := f.hooks(Options{})
+	stop()
+	const n = 2*store.MaxDocs + 1
+	docs := make([]store.Doc, n)
+	for i := range docs {
+		r := record{Delivery: Delivery{ID: "msg_x", Type: gq.EventCompleted, CreatedAt: time.Now(), State: Delivered}, Seq: uint64(i + 1), Body: []byte("{}")}
+		var err error
+		if docs[i], err = r.doc(kindDone, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for some := range slices.Chunk(docs, store.MaxDocs) {
+		if _, err := f.store.PutDocs(t.Context(), some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.prune(t.Context(), time.Now().Add(25*time.Hour)); err != nil || len(f.state(h, Delivered)) != 0 {
+		t.Errorf("%d and more are left, %v", len(f.state(h, Delivered)), err)
 	}
 }
 
