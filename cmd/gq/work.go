@@ -32,8 +32,10 @@ How it ends is the verdict:
   0       the job is done
   75      temporary: it is tried again after its backoff
   other   permanent: it has failed
-A program that a signal ends has crashed, which counts as temporary where the
-job's policy retries crashes.
+A command that a signal ends has crashed, which counts as temporary where the
+job's policy retries crashes. Of a program that it has started the shell says
+128 and the number of the signal, which is permanent; exec makes the program the
+command itself, as in --exec 'exec ./thumbnail.sh'.
 
 In its environment are GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
 GQ_LEASE_VERSION (larger in every later attempt, so that what the program writes to
