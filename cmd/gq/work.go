@@ -140,7 +140,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 		"GQ_QUEUE="+run.Queue(),
 		"GQ_ATTEMPT="+strconv.Itoa(run.Attempt()),
 		"GQ_LEASE_VERSION="+strconv.FormatUint(uint64(run.LeaseVersion()), 10),
-		"GQ_CORRELATION_ID="+run.CorrelationID(),
+		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // which no environment can have
 		"GQ_CONTENT_TYPE="+payload.ContentType,
 	)
 	endTogether(command)
