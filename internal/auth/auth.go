@@ -117,6 +117,9 @@ type Identity struct {
 	limit   *limiter
 	revoked atomic.Bool
 	ring    *Keyring // whose token it is
+
+	life context.Context // ends when the token is known to be revoked; nil is never
+	end  context.CancelFunc
 }
 
 // newIdentity makes an identity. Admin has all the other scopes.
@@ -163,6 +166,30 @@ func (i *Identity) MayEverywhere(s Scope) bool { return i.every&s != 0 }
 
 // MaySomewhere reports whether it has one of the scopes for any queue.
 func (i *Identity) MaySomewhere(s Scope) bool { return i.some&s != 0 }
+
+// revoke ends the identity.
+func (i *Identity) revoke() {
+	i.revoked.Store(true)
+	i.end()
+}
+
+// while is a context that ends when the identity is known not to stand any more.
+func (i *Identity) while(ctx context.Context) (context.Context, context.CancelFunc) {
+	if i.life == nil {
+		return ctx, func() {}
+	}
+	cancel := func() {}
+	if i.expires.IsZero() {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithDeadline(ctx, i.expires)
+	}
+	stop := context.AfterFunc(i.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
 
 // Valid reports whether the identity still stands: its token may have been
 // revoked or have expired since.

@@ -219,6 +219,16 @@ func (*Guard) StillValid(ctx context.Context) error {
 	return i.Valid(ctx)
 }
 
+// WhileValid is a context that ends at once when the caller's token expires, or is
+// revoked through this process; of what others have revoked [Guard.StillValid] learns.
+func (*Guard) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	i, err := From(ctx)
+	if err != nil {
+		return ctx, func() {}
+	}
+	return i.while(ctx)
+}
+
 // Known refuses callers that have no scope at all.
 func (g *Guard) Known(ctx context.Context) error {
 	_, err := g.enter(ctx, all)

@@ -173,6 +173,7 @@ func (k *Keyring) readLocked(ctx context.Context) error {
 		} else {
 			i := newIdentity(t.ID, t.Name, t.Grants)
 			i.expires, i.limit, i.ring = t.ExpiresAt, newLimiter(t.Rate), k
+			i.life, i.end = context.WithCancel(context.Background())
 			entry.identity = i
 		}
 		next.keys[t.ID] = entry
@@ -183,7 +184,7 @@ func (k *Keyring) readLocked(ctx context.Context) error {
 	if old != nil {
 		for id, entry := range old.keys {
 			if now := next.keys[id]; now == nil || now.identity != entry.identity {
-				entry.identity.revoked.Store(true)
+				entry.identity.revoke()
 			}
 		}
 	}

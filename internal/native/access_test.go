@@ -448,6 +448,42 @@ func TestEveryCallCountsOnce(t *testing.T) {
 	}
 }
 
+// A subscriber whose token is revoked or expires is sent away at once, also while
+// nothing happens.
+func TestTheEndOfATokenEndsItsStream(t *testing.T) {
+	f := newFortress(t)
+	for _, how := range []string{"revoked", "expired"} {
+		token := auth.Token{Name: how, Grants: []auth.Grant{{Scopes: auth.Read, Queues: []string{"*"}}}}
+		if how == "expired" {
+			token.ExpiresAt = time.Now().Add(time.Second)
+		}
+		_, text, err := f.ring.Create(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.web.URL+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+text)
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if how == "revoked" {
+			if _, err := f.ring.Revoke(t.Context(), how); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		said, err := io.ReadAll(answer.Body)
+		if took := time.Since(began); err != nil || took > 10*time.Second || !strings.Contains(string(said), "the token is no longer valid") {
+			t.Errorf("%s: after %v %q, %v", how, took, said, err)
+		}
+	}
+}
+
 // overseen are metrics that have nothing but who may see them.
 type overseen func(ctx context.Context) error
 
