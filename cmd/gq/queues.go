@@ -167,7 +167,10 @@ func newQueuePause(p process, verb, short, more string, change func(queue, conte
 				}
 				return err
 			}
-			return r.print(wire.QueueOf(&changed, nil), func(s screen) {
+			if r.json {
+				return r.showQueue(ctx, q, &changed)
+			}
+			return r.print(nil, func(s screen) {
 				s.line("%s %sd", changed.Name, verb)
 				if !unknown {
 					return
