@@ -139,6 +139,9 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	if s.Missed == 0 {
 		s.Missed = gq.MissedOnce
 	}
+	policy := s.Template.Policy // of the queue where there is none, whatever that will be
+	s.Template = s.Template.WithDefaults()
+	s.Template.Policy = policy
 	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (gq.Schedule, error) {
 		next := s
 		next.Last, next.LastJob, next.Fired, next.CreatedAt = time.Time{}, gq.JobID{}, 0, now

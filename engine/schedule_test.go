@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -222,6 +223,9 @@ func TestFullQueueKeepsSlot(t *testing.T) {
 func TestPutScheduleKeepsWhatIsKnown(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		old := must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Hour, Template: gq.Spec{Type: "t"}}))
+		if read := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); !reflect.DeepEqual(old.Template, read.Template) {
+			t.Errorf("set as %+v, read as %+v", old.Template, read.Template)
+		}
 		time.Sleep(time.Hour)
 		f.sweep()
 		time.Sleep(10 * time.Minute)

@@ -50,6 +50,22 @@ func (s *served) gqAs(env []string, args ...string) outcome {
 func TestTokensOfAServer(t *testing.T) {
 	dir := t.TempDir()
 	store := "file:" + dir
+	for _, bad := range []struct {
+		status int
+		args   []string
+	}{
+		{exitUsage, []string{"create", "ops", "--grant", "admin", "--store", "memory:"}}, // nobody could ever use it
+		{exitNotFound, []string{"list", "--store", store + "/typo"}},
+		{exitNotFound, []string{"revoke", "ops", "--store", store + "/typo"}},
+	} {
+		c := exec.Command(gqtest.Program(t), append([]string{"token"}, bad.args...)...)
+		if text, _ := c.CombinedOutput(); c.ProcessState.ExitCode() != bad.status {
+			t.Errorf("%q: %d, %s", bad.args, c.ProcessState.ExitCode(), text)
+		}
+	}
+	if _, err := os.Stat(dir + "/typo"); err == nil {
+		t.Error("a look at tokens makes a store")
+	}
 	made := exec.Command(gqtest.Program(t), "token", "create", "ops", "--grant", "admin", "--store", store, "--json")
 	text, err := made.Output()
 	if err != nil {

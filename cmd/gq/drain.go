@@ -42,13 +42,32 @@ func (s *server) stop(atOnce bool) {
 		s.log.Warn("HTTP calls did not finish in time", "drain", drain)
 		_ = s.web.Close() // what is left is cut off
 	}
-	s.http.Wait()
-	select {
-	case <-calls:
-	case <-limit.Done():
+	sockets := make(chan struct{})
+	go func() {
+		defer close(sockets)
+		s.http.Wait()
+	}()
+	inTime(limit, sockets) // whose clients may not say goodbye
+	if !inTime(limit, calls) {
 		s.log.Warn("gRPC calls did not finish in time", "drain", drain)
 		s.grpc.Stop()
 		<-calls
+	}
+}
+
+// inTime waits until something is done, and reports whether it was before the end of a
+// context.
+func inTime(limit context.Context, done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-limit.Done():
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }
 

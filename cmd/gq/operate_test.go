@@ -29,7 +29,7 @@ func TestQueueCommands(t *testing.T) {
 	}
 	d.submit("a", "--queue", "mail")
 	d.want(1, "submit", "a", "--queue", "mail")
-	if q := d.json("queue", "pause", "mail"); q["paused"] != true {
+	if q := d.json("queue", "pause", "mail"); q["paused"] != true || q["counts"] == nil {
 		t.Errorf("%v", q)
 	}
 	if got := d.want(0, "queue", "list"); !strings.Contains(got, "mail") || !strings.Contains(got, "yes") || !strings.Contains(got, "pool gpu") {

@@ -316,6 +316,30 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 	}
 }
 
+// A subscriber that does not answer the end of its WebSocket is not waited for beyond
+// the time to drain, and is the only thing that was late.
+func TestStoppingDoesNotWaitForSilentSubscribers(t *testing.T) {
+	s := startServer(t, nil, "--store", "memory:", "--drain", "100ms")
+	conn, err := net.Dial("tcp", s.http)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /v1/events/ws HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", s.http)
+	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "101") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	began := time.Now()
+	s.signal(syscall.SIGTERM)
+	if status, took := s.ended(), time.Since(began); status != 0 || took > 4*time.Second {
+		t.Errorf("it ended with %d after %v", status, took)
+	}
+	if log := s.stderr.String(); strings.Contains(log, "gRPC") && strings.Contains(log, "did not finish") {
+		t.Errorf("it complains of calls that there were not: %s", log)
+	}
+}
+
 // TestReadinessTurnsBeforeTheListenersClose stops a server while a call is under
 // way: until that has its answer, others are served and learn that it stops.
 func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {

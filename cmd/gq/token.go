@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -54,6 +56,7 @@ type keys interface {
 type tokens struct {
 	*remote
 	store string
+	makes bool // also the store, where there is none
 }
 
 func newTokens(p process, c *cobra.Command) *tokens {
@@ -73,6 +76,9 @@ func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) e
 			return f(ctx, remoteKeys{a})
 		})
 	}
+	if err := t.check(); err != nil {
+		return err
+	}
 	cfg := config.Default()
 	cfg.Store = t.store
 	s, err := openStore(ctx, &cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -84,6 +90,22 @@ func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) e
 		err = f(ctx, storeKeys{ring})
 	}
 	return errors.Join(err, s.Close())
+}
+
+// check refuses a store that cannot have or keep tokens.
+func (t *tokens) check() error {
+	u, err := parseAnyStoreURL(t.store)
+	switch {
+	case err != nil:
+		return err
+	case u.scheme == "memory":
+		return usage("store", "memory: ends with this command; want file:DIR or postgres://…")
+	case u.scheme == "file" && !t.makes:
+		if _, err := os.Stat(u.dir); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no store %s: %w", t.store, gq.ErrNotFound)
+		}
+	}
+	return nil
 }
 
 // adminOf is the administration of a server.
@@ -173,6 +195,7 @@ func newTokenCreate(p process) *cobra.Command {
 		Args:    oneArgument("the name of the token"),
 	}
 	t := newTokens(p, c)
+	t.makes = true
 	var written, scopes, queues []string
 	var rate int
 	var expires time.Duration

@@ -32,8 +32,10 @@ How it ends is the verdict:
   0       the job is done
   75      temporary: it is tried again after its backoff
   other   permanent: it has failed
-A program that a signal ends has crashed, which counts as temporary where the
-job's policy retries crashes.
+A command that a signal ends has crashed, which counts as temporary where the
+job's policy retries crashes. Of a program that it has started the shell says
+128 and the number of the signal, which is permanent; exec makes the program the
+command itself, as in --exec 'exec ./thumbnail.sh'.
 
 In its environment are GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
 GQ_LEASE_VERSION (larger in every later attempt, so that what the program writes to
@@ -138,7 +140,7 @@ func (f *workFlags) execute(ctx context.Context, run *worker.Run, stderr io.Writ
 		"GQ_QUEUE="+run.Queue(),
 		"GQ_ATTEMPT="+strconv.Itoa(run.Attempt()),
 		"GQ_LEASE_VERSION="+strconv.FormatUint(uint64(run.LeaseVersion()), 10),
-		"GQ_CORRELATION_ID="+run.CorrelationID(),
+		"GQ_CORRELATION_ID="+strings.ReplaceAll(run.CorrelationID(), "\x00", ""), // which no environment can have
 		"GQ_CONTENT_TYPE="+payload.ContentType,
 	)
 	endTogether(command)

@@ -117,6 +117,9 @@ type Identity struct {
 	limit   *limiter
 	revoked atomic.Bool
 	ring    *Keyring // whose token it is
+
+	life context.Context // ends when the token is known to be revoked; nil is never
+	end  context.CancelFunc
 }
 
 // newIdentity makes an identity. Admin has all the other scopes.
@@ -164,6 +167,30 @@ func (i *Identity) MayEverywhere(s Scope) bool { return i.every&s != 0 }
 // MaySomewhere reports whether it has one of the scopes for any queue.
 func (i *Identity) MaySomewhere(s Scope) bool { return i.some&s != 0 }
 
+// revoke ends the identity.
+func (i *Identity) revoke() {
+	i.revoked.Store(true)
+	i.end()
+}
+
+// while is a context that ends when the identity is known not to stand any more.
+func (i *Identity) while(ctx context.Context) (context.Context, context.CancelFunc) {
+	if i.life == nil {
+		return ctx, func() {}
+	}
+	cancel := func() {}
+	if i.expires.IsZero() {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithDeadline(ctx, i.expires)
+	}
+	stop := context.AfterFunc(i.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
 // Valid reports whether the identity still stands: its token may have been
 // revoked or have expired since.
 func (i *Identity) Valid(ctx context.Context) error {
@@ -174,17 +201,6 @@ func (i *Identity) Valid(ctx context.Context) error {
 		return gq.ErrUnauthenticated
 	}
 	return nil
-}
-
-// Enter counts a call against the rate of the token.
-func (i *Identity) Enter(ctx context.Context) error {
-	if err := i.Valid(ctx); err != nil {
-		return err
-	}
-	if i.limit == nil {
-		return nil
-	}
-	return i.limit.take(time.Now())
 }
 
 // limiter keeps calls to a rate.
@@ -240,16 +256,60 @@ func (takenError) Unwrap() error { return gq.ErrConflict }
 
 type identityKey struct{}
 
-// With puts an identity into a context.
+// visit is one call.
+type visit struct {
+	*Identity
+	counted atomic.Bool // against the rate of the token
+}
+
+// With puts an identity into a context, for one call: it counts once against the
+// rate of the token, whatever is done for its sake.
 func With(ctx context.Context, i *Identity) context.Context {
-	return context.WithValue(ctx, identityKey{}, i)
+	return context.WithValue(ctx, identityKey{}, &visit{Identity: i})
+}
+
+// Another is a context for another call of the same caller: a stream carries many.
+func Another(ctx context.Context) context.Context {
+	i, err := From(ctx)
+	if err != nil {
+		return ctx
+	}
+	return With(ctx, i)
 }
 
 // From is the identity of a context; the error is [gq.ErrUnauthenticated] where
 // there is none.
 func From(ctx context.Context) (*Identity, error) {
-	if i, ok := ctx.Value(identityKey{}).(*Identity); ok && i != nil {
-		return i, nil
+	v, err := visitOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return v.Identity, nil
+}
+
+func visitOf(ctx context.Context) (*visit, error) {
+	if v, ok := ctx.Value(identityKey{}).(*visit); ok && v.Identity != nil {
+		return v, nil
 	}
 	return nil, gq.ErrUnauthenticated
+}
+
+// Enter is From for what is about to be done: the identity must still stand, and
+// the call counts against the rate of its token unless it has done so.
+func Enter(ctx context.Context) (*Identity, error) {
+	v, err := visitOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.Valid(ctx); err != nil {
+		return nil, err
+	}
+	if v.limit == nil || v.counted.Load() {
+		return v.Identity, nil
+	}
+	if err := v.limit.take(time.Now()); err != nil {
+		return nil, err
+	}
+	v.counted.Store(true)
+	return v.Identity, nil
 }

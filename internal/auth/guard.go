@@ -32,11 +32,8 @@ type caller struct {
 
 // enter finds out who calls and whether the call has any chance.
 func (g *Guard) enter(ctx context.Context, s Scope) (*caller, error) {
-	i, err := From(ctx)
+	i, err := Enter(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if err := i.Enter(ctx); err != nil {
 		return nil, err
 	}
 	if !i.MaySomewhere(s) {
@@ -220,6 +217,16 @@ func (*Guard) StillValid(ctx context.Context) error {
 		return err
 	}
 	return i.Valid(ctx)
+}
+
+// WhileValid is a context that ends at once when the caller's token expires, or is
+// revoked through this process; of what others have revoked [Guard.StillValid] learns.
+func (*Guard) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	i, err := From(ctx)
+	if err != nil {
+		return ctx, func() {}
+	}
+	return i.while(ctx)
 }
 
 // Known refuses callers that have no scope at all.

@@ -145,9 +145,14 @@ func TestSharedThings(t *testing.T) {
 	if err := f.engine.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1}); err != nil {
 		t.Fatal(err)
 	}
-	ctx := f.as("admin@own")
-	if _, err := f.guard.ChangeQueue(ctx, "own", func(q *gq.Queue) { q.Pool = "p" }); !errors.Is(err, gq.ErrDenied) {
-		t.Errorf("into a pool: %v", err)
+	ctx := f.as("admin@own*")
+	for _, name := range []string{"own", "own.new"} {
+		if _, err := f.guard.ChangeQueue(ctx, name, func(q *gq.Queue) { q.Pool = "p" }); !errors.Is(err, gq.ErrDenied) {
+			t.Errorf("%s into a pool: %v", name, err)
+		}
+	}
+	if _, err := f.engine.Queue(t.Context(), "own.new"); !errors.Is(err, gq.ErrNotFound) {
+		t.Errorf("what was denied has made a queue: %v", err)
 	}
 	if q, err := f.engine.Queue(t.Context(), "own"); err != nil || q.Pool != "" {
 		t.Errorf("the queue is in pool %q, %v", q.Pool, err)

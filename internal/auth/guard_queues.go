@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -64,16 +65,25 @@ func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Qu
 	if c.MayEverywhere(Admin) {
 		return g.engine.ChangeQueue(ctx, name, change)
 	}
+	denied := fmt.Errorf("put queue %.80q into another pool: %w", name, c.everywhere(Admin))
+	old, err := g.engine.Queue(ctx, name)
+	if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		return gq.Queue{}, err
+	}
+	pool := old.Pool
+	if change(&old); old.Pool != pool {
+		return gq.Queue{}, denied // before anything is written
+	}
 	refused := false
 	q, err := g.engine.ChangeQueue(ctx, name, func(q *gq.Queue) {
 		before := *q
 		change(q)
-		if refused = q.Pool != before.Pool; refused {
+		if refused = q.Pool != before.Pool; refused { // it was put into one meanwhile
 			*q = before
 		}
 	})
 	if err == nil && refused {
-		return gq.Queue{}, fmt.Errorf("put queue %.80q into another pool: %w", name, c.everywhere(Admin))
+		return gq.Queue{}, denied
 	}
 	return q, err
 }

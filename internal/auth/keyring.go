@@ -143,12 +143,23 @@ func (k *Keyring) refresh(ctx context.Context) {
 	_ = k.readLocked(ctx) // what is known is relied on for a while
 }
 
-// newer is what is known after a look that is not older than askAgain.
+// newer is what is known after a look that begins from now on, for a token that is not
+// in what was seen: another process may have made it a moment ago. Looks keep their
+// distance, and all who wait for one share it.
 func (k *Keyring) newer(ctx context.Context, seen *snapshot) (*snapshot, error) {
+	began := time.Now()
+	if seen != nil {
+		timer := time.NewTimer(askAgain - time.Since(seen.at))
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.known.Load()
-	if s != nil && (s != seen || time.Since(s.at) < askAgain) {
+	if s := k.known.Load(); s != nil && s != seen && !s.at.Before(began) {
 		return s, nil
 	}
 	if err := k.readLocked(ctx); err != nil {
@@ -173,6 +184,7 @@ func (k *Keyring) readLocked(ctx context.Context) error {
 		} else {
 			i := newIdentity(t.ID, t.Name, t.Grants)
 			i.expires, i.limit, i.ring = t.ExpiresAt, newLimiter(t.Rate), k
+			i.life, i.end = context.WithCancel(context.Background())
 			entry.identity = i
 		}
 		next.keys[t.ID] = entry
@@ -183,7 +195,7 @@ func (k *Keyring) readLocked(ctx context.Context) error {
 	if old != nil {
 		for id, entry := range old.keys {
 			if now := next.keys[id]; now == nil || now.identity != entry.identity {
-				entry.identity.revoked.Store(true)
+				entry.identity.revoke()
 			}
 		}
 	}

@@ -195,7 +195,11 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 	}
 	// Base64 makes a payload larger by a third, and there is more in a body.
 	if least := c.Limits.PayloadBytes/3*4 + 64<<10; c.Limits.BodyBytes < least {
-		fault("limits.body_bytes", "%d bytes do not hold a payload of limits.payload_bytes, %d; at least %d do", c.Limits.BodyBytes, c.Limits.PayloadBytes, least)
+		key := "limits.body_bytes"
+		if c.Limits.BodyBytes == Default().Limits.BodyBytes {
+			key = "limits.payload_bytes" // which somebody has set
+		}
+		fault(key, "limits.body_bytes, %d, does not hold a payload of limits.payload_bytes, %d; at least %d does", c.Limits.BodyBytes, c.Limits.PayloadBytes, least)
 	}
 	window := gq.Default().IdempotencyWindow
 	if shortest := min(c.Retention.Completed, c.Retention.Cancelled, c.Retention.Failed, c.Retention.DeadLetter); shortest < window {
@@ -219,8 +223,11 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 
 func (c *Config) checkAuth(fault func(key, format string, args ...any)) {
 	a := c.Auth
-	if (a.TLSCert == "") != (a.TLSKey == "") {
+	if a.TLSCert != "" && a.TLSKey == "" {
 		fault("auth.tls_cert", "goes together with auth.tls_key")
+	}
+	if a.TLSKey != "" && a.TLSCert == "" {
+		fault("auth.tls_key", "goes together with auth.tls_cert")
 	}
 	if a.ClientCA != "" && a.TLSCert == "" {
 		fault("auth.client_ca", "needs auth.tls_cert")

@@ -389,6 +389,10 @@ func (l *leave) StillValid(context.Context) error {
 	return nil
 }
 
+func (*leave) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	return ctx, func() {}
+}
+
 // A subscriber whose token is revoked is told of nothing that happens then.
 func TestNothingAfterTheEndOfAToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

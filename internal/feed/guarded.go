@@ -13,6 +13,7 @@ import (
 type Guard interface {
 	Reader(ctx context.Context, queues []string) (may func(queue string) bool, err error)
 	StillValid(ctx context.Context) error
+	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // Feed is a hub as callers may use it: they see what they may read, as long as
@@ -75,12 +76,17 @@ type Subscription struct {
 // or the caller's token is no longer valid. After is then where another
 // subscription goes on.
 func (s *Subscription) Run(ctx context.Context, beat time.Duration, send Send) (err error) {
-	s.After, err = s.feed.hub.Subscribe(ctx, s.After, s.filter, beat, func(b Batch, upTo uint64) error {
+	valid, cancel := s.feed.guard.WhileValid(ctx)
+	defer cancel()
+	s.After, err = s.feed.hub.Subscribe(valid, s.After, s.filter, beat, func(b Batch, upTo uint64) error {
 		if err := s.feed.guard.StillValid(ctx); err != nil {
 			return err
 		}
 		return send(b, upTo)
 	})
+	if err == nil && valid.Err() != nil && ctx.Err() == nil {
+		err = s.feed.guard.StillValid(ctx)
+	}
 	return err
 }
 

@@ -245,11 +245,8 @@ func (f *Face) identify(c *call, scope auth.Scope) error {
 		return err
 	}
 	c.r = c.r.WithContext(ctx)
-	i, err := auth.From(ctx)
+	i, err := auth.Enter(ctx)
 	if err != nil {
-		return err
-	}
-	if err := i.Enter(ctx); err != nil {
 		return err
 	}
 	if i.May(scope|auth.Admin, dispatch.DefaultQueue) {

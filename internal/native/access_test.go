@@ -105,13 +105,21 @@ func (f *fortress) token(s auth.Scope, pattern string) string {
 	f.Helper()
 	name := fmt.Sprintf("%s@%s", s, pattern)
 	if f.tokens[name] == "" {
-		_, text, err := f.ring.Create(f.Context(), auth.Token{Name: name, Grants: []auth.Grant{{Scopes: s, Queues: []string{pattern}}}})
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.tokens[name] = text
+		f.tokens[name] = f.rated(0, s, pattern)
 	}
 	return f.tokens[name]
+}
+
+// rated makes one that may make so many calls a second.
+func (f *fortress) rated(rate int, s auth.Scope, pattern string) string {
+	f.Helper()
+	_, text, err := f.ring.Create(f.Context(), auth.Token{
+		Name: fmt.Sprintf("%s@%s-%d", s, pattern, f.names.Add(1)), Grants: []auth.Grant{{Scopes: s, Queues: []string{pattern}}}, Rate: rate,
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return text
 }
 
 // scene fills what a call may name: a running job, one that has ended and whose
@@ -161,6 +169,7 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 type verdict struct {
 	denied  bool
 	unknown bool   // nobody said who calls
+	limited bool   // the token may not call so often
 	text    string // what was told
 }
 
@@ -203,6 +212,7 @@ func (f *fortress) judge(err error, text string) verdict {
 	return verdict{
 		denied:  status.Code(err) == codes.PermissionDenied || strings.Contains(strings.ReplaceAll(text, " ", ""), `"code":"denied"`),
 		unknown: status.Code(err) == codes.Unauthenticated, text: text,
+		limited: status.Code(err) == codes.ResourceExhausted || strings.Contains(text, "rate_limited"),
 	}
 }
 
@@ -316,6 +326,7 @@ func (f *fortress) route(token, name string, a access, scene *strings.Replacer) 
 	return verdict{
 		denied:  answer.StatusCode == http.StatusForbidden || strings.Contains(string(text), `"code":"denied"`),
 		unknown: answer.StatusCode == http.StatusUnauthorized, text: string(text),
+		limited: answer.StatusCode == http.StatusTooManyRequests || strings.Contains(string(text), "rate_limited"),
 	}
 }
 
@@ -385,6 +396,90 @@ func (f *fortress) check(what, name string, a access, call func(string, string, 
 					f.Errorf("%s: denied %t, %.300s", as, v.denied, v.text)
 				}
 			}
+		}
+	}
+}
+
+// Every call counts once against the rate of its token, whatever the server looks up
+// for it, and each request on a Work stream does.
+func TestEveryCallCountsOnce(t *testing.T) {
+	f := newFortress(t)
+	for name, a := range rpcAccess {
+		if name == "WorkersService/Work" {
+			continue // carries many, see below
+		}
+		if v := f.rpc(f.rated(1, auth.Admin, "*"), name, a, f.scene("own")); v.limited {
+			t.Errorf("%s counts more than once: %s", name, v.text)
+		}
+	}
+	for name, a := range routeAccess {
+		if v := f.route(f.rated(1, auth.Admin, "*"), name, a, f.scene("own")); v.limited {
+			t.Errorf("%s counts more than once: %s", name, v.text)
+		}
+	}
+	batch := access{body: `{"jobs":[{"type":"t","policy":{"max_attempts":2}},{"type":"t","policy":{"max_attempts":3}}]}`}
+	if v := f.route(f.rated(1, auth.Submit, "*"), "POST /v1/jobs/batch", batch, f.scene("own")); v.limited {
+		t.Errorf("jobs with policies count one by one: %s", v.text)
+	}
+
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+f.rated(1, auth.Work, "*"))
+	s, err := pb.NewWorkersServiceClient(f.conn).Work(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Send(&pb.WorkRequest{Id: 1, Message: &pb.WorkRequest_Hello{Hello: &pb.Hello{Worker: "w"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute) // a loaded machine may be slower than the rate
+	for id, limited := uint64(2), false; !limited; id++ {
+		if err := s.Send(&pb.WorkRequest{Id: id, Message: &pb.WorkRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{}}}); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limited = answer.GetProblem().GetCode() == gq.ErrRateLimited.Code; !limited && time.Now().After(deadline) {
+			t.Fatal("requests on a stream do not count")
+		}
+	}
+}
+
+// A subscriber whose token is revoked or expires is sent away at once, also while
+// nothing happens.
+func TestTheEndOfATokenEndsItsStream(t *testing.T) {
+	f := newFortress(t)
+	for _, how := range []string{"revoked", "expired"} {
+		token := auth.Token{Name: how, Grants: []auth.Grant{{Scopes: auth.Read, Queues: []string{"*"}}}}
+		if how == "expired" {
+			token.ExpiresAt = time.Now().Add(time.Second)
+		}
+		_, text, err := f.ring.Create(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.web.URL+"/v1/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+text)
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		if how == "revoked" {
+			if _, err := f.ring.Revoke(t.Context(), how); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		said, err := io.ReadAll(answer.Body)
+		if took := time.Since(began); err != nil || took > 10*time.Second || !strings.Contains(string(said), "the token is no longer valid") {
+			t.Errorf("%s: after %v %q, %v", how, took, said, err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -182,7 +183,7 @@ func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, erro
 	}
 	ok := w.goes(func() {
 		defer func() { <-w.places }()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(w.stream.Context()), requestTimeout)
+		ctx, cancel := context.WithTimeout(auth.Another(context.WithoutCancel(w.stream.Context())), requestTimeout)
 		defer cancel()
 		answers, err := f(ctx)
 		if err != nil {
@@ -203,7 +204,7 @@ func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
 	if claim.Worker == "" {
 		claim.Worker = w.worker
 	}
-	ctx, cancel := context.WithCancel(w.claims)
+	ctx, cancel := context.WithCancel(auth.Another(w.claims))
 	w.mu.Lock()
 	switch {
 	case err != nil:

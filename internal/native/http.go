@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path"
 	"runtime/debug"
 	"sync"
@@ -280,6 +281,9 @@ func (h *HTTP) problem(ctx context.Context, err error) *wire.Problem {
 	return wire.ProblemOf(err, c.id)
 }
 
+// maxDiscard is how much of a body that is too large is read and thrown away.
+const maxDiscard = 64 << 20
+
 // readBody reads the body of a request, in time and within its limit.
 func (h *HTTP) readBody(c *call, most int64) ([]byte, error) {
 	if c.r.Body == nil || c.r.Body == http.NoBody {
@@ -291,14 +295,19 @@ func (h *HTTP) readBody(c *call, most int64) ([]byte, error) {
 	if n := c.r.ContentLength; n > 0 && n <= most {
 		body.Grow(int(min(n, 1<<20)))
 	}
-	_, err := io.Copy(&body, http.MaxBytesReader(c.w, c.r.Body, most))
-	if err != nil {
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, wire.NewProblem(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
-		}
-		c.w.Header().Set("Connection", "close")
-		return nil, wire.NewProblem(http.StatusRequestTimeout, "body_incomplete", fmt.Sprintf("the body did not come within %v", h.options.BodyTimeout))
+	_, err := io.Copy(&body, io.LimitReader(c.r.Body, most+1))
+	if err == nil && int64(body.Len()) <= most {
+		_ = controller.SetReadDeadline(time.Time{}) // or a long wait would end with it
+		return body.Bytes(), nil
 	}
-	_ = controller.SetReadDeadline(time.Time{}) // or a long wait would end with it
-	return body.Bytes(), nil
+	c.w.Header().Set("Connection", "close")
+	switch {
+	case err == nil:
+		_, _ = io.CopyN(io.Discard, c.r.Body, maxDiscard) // many read no answer before they have sent all
+		return nil, wire.NewProblem(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", most))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, wire.NewProblem(http.StatusRequestTimeout, "body_incomplete", fmt.Sprintf("the body did not come within %v", h.options.BodyTimeout))
+	default:
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "body", Problem: "cannot be read: " + err.Error()}}}
+	}
 }

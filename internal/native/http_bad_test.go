@@ -204,23 +204,58 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-func TestSlowClientsAreNotWaitedFor(t *testing.T) {
+// A body that does not come is not waited for, and one that cannot be read is told
+// from it.
+func TestBodiesThatDoNotCome(t *testing.T) {
 	s := newSite(t, HTTPOptions{BodyTimeout: 50 * time.Millisecond})
+	for _, test := range []struct {
+		request string
+		status  int
+		want    string
+	}{
+		{"Content-Length: 100\r\n\r\n{\"type\":", http.StatusRequestTimeout, "body_incomplete"},
+		{"Transfer-Encoding: chunked\r\n\r\nzz\r\n", http.StatusBadRequest, "body: cannot be read"},
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s", test.request)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, _ := io.ReadAll(response.Body)
+		if response.StatusCode != test.status || !strings.Contains(string(text), test.want) {
+			t.Errorf("%q: %d %s", test.request, response.StatusCode, text)
+		}
+	}
+}
+
+// A client that sends all of a body that is too large before it reads is answered
+// like any other.
+func TestWhoSendsTooMuchIsTold(t *testing.T) {
+	s := newSite(t, HTTPOptions{MaxBody: 1 << 20})
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"type\":")
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	const n = 32 << 20
+	fmt.Fprintf(conn, "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", n)
+	if _, err := conn.Write(make([]byte, n)); err != nil {
+		t.Fatalf("the body cannot be sent: %v", err)
+	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	text, _ := io.ReadAll(response.Body)
-	if response.StatusCode != http.StatusRequestTimeout || !strings.Contains(string(text), "body_incomplete") {
-		t.Errorf("%d %s", response.StatusCode, text)
+	if response.StatusCode != http.StatusRequestEntityTooLarge || !response.Close {
+		t.Errorf("%d, the connection stays: %t", response.StatusCode, !response.Close)
 	}
 }
 

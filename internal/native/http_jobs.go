@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -168,12 +169,22 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 	if err != nil {
 		return nil, err
 	}
+	named := map[string]gq.JobID{}
+	for i := range drafts {
+		if drafts[i].Ref != "" {
+			named[drafts[i].Ref] = all[i].ID()
+		}
+	}
 	out := &batchOutput{wire.BatchAnswers{Jobs: make([]wire.BatchAnswer, len(all))}}
 	for i, s := range all {
 		answer := &out.Body.Jobs[i]
 		err := s.Err
 		if err == nil {
-			answer.Submitted, err = h.submitted(ctx, drafts[i].Spec, s)
+			spec := drafts[i].Spec
+			for _, n := range drafts[i].Needs {
+				spec.DependsOn = append(slices.Clip(spec.DependsOn), gq.Dependency{Kind: n.Kind, Job: named[n.Ref]})
+			}
+			answer.Submitted, err = h.submitted(ctx, spec, s)
 		}
 		if err != nil {
 			answer.Problem = h.problem(ctx, err)

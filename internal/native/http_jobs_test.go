@@ -166,6 +166,9 @@ func TestBatch(t *testing.T) {
 	if job.str("depends_on", 0, "job") != got.str("jobs", 0, "id") || job.str("depends_on", 0, "kind") != "AFTER" {
 		t.Errorf("%s", job.text)
 	}
+	if fmt.Sprint(got.at("jobs", 1, "depends_on")) != fmt.Sprint(job.at("depends_on")) {
+		t.Errorf("answered as %s, read as %s", got.text, job.text)
+	}
 	for body, field := range map[string]string{
 		`{"jobs":[]}`: "jobs",
 		`{}`:          "jobs",

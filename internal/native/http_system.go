@@ -2,6 +2,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -70,7 +71,7 @@ func (h *HTTP) ready(ctx context.Context, _ *none, _ *none) (*healthOutput, erro
 	defer cancel()
 	if err := h.readiness(ctx); err != nil {
 		reason := err.Error()
-		if gq.KindOf(err) == gq.KindInternal {
+		if gq.KindOf(err) == gq.KindInternal && !errors.Is(err, errDraining) {
 			h.options.Log.Error("not ready", "error", err)
 		}
 		return &healthOutput{Status: http.StatusServiceUnavailable, Body: health{Status: "not_ready", Reason: reason}}, nil

@@ -3,6 +3,7 @@ package native
 import (
 	"bytes"
 	"flag"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -81,7 +82,8 @@ func TestDocsNeedNothingFromElsewhere(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	s := newSite(t, HTTPOptions{})
+	var log bytes.Buffer
+	s := newSite(t, HTTPOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if got := s.want(200, "GET", "/healthz"); got.text != "{\"status\":\"ok\"}\n" {
 		t.Errorf("healthz says %q", got.text)
 	}
@@ -91,6 +93,9 @@ func TestHealth(t *testing.T) {
 		t.Errorf("readyz says %s", got.text)
 	}
 	s.want(200, "GET", "/healthz")
+	if log.Len() > 0 {
+		t.Errorf("a server that stops complains: %s", log.String())
+	}
 }
 
 // jobFields are the names that a job may have, from the description of the API.

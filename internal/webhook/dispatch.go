@@ -17,15 +17,50 @@ import (
 type entry struct {
 	name  string
 	host  string
-	at    time.Time // when to look at it
-	taken uint64    // the version under which this process has it to itself; 0 for not
+	at    time.Time     // when to look at it
+	taken uint64        // the version under which this process has it to itself; 0 for not
+	as    manner        // how its host was known when the attempt began
+	took  time.Duration // the last request; 0 for none
 }
 
-// host is where deliveries go.
+// host is where deliveries go: a name or address, and a port.
 type host struct {
+	manner      manner
 	waiting     entries // those that are not under way, the next one first
 	active      int     // requests under way
 	outstanding int     // both
+}
+
+// manner is how a host takes requests. One that lets them hang is known by it and
+// has few places, so that however many there are the others have theirs.
+type manner uint8
+
+const (
+	unknown manner = iota // never asked, or long ago
+	prompt                // the last request ended soon, however
+	slow                  // it did not
+	manners
+)
+
+// slowAfter is what a request may take of a host that is prompt.
+const slowAfter = sendWithin / 2
+
+// maxIdle is how many hosts are remembered to be prompt to which nothing goes.
+const maxIdle = 1000
+
+// free reports whether another request may go to a host.
+func (h *Hooks) free(at *host) bool {
+	all := h.options.Concurrency
+	active := h.active[unknown] + h.active[prompt] + h.active[slow]
+	if active >= all {
+		return false
+	}
+	if at.manner == prompt {
+		return at.active < perHost
+	}
+	// One at a time, and a place is always left for those who are prompt.
+	return at.active == 0 && h.active[unknown]+h.active[slow] < max(1, all*3/4) &&
+		(at.manner == unknown || h.active[slow] < max(1, all/4))
 }
 
 type entries []*entry
@@ -58,9 +93,12 @@ func (h *Hooks) add(r *record, version uint64) {
 	}
 	h.known[name] = e
 	at := h.hosts[e.host]
-	if at == nil {
+	switch {
+	case at == nil:
 		at = &host{}
 		h.hosts[e.host] = at
+	case at.outstanding == 0:
+		h.idle--
 	}
 	at.outstanding++
 	heap.Push(&at.waiting, e)
@@ -151,14 +189,15 @@ func (h *Hooks) pick(now time.Time) (batch []*entry, next time.Duration) {
 	defer h.mu.Unlock()
 	next = time.Minute
 	for _, at := range h.hosts { // in no particular order, so that each gets its turn
-		for at.active < perHost && len(at.waiting) > 0 && h.active < h.options.Concurrency {
+		for len(at.waiting) > 0 && h.free(at) {
 			if wait := at.waiting[0].at.Sub(now); wait > 0 {
 				next = min(next, wait)
 				break
 			}
 			e := heap.Pop(&at.waiting).(*entry) //nolint:forcetypeassert // of this heap
 			at.active++
-			h.active++
+			e.as, e.took = at.manner, 0
+			h.active[e.as]++
 			batch = append(batch, e)
 		}
 	}
@@ -172,7 +211,13 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	defer h.mu.Unlock()
 	at := h.hosts[e.host]
 	at.active--
-	h.active--
+	h.active[e.as]--
+	switch {
+	case e.took > slowAfter:
+		at.manner = slow
+	case e.took > 0:
+		at.manner = prompt
+	}
 	if ok {
 		e.at = again
 		heap.Push(&at.waiting, e)
@@ -180,7 +225,11 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	}
 	delete(h.known, e.name)
 	if at.outstanding--; at.outstanding == 0 {
-		delete(h.hosts, e.host)
+		if at.manner == prompt && h.idle < maxIdle {
+			h.idle++
+		} else {
+			delete(h.hosts, e.host)
+		}
 	}
 	poke(h.room)
 }
@@ -215,7 +264,9 @@ func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool
 		}
 	}
 	e.taken = 0
+	began := time.Now()
 	v := h.sender.send(ctx, r.URL, h.header(r, now), r.Body)
+	e.took = max(1, time.Since(began))
 	if ctx.Err() != nil {
 		return now, true // it was broken off; the document says that it is under way
 	}

@@ -70,27 +70,37 @@ func each(ctx context.Context, s Store, kind string, visit func(*store.Doc) (boo
 // prune drops what has been shown for long enough.
 func (h *Hooks) prune(ctx context.Context, now time.Time) error {
 	for kind, keep := range map[string]time.Duration{kindDone: h.options.KeepDone, kindDead: h.options.KeepDead} {
-		var old []store.Doc
-		err := each(ctx, h.store, kind, func(doc *store.Doc) (bool, error) {
-			r, err := readRecord(doc)
-			if err != nil {
-				return false, err
+		for more := true; more; {
+			var err error
+			if more, err = h.pruneSome(ctx, kind, now.Add(-keep)); err != nil {
+				return err
 			}
-			if r.CreatedAt.Add(keep).After(now) {
-				return false, nil
-			}
-			old = append(old, store.Doc{Kind: kind, Name: doc.Name, Version: doc.Version})
-			return len(old) < store.MaxDocs, nil
-		})
-		if err != nil {
-			return err
-		}
-		if len(old) == 0 {
-			continue
-		}
-		if _, err := h.store.PutDocs(ctx, old); err != nil && !errors.Is(err, gq.ErrConflict) {
-			return err
 		}
 	}
 	return nil
+}
+
+// pruneSome drops the oldest deliveries that were made before an instant, as many as
+// one commit takes, and reports whether there may be more.
+func (h *Hooks) pruneSome(ctx context.Context, kind string, before time.Time) (more bool, err error) {
+	var old []store.Doc
+	err = each(ctx, h.store, kind, func(doc *store.Doc) (bool, error) {
+		r, err := readRecord(doc)
+		if err != nil {
+			return false, err
+		}
+		if r.CreatedAt.After(before) {
+			return false, nil
+		}
+		old = append(old, store.Doc{Kind: kind, Name: doc.Name, Version: doc.Version})
+		return len(old) < store.MaxDocs, nil
+	})
+	if err != nil || len(old) == 0 {
+		return false, err
+	}
+	_, err = h.store.PutDocs(ctx, old)
+	if errors.Is(err, gq.ErrConflict) {
+		return false, nil // another process is at it
+	}
+	return len(old) == store.MaxDocs, err
 }

@@ -209,15 +209,18 @@ func checkURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// hostOf is what the deliveries to one receiver have in common.
+// hostOf is what the deliveries to one receiver have in common: its host and port.
 func hostOf(target string) string {
 	u, err := checkURL(target)
 	if err != nil {
 		return ""
 	}
-	host := strings.ToLower(u.Hostname())
+	host, port := strings.ToLower(u.Hostname()), u.Port()
 	if canonical, ok := canonicalHost(host); ok {
 		host = canonical
 	}
-	return host
+	if port == "" {
+		port = u.Scheme // stands for its own
+	}
+	return net.JoinHostPort(host, port)
 }

@@ -12,7 +12,8 @@
 // # Who waits for whom
 //
 // A receiver that is slow or gone holds up nobody else: at most a few requests
-// per host are under way, and others go on. What is outstanding is bounded. A host
+// per host are under way, one where the last was slow, and all slow hosts together
+// have a quarter of the places. What is outstanding is bounded. A host
 // with too much of it has what comes on top dead-lettered; if there is too much
 // altogether the log is not read on until there is room.
 //
@@ -120,7 +121,8 @@ type Hooks struct {
 	mu     sync.Mutex
 	known  map[string]*entry // outstanding deliveries; guarded by mu
 	hosts  map[string]*host  // guarded by mu
-	active int               // requests under way; guarded by mu
+	active [manners]int      // requests under way, by the manner of their hosts; guarded by mu
+	idle   int               // hosts to which nothing goes; guarded by mu
 	totals Totals            // guarded by mu
 	wake   chan struct{}     // there may be something to send
 	room   chan struct{}     // something was settled

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -231,12 +232,12 @@ func (f *fixture) rawServer(answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// Deliveries to a receiver that never answers take up its own places only.
-func TestSlowReceiver(t *testing.T) {
-	f := newFixture(t)
+// hanging is a receiver that never answers, and how many wait for it.
+func (f *fixture) hanging() (url string, waiting *atomic.Int64) {
+	f.Helper()
+	waiting = new(atomic.Int64)
 	release := make(chan struct{})
-	var waiting atomic.Int64
-	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		waiting.Add(1)
 		defer waiting.Add(-1)
@@ -245,29 +246,93 @@ func TestSlowReceiver(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	}))
-	defer slow.Close()
-	defer close(release)
+	f.Cleanup(func() {
+		close(release)
+		server.Close()
+	})
+	return server.URL, waiting
+}
+
+// Deliveries to a receiver that never answers take up its own places only.
+func TestSlowReceiver(t *testing.T) {
+	f := newFixture(t)
+	slow, waiting := f.hanging()
 	quick := f.receiver(200)
 	h, stop := f.hooks(Options{})
 	defer stop()
 	for range 20 {
-		f.finish(slow.URL)
+		f.finish(slow)
 	}
-	f.until("the slow receiver to be busy", func() bool { return waiting.Load() == perHost })
-	// 127.0.0.1 and localhost are two hosts to the dispatcher.
-	target := strings.Replace(quick.URL, "127.0.0.1", "localhost", 1)
+	f.until("the slow receiver to be busy", func() bool { return waiting.Load() == 1 })
 	began := time.Now()
 	for range 20 {
-		f.finish(target)
+		f.finish(quick.URL)
 	}
 	f.until("the quick receiver", func() bool { return len(quick.requests()) == 20 })
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("the quick receiver waited %v", took)
 	}
-	if n := waiting.Load(); n > perHost {
-		t.Errorf("%d requests to the slow receiver at once, want at most %d", n, perHost)
+	if n := waiting.Load(); n > 1 {
+		t.Errorf("%d requests at once to a receiver that has not answered any, want 1", n)
 	}
 	f.until("twenty outstanding ones", func() bool { return h.Totals().Outstanding == 20 })
+}
+
+// However many receivers there are that never answer, one that did is not held up.
+func TestManySlowReceivers(t *testing.T) {
+	f := newFixture(t)
+	quick := f.receiver(200)
+	h, stop := f.hooks(Options{Concurrency: 8})
+	defer stop()
+	f.finish(quick.URL)
+	f.until("the first delivery", func() bool { return len(f.state(h, Delivered)) == 1 })
+	var all []*atomic.Int64
+	for range 12 {
+		slow, waiting := f.hanging()
+		all = append(all, waiting)
+		f.finish(slow)
+	}
+	busy := func() (n int64) {
+		for _, waiting := range all {
+			n += waiting.Load()
+		}
+		return n
+	}
+	f.until("the slow receivers to have all they get", func() bool { return busy() == 6 })
+	began := time.Now()
+	for range 20 {
+		f.finish(quick.URL)
+	}
+	f.until("the quick receiver", func() bool { return len(quick.requests()) == 21 })
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the quick receiver waited %v", took)
+	}
+}
+
+// What a host may have follows from how it took the last request.
+func TestPlaces(t *testing.T) {
+	h := New(nil, nil, Options{Concurrency: 8})
+	for _, test := range []struct {
+		name   string
+		at     host
+		active [manners]int
+		want   bool
+	}{
+		{"none under way", host{}, [manners]int{}, true},
+		{"an unknown one has one", host{active: 1}, [manners]int{unknown: 1}, false},
+		{"a prompt one has several", host{manner: prompt, active: perHost - 1}, [manners]int{prompt: perHost - 1}, true},
+		{"and no more", host{manner: prompt, active: perHost}, [manners]int{prompt: perHost}, false},
+		{"slow ones share a quarter", host{manner: slow}, [manners]int{slow: 1}, true},
+		{"and no more", host{manner: slow}, [manners]int{slow: 2}, false},
+		{"which leaves room for unknown ones", host{}, [manners]int{slow: 2, unknown: 3}, true},
+		{"up to three quarters", host{}, [manners]int{slow: 2, unknown: 4}, false},
+		{"the rest is for prompt ones", host{manner: prompt}, [manners]int{slow: 2, unknown: 4, prompt: 1}, true},
+		{"all are taken", host{manner: prompt}, [manners]int{prompt: 8}, false},
+	} {
+		if h.active = test.active; h.free(&test.at) != test.want {
+			t.Errorf("%s: %t, want %t", test.name, !test.want, test.want)
+		}
+	}
 }
 
 // A host that takes nothing does not fill the outbox.
@@ -388,6 +453,31 @@ func TestPrune(t *testing.T) {
 	}
 	if err := h.prune(t.Context(), time.Now().Add(25*time.Hour)); err != nil || len(f.state(h, Delivered)) != 0 {
 		t.Errorf("not dropped, %v", err)
+	}
+}
+
+// More than one commit takes are dropped too: a busy installation makes more in the
+// time between two looks.
+func TestPruneMany(t *testing.T) {
+	f := newFixture(t)
+	h, stop := f.hooks(Options{})
+	stop()
+	const n = 2*store.MaxDocs + 1
+	docs := make([]store.Doc, n)
+	for i := range docs {
+		r := record{Delivery: Delivery{ID: "msg_x", Type: gq.EventCompleted, CreatedAt: time.Now(), State: Delivered}, Seq: uint64(i + 1), Body: []byte("{}")}
+		var err error
+		if docs[i], err = r.doc(kindDone, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for some := range slices.Chunk(docs, store.MaxDocs) {
+		if _, err := f.store.PutDocs(t.Context(), some); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.prune(t.Context(), time.Now().Add(25*time.Hour)); err != nil || len(f.state(h, Delivered)) != 0 {
+		t.Errorf("%d and more are left, %v", len(f.state(h, Delivered)), err)
 	}
 }
 
