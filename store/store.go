@@ -111,10 +111,10 @@ type Store interface {
 	// nothing; a group that is refused, with the errors of Insert, leaves the job
 	// as it was.
 	//
-	// A function by which a job would come to occupy more of its pool than there
-	// is, or than is left, changes nothing either: the answer is the state as it
-	// was and a [gq.CapacityError]. That is how a held job starts in a pool that is
-	// occupied AtStart, and the check and the start are one.
+	// A function by which a held job would come to occupy more of its pool than
+	// there is, or than is left, changes nothing either: the answer is the state as
+	// it was and a [gq.CapacityError]. That is how a held job starts in a pool that
+	// is occupied AtStart, and the check and the start are one.
 	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
 	// that the store does not know, [gq.ErrNoCapacity], [gq.ErrInUse] of updates that

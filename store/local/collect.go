@@ -70,22 +70,28 @@ func decodeMarks(b []byte) (m marks, err error) {
 
 // Collect implements [store.Store].
 func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
-	removed := 0
-	var failed error
-	err := s.do(ctx, 1, func(tx *txn) { removed, failed = tx.collect(max(limit, 1)) })
-	if err != nil {
-		return 0, err // the writer may still be at it
+	for {
+		removed, more := 0, false
+		var failed error
+		err := s.do(ctx, 1, func(tx *txn) { removed, more, failed = tx.collect(max(limit, 1)) })
+		if err != nil {
+			return 0, err // the writer may still be at it
+		}
+		if removed > 0 || !more || failed != nil {
+			return removed, failed
+		}
 	}
-	return removed, failed
 }
 
 // collectRecords bounds how many event records one step reads.
 const collectRecords = 10_000
 
-func (tx *txn) collect(limit int) (int, error) {
+// collect takes one step, and reports whether one that found nothing has more of
+// the log to read.
+func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	s := tx.s
 	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
-		return 0, fmt.Errorf("collect: %w", err)
+		return 0, false, fmt.Errorf("collect: %w", err)
 	}
 	tx.settle()
 	tx.forget()
@@ -96,42 +102,45 @@ func (tx *txn) collect(limit int) (int, error) {
 			break
 		}
 		horizon := tx.now.Add(-s.config.Retention.Of(status)).UnixNano()
-		more, err := tx.expired(i, status, horizon, limit-len(gone))
+		expired, unread, err := tx.expired(i, status, horizon, limit-len(gone))
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
-		gone = append(gone, more...)
+		gone, more = append(gone, expired...), more || unread
 	}
 	if err := tx.drop(gone); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	if err := tx.dropEvents(gone); err != nil {
-		return 0, err
+	if err := tx.dropEvents(); err != nil {
+		return 0, false, err
 	}
 	if s.marks != before {
 		s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()
 		tx.set(metaCursors, s.marks.encode())
 	}
 	tx.dropLanes()
-	return len(gone), nil
+	return len(gone), more, nil
 }
 
 // expired reads the log from a cursor up to the horizon and lists the jobs that
-// ended there in a status.
-func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, err error) {
+// ended there in a status. It reports whether it has stopped on the way.
+func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, more bool, err error) {
 	s := tx.s
 	it, err := s.iterate(prefixEvents)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	at := s.marks.cursors[cursor]
 	ok := it.SeekLT(numberKey(prefixEvents, at+1)) || it.First()
-	for read := 0; ok && read < collectRecords && len(gone) < limit; ok = it.Next() {
+	for read := 0; ok && len(gone) < limit; ok = it.Next() {
 		if recordTime(it.Value()) > horizon {
 			break
 		}
-		read++
+		if read++; read > collectRecords {
+			more = true
+			break
+		}
 		var visitErr error
 		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
 			if e.Seq < at {
@@ -141,7 +150,7 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 				return false
 			}
 			if e.Status == status && e.Type == endingEvent(status) {
-				k, _, err := s.readDone(e.Job)
+				k, _, err := tx.readDone(e.Job)
 				if err == nil && k.status == status {
 					gone = append(gone, k)
 				} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
@@ -153,10 +162,10 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 			return true
 		})
 		if err = errors.Join(err, visitErr); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	return gone, damaged(it.Error())
+	return gone, more, damaged(it.Error())
 }
 
 func endingEvent(s gq.Status) gq.EventType {
@@ -209,6 +218,10 @@ func (tx *txn) drop(gone []doneKey) error {
 		q := tx.t.numbers[k.queue]
 		q.counts[k.status]--
 		tx.touch(q)
+		if tx.gone == nil {
+			tx.gone = map[gq.JobID]bool{}
+		}
+		tx.gone[state.ID] = true
 		keys = append(keys, key)
 		numbers = append(numbers, k.seq)
 	}
@@ -316,15 +329,11 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 
 // dropEvents removes the part of the log that every cursor has passed. Events of
 // jobs that are still kept move to their jobs.
-func (tx *txn) dropEvents(gone []doneKey) (err error) {
+func (tx *txn) dropEvents() (err error) {
 	s := tx.s
 	horizon := slices.Min(s.marks.cursors[:])
 	if horizon <= s.marks.dropped+1 {
 		return nil
-	}
-	goneSeq := make(map[uint64]bool, len(gone))
-	for _, k := range gone {
-		goneSeq[k.seq] = true
 	}
 	kept := map[uint64]*eventWriter{}
 	it, err := s.iterate(prefixEvents)
@@ -349,7 +358,7 @@ func (tx *txn) dropEvents(gone []doneKey) (err error) {
 				visitErr = err
 				return false
 			}
-			if alive && !goneSeq[seq] {
+			if alive {
 				visitErr = tx.carry(kept, seq, e)
 			}
 			return visitErr == nil

@@ -113,9 +113,13 @@ func (tx *txn) update(u *store.Update, out *store.Updated) {
 		out.State = next
 		return
 	}
-	if err := tx.makeRoom(j, old.Status, next.Status); err != nil {
-		out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
-		return
+	if j.lacksRoom(old.Status, next.Status) {
+		kept := *old // others are looked at to make room
+		old = &kept
+		if err := tx.makeRoom(j); err != nil {
+			out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
+			return
+		}
 	}
 	if len(u.Spawn) > 0 {
 		was, will := *old, next // copies: the job changes before its children are there
