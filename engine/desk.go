@@ -93,8 +93,10 @@ func newDesk(e *Engine) desk {
 	}
 }
 
-// lineKey is equal for claims that find the same jobs.
-func lineKey(f *store.Filter) string {
+// lineKey is equal for claims that find the same jobs. Where a pool is occupied by
+// starting, who only holds a job finds more.
+func lineKey(c *store.Claim) string {
+	f := &c.Filter
 	var b strings.Builder
 	section := func(names []string, ordered bool) {
 		if !ordered && !slices.IsSorted(names) {
@@ -110,6 +112,9 @@ func lineKey(f *store.Filter) string {
 	section(f.Types, false)
 	section(f.Offers, false)
 	b.WriteString(strconv.FormatInt(f.MaxCost, 10))
+	if c.Hold {
+		b.WriteByte('h')
+	}
 	return b.String()
 }
 
@@ -121,7 +126,7 @@ func (d *desk) idle(c *store.Claim) bool {
 	if len(d.lines) == 0 && len(d.spent) == 0 {
 		return false
 	}
-	key := lineKey(&c.Filter)
+	key := lineKey(c)
 	if d.lines[key] != nil {
 		return true
 	}
@@ -175,7 +180,7 @@ func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
 // join puts a claim at the end of its line.
 func (d *desk) join(c store.Claim, tried uint64) *waiter {
 	w := &waiter{claim: c, got: make(chan served, 1)}
-	key := lineKey(&c.Filter)
+	key := lineKey(&c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lines[key]
