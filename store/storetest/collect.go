@@ -60,6 +60,12 @@ var collectCases = []Case{
 		run:    collectEvents,
 	},
 	{
+		Name:   "Collect/Replay",
+		Clause: "a replay from any number has every later event of the jobs that are kept, or is ErrGone",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "LastEvent", "History", "Collect", "Close"},
+		run:    collectReplay,
+	},
+	{
 		Name:   "Collect/Dependents",
 		Clause: "dependents learn how a dependency ended even when it is past its retention by then",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Collect", "Close"},
@@ -289,6 +295,39 @@ func collectEvents(e *env) {
 		e.equal("a replay of what is kept", replay, got)
 	} else {
 		e.is("a replay from before what is kept", err, gq.ErrGone)
+	}
+}
+
+func collectReplay(e *env) {
+	e.keeping()
+	kept := e.spec(inQueue("kept"), under(brief))
+	e.insert(kept)
+	for i := range 12 { // the job that is kept is told of between others, now and then
+		e.clock.Advance(time.Hour)
+		e.add(under(brief))
+		if i%3 == 0 {
+			e.update(kept.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Update(s.Own, now) })
+		}
+		e.complete(e.one())
+		e.collect()
+		history := e.history(kept.ID)
+		last, err := e.store().LastEvent(e.Context())
+		e.check("LastEvent", err)
+		refusable := true
+		for after := range last + 1 {
+			events, err := e.store().Events(e.Context(), after, 1000)
+			if err != nil {
+				e.is("Events", err, gq.ErrGone)
+				if !refusable || after == last {
+					e.Fatalf("a replay from %d of %d is refused, and one from before is not or it is the last", after, last)
+				}
+				continue
+			}
+			refusable = false
+			events = slices.DeleteFunc(events, func(v gq.Event) bool { return v.Job != kept.ID })
+			want := slices.DeleteFunc(slices.Clone(history), func(v gq.Event) bool { return v.Seq <= after })
+			e.equal("a replay of the job that is kept", events, want)
+		}
 	}
 }
 
