@@ -54,6 +54,12 @@ var collectCases = []Case{
 		run:    collectKey,
 	},
 	{
+		Name:   "Collect/KeyTaken",
+		Clause: "a key that another job has taken since stays with that one when the first goes",
+		Needs:  []string{"Insert", "Update", "Get", "Collect", "Close"},
+		run:    collectKeyTaken,
+	},
+	{
 		Name:   "Collect/Events",
 		Clause: "events go with their job and not before, and whoever is up to date goes on reading",
 		Needs:  []string{"Insert", "Claim", "Update", "Events", "History", "Collect", "Close"},
@@ -261,6 +267,30 @@ func collectKey(e *env) {
 	e.absent("a collected job", short.ID)
 	e.fresh("the key of a collected job", e.spec(keyed("short", 1), under(brief)))
 	e.fresh("the key of a collected job with a longer window", e.spec(keyed("long", 1), under(brief)))
+}
+
+func collectKeyTaken(e *env) {
+	keep := e.keeping()
+	window := under(func(p *gq.Policy) { brief(p); p.IdempotencyWindow = 3 * keep.Cancelled / 8 })
+	for _, purged := range []bool{false, true} {
+		first := e.spec(keyed("k", 1), window)
+		e.fresh("a key", first)
+		e.cancel(first.ID)
+		e.clock.Advance(3 * keep.Cancelled / 4)
+		second := e.spec(keyed("k", 1), window)
+		e.fresh("a key whose window is over", second)
+		if purged {
+			if _, ok := e.purge(first.ID); !ok {
+				return
+			}
+		} else {
+			e.clock.Advance(keep.Cancelled / 4)
+			e.collect()
+		}
+		e.absent("the first job", first.ID)
+		e.hit("the key of the second job", e.spec(keyed("k", 1), window), second.ID, true)
+		e.clock.Advance(keep.Cancelled) // the key is free again
+	}
 }
 
 func collectEvents(e *env) {
