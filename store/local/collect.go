@@ -226,17 +226,34 @@ func (tx *txn) drop(gone []doneKey) error {
 		numbers = append(numbers, k.seq)
 	}
 	slices.Sort(numbers)
+	written := tx.written()
 	for _, prefix := range []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata, prefixHistory} {
 		records := make([][]byte, len(numbers))
 		for i, n := range numbers {
 			records[i] = numberKey(prefix, n)
 		}
-		if err := tx.dropRanges(records); err != nil {
+		if err := tx.dropRanges(records, written); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(keys, bytes.Compare)
-	return tx.dropRanges(keys)
+	return tx.dropRanges(keys, written)
+}
+
+// written is the keys of the records that this commit has written so far, in
+// order. The disk does not show them, and a range must not take them along.
+func (tx *txn) written() (keys [][]byte) {
+	for r := tx.batch.Reader(); ; {
+		kind, key, _, ok, err := r.Next()
+		must(err)
+		if !ok {
+			slices.SortFunc(keys, bytes.Compare)
+			return keys
+		}
+		if kind == pebble.InternalKeyKindSet {
+			keys = append(keys, key)
+		}
+	}
 }
 
 // dropKey removes a job's idempotency key, unless a later job has taken it.
@@ -285,8 +302,9 @@ func (tx *txn) dropLeases(s *gq.State, last uint64) error {
 }
 
 // dropRanges removes records by as few ranges as there are runs of neighbours
-// among them. keys are sorted; those that do not exist cost nothing.
-func (tx *txn) dropRanges(keys [][]byte) (err error) {
+// among them, on disk and among those that this commit has written. keys are
+// sorted; those that do not exist cost nothing.
+func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 	it, err := tx.s.db.NewIter(&pebble.IterOptions{
 		LowerBound: keys[0], UpperBound: append(slices.Clone(keys[len(keys)-1]), 0),
 	})
@@ -311,7 +329,7 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 			for i < len(keys) && bytes.Compare(keys[i], it.Key()) < 0 {
 				i++
 			}
-			if i == len(keys) || !bytes.Equal(keys[i], it.Key()) {
+			if i == len(keys) || !bytes.Equal(keys[i], it.Key()) || run > 0 && between(written, to, keys[i]) {
 				break
 			}
 			to = keys[i]
@@ -325,6 +343,12 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 		}
 	}
 	return damaged(it.Error())
+}
+
+// between reports whether one of the keys, which are sorted, lies between two.
+func between(keys [][]byte, from, to []byte) bool {
+	at, _ := slices.BinarySearchFunc(keys, from, bytes.Compare)
+	return at < len(keys) && bytes.Compare(keys[at], to) < 0
 }
 
 // dropEvents removes the part of the log that every cursor has passed. Events of
