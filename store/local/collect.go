@@ -305,6 +305,11 @@ func (tx *txn) dropLeases(s *gq.State, last uint64) error {
 // among them, on disk and among those that this commit has written. keys are
 // sorted; those that do not exist cost nothing.
 func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
+	for _, key := range keys {
+		if _, found := slices.BinarySearchFunc(written, key, bytes.Compare); found {
+			tx.remove(key) // such as a history that was carried over in this commit
+		}
+	}
 	it, err := tx.s.db.NewIter(&pebble.IterOptions{
 		LowerBound: keys[0], UpperBound: append(slices.Clone(keys[len(keys)-1]), 0),
 	})

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/storetest"
 )
 
 // Jobs are removed in ranges of neighbours. One between them that ends in the same
@@ -79,4 +81,45 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 		}
 	}
 	_ = s.Close()
+}
+
+// A job whose history has just been carried over from the log leaves nothing of it
+// when it is purged in the same commit.
+func TestPurgeTakesCarriedHistory(t *testing.T) {
+	ctx := context.Background()
+	clock := storetest.NewClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
+	s, err := OpenMemory(Options{Config: store.Config{Clock: clock, Retention: store.Retention{
+		Completed: time.Hour, Cancelled: 3 * time.Hour, Failed: time.Hour, DeadLetter: time.Hour,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	spec := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "work"}.WithDefaults()
+	if placed, err := s.Insert(ctx, []store.Group{store.One(spec)}); err != nil || placed[0].Err != nil {
+		t.Fatalf("Insert: %v, %v", err, placed)
+	}
+	clock.Advance(2 * time.Hour)
+	updated, err := s.Update(ctx, []store.Update{{
+		Ref:   store.Ref{Job: spec.ID},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel("", now) },
+	}})
+	if err != nil || updated[0].Err != nil {
+		t.Fatalf("Update: %v, %v", err, updated)
+	}
+	clock.Advance(2 * time.Hour) // what told of its birth goes from the log
+	answers := make([]error, 1)
+	var collected, purged error
+	if err := s.do(ctx, 1, func(tx *txn) {
+		_, _, collected = tx.collect(10)
+		purged = tx.purge([]gq.JobID{spec.ID}, answers)
+	}); err != nil || collected != nil || purged != nil || answers[0] != nil {
+		t.Fatalf("a commit: %v, %v, %v, %v", err, collected, purged, answers)
+	}
+	if s.dropped.Load() == 0 {
+		t.Error("nothing was dropped from the log, so nothing was carried over")
+	}
+	if err := s.each(prefixHistory, func(key, _ []byte) error { return fmt.Errorf("a history is left at %q", key) }); err != nil {
+		t.Error(err)
+	}
 }
