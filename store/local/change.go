@@ -55,7 +55,7 @@ func (tx *txn) changeAll(c store.Change, size int) (out store.Changed, err error
 	out.States = make([]gq.State, len(c.Updates))
 	for i := range c.Updates {
 		var u store.Updated
-		tx.update(&c.Updates[i], &u)
+		tx.update(&c.Updates[i], &u, true)
 		if u.Err != nil {
 			panic(fmt.Sprintf("local: update %d of a change was accepted and then refused: %v", i, u.Err))
 		}

@@ -54,7 +54,7 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 	answers := make([]error, len(gone))
 	if err := s.do(ctx, 1, func(tx *txn) {
 		u := completing(2)
-		tx.update(&u, &last)
+		tx.update(&u, &last, false)
 		failed = tx.purge(gone, answers)
 	}); err != nil || last.Err != nil || failed != nil || errors.Join(answers...) != nil {
 		t.Fatalf("a commit: %v, %v, %v, %v", err, last.Err, failed, answers)

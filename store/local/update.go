@@ -53,7 +53,7 @@ func (c *updating) weigh(i int) int {
 
 func (c *updating) apply(tx *txn, i int) {
 	if c.out[i].Err == nil {
-		tx.update(&c.updates[i], &c.out[i])
+		tx.update(&c.updates[i], &c.out[i], false)
 	}
 }
 
@@ -86,9 +86,10 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	return nil
 }
 
-// update applies one change. Finished jobs are tried too: a verb may answer a
-// repeated call there, but it can change nothing.
-func (tx *txn) update(u *store.Update, out *store.Updated) {
+// update applies one change, if the disk has room for it, which may be known
+// already. Finished jobs are tried too: a verb may answer a repeated call there, but
+// it can change nothing.
+func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	j, done, err := tx.target(u.Ref)
 	if err != nil {
 		out.Err = fmt.Errorf("update: %w", err)
@@ -98,9 +99,11 @@ func (tx *txn) update(u *store.Update, out *store.Updated) {
 		*out = tx.updateDone(u, done)
 		return
 	}
-	if err := tx.s.disk.room(forChanges, tx.batch.Len()+len(u.Result)+len(u.Checkpoint)); err != nil {
-		out.Err = fmt.Errorf("update: %w", err)
-		return
+	if !hasRoom {
+		if err := tx.s.disk.room(forChanges, tx.batch.Len()+len(u.Result)+len(u.Checkpoint)); err != nil {
+			out.Err = fmt.Errorf("update: %w", err)
+			return
+		}
 	}
 	was := tx.look(j)
 	h, old := was.header, &was.state
