@@ -100,10 +100,10 @@ type Store interface {
 
 	// Update applies a function to the state of each job and persists what it
 	// returned together with its events and the blobs beside it. A function
-	// that returns an error, panics, or returns the state as it was without an
-	// event changes nothing, and its blobs are not written either: that is how a
-	// call that was answered before is answered again. Two updates of one job in one call
-	// see each other in order.
+	// that returns an error, panics, returns the state of another job, or returns the
+	// state as it was without an event changes nothing, and its blobs are not written
+	// either: that is how a call that was answered before is answered again. Two
+	// updates of one job in one call see each other in order.
 	//
 	// The children that an update spawns are inserted with it, as one group, or
 	// nothing happens at all. They may depend on each other and on the updated

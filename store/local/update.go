@@ -170,22 +170,22 @@ func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, e
 	tx.save(j, h, old, next, events)
 }
 
-// try calls a caller's function. Its panic is the caller's error, not the end of
-// the store.
+// try calls a caller's function. Its panic, and a state of another job, are the
+// caller's error, not the end of the store.
 func (tx *txn) try(apply store.Apply, s *gq.State) (next gq.State, events []gq.Event, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the function given to Update panicked: %v", r)
 		}
 	}()
-	return apply(*s, tx.now)
+	if next, events, err = apply(*s, tx.now); err == nil && (next.ID != s.ID || next.Sequence != s.Sequence || next.Policy != s.Policy) {
+		return *s, nil, fmt.Errorf("job %s: the function given to Update changed what never changes", s.ID)
+	}
+	return next, events, err
 }
 
 // differs reports whether a function changed anything.
 func (tx *txn) differs(j *job, h header, old, next *gq.State, events []gq.Event) bool {
-	if next.ID != old.ID || next.Sequence != old.Sequence || next.Policy != old.Policy {
-		panic(fmt.Sprintf("local: an update of job %s changed what never changes", old.ID))
-	}
 	if len(events) > 0 {
 		return true
 	}
