@@ -305,6 +305,24 @@ func TestAbandonedClaim(t *testing.T) {
 	}
 }
 
+// TestWaitsForRate has claim after claim wait until a rate lets the next job
+// through.
+func TestWaitsForRate(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		must[gq.Queue](t)(f.ChangeQueue(t.Context(), gq.DefaultQueue, func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: 10 * time.Second} }))
+		for range 5 {
+			f.submit(gq.Spec{})
+		}
+		began := time.Now()
+		for i := range 5 {
+			jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute}))
+			if want := time.Duration(i) * 10 * time.Second; len(jobs) != 1 || time.Since(began).Round(time.Second) != want {
+				t.Fatalf("claim %d got %d jobs after %v, want one after %v", i, len(jobs), time.Since(began), want)
+			}
+		}
+	})
+}
+
 // TestHoldPassesStart has someone wait for a job to start while there is no room
 // for that in its pool. Who wants to hold it finds it all the same.
 func TestHoldPassesStart(t *testing.T) {

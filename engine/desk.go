@@ -36,6 +36,7 @@ type desk struct {
 	heard   uint64                        // news of queues so far; guarded by mu
 	spent   map[string]finding            // what was found to be all, by key of line; guarded by mu
 	stale   bool                          // there was news since the next due time was read; guarded by mu
+	retry   time.Time                     // when a limit lets those through who tried by themselves; guarded by mu
 	wake    chan struct{}
 	alarm   alarm
 }
@@ -142,6 +143,18 @@ func (d *desk) until() uint64 {
 		return 0
 	}
 	return d.heard
+}
+
+// comeBack notes when a limit will let a claim through that has tried by itself, and
+// may now wait.
+func (d *desk) comeBack(at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.retry = earlier(d.retry, at)
+	d.poke()
 }
 
 // wait stands in line until there is a job, the time is over or the context ends.
