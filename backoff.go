@@ -108,8 +108,9 @@ type Backoff struct {
 }
 
 // BackoffFunc is an application's own strategy: the delay before retry n, which
-// counts from 1. It must be pure and must not panic: it runs while a store
-// settles the job. What it returns is brought into the range from zero to most.
+// counts from 1. It must be pure and quick: it runs while a store settles the job,
+// and nothing else is settled meanwhile. What it returns is brought into the range
+// from zero to most; where it panics the delay is that of the exponential strategy.
 type BackoffFunc func(n int, initial, most time.Duration) time.Duration
 
 // Draw is what a delay needs from outside.
@@ -121,9 +122,9 @@ type Draw struct {
 // Delay is how long to wait before retry n of a job; n counts from 1, and less
 // counts as 1. The delay is never negative and no n overflows it.
 //
-// A custom function that nobody registered here is replaced by the exponential
-// strategy: a process that lacks the function must still be able to settle the
-// job.
+// A custom function that nobody registered here, or that panics, is replaced by
+// the exponential strategy: a process that lacks the function must still be able to
+// settle the job.
 func (b Backoff) Delay(n int, job JobID, d Draw) time.Duration {
 	n, b.Max = max(n, 1), min(b.Max, MaxDuration) // what no policy exceeds cannot overflow below
 	if b.Jitter == JitterHash {
@@ -142,11 +143,20 @@ func (b Backoff) Delay(n int, job JobID, d Draw) time.Duration {
 	}
 }
 
+// try calls the function of an application, whose panic must not be the end of a
+// store: the lease of the job has run out, and it has to go on somehow.
+func (f BackoffFunc) try(n int, initial, most time.Duration) (delay time.Duration, ok bool) {
+	defer func() { _ = recover() }()
+	return f(n, initial, most), true
+}
+
 // bound is the delay before jitter.
 func (b Backoff) bound(n int, d Draw) time.Duration {
 	if b.Strategy == Custom && d.Custom != nil {
 		if f := d.Custom(b.Custom); f != nil {
-			return max(0, min(f(n, b.Initial, b.Max), b.Max))
+			if delay, ok := f.try(n, b.Initial, b.Max); ok {
+				return max(0, min(delay, b.Max))
+			}
 		}
 	}
 	if b.Initial <= 0 || b.Max <= 0 {

@@ -96,6 +96,16 @@ func TestDelayCustom(t *testing.T) {
 			}
 		}
 	})
+
+	t.Run("Panics", func(t *testing.T) {
+		broken := gq.Draw{Custom: func(string) gq.BackoffFunc {
+			return func(n int, _, _ time.Duration) time.Duration { return []time.Duration{0}[n] }
+		}}
+		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
+		if got := delays(b, broken, 1, 2, 3); !slices.Equal(got, want) {
+			t.Errorf("delays %v, want those of the exponential strategy, %v", got, want)
+		}
+	})
 }
 
 func TestDelayJitterTenth(t *testing.T) {

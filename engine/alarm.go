@@ -25,6 +25,7 @@ func (a *alarm) wait() time.Duration {
 		d.stale = false
 		a.brief = true
 	}
+	a.retry, d.retry = earlier(a.retry, d.retry), time.Time{}
 	d.mu.Unlock()
 	if a.brief || a.read.IsZero() {
 		if soon := dueEvery - time.Since(a.read); soon > 0 {

@@ -119,6 +119,7 @@ func (e *Engine) one(ctx context.Context, c store.Claim) ([]gq.Job, error) {
 		return nil, err
 	}
 	e.throttled(&c, &claimed[0])
+	e.claims.comeBack(claimed[0].RetryAt)
 	return claimed[0].Jobs, claimed[0].Err
 }
 

@@ -306,6 +306,47 @@ func TestAbandonedClaim(t *testing.T) {
 	}
 }
 
+// TestWaitsForRate has claim after claim wait until a rate lets the next job
+// through.
+func TestWaitsForRate(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		must[gq.Queue](t)(f.ChangeQueue(t.Context(), gq.DefaultQueue, func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: 10 * time.Second} }))
+		for range 5 {
+			f.submit(gq.Spec{})
+		}
+		began := time.Now()
+		for i := range 5 {
+			jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute}))
+			if want := time.Duration(i) * 10 * time.Second; len(jobs) != 1 || time.Since(began).Round(time.Second) != want {
+				t.Fatalf("claim %d got %d jobs after %v, want one after %v", i, len(jobs), time.Since(began), want)
+			}
+		}
+	})
+}
+
+// TestHoldPassesStart has someone wait for a job to start while there is no room
+// for that in its pool. Who wants to hold it finds it all the same.
+func TestHoldPassesStart(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		if err := f.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1, AtStart: true}); err != nil {
+			t.Fatal(err)
+		}
+		must[gq.Queue](t)(f.ChangeQueue(t.Context(), gq.DefaultQueue, func(q *gq.Queue) { q.Pool = "p" }))
+		f.submit(gq.Spec{CostUnits: 1})
+		f.take()
+		id := f.submit(gq.Spec{CostUnits: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _, _ = f.Claim(ctx, gq.ClaimRequest{Worker: "starts", Wait: time.Hour}) }()
+		synctest.Wait()
+		began := time.Now()
+		jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "holds", Hold: true, Wait: time.Minute}))
+		if len(jobs) != 1 || jobs[0].State.ID != id || time.Since(began) != 0 {
+			t.Errorf("%d jobs after %v, want the one that nobody has at once", len(jobs), time.Since(began))
+		}
+	})
+}
+
 func TestEndOfWait(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

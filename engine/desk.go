@@ -38,7 +38,7 @@ type desk struct {
 	heard   uint64                        // news of queues so far; guarded by mu
 	spent   map[string]finding            // what was found to be all, by key of line; guarded by mu
 	stale   bool                          // there was news since the next due time was read; guarded by mu
-	retry   time.Time                     // when those who got nothing should try again, since it was read; guarded by mu
+	retry   time.Time                     // when a limit lets those through who got nothing, since it was read; guarded by mu
 	wake    chan struct{}
 	alarm   alarm
 }
@@ -100,8 +100,10 @@ func newDesk(e *Engine) desk {
 	}
 }
 
-// lineKey is equal for claims that find the same jobs.
-func lineKey(f *store.Filter) string {
+// lineKey is equal for claims that find the same jobs. Where a pool is occupied by
+// starting, who only holds a job finds more.
+func lineKey(c *store.Claim) string {
+	f := &c.Filter
 	var b strings.Builder
 	section := func(names []string, ordered bool) {
 		if !ordered && !slices.IsSorted(names) {
@@ -117,6 +119,9 @@ func lineKey(f *store.Filter) string {
 	section(f.Types, false)
 	section(f.Offers, false)
 	b.WriteString(strconv.FormatInt(f.MaxCost, 10))
+	if c.Hold {
+		b.WriteByte('h')
+	}
 	return b.String()
 }
 
@@ -128,7 +133,7 @@ func (d *desk) idle(c *store.Claim) bool {
 	if len(d.lines) == 0 && len(d.spent) == 0 {
 		return false
 	}
-	key := lineKey(&c.Filter)
+	key := lineKey(c)
 	if d.lines[key] != nil {
 		return true
 	}
@@ -144,6 +149,18 @@ func (d *desk) until() uint64 {
 		return 0
 	}
 	return d.heard
+}
+
+// comeBack notes when a limit will let a claim through that has tried by itself, and
+// may now wait.
+func (d *desk) comeBack(at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.retry = earlier(d.retry, at)
+	d.poke()
 }
 
 // wait stands in line until there is a job, the time is over or the context ends.
@@ -182,7 +199,7 @@ func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
 // join puts a claim at the end of its line.
 func (d *desk) join(c store.Claim, tried uint64) *waiter {
 	w := &waiter{claim: c, got: make(chan served, 1)}
-	key := lineKey(&c.Filter)
+	key := lineKey(&c)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lines[key]

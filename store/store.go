@@ -100,10 +100,10 @@ type Store interface {
 
 	// Update applies a function to the state of each job and persists what it
 	// returned together with its events and the blobs beside it. A function
-	// that returns an error, panics, or returns the state as it was without an
-	// event changes nothing, and its blobs are not written either: that is how a
-	// call that was answered before is answered again. Two updates of one job in one call
-	// see each other in order.
+	// that returns an error, panics, returns the state of another job, or returns the
+	// state as it was without an event changes nothing, and its blobs are not written
+	// either: that is how a call that was answered before is answered again. Two
+	// updates of one job in one call see each other in order.
 	//
 	// The children that an update spawns are inserted with it, as one group, or
 	// nothing happens at all. They may depend on each other and on the updated
@@ -111,10 +111,10 @@ type Store interface {
 	// nothing; a group that is refused, with the errors of Insert, leaves the job
 	// as it was.
 	//
-	// A function by which a job would come to occupy more of its pool than there
-	// is, or than is left, changes nothing either: the answer is the state as it
-	// was and a [gq.CapacityError]. That is how a held job starts in a pool that is
-	// occupied AtStart, and the check and the start are one.
+	// A function by which a held job would come to occupy more of its pool than
+	// there is, or than is left, changes nothing either: the answer is the state as
+	// it was and a [gq.CapacityError]. That is how a held job starts in a pool that
+	// is occupied AtStart, and the check and the start are one.
 	//
 	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
 	// that the store does not know, [gq.ErrNoCapacity], [gq.ErrInUse] of updates that
@@ -160,8 +160,8 @@ type Store interface {
 	// PutQueue configures a queue from the next claim or submission on. Making
 	// a queue fair, or not, gives its live jobs their turns anew in the order of
 	// submission; that and a new KeyLimit may take time in proportion to them.
-	// The error is [gq.ErrInvalid] with every fault; a pool that nobody has put
-	// is one.
+	// Errors: [gq.ErrInvalid] with every fault, of which a pool that nobody has put
+	// is one, and [gq.ErrTooMany] for a queue beyond [gq.MaxQueues].
 	PutQueue(ctx context.Context, q gq.Queue) error
 
 	// Queues lists every queue that has been configured or ever had a job, by

@@ -55,7 +55,7 @@ func (tx *txn) changeAll(c store.Change, size int) (out store.Changed, err error
 	out.States = make([]gq.State, len(c.Updates))
 	for i := range c.Updates {
 		var u store.Updated
-		tx.update(&c.Updates[i], &u)
+		tx.update(&c.Updates[i], &u, true)
 		if u.Err != nil {
 			panic(fmt.Sprintf("local: update %d of a change was accepted and then refused: %v", i, u.Err))
 		}
@@ -115,12 +115,11 @@ func (tx *txn) rehearse(c store.Change) error {
 			}
 			continue
 		}
-		h, old := tx.load(j)
-		next, events, err := tx.try(u.Apply, &old)
+		_, old := tx.load(j)
+		next, _, err := tx.try(u.Apply, &old)
 		if err != nil {
 			return &store.ChangeError{Update: i, Err: err}
 		}
-		tx.differs(j, h, &old, &next, events) // panics on what never changes
 		if p := j.lane.queue.pool; p != nil && p.config.Counts(next.Status) && !p.config.Counts(old.Status) {
 			return &store.ChangeError{Update: i, Err: fmt.Errorf("job %s: %w: %w", id, errPooled, gq.ErrNoCapacity)}
 		}

@@ -11,14 +11,14 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	if !s.reading() { // the whole call: who is given a job must be able to read it
+		return nil, s.failure()
+	}
+	defer s.reads.Done()
 	c := newClaiming(s, claims)
 	if err := s.inChunks(ctx, len(claims), c); err != nil {
 		return nil, err
 	}
-	if !s.reading() {
-		return nil, s.failure()
-	}
-	defer s.reads.Done()
 	for i := range claims {
 		for k := range c.out[i].Jobs {
 			if err := s.assemble(&c.out[i].Jobs[k], c.rest[i][k], claims[i].Parts); err != nil {

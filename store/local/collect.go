@@ -70,22 +70,28 @@ func decodeMarks(b []byte) (m marks, err error) {
 
 // Collect implements [store.Store].
 func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
-	removed := 0
-	var failed error
-	err := s.do(ctx, 1, func(tx *txn) { removed, failed = tx.collect(max(limit, 1)) })
-	if err != nil {
-		return 0, err // the writer may still be at it
+	for {
+		removed, more := 0, false
+		var failed error
+		err := s.do(ctx, 1, func(tx *txn) { removed, more, failed = tx.collect(max(limit, 1)) })
+		if err != nil {
+			return 0, err // the writer may still be at it
+		}
+		if removed > 0 || !more || failed != nil {
+			return removed, failed
+		}
 	}
-	return removed, failed
 }
 
 // collectRecords bounds how many event records one step reads.
 const collectRecords = 10_000
 
-func (tx *txn) collect(limit int) (int, error) {
+// collect takes one step, and reports whether one that found nothing has more of
+// the log to read.
+func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	s := tx.s
 	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
-		return 0, fmt.Errorf("collect: %w", err)
+		return 0, false, fmt.Errorf("collect: %w", err)
 	}
 	tx.settle()
 	tx.forget()
@@ -96,42 +102,45 @@ func (tx *txn) collect(limit int) (int, error) {
 			break
 		}
 		horizon := tx.now.Add(-s.config.Retention.Of(status)).UnixNano()
-		more, err := tx.expired(i, status, horizon, limit-len(gone))
+		expired, unread, err := tx.expired(i, status, horizon, limit-len(gone))
 		if err != nil {
-			return 0, err
+			return 0, false, err
 		}
-		gone = append(gone, more...)
+		gone, more = append(gone, expired...), more || unread
 	}
 	if err := tx.drop(gone); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	if err := tx.dropEvents(gone); err != nil {
-		return 0, err
+	if err := tx.dropEvents(); err != nil {
+		return 0, false, err
 	}
 	if s.marks != before {
 		s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()
 		tx.set(metaCursors, s.marks.encode())
 	}
 	tx.dropLanes()
-	return len(gone), nil
+	return len(gone), more, nil
 }
 
 // expired reads the log from a cursor up to the horizon and lists the jobs that
-// ended there in a status.
-func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, err error) {
+// ended there in a status. It reports whether it has stopped on the way.
+func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, more bool, err error) {
 	s := tx.s
 	it, err := s.iterate(prefixEvents)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	at := s.marks.cursors[cursor]
 	ok := it.SeekLT(numberKey(prefixEvents, at+1)) || it.First()
-	for read := 0; ok && read < collectRecords && len(gone) < limit; ok = it.Next() {
+	for read := 0; ok && len(gone) < limit; ok = it.Next() {
 		if recordTime(it.Value()) > horizon {
 			break
 		}
-		read++
+		if read++; read > collectRecords {
+			more = true
+			break
+		}
 		var visitErr error
 		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
 			if e.Seq < at {
@@ -141,7 +150,7 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 				return false
 			}
 			if e.Status == status && e.Type == endingEvent(status) {
-				k, _, err := s.readDone(e.Job)
+				k, _, err := tx.readDone(e.Job)
 				if err == nil && k.status == status {
 					gone = append(gone, k)
 				} else if err != nil && !errors.Is(err, gq.ErrNotFound) {
@@ -153,10 +162,10 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 			return true
 		})
 		if err = errors.Join(err, visitErr); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
-	return gone, damaged(it.Error())
+	return gone, more, damaged(it.Error())
 }
 
 func endingEvent(s gq.Status) gq.EventType {
@@ -209,21 +218,42 @@ func (tx *txn) drop(gone []doneKey) error {
 		q := tx.t.numbers[k.queue]
 		q.counts[k.status]--
 		tx.touch(q)
+		if tx.gone == nil {
+			tx.gone = map[gq.JobID]bool{}
+		}
+		tx.gone[state.ID] = true
 		keys = append(keys, key)
 		numbers = append(numbers, k.seq)
 	}
 	slices.Sort(numbers)
+	written := tx.written()
 	for _, prefix := range []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata, prefixHistory} {
 		records := make([][]byte, len(numbers))
 		for i, n := range numbers {
 			records[i] = numberKey(prefix, n)
 		}
-		if err := tx.dropRanges(records); err != nil {
+		if err := tx.dropRanges(records, written); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(keys, bytes.Compare)
-	return tx.dropRanges(keys)
+	return tx.dropRanges(keys, written)
+}
+
+// written is the keys of the records that this commit has written so far, in
+// order. The disk does not show them, and a range must not take them along.
+func (tx *txn) written() (keys [][]byte) {
+	for r := tx.batch.Reader(); ; {
+		kind, key, _, ok, err := r.Next()
+		must(err)
+		if !ok {
+			slices.SortFunc(keys, bytes.Compare)
+			return keys
+		}
+		if kind == pebble.InternalKeyKindSet {
+			keys = append(keys, key)
+		}
+	}
 }
 
 // dropKey removes a job's idempotency key, unless a later job has taken it.
@@ -272,8 +302,14 @@ func (tx *txn) dropLeases(s *gq.State, last uint64) error {
 }
 
 // dropRanges removes records by as few ranges as there are runs of neighbours
-// among them. keys are sorted; those that do not exist cost nothing.
-func (tx *txn) dropRanges(keys [][]byte) (err error) {
+// among them, on disk and among those that this commit has written. keys are
+// sorted; those that do not exist cost nothing.
+func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
+	for _, key := range keys {
+		if _, found := slices.BinarySearchFunc(written, key, bytes.Compare); found {
+			tx.remove(key) // such as a history that was carried over in this commit
+		}
+	}
 	it, err := tx.s.db.NewIter(&pebble.IterOptions{
 		LowerBound: keys[0], UpperBound: append(slices.Clone(keys[len(keys)-1]), 0),
 	})
@@ -298,7 +334,7 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 			for i < len(keys) && bytes.Compare(keys[i], it.Key()) < 0 {
 				i++
 			}
-			if i == len(keys) || !bytes.Equal(keys[i], it.Key()) {
+			if i == len(keys) || !bytes.Equal(keys[i], it.Key()) || run > 0 && between(written, to, keys[i]) {
 				break
 			}
 			to = keys[i]
@@ -314,17 +350,19 @@ func (tx *txn) dropRanges(keys [][]byte) (err error) {
 	return damaged(it.Error())
 }
 
+// between reports whether one of the keys, which are sorted, lies between two.
+func between(keys [][]byte, from, to []byte) bool {
+	at, _ := slices.BinarySearchFunc(keys, from, bytes.Compare)
+	return at < len(keys) && bytes.Compare(keys[at], to) < 0
+}
+
 // dropEvents removes the part of the log that every cursor has passed. Events of
 // jobs that are still kept move to their jobs.
-func (tx *txn) dropEvents(gone []doneKey) (err error) {
+func (tx *txn) dropEvents() (err error) {
 	s := tx.s
 	horizon := slices.Min(s.marks.cursors[:])
 	if horizon <= s.marks.dropped+1 {
 		return nil
-	}
-	goneSeq := make(map[uint64]bool, len(gone))
-	for _, k := range gone {
-		goneSeq[k.seq] = true
 	}
 	kept := map[uint64]*eventWriter{}
 	it, err := s.iterate(prefixEvents)
@@ -349,7 +387,7 @@ func (tx *txn) dropEvents(gone []doneKey) (err error) {
 				visitErr = err
 				return false
 			}
-			if alive && !goneSeq[seq] {
+			if alive {
 				visitErr = tx.carry(kept, seq, e)
 			}
 			return visitErr == nil

@@ -160,6 +160,35 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
+// TestStrayFiles puts files beside those of a closed store, changes and removes
+// them: they are not the store's.
+func TestStrayFiles(t *testing.T) {
+	f := newFixture(t)
+	fs := f.disk(t)
+	for i, step := range []func() error{
+		func() error { put(t, fs, ".DS_Store", nil); return nil },
+		func() error { return fs.MkdirAll("db/backup", 0o750) },
+		func() error { put(t, fs, "serve.log", []byte("ready")); return nil },
+		func() error { put(t, fs, "serve.log", []byte("stopped")); return nil },
+		func() error { return fs.RemoveAll("db/backup") },
+		func() error { return errors.Join(fs.Remove("db/serve.log"), fs.Remove("db/.DS_Store")) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := f.open(fs)
+		if err != nil {
+			t.Fatalf("step %d: %v", i, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("step %d: close: %v", i, err)
+		}
+		if names, err := fs.List("db"); err != nil || !slices.Contains(names, inventoryFile) {
+			t.Errorf("step %d: the closed store has no inventory: %v %v", i, names, err)
+		}
+	}
+}
+
 // TestMissingAfterCrash takes files away from a store that was not closed.
 func TestMissingAfterCrash(t *testing.T) {
 	f := newFixture(t).crashed()

@@ -403,11 +403,15 @@ func (tx *txn) guardQueues(g store.Group) error {
 	for i := range g.Jobs {
 		if tx.t.queues[g.Jobs[i].Queue] == nil {
 			if known++; known > gq.MaxQueues {
-				return fmt.Errorf("queue %s would be one more than %d: %w", g.Jobs[i].Queue, gq.MaxQueues, gq.ErrTooMany)
+				return tooMany(g.Jobs[i].Queue)
 			}
 		}
 	}
 	return nil
+}
+
+func tooMany(queue string) error {
+	return fmt.Errorf("queue %s would be one more than %d: %w", queue, gq.MaxQueues, gq.ErrTooMany)
 }
 
 // add writes a job that has been checked. Its state has a sequence number so far.

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,10 +16,11 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// The inventory lists the files of a store that was closed, with their sizes and
-// checksums. Without it the loss of a file, or of the end of one, can look like
-// something that a power cut did. It is removed before anything is written, so
-// that it is either there and right or not there.
+// The inventory lists the database's files of a store that was closed, with their
+// sizes and checksums. Without it the loss of a file, or of the end of one, can look
+// like something that a power cut did. It is removed before anything is written, so
+// that it is either there and right or not there. What else may have come to lie in
+// the directory is nobody's damage.
 //
 //	gopherqueue inventory 1
 //	000012.log 2535 9f0c3ab1
@@ -27,8 +29,10 @@ import (
 const (
 	inventoryFile = "INVENTORY"
 	inventoryHead = "gopherqueue inventory 1\n"
-	unlisted      = "LOCK " + formatFile + " " + formatFile + ".new " + inventoryFile + " " + inventoryFile + ".new lost+found"
 )
+
+// ofDatabase is the names that Pebble gives to files with data in them.
+var ofDatabase = regexp.MustCompile(`^([0-9]+(-[0-9]+)?\.(log|sst|blob)|(MANIFEST|OPTIONS)-[0-9]+|marker\..+)$`)
 
 // takeInventory describes the files as they are now.
 func (s *Store) takeInventory() ([]byte, error) {
@@ -40,7 +44,7 @@ func (s *Store) takeInventory() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString(inventoryHead)
 	for _, name := range names {
-		if slices.Contains(strings.Fields(unlisted), name) {
+		if !ofDatabase.MatchString(name) {
 			continue
 		}
 		size, sum, err := s.describe(name)
@@ -128,8 +132,8 @@ func firstDifference(a, b string) string {
 	listed, present := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for _, pair := range [][2][]string{{listed, present}, {present, listed}} {
 		for _, line := range pair[0] {
-			if !strings.HasPrefix(line, "end ") && !slices.Contains(pair[1], line) {
-				name, _, _ := strings.Cut(line, " ")
+			name, _, _ := strings.Cut(line, " ")
+			if ofDatabase.MatchString(name) && !slices.Contains(pair[1], line) {
 				return name
 			}
 		}

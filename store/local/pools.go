@@ -21,15 +21,17 @@ type pool struct {
 // free is what may still be used; jobs that cost nothing need none.
 func (p *pool) free() int64 { return max(0, p.config.Capacity-p.used) }
 
-// makeRoom refuses a move by which a job would occupy more than its pool has.
-// Leases that have run out are taken back first.
-func (tx *txn) makeRoom(j *job, from, to gq.Status) error {
+// lacksRoom reports whether by a move a job would occupy more than its pool has.
+func (j *job) lacksRoom(from, to gq.Status) bool {
 	p := j.lane.queue.pool
-	if p == nil || !p.config.Counts(to) || p.config.Counts(from) || j.cost <= p.free() {
-		return nil
-	}
+	return p != nil && p.config.Counts(to) && !p.config.Counts(from) && j.cost > p.free()
+}
+
+// makeRoom takes back the leases that have run out, and refuses a job for which
+// its pool has no room even so.
+func (tx *txn) makeRoom(j *job) error {
 	tx.catchUp()
-	return p.now().Admit(j.cost)
+	return j.lane.queue.pool.now().Admit(j.cost)
 }
 
 // now is the pool as it stands.

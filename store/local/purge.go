@@ -70,6 +70,6 @@ func (tx *txn) purgeable(id gq.JobID) (doneKey, error) {
 	if j := tx.t.jobs.get(id); j != nil {
 		return doneKey{}, fmt.Errorf("it is %s: %w", j.status, gq.ErrIllegalMove)
 	}
-	k, _, err := tx.s.readDone(id)
+	k, _, err := tx.readDone(id)
 	return k, err
 }

@@ -408,6 +408,10 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		if refused = store.CheckPool(config, tx.t.pools[config.Pool] != nil); refused != nil {
 			return
 		}
+		if tx.t.queues[config.Name] == nil && len(tx.t.queues) >= gq.MaxQueues {
+			refused = tooMany(config.Name)
+			return
+		}
 		q := tx.queue(config.Name)
 		config.UpdatedAt = tx.now
 		tx.changePool(q) // which it may leave

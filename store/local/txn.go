@@ -25,9 +25,10 @@ type txn struct {
 	recent  []*recent // this commit and those that are still on their way, oldest first
 	spare   *recent
 	touched []*queue
-	paces   []*queue   // whose pace changed
-	changed []*queue   // for the news
-	noted   []gq.Event // of the job at hand
+	paces   []*queue          // whose pace changed
+	changed []*queue          // for the news
+	gone    map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
+	noted   []gq.Event        // of the job at hand
 	scratch []byte
 	name    []byte // scratch for keys
 	decoded opened // scratch for look
@@ -51,6 +52,7 @@ func (s *Store) begin() *txn {
 	tx.s, tx.t, tx.now, tx.batch = s, s.table, now, s.db.NewBatch()
 	tx.events = eventWriter{b: tx.events.b[:0]}
 	tx.first = s.table.lastEvent + 1
+	clear(tx.gone)
 	tx.forget()
 	r := tx.spare
 	if tx.spare = nil; r == nil {
@@ -253,6 +255,15 @@ func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
 		return doneKey{j.lane.queue.number, j.status, j.seq}, encodeRecord(nil, j.open.header, &j.open.state), nil
 	}
 	tx.settle()
+	return tx.readDone(id)
+}
+
+// readDone finds a job that ended in an earlier commit and is not removed by this
+// one.
+func (tx *txn) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
+	if tx.gone[id] {
+		return k, nil, gq.ErrNotFound
+	}
 	return tx.s.readDone(id)
 }
 
@@ -324,6 +335,9 @@ func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 	}
 	tx.settle()
 	job, err := tx.s.leaseJob(id)
+	if err == nil && tx.gone[job] {
+		err = gq.ErrNotFound
+	}
 	if err != nil {
 		return nil, gq.JobID{}, err
 	}

@@ -53,7 +53,7 @@ func (c *updating) weigh(i int) int {
 
 func (c *updating) apply(tx *txn, i int) {
 	if c.out[i].Err == nil {
-		tx.update(&c.updates[i], &c.out[i])
+		tx.update(&c.updates[i], &c.out[i], false)
 	}
 }
 
@@ -86,9 +86,10 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	return nil
 }
 
-// update applies one change. Finished jobs are tried too: a verb may answer a
-// repeated call there, but it can change nothing.
-func (tx *txn) update(u *store.Update, out *store.Updated) {
+// update applies one change, if the disk has room for it, which may be known
+// already. Finished jobs are tried too: a verb may answer a repeated call there, but
+// it can change nothing.
+func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	j, done, err := tx.target(u.Ref)
 	if err != nil {
 		out.Err = fmt.Errorf("update: %w", err)
@@ -98,9 +99,11 @@ func (tx *txn) update(u *store.Update, out *store.Updated) {
 		*out = tx.updateDone(u, done)
 		return
 	}
-	if err := tx.s.disk.room(forChanges, tx.batch.Len()+len(u.Result)+len(u.Checkpoint)); err != nil {
-		out.Err = fmt.Errorf("update: %w", err)
-		return
+	if !hasRoom {
+		if err := tx.s.disk.room(forChanges, tx.batch.Len()+len(u.Result)+len(u.Checkpoint)); err != nil {
+			out.Err = fmt.Errorf("update: %w", err)
+			return
+		}
 	}
 	was := tx.look(j)
 	h, old := was.header, &was.state
@@ -113,9 +116,13 @@ func (tx *txn) update(u *store.Update, out *store.Updated) {
 		out.State = next
 		return
 	}
-	if err := tx.makeRoom(j, old.Status, next.Status); err != nil {
-		out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
-		return
+	if j.lacksRoom(old.Status, next.Status) {
+		kept := *old // others are looked at to make room
+		old = &kept
+		if err := tx.makeRoom(j); err != nil {
+			out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
+			return
+		}
 	}
 	if len(u.Spawn) > 0 {
 		was, will := *old, next // copies: the job changes before its children are there
@@ -163,22 +170,22 @@ func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, e
 	tx.save(j, h, old, next, events)
 }
 
-// try calls a caller's function. Its panic is the caller's error, not the end of
-// the store.
+// try calls a caller's function. Its panic, and a state of another job, are the
+// caller's error, not the end of the store.
 func (tx *txn) try(apply store.Apply, s *gq.State) (next gq.State, events []gq.Event, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the function given to Update panicked: %v", r)
 		}
 	}()
-	return apply(*s, tx.now)
+	if next, events, err = apply(*s, tx.now); err == nil && (next.ID != s.ID || next.Sequence != s.Sequence || next.Policy != s.Policy) {
+		return *s, nil, fmt.Errorf("job %s: the function given to Update changed what never changes", s.ID)
+	}
+	return next, events, err
 }
 
 // differs reports whether a function changed anything.
 func (tx *txn) differs(j *job, h header, old, next *gq.State, events []gq.Event) bool {
-	if next.ID != old.ID || next.Sequence != old.Sequence || next.Policy != old.Policy {
-		panic(fmt.Sprintf("local: an update of job %s changed what never changes", old.ID))
-	}
 	if len(events) > 0 {
 		return true
 	}

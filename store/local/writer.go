@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"slices"
@@ -93,7 +94,10 @@ func (s *Store) handOver(ctx context.Context, w *work) error {
 		}
 	}
 	s.recycle(w)
-	return s.failure()
+	if err := s.failure(); err != nil && !errors.Is(err, gq.ErrClosed) {
+		return err
+	}
+	return nil // Close waits for what is under way: whatever was done before it is done
 }
 
 func (s *Store) recycle(w *work) {
@@ -116,7 +120,8 @@ func (s *Store) withdraw(w *work) bool {
 // inChunks hands n items to the writer, as many in one commit as fit.
 func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 	weighed, next := 0, 0 // an item is weighed once; the last may be the first of the next commit
-	for from := 0; from < n; {
+	from := 0
+	for from < n {
 		to, weight := from, 0
 		for ; to < n; to++ {
 			if to == weighed {
@@ -129,7 +134,7 @@ func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 			weight += next
 		}
 		if weight == 0 {
-			return s.usable(ctx)
+			break
 		}
 		w := s.works.Get().(*work)
 		w.items, w.from, w.to, w.weight = c, from, to, weight
@@ -137,6 +142,9 @@ func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 			return err
 		}
 		from = to
+	}
+	if from > 0 {
+		return nil
 	}
 	return s.usable(ctx)
 }

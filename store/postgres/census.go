@@ -60,31 +60,44 @@ func (c *census) admits(name string) bool {
 
 // countQueues returns the queues of new jobs that would be too many.
 func (tx *txn) countQueues(ctx context.Context, jobs []*gq.Spec) (crowded map[string]bool, err error) {
-	c := &tx.s.census
 	for _, spec := range jobs {
-		if c.admits(spec.Queue) || crowded[spec.Queue] {
-			continue
-		}
-		if crowded == nil { // or so it seems
-			names, err := collect[string](tx.Query(ctx, everyQueue))
-			if err != nil {
-				return nil, err
-			}
-			c.read(names)
-			crowded = make(map[string]bool)
-		}
-		if !c.admits(spec.Queue) {
-			crowded[spec.Queue] = true
+		if crowded, err = tx.countQueue(ctx, spec.Queue, crowded); err != nil {
+			return nil, err
 		}
 	}
 	return crowded, nil
+}
+
+// countQueue adds a queue to those that would be too many if it is one.
+func (tx *txn) countQueue(ctx context.Context, name string, crowded map[string]bool) (map[string]bool, error) {
+	c := &tx.s.census
+	if c.admits(name) || crowded[name] {
+		return crowded, nil
+	}
+	if crowded == nil { // or so it seems
+		names, err := collect[string](tx.Query(ctx, everyQueue))
+		if err != nil {
+			return nil, err
+		}
+		c.read(names)
+		crowded = make(map[string]bool)
+	}
+	if !c.admits(name) {
+		crowded[name] = true
+	}
+	return crowded, nil
+}
+
+// tooMany refuses a queue beyond those there may be.
+func tooMany(queue string) error {
+	return fmt.Errorf("queue %s would be one more than %d: %w", queue, gq.MaxQueues, gq.ErrTooMany)
 }
 
 // guardQueues refuses a group that would make too many queues.
 func (p *plan) guardQueues(g store.Group) error {
 	for i := range g.Jobs {
 		if name := g.Jobs[i].Queue; p.crowded[name] {
-			return fmt.Errorf("queue %s would be one more than %d: %w", name, gq.MaxQueues, gq.ErrTooMany)
+			return tooMany(name)
 		}
 	}
 	return nil

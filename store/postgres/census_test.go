@@ -67,7 +67,10 @@ func TestTooManyQueues(t *testing.T) {
 		if err := submit(s, "a", "g"); !errors.Is(err, gq.ErrTooMany) {
 			t.Errorf("a queue too many in a group: %v, want ErrTooMany", err)
 		}
-		if err := submit(s, "a"); err != nil {
+		if err := s.PutQueue(t.Context(), gq.NewQueue("g")); !errors.Is(err, gq.ErrTooMany) {
+			t.Errorf("a configured queue too many: %v, want ErrTooMany", err)
+		}
+		if err := errors.Join(submit(s, "a"), s.PutQueue(t.Context(), gq.NewQueue("a"))); err != nil {
 			t.Errorf("a queue that exists: %v", err)
 		}
 	}

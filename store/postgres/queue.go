@@ -34,6 +34,11 @@ var errMoves = errors.New("the queue goes to another pool")
 // putQueue is PutQueue, for a queue that may go to another pool or not.
 func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	return s.write(ctx, "put queue", func(tx *txn) error {
+		if crowded, err := tx.countQueue(ctx, q.Name, nil); err != nil {
+			return err
+		} else if crowded[q.Name] {
+			return tooMany(q.Name)
+		}
 		if moves { // claims that their pool does not count do not lock the row: see uncounted
 			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil {
 				return err

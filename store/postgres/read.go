@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -32,8 +33,14 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 			found[int64(j.State.Sequence)] = j
 		}
 		for i, r := range refs {
-			var ok bool
-			if out[i].Job, ok = found[seqs[i]]; ok {
+			j, ok := found[seqs[i]]
+			if ok && r.Job.IsZero() {
+				if ok, err = tx.had(ctx, &j.State, rows, r.Lease); err != nil {
+					return err
+				}
+			}
+			if ok {
+				out[i].Job = j
 				continue
 			}
 			if r.Job.IsZero() {
@@ -48,6 +55,22 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 		return nil, err
 	}
 	return out, nil
+}
+
+// had reports whether a job, one of rows, ever had a lease: the number in the id of
+// one proves nothing.
+func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.LeaseID) (bool, error) {
+	if s.Lease == nil || s.Lease.ID == lease || s.Previous.Lease == lease {
+		return s.Lease != nil, nil
+	}
+	at := slices.IndexFunc(rows, func(r *row) bool { return r.state.ID == s.ID })
+	_, events, err := readLog(tx.Query(ctx, `
+		SELECT coalesce(s.seq, 0), s.time, l.data
+		FROM unnest($1::bigint[]) AS n (id)
+		CROSS JOIN LATERAL (SELECT seq, time FROM gq.segment WHERE id = n.id OFFSET 0) AS s
+		CROSS JOIN LATERAL (SELECT data FROM gq.log WHERE id = n.id OFFSET 0) AS l`,
+		rows[at].segments))
+	return slices.ContainsFunc(events, func(e gq.Event) bool { return e.Job == s.ID && e.Lease == lease }), err
 }
 
 // List implements [store.Store]. It follows the index on seq, and in this

@@ -54,10 +54,22 @@ var collectCases = []Case{
 		run:    collectKey,
 	},
 	{
+		Name:   "Collect/KeyTaken",
+		Clause: "a key that another job has taken since stays with that one when the first goes",
+		Needs:  []string{"Insert", "Update", "Get", "Collect", "Close"},
+		run:    collectKeyTaken,
+	},
+	{
 		Name:   "Collect/Events",
 		Clause: "events go with their job and not before, and whoever is up to date goes on reading",
 		Needs:  []string{"Insert", "Claim", "Update", "Events", "History", "Collect", "Close"},
 		run:    collectEvents,
+	},
+	{
+		Name:   "Collect/Replay",
+		Clause: "a replay from any number has every later event of the jobs that are kept, or is ErrGone",
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "LastEvent", "History", "Collect", "Close"},
+		run:    collectReplay,
 	},
 	{
 		Name:   "Collect/Dependents",
@@ -257,6 +269,30 @@ func collectKey(e *env) {
 	e.fresh("the key of a collected job with a longer window", e.spec(keyed("long", 1), under(brief)))
 }
 
+func collectKeyTaken(e *env) {
+	keep := e.keeping()
+	window := under(func(p *gq.Policy) { brief(p); p.IdempotencyWindow = 3 * keep.Cancelled / 8 })
+	for _, purged := range []bool{false, true} {
+		first := e.spec(keyed("k", 1), window)
+		e.fresh("a key", first)
+		e.cancel(first.ID)
+		e.clock.Advance(3 * keep.Cancelled / 4)
+		second := e.spec(keyed("k", 1), window)
+		e.fresh("a key whose window is over", second)
+		if purged {
+			if _, ok := e.purge(first.ID); !ok {
+				return
+			}
+		} else {
+			e.clock.Advance(keep.Cancelled / 4)
+			e.collect()
+		}
+		e.absent("the first job", first.ID)
+		e.hit("the key of the second job", e.spec(keyed("k", 1), window), second.ID, true)
+		e.clock.Advance(keep.Cancelled) // the key is free again
+	}
+}
+
 func collectEvents(e *env) {
 	e.keeping()
 	first := e.add(under(brief))
@@ -289,6 +325,39 @@ func collectEvents(e *env) {
 		e.equal("a replay of what is kept", replay, got)
 	} else {
 		e.is("a replay from before what is kept", err, gq.ErrGone)
+	}
+}
+
+func collectReplay(e *env) {
+	e.keeping()
+	kept := e.spec(inQueue("kept"), under(brief))
+	e.insert(kept)
+	for i := range 12 { // the job that is kept is told of between others, now and then
+		e.clock.Advance(time.Hour)
+		e.add(under(brief))
+		if i%3 == 0 {
+			e.update(kept.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Update(s.Own, now) })
+		}
+		e.complete(e.one())
+		e.collect()
+		history := e.history(kept.ID)
+		last, err := e.store().LastEvent(e.Context())
+		e.check("LastEvent", err)
+		refusable := true
+		for after := range last + 1 {
+			events, err := e.store().Events(e.Context(), after, 1000)
+			if err != nil {
+				e.is("Events", err, gq.ErrGone)
+				if !refusable || after == last {
+					e.Fatalf("a replay from %d of %d is refused, and one from before is not or it is the last", after, last)
+				}
+				continue
+			}
+			refusable = false
+			events = slices.DeleteFunc(events, func(v gq.Event) bool { return v.Job != kept.ID })
+			want := slices.DeleteFunc(slices.Clone(history), func(v gq.Event) bool { return v.Seq <= after })
+			e.equal("a replay of the job that is kept", events, want)
+		}
 	}
 }
 

@@ -70,6 +70,12 @@ var dependCases = []Case{
 		run:    dependDelay,
 	},
 	{
+		Name:   "Depend/Priority",
+		Clause: "a dependent takes over the priority that its dependency has when it ends",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		run:    dependPriority,
+	},
+	{
 		Name:   "Depend/Left",
 		Clause: "a dependent that ended while it waited is left as it is",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Counts", "Close"},
@@ -278,6 +284,19 @@ func dependDelay(e *env) {
 	e.claimed("before the delay is over", 5, []gq.JobID{soon.ID}, from("c"))
 	e.clock.Set(start.Add(time.Minute))
 	e.claimed("at the end of the delay", 5, []gq.JobID{late.ID}, from("c"))
+}
+
+func dependPriority(e *env) {
+	parent := e.add(at(gq.Low))
+	child := e.add(inQueue("c"), at(gq.Bulk), depends(gq.FanIn, parent.ID))
+	rival := e.add(inQueue("c"), at(gq.High))
+	e.update(parent.ID, updating(gq.Critical))
+	e.end(parent.ID, gq.Completed)
+	e.release()
+	if s := e.state(child.ID); s.Own != gq.Bulk || s.Priority() != gq.Critical {
+		e.Errorf("the dependent of a job that became CRITICAL is %s, of its own %s; want CRITICAL and BULK", s.Priority(), s.Own)
+	}
+	e.claimed("by priority", 5, []gq.JobID{child.ID, rival.ID}, from("c"))
 }
 
 func dependLeft(e *env) {

@@ -31,6 +31,12 @@ var fenceCases = []Case{
 		run:    fenceReclaimed,
 	},
 	{
+		Name:   "Fence/Forged",
+		Clause: "a lease id that was never issued leads to no job, however much it looks like one that was",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		run:    fenceForged,
+	},
+	{
 		Name:   "Fence/Waiting",
 		Clause: "a job that nobody holds takes no word from any lease",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
@@ -162,6 +168,25 @@ func fenceReclaimed(e *env) {
 	e.complete(newest)
 	for _, ref := range former {
 		e.stale("by a former holder after the end", job.ID, ref)
+	}
+}
+
+func fenceForged(e *env) {
+	id := e.add().ID
+	for range 3 {
+		j := e.one()
+		issued := string(j.State.Lease.ID)
+		for at := range issued {
+			digit := "0"
+			if issued[at:at+1] == digit {
+				digit = "1"
+			}
+			forged := gq.LeaseID(issued[:at] + digit + issued[at+1:])
+			e.is("Get by a forged lease", e.find(byLease(forged), 0).Err, gq.ErrNotFound)
+			answer := e.tryUpdate(store.Update{Ref: byLease(forged), Apply: completing(gq.LeaseRef{ID: forged}, nil)})[0]
+			e.is("Update by a forged lease", answer.Err, gq.ErrStaleLease)
+		}
+		e.update(id, releasing(j.State.Lease.Ref(), 0, ""))
 	}
 }
 

@@ -195,10 +195,15 @@ func keyInGroup(e *env) {
 	if p := answer.Jobs[1]; p.State.ID != first.ID || !p.Existing || !p.Same {
 		e.Errorf("the second member: job %s, existing %t, same %t; want job %s, existing and the same", p.State.ID, p.Existing, p.Same, first.ID)
 	}
+	other := e.tryInsert(store.Group{Jobs: []gq.Spec{e.spec(keyed("l", 1)), e.spec(keyed("l", 2), inQueue("elsewhere"))}})[0]
+	e.check("Insert", other.Err)
+	if p := other.Jobs[1]; p.State.ID != other.Jobs[0].State.ID || !p.Existing || p.Same {
+		e.Errorf("a second member with another content: job %s, existing %t, same %t; want the first, existing and not the same", p.State.ID, p.Existing, p.Same)
+	}
 	e.absent("the second member", second.ID)
 	e.stands("a dependent of the second member", child.ID, gq.Pending)
-	if got := e.counts()["q"].Live(); got != 2 {
-		e.Errorf("%d live jobs are counted, want 2", got)
+	if got := e.counts()["q"].Live(); got != 3 {
+		e.Errorf("%d live jobs are counted, want 3", got)
 	}
 }
 

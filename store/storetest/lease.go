@@ -388,6 +388,7 @@ func leaseOwnBackoff(e *env) {
 		c.Backoffs = map[string]gq.BackoffFunc{
 			"never mind": func(int, time.Duration, time.Duration) time.Duration { return 0 },
 			"forever":    func(_ int, _, most time.Duration) time.Duration { return most },
+			"broken":     func(int, time.Duration, time.Duration) time.Duration { panic("an application's mistake") },
 		}
 	})
 	own := func(name string) setting {
@@ -402,9 +403,10 @@ func leaseOwnBackoff(e *env) {
 	e.add(own("forever"))
 	job := e.add(own("never mind"))
 	e.add(own("unknown")) // waits as if it were exponential
-	held := e.claim(3)
-	if len(held) != 3 {
-		e.Fatalf("claimed %d jobs, want 3", len(held))
+	e.add(own("broken"))  // likewise
+	held := e.claim(4)
+	if len(held) != 4 {
+		e.Fatalf("claimed %d jobs, want 4", len(held))
 	}
 	e.clock.Set(held[0].State.Lease.ExpiresAt)
 	found, err := e.store().Peek(e.Context(), store.Filter{Queues: []string{"q"}}, 5)

@@ -3,6 +3,7 @@ package storetest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -332,6 +333,9 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 		n.mu.Lock()
 	}
 	next, events, err := u.Apply(before, now)
+	if err == nil && next.ID != before.ID {
+		err = errors.New("naive: the state of another job")
+	}
 	if err != nil && n.bug != ignoresRefusal {
 		if n.bug == settlesAnyway && u.Settles && before.Status.Held() {
 			next = before

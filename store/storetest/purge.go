@@ -1,6 +1,9 @@
 package storetest
 
 import (
+	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -39,6 +42,12 @@ var purgeCases = []Case{
 		Clause: "retention passes over what was purged, and counts only what it removes",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "Counts", "Collect", "Close"},
 		run:    purgeRetention,
+	},
+	{
+		Name:   "Purge/Concurrent",
+		Clause: "of many who purge a job at once one removes it, and it is counted once",
+		Needs:  []string{"Insert", "Update", "Get", "Counts", "Collect", "Close"},
+		run:    purgeConcurrent,
 	},
 	{
 		Name:   "Purge/Reopen",
@@ -167,6 +176,56 @@ func purgeRetention(e *env) {
 	if got := e.counts(); len(got) != 0 {
 		e.Errorf("after the collection the counts are %v", got)
 	}
+}
+
+func purgeConcurrent(e *env) {
+	e.keeping()
+	p, ok := e.store().(store.Purger)
+	if !ok {
+		return
+	}
+	const rivals = 4
+	ids := stateIDs(e.insert(e.specs(30)...))
+	for _, id := range ids {
+		e.cancel(id)
+	}
+	kept := e.add()
+	e.cancel(kept.ID)
+	e.clock.Advance(2 * time.Hour) // retention is a rival, too
+	var removed, collected atomic.Int64
+	var wait sync.WaitGroup
+	for range rivals {
+		for _, id := range ids {
+			wait.Go(func() {
+				switch answers, err := p.Purge(e.Context(), []gq.JobID{id}); {
+				case err != nil:
+					e.Errorf("Purge: %v", err)
+				case answers[0] == nil:
+					removed.Add(1)
+				case !errors.Is(answers[0], gq.ErrNotFound):
+					e.Errorf("Purge: %v, want %v", answers[0], gq.ErrNotFound)
+				}
+			})
+		}
+		wait.Go(func() {
+			n, err := e.store().Collect(e.Context(), 5)
+			if err != nil {
+				e.Errorf("Collect: %v", err)
+			}
+			collected.Add(int64(n))
+		})
+	}
+	wait.Wait()
+	collected.Add(int64(e.collect()))
+	if got := removed.Load() + collected.Load(); got != int64(len(ids)+1) {
+		e.Errorf("%d jobs were purged and %d collected, and there were %d", removed.Load(), collected.Load(), len(ids)+1)
+	}
+	for _, c := range e.counts() {
+		if c.By[gq.Cancelled] != 0 {
+			e.Errorf("after that the counts are %+v", c)
+		}
+	}
+	e.absent("the last one", kept.ID)
 }
 
 func purgeReopen(e *env) {

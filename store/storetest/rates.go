@@ -26,6 +26,12 @@ var rateCases = []Case{
 		run:    rateQueues,
 	},
 	{
+		Name:   "Rate/Peek",
+		Clause: "Peek shows what a rate would let a claim have, and uses nothing of it up",
+		Needs:  []string{"Insert", "Claim", "Peek", "PutQueue", "Close"},
+		run:    ratePeek,
+	},
+	{
 		Name:   "Rate/Unused",
 		Clause: "a claim that gets nothing uses nothing up, and a job that is tried again counts again",
 		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "Close"},
@@ -123,6 +129,19 @@ func rateQueues(e *env) {
 	e.limited("with two rates used up", 5, 2, e.now().Add(time.Second), from("a", "b", "c"))
 	e.limited("of the slower one", 5, 0, e.now().Add(time.Minute), from("a", "c"))
 	e.limited("the other way round", 5, 0, e.now().Add(time.Second), from("b", "a"))
+}
+
+func ratePeek(e *env) {
+	e.rated("q", gq.Rate{Count: 1, Per: time.Minute, Burst: 2})
+	ids := stateIDs(e.each(e.specs(4)...))
+	other := e.add(inQueue("other"))
+	for range 2 {
+		e.equal("Peek under a rate", e.peek(10, from("q", "other")), []gq.JobID{ids[0], ids[1], other.ID})
+	}
+	e.claimed("under the rate", 10, ids[:2])
+	e.equal("Peek when the rate is used up", e.peek(10, from("q", "other")), []gq.JobID{other.ID})
+	e.clock.Advance(time.Minute)
+	e.equal("Peek after an interval", e.peek(10), ids[2:3])
 }
 
 func rateUnused(e *env) {

@@ -28,6 +28,12 @@ var reopenCases = []Case{
 		run:    reopenClock,
 	},
 	{
+		Name:   "Reopen/Refused",
+		Clause: "a lease that was refused because it had run out stays so after a restart with a clock set back",
+		Needs:  []string{"Insert", "Claim", "Update", "Close", reopening},
+		run:    reopenRefused,
+	},
+	{
 		Name:   "Clock/Backwards",
 		Clause: "the time of a store never runs backwards, even when its clock does",
 		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
@@ -120,6 +126,16 @@ func reopenClock(e *env) {
 		e.Errorf("when the clock has caught up job %s starts at %v, want %s at %v", j.State.ID, j.State.StartedAt, job.ID, e.now())
 	}
 	e.equal("the stored state", e.state(job.ID), j.State)
+}
+
+func reopenRefused(e *env) {
+	e.add()
+	j := e.one(lasting(time.Minute))
+	e.clock.Advance(time.Minute)
+	e.refusedUpdate(j.State.ID, completing(j.State.Lease.Ref(), nil))
+	e.clock.Advance(-time.Second)
+	e.reopen()
+	e.refusedUpdate(j.State.ID, completing(j.State.Lease.Ref(), nil))
 }
 
 func clockBackwards(e *env) {

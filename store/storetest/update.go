@@ -25,7 +25,7 @@ var updateCases = []Case{
 	},
 	{
 		Name:   "Update/Panics",
-		Clause: "a function that panics changes nothing, and the store goes on",
+		Clause: "a function that panics or returns the state of another job changes nothing, and the store goes on",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
 		run:    updatePanics,
 	},
@@ -125,19 +125,23 @@ func updatePanics(e *env) {
 	job := e.add()
 	j := e.one()
 	before := e.snapshot(job.ID)
-	failed := func() (failed bool) {
-		defer func() { failed = failed || recover() != nil }() // who called may be told so
-		answers, err := e.s.Update(e.Context(), []store.Update{{
-			Ref:    byID(job.ID),
-			Apply:  func(gq.State, time.Time) (gq.State, []gq.Event, error) { panic("planted") },
-			Result: []byte("none"),
-		}})
-		return err != nil || answers[0].Err != nil
-	}()
-	if !failed {
-		e.Errorf("an update whose function panicked was answered as if it had succeeded")
+	for what, apply := range map[string]store.Apply{
+		"panicked": func(gq.State, time.Time) (gq.State, []gq.Event, error) { panic("planted") },
+		"returned the state of another job": func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			s.ID = gq.NewJobID([16]byte{1})
+			return s.Complete(j.State.Lease.Ref(), nil, now)
+		},
+	} {
+		failed := func() (failed bool) {
+			defer func() { failed = failed || recover() != nil }() // who called may be told so
+			answers, err := e.s.Update(e.Context(), []store.Update{{Ref: byID(job.ID), Apply: apply, Result: []byte("none")}})
+			return err != nil || answers[0].Err != nil
+		}()
+		if !failed {
+			e.Errorf("an update whose function %s was answered as if it had succeeded", what)
+		}
+		e.unchanged("a function that "+what, before, job.ID)
 	}
-	e.unchanged("a function that panicked", before, job.ID)
 	e.complete(j)
 	e.stands("after that", job.ID, gq.Completed)
 }
