@@ -20,7 +20,6 @@ type alarm struct {
 func (a *alarm) wait() time.Duration {
 	d := a.desk
 	d.mu.Lock()
-	a.retry, d.retry = earlier(a.retry, d.retry), time.Time{}
 	if d.stale {
 		d.stale = false
 		a.brief = true
