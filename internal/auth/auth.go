@@ -178,7 +178,7 @@ func (i *Identity) while(ctx context.Context) (context.Context, context.CancelFu
 	if i.life == nil {
 		return ctx, func() {}
 	}
-	cancel := func() {}
+	var cancel context.CancelFunc
 	if i.expires.IsZero() {
 		ctx, cancel = context.WithCancel(ctx)
 	} else {
