@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq/internal/config"
 	"github.com/gopherqueue/gq/store"
@@ -52,7 +53,11 @@ func (b *benchServer) database(name string) string {
 }
 
 func (b *benchServer) execute(ctx context.Context, sql string) error {
-	conn, err := pgx.Connect(ctx, b.url)
+	settings, err := pgxpool.ParseConfig(b.url) // which knows what a URL says of a pool
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
 	if err != nil {
 		return err
 	}

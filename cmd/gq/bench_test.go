@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq/internal/bench"
+	"github.com/gopherqueue/gq/internal/pgtest"
 )
 
 // quick are flags with which a run takes a moment.
@@ -305,5 +308,23 @@ func TestBrief(t *testing.T) {
 		if got := brief(value); got != want {
 			t.Errorf("brief(%v) = %q, want %q", value, got, want)
 		}
+	}
+}
+
+func TestBenchTakesTheURLOfAPool(t *testing.T) {
+	u, err := url.Parse(pgtest.Own(t).Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set("pool_max_conns", "3")
+	u.RawQuery = query.Encode()
+	b := &benchServer{url: u.String(), made: make(map[string]bool)}
+	s, err := b.Open("one", nil)
+	if err == nil {
+		err = s.Close()
+	}
+	if err := errors.Join(err, b.Close()); err != nil {
+		t.Error(err)
 	}
 }
