@@ -714,3 +714,47 @@ func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestJobsThatMoveAllTheTime has a call with two jobs not find one of them for so long
+// that it gives up to have both at once. The view shows a finished job as one that lives.
+func TestJobsThatMoveAllTheTime(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{})
+	defer s.Close()
+	gone, living := newSpec("q"), newSpec("q")
+	mustInsert(t, s, gone)
+	claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 1)})
+	if err != nil || len(claimed[0].Jobs) != 1 {
+		t.Fatalf("claimed %d jobs, %v", len(claimed[0].Jobs), err)
+	}
+	if _, err := s.Update(t.Context(), []store.Update{completing(claimed[0].Jobs[0])}); err != nil {
+		t.Fatal(err)
+	}
+	mustInsert(t, s, living)
+	var columns string
+	err = connect(t, url).QueryRow(t.Context(), `
+		SELECT string_agg(CASE attname WHEN 'seq' THEN 'd.seq' ELSE format('NULL::%s', format_type(atttypid, atttypmod)) END, ', ' ORDER BY attnum)
+		FROM pg_attribute
+		WHERE attrelid = 'gq.live'::regclass AND attnum > 0`).Scan(&columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(t, url, `
+		CREATE SEQUENCE moves;
+		ALTER VIEW gq.live RENAME TO all_live;
+		CREATE VIEW gq.live AS
+			SELECT * FROM gq.all_live
+			UNION ALL
+			SELECT `+columns+` FROM gq.done AS d WHERE nextval('moves') <= 10`)
+	var updates []store.Update
+	for _, spec := range []gq.Spec{gone, living} {
+		updates = append(updates, store.Update{
+			Ref:   store.Ref{Job: spec.ID},
+			Apply: func(s gq.State, _ time.Time) (gq.State, []gq.Event, error) { return s, nil, nil },
+		})
+	}
+	out, err := s.Update(t.Context(), updates)
+	if err != nil || len(out) != 2 || out[0].State.ID != gone.ID || out[1].State.ID != living.ID {
+		t.Errorf("the answers are %+v, %v", out, err)
+	}
+}

@@ -35,7 +35,8 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	return out, nil
 }
 
-// update applies updates in one transaction. Those that go alone do so because somebody
+// update applies updates in one transaction, or in several where that does not find all of
+// its jobs: each has its own answer. Those that go alone do so because somebody
 // has locked a job for long; where all yield, they do without it.
 func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) (out []store.Updated, err error) {
 	yields := alone && !slices.ContainsFunc(updates, func(u store.Update) bool { return !u.Yield })
@@ -47,6 +48,13 @@ func (s *Store) update(ctx context.Context, updates []store.Update, alone bool) 
 		}
 		return err
 	})
+	if n := len(updates); errors.Is(err, errMoved) && n > 1 { // some of so many jobs always move
+		if out, err = s.update(ctx, updates[:n/2], alone); err == nil {
+			var rest []store.Updated
+			rest, err = s.update(ctx, updates[n/2:], alone)
+			out = append(out, rest...)
+		}
+	}
 	return out, err
 }
 
