@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -49,7 +50,9 @@ func (s *server) stop(atOnce bool) {
 	}()
 	inTime(limit, sockets) // whose clients may not say goodbye
 	if !inTime(limit, calls) {
-		s.log.Warn("gRPC calls did not finish in time", "drain", drain)
+		if s.calls.remote.Load() > 0 { // or connections alone, which have not been closed yet
+			s.log.Warn("gRPC calls did not finish in time", "drain", drain)
+		}
 		s.grpc.Stop()
 		<-calls
 	}
@@ -77,6 +80,8 @@ type calls struct {
 	mu      sync.Mutex
 	running int           // guarded by mu, like what follows
 	turned  chan struct{} // closed when none of the earlier ones is left; nil before
+
+	remote atomic.Int64 // all over gRPC
 }
 
 // begin counts a call; the function it returns is to be called at its end.
@@ -117,14 +122,21 @@ func (c *calls) http(next http.Handler) http.Handler {
 	})
 }
 
+func (c *calls) overGRPC() (end func()) {
+	c.remote.Add(1)
+	return func() { c.remote.Add(-1) }
+}
+
 func (c *calls) grpc() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 			defer c.begin()()
+			defer c.overGRPC()()
 			return next(ctx, r)
 		}),
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 			defer c.begin()()
+			defer c.overGRPC()()
 			return next(srv, stream)
 		}),
 	}
