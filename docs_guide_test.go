@@ -36,8 +36,8 @@ func TestGuideCompiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	vet := exec.CommandContext(t.Context(), "go", "vet", "-mod=mod", "./...")
-	vet.Dir = dir
+	vet := exec.CommandContext(t.Context(), "go", "vet", "-trimpath", "-mod=mod", "./...")
+	vet.Dir, vet.Env = dir, append(os.Environ(), "CGO_ENABLED=0") // compiled as gqtest does
 	if out, err := vet.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -63,9 +63,9 @@ func TestGuideTransactionRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := pgtest.Own(t).Database(t)
-	program := exec.CommandContext(t.Context(), "go", "run", "-mod=mod", ".")
+	program := exec.CommandContext(t.Context(), "go", "run", "-trimpath", "-mod=mod", ".")
 	program.Dir = dir
-	program.Env = append(os.Environ(), "DATABASE_URL="+url)
+	program.Env = append(os.Environ(), "CGO_ENABLED=0", "DATABASE_URL="+url)
 	var complaints strings.Builder
 	program.Stderr = &complaints
 	out, err := program.Output()

@@ -14,11 +14,24 @@ type Queue struct {
 	KeyLimit   int       // jobs held at once that have the same Spec.LimitKey; 0 is no limit
 	Fair       bool      // within a level of priority each Spec.FairKey is served in turn
 	Pool       string    // whose capacity held jobs occupy by their CostUnits; "" is none
-	UpdatedAt  time.Time // set by the store
+	UpdatedAt  time.Time // set by the store, when it was configured
 }
 
 // NewQueue is a queue with the default policy and no limits.
 func NewQueue(name string) Queue { return Queue{Name: name, Policy: Default()} }
+
+// Configure is q as it is when next takes its place. With UpdatedAt next is a change of
+// what was read, and [ErrConflict] if q is not that any more.
+func (q Queue) Configure(next Queue, now time.Time) (Queue, error) {
+	if !next.UpdatedAt.IsZero() && !next.UpdatedAt.Equal(q.UpdatedAt) {
+		return q, ErrConflict
+	}
+	next.UpdatedAt = now
+	if !now.After(q.UpdatedAt) {
+		next.UpdatedAt = q.UpdatedAt.Add(1)
+	}
+	return next, nil
+}
 
 // Validate reports everything that is wrong with the queue.
 func (q Queue) Validate() error {

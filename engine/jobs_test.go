@@ -299,3 +299,26 @@ func TestOptions(t *testing.T) {
 		}
 	}
 }
+
+// Engines that change a queue at the same time undo nothing of each other.
+func TestChangesOfAQueueByManyEngines(t *testing.T) {
+	s := open(t)
+	first := newEngine(t, s, engine.Options{})
+	must[gq.Queue](t)(first.PutQueue(t.Context(), gq.NewQueue("q")))
+	const engines, changes = 4, 25
+	var wg sync.WaitGroup
+	for range engines {
+		e := newEngine(t, s, engine.Options{})
+		wg.Go(func() {
+			for range changes {
+				if _, err := e.ChangeQueue(t.Context(), "q", func(q *gq.Queue) { q.MaxDepth++ }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if q := must[gq.Queue](t)(first.Queue(t.Context(), "q")); q.MaxDepth != engines*changes {
+		t.Errorf("%d changes of %d are left", q.MaxDepth, engines*changes)
+	}
+}

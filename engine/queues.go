@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -120,6 +121,7 @@ func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found 
 func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	e.queues.change.Lock()
 	defer e.queues.change.Unlock()
+	q.UpdatedAt = time.Time{} // whatever there is
 	return e.putQueue(ctx, q)
 }
 
@@ -139,21 +141,31 @@ func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return written, nil
 }
 
-// ChangeQueue reads a queue, lets change have it and writes what it made of it.
-// Changes through one engine do not lose each other; of two engines that change
-// the same queue in the same moment, the later one wins. A queue that does not
-// exist yet begins with the defaults.
+// ChangeQueue reads a queue, lets change have it and writes what it made of it, again
+// where another engine has changed it in between. A queue that does not exist yet begins
+// with the defaults; of two engines that configure such a one in the same moment, the
+// later one wins.
 func (e *Engine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	e.queues.change.Lock()
 	defer e.queues.change.Unlock()
-	q, _, err := e.findQueue(ctx, name)
-	if err != nil {
-		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", name, err)
+	for tries := 0; ; tries++ {
+		q, _, err := e.findQueue(ctx, name)
+		if err != nil {
+			return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", name, err)
+		}
+		read := q.UpdatedAt
+		change(&q)
+		q.Name, q.UpdatedAt = name, read
+		written, err := e.putQueue(ctx, q)
+		if tries == maxChanges || !errors.Is(err, gq.ErrConflict) {
+			return written, err
+		}
 	}
-	change(&q)
-	q.Name = name
-	return e.putQueue(ctx, q)
 }
+
+// maxChanges is how often a change of a queue begins again: each time somebody else's
+// was made.
+const maxChanges = 100
 
 // Pause keeps jobs of a queue from being claimed. What runs goes on, and
 // submissions are accepted. A queue can be paused before it has its first job: one

@@ -160,8 +160,11 @@ type Store interface {
 	// PutQueue configures a queue from the next claim or submission on. Making
 	// a queue fair, or not, gives its live jobs their turns anew in the order of
 	// submission; that and a new KeyLimit may take time in proportion to them.
+	// With UpdatedAt it is a change of what was read: it must be the instant at which the
+	// queue was configured last, and each time is later than the one before.
 	// Errors: [gq.ErrInvalid] with every fault, of which a pool that nobody has put
-	// is one, and [gq.ErrTooMany] for a queue beyond [gq.MaxQueues].
+	// is one, [gq.ErrConflict] for a queue that was configured since then, and
+	// [gq.ErrTooMany] for one beyond [gq.MaxQueues].
 	PutQueue(ctx context.Context, q gq.Queue) error
 
 	// Queues lists every queue that has been configured or ever had a job, by

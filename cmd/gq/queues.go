@@ -200,7 +200,7 @@ func newQueueSet(p process) *cobra.Command {
 		Use:   "set NAME",
 		Short: "Configure a queue",
 		Long: `Configure a queue, from the next claim or submission on. What is not given stays as
-it is, also what someone else sets through the same server at the same time; a
+it is, also what someone else sets at the same time; a
 queue that does not exist begins with the defaults. Jobs that exist keep the
 policy they were submitted under.`,
 		Example: `  gq queue set mail --max-running 20

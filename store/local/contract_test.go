@@ -110,5 +110,12 @@ func TestContractLateVisibility(t *testing.T) {
 
 func TestContractOnDisk(t *testing.T)   { storetest.Run(t, onDisk()) }
 func TestContractInMemory(t *testing.T) { storetest.Run(t, inMemory()) }
-func TestModelOnDisk(t *testing.T)      { t.Parallel(); storetest.RunModel(t, onDisk()) }
 func TestModelInMemory(t *testing.T)    { storetest.RunModel(t, inMemory()) }
+
+// Each step of a story waits for the disk here.
+func TestModelOnDisk(t *testing.T) {
+	t.Parallel()
+	b := onDisk()
+	b.Stories = 30
+	storetest.RunModel(t, b)
+}

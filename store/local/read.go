@@ -408,15 +408,22 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		if refused = store.CheckPool(config, tx.t.pools[config.Pool] != nil); refused != nil {
 			return
 		}
-		if tx.t.queues[config.Name] == nil && len(tx.t.queues) >= gq.MaxQueues {
+		var was gq.Queue
+		if known := tx.t.queues[config.Name]; known != nil {
+			was = known.config
+		} else if len(tx.t.queues) >= gq.MaxQueues {
 			refused = tooMany(config.Name)
 			return
 		}
+		next, err := was.Configure(config, tx.now)
+		if err != nil {
+			refused = err
+			return
+		}
 		q := tx.queue(config.Name)
-		config.UpdatedAt = tx.now
 		tx.changePool(q) // which it may leave
-		tx.reconfigure(q, config)
-		tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))
+		tx.reconfigure(q, next)
+		tx.set(smallKey(prefixQueue, q.number), encodeQueue(next))
 		tx.change(q)
 	})
 	if err == nil && refused != nil {

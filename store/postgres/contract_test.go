@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"flag"
 	"sync"
 	"testing"
 
@@ -17,20 +16,11 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, backend(t, directly))
 }
 
-// modelStories is how many random stories a run tells where -rapid.checks says
-// nothing else: each step is several transactions here. Enough that everything
-// that matters happens.
-const modelStories = "12"
-
+// Each step of a story is several transactions here.
 func TestModel(t *testing.T) {
-	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue {
-		if err := checks.Value.Set(modelStories); err != nil {
-			t.Fatal(err)
-		}
-		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // the same flag took a number before
-	}
-	storetest.RunModel(t, backend(t, directly))
+	b := backend(t, directly)
+	b.Stories = 12
+	storetest.RunModel(t, b)
 }
 
 func directly(url string) string { return url }

@@ -81,8 +81,11 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if err := store.CheckPool(q, exists); err != nil {
 			return err
 		}
-		q.UpdatedAt = tx.now
-		config, err := json.Marshal(q)
+		next, err := was[q.Name].Configure(q, tx.now)
+		if err != nil {
+			return err
+		}
+		config, err := json.Marshal(next)
 		if err != nil {
 			return err
 		}

@@ -1,9 +1,11 @@
 package storetest
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +28,12 @@ func RunModel(t *testing.T, b Backend) {
 	t.Helper()
 	if len(b.Lacks) > 0 {
 		t.Skipf("the store lacks %s", strings.Join(b.Lacks, ", "))
+	}
+	if checks := flag.Lookup("rapid.checks"); b.Stories > 0 && checks.Value.String() == checks.DefValue {
+		if err := checks.Value.Set(strconv.Itoa(b.Stories)); err != nil {
+			t.Fatal(err)
+		}
+		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // it took a number before
 	}
 	tally := &tally{}
 	rapid.Check(t, func(r *rapid.T) { tell(t, r, b, tally) })

@@ -196,7 +196,12 @@ func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
 	if err := cmp.Or(q.Validate(), store.CheckPool(q, exists || n.bug == acceptsAnyPool)); err != nil && n.bug != acceptsAnyQueue {
 		return err
 	}
-	q.UpdatedAt = now
+	if n.bug == lastWins {
+		q.UpdatedAt = time.Time{}
+	}
+	if q, err = n.data.queues[q.Name].Configure(q, now); err != nil {
+		return err
+	}
 	changed := n.data.queues[q.Name].Fair != q.Fair
 	if n.bug != tellsJobsOnly {
 		n.announce(q.Name) // whose pool it may leave

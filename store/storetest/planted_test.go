@@ -74,6 +74,7 @@ const (
 	holdsOccupy      bug = "what is held occupies any pool"
 	startsAnyway     bug = "a start needs no room"
 	poolsTellNothing bug = "what is in use of a pool is not told"
+	lastWins         bug = "a change of a queue undoes another"
 	acceptsAnyPool   bug = "a queue may name a pool that does not exist"
 	ignoresRate      bug = "claims come as they like"
 	rateSaysNothing  bug = "a claim that a rate refused does not say until when"
@@ -230,6 +231,7 @@ var planted = map[bug][]string{
 	holdsOccupy:      {"Pool/AtStart", "Pool/Used"},
 	startsAnyway:     {"Pool/AtStart", "Pool/AtStartConcurrent"},
 	poolsTellNothing: {"Pool/Used"},
+	lastWins:         {"Queues/Changed"},
 	acceptsAnyPool:   {"Pool/Unknown"},
 	ignoresRate:      {"Rate/Claims"},
 	rateSaysNothing:  {"Rate/RetryAt"},
@@ -343,7 +345,7 @@ var beyondModel = []bug{
 	borrowsMemory, trimsPayload, keysOutlive, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
 	forgetsSequence, // which takes hundreds of them
 	forgetsBackoffs, // stories have no backoff of their own
-	acceptsAnyDoc, borrowsDoc, acceptsAnyPool,
+	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, lastWins,
 	halfChanges, changesBlindly, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start

@@ -21,6 +21,12 @@ var queueCases = []Case{
 		run:    queuePut,
 	},
 	{
+		Name:   "Queues/Changed",
+		Clause: "a change of a queue as it was read before another change is ErrConflict and changes nothing",
+		Needs:  []string{"PutQueue", "Queues", "Close"},
+		run:    queueChanged,
+	},
+	{
 		Name:   "Queues/Invalid",
 		Clause: "a queue that cannot be is ErrInvalid, with every fault, and changes nothing",
 		Needs:  []string{"PutQueue", "Queues", "Close"},
@@ -82,10 +88,34 @@ func queuePut(e *env) {
 	q.Paused, q.MaxRunning, q.MaxDepth = true, 3, 1<<40
 	put(q)
 	e.clock.Advance(time.Second)
-	q.UpdatedAt = start.Add(-time.Hour) // is the store's to set
 	q.Paused, q.MaxRunning = false, 0
 	put(q)
 	put(gq.NewQueue("other"))
+}
+
+func queueChanged(e *env) {
+	e.put("q", func(q *gq.Queue) { q.MaxDepth = 1 })
+	_, by := e.queues()
+	read := by["q"]
+	mine, theirs := read, read
+	mine.MaxDepth, theirs.Paused = 2, true
+	e.check("PutQueue", e.store().PutQueue(e.Context(), theirs))
+	_, before := e.queues()
+	if at := before["q"].UpdatedAt; !at.After(read.UpdatedAt) {
+		e.Errorf("configured at %v, and again at %v", read.UpdatedAt, at)
+	}
+	e.is("a change of what was read before", e.store().PutQueue(e.Context(), mine), gq.ErrConflict)
+	stranger := gq.NewQueue("new")
+	stranger.UpdatedAt = read.UpdatedAt
+	e.is("a change of what there is not", e.store().PutQueue(e.Context(), stranger), gq.ErrConflict)
+	_, after := e.queues()
+	e.equal("the queues after refused changes", after, before)
+	mine = before["q"]
+	mine.MaxDepth = 2
+	e.check("PutQueue", e.store().PutQueue(e.Context(), mine))
+	if _, by := e.queues(); !by["q"].Paused || by["q"].MaxDepth != 2 {
+		e.Errorf("both changes made %+v", by["q"])
+	}
 }
 
 func queueInvalid(e *env) {

@@ -28,6 +28,11 @@ type Backend struct {
 
 	// Parallel lets cases run at the same time, each on its own store.
 	Parallel bool
+
+	// Stories is how many stories [RunModel] tells where -rapid.checks says nothing;
+	// 0 is the default of package rapid. From a dozen on everything that matters
+	// happens.
+	Stories int
 }
 
 // reopening is how Case.Needs names Backend.Reopen.
