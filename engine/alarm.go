@@ -60,20 +60,23 @@ func (a *alarm) rings() bool {
 	return true
 }
 
-// look reads when the next job is due. One that is overdue although the desk has
-// just claimed is not for those who wait here, or was a moment late: look again,
-// less and less often.
+// look reads when the next job is due. One that is overdue may have become so since
+// the desk has claimed: try at once. If it still is then, it is not for those who wait
+// here: try again, less and less often, but no later because there was news.
 func (a *alarm) look() {
 	e := a.desk.engine
 	a.read = time.Now()
 	due, err := e.store.Due(context.Background(), 1)
-	switch {
-	case err != nil || len(due.Jobs) > 0:
-		a.again = min(max(2*a.again, dueEvery), e.options.Poll)
-		a.due = e.clock.now().Add(a.again)
-	default:
+	if err == nil && len(due.Jobs) == 0 {
 		a.again, a.due = 0, due.Next
+		return
 	}
+	now := e.clock.now()
+	if a.again > 0 && now.Before(a.due) {
+		return
+	}
+	a.due = now.Add(a.again)
+	a.again = min(max(2*a.again, dueEvery), e.options.Poll)
 }
 
 // earlier is the first of two instants; zero is none.

@@ -232,6 +232,35 @@ func TestNoClaimsInVain(t *testing.T) {
 	})
 }
 
+// TestDueAmidNews has a job become due right after a claim has looked, while something
+// else is committed all the time.
+func TestDueAmidNews(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		f.submit(gq.Spec{Queue: "other"})
+		_, other := f.take(func(r *gq.ClaimRequest) { r.Queues = []string{"other"} })
+		for i := range 20 {
+			began := time.Now()
+			got := make(chan []gq.Job, 1)
+			go func() {
+				got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour}))
+			}()
+			synctest.Wait()
+			f.submit(gq.Spec{Delay: time.Duration(i) * time.Millisecond})
+			for beats := 0; len(got) == 0 && beats < 1000; beats++ {
+				must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: other}}))
+				time.Sleep(7 * time.Millisecond)
+			}
+			if len(got) == 0 {
+				t.Fatalf("a job with a delay of %d ms is not claimed after %v", i, time.Since(began))
+			}
+			<-got
+			if late := time.Since(began); late > 100*time.Millisecond {
+				t.Errorf("a job with a delay of %d ms is claimed after %v", i, late)
+			}
+		}
+	})
+}
+
 // TestJobsBetweenTryingAndWaiting has a job come in after a claim has looked and before
 // it waits, at first and when the engine knows the line.
 func TestJobsBetweenTryingAndWaiting(t *testing.T) {
