@@ -286,6 +286,34 @@ func TestJobsBetweenTryingAndWaiting(t *testing.T) {
 	})
 }
 
+// TestJobsBeforeTheFirstNews has a job come in after a claim has looked and before
+// anybody hears news, which a claim for something else then does.
+func TestJobsBeforeTheFirstNews(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g *gate
+		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { g = &gate{Store: s}; return g })
+		release := g.hold()
+		began := time.Now()
+		got := make(chan []gq.Job)
+		go func() { got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour})) }()
+		synctest.Wait() // it has looked, and its answer is held
+		f.submit(gq.Spec{})
+		g.pass()
+		ctx, cancel := context.WithCancel(t.Context())
+		var other sync.WaitGroup
+		other.Go(func() {
+			must[[]gq.Job](t)(f.Claim(ctx, gq.ClaimRequest{Worker: "v", Queues: []string{"other"}, Wait: time.Hour}))
+		})
+		synctest.Wait()
+		release()
+		if jobs := <-got; len(jobs) != 1 || time.Since(began) > time.Second {
+			t.Errorf("%d jobs after %v", len(jobs), time.Since(began))
+		}
+		cancel()
+		other.Wait()
+	})
+}
+
 // TestAbandonedClaim ends the context of a claim whose answer is on its way: the
 // job must not be held by nobody.
 func TestAbandonedClaim(t *testing.T) {

@@ -288,6 +288,13 @@ func (g *gate) hold() (release func()) {
 	}
 }
 
+// pass lets later claims through, whose answers are not held.
+func (g *gate) pass() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.held = nil
+}
+
 func payload(format string, args ...any) gq.Payload {
 	return gq.Payload{Data: fmt.Appendf(nil, format, args...), ContentType: gq.JSON}
 }
