@@ -200,9 +200,9 @@ func newQueueSet(p process) *cobra.Command {
 		Use:   "set NAME",
 		Short: "Configure a queue",
 		Long: `Configure a queue, from the next claim or submission on. What is not given stays as
-it is, also what someone else sets at the same time; a
-queue that does not exist begins with the defaults. Jobs that exist keep the
-policy they were submitted under.`,
+it is, also what someone else sets at the same time; a queue that does not exist
+begins with the defaults. Jobs that exist keep the policy they were submitted
+under.`,
 		Example: `  gq queue set mail --max-running 20
   gq queue set mail --rate 100/1m --burst 10
   gq queue set render --pool gpu --fair
