@@ -63,6 +63,11 @@ func CheckPool(q gq.Queue, exists bool) error {
 	return &gq.InvalidError{Faults: []gq.Fault{{Field: "pool", Problem: fmt.Sprintf("there is no pool %q", q.Pool)}}}
 }
 
+// TooManyQueues refuses a queue beyond [gq.MaxQueues].
+func TooManyQueues(queue string) error {
+	return fmt.Errorf("queue %s would be one more than %d: %w", queue, gq.MaxQueues, gq.ErrTooMany)
+}
+
 // CheckClaim reports everything that is wrong with a claim.
 func CheckClaim(c Claim) error {
 	faults := c.Filter.faults()

@@ -403,15 +403,11 @@ func (tx *txn) guardQueues(g store.Group) error {
 	for i := range g.Jobs {
 		if tx.t.queues[g.Jobs[i].Queue] == nil {
 			if known++; known > gq.MaxQueues {
-				return tooMany(g.Jobs[i].Queue)
+				return store.TooManyQueues(g.Jobs[i].Queue)
 			}
 		}
 	}
 	return nil
-}
-
-func tooMany(queue string) error {
-	return fmt.Errorf("queue %s would be one more than %d: %w", queue, gq.MaxQueues, gq.ErrTooMany)
 }
 
 // add writes a job that has been checked. Its state has a sequence number so far.

@@ -412,7 +412,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		if known := tx.t.queues[config.Name]; known != nil {
 			was = known.config
 		} else if len(tx.t.queues) >= gq.MaxQueues {
-			refused = tooMany(config.Name)
+			refused = store.TooManyQueues(config.Name)
 			return
 		}
 		next, err := was.Configure(config, tx.now)

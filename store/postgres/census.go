@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/gopherqueue/gq"
@@ -88,16 +87,11 @@ func (tx *txn) countQueue(ctx context.Context, name string, crowded map[string]b
 	return crowded, nil
 }
 
-// tooMany refuses a queue beyond those there may be.
-func tooMany(queue string) error {
-	return fmt.Errorf("queue %s would be one more than %d: %w", queue, gq.MaxQueues, gq.ErrTooMany)
-}
-
 // guardQueues refuses a group that would make too many queues.
 func (p *plan) guardQueues(g store.Group) error {
 	for i := range g.Jobs {
 		if name := g.Jobs[i].Queue; p.crowded[name] {
-			return tooMany(name)
+			return store.TooManyQueues(name)
 		}
 	}
 	return nil

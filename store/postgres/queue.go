@@ -37,7 +37,7 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if crowded, err := tx.countQueue(ctx, q.Name, nil); err != nil {
 			return err
 		} else if crowded[q.Name] {
-			return tooMany(q.Name)
+			return store.TooManyQueues(q.Name)
 		}
 		if moves { // claims that their pool does not count do not lock the row: see uncounted
 			if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPools); err != nil {
