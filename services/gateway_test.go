@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -272,17 +273,65 @@ func TestCancelSurvivesPartialFailure(t *testing.T) {
 	}
 }
 
+// A job that may be out of the queue is put back when the queue answers again.
+func TestCancelPutsBackLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spec.Covers(t, "T-46")
+		w := wire(t)
+		id := w.submit("")
+		w.fromGateway.setLost("RemoveJobIfPresent", errDown)
+		w.fromGateway.set("EnqueueJob", errDown)
+		_, err := w.gateway.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id})
+		if status.Code(err) != codes.Unavailable {
+			t.Fatalf("cancel: %v", err)
+		}
+		time.Sleep(time.Minute)
+		w.stands(id, queued)
+		w.fromGateway.set("EnqueueJob", nil)
+		time.Sleep(2 * time.Second)
+		w.beat("w")
+		if answer := w.fetch("w"); answer.GetAssigned() {
+			t.Errorf("a canceled job is handed out: %v", answer)
+		}
+		w.stands(id, canceled)
+	})
+}
+
+// One that has ended meanwhile is not.
+func TestCancelPutsBackNothingThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := wire(t)
+		id := w.submit("")
+		w.fromGateway.set("StoreResult", errDown)
+		w.fromGateway.set("EnqueueJob", errDown)
+		if _, err := w.gateway.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id}); status.Code(err) != codes.Unavailable {
+			t.Fatalf("cancel: %v", err)
+		}
+		if _, err := w.jobs.TransitionJobStatus(t.Context(), &internalpb.TransitionJobStatusRequest{JobId: id, ExpectedFromStatus: queued, ToStatus: canceled}); err != nil {
+			t.Fatal(err)
+		}
+		w.fromGateway.set("EnqueueJob", nil)
+		time.Sleep(2 * time.Second)
+		if answer, err := w.queue.DequeueJob(t.Context(), &internalpb.DequeueJobRequest{WorkerId: "w"}); err != nil || answer.GetFound() {
+			t.Errorf("the queue has %v, %v", answer, err)
+		}
+	})
+}
+
 func TestCancelThatCannotPutBackIsAnAnomaly(t *testing.T) {
-	spec.Covers(t, "T-94")
-	w := wire(t)
-	id := w.submit("")
-	w.fromGateway.set("StoreResult", errDown)
-	w.fromGateway.set("EnqueueJob", errDown)
-	_, err := w.gateway.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id})
-	if status.Code(err) != codes.Unavailable {
-		t.Fatalf("cancel: %v", err)
-	}
-	w.logged(rpc.EventAnomaly, "queued_not_in_queue", id)
+	synctest.Test(t, func(t *testing.T) {
+		spec.Covers(t, "T-94")
+		w := wire(t)
+		id := w.submit("")
+		w.fromGateway.set("StoreResult", errDown)
+		w.fromGateway.set("EnqueueJob", errDown)
+		_, err := w.gateway.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id})
+		if status.Code(err) != codes.Unavailable {
+			t.Fatalf("cancel: %v", err)
+		}
+		time.Sleep(11 * time.Minute)
+		w.logged(rpc.EventAnomaly, "queued_not_in_queue", id)
+	})
 }
 
 func TestResultThatIsMissing(t *testing.T) {

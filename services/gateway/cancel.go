@@ -20,6 +20,13 @@ const (
 	rechecks        = 5
 )
 
+// What is done for jobs that may be out of the queue while it does not answer.
+const (
+	maxPutBacks     = 1000 // jobs at a time
+	putBackInterval = time.Second
+	putBackFor      = 10 * time.Minute
+)
+
 // CancelJob ends a queued job. A running one is flagged, and ends as CANCELED
 // unless its outcome is reported first.
 func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
@@ -79,17 +86,47 @@ func (s *Service) cancelRemoved(ctx context.Context, r *publicpb.CancelJobReques
 
 // putBack undoes the removal of a job whose cancellation could not be stored, or of
 // which nothing is known. The flag goes first, so that the job ends as CANCELED when its
-// turn comes.
+// turn comes. A queue that does not answer is asked again, while the client is told that
+// it failed: it may be paused, and take the job out when it goes on.
 func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
 	ctx = context.WithoutCancel(ctx) // however little time the client left
-	_, flagErr := s.flag(ctx, r)
+	err := s.tryPutBack(ctx, r)
+	if err == nil {
+		return
+	}
+	select {
+	case s.putBacks <- struct{}{}:
+	default:
+		s.notPutBack(ctx, r)
+		return
+	}
+	s.Log.Warn(ctx, "CancelJob", "put_back_postponed", "job may be out of the queue and is put back as soon as the queue answers: "+status.Convert(err).Message(), rpc.JobID(r.GetJobId()))
+	go func() {
+		defer func() { <-s.putBacks }()
+		for end := s.Now().Add(putBackFor); err != nil; err = s.tryPutBack(ctx, r) {
+			if status.Code(err) == codes.Canceled || s.Now().After(end) { // Canceled: the gateway ends
+				s.notPutBack(ctx, r)
+				return
+			}
+			rpc.Wait(ctx, putBackInterval)
+		}
+	}()
+}
+
+func (s *Service) tryPutBack(ctx context.Context, r *publicpb.CancelJobRequest) error {
+	flagged, flagErr := s.flag(ctx, r)
+	if status.Code(flagErr) == codes.NotFound || terminal(flagged.GetCurrentStatus()) {
+		return nil // it needs no place any more
+	}
 	_, err := s.Queue.EnqueueJob(ctx, &internalpb.EnqueueJobRequest{JobId: r.GetJobId(), EnqueuedAtMs: s.Now().UnixMilli()})
-	switch {
-	case err != nil:
-		s.Log.Anomaly(ctx, "CancelJob", "queued_not_in_queue", r.GetJobId(), "job was taken out of the queue to cancel it and could not be put back")
-	case flagErr != nil:
+	if err == nil && flagErr != nil {
 		s.Log.Warn(ctx, "CancelJob", "cancel_lost", "job was put back into the queue without its cancellation", rpc.JobID(r.GetJobId()))
 	}
+	return err
+}
+
+func (s *Service) notPutBack(ctx context.Context, r *publicpb.CancelJobRequest) {
+	s.Log.Anomaly(ctx, "CancelJob", "queued_not_in_queue", r.GetJobId(), "job was taken out of the queue to cancel it and could not be put back")
 }
 
 func (s *Service) markCanceled(ctx context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {

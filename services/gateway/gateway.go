@@ -47,7 +47,8 @@ type Config struct {
 type Service struct {
 	publicpb.UnimplementedTaskQueuePublicServiceServer
 	Config
-	keys keyLocks
+	keys     keyLocks
+	putBacks chan struct{} // holds an element for each job that waits to be put back
 }
 
 // New returns a gateway.
@@ -55,7 +56,7 @@ func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Service{Config: c}
+	return &Service{Config: c, putBacks: make(chan struct{}, maxPutBacks)}
 }
 
 // GetJobStatus reads where a job stands.

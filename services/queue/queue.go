@@ -110,13 +110,19 @@ func (s *Service) rememberLocked(key, id string) {
 	s.oldest = (s.oldest + 1) % maxAnswers
 }
 
-// RemoveJobIfPresent takes a job out wherever it waits.
-func (s *Service) RemoveJobIfPresent(_ context.Context, r *internalpb.RemoveJobIfPresentRequest) (*internalpb.RemoveJobIfPresentResponse, error) {
+// RemoveJobIfPresent takes a job out wherever it waits, unless nobody waits for the
+// answer any more: a caller that has given up puts the job back, and a removal must not
+// come after that. On one connection it cannot: the end of a call is read before any
+// later call.
+func (s *Service) RemoveJobIfPresent(ctx context.Context, r *internalpb.RemoveJobIfPresentRequest) (*internalpb.RemoveJobIfPresentResponse, error) {
 	if err := checkID(r.GetJobId()); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, status.FromContextError(err).Err()
+	}
 	e, ok := s.members[r.GetJobId()]
 	if ok {
 		s.takeLocked(e)

@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -119,6 +120,22 @@ func TestRemove(t *testing.T) {
 	}
 	if f.remove("a") {
 		t.Error("a dequeued job was removed")
+	}
+}
+
+// A removal that its caller has given up changes nothing: the caller puts the job back,
+// and that must not be undone by a call that comes late.
+func TestRemoveForNobody(t *testing.T) {
+	spec.Covers(t, "T-46")
+	f := fixture{t, queue.New(queue.Config{})}
+	f.enqueue("a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if answer, err := f.RemoveJobIfPresent(ctx, &internalpb.RemoveJobIfPresentRequest{JobId: "a"}); status.Code(err) != codes.Canceled {
+		t.Errorf("remove: %v, %v", answer, err)
+	}
+	if id := f.dequeue(); id != "a" {
+		t.Errorf("dequeue: %q", id)
 	}
 }
 
