@@ -2,6 +2,7 @@ package services_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -253,23 +254,31 @@ func TestCancelBetweenCreateAndEnqueue(t *testing.T) {
 	})
 }
 
-// A cancellation that stops half way can be repeated and then ends the job.
+// A cancellation that stops half way can be repeated and then ends the job; else that is
+// left to the coordinator.
 func TestCancelSurvivesPartialFailure(t *testing.T) {
 	for _, broken := range []string{"StoreResult", "TransitionJobStatus"} {
-		t.Run(broken, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := wire(t)
-				id := w.submit("")
-				w.fromGateway.set(broken, errDown)
-				_, err := w.gateway.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id})
-				if status.Code(err) != codes.Unavailable {
-					t.Fatalf("cancel: %v", err)
-				}
-				w.fromGateway.set(broken, nil)
-				w.cancel(id)
-				w.stands(id, canceled)
+		for _, repeated := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/%t", broken, repeated), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := wire(t)
+					id := w.submit("")
+					w.fromGateway.set(broken, errDown)
+					_, err := w.gateway.CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id})
+					if status.Code(err) != codes.Unavailable {
+						t.Fatalf("cancel: %v", err)
+					}
+					w.fromGateway.set(broken, nil)
+					if repeated {
+						w.cancel(id)
+					} else {
+						w.beat("w")
+						w.fetch("w")
+					}
+					w.stands(id, canceled)
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -84,8 +84,8 @@ func (s *Service) cancelRemoved(ctx context.Context, r *publicpb.CancelJobReques
 	return s.markCanceled(ctx, r)
 }
 
-// putBack undoes the removal of a job whose cancellation could not be stored, or of
-// which nothing is known. The flag goes first, so that the job ends as CANCELED when its
+// putBack undoes the removal of a job that could not be ended, or of which nothing is
+// known. The flag goes first, so that the job ends as CANCELED when its
 // turn comes. A queue that does not answer is asked again, while the client is told that
 // it failed: it may be paused, and take the job out when it goes on.
 func (s *Service) putBack(ctx context.Context, r *publicpb.CancelJobRequest) {
@@ -136,9 +136,7 @@ func (s *Service) markCanceled(ctx context.Context, r *publicpb.CancelJobRequest
 	})
 	switch {
 	case err != nil:
-		if status.Code(err) != codes.NotFound {
-			s.Log.Anomaly(ctx, "CancelJob", "queued_not_in_queue", r.GetJobId(), "job is out of the queue but could not be marked CANCELED")
-		}
+		s.putBack(ctx, r) // whoever runs it next finds the envelope, and ends it as that says
 		return nil, rpc.Downstream("job", err)
 	case change.GetCurrentStatus() == publicpb.JobStatus_RUNNING:
 		return s.flag(ctx, r)
