@@ -64,7 +64,7 @@ func exactLaw[T any](t *testing.T, b []byte, decode func([]byte) (T, error), enc
 // least of some measurements counts.
 func memory(call func()) uint64 {
 	least := uint64(math.MaxUint64)
-	for range 3 {
+	for range 100 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		call()
