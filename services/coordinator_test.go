@@ -324,7 +324,7 @@ func TestIdleHint(t *testing.T) {
 func TestHeartbeats(t *testing.T) {
 	spec.Covers(t, "T-45", "T-64", "T-179", "T-199", "T-200", "T-233")
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
+		w := wire(t, ticking)
 		id := w.submit("")
 		if answer := w.fetch("w"); answer.GetAssigned() {
 			t.Fatalf("a worker nobody has heard of gets %v", answer)
@@ -358,7 +358,7 @@ func TestHeartbeats(t *testing.T) {
 func TestLostWorker(t *testing.T) {
 	spec.Covers(t, "T-46", "T-265")
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
+		w := wire(t, ticking)
 		id := w.submit("")
 		for i := range 3 {
 			w.beat("w")
@@ -385,7 +385,7 @@ func TestLostWorker(t *testing.T) {
 func TestWorkerThatComesBackInTime(t *testing.T) {
 	spec.Covers(t, "T-265")
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
+		w := wire(t, ticking)
 		id := w.submit("")
 		beat := func() {
 			if _, err := w.coordinator.WorkerHeartbeat(t.Context(), &internalpb.WorkerHeartbeatRequest{WorkerId: "w", CapacityHint: 2}); err != nil {
@@ -409,7 +409,7 @@ func TestWorkerThatComesBackInTime(t *testing.T) {
 
 func TestOutcomeThatIsLongOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
+		w := wire(t, ticking)
 		id := w.submit("")
 		w.beat("w")
 		w.given("w", id)
@@ -428,7 +428,7 @@ func TestOutcomeThatIsLongOverdue(t *testing.T) {
 func TestLateOutcomeOfALostWorkerCounts(t *testing.T) {
 	spec.Covers(t, "T-235")
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
+		w := wire(t, ticking)
 		id := w.submit("")
 		w.beat("slow")
 		w.given("slow", id)
@@ -449,7 +449,7 @@ func TestLateOutcomeOfALostWorkerCounts(t *testing.T) {
 func TestHeartbeatTellsWhatToStop(t *testing.T) {
 	spec.Covers(t, "T-83", "T-179")
 	synctest.Test(t, func(t *testing.T) {
-		w := wire(t)
+		w := wire(t, ticking)
 		id, other := w.submit(""), w.submit("")
 		w.beat("w")
 		w.given("w", id)

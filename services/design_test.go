@@ -2,6 +2,7 @@ package services_test
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -22,16 +23,32 @@ import (
 // own.
 type design struct {
 	journal taskqueuetest.Journal
+	dial    func(addr, caller string) (*grpc.ClientConn, error)
 
 	gateway, job, queue, coordinator, result string // addresses
 
 	stopGateway, stopJob, stopQueue, stopCoordinator, stopResult, stopWorker func()
 }
 
-// start starts design A with so many worker slots.
+// patience is how long something may take that happens in the end.
+const patience = 2 * time.Minute
+
+// patiently dials for those who do not care how slow the machine is.
+func patiently(addr, caller string) (*grpc.ClientConn, error) {
+	return rpc.DialPatiently(addr, caller, patience)
+}
+
+// start starts design A with so many worker slots. Its services wait for each other
+// however long it takes.
 func start(t *testing.T, slots int) *design {
 	t.Helper()
-	d := &design{}
+	return startWith(t, slots, patiently)
+}
+
+// startWith starts design A whose services dial each other in some way.
+func startWith(t *testing.T, slots int, dial func(addr, caller string) (*grpc.ClientConn, error)) *design {
+	t.Helper()
+	d := &design{dial: dial}
 	serve := func(name string, register func(grpc.ServiceRegistrar)) (addr string, stop func()) {
 		listener := taskqueuetest.Listen(t)
 		return listener.Addr().String(), taskqueuetest.Serve(t, listener, d.journal.Log(name), register)
@@ -46,9 +63,9 @@ func start(t *testing.T, slots int) *design {
 	})
 	dispatch := coordinator.New(coordinator.Config{
 		Log:     d.journal.Log("coordinator"),
-		Jobs:    internalpb.NewJobInternalServiceClient(connect(t, d.job, "coordinator")),
-		Queue:   internalpb.NewQueueInternalServiceClient(connect(t, d.queue, "coordinator")),
-		Results: internalpb.NewResultInternalServiceClient(connect(t, d.result, "coordinator")),
+		Jobs:    internalpb.NewJobInternalServiceClient(d.connect(t, d.job, "coordinator")),
+		Queue:   internalpb.NewQueueInternalServiceClient(d.connect(t, d.queue, "coordinator")),
+		Results: internalpb.NewResultInternalServiceClient(d.connect(t, d.result, "coordinator")),
 	})
 	taskqueuetest.Go(t, dispatch.Run)
 	d.coordinator, d.stopCoordinator = serve("coordinator", func(r grpc.ServiceRegistrar) {
@@ -59,7 +76,7 @@ func start(t *testing.T, slots int) *design {
 	if slots > 0 {
 		d.stopWorker = taskqueuetest.Go(t, worker.New(worker.Config{
 			ID: "worker-1", Slots: slots, Log: d.journal.Log("worker"),
-			Coordinator: internalpb.NewCoordinatorInternalServiceClient(connect(t, d.coordinator, "worker")),
+			Coordinator: internalpb.NewCoordinatorInternalServiceClient(d.connect(t, d.coordinator, "worker")),
 		}).Run)
 	}
 	return d
@@ -68,19 +85,25 @@ func start(t *testing.T, slots int) *design {
 func (d *design) registerGateway(t *testing.T, r grpc.ServiceRegistrar) {
 	publicpb.RegisterTaskQueuePublicServiceServer(r, gateway.New(gateway.Config{
 		Log:     d.journal.Log("gateway"),
-		Jobs:    internalpb.NewJobInternalServiceClient(connect(t, d.job, "gateway")),
-		Queue:   internalpb.NewQueueInternalServiceClient(connect(t, d.queue, "gateway")),
-		Results: internalpb.NewResultInternalServiceClient(connect(t, d.result, "gateway")),
+		Jobs:    internalpb.NewJobInternalServiceClient(d.connect(t, d.job, "gateway")),
+		Queue:   internalpb.NewQueueInternalServiceClient(d.connect(t, d.queue, "gateway")),
+		Results: internalpb.NewResultInternalServiceClient(d.connect(t, d.result, "gateway")),
 	}))
 }
 
 func (d *design) client(t *testing.T) publicpb.TaskQueuePublicServiceClient {
-	return publicpb.NewTaskQueuePublicServiceClient(connect(t, d.gateway, "test"))
+	return publicpb.NewTaskQueuePublicServiceClient(connect(t, patiently, d.gateway, "test"))
 }
 
-func connect(t *testing.T, addr, caller string) *grpc.ClientConn {
+// connect is how services reach each other.
+func (d *design) connect(t *testing.T, addr, caller string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := rpc.Dial(addr, caller)
+	return connect(t, d.dial, addr, caller)
+}
+
+func connect(t *testing.T, dial func(addr, caller string) (*grpc.ClientConn, error), addr, caller string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := dial(addr, caller)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +114,13 @@ func connect(t *testing.T, addr, caller string) *grpc.ClientConn {
 func TestDesignA(t *testing.T) {
 	spec.Covers(t, "T-13", "T-15", "T-39", "T-264")
 	d := start(t, 6)
-	taskqueuetest.Run(t, taskqueuetest.Target{Addresses: []string{d.gateway}, Slots: 6})
-	checkLog(t, d)
+	target := taskqueuetest.Target{Addresses: []string{d.gateway}, Slots: 6}
+	taskqueuetest.Run(t, target)
+	checkLog(t, d, target)
 }
 
 // checkLog checks what must hold of every line, whatever happened.
-func checkLog(t *testing.T, d *design) {
+func checkLog(t *testing.T, d *design, target taskqueuetest.Target) {
 	t.Helper()
 	for _, l := range d.journal.Lines(t, "") {
 		for _, field := range []string{"level", "service", "method", "event", "message"} {
@@ -111,7 +135,7 @@ func checkLog(t *testing.T, d *design) {
 			t.Errorf("an error without code, caller or request: %v", l)
 		}
 	}
-	if anomalies := d.journal.Lines(t, rpc.EventAnomaly); len(anomalies) > 0 {
+	if anomalies := d.journal.Anomalies(t, target); len(anomalies) > 0 {
 		t.Errorf("anomalies: %v", anomalies)
 	}
 }

@@ -113,7 +113,7 @@ func TestEachServiceServesItsOwn(t *testing.T) {
 		d.gateway: "taskqueue.v1.TaskQueuePublicService", d.job: "taskqueue.internal.v1.JobInternalService", d.queue: "taskqueue.internal.v1.QueueInternalService",
 		d.coordinator: "taskqueue.internal.v1.CoordinatorInternalService", d.result: "taskqueue.internal.v1.ResultInternalService",
 	} {
-		stream, err := grpc_reflection_v1.NewServerReflectionClient(connect(t, addr, "test")).ServerReflectionInfo(t.Context())
+		stream, err := grpc_reflection_v1.NewServerReflectionClient(connect(t, patiently, addr, "test")).ServerReflectionInfo(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestEachServiceServesItsOwn(t *testing.T) {
 
 func waitFor(t *testing.T, client publicpb.TaskQueuePublicServiceClient, id string, want publicpb.JobStatus) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		now, err := client.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: id})
@@ -152,6 +152,21 @@ func waitFor(t *testing.T, client publicpb.TaskQueuePublicServiceClient, id stri
 	}
 }
 
+// answers makes a call until it is answered with a code. On a slow machine services may
+// give up on each other before.
+func answers(t *testing.T, what string, want codes.Code, call func() error) {
+	t.Helper()
+	for limit := time.Now().Add(patience); ; {
+		err := call()
+		if status.Code(err) == want {
+			return
+		}
+		if code := status.Code(err); code != codes.DeadlineExceeded && code != codes.Unavailable || time.Now().After(limit) {
+			t.Fatalf("%s: %v, want %v", what, err, want)
+		}
+	}
+}
+
 // A gateway holds nothing: another one answers the same, whatever became of the
 // first.
 func TestGatewaysAreInterchangeable(t *testing.T) {
@@ -160,7 +175,7 @@ func TestGatewaysAreInterchangeable(t *testing.T) {
 	first := d.client(t)
 	listener := taskqueuetest.Listen(t)
 	taskqueuetest.Serve(t, listener, d.journal.Log("gateway"), func(r grpc.ServiceRegistrar) { d.registerGateway(t, r) })
-	second := publicpb.NewTaskQueuePublicServiceClient(connect(t, listener.Addr().String(), "test"))
+	second := publicpb.NewTaskQueuePublicServiceClient(connect(t, patiently, listener.Addr().String(), "test"))
 
 	request := &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x", PayloadSizeBytes: 100}, ClientRequestId: "key"}
 	accepted, err := first.SubmitJob(t.Context(), request)
@@ -182,11 +197,11 @@ func TestGatewaysAreInterchangeable(t *testing.T) {
 	if err != nil || !proto.Equal(before, after) {
 		t.Errorf("the other gateway has the result %v, %v", after, err)
 	}
-	record, err := internalpb.NewJobInternalServiceClient(connect(t, d.job, "test")).GetJobRecord(t.Context(), &internalpb.GetJobRecordRequest{JobId: id})
+	record, err := internalpb.NewJobInternalServiceClient(connect(t, patiently, d.job, "test")).GetJobRecord(t.Context(), &internalpb.GetJobRecordRequest{JobId: id})
 	if err != nil || record.GetSummary().GetStatus() != done {
 		t.Errorf("the job service says %v, %v", record, err)
 	}
-	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: id})
+	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, patiently, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: id})
 	if err != nil || string(envelope.GetOutputBytes()) != string(after.GetOutputBytes()) {
 		t.Errorf("the result service says %v, %v", envelope, err)
 	}
@@ -195,28 +210,30 @@ func TestGatewaysAreInterchangeable(t *testing.T) {
 // Results outlive every other service, and jobs those that only pass by.
 func TestResultsSurviveTheOthers(t *testing.T) {
 	spec.Covers(t, "T-60", "T-214")
-	d := start(t, 1)
+	d := startWith(t, 1, rpc.Dial)
 	client := d.client(t)
-	accepted, err := client.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x"}})
-	if err != nil {
-		t.Fatal(err)
+	submit := func() (id string, err error) {
+		answer, err := client.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x"}})
+		return answer.GetJobId(), err
 	}
-	waitFor(t, client, accepted.GetJobId(), done)
+	var id string
+	answers(t, "submit", codes.OK, func() (err error) { id, err = submit(); return err })
+	waitFor(t, client, id, done)
 	d.stopWorker()
 	d.stopCoordinator()
 	d.stopQueue()
-	got, err := client.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: accepted.GetJobId()})
-	if err != nil || !got.GetResultReady() {
-		t.Errorf("result %v, %v", got, err)
+	result := func() error {
+		got, err := client.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: id})
+		if err == nil && !got.GetResultReady() {
+			t.Errorf("result %v", got)
+		}
+		return err
 	}
-	if _, err := client.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x"}}); status.Code(err) != codes.Unavailable {
-		t.Errorf("submit without a queue: %v", err)
-	}
+	answers(t, "result", codes.OK, result)
+	answers(t, "submit without a queue", codes.Unavailable, func() error { _, err := submit(); return err })
 	d.stopJob()
-	if _, err := client.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: accepted.GetJobId()}); status.Code(err) != codes.Unavailable {
-		t.Errorf("without a job service: %v", err)
-	}
-	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: accepted.GetJobId()})
+	answers(t, "without a job service", codes.Unavailable, result)
+	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, patiently, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: id})
 	if err != nil || !envelope.GetFound() {
 		t.Errorf("envelope %v, %v", envelope, err)
 	}
@@ -236,17 +253,27 @@ func TestDeadlinesPropagate(t *testing.T) {
 	taskqueuetest.Serve(t, slow, (&taskqueuetest.Journal{}).Log("job"), func(r grpc.ServiceRegistrar) {
 		internalpb.RegisterJobInternalServiceServer(r, slowJobs{seen: seen})
 	})
-	jobs := internalpb.NewJobInternalServiceClient(connect(t, slow.Addr().String(), "gateway"))
+	jobs := internalpb.NewJobInternalServiceClient(connect(t, patiently, slow.Addr().String(), "gateway"))
 	var journal taskqueuetest.Journal
 	g := gateway.New(gateway.Config{Log: journal.Log("gateway"), Jobs: jobs})
-	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
-	defer cancel()
-	_, err := g.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: "j"})
-	if status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a slow service: %v", err)
-	}
-	if left := <-seen; left > 400*time.Millisecond || left <= 0 {
-		t.Errorf("the service saw %v left", left)
+	for limit := time.Now().Add(patience); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
+		_, err := g.GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: "j"})
+		cancel()
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Fatalf("a slow service: %v", err)
+		}
+		select {
+		case left := <-seen:
+			if left > 400*time.Millisecond {
+				t.Errorf("the service saw %v left", left)
+			}
+			return
+		default: // the call did not get so far in time
+		}
+		if time.Now().After(limit) {
+			t.Fatal("the service was never reached")
+		}
 	}
 }
 
@@ -260,7 +287,10 @@ func (s slowJobs) GetJobRecord(ctx context.Context, _ *internalpb.GetJobRecordRe
 	if !ok {
 		return nil, errors.New("no deadline")
 	}
-	s.seen <- time.Until(end)
+	select {
+	case s.seen <- time.Until(end):
+	default: // one is enough
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }

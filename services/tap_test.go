@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -122,9 +123,14 @@ type wired struct {
 	fromGateway, fromCoordinator *tap
 }
 
+// ticking lets the coordinator's clock go on, as tests in bubbles want it.
+func ticking(c *coordinator.Config, _ *queue.Config) { c.Now = time.Now }
+
+// wire has a coordinator whose clock stands still: no worker times out.
 func wire(t *testing.T, adjust ...func(*coordinator.Config, *queue.Config)) *wired {
 	w := &wired{t: t, fromGateway: newTap(), fromCoordinator: newTap()}
-	var dispatch coordinator.Config
+	now := time.Now()
+	dispatch := coordinator.Config{Now: func() time.Time { return now }}
 	var waiting queue.Config
 	for _, f := range adjust {
 		f(&dispatch, &waiting)

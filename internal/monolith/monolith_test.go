@@ -48,18 +48,22 @@ func start(t *testing.T, nodes int) (addrs []string, journals []*taskqueuetest.J
 func TestDesignB(t *testing.T) {
 	spec.Covers(t, "T-07", "T-13", "T-16", "T-264")
 	addrs, journals, _ := start(t, 6)
-	taskqueuetest.Run(t, taskqueuetest.Target{Addresses: addrs, Slots: 6})
+	target := taskqueuetest.Target{Addresses: addrs, Slots: 6}
+	taskqueuetest.Run(t, target)
 	for i, j := range journals {
-		if anomalies := j.Lines(t, rpc.EventAnomaly); len(anomalies) > 0 {
+		if anomalies := j.Anomalies(t, target); len(anomalies) > 0 {
 			t.Errorf("node %d: anomalies: %v", i, anomalies)
 		}
 	}
 }
 
+// patience is how long something may take that happens in the end.
+const patience = 2 * time.Minute
+
 func clients(t *testing.T, addrs []string) (nodes []publicpb.TaskQueuePublicServiceClient) {
 	t.Helper()
 	for _, addr := range addrs {
-		conn, err := rpc.DialOnce(addr, "test")
+		conn, err := rpc.DialPatiently(addr, "test", patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +93,7 @@ func TestOneNodeDoesItAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		got, err := node.GetJobResult(ctx, &publicpb.GetJobResultRequest{JobId: accepted.GetJobId()})
@@ -177,13 +181,26 @@ func TestNodeIsGone(t *testing.T) {
 	}
 	stops[2]()
 	for i, want := range []codes.Code{codes.OK, codes.OK, codes.Unavailable} {
-		if _, err := nodes[0].GetJobStatus(t.Context(), &publicpb.GetJobStatusRequest{JobId: ids[i]}); status.Code(err) != want {
-			t.Errorf("status of a job of node %d: %v, want %v", i, err, want)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		for {
+			_, err := nodes[0].GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: ids[i]})
+			if status.Code(err) == want {
+				break
+			}
+			if status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil { // which a slow machine answers first
+				t.Fatalf("status of a job of node %d: %v, want %v", i, err, want)
+			}
 		}
 	}
-	lines := journals[0].Lines(t, "rpc_error")
-	if len(lines) != 1 || lines[0].Text("grpc_code") != "UNAVAILABLE" || lines[0].Text("job_id") != ids[2] {
-		t.Errorf("lines %v", lines)
+	about := make(map[string]bool)
+	for _, l := range journals[0].Lines(t, "rpc_error") {
+		if l.Text("grpc_code") == "UNAVAILABLE" {
+			about[l.Text("job_id")] = true
+		}
+	}
+	if len(about) != 1 || !about[ids[2]] {
+		t.Errorf("lines %v", journals[0].Lines(t, "rpc_error"))
 	}
 }
 

@@ -60,7 +60,7 @@ func cancelQueued(t *testing.T, s *system) {
 }
 
 func cancelRunning(t *testing.T, s *system) {
-	id := submit(t, s.first(), work(4000, 10), "").GetJobId()
+	id := submit(t, s.first(), work(60_000, 10), "").GetJobId() // it ends sooner, once its worker is told
 	s.until(t, id, is(publicpb.JobStatus_RUNNING))
 	for range 2 { // the second changes nothing
 		answer := s.cancel(t, id, "no longer needed")

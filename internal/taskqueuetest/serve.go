@@ -85,6 +85,22 @@ func (j *Journal) Lines(t testing.TB, event string) []Line {
 	return ParseLines(t, text, event)
 }
 
+// Anomalies returns the lines that tell of what is broken and stays so. A cancel that
+// finds a job on its way from the queue to a worker looks again for a moment only, so on
+// a slow machine it reports jobs that go on all the same.
+func (j *Journal) Anomalies(t *testing.T, target Target) (found []Line) {
+	t.Helper()
+	s := dial(t, target)
+	for _, l := range j.Lines(t, rpc.EventAnomaly) {
+		if l.Text("method") == "CancelJob" && l.Text("anomaly") == "queued_not_in_queue" {
+			s.until(t, l.Text("job_id"), ended)
+			continue
+		}
+		found = append(found, l)
+	}
+	return found
+}
+
 // ParseLines reads log lines with an event, or all for "".
 func ParseLines(t testing.TB, text []byte, event string) (lines []Line) {
 	t.Helper()
