@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -45,7 +46,7 @@ type node struct {
 }
 
 // startTime is how long a design may take until all its nodes serve.
-const startTime = 20 * time.Second
+const startTime = 2 * time.Minute
 
 // Up starts a design and waits until it serves.
 func Up(ctx context.Context, d Design, p Place) (*Cluster, error) {
@@ -82,14 +83,33 @@ func addresses(ctx context.Context, n, base int) (addrs []string, err error) {
 			addrs = append(addrs, net.JoinHostPort("127.0.0.1", strconv.Itoa(base+i)))
 			continue
 		}
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		listener, err := listen(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return nil, err
 		}
 		defer listener.Close() //nolint:errcheck // it served its purpose; closed when all ports are known, so that they differ
 		addrs = append(addrs, listener.Addr().String())
 	}
 	return addrs, nil
+}
+
+// The ports that are drawn from lie below those that systems give to whoever asks for any,
+// so that nobody gets one by chance between now and the start of its node, or while that
+// is killed.
+const (
+	firstPort = 20_000
+	ports     = 12_000
+)
+
+// listen finds a free port.
+func listen(ctx context.Context) (listener net.Listener, err error) {
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(ports)))
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr); err == nil {
+			return listener, nil
+		}
+	}
+	return nil, fmt.Errorf("find a free port: %w", err)
 }
 
 // keep gives a node a directory that lasts until the cluster is stopped.
@@ -194,7 +214,7 @@ func (c *Cluster) Signal(name string, s syscall.Signal) error {
 // stopped waits until every thread of a process has stopped, where the system tells:
 // one that is running goes on for a moment.
 func stopped(pid int) {
-	for range 1000 {
+	for limit := time.Now().Add(stopTime); time.Now().Before(limit); {
 		running := false
 		stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, name := range stats {
@@ -222,7 +242,7 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 }
 
 // stopTime is how long a node may take to end.
-const stopTime = 5 * time.Second
+const stopTime = time.Minute
 
 // Stop ends all nodes and removes what they kept.
 func (c *Cluster) Stop() error {

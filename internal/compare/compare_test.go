@@ -1,10 +1,10 @@
 package compare_test
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,10 +46,7 @@ func TestCompareWritesItsResults(t *testing.T) {
 	plan.Concurrency, plan.Rates = []int{1, 8}, []float64{100}
 	plan.Work = []time.Duration{0}
 	plan.Warmup, plan.Duration, plan.Drain, plan.Floor = 50*time.Millisecond, 250*time.Millisecond, 50*time.Millisecond, 8
-	results, err := compare.Run(t.Context(), plan, compare.Processes(compare.Place{Binary: gqtest.Program(t), Dir: t.TempDir()}), t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := measured(t, &plan)
 	dir := t.TempDir()
 	if err := results.Write(dir); err != nil {
 		t.Fatal(err)
@@ -100,6 +97,23 @@ func TestCompareWritesItsResults(t *testing.T) {
 	}
 }
 
+// measured carries a plan out. Where the machine stood still for a whole measurement, so
+// that nothing was answered in its time, all of it is done again and takes longer.
+func measured(t *testing.T, plan *compare.Plan) *compare.Results {
+	t.Helper()
+	for {
+		results, err := compare.Run(t.Context(), *plan, compare.Processes(compare.Place{Binary: gqtest.Program(t), Dir: t.TempDir()}), t.Logf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		still := func(row compare.Row) bool { return row.PerSecond == 0 }
+		if !slices.ContainsFunc(results.Rows, still) && results.Floor != nil && results.Floor.Ratio > 0 || plan.Duration > 15*time.Second {
+			return results
+		}
+		plan.Duration *= 4
+	}
+}
+
 func read(t *testing.T, dir, name string, into any) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, name))
@@ -138,9 +152,7 @@ func TestUpFailsWithTheReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if _, err := compare.Up(ctx, d, compare.Place{Binary: "/bin/false", Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "ended at once") {
+	if _, err := compare.Up(t.Context(), d, compare.Place{Binary: "/bin/false", Dir: t.TempDir()}); err == nil || !strings.Contains(err.Error(), "ended at once") {
 		t.Errorf("%v", err)
 	}
 }

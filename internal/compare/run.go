@@ -139,7 +139,9 @@ func measureFloor(ctx context.Context, p Plan, launch Launcher, say func(string,
 			}
 		}
 	}
-	f.Ratio = f.Node / f.Echo
+	if f.Echo > 0 { // else the machine stood still
+		f.Ratio = f.Node / f.Echo
+	}
 	say("floor: one monolith takes %.0f submits/s, bare gRPC %.0f: %.0f %%", f.Node, f.Echo, 100*f.Ratio)
 	return f, nil
 }
