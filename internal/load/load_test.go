@@ -124,17 +124,42 @@ func settings(targets []string) load.Settings {
 	return s
 }
 
-func TestClosedLoop(t *testing.T) {
-	spec.Covers(t, "T-12", "T-17", "T-42", "T-43", "T-273", "T-274", "T-275")
-	for _, clients := range []int{1, 8} {
-		f := &fake{}
-		s := settings(serve(t, f))
-		s.Concurrency = clients
+// counts are the submits and strays so far; calls that were given up may still be served.
+func (f *fake) counts() (submits, strays int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.submits, f.strays
+}
+
+// steady runs a load on nodes made for it. Where the machine itself stood still, so that
+// a call was given up or one kind of them was never made, it runs again, for longer.
+func steady(t *testing.T, make func() []*fake, adjust func(*load.Settings)) (*load.Report, []*fake) {
+	t.Helper()
+	for lasts := 300 * time.Millisecond; ; lasts *= 4 {
+		nodes := make()
+		s := settings(serve(t, nodes...))
+		s.Duration = lasts
+		adjust(&s)
 		r, err := load.Run(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !r.Correct() || r.Jobs.Accepted != f.submits || r.Jobs.Done != f.submits || r.Jobs.Accepted == 0 {
+		disturbed := r.Jobs.Measured == 0
+		for _, m := range r.Methods {
+			disturbed = disturbed || m.Requests == 0 || len(m.Errors) > 0
+		}
+		if !disturbed || lasts > 15*time.Second {
+			return r, nodes
+		}
+	}
+}
+
+func TestClosedLoop(t *testing.T) {
+	spec.Covers(t, "T-12", "T-17", "T-42", "T-43", "T-273", "T-274", "T-275")
+	for _, clients := range []int{1, 8} {
+		r, nodes := steady(t, func() []*fake { return []*fake{{}} }, func(s *load.Settings) { s.Concurrency = clients })
+		submits, _ := nodes[0].counts()
+		if !r.Correct() || r.Jobs.Accepted != submits || r.Jobs.Done != submits || r.Jobs.Accepted == 0 {
 			t.Errorf("report %+v, %v", r.Jobs, r.Examples)
 		}
 		total := 0.0
@@ -153,17 +178,16 @@ func TestClosedLoop(t *testing.T) {
 
 func TestRouting(t *testing.T) {
 	spec.Covers(t, "T-18", "T-19")
-	nodes := []*fake{{}, {}, {}, {}, {}, {}}
-	s := settings(serve(t, nodes...))
-	r, err := load.Run(t.Context(), s)
-	if err != nil || !r.Correct() {
-		t.Fatalf("report %+v, %v", r, err)
+	r, nodes := steady(t, func() []*fake { return []*fake{{}, {}, {}, {}, {}, {}} }, func(*load.Settings) {})
+	if !r.Correct() {
+		t.Fatalf("report %+v", r)
 	}
 	least, most := math.MaxInt, 0
 	for i, f := range nodes {
-		least, most = min(least, f.submits), max(most, f.submits)
-		if f.strays > 0 {
-			t.Errorf("node %d was asked for %d jobs of others", i, f.strays)
+		submits, strays := f.counts()
+		least, most = min(least, submits), max(most, submits)
+		if strays > 0 {
+			t.Errorf("node %d was asked for %d jobs of others", i, strays)
 		}
 	}
 	if most-least > 1 {
@@ -173,7 +197,7 @@ func TestRouting(t *testing.T) {
 
 // Requests that a stall kept from being made count as late, every one of them.
 func TestOpenLoopOmitsNothing(t *testing.T) {
-	const rate, stalled = 200.0, 400 * time.Millisecond
+	const rate, stalled = 50.0, 400 * time.Millisecond // so few that a slow machine can make them all
 	run := func(rate float64) *load.Report {
 		var once sync.Once
 		begin := time.Now()
@@ -184,14 +208,22 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 			return d
 		}}
 		s := settings(serve(t, f))
-		s.Rate, s.Concurrency, s.Mix, s.Warmup, s.Duration = rate, 1, load.Mix{Submit: 1}, 0, time.Second
+		s.Rate, s.Concurrency, s.Mix, s.Warmup, s.Duration, s.Blind = rate, 1, load.Mix{Submit: 1}, 0, time.Second, true
 		r, err := load.Run(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
+	begin := time.Now()
 	open := run(rate)
+	for range 4 {
+		if time.Since(begin) < 10*time.Second { // for longer no request is waited for, even if the machine stands still
+			break
+		}
+		begin = time.Now()
+		open = run(rate)
+	}
 	if m := open.Methods["SubmitJob"]; m.Requests != int(rate) {
 		t.Errorf("%d requests, want all %v that were due", m.Requests, rate)
 	}
@@ -201,7 +233,7 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 			late++
 		}
 	}
-	if late < 40 { // 80 were due during the stall
+	if late < 10 { // 20 were due during the stall
 		t.Errorf("%d requests were late", late)
 	}
 	closed := run(0)
@@ -211,7 +243,7 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 			late++
 		}
 	}
-	if late < 1 || late > 5 { // some more where the machine itself stalls; the open loop would have 20
+	if late < 1 || late > 4 { // more than one where the machine itself stalls, and no more in a second
 		t.Errorf("the closed loop has %d requests of the stall's length", late)
 	}
 }
@@ -226,30 +258,31 @@ func TestWrongAnswersAreFound(t *testing.T) {
 		"BadStatus":   {&fake{badStatus: true}, "with times"},
 		"BadBytes":    {&fake{badBytes: true}, "wrong bytes"},
 		"BadChecksum": {&fake{badChecksum: true}, "wrong checksum"},
-		"NeverReady":  {&fake{neverReady: true}, "not ready"},
+		"NeverReady":  {&fake{neverReady: true}, ""},
 		"Forgetful":   {&fake{forgetful: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings(serve(t, test.fake))
-			ctx := t.Context()
-			if name == "NeverReady" { // it would be waited for
-				s.Work = 0
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, 1500*time.Millisecond)
-				defer cancel()
-			}
-			r, err := load.Run(ctx, s)
-			if name == "NeverReady" {
-				if err == nil {
-					t.Errorf("a run that cannot end ended: %+v", r.Jobs)
+			for ; ; s.Duration *= 4 { // as long as the machine stands still
+				ctx := t.Context()
+				if name == "NeverReady" { // it would be waited for
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, s.Duration+1200*time.Millisecond)
+					defer cancel()
 				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if r.Correct() || test.want != "" && !strings.Contains(strings.Join(r.Examples, "\n"), test.want) {
-				t.Errorf("report %+v, %v", r.Jobs, r.Examples)
+				r, err := load.Run(ctx, s)
+				if name == "NeverReady" && err != nil {
+					return // it could not end
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name != "NeverReady" && !r.Correct() && strings.Contains(strings.Join(r.Examples, "\n"), test.want) {
+					return
+				}
+				if submits, _ := test.fake.counts(); submits > 1 || s.Duration > 15*time.Second {
+					t.Fatalf("report %+v, %v", r.Jobs, r.Examples)
+				}
 			}
 		})
 	}
