@@ -132,13 +132,15 @@ func (f *fake) counts() (submits, strays int) {
 }
 
 // steady runs a load on nodes made for it. Where the machine itself stood still, so that
-// a call was given up or one kind of them was never made, it runs again, for longer.
+// a call was given up or one kind of them was never made, it runs again, in the end for
+// longer.
 func steady(t *testing.T, make func() []*fake, adjust func(*load.Settings)) (*load.Report, []*fake) {
 	t.Helper()
-	for lasts := 300 * time.Millisecond; ; lasts *= 4 {
+	const tries = 24
+	for n := 1; ; n++ {
 		nodes := make()
 		s := settings(serve(t, nodes...))
-		s.Duration = lasts
+		s.Duration <<= n / 6
 		adjust(&s)
 		r, err := load.Run(t.Context(), s)
 		if err != nil {
@@ -148,7 +150,7 @@ func steady(t *testing.T, make func() []*fake, adjust func(*load.Settings)) (*lo
 		for _, m := range r.Methods {
 			disturbed = disturbed || m.Requests == 0 || len(m.Errors) > 0
 		}
-		if !disturbed || lasts > 15*time.Second {
+		if !disturbed || n == tries {
 			return r, nodes
 		}
 	}
