@@ -4,6 +4,7 @@ package docker_test
 
 import (
 	"context"
+	"crypto/rand"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -199,13 +200,24 @@ func start(t *testing.T, design string) started {
 	return started{system, "gq-" + strings.ToLower(design)}
 }
 
+// patience is how long something may take that happens in the end.
+const patience = 4 * time.Minute
+
 // docker does something to the container of a node, which must have a state then.
 func (s started) docker(t *testing.T, verb, node, want string) {
 	t.Helper()
 	id := dockertest.Docker(t, "ps", "--all", "--quiet", "--filter", "label=com.docker.compose.project="+s.project, "--filter", "label=com.docker.compose.service="+node)
 	dockertest.Docker(t, verb, id)
-	if state := dockertest.Docker(t, "inspect", "--format", "{{.State.Status}}", id); state != want {
-		t.Fatalf("after %s the container of %s is %s", verb, node, state)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		state := dockertest.Docker(t, "inspect", "--format", "{{.State.Status}}", id)
+		if state == want {
+			return
+		}
+		if !rpc.Wait(ctx, 50*time.Millisecond) {
+			t.Fatalf("after %s the container of %s is %s", verb, node, state)
+		}
 	}
 }
 
@@ -213,7 +225,7 @@ func (s started) docker(t *testing.T, verb, node, want string) {
 // moment.
 func (s started) works(t *testing.T, after string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	l := load.DefaultSettings()
 	l.Targets, l.Concurrency, l.Warmup, l.Duration, l.Drain, l.Payload = s.Addresses(), 4, 50*time.Millisecond, 100*time.Millisecond, 3*time.Second, 16
@@ -237,7 +249,7 @@ func (s started) works(t *testing.T, after string) {
 
 func (s started) client(t *testing.T) publicpb.TaskQueuePublicServiceClient {
 	t.Helper()
-	conn, err := rpc.DialPatiently(s.Addresses()[0], "test", 20*time.Second)
+	conn, err := rpc.DialPatiently(s.Addresses()[0], "test", patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +262,8 @@ func (s started) submit(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	c := s.client(t)
 	for range n {
-		answer, err := c.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "kept", WorkDurationMs: 300}})
+		// With a key, so that it may be repeated where a server was too slow.
+		answer, err := c.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "kept", WorkDurationMs: 300}, ClientRequestId: rand.Text()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -262,7 +275,7 @@ func (s started) submit(t *testing.T, n int) (ids []string) {
 // done waits for jobs to be done.
 func (s started) done(t *testing.T, ids []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := s.client(t)
 	for _, id := range ids {

@@ -34,7 +34,7 @@ func isolated(dir string, command []string) (code int, err error) {
 }
 
 // startTime is how long an engine may take until it answers.
-const startTime = time.Minute
+const startTime = 2 * time.Minute
 
 // withEngine runs something beside an engine. It is called inside the namespaces.
 func withEngine(dir string, run func() int) (code int, err error) {
@@ -139,7 +139,7 @@ func removeGroup(root string) error {
 
 // removeWhenEmpty removes a group whose processes are just being killed.
 func removeWhenEmpty(group string) (err error) {
-	for range 100 {
+	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		if err = syscall.Rmdir(group); !errors.Is(err, syscall.EBUSY) {
 			return err
 		}

@@ -74,7 +74,7 @@ func serve(t *testing.T, e *engine.Engine, slots int) string {
 
 func client(t *testing.T, addr string) publicpb.TaskQueuePublicServiceClient {
 	t.Helper()
-	conn, err := rpc.DialOnce(addr, "test")
+	conn, err := rpc.DialPatiently(addr, "test", 2*time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
