@@ -38,6 +38,9 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 	if !slices.Contains(told, "theirs") {
 		t.Errorf("told of %q, want theirs among them", told)
 	}
+	if !nodes[1].census.knows("theirs") {
+		t.Error("the queue of the other node is told of and is not counted among those there are")
+	}
 	told = nil
 	h.poll(t.Context())
 	if len(told) > 0 {
