@@ -62,7 +62,7 @@ func TestNewsBehindAPooler(t *testing.T) {
 	defer stop()
 	hears := func() {
 		t.Helper()
-		for until := time.After(30 * time.Second); ; {
+		for until := time.After(2 * time.Minute); ; {
 			select {
 			case n := <-news:
 				if slices.Contains(n.Queues, "q") {

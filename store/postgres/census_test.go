@@ -50,7 +50,7 @@ func TestTooManyQueues(t *testing.T) {
 	if err := submit(nodes[0], "d"); err != nil {
 		t.Errorf("a queue for which there is room as far as this node knows: %v", err)
 	}
-	for limit := time.After(20 * time.Second); !nodes[1].census.knows("d"); {
+	for limit := time.After(2 * time.Minute); !nodes[1].census.knows("d"); {
 		select {
 		case <-heard:
 		case <-limit:

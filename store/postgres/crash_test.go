@@ -57,7 +57,8 @@ func TestCrashes(t *testing.T) {
 			})
 			everyone.Go(func() {
 				for !over.Load() {
-					drain(t, s, func(id gq.JobID, lease gq.LeaseID) {
+					// Short, because those that a crash takes with it must end.
+					drain(t, s, 2*time.Second, func(id gq.JobID, lease gq.LeaseID) {
 						mu.Lock()
 						defer mu.Unlock()
 						if before, twice := completed[id]; twice && before != lease {
@@ -79,8 +80,8 @@ func TestCrashes(t *testing.T) {
 	everyone.Wait()
 
 	// Whatever is left is done now; leases whose claim was never answered end.
-	for deadline := time.Now().Add(time.Minute); ; {
-		drain(t, nodes[0], func(id gq.JobID, lease gq.LeaseID) { completed[id] = lease }, &faults)
+	for deadline := time.Now().Add(5 * time.Minute); ; {
+		drain(t, nodes[0], time.Hour, func(id gq.JobID, lease gq.LeaseID) { completed[id] = lease }, &faults)
 		counts, err := nodes[1].Counts(t.Context(), "q")
 		if err != nil {
 			t.Fatal(err)
@@ -111,12 +112,12 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// drain claims some jobs under short leases and completes them.
-func drain(t *testing.T, s store.Store, completed func(gq.JobID, gq.LeaseID), faults *atomic.Int64) {
+// drain claims some jobs and completes them.
+func drain(t *testing.T, s store.Store, ttl time.Duration, completed func(gq.JobID, gq.LeaseID), faults *atomic.Int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := claimFrom("q", 10)
-	c.TTL = 2 * time.Second
+	c.TTL = ttl
 	answers, err := s.Claim(ctx, []store.Claim{c})
 	if err != nil {
 		faults.Add(1)

@@ -18,5 +18,8 @@ func (s *Store) Pass(queue string) {
 	s.floors.pass(laneKey{queue, gq.Normal}, position{math.MinInt64, math.MinInt64}, 1)
 }
 
+// Drop drops the partitions that can go and reports whether all of them went.
+func (s *Store) Drop(ctx context.Context) (bool, error) { return s.drop(ctx) }
+
 // URL is where the database is.
 func (s *Store) URL() string { return s.pool.Config().ConnString() }

@@ -275,7 +275,7 @@ func TestFloorsOfARestoredDatabase(t *testing.T) {
 // claim of two nodes: late commits, jobs that are given back, fail or change their
 // priority. Each job must be completed, and once.
 func TestFloorsUnderStress(t *testing.T) {
-	const jobs, most = 200, time.Minute
+	const jobs, most = 200, 5 * time.Minute
 	nodes := twoNodes(t)
 	for _, s := range nodes {
 		s.RaiseEvery(1)

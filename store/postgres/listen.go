@@ -170,6 +170,7 @@ func (h *herald) tellAll() bool {
 	if err != nil {
 		return false
 	}
+	h.s.census.hear(queues)
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()

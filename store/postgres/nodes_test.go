@@ -277,6 +277,23 @@ func connect(t testing.TB, url string) *pgx.Conn {
 	return conn
 }
 
+// patiently claims until there are jobs. A claim that has waited for long in vain has
+// none and says when to look again.
+func patiently(t *testing.T, s store.Store, c store.Claim) (jobs int) {
+	t.Helper()
+	for {
+		began := time.Now()
+		out, err := s.Claim(t.Context(), []store.Claim{c})
+		if err != nil || out[0].Err != nil {
+			t.Errorf("claim: %v, %+v", err, out)
+			return 0
+		}
+		if jobs = len(out[0].Jobs); jobs > 0 || out[0].RetryAt.IsZero() || time.Since(began) < time.Second {
+			return jobs
+		}
+	}
+}
+
 // TestClaimWaitsForALockedJob has a job locked by somebody who leaves it
 // claimable, as an insert does with what its jobs depend on.
 func TestClaimWaitsForALockedJob(t *testing.T) {
@@ -294,15 +311,7 @@ func TestClaimWaitsForALockedJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	claimed := make(chan int)
-	go func() {
-		answers, err := s.Claim(t.Context(), []store.Claim{claimFrom("q", 1)})
-		if err != nil {
-			t.Error(err)
-			claimed <- 0
-			return
-		}
-		claimed <- len(answers[0].Jobs)
-	}()
+	go func() { claimed <- patiently(t, s, claimFrom("q", 1)) }()
 	watch := connect(t, url)
 	for waiting := false; !waiting; {
 		err := watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting)
@@ -390,13 +399,7 @@ func TestHeldClaimsDoNotQueueUp(t *testing.T) {
 		t.Fatalf("claim: %v, %+v", err, out)
 	}
 	started := make(chan int, 1)
-	go func() {
-		out, err := s.Claim(context.WithoutCancel(t.Context()), []store.Claim{claimFrom("q", 1)})
-		if err != nil {
-			t.Error(err)
-		}
-		started <- len(out[0].Jobs)
-	}()
+	go func() { started <- patiently(t, s, claimFrom("q", 1)) }()
 	watch := connect(t, url)
 	for waiting := false; !waiting && len(started) == 0; {
 		err := watch.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").Scan(&waiting)
@@ -535,10 +538,8 @@ func TestSettlementBehindALock(t *testing.T) {
 	settle(free) // waits for nobody
 	// A shared transaction has given up by now, and the one that follows waits alone.
 	watch := connect(t, s.URL())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
 	for waiting := 0; waiting == 0; {
-		err := watch.QueryRow(ctx, "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - interval '200 ms'").Scan(&waiting)
+		err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - interval '200 ms'").Scan(&waiting)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,9 +56,30 @@ func collectAll(t *testing.T, s store.Store) (total int) {
 	}
 }
 
+// dropAll collects, and then waits until nobody holds up the partitions that can go,
+// as the store itself does when it numbers events.
+func dropAll(t *testing.T, s *postgres.Store) (collected int) {
+	t.Helper()
+	collected = collectAll(t, s)
+	for {
+		all, err := s.Drop(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all {
+			return collected
+		}
+	}
+}
+
 func number(t *testing.T, url, sql string) (n int) {
 	t.Helper()
-	if err := connect(t, url).QueryRow(t.Context(), sql).Scan(&n); err != nil {
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context())) // now, since some ask until the answer is the right one
+	if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return n
@@ -113,7 +134,7 @@ func TestHistoryIsDropped(t *testing.T) {
 			apply(u)
 		}
 		clock.pass(days(1))
-		collectAll(t, s)
+		dropAll(t, s)
 	}
 	type memory struct {
 		job    gq.Job
@@ -153,7 +174,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	}
 
 	clock.pass(days(8)) // of those that completed
-	if n := collectAll(t, s); n != 40 {
+	if n := dropAll(t, s); n != 40 {
 		t.Errorf("collected %d jobs, want 40", n)
 	}
 	unchanged(append(failed, waiting...))
@@ -171,7 +192,7 @@ func TestHistoryIsDropped(t *testing.T) {
 	}
 
 	clock.pass(days(231)) // of those that failed
-	if n := collectAll(t, s); n != 2 {
+	if n := dropAll(t, s); n != 2 {
 		t.Errorf("collected %d jobs, want 2", n)
 	}
 	for _, id := range waiting { // whose time has come
@@ -195,7 +216,7 @@ func TestHistoryIsDropped(t *testing.T) {
 		apply(completing(j))
 	}
 	clock.pass(days(40))
-	collectAll(t, s)
+	dropAll(t, s)
 	for _, table := range []string{"job", "done", "blob", "name", "segment", "log"} {
 		if n := number(t, url, "SELECT count(*) FROM gq."+table); n != 0 {
 			t.Errorf("gq.%s has %d rows at the end", table, n)
@@ -224,6 +245,7 @@ func TestDropUnderLoad(t *testing.T) {
 				for i := range specs {
 					specs[i] = newSpec("q")
 					specs[i].Policy.Lifetime, specs[i].Policy.ExecutionTimeout = 0, 0
+					specs[i].Policy.OnLoss = gq.LossFree // the days pass quickly
 				}
 				mustInsert(t, s, specs...)
 				inserted.Add(int64(len(specs)))
@@ -245,7 +267,7 @@ func TestDropUnderLoad(t *testing.T) {
 					switch {
 					case u.Err == nil:
 						completed.Add(1)
-					case !errors.Is(u.Err, gq.ErrStaleLease): // the days pass quickly
+					case !errors.Is(u.Err, gq.ErrStaleLease): // a day has passed
 						t.Error(u.Err)
 					}
 				}
@@ -254,12 +276,13 @@ func TestDropUnderLoad(t *testing.T) {
 	}
 	collected := 0
 	dropped := func() bool { return number(t, url, "SELECT max(gone) FROM gq.partition") > 0 }
-	for day := 0; day < 3 || day < 20 && !dropped(); day++ {
+	for day, limit := 0, time.Now().Add(2*time.Minute); day < 3 || !dropped(); day++ {
+		if time.Now().After(limit) {
+			t.Error("no partition was ever dropped")
+			break
+		}
 		clock.pass(days(4))
 		collected += collectAll(t, nodes[day%2])
-	}
-	if !dropped() {
-		t.Error("no partition was ever dropped")
 	}
 	stop()
 	all.Wait()
@@ -330,7 +353,7 @@ func TestOldSnapshotSeesNoDrop(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "SELECT FROM gq.queue"); err != nil { // from here on it has a snapshot
 		t.Fatal(err)
 	}
-	collectAll(t, s)
+	dropAll(t, s)
 	if n := number(t, url, "SELECT count(*) FROM gq.partition WHERE name LIKE '%kept'"); n != 1 {
 		t.Fatalf("%d partitions were replaced, want 1", n)
 	}

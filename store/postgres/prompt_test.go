@@ -164,7 +164,7 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close(context.WithoutCancel(t.Context()))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tx, err := other.Begin(t.Context())
 	if err == nil {

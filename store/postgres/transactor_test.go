@@ -180,7 +180,7 @@ func TestNews(t *testing.T) {
 	defer stop()
 	hears := func(what string) {
 		t.Helper()
-		limit := time.After(20 * time.Second)
+		limit := time.After(2 * time.Minute)
 		for {
 			select {
 			case n := <-news:

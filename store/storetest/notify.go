@@ -60,7 +60,7 @@ func (w *newsOf) hears(queue, after string, do func()) {
 	w.queues = nil
 	w.mu.Unlock()
 	do()
-	for limit := time.After(10 * time.Second); ; {
+	for limit := time.After(2 * time.Minute); ; {
 		w.mu.Lock()
 		told := slices.Contains(w.queues, queue)
 		w.mu.Unlock()
