@@ -168,6 +168,9 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 			return err
 		},
 	} {
+		// The client has noticed what broke before, or the call would be lost on its way.
+		must(f.Get(ctx, finished, 0))(t)
+		must(f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1}}))(t)
 		e.calls.Store(0)
 		e.lose.Store(1)
 		err := call()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -484,6 +485,16 @@ func TestGRPCTellsOfAFailedStore(t *testing.T) {
 	}
 	if told != 1 {
 		t.Errorf("told %d times", told)
+	}
+}
+
+// A server that is told to stop before it has begun has nothing to complain of.
+func TestGRPCStopsBeforeItServes(t *testing.T) {
+	g := NewGRPC(newEngine(t), GRPCOptions{})
+	g.Drain()
+	g.GracefulStop()
+	if err := g.Serve(bufconn.Listen(1)); err != nil {
+		t.Error(err)
 	}
 }
 
