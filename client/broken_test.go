@@ -168,6 +168,9 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 			return err
 		},
 	} {
+		// The client has noticed what broke before, or the call would be lost on its way.
+		must(f.Get(ctx, finished, 0))(t)
+		must(f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1}}))(t)
 		e.calls.Store(0)
 		e.lose.Store(1)
 		err := call()
@@ -232,10 +235,14 @@ func TestUnreachable(t *testing.T) {
 
 	hasty := serve(t, func(f *fixture) { f.client.RetryFor = -1 })
 	hasty.cut()
-	began := time.Now()
-	_, err := hasty.Get(t.Context(), id, 0)
-	if !errors.Is(err, client.ErrUnreachable) || time.Since(began) > 5*time.Second {
-		t.Errorf("after %v: %v", time.Since(began), err)
+	for slow := 0; slow < 5; slow++ { // a machine that stands still is not the client's fault, time and again
+		began := time.Now()
+		_, err := hasty.Get(t.Context(), id, 0)
+		if took := time.Since(began); !errors.Is(err, client.ErrUnreachable) || took > 5*time.Second && slow == 4 {
+			t.Errorf("after %v: %v", took, err)
+		} else if took <= 5*time.Second {
+			break
+		}
 	}
 	for what, call := range map[string]func() error{
 		"claim":  func() error { _, err := hasty.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); return err },
@@ -314,7 +321,7 @@ func TestJobsThatComeTooLate(t *testing.T) {
 // drained waits until every job can be claimed again and completes it.
 func (f *fixture) drained() {
 	f.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		for _, j := range must(f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "last", N: 1000}))(f.TB) {
 			if j.State.Faults != 0 || j.State.Losses != 0 {
 				f.Errorf("job %s has %d faults and %d losses", j.Spec.ID, j.State.Faults, j.State.Losses)
@@ -371,7 +378,7 @@ func TestBrokenStream(t *testing.T) {
 
 func (f *fixture) untilWaiting(n int) {
 	f.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		waiting := 0
 		for _, w := range must(f.engine.Workers(f.Context()))(f.TB) {
 			waiting += w.Waiting
@@ -403,7 +410,7 @@ func TestServerDrains(t *testing.T) {
 		t.Error(err)
 	}
 	f.start()
-	f.job()
+	f.job(func(s *gq.Spec) { s.Key.Name = "k" }) // so that it can be repeated
 	f.claim()
 }
 
@@ -429,15 +436,11 @@ func TestWithoutStream(t *testing.T) {
 func TestWaitForAJob(t *testing.T) {
 	f := serve(t)
 	id := f.job()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // enough for a look on a busy machine
-	defer cancel()
-	job, err := f.Wait(ctx, id)
+	job, err := inVain(t, id, f.Wait)
 	if gq.KindOf(err) != gq.KindTimeout || job.State.Status != gq.Scheduled {
 		t.Errorf("%s, %v", job.State.Status, err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	_, near := f.engine.Wait(ctx, id)
+	_, near := inVain(t, id, f.engine.Wait)
 	if near.Error() != err.Error() {
 		t.Errorf("engine %v, client %v", near, err)
 	}
@@ -447,6 +450,18 @@ func TestWaitForAJob(t *testing.T) {
 	if job := must(f.Wait(t.Context(), id))(t); job.State.Status != gq.Cancelled {
 		t.Errorf("%s", job.State.Status)
 	}
+}
+
+// inVain waits until the time is over, which is long enough for a look at the job:
+// on a machine that stood still meanwhile it was not.
+func inVain(t *testing.T, id gq.JobID, wait func(context.Context, gq.JobID) (gq.Job, error)) (job gq.Job, err error) {
+	t.Helper()
+	for long := 500 * time.Millisecond; long < time.Minute && job.State.ID.IsZero(); long *= 4 {
+		ctx, cancel := context.WithTimeout(t.Context(), long)
+		job, err = wait(ctx, id)
+		cancel()
+	}
+	return job, err
 }
 
 // A closed client does nothing any more and says so.

@@ -71,6 +71,9 @@ func (f *fixture) serveOn(s store.Store) {
 		f.options.Log = slog.New(slog.NewJSONHandler(f.log, nil))
 	}
 	f.options.Limits = f.limits
+	if f.client.RetryFor == 0 {
+		f.client.RetryFor = 2 * time.Minute // what comes back does so in the end, on a crowded machine too
+	}
 	f.start()
 	f.client.Dial = append(f.client.Dial, grpc.WithContextDialer(f.dial))
 	c, err := client.New("passthrough:///127.0.0.1:1", f.client)
@@ -173,7 +176,7 @@ func (f *fixture) job(change ...func(*gq.Spec)) gq.JobID {
 // claim claims one job.
 func (f *fixture) claim() gq.Job {
 	f.Helper()
-	jobs := must(f.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Wait: 5 * time.Second}))(f.TB)
+	jobs := must(f.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute}))(f.TB)
 	if len(jobs) != 1 {
 		f.Fatalf("claimed %d jobs", len(jobs))
 	}

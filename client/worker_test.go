@@ -128,7 +128,7 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 		}
 	})
 	broken := 0
-	for completed := int64(0); completed < n; time.Sleep(20 * time.Millisecond) {
+	for completed := int64(0); completed < n && !t.Failed(); time.Sleep(20 * time.Millisecond) {
 		if broken++; broken <= 12 {
 			switch broken % 4 {
 			case 0:

@@ -4,6 +4,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -50,4 +51,19 @@ type Engine interface {
 	PauseSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error)
 	DeleteSchedule(ctx context.Context, name string) error
+}
+
+// awaitJob waits for the end of a job while waiting lasts. If that is over before the
+// call is, the answer is the job as it stands, also where there was no time to look.
+func awaitJob(ctx, waiting context.Context, e Engine, id gq.JobID) (gq.Job, error) {
+	job, err := e.Wait(waiting, id)
+	over := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	switch {
+	case !over || ctx.Err() != nil:
+		return job, err
+	case job.State.ID.IsZero():
+		return e.Get(ctx, id, gq.WithResult)
+	default:
+		return job, nil
+	}
 }

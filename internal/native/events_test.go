@@ -2,6 +2,7 @@ package native
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +45,79 @@ type newsroom struct {
 	grpc   *GRPC
 
 	grpcAddress string
+
+	written, sent *writes // to connections of HTTP, and on streams of gRPC
+}
+
+// writes are those under way, by when they began.
+type writes struct {
+	mu   sync.Mutex
+	last int
+	now  map[int]time.Time // guarded by mu
+}
+
+// watch has a write counted until it is done.
+func (w *writes) watch() (done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now == nil {
+		w.now = map[int]time.Time{}
+	}
+	w.last++
+	id := w.last
+	w.now[id] = time.Now()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.now, id)
+	}
+}
+
+// stuckFor reports whether a write has been under way for so long.
+func (w *writes) stuckFor(d time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, began := range w.now {
+		if time.Since(began) > d {
+			return true
+		}
+	}
+	return false
+}
+
+// watchedListener has what is written to its connections watched.
+type watchedListener struct {
+	net.Listener
+	writes *writes
+}
+
+func (l watchedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return watchedConn{c, l.writes}, err
+}
+
+type watchedConn struct {
+	net.Conn
+	writes *writes
+}
+
+func (c watchedConn) Write(b []byte) (int, error) {
+	defer c.writes.watch()()
+	return c.Conn.Write(b)
+}
+
+type watchedStream struct {
+	grpc.ServerStream
+	writes *writes
+}
+
+func (s watchedStream) SendMsg(m any) error {
+	defer s.writes.watch()()
+	return s.ServerStream.SendMsg(m)
+}
+
+func (w *writes) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	return next(srv, watchedStream{s, w})
 }
 
 func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
@@ -55,6 +130,9 @@ func newNewsroom(t testing.TB, limits EventLimits) *newsroom {
 	return newNewsroomOver(t, s, limits)
 }
 
+// patience is for subscribers that a machine which stands still makes slow.
+const patience = 10 * time.Minute
+
 // anyone may do everything.
 func anyone(r *http.Request) (context.Context, error) {
 	return auth.With(r.Context(), auth.Everyone()), nil
@@ -66,14 +144,17 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	if err != nil {
 		t.Fatal(err)
 	}
+	limits.Slow, limits.Stuck = cmp.Or(limits.Slow, patience), cmp.Or(limits.Stuck, patience)
 	hub := feed.New(e)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()
 	guard := auth.NewGuard(e, s)
-	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard, 0)}
+	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard, 0), written: &writes{}, sent: &writes{}}
 	n.http = NewHTTP(guard, HTTPOptions{Feed: n.feed, Events: limits, Log: slog.New(slog.DiscardHandler), Identify: anyone})
-	n.web = httptest.NewServer(n.http)
+	n.web = httptest.NewUnstartedServer(n.http)
+	n.web.Listener = watchedListener{n.web.Listener, n.written}
+	n.web.Start()
 	ring, err := auth.NewKeyring(s, "")
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +162,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	gate := auth.NewGate(ring, false, nil)
 	n.grpc = NewGRPC(guard, GRPCOptions{
 		Feed: n.feed, Events: limits,
-		Unary: []grpc.UnaryServerInterceptor{gate.Unary}, Stream: []grpc.StreamServerInterceptor{gate.Stream},
+		Unary: []grpc.UnaryServerInterceptor{gate.Unary}, Stream: []grpc.StreamServerInterceptor{gate.Stream, n.sent.stream},
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -355,7 +436,8 @@ func TestSubscribeBadly(t *testing.T) {
 // A subscriber that does not keep up is cut off and told where to resume; from
 // there nothing is missing. Another one notices nothing of it.
 func TestSlowSubscribers(t *testing.T) {
-	n := newNewsroom(t, EventLimits{Slow: 4 * time.Second, Stuck: time.Minute})
+	const tooSlow = 500 * time.Millisecond
+	n := newNewsroom(t, EventLimits{Slow: tooSlow})
 	zero := uint64(0)
 	const jobs = 30_000 // more than sockets buffer
 	slow, conn := n.socket("?after=0")
@@ -366,7 +448,7 @@ func TestSlowSubscribers(t *testing.T) {
 	}
 	want := n.all()
 	patient := *n // a face over the same feed that does not take a busy machine for a slow subscriber
-	face := NewHTTP(n.engine, HTTPOptions{Feed: n.feed, Events: EventLimits{Slow: time.Minute, Stuck: time.Minute}, Identify: anyone})
+	face := NewHTTP(n.engine, HTTPOptions{Feed: n.feed, Events: EventLimits{Slow: patience, Stuck: patience}, Identify: anyone})
 	patient.web = httptest.NewServer(face)
 	defer patient.web.Close()
 	defer face.Drain()
@@ -375,7 +457,11 @@ func TestSlowSubscribers(t *testing.T) {
 	if got := take(t, len(want), quick); !slices.Equal(got, want) {
 		t.Error("the quick one did not get everything")
 	}
-	time.Sleep(5 * time.Second)
+	for deadline := time.Now().Add(2 * time.Minute); !n.written.stuckFor(tooSlow) || !n.sent.stuckFor(tooSlow); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("writing to who does not read does not get stuck")
+		}
+	}
 	for name, next := range map[string]func() (wire.Event, error){"WebSocket": slow, "gRPC": grpcSlow} {
 		last, end := uint64(0), error(nil)
 		for end == nil {

@@ -2,9 +2,11 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"sync"
 	"time"
 
@@ -148,6 +150,14 @@ func NewGRPC(e Engine, o GRPCOptions) *GRPC {
 	}
 	reflection.Register(g.Server)
 	return g
+}
+
+// Serve serves a listener until the server is stopped, which may be before it begins.
+func (g *GRPC) Serve(l net.Listener) error {
+	if err := g.Server.Serve(l); !errors.Is(err, grpc.ErrServerStopped) {
+		return err
+	}
+	return nil
 }
 
 // Drain ends waits and Work streams: claims answer with no job, waits for a job

@@ -134,6 +134,7 @@ func named(ctx context.Context, id string) context.Context {
 type altered struct {
 	Engine
 	get       func(context.Context, gq.JobID, gq.Parts) (gq.Job, error)
+	wait      func(context.Context, gq.JobID) (gq.Job, error)
 	claim     func(context.Context, gq.ClaimRequest) ([]gq.Job, error)
 	settle    func(context.Context, []gq.Outcome) ([]gq.Answer, error)
 	heartbeat func(context.Context, []gq.Beat) ([]gq.Answer, error)
@@ -144,6 +145,13 @@ func (b *altered) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job,
 		return b.get(ctx, id, parts)
 	}
 	return b.Engine.Get(ctx, id, parts)
+}
+
+func (b *altered) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
+	if b.wait != nil {
+		return b.wait(ctx, id)
+	}
+	return b.Engine.Wait(ctx, id)
 }
 
 func (b *altered) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {

@@ -245,11 +245,7 @@ func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, erro
 		waiting, cancel = context.WithTimeout(waiting, timeout)
 		defer cancel()
 	}
-	job, err := s.engine.Wait(waiting, id)
-	if err != nil && waiting.Err() != nil && ctx.Err() == nil && !job.State.ID.IsZero() {
-		err = nil // the wait is over, not the call
-	}
-	return answerJob(job, err)
+	return answerJob(awaitJob(ctx, waiting, s.engine, id))
 }
 
 func (s *jobsServer) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explanation, error) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -485,6 +486,38 @@ func TestGRPCTellsOfAFailedStore(t *testing.T) {
 	if told != 1 {
 		t.Errorf("told %d times", told)
 	}
+}
+
+// A server that is told to stop before it has begun has nothing to complain of.
+func TestGRPCStopsBeforeItServes(t *testing.T) {
+	g := NewGRPC(newEngine(t), GRPCOptions{})
+	g.Drain()
+	g.GracefulStop()
+	if err := g.Serve(bufconn.Listen(1)); err != nil {
+		t.Error(err)
+	}
+}
+
+// A wait that is over before there was a look at the job, as with a database that
+// takes its time, is answered with how the job stands all the same.
+func TestGRPCWaitsThatAreTooShort(t *testing.T) {
+	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
+		return &altered{Engine: e, wait: func(ctx context.Context, _ gq.JobID) (gq.Job, error) {
+			<-ctx.Done()
+			return gq.Job{}, fmt.Errorf("wait: %w", context.Cause(ctx))
+		}}
+	})
+	id := h.submit()
+	check := func(what string, timeout time.Duration) {
+		t.Helper()
+		job, err := h.jobs.Wait(t.Context(), &pb.WaitRequest{Id: id.String(), Timeout: durationpb.New(timeout)})
+		if err != nil || job.GetState().GetStatus() != pb.Status_STATUS_SCHEDULED {
+			t.Errorf("%s: %v, %v", what, job, err)
+		}
+	}
+	check("a short wait", time.Millisecond)
+	h.face.Drain()
+	check("while the server stops", time.Minute)
 }
 
 // Drain ends what waits, so that a graceful stop does not.

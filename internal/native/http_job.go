@@ -205,14 +205,7 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *none) (*jobOutput, er
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(h.draining, cancel)()
-	job, err := h.engine.Wait(waiting, id)
-	if err != nil && waiting.Err() != nil && gq.KindOf(err) != gq.KindNotFound {
-		if job.State.ID.IsZero() { // there was no time to look
-			job, err = h.engine.Get(ctx, id, gq.WithResult)
-		} else {
-			err = nil
-		}
-	}
+	job, err := awaitJob(ctx, waiting, h.engine, id)
 	if err != nil {
 		return nil, err
 	}
