@@ -101,6 +101,7 @@ var arrows = []arrow{
 	{pkg: "internal/conformance", imports: []string{"internal/spec"}},
 	{pkg: "internal/diagram", imports: []string{"."}},
 	{pkg: "internal/gqtest"},
+	{pkg: "internal/leaktest"},
 	{pkg: "internal/pgtest"},
 	{pkg: "internal/dockertest"},
 	{pkg: "docker", tests: []string{"api/*", "internal/compare", "internal/dockertest", "internal/load", "internal/rpc", "internal/taskqueuetest"}},
@@ -122,7 +123,7 @@ var (
 	serviceTests   = []string{"internal/taskqueuetest"}
 
 	// testHelpers may be imported by any test.
-	testHelpers = []string{"internal/spec", "internal/gqtest", "internal/pgtest", "store/storetest"}
+	testHelpers = []string{"internal/spec", "internal/gqtest", "internal/leaktest", "internal/pgtest", "store/storetest"}
 )
 
 func TestArchitecture(t *testing.T) {

@@ -21,10 +21,11 @@ import (
 )
 
 // connectParams are how often a lost server is looked for: soon at first, and
-// never at the same moment as everyone else.
+// never at the same moment as everyone else. One that is there has time to answer,
+// however busy its machine is: whoever cannot wait has a deadline.
 var connectParams = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.3, MaxDelay: 3 * time.Second},
-	MinConnectTimeout: 5 * time.Second,
+	MinConnectTimeout: 20 * time.Second,
 }
 
 const (

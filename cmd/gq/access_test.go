@@ -130,7 +130,8 @@ func TestRateOfAToken(t *testing.T) {
 			t.Fatalf("%+v", out)
 		}
 		var last *http.Response
-		for range 20 {
+		// Where a request takes a second, none is too many.
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.http+path, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
@@ -394,7 +395,7 @@ func (s *served) lastEvent() uint64 {
 // acknowledged.
 func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.JobID) {
 	s.t.Helper()
-	c, err := client.New(s.grpc, client.Options{})
+	c, err := client.New(s.grpc, client.Options{RetryFor: patience})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -403,7 +404,7 @@ func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.J
 		if _, err := c.Submit(ctx, gq.Spec{Type: "t", Metadata: gq.Metadata{CallbackURL: callback}}); err != nil {
 			s.t.Fatal(err)
 		}
-		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Second})
+		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: patience})
 		if err != nil || len(jobs) == 0 {
 			s.t.Fatalf("%d jobs, %v", len(jobs), err)
 		}

@@ -128,11 +128,19 @@ func (s *crashSite) note() {
 	}
 }
 
-// newCrashSite finds two ports to stay at. They lie below those that systems give
-// to whoever connects: a client that looks for the server must not take its port.
+// newCrashSite finds two addresses to stay at.
 func newCrashSite(t testing.TB, store string) *crashSite {
 	t.Helper()
-	s := &crashSite{t: t, store: store}
+	return &crashSite{t: t, store: store, http: freeAddress(t), grpc: freeAddress(t)}
+}
+
+var givenAddresses sync.Map // by freeAddress
+
+// freeAddress is one that nobody listens at, and that nobody else gets here. Its
+// port lies below those that systems give to whoever connects: a client that looks
+// for a server must not take the server's port.
+func freeAddress(t testing.TB) string {
+	t.Helper()
 	for range 1000 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
 		l, err := net.Listen("tcp", addr)
@@ -140,16 +148,12 @@ func newCrashSite(t testing.TB, store string) *crashSite {
 			continue
 		}
 		_ = l.Close()
-		if s.http == "" {
-			s.http = addr
-			continue
-		}
-		if s.grpc = addr; s.grpc != s.http {
-			return s
+		if _, taken := givenAddresses.LoadOrStore(addr, true); !taken {
+			return addr
 		}
 	}
 	t.Fatal("no free ports")
-	return nil
+	return ""
 }
 
 func (s *crashSite) start() {
@@ -182,6 +186,7 @@ type crashLoad struct {
 	next  atomic.Int64 // client
 
 	acks, repeated, refused atomic.Int64
+	shell                   atomic.Int64 // jobs for the program that were drawn
 
 	mu     sync.Mutex
 	acked  map[gq.JobID]string // and its key; guarded by mu
@@ -234,7 +239,9 @@ func (l *crashLoad) begin() *crashed {
 func (c *crashed) end(t testing.TB) {
 	t.Helper()
 	l := c.load
-	until(t, "a refused settlement and a repeated key", func() bool { return l.refused.Load() > 0 && l.repeated.Load() > 0 })
+	until(t, "a refused settlement, a repeated key and a job for the program", func() bool {
+		return l.refused.Load() > 0 && l.repeated.Load() > 0 && l.shell.Load() > 0
+	})
 	c.stopSubmitting()
 	c.submitters.Wait()
 	client := l.client()
@@ -317,6 +324,7 @@ func (l *crashLoad) job(random *rand.Rand, key string) gq.Spec {
 	s := gq.Spec{Queue: crashQueue, Type: "go", Key: gq.Key{Name: key}, Policy: policy}
 	if random.IntN(20) == 0 {
 		s.Type = "shell"
+		l.shell.Add(1)
 	}
 	s.Payload.Data = strconv.AppendUint(nil, random.Uint64(), 10)
 	return s
@@ -415,7 +423,7 @@ func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 		jobs, err := c.Claim(ctx, gq.ClaimRequest{
 			Worker: "ghost", Queues: []string{crashQueue}, Types: []string{"go"}, N: 2, TTL: hauntTTL, Wait: time.Second,
 		})
-		if err != nil && gq.KindOf(err) != gq.KindUnavailable {
+		if kind := gq.KindOf(err); err != nil && kind != gq.KindUnavailable && kind != gq.KindTimeout {
 			l.fault(fmt.Sprintf("claim: %v", err))
 		}
 		rest(context.Background(), hauntTTL+50*time.Millisecond)
@@ -426,7 +434,7 @@ func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 				l.fault(fmt.Sprintf("job %s was completed under a lease that was over", jobs[i].State.ID))
 			case kind == gq.KindStaleLease || kind == gq.KindConflict:
 				l.refused.Add(1)
-			case kind != gq.KindUnavailable:
+			case kind != gq.KindUnavailable && kind != gq.KindTimeout: // after which nothing is known
 				l.fault(fmt.Sprintf("complete under a lease that is over: %v", err))
 			}
 		}

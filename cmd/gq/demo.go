@@ -50,7 +50,7 @@ in --data, which is kept. Interrupt at any time.`,
 }
 
 // demoTime bounds the whole show.
-const demoTime = 25 * time.Second
+const demoTime = 2 * time.Minute
 
 // demo is one showing.
 type demo struct {
@@ -138,7 +138,7 @@ func (d *demo) handlers() *worker.Mux {
 	})
 	worker.Handle(mux, "clock.tick", func(context.Context, *worker.Job[struct{}]) error { return nil })
 	worker.Handle(mux, "video.encode", func(ctx context.Context, _ *worker.Job[struct{}]) error {
-		return pause(ctx, time.Minute) // far longer than the show: it will be cancelled
+		return pause(ctx, time.Hour) // far longer than the show: it will be cancelled
 	})
 	worker.Handle(mux, "invoice.print", func(ctx context.Context, _ *worker.Job[struct{}]) error {
 		return pause(ctx, 200*time.Millisecond)
@@ -238,6 +238,9 @@ func (d *demo) finish(ctx context.Context) error {
 	}
 	for _, j := range d.jobs {
 		if j.want == gq.Cancelled {
+			if err := d.running(ctx, j.id); err != nil {
+				return err
+			}
 			if _, err := d.Cancel(ctx, j.id, "nobody wants it any more"); err != nil {
 				return err
 			}
@@ -255,6 +258,19 @@ func (d *demo) finish(ctx context.Context) error {
 		}
 		if clock.Fired >= 2 {
 			return d.DeleteSchedule(ctx, "demo-clock")
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// running waits until a worker has begun with a job.
+func (d *demo) running(ctx context.Context, id gq.JobID) error {
+	for {
+		job, err := d.Get(ctx, id, 0)
+		if err != nil || job.State.Status == gq.Running {
+			return err
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
 			return err

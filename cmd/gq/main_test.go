@@ -12,10 +12,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq/internal/gqtest"
+	"github.com/gopherqueue/gq/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+	leaktest.Main(m, goleak.Cleanup(func(status int) {
 		gqtest.Remove()
 		os.Exit(status) //nolint:forbidigo // that is what the function is for
 	}))

@@ -198,7 +198,7 @@ func TestKilledMove(t *testing.T) {
 			if refused > 2 {
 				return
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			out := gqIn(ctx, tmp, "token", "list", "--store", store)
 			if strings.Contains(out.stderr, "unfinished copy") && strings.Contains(out.stderr, "again to finish it") {

@@ -340,7 +340,7 @@ case "$GQ_JOB_TYPE" in
   later) [ "$GQ_ATTEMPT" = 2 ] || { echo "not yet" >&2; exit 75; }; echo done ;;
   never) echo "bad input" >&2; exit 3 ;;
   crash) kill -9 $$ ;;
-  slow) sleep 60 ;;
+  slow) sleep 600 ;;
 esac`
 	go func() {
 		done <- d.gqIn(ctx, "work", "--type", "shout,env,later,never,crash,slow", "--queue", "q", "--slots", "3", "--exec", script, "--name", "me", "--drain", "100ms")
@@ -349,7 +349,7 @@ esac`
 		return d.submit(append([]string{typ, "--queue", "q"}, more...)...)
 	}
 	wait := func(id string) map[string]any {
-		got := d.gq("job", "wait", id, "--timeout", "20s", "--json")
+		got := d.gq("job", "wait", id, "--timeout", patience.String(), "--json")
 		var job map[string]any
 		if err := json.Unmarshal([]byte(got.stdout), &job); err != nil {
 			t.Fatalf("%v: %+v", err, got)
@@ -389,7 +389,7 @@ esac`
 	if got := <-done; got.status != 0 || !strings.Contains(got.stderr, "stopped") {
 		t.Errorf("%+v", got)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > patience {
 		t.Errorf("stopping took %v", took)
 	}
 	if state := d.json("job", "get", id)["state"]; state != "SCHEDULED" && state != "RETRYING" {

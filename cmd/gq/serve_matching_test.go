@@ -36,25 +36,26 @@ func TestARoundAnswersWhatWasJustSubmitted(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:", "--matching-queue-ack-timeout-ms", "170000")
 	s.matching(http.MethodPut, "/policy", `{"quotas":{"leases_max_per_provider":1000}}`)
 	s.matching(http.MethodPost, "/providers", anyProvider)
+	// One may meet a round that something earlier called for, so that most must be
+	// answered rather than all.
 	quick, answered := 0, 0
-	for tries := 0; quick < 3 && tries < 100; tries++ {
+	for deadline := time.Now().Add(patience); (answered < 2 || answered <= quick/2) && time.Now().Before(deadline); {
 		last := time.Now()
 		waitFor(t, "what came before to be over", func() bool { return time.Since(last) > 200*time.Millisecond })
 		s.matching(http.MethodPost, "/providers/p/heartbeat", "")
 		start := time.Now()
 		job := s.matching(http.MethodPost, "/jobs", `{"kind":"AI"}`)
 		round := s.matching(http.MethodPost, "/rounds", "")
-		if time.Since(start) >= 50*time.Millisecond {
-			continue // the machine is busy
-		}
-		quick++
+		took := time.Since(start)
 		id, _, _ := strings.Cut(strings.TrimPrefix(job, `{"id":"`), `"`)
-		if strings.Contains(round, `"job_id":"`+id+`"`) {
-			answered++
-		}
+		switch {
+		case strings.Contains(round, `"job_id":"`+id+`"`):
+			quick, answered = quick+1, answered+1
+		case took < 50*time.Millisecond:
+			quick++
+		} // otherwise the machine is busy
 	}
-	// One may meet a round that something earlier called for.
-	if quick < 3 || answered < 2 {
+	if answered < 2 || answered <= quick/2 {
 		t.Errorf("%d of %d jobs were assigned by the round that was asked for after them", answered, quick)
 	}
 	s.signal(syscall.SIGTERM)

@@ -59,7 +59,18 @@ type object = map[string]any
 
 func TestServingTheScheduler(t *testing.T) {
 	spec.Covers(t, "S-59", "S-88", "S-93", "S-140", "S-144")
-	s := startServer(t, nil, "--store", "memory:", "--capacity", "40", "--scheduler-claim-hold", "700ms", "--scheduler-lease-ttl", "1s")
+	// A machine that stands still for longer than a claim is kept shows nothing.
+	for hold := 700 * time.Millisecond; hold < patience; hold *= 8 {
+		if late := serveTheScheduler(t, hold); !late {
+			return
+		}
+	}
+	t.Error("claims ran out before their leases were asked for, however long they were kept")
+}
+
+// serveTheScheduler tells whether claims ran out before the leases were asked for.
+func serveTheScheduler(t *testing.T, hold time.Duration) (late bool) {
+	s := startServer(t, nil, "--store", "memory:", "--capacity", "40", "--scheduler-claim-hold", hold.String(), "--scheduler-lease-ttl", (2 * hold).String())
 	submit := func(cost int) string {
 		job := s.schedule(http.MethodPost, "/jobs/submit", object{
 			"addon_id": "visuals", "job_type": "render", "priority": "HIGH", "cost_units": cost, "constraints": object{}, "payload": object{"n": 1},
@@ -69,6 +80,14 @@ func TestServingTheScheduler(t *testing.T) {
 	claim := func() string {
 		return fmt.Sprint(within(s.schedule(http.MethodPost, "/jobs/claim", object{"addon_id": "visuals", "worker_id": "w"}), "job", "job_id"))
 	}
+	request := func(job string) map[string]any {
+		t.Helper()
+		_, answer, err := s.scheduling(http.MethodPost, "/lease/request", object{"job_id": job})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
 	state := func(job, want string) {
 		t.Helper()
 		waitFor(t, job+" to be "+want, func() bool {
@@ -76,14 +95,18 @@ func TestServingTheScheduler(t *testing.T) {
 		})
 	}
 	first, second := submit(30), submit(20)
-	if claim() != first || claim() != second {
+	began := time.Now()
+	claimed := []string{claim(), claim()}
+	lease, denied := request(first), request(second)
+	if time.Since(began) >= hold {
+		return true
+	}
+	if claimed[0] != first || claimed[1] != second {
 		t.Fatal("the wrong jobs were claimed")
 	}
-	lease := s.schedule(http.MethodPost, "/lease/request", object{"job_id": first})
 	if within(lease, "approved") != true {
 		t.Fatalf("the first lease: %v", lease)
 	}
-	denied := s.schedule(http.MethodPost, "/lease/request", object{"job_id": second})
 	if within(denied, "reason") != "Capacity exceeded: used=30, requested=20, capacity=40" {
 		t.Errorf("the second lease: %v", denied)
 	}
@@ -95,6 +118,7 @@ func TestServingTheScheduler(t *testing.T) {
 	if status, answer, err := s.scheduling(http.MethodGet, "/nothing", nil); err != nil || status != http.StatusNotFound || answer["code"] != "route_not_found" {
 		t.Errorf("what is not there: %d %v %v", status, answer, err)
 	}
+	return false
 }
 
 // A server that is killed in the middle of its work knows, when it comes back, who
@@ -132,7 +156,7 @@ func TestKilledScheduler(t *testing.T) {
 	}()
 	select {
 	case <-stop:
-	case <-time.After(30 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the server is too slow")
 	}
 	s.signal(syscall.SIGKILL)

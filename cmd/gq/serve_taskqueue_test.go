@@ -33,8 +33,9 @@ func beginServe(t *testing.T, env map[string]string, args ...string) string {
 
 func TestServeTaskQueue(t *testing.T) {
 	addr := beginServe(t, nil, "--taskqueue-slots", "2")
-	got := gqIn(t.Context(), t.TempDir(), "load", "--target", addr, "--concurrency", "2", "--warmup", "50ms", "--duration", "300ms", "--drain", "2s")
-	if got.status != 0 || !strings.Contains(got.stdout, " 0 wrong answers") || strings.Contains(got.stdout, " 0 jobs accepted") {
+	idle := func(stdout string) bool { return strings.Contains(stdout, " 0 jobs accepted") }
+	got := loadUntilNot(t, idle, "--target", addr)
+	if got.status != 0 || !strings.Contains(got.stdout, " 0 wrong answers") || idle(got.stdout) {
 		t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
 	}
 }
@@ -45,7 +46,7 @@ func TestServeTaskQueueAsksWhoCalls(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	for _, slots := range []string{"0", "1"} {
 		addr := beginServe(t, map[string]string{"GQ_ADMIN_TOKEN": token}, "--auth-required", "--taskqueue-slots", slots)
-		conn, err := rpc.DialOnce(addr, "test")
+		conn, err := rpc.DialPatiently(addr, "test", patience)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,12 @@ type served struct {
 
 var firstLine = regexp.MustCompile(`^listening http=(\S+:\d+) grpc=(\S+:\d+)\n$`)
 
+// patience is how long to wait for what comes in the end, on a machine however busy.
+const patience = 2 * time.Minute
+
+// never is longer than that: whoever waited for it would be noticed.
+const never = "50m"
+
 func startServer(t testing.TB, env []string, args ...string) *served {
 	t.Helper()
 	return launch(t, env, exec.Command(gqtest.Program(t), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...))
@@ -55,21 +61,26 @@ func launch(t testing.TB, env []string, command *exec.Cmd) *served {
 	if err := s.command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.command.Process.Kill() })
 	line, err := s.stdout.ReadString('\n')
-	if err != nil {
-		_ = s.command.Wait()
-		t.Fatalf("no first line: %v\n%s", err, s.stderr.String())
-	}
 	match := firstLine.FindStringSubmatch(line)
 	if match == nil {
-		t.Fatalf("the first line is %q", line)
+		if err == nil {
+			_ = s.command.Process.Kill()
+		}
+		_ = s.command.Wait()
+		t.Fatalf("the first line is %q: %v\n%s", line, err, s.stderr.String())
 	}
 	s.http, s.grpc = match[1], match[2]
+	reaped := make(chan struct{})
 	go func() {
+		defer close(reaped)
 		_, _ = io.Copy(io.Discard, s.stdout)
 		s.exited <- s.command.Wait()
 	}()
+	t.Cleanup(func() { // nothing of it outlives the test
+		_ = s.command.Process.Kill()
+		<-reaped
+	})
 	return s
 }
 
@@ -87,7 +98,7 @@ func (s *served) ended() int {
 	select {
 	case <-s.exited:
 		return s.command.ProcessState.ExitCode()
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		s.t.Fatal("the server does not end")
 		return 0
 	}
@@ -122,7 +133,7 @@ func TestServing(t *testing.T) {
 	var dir string
 	var s *served
 	took := time.Hour
-	for try := 0; took > soon && try < 5; try++ { // a busy machine is not always as busy
+	for deadline := time.Now().Add(patience); took > soon && time.Now().Before(deadline); { // a busy machine is not always as busy
 		if s != nil {
 			s.signal(os.Kill)
 			s.ended()
@@ -189,7 +200,7 @@ func TestServing(t *testing.T) {
 }
 
 func TestStoppingAnswersThoseWhoWait(t *testing.T) {
-	s := startServer(t, nil, "--store", "memory:", "--drain", "15s")
+	s := startServer(t, nil, "--store", "memory:", "--drain", never)
 	c, err := client.New(s.grpc, client.Options{RetryFor: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +208,7 @@ func TestStoppingAnswersThoseWhoWait(t *testing.T) {
 	defer c.Close()
 	answers := make(chan string, 2)
 	go func() {
-		jobs, err := c.Claim(context.Background(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		jobs, err := c.Claim(context.Background(), gq.ClaimRequest{Worker: "w", Wait: 2 * patience})
 		if err != nil || len(jobs) > 0 {
 			answers <- "gRPC: " + errText(err)
 			return
@@ -205,7 +216,7 @@ func TestStoppingAnswersThoseWhoWait(t *testing.T) {
 		answers <- ""
 	}()
 	go func() {
-		response, err := http.Post("http://"+s.http+"/v1/claim", "application/json", strings.NewReader(`{"worker":"v","wait":"1m"}`))
+		response, err := http.Post("http://"+s.http+"/v1/claim", "application/json", strings.NewReader(`{"worker":"v","wait":"4m"}`))
 		if err != nil {
 			answers <- "HTTP: " + err.Error()
 			return
@@ -226,18 +237,14 @@ func TestStoppingAnswersThoseWhoWait(t *testing.T) {
 		}
 		return err == nil && waiting == 2
 	})
-	began := time.Now()
 	s.signal(syscall.SIGTERM)
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
+	}
 	for range 2 {
 		if answer := <-answers; answer != "" {
 			t.Error(answer)
 		}
-	}
-	if status := s.ended(); status != 0 {
-		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
-	}
-	if took := time.Since(began); took > 10*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
@@ -251,7 +258,7 @@ func errText(err error) string {
 
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); {
+	for deadline := time.Now().Add(patience); !ok(); {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}
@@ -296,7 +303,7 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		// As a shell starts what it runs in the background.
 		s := launch(t, nil, exec.Command("sh", "-c", `trap '' INT; exec "$0" "$@"`, gqtest.Program(t),
-			"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:", "--drain", "30s"))
+			"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", "memory:", "--drain", never, "--limits-body-timeout", never))
 		s.unfinished()
 		s.signal(sig)
 		s.notReady()
@@ -305,13 +312,9 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 			t.Fatal("it ended although a call was under way")
 		case <-time.After(100 * time.Millisecond):
 		}
-		began := time.Now()
 		_ = s.command.Process.Signal(sig)
 		if status := s.ended(); status != 1 {
 			t.Errorf("%v: it ended with %d", sig, status)
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("%v: it took %v", sig, took)
 		}
 	}
 }
@@ -319,6 +322,19 @@ func TestASecondSignalEndsTheServerAtOnce(t *testing.T) {
 // A subscriber that does not answer the end of its WebSocket is not waited for beyond
 // the time to drain, and is the only thing that was late.
 func TestStoppingDoesNotWaitForSilentSubscribers(t *testing.T) {
+	const soon = 4 * time.Second // the other side has five to answer
+	took := time.Hour
+	for deadline := time.Now().Add(patience); took > soon && time.Now().Before(deadline); { // a busy machine is not always as busy
+		took = endOfASilentSubscriber(t)
+	}
+	if took > soon {
+		t.Errorf("it ended after %v", took)
+	}
+}
+
+// endOfASilentSubscriber is how long a server takes to end that has one.
+func endOfASilentSubscriber(t *testing.T) time.Duration {
+	t.Helper()
 	s := startServer(t, nil, "--store", "memory:", "--drain", "100ms")
 	conn, err := net.Dial("tcp", s.http)
 	if err != nil {
@@ -332,18 +348,20 @@ func TestStoppingDoesNotWaitForSilentSubscribers(t *testing.T) {
 	}
 	began := time.Now()
 	s.signal(syscall.SIGTERM)
-	if status, took := s.ended(), time.Since(began); status != 0 || took > 4*time.Second {
-		t.Errorf("it ended with %d after %v", status, took)
+	if status := s.ended(); status != 0 {
+		t.Errorf("it ended with %d", status)
 	}
+	took := time.Since(began)
 	if log := s.stderr.String(); strings.Contains(log, "gRPC") && strings.Contains(log, "did not finish") {
 		t.Errorf("it complains of calls that there were not: %s", log)
 	}
+	return took
 }
 
 // TestReadinessTurnsBeforeTheListenersClose stops a server while a call is under
 // way: until that has its answer, others are served and learn that it stops.
 func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
-	s := startServer(t, nil, "--store", "memory:", "--drain", "20s")
+	s := startServer(t, nil, "--store", "memory:", "--drain", never, "--limits-body-timeout", never)
 	finish := s.unfinished()
 	s.signal(syscall.SIGTERM)
 	s.notReady()
@@ -378,20 +396,16 @@ func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
 }
 
 func TestStoppingIsQuickUnlessThereIsALag(t *testing.T) {
-	s := startServer(t, nil, "--store", "memory:", "--drain", "30s")
+	s := startServer(t, nil, "--store", "memory:", "--drain", never, "--limits-idle-timeout", never)
 	idle, err := http.Get("http://" + s.http + "/healthz") // its connection stays
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, idle.Body)
 	idle.Body.Close()
-	began := time.Now()
 	s.signal(syscall.SIGTERM)
 	if status := s.ended(); status != 0 {
 		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("with nothing to do it took %v", took)
 	}
 	s = startServer(t, nil, "--store", "memory:", "--drain-lag", "10m")
 	s.signal(syscall.SIGTERM)
@@ -402,7 +416,7 @@ func TestStoppingIsQuickUnlessThereIsALag(t *testing.T) {
 	}
 	lag := 500 * time.Millisecond
 	s = startServer(t, nil, "--store", "memory:", "--drain-lag", lag.String())
-	began = time.Now()
+	began := time.Now()
 	s.signal(syscall.SIGTERM)
 	if status := s.ended(); status != 0 {
 		t.Errorf("it ended with %d\n%s", status, s.stderr.String())
@@ -413,7 +427,7 @@ func TestStoppingIsQuickUnlessThereIsALag(t *testing.T) {
 }
 
 func stopsListening(addr string) bool {
-	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	conn, err := net.Dial("tcp", addr)
 	if err == nil {
 		conn.Close()
 	}
@@ -447,7 +461,7 @@ func TestServingIsRefused(t *testing.T) {
 		{[]string{"extra"}, 2, "takes no arguments"},
 		{[]string{"--config", "/does/not/exist"}, 2, "there is no file"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		got := gqIn(ctx, t.TempDir(), append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, test.args...)...)
 		cancel()
 		if got.status != test.status || !strings.Contains(got.stderr, test.want) || got.stdout != "" {
@@ -469,7 +483,7 @@ func TestSystemdIsTold(t *testing.T) {
 	defer socket.Close()
 	read := func() string {
 		buffer := make([]byte, 100)
-		_ = socket.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = socket.SetReadDeadline(time.Now().Add(patience))
 		n, err := socket.Read(buffer)
 		if err != nil {
 			t.Error(err)
@@ -509,12 +523,7 @@ func TestMatchingBeginsWithThePolicyOfItsConfiguration(t *testing.T) {
 // TestWaitingForAServerIsTold runs commands that outlast a restart of the server
 // where there is none: they say at once what they wait for, and when it is over.
 func TestWaitingForAServerIsTold(t *testing.T) {
-	held, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := held.Addr().String()
-	held.Close()
+	addr := freeAddress(t)
 	said := make(map[string]*bufio.Reader)
 	for name, args := range map[string][]string{
 		"work": {"work", "--type", "t", "--exec", "true"},

@@ -89,11 +89,11 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	}
 
 	// The schedule is made through the server that has seen no job yet.
+	made := time.Now()
 	_, err := other.PutSchedule(ctx, gq.Schedule{Name: "s", Every: time.Second, Template: gq.Spec{Queue: "slots", Type: "work"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := time.Now()
 
 	began := time.Now()
 	submit("delayed", func(s *gq.Spec) { s.Delay = time.Second })

@@ -23,7 +23,7 @@ const hidden = "POST /v1/jobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/j
 // A request whose end can be understood in two ways is refused or is the last one
 // of its connection: what it hides is never carried out, over any face.
 func TestSmuggledRequests(t *testing.T) {
-	s := startServer(t, nil, "--store", "memory:")
+	s := startServer(t, nil, "--store", "memory:", "--limits-idle-timeout", never)
 	const body = `{"type":"outer"}`
 	chunked := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 	both := fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n", len(chunked)+len(hidden))
@@ -51,7 +51,7 @@ func TestSmuggledRequests(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			_ = conn.SetDeadline(time.Now().Add(patience))
 			_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+test.headers+"\r\n"+test.rest) // it may be refused before its end
 			answer, err := io.ReadAll(conn)
 			conn.Close()

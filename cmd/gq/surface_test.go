@@ -326,7 +326,7 @@ func TestEveryRPC(t *testing.T) {
 			if err := protojson.Unmarshal([]byte(scene.Replace(body)), in); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+bootstrap), time.Minute)
+			ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+bootstrap), patience)
 			defer cancel()
 			s, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer(), ClientStreams: m.IsStreamingClient()}, "/gopherqueue.v1."+name)
 			if err != nil {
@@ -524,7 +524,7 @@ func (c *castle) told(args []string, status int) {
 // run runs the program as the administrator.
 func (c *castle) run(args ...string) outcome {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	command := exec.CommandContext(ctx, gqtest.Program(c.t), args...)
 	command.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "GQ_") }), "GQ_ADDR="+c.grpc, "GQ_TOKEN="+bootstrap)

@@ -121,6 +121,12 @@ func (f *fixture) policy(text string) match.Settings {
 	return set
 }
 
+// unhurried has nothing run out, however slow a machine is on which time is real.
+func (f *fixture) unhurried() {
+	f.Helper()
+	f.policy(`{"ack_timeout_ms":500000,"lease":{"ai_secs":600,"quantum_secs":600},"eligibility":{"heartbeat_timeout_secs":100000}}`)
+}
+
 // provider registers one that can do everything.
 func (f *fixture) provider(id string, more ...func(*match.Provider)) {
 	f.Helper()

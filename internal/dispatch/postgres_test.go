@@ -24,6 +24,7 @@ func TestOnPostgres(t *testing.T) {
 		}
 	})
 	f := newFixture(t, s, dispatch.Options{})
+	f.unhurried()
 	g := f.another(dispatch.Options{})
 	f.provider("p")
 	g.provider("q")

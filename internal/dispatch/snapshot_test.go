@@ -47,6 +47,7 @@ func TestOneSnapshotForARound(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fixture{t, d, e, raw}
+	f.unhurried()
 	f.provider("a")
 	f.submit()
 	f.submit()

@@ -100,8 +100,7 @@ func TestTwoNodesOnPostgres(t *testing.T) {
 		}
 		nodes = append(nodes, f)
 	}
-	// However slow this machine is, nothing runs out.
-	nodes[0].policy(`{"ack_timeout_ms":500000,"lease":{"ai_secs":600,"quantum_secs":600},"eligibility":{"heartbeat_timeout_secs":100000}}`)
+	nodes[0].unhurried()
 	for i, p := range names(6) {
 		nodes[i%2].provider(p)
 	}

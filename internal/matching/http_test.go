@@ -16,15 +16,16 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/leaktest"
 	"github.com/gopherqueue/gq/internal/matching"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -32,7 +33,7 @@ import (
 // TestMain fails the package if a goroutine outlives its tests.
 func TestMain(m *testing.M) {
 	pgtest.Main(m)
-	if err := goleak.Find(); err != nil {
+	if err := leaktest.Find(); err != nil {
 		panic(err)
 	}
 }
@@ -58,7 +59,9 @@ func newFixture(t *testing.T, o matching.Options) *fixture {
 			t.Error(err)
 		}
 	})
-	return over(t, s, o, dispatch.Options{})
+	set := match.DefaultSettings()
+	set.AckTimeout, set.Eligibility.HeartbeatTimeout = 50_000, 100_000 // a slow machine is in time
+	return over(t, s, o, dispatch.Options{Settings: &set})
 }
 
 // over is a server on a store.
@@ -433,7 +436,7 @@ func (f *fixture) subscribe(path string) *socket {
 
 func (s *socket) next() (out object) {
 	s.f.Helper()
-	ctx, cancel := context.WithTimeout(s.f.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.f.Context(), 2*time.Minute)
 	defer cancel()
 	_, text, err := s.conn.Read(ctx)
 	if err != nil {

@@ -29,7 +29,8 @@ type Cluster struct {
 const (
 	superuser   = "gq"
 	startWithin = 5 * time.Minute
-	stopWithin  = 10 * time.Second
+	stopWithin  = time.Minute
+	dropWithin  = 2 * time.Minute
 )
 
 // settings keep the server small. Durability stays as a user has it: the tests

@@ -13,12 +13,15 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // shared is the server of this process.
@@ -85,12 +88,24 @@ func (c *Cluster) Database(t testing.TB) (url string) {
 		t.Fatalf("pgtest: create database: %v", err)
 	}
 	t.Cleanup(func() {
-		// The context of the test is over by now.
-		if err := c.exec(context.WithoutCancel(t.Context()), "DROP DATABASE "+name+" WITH (FORCE)"); err != nil {
+		if err := c.drop(name); err != nil {
 			t.Errorf("pgtest: drop database: %v", err)
 		}
 	})
 	return c.URL(name)
+}
+
+// drop drops a database. PostgreSQL gives connections five seconds to end, which
+// is not enough for one that a busy machine does not let run.
+func (c *Cluster) drop(name string) error {
+	deadline := time.Now().Add(dropWithin)
+	for {
+		err := c.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") // the context of the test is over
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.Code != "55006" || time.Now().After(deadline) { // object_in_use
+			return err
+		}
+	}
 }
 
 // exec runs a statement on the maintenance database.

@@ -300,10 +300,10 @@ func (f *fixture) neverAbove(capacity int64) {
 		switch e["event_type"] {
 		case "LEASE_GRANTED":
 			granted++
-			live[lease] = grant{number(data["cost_units"]), instant(f.T, data["expires_at"])}
+			live[lease] = grant{number(data["cost_units"]), instant(f.TB, data["expires_at"])}
 			used := int64(0)
 			for other, g := range live {
-				if !g.end.After(instant(f.T, e["ts"])) {
+				if !g.end.After(instant(f.TB, e["ts"])) {
 					delete(live, other)
 				}
 				used += live[other].cost

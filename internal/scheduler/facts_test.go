@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-func parse(t *testing.T, job string) gq.JobID {
+func parse(t testing.TB, job string) gq.JobID {
 	t.Helper()
 	id, err := gq.ParseJobID(job)
 	if err != nil {
@@ -35,16 +35,16 @@ func tellEvents(f *fixture) {
 	if got := f.list(path, "events"); len(got) != 1 || got[0]["type"] != "JOB_SUBMITTED" || member(got[0], "data")["priority"] != "HIGH" {
 		f.Errorf("after a submission the events are %v", got)
 	}
-	time.Sleep(tick)
+	f.sleep(tick)
 	f.claim()
 	f.post("/jobs/"+job+"/status", object{"state": "PREPARING"})
-	time.Sleep(tick)
+	f.sleep(tick)
 	f.post("/jobs/"+job+"/cancel", nil)
 	for _, state := range []string{stateDone, stateFailed, stateTimeout, stateCanceled, stateRunning} {
 		var other string
 		if state == stateRunning {
-			other, _ = f.runningFor(brief)
-			time.Sleep(brief)
+			other, _ = f.runningFor(f.brief())
+			f.sleep(f.brief())
 			f.is(other, stateTimeout)
 		} else {
 			other, _ = f.in(state)
@@ -75,7 +75,7 @@ func tellEvents(f *fixture) {
 		if _, is := e["data"].(object); !is {
 			f.Errorf("the data of %v is no object", e)
 		}
-		ts := instant(f.T, e["ts"])
+		ts := instant(f.TB, e["ts"])
 		if ts.Before(last) {
 			f.Errorf("%v comes behind %v", ts, last)
 		}
@@ -141,15 +141,15 @@ func tellJobRuns(f *fixture) {
 	})
 	f.claim()
 	want(row(job), map[string]any{"state": "CLAIMED", "claimed_by": worker, "lease_id": nil, "started_at": nil})
-	first := f.lease(job, "ttl_sec", seconds(brief))
+	first := f.lease(job, "ttl_sec", seconds(f.brief()))
 	want(row(job), map[string]any{"state": "RUNNING", "attempts": 1, "lease_id": first["lease_id"], "started_at": first["granted_at"], "final_status": nil})
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	want(row(job), map[string]any{"state": "QUEUED", "attempts": 1, "lease_id": first["lease_id"], "finished_at": nil, "claimed_by": nil})
 	f.claim("worker_id", "second")
 	want(row(job), map[string]any{"state": "CLAIMED", "claimed_by": "second", "lease_id": first["lease_id"]})
 	second := f.lease(job)
 	lease, _ := second["lease_id"].(string)
-	time.Sleep(tick)
+	f.sleep(tick)
 	metrics := object{"runtime_ms": 41234, "peak_mem_mb": 2870, "deep": object{"a": []any{1, 2}}}
 	f.post("/lease/"+lease+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED", "result_data", object{"path": "x"}, "metrics", metrics))
 	r = row(job)
@@ -159,7 +159,7 @@ func tellJobRuns(f *fixture) {
 	if !reflect.DeepEqual(member(r, "result_json"), object{"path": "x"}) || fmt.Sprint(r["metrics_json"]) != fmt.Sprint(metrics) {
 		f.Errorf("result %v, metrics %v", r["result_json"], r["metrics_json"])
 	}
-	if instant(f.T, r["finished_at"]).Sub(instant(f.T, r["started_at"])) < tick {
+	if instant(f.TB, r["finished_at"]).Sub(instant(f.TB, r["started_at"])) < tick {
 		f.Errorf("started %v, finished %v", r["started_at"], r["finished_at"])
 	}
 	failed, lease := f.running("addon_id", "third")
@@ -177,21 +177,21 @@ func tellJobRuns(f *fixture) {
 func tellLeaseRuns(f *fixture) {
 	job := id(f.submit())
 	var leases []string
-	ttls := []int64{seconds(brief), seconds(brief), 600}
+	ttls := []int64{seconds(f.brief()), seconds(f.brief()), 600}
 	for i := range 3 { // all but the last run out
 		f.claim()
 		l := f.lease(job, "ttl_sec", ttls[i])
 		leases = append(leases, fmt.Sprint(l["lease_id"]))
-		time.Sleep(tick)
+		f.sleep(tick)
 		f.beat(job, leases[i])
 		if i < 2 {
-			time.Sleep(brief)
+			f.sleep(f.brief())
 			f.is(job, "QUEUED")
 		}
 	}
 	f.submit() // has none
 	other, last := f.running("addon_id", "audio", "cost_units", 7)
-	time.Sleep(tick)
+	f.sleep(tick)
 	f.release(other, last, "CANCELED")
 	rows := f.list("/facts/lease_runs?limit=2", "lease_runs")
 	if got, want := types(rows, "lease_id"), append(slices.Clone(leases), last); !slices.Equal(got, want) {
@@ -204,14 +204,14 @@ func tellLeaseRuns(f *fixture) {
 		if i == 2 {
 			state = "ACTIVE"
 		}
-		granted, beat := instant(f.T, r["granted_at"]), instant(f.T, r["last_heartbeat_at"])
+		granted, beat := instant(f.TB, r["granted_at"]), instant(f.TB, r["last_heartbeat_at"])
 		if r["job_id"] != job || r["addon_id"] != "visuals" || number(r["cost_units"]) != 30 || number(r["ttl_sec"]) != ttls[i] || r["state"] != state ||
-			r["released_at"] != nil || r["release_status"] != nil || beat.Sub(granted) < tick || instant(f.T, r["expires_at"]).Sub(beat) != time.Duration(ttls[i])*time.Second {
+			r["released_at"] != nil || r["release_status"] != nil || beat.Sub(granted) < tick || instant(f.TB, r["expires_at"]).Sub(beat) != time.Duration(ttls[i])*time.Second {
 			f.Errorf("lease %d is %v", i, r)
 		}
 	}
 	r := rows[3]
-	if r["state"] != "RELEASED" || r["release_status"] != "CANCELED" || instant(f.T, r["released_at"]).Sub(instant(f.T, r["granted_at"])) < tick {
+	if r["state"] != "RELEASED" || r["release_status"] != "CANCELED" || instant(f.TB, r["released_at"]).Sub(instant(f.TB, r["granted_at"])) < tick {
 		f.Errorf("a released lease is %v", r)
 	}
 	for _, r := range rows { // no lease without its job
@@ -239,7 +239,7 @@ func tellAudit(f *fixture) {
 		} else {
 			last = n
 		}
-		if _, is := r["data_json"].(object); !is || instant(f.T, r["ts"]).IsZero() || r["event_type"] == "" {
+		if _, is := r["data_json"].(object); !is || instant(f.TB, r["ts"]).IsZero() || r["event_type"] == "" {
 			f.Errorf("row %d is %v", i, r)
 		}
 		switch r["entity_type"] {
@@ -295,13 +295,13 @@ func tellList(f *fixture) {
 	if all, _ := page["jobs"].([]any); len(all) != 9 || page["next_cursor"] != nil {
 		f.Errorf("all jobs are %d, next %v", len(all), page["next_cursor"])
 	}
-	time.Sleep(tick)
+	f.sleep(tick)
 	var times []string
 	var ids []string
 	for range 5 {
 		j := f.submit("addon_id", "audio", "payload", object{"n": 1})
 		times, ids = append(times, fmt.Sprint(j["created_at"])), append(ids, id(j))
-		time.Sleep(tick)
+		f.sleep(tick)
 	}
 	audio := f.list("/jobs?addon_id=audio&limit=2", "jobs")
 	got := types(audio, "job_id")
@@ -336,10 +336,10 @@ func tellList(f *fixture) {
 
 // A list judges by now: what has run out is listed as that, although no sweep ran.
 func tellListIsCurrent(f *fixture) {
-	job, _ := f.runningFor(brief)
+	job, _ := f.runningFor(f.brief())
 	held := id(f.submit())
 	f.claim()
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	if got := f.list("/jobs?state=RUNNING", "jobs"); len(got) != 0 {
 		f.Errorf("running are %v", got)
 	}

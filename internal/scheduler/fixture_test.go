@@ -15,10 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/gqtest"
+	"github.com/gopherqueue/gq/internal/leaktest"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -35,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	pgtest.Main(m)
 	gqtest.Remove()
-	if err := goleak.Find(); err != nil {
+	if err := leaktest.Find(); err != nil {
 		panic(err)
 	}
 }
@@ -46,11 +45,15 @@ type object = map[string]any
 // fixture is the API in the hands of a test: the face over an engine over a store
 // in memory, or a server in a process of its own.
 type fixture struct {
-	*testing.T
+	testing.TB
 	send    func(*http.Request) answer
 	connect func() *client         // another connection
 	again   func(Options) *fixture // what is served after a restart
 	seen    []string               // every timestamp that was answered
+
+	scale time.Duration // of what runs out; 0 is 1
+	timed bool          // something was to run out
+	slept time.Duration
 
 	face   *Face // nil with a process, as are the others
 	engine *engine.Engine
@@ -67,7 +70,7 @@ func bubble(t *testing.T, o Options, story func(f *fixture)) {
 	})
 }
 
-func newFixture(t *testing.T, o Options) *fixture {
+func newFixture(t testing.TB, o Options) *fixture {
 	t.Helper()
 	kept := 48 * time.Hour
 	s, err := local.OpenMemory(local.Options{Config: store.Config{
@@ -85,7 +88,7 @@ func newFixture(t *testing.T, o Options) *fixture {
 }
 
 // over makes a fixture over a store.
-func over(t *testing.T, s store.Store, o Options) *fixture {
+func over(t testing.TB, s store.Store, o Options) *fixture {
 	t.Helper()
 	e, err := engine.New(s, engine.Options{})
 	if err != nil {
@@ -95,7 +98,7 @@ func over(t *testing.T, s store.Store, o Options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{T: t, face: face, engine: e, store: s, again: func(o Options) *fixture { return over(t, s, o) }}
+	f := &fixture{TB: t, face: face, engine: e, store: s, again: func(o Options) *fixture { return over(t, s, o) }}
 	f.connect = func() *client {
 		return &client{base: func() string { return "http://gq.test" + Base }, http: &http.Client{Transport: direct{face}}}
 	}
@@ -105,6 +108,18 @@ func over(t *testing.T, s store.Store, o Options) *fixture {
 		return answer{status: w.Code, header: w.Header(), raw: w.Body.Bytes()}
 	}
 	return f
+}
+
+// brief is a hold or time to live that is to run out, in a story of a scale.
+func (f *fixture) brief() time.Duration {
+	f.timed = true
+	return brief * max(f.scale, 1)
+}
+
+// sleep waits for time to pass.
+func (f *fixture) sleep(d time.Duration) {
+	f.slept += d
+	time.Sleep(d)
 }
 
 // direct hands requests to a handler without a network between.
@@ -380,7 +395,7 @@ func number(v any) int64 {
 	return i
 }
 
-func instant(t *testing.T, v any) time.Time {
+func instant(t testing.TB, v any) time.Time {
 	t.Helper()
 	s, _ := v.(string)
 	at, err := time.Parse(time.RFC3339Nano, s)

@@ -137,7 +137,7 @@ func tellBodies(f *fixture) {
 
 // Every timestamp of a whole life is ISO-8601 in UTC.
 func tellTimestamps(f *fixture) {
-	time.Sleep(123456789)
+	f.sleep(123456789)
 	for _, s := range jobStateNames()[1:] {
 		job, _ := f.in(s)
 		f.list("/jobs/"+job+"/events", "events")

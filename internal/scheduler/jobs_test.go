@@ -47,9 +47,9 @@ func tellSubmit(f *fixture) {
 	if other := f.submit(); id(other) == id(job) {
 		f.Error("two jobs have one id")
 	}
-	time.Sleep(tick)
+	f.sleep(tick)
 	claimed := f.claim()
-	if claimed["created_at"] != job["created_at"] || !instant(f.T, claimed["updated_at"]).After(instant(f.T, job["updated_at"])) {
+	if claimed["created_at"] != job["created_at"] || !instant(f.TB, claimed["updated_at"]).After(instant(f.TB, job["updated_at"])) {
 		f.Errorf("a claim leaves created %v, updated %v; submitted with %v", claimed["created_at"], claimed["updated_at"], job["created_at"])
 	}
 }
@@ -62,7 +62,7 @@ func tellPayload(f *fixture) {
 		body := fmt.Sprintf(`{"addon_id":"visuals","job_type":"t","priority":"LOW","cost_units":1,"constraints":{},"payload":%s}`, payload)
 		job := member(f.do(http.MethodPost, "/jobs/submit", body, http.StatusCreated), "job")
 		var want any
-		decode(f.T, payload, &want)
+		decode(f.TB, payload, &want)
 		for _, got := range []object{job, f.job(id(job))} {
 			if !reflect.DeepEqual(got["payload"], want) {
 				f.Errorf("payload %s reads %v", payload, got["payload"])
@@ -176,7 +176,7 @@ func tellClaim(f *fixture) {
 	if id(got) != id(second) || got["state"] != "CLAIMED" || got["claimed_by"] != worker {
 		f.Errorf("claimed %v, want %s for %s", got, id(second), worker)
 	}
-	if hold := instant(f.T, got["claim_expires_at"]).Sub(instant(f.T, got["updated_at"])); hold != time.Minute {
+	if hold := instant(f.TB, got["claim_expires_at"]).Sub(instant(f.TB, got["updated_at"])); hold != time.Minute {
 		f.Errorf("the claim of %v expires at %v, want a minute", got["updated_at"], got["claim_expires_at"])
 	}
 	f.is(id(first), "QUEUED") // limit 5 claims one
@@ -204,7 +204,7 @@ func tellClaimExpires(f *fixture) {
 	f.claim()
 	f.is(job, "CLAIMED")
 	f.none("worker_id", "second")
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	got := f.job(job) // no sweep has run
 	if got["state"] != "QUEUED" || got["claimed_by"] != nil || got["claim_expires_at"] != nil || number(got["attempts"]) != 0 {
 		f.Errorf("after the claim ran out the job is %v", got)
@@ -221,14 +221,14 @@ func tellClaimHoldConfigured(f *fixture) {
 	job := id(f.submit("cost_units", 71))
 	f.claim()
 	for range 3 { // accepted reports renew it
-		time.Sleep(brief / 2)
+		f.sleep(f.brief() / 2)
 		f.post("/jobs/"+job+"/status", object{"state": "PREPARING"})
 	}
 	for range 3 { // and so do lease requests
-		time.Sleep(brief / 2)
+		f.sleep(f.brief() / 2)
 		f.denied(job)
 	}
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": "PREPARING"}, http.StatusConflict, CodeTransition)
 	f.refused(http.MethodPost, "/lease/request", object{"job_id": job}, http.StatusConflict, CodeJobNotClaimed)
 	f.is(job, "QUEUED")

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 )
 
@@ -22,12 +23,17 @@ func tellRestart(f *fixture) {
 		"/facts/job_runs", "/facts/lease_runs", "/facts/events", "/admin/capacity", "/stats/timeseries?metric=leases_active&bucket=1d&range=1d",
 	}
 	var before []object
+	today := time.Now().UTC().YearDay()
 	for _, path := range reads {
 		before = append(before, f.get(path))
 	}
 	f = f.again(Options{})
 	for i, path := range reads {
-		if after := f.get(path); !reflect.DeepEqual(after, before[i]) {
+		after := f.get(path)
+		if strings.HasPrefix(path, "/stats/timeseries") && time.Now().UTC().YearDay() != today {
+			continue // another day is another point
+		}
+		if !reflect.DeepEqual(after, before[i]) {
 			f.Errorf("%s was\n%v, after a restart\n%v", path, before[i], after)
 		}
 	}
@@ -47,9 +53,9 @@ func tellGuardrails(lost string) func(*fixture) {
 		for _, state := range []string{"RUNNING", "DONE", "FAILED", "CANCELED", "TIMEOUT"} {
 			f.refused(http.MethodPost, "/jobs/"+job+"/status", object{"state": state}, http.StatusConflict, CodeTransition)
 		}
-		f.lease(job, "ttl_sec", seconds(brief)) // needed to run
+		f.lease(job, "ttl_sec", seconds(f.brief())) // needed to run
 		f.is(job, "RUNNING")
-		time.Sleep(brief) // without a heartbeat
+		f.sleep(f.brief()) // without a heartbeat
 		f.is(job, lost)
 		f.used(0)
 		other, lease := f.running("addon_id", "audio")

@@ -15,7 +15,7 @@ var leaseKeys = []string{
 func tellLease(f *fixture) {
 	job := id(f.submit())
 	f.claim()
-	time.Sleep(tick)
+	f.sleep(tick)
 	got := f.post("/lease/request", object{
 		"job_id": job, "addon_id": "visuals", "job_type": "load30", "cost_units": 30, "priority": "NORMAL",
 		"constraints": object{"cpu_heavy": true, "gpu_required": false}, "ttl_sec": 45,
@@ -30,9 +30,9 @@ func tellLease(f *fixture) {
 	if number(lease["cost_units"]) != 30 || number(lease["ttl_sec"]) != 45 {
 		f.Errorf("the lease is %v", lease)
 	}
-	granted := instant(f.T, lease["granted_at"])
+	granted := instant(f.TB, lease["granted_at"])
 	shown := f.job(job)
-	if !granted.Equal(instant(f.T, shown["updated_at"])) || instant(f.T, lease["expires_at"]).Sub(granted) != 45*time.Second {
+	if !granted.Equal(instant(f.TB, shown["updated_at"])) || instant(f.TB, lease["expires_at"]).Sub(granted) != 45*time.Second {
 		f.Errorf("granted at %v until %v, and the job was updated at %v", granted, lease["expires_at"], shown["updated_at"])
 	}
 	if shown["state"] != "RUNNING" || shown["lease_id"] != leaseID || number(shown["attempts"]) != 1 || shown["next_retry_at"] != nil {
@@ -41,7 +41,7 @@ func tellLease(f *fixture) {
 	if read := f.get("/lease/" + leaseID); !reflect.DeepEqual(member(read, "lease"), lease) {
 		f.Errorf("the lease reads %v, was %v", read, lease)
 	}
-	time.Sleep(tick)
+	f.sleep(tick)
 	result := member(f.release(job, leaseID, "SUCCEEDED"), "result")
 	if result["started_at"] != lease["granted_at"] {
 		f.Errorf("the run started at %v, the lease was granted at %v", result["started_at"], lease["granted_at"])
@@ -83,8 +83,8 @@ func tellLeaseRequestInvalid(f *fixture) {
 }
 
 func tellDenial(f *fixture) {
-	f.runningFor(brief, "cost_units", 30)
-	f.running("cost_units", 30)
+	f.runningFor(f.brief(), "cost_units", 30)
+	f.runningFor(time.Hour, "cost_units", 30)
 	job := id(f.submit("cost_units", 30))
 	f.claim()
 	f.used(60)
@@ -94,13 +94,13 @@ func tellDenial(f *fixture) {
 		f.Errorf("the denial is %v", got)
 	}
 	shown := f.job(job)
-	if again := instant(f.T, shown["next_retry_at"]).Sub(instant(f.T, shown["updated_at"])); shown["state"] != "LEASE_PENDING" || again != 10*time.Second {
+	if again := instant(f.TB, shown["next_retry_at"]).Sub(instant(f.TB, shown["updated_at"])); shown["state"] != "LEASE_PENDING" || again != 10*time.Second {
 		f.Errorf("after a denial the job is %v, want LEASE_PENDING for 10s", shown)
 	}
 	if shown["lease_id"] != nil || number(shown["attempts"]) != 0 {
 		f.Errorf("after a denial the job is %v", shown)
 	}
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	f.lease(job) // the first lease has run out meanwhile
 	f.is(job, "RUNNING")
 	f.used(60)
@@ -156,16 +156,16 @@ func tellCapacity(f *fixture) {
 }
 
 func tellHeartbeat(f *fixture) {
-	job, lease := f.runningFor(brief)
+	job, lease := f.runningFor(f.brief())
 	for range 6 { // twice the time to live
-		time.Sleep(brief / 3)
-		before := instant(f.T, member(f.get("/lease/"+lease), "lease")["last_heartbeat_at"])
+		f.sleep(f.brief() / 3)
+		before := instant(f.TB, member(f.get("/lease/"+lease), "lease")["last_heartbeat_at"])
 		got := f.beat(job, lease, "progress", 0.65, "message", "rendering step 23/35")
 		f.hasKeys("the answer to a heartbeat", got, "lease", "job")
 		l := member(got, "lease")
 		f.hasKeys("a lease", l, leaseKeys...)
-		beat := instant(f.T, l["last_heartbeat_at"])
-		if l["state"] != "ACTIVE" || beat.Sub(before) < brief/3 || instant(f.T, l["expires_at"]).Sub(beat) != brief {
+		beat := instant(f.TB, l["last_heartbeat_at"])
+		if l["state"] != "ACTIVE" || beat.Sub(before) < f.brief()/3 || instant(f.TB, l["expires_at"]).Sub(beat) != f.brief() {
 			f.Errorf("after a heartbeat, the last one at %v, the lease is %v", before, l)
 		}
 		if j := member(got, "job"); j["state"] != "RUNNING" || j["note"] != "rendering step 23/35" {
@@ -189,8 +189,8 @@ func tellHeartbeat(f *fixture) {
 	f.release(job, lease, "SUCCEEDED")
 	f.refused(http.MethodPost, path, holding(job), http.StatusConflict, CodeLeaseNotActive)
 
-	job, lease = f.runningFor(brief, "addon_id", "audio")
-	time.Sleep(brief)
+	job, lease = f.runningFor(f.brief(), "addon_id", "audio")
+	f.sleep(f.brief())
 	f.refused(http.MethodPost, "/lease/"+lease+"/heartbeat", holding(job), http.StatusConflict, CodeLeaseNotActive)
 	f.is(job, "TIMEOUT")
 }
@@ -199,7 +199,7 @@ func tellRelease(f *fixture) {
 	for status, state := range map[string]string{"SUCCEEDED": "DONE", "FAILED": "FAILED", "CANCELED": "CANCELED", "TIMEOUT": "TIMEOUT"} {
 		job, lease := f.running()
 		f.used(30)
-		time.Sleep(tick)
+		f.sleep(tick)
 		body := holding(job, "status", status, "result_data", object{"path": "/runtime/out.jpg", "n": []any{1, nil}}, "metrics", object{"runtime_ms": 41234})
 		var wanted any
 		if status != "SUCCEEDED" {
@@ -217,11 +217,11 @@ func tellRelease(f *fixture) {
 		result := member(got, "result")
 		f.hasKeys("a result", result, "job_id", "status", "result_data", "error", "started_at", "finished_at", "attempts")
 		var data any
-		decode(f.T, `{"path": "/runtime/out.jpg", "n": [1, null]}`, &data)
+		decode(f.TB, `{"path": "/runtime/out.jpg", "n": [1, null]}`, &data)
 		if result["status"] != status || result["error"] != wanted || !reflect.DeepEqual(result["result_data"], data) || number(result["attempts"]) != 1 {
 			f.Errorf("released as %s the result is %v", status, result)
 		}
-		if ran := instant(f.T, result["finished_at"]).Sub(instant(f.T, result["started_at"])); ran < tick {
+		if ran := instant(f.TB, result["finished_at"]).Sub(instant(f.TB, result["started_at"])); ran < tick {
 			f.Errorf("the run took %v, want %v", ran, tick)
 		}
 		if again := f.get("/jobs/" + job); !reflect.DeepEqual(again["result"], got["result"]) || !reflect.DeepEqual(again["job"], got["job"]) {
@@ -282,7 +282,7 @@ func tellReleaseNested(f *fixture) {
 const json1 = "1"
 
 func tellLeaseStates(f *fixture) {
-	job, lease := f.runningFor(brief)
+	job, lease := f.runningFor(f.brief())
 	state := func(want string) {
 		f.Helper()
 		if got := member(f.get("/lease/"+lease), "lease"); got["state"] != want {
@@ -290,14 +290,14 @@ func tellLeaseStates(f *fixture) {
 		}
 	}
 	state("ACTIVE")
-	f.running("cost_units", 1)
+	f.runningFor(time.Hour, "cost_units", 1)
 	for _, j := range f.list("/jobs?state=RUNNING", "jobs") {
 		l, _ := j["lease_id"].(string)
 		if got := member(f.get("/lease/"+l), "lease"); got["state"] != "ACTIVE" || got["job_id"] != id(j) {
 			f.Errorf("running job %s has the lease %v", id(j), got)
 		}
 	}
-	time.Sleep(brief) // no sweep has run
+	f.sleep(f.brief()) // no sweep has run
 	state("EXPIRED")
 	f.is(job, "TIMEOUT")
 	f.used(1)
@@ -307,8 +307,8 @@ func tellLeaseStates(f *fixture) {
 		f.Errorf("the result is %v", got)
 	}
 
-	job, lease = f.runningFor(brief)
-	time.Sleep(brief)
+	job, lease = f.runningFor(f.brief())
+	f.sleep(f.brief())
 	// The late release is the first to notice.
 	f.refused(http.MethodPost, "/lease/"+lease+"/release", holding(job, "status", "SUCCEEDED"), http.StatusConflict, CodeLeaseNotActive)
 	f.is(job, "TIMEOUT")
@@ -330,7 +330,7 @@ func TestClaimIsNoLease(t *testing.T) {
 	bubble(t, Options{}, func(f *fixture) {
 		job := id(f.submit())
 		f.claim()
-		held, err := f.engine.Get(f.Context(), parse(f.T, job), 0)
+		held, err := f.engine.Get(f.Context(), parse(f.TB, job), 0)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -346,9 +346,9 @@ func tellRequeue(f *fixture) {
 	job := id(f.submit())
 	f.claim()
 	first, _ := f.lease(job)["lease_id"].(string) // as configured
-	time.Sleep(tick)
+	f.sleep(tick)
 	f.beat(job, first)
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	got := f.job(job)
 	if got["state"] != "QUEUED" || got["claimed_by"] != nil || got["lease_id"] != nil || number(got["attempts"]) != 1 {
 		f.Errorf("after its lease ran out the job is %v", got)
@@ -364,7 +364,7 @@ func tellRequeue(f *fixture) {
 	f.refused(http.MethodPost, "/lease/"+first+"/heartbeat", holding(job), http.StatusConflict, CodeLeaseNotActive)
 	f.used(30)
 	old := member(f.get("/lease/"+first), "lease")
-	if beat := instant(f.T, old["last_heartbeat_at"]); old["state"] != "EXPIRED" || beat.Sub(instant(f.T, old["granted_at"])) < tick || instant(f.T, old["expires_at"]).Sub(beat) != brief {
+	if beat := instant(f.TB, old["last_heartbeat_at"]); old["state"] != "EXPIRED" || beat.Sub(instant(f.TB, old["granted_at"])) < tick || instant(f.TB, old["expires_at"]).Sub(beat) != f.brief() {
 		f.Errorf("the first lease reads %v", old)
 	}
 	got = f.post("/lease/"+second+"/release", holding(job, "worker_id", "second", "status", "SUCCEEDED"))

@@ -114,7 +114,7 @@ func (s *process) client(t testing.TB) *client {
 
 // serve starts the program as configured. After a kill and a restart it is over
 // the same store.
-func (p place) serve(t *testing.T, o Options) *fixture {
+func (p place) serve(t testing.TB, o Options) *fixture {
 	t.Helper()
 	s := p.start(t, o.flags()...)
 	f := s.fixture(t)
@@ -125,9 +125,9 @@ func (p place) serve(t *testing.T, o Options) *fixture {
 	return f
 }
 
-func (s *process) fixture(t *testing.T) *fixture {
+func (s *process) fixture(t testing.TB) *fixture {
 	c := s.client(t)
-	f := &fixture{T: t, connect: func() *client { return s.client(t) }}
+	f := &fixture{TB: t, connect: func() *client { return s.client(t) }}
 	f.send = func(r *http.Request) answer {
 		t.Helper()
 		r.URL = &url.URL{Scheme: "http", Host: s.address, Path: r.URL.Path, RawQuery: r.URL.RawQuery}

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
-func decode(t *testing.T, text string, into any) {
+func decode(t testing.TB, text string, into any) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
@@ -174,9 +173,9 @@ func tellCancelRunning(f *fixture) {
 }
 
 func tellCancelRunningLost(f *fixture) {
-	job, lease := f.runningFor(brief)
+	job, lease := f.runningFor(f.brief())
 	f.post("/jobs/"+job+"/cancel", object{"reason": "user aborted"})
-	time.Sleep(brief)
+	f.sleep(f.brief())
 	f.is(job, stateCanceled)
 	if got := member(f.get("/lease/"+lease), "lease"); got["state"] != "EXPIRED" {
 		f.Errorf("the lease is %v", got)

@@ -88,7 +88,7 @@ func TestTimeseries(t *testing.T) {
 			for i := range points {
 				p, _ := points[i].(object)
 				f.hasKeys("a point", p, "ts", "value")
-				ts := instant(f.T, p["ts"])
+				ts := instant(f.TB, p["ts"])
 				if width, err := time.ParseDuration(bucket); err == nil && i > 0 && ts.Sub(last) != width {
 					f.Errorf("%v comes %v behind %v", ts, ts.Sub(last), last)
 				}
@@ -230,8 +230,8 @@ func tellCounts(f *fixture) {
 	f.release(failing, lease, "FAILED")
 	f.release(job, done, "SUCCEEDED")
 	shows(70, 0, 3, 0, 1, 0, 0)
-	f.runningFor(brief, "addon_id", "audio")
-	time.Sleep(brief)
+	f.runningFor(f.brief(), "addon_id", "audio")
+	f.sleep(f.brief())
 	shows(70, 0, 3, 0, 1, 0, 1)
 	f.do(http.MethodPut, "/admin/capacity", object{"total": 5}, http.StatusOK)
 	shows(5, 0, 3, 0, 1, 0, 1)
@@ -254,7 +254,7 @@ func tellSeries(f *fixture) {
 		for i, p := range got["points"].([]any) {
 			p := p.(object)
 			f.hasKeys("a point", p, "ts", "value")
-			ts := instant(f.T, p["ts"])
+			ts := instant(f.TB, p["ts"])
 			if i > 0 && ts.Sub(last) != width || !ts.Equal(ts.Truncate(width)) {
 				f.Errorf("by %s %v comes behind %v", bucket, ts, last)
 			}
@@ -276,7 +276,7 @@ func tellSeries(f *fixture) {
 	f.in(stateFailed)
 	f.in(stateCanceled)
 	f.in(stateTimeout)
-	f.running("cost_units", 20)
+	f.runningFor(time.Hour, "cost_units", 20)
 	f.submit()
 	f.submit()
 	f.claim()

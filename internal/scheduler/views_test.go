@@ -154,7 +154,7 @@ func TestFactTables(t *testing.T) {
 }
 
 // plainStamps reads instants, which SQL and the face write differently.
-func plainStamps(t *testing.T, row object) object {
+func plainStamps(t testing.TB, row object) object {
 	t.Helper()
 	out := maps.Clone(row)
 	for name, value := range row {
