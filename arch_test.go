@@ -90,7 +90,7 @@ var arrows = []arrow{
 	{pkg: "services/*", imports: serviceImports, tests: serviceTests},
 	{pkg: "internal/monolith", imports: []string{"api/*", "internal/rpc", "internal/taskwork", "services/*"}, tests: serviceTests},
 	{pkg: "internal/load", imports: serviceImports, tests: serviceTests},
-	{pkg: "internal/compare", imports: []string{"api/*", "internal/load", "internal/rpc"}, tests: serviceTests},
+	{pkg: "internal/compare", imports: []string{"api/*", "internal/load", "internal/rpc"}, tests: append([]string{"internal/taskwork"}, serviceTests...)},
 	{pkg: "internal/taskqueuetest", imports: []string{"api/*", "internal/rpc", "internal/spec", "internal/taskwork"}},
 
 	// What a server can be told.
