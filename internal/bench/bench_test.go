@@ -374,4 +374,8 @@ func TestQuota(t *testing.T) {
 	if want := []int{4, 4, 2, 0, 0}; !slices.Equal(got, want) {
 		t.Errorf("10 jobs in fours: %v, want %v", got, want)
 	}
+	late := newQuota(0, -time.Second, nil)
+	if first, second := late.take(4), late.take(4); first != 4 || second != 0 {
+		t.Errorf("when the time is up: %d jobs, then %d; want 4 for the first and no more", first, second)
+	}
 }

@@ -173,10 +173,12 @@ func (c *caller) cycle(ctx context.Context, n int) error {
 	return c.complete(ctx, jobs)
 }
 
-// quota hands out the jobs of a row until there are no more, or the time is up.
+// quota hands out the jobs of a row until there are no more, or the time is up. However
+// late the first caller comes, it gets something: a row without jobs says nothing.
 type quota struct {
 	left  atomic.Int64
-	until time.Time // zero is never
+	until time.Time   // zero is never
+	begun atomic.Bool // somebody came
 	stop  func() bool
 }
 
@@ -193,7 +195,7 @@ func newQuota(jobs int, d time.Duration, stop func() bool) *quota {
 
 // take is how many jobs to do next, at most n; 0 is the end.
 func (q *quota) take(n int) int {
-	if q.stop != nil && q.stop() || !q.until.IsZero() && time.Now().After(q.until) {
+	if q.stop != nil && q.stop() || q.begun.Swap(true) && !q.until.IsZero() && time.Now().After(q.until) {
 		return 0
 	}
 	left := q.left.Add(-int64(n)) + int64(n)
@@ -202,7 +204,7 @@ func (q *quota) take(n int) int {
 
 // together runs n callers at once and reports how long all of them took. The
 // first error ends the others. Each prepares itself before the clock starts,
-// and begin is called at that instant.
+// and begin is called right after it.
 func together(ctx context.Context, n int, begin func(), prepare func() func(context.Context) error) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -220,8 +222,8 @@ func together(ctx context.Context, n int, begin func(), prepare func() func(cont
 			}
 		})
 	}
+	start := time.Now() // before begin, which may set when to end
 	begin()
-	start := time.Now()
 	close(ready)
 	wg.Wait()
 	return time.Since(start), context.Cause(ctx)
