@@ -40,7 +40,7 @@ func (c *Cluster) settings() []string {
 		"listen_addresses=127.0.0.1",
 		"port=" + strconv.Itoa(c.port),
 		"unix_socket_directories=" + c.dir,
-		"max_connections=100",
+		"max_connections=300", // of many stores at once where there are many cores
 		"shared_buffers=32MB",
 		"max_wal_size=256MB",
 		"wal_level=minimal",

@@ -47,7 +47,14 @@ func (c *Cluster) Crash(t testing.TB) {
 	}
 	c.kill()
 	c.settled = true
-	if err := c.run(bin, owner); err != nil {
-		t.Fatalf("pgtest: after a crash: %v", err)
+	// Somebody else may have got the port for a connection meanwhile.
+	for deadline := time.Now().Add(startWithin); ; {
+		err := c.run(bin, owner)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("pgtest: after a crash: %v", err)
+		}
 	}
 }

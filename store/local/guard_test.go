@@ -18,8 +18,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// patience is how long anything may take that must not hang.
-const patience = 30 * time.Second
+// patience is how long anything may take that must not hang. It is long, since a busy
+// machine may stop a process for many seconds.
+const patience = 3 * time.Minute
 
 // isLog, isManifest, isTable and isDirectory tell the files of a store apart.
 func isLog(name string) bool       { return strings.HasSuffix(name, ".log") }
