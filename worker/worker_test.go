@@ -12,14 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/leaktest"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // fixture is a worker on a queue in memory, inside a synctest bubble.
 type fixture struct {

@@ -9,9 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/leaktest"
 	"github.com/gopherqueue/gq/internal/spec"
 )
 
@@ -150,4 +149,4 @@ func TestJobsHaveOneForm(t *testing.T) {
 	check("listed", listed, "FAILED")
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }

@@ -6,14 +6,13 @@ import (
 	"runtime"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/leaktest"
 	"github.com/gopherqueue/gq/store"
 )
 
 // TestMain fails the package if a goroutine outlives its tests.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // TestNothingLeaks opens and closes stores again and again.
 func TestNothingLeaks(t *testing.T) {
@@ -49,7 +48,7 @@ func TestNothingLeaks(t *testing.T) {
 	for n := range byte(50) {
 		round(n + 1)
 	}
-	if err := goleak.Find(); err != nil {
+	if err := leaktest.Find(); err != nil {
 		t.Errorf("goroutines are left: %v", err)
 	}
 	if now := openFiles(t); now > files {
