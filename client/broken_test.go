@@ -285,6 +285,7 @@ func TestAbandonedClaims(t *testing.T) {
 type lateEngine struct {
 	native.Engine
 	claimed, answer chan struct{}
+	away            atomic.Bool // it was
 }
 
 func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
@@ -294,7 +295,15 @@ func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, er
 	return jobs, err
 }
 
-// Jobs that arrive when nobody waits for them any more go back.
+// Settle is away at first.
+func (e *lateEngine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	if e.away.CompareAndSwap(false, true) {
+		return nil, gq.ErrUnavailable
+	}
+	return e.Engine.Settle(ctx, outcomes)
+}
+
+// Jobs that arrive when nobody waits for them any more go back, if not at once.
 func TestJobsThatComeTooLate(t *testing.T) {
 	e := &lateEngine{claimed: make(chan struct{}), answer: make(chan struct{})}
 	f := serve(t, func(f *fixture) { f.native = e })

@@ -139,7 +139,8 @@ func New(address string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// closeWithin is how long Close waits for what is under way on the stream.
+// closeWithin is how long Close waits for what is under way on the stream, and then
+// for jobs that are being given back.
 const closeWithin = 5 * time.Second
 
 // Close ends the connection. Requests that are under way on the stream are
@@ -150,7 +151,9 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
+	late := time.AfterFunc(closeWithin, c.die)
 	c.background.Wait()
+	late.Stop()
 	c.die()
 	c.work.wait()
 	_ = c.conn.Close() // only says that it was closed before

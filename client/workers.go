@@ -63,9 +63,9 @@ func (c *Client) giveBack(jobs []*pb.Job) {
 		}
 	}
 	c.later(func() {
-		ctx, cancel := context.WithTimeout(c.life, closeWithin)
+		ctx, cancel := context.WithTimeout(c.life, max(closeWithin, c.options.RetryFor))
 		defer cancel()
-		_, _ = c.workers.Settle(ctx, request) // otherwise their leases expire
+		_, _ = invoke(ctx, c, repeat, c.workers.Settle, request) // otherwise their leases expire
 	})
 }
 

@@ -50,7 +50,13 @@ func (f *fixture) token(name string, grants ...string) string {
 // ringless makes a token without the check for its name, which reads them all.
 func (f *fixture) ringless(name string, grants ...string) string {
 	f.Helper()
-	t := Token{ID: draw(idBytes), Name: name, CreatedAt: time.Now()}
+	return f.stored(Token{Name: name}, grants...)
+}
+
+// stored makes any token, also one that nobody would be given.
+func (f *fixture) stored(t Token, grants ...string) string {
+	f.Helper()
+	t.ID, t.CreatedAt = draw(idBytes), time.Now()
 	for _, text := range grants {
 		g, err := ParseGrant(text)
 		if err != nil {

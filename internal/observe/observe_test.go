@@ -88,7 +88,7 @@ func TestMetrics(t *testing.T) {
 	}
 	if _, err := o.Settle(ctx, []gq.Outcome{
 		{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded},
-		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary}},
+		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestTrace(t *testing.T) {
 	}
 	var given []string
 	for attempt := 1; attempt <= 2; attempt++ {
-		jobs, err := o.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: 10 * time.Second})
+		jobs, err := o.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
 		if err != nil || len(jobs) != 1 {
 			t.Fatalf("%d jobs, %v", len(jobs), err)
 		}

@@ -98,7 +98,7 @@ func TestForbiddenAddresses(t *testing.T) {
 	if len(forbiddenHosts) < 100 {
 		t.Fatalf("%d spellings, want at least 100", len(forbiddenHosts))
 	}
-	s := newSender(Allow{})
+	s := newSender(Allow{}, patience)
 	s.lookup = names.lookup
 	defer s.close()
 	for _, host := range forbiddenHosts {
@@ -113,7 +113,7 @@ func TestForbiddenAddresses(t *testing.T) {
 }
 
 func TestForbiddenURLs(t *testing.T) {
-	s := newSender(Allow{})
+	s := newSender(Allow{}, patience)
 	s.lookup = names.lookup
 	defer s.close()
 	for _, target := range []string{
@@ -145,7 +145,7 @@ func TestRebinding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSender(Allow{})
+	s := newSender(Allow{}, patience)
 	defer s.close()
 	looks := 0
 	s.lookup = func(context.Context, string) ([]netip.Addr, error) {

@@ -42,9 +42,6 @@ const (
 	manners
 )
 
-// slowAfter is what a request may take of a host that is prompt.
-const slowAfter = sendWithin / 2
-
 // maxIdle is how many hosts are remembered to be prompt to which nothing goes.
 const maxIdle = 1000
 
@@ -213,7 +210,7 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	at.active--
 	h.active[e.as]--
 	switch {
-	case e.took > slowAfter:
+	case e.took > h.options.Within/2: // a host that is prompt takes less
 		at.manner = slow
 	case e.took > 0:
 		at.manner = prompt
@@ -248,7 +245,7 @@ func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool
 		return h.later(ctx, "read a delivery", err)
 	}
 	now := time.Now().UTC()
-	if e.taken != doc.Version || now.Add(sendWithin).After(r.Until) {
+	if e.taken != doc.Version || now.Add(h.options.Within).After(r.Until) {
 		switch {
 		case e.taken != doc.Version && r.NextAt.After(now):
 			return r.NextAt, true

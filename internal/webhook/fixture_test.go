@@ -39,6 +39,10 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, store: s, engine: e}
 }
 
+// patience is for receivers that a machine which stands still makes slow. It is less
+// than the time for which a process has a delivery to itself.
+const patience = 45 * time.Second
+
 // hooks runs deliveries until the test ends or stop is called.
 func (f *fixture) hooks(o Options) (h *Hooks, stop func()) {
 	f.Helper()
@@ -46,6 +50,7 @@ func (f *fixture) hooks(o Options) (h *Hooks, stop func()) {
 	if o.Allow, err = ParseAllow([]string{"loopback"}); err != nil {
 		f.Fatal(err)
 	}
+	o.Within = patience
 	if o.Backoff == nil {
 		o.Backoff = func(int, float64) time.Duration { return 10 * time.Millisecond }
 	}
@@ -89,7 +94,7 @@ func (f *fixture) finish(callback string) gq.JobID {
 // until waits for a condition.
 func (f *fixture) until(what string, ok func() bool) {
 	f.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			f.Fatalf("waited in vain for %s", what)

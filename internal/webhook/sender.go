@@ -19,7 +19,7 @@ import (
 
 // Limits of one delivery.
 const (
-	sendWithin     = 10 * time.Second // connection, request and the head of the answer
+	sendWithin     = 10 * time.Second // see Options.Within
 	dialWithin     = 5 * time.Second
 	answerHeader   = 16 << 10 // bytes of the answer's head
 	answerBody     = 4 << 10  // bytes of its body that are read, so that the connection can be used again
@@ -35,16 +35,17 @@ var errForbidden = errors.New("the address is not one that callbacks may reach")
 // sender makes requests that can reach nothing but what they may.
 type sender struct {
 	client *http.Client
+	within time.Duration // for one request
 	allow  Allow
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
-func newSender(allow Allow) *sender {
-	s := &sender{allow: allow, lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
+func newSender(allow Allow, within time.Duration) *sender {
+	s := &sender{allow: allow, within: within, lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}}
 	s.client = &http.Client{
-		Timeout: sendWithin,
+		Timeout: within,
 		// An answer that points elsewhere is an answer, and not a good one.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
@@ -52,7 +53,7 @@ func newSender(allow Allow) *sender {
 			DialContext:            s.dial,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:    dialWithin,
-			ResponseHeaderTimeout:  sendWithin,
+			ResponseHeaderTimeout:  within,
 			MaxResponseHeaderBytes: answerHeader,
 			MaxConnsPerHost:        perHost,
 			MaxIdleConns:           100,
@@ -151,7 +152,7 @@ func (s *sender) send(ctx context.Context, target string, header http.Header, bo
 	request.Header = header
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return failed(err)
+		return s.failed(err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // nothing of it is used
 	_, _ = io.CopyN(io.Discard, answer.Body, answerBody)
@@ -170,7 +171,7 @@ func (s *sender) send(ctx context.Context, target string, header http.Header, bo
 
 // failed says why there was no answer, in our own words: what a network error
 // says may come from the receiver.
-func failed(err error) verdict {
+func (s *sender) failed(err error) verdict {
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	_, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
 	timeout, isTimeout := errors.AsType[net.Error](err)
@@ -182,7 +183,7 @@ func failed(err error) verdict {
 	case isCertificate:
 		return verdict{reason: "the receiver's certificate is not valid"}
 	case isTimeout && timeout.Timeout():
-		return verdict{reason: fmt.Sprintf("no answer within %v", sendWithin)}
+		return verdict{reason: fmt.Sprintf("no answer within %v", s.within)}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return verdict{reason: "the connection was refused"}
 	default:

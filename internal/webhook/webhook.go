@@ -65,6 +65,7 @@ type Options struct {
 	KeepDone    time.Duration                              // how long what was delivered is shown; 0 is 24 h
 	KeepDead    time.Duration                              // how long what was given up is kept; 0 is 30 days
 	Scan        time.Duration                              // between looks for what other processes left; 0 is 15 s
+	Within      time.Duration                              // connection, request and the head of the answer; 0 is 10 s
 }
 
 func (o Options) withDefaults() Options {
@@ -91,6 +92,7 @@ func (o Options) withDefaults() Options {
 	lasting(&o.KeepDone, 24*time.Hour)
 	lasting(&o.KeepDead, 30*24*time.Hour)
 	lasting(&o.Scan, 15*time.Second)
+	lasting(&o.Within, sendWithin)
 	return o
 }
 
@@ -139,7 +141,7 @@ type Totals struct {
 func New(e Engine, s Store, o Options) *Hooks {
 	o = o.withDefaults()
 	return &Hooks{
-		engine: e, store: s, options: o, sender: newSender(o.Allow),
+		engine: e, store: s, options: o, sender: newSender(o.Allow, o.Within),
 		known: map[string]*entry{}, hosts: map[string]*host{},
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}

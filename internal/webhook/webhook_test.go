@@ -116,7 +116,8 @@ func TestRetries(t *testing.T) {
 			t.Errorf("attempt %d has another id or body", i+1)
 		}
 	}
-	if totals := h.Totals(); totals.Failed != 3 || totals.Delivered != 1 || totals.Outstanding != 0 {
+	f.until("nothing outstanding", func() bool { return h.Totals().Outstanding == 0 })
+	if totals := h.Totals(); totals.Failed != 3 || totals.Delivered != 1 {
 		t.Errorf("totals %+v", totals)
 	}
 }
@@ -158,7 +159,7 @@ func TestRedirects(t *testing.T) {
 	f := newFixture(t)
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		r := f.receiver(status)
-		s := newSender(Allow{prefixes: words["loopback"]})
+		s := newSender(Allow{prefixes: words["loopback"]}, patience)
 		v := s.send(t.Context(), r.URL+"/first", http.Header{}, []byte("{}"))
 		s.close()
 		if v.delivered() || v.final || len(r.requests()) != 1 {
@@ -187,7 +188,7 @@ func TestAbusiveReceivers(t *testing.T) {
 		w.Header().Set("X", strings.Repeat("x", 1<<20))
 	}))
 	defer header.Close()
-	s := newSender(Allow{prefixes: words["loopback"]})
+	s := newSender(Allow{prefixes: words["loopback"]}, patience)
 	defer s.close()
 	if v := s.send(t.Context(), huge.URL, http.Header{}, []byte("{}")); !v.delivered() {
 		t.Errorf("a huge answer: %+v", v)
@@ -264,13 +265,12 @@ func TestSlowReceiver(t *testing.T) {
 		f.finish(slow)
 	}
 	f.until("the slow receiver to be busy", func() bool { return waiting.Load() == 1 })
-	began := time.Now()
 	for range 20 {
 		f.finish(quick.URL)
 	}
 	f.until("the quick receiver", func() bool { return len(quick.requests()) == 20 })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the quick receiver waited %v", took)
+	if n := h.Totals().Failed; n > 0 {
+		t.Errorf("the quick receiver waited until %d slow ones were given up", n)
 	}
 	if n := waiting.Load(); n > 1 {
 		t.Errorf("%d requests at once to a receiver that has not answered any, want 1", n)
@@ -299,13 +299,12 @@ func TestManySlowReceivers(t *testing.T) {
 		return n
 	}
 	f.until("the slow receivers to have all they get", func() bool { return busy() == 6 })
-	began := time.Now()
 	for range 20 {
 		f.finish(quick.URL)
 	}
 	f.until("the quick receiver", func() bool { return len(quick.requests()) == 21 })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the quick receiver waited %v", took)
+	if n := h.Totals().Failed; n > 0 {
+		t.Errorf("the quick receiver waited until %d slow ones were given up", n)
 	}
 }
 
@@ -357,10 +356,11 @@ func TestRestart(t *testing.T) {
 	f := newFixture(t)
 	var broken atomic.Bool
 	broken.Store(true)
-	got := make(chan string, 100)
+	got, arrived := make(chan string, 100), make(chan struct{}, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if broken.Load() {
+			arrived <- struct{}{}
 			<-r.Context().Done() // the process dies meanwhile
 			return
 		}
@@ -369,8 +369,11 @@ func TestRestart(t *testing.T) {
 	defer server.Close()
 	_, stop := f.hooks(Options{Exclusive: true})
 	underWay := f.finish(server.URL)
+	<-arrived
 	h := New(f.engine, f.store, Options{})
-	f.until("a delivery to be under way", func() bool { return len(f.state(h, Pending)) == 1 })
+	if n := len(f.state(h, Pending)); n != 1 {
+		t.Errorf("%d deliveries are under way", n)
+	}
 	stop()
 	between := f.finish(server.URL)
 	broken.Store(false)
