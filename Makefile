@@ -1,7 +1,7 @@
 # Everything a contributor runs. Works with GNU Make 4 and any POSIX shell.
 
 GO           ?= go
-TEST_TIMEOUT ?= 12m
+TEST_TIMEOUT ?= 25m
 FUZZTIME     ?= 30s
 BENCH_FLAGS  ?=
 SOAK_TIME    ?= 10m
