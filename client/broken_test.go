@@ -235,7 +235,7 @@ func TestUnreachable(t *testing.T) {
 
 	hasty := serve(t, func(f *fixture) { f.client.RetryFor = -1 })
 	hasty.cut()
-	for slow := 0; slow < 5; slow++ { // a machine that stands still is not the client's fault, time and again
+	for slow := range 5 { // a machine that stands still is not the client's fault, time and again
 		began := time.Now()
 		_, err := hasty.Get(t.Context(), id, 0)
 		if took := time.Since(began); !errors.Is(err, client.ErrUnreachable) || took > 5*time.Second && slow == 4 {

@@ -134,11 +134,11 @@ func (f *fake) counts() (submits, strays int) {
 // steady runs a load on nodes made for it. Where the machine itself stood still, so that
 // a call was given up or one kind of them was never made, it runs again, in the end for
 // longer.
-func steady(t *testing.T, make func() []*fake, adjust func(*load.Settings)) (*load.Report, []*fake) {
+func steady(t *testing.T, fakes func() []*fake, adjust func(*load.Settings)) (*load.Report, []*fake) {
 	t.Helper()
 	const tries = 24
 	for n := 1; ; n++ {
-		nodes := make()
+		nodes := fakes()
 		s := settings(serve(t, nodes...))
 		s.Duration <<= n / 6
 		adjust(&s)

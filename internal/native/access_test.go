@@ -455,7 +455,7 @@ func TestEveryCallCountsOnce(t *testing.T) {
 // nothing happens.
 func TestTheEndOfATokenEndsItsStream(t *testing.T) {
 	f := newFortress(t)
-	subscribe := func(name string, expires time.Time) (answer *http.Response, err error) {
+	subscribe := func(name string, expires time.Time) (events io.ReadCloser, err error) {
 		_, text, err := f.ring.Create(t.Context(), auth.Token{Name: name, Grants: []auth.Grant{{Scopes: auth.Read, Queues: []string{"*"}}}, ExpiresAt: expires})
 		if err != nil {
 			return nil, err
@@ -465,33 +465,37 @@ func TestTheEndOfATokenEndsItsStream(t *testing.T) {
 			return nil, err
 		}
 		r.Header.Set("Authorization", "Bearer "+text)
-		if answer, err = http.DefaultTransport.RoundTrip(r); err == nil && answer.StatusCode != http.StatusOK {
-			answer.Body.Close()
-			err = errors.New(answer.Status)
+		answer, err := http.DefaultTransport.RoundTrip(r)
+		if err != nil {
+			return nil, err
 		}
-		return answer, err
+		if answer.StatusCode != http.StatusOK {
+			answer.Body.Close()
+			return nil, errors.New(answer.Status)
+		}
+		return answer.Body, nil
 	}
 	for _, how := range []string{"revoked", "expired"} {
-		var answer *http.Response
+		var events io.ReadCloser
 		err := errors.New("not yet")
 		if how == "revoked" {
-			answer, err = subscribe(how, time.Time{})
+			events, err = subscribe(how, time.Time{})
 		}
 		// On a machine that stands still a token may expire before the subscription begins.
 		for life := time.Second; how == "expired" && err != nil && life < time.Minute; life *= 4 {
-			answer, err = subscribe(fmt.Sprint(how, life), time.Now().Add(life))
+			events, err = subscribe(fmt.Sprint(how, life), time.Now().Add(life))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer answer.Body.Close()
+		defer events.Close()
 		if how == "revoked" {
 			if _, err := f.ring.Revoke(t.Context(), how); err != nil {
 				t.Fatal(err)
 			}
 		}
 		began := time.Now()
-		said, err := io.ReadAll(answer.Body)
+		said, err := io.ReadAll(events)
 		if took := time.Since(began); err != nil || took > 2*time.Minute || !strings.Contains(string(said), "the token is no longer valid") {
 			t.Errorf("%s: after %v %q, %v", how, took, said, err)
 		}

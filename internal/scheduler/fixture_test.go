@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -51,7 +52,7 @@ type fixture struct {
 	again   func(Options) *fixture // what is served after a restart
 	seen    []string               // every timestamp that was answered
 
-	scale time.Duration // of what runs out; 0 is 1
+	short time.Duration // what runs out lasts so long; 0 is brief
 	timed bool          // something was to run out
 	slept time.Duration
 
@@ -110,10 +111,10 @@ func over(t testing.TB, s store.Store, o Options) *fixture {
 	return f
 }
 
-// brief is a hold or time to live that is to run out, in a story of a scale.
+// brief is a hold or time to live that is to run out, as long as this story has for it.
 func (f *fixture) brief() time.Duration {
 	f.timed = true
-	return brief * max(f.scale, 1)
+	return cmp.Or(f.short, brief)
 }
 
 // sleep waits for time to pass.

@@ -150,20 +150,20 @@ func (a *attempt) Fatalf(format string, args ...any) {
 // more of it. On a machine that keeps up nothing is told twice.
 func (s *story) tellOutside(t *testing.T, open func(t testing.TB) place) {
 	t.Helper()
-	for scale := time.Duration(1); ; scale *= 3 {
+	for short := time.Duration(brief); ; short *= 3 {
 		a := &attempt{TB: t}
 		where, began := open(t), time.Now()
 		var f *fixture
 		told := make(chan struct{})
 		go func() {
 			defer close(told)
-			f = where.serve(a, s.options.slower(scale))
-			f.scale, began = scale, time.Now()
+			f = where.serve(a, s.options.slower(short))
+			f.short, began = short, time.Now()
 			s.tell(f)
 		}()
 		<-told
-		busy := f != nil && f.timed && time.Since(began)-f.slept > brief*scale/2
-		if len(a.faults) > 0 && busy && scale < 9 {
+		busy := f != nil && f.timed && time.Since(began)-f.slept > short/2
+		if len(a.faults) > 0 && busy && short < 9*brief {
 			t.Logf("the requests took %v, so it is told again: %s", time.Since(began)-f.slept, strings.Join(a.faults, "\n"))
 			continue
 		}
@@ -175,10 +175,10 @@ func (s *story) tellOutside(t *testing.T, open func(t testing.TB) place) {
 }
 
 // slower are options with more time for what is brief.
-func (o Options) slower(scale time.Duration) Options {
+func (o Options) slower(short time.Duration) Options {
 	for _, d := range []*time.Duration{&o.ClaimHold, &o.LeaseTTL} {
 		if *d == brief {
-			*d *= scale
+			*d = short
 		}
 	}
 	return o

@@ -86,7 +86,7 @@ func (s stubborn) Invoke(ctx context.Context, method string, request, reply any,
 	defer cancel()
 	for {
 		err := s.ClientConnInterface.Invoke(ctx, method, request, reply, options...)
-		switch status.Code(err) { //nolint:exhaustive // all others are answers
+		switch status.Code(err) {
 		case codes.Unavailable, codes.DeadlineExceeded:
 			if !rpc.Wait(ctx, 50*time.Millisecond) {
 				return err

@@ -78,6 +78,9 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 			return 0, err // the writer may still be at it
 		}
 		if removed > 0 || !more || failed != nil {
+			if removed < limit {
+				s.tidy()
+			}
 			return removed, failed
 		}
 	}
@@ -226,8 +229,9 @@ func (tx *txn) drop(gone []doneKey) error {
 		numbers = append(numbers, k.seq)
 	}
 	slices.Sort(numbers)
+	s.litter.add(numbers[0], numbers[len(numbers)-1])
 	written := tx.written()
-	for _, prefix := range []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata, prefixHistory} {
+	for _, prefix := range numbered {
 		records := make([][]byte, len(numbers))
 		for i, n := range numbers {
 			records[i] = numberKey(prefix, n)
@@ -239,6 +243,9 @@ func (tx *txn) drop(gone []doneKey) error {
 	slices.SortFunc(keys, bytes.Compare)
 	return tx.dropRanges(keys, written)
 }
+
+// numbered is what a finished job leaves under its number.
+var numbered = []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata, prefixHistory}
 
 // written is the keys of the records that this commit has written so far, in
 // order. The disk does not show them, and a range must not take them along.

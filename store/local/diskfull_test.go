@@ -75,6 +75,15 @@ func TestDiskFullRecoversByRetention(t *testing.T) {
 	for len(f.done) < len(f.sent) {
 		f.complete()
 	}
+	// Nothing is in memory then but what retention removes, and only that can make room.
+	if err := f.store.db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	usage, err := disk.GetDiskUsage("db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.resize(int64(usage.UsedBytes + f.store.disk.reserve*3/4))
 	clock.mu.Lock()
 	clock.now = clock.now.Add(2 * store.DefaultRetention().Completed)
 	clock.mu.Unlock()

@@ -87,6 +87,12 @@ func (g *guard) room(p purpose, bytes int) error {
 	return nil
 }
 
+// short reports whether the disk has no room for jobs.
+func (g *guard) short() bool {
+	usage, err := g.GetDiskUsage(g.dir)
+	return err == nil && usage.AvailBytes < g.reserve
+}
+
 // crowds reports whether so many more bytes of a table would take room that the
 // log may need.
 func (g *guard) crowds(name string, bytes uint64) bool {

@@ -82,6 +82,7 @@ type Store struct {
 	lastTime int64  // the newest instant of a commit; guarded by mu
 
 	marks     marks      // of retention; owned by the writer
+	litter    litter     // of retention and purges
 	importing *importing // nil unless the store is being filled; guarded by mu
 
 	byName atomic.Pointer[[]*queue] // see queuesByName

@@ -1,0 +1,101 @@
+package local
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// What is removed makes room on the disk once the tables that hold it are merged with
+// what says so. In its time that happens by itself. On a full disk it may not: what was
+// removed stays in memory, since nobody can write enough to push it out, and the tables
+// are too few to be worth a merge. So there it is asked for.
+
+// litter is where removed jobs may still take room: their numbers, from low to high.
+type litter struct {
+	mu        sync.Mutex
+	low, high uint64 // guarded by mu; none if high is 0
+	busy      bool   // guarded by mu: somebody tidies up
+}
+
+func (l *litter) add(low, high uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.high == 0 {
+		l.low = low
+	}
+	l.low, l.high = min(l.low, low), max(l.high, high)
+}
+
+// take begins to tidy up, if there is something to do and nobody is at it.
+func (l *litter) take() (low, high uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.busy || l.high == 0 {
+		return 0, 0, false
+	}
+	low, high = l.low, l.high
+	l.low, l.high, l.busy = 0, 0, true
+	return low, high, true
+}
+
+func (l *litter) done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy = false
+}
+
+// How long to wait after a merge for which there was no room.
+const (
+	tidyAgain   = time.Second
+	tidySlowest = time.Minute
+)
+
+// tidy has the tables merged that hold what was removed, if the disk is short of room.
+// It does not wait for that.
+func (s *Store) tidy() {
+	if !s.disk.short() || !s.reading() {
+		return
+	}
+	low, high, ok := s.litter.take()
+	if !ok {
+		s.reads.Done()
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		select {
+		case <-s.stopped: // the store is being closed
+		case <-ctx.Done():
+		}
+		cancel()
+	}()
+	go func() {
+		defer s.reads.Done()
+		defer cancel()
+		defer s.litter.done()
+		for again := tidyAgain; s.disk.short(); again = min(2*again, tidySlowest) {
+			err := s.merge(ctx, low, high)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			s.log.Warn("what was removed could not be merged to make room and is tried again", "dir", s.dir, "error", err, "after", again)
+			timer := time.NewTimer(again)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+			timer.Stop()
+		}
+	}()
+}
+
+// merge merges the tables that hold jobs of some numbers, and the events that are gone.
+func (s *Store) merge(ctx context.Context, low, high uint64) error {
+	for _, prefix := range numbered {
+		if err := s.db.Compact(ctx, numberKey(prefix, low), numberKey(prefix, high+1), false); err != nil {
+			return err
+		}
+	}
+	return s.db.Compact(ctx, numberKey(prefixEvents, 0), numberKey(prefixEvents, s.dropped.Load()+1), false)
+}
