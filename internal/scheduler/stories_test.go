@@ -150,7 +150,7 @@ func (a *attempt) Fatalf(format string, args ...any) {
 // more of it. On a machine that keeps up nothing is told twice.
 func (s *story) tellOutside(t *testing.T, open func(t testing.TB) place) {
 	t.Helper()
-	for short := time.Duration(brief); ; short *= 3 {
+	for short := brief; ; short *= 3 {
 		a := &attempt{TB: t}
 		where, began := open(t), time.Now()
 		var f *fixture

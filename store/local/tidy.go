@@ -11,11 +11,12 @@ import (
 // removed stays in memory, since nobody can write enough to push it out, and the tables
 // are too few to be worth a merge. So there it is asked for.
 
-// litter is where removed jobs may still take room: their numbers, from low to high.
+// litter is where jobs that were removed lately may still take room: their numbers, from
+// low to high.
 type litter struct {
-	mu        sync.Mutex
-	low, high uint64 // guarded by mu; none if high is 0
-	busy      bool   // guarded by mu: somebody tidies up
+	mu        sync.Mutex // guards what follows
+	low, high uint64     // none if high is 0
+	busy      bool       // somebody tidies up
 }
 
 func (l *litter) add(low, high uint64) {
@@ -39,6 +40,13 @@ func (l *litter) take() (low, high uint64, ok bool) {
 	return low, high, true
 }
 
+// forget leaves it to time: there is room.
+func (l *litter) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.low, l.high = 0, 0
+}
+
 func (l *litter) done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +62,11 @@ const (
 // tidy has the tables merged that hold what was removed, if the disk is short of room.
 // It does not wait for that.
 func (s *Store) tidy() {
-	if !s.disk.short() || !s.reading() {
+	if !s.disk.short() {
+		s.litter.forget()
+		return
+	}
+	if !s.reading() {
 		return
 	}
 	low, high, ok := s.litter.take()
