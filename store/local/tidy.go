@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -86,7 +87,7 @@ func (s *Store) tidy() {
 		defer s.reads.Done()
 		defer cancel()
 		defer s.litter.done()
-		for again := tidyAgain; s.disk.short(); again = min(2*again, tidySlowest) {
+		for again := tidyAgain; s.failure() == nil && s.disk.short(); again = min(2*again, tidySlowest) {
 			err := s.merge(ctx, low, high)
 			if err == nil || ctx.Err() != nil {
 				return
@@ -103,11 +104,43 @@ func (s *Store) tidy() {
 }
 
 // merge merges the tables that hold jobs of some numbers, and the events that are gone.
-func (s *Store) merge(ctx context.Context, low, high uint64) error {
-	for _, prefix := range numbered {
-		if err := s.db.Compact(ctx, numberKey(prefix, low), numberKey(prefix, high+1), false); err != nil {
-			return err
+// Pebble panics if its log is broken.
+func (s *Store) merge(ctx context.Context, low, high uint64) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("merge: %v", r)
+			s.fail(err)
 		}
+	}()
+	for _, prefix := range numbered {
+		err = either(err, s.mergeParts(ctx, prefix, low, high))
 	}
-	return s.db.Compact(ctx, numberKey(prefixEvents, 0), numberKey(prefixEvents, s.dropped.Load()+1), false)
+	return either(err, s.mergeParts(ctx, prefixEvents, 0, s.dropped.Load()))
+}
+
+// mergeParts merges the tables that hold some records, a part at a time: what is merged
+// is written again before it makes room, and of that there is little. A part for which
+// there is none does not keep the others from making some.
+func (s *Store) mergeParts(ctx context.Context, prefix byte, low, high uint64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	start, end := numberKey(prefix, low), numberKey(prefix, high+1)
+	size, err := s.db.EstimateDiskUsage(start, end)
+	if err != nil {
+		return err
+	}
+	if size > s.disk.reserve/uint64(forTables) && low < high {
+		middle := low + (high-low)/2
+		return either(s.mergeParts(ctx, prefix, low, middle), s.mergeParts(ctx, prefix, middle+1, high))
+	}
+	return s.db.Compact(ctx, start, end, false)
+}
+
+// either is the first error: the parts of a large store would fail with thousands.
+func either(first, second error) error {
+	if first != nil {
+		return first
+	}
+	return second
 }

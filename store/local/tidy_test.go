@@ -1,0 +1,85 @@
+package local
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// TestDiskFullOfWhatIsKept removes every second job from a full disk. What stays has
+// three times the room to be written again that there is, so it must be merged in parts.
+func TestDiskFullOfWhatIsKept(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	const jobs, payload = 1600, 64 << 10
+	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 1 << 30, freed: make(chan struct{}, 1)}
+	f := &filler{t: t, options: Options{fs: disk, Reserve: 24 * mib}, dir: "db", sent: map[gq.JobID][]byte{}}
+	f.open()
+	defer func() {
+		if err := f.store.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	rng := randomness()
+	for range jobs / 50 {
+		f.finished(rng, 50, payload)
+	}
+	if err := f.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.store.Close(); err != nil { // with it goes what was merged, and all logs
+		t.Fatal(err)
+	}
+	f.open()
+	before := disk.used()
+	disk.resize(before + 16*mib)
+	var odd []gq.JobID
+	for i := 0; i < len(f.done); i += 2 {
+		odd = append(odd, f.done[i])
+	}
+	if _, err := f.store.Purge(t.Context(), odd); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.store.Collect(t.Context(), 100); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "new room", func() {
+		for disk.used() > before-jobs*payload/4 {
+			<-disk.freed
+		}
+	})
+	if err := f.insert(rng); err != nil {
+		t.Errorf("insert after a purge: %v", err)
+	}
+}
+
+// finished submits jobs and completes them.
+func (f *filler) finished(rng io.Reader, n, payload int) {
+	f.t.Helper()
+	groups := make([]store.Group, n)
+	for i := range groups {
+		data := make([]byte, payload)
+		_, _ = rng.Read(data) // never fails
+		groups[i] = store.One(gq.Spec{
+			ID: gq.NewJobID([16]byte(data)), Type: "fill",
+			Payload: gq.Payload{Data: data, ContentType: "application/octet-stream"},
+		}.WithDefaults())
+	}
+	if _, err := f.store.Insert(f.t.Context(), groups); err != nil {
+		f.t.Fatal(err)
+	}
+	claimed, err := f.store.Claim(f.t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{gq.DefaultQueue}}, N: n, Worker: "w"}})
+	if err != nil || len(claimed[0].Jobs) != n {
+		f.t.Fatalf("claim: %v %v", err, claimed[0].Err)
+	}
+	for _, job := range claimed[0].Jobs {
+		ref := job.State.Lease.Ref()
+		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(ref, nil, now) })
+		f.done = append(f.done, job.State.ID)
+	}
+}
