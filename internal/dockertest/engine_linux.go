@@ -66,7 +66,7 @@ func withEngine(dir string, run func() int) (code int, err error) {
 		_ = daemon.Process.Kill()
 		return 0, fmt.Errorf("the Docker engine does not start here: %w; the end of its log:\n%s", err, tail(log.Name()))
 	}
-	err = errors.Join(os.Setenv("DOCKER_HOST", "unix://"+socket), os.Setenv("COMPOSE_HTTP_TIMEOUT", "600"), // not 60 s
+	err = errors.Join(os.Setenv("DOCKER_HOST", "unix://"+socket), os.Setenv("COMPOSE_HTTP_TIMEOUT", "180"), // not 60 s
 		os.Mkdir(filepath.Join(dir, "tmp"), 0o777), os.Setenv("TMPDIR", filepath.Join(dir, "tmp")))
 	if err != nil {
 		return 0, err
