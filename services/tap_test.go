@@ -184,6 +184,14 @@ func (w *wired) cancel(id string) *publicpb.CancelJobResponse {
 	return answer
 }
 
+// cancelInVain cancels while a service is down.
+func (w *wired) cancelInVain(id string) {
+	w.t.Helper()
+	if _, err := w.gateway.CancelJob(w.t.Context(), &publicpb.CancelJobRequest{JobId: id}); status.Code(err) != codes.Unavailable {
+		w.t.Fatalf("cancel: %v", err)
+	}
+}
+
 func (w *wired) beat(worker string) *internalpb.WorkerHeartbeatResponse {
 	w.t.Helper()
 	answer, err := w.coordinator.WorkerHeartbeat(w.t.Context(), &internalpb.WorkerHeartbeatRequest{WorkerId: worker})

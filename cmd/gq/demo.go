@@ -265,11 +265,11 @@ func (d *demo) finish(ctx context.Context) error {
 	}
 }
 
-// running waits until a worker has begun with a job.
+// running waits until a worker has begun with a job, or it has ended.
 func (d *demo) running(ctx context.Context, id gq.JobID) error {
 	for {
 		job, err := d.Get(ctx, id, 0)
-		if err != nil || job.State.Status == gq.Running {
+		if err != nil || job.State.Status == gq.Running || job.State.Status.Terminal() {
 			return err
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {

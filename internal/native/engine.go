@@ -57,9 +57,9 @@ type Engine interface {
 // call is, the answer is the job as it stands, also where there was no time to look.
 func awaitJob(ctx, waiting context.Context, e Engine, id gq.JobID) (gq.Job, error) {
 	job, err := e.Wait(waiting, id)
-	over := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	over := waiting.Err() != nil && ctx.Err() == nil
 	switch {
-	case !over || ctx.Err() != nil:
+	case !over || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled):
 		return job, err
 	case job.State.ID.IsZero():
 		return e.Get(ctx, id, gq.WithResult)
