@@ -24,11 +24,17 @@ are due at that rate whatever the answers do, and latency counts from the moment
 a request was due, so a service that stalls cannot hide it.
 
 Every answer is checked and every accepted job followed until status and result
-have told of its end. Jobs that still wait when the run and --drain are over are
-canceled. The command fails if an answer was wrong or a job is not accounted for.
+have told of its end. Jobs that have not ended --drain after the run are reported
+as censored, and those that still wait are canceled. At most --max-tracked jobs
+are open at a time: above it, GetJobStatus replaces SubmitJob. The command fails
+if an answer was wrong or a job is not accounted for.
 
-Latencies are milliseconds of answers without error. End to end is submit to
-done by the service's own clock, of jobs that were done within the measured time.`
+Latencies are milliseconds, of all requests that were due in the measured time; a
+request that failed counts as slower than every answer. End to end is submit to
+done by the service's own clock, in an open loop from when the submit was due, of
+all jobs submitted in the measured time, whenever they ended. A figure that a
+censored job decides is a lower bound and begins with ">=". Rates count what was
+answered or done within the measured time.`
 
 const loadExample = `  gq load --target 127.0.0.1:7000
   gq load --target 127.0.0.1:7000 --concurrency 64 --duration 30s --work 10ms
@@ -67,8 +73,8 @@ func newLoad(p process) *cobra.Command {
 	flags.Uint32Var(&s.Payload, "payload", s.Payload, "bytes of output of each job")
 	flags.StringVar(&mix, "mix", s.Mix.String(), "how often each request is made, relative to the others")
 	flags.Uint64Var(&s.Seed, "seed", s.Seed, "of the order of requests")
-	flags.IntVar(&s.MaxTracked, "max-tracked", s.MaxTracked, "accepted jobs not yet followed to their end, at most")
-	flags.DurationVar(&s.Drain, "drain", s.Drain, "how long jobs may finish after the run before they are canceled")
+	flags.IntVar(&s.MaxTracked, "max-tracked", s.MaxTracked, "accepted jobs not yet followed to their end, at most; above it no job is submitted")
+	flags.DurationVar(&s.Drain, "drain", s.Drain, "how long jobs may take to end after the run; those left are censored and canceled")
 	flags.BoolVar(&asJSON, "json", false, "print everything as JSON")
 	return c
 }
@@ -104,7 +110,7 @@ func printLoad(p process, r *load.Report) error {
 	w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "method\trequests\t/s\tp50 ms\tp95 ms\tp99 ms\tmax ms\terrors\t")
 	line := func(name string, n int, rate float64, l load.Latency, failed int) {
-		fmt.Fprintf(w, "%s\t%d\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t%d\t\n", name, n, rate, l.P50, l.P95, l.P99, l.Max, failed)
+		fmt.Fprintf(w, "%s\t%d\t%.0f\t%s\t%s\t%s\t%s\t%d\t\n", name, n, rate, figure(l, l.P50), figure(l, l.P95), figure(l, l.P99), figure(l, l.Max), failed)
 	}
 	for _, name := range load.MethodNames() {
 		m := r.Methods[name]
@@ -120,5 +126,16 @@ func printLoad(p process, r *load.Report) error {
 	}
 	fmt.Fprintf(p.stdout, "\n%.0f requests/s, %.0f jobs/s; %d jobs accepted: %d done, %d failed, %d canceled; %d wrong answers\n",
 		r.PerSecond, r.Jobs.PerSecond, r.Jobs.Accepted, r.Jobs.Done, r.Jobs.Failed, r.Jobs.Canceled, r.Violations)
+	v := r.Jobs.Window
+	fmt.Fprintf(p.stdout, "of %d jobs submitted in the measured time %d were done within it, %d after it, %d censored (%d canceled by this command)\n",
+		v.Accepted, v.EndedInWindow, v.EndedAfter, v.Censored, v.Canceled)
 	return nil
+}
+
+// figure marks a lower bound.
+func figure(l load.Latency, v float64) string {
+	if l.Bound(v) {
+		return fmt.Sprintf(">=%.2f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
 }

@@ -32,7 +32,7 @@ func TestSoak(t *testing.T) {
 		t.Run(d.Name, func(t *testing.T) {
 			c := up(t, d.Name)
 			s := load.DefaultSettings()
-			s.Targets, s.Concurrency, s.Duration, s.Warmup = c.Public, 32, total/soakRounds, 100*time.Millisecond
+			s.Targets, s.Concurrency, s.Duration, s.Warmup, s.MaxTracked = c.Public, 32, total/soakRounds, 100*time.Millisecond, 2000
 			memory := make(map[string][]float64)
 			accepted, middle := 0, 0
 			for round := range soakRounds {

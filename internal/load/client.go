@@ -6,6 +6,7 @@ import (
 	"io"
 	"regexp"
 	"sync/atomic"
+	"time"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/internal/rpc"
@@ -64,8 +65,9 @@ var uuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9
 // perform makes one call, checks the answer and moves the job on. A submit
 // stands in for a call about jobs if there is none to ask for, and the other way
 // round if too many are open. It returns the call it made.
-func (r *run) perform(ctx context.Context, m Method) (Method, error) {
+func (r *run) perform(ctx context.Context, m Method, due time.Time) (Method, error) {
 	if m == Submit && r.jobs.full() {
+		r.heldBack.Add(1)
 		m = Status
 	}
 	if m != Submit {
@@ -73,10 +75,11 @@ func (r *run) perform(ctx context.Context, m Method) (Method, error) {
 			return m, r.ask(ctx, m, j)
 		}
 	}
-	return Submit, r.submit(ctx)
+	return Submit, r.submit(ctx, due)
 }
 
-func (r *run) submit(ctx context.Context) error {
+func (r *run) submit(ctx context.Context, due time.Time) error {
+	sent := time.Now()
 	answer, err := r.client.next().SubmitJob(ctx, &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{
 		JobType: jobType, WorkDurationMs: uint32(r.Work.Milliseconds()), PayloadSizeBytes: r.Payload,
 	}})
@@ -91,26 +94,32 @@ func (r *run) submit(ctx context.Context) error {
 		r.violation("submit answered %v", answer.GetInitialStatus())
 	case answer.GetAcceptedAtMs() <= 0:
 		r.violation("submit of %s was accepted at %d", id, answer.GetAcceptedAtMs())
-	case !r.Blind && !r.jobs.add(&job{id: id}):
+	case !r.Blind && !r.jobs.add(&job{id: id, due: due, late: sent.Sub(due), measured: r.inWindow(due)}):
 		r.violation("submit answered the id %s a second time", id)
 	}
 	return nil
 }
 
+// ask makes a call about a job and gives the job back.
 func (r *run) ask(ctx context.Context, m Method, j *job) error {
+	err := r.query(ctx, m, j)
+	r.jobs.put(j, err)
+	return err
+}
+
+// query makes a call about a job and checks the answer.
+func (r *run) query(ctx context.Context, m Method, j *job) error {
 	if m == Status {
 		answer, err := r.client.owner(j.id).GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: j.id})
 		if err == nil {
 			r.checkStatus(j, answer)
 		}
-		r.jobs.put(j, err)
 		return err
 	}
 	answer, err := r.client.owner(j.id).GetJobResult(ctx, &publicpb.GetJobResultRequest{JobId: j.id})
 	if err == nil {
 		r.checkResult(j, answer)
 	}
-	r.jobs.put(j, err)
 	return err
 }
 
@@ -125,6 +134,8 @@ func (r *run) checkStatus(j *job, a *publicpb.GetJobStatusResponse) {
 		r.violation("status of %s went from %v to %v", j.id, j.status, a.GetStatus())
 	case a.GetStatus() == publicpb.JobStatus_FAILED && r.Payload <= taskwork.MaxOutputBytes && a.GetFailureReason() != "WORKER_LOST":
 		r.violation("%s failed: %s", j.id, a.GetFailureReason())
+	case a.GetStatus() == publicpb.JobStatus_CANCELED && !j.canceled:
+		r.violation("%s was canceled, and nobody asked for that", j.id)
 	case a.GetStatus() != publicpb.JobStatus_FAILED && a.GetFailureReason() != "":
 		r.violation("%s is %v with the failure reason %q", j.id, a.GetStatus(), a.GetFailureReason())
 	case a.GetCreatedAtMs() <= 0, ended != (a.GetFinishedAtMs() > 0),

@@ -32,6 +32,12 @@ type fake struct {
 	badChecksum  bool
 	neverReady   bool
 	forgetful    bool
+	cancels      bool                            // its jobs by itself
+	takes        func(submits int) time.Duration // how long a job takes; nil is a millisecond that is over at once
+	refuse       func(submits int) error         // instead of accepting a job
+	canceled     map[string]bool                 // guarded by mu
+	ends         map[string]time.Time            // guarded by mu
+	most         int                             // jobs that were open at the same time; guarded by mu
 
 	mu      sync.Mutex // guards what follows
 	jobs    map[string]time.Time
@@ -46,6 +52,11 @@ func (f *fake) SubmitJob(context.Context, *publicpb.SubmitJobRequest) (*publicpb
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.submits++
+	if f.refuse != nil {
+		if err := f.refuse(f.submits); err != nil {
+			return nil, err
+		}
+	}
 	id := ""
 	for n := len(f.jobs); id == "" || taskwork.Owner(id, f.nodes) != f.index; n++ {
 		id = fmt.Sprintf("%08x-0000-4000-8000-%012x", n, f.submits)
@@ -53,7 +64,18 @@ func (f *fake) SubmitJob(context.Context, *publicpb.SubmitJobRequest) (*publicpb
 	if f.badID {
 		id = "00000000-0000-4000-8000-000000000000"
 	}
-	f.jobs[id] = time.Now()
+	now := time.Now()
+	f.jobs[id], f.ends[id] = now, now
+	if f.takes != nil {
+		f.ends[id] = now.Add(f.takes(f.submits))
+	}
+	open := 0
+	for _, end := range f.ends {
+		if end.After(now) {
+			open++
+		}
+	}
+	f.most = max(f.most, open)
 	return &publicpb.SubmitJobResponse{JobId: id, InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: time.Now().UnixMilli()}, nil
 }
 
@@ -70,12 +92,30 @@ func (f *fake) known(id string) (int64, error) {
 	return at.UnixMilli(), nil
 }
 
+// state is what has become of a job.
+func (f *fake) state(id string) (now publicpb.JobStatus, end int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.canceled[id] || f.cancels:
+		return publicpb.JobStatus_CANCELED, f.jobs[id].UnixMilli() + 1
+	case f.ends[id].After(time.Now()):
+		return publicpb.JobStatus_QUEUED, 0
+	default:
+		return publicpb.JobStatus_DONE, max(f.ends[id].UnixMilli(), f.jobs[id].UnixMilli()+1)
+	}
+}
+
 func (f *fake) GetJobStatus(_ context.Context, r *publicpb.GetJobStatusRequest) (*publicpb.GetJobStatusResponse, error) {
 	at, err := f.known(r.GetJobId())
 	if err != nil {
 		return nil, err
 	}
-	a := &publicpb.GetJobStatusResponse{JobId: r.GetJobId(), Status: publicpb.JobStatus_DONE, CreatedAtMs: at, StartedAtMs: at, FinishedAtMs: at + 1}
+	now, end := f.state(r.GetJobId())
+	a := &publicpb.GetJobStatusResponse{JobId: r.GetJobId(), Status: now, CreatedAtMs: at, FinishedAtMs: end}
+	if now == publicpb.JobStatus_DONE {
+		a.StartedAtMs = at
+	}
 	if f.badStatus {
 		a.FinishedAtMs = at - 1000
 	}
@@ -86,10 +126,14 @@ func (f *fake) GetJobResult(_ context.Context, r *publicpb.GetJobResultRequest) 
 	if _, err := f.known(r.GetJobId()); err != nil {
 		return nil, err
 	}
-	if f.neverReady {
+	now, _ := f.state(r.GetJobId())
+	if f.neverReady || now == publicpb.JobStatus_QUEUED {
 		return &publicpb.GetJobResultResponse{JobId: r.GetJobId(), Checksum: taskwork.EmptyChecksum}, nil
 	}
-	a := &publicpb.GetJobResultResponse{JobId: r.GetJobId(), ResultReady: true, TerminalStatus: publicpb.JobStatus_DONE, OutputBytes: taskwork.Output("load", 16)}
+	a := &publicpb.GetJobResultResponse{JobId: r.GetJobId(), ResultReady: true, TerminalStatus: now}
+	if now == publicpb.JobStatus_DONE {
+		a.OutputBytes = taskwork.Output("load", 16)
+	}
 	if f.badBytes {
 		a.OutputBytes[3]++
 	}
@@ -101,13 +145,19 @@ func (f *fake) GetJobResult(_ context.Context, r *publicpb.GetJobResultRequest) 
 }
 
 func (f *fake) CancelJob(_ context.Context, r *publicpb.CancelJobRequest) (*publicpb.CancelJobResponse, error) {
-	return &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, CurrentStatus: publicpb.JobStatus_DONE, AlreadyTerminal: true}, nil
+	f.mu.Lock()
+	if f.ends[r.GetJobId()].After(time.Now()) {
+		f.canceled[r.GetJobId()] = true
+	}
+	f.mu.Unlock()
+	now, _ := f.state(r.GetJobId())
+	return &publicpb.CancelJobResponse{JobId: r.GetJobId(), Accepted: true, CurrentStatus: now}, nil
 }
 
 func serve(t *testing.T, nodes ...*fake) (targets []string) {
 	t.Helper()
 	for i, f := range nodes {
-		f.index, f.nodes, f.jobs = i, len(nodes), make(map[string]time.Time)
+		f.index, f.nodes, f.jobs, f.ends, f.canceled = i, len(nodes), make(map[string]time.Time), make(map[string]time.Time), make(map[string]bool)
 		listener := taskqueuetest.Listen(t)
 		taskqueuetest.Serve(t, listener, (&taskqueuetest.Journal{}).Log("fake"), func(r grpc.ServiceRegistrar) {
 			publicpb.RegisterTaskQueuePublicServiceServer(r, f)
@@ -120,7 +170,7 @@ func serve(t *testing.T, nodes ...*fake) (targets []string) {
 func settings(targets []string) load.Settings {
 	s := load.DefaultSettings()
 	s.Targets, s.Payload, s.Concurrency = targets, 16, 4
-	s.Warmup, s.Duration, s.Drain = 50*time.Millisecond, 300*time.Millisecond, 0
+	s.Warmup, s.Duration = 50*time.Millisecond, 300*time.Millisecond
 	return s
 }
 
@@ -136,6 +186,12 @@ func (f *fake) counts() (submits, strays int) {
 // longer.
 func steady(t *testing.T, fakes func() []*fake, adjust func(*load.Settings)) (*load.Report, []*fake) {
 	t.Helper()
+	return steadyUntil(t, fakes, adjust, func(*load.Report) bool { return true })
+}
+
+// steadyUntil is steady, and runs again as long as too little has happened.
+func steadyUntil(t *testing.T, fakes func() []*fake, adjust func(*load.Settings), enough func(*load.Report) bool) (*load.Report, []*fake) {
+	t.Helper()
 	const tries = 24
 	for n := 1; ; n++ {
 		nodes := fakes()
@@ -146,7 +202,7 @@ func steady(t *testing.T, fakes func() []*fake, adjust func(*load.Settings)) (*l
 		if err != nil {
 			t.Fatal(err)
 		}
-		disturbed := r.Jobs.Measured == 0
+		disturbed := r.Jobs.Measured == 0 || !enough(r)
 		for _, m := range r.Methods {
 			disturbed = disturbed || m.Requests == 0 || len(m.Errors) > 0
 		}
@@ -256,6 +312,7 @@ func TestWrongAnswersAreFound(t *testing.T) {
 		fake *fake
 		want string
 	}{
+		"Cancels":     {&fake{cancels: true}, "nobody asked for that"},
 		"BadID":       {&fake{badID: true}, "a second time"},
 		"BadStatus":   {&fake{badStatus: true}, "with times"},
 		"BadBytes":    {&fake{badBytes: true}, "wrong bytes"},

@@ -2,7 +2,10 @@
 // through its public service alone and in the same way whatever the design.
 //
 // Every answer is checked, and every job that was accepted is followed to its
-// end: a measurement of wrong answers is worth nothing.
+// end: a measurement of wrong answers is worth nothing. The latency of jobs is
+// that of all jobs submitted in the measured time, those included that ended
+// after it. Jobs that were not waited for any longer enter it with the time they
+// had taken by then, and figures that depend on one of them are lower bounds.
 package load
 
 import (
@@ -25,8 +28,8 @@ type Settings struct {
 	Payload     uint32        `json:"payload_bytes"`
 	Mix         Mix           `json:"mix"`
 	Seed        uint64        `json:"seed"`
-	MaxTracked  int           `json:"max_tracked"` // accepted jobs not yet followed to their end
-	Drain       time.Duration `json:"drain_ns"`    // after the run, before what still waits is canceled
+	MaxTracked  int           `json:"max_tracked"` // accepted jobs not yet followed to their end; above it GetJobStatus replaces SubmitJob
+	Drain       time.Duration `json:"drain_ns"`    // how long jobs may take to end after the run; those left are censored and canceled
 	Blind       bool          `json:"blind"`       // accepted jobs are not followed: only for comparison with a bare server
 }
 
@@ -34,7 +37,7 @@ type Settings struct {
 func DefaultSettings() Settings {
 	return Settings{
 		Concurrency: 16, Connections: 6, Warmup: time.Second, Duration: 5 * time.Second, Payload: 256,
-		Mix: Mix{Submit: 1, Status: 1, Result: 1}, Seed: 1, MaxTracked: 50_000, Drain: time.Second,
+		Mix: Mix{Submit: 1, Status: 1, Result: 1}, Seed: 1, MaxTracked: 50_000, Drain: time.Minute,
 	}
 }
 

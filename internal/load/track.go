@@ -2,6 +2,7 @@ package load
 
 import (
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -11,29 +12,39 @@ import (
 
 // job is an accepted job. Whoever took it from the tracker owns it.
 type job struct {
-	id                         string
+	id       string
+	due      time.Time     // when its submit was due, by the generator's clock
+	late     time.Duration // from due until the submit was sent
+	measured bool          // the submit was due in the measured time
+	canceled bool          // the generator asked to cancel it
+
 	status                     publicpb.JobStatus // newest that was seen
 	created, started, finished int64              // known once it ended, by status
 	verified                   bool               // its result was seen and right
 }
 
+// endToEnd is the time from submit to end in milliseconds: by the clock of the
+// service, plus how late the submit was sent.
+func (j *job) endToEnd() int64 { return j.late.Milliseconds() + j.finished - j.created }
+
 // tracker holds the accepted jobs that were not yet followed to their end, which
 // means that both status and result have told so.
 type tracker struct {
-	most int
-	keep func(*job) bool // tells whether an ended job was measured
+	most       int
+	start, end int64 // of the measured time, epoch milliseconds
 
-	mu      sync.Mutex // guards what follows
-	known   map[string]bool
-	open    fifo // neither has told yet
-	ended   fifo // status has
-	settled fifo // result has
-	report  JobsReport
-	samples []JobSample
+	mu       sync.Mutex // guards what follows
+	known    map[string]*job
+	open     fifo // neither has told yet
+	ended    fifo // status has
+	settled  fifo // result has
+	censored bool // the drain is over: jobs that are still known have been counted
+	report   JobsReport
+	samples  []JobSample
 }
 
-func newTracker(most int, measured func(*job) bool) *tracker {
-	return &tracker{most: most, keep: measured, known: make(map[string]bool)}
+func newTracker(most int, start, end time.Time) *tracker {
+	return &tracker{most: most, start: start.UnixMilli(), end: end.UnixMilli(), known: make(map[string]*job)}
 }
 
 func (t *tracker) full() bool {
@@ -52,11 +63,14 @@ func (t *tracker) left() int {
 func (t *tracker) add(j *job) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.known[j.id] {
+	if t.known[j.id] != nil {
 		return false
 	}
-	t.known[j.id] = true
+	t.known[j.id] = j
 	t.report.Accepted++
+	if j.measured {
+		t.report.Window.Accepted++
+	}
 	t.open.push(j)
 	return true
 }
@@ -75,6 +89,19 @@ func (t *tracker) take(m Method) *job {
 	return t.open.pop()
 }
 
+// takeAny returns the job that is nearest to its end, and the call to make.
+func (t *tracker) takeAny() (Method, *job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if j := t.settled.pop(); j != nil {
+		return Status, j
+	}
+	if j := t.ended.pop(); j != nil {
+		return Result, j
+	}
+	return Status, t.open.pop()
+}
+
 // put gives a job back after it was asked for.
 func (t *tracker) put(j *job, err error) {
 	t.mu.Lock()
@@ -82,6 +109,10 @@ func (t *tracker) put(j *job, err error) {
 	switch told := j.finished > 0; {
 	case status.Code(err) == codes.NotFound:
 		t.report.Lost++
+		if j.measured && !t.censored {
+			t.report.Window.Lost++
+			t.sampleLocked(j, Lost, time.Since(j.due).Milliseconds())
+		}
 		delete(t.known, j.id)
 	case told && j.verified:
 		t.settleLocked(j)
@@ -97,18 +128,86 @@ func (t *tracker) put(j *job, err error) {
 // maxSamples bounds the memory of a long run.
 const maxSamples = 8 << 20
 
+func (t *tracker) sampleLocked(j *job, o Outcome, endToEnd int64) {
+	if len(t.samples) >= maxSamples {
+		return
+	}
+	s := JobSample{Created: j.created, EndToEnd: endToEnd, Outcome: o}
+	if s.Created == 0 {
+		s.Created = j.due.UnixMilli()
+	}
+	if j.started > 0 {
+		s.TimeToWork = j.started - j.created
+	}
+	t.samples = append(t.samples, s)
+}
+
 func (t *tracker) settleLocked(j *job) {
 	delete(t.known, j.id)
 	switch j.status {
 	case publicpb.JobStatus_DONE:
 		t.report.Done++
-		if t.keep(j) && len(t.samples) < maxSamples {
-			t.samples = append(t.samples, JobSample{j.created, j.finished - j.created, j.started - j.created})
-		}
 	case publicpb.JobStatus_FAILED:
 		t.report.Failed++
 	default:
 		t.report.Canceled++
+	}
+	if !t.censored {
+		t.endedLocked(j)
+	}
+}
+
+// endedLocked measures a job that has ended. Nobody has canceled it yet: if it is
+// CANCELED, the service did that by itself.
+func (t *tracker) endedLocked(j *job) {
+	done := j.status == publicpb.JobStatus_DONE
+	if done && j.finished >= t.start && j.finished <= t.end {
+		t.report.Finished++
+	}
+	if !j.measured {
+		return
+	}
+	outcome := Done
+	switch w := &t.report.Window; {
+	case !done:
+		w.Failed++
+		outcome = Failed
+	case j.finished <= t.end:
+		w.EndedInWindow++
+	default:
+		w.EndedAfter++
+	}
+	t.sampleLocked(j, outcome, j.endToEnd())
+}
+
+// censor counts the jobs that have not ended when the drain is over. What becomes
+// of them later is checked, and no longer measured. Nobody may hold a job then.
+func (t *tracker) censor(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.censored = true
+	for _, j := range t.known {
+		switch {
+		case j.finished > 0:
+			t.endedLocked(j) // only its result was not read yet
+		case j.measured:
+			t.report.Window.Censored++
+			t.sampleLocked(j, Censored, now.Sub(j.due).Milliseconds())
+		}
+	}
+}
+
+// canceled counts a job that the generator canceled.
+func (t *tracker) canceled(j *job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if j.canceled {
+		return
+	}
+	j.canceled = true
+	t.report.CanceledByLoad++
+	if j.measured {
+		t.report.Window.Canceled++
 	}
 }
 
