@@ -67,8 +67,11 @@ var arrows = []arrow{
 	{pkg: "internal/auth", imports: []string{".", "store"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
 	{pkg: "internal/webhook", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/observe", imports: []string{".", "internal/auth"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/observe", imports: []string{".", "internal/auth", "internal/logline"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/admin", imports: []string{".", "internal/auth", "internal/webhook"}},
+
+	// How values read in a log.
+	{pkg: "internal/logline"},
 
 	// Gives out jobs that are matched with providers and not claimed. Its decisions
 	// are package match's.
@@ -83,7 +86,7 @@ var arrows = []arrow{
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
-	{pkg: "internal/rpc", tests: []string{"api/*", "internal/taskqueuetest"}},
+	{pkg: "internal/rpc", imports: []string{"internal/logline"}, tests: []string{"api/*", "internal/taskqueuetest"}},
 	{pkg: "internal/taskwork", pure: true},
 	{pkg: "services", tests: []string{"api/*", "internal/rpc", "internal/taskqueuetest", "internal/taskwork", "services/*"}},
 	{pkg: "services/job", imports: append([]string{"."}, serviceImports...), tests: serviceTests},
@@ -110,7 +113,7 @@ var arrows = []arrow{
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch", "internal/bench", "internal/move",
-		"internal/wire", "internal/spelling", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin",
+		"internal/wire", "internal/spelling", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin", "internal/logline",
 		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
 	}, tests: []string{"internal/taskqueuetest"}},
 }

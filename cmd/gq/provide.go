@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -52,7 +53,7 @@ func newProvide(p process) *cobra.Command {
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			w.id = args[0]
-			w.log = slog.New(slog.NewTextHandler(w.stderr, nil))
+			w.log = logline.NewText(w.stderr, slog.LevelInfo)
 			w.errors = &lockedWriter{to: w.stderr}
 			return w.run(c.Context())
 		},

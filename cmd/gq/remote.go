@@ -15,6 +15,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -176,7 +177,7 @@ func (r *remote) reached(addr string, yes bool) {
 		text = "the server is reached again"
 	}
 	if r.json {
-		slog.New(slog.NewJSONHandler(r.stderr, nil)).Warn(text, "server", addr)
+		logline.NewJSON(r.stderr, slog.LevelInfo).Warn(text, "server", addr)
 		return
 	}
 	fmt.Fprintf(r.stderr, "gq: %s (server %s)\n", text, addr)

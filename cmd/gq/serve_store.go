@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/observe"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -47,7 +48,7 @@ func newLog(p process, l config.Log) *slog.Logger {
 	if l.Format == "json" {
 		return observe.NewLog(p.stderr, "gq", l.Level)
 	}
-	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: l.Level}))
+	return logline.NewText(p.stderr, l.Level)
 }
 
 // notify tells systemd how the service stands, where it asks for it.

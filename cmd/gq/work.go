@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -82,9 +83,9 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if f.slots < 1 {
 		return usage("slots", fmt.Sprintf("%d is less than 1", f.slots))
 	}
-	log := slog.New(slog.NewTextHandler(r.stderr, nil))
+	log := logline.NewText(r.stderr, slog.LevelInfo)
 	if r.json {
-		log = slog.New(slog.NewJSONHandler(r.stderr, nil))
+		log = logline.NewJSON(r.stderr, slog.LevelInfo)
 	}
 	mux := worker.NewMux()
 	stderr := &lockedWriter{to: r.stderr}

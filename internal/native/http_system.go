@@ -67,11 +67,12 @@ func (h *HTTP) stats(ctx context.Context, _ *none, _ *none) (*statsOutput, error
 const readyWithin = 2 * time.Second
 
 func (h *HTTP) ready(ctx context.Context, _ *none, _ *none) (*healthOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, readyWithin)
+	within, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
-	if err := h.readiness(ctx); err != nil {
+	if err := h.readiness(within); err != nil {
 		reason := err.Error()
-		if gq.KindOf(err) == gq.KindInternal && !errors.Is(err, errDraining) {
+		// A probe that gave up says nothing about the store.
+		if gq.KindOf(err) == gq.KindInternal && !errors.Is(err, errDraining) && ctx.Err() == nil {
 			h.options.Log.Error("not ready", "error", err)
 		}
 		return &healthOutput{Status: http.StatusServiceUnavailable, Body: health{Status: "not_ready", Reason: reason}}, nil

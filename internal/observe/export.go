@@ -6,11 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -23,8 +26,10 @@ const exportWithin = 10 * time.Second
 // Tracing sends spans to an OpenTelemetry collector over OTLP/HTTP, as JSON.
 // endpoint is that of OTEL_EXPORTER_OTLP_ENDPOINT, such as
 // http://localhost:4318. ratio is the share of new traces that are kept; what a
-// caller has decided counts. Stop sends what is left.
-func Tracing(endpoint, service string, ratio float64) (t trace.Tracer, stop func(context.Context) error) {
+// caller has decided counts. Spans that cannot be sent are dropped, which goes to the
+// log once a minute at most. Stop sends what is left.
+func Tracing(endpoint, service string, ratio float64, log *slog.Logger) (t trace.Tracer, stop func(context.Context) error) {
+	otel.SetErrorHandler(&exportLog{log: log}) // or it would write lines of its own
 	exporter := &exporter{url: strings.TrimSuffix(endpoint, "/") + "/v1/traces", client: &http.Client{Timeout: exportWithin}}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
@@ -32,6 +37,29 @@ func Tracing(endpoint, service string, ratio float64) (t trace.Tracer, stop func
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", service))),
 	)
 	return provider.Tracer("github.com/gopherqueue/gq"), provider.Shutdown
+}
+
+// exportLog writes errors of the tracing library to a log.
+type exportLog struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	errors int       // since the last line; guarded by mu
+	last   time.Time // when that was; guarded by mu
+}
+
+// exportLogEvery is how often errors of an export are logged at most.
+const exportLogEvery = time.Minute
+
+// Handle logs an error.
+func (e *exportLog) Handle(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.errors++
+	if now := time.Now(); e.last.IsZero() || now.Sub(e.last) >= exportLogEvery {
+		e.log.Warn("traces could not be sent", "event", "trace_export", "errors", e.errors, "error", err)
+		e.errors, e.last = 0, now
+	}
 }
 
 // exporter is OTLP/HTTP with JSON, the part of it that spans need.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+
+	"github.com/gopherqueue/gq/internal/logline"
 )
 
 // NewLog writes JSON lines with the fields that every line has: ts_ms, level,
@@ -16,6 +18,7 @@ func NewLog(w io.Writer, service string, level slog.Leveler) *slog.Logger {
 
 // rename gives slog's own fields, and those that have several names, theirs.
 func rename(groups []string, a slog.Attr) slog.Attr {
+	a = logline.Replace(groups, a)
 	if len(groups) > 0 {
 		return a
 	}

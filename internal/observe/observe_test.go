@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"go.opentelemetry.io/otel"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
@@ -224,7 +225,7 @@ func newCollector(t *testing.T) *collector {
 // worker is given the context of its own.
 func TestTrace(t *testing.T) {
 	c := newCollector(t)
-	tracer, stop := Tracing(c.URL, "gq", 1)
+	tracer, stop := Tracing(c.URL, "gq", 1, slog.New(slog.DiscardHandler))
 	e := newEngine(t)
 	o := New(e, tracer)
 	const caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -320,5 +321,19 @@ func TestLog(t *testing.T) {
 	}
 	if !strings.Contains(lines[1], `"request_id":"r1"`) || strings.Count(lines[1], `"event"`) != 1 {
 		t.Errorf("the second line is %s", lines[1])
+	}
+}
+
+// Traces that cannot be sent are told of in the log of the server, not too often.
+func TestTracesThatCannotBeSent(t *testing.T) {
+	var lines bytes.Buffer
+	_, stop := Tracing("http://127.0.0.1:1", "gq", 1, NewLog(&lines, "gq", slog.LevelInfo))
+	defer stop(t.Context()) //nolint:errcheck // nothing was traced
+	for range 1000 {
+		otel.Handle(errors.New("no collector"))
+	}
+	var line struct{ Level, Service, Error string }
+	if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Level != "WARN" || line.Service != "gq" || line.Error != "no collector" {
+		t.Errorf("the log says %s: %v", lines.String(), err)
 	}
 }

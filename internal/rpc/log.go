@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"log/slog"
+
+	"github.com/gopherqueue/gq/internal/logline"
 )
 
 // Log writes JSON lines, one object each, with the fields every line of the
@@ -20,6 +22,7 @@ func NewLog(w io.Writer, service string, level slog.Leveler) *Log {
 
 // rename gives slog's own fields the names of the task queue.
 func rename(groups []string, a slog.Attr) slog.Attr {
+	a = logline.Replace(groups, a)
 	if len(groups) > 0 {
 		return a
 	}

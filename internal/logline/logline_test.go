@@ -1,0 +1,43 @@
+package logline
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A line says how long something took with a unit, and is bounded whatever a client
+// has sent, in both formats and at any depth.
+func TestReplace(t *testing.T) {
+	long := strings.Repeat("é", 50_000)
+	for name, make := range map[string]func(*bytes.Buffer) *slog.Logger{
+		"text": func(b *bytes.Buffer) *slog.Logger { return NewText(b, slog.LevelInfo) },
+		"json": func(b *bytes.Buffer) *slog.Logger { return NewJSON(b, slog.LevelInfo) },
+	} {
+		var b bytes.Buffer
+		make(&b).With("with", long).WithGroup("g").Info(long, "took", 311467*time.Nanosecond, "id", long, "error", errors.New(long),
+			"list", []string{long}, "bytes", []byte(long), slog.Group("in", "id", long, "took", 2*time.Second))
+		line := b.String()
+		if len(line) > 8*(MaxText+100) {
+			t.Errorf("%s: a line has %d bytes", name, len(line))
+		}
+		for _, want := range []string{"311.467µs", "2s", "(100000 bytes)"} {
+			if !strings.Contains(line, want) {
+				t.Errorf("%s: no %s in %s", name, want, line)
+			}
+		}
+		if strings.ContainsRune(line, '\uFFFD') {
+			t.Errorf("%s: a character was cut in half", name)
+		}
+	}
+	var b bytes.Buffer
+	NewJSON(&b, slog.LevelInfo).Info("short", "n", 7, "took", time.Millisecond, "error", errors.New("x"))
+	var got map[string]any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil || got["n"] != 7.0 || got["took"] != "1ms" || got["error"] != "x" || got["level"] != "INFO" {
+		t.Errorf("%s: %v", b.String(), err)
+	}
+}
