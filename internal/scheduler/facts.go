@@ -50,17 +50,17 @@ func (f *Face) jobRuns(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	page, err := f.engine.List(c.r.Context(), q)
+	found, err := f.addonJobs(c.r.Context(), q)
 	if err != nil {
 		return reply{}, err
 	}
-	out := jobRunsAnswer{JobRuns: []jobRun{}, NextCursor: text(page.Next)}
-	full, err := f.engine.Jobs(c.r.Context(), idsOf(page.Jobs), gq.WithResult)
+	out := jobRunsAnswer{JobRuns: []jobRun{}, NextCursor: text(found.Next)}
+	full, err := f.engine.Jobs(c.r.Context(), idsOf(found.Jobs), gq.WithResult)
 	if err != nil {
 		return reply{}, err
 	}
-	for i := range page.Jobs {
-		job, kept := full[page.Jobs[i].State.ID]
+	for i := range found.Jobs {
+		job, kept := full[found.Jobs[i].State.ID]
 		if !kept {
 			continue
 		}
@@ -155,8 +155,14 @@ func (f *Face) leaseRuns(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
+	known := map[string]bool{}
 	for i := range page.Jobs {
 		job := &page.Jobs[i]
+		if ours, err := f.ours(ctx, job.Spec.Queue, known); err != nil {
+			return reply{}, err
+		} else if !ours {
+			continue
+		}
 		runs, err := f.runsOf(ctx, job)
 		if err != nil && !errors.Is(err, gq.ErrNotFound) { // it may have been collected since
 			return reply{}, err

@@ -350,3 +350,25 @@ func tellListIsCurrent(f *fixture) {
 		f.Errorf("queued are %v, want %s", got, held)
 	}
 }
+
+// The facts are about addons: jobs that came through another interface, to queues
+// that do not share the pool, are not among them, and stop nobody who pages.
+func TestFactsAreOfAddons(t *testing.T) {
+	f := newFixture(t, Options{})
+	for range 30 {
+		if _, err := f.engine.Submit(t.Context(), gq.Spec{Type: "foreign", Queue: "native"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := id(f.submit())
+	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"native"}, N: 5})
+	if err != nil || len(jobs) != 5 {
+		t.Fatalf("%d jobs, %v", len(jobs), err)
+	}
+	if rows := f.list("/facts/job_runs?limit=10", "job_runs"); len(rows) != 1 || rows[0]["job_id"] != own {
+		t.Errorf("job_runs: %v", rows)
+	}
+	if rows := f.list("/facts/lease_runs?limit=10", "lease_runs"); len(rows) != 0 {
+		t.Errorf("lease_runs: %v", rows)
+	}
+}

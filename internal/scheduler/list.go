@@ -175,6 +175,35 @@ func (f *Face) list(c *call) (reply, error) {
 	return ok(out)
 }
 
+// addonJobs lists jobs of addons. Those of other faces are passed over, as far as
+// listRounds reaches: a page may have fewer jobs than its limit, and more follow as
+// long as there is a next one.
+func (f *Face) addonJobs(ctx context.Context, q gq.Query) (out gq.Page, err error) {
+	known := map[string]bool{}
+	limit := q.Limit
+	for range listRounds {
+		q.Limit = limit - len(out.Jobs)
+		page, err := f.engine.List(ctx, q)
+		if err != nil {
+			return out, err
+		}
+		for i := range page.Jobs {
+			ours, err := f.ours(ctx, page.Jobs[i].Spec.Queue, known)
+			if err != nil {
+				return out, err
+			}
+			if ours {
+				out.Jobs = append(out.Jobs, page.Jobs[i])
+			}
+		}
+		if out.Next = page.Next; out.Next == "" || len(out.Jobs) == limit {
+			break
+		}
+		q.Cursor = out.Next
+	}
+	return out, nil
+}
+
 func idsOf(jobs []gq.Job) []gq.JobID {
 	ids := make([]gq.JobID, len(jobs))
 	for i := range jobs {
