@@ -1,25 +1,41 @@
 package main
 
 import (
+	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/auth"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// ownHost refuses requests to a server on loopback that name a foreign host and
-// bring no token. A page of another site whose name was made to lead here would
-// send such: to the browser it is the same site then. Numbers, localhost and other
-// names without a dot are nobody's to lead anywhere.
-func ownHost(insecure bool, next http.Handler) http.Handler {
-	if insecure {
-		return next
-	}
+// ownHost refuses requests to a server on loopback that name a foreign host, unless
+// a token is required and they show a valid one. A page of another site whose name
+// was made to resolve to this machine sends such requests: the browser takes them for
+// requests to that site, and lets the page set any header. IP addresses, localhost
+// and other names without a dot cannot be registered by anybody.
+type ownHost struct {
+	insecure bool // everyone may come in, by any name
+	gate     *auth.Gate
+}
+
+const foreignHost = "this server is not %.200q: call it by its IP address or as localhost, or with a valid token where tokens are required"
+
+// http is the check in front of an HTTP handler.
+func (o ownHost) http(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "" && r.TLS == nil && onLoopback(r) && foreign(r.Host) {
-			p := wire.NewProblem(http.StatusForbidden, "foreign_host", "this server is not "+r.Host+": call it by its address or as localhost, or with a token")
+		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+		if r.TLS == nil && o.refuses(r.Context(), at, r.Host, r.Header.Values("Authorization")) {
+			p := wire.NewProblem(http.StatusForbidden, "foreign_host", fmt.Sprintf(foreignHost, r.Host))
 			p.RequestID = nameRequest(w)
 			w.Header().Set("Content-Type", p.ContentType(""))
 			w.WriteHeader(p.Status)
@@ -28,6 +44,43 @@ func ownHost(insecure bool, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// rpc is the same check of a gRPC call, by its :authority. Browsers cannot make such
+// calls today.
+func (o ownHost) rpc(ctx context.Context) error {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return nil
+	}
+	if _, encrypted := p.AuthInfo.(credentials.TLSInfo); encrypted {
+		return nil
+	}
+	for _, host := range metadata.ValueFromIncomingContext(ctx, ":authority") {
+		if o.refuses(ctx, p.LocalAddr, host, metadata.ValueFromIncomingContext(ctx, "authorization")) {
+			return fmt.Errorf(foreignHost+": %w", host, gq.ErrDenied)
+		}
+	}
+	return nil
+}
+
+func (o ownHost) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if err := o.rpc(ctx); err != nil {
+		return nil, err
+	}
+	return handle(ctx, request)
+}
+
+func (o ownHost) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if err := o.rpc(s.Context()); err != nil {
+		return err
+	}
+	return handle(server, s)
+}
+
+func (o ownHost) refuses(ctx context.Context, at net.Addr, host string, authorization []string) bool {
+	local, ok := at.(*net.TCPAddr)
+	return !o.insecure && ok && local.IP.IsLoopback() && foreign(host) && !o.gate.Admits(ctx, authorization)
 }
 
 // nameRequest gives a request an id that no face has seen.
@@ -47,11 +100,6 @@ func oneEnd(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func onLoopback(r *http.Request) bool {
-	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && at.IP.IsLoopback()
 }
 
 func foreign(host string) bool {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
@@ -29,12 +30,14 @@ import (
 // access is what stands between the engine and everyone else: who may do what,
 // what they are told, and what operators see of it.
 type access struct {
-	guard   *auth.Guard
-	gate    *auth.Gate
-	feed    *feed.Feed
-	admin   *admin.Admin
-	metrics *observe.Metrics
-	tls     *tls.Config // nil is none
+	guard    *auth.Guard
+	gate     *auth.Gate
+	feed     *feed.Feed
+	admin    *admin.Admin
+	observed *observe.Observed
+	metrics  *observe.Metrics
+	tls      *tls.Config // nil is none
+	own      ownHost
 
 	hub   *feed.Hub
 	hooks *webhook.Hooks
@@ -53,6 +56,7 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 		return nil, err
 	}
 	a.gate = auth.NewGate(ring, cfg.Auth.Required || !empty, log)
+	a.own = ownHost{cfg.Insecure, a.gate}
 	if cfg.Auth.Required && empty {
 		log.Warn("tokens are required and there is none: make one with gq token create --store, or start with GQ_ADMIN_TOKEN")
 	}
@@ -63,10 +67,10 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	}
 	var tracer trace.Tracer
 	if endpoint := p.getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint != "" {
-		tracer, a.stop = observe.Tracing(endpoint, "gq", sampleRatio(p))
+		tracer, a.stop = observe.Tracing(endpoint, "gq", sampleRatio(p), log)
 	}
-	observed := observe.New(e, tracer)
-	a.guard = auth.NewGuard(observed, s)
+	a.observed = observe.New(e, tracer)
+	a.guard = auth.NewGuard(a.observed, s)
 	a.hub = feed.New(e)
 	if a.hooks, err = newHooks(cfg, s, a.hub, log); err != nil {
 		return nil, err
@@ -76,7 +80,7 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	}
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
-	a.metrics = observe.NewMetrics(observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
+	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
 	a.hub.Seen(a.metrics.Happened)
 	return a, nil
 }
@@ -139,8 +143,8 @@ func (a *access) http(o native.HTTPOptions) native.HTTPOptions {
 
 // grpc completes the options of the gRPC face.
 func (a *access) grpc(o native.GRPCOptions) native.GRPCOptions {
-	o.Unary = append(o.Unary, a.gate.Unary, traceUnary)
-	o.Stream = append(o.Stream, a.gate.Stream)
+	o.Unary = append(o.Unary, a.own.unary, a.gate.Unary, traceUnary)
+	o.Stream = append(o.Stream, a.own.stream, a.gate.Stream)
 	o.Feed, o.Admin = a.feed, a.admin
 	if a.tls != nil {
 		o.Server = append(o.Server, grpc.Creds(credentials.NewTLS(a.tls.Clone())))
@@ -160,6 +164,7 @@ func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handl
 
 // start runs what goes on by itself.
 func (a *access) start(running context.Context, s *server) {
+	s.start(func() error { return a.gate.Run(running) })
 	s.start(func() error { return a.hub.Run(running) })
 	s.start(func() error { return a.hooks.Run(running) })
 	s.start(func() error { return a.metrics.Run(running) })
@@ -189,6 +194,32 @@ func (e schedulerEngine) ChangeQueue(ctx context.Context, name string, change fu
 	}
 	return e.Guard.ChangeQueue(auth.With(ctx, auth.Everyone()), name, change)
 }
+
+// matchingEngine is the guarded engine as matching needs it: what callers ask for is
+// theirs, and what rounds do for their own sake is done in nobody's name.
+type matchingEngine struct {
+	*auth.Guard
+	engine *engine.Engine
+}
+
+// Get is for submitters too: they are answered with the job.
+func (e matchingEngine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	return e.GetFor(ctx, auth.Read|auth.Submit, id, parts)
+}
+
+func (e matchingEngine) Queue(ctx context.Context, name string) (gq.Queue, error) {
+	return e.Guard.Queue(auth.With(ctx, auth.Everyone()), name)
+}
+
+func (e matchingEngine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
+	return e.Guard.ChangeQueue(auth.With(ctx, auth.Everyone()), name, change)
+}
+
+func (e matchingEngine) Delegate(queue string, explain engine.Explainer) {
+	e.engine.Delegate(queue, explain)
+}
+
+func (e matchingEngine) Now() time.Time { return e.engine.Now() }
 
 // identified lets requests through to another face with who makes them.
 func (a *access) identified(face http.Handler) http.Handler {

@@ -20,12 +20,12 @@ type market struct {
 }
 
 func newMatching(e *engine.Engine, s store.Store, cfg *config.Config, a *access, log *slog.Logger, failed func(error)) (*market, error) {
-	d, err := dispatch.New(e, s, dispatch.Options{Log: log, Settings: &cfg.Matching})
+	d, err := dispatch.New(matchingEngine{a.guard, e}, s, dispatch.Options{Log: log, Settings: &cfg.Matching, Meter: a.observed})
 	if err != nil {
 		return nil, err
 	}
-	return &market{d, matching.Handler(d, e, matching.Options{
-		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: failed, Identify: a.identify,
+	return &market{d, matching.Handler(d, a.guard, matching.Options{
+		Log: log, Version: version(), MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: failed, Identify: a.identify, Guard: a.guard,
 	})}, nil
 }
 

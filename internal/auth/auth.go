@@ -185,10 +185,34 @@ func (i *Identity) while(ctx context.Context) (context.Context, context.CancelFu
 		ctx, cancel = context.WithDeadline(ctx, i.expires)
 	}
 	stop := context.AfterFunc(i.life, cancel)
+	i.ring.streams.Add(1)
+	var once sync.Once
 	return ctx, func() {
+		once.Do(func() { i.ring.streams.Add(-1) })
 		stop()
 		cancel()
 	}
+}
+
+// StillValid reports whether the token of a context's caller is still valid: it may
+// have been revoked or have expired since a stream began.
+func StillValid(ctx context.Context) error {
+	i, err := From(ctx)
+	if err != nil {
+		return err
+	}
+	return i.Valid(ctx)
+}
+
+// WhileValid is a context that ends when the token of the caller expires, at once
+// when it is revoked through this process, and soon after it was through another one
+// where [Keyring.Watch] runs.
+func WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	i, err := From(ctx)
+	if err != nil {
+		return ctx, func() {}
+	}
+	return i.while(ctx)
 }
 
 // Valid reports whether the identity still stands: its token may have been

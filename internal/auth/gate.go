@@ -100,6 +100,24 @@ func (g *Gate) note(ctx context.Context, text, from string) {
 		"event", "unauthenticated", "refused", g.refused.Swap(0), "caller", from, "token", id)
 }
 
+// Run keeps what is known of tokens fresh enough to end streams in time, until the
+// context ends.
+func (g *Gate) Run(ctx context.Context) error {
+	g.ring.Watch(ctx)
+	return nil
+}
+
+// Admits reports whether a token is required and the values of an Authorization
+// header have a valid one. It logs nothing and counts against no rate.
+func (g *Gate) Admits(ctx context.Context, authorization []string) bool {
+	text, ok := bearer(authorization)
+	if !ok || !g.Required(ctx) {
+		return false
+	}
+	_, err := g.ring.Verify(ctx, text)
+	return err == nil
+}
+
 // openPaths are for everyone: they tell nothing about jobs.
 var openPaths = map[string]bool{
 	"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true, "/api/scheduler/openapi.json": true,

@@ -209,24 +209,34 @@ func (g *Guard) Reader(ctx context.Context, queues []string) (allows func(queue 
 	return func(queue string) bool { return c.May(Read, queue) }, nil
 }
 
-// StillValid reports whether the caller's token stands: it may have been revoked
-// or have expired since a stream began.
-func (*Guard) StillValid(ctx context.Context) error {
-	i, err := From(ctx)
+// StillValid is [StillValid].
+func (*Guard) StillValid(ctx context.Context) error { return StillValid(ctx) }
+
+// WhileValid is [WhileValid].
+func (*Guard) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
+	return WhileValid(ctx)
+}
+
+// Allow is for what the engine has no method for: the caller needs one of the scopes
+// for the queue, or work for QUEUE/OWNER where work is one of them. The owner is asked
+// for only if the caller may work somewhere; "" is nobody.
+func (g *Guard) Allow(ctx context.Context, s Scope, queue string, owner func() (string, error)) error {
+	c, err := g.enter(ctx, s)
 	if err != nil {
 		return err
 	}
-	return i.Valid(ctx)
-}
-
-// WhileValid is a context that ends at once when the caller's token expires, or is
-// revoked through this process; of what others have revoked [Guard.StillValid] learns.
-func (*Guard) WhileValid(ctx context.Context) (context.Context, context.CancelFunc) {
-	i, err := From(ctx)
-	if err != nil {
-		return ctx, func() {}
+	denied := c.on(s, queue)
+	if denied == nil || s&Work == 0 || !c.MaySomewhere(Work) {
+		return denied
 	}
-	return i.while(ctx)
+	name, err := owner()
+	if err != nil {
+		return err
+	}
+	if name != "" && c.May(Work, queue+"/"+name) {
+		return nil
+	}
+	return denied
 }
 
 // Known refuses callers that have no scope at all.

@@ -285,13 +285,14 @@ func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	return g.engine.PurgeWhere(ctx, q)
 }
 
-// Wait needs read on the job's queue, and a token that is still valid when the wait is
-// over.
+// Wait needs read on the job's queue, and ends when the token is no longer valid.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	if err := g.job(ctx, Read, id); err != nil {
 		return gq.Job{}, err
 	}
-	job, err := g.engine.Wait(ctx, id)
+	valid, cancel := g.WhileValid(ctx)
+	defer cancel()
+	job, err := g.engine.Wait(valid, id)
 	if invalid := g.StillValid(ctx); invalid != nil {
 		return gq.Job{}, invalid
 	}
@@ -379,7 +380,9 @@ func (g *Guard) Follow(ctx context.Context, after uint64, f func([]gq.Event) err
 	if err != nil {
 		return err
 	}
-	return g.engine.Follow(ctx, after, func(events []gq.Event) error {
+	valid, cancel := c.while(ctx)
+	defer cancel()
+	err = g.engine.Follow(valid, after, func(events []gq.Event) error {
 		if err := c.Valid(ctx); err != nil {
 			return err
 		}
@@ -391,4 +394,8 @@ func (g *Guard) Follow(ctx context.Context, after uint64, f func([]gq.Event) err
 		}
 		return f(events)
 	})
+	if err == nil && valid.Err() != nil && ctx.Err() == nil {
+		err = c.Valid(ctx)
+	}
+	return err
 }

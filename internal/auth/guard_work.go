@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Claim needs work on every queue that it names, and a token that is still valid when
-// a wait is over.
+// Claim needs work on every queue that it names. A wait ends when the token is no
+// longer valid.
 func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
@@ -25,11 +25,17 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := g.engine.Claim(ctx, r)
-	if err == nil && r.Wait > 0 && len(jobs) > 0 {
-		if err := c.Valid(ctx); err != nil {
+	waits := ctx
+	if r.Wait > 0 {
+		var cancel context.CancelFunc
+		waits, cancel = c.while(ctx)
+		defer cancel()
+	}
+	jobs, err := g.engine.Claim(waits, r)
+	if r.Wait > 0 {
+		if invalid := c.Valid(ctx); invalid != nil {
 			g.giveBack(ctx, jobs)
-			return nil, err
+			return nil, invalid
 		}
 	}
 	if err == nil && !c.MayEverywhere(Work) {
@@ -48,6 +54,9 @@ const giveBackWithin = 10 * time.Second
 // giveBack returns jobs that came for a caller whose token was revoked or has expired
 // while it waited.
 func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
+	if len(jobs) == 0 {
+		return
+	}
 	outcomes := make([]gq.Outcome, len(jobs))
 	for i := range jobs {
 		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the worker's token is no longer valid"}

@@ -40,8 +40,9 @@ type Keyring struct {
 	bootstrap digest
 	root      *Identity // of the bootstrap token; nil without one
 
-	known atomic.Pointer[snapshot]
-	mu    sync.Mutex // held while tokens are read
+	known   atomic.Pointer[snapshot]
+	streams atomic.Int64 // that last only as long as their tokens
+	mu      sync.Mutex   // held while tokens are read
 }
 
 // snapshot is what was read at one time. It does not change.
@@ -54,6 +55,14 @@ type key struct {
 	token    Token
 	hash     digest
 	identity *Identity
+}
+
+// find is the key of an id and the hash of its secret, nil for none.
+func (s *snapshot) find(id string, hash digest) *key {
+	if found := s.keys[id]; found != nil && found.hash.equal(hash) {
+		return found
+	}
+	return nil
 }
 
 // NewKeyring makes a keyring over documents. A caller with the bootstrap token
@@ -103,15 +112,16 @@ func (k *Keyring) Verify(ctx context.Context, text string) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := s.keys[id]
+	found := s.find(id, hash)
 	if found == nil {
+		// A wrong secret takes the same way as an unknown id, and so the same time:
+		// how long it takes does not tell which ids exist.
 		if s, err = k.newer(ctx, s); err != nil {
 			return nil, err
 		}
-		found = s.keys[id]
-	}
-	if found == nil || !found.hash.equal(hash) {
-		return nil, gq.ErrUnauthenticated
+		if found = s.find(id, hash); found == nil {
+			return nil, gq.ErrUnauthenticated
+		}
 	}
 	if err := found.identity.Valid(ctx); err != nil {
 		return nil, err
@@ -141,6 +151,24 @@ func (k *Keyring) refresh(ctx context.Context) {
 	}
 	defer k.mu.Unlock()
 	_ = k.readLocked(ctx) // what is known is relied on for a while
+}
+
+// Watch reads the tokens as often as it takes to end streams whose token another
+// process revoked, until the context ends. While there are no streams it reads
+// nothing.
+func (k *Keyring) Watch(ctx context.Context) {
+	tick := time.NewTicker(freshFor)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if k.streams.Load() > 0 {
+			k.refresh(ctx)
+		}
+	}
 }
 
 // newer is what is known after a look that begins from now on, for a token that is not

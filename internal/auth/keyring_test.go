@@ -69,7 +69,9 @@ func TestTokens(t *testing.T) {
 }
 
 // Whatever is wrong with a token, the answer is the same.
-func TestRefusedAlike(t *testing.T) {
+func TestRefusedAlike(t *testing.T) { synctest.Test(t, refusedAlike) }
+
+func refusedAlike(t *testing.T) {
 	f := newFixture(t)
 	good := f.token("good", "admin")
 	other := f.token("other", "admin")
@@ -238,6 +240,102 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("after an outage of a minute: %v", err)
 		}
 	})
+}
+
+// How long a refusal takes, and what it costs the store, does not tell whether there
+// is a token with the id.
+func TestRefusalsTakeAsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		broken, reads := false, 0
+		ring, err := NewKeyring(failing{f.store, &broken, &reads}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := f.token("good", "read")
+		id, secret, _ := split(good)
+		measure := func(text string) (took time.Duration, read int) {
+			time.Sleep(freshFor)
+			if _, err := ring.Verify(t.Context(), good); err != nil { // what is known is fresh
+				t.Fatal(err)
+			}
+			began, before := time.Now(), reads
+			if _, err := ring.Verify(t.Context(), text); !errors.Is(err, gq.ErrUnauthenticated) {
+				t.Errorf("%s: %v", text, err)
+			}
+			return time.Since(began), reads - before
+		}
+		unknown, reading := measure("gq_" + strings.Repeat("a", idSize) + "_" + secret)
+		known, again := measure("gq_" + id + "_" + strings.Repeat("a", secretSize))
+		if unknown != known || reading != again {
+			t.Errorf("an unknown id takes %v and %d reads, a wrong secret %v and %d", unknown, reading, known, again)
+		}
+		if took, n := measure(good[:0] + "gq_"); took != 0 || n != 0 {
+			t.Errorf("what is no token takes %v and %d reads", took, n)
+		}
+	})
+}
+
+// A stream ends soon after another process has revoked its token, although nothing
+// happens on it, and at once when the token expires; claims and waits do too.
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	for name, do := range map[string]func(context.Context, *fixture) error{
+		"follow": func(ctx context.Context, f *fixture) error {
+			return f.guard.Follow(ctx, 0, func([]gq.Event) error { return nil })
+		},
+		"claim": func(ctx context.Context, f *fixture) error {
+			_, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Hour})
+			return err
+		},
+		"wait": func(ctx context.Context, f *fixture) error {
+			job, err := f.engine.Submit(context.Background(), gq.Spec{Type: "t", Queue: "other"})
+			if err == nil {
+				_, err = f.guard.Wait(ctx, job.ID())
+			}
+			return err
+		},
+	} {
+		for _, expires := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " expires ", expires), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFixture(t)
+					token := Token{Name: "a"}
+					if expires {
+						token.ExpiresAt = time.Now().Add(time.Minute)
+					}
+					text := f.make(token, "admin")
+					ring, err := NewKeyring(f.store, "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					gate := NewGate(ring, true, nil)
+					ctx, stop := context.WithCancel(t.Context())
+					var wg sync.WaitGroup
+					defer wg.Wait()
+					defer stop()
+					wg.Go(func() { _ = gate.Run(ctx) })
+					called, err := gate.Identify(ctx, []string{"Bearer " + text}, "here")
+					if err != nil {
+						t.Fatal(err)
+					}
+					began := time.Now()
+					done := make(chan error, 1)
+					wg.Go(func() { done <- do(called, f) })
+					synctest.Wait()
+					want := time.Minute
+					if !expires {
+						want = 2 * freshFor
+						if _, err := f.ring.Revoke(ctx, "a"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := <-done; !errors.Is(err, gq.ErrUnauthenticated) || time.Since(began) > want {
+						t.Errorf("it ended with %v after %v", err, time.Since(began))
+					}
+				})
+			})
+		}
+	}
 }
 
 func TestGate(t *testing.T) {

@@ -164,7 +164,11 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 	if err != nil {
 		return err
 	}
-	_, err = d.change.Change(ctx, store.Change{Docs: []store.Doc{claim}, Updates: []store.Update{update}})
+	began := time.Now()
+	done, err := d.change.Change(ctx, store.Change{Docs: []store.Doc{claim}, Updates: []store.Update{update}})
+	if err == nil {
+		d.options.Meter.Ended(done.States[0], time.Since(began))
+	}
 	if refusal, ok := errors.AsType[*store.ChangeError](err); ok {
 		return refusal.Err
 	}
@@ -175,9 +179,13 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 }
 
 func (d *Dispatcher) update(ctx context.Context, u store.Update) error {
+	began := time.Now()
 	updated, err := d.store.Update(ctx, []store.Update{u})
 	if err != nil {
 		return err
+	}
+	if updated[0].Err == nil {
+		d.options.Meter.Ended(updated[0].State, time.Since(began))
 	}
 	return updated[0].Err
 }

@@ -55,11 +55,39 @@ type Options struct {
 	Proofs   ProofChecker    // nil accepts every completion
 	SLA      SLA             // nil goes by the settings
 	Claims   ClaimSink       // nil wants none
+	Meter    Meter           // nil measures nothing
 }
+
+// Engine is what a dispatcher needs of an engine. What callers ask for goes through
+// Submit, Get and Follow with their context, so that a guard in front of the engine
+// decides about them; Queue and ChangeQueue are for the dispatcher's own sake.
+type Engine interface {
+	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
+	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
+	Queue(ctx context.Context, name string) (gq.Queue, error)
+	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
+	Delegate(queue string, explain engine.Explainer)
+	Now() time.Time
+}
+
+// Meter measures what a dispatcher does to jobs without the engine.
+type Meter interface {
+	Assigned(states []gq.State, took time.Duration) // by one round
+	Renewed(s gq.State, took time.Duration)
+	Ended(s gq.State, took time.Duration) // an attempt
+}
+
+// noMeter measures nothing.
+type noMeter struct{}
+
+func (noMeter) Assigned([]gq.State, time.Duration) {}
+func (noMeter) Renewed(gq.State, time.Duration)    {}
+func (noMeter) Ended(gq.State, time.Duration)      {}
 
 // Dispatcher runs rounds. Its methods may be called concurrently.
 type Dispatcher struct {
-	engine  *engine.Engine
+	engine  Engine
 	store   store.Store
 	change  store.Changer
 	options Options
@@ -77,13 +105,16 @@ type Dispatcher struct {
 }
 
 // New makes a dispatcher over an engine and its store. It starts nothing.
-func New(e *engine.Engine, s store.Store, o Options) (*Dispatcher, error) {
+func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	changer, ok := s.(store.Changer)
 	if !ok {
 		return nil, fmt.Errorf("new dispatcher: the store cannot change documents and jobs together: %w", gq.ErrInvalid)
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Meter == nil {
+		o.Meter = noMeter{}
 	}
 	if o.Queue == "" {
 		o.Queue = DefaultQueue

@@ -151,31 +151,97 @@ func (d *Dispatcher) readLease(ctx context.Context, id gq.LeaseID) (Lease, error
 	return l, nil
 }
 
-// Leases lists what a provider holds, the oldest first.
-func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Lease, error) {
-	d.mu.Lock()
-	if err := d.catchUp(ctx); err != nil {
-		d.mu.Unlock()
+// Holding is a lease that lasts, and its job.
+type Holding struct {
+	Lease Lease
+	Job   Job
+}
+
+// Leases lists what a provider holds, the oldest first. It reads all jobs at once.
+func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, error) {
+	open, err := d.openOf(ctx, provider)
+	if err != nil {
 		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
 	}
-	p := d.providers[provider]
-	if p == nil {
-		d.mu.Unlock()
-		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, gq.ErrNotFound)
+	set, err := d.Settings(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
 	}
-	open := p.books().Open
-	d.mu.Unlock()
-	list := make([]Lease, 0, len(open))
-	for _, e := range open {
-		l, err := d.readLease(ctx, e.Lease)
-		if err != nil && !errors.Is(err, gq.ErrNotFound) {
+	list := make([]Holding, 0, len(open))
+	for from := 0; from < len(open); from += page {
+		some := open[from:min(from+page, len(open))]
+		refs := make([]store.Ref, len(some))
+		for i := range some {
+			refs[i] = store.Ref{Lease: some[i].Lease}
+		}
+		found, err := d.store.Get(ctx, refs, gq.WithPayload|gq.WithResult)
+		if err != nil {
 			return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
 		}
-		if err == nil && (l.Status == gq.LeaseActive.Matching(0) || l.Status == gq.LeaseActive.Matching(1)) {
-			list = append(list, l)
+		for i := range found {
+			switch h, holds, err := d.holding(&found[i], some[i].Lease, &set); {
+			case err != nil:
+				return nil, fmt.Errorf("leases of provider %.80q: lease %.80q: %w", provider, some[i].Lease, err)
+			case holds:
+				list = append(list, h)
+			}
 		}
 	}
 	return list, nil
+}
+
+// openOf is what a provider was given and has not ended, as far as is known.
+func (d *Dispatcher) openOf(ctx context.Context, provider string) ([]entry, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	p := d.providers[provider]
+	if p == nil {
+		return nil, gq.ErrNotFound
+	}
+	return p.books().Open, nil
+}
+
+// holding is what was found of a lease, if it lasts.
+func (d *Dispatcher) holding(found *store.Found, id gq.LeaseID, set *match.Settings) (h Holding, holds bool, err error) {
+	if errors.Is(found.Err, gq.ErrNotFound) {
+		return h, false, nil
+	}
+	if found.Err != nil {
+		return h, false, found.Err
+	}
+	h.Job, err = d.jobOf(&found.Job, set) // as time has made it
+	if errors.Is(err, gq.ErrNotFound) {
+		return h, false, nil
+	}
+	if err != nil {
+		return h, false, err
+	}
+	s := &found.State
+	if !s.Status.Held() || s.Lease.ID != id {
+		return h, false, nil
+	}
+	h.Lease = heldLease(s, h.Job.Kind)
+	return h, true, nil
+}
+
+// heldLease is a lease that lasts, as leaseOf reads it out of the whole history: the
+// state has all of it until the lease ends.
+func heldLease(s *gq.State, kind match.Kind) Lease {
+	policy := s.Policy
+	start := s.Lease.GrantedAt
+	l := Lease{
+		ID: s.Lease.ID, Job: s.ID, Provider: s.Lease.Worker, Kind: kind, Attempt: int64(s.Faults), Start: start, AckBy: start.Add(policy.Hold),
+		Acked: s.Status == gq.Running, Deadline: start.Add(policy.LeaseTTL),
+		Renewals: s.Lease.Renewals, Status: gq.LeaseActive.Matching(s.Lease.Renewals),
+	}
+	if l.Acked || l.Renewals > 0 {
+		l.Deadline = s.Lease.ExpiresAt
+	}
+	l.RenewBy = gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}.RenewBy(policy)
+	return l
 }
 
 // Ref names a lease and, where it is given, the provider that must hold it.
@@ -239,12 +305,20 @@ func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Ap
 	if err != nil {
 		return Lease{}, fmt.Errorf("%s lease %.80q: %w", verb, r.Lease, err)
 	}
+	began := time.Now()
 	updated, err := d.store.Update(ctx, []store.Update{{Ref: store.Ref{Job: job.State.ID}, Apply: apply}})
 	if err == nil {
 		err = updated[0].Err
 	}
 	if err != nil {
 		return Lease{}, d.leaseRefused(ctx, verb, r, err)
+	}
+	switch took := time.Since(began); verb {
+	case "ack": // it only starts, which no face measures
+	case "renew":
+		d.options.Meter.Renewed(updated[0].State, took)
+	default:
+		d.options.Meter.Ended(updated[0].State, took)
 	}
 	return d.acted(ctx, verb, r)
 }

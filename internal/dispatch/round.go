@@ -256,10 +256,14 @@ func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs
 		d.writeBooks(&t, p, b)
 	}
 	d.ledger.record(&t, in, r, &next, func(id string) uint64 { return d.providers[id].version })
+	began := time.Now()
 	states, err := d.commit(ctx, &t, next)
 	if err != nil {
 		d.postpone(err, jobs, r.Assignments)
 		return err
+	}
+	if len(r.Assignments) > 0 {
+		d.options.Meter.Assigned(states, time.Since(began))
 	}
 	for i, l := range given {
 		w := byID[r.Assignments[i].Job]

@@ -106,13 +106,18 @@ func (f *Face) socket(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.CloseNow() //nolint:errcheck // after a close it is closed
 	conn.SetReadLimit(1 << 10)
-	ctx, cancel := context.WithCancel(conn.CloseRead(context.WithoutCancel(r.Context())))
+	ctx, cancel := context.WithCancel(conn.CloseRead(context.WithoutCancel(c.context())))
 	defer cancel()
+	valid, release := f.options.Guard.WhileValid(ctx)
+	defer release()
 	defer context.AfterFunc(f.draining, cancel)()
 	defer f.pings(ctx, cancel, conn)()
 
 	place := after // where the subscriber can resume
 	send := func(body any) error {
+		if err := f.options.Guard.StillValid(ctx); err != nil {
+			return err
+		}
 		var text bytes.Buffer
 		if err := wire.EncodeJSON(&text, body); err != nil {
 			return err
@@ -121,19 +126,28 @@ func (f *Face) socket(w http.ResponseWriter, r *http.Request) {
 		defer done()
 		return conn.Write(within, websocket.MessageText, bytes.TrimSpace(text.Bytes()))
 	}
+	move := func(to uint64, err error) error { // only what was sent is done with
+		if err == nil {
+			place = max(place, to)
+		}
+		return err
+	}
 	var other func(*gq.Event) error
 	if all {
 		other = func(e *gq.Event) error {
-			place = max(place, e.Seq)
-			return send(wire.EventOf(e))
+			return move(e.Seq, send(wire.EventOf(e)))
 		}
 	}
-	err = f.dispatch.Subscribe(ctx, after, func(n dispatch.Notice) error {
-		place = max(place, n.Seq)
-		return send(noticeOf(&n))
-	}, other)
+	err = f.dispatch.Subscribe(valid, after, func(n dispatch.Notice) error { return move(n.Seq, send(noticeOf(&n))) }, other)
+	if valid.Err() != nil && ctx.Err() == nil {
+		if invalid := f.options.Guard.StillValid(ctx); invalid != nil {
+			err = invalid
+		}
+	}
 	code, reason := websocket.StatusGoingAway, fmt.Sprintf("resume after %d", place)
-	if errors.Is(err, gq.ErrGone) {
+	if errors.Is(err, gq.ErrUnauthenticated) {
+		code, reason = websocket.StatusPolicyViolation, "the token is no longer valid; "+reason
+	} else if errors.Is(err, gq.ErrGone) {
 		code, reason = websocket.StatusPolicyViolation, "events after this one are no longer kept"
 	} else if err != nil && ctx.Err() == nil {
 		f.options.Log.Warn("a feed of matching events ended", "request_id", c.id, "error", err)

@@ -39,6 +39,15 @@ type Options struct {
 	// Identify puts who calls into the context of a request, see package auth.
 	// Without it everyone may do everything.
 	Identify func(*http.Request) (context.Context, error)
+
+	Guard Guard // decides what callers may do; nil is one that knows nothing but their tokens
+}
+
+// Guard is what the face needs of [auth.Guard].
+type Guard interface {
+	Allow(ctx context.Context, s auth.Scope, queue string, owner func() (string, error)) error
+	StillValid(ctx context.Context) error
+	WhileValid(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // Face is an [http.Handler] for everything below [Base].
@@ -69,6 +78,12 @@ func Handler(d *dispatch.Dispatcher, e Events, o Options) *Face {
 	if o.BodyTimeout == 0 {
 		o.BodyTimeout = 30 * time.Second
 	}
+	if o.Identify == nil {
+		o.Identify = func(r *http.Request) (context.Context, error) { return auth.With(r.Context(), auth.Everyone()), nil }
+	}
+	if o.Guard == nil {
+		o.Guard = &auth.Guard{}
+	}
 	f := &Face{dispatch: d, events: e, options: o}
 	f.draining, f.drain = context.WithCancel(context.Background())
 	mux := http.NewServeMux()
@@ -80,7 +95,11 @@ func Handler(d *dispatch.Dispatcher, e Events, o Options) *Face {
 	mux.HandleFunc(strings.Replace(openapiRoute, " ", " "+Base, 1), f.describe)
 	mux.HandleFunc(strings.Replace(socketRoute, " ", " "+Base, 1), f.socket)
 	mux.Handle("/", f.serve(route{do: f.nowhere(mux)}))
-	f.handler = http.NewCrossOriginProtection().Handler(mux)
+	crossOrigin := http.NewCrossOriginProtection()
+	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.refuse(f.begin(w, r), wire.NewProblem(http.StatusForbidden, "cross_origin", "pages of other sites may not do this"))
+	}))
+	f.handler = crossOrigin.Handler(mux)
 	return f
 }
 
@@ -237,7 +256,7 @@ func (f *Face) admitted(c *call, route route) (reply, error) {
 // identify finds out who calls and whether they may. A provider may have a token
 // of its own: the scope for the queue "matching/ID" is enough for what is its.
 func (f *Face) identify(c *call, scope auth.Scope) error {
-	if f.options.Identify == nil || scope == 0 {
+	if scope == 0 {
 		return nil
 	}
 	ctx, err := f.options.Identify(c.r)
@@ -245,23 +264,7 @@ func (f *Face) identify(c *call, scope auth.Scope) error {
 		return err
 	}
 	c.r = c.r.WithContext(ctx)
-	i, err := auth.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	if i.May(scope|auth.Admin, dispatch.DefaultQueue) {
-		return nil
-	}
-	if scope&auth.Work != 0 && i.MaySomewhere(auth.Work) {
-		provider, err := f.owner(c)
-		if err != nil {
-			return err
-		}
-		if provider != "" && i.May(auth.Work, dispatch.DefaultQueue+"/"+provider) {
-			return nil
-		}
-	}
-	return fmt.Errorf("the token does not allow this for the queue %s: %w", dispatch.DefaultQueue, gq.ErrDenied)
+	return f.options.Guard.Allow(ctx, scope, dispatch.DefaultQueue, func() (string, error) { return f.owner(c) })
 }
 
 // owner is the provider that a request is about.
@@ -325,6 +328,9 @@ func (f *Face) refuse(c *call, err error) {
 		p = wire.ProblemOf(err, c.id)
 	}
 	p.RequestID = c.id
+	if p.Status == http.StatusUnauthorized {
+		c.w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
+	}
 	f.write(c, p.Status, p.ContentType(""), p)
 }
 

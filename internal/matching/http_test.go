@@ -464,6 +464,18 @@ func TestScopes(t *testing.T) {
 		if status, _ := f.call(method, path, "{}"); status != 401 {
 			t.Errorf("%s %s without a token: %d", method, path, status)
 		}
+		r, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		if got := answer.Header.Get("WWW-Authenticate"); !strings.HasPrefix(got, "Bearer ") {
+			t.Errorf("%s %s without a token: WWW-Authenticate %q", method, path, got)
+		}
 		if status, _ := f.call(method, path, "{}", "Authorization", "Bearer none"); status != 403 {
 			t.Errorf("%s %s with a token for nothing: %d", method, path, status)
 		}

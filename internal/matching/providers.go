@@ -167,17 +167,13 @@ type heldBody struct {
 }
 
 func (f *Face) leases(c *call) (reply, error) {
-	leases, err := f.dispatch.Leases(c.context(), c.r.PathValue("id"))
+	holds, err := f.dispatch.Leases(c.context(), c.r.PathValue("id"))
 	if err != nil {
 		return reply{}, err
 	}
-	out := leasesBody{make([]heldBody, len(leases))}
-	for i := range leases {
-		job, err := f.dispatch.Job(c.context(), leases[i].Job)
-		if err != nil {
-			return reply{}, err
-		}
-		out.Leases[i] = heldBody{leaseOf(&leases[i]), jobOf(&job)}
+	out := leasesBody{make([]heldBody, len(holds))}
+	for i := range holds {
+		out.Leases[i] = heldBody{leaseOf(&holds[i].Lease), jobOf(&holds[i].Job)}
 	}
 	return ok(out)
 }

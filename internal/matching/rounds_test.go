@@ -7,9 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/dispatch"
 	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -18,6 +21,7 @@ import (
 type counted struct {
 	*local.Store
 	reads, writes atomic.Int64
+	gets          atomic.Int64 // reads of jobs and of their histories
 }
 
 func (c *counted) Doc(ctx context.Context, kind, name string) (store.Doc, error) {
@@ -28,6 +32,16 @@ func (c *counted) Doc(ctx context.Context, kind, name string) (store.Doc, error)
 func (c *counted) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
 	c.reads.Add(1)
 	return c.Store.Docs(ctx, kind, after, limit)
+}
+
+func (c *counted) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
+	c.gets.Add(1)
+	return c.Store.Get(ctx, refs, parts)
+}
+
+func (c *counted) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	c.gets.Add(1)
+	return c.Store.History(ctx, id)
 }
 
 func (c *counted) List(ctx context.Context, q gq.Query) (gq.Page, error) {
@@ -121,6 +135,63 @@ func TestNoRoundsWhileIdle(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		if got := f.must("GET", "/jobs/"+job, ""); got["state"] != "ASSIGNED" {
 			t.Errorf("job %v", got)
+		}
+	})
+}
+
+// What a provider holds is read at once, however much it is, and reads as each lease
+// does by itself: before it is acknowledged, after it was, and renewed.
+func TestLeasesAreReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := match.DefaultSettings()
+		set.AckTimeout, set.Eligibility.HeartbeatTimeout = 50_000, 100_000
+		set.Quotas.LeasesMax, set.Quotas.AIUnitsPerEpoch, set.Quotas.RequesterMax = 100, 100_000, 1000
+		f := newStill(t, dispatch.Options{Settings: &set})
+		f.register()
+		// One read is of the leases; catching up with what happened may take another.
+		read := func(want int) []any {
+			t.Helper()
+			before, docs := f.store.gets.Load(), f.store.reads.Load()
+			list := f.must("GET", "/providers/p/leases", "")["leases"].([]any)
+			if len(list) != want {
+				t.Fatalf("%d leases, want %d", len(list), want)
+			}
+			if gets, docs := f.store.gets.Load()-before, f.store.reads.Load()-docs; gets > 2 || docs > 6 {
+				t.Errorf("%d leases were read with %d reads of jobs and %d of documents", want, gets, docs)
+			}
+			return list
+		}
+		var jobs int
+		for range 30 {
+			f.must("POST", "/jobs", `{"kind":"AI"}`)
+			jobs++
+		}
+		f.must("POST", "/providers/p/heartbeat", "")
+		given := 0
+		for given < jobs {
+			n := len(f.must("POST", "/rounds", "")["assignments"].([]any))
+			if n == 0 {
+				t.Fatalf("%d of %d jobs were assigned", given, jobs)
+			}
+			given += n
+		}
+		list := read(jobs)
+		for i, verbs := range [][]string{{"ack"}, {"ack", "renew"}} {
+			time.Sleep(time.Second)
+			for _, verb := range verbs {
+				f.must("POST", "/leases/"+list[i].(object)["lease_id"].(string)+"/"+verb, "")
+			}
+		}
+		for _, item := range read(jobs) {
+			got := item.(object)
+			job := got["job"]
+			delete(got, "job")
+			if diff := cmp.Diff(f.must("GET", "/leases/"+got["lease_id"].(string), ""), got); diff != "" {
+				t.Errorf("a lease by itself and in the list (-itself +list):\n%s", diff)
+			}
+			if diff := cmp.Diff(f.must("GET", "/jobs/"+got["job_id"].(string), ""), job); diff != "" {
+				t.Errorf("a job by itself and in the list (-itself +list):\n%s", diff)
+			}
 		}
 	})
 }

@@ -290,7 +290,7 @@ type lenientStream struct {
 func (s *lenientStream) Context() context.Context { return s.ctx }
 
 func (s *lenientStream) RecvMsg(m any) error {
-	message, ok := m.(*pb.WorkRequest) // those of health and reflection are not ours
+	message, ok := m.(proto.Message)
 	if !ok {
 		return s.ServerStream.RecvMsg(m)
 	}

@@ -59,9 +59,15 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	defer late.Stop()
 	go w.read(late)
 
+	valid, cancel := auth.WhileValid(ctx)
+	defer cancel()
 	var err error
 	select {
 	case err = <-w.ended:
+	case <-valid.Done():
+		if err = ctx.Err(); err == nil {
+			err = auth.StillValid(ctx)
+		}
 	case <-s.draining.Done():
 		err = errStopping
 	}
@@ -273,6 +279,11 @@ func (w *workStream) hand(id uint64, jobs []gq.Job, closeCredit func()) {
 // refuse answers a request with an error.
 func (w *workStream) refuse(id uint64, err error) {
 	w.note(w.rpc, err)
+	defer func() {
+		if errors.Is(err, gq.ErrUnauthenticated) { // its token is no longer valid
+			w.end(err)
+		}
+	}()
 	w.send(&pb.WorkResponse{Id: id, Message: &pb.WorkResponse_Problem{Problem: wire.ProtoProblem(err, w.rpc.request())}})
 }
 

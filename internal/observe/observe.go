@@ -29,6 +29,29 @@ func New(e auth.Engine, t trace.Tracer) *Observed {
 	return &Observed{Engine: e, numbers: newNumbers(), traces: newTraces(t)}
 }
 
+// Assigned measures a round of matching that has given out jobs.
+func (o *Observed) Assigned(states []gq.State, took time.Duration) {
+	o.numbers.calls[callClaim].lasting(took)
+	o.numbers.batches[callClaim].observe(float64(len(states)))
+	for i := range states {
+		o.numbers.claimed(&states[i])
+	}
+}
+
+// Renewed measures the renewal of a lease of matching.
+func (o *Observed) Renewed(_ gq.State, took time.Duration) { o.measured(callHeartbeat, took) }
+
+// Ended measures the end of an attempt of matching.
+func (o *Observed) Ended(s gq.State, took time.Duration) {
+	o.measured(callSettle, took)
+	o.numbers.settled(&s)
+}
+
+func (o *Observed) measured(call int, took time.Duration) {
+	o.numbers.calls[call].lasting(took)
+	o.numbers.batches[call].observe(1)
+}
+
 // Submit is measured and begins a trace.
 func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
 	defer o.numbers.call(callSubmit, 1)()
