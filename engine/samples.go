@@ -34,7 +34,8 @@ const cursorKind = "sampled pools"
 
 // Sample records how the queues of a pool stand and what has happened in them
 // since the last sample. Any number of engines may sample the same pool: each
-// event is counted once. It writes nothing where nothing has changed.
+// event is counted once. It writes nothing where nothing has happened, in the pool
+// or elsewhere.
 func (e *Engine) Sample(ctx context.Context, pool string) error {
 	for {
 		t, err := e.tally(ctx, pool)
@@ -134,6 +135,7 @@ func clip(samples []gq.Sample, from time.Time) []gq.Sample {
 type tally struct {
 	pool     string
 	cursor   store.Doc
+	kept     uint64               // the last event that the cursor has passed
 	seq      uint64               // the last event that is counted
 	last     gq.Sample            // the newest sample that is kept, with its levels
 	slots    map[int64]*gq.Sample // by the second in which they begin
@@ -290,7 +292,11 @@ func (e *Engine) keep(ctx context.Context, t *tally) error {
 		docs = append(docs, d)
 	}
 	if !changed {
-		return nil
+		// The cursor passes events that say nothing of this pool, or each sample
+		// would read them again, and a full page of them would hold it up for ever.
+		if docs, fresh, newest = nil, false, t.last; t.seq == t.kept {
+			return nil
+		}
 	}
 	cursor := t.cursor
 	cursor.Data = encodeCursor(t.seq, newest)
@@ -371,5 +377,6 @@ func (e *Engine) readCursor(ctx context.Context, t *tally) error {
 	}
 	t.cursor = d
 	t.seq, t.last, err = decodeCursor(d)
+	t.kept = t.seq
 	return err
 }

@@ -1,0 +1,132 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// logReads counts how often the log is read, and refuses to go on for ever.
+type logReads struct {
+	store.Store
+	reads, events, most atomic.Int64
+}
+
+var errTooManyReads = errors.New("the log is read again and again")
+
+func (r *logReads) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
+	if r.reads.Add(1) > r.most.Load() {
+		return nil, errTooManyReads
+	}
+	events, err := r.Store.Events(ctx, after, limit)
+	r.events.Add(int64(len(events)))
+	return events, err
+}
+
+// eachStore runs a test on a new store of every kind. Time is not that of a bubble.
+func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
+	t.Helper()
+	closing := func(t *testing.T, s store.Store, err error) store.Store {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return s
+	}
+	t.Run("memory", func(t *testing.T) {
+		s, err := local.OpenMemory(local.Options{})
+		test(t, closing(t, s, err))
+	})
+	t.Run("file", func(t *testing.T) {
+		s, err := local.Open(t.TempDir(), local.Options{})
+		test(t, closing(t, s, err))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		s, err := postgres.Open(t.Context(), pgtest.Own(t).Database(t), store.Config{})
+		test(t, closing(t, s, err))
+	})
+}
+
+// A pool's cursor passes the events of queues that are not in the pool: they are
+// read once, however many there are, and not again with every sample.
+func TestSamplesPassForeignEvents(t *testing.T) {
+	eachStore(t, func(t *testing.T, s store.Store) {
+		log := &logReads{Store: s}
+		f := &fixture{T: t, Engine: newEngine(t, log, engine.Options{}), store: s}
+		f.pooled("mine", 5)
+		sample := func(reads, events int64) {
+			t.Helper()
+			log.reads.Store(0)
+			log.events.Store(0)
+			log.most.Store(reads)
+			if err := f.Sample(t.Context(), "p"); err != nil {
+				t.Fatal(err)
+			}
+			if got := log.events.Load(); got != events {
+				t.Errorf("a sample read %d events, want %d", got, events)
+			}
+		}
+		sample(1, 0)
+
+		passed := uint64(0)
+		all := func() (pages, events int64) { // that have come since
+			t.Helper()
+			last, err := s.LastEvent(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = int64(last - passed)
+			passed = last
+			return events/1000 + 1, events
+		}
+		specs := make([]gq.Spec, 500)
+		for i := range specs {
+			specs[i] = gq.Spec{Type: "t", Queue: "foreign"}
+		}
+		foreign := func() {
+			t.Helper()
+			for range 7 { // several pages and a part of one
+				if _, err := f.SubmitBatch(t.Context(), specs); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		foreign()
+		sample(all())
+		sample(1, 0)
+
+		// A part of a page is passed as well, and what is the pool's is still counted.
+		f.submit(gq.Spec{Queue: "foreign"})
+		sample(all())
+		sample(1, 0)
+		f.submit(gq.Spec{Queue: "mine"})
+		foreign()
+		log.reads.Store(0)
+		log.most.Store(40)
+		samples, err := f.Samples(t.Context(), "p", time.Now().Add(-time.Hour))
+		if err != nil || len(samples) == 0 {
+			t.Fatalf("samples: %v, %v", samples, err)
+		}
+		var submitted int64
+		for i := range samples {
+			submitted += samples[i].Values[gq.SubmittedCount]
+		}
+		if queued := samples[len(samples)-1].Values[gq.QueuedLevel]; submitted != 1 || queued != 1 {
+			t.Errorf("%d jobs were submitted to the pool and %d wait, want 1 and 1", submitted, queued)
+		}
+	})
+}
