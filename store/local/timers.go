@@ -59,6 +59,13 @@ func (h *timers) next() (timer, bool) {
 	return h.heap[0], true
 }
 
+// changesBy reports whether time changes any job up to an instant.
+func (t *table) changesBy(now int64) bool {
+	run, running := t.toRun.next()
+	due, timed := t.toDue.next()
+	return running && run.at <= now || timed && due.at <= now
+}
+
 func (h *timers) up(i int) int {
 	t := h.heap[i]
 	for i > 0 {

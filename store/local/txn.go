@@ -21,7 +21,7 @@ type txn struct {
 	now     time.Time
 	batch   *pebble.Batch
 	events  eventWriter
-	first   uint64    // the first event of this commit
+	first   uint64    // the first event of the present instant
 	recent  []*recent // this commit and those that are still on their way, oldest first
 	spare   *recent
 	touched []*queue
@@ -42,8 +42,8 @@ type recent struct {
 	keys     map[string]keyRecord // idempotency keys of it
 }
 
-// begin starts a commit at an instant that is not before the last one. The caller
-// holds the lock.
+// begin starts a commit at an instant that is not before the last one; see restamp.
+// The caller holds the lock.
 func (s *Store) begin() *txn {
 	s.applied++
 	now := s.now()
@@ -61,6 +61,35 @@ func (s *Store) begin() *txn {
 	r.number = s.applied
 	tx.recent = append(tx.recent, r)
 	return tx
+}
+
+// instant is how long the calls of one commit count as simultaneous, unless a
+// lease, a delay or a lifetime ends in between.
+const instant = time.Millisecond
+
+// restamp moves the time of the open commit on before more calls join it: no call
+// is judged by a time from before it was made, however long the disk keeps the
+// commit open. Events of different instants are different records. The caller
+// holds the lock.
+func (tx *txn) restamp() {
+	now := tx.s.now()
+	if now.Sub(tx.now) < instant && !tx.t.changesBy(now.UnixNano()) {
+		return
+	}
+	tx.sealEvents()
+	tx.now = now
+}
+
+// sealEvents adds the record of the events that have happened at the present
+// instant.
+func (tx *txn) sealEvents() {
+	if tx.events.count == 0 {
+		return
+	}
+	tx.scratch = tx.events.encode(tx.scratch[:0], tx.now)
+	tx.set(numberKey(prefixEvents, tx.first), tx.scratch)
+	tx.events = eventWriter{b: tx.events.b[:0]}
+	tx.first = tx.t.lastEvent + 1
 }
 
 // forget lets go of what commits did that are durable by now.
@@ -97,10 +126,9 @@ func (tx *txn) key(key []byte) (keyRecord, bool) {
 // where nothing else would tell it, the time.
 func (tx *txn) seal() {
 	tx.noteFinished()
-	if tx.events.count > 0 {
-		tx.scratch = tx.events.encode(tx.scratch[:0], tx.now)
-		tx.set(numberKey(prefixEvents, tx.first), tx.scratch)
-	} else if !tx.batch.Empty() {
+	told := tx.events.count > 0
+	tx.sealEvents()
+	if !told && !tx.batch.Empty() {
 		tx.set(metaClock, binary.BigEndian.AppendUint64(nil, uint64(tx.now.UnixNano())))
 	}
 	for _, q := range tx.touched {

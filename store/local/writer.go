@@ -236,6 +236,9 @@ func (s *Store) gather(works []*work, weight int) []*work {
 		var more int
 		works, more, _ = s.take(works, maxWeight-weight)
 		weight += more
+		if more > 0 && s.failure() == nil {
+			s.tx.restamp()
+		}
 		s.apply(works[from:])
 		s.mu.Unlock()
 	}

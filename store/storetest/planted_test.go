@@ -246,7 +246,7 @@ var planted = map[bug][]string{
 	orphanless:       {"Spawn/Refused"},
 	losesChildren:    {"Spawn/Complete"},
 
-	staleClock:          {"Fence/Expired"},
+	staleClock:          {"Fence/Expired", "Clock/Joined"},
 	ignoresRefusal:      {"Update/Refused"},
 	blobsFirst:          {"Update/Refused", "Fence/"},
 	blobsAnyway:         {"Settle/RepeatAfterRetry"},

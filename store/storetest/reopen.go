@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"errors"
+	"sync"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -44,6 +46,13 @@ var reopenCases = []Case{
 		Clause: "the clock is read once for each call: everything one call does happens at one instant",
 		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
 		run:    clockBatch,
+	},
+	{
+		Name:   "Clock/Joined",
+		Clause: "a call is judged by a time that is no earlier than the call, also where it shares a commit with calls that came before it",
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		Covers: []string{"Q-85", "Q-99"},
+		run:    clockJoined,
 	},
 }
 
@@ -192,4 +201,51 @@ func clockBatch(e *env) {
 	}
 	e.tryUpdate(updates...)
 	one("Update")
+}
+
+// clockJoined keeps the store busy, so that calls share commits, and lets a lease
+// expire between its claim and each word under it.
+func clockJoined(e *env) {
+	const busy, rounds, ttl = 4, 40, time.Minute
+	e.open()
+	var (
+		wait sync.WaitGroup
+		over = make(chan struct{})
+	)
+	for range busy {
+		specs := e.specs(1000, inQueue("other"))
+		wait.Go(func() {
+			for _, spec := range specs {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				if out, err := e.s.Insert(e.Context(), []store.Group{store.One(spec)}); err != nil || out[0].Err != nil {
+					e.Errorf("Insert: %v, %+v", err, out)
+					return
+				}
+			}
+		})
+	}
+	defer wait.Wait()
+	defer close(over)
+	for range rounds {
+		e.add()
+		asked := e.now()
+		j := e.one(lasting(ttl))
+		if end := j.State.Lease.ExpiresAt; end.Before(asked.Add(ttl)) {
+			e.Errorf("a claim at %v was given a lease for %v that ends at %v", asked, ttl, end)
+		}
+		e.clock.Advance(ttl)
+		for _, apply := range []store.Apply{
+			beating(j.State.Lease.Ref(), gq.Report{}), completing(j.State.Lease.Ref(), nil),
+		} {
+			if a := e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: apply})[0]; !errors.Is(a.Err, gq.ErrStaleLease) {
+				e.Errorf("a word under a lease that ended at %v was judged at %v: %v", e.now(), a.State.UpdatedAt, a.Err)
+				return
+			}
+		}
+		e.cancel(j.State.ID)
+	}
 }
