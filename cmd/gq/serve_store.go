@@ -33,7 +33,7 @@ func openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store
 	case "memory":
 		s, err = local.OpenMemory(local.Options{Config: settings, Log: log})
 	case "file":
-		s, err = local.Open(u.dir, local.Options{Config: settings, Log: log})
+		s, err = local.Open(u.dir, local.Options{Config: settings, Log: log, AcceptLoss: cfg.AcceptLoss})
 	default:
 		s, err = postgres.Open(ctx, u.String(), settings)
 	}

@@ -29,6 +29,8 @@ type Config struct {
 	Drain    time.Duration
 	DrainLag time.Duration
 
+	AcceptLoss bool // open a store whose log is damaged, without what is lost
+
 	Log       Log
 	Limits    Limits
 	Retention gq.RetentionSettings
@@ -143,6 +145,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "insecure", Usage: "listen beyond loopback although nobody is asked who he is", kind: &boolKind{&c.Insecure}},
 		{Key: "drain", Usage: "how long calls under way may take when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
 		{Key: "drain_lag", Usage: "how long a server that stops goes on serving while it is not ready, for load balancers to notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
+		{Key: "accept_loss", Usage: "open a file: store whose log is damaged, give up what cannot be read and log what that is", kind: &boolKind{&c.AcceptLoss}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 
 		{Key: "log.level", Usage: "least level that is logged: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},

@@ -39,7 +39,7 @@ func Exists(dir string) (bool, error) {
 }
 
 // openFiles makes or opens the directory and the database in it.
-func (s *Store) openFiles(cacheMiB int) error {
+func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 	fs := s.disk
 	lock, finished, err := s.claimDirectory()
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 			s.fail(fmt.Errorf("%s: %w: %w", info.Path, gq.ErrCorrupt, info.Details))
 		},
 	}
-	if err = s.inspect(); err == nil {
+	if err = s.inspect(lock, acceptLoss); err == nil {
 		s.db, err = s.openDatabase(options)
 	}
 	if err == nil && s.failure() != nil {
@@ -75,6 +75,7 @@ func (s *Store) openFiles(cacheMiB int) error {
 	}
 	if err != nil {
 		s.cache.Unref()
+		s.disk.ledger.close()
 		return fmt.Errorf("open %s: %w", s.dir, errors.Join(err, lock.Close()))
 	}
 	s.lock = lock
@@ -253,12 +254,42 @@ func (s *Store) checkFormat() (finished bool, err error) {
 
 // inspect looks for damage that Pebble would not see, or not before it has
 // removed what it no longer knows.
-func (s *Store) inspect() error {
+func (s *Store) inspect(lock *pebble.Lock, acceptLoss bool) error {
 	closed, err := s.checkInventory()
-	if err == nil && !closed {
-		err = s.verify()
+	if err != nil && acceptLoss {
+		err = s.discardInventory(err)
+	}
+	if err != nil {
+		return opening(err)
+	}
+	k := &known{}
+	if !closed {
+		if k, err = s.verify(lock, acceptLoss); err == nil {
+			err = s.settleLogs(k, acceptLoss)
+		}
+	} else if k.evidence, err = readSynced(s.disk.FS, s.dir); errors.Is(err, gq.ErrCorrupt) {
+		k.evidence, err = evidence{}, nil // the inventory has proved more
+	}
+	if err == nil && s.disk.ledger != nil {
+		err = s.openLedger(k.evidence)
 	}
 	return opening(err)
+}
+
+// openLedger begins to record what is synced, with what is known of files that are
+// there.
+func (s *Store) openLedger(known evidence) error {
+	names, err := s.disk.FS.List(s.dir)
+	if err != nil {
+		return err
+	}
+	present := evidence{}
+	for _, name := range names {
+		if bytes, ok := known[name]; ok {
+			present[name] = bytes
+		}
+	}
+	return s.disk.ledger.open(s.disk.FS, s.dir, present)
 }
 
 // closeFiles frees the directory. A store that ends well leaves an inventory.
@@ -273,6 +304,7 @@ func (s *Store) closeFiles(well bool) error {
 		err = s.db.Close()
 	}()
 	s.cache.Unref()
+	s.disk.ledger.close()
 	if err == nil && well && !s.ephemeral && !s.disk.frozen.Load() {
 		s.leaveInventory()
 	}

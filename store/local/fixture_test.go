@@ -7,8 +7,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +21,6 @@ import (
 type fixture struct {
 	files  map[string][]byte // in directory db
 	stages []portrait        // what readers saw after each commit that only the log has; the last is the truth
-	log    string            // its newest log
 	asks   asks
 	config store.Config
 }
@@ -181,7 +178,6 @@ func newFixture(t *testing.T) *fixture {
 		b.flush()
 	}
 	b.recent()
-	b.f.log = b.log()
 	if err := b.s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -198,15 +194,6 @@ func (f *fixture) crashed() *fixture {
 	return &c
 }
 
-// logNumber is the number of the newest log.
-func (f *fixture) logNumber() uint32 {
-	n, err := strconv.ParseUint(strings.TrimSuffix(f.log, ".log"), 10, 32)
-	if err != nil {
-		panic(err)
-	}
-	return uint32(n)
-}
-
 // get reads a file of a fixture.
 func get(t *testing.T, fs vfs.FS, name string) []byte {
 	t.Helper()
@@ -219,16 +206,6 @@ func get(t *testing.T, fs vfs.FS, name string) []byte {
 		t.Fatal(err)
 	}
 	return content
-}
-
-// log is the newest log.
-func (b *builder) log() string {
-	b.t.Helper()
-	names, err := b.fs.List("db")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return slices.Max(slices.DeleteFunc(names, func(name string) bool { return !strings.HasSuffix(name, ".log") }))
 }
 
 func (b *builder) flush() {

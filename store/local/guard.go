@@ -35,6 +35,7 @@ type guard struct {
 	free    uint64      // bytes available when last measured; owned by the writer
 	watches atomic.Bool // recovery is over: tables must leave room
 	syncs   atomic.Uint64
+	ledger  *ledger // nil keeps nothing
 }
 
 const defaultReserve = 384 << 20
@@ -149,6 +150,9 @@ func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, e
 	if g.crowds(name, g.reserve/uint64(forTables)) { // not even begun with so little room
 		return nil, g.slow(syscall.ENOSPC)
 	}
+	if vital(name) {
+		g.ledger.sync() // the log before it has been closed
+	}
 	f, err := g.FS.Create(name, category)
 	return g.opened(f, err, name, category)
 }
@@ -157,6 +161,7 @@ func (g *guard) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCat
 	if g.frozen.Load() {
 		return g.inLimbo(newname, category)
 	}
+	g.ledger.gone(oldname)
 	f, err := g.FS.ReuseForWrite(oldname, newname, category)
 	return g.opened(f, err, newname, category)
 }
@@ -200,7 +205,10 @@ func (g *guard) alter(op, name string, change func() error) error {
 }
 
 func (g *guard) Remove(name string) error {
-	return g.alter("remove", name, func() error { return g.FS.Remove(name) })
+	return g.alter("remove", name, func() error {
+		g.ledger.gone(name)
+		return g.FS.Remove(name)
+	})
 }
 
 func (g *guard) RemoveAll(name string) error {
@@ -229,8 +237,9 @@ func (g *guard) slow(err error) error {
 // guarded is a file that is written through the guard.
 type guarded struct {
 	vfs.File
-	g    *guard
-	name string
+	g       *guard
+	name    string
+	written atomic.Int64 // bytes
 }
 
 // Fd hides the descriptor: nothing may bypass the guard.
@@ -256,6 +265,7 @@ func (f *guarded) Write(p []byte) (int, error) {
 		return 0, f.g.slow(syscall.ENOSPC)
 	}
 	n, err := f.File.Write(p)
+	f.written.Add(int64(n))
 	return f.wrote(n, len(p), err)
 }
 
@@ -269,24 +279,33 @@ func (f *guarded) WriteAt(p []byte, off int64) (int, error) {
 
 // synced freezes on every error: data of which a sync has failed may be lost
 // even if the next one succeeds.
-func (f *guarded) synced(sync func() error) error {
+func (f *guarded) synced(sync func() (all bool, err error)) error {
 	if f.g.frozen.Load() {
 		return nil
 	}
 	f.g.syncs.Add(1)
-	if err := sync(); err != nil {
+	written := f.written.Load()
+	all, err := sync()
+	if err != nil {
 		f.g.freeze("sync", f.name, err)
+	} else if all {
+		f.g.ledger.synced(f.name, written)
 	}
 	return nil
 }
 
-func (f *guarded) Sync() error     { return f.synced(f.File.Sync) }
-func (f *guarded) SyncData() error { return f.synced(f.File.SyncData) }
+func (f *guarded) Sync() error {
+	return f.synced(func() (bool, error) { return true, f.File.Sync() })
+}
+
+func (f *guarded) SyncData() error {
+	return f.synced(func() (bool, error) { return true, f.File.SyncData() })
+}
 
 func (f *guarded) SyncTo(length int64) (full bool, err error) {
-	err = f.synced(func() error {
+	err = f.synced(func() (bool, error) {
 		full, err = f.File.SyncTo(length)
-		return err
+		return full, err
 	})
 	return full, err
 }

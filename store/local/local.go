@@ -43,11 +43,18 @@ type Options struct {
 	Reserve  int64        // bytes of the disk kept free: below it no job is accepted; 0 is 384 MiB or a tenth of the disk, whichever is less
 	CacheMiB int          // memory for blocks read from disk; 0 is 64
 
+	// AcceptLoss opens a store whose log is damaged where it had been
+	// acknowledged, and gives up what cannot be read and all that came after it.
+	// What that is goes to Log, and the damaged logs are kept as lost-*.log. A
+	// store that is not damaged is opened as without it.
+	AcceptLoss bool
+
 	// OnCommit, if set, sees the bytes of every commit before it is written. It
 	// is for measuring: see [Replay].
 	OnCommit func(commit []byte)
 
-	fs vfs.FS // nil is the operating system's; tests bring their own
+	fs        vfs.FS // nil is the operating system's; tests bring their own
+	ephemeral bool   // nothing is to be found again
 }
 
 // Store is an open embedded store.
@@ -100,20 +107,23 @@ type Store struct {
 	waiting   sync.Cond     // for durable to grow or the store to fail
 	failed    atomic.Pointer[error]
 
-	commitCount atomic.Uint64
-	early       atomic.Bool // planted by a test: answer before the sync
-	closing     sync.Once
-	gate        sync.RWMutex // held while a read begins; not s.mu, for which readers would wait as long as a commit takes
-	reads       sync.WaitGroup
-	background  sync.WaitGroup
-	stopped     chan struct{}
-	closeErr    error
+	commitCount  atomic.Uint64
+	written      uint64        // commits handed to Pebble; owned by the committer
+	acknowledged atomic.Uint64 // the last of them that is durable
+	early        atomic.Bool   // planted by a test: answer before the sync
+	closing      sync.Once
+	gate         sync.RWMutex // held while a read begins; not s.mu, for which readers would wait as long as a commit takes
+	reads        sync.WaitGroup
+	background   sync.WaitGroup
+	stopped      chan struct{}
+	closeErr     error
 }
 
 // Open opens the store in a directory, or makes one there if the directory is
 // empty or missing. Only one process can have it open: [gq.ErrInUse]. A
 // directory that holds something else, or a store of a newer format, is refused
-// with [gq.ErrFormat] and left as it is; a damaged one with [gq.ErrCorrupt].
+// with [gq.ErrFormat] and left as it is; a damaged one with [gq.ErrCorrupt], see
+// [Options].
 func Open(dir string, o Options) (*Store, error) {
 	if dir == "" {
 		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: "the directory is missing: file:DIR"}}}
@@ -144,12 +154,8 @@ func resolve(dir string) string {
 // OpenMemory opens an empty store that lives and dies with the process. It is
 // the same store on a file system in memory, and meant for tests.
 func OpenMemory(o Options) (*Store, error) {
-	o.fs = vfs.NewMem()
-	s, err := open("memory", o)
-	if err == nil {
-		s.ephemeral = true
-	}
-	return s, err
+	o.fs, o.ephemeral = vfs.NewMem(), true
+	return open("memory", o)
 }
 
 func open(dir string, o Options) (_ *Store, err error) {
@@ -169,20 +175,26 @@ func open(dir string, o Options) (_ *Store, err error) {
 	}
 	s := &Store{
 		dir: dir, config: config, log: o.Log,
-		table:    newTable(),
-		random:   rand.NewChaCha8(seed),
-		onCommit: o.OnCommit,
-		commits:  make(chan commit, 2),
-		idle:     make(chan struct{}, 1),
-		spares:   make(chan []*work, 2),
-		stopped:  make(chan struct{}),
-		intake:   intake{wake: make(chan struct{}, 1)},
-		waiting:  sync.Cond{L: new(sync.Mutex)},
-		syncs:    make(chan commit, 8),
+		ephemeral: o.ephemeral,
+		table:     newTable(),
+		random:    rand.NewChaCha8(seed),
+		onCommit:  o.OnCommit,
+		commits:   make(chan commit, 2),
+		idle:      make(chan struct{}, 1),
+		spares:    make(chan []*work, 2),
+		stopped:   make(chan struct{}),
+		intake:    intake{wake: make(chan struct{}, 1)},
+		waiting:   sync.Cond{L: new(sync.Mutex)},
+		syncs:     make(chan commit, 8),
 	}
 	s.works.New = func() any { return &work{done: make(chan struct{}, 1)} }
 	s.disk = newGuard(o.fs, dir, o.Reserve, s.fail)
-	if err := s.openFiles(o.CacheMiB); err != nil {
+	if !o.ephemeral {
+		s.disk.ledger = &ledger{warn: func(err error) {
+			s.log.Warn("how far the log is synced can no longer be recorded", "dir", dir, "error", err)
+		}}
+	}
+	if err := s.openFiles(o.CacheMiB, o.AcceptLoss); err != nil {
 		return nil, err
 	}
 	if err := s.recover(); err != nil {

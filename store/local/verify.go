@@ -1,15 +1,19 @@
 package local
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
@@ -17,34 +21,84 @@ import (
 
 // Pebble takes a broken record in the manifest, or near the end of the newest
 // log, for the end of the file, since that is what a power cut leaves behind.
-// But where a later record proves that the broken one had been synced, no power
-// cut did this: going on would forget what was acknowledged. So these two files
-// are read before Pebble does.
+// But where something proves that the broken one had been synced (see synced.go),
+// no power cut did this: going on would forget what was acknowledged. So these
+// files are read before Pebble does.
 //
-// Both are divided into blocks, and blocks into chunks: a checksum, the length
-// of the payload, a type, in logs the number of the log and the offset up to
-// which it had been synced, and the payload.
+// They are divided into blocks, and blocks into chunks: a checksum, the length
+// of the payload, a type, in logs the number of the log and, except in the first log
+// of a database, an offset up to which it had been synced, and the payload. A record
+// is one chunk, or a first one, some in the middle and a last.
 const (
 	blockBytes      = 32 << 10
 	chunkHeader     = 4 + 2 + 1
-	logChunkHeader  = chunkHeader + 4 + 8
+	logChunkHeader  = chunkHeader + 4
+	longChunkHeader = logChunkHeader + 8
 	chunkFull       = 1 // types of the manifest
 	chunkFirst      = 2
 	chunkLast       = 4
-	logChunkFull    = 9 // types of a log
-	logChunkLast    = 12
+	logChunkFull    = 5 // of a log; the next three are the others
+	longChunkFull   = 9 // of a log with offsets
+	longChunkLast   = 12
 	manifestMarker  = "marker.manifest."
 	newestLogSuffix = ".log"
 )
 
-// verify reports damage that Pebble would overlook.
-func (s *Store) verify() error {
+// damage is where a file can no longer be read although it had been synced.
+type damage struct {
+	path    string
+	missing bool  // the whole file
+	at      int64 // byte
+	synced  int64 // bytes that are known to have been synced
+	scan    *scan // of the log; nil for other files
+	later   []*scan
+}
+
+// known is what was found out about the files of a store that was not closed.
+type known struct {
+	evidence evidence
+	logs     []*scan // those that Pebble will read, oldest first
+	damage   *damage // the first one, nil if there is none
+}
+
+// verify reads the manifest and the logs.
+func (s *Store) verify(lock *pebble.Lock, acceptLoss bool) (*known, error) {
+	evident, err := readSynced(s.disk.FS, s.dir)
+	if errors.Is(err, gq.ErrCorrupt) && acceptLoss {
+		s.log.Warn("what tells how far the logs were synced cannot be read: the store is opened without it", "dir", s.dir, "error", err)
+		evident, err = evidence{}, nil
+	}
+	if err != nil {
+		return nil, withAdvice(err)
+	}
+	k := &known{evidence: evident}
+	manifest, err := s.currentManifest()
+	if err != nil || manifest == "" {
+		return k, err
+	}
+	scanned, err := s.scan(manifest, 0)
+	if err != nil {
+		return nil, err
+	}
+	k.evidence.merge(scanned.evidence)
+	if synced := k.evidence[manifest]; scanned.missing || scanned.records < synced {
+		// The tables of the database follow from it: there is nothing to cut.
+		return nil, (&damage{path: scanned.path, missing: scanned.missing, at: scanned.broken, synced: synced}).error()
+	}
+	if err := s.readLogs(lock, k); err != nil {
+		return nil, err
+	}
+	k.judge()
+	return k, nil
+}
+
+// currentManifest is the name of the manifest in use, empty if there is none.
+func (s *Store) currentManifest() (manifest string, err error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
-		return err
+		return "", err
 	}
-	manifest, marked := "", uint64(0)
-	log, newest := "", uint64(0)
+	marked := uint64(0)
 	for _, name := range names {
 		if rest, ok := strings.CutPrefix(name, manifestMarker); ok {
 			number, target, _ := strings.Cut(rest, ".")
@@ -52,101 +106,264 @@ func (s *Store) verify() error {
 				manifest, marked = target, n
 			}
 		}
-		if number, ok := strings.CutSuffix(name, newestLogSuffix); ok {
-			if n, err := strconv.ParseUint(number, 10, 64); err == nil && n >= newest {
-				log, newest = name, n
+	}
+	return manifest, nil
+}
+
+// readLogs reads the logs that Pebble will read, and those that are missing.
+func (s *Store) readLogs(lock *pebble.Lock, k *known) error {
+	read := map[string]bool{}
+	for {
+		var named []string
+		for name := range k.evidence {
+			if _, ok := logNumber(name); ok {
+				named = append(named, name)
 			}
 		}
-	}
-	if manifest != "" {
-		if err := s.verifyChunks(manifest, 0); err != nil {
+		needed, err := s.neededLogs(lock, named)
+		if err != nil {
 			return err
 		}
+		more := false
+		for _, name := range needed {
+			if read[name] {
+				continue
+			}
+			number, _ := logNumber(name)
+			scanned, err := s.scan(name, uint32(number))
+			if err != nil {
+				return err
+			}
+			scanned.number = number
+			read[name], more = true, true
+			k.logs = append(k.logs, scanned)
+			k.evidence.merge(scanned.evidence) // which may name logs that are not there
+		}
+		if !more {
+			break
+		}
 	}
-	if log != "" {
-		return s.verifyChunks(log, uint32(newest))
-	}
+	slices.SortFunc(k.logs, func(a, b *scan) int { return cmp.Compare(a.number, b.number) })
 	return nil
 }
 
-// verifyChunks reads one file; log is 0 for the manifest.
-func (s *Store) verifyChunks(name string, log uint32) (err error) {
-	f, err := s.disk.Open(s.disk.PathJoin(s.dir, name), vfs.SequentialReadsOption)
+// judge finds the first log that does not have what is known to have been synced.
+func (k *known) judge() {
+	for i, l := range k.logs {
+		if synced := k.evidence[l.name]; l.records < synced {
+			k.damage = &damage{path: l.path, missing: l.missing, at: l.broken, synced: synced, scan: l, later: k.logs[i+1:]}
+			return
+		}
+	}
+}
+
+// scan is what reading a log or a manifest has found.
+type scan struct {
+	name, path string
+	number     uint64 // of the log
+	missing    bool
+	records    int64 // where the last record before the first broken chunk ends
+	broken     int64 // where the first broken chunk begins, or the file ends
+	end        int64 // where the last piece that belongs to the file ends
+	evidence   evidence
+
+	lastNumber   uint64 // of the last commit before the first broken chunk
+	highest      uint64 // number of any commit that can be read
+	acknowledged uint64 // highest number that a commit knows to have been acknowledged
+	commits      int    // that can be read, but come after the first broken chunk
+	jobs         int    // that were submitted in them
+}
+
+// scan reads one file; log is 0 for the manifest.
+func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
+	r := &scan{name: name, path: s.disk.PathJoin(s.dir, name), broken: -1, evidence: evidence{}}
+	f, err := s.disk.FS.Open(r.path, vfs.SequentialReadsOption)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // Pebble will say so
+		r.missing, r.broken = true, 0
+		return r, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	broken := int64(-1) // where the first broken chunk begins
 	block := make([]byte, blockBytes)
-	for start := int64(0); ; start += blockBytes {
+	var record []byte // the chunks so far of the record at hand
+	whole := false    // record has all of them
+	start := int64(0)
+	for ; ; start += blockBytes {
 		n, err := io.ReadFull(f, block)
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
 			if errors.Is(err, io.EOF) {
-				return nil
+				break
 			}
-			return err
+			return nil, err
 		}
-		// After the broken chunk the next one is searched for, in its block.
-		search := false
+		search := false // in the block of the first broken chunk the next one is searched for
 		for at := 0; at+chunkHeader <= n; {
 			c, ok := chunkAt(block[at:n], log)
+			offset := start + int64(at)
 			switch {
-			case ok && broken >= 0 && c.proves(broken, log):
-				return fmt.Errorf("%s is damaged at byte %d: %w", s.disk.PathJoin(s.dir, name), broken, gq.ErrCorrupt)
+			case ok && c.end:
+				if r.broken < 0 {
+					r.broken = offset + int64(c.size)
+					r.records, r.end = r.broken, r.broken
+				}
+				return r, nil
 			case ok:
 				at += c.size
-			case broken < 0 && n-at < logChunkHeader && allZero(block[at:n]):
+				r.end = offset + int64(c.size)
+				first, last := c.place()
+				if first {
+					record, whole = record[:0], true
+				}
+				record = append(record, c.payload...)
+				r.proof(c, log, offset, first)
+				if last {
+					r.record(record, whole, log, r.end)
+					whole = false
+				}
+			case r.broken < 0 && n-at < longChunkHeader && allZero(block[at:n]):
 				at = n // the rest of a block is left empty where no chunk fits
-			case broken < 0 || search:
-				if broken < 0 {
-					broken, search = start+int64(at), true
+			case r.broken < 0 || search:
+				if r.broken < 0 {
+					r.broken, search, whole = offset, true, false
+					r.end = max(r.end, offset+r.torn(block[at:n], log))
 				}
 				at++
 			default:
-				at = n
+				at, whole = n, false
+			}
+		}
+		if n < blockBytes {
+			start += int64(n)
+			break
+		}
+	}
+	if r.broken < 0 {
+		r.broken = start
+	}
+	return r, nil
+}
+
+// proof notes what a chunk tells about the file it is in. Each record of the
+// manifest is synced before the next.
+func (r *scan) proof(c chunk, log uint32, offset int64, first bool) {
+	switch {
+	case log != 0:
+		r.evidence.add(r.name, c.synced)
+	case first:
+		r.evidence.add(r.name, offset)
+	}
+}
+
+// record notes a record that has been read to its end, or the end of one.
+func (r *scan) record(record []byte, whole bool, log uint32, end int64) {
+	if r.broken < 0 {
+		r.records = end
+	}
+	if log == 0 {
+		return
+	}
+	if m, ok := lastMark(record); ok {
+		r.highest = max(r.highest, m.number)
+		r.acknowledged = max(r.acknowledged, m.acknowledged)
+		if r.broken < 0 {
+			r.lastNumber = m.number
+		}
+		for _, l := range m.logs {
+			if l.number > 0 {
+				r.evidence.add(logName(l.number), l.synced)
 			}
 		}
 	}
+	if r.broken >= 0 && whole {
+		r.commits++
+		r.jobs += newJobs(record)
+	}
+}
+
+// newJobs counts the jobs that were submitted in a commit.
+func newJobs(commit []byte) (n int) {
+	for r := batchrepr.Read(commit); ; {
+		kind, key, _, ok, err := r.Next()
+		if !ok || err != nil {
+			return n
+		}
+		if kind == pebble.InternalKeyKindSet && len(key) > 0 && key[0] == prefixSpec {
+			n++
+		}
+	}
+}
+
+// torn is the size of a broken chunk, 0 if it is not of this file: a log that is
+// used again has the chunks of another behind its own.
+func (r *scan) torn(b []byte, log uint32) int64 {
+	header, ok := headerOf(b, log)
+	if log == 0 || !ok {
+		return 0
+	}
+	return int64(min(len(b), header+int(binary.LittleEndian.Uint16(b[4:]))))
 }
 
 // chunk is what matters of a chunk.
 type chunk struct {
-	kind   byte
-	size   int
-	synced int64
+	kind    byte
+	end     bool // of a log that was closed
+	size    int
+	synced  int64
+	payload []byte
 }
 
-// proves reports whether a chunk shows that everything up to an offset had been
-// synced before it was written. Each record of the manifest is synced before the
-// next.
-func (c chunk) proves(offset int64, log uint32) bool {
-	if log != 0 {
-		return c.synced > offset
+// place reports whether a chunk is the first and whether it is the last of its
+// record.
+func (c chunk) place() (first, last bool) {
+	kind := (c.kind-chunkFull)%4 + chunkFull
+	return kind == chunkFull || kind == chunkFirst, kind == chunkFull || kind == chunkLast
+}
+
+// headerOf is the length of the header at the beginning of b, if there is one of
+// the file.
+func headerOf(b []byte, log uint32) (bytes int, ok bool) {
+	if len(b) < chunkHeader {
+		return 0, false
 	}
-	return c.kind == chunkFull || c.kind == chunkFirst
+	switch kind := b[6]; {
+	case log == 0:
+		return chunkHeader, kind >= chunkFull && kind <= chunkLast
+	case kind < logChunkFull || kind > longChunkLast:
+		return 0, false
+	case kind < longChunkFull:
+		bytes = logChunkHeader
+	default:
+		bytes = longChunkHeader
+	}
+	return bytes, len(b) >= bytes && binary.LittleEndian.Uint32(b[chunkHeader:]) == log
 }
 
 // chunkAt reads the chunk at the beginning of b, if there is an intact one of
 // the file.
 func chunkAt(b []byte, log uint32) (c chunk, ok bool) {
-	header, least, most := chunkHeader, byte(chunkFull), byte(chunkLast)
-	if log != 0 {
-		header, least, most = logChunkHeader, logChunkFull, logChunkLast
+	if log != 0 && endOfLog(b, log) {
+		return chunk{end: true, size: logChunkHeader}, true
 	}
-	if len(b) < header || b[6] < least || b[6] > most {
+	header, ok := headerOf(b, log)
+	if !ok {
 		return c, false
 	}
 	c = chunk{kind: b[6], size: header + int(binary.LittleEndian.Uint16(b[4:]))}
-	if log != 0 {
-		if binary.LittleEndian.Uint32(b[7:]) != log {
-			return c, false
-		}
-		c.synced = int64(binary.LittleEndian.Uint64(b[11:]))
+	if c.size > len(b) || binary.LittleEndian.Uint32(b) != checksum(b[6:c.size]) {
+		return c, false
 	}
-	return c, c.size <= len(b) && binary.LittleEndian.Uint32(b) == checksum(b[6:c.size])
+	if header == longChunkHeader {
+		c.synced = int64(binary.LittleEndian.Uint64(b[logChunkHeader:]))
+	}
+	c.payload = b[header:c.size]
+	return c, true
+}
+
+// endOfLog reports whether a log was closed here: an empty chunk of the next one.
+func endOfLog(b []byte, log uint32) bool {
+	return len(b) >= logChunkHeader && allZero(b[:6]) && b[6] == logChunkFull && binary.LittleEndian.Uint32(b[chunkHeader:]) == log+1
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -164,4 +381,35 @@ func allZero(b []byte) bool {
 		}
 	}
 	return true
+}
+
+// error says what is damaged, what is lost with it and what can be done.
+func (d *damage) error() error {
+	what := fmt.Sprintf("%s is damaged at byte %d", d.path, d.at)
+	if d.missing {
+		what = d.path + " is missing"
+	}
+	if d.scan == nil {
+		return fmt.Errorf("%s, and %d bytes of it had been synced: %w; restore a backup with gq restore", what, d.synced, gq.ErrCorrupt)
+	}
+	return withAdvice(fmt.Errorf("%s, and %d bytes of it had been acknowledged; %s: %w", what, d.synced, d.loss(), gq.ErrCorrupt))
+}
+
+// withAdvice says what can be done about a log that cannot be read.
+func withAdvice(err error) error {
+	return fmt.Errorf("%w; restore a backup with gq restore, or give up what cannot be read with gq serve --accept-loss (local.Options.AcceptLoss)", err)
+}
+
+// loss says what is lost if the log is cut at the damage.
+func (d *damage) loss() string {
+	commits, jobs, highest := 0, 0, uint64(0)
+	for _, l := range append([]*scan{d.scan}, d.later...) {
+		commits, jobs = commits+l.commits, jobs+l.jobs
+		highest = max(highest, l.highest, l.acknowledged)
+	}
+	text := "every commit from there on would be lost"
+	if first := d.scan.lastNumber; first > 0 && highest > first {
+		text = fmt.Sprintf("at least %d commits from there on would be lost", highest-first)
+	}
+	return text + fmt.Sprintf(": what cannot be read, and %d commits with %d new jobs that can but depend on it", commits, jobs)
 }

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -47,6 +48,7 @@ type commit struct {
 	number uint64
 	last   uint64        // its last event
 	batch  *pebble.Batch // nil if nothing was written
+	logged uint64        // its number among those that were written
 	works  []*work
 	news   store.News
 }
@@ -334,7 +336,11 @@ func (s *Store) pay() {
 // sync is the syncer.
 func (s *Store) sync() {
 	defer close(s.stopped)
-	for c := range s.syncs {
+	for {
+		c, ok := s.toSync()
+		if !ok {
+			return
+		}
 		s.pay()
 		if c.batch != nil {
 			s.attempt(&c, s.await)
@@ -356,6 +362,32 @@ func (s *Store) sync() {
 	}
 }
 
+// restAfter is how long a store is idle before it makes durable what is known to be
+// synced.
+const restAfter = time.Second
+
+// toSync is the next commit that was written. While there is none for a while, the
+// ledger is synced, so that not only a later commit proves the last one.
+func (s *Store) toSync() (c commit, ok bool) {
+	select {
+	case c, ok = <-s.syncs:
+		return c, ok
+	default:
+	}
+	if s.disk.ledger.pending() {
+		idle := time.NewTimer(restAfter)
+		defer idle.Stop()
+		select {
+		case c, ok = <-s.syncs:
+			return c, ok
+		case <-idle.C:
+			s.disk.ledger.sync()
+		}
+	}
+	c, ok = <-s.syncs
+	return c, ok
+}
+
 // attempt does a step of a commit, unless the store has failed. Pebble panics if
 // its log is broken.
 func (s *Store) attempt(c *commit, step func(*commit) error) {
@@ -374,6 +406,15 @@ func (s *Store) attempt(c *commit, step func(*commit) error) {
 
 // persist writes one commit and has it synced, without waiting for that.
 func (s *Store) persist(c *commit) error {
+	s.written++
+	c.logged = s.written
+	if l := s.disk.ledger; l != nil {
+		m := mark{number: c.logged, acknowledged: s.acknowledged.Load()}
+		l.mark(&m)
+		if err := c.batch.LogData(m.append(make([]byte, 0, 64)), nil); err != nil {
+			return err
+		}
+	}
 	if s.early.Load() {
 		return c.batch.Commit(pebble.NoSync)
 	}
@@ -388,6 +429,7 @@ func (s *Store) await(c *commit) error {
 		}
 	}
 	if s.failure() == nil {
+		s.acknowledged.Store(c.logged)
 		s.commitCount.Add(1)
 		if err := c.batch.Close(); err != nil {
 			s.log.Warn("close a written commit", "dir", s.dir, "error", err)
