@@ -24,17 +24,22 @@ put it under the same load, check every answer, end it, and write what was found
   B  six identical nodes, each with all of that in one process
   C  gq serve with an embedded store: nothing that was accepted gets lost
 
-Each has six worker slots in all. The matrix is client concurrency, times how
-long jobs work, times the mix of requests, and some open loops; --quick takes a
-small part of it and ends within two minutes. Beside it stands a floor: submits
-to one node of design B against submits to a bare gRPC server.
+Each has six worker slots in all. Closed loops vary client concurrency, how long
+jobs work and the mix of requests. Open loops offer higher and higher rates until
+a design does not keep one. Every cell is measured in several repetitions in which
+the designs take turns, and all jobs are followed to their end. Beside it stands a
+floor: submits to one node of design B against submits to a bare gRPC server.
+The whole takes about 35 minutes on two cores that do nothing else; the expected
+time is printed first, then how far it has come. --quick measures a small part
+once, in about a minute: it shows that everything works, and no differences.
 
 Into --out go settings.json, results.json, table.csv, report.md with conclusions
 computed from the data, plots/ as SVG and PNG, and raw/ with every request. Logs
 of the nodes go to a temporary directory that is kept if something fails.
 
 With --compose the designs run from docker/compose.*.yaml instead, whose images
-must have been built (scripts/docker-build); the floor is left out then.`
+must have been built (scripts/docker-build); the floor is left out then, and one
+start of a design serves all its measurements of a repetition.`
 
 type compareFlags struct {
 	quick    bool
@@ -43,6 +48,7 @@ type compareFlags struct {
 	duration time.Duration
 	warmup   time.Duration
 	compose  string
+	repeat   int
 }
 
 func newCompare(p process) *cobra.Command {
@@ -56,11 +62,12 @@ func newCompare(p process) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&f.quick, "quick", false, "measure a small part, in less than two minutes")
+	flags.BoolVar(&f.quick, "quick", false, "measure a small part once, in about a minute")
 	flags.StringVar(&f.out, "out", "", "directory for the results (default results/NAME of the time)")
 	flags.StringSliceVar(&f.designs, "design", designNames(), "designs to compare")
 	flags.DurationVar(&f.duration, "duration", 0, "how long each measurement takes (default: what the plan says)")
 	flags.DurationVar(&f.warmup, "warmup", 0, "how long the load runs before each (default: what the plan says)")
+	flags.IntVar(&f.repeat, "repetitions", 0, "how often each cell is measured (default: what the plan says)")
 	flags.StringVar(&f.compose, "compose", "", "directory of Compose files to run the designs from")
 	c.AddCommand(newCompareUp(p), newCompareEcho(p))
 	return c
@@ -84,12 +91,19 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 	if f.warmup > 0 {
 		plan.Warmup = f.warmup
 	}
+	if f.repeat < 0 {
+		return invalidFlag("repetitions", fmt.Sprintf("%d is negative", f.repeat))
+	}
+	if f.repeat > 0 {
+		plan.Repetitions = f.repeat
+	}
+	var designs []compare.Design
 	for _, name := range f.designs {
 		d, err := compare.Find(name)
 		if err != nil {
 			return fmt.Errorf("%w: %w", gq.ErrInvalid, err)
 		}
-		plan.Designs = append(plan.Designs, d.Name)
+		designs = append(designs, d)
 	}
 	out := f.out
 	if out == "" {
@@ -99,7 +113,11 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 	if err != nil {
 		return err
 	}
-	results, err := compare.Run(ctx, plan, launch, func(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) })
+	watch := compare.Watch{
+		Say: func(format string, args ...any) { fmt.Fprintf(p.stderr, format+"\n", args...) },
+		Raw: filepath.Join(out, "raw"),
+	}
+	results, err := compare.Run(ctx, plan, designs, launch, watch)
 	if err != nil {
 		return err
 	}
@@ -111,7 +129,7 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 	var faults []error
 	for _, row := range results.Rows {
 		if err := verdict(row.Report); err != nil {
-			faults = append(faults, fmt.Errorf("design %s, %s: %w", row.Design, row.Cell.Name(), err))
+			faults = append(faults, fmt.Errorf("design %s, %s, repetition %d: %w", row.Design, row.Cell.Name(), row.Repetition, err))
 		}
 	}
 	if len(faults) > 0 {
@@ -124,7 +142,7 @@ func (f *compareFlags) run(ctx context.Context, p process, c *cobra.Command) err
 // the traces of it.
 func (f *compareFlags) launcher(plan *compare.Plan) (launch compare.Launcher, how string, clean func() error, err error) {
 	if f.compose != "" {
-		plan.Floor = 0
+		plan.Floor, plan.Relaunch = 0, false // starting containers takes long
 		return compare.Compose(composeCommand(), f.compose), "containers of one Docker engine", func() error { return nil }, nil
 	}
 	binary, err := os.Executable()

@@ -33,12 +33,3 @@ func resident(pid int) (mib float64, ok bool) {
 	kib, err := strconv.ParseFloat(string(bytes.Fields(rest)[0]), 64)
 	return kib / 1024, err == nil
 }
-
-// loadAverage is how many processes wanted a core over the last minute.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return ""
-	}
-	return string(bytes.Fields(text)[0])
-}

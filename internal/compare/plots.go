@@ -21,35 +21,47 @@ import (
 type chart struct {
 	name, title, x, y string
 	least             float64 // on a logarithmic scale smaller values are drawn as this; 0 is a linear scale
-	rows              func(Row) bool
-	at                func(Row) (x, y float64)
+	cells             []Cell
+	at                func(Cell) float64 // where a cell is on the x axis
+	metric            metric
 }
 
 func (r *Results) charts() []chart {
-	base := func(row Row) bool {
-		return row.Cell.Rate == 0 && row.Cell.Work == r.Plan.Work[0] && row.Cell.Mix == r.Plan.Mixes[0]
-	}
-	clients := func(y func(Row) float64) func(Row) (float64, float64) {
-		return func(row Row) (float64, float64) { return float64(row.Cell.Concurrency), y(row) }
-	}
+	closed, open := r.cells()
+	base := slices.DeleteFunc(closed, func(c Cell) bool { return c.Work != r.Plan.Work[0] || c.Mix != r.Plan.Mixes[0] })
+	clients := func(c Cell) float64 { return float64(c.Concurrency) }
 	charts := []chart{
-		{"throughput", "Requests by clients", "clients", "requests/s", 0, base, clients(func(row Row) float64 { return row.PerSecond })},
-		{"jobs", "Jobs done by clients", "clients", "jobs/s", 0, base, clients(func(row Row) float64 { return row.Jobs.PerSecond })},
-		{"end-to-end", "Submit to done by clients, median", "clients", "ms (less than 1 is drawn as 0.5)", 0.5, base, clients(func(row Row) float64 { return row.Jobs.EndToEnd.P50 })},
+		{"throughput", "Requests by clients", "clients", "requests/s", 0, base, clients, requestsPerSecond},
+		{"jobs", "Jobs done by clients", "clients", "jobs/s", 0, base, clients, jobsPerSecond},
+		{"end-to-end", "Submit to done by clients, median", "clients", "ms (less than 1 is drawn as 0.5)", 0.5, base, clients, doneP50},
 	}
 	for _, method := range load.MethodNames() {
-		charts = append(charts, chart{
-			"p99-" + method, method + " by clients, 99th percentile", "clients", "ms", 0.01, base,
-			clients(func(row Row) float64 { return row.Methods[method].Latency.P99 }),
-		})
+		charts = append(charts, chart{"p99-" + method, method + " by clients, 99th percentile", "clients", "ms", 0.01, base, clients, latency(method, 2, methodOf(method), p99)})
 	}
-	if len(r.Plan.Rates) > 1 {
-		open := func(row Row) bool { return row.Cell.Rate > 0 }
-		charts = append(charts, chart{"open-p99", "SubmitJob by offered load, 99th percentile", "requests/s offered", "ms", 0.01, open, func(row Row) (float64, float64) {
-			return row.Cell.Rate, row.Methods[load.Submit.String()].Latency.P99
-		}})
+	if len(open) > 1 {
+		rate := func(c Cell) float64 { return c.Rate }
+		charts = append(charts, chart{"open-p99", "SubmitJob by offered load, 99th percentile", "requests/s offered", "ms", 0.01, open, rate, submitP99})
 	}
 	return charts
+}
+
+// series are the points of a line with the range of each.
+type series struct {
+	plotter.XYs
+	plotter.YErrors
+}
+
+func (r *Results) series(c chart, design string) (s series) {
+	for _, cell := range c.cells {
+		f := r.figure(design, cell, c.metric)
+		if f.n == 0 {
+			continue
+		}
+		y := max(f.median, c.least)
+		s.XYs = append(s.XYs, plotter.XY{X: c.at(cell), Y: y})
+		s.YErrors = append(s.YErrors, struct{ Low, High float64 }{y - max(f.low, c.least), max(f.high, c.least) - y})
+	}
+	return s
 }
 
 // lineColors are told apart by the colour-blind too.
@@ -100,22 +112,26 @@ func (r *Results) draw(c chart) (*plot.Plot, error) {
 	p.Add(plotter.NewGrid())
 	var xs, ys []float64
 	for i, name := range r.Plan.Designs {
-		var points plotter.XYs
-		for _, row := range r.Rows {
-			if row.Design == name && c.rows(row) {
-				x, y := c.at(row)
-				points = append(points, plotter.XY{X: x, Y: max(y, c.least)})
-				xs, ys = append(xs, x), append(ys, max(y, c.least))
-			}
+		points := r.series(c, name)
+		if len(points.XYs) == 0 {
+			continue
 		}
-		line, dots, err := plotter.NewLinePoints(points)
+		for i, xy := range points.XYs {
+			xs, ys = append(xs, xy.X), append(ys, xy.Y-points.YErrors[i].Low, xy.Y+points.YErrors[i].High)
+		}
+		line, dots, err := plotter.NewLinePoints(points.XYs)
+		if err != nil {
+			return nil, fmt.Errorf("plot %s: %w", c.name, err)
+		}
+		bars, err := plotter.NewYErrorBars(points)
 		if err != nil {
 			return nil, fmt.Errorf("plot %s: %w", c.name, err)
 		}
 		line.Color = lineColors[i%len(lineColors)]
 		line.Width = vg.Points(2)
 		dots.Color, dots.Shape, dots.Radius = line.Color, draw.CircleGlyph{}, vg.Points(3.5)
-		p.Add(line, dots)
+		bars.Color, bars.Width = line.Color, vg.Points(1.5)
+		p.Add(line, dots, bars)
 		p.Legend.Add("design "+name, line, dots)
 	}
 	scale(p, c, xs, ys)
@@ -128,7 +144,10 @@ func scale(p *plot.Plot, c chart, xs, ys []float64) {
 	slices.Sort(xs)
 	xs = slices.Compact(xs)
 	var ticks plot.ConstantTicks
-	for _, x := range xs {
+	for i, x := range xs {
+		if len(xs) > 8 && i%2 > 0 {
+			continue // labels would overlap
+		}
 		ticks = append(ticks, plot.Tick{Value: x, Label: strconv.FormatFloat(x, 'f', -1, 64)})
 	}
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, ticks

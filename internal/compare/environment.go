@@ -1,0 +1,176 @@
+package compare
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Environment is where a comparison ran. What the system does not tell is empty
+// or 0.
+type Environment struct {
+	Commit     string  `json:"commit"`   // that the program was built from
+	Modified   bool    `json:"modified"` // the program was built with changes beside that commit
+	GoVersion  string  `json:"go_version"`
+	OS         string  `json:"os"`
+	Arch       string  `json:"arch"`
+	Kernel     string  `json:"kernel"`
+	CPU        string  `json:"cpu"`
+	Cores      int     `json:"cores"`
+	MemoryMiB  float64 `json:"memory_mib"`
+	LoadBefore string  `json:"load_before"` // averages over 1, 5 and 15 minutes
+	LoadAfter  string  `json:"load_after"`
+	Others     *Others `json:"others,omitempty"`
+}
+
+// Others is how much of the processor was used by processes that are no part of
+// the comparison, in cores.
+type Others struct {
+	Mean float64 `json:"mean_cores"` // over the whole run
+	Most float64 `json:"most_cores"` // in one measurement
+}
+
+// Set by scripts/compare when it links the program.
+var commit, modified string
+
+func newEnvironment() Environment {
+	e := Environment{
+		GoVersion: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU(),
+		Kernel: firstLine("/proc/sys/kernel/osrelease"), LoadBefore: loadAverage(),
+	}
+	e.Commit, e.Modified = commit, modified == "true"
+	if info, ok := debug.ReadBuildInfo(); ok && e.Commit == "" {
+		e.Commit, e.Modified = commitOf(info)
+	}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		e.CPU = field(text, "model name")
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		kib, _ := strconv.ParseFloat(strings.TrimSuffix(field(text, "MemTotal"), " kB"), 64)
+		e.MemoryMiB = kib / 1024
+	}
+	return e
+}
+
+// commitOf is what the Go command has recorded.
+func commitOf(info *debug.BuildInfo) (commit string, modified bool) {
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.modified":
+			modified = s.Value == "true"
+		}
+	}
+	return commit, modified
+}
+
+// field is the value of the first "name : value" line.
+func field(text []byte, name string) string {
+	for line := range bytes.Lines(text) {
+		key, value, _ := strings.Cut(string(line), ":")
+		if strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+func firstLine(name string) string {
+	text, _ := os.ReadFile(name) // missing on other systems
+	line, _, _ := strings.Cut(string(text), "\n")
+	return line
+}
+
+// loadAverage is how many processes wanted a core over the last 1, 5 and 15 minutes.
+func loadAverage() string {
+	fields := strings.Fields(firstLine("/proc/loadavg"))
+	return strings.Join(fields[:min(3, len(fields))], " ")
+}
+
+// usage is processor time until now, in seconds.
+type usage struct {
+	at   time.Time
+	busy float64 // of the machine
+	own  float64 // of this process and of all its children that have ended
+}
+
+// ticks is how often a second the kernel counts processor time for programs.
+const ticks = 100
+
+// usageNow reads the processor time, where the system tells.
+func usageNow() (u usage, ok bool) {
+	stat, self := firstLine("/proc/stat"), firstLine("/proc/self/stat")
+	return parseUsage(time.Now(), stat, self)
+}
+
+func parseUsage(now time.Time, stat, self string) (u usage, ok bool) {
+	all := strings.Fields(strings.TrimPrefix(stat, "cpu "))
+	after := strings.LastIndex(self, ")") // the name may have spaces
+	if len(all) < 8 || after < 0 {
+		return usage{}, false
+	}
+	own := strings.Fields(self[after+1:])
+	if len(own) < 15 {
+		return usage{}, false
+	}
+	sum := func(words []string) (seconds float64) {
+		for _, w := range words {
+			n, err := strconv.ParseFloat(w, 64)
+			if err != nil {
+				ok = false
+			}
+			seconds += n / ticks
+		}
+		return seconds
+	}
+	ok = true
+	// user nice system idle iowait irq softirq steal; utime stime cutime cstime
+	u = usage{at: now, busy: sum(all[:3]) + sum(all[5:8]), own: sum(own[11:15])}
+	return u, ok
+}
+
+// others is how many cores others have used since an earlier time.
+func (u usage) others(since usage) float64 {
+	elapsed := u.at.Sub(since.at).Seconds()
+	if elapsed <= 0 {
+		return 0
+	}
+	return max(0, u.busy-since.busy-(u.own-since.own)) / elapsed
+}
+
+// lines describes the environment for the report.
+func (e Environment) lines() (lines []string) {
+	commit := "unknown: build with scripts/compare, or with -buildvcs=true"
+	if e.Commit != "" {
+		commit = e.Commit
+		if e.Modified {
+			commit += ", with uncommitted changes"
+		}
+	}
+	add := func(name, value string) {
+		if value == "" {
+			value = "unknown"
+		}
+		lines = append(lines, fmt.Sprintf("| %s | %s |", name, value))
+	}
+	add("commit", commit)
+	add("processor", e.CPU)
+	add("cores", strconv.Itoa(e.Cores))
+	add("memory", fmt.Sprintf("%.0f MiB", e.MemoryMiB))
+	add("system", strings.TrimSpace(e.OS+"/"+e.Arch+" "+e.Kernel))
+	add("Go", e.GoVersion)
+	add("load average before (1, 5, 15 min)", e.LoadBefore)
+	add("load average after (1, 5, 15 min)", e.LoadAfter)
+	others := "unknown"
+	if e.Others != nil {
+		others = fmt.Sprintf("%.2f cores on average, at most %.2f in one measurement", e.Others.Mean, e.Others.Most)
+	}
+	add("processor time of other processes", others)
+	return lines
+}
