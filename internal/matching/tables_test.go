@@ -294,8 +294,12 @@ func TestTables(t *testing.T) {
 
 	given := r.round(7)
 	r.equal("with leases")
-	if n := len(r.table("scheduler_job_runs")); n != len(r.jobs)+4 {
-		t.Errorf("the view of all jobs has %d, want %d", n, len(r.jobs)+4)
+	var all int // those that take part in no round are jobs all the same
+	if err := r.conn.QueryRow(t.Context(), "SELECT count(*) FROM gq.job").Scan(&all); err != nil || all != len(r.jobs)+4 {
+		t.Errorf("there are %d jobs, want %d: %v", all, len(r.jobs)+4, err)
+	}
+	if n := len(r.table("scheduler_job_runs")); n != 0 {
+		t.Errorf("the scheduler's view has %d jobs of matching", n)
 	}
 	for _, job := range []string{done, renewed, failed, refused} {
 		r.verb(given[job], "ack", "{}")
@@ -406,4 +410,41 @@ func TestJobIndex(t *testing.T) {
 		t.Errorf("jobs were listed %d times by rounds", n)
 	}
 	r.equal("after two rounds")
+}
+
+// The view of leases decodes each commit once, however many jobs it tells of, and
+// however many leases are asked for.
+func TestLeasesViewReadsEachCommitOnce(t *testing.T) {
+	set := match.DefaultSettings()
+	set.AckTimeout, set.Eligibility.HeartbeatTimeout = 50_000, 100_000
+	set.Quotas.LeasesMax, set.Quotas.AIUnitsPerEpoch, set.Quotas.RequesterMax = 1000, 1_000_000, 10_000
+	r := newReports(t, set)
+	r.register("p1")
+	const jobs = 60
+	for range jobs {
+		r.must("POST", "/jobs", `{"kind":"AI"}`)
+	}
+	for given := 0; given < jobs; {
+		n := len(r.must("POST", "/rounds", "")["assignments"].([]any))
+		if n == 0 {
+			t.Fatalf("%d of %d jobs were assigned", given, jobs)
+		}
+		given += n
+	}
+	rows, calls, segments := 0, 0, 0
+	err := pgx.BeginFunc(t.Context(), r.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL track_functions = 'all'"); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT * FROM gq.leases OFFSET 0) AS v").Scan(&rows); err != nil {
+			return err
+		}
+		return tx.QueryRow(t.Context(), `SELECT (SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'read_log'), (SELECT count(*) FROM gq.segment)`).Scan(&calls, &segments)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows != jobs || calls > segments {
+		t.Errorf("%d leases of %d jobs: %d commits were decoded %d times", rows, jobs, segments, calls)
+	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
@@ -167,4 +168,64 @@ func plainStamps(t testing.TB, row object) object {
 		}
 	}
 	return out
+}
+
+// The view of leases decodes each commit once, however many jobs it tells of, and
+// has jobs of addons only, as the face does.
+func TestLeaseRunsReadEachCommitOnce(t *testing.T) {
+	url := pgtest.Database(t)
+	s, err := postgres.Open(t.Context(), url, store.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	f := over(t, s, Options{Capacity: units(gq.MaxCapacity)})
+	addon, _ := f.submit()["addon_id"].(string)
+	const jobs = 100
+	for _, queue := range []string{addon, "foreign"} {
+		specs := make([]gq.Spec, jobs)
+		for i := range specs {
+			specs[i] = gq.Spec{Queue: queue, Type: "t"}
+		}
+		if _, err := f.engine.SubmitBatch(t.Context(), specs); err != nil {
+			t.Fatal(err)
+		}
+		for claimed := 0; claimed < jobs; {
+			got, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{queue}, N: jobs, Wait: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			claimed += len(got)
+		}
+	}
+	if _, err := f.engine.LastEvent(t.Context()); err != nil { // events have their numbers
+		t.Fatal(err)
+	}
+	rows, runs, foreign, calls, segments := 0, 0, 0, 0, 0
+	err = pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL track_functions = 'all'"); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(t.Context(), "SELECT count(*), count(*) FILTER (WHERE addon_id = 'foreign') FROM (SELECT * FROM gq.scheduler_lease_runs OFFSET 0) AS v").Scan(&rows, &foreign); err != nil {
+			return err
+		}
+		if err := tx.QueryRow(t.Context(), `SELECT (SELECT calls FROM pg_stat_xact_user_functions WHERE funcname = 'read_log'), (SELECT count(*) FROM gq.segment)`).Scan(&calls, &segments); err != nil {
+			return err
+		}
+		return tx.QueryRow(t.Context(), "SELECT count(*) FROM gq.scheduler_job_runs").Scan(&runs)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows < jobs || foreign > 0 || calls > segments {
+		t.Errorf("%d leases, %d of them foreign: %d commits were decoded %d times", rows, foreign, segments, calls)
+	}
+	if runs != jobs+1 {
+		t.Errorf("%d jobs of addons, want %d", runs, jobs+1)
+	}
 }
