@@ -111,6 +111,7 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	s.unready = []func(){s.http.Drain, s.grpc.Drain, matched.face.Drain}
 	s.web = &http.Server{
 		Handler:           s.calls.http(oneEnd(a.own.http(matched.beside(beside(s.http, a.identified(scheduling)))))),
+		ConnContext:       native.WithConn,
 		TLSConfig:         a.tls,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       cfg.Limits.IdleTimeout,

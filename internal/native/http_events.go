@@ -70,6 +70,7 @@ func (h *HTTP) eventStream(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer s.Close()
+	boundBuffer(r.Context())
 	ctx, cancel := whileServing(r.Context(), h.draining)
 	defer cancel()
 	limits := h.options.Events.withDefaults()
@@ -125,6 +126,7 @@ func (h *HTTP) eventSocket(w http.ResponseWriter, r *http.Request) {
 			"this is a WebSocket; GET /v1/events has the same as server-sent events"))
 		return
 	}
+	boundBuffer(r.Context())
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
 	line := &corking{ResponseWriter: w}
 	conn, err := socket.Accept(line, r)
