@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -17,7 +18,7 @@ import (
 
 // inFlight is the disk of a store that lost its power while it synced a commit. The
 // commit has reached the log, and nobody was told of it.
-func inFlight(t *testing.T, acknowledged int) (fs *vfs.MemFS, log string) {
+func inFlight(t *testing.T, acknowledged, payload int) (fs *vfs.MemFS, log string) {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
 	faulty := &faultyFS{FS: disk}
@@ -25,14 +26,16 @@ func inFlight(t *testing.T, acknowledged int) (fs *vfs.MemFS, log string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	insert := func(n int) {
-		out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: gq.NewJobID([16]byte{byte(n + 1)}), Type: "send"}.WithDefaults())})
+	insert := func(n, payload int) {
+		out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: gq.NewJobID([16]byte{byte(n + 1)}), Type: "send", Payload: gq.Payload{
+			Data: make([]byte, payload), ContentType: "application/octet-stream",
+		}}.WithDefaults())})
 		if err != nil || out[0].Err != nil {
 			t.Errorf("insert: %v %+v", err, out)
 		}
 	}
 	for n := range acknowledged {
-		insert(n)
+		insert(n, 1)
 	}
 	reached, proceed := make(chan struct{}), make(chan struct{})
 	faulty.arm(func(op, name string) error {
@@ -48,7 +51,7 @@ func inFlight(t *testing.T, acknowledged int) (fs *vfs.MemFS, log string) {
 		return nil
 	})
 	var calls sync.WaitGroup
-	calls.Go(func() { insert(acknowledged) })
+	calls.Go(func() { insert(acknowledged, payload) })
 	<-reached
 	fs = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
 	close(proceed)
@@ -64,7 +67,7 @@ func inFlight(t *testing.T, acknowledged int) (fs *vfs.MemFS, log string) {
 // next power cut.
 func TestTornEnd(t *testing.T) {
 	for _, acknowledged := range []int{0, 3} {
-		fs, log := inFlight(t, acknowledged)
+		fs, log := inFlight(t, acknowledged, 1)
 		content := get(t, fs, log)
 		put(t, fs, log, content[:len(content)-10])
 		for cut := range 3 {
@@ -92,6 +95,47 @@ func TestTornEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			fs = next
+		}
+	}
+}
+
+// TestSyncedInPart loses the end of a commit in flight of which the first blocks had
+// been synced together with the commit before. Nobody was told of it, so the store
+// opens.
+func TestSyncedInPart(t *testing.T) {
+	fs, log := inFlight(t, 2, 100<<10)
+	content := get(t, fs, log)
+	const first = 2 * blockBytes // bytes that had been synced
+	if first+100 > len(content) {
+		t.Fatalf("the log has %d bytes", len(content))
+	}
+	known, err := readSynced(fs, "db")
+	if err != nil || known[log] == 0 || known[log] > int64(first) {
+		t.Fatalf("%d bytes are known to be synced: %v", known[log], err)
+	}
+	for _, damage := range []struct {
+		name string
+		at   int // of the first byte that is lost
+		err  error
+	}{
+		{"behind what was synced", first + 100, nil},
+		{"at its end", first, nil},
+		{"in it", first - 1, gq.ErrCorrupt},
+	} {
+		known[log] = int64(first)
+		l := &ledger{warn: func(err error) { t.Error(err) }}
+		if err := l.open(fs, "db", known); err != nil {
+			t.Fatal(err)
+		}
+		l.close()
+		put(t, fs, log, content[:damage.at])
+		disk := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+		s, err := open("db", Options{fs: disk})
+		if !errors.Is(err, damage.err) {
+			t.Errorf("the log is cut %s: %v, want %v", damage.name, err, damage.err)
+		}
+		if err == nil {
+			_ = s.Close()
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (s *Store) verify(lock *pebble.Lock, acceptLoss bool) (*known, error) {
 		return nil, err
 	}
 	k.evidence.merge(scanned.evidence)
-	if synced := k.evidence[manifest]; scanned.missing || scanned.records < synced {
+	if synced := k.evidence[manifest]; scanned.missing || scanned.broken < synced {
 		// The tables of the database follow from it: there is nothing to cut.
 		return nil, (&damage{path: scanned.path, missing: scanned.missing, at: scanned.broken, synced: synced}).error()
 	}
@@ -148,9 +148,10 @@ func (s *Store) readLogs(lock *pebble.Lock, k *known) error {
 }
 
 // judge finds the first log that does not have what is known to have been synced.
+// The last record may have been synced in part: it was not acknowledged then.
 func (k *known) judge() {
 	for i, l := range k.logs {
-		if synced := k.evidence[l.name]; l.records < synced {
+		if synced := k.evidence[l.name]; l.broken < synced {
 			k.damage = &damage{path: l.path, missing: l.missing, at: l.broken, synced: synced, scan: l, later: k.logs[i+1:]}
 			return
 		}
@@ -199,7 +200,8 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 			return nil, err
 		}
 		search := false // in the block of the first broken chunk the next one is searched for
-		for at := 0; at+chunkHeader <= n; {
+		at := 0
+		for at+chunkHeader <= n {
 			c, ok := chunkAt(block[at:n], log)
 			offset := start + int64(at)
 			switch {
@@ -235,7 +237,7 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 			}
 		}
 		if n < blockBytes {
-			start += int64(n)
+			start += int64(min(at, n)) // what is left is no chunk
 			break
 		}
 	}
