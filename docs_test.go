@@ -24,7 +24,7 @@ func says(t *testing.T, file, phrase string) {
 
 // What users must know before they rely on the queue stands in the guarantees.
 func TestDocumentedLimitsOfTheGuarantees(t *testing.T) {
-	spec.Covers(t, "Q-08", "Q-13", "Q-19", "Q-81", "J-01", "J-91", "J-130", "J-131")
+	spec.Covers(t, "Q-08", "Q-13", "Q-81", "J-01", "J-91", "J-130", "J-131")
 	const page = "docs/semantics.md"
 	for _, phrase := range []string{
 		"version 1.0 of the job model",

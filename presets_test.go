@@ -52,13 +52,19 @@ func TestJobModelPreset(t *testing.T) {
 		Lifetime:          7 * day,
 		IdempotencyWindow: day,
 	}
-	if got := gq.PresetJobModel.Policy(); got != want {
+	got := gq.PresetJobModel.Policy()
+	if got != want {
 		t.Errorf("policy %+v\nwant %+v", got, want)
+	}
+	for n, want := 1, time.Second; n <= 100; n, want = n+1, min(2*want, time.Hour) {
+		if d := delays(got.Backoff, gq.Draw{U: 0.7}, n)[0]; d != want {
+			t.Errorf("retry %d waits %v, want %v", n, d, want)
+		}
 	}
 }
 
 func TestSemanticsPreset(t *testing.T) {
-	spec.Covers(t, "Q-69", "Q-70", "Q-74", "Q-75", "Q-86", "Q-101")
+	spec.Covers(t, "Q-69", "Q-70", "Q-74", "Q-75", "Q-86")
 	p := gq.PresetSemantics.Policy()
 	if p.MaxAttempts != 4 {
 		t.Errorf("%d attempts, want 4: the first and 3 retries", p.MaxAttempts)
@@ -171,9 +177,20 @@ func TestLimits(t *testing.T) {
 	if err := limits.Validate(); err != nil {
 		t.Errorf("16 MiB: %v", err)
 	}
+	job := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "t", Payload: gq.Payload{Data: make([]byte, 16*1_048_576), ContentType: "application/octet-stream"}}.WithDefaults()
+	if err := job.Validate(limits); err != nil {
+		t.Errorf("a payload of 16 MiB where so much is allowed: %v", err)
+	}
+	if err := job.Validate(gq.DefaultLimits()); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a payload of 16 MiB where nothing was configured: %v", err)
+	}
+	job.Payload.Data = append(job.Payload.Data, 0)
+	if err := job.Validate(limits); !errors.Is(err, gq.ErrInvalid) {
+		t.Errorf("a payload above 16 MiB: %v", err)
+	}
 	limits.PayloadBytes++
 	if err := limits.Validate(); !errors.Is(err, gq.ErrInvalid) {
-		t.Errorf("above 16 MiB: %v", err)
+		t.Errorf("a limit above 16 MiB: %v", err)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/gopherqueue/gq/internal/spec"
 )
 
-// inState brings a job into each live status.
+// inState brings a job into each live status, a minute after its submission where
+// that takes a move.
 var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
 	gq.Pending: func(t *testing.T, p gq.Policy) *subject { return birth(t, gq.Birth{Policy: &p, Waits: 1}) },
 	gq.Delayed: func(t *testing.T, p gq.Policy) *subject {
@@ -16,18 +17,19 @@ var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
 	},
 	gq.Scheduled: submit,
 	gq.Claimed: func(t *testing.T, p gq.Policy) *subject {
-		j := submit(t, p)
+		j := submit(t, p).after(time.Minute)
 		j.claim(gq.Grant{TTL: gq.MaxDuration})
 		return j
 	},
 	gq.Running: func(t *testing.T, p gq.Policy) *subject {
-		j := submit(t, p)
+		j := submit(t, p).after(time.Minute)
 		j.claim(gq.Grant{Start: true, TTL: gq.MaxDuration})
 		return j
 	},
 	gq.Retrying: func(t *testing.T, p gq.Policy) *subject {
-		j := submit(t, p)
-		j.do(release(j.run(), gq.MaxDuration))
+		j := submit(t, p).after(time.Minute)
+		j.do(release(j.run(), time.Hour))
+		j.s.RunAt = verbsStart.Add(gq.MaxDuration) // as an earlier version may have stored it
 		return j
 	},
 }
@@ -52,7 +54,8 @@ func TestLifetime(t *testing.T) {
 	spec.Covers(t, "J-35", "J-57")
 	p := policy(gq.PresetJobModel, func(p *gq.Policy) { p.ExecutionTimeout = 0 })
 	eachLive(t, p, func(t *testing.T, j *subject) {
-		j.after(7*24*time.Hour - 1).idle(advance)
+		j.now = verbsStart.Add(7*24*time.Hour - 1) // since it was submitted, not since it was changed
+		j.idle(advance)
 		if !j.s.Due().Equal(j.now.Add(1)) {
 			t.Errorf("due at %v", j.s.Due())
 		}

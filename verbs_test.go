@@ -255,7 +255,7 @@ func TestBirth(t *testing.T) {
 }
 
 func TestSuccess(t *testing.T) {
-	spec.Covers(t, "Q-30", "Q-31", "Q-47", "J-21", "J-22", "J-29", "J-30", "J-94", "J-140", "J-141")
+	spec.Covers(t, "Q-30", "Q-31", "Q-47", "J-21", "J-22", "J-29", "J-30", "J-94", "J-141")
 	j := submit(t, gq.Default())
 	j.after(time.Second)
 	ref := j.run()
@@ -281,6 +281,61 @@ func TestSuccess(t *testing.T) {
 		"another verb":  fail(ref, gq.CategoryTemporary),
 		"another lease": complete(gq.LeaseRef{ID: "lease-9"}),
 	})
+}
+
+// Every attempt has a start of its own, and the first one is kept beside it.
+func TestStartedAt(t *testing.T) {
+	spec.Covers(t, "J-140")
+	j := submit(t, gq.Default())
+	if !j.s.StartedAt.IsZero() {
+		t.Errorf("before the first attempt it has started at %v", j.s.StartedAt)
+	}
+	first := j.after(time.Second).now
+	for attempt := 1; attempt <= 3; attempt++ {
+		ref := j.run()
+		if !j.s.StartedAt.Equal(j.now) || !j.s.FirstStartedAt.Equal(first) || j.s.Attempt != attempt {
+			t.Errorf("attempt %d has started at %v, the first at %v; want %v and %v", j.s.Attempt, j.s.StartedAt, j.s.FirstStartedAt, j.now, first)
+		}
+		started := j.now
+		if j.after(time.Minute).do(heartbeat(ref)); !j.s.StartedAt.Equal(started) {
+			t.Errorf("attempt %d: a heartbeat has moved its start to %v", attempt, j.s.StartedAt)
+		}
+		if attempt < 3 {
+			j.do(fail(ref, gq.CategoryTemporary))
+			j.after(time.Hour)
+		} else {
+			j.do(complete(ref))
+		}
+		if !j.s.StartedAt.Equal(started) {
+			t.Errorf("after attempt %d it has started at %v, want %v", attempt, j.s.StartedAt, started)
+		}
+	}
+}
+
+// A lease and an execution each end when they are told to, whatever is said of the
+// other.
+func TestLeaseAndExecutionTimeoutAreSetApart(t *testing.T) {
+	spec.Covers(t, "Q-101")
+	for _, ttl := range []time.Duration{5 * time.Second, 20 * time.Second} {
+		for _, timeout := range []time.Duration{time.Minute, 5 * time.Minute} {
+			j := submit(t, policy(gq.PresetSemantics, func(p *gq.Policy) { p.LeaseTTL, p.ExecutionTimeout = ttl, timeout }))
+			ref := j.run()
+			if got := j.s.Lease.ExpiresAt.Sub(j.now); got != ttl {
+				t.Errorf("lease %v, timeout %v: the lease lasts %v", ttl, timeout, got)
+			}
+			end := j.now.Add(timeout)
+			for j.now.Before(end.Add(-ttl / 2)) {
+				j.after(ttl / 2).do(heartbeat(ref))
+			}
+			j.now = end.Add(-1)
+			j.idle(advance)
+			j.is(gq.Running)
+			j.after(1).do(advance)
+			if f := j.s.Failure; j.s.Status == gq.Running || f == nil || f.Category != gq.CategoryTimeout {
+				t.Errorf("lease %v, timeout %v: at its end the job is %s, %+v", ttl, timeout, j.s.Status, f)
+			}
+		}
+	}
 }
 
 func TestFencing(t *testing.T) {
