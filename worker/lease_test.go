@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -121,6 +122,33 @@ func TestHangingHeartbeat(t *testing.T) {
 			t.Errorf("%d attempts", j.State.Attempt)
 		}
 		close(hang)
+	})
+}
+
+// Exactly-once execution is not promised: a job whose handler has succeeded runs
+// again when its worker cannot say so, and each run has its effect.
+func TestLostAcknowledgementRunsTheJobAgain(t *testing.T) {
+	spec.Covers(t, "Q-13")
+	bubble(t, func(f *fixture) {
+		var effects []gq.JobID
+		f.handle(func(_ context.Context, run *worker.Run) error {
+			effects = append(effects, run.ID())
+			return nil
+		})
+		f.run()
+		f.link.setCut("settle", errors.New("connection refused"))
+		id := f.work(semantics)
+		after(time.Second)
+		if !slices.Equal(effects, []gq.JobID{id}) {
+			t.Fatalf("the handler ran for %v", effects)
+		}
+		f.wantStatus(id, gq.Running) // although its handler has ended
+		after(time.Minute)           // the lease runs out
+		f.link.setCut("settle", nil)
+		after(time.Minute)
+		if j := f.wantStatus(id, gq.Completed); len(effects) < 2 || effects[1] != id || j.State.Attempt < 2 {
+			t.Errorf("the handler ran for %v, attempt %d; want the same job again", effects, j.State.Attempt)
+		}
 	})
 }
 
