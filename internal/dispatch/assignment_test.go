@@ -311,17 +311,21 @@ func TestCancellationByPolicy(t *testing.T) {
 
 func TestUnitsAreGivenBackWhenTakenAway(t *testing.T) {
 	spec.Covers(t, "M-73", "M-111")
-	bubble(t, dispatch.Options{}, func(f *fixture) {
-		f.provider("p")
-		for range 4 {
-			f.submit(units(100))
-		}
-		f.round()
-		f.policy(`{"quotas":{"ai_units_per_epoch":250}}`)
-		if p := f.standing("p"); p.LeasesActive != 2 || p.AIUnitsUsed != 200 {
-			f.Errorf("%d leases, %d units", p.LeasesActive, p.AIUnitsUsed)
-		}
-	})
+	for kind, setting := range map[match.Kind]string{match.AI: "ai_units_per_epoch", match.Quantum: "quantum_units_per_epoch"} {
+		t.Run(kind.String(), func(t *testing.T) {
+			bubble(t, dispatch.Options{}, func(f *fixture) {
+				f.provider("p")
+				for range 4 {
+					f.submit(units(100), func(e *match.Enqueue) { e.Kind = kind })
+				}
+				f.round()
+				f.policy(`{"quotas":{"` + setting + `":250}}`)
+				if p := f.standing("p"); p.LeasesActive != 2 || p.AIUnitsUsed+p.QuantumUnitsUsed != 200 {
+					f.Errorf("%d leases, %d and %d units", p.LeasesActive, p.AIUnitsUsed, p.QuantumUnitsUsed)
+				}
+			})
+		})
+	}
 }
 
 func TestComplete(t *testing.T) {

@@ -237,6 +237,16 @@ func (f *fixture) lease(id gq.LeaseID) dispatch.Lease {
 	return l
 }
 
+// unitsOf is what the job of a lease takes of its provider's units.
+func (f *fixture) unitsOf(l dispatch.Lease) int64 {
+	f.Helper()
+	j, err := f.Job(f.Context(), l.Job)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return j.Units
+}
+
 func (f *fixture) ack(l dispatch.Lease) dispatch.Lease {
 	f.Helper()
 	l, err := f.Ack(f.Context(), dispatch.Ref{Lease: l.ID})

@@ -33,9 +33,20 @@ type simulation struct {
 	jobs   []dispatch.Job      // not known to have ended
 	leases map[gq.LeaseID]string
 	maxed  int64 // leases a provider may hold
+	used   map[spending]int64
 
 	submitted, completed, expired, crashes, assigned int
 }
+
+// spending is what a provider was given of a kind in one epoch, which lasts an hour.
+type spending struct {
+	provider string
+	kind     match.Kind
+	epoch    int64
+}
+
+// unitCaps are low enough to be reached.
+var unitCaps = map[match.Kind]int64{match.AI: 8, match.Quantum: 4}
 
 func TestSimulation(t *testing.T) {
 	spec.Covers(t, "M-21", "M-26", "M-44", "M-77", "M-111", "M-119", "M-130", "M-153", "M-158")
@@ -53,7 +64,9 @@ func TestSimulation(t *testing.T) {
 		s := &simulation{
 			fixture: f, rng: rand.New(rand.NewPCG(seed, 0)), nodes: []*fixture{f}, alive: map[string]bool{},
 			work: map[gq.LeaseID]bool{}, leases: map[gq.LeaseID]string{}, maxed: 16,
+			used: map[spending]int64{},
 		}
+		s.policy(fmt.Sprintf(`{"quotas":{"ai_units_per_epoch":%d,"quantum_units_per_epoch":%d}}`, unitCaps[match.AI], unitCaps[match.Quantum]))
 		for _, p := range names(8) {
 			s.provider(p, func(p *match.Provider) {
 				p.Models = []string{"m", fmt.Sprintf("x%d", s.rng.IntN(3))}
@@ -68,7 +81,13 @@ func TestSimulation(t *testing.T) {
 		s.drain()
 		t.Logf("%d jobs: %d completed, %d expired; %d leases, %d crashes, %d rounds computed again",
 			s.submitted, s.completed, s.expired, s.assigned, s.crashes, s.replay(17))
-		if s.completed < s.submitted/2 || s.crashes == 0 || s.expired == 0 {
+		reached := make(map[match.Kind]int)
+		for of, units := range s.used {
+			if units > unitCaps[of.kind]-4 { // a job takes up to 4
+				reached[of.kind]++
+			}
+		}
+		if s.completed < s.submitted/2 || s.crashes == 0 || s.expired == 0 || len(reached) != len(unitCaps) {
 			t.Error("too little happened to tell")
 		}
 	})
@@ -144,7 +163,13 @@ func (s *simulation) misfortune() {
 	switch {
 	case s.chance(100):
 		s.maxed = int64(1 + s.rng.IntN(16))
+		held := s.held()
 		s.node().policy(fmt.Sprintf(`{"quotas":{"leases_max_per_provider":%d}}`, s.maxed))
+		for _, l := range held { // units of leases that are taken away are given back
+			if now := s.lease(l.ID); now.Status == "CANCELLED" && now.Reason == match.ReasonQuotaReduced {
+				s.spend(now, -1)
+			}
+		}
 	case s.chance(50) && len(s.nodes) < 3:
 		s.nodes = append(s.nodes, s.another(dispatch.Options{}))
 	case s.chance(50) && len(s.nodes) > 1:
@@ -170,6 +195,9 @@ func (s *simulation) hold() {
 			}
 			s.leases[a.Lease] = a.Provider
 			s.assigned++
+			if of, units := s.spend(node.lease(a.Lease), 1); units > unitCaps[of.kind] {
+				s.Fatalf("%s was given %d units of %s in epoch %d", of.provider, units, of.kind, of.epoch)
+			}
 			p := before[a.Provider]
 			switch {
 			case !p.Eligible:
@@ -197,6 +225,23 @@ func (s *simulation) hold() {
 			}
 		}
 	}
+}
+
+// spend counts the units of a lease, in the epoch in which it was given.
+func (s *simulation) spend(l dispatch.Lease, sign int64) (spending, int64) {
+	of := spending{l.Provider, l.Kind, l.Start.Unix() / 3600}
+	s.used[of] += sign * s.unitsOf(l)
+	return of, s.used[of]
+}
+
+// held lists the leases of jobs that are assigned.
+func (s *simulation) held() (leases []dispatch.Lease) {
+	for _, j := range s.jobs {
+		if now := s.job(j); now.State == "ASSIGNED" {
+			leases = append(leases, s.lease(now.Lease))
+		}
+	}
+	return leases
 }
 
 // labour is what providers do with what they hold.
