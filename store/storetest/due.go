@@ -128,23 +128,31 @@ func dueEach(e *env) {
 		}, time.Minute, gq.DeadLetter},
 		{"lifetime of a running job", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }))
+			e.clock.Advance(20 * time.Second)
 			return e.one().State.ID
 		}, time.Minute, gq.DeadLetter},
-		{"lifetime of a job in backoff", func() gq.JobID {
-			e.add(forever(func(p *gq.Policy) { p.Lifetime, p.Backoff.Initial = time.Minute, time.Hour }))
-			return e.fail(e.one(), temporary).ID
+		{"lifetime of a job that was given back", func() gq.JobID {
+			e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }))
+			j := e.one()
+			e.clock.Advance(20 * time.Second)
+			return e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, "")).ID
 		}, time.Minute, gq.DeadLetter},
 		{"lifetime of a held job", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Lifetime, p.Hold = time.Minute, time.Hour }))
+			e.clock.Advance(20 * time.Second)
 			return e.one(holding).State.ID
 		}, time.Minute, gq.DeadLetter},
 		{"lifetime from the first start", func() gq.JobID {
-			e.add(forever(func(p *gq.Policy) { p.RunLifetime = time.Minute }))
-			return e.one().State.ID
+			e.add(forever(func(p *gq.Policy) { p.RunLifetime = 40 * time.Second }))
+			e.clock.Advance(20 * time.Second)
+			j := e.one()
+			e.clock.Advance(10 * time.Second)
+			e.update(j.State.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+			return j.State.ID
 		}, time.Minute, gq.DeadLetter},
 	} {
+		at := e.now().Add(test.at) // a lifetime counts from the submission
 		id := test.make()
-		at := e.now().Add(test.at)
 		e.clock.Set(at.Add(-1))
 		if due := e.due(10); len(due.Jobs) != 0 || !due.Next.Equal(at) {
 			e.Errorf("%s, 1 ns before: due are %s, next %v; want none, next %v", test.name, briefs(due.Jobs), due.Next, at)

@@ -258,7 +258,27 @@ func (e *env) tryClaim(claims ...store.Claim) []store.Claimed {
 	if len(answers) != len(claims) {
 		e.Fatalf("Claim answered %d of %d claims", len(answers), len(claims))
 	}
+	if e.backend.Late {
+		e.lookAgain(claims, answers)
+	}
 	return answers
+}
+
+// lookAgain claims what a store that shows new jobs late may not have shown yet.
+func (e *env) lookAgain(claims []store.Claim, answers []store.Claimed) {
+	e.Helper()
+	for i := range answers {
+		got := len(answers[i].Jobs)
+		if answers[i].Err != nil || got == claims[i].N {
+			continue
+		}
+		again := claims[i]
+		again.N -= got
+		found, err := e.store().Claim(e.Context(), []store.Claim{again})
+		e.check("Claim", err)
+		answers[i].Jobs = append(answers[i].Jobs, found[0].Jobs...)
+		answers[i].RetryAt, answers[i].Err = found[0].RetryAt, found[0].Err
+	}
 }
 
 // claim asks for up to n jobs of queue "q".

@@ -85,7 +85,7 @@ var leaseCases = []Case{
 	},
 	{
 		Name:   "Lease/Lifetime",
-		Clause: "from the end of its lifetime on a job is not claimable, whether or not a sweep has run",
+		Clause: "from the end of its lifetime on, counted from its submission, a job is not claimable, whether or not a sweep has run",
 		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
 		Covers: []string{"J-61"},
 		run:    leaseLifetime,
@@ -341,9 +341,22 @@ func leaseLifetime(e *env) {
 	e.add(life, delayed(30*time.Minute))
 	lost := e.add(life, inQueue("lost"))
 	e.one(from("lost"), lasting(time.Minute))
+	e.add(life, inQueue("given-back"))
+	e.add(life, inQueue("failed"))
 	other := e.add()
 
+	e.clock.Set(start.Add(40 * time.Minute)) // changes of a job do not prolong its life
+	j := e.one(from("given-back"))
+	e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, ""))
+	e.fail(e.one(from("failed")), temporary)
+	longer := e.add(under(func(p *gq.Policy) { p.Lifetime = 2 * time.Hour }), inQueue("longer"))
+
+	e.clock.Set(start.Add(time.Hour - 1))
+	e.claimed("1 ns before the end of the lifetime, after it was given back", 10, []gq.JobID{j.State.ID}, from("given-back"))
+	e.update(j.State.ID, releasing(e.get(j.State.ID).State.Lease.Ref(), 0, ""))
 	e.clock.Set(start.Add(time.Hour))
+	e.claimed("at the end of the lifetime, counted from the submission", 10, nil, from("given-back", "failed"))
+	e.claimed("with a longer life of its own", 10, []gq.JobID{longer.ID}, from("longer"))
 	e.claimed("at the end of the lifetime of all but one", 10, []gq.JobID{other.ID}, from("q", "lost"))
 	found, err := e.store().Peek(e.Context(), store.Filter{Queues: []string{"q", "lost"}}, 10)
 	e.check("Peek", err)

@@ -25,8 +25,9 @@ var payloadCases = []Case{
 	},
 	{
 		Name:   "Payload/Limit",
-		Clause: "the configured limit counts, not the default",
+		Clause: "the configured limit counts, not the default, up to 16 MiB",
 		Needs:  []string{"Insert", "Get", "Close"},
+		Covers: []string{"J-125"},
 		run:    payloadLimit,
 	},
 	{
@@ -112,14 +113,14 @@ func payloadSize(e *env) {
 func payloadLimit(e *env) {
 	e.open(func(c *store.Config) {
 		c.Limits = gq.DefaultLimits()
-		c.Limits.PayloadBytes = 2 << 20
+		c.Limits.PayloadBytes = gq.MaxPayloadBytes
 	})
-	most := e.spec(binary(e.noise(2 << 20)))
+	most := e.spec(binary(e.noise(gq.MaxPayloadBytes)))
 	e.insert(most)
 	if got := e.get(most.ID).Spec.Payload.Data; !bytes.Equal(got, most.Payload.Data) {
-		e.Errorf("a payload of 2 MiB is read back as %d other bytes", len(got))
+		e.Errorf("a payload of 16 MiB is read back as %d other bytes", len(got))
 	}
-	e.refused(gq.ErrInvalid, e.spec(binary(make([]byte, 2<<20+1))))
+	e.refused(gq.ErrInvalid, e.spec(binary(make([]byte, gq.MaxPayloadBytes+1))))
 }
 
 func payloadImmutable(e *env) {

@@ -26,6 +26,10 @@ type Backend struct {
 	// as "List". Cases that need one are not run, and the suite says so.
 	Lacks []string
 
+	// Late says that a claim may miss what was submitted right before it. The
+	// suite then claims again before it draws conclusions.
+	Late bool
+
 	// Parallel lets cases run at the same time, each on its own store.
 	Parallel bool
 
