@@ -86,7 +86,7 @@ var leaseCases = []Case{
 	{
 		Name:   "Lease/Lifetime",
 		Clause: "from the end of its lifetime on, counted from its submission, a job is not claimable, whether or not a sweep has run",
-		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Peek", "Close"},
 		Covers: []string{"J-61"},
 		run:    leaseLifetime,
 	},
