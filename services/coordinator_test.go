@@ -21,7 +21,7 @@ import (
 )
 
 func TestDispatchDequeuesStartsThenAssigns(t *testing.T) {
-	spec.Covers(t, "T-39", "T-74", "T-79", "T-88", "T-118", "T-119", "T-180")
+	spec.Covers(t, "T-39", "T-74", "T-79", "T-88", "T-118", "T-119", "T-180", "T-258")
 	w := wire(t)
 	id := w.submit("")
 	w.beat("w")
@@ -39,7 +39,7 @@ func TestDispatchDequeuesStartsThenAssigns(t *testing.T) {
 }
 
 func TestDispatchLosesToCancel(t *testing.T) {
-	spec.Covers(t, "T-79", "T-89")
+	spec.Covers(t, "T-79", "T-89", "T-258")
 	w := wire(t)
 	id := w.submit("")
 	w.beat("w")
@@ -128,7 +128,7 @@ func TestDispatchOfAJobQueuedTwice(t *testing.T) {
 }
 
 func TestOutcomesStoreThenMark(t *testing.T) {
-	spec.Covers(t, "T-57", "T-80", "T-81", "T-90", "T-147", "T-152", "T-183", "T-235")
+	spec.Covers(t, "T-57", "T-80", "T-81", "T-90", "T-147", "T-152", "T-183", "T-235", "T-260")
 	for outcome, want := range map[internalpb.JobOutcome]publicpb.JobStatus{
 		internalpb.JobOutcome_SUCCEEDED: done, internalpb.JobOutcome_FAILED: failed, internalpb.JobOutcome_CANCELED: canceled,
 	} {
@@ -157,7 +157,7 @@ func TestOutcomesStoreThenMark(t *testing.T) {
 }
 
 func TestConflictingOutcomes(t *testing.T) {
-	spec.Covers(t, "T-91", "T-96", "T-97", "T-235")
+	spec.Covers(t, "T-91", "T-96", "T-97", "T-235", "T-256")
 	w := wire(t)
 	id := w.submit("")
 	w.beat("w")
@@ -207,7 +207,7 @@ func TestFirstEnvelopeWins(t *testing.T) {
 }
 
 func TestDoubleOutcomeRace(t *testing.T) {
-	spec.Covers(t, "T-96", "T-235")
+	spec.Covers(t, "T-96", "T-235", "T-256")
 	for range 20 {
 		w := wire(t)
 		id := w.submit("")
@@ -299,7 +299,7 @@ func TestCoordinatorRefusesNonsense(t *testing.T) {
 }
 
 func TestFetchIsNotIdempotent(t *testing.T) {
-	spec.Covers(t, "T-177", "T-234")
+	spec.Covers(t, "T-177", "T-234", "T-262")
 	w := wire(t)
 	first, second := w.submit(""), w.submit("")
 	w.beat("w")
@@ -311,7 +311,7 @@ func TestFetchIsNotIdempotent(t *testing.T) {
 }
 
 func TestIdleHint(t *testing.T) {
-	spec.Covers(t, "T-184", "T-185")
+	spec.Covers(t, "T-184", "T-185", "T-258")
 	for configured, want := range map[time.Duration]uint32{0: 200, 10 * time.Millisecond: 50, 200 * time.Millisecond: 200, 700 * time.Millisecond: 700, 5 * time.Second: 1000} {
 		w := wire(t, func(c *coordinator.Config, _ *queue.Config) { c.IdleHint = configured })
 		w.beat("w")
@@ -322,7 +322,7 @@ func TestIdleHint(t *testing.T) {
 }
 
 func TestHeartbeats(t *testing.T) {
-	spec.Covers(t, "T-45", "T-64", "T-179", "T-199", "T-200", "T-233")
+	spec.Covers(t, "T-45", "T-64", "T-179", "T-199", "T-200", "T-233", "T-259", "T-262")
 	synctest.Test(t, func(t *testing.T) {
 		w := wire(t, ticking)
 		id := w.submit("")

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
@@ -32,7 +33,7 @@ func bare(key string) *publicpb.SubmitJobRequest {
 }
 
 func TestSubmitCreatesThenEnqueues(t *testing.T) {
-	spec.Covers(t, "T-78", "T-84")
+	spec.Covers(t, "T-78", "T-84", "T-256")
 	w := wire(t)
 	if _, err := w.gateway.SubmitJob(t.Context(), bare("")); err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestSubmitCreatesThenEnqueues(t *testing.T) {
 }
 
 func TestSubmitTakesBackWhatCannotBeQueued(t *testing.T) {
-	spec.Covers(t, "T-78", "T-84", "T-85", "T-86")
+	spec.Covers(t, "T-78", "T-84", "T-85", "T-86", "T-256")
 	w := wire(t)
 	w.fromGateway.set("EnqueueJob", errDown)
 	_, err := w.gateway.SubmitJob(t.Context(), bare("key"))
@@ -188,7 +189,7 @@ func TestCancelQueuedRemovesStoresThenMarks(t *testing.T) {
 }
 
 func TestCancelThatLosesTheRaceFlags(t *testing.T) {
-	spec.Covers(t, "T-101", "T-102", "T-245")
+	spec.Covers(t, "T-101", "T-102", "T-245", "T-260")
 	w := wire(t)
 	id := w.submit("")
 	w.beat("w")
@@ -333,7 +334,7 @@ func TestCancelThatCannotPutBackIsAnAnomaly(t *testing.T) {
 }
 
 func TestResultThatIsMissing(t *testing.T) {
-	spec.Covers(t, "T-93", "T-154", "T-215")
+	spec.Covers(t, "T-93", "T-154", "T-215", "T-260", "T-261")
 	w := wire(t)
 	id := w.submit("")
 	w.beat("w")
@@ -351,7 +352,7 @@ func TestResultThatIsMissing(t *testing.T) {
 
 // Status is what the job service says, and changes only there.
 func TestStatusIsTheJobServices(t *testing.T) {
-	spec.Covers(t, "T-51", "T-62", "T-73")
+	spec.Covers(t, "T-62", "T-73")
 	w := wire(t)
 	id := w.submit("")
 	for _, move := range [][2]publicpb.JobStatus{{queued, running}, {running, failed}} {
@@ -363,6 +364,47 @@ func TestStatusIsTheJobServices(t *testing.T) {
 	now, err := w.gateway.GetJobStatus(t.Context(), &publicpb.GetJobStatusRequest{JobId: id})
 	if err != nil || now.GetStatus() != failed || now.GetFailureReason() != "r" {
 		t.Errorf("status %v, %v", now, err)
+	}
+}
+
+// A gateway answers what the job service says now, every field of it: it remembers
+// nothing, not even that a job has ended.
+func TestEveryStatusReadAsksTheJobService(t *testing.T) {
+	spec.Covers(t, "T-51", "T-62", "T-145")
+	w := wire(t)
+	var says *internalpb.GetJobRecordResponse
+	w.fromGateway.serve["GetJobRecord"] = func(context.Context, any) (any, error) { return says, nil }
+	w.fromGateway.serve["ListJobRecords"] = func(context.Context, any) (any, error) {
+		return &internalpb.ListJobRecordsResponse{Jobs: []*publicpb.JobSummary{says.GetSummary()}}, nil
+	}
+	const id = "01234567-89ab-4cde-8f01-23456789abcd"
+	for i, status := range []publicpb.JobStatus{queued, running, failed, done, canceled, queued, failed} {
+		for _, cancel := range []bool{false, true} {
+			now := int64(1000 * (i + 1))
+			says = &internalpb.GetJobRecordResponse{
+				Summary: &publicpb.JobSummary{
+					JobId: id, Status: status, JobType: fmt.Sprintf("type %d", i), CancelRequested: cancel,
+					CreatedAtMs: now + 1, StartedAtMs: now + 2, FinishedAtMs: now + 3,
+				},
+				FailureReason: fmt.Sprintf("reason %d", i),
+			}
+			want := &publicpb.GetJobStatusResponse{JobId: id, Status: status, CancelRequested: cancel, CreatedAtMs: now + 1, StartedAtMs: now + 2, FinishedAtMs: now + 3}
+			if status == failed {
+				want.FailureReason = says.GetFailureReason()
+			}
+			for range 2 {
+				got, err := w.gateway.GetJobStatus(t.Context(), &publicpb.GetJobStatusRequest{JobId: id})
+				if err != nil || !proto.Equal(got, want) {
+					t.Errorf("status %v, %v; the job service says %v", got, err, want)
+				}
+				wantCalls(t, w.fromGateway, "GetJobRecord")
+			}
+			list, err := w.gateway.ListJobs(t.Context(), &publicpb.ListJobsRequest{})
+			if err != nil || len(list.GetJobs()) != 1 || !proto.Equal(list.GetJobs()[0], says.GetSummary()) {
+				t.Errorf("list %v, %v; the job service says %v", list, err, says)
+			}
+			w.fromGateway.taken()
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/gopherqueue/gq/internal/rpc"
 	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskqueuetest"
+	"github.com/gopherqueue/gq/internal/taskwork"
 	"github.com/gopherqueue/gq/services/coordinator"
 	"github.com/gopherqueue/gq/services/gateway"
 	"github.com/gopherqueue/gq/services/job"
@@ -170,7 +171,7 @@ func answers(t *testing.T, what string, want codes.Code, call func() error) {
 // A gateway holds nothing: another one answers the same, whatever became of the
 // first.
 func TestGatewaysAreInterchangeable(t *testing.T) {
-	spec.Covers(t, "T-50", "T-51", "T-62", "T-65", "T-68")
+	spec.Covers(t, "T-50", "T-62", "T-68")
 	d := start(t, 1)
 	first := d.client(t)
 	listener := taskqueuetest.Listen(t)
@@ -204,6 +205,89 @@ func TestGatewaysAreInterchangeable(t *testing.T) {
 	envelope, err := internalpb.NewResultInternalServiceClient(connect(t, patiently, d.result, "test")).GetResult(t.Context(), &internalpb.GetResultRequest{JobId: id})
 	if err != nil || string(envelope.GetOutputBytes()) != string(after.GetOutputBytes()) {
 		t.Errorf("the result service says %v, %v", envelope, err)
+	}
+}
+
+// holds reports whether a value, or anything it leads to, has some bytes in it.
+func holds(v reflect.Value, mark string, seen map[any]bool) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return false
+		}
+		if v.Kind() == reflect.Pointer {
+			if key := [2]any{v.Pointer(), v.Type()}; seen[key] {
+				return false
+			} else {
+				seen[key] = true
+			}
+		}
+		return holds(v.Elem(), mark, seen)
+	case reflect.String:
+		return strings.Contains(v.String(), mark)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 && v.Kind() == reflect.Slice {
+			return strings.Contains(string(v.Bytes()), mark)
+		}
+		for i := range v.Len() {
+			if holds(v.Index(i), mark, seen) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for i := v.MapRange(); i.Next(); {
+			if holds(i.Key(), mark, seen) || holds(i.Value(), mark, seen) {
+				return true
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if holds(v.Field(i), mark, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Output is kept by the result service and by nobody else, before and after it was
+// read, and while the result service is down.
+func TestOutputIsTheResultServices(t *testing.T) {
+	spec.Covers(t, "T-56", "T-65")
+	w := wire(t)
+	const mark = "the-output-that-only-one-may-keep"
+	check := func(when string, kept bool) {
+		t.Helper()
+		for name, service := range map[string]any{"gateway": w.gateway, "job": w.jobs, "queue": w.queue, "coordinator": w.coordinator, "result": w.results} {
+			if got := holds(reflect.ValueOf(service), mark, make(map[any]bool)); got != (kept && name == "result") {
+				t.Errorf("%s: the %s service has the output: %v", when, name, got)
+			}
+		}
+	}
+	id := w.submit("")
+	w.beat("w")
+	w.given("w", id)
+	outcome := &internalpb.ReportWorkOutcomeRequest{WorkerId: "w", JobId: id, Outcome: internalpb.JobOutcome_SUCCEEDED, OutputBytes: []byte(mark), Checksum: taskwork.Checksum([]byte(mark))}
+	w.fromCoordinator.set("StoreResult", errDown)
+	if answer, err := w.coordinator.ReportWorkOutcome(t.Context(), outcome); err == nil && answer.GetAccepted() {
+		t.Errorf("an outcome that cannot be stored is answered with %v", answer)
+	}
+	check("while the result service is down", false)
+	w.fromCoordinator.set("StoreResult", nil)
+	if answer, err := w.coordinator.ReportWorkOutcome(t.Context(), outcome); err != nil || !answer.GetAccepted() {
+		t.Fatalf("report: %v, %v", answer, err)
+	}
+	check("stored", true)
+	read := func() (*publicpb.GetJobResultResponse, error) {
+		return w.gateway.GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: id})
+	}
+	if got, err := read(); err != nil || string(got.GetOutputBytes()) != mark {
+		t.Errorf("result %v, %v", got, err)
+	}
+	check("read", true)
+	w.fromGateway.set("GetResult", errDown)
+	if got, err := read(); status.Code(err) != codes.Unavailable {
+		t.Errorf("without the result service the result is %v, %v", got, err)
 	}
 }
 

@@ -112,7 +112,7 @@ func loadUntilNot(t *testing.T, so func(stdout string) bool, flags ...string) ou
 
 // All six services, wired by flags and environment, run a job.
 func TestServicesByHand(t *testing.T) {
-	spec.Covers(t, "T-05", "T-39", "T-197", "T-198")
+	spec.Covers(t, "T-05", "T-39", "T-197", "T-198", "T-260")
 	job, queue, result := begin(t, nil, "svc", "job"), begin(t, nil, "svc", "queue"), begin(t, nil, "svc", "result")
 	to := []string{"--job", job.addr(t), "--queue", queue.addr(t), "--result", result.addr(t)}
 	coordinator := begin(t, nil, append([]string{"svc", "coordinator"}, to...)...)

@@ -40,7 +40,7 @@ func up(t *testing.T, name string) *compare.Cluster {
 }
 
 func TestCompareWritesItsResults(t *testing.T) {
-	spec.Covers(t, "T-02", "T-12", "T-23", "T-24", "T-43", "T-47", "T-273", "T-274", "T-275", "T-276", "T-277")
+	spec.Covers(t, "T-02", "T-12", "T-23", "T-24", "T-43", "T-47", "T-261", "T-273", "T-274", "T-275", "T-276", "T-277")
 	plan := compare.QuickPlan()
 	plan.Concurrency, plan.Rate, plan.MaxRate = []int{1, 8}, 100, 100
 	plan.Work = []time.Duration{0}

@@ -313,7 +313,7 @@ func TestKillQueue(t *testing.T) {
 // hold are reported when they turn up.
 func TestKillJob(t *testing.T) {
 	t.Parallel()
-	spec.Covers(t, "T-226", "T-267")
+	spec.Covers(t, "T-226", "T-261", "T-267")
 	v := hurt(t, "A")
 	request := &publicpb.SubmitJobRequest{Spec: &publicpb.JobSpec{JobType: "x"}, ClientRequestId: "key"}
 	submit := func() (id string) {
@@ -346,7 +346,7 @@ func TestKillJob(t *testing.T) {
 
 func TestKillResult(t *testing.T) {
 	t.Parallel()
-	spec.Covers(t, "T-154", "T-215", "T-267")
+	spec.Covers(t, "T-154", "T-215", "T-261", "T-267")
 	v := hurt(t, "A")
 	ids := v.submit(2, 0)
 	v.wait(ids, publicpb.JobStatus_DONE)

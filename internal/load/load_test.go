@@ -213,7 +213,7 @@ func steadyUntil(t *testing.T, fakes func() []*fake, adjust func(*load.Settings)
 }
 
 func TestClosedLoop(t *testing.T) {
-	spec.Covers(t, "T-12", "T-17", "T-42", "T-43", "T-273", "T-274", "T-275")
+	spec.Covers(t, "T-12", "T-17", "T-42", "T-43", "T-256", "T-273", "T-274", "T-275")
 	for _, clients := range []int{1, 8} {
 		r, nodes := steady(t, func() []*fake { return []*fake{{}} }, func(s *load.Settings) { s.Concurrency = clients })
 		submits, _ := nodes[0].counts()
@@ -235,7 +235,7 @@ func TestClosedLoop(t *testing.T) {
 }
 
 func TestRouting(t *testing.T) {
-	spec.Covers(t, "T-18", "T-19")
+	spec.Covers(t, "T-18", "T-19", "T-256", "T-261")
 	r, nodes := steady(t, func() []*fake { return []*fake{{}, {}, {}, {}, {}, {}} }, func(*load.Settings) {})
 	if !r.Correct() {
 		t.Fatalf("report %+v", r)

@@ -74,7 +74,7 @@ func clients(t *testing.T, addrs []string) (nodes []publicpb.TaskQueuePublicServ
 }
 
 func TestOwnerIsStable(t *testing.T) {
-	spec.Covers(t, "T-19")
+	spec.Covers(t, "T-19", "T-261")
 	// FNV-1a 64 of "" and "a" are published; ids must keep their owner for ever.
 	for id, want := range map[string]uint64{"": 0xcbf29ce484222325, "a": 0xaf63dc4c8601ec8c, "foobar": 0x85944171f73967e8} {
 		for _, n := range []int{1, 2, 6, 7} {
@@ -112,7 +112,7 @@ func TestOneNodeDoesItAll(t *testing.T) {
 
 // A node accepts only jobs of its own, and lists only those.
 func TestNodesOwnWhatTheyAccept(t *testing.T) {
-	spec.Covers(t, "T-18", "T-19", "T-20", "T-22")
+	spec.Covers(t, "T-18", "T-19", "T-20", "T-22", "T-256", "T-261")
 	addrs, _, _ := start(t, 3)
 	nodes := clients(t, addrs)
 	accepted := make([]map[string]bool, len(nodes))

@@ -242,7 +242,7 @@ func TestWhatIsRetried(t *testing.T) {
 
 // In virtual time nothing but the attempts ends the retries.
 func TestRetryProfile(t *testing.T) {
-	spec.Covers(t, "T-239", "T-240")
+	spec.Covers(t, "T-239", "T-240", "T-262")
 	for n, ms := range map[int]int{1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 60: 1000} {
 		most := time.Duration(ms) * time.Millisecond
 		if low, middle, high := rpc.RetryDelay(n, 0), rpc.RetryDelay(n, 0.5), rpc.RetryDelay(n, 1); low != 0 || middle != most/2 || high != most {
@@ -276,7 +276,7 @@ func TestRetryProfile(t *testing.T) {
 }
 
 func TestEveryErrorLeavesALine(t *testing.T) {
-	spec.Covers(t, "T-208", "T-217", "T-246", "T-247", "T-248", "T-249", "T-250", "T-251")
+	spec.Covers(t, "T-208", "T-217", "T-246", "T-247", "T-248", "T-249", "T-250", "T-251", "T-262")
 	f := open(t)
 	for _, test := range []struct {
 		answer  func(context.Context) error

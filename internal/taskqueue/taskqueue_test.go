@@ -356,7 +356,7 @@ func TestShortJobsShareCommits(t *testing.T) {
 // What a slot holds without running it is QUEUED: no more jobs are RUNNING than
 // there are slots, and those that wait can be canceled.
 func TestHeldJobsWait(t *testing.T) {
-	spec.Covers(t, "T-14", "T-98")
+	spec.Covers(t, "T-14", "T-98", "T-256")
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, memory(t))
 		s := taskqueue.New(e)

@@ -14,12 +14,12 @@ import (
 var cancelCases = []testCase{
 	{
 		name: "Cancel/Queued", clause: "a queued job is CANCELED at once, and repeats are told that it had ended",
-		Covers: []string{"T-37", "T-98", "T-100", "T-108", "T-153", "T-155", "T-157", "T-158", "T-219", "T-224"},
+		Covers: []string{"T-37", "T-98", "T-100", "T-108", "T-145", "T-153", "T-155", "T-157", "T-158", "T-219", "T-224"},
 		run:    cancelQueued,
 	},
 	{
 		name: "Cancel/Running", clause: "canceling a running job is accepted; asked for before the outcome, it ends the job CANCELED",
-		Covers: []string{"T-37", "T-83", "T-99", "T-153", "T-156", "T-266"},
+		Covers: []string{"T-37", "T-83", "T-99", "T-145", "T-153", "T-156", "T-266"},
 		run:    cancelRunning,
 	},
 	{
@@ -29,7 +29,7 @@ var cancelCases = []testCase{
 	},
 	{
 		name: "Cancel/Race", clause: "however cancel and completion meet, status and result agree and stay",
-		Covers: []string{"T-93", "T-96", "T-99", "T-243"},
+		Covers: []string{"T-93", "T-96", "T-99", "T-243", "T-256", "T-260"},
 		run:    cancelRace,
 	},
 }
@@ -42,7 +42,7 @@ func cancelQueued(t *testing.T, s *system) {
 		t.Fatalf("cancel answers %v", first)
 	}
 	now := s.status(t, id)
-	if now.GetStatus() != publicpb.JobStatus_CANCELED || !now.GetCancelRequested() || now.GetStartedAtMs() != 0 || now.GetFinishedAtMs() == 0 || now.GetFailureReason() != "" {
+	if now.GetJobId() != id || now.GetStatus() != publicpb.JobStatus_CANCELED || !now.GetCancelRequested() || now.GetStartedAtMs() != 0 || now.GetFinishedAtMs() == 0 || now.GetFailureReason() != "" {
 		t.Errorf("status %v", now)
 	}
 	got := s.result(t, id)
@@ -61,14 +61,16 @@ func cancelQueued(t *testing.T, s *system) {
 
 func cancelRunning(t *testing.T, s *system) {
 	id := submit(t, s.first(), work(60_000, 10), "").GetJobId() // it ends sooner, once its worker is told
-	s.until(t, id, is(publicpb.JobStatus_RUNNING))
+	if before := s.until(t, id, is(publicpb.JobStatus_RUNNING)); before.GetJobId() != id || before.GetCancelRequested() {
+		t.Errorf("status before the request %v", before)
+	}
 	for range 2 { // the second changes nothing
 		answer := s.cancel(t, id, "no longer needed")
 		if !answer.GetAccepted() || answer.GetAlreadyTerminal() || answer.GetCurrentStatus() != publicpb.JobStatus_RUNNING {
 			t.Fatalf("cancel answers %v", answer)
 		}
 	}
-	if now := s.status(t, id); !now.GetCancelRequested() || now.GetFailureReason() != "" {
+	if now := s.status(t, id); now.GetJobId() != id || !now.GetCancelRequested() || now.GetFailureReason() != "" {
 		t.Errorf("status after the request %v", now)
 	}
 	end := s.until(t, id, ended)

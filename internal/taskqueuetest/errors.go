@@ -16,7 +16,7 @@ var errorCases = []testCase{
 	},
 	{
 		name: "Errors/Unknown", clause: "calls about a job that is unknown are NOT_FOUND",
-		Covers: []string{"T-159", "T-208", "T-211"},
+		Covers: []string{"T-159", "T-208", "T-211", "T-260"},
 		run:    errorsUnknown,
 	},
 }

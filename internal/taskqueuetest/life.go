@@ -14,22 +14,22 @@ import (
 var lifeCases = []testCase{
 	{
 		name: "Life/Done", clause: "a job goes from QUEUED over RUNNING to DONE, its times grow along, and its result has its output",
-		Covers: []string{"T-03", "T-11", "T-35", "T-36", "T-41", "T-71", "T-104", "T-107", "T-108", "T-125", "T-145", "T-146", "T-147", "T-150", "T-151", "T-193", "T-194", "T-209", "T-218"},
+		Covers: []string{"T-03", "T-11", "T-35", "T-36", "T-41", "T-71", "T-104", "T-107", "T-108", "T-125", "T-145", "T-146", "T-147", "T-150", "T-151", "T-193", "T-194", "T-209", "T-218", "T-258"},
 		run:    lifeDone,
 	},
 	{
 		name: "Life/Queued", clause: "while a job waits it has neither start nor end nor result",
-		Covers: []string{"T-135", "T-146", "T-150"},
+		Covers: []string{"T-135", "T-145", "T-146", "T-150"},
 		run:    lifeQueued,
 	},
 	{
 		name: "Life/Output", clause: "output is as large as asked for up to 262144 bytes, with its SHA-256; a larger one fails the job",
-		Covers: []string{"T-147", "T-152", "T-201", "T-202", "T-203"},
+		Covers: []string{"T-147", "T-152", "T-201", "T-202", "T-203", "T-260"},
 		run:    lifeOutput,
 	},
 	{
 		name: "Life/Slots", clause: "all slots are used, and no more",
-		Covers: []string{"T-14"},
+		Covers: []string{"T-14", "T-256"},
 		run:    lifeSlots,
 	},
 	{
@@ -39,7 +39,7 @@ var lifeCases = []testCase{
 	},
 	{
 		name: "Life/Many", clause: "every accepted job ends once, with its result",
-		Covers: []string{"T-46", "T-93"},
+		Covers: []string{"T-46", "T-93", "T-260"},
 		run:    lifeMany,
 	},
 }
@@ -100,7 +100,7 @@ func lifeQueued(t *testing.T, s *system) {
 	s.occupy(t)
 	id := submit(t, s.first(), work(0, 0), "").GetJobId()
 	now := s.status(t, id)
-	if now.GetStatus() != publicpb.JobStatus_QUEUED || now.GetStartedAtMs() != 0 || now.GetFinishedAtMs() != 0 || !near(now.GetCreatedAtMs()) {
+	if now.GetJobId() != id || now.GetStatus() != publicpb.JobStatus_QUEUED || now.GetCancelRequested() || now.GetStartedAtMs() != 0 || now.GetFinishedAtMs() != 0 || !near(now.GetCreatedAtMs()) {
 		t.Errorf("status %v", now)
 	}
 	if got := s.result(t, id); got.GetResultReady() || got.GetTerminalStatus() != 0 {

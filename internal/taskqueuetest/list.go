@@ -15,17 +15,17 @@ import (
 var listCases = []testCase{
 	{
 		name: "List/Pages", clause: "pages have 50 jobs unless asked for others, 200 at most, and tokens are offsets",
-		Covers: []string{"T-38", "T-109", "T-136", "T-137", "T-164", "T-195"},
+		Covers: []string{"T-38", "T-109", "T-136", "T-137", "T-164", "T-195", "T-256", "T-260"},
 		run:    listPages,
 	},
 	{
 		name: "List/Order", clause: "jobs are ordered by creation, newest first unless asked for otherwise, and by id within a millisecond",
-		Covers: []string{"T-131", "T-160", "T-162"},
+		Covers: []string{"T-131", "T-160", "T-162", "T-260"},
 		run:    listOrder,
 	},
 	{
 		name: "List/Filter", clause: "only the wanted statuses are listed; none wanted means all",
-		Covers: []string{"T-38", "T-134", "T-135", "T-161", "T-163"},
+		Covers: []string{"T-38", "T-134", "T-135", "T-161", "T-163", "T-261"},
 		run:    listFilter,
 	},
 	{

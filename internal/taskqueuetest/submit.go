@@ -17,17 +17,17 @@ import (
 var submitCases = []testCase{
 	{
 		name: "Submit/Answer", clause: "a submit answers a UUIDv4, QUEUED, and the server's time",
-		Covers: []string{"T-107", "T-139", "T-192"},
+		Covers: []string{"T-107", "T-139", "T-192", "T-262"},
 		run:    submitAnswer,
 	},
 	{
 		name: "Submit/Unique", clause: "every unkeyed submit is a job of its own",
-		Covers: []string{"T-34", "T-142"},
+		Covers: []string{"T-34", "T-142", "T-258"},
 		run:    submitUnique,
 	},
 	{
 		name: "Submit/Key", clause: "a key with the same payload answers the first job, with another one FAILED_PRECONDITION",
-		Covers: []string{"T-138", "T-140", "T-141", "T-144", "T-212", "T-222"},
+		Covers: []string{"T-138", "T-140", "T-141", "T-144", "T-212", "T-222", "T-262"},
 		run:    submitKey,
 	},
 	{

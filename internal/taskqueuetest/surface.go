@@ -15,17 +15,17 @@ import (
 var surfaceCases = []testCase{
 	{
 		name: "Reflection", clause: "every node serves taskqueue.v1.TaskQueuePublicService with exactly its five methods, and tells so",
-		Covers: []string{"T-09", "T-10", "T-40", "T-70", "T-105"},
+		Covers: []string{"T-09", "T-10", "T-40", "T-70", "T-105", "T-258", "T-260"},
 		run:    reflects,
 	},
 	{
 		name: "Health", clause: "every node answers health checks",
-		Covers: []string{"T-70"},
+		Covers: []string{"T-70", "T-258"},
 		run:    healthy,
 	},
 	{
 		name: "EveryNode", clause: "any node answers for any job, and lists with the same message",
-		Covers: []string{"T-20", "T-21", "T-109"},
+		Covers: []string{"T-20", "T-21", "T-109", "T-261"},
 		run:    everyNode,
 	},
 }

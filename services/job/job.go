@@ -82,7 +82,7 @@ func (s *Service) CreateJob(_ context.Context, r *internalpb.CreateJobRequest) (
 	case len(r.GetClientRequestId()) > maxKeyBytes:
 		return nil, status.Errorf(codes.InvalidArgument, "client_request_id has %d bytes, more than %d", len(r.GetClientRequestId()), maxKeyBytes)
 	}
-	return s.table.create(r.GetSpec(), r.GetClientRequestId())
+	return s.table.create(proto.CloneOf(r.GetSpec()), r.GetClientRequestId()) // callers in the same process may change theirs
 }
 
 // DeleteJobIfStatus takes back a job that was never accepted, and its key.
@@ -106,7 +106,7 @@ func (s *Service) GetJobRecord(_ context.Context, r *internalpb.GetJobRecordRequ
 	if !ok {
 		return nil, unknownJob(r.GetJobId())
 	}
-	return &internalpb.GetJobRecordResponse{Summary: rec.summary(), FailureReason: rec.reason, Spec: rec.spec}, nil
+	return &internalpb.GetJobRecordResponse{Summary: rec.summary(), FailureReason: rec.reason, Spec: proto.CloneOf(rec.spec)}, nil
 }
 
 // ListJobRecords reads a page of jobs.

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
@@ -144,7 +145,7 @@ func TestTransitionsBelongToActors(t *testing.T) {
 }
 
 func TestTransitionNeedsStatuses(t *testing.T) {
-	spec.Covers(t, "T-173")
+	spec.Covers(t, "T-173", "T-262")
 	f := open(t, nil)
 	id := f.create("")
 	for _, r := range []*internalpb.TransitionJobStatusRequest{
@@ -163,7 +164,7 @@ func TestTransitionNeedsStatuses(t *testing.T) {
 }
 
 func TestFirstTerminalWins(t *testing.T) {
-	spec.Covers(t, "T-96", "T-97", "T-231")
+	spec.Covers(t, "T-96", "T-97", "T-231", "T-256")
 	for range 20 {
 		f := open(t, nil)
 		id := f.bring(running)
@@ -190,7 +191,7 @@ func TestFirstTerminalWins(t *testing.T) {
 }
 
 func TestRecordsKeepTheirStory(t *testing.T) {
-	spec.Covers(t, "T-51", "T-125", "T-146", "T-167", "T-237")
+	spec.Covers(t, "T-125", "T-146", "T-167", "T-237", "T-258")
 	f := open(t, nil)
 	id := f.create("")
 	f.now = f.now.Add(-time.Hour) // clocks may be set back; times do not
@@ -208,6 +209,46 @@ func TestRecordsKeepTheirStory(t *testing.T) {
 	if again := f.get(id); again.String() != got.String() {
 		t.Errorf("read again: %v", again)
 	}
+}
+
+// The job service keeps all that is known of a job: its spec, when it was made,
+// where it stands and whether somebody wants it canceled.
+func TestRecordsAreWhole(t *testing.T) {
+	spec.Covers(t, "T-51", "T-135", "T-167")
+	f := open(t, nil)
+	want := &publicpb.JobSpec{JobType: "render", WorkDurationMs: 12, PayloadSizeBytes: 34, Labels: map[string]string{"a": "1", "b": "2"}}
+	given := proto.CloneOf(want)
+	answer, err := f.CreateJob(t.Context(), &internalpb.CreateJobRequest{Spec: given})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := answer.GetJobId()
+	given.JobType, given.Labels["a"] = "changed", "changed" // by whoever made the request
+	created := f.now.UnixMilli()
+	summary := &publicpb.JobSummary{JobId: id, Status: queued, JobType: "render", CreatedAtMs: created}
+	check := func(when string) {
+		t.Helper()
+		got := f.get(id)
+		if !proto.Equal(got.GetSpec(), want) || !proto.Equal(got.GetSummary(), summary) {
+			t.Errorf("%s: %v, want %v and %v", when, got, want, summary)
+		}
+		got.Spec.JobType, got.Summary.Status, got.Spec.Labels["a"] = "scribbled", done, "scribbled" // by whoever has read it
+	}
+	check("created")
+	check("read again")
+	f.now = f.now.Add(time.Second)
+	f.move(id, queued, running, "coordinator")
+	summary.Status, summary.StartedAtMs = running, created+1000
+	check("started")
+	if _, err := f.SetCancelRequested(t.Context(), &internalpb.SetCancelRequestedRequest{JobId: id, CancelRequested: true}); err != nil {
+		t.Fatal(err)
+	}
+	summary.CancelRequested = true
+	check("to be canceled")
+	f.now = f.now.Add(time.Second)
+	f.move(id, running, canceled, "coordinator")
+	summary.Status, summary.FinishedAtMs = canceled, created+2000
+	check("canceled")
 }
 
 func TestSetCancelRequested(t *testing.T) {
@@ -262,7 +303,7 @@ func TestDeleteIfStatus(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	spec.Covers(t, "T-143", "T-204", "T-205", "T-226", "T-227")
+	spec.Covers(t, "T-143", "T-204", "T-205", "T-226", "T-227", "T-261")
 	f := open(t, nil)
 	first := f.create("key-0")
 	for i := 1; i < job.MaxDedupKeys; i++ {
@@ -327,7 +368,7 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 func TestListOfEqualTimes(t *testing.T) {
-	spec.Covers(t, "T-162", "T-168", "T-169")
+	spec.Covers(t, "T-162", "T-168", "T-169", "T-260")
 	f := open(t, nil)
 	for i := range 300 {
 		if i%100 == 0 {

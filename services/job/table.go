@@ -14,8 +14,8 @@ import (
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 )
 
-// record is one job. The spec is never changed after creation, so that it can be
-// handed out as it is.
+// record is one job. The spec is the table's own and is never changed after
+// creation.
 type record struct {
 	id       string
 	spec     *publicpb.JobSpec

@@ -80,7 +80,7 @@ func TestDequeueAgain(t *testing.T) {
 }
 
 func TestFirstInFirstOut(t *testing.T) {
-	spec.Covers(t, "T-174", "T-175", "T-177")
+	spec.Covers(t, "T-174", "T-175", "T-177", "T-262")
 	f := fixture{t, queue.New(queue.Config{})}
 	for i := range 1000 {
 		f.enqueue(fmt.Sprint(i))

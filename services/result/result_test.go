@@ -24,7 +24,7 @@ func open(c result.Config) (*result.Service, *taskqueuetest.Journal) {
 }
 
 func TestFirstEnvelopeStands(t *testing.T) {
-	spec.Covers(t, "T-188", "T-189", "T-190", "T-191", "T-201", "T-236", "T-237")
+	spec.Covers(t, "T-188", "T-189", "T-190", "T-191", "T-201", "T-236", "T-237", "T-260", "T-261")
 	s, journal := open(result.Config{})
 	doneEnvelope := &internalpb.StoreResultRequest{JobId: "j", TerminalStatus: publicpb.JobStatus_DONE, RuntimeMs: 5, OutputSummary: "s", OutputBytes: []byte("out")}
 	for i, test := range []struct {

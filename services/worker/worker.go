@@ -125,10 +125,14 @@ func (w *Worker) slot(ctx context.Context) {
 			w.execute(ctx, work.GetJobId(), work.GetSpec())
 		default:
 			failures = 0
-			w.idle(ctx, time.Duration(work.GetRetryAfterMs())*time.Millisecond)
+			w.idle(ctx, max(minIdle, time.Duration(work.GetRetryAfterMs())*time.Millisecond))
 		}
 	}
 }
+
+// minIdle is how long a slot waits before it asks again, even if the coordinator
+// says less.
+const minIdle = 50 * time.Millisecond
 
 func (w *Worker) idle(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

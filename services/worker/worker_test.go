@@ -25,7 +25,8 @@ type boss struct {
 	mu      sync.Mutex // guards what follows
 	jobs    []*internalpb.FetchWorkResponse
 	cancel  []string
-	broken  error // of reports
+	hint    uint32 // milliseconds, if there is no job
+	broken  error  // of reports
 	beats   []time.Time
 	fetches []time.Time
 	workers map[string]bool
@@ -53,7 +54,7 @@ func (b *boss) FetchWork(_ context.Context, r *internalpb.FetchWorkRequest, _ ..
 	b.seen(r.GetWorkerId())
 	b.fetches = append(b.fetches, time.Now())
 	if len(b.jobs) == 0 {
-		return &internalpb.FetchWorkResponse{RetryAfterMs: 50}, nil
+		return &internalpb.FetchWorkResponse{RetryAfterMs: b.hint}, nil
 	}
 	job := b.jobs[0]
 	b.jobs = b.jobs[1:]
@@ -92,7 +93,7 @@ func during(t *testing.T, b *boss, slots int, d time.Duration, meanwhile func())
 }
 
 func TestWorkerRunsWhatItIsGiven(t *testing.T) {
-	spec.Covers(t, "T-15", "T-57", "T-69", "T-120", "T-198", "T-201", "T-202", "T-203")
+	spec.Covers(t, "T-15", "T-57", "T-69", "T-120", "T-198", "T-201", "T-202", "T-203", "T-260")
 	synctest.Test(t, func(t *testing.T) {
 		b := &boss{jobs: []*internalpb.FetchWorkResponse{
 			work("a", 100, 10), work("b", 100, 0), work("c", 100, taskwork.MaxOutputBytes), work("d", 100, taskwork.MaxOutputBytes+1), work("e", 100, 1), work("f", 100, 1),
@@ -126,7 +127,7 @@ func TestWorkerRunsWhatItIsGiven(t *testing.T) {
 }
 
 func TestWorkerBeatsOnceASecond(t *testing.T) {
-	spec.Covers(t, "T-199")
+	spec.Covers(t, "T-199", "T-262")
 	synctest.Test(t, func(t *testing.T) {
 		b := &boss{}
 		during(t, b, 1, 5500*time.Millisecond, nil)
@@ -142,14 +143,17 @@ func TestWorkerBeatsOnceASecond(t *testing.T) {
 }
 
 func TestIdleWorkerDoesNotSpin(t *testing.T) {
-	spec.Covers(t, "T-259")
-	synctest.Test(t, func(t *testing.T) {
-		b := &boss{}
-		during(t, b, 6, 2*time.Second, nil)
-		if most := 6 * (2*20 + 1); len(b.fetches) > most { // the first of each slot at once
-			t.Errorf("%d fetches, want at most %d", len(b.fetches), most)
-		}
-	})
+	spec.Covers(t, "T-258", "T-259")
+	const slots, seconds = 6, 4
+	for hint, each := range map[uint32]int{0: 20, 1: 20, 50: 20, 200: 5, 1000: 1} { // fetches a second; no hint makes more than 20
+		synctest.Test(t, func(t *testing.T) {
+			b := &boss{hint: hint}
+			during(t, b, slots, seconds*time.Second-time.Millisecond, nil)
+			if len(b.fetches) != slots*seconds*each {
+				t.Errorf("told to wait %d ms: %d fetches in %d s, want %d by each of %d slots a second", hint, len(b.fetches), seconds, each, slots)
+			}
+		})
+	}
 }
 
 func TestWorkerStopsEarly(t *testing.T) {
