@@ -128,7 +128,11 @@ func (s *Schedule) Validate(l Limits) error {
 	if n := len(t.Attributes); n > MaxAttributes-slotAttributes {
 		f.add("template.attributes", "%d are more than %d; a slot's job has %d more", n, MaxAttributes-slotAttributes, slotAttributes)
 	}
+	unset := t.Policy == Policy{}
 	t = t.WithDefaults()
+	if unset {
+		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
+	}
 	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), Key{}, time.Time{}, nil
 	for _, fault := range FaultsOf(t.Validate(l)) {
 		f.add("template."+fault.Field, "%s", fault.Problem)

@@ -129,6 +129,9 @@ func (s *Spec) Validate(l Limits) error {
 	if s.Delay < 0 || s.Delay > MaxDuration {
 		f.add("delay", "%v is not between 0 and %v", s.Delay, MaxDuration)
 	}
+	if life := s.Policy.Lifetime; life > 0 && s.Delay >= life && s.Delay <= MaxDuration {
+		f.add("delay", "%v is not shorter than the job's lifetime of %v (policy.lifetime), which would end before the job may run; shorten the delay or lengthen the lifetime", s.Delay, life)
+	}
 	if year := s.RunAt.UTC().Year(); !s.RunAt.IsZero() && (year < 1970 || year > 2200) {
 		f.add("run_at", "the year %d is not between 1970 and 2200", year)
 	}
@@ -190,6 +193,20 @@ func (k Key) validate(window time.Duration, f *faults) {
 	if window == 0 {
 		f.add("policy.idempotency_window", "a job with an idempotency key needs a window above 0")
 	}
+}
+
+// CheckRunAt refuses a job that is submitted now and may not run before its
+// lifetime is over. [Spec.Validate] says the same of its Delay, for which it needs
+// no time.
+func (s *Spec) CheckRunAt(now time.Time) error {
+	life := s.Policy.Lifetime
+	if life == 0 || s.RunAt.Before(now.Add(life)) {
+		return nil
+	}
+	var f faults
+	f.add("run_at", "%s is %v from now, beyond the job's lifetime of %v (policy.lifetime), which would end before the job may run; choose an earlier time or lengthen the lifetime",
+		s.RunAt.UTC().Format(time.RFC3339), s.RunAt.Sub(now).Round(time.Second), life)
+	return f.err()
 }
 
 // FirstRun is the earliest instant at which a job submitted now may run.

@@ -166,6 +166,10 @@ func (s *State) Due() time.Time {
 	return due
 }
 
+// ReasonLifetime is the State.Reason of a job whose lifetime was over, or would
+// have been before its next attempt.
+const ReasonLifetime = "lifetime"
+
 // lifeEnd is when the job must have ended, zero for never.
 func (s *State) lifeEnd() (end time.Time) {
 	if s.Policy.Lifetime > 0 {

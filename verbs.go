@@ -232,7 +232,8 @@ func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Ev
 
 // Fail ends the running attempt without success. Whether the job is tried again
 // follows from the category of the failure and the policy; a retry_after that
-// is longer than the backoff wins.
+// is longer than the backoff wins. A retry that would be due only after the end of
+// the job's lifetime dead-letters it at once, with [ReasonLifetime].
 func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Event, error) {
 	if !f.Category.Valid() {
 		return s, nil, &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("must be one of %v", categoryNames[1:])}}}
@@ -278,9 +279,13 @@ func (t *step) failed(f Failure, d Draw, now time.Time) {
 func (t *step) exhausted() bool { return t.Attempt >= t.Bound || t.Faults >= t.Policy.MaxAttempts }
 
 // retry schedules the next attempt. With no delay the job is claimable within
-// the same commit.
+// the same commit. A job whose life would be over by then is given up at once;
+// RunAt still says when the attempt would have been due.
 func (t *step) retry(delay time.Duration, now time.Time) *Event {
 	t.RunAt = now.Add(delay)
+	if t.over(t.RunAt) {
+		return t.giveUp(ReasonLifetime, now)
+	}
 	e := t.move(Retrying, now).of(t.Lease)
 	e.Until, e.Beat = t.RunAt, t.Lease.HeartbeatAt
 	if delay == 0 {
@@ -319,7 +324,7 @@ func (t *step) cancelled(honoured bool, now time.Time) *Event {
 
 // Release gives a held job back without fault: nothing is used up, and the job
 // may run again after the delay, or at once if it had not started. A job that was
-// asked to stop ends instead.
+// asked to stop ends instead, and so does one whose lifetime ends before the delay.
 func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now time.Time) (State, []Event, error) {
 	reason = cut(reason, MaxReasonBytes)
 	settled := digest('r', []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
@@ -346,7 +351,9 @@ func (s State) Release(ref LeaseRef, delay time.Duration, reason string, now tim
 		e.Reason = reason
 	default:
 		t.Bound++
-		t.retry(delay, now).Reason = reason
+		if e := t.retry(delay, now); e.Status != DeadLetter {
+			e.Reason = reason
+		}
 	}
 	return t.State, t.events, nil
 }
@@ -398,7 +405,7 @@ func (s State) Advance(d Draw, now time.Time) (State, []Event, error) {
 		if t.Status.Held() {
 			t.endLease(LeaseCancelled, 0)
 		}
-		t.giveUp("lifetime", now)
+		t.giveUp(ReasonLifetime, now)
 	case t.waitsForTime() && !now.Before(t.RunAt):
 		t.move(Scheduled, now)
 	case t.Status == Running && t.tooLong(now) && t.deadline().Before(t.Lease.ExpiresAt):

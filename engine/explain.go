@@ -81,6 +81,7 @@ func (x *inquiry) waiting(ctx context.Context) (err error) {
 	if err := x.dependencies(ctx); err != nil {
 		return err
 	}
+	x.tooLate()
 	x.delay()
 	if x.queue.Paused {
 		x.add(gq.Reason{

@@ -50,11 +50,26 @@ func (x *inquiry) workers() {
 	})
 }
 
+// tooLate compares when the job may run with when its life ends. New jobs and
+// retries of that kind are refused; an earlier version may have stored one.
+func (x *inquiry) tooLate() {
+	end, run := x.state.LifeEnd(), x.state.RunAt
+	if end.IsZero() || run.Before(end) {
+		return
+	}
+	x.add(gq.Reason{
+		Cause: gq.CauseLifetime, Until: end,
+		Summary: fmt.Sprintf("will never run: it may start at %s at the earliest, and its lifetime ends before, at %s, in %v; it will be dead-lettered then",
+			instant(run), instant(end), round(max(end.Sub(x.now), 0))),
+		Remedy: "cancel it and submit it again with a shorter delay or a longer lifetime in its policy",
+	})
+}
+
 // lifetime warns of an end that is near: the last tenth of a life, an hour at
 // most.
 func (x *inquiry) lifetime() {
 	end := x.state.LifeEnd()
-	if end.IsZero() {
+	if end.IsZero() || !x.state.Status.Held() && !x.state.RunAt.Before(end) { // see tooLate
 		return
 	}
 	left := end.Sub(x.now)
@@ -115,6 +130,11 @@ func (x *inquiry) finished() gq.Reason {
 	switch {
 	case s.Status == gq.Completed:
 		r.Summary = fmt.Sprintf("%s at %s in attempt %d", s.Status, instant(s.CompletedAt), s.Attempt)
+	case s.Reason == gq.ReasonLifetime:
+		r.Summary += ": " + x.outlived()
+		if s.Failure != nil {
+			r.Summary += fmt.Sprintf("; the last attempt failed: %s %s: %s", s.Failure.Category, s.Failure.Code, line1(s.Failure.Message))
+		}
 	case s.Failure != nil:
 		r.Summary += fmt.Sprintf(": %s %s: %s", s.Failure.Category, s.Failure.Code, line1(s.Failure.Message))
 	case s.Reason != "":
@@ -124,6 +144,16 @@ func (x *inquiry) finished() gq.Reason {
 		r.Remedy = fmt.Sprintf("mend the cause and submit it again: gq job replay %s", s.ID)
 	}
 	return r
+}
+
+// outlived tells how a lifetime ended a job: it was over, or would have been when
+// the job might have run again.
+func (x *inquiry) outlived() string {
+	s, end := x.state, x.state.LifeEnd()
+	if !s.RunAt.Before(end) && !end.IsZero() {
+		return fmt.Sprintf("it could not run before %s, and its lifetime ended before, at %s", instant(s.RunAt), instant(end))
+	}
+	return fmt.Sprintf("its lifetime ended at %s", instant(end))
 }
 
 // line1 is the first line of a text, not too long.

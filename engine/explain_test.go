@@ -130,6 +130,18 @@ func TestExplain(t *testing.T) {
 			time.Sleep(9*time.Minute + 30*time.Second)
 			return id
 		}, answer{cause: gq.CauseNoWorker, also: []gq.Cause{gq.CauseLifetime}}},
+		{"LifetimeBeforeDelay", func(f *fixture) gq.JobID {
+			return f.runAt(f.submit(gq.Spec{Delay: time.Hour}), 240*time.Hour)
+		}, answer{
+			cause: gq.CauseLifetime, summary: "may start at 2000-01-11T00:00:00Z at the earliest, and its lifetime ends before, at 2000-01-08T00:00:00Z",
+			remedy: "longer lifetime", until: 168 * time.Hour, also: []gq.Cause{gq.CauseDelay, gq.CauseNoWorker},
+		}},
+		{"LifetimeBeforeRetry", func(f *fixture) gq.JobID {
+			id := f.submit(gq.Spec{})
+			_, lease := f.take()
+			must[gq.State](f.T)(f.Fail(f.Context(), lease, gq.Failure{Category: gq.CategoryTemporary, Code: "busy", RetryAfter: 240 * time.Hour}))
+			return id
+		}, answer{cause: gq.CauseFinished, summary: "it could not run before 2000-01-11T00:00:00Z, and its lifetime ended before, at 2000-01-08T00:00:00Z; the last attempt failed: TEMPORARY busy"}},
 		{"Next", func(f *fixture) gq.JobID {
 			serve(f)
 			return f.submit(gq.Spec{})

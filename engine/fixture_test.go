@@ -131,6 +131,22 @@ func (f *fixture) take(more ...func(*gq.ClaimRequest)) (gq.Job, gq.LeaseRef) {
 	return j, j.State.Lease.Ref()
 }
 
+// runAt moves the earliest start of a job, as no call of the engine can.
+func (f *fixture) runAt(id gq.JobID, after time.Duration) gq.JobID {
+	f.Helper()
+	updated, err := f.store.Update(f.Context(), []store.Update{{
+		Ref: store.Ref{Job: id},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			s.RunAt = now.Add(after)
+			return s, nil, nil
+		},
+	}})
+	if err != nil || updated[0].Err != nil {
+		f.Fatalf("move the start of %s: %v, %+v", id, err, updated)
+	}
+	return id
+}
+
 func (f *fixture) get(id gq.JobID) gq.Job {
 	f.Helper()
 	j, err := f.Get(f.Context(), id, gq.WithPayload|gq.WithResult|gq.WithCheckpoint)

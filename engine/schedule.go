@@ -142,6 +142,10 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	policy := s.Template.Policy // of the queue where there is none, whatever that will be
 	s.Template = s.Template.WithDefaults()
 	s.Template.Policy = policy
+	late, err := e.lateTemplate(ctx, &s.Template)
+	if err != nil {
+		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+	}
 	out, err := e.changeSchedule(ctx, s.Name, func(old *entry, now time.Time) (gq.Schedule, error) {
 		next := s
 		next.Last, next.LastJob, next.Fired, next.CreatedAt = time.Time{}, gq.JobID{}, 0, now
@@ -155,7 +159,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 			next.Start = now
 		}
 		next.Start = next.Start.UTC().Truncate(time.Second)
-		faults := gq.FaultsOf(next.Validate(e.options.Limits))
+		faults := append(gq.FaultsOf(next.Validate(e.options.Limits)), late...)
 		slots, more := slotsOf(&next)
 		if faults = append(faults, more...); len(faults) > 0 {
 			return next, &gq.InvalidError{Faults: faults}
@@ -171,6 +175,27 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
 	}
 	return out, nil
+}
+
+// lateTemplate finds out whether a template without a policy of its own waits
+// longer than jobs of its queue live.
+func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, error) {
+	if t.Delay <= 0 || t.Policy != (gq.Policy{}) || gq.CheckQueueName(t.Queue) != nil {
+		return nil, nil
+	}
+	policy, err := e.queues.policy(ctx, e.store, t.Queue)
+	if err != nil {
+		return nil, err
+	}
+	filled := *t
+	filled.Policy, filled.ID = policy, gq.NewJobID([16]byte{})
+	var late []gq.Fault
+	for _, f := range gq.FaultsOf(filled.Validate(e.options.Limits)) {
+		if f.Field == "delay" && t.Delay <= gq.MaxDuration {
+			late = append(late, gq.Fault{Field: "template.delay", Problem: f.Problem})
+		}
+	}
+	return late, nil
 }
 
 func later(a, b time.Time) time.Time {

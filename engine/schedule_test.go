@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -110,6 +111,32 @@ func TestScheduleFaults(t *testing.T) {
 		if all := must[[]gq.Schedule](t)(f.Schedules(t.Context())); len(all) != 0 {
 			t.Errorf("refused schedules are stored: %+v", all)
 		}
+	})
+}
+
+// A template that waits longer than the jobs of its queue live is refused, whether
+// the lifetime is its own or its queue's.
+func TestScheduleBeyondLifetime(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		long := gq.Schedule{Name: "x", Every: time.Hour, Template: gq.Spec{Type: "t", Queue: "q", Delay: 240 * time.Hour}}
+		refused := func(what, life string) {
+			t.Helper()
+			_, err := f.PutSchedule(t.Context(), long)
+			wantErr(t, what, err, gq.ErrInvalid)
+			if got := fields(err); !slices.Equal(got, []string{"template.delay"}) || !strings.Contains(fmt.Sprint(err), life) {
+				t.Errorf("%s: %v, want one fault of template.delay that says %s", what, err, life)
+			}
+		}
+		refused("under the default policy", "168h0m0s")
+		q := gq.NewQueue("q")
+		q.Policy.Lifetime = 0
+		f.putQueue(q)
+		must[gq.Schedule](t)(f.PutSchedule(t.Context(), long))
+		q.Policy.Lifetime = 200 * time.Hour
+		f.putQueue(q)
+		refused("under the queue's policy", "200h0m0s")
+		long.Template.Policy = gq.Default()
+		refused("under its own policy", "168h0m0s")
 	})
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/gopherqueue/gq"
 )
@@ -29,6 +30,29 @@ func CheckGroup(g Group, l gq.Limits) error {
 	}
 	if size > gq.MaxGroupBytes {
 		faults = append(faults, gq.Fault{Field: "jobs", Problem: fmt.Sprintf("the payloads have %d bytes together, more than %d", size, gq.MaxGroupBytes)})
+	}
+	if len(faults) > 0 {
+		return &gq.InvalidError{Faults: faults}
+	}
+	return nil
+}
+
+// CheckRunTimes refuses a group with a job that may not run before its lifetime
+// is over, as [gq.Spec.CheckRunAt] does for one. A store calls it with the time of
+// its commit. Members for which exists reports true are jobs already; their times
+// were checked when they were made.
+func CheckRunTimes(g Group, now time.Time, exists func(i int) bool) error {
+	var faults []gq.Fault
+	for i := range g.Jobs {
+		if g.Jobs[i].RunAt.IsZero() || exists(i) {
+			continue
+		}
+		for _, f := range gq.FaultsOf(g.Jobs[i].CheckRunAt(now)) {
+			if len(g.Jobs) > 1 {
+				f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
+			}
+			faults = append(faults, f)
+		}
 	}
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}

@@ -150,6 +150,9 @@ func (tx *txn) examine(g store.Group, placed []store.Placed, b *becoming) (exami
 	if p.same, err = tx.known(g, placed); err != nil {
 		return p, err
 	}
+	if err := store.CheckRunTimes(g, tx.now, func(i int) bool { return placed[i].Existing }); err != nil {
+		return p, err
+	}
 	if p.family, err = tx.family(g, placed, p.same, b); err != nil {
 		return p, err
 	}

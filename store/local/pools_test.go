@@ -41,7 +41,7 @@ func TestRefusedForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	asks := insert(2, func(s *gq.Spec) { s.CostUnits, s.Delay = 1, time.Second })
-	insert(3, func(s *gq.Spec) { s.Delay, s.Policy.Lifetime = time.Hour, 30*time.Second })
+	insert(3, func(s *gq.Spec) { s.Delay, s.Policy.Lifetime = 29*time.Second, 30*time.Second })
 	clock.Advance(time.Minute)
 	updated, err := s.Update(ctx, []store.Update{{
 		Ref: store.Ref{Job: asks.ID},

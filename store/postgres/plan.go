@@ -72,6 +72,9 @@ func (p *plan) place(g store.Group) store.Inserted {
 	if err != nil {
 		return store.Inserted{Err: err}
 	}
+	if err := store.CheckRunTimes(g, p.now, func(i int) bool { return !members[i].existing.IsZero() }); err != nil {
+		return store.Inserted{Err: err}
+	}
 	info, err := p.relate(g, members)
 	if err != nil {
 		return store.Inserted{Err: err}
@@ -105,6 +108,9 @@ func (p *plan) place(g store.Group) store.Inserted {
 func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
 	if p.taken[spec.ID] {
 		return store.Inserted{Err: fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)}
+	}
+	if err := spec.CheckRunAt(p.now); err != nil {
+		return store.Inserted{Err: err}
 	}
 	m := member{sequence: uint64(p.numbers[0])}
 	p.numbers = p.numbers[1:]

@@ -119,9 +119,6 @@ func dueEach(e *env) {
 		{"lifetime of a waiting job", func() gq.JobID {
 			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute })).ID
 		}, time.Minute, gq.DeadLetter},
-		{"lifetime of a delayed job", func() gq.JobID {
-			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), delayed(time.Hour)).ID
-		}, time.Minute, gq.DeadLetter},
 		{"lifetime of a dependent", func() gq.JobID {
 			parent := e.add(forever(endless), inQueue("parents"))
 			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), depends(gq.After, parent.ID)).ID
@@ -206,7 +203,7 @@ func dueOrder(e *env) {
 }
 
 func dueOnce(e *env) {
-	e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), delayed(time.Hour)) // over before it may run
+	e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), delayed(time.Second)) // over since a minute
 	both := e.add(forever(func(p *gq.Policy) { p.Lifetime = 2 * time.Minute }), delayed(time.Minute))
 	e.clock.Advance(2 * time.Minute)
 	due := e.due(10)

@@ -54,17 +54,20 @@ var badFields = map[string][]setting{
 	"policy.idempotency_window": {func(s *gq.Spec) { s.Key, s.Policy.IdempotencyWindow = gq.Key{Scope: "s", Name: "k"}, 0 }},
 	"idempotency_key":           {func(s *gq.Spec) { s.Key = gq.Key{Scope: "s", Name: strings.Repeat("k", gq.MaxKeyRunes+1)} }, func(s *gq.Spec) { s.Key.Fingerprint = 1 }},
 	"idempotency_scope":         {func(s *gq.Spec) { s.Key = gq.Key{Name: "k"} }},
-	"delay":                     {delayed(-1), delayed(gq.MaxDuration + 1)},
-	"run_at":                    {func(s *gq.Spec) { s.RunAt = time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC) }, func(s *gq.Spec) { s.RunAt = time.Unix(-1, 0).UTC() }},
-	"cost_units":                {costing(-1), costing(gq.MaxCostUnits + 1)},
-	"max_fee":                   {func(s *gq.Spec) { s.MaxFee = -1 }},
-	"requires":                  {func(s *gq.Spec) { s.Requires = numbered(gq.MaxCapabilities + 1) }},
-	"requires[0]":               {requiring("")},
-	"attributes":                {func(s *gq.Spec) { s.Attributes = map[string]string{"": "x"} }},
-	"priority":                  {func(s *gq.Spec) { s.Metadata.Priority = 0 }, at(gq.Bulk + 1)},
-	"tags":                      {func(s *gq.Spec) { s.Metadata.Tags = map[string]string{"": "x"} }},
-	"correlation_id":            {func(s *gq.Spec) { s.Metadata.CorrelationID = strings.Repeat("c", gq.MaxCorrelationBytes+1) }},
-	"callback_url":              {func(s *gq.Spec) { s.Metadata.CallbackURL = "ftp://example.com" }, func(s *gq.Spec) { s.Metadata.CallbackURL = "http:///x" }},
+	"delay": {
+		delayed(-1), delayed(gq.MaxDuration + 1),
+		delayed(7 * 24 * time.Hour), // the whole lifetime
+	},
+	"run_at":         {func(s *gq.Spec) { s.RunAt = time.Date(2201, 1, 1, 0, 0, 0, 0, time.UTC) }, func(s *gq.Spec) { s.RunAt = time.Unix(-1, 0).UTC() }},
+	"cost_units":     {costing(-1), costing(gq.MaxCostUnits + 1)},
+	"max_fee":        {func(s *gq.Spec) { s.MaxFee = -1 }},
+	"requires":       {func(s *gq.Spec) { s.Requires = numbered(gq.MaxCapabilities + 1) }},
+	"requires[0]":    {requiring("")},
+	"attributes":     {func(s *gq.Spec) { s.Attributes = map[string]string{"": "x"} }},
+	"priority":       {func(s *gq.Spec) { s.Metadata.Priority = 0 }, at(gq.Bulk + 1)},
+	"tags":           {func(s *gq.Spec) { s.Metadata.Tags = map[string]string{"": "x"} }},
+	"correlation_id": {func(s *gq.Spec) { s.Metadata.CorrelationID = strings.Repeat("c", gq.MaxCorrelationBytes+1) }},
+	"callback_url":   {func(s *gq.Spec) { s.Metadata.CallbackURL = "ftp://example.com" }, func(s *gq.Spec) { s.Metadata.CallbackURL = "http:///x" }},
 }
 
 func numbered(n int) (names []string) {

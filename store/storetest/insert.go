@@ -30,6 +30,12 @@ var insertCases = []Case{
 		run:    insertPast,
 	},
 	{
+		Name:   "Insert/RunTimeBeyondLife",
+		Clause: "a job that may not run before its lifetime is over is ErrInvalid, naming delay or run_at, and takes its group with it; a key that is taken still finds its job",
+		Needs:  []string{"Insert", "Get", "Close"},
+		run:    insertBeyondLife,
+	},
+	{
 		Name:   "Insert/ReadBack",
 		Clause: "every field of a spec is read back as it was submitted",
 		Needs:  []string{"Insert", "Get", "Claim", "Close"},
@@ -137,6 +143,40 @@ func insertPast(e *env) {
 		}
 	}
 	e.claimed("jobs with a run time at or before now", 10, []gq.JobID{past.ID, now.ID})
+}
+
+func insertBeyondLife(e *env) {
+	hour := under(func(p *gq.Policy) { p.Lifetime = time.Hour })
+	at := func(d time.Duration) setting { return func(s *gq.Spec) { s.RunAt = e.now().Add(d) } }
+	for name, test := range map[string]struct {
+		spec  gq.Spec
+		field string
+	}{
+		"delay":           {e.spec(hour, delayed(time.Hour)), "delay"},
+		"run time":        {e.spec(hour, at(time.Hour)), "run_at"},
+		"keyed run time":  {e.spec(hour, at(time.Hour), keyed("late", 1)), "run_at"},
+		"late run time":   {e.spec(hour, at(1000*time.Hour)), "run_at"},
+		"run time, chain": {e.spec(hour, at(time.Hour), depends(gq.After, e.add().ID)), "run_at"},
+	} {
+		why := e.refused(gq.ErrInvalid, test.spec)
+		if got := why.fields(); len(got) != 1 || got[0] != test.field {
+			e.Errorf("%s beyond the lifetime: the error names %q (%v), want %s", name, got, why.err, test.field)
+		}
+		e.absent("a job with its "+name+" beyond its lifetime", test.spec.ID)
+	}
+	group := []gq.Spec{e.spec(), e.spec(hour, at(2*time.Hour))}
+	if got := e.refused(gq.ErrInvalid, group...).fields(); len(got) != 1 || got[0] != "jobs[1].run_at" {
+		e.Errorf("a group with a run time beyond a lifetime: the error names %q, want jobs[1].run_at", got)
+	}
+	e.absent("the other job of the group", group[0].ID)
+
+	last := e.add(hour, at(time.Hour-1), keyed("k", 1))
+	e.equal("a run time 1 ns before the end of the lifetime", last.Status, gq.Delayed)
+	e.add(under(func(p *gq.Policy) { p.Lifetime = 0 }), at(1000*time.Hour))
+	again := e.tryInsert(store.One(e.spec(hour, at(time.Hour), keyed("k", 1))))[0]
+	if again.Err != nil || !again.Jobs[0].Existing || again.Jobs[0].State.ID != last.ID {
+		e.Errorf("a key that is taken, with a run time beyond the lifetime: %+v, want the job that has it", again)
+	}
 }
 
 func insertReadBack(e *env) {

@@ -261,6 +261,9 @@ func (j *modelJob) cancelled(honoured bool, now time.Time) *gq.Event {
 
 func (j *modelJob) retry(delay time.Duration, now time.Time) *gq.Event {
 	j.s.RunAt = now.Add(delay)
+	if come(j.lifeEnd(), j.s.RunAt) {
+		return j.giveUp("lifetime", now)
+	}
 	v := j.become(gq.Retrying, j.s.Lease, now)
 	v.Until, v.Beat = j.s.RunAt, j.s.Lease.HeartbeatAt
 	at := len(j.events) - 1

@@ -108,6 +108,9 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 			return nil, fmt.Errorf("naive: %s: %w", s.ID, gq.ErrDuplicateID)
 		}
 	}
+	if err := store.CheckRunTimes(store.Group{Jobs: specs}, now, func(int) bool { return n.bug == promisesTooLate }); err != nil {
+		return nil, err
+	}
 	nodes := make([]gq.Node, len(specs))
 	for i, s := range specs {
 		nodes[i] = gq.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn}

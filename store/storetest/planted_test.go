@@ -40,6 +40,7 @@ const (
 	delayNeedsSweep    bug = "a delay lasts until a sweep"
 	claimsEarly        bug = "a delay ends 1 ns early"
 	claimsLate         bug = "a delay ends 1 ns late"
+	promisesTooLate    bug = "jobs are accepted that may not run before their lifetime is over"
 	ignoresLifetime    bug = "jobs are claimed past their lifetime"
 	ignoresPause       bug = "a paused queue goes on"
 	ignoresMaxRunning  bug = "any number of jobs run at once"
@@ -198,6 +199,7 @@ var planted = map[bug][]string{
 	delayNeedsSweep:    {"Lease/RunTime", "Lease/RetryTime"},
 	claimsEarly:        {"Lease/RunTime", "Lease/RetryTime"},
 	claimsLate:         {"Lease/RunTime", "Lease/RetryTime"},
+	promisesTooLate:    {"Insert/RunTimeBeyondLife"},
 	ignoresLifetime:    {"Lease/Lifetime"},
 	ignoresPause:       {"Limit/Paused"},
 	ignoresMaxRunning:  {"Limit/MaxRunning"},
@@ -350,7 +352,8 @@ var beyondModel = []bug{
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
 	tellsOneQueue, tellsJobsOnly, // nobody listens in them
-	blobsAnyway, // blobs come with the verbs that save them
+	promisesTooLate, // no run time lies so late in them
+	blobsAnyway,     // blobs come with the verbs that save them
 }
 
 // The model must find what the cases find, and by itself.

@@ -24,6 +24,12 @@ var settleCases = []Case{
 		run:    settleRetries,
 	},
 	{
+		Name:   "Settle/RetryBeyondLife",
+		Clause: "a failed job whose retry would be due after the end of its lifetime is DEAD_LETTER at once, with that reason and its failure",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Due", "Close"},
+		run:    settleBeyondLife,
+	},
+	{
 		Name:   "Settle/Permanent",
 		Clause: "a permanent failure is FAILED at once and stays so, with its category, code and message; it can be listed with the dead letters, and nothing revives either",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "List", "Due", "Close"},
@@ -149,6 +155,40 @@ func settleRetries(e *env) {
 	e.equal("the history", trace(e.history(job.ID)), want)
 	e.settled("after the last failure")
 	e.equal("the state long after", e.state(job.ID), s)
+}
+
+func settleBeyondLife(e *env) {
+	hour := under(func(p *gq.Policy) { p.Lifetime = time.Hour })
+	slow := under(func(p *gq.Policy) { p.Backoff.Initial, p.Backoff.Max = time.Hour, time.Hour })
+	lossy := under(func(p *gq.Policy) { p.OnLoss = gq.LossBackoff })
+	for name, end := range map[string]func() gq.State{
+		"retry_after": func() gq.State {
+			e.add(hour)
+			return e.fail(e.one(), gq.Failure{Category: gq.CategoryTemporary, Code: "busy", RetryAfter: 24 * time.Hour})
+		},
+		"backoff": func() gq.State {
+			e.add(hour, slow)
+			return e.fail(e.one(), temporary)
+		},
+		"a lost lease": func() gq.State {
+			lost := e.add(hour, slow, lossy)
+			e.one(lasting(time.Second))
+			e.clock.Advance(time.Second)
+			e.sweep()
+			return e.state(lost.ID)
+		},
+	} {
+		s := end()
+		if s.Status != gq.DeadLetter || s.Reason != gq.ReasonLifetime || s.Failure == nil || !s.CompletedAt.Equal(e.now()) {
+			e.Errorf("%s: the job is %s because of %q since %v with failure %v, want DEAD_LETTER because of %q now with its failure",
+				name, s.Status, s.Reason, s.CompletedAt, s.Failure, gq.ReasonLifetime)
+		}
+		e.equal(name+": the stored state", e.state(s.ID), s)
+		e.equal(name+": the history", trace(e.history(s.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.DeadLetter})
+		if due := e.due(10); len(due.Jobs) != 0 || !due.Next.IsZero() {
+			e.Errorf("%s: due are %s, next %v; want none, never", name, briefs(due.Jobs), due.Next)
+		}
+	}
 }
 
 func settlePermanent(e *env) {
