@@ -20,7 +20,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: postgres python docker format-check vet ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
+test: postgres python docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
 	scripts/test -check
 	scripts/compare --quick
 
@@ -53,6 +53,17 @@ format-check:
 .PHONY: vet
 vet:
 	$(GO) vet -race -tags failover,arch ./...
+
+# What gq must build on. Only the compiler runs, so a target costs its share of
+# the standard library and the modules once, and nothing while they are cached.
+CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
+
+.PHONY: cross
+cross: ## Build gq without cgo for every platform it supports
+	@for target in $(CROSS); do \
+		echo "build $$target"; \
+		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build -o /dev/null ./cmd/gq || exit 1; \
+	done
 
 .PHONY: lint
 lint: ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code

@@ -41,7 +41,7 @@ func ParseStatus(name string) (Status, error) {
 	if i, ok := indexOf(statusNames[:], name); ok {
 		return Status(i), nil
 	}
-	return 0, &InvalidError{Faults: []Fault{{"state", fmt.Sprintf("%.64q is not a state", name)}}}
+	return 0, &InvalidError{Faults: []Fault{{"state", fmt.Sprintf("%.64q is not one of %v", name, statusNames[1:])}}}
 }
 
 func (s Status) String() string { return nameOf(statusNames[:], int(s)) }

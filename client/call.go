@@ -50,13 +50,18 @@ func safeIf(ok bool) safety { return safety(ok) }
 func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safety, error)) error {
 	until := time.Now().Add(c.options.RetryFor)
 	for failures := 0; ; {
-		c.connected(ctx, until)
+		c.connected(ctx, until, failures == 0)
 		again, err := f(ctx)
 		if err == nil {
 			return nil
 		}
 		if c.life.Err() != nil {
 			return errClosed
+		}
+		if speaksHTTP(err) {
+			return &gq.InvalidError{Faults: []gq.Fault{{
+				Field: "address", Problem: fmt.Sprintf("%s is an HTTP port; give the gRPC address (default %s)", c.address, DefaultAddress),
+			}}}
 		}
 		if ctx.Err() != nil && passing(err) { // there was no server until the caller's time was over
 			return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), wire.ErrorFromStatus(err))
@@ -74,9 +79,18 @@ func passing(err error) bool {
 	return !errors.Is(err, errClosed) && (status.Code(err) == codes.Unavailable || gq.KindOf(err) == gq.KindUnavailable)
 }
 
+// speaksHTTP reports whether an error says that the other side is a web server,
+// which trying again does not change.
+func speaksHTTP(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "looked like an HTTP/1.1 header") ||
+		strings.Contains(text, "unexpected HTTP status code received from server") && strings.Contains(text, "unexpected content-type")
+}
+
 // connected waits until there is a connection, or the time is over: then the
-// call itself will find out why there is none.
-func (c *Client) connected(ctx context.Context, until time.Time) {
+// call itself will find out why there is none. The first time it does not wait
+// longer than for one failure, since that may be of a kind that stays.
+func (c *Client) connected(ctx context.Context, until time.Time, first bool) {
 	state := c.conn.GetState()
 	if state == connectivity.Ready {
 		c.reached(true)
@@ -95,6 +109,9 @@ func (c *Client) connected(ctx context.Context, until time.Time) {
 			c.conn.Connect()
 		case connectivity.TransientFailure:
 			c.reached(false)
+			if first {
+				return
+			}
 		case connectivity.Connecting, connectivity.Ready, connectivity.Shutdown:
 		}
 		if !c.conn.WaitForStateChange(ctx, state) {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type Options struct {
 
 // Client is a queue elsewhere. Its methods may be called concurrently.
 type Client struct {
+	address string
 	options Options
 	conn    *grpc.ClientConn
 
@@ -88,8 +90,10 @@ func (c *Client) later(f func()) {
 }
 
 // New makes a client of the server at an address, such as [DefaultAddress],
-// which is what "" stands for. It connects with the first call. Everything wrong
-// with the options is reported at once: [gq.ErrInvalid].
+// which is what "" stands for. Several addresses, separated by commas, are servers
+// on the same store: the client uses the first that it can connect to, and another
+// when it loses that one. It connects with the first call. Everything wrong with
+// the address and the options is reported at once: [gq.ErrInvalid].
 func New(address string, o Options) (*Client, error) {
 	if address == "" {
 		address = DefaultAddress
@@ -114,7 +118,7 @@ func New(address string, o Options) (*Client, error) {
 	}
 	var faults []gq.Fault
 	if o.Token != "" {
-		if o.TLS == nil && !local(address) {
+		if o.TLS == nil && !allLocal(address) {
 			faults = append(faults, gq.Fault{Field: "token", Problem: fmt.Sprintf("would be sent in the clear to %.80q: set TLS", address)})
 		}
 		if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
@@ -122,15 +126,19 @@ func New(address string, o Options) (*Client, error) {
 		}
 		options = append(options, grpc.WithPerRPCCredentials(token{o.Token, o.TLS != nil}))
 	}
+	target, more, err := targetOf(address)
+	if err != nil {
+		faults = append(faults, gq.Fault{Field: "address", Problem: err.Error()})
+	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("make a client: %w", &gq.InvalidError{Faults: faults})
 	}
-	conn, err := grpc.NewClient(address, append(options, o.Dial...)...)
+	conn, err := grpc.NewClient(target, slices.Concat(options, more, o.Dial)...)
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", &gq.InvalidError{Faults: []gq.Fault{{Field: "address", Problem: err.Error()}}})
 	}
 	c := &Client{
-		options: o, conn: conn,
+		address: address, options: o, conn: conn,
 		jobs: pb.NewJobsServiceClient(conn), workers: pb.NewWorkersServiceClient(conn),
 		queues: pb.NewQueuesServiceClient(conn), schedules: pb.NewSchedulesServiceClient(conn),
 	}

@@ -12,6 +12,11 @@
 // Claims, heartbeats and outcomes share one stream, which is opened when the
 // first of them is made and again when it breaks.
 //
+// # Several servers
+//
+// Several addresses, separated by commas, are servers on the same store. A client
+// tries them in their order whenever it has to connect.
+//
 // # What is repeated
 //
 // While the server cannot be reached, calls wait for it and are repeated for up

@@ -58,15 +58,16 @@ import (
 
 // Options are what an engine can be told. The zero value is the default.
 type Options struct {
-	Log      *slog.Logger              // nil is silence
-	Random   rand.Source               // of ids and jitter; nil is crypto/rand
-	Backoffs map[string]gq.BackoffFunc // custom strategies by name; see gq.Custom
-	Limits   gq.Limits                 // of schedule templates; zero is gq.DefaultLimits
-	Timeout  time.Duration             // until a submission is reported as gq.ErrTimeout; 0 is 30 s
-	Sweep    time.Duration             // between sweeps while there is something to do; 0 is 1 s
-	Batch    int                       // jobs that one step of a sweep changes; 0 is 1000
-	Poll     time.Duration             // how often to look where the store tells no news; 0 is 1 s
-	Memory   time.Duration             // how long a silent worker is remembered; 0 is 1 min
+	Log       *slog.Logger              // nil is silence
+	Random    rand.Source               // of ids and jitter; nil is crypto/rand
+	Backoffs  map[string]gq.BackoffFunc // custom strategies by name; see gq.Custom
+	Limits    gq.Limits                 // of schedule templates; zero is gq.DefaultLimits
+	Timeout   time.Duration             // until a submission is reported as gq.ErrTimeout; 0 is 30 s
+	Sweep     time.Duration             // between sweeps while there is something to do; 0 is 1 s
+	Batch     int                       // jobs that one step of a sweep changes; 0 is 1000
+	Poll      time.Duration             // how often to look where the store tells no news; 0 is 1 s
+	KeyWindow time.Duration             // how long keys are remembered of jobs whose policy has its preset's window; 0 is 24 h
+	Memory    time.Duration             // how long a silent worker is remembered; 0 is 1 min
 
 	// BeforePurge is called before finished jobs are removed that have a callback, and
 	// refuses that with its error. Whoever tells callbacks of the ends of jobs still
@@ -91,6 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"sweep", &o.Sweep, time.Second},
 		{"poll", &o.Poll, time.Second},
 		{"memory", &o.Memory, time.Minute},
+		{"key_window", &o.KeyWindow, gq.Default().IdempotencyWindow},
 	} {
 		switch {
 		case *d.value == 0:

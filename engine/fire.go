@@ -106,7 +106,7 @@ func (e *Engine) slotSpec(ctx context.Context, s *entry, slot time.Time) (gq.Spe
 	spec.Key = gq.Key{Scope: scopeSchedule, Name: s.Name + "@" + stamp}
 	spec, err := e.fill(ctx, spec, nil)
 	if spec.Policy.IdempotencyWindow == 0 {
-		spec.Policy.IdempotencyWindow = 24 * time.Hour
+		spec.Policy.IdempotencyWindow = e.options.KeyWindow
 	}
 	return spec, err
 }

@@ -222,6 +222,9 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 	if s.Key.Name != "" && s.Key.Fingerprint == 0 {
 		s.Key.Fingerprint = fingerprint(s, given, needs)
 	}
+	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
+		s.Policy.IdempotencyWindow = e.options.KeyWindow // nobody has chosen another
+	}
 	if s.Metadata.CallbackURL != "" {
 		if err := e.noteCallbacks(ctx); err != nil {
 			return s, err

@@ -90,6 +90,20 @@ type failure struct {
 	ExitStatus int          `json:"exit_status"`
 }
 
+// text is the message for people: several faults stand on a line each.
+func (f failure) text() string {
+	if len(f.Faults) < 2 {
+		return f.Message
+	}
+	joined := &gq.InvalidError{}
+	lines := "invalid:"
+	for _, fault := range f.Faults {
+		joined.Faults = append(joined.Faults, gq.Fault(fault))
+		lines += "\n  " + gq.Fault(fault).String()
+	}
+	return strings.Replace(f.Message, joined.Error(), lines, 1)
+}
+
 // Codes of what no server answers; all others are those of [gq.CodeOf].
 const (
 	codeUsage       = "usage"

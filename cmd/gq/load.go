@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -27,7 +30,11 @@ Every answer is checked and every accepted job followed until status and result
 have told of its end. Jobs that have not ended --drain after the run are reported
 as censored, and those that still wait are canceled. At most --max-tracked jobs
 are open at a time: above it, GetJobStatus replaces SubmitJob. The command fails
-if an answer was wrong or a job is not accounted for.
+if a request failed, an answer was wrong or a job is not accounted for, and shows
+the first error of each kind.
+
+Where the service asks for tokens, set GQ_TOKEN; GQ_TLS, GQ_TLS_CA, GQ_TLS_CERT and
+GQ_TLS_KEY work as for the other clients.
 
 Latencies are milliseconds, of all requests that were due in the measured time; a
 request that failed counts as slower than every answer. End to end is submit to
@@ -57,6 +64,9 @@ func newLoad(p process) *cobra.Command {
 			}
 			if err := s.Validate(); err != nil {
 				return fmt.Errorf("%w: %w", gq.ErrInvalid, err)
+			}
+			if err := loadCredentials(p, &s); err != nil {
+				return err
 			}
 			return runLoad(c.Context(), p, s, asJSON)
 		},
@@ -94,7 +104,39 @@ func runLoad(ctx context.Context, p process, s load.Settings, asJSON bool) error
 	if err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
-	return verdict(report)
+	return errors.Join(verdict(report), failures(report))
+}
+
+// failures is an error if requests failed.
+func failures(r *load.Report) error {
+	if len(r.Errors) == 0 {
+		return nil
+	}
+	n, lines := 0, []string{""}
+	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
+		n += r.Errors[code]
+		lines = append(lines, fmt.Sprintf("%d %s, such as: %s", r.Errors[code], code, r.ErrorExamples[code]))
+	}
+	lines[0] = fmt.Sprintf("%d requests failed", n)
+	return errors.New(strings.Join(lines, "\n  "))
+}
+
+// loadCredentials are those of the environment, as for every client. A token only
+// goes to this machine without encryption.
+func loadCredentials(p process, s *load.Settings) (err error) {
+	if s.TLS, err = clientTLS(p.getenv); err != nil {
+		return err
+	}
+	if s.Token = p.getenv("GQ_TOKEN"); s.Token == "" || s.TLS != nil {
+		return nil
+	}
+	for _, target := range s.Targets {
+		host, _, _ := net.SplitHostPort(target)
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return usage("target", fmt.Sprintf("GQ_TOKEN would be sent in the clear to %.80q: set GQ_TLS_CA or GQ_TLS=1, or unset GQ_TOKEN", target))
+		}
+	}
+	return nil
 }
 
 // verdict is an error if an answer was wrong or a job is not accounted for.

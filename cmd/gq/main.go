@@ -59,7 +59,7 @@ func runIn(ctx context.Context, args []string, p process) int {
 	case wantsJSON(command, args, started):
 		_ = wire.EncodeJSON(p.stderr, failed{f}) // there is nowhere else to tell of it
 	default:
-		fmt.Fprintf(p.stderr, "gq: %s\n", f.Message)
+		fmt.Fprintf(p.stderr, "gq: %s\n", f.text())
 		if f.Code == codeUsage {
 			fmt.Fprintf(p.stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 		}

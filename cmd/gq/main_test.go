@@ -76,7 +76,7 @@ func TestUsage(t *testing.T) {
 		{"bench --callers 1,x", 2, "invalid argument"},
 		{"bench --jobs 5 --duration 1s", 2, "--jobs and --duration exclude each other"},
 		{"bench --scenario cycle,nosuch", 2, "scenario: \"nosuch\" is not one of"},
-		{"bench --batch 0 --repeat 0 --store x", 2, "batch: 0 is not between 1 and 1000; repeat: 0 is not"},
+		{"bench --batch 0 --repeat 0 --store x", 2, "\n  batch: 0 is not between 1 and 1000\n  repeat: 0 is not"},
 	} {
 		t.Run(test.args, func(t *testing.T) {
 			got := gqIn(t.Context(), t.TempDir(), strings.Fields(test.args)...)

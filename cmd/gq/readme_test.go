@@ -113,13 +113,25 @@ func TestReadmeProgram(t *testing.T) {
 	if len(blocks) != 2 || blocks[1].language != "go" || !strings.HasSuffix(blocks[0].text, "\ngo run ./cmd/gq demo\n") {
 		t.Fatalf("the first screen is no longer what this test knows: %v", blocks)
 	}
-	if got := runGo(t.Context(), t, t.TempDir(), blocks[1].text); got != "COMPLETED: \"Hello, Ada\"\n" {
+	got, warnings := runProgram(t.Context(), t, t.TempDir(), blocks[1].text)
+	if got != "COMPLETED: \"Hello, Ada\"\n" {
 		t.Errorf("it printed %q", got)
+	}
+	if strings.Contains(warnings, "WARN") || strings.Contains(warnings, "ERROR") {
+		t.Errorf("it does not end quietly:\n%s", warnings)
 	}
 }
 
-// runGo builds a program as part of this module and runs it in a directory.
+// runGo builds a program as part of this module, runs it in a directory and
+// returns what it prints.
 func runGo(ctx context.Context, t testing.TB, dir, program string) string {
+	t.Helper()
+	out, _ := runProgram(ctx, t, dir, program)
+	return out
+}
+
+// runProgram is runGo with what the program writes to standard error.
+func runProgram(ctx context.Context, t testing.TB, dir, program string) (output, errors string) {
 	t.Helper()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
 	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
@@ -136,5 +148,5 @@ func runGo(ctx context.Context, t testing.TB, dir, program string) string {
 	if err != nil {
 		t.Errorf("%v\n%s", err, stderr.String())
 	}
-	return string(out)
+	return string(out), stderr.String()
 }

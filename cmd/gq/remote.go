@@ -70,7 +70,7 @@ type dialer func(addr string, patience time.Duration, reached func(bool)) (queue
 // with the client certificate of GQ_TLS_CERT and GQ_TLS_KEY.
 func dialAs(getenv func(string) string) dialer {
 	return func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error) {
-		o := client.Options{RetryFor: patience, Token: getenv("GQ_TOKEN"), Reached: reached}
+		o := client.Options{RetryFor: patience, GenerateKeys: true, Token: getenv("GQ_TOKEN"), Reached: reached}
 		var err error
 		if o.TLS, err = clientTLS(getenv); err != nil {
 			return nil, nil, err
@@ -121,7 +121,7 @@ type remote struct {
 func newRemote(p process, c *cobra.Command) *remote {
 	r := &remote{process: p, patience: impatient}
 	flags := c.Flags()
-	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server (default GQ_ADDR, or "+defaultAddr+")")
+	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server, or several separated by commas, of which the first that answers is used (default GQ_ADDR, or "+defaultAddr+")")
 	flags.BoolVar(&r.json, "json", false, "print JSON for programs")
 	return r
 }
@@ -162,6 +162,10 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 		err = f(ctx, q)
 	}
 	switch {
+	case gq.KindOf(err) == gq.KindUnauthenticated && r.getenv("GQ_TOKEN") == "":
+		err = fmt.Errorf("%w; set GQ_TOKEN to a token of the server %s (gq token create makes one)", err, addr)
+	case gq.KindOf(err) == gq.KindUnauthenticated:
+		err = fmt.Errorf("%w; the server %s does not know the token in GQ_TOKEN, or it was revoked or has expired", err, addr)
 	case errors.Is(err, client.ErrUnreachable):
 		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
 	case gq.KindOf(err) == gq.KindUnavailable: // it was there to say so

@@ -104,7 +104,11 @@ func newScheduleSet(p process) *cobra.Command {
 		Long: `Make a schedule, or give an existing one another definition.
 
 A calendar is five fields: minute, hour, day of month, month, day of week; or six
-with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.`,
+with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.
+
+A slot that no server fires within a minute counts as missed, because all servers
+were down or too busy. --missed says what happens then: once fires the latest
+missed slot, skip fires none, all fires them all up to --missed-limit.`,
 		Example: `  gq schedule set nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
   gq schedule set ping --every 30s --type ping --payload '{"host":"db"}' --missed skip`,
 		Args: oneArgument("the name of a schedule"),
@@ -121,7 +125,7 @@ with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.`,
 	flags.DurationVar(&every, "every", 0, "instead: interval")
 	flags.StringVar(&zone, "time-zone", "", "of the calendar, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&start, "start", "", "no slot before this instant (default now)")
-	flags.StringVar(&missed, "missed", "", "slots at which nobody was there: once, skip or all (default once)")
+	flags.StringVar(&missed, "missed", "", "what to do about slots missed by more than a minute: once, skip or all (default once)")
 	flags.IntVar(&limit, "missed-limit", 0, "with --missed all: the most that are made up for (default 100)")
 	flags.BoolVar(&paused, "paused", false, "do not fire until resumed")
 	f.add(flags, false)
@@ -129,6 +133,9 @@ with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.`,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		s := gq.Schedule{Name: args[0], Cron: cron, Every: every, TimeZone: zone, MissedLimit: limit, Paused: paused}
 		var err error
+		if cron == "" && every == 0 {
+			return usage("calendar", "give --cron or --every")
+		}
 		if missed != "" {
 			if s.Missed, err = gq.ParseMissed(missed); err != nil {
 				return err

@@ -77,7 +77,7 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	}()
 	var a *access
 	e, err := engine.New(store, engine.Options{
-		Log: log, Limits: cfg.Limits.Limits, BeforePurge: func(ctx context.Context) error { return a.hooks.CatchUp(ctx) },
+		Log: log, Limits: cfg.Limits.Limits, KeyWindow: cfg.Limits.KeyWindow, BeforePurge: func(ctx context.Context) error { return a.hooks.CatchUp(ctx) },
 	})
 	if err != nil {
 		return err
@@ -162,6 +162,9 @@ func greet(p process, cfg *config.Config, l listeners) {
 	}
 	s := newScreen(p.stdout, p.getenv)
 	s.line("store %s", config.Redact(cfg.Store))
+	if !isTerminal(p.stdout) { // hints are for people; a file or a journal keeps what programs read
+		return
+	}
 	s.line("")
 	s.line("Try it from another terminal:")
 	s.line("  gq work --type shout --exec 'tr a-z A-Z'%s", addr)

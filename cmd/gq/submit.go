@@ -211,6 +211,10 @@ func newSubmit(p process) *cobra.Command {
 		Long: `Submit a job and print its id, once the server has made it durable. With --json
 the whole job is printed.
 
+While no server can be reached, such as during a restart, the command says so and
+tries again for --retry-for. That never makes a second job: without --key it uses
+a random idempotency key.
+
 With --wait the command stays until the job has ended; its exit status tells how.
 
 ` + exitHelp,
@@ -226,10 +230,17 @@ With --wait the command stays until the job has ended; its exit status tells how
 	var wait bool
 	var timeout time.Duration
 	f.add(c.Flags(), true)
+	c.Flags().DurationVar(&r.patience, "retry-for", patient, "how long to try again while the server cannot be reached; 0 is not at all")
 	c.Flags().BoolVar(&wait, "wait", false, "stay until the job has ended")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: give up after this long (default never)")
 	c.Flags().SortFlags = false
 	c.RunE = func(c *cobra.Command, args []string) error {
+		switch {
+		case r.patience < 0:
+			return usage("retry-for", fmt.Sprintf("%v is negative", r.patience))
+		case r.patience == 0:
+			r.patience = -1 // not at all; the client's zero is its default
+		}
 		return r.long(c.Context(), func(ctx context.Context, q queue) error {
 			return r.submit(ctx, q, &f, args[0], wait, timeout)
 		})
@@ -243,6 +254,9 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 		return err
 	}
 	submitted, err := q.Submit(ctx, spec)
+	if err != nil && !r.json {
+		err = inFlags(typ, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -267,6 +281,31 @@ func (r *remote) submit(ctx context.Context, q queue, f *specFlags, typ string, 
 		return nil
 	}
 	return wire.EncodeJSON(r.stdout, wire.Submitted{Job: madeJob(ctx, q, &submitted), Existing: submitted.Existing, Same: submitted.Same})
+}
+
+// flagOf is the flag of gq submit that sets a field of the API, where they have
+// different names.
+var flagOf = map[string]string{
+	"run_at": "at", "idempotency_key": "key", "tags": "tag", "callback_url": "callback", "correlation_id": "correlation-id",
+	"cost_units": "cost", "limit_key": "limit-key", "fair_key": "fair-key", "content_type": "content-type", "depends_on": "after",
+	"policy.max_attempts": "max-attempts", "policy.execution_timeout": "execution-timeout", "policy.lease_ttl": "lease-ttl",
+}
+
+// inFlags is a refusal in the words of the command line: its faults name flags.
+func inFlags(typ string, err error) error {
+	faults := gq.FaultsOf(err)
+	if len(faults) == 0 {
+		return err
+	}
+	told := make([]gq.Fault, len(faults))
+	for i, f := range faults {
+		field, _, _ := strings.Cut(f.Field, "[")
+		if flag, ok := flagOf[field]; ok {
+			f.Field = flag
+		}
+		told[i] = f
+	}
+	return fmt.Errorf("submit %.80q: %w", typ, &gq.InvalidError{Faults: told})
 }
 
 // waitFor waits until a job has ended and tells how.

@@ -104,7 +104,8 @@ func loadUntilNot(t *testing.T, so func(stdout string) bool, flags ...string) ou
 		got := gqIn(t.Context(), t.TempDir(), append([]string{
 			"load", "--concurrency", "2", "--warmup", "50ms", "--duration", length.String(), "--drain", "2s",
 		}, flags...)...)
-		if got.status != 0 || !so(got.stdout) || length > time.Minute {
+		late := got.status == exitFailure && strings.Contains(got.stderr, "requests failed") && strings.Contains(got.stderr, "DEADLINE_EXCEEDED")
+		if got.status != 0 && !late || got.status == 0 && !so(got.stdout) || length > time.Minute {
 			return got
 		}
 	}
@@ -159,7 +160,7 @@ func TestServicesByHand(t *testing.T) {
 func TestNodeByHand(t *testing.T) {
 	spec.Covers(t, "T-08")
 	node := begin(t, map[string]string{"GQ_LISTEN": "127.0.0.1:0", "GQ_LOG_LEVEL": "debug"}, "node")
-	got := gqIn(t.Context(), t.TempDir(), "load", "--target", node.addr(t), "--warmup", "50ms", "--duration", "200ms", "--rate", "200")
+	got := loadUntilNot(t, func(string) bool { return false }, "--target", node.addr(t), "--rate", "200")
 	if got.status != 0 || !strings.Contains(got.stdout, "GetJobResult") || !strings.Contains(got.stdout, " 0 wrong answers") {
 		t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
 	}
@@ -180,7 +181,7 @@ func TestEnvironmentThatDoesNotFit(t *testing.T) {
 
 func TestLoadOfNobody(t *testing.T) {
 	got := gqIn(t.Context(), t.TempDir(), "load", "--target", "127.0.0.1:1", "--warmup", "0s", "--duration", "100ms", "--concurrency", "1")
-	if got.status != 0 || !strings.Contains(got.stdout, "0 jobs accepted") {
+	if got.status != exitFailure || !strings.Contains(got.stdout, "0 jobs accepted") || !strings.Contains(got.stderr, " UNAVAILABLE, such as: ") {
 		t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
 	}
 }

@@ -101,7 +101,9 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if len(f.queues) > 0 {
 		config.Lanes = []worker.Lane{{Queues: f.queues}}
 	}
-	w, err := worker.New(q, mux, config)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	w, err := worker.New(refusable{q, stop}, mux, config)
 	if err != nil {
 		return err
 	}
@@ -109,7 +111,25 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	err = w.Run(ctx)
 	stats := w.Stats()
 	log.Info("stopped", "worker", w.Name(), "succeeded", stats.Succeeded, "failed", stats.Failed, "given_back", stats.Released)
+	if refusal := context.Cause(ctx); gq.KindOf(refusal) == gq.KindInvalid {
+		return refusal
+	}
 	return err
+}
+
+// refusable ends the work when a claim is refused as wrong in itself, such as at
+// the address of a web server: to repeat it cannot help.
+type refusable struct {
+	worker.Queue
+	stop func(error)
+}
+
+func (r refusable) Claim(ctx context.Context, c gq.ClaimRequest) ([]gq.Job, error) {
+	jobs, err := r.Queue.Claim(ctx, c)
+	if gq.KindOf(err) == gq.KindInvalid {
+		r.stop(err)
+	}
+	return jobs, err
 }
 
 // exitTemporary is EX_TEMPFAIL of sysexits.h.

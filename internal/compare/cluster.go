@@ -205,7 +205,7 @@ func (c *Cluster) Signal(name string, s syscall.Signal) error {
 	switch s { //nolint:exhaustive // the others take effect in their own time
 	case syscall.SIGKILL:
 		<-n.ended
-	case syscall.SIGSTOP:
+	case pause:
 		stopped(n.command.Process.Pid)
 	}
 	return nil

@@ -11,5 +11,8 @@ import (
 // ownGroup keeps the terminal's interrupt from nodes, which are ended in order.
 func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
+// pause is the signal that stops a process until it is resumed.
+const pause = syscall.SIGSTOP
+
 // resume lets a process go on that was paused.
 func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) } // it may have ended

@@ -53,6 +53,7 @@ type Limits struct {
 	BodyBytes   int           // largest HTTP body
 	HeaderBytes int           // largest HTTP header
 	BodyTimeout time.Duration // in which an HTTP body must have come
+	KeyWindow   time.Duration // how long idempotency keys are remembered unless a policy says otherwise
 	IdleTimeout time.Duration // after which an idle connection is closed
 }
 
@@ -99,6 +100,7 @@ func Default() Config {
 			HeaderBytes: 64 << 10,
 			BodyTimeout: 30 * time.Second,
 			IdleTimeout: 2 * time.Minute,
+			KeyWindow:   gq.Default().IdempotencyWindow,
 		},
 		Retention: gq.RetentionDefaults(),
 		Scheduler: Scheduler{
@@ -158,6 +160,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "limits.header_bytes", Usage: "largest HTTP header", kind: &sizeKind{&c.Limits.HeaderBytes, 4 << 10, 1 << 20}},
 		{Key: "limits.body_timeout", Usage: "in which an HTTP body must have come", kind: &durationKind{&c.Limits.BodyTimeout, time.Second, time.Hour}},
 		{Key: "limits.idle_timeout", Usage: "after which an idle connection is closed", kind: &durationKind{&c.Limits.IdleTimeout, time.Second, 24 * time.Hour}},
+		{Key: "limits.key_window", Usage: "how long an idempotency key is remembered unless the job's policy says otherwise", kind: &durationKind{&c.Limits.KeyWindow, time.Second, gq.MaxDuration}},
 
 		{Key: "retention.completed", Usage: "how long completed jobs are kept", kind: retention(&c.Retention.Completed)},
 		{Key: "retention.cancelled", Usage: "how long cancelled jobs are kept", kind: retention(&c.Retention.Cancelled)},
@@ -204,7 +207,7 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 		}
 		fault(key, "limits.body_bytes, %d, does not hold a payload of limits.payload_bytes, %d; at least %d does", c.Limits.BodyBytes, c.Limits.PayloadBytes, least)
 	}
-	window := gq.Default().IdempotencyWindow
+	window := c.Limits.KeyWindow
 	if shortest := min(c.Retention.Completed, c.Retention.Cancelled, c.Retention.Failed, c.Retention.DeadLetter); shortest < window {
 		for _, r := range []struct {
 			key   string
@@ -216,7 +219,7 @@ func (c *Config) check(fault func(key, format string, args ...any)) {
 			{"retention.dead_letter", c.Retention.DeadLetter},
 		} {
 			if r.value < window {
-				fault(r.key, "%v is shorter than an idempotency key is remembered, %v", r.value, window)
+				fault(r.key, "%v is shorter than idempotency keys are remembered, %v; raise it, or lower limits.key_window", r.value, window)
 			}
 		}
 	}

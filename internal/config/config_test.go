@@ -36,7 +36,7 @@ func TestEverySourceReachesEveryKey(t *testing.T) {
 		"store": "memory:", "data": "dir", "http": "127.0.0.1:1", "grpc": "127.0.0.1:2", "insecure": "true", "drain": "5s", "drain_lag": "2s", "accept_loss": "true", "capacity": "9",
 		"log.level": "debug", "log.format": "json",
 		"limits.payload_bytes": "2MiB", "limits.result_bytes": "3MiB", "limits.checkpoint_bytes": "4MiB", "limits.body_bytes": "32MiB",
-		"limits.header_bytes": "8KiB", "limits.body_timeout": "9s", "limits.idle_timeout": "10s",
+		"limits.header_bytes": "8KiB", "limits.body_timeout": "9s", "limits.idle_timeout": "10s", "limits.key_window": "23h0m0s",
 		"retention.completed": "25h0m0s", "retention.cancelled": "26h0m0s", "retention.failed": "27h0m0s", "retention.dead_letter": "28h0m0s",
 		"scheduler.capacity": "9", "scheduler.claim_hold": "2s", "scheduler.lease_ttl": "3s", "scheduler.on_lease_expiry": "requeue", "scheduler.idempotency": "false",
 		"taskqueue.slots": "6",
@@ -166,13 +166,22 @@ auth:
 	}
 }
 
+// Jobs may be kept for less than a day where keys are remembered for less.
+func TestShortRetention(t *testing.T) {
+	loaded, err := load("limits:\n  key_window: 1h\nretention:\n  completed: 1h\n  cancelled: 1h\n  failed: 1h\n  dead_letter: 1h\n", nil, nil)
+	if err != nil || loaded.Config.Retention.Completed != time.Hour || loaded.Config.Limits.KeyWindow != time.Hour {
+		t.Errorf("a retention of an hour with a key window of an hour: %v", err)
+	}
+}
+
 func TestContradictions(t *testing.T) {
 	for _, test := range []struct{ file, want string }{
 		{"http: 127.0.0.1\n", "gq.yaml:1: http: \"127.0.0.1\" is not an address"},
 		{"http: 127.0.0.1:5\ngrpc: 127.0.0.1:5\n", "gq.yaml:2: grpc: 127.0.0.1:5 is the address of HTTP already"},
 		{"limits:\n  payload_bytes: 16MiB\n", "gq.yaml:2: limits.payload_bytes: limits.body_bytes, 16777216, does not hold"},
 		{"limits:\n  body_bytes: 64KiB\n", "gq.yaml:2: limits.body_bytes: limits.body_bytes, 65536, does not hold"},
-		{"retention:\n  completed: 1h\n", "gq.yaml:2: retention.completed: 1h0m0s is shorter than an idempotency key"},
+		{"retention:\n  completed: 1h\n", "gq.yaml:2: retention.completed: 1h0m0s is shorter than idempotency keys are remembered, 24h0m0s; raise it, or lower limits.key_window"},
+		{"limits:\n  key_window: 2h\nretention:\n  failed: 1h\n", "gq.yaml:4: retention.failed: 1h0m0s is shorter than idempotency keys are remembered, 2h0m0s"},
 		{"auth:\n  client_ca: ca\n", "gq.yaml:2: auth.client_ca: needs auth.tls_cert"},
 		{"auth:\n  tls_key: k\n", "gq.yaml:2: auth.tls_key: goes together with auth.tls_cert"},
 		{"auth:\n  tls_cert: c\n", "gq.yaml:2: auth.tls_cert: goes together with auth.tls_key"},

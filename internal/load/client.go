@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/internal/rpc"
 	"github.com/gopherqueue/gq/internal/taskwork"
@@ -27,7 +30,7 @@ func dial(s Settings) (*client, error) {
 	c := &client{targets: make([][]publicpb.TaskQueuePublicServiceClient, len(s.Targets))}
 	for i, addr := range s.Targets {
 		for range max(1, s.Connections/len(s.Targets)) {
-			conn, err := rpc.DialOnce(addr, "load")
+			conn, err := rpc.DialOnce(addr, "load", s.credentials()...)
 			if err != nil {
 				c.close()
 				return nil, err
@@ -38,6 +41,27 @@ func dial(s Settings) (*client, error) {
 	}
 	return c, nil
 }
+
+// credentials are what the calls are made with.
+func (s Settings) credentials() (options []grpc.DialOption) {
+	if s.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(s.TLS)))
+	}
+	if s.Token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer(s.Token)))
+	}
+	return options
+}
+
+// bearer is a token that goes with every call.
+type bearer string
+
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity is false: a token may go to this machine without TLS.
+func (b bearer) RequireTransportSecurity() bool { return false }
 
 func (c *client) close() {
 	for _, conn := range c.conns {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
@@ -38,6 +40,7 @@ type fake struct {
 	canceled     map[string]bool                 // guarded by mu
 	ends         map[string]time.Time            // guarded by mu
 	most         int                             // jobs that were open at the same time; guarded by mu
+	token        string                          // that submits must have
 
 	mu      sync.Mutex // guards what follows
 	jobs    map[string]time.Time
@@ -45,7 +48,10 @@ type fake struct {
 	strays  int // calls about jobs of other nodes
 }
 
-func (f *fake) SubmitJob(context.Context, *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
+func (f *fake) SubmitJob(ctx context.Context, _ *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
+	if sent := metadata.ValueFromIncomingContext(ctx, "authorization"); f.token != "" && !slices.Equal(sent, []string{"Bearer " + f.token}) {
+		return nil, status.Error(codes.Unauthenticated, "a valid token is required")
+	}
 	if f.stall != nil {
 		time.Sleep(f.stall())
 	}
@@ -231,6 +237,22 @@ func TestClosedLoop(t *testing.T) {
 		if math.Abs(total-r.PerSecond) > 1 || r.Jobs.PerSecond <= 0 || r.Jobs.EndToEnd.P50 != 1 || len(r.JobSamples) != r.Jobs.Measured || len(r.Samples) == 0 {
 			t.Errorf("%v requests/s of %v, jobs %+v", r.PerSecond, total, r.Jobs)
 		}
+	}
+}
+
+// The token goes with every call, and what failed is in the report.
+func TestToken(t *testing.T) {
+	s := settings(serve(t, &fake{token: "secret"}))
+	refused, err := load.Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if refused.Errors["UNAUTHENTICATED"] == 0 || refused.Jobs.Accepted > 0 || refused.ErrorExamples["UNAUTHENTICATED"] != "a valid token is required" {
+		t.Errorf("without a token: %v of %+v, %q", refused.Errors, refused.Methods, refused.ErrorExamples)
+	}
+	r, _ := steady(t, func() []*fake { return []*fake{{token: "secret"}} }, func(s *load.Settings) { s.Token = "secret" })
+	if !r.Correct() || r.Jobs.Accepted == 0 || r.Errors["UNAUTHENTICATED"] > 0 {
+		t.Errorf("with the token: %+v, %q", r.Jobs, r.ErrorExamples)
 	}
 }
 

@@ -9,6 +9,7 @@
 package load
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,6 +31,8 @@ type Settings struct {
 	Seed        uint64        `json:"seed"`
 	MaxTracked  int           `json:"max_tracked"` // accepted jobs not yet followed to their end; above it GetJobStatus replaces SubmitJob
 	Drain       time.Duration `json:"drain_ns"`    // how long jobs may take to end after the run; those left are censored and canceled
+	Token       string        `json:"-"`           // sent with every call
+	TLS         *tls.Config   `json:"-"`           // nil is no encryption
 	Blind       bool          `json:"blind"`       // accepted jobs are not followed: only for comparison with a bare server
 }
 

@@ -59,10 +59,11 @@ func DialPatiently(addr, caller string, deadline time.Duration) (*grpc.ClientCon
 		grpc.WithConnectParams(slowly), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 }
 
-// DialOnce is Dial without retries, for those who count what fails.
-func DialOnce(addr, caller string) (*grpc.ClientConn, error) {
+// DialOnce is Dial without retries, for those who count what fails. More options
+// come after its own and win over them.
+func DialOnce(addr, caller string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	never := func(codes.Code) bool { return false }
-	return dial(addr, caller, DeadlineOf, func(string, any) func(codes.Code) bool { return never })
+	return dial(addr, caller, DeadlineOf, func(string, any) func(codes.Code) bool { return never }, more...)
 }
 
 func dial(addr, caller string, deadline func(method string) time.Duration, repeat func(method string, req any) func(codes.Code) bool, more ...grpc.DialOption) (*grpc.ClientConn, error) {

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/load"
+	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+// What a command says about a mistake names what the user wrote and what to do.
+func TestMessagesSayWhatToDo(t *testing.T) {
+	d := newDesk(t)
+	const unknown = "11111111-1111-4111-8111-111111111111"
+	for _, test := range []struct {
+		args []string
+		says []string
+		not  string
+	}{
+		{[]string{"job", "list", "--state", "DONE"}, []string{`"DONE" is not one of [PENDING`, "DEAD_LETTER", "CANCELLED]"}, ""},
+		{[]string{"schedule", "set", "x", "--type", "t"}, []string{"give --cron or --every"}, ""},
+		{[]string{"submit", "x", "--after", unknown}, []string{`submit "x": invalid: after: ` + unknown + " does not exist"}, "depends_on"},
+		{[]string{"submit", "x", "--delay", "240h"}, []string{"delay: 240h0m0s", "lifetime of 168h0m0s"}, ""},
+		{[]string{"submit", "x", "--at", "2199-01-01T00:00:00Z"}, []string{"invalid: at: 2199-01-01T00:00:00Z is", "lifetime of 168h0m0s"}, "run_at"},
+	} {
+		got := d.gq(test.args...)
+		if got.status != exitUsage {
+			t.Errorf("gq %s: status %d, want %d", strings.Join(test.args, " "), got.status, exitUsage)
+		}
+		for _, part := range test.says {
+			if !strings.Contains(got.stderr, part) {
+				t.Errorf("gq %s: it says %q, want %q in it", strings.Join(test.args, " "), got.stderr, part)
+			}
+		}
+		if test.not != "" && strings.Contains(got.stderr, test.not) {
+			t.Errorf("gq %s: it says %q, with %q in it", strings.Join(test.args, " "), got.stderr, test.not)
+		}
+	}
+	// Programs get the names of the API.
+	if got := d.gq("submit", "x", "--after", unknown, "--json"); !strings.Contains(got.stderr, `"field":"depends_on[0].job"`) {
+		t.Errorf("as JSON: %s", got.stderr)
+	}
+}
+
+// Several faults stand on a line each.
+func TestFaultsStandOnLines(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "gq.yaml")
+	if err := os.WriteFile(file, []byte("drain: 2h\nlog:\n  level: loud\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := gqIn(t.Context(), t.TempDir(), "config", "check", file)
+	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
+	if got.status != exitUsage || len(lines) != 3 || !strings.HasPrefix(lines[0], "gq: ") ||
+		!strings.Contains(lines[1], "drain:") || !strings.Contains(lines[2], "log.level:") {
+		t.Errorf("status %d, and it says\n%s", got.status, got.stderr)
+	}
+}
+
+// locked is a queue that wants a token.
+type locked struct{ queue }
+
+func (locked) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.ErrUnauthenticated }
+
+func TestTokenIsNamed(t *testing.T) {
+	d := newDesk(t)
+	d.queue = locked{d.queue}
+	if got := d.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "set GQ_TOKEN") {
+		t.Errorf("without a token: status %d, %s", got.status, got.stderr)
+	}
+	d.env["GQ_TOKEN"] = "gqt_x"
+	if got := d.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "does not know the token in GQ_TOKEN") {
+		t.Errorf("with a wrong token: status %d, %s", got.status, got.stderr)
+	}
+}
+
+// An address that no server can have is wrong usage, told at once, also by
+// commands that wait for a server otherwise.
+func TestAddressesAreChecked(t *testing.T) {
+	web := httptest.NewServer(nil)
+	t.Cleanup(web.Close)
+	port := web.Listener.Addr().String()
+	for addr, want := range map[string]string{
+		"localhost":             `"localhost" is not HOST:PORT`,
+		"a b:1":                 `"a b:1" is not HOST:PORT`,
+		"127.0.0.1:x":           `has the port "x"`,
+		"127.0.0.1:1,nonsense":  `"nonsense" is not HOST:PORT`,
+		"http://127.0.0.1:8780": "is an HTTP address; give the gRPC address",
+		port:                    port + " is an HTTP port; give the gRPC address (default 127.0.0.1:8790)",
+	} {
+		for _, args := range [][]string{{"stats"}, {"submit", "x"}, {"work", "--type", "x", "--exec", "true"}} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			got := gqIn(ctx, t.TempDir(), append(args, "--addr", addr)...)
+			cancel()
+			if got.status != exitUsage || !strings.Contains(got.stderr, want) {
+				t.Errorf("gq %s at %s: status %d, want %d; it says %q, want %q in it", args[0], addr, got.status, exitUsage, got.stderr, want)
+			}
+		}
+	}
+}
+
+// Hints for people do not go into files and journals.
+func TestGreetingIsForTerminals(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nobody has called
+	var stdout bytes.Buffer
+	cfg := config.Default()
+	greet(process{stdout: &stdout, getenv: func(string) string { return "" }}, &cfg, listeners{http: listener, grpc: listener})
+	if got := stdout.String(); got != "store file:gq-data\n" {
+		t.Errorf("a file gets\n%s", got)
+	}
+}
+
+// watched is a buffer that says when a text has come.
+type watched struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+	want string
+	seen chan struct{}
+	once sync.Once
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text.Write(p)
+	if strings.Contains(w.text.String(), w.want) {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return len(p), nil
+}
+
+// gq submit outlasts a restart of the server and makes one job, and says that it
+// waits; with --retry-for 0 it does not.
+func TestSubmitWaitsForTheServer(t *testing.T) {
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	_ = listener.Close() // nobody is there
+	if got := gqIn(t.Context(), t.TempDir(), "submit", "x", "--addr", addr, "--retry-for", "0s"); got.status != exitUnreachable {
+		t.Errorf("without patience: status %d\n%s", got.status, got.stderr)
+	}
+	stderr := &watched{want: "trying again", seen: make(chan struct{})}
+	var stdout bytes.Buffer
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(t.Context(), []string{"submit", "x", "--addr", addr, "--retry-for", "5m"}, func(string) string { return "" }, strings.NewReader(""), &stdout, stderr)
+	}()
+	select {
+	case <-stderr.seen:
+	case status := <-ended:
+		t.Fatalf("it gave up with status %d:\n%s", status, stderr.text.String())
+	}
+	store, err := local.OpenMemory(local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close() //nolint:errcheck // it is in memory
+	e, err := engine.New(store, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr); err != nil {
+		t.Skipf("another process took the port meanwhile: %v", err)
+	}
+	server := native.NewGRPC(e, native.GRPCOptions{})
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(listener) }()
+	if status := <-ended; status != exitOK {
+		t.Errorf("status %d:\n%s", status, stderr.text.String())
+	}
+	page, err := e.List(t.Context(), gq.Query{})
+	if err != nil || len(page.Jobs) != 1 || page.Jobs[0].State.ID.String() != strings.TrimSpace(stdout.String()) {
+		t.Errorf("there are %d jobs, %v; it printed %q", len(page.Jobs), err, stdout.String())
+	}
+	server.Stop()
+	if err := <-serving; err != nil {
+		t.Error(err)
+	}
+}
+
+// gq load tells what failed, and that it did.
+func TestLoadTellsFailures(t *testing.T) {
+	r := &load.Report{Errors: map[string]int{"UNAUTHENTICATED": 3}, ErrorExamples: map[string]string{"UNAUTHENTICATED": "a valid token is required"}}
+	if err := failures(r); err == nil || err.Error() != "3 requests failed\n  3 UNAUTHENTICATED, such as: a valid token is required" {
+		t.Errorf("it says %v", err)
+	}
+	if err := failures(&load.Report{PerSecond: 10}); err != nil {
+		t.Errorf("nothing failed, and it says %v", err)
+	}
+}
