@@ -316,7 +316,12 @@ func (c *crew) submit(ctx context.Context) error {
 	for i := range raw {
 		raw[i] = byte(c.rng.Uint32())
 	}
-	s := gq.Spec{ID: gq.NewJobID(raw), Type: "crash", Payload: gq.Payload{Data: raw[:], ContentType: "application/octet-stream"}}.WithDefaults()
+	data := raw[:]
+	if c.rng.IntN(16) == 0 { // of several blocks, so that a sync may cover a part of it
+		data = make([]byte, c.rng.IntN(3*blockBytes))
+		copy(data, raw[:])
+	}
+	s := gq.Spec{ID: gq.NewJobID(raw), Type: "crash", Payload: gq.Payload{Data: data, ContentType: "application/octet-stream"}}.WithDefaults()
 	c.h.set(s.ID, gq.State{}, true)
 	out, err := c.h.store.Insert(ctx, []store.Group{store.One(s)})
 	if err == nil {
