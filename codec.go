@@ -267,7 +267,8 @@ func (p *Policy) counts() [5]*int {
 	return [5]*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax}
 }
 
-// policy reads a policy. One that is its preset is shared by all who have it.
+// policy reads a policy. One that is its preset is the process-wide one, which must not
+// leave this package.
 func (d *decoder) policy() *Policy {
 	preset := Preset(d.byte())
 	if !preset.Valid() {

@@ -154,9 +154,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	if d.err != nil {
 		return State{}, d.end("state")
 	}
-	if s.Policy = policy; policy != &presets[policy.Preset] {
-		s.Policy = intern(*policy)
-	}
+	s.Policy = intern(*policy)
 	s.CreatedAt = time.Unix(0, int64(created)).UTC()
 	s.UpdatedAt = d.time(s.CreatedAt)
 	s.Depth = d.int()

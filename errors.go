@@ -65,6 +65,7 @@ var (
 	ErrConflict    = sentinel(KindConflict, "conflict", "changed by someone else in the meantime")
 	ErrStaleLease  = sentinel(KindStaleLease, "stale_lease", "the lease is not, or no longer, the one that holds the job")
 	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id exists already")
+	ErrKeyReused   = sentinel(KindConflict, "key_reused", "the idempotency key was used for a job with other content")
 	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue's depth limit is reached")
 	ErrTooMany     = sentinel(KindExhausted, "too_many", "there are as many as there may be")
 	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no room for the job")

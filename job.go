@@ -1,6 +1,9 @@
 package gq
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Job is everything there is to know about one job.
 type Job struct {
@@ -37,6 +40,15 @@ type Submitted struct {
 // ID is the id of the job that the submission led to.
 func (s Submitted) ID() JobID { return s.State.ID }
 
+// KeyReused is [ErrKeyReused], with the id of the job that has the idempotency key, if
+// that job was submitted with other content, and nil otherwise.
+func (s Submitted) KeyReused() error {
+	if !s.Existing || s.Same {
+		return nil
+	}
+	return fmt.Errorf("job %s: %w", s.State.ID, ErrKeyReused)
+}
+
 // ClaimRequest is what a worker asks for.
 type ClaimRequest struct {
 	Worker  string        // who asks; unique among live workers
@@ -44,7 +56,7 @@ type ClaimRequest struct {
 	Types   []string      // job types the worker can run; none is any
 	Offers  []string      // capabilities; a job's Requires must be among them
 	MaxCost int64         // largest CostUnits; 0 is any
-	N       int           // at most this many jobs; 0 is 1
+	N       int           // at most this many jobs; at least 1
 	Wait    time.Duration // how long to wait for the first job; 0 answers at once
 	TTL     time.Duration // of the lease; 0 is the policy's
 	Hold    bool          // claim only; the execution begins with Start

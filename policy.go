@@ -131,7 +131,8 @@ func (p Preset) Policy() Policy {
 	return p.policy()
 }
 
-// presets are computed once, so that jobs under them share one policy.
+// presets are computed once. Nothing points to them: whoever could would change them for
+// the whole process.
 var presets = func() (all [presetEnd]Policy) {
 	for _, p := range Presets() {
 		all[p] = p.policy()
@@ -139,14 +140,8 @@ var presets = func() (all [presetEnd]Policy) {
 	return all
 }()
 
-// Shared is the one copy of a policy that is its preset, nil for any other.
-// Stores use it to keep equal policies once.
-func (p *Policy) Shared() *Policy {
-	if p.Preset.Valid() && *p == presets[p.Preset] {
-		return &presets[p.Preset]
-	}
-	return nil
-}
+// IsPreset reports whether a policy is its preset, with nothing changed.
+func (p *Policy) IsPreset() bool { return p.Preset.Valid() && *p == presets[p.Preset] }
 
 func (p Preset) policy() Policy {
 	policy := Policy{
@@ -224,7 +219,7 @@ func (p Policy) Validate() error {
 }
 
 func (p *Policy) validate(at string, f *faults) {
-	if p.Preset.Valid() && *p == presets[p.Preset] {
+	if p.IsPreset() {
 		return
 	}
 	if !p.Preset.Valid() {

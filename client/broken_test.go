@@ -245,7 +245,7 @@ func TestUnreachable(t *testing.T) {
 		}
 	}
 	for what, call := range map[string]func() error{
-		"claim":  func() error { _, err := hasty.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); return err },
+		"claim":  func() error { _, err := hasty.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1}); return err },
 		"settle": func() error { _, err := hasty.Settle(t.Context(), []gq.Outcome{{}}); return err },
 		"submit": func() error { _, err := hasty.Submit(t.Context(), gq.Spec{Type: "t"}); return err },
 	} {
@@ -264,7 +264,7 @@ func TestAbandonedClaims(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {
-			jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+			jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -312,7 +312,7 @@ func TestJobsThatComeTooLate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan int, 1)
 	go func() {
-		jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w"})
+		jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 1})
 		if err != nil {
 			t.Error(err)
 		}
@@ -361,7 +361,7 @@ func TestBrokenStream(t *testing.T) {
 	first := job()
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		_, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
 		waiting <- err
 	}()
 	f.untilWaiting(1)
@@ -407,7 +407,7 @@ func TestServerDrains(t *testing.T) {
 	f := serve(t)
 	answers := make(chan error, 1)
 	go func() {
-		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
 		if len(jobs) > 0 {
 			err = errors.New("there was no job to claim")
 		}
@@ -480,7 +480,7 @@ func TestClosed(t *testing.T) {
 	f.claim()
 	claiming := make(chan error, 1)
 	go func() {
-		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
 		if err == nil && len(jobs) == 0 {
 			err = gq.ErrClosed
 		}
@@ -497,7 +497,7 @@ func TestClosed(t *testing.T) {
 	}
 	for what, call := range map[string]func() error{
 		"get":    func() error { _, err := f.Get(t.Context(), id, 0); return err },
-		"claim":  func() error { _, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); return err },
+		"claim":  func() error { _, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1}); return err },
 		"settle": func() error { _, err := f.Settle(t.Context(), []gq.Outcome{{}}); return err },
 	} {
 		if err := call(); !errors.Is(err, gq.ErrClosed) {

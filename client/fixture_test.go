@@ -176,7 +176,7 @@ func (f *fixture) job(change ...func(*gq.Spec)) gq.JobID {
 // claim claims one job.
 func (f *fixture) claim() gq.Job {
 	f.Helper()
-	jobs := must(f.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute}))(f.TB)
+	jobs := must(f.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1}))(f.TB)
 	if len(jobs) != 1 {
 		f.Fatalf("claimed %d jobs", len(jobs))
 	}

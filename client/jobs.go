@@ -56,9 +56,14 @@ func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
 	return s, true
 }
 
-// Enqueue is [Client.Submit] for whom the id is all.
+// Enqueue submits a job and returns only its id. If the idempotency key belongs to a job
+// that was submitted with other content, that is the id of that job, together with
+// [gq.ErrKeyReused]: this submission was not accepted.
 func (c *Client) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 	out, err := c.Submit(ctx, s)
+	if err == nil {
+		err = out.KeyReused()
+	}
 	return out.ID(), err
 }
 

@@ -193,7 +193,7 @@ func TestWorkersVerbs(t *testing.T) {
 	if len(graph) != 2 || graph[0].State.Status != gq.Scheduled || graph[1].State.Status != gq.Pending {
 		t.Fatalf("%+v", graph)
 	}
-	held := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", Hold: true}))(t)
+	held := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", Hold: true, N: 1}))(t)
 	if len(held) != 1 || held[0].State.Status != gq.Claimed {
 		t.Fatalf("%+v", held)
 	}
@@ -231,7 +231,17 @@ func TestErrorsAreTheSame(t *testing.T) {
 	bad.MaxAttempts, bad.LeaseTTL, bad.OnLoss = 0, -1, 0
 	must(f.PutQueue(ctx, gq.Queue{Name: "full", MaxDepth: 1}))(t)
 	f.job(func(s *gq.Spec) { s.Queue = "full" })
+	taken := f.job(func(s *gq.Spec) { s.Key.Name = "taken" })
+	f.job() // so that a claim of none would find something
 	for name, call := range map[string]func(q full) error{
+		"claim none": func(q full) error { _, err := q.Claim(ctx, gq.ClaimRequest{Worker: "w"}); return err },
+		"taken key": func(q full) error {
+			got, err := q.Enqueue(ctx, gq.Spec{Type: "work", Key: gq.Key{Name: "taken"}, Payload: gq.Payload{Data: []byte(`"other"`)}})
+			if got != taken || !errors.Is(err, gq.ErrKeyReused) {
+				t.Errorf("a key that job %s has was answered with %s, %v", taken, got, err)
+			}
+			return err
+		},
 		"get":     func(q full) error { _, err := q.Get(ctx, unknown, 0); return err },
 		"history": func(q full) error { _, err := q.History(ctx, unknown); return err },
 		"explain": func(q full) error { _, err := q.Explain(ctx, unknown); return err },

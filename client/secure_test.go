@@ -74,7 +74,7 @@ func TestTLSAndToken(t *testing.T) {
 	if _, err := f.Submit(t.Context(), gq.Spec{Type: "t"}); !errors.Is(err, gq.ErrUnauthenticated) {
 		t.Errorf("without a token: %v", err)
 	}
-	if _, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); !errors.Is(err, gq.ErrUnauthenticated) {
+	if _, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1}); !errors.Is(err, gq.ErrUnauthenticated) {
 		t.Errorf("a stream without a token: %v", err)
 	}
 	f = serve(t, func(f *fixture) { f.options.Authorize, f.client.Token = authorize, "secret" })

@@ -22,6 +22,10 @@ import (
 // The end of the context while waiting is no error: the answer is none, and jobs
 // that were on their way are given back without fault.
 func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	if r.N == 0 { // in a message it would be the same as not given, which is 1
+		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker,
+			&gq.InvalidError{Faults: []gq.Fault{{Field: "n", Problem: "0 is not between 1 and 1000"}}})
+	}
 	var jobs []*pb.Job
 	request := wire.ProtoClaim(&r)
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {

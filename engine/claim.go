@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -52,7 +53,13 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 			return jobs, err
 		}
 	}
-	return e.claims.wait(ctx, c, wait-time.Since(began), tried)
+	for {
+		jobs, err := e.claims.wait(ctx, c, wait-time.Since(began), tried)
+		if err != nil || len(jobs) > 0 || ctx.Err() != nil || time.Since(began) >= wait {
+			return jobs, err
+		}
+		tried = 0 // what it got came too late and is there again
+	}
 }
 
 // claimOf turns a request into a claim and reports everything that is wrong with
@@ -64,9 +71,6 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	}
 	if len(c.Queues) == 0 {
 		c.Queues = []string{gq.DefaultQueue}
-	}
-	if c.N == 0 {
-		c.N = 1
 	}
 	faults := gq.FaultsOf(store.CheckClaim(c))
 	if r.Wait < 0 || r.Wait > MaxWait {
@@ -91,36 +95,56 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 // jobs are given back.
 func (e *Engine) try(ctx context.Context, c store.Claim) ([]gq.Job, error) {
 	if ctx.Done() == nil {
-		return e.one(ctx, c)
+		s := e.one(ctx, c)
+		return e.usable(s), s.err
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	w := &waiter{claim: c, got: make(chan served, 1)}
 	go func() {
-		var s served
-		s.jobs, s.err = e.one(context.WithoutCancel(ctx), c)
+		s := e.one(context.WithoutCancel(ctx), c)
 		if !e.claims.deliver(w, s) {
 			e.giveBack(s.jobs)
 		}
 	}()
 	select {
 	case s := <-w.got:
-		return s.jobs, s.err
+		return e.usable(s), s.err
 	case <-ctx.Done():
 		e.giveBack(e.claims.abandon(w))
 		return nil, context.Cause(ctx)
 	}
 }
 
-func (e *Engine) one(ctx context.Context, c store.Claim) ([]gq.Job, error) {
+func (e *Engine) one(ctx context.Context, c store.Claim) served {
+	asked := time.Now()
 	claimed, err := e.store.Claim(ctx, []store.Claim{c})
 	if err != nil {
-		return nil, err
+		return served{err: err}
 	}
 	e.throttled(&c, &claimed[0])
 	e.claims.comeBack(claimed[0].RetryAt)
-	return claimed[0].Jobs, claimed[0].Err
+	return served{claimed[0].Jobs, asked, claimed[0].Err}
+}
+
+// usable are the jobs of an answer that a worker can still use. If most of a lease is
+// gone by the time that it gets to the worker, the job is given back.
+func (e *Engine) usable(s served) []gq.Job {
+	var late []gq.Job
+	jobs := slices.DeleteFunc(s.jobs, func(j gq.Job) bool {
+		l := j.State.Lease
+		// Both are longer than it was: the store granted it after it was asked, and
+		// answers are late.
+		age := min(time.Since(s.asked), max(e.clock.now().Sub(l.GrantedAt), 0))
+		if store.Usable(l, l.GrantedAt.Add(age)) {
+			return false
+		}
+		late = append(late, j)
+		return true
+	})
+	e.giveBack(late)
+	return jobs
 }
 
 // throttled takes note of when a rate lets the next job of a queue through, so that
@@ -138,13 +162,7 @@ func (e *Engine) giveBack(jobs []gq.Job) {
 	}
 	updates := make([]store.Update, len(jobs))
 	for i := range jobs {
-		lease := jobs[i].State.Lease.Ref()
-		updates[i] = store.Update{
-			Ref: store.Ref{Job: jobs[i].State.ID},
-			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Release(lease, 0, "claim abandoned", now)
-			},
-		}
+		updates[i] = store.GiveBack(&jobs[i].State, "claim abandoned")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), e.options.Timeout)
 	defer cancel()

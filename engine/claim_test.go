@@ -119,7 +119,7 @@ func TestLongPoll(t *testing.T) {
 							test.act(w)
 						})
 					}
-					r := gq.ClaimRequest{Worker: "w", Wait: time.Minute}
+					r := gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1}
 					if test.req != nil {
 						test.req(&r)
 					}
@@ -151,7 +151,7 @@ func TestNoHerd(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range waiters {
 			wg.Go(func() {
-				found, err := f.Claim(ctx, gq.ClaimRequest{Worker: fmt.Sprint("w", i), Wait: 10 * time.Minute})
+				found, err := f.Claim(ctx, gq.ClaimRequest{Worker: fmt.Sprint("w", i), Wait: 10 * time.Minute, N: 1})
 				if err != nil {
 					t.Error(err)
 				}
@@ -242,7 +242,7 @@ func TestDueAmidNews(t *testing.T) {
 			began := time.Now()
 			got := make(chan []gq.Job, 1)
 			go func() {
-				got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour}))
+				got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour, N: 1}))
 			}()
 			synctest.Wait()
 			f.submit(gq.Spec{Delay: time.Duration(i) * time.Millisecond})
@@ -295,14 +295,16 @@ func TestJobsBeforeTheFirstNews(t *testing.T) {
 		release := g.hold()
 		began := time.Now()
 		got := make(chan []gq.Job)
-		go func() { got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour})) }()
+		go func() {
+			got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour, N: 1}))
+		}()
 		synctest.Wait() // it has looked, and its answer is held
 		f.submit(gq.Spec{})
 		g.pass()
 		ctx, cancel := context.WithCancel(t.Context())
 		var other sync.WaitGroup
 		other.Go(func() {
-			must[[]gq.Job](t)(f.Claim(ctx, gq.ClaimRequest{Worker: "v", Queues: []string{"other"}, Wait: time.Hour}))
+			must[[]gq.Job](t)(f.Claim(ctx, gq.ClaimRequest{Worker: "v", Queues: []string{"other"}, Wait: time.Hour, N: 1}))
 		})
 		synctest.Wait()
 		release()
@@ -330,7 +332,7 @@ func TestAbandonedClaim(t *testing.T) {
 				answers := make(chan answer, 1)
 				ask := func() {
 					go func() {
-						jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "gone", Wait: wait})
+						jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "gone", Wait: wait, N: 1})
 						answers <- answer{jobs, err}
 					}()
 					synctest.Wait()
@@ -373,7 +375,7 @@ func TestWaitsForRate(t *testing.T) {
 		}
 		began := time.Now()
 		for i := range 5 {
-			jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute}))
+			jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1}))
 			if want := time.Duration(i) * 10 * time.Second; len(jobs) != 1 || time.Since(began).Round(time.Second) != want {
 				t.Fatalf("claim %d got %d jobs after %v, want one after %v", i, len(jobs), time.Since(began), want)
 			}
@@ -394,10 +396,10 @@ func TestHoldPassesStart(t *testing.T) {
 		id := f.submit(gq.Spec{CostUnits: 1})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { _, _ = f.Claim(ctx, gq.ClaimRequest{Worker: "starts", Wait: time.Hour}) }()
+		go func() { _, _ = f.Claim(ctx, gq.ClaimRequest{Worker: "starts", Wait: time.Hour, N: 1}) }()
 		synctest.Wait()
 		began := time.Now()
-		jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "holds", Hold: true, Wait: time.Minute}))
+		jobs := must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "holds", Hold: true, Wait: time.Minute, N: 1}))
 		if len(jobs) != 1 || jobs[0].State.ID != id || time.Since(began) != 0 {
 			t.Errorf("%d jobs after %v, want the one that nobody has at once", len(jobs), time.Since(began))
 		}
@@ -409,14 +411,14 @@ func TestEndOfWait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		began := time.Now()
-		jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
 		if err != nil || len(jobs) != 0 || time.Since(began) != 5*time.Second {
 			t.Errorf("%d jobs, error %v after %v", len(jobs), err, time.Since(began))
 		}
-		if jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute}); err != nil || len(jobs) != 0 {
+		if jobs, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1}); err != nil || len(jobs) != 0 {
 			t.Errorf("after the end: %d jobs, error %v", len(jobs), err)
 		}
-		if _, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w"}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 1}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without waiting: %v", err)
 		}
 	})
@@ -428,7 +430,7 @@ func TestClosedStoreEndsWaits(t *testing.T) {
 		claimed, waited, ran := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 		id := f.submit(gq.Spec{Queue: "elsewhere"})
 		go func() {
-			_, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: 10 * time.Minute})
+			_, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: 10 * time.Minute, N: 1})
 			claimed <- err
 		}()
 		go func() {
@@ -475,7 +477,7 @@ func TestALineThatIsHeldUpHoldsUpNoOther(t *testing.T) {
 		claim := func(queue string) <-chan []gq.Job {
 			got := make(chan []gq.Job, 1)
 			go func() {
-				jobs, err := f.Claim(context.Background(), gq.ClaimRequest{Worker: queue, Queues: []string{queue}, Wait: 10 * time.Minute})
+				jobs, err := f.Claim(context.Background(), gq.ClaimRequest{Worker: queue, Queues: []string{queue}, Wait: 10 * time.Minute, N: 1})
 				if err != nil {
 					t.Error(err)
 				}

@@ -72,8 +72,9 @@ type waiter struct {
 
 // served is the answer to a waiter.
 type served struct {
-	jobs []gq.Job
-	err  error
+	jobs  []gq.Job
+	asked time.Time // when the store was asked
+	err   error
 }
 
 // Of one look at the lines.
@@ -193,7 +194,7 @@ func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
 		d.engine.giveBack(s.jobs)
 		return nil, nil //nolint:nilerr // the end of a wait is no error
 	}
-	return s.jobs, s.err
+	return d.engine.usable(s), s.err
 }
 
 // join puts a claim at the end of its line.
@@ -430,6 +431,7 @@ func (d *desk) attempt(tries []*waiter, heard uint64) {
 	for i, w := range tries {
 		claims[i] = w.claim
 	}
+	asked := time.Now()
 	claimed, err := d.engine.store.Claim(context.Background(), claims)
 	if err != nil {
 		d.failAll(tries, err)
@@ -455,7 +457,7 @@ func (d *desk) attempt(tries []*waiter, heard uint64) {
 			orphans = append(orphans, c.Jobs...)
 		case len(c.Jobs) > 0 || c.Err != nil || w.leaving:
 			d.removeLocked(w)
-			w.got <- served{c.Jobs, c.Err}
+			w.got <- served{c.Jobs, asked, c.Err}
 		}
 	}
 	for l, all := range full {

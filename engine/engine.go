@@ -60,7 +60,7 @@ import (
 type Options struct {
 	Log       *slog.Logger              // nil is silence
 	Random    rand.Source               // of ids and jitter; nil is crypto/rand
-	Backoffs  map[string]gq.BackoffFunc // custom strategies by name; see gq.Custom
+	Backoffs  map[string]gq.BackoffFunc // custom strategies by name, beside those of the store, which gets them too; see gq.Custom
 	Limits    gq.Limits                 // of schedule templates; zero is gq.DefaultLimits
 	Timeout   time.Duration             // until a submission is reported as gq.ErrTimeout; 0 is 30 s
 	Sweep     time.Duration             // between sweeps while there is something to do; 0 is 1 s
@@ -149,6 +149,9 @@ func New(s store.Store, o Options) (*Engine, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("new engine: %w", err)
+	}
+	if s, ok := s.(store.Strategist); ok {
+		o.Backoffs = s.AddBackoffs(o.Backoffs)
 	}
 	e := &Engine{store: s, options: o, log: o.Log, random: newSource(o.Random)}
 	e.late = fmt.Errorf("no answer within %v: %w", o.Timeout, gq.ErrTimeout)

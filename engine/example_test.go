@@ -37,7 +37,7 @@ func Example() {
 	}
 
 	go func() {
-		jobs, err := e.Claim(ctx, gq.ClaimRequest{Worker: "worker-1", Types: []string{"greet"}, Wait: time.Minute})
+		jobs, err := e.Claim(ctx, gq.ClaimRequest{Worker: "worker-1", Types: []string{"greet"}, Wait: time.Minute, N: 1})
 		if err != nil {
 			fmt.Println(err)
 			return

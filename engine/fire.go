@@ -23,10 +23,10 @@ const scopeSchedule = "schedule"
 
 // fire submits the jobs of all slots up to now.
 //
-// The job of a slot is submitted under a key made of the schedule's name and the
-// slot, and then the schedule moves on by compare-and-set. Two engines that do
-// this together, or one that was killed between the two writes, find the job
-// there and submit no second one.
+// The jobs of slots and the schedule that tells of them are one commit, which happens
+// only if the schedule is still what was read: a schedule that was paused, changed or
+// deleted meanwhile does not fire, and of two engines one does. The job of a slot also
+// has a key made of the schedule's name and the slot.
 func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error {
 	entries, err := e.readSchedules(ctx)
 	if err != nil {
@@ -48,50 +48,115 @@ func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error 
 	return errors.Join(faults...)
 }
 
-// fireOne submits the jobs of one schedule's due slots and returns its next slot.
+// slotsAtOnce is how many slots of a schedule fire in one commit.
+const slotsAtOnce = 100
+
+// fireOne submits the jobs of one schedule's due slots and returns its next slot. If the
+// schedule has changed since it was read that is the one that was due, so that the
+// schedule is read again at once.
 func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepReport) (next time.Time, err error) {
 	due := dueSlots(s.slots, s.Next, now, s.Missed, s.MissedLimit)
-	moved := s.Schedule
-	moved.Next = s.slots.next(now)
-	if len(due) > 0 {
-		groups := make([]store.Group, len(due))
-		for i, slot := range due {
-			spec, err := e.slotSpec(ctx, s, slot)
-			if err != nil {
-				return s.Next, err
-			}
-			groups[i] = store.One(spec)
+	rest := s.slots.next(now)
+	f := firing{e: e, s: s, moved: s.Schedule, version: s.version}
+	if len(due) == 0 {
+		err = f.skip(ctx, rest)
+	}
+	for len(due) > 0 && err == nil {
+		n := min(len(due), slotsAtOnce)
+		after := rest
+		if n < len(due) {
+			after = due[n]
 		}
-		placed, failure := e.store.Insert(ctx, groups)
-		if failure != nil {
-			return s.Next, failure
+		err = f.fire(ctx, due[:n], after)
+		var refusal *store.ChangeError
+		if errors.As(err, &refusal) && n > 1 { // by one of them, perhaps
+			n, after = 1, due[1]
+			err = f.fire(ctx, due[:1], after)
 		}
-		for i := range placed {
-			if refusal := placed[i].Err; refusal != nil {
-				// A full queue may have room for this slot later; what is wrong
-				// with the template will be wrong for every slot.
-				if kind := gq.KindOf(refusal); kind == gq.KindExhausted || kind == gq.KindUnavailable {
-					moved.Next = due[i]
-					err = refusal
-					break
-				}
-				e.log.Error("a slot cannot be submitted", "schedule", s.Name, "slot", due[i], "error", refusal)
-				continue
+		if errors.As(err, &refusal) {
+			// A full queue may have room for this slot later; what is wrong with
+			// the template will be wrong for every slot.
+			if kind := gq.KindOf(refusal); kind == gq.KindExhausted || kind == gq.KindUnavailable {
+				break
 			}
-			moved.Last, moved.LastJob = due[i], placed[i].Jobs[0].State.ID
-			moved.Fired++
-			if !placed[i].Jobs[0].Existing {
-				r.Fired++
-			}
+			e.log.Error("a slot cannot be submitted", "schedule", s.Name, "slot", due[0], "error", refusal.Err)
+			err = f.skip(ctx, after)
 		}
-		if moved.Next.Equal(s.Next) {
-			return s.Next, err
+		due = due[n:]
+	}
+	r.Fired += f.fired
+	if errors.Is(err, gq.ErrConflict) {
+		return s.Next, nil
+	}
+	return f.moved.Next, err
+}
+
+// firing is a schedule whose slots are being fired.
+type firing struct {
+	e       *Engine
+	s       *entry
+	moved   gq.Schedule // as it was last written
+	version uint64      // of that
+	fired   int         // new jobs
+}
+
+// skip moves the schedule on without a job.
+func (f *firing) skip(ctx context.Context, next time.Time) error {
+	moved := f.moved
+	moved.Next = next
+	return f.write(ctx, moved)
+}
+
+// fire submits the jobs of slots and moves the schedule on to the next one.
+func (f *firing) fire(ctx context.Context, slots []time.Time, next time.Time) error {
+	c, ok := f.e.store.(store.Changer)
+	if !ok {
+		return errNoSchedules
+	}
+	specs := make([]gq.Spec, len(slots))
+	for i, slot := range slots {
+		var err error
+		if specs[i], err = f.e.slotSpec(ctx, f.s, slot); err != nil && gq.KindOf(err) == gq.KindInvalid {
+			return &store.ChangeError{Update: store.Inserting, Err: err}
+		}
+		if err != nil {
+			return err
 		}
 	}
-	if conflict := e.writeSchedule(ctx, &moved, s.version); conflict != nil && !errors.Is(conflict, gq.ErrConflict) {
-		return s.Next, conflict
+	last := len(slots) - 1
+	moved := f.moved
+	moved.Next, moved.Last, moved.LastJob = next, slots[last], specs[last].ID
+	moved.Fired += len(slots)
+	data, err := encodeSchedule(&moved)
+	if err != nil {
+		return err
 	}
-	return moved.Next, err
+	out, err := c.Change(ctx, store.Change{
+		Docs:   []store.Doc{{Kind: kindSchedule, Name: moved.Name, Version: f.version, Data: data}},
+		Insert: specs,
+	})
+	if err != nil {
+		return err
+	}
+	f.moved, f.version = moved, out.Versions[0]
+	for i := range out.Placed {
+		if !out.Placed[i].Existing {
+			f.fired++
+		}
+	}
+	if id := out.Placed[last].State.ID; id != moved.LastJob { // the slot has its job already
+		moved.LastJob = id
+		return f.write(ctx, moved)
+	}
+	return nil
+}
+
+func (f *firing) write(ctx context.Context, s gq.Schedule) error {
+	version, err := f.e.writeSchedule(ctx, &s, f.version)
+	if err == nil {
+		f.moved, f.version = s, version
+	}
+	return err
 }
 
 // slotSpec is the job of a slot.

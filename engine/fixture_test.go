@@ -250,6 +250,10 @@ func (c *counting) Notify(f func(store.News)) (stop func()) {
 // silent is a store that tells no news.
 type silent struct{ store.Store }
 
+func (s silent) Change(ctx context.Context, c store.Change) (store.Changed, error) {
+	return s.Store.(store.Changer).Change(ctx, c)
+}
+
 // stalled is a store that hangs until the context of a call ends.
 type stalled struct {
 	store.Store

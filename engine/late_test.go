@@ -1,89 +1,77 @@
 package engine_test
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/store"
 )
 
-// lateStore shows a new job to claims only some time after it was submitted, and
-// tells nobody when that is.
-type lateStore struct {
-	store.Store
-	lag time.Duration
-
-	mu      sync.Mutex
-	visible time.Time // from when on claims find anything; guarded by mu
-	misses  int       // claims before that; guarded by mu
-}
-
-func (l *lateStore) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
-	l.mu.Lock()
-	l.visible = time.Now().Add(l.lag)
-	l.mu.Unlock()
-	return l.Store.Insert(ctx, groups)
-}
-
-func (l *lateStore) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
-	l.mu.Lock()
-	hidden := time.Now().Before(l.visible)
-	if hidden {
-		l.misses++
-	}
-	l.mu.Unlock()
-	if hidden {
-		return make([]store.Claimed, len(claims)), nil
-	}
-	return l.Store.Claim(ctx, claims)
-}
-
-// A job that was accepted need not be claimable at once. Whoever waits for it gets
-// it all the same, soon after it can be seen, whether the job came before the claim
-// or while it waited.
-func TestJobsThatAreVisibleLate(t *testing.T) {
-	spec.Covers(t, "Q-19")
-	for _, lag := range []time.Duration{1500 * time.Millisecond, 5 * time.Second} {
-		for _, waits := range []bool{false, true} {
+// TestLateClaimIsGivenBack keeps the answer of the store until most of the lease is
+// over, or all of it. Who waits gets the job later, with a lease that is worth something;
+// who does not gets nothing, and the job is there for the next one.
+func TestLateClaimIsGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		late, wait time.Duration
+		got        int
+		losses     int
+		desk       bool // the job comes while the claim waits
+	}{
+		"InTime":              {late: 10 * time.Second, got: 1},
+		"MostIsOver":          {late: 50 * time.Second},
+		"MostIsOverAndWaits":  {late: 50 * time.Second, wait: 10 * time.Minute, got: 1},
+		"AllIsOver":           {late: 2 * time.Minute, losses: 1},
+		"AllIsOverAndWaits":   {late: 2 * time.Minute, wait: 10 * time.Minute, got: 1, losses: 1},
+		"InTimeAndWaits":      {late: 10 * time.Second, wait: 10 * time.Minute, got: 1},
+		"MostIsOverAtTheDesk": {late: 50 * time.Second, wait: time.Hour, got: 1, desk: true},
+		"AllIsOverAtTheDesk":  {late: 2 * time.Minute, wait: time.Hour, got: 1, losses: 1, desk: true},
+		"InTimeAtTheDesk":     {late: 10 * time.Second, wait: time.Hour, got: 1, desk: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var late *lateStore
-				f := newFixture(t, engine.Options{}, func(s store.Store) store.Store {
-					late = &lateStore{Store: s, lag: lag}
-					return late
-				})
-				f.run()
-				var id gq.JobID
-				if waits {
-					go func() {
-						time.Sleep(10 * time.Second)
-						id = f.submit(gq.Spec{})
-					}()
-				} else {
-					id = f.submit(gq.Spec{})
-					if s := f.get(id).State.Status; s != gq.Scheduled {
-						t.Errorf("an accepted job that claims do not find yet reads as %s", s)
+				var g *gate
+				f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { g = &gate{Store: s}; return g })
+				var release func()
+				if !test.desk {
+					f.submit(gq.Spec{})
+					release = g.hold()
+				}
+				done := make(chan []gq.Job, 1)
+				go func() {
+					jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1, TTL: time.Minute, Wait: test.wait})
+					if err != nil {
+						t.Errorf("claim: %v", err)
 					}
+					done <- jobs
+				}()
+				if test.desk {
+					synctest.Wait() // it has found nothing and waits
+					release = g.hold()
+					f.submit(gq.Spec{})
 				}
-				begun := time.Now()
-				j, lease := f.take(func(r *gq.ClaimRequest) { r.Wait = time.Minute })
-				took := time.Since(begun)
-				if waits {
-					took -= 10 * time.Second
+				time.Sleep(test.late)
+				release()
+				jobs := <-done
+				if len(jobs) != test.got {
+					t.Fatalf("claimed %d jobs, want %d", len(jobs), test.got)
 				}
-				if j.State.ID != id || took < lag || took > lag+3*time.Second {
-					t.Errorf("visible after %v, claim waits %t: got %s after %v, want %s", lag, waits, j.State.ID, took, id)
+				if len(jobs) == 0 {
+					jobs = f.claim(1, func(r *gq.ClaimRequest) { r.TTL = time.Minute })
 				}
-				if late.misses == 0 {
-					t.Error("no claim came too early")
+				s := &jobs[0].State
+				if left := time.Until(s.Lease.ExpiresAt); left < 15*time.Second {
+					t.Errorf("%v are left of the lease", left)
 				}
-				must[gq.State](t)(f.Complete(t.Context(), lease, nil))
+				if s.Losses != test.losses {
+					t.Errorf("the job has lost %d leases, want %d", s.Losses, test.losses)
+				}
+				if _, err := f.Complete(t.Context(), s.Lease.Ref(), nil); err != nil {
+					t.Error(err)
+				}
 			})
-		}
+		})
 	}
 }

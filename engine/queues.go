@@ -115,9 +115,12 @@ func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found 
 	return gq.NewQueue(name), false, nil
 }
 
-// PutQueue configures a queue, from the next claim or submission on. A zero
-// policy is the default one. Jobs that exist keep the policy they were submitted
-// under.
+// PutQueue configures a queue, from the next claim or submission on, and replaces all
+// that it was configured to, a pause included. A zero policy is the default one. Jobs that
+// exist keep the policy they were submitted under.
+//
+// A program that sets up its queues when it starts calls [Engine.DeclareQueue], and one that
+// changes some settings [Engine.ChangeQueue].
 func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	e.queues.change.Lock()
 	defer e.queues.change.Unlock()
@@ -129,6 +132,9 @@ func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	if q.Policy == (gq.Policy{}) {
 		q.Policy = gq.Default()
+	}
+	if faults := e.unregistered("policy", &q.Policy); len(faults) > 0 {
+		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(q.Validate())...)})
 	}
 	if err := e.store.PutQueue(ctx, q); err != nil {
 		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, err)

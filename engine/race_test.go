@@ -304,7 +304,7 @@ func (l *life) live(e *engine.Engine) {
 	}
 	l.id = out.ID()
 	for !l.over(out.State.Status) {
-		jobs, err := e.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{l.queue}, Hold: l.random.IntN(2) == 0})
+		jobs, err := e.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{l.queue}, Hold: l.random.IntN(2) == 0, N: 1})
 		if err != nil {
 			l.killed(err)
 			return

@@ -16,6 +16,9 @@ import (
 // kindSchedule is the kind of the documents that schedules are kept in.
 const kindSchedule = "schedule"
 
+// errNoSchedules refuses schedules over a store that cannot fire them exactly once.
+var errNoSchedules = errors.New("the store cannot write a schedule and its jobs in one commit (store.Changer), which schedules need")
+
 // entry is a schedule as it was read.
 type entry struct {
 	gq.Schedule
@@ -136,6 +139,9 @@ func (c *calendar) only(names map[string]bool) {
 // the interval, the zone or the start are others. Faults of the calendar name its
 // field; all are reported at once as [gq.ErrInvalid].
 func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
+	if _, ok := e.store.(store.Changer); !ok {
+		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, errNoSchedules)
+	}
 	if s.Missed == 0 {
 		s.Missed = gq.MissedOnce
 	}
@@ -160,6 +166,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		}
 		next.Start = next.Start.UTC().Truncate(time.Second)
 		faults := append(gq.FaultsOf(next.Validate(e.options.Limits)), late...)
+		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
 		slots, more := slotsOf(&next)
 		if faults = append(faults, more...); len(faults) > 0 {
 			return next, &gq.InvalidError{Faults: faults}
@@ -259,14 +266,21 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 			return gq.Schedule{}, err
 		}
 		next.UpdatedAt = now
-		err = e.writeSchedule(ctx, &next, d.Version)
+		_, err = e.writeSchedule(ctx, &next, d.Version)
 		if err == nil {
-			return next, nil
+			return ownSchedule(next), nil
 		}
 		if !errors.Is(err, gq.ErrConflict) {
 			return gq.Schedule{}, err
 		}
 	}
+}
+
+// ownSchedule is a schedule for a caller, who may write to it: the calendar remembers
+// the template that it was read with.
+func ownSchedule(s gq.Schedule) gq.Schedule {
+	s.Template = store.CopySpec(s.Template)
+	return s
 }
 
 func (e *Engine) readSchedule(ctx context.Context, name string) (*entry, error) {
@@ -277,13 +291,17 @@ func (e *Engine) readSchedule(ctx context.Context, name string) (*entry, error) 
 	return e.calendar.open(d)
 }
 
-func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, version uint64) error {
+// writeSchedule writes a schedule that was read with that version, and returns the new one.
+func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, version uint64) (uint64, error) {
 	data, err := encodeSchedule(s)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = e.store.PutDocs(ctx, []store.Doc{{Kind: kindSchedule, Name: s.Name, Version: version, Data: data}})
-	return err
+	versions, err := e.store.PutDocs(ctx, []store.Doc{{Kind: kindSchedule, Name: s.Name, Version: version, Data: data}})
+	if err != nil {
+		return 0, err
+	}
+	return versions[0], nil
 }
 
 // Schedule reads a schedule. The error is [gq.ErrNotFound] for an unknown one.
@@ -292,7 +310,7 @@ func (e *Engine) Schedule(ctx context.Context, name string) (gq.Schedule, error)
 	if err != nil {
 		return gq.Schedule{}, fmt.Errorf("schedule %.80q: %w", name, err)
 	}
-	return s.Schedule, nil
+	return ownSchedule(s.Schedule), nil
 }
 
 // Schedules lists all schedules by name.
@@ -303,7 +321,7 @@ func (e *Engine) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	}
 	out := make([]gq.Schedule, len(entries))
 	for i, s := range entries {
-		out[i] = s.Schedule
+		out[i] = ownSchedule(s.Schedule)
 	}
 	return out, nil
 }

@@ -172,32 +172,41 @@ func TestScheduleOnce(t *testing.T) {
 	})
 }
 
-// forgetful loses the writes of documents: a process that dies after submitting
-// a slot's job and before it has moved the schedule on.
-type forgetful struct{ store.Store }
+// forgetful is the store of a process that dies while a slot fires: before the commit,
+// or after it and before it has heard of that.
+type forgetful struct {
+	store.Store
+	after bool
+}
 
-func (forgetful) PutDocs(context.Context, []store.Doc) ([]uint64, error) { return nil, errKilled }
+func (f forgetful) Change(ctx context.Context, c store.Change) (store.Changed, error) {
+	if f.after {
+		_, _ = f.Store.(store.Changer).Change(ctx, c)
+	}
+	return store.Changed{}, errKilled
+}
 
 func TestScheduleSurvivesCrash(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fixture) {
-		must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Minute, Template: gq.Spec{Type: "t"}}))
-		time.Sleep(time.Minute)
-		dying := newEngine(t, forgetful{f.store}, engine.Options{})
-		for range 3 {
-			if _, err := dying.Sweep(t.Context(), time.Now()); !errors.Is(err, errKilled) {
-				t.Fatalf("sweep: %v", err)
-			}
-		}
-		if n := len(slotsOf(t, f.Engine, "s")); n != 1 {
-			t.Errorf("%d jobs for one slot", n)
-		}
-		if r := f.sweep(); r.Fired != 0 {
-			t.Errorf("fired again: %+v", r)
-		}
-		if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); s.Fired != 1 || !s.Next.After(time.Now()) {
-			t.Errorf("the schedule reads %+v", s)
-		}
-	})
+	for name, after := range map[string]bool{"BeforeTheCommit": false, "AfterTheCommit": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fixture) {
+				must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Minute, Template: gq.Spec{Type: "t"}}))
+				time.Sleep(time.Minute)
+				dying := newEngine(t, forgetful{f.store, after}, engine.Options{})
+				if _, err := dying.Sweep(t.Context(), time.Now()); !errors.Is(err, errKilled) {
+					t.Fatalf("sweep: %v", err)
+				}
+				if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); s.Fired != len(slotsOf(t, f.Engine, "s")) {
+					t.Errorf("%d jobs, and the schedule reads %+v", len(slotsOf(t, f.Engine, "s")), s)
+				}
+				f.sweep()
+				slots := slotsOf(t, f.Engine, "s")
+				if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); len(slots) != 1 || s.Fired != 1 || !s.Next.After(time.Now()) {
+					t.Errorf("%d jobs for one slot; the schedule reads %+v", len(slots), s)
+				}
+			})
+		})
+	}
 }
 
 func TestMissedSlots(t *testing.T) {

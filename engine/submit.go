@@ -56,9 +56,14 @@ func refused(typ string, err error) (gq.Submitted, error) {
 	return gq.Submitted{Err: err}, err
 }
 
-// Enqueue is [Engine.Submit] for whom the id is all.
+// Enqueue submits a job and returns only its id. If the idempotency key belongs to a job
+// that was submitted with other content, that is the id of that job, together with
+// [gq.ErrKeyReused]: this submission was not accepted.
 func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 	out, err := e.Submit(ctx, s)
+	if err == nil {
+		err = out.KeyReused()
+	}
 	return out.ID(), err
 }
 
@@ -231,12 +236,28 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 		}
 	}
 	s.ID = e.random.jobID()
+	faults := e.unregistered("policy", &s.Policy)
 	if chosen {
+		faults = append(faults, gq.Fault{Field: "id", Problem: "is assigned by the system"})
+	}
+	if len(faults) > 0 {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
-		faults := append([]gq.Fault{{Field: "id", Problem: "is assigned by the system"}}, gq.FaultsOf(s.Validate(most))...)
-		return s, &gq.InvalidError{Faults: faults}
+		return s, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(s.Validate(most))...)}
 	}
 	return s, nil
+}
+
+// unregistered is the fault of a policy whose backoff strategy nobody has registered. The
+// job would wait as if its strategy were another.
+func (e *Engine) unregistered(at string, p *gq.Policy) []gq.Fault {
+	b := &p.Backoff
+	if b.Strategy != gq.Custom || b.Custom == "" || e.options.Backoffs[b.Custom] != nil {
+		return nil
+	}
+	return []gq.Fault{{
+		Field:   at + ".backoff.custom",
+		Problem: fmt.Sprintf("no strategy %.64q is registered here; register it in engine.Options.Backoffs, or choose another strategy", b.Custom),
+	}}
 }
 
 // noteCallbacks has the store remember that there are jobs with callbacks.

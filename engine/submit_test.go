@@ -106,6 +106,15 @@ func TestSubmitKey(t *testing.T) {
 				t.Errorf("%s: existing %v, same %v, job %s; want true, %v, %s",
 					test.name, again.Existing, again.Same, again.ID(), test.same, first.ID())
 			}
+			s := gq.Spec{Type: "t", Payload: payload("1"), Key: gq.Key{Name: "k"}, Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}}
+			test.change(&s)
+			id, err := f.Enqueue(t.Context(), s)
+			if id != first.ID() || errors.Is(err, gq.ErrKeyReused) == test.same || (err == nil) != test.same {
+				t.Errorf("%s: Enqueue returned %s, %v; want %s, and an error unless it is the same", test.name, id, err, first.ID())
+			}
+			if err != nil && !strings.Contains(err.Error(), first.ID().String()) {
+				t.Errorf("%s: the error does not name the job: %v", test.name, err)
+			}
 		}
 		if other := keyed(func(s *gq.Spec) { s.Type = "other" }); other.Existing {
 			t.Error("the same key of another type found a job")

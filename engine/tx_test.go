@@ -141,7 +141,7 @@ func TestSubmitWithinATransaction(t *testing.T) {
 			// Someone waits for the job and is woken by the commit.
 			claimed := make(chan gq.Job, 1)
 			go func() {
-				jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, Wait: 10 * time.Minute})
+				jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, Wait: 10 * time.Minute, N: 1})
 				if err != nil || len(jobs) != 1 {
 					t.Errorf("claim: %v, %d jobs", err, len(jobs))
 					jobs = make([]gq.Job, 1)
@@ -219,7 +219,7 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}})
+	jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, N: 1})
 	if err != nil || len(jobs) != 1 {
 		t.Fatalf("claim: %v, %d jobs", err, len(jobs))
 	}
@@ -256,7 +256,7 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}})
+		jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, N: 1})
 		if err != nil || len(jobs) != 1 || jobs[0].State.ID != s.ID() {
 			t.Fatalf("claim: %v, %+v", err, jobs)
 		}
@@ -366,7 +366,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 	wait := func(queue string) chan got {
 		answer := make(chan got, 1)
 		go func() {
-			jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{queue}, Wait: 5 * time.Minute})
+			jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{queue}, Wait: 5 * time.Minute, N: 1})
 			answer <- got{jobs, err}
 		}()
 		return answer

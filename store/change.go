@@ -10,13 +10,14 @@ import (
 // Changer is an optional capability: documents and jobs in one commit, for those
 // who keep books about jobs that must never disagree with them.
 type Changer interface {
-	// Change writes documents and applies functions to jobs, all or none, with
-	// the events of all jobs in the same commit. Nothing is written where a
-	// document does not have the version that its caller has read, or a function
-	// refuses. A function that leaves its job as it was refuses nothing.
+	// Change writes documents and applies functions to jobs or inserts jobs, all or
+	// none, with the events of all jobs in the same commit. Nothing is written where a
+	// document does not have the version that its caller has read, a function refuses,
+	// or Insert would refuse the jobs. A function that leaves its job as it was refuses
+	// nothing, and neither does a job whose idempotency key is taken.
 	//
-	// Errors: those of PutDocs, and of an update what Update would have answered,
-	// in a [ChangeError] that says which.
+	// Errors: those of PutDocs, and in a [ChangeError] what Update would have answered
+	// to an update, or Insert to the jobs.
 	Change(ctx context.Context, c Change) (Changed, error)
 }
 
@@ -24,21 +25,35 @@ type Changer interface {
 type Change struct {
 	Docs    []Doc
 	Updates []Update // each of another job, and without children
+
+	// Insert is jobs to be inserted as one group, as Insert would; not together with
+	// Updates.
+	Insert []gq.Spec
 }
 
 // Changed is the answer to a [Change].
 type Changed struct {
 	Versions []uint64   // of the documents
-	States   []gq.State // of the jobs, from here on
+	States   []gq.State // of the updated jobs, from here on
+	Placed   []Placed   // the inserted jobs
 }
 
-// ChangeError is why nothing of a [Change] happened: one of its updates.
+// Inserting is the Update of a [ChangeError] that is about the jobs to be inserted.
+const Inserting = -1
+
+// ChangeError is why nothing of a [Change] happened: one of its updates, or the jobs that
+// it was to insert.
 type ChangeError struct {
-	Update int // which
+	Update int // which, or Inserting
 	Err    error
 }
 
-func (e *ChangeError) Error() string { return fmt.Sprintf("updates[%d]: %v", e.Update, e.Err) }
+func (e *ChangeError) Error() string {
+	if e.Update == Inserting {
+		return fmt.Sprintf("insert: %v", e.Err)
+	}
+	return fmt.Sprintf("updates[%d]: %v", e.Update, e.Err)
+}
 
 func (e *ChangeError) Unwrap() error { return e.Err }
 
@@ -48,6 +63,9 @@ func CheckChange(c Change) error {
 	faults := gq.FaultsOf(CheckDocs(c.Docs))
 	add := func(i int, field, problem string) {
 		faults = append(faults, gq.Fault{Field: fmt.Sprintf("updates[%d].%s", i, field), Problem: problem})
+	}
+	if len(c.Insert) > 0 && len(c.Updates) > 0 {
+		faults = append(faults, gq.Fault{Field: "insert", Problem: "a change either updates jobs or inserts them"})
 	}
 	first := make(map[Ref]int, len(c.Updates))
 	for i := range c.Updates {

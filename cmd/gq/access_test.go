@@ -404,7 +404,7 @@ func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.J
 		if _, err := c.Submit(ctx, gq.Spec{Type: "t", Metadata: gq.Metadata{CallbackURL: callback}}); err != nil {
 			s.t.Fatal(err)
 		}
-		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: patience})
+		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: patience, N: 1})
 		if err != nil || len(jobs) == 0 {
 			s.t.Fatalf("%d jobs, %v", len(jobs), err)
 		}

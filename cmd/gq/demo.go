@@ -162,7 +162,7 @@ func (d *demo) crash(ctx context.Context) error {
 	if err := d.add(ctx, "a job whose first worker dies", gq.Completed, gq.Spec{Type: "invoice.print", Policy: policy}); err != nil {
 		return err
 	}
-	jobs, err := d.Claim(ctx, gq.ClaimRequest{Worker: "worker-2", Types: []string{"invoice.print"}})
+	jobs, err := d.Claim(ctx, gq.ClaimRequest{Worker: "worker-2", Types: []string{"invoice.print"}, N: 1})
 	if err == nil && len(jobs) == 0 {
 		err = errors.New("the job to crash with was not to be claimed")
 	}

@@ -239,7 +239,7 @@ func TestWaitingTellsHowItEnded(t *testing.T) {
 	}
 	done := make(chan outcome, 1)
 	go func() { done <- d.gq("submit", "b", "--queue", "other", "--wait", "--json", "--timeout", "1m") }()
-	jobs, err := d.queue.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"other"}, Wait: time.Minute})
+	jobs, err := d.queue.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"other"}, Wait: time.Minute, N: 1})
 	if err != nil || len(jobs) != 1 {
 		t.Fatal(err)
 	}

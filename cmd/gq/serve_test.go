@@ -208,7 +208,7 @@ func TestStoppingAnswersThoseWhoWait(t *testing.T) {
 	defer c.Close()
 	answers := make(chan string, 2)
 	go func() {
-		jobs, err := c.Claim(context.Background(), gq.ClaimRequest{Worker: "w", Wait: 2 * patience})
+		jobs, err := c.Claim(context.Background(), gq.ClaimRequest{Worker: "w", Wait: 2 * patience, N: 1})
 		if err != nil || len(jobs) > 0 {
 			answers <- "gRPC: " + errText(err)
 			return
@@ -384,7 +384,7 @@ func TestReadinessTurnsBeforeTheListenersClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w"}); !errors.Is(err, gq.ErrClosed) {
+	if jobs, err := c.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1}); !errors.Is(err, gq.ErrClosed) {
 		t.Errorf("a claim over gRPC: %d jobs, %v", len(jobs), err)
 	}
 	if answer := finish(); !strings.Contains(answer, "201 Created") {

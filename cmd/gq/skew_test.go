@@ -73,7 +73,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	}
 	claim := func(c *client.Client, queue string, ttl, wait time.Duration) []gq.Job {
 		t.Helper()
-		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{queue}, TTL: ttl, Wait: wait})
+		jobs, err := c.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{queue}, TTL: ttl, Wait: wait, N: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

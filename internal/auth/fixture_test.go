@@ -111,7 +111,7 @@ func (f *fixture) job(queue string) gq.Job {
 	if _, err := f.engine.Submit(f.Context(), gq.Spec{Queue: queue, Type: "t"}); err != nil {
 		f.Fatal(err)
 	}
-	jobs, err := f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{queue}, TTL: time.Minute})
+	jobs, err := f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{queue}, TTL: time.Minute, N: 1})
 	if err != nil || len(jobs) != 1 {
 		f.Fatalf("claimed %d jobs: %v", len(jobs), err)
 	}

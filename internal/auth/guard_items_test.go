@@ -73,7 +73,7 @@ func TestItems(t *testing.T) {
 
 	// A claim that names a foreign queue gets nothing at all.
 	for _, queues := range [][]string{{"own", "foreign"}, nil} {
-		if _, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: queues}); !errors.Is(err, gq.ErrDenied) {
+		if _, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: queues, N: 1}); !errors.Is(err, gq.ErrDenied) {
 			t.Errorf("a claim from %v: %v", queues, err)
 		}
 	}

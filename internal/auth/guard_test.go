@@ -177,7 +177,7 @@ var calls = map[string]call{
 		return err
 	}},
 	"Claim": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
-		_, err := g.Claim(ctx, gq.ClaimRequest{Worker: "x", Queues: []string{at.queue}, Types: []string{"none"}})
+		_, err := g.Claim(ctx, gq.ClaimRequest{Worker: "x", Queues: []string{at.queue}, Types: []string{"none"}, N: 1})
 		return err
 	}},
 	"Prepare": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
@@ -368,7 +368,7 @@ func TestARevokedTokenWaitsInVain(t *testing.T) {
 	running := f.job("other")
 	claimed, waited := make(chan error, 1), make(chan error, 1)
 	go func() {
-		jobs, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "waiting", Wait: time.Minute})
+		jobs, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "waiting", Wait: time.Minute, N: 1})
 		if len(jobs) > 0 {
 			err = fmt.Errorf("it got job %s", jobs[0].Spec.ID)
 		}
@@ -399,7 +399,7 @@ func TestARevokedTokenWaitsInVain(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "v"})
+	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "v", N: 1})
 	if err != nil || len(jobs) != 1 || jobs[0].State.Faults+jobs[0].State.Losses != 0 {
 		t.Errorf("%d jobs, %v", len(jobs), err)
 	}

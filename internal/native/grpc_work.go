@@ -207,6 +207,7 @@ func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, erro
 // open opens a credit.
 func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
 	claim, err := wire.ClaimFromProto(m)
+	claim.N = given(claim.N)
 	if claim.Worker == "" {
 		claim.Worker = w.worker
 	}

@@ -21,6 +21,7 @@ func (s *workersServer) Claim(ctx context.Context, r *pb.ClaimRequest) (*pb.Clai
 	if err != nil {
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.GetWorker(), err)
 	}
+	claim.N = given(claim.N)
 	if s.draining.Err() != nil {
 		return nil, errStopping // or who polls would do so in a loop
 	}
@@ -132,4 +133,13 @@ func (g *GRPC) giveBack(ctx context.Context, jobs []gq.Job) {
 		g.options.Log.Warn("give back jobs of a broken connection; their leases will expire",
 			slog.Int("jobs", len(jobs)), slog.Any("error", err))
 	}
+}
+
+// given is how many jobs a claim asks for. In a message 0 is the same as not given, which
+// is 1.
+func given(n int) int {
+	if n == 0 {
+		return 1
+	}
+	return n
 }

@@ -17,7 +17,7 @@ type (
 		Types   []string       `json:"types,omitempty" doc:"Job types it can run; none is any."`
 		Offers  []string       `json:"offers,omitempty" doc:"Its capabilities."`
 		MaxCost int64          `json:"max_cost,omitzero" doc:"Largest cost_units; 0 is any."`
-		N       int            `json:"n,omitzero" doc:"At most this many jobs; 1 unless told."`
+		N       *int           `json:"n,omitempty" doc:"At most this many jobs; 1 unless told." minimum:"1"`
 		Wait    *wire.Duration `json:"wait,omitempty" doc:"How long to wait for the first one; at most 10m."`
 		TTL     *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
 		Hold    bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
@@ -90,6 +90,10 @@ func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, e
 		p.fault("wait", "%v is not between 0s and %v", wait, MaxHTTPWait)
 		return nil, p.err()
 	}
+	n := 1
+	if body.N != nil {
+		n = *body.N // 0 too, which the engine refuses
+	}
 	if h.draining.Err() != nil {
 		return nil, errStopping // or who polls would do so in a loop
 	}
@@ -99,7 +103,7 @@ func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, e
 	defer context.AfterFunc(h.draining, cancel)()
 	jobs, err := h.engine.Claim(ctx, gq.ClaimRequest{
 		Worker: body.Worker, Queues: body.Queues, Types: body.Types, Offers: body.Offers,
-		MaxCost: body.MaxCost, N: body.N, Wait: wait, TTL: lasting(body.TTL), Hold: body.Hold,
+		MaxCost: body.MaxCost, N: n, Wait: wait, TTL: lasting(body.TTL), Hold: body.Hold,
 	})
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func TestClaiming(t *testing.T) {
 		t.Errorf("%s", got.text)
 	}
 	for body, field := range map[string]string{
-		`{}`: "worker", `{"worker":"w","n":-1}`: "n", `{"worker":"w","wait":"11m"}`: "wait", `{"worker":"w","wait":5}`: "wait",
+		`{}`: "worker", `{"worker":"w","n":-1}`: "n", `{"worker":"w","n":0}`: "n", `{"worker":"w","wait":"11m"}`: "wait", `{"worker":"w","wait":5}`: "wait",
 		`{"worker":"w","queues":["a b"]}`: "queues[0]", `{"worker":"w","ttl":"-1s"}`: "ttl", `{"worker":"w","type":"a"}`: "type",
 		`{"worker":"w","n":1000000}`: "n", `{"worker":"w","types":[""]}`: "types[0]",
 	} {

@@ -244,7 +244,7 @@ func TestTrace(t *testing.T) {
 	}
 	var given []string
 	for attempt := 1; attempt <= 2; attempt++ {
-		jobs, err := o.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute})
+		jobs, err := o.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
 		if err != nil || len(jobs) != 1 {
 			t.Fatalf("%d jobs, %v", len(jobs), err)
 		}

@@ -176,7 +176,7 @@ func TestLostWorkers(t *testing.T) {
 		}
 		var started int64
 		for range gq.PresetTaskQueue.Policy().MaxAttempts {
-			jobs, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "silent", Queues: []string{taskqueue.Queue}})
+			jobs, err := e.Claim(t.Context(), gq.ClaimRequest{Worker: "silent", Queues: []string{taskqueue.Queue}, N: 1})
 			if err != nil || len(jobs) != 1 {
 				t.Fatalf("claim: %d jobs, %v", len(jobs), err)
 			}

@@ -81,7 +81,7 @@ func (f *fixture) finish(callback string) gq.JobID {
 	if err != nil {
 		f.Fatal(err)
 	}
-	jobs, err := f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "w"})
+	jobs, err := f.engine.Claim(f.Context(), gq.ClaimRequest{Worker: "w", N: 1})
 	if err != nil || len(jobs) != 1 {
 		f.Fatalf("claimed %d: %v", len(jobs), err)
 	}

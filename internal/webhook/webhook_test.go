@@ -84,7 +84,7 @@ func TestEnds(t *testing.T) {
 	if _, err := f.engine.Submit(t.Context(), gq.Spec{Type: "t", Metadata: gq.Metadata{CallbackURL: r.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "w"})
+	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

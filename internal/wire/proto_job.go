@@ -138,7 +138,7 @@ func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	out.State, out.Spec = m.state.fill(&j.State, &j.Spec.Policy), fillSpec(&m.spec, &m.metadata, &j.Spec)
 	out.Result, out.Checkpoint = j.Result, j.Checkpoint
 	out.Spec.Id = ""
-	if j.Spec.Policy == *defaultPolicy {
+	if j.Spec.Policy.Preset == gq.PresetJobModel && j.Spec.Policy.IsPreset() {
 		out.Spec.Policy = nil
 	}
 	if j.Spec.Metadata.Equal(gq.Metadata{Priority: gq.Normal}) {
@@ -167,13 +167,13 @@ func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	}
 	j.Spec.ID = j.State.ID
 	if m.GetSpec().GetPolicy() == nil {
-		j.Spec.Policy = *defaultPolicy
+		j.Spec.Policy = gq.Default()
 	}
 	if m.GetSpec().GetMetadata() == nil {
 		j.Spec.Metadata.Priority = gq.Normal
 	}
 	if j.State.Policy == nil {
-		j.State.Policy = kept(&j.Spec.Policy)
+		j.State.Policy = new(j.Spec.Policy)
 	}
 	j.Metadata = j.Spec.Metadata
 	if m.Metadata != nil {
@@ -181,15 +181,6 @@ func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	}
 	j.Metadata.Tags = labels(j.Metadata.Tags)
 	return j
-}
-
-// kept is a policy that outlives the value it came in, shared where it can be.
-func kept(p *gq.Policy) *gq.Policy {
-	if shared := p.Shared(); shared != nil {
-		return shared
-	}
-	c := *p
-	return &c
 }
 
 // ProtoJobs are jobs with all that was read of them.
@@ -285,7 +276,7 @@ func fillState(out *pb.State, lease *pb.Lease, s *gq.State, beside *gq.Policy) *
 	}
 	switch {
 	case s.Policy == nil || beside != nil && *s.Policy == *beside:
-	case beside == nil && s.Policy.Preset == gq.PresetJobModel && s.Policy.Shared() != nil:
+	case beside == nil && s.Policy.Preset == gq.PresetJobModel && s.Policy.IsPreset():
 	default:
 		out.Policy = ProtoPolicy(s.Policy)
 	}
@@ -317,7 +308,7 @@ func StateFromProto(m *pb.State) (gq.State, error) {
 func (r *protoReader) stateAlone(at string, m *pb.State) gq.State {
 	s := r.state(at, m)
 	if s.Policy == nil {
-		s.Policy = defaultPolicy
+		s.Policy = new(gq.Default())
 	}
 	return s
 }
@@ -368,15 +359,10 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 	}
 	if p := m.GetPolicy(); p != nil {
 		policy := r.policy(at+"policy.", p, gq.Default())
-		s.Policy = kept(&policy)
+		s.Policy = &policy
 	}
 	return s
 }
-
-var defaultPolicy = func() *gq.Policy {
-	p := gq.Default()
-	return p.Shared()
-}()
 
 func (r *protoReader) lease(at string, m *pb.Lease) *gq.Lease {
 	return &gq.Lease{

@@ -21,7 +21,7 @@ var presetPolicies = func() map[gq.Preset]*pb.Policy {
 
 // ProtoPolicy is a complete policy: its preset, and what differs from that.
 func ProtoPolicy(p *gq.Policy) *pb.Policy {
-	if p.Shared() != nil {
+	if p.IsPreset() {
 		return presetPolicies[p.Preset]
 	}
 	base := p.Preset.Policy()

@@ -18,6 +18,16 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 		return store.Changed{}, fmt.Errorf("change: %w", err)
 	}
 	weight, size := len(c.Updates)+len(c.Docs), 0
+	group := store.Group{Jobs: c.Insert}
+	var encoded [][]byte
+	if len(c.Insert) > 0 {
+		if err := s.checkGroup(group); err != nil {
+			return store.Changed{}, fmt.Errorf("change: %w", &store.ChangeError{Update: store.Inserting, Err: err})
+		}
+		weight += groupWeight(group)
+		encoded = make([][]byte, len(c.Insert))
+		encodeSpecs(encoded, group)
+	}
 	for i := range c.Updates {
 		if err := s.checkUpdate(&c.Updates[i]); err != nil {
 			return store.Changed{}, fmt.Errorf("change: %w", &store.ChangeError{Update: i, Err: err})
@@ -32,17 +42,21 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	}
 	var out store.Changed
 	var refused error
-	err := s.do(ctx, weight+size>>10, func(tx *txn) { out, refused = tx.changeAll(c, size) })
+	err := s.do(ctx, weight+size>>10, func(tx *txn) { out, refused = tx.changeAll(c, encoded, size) })
 	if err != nil {
 		return store.Changed{}, err // the writer may still be at it
 	}
 	if refused != nil {
 		return store.Changed{}, fmt.Errorf("change: %w", refused)
 	}
+	for i := range out.States {
+		store.Own(&out.States[i])
+	}
+	store.OwnPlaced(out.Placed)
 	return out, nil
 }
 
-func (tx *txn) changeAll(c store.Change, size int) (out store.Changed, err error) {
+func (tx *txn) changeAll(c store.Change, specs [][]byte, size int) (out store.Changed, err error) {
 	if err := tx.s.disk.room(forChanges, tx.batch.Len()+size+len(c.Updates)<<10); err != nil {
 		return out, err
 	}
@@ -51,6 +65,15 @@ func (tx *txn) changeAll(c store.Change, size int) (out store.Changed, err error
 	}
 	if err := tx.rehearse(c); err != nil {
 		return out, err
+	}
+	if len(c.Insert) > 0 {
+		group := store.Group{Jobs: c.Insert}
+		p, err := tx.examine(group, make([]store.Placed, len(c.Insert)), nil)
+		if err != nil {
+			return out, &store.ChangeError{Update: store.Inserting, Err: err}
+		}
+		tx.admit(group, specs, p)
+		out.Placed = p.placed
 	}
 	out.States = make([]gq.State, len(c.Updates))
 	for i := range c.Updates {

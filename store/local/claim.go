@@ -20,13 +20,25 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		return nil, err
 	}
 	for i := range claims {
+		store.OwnJobs(c.out[i].Jobs)
 		for k := range c.out[i].Jobs {
 			if err := s.assemble(&c.out[i].Jobs[k], c.rest[i][k], claims[i].Parts); err != nil {
 				return nil, err
 			}
 		}
 	}
+	s.dropLate(ctx, c.out)
 	return c.out, nil
+}
+
+// dropLate gives back what a slow commit has left too little time for.
+func (s *Store) dropLate(ctx context.Context, answers []store.Claimed) {
+	now := s.config.Clock.Now()
+	if back := store.Late(answers, func(*gq.Lease) time.Time { return now }); len(back) > 0 {
+		if _, err := s.Update(context.WithoutCancel(ctx), back); err != nil {
+			s.log.Warn("give back jobs of a claim that took too long; their leases will expire", "dir", s.dir, "jobs", len(back), "error", err)
+		}
+	}
 }
 
 // claiming is one call of Claim.
@@ -200,6 +212,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	defer s.reads.Done()
 	found := make([]store.Found, len(jobs))
 	for i := range jobs {
+		store.Own(&jobs[i].State)
 		found[i].Err = s.assemble(&jobs[i], rest[i], 0)
 		found[i].Job = jobs[i]
 	}

@@ -15,6 +15,7 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	if err := s.inChunks(ctx, len(groups), c); err != nil {
 		return nil, err
 	}
+	store.OwnInserted(c.out)
 	return c.out, nil
 }
 

@@ -285,3 +285,8 @@ var (
 	_ store.Notifier = (*Store)(nil)
 	_                = context.Background
 )
+
+// AddBackoffs implements [store.Strategist].
+func (s *Store) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
+	return s.config.AddBackoffs(backoffs)
+}

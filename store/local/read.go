@@ -199,7 +199,9 @@ func (s *Store) state(id gq.JobID) (header, gq.State, error) {
 // read decodes a job for a reader, who shares nothing with the writer.
 func (j *job) read() (header, gq.State, error) {
 	if j.open != nil {
-		return j.open.header, j.open.state, nil
+		state := j.open.state
+		store.Own(&state)
+		return j.open.header, state, nil
 	}
 	return decodeRecord(j.record, j.seq, alone)
 }

@@ -31,7 +31,8 @@ type table struct {
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ended    []ending          // parents whose dependents have yet to be told
 	policies map[gq.Policy]*gq.Policy
-	policy   *gq.Policy // the last one asked for
+	presets  []gq.Policy // likewise, by their number
+	policy   *gq.Policy  // the last one asked for
 
 	ready     int64  // claimable jobs
 	lastJob   uint64 // the newest job's sequence number
@@ -166,6 +167,10 @@ func newTable() *table {
 		toDue:    timers{place: placeToDue},
 		kids:     map[uint64][]edge{},
 		policies: map[gq.Policy]*gq.Policy{},
+		presets:  make([]gq.Policy, len(gq.Presets())+1),
+	}
+	for _, p := range gq.Presets() {
+		t.presets[p] = p.Policy()
 	}
 	t.names.Store(&[]string{""})
 	return t
@@ -174,8 +179,8 @@ func newTable() *table {
 // intern lets equal policies share memory. The set is bounded: a client that
 // sends ever new policies costs memory only for the jobs that have them.
 func (t *table) intern(p gq.Policy) *gq.Policy {
-	if preset := p.Shared(); preset != nil {
-		return preset
+	if p.IsPreset() {
+		return &t.presets[p.Preset]
 	}
 	if t.policy != nil && *t.policy == p { // cheaper than a look into the map
 		return t.policy

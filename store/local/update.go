@@ -17,6 +17,7 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	if err := s.inChunks(ctx, len(updates), c); err != nil {
 		return nil, err
 	}
+	store.OwnUpdated(c.out)
 	return c.out, nil
 }
 
@@ -178,11 +179,14 @@ func (tx *txn) try(apply store.Apply, s *gq.State) (next gq.State, events []gq.E
 			err = fmt.Errorf("the function given to Update panicked: %v", r)
 		}
 	}()
-	if next, events, err = apply(*s, tx.now); err == nil && (next.ID != s.ID || next.Sequence != s.Sequence || next.Policy != s.Policy) {
+	if next, events, err = apply(*s, tx.now); err == nil && (next.ID != s.ID || next.Sequence != s.Sequence || !samePolicy(next.Policy, s.Policy)) {
 		return *s, nil, fmt.Errorf("job %s: the function given to Update changed what never changes", s.ID)
 	}
+	next.Policy = s.Policy // not a copy that somebody else may write to
 	return next, events, err
 }
+
+func samePolicy(a, b *gq.Policy) bool { return a == b || a != nil && *a == *b }
 
 // differs reports whether a function changed anything.
 func (tx *txn) differs(j *job, h header, old, next *gq.State, events []gq.Event) bool {

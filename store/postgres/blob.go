@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 // What gq.blob keeps of a job. The numbers are stored. The payload is in gq.job.
@@ -136,6 +137,7 @@ func (f found) assemble(rows []*row) ([]gq.Job, error) {
 			return nil, err
 		}
 		jobs[i] = gq.Job{Spec: *spec, State: r.state, Metadata: spec.Metadata}
+		store.Own(&jobs[i].State) // rows share policies
 		jobs[i].Spec.Payload.Data = r.payload
 		if len(f) > 0 {
 			index[int64(r.state.Sequence)] = i

@@ -16,6 +16,9 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	if err := store.CheckChange(c); err != nil {
 		return store.Changed{}, fmt.Errorf("change: %w", err)
 	}
+	if len(c.Insert) > 0 {
+		return s.insertWith(ctx, c)
+	}
 	var out store.Changed
 	err := s.write(ctx, "change", func(tx *txn) error {
 		if len(c.Docs)+len(c.Updates) == 0 {
@@ -61,5 +64,44 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	if err != nil {
 		return store.Changed{}, err
 	}
+	for i := range out.States {
+		store.Own(&out.States[i])
+	}
+	return out, nil
+}
+
+// insertWith writes documents and inserts jobs.
+func (s *Store) insertWith(ctx context.Context, c store.Change) (out store.Changed, err error) {
+	group := store.Group{Jobs: c.Insert}
+	if err := s.checkGroup(group); err != nil {
+		return out, fmt.Errorf("change: %w", &store.ChangeError{Update: store.Inserting, Err: err})
+	}
+	err = s.write(ctx, "change", func(tx *txn) error {
+		p, _, err := tx.prepare(ctx, jobsOf([]store.Group{group}), nil)
+		if err != nil {
+			return err
+		}
+		if err := tx.lockDocs(ctx, c.Docs); err != nil {
+			return err
+		}
+		if err := tx.checkVersions(ctx, c.Docs); err != nil {
+			return err
+		}
+		placed := p.place(group)
+		if placed.Err != nil {
+			return &store.ChangeError{Update: store.Inserting, Err: placed.Err}
+		}
+		out = store.Changed{Placed: placed.Jobs}
+		if len(c.Docs) > 0 {
+			if out.Versions, err = tx.putDocs(ctx, c.Docs); err != nil {
+				return err
+			}
+		}
+		return tx.add(ctx, p)
+	})
+	if err != nil {
+		return store.Changed{}, err
+	}
+	store.OwnPlaced(out.Placed)
 	return out, nil
 }

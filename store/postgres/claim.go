@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -89,6 +90,7 @@ type want struct {
 	shares []share   // by whom, in their order; N is the sum
 	jobs   []gq.Job  // in the order of the shares
 	round  []gq.Job  // of the transaction under way
+	asked  time.Time // when the time of its leases was asked for, by our clock
 	retry  time.Time // when a rate lets another one through
 	waited int64     // the first instant at which one of the round was due before, 0 for none
 }
@@ -182,6 +184,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		begin = s.begins.write + awaitWait
 	}
 	locked := false
+	granted := make(map[gq.LeaseID]time.Time, len(claims)) // when their time was asked for, by our clock
 	for round := range maxRounds {
 		var passed []int64
 		err := s.transact(ctx, "write", begin, func(tx *txn) error {
@@ -200,12 +203,19 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 		}
 		for _, w := range wants {
 			s.floors.passWant(w)
+			for i := range w.round {
+				granted[w.round[i].State.Lease.ID] = w.asked
+			}
 			w.jobs, w.round = append(w.jobs, w.round...), nil
 		}
 		if locked = len(passed) > 0; !locked {
 			break
 		}
-		err = s.await(ctx, passed, begin)
+		patience := patienceOf(wants, granted)
+		if patience <= 0 {
+			break
+		}
+		err = s.await(ctx, passed, begin+waitAtMost(patience))
 		some := slices.ContainsFunc(wants, func(w *want) bool { return len(w.jobs) > 0 })
 		patient := alone && held(err) && !some
 		if err != nil && !patient && round == 0 && !some {
@@ -233,7 +243,49 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			}
 		}
 	}
+	s.dropLate(out, granted)
 	return out, nil
+}
+
+// patienceOf is how long a claim may wait for more jobs than it has: a tenth of the
+// shortest lease that it was given, from when that began. Without any it is not limited
+// here.
+func patienceOf(wants []*want, granted map[gq.LeaseID]time.Time) time.Duration {
+	patience := time.Duration(math.MaxInt64)
+	for _, w := range wants {
+		for i := range w.jobs {
+			l := w.jobs[i].State.Lease
+			patience = min(patience, l.ExpiresAt.Sub(l.GrantedAt)/10-time.Since(granted[l.ID]))
+		}
+	}
+	return patience
+}
+
+// waitAtMost makes a transaction wait for a lock no longer than that, if it is less than
+// what others wait.
+func waitAtMost(d time.Duration) string {
+	const shortest = 50 * time.Millisecond // lockWait
+	if d >= shortest {
+		return ""
+	}
+	return fmt.Sprintf("; SET LOCAL lock_timeout = '%dms'", max(d.Milliseconds(), 1))
+}
+
+// dropLate gives back what there is too little time left for: earlier rounds may have
+// claimed it long ago, or the commit was slow.
+func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Time) {
+	back := store.Late(answers, func(l *gq.Lease) time.Time {
+		if s.cfg.Clock != nil {
+			return instant(s.known())
+		}
+		return l.GrantedAt.Add(time.Since(granted[l.ID]))
+	})
+	if len(back) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	defer cancel()
+	_, _ = s.update(ctx, back, false) // their leases will expire otherwise
 }
 
 // claimApart serves what was asked for in one call and differs, so that nobody waits for
@@ -437,6 +489,9 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		_, err := tx.stampFrom(row)
 		return err
 	})
+	if w.round == nil { // later ones are granted later
+		w.asked = time.Now()
+	}
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return false, err
 	}

@@ -24,6 +24,7 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	if err != nil {
 		return nil, fmt.Errorf("insert: %w", err)
 	}
+	store.OwnInserted(out)
 	return out, nil
 }
 

@@ -364,3 +364,8 @@ func (s *Store) time(clock, persisted int64) time.Time {
 		}
 	}
 }
+
+// AddBackoffs implements [store.Strategist].
+func (s *Store) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
+	return s.cfg.AddBackoffs(backoffs)
+}

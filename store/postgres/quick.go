@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -119,6 +120,7 @@ func (tx *txn) takeQuick(ctx context.Context, w *want, names []string) (rows []*
 		_, err := tx.stampFrom(row)
 		return err
 	})
+	w.asked = time.Now()
 	if err := tx.SendBatch(ctx, &batch).Close(); err != nil {
 		return nil, false, err
 	}

@@ -32,6 +32,7 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 			j.State = j.State.At(tx.now)
 			found[int64(j.State.Sequence)] = j
 		}
+		handed := make(map[int64]bool, len(refs))
 		for i, r := range refs {
 			j, ok := found[seqs[i]]
 			if ok && r.Job.IsZero() {
@@ -39,8 +40,11 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 					return err
 				}
 			}
+			if ok && handed[seqs[i]] {
+				j = store.CopyJob(j)
+			}
 			if ok {
-				out[i].Job = j
+				out[i].Job, handed[seqs[i]] = j, true
 				continue
 			}
 			if r.Job.IsZero() {

@@ -58,6 +58,7 @@ func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out [
 	if err != nil {
 		return nil, err
 	}
+	store.OwnInserted(out)
 	return out, nil
 }
 
@@ -79,6 +80,7 @@ func (t pgxTransaction) Update(ctx context.Context, updates []store.Update) (out
 	if err != nil {
 		return nil, err
 	}
+	store.OwnUpdated(out)
 	return out, nil
 }
 

@@ -27,6 +27,7 @@ func (s *Store) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 	if err != nil {
 		return nil, fmt.Errorf("update: %w", err)
 	}
+	store.OwnUpdated(out)
 	for i := range out {
 		if out[i].Err != nil {
 			out[i].Err = fmt.Errorf("update: %w", out[i].Err)

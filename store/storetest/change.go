@@ -34,6 +34,18 @@ var changeCases = []Case{
 		run:    changeInvalid,
 	},
 	{
+		Name:   "Change/Insert",
+		Clause: "documents and new jobs are written in one commit, or neither: not where a document has changed, nor where the jobs are refused",
+		Needs:  []string{"Insert", "Get", "PutDocs", "Doc", "PutQueue", "History", "LastEvent", "Claim", "Close"},
+		run:    changeInsert,
+	},
+	{
+		Name:   "Change/InsertConcurrent",
+		Clause: "of many who insert jobs with the same document one succeeds, and only its jobs exist",
+		Needs:  []string{"Insert", "Get", "Doc", "List", "Close"},
+		run:    changeInsertConcurrent,
+	},
+	{
 		Name:   "Change/Concurrent",
 		Clause: "of many who change the same document and jobs one succeeds",
 		Needs:  []string{"Insert", "Get", "Doc", "Close"},
@@ -168,6 +180,112 @@ func changeInvalid(e *env) {
 		e.is(what, err, gq.ErrInvalid)
 	}
 	e.unchanged("after invalid changes", before, jobs[0].ID, jobs[1].ID)
+}
+
+func changeInsert(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	v := e.putDocs(doc("k", "a", 0, "1"))[0]
+	jobs := e.specs(2)
+	jobs[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: jobs[0].ID}}
+	jobs[0].Key = gq.Key{Scope: "s", Name: "key", Fingerprint: 1}
+	out, err := c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", v, "2"), doc("k", "b", 0, "3")}, Insert: jobs})
+	e.check("Change", err)
+	if len(out.Versions) != 2 || len(out.Placed) != 2 || len(out.States) != 0 {
+		e.Fatalf("Change answered %+v", out)
+	}
+	v = out.Versions[0]
+	e.reads(doc("k", "a", v, "2"))
+	e.reads(doc("k", "b", out.Versions[1], "3"))
+	for i := range jobs {
+		e.equal("the state", out.Placed[i].State, e.state(jobs[i].ID))
+	}
+	e.stands("inserted", jobs[0].ID, gq.Scheduled)
+	e.stands("waits for the other", jobs[1].ID, gq.Pending)
+	if job := e.one(); job.State.ID != jobs[0].ID || len(e.history(jobs[0].ID)) < 2 {
+		e.Errorf("claimed %s with the history %v", job.State.ID, e.history(jobs[0].ID))
+	}
+
+	again := e.spec()
+	again.Key = jobs[0].Key
+	out, err = c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", v, "4")}, Insert: []gq.Spec{again}})
+	e.check("Change with a taken key", err)
+	if len(out.Placed) != 1 || !out.Placed[0].Existing || !out.Placed[0].Same || out.Placed[0].State.ID != jobs[0].ID {
+		e.Errorf("a taken key was answered with %+v", out.Placed)
+	}
+	e.absent("a job whose key is taken", again.ID)
+	v = out.Versions[0]
+	e.reads(doc("k", "a", v, "4"))
+
+	e.put("full", func(q *gq.Queue) { q.MaxDepth = 1 })
+	bad := e.spec()
+	bad.Type = ""
+	last, err := e.store().LastEvent(e.Context())
+	e.check("LastEvent", err)
+	for _, test := range []struct {
+		what string
+		docs []store.Doc
+		jobs []gq.Spec
+		want error
+	}{
+		{"a document that has changed", []store.Doc{doc("k", "c", 0, "5"), doc("k", "a", v+1, "5")}, e.specs(2), gq.ErrConflict},
+		{"a document that is gone", []store.Doc{doc("k", "none", 1, "5")}, e.specs(1), gq.ErrConflict},
+		{"a queue that is full", []store.Doc{doc("k", "a", v, "5")}, e.specs(2, inQueue("full")), gq.ErrQueueFull},
+		{"an invalid job", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), bad}, gq.ErrInvalid},
+		{"an unknown dependency", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), e.spec(depends(gq.After, e.id()))}, gq.ErrInvalid},
+		{"a taken id", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), e.spec(func(s *gq.Spec) { s.ID = jobs[1].ID })}, gq.ErrDuplicateID},
+	} {
+		_, err := c.Change(e.Context(), store.Change{Docs: test.docs, Insert: test.jobs})
+		e.is(test.what, err, test.want)
+		var refusal *store.ChangeError
+		if jobs := test.want != gq.ErrConflict; errors.As(err, &refusal) != jobs || jobs && refusal.Update != store.Inserting {
+			e.Errorf("%s: the error does not tell that it is about the jobs: %v", test.what, err)
+		}
+		e.reads(doc("k", "a", v, "4"))
+		e.noDoc(test.what, "k", "c")
+		e.absent(test.what, test.jobs[0].ID)
+	}
+	after, err := e.store().LastEvent(e.Context())
+	e.check("LastEvent", err)
+	e.equal("the newest event", after, last)
+	_, err = c.Change(e.Context(), store.Change{Insert: e.specs(1), Updates: []store.Update{assign(jobs[1].ID, "l", "w")}})
+	e.is("updates and new jobs", err, gq.ErrInvalid)
+}
+
+func changeInsertConcurrent(e *env) {
+	c := e.changer()
+	if c == nil {
+		return
+	}
+	e.store()
+	var wait sync.WaitGroup
+	specs := make([]gq.Spec, 8)
+	for n := range specs {
+		specs[n] = e.spec()
+		if n%2 == 1 {
+			specs[n].Key = gq.Key{Scope: "s", Name: "key"}
+		}
+	}
+	var won atomic.Int32
+	for n := range specs {
+		wait.Go(func() {
+			_, err := c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "slot", 0, specs[n].ID.String())}, Insert: specs[n : n+1]})
+			switch {
+			case err == nil:
+				won.Add(1)
+			case !errors.Is(err, gq.ErrConflict):
+				e.Errorf("Change: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	d, err := e.store().Doc(e.Context(), "k", "slot")
+	e.check("Doc", err)
+	if jobs := e.list(gq.Query{}); won.Load() != 1 || len(jobs) != 1 || jobs[0].State.ID.String() != string(d.Data) {
+		e.Errorf("%d of 8 succeeded, and there are %d jobs; the document is of %s", won.Load(), len(jobs), d.Data)
+	}
 }
 
 func changeConcurrent(e *env) {

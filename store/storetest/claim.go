@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -9,6 +11,12 @@ import (
 )
 
 var claimCases = []Case{
+	{
+		Name:   "Claim/Slow",
+		Clause: "a claim looks at the clock again before it answers, and gives back without fault what it has left too little time for",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		run:    claimSlow,
+	},
 	{
 		Name:   "Claim/Priority",
 		Clause: "the more urgent level is served first: 0 to 4, whatever the order of submission",
@@ -253,5 +261,80 @@ func claimPeek(e *env) {
 	e.put("q", func(q *gq.Queue) { q.Paused = true })
 	if got := peek(10); len(got) != 0 {
 		e.Errorf("Peek found %s in a paused queue", briefs(got))
+	}
+}
+
+// lagging is a clock that moves on by a nanosecond with each reading, so that each tells
+// when it was taken, and once by a lot.
+type lagging struct {
+	*Clock
+	mu       sync.Mutex
+	left     int           // readings until it moves by a lot
+	by       time.Duration // which is that
+	readings []time.Time
+}
+
+func (l *lagging) Now() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Clock.Advance(1)
+	now := l.Clock.Now()
+	l.readings = append(l.readings, now)
+	if l.left--; l.left == 0 {
+		l.Clock.Advance(l.by)
+	}
+	return now
+}
+
+// arm makes the clock jump after so many readings.
+func (l *lagging) arm(readings int, by time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left, l.by, l.readings = readings, by, nil
+}
+
+func (l *lagging) disarm() []time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = 0
+	return l.readings
+}
+
+func claimSlow(e *env) {
+	clock := &lagging{Clock: e.clock}
+	e.open(func(c *store.Config) { c.Clock = clock })
+	for after := range 8 {
+		queue := fmt.Sprint("q", after)
+		e.each(e.specs(3, inQueue(queue))...)
+		clock.arm(after, 10*time.Minute) // 0 is never
+		got := e.claim(3, from(queue), lasting(12*time.Minute))
+		readings := clock.disarm()
+		if after == 0 && len(got) != 3 {
+			e.Errorf("a claim that took no time got %d jobs, want 3", len(got))
+		}
+		last := readings[len(readings)-1]
+		known := map[gq.JobID]bool{}
+		for _, j := range got {
+			l := j.State.Lease
+			if known[j.State.ID] {
+				e.Errorf("job %s is twice in an answer", j.State.ID)
+			}
+			known[j.State.ID] = true
+			if !l.GrantedAt.Before(last) {
+				e.Errorf("the answer came without another look at the clock")
+			}
+			if !store.Usable(l, last) {
+				e.Errorf("of a lease granted until %v there were %v left when the clock was read last", l.ExpiresAt, l.ExpiresAt.Sub(last))
+			}
+		}
+		rest := e.claim(3, from(queue), by("next"))
+		if len(rest)+len(got) != 3 {
+			e.Errorf("when the clock jumped after %d readings, of 3 jobs %d were claimed and %d are left", after, len(got), len(rest))
+		}
+		for _, j := range rest {
+			if j.State.Losses > 0 || j.State.Faults > 0 || j.State.Attempt-j.State.Bound != 1-j.State.Policy.MaxAttempts {
+				e.Errorf("a job that was given back has %d lost leases, %d faults and %d of %d attempts", j.State.Losses, j.State.Faults, j.State.Attempt, j.State.Bound)
+			}
+		}
 	}
 }

@@ -108,6 +108,12 @@ var leaseCases = []Case{
 		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
 		run:    leaseOwnBackoff,
 	},
+	{
+		Name:   "Lease/AddedBackoff",
+		Clause: "strategies that an engine adds count as those that the store was opened with",
+		Needs:  []string{"Insert", "Claim", "Get", "Close"},
+		run:    leaseAddedBackoff,
+	},
 }
 
 func leaseGrant(e *env) {
@@ -394,6 +400,37 @@ func leaseLossBackoff(e *env) {
 	e.none("1 ns before the backoff ends")
 	e.clock.Advance(1)
 	e.claimed("at the end of the backoff", 1, []gq.JobID{job.ID})
+}
+
+func leaseAddedBackoff(e *env) {
+	e.open(func(c *store.Config) {
+		c.Backoffs = map[string]gq.BackoffFunc{"mine": func(int, time.Duration, time.Duration) time.Duration { return 0 }}
+	})
+	s, ok := e.store().(store.Strategist)
+	if !ok {
+		return
+	}
+	all := s.AddBackoffs(map[string]gq.BackoffFunc{"later": func(int, time.Duration, time.Duration) time.Duration { return 40 * time.Minute }})
+	if all["mine"] == nil || all["later"] == nil {
+		e.Errorf("of two strategies the store knows %d", len(all))
+	}
+	clear(all)
+	for _, name := range []string{"mine", "later"} {
+		e.add(under(func(p *gq.Policy) {
+			p.OnLoss = gq.LossBackoff
+			p.Backoff = gq.Backoff{Strategy: gq.Custom, Custom: name, Jitter: gq.JitterNone, Initial: time.Minute, Max: time.Hour, Multiplier: 2}
+		}))
+	}
+	held := e.claim(2)
+	if len(held) != 2 {
+		e.Fatalf("claimed %d jobs, want 2", len(held))
+	}
+	lost := held[0].State.Lease.ExpiresAt
+	e.clock.Set(lost)
+	e.claimed("when the leases ran out", 5, []gq.JobID{held[0].State.ID}, lasting(24*time.Hour))
+	if at := e.state(held[1].State.ID).RunAt; !at.Equal(lost.Add(40 * time.Minute)) {
+		e.Errorf("the other job runs %v after it was lost, want 40m", at.Sub(lost))
+	}
 }
 
 func leaseOwnBackoff(e *env) {

@@ -17,6 +17,10 @@ func (n *naive) Change(ctx context.Context, c store.Change) (out store.Changed, 
 	if err := store.CheckChange(c); err != nil {
 		return out, err
 	}
+	if n.bug == insertsBlindly && len(c.Insert) > 0 {
+		out.Placed = n.insert(store.Group{Jobs: c.Insert}, now).Jobs
+		c.Insert = nil
+	}
 	for _, d := range c.Docs {
 		if current := n.data.docs[n.docKey(d.Kind, d.Name)].Version; current != d.Version && n.bug != changesBlindly {
 			return out, d.Conflict(current)
@@ -48,6 +52,13 @@ func (n *naive) Change(ctx context.Context, c store.Change) (out store.Changed, 
 			n.apply(j, u, now)
 		}
 	}
+	if len(c.Insert) > 0 {
+		placed := n.insert(store.Group{Jobs: c.Insert}, now)
+		if placed.Err != nil && n.bug != docsAnyway {
+			return out, &store.ChangeError{Update: store.Inserting, Err: placed.Err}
+		}
+		out.Placed = placed.Jobs
+	}
 	out.Versions = n.putDocs(c.Docs)
 	for i, u := range c.Updates {
 		if n.bug == halfChanges {
@@ -56,7 +67,7 @@ func (n *naive) Change(ctx context.Context, c store.Change) (out store.Changed, 
 		}
 		out.States = append(out.States, n.apply(jobs[i], u, now).State)
 	}
-	return out, nil
+	return own(n, out), nil
 }
 
 func (r recordingStore) Change(ctx context.Context, c store.Change) (store.Changed, error) {

@@ -50,7 +50,13 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 			answers[i].Jobs = append(answers[i].Jobs, n.grant(j, c, now))
 		}
 	}
-	return answers, nil
+	if n.bug != answersLate {
+		now := n.now()
+		for _, u := range store.Late(answers, func(*gq.Lease) time.Time { return now }) {
+			n.apply(n.data.jobs[u.Job], u, now)
+		}
+	}
+	return own(n, answers), nil
 }
 
 func (n *naive) draw() gq.Draw {
@@ -229,7 +235,7 @@ func (n *naive) Peek(ctx context.Context, f store.Filter, limit int) (found []st
 		}
 		found = append(found, store.Found{Job: n.read(j, 0, now)})
 	}
-	return found, nil
+	return own(n, found), nil
 }
 
 func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {

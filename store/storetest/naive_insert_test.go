@@ -21,7 +21,7 @@ func (n *naive) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	for i, g := range groups {
 		answers[i] = n.insert(g, now)
 	}
-	return answers, nil
+	return own(n, answers), nil
 }
 
 func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {

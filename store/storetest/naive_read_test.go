@@ -31,10 +31,10 @@ func (n *naive) read(j *naiveJob, parts gq.Parts, now time.Time) gq.Job {
 		out.Spec.Payload.Data = nil
 	}
 	if parts&gq.WithResult != 0 {
-		out.Result = slices.Clone(j.result)
+		out.Result = j.result
 	}
 	if parts&gq.WithCheckpoint != 0 {
-		out.Checkpoint = slices.Clone(j.checkpoint)
+		out.Checkpoint = j.checkpoint
 	}
 	return out
 }
@@ -58,7 +58,7 @@ func (n *naive) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 		}
 		found[i].Job = n.read(j, parts, now)
 	}
-	return found, nil
+	return own(n, found), nil
 }
 
 func (n *naive) List(ctx context.Context, q gq.Query) (page gq.Page, err error) {
@@ -100,7 +100,7 @@ func (n *naive) List(ctx context.Context, q gq.Query) (page gq.Page, err error) 
 		}
 		page.Jobs = append(page.Jobs, n.read(j, 0, now))
 	}
-	return page, nil
+	return own(n, page), nil
 }
 
 func (n *naive) selects(q gq.Query, j *naiveJob, s gq.State) bool {
@@ -169,7 +169,7 @@ func (n *naive) Events(ctx context.Context, after uint64, limit int) (events []g
 			events = append(events, v)
 		}
 	}
-	return events, nil
+	return own(n, events), nil
 }
 
 func (n *naive) LastEvent(ctx context.Context) (uint64, error) {
@@ -198,7 +198,7 @@ func (n *naive) History(ctx context.Context, id gq.JobID) (events []gq.Event, er
 			events = append(events, v)
 		}
 	}
-	return events, nil
+	return own(n, events), nil
 }
 
 func (n *naive) Collect(ctx context.Context, limit int) (removed int, err error) {

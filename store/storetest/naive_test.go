@@ -322,7 +322,7 @@ func (n *naive) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 		}
 		answers[i] = n.apply(j, u, now)
 	}
-	return answers, nil
+	return own(n, answers), nil
 }
 
 func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated {

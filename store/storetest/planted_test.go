@@ -18,6 +18,12 @@ const (
 	depthCountsGroups   bug = "a group counts as one job against the depth"
 	depthCountsFinished bug = "finished jobs count against the depth"
 	borrowsMemory       bug = "the payload is the caller's memory"
+	lendsLeases         bug = "leases that were returned are the store's memory"
+	lendsPolicies       bug = "policies that were returned are the store's memory"
+	lendsFailures       bug = "failures that were returned are the store's memory"
+	lendsBytes          bug = "bytes that were returned are the store's memory"
+	lendsMaps           bug = "maps that were returned are the store's memory"
+	lendsLists          bug = "lists that were returned are the store's memory"
 	trimsPayload        bug = "JSON payloads lose their last byte"
 	keysForever         bug = "a key never expires"
 	keysLonger          bug = "a key is still taken at the end of its window"
@@ -34,6 +40,7 @@ const (
 
 	// Claim.
 	overClaims         bug = "a claim gets one job more than it asked for"
+	answersLate        bug = "a claim is answered with leases that have almost run out"
 	claimsInMemory     bug = "claims are not written down"
 	claimsRace         bug = "claims are decided outside the lock"
 	expiryNeedsSweep   bug = "an expired lease holds until a sweep"
@@ -60,6 +67,7 @@ const (
 	namesNobody        bug = "leases name the wrong worker"
 	forgetsCost        bug = "leases occupy nothing"
 	peekClaims         bug = "Peek claims"
+	ignoresEngines     bug = "backoffs that are added later are not asked"
 	forgetsBackoffs    bug = "the application's backoffs are not asked"
 
 	// Limits.
@@ -143,6 +151,8 @@ const (
 	halfDocs           bug = "the documents before one that has changed are written"
 	halfChanges        bug = "the jobs before one that refuses are changed"
 	changesBlindly     bug = "jobs are changed whatever the version of the documents with them"
+	insertsBlindly     bug = "jobs are inserted whatever the version of the documents with them"
+	docsAnyway         bug = "documents are written although the jobs with them are refused"
 	docVersionsRestart bug = "a document that is made again has an old version"
 	docsWithoutKind    bug = "documents of all kinds share their names"
 	docPagesOverlap    bug = "a page of documents begins with the one it should begin after"
@@ -178,6 +188,12 @@ var planted = map[bug][]string{
 	depthCountsGroups:   {"Insert/Depth"},
 	depthCountsFinished: {"Insert/Depth"},
 	borrowsMemory:       {"Payload/Copied"},
+	lendsLeases:         {"Memory/Read", "Memory/Written", "Memory/Held", "Memory/Apart"},
+	lendsPolicies:       {"Memory/Read", "Memory/Written", "Memory/Apart"},
+	lendsFailures:       {"Memory/Read"},
+	lendsBytes:          {"Memory/Read", "Memory/Apart"},
+	lendsMaps:           {"Memory/Read", "Memory/Apart"},
+	lendsLists:          {"Memory/Read", "Memory/Apart"},
 	trimsPayload:        {"Payload/Bytes"},
 	keysForever:         {"Keys/Window"},
 	keysLonger:          {"Keys/Window"},
@@ -193,6 +209,7 @@ var planted = map[bug][]string{
 	endedIsTooLate:      {"Depend/Ended"},
 
 	overClaims:         {"Claim/Number"},
+	answersLate:        {"Claim/Slow"},
 	claimsInMemory:     {"Lease/Invisible"},
 	claimsRace:         {"Limit/OneWinner"},
 	expiryNeedsSweep:   {"Lease/Expiry"},
@@ -219,6 +236,7 @@ var planted = map[bug][]string{
 	namesNobody:        {"Lease/Grant"},
 	forgetsCost:        {"Lease/Grant"},
 	peekClaims:         {"Claim/Peek"},
+	ignoresEngines:     {"Lease/AddedBackoff"},
 	forgetsBackoffs:    {"Lease/OwnBackoff"},
 
 	ignoresKeyLimit:  {"KeyLimit/Held"},
@@ -295,6 +313,8 @@ var planted = map[bug][]string{
 	halfDocs:           {"Docs/Atomic"},
 	halfChanges:        {"Change/AllOrNothing"},
 	changesBlindly:     {"Change/AllOrNothing"},
+	insertsBlindly:     {"Change/Insert"},
+	docsAnyway:         {"Change/Insert"},
 	docVersionsRestart: {"Docs/Again"},
 	docsWithoutKind:    {"Docs/Kind"},
 	docPagesOverlap:    {"Docs/Pages"},
@@ -344,11 +364,12 @@ func TestPlantedBugs(t *testing.T) {
 // beyondModel are the bugs that random stories do not show: they need many
 // callers, a store that is closed, or something that stories do not do.
 var beyondModel = []bug{
-	borrowsMemory, trimsPayload, keysOutlive, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
-	forgetsSequence, // which takes hundreds of them
-	forgetsBackoffs, // stories have no backoff of their own
+	borrowsMemory, lendsLeases, lendsPolicies, lendsFailures, lendsBytes, lendsMaps, lendsLists, // the model writes to nothing that it was given
+	trimsPayload, keysOutlive, answersLate, losesUpdates, pagesByOffset, worksClosed, closesOnce, acceptsAnyQueue,
+	forgetsSequence,                 // which takes hundreds of them
+	forgetsBackoffs, ignoresEngines, // stories have no backoff of their own
 	acceptsAnyDoc, borrowsDoc, acceptsAnyPool, lastWins,
-	halfChanges, changesBlindly, // stories do not change documents and jobs together
+	halfChanges, changesBlindly, insertsBlindly, docsAnyway, // stories do not change documents and jobs together
 	spawnsAnyway, spawnsAgain, orphanless, losesChildren, // nor do they spawn
 	holdsOccupy, startsAnyway, poolsTellNothing, // stories have no pool that is occupied at the start
 	tellsOneQueue, tellsJobsOnly, // nobody listens in them

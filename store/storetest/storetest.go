@@ -55,7 +55,7 @@ type Case struct {
 // Cases lists every case in the order they are run.
 func Cases() []Case {
 	return slices.Concat(
-		insertCases, faultCases, keyCases, graphCases, payloadCases,
+		insertCases, faultCases, keyCases, graphCases, payloadCases, memoryCases,
 		claimCases, filterCases, leaseCases, limitCases, keyLimitCases, poolCases, rateCases, fairCases,
 		updateCases, settleCases, fenceCases, blobCases, spawnCases,
 		dueCases, dependCases, listCases, countCases, eventCases,

@@ -1,0 +1,91 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+)
+
+func forty(int, time.Duration, time.Duration) time.Duration { return 40 * time.Minute }
+
+func mine() gq.Policy {
+	p := gq.Default()
+	p.OnLoss, p.LeaseTTL = gq.LossBackoff, time.Minute
+	p.Backoff = gq.Backoff{Strategy: gq.Custom, Custom: "mine", Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
+	return p
+}
+
+// TestBackoffIsRegisteredOnce registers a strategy with the engine alone, or with its
+// store alone. It counts for a handler's failure and for a lost lease.
+func TestBackoffIsRegisteredOnce(t *testing.T) {
+	backoffs := map[string]gq.BackoffFunc{"mine": forty}
+	for name, given := range map[string]struct{ engine, store map[string]gq.BackoffFunc }{
+		"WithTheEngine": {engine: backoffs}, "WithTheStore": {store: backoffs},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := local.OpenMemory(local.Options{Config: store.Config{Backoffs: given.store}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+				}()
+				f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{Backoffs: given.engine}), store: s}
+				lost, failed := f.submit(gq.Spec{Policy: mine()}), f.submit(gq.Spec{Policy: mine()})
+				f.take()
+				_, lease := f.take()
+				if s := must[gq.State](t)(f.Fail(t.Context(), lease, gq.Failure{Category: gq.CategoryTemporary})); s.ID != failed || time.Until(s.RunAt) != 40*time.Minute {
+					t.Errorf("after a failure the job waits %v, want 40m", time.Until(s.RunAt))
+				}
+				time.Sleep(time.Minute)
+				f.claim(0) // the store takes the lease back by itself
+				if s := f.get(lost).State; s.Status != gq.Retrying || time.Until(s.RunAt) != 40*time.Minute {
+					t.Errorf("after its lease was lost the job is %s and waits %v, want RETRYING and 40m", s.Status, time.Until(s.RunAt))
+				}
+			})
+		})
+	}
+}
+
+// TestUnregisteredBackoffIsRefused names a strategy that nobody has registered, in every
+// call that takes a policy.
+func TestUnregisteredBackoffIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fixture) {
+		ctx := t.Context()
+		refused := func(call string, err error, field string) {
+			t.Helper()
+			faults := gq.FaultsOf(err)
+			if !slices.ContainsFunc(faults, func(f gq.Fault) bool { return f.Field == field }) {
+				t.Errorf("%s: %v, want a fault of %s", call, err, field)
+			}
+		}
+		spec := gq.Spec{Type: "t", Policy: mine()}
+		_, err := f.Submit(ctx, spec)
+		refused("Submit", err, "policy.backoff.custom")
+		bad := spec
+		bad.MaxFee = -1
+		_, err = f.Submit(ctx, bad)
+		refused("Submit with another fault", err, "policy.backoff.custom")
+		refused("Submit with another fault", err, "max_fee")
+		out := must[[]gq.Submitted](t)(f.SubmitBatch(ctx, []gq.Spec{spec, {Type: "t"}}))
+		refused("SubmitBatch", out[0].Err, "policy.backoff.custom")
+		if out[1].Err != nil {
+			t.Errorf("the other of a batch: %v", out[1].Err)
+		}
+		_, err = f.SubmitGraph(ctx, []gq.Draft{{Spec: spec}})
+		refused("SubmitGraph", err, "jobs[0].policy.backoff.custom")
+		_, err = f.PutQueue(ctx, gq.Queue{Name: "q", Policy: mine()})
+		refused("PutQueue", err, "policy.backoff.custom")
+		_, err = f.PutSchedule(ctx, gq.Schedule{Name: "s", Every: time.Hour, Template: spec})
+		refused("PutSchedule", err, "template.policy.backoff.custom")
+	})
+}

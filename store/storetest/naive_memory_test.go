@@ -1,0 +1,34 @@
+package storetest
+
+import (
+	"reflect"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/scribble"
+)
+
+// lent are the types of memory that bugs leave to the callers.
+var lent = map[bug]reflect.Type{
+	lendsLeases:   reflect.TypeFor[*gq.Lease](),
+	lendsPolicies: reflect.TypeFor[*gq.Policy](),
+	lendsFailures: reflect.TypeFor[*gq.Failure](),
+	lendsBytes:    reflect.TypeFor[[]byte](),
+	lendsMaps:     reflect.TypeFor[map[string]string](),
+	lendsLists:    reflect.TypeFor[[]string](),
+}
+
+// own is an answer as a caller gets it: a copy of what the store has.
+func own[T any](n *naive, answer T) T {
+	if t := lent[n.bug]; t != nil {
+		return scribble.CopyBut(answer, t)
+	}
+	return scribble.Copy(answer)
+}
+
+// AddBackoffs implements [store.Strategist].
+func (n *naive) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
+	if n.bug == ignoresEngines {
+		return backoffs
+	}
+	return n.cfg.AddBackoffs(backoffs)
+}
