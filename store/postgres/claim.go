@@ -274,12 +274,13 @@ func waitAtMost(d time.Duration) string {
 // dropLate gives back what there is too little time left for: earlier rounds may have
 // claimed it long ago, or the commit was slow.
 func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Time) {
-	back := store.Late(answers, func(l *gq.Lease) time.Time {
-		if s.cfg.Clock != nil {
-			return instant(s.known())
-		}
-		return l.GrantedAt.Add(time.Since(granted[l.ID]))
-	})
+	ours := time.Now()
+	now := func(l *gq.Lease) time.Time { return l.GrantedAt.Add(ours.Sub(granted[l.ID])) }
+	if s.cfg.Clock != nil {
+		known := instant(s.known())
+		now = func(*gq.Lease) time.Time { return known }
+	}
+	back := store.Late(answers, now)
 	if len(back) == 0 {
 		return
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
@@ -26,10 +28,13 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			mustInsert(t, s, newSpec("q"))
-			mustInsert(t, s, newSpec("q"))
+			for range 2 {
+				spec := newSpec("q")
+				spec.Policy.MaxAttempts = 1000 // leases of a millisecond are lost
+				mustInsert(t, s, spec)
+			}
 			locker := connect(t, s.URL())
-			for _, ttl := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
+			for _, ttl := range []time.Duration{time.Millisecond, 10 * time.Millisecond, time.Second} {
 				tx, err := locker.Begin(t.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -39,7 +44,16 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 				}
 				claim := claimFrom("q", 2)
 				claim.TTL = ttl
-				out, err := s.Claim(t.Context(), []store.Claim{claim})
+				answered := make(chan struct{})
+				var out []store.Claimed
+				go func() {
+					defer close(answered)
+					out, err = s.Claim(t.Context(), []store.Claim{claim})
+				}()
+				// The other job is free again once the first lease has run out, if the claim
+				// waits for it so long.
+				letGo(t, tx, connect(t, s.URL()), ttl, answered)
+				<-answered
 				if err != nil || out[0].Err != nil {
 					t.Fatalf("claim: %v, %+v", err, out)
 				}
@@ -53,11 +67,12 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 				if len(out[0].Jobs) < 2 && out[0].RetryAt.IsZero() {
 					t.Errorf("with a lease of %v the answer is %d jobs, and not when to look again", ttl, len(out[0].Jobs))
 				}
-				if err := tx.Rollback(t.Context()); err != nil {
-					t.Fatal(err)
-				}
 				// Nothing is lost: both can be claimed once the lease is over.
+				deadline := time.Now().Add(time.Minute)
 				for got := map[gq.JobID]bool{}; len(got) < 2; {
+					if time.Now().After(deadline) {
+						t.Fatalf("only %d of 2 jobs can be claimed", len(got))
+					}
 					again := claimFrom("q", 2)
 					again.TTL = time.Hour
 					out, err := s.Claim(t.Context(), []store.Claim{again})
@@ -66,12 +81,35 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 					}
 					for _, j := range out[0].Jobs {
 						got[j.State.ID] = true
-						if _, err := s.Update(t.Context(), []store.Update{store.GiveBack(&j.State, "for the next round")}); err != nil {
+						lease := j.State.Lease.Ref()
+						back := store.Update{Ref: store.Ref{Job: j.State.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+							return s.Release(lease, 0, "for the next round", now)
+						}}
+						if _, err := s.Update(t.Context(), []store.Update{back}); err != nil {
 							t.Fatal(err)
 						}
 					}
 				}
 			}
 		})
+	}
+}
+
+// letGo ends a transaction once somebody has waited for it so long, or is done anyway.
+func letGo(t *testing.T, tx pgx.Tx, watch *pgx.Conn, after time.Duration, done <-chan struct{}) {
+	t.Helper()
+	for waiting := 0; waiting == 0; {
+		select {
+		case <-done:
+			waiting++
+			continue
+		default:
+		}
+		if err := watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE waitstart < clock_timestamp() - $1::interval", after).Scan(&waiting); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }

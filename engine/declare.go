@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// kindDeclared is the kind of the documents that say how programs have declared queues.
+const kindDeclared = "queue.declared"
+
+// DeclareQueue sets up a queue for a program that starts. It makes the queue if there is
+// none. Later it changes a setting only if that is still what the program declared the last
+// time: what an operator has changed meanwhile, such as a pause or a limit, stays. It
+// returns the queue as it is then. A zero policy is the default one.
+func (e *Engine) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	for {
+		out, err := e.declareQueue(ctx, q)
+		if err == nil || !errors.Is(err, gq.ErrConflict) {
+			return out, err
+		}
+	}
+}
+
+func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, err error) {
+	if q.Policy == (gq.Policy{}) {
+		q.Policy = gq.Default()
+	}
+	refused := func(err error) (gq.Queue, error) {
+		return gq.Queue{}, fmt.Errorf("declare queue %.80q: %w", q.Name, err)
+	}
+	if err := q.Validate(); err != nil {
+		return refused(err)
+	}
+	before := gq.NewQueue(q.Name)
+	doc, err := e.store.Doc(ctx, kindDeclared, q.Name)
+	switch {
+	case errors.Is(err, gq.ErrNotFound):
+		doc = store.Doc{Kind: kindDeclared, Name: q.Name}
+	case err != nil:
+		return refused(err)
+	default:
+		if err := json.Unmarshal(doc.Data, &before); err != nil {
+			return refused(fmt.Errorf("the last declaration: %w: %w", gq.ErrCorrupt, err))
+		}
+	}
+	out, found, err := e.findQueue(ctx, q.Name)
+	if err != nil {
+		return refused(err)
+	}
+	if !found || declared(out, before, q) != out {
+		if out, err = e.ChangeQueue(ctx, q.Name, func(now *gq.Queue) { *now = declared(*now, before, q) }); err != nil {
+			return gq.Queue{}, err
+		}
+	}
+	data, err := json.Marshal(q)
+	if err != nil {
+		return refused(err)
+	}
+	if string(data) != string(doc.Data) {
+		doc.Data = data
+		if _, err := e.store.PutDocs(ctx, []store.Doc{doc}); err != nil {
+			return refused(err)
+		}
+	}
+	return out, nil
+}
+
+// declared is a queue with those settings of next that nobody has changed since they were
+// declared before.
+func declared(now, before, next gq.Queue) gq.Queue {
+	declare(&now.Policy, before.Policy, next.Policy)
+	declare(&now.Paused, before.Paused, next.Paused)
+	declare(&now.MaxRunning, before.MaxRunning, next.MaxRunning)
+	declare(&now.MaxDepth, before.MaxDepth, next.MaxDepth)
+	declare(&now.Rate, before.Rate, next.Rate)
+	declare(&now.KeyLimit, before.KeyLimit, next.KeyLimit)
+	declare(&now.Fair, before.Fair, next.Fair)
+	declare(&now.Pool, before.Pool, next.Pool)
+	return now
+}
+
+func declare[T comparable](now *T, before, next T) {
+	if *now == before {
+		*now = next
+	}
+}
