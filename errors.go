@@ -55,6 +55,23 @@ type Error struct {
 
 func (e *Error) Error() string { return e.text }
 
+// Errorf makes an error that is e and whose text says everything, where the text
+// of e would only repeat it:
+//
+//	gq.ErrNotFound.Errorf("job %s not found", id)
+func (e *Error) Errorf(format string, args ...any) error {
+	return &worded{fmt.Sprintf(format, args...), e}
+}
+
+// worded is a sentinel in other words.
+type worded struct {
+	text string
+	is   *Error
+}
+
+func (w *worded) Error() string { return w.text }
+func (w *worded) Unwrap() error { return w.is }
+
 func sentinel(k Kind, code, text string) *Error { return &Error{k, code, text} }
 
 // The sentinels. Their codes are part of every API and never change.

@@ -1,10 +1,14 @@
 package gq
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"mime"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,10 +18,47 @@ import (
 const DefaultQueue = "default"
 
 // Payload is what a client hands to a handler, or a handler back. The system
-// never looks inside.
+// does not interpret it. It only checks, at submission, that text is UTF-8 and
+// that what is declared as JSON is JSON.
 type Payload struct {
 	Data        []byte
-	ContentType string // "application/json" is shown as JSON; everything else as base64
+	ContentType string // "application/json" if empty; JSON is shown as JSON, everything else as base64
+}
+
+// IsJSON reports whether the content type declares JSON: application/json or
+// application/*+json, whatever its parameters.
+func (p Payload) IsJSON() bool {
+	if p.ContentType == JSON {
+		return true
+	}
+	name, _, err := mime.ParseMediaType(p.ContentType)
+	return err == nil && (name == JSON || strings.HasPrefix(name, "application/") && strings.HasSuffix(name, "+json"))
+}
+
+func (p Payload) validate(l Limits, f *faults) {
+	if n := len(p.Data); n > l.PayloadBytes {
+		f.add("payload", "%d bytes are more than the limit of %d", n, l.PayloadBytes)
+		return
+	}
+	isJSON := p.IsJSON()
+	switch {
+	case (isJSON || strings.HasPrefix(p.ContentType, "text/")) && !utf8.Valid(p.Data):
+		f.add("payload", "%s must be valid UTF-8", p.ContentType)
+	case isJSON && !json.Valid(p.Data):
+		f.add("payload", "is not JSON (%s); change it, or give the content_type that it has instead of %s", syntaxOf(p.Data), p.ContentType)
+	}
+}
+
+// syntaxOf says where and why a text is not JSON.
+func syntaxOf(data []byte) string {
+	if len(data) == 0 {
+		return "it is empty"
+	}
+	err := json.Unmarshal(data, new(json.RawMessage))
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("byte %d: %s", e.Offset, e.Error())
+	}
+	return "it cannot be read"
 }
 
 // JSON is the content type of a JSON payload.
@@ -76,7 +117,8 @@ func (m Metadata) Equal(o Metadata) bool {
 }
 
 // WithDefaults fills what the client left open: queue, policy, priority,
-// content type, the scope of the key, and the order of Requires.
+// content type, the JSON null for no payload, the scope of the key, and the order
+// of Requires.
 func (s Spec) WithDefaults() Spec {
 	if s.Queue == "" {
 		s.Queue = DefaultQueue
@@ -89,9 +131,9 @@ func (s Spec) WithDefaults() Spec {
 	}
 	if s.Payload.ContentType == "" {
 		s.Payload.ContentType = JSON
-		if len(s.Payload.Data) == 0 {
-			s.Payload.Data = []byte("null")
-		}
+	}
+	if len(s.Payload.Data) == 0 && s.Payload.ContentType == JSON {
+		s.Payload.Data = []byte("null")
 	}
 	if s.Key.Name != "" && s.Key.Scope == "" {
 		s.Key.Scope = s.Type
@@ -117,13 +159,8 @@ func (s *Spec) Validate(l Limits) error {
 	checkName("tier", s.Tier, false, &f)
 	checkName("limit_key", s.LimitKey, false, &f)
 	checkName("fair_key", s.FairKey, false, &f)
-	if n := len(s.Payload.Data); n > l.PayloadBytes {
-		f.add("payload", "%d bytes are more than the limit of %d", n, l.PayloadBytes)
-	}
 	checkName("content_type", s.Payload.ContentType, true, &f)
-	if textual(s.Payload.ContentType) && !utf8.Valid(s.Payload.Data) {
-		f.add("payload", "%s must be valid UTF-8", s.Payload.ContentType)
-	}
+	s.Payload.validate(l, &f)
 	s.Policy.validate("policy", &f)
 	s.Key.validate(s.Policy.IdempotencyWindow, &f)
 	if s.Delay < 0 || s.Delay > MaxDuration {
@@ -218,10 +255,6 @@ func (s *Spec) FirstRun(now time.Time) time.Time {
 	return run
 }
 
-func textual(contentType string) bool {
-	return contentType == JSON || strings.HasPrefix(contentType, "text/")
-}
-
 func checkName(field, name string, required bool, f *faults) {
 	switch {
 	case name == "" && required:
@@ -292,9 +325,18 @@ func checkURL(field, raw string, f *faults) {
 		f.add(field, "is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
 		f.add(field, "must begin with http:// or https://")
-	case u.Host == "":
+	case u.Hostname() == "":
 		f.add(field, "has no host")
+	case !portInRange(u.Port()):
+		f.add(field, "port %.20s is not between 1 and 65535", u.Port())
 	case u.User != nil:
 		f.add(field, "must not carry a user or password")
 	}
+}
+
+// portInRange reports whether the port of a URL, "" for its scheme's own, can be
+// connected to.
+func portInRange(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
 }

@@ -254,9 +254,17 @@ func digest(verb byte, fields ...[]byte) uint64 {
 	return h | 1
 }
 
+// Attempting reports whether the lease, the progress and the note are those of an
+// attempt that is under way or ended the job. They stay recorded while a job waits
+// for its next attempt, and then say nothing about it.
+func (s *State) Attempting() bool { return s.Status.Held() || s.Status.Terminal() }
+
 // illegal refuses a verb that the job's status does not allow.
 func (s State) illegal(verb string) error {
-	return fmt.Errorf("cannot %s job %s in state %s: %w", verb, s.ID, s.Status, ErrIllegalMove)
+	if s.Status.Terminal() {
+		return ErrIllegalMove.Errorf("job %s is already %s", s.ID, s.Status)
+	}
+	return ErrIllegalMove.Errorf("cannot %s job %s while it is %s", verb, s.ID, s.Status)
 }
 
 // step is a State on its way: the verbs move it and collect what happened.

@@ -177,7 +177,7 @@ func (s State) Heartbeat(ref LeaseRef, r Report, now time.Time) (State, []Event,
 	case t.Status == Claimed:
 		return s, nil, s.illegal("renew")
 	case l.Renewals >= t.Policy.RenewalsMax:
-		return s, nil, fmt.Errorf("all %d renewals are used up: %w", t.Policy.RenewalsMax, s.illegal("renew"))
+		return s, nil, ErrIllegalMove.Errorf("all %d renewals of job %s are used up", t.Policy.RenewalsMax, s.ID)
 	default:
 		l.Renewals++
 		l.ExpiresAt = l.ExpiresAt.Add(share(l.TTL, t.Policy.ExtendPPB))
@@ -512,7 +512,7 @@ func (s State) Update(own Priority, now time.Time) (State, []Event, error) {
 		return s, nil, s.illegal("update")
 	}
 	if own != s.Own && (s.Version > 0 || s.Status.Held()) {
-		return s, nil, fmt.Errorf("priority stands since the first claim: %w", s.illegal("update"))
+		return s, nil, ErrIllegalMove.Errorf("the priority of job %s cannot change after its first claim", s.ID)
 	}
 	if !own.Valid() {
 		return s, nil, &InvalidError{Faults: []Fault{{"priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK"}}}

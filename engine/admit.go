@@ -19,7 +19,7 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 	ask := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Ask(lease, again, now) }
 	start := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		if s.Detail != gq.LeasePending { // it could not ask
-			return s, nil, fmt.Errorf("job %s waits for no capacity: %w", s.ID, gq.ErrIllegalMove)
+			return s, nil, gq.ErrIllegalMove.Errorf("job %s waits for no capacity", s.ID)
 		}
 		return s.Start(lease, ttl, now)
 	}
@@ -60,6 +60,9 @@ func (e *Engine) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) 
 		err = found[0].Err
 	}
 	if err != nil {
+		if errors.Is(err, gq.ErrNotFound) {
+			return gq.Job{}, gq.ErrNotFound.Errorf("lease %.80q not found", lease)
+		}
 		return gq.Job{}, fmt.Errorf("get the job of lease %.80q: %w", lease, err)
 	}
 	return found[0].Job, nil
@@ -105,7 +108,7 @@ func (e *Engine) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
 		err = updated[0].Err
 	}
 	if err != nil {
-		return gq.State{}, fmt.Errorf("advance %s: %w", id, err)
+		return gq.State{}, jobError("advance", id, err)
 	}
 	return updated[0].State, nil
 }

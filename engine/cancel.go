@@ -22,7 +22,7 @@ func (e *Engine) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Sta
 		err = updated[0].Err
 	}
 	if err != nil {
-		return gq.State{}, fmt.Errorf("cancel %s: %w", id, err)
+		return gq.State{}, jobError("cancel", id, err)
 	}
 	return updated[0].State, nil
 }

@@ -73,6 +73,10 @@ type Options struct {
 	// refuses that with its error. Whoever tells callbacks of the ends of jobs still
 	// reads the job: when it returns nil, what has ended by then is no longer needed.
 	BeforePurge func(ctx context.Context) error
+
+	// CheckCallback says why a callback address will certainly be refused at delivery;
+	// the submission is refused with its error. nil accepts every well-formed address.
+	CheckCallback func(url string) error
 }
 
 func (o Options) withDefaults() (Options, error) {

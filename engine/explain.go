@@ -19,7 +19,7 @@ import (
 func (e *Engine) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
 	out, err := e.explain(ctx, id)
 	if err != nil {
-		return gq.Explanation{}, fmt.Errorf("explain: %w", err)
+		return gq.Explanation{}, jobError("explain", id, err)
 	}
 	return out, nil
 }

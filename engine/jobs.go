@@ -19,9 +19,21 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 		err = found[0].Err
 	}
 	if err != nil {
-		return gq.Job{}, fmt.Errorf("get %s: %w", id, err)
+		return gq.Job{}, jobError("get", id, err)
 	}
 	return found[0].Job, nil
+}
+
+// jobError is what the caller of a verb is told about a job. That it does not
+// exist, or that its state forbids the verb, is said in one clause.
+func jobError(verb string, id gq.JobID, err error) error {
+	switch {
+	case errors.Is(err, gq.ErrNotFound):
+		return gq.ErrNotFound.Errorf("job %s not found", id)
+	case errors.Is(err, gq.ErrIllegalMove):
+		return err // names the job
+	}
+	return fmt.Errorf("%s %s: %w", verb, id, err)
 }
 
 // List reads a page of jobs by order of submission. By queue, state and time it
@@ -94,7 +106,7 @@ func (e *Engine) Events(ctx context.Context, after uint64, limit int) ([]gq.Even
 func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	events, err := e.store.History(ctx, id)
 	if err != nil {
-		return nil, fmt.Errorf("history of %s: %w", id, err)
+		return nil, jobError("history of", id, err)
 	}
 	return events, nil
 }
@@ -113,6 +125,9 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 	lock.Lock()
 	defer lock.Unlock()
 	if p.CallbackURL != nil && *p.CallbackURL != "" {
+		if err := e.checkCallback("callback_url", *p.CallbackURL); err != nil {
+			return gq.Job{}, fmt.Errorf("update %s: %w", id, err)
+		}
 		if err := e.noteCallbacks(ctx); err != nil {
 			return gq.Job{}, fmt.Errorf("update: %w", err)
 		}
@@ -120,7 +135,7 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 	for {
 		job, err := e.Get(ctx, id, 0)
 		if err != nil {
-			return gq.Job{}, fmt.Errorf("update: %w", err)
+			return gq.Job{}, jobError("update", id, err)
 		}
 		next := p.Apply(job.Metadata)
 		updated, err := e.store.Update(ctx, []store.Update{{
@@ -140,7 +155,7 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 			continue // another engine was faster; look again
 		}
 		if err != nil {
-			return gq.Job{}, fmt.Errorf("update %s: %w", id, err)
+			return gq.Job{}, jobError("update", id, err)
 		}
 		job.State, job.Metadata = updated[0].State, next
 		return job, nil
@@ -154,17 +169,17 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
-		return gq.Submitted{}, fmt.Errorf("replay: %w", err)
+		return gq.Submitted{}, jobError("replay", id, err)
 	}
 	if job.State.Live() {
-		return gq.Submitted{}, fmt.Errorf("replay %s, which is still %s: %w", id, job.State.Status, gq.ErrIllegalMove)
+		return gq.Submitted{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
 	}
 	again := job.Spec
 	again.ID, again.ReplayOf = gq.JobID{}, id
 	again.Key, again.DependsOn, again.RunAt, again.Delay = gq.Key{}, nil, time.Time{}, 0
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
-	out, err := e.Submit(ctx, again)
+	out, err := e.submit(ctx, again, e.fill)
 	if err != nil {
 		return gq.Submitted{}, fmt.Errorf("replay %s: %w", id, err)
 	}

@@ -184,6 +184,10 @@ func TestListByTypeIsBounded(t *testing.T) {
 		if got, sizes := f.pages(wanted); !slices.Equal(got, []gq.JobID{rare}) || !slices.Equal(sizes, []int{0, 1}) {
 			t.Errorf("listed %v on pages of %v, want it on the second page", got, sizes)
 		}
+		page := must[gq.Page](t)(f.List(t.Context(), wanted))
+		if len(page.Jobs) != 0 || page.Next == "" {
+			t.Errorf("the first page has %d jobs, next %q, want none and a next page", len(page.Jobs), page.Next)
+		}
 		if report := must[gq.CancelReport](t)(f.CancelWhere(t.Context(), wanted, "")); report != (gq.CancelReport{Cancelled: 1}) {
 			t.Errorf("%+v", report)
 		}

@@ -18,13 +18,13 @@ func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
 	switch {
 	case errors.Is(err, gq.ErrNotFound): // the store says it
 	case err != nil:
-		return fmt.Errorf("purge: %w", err)
+		return jobError("purge", id, err)
 	case job.State.Live():
-		return fmt.Errorf("purge %s: it is %s: %w", id, job.State.Status, gq.ErrIllegalMove)
+		return gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, job.State.Status)
 	}
 	answers, err := e.purge(ctx, []gq.Job{job}, id)
 	if err != nil {
-		return fmt.Errorf("purge %s: %w", id, err)
+		return jobError("purge", id, err)
 	}
 	return answers[0]
 }

@@ -93,7 +93,7 @@ func (e *Engine) Queues(ctx context.Context) ([]gq.Queue, error) {
 func (e *Engine) Queue(ctx context.Context, name string) (gq.Queue, error) {
 	q, found, err := e.findQueue(ctx, name)
 	if err == nil && !found {
-		err = gq.ErrNotFound
+		return gq.Queue{}, gq.ErrNotFound.Errorf("queue %.80q not found", name)
 	}
 	if err != nil {
 		return gq.Queue{}, fmt.Errorf("queue %.80q: %w", name, err)

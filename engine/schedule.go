@@ -168,6 +168,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		faults := append(gq.FaultsOf(next.Validate(e.options.Limits)), late...)
 		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
 		slots, more := slotsOf(&next)
+		faults = append(faults, gq.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
 		if faults = append(faults, more...); len(faults) > 0 {
 			return next, &gq.InvalidError{Faults: faults}
 		}

@@ -24,9 +24,14 @@ import (
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
 func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+	return e.submit(ctx, s, e.accept)
+}
+
+// submit stores the job that complete makes of a spec.
+func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq.Submitted, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
-	job, err := e.fill(ctx, s, nil)
+	job, err := complete(ctx, s, nil)
 	if err != nil && gq.KindOf(err) == gq.KindInvalid {
 		return refused(s.Type, err)
 	}
@@ -86,7 +91,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 	at := make([]int, 0, len(specs))    // where the answer to a group belongs
 	for i := range specs {
 		var err error
-		if jobs[i], err = e.fill(ctx, specs[i], nil); err != nil {
+		if jobs[i], err = e.accept(ctx, specs[i], nil); err != nil {
 			if gq.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
@@ -168,7 +173,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, err
 			byRef[d.Ref] = i
 		}
 		var err error
-		if jobs[i], err = e.fill(ctx, d.Spec, d.Needs); err != nil {
+		if jobs[i], err = e.accept(ctx, d.Spec, d.Needs); err != nil {
 			if gq.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
@@ -205,6 +210,30 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, err
 		return nil, &gq.InvalidError{Faults: faults}
 	}
 	return jobs, nil
+}
+
+// completion turns a submission into the job to be stored.
+type completion func(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec, error)
+
+// accept completes a submission that a client makes now. Repeated jobs, of
+// schedules and replays, were accepted when they were submitted first.
+func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec, error) {
+	job, err := e.fill(ctx, s, needs)
+	if err != nil {
+		return job, err
+	}
+	return job, e.checkCallback("callback_url", s.Metadata.CallbackURL)
+}
+
+// checkCallback refuses a callback address to which no delivery can be made.
+func (e *Engine) checkCallback(field, url string) error {
+	if url == "" || e.options.CheckCallback == nil {
+		return nil
+	}
+	if err := e.options.CheckCallback(url); err != nil {
+		return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: err.Error()}}}
+	}
+	return nil
 }
 
 // fill completes a submission.

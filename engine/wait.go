@@ -21,7 +21,7 @@ func (e *Engine) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 		if err != nil || job.State.Status.Terminal() {
 			done()
 			if err != nil {
-				err = fmt.Errorf("wait: %w", err)
+				err = jobError("wait for", id, err)
 			}
 			return job, err
 		}

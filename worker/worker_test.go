@@ -198,7 +198,7 @@ func TestPayloadThatDoesNotDecode(t *testing.T) {
 		})
 		f.run()
 		for _, payload := range []string{`{"to":`, `{"n":"secret"}`, `[]`} {
-			id := f.submit(gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(payload)}})
+			id := f.submit(gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(payload), ContentType: "text/plain"}})
 			synctest.Wait()
 			j := f.wantStatus(id, gq.Failed)
 			if e := j.State.Failure; e == nil || e.Code != "invalid_payload" || e.Category != gq.CategoryPermanent {

@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/config"
 	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/webhook"
 )
 
 func newServe(p process) *cobra.Command {
@@ -75,9 +76,14 @@ func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 			err = fmt.Errorf("close the store: %w", closing)
 		}
 	}()
+	allow, err := webhook.ParseAllow(cfg.Webhooks.Allow)
+	if err != nil {
+		return err
+	}
 	var a *access
 	e, err := engine.New(store, engine.Options{
-		Log: log, Limits: cfg.Limits.Limits, KeyWindow: cfg.Limits.KeyWindow, BeforePurge: func(ctx context.Context) error { return a.hooks.CatchUp(ctx) },
+		Log: log, Limits: cfg.Limits.Limits, KeyWindow: cfg.Limits.KeyWindow, CheckCallback: allow.CheckURL,
+		BeforePurge: func(ctx context.Context) error { return a.hooks.CatchUp(ctx) },
 	})
 	if err != nil {
 		return err

@@ -62,6 +62,11 @@ func (s Scope) Names() (names []string) {
 
 func (s Scope) String() string { return strings.Join(s.Names(), ",") }
 
+// Missing refuses a caller whose token has none of the scopes there.
+func (s Scope) Missing(where string, args ...any) error {
+	return gq.ErrDenied.Errorf("this token lacks the scope %s"+where, append([]any{strings.Join(s.Names(), " or ")}, args...)...)
+}
+
 // Limits of tokens.
 const (
 	MaxTokens        = 10_000    // tokens of one installation

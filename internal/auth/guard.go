@@ -37,7 +37,7 @@ func (g *Guard) enter(ctx context.Context, s Scope) (*caller, error) {
 		return nil, err
 	}
 	if !i.MaySomewhere(s) {
-		return nil, fmt.Errorf("the token has none of the scopes %s: %w", s, gq.ErrDenied)
+		return nil, s.Missing("")
 	}
 	return &caller{i, g}, nil
 }
@@ -50,7 +50,10 @@ func (c *caller) on(s Scope, queue string) error {
 	if c.May(s, queue) {
 		return nil
 	}
-	return fmt.Errorf("the token has none of the scopes %s for queue %.80q: %w", s, queue, gq.ErrDenied)
+	if gq.CheckQueueName(queue) != nil {
+		return s.Missing(" on queue %.80q", queue)
+	}
+	return s.Missing(" on queue %s", queue)
 }
 
 // everywhere refuses what concerns all queues.
@@ -58,10 +61,8 @@ func (c *caller) everywhere(s Scope) error {
 	if c.MayEverywhere(s) {
 		return nil
 	}
-	return fmt.Errorf("the token has none of the scopes %s for all queues: %w", s, gq.ErrDenied)
+	return s.Missing(" on all queues")
 }
-
-var errForeign = fmt.Errorf("it belongs to a queue that the token is not for: %w", gq.ErrDenied)
 
 // about judges jobs and leases by the queues they belong to. What does not exist
 // is left to the engine to say so.
@@ -76,7 +77,7 @@ func (c *caller) about(ctx context.Context, s Scope, refs []store.Ref) ([]error,
 	}
 	for i, queue := range queues {
 		if queue != "" && !c.May(s, queue) {
-			out[i] = errForeign
+			out[i] = s.Missing(" on the queue of this job")
 		}
 	}
 	return out, nil
@@ -184,7 +185,7 @@ func (c *caller) specs(ctx context.Context, specs []gq.Spec) ([]error, error) {
 	for i := range specs {
 		for _, d := range specs[i].DependsOn {
 			if out[i] == nil && foreign[d.Job] {
-				out[i] = fmt.Errorf("depends on %s: %w", d.Job, errForeign)
+				out[i] = (Submit | Read).Missing(" on the queue of job %s, which the new job depends on", d.Job)
 			}
 		}
 	}

@@ -404,3 +404,36 @@ func TestARevokedTokenWaitsInVain(t *testing.T) {
 		t.Errorf("%d jobs, %v", len(jobs), err)
 	}
 }
+
+// TestMissingScopesAreNamed checks that a refusal says in one clause which scope is
+// missing and where.
+func TestMissingScopesAreNamed(t *testing.T) {
+	f := newFixture(t)
+	foreign := f.job("mail").State.ID
+	submit := func(grants []string, s gq.Spec) error {
+		_, err := f.guard.Submit(f.as(grants...), s)
+		return err
+	}
+	get := func(grants ...string) error {
+		_, err := f.guard.Get(f.as(grants...), foreign, 0)
+		return err
+	}
+	cancel := func(grants ...string) error {
+		_, err := f.guard.CancelWhere(f.as(grants...), gq.Query{}, "")
+		return err
+	}
+	for want, err := range map[string]error{
+		"this token lacks the scope submit":                        submit([]string{"read"}, gq.Spec{Type: "t"}),
+		"this token lacks the scope submit on queue default":       submit([]string{"submit@mail"}, gq.Spec{Type: "t"}),
+		"this token lacks the scope submit on queue web":           submit([]string{"submit@mail"}, gq.Spec{Type: "t", Queue: "web"}),
+		`this token lacks the scope submit on queue "a\nb"`:        submit([]string{"submit@mail"}, gq.Spec{Type: "t", Queue: "a\nb"}),
+		"this token lacks the scope read on the queue of this job": get("read@web"),
+		"this token lacks the scope submit on all queues":          cancel("submit@mail"),
+		"this token lacks the scope submit or read on the queue of job " + foreign.String() + ", which the new job depends on": submit(
+			[]string{"submit@web"}, gq.Spec{Type: "t", Queue: "web", DependsOn: []gq.Dependency{{Kind: gq.After, Job: foreign}}}),
+	} {
+		if err == nil || err.Error() != want || gq.CodeOf(err) != "denied" {
+			t.Errorf("%v (%s), want %s", err, gq.CodeOf(err), want)
+		}
+	}
+}

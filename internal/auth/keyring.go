@@ -307,7 +307,7 @@ func (k *Keyring) Revoke(ctx context.Context, name string) (Token, error) {
 		at = slices.IndexFunc(tokens, func(t Token) bool { return t.Name == name })
 	}
 	if at < 0 {
-		return Token{}, fmt.Errorf("revoke token %.80q: %w", name, gq.ErrNotFound)
+		return Token{}, gq.ErrNotFound.Errorf("token %.80q not found", name)
 	}
 	for {
 		doc, err := k.docs.Doc(ctx, Kind, tokens[at].ID)

@@ -152,3 +152,39 @@ func (a *Allow) reaches(ip netip.Addr) bool {
 	}
 	return false
 }
+
+// CheckURL says why no delivery to a callback's URL can ever be made, as far as the
+// URL alone tells: what a host's name resolves to is checked at delivery.
+func (a *Allow) CheckURL(text string) error {
+	u, err := checkURL(text)
+	if err != nil {
+		return err
+	}
+	host := u.Hostname()
+	if canonical, ok := canonicalHost(host); ok {
+		if a.hosts[canonical] {
+			return nil
+		}
+		host = canonical
+	}
+	ip, err := netip.ParseAddr(host)
+	switch {
+	case err == nil:
+	case host == "localhost" || strings.HasSuffix(host, ".localhost"): // never another address, see RFC 6761
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	default:
+		return nil
+	}
+	if a.reaches(ip) {
+		return nil
+	}
+	word := ip.String()
+	for name, ranges := range words {
+		for _, p := range ranges {
+			if p.Contains(ip.Unmap()) {
+				word += " or " + name
+			}
+		}
+	}
+	return fmt.Errorf("%.80s is not a public address, and a delivery there would be refused; to permit it add %s to the server's setting webhooks.allow", u.Hostname(), word)
+}

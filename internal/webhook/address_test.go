@@ -192,3 +192,57 @@ func TestAllow(t *testing.T) {
 		t.Errorf("faults %v, want 4", gq.FaultsOf(err))
 	}
 }
+
+// TestCheckURL checks that what the URL alone condemns is refused before a job is
+// accepted, with the setting that would permit it, and that nothing is refused
+// which a delivery might reach.
+func TestCheckURL(t *testing.T) {
+	var none Allow
+	for _, host := range forbiddenHosts {
+		canonical, ok := canonicalHost(host)
+		literal := strings.HasPrefix(host, "[")
+		if ok {
+			_, err := netip.ParseAddr(canonical)
+			literal = err == nil || canonical == "localhost" || strings.HasSuffix(canonical, ".localhost")
+		}
+		err := none.CheckURL("https://" + host + ":8443/done")
+		switch {
+		case literal && err == nil:
+			t.Errorf("%s is accepted", host)
+		case !literal && err != nil:
+			t.Errorf("%s needs a resolver, and is refused: %v", host, err)
+		case literal && !strings.Contains(host, "%") && !strings.Contains(err.Error(), "webhooks.allow"):
+			t.Errorf("%s: %v does not name the setting", host, err)
+		}
+	}
+	for _, text := range []string{"https://example.com/x", "http://93.184.216.34:8080/", "http://[2606:4700::1111]/"} {
+		if err := none.CheckURL(text); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	allow, err := ParseAllow([]string{"loopback", "10.1.0.0/16", "a.localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"http://127.0.0.1:1/": "", "http://localhost/": "", "http://[::1]/": "", "http://10.1.2.3/": "",
+		"http://10.2.0.1/":            "add 10.2.0.1 or private to",
+		"http://169.254.169.254/x":    "add 169.254.169.254 to",
+		"http://user:secret@10.1.0.1": "user name",
+		"ftp://10.1.0.1/":             "http",
+	} {
+		switch err := allow.CheckURL(text); {
+		case want == "" && err != nil:
+			t.Errorf("%s, which is allowed: %v", text, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %q in it", text, err, want)
+		}
+	}
+	named, err := ParseAllow([]string{"a.localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := named.CheckURL("http://A.localhost:80/"); err != nil {
+		t.Errorf("a host that is allowed by its name: %v", err)
+	}
+}

@@ -237,7 +237,7 @@ func (h *Hooks) Get(ctx context.Context, id string) (Delivery, error) {
 			}
 		}
 	}
-	return Delivery{}, fmt.Errorf("delivery %.80q: %w", id, gq.ErrNotFound)
+	return Delivery{}, gq.ErrNotFound.Errorf("delivery %.80q not found", id)
 }
 
 // Retry makes a delivery again that was given up, under the same id and with all

@@ -18,8 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -125,8 +123,7 @@ func Contents(field string, asJSON json.RawMessage, other *[]byte) ([]byte, erro
 
 // isJSONType reports whether a content type says that the content is JSON.
 func isJSONType(contentType string) bool {
-	name, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (name == gq.JSON || strings.HasPrefix(name, "application/") && strings.HasSuffix(name, "+json"))
+	return gq.Payload{ContentType: contentType}.IsJSON()
 }
 
 // SameJSON reports whether two JSON texts mean the same: member order and space

@@ -45,10 +45,10 @@ func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 		case err == nil && !seen[id]:
 			gone = append(gone, k)
 			seen[id] = true
-		case err == nil:
-			answers[i] = fmt.Errorf("purge %s: %w", id, gq.ErrNotFound)
-		case errors.Is(err, gq.ErrNotFound) || errors.Is(err, gq.ErrIllegalMove):
-			answers[i] = fmt.Errorf("purge %s: %w", id, err)
+		case err == nil || errors.Is(err, gq.ErrNotFound):
+			answers[i] = gq.ErrNotFound.Errorf("job %s not found", id)
+		case errors.Is(err, gq.ErrIllegalMove):
+			answers[i] = err
 		default:
 			return err
 		}
@@ -68,7 +68,7 @@ func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 // one has not ended for anybody yet.
 func (tx *txn) purgeable(id gq.JobID) (doneKey, error) {
 	if j := tx.t.jobs.get(id); j != nil {
-		return doneKey{}, fmt.Errorf("it is %s: %w", j.status, gq.ErrIllegalMove)
+		return doneKey{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, j.status)
 	}
 	k, _, err := tx.readDone(id)
 	return k, err

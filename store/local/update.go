@@ -230,7 +230,7 @@ func (tx *txn) updateDone(u *store.Update, id gq.JobID) store.Updated {
 		return store.Updated{State: old, Err: err}
 	}
 	if len(events) > 0 {
-		return store.Updated{State: old, Err: fmt.Errorf("update job %s, which is %s: %w", id, old.Status, gq.ErrIllegalMove)}
+		return store.Updated{State: old, Err: gq.ErrIllegalMove.Errorf("job %s is already %s", id, old.Status)}
 	}
 	return store.Updated{State: next}
 }

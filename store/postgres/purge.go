@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/gopherqueue/gq"
@@ -54,9 +53,9 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 			r, ok := known[id]
 			switch {
 			case !ok:
-				answers[i] = fmt.Errorf("purge %s: %w", id, gq.ErrNotFound)
+				answers[i] = gq.ErrNotFound.Errorf("job %s not found", id)
 			case r.home != inDone:
-				answers[i] = fmt.Errorf("purge %s: it is %s: %w", id, r.state.Status, gq.ErrIllegalMove)
+				answers[i] = gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, r.state.Status)
 			default:
 				delete(known, id) // named again, it is not there
 				gone, names = append(gone, int64(r.state.Sequence)), append(names, id)

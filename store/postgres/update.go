@@ -302,7 +302,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	}
 	switch {
 	case !old.Live() && changed:
-		return no(old, fmt.Errorf("job %s is %s: %w", id, old.Status, gq.ErrIllegalMove))
+		return no(old, gq.ErrIllegalMove.Errorf("job %s is already %s", id, old.Status))
 	case !old.Live():
 		tx.relies = true
 		return store.Updated{State: old}, nil // the answer to a repeated call; its blobs are there

@@ -43,6 +43,7 @@ var badFields = map[string][]setting{
 	"content_type": {func(s *gq.Spec) { s.Payload.ContentType = "" }},
 	"payload": {
 		func(s *gq.Spec) { s.Payload.Data = []byte("\xff") }, // as JSON
+		func(s *gq.Spec) { s.Payload.Data = []byte("{bad") }, // as JSON
 		func(s *gq.Spec) { s.Payload = gq.Payload{Data: []byte("\xff"), ContentType: "text/plain"} },
 	},
 	"policy.preset":             {func(s *gq.Spec) { s.Policy.Preset = 0 }},

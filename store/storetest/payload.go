@@ -75,7 +75,7 @@ func payloadBytes(e *env) {
 		{Data: e.noise(70_000), ContentType: "application/x-noise"},
 		{Data: []byte(" {\"b\": 1.0, \"a\": [1e400, 12345678901234567890, \"\\u0000\"],\n\t\"a\":\"twice\" } "), ContentType: gq.JSON},
 		{Data: []byte("\"\\ud800\""), ContentType: gq.JSON},
-		{Data: []byte("not JSON at all"), ContentType: gq.JSON},
+		{Data: []byte("not JSON at all"), ContentType: "text/plain"},
 		{Data: []byte("line\r\nline\x00\u2028"), ContentType: "text/plain; charset=utf-8"},
 	}
 	var specs []gq.Spec
