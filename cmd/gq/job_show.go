@@ -58,7 +58,7 @@ func (s screen) job(j *gq.Job) {
 		[2]string{"runs from", s.runAt(st)},
 		[2]string{"started", instant(st.StartedAt)},
 		[2]string{"ended", instant(st.CompletedAt)},
-		[2]string{"lease", s.lease(st.Lease)},
+		[2]string{"lease", s.lease(st)},
 		[2]string{"cancel", s.cancellation(st.Cancellation)},
 		[2]string{"after", strings.Join(after, ", ")},
 		[2]string{"tags", tagsText(j.Metadata.Tags)},
@@ -87,7 +87,7 @@ func (s screen) failure(f *gq.Failure) string {
 }
 
 func (s screen) progress(st *gq.State) string {
-	if st.Progress == 0 && st.Note == "" {
+	if !st.Attempting() || st.Progress == 0 && st.Note == "" {
 		return ""
 	}
 	return strings.TrimSpace(fmt.Sprintf("%.0f %% %s", 100*st.Progress, clean(st.Note)))
@@ -100,8 +100,9 @@ func (s screen) runAt(st *gq.State) string {
 	return instant(st.RunAt)
 }
 
-func (s screen) lease(l *gq.Lease) string {
-	if l == nil {
+func (s screen) lease(st *gq.State) string {
+	l := st.Lease
+	if l == nil || !st.Attempting() {
 		return ""
 	}
 	text := fmt.Sprintf("version %d, %s, of %s", l.Version, l.State, clean(l.Worker))

@@ -324,6 +324,50 @@ func TestJobCommands(t *testing.T) {
 	d.want(3, "job", "update", unknownID, "--tag", "a=b")
 }
 
+// TestCommonRefusals checks that what people meet most is told in one clause.
+func TestCommonRefusals(t *testing.T) {
+	d := newDesk(t)
+	const unknown = "01234567-89ab-4def-8123-456789abcdef"
+	id := d.submit("a")
+	d.settle(gq.Outcome{Verdict: gq.Succeeded})
+	for _, c := range []struct {
+		status int
+		args   []string
+		want   string
+	}{
+		{exitNotFound, []string{"job", "get", unknown}, "job " + unknown + " not found"},
+		{exitNotFound, []string{"job", "cancel", unknown}, "job " + unknown + " not found"},
+		{exitNotFound, []string{"job", "events", unknown}, "job " + unknown + " not found"},
+		{exitNotFound, []string{"job", "explain", unknown}, "job " + unknown + " not found"},
+		{exitNotFound, []string{"job", "wait", unknown}, "job " + unknown + " not found"},
+		{exitConflict, []string{"job", "cancel", id}, "job " + id + " is already COMPLETED"},
+		{exitUsage, []string{"submit", "b", "--payload", "{bad", "--content-type", "application/json"}, "payload: is not JSON (byte 2"},
+	} {
+		out := d.gq(c.args...)
+		line, _, _ := strings.Cut(strings.TrimPrefix(out.stderr, "gq: "), "\n")
+		if out.status != c.status || !strings.Contains(line, c.want) || c.status != exitUsage && line != c.want {
+			t.Errorf("gq %s: status %d, %q, want %d, %q", strings.Join(c.args, " "), out.status, out.stderr, c.status, c.want)
+		}
+	}
+	if got := d.json("job", "get", d.submit("c", "--payload", "{bad")); got["content_type"] != "text/plain" {
+		t.Errorf("a payload without a content type: %v", got)
+	}
+}
+
+// TestAWaitingJobIsShownWithoutItsOldLease checks what people see of a job that waits
+// for its next attempt.
+func TestAWaitingJobIsShownWithoutItsOldLease(t *testing.T) {
+	d := newDesk(t)
+	id := d.submit("a")
+	d.settle(gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "later"}})
+	if got := d.want(0, "job", "get", id); !strings.Contains(got, "RETRYING") || strings.Contains(got, "lease") {
+		t.Errorf("%s", got)
+	}
+	if got := d.json("job", "get", id); got["lease"] != nil || got["lease_version"] == nil {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestListingJobs(t *testing.T) {
 	d := newDesk(t)
 	for range 3 {

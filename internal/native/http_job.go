@@ -19,6 +19,7 @@ type (
 		Payload    boolText `query:"payload" doc:"With its payload; true unless told."`
 		Result     boolText `query:"result" doc:"With its result; true unless told."`
 		Checkpoint boolText `query:"checkpoint" doc:"With its checkpoint; false unless told."`
+		Policy     boolText `query:"policy" doc:"With every number of its policy, those of the preset too; false unless told."`
 	}
 	waitInput struct {
 		ID      string       `path:"id" doc:"The job's id." format:"uuid"`
@@ -86,6 +87,7 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *none) (*jobOutput, erro
 			parts |= part.bit
 		}
 	}
+	whole := p.boolean("policy", in.Policy, false)
 	if err := p.err(); err != nil {
 		return nil, err
 	}
@@ -93,7 +95,11 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *none) (*jobOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	return &jobOutput{wire.JobOf(&job)}, nil
+	out := &jobOutput{wire.JobOf(&job)}
+	if whole {
+		out.Body.Policy = wire.PolicyOf(&job.Spec.Policy)
+	}
+	return out, nil
 }
 
 func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*jobOutput, error) {

@@ -70,7 +70,7 @@ func (h *HTTP) registerJobs() {
 	register(h, route{
 		method: http.MethodPost, path: "/v1/jobs/batch", id: "submit-batch", tag: "jobs", large: true,
 		summary: "Submit many jobs",
-		description: "Each job has its own answer, in order: the job, or {\"problem\": …}. Where jobs name each other by ref and needs, " +
+		description: "Each job has its own answer, in order: the job, or {\"problem\": …}; one that is wrong does not keep the others out. Where jobs name each other by ref and needs, " +
 			"or with atomic, all are accepted or none.",
 	}, h.submitBatch)
 	register(h, route{
@@ -152,7 +152,7 @@ func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.Submitted) (wir
 }
 
 func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*batchOutput, error) {
-	drafts, err := body.Domain(h.queuePolicy(ctx))
+	drafts, refused, err := body.Domain(h.queuePolicy(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -160,11 +160,7 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 	if body.Graph() {
 		all, err = h.engine.SubmitGraph(ctx, drafts)
 	} else {
-		specs := make([]gq.Spec, len(drafts))
-		for i := range drafts {
-			specs[i] = drafts[i].Spec
-		}
-		all, err = h.engine.SubmitBatch(ctx, specs)
+		all, err = h.submitEach(ctx, drafts, refused)
 	}
 	if err != nil {
 		return nil, err
@@ -191,6 +187,29 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 		}
 	}
 	return out, nil
+}
+
+// submitEach submits the jobs that could be read and puts all answers in their
+// places.
+func (h *HTTP) submitEach(ctx context.Context, drafts []gq.Draft, refused map[int]error) ([]gq.Submitted, error) {
+	specs, at := make([]gq.Spec, 0, len(drafts)), make([]int, 0, len(drafts))
+	for i := range drafts {
+		if refused[i] == nil {
+			specs, at = append(specs, drafts[i].Spec), append(at, i)
+		}
+	}
+	answers, err := h.engine.SubmitBatch(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]gq.Submitted, len(drafts))
+	for k, i := range at {
+		all[i] = answers[k]
+	}
+	for i, err := range refused {
+		all[i].Err = err
+	}
+	return all, nil
 }
 
 func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, error) {

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,6 +140,7 @@ func TestPoliciesAreCompletedByTheQueue(t *testing.T) {
 		t.Errorf("%v", got.at("policy"))
 	}
 	got = s.want(201, "POST", "/v1/jobs", `{"type":"a","queue":"q","policy":{"preset":"semantics","max_attempts":9}}`)
+	got = s.want(200, "GET", "/v1/jobs/"+got.str("id")+"?policy=true")
 	if got.at("policy", "max_attempts") != jsonNumber("9") || got.str("policy", "lease_ttl") != "5s" || got.str("policy", "on_loss") != "free" {
 		t.Errorf("%v", got.at("policy"))
 	}
@@ -175,9 +177,12 @@ func TestBatch(t *testing.T) {
 		`{"jobs":[{"type":"a","ref":"x"},{"type":"b","needs":[{"ref":"y"}]}]}`:                                 "jobs[1].needs[0].ref",
 		`{"jobs":[{"type":"a","ref":"x"},{"type":"b","ref":"x"}]}`:                                             "jobs[1].ref",
 		`{"jobs":[{"type":"a","ref":"x","needs":[{"ref":"y"}]},{"type":"b","ref":"y","needs":[{"ref":"x"}]}]}`: "",
-		`{"jobs":[{"type":"a","atomic":true}]}`:                                                                "jobs[0].atomic",
-		`{"jobs":[{"type":"a","payload":1,"payload_base64":"AA=="}]}`:                                          "jobs[0].payload_base64",
+		`{"jobs":[{"type":"a","atomic":true}],"atomic":true}`:                                                  "jobs[0].atomic",
+		`{"jobs":[{"type":"a","ref":"x"},{"type":"b","payload":1,"payload_base64":"AA=="}]}`:                   "jobs[1].payload_base64",
+		`{"jobs":[{"type":"a"},{"type":"b","ref":7}]}`:                                                         "jobs[1].ref",
+		`{"jobs":[{"type":"a"},null],"atomic":true}`:                                                           "jobs[1]",
 		`{"jobs":[{"type":"a"},{"type":""}],"atomic":true}`:                                                    "",
+		`{"jobs":[{"type":"a"}],"atomik":true}`:                                                                "atomik",
 	} {
 		before := s.want(200, "GET", "/v1/stats").text
 		got := s.want(400, "POST", "/v1/jobs/batch", body)
@@ -186,6 +191,157 @@ func TestBatch(t *testing.T) {
 		}
 		if after := s.want(200, "GET", "/v1/stats"); after.at("live") != jsonNumber("5") {
 			t.Errorf("%s: something was accepted: %s, before %s", body, after.text, before)
+		}
+	}
+}
+
+// TestBatchItemsThatCannotBeRead checks that a job of a batch that cannot be read is
+// answered alone, however many there are, and the others are accepted.
+func TestBatchItemsThatCannotBeRead(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	bad := []struct{ job, field string }{
+		{`{"type":"a","priority":"URGENT"}`, "priority"},
+		{`{"type":"a","atomic":true}`, "atomic"},
+		{`{"type":7}`, "type"},
+		{`{"type":"a","type":"b"}`, "type"},
+		{`{"type":"a","payload":1,"payload_base64":"AA=="}`, "payload_base64"},
+		{`{"type":"a","payload_base64":"e2JhZA==","content_type":"application/json"}`, "payload"},
+		{`{"type":"a","run_at":"tomorrow"}`, "run_at"},
+		{`{"type":"a","delay":"soon"}`, "delay"},
+		{`{"type":"a","tags":{"a":1}}`, `tags[\"a\"]`},
+		{`null`, "body"}, {`"job"`, "body"}, {`[]`, "body"},
+	}
+	const times = 8 // more faults than one answer would tell
+	var jobs []string
+	for range times {
+		for _, b := range bad {
+			jobs = append(jobs, b.job, `{"type":"good","payload":{"n":1}}`)
+		}
+	}
+	got := s.want(200, "POST", "/v1/jobs/batch", `{"jobs":[`+strings.Join(jobs, ",")+`]}`)
+	for i := range jobs {
+		if i%2 == 1 {
+			if got.str("jobs", i, "state") != "SCHEDULED" || got.at("jobs", i, "problem") != nil {
+				t.Errorf("the good job at %d: %v", i, got.at("jobs", i))
+			}
+			continue
+		}
+		want := strings.ReplaceAll(bad[i/2%len(bad)].field, `\"`, `"`)
+		if got.str("jobs", i, "problem", "code") != "invalid" || got.str("jobs", i, "problem", "faults", 0, "field") != want {
+			t.Errorf("%s: %v, want a problem that names %s", jobs[i], got.at("jobs", i), want)
+		}
+	}
+	if live := s.want(200, "GET", "/v1/stats").at("live"); live != jsonNumber(strconv.Itoa(len(jobs)/2)) {
+		t.Errorf("%v jobs are live, want the %d good ones", live, len(jobs)/2)
+	}
+	got = s.want(200, "POST", "/v1/jobs/batch", `{"jobs":[{"typ":"a"}]}`)
+	if got.str("jobs", 0, "problem", "code") != "invalid" {
+		t.Errorf("a batch of one that cannot be read: %s", got.text)
+	}
+}
+
+// TestJobsTellHowTheirPolicyDiffers checks that a job has its preset and only what
+// differs from it, which makes the whole policy again, and all of it if asked.
+func TestJobsTellHowTheirPolicyDiffers(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	plain := s.submit(`{"type":"t"}`)
+	other := s.submit(`{"type":"t","policy":{"max_attempts":7,"execution_timeout":"0s","backoff":{"jitter":"full"}}}`)
+	for id, want := range map[string]string{
+		plain: `"policy":{"preset":"jobmodel"}`,
+		other: `"policy":{"preset":"jobmodel","max_attempts":7,"backoff":{"jitter":"full"},"execution_timeout":"0s"}`,
+	} {
+		for _, path := range []string{"/v1/jobs/" + id, "/v1/jobs"} {
+			if got := s.want(200, "GET", path); !strings.Contains(got.text, want) {
+				t.Errorf("GET %s: %s, want %s in it", path, got.text, want)
+			}
+		}
+		whole := s.want(200, "GET", "/v1/jobs/"+id+"?policy=true")
+		if whole.str("policy", "lease_ttl") != "5m0s" || whole.str("policy", "backoff", "initial") != "1s" {
+			t.Errorf("the whole policy: %s", whole.text)
+		}
+	}
+	if got := s.want(200, "GET", "/v1/jobs/"+plain); len(got.text) > 500 {
+		t.Errorf("a plain job has %d bytes: %s", len(got.text), got.text)
+	}
+}
+
+// TestAWaitingJobShowsNoLease checks that the lease, progress and note of an attempt
+// that has ended are not shown while the job waits for its next.
+func TestAWaitingJobShowsNoLease(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	id := s.submit(`{"type":"t"}`)
+	held := s.want(200, "POST", "/v1/claim", `{"worker":"w"}`)
+	lease := held.str("jobs", 0, "lease", "id")
+	running := s.want(200, "POST", "/v1/leases/"+lease+"/heartbeat", `{"progress":0.5,"note":"half"}`)
+	if running.at("progress") != jsonNumber("0.5") || running.str("note") != "half" || running.str("lease", "state") != "ACTIVE" {
+		t.Errorf("running: %s", running.text)
+	}
+	failed := s.want(200, "POST", "/v1/leases/"+lease+"/fail", `{"category":"TEMPORARY","message":"later"}`)
+	for what, got := range map[string]reply{"the answer": failed, "the job": s.want(200, "GET", "/v1/jobs/"+id), "the list": s.want(200, "GET", "/v1/jobs")} {
+		for _, gone := range []string{`"lease":`, `"progress":`, `"note":`} {
+			if strings.Contains(got.text, gone) {
+				t.Errorf("%s shows %s of an attempt that has ended: %s", what, gone, got.text)
+			}
+		}
+		if !strings.Contains(got.text, `"lease_version":1`) || !strings.Contains(got.text, `"message":"later"`) {
+			t.Errorf("%s does not tell of the failure: %s", what, got.text)
+		}
+	}
+	if events := s.want(200, "GET", "/v1/jobs/"+id+"/events"); !strings.Contains(events.text, lease) {
+		t.Errorf("the events do not tell of the lease: %s", events.text)
+	}
+}
+
+// TestProblemsAreToldInOneClause checks the words of the refusals that people meet most.
+func TestProblemsAreToldInOneClause(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	const unknown = "01234567-89ab-4def-8123-456789abcdef"
+	for _, c := range []string{"GET ", "DELETE ", "POST /cancel", "POST /replay", "GET /events", "GET /explain", "GET /wait"} {
+		method, path, _ := strings.Cut(c, " ")
+		got := s.want(404, method, "/v1/jobs/"+unknown+path)
+		if got.str("detail") != "job "+unknown+" not found" || got.str("code") != "not_found" {
+			t.Errorf("%s: %s", c, got.text)
+		}
+	}
+	if got := s.want(404, "PATCH", "/v1/jobs/"+unknown, `{"priority":"LOW"}`); got.str("detail") != "job "+unknown+" not found" {
+		t.Errorf("update: %s", got.text)
+	}
+	live := s.submit(`{"type":"t"}`)
+	for method, path := range map[string]string{"DELETE": "", "POST": "/replay"} {
+		verb := map[string]string{"DELETE": "purged", "POST": "replayed"}[method]
+		got := s.want(409, method, "/v1/jobs/"+live+path)
+		if got.str("detail") != "job "+live+" is still SCHEDULED; only finished jobs can be "+verb || got.str("code") != "illegal_move" {
+			t.Errorf("%s: %s", path, got.text)
+		}
+	}
+	lease := s.want(200, "POST", "/v1/claim", `{"worker":"w"}`).str("jobs", 0, "lease", "id")
+	s.want(200, "POST", "/v1/leases/"+lease+"/complete")
+	got := s.want(409, "POST", "/v1/jobs/"+live+"/cancel")
+	if got.str("detail") != "job "+live+" is already COMPLETED" || got.str("code") != "illegal_move" {
+		t.Errorf("cancel: %s", got.text)
+	}
+	if got := s.want(409, "PATCH", "/v1/jobs/"+live, `{"tags":{"a":"b"}}`); got.str("detail") != "job "+live+" is already COMPLETED" {
+		t.Errorf("update: %s", got.text)
+	}
+}
+
+// TestMalformedJSONPayloads checks that a payload declared as JSON must be JSON.
+func TestMalformedJSONPayloads(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	const bad = "e2JhZA==" // {bad
+	for _, contentType := range []string{"application/json", "application/cloudevents+json"} {
+		got := s.want(400, "POST", "/v1/jobs", `{"type":"t","payload_base64":"`+bad+`","content_type":"`+contentType+`"}`)
+		if got.str("code") != "invalid" || got.str("faults", 0, "field") != "payload" || !strings.Contains(got.text, "byte 2") {
+			t.Errorf("%s: %s", contentType, got.text)
+		}
+	}
+	for _, contentType := range []string{"", "text/plain", "application/octet-stream"} {
+		body := `{"type":"t","payload_base64":"` + bad + `"}`
+		if contentType != "" {
+			body = `{"type":"t","payload_base64":"` + bad + `","content_type":"` + contentType + `"}`
+		}
+		if got := s.want(201, "POST", "/v1/jobs", body); got.str("payload_base64") != bad {
+			t.Errorf("%s: %s", contentType, got.text)
 		}
 	}
 }

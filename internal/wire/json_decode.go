@@ -34,7 +34,11 @@ func DecodeJSON(data []byte, into any) error {
 		return err
 	}
 	d := jsonDecoder{}
-	d.value(trimJSON(data), reflect.ValueOf(into).Elem(), "")
+	if own, ok := into.(interface{ decodeJSON(*jsonDecoder, []byte) }); ok {
+		own.decodeJSON(&d, trimJSON(data))
+	} else {
+		d.value(trimJSON(data), reflect.ValueOf(into).Elem(), "")
+	}
 	if len(d.faults) > 0 {
 		return &gq.InvalidError{Faults: d.faults}
 	}

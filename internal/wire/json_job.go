@@ -35,10 +35,10 @@ type Job struct {
 	StartedAt      time.Time `json:"started_at,omitzero" doc:"Of the current or last attempt."`
 	CompletedAt    time.Time `json:"completed_at,omitzero" doc:"Reached its end, however."`
 
-	Lease        *Lease        `json:"lease,omitempty" doc:"The current one, or the last."`
+	Lease        *Lease        `json:"lease,omitempty" doc:"Of the attempt that is held; of a finished job the last one. A job that waits has none: its events tell of earlier ones."`
 	LeaseVersion uint64        `json:"lease_version,omitzero" doc:"The last one issued."`
-	Progress     float64       `json:"progress,omitzero" doc:"0 to 1, as the holder reported it."`
-	Note         string        `json:"note,omitzero"`
+	Progress     float64       `json:"progress,omitzero" doc:"0 to 1, as the holder reported it; shown as long as the lease is."`
+	Note         string        `json:"note,omitzero" doc:"For people, from the same report."`
 	Failure      *Failure      `json:"failure,omitempty" doc:"Of the last attempt that failed."`
 	Cancellation *Cancellation `json:"cancellation,omitempty"`
 	Reason       string        `json:"reason,omitzero" doc:"Why it ended where it did, if not by its handler."`
@@ -63,7 +63,7 @@ type Job struct {
 	MaxFee           int64             `json:"max_fee,omitzero"`
 	Attributes       map[string]string `json:"attributes,omitempty"`
 	ReplayOf         gq.JobID          `json:"replay_of,omitzero" doc:"The finished job that this one repeats."`
-	Policy           *Policy           `json:"policy,omitempty"`
+	Policy           *Policy           `json:"policy,omitempty" doc:"Its preset, and what differs from that; what is absent is as in the preset."`
 
 	Sequence         uint64          `json:"sequence,omitzero" doc:"Order of submission."`
 	Faults           int             `json:"faults,omitzero" doc:"Failures that count."`
@@ -121,7 +121,7 @@ func JobOf(j *gq.Job) Job {
 		out.PayloadBase64 = s.Payload.Data
 	}
 	if s.Policy != (gq.Policy{}) {
-		out.Policy = PolicyOf(&s.Policy)
+		out.Policy = PolicyDifference(&s.Policy)
 	}
 	out.IdempotencyKey, out.IdempotencyScope = s.Key.Name, s.Key.Scope
 	if s.Delay != 0 {
@@ -164,7 +164,10 @@ func StateOf(s *gq.State) Job {
 	if !(s.Progress >= 0 && s.Progress <= 1) { // JSON has no other numbers than finite ones
 		out.Progress = 0
 	}
-	if s.Lease != nil {
+	switch {
+	case !s.Attempting(): // those of the attempt before would look like this job's
+		out.Progress, out.Note = 0, ""
+	case s.Lease != nil:
 		out.Lease = leaseOf(s.Lease, s.Policy)
 	}
 	if s.Failure != nil && *s.Failure != (gq.Failure{}) {
@@ -234,7 +237,7 @@ type BatchAnswers struct {
 // Jobs is a page of a list.
 type Jobs struct {
 	Jobs       []Job  `json:"jobs"`
-	NextCursor string `json:"next_cursor" doc:"Of the next page; empty on the last."`
+	NextCursor string `json:"next_cursor" doc:"Of the next page; empty on the last. Only this tells that there is no more, not a page with few jobs or none."`
 }
 
 // JobsOf is a page of a list.

@@ -83,6 +83,52 @@ func readName[W, T ~uint8](into *W, name func(T) string, text string) error {
 	return fault("", "%.64q is not one of %v", text, names)
 }
 
+// PolicyDifference is a policy as its preset and what differs from that. [Policy.Over]
+// makes the same policy of it again.
+func PolicyDifference(p *gq.Policy) *Policy {
+	if !p.Preset.Valid() {
+		return PolicyOf(p)
+	}
+	out, base := &Policy{Preset: new(p.Preset)}, p.Preset.Policy()
+	if *p == base {
+		return out
+	}
+	differs(&out.MaxAttempts, p.MaxAttempts, base.MaxAttempts)
+	differs(&out.MaxLeaseLosses, p.MaxLeaseLosses, base.MaxLeaseLosses)
+	differs(&out.RetryTimeout, p.RetryTimeout, base.RetryTimeout)
+	differs(&out.RetrySystem, p.RetrySystem, base.RetrySystem)
+	differs(&out.RetryNever, p.RetryNever, base.RetryNever)
+	differs(&out.OnLoss, LossRule(p.OnLoss), LossRule(base.OnLoss))
+	differs(&out.CancelWins, p.CancelWins, base.CancelWins)
+	differs(&out.LeaseTTL, Duration(p.LeaseTTL), Duration(base.LeaseTTL))
+	differs(&out.Hold, Duration(p.Hold), Duration(base.Hold))
+	differs(&out.HoldFault, p.HoldFault, base.HoldFault)
+	differs(&out.Extend, Extend(p.Extend), Extend(base.Extend))
+	differs(&out.ExtendPPB, p.ExtendPPB, base.ExtendPPB)
+	differs(&out.RenewByPPB, p.RenewByPPB, base.RenewByPPB)
+	differs(&out.RenewalsMax, p.RenewalsMax, base.RenewalsMax)
+	differs(&out.ExecutionTimeout, Duration(p.ExecutionTimeout), Duration(base.ExecutionTimeout))
+	differs(&out.Lifetime, Duration(p.Lifetime), Duration(base.Lifetime))
+	differs(&out.RunLifetime, Duration(p.RunLifetime), Duration(base.RunLifetime))
+	differs(&out.IdempotencyWindow, Duration(p.IdempotencyWindow), Duration(base.IdempotencyWindow))
+	if b, from := p.Backoff, base.Backoff; b != from {
+		out.Backoff = &Backoff{}
+		differs(&out.Backoff.Strategy, b.Strategy, from.Strategy)
+		differs(&out.Backoff.Initial, Duration(b.Initial), Duration(from.Initial))
+		differs(&out.Backoff.Max, Duration(b.Max), Duration(from.Max))
+		differs(&out.Backoff.Multiplier, b.Multiplier, from.Multiplier)
+		differs(&out.Backoff.Jitter, b.Jitter, from.Jitter)
+		differs(&out.Backoff.Custom, b.Custom, from.Custom)
+	}
+	return out
+}
+
+func differs[T comparable](to **T, value, base T) {
+	if value != base {
+		*to = &value
+	}
+}
+
 // PolicyOf is a policy with all its numbers.
 func PolicyOf(p *gq.Policy) *Policy {
 	b := p.Backoff

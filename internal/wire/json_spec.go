@@ -3,6 +3,11 @@ package wire
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -123,10 +128,41 @@ type Need struct {
 type Batch struct {
 	Jobs   []Draft `json:"jobs" doc:"At most 10,000."`
 	Atomic bool    `json:"atomic,omitzero" doc:"All or none. Where a job has a ref or needs another it is so anyway."`
+
+	unreadable map[int][]gq.Fault // by the job's place
+}
+
+// decodeJSON reads a batch job by job, so that one that cannot be read does not
+// keep the others out.
+func (b *Batch) decodeJSON(d *jsonDecoder, text []byte) {
+	var outer struct {
+		Jobs   []json.RawMessage `json:"jobs"`
+		Atomic bool              `json:"atomic"`
+	}
+	d.value(text, reflect.ValueOf(&outer).Elem(), "")
+	b.Jobs, b.Atomic = make([]Draft, len(outer.Jobs)), outer.Atomic
+	for i, job := range outer.Jobs {
+		one := jsonDecoder{}
+		one.value(job, reflect.ValueOf(&b.Jobs[i]).Elem(), "")
+		if len(one.faults) == 0 {
+			continue
+		}
+		if b.unreadable == nil {
+			b.unreadable = map[int][]gq.Fault{}
+		}
+		b.unreadable[i] = one.faults
+	}
 }
 
 // Graph reports whether the jobs are accepted together or not at all.
 func (b *Batch) Graph() bool {
+	for _, faults := range b.unreadable {
+		for _, f := range faults {
+			if strings.HasPrefix(f.Field, "ref") || strings.HasPrefix(f.Field, "needs") {
+				return true // it was meant to be one
+			}
+		}
+	}
 	for i := range b.Jobs {
 		if b.Jobs[i].Ref != "" || len(b.Jobs[i].Needs) > 0 {
 			return true
@@ -135,34 +171,44 @@ func (b *Batch) Graph() bool {
 	return b.Atomic
 }
 
-// Domain is the jobs of the batch, with every fault of any of them.
-func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) ([]gq.Draft, error) {
+// Domain is the jobs of the batch, and what is wrong with some of them by their
+// place. Where all are accepted or none, anything wrong is the error.
+func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs []gq.Draft, refused map[int]error, err error) {
 	if n := len(b.Jobs); n == 0 || n > gq.MaxGroupJobs {
-		return nil, fault("jobs", "a batch has 1 to %d jobs, this one %d", gq.MaxGroupJobs, n)
+		return nil, nil, fault("jobs", "a batch has 1 to %d jobs, this one %d", gq.MaxGroupJobs, n)
 	}
-	out := make([]gq.Draft, len(b.Jobs))
-	var faults []gq.Fault
+	jobs, refused = make([]gq.Draft, len(b.Jobs)), map[int]error{}
 	for i := range b.Jobs {
 		d := &b.Jobs[i]
-		spec, err := d.Spec.Domain(queuePolicy)
-		if err != nil {
-			more := gq.FaultsOf(err)
-			if len(more) == 0 {
-				return nil, err
+		faults := b.unreadable[i]
+		if len(faults) == 0 {
+			spec, err := d.Spec.Domain(queuePolicy)
+			if faults = gq.FaultsOf(err); err != nil && len(faults) == 0 {
+				return nil, nil, err
 			}
-			for _, f := range more {
-				faults = append(faults, gq.Fault{Field: at("jobs", i, f.Field), Problem: f.Problem})
-			}
+			jobs[i] = gq.Draft{Spec: spec, Ref: d.Ref}
 		}
-		out[i] = gq.Draft{Spec: spec, Ref: d.Ref}
+		if len(faults) > 0 {
+			refused[i] = &gq.InvalidError{Faults: faults}
+		}
 		for _, n := range d.Needs {
-			out[i].Needs = append(out[i].Needs, gq.Need{Kind: kindOf(n.Kind), Ref: n.Ref})
+			jobs[i].Needs = append(jobs[i].Needs, gq.Need{Kind: kindOf(n.Kind), Ref: n.Ref})
 		}
 	}
-	if len(faults) > 0 {
-		return nil, &gq.InvalidError{Faults: faults}
+	if len(refused) > 0 && b.Graph() {
+		var all []gq.Fault
+		for _, i := range slices.Sorted(maps.Keys(refused)) {
+			for _, f := range gq.FaultsOf(refused[i]) {
+				field := at("jobs", i, f.Field)
+				if f.Field == "body" { // the job as a whole
+					field = fmt.Sprintf("jobs[%d]", i)
+				}
+				all = append(all, gq.Fault{Field: field, Problem: f.Problem})
+			}
+		}
+		return nil, nil, &gq.InvalidError{Faults: all[:min(len(all), maxFaults)]}
 	}
-	return out, nil
+	return jobs, refused, nil
 }
 
 // Children are jobs that another one submits.

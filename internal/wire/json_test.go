@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"pgregory.net/rapid"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/spelling"
 )
@@ -244,6 +246,12 @@ func FuzzDecodeJSON(f *testing.F) {
 			}
 			return
 		}
+		if b, ok := into.(*Batch); ok && len(b.unreadable) > 0 {
+			if _, refused, err := b.Domain(noQueue); err == nil && len(refused) == 0 {
+				t.Fatalf("%q has a job that cannot be read, and nobody is told", data)
+			}
+			return
+		}
 		// What we accept the standard library reads as well, to the same value.
 		same := decoders[which%len(decoders)]()
 		strict := json.NewDecoder(bytes.NewReader(data))
@@ -260,7 +268,27 @@ func FuzzDecodeJSON(f *testing.F) {
 			_, _ = s.Domain(noQueue)
 		}
 		if s, ok := into.(*Batch); ok {
-			_, _ = s.Domain(noQueue)
+			_, _, _ = s.Domain(noQueue)
+		}
+	})
+}
+
+// TestPolicyDifferenceMakesThePolicyAgain checks that nothing is lost where a job
+// shows only what differs from its preset.
+func TestPolicyDifferenceMakesThePolicyAgain(t *testing.T) {
+	for _, p := range gq.Presets() {
+		policy := p.Policy()
+		if text, err := json.Marshal(PolicyDifference(&policy)); err != nil || string(text) != `{"preset":"`+p.String()+`"}` {
+			t.Errorf("%s as it is: %s, %v", p, text, err)
+		}
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		policy := drawPolicy.Draw(r, "policy")
+		if !policy.Preset.Valid() || policy.Backoff.Multiplier != policy.Backoff.Multiplier { //nolint:gocritic // not a number
+			return
+		}
+		if got := PolicyDifference(&policy).Over(gq.Policy{}); got != policy {
+			r.Fatalf("%+v became %+v", policy, got)
 		}
 	})
 }
