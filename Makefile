@@ -20,7 +20,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: postgres python docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
+test: postgres python node docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
 	scripts/test -check
 	scripts/compare --quick
 
@@ -31,6 +31,10 @@ postgres: ## Make sure the PostgreSQL and PgBouncer that tests start are install
 .PHONY: python
 python:
 	@scripts/install-python
+
+.PHONY: node
+node:
+	@scripts/install-node
 
 .PHONY: test-arch
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
@@ -83,7 +87,7 @@ proto-baseline: ## Accept the wire as it is as what clients rely on
 	$(BUF) build --exclude-source-info -o proto/baseline.binpb
 
 .PHONY: generate
-generate: postgres python docker proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
+generate: postgres python node docker proto ## Renew everything generated: go generate, then docs/conformance.md from a real run
 	$(GO) generate ./...
 	scripts/test
 

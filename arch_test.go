@@ -61,6 +61,7 @@ var arrows = []arrow{
 	{pkg: "internal/spelling", pure: true},
 	{pkg: "internal/wire", imports: []string{".", "api/*", "internal/spelling"}},
 	{pkg: "internal/socket", imports: []string{"internal/wire"}},
+	{pkg: "internal/openapi"},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
@@ -79,10 +80,10 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/socket", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
-	{pkg: "internal/scheduler", imports: append([]string{"internal/wire"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/scheduler", imports: append([]string{"internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/rpc", "internal/taskqueuetest", "store/postgres"}, faceTests...)},
-	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/socket", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/match"
 )
@@ -96,6 +97,7 @@ func describe(all []route, version string) []byte {
 		},
 		Components: &huma.Components{Schemas: registry},
 	}
+	openapi.Complete(api)
 	for _, r := range all {
 		api.AddOperation(r.describe(registry))
 	}
@@ -117,6 +119,11 @@ func (r *route) describe(registry huma.Registry) *huma.Operation {
 			strconv.Itoa(http.StatusOK): {Description: "Done.", Content: content("application/json", registry.Schema(r.answer, true, ""))},
 			"default":                   {Description: "Refused; code says why.", Content: content("application/problem+json", registry.Schema(shape[wire.Problem](), true, ""))},
 		},
+	}
+	for status, text := range map[string]string{
+		"400": "The request is wrong in itself.", "401": "A valid token is required.", "403": "The token does not allow this.",
+	} {
+		op.Responses[status] = &huma.Response{Description: text, Content: op.Responses["default"].Content}
 	}
 	if r.created {
 		op.Responses[strconv.Itoa(http.StatusCreated)] = op.Responses[strconv.Itoa(http.StatusOK)]

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/socket"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -25,26 +26,32 @@ func (h *HTTP) registerEvents() {
 	}
 	h.mux.HandleFunc("GET /v1/events", h.eventStream)
 	h.mux.HandleFunc("GET /v1/events/ws", h.eventSocket)
-	for _, o := range []struct{ path, id, summary, description, media string }{
-		{"/v1/events", "stream-events", "Follow events", "Server-sent events, each with its sequence number as id; a final event named end tells where to resume.", "text/event-stream"},
-		{"/v1/events/ws", "socket-events", "Follow events over a WebSocket", "One event a message. The reason with which the socket is closed tells where to resume.", "application/json"},
+	event := h.schema(reflect.TypeFor[wire.Event]())
+	stream, upgrade := h.refusals(), h.refusals()
+	stream["200"] = &huma.Response{
+		Description: "Events in order, without a gap or a repetition.",
+		Content: map[string]*huma.MediaType{
+			"text/event-stream": {Schema: openapi.Lines("Server-sent events whose data is one Event as JSON.", event)},
+		},
+	}
+	upgrade["101"] = &huma.Response{Description: "Then one Event as JSON a message, in order, without a gap or a repetition."}
+	upgrade["426"] = &huma.Response{Description: "The request did not ask for a WebSocket.", Content: upgrade["default"].Content}
+	for _, o := range []struct {
+		path, id, summary, description string
+		responses                      map[string]*huma.Response
+	}{
+		{"/v1/events", "stream-events", "Follow events", "Server-sent events, each with its sequence number as id; a final event named end tells where to resume.", stream},
+		{"/v1/events/ws", "socket-events", "Follow events over a WebSocket", "One event a message. The reason with which the socket is closed tells where to resume.", upgrade},
 	} {
-		parameters := []*huma.Param{}
-		for name, about := range map[string]string{
-			"after": "Begin after this sequence number; absent is from now on. One beyond the newest event is refused: it is from another log.",
-			"queue": "Events of this queue; may be given more than once.",
-			"type":  "Events of this type; may be given more than once.",
-			"job":   "Events of this job.",
-		} {
-			parameters = append(parameters, &huma.Param{Name: name, In: "query", Description: about, Schema: &huma.Schema{Type: huma.TypeString}})
-		}
 		h.api.OpenAPI().AddOperation(&huma.Operation{
 			Method: http.MethodGet, Path: o.path, OperationID: o.id, Tags: []string{"events"}, Summary: o.summary, Description: o.description,
-			Parameters: parameters,
-			Responses: map[string]*huma.Response{"200": {
-				Description: "Events in order, without a gap or a repetition.",
-				Content:     map[string]*huma.MediaType{o.media: {Schema: h.schema(reflect.TypeFor[wire.Event]())}},
-			}},
+			Parameters: []*huma.Param{
+				{Name: "after", In: "query", Description: "Begin after this sequence number; absent is from now on. One beyond the newest event is refused: it is from another log.", Schema: &huma.Schema{Type: huma.TypeInteger, Format: "int64"}},
+				{Name: "queue", In: "query", Description: "Events of this queue; may be given more than once.", Schema: textsSchema()},
+				{Name: "type", In: "query", Description: "Events of this type; may be given more than once.", Schema: &huma.Schema{Type: huma.TypeArray, Items: enumSchema(names(gq.EventTypes()))}},
+				{Name: "job", In: "query", Description: "Events of this job.", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
+			},
+			Responses: o.responses,
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"mime"
@@ -14,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -30,11 +32,12 @@ type route struct {
 	tag          string
 	summary      string
 	description  string
-	status       int  // 200 unless given
-	large        bool // the body may carry payloads
-	optional     bool // there may be no body
-	ndjson       bool // the answer is a line per event
-	also         map[int]string
+	status       int            // 200 unless given
+	large        bool           // the body may carry payloads
+	optional     bool           // there may be no body
+	ndjson       bool           // the answer is a line per event
+	open         bool           // needs no token
+	also         map[int]string // further statuses, with the same answer
 }
 
 // register adds an operation: I are its parameters, B its body, O its answer.
@@ -67,6 +70,11 @@ func register[I, B, O any](h *HTTP, r route, f func(ctx context.Context, in *I, 
 			Content:  map[string]*huma.MediaType{"application/json": {Schema: h.schema(reflect.TypeFor[B]())}},
 		}
 	}
+	op := h.described(r)
+	for status := range r.also { // has the same form as the usual answer
+		also, usual := op.Responses[strconv.Itoa(status)], op.Responses[strconv.Itoa(cmp.Or(r.status, http.StatusOK))]
+		also.Content, also.Headers = usual.Content, usual.Headers
+	}
 }
 
 // described is an operation as it stands in the description of the API.
@@ -85,27 +93,46 @@ func (h *HTTP) operation(r route) huma.Operation {
 		Method: r.method, Path: r.path, OperationID: r.id, Tags: []string{r.tag},
 		Summary: r.summary, Description: r.description, DefaultStatus: r.status,
 		SkipValidateParams: true, SkipValidateBody: true,
-		Responses: map[string]*huma.Response{
-			"default": {
-				Description: "What went wrong: RFC 9457 with a stable code.",
-				Content: map[string]*huma.MediaType{
-					"application/problem+json": {Schema: h.schema(reflect.TypeFor[wire.Problem]())},
-				},
-			},
-		},
+		Responses: h.refusals(),
 	}
 	if r.ndjson {
+		// Generated clients that go by "json" in the content type would take the answer
+		// for the default one.
+		op.Responses["4XX"], op.Responses["5XX"] = op.Responses["default"], op.Responses["default"]
+		delete(op.Responses, "default")
 		op.Responses["200"] = &huma.Response{
 			Description: "One event a line.",
 			Content: map[string]*huma.MediaType{
-				"application/x-ndjson": {Schema: h.schema(reflect.TypeFor[wire.Event]())},
+				"application/x-ndjson": {Schema: openapi.Lines("One Event as JSON a line.", h.schema(reflect.TypeFor[wire.Event]()))},
 			},
 		}
+	}
+	if r.open {
+		openapi.Open(&op)
 	}
 	for status, text := range r.also {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: text}
 	}
 	return op
+}
+
+// refusals are how any operation can end that does not succeed.
+func (h *HTTP) refusals() map[string]*huma.Response {
+	all := map[string]*huma.Response{}
+	for status, text := range map[string]string{
+		"400":     "The request is wrong in itself; faults names every field.",
+		"401":     "A valid token is required.",
+		"403":     "The token does not allow this.",
+		"default": "What else went wrong: RFC 9457 with a stable code.",
+	} {
+		all[status] = &huma.Response{
+			Description: text,
+			Content: map[string]*huma.MediaType{
+				"application/problem+json": {Schema: h.schema(reflect.TypeFor[wire.Problem]())},
+			},
+		}
+	}
+	return all
 }
 
 // decode reads the body of a request.

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -138,6 +139,7 @@ var forms = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[gq.Priority]():       reflect.TypeFor[priorityForm](),
 	reflect.TypeFor[wire.Priority]():     reflect.TypeFor[priorityInForm](),
 	reflect.TypeFor[gq.Status]():         reflect.TypeFor[statusForm](),
+	reflect.TypeFor[[]gq.Status]():       reflect.TypeFor[[]statusForm](), // or it would be taken for bytes
 	reflect.TypeFor[gq.EventType]():      reflect.TypeFor[eventTypeForm](),
 	reflect.TypeFor[gq.Cause]():          reflect.TypeFor[causeForm](),
 	reflect.TypeFor[gq.DependencyKind](): reflect.TypeFor[kindForm](),
@@ -161,7 +163,7 @@ func (h *HTTP) describe() huma.Config {
 		Marshal:   func(w io.Writer, v any) error { return wire.EncodeJSON(w, v) },
 		Unmarshal: json.Unmarshal,
 	}
-	return huma.Config{
+	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
@@ -181,6 +183,14 @@ func (h *HTTP) describe() huma.Config {
 		Formats:       map[string]huma.Format{"application/json": format, "json": format},
 		DefaultFormat: "application/json",
 	}
+	if h.options.Feed != nil {
+		config.Tags = append(config.Tags, &huma.Tag{Name: "events", Description: "Follow what happens to jobs."})
+	}
+	if h.options.Admin != nil {
+		config.Tags = append(config.Tags, &huma.Tag{Name: "admin", Description: "Tokens and webhook deliveries."})
+	}
+	openapi.Complete(config.OpenAPI)
+	return config
 }
 
 func (h *HTTP) schema(t reflect.Type) *huma.Schema {

@@ -32,12 +32,12 @@ func (h *HTTP) registerSystem() {
 		method: http.MethodGet, path: "/v1/stats", id: "stats", tag: "system", summary: "Count jobs by queue and state",
 	}, h.stats)
 	register(h, route{
-		method: http.MethodGet, path: "/healthz", id: "health", tag: "system", summary: "Is the process alive?",
+		method: http.MethodGet, path: "/healthz", id: "health", tag: "system", open: true, summary: "Is the process alive?",
 	}, func(context.Context, *none, *none) (*healthOutput, error) {
 		return &healthOutput{Status: http.StatusOK, Body: health{Status: "ok"}}, nil
 	})
 	register(h, route{
-		method: http.MethodGet, path: "/readyz", id: "ready", tag: "system", summary: "Can the server do its work?",
+		method: http.MethodGet, path: "/readyz", id: "ready", tag: "system", open: true, summary: "Can the server do its work?",
 		also: map[int]string{http.StatusServiceUnavailable: "It cannot; the reason is told."},
 	}, h.ready)
 	h.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -50,6 +51,7 @@ func describe(all []route, version string) []byte {
 			{Name: "admin", Description: "Change how much capacity there is."},
 		},
 	}
+	openapi.Complete(api)
 	for _, r := range all {
 		api.AddOperation(r.describe(registry))
 	}
