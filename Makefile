@@ -60,7 +60,7 @@ vet:
 
 # What gq must build on. Only the compiler runs, so a target costs its share of
 # the standard library and the modules once, and nothing while they are cached.
-CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
+CROSS = linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
 
 .PHONY: cross
 cross: ## Build gq without cgo for every platform it supports
