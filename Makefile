@@ -100,6 +100,10 @@ test-kill: postgres ## Kill servers and their database 60 times under load
 	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills 60
 	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes 30
 
+.PHONY: test-idle
+test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestIdleServerUsesNoCPU$$' -idle-jobs 10000
+
 .PHONY: test-failover
 test-failover: ## Five failovers of three servers under Patroni, synchronous and asynchronous
 	@scripts/install-postgres -failover

@@ -3,20 +3,48 @@ package client
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Queues lists every queue that has been configured or ever had a job, by name.
+// Queues lists every queue that has been configured or ever had a job, by name. It
+// reads them a page at a time, and the pages as they are at that moment.
 func (c *Client) Queues(ctx context.Context) ([]gq.Queue, error) {
-	m, err := invoke(ctx, c, repeat, c.queues.ListQueues, &pb.ListQueuesRequest{})
-	if err != nil {
-		return nil, err
-	}
-	return readAll("list queues", m.GetQueues(), wire.QueueFromProto)
+	return c.QueuesAfter(ctx, "", 0)
 }
+
+// QueuesAfter lists up to limit queues whose names come after one, by name: a page of
+// [Client.Queues]. A limit of 0 is no limit.
+func (c *Client) QueuesAfter(ctx context.Context, name string, limit int) (all []gq.Queue, err error) {
+	for {
+		r := &pb.ListQueuesRequest{Cursor: name, Limit: queuePage}
+		if limit > 0 {
+			r.Limit = min(r.Limit, int64(limit-len(all)))
+		}
+		m, err := invoke(ctx, c, repeat, c.queues.ListQueues, r)
+		if err != nil {
+			return nil, err
+		}
+		page, err := readAll("list queues", m.GetQueues(), wire.QueueFromProto)
+		if err != nil {
+			return nil, err
+		}
+		// A server before pages sends all queues, whatever it is asked.
+		all = append(all, slices.DeleteFunc(page, func(q gq.Queue) bool { return q.Name <= name })...)
+		if limit > 0 && len(all) > limit {
+			all = all[:limit]
+		}
+		if name = m.GetNextCursor(); name == "" || len(all) == limit {
+			return all, nil
+		}
+	}
+}
+
+// queuePage is how many queues are read at a time.
+const queuePage = 1000
 
 func readQueue(m *pb.Queue, err error) (gq.Queue, error) {
 	if err != nil {

@@ -132,6 +132,9 @@ func TestReadsAreTheSame(t *testing.T) {
 		same(t, "counts of one", must(e.Counts(ctx, "q"))(t), must(f.Counts(ctx, "q"))(t))
 		same(t, "stats", must(e.Stats(ctx))(t), must(f.Stats(ctx))(t))
 		same(t, "queues", must(e.Queues(ctx))(t), must(f.Queues(ctx))(t))
+		for _, limit := range []int{0, 1, 2} {
+			same(t, "a page of queues", must(e.QueuesAfter(ctx, "a", limit))(t), must(f.QueuesAfter(ctx, "a", limit))(t))
+		}
 		same(t, "queue", must(e.Queue(ctx, "q"))(t), must(f.Queue(ctx, "q"))(t))
 		same(t, "pools", must(e.Pools(ctx))(t), must(f.Pools(ctx))(t))
 		same(t, "schedules", must(e.Schedules(ctx))(t), must(f.Schedules(ctx))(t))

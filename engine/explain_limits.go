@@ -119,13 +119,13 @@ func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 			pool = p
 		}
 	}
-	queues, err := x.engine.store.Queues(ctx)
+	queues, err := x.engine.store.Queues(ctx, store.QueueQuery{Pool: pool.Name})
 	if err != nil {
 		return err
 	}
 	all := held
 	for _, q := range queues {
-		if q.Pool == pool.Name && q.Name != x.queue.Name {
+		if q.Name != x.queue.Name {
 			others, err := x.heldIn(ctx, q.Name)
 			if err != nil {
 				return err

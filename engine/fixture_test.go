@@ -260,12 +260,12 @@ type stalled struct {
 	reads bool // reading queues hangs too
 }
 
-func (s stalled) Queues(ctx context.Context) ([]gq.Queue, error) {
+func (s stalled) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Queue, error) {
 	if s.reads {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return s.Store.Queues(ctx)
+	return s.Store.Queues(ctx, q)
 }
 
 func (stalled) Insert(ctx context.Context, _ []store.Group) ([]store.Inserted, error) {

@@ -16,10 +16,10 @@ import (
 // their policy from there. What another engine changes is seen within a second.
 type queueCache struct {
 	mu      sync.Mutex
-	known   map[string]gq.Queue // guarded by mu; nil until the first look
-	fresh   time.Time           // until when; guarded by mu
-	looking bool                // someone is reading anew; guarded by mu
-	changes int                 // made through this engine; guarded by mu
+	known   map[string]gq.Policy // of queues that do not have the default one; guarded by mu; nil until the first look
+	fresh   time.Time            // until when; guarded by mu
+	looking bool                 // someone is reading anew; guarded by mu
+	changes int                  // made through this engine; guarded by mu
 
 	change sync.Mutex // held while a queue is read, changed and written
 }
@@ -42,16 +42,16 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 	}
 	c.mu.Unlock()
 
-	queues, err := s.Queues(ctx)
+	queues, err := s.Queues(ctx, store.QueueQuery{Own: true})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.looking = false
 	if err != nil {
 		return gq.Policy{}, fmt.Errorf("read queues: %w", err)
 	}
-	read := make(map[string]gq.Queue, len(queues))
-	for _, q := range queues {
-		read[q.Name] = q
+	read := make(map[string]gq.Policy, len(queues))
+	for i := range queues {
+		read[queues[i].Name] = queues[i].Policy
 	}
 	if c.changes == changes { // else what was read may be older than what was learnt since
 		// A hundred thousand queues are not read every second.
@@ -61,9 +61,9 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 	return policyOf(read, name), nil
 }
 
-func policyOf(known map[string]gq.Queue, name string) gq.Policy {
-	if q, ok := known[name]; ok {
-		return q.Policy
+func policyOf(known map[string]gq.Policy, name string) gq.Policy {
+	if p, ok := known[name]; ok {
+		return p
 	}
 	return gq.Default()
 }
@@ -72,8 +72,12 @@ func policyOf(known map[string]gq.Queue, name string) gq.Policy {
 func (c *queueCache) learn(q gq.Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known != nil {
-		c.known[q.Name] = q
+	switch {
+	case c.known == nil:
+	case q.Policy == gq.Default():
+		delete(c.known, q.Name)
+	default:
+		c.known[q.Name] = q.Policy
 	}
 	c.changes++
 	c.fresh = time.Time{}
@@ -81,7 +85,13 @@ func (c *queueCache) learn(q gq.Queue) {
 
 // Queues lists every queue that has been configured or ever had a job, by name.
 func (e *Engine) Queues(ctx context.Context) ([]gq.Queue, error) {
-	queues, err := e.store.Queues(ctx)
+	return e.QueuesAfter(ctx, "", 0)
+}
+
+// QueuesAfter lists up to limit queues whose names come after one, by name: a page of
+// [Engine.Queues]. A limit of 0 is no limit.
+func (e *Engine) QueuesAfter(ctx context.Context, name string, limit int) ([]gq.Queue, error) {
+	queues, err := e.store.Queues(ctx, store.QueueQuery{After: name, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
@@ -103,14 +113,12 @@ func (e *Engine) Queue(ctx context.Context, name string) (gq.Queue, error) {
 
 // findQueue reads a queue; one that does not exist has the defaults.
 func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found bool, err error) {
-	queues, err := e.store.Queues(ctx)
+	queues, err := e.store.Queues(ctx, store.QueueQuery{Names: []string{name}})
 	if err != nil {
 		return gq.Queue{}, false, err
 	}
-	for i := range queues {
-		if queues[i].Name == name {
-			return queues[i], true, nil
-		}
+	if len(queues) > 0 {
+		return queues[0], true, nil
 	}
 	return gq.NewQueue(name), false, nil
 }

@@ -158,15 +158,13 @@ func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
 	if err := e.readCursor(ctx, t); err != nil {
 		return nil, err
 	}
-	queues, err := e.store.Queues(ctx)
+	queues, err := e.store.Queues(ctx, store.QueueQuery{Pool: pool})
 	if err != nil {
 		return nil, err
 	}
-	members := map[string]bool{}
+	members := make(map[string]bool, len(queues))
 	for i := range queues {
-		if queues[i].Pool == pool {
-			members[queues[i].Name] = true
-		}
+		members[queues[i].Name] = true
 	}
 	events, err := e.store.Events(ctx, t.seq, sampleEvents)
 	if errors.Is(err, gq.ErrGone) {

@@ -163,9 +163,9 @@ func (d *delayed) hold() (release func()) {
 	return func() { close(c) }
 }
 
-func (d *delayed) Queues(ctx context.Context) ([]gq.Queue, error) {
+func (d *delayed) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Queue, error) {
 	wait := d.next.Swap(nil)
-	queues, err := d.Store.Queues(ctx)
+	queues, err := d.Store.Queues(ctx, q)
 	if wait != nil {
 		<-*wait
 	}

@@ -167,9 +167,9 @@ type Store interface {
 	// [gq.ErrTooMany] for one beyond [gq.MaxQueues].
 	PutQueue(ctx context.Context, q gq.Queue) error
 
-	// Queues lists every queue that has been configured or ever had a job, by
-	// name.
-	Queues(ctx context.Context) ([]gq.Queue, error)
+	// Queues lists queues that have been configured or ever had a job, by name. It
+	// costs what it returns, however many others there are.
+	Queues(ctx context.Context, q QueueQuery) ([]gq.Queue, error)
 
 	// PutPool configures a pool from the next claim or start on; what is in use is
 	// for the store to know. Errors: [gq.ErrInvalid]
@@ -263,6 +263,15 @@ type Ref struct {
 type Found struct {
 	gq.Job
 	Err error
+}
+
+// QueueQuery picks queues by name. Zero is all of them.
+type QueueQuery struct {
+	Names []string // only these; one that does not exist is left out
+	Pool  string   // only those that share this pool; "" is any
+	Own   bool     // only those with a policy that is not the default one
+	After string   // only those whose names come after this one
+	Limit int      // the first so many of them; 0 is no limit
 }
 
 // Sizes of a page of [Store.List].

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,11 +21,7 @@ import (
 )
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		// Live jobs are small and calls are many: collecting at five times the
-		// live heap instead of two saves a tenth of the CPU.
-		debug.SetGCPercent(400)
-	}
+	tuneMemory(os.Getenv, os.DirFS("/"))
 	os.Exit(run(context.Background(), os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -38,11 +38,7 @@ func newQueueList(p process) *cobra.Command {
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
-			queues, err := q.Queues(ctx)
-			if err != nil {
-				return err
-			}
-			counts, err := q.Counts(ctx)
+			queues, counts, err := countedQueues(ctx, q)
 			if err != nil {
 				return err
 			}
@@ -50,6 +46,32 @@ func newQueueList(p process) *cobra.Command {
 		})
 	}
 	return c
+}
+
+// countedQueues reads all queues with their numbers, a page at a time.
+func countedQueues(ctx context.Context, q queue) (queues []gq.Queue, counts []gq.Count, err error) {
+	const page = 1000
+	for after, more := "", true; more; {
+		some, err := q.QueuesAfter(ctx, after, page)
+		if err != nil {
+			return nil, nil, err
+		}
+		more = len(some) == page
+		if len(some) == 0 {
+			break // or all would be counted
+		}
+		names := make([]string, len(some))
+		for i := range some {
+			names[i] = some[i].Name
+		}
+		after = names[len(names)-1]
+		numbers, err := q.Counts(ctx, names...)
+		if err != nil {
+			return nil, nil, err
+		}
+		queues, counts = append(queues, some...), append(counts, numbers...)
+	}
+	return queues, counts, nil
 }
 
 func (s screen) queues(queues []gq.Queue, counts []gq.Count) {

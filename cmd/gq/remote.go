@@ -43,6 +43,7 @@ type queue interface {
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	Queues(ctx context.Context) ([]gq.Queue, error)
+	QueuesAfter(ctx context.Context, name string, limit int) ([]gq.Queue, error)
 	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
 	Pause(ctx context.Context, queue string) (gq.Queue, error)
 	Resume(ctx context.Context, queue string) (gq.Queue, error)

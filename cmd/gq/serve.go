@@ -62,6 +62,7 @@ Under systemd use Type=notify.
 func serve(ctx context.Context, p process, loaded config.Loaded) (err error) {
 	cfg := &loaded.Config
 	log := newLog(p, cfg.Log)
+	limitMemory(cfg.Memory, log)
 	if tokenless(p, cfg) {
 		if err := checkListeners(ctx, cfg, false); err != nil {
 			return err // before there is a store

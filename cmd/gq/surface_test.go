@@ -125,7 +125,7 @@ var routeRows = map[string]routeRow{
 	"POST /v1/leases/{id}/fail":      {body: `{"message":"x"}`, shape: jobShape + " failure:o", bad: `{"category":"BAD"}`},
 	"POST /v1/leases/{id}/release":   {body: `{}`, shape: jobShape, bad: `{"delay":"-1s"}`},
 
-	"GET /v1/queues":                {shape: "queues:a"},
+	"GET /v1/queues":                {shape: "queues:a next_cursor:s", bad: `?limit=0`},
 	"GET /v1/queues/{name}":         {shape: queueShape + " counts:o", bad: "/v1/queues/none", fails: 404},
 	"PUT /v1/queues/{name}":         {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"max_depth":-1}`},
 	"PATCH /v1/queues/{name}":       {body: `{"max_depth":1000}`, shape: queueShape, bad: `{"depth":1}`},
@@ -280,7 +280,7 @@ var rpcRows = map[string]rpcRow{
 	"WorkersService/ListWorkers": {`{}`, "workers:a", "", 0},
 
 	"QueuesService/GetQueue":    {`{"name":"$QUEUE"}`, "name:s policy:o", `{"name":"none"}`, codes.NotFound},
-	"QueuesService/ListQueues":  {`{}`, "queues:a", "", 0},
+	"QueuesService/ListQueues":  {`{"limit":1}`, "queues:a", `{"limit":-1}`, codes.InvalidArgument},
 	"QueuesService/SetQueue":    {`{"name":"$QUEUE","maxDepth":"9"}`, "name:s maxDepth:s", `{"name":"$QUEUE","maxDepth":"-9"}`, codes.InvalidArgument},
 	"QueuesService/PauseQueue":  {`{"name":"$QUEUE"}`, "name:s paused:b", `{"name":"a b"}`, codes.InvalidArgument},
 	"QueuesService/ResumeQueue": {`{"name":"$QUEUE"}`, "name:s", `{"name":"none"}`, codes.NotFound},
@@ -390,7 +390,7 @@ var commandRows = map[string]commandRow{
 	"job wait":    {args: "$DEAD", exit: 1, shape: jobShape, prints: "DEAD_LETTER", bad: "$LIVE --timeout 10ms", fails: 6},
 	"job explain": {args: "$LIVE", shape: explainShape, prints: "SCHEDULED", bad: "nonsense"},
 
-	"queue list":   {shape: "queues:a", prints: "QUEUE", bad: "extra"},
+	"queue list":   {shape: "queues:a next_cursor:s", prints: "QUEUE", bad: "extra"},
 	"queue show":   {args: "$QUEUE", shape: queueShape, prints: "jobmodel", bad: "none", fails: 3},
 	"queue pause":  {args: "$QUEUE", shape: queueShape, prints: "paused", bad: ""},
 	"queue resume": {args: "$QUEUE", shape: queueShape, prints: "resumed", bad: "none", fails: 3},

@@ -50,6 +50,7 @@ type Engine interface {
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	Queues(ctx context.Context) ([]gq.Queue, error)
+	QueuesAfter(ctx context.Context, name string, limit int) ([]gq.Queue, error)
 	PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
 	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
 	Pause(ctx context.Context, queue string) (gq.Queue, error)

@@ -35,6 +35,31 @@ func (g *Guard) Queues(ctx context.Context) ([]gq.Queue, error) {
 	return slices.DeleteFunc(queues, func(q gq.Queue) bool { return !c.May(Read, q.Name) }), nil
 }
 
+// QueuesAfter is a page of those that the caller may read.
+func (g *Guard) QueuesAfter(ctx context.Context, name string, limit int) (page []gq.Queue, err error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		queues, err := g.engine.QueuesAfter(ctx, name, limit)
+		if err != nil {
+			return nil, err
+		}
+		for i := range queues {
+			if name = queues[i].Name; c.MayEverywhere(Read) || c.May(Read, name) {
+				page = append(page, queues[i])
+			}
+			if limit > 0 && len(page) == limit {
+				return page, nil
+			}
+		}
+		if limit <= 0 || len(queues) < limit {
+			return page, nil
+		}
+	}
+}
+
 // administers refuses a change of a queue.
 func (g *Guard) administers(ctx context.Context, queue string) (*caller, error) {
 	c, err := g.enter(ctx, Admin)

@@ -216,6 +216,17 @@ var calls = map[string]call{
 	"Queues": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
 		return listed(g.Queues(ctx))(func(q gq.Queue) bool { return q.Name == at.queue })
 	}},
+	"QueuesAfter": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		for after := ""; ; { // a page of one each, past those that the caller may not read
+			page, err := g.QueuesAfter(ctx, after, 1)
+			if err != nil || len(page) == 0 {
+				return listed(page, err)(func(gq.Queue) bool { return true })
+			}
+			if after = page[0].Name; after == at.queue {
+				return nil
+			}
+		}
+	}},
 	"PutQueue": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.PutQueue(ctx, gq.Queue{Name: at.queue})
 		return err

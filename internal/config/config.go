@@ -9,6 +9,7 @@ package config
 
 import (
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -28,6 +29,7 @@ type Config struct {
 	Insecure bool   // listen beyond loopback without authentication
 	Drain    time.Duration
 	DrainLag time.Duration
+	Memory   int // soft limit in bytes; 0 is from GOMEMLIMIT, the control group or the machine
 
 	AcceptLoss bool // open a store whose log is damaged, without what is lost
 
@@ -148,6 +150,7 @@ func (c *Config) Settings() []Setting {
 		{Key: "drain", Usage: "how long calls under way may take when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
 		{Key: "drain_lag", Usage: "how long a server that stops goes on serving while it is not ready, for load balancers to notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
 		{Key: "accept_loss", Usage: "open a file: store whose log is damaged, give up what cannot be read and log what that is", kind: &boolKind{&c.AcceptLoss}},
+		{Key: "memory_limit", Usage: "soft limit of memory, as 2GiB; 0 is GOMEMLIMIT, or else 80 % of what the control group or the machine has", kind: &sizeKind{&c.Memory, 0, math.MaxInt / 2}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 
 		{Key: "log.level", Usage: "least level that is logged: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},

@@ -161,13 +161,12 @@ func (d *Dispatcher) guard(ctx context.Context) error {
 		return err
 	}
 	most := int(min(d.settings.DepthMax, 1<<31-1))
-	queues, err := d.store.Queues(ctx)
+	queues, err := d.store.Queues(ctx, store.QueueQuery{Names: []string{d.queue}})
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(queues, func(q gq.Queue) bool { return q.Name == d.queue })
 	d.guarded = true
-	if i >= 0 && queues[i].MaxDepth == most {
+	if len(queues) > 0 && queues[0].MaxDepth == most {
 		return nil
 	}
 	_, err = d.engine.ChangeQueue(ctx, d.queue, func(q *gq.Queue) {

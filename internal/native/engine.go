@@ -37,6 +37,7 @@ type Engine interface {
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	Queues(ctx context.Context) ([]gq.Queue, error)
+	QueuesAfter(ctx context.Context, name string, limit int) ([]gq.Queue, error)
 	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
 	Pause(ctx context.Context, queue string) (gq.Queue, error)
 	Resume(ctx context.Context, queue string) (gq.Queue, error)

@@ -25,12 +25,20 @@ func (s *queuesServer) GetQueue(ctx context.Context, r *pb.GetQueueRequest) (*pb
 	return answerQueue(s.engine.Queue(ctx, r.GetName()))
 }
 
-func (s *queuesServer) ListQueues(ctx context.Context, _ *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
-	queues, err := s.engine.Queues(ctx)
+func (s *queuesServer) ListQueues(ctx context.Context, r *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
+	var p parameters
+	if r.GetLimit() < 0 || r.GetLimit() > maxPage {
+		p.fault("limit", "%d is not between 0, which is all queues, and %d", r.GetLimit(), maxPage)
+	}
+	checkQueueCursor(&p, r.GetCursor())
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	queues, next, err := queuePage(ctx, s.engine, r.GetCursor(), int(r.GetLimit()))
 	if err != nil {
 		return nil, err
 	}
-	answer := &pb.ListQueuesResponse{Queues: make([]*pb.Queue, len(queues))}
+	answer := &pb.ListQueuesResponse{Queues: make([]*pb.Queue, len(queues)), NextCursor: next}
 	for i := range queues {
 		answer.Queues[i] = wire.ProtoQueue(&queues[i])
 	}

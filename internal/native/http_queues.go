@@ -1,6 +1,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -18,6 +19,10 @@ type (
 	scheduleInput struct {
 		Name string `path:"name" doc:"The schedule's name."`
 	}
+	queuesInput struct {
+		Cursor string    `query:"cursor" doc:"next_cursor of the page before."`
+		Limit  countText `query:"limit" doc:"Queues on the page; 1000 unless told, which is also the most."`
+	}
 	emptyBody       struct{}
 	queueOutput     struct{ Body wire.Queue }
 	queuesOutput    struct{ Body wire.Queues }
@@ -31,7 +36,7 @@ type (
 func (h *HTTP) registerQueues() {
 	register(h, route{
 		method: http.MethodGet, path: "/v1/queues", id: "list-queues", tag: "queues", summary: "List queues",
-		description: "Every queue that was configured or ever had a job, with its numbers.",
+		description: "The queues that were configured or ever had a job, by name and with their numbers, a page at a time.",
 	}, h.queues)
 	register(h, route{
 		method: http.MethodGet, path: "/v1/queues/{name}", id: "get-queue", tag: "queues", summary: "Read a queue",
@@ -60,16 +65,50 @@ func (h *HTTP) registerQueues() {
 	}, h.setPool)
 }
 
-func (h *HTTP) queues(ctx context.Context, _ *none, _ *none) (*queuesOutput, error) {
-	queues, err := h.engine.Queues(ctx)
+func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *none) (*queuesOutput, error) {
+	var p parameters
+	limit := cmp.Or(p.count("limit", in.Limit, maxPage), maxPage)
+	checkQueueCursor(&p, in.Cursor)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	queues, next, err := queuePage(ctx, h.engine, in.Cursor, limit)
+	if err != nil || len(queues) == 0 {
+		return &queuesOutput{wire.QueuesOf(nil, nil)}, err
+	}
+	names := make([]string, len(queues))
+	for i := range queues {
+		names[i] = queues[i].Name
+	}
+	counts, err := h.engine.Counts(ctx, names...)
 	if err != nil {
 		return nil, err
 	}
-	counts, err := h.engine.Counts(ctx)
-	if err != nil {
-		return nil, err
+	out := &queuesOutput{wire.QueuesOf(queues, counts)}
+	out.Body.NextCursor = next
+	return out, nil
+}
+
+// A cursor of queues is the name of the last one on the page before.
+func checkQueueCursor(p *parameters, cursor string) {
+	if cursor != "" && gq.CheckQueueName(cursor) != nil {
+		p.fault("cursor", "%.64q was not the next_cursor of a page of queues", cursor)
 	}
-	return &queuesOutput{wire.QueuesOf(queues, counts)}, nil
+}
+
+// queuePage reads a page of queues and the cursor of the next one. A limit of 0 is all
+// of them.
+func queuePage(ctx context.Context, e Engine, cursor string, limit int) (page []gq.Queue, next string, err error) {
+	if limit == 0 {
+		page, err = e.QueuesAfter(ctx, cursor, 0)
+		return page, "", err
+	}
+	page, err = e.QueuesAfter(ctx, cursor, limit+1) // one more says whether there is a next page
+	if err == nil && len(page) > limit {
+		page = page[:limit]
+		next = page[limit-1].Name
+	}
+	return page, next, err
 }
 
 func (h *HTTP) queue(ctx context.Context, in *queueInput, _ *none) (*queueOutput, error) {

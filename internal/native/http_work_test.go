@@ -1,6 +1,7 @@
 package native
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,44 @@ func TestFailAndRelease(t *testing.T) {
 	got = s.want(200, "POST", lease(l, "release"), `{"delay":"1h","reason":"shift over"}`)
 	if got.str("state") != "RETRYING" || got.at("bound") != jsonNumber("4") {
 		t.Errorf("%s", got.text)
+	}
+}
+
+// A list of queues comes in pages, each with the numbers of its queues.
+func TestQueuePages(t *testing.T) {
+	s := newSite(t, HTTPOptions{})
+	if got := s.want(200, "GET", "/v1/queues"); len(got.at("queues").([]any)) != 0 || got.str("next_cursor") != "" {
+		t.Errorf("without queues: %s", got.text)
+	}
+	for _, name := range []string{"d", "a", "e", "b", "c"} {
+		s.submit(`{"type":"t","queue":"` + name + `"}`)
+	}
+	for limit, want := range map[string][]string{
+		"?limit=2": {"a b", "c d", "e"}, "?limit=5": {"a b c d e"}, "?limit=1": {"a", "b", "c", "d", "e"}, "?limit=1000": {"a b c d e"}, "?": {"a b c d e"},
+	} {
+		var pages []string
+		for cursor := ""; len(pages) < 10; {
+			got := s.want(200, "GET", "/v1/queues"+limit+"&cursor="+cursor)
+			var names []string
+			for i := range got.at("queues").([]any) {
+				names = append(names, got.str("queues", i, "name"))
+				if got.at("queues", i, "counts", "SCHEDULED") != jsonNumber("1") {
+					t.Errorf("%s: %s", limit, got.text)
+				}
+			}
+			pages = append(pages, strings.Join(names, " "))
+			if cursor = got.str("next_cursor"); cursor == "" {
+				break
+			}
+		}
+		if !slices.Equal(pages, want) {
+			t.Errorf("%s: the pages are %q, want %q", limit, pages, want)
+		}
+	}
+	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "cursor=a%20b": "cursor"} {
+		if got := s.want(400, "GET", "/v1/queues?"+query); len(got.fields()) != 1 || got.fields()[0] != field {
+			t.Errorf("%s: %s", query, got.text)
+		}
 	}
 }
 

@@ -29,9 +29,10 @@ type Rate struct {
 	Burst int      `json:"burst,omitzero" doc:"At once after a pause; 0 is 1."`
 }
 
-// Queues is the list of queues.
+// Queues is a page of the list of queues.
 type Queues struct {
-	Queues []Queue `json:"queues"`
+	Queues     []Queue `json:"queues"`
+	NextCursor string  `json:"next_cursor" doc:"Of the next page; empty on the last."`
 }
 
 // QueueOf is a queue, with its numbers where they are known.

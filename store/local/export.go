@@ -250,7 +250,7 @@ func (x *export) queue(key, value []byte) (item store.QueueItem, err error) {
 	if err != nil {
 		return item, err
 	}
-	q := queue{config: item.Queue}
+	q := queue{config: settings{Name: item.Name, Fair: item.Fair}}
 	if item.Fair {
 		q.turns = newTurns()
 	}

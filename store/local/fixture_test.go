@@ -102,7 +102,7 @@ func (a *asks) look(s *Store) portrait {
 	note("events", events, err)
 	counts, err := s.Counts(ctx)
 	note("counts", counts, err)
-	queues, err := s.Queues(ctx)
+	queues, err := s.Queues(ctx, store.QueueQuery{})
 	note("queues", queues, err)
 	pools, err := s.Pools(ctx)
 	note("pools", pools, err)

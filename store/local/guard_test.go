@@ -186,7 +186,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 		},
 		"History":  func(ctx context.Context) error { _, err := s.History(ctx, job); return err },
 		"PutQueue": func(ctx context.Context) error { return s.PutQueue(ctx, gq.NewQueue("late")) },
-		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx); return err },
+		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx, store.QueueQuery{}); return err },
 		"PutPool":  func(ctx context.Context) error { return s.PutPool(ctx, gq.Pool{Name: "late", Capacity: 1}) },
 		"Pools":    func(ctx context.Context) error { _, err := s.Pools(ctx); return err },
 		"PutDocs": func(ctx context.Context) error {

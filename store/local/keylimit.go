@@ -170,7 +170,7 @@ func (tx *txn) reconfigure(q *queue, config gq.Queue) {
 	was := q.config
 	pool := t.pools[config.Pool]
 	if (was.KeyLimit == 0) == (config.KeyLimit == 0) && q.pool == pool {
-		q.config = config
+		q.config = t.settings(config)
 		for _, k := range q.keys {
 			t.judge(k, config.KeyLimit)
 		}
@@ -196,7 +196,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 		}
 		q.detach(j)
 	}
-	q.config = config
+	q.config = t.settings(config)
 	q.join(pool)
 	for i, j := range jobs {
 		q.attach(j, tx.keysOf(j))
@@ -211,8 +211,8 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 
 // liveJobs is every live job of a queue in the order of submission.
 func (t *table) liveJobs(q *queue) (jobs []*job) {
-	for s := range q.live {
-		q.live[s].ascend(0, func(seq uint64) bool {
+	for s := range gq.Completed {
+		q.live(s).ascend(0, func(seq uint64) bool {
 			jobs = append(jobs, t.slots.get(seq))
 			return true
 		})

@@ -212,9 +212,9 @@ func (s *Store) liveSource(q *queue, status gq.Status, from, to uint64, oldest b
 		return len(jobs) < limit
 	}
 	if oldest {
-		q.live[status].ascend(from, collect)
+		q.live(status).ascend(from, collect)
 	} else {
-		q.live[status].descend(to, collect)
+		q.live(status).descend(to, collect)
 	}
 	i := 0
 	return &source{next: func() (listed, bool, error) {

@@ -47,7 +47,7 @@ func (p *pool) put(t *table, config gq.Pool) {
 	for _, q := range p.queues {
 		for _, s := range []gq.Status{gq.Claimed, gq.Running} {
 			if config.Counts(s) {
-				q.live[s].ascend(0, func(seq uint64) bool {
+				q.live(s).ascend(0, func(seq uint64) bool {
 					p.used += t.slots.get(seq).cost
 					return true
 				})

@@ -385,16 +385,48 @@ func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 }
 
 // Queues implements [store.Store].
-func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
+func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	var out []gq.Queue
+	standard := gq.Default()
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
-		for _, q := range s.table.numbers[1:] {
-			out = append(out, q.config)
+		for _, q := range s.candidates(asked) {
+			if q.config.Name <= asked.After && asked.After != "" ||
+				asked.Pool != "" && q.config.Pool != asked.Pool || asked.Own && *q.config.policy == standard {
+				continue
+			}
+			if out = append(out, q.config.queue()); len(out) == asked.Limit {
+				break
+			}
 		}
 		return nil, nil
 	})
-	slices.SortFunc(out, func(a, b gq.Queue) int { return compare(a.Name, b.Name) })
 	return out, err
+}
+
+// candidates are the queues among which those are that a query asks for, by name.
+func (s *Store) candidates(asked store.QueueQuery) []*queue {
+	var some []*queue
+	switch {
+	case asked.Names != nil:
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(asked.Names))) {
+			if q := s.table.queues[name]; q != nil {
+				some = append(some, q)
+			}
+		}
+		return some
+	case asked.Pool != "":
+		if p := s.table.pools[asked.Pool]; p != nil {
+			some = slices.SortedFunc(slices.Values(p.queues), func(a, b *queue) int { return compare(a.config.Name, b.config.Name) })
+		}
+		return some
+	default:
+		all := s.queuesByName()
+		from, found := slices.BinarySearchFunc(all, asked.After, func(q *queue, after string) int { return compare(q.config.Name, after) })
+		if found {
+			from++
+		}
+		return all[from:]
+	}
 }
 
 // PutQueue implements [store.Store].
@@ -412,7 +444,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 		}
 		var was gq.Queue
 		if known := tx.t.queues[config.Name]; known != nil {
-			was = known.config
+			was = known.config.queue()
 		} else if len(tx.t.queues) >= gq.MaxQueues {
 			refused = store.TooManyQueues(config.Name)
 			return

@@ -113,17 +113,62 @@ type ending struct {
 // queue is a queue with its claimable jobs by class.
 type queue struct {
 	number  uint32
-	config  gq.Queue
+	config  settings
 	pool    *pool                // nil is none
 	keys    map[string]*limitKey // of live jobs, while there is a KeyLimit
 	due     time.Time            // when the next claim is due under the rate
 	turns   *turns               // nil unless the queue is fair
 	classes []*class
-	live    [gq.Completed]numbers // by status and sequence, for lists
+	lists   *[gq.Completed]numbers // live jobs by status and sequence; nil before there is one
 	counts  [gq.Cancelled + 1]int64
 	touched bool // the counts of finished jobs changed in this commit
 	changed bool // a job changed in this commit
 }
+
+// settings is a [gq.Queue] whose policy is shared with all that have the same: there
+// may be very many queues, and few policies.
+type settings struct {
+	Name                           string
+	policy                         *gq.Policy
+	Paused, Fair                   bool
+	MaxRunning, MaxDepth, KeyLimit int
+	Rate                           gq.Rate
+	Pool                           string
+	UpdatedAt                      time.Time
+}
+
+// settings is how a queue is configured, in the form that is kept.
+func (t *table) settings(q gq.Queue) settings {
+	return settings{
+		Name: q.Name, policy: t.intern(q.Policy), Paused: q.Paused, Fair: q.Fair, MaxRunning: q.MaxRunning,
+		MaxDepth: q.MaxDepth, KeyLimit: q.KeyLimit, Rate: q.Rate, Pool: q.Pool, UpdatedAt: q.UpdatedAt,
+	}
+}
+
+func (s *settings) queue() gq.Queue {
+	return gq.Queue{
+		Name: s.Name, Policy: *s.policy, Paused: s.Paused, Fair: s.Fair, MaxRunning: s.MaxRunning,
+		MaxDepth: s.MaxDepth, KeyLimit: s.KeyLimit, Rate: s.Rate, Pool: s.Pool, UpdatedAt: s.UpdatedAt,
+	}
+}
+
+// live are the numbers of the jobs in a status, to be read.
+func (q *queue) live(s gq.Status) *numbers {
+	if q.lists == nil {
+		return &noNumbers
+	}
+	return &q.lists[s]
+}
+
+// list puts a live job into the list of a status.
+func (q *queue) list(s gq.Status, seq uint64) {
+	if q.lists == nil {
+		q.lists = new([gq.Completed]numbers)
+	}
+	q.lists[s].add(seq)
+}
+
+var noNumbers numbers
 
 // held is the number of jobs that occupy the queue's concurrency.
 func (q *queue) held() int64 { return q.counts[gq.Claimed] + q.counts[gq.Running] }
@@ -198,7 +243,7 @@ func (t *table) intern(p gq.Policy) *gq.Policy {
 }
 
 func (t *table) addQueue(number uint32, config gq.Queue) *queue {
-	q := &queue{number: number, config: config}
+	q := &queue{number: number, config: t.settings(config)}
 	q.join(t.pools[config.Pool])
 	if config.Fair {
 		q.turns = newTurns()
@@ -248,6 +293,9 @@ func (t *table) dropLane(l *lane) {
 	delete(l.class.byType, l.typ)
 	if len(l.class.byType) == 0 {
 		l.queue.classes = slices.DeleteFunc(l.queue.classes, func(c *class) bool { return c == l.class })
+		if len(l.queue.classes) == 0 { // it is idle, and may stay so
+			l.queue.classes, l.queue.lists = nil, nil
+		}
 	}
 }
 
@@ -262,7 +310,7 @@ func (t *table) place(j *job, s *gq.State) {
 		t.toDue.set(j, 0)
 		return
 	}
-	q.live[s.Status].add(j.seq)
+	q.list(s.Status, j.seq)
 	t.toDue.set(j, dueAt(s))
 	switch {
 	case s.Status == gq.Delayed || s.Status == gq.Retrying:
@@ -292,7 +340,7 @@ func (t *table) isForeign(j *job, s *gq.State) bool {
 func (t *table) unplace(j *job, s *gq.State) {
 	q := j.lane.queue
 	q.counts[j.status]--
-	q.live[j.status].remove(j.seq)
+	q.live(j.status).remove(j.seq)
 	t.toRun.set(j, 0)
 	t.leave(j)
 	if s.Status.Held() {
@@ -352,10 +400,10 @@ func (t *table) promote(now int64) {
 		}
 		q := j.lane.queue
 		q.counts[j.status]--
-		q.live[j.status].remove(j.seq)
+		q.live(j.status).remove(j.seq)
 		j.status = gq.Scheduled
 		q.counts[gq.Scheduled]++
-		q.live[gq.Scheduled].add(j.seq)
+		q.list(gq.Scheduled, j.seq)
 		t.enter(j, s.Order())
 		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
 			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })

@@ -175,7 +175,7 @@ func takeInventory(t *testing.T, s *postgres.Store) string {
 	}
 	all.Counts, err = s.Counts(t.Context())
 	check()
-	all.Queues, err = s.Queues(t.Context())
+	all.Queues, err = s.Queues(t.Context(), store.QueueQuery{})
 	check()
 	all.Pools, err = s.Pools(t.Context())
 	check()

@@ -50,7 +50,7 @@ type Store struct {
 	inserts lane[store.Group, store.Inserted]
 	updates lane[store.Update, store.Updated]
 	claims  lane[store.Claim, store.Claimed]
-	configs lane[struct{}, []gq.Queue]
+	configs lane[bool, []gq.Queue]
 	herald  herald
 	floors  floors
 	limited queueHints // claims must look at their configuration first
@@ -125,8 +125,8 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	s.claims = lane[store.Claim, store.Claimed]{
 		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
 	}
-	s.configs = lane[struct{}, []gq.Queue]{
-		run: s.queues, most: 1, all: &s.under, weight: func(*struct{}) int { return 1 },
+	s.configs = lane[bool, []gq.Queue]{
+		run: s.queues, most: 1, all: &s.under, weight: func(*bool) int { return 1 },
 	}
 	s.census.most = gq.MaxQueues
 	queues, err := collect[string](s.pool.Query(ctx, everyQueue))

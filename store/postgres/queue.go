@@ -99,32 +99,103 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 	})
 }
 
-// Queues implements [store.Store]. Those who ask while it is being read get the
-// answer of the next read: many callers ask at once, as when a server starts.
-func (s *Store) Queues(ctx context.Context) ([]gq.Queue, error) {
+// Queues implements [store.Store]. Those who ask for all while they are being read get
+// the answer of the next read: many callers ask at once, as when a server starts.
+func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	if err := s.enter(); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	defer s.leave()
-	out, err := s.configs.do(ctx, []struct{}{{}})
+	if asked.Names != nil || asked.Pool != "" || asked.After != "" || asked.Limit > 0 {
+		return s.readQueues(ctx, asked)
+	}
+	out, err := s.configs.do(ctx, []bool{asked.Own})
 	if err != nil {
 		return nil, err
 	}
 	return out[0], nil
 }
 
-// queues answers everyone alike.
-func (s *Store) queues(ctx context.Context, asked []struct{}, _ bool) ([][]gq.Queue, error) {
+// queues answers everyone alike who asks for all queues, or for all with a policy of
+// their own.
+func (s *Store) queues(ctx context.Context, asked []bool, _ bool) ([][]gq.Queue, error) {
+	answers := make([][]gq.Queue, len(asked))
+	for _, own := range []bool{false, true} {
+		if !slices.Contains(asked, own) {
+			continue
+		}
+		all, err := s.readQueues(ctx, store.QueueQuery{Own: own})
+		if err != nil {
+			return nil, err
+		}
+		for i := range answers {
+			if asked[i] == own {
+				answers[i] = slices.Clone(all)
+			}
+		}
+	}
+	return answers, nil
+}
+
+// unconfigured are the queues that had jobs and that nobody has configured.
+const unconfigured = `
+	SELECT DISTINCT queue, NULL::jsonb FROM ` + tally + `
+	WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL)`
+
+// Queries of queues. Those by name and by page look along the primary keys, however
+// many queues there are; what is not folded into gq.tally yet is little. A page has
+// its first queues from each part, and so may have more than its limit.
+const (
+	namedQueues = queuesByName + `
+		UNION ALL` + unconfigured + ` AND queue = ANY ($1)`
+	queuesAfter = `
+		(SELECT name, config FROM gq.queue WHERE config IS NOT NULL AND name > $1 ORDER BY name LIMIT $2)
+		UNION ALL
+		(
+			SELECT DISTINCT queue, NULL::jsonb FROM gq.tally AS t
+			WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL) AND queue > $1
+			ORDER BY queue
+			LIMIT $2
+		)
+		UNION ALL
+		SELECT queue, NULL::jsonb FROM (SELECT DISTINCT queue FROM ` + unfolded + `) AS t
+		WHERE NOT EXISTS (SELECT FROM gq.queue AS c WHERE c.name = t.queue AND c.config IS NOT NULL) AND queue > $1`
+	allQueues = `
+		SELECT name, config FROM gq.queue WHERE config IS NOT NULL
+		UNION ALL` + unconfigured
+	queuesOfPool = `
+		SELECT name, config FROM gq.queue WHERE config ->> 'Pool' = $1`
+	ownPolicies = `
+		SELECT name, config FROM gq.queue WHERE config IS NOT NULL AND config -> 'Policy' IS DISTINCT FROM $1`
+)
+
+// readQueues reads what a query asks for with the statement that reads least, and
+// leaves out what that has read too much.
+func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
+	standard := gq.Default()
+	query, args := allQueues, []any(nil)
+	switch {
+	case asked.Names != nil:
+		query, args = namedQueues, []any{storable(asked.Names)}
+	case asked.Pool != "":
+		query, args = queuesOfPool, []any{asked.Pool}
+	case asked.Own:
+		policy, err := json.Marshal(standard)
+		if err != nil {
+			return nil, err
+		}
+		query, args = ownPolicies, []any{policy}
+	case asked.Limit > 0:
+		query, args = queuesAfter, []any{asked.After, asked.Limit}
+	}
 	var out []gq.Queue
 	err := s.transact(ctx, "queues", s.begins.single, func(tx *txn) error {
 		out = nil
-		queues, err := tx.readQueues(ctx, `
-			SELECT name, config FROM gq.queue WHERE config IS NOT NULL
-			UNION ALL
-			SELECT DISTINCT queue, NULL::jsonb FROM `+tally+`
-			WHERE queue NOT IN (SELECT name FROM gq.queue WHERE config IS NOT NULL)`)
+		queues, err := tx.readQueues(ctx, query, args...)
 		for _, q := range queues {
-			out = append(out, q)
+			if q.Name > asked.After && (asked.Pool == "" || q.Pool == asked.Pool) && (!asked.Own || q.Policy != standard) {
+				out = append(out, q)
+			}
 		}
 		return err
 	})
@@ -132,11 +203,10 @@ func (s *Store) queues(ctx context.Context, asked []struct{}, _ bool) ([][]gq.Qu
 		return nil, err
 	}
 	slices.SortFunc(out, func(a, b gq.Queue) int { return strings.Compare(a.Name, b.Name) })
-	answers := make([][]gq.Queue, len(asked))
-	for i := range answers {
-		answers[i] = slices.Clone(out)
+	if asked.Limit > 0 {
+		out = out[:min(asked.Limit, len(out))]
 	}
-	return answers, nil
+	return out, nil
 }
 
 // lockQueues reads the configuration of queues and locks those that have a

@@ -109,7 +109,7 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 			return s.PutQueue(ctx, gq.NewQueue("q"))
 		},
 		"Queues": func(ctx context.Context, s store.Store) error {
-			_, err := s.Queues(ctx)
+			_, err := s.Queues(ctx, store.QueueQuery{})
 			return err
 		},
 		"PutPool": func(ctx context.Context, s store.Store) error {

@@ -198,7 +198,7 @@ func eventOnly(e *env) {
 	e.release()
 	e.collect()
 	e.put("q", func(q *gq.Queue) { q.MaxRunning = 5 })
-	_, err = e.store().Queues(e.Context())
+	_, err = e.store().Queues(e.Context(), store.QueueQuery{})
 	e.check("Queues", err)
 	e.equal("the events", e.events(0), want)
 }

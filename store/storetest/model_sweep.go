@@ -244,7 +244,7 @@ func (m *machine) everything() {
 		}
 	}
 	m.listAll(gq.Query{OldestFirst: true, Limit: 7})
-	queues, err := m.s.Queues(m.Context())
+	queues, err := m.s.Queues(m.Context(), store.QueueQuery{})
 	m.ok("Queues", err)
 	if len(queues) != len(m.queues) {
 		m.Fatalf("there are %d queues, want %d", len(queues), len(m.queues))

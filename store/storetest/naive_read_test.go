@@ -279,16 +279,22 @@ func (n *naive) forget(j *naiveJob) {
 	}
 }
 
-func (n *naive) Queues(ctx context.Context) (queues []gq.Queue, err error) {
+func (n *naive) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq.Queue, err error) {
 	_, err = n.begin(ctx, false)
 	if err != nil {
 		return nil, err
 	}
 	defer n.mu.Unlock()
 	for _, q := range n.data.queues {
-		queues = append(queues, q)
+		if (asked.Names == nil || slices.Contains(asked.Names, q.Name)) && (asked.Pool == "" || asked.Pool == q.Pool) &&
+			(!asked.Own || q.Policy != gq.Default()) && q.Name > asked.After {
+			queues = append(queues, q)
+		}
 	}
 	slices.SortFunc(queues, func(a, b gq.Queue) int { return cmp.Compare(a.Name, b.Name) })
+	if asked.Limit > 0 {
+		queues = queues[:min(asked.Limit, len(queues))]
+	}
 	return queues, nil
 }
 

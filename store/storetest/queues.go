@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 )
 
 var queueCases = []Case{
@@ -13,6 +14,12 @@ var queueCases = []Case{
 		Clause: "every queue that was configured or ever had a job is listed, by name",
 		Needs:  []string{"Insert", "PutQueue", "Queues", "Close"},
 		run:    queueList,
+	},
+	{
+		Name:   "Queues/Query",
+		Clause: "a query picks queues by name, by pool and by policy; a page has the first ones after a name",
+		Needs:  []string{"Insert", "PutQueue", "PutPool", "Queues", "Close"},
+		run:    queueQuery,
 	},
 	{
 		Name:   "Queues/Put",
@@ -49,7 +56,7 @@ var queueCases = []Case{
 // queues reads all queues by name.
 func (e *env) queues() (names []string, by map[string]gq.Queue) {
 	e.Helper()
-	queues, err := e.store().Queues(e.Context())
+	queues, err := e.store().Queues(e.Context(), store.QueueQuery{})
 	e.check("Queues", err)
 	by = make(map[string]gq.Queue)
 	for _, q := range queues {
@@ -73,6 +80,46 @@ func queueList(e *env) {
 	got := by["a"]
 	got.UpdatedAt = time.Time{}
 	e.equal("a queue that nobody configured", got, gq.NewQueue("a"))
+}
+
+func queueQuery(e *env) {
+	e.check("PutPool", e.store().PutPool(e.Context(), gq.Pool{Name: "p", Capacity: 5}))
+	e.put("c", func(q *gq.Queue) { q.Pool = "p" })
+	e.put("a", func(q *gq.Queue) { q.Pool, q.Policy = "p", gq.PresetAI.Policy() })
+	e.put("e", func(q *gq.Queue) { q.Policy = gq.PresetScheduler.Policy() })
+	e.put("f", func(*gq.Queue) {})
+	e.insert(e.spec(inQueue("d")), e.spec(inQueue("B")), e.spec(inQueue("c"))) // some that nobody has configured
+	_, all := e.queues()
+	for _, c := range []struct {
+		query store.QueueQuery
+		want  []string
+	}{
+		{store.QueueQuery{}, []string{"B", "a", "c", "d", "e", "f"}},
+		{store.QueueQuery{Names: []string{"d", "nobody's", "c", "d"}}, []string{"c", "d"}},
+		{store.QueueQuery{Names: []string{}}, nil},
+		{store.QueueQuery{Names: []string{"d", "c", "a"}, After: "a", Limit: 1}, []string{"c"}},
+		{store.QueueQuery{Pool: "p"}, []string{"a", "c"}},
+		{store.QueueQuery{Pool: "nobody's"}, nil},
+		{store.QueueQuery{Pool: "p", Own: true}, []string{"a"}},
+		{store.QueueQuery{Own: true}, []string{"a", "e"}},
+		{store.QueueQuery{Own: true, Limit: 1}, []string{"a"}},
+		{store.QueueQuery{Limit: 2}, []string{"B", "a"}},
+		{store.QueueQuery{After: "a", Limit: 2}, []string{"c", "d"}},
+		{store.QueueQuery{After: "bb", Limit: 3}, []string{"c", "d", "e"}},
+		{store.QueueQuery{After: "d"}, []string{"e", "f"}},
+		{store.QueueQuery{After: "f", Limit: 2}, nil},
+	} {
+		queues, err := e.store().Queues(e.Context(), c.query)
+		e.check("Queues", err)
+		var names []string
+		for _, q := range queues {
+			names = append(names, q.Name)
+			e.equal("a queue that was picked", q, all[q.Name])
+		}
+		if !slices.Equal(names, c.want) {
+			e.Errorf("the queues of %+v are %q, want %q", c.query, names, c.want)
+		}
+	}
 }
 
 func queuePut(e *env) {

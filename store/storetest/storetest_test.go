@@ -171,9 +171,9 @@ func (r recordingStore) PutQueue(ctx context.Context, q gq.Queue) error {
 	return r.Store.PutQueue(ctx, q)
 }
 
-func (r recordingStore) Queues(ctx context.Context) ([]gq.Queue, error) {
+func (r recordingStore) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Queue, error) {
 	r.calls.add("Queues")
-	return r.Store.Queues(ctx)
+	return r.Store.Queues(ctx, q)
 }
 
 func (r recordingStore) PutPool(ctx context.Context, p gq.Pool) error {

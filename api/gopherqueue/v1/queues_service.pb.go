@@ -307,6 +307,8 @@ func (x *GetQueueRequest) GetName() string {
 
 type ListQueuesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cursor        string                 `protobuf:"bytes,1,opt,name=cursor,proto3" json:"cursor,omitempty"` // next_cursor of the page before
+	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`  // queues on the page, at most 1000; 0 is all queues at once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -341,9 +343,24 @@ func (*ListQueuesRequest) Descriptor() ([]byte, []int) {
 	return file_gopherqueue_v1_queues_service_proto_rawDescGZIP(), []int{4}
 }
 
+func (x *ListQueuesRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *ListQueuesRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 type ListQueuesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Queues        []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"` // by name
+	Queues        []*Queue               `protobuf:"bytes,1,rep,name=queues,proto3" json:"queues,omitempty"`                           // by name
+	NextCursor    string                 `protobuf:"bytes,2,opt,name=next_cursor,json=nextCursor,proto3" json:"next_cursor,omitempty"` // of the next page; empty on the last
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -383,6 +400,13 @@ func (x *ListQueuesResponse) GetQueues() []*Queue {
 		return x.Queues
 	}
 	return nil
+}
+
+func (x *ListQueuesResponse) GetNextCursor() string {
+	if x != nil {
+		return x.NextCursor
+	}
+	return ""
 }
 
 type SetQueueRequest struct {
@@ -742,10 +766,14 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"%\n" +
 	"\x0fGetQueueRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\x13\n" +
-	"\x11ListQueuesRequest\"C\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"A\n" +
+	"\x11ListQueuesRequest\x12\x16\n" +
+	"\x06cursor\x18\x01 \x01(\tR\x06cursor\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x03R\x05limit\"d\n" +
 	"\x12ListQueuesResponse\x12-\n" +
-	"\x06queues\x18\x01 \x03(\v2\x15.gopherqueue.v1.QueueR\x06queues\"\x81\x03\n" +
+	"\x06queues\x18\x01 \x03(\v2\x15.gopherqueue.v1.QueueR\x06queues\x12\x1f\n" +
+	"\vnext_cursor\x18\x02 \x01(\tR\n" +
+	"nextCursor\"\x81\x03\n" +
 	"\x0fSetQueueRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1b\n" +

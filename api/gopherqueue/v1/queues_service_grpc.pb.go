@@ -36,7 +36,8 @@ const (
 type QueuesServiceClient interface {
 	// GetQueue reads one queue.
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*Queue, error)
-	// ListQueues reads all queues that were configured or ever had a job.
+	// ListQueues reads the queues that were configured or ever had a job, a page at a
+	// time where the request sets a limit.
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
 	// SetQueue changes what the request names and leaves the rest. A queue that
 	// does not exist begins with the defaults.
@@ -137,7 +138,8 @@ func (c *queuesServiceClient) SetPool(ctx context.Context, in *SetPoolRequest, o
 type QueuesServiceServer interface {
 	// GetQueue reads one queue.
 	GetQueue(context.Context, *GetQueueRequest) (*Queue, error)
-	// ListQueues reads all queues that were configured or ever had a job.
+	// ListQueues reads the queues that were configured or ever had a job, a page at a
+	// time where the request sets a limit.
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
 	// SetQueue changes what the request names and leaves the rest. A queue that
 	// does not exist begins with the defaults.
