@@ -19,6 +19,15 @@ export GO TEST_TIMEOUT FUZZTIME
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# What make check leaves out even with -short: packages whose tests build and start
+# programs, containers or databases.
+CHECK_WITHOUT = cmd/gq docker services internal/compare internal/dockertest internal/monolith internal/pgtest internal/taskqueuetest store/postgres
+
+.PHONY: check
+check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
+	$(GO) vet ./...
+	$(GO) test -short -vet=off $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
+
 .PHONY: test
 test: postgres python node docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
 	scripts/test -check
@@ -69,10 +78,23 @@ cross: ## Build gq without cgo for every platform it supports
 		CGO_ENABLED=0 GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) build -o /dev/null ./cmd/gq || exit 1; \
 	done
 
+# Not part of make test: from a cold cache building golangci-lint and buf alone takes
+# minutes. CI runs them beside the tests.
 .PHONY: lint
-lint: ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code
+lint: proto-check ## Run golangci-lint with .golangci.yml, and check the wire: style, compatibility, generated code
 	$(TOOL) golangci-lint run
+
+.PHONY: proto-check
+proto-check:
 	scripts/check-proto
+
+.PHONY: tidy-check
+tidy-check:
+	scripts/check-tidy
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities with govulncheck, where its database can be reached
+	scripts/check-vulnerabilities
 
 .PHONY: format
 format: ## Format all Go code with gofumpt

@@ -14,6 +14,9 @@ func Own(t testing.TB, settings ...string) *Cluster {
 
 func own(t testing.TB, skew time.Duration, settings ...string) *Cluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs PostgreSQL, which -short does without")
+	}
 	c, err := start(skew, settings...)
 	if err != nil {
 		t.Fatalf("pgtest: %v", err)

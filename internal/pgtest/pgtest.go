@@ -3,8 +3,8 @@
 // It starts one server for each test process, from the programs that are
 // installed, in a directory of its own that nobody else can connect to, and
 // removes it when the process ends. Nothing else on the machine is touched. A
-// machine without PostgreSQL fails the tests that need it; they are never
-// skipped, because a skipped test proves nothing.
+// machine without PostgreSQL fails the tests that need it, because a skipped test
+// proves nothing. Only go test -short, as make check runs it, skips them.
 //
 // A package that uses it has
 //
@@ -54,6 +54,9 @@ func Main(m *testing.M) {
 // server that cannot be started fails every test that asks for it.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs PostgreSQL, which -short does without")
+	}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if !shared.managed {
