@@ -125,7 +125,7 @@ func (s *stock) reads() map[string]any {
 		history[i] = s.history(id)
 	}
 	keep("History", history, nil)
-	queues, err := t.Queues(ctx)
+	queues, err := t.Queues(ctx, store.QueueQuery{})
 	keep("Queues", queues, err)
 	pools, err := t.Pools(ctx)
 	keep("Pools", pools, err)
