@@ -99,7 +99,7 @@ func TestTokensOfAServer(t *testing.T) {
 	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in", "--json", "--wait"); out.status != exitFailure || !strings.Contains(out.stderr, " was submitted: ") {
 		t.Errorf("a job that it may not wait for: %+v", out)
 	}
-	if out := s.gqAs(mailer, "submit", "t", "--queue", "sms"); out.status != exitFailure || !strings.Contains(out.stderr, "scopes") {
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "sms"); out.status != exitFailure || !strings.Contains(out.stderr, "lacks the scope submit on queue sms") {
 		t.Errorf("a foreign queue: %+v", out)
 	}
 	if out := s.gqAs(mailer, "token", "list"); out.status != exitFailure {

@@ -157,7 +157,7 @@ func TestSubmitting(t *testing.T) {
 	}
 	tags, _ := job["tags"].(map[string]any)
 	policy, _ := job["policy"].(map[string]any)
-	if tags["a"] != "b" || tags["c"] != "d=e" || policy["max_attempts"] != 7.0 || policy["execution_timeout"] != "2m0s" || policy["lease_ttl"] != "5m0s" {
+	if tags["a"] != "b" || tags["c"] != "d=e" || policy["max_attempts"] != 7.0 || policy["execution_timeout"] != "2m0s" || policy["preset"] != "jobmodel" || policy["lease_ttl"] != nil {
 		t.Errorf("%v %v", tags, policy)
 	}
 	if got := d.want(0, "job", "get", id, "--payload"); got != `{"n":12345678901234567890}` {
@@ -167,8 +167,9 @@ func TestSubmitting(t *testing.T) {
 	if delayed["state"] != "DELAYED" {
 		t.Errorf("%v", delayed)
 	}
-	at := d.json("submit", "a", "--at", "2100-01-01T00:00:00Z")
-	if at["run_at"] != "2100-01-01T00:00:00Z" {
+	tomorrow := time.Now().UTC().Add(24 * time.Hour).Truncate(time.Second).Format(time.RFC3339)
+	at := d.json("submit", "a", "--at", tomorrow)
+	if at["run_at"] != tomorrow {
 		t.Errorf("%v", at)
 	}
 	after := d.json("submit", "a", "--after", id)

@@ -208,6 +208,10 @@ func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
 		return Job{}, err
 	}
 	job, err := d.engine.Get(ctx, id, gq.WithPayload|gq.WithResult)
+	if gq.KindOf(err) == gq.KindDenied {
+		// Whoever may read this queue is denied only jobs of other queues.
+		err = gq.ErrNotFound.Errorf("job %s not found", id)
+	}
 	if err != nil {
 		return Job{}, err
 	}

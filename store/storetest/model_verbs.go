@@ -159,7 +159,9 @@ func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
 			j.become(gq.Scheduled, j.s.Lease, now).Reason = reason
 		default:
 			j.s.Bound++
-			j.retry(delay, now).Reason = reason
+			if v := j.retry(delay, now); v.Status != gq.DeadLetter {
+				v.Reason = reason
+			}
 		}
 		return nil
 	}}
