@@ -284,7 +284,7 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 			return f.guard.Follow(ctx, 0, func([]gq.Event) error { return nil })
 		},
 		"claim": func(ctx context.Context, f *fixture) error {
-			_, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", Wait: time.Hour})
+			_, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 1, Wait: time.Hour})
 			return err
 		},
 		"wait": func(ctx context.Context, f *fixture) error {
