@@ -1,8 +1,10 @@
 package storetest
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -117,6 +119,7 @@ func (s *stock) reads() map[string]any {
 	due, err := t.Due(ctx, 10)
 	keep("Due", due.Jobs, err)
 	counts, err := t.Counts(ctx, "q", "parents")
+	slices.SortFunc(counts, func(a, b gq.Count) int { return cmp.Compare(a.Queue, b.Queue) })
 	keep("Counts", counts, err)
 	events, err := t.Events(ctx, 0, 1000)
 	keep("Events", events, err)
