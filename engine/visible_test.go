@@ -58,14 +58,15 @@ func TestJobsThatAreVisibleLate(t *testing.T) {
 					return late
 				})
 				f.run()
-				var id gq.JobID
+				submitted := make(chan gq.JobID, 1)
 				if waits {
 					go func() {
 						time.Sleep(10 * time.Second)
-						id = f.submit(gq.Spec{})
+						submitted <- f.submit(gq.Spec{})
 					}()
 				} else {
-					id = f.submit(gq.Spec{})
+					id := f.submit(gq.Spec{})
+					submitted <- id
 					if s := f.get(id).State.Status; s != gq.Scheduled {
 						t.Errorf("an accepted job that claims do not find yet reads as %s", s)
 					}
@@ -76,6 +77,7 @@ func TestJobsThatAreVisibleLate(t *testing.T) {
 				if waits {
 					took -= 10 * time.Second
 				}
+				id := <-submitted
 				if j.State.ID != id || took < lag || took > lag+3*time.Second {
 					t.Errorf("visible after %v, claim waits %t: got %s after %v, want %s", lag, waits, j.State.ID, took, id)
 				}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
 )
@@ -55,31 +57,44 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 			}
 		},
 		"after a job": func(t *testing.T, s *Store) {
-			for i := range queues {
-				job := gq.Spec{
-					ID: gq.NewJobID([16]byte{1, byte(i), byte(i >> 8)}), Type: "t", Queue: name(i), Metadata: gq.Metadata{Priority: gq.Normal},
-					Payload: gq.Payload{ContentType: gq.JSON}, Policy: gq.Default(),
+			const at = 100 // calls carry many, or the test takes half a minute
+			for first := 0; first < queues; first += at {
+				var groups []store.Group
+				var claims []store.Claim
+				for i := first; i < first+at; i++ {
+					groups = append(groups, store.One(gq.Spec{
+						ID: gq.NewJobID([16]byte{1, byte(i), byte(i >> 8)}), Type: "t", Queue: name(i), Metadata: gq.Metadata{Priority: gq.Normal},
+						Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON}, Policy: gq.Default(),
+					}))
+					claims = append(claims, store.Claim{Filter: store.Filter{Queues: []string{name(i)}}, N: 1, Worker: "w"})
 				}
-				placed, err := s.Insert(t.Context(), []store.Group{store.One(job)})
+				placed, err := s.Insert(t.Context(), groups)
 				must(t, err)
-				must(t, placed[0].Err)
-				claimed, err := s.Claim(t.Context(), []store.Claim{{Filter: store.Filter{Queues: []string{name(i)}}, N: 1, Worker: "w"}})
+				claimed, err := s.Claim(t.Context(), claims)
 				must(t, err)
-				ref := claimed[0].Jobs[0].State.Lease.Ref()
-				done, err := s.Update(t.Context(), []store.Update{{Ref: store.Ref{Job: job.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-					return s.Complete(ref, nil, now)
-				}}})
+				var updates []store.Update
+				for i := range groups {
+					must(t, placed[i].Err)
+					must(t, claimed[i].Err)
+					ref := claimed[i].Jobs[0].State.Lease.Ref()
+					updates = append(updates, store.Update{Ref: store.Ref{Job: claimed[i].Jobs[0].State.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+						return s.Complete(ref, nil, now)
+					}})
+				}
+				done, err := s.Update(t.Context(), updates)
 				must(t, err)
-				must(t, done[0].Err)
+				for _, d := range done {
+					must(t, d.Err)
+				}
 			}
 			_, err := s.Collect(t.Context(), 1)
 			must(t, err)
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
-			open := func(dir string) *Store {
+			open := func(disk vfs.FS) *Store {
 				t.Helper()
-				s, err := Open(dir, Options{})
+				s, err := Open("db", Options{fs: disk})
 				must(t, err)
 				if all, err := s.Queues(t.Context(), store.QueueQuery{Limit: 1}); err != nil || len(all) > 1 { // which sorts them
 					t.Fatal(all, err)
@@ -88,12 +103,12 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 			}
 			measure := func(fill func(*testing.T, *Store)) (worked, reopened int64) {
 				t.Helper()
-				dir := t.TempDir()
-				s := open(dir)
+				disk := vfs.NewMem()
+				s := open(disk)
 				fill(t, s)
 				must(t, s.Close())
 				worked = tableBytes(s)
-				s = open(dir)
+				s = open(disk)
 				must(t, s.Close())
 				return worked, tableBytes(s)
 			}

@@ -14,7 +14,7 @@ var claimCases = []Case{
 	{
 		Name:   "Claim/Slow",
 		Clause: "a claim looks at the clock again before it answers, and gives back without fault what it has left too little time for",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    claimSlow,
 	},
 	{

@@ -111,7 +111,7 @@ var leaseCases = []Case{
 	{
 		Name:   "Lease/AddedBackoff",
 		Clause: "strategies that an engine adds count as those that the store was opened with",
-		Needs:  []string{"Insert", "Claim", "Get", "Close"},
+		Needs:  []string{"Insert", "Claim", "Close"},
 		run:    leaseAddedBackoff,
 	},
 }

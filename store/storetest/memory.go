@@ -28,7 +28,7 @@ var memoryCases = []Case{
 	{
 		Name:   "Memory/Held",
 		Clause: "a claimant that overwrites its job neither keeps it longer nor disturbs anybody else",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
 		run:    memoryHeld,
 	},
 	{
