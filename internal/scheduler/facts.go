@@ -220,7 +220,7 @@ type auditRow struct {
 
 type auditAnswer struct {
 	Events     []auditRow `json:"events"`
-	NextCursor *string    `json:"next_cursor" doc:"The id of the last row, while there is more; any row's id is a cursor."`
+	NextCursor *string    `json:"next_cursor" doc:"Where the next page begins, while there may be more; any row's id is a cursor too."`
 }
 
 func (f *Face) audit(c *call) (reply, error) {
@@ -239,10 +239,10 @@ func (f *Face) audit(c *call) (reply, error) {
 	if err := f.engine.CatchUp(ctx); err != nil {
 		return reply{}, err
 	}
-	entries, more, err := f.entriesAfter(ctx, after, limit)
+	entries, next, err := f.entriesAfter(ctx, after, limit)
 	if errors.Is(err, gq.ErrGone) && after == 0 {
 		if after, err = f.engine.BeforeFirstEvent(ctx); err == nil {
-			entries, more, err = f.entriesAfter(ctx, 2*after+1, limit)
+			entries, next, err = f.entriesAfter(ctx, 2*after+1, limit)
 		}
 	}
 	if err != nil {
@@ -252,48 +252,67 @@ func (f *Face) audit(c *call) (reply, error) {
 	for _, v := range entries {
 		out.Events = append(out.Events, auditRow{v.id, stamp(v.at.Time), v.about, v.of, v.typ, v.data})
 	}
-	if more {
-		out.NextCursor = text(strconv.FormatUint(entries[len(entries)-1].id, 10))
+	if next > 0 {
+		out.NextCursor = text(strconv.FormatUint(next, 10))
 	}
 	return ok(out)
 }
 
-// entriesAfter reads a page of entries behind one, and whether more follow.
-func (f *Face) entriesAfter(ctx context.Context, after uint64, limit int) (all []entry, more bool, err error) {
+// maxScannedEvents bounds how many events one page reads. Where most events belong to
+// queues that are no addons, a page may come back short, with a cursor to go on from.
+const maxScannedEvents = 10_000
+
+// entriesAfter reads a page of addons' entries behind one, and the cursor of the next
+// page, which is 0 at the end.
+func (f *Face) entriesAfter(ctx context.Context, after uint64, limit int) (all []entry, next uint64, err error) {
 	seq := after / 2
 	if after > 0 && after%2 == 0 {
 		seq-- // the event has another entry behind this one
 	}
-	for len(all) <= limit {
-		events, err := f.engine.Events(ctx, seq, limit+1)
+	addons := map[string]bool{}
+	batch := min(limit+1, maxScannedEvents)
+	for scanned := 0; len(all) <= limit && scanned < maxScannedEvents; {
+		events, err := f.engine.Events(ctx, seq, batch)
 		if err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
 		if len(events) == 0 {
+			next = 0
 			break
 		}
 		for i := range events {
+			ours, err := f.ours(ctx, events[i].Queue, addons)
+			if err != nil {
+				return nil, 0, err
+			}
+			if !ours {
+				continue
+			}
 			for _, v := range entriesOf(&events[i]) {
 				if v.id > after {
 					all = append(all, v)
 				}
 			}
 		}
+		scanned += len(events)
 		seq = events[len(events)-1].Seq
+		next = 2*seq + 1 // behind both entries of the last event
+		batch = min(2*batch, 1000)
 	}
-	if more = len(all) > limit; more {
+	if len(all) > limit {
 		all = all[:limit]
+		next = all[limit-1].id
 	}
-	var born []gq.JobID
+	var submitted []gq.JobID
 	for i := range all {
 		if all[i].at.Type == gq.EventSubmitted {
-			born = append(born, all[i].at.Job)
+			submitted = append(submitted, all[i].at.Job)
 		}
 	}
-	jobs, err := f.engine.Jobs(ctx, born, 0)
+	jobs, err := f.engine.Jobs(ctx, submitted, 0)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	submittedAs(all, jobs)
-	return all, more, nil
+	return all, next, nil
 }

@@ -371,4 +371,7 @@ func TestFactsAreOfAddons(t *testing.T) {
 	if rows := f.list("/facts/lease_runs?limit=10", "lease_runs"); len(rows) != 0 {
 		t.Errorf("lease_runs: %v", rows)
 	}
+	if rows := f.list("/facts/events?limit=10", "events"); len(rows) != 1 || rows[0]["entity_id"] != own {
+		t.Errorf("events: %v", rows)
+	}
 }
