@@ -97,8 +97,14 @@ var arrows = []arrow{
 	{pkg: "internal/compare", imports: []string{"api/*", "internal/load", "internal/rpc"}, tests: append([]string{"internal/taskwork"}, serviceTests...)},
 	{pkg: "internal/taskqueuetest", imports: []string{"api/*", "internal/rpc", "internal/spec", "internal/taskwork"}},
 
-	// What a server can be told.
-	{pkg: "internal/config", imports: []string{".", "match", "internal/spelling"}},
+	// The server: every face over one engine, and what it can be told.
+	{pkg: "internal/storeurl", imports: []string{"."}},
+	{pkg: "server/config", imports: []string{".", "match", "internal/spelling"}},
+	{pkg: "server", imports: []string{
+		".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
+		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch",
+		"internal/admin", "internal/auth", "internal/feed", "internal/observe", "internal/storeurl", "internal/webhook", "internal/wire",
+	}},
 
 	// Tests and their tools. Nothing that is shipped may import these.
 	{pkg: "internal/scribble"},
@@ -114,8 +120,8 @@ var arrows = []arrow{
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
-		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch", "internal/bench", "internal/move",
-		"internal/wire", "internal/spelling", "internal/config", "internal/auth", "internal/feed", "internal/webhook", "internal/observe", "internal/admin", "internal/logline",
+		"server", "server/config", "internal/native", "internal/matching", "internal/bench", "internal/move",
+		"internal/wire", "internal/spelling", "internal/storeurl", "internal/auth", "internal/webhook", "internal/observe", "internal/logline",
 		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
 	}, tests: []string{"internal/taskqueuetest"}},
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -11,6 +12,12 @@ import (
 	"github.com/gopherqueue/gq/engine"
 )
 
+// checkingCallbacks delivers nothing.
+type checkingCallbacks func(url string) error
+
+func (c checkingCallbacks) CheckURL(url string) error   { return c(url) }
+func (checkingCallbacks) CatchUp(context.Context) error { return nil }
+
 // TestCallbacksAreCheckedWhenGiven checks that an address to which no delivery
 // can be made is refused wherever a client gives one, and not where a job that
 // was accepted before is repeated.
@@ -18,12 +25,13 @@ func TestCallbacksAreCheckedWhenGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bad = "http://bad.example/"
 		on := false
-		f := newFixture(t, engine.Options{CheckCallback: func(url string) error {
+		f := newFixture(t, engine.Options{}, nil)
+		f.UseCallbacks(checkingCallbacks(func(url string) error {
 			if on && url == bad {
 				return errors.New("is bad")
 			}
 			return nil
-		}}, nil)
+		}))
 		spec := gq.Spec{Type: "t", Metadata: gq.Metadata{CallbackURL: bad}}
 		every := gq.Schedule{Name: "s", Every: time.Minute, Template: spec}
 		if _, err := f.PutSchedule(t.Context(), every); err != nil {

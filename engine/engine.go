@@ -68,15 +68,6 @@ type Options struct {
 	Poll      time.Duration             // how often to look where the store tells no news; 0 is 1 s
 	KeyWindow time.Duration             // how long keys are remembered of jobs whose policy has its preset's window; 0 is 24 h
 	Memory    time.Duration             // how long a silent worker is remembered; 0 is 1 min
-
-	// BeforePurge is called before finished jobs are removed that have a callback, and
-	// refuses that with its error. Whoever tells callbacks of the ends of jobs still
-	// reads the job: when it returns nil, what has ended by then is no longer needed.
-	BeforePurge func(ctx context.Context) error
-
-	// CheckCallback says why a callback address will certainly be refused at delivery;
-	// the submission is refused with its error. nil accepts every well-formed address.
-	CheckCallback func(url string) error
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -127,6 +118,7 @@ type Engine struct {
 	late      error                // what a submission is told that took too long
 	turn      atomic.Pointer[turn] // the current one
 	callbacks atomic.Bool          // the store knows of callbacks
+	delivery  Callbacks            // nil delivers none
 
 	store   store.Store
 	options Options
@@ -165,6 +157,22 @@ func New(s store.Store, o Options) (*Engine, error) {
 	e.calendar = newCalendar()
 	return e, nil
 }
+
+// Store is the store that the engine was made over.
+func (e *Engine) Store() store.Store { return e.store }
+
+// Callbacks delivers the ends of jobs to the addresses they name.
+type Callbacks interface {
+	// CheckURL says why a delivery to an address would certainly be refused. The
+	// submission is refused with its error.
+	CheckURL(url string) error
+	// CatchUp returns nil once every job that has ended so far may be removed: it
+	// keeps what its deliveries need.
+	CatchUp(ctx context.Context) error
+}
+
+// UseCallbacks names who delivers callbacks. Call it before anything else.
+func (e *Engine) UseCallbacks(c Callbacks) { e.delivery = c }
 
 // Run lets time do its work until the context ends, which is a clean stop. It
 // goes on through errors of the store, since another call may succeed, and ends

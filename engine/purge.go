@@ -90,8 +90,8 @@ func (e *Engine) purge(ctx context.Context, jobs []gq.Job, ids ...gq.JobID) ([]e
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	if e.options.BeforePurge != nil && slices.ContainsFunc(jobs, func(j gq.Job) bool { return j.Metadata.CallbackURL != "" }) {
-		if err := e.options.BeforePurge(ctx); err != nil {
+	if e.delivery != nil && slices.ContainsFunc(jobs, func(j gq.Job) bool { return j.Metadata.CallbackURL != "" }) {
+		if err := e.delivery.CatchUp(ctx); err != nil {
 			return nil, err
 		}
 	}

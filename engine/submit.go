@@ -227,10 +227,10 @@ func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spe
 
 // checkCallback refuses a callback address to which no delivery can be made.
 func (e *Engine) checkCallback(field, url string) error {
-	if url == "" || e.options.CheckCallback == nil {
+	if url == "" || e.delivery == nil {
 		return nil
 	}
-	if err := e.options.CheckCallback(url); err != nil {
+	if err := e.delivery.CheckURL(url); err != nil {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: err.Error()}}}
 	}
 	return nil

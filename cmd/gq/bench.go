@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/bench"
+	"github.com/gopherqueue/gq/internal/storeurl"
 )
 
 const benchLong = `Measure a store, embedded or on PostgreSQL, in this process: callers submit,
@@ -138,7 +139,7 @@ func newBench(p process) *cobra.Command {
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.store, "store", "", "store to measure: "+allStoreURLHelp+" (default a temporary directory)")
+	flags.StringVar(&f.store, "store", "", "store to measure: "+storeurl.Forms+" (default a temporary directory)")
 	flags.StringSliceVar(&f.scenarios, "scenario", []string{string(bench.Cycle)}, "what to measure: cycle, enqueue, backlog, filter, idle, worker, server, or all")
 	flags.BoolVar(&f.worker, "worker", false, "short for --scenario worker")
 	flags.BoolVar(&f.server, "server", false, "short for --scenario server")
@@ -167,7 +168,7 @@ func newBench(p process) *cobra.Command {
 }
 
 // settle checks the flags and reports every fault.
-func (f *benchFlags) settle() (u storeURL, err error) {
+func (f *benchFlags) settle() (u storeurl.URL, err error) {
 	f.Scenarios = nil
 	if f.worker {
 		f.scenarios = []string{string(bench.Worker)}
@@ -186,7 +187,7 @@ func (f *benchFlags) settle() (u storeURL, err error) {
 	f.Scenarios = slices.Compact(f.Scenarios)
 	f.Record = f.recordMiB << 20
 	if f.store != "" {
-		u, err = parseAnyStoreURL(f.store)
+		u, err = storeurl.Parse(f.store)
 	}
 	if faults := append(gq.FaultsOf(err), gq.FaultsOf(f.unconnected().Validate())...); len(faults) > 0 {
 		return u, &gq.InvalidError{Faults: faults}

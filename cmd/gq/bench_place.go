@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/bench"
+	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -30,8 +31,8 @@ type benchBeside interface {
 
 // openBenchPlace finds the place a URL names; the zero URL is a temporary
 // directory.
-func openBenchPlace(u storeURL, getenv func(string) string) (benchPlace, error) {
-	switch u.scheme {
+func openBenchPlace(u storeurl.URL, getenv func(string) string) (benchPlace, error) {
+	switch u.Scheme {
 	case "":
 		dir, err := os.MkdirTemp(getenv("TMPDIR"), "gq-bench-")
 		if err != nil {
@@ -43,7 +44,7 @@ func openBenchPlace(u storeURL, getenv func(string) string) (benchPlace, error) 
 	case "postgres", "postgresql":
 		return &benchServer{url: u.String(), made: make(map[string]bool)}, nil
 	default:
-		return openBenchDirectory(u.dir)
+		return openBenchDirectory(u.Dir)
 	}
 }
 

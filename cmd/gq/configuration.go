@@ -7,9 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/server/config"
 )
 
 // configFlags are the flags that every key of the configuration has.
@@ -65,7 +66,7 @@ func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
 
 // checkConfig reports what a server would refuse that reads these values.
 func checkConfig(c *config.Config, fault func(key, format string, args ...any)) {
-	_, store := parseAnyStoreURL(c.Store)
+	_, store := storeurl.Parse(c.Store)
 	_, allow := webhook.ParseAllow(c.Webhooks.Allow)
 	var secret error
 	if c.Webhooks.Secret != "" {

@@ -14,9 +14,9 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/config"
 	"github.com/gopherqueue/gq/internal/load"
 	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store/local"
 )
 

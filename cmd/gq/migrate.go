@@ -7,8 +7,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
@@ -41,8 +42,8 @@ type migrationReport struct {
 func migrateStore(c *cobra.Command) func() (string, error) {
 	text := c.Flags().String("store", "", "store to work on: postgres://…")
 	return func() (string, error) {
-		u, err := parseAnyStoreURL(*text)
-		if err == nil && (u.scheme == "memory" || u.scheme == "file") {
+		u, err := storeurl.Parse(*text)
+		if err == nil && (u.Scheme == "memory" || u.Scheme == "file") {
 			err = &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: fmt.Sprintf("%q has no tables; want postgres://…", *text)}}}
 		}
 		return *text, err

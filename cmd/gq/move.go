@@ -10,9 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/config"
 	"github.com/gopherqueue/gq/internal/move"
+	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -135,9 +136,9 @@ func openSource(ctx context.Context, field, url string) (movable, error) {
 	}
 	var s movable
 	there := false
-	if u.scheme == "file" {
-		if there, err = local.Exists(u.dir); there {
-			s, err = local.Open(u.dir, local.Options{})
+	if u.Scheme == "file" {
+		if there, err = local.Exists(u.Dir); there {
+			s, err = local.Open(u.Dir, local.Options{})
 		}
 	} else {
 		var layout postgres.Layout
@@ -160,8 +161,8 @@ func openDestination(ctx context.Context, field, url string) (movable, error) {
 	}
 	var s movable
 	unfinished := store.Config{Unfinished: true}
-	if u.scheme == "file" {
-		s, err = local.Open(u.dir, local.Options{Config: unfinished})
+	if u.Scheme == "file" {
+		s, err = local.Open(u.Dir, local.Options{Config: unfinished})
 	} else {
 		s, err = postgres.Open(ctx, url, unfinished)
 	}
@@ -178,12 +179,12 @@ func opened(s movable, url string, err error) (movable, error) {
 	return nil, fmt.Errorf("%s: %w", config.Redact(url), err)
 }
 
-func parseMovable(field, url string) (storeURL, error) {
-	u, err := parseAnyStoreURL(url)
+func parseMovable(field, url string) (storeurl.URL, error) {
+	u, err := storeurl.Parse(url)
 	switch {
 	case err != nil:
 		return u, usage(field, gq.FaultsOf(err)[0].Problem)
-	case u.scheme == "memory":
+	case u.Scheme == "memory":
 		return u, usage(field, "memory: ends with its process; want file:DIR or postgres://…")
 	}
 	return u, nil

@@ -17,8 +17,10 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/auth"
-	"github.com/gopherqueue/gq/internal/config"
+	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/server"
+	"github.com/gopherqueue/gq/server/config"
 )
 
 func newToken(p process) *cobra.Command {
@@ -81,7 +83,7 @@ func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) e
 	}
 	cfg := config.Default()
 	cfg.Store = t.store
-	s, err := openStore(ctx, &cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	s, err := server.OpenStore(ctx, &cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		return err
 	}
@@ -94,14 +96,14 @@ func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) e
 
 // check refuses a store that cannot have or keep tokens.
 func (t *tokens) check() error {
-	u, err := parseAnyStoreURL(t.store)
+	u, err := storeurl.Parse(t.store)
 	switch {
 	case err != nil:
 		return err
-	case u.scheme == "memory":
+	case u.Scheme == "memory":
 		return usage("store", "memory: ends with this command; want file:DIR or postgres://…")
-	case u.scheme == "file" && !t.makes:
-		if _, err := os.Stat(u.dir); errors.Is(err, fs.ErrNotExist) {
+	case u.Scheme == "file" && !t.makes:
+		if _, err := os.Stat(u.Dir); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("there is no store %s: %w", t.store, gq.ErrNotFound)
 		}
 	}

@@ -153,6 +153,9 @@ func (a *Allow) reaches(ip netip.Addr) bool {
 	return false
 }
 
+// CheckURL is [Allow.CheckURL] of the exceptions that deliveries are made with.
+func (h *Hooks) CheckURL(url string) error { return h.options.Allow.CheckURL(url) }
+
 // CheckURL says why no delivery to a callback's URL can ever be made, as far as the
 // URL alone tells: what a host's name resolves to is checked at delivery.
 func (a *Allow) CheckURL(text string) error {

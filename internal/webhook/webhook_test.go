@@ -533,14 +533,14 @@ func ExampleSecret_Verify() {
 // A job that is removed as soon as it has ended is told of all the same.
 func TestPurgeLosesNoCallback(t *testing.T) {
 	f := newFixture(t)
-	var h *Hooks
-	e, err := engine.New(f.store, engine.Options{BeforePurge: func(ctx context.Context) error { return h.CatchUp(ctx) }})
+	e, err := engine.New(f.store, engine.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.engine = e
 	r := f.receiver(200)
 	h, stop := f.hooks(Options{})
+	e.UseCallbacks(h)
 	const n = 10
 	for range n {
 		if err := e.Purge(t.Context(), f.finish(r.URL)); err != nil {

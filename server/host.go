@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -90,10 +90,10 @@ func nameRequest(w http.ResponseWriter) string {
 	return id
 }
 
-// oneEnd lets nothing follow a request whose body is sent in chunks. If it names a
-// length besides, which net/http does not tell, a proxy in front may go by that:
-// what it took for the body would be a request of somebody else's here.
-func oneEnd(next http.Handler) http.Handler {
+// closeAfterChunked closes the connection after a request with a chunked body, so that
+// a proxy in front that goes by a Content-Length beside it cannot be used to smuggle in
+// a second request.
+func closeAfterChunked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TransferEncoding) > 0 {
 			w.Header().Set("Connection", "close")

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -18,18 +18,19 @@ import (
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/admin"
 	"github.com/gopherqueue/gq/internal/auth"
-	"github.com/gopherqueue/gq/internal/config"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/internal/observe"
 	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
 )
 
-// access is what stands between the engine and everyone else: who may do what,
-// what they are told, and what operators see of it.
-type access struct {
+// door is what stands between the engine and every API: who may do what, metrics,
+// traces, events and webhooks.
+type door struct {
 	guard    *auth.Guard
 	gate     *auth.Gate
 	feed     *feed.Feed
@@ -41,13 +42,14 @@ type access struct {
 
 	hub   *feed.Hub
 	hooks *webhook.Hooks
-	stop  func(ctx context.Context) error // sends what is left of traces
+	flush func(ctx context.Context) error // sends the remaining traces
 }
 
-// newAccess puts an engine behind its guard.
-func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store, e *engine.Engine, log *slog.Logger) (*access, error) {
-	a := &access{stop: func(context.Context) error { return nil }}
-	ring, err := auth.NewKeyring(s, p.getenv("GQ_ADMIN_TOKEN"))
+// newDoor puts an engine behind its guard.
+func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Options) (*door, error) {
+	a := &door{flush: func(context.Context) error { return nil }}
+	s, log := e.Store(), o.Log
+	ring, err := auth.NewKeyring(s, o.AdminToken)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +68,8 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 		}
 	}
 	var tracer trace.Tracer
-	if endpoint := p.getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint != "" {
-		tracer, a.stop = observe.Tracing(endpoint, "gq", sampleRatio(p), log)
+	if endpoint := o.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint != "" {
+		tracer, a.flush = observe.Tracing(endpoint, "gq", sampleRatio(o.Getenv), log)
 	}
 	a.observed = observe.New(e, tracer)
 	a.guard = auth.NewGuard(a.observed, s)
@@ -78,6 +80,7 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 	if err := a.hooks.Prepare(ctx); err != nil {
 		return nil, err
 	}
+	e.UseCallbacks(a.hooks)
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
 	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
@@ -86,8 +89,8 @@ func newAccess(ctx context.Context, p process, cfg *config.Config, s store.Store
 }
 
 // sampleRatio is OTEL_TRACES_SAMPLER_ARG, the share of traces that are kept.
-func sampleRatio(p process) float64 {
-	ratio, err := strconv.ParseFloat(p.getenv("OTEL_TRACES_SAMPLER_ARG"), 64)
+func sampleRatio(getenv func(string) string) float64 {
+	ratio, err := strconv.ParseFloat(getenv("OTEL_TRACES_SAMPLER_ARG"), 64)
 	if err != nil || ratio < 0 || ratio > 1 {
 		return 1
 	}
@@ -99,11 +102,8 @@ func newHooks(cfg *config.Config, s store.Store, events webhook.Engine, log *slo
 	if err != nil {
 		return nil, err
 	}
-	u, err := parseAnyStoreURL(cfg.Store)
-	if err != nil {
-		return nil, err
-	}
-	o := webhook.Options{Allow: allow, Log: log, Exclusive: u.scheme == "memory" || u.scheme == "file"}
+	_, embedded := s.(*local.Store) // of which there is one process
+	o := webhook.Options{Allow: allow, Log: log, Exclusive: embedded}
 	if cfg.Webhooks.Secret != "" {
 		if o.Secret, err = webhook.ParseSecret(cfg.Webhooks.Secret); err != nil {
 			return nil, err
@@ -122,12 +122,12 @@ func webhookGauges(h *webhook.Hooks) []observe.Gauge {
 }
 
 // secured reports whether callers are asked who they are.
-func (a *access) secured(ctx context.Context, cfg *config.Config) bool {
+func (a *door) secured(ctx context.Context, cfg *config.Config) bool {
 	return a.gate.Required(ctx) || cfg.Auth.ClientCA != ""
 }
 
 // identify finds out who makes a request, and to which trace it belongs.
-func (a *access) identify(r *http.Request) (context.Context, error) {
+func (a *door) identify(r *http.Request) (context.Context, error) {
 	ctx, err := a.gate.HTTP(r)
 	if err != nil {
 		return nil, err
@@ -136,13 +136,13 @@ func (a *access) identify(r *http.Request) (context.Context, error) {
 }
 
 // http completes the options of the HTTP face.
-func (a *access) http(o native.HTTPOptions) native.HTTPOptions {
+func (a *door) http(o native.HTTPOptions) native.HTTPOptions {
 	o.Identify, o.Feed, o.Admin, o.Metrics = a.identify, a.feed, a.admin, a.metrics
 	return o
 }
 
 // grpc completes the options of the gRPC face.
-func (a *access) grpc(o native.GRPCOptions) native.GRPCOptions {
+func (a *door) grpc(o native.GRPCOptions) native.GRPCOptions {
 	o.Unary = append(o.Unary, a.own.unary, a.gate.Unary, traceUnary)
 	o.Stream = append(o.Stream, a.own.stream, a.gate.Stream)
 	o.Feed, o.Admin = a.feed, a.admin
@@ -162,12 +162,9 @@ func traceUnary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handl
 	}), request)
 }
 
-// start runs what goes on by itself.
-func (a *access) start(running context.Context, s *server) {
-	s.start(func() error { return a.gate.Run(running) })
-	s.start(func() error { return a.hub.Run(running) })
-	s.start(func() error { return a.hooks.Run(running) })
-	s.start(func() error { return a.metrics.Run(running) })
+// parts are what runs in the background.
+func (a *door) parts() []func(context.Context) error {
+	return []func(context.Context) error{a.gate.Run, a.hub.Run, a.hooks.Run, a.metrics.Run}
 }
 
 // schedulerEngine is the guarded engine as the scheduler API needs it: what that
@@ -222,7 +219,7 @@ func (e matchingEngine) Delegate(queue string, explain engine.Explainer) {
 func (e matchingEngine) Now() time.Time { return e.engine.Now() }
 
 // identified lets requests through to another face with who makes them.
-func (a *access) identified(face http.Handler) http.Handler {
+func (a *door) identified(face http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := a.identify(r)
 		if err != nil {

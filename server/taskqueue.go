@@ -1,7 +1,8 @@
-package main
+package server
 
 import (
 	"context"
+	"log/slog"
 
 	"google.golang.org/grpc"
 
@@ -15,11 +16,8 @@ func taskQueueService(e taskqueue.Engine) func(grpc.ServiceRegistrar) {
 	return func(r grpc.ServiceRegistrar) { publicpb.RegisterTaskQueuePublicServiceServer(r, taskqueue.New(e)) }
 }
 
-// startTaskQueueWorkers runs jobs of that service, in nobody's name.
-func startTaskQueueWorkers(running context.Context, s *server, work taskqueue.Work, slots int) {
-	if slots == 0 {
-		return
-	}
-	workers := taskqueue.NewWorkers(work, slots, s.log)
-	s.start(func() error { return workers.Run(auth.With(running, auth.Everyone())) })
+// taskQueueWorkers runs jobs of that service, in nobody's name.
+func taskQueueWorkers(work taskqueue.Work, slots int, log *slog.Logger) func(context.Context) error {
+	workers := taskqueue.NewWorkers(work, slots, log)
+	return func(running context.Context) error { return workers.Run(auth.With(running, auth.Everyone())) }
 }

@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 // and waits end, but both listeners stay until the calls that were under way are
 // done, and at least for the lag, in which load balancers look elsewhere. Then
 // they close, and what is still under way has what is left of the time to drain.
-func (s *server) stop(atOnce bool) {
-	lag, drain := s.lag, s.drain
+func (s *Server) stop(atOnce bool) {
+	lag, drain := s.config.DrainLag, s.config.Drain
 	if atOnce {
 		lag, drain = 0, min(drain, time.Second)
 	}
@@ -24,7 +24,7 @@ func (s *server) stop(atOnce bool) {
 	for _, unready := range s.unready {
 		unready()
 	}
-	earlier := s.calls.turn()
+	earlier := s.calls.stopCounting()
 	s.web.SetKeepAlivesEnabled(false)
 	if lag > 0 {
 		<-time.After(lag)
@@ -79,7 +79,7 @@ func inTime(limit context.Context, done <-chan struct{}) bool {
 type calls struct {
 	mu      sync.Mutex
 	running int           // guarded by mu, like what follows
-	turned  chan struct{} // closed when none of the earlier ones is left; nil before
+	drained chan struct{} // closed when none of the earlier ones is left; nil before
 
 	remote atomic.Int64 // all over gRPC
 }
@@ -88,7 +88,7 @@ type calls struct {
 func (c *calls) begin() (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.turned != nil {
+	if c.drained != nil {
 		return func() {}
 	}
 	c.running++
@@ -98,21 +98,21 @@ func (c *calls) begin() (end func()) {
 func (c *calls) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.running--; c.running == 0 && c.turned != nil {
-		close(c.turned)
+	if c.running--; c.running == 0 && c.drained != nil {
+		close(c.drained)
 	}
 }
 
-// turn counts no further calls. What it returns is closed when the earlier ones
-// have ended.
-func (c *calls) turn() <-chan struct{} {
+// stopCounting counts no further calls. What it returns is closed when the earlier
+// ones have ended.
+func (c *calls) stopCounting() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.turned = make(chan struct{})
+	c.drained = make(chan struct{})
 	if c.running == 0 {
-		close(c.turned)
+		close(c.drained)
 	}
-	return c.turned
+	return c.drained
 }
 
 func (c *calls) http(next http.Handler) http.Handler {

@@ -1,0 +1,32 @@
+package server
+
+import (
+	"context"
+
+	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/dispatch"
+	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/server/config"
+)
+
+// market is matching as a server has it: who holds rounds, and its API.
+type market struct {
+	*dispatch.Dispatcher
+	face *matching.Face
+}
+
+func newMatching(e *engine.Engine, cfg *config.Config, a *door, o Options, failed func(error)) (*market, error) {
+	d, err := dispatch.New(matchingEngine{a.guard, e}, e.Store(), dispatch.Options{Log: o.Log, Settings: &cfg.Matching, Meter: a.observed})
+	if err != nil {
+		return nil, err
+	}
+	return &market{d, matching.Handler(d, a.guard, matching.Options{
+		Log: o.Log, Version: o.Version, MaxBody: int64(cfg.Limits.BodyBytes), BodyTimeout: cfg.Limits.BodyTimeout, Failed: failed, Identify: a.identify, Guard: a.guard,
+	})}, nil
+}
+
+// Run holds rounds until the context ends, and then ends the sockets of the API.
+func (m *market) Run(ctx context.Context) error {
+	defer m.face.Drain()
+	return m.Dispatcher.Run(ctx)
+}

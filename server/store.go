@@ -1,0 +1,41 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/gopherqueue/gq/internal/storeurl"
+	"github.com/gopherqueue/gq/server/config"
+	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/local"
+	"github.com/gopherqueue/gq/store/postgres"
+)
+
+// OpenStore opens the store that the configuration names.
+func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store.Store, error) {
+	u, err := storeurl.Parse(cfg.Store)
+	if err != nil {
+		return nil, err
+	}
+	settings := store.Config{
+		Limits: cfg.Limits.Limits,
+		Retention: store.Retention{
+			Completed: cfg.Retention.Completed, Cancelled: cfg.Retention.Cancelled,
+			Failed: cfg.Retention.Failed, DeadLetter: cfg.Retention.DeadLetter,
+		},
+	}
+	var s store.Store
+	switch u.Scheme {
+	case "memory":
+		s, err = local.OpenMemory(local.Options{Config: settings, Log: log})
+	case "file":
+		s, err = local.Open(u.Dir, local.Options{Config: settings, Log: log, AcceptLoss: cfg.AcceptLoss})
+	default:
+		s, err = postgres.Open(ctx, u.String(), settings)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the store %s: %w", config.Redact(cfg.Store), err)
+	}
+	return s, nil
+}
