@@ -21,7 +21,7 @@ help: ## List the targets
 
 # What make check leaves out even with -short: packages whose tests build and start
 # programs, containers or databases.
-CHECK_WITHOUT = cmd/gq docker services internal/compare internal/dockertest internal/monolith internal/pgtest internal/taskqueuetest store/postgres
+CHECK_WITHOUT = cmd/gq docker services internal/designs/compare internal/dockertest internal/designs/monolith internal/pgtest internal/designs/taskqueuetest store/postgres
 
 .PHONY: check
 check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
@@ -29,7 +29,7 @@ check: format-check ## For a first contribution: format, vet and the tests that 
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
 
 .PHONY: test
-test: postgres python node docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gq compare --quick
+test: postgres python node docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick
 	scripts/test -check
 	scripts/compare --quick
 

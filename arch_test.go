@@ -82,20 +82,23 @@ var arrows = []arrow{
 	// concrete store.
 	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/scheduler", imports: append([]string{"internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
-	{pkg: "internal/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/rpc", "internal/taskqueuetest", "store/postgres"}, faceTests...)},
+	{pkg: "internal/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
-	{pkg: "internal/rpc", imports: []string{"internal/logline"}, tests: []string{"api/*", "internal/taskqueuetest"}},
+	{pkg: "internal/designs/rpc", imports: []string{"internal/logline"}, tests: []string{"api/*", "internal/designs/taskqueuetest"}},
 	{pkg: "internal/taskwork", pure: true},
-	{pkg: "services", tests: []string{"api/*", "internal/rpc", "internal/taskqueuetest", "internal/taskwork", "services/*"}},
+	{pkg: "services", tests: []string{"api/*", "internal/designs/rpc", "internal/designs/taskqueuetest", "internal/taskwork", "services/*"}},
 	{pkg: "services/job", imports: append([]string{"."}, serviceImports...), tests: serviceTests},
 	{pkg: "services/*", imports: serviceImports, tests: serviceTests},
-	{pkg: "internal/monolith", imports: []string{"api/*", "internal/rpc", "internal/taskwork", "services/*"}, tests: serviceTests},
-	{pkg: "internal/load", imports: serviceImports, tests: serviceTests},
-	{pkg: "internal/compare", imports: []string{"api/*", "internal/load", "internal/rpc"}, tests: append([]string{"internal/taskwork"}, serviceTests...)},
-	{pkg: "internal/taskqueuetest", imports: []string{"api/*", "internal/rpc", "internal/spec", "internal/taskwork"}},
+	{pkg: "internal/designs/monolith", imports: []string{"api/*", "internal/designs/rpc", "internal/taskwork", "services/*"}, tests: serviceTests},
+	{pkg: "internal/designs/load", imports: serviceImports, tests: serviceTests},
+	{pkg: "internal/designs/compare", imports: []string{"api/*", "internal/designs/load", "internal/designs/rpc"}, tests: append([]string{"internal/taskwork"}, serviceTests...)},
+	{pkg: "internal/designs/taskqueuetest", imports: []string{"api/*", "internal/designs/rpc", "internal/spec", "internal/taskwork"}},
+
+	// What the programs have in common.
+	{pkg: "internal/cli", imports: []string{".", "internal/wire"}},
 
 	// The server: every face over one engine, and what it can be told.
 	{pkg: "internal/storeurl", imports: []string{"."}},
@@ -115,23 +118,31 @@ var arrows = []arrow{
 	{pkg: "internal/leaktest"},
 	{pkg: "internal/pgtest"},
 	{pkg: "internal/dockertest"},
-	{pkg: "docker", tests: []string{"api/*", "internal/compare", "internal/dockertest", "internal/load", "internal/rpc", "internal/taskqueuetest"}},
+	{pkg: "docker", tests: []string{"api/*", "internal/designs/compare", "internal/dockertest", "internal/designs/load", "internal/designs/rpc", "internal/designs/taskqueuetest"}},
 
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/native", "internal/matching", "internal/bench", "internal/move",
-		"internal/wire", "internal/spelling", "internal/storeurl", "internal/auth", "internal/webhook", "internal/observe", "internal/logline",
-		"internal/rpc", "services/*", "internal/monolith", "internal/load", "internal/compare",
-	}, tests: []string{"internal/taskqueuetest"}},
+		"internal/wire", "internal/cli", "internal/spelling", "internal/storeurl", "internal/auth", "internal/webhook", "internal/observe", "internal/logline",
+	}, tests: []string{"internal/designs/*", "internal/dispatch"}},
+
+	// The laboratory, which gq links none of.
+	{pkg: "cmd/gqlab", imports: []string{
+		".", "api/*", "server", "server/config", "internal/cli", "internal/observe", "services/*",
+		"internal/designs/compare", "internal/designs/load", "internal/designs/monolith", "internal/designs/rpc",
+	}, tests: []string{"internal/designs/taskqueuetest"}},
 }
 
 var (
 	faceImports = []string{".", "match", "engine", "api/*"}
 	faceTests   = []string{"store", "store/local"}
 
-	serviceImports = []string{"api/*", "internal/rpc", "internal/taskwork"}
-	serviceTests   = []string{"internal/taskqueuetest"}
+	serviceImports = []string{"api/*", "internal/designs/rpc", "internal/taskwork"}
+	serviceTests   = []string{"internal/designs/taskqueuetest"}
+
+	// internalGroups are the folders of internal that hold packages.
+	internalGroups = []string{"designs"}
 
 	// testHelpers may be imported by any test.
 	testHelpers = []string{"internal/scribble", "internal/spec", "internal/gqtest", "internal/leaktest", "internal/pgtest", "store/storetest"}
@@ -232,8 +243,12 @@ func (f sourceFile) fault(at ast.Node, format string, args ...any) string {
 // placeFaults checks where the file lies.
 func (f sourceFile) placeFaults() (faults []string) {
 	elements := strings.Split(f.pkg(), "/")
-	if i := slices.Index(elements, "internal"); i > 0 || (i == 0 && len(elements) != 2) {
-		faults = append(faults, f.fault(f.syntax, "internal packages lie directly below the root's internal, not in %s", f.pkg()))
+	depth := 2
+	if len(elements) > 1 && slices.Contains(internalGroups, elements[1]) {
+		depth = 3
+	}
+	if i := slices.Index(elements, "internal"); i > 0 || (i == 0 && len(elements) != depth) {
+		faults = append(faults, f.fault(f.syntax, "internal packages lie directly below the root's internal or in one of its groups, not in %s", f.pkg()))
 	}
 	if ast.IsGenerated(f.syntax) && elements[0] != "api" {
 		faults = append(faults, f.fault(f.syntax, "generated code belongs under api"))

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	"github.com/gopherqueue/gq/internal/compare"
+	"github.com/gopherqueue/gq/internal/designs/compare"
+	"github.com/gopherqueue/gq/internal/designs/load"
+	"github.com/gopherqueue/gq/internal/designs/rpc"
+	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
 	"github.com/gopherqueue/gq/internal/dockertest"
-	"github.com/gopherqueue/gq/internal/load"
-	"github.com/gopherqueue/gq/internal/rpc"
 	"github.com/gopherqueue/gq/internal/spec"
-	"github.com/gopherqueue/gq/internal/taskqueuetest"
 )
 
 func TestMain(m *testing.M) { dockertest.Main(m) }
@@ -56,7 +56,7 @@ func copyTree(from, to string) error {
 			return fs.SkipDir
 		case d.IsDir():
 			return os.MkdirAll(filepath.Join(to, inside), 0o755)
-		case inside == "docker/gq" || !d.Type().IsRegular():
+		case inside == "docker/gq" || inside == "docker/gqlab" || !d.Type().IsRegular():
 			return nil
 		}
 		info, err := d.Info()
@@ -112,15 +112,15 @@ func TestDocumentedCommands(t *testing.T) {
 	_, after, _ := strings.Cut(string(text), "\nIn containers")
 	_, after, _ = strings.Cut(after, "```sh\n")
 	block, _, found := strings.Cut(after, "```")
-	if !found || !strings.Contains(block, "compose.a.yaml up") || !strings.Contains(block, "gq compare") {
+	if !found || !strings.Contains(block, "compose.a.yaml up") || !strings.Contains(block, "gqlab compare") {
 		t.Fatalf("the commands are not where they were:\n%s", block)
 	}
 	for line := range strings.Lines(block) {
 		line, _, _ = strings.Cut(line, "#")
 		line = strings.TrimSpace(line)
 		line = strings.Replace(line, "docker compose", strings.Join(compose, " "), 1)
-		if rest, ok := strings.CutPrefix(line, "gq compare "); ok { // as short as can be
-			line = "GQ_COMPOSE='" + strings.Join(compose, " ") + "' docker/gq compare --design B --duration 200ms --warmup 50ms " + rest
+		if rest, ok := strings.CutPrefix(line, "gqlab compare "); ok { // as short as can be
+			line = "GQ_COMPOSE='" + strings.Join(compose, " ") + "' docker/gqlab compare --design B --duration 200ms --warmup 50ms " + rest
 		}
 		if line == "scripts/docker-build" { // was done already
 			continue

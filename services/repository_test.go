@@ -167,7 +167,7 @@ func TestTaskQueueIsDocumented(t *testing.T) {
 	text := readFile(t, "../docs/taskqueue.md")
 	for _, want := range []string{
 		"the jobs of the node that is asked", "without authentication", "A and B keep everything in memory", "| killed | lost | stays |",
-		"scripts/docker-build", "docker compose -f docker/compose.a.yaml up", "gq compare --quick", "scripts/compare",
+		"scripts/docker-build", "docker compose -f docker/compose.a.yaml up", "gqlab compare --quick", "scripts/compare",
 		"TaskQueuePublicService", "JobInternalService", "QueueInternalService", "CoordinatorInternalService", "ResultInternalService",
 	} {
 		if !strings.Contains(strings.ToLower(strings.Join(strings.Fields(text), " ")), strings.ToLower(want)) {

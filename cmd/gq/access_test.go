@@ -30,6 +30,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/spec"
 )
@@ -54,9 +55,9 @@ func TestTokensOfAServer(t *testing.T) {
 		status int
 		args   []string
 	}{
-		{exitUsage, []string{"create", "ops", "--grant", "admin", "--store", "memory:"}}, // nobody could ever use it
-		{exitNotFound, []string{"list", "--store", store + "/typo"}},
-		{exitNotFound, []string{"revoke", "ops", "--store", store + "/typo"}},
+		{cli.ExitUsage, []string{"create", "ops", "--grant", "admin", "--store", "memory:"}}, // nobody could ever use it
+		{cli.ExitNotFound, []string{"list", "--store", store + "/typo"}},
+		{cli.ExitNotFound, []string{"revoke", "ops", "--store", store + "/typo"}},
 	} {
 		c := exec.Command(gqtest.Program(t), append([]string{"token"}, bad.args...)...)
 		if text, _ := c.CombinedOutput(); c.ProcessState.ExitCode() != bad.status {
@@ -77,7 +78,7 @@ func TestTokensOfAServer(t *testing.T) {
 	}
 	s := startServer(t, []string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, "--store", store)
 	ops, boot := []string{"GQ_TOKEN=" + token.Token}, []string{"GQ_TOKEN=bootstrap-bootstrap"}
-	if out := s.gqAs(nil, "stats"); out.status != exitFailure || !strings.Contains(out.stderr, "token") {
+	if out := s.gqAs(nil, "stats"); out.status != cli.ExitFailure || !strings.Contains(out.stderr, "token") {
 		t.Errorf("without a token: %+v", out)
 	}
 	for _, env := range [][]string{ops, boot} {
@@ -96,13 +97,13 @@ func TestTokensOfAServer(t *testing.T) {
 	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in", "--json"); out.status != 0 || !strings.HasPrefix(out.stdout, `{"id":"`) {
 		t.Errorf("a job that it may not read: %+v", out)
 	}
-	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in", "--json", "--wait"); out.status != exitFailure || !strings.Contains(out.stderr, " was submitted: ") {
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in", "--json", "--wait"); out.status != cli.ExitFailure || !strings.Contains(out.stderr, " was submitted: ") {
 		t.Errorf("a job that it may not wait for: %+v", out)
 	}
-	if out := s.gqAs(mailer, "submit", "t", "--queue", "sms"); out.status != exitFailure || !strings.Contains(out.stderr, "lacks the scope submit on queue sms") {
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "sms"); out.status != cli.ExitFailure || !strings.Contains(out.stderr, "lacks the scope submit on queue sms") {
 		t.Errorf("a foreign queue: %+v", out)
 	}
-	if out := s.gqAs(mailer, "token", "list"); out.status != exitFailure {
+	if out := s.gqAs(mailer, "token", "list"); out.status != cli.ExitFailure {
 		t.Errorf("tokens: %+v", out)
 	}
 	if out := s.gqAs(ops, "token", "list"); out.status != 0 || !strings.Contains(out.stdout, "submit@mail.*") || strings.Contains(out.stdout, token.Token) {
@@ -111,7 +112,7 @@ func TestTokensOfAServer(t *testing.T) {
 	if out := s.gqAs(ops, "token", "revoke", "mailer"); out.status != 0 {
 		t.Errorf("%+v", out)
 	}
-	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in"); out.status != exitFailure {
+	if out := s.gqAs(mailer, "submit", "t", "--queue", "mail.in"); out.status != cli.ExitFailure {
 		t.Errorf("a revoked token: %+v", out)
 	}
 	s.signal(os.Interrupt)
@@ -157,7 +158,7 @@ func TestTheFirstTokenIsAnAdministrators(t *testing.T) {
 	s := startServer(t, nil, "--store", "memory:")
 	for _, grant := range []string{"read", "submit,work@*", "admin@mail.*"} {
 		out := s.gqAs(nil, "token", "create", "x", "--grant", grant)
-		if out.status != exitUsage || !strings.Contains(out.stderr, "the first token must have admin on all queues") || !strings.Contains(out.stderr, "GQ_ADMIN_TOKEN") {
+		if out.status != cli.ExitUsage || !strings.Contains(out.stderr, "the first token must have admin on all queues") || !strings.Contains(out.stderr, "GQ_ADMIN_TOKEN") {
 			t.Errorf("%s: %+v", grant, out)
 		}
 	}
@@ -169,7 +170,7 @@ func TestTheFirstTokenIsAnAdministrators(t *testing.T) {
 		t.Fatalf("%+v", out)
 	}
 	ops := []string{"GQ_TOKEN=" + strings.TrimSpace(out.stdout)}
-	if out := s.gqAs(nil, "stats"); out.status != exitFailure {
+	if out := s.gqAs(nil, "stats"); out.status != cli.ExitFailure {
 		t.Errorf("without a token: %+v", out)
 	}
 	if out := s.gqAs(ops, "token", "create", "x", "--grant", "read"); out.status != 0 {
@@ -210,7 +211,7 @@ func TestListeningBeyondLoopback(t *testing.T) {
 	// What does not start leaves no store behind.
 	dir := filepath.Join(t.TempDir(), "data")
 	got := gqIn(t.Context(), t.TempDir(), "serve", "--data", dir, "--http", "0.0.0.0:0", "--grpc", "127.0.0.1:0")
-	if got.status != exitUsage || !strings.Contains(got.stderr, "can be reached from other machines") {
+	if got.status != cli.ExitUsage || !strings.Contains(got.stderr, "is reachable from other hosts") {
 		t.Errorf("%+v", got)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {

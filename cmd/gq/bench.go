@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/bench"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/storeurl"
 )
 
@@ -134,7 +135,7 @@ func newBench(p process) *cobra.Command {
 		Short:   "Measure a store on this machine",
 		Long:    benchLong,
 		Example: benchExample,
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE:    func(c *cobra.Command, _ []string) error { return f.run(c.Context(), p) },
 	}
 	flags := c.Flags()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/cli"
 )
 
 // connect reaches the server to measure, and starts one if none was named. The
@@ -22,7 +23,7 @@ func (f *benchFlags) connect(ctx context.Context, place benchPlace) (closing fun
 	if addr == "" {
 		beside, ok := place.(benchBeside)
 		if !ok {
-			return nil, usage("server", "cannot be started on this store; start one and name it with --addr")
+			return nil, cli.Invalid("server", "cannot be started on this store; start one and name it with --addr")
 		}
 		if addr, f.RemoteProcess, stop, err = startBenchServer(ctx, beside.Beside()); err != nil {
 			return nil, fmt.Errorf("start a server to measure: %w", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -49,7 +50,7 @@ func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
 	if sources.File != "" {
 		text, err := readFile(sources.File, 1<<20)
 		if os.IsNotExist(err) {
-			return config.Loaded{}, usage("config", fmt.Sprintf("there is no file %s", sources.File))
+			return config.Loaded{}, cli.Invalid("config", fmt.Sprintf("there is no file %s", sources.File))
 		} else if err != nil {
 			return config.Loaded{}, fmt.Errorf("read the configuration: %w", err)
 		}
@@ -108,7 +109,7 @@ func newConfig(p process) *cobra.Command {
 	check.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			if checked.file != "" {
-				return usage("config", fmt.Sprintf("%s and --config %s are two files; want one", args[0], checked.file))
+				return cli.Invalid("config", fmt.Sprintf("%s and --config %s are two files; want one", args[0], checked.file))
 			}
 			checked.file = args[0]
 		}
@@ -126,7 +127,7 @@ func newConfig(p process) *cobra.Command {
 		Short:   "Print the whole configuration with where each value comes from",
 		Long:    "Print the whole configuration as a file, with where each value comes from. Secrets\nare not told.\n\n" + configHelp,
 		Example: "  gq config print\n  gq config print --config gq.yaml --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	shown := newConfigFlags(show)
 	var showJSON bool

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -32,7 +33,7 @@ The store is a real one, in a temporary directory that is removed at the end, or
 in --data, which is kept. Interrupt at any time.`,
 		Example: `  gq demo
   gq demo --data ./gq-demo    keep the store`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if dir == "" {
 				temporary, err := os.MkdirTemp("", "gq-demo-")

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/cli"
 )
 
 // TestDemo runs the whole show and checks that it tells every story. The command
@@ -13,7 +15,7 @@ import (
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	got := gqIn(t.Context(), t.TempDir(), "demo", "--data", t.TempDir())
-	if got.status != exitOK {
+	if got.status != cli.ExitOK {
 		t.Fatalf("exit status %d, stderr %q, output\n%s", got.status, got.stderr, got.stdout)
 	}
 	for _, story := range []string{
@@ -38,7 +40,7 @@ func TestDemoInterrupted(t *testing.T) {
 	var diagnostics bytes.Buffer
 	start := time.Now()
 	code := run(ctx, []string{"demo", "--data", t.TempDir()}, func(string) string { return "" }, nil, out, &diagnostics)
-	if code != exitFailure || diagnostics.String() != "gq: interrupted\n" {
+	if code != cli.ExitFailure || diagnostics.String() != "gq: interrupted\n" {
 		t.Errorf("exit status %d, stderr %q", code, diagnostics.String())
 	}
 	if took := time.Since(start); took > demoTime/2 {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -20,7 +21,7 @@ func newDLQ(p process) *cobra.Command {
 		Long: `Look after jobs in DEAD_LETTER: their attempts are used up or their lifetime was
 over, and someone should look why.
 
-` + exitHelp,
+` + cli.ExitHelp,
 		Example: `  gq dlq list --queue mail
   gq dlq replay 0198…
   gq dlq replay --queue mail
@@ -36,7 +37,7 @@ func newDLQList(p process) *cobra.Command {
 		Short:   "List jobs that were given up",
 		Long:    "List jobs that were given up, newest first.\n\n" + listHelp,
 		Example: "  gq dlq list --since 24h\n  gq dlq list --type email.send",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	listing(newRemote(p, c), c, &filterFlags{dead: true})
 	return c
@@ -198,7 +199,7 @@ func (r *remote) confirm(yes bool, question string) error {
 	if yes {
 		return nil
 	}
-	nobody := usage("yes", "this cannot be undone; say --yes")
+	nobody := cli.Invalid("yes", "this cannot be undone; say --yes")
 	if r.json || !isTerminal(r.stdin) {
 		return nobody
 	}
@@ -208,7 +209,7 @@ func (r *remote) confirm(yes bool, question string) error {
 		return nobody
 	}
 	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
-		return &statusError{exitFailure, errors.New("nothing was removed")}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was removed")}
 	}
 	return nil
 }

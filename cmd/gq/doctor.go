@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 )
 
 func newDoctor(p process) *cobra.Command {
@@ -22,7 +23,7 @@ that were given up, schedules that are paused or late, clocks that disagree.
 The exit status is 1 if something is wrong, 4 if the server cannot be reached;
 what is only worth knowing is not counted.`,
 		Example: "  gq doctor\n  gq doctor --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -38,9 +39,9 @@ what is only worth knowing is not counted.`,
 		case printed != nil:
 			return printed
 		case err != nil:
-			return &statusError{status: exitOf(err)}
+			return &cli.StatusError{Status: cli.ExitOf(err)}
 		case found.failed:
-			return &statusError{status: exitFailure}
+			return &cli.StatusError{Status: cli.ExitFailure}
 		}
 		return nil
 	}

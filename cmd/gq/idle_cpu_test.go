@@ -23,8 +23,8 @@ import (
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/pgtest"
-	"github.com/gopherqueue/gq/internal/rpc"
 	"github.com/gopherqueue/gq/worker"
 )
 

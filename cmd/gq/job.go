@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -18,7 +19,7 @@ func newJob(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "job",
 		Short: "Look at jobs and change them",
-		Long:  "Look at jobs and change them.\n\n" + exitHelp,
+		Long:  "Look at jobs and change them.\n\n" + cli.ExitHelp,
 		Example: `  gq job list --state FAILED,DEAD_LETTER
   gq job get 0198… --result > result.bin
   gq job explain 0198…
@@ -143,7 +144,7 @@ func (f *filterFlags) chosen(args []string) (ids []gq.JobID, q gq.Query, err err
 		return nil, q, err
 	}
 	if many := f.given() || f.all; many == (len(ids) > 0) {
-		return nil, q, usage("arguments", "give ids, or a filter such as --queue, or --all")
+		return nil, q, cli.Invalid("arguments", "give ids, or a filter such as --queue, or --all")
 	}
 	return ids, q, nil
 }
@@ -168,7 +169,7 @@ func newJobList(p process) *cobra.Command {
   gq job list --type email.send --tag customer=7
   gq job list --since 1h --limit 200
   gq job list --json --limit 1000 | jq -r '.jobs[].id'`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 	}
 	listing(newRemote(p, c), c, &filterFlags{})
 	return c
@@ -196,7 +197,7 @@ func listing(r *remote, c *cobra.Command, f *filterFlags) {
 			return err
 		}
 		if limit < 1 || limit > 1000 {
-			return usage("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
+			return cli.Invalid("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
 		}
 		query.Limit, query.Cursor, query.OldestFirst = limit, cursor, oldest
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
@@ -273,7 +274,7 @@ func newJobWait(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait ID",
 		Short: "Wait until a job has ended",
-		Long:  "Wait until a job has ended and say how. With --json the job is printed, with its\nresult.\n\n" + exitHelp,
+		Long:  "Wait until a job has ended and say how. With --json the job is printed, with its\nresult.\n\n" + cli.ExitHelp,
 		Example: `  gq job wait 0198…
   gq job wait 0198… --timeout 1m --json`,
 		Args: oneArgument("the id of a job"),

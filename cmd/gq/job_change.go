@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -53,7 +54,7 @@ callback, and until its first claim its priority.`,
 		case len(faults) > 0:
 			return &gq.InvalidError{Faults: faults}
 		case patch.Empty():
-			return usage("flags", "say what to change; see gq job update --help")
+			return cli.Invalid("flags", "say what to change; see gq job update --help")
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
 			job, err := q.UpdateMetadata(ctx, id, patch)

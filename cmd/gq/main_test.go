@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/leaktest"
+	"github.com/gopherqueue/gq/internal/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -97,27 +97,6 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestVersionDescribesTheBuild(t *testing.T) {
-	setting := func(key, value string) debug.BuildSetting { return debug.BuildSetting{Key: key, Value: value} }
-	for _, test := range []struct {
-		info debug.BuildInfo
-		want string
-	}{
-		{debug.BuildInfo{GoVersion: "go1.99"}, "gq (development) go1.99 "},
-		{debug.BuildInfo{GoVersion: "go1.99", Main: debug.Module{Version: "v1.2.3"}}, "gq v1.2.3 go1.99 "},
-		{
-			debug.BuildInfo{GoVersion: "go1.99", Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
-				setting("vcs.revision", "0123456789abcdef0123"), setting("vcs.time", "2030-01-02T03:04:05Z"), setting("vcs.modified", "true"),
-			}},
-			"gq (development) (commit 0123456789ab, 2030-01-02T03:04:05Z, modified) go1.99 ",
-		},
-	} {
-		if got := describe(&test.info); !strings.HasPrefix(got, test.want) {
-			t.Errorf("%q, want it to begin with %q", got, test.want)
-		}
-	}
-}
-
 // TestErrorsForPrograms has errors of every origin told as JSON, and only where that
 // was asked for.
 func TestErrorsForPrograms(t *testing.T) {
@@ -142,7 +121,14 @@ func TestErrorsForPrograms(t *testing.T) {
 		{"config check --json --drain soon", 2, "invalid", "--drain: drain"},
 	} {
 		got := d.gq(strings.Fields(test.args)...)
-		var out failed
+		var out struct {
+			Error struct {
+				Code       string       `json:"code"`
+				Message    string       `json:"message"`
+				Faults     []wire.Fault `json:"faults"`
+				ExitStatus int          `json:"exit_status"`
+			} `json:"error"`
+		}
 		if err := json.Unmarshal([]byte(got.stderr), &out); err != nil || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("gq %s: %v: %+v", test.args, err, got)
 			continue

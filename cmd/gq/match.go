@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -86,7 +87,7 @@ func readInput(p process, file string) ([]byte, error) {
 	}
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usage("file", fmt.Sprintf("there is no %.200q", file))
+		return nil, cli.Invalid("file", fmt.Sprintf("there is no %.200q", file))
 	}
 	return text, err
 }

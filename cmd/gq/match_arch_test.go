@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/gopherqueue/gq/internal/cli"
 )
 
 var arches = flag.String("arches", "386", "architectures that gq match is built for and run on; others than 386 need qemu-user")
@@ -70,7 +72,7 @@ func TestMatchOnOtherArchitectures(t *testing.T) {
 				c := exec.CommandContext(t.Context(), command[0], command[1:]...)
 				var stdout, stderr bytes.Buffer
 				c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(v.Input), &stdout, &stderr
-				if err := c.Run(); err != nil || want.status != exitOK || stdout.String() != want.stdout {
+				if err := c.Run(); err != nil || want.status != cli.ExitOK || stdout.String() != want.stdout {
 					t.Errorf("%s: %v %s\non %s:\n%s\nhere:\n%s", v.Name, err, &stderr, arch, &stdout, want.stdout)
 				}
 			}

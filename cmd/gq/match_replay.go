@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/matching"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -81,7 +82,7 @@ func (r *replay) run(ctx context.Context, round string) error {
 	}
 	switch {
 	case differs != nil:
-		return &statusError{exitFailure, differs}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: differs}
 	case !r.json:
 		fmt.Fprintf(r.stdout, "round %d: equal: %d assignments and %d requeued jobs of %d jobs and %d providers, seed %s\n",
 			rec.Round, len(rec.Assignments), len(rec.Requeued), len(rec.Input.Jobs), len(rec.Input.Providers), rec.Seed)
@@ -96,7 +97,7 @@ func (r *replay) find(ctx context.Context, round string) (rec matching.Recorded,
 		text, err = readInput(r.process, round)
 	} else {
 		if _, err := strconv.ParseUint(round, 10, 64); err != nil {
-			return rec, usage("round", fmt.Sprintf("%.64q is not the number of a round; a file with a record needs --file", round))
+			return rec, cli.Invalid("round", fmt.Sprintf("%.64q is not the number of a round; a file with a record needs --file", round))
 		}
 		text, _, err = r.call(ctx, http.MethodGet, "/rounds/"+round, nil)
 	}
@@ -104,7 +105,7 @@ func (r *replay) find(ctx context.Context, round string) (rec matching.Recorded,
 		return rec, err
 	}
 	if err := json.Unmarshal(text, &rec); err != nil {
-		return rec, usage("record", fmt.Sprintf("is none: %v", err))
+		return rec, cli.Invalid("record", fmt.Sprintf("is none: %v", err))
 	}
 	return rec, nil
 }

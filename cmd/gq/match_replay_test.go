@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/dispatch"
 	"github.com/gopherqueue/gq/internal/matching"
 	"github.com/gopherqueue/gq/match"
@@ -49,20 +50,20 @@ func TestMatchReplay(t *testing.T) {
 		status := run(t.Context(), append([]string{"match", "replay"}, args...), env, strings.NewReader(""), &stdout, &stderr)
 		return outcome{status, stdout.String(), stderr.String()}
 	}
-	if got := gq("1"); got.status != exitOK || !strings.HasPrefix(got.stdout, "round 1: equal: 1 assignments") {
+	if got := gq("1"); got.status != cli.ExitOK || !strings.HasPrefix(got.stdout, "round 1: equal: 1 assignments") {
 		t.Errorf("a round: %+v", got)
 	}
-	if got := gq("1", "--json"); got.status != exitOK || !strings.Contains(got.stdout, `"equal": true`) {
+	if got := gq("1", "--json"); got.status != cli.ExitOK || !strings.Contains(got.stdout, `"equal": true`) {
 		t.Errorf("as JSON: %+v", got)
 	}
-	if got := gq("2"); got.status != exitNotFound || got.stdout != "" {
+	if got := gq("2"); got.status != cli.ExitNotFound || got.stdout != "" {
 		t.Errorf("an unknown round: %+v", got)
 	}
-	if got := gq("first"); got.status != exitUsage || got.stdout != "" {
+	if got := gq("first"); got.status != cli.ExitUsage || got.stdout != "" {
 		t.Errorf("no number: %+v", got)
 	}
 	input := gq("1", "--input")
-	if result := matchOf(t, input.stdout, "-"); result.status != exitOK || !strings.Contains(result.stdout, `"provider_id": "p"`) {
+	if result := matchOf(t, input.stdout, "-"); result.status != cli.ExitOK || !strings.Contains(result.stdout, `"provider_id": "p"`) {
 		t.Errorf("the input: %+v", result)
 	}
 
@@ -87,16 +88,16 @@ func TestMatchReplay(t *testing.T) {
 		}
 	}
 	save()
-	if got := gq("--file", file); got.status != exitOK {
+	if got := gq("--file", file); got.status != cli.ExitOK {
 		t.Errorf("a saved record: %+v", got)
 	}
 	rec["assignments"].([]any)[0].(map[string]any)["score_ppb"] = 1
 	save()
-	if got := gq("--file", file); got.status != exitFailure || !strings.Contains(got.stderr, "were recorded") {
+	if got := gq("--file", file); got.status != cli.ExitFailure || !strings.Contains(got.stderr, "were recorded") {
 		t.Errorf("a changed record: %+v", got)
 	}
 	server.Close()
-	if got := gq("1"); got.status != exitUnreachable {
+	if got := gq("1"); got.status != cli.ExitUnreachable {
 		t.Errorf("no server: %+v", got)
 	}
 }
@@ -120,7 +121,7 @@ func TestWhereMatchingIs(t *testing.T) {
 	} {
 		a := matchingAPI{process: process{getenv: func(name string) string { return v.env[name] }}, addr: v.addr, http: v.http}
 		got, err := a.server()
-		if got != v.want || (err == nil) != (v.want != "") || err != nil && exitOf(err) != exitUsage {
+		if got != v.want || (err == nil) != (v.want != "") || err != nil && cli.ExitOf(err) != cli.ExitUsage {
 			t.Errorf("%+v: %q, %v", v, got, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -44,7 +45,7 @@ func TestMatchVectors(t *testing.T) {
 		if err := json.Unmarshal(v.Output, &want); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, result); diff != "" || got.status != exitOK || got.stderr != "" {
+		if diff := cmp.Diff(want, result); diff != "" || got.status != cli.ExitOK || got.stderr != "" {
 			t.Errorf("%s: status %d, %s (-want +got):\n%s", v.Name, got.status, got.stderr, diff)
 		}
 
@@ -64,7 +65,7 @@ func TestMatchOutput(t *testing.T) {
 	got := matchOf(t, `{"chain_id": "c"}`, "-")
 	seed := match.NewSeed("c", 0, 0, nil)
 	want := "{\n  \"seed\": \"" + seed.String() + "\",\n  \"order\": [],\n  \"assignments\": [],\n  \"requeued\": []\n}\n"
-	if got != (outcome{exitOK, want, ""}) {
+	if got != (outcome{cli.ExitOK, want, ""}) {
 		t.Errorf("%+v, want %q", got, want)
 	}
 }
@@ -82,7 +83,7 @@ func TestMatchRefuses(t *testing.T) {
 		},
 	} {
 		got := matchOf(t, test.stdin, "-")
-		if got.status != exitUsage || got.stdout != "" {
+		if got.status != cli.ExitUsage || got.stdout != "" {
 			t.Errorf("%s: status %d, standard output %q", test.stdin, got.status, got.stdout)
 		}
 		for _, want := range test.want {
@@ -91,11 +92,11 @@ func TestMatchRefuses(t *testing.T) {
 			}
 		}
 	}
-	if got := matchOf(t, "", filepath.Join(t.TempDir(), "missing.json")); got.status != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, "missing.json") {
+	if got := matchOf(t, "", filepath.Join(t.TempDir(), "missing.json")); got.status != cli.ExitUsage || got.stdout != "" || !strings.Contains(got.stderr, "missing.json") {
 		t.Errorf("%+v", got)
 	}
 	for _, args := range [][]string{{"match"}, {"match", "a", "b"}} {
-		if got := gqIn(t.Context(), "", args...); got.status != exitUsage || got.stdout != "" || !strings.Contains(got.stderr, "takes one file") {
+		if got := gqIn(t.Context(), "", args...); got.status != cli.ExitUsage || got.stdout != "" || !strings.Contains(got.stderr, "takes one file") {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/matching"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -48,7 +49,7 @@ func (a *matchingAPI) server() (string, error) {
 	_, usual, _ := strings.Cut(defaultAddr, ":")
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || port != usual {
-		return "", usage("http", fmt.Sprintf("is needed, or GQ_HTTP: from the gRPC address %.80q, whose port is not %s, that of HTTP does not follow", addr, usual))
+		return "", cli.Invalid("http", fmt.Sprintf("is needed, or GQ_HTTP: from the gRPC address %.80q, whose port is not %s, that of HTTP does not follow", addr, usual))
 	}
 	_, usual, _ = strings.Cut(defaultHTTP, ":")
 	return net.JoinHostPort(host, usual), nil
@@ -64,7 +65,7 @@ const maxRecord = 256 << 20
 func (a *matchingAPI) call(ctx context.Context, method, path string, body any) ([]byte, time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	tls, err := clientTLS(a.getenv)
+	tls, err := cli.ClientTLS(a.getenv)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -91,7 +92,7 @@ func (a *matchingAPI) call(ctx context.Context, method, path string, body any) (
 	}
 	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(base, "/")+matching.Base+path, sent)
 	if err != nil {
-		return nil, time.Time{}, usage("http", fmt.Sprintf("%.80q is not an address", base))
+		return nil, time.Time{}, cli.Invalid("http", fmt.Sprintf("%.80q is not an address", base))
 	}
 	if token := a.getenv("GQ_TOKEN"); token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/load"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store/local"
@@ -36,8 +36,8 @@ func TestMessagesSayWhatToDo(t *testing.T) {
 		{[]string{"submit", "x", "--at", "2199-01-01T00:00:00Z"}, []string{"invalid: at: 2199-01-01T00:00:00Z is", "lifetime of 168h0m0s"}, "run_at"},
 	} {
 		got := d.gq(test.args...)
-		if got.status != exitUsage {
-			t.Errorf("gq %s: status %d, want %d", strings.Join(test.args, " "), got.status, exitUsage)
+		if got.status != cli.ExitUsage {
+			t.Errorf("gq %s: status %d, want %d", strings.Join(test.args, " "), got.status, cli.ExitUsage)
 		}
 		for _, part := range test.says {
 			if !strings.Contains(got.stderr, part) {
@@ -62,7 +62,7 @@ func TestFaultsStandOnLines(t *testing.T) {
 	}
 	got := gqIn(t.Context(), t.TempDir(), "config", "check", file)
 	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
-	if got.status != exitUsage || len(lines) != 3 || !strings.HasPrefix(lines[0], "gq: ") ||
+	if got.status != cli.ExitUsage || len(lines) != 3 || !strings.HasPrefix(lines[0], "gq: ") ||
 		!strings.Contains(lines[1], "drain:") || !strings.Contains(lines[2], "log.level:") {
 		t.Errorf("status %d, and it says\n%s", got.status, got.stderr)
 	}
@@ -76,11 +76,11 @@ func (locked) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.E
 func TestTokenIsNamed(t *testing.T) {
 	d := newDesk(t)
 	d.queue = locked{d.queue}
-	if got := d.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "set GQ_TOKEN") {
+	if got := d.gq("stats"); got.status != cli.ExitFailure || !strings.Contains(got.stderr, "set GQ_TOKEN") {
 		t.Errorf("without a token: status %d, %s", got.status, got.stderr)
 	}
 	d.env["GQ_TOKEN"] = "gqt_x"
-	if got := d.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "does not know the token in GQ_TOKEN") {
+	if got := d.gq("stats"); got.status != cli.ExitFailure || !strings.Contains(got.stderr, "does not know the token in GQ_TOKEN") {
 		t.Errorf("with a wrong token: status %d, %s", got.status, got.stderr)
 	}
 }
@@ -103,8 +103,8 @@ func TestAddressesAreChecked(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			got := gqIn(ctx, t.TempDir(), append(args, "--addr", addr)...)
 			cancel()
-			if got.status != exitUsage || !strings.Contains(got.stderr, want) {
-				t.Errorf("gq %s at %s: status %d, want %d; it says %q, want %q in it", args[0], addr, got.status, exitUsage, got.stderr, want)
+			if got.status != cli.ExitUsage || !strings.Contains(got.stderr, want) {
+				t.Errorf("gq %s at %s: status %d, want %d; it says %q, want %q in it", args[0], addr, got.status, cli.ExitUsage, got.stderr, want)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestGreetingIsForTerminals(t *testing.T) {
 	defer listener.Close() //nolint:errcheck // nobody has called
 	var stdout bytes.Buffer
 	cfg := config.Default()
-	greet(process{stdout: &stdout, getenv: func(string) string { return "" }}, &cfg, listeners{http: listener, grpc: listener})
+	greet(process{stdout: &stdout, getenv: func(string) string { return "" }}, cfg, listener.Addr(), listener.Addr())
 	if got := stdout.String(); got != "store file:gq-data\n" {
 		t.Errorf("a file gets\n%s", got)
 	}
@@ -153,7 +153,7 @@ func TestSubmitWaitsForTheServer(t *testing.T) {
 	}
 	addr := listener.Addr().String()
 	_ = listener.Close() // nobody is there
-	if got := gqIn(t.Context(), t.TempDir(), "submit", "x", "--addr", addr, "--retry-for", "0s"); got.status != exitUnreachable {
+	if got := gqIn(t.Context(), t.TempDir(), "submit", "x", "--addr", addr, "--retry-for", "0s"); got.status != cli.ExitUnreachable {
 		t.Errorf("without patience: status %d\n%s", got.status, got.stderr)
 	}
 	stderr := &watched{want: "trying again", seen: make(chan struct{})}
@@ -182,7 +182,7 @@ func TestSubmitWaitsForTheServer(t *testing.T) {
 	server := native.NewGRPC(e, native.GRPCOptions{})
 	serving := make(chan error, 1)
 	go func() { serving <- server.Serve(listener) }()
-	if status := <-ended; status != exitOK {
+	if status := <-ended; status != cli.ExitOK {
 		t.Errorf("status %d:\n%s", status, stderr.text.String())
 	}
 	page, err := e.List(t.Context(), gq.Query{})
@@ -192,16 +192,5 @@ func TestSubmitWaitsForTheServer(t *testing.T) {
 	server.Stop()
 	if err := <-serving; err != nil {
 		t.Error(err)
-	}
-}
-
-// gq load tells what failed, and that it did.
-func TestLoadTellsFailures(t *testing.T) {
-	r := &load.Report{Errors: map[string]int{"UNAUTHENTICATED": 3}, ErrorExamples: map[string]string{"UNAUTHENTICATED": "a valid token is required"}}
-	if err := failures(r); err == nil || err.Error() != "3 requests failed\n  3 UNAUTHENTICATED, such as: a valid token is required" {
-		t.Errorf("it says %v", err)
-	}
-	if err := failures(&load.Report{PerSecond: 10}); err != nil {
-		t.Errorf("nothing failed, and it says %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
@@ -56,7 +57,7 @@ func newMigrateUp(p process) *cobra.Command {
 		Short:   "Apply what is missing",
 		Long:    "Apply what is missing, and say what that was.",
 		Example: "  gq migrate up --store postgres://db.example/app",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	where := migrateStore(c)
 	inJSON := jsonFlag(c)
@@ -88,7 +89,7 @@ func newMigrateStatus(p process) *cobra.Command {
 		Short:   "Tell which layout a database has",
 		Long:    "Tell which layout a database has and which one this program works on. Nothing is changed.",
 		Example: "  gq migrate status --store postgres://db.example/app",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	where := migrateStore(c)
 	inJSON := jsonFlag(c)
@@ -120,7 +121,7 @@ func newMigrateDump(p process) *cobra.Command {
 		Short:   "Print the SQL that makes the tables",
 		Long:    "Print the SQL that makes the tables in an empty database, for those who apply such things by other means.",
 		Example: "  gq migrate dump > schema.sql",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			sql, err := postgres.MigrateDump()
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/move"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -183,9 +184,9 @@ func parseMovable(field, url string) (storeurl.URL, error) {
 	u, err := storeurl.Parse(url)
 	switch {
 	case err != nil:
-		return u, usage(field, gq.FaultsOf(err)[0].Problem)
+		return u, cli.Invalid(field, gq.FaultsOf(err)[0].Problem)
 	case u.Scheme == "memory":
-		return u, usage(field, "memory: ends with its process; want file:DIR or postgres://…")
+		return u, cli.Invalid(field, "memory: ends with its process; want file:DIR or postgres://…")
 	}
 	return u, nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/gqtest"
 	"github.com/gopherqueue/gq/internal/pgtest"
 	"github.com/gopherqueue/gq/store"
@@ -123,18 +124,18 @@ func TestMove(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"backup " + path("six") + " --store file:" + dir, exitConflict, "in use by another process"},
-		{"backup " + path("one") + " --store file:" + path("two"), exitConflict, "exists already"},
-		{"backup " + path("six") + " --store file:" + path("nowhere"), exitNotFound, "there is no store"},
-		{"backup " + path("six") + " --store memory:", exitUsage, "memory: ends with its process"},
-		{"backup", exitUsage, "gq backup needs a file to write"},
-		{"restore " + path("one") + " --store file:" + path("two"), exitConflict, "the store is not empty"},
-		{"restore " + path("nowhere") + " --store file:" + path("new"), exitNotFound, "nowhere: not found"},
-		{"restore " + path("cut") + " --store file:" + path("new"), exitFailure, "it was cut off"},
-		{"restore " + path("other") + " --store file:" + path("new"), exitUsage, "is not a backup"},
-		{"copy file:" + path("two"), exitUsage, "a source and a destination"},
-		{"copy file:" + path("two") + " file:" + path("three"), exitConflict, "the store is not empty"},
-		{"copy file:" + path("two") + " mysql://x", exitUsage, "DST"},
+		{"backup " + path("six") + " --store file:" + dir, cli.ExitConflict, "in use by another process"},
+		{"backup " + path("one") + " --store file:" + path("two"), cli.ExitConflict, "exists already"},
+		{"backup " + path("six") + " --store file:" + path("nowhere"), cli.ExitNotFound, "there is no store"},
+		{"backup " + path("six") + " --store memory:", cli.ExitUsage, "memory: ends with its process"},
+		{"backup", cli.ExitUsage, "gq backup needs a file to write"},
+		{"restore " + path("one") + " --store file:" + path("two"), cli.ExitConflict, "the store is not empty"},
+		{"restore " + path("nowhere") + " --store file:" + path("new"), cli.ExitNotFound, "nowhere: not found"},
+		{"restore " + path("cut") + " --store file:" + path("new"), cli.ExitFailure, "it was cut off"},
+		{"restore " + path("other") + " --store file:" + path("new"), cli.ExitUsage, "is not a backup"},
+		{"copy file:" + path("two"), cli.ExitUsage, "a source and a destination"},
+		{"copy file:" + path("two") + " file:" + path("three"), cli.ExitConflict, "the store is not empty"},
+		{"copy file:" + path("two") + " mysql://x", cli.ExitUsage, "DST"},
 	} {
 		out := gq(strings.Fields(test.args)...)
 		if out.status != test.status || !strings.Contains(out.stderr, test.want) || out.stdout != "" {

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -98,7 +99,7 @@ func (l *given) live() bool { return l.Status == "ACTIVE" || l.Status == "RENEWE
 
 func (w *provider) run(ctx context.Context) error {
 	if w.poll <= 0 {
-		return usage("poll", fmt.Sprintf("%v is not longer than 0", w.poll))
+		return cli.Invalid("poll", fmt.Sprintf("%v is not longer than 0", w.poll))
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer w.working.Wait()

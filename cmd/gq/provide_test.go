@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/dispatch"
 	"github.com/gopherqueue/gq/internal/matching"
 	"github.com/gopherqueue/gq/internal/spec"
@@ -156,7 +157,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 	if j := state(bad); j.LastError != "PROVIDER_FAIL" || j.Message != "exit status 3: broken" {
 		t.Errorf("failed: %+v", j)
 	}
-	if got := end(); got.status != exitOK {
+	if got := end(); got.status != cli.ExitOK {
 		t.Errorf("%+v", got)
 	}
 	return late
@@ -164,11 +165,11 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 
 func TestProvideIsRefused(t *testing.T) {
 	for _, args := range [][]string{{"provide"}, {"provide", "p"}, {"provide", "p", "--exec", "true", "--poll", "0s"}} {
-		if got := gqIn(t.Context(), "", args...); got.status != exitUsage {
+		if got := gqIn(t.Context(), "", args...); got.status != cli.ExitUsage {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
-	if got := gqIn(t.Context(), "", "provide", "p", "--exec", "true", "--http", "127.0.0.1:1"); got.status != exitUnreachable {
+	if got := gqIn(t.Context(), "", "provide", "p", "--exec", "true", "--http", "127.0.0.1:1"); got.status != cli.ExitUnreachable {
 		t.Errorf("nobody there: %+v", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/spelling"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -19,7 +20,7 @@ func newQueue(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "Look at queues and configure them",
-		Long:  "Look at queues and configure them.\n\n" + exitHelp,
+		Long:  "Look at queues and configure them.\n\n" + cli.ExitHelp,
 		Example: `  gq queue list
   gq queue set mail --max-running 20 --rate 100/1m
   gq queue pause mail`,
@@ -33,7 +34,7 @@ not exist is made, and the command says so.`, queue.Pause),
 
 func newQueueList(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "list", Short: "List queues with their numbers", Example: "  gq queue list --json", Args: noArguments,
+		Use: "list", Short: "List queues with their numbers", Example: "  gq queue list --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -307,7 +308,7 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 		}
 		out.Rate = rate
 	} else if has("burst") {
-		return nil, usage("burst", "goes together with --rate")
+		return nil, cli.Invalid("burst", "goes together with --rate")
 	}
 	if has("preset") {
 		preset, err := gq.ParsePreset(f.preset)
@@ -332,7 +333,7 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 		out.Policy = policy
 	}
 	if !given {
-		return nil, usage("flags", "say what to set; see gq queue set --help")
+		return nil, cli.Invalid("flags", "say what to set; see gq queue set --help")
 	}
 	return out, nil
 }
@@ -351,7 +352,7 @@ func readRate(text string, burst int) (*wire.Rate, error) {
 		d, err = time.ParseDuration(per)
 	}
 	if !ok || err != nil || n < 1 {
-		return nil, usage("rate", fmt.Sprintf("%.64q is not COUNT/DURATION such as 100/1m, or 0", text))
+		return nil, cli.Invalid("rate", fmt.Sprintf("%.64q is not COUNT/DURATION such as 100/1m, or 0", text))
 	}
 	return &wire.Rate{Count: n, Per: wire.Duration(d), Burst: burst}, nil
 }
@@ -368,7 +369,7 @@ func newPool(p process) *cobra.Command {
 }
 
 func newPoolList(p process) *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List capacity pools", Example: "  gq pool list", Args: noArguments}
+	c := &cobra.Command{Use: "list", Short: "List capacity pools", Example: "  gq pool list", Args: cli.NoArguments}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {

@@ -3,18 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/worker"
@@ -73,7 +71,7 @@ func dialAs(getenv func(string) string) dialer {
 	return func(addr string, patience time.Duration, reached func(bool)) (queue, func() error, error) {
 		o := client.Options{RetryFor: patience, GenerateKeys: true, Token: getenv("GQ_TOKEN"), Reached: reached}
 		var err error
-		if o.TLS, err = clientTLS(getenv); err != nil {
+		if o.TLS, err = cli.ClientTLS(getenv); err != nil {
 			return nil, nil, err
 		}
 		c, err := client.New(addr, o)
@@ -82,32 +80,6 @@ func dialAs(getenv func(string) string) dialer {
 		}
 		return c, c.Close, nil
 	}
-}
-
-func clientTLS(getenv func(string) string) (*tls.Config, error) {
-	ca, cert := getenv("GQ_TLS_CA"), getenv("GQ_TLS_CERT")
-	if ca == "" && cert == "" && getenv("GQ_TLS") != "1" {
-		return nil, nil
-	}
-	t := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("GQ_TLS_CA: %w", err)
-		}
-		t.RootCAs = x509.NewCertPool()
-		if !t.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usage("GQ_TLS_CA", ca+" has no certificate")
-		}
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, getenv("GQ_TLS_KEY"))
-		if err != nil {
-			return nil, fmt.Errorf("GQ_TLS_CERT and GQ_TLS_KEY: %w", err)
-		}
-		t.Certificates = []tls.Certificate{pair}
-	}
-	return t, nil
 }
 
 // remote is a command that talks to a server.
@@ -203,7 +175,7 @@ func (r *remote) screen() screen { return newScreen(r.stdout, r.getenv) }
 func jobArg(text string) (gq.JobID, error) {
 	id, err := gq.ParseJobID(text)
 	if err != nil {
-		return id, usage("id", fmt.Sprintf("%.64q is not the id of a job", text))
+		return id, cli.Invalid("id", fmt.Sprintf("%.64q is not the id of a job", text))
 	}
 	return id, nil
 }

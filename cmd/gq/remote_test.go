@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -113,22 +112,6 @@ func (d *desk) settle(verdict gq.Outcome) gq.Job {
 }
 
 const unknownID = "00000000-0000-4000-8000-000000000000"
-
-func TestEveryKindHasAnExitStatus(t *testing.T) {
-	for _, k := range gq.Kinds() {
-		if _, ok := exits[k]; !ok {
-			t.Errorf("%v has none", k)
-		}
-	}
-	for err, want := range map[error]int{
-		gq.ErrNotFound: 3, gq.ErrStaleLease: 5, gq.ErrIllegalMove: 5, gq.ErrConflict: 5, gq.ErrDuplicateID: 5, gq.ErrTimeout: 6, gq.ErrInvalid: 2,
-		gq.ErrStoreFailed: 4, gq.ErrClosed: 4, errors.New("x"): 1, context.DeadlineExceeded: 6,
-	} {
-		if got := exitOf(fmt.Errorf("verb: %w", err)); got != want {
-			t.Errorf("%v ends with %d, want %d", err, got, want)
-		}
-	}
-}
 
 func TestTheAddressOfTheServer(t *testing.T) {
 	d := newDesk(t)
@@ -336,17 +319,17 @@ func TestCommonRefusals(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		{exitNotFound, []string{"job", "get", unknown}, "job " + unknown + " not found"},
-		{exitNotFound, []string{"job", "cancel", unknown}, "job " + unknown + " not found"},
-		{exitNotFound, []string{"job", "events", unknown}, "job " + unknown + " not found"},
-		{exitNotFound, []string{"job", "explain", unknown}, "job " + unknown + " not found"},
-		{exitNotFound, []string{"job", "wait", unknown}, "job " + unknown + " not found"},
-		{exitConflict, []string{"job", "cancel", id}, "job " + id + " is already COMPLETED"},
-		{exitUsage, []string{"submit", "b", "--payload", "{bad", "--content-type", "application/json"}, "payload: is not JSON (byte 2"},
+		{cli.ExitNotFound, []string{"job", "get", unknown}, "job " + unknown + " not found"},
+		{cli.ExitNotFound, []string{"job", "cancel", unknown}, "job " + unknown + " not found"},
+		{cli.ExitNotFound, []string{"job", "events", unknown}, "job " + unknown + " not found"},
+		{cli.ExitNotFound, []string{"job", "explain", unknown}, "job " + unknown + " not found"},
+		{cli.ExitNotFound, []string{"job", "wait", unknown}, "job " + unknown + " not found"},
+		{cli.ExitConflict, []string{"job", "cancel", id}, "job " + id + " is already COMPLETED"},
+		{cli.ExitUsage, []string{"submit", "b", "--payload", "{bad", "--content-type", "application/json"}, "payload: is not JSON (byte 2"},
 	} {
 		out := d.gq(c.args...)
 		line, _, _ := strings.Cut(strings.TrimPrefix(out.stderr, "gq: "), "\n")
-		if out.status != c.status || !strings.Contains(line, c.want) || c.status != exitUsage && line != c.want {
+		if out.status != c.status || !strings.Contains(line, c.want) || c.status != cli.ExitUsage && line != c.want {
 			t.Errorf("gq %s: status %d, %q, want %d, %q", strings.Join(c.args, " "), out.status, out.stderr, c.status, c.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -16,7 +17,7 @@ func newSchedule(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedule",
 		Short: "Look at schedules and set them",
-		Long:  "Look at schedules, which submit jobs again and again, and set them.\n\n" + exitHelp,
+		Long:  "Look at schedules, which submit jobs again and again, and set them.\n\n" + cli.ExitHelp,
 		Example: `  gq schedule set nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
   gq schedule set ping --every 30s --type ping --missed skip
   gq schedule list`,
@@ -29,7 +30,7 @@ func newSchedule(p process) *cobra.Command {
 }
 
 func newScheduleList(p process) *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List schedules", Example: "  gq schedule list --json", Args: noArguments}
+	c := &cobra.Command{Use: "list", Short: "List schedules", Example: "  gq schedule list --json", Args: cli.NoArguments}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
@@ -134,7 +135,7 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 		s := gq.Schedule{Name: args[0], Cron: cron, Every: every, TimeZone: zone, MissedLimit: limit, Paused: paused}
 		var err error
 		if cron == "" && every == 0 {
-			return usage("calendar", "give --cron or --every")
+			return cli.Invalid("calendar", "give --cron or --every")
 		}
 		if missed != "" {
 			if s.Missed, err = gq.ParseMissed(missed); err != nil {
@@ -143,7 +144,7 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 		}
 		if start != "" {
 			if s.Start, err = time.Parse(time.RFC3339, start); err != nil {
-				return usage("start", fmt.Sprintf("%.64q is not an instant such as 2030-01-31T12:00:00Z", start))
+				return cli.Invalid("start", fmt.Sprintf("%.64q is not an instant such as 2030-01-31T12:00:00Z", start))
 			}
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/observe"
 	"github.com/gopherqueue/gq/server"
@@ -41,7 +42,7 @@ Under systemd use Type=notify.
   gq serve --store memory: --http 127.0.0.1:0 --grpc 127.0.0.1:0
   gq serve --data /var/lib/gq --config /etc/gq.yaml
   curl -s localhost:8780/healthz`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 	}
 	f := newConfigFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -57,7 +58,7 @@ Under systemd use Type=notify.
 // serve runs the server until the context ends.
 func serve(ctx context.Context, p process, cfg config.Config) error {
 	log := newLog(p, cfg.Log)
-	limitMemory(cfg.Memory, log)
+	cli.LimitMemory(cfg.Memory, log)
 	s, err := server.Open(ctx, cfg, server.Options{Log: log, Version: version(), AdminToken: p.getenv("GQ_ADMIN_TOKEN"), Getenv: p.getenv})
 	if err != nil {
 		return err
@@ -66,7 +67,7 @@ func serve(ctx context.Context, p process, cfg config.Config) error {
 		return errors.Join(err, s.Close())
 	}
 	fmt.Fprintf(p.stdout, "listening http=%s grpc=%s\n", s.HTTPAddr(), s.GRPCAddr())
-	greet(p, cfg, s)
+	greet(p, cfg, s.HTTPAddr(), s.GRPCAddr())
 	log.Info("ready", "store", config.Redact(cfg.Store), "http", s.HTTPAddr().String(), "grpc", s.GRPCAddr().String())
 	notify(p.getenv, "READY=1")
 	stopping := context.AfterFunc(ctx, func() { notify(p.getenv, "STOPPING=1") })
@@ -76,17 +77,17 @@ func serve(ctx context.Context, p process, cfg config.Config) error {
 		err = closing
 	}
 	if err != nil {
-		return &statusError{exitFailure, err}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: err}
 	}
 	log.Info("stopped")
 	return nil
 }
 
 // greet says how to try the server.
-func greet(p process, cfg config.Config, server *server.Server) {
+func greet(p process, cfg config.Config, http, grpc net.Addr) {
 	addr := ""
-	if server.GRPCAddr().String() != defaultAddr {
-		addr = " --addr " + server.GRPCAddr().String()
+	if grpc.String() != defaultAddr {
+		addr = " --addr " + grpc.String()
 	}
 	s := newScreen(p.stdout, p.getenv)
 	s.line("store %s", config.Redact(cfg.Store))
@@ -102,8 +103,8 @@ func greet(p process, cfg config.Config, server *server.Server) {
 		scheme = "https"
 		s.line("  (with TLS: name its authority, GQ_TLS_CA=FILE for gq and --cacert FILE for curl)")
 	}
-	s.line("  curl %s://%s/v1/stats", scheme, server.HTTPAddr())
-	s.line("API: %s://%s/docs   stop: Ctrl-C", scheme, server.HTTPAddr())
+	s.line("  curl %s://%s/v1/stats", scheme, http)
+	s.line("API: %s://%s/docs   stop: Ctrl-C", scheme, http)
 }
 
 // newLog is where the server writes what happens.

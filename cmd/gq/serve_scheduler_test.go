@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/spec"
 )
 
@@ -112,7 +113,7 @@ func serveTheScheduler(t *testing.T, hold time.Duration) (late bool) {
 	}
 	state(second, "QUEUED") // its claim runs out
 	state(first, "TIMEOUT") // and the lease of the other
-	if got := s.gq("job", "explain", submit(41)); got.status != exitOK {
+	if got := s.gq("job", "explain", submit(41)); got.status != cli.ExitOK {
 		t.Errorf("explain: %+v", got)
 	}
 	if status, answer, err := s.scheduling(http.MethodGet, "/nothing", nil); err != nil || status != http.StatusNotFound || answer["code"] != "route_not_found" {

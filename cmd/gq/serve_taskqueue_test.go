@@ -1,42 +1,34 @@
 package main
 
 import (
-	"regexp"
-	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	"github.com/gopherqueue/gq/internal/rpc"
+	"github.com/gopherqueue/gq/internal/designs/load"
+	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-var serving = regexp.MustCompile(`^listening http=\S+ grpc=(127\.0\.0\.1:\d+)\n$`)
-
-// beginServe runs a server in memory and returns the address of its gRPC API.
-func beginServe(t *testing.T, env map[string]string, args ...string) string {
-	t.Helper()
-	r := begin(t, env, append([]string{"serve", "--store", "memory:", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--log-format", "json"}, args...)...)
-	m := serving.FindStringSubmatch(r.line)
-	if m == nil {
-		t.Fatalf("first line %q, and %v", r.line, r.stderr.Lines(t, ""))
-	}
-	t.Cleanup(func() {
-		if status := r.end(); status != 0 {
-			t.Errorf("ended with %d", status)
-		}
-	})
-	return m[1]
-}
-
 func TestServeTaskQueue(t *testing.T) {
-	addr := beginServe(t, nil, "--taskqueue-slots", "2")
-	idle := func(stdout string) bool { return strings.Contains(stdout, " 0 jobs accepted") }
-	got := loadUntilNot(t, idle, "--target", addr)
-	if got.status != 0 || !strings.Contains(got.stdout, " 0 wrong answers") || idle(got.stdout) {
-		t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
+	s := startServer(t, nil, "--store", "memory:", "--taskqueue-slots", "2")
+	settings := load.DefaultSettings()
+	settings.Targets, settings.Concurrency = []string{s.grpc}, 2
+	settings.Warmup, settings.Duration = 50*time.Millisecond, 300*time.Millisecond
+	for ; ; settings.Duration *= 5 { // a machine may be busy with something else for the whole of a short one
+		report, err := load.Run(t.Context(), settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !report.Correct() || settings.Duration > time.Minute {
+			t.Fatalf("%d jobs accepted, %d wrong answers: %v", report.Jobs.Accepted, report.Violations, report.Examples)
+		}
+		if report.Jobs.Done > 0 && len(report.Errors) == 0 {
+			break
+		}
 	}
 }
 
@@ -45,8 +37,8 @@ func TestServeTaskQueue(t *testing.T) {
 func TestServeTaskQueueAsksWhoCalls(t *testing.T) {
 	const token = "0123456789abcdef0123456789abcdef"
 	for _, slots := range []string{"0", "1"} {
-		addr := beginServe(t, map[string]string{"GQ_ADMIN_TOKEN": token}, "--auth-required", "--taskqueue-slots", slots)
-		conn, err := rpc.DialPatiently(addr, "test", patience)
+		s := startServer(t, []string{"GQ_ADMIN_TOKEN=" + token}, "--store", "memory:", "--auth-required", "--taskqueue-slots", slots)
+		conn, err := rpc.DialPatiently(s.grpc, "test", patience)
 		if err != nil {
 			t.Fatal(err)
 		}

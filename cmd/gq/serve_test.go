@@ -449,7 +449,7 @@ func TestServingIsRefused(t *testing.T) {
 		status int
 		want   string
 	}{
-		{[]string{"--http", "0.0.0.0:0", "--store", "memory:"}, 2, "http: 0.0.0.0:0 can be reached from other machines"},
+		{[]string{"--http", "0.0.0.0:0", "--store", "memory:"}, 2, "http: 0.0.0.0:0 is reachable from other hosts"},
 		{[]string{"--grpc", ":0", "--store", "memory:"}, 2, "grpc: :0 can be reached"},
 		{[]string{"--http", "192.0.2.1:80", "--grpc", "[::]:0", "--store", "memory:"}, 2, "grpc: [::]:0 can be reached"},
 		{[]string{"--http", busy.Addr().String(), "--store", "memory:"}, 1, "address already in use"},

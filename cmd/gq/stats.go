@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -17,7 +18,7 @@ func newStats(p process) *cobra.Command {
 		Use: "stats", Short: "Count jobs by queue and state",
 		Long:    "Count jobs by queue and state, and tell how the store stands.",
 		Example: "  gq stats\n  gq stats --json | jq .total",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -79,7 +80,7 @@ func bytesText(n uint64) string {
 func newWorkers(p process) *cobra.Command {
 	c := &cobra.Command{Use: "worker", Short: "Look at workers", Example: "  gq worker list"}
 	list := &cobra.Command{
-		Use: "list", Short: "List workers that have shown themselves within the last minute", Example: "  gq worker list --json", Args: noArguments,
+		Use: "list", Short: "List workers that have shown themselves within the last minute", Example: "  gq worker list --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, list)
 	list.RunE = func(c *cobra.Command, _ []string) error {

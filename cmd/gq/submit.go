@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -217,7 +218,7 @@ a random idempotency key.
 
 With --wait the command stays until the job has ended; its exit status tells how.
 
-` + exitHelp,
+` + cli.ExitHelp,
 		Example: `  gq submit email.send --payload '{"to":"ada@example.com"}'
   gq submit report --payload @report.json --queue reports --priority HIGH
   tar c dir | gq submit archive --payload - --content-type application/x-tar
@@ -237,7 +238,7 @@ With --wait the command stays until the job has ended; its exit status tells how
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
 		case r.patience < 0:
-			return usage("retry-for", fmt.Sprintf("%v is negative", r.patience))
+			return cli.Invalid("retry-for", fmt.Sprintf("%v is negative", r.patience))
 		case r.patience == 0:
 			r.patience = -1 // not at all; the client's zero is its default
 		}
@@ -332,7 +333,7 @@ func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time
 		fmt.Fprintln(r.stdout, endText(&job))
 	}
 	if err == nil && job.State.Status != gq.Completed {
-		return &statusError{status: exitFailure}
+		return &cli.StatusError{Status: cli.ExitFailure}
 	}
 	return err
 }

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/gqtest"
 )
 
@@ -371,13 +372,11 @@ type commandRow struct {
 }
 
 var commandRows = map[string]commandRow{
-	"serve":   {long: true, bad: "--http nonsense:port:more"},
-	"work":    {long: true, bad: ""},
-	"demo":    {long: true, bad: "extra"},
-	"bench":   {long: true, bad: "--store redis:"},
-	"compare": {long: true, bad: "--design X"}, "compare up": {long: true, bad: "X"},
+	"serve":  {long: true, bad: "--http nonsense:port:more"},
+	"work":   {long: true, bad: ""},
+	"demo":   {long: true, bad: "extra"},
+	"bench":  {long: true, bad: "--store redis:"},
 	"backup": {long: true}, "restore": {long: true}, "copy": {long: true}, "provide": {long: true}, // TestMove and TestProvide run them
-	"load": {long: true, bad: "extra"}, "node": {long: true, bad: "extra"},
 
 	"submit": {args: "t --queue $QUEUE", shape: jobShape, prints: "-", bad: "t --priority 9"},
 
@@ -434,12 +433,11 @@ var commandRows = map[string]commandRow{
 	"help": {args: "job get", shape: "-", prints: "gq job get ID", bad: "nonsense"},
 }
 
-// leaves are the commands that do something, by their names below gq. Those of the
-// services of design A share one command line, which TestTaskQueueUsage is about.
+// leaves are the commands that do something, by their names below gq.
 func leaves(c *cobra.Command, path string) (all []string) {
 	for _, child := range c.Commands() {
 		name := strings.TrimSpace(path + " " + child.Name())
-		if name == "svc" || child.Hidden {
+		if child.Hidden {
 			continue
 		}
 		if child.RunE != nil || child.Run != nil {
@@ -471,7 +469,7 @@ func TestEveryCommand(t *testing.T) {
 		}
 		want := row.fails
 		if want == 0 {
-			want = exitUsage
+			want = cli.ExitUsage
 		}
 		if row.bad != "" || !row.long {
 			if bad := c.run(words(row.bad)...); row.bad+row.args != "" && bad.status != want || bad.status != 0 && bad.stderr == "" {
@@ -500,10 +498,10 @@ func TestEveryCommand(t *testing.T) {
 		}
 	}
 	// Nobody there, and nobody known.
-	if got := c.gq("stats", "--addr", "127.0.0.1:1"); got.status != exitUnreachable {
+	if got := c.gq("stats", "--addr", "127.0.0.1:1"); got.status != cli.ExitUnreachable {
 		t.Errorf("nobody there: %+v", got)
 	}
-	if got := c.gq("stats"); got.status != exitFailure || !strings.Contains(got.stderr, "token") {
+	if got := c.gq("stats"); got.status != cli.ExitFailure || !strings.Contains(got.stderr, "token") {
 		t.Errorf("without a token: %+v", got)
 	}
 }

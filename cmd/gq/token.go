@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server"
@@ -36,7 +37,7 @@ one. Commands send what is in GQ_TOKEN.
 
 With --store the tokens of a store are changed while no server runs on it.
 
-` + exitHelp,
+` + cli.ExitHelp,
 		Example: `  gq token create ops --grant admin --store file:gq-data
   gq token create mailer --grant 'submit,read@mail.*' --expires 2160h
   gq token create worker-7 --grant 'work@mail.*' --rate 100
@@ -101,7 +102,7 @@ func (t *tokens) check() error {
 	case err != nil:
 		return err
 	case u.Scheme == "memory":
-		return usage("store", "memory: ends with this command; want file:DIR or postgres://…")
+		return cli.Invalid("store", "memory: ends with this command; want file:DIR or postgres://…")
 	case u.Scheme == "file" && !t.makes:
 		if _, err := os.Stat(u.Dir); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("there is no store %s: %w", t.store, gq.ErrNotFound)
@@ -212,7 +213,7 @@ func newTokenCreate(p process) *cobra.Command {
 		if len(scopes) > 0 {
 			written = append(written, strings.Join(scopes, ",")+"@"+strings.Join(orAll(queues), ","))
 		} else if len(queues) > 0 {
-			return usage("queue", "goes together with --scope")
+			return cli.Invalid("queue", "goes together with --scope")
 		}
 		for _, text := range written {
 			g, err := auth.ParseGrant(text)
@@ -222,7 +223,7 @@ func newTokenCreate(p process) *cobra.Command {
 			token.Grants = append(token.Grants, g)
 		}
 		if expires < 0 {
-			return usage("expires", "is negative")
+			return cli.Invalid("expires", "is negative")
 		}
 		if expires > 0 {
 			token.ExpiresAt = time.Now().Add(expires).UTC().Truncate(time.Second)
@@ -246,7 +247,7 @@ func orAll(queues []string) []string {
 }
 
 func newTokenList(p process) *cobra.Command {
-	c := &cobra.Command{Use: "list", Short: "List tokens, without their secrets", Example: "  gq token list --json", Args: noArguments}
+	c := &cobra.Command{Use: "list", Short: "List tokens, without their secrets", Example: "  gq token list --json", Args: cli.NoArguments}
 	t := newTokens(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return t.with(c.Context(), func(ctx context.Context, k keys) error {
@@ -289,7 +290,7 @@ func newTokenRevoke(p process) *cobra.Command {
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return t.with(c.Context(), func(ctx context.Context, k keys) error {
 			if gq.CheckName("token", args[0]) != nil {
-				return usage("token", fmt.Sprintf("%.64q is not the id or name of a token", args[0]))
+				return cli.Invalid("token", fmt.Sprintf("%.64q is not the id or name of a token", args[0]))
 			}
 			gone, err := k.revoke(ctx, args[0])
 			if err != nil {

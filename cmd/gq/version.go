@@ -3,11 +3,10 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -18,7 +17,7 @@ func newVersion(p process) *cobra.Command {
 		Long: `Show the version of the program, the commit it was built from where that is
 known, the Go version and the platform, on one line.`,
 		Example: "  gq version\n  gq version --json",
-		Args:    noArguments,
+		Args:    cli.NoArguments,
 	}
 	inJSON := jsonFlag(c)
 	c.RunE = func(*cobra.Command, []string) error {
@@ -28,7 +27,7 @@ known, the Go version and the platform, on one line.`,
 				Go       string `json:"go"`
 				Platform string `json:"platform"`
 				Build    string `json:"build"`
-			}{release(buildInfo()), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, version()})
+			}{cli.Release(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, version()})
 		}
 		_, err := fmt.Fprintln(p.stdout, version())
 		return err
@@ -42,40 +41,4 @@ func jsonFlag(c *cobra.Command) *bool {
 }
 
 // version describes the build on one line.
-func version() string { return describe(buildInfo()) }
-
-func buildInfo() *debug.BuildInfo {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info
-	}
-	return &debug.BuildInfo{GoVersion: runtime.Version()}
-}
-
-func release(info *debug.BuildInfo) string {
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	return "(development)"
-}
-
-func describe(info *debug.BuildInfo) string {
-	text := "gq " + release(info)
-	settings := make(map[string]string, len(info.Settings))
-	for _, s := range info.Settings {
-		settings[s.Key] = s.Value
-	}
-	var commit []string
-	if revision := settings["vcs.revision"]; revision != "" {
-		commit = append(commit, "commit "+revision[:min(len(revision), 12)])
-	}
-	if at := settings["vcs.time"]; at != "" {
-		commit = append(commit, at)
-	}
-	if settings["vcs.modified"] == "true" {
-		commit = append(commit, "modified")
-	}
-	if len(commit) > 0 {
-		text += " (" + strings.Join(commit, ", ") + ")"
-	}
-	return fmt.Sprintf("%s %s %s/%s", text, info.GoVersion, runtime.GOOS, runtime.GOARCH)
-}
+func version() string { return cli.Version("gq") }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -16,7 +17,7 @@ func newWebhook(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "webhook",
 		Short: "Look at webhook deliveries and make them again",
-		Long:  "Look at the deliveries to callback URLs, and make those again that were given up.\n\n" + exitHelp,
+		Long:  "Look at the deliveries to callback URLs, and make those again that were given up.\n\n" + cli.ExitHelp,
 		Example: `  gq webhook list --state dead
   gq webhook retry msg_7c9e6679-7425-40de-944b-e07fc1f90ae7.1042
   gq webhook secret`,
@@ -66,7 +67,7 @@ func shownDelivery(d *pb.Delivery) wire.Delivery {
 func newWebhookList(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List deliveries: outstanding ones, those given up, those of the last day",
-		Example: "  gq webhook list --state dead --json", Args: noArguments,
+		Example: "  gq webhook list --state dead --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, c)
 	var state, cursor string
@@ -76,11 +77,11 @@ func newWebhookList(p process) *cobra.Command {
 	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the page before")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if limit < 1 || limit > 1000 {
-			return usage("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
+			return cli.Invalid("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
 		}
 		wanted, ok := deliveryStates[strings.ToLower(state)]
 		if !ok {
-			return usage("state", fmt.Sprintf("%.64q is not one of pending, dead, delivered", state))
+			return cli.Invalid("state", fmt.Sprintf("%.64q is not one of pending, dead, delivered", state))
 		}
 		return r.administer(c.Context(), func(ctx context.Context, a pb.AdminServiceClient) error {
 			answer, err := a.ListDeliveries(ctx, &pb.ListDeliveriesRequest{State: wanted, Cursor: cursor, Limit: int64(limit)})
@@ -121,7 +122,7 @@ func newWebhookRetry(p process) *cobra.Command {
 }
 
 func newWebhookSecret(p process) *cobra.Command {
-	c := &cobra.Command{Use: "secret", Short: "Show what deliveries are signed with", Example: "  gq webhook secret", Args: noArguments}
+	c := &cobra.Command{Use: "secret", Short: "Show what deliveries are signed with", Example: "  gq webhook secret", Args: cli.NoArguments}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return r.administer(c.Context(), func(ctx context.Context, a pb.AdminServiceClient) error {

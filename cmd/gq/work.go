@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -49,7 +50,7 @@ SIGTERM this command takes no more jobs and lets those under way finish for
 		Example: `  gq work --type thumbnail --exec ./thumbnail.sh
   gq work --type shout --exec 'tr a-z A-Z'
   gq work --type report,invoice --queue reports --slots 4 --exec 'python3 render.py'`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 	}
 	r := newRemote(p, c)
 	f := workFlags{}
@@ -81,7 +82,7 @@ type workFlags struct {
 
 func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if f.slots < 1 {
-		return usage("slots", fmt.Sprintf("%d is less than 1", f.slots))
+		return cli.Invalid("slots", fmt.Sprintf("%d is less than 1", f.slots))
 	}
 	log := logline.NewText(r.stderr, slog.LevelInfo)
 	if r.json {

@@ -8,19 +8,26 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
 var (
-	dir   string // of the program; set by build
-	build = sync.OnceValues(func() (name string, err error) {
-		if dir, err = os.MkdirTemp("", "gq-program-"); err != nil {
-			return "", err
-		}
-		name = filepath.Join(dir, "gq")
-		return name, Build(name, "github.com/gopherqueue/gq/cmd/gq")
-	})
+	dir  = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "gq-program-") })
+	gq   = sync.OnceValues(func() (string, error) { return build("gq") })
+	lab  = sync.OnceValues(func() (string, error) { return build("gqlab") })
+	used atomic.Bool // dir exists
 )
+
+func build(name string) (program string, err error) {
+	used.Store(true)
+	in, err := dir()
+	if err != nil {
+		return "", err
+	}
+	program = filepath.Join(in, name)
+	return program, Build(program, "github.com/gopherqueue/gq/cmd/"+name)
+}
 
 // Build builds a program the way scripts/docker-build builds the image's, static
 // and without paths, so that whatever tests build is compiled once.
@@ -33,19 +40,26 @@ func Build(program, source string) error {
 	return nil
 }
 
-// Program is the path of the program, which is built when it is first asked for.
-func Program(t testing.TB) string {
+// Program is the path of gq, which is built when it is first asked for.
+func Program(t testing.TB) string { t.Helper(); return built(t, gq) }
+
+// Lab is the path of gqlab, which is built when it is first asked for.
+func Lab(t testing.TB) string { t.Helper(); return built(t, lab) }
+
+func built(t testing.TB, program func() (string, error)) string {
 	t.Helper()
-	name, err := build()
+	name, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return name
 }
 
-// Remove removes the program. It is for TestMain, when all tests are done.
+// Remove removes the programs. It is for TestMain, when all tests are done.
 func Remove() {
-	if dir != "" {
-		_ = os.RemoveAll(dir) // what is left is in a temporary directory
+	if used.Load() {
+		if name, err := dir(); err == nil {
+			_ = os.RemoveAll(name) // what is left is in a temporary directory
+		}
 	}
 }

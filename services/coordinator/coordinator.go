@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/rpc"
+	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
 // The locked policy of heartbeats and idle workers.

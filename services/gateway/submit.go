@@ -9,7 +9,7 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/rpc"
+	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
 // SubmitJob creates a job, then queues it. It is accepted once it is queued; if

@@ -1,0 +1,117 @@
+package taskqueuetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/gopherqueue/gq/internal/designs/rpc"
+)
+
+// Listen opens a port of this machine for the time of a test.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() }) // who serves it may have closed it
+	return listener
+}
+
+// Serve serves what is registered on a listener until the test ends, or until
+// stop is called.
+func Serve(t testing.TB, listener net.Listener, log *rpc.Log, register func(grpc.ServiceRegistrar)) (stop func()) {
+	t.Helper()
+	server := rpc.NewServer(log)
+	register(server)
+	return Go(t, func(ctx context.Context) error { return server.Run(ctx, listener) })
+}
+
+// Go runs something until the test ends, or until stop is called.
+func Go(t testing.TB, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// A Journal is a log that tests can read.
+type Journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+// Write takes log lines.
+func (j *Journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+// Log returns a log of a service that ends in the journal.
+func (j *Journal) Log(service string) *rpc.Log { return rpc.NewLog(j, service, slog.LevelDebug) }
+
+// A Line is what a log line says.
+type Line map[string]any
+
+// Text is a field of a line, empty if there is none.
+func (l Line) Text(field string) string {
+	s, _ := l[field].(string)
+	return s
+}
+
+// Lines returns the lines with an event, or all for "". Each must be one JSON
+// object.
+func (j *Journal) Lines(t testing.TB, event string) []Line {
+	t.Helper()
+	j.mu.Lock()
+	text := bytes.Clone(j.text.Bytes())
+	j.mu.Unlock()
+	return ParseLines(t, text, event)
+}
+
+// Anomalies returns the lines that tell of what is broken and stays so. A cancel that
+// finds a job on its way from the queue to a worker looks again for a moment only, so on
+// a slow machine it reports jobs that go on all the same.
+func (j *Journal) Anomalies(t *testing.T, target Target) (found []Line) {
+	t.Helper()
+	s := dial(t, target)
+	for _, l := range j.Lines(t, rpc.EventAnomaly) {
+		if l.Text("method") == "CancelJob" && l.Text("anomaly") == "queued_not_in_queue" {
+			s.until(t, l.Text("job_id"), ended)
+			continue
+		}
+		found = append(found, l)
+	}
+	return found
+}
+
+// ParseLines reads log lines with an event, or all for "".
+func ParseLines(t testing.TB, text []byte, event string) (lines []Line) {
+	t.Helper()
+	for raw := range bytes.Lines(text) {
+		var l Line
+		if err := json.Unmarshal(raw, &l); err != nil {
+			t.Fatalf("log line %q: %v", raw, err)
+		}
+		if event == "" || l.Text("event") == event {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}

@@ -1,0 +1,208 @@
+// Package taskqueuetest is the public contract of the task queue as a suite. It
+// sees a design only through its public addresses, so that the same cases hold
+// every design to the same behaviour. Each case names its clause.
+package taskqueuetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	"github.com/gopherqueue/gq/internal/designs/rpc"
+	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/taskwork"
+)
+
+// A Target is a running design. It may hold other jobs.
+type Target struct {
+	Addresses []string // public, in the order of their nodes
+	Slots     int      // jobs that run at the same time, all nodes together
+}
+
+type testCase struct {
+	name   string
+	clause string
+	Covers []string // requirements that the case pins
+	run    func(*testing.T, *system)
+}
+
+// Run runs every case on one target. Cases follow each other: some need the
+// worker slots for themselves.
+func Run(t *testing.T, target Target) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			spec.Covers(t, c.Covers...)
+			defer func() {
+				if t.Failed() {
+					t.Logf("clause: %s", c.clause)
+				}
+			}()
+			c.run(t, dial(t, target))
+		})
+	}
+}
+
+var cases = slicesOf(surfaceCases, submitCases, lifeCases, cancelCases, listCases, errorCases)
+
+func slicesOf(groups ...[]testCase) (all []testCase) {
+	for _, g := range groups {
+		all = append(all, g...)
+	}
+	return all
+}
+
+// system is a client of a target.
+type system struct {
+	Target
+	conns []*grpc.ClientConn
+	nodes []publicpb.TaskQueuePublicServiceClient
+}
+
+func dial(t *testing.T, target Target) *system {
+	s := &system{Target: target}
+	for _, addr := range target.Addresses {
+		conn, err := rpc.DialPatiently(addr, "taskqueuetest", patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		s.conns = append(s.conns, conn)
+		s.nodes = append(s.nodes, publicpb.NewTaskQueuePublicServiceClient(stubborn{conn}))
+	}
+	return s
+}
+
+// stubborn asks again where a service of the design did not answer in time: the cases
+// judge what is answered, however slow the machine is.
+type stubborn struct{ grpc.ClientConnInterface }
+
+func (s stubborn) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := s.ClientConnInterface.Invoke(ctx, method, request, reply, options...)
+		switch status.Code(err) {
+		case codes.Unavailable, codes.DeadlineExceeded:
+			if !rpc.Wait(ctx, 50*time.Millisecond) {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// first is the node that gets all unkeyed submits of cases that list jobs.
+func (s *system) first() publicpb.TaskQueuePublicServiceClient { return s.nodes[0] }
+
+// owner is the node to ask for a job.
+func (s *system) owner(id string) publicpb.TaskQueuePublicServiceClient {
+	return s.nodes[taskwork.Owner(id, len(s.nodes))]
+}
+
+func work(ms, bytes uint32) *publicpb.JobSpec {
+	return &publicpb.JobSpec{JobType: "contract", WorkDurationMs: ms, PayloadSizeBytes: bytes}
+}
+
+func submit(t *testing.T, node publicpb.TaskQueuePublicServiceClient, job *publicpb.JobSpec, key string) *publicpb.SubmitJobResponse {
+	t.Helper()
+	answer, err := node.SubmitJob(t.Context(), &publicpb.SubmitJobRequest{Spec: job, ClientRequestId: key})
+	if err != nil {
+		t.Fatalf("submit: %v", err)
+	}
+	return answer
+}
+
+func (s *system) status(t *testing.T, id string) *publicpb.GetJobStatusResponse {
+	t.Helper()
+	answer, err := s.owner(id).GetJobStatus(t.Context(), &publicpb.GetJobStatusRequest{JobId: id})
+	if err != nil {
+		t.Fatalf("status of %s: %v", id, err)
+	}
+	return answer
+}
+
+func (s *system) result(t *testing.T, id string) *publicpb.GetJobResultResponse {
+	t.Helper()
+	answer, err := s.owner(id).GetJobResult(t.Context(), &publicpb.GetJobResultRequest{JobId: id})
+	if err != nil {
+		t.Fatalf("result of %s: %v", id, err)
+	}
+	return answer
+}
+
+func (s *system) cancel(t *testing.T, id, reason string) *publicpb.CancelJobResponse {
+	t.Helper()
+	answer, err := s.owner(id).CancelJob(t.Context(), &publicpb.CancelJobRequest{JobId: id, Reason: reason})
+	if err != nil {
+		t.Fatalf("cancel %s: %v", id, err)
+	}
+	return answer
+}
+
+// patience is how long anything may take that happens in the end.
+const patience = 2 * time.Minute
+
+// until waits for a job to satisfy a condition and returns its status then.
+func (s *system) until(t *testing.T, id string, condition func(*publicpb.GetJobStatusResponse) bool) *publicpb.GetJobStatusResponse {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		answer := s.status(t, id)
+		if condition(answer) {
+			return answer
+		}
+		if !rpc.Wait(ctx, 10*time.Millisecond) {
+			t.Fatalf("%s stays %v", id, answer)
+		}
+	}
+}
+
+func is(want publicpb.JobStatus) func(*publicpb.GetJobStatusResponse) bool {
+	return func(s *publicpb.GetJobStatusResponse) bool { return s.GetStatus() == want }
+}
+
+func ended(s *publicpb.GetJobStatusResponse) bool { return s.GetStatus() > publicpb.JobStatus_RUNNING }
+
+// occupy fills every slot that jobs of the first node could get, until the test
+// ends: what is submitted there next stays QUEUED, behind as many again that wait for a
+// slot whose job got lost on its way.
+func (s *system) occupy(t *testing.T) {
+	t.Helper()
+	var ids []string
+	for range 2 * s.Slots {
+		ids = append(ids, submit(t, s.first(), work(60_000, 0), "").GetJobId())
+	}
+	t.Cleanup(func() {
+		for _, id := range ids {
+			// The test's own context has ended.
+			if _, err := s.owner(id).CancelJob(context.Background(), &publicpb.CancelJobRequest{JobId: id, Reason: "end of test"}); err != nil {
+				t.Errorf("release a slot: %v", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		for _, id := range ids {
+			for rpc.Wait(ctx, 10*time.Millisecond) {
+				answer, err := s.owner(id).GetJobStatus(ctx, &publicpb.GetJobStatusRequest{JobId: id})
+				if err == nil && ended(answer) {
+					break
+				}
+			}
+		}
+	})
+	s.until(t, ids[0], is(publicpb.JobStatus_RUNNING))
+}
+
+func wantCode(t *testing.T, what string, err error, want codes.Code) {
+	t.Helper()
+	if status.Code(err) != want {
+		t.Errorf("%s: %v, want code %v", what, err, want)
+	}
+}
