@@ -21,7 +21,7 @@ help: ## List the targets
 
 # What make check leaves out even with -short: packages whose tests build and start
 # programs, containers or databases.
-CHECK_WITHOUT = cmd/gq docker services internal/designs/compare internal/dockertest internal/designs/monolith internal/pgtest internal/designs/taskqueuetest store/postgres
+CHECK_WITHOUT = cmd/gq docker services internal/designs/compare internal/testing/dockertest internal/designs/monolith internal/testing/pgtest internal/designs/taskqueuetest store/postgres
 
 .PHONY: check
 check: format-check ## For a first contribution: format, vet and the tests that need neither Docker, root nor PostgreSQL
@@ -149,4 +149,4 @@ compare: ## Compare the task queue's designs; COMPARE_FLAGS=--quick for a small 
 
 .PHONY: soak
 soak: ## Put each design of the task queue under load for SOAK_TIME (10m) and watch its memory
-	GQ_SOAK=$(SOAK_TIME) $(GO) test -count=1 -timeout 3h -run '^TestSoak$$' -v ./internal/compare
+	GQ_SOAK=$(SOAK_TIME) $(GO) test -count=1 -timeout 3h -run '^TestSoak$$' -v ./internal/designs/compare

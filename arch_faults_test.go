@@ -11,7 +11,7 @@ import (
 func TestArchitectureFaultsAreFound(t *testing.T) {
 	sound := map[string]string{
 		"gq.go":                      `package gq; import ("time"; "math/rand/v2"; "net/url"); var _ time.Time; var _ = rand.New(rand.NewPCG(1, 2)); var _ url.URL`,
-		"gq_test.go":                 `package gq_test; import ("os"; "time"; "github.com/gopherqueue/gq"; "github.com/gopherqueue/gq/internal/spec"); var _ = time.Now; func f() { go f() }`,
+		"gq_test.go":                 `package gq_test; import ("os"; "time"; "github.com/gopherqueue/gq"; "github.com/gopherqueue/gq/internal/testing/spec"); var _ = time.Now; func f() { go f() }`,
 		"store/store.go":             `package store; import ("os"; "github.com/gopherqueue/gq")`,
 		"store/local/local.go":       `package local; import ("example.com/pebble"; "github.com/gopherqueue/gq/store")`,
 		"store/local/local_test.go":  `package local; import "github.com/gopherqueue/gq/store/storetest"`,
@@ -42,7 +42,7 @@ func TestArchitectureFaultsAreFound(t *testing.T) {
 		{"RootTestImportsEngine", "x_test.go", `package gq_test; ` + gq + `engine"`, "package . may not import engine"},
 		{"MatchReadsClock", "match/x.go", `package match; import "time"; var t = time.Now()`, "pure package uses time.Now"},
 		{"StoreImportsImplementation", "store/x.go", `package store; ` + gq + `store/local"`, "package store may not import store/local"},
-		{"StoreImportsTestTool", "store/x.go", `package store; ` + gq + `internal/spec"`, "package store may not import internal/spec"},
+		{"StoreImportsTestTool", "store/x.go", `package store; ` + gq + `internal/testing/spec"`, "package store may not import internal/testing/spec"},
 		{"StoreImportsStore", "store/local/x.go", `package local; ` + gq + `store/postgres"`, "package store/local may not import store/postgres"},
 		{"WorkerImportsEngine", "worker/x.go", `package worker; ` + gq + `engine"`, "package worker may not import engine"},
 		{"EngineImportsImplementation", "engine/x.go", `package engine; ` + gq + `store/local"`, "package engine may not import store/local"},

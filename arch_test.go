@@ -35,7 +35,7 @@ var arrows = []arrow{
 
 	// The port, its contract, its implementations. A store knows no other.
 	{pkg: "store", imports: []string{"."}},
-	{pkg: "store/storetest", imports: []string{".", "store", "internal/scribble", "internal/spec"}},
+	{pkg: "store/storetest", imports: []string{".", "store", "internal/testing/scribble", "internal/testing/spec"}},
 	{pkg: "store/local", imports: []string{".", "store"}},
 	{pkg: "store/postgres", imports: []string{".", "store"}},
 
@@ -43,7 +43,7 @@ var arrows = []arrow{
 	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
 
 	// Carries everything from one store to another, or to a file and back.
-	{pkg: "internal/move", imports: []string{".", "store"}, tests: []string{"store/local", "store/postgres"}},
+	{pkg: "internal/transfer", imports: []string{".", "store"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
 	{pkg: "engine", imports: []string{".", "match", "store"}, tests: []string{"store/local", "store/postgres", "worker"}},
@@ -65,25 +65,25 @@ var arrows = []arrow{
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
-	{pkg: "internal/auth", imports: []string{".", "store"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/access", imports: []string{".", "store"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
-	{pkg: "internal/webhook", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/observe", imports: []string{".", "internal/auth", "internal/logline"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/admin", imports: []string{".", "internal/auth", "internal/webhook"}},
+	{pkg: "internal/delivery", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/observe", imports: []string{".", "internal/access", "internal/logline"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/admin", imports: []string{".", "internal/access", "internal/delivery"}},
 
 	// How values read in a log.
 	{pkg: "internal/logline"},
 
 	// Gives out jobs that are matched with providers and not claimed. Its decisions
 	// are package match's.
-	{pkg: "internal/dispatch", imports: []string{".", "match", "store", "engine"}, tests: []string{"store/local", "store/postgres"}},
+	{pkg: "internal/matchmaker", imports: []string{".", "match", "store", "engine"}, tests: []string{"store/local", "store/postgres"}},
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/auth", "internal/feed", "internal/webhook"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
-	{pkg: "internal/scheduler", imports: append([]string{"internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
-	{pkg: "internal/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
-	{pkg: "internal/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/auth", "internal/dispatch"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/native", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
+	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
@@ -95,7 +95,7 @@ var arrows = []arrow{
 	{pkg: "internal/designs/monolith", imports: []string{"api/*", "internal/designs/rpc", "internal/taskwork", "services/*"}, tests: serviceTests},
 	{pkg: "internal/designs/load", imports: serviceImports, tests: serviceTests},
 	{pkg: "internal/designs/compare", imports: []string{"api/*", "internal/designs/load", "internal/designs/rpc"}, tests: append([]string{"internal/taskwork"}, serviceTests...)},
-	{pkg: "internal/designs/taskqueuetest", imports: []string{"api/*", "internal/designs/rpc", "internal/spec", "internal/taskwork"}},
+	{pkg: "internal/designs/taskqueuetest", imports: []string{"api/*", "internal/designs/rpc", "internal/testing/spec", "internal/taskwork"}},
 
 	// What the programs have in common.
 	{pkg: "internal/cli", imports: []string{".", "internal/wire"}},
@@ -105,27 +105,27 @@ var arrows = []arrow{
 	{pkg: "server/config", imports: []string{".", "match", "internal/spelling"}},
 	{pkg: "server", imports: []string{
 		".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
-		"internal/native", "internal/scheduler", "internal/taskqueue", "internal/matching", "internal/dispatch",
-		"internal/admin", "internal/auth", "internal/feed", "internal/observe", "internal/storeurl", "internal/webhook", "internal/wire",
+		"internal/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "internal/matchmaker",
+		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire",
 	}},
 
 	// Tests and their tools. Nothing that is shipped may import these.
-	{pkg: "internal/scribble"},
-	{pkg: "internal/spec"},
-	{pkg: "internal/conformance", imports: []string{"internal/spec"}},
+	{pkg: "internal/testing/scribble"},
+	{pkg: "internal/testing/spec"},
+	{pkg: "internal/conformance", imports: []string{"internal/testing/spec"}},
 	{pkg: "internal/diagram", imports: []string{"."}},
-	{pkg: "internal/gqtest"},
-	{pkg: "internal/leaktest"},
-	{pkg: "internal/pgtest"},
-	{pkg: "internal/dockertest"},
-	{pkg: "docker", tests: []string{"api/*", "internal/designs/compare", "internal/dockertest", "internal/designs/load", "internal/designs/rpc", "internal/designs/taskqueuetest"}},
+	{pkg: "internal/testing/gqtest"},
+	{pkg: "internal/testing/leaktest"},
+	{pkg: "internal/testing/pgtest"},
+	{pkg: "internal/testing/dockertest"},
+	{pkg: "docker", tests: []string{"api/*", "internal/designs/compare", "internal/testing/dockertest", "internal/designs/load", "internal/designs/rpc", "internal/designs/taskqueuetest"}},
 
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
 		".", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
-		"server", "server/config", "internal/native", "internal/matching", "internal/bench", "internal/move",
-		"internal/wire", "internal/cli", "internal/spelling", "internal/storeurl", "internal/auth", "internal/webhook", "internal/observe", "internal/logline",
-	}, tests: []string{"internal/designs/*", "internal/dispatch"}},
+		"server", "server/config", "internal/native", "internal/faces/matching", "internal/bench", "internal/transfer",
+		"internal/wire", "internal/cli", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline",
+	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
 
 	// The laboratory, which gq links none of.
 	{pkg: "cmd/gqlab", imports: []string{
@@ -142,10 +142,10 @@ var (
 	serviceTests   = []string{"internal/designs/taskqueuetest"}
 
 	// internalGroups are the folders of internal that hold packages.
-	internalGroups = []string{"designs"}
+	internalGroups = []string{"designs", "faces", "testing"}
 
 	// testHelpers may be imported by any test.
-	testHelpers = []string{"internal/scribble", "internal/spec", "internal/gqtest", "internal/leaktest", "internal/pgtest", "store/storetest"}
+	testHelpers = []string{"internal/testing/scribble", "internal/testing/spec", "internal/testing/gqtest", "internal/testing/leaktest", "internal/testing/pgtest", "store/storetest"}
 )
 
 func TestArchitecture(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func jobID(n byte) gq.JobID { return gq.NewJobID([16]byte{15: n}) }

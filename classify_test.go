@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // Errors that speak through customary methods.

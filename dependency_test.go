@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func TestDependencyKindNames(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // says fails unless a document contains a phrase, whatever its line breaks.

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // groupID is the id of job n of a test's group.

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func TestStatusNames(t *testing.T) {

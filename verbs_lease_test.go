@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // TestHeartbeatResets: where the policy says so, a heartbeat grants a full TTL

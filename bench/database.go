@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
 // serverSettings are those of the one server, beside the ones of pgtest. They are

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
 func main() {

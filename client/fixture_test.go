@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/leaktest"
 	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )

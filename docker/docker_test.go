@@ -19,8 +19,8 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/dockertest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/dockertest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func TestMain(m *testing.M) { dockertest.Main(m) }

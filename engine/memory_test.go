@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/scribble"
+	"github.com/gopherqueue/gq/internal/testing/scribble"
 )
 
 // TestAnswersBelongToTheCaller overwrites everything that the engine has returned, and

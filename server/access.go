@@ -16,12 +16,12 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/admin"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/internal/observe"
-	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
@@ -31,8 +31,8 @@ import (
 // door is what stands between the engine and every API: who may do what, metrics,
 // traces, events and webhooks.
 type door struct {
-	guard    *auth.Guard
-	gate     *auth.Gate
+	guard    *access.Guard
+	gate     *access.Gate
 	feed     *feed.Feed
 	admin    *admin.Admin
 	observed *observe.Observed
@@ -41,7 +41,7 @@ type door struct {
 	own      ownHost
 
 	hub   *feed.Hub
-	hooks *webhook.Hooks
+	hooks *delivery.Hooks
 	flush func(ctx context.Context) error // sends the remaining traces
 }
 
@@ -49,7 +49,7 @@ type door struct {
 func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Options) (*door, error) {
 	a := &door{flush: func(context.Context) error { return nil }}
 	s, log := e.Store(), o.Log
-	ring, err := auth.NewKeyring(s, o.AdminToken)
+	ring, err := access.NewKeyring(s, o.AdminToken)
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +57,13 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	if err != nil {
 		return nil, err
 	}
-	a.gate = auth.NewGate(ring, cfg.Auth.Required || !empty, log)
+	a.gate = access.NewGate(ring, cfg.Auth.Required || !empty, log)
 	a.own = ownHost{cfg.Insecure, a.gate}
 	if cfg.Auth.Required && empty {
 		log.Warn("tokens are required and there is none: make one with gq token create --store, or start with GQ_ADMIN_TOKEN")
 	}
 	if cfg.Auth.TLSCert != "" {
-		if a.tls, err = auth.ServerTLS(cfg.Auth.TLSCert, cfg.Auth.TLSKey, cfg.Auth.ClientCA); err != nil {
+		if a.tls, err = access.ServerTLS(cfg.Auth.TLSCert, cfg.Auth.TLSKey, cfg.Auth.ClientCA); err != nil {
 			return nil, err
 		}
 	}
@@ -72,7 +72,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 		tracer, a.flush = observe.Tracing(endpoint, "gq", sampleRatio(o.Getenv), log)
 	}
 	a.observed = observe.New(e, tracer)
-	a.guard = auth.NewGuard(a.observed, s)
+	a.guard = access.NewGuard(a.observed, s)
 	a.hub = feed.New(e)
 	if a.hooks, err = newHooks(cfg, s, a.hub, log); err != nil {
 		return nil, err
@@ -97,22 +97,22 @@ func sampleRatio(getenv func(string) string) float64 {
 	return ratio
 }
 
-func newHooks(cfg *config.Config, s store.Store, events webhook.Engine, log *slog.Logger) (*webhook.Hooks, error) {
-	allow, err := webhook.ParseAllow(cfg.Webhooks.Allow)
+func newHooks(cfg *config.Config, s store.Store, events delivery.Engine, log *slog.Logger) (*delivery.Hooks, error) {
+	allow, err := delivery.ParseAllow(cfg.Webhooks.Allow)
 	if err != nil {
 		return nil, err
 	}
 	_, embedded := s.(*local.Store) // of which there is one process
-	o := webhook.Options{Allow: allow, Log: log, Exclusive: embedded}
+	o := delivery.Options{Allow: allow, Log: log, Exclusive: embedded}
 	if cfg.Webhooks.Secret != "" {
-		if o.Secret, err = webhook.ParseSecret(cfg.Webhooks.Secret); err != nil {
+		if o.Secret, err = delivery.ParseSecret(cfg.Webhooks.Secret); err != nil {
 			return nil, err
 		}
 	}
-	return webhook.New(events, s, o), nil
+	return delivery.New(events, s, o), nil
 }
 
-func webhookGauges(h *webhook.Hooks) []observe.Gauge {
+func webhookGauges(h *delivery.Hooks) []observe.Gauge {
 	return []observe.Gauge{
 		{Name: "gq_webhooks_outstanding", Kind: "gauge", Help: "Deliveries that have not been made.", Value: func() float64 { return float64(h.Totals().Outstanding) }},
 		{Name: "gq_webhooks_delivered_total", Kind: "counter", Help: "Deliveries made.", Value: func() float64 { return float64(h.Totals().Delivered) }},
@@ -170,46 +170,46 @@ func (a *door) parts() []func(context.Context) error {
 // schedulerEngine is the guarded engine as the scheduler API needs it: what that
 // does for its own sake, it does in nobody's name. It asks for the queue first,
 // so that a caller who has nothing to do with one cannot have it set up.
-type schedulerEngine struct{ *auth.Guard }
+type schedulerEngine struct{ *access.Guard }
 
 // Get is for workers too: they look at a job before they report on it.
 func (e schedulerEngine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	return e.GetFor(ctx, auth.Read|auth.Work, id, parts)
+	return e.GetFor(ctx, access.Read|access.Work, id, parts)
 }
 
 func (e schedulerEngine) ConfigurePool(ctx context.Context, p gq.Pool) error {
-	return e.Guard.ConfigurePool(auth.With(ctx, auth.Everyone()), p)
+	return e.Guard.ConfigurePool(access.With(ctx, access.Everyone()), p)
 }
 
 func (e schedulerEngine) Sample(ctx context.Context, pool string) error {
-	return e.Guard.Sample(auth.With(ctx, auth.Everyone()), pool)
+	return e.Guard.Sample(access.With(ctx, access.Everyone()), pool)
 }
 
 func (e schedulerEngine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	if _, err := e.Queue(ctx, name); err != nil && gq.KindOf(err) != gq.KindNotFound {
 		return gq.Queue{}, err
 	}
-	return e.Guard.ChangeQueue(auth.With(ctx, auth.Everyone()), name, change)
+	return e.Guard.ChangeQueue(access.With(ctx, access.Everyone()), name, change)
 }
 
 // matchingEngine is the guarded engine as matching needs it: what callers ask for is
 // theirs, and what rounds do for their own sake is done in nobody's name.
 type matchingEngine struct {
-	*auth.Guard
+	*access.Guard
 	engine *engine.Engine
 }
 
 // Get is for submitters too: they are answered with the job.
 func (e matchingEngine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	return e.GetFor(ctx, auth.Read|auth.Submit, id, parts)
+	return e.GetFor(ctx, access.Read|access.Submit, id, parts)
 }
 
 func (e matchingEngine) Queue(ctx context.Context, name string) (gq.Queue, error) {
-	return e.Guard.Queue(auth.With(ctx, auth.Everyone()), name)
+	return e.Guard.Queue(access.With(ctx, access.Everyone()), name)
 }
 
 func (e matchingEngine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
-	return e.Guard.ChangeQueue(auth.With(ctx, auth.Everyone()), name, change)
+	return e.Guard.ChangeQueue(access.With(ctx, access.Everyone()), name, change)
 }
 
 func (e matchingEngine) Delegate(queue string, explain engine.Explainer) {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -25,7 +25,7 @@ import (
 // and other names without a dot cannot be registered by anybody.
 type ownHost struct {
 	insecure bool // everyone may come in, by any name
-	gate     *auth.Gate
+	gate     *access.Gate
 }
 
 const foreignHost = "this server is not %.200q: call it by its IP address or as localhost, or with a valid token where tokens are required"

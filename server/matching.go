@@ -4,19 +4,19 @@ import (
 	"context"
 
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/dispatch"
-	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/server/config"
 )
 
 // market is matching as a server has it: who holds rounds, and its API.
 type market struct {
-	*dispatch.Dispatcher
+	*matchmaker.Dispatcher
 	face *matching.Face
 }
 
 func newMatching(e *engine.Engine, cfg *config.Config, a *door, o Options, failed func(error)) (*market, error) {
-	d, err := dispatch.New(matchingEngine{a.guard, e}, e.Store(), dispatch.Options{Log: o.Log, Settings: &cfg.Matching, Meter: a.observed})
+	d, err := matchmaker.New(matchingEngine{a.guard, e}, e.Store(), matchmaker.Options{Log: o.Log, Settings: &cfg.Matching, Meter: a.observed})
 	if err != nil {
 		return nil, err
 	}

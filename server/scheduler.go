@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/gopherqueue/gq/internal/matching"
-	"github.com/gopherqueue/gq/internal/scheduler"
+	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/faces/scheduler"
 	"github.com/gopherqueue/gq/server/config"
 )
 

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc"
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
-	"github.com/gopherqueue/gq/internal/auth"
-	"github.com/gopherqueue/gq/internal/taskqueue"
+	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/faces/taskqueue"
 )
 
 // taskQueueService adds the task queue's public service to a server.
@@ -19,5 +19,5 @@ func taskQueueService(e taskqueue.Engine) func(grpc.ServiceRegistrar) {
 // taskQueueWorkers runs jobs of that service, in nobody's name.
 func taskQueueWorkers(work taskqueue.Work, slots int, log *slog.Logger) func(context.Context) error {
 	workers := taskqueue.NewWorkers(work, slots, log)
-	return func(running context.Context) error { return workers.Run(auth.With(running, auth.Everyone())) }
+	return func(running context.Context) error { return workers.Run(access.With(running, access.Everyone())) }
 }

@@ -10,7 +10,7 @@ import (
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/services/coordinator"
 	"github.com/gopherqueue/gq/services/gateway"
 	"github.com/gopherqueue/gq/services/job"

@@ -13,7 +13,7 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden file anew: only after an entry in docs/change-control.md")

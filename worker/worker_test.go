@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/leaktest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/worker"
 )
 

@@ -31,8 +31,8 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/gqtest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // gqAs runs the program with more in its environment.

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/internal/bench"
-	"github.com/gopherqueue/gq/internal/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
 // The names are an interface too: see benchFields.

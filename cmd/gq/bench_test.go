@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq/internal/bench"
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
 // quick are flags with which a run takes a moment.

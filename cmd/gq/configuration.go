@@ -8,8 +8,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/storeurl"
-	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
 )
@@ -68,10 +68,10 @@ func (f *configFlags) load(c *cobra.Command, p process) (config.Loaded, error) {
 // checkConfig reports what a server would refuse that reads these values.
 func checkConfig(c *config.Config, fault func(key, format string, args ...any)) {
 	_, store := storeurl.Parse(c.Store)
-	_, allow := webhook.ParseAllow(c.Webhooks.Allow)
+	_, allow := delivery.ParseAllow(c.Webhooks.Allow)
 	var secret error
 	if c.Webhooks.Secret != "" {
-		_, secret = webhook.ParseSecret(c.Webhooks.Secret)
+		_, secret = delivery.ParseSecret(c.Webhooks.Secret)
 	}
 	for _, v := range []struct {
 		key string

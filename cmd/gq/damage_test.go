@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
 // TestDamagedStore flips a bit in the log of a server that was killed long after

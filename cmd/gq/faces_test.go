@@ -25,7 +25,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/internal/faces/matching"
 )
 
 // The faces beside the native one, behind the same guard: who may do what. The

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 )
 
 // make test-failover runs these: they take minutes, and programs that nothing else

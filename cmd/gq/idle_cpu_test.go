@@ -24,7 +24,7 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/worker"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/gopherqueue/gq/internal/gqtest"
-	"github.com/gopherqueue/gq/internal/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 

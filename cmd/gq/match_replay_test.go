@@ -12,8 +12,8 @@ import (
 
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/dispatch"
-	"github.com/gopherqueue/gq/internal/matching"
+	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -28,7 +28,7 @@ func TestMatchReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dispatch.New(e, s, dispatch.Options{})
+	d, err := matchmaker.New(e, s, matchmaker.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/move"
 	"github.com/gopherqueue/gq/internal/storeurl"
+	"github.com/gopherqueue/gq/internal/transfer"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
@@ -126,7 +126,7 @@ func (m *mover) storeFlag(c *cobra.Command, use string) *string {
 // movable is a store that can be read and filled.
 type movable interface {
 	store.Store
-	move.Destination
+	transfer.Destination
 }
 
 // openSource opens a store that must be there.
@@ -202,7 +202,7 @@ func (m *mover) backup(ctx context.Context, url, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, from.Close()) }()
-	to, err := move.Create(path)
+	to, err := transfer.Create(path)
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (m *mover) restore(ctx context.Context, path, url string) (err error) {
 	if _, err := parseMovable("store", url); err != nil {
 		return err
 	}
-	from, err := move.OpenFile(path)
+	from, err := transfer.OpenFile(path)
 	if err != nil {
 		return err
 	}
@@ -270,17 +270,17 @@ func unchanged(ctx context.Context, s store.Exporter, was store.Head, name strin
 
 // moved is what is printed in the end.
 type moved struct {
-	From      string       `json:"from"`
-	To        string       `json:"to"`
-	Resumed   bool         `json:"resumed"`
-	Verified  bool         `json:"verified"`
-	LastEvent uint64       `json:"last_event"`
-	Seconds   float64      `json:"seconds"`
-	Kinds     []move.Named `json:"kinds"`
+	From      string           `json:"from"`
+	To        string           `json:"to"`
+	Resumed   bool             `json:"resumed"`
+	Verified  bool             `json:"verified"`
+	LastEvent uint64           `json:"last_event"`
+	Seconds   float64          `json:"seconds"`
+	Kinds     []transfer.Named `json:"kinds"`
 }
 
-func (m *mover) run(ctx context.Context, done, source, target string, from store.Export, to move.Destination, unchanged func(context.Context) error) error {
-	report, err := move.Copy(ctx, from, to, move.Options{Progress: m.bar.progress, Unchanged: unchanged})
+func (m *mover) run(ctx context.Context, done, source, target string, from store.Export, to transfer.Destination, unchanged func(context.Context) error) error {
+	report, err := transfer.Copy(ctx, from, to, transfer.Options{Progress: m.bar.progress, Unchanged: unchanged})
 	m.bar.line.clear()
 	if err != nil {
 		return fmt.Errorf("%s to %s: %w", source, target, err)
@@ -314,7 +314,7 @@ const (
 	barEvery = 100 * time.Millisecond
 )
 
-func (b *bar) progress(p move.Progress) {
+func (b *bar) progress(p transfer.Progress) {
 	what := "copying"
 	if p.Verifying {
 		what = "verifying"

@@ -16,8 +16,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/gqtest"
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )

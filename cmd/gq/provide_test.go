@@ -14,9 +14,9 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/dispatch"
-	"github.com/gopherqueue/gq/internal/matching"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/faces/matching"
+	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -51,7 +51,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 	}
 	set := match.DefaultSettings()
 	set.Lease.AI, set.AckTimeout = seconds, 1000*seconds-100
-	d, err := dispatch.New(e, s, dispatch.Options{Settings: &set})
+	d, err := matchmaker.New(e, s, matchmaker.Options{Settings: &set})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 				t.Fatal(err)
 			}
 			for _, n := range notices {
-				if n.Type == dispatch.LeaseRenewed {
+				if n.Type == matchmaker.LeaseRenewed {
 					times = append(times, n.Time)
 				}
 			}
@@ -127,7 +127,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	state := func(id gq.JobID) dispatch.Job {
+	state := func(id gq.JobID) matchmaker.Job {
 		j, err := d.Job(ctx, id)
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopherqueue/gq/internal/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
 // fence is a block of code in a document.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // scheduling makes a call to the scheduler API of a server.

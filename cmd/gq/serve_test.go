@@ -21,7 +21,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
-	"github.com/gopherqueue/gq/internal/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
 // served is a server in a process of its own.

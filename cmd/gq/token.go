@@ -16,7 +16,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -50,9 +50,9 @@ With --store the tokens of a store are changed while no server runs on it.
 
 // keys is what the commands need: a server's tokens or those of a store.
 type keys interface {
-	create(ctx context.Context, t auth.Token) (auth.Token, string, error)
-	list(ctx context.Context) ([]auth.Token, error)
-	revoke(ctx context.Context, name string) (auth.Token, error)
+	create(ctx context.Context, t access.Token) (access.Token, string, error)
+	list(ctx context.Context) ([]access.Token, error)
+	revoke(ctx context.Context, name string) (access.Token, error)
 }
 
 // tokens is a command about tokens.
@@ -88,7 +88,7 @@ func (t *tokens) with(ctx context.Context, f func(ctx context.Context, k keys) e
 	if err != nil {
 		return err
 	}
-	ring, err := auth.NewKeyring(s, "")
+	ring, err := access.NewKeyring(s, "")
 	if err == nil {
 		err = f(ctx, storeKeys{ring})
 	}
@@ -120,19 +120,19 @@ func adminOf(q queue) (pb.AdminServiceClient, error) {
 	return a.Admin(), nil
 }
 
-type storeKeys struct{ ring *auth.Keyring }
+type storeKeys struct{ ring *access.Keyring }
 
-func (k storeKeys) create(ctx context.Context, t auth.Token) (auth.Token, string, error) {
+func (k storeKeys) create(ctx context.Context, t access.Token) (access.Token, string, error) {
 	return k.ring.Create(ctx, t)
 }
-func (k storeKeys) list(ctx context.Context) ([]auth.Token, error) { return k.ring.List(ctx) }
-func (k storeKeys) revoke(ctx context.Context, name string) (auth.Token, error) {
+func (k storeKeys) list(ctx context.Context) ([]access.Token, error) { return k.ring.List(ctx) }
+func (k storeKeys) revoke(ctx context.Context, name string) (access.Token, error) {
 	return k.ring.Revoke(ctx, name)
 }
 
 type remoteKeys struct{ admin pb.AdminServiceClient }
 
-func (k remoteKeys) create(ctx context.Context, t auth.Token) (auth.Token, string, error) {
+func (k remoteKeys) create(ctx context.Context, t access.Token) (access.Token, string, error) {
 	r := &pb.CreateTokenRequest{Name: t.Name, Rate: int64(t.Rate)}
 	if !t.ExpiresAt.IsZero() {
 		r.ExpiresAt = timestamppb.New(t.ExpiresAt)
@@ -142,40 +142,40 @@ func (k remoteKeys) create(ctx context.Context, t auth.Token) (auth.Token, strin
 	}
 	answer, err := k.admin.CreateToken(ctx, r)
 	if err != nil {
-		return auth.Token{}, "", err
+		return access.Token{}, "", err
 	}
 	return tokenFrom(answer.GetToken()), answer.GetText(), nil
 }
 
-func (k remoteKeys) list(ctx context.Context) ([]auth.Token, error) {
+func (k remoteKeys) list(ctx context.Context) ([]access.Token, error) {
 	answer, err := k.admin.ListTokens(ctx, &pb.ListTokensRequest{})
 	if err != nil {
 		return nil, err
 	}
-	all := make([]auth.Token, len(answer.GetTokens()))
+	all := make([]access.Token, len(answer.GetTokens()))
 	for i, t := range answer.GetTokens() {
 		all[i] = tokenFrom(t)
 	}
 	return all, nil
 }
 
-func (k remoteKeys) revoke(ctx context.Context, name string) (auth.Token, error) {
+func (k remoteKeys) revoke(ctx context.Context, name string) (access.Token, error) {
 	t, err := k.admin.RevokeToken(ctx, &pb.RevokeTokenRequest{Token: name})
 	if err != nil {
-		return auth.Token{}, err
+		return access.Token{}, err
 	}
 	return tokenFrom(t), nil
 }
 
-func tokenFrom(t *pb.Token) auth.Token {
-	out := auth.Token{ID: t.GetId(), Name: t.GetName(), Rate: int(t.GetRate()), CreatedAt: t.GetCreatedAt().AsTime()}
+func tokenFrom(t *pb.Token) access.Token {
+	out := access.Token{ID: t.GetId(), Name: t.GetName(), Rate: int(t.GetRate()), CreatedAt: t.GetCreatedAt().AsTime()}
 	if at := t.GetExpiresAt(); at != nil {
 		out.ExpiresAt = at.AsTime()
 	}
 	for _, g := range t.GetGrants() {
-		grant := auth.Grant{Queues: g.GetQueues()}
+		grant := access.Grant{Queues: g.GetQueues()}
 		for _, name := range g.GetScopes() {
-			scope, _ := auth.ParseScope(name) // a newer server may know more
+			scope, _ := access.ParseScope(name) // a newer server may know more
 			grant.Scopes |= scope
 		}
 		out.Grants = append(out.Grants, grant)
@@ -183,7 +183,7 @@ func tokenFrom(t *pb.Token) auth.Token {
 	return out
 }
 
-func shownToken(t *auth.Token, text string) wire.Token {
+func shownToken(t *access.Token, text string) wire.Token {
 	out := wire.Token{ID: t.ID, Name: t.Name, Rate: t.Rate, CreatedAt: t.CreatedAt.UTC(), ExpiresAt: t.ExpiresAt, Token: text}
 	for _, g := range t.Grants {
 		out.Grants = append(out.Grants, wire.Grant{Scopes: g.Scopes.Names(), Queues: g.Queues})
@@ -209,14 +209,14 @@ func newTokenCreate(p process) *cobra.Command {
 	flags.IntVar(&rate, "rate", 0, "calls a second that the token may make; 0 is no limit")
 	flags.DurationVar(&expires, "expires", 0, "how long the token is valid; 0 is for ever")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		token := auth.Token{Name: args[0], Rate: rate}
+		token := access.Token{Name: args[0], Rate: rate}
 		if len(scopes) > 0 {
 			written = append(written, strings.Join(scopes, ",")+"@"+strings.Join(orAll(queues), ","))
 		} else if len(queues) > 0 {
 			return cli.Invalid("queue", "goes together with --scope")
 		}
 		for _, text := range written {
-			g, err := auth.ParseGrant(text)
+			g, err := access.ParseGrant(text)
 			if err != nil {
 				return err
 			}
@@ -269,7 +269,7 @@ func newTokenList(p process) *cobra.Command {
 	return c
 }
 
-func grantsText(grants []auth.Grant) string {
+func grantsText(grants []access.Grant) string {
 	texts := make([]string, len(grants))
 	for i, g := range grants {
 		texts[i] = clean(g.String())

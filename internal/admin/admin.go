@@ -8,33 +8,33 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/auth"
-	"github.com/gopherqueue/gq/internal/webhook"
+	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/delivery"
 )
 
 // Admin is what administrators may do.
 type Admin struct {
-	guard *auth.Guard
-	ring  *auth.Keyring
-	hooks *webhook.Hooks
+	guard *access.Guard
+	ring  *access.Keyring
+	hooks *delivery.Hooks
 }
 
 // New makes it over what it looks after.
-func New(g *auth.Guard, k *auth.Keyring, h *webhook.Hooks) *Admin {
+func New(g *access.Guard, k *access.Keyring, h *delivery.Hooks) *Admin {
 	return &Admin{guard: g, ring: k, hooks: h}
 }
 
 // CreateToken makes a token and returns its text, which is told this once. It
 // needs admin on all queues. The first token must have that itself: from then on the
 // server asks for one, and with any other nobody could make a second.
-func (a *Admin) CreateToken(ctx context.Context, t auth.Token) (auth.Token, string, error) {
+func (a *Admin) CreateToken(ctx context.Context, t access.Token) (access.Token, string, error) {
 	if err := a.guard.Administer(ctx); err != nil {
-		return auth.Token{}, "", err
+		return access.Token{}, "", err
 	}
 	if first, err := a.ring.Empty(ctx); err != nil {
-		return auth.Token{}, "", err
+		return access.Token{}, "", err
 	} else if first && !t.Administers() {
-		return auth.Token{}, "", fmt.Errorf("create token: %w", &gq.InvalidError{Faults: []gq.Fault{{
+		return access.Token{}, "", fmt.Errorf("create token: %w", &gq.InvalidError{Faults: []gq.Fault{{
 			Field:   "grants",
 			Problem: "the first token must have admin on all queues, or everybody would be locked out; make that one first, or start the server with GQ_ADMIN_TOKEN",
 		}}})
@@ -43,7 +43,7 @@ func (a *Admin) CreateToken(ctx context.Context, t auth.Token) (auth.Token, stri
 }
 
 // Tokens lists all tokens. It needs admin on all queues.
-func (a *Admin) Tokens(ctx context.Context) ([]auth.Token, error) {
+func (a *Admin) Tokens(ctx context.Context) ([]access.Token, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return nil, err
 	}
@@ -52,23 +52,23 @@ func (a *Admin) Tokens(ctx context.Context) ([]auth.Token, error) {
 
 // RevokeToken ends a token, named by its id or its name. It needs admin on all
 // queues.
-func (a *Admin) RevokeToken(ctx context.Context, name string) (auth.Token, error) {
+func (a *Admin) RevokeToken(ctx context.Context, name string) (access.Token, error) {
 	if err := a.guard.Administer(ctx); err != nil {
-		return auth.Token{}, err
+		return access.Token{}, err
 	}
 	return a.ring.Revoke(ctx, name)
 }
 
 // Deliveries reads a page of webhook deliveries, without those of queues that
 // the caller may not read.
-func (a *Admin) Deliveries(ctx context.Context, state webhook.State, cursor string, limit int) (webhook.Page, error) {
+func (a *Admin) Deliveries(ctx context.Context, state delivery.State, cursor string, limit int) (delivery.Page, error) {
 	may, err := a.guard.Reader(ctx, nil)
 	if err != nil {
-		return webhook.Page{}, err
+		return delivery.Page{}, err
 	}
 	page, err := a.hooks.List(ctx, state, cursor, limit)
 	if err != nil {
-		return webhook.Page{}, err
+		return delivery.Page{}, err
 	}
 	seen := page.Deliveries[:0]
 	for _, d := range page.Deliveries {
@@ -82,23 +82,23 @@ func (a *Admin) Deliveries(ctx context.Context, state webhook.State, cursor stri
 
 // RetryDelivery makes a delivery again that was given up. It needs submit on the
 // queue of its job.
-func (a *Admin) RetryDelivery(ctx context.Context, id string) (webhook.Delivery, error) {
+func (a *Admin) RetryDelivery(ctx context.Context, id string) (delivery.Delivery, error) {
 	if err := a.guard.Known(ctx); err != nil {
-		return webhook.Delivery{}, err
+		return delivery.Delivery{}, err
 	}
 	d, err := a.hooks.Get(ctx, id)
 	if err != nil {
-		return webhook.Delivery{}, err
+		return delivery.Delivery{}, err
 	}
 	if err := a.guard.Submitter(ctx, d.Queue); err != nil {
-		return webhook.Delivery{}, err
+		return delivery.Delivery{}, err
 	}
 	return a.hooks.Retry(ctx, id)
 }
 
 // WebhookSecret tells what deliveries are signed with. It needs admin on all
 // queues.
-func (a *Admin) WebhookSecret(ctx context.Context) (webhook.Secret, error) {
+func (a *Admin) WebhookSecret(ctx context.Context) (delivery.Secret, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stderr)) }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 var (
@@ -119,7 +119,7 @@ func newWorkspace(t *testing.T) workspace {
 	for name, text := range map[string]string{
 		"go.mod": "module " + testModule + "\n",
 		"a/a_test.go": `package a
-import ("testing"; "example.com/m/internal/spec")
+import ("testing"; "example.com/m/internal/testing/spec")
 func TestX(t *testing.T) { spec.Covers(t, "Q-01", "Q-02") }
 `,
 	} {

@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // A mention is one place in the sources where a test names a requirement.
@@ -139,7 +139,7 @@ func skipped(sources fs.FS, dir string) bool {
 // not import it.
 func (f file) specName(module string) string {
 	for _, imported := range f.syntax.Imports {
-		if imported.Path.Value != strconv.Quote(module+"/internal/spec") {
+		if imported.Path.Value != strconv.Quote(module+"/internal/testing/spec") {
 			continue
 		}
 		if imported.Name != nil {

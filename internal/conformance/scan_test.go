@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 const testModule = "example.com/m"
@@ -22,7 +22,7 @@ func tree(files map[string]string) fstest.MapFS {
 
 const (
 	callTest = `package a
-import ("testing"; "example.com/m/internal/spec")
+import ("testing"; "example.com/m/internal/testing/spec")
 func TestCall(t *testing.T) {
 	spec.Covers(t, "Q-01", "Q-02")
 	t.Run("sub", func(t *testing.T) { spec.Covers(t, "J-03") })
@@ -31,7 +31,7 @@ func helper(t *testing.T) { spec.Covers(t, "J-04") }
 var unrelated = "Q-99"
 `
 	renamedImport = `package a
-import ("testing"; req "example.com/m/internal/spec")
+import ("testing"; req "example.com/m/internal/testing/spec")
 func FuzzRenamed(f *testing.F) { req.Covers(f, "J-05") }
 `
 	suiteTable = `package suite
@@ -39,7 +39,7 @@ type testCase struct { Name string; Covers []string }
 var cases = []testCase{{Name: "T-01", Covers: []string{"Q-59", "Q-62"}}}
 `
 	suiteRun = `package suite
-import ("testing"; "example.com/m/internal/spec")
+import ("testing"; "example.com/m/internal/testing/spec")
 func Run(t *testing.T) { for _, c := range cases { spec.Covers(t, c.Covers...) } }
 `
 )

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 

@@ -28,10 +28,10 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/admin"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/feed"
-	"github.com/gopherqueue/gq/internal/webhook"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -39,8 +39,8 @@ import (
 type fortress struct {
 	*testing.T
 	engine *engine.Engine
-	ring   *auth.Keyring
-	hooks  *webhook.Hooks
+	ring   *access.Keyring
+	hooks  *delivery.Hooks
 	http   *HTTP
 	grpc   *GRPC
 	web    *httptest.Server
@@ -60,11 +60,11 @@ func newFortress(t *testing.T) *fortress {
 	if f.engine, err = engine.New(s, engine.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if f.ring, err = auth.NewKeyring(s, ""); err != nil {
+	if f.ring, err = access.NewKeyring(s, ""); err != nil {
 		t.Fatal(err)
 	}
-	gate, guard := auth.NewGate(f.ring, true, nil), auth.NewGuard(f.engine, s)
-	f.hooks = webhook.New(f.engine, s, webhook.Options{Attempts: 1, Exclusive: true})
+	gate, guard := access.NewGate(f.ring, true, nil), access.NewGuard(f.engine, s)
+	f.hooks = delivery.New(f.engine, s, delivery.Options{Attempts: 1, Exclusive: true})
 	if err := f.hooks.Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func newFortress(t *testing.T) *fortress {
 }
 
 // token makes a token with one scope.
-func (f *fortress) token(s auth.Scope, pattern string) string {
+func (f *fortress) token(s access.Scope, pattern string) string {
 	f.Helper()
 	name := fmt.Sprintf("%s@%s", s, pattern)
 	if f.tokens[name] == "" {
@@ -111,10 +111,10 @@ func (f *fortress) token(s auth.Scope, pattern string) string {
 }
 
 // rated makes one that may make so many calls a second.
-func (f *fortress) rated(rate int, s auth.Scope, pattern string) string {
+func (f *fortress) rated(rate int, s access.Scope, pattern string) string {
 	f.Helper()
-	_, text, err := f.ring.Create(f.Context(), auth.Token{
-		Name: fmt.Sprintf("%s@%s-%d", s, pattern, f.names.Add(1)), Grants: []auth.Grant{{Scopes: s, Queues: []string{pattern}}}, Rate: rate,
+	_, text, err := f.ring.Create(f.Context(), access.Token{
+		Name: fmt.Sprintf("%s@%s-%d", s, pattern, f.names.Add(1)), Grants: []access.Grant{{Scopes: s, Queues: []string{pattern}}}, Rate: rate,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -155,9 +155,9 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 	if err != nil {
 		f.Fatal(err)
 	}
-	delivery := fmt.Sprintf("msg_%s.%d", ended.Spec.ID, history[len(history)-1].Seq)
+	message := fmt.Sprintf("msg_%s.%d", ended.Spec.ID, history[len(history)-1].Seq)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if d, err := f.hooks.Get(ctx, delivery); err == nil && d.State == webhook.Dead {
+		if d, err := f.hooks.Get(ctx, message); err == nil && d.State == delivery.Dead {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -165,7 +165,7 @@ func (f *fortress) scene(queue string) *strings.Replacer {
 		}
 	}
 	return strings.NewReplacer("$QUEUE", queue, "$JOB", running.Spec.ID.String(), "$LEASE", string(running.State.Lease.ID),
-		"$DONE", ended.Spec.ID.String(), "$DELIVERY", delivery, "$NEW", fmt.Sprint("new-", f.names.Add(1)))
+		"$DONE", ended.Spec.ID.String(), "$DELIVERY", message, "$NEW", fmt.Sprint("new-", f.names.Add(1)))
 }
 
 // verdict is how a call was answered.
@@ -177,7 +177,7 @@ type verdict struct {
 }
 
 // rpc makes a call.
-func (f *fortress) rpc(token, name string, a access, scene *strings.Replacer) verdict {
+func (f *fortress) rpc(token, name string, a callNeeds, scene *strings.Replacer) verdict {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), 2*time.Minute)
 	defer cancel()
@@ -282,7 +282,7 @@ func (f *fortress) stream(ctx context.Context, name, body string, scene *strings
 }
 
 // route makes a request.
-func (f *fortress) route(token, name string, a access, scene *strings.Replacer) verdict {
+func (f *fortress) route(token, name string, a callNeeds, scene *strings.Replacer) verdict {
 	f.Helper()
 	method, path, _ := strings.Cut(name, " ")
 	switch {
@@ -356,8 +356,8 @@ func TestEveryCallIsGuarded(t *testing.T) {
 	for _, c := range []struct {
 		kind  string
 		there []string
-		rows  map[string]access
-		call  func(token, name string, a access, scene *strings.Replacer) verdict
+		rows  map[string]callNeeds
+		call  func(token, name string, a callNeeds, scene *strings.Replacer) verdict
 	}{{"RPC", rpcs, rpcAccess, f.rpc}, {"route", routes, routeAccess, f.route}} {
 		slices.Sort(c.there)
 		if known := slices.Sorted(maps.Keys(c.rows)); !slices.Equal(c.there, known) {
@@ -369,7 +369,7 @@ func TestEveryCallIsGuarded(t *testing.T) {
 	}
 }
 
-func (f *fortress) check(what, name string, a access, call func(string, string, access, *strings.Replacer) verdict) {
+func (f *fortress) check(what, name string, a callNeeds, call func(string, string, callNeeds, *strings.Replacer) verdict) {
 	f.Helper()
 	if v := call("", name, a, f.scene("own")); v.unknown == a.open {
 		f.Errorf("%s without a token: %+v", what, v)
@@ -377,8 +377,8 @@ func (f *fortress) check(what, name string, a access, call func(string, string, 
 	if a.open {
 		return
 	}
-	for _, role := range []auth.Scope{auth.Submit, auth.Work, auth.Read, auth.Admin} {
-		has := role == auth.Admin || role&a.needs != 0
+	for _, role := range []access.Scope{access.Submit, access.Work, access.Read, access.Admin} {
+		has := role == access.Admin || role&a.needs != 0
 		for _, pattern := range []string{"own", "*"} {
 			token := f.token(role, pattern)
 			for _, queue := range []string{"own", "foreign"} {
@@ -411,21 +411,21 @@ func TestEveryCallCountsOnce(t *testing.T) {
 		if name == "WorkersService/Work" {
 			continue // carries many, see below
 		}
-		if v := f.rpc(f.rated(1, auth.Admin, "*"), name, a, f.scene("own")); v.limited {
+		if v := f.rpc(f.rated(1, access.Admin, "*"), name, a, f.scene("own")); v.limited {
 			t.Errorf("%s counts more than once: %s", name, v.text)
 		}
 	}
 	for name, a := range routeAccess {
-		if v := f.route(f.rated(1, auth.Admin, "*"), name, a, f.scene("own")); v.limited {
+		if v := f.route(f.rated(1, access.Admin, "*"), name, a, f.scene("own")); v.limited {
 			t.Errorf("%s counts more than once: %s", name, v.text)
 		}
 	}
-	batch := access{body: `{"jobs":[{"type":"t","policy":{"max_attempts":2}},{"type":"t","policy":{"max_attempts":3}}]}`}
-	if v := f.route(f.rated(1, auth.Submit, "*"), "POST /v1/jobs/batch", batch, f.scene("own")); v.limited {
+	batch := callNeeds{body: `{"jobs":[{"type":"t","policy":{"max_attempts":2}},{"type":"t","policy":{"max_attempts":3}}]}`}
+	if v := f.route(f.rated(1, access.Submit, "*"), "POST /v1/jobs/batch", batch, f.scene("own")); v.limited {
 		t.Errorf("jobs with policies count one by one: %s", v.text)
 	}
 
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+f.rated(1, auth.Work, "*"))
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+f.rated(1, access.Work, "*"))
 	s, err := pb.NewWorkersServiceClient(f.conn).Work(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -456,7 +456,7 @@ func TestEveryCallCountsOnce(t *testing.T) {
 func TestTheEndOfATokenEndsItsStream(t *testing.T) {
 	f := newFortress(t)
 	subscribe := func(name string, expires time.Time) (events io.ReadCloser, err error) {
-		_, text, err := f.ring.Create(t.Context(), auth.Token{Name: name, Grants: []auth.Grant{{Scopes: auth.Read, Queues: []string{"*"}}}, ExpiresAt: expires})
+		_, text, err := f.ring.Create(t.Context(), access.Token{Name: name, Grants: []access.Grant{{Scopes: access.Read, Queues: []string{"*"}}}, ExpiresAt: expires})
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -170,7 +170,7 @@ func fanOut(t testing.TB, subscribers int, long time.Duration) (rate, cpuPerJob 
 	}
 	t.Cleanup(func() { s.Close() })
 	n := newNewsroomOver(t, s, EventLimits{})
-	ctx, cancel := context.WithCancel(auth.With(t.Context(), auth.Everyone()))
+	ctx, cancel := context.WithCancel(access.With(t.Context(), access.Everyone()))
 	defer cancel()
 	var handed, size atomic.Int64
 	var wait sync.WaitGroup
@@ -255,7 +255,7 @@ func BenchmarkFanOut(b *testing.B) {
 // on.
 func TestTooManySubscribers(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
-	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), auth.NewGuard(n.engine, nil), 2)
+	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), access.NewGuard(n.engine, nil), 2)
 	for i := range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events", nil)
 		if err != nil {

@@ -27,7 +27,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store"
@@ -135,7 +135,7 @@ const patience = 10 * time.Minute
 
 // anyone may do everything.
 func anyone(r *http.Request) (context.Context, error) {
-	return auth.With(r.Context(), auth.Everyone()), nil
+	return access.With(r.Context(), access.Everyone()), nil
 }
 
 func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom {
@@ -149,17 +149,17 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()
-	guard := auth.NewGuard(e, s)
+	guard := access.NewGuard(e, s)
 	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard, 0), written: &writes{}, sent: &writes{}}
 	n.http = NewHTTP(guard, HTTPOptions{Feed: n.feed, Events: limits, Log: slog.New(slog.DiscardHandler), Identify: anyone})
 	n.web = httptest.NewUnstartedServer(n.http)
 	n.web.Listener = watchedListener{n.web.Listener, n.written}
 	n.web.Start()
-	ring, err := auth.NewKeyring(s, "")
+	ring, err := access.NewKeyring(s, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := auth.NewGate(ring, false, nil)
+	gate := access.NewGate(ring, false, nil)
 	n.grpc = NewGRPC(guard, GRPCOptions{
 		Feed: n.feed, Events: limits,
 		Unary: []grpc.UnaryServerInterceptor{gate.Unary}, Stream: []grpc.StreamServerInterceptor{gate.Stream, n.sent.stream},

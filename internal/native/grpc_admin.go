@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/auth"
-	"github.com/gopherqueue/gq/internal/webhook"
+	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -24,7 +24,7 @@ func stamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-func protoToken(t *auth.Token) *pb.Token {
+func protoToken(t *access.Token) *pb.Token {
 	out := &pb.Token{Id: t.ID, Name: t.Name, Rate: int64(t.Rate), CreatedAt: stamp(t.CreatedAt), ExpiresAt: stamp(t.ExpiresAt)}
 	for _, g := range t.Grants {
 		out.Grants = append(out.Grants, &pb.Grant{Scopes: g.Scopes.Names(), Queues: g.Queues})
@@ -37,7 +37,7 @@ func (s *adminServer) CreateToken(ctx context.Context, r *pb.CreateTokenRequest)
 	for i, g := range r.GetGrants() {
 		given[i] = wire.Grant{Scopes: g.GetScopes(), Queues: g.GetQueues()}
 	}
-	t := auth.Token{Name: r.GetName(), Rate: int(r.GetRate())}
+	t := access.Token{Name: r.GetName(), Rate: int(r.GetRate())}
 	var err error
 	if t.Grants, err = grants(given); err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ func (s *adminServer) RevokeToken(ctx context.Context, r *pb.RevokeTokenRequest)
 	return protoToken(&t), nil
 }
 
-var deliveryStates = map[pb.DeliveryState]webhook.State{
+var deliveryStates = map[pb.DeliveryState]delivery.State{
 	pb.DeliveryState_DELIVERY_STATE_UNSPECIFIED: "",
-	pb.DeliveryState_DELIVERY_STATE_PENDING:     webhook.Pending,
-	pb.DeliveryState_DELIVERY_STATE_DELIVERED:   webhook.Delivered,
-	pb.DeliveryState_DELIVERY_STATE_DEAD:        webhook.Dead,
+	pb.DeliveryState_DELIVERY_STATE_PENDING:     delivery.Pending,
+	pb.DeliveryState_DELIVERY_STATE_DELIVERED:   delivery.Delivered,
+	pb.DeliveryState_DELIVERY_STATE_DEAD:        delivery.Dead,
 }
 
-func protoDelivery(d *webhook.Delivery) *pb.Delivery {
+func protoDelivery(d *delivery.Delivery) *pb.Delivery {
 	out := &pb.Delivery{
 		Id: d.ID, JobId: d.Job.String(), Queue: d.Queue, Type: pb.EventType(d.Type), Url: d.URL, Attempts: int64(d.Attempts),
 		CreatedAt: stamp(d.CreatedAt), NextAt: stamp(d.NextAt), LastAt: stamp(d.LastAt), LastStatus: int64(d.Status), Reason: d.Reason,

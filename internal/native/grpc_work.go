@@ -10,7 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -59,14 +59,14 @@ func (s *workersServer) Work(stream pb.WorkersService_WorkServer) error {
 	defer late.Stop()
 	go w.read(late)
 
-	valid, cancel := auth.WhileValid(ctx)
+	valid, cancel := access.WhileValid(ctx)
 	defer cancel()
 	var err error
 	select {
 	case err = <-w.ended:
 	case <-valid.Done():
 		if err = ctx.Err(); err == nil {
-			err = auth.StillValid(ctx)
+			err = access.StillValid(ctx)
 		}
 	case <-s.draining.Done():
 		err = errStopping
@@ -189,7 +189,7 @@ func (w *workStream) serve(id uint64, f func(context.Context) (*pb.Answers, erro
 	}
 	ok := w.goes(func() {
 		defer func() { <-w.places }()
-		ctx, cancel := context.WithTimeout(auth.Another(context.WithoutCancel(w.stream.Context())), requestTimeout)
+		ctx, cancel := context.WithTimeout(access.Another(context.WithoutCancel(w.stream.Context())), requestTimeout)
 		defer cancel()
 		answers, err := f(ctx)
 		if err != nil {
@@ -211,7 +211,7 @@ func (w *workStream) open(id uint64, m *pb.ClaimRequest) {
 	if claim.Worker == "" {
 		claim.Worker = w.worker
 	}
-	ctx, cancel := context.WithCancel(auth.Another(w.claims))
+	ctx, cancel := context.WithCancel(access.Another(w.claims))
 	w.mu.Lock()
 	switch {
 	case err != nil:

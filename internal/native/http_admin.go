@@ -4,8 +4,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/gopherqueue/gq/internal/auth"
-	"github.com/gopherqueue/gq/internal/webhook"
+	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -56,7 +56,7 @@ func (h *HTTP) registerAdmin() {
 }
 
 func (h *HTTP) createToken(ctx context.Context, _ *none, body *wire.NewToken) (*tokenOutput, error) {
-	t := auth.Token{Name: body.Name, Rate: body.Rate, ExpiresAt: body.ExpiresAt}
+	t := access.Token{Name: body.Name, Rate: body.Rate, ExpiresAt: body.ExpiresAt}
 	var err error
 	if t.Grants, err = grants(body.Grants); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (h *HTTP) deliveries(ctx context.Context, in *deliveriesInput, _ *none) (*d
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	page, err := h.options.Admin.Deliveries(ctx, webhook.State(in.State), in.Cursor, limit)
+	page, err := h.options.Admin.Deliveries(ctx, delivery.State(in.State), in.Cursor, limit)
 	if err != nil {
 		return nil, err
 	}

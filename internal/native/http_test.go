@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/leaktest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write golden files instead of comparing with them")

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/feed"
 )
 
 // Bytes that are no message are the client's fault, on streams as in unary calls.
 func TestUndecodableSubscription(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{Feed: feed.NewFeed(feed.New(newEngine(t)), &auth.Guard{}, 0)}, nil)
+	h := serveGRPC(t, GRPCOptions{Feed: feed.NewFeed(feed.New(newEngine(t)), &access.Guard{}, 0)}, nil)
 	for _, body := range [][]byte{{0xff, 0xff, 0xff}, []byte("\x12\x03\xff\xfe\xfd")} {
 		s, err := h.conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, pb.EventsService_Subscribe_FullMethodName, grpc.ForceCodecV2(raw{}))
 		if err != nil {
@@ -41,7 +41,7 @@ func TestUndecodableSubscription(t *testing.T) {
 // on it.
 func TestWorkEndsWithItsToken(t *testing.T) {
 	f := newFortress(t)
-	token := f.rated(0, auth.Work, "*")
+	token := f.rated(0, access.Work, "*")
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
 	s, err := pb.NewWorkersServiceClient(f.conn).Work(ctx)
 	if err != nil {

@@ -14,18 +14,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/auth"
+	"github.com/gopherqueue/gq/internal/access"
 )
 
 // Observed is an engine whose calls are measured and traced.
 type Observed struct {
-	auth.Engine
+	access.Engine
 	numbers *numbers
 	traces  *traces
 }
 
 // New observes an engine. The tracer may be nil.
-func New(e auth.Engine, t trace.Tracer) *Observed {
+func New(e access.Engine, t trace.Tracer) *Observed {
 	return &Observed{Engine: e, numbers: newNumbers(), traces: newTraces(t)}
 }
 

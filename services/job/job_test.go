@@ -17,7 +17,7 @@ import (
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/services/job"
 )
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/services/queue"
 )
 

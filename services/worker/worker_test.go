@@ -15,8 +15,8 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	internalpb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/services/worker"
 )
 

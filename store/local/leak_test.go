@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/leaktest"
+	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/store"
 )
 

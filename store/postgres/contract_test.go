@@ -4,8 +4,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gopherqueue/gq/internal/pgtest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 	"github.com/gopherqueue/gq/store/storetest"

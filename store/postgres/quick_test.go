@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/pgtest"
+	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/scribble"
+	"github.com/gopherqueue/gq/internal/testing/scribble"
 	"github.com/gopherqueue/gq/store"
 )
 

@@ -4,7 +4,7 @@ import (
 	"reflect"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/scribble"
+	"github.com/gopherqueue/gq/internal/testing/scribble"
 )
 
 // lent are the types of memory that bugs leave to the callers.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/designs/compare"
-	"github.com/gopherqueue/gq/internal/gqtest"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 func TestMain(m *testing.M) {

@@ -21,8 +21,8 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // victim is a cluster that is being hurt.

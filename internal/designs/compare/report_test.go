@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/designs/load"
-	"github.com/gopherqueue/gq/internal/spec"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // madeUp is a report with a speed: so many requests/s, latencies that fall with it.

@@ -18,8 +18,8 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/internal/designs/load"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // fake is a task queue whose jobs are done at once, and that can lie.

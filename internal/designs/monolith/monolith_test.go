@@ -16,8 +16,8 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/monolith"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 	"github.com/gopherqueue/gq/internal/designs/taskqueuetest"
-	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // start starts nodes of one slot each within the test process.

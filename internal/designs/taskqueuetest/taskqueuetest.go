@@ -14,8 +14,8 @@ import (
 
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/internal/designs/rpc"
-	"github.com/gopherqueue/gq/internal/spec"
 	"github.com/gopherqueue/gq/internal/taskwork"
+	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
 // A Target is a running design. It may hold other jobs.

@@ -1,0 +1,176 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Gate finds out who calls, over HTTP and gRPC alike, and puts the identity into
+// the context of the call.
+type Gate struct {
+	ring     *Keyring
+	log      *slog.Logger
+	required atomic.Bool
+	refused  atomic.Int64 // since the last line in the log
+	logged   atomic.Int64 // when that was, in Unix nanoseconds
+}
+
+// NewGate makes a gate. Where tokens are not required everyone may do
+// everything, until there is a token: from then on one is required for good.
+func NewGate(k *Keyring, required bool, log *slog.Logger) *Gate {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	g := &Gate{ring: k, log: log}
+	g.required.Store(required)
+	return g
+}
+
+// Required reports whether callers must show a token.
+func (g *Gate) Required(ctx context.Context) bool {
+	if g.required.Load() {
+		return true
+	}
+	g.ring.refresh(ctx)
+	if s := g.ring.known.Load(); s != nil && len(s.keys) > 0 {
+		g.required.Store(true)
+		return true
+	}
+	return false
+}
+
+// Identify puts the identity of a caller into a context, by the values of its
+// Authorization header: exactly one, with a bearer token.
+func (g *Gate) Identify(ctx context.Context, authorization []string, from string) (context.Context, error) {
+	if !g.Required(ctx) {
+		return With(ctx, everyone), nil
+	}
+	return g.verify(ctx, authorization, func() string { return from })
+}
+
+// verify is Identify where a token is required. from is asked when a caller is
+// refused.
+func (g *Gate) verify(ctx context.Context, authorization []string, from func() string) (context.Context, error) {
+	text, ok := bearer(authorization)
+	var i *Identity
+	err := error(gq.ErrUnauthenticated)
+	if ok {
+		i, err = g.ring.Verify(ctx, text)
+	}
+	if err != nil {
+		if errors.Is(err, gq.ErrUnauthenticated) {
+			g.note(ctx, text, from())
+		}
+		return nil, err
+	}
+	return With(ctx, i), nil
+}
+
+func bearer(authorization []string) (string, bool) {
+	if len(authorization) != 1 || len(authorization[0]) > MaxTokenBytes+len("Bearer ") {
+		return "", false
+	}
+	scheme, text, ok := strings.Cut(authorization[0], " ")
+	return text, ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// note logs refusals, at most one line a second. Of a token it tells the id.
+func (g *Gate) note(ctx context.Context, text, from string) {
+	g.refused.Add(1)
+	now, last := time.Now().UnixNano(), g.logged.Load()
+	if now-last < int64(time.Second) || !g.logged.CompareAndSwap(last, now) {
+		return
+	}
+	id, _, ok := split(text)
+	if !ok || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+		id = ""
+	}
+	g.log.WarnContext(ctx, "callers without a valid token were refused",
+		"event", "unauthenticated", "refused", g.refused.Swap(0), "caller", from, "token", id)
+}
+
+// Run keeps what is known of tokens fresh enough to end streams in time, until the
+// context ends.
+func (g *Gate) Run(ctx context.Context) error {
+	g.ring.Watch(ctx)
+	return nil
+}
+
+// Admits reports whether a token is required and the values of an Authorization
+// header have a valid one. It logs nothing and counts against no rate.
+func (g *Gate) Admits(ctx context.Context, authorization []string) bool {
+	text, ok := bearer(authorization)
+	if !ok || !g.Required(ctx) {
+		return false
+	}
+	_, err := g.ring.Verify(ctx, text)
+	return err == nil
+}
+
+// openPaths are for everyone: they tell nothing about jobs.
+var openPaths = map[string]bool{
+	"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true, "/api/scheduler/openapi.json": true,
+}
+
+// HTTP identifies the caller of a request.
+func (g *Gate) HTTP(r *http.Request) (context.Context, error) {
+	if openPaths[r.URL.Path] {
+		return With(r.Context(), probe), nil
+	}
+	return g.Identify(r.Context(), r.Header.Values("Authorization"), r.RemoteAddr)
+}
+
+// openService is the prefix of gRPC methods for everyone.
+const openService = "/grpc.health.v1.Health/"
+
+func (g *Gate) rpc(ctx context.Context, method string) (context.Context, error) {
+	if strings.HasPrefix(method, openService) {
+		return With(ctx, probe), nil
+	}
+	if !g.Required(ctx) {
+		return With(ctx, everyone), nil
+	}
+	return g.verify(ctx, metadata.ValueFromIncomingContext(ctx, "authorization"), func() string {
+		if p, ok := peer.FromContext(ctx); ok {
+			return p.Addr.String()
+		}
+		return ""
+	})
+}
+
+// Unary identifies the caller of a unary call.
+func (g *Gate) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	ctx, err := g.rpc(ctx, info.FullMethod)
+	if err != nil {
+		return nil, err
+	}
+	return handle(ctx, request)
+}
+
+// Stream identifies the caller of a stream. What the stream carries is judged
+// piece by piece, by the guard.
+func (g *Gate) Stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, err := g.rpc(s.Context(), info.FullMethod)
+	if err != nil {
+		return err
+	}
+	return handle(server, &identified{s, ctx})
+}
+
+type identified struct {
+	grpc.ServerStream
+	ctx context.Context //nolint:containedctx // a stream has one
+}
+
+func (s *identified) Context() context.Context { return s.ctx }

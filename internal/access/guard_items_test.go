@@ -1,0 +1,168 @@
+package access
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Items of a batch are judged one by one; nothing foreign gets in with the rest.
+func TestItems(t *testing.T) {
+	f := newFixture(t)
+	own, foreign := f.target("own"), f.target("foreign")
+	ctx := f.as("submit,work,read@own")
+
+	out, err := f.guard.SubmitBatch(ctx, []gq.Spec{
+		{Queue: "own", Type: "t"},
+		{Queue: "foreign", Type: "t"},
+		{Type: "t"}, // the default queue
+		{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Kind: gq.Chain, Job: foreign.done}}},
+		{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Kind: gq.Chain, Job: own.done}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, may := range []bool{true, false, false, false, true} {
+		if denied := errors.Is(out[i].Err, gq.ErrDenied); denied == may || may && out[i].Err != nil {
+			t.Errorf("job %d of the batch: %v, allowed %t", i, out[i].Err, may)
+		}
+	}
+
+	_, err = f.guard.SubmitGraph(ctx, []gq.Draft{
+		{Ref: "a", Spec: gq.Spec{Queue: "own", Type: "t"}},
+		{Spec: gq.Spec{Queue: "foreign", Type: "t"}, Needs: []gq.Need{{Kind: gq.Chain, Ref: "a"}}},
+	})
+	if !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("a graph with a foreign job: %v", err)
+	}
+
+	for _, unknown := range []bool{false, true} {
+		other := foreign.job.State.Lease.Ref()
+		want := gq.ErrDenied
+		if unknown {
+			other, want = gq.LeaseRef{ID: "nobody-has-it"}, gq.ErrStaleLease
+		}
+		beats, err := f.guard.Heartbeat(ctx, []gq.Beat{
+			{Lease: other, Progress: 0.5},
+			{Lease: own.job.State.Lease.Ref(), Progress: 0.5},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !errors.Is(beats[0].Err, want) || beats[1].Err != nil {
+			t.Errorf("heartbeats: %v and %v, want %v and none", beats[0].Err, beats[1].Err, want)
+		}
+	}
+
+	settled, err := f.guard.Settle(ctx, []gq.Outcome{
+		{Lease: foreign.job.State.Lease.Ref(), Verdict: gq.Succeeded, Result: []byte("stolen")},
+		{Lease: own.job.State.Lease.Ref(), Verdict: gq.Succeeded, Spawn: []gq.Spec{{Queue: "foreign", Type: "t"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range settled {
+		if !errors.Is(settled[i].Err, gq.ErrDenied) {
+			t.Errorf("outcome %d: %v", i, settled[i].Err)
+		}
+	}
+	if job, err := f.engine.Get(t.Context(), foreign.job.Spec.ID, gq.WithResult); err != nil || job.State.Status != gq.Running || len(job.Result) > 0 {
+		t.Errorf("the foreign job is %s with result %q, %v", job.State.Status, job.Result, err)
+	}
+
+	// A claim that names a foreign queue gets nothing at all.
+	for _, queues := range [][]string{{"own", "foreign"}, nil} {
+		if _, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: queues, N: 1}); !errors.Is(err, gq.ErrDenied) {
+			t.Errorf("a claim from %v: %v", queues, err)
+		}
+	}
+	if _, err := f.guard.Counts(ctx, "own", "foreign"); !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("counts of a foreign queue: %v", err)
+	}
+	if _, err := f.guard.CancelWhere(ctx, gq.Query{}, ""); !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("cancel everywhere: %v", err)
+	}
+}
+
+// A key that a job of a foreign queue has is taken, and that is all one learns.
+func TestForeignKey(t *testing.T) {
+	f := newFixture(t)
+	keyed := gq.Spec{Queue: "foreign", Type: "t", Key: gq.Key{Name: "k"}}
+	if _, err := f.engine.Submit(t.Context(), keyed); err != nil {
+		t.Fatal(err)
+	}
+	ctx := f.as("submit,read@own")
+	keyed.Queue = "own"
+	if out, err := f.guard.Submit(ctx, keyed); !errors.Is(err, gq.ErrConflict) || !out.ID().IsZero() {
+		t.Errorf("%+v, %v", out, err)
+	}
+	out, err := f.guard.SubmitBatch(ctx, []gq.Spec{keyed, {Queue: "own", Type: "t"}})
+	if err != nil || !errors.Is(out[0].Err, gq.ErrConflict) || !out[0].ID().IsZero() || out[1].Err != nil {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// Lists have only what may be read, and totals count only that.
+func TestLists(t *testing.T) {
+	f := newFixture(t)
+	f.target("own")
+	f.target("foreign")
+	ctx := f.as("read@own")
+
+	page, err := f.guard.List(ctx, gq.Query{})
+	if err != nil || len(page.Jobs) != 2 {
+		t.Fatalf("%d jobs, %v; want 2", len(page.Jobs), err)
+	}
+	for _, j := range page.Jobs {
+		if j.Spec.Queue != "own" {
+			t.Errorf("a job of %s", j.Spec.Queue)
+		}
+	}
+	stats, err := f.guard.Stats(ctx)
+	if err != nil || len(stats.Queues) != 1 || stats.Total.Live() != 1 || stats.Commits != 0 {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+	counts, err := f.guard.Counts(ctx)
+	if err != nil || len(counts) != 1 {
+		t.Errorf("counts %+v, %v", counts, err)
+	}
+	allows, err := f.guard.Reader(ctx, nil)
+	if err != nil || !allows("own") || allows("foreign") {
+		t.Errorf("events of a foreign queue get through, %v", err)
+	}
+	if _, err := f.guard.Reader(ctx, []string{"foreign"}); !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("events of a named foreign queue: %v", err)
+	}
+}
+
+// A pool is shared, so putting a queue into one is not a matter of the queue
+// alone; and a schedule cannot be taken over by naming it.
+func TestSharedThings(t *testing.T) {
+	f := newFixture(t)
+	f.target("own")
+	f.target("foreign")
+	if err := f.engine.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := f.as("admin@own*")
+	for _, name := range []string{"own", "own.new"} {
+		if _, err := f.guard.ChangeQueue(ctx, name, func(q *gq.Queue) { q.Pool = "p" }); !errors.Is(err, gq.ErrDenied) {
+			t.Errorf("%s into a pool: %v", name, err)
+		}
+	}
+	if _, err := f.engine.Queue(t.Context(), "own.new"); !errors.Is(err, gq.ErrNotFound) {
+		t.Errorf("what was denied has made a queue: %v", err)
+	}
+	if q, err := f.engine.Queue(t.Context(), "own"); err != nil || q.Pool != "" {
+		t.Errorf("the queue is in pool %q, %v", q.Pool, err)
+	}
+	stolen := schedule("foreign")
+	stolen.Template.Queue = "own"
+	if _, err := f.guard.PutSchedule(ctx, stolen); !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("a foreign schedule: %v", err)
+	}
+	if _, err := f.guard.PutSchedule(ctx, gq.Schedule{Name: "new", Every: 3600e9, Template: gq.Spec{Queue: "foreign", Type: "t"}}); !errors.Is(err, gq.ErrDenied) {
+		t.Errorf("a schedule for a foreign queue: %v", err)
+	}
+}

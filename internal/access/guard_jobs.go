@@ -1,0 +1,401 @@
+package access
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Submit needs submit on the queue of the job.
+func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+	c, err := g.submits(ctx, s)
+	if err != nil {
+		return gq.Submitted{}, err
+	}
+	out, err := g.engine.Submit(ctx, s)
+	if err != nil || c.MayEverywhere(Submit|Read) {
+		return out, err
+	}
+	seen, err := c.conceal(ctx, []gq.Submitted{out})
+	if err != nil {
+		return gq.Submitted{}, err
+	}
+	return seen[0], seen[0].Err
+}
+
+// Enqueue needs submit on the queue of the job.
+func (g *Guard) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
+	out, err := g.Submit(ctx, s)
+	return out.ID(), err
+}
+
+func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) (*caller, error) {
+	c, err := g.enter(ctx, Submit)
+	if err != nil || c.MayEverywhere(Submit) {
+		return c, err
+	}
+	judged, err := c.specs(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	return c, firstOf(judged)
+}
+
+// conceal takes jobs of foreign queues out of answers: one may have the
+// idempotency key that a submission came with.
+func (c *caller) conceal(ctx context.Context, answers []gq.Submitted) ([]gq.Submitted, error) {
+	if c.MayEverywhere(Submit | Read) {
+		return answers, nil
+	}
+	for i := range answers {
+		if !answers[i].Existing {
+			continue
+		}
+		judged, err := c.about(ctx, Submit|Read, []store.Ref{{Job: answers[i].ID()}})
+		if err != nil {
+			return nil, err
+		}
+		if judged[0] != nil {
+			answers[i] = gq.Submitted{Err: takenError("a job of another queue has the idempotency key")}
+		}
+	}
+	return answers, nil
+}
+
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SubmitBatch needs submit on the queue of each job; the others are refused one
+// by one.
+func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+	c, err := g.enter(ctx, Submit)
+	if err != nil {
+		return nil, err
+	}
+	judged, err := c.specs(ctx, specs)
+	if err != nil {
+		return nil, err
+	}
+	return batch(judged, specs, func(err error) gq.Submitted { return gq.Submitted{Err: err} }, func(allowed []gq.Spec) ([]gq.Submitted, error) {
+		out, err := g.engine.SubmitBatch(ctx, allowed)
+		if err != nil {
+			return nil, err
+		}
+		return c.conceal(ctx, out)
+	})
+}
+
+// batch has those items done that were not refused, and puts all answers in
+// their places.
+func batch[I, A any](judged []error, items []I, refusal func(error) A, do func([]I) ([]A, error)) ([]A, error) {
+	if firstOf(judged) == nil {
+		return do(items)
+	}
+	out := make([]A, len(items))
+	var allowed []I
+	var at []int
+	for i, err := range judged {
+		if err != nil {
+			out[i] = refusal(err)
+			continue
+		}
+		allowed, at = append(allowed, items[i]), append(at, i)
+	}
+	if len(allowed) == 0 {
+		return out, nil
+	}
+	answers, err := do(allowed)
+	if err != nil {
+		return nil, err
+	}
+	for k, i := range at {
+		out[i] = answers[k]
+	}
+	return out, nil
+}
+
+// SubmitGraph needs submit on the queues of all its jobs.
+func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+	specs := make([]gq.Spec, len(drafts))
+	for i := range drafts {
+		specs[i] = drafts[i].Spec
+	}
+	c, err := g.submits(ctx, specs...)
+	if err != nil {
+		return nil, err
+	}
+	out, err := g.engine.SubmitGraph(ctx, drafts)
+	if err != nil {
+		return nil, err
+	}
+	return c.conceal(ctx, out)
+}
+
+// Get needs read on the job's queue.
+func (g *Guard) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	return g.GetFor(ctx, Read, id, parts)
+}
+
+// GetFor is Get for those who have one of other scopes on the job's queue.
+func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts) (gq.Job, error) {
+	if err := g.job(ctx, s, id); err != nil {
+		return gq.Job{}, err
+	}
+	return g.engine.Get(ctx, id, parts)
+}
+
+// ByLease needs read or work on the queue of the leased job.
+func (g *Guard) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error) {
+	if err := g.one(ctx, Read|Work, store.Ref{Lease: lease}); err != nil {
+		return gq.Job{}, err
+	}
+	return g.engine.ByLease(ctx, lease, parts)
+}
+
+// Jobs needs read; jobs of other queues are left out.
+func (g *Guard) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[gq.JobID]gq.Job, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := g.engine.Jobs(ctx, ids, parts)
+	if err != nil || c.MayEverywhere(Read) {
+		return jobs, err
+	}
+	maps.DeleteFunc(jobs, func(_ gq.JobID, j gq.Job) bool { return !c.May(Read, j.Spec.Queue) })
+	return jobs, nil
+}
+
+// Advance needs any scope on the job's queue: it records what time has done.
+func (g *Guard) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
+	if err := g.job(ctx, all, id); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Advance(ctx, id)
+}
+
+// CatchUp needs any scope on any queue: it records what time has done.
+func (g *Guard) CatchUp(ctx context.Context) error {
+	if _, err := g.enter(ctx, all); err != nil {
+		return err
+	}
+	return g.engine.CatchUp(ctx)
+}
+
+// BeforeFirstEvent needs read on any queue: it is a number.
+func (g *Guard) BeforeFirstEvent(ctx context.Context) (uint64, error) {
+	if _, err := g.enter(ctx, Read); err != nil {
+		return 0, err
+	}
+	return g.engine.BeforeFirstEvent(ctx)
+}
+
+// List needs read on the queue that it names. Where it names none, pages have
+// what may be read, and so fewer jobs than they could.
+func (g *Guard) List(ctx context.Context, q gq.Query) (gq.Page, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return gq.Page{}, err
+	}
+	if q.Queue != "" {
+		if err := c.on(Read, q.Queue); err != nil {
+			return gq.Page{}, err
+		}
+	}
+	page, err := g.engine.List(ctx, q)
+	if err != nil || c.MayEverywhere(Read) {
+		return page, err
+	}
+	page.Jobs = slices.DeleteFunc(page.Jobs, func(j gq.Job) bool { return !c.May(Read, j.Spec.Queue) })
+	return page, nil
+}
+
+// UpdateMetadata needs submit on the job's queue.
+func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
+	if err := g.job(ctx, Submit, id); err != nil {
+		return gq.Job{}, err
+	}
+	return g.engine.UpdateMetadata(ctx, id, p)
+}
+
+// Cancel needs submit on the job's queue.
+func (g *Guard) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
+	if err := g.job(ctx, Submit, id); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Cancel(ctx, id, reason)
+}
+
+// CancelWhere needs submit on the queue that it names, or on all.
+func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
+	c, err := g.enter(ctx, Submit)
+	if err != nil {
+		return gq.CancelReport{}, err
+	}
+	if q.Queue == "" {
+		err = c.everywhere(Submit)
+	} else {
+		err = c.on(Submit, q.Queue)
+	}
+	if err != nil {
+		return gq.CancelReport{}, err
+	}
+	return g.engine.CancelWhere(ctx, q, reason)
+}
+
+// Replay needs submit on the job's queue.
+func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+	if err := g.job(ctx, Submit, id); err != nil {
+		return gq.Submitted{}, err
+	}
+	return g.engine.Replay(ctx, id)
+}
+
+// Purge needs admin on the job's queue.
+func (g *Guard) Purge(ctx context.Context, id gq.JobID) error {
+	if err := g.job(ctx, Admin, id); err != nil {
+		return err
+	}
+	return g.engine.Purge(ctx, id)
+}
+
+// PurgeWhere needs admin on the queue that it names, or on all.
+func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
+	c, err := g.enter(ctx, Admin)
+	if err != nil {
+		return 0, err
+	}
+	if q.Queue == "" {
+		err = c.everywhere(Admin)
+	} else {
+		err = c.on(Admin, q.Queue)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return g.engine.PurgeWhere(ctx, q)
+}
+
+// Wait needs read on the job's queue, and ends when the token is no longer valid.
+func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
+	if err := g.job(ctx, Read, id); err != nil {
+		return gq.Job{}, err
+	}
+	valid, cancel := g.WhileValid(ctx)
+	defer cancel()
+	job, err := g.engine.Wait(valid, id)
+	if invalid := g.StillValid(ctx); invalid != nil {
+		return gq.Job{}, invalid
+	}
+	return job, err
+}
+
+// History needs read on the job's queue.
+func (g *Guard) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
+	if err := g.job(ctx, Read, id); err != nil {
+		return nil, err
+	}
+	return g.engine.History(ctx, id)
+}
+
+// Explain needs read on the job's queue. Of jobs of other queues that have to do
+// with the answer it tells only how many there are.
+func (g *Guard) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return gq.Explanation{}, err
+	}
+	judged, err := c.about(ctx, Read, []store.Ref{{Job: id}})
+	if err == nil {
+		err = judged[0]
+	}
+	if err != nil {
+		return gq.Explanation{}, err
+	}
+	x, err := g.engine.Explain(ctx, id)
+	if err != nil || c.MayEverywhere(Read) {
+		return x, err
+	}
+	if err := c.hide(ctx, &x.Reason); err != nil {
+		return gq.Explanation{}, err
+	}
+	for i := range x.Also {
+		if err := c.hide(ctx, &x.Also[i]); err != nil {
+			return gq.Explanation{}, err
+		}
+	}
+	return x, nil
+}
+
+// hide takes jobs of foreign queues out of a reason.
+func (c *caller) hide(ctx context.Context, r *gq.Reason) error {
+	refs := make([]store.Ref, len(r.Jobs))
+	for i, j := range r.Jobs {
+		refs[i] = store.Ref{Job: j.Job}
+	}
+	judged, err := c.about(ctx, Read, refs)
+	if err != nil {
+		return err
+	}
+	var shown []gq.Related
+	for i, j := range r.Jobs {
+		if judged[i] != nil {
+			r.More++
+			continue
+		}
+		shown = append(shown, j)
+	}
+	r.Jobs = shown
+	return nil
+}
+
+// Events needs read on all queues. [Guard.Follow] is for those who may read some.
+func (g *Guard) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
+	if err := g.Oversee(ctx); err != nil {
+		return nil, err
+	}
+	return g.engine.Events(ctx, after, limit)
+}
+
+// LastEvent needs read on any queue: it is a number.
+func (g *Guard) LastEvent(ctx context.Context) (uint64, error) {
+	if _, err := g.enter(ctx, Read); err != nil {
+		return 0, err
+	}
+	return g.engine.LastEvent(ctx)
+}
+
+// Follow hands over what the caller may read, as long as its token is valid.
+func (g *Guard) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return err
+	}
+	valid, cancel := c.while(ctx)
+	defer cancel()
+	err = g.engine.Follow(valid, after, func(events []gq.Event) error {
+		if err := c.Valid(ctx); err != nil {
+			return err
+		}
+		if !c.MayEverywhere(Read) {
+			events = slices.DeleteFunc(slices.Clone(events), func(e gq.Event) bool { return !c.May(Read, e.Queue) })
+		}
+		if len(events) == 0 {
+			return nil
+		}
+		return f(events)
+	})
+	if err == nil && valid.Err() != nil && ctx.Err() == nil {
+		err = c.Valid(ctx)
+	}
+	return err
+}

@@ -1,0 +1,301 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Queue needs any scope on the queue.
+func (g *Guard) Queue(ctx context.Context, name string) (gq.Queue, error) {
+	c, err := g.enter(ctx, all)
+	if err != nil {
+		return gq.Queue{}, err
+	}
+	if err := c.on(all, name); err != nil {
+		return gq.Queue{}, err
+	}
+	return g.engine.Queue(ctx, name)
+}
+
+// Queues lists those that the caller may read.
+func (g *Guard) Queues(ctx context.Context) ([]gq.Queue, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	queues, err := g.engine.Queues(ctx)
+	if err != nil || c.MayEverywhere(Read) {
+		return queues, err
+	}
+	return slices.DeleteFunc(queues, func(q gq.Queue) bool { return !c.May(Read, q.Name) }), nil
+}
+
+// QueuesAfter is a page of those that the caller may read.
+func (g *Guard) QueuesAfter(ctx context.Context, name string, limit int) (page []gq.Queue, err error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		queues, err := g.engine.QueuesAfter(ctx, name, limit)
+		if err != nil {
+			return nil, err
+		}
+		for i := range queues {
+			if name = queues[i].Name; c.MayEverywhere(Read) || c.May(Read, name) {
+				page = append(page, queues[i])
+			}
+			if limit > 0 && len(page) == limit {
+				return page, nil
+			}
+		}
+		if limit <= 0 || len(queues) < limit {
+			return page, nil
+		}
+	}
+}
+
+// administers refuses a change of a queue.
+func (g *Guard) administers(ctx context.Context, queue string) (*caller, error) {
+	c, err := g.enter(ctx, Admin)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.on(Admin, queue)
+}
+
+// PutQueue needs admin on the queue, and on all queues to put it into a pool,
+// which others share.
+func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	return g.ChangeQueue(ctx, q.Name, func(old *gq.Queue) {
+		*old = q
+		if q.Policy == (gq.Policy{}) {
+			old.Policy = gq.Default()
+		}
+	})
+}
+
+// ChangeQueue needs admin on the queue, and on all queues to put it into a pool,
+// which others share.
+func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
+	c, err := g.administers(ctx, name)
+	if err != nil {
+		return gq.Queue{}, err
+	}
+	if c.MayEverywhere(Admin) {
+		return g.engine.ChangeQueue(ctx, name, change)
+	}
+	denied := fmt.Errorf("put queue %.80q into another pool: %w", name, c.everywhere(Admin))
+	old, err := g.engine.Queue(ctx, name)
+	if err != nil && !errors.Is(err, gq.ErrNotFound) {
+		return gq.Queue{}, err
+	}
+	pool := old.Pool
+	if change(&old); old.Pool != pool {
+		return gq.Queue{}, denied // before anything is written
+	}
+	refused := false
+	q, err := g.engine.ChangeQueue(ctx, name, func(q *gq.Queue) {
+		before := *q
+		change(q)
+		if refused = q.Pool != before.Pool; refused { // it was put into one meanwhile
+			*q = before
+		}
+	})
+	if err == nil && refused {
+		return gq.Queue{}, denied
+	}
+	return q, err
+}
+
+// Pause needs admin on the queue.
+func (g *Guard) Pause(ctx context.Context, queue string) (gq.Queue, error) {
+	if _, err := g.administers(ctx, queue); err != nil {
+		return gq.Queue{}, err
+	}
+	return g.engine.Pause(ctx, queue)
+}
+
+// Resume needs admin on the queue.
+func (g *Guard) Resume(ctx context.Context, queue string) (gq.Queue, error) {
+	if _, err := g.administers(ctx, queue); err != nil {
+		return gq.Queue{}, err
+	}
+	return g.engine.Resume(ctx, queue)
+}
+
+// Pools needs read on all queues.
+func (g *Guard) Pools(ctx context.Context) ([]gq.Pool, error) {
+	if err := g.Oversee(ctx); err != nil {
+		return nil, err
+	}
+	return g.engine.Pools(ctx)
+}
+
+// PutPool needs admin on all queues.
+func (g *Guard) PutPool(ctx context.Context, p gq.Pool) error {
+	if err := g.Administer(ctx); err != nil {
+		return err
+	}
+	return g.engine.PutPool(ctx, p)
+}
+
+// ConfigurePool needs admin on all queues.
+func (g *Guard) ConfigurePool(ctx context.Context, p gq.Pool) error {
+	if err := g.Administer(ctx); err != nil {
+		return err
+	}
+	return g.engine.ConfigurePool(ctx, p)
+}
+
+// Sample needs read on all queues: it measures a pool.
+func (g *Guard) Sample(ctx context.Context, pool string) error {
+	if err := g.Oversee(ctx); err != nil {
+		return err
+	}
+	return g.engine.Sample(ctx, pool)
+}
+
+// Samples needs read on all queues, which share the pool.
+func (g *Guard) Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error) {
+	if err := g.Oversee(ctx); err != nil {
+		return nil, err
+	}
+	return g.engine.Samples(ctx, pool, from)
+}
+
+// Counts needs read on the queues that it names; without names it counts those
+// that may be read.
+func (g *Guard) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range queues {
+		if err := c.on(Read, q); err != nil {
+			return nil, err
+		}
+	}
+	counts, err := g.engine.Counts(ctx, queues...)
+	if err != nil || c.MayEverywhere(Read) {
+		return counts, err
+	}
+	return slices.DeleteFunc(counts, func(n gq.Count) bool { return !c.May(Read, n.Queue) }), nil
+}
+
+// Stats tells of the queues that the caller may read. What the store has cost is
+// for those who may read all.
+func (g *Guard) Stats(ctx context.Context) (gq.Stats, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return gq.Stats{}, err
+	}
+	stats, err := g.engine.Stats(ctx)
+	if err != nil || c.MayEverywhere(Read) {
+		return stats, err
+	}
+	seen := gq.Stats{}
+	for _, n := range stats.Queues {
+		if c.May(Read, n.Queue) {
+			seen.Queues = append(seen.Queues, n)
+			seen.Total.Add(n)
+		}
+	}
+	workers, err := g.engine.Workers(ctx)
+	if err != nil {
+		return gq.Stats{}, err
+	}
+	for i := range workers {
+		if slices.ContainsFunc(workers[i].Queues, func(q string) bool { return c.May(Read, q) }) {
+			seen.Workers++
+		}
+	}
+	return seen, nil
+}
+
+// Schedule needs read on the queue of its jobs.
+func (g *Guard) Schedule(ctx context.Context, name string) (gq.Schedule, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return gq.Schedule{}, err
+	}
+	s, err := g.engine.Schedule(ctx, name)
+	if err == nil {
+		err = c.on(Read, s.Template.Queue)
+	}
+	if err != nil {
+		return gq.Schedule{}, err
+	}
+	return s, nil
+}
+
+// Schedules lists those whose jobs the caller may read.
+func (g *Guard) Schedules(ctx context.Context) ([]gq.Schedule, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	schedules, err := g.engine.Schedules(ctx)
+	if err != nil || c.MayEverywhere(Read) {
+		return schedules, err
+	}
+	return slices.DeleteFunc(schedules, func(s gq.Schedule) bool { return c.on(Read, s.Template.Queue) != nil }), nil
+}
+
+// owns refuses changes of a schedule whose jobs go to a queue that the caller
+// does not administer. One that does not exist is nobody's.
+func (g *Guard) owns(ctx context.Context, name string) (*caller, error) {
+	c, err := g.enter(ctx, Admin)
+	if err != nil || c.MayEverywhere(Admin) {
+		return c, err
+	}
+	s, err := g.engine.Schedule(ctx, name)
+	if gq.KindOf(err) == gq.KindNotFound {
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, c.on(Admin, s.Template.Queue)
+}
+
+// PutSchedule needs admin on the queue of its jobs, as it is and as it was.
+func (g *Guard) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
+	c, err := g.owns(ctx, s.Name)
+	if err != nil {
+		return gq.Schedule{}, err
+	}
+	if err := c.on(Admin, s.Template.Queue); err != nil {
+		return gq.Schedule{}, err
+	}
+	return g.engine.PutSchedule(ctx, s)
+}
+
+// PauseSchedule needs admin on the queue of its jobs.
+func (g *Guard) PauseSchedule(ctx context.Context, name string) (gq.Schedule, error) {
+	if _, err := g.owns(ctx, name); err != nil {
+		return gq.Schedule{}, err
+	}
+	return g.engine.PauseSchedule(ctx, name)
+}
+
+// ResumeSchedule needs admin on the queue of its jobs.
+func (g *Guard) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error) {
+	if _, err := g.owns(ctx, name); err != nil {
+		return gq.Schedule{}, err
+	}
+	return g.engine.ResumeSchedule(ctx, name)
+}
+
+// DeleteSchedule needs admin on the queue of its jobs.
+func (g *Guard) DeleteSchedule(ctx context.Context, name string) error {
+	if _, err := g.owns(ctx, name); err != nil {
+		return err
+	}
+	return g.engine.DeleteSchedule(ctx, name)
+}

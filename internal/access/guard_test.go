@@ -1,0 +1,450 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
+)
+
+var _ Engine = (*Guard)(nil)
+
+// Every method of an engine that callers could want is guarded.
+func TestGuardIsTotal(t *testing.T) {
+	guarded, all := reflect.TypeFor[Engine](), reflect.TypeFor[*engine.Engine]()
+	own := []string{"Run", "Sweep", "Now", "Delegate", "In", "DeclareQueue"} // those of the process itself; In takes a transaction of its own, and DeclareQueue is for programs that embed the engine
+	for m := range all.Methods() {
+		name := m.Name
+		if _, ok := guarded.MethodByName(name); !ok && !slices.Contains(own, name) {
+			t.Errorf("engine.%s has no guard: add it to Engine and Guard", name)
+		}
+	}
+	for m := range guarded.Methods() {
+		if calls[m.Name].do == nil {
+			t.Errorf("%s has no row in calls", m.Name)
+		}
+	}
+	for name := range calls {
+		if _, ok := guarded.MethodByName(name); !ok {
+			t.Errorf("the row %s is of no method", name)
+		}
+	}
+}
+
+// target is what there is in one queue.
+type target struct {
+	queue string
+	done  gq.JobID
+	job   gq.Job // claimed
+}
+
+// call is one method as it is used on what is in a queue.
+type call struct {
+	needs Scope // one of these on the queue
+	whole bool  // on all queues
+	lists bool  // names nothing: others' things are left out rather than refused
+	do    func(ctx context.Context, g *Guard, at *target) error
+}
+
+func answer(answers []gq.Answer, err error) error {
+	if err != nil {
+		return err
+	}
+	return answers[0].Err
+}
+
+var calls = map[string]call{
+	"Submit": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Submit(ctx, gq.Spec{Queue: at.queue, Type: "t"})
+		return err
+	}},
+	"Enqueue": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Enqueue(ctx, gq.Spec{Queue: at.queue, Type: "t"})
+		return err
+	}},
+	"SubmitBatch": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		out, err := g.SubmitBatch(ctx, []gq.Spec{{Queue: at.queue, Type: "t"}})
+		if err != nil {
+			return err
+		}
+		return out[0].Err
+	}},
+	"SubmitGraph": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.SubmitGraph(ctx, []gq.Draft{{Spec: gq.Spec{Queue: at.queue, Type: "t"}}})
+		return err
+	}},
+	"Get": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Get(ctx, at.done, gq.WithPayload)
+		return err
+	}},
+	"List": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.List(ctx, gq.Query{Queue: at.queue})
+		return err
+	}},
+	"UpdateMetadata": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.UpdateMetadata(ctx, at.job.Spec.ID, gq.MetadataPatch{SetTags: map[string]string{"a": "b"}})
+		return err
+	}},
+	"Cancel": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Cancel(ctx, at.job.Spec.ID, "")
+		return err
+	}},
+	"CancelWhere": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.CancelWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.Delayed}}, "")
+		return err
+	}},
+	"Replay": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Replay(ctx, at.done)
+		return err
+	}},
+	"Purge": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		return g.Purge(ctx, at.done)
+	}},
+	"PurgeWhere": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.PurgeWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.DeadLetter}})
+		return err
+	}},
+	"Wait": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Wait(ctx, at.done)
+		return err
+	}},
+	"Explain": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Explain(ctx, at.done)
+		return err
+	}},
+	"History": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.History(ctx, at.done)
+		return err
+	}},
+	"Events": {needs: Read, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.Events(ctx, 0, 10)
+		return err
+	}},
+	"Follow": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		return untilLast(ctx, g, func(e gq.Event) error {
+			if e.Queue == at.queue {
+				return errSeen
+			}
+			return nil
+		})
+	}},
+	"LastEvent": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.LastEvent(ctx)
+		return err
+	}},
+	"BeforeFirstEvent": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.BeforeFirstEvent(ctx)
+		return err
+	}},
+	"ByLease": {needs: Read | Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.ByLease(ctx, at.job.State.Lease.ID, 0)
+		return err
+	}},
+	"Jobs": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		jobs, err := g.Jobs(ctx, []gq.JobID{at.done}, 0)
+		return listed(slices.Collect(maps.Values(jobs)), err)(func(j gq.Job) bool { return j.Spec.Queue == at.queue })
+	}},
+	"Advance": {needs: all, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Advance(ctx, at.job.Spec.ID)
+		return err
+	}},
+	"CatchUp": {needs: all, lists: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		return g.CatchUp(ctx)
+	}},
+	"Report": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Report(ctx, at.job.State.Lease.Ref(), gq.Detail(0), gq.Report{})
+		return err
+	}},
+	"Admit": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Admit(ctx, at.job.State.Lease.Ref(), time.Minute, 0)
+		return err
+	}},
+	"ConfigurePool": {needs: Admin, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		return g.ConfigurePool(ctx, gq.Pool{Name: "p", Capacity: 5})
+	}},
+	"Sample": {needs: Read, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		return g.Sample(ctx, "p")
+	}},
+	"Samples": {needs: Read, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.Samples(ctx, "p", time.Now())
+		return err
+	}},
+	"Claim": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Claim(ctx, gq.ClaimRequest{Worker: "x", Queues: []string{at.queue}, Types: []string{"none"}, N: 1})
+		return err
+	}},
+	"Prepare": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Prepare(ctx, at.job.State.Lease.Ref(), gq.Detail(0))
+		return err
+	}},
+	"Start": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Start(ctx, at.job.State.Lease.Ref(), 0)
+		return err
+	}},
+	"Heartbeat": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		return answer(g.Heartbeat(ctx, []gq.Beat{{Lease: at.job.State.Lease.Ref(), Progress: -1}}))
+	}},
+	"Settle": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		return answer(g.Settle(ctx, []gq.Outcome{{Lease: at.job.State.Lease.Ref(), Verdict: gq.Succeeded}}))
+	}},
+	"Complete": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Complete(ctx, at.job.State.Lease.Ref(), nil)
+		return err
+	}},
+	"Fail": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Fail(ctx, at.job.State.Lease.Ref(), gq.Failure{Category: gq.CategoryTemporary})
+		return err
+	}},
+	"Release": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Release(ctx, at.job.State.Lease.Ref(), time.Hour, "")
+		return err
+	}},
+	"Workers": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		return listed(g.Workers(ctx))(func(w gq.LiveWorker) bool { return slices.Contains(w.Queues, at.queue) })
+	}},
+	"Queue": {needs: all, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Queue(ctx, at.queue)
+		return err
+	}},
+	"Queues": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		return listed(g.Queues(ctx))(func(q gq.Queue) bool { return q.Name == at.queue })
+	}},
+	"QueuesAfter": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		for after := ""; ; { // a page of one each, past those that the caller may not read
+			page, err := g.QueuesAfter(ctx, after, 1)
+			if err != nil || len(page) == 0 {
+				return listed(page, err)(func(gq.Queue) bool { return true })
+			}
+			if after = page[0].Name; after == at.queue {
+				return nil
+			}
+		}
+	}},
+	"PutQueue": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.PutQueue(ctx, gq.Queue{Name: at.queue})
+		return err
+	}},
+	"ChangeQueue": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.ChangeQueue(ctx, at.queue, func(q *gq.Queue) { q.MaxDepth = 1000 })
+		return err
+	}},
+	"Pause": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Pause(ctx, at.queue)
+		return err
+	}},
+	"Resume": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Resume(ctx, at.queue)
+		return err
+	}},
+	"Pools": {needs: Read, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		_, err := g.Pools(ctx)
+		return err
+	}},
+	"PutPool": {needs: Admin, whole: true, do: func(ctx context.Context, g *Guard, _ *target) error {
+		return g.PutPool(ctx, gq.Pool{Name: "p", Capacity: 5})
+	}},
+	"Counts": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Counts(ctx, at.queue)
+		return err
+	}},
+	"Stats": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		s, err := g.Stats(ctx)
+		return listed(s.Queues, err)(func(c gq.Count) bool { return c.Queue == at.queue })
+	}},
+	"Schedule": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.Schedule(ctx, at.queue)
+		return err
+	}},
+	"Schedules": {needs: Read, lists: true, do: func(ctx context.Context, g *Guard, at *target) error {
+		return listed(g.Schedules(ctx))(func(s gq.Schedule) bool { return s.Name == at.queue })
+	}},
+	"PutSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.PutSchedule(ctx, schedule(at.queue))
+		return err
+	}},
+	"PauseSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.PauseSchedule(ctx, at.queue)
+		return err
+	}},
+	"ResumeSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		_, err := g.ResumeSchedule(ctx, at.queue)
+		return err
+	}},
+	"DeleteSchedule": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
+		return g.DeleteSchedule(ctx, at.queue)
+	}},
+}
+
+// errSeen means that a list has what it was looked for.
+var errSeen = errors.New("seen")
+
+func listed[T any](list []T, err error) func(func(T) bool) error {
+	return func(is func(T) bool) error {
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(list, is) {
+			return errSeen
+		}
+		return nil
+	}
+}
+
+// untilLast follows the events that there are.
+func untilLast(ctx context.Context, g *Guard, f func(gq.Event) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	return g.Follow(ctx, 0, func(events []gq.Event) error {
+		for _, e := range events {
+			if err := f(e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func schedule(queue string) gq.Schedule {
+	return gq.Schedule{Name: queue, Every: time.Hour, Template: gq.Spec{Queue: queue, Type: "t"}}
+}
+
+// target fills a queue.
+func (f *fixture) target(queue string) *target {
+	f.Helper()
+	done := f.job(queue)
+	if _, err := f.engine.Complete(f.Context(), done.State.Lease.Ref(), []byte("1")); err != nil {
+		f.Fatal(err)
+	}
+	if _, err := f.engine.PutSchedule(f.Context(), schedule(queue)); err != nil {
+		f.Fatal(err)
+	}
+	return &target{queue: queue, done: done.Spec.ID, job: f.job(queue)}
+}
+
+// Every method, by every role, on the caller's own queue and on a foreign one.
+func TestGuard(t *testing.T) {
+	for name, c := range calls {
+		t.Run(name, func(t *testing.T) {
+			for _, role := range []Scope{Submit, Work, Read, Admin} {
+				for _, pattern := range []string{"own", "ow*", "*"} {
+					f := newFixture(t)
+					own, foreign := f.target("own"), f.target("foreign")
+					ctx := With(t.Context(), newIdentity("t", "t", []Grant{{role, []string{pattern}}}))
+					has := role == Admin || role&c.needs != 0
+					may := has && (!c.whole || pattern == "*")
+					check(t, fmt.Sprintf("%s@%s on its own queue", role, pattern), c, c.do(ctx, f.guard, own), may)
+					may = has && pattern == "*"
+					check(t, fmt.Sprintf("%s@%s on a foreign queue", role, pattern), c, c.do(ctx, f.guard, foreign), may)
+				}
+			}
+			f := newFixture(t)
+			at := f.target("own")
+			if err := c.do(t.Context(), f.guard, at); !errors.Is(err, gq.ErrUnauthenticated) {
+				t.Errorf("without an identity: %v", err)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, what string, c call, err error, may bool) {
+	t.Helper()
+	denied := errors.Is(err, gq.ErrDenied)
+	if c.lists {
+		if may && denied || !may && errors.Is(err, errSeen) {
+			t.Errorf("%s: %v, allowed %t", what, err, may)
+		}
+		return
+	}
+	if denied == may {
+		t.Errorf("%s: %v, allowed %t", what, err, may)
+	}
+}
+
+// Whoever waits when its token is revoked gets nothing of what comes then, and a job
+// that came for it is there for others at once.
+func TestARevokedTokenWaitsInVain(t *testing.T) {
+	f := newFixture(t)
+	identity, err := f.ring.Verify(t.Context(), f.token("w", "work,read"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := With(t.Context(), identity)
+	running := f.job("other")
+	claimed, waited := make(chan error, 1), make(chan error, 1)
+	go func() {
+		jobs, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "waiting", Wait: time.Minute, N: 1})
+		if len(jobs) > 0 {
+			err = fmt.Errorf("it got job %s", jobs[0].Spec.ID)
+		}
+		claimed <- err
+	}()
+	go func() {
+		_, err := f.guard.Wait(ctx, running.Spec.ID)
+		waited <- err
+	}()
+	for waiting := false; !waiting; time.Sleep(time.Millisecond) {
+		workers, err := f.engine.Workers(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waiting = slices.ContainsFunc(workers, func(w gq.LiveWorker) bool { return w.Waiting > 0 })
+	}
+	if _, err := f.ring.Revoke(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Submit(t.Context(), gq.Spec{Type: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.engine.Complete(t.Context(), running.State.Lease.Ref(), []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	for what, answer := range map[string]chan error{"claim": claimed, "wait": waited} {
+		if err := <-answer; !errors.Is(err, gq.ErrUnauthenticated) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	jobs, err := f.engine.Claim(t.Context(), gq.ClaimRequest{Worker: "v", N: 1})
+	if err != nil || len(jobs) != 1 || jobs[0].State.Faults+jobs[0].State.Losses != 0 {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+}
+
+// TestMissingScopesAreNamed checks that a refusal says in one clause which scope is
+// missing and where.
+func TestMissingScopesAreNamed(t *testing.T) {
+	f := newFixture(t)
+	foreign := f.job("mail").State.ID
+	submit := func(grants []string, s gq.Spec) error {
+		_, err := f.guard.Submit(f.as(grants...), s)
+		return err
+	}
+	get := func(grants ...string) error {
+		_, err := f.guard.Get(f.as(grants...), foreign, 0)
+		return err
+	}
+	cancel := func(grants ...string) error {
+		_, err := f.guard.CancelWhere(f.as(grants...), gq.Query{}, "")
+		return err
+	}
+	for want, err := range map[string]error{
+		"this token lacks the scope submit":                        submit([]string{"read"}, gq.Spec{Type: "t"}),
+		"this token lacks the scope submit on queue default":       submit([]string{"submit@mail"}, gq.Spec{Type: "t"}),
+		"this token lacks the scope submit on queue web":           submit([]string{"submit@mail"}, gq.Spec{Type: "t", Queue: "web"}),
+		`this token lacks the scope submit on queue "a\nb"`:        submit([]string{"submit@mail"}, gq.Spec{Type: "t", Queue: "a\nb"}),
+		"this token lacks the scope read on the queue of this job": get("read@web"),
+		"this token lacks the scope submit on all queues":          cancel("submit@mail"),
+		"this token lacks the scope submit or read on the queue of job " + foreign.String() + ", which the new job depends on": submit(
+			[]string{"submit@web"}, gq.Spec{Type: "t", Queue: "web", DependsOn: []gq.Dependency{{Kind: gq.After, Job: foreign}}}),
+	} {
+		if err == nil || err.Error() != want || gq.CodeOf(err) != "denied" {
+			t.Errorf("%v (%s), want %s", err, gq.CodeOf(err), want)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package access
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Claim needs work on every queue that it names. A wait ends when the token is no
+// longer valid.
+func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	c, err := g.enter(ctx, Work)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Queues) == 0 {
+		err = c.on(Work, gq.DefaultQueue)
+	}
+	for i := 0; err == nil && i < len(r.Queues); i++ {
+		err = c.on(Work, r.Queues[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	waits := ctx
+	if r.Wait > 0 {
+		var cancel context.CancelFunc
+		waits, cancel = c.while(ctx)
+		defer cancel()
+	}
+	jobs, err := g.engine.Claim(waits, r)
+	if r.Wait > 0 {
+		if invalid := c.Valid(ctx); invalid != nil {
+			g.giveBack(ctx, jobs)
+			return nil, invalid
+		}
+	}
+	if err == nil && !c.MayEverywhere(Work) {
+		for i := range jobs {
+			if l := jobs[i].State.Lease; l != nil {
+				g.places.learn(store.Ref{Lease: l.ID}, jobs[i].Spec.Queue)
+			}
+		}
+	}
+	return jobs, err
+}
+
+// giveBackWithin is how long giving jobs back may take.
+const giveBackWithin = 10 * time.Second
+
+// giveBack returns jobs that came for a caller whose token was revoked or has expired
+// while it waited.
+func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
+	if len(jobs) == 0 {
+		return
+	}
+	outcomes := make([]gq.Outcome, len(jobs))
+	for i := range jobs {
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the worker's token is no longer valid"}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
+	defer cancel()
+	_, _ = g.engine.Settle(ctx, outcomes) // otherwise their leases expire
+}
+
+// lease judges a single lease.
+func (g *Guard) lease(ctx context.Context, l gq.LeaseRef) error {
+	return g.one(ctx, Work, store.Ref{Lease: l.ID})
+}
+
+// Prepare needs work on the queue of the leased job.
+func (g *Guard) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Prepare(ctx, lease, d)
+}
+
+// Report needs work on the queue of the leased job.
+func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r gq.Report) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Report(ctx, lease, d, r)
+}
+
+// Admit needs work on the queue of the leased job.
+func (g *Guard) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Admit(ctx, lease, ttl, again)
+}
+
+// Start needs work on the queue of the leased job.
+func (g *Guard) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Start(ctx, lease, ttl)
+}
+
+// Complete needs work on the queue of the leased job.
+func (g *Guard) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Complete(ctx, lease, result)
+}
+
+// Fail needs work on the queue of the leased job.
+func (g *Guard) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Fail(ctx, lease, f)
+}
+
+// Release needs work on the queue of the leased job.
+func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
+	if err := g.lease(ctx, lease); err != nil {
+		return gq.State{}, err
+	}
+	return g.engine.Release(ctx, lease, delay, reason)
+}
+
+// Heartbeat needs work on the queue of each leased job, and submit on those of
+// the children that come with it.
+func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+	c, err := g.enter(ctx, Work)
+	if err != nil {
+		return nil, err
+	}
+	judged, err := c.leases(ctx, len(beats), func(i int) (gq.LeaseID, []gq.Spec) { return beats[i].Lease.ID, beats[i].Spawn })
+	if err != nil {
+		return nil, err
+	}
+	return batch(judged, beats, refusedAnswer, func(allowed []gq.Beat) ([]gq.Answer, error) {
+		return c.concealed(ctx)(g.engine.Heartbeat(ctx, allowed))
+	})
+}
+
+// Settle needs work on the queue of each leased job, and submit on those of the
+// children that come with it.
+func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+	c, err := g.enter(ctx, Work)
+	if err != nil {
+		return nil, err
+	}
+	judged, err := c.leases(ctx, len(outcomes), func(i int) (gq.LeaseID, []gq.Spec) { return outcomes[i].Lease.ID, outcomes[i].Spawn })
+	if err != nil {
+		return nil, err
+	}
+	return batch(judged, outcomes, refusedAnswer, func(allowed []gq.Outcome) ([]gq.Answer, error) {
+		return c.concealed(ctx)(g.engine.Settle(ctx, allowed))
+	})
+}
+
+// concealed is conceal for the children in answers.
+func (c *caller) concealed(ctx context.Context) func([]gq.Answer, error) ([]gq.Answer, error) {
+	return func(answers []gq.Answer, err error) ([]gq.Answer, error) {
+		for i := 0; err == nil && i < len(answers); i++ {
+			if len(answers[i].Spawned) > 0 {
+				answers[i].Spawned, err = c.conceal(ctx, answers[i].Spawned)
+			}
+		}
+		return answers, err
+	}
+}
+
+func refusedAnswer(err error) gq.Answer { return gq.Answer{Err: err} }
+
+// leases judges what holders of leases do, and the children they spawn.
+func (c *caller) leases(ctx context.Context, n int, at func(int) (gq.LeaseID, []gq.Spec)) ([]error, error) {
+	refs := make([]store.Ref, n)
+	for i := range refs {
+		refs[i].Lease, _ = at(i)
+	}
+	judged, err := c.about(ctx, Work, refs)
+	if err != nil {
+		return nil, err
+	}
+	for i := range judged {
+		_, children := at(i)
+		if judged[i] != nil || len(children) == 0 {
+			continue
+		}
+		spawned, err := c.specs(ctx, children)
+		if err != nil {
+			return nil, err
+		}
+		judged[i] = firstOf(spawned)
+	}
+	return judged, nil
+}
+
+// Workers lists those who work on queues that the caller may read, and of their
+// queues only these.
+func (g *Guard) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
+	c, err := g.enter(ctx, Read)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := g.engine.Workers(ctx)
+	if err != nil || c.MayEverywhere(Read) {
+		return workers, err
+	}
+	seen := make([]gq.LiveWorker, 0, len(workers))
+	for _, w := range workers {
+		w.Queues = slices.DeleteFunc(w.Queues, func(q string) bool { return !c.May(Read, q) })
+		if len(w.Queues) > 0 {
+			seen = append(seen, w)
+		}
+	}
+	return seen, nil
+}

@@ -1,0 +1,464 @@
+package access
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+func TestTokens(t *testing.T) {
+	f := newFixture(t)
+	text := f.token("ci", "submit,read@mail.*", "work@sms")
+	i, err := f.ring.Verify(t.Context(), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		scope Scope
+		queue string
+		may   bool
+	}{
+		{Submit, "mail.out", true},
+		{Read, "mail.", true},
+		{Work, "mail.out", false},
+		{Work, "sms", true},
+		{Read, "sms", false},
+		{Submit, "mail", false},
+		{Admin, "mail.out", false},
+		{Submit, "xmail.out", false},
+	} {
+		if got := i.May(c.scope, c.queue); got != c.may {
+			t.Errorf("%s on %s: %t, want %t", c.scope, c.queue, got, c.may)
+		}
+	}
+
+	docs, err := f.store.Docs(t.Context(), Kind, "", 10)
+	if err != nil || len(docs) != 1 {
+		t.Fatalf("%d documents, %v", len(docs), err)
+	}
+	_, secret, _ := split(text)
+	if bytes.Contains(docs[0].Data, []byte(secret)) || bytes.Contains(docs[0].Data, []byte(text)) {
+		t.Error("the secret is stored")
+	}
+
+	if _, _, err := f.ring.Create(t.Context(), Token{Name: "ci", Grants: []Grant{{Read, []string{"*"}}}}); !errors.Is(err, gq.ErrConflict) || strings.Contains(err.Error(), "meantime") {
+		t.Errorf("a second token of that name: %v, want a conflict", err)
+	}
+	if _, err := f.ring.Revoke(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ring.Verify(t.Context(), text); !errors.Is(err, gq.ErrUnauthenticated) {
+		t.Errorf("the revoked token: %v", err)
+	}
+	if err := i.Valid(t.Context()); !errors.Is(err, gq.ErrUnauthenticated) {
+		t.Errorf("a stream of the revoked token: %v", err)
+	}
+	if _, err := f.ring.Revoke(t.Context(), "ci"); !errors.Is(err, gq.ErrNotFound) {
+		t.Errorf("revoked twice: %v", err)
+	}
+}
+
+// Whatever is wrong with a token, the answer is the same.
+func TestRefusedAlike(t *testing.T) { synctest.Test(t, refusedAlike) }
+
+func refusedAlike(t *testing.T) {
+	f := newFixture(t)
+	good := f.token("good", "admin")
+	other := f.token("other", "admin")
+	expired := f.stored(Token{Name: "expired", ExpiresAt: time.Now().Add(-time.Millisecond)}, "admin")
+
+	id, secret, _ := split(good)
+	_, foreign, _ := split(other)
+	bad := map[string]string{
+		"empty":            "",
+		"prefix only":      "gq_",
+		"no secret":        "gq_" + id + "_",
+		"of another token": "gq_" + id + "_" + foreign,
+		"unknown id":       "gq_" + strings.Repeat("a", idSize) + "_" + secret,
+		"expired":          expired,
+		"oversized":        good + strings.Repeat("x", 100_000),
+		"a byte more":      good + "a",
+		"upper case":       strings.ToUpper(good),
+		"leading space":    " " + good,
+		"NUL":              good[:10] + "\x00" + good[11:],
+		"hash for secret":  "gq_" + id + "_" + strings.Repeat("0", secretSize),
+	}
+	for n := 1; n < len(good); n++ {
+		bad["truncated to "+good[:n]] = good[:n]
+	}
+	for n := range good {
+		flipped := []byte(good)
+		flipped[n] ^= 1
+		bad["changed byte "+string(flipped)] = string(flipped)
+	}
+	for name, text := range bad {
+		if _, err := f.ring.Verify(t.Context(), text); err == nil || err.Error() != gq.ErrUnauthenticated.Error() {
+			t.Errorf("%.60s: %v, want %v", name, err, gq.ErrUnauthenticated)
+		}
+	}
+	if _, err := f.ring.Verify(t.Context(), good); err != nil {
+		t.Errorf("the good one: %v", err)
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	f := newFixture(t)
+	if _, err := NewKeyring(f.store, "short"); gq.KindOf(err) != gq.KindInvalid {
+		t.Errorf("a short bootstrap token: %v", err)
+	}
+	ring, err := NewKeyring(f.store, "correct horse battery")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if empty, err := ring.Empty(t.Context()); empty || err != nil {
+		t.Errorf("with a bootstrap token nobody could get in: %t, %v", empty, err)
+	}
+	i, err := ring.Verify(t.Context(), "correct horse battery")
+	if err != nil || !i.MayEverywhere(Admin) {
+		t.Errorf("the bootstrap token: %v", err)
+	}
+	if _, err := ring.Verify(t.Context(), "correct horse batterx"); !errors.Is(err, gq.ErrUnauthenticated) {
+		t.Errorf("a wrong one: %v", err)
+	}
+}
+
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(10)
+		allowed := 0
+		for range 100 {
+			if l.take(time.Now()) == nil {
+				allowed++
+			}
+		}
+		if allowed != 10 {
+			t.Errorf("%d calls at once, want 10", allowed)
+		}
+		err := l.take(time.Now())
+		refusal, ok := errors.AsType[*RateError](err)
+		if !ok || !errors.Is(err, gq.ErrRateLimited) || refusal.After != 100*time.Millisecond {
+			t.Fatalf("refused with %v", err)
+		}
+		time.Sleep(refusal.After)
+		if err := l.take(time.Now()); err != nil {
+			t.Errorf("after the wait: %v", err)
+		}
+	})
+}
+
+// A call counts once, however much is asked of the guard for its sake; the next
+// request on a stream is another call.
+func TestRateCountsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newIdentity("t", "t", []Grant{{all, []string{"*"}}})
+		i.limit = newLimiter(1)
+		call := With(t.Context(), i)
+		for range 3 {
+			if _, err := Enter(call); err != nil {
+				t.Fatalf("a part of the call: %v", err)
+			}
+		}
+		next := Another(call)
+		for range 2 {
+			if _, err := Enter(next); !errors.Is(err, gq.ErrRateLimited) {
+				t.Fatalf("the next call: %v", err)
+			}
+		}
+		time.Sleep(time.Second)
+		if _, err := Enter(next); err != nil {
+			t.Errorf("a second later: %v", err)
+		}
+	})
+}
+
+// failing is documents that cannot be read while broken.
+type failing struct {
+	Documents
+	broken *bool
+	reads  *int
+}
+
+func (d failing) Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error) {
+	*d.reads++
+	if *d.broken {
+		return nil, gq.ErrStoreFailed
+	}
+	return d.Documents.Docs(ctx, kind, after, limit)
+}
+
+// A token that another process made is known at once, and what it revokes within two
+// seconds; a flood of unknown tokens does not reach the store; an outage is bridged for a minute.
+func TestFreshness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		broken, reads := false, 0
+		ring, err := NewKeyring(failing{f.store, &broken, &reads}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := f.token("first", "read")
+		if _, err := ring.Verify(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		second := f.token("second", "read")
+		if _, err := ring.Verify(t.Context(), second); err != nil {
+			t.Errorf("a token that another process made: %v", err)
+		}
+		before := reads
+		var flood sync.WaitGroup
+		for range 1000 {
+			flood.Go(func() { _, _ = ring.Verify(t.Context(), "gq_"+draw(idBytes)+"_"+draw(secretBytes)) })
+		}
+		flood.Wait()
+		if reads > before+1 {
+			t.Errorf("unknown tokens caused %d reads", reads-before)
+		}
+		if _, err := f.ring.Revoke(t.Context(), "first"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(freshFor)
+		if _, err := ring.Verify(t.Context(), first); !errors.Is(err, gq.ErrUnauthenticated) {
+			t.Errorf("a token that another process revoked: %v", err)
+		}
+		broken = true
+		time.Sleep(trustFor / 2)
+		if _, err := ring.Verify(t.Context(), second); err != nil {
+			t.Errorf("while the store does not answer: %v", err)
+		}
+		time.Sleep(trustFor)
+		if _, err := ring.Verify(t.Context(), second); gq.KindOf(err) != gq.KindUnavailable {
+			t.Errorf("after an outage of a minute: %v", err)
+		}
+	})
+}
+
+// How long a refusal takes, and what it costs the store, does not tell whether there
+// is a token with the id.
+func TestRefusalsTakeAsLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		broken, reads := false, 0
+		ring, err := NewKeyring(failing{f.store, &broken, &reads}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := f.token("good", "read")
+		id, secret, _ := split(good)
+		measure := func(text string) (took time.Duration, read int) {
+			time.Sleep(freshFor)
+			if _, err := ring.Verify(t.Context(), good); err != nil { // what is known is fresh
+				t.Fatal(err)
+			}
+			began, before := time.Now(), reads
+			if _, err := ring.Verify(t.Context(), text); !errors.Is(err, gq.ErrUnauthenticated) {
+				t.Errorf("%s: %v", text, err)
+			}
+			return time.Since(began), reads - before
+		}
+		unknown, reading := measure("gq_" + strings.Repeat("a", idSize) + "_" + secret)
+		known, again := measure("gq_" + id + "_" + strings.Repeat("a", secretSize))
+		if unknown != known || reading != again {
+			t.Errorf("an unknown id takes %v and %d reads, a wrong secret %v and %d", unknown, reading, known, again)
+		}
+		if took, n := measure(good[:0] + "gq_"); took != 0 || n != 0 {
+			t.Errorf("what is no token takes %v and %d reads", took, n)
+		}
+	})
+}
+
+// A stream ends soon after another process has revoked its token, although nothing
+// happens on it, and at once when the token expires; claims and waits do too.
+func TestStreamsEndWithTheirToken(t *testing.T) {
+	for name, do := range map[string]func(context.Context, *fixture) error{
+		"follow": func(ctx context.Context, f *fixture) error {
+			return f.guard.Follow(ctx, 0, func([]gq.Event) error { return nil })
+		},
+		"claim": func(ctx context.Context, f *fixture) error {
+			_, err := f.guard.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 1, Wait: time.Hour})
+			return err
+		},
+		"wait": func(ctx context.Context, f *fixture) error {
+			job, err := f.engine.Submit(context.Background(), gq.Spec{Type: "t", Queue: "other"})
+			if err == nil {
+				_, err = f.guard.Wait(ctx, job.ID())
+			}
+			return err
+		},
+	} {
+		for _, expires := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " expires ", expires), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := newFixture(t)
+					token := Token{Name: "a"}
+					if expires {
+						token.ExpiresAt = time.Now().Add(time.Minute)
+					}
+					text := f.make(token, "admin")
+					ring, err := NewKeyring(f.store, "")
+					if err != nil {
+						t.Fatal(err)
+					}
+					gate := NewGate(ring, true, nil)
+					ctx, stop := context.WithCancel(t.Context())
+					var wg sync.WaitGroup
+					defer wg.Wait()
+					defer stop()
+					wg.Go(func() { _ = gate.Run(ctx) })
+					called, err := gate.Identify(ctx, []string{"Bearer " + text}, "here")
+					if err != nil {
+						t.Fatal(err)
+					}
+					began := time.Now()
+					done := make(chan error, 1)
+					wg.Go(func() { done <- do(called, f) })
+					synctest.Wait()
+					want := time.Minute
+					if !expires {
+						want = 2 * freshFor
+						if _, err := f.ring.Revoke(ctx, "a"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := <-done; !errors.Is(err, gq.ErrUnauthenticated) || time.Since(began) > want {
+						t.Errorf("it ended with %v after %v", err, time.Since(began))
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestGate(t *testing.T) {
+	f := newFixture(t)
+	var lines bytes.Buffer
+	gate := NewGate(f.ring, false, slog.New(slog.NewJSONHandler(&lines, nil)))
+	ctx, err := gate.Identify(t.Context(), nil, "here")
+	if i, _ := From(ctx); err != nil || i != Everyone() {
+		t.Fatalf("an open server: %v", err)
+	}
+	text := f.token("a", "read")
+	gate = NewGate(f.ring, true, slog.New(slog.NewJSONHandler(&lines, nil)))
+	for name, header := range map[string][]string{
+		"none":         nil,
+		"two":          {"Bearer " + text, "Bearer " + text},
+		"basic":        {"Basic " + text},
+		"bare":         {text},
+		"joined":       {"Bearer " + text + ", Bearer x"},
+		"oversized":    {"Bearer " + strings.Repeat("x", 1<<20)},
+		"line feed":    {"Bearer " + text + "\r\nX: y"},
+		"other secret": {"Bearer " + text[:len(text)-3] + "zzz"},
+	} {
+		if _, err := gate.Identify(t.Context(), header, "there"); !errors.Is(err, gq.ErrUnauthenticated) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := gate.Identify(t.Context(), []string{"bearer " + text}, "there"); err != nil {
+		t.Errorf("the token: %v", err)
+	}
+	_, secret, _ := split(text)
+	if logged := lines.String(); logged == "" || strings.Contains(logged, secret[:8]) || strings.Contains(logged, "xxxxxxxx") {
+		t.Errorf("the log says %s", logged)
+	}
+}
+
+// An open server asks for tokens as soon as there is one, and goes on doing so.
+func TestGateCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		gate := NewGate(f.ring, false, nil)
+		if gate.Required(t.Context()) {
+			t.Error("a token is required and there is none")
+		}
+		f.token("a", "admin")
+		time.Sleep(freshFor)
+		if !gate.Required(t.Context()) {
+			t.Error("no token is required though there is one")
+		}
+		if _, err := f.ring.Revoke(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if !gate.Required(t.Context()) {
+			t.Error("revoking the last token opened the server")
+		}
+	})
+}
+
+func TestValidate(t *testing.T) {
+	token := Token{Grants: []Grant{{0, nil}, {Read, []string{""}}}, Rate: -1, ExpiresAt: time.Unix(1, 0)}
+	var fields []string
+	for _, f := range gq.FaultsOf(token.Validate(time.Now())) {
+		fields = append(fields, f.Field)
+	}
+	if got, want := strings.Join(fields, " "), "name grants[0].scopes grants[0].queues grants[1].queues[0] rate expires_at"; got != want {
+		t.Errorf("faults with %s, want %s", got, want)
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"*", "", true},
+		{"*", "x", true},
+		{"a", "a", true},
+		{"a", "ab", false},
+		{"a*", "a", true},
+		{"a*", "abc", true},
+		{"a*", "ba", false},
+		{"*a", "ba", true},
+		{"*a", "ab", false},
+		{"a*a", "a", false},
+		{"a*a", "aa", true},
+		{"a*a", "aba", true},
+		{"a*b*c", "a1b2c", true},
+		{"a*b*c", "a1c2b", false},
+		{"a*b*c", "abbc", true},
+		{"**", "x", true},
+		{"a**b", "ab", true},
+		{"", "", true},
+		{"", "x", false},
+	} {
+		if got := matches(c.pattern, c.name); got != c.want {
+			t.Errorf("%q stands for %q: %t", c.pattern, c.name, got)
+		}
+	}
+}
+
+// A call costs a look at its token and one at the queue of its job: under 5 µs.
+func BenchmarkAuthorize(b *testing.B) {
+	f := newFixture(b)
+	var text string
+	for n := range 1000 {
+		text = f.ringless(fmt.Sprintf("t%d", n), "submit,read@mail.*", "work@sms.*")
+	}
+	job := f.job("sms.out")
+	gate := NewGate(f.ring, true, nil)
+	header := []string{"Bearer " + text}
+	ref := []store.Ref{{Lease: job.State.Lease.ID}}
+	b.ReportAllocs()
+	for b.Loop() {
+		ctx, err := gate.Identify(b.Context(), header, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		c, err := f.guard.enter(ctx, Work)
+		if err != nil {
+			b.Fatal(err)
+		}
+		judged, err := c.about(ctx, Work, ref)
+		if err != nil || judged[0] != nil {
+			b.Fatal(err, judged)
+		}
+	}
+}

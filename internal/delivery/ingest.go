@@ -1,0 +1,282 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Sizes of what is read and written at a time.
+const (
+	commitDeliveries = 100             // made in one commit
+	maxResult        = 64 << 10        // bytes of a result that are sent along
+	cursorEvery      = 5 * time.Second // between writes of a cursor that passed nothing of interest
+)
+
+// errMoved ends a look at the log when another process has read on.
+var errMoved = errors.New("another process has moved the cursor")
+
+// ingest makes deliveries of the ends of jobs.
+func (h *Hooks) ingest(ctx context.Context) error {
+	return h.persist(ctx, "read the event log for webhooks", func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			after, version, err := h.cursor(ctx)
+			if err != nil {
+				return err
+			}
+			h.passed.Store(after)
+			r := reader{hooks: h, after: after, saved: after, version: version, savedAt: time.Now()}
+			err = h.engine.Follow(ctx, after, func(events []gq.Event) error { return r.page(ctx, events) })
+			switch {
+			case errors.Is(err, errMoved):
+				if !sleep(ctx, time.Second) { // it does the work
+					return nil
+				}
+			case errors.Is(err, gq.ErrGone):
+				if err := r.skip(ctx); err != nil {
+					return err
+				}
+			case err != nil:
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// catchUpWithin is how long CatchUp waits.
+const catchUpWithin = 10 * time.Second
+
+// CatchUp waits until a delivery was made of every end that has happened before the
+// call: the jobs themselves are not needed any more. The error is [gq.ErrTimeout] where
+// that takes too long, as it may while there is no room for more deliveries.
+func (h *Hooks) CatchUp(ctx context.Context) error {
+	last, err := h.engine.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUpWithin)
+	defer cancel()
+	for h.passed.Load() < last {
+		if !sleep(ctx, 5*time.Millisecond) {
+			return fmt.Errorf("callbacks are still to be told of jobs that have ended; try again later: %w", gq.ErrTimeout)
+		}
+	}
+	return nil
+}
+
+// reader follows the log from a cursor.
+type reader struct {
+	hooks   *Hooks
+	after   uint64 // all events up to here have been dealt with
+	saved   uint64 // and it is stored of those up to here
+	version uint64 // of the cursor
+	savedAt time.Time
+
+	callbacks bool // some job has one
+}
+
+// ends reports whether an event is the end of a job.
+func ends(t gq.EventType) bool {
+	switch t {
+	case gq.EventCompleted, gq.EventFailed, gq.EventDeadLettered, gq.EventCancelled:
+		return true
+	default:
+		return false
+	}
+}
+
+// page deals with a page of the log.
+func (r *reader) page(ctx context.Context, events []gq.Event) error {
+	ended := make([]*gq.Event, 0, len(events))
+	refs := make([]store.Ref, 0, len(events))
+	for i := range events {
+		if ends(events[i].Type) {
+			ended, refs = append(ended, &events[i]), append(refs, store.Ref{Job: events[i].Job})
+		}
+	}
+	used, err := r.used(ctx, len(refs) > 0)
+	if err != nil {
+		return err
+	}
+	if used {
+		found, err := r.hooks.store.Get(ctx, refs, 0)
+		if err != nil {
+			return err
+		}
+		var with []int
+		for i := range found {
+			if found[i].Err == nil && found[i].Metadata.CallbackURL != "" {
+				with = append(with, i)
+			}
+		}
+		for len(with) > 0 {
+			n := min(len(with), commitDeliveries)
+			if err := r.make(ctx, ended, found, with[:n]); err != nil {
+				return err
+			}
+			with = with[n:]
+		}
+	}
+	r.after = events[len(events)-1].Seq
+	r.hooks.passed.Store(r.after)
+	if time.Since(r.savedAt) < cursorEvery {
+		return nil
+	}
+	return r.save(ctx, nil)
+}
+
+// used reports whether ends have to be looked at: there are some, and jobs with
+// callbacks.
+func (r *reader) used(ctx context.Context, ends bool) (bool, error) {
+	if !ends || r.callbacks {
+		return ends, nil
+	}
+	_, err := r.hooks.store.Doc(ctx, store.KindCallbacks, store.NameCallbacks)
+	switch {
+	case err == nil:
+		r.callbacks = true
+	case !errors.Is(err, gq.ErrNotFound):
+		return false, err
+	}
+	return r.callbacks, nil
+}
+
+// make makes deliveries of some ends, and moves the cursor behind the last of
+// them in the same commit.
+func (r *reader) make(ctx context.Context, ended []*gq.Event, found []store.Found, with []int) error {
+	h := r.hooks
+	if !h.awaitRoom(ctx, len(with)) {
+		return ctx.Err()
+	}
+	if err := h.addResults(ctx, found, with); err != nil {
+		return err
+	}
+	now := time.Now().UTC()
+	records := make([]*record, len(with))
+	docs := make([]store.Doc, len(with))
+	made := map[string]int{} // by host
+	for k, i := range with {
+		var err error
+		if records[k], err = newRecord(ended[i], &found[i].Job, now); err != nil {
+			return err
+		}
+		kind := kindDue
+		to := hostOf(records[k].URL)
+		if made[to]++; h.crowded(to, made[to]) {
+			kind = kindDead
+			records[k].State, records[k].Attempts, records[k].Until = Dead, 0, time.Time{}
+			records[k].Reason = fmt.Sprintf("%d deliveries to this host were outstanding", h.options.MaxPerHost)
+		}
+		if docs[k], err = records[k].doc(kind, 0); err != nil {
+			return err
+		}
+	}
+	r.after = ended[with[len(with)-1]].Seq
+	versions, err := r.saveWith(ctx, docs)
+	if err != nil {
+		return err
+	}
+	for k := range records {
+		if records[k].State == Dead {
+			h.count(func(t *Totals) { t.Dead++ })
+			continue
+		}
+		h.add(records[k], versions[k])
+	}
+	return nil
+}
+
+func (r *reader) save(ctx context.Context, docs []store.Doc) error {
+	_, err := r.saveWith(ctx, docs)
+	return err
+}
+
+// saveWith writes documents together with the cursor.
+func (r *reader) saveWith(ctx context.Context, docs []store.Doc) ([]uint64, error) {
+	cursor, err := cursorDoc(r.after, r.version)
+	if err != nil {
+		return nil, err
+	}
+	versions, err := r.hooks.store.PutDocs(ctx, append(docs, cursor))
+	if errors.Is(err, gq.ErrConflict) {
+		return nil, errMoved
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.version = versions[len(versions)-1]
+	r.saved, r.savedAt = r.after, time.Now()
+	return versions, nil
+}
+
+// skip goes on at the end of the log where what comes next is no longer kept.
+func (r *reader) skip(ctx context.Context) error {
+	last, err := r.hooks.engine.LastEvent(ctx)
+	if err != nil {
+		return err
+	}
+	r.hooks.options.Log.Error("events were collected before webhooks were made of them",
+		"event", "webhook_gap", "after", r.after, "next", last)
+	r.after = last
+	err = r.save(ctx, nil)
+	if errors.Is(err, errMoved) {
+		return nil
+	}
+	return err
+}
+
+// addResults reads the results that are small enough to be sent along.
+func (h *Hooks) addResults(ctx context.Context, found []store.Found, with []int) error {
+	var refs []store.Ref
+	var at []int
+	for _, i := range with {
+		if n := found[i].State.ResultBytes; n > 0 && n <= maxResult {
+			refs, at = append(refs, store.Ref{Job: found[i].State.ID}), append(at, i)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	again, err := h.store.Get(ctx, refs, gq.WithResult)
+	if err != nil {
+		return err
+	}
+	for k, i := range at {
+		if again[k].Err == nil {
+			found[i].Result = again[k].Result
+		}
+	}
+	return nil
+}
+
+// message is the body of a delivery.
+type message struct {
+	Type      gq.EventType `json:"type"`
+	Timestamp time.Time    `json:"timestamp"`
+	Data      wire.Job     `json:"data"`
+}
+
+// newRecord makes a delivery of the end of a job. Its first attempt is begun by
+// whoever makes it.
+func newRecord(e *gq.Event, job *gq.Job, now time.Time) (*record, error) {
+	job.Spec.Payload.Data = nil
+	var body bytes.Buffer
+	if err := wire.EncodeJSON(&body, message{Type: e.Type, Timestamp: e.Time.UTC(), Data: wire.JobOf(job)}); err != nil {
+		return nil, fmt.Errorf("encode the end of %s: %w", e.Job, err)
+	}
+	return &record{
+		Delivery: Delivery{
+			ID: idOf(e.Job, e.Seq), Job: e.Job, Queue: job.Spec.Queue, Type: e.Type, URL: job.Metadata.CallbackURL,
+			CreatedAt: now, NextAt: now, Attempts: 1, State: Pending,
+		},
+		Seq: e.Seq, Until: now.Add(takenFor), Body: json.RawMessage(bytes.TrimSpace(body.Bytes())),
+	}, nil
+}

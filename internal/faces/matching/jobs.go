@@ -1,0 +1,224 @@
+package matching
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/match"
+)
+
+// jobBody is a job: the columns of the document's table, and what else there is
+// to know.
+type jobBody struct {
+	ID             string          `json:"id"`
+	Kind           match.Kind      `json:"kind"`
+	Spec           match.Demand    `json:"spec"`
+	State          string          `json:"state"`
+	PriorityCache  int64           `json:"priority_cache"`
+	Score          int64           `json:"score_ppb"`
+	EnqueueTS      int64           `json:"enqueue_ts"`
+	Attempts       int64           `json:"attempts"`
+	TTLAbs         int64           `json:"ttl_abs"`
+	ExpiresAt      int64           `json:"expires_at"`
+	TTLRelDeadline *int64          `json:"ttl_rel_deadline"`
+	RunAt          *int64          `json:"run_at"`
+	Requester      string          `json:"requester"`
+	SizeBytes      int64           `json:"size_bytes"`
+	MaxFee         int64           `json:"max_fee"`
+	Tier           string          `json:"tier"`
+	Units          int64           `json:"units"`
+	Regions        []string        `json:"regions"`
+	LastError      *string         `json:"last_error"`
+	Message        string          `json:"last_error_message,omitzero"`
+	Reason         string          `json:"reason,omitzero"`
+	Tombstoned     bool            `json:"tombstoned"`
+	LeaseID        gq.LeaseID      `json:"lease_id,omitzero"`
+	Digest         string          `json:"output_digest,omitzero"`
+	Payload        json.RawMessage `json:"payload,omitempty"`
+}
+
+func jobOf(j *matchmaker.Job) jobBody {
+	out := jobBody{
+		ID: j.ID, Kind: j.Kind, Spec: j.Spec, State: j.State, PriorityCache: j.PriorityCache, Score: j.Score,
+		EnqueueTS: j.EnqueuedAt, Attempts: j.Attempt, TTLAbs: j.TTL, ExpiresAt: j.ExpiresAt, TTLRelDeadline: present(j.RelDeadline),
+		RunAt: present(j.RunAt), Requester: j.Requester, SizeBytes: j.SizeBytes, MaxFee: j.MaxFee, Tier: j.Tier, Units: j.Units,
+		Regions: some(j.Regions), LastError: present(j.LastError), Message: j.Message, Reason: j.Reason, Tombstoned: j.Tombstoned,
+		LeaseID: j.Lease, Digest: j.Digest,
+	}
+	if out.Tier == "" {
+		out.Tier = match.FreeTier
+	}
+	if json.Valid(j.Payload) {
+		out.Payload = j.Payload
+	}
+	return out
+}
+
+// present is a value, or null for none.
+func present[T comparable](v T) *T {
+	var none T
+	if v == none {
+		return nil
+	}
+	return &v
+}
+
+func (f *Face) submit(c *call) (reply, error) {
+	text, err := f.body(c)
+	if err != nil {
+		return reply{}, err
+	}
+	set, err := f.dispatch.Settings(c.context())
+	if err != nil {
+		return reply{}, err
+	}
+	e, err := match.DecodeEnqueue(text, &set)
+	if err != nil {
+		return reply{}, err
+	}
+	j, err := f.dispatch.Submit(c.context(), e)
+	if err != nil {
+		return reply{}, err
+	}
+	return reply{http.StatusCreated, jobOf(&j)}, nil
+}
+
+func (f *Face) job(c *call) (reply, error) {
+	id, err := gq.ParseJobID(c.r.PathValue("id"))
+	if err != nil {
+		return reply{}, err
+	}
+	j, err := f.dispatch.Job(c.context(), id)
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(jobOf(&j))
+}
+
+// LeaseBody is a lease: the fields of the document, and what else there is to
+// know.
+type LeaseBody struct {
+	LeaseID    gq.LeaseID `json:"lease_id"`
+	JobID      gq.JobID   `json:"job_id"`
+	ProviderID string     `json:"provider_id"`
+	Kind       match.Kind `json:"kind"`
+	Attempt    int64      `json:"attempt"`
+	TStart     int64      `json:"t_start"`
+	TDeadline  int64      `json:"t_deadline"`
+	RenewBy    int64      `json:"renew_by"`
+	AckBy      int64      `json:"ack_by"`
+	Acked      bool       `json:"acked"`
+	Renewals   int        `json:"renewals"`
+	Status     string     `json:"status"`
+	Reason     string     `json:"reason,omitzero"`
+	EndedAt    *int64     `json:"ended_at"`
+}
+
+func leaseOf(l *matchmaker.Lease) LeaseBody {
+	secs := func(t time.Time) int64 { return t.Unix() }
+	var ended *int64
+	if !l.EndedAt.IsZero() {
+		ended = present(secs(l.EndedAt))
+	}
+	return LeaseBody{
+		LeaseID: l.ID, JobID: l.Job, ProviderID: l.Provider, Kind: l.Kind, Attempt: l.Attempt, TStart: secs(l.Start),
+		TDeadline: secs(l.Deadline), RenewBy: secs(l.RenewBy), AckBy: secs(l.AckBy), Acked: l.Acked, Renewals: l.Renewals,
+		Status: l.Status, Reason: l.Reason, EndedAt: ended,
+	}
+}
+
+func (f *Face) lease(c *call) (reply, error) {
+	l, err := f.dispatch.Lease(c.context(), gq.LeaseID(c.r.PathValue("id")))
+	return answer(l, err)
+}
+
+func answer(l matchmaker.Lease, err error) (reply, error) {
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(leaseOf(&l))
+}
+
+// Holder is who says that the lease is theirs; checked where it is given.
+type Holder struct {
+	ProviderID string `json:"provider_id,omitzero"`
+}
+
+func (h Holder) ref(c *call) matchmaker.Ref {
+	return matchmaker.Ref{Lease: gq.LeaseID(c.r.PathValue("id")), Provider: h.ProviderID}
+}
+
+// endRequest gives a job back. A reason to decline is for the provider's own log.
+type endRequest struct {
+	Holder
+	Reason string `json:"reason,omitzero"`
+}
+
+type completeRequest struct {
+	Holder
+	Digest string          `json:"output_digest"`
+	Meta   json.RawMessage `json:"meta,omitempty"`
+	Proof  string          `json:"proof,omitzero"`
+}
+
+type proofRequest struct {
+	Flaw string `json:"flaw"`
+}
+
+func (f *Face) ack(c *call) (reply, error) {
+	var body Holder
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	return answer(f.dispatch.Ack(c.context(), body.ref(c)))
+}
+
+func (f *Face) renew(c *call) (reply, error) {
+	var body Holder
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	return answer(f.dispatch.Renew(c.context(), body.ref(c)))
+}
+
+func (f *Face) decline(c *call) (reply, error) {
+	var body endRequest
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	return answer(f.dispatch.Decline(c.context(), body.ref(c)))
+}
+
+func (f *Face) fail(c *call) (reply, error) {
+	var body endRequest
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	return answer(f.dispatch.Fail(c.context(), body.ref(c), body.Reason))
+}
+
+func (f *Face) complete(c *call) (reply, error) {
+	var body completeRequest
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	return answer(f.dispatch.Complete(c.context(), body.ref(c), matchmaker.Completion{Digest: body.Digest, Meta: body.Meta, Proof: body.Proof}))
+}
+
+func (f *Face) proof(c *call) (reply, error) {
+	var body proofRequest
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	if body.Flaw == "" {
+		return reply{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "flaw", Problem: "is missing: say why the proof does not hold"}}}
+	}
+	id := gq.LeaseID(c.r.PathValue("id"))
+	if err := f.dispatch.ReportProof(c.context(), id, body.Flaw); err != nil {
+		return reply{}, err
+	}
+	return answer(f.dispatch.Lease(c.context(), id))
+}

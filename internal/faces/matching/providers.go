@@ -1,0 +1,179 @@
+package matching
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/match"
+)
+
+// providerBody is a provider, by the names of the input of a round.
+type providerBody struct {
+	ID                   string          `json:"id"`
+	Status               match.Status    `json:"status"`
+	Reason               string          `json:"reason"`
+	Capabilities         []match.Kind    `json:"capabilities"`
+	Models               []string        `json:"models"`
+	Precisions           []string        `json:"precisions"`
+	Gates                []string        `json:"gates"`
+	MaxDepth             int64           `json:"max_depth"`
+	MaxWidth             int64           `json:"max_width"`
+	Region               string          `json:"region"`
+	Allow                []string        `json:"allow"`
+	Deny                 []string        `json:"deny"`
+	Stake                int64           `json:"stake"`
+	AttestationExpiresAt int64           `json:"attestation_expires_at"`
+	Health               int64           `json:"health_ppb"`
+	LastHeartbeatAt      int64           `json:"last_heartbeat_at"`
+	CooldownUntil        match.Cooldowns `json:"cooldown_until"`
+	LeasesActive         int64           `json:"leases_active"`
+	AIUnitsUsed          int64           `json:"ai_units_used"`
+	QuantumUnitsUsed     int64           `json:"quantum_units_used"`
+	Fails                int64           `json:"fails_in_a_row"`
+	Findings             int64           `json:"invalid_proofs"`
+	Slashed              int64           `json:"slashed"`
+	Eligible             bool            `json:"eligible"`
+	RegisteredAt         int64           `json:"registered_at"`
+	UpdatedAt            int64           `json:"updated_at"`
+}
+
+func providerOf(p *matchmaker.Provider) providerBody {
+	return providerBody{
+		ID: p.ID, Status: p.Status, Reason: p.Reason, Capabilities: some(p.Capabilities), Models: some(p.Models), Precisions: some(p.Precisions),
+		Gates: some(p.Gates), MaxDepth: p.MaxDepth, MaxWidth: p.MaxWidth, Region: p.Region, Allow: some(p.Allow), Deny: some(p.Deny),
+		Stake: p.Stake, AttestationExpiresAt: p.AttestationExpiresAt, Health: p.Health, LastHeartbeatAt: p.LastHeartbeatAt,
+		CooldownUntil: p.CooldownUntil, LeasesActive: p.LeasesActive, AIUnitsUsed: p.AIUnitsUsed, QuantumUnitsUsed: p.QuantumUnitsUsed,
+		Fails: p.Fails, Findings: p.Findings, Slashed: p.Slashed, Eligible: p.Eligible, RegisteredAt: p.RegisteredAt, UpdatedAt: p.UpdatedAt,
+	}
+}
+
+// some is a list that is never null.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+func (f *Face) register(c *call) (reply, error) {
+	text, err := f.body(c)
+	if err != nil {
+		return reply{}, err
+	}
+	p, given, err := match.DecodeProvider(text)
+	if err != nil {
+		return reply{}, err
+	}
+	out, err := f.dispatch.Register(c.context(), p, given)
+	if err != nil {
+		return reply{}, err
+	}
+	status := http.StatusOK
+	if out.New {
+		status = http.StatusCreated
+	}
+	return reply{status, providerOf(&out)}, nil
+}
+
+// providersBody is a page of providers.
+type providersBody struct {
+	Providers []providerBody `json:"providers"`
+	Next      string         `json:"next_cursor"`
+}
+
+// Pages of providers.
+const (
+	defaultProviders = 100
+	maxProviders     = 1000
+)
+
+func (f *Face) providers(c *call) (reply, error) {
+	q := c.r.URL.Query()
+	limit := defaultProviders
+	if text := q.Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxProviders {
+			return reply{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "limit", Problem: "is not between 1 and " + strconv.Itoa(maxProviders)}}}
+		}
+		limit = n
+	}
+	list, err := f.dispatch.Providers(c.context(), q.Get("cursor"), limit+1)
+	if err != nil {
+		return reply{}, err
+	}
+	var out providersBody
+	if len(list) > limit {
+		list = list[:limit]
+		out.Next = list[limit-1].ID
+	}
+	out.Providers = make([]providerBody, len(list))
+	for i := range list {
+		out.Providers[i] = providerOf(&list[i])
+	}
+	return ok(out)
+}
+
+func (f *Face) provider(c *call) (reply, error) {
+	p, err := f.dispatch.Provider(c.context(), c.r.PathValue("id"))
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(providerOf(&p))
+}
+
+func (f *Face) heartbeat(c *call) (reply, error) {
+	var nothing struct{}
+	if err := f.read(c, &nothing); err != nil {
+		return reply{}, err
+	}
+	p, err := f.dispatch.Heartbeat(c.context(), c.r.PathValue("id"))
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(providerOf(&p))
+}
+
+type statusRequest struct {
+	Status string `json:"status" enum:"ACTIVE,JAILED,SUSPENDED,RETIRED"`
+	Reason string `json:"reason,omitzero"`
+}
+
+func (f *Face) status(c *call) (reply, error) {
+	var body statusRequest
+	if err := f.read(c, &body); err != nil {
+		return reply{}, err
+	}
+	status, err := match.ParseStatus(body.Status)
+	if err != nil {
+		return reply{}, err
+	}
+	p, err := f.dispatch.SetStatus(c.context(), c.r.PathValue("id"), status, body.Reason)
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(providerOf(&p))
+}
+
+// leasesBody is what a provider holds.
+type leasesBody struct {
+	Leases []heldBody `json:"leases"`
+}
+
+type heldBody struct {
+	LeaseBody
+	Job jobBody `json:"job"`
+}
+
+func (f *Face) leases(c *call) (reply, error) {
+	holds, err := f.dispatch.Leases(c.context(), c.r.PathValue("id"))
+	if err != nil {
+		return reply{}, err
+	}
+	out := leasesBody{make([]heldBody, len(holds))}
+	for i := range holds {
+		out.Leases[i] = heldBody{leaseOf(&holds[i].Lease), jobOf(&holds[i].Job)}
+	}
+	return ok(out)
+}

@@ -1,0 +1,213 @@
+package matchmaker
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Completion is what a provider says it has done.
+type Completion struct {
+	Lease  gq.LeaseID
+	Digest string          // of the output, 32 to 64 bytes in hexadecimal
+	Meta   json.RawMessage // an object, or nothing
+	Proof  string          // where the proof is, or the proof itself; may be empty
+
+	// Filled in for a [ProofChecker].
+	Provider string
+	Job      gq.JobID
+	Kind     match.Kind
+	Attempt  int64
+}
+
+// Sizes of what a completion may carry.
+const (
+	MaxMetaBytes  = 64 << 10
+	MaxProofBytes = 16 << 10
+)
+
+// ProofChecker judges a completion before it is accepted. It says why a proof
+// does not hold, "" where it does; an error means that it cannot tell now.
+type ProofChecker interface {
+	CheckProof(ctx context.Context, c Completion) (flaw string, err error)
+}
+
+// Claim is a completion that is to be mapped to a claim elsewhere.
+type Claim struct {
+	Lease    gq.LeaseID `json:"lease_id"`
+	Job      gq.JobID   `json:"job_id"`
+	Provider string     `json:"provider_id"`
+	Digest   string     `json:"output_digest"`
+	Proof    string     `json:"proof,omitzero"`
+}
+
+// ClaimSink is told of every accepted completion, in the order of their leases'
+// ids, again and again until it returns no error. A crash may repeat one.
+type ClaimSink interface {
+	Claim(ctx context.Context, c Claim) error
+}
+
+// result is what is kept of a completion, in a form that is the same for the
+// same call.
+type result struct {
+	Digest string          `json:"output_digest"`
+	Meta   json.RawMessage `json:"meta,omitempty"`
+	Proof  string          `json:"proof,omitzero"`
+}
+
+func digestOf(kept []byte) string {
+	var r result
+	if json.Unmarshal(kept, &r) != nil {
+		return ""
+	}
+	return r.Digest
+}
+
+// shape checks what a completion looks like and brings it into one form.
+func (c *Completion) shape() ([]byte, error) {
+	var faults []gq.Fault
+	add := func(field, format string, args ...any) {
+		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+	}
+	digest, err := hex.DecodeString(c.Digest)
+	switch {
+	case c.Digest == "":
+		add("output_digest", "is missing")
+	case err != nil:
+		add("output_digest", "%.64q is not hexadecimal", c.Digest)
+	case len(digest) < 32 || len(digest) > 64:
+		add("output_digest", "has %d bytes, not 32 to 64", len(digest))
+	}
+	r := result{Digest: hex.EncodeToString(digest), Proof: c.Proof}
+	if len(c.Meta) > 0 && !bytes.Equal(c.Meta, []byte("null")) {
+		var compact bytes.Buffer
+		switch err := json.Compact(&compact, c.Meta); {
+		case len(c.Meta) > MaxMetaBytes:
+			add("meta", "has %d bytes, and %d are allowed", len(c.Meta), MaxMetaBytes)
+		case err != nil || compact.Bytes()[0] != '{':
+			add("meta", "is not a JSON object")
+		}
+		r.Meta = compact.Bytes()
+	}
+	if len(c.Proof) > MaxProofBytes {
+		add("proof", "has %d bytes, and %d are allowed", len(c.Proof), MaxProofBytes)
+	}
+	if len(faults) > 0 {
+		return nil, &gq.InvalidError{Faults: faults}
+	}
+	return json.Marshal(r)
+}
+
+// errProof is a proof that does not hold.
+var errProof = &gq.Error{Kind: gq.KindConflict, Code: match.CodeProofInvalid}
+
+// FlawError says why a proof does not hold. The attempt has failed.
+type FlawError struct{ Flaw string }
+
+func (e *FlawError) Error() string { return "the proof does not hold: " + e.Flaw }
+func (e *FlawError) Unwrap() error { return errProof }
+
+// Complete ends a job with success: its shape is checked, then its proof, then
+// it is accepted. The very same call again is answered as before; any other
+// after the end of the lease is [gq.ErrStaleLease] and changes nothing.
+func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, error) {
+	kept, err := c.shape()
+	if err != nil {
+		return Lease{}, fmt.Errorf("complete lease %.80q: %w", r.Lease, err)
+	}
+	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(r.ref(), kept, now) }
+	if err := d.complete(ctx, r, c, kept, apply); err != nil {
+		return Lease{}, d.leaseRefused(ctx, "complete", r, err)
+	}
+	return d.acted(ctx, "complete", r)
+}
+
+func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []byte, apply store.Apply) error {
+	job, err := d.findJob(ctx, r.Lease, 0)
+	if err != nil {
+		return err
+	}
+	update := store.Update{Ref: store.Ref{Job: job.State.ID}, Apply: apply, Result: kept}
+	// What cannot be accepted anyway, or was before, is not for the hooks.
+	next, events, err := apply(job.State, d.now())
+	if err != nil || len(events) == 0 || next.Status != gq.Completed {
+		return d.update(ctx, update)
+	}
+	c.Lease, c.Provider, c.Job, c.Attempt = r.Lease, job.State.Lease.Worker, job.State.ID, int64(job.State.Faults)
+	if c.Kind, err = match.ParseKind(job.Spec.Type); err != nil {
+		return err
+	}
+	if d.options.Proofs != nil {
+		flaw, err := d.options.Proofs.CheckProof(ctx, c)
+		if err != nil {
+			return fmt.Errorf("check the proof: %w", err)
+		}
+		if flaw != "" {
+			if err := d.refuse(ctx, r, Finding{Provider: c.Provider, Job: c.Job, Lease: c.Lease, Flaw: flaw}); err != nil {
+				return err
+			}
+			return &FlawError{flaw}
+		}
+	}
+	if d.options.Claims == nil {
+		return d.update(ctx, update)
+	}
+	claim, err := doc(kindClaim, string(r.Lease), 0, Claim{c.Lease, c.Job, c.Provider, digestOf(kept), c.Proof})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	done, err := d.change.Change(ctx, store.Change{Docs: []store.Doc{claim}, Updates: []store.Update{update}})
+	if err == nil {
+		d.options.Meter.Ended(done.States[0], time.Since(began))
+	}
+	if refusal, ok := errors.AsType[*store.ChangeError](err); ok {
+		return refusal.Err
+	}
+	if errors.Is(err, gq.ErrConflict) { // the same call at the same time
+		return d.update(ctx, update)
+	}
+	return err
+}
+
+func (d *Dispatcher) update(ctx context.Context, u store.Update) error {
+	began := time.Now()
+	updated, err := d.store.Update(ctx, []store.Update{u})
+	if err != nil {
+		return err
+	}
+	if updated[0].Err == nil {
+		d.options.Meter.Ended(updated[0].State, time.Since(began))
+	}
+	return updated[0].Err
+}
+
+// deliverClaims tells the sink of completions.
+func (d *Dispatcher) deliverClaims(ctx context.Context) error {
+	if d.options.Claims == nil {
+		return nil
+	}
+	return d.each(ctx, kindClaim, func(found store.Doc) error {
+		var c Claim
+		if err := read(found, &c); err != nil {
+			return err
+		}
+		if err := d.options.Claims.Claim(ctx, c); err != nil {
+			return fmt.Errorf("claim of lease %s: %w", c.Lease, err)
+		}
+		found.Data = nil
+		_, err := d.store.PutDocs(ctx, []store.Doc{found})
+		if errors.Is(err, gq.ErrConflict) {
+			return nil // told by another node
+		}
+		return err
+	})
+}

@@ -1,0 +1,141 @@
+package matchmaker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+)
+
+// shown is how many providers an explanation names.
+const shown = 20
+
+// Refusals judges every provider for a job that waits, by id: why it is not
+// given to each, and none for those that could have it.
+func (d *Dispatcher) Refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	verdicts, err := d.refusals(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("refusals of job %s: %w", job.State.ID, err)
+	}
+	return verdicts, nil
+}
+
+func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
+	if err := d.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	m, err := matchJob(job, nil)
+	if err != nil {
+		return nil, err
+	}
+	now := d.now().Unix()
+	if err := d.freshen(ctx, now); err != nil {
+		return nil, err
+	}
+	at := d.at(now)
+	in := match.Input{Now: now, Policy: d.policy(), Jobs: []match.Job{m}}
+	if w := d.backlog.jobs[job.State.ID]; w != nil {
+		in.Jobs[0].Excluded = excluded(w, at.Seed())
+		if in.Grants, err = d.granted(ctx, []*waiting{w}, now); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range d.byID() {
+		in.Providers = append(in.Providers, d.view(p, at.Epoch, now))
+	}
+	return match.Explain(&in, m.ID)
+}
+
+// explain says which filter refused which provider, for the engine's own
+// explanation of a job.
+func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	verdicts, err := d.refusals(ctx, job)
+	if gq.KindOf(err) == gq.KindInvalid {
+		return []gq.Reason{{
+			Cause: gq.CauseConstraint, Summary: "asks for nothing that a provider could be matched with: " + err.Error(),
+			Remedy: "cancel it, and submit it to POST /api/matching/jobs",
+		}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	fitting := 0
+	tally := make(map[match.Reason]int)
+	for _, v := range verdicts {
+		if v.Reasons == 0 {
+			fitting++
+		}
+		for _, r := range v.Reasons.List() {
+			tally[r]++
+		}
+	}
+	switch {
+	case len(verdicts) == 0:
+		return []gq.Reason{{
+			Cause: gq.CauseNoWorker, Summary: "no provider is registered",
+			Remedy: "register one: POST /api/matching/providers",
+		}}, nil
+	case fitting > 0:
+		return []gq.Reason{d.inLine(job, fitting, len(verdicts))}, nil
+	}
+	first := gq.Reason{
+		Cause:   gq.CauseConstraint,
+		Summary: fmt.Sprintf("none of %d providers fits: %s", len(verdicts), tallied(tally)),
+		Remedy:  "register a provider that fits, or wait until one has room",
+		More:    max(0, len(verdicts)-shown),
+	}
+	if w := d.backlog.jobs[job.State.ID]; w != nil && w.shape != nil && w.shape.servers <= 0 {
+		first.Summary = fmt.Sprintf("set aside: none of %d providers could ever serve it now: %s", len(verdicts), tallied(tally))
+	}
+	reasons := []gq.Reason{first}
+	for _, v := range verdicts[:min(len(verdicts), shown)] {
+		reasons = append(reasons, gq.Reason{Cause: gq.CauseConstraint, Summary: fmt.Sprintf("provider %s: %s", v.Provider, named(v.Reasons.List()))})
+	}
+	return reasons, nil
+}
+
+// inLine is the reason of a job that somebody could have.
+func (d *Dispatcher) inLine(job *gq.Job, fitting, of int) gq.Reason {
+	r := gq.Reason{
+		Cause:   gq.CauseNext,
+		Summary: fmt.Sprintf("%d of %d providers fit; it waits for its turn in a round", fitting, of),
+		Remedy:  "wait, or submit it with a higher fee or tier",
+	}
+	if w := d.backlog.jobs[job.State.ID]; w != nil && w.inQueue == 0 && w.shape.inQueue == 0 {
+		r.Summary = fmt.Sprintf("%d of %d providers fit; it is the first job of the next round", fitting, of)
+		r.Remedy = fmt.Sprintf("wait: rounds are %v apart", time.Duration(d.settings.DispatchInterval)*time.Millisecond)
+	}
+	return r
+}
+
+func named(reasons []match.Reason) string {
+	names := make([]string, len(reasons))
+	for i, r := range reasons {
+		names[i] = r.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// tallied lists reasons with how many providers have them, the most frequent
+// first.
+func tallied(tally map[match.Reason]int) string {
+	var reasons []match.Reason
+	for r := range tally {
+		reasons = append(reasons, r)
+	}
+	slices.SortFunc(reasons, func(a, b match.Reason) int { return cmp.Or(cmp.Compare(tally[b], tally[a]), cmp.Compare(a, b)) })
+	parts := make([]string, len(reasons))
+	for i, r := range reasons {
+		parts[i] = fmt.Sprintf("%d %s", tally[r], r)
+	}
+	return strings.Join(parts, ", ")
+}

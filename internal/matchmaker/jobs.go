@@ -1,0 +1,309 @@
+package matchmaker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
+)
+
+// What a job asks for beyond the fields of a spec is kept in attributes, in
+// pieces of a size that they can have.
+const (
+	attribute  = "matching"
+	pieceBytes = 900
+)
+
+// asks is what a job asks for beyond the fields of a spec.
+type asks struct {
+	Spec      match.Demand `json:"spec,omitzero"`
+	Regions   []string     `json:"regions,omitempty"`
+	SizeBytes int64        `json:"size_bytes,omitzero"`
+}
+
+// attributesOf cuts what a job asks for into attributes.
+func attributesOf(a asks) (map[string]string, error) {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return nil, err
+	}
+	pieces := make(map[string]string)
+	for n := 0; len(text) > 0; n++ {
+		end := min(pieceBytes, len(text))
+		for end < len(text) && !utf8.RuneStart(text[end]) {
+			end--
+		}
+		pieces[attribute+"."+strconv.Itoa(n)] = string(text[:end])
+		text = text[end:]
+	}
+	if len(pieces) > gq.MaxAttributes {
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "spec", Problem: fmt.Sprintf("is larger than %d bytes", gq.MaxAttributes*pieceBytes)}}}
+	}
+	return pieces, nil
+}
+
+// reader remembers what jobs ask for, as most ask for the same, so that it is
+// decoded and kept once. The nil reader remembers nothing.
+type reader struct {
+	known map[string]asks // by the text before the size
+	texts map[string]string
+}
+
+// maxRemembered is how much a reader remembers before it begins anew.
+const maxRemembered = 1 << 16
+
+func newReader() *reader { return &reader{map[string]asks{}, map[string]string{}} }
+
+// asks decodes what a job asks for. The size, which differs from job to job,
+// comes last in what attributesOf writes.
+func (r *reader) asks(text []byte) (a asks, err error) {
+	head, closed := bytes.CutSuffix(text, []byte("}"))
+	size := int64(0)
+	if before, after, ok := bytes.Cut(head, []byte(`"size_bytes":`)); ok {
+		head = before
+		size, err = strconv.ParseInt(string(after), 10, 64)
+	}
+	if r == nil || !closed || err != nil {
+		err = json.Unmarshal(text, &a)
+		return a, err
+	}
+	a, known := r.known[string(head)]
+	if !known {
+		if err := json.Unmarshal(text, &a); err != nil {
+			return a, err
+		}
+		if len(r.known) >= maxRemembered {
+			clear(r.known)
+		}
+		r.known[string(head)] = a
+	}
+	a.SizeBytes = size
+	return a, nil
+}
+
+// text is a text that is kept once.
+func (r *reader) text(s string) string {
+	if r == nil {
+		return s
+	}
+	kept, known := r.texts[s]
+	if !known {
+		if len(r.texts) >= maxRemembered {
+			clear(r.texts)
+		}
+		kept = strings.Clone(s)
+		r.texts[kept] = kept
+	}
+	return kept
+}
+
+// matchJob is a job as a round sees it, or why no round can.
+func matchJob(j *gq.Job, r *reader) (match.Job, error) {
+	kind, err := match.ParseKind(j.Spec.Type)
+	if err != nil {
+		return match.Job{}, err
+	}
+	var text []byte
+	for n := range len(j.Spec.Attributes) {
+		text = append(text, j.Spec.Attributes[attribute+"."+strconv.Itoa(n)]...)
+	}
+	a, err := r.asks(text)
+	if err != nil {
+		return match.Job{}, fmt.Errorf("what job %s asks for: %w: %w", j.State.ID, gq.ErrInvalid, err)
+	}
+	m := match.Job{
+		ID: j.State.ID.String(), Kind: kind, Spec: a.Spec, Requester: r.text(j.Spec.Requester), Tier: r.text(j.Spec.Tier),
+		MaxFee: j.Spec.MaxFee, EnqueuedAt: j.State.CreatedAt.Unix(), SizeBytes: a.SizeBytes, Units: j.Spec.CostUnits,
+		Attempt: int64(j.State.Faults), Regions: a.Regions,
+	}
+	if err := m.Validate(); err != nil { // another API made it: a round with it would be none
+		return match.Job{}, fmt.Errorf("what job %s asks for: %w", j.State.ID, err)
+	}
+	return m, nil
+}
+
+// waitingOf is a job that waits.
+func waitingOf(j *gq.Job, r *reader) (*waiting, error) {
+	m, err := matchJob(j, r)
+	if err != nil {
+		return nil, err
+	}
+	return &waiting{Job: m, id: j.State.ID, runAt: j.State.RunAt, ends: j.State.LifeEnd()}, nil
+}
+
+// Job is a job as it stands.
+type Job struct {
+	match.Job
+	State         string // QUEUED, ASSIGNED, COMPLETED, EXPIRED; FAILED and CANCELLED where others ended it
+	PriorityCache int64
+	Score         int64
+	TTL           int64 // seconds it may live
+	ExpiresAt     int64
+	RelDeadline   int64 // when its attempts must have ended; 0 before the first
+	RunAt         int64 // not assigned before
+	LastError     string
+	Message       string // what its last error said
+	Reason        string // why it expired, if it did
+	Tombstoned    bool   // there will be no further attempt
+	Lease         gq.LeaseID
+	Digest        string
+	Payload       []byte
+}
+
+// Submit makes a job.
+func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
+	set, err := d.Settings(ctx)
+	if err != nil {
+		return Job{}, err
+	}
+	if err := d.guardOnce(ctx); err != nil {
+		return Job{}, fmt.Errorf("submit: %w", err)
+	}
+	attributes, err := attributesOf(asks{e.Spec, e.Regions, e.SizeBytes})
+	if err != nil {
+		return Job{}, fmt.Errorf("submit: %w", err)
+	}
+	spec := gq.Spec{
+		Queue: d.queue, Type: e.Kind.String(), Policy: set.JobPolicy(e.Kind, e.TTL), Attributes: attributes,
+		Requester: e.Requester, Tier: e.Tier, MaxFee: e.MaxFee, CostUnits: e.Units, Requires: []string{Requirement},
+	}
+	if e.Payload != nil {
+		spec.Payload = gq.Payload{Data: e.Payload, ContentType: gq.JSON}
+	}
+	out, err := d.engine.Submit(ctx, spec)
+	if err != nil {
+		return Job{}, err
+	}
+	d.poke()
+	return d.Job(ctx, out.ID())
+}
+
+// guardOnce limits the depth of the queue before its first job.
+func (d *Dispatcher) guardOnce(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.loaded && d.guarded {
+		return nil
+	}
+	if err := d.catchUp(ctx); err != nil || d.guarded {
+		return err
+	}
+	return d.guard(ctx)
+}
+
+// Job reads a job. One that ended longer ago than the horizon is
+// [gq.ErrNotFound].
+func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
+	set, err := d.Settings(ctx)
+	if err != nil {
+		return Job{}, err
+	}
+	job, err := d.engine.Get(ctx, id, gq.WithPayload|gq.WithResult)
+	if gq.KindOf(err) == gq.KindDenied {
+		// Whoever may read this queue is denied only jobs of other queues.
+		err = gq.ErrNotFound.Errorf("job %s not found", id)
+	}
+	if err != nil {
+		return Job{}, err
+	}
+	out, err := d.jobOf(&job, &set)
+	if err != nil {
+		return Job{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	return out, nil
+}
+
+// errKind says that a job of the store is none of this queue.
+var errOther = errors.New("is not a job of the matching queue")
+
+func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
+	if job.Spec.Queue != d.queue {
+		return Job{}, fmt.Errorf("%w: %w", errOther, gq.ErrNotFound)
+	}
+	now := d.now()
+	s, _, err := job.State.Advance(gq.Draw{}, now) // as time has made it, whether or not that is recorded
+	if err != nil {
+		return Job{}, err
+	}
+	if job.State = s; d.beyond(&s, set, now) {
+		return Job{}, fmt.Errorf("it ended at %v: %w", s.CompletedAt.UTC(), gq.ErrNotFound)
+	}
+	m, err := matchJob(job, nil)
+	if err != nil {
+		return Job{}, err
+	}
+	out := Job{
+		Job: m, State: gq.View{Status: s.Status, Detail: s.Detail}.Matching(),
+		PriorityCache: set.Priority.Cached(&m), Score: set.Priority.Score(&m, now.Unix()),
+		TTL: int64(s.Policy.Lifetime / time.Second), ExpiresAt: s.CreatedAt.Add(s.Policy.Lifetime).Unix(),
+		Tombstoned: s.Status.Terminal(), Payload: job.Spec.Payload.Data,
+	}
+	if s.RunAt.After(now) {
+		out.RunAt = s.RunAt.Unix()
+	}
+	if !s.FirstStartedAt.IsZero() {
+		out.RelDeadline = s.FirstStartedAt.Add(s.Policy.RunLifetime).Unix()
+	}
+	if s.Failure != nil {
+		out.LastError, out.Message = lastError(s.Failure), s.Failure.Message
+	}
+	if s.Status == gq.DeadLetter {
+		out.Reason = expiryReason(s.Reason)
+	} else if s.Status.Terminal() {
+		out.Reason = s.Reason
+	}
+	if s.Status.Held() || s.Status == gq.Completed {
+		out.Lease = s.Lease.ID
+	}
+	if s.Status == gq.Completed {
+		out.Digest = digestOf(job.Result)
+	}
+	return out, nil
+}
+
+// beyond reports whether a job ended longer ago than is told of.
+func (d *Dispatcher) beyond(s *gq.State, set *match.Settings, now time.Time) bool {
+	return s.Status.Terminal() && !now.Before(s.CompletedAt.Add(time.Duration(set.TTL.GCHorizon)*time.Second))
+}
+
+// lastError is a failure by its name among the four faults, else by its code.
+func lastError(f *gq.Failure) string {
+	if o := match.FaultOf(f.Code); o != 0 {
+		return o.String()
+	}
+	return f.Code
+}
+
+// expiryReason is why a job expired: its lifetime has another name here.
+func expiryReason(reason string) string {
+	if reason == "lifetime" {
+		return "ttl"
+	}
+	return reason
+}
+
+// findJob reads the job of a lease.
+func (d *Dispatcher) findJob(ctx context.Context, id gq.LeaseID, parts gq.Parts) (gq.Job, error) {
+	found, err := d.store.Get(ctx, []store.Ref{{Lease: id}}, parts)
+	if err != nil {
+		return gq.Job{}, err
+	}
+	switch {
+	case errors.Is(found[0].Err, gq.ErrNotFound):
+		return gq.Job{}, gq.ErrNotFound // the caller names the lease
+	case found[0].Err != nil:
+		return gq.Job{}, found[0].Err
+	case found[0].Spec.Queue != d.queue:
+		return gq.Job{}, gq.ErrNotFound
+	}
+	return found[0].Job, nil
+}

@@ -1,0 +1,232 @@
+package matchmaker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
+)
+
+// The six notices by their names.
+const (
+	JobAssigned     = "jobAssigned"
+	JobCompleted    = "jobCompleted"
+	JobExpired      = "jobExpired"
+	LeaseRenewed    = "leaseRenewed"
+	LeaseCancelled  = "leaseCancelled"
+	ProviderSlashed = "providerSlashed"
+)
+
+// Notice tells subscribers what happened. Fields that do not belong to its type
+// are zero.
+type Notice struct {
+	Type     string
+	Seq      uint64 // of the event it comes from; 0 of a penalty
+	Time     time.Time
+	Job      gq.JobID
+	Provider string
+	Lease    gq.LeaseID
+	Deadline time.Time
+	Digest   string
+	Reason   string
+	Penalty  int64
+	Slash    uint64 // number of a penalty
+}
+
+// Notices are what an event of the queue is told as: none, one or two.
+func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, err error) {
+	n := Notice{Seq: e.Seq, Time: e.Time, Job: e.Job, Provider: e.Worker, Lease: e.Lease}
+	add := func(name string, fill func(*Notice)) {
+		made := n
+		made.Type = name
+		fill(&made)
+		list = append(list, made)
+	}
+	if o := match.OutcomeOf(e); o != 0 {
+		status, reason := endOf(e, o)
+		cancelled := status == gq.LeaseCancelled.String()
+		if cancelled && (e.Type == gq.EventDeadLettered || e.Type == gq.EventCancelled) {
+			// The lease may have ended before: then this is not its end.
+			if cancelled, err = d.endedBy(ctx, e); err != nil {
+				return nil, err
+			}
+		}
+		if cancelled {
+			add(LeaseCancelled, func(n *Notice) { n.Reason = reason })
+		}
+	}
+	switch e.Type {
+	case gq.EventClaimed:
+		length, err := d.leaseLength(ctx, e.Job)
+		if err != nil {
+			return nil, err
+		}
+		add(JobAssigned, func(n *Notice) { n.Deadline = e.Time.Add(length) })
+	case gq.EventCompleted:
+		found, err := d.store.Get(ctx, []store.Ref{{Job: e.Job}}, gq.WithResult)
+		if err != nil {
+			return nil, err
+		}
+		add(JobCompleted, func(n *Notice) { n.Digest = digestOf(found[0].Result) })
+	case gq.EventRenewed:
+		add(LeaseRenewed, func(n *Notice) { n.Deadline = e.Until })
+	case gq.EventDeadLettered:
+		add(JobExpired, func(n *Notice) { n.Reason = expiryReason(e.Reason) })
+	default:
+	}
+	return list, nil
+}
+
+// endedBy reports whether an event is the first that tells of a lease's end.
+func (d *Dispatcher) endedBy(ctx context.Context, e *gq.Event) (bool, error) {
+	history, err := d.store.History(ctx, e.Job)
+	if err != nil {
+		return false, err
+	}
+	for i := range history {
+		if h := &history[i]; h.Lease == e.Lease && match.OutcomeOf(h) != 0 {
+			return h.Seq == e.Seq, nil
+		}
+	}
+	return false, nil
+}
+
+// leaseLength is how long a lease of a job lasts.
+func (d *Dispatcher) leaseLength(ctx context.Context, id gq.JobID) (time.Duration, error) {
+	found, err := d.store.Get(ctx, []store.Ref{{Job: id}}, 0)
+	if err != nil {
+		return 0, err
+	}
+	if p := found[0].State.Policy; p != nil { // else it is not kept any more
+		return p.LeaseTTL, nil
+	}
+	return 0, nil
+}
+
+// Subscribe tells of everything after an event, as it comes, until the context
+// ends or send returns an error. With all, events that are none of the six are
+// handed to other.
+func (d *Dispatcher) Subscribe(ctx context.Context, after uint64, send func(Notice) error, other func(*gq.Event) error) error {
+	var mu sync.Mutex // send and other are called by one at a time
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wait sync.WaitGroup
+	defer wait.Wait()
+	head, err := d.headNow(ctx)
+	if err != nil {
+		return err
+	}
+	wait.Go(func() {
+		err := d.followSlashes(ctx, head.Slashes, func(n Notice) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return send(n)
+		})
+		if err != nil {
+			cancel(err)
+		}
+	})
+	err = d.engine.Follow(ctx, after, func(events []gq.Event) error {
+		for i := range events {
+			e := &events[i]
+			if e.Queue != d.queue {
+				continue
+			}
+			notices, err := d.Notices(ctx, e)
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for _, n := range notices {
+				if err == nil {
+					err = send(n)
+				}
+			}
+			if len(notices) == 0 && other != nil {
+				err = other(e)
+			}
+			mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	cancel(nil)
+	wait.Wait()
+	if err == nil {
+		if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+			err = cause
+		}
+	}
+	return err
+}
+
+func (d *Dispatcher) headNow(ctx context.Context) (h head, err error) {
+	_, err = d.find(ctx, kindState, nameHead, &h)
+	return h, err
+}
+
+// slashPoll is how often penalties that another node wrote are looked for.
+const slashPoll = time.Second
+
+func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(Notice) error) error {
+	timer := time.NewTimer(slashPoll)
+	defer timer.Stop()
+	for {
+		told := d.slashed.wait()
+		list, err := d.Slashes(ctx, after)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, s := range list {
+			after = s.Number
+			err := send(Notice{
+				Type: ProviderSlashed, Time: s.At, Provider: s.Provider, Reason: s.Reason, Penalty: s.Penalty, Job: s.Job, Lease: s.Lease, Slash: s.Number,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		timer.Reset(slashPoll)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-told:
+		case <-timer.C:
+		}
+	}
+}
+
+// signal wakes everyone who waits for it.
+type signal struct {
+	mu   sync.Mutex
+	wake chan struct{} // guarded by mu
+}
+
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wake == nil {
+		s.wake = make(chan struct{})
+	}
+	return s.wake
+}
+
+func (s *signal) tell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wake != nil {
+		close(s.wake)
+		s.wake = nil
+	}
+}
+
+func (d *Dispatcher) announce() { d.slashed.tell() }

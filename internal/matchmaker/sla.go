@@ -1,0 +1,178 @@
+package matchmaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Finding is a proof that does not hold.
+type Finding struct {
+	Provider string
+	Job      gq.JobID
+	Lease    gq.LeaseID
+	Flaw     string
+	Stake    int64 // of the provider
+	Before   int64 // findings about it before this one
+}
+
+// Judgement is what a finding leads to.
+type Judgement struct {
+	Penalty int64 // stake that is taken; 0 is none
+	Reason  string
+	Jail    bool
+}
+
+// SLA judges findings. It is asked once for each.
+type SLA interface {
+	Judge(ctx context.Context, f Finding) (Judgement, error)
+}
+
+// settingsSLA goes by the settings.
+type settingsSLA match.SLA
+
+func (s settingsSLA) Judge(_ context.Context, f Finding) (Judgement, error) {
+	return Judgement{
+		Penalty: match.PartOf(f.Stake, s.Slash), Reason: match.ProofInvalid.String(),
+		Jail: s.JailAfter > 0 && f.Before+1 >= s.JailAfter,
+	}, nil
+}
+
+// Slash is a penalty.
+type Slash struct {
+	Number   uint64     `json:"n"`
+	Provider string     `json:"provider_id"`
+	Reason   string     `json:"reason"`
+	Penalty  int64      `json:"penalty"`
+	Job      gq.JobID   `json:"job_id"`
+	Lease    gq.LeaseID `json:"lease_id"`
+	At       time.Time  `json:"at"`
+}
+
+// ReportProof tells that the proof of a lease does not hold. While the lease
+// lasts the attempt has failed; after its end only the provider answers for it.
+func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw string) error {
+	l, err := d.Lease(ctx, lease)
+	if err == nil && l.Status == gq.LeaseActive.String() && !l.Acked {
+		err = because(gq.ErrIllegalMove, "it is not acknowledged yet, so there is none")
+	}
+	if err == nil {
+		err = d.refuse(ctx, Ref{Lease: lease}, Finding{Provider: l.Provider, Job: l.Job, Lease: lease, Flaw: flaw})
+	}
+	if err != nil {
+		return fmt.Errorf("report the proof of lease %.80q: %w", lease, err)
+	}
+	return nil
+}
+
+// refuse fails the attempt of a finding, if it still lasts, and has the provider
+// judged, in one commit.
+func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
+	if len(f.Flaw) > gq.MaxReasonBytes {
+		f.Flaw = f.Flaw[:gq.MaxReasonBytes]
+	}
+	var verdict *Judgement
+	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
+		p := d.providers[f.Provider]
+		if p == nil {
+			return nil, nil, fmt.Errorf("provider %.80q: %w", f.Provider, gq.ErrNotFound)
+		}
+		if verdict == nil {
+			f.Stake, f.Before = p.Stake, p.Findings
+			judged, err := d.sla().Judge(ctx, f)
+			if err != nil {
+				return nil, nil, fmt.Errorf("judge: %w", err)
+			}
+			verdict = &judged
+		}
+		var t draft
+		b, done := p.books(), func() {}
+		if l := d.leases[f.Lease]; l != nil {
+			t.updates = []store.Update{{Ref: store.Ref{Job: f.Job}, Apply: disprove(r, f.Flaw)}}
+			done = func() { d.forget(l) }
+			b.Open = without(b.Open, f.Lease)
+		}
+		b.Note(match.ProofInvalid, 0, now.Unix(), &d.settings)
+		penalty := min(verdict.Penalty, p.Stake)
+		if penalty > 0 {
+			d.slash(&t, p, b, Slash{
+				Number: d.head.Slashes + 1, Provider: p.ID, Reason: verdict.Reason, Penalty: penalty, Job: f.Job, Lease: f.Lease, At: now.UTC(),
+			}, now)
+		}
+		d.writeBooks(&t, p, b)
+		return &t, done, nil
+	})
+	if err != nil {
+		return err
+	}
+	d.announce()
+	if verdict.Jail {
+		_, err = d.SetStatus(ctx, f.Provider, match.Jailed, verdict.Reason)
+	}
+	return err
+}
+
+func (d *Dispatcher) sla() SLA {
+	if d.options.SLA != nil {
+		return d.options.SLA
+	}
+	return settingsSLA(d.settings.SLA)
+}
+
+// slash has a penalty written.
+func (d *Dispatcher) slash(t *draft, p *provider, b *books, s Slash, now time.Time) {
+	b.Slashed += s.Penalty
+	d.restate(t, p, now, func(next *profile) { next.Stake -= s.Penalty })
+	t.put(kindSlash, roundName(s.Number), 0, s, nil)
+	t.head = func(h *head) { h.Slashes = s.Number }
+}
+
+// disprove fails an attempt whose proof does not hold. One that has ended
+// meanwhile is left as it is.
+func disprove(r Ref, flaw string) store.Apply {
+	fail := failing(r, match.CodeProofInvalid, flaw)
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		if !held(&s, r) {
+			return s, nil, nil
+		}
+		next, events, err := fail(s, now)
+		if errors.Is(err, gq.ErrStaleLease) {
+			return s.Advance(gq.Draw{}, now)
+		}
+		return next, events, err
+	}
+}
+
+func without(open []entry, lease gq.LeaseID) []entry {
+	kept := open[:0]
+	for _, e := range open {
+		if e.Lease != lease {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// Slashes lists penalties after a number, oldest first.
+func (d *Dispatcher) Slashes(ctx context.Context, after uint64) ([]Slash, error) {
+	name := ""
+	if after > 0 {
+		name = roundName(after)
+	}
+	found, err := d.store.Docs(ctx, kindSlash, name, store.MaxPage)
+	if err != nil {
+		return nil, fmt.Errorf("list penalties: %w", err)
+	}
+	list := make([]Slash, len(found))
+	for i := range found {
+		if err := read(found[i], &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
