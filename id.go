@@ -64,6 +64,10 @@ type LeaseID string
 // of the store was made of.
 func NewLeaseID(unique [16]byte) LeaseID { return LeaseID(formatUUID(uuidBits(unique))) }
 
+// UUID is the 16 bytes of a lease id in canonical UUID form; matching has ids that are
+// none.
+func (id LeaseID) UUID() (raw [16]byte, ok bool) { return parseUUID(string(id), false) }
+
 func uuidBits(b [16]byte) [16]byte {
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80

@@ -25,6 +25,9 @@ func LeaseStates() []LeaseState {
 	return []LeaseState{LeaseActive, LeaseCompleted, LeaseExpired, LeaseCancelled}
 }
 
+// Valid reports whether s is a state of a lease.
+func (s LeaseState) Valid() bool { return s >= LeaseActive && s < leaseEnd }
+
 func (s LeaseState) String() string { return nameOf(leaseNames[:], int(s)) }
 
 // Lease is the temporary, exclusive right to run one job. A job has at most one

@@ -141,6 +141,9 @@ const (
 
 var detailNames = [...]string{"", "CLAIMED", "PREPARING", "LEASE_PENDING", "ASSIGNED"}
 
+// Valid reports whether d is a detail, or none.
+func (d Detail) Valid() bool { return d < detailEnd }
+
 func (d Detail) String() string {
 	if d == NoDetail {
 		return ""

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // TestNack follows the four-state model: failures, three retries, the end.
@@ -128,9 +129,9 @@ func TestRetryAfter(t *testing.T) {
 		j.after(time.Nanosecond).do(advance)
 		j.took(gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled)
 		j.run()
-		if raw, err := j.s.AppendBinary(nil); err != nil {
+		if raw, err := codec.AppendState(&j.s, nil); err != nil {
 			t.Error(err)
-		} else if back, err := gq.DecodeState(raw, 1, func(p gq.Policy) *gq.Policy { return &p }); err != nil || !back.RunAt.Equal(j.s.RunAt) {
+		} else if back, err := codec.DecodeState(raw, 1, func(p gq.Policy) *gq.Policy { return &p }); err != nil || !back.RunAt.Equal(j.s.RunAt) {
 			t.Errorf("a retry after %v is read back as %v, %v", want, back.RunAt, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // TestRandomWalk drives jobs through random verbs, under random policies, and
@@ -286,11 +287,11 @@ func (w *walker) always() {
 	if s.Status != gq.Claimed && s.Detail != gq.NoDetail || s.Status == gq.Claimed && s.Detail == gq.NoDetail {
 		w.Fatalf("a %s job has the detail %q", s.Status, s.Detail)
 	}
-	raw, err := s.AppendBinary(nil)
+	raw, err := codec.AppendState(&s, nil)
 	if err != nil {
 		w.Fatal(err)
 	}
-	back, err := gq.DecodeState(raw, s.Sequence, func(p gq.Policy) *gq.Policy { return &p })
+	back, err := codec.DecodeState(raw, s.Sequence, func(p gq.Policy) *gq.Policy { return &p })
 	if err != nil {
 		w.Fatalf("the state cannot be read back: %v", err)
 	}

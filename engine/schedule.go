@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // kindSchedule is the kind of the documents that schedules are kept in.
@@ -63,7 +64,7 @@ var templateID = gq.NewJobID([16]byte{})
 func encodeSchedule(s *gq.Schedule) ([]byte, error) {
 	t := s.Template.WithDefaults()
 	t.ID = templateID
-	spec, err := t.AppendBinary(nil)
+	spec, err := codec.AppendSpec(&t, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func decodeSchedule(d store.Doc) (*entry, error) {
 	if err := json.Unmarshal(d.Data, &r); err != nil {
 		return nil, fmt.Errorf("schedule %s: %w: %w", d.Name, gq.ErrCorrupt, err)
 	}
-	template, err := gq.DecodeSpec(r.Template)
+	template, err := codec.DecodeSpec(r.Template)
 	if err != nil {
 		return nil, fmt.Errorf("template of schedule %s: %w", d.Name, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Submit makes a job. What the spec leaves open is filled in: the policy is the
@@ -315,7 +316,7 @@ func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
 			s.Attributes = nil
 		}
 	}
-	b, _ := s.AppendBinary(nil) // never fails
+	b, _ := codec.AppendSpec(&s, nil) // never fails
 	for _, n := range needs {
 		b = append(b, byte(n.Kind))
 		b = binary.AppendUvarint(b, uint64(len(n.Ref)))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Exporter is an optional capability: everything in a store, as it stands at one
@@ -129,8 +130,8 @@ const ItemBytes = 8 << 20
 // ChangedMetadata is the job's metadata in the form of package gq, where it is
 // not what the job was submitted with.
 func (j *JobItem) ChangedMetadata() (encoded []byte, changed bool) {
-	encoded, _ = j.Metadata.AppendBinary(nil)     // never fails
-	first, _ := j.Spec.Metadata.AppendBinary(nil) // never fails
+	encoded, _ = codec.AppendMetadata(j.Metadata, nil)     // never fails
+	first, _ := codec.AppendMetadata(j.Spec.Metadata, nil) // never fails
 	return encoded, !bytes.Equal(encoded, first)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // kind is what sort of thing an item is. The numbers are stored.
@@ -124,14 +125,14 @@ func appendDoc(b []byte, d *store.Doc) []byte {
 func appendEvent(b []byte, e *gq.Event) []byte {
 	b = appendInstant(binary.AppendUvarint(b, e.Seq), e.Time)
 	b = appendText(append(b, e.Job[:]...), e.Queue)
-	return appendSized(b, e.AppendBinary)
+	return appendSized(b, func(b []byte) ([]byte, error) { return codec.AppendEvent(e, b) })
 }
 
 func appendJob(b []byte, j *store.JobItem) []byte {
 	b = binary.AppendUvarint(b, j.State.Sequence)
-	b = appendSized(b, j.Spec.AppendBinary)
-	b = appendSized(b, j.State.AppendBinary)
-	b = appendSized(b, j.Metadata.AppendBinary)
+	b = appendSized(b, func(b []byte) ([]byte, error) { return codec.AppendSpec(&j.Spec, b) })
+	b = appendSized(b, func(b []byte) ([]byte, error) { return codec.AppendState(&j.State, b) })
+	b = appendSized(b, func(b []byte) ([]byte, error) { return codec.AppendMetadata(j.Metadata, b) })
 	return appendInstant(appendOptional(appendOptional(b, j.Result), j.Checkpoint), j.KeyUntil)
 }
 
@@ -292,7 +293,7 @@ func (d *decoder) event() gq.Event {
 	seq, at, id := d.uvarint(), d.instant(), gq.JobID{}
 	copy(id[:], d.take(uint64(len(id))))
 	queue := d.text()
-	e, rest, err := gq.DecodeEvent(d.bytes())
+	e, rest, err := codec.DecodeEvent(d.bytes())
 	if err == nil && len(rest) > 0 {
 		err = gq.ErrCorrupt
 	}
@@ -305,11 +306,11 @@ func (d *decoder) job() (j store.JobItem) {
 	seq := d.uvarint()
 	what := fmt.Sprintf("job %d", seq)
 	var err error
-	j.Spec, err = gq.DecodeSpec(d.bytes())
+	j.Spec, err = codec.DecodeSpec(d.bytes())
 	d.check(what, err)
-	j.State, err = gq.DecodeState(d.bytes(), seq, func(p gq.Policy) *gq.Policy { return &p })
+	j.State, err = codec.DecodeState(d.bytes(), seq, func(p gq.Policy) *gq.Policy { return &p })
 	d.check(what, err)
-	j.Metadata, err = gq.DecodeMetadata(d.bytes())
+	j.Metadata, err = codec.DecodeMetadata(d.bytes())
 	d.check(what, err)
 	j.Result, j.Checkpoint, j.KeyUntil = d.optional(), d.optional(), d.instant()
 	return j

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Retention follows the log of events. Jobs end in the order of their last
@@ -269,7 +270,7 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	if err != nil {
 		return err
 	}
-	spec, err := gq.DecodeSpec(raw)
+	spec, err := codec.DecodeSpec(raw)
 	if err != nil {
 		return err
 	}
@@ -463,7 +464,7 @@ func appendCarried(b []byte, e storedEvent) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Time.UnixNano()))
 	b = binary.BigEndian.AppendUint32(b, e.queue)
 	b = append(b, e.Job[:]...)
-	b, _ = e.Event.AppendBinary(b) // never fails
+	b, _ = codec.AppendEvent(&e.Event, b) // never fails
 	return b
 }
 
@@ -493,7 +494,7 @@ func decodeCarried(b []byte, name func(queue uint32) string) (events []gq.Event,
 		seq, at, queue := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint32(b[16:])
 		id := gq.JobID(b[20:head])
 		var e gq.Event
-		if e, b, err = gq.DecodeEvent(b[head:]); err != nil {
+		if e, b, err = codec.DecodeEvent(b[head:]); err != nil {
 			return nil, err
 		}
 		e.Seq, e.Time, e.Job, e.Queue = seq, time.Unix(0, int64(at)).UTC(), id, name(queue)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // export reads the records of a snapshot, one kind after the other. A cursor is
@@ -310,7 +311,7 @@ func (x *export) job(items *store.Items, key, value []byte, size *int) error {
 	seq := binary.BigEndian.Uint64(key[1:])
 	var item store.JobItem
 	var err error
-	if item.Spec, err = gq.DecodeSpec(append([]byte(nil), value...)); err != nil {
+	if item.Spec, err = codec.DecodeSpec(append([]byte(nil), value...)); err != nil {
 		return err
 	}
 	record, err := x.record(seq, item.Spec.ID)
@@ -326,7 +327,7 @@ func (x *export) job(items *store.Items, key, value []byte, size *int) error {
 		flag, prefix byte
 		set          func([]byte) error
 	}{
-		{flagMetadata, prefixMetadata, func(raw []byte) error { item.Metadata, err = gq.DecodeMetadata(raw); return err }},
+		{flagMetadata, prefixMetadata, func(raw []byte) error { item.Metadata, err = codec.DecodeMetadata(raw); return err }},
 		{flagResult, prefixResult, func(raw []byte) error { item.Result = raw; return nil }},
 		{flagCheckpoint, prefixCheckpoint, func(raw []byte) error { item.Checkpoint = raw; return nil }},
 	} {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // A store that is being filled has a record that says from where, and how far it
@@ -277,7 +278,7 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 		h.flags |= flagCheckpoint
 		tx.put(prefixCheckpoint, seq, item.Checkpoint)
 	}
-	encoded, err := spec.AppendBinary(nil)
+	encoded, err := codec.AppendSpec(spec, nil)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Insert implements [store.Store].
@@ -73,7 +74,7 @@ func (c *insertion) apply(tx *txn, i int) {
 // encodeSpecs does the caller's share of the work.
 func encodeSpecs(out [][]byte, g store.Group) {
 	for i := range g.Jobs {
-		out[i], _ = g.Jobs[i].AppendBinary(make([]byte, 0, 128+len(g.Jobs[i].Payload.Data))) // never fails
+		out[i], _ = codec.AppendSpec(&g.Jobs[i], make([]byte, 0, 128+len(g.Jobs[i].Payload.Data))) // never fails
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 func compare(a, b string) int { return cmp.Compare(a, b) }
@@ -118,7 +119,7 @@ func (s *Store) firstSince(at time.Time) (first uint64, err error) {
 			continue
 		}
 		seq := binary.BigEndian.Uint64(it.Key()[1:])
-		spec, err := gq.DecodeSpec(it.Value())
+		spec, err := codec.DecodeSpec(it.Value())
 		if err != nil {
 			return 0, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // beside is what is known of a job's other records when its state was read.
@@ -31,7 +32,7 @@ func (s *Store) assemble(job *gq.Job, b beside, parts gq.Parts) error {
 		if b.lane != nil {
 			job.Spec.Queue, job.Spec.Type = b.lane.queueName, b.lane.typ
 		}
-		err = job.Spec.Decode(raw)
+		err = codec.Decode(&job.Spec, raw)
 	}
 	if err != nil {
 		return fmt.Errorf("job %s: %w", state.ID, err)
@@ -42,7 +43,7 @@ func (s *Store) assemble(job *gq.Job, b beside, parts gq.Parts) error {
 	job.Metadata = job.Spec.Metadata
 	if b.flags&flagMetadata != 0 {
 		if raw, err = s.read(numberKey(prefixMetadata, state.Sequence)); err == nil {
-			job.Metadata, err = gq.DecodeMetadata(raw)
+			job.Metadata, err = codec.DecodeMetadata(raw)
 		}
 		if err != nil {
 			return fmt.Errorf("metadata of job %s: %w", state.ID, err)

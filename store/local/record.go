@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // A job's record is what this store needs beside its state:
@@ -67,7 +68,7 @@ func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	if h.flags&flagFairKey != 0 {
 		b = append(binary.AppendUvarint(b, uint64(len(h.keys.fair))), h.keys.fair...)
 	}
-	b, _ = s.AppendBinary(b) // never fails
+	b, _ = codec.AppendState(s, b) // never fails
 	return b
 }
 
@@ -120,7 +121,7 @@ func decodeRecord(b []byte, seq uint64, intern func(gq.Policy) *gq.Policy) (head
 	if err != nil {
 		return h, gq.State{}, err
 	}
-	s, err := gq.DecodeState(rest, seq, intern)
+	s, err := codec.DecodeState(rest, seq, intern)
 	return h, s, err
 }
 
@@ -179,7 +180,7 @@ func (w *eventWriter) add(e *gq.Event, queue uint32, previous uint64) {
 		w.b = binary.AppendUvarint(w.b, previous)
 		w.last = e.Job
 	}
-	w.b, _ = e.AppendBinary(w.b) // never fails
+	w.b, _ = codec.AppendEvent(e, w.b) // never fails
 	w.count++
 }
 
@@ -241,7 +242,7 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 			e.queue, e.previous = uint32(q), previous
 		}
 		var err error
-		if e.Event, b, err = gq.DecodeEvent(b); err != nil {
+		if e.Event, b, err = codec.DecodeEvent(b); err != nil {
 			return fmt.Errorf("event record %d: %w", first, err)
 		}
 		e.Job, e.Seq, e.Time = id, first+i, at

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // txn is one commit on its way: changes of the table, already made, and the
@@ -395,7 +396,7 @@ func (s *Store) leaseJob(id gq.LeaseID) (gq.JobID, error) {
 	if err != nil {
 		return gq.JobID{}, err
 	}
-	spec, err := gq.DecodeSpec(raw)
+	spec, err := codec.DecodeSpec(raw)
 	return spec.ID, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Update implements [store.Store].
@@ -156,7 +157,7 @@ func (tx *txn) updateAndSpawn(u *store.Update, b becoming, h header, events []gq
 // replace writes what an update brings, and the state it led to.
 func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, events []gq.Event) {
 	if u.Metadata != nil {
-		raw, _ := u.Metadata.AppendBinary(nil) // never fails
+		raw, _ := codec.AppendMetadata(*u.Metadata, nil) // never fails
 		h.flags |= flagMetadata
 		tx.put(prefixMetadata, j.seq, raw)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // keyArrays are rows of gq.idempotency, column by column.
@@ -91,7 +92,7 @@ func (a *jobArrays) add(seq int64, spec *gq.Spec, now time.Time) error {
 	if cap(a.space)-len(a.space) < specGuess {
 		a.space = make([]byte, 0, specGuess*(cap(a.seqs)-len(a.seqs)+1))
 	}
-	data, err := lean.AppendBinary(a.space[len(a.space):])
+	data, err := codec.AppendSpec(&lean, a.space[len(a.space):])
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // What gq.blob keeps of a job. The numbers are stored. The payload is in gq.job.
@@ -158,7 +159,7 @@ func (f found) assemble(rows []*row) ([]gq.Job, error) {
 			job.Checkpoint = b.data
 		case partMetadata:
 			var err error
-			if job.Metadata, err = gq.DecodeMetadata(b.data); err != nil {
+			if job.Metadata, err = codec.DecodeMetadata(b.data); err != nil {
 				return nil, fmt.Errorf("metadata of job %s: %w", job.State.ID, err)
 			}
 		}

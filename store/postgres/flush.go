@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // flush writes what was recorded, so that the statements that follow see it. All
@@ -197,7 +199,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 				tx.work.states = space
 			}
 		}
-		data, err := r.state.AppendBinary(appendSegments(space[len(space):], r.segments))
+		data, err := codec.AppendState(&r.state, appendSegments(space[len(space):], r.segments))
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // eventLog is the events of a segment as they are written: each with the id of its
@@ -29,7 +30,7 @@ func (l *eventLog) add(queue string, e *gq.Event) {
 		l.queue = queue
 		l.data = append(binary.AppendUvarint(l.data, uint64(len(queue))), queue...)
 	}
-	l.data, l.err = e.AppendBinary(l.data)
+	l.data, l.err = codec.AppendEvent(e, l.data)
 	l.n++
 }
 
@@ -68,7 +69,7 @@ func walkLog(b []byte, f func(place int, e gq.Event, encoded []byte)) error {
 		if size > 0 {
 			queue, b = string(b[:size]), b[size:]
 		}
-		e, rest, err := gq.DecodeEvent(b)
+		e, rest, err := codec.DecodeEvent(b)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Numbers of jobs and segments begin with the day on which they were given.
@@ -406,7 +407,7 @@ func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 		if len(segments) == 0 || segments[0] >= p.past || segments[len(segments)-1] < p.first {
 			return nil
 		}
-		state, err := gq.DecodeState(rest, uint64(seq), func(p gq.Policy) *gq.Policy { return &p })
+		state, err := codec.DecodeState(rest, uint64(seq), func(p gq.Policy) *gq.Policy { return &p })
 		if err != nil {
 			return fmt.Errorf("job %d: %w", seq, err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Peek implements [store.Store].
@@ -103,7 +104,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		if err != nil {
 			return nil, err
 		}
-		spec, err := gq.DecodeSpec(r.spec)
+		spec, err := codec.DecodeSpec(r.spec)
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +125,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	})
 	var seen []*row
 	for _, r := range rows {
-		spec, err := gq.DecodeSpec(r.spec)
+		spec, err := codec.DecodeSpec(r.spec)
 		if err != nil {
 			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // bornPrompt is born for jobs that may run at once and of which neither the time nor
@@ -197,7 +198,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 		}
 		from := len(space)
 		var created int
-		if space, created, err = b.row.state.AppendMovable(appendSegments(space, segments)); err != nil {
+		if space, created, err = codec.AppendMovableState(&b.row.state, appendSegments(space, segments)); err != nil {
 			return nil, nil, err
 		}
 		places[i] = int16(created - from + 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // What is due, and when the first of the others is. What is not held is found along
@@ -102,7 +103,7 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 		if err != nil {
 			return l, err
 		}
-		state, err := gq.DecodeState(rest, uint64(l.seq), func(p gq.Policy) *gq.Policy { return &p })
+		state, err := codec.DecodeState(rest, uint64(l.seq), func(p gq.Policy) *gq.Policy { return &p })
 		l.job = state.ID
 		return l, err
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // txn is a transaction of the store and what it is about to write.
@@ -182,7 +183,7 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		}
 		r := new(now)
 		r.segments = segments
-		r.state, err = gq.DecodeState(rest, uint64(seq), policy.of)
+		r.state, err = codec.DecodeState(rest, uint64(seq), policy.of)
 		r.home = homeOf(r.state.Status)
 		return r, err
 	})
@@ -235,7 +236,7 @@ func (p *policies) of(policy gq.Policy) *gq.Policy {
 // specOf decodes the spec of a row, once.
 func (r *row) specOf() (*gq.Spec, error) {
 	if r.parsed == nil {
-		spec, err := gq.DecodeSpec(r.spec)
+		spec, err := codec.DecodeSpec(r.spec)
 		if err != nil {
 			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
 		}

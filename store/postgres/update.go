@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // Update implements [store.Store].
@@ -325,7 +326,7 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 		c.written[blobKey{seq, part}] = data
 	}
 	if u.Metadata != nil {
-		raw, err := u.Metadata.AppendBinary(nil)
+		raw, err := codec.AppendMetadata(*u.Metadata, nil)
 		if err != nil {
 			return store.Updated{}, err
 		}
@@ -352,11 +353,11 @@ func try(apply store.Apply, s gq.State, now time.Time) (next gq.State, events []
 
 // differ compares what would be stored.
 func differ(a, b gq.State) (bool, error) {
-	before, err := a.AppendBinary(nil)
+	before, err := codec.AppendState(&a, nil)
 	if err != nil {
 		return false, err
 	}
-	after, err := b.AppendBinary(nil)
+	after, err := codec.AppendState(&b, nil)
 	return !bytes.Equal(before, after), err
 }
 

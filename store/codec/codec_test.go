@@ -1,4 +1,4 @@
-package gq_test
+package codec_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
@@ -24,7 +25,7 @@ func intern(p gq.Policy) *gq.Policy { return new(p) }
 
 func encodeState(t rapid.TB, s gq.State) []byte {
 	t.Helper()
-	raw, err := s.AppendBinary(nil)
+	raw, err := codec.AppendState(&s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,12 +51,12 @@ func TestStateRoundTrip(t *testing.T) {
 		}
 		seen.note(s.Cancellation)
 		raw := encodeState(r, s)
-		back, err := gq.DecodeState(raw, s.Sequence, intern)
+		back, err := codec.DecodeState(raw, s.Sequence, intern)
 		if err != nil {
 			r.Fatal(err)
 		}
 		same(r, s, back)
-		truncated(r, raw, func(b []byte) error { _, err := gq.DecodeState(b, 1, intern); return err })
+		truncated(r, raw, func(b []byte) error { _, err := codec.DecodeState(b, 1, intern); return err })
 	})
 	seen.complete(t, reflect.TypeFor[gq.State](), reflect.TypeFor[gq.Policy](), reflect.TypeFor[gq.Lease](), reflect.TypeFor[gq.Cancellation]())
 }
@@ -67,11 +68,11 @@ func TestSpecRoundTrip(t *testing.T) {
 		seen.note(s)
 		seen.note(s.Metadata)
 		seen.note(s.Key)
-		raw, err := s.AppendBinary(nil)
+		raw, err := codec.AppendSpec(&s, nil)
 		if err != nil {
 			r.Fatal(err)
 		}
-		back, err := gq.DecodeSpec(raw)
+		back, err := codec.DecodeSpec(raw)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -79,7 +80,7 @@ func TestSpecRoundTrip(t *testing.T) {
 			s.Payload.Data, back.Payload.Data = nil, nil // nothing is nothing
 		}
 		same(r, s, back)
-		truncated(r, raw, func(b []byte) error { _, err := gq.DecodeSpec(b); return err })
+		truncated(r, raw, func(b []byte) error { _, err := codec.DecodeSpec(b); return err })
 	})
 	seen.complete(t, reflect.TypeFor[gq.Spec](), reflect.TypeFor[gq.Metadata](), reflect.TypeFor[gq.Key]())
 }
@@ -87,16 +88,16 @@ func TestSpecRoundTrip(t *testing.T) {
 func TestMetadataRoundTrip(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := metadata.Draw(r, "metadata")
-		raw, err := m.AppendBinary(nil)
+		raw, err := codec.AppendMetadata(m, nil)
 		if err != nil {
 			r.Fatal(err)
 		}
-		back, err := gq.DecodeMetadata(raw)
+		back, err := codec.DecodeMetadata(raw)
 		if err != nil {
 			r.Fatal(err)
 		}
 		same(r, m, back)
-		truncated(r, raw, func(b []byte) error { _, err := gq.DecodeMetadata(b); return err })
+		truncated(r, raw, func(b []byte) error { _, err := codec.DecodeMetadata(b); return err })
 	})
 }
 
@@ -105,16 +106,16 @@ func TestEventRoundTrip(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		e := events.Draw(r, "event")
 		seen.note(e)
-		raw, err := e.AppendBinary([]byte("before"))
+		raw, err := codec.AppendEvent(&e, []byte("before"))
 		if err != nil {
 			r.Fatal(err)
 		}
-		back, rest, err := gq.DecodeEvent(append(raw[len("before"):], "after"...))
+		back, rest, err := codec.DecodeEvent(append(raw[len("before"):], "after"...))
 		if err != nil || string(rest) != "after" {
 			r.Fatalf("the rest is %q: %v", rest, err)
 		}
 		same(r, e, back)
-		truncated(r, raw[len("before"):], func(b []byte) error { _, _, err := gq.DecodeEvent(b); return err })
+		truncated(r, raw[len("before"):], func(b []byte) error { _, _, err := codec.DecodeEvent(b); return err })
 	})
 	seen.complete(t, reflect.TypeFor[gq.Event]())
 }
@@ -185,27 +186,38 @@ func TestGolden(t *testing.T) {
 		Type: gq.EventRetrying, Status: gq.Retrying, Attempt: 2, Lease: lease, Version: 2, LeaseState: gq.LeaseCompleted, Worker: "worker-1",
 		CostUnits: 5, Until: at, Detail: gq.Preparing, Failure: &failure, Reason: "why",
 	}
-	for name, v := range map[string]interface{ AppendBinary([]byte) ([]byte, error) }{
+	for name, v := range map[string]any{
 		"state": &state, "state-waiting": &plain, "spec": &spec, "spec-simple": &simple, "metadata": &meta, "event": &event,
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, err := v.AppendBinary(nil)
+			var raw []byte
+			var err error
+			switch v := v.(type) {
+			case *gq.State:
+				raw, err = codec.AppendState(v, nil)
+			case *gq.Spec:
+				raw, err = codec.AppendSpec(v, nil)
+			case *gq.Metadata:
+				raw, err = codec.AppendMetadata(*v, nil)
+			case *gq.Event:
+				raw, err = codec.AppendEvent(v, nil)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name, raw)
 			switch v := v.(type) {
 			case *gq.State:
-				back, err := gq.DecodeState(raw, v.Sequence, intern)
+				back, err := codec.DecodeState(raw, v.Sequence, intern)
 				checkRead(t, *v, back, err)
 			case *gq.Spec:
-				back, err := gq.DecodeSpec(raw)
+				back, err := codec.DecodeSpec(raw)
 				checkRead(t, *v, back, err)
 			case *gq.Metadata:
-				back, err := gq.DecodeMetadata(raw)
+				back, err := codec.DecodeMetadata(raw)
 				checkRead(t, *v, back, err)
 			case *gq.Event:
-				back, _, err := gq.DecodeEvent(raw)
+				back, _, err := codec.DecodeEvent(raw)
 				checkRead(t, *v, back, err)
 			}
 		})
@@ -252,12 +264,12 @@ func TestStateMovesWithItsCreation(t *testing.T) {
 	}
 	early, late := time.Unix(0, 0).UTC(), time.Date(2026, 11, 15, 12, 0, 0, 123456789, time.UTC)
 	s := birth(early)
-	data, created, err := s.AppendMovable([]byte("before"))
+	data, created, err := codec.AppendMovableState(&s, []byte("before"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	binary.BigEndian.PutUint64(data[created:], uint64(late.UnixNano()))
-	got, err := gq.DecodeState(data[len("before"):], 1, intern)
+	got, err := codec.DecodeState(data[len("before"):], 1, intern)
 	if want := birth(late); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("moved it is\n%+v, want\n%+v: %v", got, want, err)
 	}

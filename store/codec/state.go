@@ -1,8 +1,10 @@
-package gq
+package codec
 
 import (
 	"math"
 	"time"
+
+	"github.com/gopherqueue/gq"
 )
 
 // Which optional fields of a State follow.
@@ -27,22 +29,22 @@ const (
 	stateBits
 )
 
-// AppendBinary appends the state, without its Sequence, which is the key a
+// AppendState appends the state, without its Sequence, which is the key a
 // store keeps it under.
-func (s *State) AppendBinary(b []byte) ([]byte, error) {
-	b, _, err := s.AppendMovable(b)
+func AppendState(s *gq.State, b []byte) ([]byte, error) {
+	b, _, err := AppendMovableState(s, b)
 	return b, err
 }
 
-// AppendMovable is AppendBinary for a store that learns the time later: it tells where
+// AppendMovableState is AppendBinary for a store that learns the time later: it tells where
 // in the result CreatedAt begins, 8 bytes in big-endian order. All other instants are
 // relative to it, so that another one in its place moves them all.
-func (s *State) AppendMovable(b []byte) (state []byte, created int, err error) {
+func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err error) {
 	e := encoder{b}
 	e.byte(codecVersion)
 	e.byte(byte(s.Status))
 	e.byte(byte(s.Detail)<<4 | byte(s.Own))
-	has := s.has()
+	has := stateHas(s)
 	e.uvarint(has)
 	e.id(s.ID)
 	e.policy(s.Policy)
@@ -112,7 +114,7 @@ func (s *State) AppendMovable(b []byte) (state []byte, created int, err error) {
 	return e.b, at, nil
 }
 
-func (s *State) has() (bits uint64) {
+func stateHas(s *gq.State) (bits uint64) {
 	set := func(bit uint64, present bool) {
 		if present {
 			bits |= bit
@@ -132,7 +134,7 @@ func (s *State) has() (bits uint64) {
 	set(hasPrevious, s.Previous.Lease != "")
 	set(hasProgress, s.Progress != 0 || s.Note != "")
 	set(hasFailure, s.Failure != nil)
-	set(hasCancel, s.Cancellation != Cancellation{})
+	set(hasCancel, s.Cancellation != gq.Cancellation{})
 	set(hasReason, s.Reason != "")
 	set(hasBlobs, s.ResultBytes != 0 || s.CheckpointBytes != 0 || s.Checkpoints != 0)
 	return bits
@@ -140,19 +142,19 @@ func (s *State) has() (bits uint64) {
 
 // DecodeState reads what AppendBinary wrote. Equal policies may share memory:
 // intern returns the one to point to.
-func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State, error) {
+func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (gq.State, error) {
 	d := decoder{b: b}
 	d.version()
-	s := State{Sequence: sequence, Status: Status(d.byte())}
+	s := gq.State{Sequence: sequence, Status: gq.Status(d.byte())}
 	mixed := d.byte()
-	s.Detail, s.Own = Detail(mixed>>4), Priority(mixed&15)
+	s.Detail, s.Own = gq.Detail(mixed>>4), gq.Priority(mixed&15)
 	has := d.uvarint()
-	d.require(s.Status.Valid() && s.Detail < detailEnd && s.Own.Valid() && has < stateBits, "state out of range")
+	d.require(s.Status.Valid() && s.Detail.Valid() && s.Own.Valid() && has < stateBits, "state out of range")
 	s.ID = d.id()
 	policy := d.policy()
 	created := d.fixed()
 	if d.err != nil {
-		return State{}, d.end("state")
+		return gq.State{}, d.end("state")
 	}
 	s.Policy = intern(*policy)
 	s.CreatedAt = time.Unix(0, int64(created)).UTC()
@@ -162,10 +164,10 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 	s.AnyOpen = has&hasAny != 0
 	if has&hasTurn != 0 {
 		s.Turn = d.uvarint()
-		d.require(s.Turn <= MaxTurn, "turn out of range")
+		d.require(s.Turn <= gq.MaxTurn, "turn out of range")
 	}
 	if has&hasInherited != 0 {
-		s.Inherited = Priority(d.byte())
+		s.Inherited = gq.Priority(d.byte())
 		d.require(s.Inherited.Valid(), "unknown priority")
 	}
 	if has&hasWaits != 0 {
@@ -176,7 +178,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 		s.Bound += d.int()
 		s.Faults = d.int()
 		s.Losses = d.int()
-		s.Version = LeaseVersion(d.uvarint())
+		s.Version = gq.LeaseVersion(d.uvarint())
 	}
 	if has&hasRunAt != 0 {
 		s.RunAt = d.time(s.CreatedAt)
@@ -200,7 +202,7 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 		s.Settled = d.fixed()
 	}
 	if has&hasPrevious != 0 {
-		s.Previous = Settlement{d.lease(), d.fixed()}
+		s.Previous = gq.Settlement{Lease: d.lease(), Digest: d.fixed()}
 		d.require(s.Previous.Lease != "", "settlement without a lease")
 	}
 	if has&hasProgress != 0 {
@@ -222,15 +224,15 @@ func DecodeState(b []byte, sequence uint64, intern func(Policy) *Policy) (State,
 		s.CheckpointBytes = d.int()
 		s.Checkpoints = d.int()
 	}
-	d.require(s.has() == has, "empty field")
-	d.require(!s.Status.Held() || s.Lease != nil && s.Lease.State == LeaseActive, "held without a lease")
+	d.require(stateHas(&s) == has, "empty field")
+	d.require(!s.Status.Held() || s.Lease != nil && s.Lease.State == gq.LeaseActive, "held without a lease")
 	if err := d.end("state"); err != nil {
-		return State{}, err
+		return gq.State{}, err
 	}
 	return s, nil
 }
 
-func (e *encoder) holding(l *Lease, base int64) {
+func (e *encoder) holding(l *gq.Lease, base int64) {
 	e.lease(l.ID)
 	e.uvarint(uint64(l.Version))
 	e.byte(byte(l.State))
@@ -246,9 +248,9 @@ func (e *encoder) holding(l *Lease, base int64) {
 	e.uvarint(uint64(l.CostUnits))
 }
 
-func (d *decoder) holding(base time.Time) *Lease {
-	l := &Lease{
-		ID: d.lease(), Version: LeaseVersion(d.uvarint()), State: LeaseState(d.byte()),
+func (d *decoder) holding(base time.Time) *gq.Lease {
+	l := &gq.Lease{
+		ID: d.lease(), Version: gq.LeaseVersion(d.uvarint()), State: gq.LeaseState(d.byte()),
 		Worker: d.string(), Attempt: d.int(), Previous: d.lease(), GrantedAt: d.time(base),
 	}
 	l.HeartbeatAt = d.time(l.GrantedAt)
@@ -256,11 +258,11 @@ func (d *decoder) holding(base time.Time) *Lease {
 	l.TTL = time.Duration(d.varint())
 	l.Renewals = d.int()
 	l.CostUnits = d.amount()
-	d.require(l.ID != "" && l.State > 0 && l.State < leaseEnd, "lease out of range")
+	d.require(l.ID != "" && l.State.Valid(), "lease out of range")
 	return l
 }
 
-func (e *encoder) cancel(c Cancellation) {
+func (e *encoder) cancel(c gq.Cancellation) {
 	for _, t := range []time.Time{c.RequestedAt, c.DeliveredAt, c.HonouredAt} {
 		if t.IsZero() {
 			e.byte(0)
@@ -272,7 +274,7 @@ func (e *encoder) cancel(c Cancellation) {
 	e.string(c.Reason)
 }
 
-func (d *decoder) cancel() (c Cancellation) {
+func (d *decoder) cancel() (c gq.Cancellation) {
 	for _, t := range []*time.Time{&c.RequestedAt, &c.DeliveredAt, &c.HonouredAt} {
 		if d.flag() {
 			*t = time.Unix(0, int64(d.fixed())).UTC()

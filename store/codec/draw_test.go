@@ -1,4 +1,4 @@
-package gq_test
+package codec_test
 
 import (
 	"math"

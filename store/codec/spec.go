@@ -1,6 +1,10 @@
-package gq
+package codec
 
-import "time"
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
 
 // Which optional fields of a Spec follow.
 const (
@@ -18,18 +22,18 @@ const (
 	specBits
 )
 
-// AppendBinary appends the spec. The payload comes last and as it is.
-func (s *Spec) AppendBinary(b []byte) ([]byte, error) {
+// AppendSpec appends the spec. The payload comes last and as it is.
+func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 	e := encoder{b}
 	e.byte(codecVersion)
-	has := s.has()
+	has := specHas(s)
 	e.uvarint(has)
 	e.id(s.ID)
 	e.string(s.Queue)
 	e.string(s.Type)
 	e.policy(&s.Policy)
 	e.byte(byte(s.Metadata.Priority))
-	if s.Payload.ContentType == JSON {
+	if s.Payload.ContentType == gq.JSON {
 		e.byte(1)
 	} else {
 		e.byte(0)
@@ -84,7 +88,7 @@ func (s *Spec) AppendBinary(b []byte) ([]byte, error) {
 	return e.b, nil
 }
 
-func (s *Spec) has() (bits uint64) {
+func specHas(s *gq.Spec) (bits uint64) {
 	set := func(bit uint64, present bool) {
 		if present {
 			bits |= bit
@@ -107,33 +111,33 @@ func (s *Spec) has() (bits uint64) {
 
 // DecodeSpec reads what AppendBinary wrote. The payload is a part of b, not a
 // copy.
-func DecodeSpec(b []byte) (s Spec, err error) {
-	if err := s.Decode(b); err != nil {
-		return Spec{}, err
+func DecodeSpec(b []byte) (s gq.Spec, err error) {
+	if err := Decode(&s, b); err != nil {
+		return gq.Spec{}, err
 	}
 	return s, nil
 }
 
 // Decode is [DecodeSpec] in place. A queue and a type that s has already are kept
 // where they are the same, instead of being made anew.
-func (s *Spec) Decode(b []byte) error {
+func Decode(s *gq.Spec, b []byte) error {
 	d := decoder{b: b}
 	d.version()
 	has := d.uvarint()
 	if d.err == nil && has >= specBits {
 		d.fail("unknown fields")
 	}
-	*s = Spec{ID: d.id(), Queue: d.stringLike(s.Queue), Type: d.stringLike(s.Type), Policy: *d.policy()}
-	s.Metadata.Priority = Priority(d.byte())
+	*s = gq.Spec{ID: d.id(), Queue: d.stringLike(s.Queue), Type: d.stringLike(s.Type), Policy: *d.policy()}
+	s.Metadata.Priority = gq.Priority(d.byte())
 	d.require(s.Metadata.Priority.Valid(), "unknown priority")
 	if d.flag() {
-		s.Payload.ContentType = JSON
+		s.Payload.ContentType = gq.JSON
 	} else {
-		s.Payload.ContentType = d.stringLike(OctetStream)
-		d.require(s.Payload.ContentType != JSON, "content type in long form")
+		s.Payload.ContentType = d.stringLike(gq.OctetStream)
+		d.require(s.Payload.ContentType != gq.JSON, "content type in long form")
 	}
 	if has&hasKey != 0 {
-		s.Key = Key{d.string(), d.string(), d.fixed()}
+		s.Key = gq.Key{Scope: d.string(), Name: d.string(), Fingerprint: d.fixed()}
 		d.require(s.Key.Name != "", "empty key")
 	}
 	if has&hasFirstRun != 0 {
@@ -143,10 +147,10 @@ func (s *Spec) Decode(b []byte) error {
 		s.Delay = time.Duration(d.amount())
 	}
 	if has&hasDependsOn != 0 {
-		n := d.count(1+16, MaxDependencies)
-		s.DependsOn = make([]Dependency, n)
+		n := d.count(1+16, gq.MaxDependencies)
+		s.DependsOn = make([]gq.Dependency, n)
 		for i := range s.DependsOn {
-			s.DependsOn[i] = Dependency{DependencyKind(d.byte()), d.id()}
+			s.DependsOn[i] = gq.Dependency{Kind: gq.DependencyKind(d.byte()), Job: d.id()}
 			d.require(s.DependsOn[i].Kind.Valid(), "unknown dependency")
 		}
 	}
@@ -154,7 +158,7 @@ func (s *Spec) Decode(b []byte) error {
 		s.CostUnits = d.amount()
 	}
 	if has&hasRequires != 0 {
-		n := d.count(1, MaxCapabilities)
+		n := d.count(1, gq.MaxCapabilities)
 		s.Requires = make([]string, n)
 		for i := range s.Requires {
 			s.Requires[i] = d.string()
@@ -175,23 +179,23 @@ func (s *Spec) Decode(b []byte) error {
 	if has&hasMetadata != 0 {
 		s.Metadata = d.metadata(s.Metadata.Priority)
 	}
-	d.require(s.has() == has, "empty field")
+	d.require(specHas(s) == has, "empty field")
 	s.Payload.Data = d.bytes()
 	return d.end("spec")
 }
 
-func (e *encoder) metadata(m Metadata) {
+func (e *encoder) metadata(m gq.Metadata) {
 	e.strings(m.Tags)
 	e.string(m.CorrelationID)
 	e.string(m.CallbackURL)
 }
 
-func (d *decoder) metadata(p Priority) Metadata {
-	return Metadata{Priority: p, Tags: d.strings(), CorrelationID: d.string(), CallbackURL: d.string()}
+func (d *decoder) metadata(p gq.Priority) gq.Metadata {
+	return gq.Metadata{Priority: p, Tags: d.strings(), CorrelationID: d.string(), CallbackURL: d.string()}
 }
 
-// AppendBinary appends the metadata.
-func (m Metadata) AppendBinary(b []byte) ([]byte, error) {
+// AppendMetadata appends the metadata.
+func AppendMetadata(m gq.Metadata, b []byte) ([]byte, error) {
 	e := encoder{b}
 	e.byte(codecVersion)
 	e.byte(byte(m.Priority))
@@ -200,13 +204,13 @@ func (m Metadata) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // DecodeMetadata reads what AppendBinary wrote.
-func DecodeMetadata(b []byte) (Metadata, error) {
+func DecodeMetadata(b []byte) (gq.Metadata, error) {
 	d := decoder{b: b}
 	d.version()
-	m := d.metadata(Priority(d.byte()))
+	m := d.metadata(gq.Priority(d.byte()))
 	d.require(m.Priority.Valid(), "unknown priority")
 	if err := d.end("metadata"); err != nil {
-		return Metadata{}, err
+		return gq.Metadata{}, err
 	}
 	return m, nil
 }

@@ -1,6 +1,10 @@
-package gq
+package codec
 
-import "time"
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
 
 // Which optional fields of an Event follow.
 const (
@@ -14,13 +18,13 @@ const (
 	eventBits
 )
 
-// AppendBinary appends the event without Seq, Time, Queue and Job, which a
+// AppendEvent appends the event without Seq, Time, Queue and Job, which a
 // store keeps once for many events.
-func (e *Event) AppendBinary(b []byte) ([]byte, error) {
+func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	w := encoder{b}
 	w.byte(byte(e.Type))
 	w.byte(byte(e.Status))
-	has := e.has()
+	has := eventHas(e)
 	w.byte(has)
 	w.uvarint(uint64(e.Attempt))
 	if has&eventHasLease != 0 {
@@ -50,7 +54,7 @@ func (e *Event) AppendBinary(b []byte) ([]byte, error) {
 	return w.b, nil
 }
 
-func (e *Event) has() (bits byte) {
+func eventHas(e *gq.Event) (bits byte) {
 	set := func(bit byte, present bool) {
 		if present {
 			bits |= bit
@@ -67,25 +71,25 @@ func (e *Event) has() (bits byte) {
 }
 
 // DecodeEvent reads one event off the front of b and returns the rest.
-func DecodeEvent(b []byte) (Event, []byte, error) {
+func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	d := decoder{b: b}
-	v := Event{Type: EventType(d.byte()), Status: Status(d.byte())}
+	v := gq.Event{Type: gq.EventType(d.byte()), Status: gq.Status(d.byte())}
 	has := d.byte()
 	v.Attempt = d.int()
 	d.require(v.Type.Valid() && v.Status.Valid() && has < eventBits, "event out of range")
 	if has&eventHasLease != 0 {
 		v.Lease = d.lease()
-		v.Version = LeaseVersion(d.uvarint())
-		v.LeaseState = LeaseState(d.byte())
+		v.Version = gq.LeaseVersion(d.uvarint())
+		v.LeaseState = gq.LeaseState(d.byte())
 		v.Worker = d.string()
-		d.require(v.Lease != "" && v.LeaseState < leaseEnd, "lease out of range")
+		d.require(v.Lease != "" && (v.LeaseState == 0 || v.LeaseState.Valid()), "lease out of range")
 	}
 	if has&eventHasUntil != 0 {
 		v.Until = time.Unix(0, int64(d.fixed())).UTC()
 	}
 	if has&eventHasDetail != 0 {
-		v.Detail = Detail(d.byte())
-		d.require(v.Detail < detailEnd, "unknown detail")
+		v.Detail = gq.Detail(d.byte())
+		d.require(v.Detail.Valid(), "unknown detail")
 	}
 	if has&eventHasFailure != 0 {
 		v.Failure = d.failure()
@@ -99,11 +103,11 @@ func DecodeEvent(b []byte) (Event, []byte, error) {
 	if has&eventHasBeat != 0 {
 		v.Beat = time.Unix(0, int64(d.fixed())).UTC()
 	}
-	d.require(v.has() == has, "empty field")
+	d.require(eventHas(&v) == has, "empty field")
 	rest := d.b
 	d.b = nil
 	if err := d.end("event"); err != nil {
-		return Event{}, nil, err
+		return gq.Event{}, nil, err
 	}
 	return v, rest, nil
 }

@@ -1,12 +1,14 @@
-package gq_test
+package codec_test
 
 import (
 	"encoding/binary"
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store/codec"
 )
 
 // TestOneForm: a value is read in the form in which it is written, and in no
@@ -34,7 +36,7 @@ func TestOneForm(t *testing.T) {
 	state := func(attempts int) []byte {
 		p := gq.Default()
 		p.MaxAttempts = attempts
-		s, _ := gq.Born(gq.Birth{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.Normal, Depth: 1}, verbsStart)
+		s, _ := gq.Born(gq.Birth{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.Normal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 		return encodeState(t, s)
 	}
 	// Two policies that differ from their preset in one number show where it is.
@@ -46,10 +48,10 @@ func TestOneForm(t *testing.T) {
 		}
 	}
 
-	decodeMetadata := func(b []byte) error { _, err := gq.DecodeMetadata(b); return err }
-	decodeEvent := func(b []byte) error { _, _, err := gq.DecodeEvent(b); return err }
-	decodeSpec := func(b []byte) error { _, err := gq.DecodeSpec(b); return err }
-	decodeState := func(b []byte) error { _, err := gq.DecodeState(b, 1, intern); return err }
+	decodeMetadata := func(b []byte) error { _, err := codec.DecodeMetadata(b); return err }
+	decodeEvent := func(b []byte) error { _, _, err := codec.DecodeEvent(b); return err }
+	decodeSpec := func(b []byte) error { _, err := codec.DecodeSpec(b); return err }
+	decodeState := func(b []byte) error { _, err := codec.DecodeState(b, 1, intern); return err }
 	for _, c := range []struct {
 		name         string
 		decode       func([]byte) error

@@ -1,4 +1,10 @@
-package gq
+// Package codec is the binary form of states, specs, metadata, policies and events, for
+// stores that keep bytes.
+//
+// Each form begins with a version; a reader refuses one it does not know. Absent fields
+// cost one bit. A value has one form: readers refuse every other, so that what is read
+// is written with the same bytes.
+package codec
 
 import (
 	"encoding/binary"
@@ -7,12 +13,9 @@ import (
 	"math"
 	"slices"
 	"time"
-)
 
-// The binary forms of State, Spec, Metadata, Policy and Event, for stores that
-// keep bytes. Each begins with a version; a reader refuses one it does not
-// know. Absent fields cost one bit. A value has one form: readers refuse every
-// other, so that what is read is written with the same bytes.
+	"github.com/gopherqueue/gq"
+)
 
 const codecVersion = 1
 
@@ -25,14 +28,14 @@ func (e *encoder) varint(v int64)   { e.b = binary.AppendVarint(e.b, v) }
 func (e *encoder) fixed(v uint64)   { e.b = binary.BigEndian.AppendUint64(e.b, v) }
 func (e *encoder) string(v string)  { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
 func (e *encoder) bytes(v []byte)   { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
-func (e *encoder) id(v JobID)       { e.b = append(e.b, v[:]...) }
+func (e *encoder) id(v gq.JobID)    { e.b = append(e.b, v[:]...) }
 
 // time writes an instant as the nanoseconds since a base.
 func (e *encoder) time(v time.Time, base int64) { e.varint(v.UnixNano() - base) }
 
 // lease writes a lease id; one in canonical UUID form takes 17 bytes.
-func (e *encoder) lease(v LeaseID) {
-	if raw, ok := parseUUID(string(v), false); ok {
+func (e *encoder) lease(v gq.LeaseID) {
+	if raw, ok := v.UUID(); ok {
 		e.byte(1)
 		e.b = append(e.b, raw[:]...)
 		return
@@ -58,7 +61,7 @@ type decoder struct {
 
 func (d *decoder) fail(what string) {
 	if d.err == nil {
-		d.err = fmt.Errorf("%s: %w", what, ErrCorrupt)
+		d.err = fmt.Errorf("%s: %w", what, gq.ErrCorrupt)
 	}
 	d.b = nil
 }
@@ -168,7 +171,7 @@ func (d *decoder) stringLike(known string) string {
 // bytes aliases the buffer.
 func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
 
-func (d *decoder) id() (id JobID) {
+func (d *decoder) id() (id gq.JobID) {
 	copy(id[:], d.take(16))
 	return id
 }
@@ -178,16 +181,16 @@ func (d *decoder) time(base time.Time) time.Time {
 	return time.Unix(0, base.UnixNano()+delta).UTC()
 }
 
-func (d *decoder) lease() LeaseID {
+func (d *decoder) lease() gq.LeaseID {
 	if !d.flag() {
-		id := d.string()
-		_, short := parseUUID(id, false)
+		id := gq.LeaseID(d.string())
+		_, short := id.UUID()
 		d.require(!short, "lease in long form")
-		return LeaseID(id)
+		return id
 	}
 	var raw [16]byte
 	copy(raw[:], d.take(16))
-	return LeaseID(formatUUID(raw))
+	return gq.LeaseID(gq.JobID(raw).String())
 }
 
 func (d *decoder) strings() map[string]string {
@@ -199,7 +202,7 @@ func (d *decoder) strings() map[string]string {
 		d.fail("too many entries")
 		return nil
 	}
-	m := make(map[string]string, min(n, MaxTags))
+	m := make(map[string]string, min(n, gq.MaxTags))
 	last := ""
 	for i := range n {
 		k := d.string()
@@ -211,7 +214,7 @@ func (d *decoder) strings() map[string]string {
 
 func (d *decoder) version() {
 	if v := d.byte(); d.err == nil && v != codecVersion {
-		d.err = fmt.Errorf("record version %d, this program knows %d: %w", v, codecVersion, ErrFormat)
+		d.err = fmt.Errorf("record version %d, this program knows %d: %w", v, codecVersion, gq.ErrFormat)
 		d.b = nil
 	}
 }
@@ -227,10 +230,19 @@ func (d *decoder) end(what string) error {
 	return nil
 }
 
+// presetPolicies are the presets, by number.
+var presetPolicies = func() []gq.Policy {
+	all := make([]gq.Policy, len(gq.Presets())+1)
+	for _, p := range gq.Presets() {
+		all[p] = p.Policy()
+	}
+	return all
+}()
+
 // policy writes a policy; one that is its preset takes two bytes.
-func (e *encoder) policy(p *Policy) {
+func (e *encoder) policy(p *gq.Policy) {
 	e.byte(byte(p.Preset))
-	if p.Preset.Valid() && (p == &presets[p.Preset] || *p == presets[p.Preset]) {
+	if p.Preset.Valid() && (p == &presetPolicies[p.Preset] || *p == presetPolicies[p.Preset]) {
 		e.byte(0)
 		return
 	}
@@ -248,69 +260,69 @@ func (e *encoder) policy(p *Policy) {
 	e.byte(byte(p.Backoff.Jitter))
 	e.fixed(math.Float64bits(p.Backoff.Multiplier))
 	e.string(p.Backoff.Custom)
-	for _, v := range p.numbers() {
+	for _, v := range numbers(p) {
 		e.varint(*v)
 	}
-	for _, v := range p.counts() {
+	for _, v := range counts(p) {
 		e.varint(int64(*v))
 	}
 }
 
-func (p *Policy) numbers() [8]*int64 {
+func numbers(p *gq.Policy) [8]*int64 {
 	return [8]*int64{
 		(*int64)(&p.Backoff.Initial), (*int64)(&p.Backoff.Max), (*int64)(&p.LeaseTTL), (*int64)(&p.Hold),
 		(*int64)(&p.ExecutionTimeout), (*int64)(&p.Lifetime), (*int64)(&p.RunLifetime), (*int64)(&p.IdempotencyWindow),
 	}
 }
 
-func (p *Policy) counts() [5]*int {
+func counts(p *gq.Policy) [5]*int {
 	return [5]*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax}
 }
 
 // policy reads a policy. One that is its preset is the process-wide one, which must not
 // leave this package.
-func (d *decoder) policy() *Policy {
-	preset := Preset(d.byte())
+func (d *decoder) policy() *gq.Policy {
+	preset := gq.Preset(d.byte())
 	if !preset.Valid() {
 		d.fail("unknown preset")
-		return &presets[PresetJobModel]
+		return &presetPolicies[gq.PresetJobModel]
 	}
 	if !d.flag() {
-		return &presets[preset]
+		return &presetPolicies[preset]
 	}
-	p := presets[preset]
+	p := presetPolicies[preset]
 	flags := d.byte()
 	d.require(flags < 1<<5, "unknown rules")
 	for i, set := range []*bool{&p.RetryTimeout, &p.RetrySystem, &p.RetryNever, &p.CancelWins, &p.HoldFault} {
 		*set = flags&(1<<i) != 0
 	}
-	p.OnLoss = LossRule(d.byte())
-	p.Extend = ExtendMode(d.byte())
-	p.Backoff.Strategy = Strategy(d.byte())
-	p.Backoff.Jitter = Jitter(d.byte())
+	p.OnLoss = gq.LossRule(d.byte())
+	p.Extend = gq.ExtendMode(d.byte())
+	p.Backoff.Strategy = gq.Strategy(d.byte())
+	p.Backoff.Jitter = gq.Jitter(d.byte())
 	p.Backoff.Multiplier = math.Float64frombits(d.fixed())
 	p.Backoff.Custom = d.string()
-	for _, v := range p.numbers() {
+	for _, v := range numbers(&p) {
 		*v = d.varint()
 	}
-	for _, v := range p.counts() {
+	for _, v := range counts(&p) {
 		*v = int(d.varint())
 	}
-	d.require(p != presets[preset], "preset in long form")
+	d.require(p != presetPolicies[preset], "preset in long form")
 	d.require(d.err != nil || p.Validate() == nil, "impossible policy")
 	return &p
 }
 
-func (e *encoder) failure(f *Failure) {
+func (e *encoder) failure(f *gq.Failure) {
 	e.byte(byte(f.Category))
 	e.string(f.Code)
 	e.string(f.Message)
 	e.varint(int64(f.RetryAfter))
 }
 
-func (d *decoder) failure() *Failure {
-	f := &Failure{
-		Category: Category(d.byte()), Code: d.string(), Message: d.string(),
+func (d *decoder) failure() *gq.Failure {
+	f := &gq.Failure{
+		Category: gq.Category(d.byte()), Code: d.string(), Message: d.string(),
 		RetryAfter: time.Duration(d.varint()),
 	}
 	d.require(f.Category.Valid(), "unknown category")
