@@ -110,7 +110,7 @@ var arrows = []arrow{
 		".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
 		"internal/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "internal/matchmaker",
 		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire",
-	}},
+	}, tests: []string{"client"}},
 
 	// Tests and their tools. Nothing that is shipped may import these.
 	{pkg: "internal/testing/scribble"},

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-const page = "../../docs/scheduler-api.md"
+const page = "../../../docs/scheduler-api.md"
 
 // The examples of the documentation work as they stand there.
 func TestDocumentedExamples(t *testing.T) {
