@@ -235,8 +235,10 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Close closes the store that [Open] opened. Call it after Run has returned.
+// Close closes the store that [Open] opened. Call it after Run has returned, or instead
+// of Run.
 func (s *Server) Close() error {
+	s.grpc.Stop() // has workers from the start
 	if err := s.close(); err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}
