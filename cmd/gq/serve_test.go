@@ -450,8 +450,8 @@ func TestServingIsRefused(t *testing.T) {
 		want   string
 	}{
 		{[]string{"--http", "0.0.0.0:0", "--store", "memory:"}, 2, "http: 0.0.0.0:0 is reachable from other hosts"},
-		{[]string{"--grpc", ":0", "--store", "memory:"}, 2, "grpc: :0 can be reached"},
-		{[]string{"--http", "192.0.2.1:80", "--grpc", "[::]:0", "--store", "memory:"}, 2, "grpc: [::]:0 can be reached"},
+		{[]string{"--grpc", ":0", "--store", "memory:"}, 2, "grpc: :0 is reachable"},
+		{[]string{"--http", "192.0.2.1:80", "--grpc", "[::]:0", "--store", "memory:"}, 2, "grpc: [::]:0 is reachable"},
 		{[]string{"--http", busy.Addr().String(), "--store", "memory:"}, 1, "address already in use"},
 		{[]string{"--grpc", busy.Addr().String(), "--store", "memory:"}, 1, "address already in use"},
 		{[]string{"--store", "redis:x"}, 2, "unknown kind of store \"redis\"; want memory:, file:DIR or postgres://…"},
