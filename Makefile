@@ -1,7 +1,7 @@
 # Everything a contributor runs. Works with GNU Make 4 and any POSIX shell.
 
 GO           ?= go
-TEST_TIMEOUT ?= 25m
+TEST_TIMEOUT ?= 60m
 FUZZTIME     ?= 30s
 BENCH_FLAGS  ?=
 SOAK_TIME    ?= 10m
@@ -121,6 +121,10 @@ test-nodes: postgres ## Two and four servers on one database work off 100,000 jo
 test-kill: postgres ## Kill servers and their database 60 times under load
 	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestKilledServersAndDatabase$$' -nodes-kills 60
 	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes 30
+
+.PHONY: test-planted
+test-planted: ## Look for every planted bug with random stories, not for one in six
+	$(GO) test ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugsModel$$' -plant-all
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
