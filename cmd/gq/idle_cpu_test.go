@@ -291,7 +291,9 @@ func runTaskQueue(t *testing.T, s *served, n int) {
 
 func runMatching(t *testing.T, s *served, n int) {
 	t.Helper()
-	s.matching(http.MethodPut, "/policy", `{"quotas":{"leases_max_per_provider":1000}}`)
+	// A machine that is busy with something else lets no lease and no provider lapse.
+	s.matching(http.MethodPut, "/policy", `{"quotas":{"leases_max_per_provider":1000},"eligibility":{"heartbeat_timeout_secs":3600},`+
+		`"ack_timeout_ms":600000,"lease":{"ai_secs":3600,"quantum_secs":3600}}`)
 	s.matching(http.MethodPost, "/providers", anyProvider)
 	post := func(path, body string) error {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/api/matching"+path, strings.NewReader(body))
