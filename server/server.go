@@ -4,13 +4,16 @@
 // gq serve is this package with flags in front of it. A program that wants the APIs
 // beside its own embeds it:
 //
-//	s, err := server.New(ctx, queue, config.Default(), server.Options{})
+//	cfg := config.Default()
+//	cfg.HTTP, cfg.GRPC = "", "" // no listeners of the server's own
+//	s, err := server.New(ctx, queue, cfg, server.Options{})
 //	…
 //	mux.Handle("/", s.Handler())
 //	err = s.Run(ctx)
 //
-// New starts nothing. Run runs the engine, listens where the configuration says,
-// and drains when its context ends.
+// New serves nothing yet. Run runs the engine, listens where the configuration says, and
+// drains when its context ends. Without tokens the server listens on loopback only; a
+// program that serves Handler or GRPC on other addresses sets Auth.Required itself.
 package server
 
 import (
@@ -60,7 +63,6 @@ func (o Options) withDefaults() Options {
 type Server struct {
 	config  config.Config
 	log     *slog.Logger
-	engine  *engine.Engine
 	close   func() error // closes the store, if Open opened it
 	access  *door
 	handler http.Handler
@@ -102,11 +104,12 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// New makes a server over an engine, which it runs in Run. The configuration's store
-// is not looked at. An empty address in the configuration is not listened on.
+// New makes a server over an engine, which it runs in Run and whose callbacks it
+// delivers. It ignores the configuration's store and does not listen on an empty address.
+// Close the server if it is never run.
 func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*Server, error) {
 	o = o.withDefaults()
-	s := &Server{config: cfg, log: o.Log, engine: e, failed: make(chan error, 4), close: func() error { return nil }}
+	s := &Server{config: cfg, log: o.Log, failed: make(chan error, 4), close: func() error { return nil }}
 	var err error
 	if s.access, err = newDoor(ctx, &s.config, e, o); err != nil {
 		return nil, err
@@ -177,11 +180,7 @@ func (s *Server) Listen(ctx context.Context) error {
 	}
 	if s.config.GRPC != "" && s.grpcListener == nil {
 		if s.grpcListener, err = lc.Listen(ctx, "tcp", s.config.GRPC); err != nil {
-			err = fmt.Errorf("listen for gRPC: %w", err)
-			if s.httpListener != nil {
-				err = errors.Join(err, s.httpListener.Close())
-			}
-			return err
+			return fmt.Errorf("listen for gRPC: %w", err)
 		}
 	}
 	return nil
@@ -235,10 +234,15 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// Close closes the store that [Open] opened. Call it after Run has returned, or instead
-// of Run.
+// Close releases what New and Listen have taken and closes the store that [Open] opened.
+// Call it after Run has returned, or instead of Run.
 func (s *Server) Close() error {
 	s.grpc.Stop() // has workers from the start
+	for _, l := range []net.Listener{s.httpListener, s.grpcListener} {
+		if l != nil {
+			_ = l.Close() // Run has closed it already, or nobody was served
+		}
+	}
 	if err := s.close(); err != nil {
 		return fmt.Errorf("close the store: %w", err)
 	}

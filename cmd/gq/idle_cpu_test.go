@@ -44,7 +44,7 @@ const (
 // is the time of their processes, so that others on the machine do not count.
 func TestIdleServerUsesNoCPU(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
-		t.Skip("there is no /proc")
+		t.Skip("the CPU time of other processes is read from /proc, which this system lacks")
 	}
 	for _, kind := range []string{"memory", "file", "postgres"} {
 		t.Run(kind, func(t *testing.T) {
