@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -90,19 +91,30 @@ func TestMemoryIsEphemeral(t *testing.T) {
 }
 
 // late shows new jobs late, and all that came meanwhile together: the first claim
-// after a submission finds nothing.
+// of a queue after a submission to it finds nothing.
 type late struct {
 	store.Store
-	fresh, missed atomic.Bool
+	missed atomic.Bool
+
+	mu    sync.Mutex
+	fresh map[string]bool // queues with jobs that no claim has missed yet; guarded by mu
 }
 
 func (l *late) Insert(ctx context.Context, groups []store.Group) ([]store.Inserted, error) {
-	defer l.fresh.Store(true)
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, g := range groups {
+			for _, spec := range g.Jobs {
+				l.fresh[spec.Queue] = true
+			}
+		}
+	}()
 	return l.Store.Insert(ctx, groups)
 }
 
 func (l *late) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
-	if !l.fresh.CompareAndSwap(true, false) || len(claims) == 0 || ctx.Err() != nil {
+	if len(claims) == 0 || ctx.Err() != nil || !l.misses(claims) {
 		return l.Store.Claim(ctx, claims)
 	}
 	l.missed.Store(true)
@@ -113,8 +125,24 @@ func (l *late) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed
 	return answers, nil
 }
 
+// misses reports whether a claim asks for a queue with fresh jobs, which the next
+// claim finds.
+func (l *late) misses(claims []store.Claim) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := len(l.fresh)
+	for _, c := range claims {
+		for _, queue := range c.Filter.Queues {
+			delete(l.fresh, queue)
+		}
+	}
+	return len(l.fresh) < before
+}
+
 func (l *late) Close() error {
-	l.fresh.Store(false)
+	l.mu.Lock()
+	clear(l.fresh)
+	l.mu.Unlock()
 	return l.Store.Close()
 }
 
@@ -126,7 +154,7 @@ func TestContractLateVisibility(t *testing.T) {
 	open := b.Open
 	var missed atomic.Int32 // cases in which a claim found less than there was
 	b.Open = func(t testing.TB, cfg store.Config) store.Store {
-		l := &late{Store: open(t, cfg)}
+		l := &late{Store: open(t, cfg), fresh: make(map[string]bool)}
 		t.Cleanup(func() {
 			if l.missed.Load() {
 				missed.Add(1)
