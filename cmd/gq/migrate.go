@@ -123,11 +123,7 @@ func newMigrateDump(p process) *cobra.Command {
 		Example: "  gq migrate dump > schema.sql",
 		Args:    cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
-			sql, err := postgres.MigrateDump()
-			if err != nil {
-				return err
-			}
-			_, err = io.WriteString(p.stdout, sql)
+			_, err := io.WriteString(p.stdout, postgres.MigrateDump())
 			return err
 		},
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/store"
-	"github.com/gopherqueue/gq/store/postgres"
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
@@ -33,7 +32,6 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 	var (
 		mu   sync.Mutex
 		free []string                   // databases nobody uses
-		made int                        // databases so far
 		urls = map[store.Store]string{} // of the stores that were opened
 	)
 	start := func(t testing.TB, url string, cfg store.Config) store.Store {
@@ -54,15 +52,7 @@ func backend(t *testing.T, through func(url string) string) storetest.Backend {
 			url, free = free[n-1], free[:n-1]
 			return url, true
 		}
-		// Every other database was made by an older program.
-		url, older := pgtest.Database(t), made%2 == 1
-		if made++; older {
-			execute(t, url, layout(t, 2))
-			if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return url, older
+		return pgtest.Database(t), false
 	}
 	return storetest.Backend{
 		Parallel: true,

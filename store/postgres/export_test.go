@@ -3,6 +3,9 @@ package postgres
 import (
 	"context"
 	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
 )
@@ -23,3 +26,11 @@ func (s *Store) Drop(ctx context.Context) (bool, error) { return s.drop(ctx) }
 
 // URL is where the database is.
 func (s *Store) URL() string { return s.pool.Config().ConnString() }
+
+// MigrateFurther migrates a database as a later program would, which has a step more.
+func MigrateFurther(ctx context.Context, url string, to int, sql string) error {
+	return connected(ctx, url, func(conn *pgx.Conn) error {
+		_, err := migrate(ctx, conn, append(slices.Clone(migrations), migration{to, "made-up.sql", sql}))
+		return err
+	})
+}

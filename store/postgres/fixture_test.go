@@ -2,58 +2,13 @@ package postgres_test
 
 import (
 	"encoding/json"
-	"flag"
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
-
-// keep writes the layout of this program with some rows, and what a store reads
-// from it, to testdata: whoever makes the next layout runs this first, so that
-// there is something to migrate from.
-var keep = flag.Bool("keep-layout", false, "write the present layout to testdata, for the tests of later ones")
-
-func TestKeepLayout(t *testing.T) {
-	if !*keep {
-		t.Skip("writes testdata; only with -keep-layout")
-	}
-	url := pgtest.Database(t)
-	s := open(t, url, store.Config{Clock: still{}})
-	furnish(t, s)
-	inventory := takeInventory(t, s)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layout, err := postgres.MigrateStatus(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dump, err := exec.CommandContext(t.Context(), "pg_dump", "--schema=gq", "--inserts", "--no-owner", "--no-privileges", url).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var sql strings.Builder
-	for line := range strings.Lines(string(dump)) {
-		if line != "\n" && !strings.HasPrefix(line, `\`) && !strings.HasPrefix(line, "--") && !strings.HasPrefix(line, "SET ") {
-			sql.WriteString(line)
-		}
-	}
-	base := filepath.Join("testdata", fmt.Sprintf("layout%d", layout.Version))
-	for name, text := range map[string]string{base + ".sql": sql.String(), base + ".json": inventory} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // furnish puts one of everything into a store: jobs in every status, with keys,
 // dependencies, results, checkpoints, changed metadata, foreign leases, limits,
@@ -123,7 +78,7 @@ func furnish(t *testing.T, s *postgres.Store) {
 		return s.Update(gq.High, now)
 	}})
 	child, later := newSpec("work", gq.Dependency{Kind: gq.After, Job: specs[8].ID}), newSpec("later")
-	later.RunAt = still{}.Now().Add(24 * 365 * time.Hour)
+	later.RunAt = still{}.Now().Add(24 * time.Hour)
 	foreign := newSpec("foreign")
 	mustInsert(t, s, child, later, foreign, newSpec("fair"), newSpec("shared"))
 	apply(store.Ref{Job: foreign.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
@@ -186,7 +141,7 @@ func takeInventory(t *testing.T, s *postgres.Store) string {
 	return string(text)
 }
 
-// still is a clock at the instant at which a layout was kept.
+// still is a clock that stands.
 type still struct{}
 
 func (still) Now() time.Time { return time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC) }

@@ -2,9 +2,8 @@ package postgres
 
 import (
 	"context"
-	"embed"
+	_ "embed" // schema.sql
 	"fmt"
-	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -13,17 +12,19 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Each file takes the layout from the version before to its own and records
-// that in gq.migration. The first makes it from nothing.
-//
-//go:embed migrations/*.sql
-var migrationFiles embed.FS
+//go:embed schema.sql
+var schema string
 
-// The layouts this program knows. Layout 1 was never released.
-const (
-	oldestLayout  = 2
-	currentLayout = 7
-)
+// A migration takes the tables from the layout before to its own, in SQL that also records
+// that in gq.migration.
+type migration struct {
+	to   int
+	name string
+	sql  string
+}
+
+// migrations are all steps from an empty database to the layout of this program.
+var migrations = []migration{{1, "schema.sql", schema}}
 
 // Classes of advisory locks. The first word is "gq" and a number, to stay out
 // of the way of the application's own.
@@ -55,7 +56,7 @@ func (l Layout) Pending() bool { return l.Version < l.Current }
 // the tables are of a newer version or not ours.
 func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 	err = connected(ctx, url, func(conn *pgx.Conn) error {
-		before, err = migrate(ctx, conn)
+		before, err = migrate(ctx, conn, migrations)
 		return err
 	})
 	return before, err
@@ -64,7 +65,7 @@ func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 // MigrateStatus tells the layout of a database and changes nothing.
 func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
 	err = connected(ctx, url, func(conn *pgx.Conn) error {
-		l, err = layoutOf(ctx, conn)
+		l, err = layoutOf(ctx, conn, migrations)
 		return err
 	})
 	return l, err
@@ -72,13 +73,12 @@ func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
 
 // MigrateDump is the SQL that makes the layout of this program, for those who
 // apply such things by other means.
-func MigrateDump() (string, error) {
+func MigrateDump() string {
 	var b strings.Builder
-	err := migrationsAfter(0, func(name, sql string) error {
-		fmt.Fprintf(&b, "-- %s\n\n%s\n", name, sql)
-		return nil
-	})
-	return b.String(), err
+	for _, m := range migrations {
+		fmt.Fprintf(&b, "-- %s\n\n%s\n", m.name, m.sql)
+	}
+	return b.String()
 }
 
 func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
@@ -108,28 +108,31 @@ type querier interface {
 
 // migrate applies what is missing, unless another process has, and refuses
 // tables that this program does not know.
-func migrate(ctx context.Context, db beginner) (before Layout, err error) {
+func migrate(ctx context.Context, db beginner, steps []migration) (before Layout, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockMigration); err != nil {
 			return err
 		}
-		if before, err = layoutOf(ctx, tx); err != nil {
+		if before, err = layoutOf(ctx, tx, steps); err != nil {
 			return err
 		}
-		return migrationsAfter(before.Version, func(name, sql string) error {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+		for _, m := range steps {
+			if m.to <= before.Version {
+				continue
 			}
-			return nil
-		})
+			if _, err := tx.Exec(ctx, m.sql); err != nil {
+				return fmt.Errorf("%s: %w", m.name, err)
+			}
+		}
+		return nil
 	})
 	return before, err
 }
 
 // layoutOf reads the layout and refuses one that this program cannot work on or
 // bring up to date.
-func layoutOf(ctx context.Context, db querier) (Layout, error) {
-	l := Layout{Current: currentLayout}
+func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error) {
+	l := Layout{Current: steps[len(steps)-1].to}
 	var schema, ours bool
 	err := db.QueryRow(ctx, "SELECT to_regnamespace('gq') IS NOT NULL, to_regclass('gq.migration') IS NOT NULL").Scan(&schema, &ours)
 	if err != nil || !schema {
@@ -142,35 +145,10 @@ func layoutOf(ctx context.Context, db querier) (Layout, error) {
 		return l, err
 	}
 	switch {
-	case l.Version > currentLayout:
-		return l, fmt.Errorf("the database has layout %d, this program knows %d at most: %w", l.Version, currentLayout, gq.ErrFormat)
-	case l.Version < oldestLayout:
-		return l, fmt.Errorf("the database has layout %d, which was never released: %w", l.Version, gq.ErrFormat)
+	case l.Version > l.Current:
+		return l, fmt.Errorf("the database has layout %d, this program knows %d at most: %w", l.Version, l.Current, gq.ErrFormat)
+	case l.Version < steps[0].to:
+		return l, fmt.Errorf("the schema gq of the database has no layout: %w", gq.ErrFormat)
 	}
 	return l, nil
-}
-
-// migrationsAfter hands out the files that lead on from a version, in order.
-func migrationsAfter(version int, f func(name, sql string) error) error {
-	files, err := fs.Glob(migrationFiles, "migrations/*.sql") // sorted by name
-	if err != nil {
-		return err
-	}
-	for _, name := range files {
-		var to int
-		if _, err := fmt.Sscanf(name, "migrations/%04d_", &to); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if to <= version {
-			continue
-		}
-		sql, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		if err := f(name, string(sql)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,13 +1,13 @@
 package postgres_test
 
 import (
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -65,9 +65,9 @@ func TestURLOfAPool(t *testing.T) {
 // TestMigrateDump applies what is printed by other means.
 func TestMigrateDump(t *testing.T) {
 	url := pgtest.Database(t)
-	sql, err := postgres.MigrateDump()
-	if err != nil || !strings.Contains(sql, "CREATE TABLE gq.held") {
-		t.Fatalf("%v:\n%.200s", err, sql)
+	sql := postgres.MigrateDump()
+	if !strings.Contains(sql, "CREATE TABLE gq.held") {
+		t.Fatalf("%.200s", sql)
 	}
 	execute(t, url, sql)
 	s := open(t, url, store.Config{})
@@ -75,93 +75,68 @@ func TestMigrateDump(t *testing.T) {
 	mustInsert(t, s, newSpec("q"))
 }
 
-// layout is the SQL of a database as an older program left it: see TestKeepLayout.
-func layout(t testing.TB, version int) string {
-	t.Helper()
-	sql, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("layout%d.sql", version)))
-	if err != nil {
+// TestMigrateStep adds a made-up step to those that there are: several processes take it at
+// once, it is done once, everything is still there, and a program that does not know the new
+// layout refuses it.
+func TestMigrateStep(t *testing.T) {
+	url := pgtest.Database(t)
+	s := open(t, url, store.Config{Clock: still{}})
+	furnish(t, s)
+	want := takeInventory(t, s)
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return "SET check_function_bodies = off;" + string(sql) + "RESET search_path; RESET check_function_bodies;"
-}
-
-// shape lists everything in the schema that a program depends on.
-const shape = `
-	SELECT string_agg(line, E'\n' ORDER BY line)
-	FROM (
-		SELECT format('%s.%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attstorage) AS line
-		FROM pg_class AS c
-		JOIN pg_attribute AS a ON a.attrelid = c.oid
-		WHERE c.relnamespace = 'gq'::regnamespace AND a.attnum > 0 AND NOT a.attisdropped
-		UNION ALL
-		SELECT indexdef FROM pg_indexes WHERE schemaname = 'gq'
-	) AS lines`
-
-// TestMigrateFromOlder brings a database up to date that an older program has
-// left with one of everything: all of it is still there and goes on, and the
-// tables are those of a database that was empty.
-func TestMigrateFromOlder(t *testing.T) {
-	for _, version := range []int{2, 5, 6} {
-		t.Run(fmt.Sprint(version), func(t *testing.T) {
-			url, fresh := pgtest.Database(t), pgtest.Database(t)
-			execute(t, url, layout(t, version))
-			before, err := postgres.MigrateStatus(t.Context(), url)
-			if err != nil || before.Version != version || !before.Pending() {
-				t.Fatalf("the older database: %+v, %v", before, err)
-			}
-			var all sync.WaitGroup
-			for range 4 {
-				all.Go(func() {
-					if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			all.Wait()
-			if _, err := postgres.MigrateUp(t.Context(), fresh); err != nil {
-				t.Fatal(err)
-			}
-			shapes := make(map[string]string)
-			for _, u := range []string{url, fresh} {
-				var s string
-				if err := connect(t, u).QueryRow(t.Context(), shape).Scan(&s); err != nil {
-					t.Fatal(err)
-				}
-				shapes[u] = s
-			}
-			if shapes[url] != shapes[fresh] {
-				t.Errorf("migrated:\n%s\n\nfrom nothing:\n%s", shapes[url], shapes[fresh])
-			}
-
-			want, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("layout%d.json", version)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := open(t, url, store.Config{Clock: still{}})
-			defer s.Close()
-			if got := takeInventory(t, s); got != string(want) {
-				t.Errorf("after the migration there is\n%s\nwant\n%s", got, want)
-			}
-			// It goes on: what waits is claimed and completed, under larger numbers
-			// than any before.
-			newer := newSpec("work")
-			mustInsert(t, s, newer)
-			claimed, err := s.Claim(t.Context(), []store.Claim{claimFrom("work", 10)})
-			if err != nil || len(claimed[0].Jobs) != 4 {
-				t.Fatalf("claimed %d jobs, %v, want 4", len(claimed[0].Jobs), err)
-			}
-			for _, j := range claimed[0].Jobs {
-				out, err := s.Update(t.Context(), []store.Update{completing(j)})
-				if err != nil || out[0].Err != nil {
-					t.Fatal(err, out[0].Err)
-				}
-			}
-			if last := claimed[0].Jobs[3].State; last.ID != newer.ID {
-				t.Errorf("the newest job is not the last: %+v", last)
-			}
-			if n, err := s.Release(t.Context(), 10); err != nil || n != 1 {
-				t.Errorf("%d dependents were told, %v, want 1", n, err)
+	before, err := postgres.MigrateStatus(t.Context(), url)
+	if err != nil || before.Pending() {
+		t.Fatalf("the layout before: %+v, %v", before, err)
+	}
+	next := before.Current + 1
+	step := fmt.Sprintf(`
+		CREATE TABLE gq.made_up (n integer);
+		INSERT INTO gq.made_up VALUES (1);
+		ALTER TABLE gq.ready ADD made_up text NOT NULL DEFAULT 'x';
+		INSERT INTO gq.migration (version) VALUES (%d);`, next)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if err := postgres.MigrateFurther(t.Context(), url, next, step); err != nil {
+				t.Error(err)
 			}
 		})
+	}
+	all.Wait()
+	var applied, version int
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT (SELECT count(*) FROM gq.made_up), (SELECT max(version) FROM gq.migration)").Scan(&applied, &version); err != nil {
+		t.Fatal(err)
+	}
+	if applied != 1 || version != next {
+		t.Errorf("the step was applied %d times and the layout is %d, want once and %d", applied, version, next)
+	}
+	if _, err := postgres.Open(t.Context(), url, store.Config{}); !errors.Is(err, gq.ErrFormat) {
+		t.Errorf("a program that does not know layout %d: %v", next, err)
+	}
+	execute(t, url, fmt.Sprintf("DELETE FROM gq.migration WHERE version = %d", next))
+	s = open(t, url, store.Config{Clock: still{}})
+	defer s.Close()
+	if got := takeInventory(t, s); got != want {
+		t.Errorf("after the step there is\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestMigrateFails has a step that cannot be taken: it leaves nothing behind.
+func TestMigrateFails(t *testing.T) {
+	url := pgtest.Database(t)
+	if _, err := postgres.MigrateUp(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	if err := postgres.MigrateFurther(t.Context(), url, 1000, "CREATE TABLE gq.made_up (n integer); SELECT no_such_function()"); err == nil {
+		t.Error("a step that cannot be taken was taken")
+	}
+	var left bool
+	if err := connect(t, url).QueryRow(t.Context(), "SELECT to_regclass('gq.made_up') IS NOT NULL").Scan(&left); err != nil || left {
+		t.Errorf("a part of the step is left: %v, %v", left, err)
+	}
+	if l, err := postgres.MigrateStatus(t.Context(), url); err != nil || l.Pending() {
+		t.Errorf("the layout after: %+v, %v", l, err)
 	}
 }

@@ -75,10 +75,6 @@ var _ store.Store = (*Store)(nil)
 // are none. The error is [gq.ErrFormat] where the tables are of a newer version
 // or not ours.
 func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
-	cfg, err := cfg.WithDefaults()
-	if err != nil {
-		return nil, fmt.Errorf("open postgres: %w", err)
-	}
 	settings, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
@@ -86,21 +82,40 @@ func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
 	if !strings.Contains(url, "pool_max_conns") {
 		settings.MaxConns = maxConnections
 	}
+	return open(ctx, settings, cfg, strings.Contains(url, "default_query_exec_mode"))
+}
+
+// OpenLike is [Open] with the settings of a pool that the application has: its database, how
+// it authenticates and encrypts, and how it connects. The store has connections of its own,
+// since it needs them set up in its own way.
+func OpenLike(ctx context.Context, pool *pgxpool.Pool, cfg store.Config) (*Store, error) {
+	settings := pool.Config()
+	settings.MaxConns = maxConnections
+	settings.BeforeAcquire, settings.PrepareConn, settings.AfterRelease = nil, nil, nil
+	return open(ctx, settings, cfg, false)
+}
+
+// open opens a store. chosen says that somebody has chosen how statements are executed.
+func open(ctx context.Context, settings *pgxpool.Config, cfg store.Config, chosen bool) (*Store, error) {
+	cfg, err := cfg.WithDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
 	settings.MaxConns = max(settings.MaxConns, minConnections)
 	pooled, err := behindPooler(ctx, settings.ConnConfig)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	if pooled && !strings.Contains(url, "default_query_exec_mode") {
+	if pooled && !chosen {
 		// The next transaction may run on a connection that knows no statement of ours.
 		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
-	begins := settle(settings, pooled)
+	begins := configure(settings, pooled)
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	_, err = migrate(ctx, pool)
+	_, err = migrate(ctx, pool, migrations)
 	if err == nil && !cfg.Unfinished {
 		err = refuseUnfinished(ctx, pool)
 	}
@@ -365,7 +380,5 @@ func (s *Store) time(clock, persisted int64) time.Time {
 	}
 }
 
-// AddBackoffs implements [store.Strategist].
-func (s *Store) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
-	return s.cfg.AddBackoffs(backoffs)
-}
+// Config implements [store.Store].
+func (s *Store) Config() store.Config { return s.cfg }

@@ -58,10 +58,10 @@ func (b *begins) of(alone bool) string {
 	return b.shared
 }
 
-// settle has connections set up once, or every transaction where a pooler may run
+// configure has connections set up once, or every transaction where a pooler may run
 // it on any connection: there the settings travel with BEGIN and end with the
 // transaction.
-func settle(settings *pgxpool.Config, pooled bool) begins {
+func configure(settings *pgxpool.Config, pooled bool) begins {
 	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if pooled {
 		var set []string
