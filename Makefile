@@ -29,6 +29,7 @@ check: format-check ## For a first contribution: format, vet and the tests that 
 	$(GO) test -short -vet=off $$($(GO) list ./... | grep -Ev "/($$(echo $(CHECK_WITHOUT) | tr ' ' '|'))(/|$$)")
 
 .PHONY: test
+test: CROSS = darwin/arm64 windows/amd64
 test: postgres python node docker format-check vet cross ## Run what CI runs: format, vet, tests with the race detector, conformance, gqlab compare --quick
 	scripts/test -check
 	scripts/compare --quick
@@ -69,7 +70,8 @@ vet:
 
 # What gq must build on. Only the compiler runs, so a target costs its share of
 # the standard library and the modules once, and nothing while they are cached.
-CROSS = linux/arm64 darwin/arm64 windows/amd64 freebsd/amd64
+# make test builds for two of them, and make cross, which CI runs beside it, for all.
+CROSS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64 freebsd/amd64
 
 .PHONY: cross
 cross: ## Build gq without cgo for every platform it supports

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func (w *newsOf) hears(queue, after string, do func()) {
 	w.queues = nil
 	w.mu.Unlock()
 	do()
-	for limit := time.After(2 * time.Minute); ; {
+	for limit := time.After(cmp.Or(w.backend.Patience, 2*time.Minute)); ; {
 		w.mu.Lock()
 		told := slices.Contains(w.queues, queue)
 		w.mu.Unlock()
