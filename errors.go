@@ -141,43 +141,6 @@ func (e *InvalidError) Error() string {
 
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// CapacityError refuses the start of a job that its pool has no room for. It is
-// [ErrNoCapacity], and nothing has changed.
-type CapacityError struct {
-	Pool      string
-	Used      int64 // by what runs at that moment
-	Requested int64 // by the job
-	Capacity  int64 // in all
-}
-
-func (e *CapacityError) Error() string {
-	return fmt.Sprintf("pool %s has %d of %d units in use, and %d are requested", e.Pool, e.Used, e.Capacity, e.Requested)
-}
-
-func (e *CapacityError) Unwrap() error { return ErrNoCapacity }
-
-// Admit reports whether a job of that cost may start beside what runs.
-func (p Pool) Admit(cost int64) error {
-	if cost == 0 || cost <= p.Capacity-p.Used {
-		return nil
-	}
-	return &CapacityError{Pool: p.Name, Used: p.Used, Requested: cost, Capacity: p.Capacity}
-}
-
-// faults gathers what is wrong; err is nil while nothing is.
-type faults []Fault
-
-func (f *faults) add(field, format string, args ...any) {
-	*f = append(*f, Fault{field, fmt.Sprintf(format, args...)})
-}
-
-func (f faults) err() error {
-	if len(f) == 0 {
-		return nil
-	}
-	return &InvalidError{Faults: f}
-}
-
 // nameOf is names[i], or a number for a value outside the vocabulary.
 func nameOf(names []string, i int) string {
 	if i >= 0 && i < len(names) && names[i] != "" {

@@ -68,13 +68,6 @@ func (t *EventType) UnmarshalText(text []byte) error {
 	return err
 }
 
-// eventOf is the event that records a move into a status.
-var eventOf = [statusEnd]EventType{
-	Pending: EventSubmitted, Delayed: EventDelayed, Scheduled: EventScheduled, Claimed: EventClaimed,
-	Running: EventStarted, Retrying: EventRetrying, Completed: EventCompleted, Failed: EventFailed,
-	DeadLetter: EventDeadLettered, Cancelled: EventCancelled,
-}
-
 // Event is one entry of the history, written in the same commit as what it
 // tells of. A transition fills all but Seq, Time and Queue, which the store
 // knows.

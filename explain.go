@@ -106,15 +106,3 @@ type Explanation struct {
 	Also     []Reason
 	Timeline []Event // what has happened to it
 }
-
-// LifeEnd is when the job must have ended, zero for never.
-func (s *State) LifeEnd() time.Time { return s.lifeEnd() }
-
-// Deadline is when the running attempt exceeds its execution timeout, zero for
-// never.
-func (s *State) Deadline() time.Time {
-	if s.Status != Running {
-		return time.Time{}
-	}
-	return s.deadline()
-}

@@ -2,9 +2,7 @@ package gq
 
 import (
 	"fmt"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Category says what kind of failure ended an attempt. Every failure has
@@ -60,24 +58,6 @@ type Failure struct {
 	Code       string        // stable, for programs; at most MaxNameBytes
 	Message    string        // for people; at most MaxMessageBytes
 	RetryAfter time.Duration // not before this long; 0 leaves it to the backoff
-}
-
-// Retryable reports whether a failure of this category may be tried again under
-// p. Whether attempts are left is another question.
-func (f Failure) Retryable(p *Policy) bool {
-	if p.RetryNever {
-		return false
-	}
-	switch f.Category {
-	case CategoryTemporary:
-		return true
-	case CategoryTimeout:
-		return p.RetryTimeout
-	case CategorySystem:
-		return p.RetrySystem
-	default:
-		return false
-	}
 }
 
 // TemporaryError is a handler's verdict that another attempt may succeed.
@@ -165,26 +145,4 @@ func Permanent(err error, code string) error {
 		return nil
 	}
 	return &PermanentError{Cause: err, Code: code}
-}
-
-// cut returns s in a form that every store and every API can hold: valid UTF-8
-// without NUL (PostgreSQL has no text with NUL), of at most limit bytes. What
-// cannot stay becomes U+FFFD; the end is cut off between characters.
-func cut(s string, limit int) string {
-	s = head(s, limit+utf8.UTFMax) // do not clean megabytes to keep a page
-	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	s = strings.ReplaceAll(s, "\x00", string(utf8.RuneError))
-	return head(s, limit)
-}
-
-// head is the longest start of s of at most limit bytes that splits no character.
-func head(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	end := limit
-	for end > 0 && limit-end < utf8.UTFMax && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end]
 }

@@ -86,7 +86,7 @@ type graph struct {
 	known    map[JobID]*member
 	inner    [][]int // dependencies within the group, by index
 	info     GraphInfo
-	faults   faults
+	faults   []Fault
 	unsaid   int // faults beyond those that are spelled out
 }
 
@@ -98,20 +98,27 @@ func (g *graph) fault(i int, field, format string, args ...any) {
 	if len(g.nodes) > 1 {
 		field = "jobs[" + strconv.Itoa(i) + "]." + field
 	}
-	g.faults.add(field, format, args...)
+	g.add(field, format, args...)
+}
+
+func (g *graph) add(field, format string, args ...any) {
+	g.faults = append(g.faults, Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
 }
 
 func (g *graph) err() error {
 	if g.unsaid > 0 {
-		g.faults.add("jobs", "and %d faults more", g.unsaid)
+		g.add("jobs", "and %d faults more", g.unsaid)
 	}
-	return g.faults.err()
+	if len(g.faults) == 0 {
+		return nil
+	}
+	return &InvalidError{Faults: g.faults}
 }
 
 // identify enters the group's own ids.
 func (g *graph) identify() {
 	if len(g.nodes) > MaxGroupJobs {
-		g.faults.add("jobs", "%d jobs are more than %d", len(g.nodes), MaxGroupJobs)
+		g.add("jobs", "%d jobs are more than %d", len(g.nodes), MaxGroupJobs)
 	}
 	for i, n := range g.nodes {
 		switch first, taken := g.known[n.ID]; {
@@ -122,8 +129,8 @@ func (g *graph) identify() {
 		default:
 			g.known[n.ID] = &member{index: i, found: true}
 		}
-		if n.Priority >= priorityEnd {
-			g.fault(i, "priority", "must be one of %v", priorityNames[1:])
+		if n.Priority != 0 && !n.Priority.Valid() {
+			g.fault(i, "priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK")
 		}
 	}
 }
@@ -150,7 +157,7 @@ func (g *graph) resolve(i int) {
 	for at, d := range n.Dependencies {
 		field := func(name string) string { return "depends_on[" + strconv.Itoa(at) + "]." + name }
 		if !d.Kind.Valid() {
-			g.fault(i, field("kind"), "must be one of %v", dependencyNames[1:])
+			g.fault(i, field("kind"), "must be one of AFTER, AFTER_ANY, CHAIN, FAN_OUT, FAN_IN")
 		}
 		if d.Job.IsZero() {
 			g.fault(i, field("job"), "is missing")

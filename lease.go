@@ -51,14 +51,6 @@ type Lease struct {
 // Expired reports whether the lease is past its end. The end itself is past.
 func (l Lease) Expired(now time.Time) bool { return !now.Before(l.ExpiresAt) }
 
-// RenewBy is the instant by which a holder under p should renew.
-func (l Lease) RenewBy(p *Policy) time.Time {
-	if p.Extend == ExtendAdd {
-		return l.ExpiresAt.Add(-(l.TTL - share(l.TTL, p.RenewByPPB)))
-	}
-	return l.HeartbeatAt.Add(l.TTL / 3)
-}
-
 // Ref is how the holder names it.
 func (l Lease) Ref() LeaseRef { return LeaseRef{ID: l.ID, Version: l.Version, Worker: l.Worker} }
 
@@ -68,10 +60,4 @@ type LeaseRef struct {
 	ID      LeaseID
 	Version LeaseVersion
 	Worker  string
-}
-
-func (r LeaseRef) names(l *Lease) bool {
-	return l != nil && r.ID != "" && r.ID == l.ID &&
-		(r.Version == 0 || r.Version == l.Version) &&
-		(r.Worker == "" || r.Worker == l.Worker)
 }

@@ -25,6 +25,7 @@ const (
 	MaxPools            = 10_000    // pools of one store
 	MaxAttemptsLimit    = 1_000_000 // what Policy.MaxAttempts may be set to
 	MaxDuration         = 10 * 365 * 24 * time.Hour
+	MaxHashedDelay      = 1_000_000 * time.Second // Backoff.Max with JitterHash
 )
 
 // Limits are the sizes an installation accepts.
@@ -37,22 +38,4 @@ type Limits struct {
 // DefaultLimits are the limits of an installation that sets none.
 func DefaultLimits() Limits {
 	return Limits{PayloadBytes: 1 << 20, ResultBytes: 1 << 20, CheckpointBytes: 1 << 20}
-}
-
-// Validate reports every limit that cannot be.
-func (l Limits) Validate() error {
-	var f faults
-	for _, n := range []struct {
-		field string
-		value int
-	}{
-		{"limits.payload_bytes", l.PayloadBytes},
-		{"limits.result_bytes", l.ResultBytes},
-		{"limits.checkpoint_bytes", l.CheckpointBytes},
-	} {
-		if n.value < 1 || n.value > MaxPayloadBytes {
-			f.add(n.field, "%d is not between 1 and %d", n.value, MaxPayloadBytes)
-		}
-	}
-	return f.err()
 }

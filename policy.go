@@ -68,6 +68,9 @@ const (
 
 var lossNames = [...]string{"", "counts", "free", "backoff", "fails"}
 
+// Valid reports whether l is a rule.
+func (l LossRule) Valid() bool { return l >= LossCounts && l < lossEnd }
+
 func (l LossRule) String() string { return nameOf(lossNames[:], int(l)) }
 
 // ExtendMode says how a heartbeat moves the end of a lease.
@@ -209,73 +212,4 @@ func (p Preset) policy() Policy {
 	default: // the job model is what the others differ from
 	}
 	return policy
-}
-
-// Validate reports every number of the policy that cannot be.
-func (p Policy) Validate() error {
-	var f faults
-	p.validate("policy", &f)
-	return f.err()
-}
-
-func (p *Policy) validate(at string, f *faults) {
-	if p.IsPreset() {
-		return
-	}
-	if !p.Preset.Valid() {
-		f.add(at+".preset", "must be one of %v", presetNames[1:])
-	}
-	if p.MaxAttempts < 1 || p.MaxAttempts > MaxAttemptsLimit {
-		f.add(at+".max_attempts", "%d is not between 1 and %d", p.MaxAttempts, MaxAttemptsLimit)
-	}
-	if p.MaxLeaseLosses < 0 || p.MaxLeaseLosses > MaxAttemptsLimit {
-		f.add(at+".max_lease_losses", "%d is not between 0 (off) and %d", p.MaxLeaseLosses, MaxAttemptsLimit)
-	}
-	if p.OnLoss == 0 || p.OnLoss >= lossEnd {
-		f.add(at+".on_loss", "must be one of %v", lossNames[1:])
-	}
-	p.Backoff.validate(at+".backoff", f)
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{{"lease_ttl", p.LeaseTTL}, {"hold", p.Hold}} {
-		if d.value <= 0 || d.value > MaxDuration {
-			f.add(at+"."+d.field, "%v is not above 0 and at most %v", d.value, MaxDuration)
-		}
-	}
-	for _, d := range []struct {
-		field string
-		value time.Duration
-	}{
-		{"execution_timeout", p.ExecutionTimeout},
-		{"lifetime", p.Lifetime},
-		{"run_lifetime", p.RunLifetime},
-		{"idempotency_window", p.IdempotencyWindow},
-	} {
-		if d.value < 0 || d.value > MaxDuration {
-			f.add(at+"."+d.field, "%v is not between 0 (no limit) and %v", d.value, MaxDuration)
-		}
-	}
-	switch p.Extend {
-	case ExtendReset:
-	case ExtendAdd:
-		if p.ExtendPPB <= 0 || p.ExtendPPB > ppb {
-			f.add(at+".extend_ppb", "%d is not above 0 and at most %d (the whole TTL)", p.ExtendPPB, ppb)
-		}
-		if p.RenewByPPB <= 0 || p.RenewByPPB > ppb {
-			f.add(at+".renew_by_ppb", "%d is not above 0 and at most %d (the whole TTL)", p.RenewByPPB, ppb)
-		}
-		if p.RenewalsMax < 0 {
-			f.add(at+".renewals_max", "%d is negative", p.RenewalsMax)
-		}
-	default:
-		f.add(at+".extend", "must be one of %v", extendNames[1:])
-	}
-}
-
-// share is the part of d that parts per billion name, without overflow for any
-// d up to MaxDuration.
-func share(d time.Duration, parts int) time.Duration {
-	whole, rest := d/ppb, d%ppb
-	return whole*time.Duration(parts) + rest*time.Duration(parts)/ppb
 }

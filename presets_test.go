@@ -141,10 +141,6 @@ func TestMatchingPresets(t *testing.T) {
 			t.Errorf("%s: renewals %v by %d, add %d, at most %d", test.name, test.p.Extend, test.p.RenewByPPB, test.p.ExtendPPB, test.p.RenewalsMax)
 		}
 	}
-	// No job may outlive the age at which the age term is full.
-	if limit := gq.MatchingDefaults().Score.AgeRef; ai.Lifetime > limit || quantum.Lifetime > limit {
-		t.Errorf("lifetimes %v and %v exceed %v", ai.Lifetime, quantum.Lifetime, limit)
-	}
 }
 
 func TestTaskQueuePreset(t *testing.T) {
@@ -191,85 +187,5 @@ func TestLimits(t *testing.T) {
 	limits.PayloadBytes++
 	if err := limits.Validate(); !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("a limit above 16 MiB: %v", err)
-	}
-}
-
-func TestSchedulerDefaults(t *testing.T) {
-	want := gq.SchedulerSettings{Capacity: 70, DenialRetry: 10 * time.Second, Idempotency: true, ListLimit: 50, ListLimitMax: 200}
-	if got := gq.SchedulerDefaults(); got != want {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
-}
-
-func TestMatchingDefaults(t *testing.T) {
-	want := gq.MatchingSettings{
-		BatchSize:        256,
-		DispatchInterval: 250 * ms,
-		DepthMax:         100_000,
-		GCHorizon:        604_800 * time.Second,
-		Score: gq.ScoreSettings{
-			FeePPB: 550_000_000, AgePPB: 250_000_000, SizePPB: 100_000_000, TierPPB: 100_000_000,
-			FeeRef: 1_000_000, AgeRef: 625_000 * time.Second, SizeRef: 1_048_576,
-			TierFreePPB: 0, TierProPPB: 300_000_000, TierPremiumPPB: 600_000_000,
-		},
-		Eligibility: gq.EligibilitySettings{MinHealthPPB: 500_000_000, HeartbeatTimeout: 30 * time.Second, MinStakeAI: 1000, MinStakeQuantum: 5000},
-		Quotas:      gq.QuotaSettings{LeasesPerProvider: 16, AIUnitsPerEpoch: 100_000, QuantumUnitsPerEpoch: 10_000, RequesterWindow: 60 * time.Second},
-		Starvation:  gq.StarvationSettings{Every: 20, LowFeeMax: 100_000},
-		Health:      gq.HealthSettings{DecayAckTimeoutPPB: 20_000_000, DecayLeaseExpiredPPB: 100_000_000, RecoverPPBPerSecond: 100_000},
-		Cooldown:    gq.CooldownSettings{Decline: 5 * time.Second, FailsInARow: 3, Fails: 60 * time.Second},
-		Seed:        gq.SeedSettings{ChainID: "gq", Epoch: 3600 * time.Second, Height: 10 * time.Second},
-	}
-	got := gq.MatchingDefaults()
-	if got != want {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
-	s := got.Score
-	if sum := s.FeePPB + s.AgePPB + s.SizePPB + s.TierPPB; sum != 1_000_000_000 {
-		t.Errorf("the weights add up to %d ppb", sum)
-	}
-	if perSecond := float64(s.AgePPB) / s.AgeRef.Seconds(); perSecond != 400 {
-		t.Errorf("a second of age is worth %v ppb, want 400", perSecond)
-	}
-}
-
-func TestTaskQueueDefaults(t *testing.T) {
-	want := gq.TaskQueueSettings{
-		WorkerSlots: 6, HeartbeatInterval: 1000 * ms, WorkerTimeout: 4000 * ms,
-		IdleHint: 200 * ms, IdleHintMin: 50 * ms, IdleHintMax: 1000 * ms,
-		OutputBytesMax: 262_144, DedupKeysMax: 10_000, PageSize: 50, PageSizeMax: 200,
-		DeadlineSubmit: 3000 * ms, DeadlineCancel: 3000 * ms, DeadlineRead: 1000 * ms,
-		DeadlineInternal: 1000 * ms, DeadlineHeartbeat: 1000 * ms, DeadlineFetch: 1500 * ms,
-		Retry:         gq.Backoff{Strategy: gq.Exponential, Initial: 100 * ms, Max: 1000 * ms, Multiplier: 2, Jitter: gq.JitterFull},
-		RetryAttempts: 4,
-	}
-	got := gq.TaskQueueDefaults()
-	if got != want {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
-	if err := got.Retry.Validate(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestSubmissionDefaults(t *testing.T) {
-	spec.Covers(t, "J-53")
-	if got := gq.SubmissionDefaults().Timeout; got != 30*time.Second {
-		t.Errorf("timeout %v, want 30s", got)
-	}
-}
-
-func TestRetentionDefaults(t *testing.T) {
-	want := map[gq.Status]time.Duration{gq.Completed: 7 * day, gq.Cancelled: 7 * day, gq.Failed: 30 * day, gq.DeadLetter: 30 * day}
-	for _, status := range gq.Statuses() {
-		got, ended := gq.RetentionDefaults().For(status)
-		if got != want[status] || ended != status.Terminal() {
-			t.Errorf("%v is kept for %v (ended: %v), want %v", status, got, ended, want[status])
-		}
-	}
-	// A key must find its job for as long as it is promised to.
-	for _, preset := range gq.Presets() {
-		if window := preset.Policy().IdempotencyWindow; window > 7*day {
-			t.Errorf("%v: a key lives %v, longer than a completed job", preset, window)
-		}
 	}
 }

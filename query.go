@@ -1,7 +1,6 @@
 package gq
 
 import (
-	"fmt"
 	"slices"
 	"time"
 )
@@ -52,19 +51,6 @@ func (q *Query) Picked(j *Job) bool {
 		}
 	}
 	return true
-}
-
-// CheckPicks reports what no job could have.
-func (q *Query) CheckPicks() error {
-	var f faults
-	if len(q.Types) > MaxQueryTypes {
-		f.add("types", "%d are more than %d", len(q.Types), MaxQueryTypes)
-	}
-	for i, name := range q.Types {
-		checkName(fmt.Sprintf("types[%d]", i), name, true, &f)
-	}
-	checkMap("tags", q.Tags, MaxTags, &f)
-	return f.err()
 }
 
 // Page is one page of a list.

@@ -23,7 +23,6 @@ const (
 	MaxMissedSlots   = 1000        // what Schedule.MissedLimit may be set to
 	MaxScheduleBytes = 120         // a schedule's name, which is part of its jobs' keys
 	MinInterval      = time.Second // between two slots of an interval schedule
-	slotAttributes   = 2           // that the job of a slot gets beside its template's
 )
 
 var missedNames = [...]string{"", "once", "skip", "all"}
@@ -82,60 +81,4 @@ type Schedule struct {
 	Fired     int       // slots so far
 	CreatedAt time.Time
 	UpdatedAt time.Time
-}
-
-// Validate reports what is wrong with the schedule, except with its calendar
-// and time zone, which only a calendar's parser can tell.
-func (s *Schedule) Validate(l Limits) error {
-	var f faults
-	checkQueueName("name", s.Name, &f)
-	if len(s.Name) > MaxScheduleBytes {
-		f.add("name", "%d bytes are more than %d", len(s.Name), MaxScheduleBytes)
-	}
-	switch {
-	case s.Cron == "" && s.Every == 0:
-		f.add("cron", "give a calendar or an interval")
-	case s.Cron != "" && s.Every != 0:
-		f.add("every", "give a calendar or an interval, not both")
-	case s.Cron == "" && (s.Every < MinInterval || s.Every > MaxDuration):
-		f.add("every", "%v is not between %v and %v", s.Every, MinInterval, MaxDuration)
-	}
-	if s.Cron == "" && s.TimeZone != "" {
-		f.add("time_zone", "an interval is the same in every time zone")
-	}
-	if year := s.Start.UTC().Year(); !s.Start.IsZero() && (year < 1970 || year > 2200) {
-		f.add("start", "the year %d is not between 1970 and 2200", year)
-	}
-	if !s.Missed.Valid() {
-		f.add("missed", "must be one of %v", missedNames[1:])
-	}
-	if s.MissedLimit < 0 || s.MissedLimit > MaxMissedSlots {
-		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, MaxMissedSlots)
-	}
-	t := s.Template
-	if !t.ID.IsZero() {
-		f.add("template.id", "is assigned by the system")
-	}
-	if t.Key != (Key{}) {
-		f.add("template.idempotency_key", "is made of the schedule and its slot")
-	}
-	if !t.RunAt.IsZero() {
-		f.add("template.run_at", "is the slot")
-	}
-	if len(t.DependsOn) > 0 {
-		f.add("template.depends_on", "a scheduled job depends on no other")
-	}
-	if n := len(t.Attributes); n > MaxAttributes-slotAttributes {
-		f.add("template.attributes", "%d are more than %d; a slot's job has %d more", n, MaxAttributes-slotAttributes, slotAttributes)
-	}
-	unset := t.Policy == Policy{}
-	t = t.WithDefaults()
-	if unset {
-		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
-	}
-	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), Key{}, time.Time{}, nil
-	for _, fault := range FaultsOf(t.Validate(l)) {
-		f.add("template."+fault.Field, "%s", fault.Problem)
-	}
-	return f.err()
 }

@@ -236,7 +236,7 @@ func (s State) Complete(ref LeaseRef, result []byte, now time.Time) (State, []Ev
 // the job's lifetime dead-letters it at once, with [ReasonLifetime].
 func (s State) Fail(ref LeaseRef, f Failure, d Draw, now time.Time) (State, []Event, error) {
 	if !f.Category.Valid() {
-		return s, nil, &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("must be one of %v", categoryNames[1:])}}}
+		return s, nil, &InvalidError{Faults: []Fault{{"category", "must be one of TEMPORARY, PERMANENT, TIMEOUT, CANCELLED, SYSTEM"}}}
 	}
 	f.Message, f.Code = cut(f.Message, MaxMessageBytes), cut(f.Code, MaxNameBytes)
 	f.RetryAfter = min(max(f.RetryAfter, 0), MaxDuration)
@@ -406,9 +406,9 @@ func (s State) Advance(d Draw, now time.Time) (State, []Event, error) {
 			t.endLease(LeaseCancelled, 0)
 		}
 		t.giveUp(ReasonLifetime, now)
-	case t.waitsForTime() && !now.Before(t.RunAt):
+	case waitsForTime(&t.State) && !now.Before(t.RunAt):
 		t.move(Scheduled, now)
-	case t.Status == Running && t.tooLong(now) && t.deadline().Before(t.Lease.ExpiresAt):
+	case t.Status == Running && t.tooLong(now) && t.Deadline().Before(t.Lease.ExpiresAt):
 		t.endLease(LeaseCancelled, 0)
 		t.failed(Failure{
 			Category: CategoryTimeout, Code: "execution_timeout",

@@ -59,7 +59,7 @@ func serve(t testing.TB, change ...func(*fixture)) *fixture {
 
 func (f *fixture) serveOn(s store.Store) {
 	f.Helper()
-	e, err := engine.New(s, engine.Options{Limits: f.limits})
+	e, err := engine.New(s, engine.Options{})
 	if err != nil {
 		f.Fatal(err)
 	}

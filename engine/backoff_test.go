@@ -21,39 +21,38 @@ func mine() gq.Policy {
 	return p
 }
 
-// TestBackoffIsRegisteredOnce registers a strategy with the engine alone, or with its
-// store alone. It counts for a handler's failure and for a lost lease.
+// A strategy that the store was opened with counts for a handler's failure and for a lost
+// lease.
 func TestBackoffIsRegisteredOnce(t *testing.T) {
-	backoffs := map[string]gq.BackoffFunc{"mine": forty}
-	for name, given := range map[string]struct{ engine, store map[string]gq.BackoffFunc }{
-		"WithTheEngine": {engine: backoffs}, "WithTheStore": {store: backoffs},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, err := local.OpenMemory(local.Options{Config: store.Config{Backoffs: given.store}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() {
-					if err := s.Close(); err != nil {
-						t.Error(err)
-					}
-				}()
-				f := &fixture{T: t, Engine: newEngine(t, s, engine.Options{Backoffs: given.engine}), store: s}
-				lost, failed := f.submit(gq.Spec{Policy: mine()}), f.submit(gq.Spec{Policy: mine()})
-				f.take()
-				_, lease := f.take()
-				if s := must[gq.State](t)(f.Fail(t.Context(), lease, gq.Failure{Category: gq.CategoryTemporary})); s.ID != failed || time.Until(s.RunAt) != 40*time.Minute {
-					t.Errorf("after a failure the job waits %v, want 40m", time.Until(s.RunAt))
-				}
-				time.Sleep(time.Minute)
-				f.claim(0) // the store takes the lease back by itself
-				if s := f.get(lost).State; s.Status != gq.Retrying || time.Until(s.RunAt) != 40*time.Minute {
-					t.Errorf("after its lease was lost the job is %s and waits %v, want RETRYING and 40m", s.Status, time.Until(s.RunAt))
-				}
-			})
-		})
+	synctest.Test(t, func(t *testing.T) {
+		f := newBackoffFixture(t, map[string]gq.BackoffFunc{"mine": forty})
+		lost, failed := f.submit(gq.Spec{Policy: mine()}), f.submit(gq.Spec{Policy: mine()})
+		f.take()
+		_, lease := f.take()
+		if s := must[gq.State](t)(f.Fail(t.Context(), lease, gq.Failure{Category: gq.CategoryTemporary})); s.ID != failed || time.Until(s.RunAt) != 40*time.Minute {
+			t.Errorf("after a failure the job waits %v, want 40m", time.Until(s.RunAt))
+		}
+		time.Sleep(time.Minute)
+		f.claim(0) // the store takes the lease back by itself
+		if s := f.get(lost).State; s.Status != gq.Retrying || time.Until(s.RunAt) != 40*time.Minute {
+			t.Errorf("after its lease was lost the job is %s and waits %v, want RETRYING and 40m", s.Status, time.Until(s.RunAt))
+		}
+	})
+}
+
+// newBackoffFixture is a fixture with strategies of its own.
+func newBackoffFixture(t *testing.T, backoffs map[string]gq.BackoffFunc) *fixture {
+	t.Helper()
+	s, err := local.OpenMemory(local.Options{Config: store.Config{Backoffs: backoffs}})
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
 }
 
 // TestUnregisteredBackoffIsRefused names a strategy that nobody has registered, in every

@@ -58,32 +58,27 @@ import (
 
 // Options are what an engine can be told. The zero value is the default.
 type Options struct {
-	Log       *slog.Logger              // nil is silence
-	Random    rand.Source               // of ids and jitter; nil is crypto/rand
-	Backoffs  map[string]gq.BackoffFunc // custom strategies by name, beside those of the store, which gets them too; see gq.Custom
-	Limits    gq.Limits                 // of schedule templates; zero is gq.DefaultLimits
-	Timeout   time.Duration             // until a submission is reported as gq.ErrTimeout; 0 is 30 s
-	Sweep     time.Duration             // between sweeps while there is something to do; 0 is 1 s
-	Batch     int                       // jobs that one step of a sweep changes; 0 is 1000
-	Poll      time.Duration             // how often to look where the store tells no news; 0 is 1 s
-	KeyWindow time.Duration             // how long keys are remembered of jobs whose policy has its preset's window; 0 is 24 h
-	Memory    time.Duration             // how long a silent worker is remembered; 0 is 1 min
+	Log       *slog.Logger  // nil is silence
+	Random    rand.Source   // of ids and jitter; nil is crypto/rand
+	Timeout   time.Duration // until a submission is reported as gq.ErrTimeout; 0 is 30 s
+	Sweep     time.Duration // between sweeps while there is something to do; 0 is 1 s
+	Batch     int           // jobs that one step of a sweep changes; 0 is 1000
+	Poll      time.Duration // how often to look where the store tells no news; 0 is 1 s
+	KeyWindow time.Duration // how long keys are remembered of jobs whose policy has its preset's window; 0 is 24 h
+	Memory    time.Duration // how long a silent worker is remembered; 0 is 1 min
 }
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Limits == (gq.Limits{}) {
-		o.Limits = gq.DefaultLimits()
-	}
-	faults := gq.FaultsOf(o.Limits.Validate())
+	var faults []gq.Fault
 	for _, d := range []struct {
 		field    string
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{"timeout", &o.Timeout, gq.SubmissionDefaults().Timeout},
+		{"timeout", &o.Timeout, 30 * time.Second},
 		{"sweep", &o.Sweep, time.Second},
 		{"poll", &o.Poll, time.Second},
 		{"memory", &o.Memory, time.Minute},
@@ -102,11 +97,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Batch < 1 || o.Batch > store.MaxPage {
 		faults = append(faults, gq.Fault{Field: "batch", Problem: fmt.Sprintf("%d is not between 1 and %d", o.Batch, store.MaxPage)})
 	}
-	for name, f := range o.Backoffs {
-		if name == "" || f == nil {
-			faults = append(faults, gq.Fault{Field: fmt.Sprintf("backoffs[%q]", name), Problem: "needs a name and a function"})
-		}
-	}
 	if len(faults) > 0 {
 		return o, &gq.InvalidError{Faults: faults}
 	}
@@ -121,6 +111,7 @@ type Engine struct {
 	delivery  Callbacks            // nil delivers none
 
 	store   store.Store
+	config  store.Config // of the store
 	options Options
 	log     *slog.Logger
 	random  source
@@ -146,10 +137,7 @@ func New(s store.Store, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new engine: %w", err)
 	}
-	if s, ok := s.(store.Strategist); ok {
-		o.Backoffs = s.AddBackoffs(o.Backoffs)
-	}
-	e := &Engine{store: s, options: o, log: o.Log, random: newSource(o.Random)}
+	e := &Engine{store: s, config: s.Config(), options: o, log: o.Log, random: newSource(o.Random)}
 	e.late = fmt.Errorf("no answer within %v: %w", o.Timeout, gq.ErrTimeout)
 	e.claims = newDesk(e)
 	e.watch = newWatch(e)

@@ -60,5 +60,5 @@ func (b *buffered) Uint64() uint64 {
 // draw is what the delay before a retry needs from outside. It is made once for
 // each call, since what is handed to a store must be pure.
 func (e *Engine) draw() gq.Draw {
-	return gq.Draw{U: e.random.unit(), Custom: func(name string) gq.BackoffFunc { return e.options.Backoffs[name] }}
+	return e.config.Draw(e.random.unit())
 }

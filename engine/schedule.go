@@ -166,7 +166,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 			next.Start = now
 		}
 		next.Start = next.Start.UTC().Truncate(time.Second)
-		faults := append(gq.FaultsOf(next.Validate(e.options.Limits)), late...)
+		faults := append(gq.FaultsOf(next.Validate(e.config.Limits)), late...)
 		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
 		slots, more := slotsOf(&next)
 		faults = append(faults, gq.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
@@ -199,7 +199,7 @@ func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, erro
 	filled := *t
 	filled.Policy, filled.ID = policy, gq.NewJobID([16]byte{})
 	var late []gq.Fault
-	for _, f := range gq.FaultsOf(filled.Validate(e.options.Limits)) {
+	for _, f := range gq.FaultsOf(filled.Validate(e.config.Limits)) {
 		if f.Field == "delay" && t.Delay <= gq.MaxDuration {
 			late = append(late, gq.Fault{Field: "template.delay", Problem: f.Problem})
 		}

@@ -208,9 +208,9 @@ func TestCustomBackoff(t *testing.T) {
 		t.Errorf("no store: %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, engine.Options{Backoffs: map[string]gq.BackoffFunc{
+		f := newBackoffFixture(t, map[string]gq.BackoffFunc{
 			"squares": func(n int, initial, _ time.Duration) time.Duration { return time.Duration(n*n) * initial },
-		}}, nil)
+		})
 		p := gq.Default()
 		p.MaxAttempts = 10
 		p.Backoff = gq.Backoff{Strategy: gq.Custom, Custom: "squares", Initial: time.Second, Max: time.Hour, Multiplier: 1, Jitter: gq.JitterNone}

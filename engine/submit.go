@@ -281,12 +281,12 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 // job would wait as if its strategy were another.
 func (e *Engine) unregistered(at string, p *gq.Policy) []gq.Fault {
 	b := &p.Backoff
-	if b.Strategy != gq.Custom || b.Custom == "" || e.options.Backoffs[b.Custom] != nil {
+	if b.Strategy != gq.Custom || b.Custom == "" || e.config.Backoffs[b.Custom] != nil {
 		return nil
 	}
 	return []gq.Fault{{
 		Field:   at + ".backoff.custom",
-		Problem: fmt.Sprintf("no strategy %.64q is registered here; register it in engine.Options.Backoffs, or choose another strategy", b.Custom),
+		Problem: fmt.Sprintf("no strategy %.64q is registered here; register it when the queue is opened (gq.WithBackoff), or choose another strategy", b.Custom),
 	}}
 }
 

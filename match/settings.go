@@ -119,13 +119,13 @@ func parseShare(literal string) (Share, bool) {
 
 // DefaultSettings are the settings of a queue that is told nothing else.
 func DefaultSettings() Settings {
-	ai, quantum, m := gq.PresetAI.Policy(), gq.PresetQuantum.Policy(), gq.MatchingDefaults()
+	ai, quantum := gq.PresetAI.Policy(), gq.PresetQuantum.Policy()
 	secs := func(d time.Duration) int64 { return int64(d / time.Second) }
 	return Settings{
 		Policy:           DefaultPolicy(),
-		DispatchInterval: m.DispatchInterval.Milliseconds(),
+		DispatchInterval: 250,
 		AckTimeout:       ai.Hold.Milliseconds(),
-		DepthMax:         int64(m.DepthMax),
+		DepthMax:         100_000,
 		Lease: Terms{
 			AI: secs(ai.LeaseTTL), Quantum: secs(quantum.LeaseTTL),
 			RenewAlpha: Share(ai.RenewByPPB), RenewBeta: Share(ai.ExtendPPB), RenewalsMax: int64(ai.RenewalsMax),
@@ -134,15 +134,10 @@ func DefaultSettings() Settings {
 			AttemptMax: int64(ai.MaxAttempts), BaseAI: secs(ai.Backoff.Initial), BaseQuantum: secs(quantum.Backoff.Initial),
 			Factor: Share(ai.Backoff.Multiplier * ppb), Cap: secs(ai.Backoff.Max),
 		},
-		TTL: TTL{AI: secs(ai.Lifetime), Quantum: secs(quantum.Lifetime), RelMax: secs(ai.RunLifetime), GCHorizon: secs(m.GCHorizon)},
-		Health: Health{
-			DecayAckTimeout: m.Health.DecayAckTimeoutPPB, DecayLeaseExpired: m.Health.DecayLeaseExpiredPPB, Recover: m.Health.RecoverPPBPerSecond,
-		},
-		Cooldown: Cooldown{
-			Decline: secs(m.Cooldown.Decline), LeaseExpired: secs(m.Cooldown.LeaseExpired),
-			FailsInARow: int64(m.Cooldown.FailsInARow), Fails: secs(m.Cooldown.Fails),
-		},
-		Clock: Clock{Chain: m.Seed.ChainID, Epoch: secs(m.Seed.Epoch), Height: secs(m.Seed.Height)},
+		TTL:      TTL{AI: secs(ai.Lifetime), Quantum: secs(quantum.Lifetime), RelMax: secs(ai.RunLifetime), GCHorizon: secs(7 * 24 * time.Hour)},
+		Health:   Health{DecayAckTimeout: 20_000_000, DecayLeaseExpired: 100_000_000, Recover: 100_000},
+		Cooldown: Cooldown{Decline: 5, FailsInARow: 3, Fails: 60},
+		Clock:    Clock{Chain: "gq", Epoch: 3600, Height: 10},
 	}
 }
 

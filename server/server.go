@@ -92,7 +92,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(store, engine.Options{Log: o.Log, Limits: cfg.Limits.Limits, KeyWindow: cfg.Limits.KeyWindow})
+	e, err := engine.New(store, engine.Options{Log: o.Log, KeyWindow: cfg.Limits.KeyWindow})
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

@@ -19,11 +19,8 @@ func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (store
 		return nil, err
 	}
 	settings := store.Config{
-		Limits: cfg.Limits.Limits,
-		Retention: store.Retention{
-			Completed: cfg.Retention.Completed, Cancelled: cfg.Retention.Cancelled,
-			Failed: cfg.Retention.Failed, DeadLetter: cfg.Retention.DeadLetter,
-		},
+		Limits:    cfg.Limits.Limits,
+		Retention: cfg.Retention,
 	}
 	var s store.Store
 	switch u.Scheme {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -17,61 +15,21 @@ type Config struct {
 	Limits    gq.Limits // zero is gq.DefaultLimits
 	Retention Retention // zero is DefaultRetention
 
-	// Backoffs are the application's own strategies by name. A store needs them
-	// where it lets time do its work by itself: a claim takes back a lease that
-	// has run out, and the job waits as its policy says. The map is not written to.
-	// An engine over the store knows them too, and brings its own: see [Strategist].
+	// Backoffs are the application's own strategies by name, for the store and for the
+	// engine over it. The map is not written to.
 	Backoffs map[string]gq.BackoffFunc
 
 	// Unfinished also opens a store that holds an unfinished copy, so that it can
 	// be finished; otherwise that is [gq.ErrUnfinished].
 	Unfinished bool
-
-	strategies *strategies // set by WithDefaults; shared by its copies
-}
-
-// Strategist is an optional capability: strategies that are registered with an engine
-// count in its store too, so that an application gives them once.
-type Strategist interface {
-	// AddBackoffs registers strategies beside those that the store was opened with; of two
-	// with the same name the last one counts. It returns all that the store knows.
-	AddBackoffs(backoffs map[string]gq.BackoffFunc) (all map[string]gq.BackoffFunc)
-}
-
-// strategies are an application's own, as of now.
-type strategies struct {
-	mu    sync.Mutex
-	known atomic.Pointer[map[string]gq.BackoffFunc] // never written to; replaced under mu
-}
-
-func (s *strategies) add(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[string]gq.BackoffFunc, len(backoffs))
-	if known := s.known.Load(); known != nil {
-		maps.Copy(all, *known)
-	}
-	maps.Copy(all, backoffs)
-	s.known.Store(&all)
-	return maps.Clone(all)
-}
-
-// AddBackoffs implements [Strategist] for a store with this configuration, which
-// [Config.WithDefaults] has made.
-func (c *Config) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
-	return c.strategies.add(backoffs)
 }
 
 // Draw is what a verb needs of a store: a number in [0,1) and the strategies.
 func (c *Config) Draw(u float64) gq.Draw {
-	known := c.Backoffs
-	if c.strategies != nil {
-		known = *c.strategies.known.Load()
-	}
-	if len(known) == 0 {
+	if len(c.Backoffs) == 0 {
 		return gq.Draw{U: u}
 	}
-	return gq.Draw{U: u, Custom: func(name string) gq.BackoffFunc { return known[name] }}
+	return gq.Draw{U: u, Custom: func(name string) gq.BackoffFunc { return c.Backoffs[name] }}
 }
 
 // Retention is how long finished jobs are kept, by how they ended. Their events
@@ -124,14 +82,12 @@ func (c Config) WithDefaults() (Config, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Backoffs)) {
-		if c.Backoffs[name] == nil {
-			faults = append(faults, gq.Fault{Field: "backoffs", Problem: fmt.Sprintf("%q has no function", name)})
+		if name == "" || c.Backoffs[name] == nil {
+			faults = append(faults, gq.Fault{Field: fmt.Sprintf("backoffs[%q]", name), Problem: "needs a name and a function"})
 		}
 	}
 	if len(faults) > 0 {
 		return c, &gq.InvalidError{Faults: faults}
 	}
-	c.strategies = new(strategies)
-	c.strategies.add(c.Backoffs)
 	return c, nil
 }

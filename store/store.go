@@ -41,8 +41,27 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Store keeps jobs. All methods may be called concurrently.
+// Store keeps jobs. It is composed of one small interface for each role. All methods may be
+// called concurrently.
 type Store interface {
+	Writer
+	Reader
+	Claimer
+	Sweeper
+	EventLog
+	Settings
+	Documents
+
+	// Config is what the store was opened with, and the defaults of what was left open.
+	Config() Config
+
+	// Close waits for calls under way and frees everything. Later calls return
+	// [gq.ErrClosed]. Closing twice is fine.
+	Close() error
+}
+
+// Writer inserts jobs and changes them. A [Transaction] is one too.
+type Writer interface {
 	// Insert adds groups of jobs. A group is all or nothing. Every spec has an
 	// id, and its defaults filled in. Within a group the dependencies may name
 	// members in any order.
@@ -58,6 +77,32 @@ type Store interface {
 	// [gq.ErrDiskFull].
 	Insert(ctx context.Context, groups []Group) ([]Inserted, error)
 
+	// Update applies a function to the state of each job and persists what it
+	// returned together with its events and the blobs beside it. A function
+	// that returns an error, panics, returns the state of another job, or returns the
+	// state as it was without an event changes nothing, and its blobs are not written
+	// either: that is how a call that was answered before is answered again. Two
+	// updates of one job in one call see each other in order.
+	//
+	// The children that an update spawns are inserted with it, as one group, or
+	// nothing happens at all. They may depend on each other and on the updated
+	// job, as it is from then on. A change that is refused, or is none, inserts
+	// nothing; a group that is refused, with the errors of Insert, leaves the job
+	// as it was.
+	//
+	// A function by which a held job would come to occupy more of its pool than
+	// there is, or than is left, changes nothing either: the answer is the state as
+	// it was and a [gq.CapacityError]. That is how a held job starts in a pool that
+	// is occupied AtStart, and the check and the start are one.
+	//
+	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
+	// that the store does not know, [gq.ErrNoCapacity], [gq.ErrInUse] of updates that
+	// yield, and whatever the function returned.
+	Update(ctx context.Context, updates []Update) ([]Updated, error)
+}
+
+// Reader reads jobs.
+type Reader interface {
 	// Get reads jobs by id or lease, in the order asked for, as they stand at
 	// this moment: [gq.State.At]. An unknown one has the error [gq.ErrNotFound].
 	// What any method returns belongs to the caller.
@@ -68,6 +113,13 @@ type Store interface {
 	// [gq.ErrInvalid]: the engine does that.
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 
+	// Counts tells how many jobs stand in each status, for the named queues or
+	// for all. It costs the same however many jobs there are.
+	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
+}
+
+// Claimer hands out jobs.
+type Claimer interface {
 	// Claim gives claimable jobs to workers, each under a lease with a new id
 	// and a larger version. Within a queue the smallest order key is served
 	// first; queues are served in the order the claim names them. A claim finds
@@ -97,30 +149,10 @@ type Store interface {
 	// without changing anything.
 	// n is between 1 and [MaxClaim].
 	Peek(ctx context.Context, f Filter, n int) ([]Found, error)
+}
 
-	// Update applies a function to the state of each job and persists what it
-	// returned together with its events and the blobs beside it. A function
-	// that returns an error, panics, returns the state of another job, or returns the
-	// state as it was without an event changes nothing, and its blobs are not written
-	// either: that is how a call that was answered before is answered again. Two
-	// updates of one job in one call see each other in order.
-	//
-	// The children that an update spawns are inserted with it, as one group, or
-	// nothing happens at all. They may depend on each other and on the updated
-	// job, as it is from then on. A change that is refused, or is none, inserts
-	// nothing; a group that is refused, with the errors of Insert, leaves the job
-	// as it was.
-	//
-	// A function by which a held job would come to occupy more of its pool than
-	// there is, or than is left, changes nothing either: the answer is the state as
-	// it was and a [gq.CapacityError]. That is how a held job starts in a pool that
-	// is occupied AtStart, and the check and the start are one.
-	//
-	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
-	// that the store does not know, [gq.ErrNoCapacity], [gq.ErrInUse] of updates that
-	// yield, and whatever the function returned.
-	Update(ctx context.Context, updates []Update) ([]Updated, error)
-
+// Sweeper does what time and finished dependencies have made due, a bounded step at a time.
+type Sweeper interface {
 	// Due lists jobs for which time has something to do ([gq.State.Advance]),
 	// the most overdue first, and when to look again. Here, in Release and in
 	// Collect a limit below 1 is 1.
@@ -137,11 +169,10 @@ type Store interface {
 	// Collect removes up to limit finished jobs that are past their retention,
 	// with their events, and returns how many; 0 means that none is left.
 	Collect(ctx context.Context, limit int) (int, error)
+}
 
-	// Counts tells how many jobs stand in each status, for the named queues or
-	// for all. It costs the same however many jobs there are.
-	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
-
+// EventLog reads what has happened.
+type EventLog interface {
 	// Events reads up to limit events after a sequence number, oldest first,
 	// none for a limit below 1.
 	// No event ever appears behind one that was returned. Calls that were made one
@@ -156,7 +187,10 @@ type Store interface {
 	// History reads all events of one job, oldest first, without a scan. The
 	// error is [gq.ErrNotFound] for an unknown job.
 	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
+}
 
+// Settings are the queues and pools.
+type Settings interface {
 	// PutQueue configures a queue from the next claim or submission on. Making
 	// a queue fair, or not, gives its live jobs their turns anew in the order of
 	// submission; that and a new KeyLimit may take time in proportion to them.
@@ -178,7 +212,10 @@ type Store interface {
 
 	// Pools lists every pool by name, with what is in use at this moment.
 	Pools(ctx context.Context) ([]gq.Pool, error)
+}
 
+// Documents are small records beside the jobs.
+type Documents interface {
 	// PutDocs writes documents, all or none. Each must still have the version
 	// that its caller has read; nil data deletes. It returns the new versions,
 	// which are larger than any the store has given before, and 0 for what was
@@ -193,10 +230,6 @@ type Store interface {
 	// "" is before all names. A limit of 0 is [DefaultPage], the largest
 	// [MaxPage].
 	Docs(ctx context.Context, kind, after string, limit int) ([]Doc, error)
-
-	// Close waits for calls under way and frees everything. Later calls return
-	// [gq.ErrClosed]. Closing twice is fine.
-	Close() error
 }
 
 // Meter is an optional capability: what the store has cost so far.

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/faces/scheduler"
 	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
 )
 
 // Config is everything a server can be told. Its defaults are those of
@@ -35,7 +37,7 @@ type Config struct {
 
 	Log       Log
 	Limits    Limits
-	Retention gq.RetentionSettings
+	Retention store.Retention
 	Scheduler Scheduler
 	TaskQueue TaskQueue
 	Matching  match.Settings // until others are put
@@ -89,7 +91,7 @@ type Auth struct {
 
 // Default is the configuration of a server that is told nothing.
 func Default() Config {
-	scheduler := gq.PresetScheduler.Policy()
+	policy := gq.PresetScheduler.Policy()
 	return Config{
 		Store: "file:gq-data",
 		HTTP:  "127.0.0.1:8780",
@@ -104,13 +106,13 @@ func Default() Config {
 			IdleTimeout: 2 * time.Minute,
 			KeyWindow:   gq.Default().IdempotencyWindow,
 		},
-		Retention: gq.RetentionDefaults(),
+		Retention: store.DefaultRetention(),
 		Scheduler: Scheduler{
-			Capacity:      gq.SchedulerDefaults().Capacity,
-			ClaimHold:     scheduler.Hold,
-			LeaseTTL:      scheduler.LeaseTTL,
+			Capacity:      scheduler.DefaultCapacity,
+			ClaimHold:     policy.Hold,
+			LeaseTTL:      policy.LeaseTTL,
 			OnLeaseExpiry: "timeout",
-			Idempotency:   gq.SchedulerDefaults().Idempotency,
+			Idempotency:   true,
 		},
 		Matching: match.DefaultSettings(),
 	}

@@ -286,7 +286,5 @@ var (
 	_                = context.Background
 )
 
-// AddBackoffs implements [store.Strategist].
-func (s *Store) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
-	return s.config.AddBackoffs(backoffs)
-}
+// Config implements [store.Store].
+func (s *Store) Config() store.Config { return s.config }

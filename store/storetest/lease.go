@@ -108,12 +108,6 @@ var leaseCases = []Case{
 		Needs:  []string{"Insert", "Claim", "Peek", "Close"},
 		run:    leaseOwnBackoff,
 	},
-	{
-		Name:   "Lease/AddedBackoff",
-		Clause: "strategies that an engine adds count as those that the store was opened with",
-		Needs:  []string{"Insert", "Claim", "Close"},
-		run:    leaseAddedBackoff,
-	},
 }
 
 func leaseGrant(e *env) {
@@ -400,33 +394,6 @@ func leaseLossBackoff(e *env) {
 	e.none("1 ns before the backoff ends")
 	e.clock.Advance(1)
 	e.claimed("at the end of the backoff", 1, []gq.JobID{job.ID})
-}
-
-func leaseAddedBackoff(e *env) {
-	e.open(func(c *store.Config) {
-		c.Backoffs = map[string]gq.BackoffFunc{"mine": func(int, time.Duration, time.Duration) time.Duration { return 40 * time.Minute }}
-	})
-	s, ok := e.store().(store.Strategist)
-	if !ok {
-		return
-	}
-	all := s.AddBackoffs(map[string]gq.BackoffFunc{"later": func(int, time.Duration, time.Duration) time.Duration { return 0 }})
-	if all["mine"] == nil || all["later"] == nil {
-		e.Errorf("of two strategies the store knows %d", len(all))
-	}
-	clear(all)
-	for _, name := range []string{"mine", "later"} {
-		e.add(under(func(p *gq.Policy) {
-			p.OnLoss = gq.LossBackoff
-			p.Backoff = gq.Backoff{Strategy: gq.Custom, Custom: name, Jitter: gq.JitterNone, Initial: time.Minute, Max: time.Hour, Multiplier: 2}
-		}))
-	}
-	held := e.claim(2)
-	if len(held) != 2 {
-		e.Fatalf("claimed %d jobs, want 2", len(held))
-	}
-	e.clock.Set(held[0].State.Lease.ExpiresAt)
-	e.claimed("when the leases ran out", 5, []gq.JobID{held[1].State.ID})
 }
 
 func leaseOwnBackoff(e *env) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/scribble"
+	"github.com/gopherqueue/gq/store"
 )
 
 // lent are the types of memory that bugs leave to the callers.
@@ -25,10 +26,5 @@ func own[T any](n *naive, answer T) T {
 	return scribble.Copy(answer)
 }
 
-// AddBackoffs implements [store.Strategist].
-func (n *naive) AddBackoffs(backoffs map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
-	if n.bug == ignoresEngines {
-		return backoffs
-	}
-	return n.cfg.AddBackoffs(backoffs)
-}
+// Config implements [store.Store].
+func (n *naive) Config() store.Config { return n.cfg }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/store"
@@ -29,6 +30,9 @@ type Backend struct {
 	// Late says that a claim may miss what was submitted right before it. The
 	// suite then claims again before it draws conclusions.
 	Late bool
+
+	// Patience is how long the suite waits for news that must come; 0 is 2 minutes.
+	Patience time.Duration
 
 	// Parallel lets cases run at the same time, each on its own store.
 	Parallel bool

@@ -106,11 +106,6 @@ func (r recordingStore) Insert(ctx context.Context, g []store.Group) ([]store.In
 	return r.Store.Insert(ctx, g)
 }
 
-// AddBackoffs implements [store.Strategist], which the naive store has.
-func (r recordingStore) AddBackoffs(b map[string]gq.BackoffFunc) map[string]gq.BackoffFunc {
-	return r.Store.(store.Strategist).AddBackoffs(b)
-}
-
 func (r recordingStore) Get(ctx context.Context, refs []store.Ref, p gq.Parts) ([]store.Found, error) {
 	r.calls.add("Get")
 	return r.Store.Get(ctx, refs, p)

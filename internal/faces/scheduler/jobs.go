@@ -57,7 +57,7 @@ func (r *submitRequest) spec(f *Face) (gq.Spec, error) {
 			s.Requires = []string{gpu}
 		}
 	}
-	if r.ClientRequestID != nil && *r.ClientRequestID != "" && f.settings.Idempotency {
+	if r.ClientRequestID != nil && *r.ClientRequestID != "" && !f.options.NoIdempotency {
 		s.Key = gq.Key{Scope: "scheduler:" + s.Queue, Name: *r.ClientRequestID}
 	}
 	return s, wrong.err()

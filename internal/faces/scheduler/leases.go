@@ -120,10 +120,10 @@ func (f *Face) requestLease(c *call) (reply, error) {
 	if err := f.addon(ctx, job.Spec.Queue); err != nil {
 		return reply{}, err
 	}
-	job.State, err = f.engine.Admit(ctx, job.State.Lease.Ref(), ttl, f.settings.DenialRetry)
+	job.State, err = f.engine.Admit(ctx, job.State.Lease.Ref(), ttl, denialRetry)
 	if full, denied := errors.AsType[*gq.CapacityError](err); denied {
 		return ok(leaseVerdict{
-			RetryAfterSec: seconds(f.settings.DenialRetry),
+			RetryAfterSec: seconds(denialRetry),
 			Reason:        fmt.Sprintf("Capacity exceeded: used=%d, requested=%d, capacity=%d", full.Used, full.Requested, full.Capacity),
 		})
 	}

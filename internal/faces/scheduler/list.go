@@ -68,10 +68,10 @@ func (p *parameters) addon() string {
 
 func (p *parameters) limit() int {
 	if !p.values.Has("limit") {
-		return p.face.settings.ListLimit
+		return listLimit
 	}
 	n, err := strconv.Atoi(p.value("limit"))
-	if most := p.face.settings.ListLimitMax; err != nil || n < 1 || n > most {
+	if most := listLimitMax; err != nil || n < 1 || n > most {
 		p.wrong.add("limit", "%.64q is not a number from 1 to %d", p.value("limit"), most)
 	}
 	return n

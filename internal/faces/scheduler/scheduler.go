@@ -87,7 +87,6 @@ type Options struct {
 type Face struct {
 	engine   Engine
 	options  Options
-	settings gq.SchedulerSettings
 	policy   gq.Policy // of the jobs that are submitted here
 	capacity int64     // as configured
 	mux      *http.ServeMux
@@ -99,6 +98,15 @@ type Face struct {
 	ready    bool // the pool is there; guarded by setup
 	reported sync.Once
 }
+
+// The numbers of the document that no configuration changes, and its default
+// capacity.
+const (
+	DefaultCapacity = 70               // cost units that running jobs may occupy together
+	denialRetry     = 10 * time.Second // after a denied lease, ask again in this long
+	listLimit       = 50               // jobs on a page that names no limit
+	listLimitMax    = 200              // jobs on a page at most
+)
 
 // New makes the face over a queue. It starts nothing.
 func New(e Engine, o Options) (*Face, error) {
@@ -112,8 +120,8 @@ func New(e Engine, o Options) (*Face, error) {
 		o.BodyTimeout = 30 * time.Second
 	}
 	f := &Face{
-		engine: e, options: o, settings: gq.SchedulerDefaults(), policy: gq.PresetScheduler.Policy(),
-		capacity: gq.SchedulerDefaults().Capacity, mux: http.NewServeMux(),
+		engine: e, options: o, policy: gq.PresetScheduler.Policy(),
+		capacity: DefaultCapacity, mux: http.NewServeMux(),
 	}
 	if o.Capacity != nil {
 		f.capacity = *o.Capacity
@@ -127,7 +135,6 @@ func New(e Engine, o Options) (*Face, error) {
 	if o.Requeue {
 		f.policy.OnLoss = gq.LossCounts
 	}
-	f.settings.Idempotency = !o.NoIdempotency
 	if err := errors.Join(f.policy.Validate(), f.pool().Validate()); err != nil {
 		return nil, fmt.Errorf("new scheduler API: %w", err)
 	}

@@ -1,0 +1,111 @@
+package gq
+
+import "time"
+
+// slotAttributes is how many attributes the job of a slot gets beside those of its template.
+const slotAttributes = 2
+
+// Validate reports everything that is wrong with the queue.
+func (q Queue) Validate() error {
+	var f faults
+	checkQueueName("name", q.Name, &f)
+	q.Policy.validate("policy", &f)
+	if q.MaxRunning < 0 {
+		f.add("max_running", "%d is negative; 0 is no limit", q.MaxRunning)
+	}
+	if q.MaxDepth < 0 {
+		f.add("max_depth", "%d is negative; 0 is no limit", q.MaxDepth)
+	}
+	q.Rate.validate("rate", &f)
+	if q.KeyLimit < 0 {
+		f.add("key_limit", "%d is negative; 0 is no limit", q.KeyLimit)
+	}
+	if q.Pool != "" {
+		checkQueueName("pool", q.Pool, &f)
+	}
+	return f.err()
+}
+
+// Validate reports everything that is wrong with the pool.
+func (p Pool) Validate() error {
+	var f faults
+	checkQueueName("name", p.Name, &f)
+	if p.Capacity < 0 || p.Capacity > MaxCapacity {
+		f.add("capacity", "%d is not between 0 and %d", p.Capacity, int64(MaxCapacity))
+	}
+	return f.err()
+}
+
+// Validate reports what is wrong with the schedule, except with its calendar
+// and time zone, which only a calendar's parser can tell.
+func (s *Schedule) Validate(l Limits) error {
+	var f faults
+	checkQueueName("name", s.Name, &f)
+	if len(s.Name) > MaxScheduleBytes {
+		f.add("name", "%d bytes are more than %d", len(s.Name), MaxScheduleBytes)
+	}
+	switch {
+	case s.Cron == "" && s.Every == 0:
+		f.add("cron", "give a calendar or an interval")
+	case s.Cron != "" && s.Every != 0:
+		f.add("every", "give a calendar or an interval, not both")
+	case s.Cron == "" && (s.Every < MinInterval || s.Every > MaxDuration):
+		f.add("every", "%v is not between %v and %v", s.Every, MinInterval, MaxDuration)
+	}
+	if s.Cron == "" && s.TimeZone != "" {
+		f.add("time_zone", "an interval is the same in every time zone")
+	}
+	if year := s.Start.UTC().Year(); !s.Start.IsZero() && (year < 1970 || year > 2200) {
+		f.add("start", "the year %d is not between 1970 and 2200", year)
+	}
+	if !s.Missed.Valid() {
+		f.add("missed", "must be one of once, skip, all")
+	}
+	if s.MissedLimit < 0 || s.MissedLimit > MaxMissedSlots {
+		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, MaxMissedSlots)
+	}
+	t := s.Template
+	if !t.ID.IsZero() {
+		f.add("template.id", "is assigned by the system")
+	}
+	if t.Key != (Key{}) {
+		f.add("template.idempotency_key", "is made of the schedule and its slot")
+	}
+	if !t.RunAt.IsZero() {
+		f.add("template.run_at", "is the slot")
+	}
+	if len(t.DependsOn) > 0 {
+		f.add("template.depends_on", "a scheduled job depends on no other")
+	}
+	if n := len(t.Attributes); n > MaxAttributes-slotAttributes {
+		f.add("template.attributes", "%d are more than %d; a slot's job has %d more", n, MaxAttributes-slotAttributes, slotAttributes)
+	}
+	unset := t.Policy == Policy{}
+	t = t.WithDefaults()
+	if unset {
+		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
+	}
+	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), Key{}, time.Time{}, nil
+	for _, fault := range FaultsOf(t.Validate(l)) {
+		f.add("template."+fault.Field, "%s", fault.Problem)
+	}
+	return f.err()
+}
+
+// Validate reports every limit that cannot be.
+func (l Limits) Validate() error {
+	var f faults
+	for _, n := range []struct {
+		field string
+		value int
+	}{
+		{"limits.payload_bytes", l.PayloadBytes},
+		{"limits.result_bytes", l.ResultBytes},
+		{"limits.checkpoint_bytes", l.CheckpointBytes},
+	} {
+		if n.value < 1 || n.value > MaxPayloadBytes {
+			f.add(n.field, "%d is not between 1 and %d", n.value, MaxPayloadBytes)
+		}
+	}
+	return f.err()
+}
