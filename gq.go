@@ -1,23 +1,18 @@
-// Package gq is the vocabulary of GopherQueue: what a job is, which states it
-// can be in, who may move it from one to the next, and what every word of that
-// means. Stores, the engine and every API speak in these types.
+// Package gq is a job queue: open one with [Open], define what a job is with [NewKind], submit
+// jobs through the kind, and handle them with package worker.
 //
-// The package is pure. It does no I/O, starts no goroutine and never reads the
-// clock: time, randomness and identity are arguments. A transition is a method
-// on [State] that takes values and returns values; whoever calls it persists
-// the outcome.
+//	type Email struct{ To, Subject string }
 //
-//	next, events, err := state.Complete(ref, digest, now)
+//	var SendEmail = gq.NewKind[Email, gq.None]("email.send", gq.InQueue("mail"))
 //
-// # Who decides what
+//	client, err := gq.Open(ctx, "file:gq-data")
+//	id, err := SendEmail.Submit(ctx, client, Email{To: "ada@example.org"})
 //
-// The domain decides, a store selects and persists, a face translates. The rule
-// that only the newest unexpired lease may settle a job stands once, in
-// [State.Complete] and its siblings, and nowhere in SQL or in a handler.
+// Jobs are delivered at least once, under leases. Every claim of a job issues a larger lease
+// version, and nothing about a running job is accepted without the newest one.
 //
-// # Reading order
-//
-// [Status] and [Moves] are the state machine, [State] its data and verbs,
-// [Lease] the exclusive right to run a job, [Policy] the numbers that govern
-// it, [Spec] what a client asked for, [Event] what is remembered.
+// The nouns are here: a [Job] is a [Spec], what was asked for, and a [State], how it stands. A
+// [Policy] has the numbers that govern a job, a [Queue] what its jobs have in common, a [Lease]
+// is the exclusive right to run one, and an [Event] tells what has happened. [Driver] lists
+// every call. The rules are in package machine.
 package gq

@@ -94,7 +94,7 @@ func TestJobIDJSON(t *testing.T) {
 		ID     gq.JobID `json:"id"`
 		Parent gq.JobID `json:"parent"`
 	}
-	in := record{ID: jobID(7)}
+	in := record{ID: gq.NewJobID([16]byte{15: 7})}
 	text, err := json.Marshal(in)
 	if want := `{"id":"00000000-0000-4000-8000-000000000007","parent":""}`; err != nil || string(text) != want {
 		t.Fatalf("%s, %v; want %s", text, err, want)

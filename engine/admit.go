@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -16,12 +17,14 @@ import (
 // the waiting job, and its holder should ask again after a while. Asking, the look
 // at the pool and the start are one commit. A ttl of 0 is the policy's.
 func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error) {
-	ask := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Ask(lease, again, now) }
+	ask := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Ask(s, lease, again, now)
+	}
 	start := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		if s.Detail != gq.LeasePending { // it could not ask
 			return s, nil, gq.ErrIllegalMove.Errorf("job %s waits for no capacity", s.ID)
 		}
-		return s.Start(lease, ttl, now)
+		return machine.Start(s, lease, ttl, now)
 	}
 	answers, err := e.fenced(ctx, e.store, []string{"ask for capacity", "start"}, []gq.LeaseRef{lease, lease}, []store.Update{{Apply: ask}, {Apply: start}})
 	if err != nil {
@@ -38,13 +41,13 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 }
 
 // Report is [Engine.Prepare] with what the holder has to say about it.
-func (e *Engine) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r gq.Report) (gq.State, error) {
+func (e *Engine) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
 	return e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		prepared, events, err := s.Prepare(lease, d, now)
+		prepared, events, err := machine.Prepare(s, lease, d, now)
 		if err != nil {
 			return s, nil, err
 		}
-		next, more, err := prepared.Heartbeat(lease, r, now)
+		next, more, err := machine.Heartbeat(prepared, lease, r, now)
 		if err != nil {
 			return s, nil, err
 		}
@@ -101,7 +104,7 @@ func (e *Engine) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
 	updated, err := e.store.Update(ctx, []store.Update{{
 		Ref: store.Ref{Job: id},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Advance(draw, now)
+			return machine.Advance(s, draw, now)
 		},
 	}})
 	if err == nil {

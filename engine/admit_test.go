@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -39,8 +40,8 @@ func TestAdmit(t *testing.T) {
 		time.Sleep(time.Second)
 		ref := jobs[1].State.Lease.Ref()
 		s, err = f.Admit(t.Context(), ref, 0, time.Minute)
-		full, ok := errors.AsType[*gq.CapacityError](err)
-		if !ok || *full != (gq.CapacityError{Pool: "p", Used: 3, Requested: 3, Capacity: 5}) {
+		full, ok := errors.AsType[*machine.CapacityError](err)
+		if !ok || *full != (machine.CapacityError{Pool: "p", Used: 3, Requested: 3, Capacity: 5}) {
 			t.Fatalf("the second start: %v", err)
 		}
 		if s.Status != gq.Claimed || s.Detail != gq.LeasePending || !s.RunAt.Equal(time.Now().Add(time.Minute)) || !s.Lease.HeartbeatAt.Equal(time.Now()) {
@@ -71,15 +72,15 @@ func TestReport(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.submit(gq.Spec{})
 		_, ref := f.take(held)
-		s, err := f.Report(t.Context(), ref, gq.LeasePending, gq.Report{Progress: -1, Note: "warm"})
+		s, err := f.Report(t.Context(), ref, gq.LeasePending, machine.Report{Progress: -1, Note: "warm"})
 		if err != nil || s.Detail != gq.LeasePending || s.Note != "warm" {
 			t.Errorf("%+v, %v", s, err)
 		}
 		// Refused as a whole.
-		if _, err := f.Report(t.Context(), ref, gq.Preparing, gq.Report{Note: "back"}); !errors.Is(err, gq.ErrIllegalMove) {
+		if _, err := f.Report(t.Context(), ref, gq.Preparing, machine.Report{Note: "back"}); !errors.Is(err, gq.ErrIllegalMove) {
 			t.Errorf("backwards: %v", err)
 		}
-		if _, err := f.Report(t.Context(), ref, gq.LeasePending, gq.Report{Progress: 2}); !errors.Is(err, gq.ErrInvalid) {
+		if _, err := f.Report(t.Context(), ref, gq.LeasePending, machine.Report{Progress: 2}); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("too far: %v", err)
 		}
 	})
@@ -152,7 +153,7 @@ func TestSamples(t *testing.T) {
 			f.submit(gq.Spec{CostUnits: 1})
 		}
 		_, ref := f.take()
-		total := func(m gq.Measure) (n int64) {
+		total := func(m machine.Measure) (n int64) {
 			t.Helper()
 			samples, err := f.Samples(t.Context(), "p", begin.Add(-time.Minute))
 			if err != nil || len(samples) == 0 {
@@ -166,7 +167,7 @@ func TestSamples(t *testing.T) {
 			}
 			return n
 		}
-		wants := func(when string, want map[gq.Measure]int64) {
+		wants := func(when string, want map[machine.Measure]int64) {
 			t.Helper()
 			for m, n := range want {
 				if got := total(m); got != n {
@@ -174,8 +175,8 @@ func TestSamples(t *testing.T) {
 				}
 			}
 		}
-		first := map[gq.Measure]int64{
-			gq.SubmittedCount: 3, gq.StartedCount: 1, gq.CompletedCount: 0, gq.QueuedLevel: 2, gq.RunningLevel: 1, gq.UsedLevel: 1, gq.CapacityLevel: 5,
+		first := map[machine.Measure]int64{
+			machine.SubmittedCount: 3, machine.StartedCount: 1, machine.CompletedCount: 0, machine.QueuedLevel: 2, machine.RunningLevel: 1, machine.UsedLevel: 1, machine.CapacityLevel: 5,
 		}
 		wants("before a sample", first)
 		for range 3 {
@@ -188,8 +189,8 @@ func TestSamples(t *testing.T) {
 		if _, err := f.Complete(t.Context(), ref, nil); err != nil {
 			t.Fatal(err)
 		}
-		second := map[gq.Measure]int64{
-			gq.SubmittedCount: 3, gq.CompletedCount: 1, gq.ReleasedCount: 1, gq.ExpiredCount: 0, gq.QueuedLevel: 2, gq.RunningLevel: 0, gq.UsedLevel: 0,
+		second := map[machine.Measure]int64{
+			machine.SubmittedCount: 3, machine.CompletedCount: 1, machine.ReleasedCount: 1, machine.ExpiredCount: 0, machine.QueuedLevel: 2, machine.RunningLevel: 0, machine.UsedLevel: 0,
 		}
 		wants("after an end", second)
 		if err := f.Sample(t.Context(), "p"); err != nil {
@@ -206,12 +207,12 @@ func TestSamples(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		wants("with thousands of events", map[gq.Measure]int64{gq.SubmittedCount: 2803, gq.QueuedLevel: 2802})
+		wants("with thousands of events", map[machine.Measure]int64{machine.SubmittedCount: 2803, machine.QueuedLevel: 2802})
 
 		// A range begins with how things stood, and counts nothing from before.
 		time.Sleep(time.Hour)
 		samples, err := f.Samples(t.Context(), "p", time.Now().Add(-time.Minute))
-		if err != nil || len(samples) != 2 || samples[0].Values[gq.QueuedLevel] != 2802 || samples[0].Values[gq.SubmittedCount] != 0 {
+		if err != nil || len(samples) != 2 || samples[0].Values[machine.QueuedLevel] != 2802 || samples[0].Values[machine.SubmittedCount] != 0 {
 			t.Errorf("an hour later: %+v, %v", samples, err)
 		}
 	})
@@ -256,7 +257,7 @@ func TestSamplesMeanwhile(t *testing.T) {
 		}
 		n := int64(0)
 		for i := range samples {
-			n += samples[i].Values[gq.SubmittedCount]
+			n += samples[i].Values[machine.SubmittedCount]
 		}
 		if n != 3 {
 			t.Errorf("%d jobs were submitted, 3 are", n)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -31,7 +32,7 @@ func cancelling(id gq.JobID, reason string) store.Update {
 	return store.Update{
 		Ref: store.Ref{Job: id},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Cancel(reason, now)
+			return machine.Cancel(s, reason, now)
 		},
 	}
 }

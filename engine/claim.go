@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -81,7 +82,7 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 		names []string
 	}{{"types", r.Types}, {"offers", r.Offers}} {
 		for i, name := range names.names {
-			faults = append(faults, gq.FaultsOf(gq.CheckName(fmt.Sprintf("%s[%d]", names.field, i), name))...)
+			faults = append(faults, gq.FaultsOf(machine.CheckName(fmt.Sprintf("%s[%d]", names.field, i), name))...)
 		}
 	}
 	if len(faults) > 0 {

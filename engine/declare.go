@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -33,7 +34,7 @@ func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, er
 	refused := func(err error) (gq.Queue, error) {
 		return gq.Queue{}, fmt.Errorf("declare queue %.80q: %w", q.Name, err)
 	}
-	if err := q.Validate(); err != nil {
+	if err := machine.CheckQueue(q); err != nil {
 		return refused(err)
 	}
 	before := gq.NewQueue(q.Name)

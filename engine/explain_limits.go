@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -135,7 +136,7 @@ func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 	}
 	used, dear := int64(0), all[:0:0]
 	for i := range all {
-		if c := all[i].State.Lease.CostUnits; c > 0 && pool.Counts(all[i].State.Status) {
+		if c := all[i].State.Lease.CostUnits; c > 0 && machine.CountsInPool(pool, all[i].State.Status) {
 			used += c
 			dear = append(dear, all[i])
 		}

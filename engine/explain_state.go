@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // workers tells whether anyone is there to run the job.
@@ -53,7 +54,7 @@ func (x *inquiry) workers() {
 // tooLate compares when the job may run with when its life ends. New jobs and
 // retries of that kind are refused; an earlier version may have stored one.
 func (x *inquiry) tooLate() {
-	end, run := x.state.LifeEnd(), x.state.RunAt
+	end, run := machine.LifeEnd(x.state), x.state.RunAt
 	if end.IsZero() || run.Before(end) {
 		return
 	}
@@ -68,7 +69,7 @@ func (x *inquiry) tooLate() {
 // lifetime warns of an end that is near: the last tenth of a life, an hour at
 // most.
 func (x *inquiry) lifetime() {
-	end := x.state.LifeEnd()
+	end := machine.LifeEnd(x.state)
 	if end.IsZero() || !x.state.Status.Held() && !x.state.RunAt.Before(end) { // see tooLate
 		return
 	}
@@ -115,7 +116,7 @@ func (x *inquiry) heldBy() gq.Reason {
 		if s.Progress > 0 {
 			r.Summary += fmt.Sprintf("; %.0f%% done", 100*s.Progress)
 		}
-		if d := s.Deadline(); !d.IsZero() && d.Sub(x.now) < l.TTL {
+		if d := machine.Deadline(s); !d.IsZero() && d.Sub(x.now) < l.TTL {
 			r.Remedy = fmt.Sprintf("its execution timeout is at %s", instant(d))
 		}
 	}
@@ -130,7 +131,7 @@ func (x *inquiry) finished() gq.Reason {
 	switch {
 	case s.Status == gq.Completed:
 		r.Summary = fmt.Sprintf("%s at %s in attempt %d", s.Status, instant(s.CompletedAt), s.Attempt)
-	case s.Reason == gq.ReasonLifetime:
+	case s.Reason == machine.ReasonLifetime:
 		r.Summary += ": " + x.outlived()
 		if s.Failure != nil {
 			r.Summary += fmt.Sprintf("; the last attempt failed: %s %s: %s", s.Failure.Category, s.Failure.Code, line1(s.Failure.Message))
@@ -149,7 +150,7 @@ func (x *inquiry) finished() gq.Reason {
 // outlived tells how a lifetime ended a job: it was over, or would have been when
 // the job might have run again.
 func (x *inquiry) outlived() string {
-	s, end := x.state, x.state.LifeEnd()
+	s, end := x.state, machine.LifeEnd(x.state)
 	if !s.RunAt.Before(end) && !end.IsZero() {
 		return fmt.Sprintf("it could not run before %s, and its lifetime ended before, at %s", instant(s.RunAt), instant(end))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -58,7 +59,7 @@ const MaxLooked = 10_000
 // pick reads jobs and keeps those that a query picks, until the page is full and
 // it is known that there is another, or enough were looked at.
 func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error) {
-	if err := q.CheckPicks(); err != nil {
+	if err := machine.CheckQuery(&q); err != nil {
 		return page, err
 	}
 	all := q
@@ -144,7 +145,7 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 				if s.Own != job.Metadata.Priority && !s.Status.Terminal() {
 					return s, nil, gq.ErrConflict
 				}
-				return s.Update(next.Priority, now)
+				return machine.Update(s, next.Priority, now)
 			},
 			Metadata: &next,
 		}})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -142,7 +143,7 @@ func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 		q.Policy = gq.Default()
 	}
 	if faults := e.unregistered("policy", &q.Policy); len(faults) > 0 {
-		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(q.Validate())...)})
+		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(machine.CheckQueue(q))...)})
 	}
 	if err := e.store.PutQueue(ctx, q); err != nil {
 		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, err)
@@ -191,7 +192,7 @@ func (e *Engine) Pause(ctx context.Context, queue string) (gq.Queue, error) {
 // Resume ends a pause. The error is [gq.ErrNotFound] for a queue that does not
 // exist: it cannot have been paused, and the name must be another's.
 func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
-	if err := gq.CheckQueueName(queue); err != nil {
+	if err := machine.CheckQueueName(queue); err != nil {
 		return gq.Queue{}, fmt.Errorf("resume: %w", err)
 	}
 	if _, err := e.Queue(ctx, queue); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -271,7 +272,7 @@ func legal(t *testing.T, events []gq.Event) {
 	t.Helper()
 	var at gq.Status
 	for _, e := range events {
-		if e.Status != at && !gq.CanMove(at, e.Status) {
+		if e.Status != at && !machine.CanMove(at, e.Status) {
 			t.Errorf("job %s moved from %s to %s", e.Job, at, e.Status)
 		}
 		at = e.Status

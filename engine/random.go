@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // source draws ids and jitter for all callers.
@@ -59,6 +60,6 @@ func (b *buffered) Uint64() uint64 {
 
 // draw is what the delay before a retry needs from outside. It is made once for
 // each call, since what is handed to a store must be pure.
-func (e *Engine) draw() gq.Draw {
+func (e *Engine) draw() machine.Draw {
 	return e.config.Draw(e.random.unit())
 }

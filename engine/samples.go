@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -55,7 +56,7 @@ func (e *Engine) Sample(ctx context.Context, pool string) error {
 // Samples reads what was measured from an instant on, oldest first, up to now. The
 // first sample may be an older one: it says how things stood when the range
 // begins.
-func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error) {
+func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error) {
 	for {
 		t, err := e.tally(ctx, pool)
 		if err == nil && !t.complete { // there is too much to count for one read
@@ -83,11 +84,11 @@ func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]gq
 }
 
 // samples adds a tally to what is kept from an instant on.
-func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]gq.Sample, error) {
+func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]machine.Sample, error) {
 	// An hour has a sample as long as an engine runs, so that two reach back far
 	// enough; what nobody sampled since is in the cursor.
 	after := from.Add(-2*sampleHour - 1).UTC().Format(sampleHourName)
-	byTime := map[int64]gq.Sample{t.last.Time.Unix(): t.last}
+	byTime := map[int64]machine.Sample{t.last.Time.Unix(): t.last}
 	for {
 		docs, err := e.store.Docs(ctx, sampleKind(t.pool), after, store.MaxPage)
 		if err != nil {
@@ -113,13 +114,13 @@ func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]gq.Sa
 	if t.last.Time.IsZero() {
 		delete(byTime, t.last.Time.Unix())
 	}
-	return clip(slices.SortedFunc(maps.Values(byTime), func(a, b gq.Sample) int { return a.Time.Compare(b.Time) }), from), nil
+	return clip(slices.SortedFunc(maps.Values(byTime), func(a, b machine.Sample) int { return a.Time.Compare(b.Time) }), from), nil
 }
 
 // clip drops all samples before an instant but the last one, which loses its
 // counts: they are not of the range.
-func clip(samples []gq.Sample, from time.Time) []gq.Sample {
-	first := slices.IndexFunc(samples, func(s gq.Sample) bool { return !s.Time.Before(from) })
+func clip(samples []machine.Sample, from time.Time) []machine.Sample {
+	first := slices.IndexFunc(samples, func(s machine.Sample) bool { return !s.Time.Before(from) })
 	if first < 0 {
 		first = len(samples)
 	}
@@ -127,7 +128,7 @@ func clip(samples []gq.Sample, from time.Time) []gq.Sample {
 		return samples
 	}
 	samples = samples[first-1:]
-	clear(samples[0].Values[gq.CapacityLevel+1:])
+	clear(samples[0].Values[machine.CapacityLevel+1:])
 	return samples
 }
 
@@ -135,18 +136,18 @@ func clip(samples []gq.Sample, from time.Time) []gq.Sample {
 type tally struct {
 	pool     string
 	cursor   store.Doc
-	kept     uint64               // the last event that the cursor has passed
-	seq      uint64               // the last event that is counted
-	last     gq.Sample            // the newest sample that is kept, with its levels
-	slots    map[int64]*gq.Sample // by the second in which they begin
-	complete bool                 // it reaches up to now, and has the levels
+	kept     uint64                    // the last event that the cursor has passed
+	seq      uint64                    // the last event that is counted
+	last     machine.Sample            // the newest sample that is kept, with its levels
+	slots    map[int64]*machine.Sample // by the second in which they begin
+	complete bool                      // it reaches up to now, and has the levels
 }
 
-func (t *tally) slot(at time.Time) *gq.Sample {
+func (t *tally) slot(at time.Time) *machine.Sample {
 	at = at.Truncate(SampleEvery).UTC()
 	s := t.slots[at.Unix()]
 	if s == nil {
-		s = &gq.Sample{Time: at}
+		s = &machine.Sample{Time: at}
 		t.slots[at.Unix()] = s
 	}
 	return s
@@ -154,7 +155,7 @@ func (t *tally) slot(at time.Time) *gq.Sample {
 
 // tally counts what has happened since the last sample, or a part of it.
 func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
-	t := &tally{pool: pool, slots: map[int64]*gq.Sample{}}
+	t := &tally{pool: pool, slots: map[int64]*machine.Sample{}}
 	if err := e.readCursor(ctx, t); err != nil {
 		return nil, err
 	}
@@ -187,7 +188,7 @@ func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
 		}
 	}
 	for _, s := range t.slots { // nobody looked then
-		copy(s.Values[:], t.last.Values[:gq.CapacityLevel+1])
+		copy(s.Values[:], t.last.Values[:machine.CapacityLevel+1])
 	}
 	if t.complete = len(events) < sampleEvents; t.complete {
 		return t, e.levels(ctx, pool, slices.Collect(maps.Keys(members)), t.slot(now))
@@ -196,16 +197,16 @@ func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
 }
 
 // levels measures how a pool stands.
-func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *gq.Sample) error {
+func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *machine.Sample) error {
 	v := &to.Values
-	clear(v[:gq.CapacityLevel+1])
+	clear(v[:machine.CapacityLevel+1])
 	pools, err := e.store.Pools(ctx)
 	if err != nil {
 		return err
 	}
 	for _, p := range pools {
 		if p.Name == pool {
-			v[gq.UsedLevel], v[gq.CapacityLevel] = p.Used, p.Capacity
+			v[machine.UsedLevel], v[machine.CapacityLevel] = p.Used, p.Capacity
 		}
 	}
 	if len(queues) == 0 {
@@ -217,9 +218,9 @@ func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *g
 	}
 	for i := range counts {
 		by := &counts[i].By
-		v[gq.QueuedLevel] += by[gq.Pending] + by[gq.Delayed] + by[gq.Scheduled] + by[gq.Retrying]
-		v[gq.ClaimedLevel] += by[gq.Claimed]
-		v[gq.RunningLevel] += by[gq.Running]
+		v[machine.QueuedLevel] += by[gq.Pending] + by[gq.Delayed] + by[gq.Scheduled] + by[gq.Retrying]
+		v[machine.ClaimedLevel] += by[gq.Claimed]
+		v[machine.RunningLevel] += by[gq.Running]
 	}
 	return nil
 }
@@ -258,7 +259,7 @@ func (e *Engine) BeforeFirstEvent(ctx context.Context) (uint64, error) {
 
 // keep writes a tally down, if it says anything new.
 func (e *Engine) keep(ctx context.Context, t *tally) error {
-	hours := map[string][]*gq.Sample{}
+	hours := map[string][]*machine.Sample{}
 	for _, s := range t.slots {
 		name := s.Time.Format(sampleHourName)
 		hours[name] = append(hours[name], s)
@@ -309,10 +310,10 @@ func (e *Engine) keep(ctx context.Context, t *tally) error {
 }
 
 // tells reports whether a sample says more than that all is as it was.
-func tells(before gq.Sample, s *gq.Sample) bool {
+func tells(before machine.Sample, s *machine.Sample) bool {
 	for m, v := range s.Values {
 		switch {
-		case !gq.Measure(m).Level():
+		case !machine.Measure(m).Level():
 			if v != 0 {
 				return true
 			}
@@ -324,18 +325,18 @@ func tells(before gq.Sample, s *gq.Sample) bool {
 }
 
 // merge adds a later part of an interval, or a later interval, to a sample.
-func merge(s, later gq.Sample) gq.Sample {
+func merge(s, later machine.Sample) machine.Sample {
 	out := later
 	if s.Time.Equal(later.Time) {
-		for m := gq.CapacityLevel + 1; m < gq.MeasureEnd; m++ {
+		for m := machine.CapacityLevel + 1; m < machine.MeasureEnd; m++ {
 			out.Values[m] += s.Values[m]
 		}
 	}
 	return out
 }
 
-func insertSample(samples []gq.Sample, s gq.Sample) []gq.Sample {
-	at, found := slices.BinarySearchFunc(samples, s, func(a, b gq.Sample) int { return a.Time.Compare(b.Time) })
+func insertSample(samples []machine.Sample, s machine.Sample) []machine.Sample {
+	at, found := slices.BinarySearchFunc(samples, s, func(a, b machine.Sample) int { return a.Time.Compare(b.Time) })
 	if found {
 		samples[at] = merge(samples[at], s)
 		return samples

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
 // An hour is its samples, each the number of its interval and its values; a
 // cursor is the number of an event and the newest sample.
 
-func encodeHour(samples []gq.Sample) []byte {
+func encodeHour(samples []machine.Sample) []byte {
 	b := make([]byte, 0, 32*len(samples)+1)
 	b = append(b, 1) // version
 	for i := range samples {
@@ -23,14 +24,14 @@ func encodeHour(samples []gq.Sample) []byte {
 	return b
 }
 
-func appendValues(b []byte, s *gq.Sample) []byte {
+func appendValues(b []byte, s *machine.Sample) []byte {
 	for _, v := range s.Values {
 		b = binary.AppendVarint(b, v)
 	}
 	return b
 }
 
-func decodeHour(d store.Doc) (samples []gq.Sample, err error) {
+func decodeHour(d store.Doc) (samples []machine.Sample, err error) {
 	if d.Data == nil {
 		return nil, nil
 	}
@@ -44,7 +45,7 @@ func decodeHour(d store.Doc) (samples []gq.Sample, err error) {
 		if n <= 0 || at >= uint64(sampleHour/SampleEvery) {
 			return nil, corrupt
 		}
-		s := gq.Sample{Time: begin.Add(time.Duration(at) * SampleEvery)}
+		s := machine.Sample{Time: begin.Add(time.Duration(at) * SampleEvery)}
 		if b, err = readValues(b[n:], &s); err != nil {
 			return nil, corrupt
 		}
@@ -53,7 +54,7 @@ func decodeHour(d store.Doc) (samples []gq.Sample, err error) {
 	return samples, nil
 }
 
-func readValues(b []byte, s *gq.Sample) ([]byte, error) {
+func readValues(b []byte, s *machine.Sample) ([]byte, error) {
 	for m := range s.Values {
 		v, n := binary.Varint(b)
 		if n <= 0 {
@@ -64,13 +65,13 @@ func readValues(b []byte, s *gq.Sample) ([]byte, error) {
 	return b, nil
 }
 
-func encodeCursor(seq uint64, last gq.Sample) []byte {
+func encodeCursor(seq uint64, last machine.Sample) []byte {
 	b := binary.AppendUvarint([]byte{1}, seq)
 	b = binary.AppendVarint(b, last.Time.Unix())
 	return appendValues(b, &last)
 }
 
-func decodeCursor(d store.Doc) (seq uint64, last gq.Sample, err error) {
+func decodeCursor(d store.Doc) (seq uint64, last machine.Sample, err error) {
 	corrupt := fmt.Errorf("document %s/%s: %w", d.Kind, d.Name, gq.ErrCorrupt)
 	if len(d.Data) == 0 || d.Data[0] != 1 {
 		return 0, last, corrupt

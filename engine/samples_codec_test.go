@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
 func TestSampleRecords(t *testing.T) {
 	hour := time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC)
-	samples := []gq.Sample{{Time: hour}, {Time: hour.Add(10 * time.Second)}, {Time: hour.Add(time.Hour - SampleEvery)}}
+	samples := []machine.Sample{{Time: hour}, {Time: hour.Add(10 * time.Second)}, {Time: hour.Add(time.Hour - SampleEvery)}}
 	for i := range samples {
 		for m := range samples[i].Values {
 			samples[i].Values[m] = int64(i*1000 + m)
@@ -47,8 +48,8 @@ func TestSampleRecords(t *testing.T) {
 // FuzzSampleRecords: whatever is read is written again as it was, or refused.
 func FuzzSampleRecords(f *testing.F) {
 	f.Add([]byte{1})
-	f.Add(encodeHour([]gq.Sample{{Time: time.Unix(0, 0).UTC()}}))
-	f.Add(encodeCursor(5, gq.Sample{}))
+	f.Add(encodeHour([]machine.Sample{{Time: time.Unix(0, 0).UTC()}}))
+	f.Add(encodeCursor(5, machine.Sample{}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if samples, err := decodeHour(store.Doc{Name: "1970-01-01T00", Data: data}); err == nil && len(data) > 0 {
 			if again, err := decodeHour(store.Doc{Name: "1970-01-01T00", Data: encodeHour(samples)}); err != nil || len(again) != len(samples) {

@@ -10,6 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -123,9 +124,9 @@ func TestSamplesPassForeignEvents(t *testing.T) {
 		}
 		var submitted int64
 		for i := range samples {
-			submitted += samples[i].Values[gq.SubmittedCount]
+			submitted += samples[i].Values[machine.SubmittedCount]
 		}
-		if queued := samples[len(samples)-1].Values[gq.QueuedLevel]; submitted != 1 || queued != 1 {
+		if queued := samples[len(samples)-1].Values[machine.QueuedLevel]; submitted != 1 || queued != 1 {
 			t.Errorf("%d jobs were submitted to the pool and %d wait, want 1 and 1", submitted, queued)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -166,7 +167,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 			next.Start = now
 		}
 		next.Start = next.Start.UTC().Truncate(time.Second)
-		faults := append(gq.FaultsOf(next.Validate(e.config.Limits)), late...)
+		faults := append(gq.FaultsOf(machine.CheckSchedule(&next, e.config.Limits)), late...)
 		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
 		slots, more := slotsOf(&next)
 		faults = append(faults, gq.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
@@ -189,7 +190,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 // lateTemplate finds out whether a template without a policy of its own waits
 // longer than jobs of its queue live.
 func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, error) {
-	if t.Delay <= 0 || t.Policy != (gq.Policy{}) || gq.CheckQueueName(t.Queue) != nil {
+	if t.Delay <= 0 || t.Policy != (gq.Policy{}) || machine.CheckQueueName(t.Queue) != nil {
 		return nil, nil
 	}
 	policy, err := e.queues.policy(ctx, e.store, t.Queue)
@@ -199,7 +200,7 @@ func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, erro
 	filled := *t
 	filled.Policy, filled.ID = policy, gq.NewJobID([16]byte{})
 	var late []gq.Fault
-	for _, f := range gq.FaultsOf(filled.Validate(e.config.Limits)) {
+	for _, f := range gq.FaultsOf(machine.CheckSpec(&filled, e.config.Limits)) {
 		if f.Field == "delay" && t.Delay <= gq.MaxDuration {
 			late = append(late, gq.Fault{Field: "template.delay", Problem: f.Problem})
 		}

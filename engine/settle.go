@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -19,14 +20,14 @@ import (
 // and renews its hold.
 func (e *Engine) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error) {
 	return e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Prepare(lease, d, now)
+		return machine.Prepare(s, lease, d, now)
 	})
 }
 
 // Start begins the execution of a claimed job. A ttl of 0 is the policy's.
 func (e *Engine) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
 	return e.held(ctx, "start", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Start(lease, ttl, now)
+		return machine.Start(s, lease, ttl, now)
 	})
 }
 
@@ -54,11 +55,11 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 	for i := range beats {
 		b := &beats[i]
 		leases[i] = b.Lease
-		report := gq.Report{Progress: b.Progress, Note: b.Note, CheckpointBytes: len(b.Checkpoint)}
+		report := machine.Report{Progress: b.Progress, Note: b.Note, CheckpointBytes: len(b.Checkpoint)}
 		lease := b.Lease
 		updates[i] = store.Update{
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Heartbeat(lease, report, now)
+				return machine.Heartbeat(s, lease, report, now)
 			},
 			Checkpoint: b.Checkpoint,
 			Spawn:      b.Spawn,
@@ -118,7 +119,7 @@ func (e *Engine) settling(o gq.Outcome) store.Update {
 			if s.Status != gq.Claimed {
 				return end(s, now)
 			}
-			started, events, err := s.Start(o.Lease, 0, now)
+			started, events, err := machine.Start(s, o.Lease, 0, now)
 			if err != nil {
 				return s, nil, err
 			}
@@ -138,7 +139,7 @@ func (e *Engine) ending(o gq.Outcome) store.Update {
 	case gq.Succeeded:
 		return store.Update{
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Complete(o.Lease, o.Result, now)
+				return machine.Complete(s, o.Lease, o.Result, now)
 			},
 			Result: o.Result,
 			Spawn:  o.Spawn,
@@ -147,13 +148,13 @@ func (e *Engine) ending(o gq.Outcome) store.Update {
 		draw := e.draw()
 		return store.Update{
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Fail(o.Lease, o.Failure, draw, now)
+				return machine.Fail(s, o.Lease, o.Failure, draw, now)
 			},
 			Result: o.Result,
 		}
 	case gq.GivenBack:
 		return store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Release(o.Lease, o.Delay, o.Reason, now)
+			return machine.Release(s, o.Lease, o.Delay, o.Reason, now)
 		}}
 	default:
 		return store.Update{}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -183,7 +184,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, err
 			}
 		}
 	}
-	nodes := make([]gq.Node, len(drafts))
+	nodes := make([]machine.Node, len(drafts))
 	for i := range drafts {
 		given := drafts[i].Spec.DependsOn
 		all := make([]gq.Dependency, len(given), len(given)+len(drafts[i].Needs))
@@ -197,10 +198,10 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, err
 			all = append(all, gq.Dependency{Kind: n.Kind, Job: jobs[other].ID})
 		}
 		jobs[i].DependsOn = all
-		nodes[i] = gq.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all}
+		nodes[i] = machine.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all}
 	}
 	// What exists already is for the store to check; here it is taken for granted.
-	_, err := gq.CheckGraph(nodes, func(gq.JobID) (gq.Ancestor, bool) { return gq.Ancestor{}, true })
+	_, err := machine.CheckGraph(nodes, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true })
 	for _, f := range gq.FaultsOf(err) {
 		if len(nodes) == 1 {
 			f.Field = "jobs[0]." + f.Field // a group of one is spared the index
@@ -272,7 +273,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 	}
 	if len(faults) > 0 {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
-		return s, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(s.Validate(most))...)}
+		return s, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(machine.CheckSpec(&s, most))...)}
 	}
 	return s, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -58,7 +59,7 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 		updates[i] = store.Update{
 			Ref: store.Ref{Job: id}, Yield: true,
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Advance(draw, now)
+				return machine.Advance(s, draw, now)
 			},
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -94,7 +95,7 @@ func TestSettingsUpdate(t *testing.T) {
 	if p != want {
 		t.Errorf("policy %+v\nwant %+v", p, want)
 	}
-	if err := p.Validate(); err != nil {
+	if err := machine.CheckPolicy(p); err != nil {
 		t.Error(err)
 	}
 	if got := s.JobPolicy(match.AI, 20).Lifetime; got != 20*time.Second {

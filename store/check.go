@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // CheckGroup reports everything that is wrong with a group in itself, before a
 // store takes any lock: every field of every job, and its size.
-// What a group refers to is for the store to check, with [gq.CheckGraph].
+// What a group refers to is for the store to check, with [machine.CheckGraph].
 func CheckGroup(g Group, l gq.Limits) error {
 	if len(g.Jobs) == 1 {
-		return g.Jobs[0].Validate(l)
+		return machine.CheckSpec(&g.Jobs[0], l)
 	}
 	var faults []gq.Fault
 	if len(g.Jobs) == 0 || len(g.Jobs) > gq.MaxGroupJobs {
@@ -23,7 +24,7 @@ func CheckGroup(g Group, l gq.Limits) error {
 	size := 0
 	for i := range g.Jobs {
 		size += len(g.Jobs[i].Payload.Data)
-		for _, f := range gq.FaultsOf(g.Jobs[i].Validate(l)) {
+		for _, f := range gq.FaultsOf(machine.CheckSpec(&g.Jobs[i], l)) {
 			f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
 			faults = append(faults, f)
 		}
@@ -47,7 +48,7 @@ func CheckRunTimes(g Group, now time.Time, exists func(i int) bool) error {
 		if g.Jobs[i].RunAt.IsZero() || exists(i) {
 			continue
 		}
-		for _, f := range gq.FaultsOf(g.Jobs[i].CheckRunAt(now)) {
+		for _, f := range gq.FaultsOf(machine.CheckRunAt(&g.Jobs[i], now)) {
 			if len(g.Jobs) > 1 {
 				f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
 			}
@@ -129,7 +130,7 @@ func (f Filter) faults() (faults []gq.Fault) {
 		faults = append(faults, gq.Fault{Field: "queues", Problem: "name at least one queue"})
 	}
 	for i, q := range f.Queues {
-		for _, fault := range gq.FaultsOf(gq.CheckQueueName(q)) {
+		for _, fault := range gq.FaultsOf(machine.CheckQueueName(q)) {
 			fault.Field = fmt.Sprintf("queues[%d]", i)
 			faults = append(faults, fault)
 		}
@@ -150,7 +151,7 @@ func CheckQuery(q *gq.Query) error {
 		faults = append(faults, gq.Fault{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", q.Limit, MaxPage)})
 	}
 	if q.Queue != "" {
-		faults = append(faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+		faults = append(faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if q.Picks() {
 		faults = append(faults, gq.Fault{Field: "types", Problem: "a store does not know jobs by type or tag; the engine picks them"})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Config is what every backend is opened with. The zero value is the default.
@@ -25,11 +26,11 @@ type Config struct {
 }
 
 // Draw is what a verb needs of a store: a number in [0,1) and the strategies.
-func (c *Config) Draw(u float64) gq.Draw {
+func (c *Config) Draw(u float64) machine.Draw {
 	if len(c.Backoffs) == 0 {
-		return gq.Draw{U: u}
+		return machine.Draw{U: u}
 	}
-	return gq.Draw{U: u, Custom: func(name string) gq.BackoffFunc { return c.Backoffs[name] }}
+	return machine.Draw{U: u, Custom: func(name string) gq.BackoffFunc { return c.Backoffs[name] }}
 }
 
 // Retention is how long finished jobs are kept, by how they ended. Their events
@@ -73,7 +74,7 @@ func (c Config) WithDefaults() (Config, error) {
 	if c.Retention == (Retention{}) {
 		c.Retention = DefaultRetention()
 	}
-	faults := gq.FaultsOf(c.Limits.Validate())
+	faults := gq.FaultsOf(machine.CheckLimits(c.Limits))
 	for _, s := range []gq.Status{gq.Completed, gq.Cancelled, gq.Failed, gq.DeadLetter} {
 		if d := c.Retention.Of(s); d <= 0 || d > gq.MaxDuration {
 			faults = append(faults, gq.Fault{

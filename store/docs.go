@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Doc is a document: a small record beside the jobs, such as a schedule, a token
@@ -39,8 +40,8 @@ func CheckDocs(docs []Doc) error {
 	first := make(map[[2]string]int, len(docs))
 	for i := range docs {
 		d, at := &docs[i], fmt.Sprintf("docs[%d]", i)
-		faults = append(faults, gq.FaultsOf(gq.CheckName(at+".kind", d.Kind))...)
-		faults = append(faults, gq.FaultsOf(gq.CheckName(at+".name", d.Name))...)
+		faults = append(faults, gq.FaultsOf(machine.CheckName(at+".kind", d.Kind))...)
+		faults = append(faults, gq.FaultsOf(machine.CheckName(at+".name", d.Name))...)
 		size += len(d.Data)
 		if len(d.Data) > MaxDocBytes {
 			add(at+".data", "%d bytes are more than %d", len(d.Data), MaxDocBytes)
@@ -66,9 +67,9 @@ func CheckDocs(docs []Doc) error {
 // CheckDocPage reports everything that is wrong with a question for documents,
 // and fills in the limit.
 func CheckDocPage(kind, after string, limit int) (int, error) {
-	faults := gq.FaultsOf(gq.CheckName("kind", kind))
+	faults := gq.FaultsOf(machine.CheckName("kind", kind))
 	if after != "" {
-		faults = append(faults, gq.FaultsOf(gq.CheckName("after", after))...)
+		faults = append(faults, gq.FaultsOf(machine.CheckName("after", after))...)
 	}
 	if limit == 0 {
 		limit = DefaultPage
@@ -84,7 +85,7 @@ func CheckDocPage(kind, after string, limit int) (int, error) {
 
 // CheckDocName reports everything that is wrong with the name of a document.
 func CheckDocName(kind, name string) error {
-	faults := append(gq.FaultsOf(gq.CheckName("kind", kind)), gq.FaultsOf(gq.CheckName("name", name))...)
+	faults := append(gq.FaultsOf(machine.CheckName("kind", kind)), gq.FaultsOf(machine.CheckName("name", name))...)
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Usable reports whether enough of a lease is left at an instant to hand its job to a
@@ -43,7 +44,7 @@ func GiveBack(s *gq.State, reason string) Update {
 	return Update{
 		Ref: Ref{Job: s.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Release(lease, 0, reason, now)
+			return machine.Release(s, lease, 0, reason, now)
 		},
 	}
 }

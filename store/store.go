@@ -142,7 +142,7 @@ type Claimer interface {
 	//     claim.
 	//
 	// In a fair queue a job takes a turn when it is submitted, and another where
-	// its priority changes ([gq.FairTurn]).
+	// its priority changes ([machine.FairTurn]).
 	Claim(ctx context.Context, claims []Claim) ([]Claimed, error)
 
 	// Peek reads the jobs a claim would get, in order and within all limits,
@@ -153,7 +153,7 @@ type Claimer interface {
 
 // Sweeper does what time and finished dependencies have made due, a bounded step at a time.
 type Sweeper interface {
-	// Due lists jobs for which time has something to do ([gq.State.Advance]),
+	// Due lists jobs for which time has something to do ([machine.Advance]),
 	// the most overdue first, and when to look again. Here, in Release and in
 	// Collect a limit below 1 is 1.
 	Due(ctx context.Context, limit int) (Due, error)

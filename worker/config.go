@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/classify"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Config is how a worker works. Zero fields take the default beside them.
@@ -29,7 +31,7 @@ type Config struct {
 	DrainTimeout time.Duration // how long handlers may finish once Run's context has ended; 30 s
 	Grace        time.Duration // how long a handler may take to return once its own has; 5 s
 
-	Classify func(error) gq.Failure // judges errors that are no verdicts; gq.Classify
+	Classify func(error) gq.Failure // judges errors that are no verdicts; classify.Error
 	Logger   *slog.Logger           // slog.Default()
 }
 
@@ -69,7 +71,7 @@ func (c Config) withDefaults() Config {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
 	c.Grace = cmp.Or(c.Grace, 5*time.Second)
 	if c.Classify == nil {
-		c.Classify = gq.Classify
+		c.Classify = classify.Error
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -102,7 +104,7 @@ func (c Config) faults() (all []gq.Fault) {
 			add(at+".queues", "a lane needs a queue")
 		}
 		for _, q := range l.Queues {
-			if err := gq.CheckQueueName(q); err != nil {
+			if err := machine.CheckQueueName(q); err != nil {
 				for _, f := range gq.FaultsOf(err) {
 					add(at+".queues", "%s", f.Problem)
 				}

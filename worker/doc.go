@@ -15,7 +15,7 @@
 //
 // Nil completes the job. An error fails the attempt: [gq.Temporary] and
 // [gq.Permanent] say how, [Snooze] puts the job off without fault, [Cancel]
-// ends it, and every other error is judged by [gq.Classify] or by
+// ends it, and every other error is judged by [classify.Error] or by
 // Config.Classify. A panic is a failure of category SYSTEM whose message is the
 // value with the stack. A payload that is not what the handler takes is a
 // permanent failure with code invalid_payload, and the handler is not called.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // watch is what the keeper knows of a running execution. Instants are of this
@@ -143,7 +144,7 @@ func (w *Worker) interval(lease *gq.Lease, p *gq.Policy) time.Duration {
 	if p.Extend == gq.ExtendAdd && lease.Renewals >= p.RenewalsMax {
 		return 0
 	}
-	d := lease.RenewBy(p).Sub(lease.HeartbeatAt)
+	d := machine.RenewBy(*lease, p).Sub(lease.HeartbeatAt)
 	if every := w.config.HeartbeatEvery; every > 0 && p.Extend == gq.ExtendReset {
 		d = min(d, every)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -31,7 +32,7 @@ func TestLeaseRefusedEndsTheContext(t *testing.T) {
 		synctest.Wait()
 		f.memory.mu.Lock() // someone else has it by now
 		j := f.jobs[0]
-		j.State, _, _ = j.State.Advance(gq.Draw{}, j.State.Lease.ExpiresAt)
+		j.State, _, _ = machine.Advance(j.State, machine.Draw{}, j.State.Lease.ExpiresAt)
 		f.changedLocked()
 		f.memory.mu.Unlock()
 		after(5 * time.Second / 3)

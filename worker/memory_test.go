@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // memory is a queue in memory that follows the rules of the domain. Its clock is
@@ -53,7 +54,7 @@ func (m *memory) submitLocked(s gq.Spec) gq.State {
 	s = s.WithDefaults()
 	s.ID = gq.NewJobID(m.random())
 	policy := s.Policy
-	state, _ := gq.Born(gq.Birth{ID: s.ID, Sequence: m.serial, Policy: &policy, Own: s.Metadata.Priority, RunAt: s.FirstRun(m.now())}, m.now())
+	state, _ := machine.Submit(machine.Submission{ID: s.ID, Sequence: m.serial, Policy: &policy, Own: s.Metadata.Priority, RunAt: machine.FirstRun(&s, m.now())}, m.now())
 	m.jobs = append(m.jobs, &gq.Job{Spec: s, State: state, Metadata: s.Metadata})
 	m.changedLocked()
 	return state
@@ -90,7 +91,7 @@ func (m *memory) ask(id gq.JobID, reason string) {
 	defer m.mu.Unlock()
 	for _, j := range m.jobs {
 		if j.Spec.ID == id {
-			j.State, _, _ = j.State.Cancel(reason, m.now())
+			j.State, _, _ = machine.Cancel(j.State, reason, m.now())
 		}
 	}
 	m.changedLocked()
@@ -103,10 +104,10 @@ func (m *memory) sweepLocked() (next time.Time) {
 		if j.State.Status.Terminal() {
 			continue
 		}
-		for due := j.State.Due(); !due.IsZero() && !now.Before(due); due = j.State.Due() {
-			j.State, _, _ = j.State.Advance(gq.Draw{}, now)
+		for due := machine.Due(&j.State); !due.IsZero() && !now.Before(due); due = machine.Due(&j.State) {
+			j.State, _, _ = machine.Advance(j.State, machine.Draw{}, now)
 		}
-		if due := j.State.Due(); !due.IsZero() && (next.IsZero() || due.Before(next)) {
+		if due := machine.Due(&j.State); !due.IsZero() && (next.IsZero() || due.Before(next)) {
 			next = due
 		}
 	}
@@ -145,11 +146,11 @@ func (m *memory) claimLocked(req gq.ClaimRequest) (jobs []gq.Job, err error) {
 		if len(jobs) == cmp.Or(req.N, 1) {
 			break
 		}
-		if !j.State.Claimable(now) || !slices.Contains(req.Queues, j.Spec.Queue) || !slices.Contains(req.Types, j.Spec.Type) {
+		if !machine.Claimable(&j.State, now) || !slices.Contains(req.Queues, j.Spec.Queue) || !slices.Contains(req.Types, j.Spec.Type) {
 			continue
 		}
-		grant := gq.Grant{Lease: gq.NewLeaseID(m.random()), Worker: req.Worker, Start: true, TTL: req.TTL}
-		if j.State, _, err = j.State.Claim(grant, now); err != nil {
+		grant := machine.Grant{Lease: gq.NewLeaseID(m.random()), Worker: req.Worker, Start: true, TTL: req.TTL}
+		if j.State, _, err = machine.Claim(j.State, grant, now); err != nil {
 			return nil, err
 		}
 		m.leases[grant.Lease] = j
@@ -164,7 +165,7 @@ func (m *memory) Heartbeat(_ context.Context, beats []gq.Beat) ([]gq.Answer, err
 	answers := make([]gq.Answer, len(beats))
 	for i, b := range beats {
 		answers[i] = m.apply(b.Lease, func(j *gq.Job, now time.Time) error {
-			next, _, err := j.State.Heartbeat(b.Lease, gq.Report{Progress: b.Progress, Note: b.Note, CheckpointBytes: len(b.Checkpoint)}, now)
+			next, _, err := machine.Heartbeat(j.State, b.Lease, machine.Report{Progress: b.Progress, Note: b.Note, CheckpointBytes: len(b.Checkpoint)}, now)
 			if err == nil && b.Checkpoint != nil {
 				j.Checkpoint = b.Checkpoint
 			}
@@ -187,13 +188,13 @@ func (m *memory) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.Answer, 
 				if len(o.Result) > m.results {
 					return &gq.InvalidError{Faults: []gq.Fault{{Field: "result", Problem: "is too large"}}}
 				}
-				if next, _, err = j.State.Complete(o.Lease, o.Result, now); err == nil {
+				if next, _, err = machine.Complete(j.State, o.Lease, o.Result, now); err == nil {
 					j.Result = o.Result
 				}
 			case gq.Failing:
-				next, _, err = j.State.Fail(o.Lease, o.Failure, gq.Draw{}, now)
+				next, _, err = machine.Fail(j.State, o.Lease, o.Failure, machine.Draw{}, now)
 			case gq.GivenBack:
-				next, _, err = j.State.Release(o.Lease, o.Delay, o.Reason, now)
+				next, _, err = machine.Release(j.State, o.Lease, o.Delay, o.Reason, now)
 			default:
 				return fmt.Errorf("verdict %v: %w", o.Verdict, gq.ErrInvalid)
 			}
@@ -213,7 +214,7 @@ func (m *memory) apply(ref gq.LeaseRef, f func(*gq.Job, time.Time) error, childr
 	for _, c := range children {
 		c = c.WithDefaults()
 		c.ID = gq.NewJobID([16]byte{1})
-		if err := c.Validate(gq.DefaultLimits()); err != nil {
+		if err := machine.CheckSpec(&c, gq.DefaultLimits()); err != nil {
 			return gq.Answer{Err: err}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/classify"
 )
 
 // SnoozeError is a handler's verdict that the job should run later. It uses up
@@ -102,7 +103,7 @@ func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 		c, _ := errors.AsType[*CancelError](err)
 		o.Failure = gq.Failure{Category: gq.CategoryCancelled, Code: "cancelled", Message: clip(c.Reason)}
 	case errors.Is(cause, ErrCancelRequested):
-		o.Failure = gq.Failure{Category: gq.CategoryCancelled, Code: "cancel_requested", Message: gq.Classify(err).Message}
+		o.Failure = gq.Failure{Category: gq.CategoryCancelled, Code: "cancel_requested", Message: classify.Error(err).Message}
 	case errors.Is(cause, ErrDraining) && !isVerdict(err):
 		o.Verdict, o.Reason = gq.GivenBack, ErrDraining.Error()
 	default:
@@ -114,7 +115,7 @@ func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 func timeoutText(r *Run, err error) string {
 	text := fmt.Sprintf("the handler ran longer than %v", r.policy.ExecutionTimeout)
 	if err != nil {
-		text += ": " + gq.Classify(err).Message
+		text += ": " + classify.Error(err).Message
 	}
 	return clip(text)
 }
@@ -124,7 +125,7 @@ func timeoutText(r *Run, err error) string {
 func (w *Worker) classify(err error) (f gq.Failure) {
 	defer func() {
 		if p := recover(); p != nil || !f.Category.Valid() {
-			f = gq.Classify(err)
+			f = classify.Error(err)
 		}
 	}()
 	return w.config.Classify(err)
@@ -144,7 +145,7 @@ func resultTooLarge(n int) gq.Failure {
 // refused is the failure that a success becomes which the queue will not take.
 func refused(o gq.Outcome, err error) gq.Failure {
 	if gq.KindOf(err) != gq.KindInvalid {
-		return gq.Classify(err)
+		return classify.Error(err)
 	}
 	faults := gq.FaultsOf(err)
 	for _, f := range faults {

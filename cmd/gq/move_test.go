@@ -18,6 +18,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -51,7 +52,7 @@ func filled(t testing.TB, n int) (dir string) {
 		for _, j := range answers[0].Jobs[1:] { // one is held
 			ref := j.State.Lease.Ref()
 			updates = append(updates, store.Update{Ref: store.Ref{Job: j.State.ID}, Result: []byte("done"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Complete(ref, []byte("done"), now)
+				return machine.Complete(s, ref, []byte("done"), now)
 			}})
 		}
 		if _, err := s.Update(t.Context(), updates); err != nil {

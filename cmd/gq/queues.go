@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/spelling"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func newQueue(p process) *cobra.Command {
@@ -240,7 +241,7 @@ under.`,
 		if err != nil {
 			return err
 		}
-		if err := gq.CheckQueueName(args[0]); err != nil {
+		if err := machine.CheckQueueName(args[0]); err != nil {
 			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {
@@ -399,7 +400,7 @@ func newPoolSet(p process) *cobra.Command {
 	_ = c.MarkFlagRequired("capacity")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		pool := gq.Pool{Name: args[0], Capacity: capacity}
-		if err := pool.Validate(); err != nil {
+		if err := machine.CheckPool(pool); err != nil {
 			return err
 		}
 		return r.short(c.Context(), func(ctx context.Context, q queue) error {

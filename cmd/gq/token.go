@@ -20,6 +20,7 @@ import (
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/server"
 	"github.com/gopherqueue/gq/server/config"
 )
@@ -289,7 +290,7 @@ func newTokenRevoke(p process) *cobra.Command {
 	t := newTokens(p, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return t.with(c.Context(), func(ctx context.Context, k keys) error {
-			if gq.CheckName("token", args[0]) != nil {
+			if machine.CheckName("token", args[0]) != nil {
 				return cli.Invalid("token", fmt.Sprintf("%.64q is not the id or name of a token", args[0]))
 			}
 			gone, err := k.revoke(ctx, args[0])

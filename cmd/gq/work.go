@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/classify"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/worker"
@@ -145,7 +146,7 @@ func classifyExit(err error) gq.Failure {
 	if e, ok := errors.AsType[*crashError](err); ok {
 		return gq.Failure{Category: gq.CategorySystem, Code: "crashed", Message: e.text}
 	}
-	return gq.Classify(err)
+	return classify.Error(err)
 }
 
 // execute runs the program for one job.

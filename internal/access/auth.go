@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Scope is a set of things that may be done with a queue.
@@ -249,9 +250,9 @@ func newLimiter(perSecond int) *limiter {
 func (l *limiter) take(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	next, ok := l.rate.Take(l.due, now)
+	next, ok := machine.TakeRate(l.rate, l.due, now)
 	if !ok {
-		return &RateError{After: l.rate.At(l.due, now).Sub(now), PerSecond: l.rate.Count}
+		return &RateError{After: machine.RateAt(l.rate, l.due, now).Sub(now), PerSecond: l.rate.Count}
 	}
 	l.due = next
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -38,7 +39,7 @@ type Engine interface {
 
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error)
-	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r gq.Report) (gq.State, error)
+	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error)
 	Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
 	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
@@ -59,7 +60,7 @@ type Engine interface {
 	PutPool(ctx context.Context, p gq.Pool) error
 	ConfigurePool(ctx context.Context, p gq.Pool) error
 	Sample(ctx context.Context, pool string) error
-	Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error)
+	Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error)
 	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
 	Stats(ctx context.Context) (gq.Stats, error)
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -50,7 +51,7 @@ func (c *caller) on(s Scope, queue string) error {
 	if c.May(s, queue) {
 		return nil
 	}
-	if gq.CheckQueueName(queue) != nil {
+	if machine.CheckQueueName(queue) != nil {
 		return s.Missing(" on queue %.80q", queue)
 	}
 	return s.Missing(" on queue %s", queue)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Queue needs any scope on the queue.
@@ -162,7 +163,7 @@ func (g *Guard) Sample(ctx context.Context, pool string) error {
 }
 
 // Samples needs read on all queues, which share the pool.
-func (g *Guard) Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error) {
+func (g *Guard) Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error) {
 	if err := g.Oversee(ctx); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 )
 
 var _ Engine = (*Guard)(nil)
@@ -159,7 +160,7 @@ var calls = map[string]call{
 		return g.CatchUp(ctx)
 	}},
 	"Report": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
-		_, err := g.Report(ctx, at.job.State.Lease.Ref(), gq.Detail(0), gq.Report{})
+		_, err := g.Report(ctx, at.job.State.Lease.Ref(), gq.Detail(0), machine.Report{})
 		return err
 	}},
 	"Admit": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {

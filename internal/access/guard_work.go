@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -80,7 +81,7 @@ func (g *Guard) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq
 }
 
 // Report needs work on the queue of the leased job.
-func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r gq.Report) (gq.State, error) {
+func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
 	if err := g.lease(ctx, lease); err != nil {
 		return gq.State{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -137,8 +138,10 @@ func (c *caller) complete(ctx context.Context, jobs []gq.Job) error {
 
 func (h held) completion() store.Update {
 	return store.Update{
-		Ref:   store.Ref{Job: h.job},
-		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(h.lease, nil, now) },
+		Ref: store.Ref{Job: h.job},
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.Complete(s, h.lease, nil, now)
+		},
 	}
 }
 

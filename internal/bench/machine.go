@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// machine is a reading of CPU time, of the whole machine and of this process.
-type machine struct {
+// reading is a reading of CPU time, of the whole machine and of this process.
+type reading struct {
 	own      time.Duration
 	ownKnown bool
 
@@ -22,7 +22,7 @@ type machine struct {
 // tick is the unit of /proc/stat, the same on every Linux.
 const tick = 10 * time.Millisecond
 
-func readMachine() machine {
+func readMachine() reading {
 	stat, err := os.ReadFile("/proc/stat")
 	m, known := parseStat(stat)
 	m.known = err == nil && known
@@ -32,7 +32,7 @@ func readMachine() machine {
 
 // readMachine is a reading in which the server that is measured is no other.
 // Without knowing its share nothing is known of the others.
-func (s Settings) readMachine() machine {
+func (s Settings) readMachine() reading {
 	m := readMachine()
 	if s.Remote == nil {
 		return m
@@ -65,7 +65,7 @@ func parseProcessStat(stat []byte) (used time.Duration, ok bool) {
 // parseStat reads the first line of /proc/stat: user, nice, system, idle,
 // iowait, irq, softirq and steal, and guest times that user and nice contain
 // already. Interrupts belong to nobody: most of them are our own writes.
-func parseStat(stat []byte) (m machine, ok bool) {
+func parseStat(stat []byte) (m reading, ok bool) {
 	line, _, _ := bytes.Cut(stat, []byte("\n"))
 	fields := bytes.Fields(line)
 	const wanted = 8
@@ -95,7 +95,7 @@ type span struct {
 // shortest is the shortest span over which ticks say anything.
 const shortest = 20 * tick
 
-func (m machine) until(end machine) (s span) {
+func (m reading) until(end reading) (s span) {
 	if m.ownKnown && end.ownKnown {
 		s.own = new(end.own - m.own)
 	}

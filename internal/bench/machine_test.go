@@ -9,7 +9,7 @@ import (
 func TestParseStat(t *testing.T) {
 	const line = "cpu  100 20 30 400 5 6 7 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
 	got, ok := parseStat([]byte(line))
-	want := machine{total: 648 * tick, used: 150 * tick, stolen: 80 * tick}
+	want := reading{total: 648 * tick, used: 150 * tick, stolen: 80 * tick}
 	if !ok || got != want {
 		t.Errorf("parseStat(%q) = %+v, %v, want %+v", line, got, ok, want)
 	}
@@ -36,21 +36,21 @@ func TestParseProcessStat(t *testing.T) {
 
 func TestOthers(t *testing.T) {
 	const s = time.Second
-	begin := machine{own: 1 * s, ownKnown: true, total: 100 * s, used: 50 * s, stolen: 5 * s, known: true}
+	begin := reading{own: 1 * s, ownKnown: true, total: 100 * s, used: 50 * s, stolen: 5 * s, known: true}
 	for _, test := range []struct {
 		name string
-		end  machine
+		end  reading
 		want float64 // percent; below 0 is unknown
 		busy bool
 	}{
-		{"Alone", machine{own: 7 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 5 * s, known: true}, 0, false},
-		{"ALittle", machine{own: 7 * s, ownKnown: true, total: 110 * s, used: 57 * s, stolen: 5 * s, known: true}, 10, false},
-		{"OthersRan", machine{own: 3 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 5 * s, known: true}, 40, true},
-		{"Stolen", machine{own: 7 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 8 * s, known: true}, 30, true},
-		{"RoundedDown", machine{own: 8 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 5 * s, known: true}, 0, false},
-		{"TooShort", machine{own: 1 * s, ownKnown: true, total: 100*s + 5*tick, used: 51 * s, stolen: 5 * s, known: true}, -1, false},
-		{"NoProc", machine{own: 7 * s, ownKnown: true}, -1, false},
-		{"NoUsage", machine{total: 110 * s, used: 57 * s, stolen: 5 * s, known: true}, -1, false},
+		{"Alone", reading{own: 7 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 5 * s, known: true}, 0, false},
+		{"ALittle", reading{own: 7 * s, ownKnown: true, total: 110 * s, used: 57 * s, stolen: 5 * s, known: true}, 10, false},
+		{"OthersRan", reading{own: 3 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 5 * s, known: true}, 40, true},
+		{"Stolen", reading{own: 7 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 8 * s, known: true}, 30, true},
+		{"RoundedDown", reading{own: 8 * s, ownKnown: true, total: 110 * s, used: 56 * s, stolen: 5 * s, known: true}, 0, false},
+		{"TooShort", reading{own: 1 * s, ownKnown: true, total: 100*s + 5*tick, used: 51 * s, stolen: 5 * s, known: true}, -1, false},
+		{"NoProc", reading{own: 7 * s, ownKnown: true}, -1, false},
+		{"NoUsage", reading{total: 110 * s, used: 57 * s, stolen: 5 * s, known: true}, -1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := begin.until(test.end)

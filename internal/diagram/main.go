@@ -1,6 +1,6 @@
 // Diagram writes the state machine into the documentation: it replaces what
 // stands between the marks in docs/semantics.md with a diagram and a table made
-// from [gq.Moves]. With -check it changes nothing and fails if the file is out
+// from [machine.Moves]. With -check it changes nothing and fails if the file is out
 // of date.
 //
 //go:generate go run . -file ../../docs/semantics.md
@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
@@ -47,7 +48,7 @@ func update(name string, check bool) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := splice(text, render(gq.Moves()))
+	fresh, err := splice(text, render(machine.Moves()))
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
@@ -83,7 +84,7 @@ func splice(text, block []byte) ([]byte, error) {
 
 // render is the state machine as a Mermaid diagram, which GitHub draws, and as
 // a table.
-func render(moves []gq.Move) []byte {
+func render(moves []machine.Move) []byte {
 	var b bytes.Buffer
 	b.WriteString("<!-- Made from the table in status.go by internal/diagram. Change it there. -->\n\n")
 	b.WriteString("```mermaid\nstateDiagram-v2\n")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func TestDocumentIsUpToDate(t *testing.T) {
@@ -19,8 +20,8 @@ func TestDocumentIsUpToDate(t *testing.T) {
 }
 
 func TestRenderShowsEveryMove(t *testing.T) {
-	text := string(render(gq.Moves()))
-	for _, m := range gq.Moves() {
+	text := string(render(machine.Moves()))
+	for _, m := range machine.Moves() {
 		arrow := fmt.Sprintf("    %s --> %s: %s\n", origin(m.From, "[*]"), m.To, m.Why)
 		row := fmt.Sprintf("| %s | %s | %s |\n", origin(m.From, "(new)"), m.To, m.Why)
 		if strings.Count(text, arrow) != 1 || strings.Count(text, row) != 1 {

@@ -12,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -88,7 +89,7 @@ func TestAck(t *testing.T) {
 		}
 		f.ends(l.ID, "CANCELLED", "ACK_TIMEOUT")
 		f.told(late, "jobAssigned", "leaseCancelled ACK_TIMEOUT")
-		time.Sleep(time.Duration(gq.HashBackoff(5*time.Second, 900*time.Second, 2e9, late.ID, 0)) * time.Second)
+		time.Sleep(time.Duration(machine.HashBackoff(5*time.Second, 900*time.Second, 2e9, late.ID, 0)) * time.Second)
 		f.beats("p")
 		second := f.assigned()
 		if second.Attempt != 1 || second.ID == l.ID {

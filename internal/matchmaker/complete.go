@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -123,7 +124,9 @@ func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, 
 	if err != nil {
 		return Lease{}, fmt.Errorf("complete lease %.80q: %w", r.Lease, err)
 	}
-	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(r.ref(), kept, now) }
+	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Complete(s, r.ref(), kept, now)
+	}
 	if err := d.complete(ctx, r, c, kept, apply); err != nil {
 		return Lease{}, d.leaseRefused(ctx, "complete", r, err)
 	}

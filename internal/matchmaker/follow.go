@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -242,5 +243,5 @@ func (d *Dispatcher) sweep(ctx context.Context, now time.Time) error {
 
 // advance is what time does to a job. Its delays depend on nothing drawn.
 func advance(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-	return s.Advance(gq.Draw{}, now)
+	return machine.Advance(s, machine.Draw{}, now)
 }

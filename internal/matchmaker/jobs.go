@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -137,7 +139,7 @@ func waitingOf(j *gq.Job, r *reader) (*waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &waiting{Job: m, id: j.State.ID, runAt: j.State.RunAt, ends: j.State.LifeEnd()}, nil
+	return &waiting{Job: m, id: j.State.ID, runAt: j.State.RunAt, ends: machine.LifeEnd(&j.State)}, nil
 }
 
 // Job is a job as it stands.
@@ -230,7 +232,7 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 		return Job{}, fmt.Errorf("%w: %w", errOther, gq.ErrNotFound)
 	}
 	now := d.now()
-	s, _, err := job.State.Advance(gq.Draw{}, now) // as time has made it, whether or not that is recorded
+	s, _, err := machine.Advance(job.State, machine.Draw{}, now) // as time has made it, whether or not that is recorded
 	if err != nil {
 		return Job{}, err
 	}
@@ -242,7 +244,7 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 		return Job{}, err
 	}
 	out := Job{
-		Job: m, State: gq.View{Status: s.Status, Detail: s.Detail}.Matching(),
+		Job: m, State: projection.View{Status: s.Status, Detail: s.Detail}.Matching(),
 		PriorityCache: set.Priority.Cached(&m), Score: set.Priority.Score(&m, now.Unix()),
 		TTL: int64(s.Policy.Lifetime / time.Second), ExpiresAt: s.CreatedAt.Add(s.Policy.Lifetime).Unix(),
 		Tombstoned: s.Status.Terminal(), Payload: job.Spec.Payload.Data,

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -43,13 +45,13 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 				found = true
 				l = Lease{
 					ID: id, Job: e.Job, Provider: e.Worker, Kind: kind, Attempt: faults, Start: e.Time, AckBy: e.Until,
-					Deadline: e.Time.Add(policy.LeaseTTL), Status: gq.LeaseActive.Matching(0),
+					Deadline: e.Time.Add(policy.LeaseTTL), Status: projection.MatchingLease(gq.LeaseActive, 0),
 				}
 			case gq.EventStarted:
 				l.Acked, l.Deadline = true, e.Until
 			case gq.EventRenewed:
 				l.Renewals++
-				l.Deadline, l.Status = e.Until, gq.LeaseActive.Matching(l.Renewals)
+				l.Deadline, l.Status = e.Until, projection.MatchingLease(gq.LeaseActive, l.Renewals)
 			default:
 			}
 			if o := match.OutcomeOf(e); o != 0 {
@@ -62,7 +64,7 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 			faults++
 		}
 	}
-	l.RenewBy = gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}.RenewBy(policy)
+	l.RenewBy = machine.RenewBy(gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}, policy)
 	return l, found
 }
 
@@ -75,7 +77,7 @@ func (l *Lease) endedAt(job *gq.Job, e *gq.Event, o match.Outcome) time.Time {
 	case o == match.LeaseExpired:
 		return l.Deadline
 	case e.Type == gq.EventDeadLettered && e.Failure == nil:
-		return earlier(e.Time, job.State.LifeEnd())
+		return earlier(e.Time, machine.LifeEnd(&job.State))
 	default:
 		return e.Time
 	}
@@ -134,7 +136,7 @@ func (d *Dispatcher) readLease(ctx context.Context, id gq.LeaseID) (Lease, error
 		return Lease{}, err
 	}
 	now := d.now()
-	s, events, err := job.State.Advance(gq.Draw{}, now)
+	s, events, err := machine.Advance(job.State, machine.Draw{}, now)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -235,12 +237,12 @@ func heldLease(s *gq.State, kind match.Kind) Lease {
 	l := Lease{
 		ID: s.Lease.ID, Job: s.ID, Provider: s.Lease.Worker, Kind: kind, Attempt: int64(s.Faults), Start: start, AckBy: start.Add(policy.Hold),
 		Acked: s.Status == gq.Running, Deadline: start.Add(policy.LeaseTTL),
-		Renewals: s.Lease.Renewals, Status: gq.LeaseActive.Matching(s.Lease.Renewals),
+		Renewals: s.Lease.Renewals, Status: projection.MatchingLease(gq.LeaseActive, s.Lease.Renewals),
 	}
 	if l.Acked || l.Renewals > 0 {
 		l.Deadline = s.Lease.ExpiresAt
 	}
-	l.RenewBy = gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}.RenewBy(policy)
+	l.RenewBy = machine.RenewBy(gq.Lease{ExpiresAt: l.Deadline, TTL: policy.LeaseTTL}, policy)
 	return l
 }
 
@@ -255,7 +257,7 @@ func (r Ref) ref() gq.LeaseRef { return gq.LeaseRef{ID: r.Lease, Worker: r.Provi
 // Ack acknowledges a lease: the provider has begun. Doing so again is fine.
 func (d *Dispatcher) Ack(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "ack", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		next, events, err := s.Start(r.ref(), 0, now)
+		next, events, err := machine.Start(s, r.ref(), 0, now)
 		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.Running { // and lasts, or it would be stale
 			return s, nil, nil
 		}
@@ -272,7 +274,7 @@ func held(s *gq.State, r Ref) bool {
 // Renew moves the deadline of a lease on, as often as its terms allow.
 func (d *Dispatcher) Renew(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "renew", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Heartbeat(r.ref(), gq.Report{Progress: -1}, now)
+		return machine.Heartbeat(s, r.ref(), machine.Report{Progress: -1}, now)
 	})
 }
 
@@ -282,7 +284,7 @@ func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
 		if held(&s, r) && s.Status == gq.Running {
 			return s, nil, gq.ErrIllegalMove // it was acknowledged
 		}
-		return s.Revoke(r.ref(), match.ReasonDeclined, now)
+		return machine.Revoke(s, r.ref(), match.ReasonDeclined, now)
 	})
 }
 
@@ -293,7 +295,7 @@ func (d *Dispatcher) Fail(ctx context.Context, r Ref, message string) (Lease, er
 
 func failing(r Ref, code, message string) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Fail(r.ref(), gq.Failure{Category: gq.CategoryTemporary, Code: code, Message: message}, gq.Draw{}, now)
+		return machine.Fail(s, r.ref(), gq.Failure{Category: gq.CategoryTemporary, Code: code, Message: message}, machine.Draw{}, now)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -264,11 +265,11 @@ func revoke(id gq.LeaseID, reason string) store.Apply {
 		case l == nil || l.ID != id || l.State != gq.LeaseActive:
 			return s, nil, nil
 		case l.Expired(now):
-			return s.Advance(gq.Draw{}, now)
+			return machine.Advance(s, machine.Draw{}, now)
 		}
-		next, events, err := s.Revoke(gq.LeaseRef{ID: id}, reason, now)
+		next, events, err := machine.Revoke(s, gq.LeaseRef{ID: id}, reason, now)
 		if errors.Is(err, gq.ErrStaleLease) { // its life is over
-			return s.Advance(gq.Draw{}, now)
+			return machine.Advance(s, machine.Draw{}, now)
 		}
 		return next, events, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -31,7 +32,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 			if attempt == 5 {
 				break
 			}
-			delay := time.Duration(gq.HashBackoff(5*time.Second, 900*time.Second, 2e9, j.ID, attempt)) * time.Second
+			delay := time.Duration(machine.HashBackoff(5*time.Second, 900*time.Second, 2e9, j.ID, attempt)) * time.Second
 			if now := f.is(j, "QUEUED", int64(attempt)+1); now.RunAt != time.Now().Add(delay).Unix() {
 				f.Errorf("attempt %d: next at %d, want %d", attempt, now.RunAt, time.Now().Add(delay).Unix())
 			}
@@ -183,7 +184,7 @@ func TestRelativeTTL(t *testing.T) {
 			f.Errorf("expired: %+v", now)
 		}
 		// A job that would be due again after its life is expired when it fails.
-		backoff := time.Duration(gq.HashBackoff(5*time.Second, 900*time.Second, 2e9, now.ID, int(now.Attempt)-1)) * time.Second
+		backoff := time.Duration(machine.HashBackoff(5*time.Second, 900*time.Second, 2e9, now.ID, int(now.Attempt)-1)) * time.Second
 		if past := time.Since(first.Start); past > 6*time.Hour+time.Minute || past+backoff < 6*time.Hour {
 			f.Errorf("after %v, with a backoff of %v", past, backoff)
 		}
@@ -239,7 +240,7 @@ func TestRetriesSpreadOut(t *testing.T) {
 	seconds := make(map[int64]int)
 	for i := range 1000 {
 		id := gq.NewJobID([16]byte{byte(i), byte(i >> 8), 7})
-		seconds[gq.HashBackoff(5*time.Second, 900*time.Second, 2e9, id.String(), 5)]++
+		seconds[machine.HashBackoff(5*time.Second, 900*time.Second, 2e9, id.String(), 5)]++
 	}
 	most := 0
 	for _, n := range seconds {

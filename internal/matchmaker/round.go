@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -285,7 +286,7 @@ func claim(a match.Assignment, units int64) store.Apply {
 		if int64(s.Faults) != a.Attempt {
 			return s, nil, fmt.Errorf("job %s is at attempt %d, not %d: %w", s.ID, s.Faults, a.Attempt, gq.ErrConflict)
 		}
-		return s.Claim(gq.Grant{Lease: a.Lease, Worker: a.Provider, CostUnits: units}, now)
+		return machine.Claim(s, machine.Grant{Lease: a.Lease, Worker: a.Provider, CostUnits: units}, now)
 	}
 }
 

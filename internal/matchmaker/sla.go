@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -142,7 +143,7 @@ func disprove(r Ref, flaw string) store.Apply {
 		}
 		next, events, err := fail(s, now)
 		if errors.Is(err, gq.ErrStaleLease) {
-			return s.Advance(gq.Draw{}, now)
+			return machine.Advance(s, machine.Draw{}, now)
 		}
 		return next, events, err
 	}

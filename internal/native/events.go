@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // EventLimits are how subscribers are treated. The zero value is the default.
@@ -121,7 +122,7 @@ func eventQuery(r *http.Request) (after *uint64, f feed.Filter, err error) {
 	}
 	f.Queues = p.list(r, "queue")
 	for i, q := range f.Queues {
-		for _, fault := range gq.FaultsOf(gq.CheckQueueName(q)) {
+		for _, fault := range gq.FaultsOf(machine.CheckQueueName(q)) {
 			p.fault(fmt.Sprintf("queue[%d]", i), "%s", fault.Problem)
 		}
 	}

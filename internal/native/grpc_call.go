@@ -23,6 +23,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // requestHeader carries the client's own name for its request.
@@ -68,7 +69,7 @@ func (c *rpc) request() string {
 // givenName is the client's own name for its call, empty for none that is harmless.
 func givenName(ctx context.Context) string {
 	for _, name := range metadata.ValueFromIncomingContext(ctx, requestHeader) {
-		if len(name) > 0 && len(name) <= 128 && gq.CheckName(requestHeader, name) == nil {
+		if len(name) > 0 && len(name) <= 128 && machine.CheckName(requestHeader, name) == nil {
 			return name
 		}
 	}

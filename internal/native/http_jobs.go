@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // maxPage is the most jobs on a page.
@@ -228,7 +229,7 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, e
 		p.fault("order", "%.64q is not newest or oldest", string(in.Order))
 	}
 	if q.Queue != "" {
-		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+		p.faults = append(p.faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if err := p.err(); err != nil {
 		return nil, err
@@ -252,7 +253,7 @@ func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*
 		p.fault("all", "say {\"all\": true} to cancel every live job")
 	}
 	if q.Queue != "" {
-		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+		p.faults = append(p.faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if err := p.err(); err != nil {
 		return nil, err
@@ -272,7 +273,7 @@ func (h *HTTP) purgeMany(ctx context.Context, _ *none, body *purgeBody) (*purgeO
 		Types: body.Types, Tags: body.Tags,
 	}
 	if q.Queue != "" {
-		p.faults = append(p.faults, gq.FaultsOf(gq.CheckQueueName(q.Queue))...)
+		p.faults = append(p.faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if err := p.err(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 type (
@@ -91,7 +92,7 @@ func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *none) (*queuesOut
 
 // A cursor of queues is the name of the last one on the page before.
 func checkQueueCursor(p *parameters, cursor string) {
-	if cursor != "" && gq.CheckQueueName(cursor) != nil {
+	if cursor != "" && machine.CheckQueueName(cursor) != nil {
 		p.fault("cursor", "%.64q was not the next_cursor of a page of queues", cursor)
 	}
 }
@@ -112,7 +113,7 @@ func queuePage(ctx context.Context, e Engine, cursor string, limit int) (page []
 }
 
 func (h *HTTP) queue(ctx context.Context, in *queueInput, _ *none) (*queueOutput, error) {
-	if err := gq.CheckQueueName(in.Name); err != nil {
+	if err := machine.CheckQueueName(in.Name); err != nil {
 		return nil, err
 	}
 	q, err := h.engine.Queue(ctx, in.Name)
@@ -135,7 +136,7 @@ func (h *HTTP) counted(ctx context.Context, q gq.Queue, err error) (*queueOutput
 }
 
 func (h *HTTP) changeQueue(ctx context.Context, in *queueInput, body *wire.QueueChange) (*queueOutput, error) {
-	if err := gq.CheckQueueName(in.Name); err != nil {
+	if err := machine.CheckQueueName(in.Name); err != nil {
 		return nil, err
 	}
 	q, err := h.engine.ChangeQueue(ctx, in.Name, body.Apply)

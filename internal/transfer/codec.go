@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -252,7 +253,7 @@ func (d *decoder) item(k kind, items *store.Items) {
 	case kindPool:
 		var p gq.Pool
 		d.check("pool", json.Unmarshal(d.bytes(), &p))
-		d.check("pool", p.Validate())
+		d.check("pool", machine.CheckPool(p))
 		items.Pools = append(items.Pools, p)
 	case kindQueue:
 		items.Queues = append(items.Queues, d.queue())
@@ -281,7 +282,7 @@ func (d *decoder) item(k kind, items *store.Items) {
 
 func (d *decoder) queue() (q store.QueueItem) {
 	d.check("queue", json.Unmarshal(d.bytes(), &q.Queue))
-	d.check("queue", q.Validate())
+	d.check("queue", machine.CheckQueue(q.Queue))
 	q.Due = d.instant()
 	for i := range q.Turns {
 		q.Turns[i] = d.uvarint()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -102,9 +103,9 @@ func populate(t testing.TB, s store.Store, rounds int) {
 			ref, result := j.State.Lease.Ref(), []byte("result")
 			out := must(s.Update(ctx, []store.Update{{Ref: store.Ref{Job: j.State.ID}, Result: result, Apply: func(st gq.State, now time.Time) (gq.State, []gq.Event, error) {
 				if i == 1 && n%2 == 0 {
-					return st.Fail(ref, gq.Failure{Category: gq.CategoryTemporary, Code: "busy", Message: "later"}, gq.Draw{}, now)
+					return machine.Fail(st, ref, gq.Failure{Category: gq.CategoryTemporary, Code: "busy", Message: "later"}, machine.Draw{}, now)
 				}
-				return st.Complete(ref, result, now)
+				return machine.Complete(st, ref, result, now)
 			}}}))(t)
 			check(out[0].Err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Job is a job, wherever it is shown.
@@ -189,7 +190,7 @@ func leaseOf(l *gq.Lease, p *gq.Policy) *Lease {
 		TTL: new(Duration(l.TTL)), Renewals: l.Renewals, CostUnits: l.CostUnits,
 	}
 	if p != nil && l.State == gq.LeaseActive {
-		out.RenewBy = utc(l.RenewBy(p))
+		out.RenewBy = utc(machine.RenewBy(*l, p))
 	}
 	return out
 }

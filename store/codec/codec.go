@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 const codecVersion = 1
@@ -309,7 +310,7 @@ func (d *decoder) policy() *gq.Policy {
 		*v = int(d.varint())
 	}
 	d.require(p != presetPolicies[preset], "preset in long form")
-	d.require(d.err != nil || p.Validate() == nil, "impossible policy")
+	d.require(d.err != nil || machine.CheckPolicy(p) == nil, "impossible policy")
 	return &p
 }
 

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
 )
 
@@ -174,7 +175,7 @@ func TestGolden(t *testing.T) {
 		Cancellation: gq.Cancellation{RequestedAt: at, DeliveredAt: at.Add(1), Reason: "not wanted"}, Reason: "why",
 		ResultBytes: 3, CheckpointBytes: 4, Checkpoints: 2, Turn: 300,
 	}
-	plain, _ := gq.Born(gq.Birth{ID: job, Sequence: 42, Policy: new(gq.Default()), Own: gq.Normal, Depth: 1, RunAt: at}, at)
+	plain, _ := machine.Submit(machine.Submission{ID: job, Sequence: 42, Policy: new(gq.Default()), Own: gq.Normal, Depth: 1, RunAt: at}, at)
 	spec := gq.Spec{
 		ID: job, Queue: "mail", Type: "send", Payload: gq.Payload{Data: []byte{0, 1, 2, 0xff}, ContentType: "application/octet-stream"}, Policy: p,
 		Key: gq.Key{Scope: "send", Name: "once", Fingerprint: 11}, RunAt: at, Delay: time.Second,
@@ -259,7 +260,7 @@ func golden(t *testing.T, name string, raw []byte) {
 func TestStateMovesWithItsCreation(t *testing.T) {
 	policy := gq.Default()
 	birth := func(at time.Time) gq.State {
-		s, _ := gq.Born(gq.Birth{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &policy, Own: gq.High, Depth: 1, RunAt: at}, at)
+		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &policy, Own: gq.High, Depth: 1, RunAt: at}, at)
 		return s
 	}
 	early, late := time.Unix(0, 0).UTC(), time.Date(2026, 11, 15, 12, 0, 0, 123456789, time.UTC)

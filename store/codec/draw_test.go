@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Generators of everything that the codecs write: each field that can be absent
@@ -72,7 +73,7 @@ var policies = rapid.Custom(func(r *rapid.T) gq.Policy {
 	if p.Backoff.Strategy == gq.Custom {
 		p.Backoff.Custom = texts.Draw(r, "custom")
 	}
-	if err := p.Validate(); err != nil {
+	if err := machine.CheckPolicy(p); err != nil {
 		r.Fatal(err)
 	}
 	return p
@@ -99,7 +100,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 	p := policies.Draw(r, "policy")
 	s := gq.State{
 		ID: jobIDs.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Policy: &p,
-		Turn:   maybe(rapid.Uint64Range(1, gq.MaxTurn)).Draw(r, "turn"),
+		Turn:   maybe(rapid.Uint64Range(1, machine.MaxTurn)).Draw(r, "turn"),
 		Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.NoDetail, gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned}).Draw(r, "detail"),
 		Own:    priorities.Draw(r, "own"), Inherited: maybe(priorities).Draw(r, "inherited"),

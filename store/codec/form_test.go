@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
 )
 
@@ -36,7 +37,7 @@ func TestOneForm(t *testing.T) {
 	state := func(attempts int) []byte {
 		p := gq.Default()
 		p.MaxAttempts = attempts
-		s, _ := gq.Born(gq.Birth{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.Normal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.Normal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 		return encodeState(t, s)
 	}
 	// Two policies that differ from their preset in one number show where it is.

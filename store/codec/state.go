@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Which optional fields of a State follow.
@@ -164,7 +165,7 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 	s.AnyOpen = has&hasAny != 0
 	if has&hasTurn != 0 {
 		s.Turn = d.uvarint()
-		d.require(s.Turn <= gq.MaxTurn, "turn out of range")
+		d.require(s.Turn <= machine.MaxTurn, "turn out of range")
 	}
 	if has&hasInherited != 0 {
 		s.Inherited = gq.Priority(d.byte())

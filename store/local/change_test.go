@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -27,7 +28,7 @@ func TestChangeOnCrowdedDisk(t *testing.T) {
 		change.Updates = append(change.Updates, store.Update{
 			Ref: store.Ref{Job: spec.ID},
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Cancel(strings.Repeat("r", gq.MaxReasonBytes), now)
+				return machine.Cancel(s, strings.Repeat("r", gq.MaxReasonBytes), now)
 			},
 		})
 	}

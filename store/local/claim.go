@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -108,9 +109,9 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside
 				break
 			}
 			if rate := q.config.Rate; rate.Limited() {
-				due, ok := rate.Take(q.due, tx.now)
+				due, ok := machine.TakeRate(rate, q.due, tx.now)
 				if !ok {
-					retry = earlier(retry, rate.At(q.due, tx.now))
+					retry = earlier(retry, machine.RateAt(rate, q.due, tx.now))
 					break
 				}
 				q.due = due
@@ -118,11 +119,11 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside
 			}
 			was := tx.look(j)
 			h, old := was.header, &was.state
-			grant := gq.Grant{
+			grant := machine.Grant{
 				Lease:  mintLease(j.seq, [2]uint64{tx.s.random.Uint64(), tx.s.random.Uint64()}),
 				Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.cost, Events: tx.noted[:0],
 			}
-			next, events, err := old.Claim(grant, tx.now)
+			next, events, err := machine.Claim(*old, grant, tx.now)
 			if err != nil {
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
@@ -172,7 +173,7 @@ func (tx *txn) catchUp() {
 
 // advance lets time do its work on a job.
 func (tx *txn) advance(j *job, h header, old gq.State) {
-	next, events, err := old.Advance(tx.draw(), tx.now)
+	next, events, err := machine.Advance(old, tx.draw(), tx.now)
 	if err != nil {
 		panic(fmt.Sprintf("local: advance job %s: %v", j.id, err))
 	}
@@ -182,7 +183,7 @@ func (tx *txn) advance(j *job, h header, old gq.State) {
 	tx.save(j, h, &old, &next, events)
 }
 
-func (tx *txn) draw() gq.Draw {
+func (tx *txn) draw() machine.Draw {
 	return tx.s.config.Draw(float64(tx.s.random.Uint64()>>11) / (1 << 53))
 }
 
@@ -234,7 +235,7 @@ func (tx *txn) foresee() (undo func()) {
 		w.pop()
 		j, key, was := d.job, d.job.key, d.job.ready
 		_, old := tx.load(j)
-		next, _, err := old.Advance(tx.draw(), tx.now)
+		next, _, err := machine.Advance(old, tx.draw(), tx.now)
 		if err != nil {
 			panic(fmt.Sprintf("local: advance job %s: %v", j.id, err))
 		}
@@ -246,8 +247,8 @@ func (tx *txn) foresee() (undo func()) {
 		q.counts[status]--
 		j.status = next.Status
 		q.counts[j.status]++
-		if next.Claimable(tx.now) {
-			t.enter(j, next.Order())
+		if machine.Claimable(&next, tx.now) {
+			t.enter(j, machine.Order(&next))
 		}
 		back = append(back, func() {
 			t.leave(j)
@@ -291,7 +292,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 			if j == nil {
 				break
 			}
-			next, ok := q.config.Rate.Take(due[q], tx.now)
+			next, ok := machine.TakeRate(q.config.Rate, due[q], tx.now)
 			if !ok {
 				break
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/storetest"
@@ -35,9 +36,11 @@ func TestCollectBehindLongLog(t *testing.T) {
 		}
 	}
 	for range commits {
-		update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Update(gq.Normal, now) })
+		update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.Update(s, gq.Normal, now)
+		})
 	}
-	update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel("", now) })
+	update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) })
 	clock.Advance(store.DefaultRetention().Cancelled)
 	if n, err := s.Collect(ctx, 10); n != 1 || err != nil {
 		t.Errorf("Collect removed %d jobs (%v), want the one that is past its retention", n, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -354,11 +355,11 @@ func (c *crew) settle(ctx context.Context) error {
 	c.held = append(c.held[:i], c.held[i+1:]...)
 	ref := s.Lease.Ref()
 	u := store.Update{Ref: store.Ref{Job: s.ID}, Result: []byte("done"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Complete(ref, []byte("done"), now)
+		return machine.Complete(s, ref, []byte("done"), now)
 	}}
 	if c.rng.IntN(3) == 0 {
 		u = store.Update{Ref: store.Ref{Lease: ref.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Fail(ref, gq.Failure{Category: gq.CategoryTemporary, Message: "again"}, gq.Draw{}, now)
+			return machine.Fail(s, ref, gq.Failure{Category: gq.CategoryTemporary, Message: "again"}, machine.Draw{}, now)
 		}}
 	}
 	out, err := c.h.store.Update(ctx, []store.Update{u})

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -263,10 +264,10 @@ func (f *filler) complete() {
 	}
 	ref := job.State.Lease.Ref()
 	f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Heartbeat(ref, gq.Report{Progress: 0.5}, now)
+		return machine.Heartbeat(s, ref, machine.Report{Progress: 0.5}, now)
 	})
 	f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Complete(ref, nil, now)
+		return machine.Complete(s, ref, nil, now)
 	})
 	f.done = append(f.done, job.State.ID)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -48,7 +49,7 @@ func Example() {
 		updated, err := s.Update(ctx, []store.Update{{
 			Ref: store.Ref{Job: held.State.ID},
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Complete(lease, []byte("sent"), now)
+				return machine.Complete(s, lease, []byte("sent"), now)
 			},
 			Result: []byte("sent"),
 		}})

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -247,7 +248,7 @@ func (b *builder) update(id gq.JobID, u store.Update) gq.State {
 func (b *builder) claim(id gq.JobID, lease gq.LeaseID) gq.LeaseRef {
 	b.t.Helper()
 	b.update(id, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Claim(gq.Grant{Lease: lease, Worker: "w", Start: true, TTL: 1000 * time.Hour}, now)
+		return machine.Claim(s, machine.Grant{Lease: lease, Worker: "w", Start: true, TTL: 1000 * time.Hour}, now)
 	}})
 	b.f.asks.leases = append(b.f.asks.leases, store.Ref{Lease: lease})
 	return gq.LeaseRef{ID: lease}
@@ -256,7 +257,7 @@ func (b *builder) claim(id gq.JobID, lease gq.LeaseID) gq.LeaseRef {
 func (b *builder) complete(id gq.JobID, ref gq.LeaseRef) {
 	b.t.Helper()
 	b.update(id, store.Update{Result: []byte("sent"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Complete(ref, []byte("sent"), now)
+		return machine.Complete(s, ref, []byte("sent"), now)
 	}})
 }
 
@@ -296,22 +297,22 @@ func (b *builder) live() {
 	keyed := b.insert(func(s *gq.Spec) { s.Key = gq.Key{Scope: "send", Name: "once", Fingerprint: 9} })
 	changed := gq.Metadata{Priority: gq.Low, Tags: map[string]string{"team": "blue"}}
 	b.update(keyed, store.Update{Metadata: &changed, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Update(gq.Low, now)
+		return machine.Update(s, gq.Low, now)
 	}})
 	running := b.insert(func(s *gq.Spec) {})
 	ref := b.claim(running, "lease-of-running")
 	b.update(running, store.Update{Checkpoint: []byte("half way"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Heartbeat(ref, gq.Report{Progress: 0.5, Note: "half", CheckpointBytes: 8}, now)
+		return machine.Heartbeat(s, ref, machine.Report{Progress: 0.5, Note: "half", CheckpointBytes: 8}, now)
 	}})
 	retrying := b.insert(func(s *gq.Spec) {})
 	ref = b.claim(retrying, "lease-of-retrying")
 	b.update(retrying, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Fail(ref, gq.Failure{Category: gq.CategoryTemporary, Message: "again", RetryAfter: time.Hour}, gq.Draw{}, now)
+		return machine.Fail(s, ref, gq.Failure{Category: gq.CategoryTemporary, Message: "again", RetryAfter: time.Hour}, machine.Draw{}, now)
 	}})
 	done := b.insert(func(s *gq.Spec) {})
 	b.complete(done, b.claim(done, "lease-of-done"))
 	b.update(b.insert(func(s *gq.Spec) {}), store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Cancel("not wanted", now)
+		return machine.Cancel(s, "not wanted", now)
 	}})
 }
 

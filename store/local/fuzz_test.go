@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -102,8 +103,8 @@ var fuzzTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 // fuzzState is a running job.
 func fuzzState() gq.State {
 	p := gq.Default()
-	s, _ := gq.Born(gq.Birth{ID: gq.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.Normal, Depth: 1}, fuzzTime)
-	s, _, err := s.Claim(gq.Grant{Lease: mintLease(7, [2]uint64{1, 2}), Worker: "w", Start: true}, fuzzTime)
+	s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.Normal, Depth: 1}, fuzzTime)
+	s, _, err := machine.Claim(s, machine.Grant{Lease: mintLease(7, [2]uint64{1, 2}), Worker: "w", Start: true}, fuzzTime)
 	if err != nil {
 		panic(err)
 	}

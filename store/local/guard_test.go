@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -155,7 +156,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 	job := gq.NewJobID([16]byte{1})
 	spec := gq.Spec{ID: job, Type: "late"}.WithDefaults()
 	filter := store.Filter{Queues: []string{gq.DefaultQueue}}
-	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel("", now) }
+	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) }
 	return map[string]func(context.Context) error{
 		"Insert": func(ctx context.Context) error {
 			_, err := s.Insert(ctx, []store.Group{store.One(spec)})

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // index is an ordered set of jobs: a B+ tree over the jobs' own keys. It takes
@@ -32,7 +33,7 @@ type node struct {
 
 // sortKey is a job's place: its key, then its id.
 type sortKey struct {
-	key gq.OrderKey
+	key machine.OrderKey
 	id  gq.JobID
 }
 

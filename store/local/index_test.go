@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -145,7 +146,7 @@ func TestIndex(t *testing.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
 		keys := rapid.SampledFrom([]uint64{1, 10, 1 << 40}).Draw(r, "keys")
 		newJob := func(n uint64) *job {
-			return &job{id: gq.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(highestCost + 1), key: gq.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
+			return &job{id: gq.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(highestCost + 1), key: machine.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
 		}
 		count := uint64(0)
 		for range rapid.SampledFrom([]int{0, 0, 5000}).Draw(r, "before") {
@@ -165,7 +166,7 @@ func TestIndex(t *testing.T) {
 				for i := range uint64(n) {
 					count++
 					j := newJob(count)
-					j.key = gq.OrderKey{Hi: 1, Lo: 1<<50 + count}
+					j.key = machine.OrderKey{Hi: 1, Lo: 1<<50 + count}
 					if down {
 						j.key.Lo = 1<<50 - i - count
 					}
@@ -201,7 +202,7 @@ func TestIndexFill(t *testing.T) {
 	} {
 		x := index{}
 		for i := range uint64(count) {
-			x.add(&job{key: gq.OrderKey{Lo: key(i)}})
+			x.add(&job{key: machine.OrderKey{Lo: key(i)}})
 		}
 		leaves, inner := 0, 0
 		var visit func(n *node)
@@ -279,7 +280,7 @@ func TestPick(t *testing.T) {
 					id: gq.NewJobID([16]byte{rapid.Byte().Draw(r, "id"), jobs}), lane: l, toRun: noTimer, toDue: noTimer,
 					cost: rapid.Int64Range(0, 4).Draw(r, "cost"),
 				}
-				tbl.enter(j, gq.OrderKey{Hi: rapid.Uint64Range(1, 3).Draw(r, "level"), Lo: rapid.Uint64Range(1, 5).Draw(r, "seq")})
+				tbl.enter(j, machine.OrderKey{Hi: rapid.Uint64Range(1, 3).Draw(r, "level"), Lo: rapid.Uint64Range(1, 5).Draw(r, "seq")})
 				ready = append(ready, j)
 			case "leave":
 				if len(ready) > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -313,14 +314,14 @@ func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq
 	for i := range g.Jobs {
 		members[g.Jobs[i].ID] = !placed[i].Existing
 	}
-	var nodes []gq.Node
+	var nodes []machine.Node
 	var index []int // of the nodes
 	for i := range g.Jobs {
 		if placed[i].Existing {
 			continue
 		}
 		f.deps[i] = renamed(g.Jobs[i].DependsOn, same)
-		nodes = append(nodes, gq.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i]})
+		nodes = append(nodes, machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: f.deps[i]})
 		index = append(index, i)
 		for _, d := range f.deps[i] {
 			if _, known := f.parents[d.Job]; known || members[d.Job] {
@@ -334,9 +335,9 @@ func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq
 			}
 		}
 	}
-	info, err := gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
+	info, err := machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		p, ok := f.parents[id]
-		return gq.Ancestor{Depth: p.state.Depth, Priority: p.state.Priority()}, ok
+		return machine.Ancestor{Depth: p.state.Depth, Priority: p.state.Priority()}, ok
 	})
 	if err != nil {
 		return f, err
@@ -421,9 +422,9 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 	lane := tx.lane(spec)
 	lane.jobs++
 	j := &job{id: spec.ID, seq: seq, lane: lane, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
-	birth := gq.Birth{
+	birth := machine.Submission{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: 1, RunAt: spec.FirstRun(tx.now), Events: tx.noted[:0],
+		Depth: 1, RunAt: machine.FirstRun(spec, tx.now), Events: tx.noted[:0],
 	}
 	h := header{lane: lane.number, cost: spec.CostUnits}
 	if spec.LimitKey != "" || spec.FairKey != "" {
@@ -454,7 +455,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 		}
 	}
 	birth.Turn = tx.turn(lane.queue, h.keys, birth.Own.Inherit(birth.Inherited))
-	born, events := gq.Born(birth, tx.now)
+	born, events := machine.Submit(birth, tx.now)
 	*state, tx.noted = born, events
 	for _, d := range deps {
 		*state, events = tx.await(j, d, f, *state, events)
@@ -486,7 +487,7 @@ func (tx *txn) await(j *job, d gq.Dependency, f family, s gq.State, events []gq.
 		tx.set(edgeKey(p.seq, j.seq), []byte{byte(d.Kind)})
 		return s, events
 	}
-	next, more, err := s.DependencyEnded(gq.Ended{Kind: d.Kind, Status: p.state.Status, Priority: p.state.Priority()}, tx.now)
+	next, more, err := machine.DependencyEnded(s, machine.EndedDependency{Kind: d.Kind, Status: p.state.Status, Priority: p.state.Priority()}, tx.now)
 	if err != nil {
 		panic(fmt.Sprintf("local: dependency of job %s: %v", j.id, err))
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // A queue with a KeyLimit keeps the claimable jobs of each limit key apart, and
@@ -65,7 +66,7 @@ func (q *queue) detach(j *job) {
 // occupy notes that a job is held in a status.
 func (t *table) occupy(j *job, s gq.Status) {
 	q := j.lane.queue
-	if q.pool != nil && q.pool.config.Counts(s) {
+	if q.pool != nil && machine.CountsInPool(q.pool.config, s) {
 		q.pool.used += j.cost
 	}
 	if k := j.limit; k != nil {
@@ -77,7 +78,7 @@ func (t *table) occupy(j *job, s gq.Status) {
 // vacate notes that a job is no longer held in a status.
 func (t *table) vacate(j *job, s gq.Status) {
 	q := j.lane.queue
-	if q.pool != nil && q.pool.config.Counts(s) {
+	if q.pool != nil && machine.CountsInPool(q.pool.config, s) {
 		q.pool.used -= j.cost
 	}
 	if k := j.limit; k != nil {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -57,7 +58,7 @@ func (l *limitedTable) enter() {
 	}
 	l.keyOf[j] = rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(l.T, "key")
 	l.q.attach(j, &jobKeys{limit: l.keyOf[j]})
-	l.t.enter(j, gq.OrderKey{Hi: rapid.Uint64Range(1, 2).Draw(l.T, "level"), Lo: rapid.Uint64Range(1, 9).Draw(l.T, "seq")})
+	l.t.enter(j, machine.OrderKey{Hi: rapid.Uint64Range(1, 2).Draw(l.T, "level"), Lo: rapid.Uint64Range(1, 9).Draw(l.T, "seq")})
 	l.ready = append(l.ready, j)
 }
 
@@ -188,7 +189,7 @@ func TestFullKeyCostsNothing(t *testing.T) {
 	add := func(n int, key string) *job {
 		j := &job{id: gq.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16)}), lane: lane, toRun: noTimer, toDue: noTimer, cost: 1}
 		q.attach(j, &jobKeys{limit: key})
-		tbl.enter(j, gq.OrderKey{Hi: 1, Lo: uint64(n)})
+		tbl.enter(j, machine.OrderKey{Hi: 1, Lo: uint64(n)})
 		return j
 	}
 	first := add(0, "many")

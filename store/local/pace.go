@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // The pace of a queue is what its rate and its turns have got to. It is written
@@ -47,7 +48,7 @@ func (tx *txn) turn(q *queue, keys *jobKeys, level gq.Priority) uint64 {
 	if keys != nil {
 		key = keys.fair
 	}
-	turn := gq.FairTurn(t.now[level], t.last[level][key])
+	turn := machine.FairTurn(t.now[level], t.last[level][key])
 	t.last[level][key] = turn
 	if len(t.last[level]) > 2*t.kept[level]+64 {
 		tx.clearUp(q, level)
@@ -143,7 +144,7 @@ func decodePace(b []byte, q *queue) error {
 	}
 	for level := gq.Critical; level < levels; level++ {
 		now := binary.BigEndian.Uint64(b[8*int(level):])
-		if now > gq.MaxTurn || now != 0 && q.turns == nil {
+		if now > machine.MaxTurn || now != 0 && q.turns == nil {
 			return fmt.Errorf("pace of queue %s: %w", q.config.Name, gq.ErrCorrupt)
 		}
 		if q.turns != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // pool is capacity that queues share.
@@ -24,14 +25,14 @@ func (p *pool) free() int64 { return max(0, p.config.Capacity-p.used) }
 // lacksRoom reports whether by a move a job would occupy more than its pool has.
 func (j *job) lacksRoom(from, to gq.Status) bool {
 	p := j.lane.queue.pool
-	return p != nil && p.config.Counts(to) && !p.config.Counts(from) && j.cost > p.free()
+	return p != nil && machine.CountsInPool(p.config, to) && !machine.CountsInPool(p.config, from) && j.cost > p.free()
 }
 
 // makeRoom takes back the leases that have run out, and refuses a job for which
 // its pool has no room even so.
 func (tx *txn) makeRoom(j *job) error {
 	tx.catchUp()
-	return j.lane.queue.pool.now().Admit(j.cost)
+	return machine.AdmitToPool(j.lane.queue.pool.now(), j.cost)
 }
 
 // now is the pool as it stands.
@@ -46,7 +47,7 @@ func (p *pool) put(t *table, config gq.Pool) {
 	p.config, p.used = config, 0
 	for _, q := range p.queues {
 		for _, s := range []gq.Status{gq.Claimed, gq.Running} {
-			if config.Counts(s) {
+			if machine.CountsInPool(config, s) {
 				q.live(s).ascend(0, func(seq uint64) bool {
 					p.used += t.slots.get(seq).cost
 					return true
@@ -64,7 +65,7 @@ func (t *table) lost(now int64) map[*pool]int64 {
 		if !ok || d.at > now {
 			return lost
 		}
-		if p := d.job.lane.queue.pool; p != nil && p.config.Counts(d.job.status) {
+		if p := d.job.lane.queue.pool; p != nil && machine.CountsInPool(p.config, d.job.status) {
 			lost[p] += d.job.cost
 		}
 	}
@@ -93,7 +94,7 @@ func decodePool(b []byte) (p gq.Pool, err error) {
 	if err := json.Unmarshal(b, &p); err != nil {
 		return p, fmt.Errorf("pool: %w", errors.Join(gq.ErrCorrupt, err))
 	}
-	if err := p.Validate(); err != nil {
+	if err := machine.CheckPool(p); err != nil {
 		return p, fmt.Errorf("pool: %w: %w", gq.ErrCorrupt, err)
 	}
 	return p, nil
@@ -115,7 +116,7 @@ func (s *Store) recoverPools() error {
 
 // PutPool implements [store.Store].
 func (s *Store) PutPool(ctx context.Context, config gq.Pool) error {
-	if err := config.Validate(); err != nil {
+	if err := machine.CheckPool(config); err != nil {
 		return fmt.Errorf("put pool: %w", err)
 	}
 	var refused error

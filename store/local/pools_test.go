@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/storetest"
@@ -46,7 +47,7 @@ func TestRefusedForRoom(t *testing.T) {
 	updated, err := s.Update(ctx, []store.Update{{
 		Ref: store.Ref{Job: asks.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Claim(gq.Grant{Lease: "lease", Worker: "w"}, now)
+			return machine.Claim(s, machine.Grant{Lease: "lease", Worker: "w"}, now)
 		},
 	}})
 	if err != nil || !errors.Is(updated[0].Err, gq.ErrNoCapacity) {

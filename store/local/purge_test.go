@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/storetest"
 )
@@ -38,7 +39,7 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 		return store.Update{
 			Ref: store.Ref{Job: group.Jobs[i].ID}, Result: []byte{byte(i)}, Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "c"},
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Complete(lease, []byte{byte(i)}, now)
+				return machine.Complete(s, lease, []byte{byte(i)}, now)
 			},
 		}
 	}
@@ -102,7 +103,7 @@ func TestPurgeTakesCarriedHistory(t *testing.T) {
 	clock.Advance(2 * time.Hour)
 	updated, err := s.Update(ctx, []store.Update{{
 		Ref:   store.Ref{Job: spec.ID},
-		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel("", now) },
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) },
 	}})
 	if err != nil || updated[0].Err != nil {
 		t.Fatalf("Update: %v, %v", err, updated)

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -78,7 +79,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 					must(t, claimed[i].Err)
 					ref := claimed[i].Jobs[0].State.Lease.Ref()
 					updates = append(updates, store.Update{Ref: store.Ref{Job: claimed[i].Jobs[0].State.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-						return s.Complete(ref, nil, now)
+						return machine.Complete(s, ref, nil, now)
 					}})
 				}
 				done, err := s.Update(t.Context(), updates)

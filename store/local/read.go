@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -432,7 +433,7 @@ func (s *Store) candidates(asked store.QueueQuery) []*queue {
 
 // PutQueue implements [store.Store].
 func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
-	if err := config.Validate(); err != nil {
+	if err := machine.CheckQueue(config); err != nil {
 		return fmt.Errorf("put queue: %w", err)
 	}
 	var refused error
@@ -450,7 +451,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 			refused = store.TooManyQueues(config.Name)
 			return
 		}
-		next, err := was.Configure(config, tx.now)
+		next, err := machine.ConfigureQueue(was, config, tx.now)
 		if err != nil {
 			refused = err
 			return

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // recover builds the table from the records of live jobs. It reads nothing of
@@ -253,7 +254,7 @@ func decodeQueue(b []byte) (q gq.Queue, err error) {
 	if err := json.Unmarshal(b, &q); err != nil {
 		return q, fmt.Errorf("queue: %w", errors.Join(gq.ErrCorrupt, err))
 	}
-	if err := q.Validate(); err != nil {
+	if err := machine.CheckQueue(q); err != nil {
 		return q, fmt.Errorf("queue: %w: %w", gq.ErrCorrupt, err)
 	}
 	return q, nil

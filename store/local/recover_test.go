@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -60,7 +61,7 @@ func TestTellingGoesOn(t *testing.T) {
 	ending.Store(true)
 	updated, err := s.Update(ctx, []store.Update{{
 		Ref:   store.Ref{Job: parent.ID},
-		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel("", now) },
+		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) },
 	}})
 	if err != nil || updated[0].Err != nil {
 		t.Fatalf("Update: %v, %v", err, updated)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/storetest"
 )
@@ -102,18 +103,20 @@ func TestExpiryOnSlowDisk(t *testing.T) {
 		apply func(gq.LeaseRef) store.Apply
 	}{
 		{"complete", func(l gq.LeaseRef) store.Apply {
-			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(l, nil, now) }
+			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Complete(s, l, nil, now) }
 		}},
 		{"heartbeat", func(l gq.LeaseRef) store.Apply {
-			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Heartbeat(l, gq.Report{}, now) }
+			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+				return machine.Heartbeat(s, l, machine.Report{}, now)
+			}
 		}},
 		{"fail", func(l gq.LeaseRef) store.Apply {
 			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Fail(l, gq.Failure{Category: gq.CategoryTemporary, Message: "again"}, gq.Draw{}, now)
+				return machine.Fail(s, l, gq.Failure{Category: gq.CategoryTemporary, Message: "again"}, machine.Draw{}, now)
 			}
 		}},
 		{"start", func(l gq.LeaseRef) store.Apply {
-			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Start(l, ttl, now) }
+			return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Start(s, l, ttl, now) }
 		}},
 	}
 	for _, verb := range verbs {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -53,8 +54,8 @@ type job struct {
 	open   *opened
 	spec   []byte // encoded, while it is worth keeping
 	lane   *lane
-	limit  *limitKey   // nil is no limit
-	key    gq.OrderKey // place in the lane while ready
+	limit  *limitKey        // nil is no limit
+	key    machine.OrderKey // place in the lane while ready
 	cost   int64
 	toRun  int32 // place in table.toRun
 	toDue  int32 // place in table.toDue
@@ -316,7 +317,7 @@ func (t *table) place(j *job, s *gq.State) {
 	case s.Status == gq.Delayed || s.Status == gq.Retrying:
 		t.toRun.set(j, s.RunAt.UnixNano())
 	case s.Status == gq.Scheduled:
-		t.enter(j, s.Order())
+		t.enter(j, machine.Order(s))
 	case s.Status.Held():
 		t.occupy(j, s.Status)
 		if seq, ok := leaseSequence(s.Lease.ID); !ok || seq != j.seq {
@@ -370,9 +371,9 @@ func (t *table) holder(id gq.LeaseID) *job {
 
 // dueAt is when time changes a job otherwise than by letting it run, 0 for never.
 func dueAt(s *gq.State) int64 {
-	due := s.LifeEnd()
+	due := machine.LifeEnd(s)
 	if s.Status != gq.Delayed && s.Status != gq.Retrying {
-		due = s.Due()
+		due = machine.Due(s)
 	}
 	if due.IsZero() {
 		return 0
@@ -404,7 +405,7 @@ func (t *table) promote(now int64) {
 		j.status = gq.Scheduled
 		q.counts[gq.Scheduled]++
 		q.list(gq.Scheduled, j.seq)
-		t.enter(j, s.Order())
+		t.enter(j, machine.Order(&s))
 		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
 			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })
 		}
@@ -418,7 +419,7 @@ func (t *table) promote(now int64) {
 }
 
 // enter makes a job claimable.
-func (t *table) enter(j *job, key gq.OrderKey) {
+func (t *table) enter(j *job, key machine.OrderKey) {
 	j.key, j.ready = key, true
 	t.ready++
 	if j.limit != nil {
@@ -527,7 +528,7 @@ func (q *queue) afford(f *store.Filter, status gq.Status) int64 {
 	if f.MaxCost > 0 {
 		most = f.MaxCost
 	}
-	if q.pool != nil && q.pool.config.Counts(status) {
+	if q.pool != nil && machine.CountsInPool(q.pool.config, status) {
 		most = min(most, q.pool.free())
 	}
 	return most

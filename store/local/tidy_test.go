@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -82,7 +83,9 @@ func (f *filler) finished(rng io.Reader, n, payload int) {
 	}
 	for _, job := range claimed[0].Jobs {
 		ref := job.State.Lease.Ref()
-		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(ref, nil, now) })
+		f.update(ref, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.Complete(s, ref, nil, now)
+		})
 		f.done = append(f.done, job.State.ID)
 	}
 }

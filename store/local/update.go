@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -76,7 +77,7 @@ func (s *Store) checkUpdate(u *store.Update) error {
 		}
 	}
 	if u.Metadata != nil {
-		faults = append(faults, gq.FaultsOf(u.Metadata.Validate())...)
+		faults = append(faults, gq.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
 	}
 	faults = append(faults, gq.FaultsOf(store.CheckSpawn(u.Spawn, s.config.Limits))...)
 	for i := range u.Spawn {
@@ -338,7 +339,7 @@ func (tx *txn) tell(limit int) (told int) {
 				continue // it has ended meanwhile
 			}
 			h, old := tx.load(e.child)
-			next, events, err := old.DependencyEnded(gq.Ended{Kind: e.kind, Status: end.status, Priority: end.level}, tx.now)
+			next, events, err := machine.DependencyEnded(old, machine.EndedDependency{Kind: e.kind, Status: end.status, Priority: end.level}, tx.now)
 			if err != nil {
 				panic(fmt.Sprintf("local: dependency of job %s: %v", old.ID, err))
 			}

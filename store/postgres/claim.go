@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -427,7 +428,7 @@ func (tx *txn) reclaim(ctx context.Context, queues []string) error {
 
 // advance lets time do its work on a locked job.
 func (tx *txn) advance(r *row) error {
-	next, events, err := r.state.Advance(tx.draw(), tx.now)
+	next, events, err := machine.Advance(r.state, tx.draw(), tx.now)
 	if err != nil {
 		return err
 	}
@@ -438,7 +439,7 @@ func (tx *txn) advance(r *row) error {
 	return nil
 }
 
-func (tx *txn) draw() gq.Draw { return tx.s.cfg.Draw(rand.Float64()) }
+func (tx *txn) draw() machine.Draw { return tx.s.cfg.Draw(rand.Float64()) }
 
 func numbersOf(rows []*row, err error) ([]int64, error) { return sequencesOf(rows), err }
 
@@ -497,7 +498,7 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 		return false, err
 	}
 	for _, r := range rows {
-		if !r.state.Claimable(tx.now) {
+		if !machine.Claimable(&r.state, tx.now) {
 			if err := tx.advance(r); err != nil {
 				return false, err
 			}
@@ -533,13 +534,13 @@ func (tx *txn) grant(ctx context.Context, w *want, rows []*row, l *queueLimits) 
 
 // lease claims a locked job, the nth of this round.
 func (tx *txn) lease(w *want, r *row, cost int64, nth int) error {
-	next, events, err := r.state.Claim(gq.Grant{
+	next, events, err := machine.Claim(r.state, machine.Grant{
 		Lease: mintLease(r.state.Sequence, random()), Worker: w.workerOf(len(w.jobs) + len(w.round) + nth), Start: !w.Hold, TTL: w.TTL, CostUnits: cost,
 	}, tx.now)
 	if err != nil {
 		return err
 	}
-	if due := nanoseconds(r.state.Due()); due != 0 && (w.waited == 0 || due < w.waited) {
+	if due := nanoseconds(machine.Due(&r.state)); due != 0 && (w.waited == 0 || due < w.waited) {
 		w.waited = due
 	}
 	tx.record(r, next, events)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -62,27 +63,27 @@ func furnish(t *testing.T, s *postgres.Store) {
 	for i, f := range []gq.Failure{{Category: gq.CategoryTemporary, Message: "again"}, {Category: gq.CategoryPermanent, Message: "never"}} {
 		j := held[2+i]
 		apply(store.Ref{Lease: j.State.Lease.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Fail(j.State.Lease.Ref(), f, gq.Draw{U: 0.5}, now)
+			return machine.Fail(s, j.State.Lease.Ref(), f, machine.Draw{U: 0.5}, now)
 		}})
 	}
 	apply(store.Ref{Lease: held[4].State.Lease.ID}, store.Update{Checkpoint: []byte("half"), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Heartbeat(held[4].State.Lease.Ref(), gq.Report{CheckpointBytes: 4}, now)
+		return machine.Heartbeat(s, held[4].State.Lease.Ref(), machine.Report{CheckpointBytes: 4}, now)
 	}})
 	cancelled := specs[9]
 	apply(store.Ref{Job: cancelled.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Cancel("not needed", now)
+		return machine.Cancel(s, "not needed", now)
 	}})
 	meta := specs[8].Metadata
 	meta.Priority = gq.High
 	apply(store.Ref{Job: specs[8].ID}, store.Update{Metadata: &meta, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Update(gq.High, now)
+		return machine.Update(s, gq.High, now)
 	}})
 	child, later := newSpec("work", gq.Dependency{Kind: gq.After, Job: specs[8].ID}), newSpec("later")
 	later.RunAt = still{}.Now().Add(24 * time.Hour)
 	foreign := newSpec("foreign")
 	mustInsert(t, s, child, later, foreign, newSpec("fair"), newSpec("shared"))
 	apply(store.Ref{Job: foreign.ID}, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Claim(gq.Grant{Lease: "somebody-elses-lease", Worker: "w", Start: true}, now)
+		return machine.Claim(s, machine.Grant{Lease: "somebody-elses-lease", Worker: "w", Start: true}, now)
 	}})
 	claim("shared", 1)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Floors keep claims from walking over what is dead. Entries of jobs that were
@@ -201,7 +202,7 @@ type lows map[laneKey]position
 // note takes down a row that is about to be written.
 func (l *lows) note(r *row, to home) {
 	s := &r.state
-	due := position{nanoseconds(s.Due()), 0}
+	due := position{nanoseconds(machine.Due(s)), 0}
 	switch to {
 	case inHeld:
 		l.low(laneKey{r.queue, heldLane}, due)
@@ -210,7 +211,7 @@ func (l *lows) note(r *row, to home) {
 			l.low(laneKey{"", dueLane}, due)
 		}
 		if s.Status == gq.Delayed || s.Status == gq.Scheduled || s.Status == gq.Retrying {
-			order := s.Order()
+			order := machine.Order(s)
 			l.low(laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
 		}
 	case nowhere, inDone, inHand: // no lane
@@ -318,12 +319,12 @@ func (f *floors) passWant(w *want) {
 	n, jobs, ends := 0, w.round, lows(nil)
 	for i := range jobs {
 		lane := laneKey{jobs[i].Spec.Queue, jobs[i].State.Priority()}
-		ends.low(laneKey{lane.queue, heldLane}, position{nanoseconds(jobs[i].State.Due()), 0})
+		ends.low(laneKey{lane.queue, heldLane}, position{nanoseconds(machine.Due(&jobs[i].State)), 0})
 		n++
 		if next := i + 1; next < len(jobs) && lane == (laneKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
 			continue // a claim gets the jobs of a lane in their order
 		}
-		order := jobs[i].State.Order()
+		order := machine.Order(&jobs[i].State)
 		f.pass(lane, position{signed(order.Hi), signed(order.Lo)}, n)
 		n = 0
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -27,14 +28,14 @@ func urgent(p gq.Priority) gq.Spec {
 // releasing gives a job back, to be claimed again at once.
 func releasing(j gq.Job) store.Update {
 	return store.Update{Ref: store.Ref{Lease: j.State.Lease.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Release(j.State.Lease.Ref(), 0, "", now)
+		return machine.Release(s, j.State.Lease.Ref(), 0, "", now)
 	}}
 }
 
 // prioritising changes how urgent a job is.
 func prioritising(id gq.JobID, p gq.Priority) store.Update {
 	return store.Update{Ref: store.Ref{Job: id}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Update(p, now)
+		return machine.Update(s, p, now)
 	}}
 }
 

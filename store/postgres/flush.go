@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
 )
 
@@ -130,11 +131,11 @@ func (a *rowArrays) add(r *row, data []byte, n int) {
 		a.dues, a.statuses, a.datas = make([]*int64, 0, n), make([]int16, 0, n), make([][]byte, 0, n)
 		a.costs, a.types, a.requires = nil, nil, nil
 	}
-	s, order := &r.state, r.state.Order()
+	s, order := &r.state, machine.Order(&r.state)
 	a.seqs = append(a.seqs, int64(s.Sequence))
 	a.his, a.los = append(a.his, signed(order.Hi)), append(a.los, signed(order.Lo))
 	a.runs, a.dues = append(a.runs, nanoseconds(s.RunAt)), append(a.dues, nil)
-	if due := s.Due(); !due.IsZero() {
+	if due := machine.Due(s); !due.IsZero() {
 		a.instants = append(a.instants, due.UnixNano())
 		a.dues[len(a.dues)-1] = &a.instants[len(a.instants)-1]
 	}

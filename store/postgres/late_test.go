@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -83,7 +84,7 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 						got[j.State.ID] = true
 						lease := j.State.Lease.Ref()
 						back := store.Update{Ref: store.Ref{Job: j.State.ID}, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-							return s.Release(lease, 0, "for the next round", now)
+							return machine.Release(s, lease, 0, "for the next round", now)
 						}}
 						if _, err := s.Update(t.Context(), []store.Update{back}); err != nil {
 							t.Fatal(err)

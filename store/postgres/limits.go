@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // limits is what a transaction may still claim. It counts what is held when it
@@ -139,7 +140,7 @@ func (l *queueLimits) afford(most int64, into gq.Status) int64 {
 	if most == 0 {
 		most = -1
 	}
-	if l.pool == nil || !l.pool.Counts(into) {
+	if l.pool == nil || !machine.CountsInPool(*l.pool, into) {
 		return most
 	}
 	free := max(0, l.pool.Capacity-l.pool.Used)
@@ -155,7 +156,7 @@ func (l *queueLimits) fits(s *gq.Spec, into gq.Status) bool {
 	if l.config.KeyLimit > 0 && s.LimitKey != "" && l.held[s.LimitKey] >= l.config.KeyLimit {
 		return false
 	}
-	return l.pool == nil || !l.pool.Counts(into) || l.pool.Admit(s.CostUnits) == nil
+	return l.pool == nil || !machine.CountsInPool(*l.pool, into) || machine.AdmitToPool(*l.pool, s.CostUnits) == nil
 }
 
 // pace takes one of the rate; if there is none, at is when there will be.
@@ -163,9 +164,9 @@ func (l *queueLimits) pace(now time.Time) (at time.Time, ok bool) {
 	if !l.config.Rate.Limited() {
 		return at, true
 	}
-	next, ok := l.config.Rate.Take(l.due, now)
+	next, ok := machine.TakeRate(l.config.Rate, l.due, now)
 	if !ok {
-		return l.config.Rate.At(l.due, now), false
+		return machine.RateAt(l.config.Rate, l.due, now), false
 	}
 	l.due, l.moved = next, true
 	return at, true
@@ -176,7 +177,7 @@ func (l *queueLimits) take(s *gq.Spec, state *gq.State, into gq.Status) {
 	if l.held != nil && s.LimitKey != "" {
 		l.held[s.LimitKey]++
 	}
-	if l.pool != nil && l.pool.Counts(into) {
+	if l.pool != nil && machine.CountsInPool(*l.pool, into) {
 		l.pool.Used += s.CostUnits
 	}
 	if l.config.Fair && l.turns.serve(state) {
@@ -301,7 +302,7 @@ func (b *turnBook) next(queue string, level gq.Priority, key string) uint64 {
 		return 0
 	}
 	k := turnKey{queue, level, key}
-	b.last[k] = gq.FairTurn(now.at(level), b.last[k])
+	b.last[k] = machine.FairTurn(now.at(level), b.last[k])
 	b.new[k] = true
 	return b.last[k]
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -34,7 +35,7 @@ func completing(j gq.Job) store.Update {
 	return store.Update{
 		Ref: store.Ref{Lease: j.State.Lease.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Complete(j.State.Lease.Ref(), nil, now)
+			return machine.Complete(s, j.State.Lease.Ref(), nil, now)
 		},
 	}
 }
@@ -112,7 +113,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 						updates = append(updates, store.Update{
 							Ref: store.Ref{Job: spec.ID},
 							Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-								return s.Update(s.Own, now)
+								return machine.Update(s, s.Own, now)
 							},
 						})
 					}
@@ -142,7 +143,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 					_, err := s.Update(t.Context(), []store.Update{{
 						Ref: store.Ref{Job: j.State.ID},
 						Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-							return s.Release(j.State.Lease.Ref(), 0, "", now)
+							return machine.Release(s, j.State.Lease.Ref(), 0, "", now)
 						},
 					}})
 					if err != nil {
@@ -570,7 +571,7 @@ func TestSettlementsOfWhatMovesDoNotWaitInACircle(t *testing.T) {
 	if _, err := nodes[0].Update(t.Context(), []store.Update{{
 		Ref: store.Ref{Lease: stale.State.Lease.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Release(stale.State.Lease.Ref(), 0, "", now)
+			return machine.Release(s, stale.State.Lease.Ref(), 0, "", now)
 		},
 	}}); err != nil {
 		t.Fatal(err)
@@ -652,7 +653,7 @@ func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
 	if _, err := nodes[0].Update(t.Context(), []store.Update{{
 		Ref: store.Ref{Lease: jobs["a"].State.Lease.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Release(jobs["a"].State.Lease.Ref(), 0, "", now)
+			return machine.Release(s, jobs["a"].State.Lease.Ref(), 0, "", now)
 		},
 	}}); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -122,13 +123,13 @@ func TestHistoryIsDropped(t *testing.T) {
 			case 20:
 				failed = append(failed, j.State.ID)
 				u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-					return s.Fail(j.State.Lease.Ref(), gq.Failure{Category: gq.CategoryPermanent, Message: "no"}, gq.Draw{}, now)
+					return machine.Fail(s, j.State.Lease.Ref(), gq.Failure{Category: gq.CategoryPermanent, Message: "no"}, machine.Draw{}, now)
 				}
 			case 21:
 				waiting = append(waiting, j.State.ID)
 				u.Result, u.Checkpoint = nil, []byte("checkpoint")
 				u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-					return s.Release(j.State.Lease.Ref(), days(200), "later", now)
+					return machine.Release(s, j.State.Lease.Ref(), days(200), "later", now)
 				}
 			}
 			apply(u)
@@ -360,7 +361,7 @@ func TestOldSnapshotSeesNoDrop(t *testing.T) {
 	_, err = s.Tx(tx).Update(t.Context(), []store.Update{{
 		Ref: store.Ref{Lease: held.State.Lease.ID}, Settles: true,
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Release(held.State.Lease.Ref(), 0, "", now)
+			return machine.Release(s, held.State.Lease.Ref(), 0, "", now)
 		},
 	}})
 	if !errors.Is(err, gq.ErrConflict) {

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -100,7 +101,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		}
 	}
 	for _, r := range late {
-		next, _, err := r.state.Advance(tx.draw(), tx.now)
+		next, _, err := machine.Advance(r.state, tx.draw(), tx.now)
 		if err != nil {
 			return nil, err
 		}
@@ -112,9 +113,9 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 			rows = append(rows, r)
 		}
 	}
-	rows = slices.DeleteFunc(rows, func(r *row) bool { return !r.state.Claimable(tx.now) })
+	rows = slices.DeleteFunc(rows, func(r *row) bool { return !machine.Claimable(&r.state, tx.now) })
 	slices.SortFunc(rows, func(a, b *row) int {
-		switch x, y := a.state.Order(), b.state.Order(); {
+		switch x, y := machine.Order(&a.state), machine.Order(&b.state); {
 		case x.Less(y):
 			return -1
 		case y.Less(x):

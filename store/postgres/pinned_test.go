@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -106,7 +107,7 @@ func cycle(t *testing.T, s *Store, n int) {
 		updates = append(updates, store.Update{
 			Ref: store.Ref{Lease: j.State.Lease.ID},
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				return s.Complete(j.State.Lease.Ref(), nil, now)
+				return machine.Complete(s, j.State.Lease.Ref(), nil, now)
 			},
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -109,7 +110,7 @@ func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
 	if p.taken[spec.ID] {
 		return store.Inserted{Err: fmt.Errorf("job %s: %w", spec.ID, gq.ErrDuplicateID)}
 	}
-	if err := spec.CheckRunAt(p.now); err != nil {
+	if err := machine.CheckRunAt(spec, p.now); err != nil {
 		return store.Inserted{Err: err}
 	}
 	m := member{sequence: uint64(p.numbers[0])}
@@ -163,25 +164,25 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 }
 
 // alone is the graph of one job that depends on nothing. The spec has been checked.
-var alone = gq.GraphInfo{Depth: []int{1}, Order: []int{0}}
+var alone = machine.GraphInfo{Depth: []int{1}, Order: []int{0}}
 
 // relate checks the new jobs of a group as a graph.
-func (p *plan) relate(g store.Group, members []member) (gq.GraphInfo, error) {
+func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error) {
 	if len(members) == 1 && len(members[0].deps) == 0 && !g.Jobs[0].ID.IsZero() {
 		return alone, nil
 	}
-	nodes := make([]gq.Node, len(g.Jobs))
+	nodes := make([]machine.Node, len(g.Jobs))
 	for i, m := range members {
-		nodes[i] = gq.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps}
+		nodes[i] = machine.Node{ID: g.Jobs[i].ID, Priority: g.Jobs[i].Metadata.Priority, Dependencies: m.deps}
 		if !m.existing.IsZero() {
 			// Holds the place, so that faults name the right job, under an id
 			// that nobody depends on.
-			nodes[i] = gq.Node{ID: gq.NewJobID(random())}
+			nodes[i] = machine.Node{ID: gq.NewJobID(random())}
 		}
 	}
-	return gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
+	return machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		s, ok := p.states[id]
-		return gq.Ancestor{Depth: s.Depth, Priority: s.Priority()}, ok
+		return machine.Ancestor{Depth: s.Depth, Priority: s.Priority()}, ok
 	})
 }
 
@@ -210,9 +211,9 @@ const eventsOfBirth = 2
 
 // bear gives a job its first state. Everything it depends on has one.
 func (p *plan) bear(spec *gq.Spec, m member, depth int) {
-	b := gq.Birth{
+	b := machine.Submission{
 		ID: spec.ID, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
-		Depth: depth, RunAt: spec.FirstRun(p.now),
+		Depth: depth, RunAt: machine.FirstRun(spec, p.now),
 	}
 	if n := len(p.events); cap(p.events)-n >= eventsOfBirth {
 		p.events = p.events[:n+eventsOfBirth]
@@ -235,7 +236,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec})
 	born := birth{spec: spec, row: &p.rows[len(p.rows)-1]}
 	state := &born.row.state
-	*state, born.events = gq.Born(b, p.now)
+	*state, born.events = machine.Submit(b, p.now)
 	for _, d := range m.deps {
 		parent := p.states[d.Job]
 		if parent.Live() {
@@ -244,7 +245,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 			}
 			continue
 		}
-		next, events, _ := state.DependencyEnded(gq.Ended{ // never refuses
+		next, events, _ := machine.DependencyEnded(*state, machine.EndedDependency{ // never refuses
 			Kind: d.Kind, Status: parent.Status, Priority: parent.Priority(),
 		}, p.now)
 		*state, born.events = next, append(born.events, events...)

@@ -10,11 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // PutPool implements [store.Store].
 func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
-	if err := p.Validate(); err != nil {
+	if err := machine.CheckPool(p); err != nil {
 		return fmt.Errorf("put pool: %w", err)
 	}
 	return s.write(ctx, "put pool", func(tx *txn) error {
@@ -273,7 +274,7 @@ func (l *starts) admit(r *row, to gq.Status) error {
 	if p == nil || to != gq.Running || r.state.Status != gq.Claimed {
 		return nil
 	}
-	return p.Admit(r.state.Lease.CostUnits)
+	return machine.AdmitToPool(*p, r.state.Lease.CostUnits)
 }
 
 // occupy notes what a move that was made takes from its pool, or gives back to it.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -92,8 +93,8 @@ func compare(t *testing.T, s *Store, answers []store.Inserted) {
 		if got := found[0].Job.State; !reflect.DeepEqual(got, want) {
 			t.Errorf("stored is\n%+v, answered was\n%+v", got, want)
 		}
-		if want.Sequence <= last || want.CreatedAt.IsZero() || want.Due() != want.CreatedAt.Add(time.Hour) {
-			t.Errorf("number %d after %d, created %v, due %v", want.Sequence, last, want.CreatedAt, want.Due())
+		if want.Sequence <= last || want.CreatedAt.IsZero() || machine.Due(&want) != want.CreatedAt.Add(time.Hour) {
+			t.Errorf("number %d after %d, created %v, due %v", want.Sequence, last, want.CreatedAt, machine.Due(&want))
 		}
 		last = want.Sequence
 	}
@@ -277,7 +278,7 @@ func TestPromptJobsBelowAFloor(t *testing.T) {
 		int16(old.Priority())); err != nil {
 		t.Fatal(err)
 	}
-	order := promptly(t, s, 3)[0].Jobs[0].State.Order()
+	order := machine.Order(&promptly(t, s, 3)[0].Jobs[0].State)
 	var told [][]int64
 	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND lane = $1", int16(old.Priority())).Scan(&told)
 	if want := [][]int64{{signed(order.Hi), signed(order.Lo)}}; err != nil || !reflect.DeepEqual(told, want) {

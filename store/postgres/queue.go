@@ -12,12 +12,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
 // PutQueue implements [store.Store].
 func (s *Store) PutQueue(ctx context.Context, q gq.Queue) error {
-	if err := q.Validate(); err != nil {
+	if err := machine.CheckQueue(q); err != nil {
 		return fmt.Errorf("put queue: %w", err)
 	}
 	err := s.putQueue(ctx, q, false)
@@ -81,7 +82,7 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if err := store.CheckPool(q, exists); err != nil {
 			return err
 		}
-		next, err := was[q.Name].Configure(q, tx.now)
+		next, err := machine.ConfigureQueue(was[q.Name], q, tx.now)
 		if err != nil {
 			return err
 		}

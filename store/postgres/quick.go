@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Most claims need no lock but those of the jobs they get: their queues have no
@@ -48,8 +49,8 @@ func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed
 	}
 	granted := rows[:0:0]
 	for _, r := range rows {
-		switch next, events, err := r.state.Advance(tx.draw(), tx.now); {
-		case r.state.Claimable(tx.now):
+		switch next, events, err := machine.Advance(r.state, tx.draw(), tx.now); {
+		case machine.Claimable(&r.state, tx.now):
 			if err := tx.lease(w, r, r.cost, len(granted)); err != nil {
 				return nil, false, err
 			}
@@ -135,7 +136,7 @@ func (tx *txn) takeQuick(ctx context.Context, w *want, names []string) (rows []*
 		rank[name] = i
 	}
 	slices.SortFunc(rows, func(a, b *row) int {
-		x, y := a.state.Order(), b.state.Order()
+		x, y := machine.Order(&a.state), machine.Order(&b.state)
 		return cmp.Or(cmp.Compare(rank[a.queue], rank[b.queue]), cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo))
 	})
 	return rows, len(overdue) > 0, err

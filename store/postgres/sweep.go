@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -180,7 +181,7 @@ func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, 
 		if !ok {
 			continue
 		}
-		next, events, err := r.state.DependencyEnded(w.end, tx.now)
+		next, events, err := machine.DependencyEnded(r.state, w.end, tx.now)
 		if err != nil {
 			return 0, err
 		}
@@ -202,7 +203,7 @@ func (tx *txn) release(ctx context.Context, limit int, patient bool) (told int, 
 // wait is a child whose parent has ended.
 type wait struct {
 	parent, child int64
-	end           gq.Ended
+	end           machine.EndedDependency
 }
 
 func childrenOf(waiting []wait) []int64 {
@@ -228,7 +229,7 @@ func (tx *txn) waiting(ctx context.Context, limit int) ([]wait, error) {
 	return pgx.CollectRows(rows, func(from pgx.CollectableRow) (w wait, err error) {
 		var kind, status, priority int16
 		err = from.Scan(&w.parent, &w.child, &kind, &status, &priority)
-		w.end = gq.Ended{Kind: gq.DependencyKind(kind), Status: gq.Status(status), Priority: gq.Priority(priority)}
+		w.end = machine.EndedDependency{Kind: gq.DependencyKind(kind), Status: gq.Status(status), Priority: gq.Priority(priority)}
 		return w, err
 	})
 }

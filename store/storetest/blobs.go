@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -62,7 +63,7 @@ func blobResult(e *env) {
 func blobCheckpoint(e *env) {
 	job := e.add(under(func(p *gq.Policy) { p.MaxAttempts = 10 }))
 	save := func(j gq.Job, data []byte) {
-		e.updated(store.Update{Ref: byID(job.ID), Apply: beating(j.State.Lease.Ref(), gq.Report{CheckpointBytes: len(data)}), Checkpoint: data})
+		e.updated(store.Update{Ref: byID(job.ID), Apply: beating(j.State.Lease.Ref(), machine.Report{CheckpointBytes: len(data)}), Checkpoint: data})
 	}
 	hand := func(when string, j gq.Job, want []byte) {
 		e.Helper()
@@ -96,10 +97,10 @@ func blobKept(e *env) {
 	j := e.one()
 	ref := j.State.Lease.Ref()
 	e.updated(store.Update{
-		Ref: byID(job.ID), Apply: beating(ref, gq.Report{CheckpointBytes: 1}), Checkpoint: []byte("c"), Result: []byte("r"),
+		Ref: byID(job.ID), Apply: beating(ref, machine.Report{CheckpointBytes: 1}), Checkpoint: []byte("c"), Result: []byte("r"),
 		Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "m"},
 	})
-	e.update(job.ID, beating(ref, gq.Report{Progress: 0.5}))
+	e.update(job.ID, beating(ref, machine.Report{Progress: 0.5}))
 	e.complete(j)
 	got := e.get(job.ID)
 	if string(got.Checkpoint) != "c" || string(got.Result) != "r" || got.Metadata.CorrelationID != "m" {
@@ -141,7 +142,7 @@ func blobReopen(e *env) {
 	ref := j.State.Lease.Ref()
 	checkpoint, result := e.noise(1000), e.noise(2000)
 	e.updated(store.Update{
-		Ref: byID(job.ID), Apply: beating(ref, gq.Report{CheckpointBytes: len(checkpoint)}), Checkpoint: checkpoint,
+		Ref: byID(job.ID), Apply: beating(ref, machine.Report{CheckpointBytes: len(checkpoint)}), Checkpoint: checkpoint,
 		Metadata: &gq.Metadata{Priority: gq.Normal, Tags: map[string]string{"a": "b"}},
 	})
 	e.reopen()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -69,7 +70,7 @@ func (e *env) changer() store.Changer {
 // assign is an update that gives a job to a worker under a lease of that name.
 func assign(id gq.JobID, lease gq.LeaseID, worker string) store.Update {
 	return store.Update{Ref: byID(id), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Claim(gq.Grant{Lease: lease, Worker: worker}, now)
+		return machine.Claim(s, machine.Grant{Lease: lease, Worker: worker}, now)
 	}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -336,7 +337,7 @@ func collectReplay(e *env) {
 		e.clock.Advance(time.Hour)
 		e.add(under(brief))
 		if i%3 == 0 {
-			e.update(kept.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Update(s.Own, now) })
+			e.update(kept.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Update(s, s.Own, now) })
 		}
 		e.complete(e.one())
 		e.collect()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -144,7 +145,7 @@ func dueEach(e *env) {
 			e.clock.Advance(20 * time.Second)
 			j := e.one()
 			e.clock.Advance(10 * time.Second)
-			e.update(j.State.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+			e.update(j.State.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 			return j.State.ID
 		}, time.Minute, gq.DeadLetter},
 	} {
@@ -224,7 +225,7 @@ func dueMoves(e *env) {
 	j := e.one() // the delay is over, and nobody has to sweep it any more
 	next("after the claim", e.now().Add(time.Minute))
 	e.clock.Advance(59 * time.Second)
-	e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+	e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 	next("after a heartbeat", e.now().Add(time.Minute))
 	e.clock.Advance(time.Second)
 	next("when the first lease would have ended", e.now().Add(59*time.Second))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -77,7 +78,7 @@ func (e *env) story() {
 	e.each(e.spec(inQueue("b"), depends(gq.After, parent.ID)), e.spec(inQueue("b"), depends(gq.FanIn, parent.ID)), e.spec(delayed(time.Second)))
 	j := e.one()
 	e.clock.Advance(time.Second)
-	e.update(j.State.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: 0.5}))
+	e.update(j.State.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: 0.5}))
 	s := e.fail(j, temporary)
 	e.clock.Set(s.RunAt)
 	j = e.one()
@@ -160,7 +161,7 @@ func eventLegal(e *env) {
 	for _, v := range e.events(0) {
 		before := status[v.Job]
 		if slices.Contains(moved, v.Type) {
-			if !gq.CanMove(before, v.Status) {
+			if !machine.CanMove(before, v.Status) {
 				e.Errorf("event %d (%s) of job %s moves it from %s to %s", v.Seq, v.Type, v.Job, before, v.Status)
 			}
 		} else if v.Status != before {
@@ -180,8 +181,8 @@ func eventOnly(e *env) {
 	j := e.one()
 	want := e.events(0)
 	ref := j.State.Lease.Ref()
-	e.update(job.ID, beating(ref, gq.Report{Progress: 0.5, Note: "half"}))
-	e.updated(store.Update{Ref: byID(job.ID), Apply: beating(ref, gq.Report{CheckpointBytes: 1}), Checkpoint: []byte("c")})
+	e.update(job.ID, beating(ref, machine.Report{Progress: 0.5, Note: "half"}))
+	e.updated(store.Update{Ref: byID(job.ID), Apply: beating(ref, machine.Report{CheckpointBytes: 1}), Checkpoint: []byte("c")})
 	e.tryUpdate(store.Update{Ref: byID(job.ID), Apply: completing(gq.LeaseRef{ID: "other"}, nil)})
 	e.update(job.ID, advancing)
 	e.hit("a taken key", e.spec(keyed("k", 1)), job.ID, true)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -87,7 +88,7 @@ func (e *env) stale(what string, id gq.JobID, ref gq.LeaseRef) {
 	}{
 		{"complete", completing(ref, []byte("stale"))},
 		{"fail", failing(ref, gq.Failure{Category: gq.CategoryTemporary, Message: "stale"})},
-		{"heartbeat", beating(ref, gq.Report{Progress: 0.9, Note: "stale", CheckpointBytes: 5})},
+		{"heartbeat", beating(ref, machine.Report{Progress: 0.9, Note: "stale", CheckpointBytes: 5})},
 		{"release", releasing(ref, 0, "stale")},
 		{"prepare", preparing(ref, gq.LeasePending)},
 		{"start", starting(ref, time.Hour)},
@@ -137,7 +138,7 @@ func fenceExpired(e *env) {
 	job := e.add()
 	j := e.one()
 	e.clock.Set(j.State.Lease.ExpiresAt.Add(-1))
-	e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+	e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 	s := e.state(job.ID)
 	e.clock.Set(s.Lease.ExpiresAt)
 	e.stale("at the expiry", job.ID, s.Lease.Ref())
@@ -208,14 +209,14 @@ func fenceOvertime(e *env) {
 	job := e.add(under(func(p *gq.Policy) { p.ExecutionTimeout = 6 * time.Minute }))
 	j := e.one()
 	e.clock.Advance(4 * time.Minute)
-	e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+	e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 	e.clock.Advance(2*time.Minute - 1)
-	e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+	e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 	e.clock.Advance(1)
 	before := e.snapshot(job.ID)
 	for name, u := range map[string]store.Update{
 		"complete":  {Apply: completing(j.State.Lease.Ref(), []byte("late")), Result: []byte("late")},
-		"heartbeat": {Apply: beating(j.State.Lease.Ref(), gq.Report{CheckpointBytes: 4}), Checkpoint: []byte("late")},
+		"heartbeat": {Apply: beating(j.State.Lease.Ref(), machine.Report{CheckpointBytes: 4}), Checkpoint: []byte("late")},
 	} {
 		u.Ref = byID(job.ID)
 		e.is(name+" at the execution timeout", e.tryUpdate(u)[0].Err, gq.ErrStaleLease)
@@ -252,7 +253,7 @@ func fenceReopen(e *env) {
 	e.equal("the state after a restart", e.state(job.ID), second.State)
 	e.stale("by a former holder after a restart", job.ID, first.State.Lease.Ref())
 	e.none("while the lease lives, after a restart")
-	e.update(job.ID, beating(second.State.Lease.Ref(), gq.Report{Progress: -1}))
+	e.update(job.ID, beating(second.State.Lease.Ref(), machine.Report{Progress: -1}))
 	e.clock.Set(e.state(job.ID).Lease.ExpiresAt)
 	e.reopen()
 	third := e.one()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -72,7 +73,7 @@ func (e *env) mixture() []gq.JobID {
 	running := e.add(binary([]byte("payload")))
 	j = e.one()
 	e.clock.Advance(time.Second)
-	e.update(running.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: 0.5, Note: "half"}))
+	e.update(running.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: 0.5, Note: "half"}))
 	waiting := e.add(at(gq.High))
 	later := e.add(delayed(time.Hour))
 	gone := e.add(inQueue("other"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/scribble"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -86,7 +87,7 @@ func stocked(e *env) *stock {
 	s.held = claimed[3:]
 	for _, j := range s.held {
 		e.updated(store.Update{
-			Ref: byID(j.State.ID), Apply: beating(j.State.Lease.Ref(), gq.Report{Progress: 0.5, Note: "half", CheckpointBytes: 5}),
+			Ref: byID(j.State.ID), Apply: beating(j.State.Lease.Ref(), machine.Report{Progress: 0.5, Note: "half", CheckpointBytes: 5}),
 			Checkpoint: []byte("check"), Result: []byte("result"),
 			Metadata: &gq.Metadata{Priority: gq.Normal, Tags: map[string]string{"new": "tag"}},
 		})
@@ -201,8 +202,8 @@ func memoryWritten(e *env) {
 	s.belongs("Claim", answers)
 
 	job := func(i int) gq.JobID { return jobOf(e, refs[i]) }
-	update("Update by a heartbeat", store.Update{Ref: byID(job(0)), Apply: beating(refs[0], gq.Report{Progress: 0.7})})
-	update("Update by a lease", store.Update{Ref: byLease(refs[0].ID), Apply: beating(refs[0], gq.Report{Progress: 0.8})})
+	update("Update by a heartbeat", store.Update{Ref: byID(job(0)), Apply: beating(refs[0], machine.Report{Progress: 0.7})})
+	update("Update by a lease", store.Update{Ref: byLease(refs[0].ID), Apply: beating(refs[0], machine.Report{Progress: 0.8})})
 	update("Update that changes nothing", store.Update{Ref: byID(job(0)), Apply: func(s gq.State, _ time.Time) (gq.State, []gq.Event, error) { return s, nil, nil }})
 	update("Update that is refused", store.Update{Ref: byID(job(0)), Apply: func(s gq.State, _ time.Time) (gq.State, []gq.Event, error) {
 		return s, nil, gq.ErrIllegalMove
@@ -223,7 +224,7 @@ func memoryWritten(e *env) {
 	if c := e.changer(); c != nil {
 		changed, err := c.Change(ctx, store.Change{
 			Docs:    []store.Doc{doc("k", "d", 0, "fourth")},
-			Updates: []store.Update{{Ref: byID(job(2)), Apply: beating(refs[2], gq.Report{Progress: 0.9})}},
+			Updates: []store.Update{{Ref: byID(job(2)), Apply: beating(refs[2], machine.Report{Progress: 0.9})}},
 		})
 		e.check("Change", err)
 		s.belongs("Change", &changed)
@@ -245,7 +246,7 @@ func memoryHeld(e *env) {
 	jobs[0].State.Lease.ExpiresAt = e.now().Add(time.Hour)
 	jobs[0].State.Lease.Worker = "another"
 	jobs[0].State.Policy.MaxAttempts = 99
-	e.update(id, beating(ref, gq.Report{}))
+	e.update(id, beating(ref, machine.Report{}))
 	if got := gq.Default().MaxAttempts; got != 3 {
 		e.Errorf("the default policy allows %d attempts", got)
 	}
@@ -294,8 +295,8 @@ func memoryApart(e *env) {
 	apart("Claim", claimed[0].Jobs)
 	apart("Claim", claimed)
 	updated := e.tryUpdate(
-		store.Update{Ref: byID(id), Apply: beating(ref, gq.Report{Progress: 0.1})},
-		store.Update{Ref: byID(id), Apply: beating(ref, gq.Report{Progress: 0.2})},
+		store.Update{Ref: byID(id), Apply: beating(ref, machine.Report{Progress: 0.1})},
+		store.Update{Ref: byID(id), Apply: beating(ref, machine.Report{Progress: 0.2})},
 		store.Update{Ref: byID(id), Apply: func(s gq.State, _ time.Time) (gq.State, []gq.Event, error) {
 			return s, nil, errors.New("refused")
 		}},

@@ -76,7 +76,7 @@ func storyFailure(t testing.TB, b Backend, seed int) string {
 }
 
 // machine is a story under way: a store, its model, and what is being drawn.
-type machine struct {
+type model struct {
 	*rapid.T
 	tb      testing.TB
 	backend Backend
@@ -117,7 +117,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 	scope := &recorder{TB: t, name: t.Name()}
 	r.Cleanup(scope.cleanup)
 	clock := NewClock(start)
-	m := &machine{
+	m := &model{
 		T: r, tb: scope, backend: b, clock: clock, tally: tally, random: rand.New(rand.NewPCG(1, 2)),
 		cfg: store.Config{Clock: clock, Retention: store.Retention{
 			Completed: 30 * time.Second, Cancelled: 40 * time.Second, Failed: 50 * time.Second, DeadLetter: 60 * time.Second,
@@ -148,24 +148,24 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 var weights = []struct {
 	step  string
 	times int
-	take  func(*machine, *rapid.T)
+	take  func(*model, *rapid.T)
 }{
-	{"insert", 10, (*machine).insert},
-	{"claim", 12, (*machine).claim},
-	{"update", 13, (*machine).update},
-	{"pass", 9, (*machine).pass},
-	{"sweep", 3, (*machine).sweep},
-	{"release", 3, (*machine).release},
-	{"collect", 2, (*machine).collect},
-	{"purge", 1, (*machine).purge},
-	{"configure", 2, (*machine).configure},
-	{"list", 2, (*machine).list},
-	{"documents", 2, (*machine).documents},
-	{"due", 1, (*machine).due},
-	{"get", 1, (*machine).get},
-	{"peek", 1, (*machine).peek},
-	{"reopen", 1, (*machine).reopen},
-	{"clock back", 1, (*machine).clockBack},
+	{"insert", 10, (*model).insert},
+	{"claim", 12, (*model).claim},
+	{"update", 13, (*model).update},
+	{"pass", 9, (*model).pass},
+	{"sweep", 3, (*model).sweep},
+	{"release", 3, (*model).release},
+	{"collect", 2, (*model).collect},
+	{"purge", 1, (*model).purge},
+	{"configure", 2, (*model).configure},
+	{"list", 2, (*model).list},
+	{"documents", 2, (*model).documents},
+	{"due", 1, (*model).due},
+	{"get", 1, (*model).get},
+	{"peek", 1, (*model).peek},
+	{"reopen", 1, (*model).reopen},
+	{"clock back", 1, (*model).clockBack},
 }
 
 // drawStep draws a step. Package rapid prefers small numbers, which would make
@@ -186,7 +186,7 @@ func drawStep(r *rapid.T) string {
 }
 
 // step takes one step and compares every job.
-func (m *machine) step(r *rapid.T) {
+func (m *model) step(r *rapid.T) {
 	step := rapid.Custom(drawStep).Draw(r, "step")
 	m.claiming = step == "claim"
 	for _, w := range weights {
@@ -200,17 +200,17 @@ func (m *machine) step(r *rapid.T) {
 }
 
 // ok ends the story on the error of a whole call.
-func (m *machine) ok(call string, err error) {
+func (m *model) ok(call string, err error) {
 	m.Helper()
 	if err != nil {
 		m.Fatalf("%s: %v", call, err)
 	}
 }
 
-func (m *machine) happened(what string) { m.tally.add(what) }
+func (m *model) happened(what string) { m.tally.add(what) }
 
 // sorted is every job by submission.
-func (m *machine) sorted() []*modelJob {
+func (m *model) sorted() []*modelJob {
 	all := make([]*modelJob, 0, len(m.jobs))
 	for _, j := range m.jobs {
 		all = append(all, j)
@@ -225,7 +225,7 @@ func (m *machine) sorted() []*modelJob {
 }
 
 // until moves the clock.
-func (m *machine) until(t time.Time) {
+func (m *model) until(t time.Time) {
 	m.clock.Set(t)
 	if t.After(m.now) {
 		m.now = t
@@ -234,7 +234,7 @@ func (m *machine) until(t time.Time) {
 }
 
 // pass lets time pass, mostly to where something happens.
-func (m *machine) pass(r *rapid.T) {
+func (m *model) pass(r *rapid.T) {
 	var instants []time.Time
 	for _, j := range m.jobs {
 		for _, t := range []time.Time{j.due(), j.lifeEnd(), j.deadline(), j.s.RunAt, j.key, m.kept(j)} {
@@ -254,7 +254,7 @@ func (m *machine) pass(r *rapid.T) {
 }
 
 // kept is until when a finished job is kept, zero for a live one.
-func (m *machine) kept(j *modelJob) time.Time {
+func (m *model) kept(j *modelJob) time.Time {
 	keep := map[gq.Status]time.Duration{
 		gq.Completed: m.cfg.Retention.Completed, gq.Cancelled: m.cfg.Retention.Cancelled,
 		gq.Failed: m.cfg.Retention.Failed, gq.DeadLetter: m.cfg.Retention.DeadLetter,
@@ -268,7 +268,7 @@ func (m *machine) kept(j *modelJob) time.Time {
 // clockBack sets the clock back, with or without a restart. The store's time
 // stands still until the clock has caught up. A commit before that makes sure
 // that the store knows how late it is.
-func (m *machine) clockBack(r *rapid.T) {
+func (m *model) clockBack(r *rapid.T) {
 	m.submit([]store.Group{store.One(rapid.Custom(m.drawSpec).Draw(r, "spec"))})
 	m.clock.Set(m.now.Add(-rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour}).Draw(r, "back")))
 	m.happened("clock set back")
@@ -277,7 +277,7 @@ func (m *machine) clockBack(r *rapid.T) {
 	}
 }
 
-func (m *machine) reopen(*rapid.T) {
+func (m *model) reopen(*rapid.T) {
 	if m.backend.Reopen == nil {
 		return
 	}
@@ -287,7 +287,7 @@ func (m *machine) reopen(*rapid.T) {
 }
 
 // configure changes a queue.
-func (m *machine) configure(r *rapid.T) {
+func (m *model) configure(r *rapid.T) {
 	q := gq.NewQueue(rapid.SampledFrom(queueNames).Draw(r, "queue"))
 	q.Paused = rapid.IntRange(0, 3).Draw(r, "paused") == 0
 	q.MaxRunning = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "max running")

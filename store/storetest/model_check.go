@@ -65,7 +65,7 @@ func (j *modelJob) state() gq.State {
 }
 
 // differs ends the story.
-func (m *machine) differs(what string, j *modelJob, got gq.State) {
+func (m *model) differs(what string, j *modelJob, got gq.State) {
 	m.Helper()
 	if j == nil {
 		m.Fatalf("%s: job %s is %s, which it cannot be", what, got.ID, got.Status)
@@ -75,7 +75,7 @@ func (m *machine) differs(what string, j *modelJob, got gq.State) {
 
 // reachable lists what a job may be by now: as the model has it, or told that
 // some of its dependencies have ended, at any instant since then.
-func (m *machine) reachable(j *modelJob) []*modelJob {
+func (m *model) reachable(j *modelJob) []*modelJob {
 	all := []*modelJob{j}
 	if j.s.Status != gq.Pending {
 		return all
@@ -100,7 +100,7 @@ func (m *machine) reachable(j *modelJob) []*modelJob {
 
 // ends lists how a job may have ended by now. During a claim that includes the
 // end that time has made due for it.
-func (m *machine) ends(j *modelJob) (ends []*modelJob) {
+func (m *model) ends(j *modelJob) (ends []*modelJob) {
 	for _, o := range m.reachable(j) {
 		if m.claiming && !m.certain && come(o.due(), m.now) {
 			o = o.clone()
@@ -115,7 +115,7 @@ func (m *machine) ends(j *modelJob) (ends []*modelJob) {
 
 // explain reports whether a job may read so by now, and if it may, the model
 // takes that over.
-func (m *machine) explain(j *modelJob, got gq.State) bool {
+func (m *model) explain(j *modelJob, got gq.State) bool {
 	for _, o := range m.reachable(j) {
 		if sameState(o.state(), got) {
 			m.become(j, o)
@@ -144,7 +144,7 @@ func (m *machine) explain(j *modelJob, got gq.State) bool {
 }
 
 // reconcile reads every job and compares it with the model.
-func (m *machine) reconcile() {
+func (m *model) reconcile() {
 	m.Helper()
 	m.happened("step")
 	jobs := m.sorted()
@@ -176,7 +176,7 @@ type reading struct {
 
 // compare wants each reading to be explained. The end of one job may be what
 // explains another.
-func (m *machine) compare(what string, left []reading) {
+func (m *model) compare(what string, left []reading) {
 	m.Helper()
 	for _, m.certain = range []bool{true, false} { // what is known first, then what may be
 		for progress := true; progress; {
@@ -194,7 +194,7 @@ func (m *machine) compare(what string, left []reading) {
 }
 
 // content compares what belongs to a job beside its state.
-func (m *machine) content(call string, j *modelJob, got gq.Job, parts gq.Parts) {
+func (m *model) content(call string, j *modelJob, got gq.Job, parts gq.Parts) {
 	m.Helper()
 	want := gq.Job{Spec: j.spec, Metadata: j.metadata, Result: j.result, Checkpoint: j.checkpoint}
 	if parts&gq.WithPayload == 0 {
@@ -219,7 +219,7 @@ func plainMetadata(d gq.Metadata) gq.Metadata {
 }
 
 // get reads jobs by lease, old ones too.
-func (m *machine) get(r *rapid.T) {
+func (m *model) get(r *rapid.T) {
 	lease := gq.LeaseID("unknown")
 	if j := m.anyJob(r, "job", func(j *modelJob) bool { return j.s.Lease != nil }); j != nil {
 		lease = j.s.Lease.ID

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-func (m *machine) claim(r *rapid.T) {
+func (m *model) claim(r *rapid.T) {
 	var claims []store.Claim
 	for range pick(r, "claims", 1, 1, 2) {
 		claims = append(claims, rapid.Custom(m.drawClaim).Draw(r, "claim"))
@@ -30,7 +30,7 @@ func (m *machine) claim(r *rapid.T) {
 	}
 }
 
-func (m *machine) peek(r *rapid.T) {
+func (m *model) peek(r *rapid.T) {
 	c := rapid.Custom(m.drawClaim).Draw(r, "claim")
 	found, err := m.s.Peek(m.Context(), c.Filter, c.N)
 	m.ok("Peek", err)
@@ -54,7 +54,7 @@ func before(a, b gq.State) bool {
 }
 
 // granted enters a claimed job into the model.
-func (m *machine) granted(c store.Claim, got gq.Job) {
+func (m *model) granted(c store.Claim, got gq.Job) {
 	j := m.jobs[got.State.ID]
 	if got.State.Lease == nil || got.State.Lease.ID == "" || m.issued[got.State.Lease.ID] {
 		m.Fatalf("Claim gave job %s the lease %+v, which is none or was given before", got.State.ID, got.State.Lease)
@@ -87,7 +87,7 @@ func (m *machine) granted(c store.Claim, got gq.Job) {
 	m.happened("claim")
 }
 
-func (m *machine) update(r *rapid.T) {
+func (m *model) update(r *rapid.T) {
 	var updates []store.Update
 	var verbs []verb
 	for range pick(r, "updates", 1, 1, 1, 3) {
@@ -102,7 +102,7 @@ func (m *machine) update(r *rapid.T) {
 }
 
 // change makes updates and compares their answers.
-func (m *machine) change(updates []store.Update, verbs []verb) {
+func (m *model) change(updates []store.Update, verbs []verb) {
 	answers, err := m.s.Update(m.Context(), updates)
 	m.ok("Update", err)
 	if len(answers) != len(updates) {
@@ -123,7 +123,7 @@ func (m *machine) change(updates []store.Update, verbs []verb) {
 	}
 }
 
-func (m *machine) changed(j *modelJob, v verb, answer store.Updated) {
+func (m *model) changed(j *modelJob, v verb, answer store.Updated) {
 	var next *modelJob
 	var want error
 	matched := false
@@ -173,7 +173,7 @@ func (m *machine) changed(j *modelJob, v verb, answer store.Updated) {
 }
 
 // become makes a job what it is now, and counts what happened on the way.
-func (m *machine) become(j, next *modelJob) {
+func (m *model) become(j, next *modelJob) {
 	for _, v := range next.events[min(len(j.events), len(next.events)):] {
 		switch {
 		case v.Status == gq.Retrying && v.LeaseState == gq.LeaseExpired:

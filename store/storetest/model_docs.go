@@ -13,7 +13,7 @@ import (
 )
 
 // documents writes some documents and reads them all.
-func (m *machine) documents(r *rapid.T) {
+func (m *model) documents(r *rapid.T) {
 	var docs []store.Doc
 	conflict := false
 	for _, name := range rapid.Permutation([]string{"a", "b", "ab"}).Draw(r, "names")[:pick(r, "documents", 1, 2, 2)] {
@@ -43,7 +43,7 @@ func (m *machine) documents(r *rapid.T) {
 }
 
 // written enters documents into the model.
-func (m *machine) written(docs []store.Doc, versions []uint64) {
+func (m *model) written(docs []store.Doc, versions []uint64) {
 	before := m.version
 	for i, d := range docs {
 		key := [2]string{d.Kind, d.Name}
@@ -62,7 +62,7 @@ func (m *machine) written(docs []store.Doc, versions []uint64) {
 }
 
 // readDocs compares all documents.
-func (m *machine) readDocs() {
+func (m *model) readDocs() {
 	for _, kind := range []string{"k", "ka"} {
 		var want []store.Doc
 		for _, d := range m.docs {

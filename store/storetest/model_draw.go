@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -33,7 +34,7 @@ func seconds(r *rapid.T, what string, from ...int) time.Duration {
 }
 
 // id is a new job id.
-func (m *machine) id() gq.JobID {
+func (m *model) id() gq.JobID {
 	var raw [16]byte
 	for i := range raw {
 		raw[i] = byte(m.random.Uint32())
@@ -42,7 +43,7 @@ func (m *machine) id() gq.JobID {
 }
 
 // anyJob is a job there is, or nil.
-func (m *machine) anyJob(r *rapid.T, what string, wanted func(*modelJob) bool) *modelJob {
+func (m *model) anyJob(r *rapid.T, what string, wanted func(*modelJob) bool) *modelJob {
 	jobs := slices.DeleteFunc(m.sorted(), func(j *modelJob) bool { return !wanted(j) })
 	if len(jobs) == 0 {
 		return nil
@@ -77,7 +78,7 @@ func drawPolicy(r *rapid.T) gq.Policy {
 
 // spec draws a job. It may depend on jobs there are and on members of its group,
 // mostly on the one before it.
-func (m *machine) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
+func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	s := gq.Spec{
 		ID: m.id(), Queue: pick(r, "queue", queueNames...), Type: pick(r, "type", typeNames...), Policy: drawPolicy(r),
 		Payload:   gq.Payload{Data: []byte(fmt.Sprint("payload ", m.random.IntN(1000))), ContentType: "text/plain"},
@@ -128,9 +129,9 @@ func (g drawnGroup) GoString() string {
 	return fmt.Sprintf("spoiled %t%s", g.spoiled, describe(g.Group))
 }
 
-func (m *machine) drawSpec(r *rapid.T) gq.Spec { return m.spec(r, nil, 0).WithDefaults() }
+func (m *model) drawSpec(r *rapid.T) gq.Spec { return m.spec(r, nil, 0).WithDefaults() }
 
-func (m *machine) drawGroup(r *rapid.T) (g drawnGroup) {
+func (m *model) drawGroup(r *rapid.T) (g drawnGroup) {
 	ids := make([]gq.JobID, pick(r, "jobs", 1, 1, 1, 2, 3, 4))
 	for i := range ids {
 		ids[i] = m.id()
@@ -156,7 +157,7 @@ func (m *machine) drawGroup(r *rapid.T) (g drawnGroup) {
 	return g
 }
 
-func (m *machine) drawClaim(r *rapid.T) store.Claim {
+func (m *model) drawClaim(r *rapid.T) store.Claim {
 	c := store.Claim{
 		Filter: store.Filter{Queues: rapid.Permutation(queueNames).Draw(r, "queues")[:pick(r, "of", 1, 2, 3, 3)]},
 		N:      pick(r, "n", 1, 2, 5, 20), Worker: pick(r, "worker", workerNames...), Parts: allParts,
@@ -178,7 +179,7 @@ func (m *machine) drawClaim(r *rapid.T) store.Claim {
 }
 
 // drawRef draws under which lease a worker acts: mostly the right one.
-func (m *machine) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
+func (m *model) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 	var ref gq.LeaseRef
 	if j != nil && j.s.Lease != nil {
 		ref = gq.LeaseRef{ID: j.s.Lease.ID, Version: j.s.Lease.Version, Worker: j.s.Lease.Worker}
@@ -217,7 +218,7 @@ func (c drawnChange) update() store.Update {
 	return store.Update{Ref: c.Ref, Apply: c.apply, Metadata: c.metadata, Result: c.result, Checkpoint: c.checkpoint}
 }
 
-func (m *machine) drawChange(r *rapid.T) (c drawnChange) {
+func (m *model) drawChange(r *rapid.T) (c drawnChange) {
 	wanted := rapid.SampledFrom([]func(*modelJob) bool{
 		func(j *modelJob) bool { return j.held() && !j.expired(m.now) }, (*modelJob).held, everyJob,
 	}).Draw(r, "wanted")
@@ -243,7 +244,7 @@ func (m *machine) drawChange(r *rapid.T) (c drawnChange) {
 	return c
 }
 
-func (m *machine) drawVerb(r *rapid.T, j *modelJob) verb {
+func (m *model) drawVerb(r *rapid.T, j *modelJob) verb {
 	ref := m.drawRef(r, j)
 	switch pick(r, "verb", "complete", "fail", "complete", "fail", "heartbeat", "heartbeat", "release", "start", "start", "prepare", "cancel", "update", "advance") {
 	case "complete":
@@ -253,7 +254,7 @@ func (m *machine) drawVerb(r *rapid.T, j *modelJob) verb {
 		f.Code, f.RetryAfter = pick(r, "code", "", "c"), seconds(r, "retry after", 0, 0, 4)
 		return failVerb(ref, f)
 	case "heartbeat":
-		report := gq.Report{Progress: pick(r, "progress", -1, 0, 0.5, 1.0, 1.5, math.NaN()), Note: pick(r, "note", "", "n")}
+		report := machine.Report{Progress: pick(r, "progress", -1, 0, 0.5, 1.0, 1.5, math.NaN()), Note: pick(r, "note", "", "n")}
 		return heartbeatVerb(ref, report, pick(r, "checkpoint", nil, []byte("c"), []byte("cc")))
 	case "release":
 		return releaseVerb(ref, seconds(r, "delay", 0, 0, 3, -1), pick(r, "reason", "", "x"))

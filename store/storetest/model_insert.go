@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-func (m *machine) insert(r *rapid.T) {
+func (m *model) insert(r *rapid.T) {
 	var groups []store.Group
 	var spoiled []bool
 	for range pick(r, "groups", 1, 1, 2) {
@@ -23,9 +23,9 @@ func (m *machine) insert(r *rapid.T) {
 	m.submitAll(groups, spoiled)
 }
 
-func (m *machine) submit(groups []store.Group) { m.submitAll(groups, make([]bool, len(groups))) }
+func (m *model) submit(groups []store.Group) { m.submitAll(groups, make([]bool, len(groups))) }
 
-func (m *machine) submitAll(groups []store.Group, spoiled []bool) {
+func (m *model) submitAll(groups []store.Group, spoiled []bool) {
 	answers, err := m.s.Insert(m.Context(), groups)
 	m.ok("Insert", err)
 	if len(answers) != len(groups) {
@@ -55,7 +55,7 @@ func (p *plan) refuse(err error) {
 	}
 }
 
-func (m *machine) plan(g store.Group, spoiled bool) *plan {
+func (m *model) plan(g store.Group, spoiled bool) *plan {
 	p := &plan{owners: make([]*modelJob, len(g.Jobs)), inGroup: make([]int, len(g.Jobs)), alias: make(map[gq.JobID]gq.JobID)}
 	if spoiled {
 		p.refuse(gq.ErrInvalid)
@@ -85,7 +85,7 @@ func (m *machine) plan(g store.Group, spoiled bool) *plan {
 	return p
 }
 
-func (m *machine) planIDs(g store.Group, p *plan) {
+func (m *model) planIDs(g store.Group, p *plan) {
 	for i, s := range g.Jobs {
 		_, taken := m.jobs[s.ID]
 		twice := slices.ContainsFunc(g.Jobs[:i], func(o gq.Spec) bool { return o.ID == s.ID })
@@ -104,7 +104,7 @@ func (m *machine) planIDs(g store.Group, p *plan) {
 }
 
 // planGraph checks the dependencies of a group.
-func (m *machine) planGraph(g store.Group, p *plan) {
+func (m *model) planGraph(g store.Group, p *plan) {
 	after := make(map[gq.JobID][]gq.JobID)
 	for i, s := range g.Jobs {
 		fault := func() {
@@ -160,7 +160,7 @@ func circular(after map[gq.JobID][]gq.JobID, from, to gq.JobID, steps int) bool 
 	return slices.ContainsFunc(after[from], func(next gq.JobID) bool { return next == to || circular(after, next, to, steps-1) })
 }
 
-func (m *machine) planRoom(g store.Group, p *plan) {
+func (m *model) planRoom(g store.Group, p *plan) {
 	added := make(map[string]int)
 	for i, s := range g.Jobs {
 		if p.made(i) {
@@ -185,7 +185,7 @@ func (m *machine) planRoom(g store.Group, p *plan) {
 }
 
 // judge compares an answer with the plan and makes the jobs.
-func (m *machine) judge(g store.Group, p *plan, answer store.Inserted) {
+func (m *model) judge(g store.Group, p *plan, answer store.Inserted) {
 	if answer.Err != nil {
 		if !slices.ContainsFunc(p.refusals, func(want error) bool { return errors.Is(answer.Err, want) }) && !p.unsure {
 			m.Fatalf("Insert of %s was refused: %v; want %v", describe(g), answer.Err, p.refusals)
@@ -225,7 +225,7 @@ func (m *machine) judge(g store.Group, p *plan, answer store.Inserted) {
 }
 
 // make makes the jobs of a group.
-func (m *machine) make(g store.Group, p *plan, answer store.Inserted) {
+func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	var made []*modelJob
 	for i, s := range g.Jobs {
 		if !p.made(i) {
@@ -286,7 +286,7 @@ func (m *machine) make(g store.Group, p *plan, answer store.Inserted) {
 
 // numbered checks the sequence numbers of new jobs: larger than any before, and
 // ascending as far as no job of the group comes before one it depends on.
-func (m *machine) numbered(made []*modelJob) {
+func (m *model) numbered(made []*modelJob) {
 	before := m.sequence
 	forward := true
 	for i, j := range made {

@@ -35,7 +35,7 @@ func (t tallied) add(q gq.Queue, s *gq.Spec) {
 	}
 }
 
-func (m *machine) usage() usage {
+func (m *model) usage() usage {
 	u := usage{newTallied(), newTallied()}
 	for name, due := range m.owed {
 		u.surely.due[name], u.possibly.due[name] = due, due
@@ -52,7 +52,7 @@ func (m *machine) usage() usage {
 }
 
 // fits reports whether the key and the pool of a job leave room for it.
-func (m *machine) fits(t tallied, s *gq.Spec) bool {
+func (m *model) fits(t tallied, s *gq.Spec) bool {
 	q := m.queues[s.Queue]
 	if q.KeyLimit > 0 && s.LimitKey != "" && t.key[[2]string{s.Queue, s.LimitKey}] >= q.KeyLimit {
 		return false
@@ -62,7 +62,7 @@ func (m *machine) fits(t tallied, s *gq.Spec) bool {
 
 // rate takes one of a queue's rate, written down a second time: so many
 // intervals may be owed as the burst has jobs.
-func (m *machine) rate(t tallied, queue string) (at time.Time, ok bool) {
+func (m *model) rate(t tallied, queue string) (at time.Time, ok bool) {
 	r := m.queues[queue].Rate
 	if r.Count == 0 {
 		return at, true
@@ -87,7 +87,7 @@ func (m *machine) rate(t tallied, queue string) (at time.Time, ok bool) {
 // whose dependencies have ended may or may not have been told, so that they may
 // be among them or not; everything else is exact. It returns when a rate surely
 // lets another job through, and the instants at which one possibly does.
-func (m *machine) chosen(call string, f store.Filter, n int, got []gq.Job) (sure time.Time, possible []time.Time) {
+func (m *model) chosen(call string, f store.Filter, n int, got []gq.Job) (sure time.Time, possible []time.Time) {
 	if len(got) > n {
 		m.Fatalf("%s for %d found %d jobs", call, n, len(got))
 	}
@@ -118,7 +118,7 @@ func (m *machine) chosen(call string, f store.Filter, n int, got []gq.Job) (sure
 }
 
 // sound wants each job that was found in a queue to be one that could be.
-func (m *machine) sound(call, queue string, f store.Filter, got []gq.Job) {
+func (m *model) sound(call, queue string, f store.Filter, got []gq.Job) {
 	for i, g := range got {
 		j := m.jobs[g.State.ID]
 		switch {
@@ -137,7 +137,7 @@ func (m *machine) sound(call, queue string, f store.Filter, got []gq.Job) {
 // chosenIn wants what was found in one queue to be within its limits, and all
 // that was not found to be kept away by one. It returns when the rate lets
 // another one through, if that keeps one away, and whether nothing else does.
-func (m *machine) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job, u usage) (retry time.Time, blocked bool) {
+func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job, u usage) (retry time.Time, blocked bool) {
 	q := m.queues[queue]
 	var must []*modelJob
 	for _, j := range m.jobs {
@@ -218,7 +218,7 @@ func (t tallied) copyRate(queue string) tallied {
 
 // comeback wants a claim to be told when to come back, if a rate alone kept it
 // from another job.
-func (m *machine) comeback(c store.Claim, answer store.Claimed, sure time.Time, possible []time.Time) {
+func (m *model) comeback(c store.Claim, answer store.Claimed, sure time.Time, possible []time.Time) {
 	at := answer.RetryAt
 	switch {
 	case at.IsZero():
@@ -233,7 +233,7 @@ func (m *machine) comeback(c store.Claim, answer store.Claimed, sure time.Time, 
 }
 
 // used enters a claimed job into the rate and the turns of its queue.
-func (m *machine) used(j *modelJob) {
+func (m *model) used(j *modelJob) {
 	t := tallied{due: m.owed}
 	m.rate(t, j.spec.Queue)
 	if at := (levelOf{j.spec.Queue, j.priority()}); j.s.Turn > m.turns[at] {
@@ -257,7 +257,7 @@ func (j *modelJob) fairKey() keyAt { return keyAt{levelOf{j.spec.Queue, j.priori
 
 // takesTurns checks the turns of new jobs: at the turn being served, or behind the
 // key's own jobs.
-func (m *machine) takesTurns(made []*modelJob) {
+func (m *model) takesTurns(made []*modelJob) {
 	made = slices.Clone(made)
 	slices.SortFunc(made, func(a, b *modelJob) int { return cmp.Compare(a.s.Turn, b.s.Turn) })
 	for i, j := range made {
@@ -286,7 +286,7 @@ func (m *machine) takesTurns(made []*modelJob) {
 
 // turned takes the turn of a job from the store. It changes with the level of
 // the job, or with its queue.
-func (m *machine) turned(j *modelJob, got gq.State) {
+func (m *model) turned(j *modelJob, got gq.State) {
 	q := m.queues[j.spec.Queue]
 	if got.Turn != j.s.Turn && !m.rearranged[q.Name] && !(j.relevelled && q.Fair) {
 		m.Fatalf("job %s has turn %d, had %d", j.spec.ID, got.Turn, j.s.Turn)
@@ -300,7 +300,7 @@ func (m *machine) turned(j *modelJob, got gq.State) {
 }
 
 // limit changes the limits of a queue that is being configured.
-func (m *machine) limit(r *rapid.T, q *gq.Queue) {
+func (m *model) limit(r *rapid.T, q *gq.Queue) {
 	q.KeyLimit = pick(r, "key limit", 0, 0, 1, 2)
 	q.Fair = rapid.Bool().Draw(r, "fair")
 	if rapid.Bool().Draw(r, "rated") {
@@ -317,7 +317,7 @@ func (m *machine) limit(r *rapid.T, q *gq.Queue) {
 }
 
 // configured enters a queue's configuration.
-func (m *machine) configured(q gq.Queue) {
+func (m *model) configured(q gq.Queue) {
 	if m.queues[q.Name].Fair != q.Fair {
 		m.rearranged[q.Name] = true
 		for at := range m.turns {

@@ -14,7 +14,7 @@ import (
 )
 
 // release tells some of those that have something to be told.
-func (m *machine) release(r *rapid.T) {
+func (m *model) release(r *rapid.T) {
 	limit := pick(r, "limit", 1, 2, 100)
 	n, err := m.s.Release(m.Context(), limit)
 	m.ok("Release", err)
@@ -24,7 +24,7 @@ func (m *machine) release(r *rapid.T) {
 }
 
 // settle lets every dependent be told; afterwards nothing is open.
-func (m *machine) settle() {
+func (m *model) settle() {
 	for steps := 0; ; steps++ {
 		n, err := m.s.Release(m.Context(), 100)
 		m.ok("Release", err)
@@ -52,12 +52,12 @@ func (m *machine) settle() {
 }
 
 // due compares what is due and when the next job will be.
-func (m *machine) due(r *rapid.T) {
+func (m *model) due(r *rapid.T) {
 	m.settle()
 	m.overdue(pick(r, "limit", 1, 3, 100))
 }
 
-func (m *machine) overdue(limit int) []gq.JobID {
+func (m *model) overdue(limit int) []gq.JobID {
 	due, err := m.s.Due(m.Context(), limit)
 	m.ok("Due", err)
 	var want []time.Time
@@ -91,7 +91,7 @@ func (m *machine) overdue(limit int) []gq.JobID {
 }
 
 // sweep does what is due, some of it or all.
-func (m *machine) sweep(r *rapid.T) {
+func (m *model) sweep(r *rapid.T) {
 	m.settle()
 	var updates []store.Update
 	var verbs []verb
@@ -105,7 +105,7 @@ func (m *machine) sweep(r *rapid.T) {
 
 // collect removes finished jobs. Whoever follows the events has read them all
 // before. A job that others wait for may be kept until they have been told.
-func (m *machine) collect(r *rapid.T) {
+func (m *model) collect(r *rapid.T) {
 	if rapid.Bool().Draw(r, "settle") {
 		m.settle()
 	}
@@ -144,7 +144,7 @@ func (m *machine) collect(r *rapid.T) {
 }
 
 // forget takes a job out of the model that the store has removed.
-func (m *machine) forget(j *modelJob) {
+func (m *model) forget(j *modelJob) {
 	delete(m.jobs, j.spec.ID)
 	for lease, of := range m.leases {
 		if of == j {
@@ -161,7 +161,7 @@ func (m *machine) forget(j *modelJob) {
 
 // purge removes a finished job before its time, where the store can. Whoever
 // follows the events learns all about it afterwards.
-func (m *machine) purge(r *rapid.T) {
+func (m *model) purge(r *rapid.T) {
 	p, ok := m.s.(store.Purger)
 	if !ok {
 		return
@@ -193,7 +193,7 @@ func (j *modelJob) waitsFor(parent *modelJob) bool {
 }
 
 // follow reads the events that are new.
-func (m *machine) follow() {
+func (m *model) follow() {
 	for steps := 0; ; steps++ {
 		events, err := m.s.Events(m.Context(), m.followed, 50)
 		m.ok("Events", err)
@@ -214,7 +214,7 @@ func (m *machine) follow() {
 }
 
 // told compares what is told of a job with the model.
-func (m *machine) told(call string, j *modelJob, got []gq.Event) {
+func (m *model) told(call string, j *modelJob, got []gq.Event) {
 	m.Helper()
 	plain := func(events []gq.Event) []gq.Event {
 		events = slices.Clone(events)
@@ -230,7 +230,7 @@ func (m *machine) told(call string, j *modelJob, got []gq.Event) {
 }
 
 // everything compares all there is.
-func (m *machine) everything() {
+func (m *model) everything() {
 	m.settle()
 	m.follow()
 	m.counts()
@@ -258,7 +258,7 @@ func (m *machine) everything() {
 }
 
 // statuses is what a job may be counted and listed as.
-func (m *machine) statuses(j *modelJob) []gq.Status {
+func (m *model) statuses(j *modelJob) []gq.Status {
 	if (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, m.now) {
 		return []gq.Status{j.s.Status, gq.Scheduled}
 	}
@@ -266,7 +266,7 @@ func (m *machine) statuses(j *modelJob) []gq.Status {
 }
 
 // counts compares the counts of every queue.
-func (m *machine) counts() {
+func (m *model) counts() {
 	counts, err := m.s.Counts(m.Context())
 	m.ok("Counts", err)
 	least, most := make(map[string]gq.Count), make(map[string]gq.Count)
@@ -302,7 +302,7 @@ func (m *machine) counts() {
 }
 
 // list reads what a query selects.
-func (m *machine) list(r *rapid.T) {
+func (m *model) list(r *rapid.T) {
 	m.settle()
 	q := gq.Query{OldestFirst: rapid.Bool().Draw(r, "oldest first"), Limit: pick(r, "limit", 1, 3, 50)}
 	if chance(r, "one queue", 3) {
@@ -320,7 +320,7 @@ func (m *machine) list(r *rapid.T) {
 	m.listAll(q)
 }
 
-func (m *machine) listAll(q gq.Query) {
+func (m *model) listAll(q gq.Query) {
 	var got []gq.Job
 	for first := true; first || q.Cursor != ""; first = false {
 		page, err := m.s.List(m.Context(), q)

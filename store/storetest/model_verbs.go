@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -167,7 +168,7 @@ func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
 	}}
 }
 
-func heartbeatVerb(ref gq.LeaseRef, r gq.Report, checkpoint []byte) verb {
+func heartbeatVerb(ref gq.LeaseRef, r machine.Report, checkpoint []byte) verb {
 	r.CheckpointBytes = len(checkpoint)
 	return verb{name: fmt.Sprintf("heartbeat %+v", r), apply: beating(ref, r), checkpoint: checkpoint, model: func(j *modelJob, now time.Time) error {
 		if err := j.holder(ref, now); err != nil {

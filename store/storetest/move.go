@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -159,11 +160,11 @@ func (e *env) rich() {
 	j := e.one(from("work"), holding)
 	e.update(held.ID, starting(j.State.Lease.Ref(), 0))
 	e.updated(store.Update{
-		Ref: byID(held.ID), Apply: beating(j.State.Lease.Ref(), gq.Report{Progress: 0.25, CheckpointBytes: 6}), Checkpoint: []byte("so far"),
+		Ref: byID(held.ID), Apply: beating(j.State.Lease.Ref(), machine.Report{Progress: 0.25, CheckpointBytes: 6}), Checkpoint: []byte("so far"),
 	})
 	foreign := e.add(inQueue("work"))
 	e.update(foreign.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Claim(gq.Grant{Lease: "a lease of its own", Worker: "w"}, now)
+		return machine.Claim(s, machine.Grant{Lease: "a lease of its own", Worker: "w"}, now)
 	})
 	parent := e.add(inQueue("work"), at(gq.Low))
 	e.each(e.spec(inQueue("kids"), depends(gq.After, parent.ID)), e.spec(inQueue("kids"), depends(gq.AfterAny, parent.ID, held.ID)))
@@ -246,7 +247,7 @@ func moveGoesOn(e *env) {
 	e.one(from("rated"))
 	foreign := e.add(inQueue("foreign"))
 	e.update(foreign.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Claim(gq.Grant{Lease: "a lease of its own", Worker: "w"}, now)
+		return machine.Claim(s, machine.Grant{Lease: "a lease of its own", Worker: "w"}, now)
 	})
 	version := e.putDocs(doc("schedule", "a", 0, "1"))[0]
 	events := e.events(0)
@@ -428,7 +429,7 @@ func moveOrigin(e *env) {
 		name string
 		do   func()
 	}{
-		{"a heartbeat", func() { e.update(job.ID, beating(held.State.Lease.Ref(), gq.Report{Progress: 0.5})) }},
+		{"a heartbeat", func() { e.update(job.ID, beating(held.State.Lease.Ref(), machine.Report{Progress: 0.5})) }},
 		{"a document", func() { e.putDocs(doc("k", "a", 0, "1")) }},
 		{"a queue", func() { e.put("q", func(q *gq.Queue) { q.MaxDepth = 7 }) }},
 		{"a pool", func() { e.putPool("p", 1) }},

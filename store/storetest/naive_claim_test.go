@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -59,9 +60,9 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	return own(n, answers), nil
 }
 
-func (n *naive) draw() gq.Draw {
+func (n *naive) draw() machine.Draw {
 	if n.bug == forgetsBackoffs {
-		return gq.Draw{}
+		return machine.Draw{}
 	}
 	return n.cfg.Draw(0)
 }
@@ -70,7 +71,7 @@ func (n *naive) draw() gq.Draw {
 func (n *naive) sweep(queues []string, now time.Time) {
 	for _, j := range n.sorted() {
 		if slices.Contains(queues, j.spec.Queue) {
-			next, events, _ := j.state.Advance(n.draw(), now)
+			next, events, _ := machine.Advance(j.state, n.draw(), now)
 			n.write(j, next, events, now)
 		}
 	}
@@ -79,7 +80,7 @@ func (n *naive) sweep(queues []string, now time.Time) {
 // ripe is a state as a claim at an instant must see it.
 func (n *naive) ripe(s gq.State, now time.Time) gq.State {
 	if s.Status.Held() && s.Lease.Expired(now) && n.bug != expiryNeedsSweep {
-		s, _, _ = s.Advance(n.draw(), now)
+		s, _, _ = machine.Advance(s, n.draw(), now)
 	}
 	return s
 }
@@ -125,19 +126,19 @@ func (n *naive) candidates(f store.Filter, limit int, l *limits) (chosen []*naiv
 func (n *naive) claimable(s gq.State, now time.Time) bool {
 	switch n.bug {
 	case delayNeedsSweep:
-		return s.Status == gq.Scheduled && s.Claimable(now)
+		return s.Status == gq.Scheduled && machine.Claimable(&s, now)
 	case claimsEarly:
-		return s.Claimable(now.Add(time.Nanosecond))
+		return machine.Claimable(&s, now.Add(time.Nanosecond))
 	case claimsLate:
-		return s.Claimable(now.Add(-time.Nanosecond)) || s.Status == gq.Scheduled && s.Claimable(now)
+		return machine.Claimable(&s, now.Add(-time.Nanosecond)) || s.Status == gq.Scheduled && machine.Claimable(&s, now)
 	case ignoresLifetime:
 		end := s
 		policy := *s.Policy
 		policy.Lifetime, policy.RunLifetime = 0, 0
 		end.Policy = &policy
-		return end.Claimable(now)
+		return machine.Claimable(&end, now)
 	default:
-		return s.Claimable(now)
+		return machine.Claimable(&s, now)
 	}
 }
 
@@ -157,7 +158,7 @@ func (n *naive) compare(a, b *gq.State) int {
 	case lastInFirstOut:
 		return cmp.Or(cmp.Compare(a.Priority(), b.Priority()), cmp.Compare(b.Sequence, a.Sequence))
 	default:
-		x, y := a.Order(), b.Order()
+		x, y := machine.Order(a), machine.Order(b)
 		return cmp.Or(cmp.Compare(x.Hi, y.Hi), cmp.Compare(x.Lo, y.Lo), slices.Compare(a.ID[:], b.ID[:]))
 	}
 }
@@ -181,7 +182,7 @@ func (n *naive) matches(f store.Filter, s *gq.Spec) bool {
 // grant gives a candidate to the claim.
 func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 	if j.state.Status.Held() {
-		next, events, _ := j.state.Advance(n.draw(), now)
+		next, events, _ := machine.Advance(j.state, n.draw(), now)
 		n.write(j, next, events, now)
 	}
 	n.data.tokens++
@@ -189,7 +190,7 @@ func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 	for i := range 8 {
 		unique[i] = byte(n.data.tokens >> (8 * i))
 	}
-	g := gq.Grant{Lease: gq.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.spec.CostUnits}
+	g := machine.Grant{Lease: gq.NewLeaseID(unique), Worker: c.Worker, Start: !c.Hold, TTL: c.TTL, CostUnits: j.spec.CostUnits}
 	switch {
 	case n.bug == reusesLease && j.state.Lease != nil:
 		g.Lease = j.state.Lease.ID
@@ -204,7 +205,7 @@ func (n *naive) grant(j *naiveJob, c store.Claim, now time.Time) gq.Job {
 	case n.bug == restartsVersions:
 		j.state.Version = 0
 	}
-	next, events, err := j.state.Claim(g, now)
+	next, events, err := machine.Claim(j.state, g, now)
 	if err != nil && n.bug == "" {
 		panic(err)
 	}
@@ -257,7 +258,7 @@ func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
 			policy.ExecutionTimeout = 0
 			s.Policy = &policy
 		}
-		if d := s.Due(); !d.IsZero() {
+		if d := machine.Due(&s); !d.IsZero() {
 			all = append(all, at{s.ID, d})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -26,7 +27,7 @@ func (n *naive) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 
 func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 	if err := store.CheckGroup(g, n.cfg.Limits); err != nil {
-		if n.bug != halfGroups || len(g.Jobs) < 2 || g.Jobs[0].Validate(n.cfg.Limits) != nil {
+		if n.bug != halfGroups || len(g.Jobs) < 2 || machine.CheckSpec(&g.Jobs[0], n.cfg.Limits) != nil {
 			return store.Inserted{Err: err}
 		}
 		n.insert(store.One(g.Jobs[0]), now)
@@ -111,19 +112,19 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 	if err := store.CheckRunTimes(store.Group{Jobs: specs}, now, func(int) bool { return n.bug == promisesTooLate }); err != nil {
 		return nil, err
 	}
-	nodes := make([]gq.Node, len(specs))
+	nodes := make([]machine.Node, len(specs))
 	for i, s := range specs {
-		nodes[i] = gq.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn}
+		nodes[i] = machine.Node{ID: s.ID, Priority: s.Metadata.Priority, Dependencies: s.DependsOn}
 	}
-	info, err := gq.CheckGraph(nodes, func(id gq.JobID) (gq.Ancestor, bool) {
+	info, err := machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {
 		j, ok := n.data.jobs[id]
 		if !ok {
-			return gq.Ancestor{Depth: 1}, n.bug == toleratesUnknown
+			return machine.Ancestor{Depth: 1}, n.bug == toleratesUnknown
 		}
 		if n.bug == forgetsDepth {
-			return gq.Ancestor{Depth: 1, Priority: j.state.Priority()}, true
+			return machine.Ancestor{Depth: 1, Priority: j.state.Priority()}, true
 		}
-		return gq.Ancestor{Depth: j.state.Depth, Priority: j.state.Priority()}, true
+		return machine.Ancestor{Depth: j.state.Depth, Priority: j.state.Priority()}, true
 	})
 	if err != nil {
 		return nil, err
@@ -139,8 +140,8 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 	jobs := make([]*naiveJob, len(specs))
 	for i, s := range specs {
 		n.data.sequence++
-		b := gq.Birth{
-			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: s.FirstRun(now),
+		b := machine.Submission{
+			ID: s.ID, Sequence: n.data.sequence, Policy: &s.Policy, Own: s.Metadata.Priority, Depth: info.Depth[i], RunAt: machine.FirstRun(&s, now),
 		}
 		for _, d := range s.DependsOn {
 			if k, inside := index[d.Job]; inside {
@@ -164,7 +165,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 		s.Payload.Data, s.Metadata.Tags = n.payload(s.Payload), maps.Clone(s.Metadata.Tags)
 		jobs[i] = &naiveJob{spec: s, metadata: s.Metadata}
 		b.Turn = n.turn(&s, b.Own.Inherit(b.Inherited))
-		state, events := gq.Born(b, now)
+		state, events := machine.Submit(b, now)
 		n.data.jobs[s.ID] = jobs[i]
 		n.write(jobs[i], state, events, now)
 		if s.Key.Name != "" {
@@ -195,7 +196,7 @@ func (n *naive) depend(child gq.JobID, d gq.Dependency) {
 	if !ok {
 		return
 	}
-	w := telling{child: child, ended: gq.Ended{Kind: d.Kind}}
+	w := telling{child: child, ended: machine.EndedDependency{Kind: d.Kind}}
 	if parent.state.Live() {
 		parent.waiting = append(parent.waiting, w)
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -65,18 +66,18 @@ func (l *limits) occupy(j *naiveJob, s gq.Status) {
 
 // counts tells whether a job in a status occupies capacity of its pool.
 func (l *limits) counts(j *naiveJob, s gq.Status) bool {
-	return l.n.data.pools[l.n.data.queues[j.spec.Queue].Pool].Counts(s)
+	return machine.CountsInPool(l.n.data.pools[l.n.data.queues[j.spec.Queue].Pool], s)
 }
 
 // start refuses a move into a status for which the pool has no room.
 func (n *naive) start(j *naiveJob, to gq.Status, now time.Time) error {
 	q := n.data.queues[j.spec.Queue]
 	pool, ok := n.data.pools[q.Pool]
-	if !ok || !pool.Counts(to) || pool.Counts(j.state.Status) || n.bug == startsAnyway {
+	if !ok || !machine.CountsInPool(pool, to) || machine.CountsInPool(pool, j.state.Status) || n.bug == startsAnyway {
 		return nil
 	}
 	pool.Used = n.limits(now).pool[q.Pool]
-	return pool.Admit(j.spec.CostUnits)
+	return machine.AdmitToPool(pool, j.spec.CostUnits)
 }
 
 // verdict is whether a claim goes on behind a job.
@@ -118,9 +119,9 @@ func (l *limits) ask(j *naiveJob) verdict {
 		}
 	}
 	if q.Rate.Limited() && n.bug != ignoresRate {
-		next, ok := q.Rate.Take(l.due[q.Name], l.now)
+		next, ok := machine.TakeRate(q.Rate, l.due[q.Name], l.now)
 		if !ok {
-			if at := q.Rate.At(l.due[q.Name], l.now); l.retry.IsZero() || at.Before(l.retry) || n.bug == rateNamesLast {
+			if at := machine.RateAt(q.Rate, l.due[q.Name], l.now); l.retry.IsZero() || at.Before(l.retry) || n.bug == rateNamesLast {
 				l.retry = at
 			}
 			return stop
@@ -143,7 +144,7 @@ func (n *naive) turn(s *gq.Spec, level gq.Priority) uint64 {
 	if n.bug == keysComeFirst && !n.waiting(s) {
 		last = 0
 	}
-	n.data.newest[key] = gq.FairTurn(n.data.turn[naiveTurn{s.Queue, level, ""}], last)
+	n.data.newest[key] = machine.FairTurn(n.data.turn[naiveTurn{s.Queue, level, ""}], last)
 	return n.data.newest[key]
 }
 
@@ -193,13 +194,13 @@ func (n *naive) PutQueue(ctx context.Context, q gq.Queue) error {
 	}
 	defer n.mu.Unlock()
 	_, exists := n.data.pools[q.Pool]
-	if err := cmp.Or(q.Validate(), store.CheckPool(q, exists || n.bug == acceptsAnyPool)); err != nil && n.bug != acceptsAnyQueue {
+	if err := cmp.Or(machine.CheckQueue(q), store.CheckPool(q, exists || n.bug == acceptsAnyPool)); err != nil && n.bug != acceptsAnyQueue {
 		return err
 	}
 	if n.bug == lastWins {
 		q.UpdatedAt = time.Time{}
 	}
-	if q, err = n.data.queues[q.Name].Configure(q, now); err != nil {
+	if q, err = machine.ConfigureQueue(n.data.queues[q.Name], q, now); err != nil {
 		return err
 	}
 	changed := n.data.queues[q.Name].Fair != q.Fair
@@ -220,7 +221,7 @@ func (n *naive) PutPool(ctx context.Context, p gq.Pool) error {
 		return err
 	}
 	defer n.mu.Unlock()
-	if err := p.Validate(); err != nil {
+	if err := machine.CheckPool(p); err != nil {
 		return err
 	}
 	p.UpdatedAt, p.Used = now, 0

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -69,7 +70,7 @@ type naiveJob struct {
 
 type telling struct {
 	child gq.JobID
-	ended gq.Ended
+	ended machine.EndedDependency
 }
 
 type naiveKey struct {
@@ -271,7 +272,7 @@ func (n *naive) tell(limit int, now time.Time) (told int) {
 		if n.bug == tellsFirst && child.state.Waits > 1 {
 			child.state.Waits = 1
 		}
-		next, events, _ := child.state.DependencyEnded(w.ended, now)
+		next, events, _ := machine.DependencyEnded(child.state, w.ended, now)
 		if n.bug == tellsOneGeneration && !next.Live() {
 			child.waiting = nil
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -161,7 +162,7 @@ func payloadParts(e *env) {
 		e.Errorf("a claim that asked for no parts got the payload %q", j.Spec.Payload.Data)
 	}
 	ref := j.State.Lease.Ref()
-	e.updated(store.Update{Ref: byID(spec.ID), Apply: beating(ref, gq.Report{CheckpointBytes: 10}), Checkpoint: []byte("checkpoint")})
+	e.updated(store.Update{Ref: byID(spec.ID), Apply: beating(ref, machine.Report{CheckpointBytes: 10}), Checkpoint: []byte("checkpoint")})
 	e.updated(store.Update{Ref: byID(spec.ID), Apply: completing(ref, []byte("result")), Result: []byte("result")})
 	for parts := range allParts + 1 {
 		j := e.find(byID(spec.ID), parts).Job

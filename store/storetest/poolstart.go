@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -21,7 +22,7 @@ func startingHeld(j gq.Job) store.Update {
 	return store.Update{
 		Ref: store.Ref{Job: j.State.ID},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Start(lease, 0, now)
+			return machine.Start(s, lease, 0, now)
 		},
 	}
 }
@@ -41,8 +42,8 @@ func (e *env) noRoom(j gq.Job, used, capacity int64) {
 	e.Helper()
 	got := e.tryUpdate(startingHeld(j))[0]
 	e.is("a start without room", got.Err, gq.ErrNoCapacity)
-	want := gq.CapacityError{Pool: "p", Used: used, Requested: j.Spec.CostUnits, Capacity: capacity}
-	if refused, ok := errors.AsType[*gq.CapacityError](got.Err); !ok || *refused != want {
+	want := machine.CapacityError{Pool: "p", Used: used, Requested: j.Spec.CostUnits, Capacity: capacity}
+	if refused, ok := errors.AsType[*machine.CapacityError](got.Err); !ok || *refused != want {
 		e.Errorf("the refusal is %+v, want %+v", got.Err, want)
 	}
 	if got.Changed || got.State.Status != gq.Claimed {

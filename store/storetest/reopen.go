@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -239,7 +240,7 @@ func clockJoined(e *env) {
 		}
 		e.clock.Advance(ttl)
 		for _, apply := range []store.Apply{
-			beating(j.State.Lease.Ref(), gq.Report{}), completing(j.State.Lease.Ref(), nil),
+			beating(j.State.Lease.Ref(), machine.Report{}), completing(j.State.Lease.Ref(), nil),
 		} {
 			if a := e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: apply})[0]; !errors.Is(a.Err, gq.ErrStaleLease) {
 				e.Errorf("a word under a lease that ended at %v was judged at %v: %v", e.now(), a.State.UpdatedAt, a.Err)

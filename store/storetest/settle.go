@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -179,9 +180,9 @@ func settleBeyondLife(e *env) {
 		},
 	} {
 		s := end()
-		if s.Status != gq.DeadLetter || s.Reason != gq.ReasonLifetime || s.Failure == nil || !s.CompletedAt.Equal(e.now()) {
+		if s.Status != gq.DeadLetter || s.Reason != machine.ReasonLifetime || s.Failure == nil || !s.CompletedAt.Equal(e.now()) {
 			e.Errorf("%s: the job is %s because of %q since %v with failure %v, want DEAD_LETTER because of %q now with its failure",
-				name, s.Status, s.Reason, s.CompletedAt, s.Failure, gq.ReasonLifetime)
+				name, s.Status, s.Reason, s.CompletedAt, s.Failure, machine.ReasonLifetime)
 		}
 		e.equal(name+": the stored state", e.state(s.ID), s)
 		e.equal(name+": the history", trace(e.history(s.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.DeadLetter})
@@ -212,7 +213,7 @@ func settleHeartbeat(e *env) {
 	before := e.snapshot(job.ID)
 	for range 30 { // five minutes, a sign of life every ten seconds
 		e.clock.Advance(10 * time.Second)
-		s := e.update(job.ID, beating(j.State.Lease.Ref(), gq.Report{Progress: -1}))
+		s := e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 		if !s.Lease.ExpiresAt.Equal(e.now().Add(30*time.Second)) || s.Lease.ID != j.State.Lease.ID || s.Version != 1 {
 			e.Fatalf("after a heartbeat the lease is %+v, want the same one until %v", s.Lease, e.now().Add(30*time.Second))
 		}
@@ -280,7 +281,7 @@ func settleCancel(e *env) {
 		e.Errorf("cancelling a running job: %s, requested %t; want RUNNING, true", s.Status, s.Cancellation.Requested())
 	}
 	e.clock.Advance(time.Second)
-	s = e.update(j.State.ID, beating(j.State.Lease.Ref(), gq.Report{}))
+	s = e.update(j.State.ID, beating(j.State.Lease.Ref(), machine.Report{}))
 	if !s.Cancellation.DeliveredAt.Equal(e.now()) {
 		e.Errorf("the next heartbeat delivered the cancel at %v, want %v", s.Cancellation.DeliveredAt, e.now())
 	}
@@ -325,12 +326,12 @@ func settleHint(e *env) {
 		}
 		jobs := hold(6)
 		stale := gq.LeaseRef{ID: jobs[0].State.Lease.ID, Version: jobs[0].State.Lease.Version + 1}
-		say(jobs[0], beating(jobs[0].State.Lease.Ref(), gq.Report{Progress: 0.5}))
+		say(jobs[0], beating(jobs[0].State.Lease.Ref(), machine.Report{Progress: 0.5}))
 		say(jobs[1], completing(jobs[1].State.Lease.Ref(), nil))
 		say(jobs[2], failing(jobs[2].State.Lease.Ref(), permanent))
 		say(jobs[3], releasing(jobs[3].State.Lease.Ref(), 0, "again"))
 		say(jobs[4], completing(stale, nil))
-		say(jobs[4], beating(jobs[4].State.Lease.Ref(), gq.Report{}))
+		say(jobs[4], beating(jobs[4].State.Lease.Ref(), machine.Report{}))
 		say(jobs[4], completing(jobs[4].State.Lease.Ref(), nil))
 		say(jobs[5], completing(stale, nil))
 		for i, answer := range e.tryUpdate(updates...) {
@@ -392,7 +393,7 @@ func settleRepeatAfterRetry(e *env) {
 	e.clock.Set(s.RunAt)
 	second := e.one()
 	e.updated(store.Update{
-		Ref: byID(job.ID), Apply: beating(second.State.Lease.Ref(), gq.Report{CheckpointBytes: 3}), Checkpoint: []byte("new"),
+		Ref: byID(job.ID), Apply: beating(second.State.Lease.Ref(), machine.Report{CheckpointBytes: 3}), Checkpoint: []byte("new"),
 	})
 	before := e.snapshot(job.ID)
 	answer := e.tryUpdate(store.Update{
@@ -416,7 +417,7 @@ func settleDifferent(e *env) {
 		"another result": {Apply: completing(ref, []byte("two")), Result: []byte("two")},
 		"a failure":      {Apply: failing(ref, temporary)},
 		"a release":      {Apply: releasing(ref, 0, "")},
-		"a heartbeat":    {Apply: beating(ref, gq.Report{CheckpointBytes: 3}), Checkpoint: []byte("two")},
+		"a heartbeat":    {Apply: beating(ref, machine.Report{CheckpointBytes: 3}), Checkpoint: []byte("two")},
 	} {
 		for _, u.Ref = range []store.Ref{byID(job.ID), byLease(ref.ID)} {
 			e.is(name+" after a completion", e.tryUpdate(u)[0].Err, gq.ErrStaleLease)

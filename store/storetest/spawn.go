@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -120,7 +121,7 @@ func spawnHeartbeat(e *env) {
 	kids[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: j.State.ID}}
 	kids[2].DependsOn = []gq.Dependency{{Kind: gq.FanIn, Job: j.State.ID}, {Kind: gq.FanIn, Job: kids[0].ID}}
 	e.spawn(store.Update{
-		Ref: byID(j.State.ID), Apply: beating(ref, gq.Report{Progress: 0.5, CheckpointBytes: 4}), Checkpoint: []byte("half"), Spawn: kids,
+		Ref: byID(j.State.ID), Apply: beating(ref, machine.Report{Progress: 0.5, CheckpointBytes: 4}), Checkpoint: []byte("half"), Spawn: kids,
 	})
 	if got := e.get(j.State.ID); got.State.Status != gq.Running || string(got.Checkpoint) != "half" {
 		e.Errorf("the parent is %s with checkpoint %q", got.State.Status, got.Checkpoint)
@@ -239,7 +240,7 @@ func spawnDepth(e *env) {
 	e.is("two children in place of one", answer.Err, gq.ErrQueueFull)
 	e.stands("the parent of too many", j.State.ID, gq.Running)
 	e.clock.Advance(time.Second)
-	answer = e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: beating(ref, gq.Report{}), Spawn: kids[:1]})[0]
+	answer = e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: beating(ref, machine.Report{}), Spawn: kids[:1]})[0]
 	e.is("a child beside its parent", answer.Err, gq.ErrQueueFull)
 	e.spawn(store.Update{Ref: byID(j.State.ID), Apply: completing(ref, nil), Spawn: kids[:1]})
 	e.stands("the child", kids[0].ID, gq.Scheduled)
@@ -282,7 +283,7 @@ func spawnReopen(e *env) {
 	e.clock.Advance(time.Second)
 	kids := e.specs(2)
 	kids[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: kids[0].ID}, {Kind: gq.After, Job: j.State.ID}}
-	e.spawn(store.Update{Ref: byID(j.State.ID), Apply: beating(ref, gq.Report{}), Spawn: kids})
+	e.spawn(store.Update{Ref: byID(j.State.ID), Apply: beating(ref, machine.Report{}), Spawn: kids})
 	e.reopen()
 	e.stands("the parent", j.State.ID, gq.Running)
 	e.claimed("after a restart", 5, []gq.JobID{kids[0].ID})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -99,7 +100,7 @@ func updateRefused(e *env) {
 	job := e.add()
 	j := e.one()
 	e.updated(store.Update{
-		Ref: byID(job.ID), Apply: beating(j.State.Lease.Ref(), gq.Report{CheckpointBytes: 3}), Checkpoint: []byte("one"),
+		Ref: byID(job.ID), Apply: beating(j.State.Lease.Ref(), machine.Report{CheckpointBytes: 3}), Checkpoint: []byte("one"),
 		Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "one"}, Result: []byte("one"),
 	})
 	before := e.snapshot(job.ID)
@@ -108,7 +109,7 @@ func updateRefused(e *env) {
 		answer := e.tryUpdate(store.Update{
 			Ref: ref,
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-				next, events, _ := s.Complete(s.Lease.Ref(), nil, now)
+				next, events, _ := machine.Complete(s, s.Lease.Ref(), nil, now)
 				return next, events, mine
 			},
 			Metadata: &gq.Metadata{Priority: gq.Critical, CorrelationID: "two"}, Result: []byte("two"), Checkpoint: []byte("two"),
@@ -129,7 +130,7 @@ func updatePanics(e *env) {
 		"panicked": func(gq.State, time.Time) (gq.State, []gq.Event, error) { panic("planted") },
 		"returned the state of another job": func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			s.ID = gq.NewJobID([16]byte{1})
-			return s.Complete(j.State.Lease.Ref(), nil, now)
+			return machine.Complete(s, j.State.Lease.Ref(), nil, now)
 		},
 	} {
 		failed := func() (failed bool) {
@@ -167,7 +168,7 @@ func updateByLease(e *env) {
 	first := e.one()
 	e.clock.Set(first.State.Lease.ExpiresAt)
 	second := e.one()
-	s := e.updated(store.Update{Ref: byLease(second.State.Lease.ID), Apply: beating(second.State.Lease.Ref(), gq.Report{Progress: 0.5})})
+	s := e.updated(store.Update{Ref: byLease(second.State.Lease.ID), Apply: beating(second.State.Lease.Ref(), machine.Report{Progress: 0.5})})
 	if s.ID != job.ID || s.Progress != 0.5 {
 		e.Errorf("a heartbeat by lease answered job %s with progress %v, want %s with 0.5", s.ID, s.Progress, job.ID)
 	}
@@ -194,9 +195,9 @@ func updateTwice(e *env) {
 	j := e.one()
 	ref := j.State.Lease.Ref()
 	answers := e.tryUpdate(
-		store.Update{Ref: byID(job.ID), Apply: beating(ref, gq.Report{Progress: 0.25})},
+		store.Update{Ref: byID(job.ID), Apply: beating(ref, machine.Report{Progress: 0.25})},
 		store.Update{Ref: byLease(ref.ID), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return s.Heartbeat(ref, gq.Report{Progress: s.Progress * 2}, now)
+			return machine.Heartbeat(s, ref, machine.Report{Progress: s.Progress * 2}, now)
 		}},
 		store.Update{Ref: byID(job.ID), Apply: completing(ref, nil)},
 		store.Update{Ref: byLease(ref.ID), Apply: failing(ref, permanent)},
@@ -251,7 +252,7 @@ func updateConcurrent(e *env) {
 			answers, err := e.s.Update(e.Context(), []store.Update{{
 				Ref: byID(job.ID),
 				Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-					return s.Heartbeat(ref, gq.Report{Progress: s.Progress + 1.0/n}, now)
+					return machine.Heartbeat(s, ref, machine.Report{Progress: s.Progress + 1.0/n}, now)
 				},
 			}})
 			if err != nil || answers[0].Err != nil {
@@ -272,7 +273,7 @@ func updateTime(e *env) {
 	var got time.Time
 	e.update(job.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		got = now
-		return s.Cancel("", now)
+		return machine.Cancel(s, "", now)
 	})
 	if !got.Equal(e.now()) {
 		e.Errorf("the function got %v, want %v", got, e.now())

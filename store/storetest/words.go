@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -12,41 +13,47 @@ const allParts = gq.WithPayload | gq.WithResult | gq.WithCheckpoint
 // The verbs of package gq in the form a store takes them.
 
 func completing(ref gq.LeaseRef, result []byte) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Complete(ref, result, now) }
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Complete(s, ref, result, now)
+	}
 }
 
 func failing(ref gq.LeaseRef, f gq.Failure) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Fail(ref, f, gq.Draw{}, now) }
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Fail(s, ref, f, machine.Draw{}, now)
+	}
 }
 
-func beating(ref gq.LeaseRef, r gq.Report) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Heartbeat(ref, r, now) }
+func beating(ref gq.LeaseRef, r machine.Report) store.Apply {
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Heartbeat(s, ref, r, now)
+	}
 }
 
 func releasing(ref gq.LeaseRef, delay time.Duration, reason string) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return s.Release(ref, delay, reason, now)
+		return machine.Release(s, ref, delay, reason, now)
 	}
 }
 
 func preparing(ref gq.LeaseRef, d gq.Detail) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Prepare(ref, d, now) }
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Prepare(s, ref, d, now) }
 }
 
 func starting(ref gq.LeaseRef, ttl time.Duration) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Start(ref, ttl, now) }
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Start(s, ref, ttl, now) }
 }
 
 func cancelling(reason string) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Cancel(reason, now) }
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, reason, now) }
 }
 
 func updating(own gq.Priority) store.Apply {
-	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return s.Update(own, now) }
+	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Update(s, own, now) }
 }
 
 func advancing(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-	return s.Advance(gq.Draw{}, now)
+	return machine.Advance(s, machine.Draw{}, now)
 }
 
 var (

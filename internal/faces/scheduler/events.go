@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // entry is one line of the audit.
@@ -41,7 +43,7 @@ func entriesOf(e *gq.Event) (all []entry) {
 	job := func(typ string, data map[string]any) { add(entityJob, e.Job.String(), typ, data) }
 	lease := func(typ string, data map[string]any) { add(entityLease, string(e.Lease), typ, data) }
 
-	if e.EndsRun() {
+	if machine.EndsRun(e) {
 		typ := "LEASE_RELEASED"
 		if e.LeaseState == gq.LeaseExpired {
 			typ = "LEASE_EXPIRED"
@@ -49,7 +51,7 @@ func entriesOf(e *gq.Event) (all []entry) {
 		lease(typ, map[string]any{"job_id": e.Job.String(), "worker_id": e.Worker, "cost_units": e.CostUnits})
 	}
 	under := map[string]any{"worker_id": e.Worker, "lease_id": ""}
-	if e.EndsRun() || e.Type == gq.EventStarted {
+	if machine.EndsRun(e) || e.Type == gq.EventStarted {
 		under["lease_id"] = string(e.Lease)
 	}
 	with := func(name string, value any) map[string]any {
@@ -62,7 +64,7 @@ func entriesOf(e *gq.Event) (all []entry) {
 	case gq.EventClaimed:
 		job("JOB_CLAIMED", map[string]any{"worker_id": e.Worker, "claim_expires_at": stamp(e.Until)})
 	case gq.EventPreparing:
-		job("JOB_"+gq.View{Status: e.Status, Detail: e.Detail}.Scheduler(), map[string]any{"worker_id": e.Worker})
+		job("JOB_"+projection.View{Status: e.Status, Detail: e.Detail}.Scheduler(), map[string]any{"worker_id": e.Worker})
 	case gq.EventStarted:
 		lease("LEASE_GRANTED", map[string]any{
 			"job_id": e.Job.String(), "worker_id": e.Worker, "cost_units": e.CostUnits, "expires_at": stamp(e.Until),
@@ -71,7 +73,7 @@ func entriesOf(e *gq.Event) (all []entry) {
 	case gq.EventCompleted:
 		job("JOB_DONE", under)
 	case gq.EventFailed, gq.EventDeadLettered:
-		v := gq.View{Status: e.Status}
+		v := projection.View{Status: e.Status}
 		if e.Failure != nil {
 			v.Category = e.Failure.Category
 			under["error"] = e.Failure.Message
@@ -178,7 +180,7 @@ func (f *Face) runsOf(ctx context.Context, job *gq.Job) ([]leaseRun, error) {
 				ID: e.Lease, Version: e.Version, State: gq.LeaseActive, Worker: e.Worker, Attempt: e.Attempt, CostUnits: e.CostUnits,
 				GrantedAt: e.Time, HeartbeatAt: e.Time, ExpiresAt: e.Until, TTL: e.Until.Sub(e.Time),
 			}})
-		case e.EndsRun() && len(runs) > 0 && runs[len(runs)-1].lease.ID == e.Lease:
+		case machine.EndsRun(e) && len(runs) > 0 && runs[len(runs)-1].lease.ID == e.Lease:
 			run := &runs[len(runs)-1]
 			run.ended, run.lease.State = *e, e.LeaseState
 			if !e.Beat.IsZero() {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // submitRequest makes a job. Only client_request_id and constraints may be left
@@ -68,7 +69,7 @@ func required(field string, value *string, wrong *faults) string {
 		wrong.add(field, "is required")
 		return ""
 	}
-	if err := gq.CheckName(field, *value); err != nil {
+	if err := machine.CheckName(field, *value); err != nil {
 		*wrong = append(*wrong, gq.FaultsOf(err)...)
 		return ""
 	}
@@ -90,7 +91,7 @@ func addonID(value *string, wrong *faults) string {
 	}
 	if len(name) > maxAddon {
 		wrong.add("addon_id", "%d bytes are more than %d", len(name), maxAddon)
-	} else if err := gq.CheckQueueName(name); err != nil {
+	} else if err := machine.CheckQueueName(name); err != nil {
 		*wrong = append(*wrong, gq.FaultsOf(err)...)
 	}
 	return name
@@ -228,8 +229,8 @@ func checkProgress(p *float64, wrong *faults) {
 	}
 }
 
-func reportOf(progress *float64, note *string) gq.Report {
-	r := gq.Report{Progress: -1}
+func reportOf(progress *float64, note *string) machine.Report {
+	r := machine.Report{Progress: -1}
 	if progress != nil {
 		r.Progress = *progress
 	}

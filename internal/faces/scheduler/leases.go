@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // leaseRequest asks for capacity. What is said about the job beside its id must
@@ -121,7 +123,7 @@ func (f *Face) requestLease(c *call) (reply, error) {
 		return reply{}, err
 	}
 	job.State, err = f.engine.Admit(ctx, job.State.Lease.Ref(), ttl, denialRetry)
-	if full, denied := errors.AsType[*gq.CapacityError](err); denied {
+	if full, denied := errors.AsType[*machine.CapacityError](err); denied {
 		return ok(leaseVerdict{
 			RetryAfterSec: seconds(denialRetry),
 			Reason:        fmt.Sprintf("Capacity exceeded: used=%d, requested=%d, capacity=%d", full.Used, full.Requested, full.Capacity),
@@ -183,7 +185,7 @@ func notActive(run *leaseRun) error {
 	if run.lease.State == gq.LeaseActive { // nobody has noticed before
 		return problem(CodeLeaseNotActive, "lease %s has expired or was released", run.lease.ID)
 	}
-	return problem(CodeLeaseNotActive, "lease %s is %s", run.lease.ID, run.lease.State.Scheduler())
+	return problem(CodeLeaseNotActive, "lease %s is %s", run.lease.ID, projection.SchedulerLease(run.lease.State))
 }
 
 type heartbeatRequest struct {
@@ -229,7 +231,7 @@ func (f *Face) heartbeat(c *call) (reply, error) {
 }
 
 // beat keeps a lease alive.
-func (f *Face) beat(c *call, lease gq.LeaseRef, r gq.Report) (gq.State, error) {
+func (f *Face) beat(c *call, lease gq.LeaseRef, r machine.Report) (gq.State, error) {
 	answers, err := f.engine.Heartbeat(c.r.Context(), []gq.Beat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
 	if err != nil {
 		return gq.State{}, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
 )
 
 // Priorities by name, most urgent first. A job of another face may be less urgent
@@ -88,7 +89,7 @@ func statusesOf(state string) []gq.Status {
 
 // stateOf is the state of a job.
 func stateOf(s *gq.State) string {
-	v := gq.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}
+	v := projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}
 	if s.Failure != nil {
 		v.Category = s.Failure.Category
 	}

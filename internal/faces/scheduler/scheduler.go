@@ -25,6 +25,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Base is where the API begins.
@@ -49,7 +50,7 @@ type Engine interface {
 	CatchUp(ctx context.Context) error
 
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
-	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r gq.Report) (gq.State, error)
+	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error)
 	Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error)
 	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
 	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
@@ -62,7 +63,7 @@ type Engine interface {
 	PutPool(ctx context.Context, p gq.Pool) error
 	ConfigurePool(ctx context.Context, p gq.Pool) error
 	Sample(ctx context.Context, pool string) error
-	Samples(ctx context.Context, pool string, from time.Time) ([]gq.Sample, error)
+	Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error)
 }
 
 var _ Engine = (*engine.Engine)(nil)
@@ -135,7 +136,7 @@ func New(e Engine, o Options) (*Face, error) {
 	if o.Requeue {
 		f.policy.OnLoss = gq.LossCounts
 	}
-	if err := errors.Join(f.policy.Validate(), f.pool().Validate()); err != nil {
+	if err := errors.Join(machine.CheckPolicy(f.policy), machine.CheckPool(f.pool())); err != nil {
 		return nil, fmt.Errorf("new scheduler API: %w", err)
 	}
 	f.route()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // capacityNow is how much there is.
@@ -59,21 +60,21 @@ func (f *Face) snapshot(c *call) (reply, error) {
 	}
 	for i := range samples {
 		v := &samples[i].Values
-		out.Jobs.FailedLast24h += v[gq.FailedCount]
-		out.Leases.ExpiredLast24h += v[gq.ExpiredCount]
+		out.Jobs.FailedLast24h += v[machine.FailedCount]
+		out.Leases.ExpiredLast24h += v[machine.ExpiredCount]
 		// The last sample is of this moment.
-		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[gq.QueuedLevel], v[gq.RunningLevel], v[gq.RunningLevel]
+		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[machine.QueuedLevel], v[machine.RunningLevel], v[machine.RunningLevel]
 	}
 	return ok(out)
 }
 
 // metrics are what there are time series of.
-var metrics = map[string]gq.Measure{
-	"jobs_queued": gq.QueuedLevel, "jobs_claimed": gq.ClaimedLevel, "jobs_running": gq.RunningLevel,
-	"leases_active": gq.RunningLevel, "capacity_used": gq.UsedLevel, "capacity_total": gq.CapacityLevel,
-	"jobs_submitted": gq.SubmittedCount, "jobs_done": gq.CompletedCount, "jobs_failed": gq.FailedCount,
-	"jobs_timeout": gq.TimedOutCount, "jobs_canceled": gq.CancelledCount,
-	"leases_granted": gq.StartedCount, "leases_expired": gq.ExpiredCount, "leases_released": gq.ReleasedCount,
+var metrics = map[string]machine.Measure{
+	"jobs_queued": machine.QueuedLevel, "jobs_claimed": machine.ClaimedLevel, "jobs_running": machine.RunningLevel,
+	"leases_active": machine.RunningLevel, "capacity_used": machine.UsedLevel, "capacity_total": machine.CapacityLevel,
+	"jobs_submitted": machine.SubmittedCount, "jobs_done": machine.CompletedCount, "jobs_failed": machine.FailedCount,
+	"jobs_timeout": machine.TimedOutCount, "jobs_canceled": machine.CancelledCount,
+	"leases_granted": machine.StartedCount, "leases_expired": machine.ExpiredCount, "leases_released": machine.ReleasedCount,
 }
 
 func metricNames() []string { return slices.Sorted(maps.Keys(metrics)) }
@@ -145,7 +146,7 @@ func (f *Face) series(c *call) (reply, error) {
 }
 
 // points spreads samples over n buckets.
-func points(samples []gq.Sample, m gq.Measure, first time.Time, bucket time.Duration, n int64) []point {
+func points(samples []machine.Sample, m machine.Measure, first time.Time, bucket time.Duration, n int64) []point {
 	out := make([]point, n)
 	level := int64(0)
 	next := 0

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func TestSnapshot(t *testing.T) {
@@ -200,7 +201,7 @@ func TestSamplersShare(t *testing.T) {
 	}
 	sum := int64(0)
 	for _, s := range samples {
-		sum += s.Values[gq.CancelledCount]
+		sum += s.Values[machine.CancelledCount]
 	}
 	if sum != 30 {
 		t.Errorf("%d cancellations were counted, want 30", sum)

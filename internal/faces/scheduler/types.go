@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
 )
 
 // Constraints say what a job needs or puts a strain on. What is left out is
@@ -188,7 +189,7 @@ type Lease struct {
 func leaseOf(j *gq.Job, l *gq.Lease) *Lease {
 	return &Lease{
 		LeaseID: string(l.ID), JobID: j.State.ID.String(), AddonID: j.Spec.Queue, CostUnits: l.CostUnits,
-		TTLSec: seconds(l.TTL), State: l.State.Scheduler(),
+		TTLSec: seconds(l.TTL), State: projection.SchedulerLease(l.State),
 		GrantedAt: stamp(l.GrantedAt), LastHeartbeatAt: stamp(l.HeartbeatAt), ExpiresAt: stamp(l.ExpiresAt),
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	"github.com/gopherqueue/gq/internal/projection"
 )
 
 const (
@@ -153,7 +154,7 @@ func (p *page) statuses() (all []gq.Status) {
 		return nil
 	}
 	for _, s := range gq.Statuses() {
-		if p.wanted[statusNamed(gq.View{Status: s})] || p.wanted[statusNamed(gq.View{Status: s, Attempt: 1})] {
+		if p.wanted[statusNamed(projection.View{Status: s})] || p.wanted[statusNamed(projection.View{Status: s, Attempt: 1})] {
 			all = append(all, s)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
@@ -16,10 +17,10 @@ const workerLost = "WORKER_LOST"
 
 // statusOf is the status that clients see.
 func statusOf(s *gq.State) publicpb.JobStatus {
-	return statusNamed(gq.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt})
+	return statusNamed(projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt})
 }
 
-func statusNamed(v gq.View) publicpb.JobStatus {
+func statusNamed(v projection.View) publicpb.JobStatus {
 	return publicpb.JobStatus(publicpb.JobStatus_value[v.TaskQueue()])
 }
 

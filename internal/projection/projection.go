@@ -1,0 +1,127 @@
+package projection
+
+import "github.com/gopherqueue/gq"
+
+// View is what the faces' names for a job's state depend on. Each of its
+// methods is total: every view has exactly one name on every face.
+type View struct {
+	Status   gq.Status
+	Detail   gq.Detail   // of a Claimed job
+	Attempt  int         // executions started
+	Category gq.Category // of the last failure, zero where there was none
+}
+
+// Semantics is the name in the four-state model: Ready, InFlight, Succeeded or
+// Failed. A cancelled job reads Failed there; its reason tells the difference.
+func (v View) Semantics() string {
+	switch v.Status {
+	case gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying:
+		return "Ready"
+	case gq.Claimed, gq.Running:
+		return "InFlight"
+	case gq.Completed:
+		return "Succeeded"
+	case gq.Failed, gq.DeadLetter, gq.Cancelled:
+		return "Failed"
+	default:
+		return v.Status.String()
+	}
+}
+
+// JobModel is the name in the job model: the canonical one, except that a job
+// which is held but not started still counts as SCHEDULED.
+func (v View) JobModel() string {
+	if v.Status == gq.Claimed {
+		return gq.Scheduled.String()
+	}
+	return v.Status.String()
+}
+
+// Scheduler is the name on the scheduler API.
+func (v View) Scheduler() string {
+	switch v.Status {
+	case gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying:
+		return "QUEUED"
+	case gq.Claimed:
+		if v.Detail == gq.Preparing || v.Detail == gq.LeasePending {
+			return v.Detail.String()
+		}
+		return "CLAIMED" // also while assigned to a provider, which that API does not know
+	case gq.Running:
+		return "RUNNING"
+	case gq.Completed:
+		return "DONE"
+	case gq.Failed, gq.DeadLetter:
+		if v.Category == gq.CategoryTimeout {
+			return "TIMEOUT"
+		}
+		return "FAILED"
+	case gq.Cancelled:
+		return "CANCELED"
+	default:
+		return v.Status.String()
+	}
+}
+
+// Matching is the name on the matching API. FAILED and CANCELLED appear only
+// where another face ended the job.
+func (v View) Matching() string {
+	switch v.Status {
+	case gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying:
+		return "QUEUED"
+	case gq.Claimed, gq.Running:
+		return "ASSIGNED"
+	case gq.Completed:
+		return "COMPLETED"
+	case gq.Failed:
+		return "FAILED"
+	case gq.DeadLetter:
+		return "EXPIRED"
+	case gq.Cancelled:
+		return "CANCELLED"
+	default:
+		return v.Status.String()
+	}
+}
+
+// TaskQueue is the name on the task queue API. There a job never goes back to
+// QUEUED: once an execution has started it reads RUNNING until it ends.
+func (v View) TaskQueue() string {
+	switch v.Status {
+	case gq.Pending, gq.Delayed:
+		return "QUEUED"
+	case gq.Scheduled, gq.Claimed:
+		if v.Attempt >= 1 {
+			return "RUNNING"
+		}
+		return "QUEUED"
+	case gq.Running, gq.Retrying:
+		return "RUNNING"
+	case gq.Completed:
+		return "DONE"
+	case gq.Failed, gq.DeadLetter:
+		return "FAILED"
+	case gq.Cancelled:
+		return "CANCELED"
+	default:
+		return v.Status.String()
+	}
+}
+
+// MatchingLease is the lease's name on the matching API, which tells a lease that
+// was ever renewed from a fresh one.
+func MatchingLease(s gq.LeaseState, renewals int) string {
+	if s == gq.LeaseActive && renewals > 0 {
+		return "RENEWED"
+	}
+	return s.String()
+}
+
+// SchedulerLease is the lease's name on the scheduler API, where every early end is
+// a release.
+func SchedulerLease(s gq.LeaseState) string {
+	if s == gq.LeaseCompleted || s == gq.LeaseCancelled {
+		return "RELEASED"
+	}
+	return s.String()
+}

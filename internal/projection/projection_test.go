@@ -1,0 +1,168 @@
+package projection_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
+	"github.com/gopherqueue/gq/internal/testing/spec"
+)
+
+// faces are the projections, each with the whole vocabulary of its face.
+var faces = []struct {
+	name  string
+	show  func(projection.View) string
+	words []string
+}{
+	{"Semantics", projection.View.Semantics, []string{"Ready", "InFlight", "Succeeded", "Failed"}},
+	{"JobModel", projection.View.JobModel, []string{"PENDING", "DELAYED", "SCHEDULED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED"}},
+	{"Scheduler", projection.View.Scheduler, []string{"QUEUED", "CLAIMED", "PREPARING", "LEASE_PENDING", "RUNNING", "DONE", "FAILED", "CANCELED", "TIMEOUT"}},
+	{"Matching", projection.View.Matching, []string{"QUEUED", "ASSIGNED", "COMPLETED", "EXPIRED", "FAILED", "CANCELLED"}},
+	{"TaskQueue", projection.View.TaskQueue, []string{"QUEUED", "RUNNING", "DONE", "FAILED", "CANCELED"}},
+}
+
+// The table of names, a row for each status and, where it matters, each
+// variant of it: Semantics, JobModel, Scheduler, Matching, TaskQueue.
+func TestProjectionTable(t *testing.T) {
+	spec.Covers(t, "Q-25", "Q-26", "Q-27", "Q-28")
+	claimed := func(d gq.Detail, attempt int) projection.View {
+		return projection.View{Status: gq.Claimed, Detail: d, Attempt: attempt}
+	}
+	failed := func(s gq.Status, c gq.Category) projection.View {
+		return projection.View{Status: s, Attempt: 1, Category: c}
+	}
+	for _, test := range []struct {
+		view projection.View
+		want [5]string
+	}{
+		{projection.View{Status: gq.Pending}, [5]string{"Ready", "PENDING", "QUEUED", "QUEUED", "QUEUED"}},
+		{projection.View{Status: gq.Delayed}, [5]string{"Ready", "DELAYED", "QUEUED", "QUEUED", "QUEUED"}},
+		{projection.View{Status: gq.Scheduled}, [5]string{"Ready", "SCHEDULED", "QUEUED", "QUEUED", "QUEUED"}},
+		{projection.View{Status: gq.Scheduled, Attempt: 1}, [5]string{"Ready", "SCHEDULED", "QUEUED", "QUEUED", "RUNNING"}},
+		{projection.View{Status: gq.Retrying, Attempt: 1}, [5]string{"Ready", "RETRYING", "QUEUED", "QUEUED", "RUNNING"}},
+		{projection.View{Status: gq.Retrying}, [5]string{"Ready", "RETRYING", "QUEUED", "QUEUED", "RUNNING"}},
+		{claimed(gq.NoDetail, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.JustClaimed, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.Preparing, 0), [5]string{"InFlight", "SCHEDULED", "PREPARING", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.LeasePending, 0), [5]string{"InFlight", "SCHEDULED", "LEASE_PENDING", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.Assigned, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.JustClaimed, 1), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "RUNNING"}},
+		{claimed(gq.Preparing, 1), [5]string{"InFlight", "SCHEDULED", "PREPARING", "ASSIGNED", "RUNNING"}},
+		{claimed(gq.LeasePending, 1), [5]string{"InFlight", "SCHEDULED", "LEASE_PENDING", "ASSIGNED", "RUNNING"}},
+		{projection.View{Status: gq.Running, Attempt: 1}, [5]string{"InFlight", "RUNNING", "RUNNING", "ASSIGNED", "RUNNING"}},
+		{projection.View{Status: gq.Completed, Attempt: 1}, [5]string{"Succeeded", "COMPLETED", "DONE", "COMPLETED", "DONE"}},
+		{failed(gq.Failed, gq.CategoryPermanent), [5]string{"Failed", "FAILED", "FAILED", "FAILED", "FAILED"}},
+		{failed(gq.Failed, gq.CategoryTimeout), [5]string{"Failed", "FAILED", "TIMEOUT", "FAILED", "FAILED"}},
+		{failed(gq.DeadLetter, gq.CategoryTemporary), [5]string{"Failed", "DEAD_LETTER", "FAILED", "EXPIRED", "FAILED"}},
+		{failed(gq.DeadLetter, gq.CategoryTimeout), [5]string{"Failed", "DEAD_LETTER", "TIMEOUT", "EXPIRED", "FAILED"}},
+		{projection.View{Status: gq.Cancelled}, [5]string{"Failed", "CANCELLED", "CANCELED", "CANCELLED", "CANCELED"}},
+	} {
+		for i, face := range faces {
+			if got := face.show(test.view); got != test.want[i] {
+				t.Errorf("%s shows %+v as %q, want %q", face.name, test.view, got, test.want[i])
+			}
+		}
+	}
+}
+
+// everyView is each combination that a job can be seen in, and many it cannot.
+func everyView(yield func(projection.View) bool) {
+	for _, status := range gq.Statuses() {
+		for detail := gq.NoDetail; detail <= gq.Assigned; detail++ {
+			for _, attempt := range []int{0, 1} {
+				for _, category := range append(gq.Categories(), 0) {
+					if !yield(projection.View{Status: status, Detail: detail, Attempt: attempt, Category: category}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// Every view has a name on every face, always out of that face's vocabulary,
+// and every word of every vocabulary is used.
+func TestProjectionIsTotal(t *testing.T) {
+	spec.Covers(t, "Q-21", "J-137")
+	for _, face := range faces {
+		used := make(map[string]bool)
+		for view := range everyView {
+			name := face.show(view)
+			if !slices.Contains(face.words, name) {
+				t.Errorf("%s shows %+v as %q", face.name, view, name)
+			}
+			used[name] = true
+		}
+		for _, word := range face.words {
+			if !used[word] {
+				t.Errorf("%s never shows %q", face.name, word)
+			}
+		}
+		for _, status := range []gq.Status{0, 11, 255} {
+			if name := face.show(projection.View{Status: status}); name != status.String() {
+				t.Errorf("%s shows the unknown %v as %q", face.name, status, name)
+			}
+		}
+	}
+}
+
+// What only concerns some statuses changes nothing elsewhere.
+func TestProjectionIgnoresTheRest(t *testing.T) {
+	for view := range everyView {
+		plain := view
+		if view.Status != gq.Claimed {
+			plain.Detail = gq.NoDetail
+		}
+		if view.Status != gq.Scheduled && view.Status != gq.Claimed {
+			plain.Attempt = 0
+		}
+		if view.Status != gq.Failed && view.Status != gq.DeadLetter {
+			plain.Category = 0
+		}
+		for _, face := range faces {
+			if face.show(view) != face.show(plain) {
+				t.Errorf("%s shows %+v as %q but %+v as %q", face.name, view, face.show(view), plain, face.show(plain))
+			}
+		}
+	}
+}
+
+// An end looks like an end on every face, and nothing else does.
+func TestProjectionKeepsEnds(t *testing.T) {
+	ends := []string{
+		"Succeeded", "Failed", "COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED", "DONE", "CANCELED", "TIMEOUT", "EXPIRED",
+	}
+	for view := range everyView {
+		for _, face := range faces {
+			if got := slices.Contains(ends, face.show(view)); got != view.Status.Terminal() {
+				t.Errorf("%s shows %v as %q", face.name, view.Status, face.show(view))
+			}
+		}
+	}
+}
+
+func TestLeaseProjection(t *testing.T) {
+	for _, test := range []struct {
+		state                        gq.LeaseState
+		matching, renewed, scheduler string
+	}{
+		{gq.LeaseActive, "ACTIVE", "RENEWED", "ACTIVE"},
+		{gq.LeaseCompleted, "COMPLETED", "COMPLETED", "RELEASED"},
+		{gq.LeaseExpired, "EXPIRED", "EXPIRED", "EXPIRED"},
+		{gq.LeaseCancelled, "CANCELLED", "CANCELLED", "RELEASED"},
+	} {
+		if got := projection.MatchingLease(test.state, 0); got != test.matching {
+			t.Errorf("matching shows %v as %q, want %q", test.state, got, test.matching)
+		}
+		if got := projection.MatchingLease(test.state, 1); got != test.renewed {
+			t.Errorf("matching shows renewed %v as %q, want %q", test.state, got, test.renewed)
+		}
+		if got := projection.SchedulerLease(test.state); got != test.scheduler {
+			t.Errorf("scheduler shows %v as %q, want %q", test.state, got, test.scheduler)
+		}
+	}
+	if got := len(gq.LeaseStates()); got != 4 {
+		t.Errorf("%d lease states, but the table has 4", got)
+	}
+}

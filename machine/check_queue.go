@@ -1,0 +1,115 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// slotAttributes is how many attributes the job of a slot gets beside those of its template.
+const slotAttributes = 2
+
+// CheckQueue reports everything that is wrong with the queue.
+func CheckQueue(q gq.Queue) error {
+	var f faults
+	checkQueueName("name", q.Name, &f)
+	checkPolicy(&q.Policy, "policy", &f)
+	if q.MaxRunning < 0 {
+		f.add("max_running", "%d is negative; 0 is no limit", q.MaxRunning)
+	}
+	if q.MaxDepth < 0 {
+		f.add("max_depth", "%d is negative; 0 is no limit", q.MaxDepth)
+	}
+	checkRate(q.Rate, "rate", &f)
+	if q.KeyLimit < 0 {
+		f.add("key_limit", "%d is negative; 0 is no limit", q.KeyLimit)
+	}
+	if q.Pool != "" {
+		checkQueueName("pool", q.Pool, &f)
+	}
+	return f.err()
+}
+
+// CheckPool reports everything that is wrong with the pool.
+func CheckPool(p gq.Pool) error {
+	var f faults
+	checkQueueName("name", p.Name, &f)
+	if p.Capacity < 0 || p.Capacity > gq.MaxCapacity {
+		f.add("capacity", "%d is not between 0 and %d", p.Capacity, int64(gq.MaxCapacity))
+	}
+	return f.err()
+}
+
+// CheckSchedule reports what is wrong with the schedule, except with its calendar
+// and time zone, which only a calendar's parser can tell.
+func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
+	var f faults
+	checkQueueName("name", s.Name, &f)
+	if len(s.Name) > gq.MaxScheduleBytes {
+		f.add("name", "%d bytes are more than %d", len(s.Name), gq.MaxScheduleBytes)
+	}
+	switch {
+	case s.Cron == "" && s.Every == 0:
+		f.add("cron", "give a calendar or an interval")
+	case s.Cron != "" && s.Every != 0:
+		f.add("every", "give a calendar or an interval, not both")
+	case s.Cron == "" && (s.Every < gq.MinInterval || s.Every > gq.MaxDuration):
+		f.add("every", "%v is not between %v and %v", s.Every, gq.MinInterval, gq.MaxDuration)
+	}
+	if s.Cron == "" && s.TimeZone != "" {
+		f.add("time_zone", "an interval is the same in every time zone")
+	}
+	if year := s.Start.UTC().Year(); !s.Start.IsZero() && (year < 1970 || year > 2200) {
+		f.add("start", "the year %d is not between 1970 and 2200", year)
+	}
+	if !s.Missed.Valid() {
+		f.add("missed", "must be one of once, skip, all")
+	}
+	if s.MissedLimit < 0 || s.MissedLimit > gq.MaxMissedSlots {
+		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, gq.MaxMissedSlots)
+	}
+	t := s.Template
+	if !t.ID.IsZero() {
+		f.add("template.id", "is assigned by the system")
+	}
+	if t.Key != (gq.Key{}) {
+		f.add("template.idempotency_key", "is made of the schedule and its slot")
+	}
+	if !t.RunAt.IsZero() {
+		f.add("template.run_at", "is the slot")
+	}
+	if len(t.DependsOn) > 0 {
+		f.add("template.depends_on", "a scheduled job depends on no other")
+	}
+	if n := len(t.Attributes); n > gq.MaxAttributes-slotAttributes {
+		f.add("template.attributes", "%d are more than %d; a slot's job has %d more", n, gq.MaxAttributes-slotAttributes, slotAttributes)
+	}
+	unset := t.Policy == gq.Policy{}
+	t = t.WithDefaults()
+	if unset {
+		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
+	}
+	t.ID, t.Key, t.RunAt, t.DependsOn = gq.NewJobID([16]byte{}), gq.Key{}, time.Time{}, nil
+	for _, fault := range gq.FaultsOf(CheckSpec(&t, l)) {
+		f.add("template."+fault.Field, "%s", fault.Problem)
+	}
+	return f.err()
+}
+
+// CheckLimits reports every limit that cannot be.
+func CheckLimits(l gq.Limits) error {
+	var f faults
+	for _, n := range []struct {
+		field string
+		value int
+	}{
+		{"limits.payload_bytes", l.PayloadBytes},
+		{"limits.result_bytes", l.ResultBytes},
+		{"limits.checkpoint_bytes", l.CheckpointBytes},
+	} {
+		if n.value < 1 || n.value > gq.MaxPayloadBytes {
+			f.add(n.field, "%d is not between 1 and %d", n.value, gq.MaxPayloadBytes)
+		}
+	}
+	return f.err()
+}

@@ -1,0 +1,160 @@
+package machine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gopherqueue/gq"
+)
+
+// CheckSpec reports everything that is wrong with a spec whose defaults are
+// filled in. Dependencies are checked as a graph, by [CheckGraph].
+func CheckSpec(s *gq.Spec, l gq.Limits) error {
+	var f faults
+	if !s.ID.Valid() {
+		f.add("id", "%s is not a version 4 UUID", s.ID)
+	}
+	checkQueueName("queue", s.Queue, &f)
+	checkName("type", s.Type, true, &f)
+	checkName("requester", s.Requester, false, &f)
+	checkName("tier", s.Tier, false, &f)
+	checkName("limit_key", s.LimitKey, false, &f)
+	checkName("fair_key", s.FairKey, false, &f)
+	checkName("content_type", s.Payload.ContentType, true, &f)
+	checkPayload(s.Payload, l, &f)
+	checkPolicy(&s.Policy, "policy", &f)
+	checkKey(s.Key, s.Policy.IdempotencyWindow, &f)
+	if s.Delay < 0 || s.Delay > gq.MaxDuration {
+		f.add("delay", "%v is not between 0 and %v", s.Delay, gq.MaxDuration)
+	}
+	if life := s.Policy.Lifetime; life > 0 && s.Delay >= life && s.Delay <= gq.MaxDuration {
+		f.add("delay", "%v is not shorter than the job's lifetime of %v (policy.lifetime), which would end before the job may run; shorten the delay or lengthen the lifetime", s.Delay, life)
+	}
+	if year := s.RunAt.UTC().Year(); !s.RunAt.IsZero() && (year < 1970 || year > 2200) {
+		f.add("run_at", "the year %d is not between 1970 and 2200", year)
+	}
+	if s.CostUnits < 0 || s.CostUnits > gq.MaxCostUnits {
+		f.add("cost_units", "%d is not between 0 and %d", s.CostUnits, int64(gq.MaxCostUnits))
+	}
+	if s.MaxFee < 0 {
+		f.add("max_fee", "%d is negative", s.MaxFee)
+	}
+	if len(s.Requires) > gq.MaxCapabilities {
+		f.add("requires", "%d capabilities are more than %d", len(s.Requires), gq.MaxCapabilities)
+	}
+	for i, c := range s.Requires {
+		checkName(fmt.Sprintf("requires[%d]", i), c, true, &f)
+	}
+	checkMap("attributes", s.Attributes, gq.MaxAttributes, &f)
+	if len(s.DependsOn) > gq.MaxDependencies {
+		f.add("depends_on", "%d dependencies are more than %d", len(s.DependsOn), gq.MaxDependencies)
+	}
+	checkMetadata(s.Metadata, &f)
+	return f.err()
+}
+
+func checkPayload(p gq.Payload, l gq.Limits, f *faults) {
+	if n := len(p.Data); n > l.PayloadBytes {
+		f.add("payload", "%d bytes are more than the limit of %d", n, l.PayloadBytes)
+		return
+	}
+	isJSON := p.IsJSON()
+	switch {
+	case (isJSON || strings.HasPrefix(p.ContentType, "text/")) && !utf8.Valid(p.Data):
+		f.add("payload", "%s must be valid UTF-8", p.ContentType)
+	case isJSON && !json.Valid(p.Data):
+		f.add("payload", "is not JSON (%s); change it, or give the content_type that it has instead of %s", syntaxOf(p.Data), p.ContentType)
+	}
+}
+
+// syntaxOf says where and why a text is not JSON.
+func syntaxOf(data []byte) string {
+	if len(data) == 0 {
+		return "it is empty"
+	}
+	err := json.Unmarshal(data, new(json.RawMessage))
+	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("byte %d: %s", e.Offset, e.Error())
+	}
+	return "it cannot be read"
+}
+
+// CheckMetadata reports everything that is wrong with the metadata.
+func CheckMetadata(m gq.Metadata) error {
+	var f faults
+	checkMetadata(m, &f)
+	return f.err()
+}
+
+func checkMetadata(m gq.Metadata, f *faults) {
+	if !m.Priority.Valid() {
+		f.add("priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK")
+	}
+	checkMap("tags", m.Tags, gq.MaxTags, f)
+	if len(m.CorrelationID) > gq.MaxCorrelationBytes {
+		f.add("correlation_id", "%d bytes are more than %d", len(m.CorrelationID), gq.MaxCorrelationBytes)
+	} else if !utf8.ValidString(m.CorrelationID) {
+		f.add("correlation_id", "must be valid UTF-8")
+	}
+	if m.CallbackURL != "" {
+		checkURL("callback_url", m.CallbackURL, f)
+	}
+}
+
+func checkKey(k gq.Key, window time.Duration, f *faults) {
+	if k.Name == "" {
+		if k.Scope != "" || k.Fingerprint != 0 {
+			f.add("idempotency_key", "a scope or fingerprint needs a key")
+		}
+		return
+	}
+	if !utf8.ValidString(k.Name) {
+		f.add("idempotency_key", "must be valid UTF-8")
+	} else if n := utf8.RuneCountInString(k.Name); n > gq.MaxKeyRunes {
+		f.add("idempotency_key", "%d characters are more than %d", n, gq.MaxKeyRunes)
+	}
+	checkName("idempotency_scope", k.Scope, true, f)
+	if window == 0 {
+		f.add("policy.idempotency_window", "a job with an idempotency key needs a window above 0")
+	}
+}
+
+// CheckRunAt refuses a job that is submitted now and may not run before its
+// lifetime is over. [Spec.Validate] says the same of its Delay, for which it needs
+// no time.
+func CheckRunAt(s *gq.Spec, now time.Time) error {
+	life := s.Policy.Lifetime
+	if life == 0 || s.RunAt.Before(now.Add(life)) {
+		return nil
+	}
+	var f faults
+	f.add("run_at", "%s is %v from now, beyond the job's lifetime of %v (policy.lifetime), which would end before the job may run; choose an earlier time or lengthen the lifetime",
+		s.RunAt.UTC().Format(time.RFC3339), s.RunAt.Sub(now).Round(time.Second), life)
+	return f.err()
+}
+
+// FirstRun is the earliest instant at which a job submitted now may run.
+func FirstRun(s *gq.Spec, now time.Time) time.Time {
+	run := now.Add(s.Delay)
+	if s.RunAt.After(run) {
+		run = s.RunAt
+	}
+	return run
+}
+
+// CheckQuery reports what no job could have.
+func CheckQuery(q *gq.Query) error {
+	var f faults
+	if len(q.Types) > gq.MaxQueryTypes {
+		f.add("types", "%d are more than %d", len(q.Types), gq.MaxQueryTypes)
+	}
+	for i, name := range q.Types {
+		checkName(fmt.Sprintf("types[%d]", i), name, true, &f)
+	}
+	checkMap("tags", q.Tags, gq.MaxTags, &f)
+	return f.err()
+}

@@ -1,0 +1,50 @@
+package machine_test
+
+import (
+	"fmt"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
+)
+
+func ExampleDelay() {
+	id := gq.NewJobID([16]byte{1})
+	b := gq.Default().Backoff
+	for n := 1; n <= 4; n++ {
+		fmt.Println(machine.Delay(b, n, id, machine.Draw{}))
+	}
+
+	// With full jitter the draw decides where between zero and that delay.
+	b.Jitter = gq.JitterFull
+	fmt.Println(machine.Delay(b, 4, id, machine.Draw{U: 0.25}))
+	// Output:
+	// 1s
+	// 2s
+	// 4s
+	// 8s
+	// 2s
+}
+
+func ExampleCheckGraph() {
+	fetch, parse, report := gq.NewJobID([16]byte{1}), gq.NewJobID([16]byte{2}), gq.NewJobID([16]byte{3})
+	info, err := machine.CheckGraph([]machine.Node{
+		{ID: report, Priority: gq.Low, Dependencies: []gq.Dependency{{Kind: gq.After, Job: parse}}},
+		{ID: parse, Priority: gq.Normal, Dependencies: []gq.Dependency{{Kind: gq.After, Job: fetch}}},
+		{ID: fetch, Priority: gq.High},
+	}, nil)
+	fmt.Printf("%v %v %v %v\n", info.Order, info.Depth, info.Priority, err)
+
+	_, err = machine.CheckGraph([]machine.Node{{ID: fetch, Dependencies: []gq.Dependency{{Kind: gq.After, Job: fetch}}}}, nil)
+	fmt.Println(err)
+	// Output:
+	// [2 1 0] [3 2 1] [HIGH HIGH HIGH] <nil>
+	// invalid: depends_on[0].job: 01000000-0000-4000-8000-000000000000 depends on itself
+}
+
+func ExamplePropagate() {
+	fmt.Println(machine.Propagate(gq.After, gq.Failed))
+	fmt.Println(machine.Propagate(gq.FanIn, gq.Failed))
+	// Output:
+	// fail
+	// count
+}

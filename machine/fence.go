@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// inTime refuses what a running attempt does beyond its deadline, except to
+// report that it failed.
+func inTime(s gq.State, now time.Time) error {
+	if tooLong(&s, now) {
+		return fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, gq.ErrStaleLease)
+	}
+	return nil
+}
+
+// holds refuses everyone but the holder of the newest lease, while it lasts.
+// Expiry is judged here and now, never only by a sweep.
+func holds(s *gq.State, ref gq.LeaseRef, now time.Time) error {
+	switch {
+	case !refersTo(ref, s.Lease):
+		return fmt.Errorf("job %s is not held under lease %.80q: %w", s.ID, ref.ID, gq.ErrStaleLease)
+	case s.Lease.State != gq.LeaseActive:
+		return fmt.Errorf("lease %s of job %s has ended (%s): %w", ref.ID, s.ID, s.Lease.State, gq.ErrStaleLease)
+	case s.Lease.Expired(now):
+		return fmt.Errorf("lease %s of job %s expired: %w", ref.ID, s.ID, gq.ErrStaleLease)
+	case over(s, now):
+		return fmt.Errorf("the lifetime of job %s is over: %w", s.ID, gq.ErrStaleLease)
+	}
+	return nil
+}
+
+// repeated reports whether ref ended its lease by the very same call before.
+func repeated(s *gq.State, ref gq.LeaseRef, digest uint64) bool {
+	if s.Lease != nil && refersTo(ref, s.Lease) && s.Lease.State != gq.LeaseActive {
+		return s.Settled == digest
+	}
+	return ref.ID != "" && ref.ID == s.Previous.Lease && digest == s.Previous.Digest
+}
+
+// digest tells one settling call from another; zero is kept for "none". Both
+// calls come from the holder of the same lease, so a plain hash will do (FNV-1a;
+// large results through SHA-256, which is faster there).
+func digest(verb byte, fields ...[]byte) uint64 {
+	const offset, prime = 14695981039346656037, 1099511628211
+	h := (uint64(offset) ^ uint64(verb)) * prime
+	for _, f := range fields {
+		h = (h ^ uint64(len(f))) * prime
+		if len(f) > 1024 {
+			sum := sha256.Sum256(f)
+			f = sum[:]
+		}
+		for _, c := range f {
+			h = (h ^ uint64(c)) * prime
+		}
+	}
+	return h | 1
+}
+
+func refersTo(r gq.LeaseRef, l *gq.Lease) bool {
+	return l != nil && r.ID != "" && r.ID == l.ID &&
+		(r.Version == 0 || r.Version == l.Version) &&
+		(r.Worker == "" || r.Worker == l.Worker)
+}

@@ -1,0 +1,277 @@
+package machine
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Node is a new job as its graph sees it.
+type Node struct {
+	ID           gq.JobID
+	Priority     gq.Priority // its own; not given counts as Normal
+	Dependencies []gq.Dependency
+}
+
+// Ancestor is what is known of a job that exists already.
+type Ancestor struct {
+	Depth    int         // jobs on the longest chain that ends with it, itself included
+	Priority gq.Priority // effective
+}
+
+// GraphInfo is what the dependencies of a group mean for each of its jobs.
+// Depth and Priority have the indexes of the group.
+type GraphInfo struct {
+	Depth    []int         // jobs on the longest chain that ends with it; 1 without dependencies
+	Priority []gq.Priority // the most urgent of its own and those of all it depends on
+	Order    []int         // indexes: each job behind those it depends on, else as given
+}
+
+// maxGraphFaults is how many faults are spelled out. A group can have millions
+// of wrong references; whoever repairs it repairs them by pattern.
+const maxGraphFaults = 1000
+
+// CheckGraph checks the dependencies of jobs that are to be submitted together,
+// in any order, against each other and against what exists; existing may be nil
+// where nothing does. It reports every fault at once (beyond the thousandth it
+// only counts): a missing or repeated id, an unknown kind or priority, a
+// reference to itself, to the same job twice or to an unknown job, too many
+// dependencies, a chain that is too deep, and a cycle. Of several cycles it
+// names one, and of a chain that is too deep the job that is first too deep.
+//
+// A job may name another twice if one of the two is FAN_OUT: a job can be
+// spawned by the one it waits for. FAN_OUT counts like any other dependency for
+// cycles, depth and priority.
+//
+// The work is linear in jobs and dependencies, and existing is asked once for
+// each id.
+func CheckGraph(nodes []Node, existing func(gq.JobID) (Ancestor, bool)) (GraphInfo, error) {
+	g := graph{
+		nodes:    nodes,
+		existing: existing,
+		known:    make(map[gq.JobID]*member, len(nodes)),
+		inner:    make([][]int, len(nodes)),
+		info: GraphInfo{
+			Depth:    make([]int, len(nodes)),
+			Priority: make([]gq.Priority, len(nodes)),
+			Order:    make([]int, 0, len(nodes)),
+		},
+	}
+	g.identify()
+	for i := range nodes {
+		g.resolve(i)
+	}
+	g.sort()
+	for _, i := range g.info.Order {
+		g.measure(i)
+	}
+	if err := g.err(); err != nil {
+		return GraphInfo{}, err
+	}
+	return g.info, nil
+}
+
+// member is a job that the group contains or names.
+type member struct {
+	index    int // in the group, or -1
+	found    bool
+	ancestor Ancestor // where it exists already
+	waits    int      // the last job of the group that waits for it, plus one
+	spawned  int      // the last job of the group that it spawned, plus one
+}
+
+type graph struct {
+	nodes    []Node
+	existing func(gq.JobID) (Ancestor, bool)
+	known    map[gq.JobID]*member
+	inner    [][]int // dependencies within the group, by index
+	info     GraphInfo
+	faults   []gq.Fault
+	unsaid   int // faults beyond those that are spelled out
+}
+
+func (g *graph) fault(i int, field, format string, args ...any) {
+	if len(g.faults) == maxGraphFaults {
+		g.unsaid++
+		return
+	}
+	if len(g.nodes) > 1 {
+		field = "jobs[" + strconv.Itoa(i) + "]." + field
+	}
+	g.add(field, format, args...)
+}
+
+func (g *graph) add(field, format string, args ...any) {
+	g.faults = append(g.faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+func (g *graph) err() error {
+	if g.unsaid > 0 {
+		g.add("jobs", "and %d faults more", g.unsaid)
+	}
+	if len(g.faults) == 0 {
+		return nil
+	}
+	return &gq.InvalidError{Faults: g.faults}
+}
+
+// identify enters the group's own ids.
+func (g *graph) identify() {
+	if len(g.nodes) > gq.MaxGroupJobs {
+		g.add("jobs", "%d jobs are more than %d", len(g.nodes), gq.MaxGroupJobs)
+	}
+	for i, n := range g.nodes {
+		switch first, taken := g.known[n.ID]; {
+		case n.ID.IsZero():
+			g.fault(i, "id", "is missing")
+		case taken:
+			g.fault(i, "id", "%s is the id of jobs[%d] as well", n.ID, first.index)
+		default:
+			g.known[n.ID] = &member{index: i, found: true}
+		}
+		if n.Priority != 0 && !n.Priority.Valid() {
+			g.fault(i, "priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK")
+		}
+	}
+}
+
+// lookup returns what is known of a job that the group names.
+func (g *graph) lookup(id gq.JobID) *member {
+	m, ok := g.known[id]
+	if !ok {
+		m = &member{index: -1}
+		if g.existing != nil {
+			m.ancestor, m.found = g.existing(id)
+		}
+		g.known[id] = m
+	}
+	return m
+}
+
+// resolve checks what one job names, and takes down what of it is in the group.
+func (g *graph) resolve(i int) {
+	n := g.nodes[i]
+	if len(n.Dependencies) > gq.MaxDependencies {
+		g.fault(i, "depends_on", "%d dependencies are more than %d", len(n.Dependencies), gq.MaxDependencies)
+	}
+	for at, d := range n.Dependencies {
+		field := func(name string) string { return "depends_on[" + strconv.Itoa(at) + "]." + name }
+		if !d.Kind.Valid() {
+			g.fault(i, field("kind"), "must be one of AFTER, AFTER_ANY, CHAIN, FAN_OUT, FAN_IN")
+		}
+		if d.Job.IsZero() {
+			g.fault(i, field("job"), "is missing")
+			continue
+		}
+		if d.Job == n.ID {
+			g.fault(i, field("job"), "%s depends on itself", d.Job)
+			continue
+		}
+		m := g.lookup(d.Job)
+		seen := &m.waits
+		if d.Kind == gq.FanOut {
+			seen = &m.spawned
+		}
+		switch {
+		case *seen == i+1:
+			g.fault(i, field("job"), "%s is named twice", d.Job)
+		case !m.found:
+			g.fault(i, field("job"), "%s does not exist", d.Job)
+		case m.index >= 0:
+			g.inner[i] = append(g.inner[i], m.index)
+		}
+		*seen = i + 1
+	}
+}
+
+// sort puts the group into an order in which each job stands behind those it
+// depends on. It walks depth first with a stack of its own, since a chain of
+// ten thousand jobs is too long for recursion to be taken for granted.
+func (g *graph) sort() {
+	type visit struct{ node, next int }
+	var (
+		path   []visit // from the job the walk started at to the one it is at
+		opened = make([]bool, len(g.nodes))
+		closed = make([]bool, len(g.nodes))
+		cyclic bool
+	)
+	for root := range g.nodes {
+		if opened[root] {
+			continue
+		}
+		opened[root] = true
+		path = append(path[:0], visit{node: root})
+		for len(path) > 0 {
+			at := &path[len(path)-1]
+			if at.next == len(g.inner[at.node]) {
+				closed[at.node] = true
+				g.info.Order = append(g.info.Order, at.node)
+				path = path[:len(path)-1]
+				continue
+			}
+			next := g.inner[at.node][at.next]
+			at.next++
+			switch {
+			case !opened[next]:
+				opened[next] = true
+				path = append(path, visit{node: next})
+			case !closed[next] && !cyclic:
+				cyclic = true
+				start := len(path) - 1
+				for path[start].node != next {
+					start--
+				}
+				ring := make([]int, 0, len(path)-start)
+				for _, v := range path[start:] {
+					ring = append(ring, v.node)
+				}
+				g.fault(next, "depends_on", "is a cycle: %s", g.ring(ring))
+			}
+		}
+	}
+}
+
+// ring spells out a cycle, which ends where it began.
+func (g *graph) ring(nodes []int) string {
+	const shown = 20
+	var b strings.Builder
+	for n, i := range nodes {
+		if n == shown && len(nodes) > shown+1 {
+			fmt.Fprintf(&b, "%d more → ", len(nodes)-shown)
+			break
+		}
+		fmt.Fprintf(&b, "jobs[%d] %s → ", i, g.nodes[i].ID)
+	}
+	fmt.Fprintf(&b, "jobs[%d]", nodes[0])
+	return b.String()
+}
+
+// measure finds depth and priority of a job whose dependencies have theirs. In
+// a cycle one of them has not; a chain that is too deep even so is still too
+// deep.
+func (g *graph) measure(i int) {
+	inside, outside := 0, 0 // depth of the deepest dependency in the group and of those that exist
+	priority := g.nodes[i].Priority
+	if !priority.Valid() {
+		priority = gq.Normal
+	}
+	for _, d := range g.nodes[i].Dependencies {
+		m := g.known[d.Job]
+		switch {
+		case m == nil || !m.found || m.index == i:
+		case m.index >= 0:
+			inside = max(inside, g.info.Depth[m.index])
+			priority = priority.Inherit(g.info.Priority[m.index])
+		default:
+			outside = max(outside, m.ancestor.Depth, 1)
+			priority = priority.Inherit(m.ancestor.Priority)
+		}
+	}
+	depth := 1 + max(inside, outside)
+	if depth > gq.MaxDepth && inside <= gq.MaxDepth { // else the fault lies further up
+		g.fault(i, "depends_on", "makes a chain of %d jobs, more than %d", depth, gq.MaxDepth)
+	}
+	g.info.Depth[i], g.info.Priority[i] = depth, priority
+}

@@ -1,0 +1,130 @@
+package machine_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
+)
+
+// TestAsk: whoever waits for capacity keeps the job, and is told when to come back.
+func TestAsk(t *testing.T) {
+	j := submit(t, gq.PresetScheduler.Policy())
+	ref := j.claim(machine.Grant{})
+	ask := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Ask(s, ref, 10*time.Second, now)
+	}
+	for i := range 3 {
+		j.after(50 * time.Second).do(ask)
+		if j.s.Detail != gq.LeasePending || !j.s.RunAt.Equal(j.now.Add(10*time.Second)) || !j.s.Lease.ExpiresAt.Equal(j.now.Add(time.Minute)) {
+			t.Errorf("asked %d times: %+v", i+1, j.s)
+		}
+	}
+	j.do(start(ref, 0))
+	if j.s.RunAt.After(j.now) {
+		t.Errorf("a running job is to run at %v, now %v", j.s.RunAt, j.now)
+	}
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"Ask while running": ask})
+
+	j = submit(t, gq.PresetScheduler.Policy())
+	ref = j.claim(machine.Grant{})
+	j.do(ask)
+	j.after(time.Minute)
+	j.refuses(gq.ErrStaleLease, map[string]verb{"Ask too late": ask})
+	j.do(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Advance(s, machine.Draw{}, now)
+	})
+	if !machine.Claimable(&j.s, j.now) || j.s.RunAt.After(j.now) {
+		t.Errorf("after its hold the job is %s from %v on, now %v", j.s.Status, j.s.RunAt, j.now)
+	}
+}
+
+func TestPoolAdmits(t *testing.T) {
+	p := gq.Pool{Name: "p", Capacity: 70, Used: 60}
+	for cost, fits := range map[int64]bool{0: true, 1: true, 10: true, 11: false, 1 << 40: false} {
+		err := machine.AdmitToPool(p, cost)
+		if (err == nil) != fits || err != nil && !errors.Is(err, gq.ErrNoCapacity) {
+			t.Errorf("cost %d beside 60 of 70: %v", cost, err)
+		}
+	}
+	over := gq.Pool{Capacity: 10, Used: 20} // made smaller while jobs ran
+	if machine.AdmitToPool(over, 0) != nil || machine.AdmitToPool(over, 1) == nil {
+		t.Error("a pool with more in use than it has admits the wrong jobs")
+	}
+	for _, s := range gq.Statuses() {
+		if got := machine.CountsInPool((gq.Pool{}), s); got != s.Held() {
+			t.Errorf("%s counts: %v", s, got)
+		}
+		if got := machine.CountsInPool((gq.Pool{AtStart: true}), s); got != (s == gq.Running) {
+			t.Errorf("%s counts at the start: %v", s, got)
+		}
+	}
+}
+
+// TestSampleCounts follows whole lives: what is counted is what happened.
+func TestSampleCounts(t *testing.T) {
+	requeue := gq.PresetScheduler.Policy()
+	requeue.OnLoss = gq.LossCounts
+	advance := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+		return machine.Advance(s, machine.Draw{}, now)
+	}
+	cancel := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) }
+	type counts map[machine.Measure]int64
+	for name, c := range map[string]struct {
+		live func(j *subject)
+		want counts
+	}{
+		"success": {func(j *subject) {
+			ref := j.claim(machine.Grant{Start: true})
+			j.do(complete(ref))
+		}, counts{machine.StartedCount: 1, machine.CompletedCount: 1, machine.ReleasedCount: 1}},
+		"a held job is cancelled": {func(j *subject) {
+			j.claim(machine.Grant{})
+			j.do(cancel)
+		}, counts{machine.ClaimedCount: 1, machine.CancelledCount: 1}},
+		"a hold runs out, then a run, then it is cancelled": {func(j *subject) {
+			j.claim(machine.Grant{})
+			j.after(time.Minute).do(advance)
+			j.claim(machine.Grant{Start: true})
+			j.after(time.Minute).do(advance)
+			j.do(cancel)
+		}, counts{machine.ClaimedCount: 1, machine.StartedCount: 1, machine.ExpiredCount: 1, machine.CancelledCount: 1}},
+		"it ran out, is claimed again and cancelled": {func(j *subject) {
+			j.claim(machine.Grant{Start: true})
+			j.after(time.Minute).do(advance)
+			j.claim(machine.Grant{})
+			j.do(cancel)
+		}, counts{machine.ClaimedCount: 1, machine.StartedCount: 1, machine.ExpiredCount: 1, machine.CancelledCount: 1}},
+		"a timeout is reported": {func(j *subject) {
+			ref := j.claim(machine.Grant{Start: true})
+			j.do(fail(ref, gq.CategoryTimeout))
+		}, counts{machine.StartedCount: 1, machine.TimedOutCount: 1, machine.ReleasedCount: 1}},
+		"a failure": {func(j *subject) {
+			ref := j.claim(machine.Grant{Start: true})
+			j.do(fail(ref, gq.CategoryPermanent))
+		}, counts{machine.StartedCount: 1, machine.FailedCount: 1, machine.ReleasedCount: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := submit(t, requeue)
+			c.live(j)
+			var s machine.Sample
+			for i := range j.events {
+				s.Count(&j.events[i])
+			}
+			for m := range machine.MeasureEnd {
+				want := c.want[m]
+				if m == machine.SubmittedCount {
+					want = 1
+				}
+				if s.Values[m] != want {
+					t.Errorf("%s is %d, want %d", m, s.Values[m], want)
+				}
+			}
+		})
+	}
+	if got := machine.MeasureEnd.String(); got != "unknown(14)" {
+		t.Errorf("what is no measure is called %s", got)
+	}
+}

@@ -1,0 +1,59 @@
+package machine_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
+)
+
+func TestMissedNames(t *testing.T) {
+	checkNames(t, []gq.Missed{gq.MissedOnce, gq.MissedSkip, gq.MissedAll}, gq.ParseMissed, "once", "skip", "all")
+}
+
+func TestScheduleValidate(t *testing.T) {
+	sound := func() gq.Schedule {
+		return gq.Schedule{Name: "nightly", Cron: "0 0 * * *", Missed: gq.MissedOnce, Template: gq.Spec{Type: "t"}}
+	}
+	limits := gq.DefaultLimits()
+	if s := sound(); machine.CheckSchedule(&s, limits) != nil {
+		t.Errorf("a sound schedule: %v", machine.CheckSchedule(&s, limits))
+	}
+	for field, change := range map[string]func(*gq.Schedule){
+		"name":                     func(s *gq.Schedule) { s.Name = strings.Repeat("x", gq.MaxScheduleBytes+1) },
+		"cron":                     func(s *gq.Schedule) { s.Cron = "" },
+		"every":                    func(s *gq.Schedule) { s.Cron, s.Every = "", gq.MinInterval-1 },
+		"time_zone":                func(s *gq.Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" },
+		"start":                    func(s *gq.Schedule) { s.Start = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"missed":                   func(s *gq.Schedule) { s.Missed = 0 },
+		"missed_limit":             func(s *gq.Schedule) { s.MissedLimit = gq.MaxMissedSlots + 1 },
+		"template.id":              func(s *gq.Schedule) { s.Template.ID = gq.NewJobID([16]byte{1}) },
+		"template.idempotency_key": func(s *gq.Schedule) { s.Template.Key.Name = "k" },
+		"template.run_at":          func(s *gq.Schedule) { s.Template.RunAt = time.Unix(1, 0) },
+		"template.depends_on":      func(s *gq.Schedule) { s.Template.DependsOn = []gq.Dependency{{}} },
+		"template.payload":         func(s *gq.Schedule) { s.Template.Payload.Data = make([]byte, limits.PayloadBytes+1) },
+		"template.cost_units":      func(s *gq.Schedule) { s.Template.CostUnits = -1 },
+		"template.attributes":      func(s *gq.Schedule) { s.Template.Attributes = attributes(gq.MaxAttributes - 1) },
+	} {
+		s := sound()
+		change(&s)
+		var found []string
+		for _, f := range gq.FaultsOf(machine.CheckSchedule(&s, limits)) {
+			found = append(found, f.Field)
+		}
+		if !slices.Equal(found, []string{field}) {
+			t.Errorf("%s: faults of %v", field, found)
+		}
+	}
+}
+
+func attributes(n int) map[string]string {
+	all := make(map[string]string, n)
+	for i := range n {
+		all[strings.Repeat("a", i+1)] = ""
+	}
+	return all
+}

@@ -1,0 +1,196 @@
+package machine_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
+)
+
+func TestStatusNames(t *testing.T) {
+	checkNames(t, gq.Statuses(), gq.ParseStatus,
+		"PENDING", "DELAYED", "SCHEDULED", "CLAIMED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED")
+}
+
+func TestStatusPredicates(t *testing.T) {
+	for status := range gq.Status(255) {
+		valid := status >= gq.Pending && status <= gq.Cancelled
+		terminal := status == gq.Completed || status == gq.Failed || status == gq.DeadLetter || status == gq.Cancelled
+		held := status == gq.Claimed || status == gq.Running
+		if status.Valid() != valid || status.Terminal() != terminal || status.Held() != held {
+			t.Errorf("%v: valid %v, terminal %v, held %v", status, status.Valid(), status.Terminal(), status.Held())
+		}
+	}
+}
+
+// moves is the state machine, written down a second time.
+var moves = map[gq.Status][]gq.Status{
+	0:            {gq.Pending},
+	gq.Pending:   {gq.Scheduled, gq.Delayed, gq.Failed, gq.DeadLetter, gq.Cancelled},
+	gq.Delayed:   {gq.Scheduled, gq.DeadLetter, gq.Cancelled},
+	gq.Scheduled: {gq.Claimed, gq.Running, gq.DeadLetter, gq.Cancelled},
+	gq.Claimed:   {gq.Running, gq.Scheduled, gq.Retrying, gq.DeadLetter, gq.Cancelled},
+	gq.Running:   {gq.Completed, gq.Failed, gq.Retrying, gq.DeadLetter, gq.Cancelled},
+	gq.Retrying:  {gq.Scheduled, gq.DeadLetter, gq.Cancelled},
+}
+
+// CanMove answers for every pair of values, and only the listed moves exist.
+// In particular nothing but SCHEDULED leads to an execution.
+func TestCanMove(t *testing.T) {
+	spec.Covers(t, "J-17", "J-36", "J-37", "J-38")
+	allowed := make(map[[2]gq.Status]bool)
+	for from, targets := range moves {
+		for _, to := range targets {
+			allowed[[2]gq.Status{from, to}] = true
+		}
+	}
+	for from := range 256 {
+		for to := range 256 {
+			pair := [2]gq.Status{gq.Status(from), gq.Status(to)}
+			if got := machine.CanMove(pair[0], pair[1]); got != allowed[pair] {
+				t.Errorf("%v to %v: %v, want %v", pair[0], pair[1], got, allowed[pair])
+			}
+		}
+	}
+	for _, from := range []gq.Status{gq.Pending, gq.Delayed, gq.Retrying} {
+		if machine.CanMove(from, gq.Running) || machine.CanMove(from, gq.Claimed) {
+			t.Errorf("%v leads to an execution without SCHEDULED in between", from)
+		}
+	}
+}
+
+func TestMovesTable(t *testing.T) {
+	seen := make(map[[2]gq.Status]bool)
+	for _, move := range machine.Moves() {
+		pair := [2]gq.Status{move.From, move.To}
+		if seen[pair] {
+			t.Errorf("%v to %v is listed twice", move.From, move.To)
+		}
+		seen[pair] = true
+		if move.Why == "" {
+			t.Errorf("%v to %v has no reason", move.From, move.To)
+		}
+		if !machine.CanMove(move.From, move.To) {
+			t.Errorf("%v to %v is listed but refused", move.From, move.To)
+		}
+	}
+	// The caller gets a copy.
+	machine.Moves()[0].To = gq.Completed
+	if machine.Moves()[0].To != gq.Pending {
+		t.Error("a caller can change the table")
+	}
+}
+
+func TestTerminalIsTerminal(t *testing.T) {
+	spec.Covers(t, "J-148")
+	for _, from := range gq.Statuses() {
+		for _, to := range gq.Statuses() {
+			if from.Terminal() && machine.CanMove(from, to) {
+				t.Errorf("%v leads on to %v", from, to)
+			}
+		}
+		if live := !from.Terminal(); machine.CanMove(from, gq.Cancelled) != live || machine.CanMove(from, gq.DeadLetter) != live {
+			t.Errorf("%v: cancel %v, dead letter %v", from, machine.CanMove(from, gq.Cancelled), machine.CanMove(from, gq.DeadLetter))
+		}
+	}
+}
+
+// Every status can be reached from birth, and from every live status each end
+// except FAILED and COMPLETED is one move away.
+func TestEveryStatusIsReachable(t *testing.T) {
+	reached := map[gq.Status]bool{0: true}
+	for grew := true; grew; {
+		grew = false
+		for _, move := range machine.Moves() {
+			if reached[move.From] && !reached[move.To] {
+				reached[move.To], grew = true, true
+			}
+		}
+	}
+	for _, status := range gq.Statuses() {
+		if !reached[status] {
+			t.Errorf("%v cannot be reached", status)
+		}
+	}
+}
+
+// However a job wanders, it is born PENDING, runs only out of SCHEDULED or
+// CLAIMED, and stays where it ended.
+func TestWalks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		at, history := gq.Status(0), []gq.Status{}
+		for range 30 {
+			var next []gq.Status
+			for _, to := range gq.Statuses() {
+				if machine.CanMove(at, to) {
+					next = append(next, to)
+				}
+			}
+			if len(next) == 0 {
+				break
+			}
+			at = rapid.SampledFrom(next).Draw(t, "to")
+			history = append(history, at)
+		}
+		for i, status := range history {
+			switch {
+			case i == 0 && status != gq.Pending:
+				t.Fatalf("born as %v", status)
+			case i > 0 && status == gq.Pending:
+				t.Fatalf("born again: %v", history)
+			case status == gq.Running && history[i-1] != gq.Scheduled && history[i-1] != gq.Claimed:
+				t.Fatalf("runs out of %v", history[i-1])
+			case status.Terminal() && i != len(history)-1:
+				t.Fatalf("goes on after its end: %v", history)
+			}
+		}
+	})
+}
+
+func TestPriority(t *testing.T) {
+	spec.Covers(t, "J-144")
+	checkNames(t, gq.Priorities(), gq.ParsePriority, "CRITICAL", "HIGH", "NORMAL", "LOW", "BULK")
+	for level, p := range gq.Priorities() {
+		if p.Level() != level || !p.Valid() {
+			t.Errorf("%v has level %d, valid %v; want level %d", p, p.Level(), p.Valid(), level)
+		}
+		if got, err := gq.ParsePriority(string(rune('0' + level))); got != p || err != nil {
+			t.Errorf("level %d is read as %v, %v", level, got, err)
+		}
+	}
+	for _, text := range []string{"5", "-1", "00", "urgent", "normal", "NORMAL "} {
+		if _, err := gq.ParsePriority(text); err == nil {
+			t.Errorf("%q is read as a priority", text)
+		}
+	}
+	if gq.Priority(0).Valid() || gq.Priority(6).Valid() {
+		t.Error("priorities outside the five are valid")
+	}
+}
+
+func TestInherit(t *testing.T) {
+	for _, own := range gq.Priorities() {
+		for _, from := range gq.Priorities() {
+			if got, want := own.Inherit(from), min(own, from); got != want {
+				t.Errorf("%v inherits from %v: %v, want %v", own, from, got, want)
+			}
+		}
+		if got := own.Inherit(0); got != own {
+			t.Errorf("%v inherits from none: %v", own, got)
+		}
+		if got := gq.Priority(0).Inherit(own); got != own {
+			t.Errorf("none inherits from %v: %v", own, got)
+		}
+	}
+}
+
+func TestDetailNames(t *testing.T) {
+	for detail, want := range []string{"", "CLAIMED", "PREPARING", "LEASE_PENDING", "ASSIGNED"} {
+		if got := gq.Detail(detail).String(); got != want {
+			t.Errorf("detail %d prints %q, want %q", detail, got, want)
+		}
+	}
+}

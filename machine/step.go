@@ -1,0 +1,104 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Submission is what a store knows of a job that it is about to insert.
+type Submission struct {
+	ID        gq.JobID
+	Sequence  uint64
+	Turn      uint64 // in a fair queue
+	Policy    *gq.Policy
+	Own       gq.Priority
+	Inherited gq.Priority
+	Depth     int
+	Waits     int  // dependencies to wait for
+	AnyOpen   bool // and one of a group of AFTER_ANY dependencies
+	RunAt     time.Time
+	Events    []gq.Event // the job's events are appended here; may be nil
+}
+
+// Submit is the first state of a job and its first entries in the history: it is
+// accepted as PENDING and moves on at once when it has nothing to wait for.
+func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
+	s := gq.State{
+		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
+		Own: b.Own, Inherited: b.Inherited, Depth: b.Depth, Waits: b.Waits, AnyOpen: b.AnyOpen,
+		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
+	}
+	t := step{State: s, events: slices.Grow(b.Events, 2)}
+	t.move(gq.Pending, now)
+	t.ready(now)
+	return t.State, t.events
+}
+
+// step is a State on its way: the verbs move it and collect what happened.
+type step struct {
+	gq.State
+	events []gq.Event
+}
+
+// begin takes most verbs through with one allocation: they leave one event.
+func begin(s gq.State) step { return step{State: s, events: make([]gq.Event, 0, 1)} }
+
+// move takes a row of the table. Taking one that is not there is a defect of
+// this package, found by its tests, so it panics.
+func (t *step) move(to gq.Status, now time.Time) *gq.Event {
+	if !CanMove(t.Status, to) {
+		panic(fmt.Sprintf("gq: no move from %s to %s", t.Status, to))
+	}
+	t.Status, t.Detail, t.UpdatedAt = to, gq.NoDetail, now
+	switch {
+	case to == gq.Scheduled:
+		t.ScheduledAt = now
+	case to == gq.Claimed:
+		t.Detail = gq.JustClaimed
+	case to.Terminal():
+		t.CompletedAt = now
+	}
+	return t.note(eventOf[to])
+}
+
+// note records an event about the job as it stands.
+func (t *step) note(typ gq.EventType) *gq.Event {
+	t.events = append(t.events, gq.Event{Job: t.ID, Type: typ, Status: t.Status, Attempt: t.Attempt})
+	return &t.events[len(t.events)-1]
+}
+
+// withLease adds the lease to an event.
+func withLease(e *gq.Event, l *gq.Lease) *gq.Event {
+	e.Lease, e.Version, e.LeaseState, e.Worker, e.CostUnits = l.ID, l.Version, l.State, l.Worker, l.CostUnits
+	return e
+}
+
+// ready moves a job on that has nothing left to wait for.
+func (t *step) ready(now time.Time) {
+	if t.Waits > 0 || t.AnyOpen {
+		return
+	}
+	if t.RunAt.After(now) {
+		t.move(gq.Delayed, now).Until = t.RunAt
+		return
+	}
+	t.move(gq.Scheduled, now)
+}
+
+// endLease closes the current lease.
+func (t *step) endLease(how gq.LeaseState, settled uint64) {
+	l := *t.Lease
+	l.State = how
+	t.Lease, t.Settled = &l, settled
+}
+
+// illegal refuses a verb that the job's status does not allow.
+func illegal(s gq.State, verb string) error {
+	if s.Status.Terminal() {
+		return gq.ErrIllegalMove.Errorf("job %s is already %s", s.ID, s.Status)
+	}
+	return gq.ErrIllegalMove.Errorf("cannot %s job %s while it is %s", verb, s.ID, s.Status)
+}

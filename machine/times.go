@@ -1,0 +1,91 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Claimable reports whether a claim may take the job at an instant.
+func Claimable(s *gq.State, now time.Time) bool {
+	return (s.Status == gq.Scheduled || waitsForTime(s) && !now.Before(s.RunAt)) && !over(s, now)
+}
+
+// Due is the next instant at which [Advance] will have something to do,
+// and the zero instant if there is none.
+func Due(s *gq.State) time.Time {
+	due := LifeEnd(s)
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (due.IsZero() || t.Before(due)) {
+			due = t
+		}
+	}
+	switch s.Status {
+	case gq.Delayed, gq.Retrying:
+		earlier(s.RunAt)
+	case gq.Claimed:
+		earlier(s.Lease.ExpiresAt)
+	case gq.Running:
+		earlier(s.Lease.ExpiresAt)
+		earlier(Deadline(s))
+	case gq.Pending, gq.Scheduled:
+	default:
+		return time.Time{}
+	}
+	return due
+}
+
+// ReasonLifetime is the State.Reason of a job whose lifetime was over, or would
+// have been before its next attempt.
+const ReasonLifetime = "lifetime"
+
+// LifeEnd is when the job must have ended, zero for never.
+func LifeEnd(s *gq.State) (end time.Time) {
+	if s.Policy.Lifetime > 0 {
+		end = s.CreatedAt.Add(s.Policy.Lifetime)
+	}
+	if s.Policy.RunLifetime > 0 && !s.FirstStartedAt.IsZero() {
+		if t := s.FirstStartedAt.Add(s.Policy.RunLifetime); end.IsZero() || t.Before(end) {
+			end = t
+		}
+	}
+	return end
+}
+
+func over(s *gq.State, now time.Time) bool {
+	end := LifeEnd(s)
+	return !end.IsZero() && !now.Before(end)
+}
+
+// Deadline is when the running attempt exceeds its execution timeout, zero for
+// never.
+func Deadline(s *gq.State) time.Time {
+	if s.Status != gq.Running || s.Policy.ExecutionTimeout == 0 {
+		return time.Time{}
+	}
+	return s.StartedAt.Add(s.Policy.ExecutionTimeout)
+}
+
+// tooLong reports whether the running attempt is over its deadline.
+func tooLong(s *gq.State, now time.Time) bool {
+	d := Deadline(s)
+	return !d.IsZero() && !now.Before(d)
+}
+
+// waitsForTime reports whether only time keeps the job from being claimable.
+func waitsForTime(s *gq.State) bool { return s.Status == gq.Delayed || s.Status == gq.Retrying }
+
+// RenewBy is the instant by which the holder of a lease under p should renew it.
+func RenewBy(l gq.Lease, p *gq.Policy) time.Time {
+	if p.Extend == gq.ExtendAdd {
+		return l.ExpiresAt.Add(-(l.TTL - share(l.TTL, p.RenewByPPB)))
+	}
+	return l.HeartbeatAt.Add(l.TTL / 3)
+}
+
+// share is the part of d that parts per billion name, without overflow for any
+// d up to MaxDuration.
+func share(d time.Duration, parts int) time.Duration {
+	whole, rest := d/ppb, d%ppb
+	return whole*time.Duration(parts) + rest*time.Duration(parts)/ppb
+}

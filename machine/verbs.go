@@ -1,0 +1,526 @@
+package machine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Grant is what a claim gives.
+type Grant struct {
+	Lease     gq.LeaseID // never issued before
+	Worker    string
+	Start     bool          // the execution starts with the claim
+	TTL       time.Duration // 0 takes the policy's lease TTL, or its hold where Start is false
+	CostUnits int64
+	Events    []gq.Event // the claim's events are appended here; may be nil
+}
+
+// Claim gives a claimable job to a worker under a new lease with a larger
+// version. A job whose delay or backoff is over is recorded as SCHEDULED first.
+func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
+	if !Claimable(&s, now) {
+		return s, nil, illegal(s, "claim")
+	}
+	if g.Lease == "" {
+		return s, nil, invalid("lease", "a claim needs a lease id")
+	}
+	if err := checkTTL(g.TTL); err != nil {
+		return s, nil, err
+	}
+	t := step{State: s, events: slices.Grow(g.Events, 1)}
+	if t.Status != gq.Scheduled {
+		t.move(gq.Scheduled, now)
+	}
+	if t.Lease != nil {
+		t.Previous = gq.Settlement{Lease: t.Lease.ID, Digest: t.Settled}
+	}
+	t.Version++
+	t.Settled, t.Progress, t.Note = 0, 0, ""
+	ttl := g.TTL
+	if ttl == 0 {
+		ttl = t.Policy.Hold
+		if g.Start {
+			ttl = t.Policy.LeaseTTL
+		}
+	}
+	t.Lease = &gq.Lease{
+		ID: g.Lease, Version: t.Version, State: gq.LeaseActive, Worker: g.Worker, Previous: t.Previous.Lease,
+		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
+	}
+	if t.FirstStartedAt.IsZero() && t.Policy.RunLifetime > 0 {
+		t.FirstStartedAt = now // whether or not its holder ever starts
+	}
+	if g.Start {
+		t.start(now)
+	} else {
+		withLease(t.move(gq.Claimed, now), t.Lease).Until = t.Lease.ExpiresAt
+	}
+	return t.State, t.events, nil
+}
+
+func checkTTL(ttl time.Duration) error {
+	if ttl < 0 || ttl > gq.MaxDuration {
+		return invalid("ttl", fmt.Sprintf("%v is not between 0 and %v", ttl, gq.MaxDuration))
+	}
+	return nil
+}
+
+func (t *step) start(now time.Time) {
+	t.Attempt++
+	t.Lease.Attempt = t.Attempt
+	t.StartedAt = now
+	if t.FirstStartedAt.IsZero() {
+		t.FirstStartedAt = now
+	}
+	withLease(t.move(gq.Running, now), t.Lease).Until = t.Lease.ExpiresAt
+}
+
+// Prepare reports what the holder of a claimed job is doing and renews its
+// hold. Details only go forward.
+func Prepare(s gq.State, ref gq.LeaseRef, d gq.Detail, now time.Time) (gq.State, []gq.Event, error) {
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != gq.Claimed || d < s.Detail || d > gq.LeasePending || d == gq.NoDetail {
+		return s, nil, fmt.Errorf("report %s: %w", d, illegal(s, "prepare"))
+	}
+	t := begin(s)
+	l := *t.Lease
+	l.HeartbeatAt, l.ExpiresAt = now, now.Add(l.TTL)
+	t.Lease = &l
+	if d != t.Detail {
+		t.Detail = d
+		e := withLease(t.note(gq.EventPreparing), &l)
+		e.Detail, e.Until = d, l.ExpiresAt
+	}
+	return t.State, t.events, nil
+}
+
+// Ask reports that the holder of a claimed job waits for capacity, renews its
+// hold, and notes when it should ask again in case it is refused: RunAt.
+func Ask(s gq.State, ref gq.LeaseRef, again time.Duration, now time.Time) (gq.State, []gq.Event, error) {
+	next, events, err := Prepare(s, ref, gq.LeasePending, now)
+	if err != nil {
+		return s, nil, err
+	}
+	next.RunAt = now.Add(again)
+	return next, events, nil
+}
+
+// Start begins the execution of a claimed job under the lease that holds it. A
+// ttl of 0 takes the policy's. It counts from now, under ExtendAdd from the claim:
+// there the deadline stands from the beginning.
+func Start(s gq.State, ref gq.LeaseRef, ttl time.Duration, now time.Time) (gq.State, []gq.Event, error) {
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != gq.Claimed {
+		return s, nil, illegal(s, "start")
+	}
+	if err := checkTTL(ttl); err != nil {
+		return s, nil, err
+	}
+	if ttl == 0 {
+		ttl = s.Policy.LeaseTTL
+	}
+	t := begin(s)
+	l := *t.Lease
+	if t.Policy.Extend == gq.ExtendReset {
+		l.GrantedAt = now
+	}
+	l.HeartbeatAt, l.ExpiresAt, l.TTL = now, l.GrantedAt.Add(ttl), ttl
+	if l.Expired(now) {
+		return s, nil, fmt.Errorf("start job %s: its lease would have ended by now: %w", s.ID, gq.ErrStaleLease)
+	}
+	t.Lease = &l
+	t.RunAt = earlier(t.RunAt, now) // later where it asked before, see Ask
+	t.start(now)
+	return t.State, t.events, nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Report is what a heartbeat carries. Progress below 0 and an empty note leave
+// the last ones.
+type Report struct {
+	Progress        float64
+	Note            string
+	CheckpointBytes int // size of the checkpoint stored with this heartbeat, 0 for none
+}
+
+// Heartbeat keeps the lease alive and tells the holder, through the returned
+// state, whether it was asked to stop. It is no change of status and leaves
+// UpdatedAt alone.
+func Heartbeat(s gq.State, ref gq.LeaseRef, r Report, now time.Time) (gq.State, []gq.Event, error) {
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if err := inTime(s, now); err != nil {
+		return s, nil, err
+	}
+	if math.IsNaN(r.Progress) || r.Progress > 1 {
+		return s, nil, invalid("progress", fmt.Sprintf("%v is not between 0 and 1", r.Progress))
+	}
+	t := begin(s)
+	l := *t.Lease
+	switch {
+	case t.Policy.Extend == gq.ExtendReset:
+		l.ExpiresAt = now.Add(l.TTL)
+	case t.Status == gq.Claimed:
+		return s, nil, illegal(s, "renew")
+	case l.Renewals >= t.Policy.RenewalsMax:
+		return s, nil, gq.ErrIllegalMove.Errorf("all %d renewals of job %s are used up", t.Policy.RenewalsMax, s.ID)
+	default:
+		l.Renewals++
+		l.ExpiresAt = l.ExpiresAt.Add(share(l.TTL, t.Policy.ExtendPPB))
+		withLease(t.note(gq.EventRenewed), &l).Until = l.ExpiresAt
+	}
+	l.HeartbeatAt = now
+	t.Lease = &l
+	if r.Progress >= 0 {
+		t.Progress = r.Progress
+	}
+	if r.Note != "" {
+		t.Note = Truncate(r.Note, gq.MaxReasonBytes)
+	}
+	if r.CheckpointBytes > 0 {
+		t.CheckpointBytes = r.CheckpointBytes
+		t.Checkpoints++
+	}
+	if t.Cancellation.Requested() && t.Cancellation.DeliveredAt.IsZero() {
+		t.Cancellation.DeliveredAt = now
+		withLease(t.note(gq.EventCancelDelivered), &l)
+	}
+	return t.State, t.events, nil
+}
+
+// Complete ends a running job with success. The identical call under the lease
+// that already ended so is answered again, without a second effect.
+func Complete(s gq.State, ref gq.LeaseRef, result []byte, now time.Time) (gq.State, []gq.Event, error) {
+	settled := digest('c', result)
+	if repeated(&s, ref, settled) {
+		return s, nil, nil
+	}
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != gq.Running {
+		return s, nil, illegal(s, "complete")
+	}
+	if err := inTime(s, now); err != nil {
+		return s, nil, err
+	}
+	t := begin(s)
+	t.endLease(gq.LeaseCompleted, settled)
+	t.ResultBytes = len(result)
+	if t.Cancellation.Requested() && t.Policy.CancelWins {
+		t.cancelled(true, now)
+		return t.State, t.events, nil
+	}
+	t.Progress = 1
+	withLease(t.move(gq.Completed, now), t.Lease)
+	return t.State, t.events, nil
+}
+
+// Fail ends the running attempt without success. Whether the job is tried again
+// follows from the category of the failure and the policy; a retry_after that
+// is longer than the backoff wins. A retry that would be due only after the end of
+// the job's lifetime dead-letters it at once, with [ReasonLifetime].
+func Fail(s gq.State, ref gq.LeaseRef, f gq.Failure, d Draw, now time.Time) (gq.State, []gq.Event, error) {
+	if !f.Category.Valid() {
+		return s, nil, invalid("category", "must be one of TEMPORARY, PERMANENT, TIMEOUT, CANCELLED, SYSTEM")
+	}
+	f.Message, f.Code = Truncate(f.Message, gq.MaxMessageBytes), Truncate(f.Code, gq.MaxNameBytes)
+	f.RetryAfter = min(max(f.RetryAfter, 0), gq.MaxDuration)
+	settled := digest('f', []byte{byte(f.Category)}, []byte(f.Code), []byte(f.Message),
+		binary.BigEndian.AppendUint64(nil, uint64(f.RetryAfter)))
+	if repeated(&s, ref, settled) {
+		return s, nil, nil
+	}
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if s.Status != gq.Running {
+		return s, nil, illegal(s, "fail")
+	}
+	t := begin(s)
+	t.endLease(gq.LeaseCompleted, settled)
+	t.failed(f, d, now)
+	return t.State, t.events, nil
+}
+
+// failed decides what a counted failure of a running attempt leads to.
+func (t *step) failed(f gq.Failure, d Draw, now time.Time) {
+	t.Faults++
+	t.Failure = &f
+	var e *gq.Event
+	switch {
+	case t.Cancellation.Requested() || f.Category == gq.CategoryCancelled:
+		e = t.cancelled(t.Lease.State == gq.LeaseCompleted, now)
+	case !Retryable(f, t.Policy):
+		e = withLease(t.move(gq.Failed, now), t.Lease)
+	case t.exhausted():
+		e = t.giveUp("attempts_exhausted", now)
+	default:
+		e = t.retry(max(Delay(t.Policy.Backoff, t.Faults, t.ID, d), f.RetryAfter), now)
+	}
+	e.Failure = &f
+}
+
+// exhausted reports whether no further execution is allowed.
+func (t *step) exhausted() bool { return t.Attempt >= t.Bound || t.Faults >= t.Policy.MaxAttempts }
+
+// retry schedules the next attempt. With no delay the job is claimable within
+// the same commit. A job whose life would be over by then is given up at once;
+// RunAt still says when the attempt would have been due.
+func (t *step) retry(delay time.Duration, now time.Time) *gq.Event {
+	t.RunAt = now.Add(delay)
+	if over(&t.State, t.RunAt) {
+		return t.giveUp(ReasonLifetime, now)
+	}
+	e := withLease(t.move(gq.Retrying, now), t.Lease)
+	e.Until, e.Beat = t.RunAt, t.Lease.HeartbeatAt
+	if delay == 0 {
+		t.move(gq.Scheduled, now)
+		e = &t.events[len(t.events)-2]
+	}
+	return e
+}
+
+func (t *step) giveUp(reason string, now time.Time) *gq.Event {
+	t.Reason = reason
+	held := t.Status.Held()
+	e := t.move(gq.DeadLetter, now)
+	e.Reason = reason
+	if held {
+		withLease(e, t.Lease)
+	}
+	return e
+}
+
+// cancelled ends the job as CANCELLED. It was honoured if its worker said so
+// itself. The event names the lease that ended with it, not an earlier one.
+func (t *step) cancelled(honoured bool, now time.Time) *gq.Event {
+	if honoured {
+		t.Cancellation.HonouredAt = now
+	}
+	t.Reason = t.Cancellation.Reason
+	held := t.Status.Held()
+	e := t.move(gq.Cancelled, now)
+	e.Reason = t.Reason
+	if held {
+		withLease(e, t.Lease)
+	}
+	return e
+}
+
+// Release gives a held job back without fault: nothing is used up, and the job
+// may run again after the delay, or at once if it had not started. A job that was
+// asked to stop ends instead, and so does one whose lifetime ends before the delay.
+func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, now time.Time) (gq.State, []gq.Event, error) {
+	reason = Truncate(reason, gq.MaxReasonBytes)
+	settled := digest('r', []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
+	if repeated(&s, ref, settled) {
+		return s, nil, nil
+	}
+	if delay < 0 || delay > gq.MaxDuration {
+		return s, nil, invalid("delay", fmt.Sprintf("%v is not between 0 and %v", delay, gq.MaxDuration))
+	}
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	if err := inTime(s, now); err != nil {
+		return s, nil, err
+	}
+	t := begin(s)
+	t.endLease(gq.LeaseCompleted, settled)
+	switch {
+	case t.Cancellation.Requested():
+		t.cancelled(true, now)
+	case t.Status == gq.Claimed:
+		t.RunAt = earlier(t.RunAt, now)
+		e := withLease(t.move(gq.Scheduled, now), t.Lease)
+		e.Reason = reason
+	default:
+		t.Bound++
+		if e := t.retry(delay, now); e.Status != gq.DeadLetter {
+			e.Reason = reason
+		}
+	}
+	return t.State, t.events, nil
+}
+
+// Cancel ends a job that is not running at once, and asks a running one to
+// stop. Cancelling a cancelled job changes nothing; any other finished job
+// refuses.
+func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, error) {
+	reason = Truncate(reason, gq.MaxReasonBytes)
+	if s.Status == gq.Cancelled {
+		return s, nil, nil
+	}
+	if s.Status.Terminal() {
+		return s, nil, illegal(s, "cancel")
+	}
+	t := begin(s)
+	if t.Status == gq.Running && !t.Lease.Expired(now) {
+		if t.Cancellation.Requested() {
+			return s, nil, nil
+		}
+		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: reason}
+		withLease(t.note(gq.EventCancelRequested), t.Lease).Reason = reason
+		return t.State, t.events, nil
+	}
+	if !t.Cancellation.Requested() {
+		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: reason}
+	}
+	switch t.Status {
+	case gq.Running:
+		t.endLease(gq.LeaseExpired, 0)
+	case gq.Claimed:
+		t.endLease(gq.LeaseCancelled, 0)
+	default: // nobody holds it
+	}
+	t.cancelled(false, now)
+	return t.State, t.events, nil
+}
+
+// Advance does what time alone has made due: it ends a job whose lifetime is
+// over, takes an expired lease back, times out a run that is too long, and
+// makes a waiting job claimable. With nothing due it changes nothing.
+func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
+	if s.Status.Terminal() {
+		return s, nil, nil
+	}
+	t := begin(s)
+	switch {
+	case over(&t.State, now):
+		if t.Status.Held() {
+			t.endLease(gq.LeaseCancelled, 0)
+		}
+		t.giveUp(ReasonLifetime, now)
+	case waitsForTime(&t.State) && !now.Before(t.RunAt):
+		t.move(gq.Scheduled, now)
+	case t.Status == gq.Running && tooLong(&t.State, now) && Deadline(&t.State).Before(t.Lease.ExpiresAt):
+		t.endLease(gq.LeaseCancelled, 0)
+		t.failed(gq.Failure{
+			Category: gq.CategoryTimeout, Code: "execution_timeout",
+			Message: fmt.Sprintf("the handler ran longer than %v", t.Policy.ExecutionTimeout),
+		}, d, now)
+	case t.Status.Held() && t.Lease.Expired(now):
+		t.lost(d, now)
+	}
+	return t.State, t.events, nil
+}
+
+// lost decides what the expiry of the lease leads to.
+func (t *step) lost(d Draw, now time.Time) {
+	held := t.Status
+	t.endLease(gq.LeaseExpired, 0)
+	if held == gq.Claimed && !t.Policy.HoldFault {
+		t.RunAt = earlier(t.RunAt, now)
+		withLease(t.move(gq.Scheduled, now), t.Lease).Reason = "hold_expired"
+		return
+	}
+	t.Losses++
+	f := gq.Failure{
+		Category: gq.CategorySystem, Code: "lease_expired",
+		Message: fmt.Sprintf("worker %s sent no sign of life for %v", t.Lease.Worker, t.Lease.TTL),
+	}
+	if held == gq.Claimed {
+		f.Code = "ack_timeout"
+	}
+	t.Failure = &f
+	counts := t.Policy.OnLoss != gq.LossFree
+	if counts {
+		t.Faults++
+	} else {
+		t.Bound++
+	}
+	var e *gq.Event
+	switch {
+	case t.Cancellation.Requested():
+		e = t.cancelled(false, now)
+	case t.Policy.OnLoss == gq.LossFails && held == gq.Running:
+		f.Category = gq.CategoryTimeout
+		e = withLease(t.move(gq.Failed, now), t.Lease)
+	case counts && !t.Policy.RetrySystem && held == gq.Running:
+		e = withLease(t.move(gq.Failed, now), t.Lease)
+	case counts && t.exhausted():
+		e = t.giveUp("attempts_exhausted", now)
+	case t.Policy.MaxLeaseLosses > 0 && t.Losses >= t.Policy.MaxLeaseLosses:
+		e = t.giveUp("lease_losses", now)
+	case t.Policy.OnLoss == gq.LossBackoff:
+		e = t.retry(Delay(t.Policy.Backoff, t.Faults, t.ID, d), now)
+	default:
+		e = t.retry(0, now)
+	}
+	e.Failure = &f
+}
+
+// EndedDependency is a dependency that has reached a terminal status.
+type EndedDependency struct {
+	Kind     gq.DependencyKind
+	Status   gq.Status
+	Priority gq.Priority // effective
+}
+
+// DependencyEnded tells a waiting job that one of its dependencies has ended. A
+// job that waits no longer is left as it is.
+func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, []gq.Event, error) {
+	if s.Status != gq.Pending || !dep.Kind.Waits() {
+		return s, nil, nil
+	}
+	t := begin(s)
+	t.Inherited = dep.Priority.Inherit(t.Inherited)
+	end := func(to gq.Status) {
+		t.Reason = "dependency"
+		t.move(to, now).Reason = t.Reason
+	}
+	switch Propagate(dep.Kind, dep.Status) {
+	case EffectCount:
+		t.Waits = max(t.Waits-1, 0)
+		t.ready(now)
+	case EffectRelease:
+		t.AnyOpen = false
+		t.ready(now)
+	case EffectFail:
+		t.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_failed", Message: "a job it depends on failed"}
+		end(gq.Failed)
+	case EffectDeadLetter:
+		t.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
+		end(gq.DeadLetter)
+	case EffectCancel:
+		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
+		end(gq.Cancelled)
+	case EffectNone:
+	}
+	return t.State, t.events, nil
+}
+
+// Update records that user metadata changes. It is allowed while the job is
+// live; a new priority only until the first claim.
+func Update(s gq.State, own gq.Priority, now time.Time) (gq.State, []gq.Event, error) {
+	if s.Status.Terminal() {
+		return s, nil, illegal(s, "update")
+	}
+	if own != s.Own && (s.Version > 0 || s.Status.Held()) {
+		return s, nil, gq.ErrIllegalMove.Errorf("the priority of job %s cannot change after its first claim", s.ID)
+	}
+	if !own.Valid() {
+		return s, nil, invalid("priority", "must be one of CRITICAL, HIGH, NORMAL, LOW, BULK")
+	}
+	t := begin(s)
+	t.Own = own
+	t.note(gq.EventUpdated)
+	return t.State, t.events, nil
+}

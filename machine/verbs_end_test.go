@@ -1,0 +1,267 @@
+package machine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
+)
+
+// inState brings a job into each live status, a minute after its submission where
+// that takes a move.
+var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
+	gq.Pending: func(t *testing.T, p gq.Policy) *subject { return birth(t, machine.Submission{Policy: &p, Waits: 1}) },
+	gq.Delayed: func(t *testing.T, p gq.Policy) *subject {
+		return birth(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(gq.MaxDuration)})
+	},
+	gq.Scheduled: submit,
+	gq.Claimed: func(t *testing.T, p gq.Policy) *subject {
+		j := submit(t, p).after(time.Minute)
+		j.claim(machine.Grant{TTL: gq.MaxDuration})
+		return j
+	},
+	gq.Running: func(t *testing.T, p gq.Policy) *subject {
+		j := submit(t, p).after(time.Minute)
+		j.claim(machine.Grant{Start: true, TTL: gq.MaxDuration})
+		return j
+	},
+	gq.Retrying: func(t *testing.T, p gq.Policy) *subject {
+		j := submit(t, p).after(time.Minute)
+		j.do(release(j.run(), time.Hour))
+		j.s.RunAt = verbsStart.Add(gq.MaxDuration) // as an earlier version may have stored it
+		return j
+	},
+}
+
+// each calls a test for every live status.
+func eachLive(t *testing.T, p gq.Policy, test func(t *testing.T, j *subject)) {
+	t.Helper()
+	for _, status := range gq.Statuses() {
+		if status.Terminal() {
+			continue
+		}
+		t.Run(status.String(), func(t *testing.T) {
+			j := inState[status](t, p)
+			j.is(status)
+			test(t, j)
+		})
+	}
+}
+
+// TestLifetime: the end of its lifetime ends a job, wherever it stands.
+func TestLifetime(t *testing.T) {
+	spec.Covers(t, "J-35", "J-57")
+	p := policy(gq.PresetJobModel, func(p *gq.Policy) { p.ExecutionTimeout = 0 })
+	eachLive(t, p, func(t *testing.T, j *subject) {
+		j.now = verbsStart.Add(7*24*time.Hour - 1) // since it was submitted, not since it was changed
+		j.idle(advance)
+		if !machine.Due(&j.s).Equal(j.now.Add(1)) {
+			t.Errorf("due at %v", machine.Due(&j.s))
+		}
+		j.after(1)
+		j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
+		var ref gq.LeaseRef
+		if j.s.Lease != nil {
+			ref = j.s.Lease.Ref()
+			j.refuses(gq.ErrStaleLease, map[string]verb{"Complete": complete(ref), "Heartbeat": heartbeat(ref), "Start": start(ref, 0)})
+		}
+		held := j.s.Status.Held()
+		j.do(advance)
+		j.is(gq.DeadLetter)
+		if j.s.Reason != "lifetime" || j.last().Reason != "lifetime" || !j.s.CompletedAt.Equal(j.now) || !machine.Due(&j.s).IsZero() {
+			t.Errorf("at the end of its life: %+v", j.s)
+		}
+		if held && j.s.Lease.State != gq.LeaseCancelled {
+			t.Errorf("its lease lives on: %+v", j.s.Lease)
+		}
+	})
+
+	// Some lifetimes count from the first start.
+	j := submit(t, policy(gq.PresetAI, func(p *gq.Policy) { p.Lifetime = 0 }))
+	j.after(1000 * time.Hour).idle(advance)
+	ref := j.claim(machine.Grant{Start: true, TTL: gq.MaxDuration})
+	end := j.now.Add(6 * time.Hour)
+	j.after(time.Hour).do(release(ref, 0))
+	j.claim(machine.Grant{Start: true, TTL: gq.MaxDuration})
+	if !machine.Due(&j.s).Equal(end) {
+		t.Errorf("due at %v, want %v", machine.Due(&j.s), end)
+	}
+	j.now = end
+	j.do(advance)
+	j.is(gq.DeadLetter)
+}
+
+// TestCancel: whatever does not run ends at once.
+func TestCancel(t *testing.T) {
+	spec.Covers(t, "J-148", "J-149")
+	eachLive(t, gq.Default(), func(t *testing.T, j *subject) {
+		if j.s.Status == gq.Running {
+			return // see TestCancelRunning
+		}
+		claimed := j.s.Status == gq.Claimed
+		j.do(cancel)
+		j.is(gq.Cancelled)
+		if c := j.s.Cancellation; !c.RequestedAt.Equal(j.now) || c.Reason != "not wanted" || j.s.Reason != "not wanted" || !c.HonouredAt.IsZero() {
+			t.Errorf("cancelled: %+v", j.s)
+		}
+		if claimed && j.s.Lease.State != gq.LeaseCancelled {
+			t.Errorf("the hold lives on: %+v", j.s.Lease)
+		}
+		j.after(time.Hour).idle(cancel)
+		j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim, "Update": setPriority(gq.High)})
+	})
+	for _, end := range []gq.Category{gq.CategoryTemporary, gq.CategoryPermanent} {
+		j := submit(t, policy(gq.PresetJobModel, func(p *gq.Policy) { p.MaxAttempts = 1 }))
+		j.do(fail(j.run(), end))
+		j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
+	}
+	j := submit(t, gq.Default())
+	j.do(complete(j.run()))
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
+}
+
+// TestCancelRunning: a running job is asked, told and then ends by its worker's
+// own word, or when that stays silent.
+func TestCancelRunning(t *testing.T) {
+	asked := func(t *testing.T, p gq.Policy) (*subject, gq.LeaseRef) {
+		t.Helper()
+		j := submit(t, p)
+		ref := j.run()
+		j.do(cancel)
+		j.is(gq.Running)
+		if c := j.s.Cancellation; !c.RequestedAt.Equal(j.now) || !c.DeliveredAt.IsZero() || j.last().Type != gq.EventCancelRequested || j.last().Reason != "not wanted" {
+			t.Errorf("asked to stop: %+v", j.s)
+		}
+		j.idle(cancel)
+		return j, ref
+	}
+
+	j, ref := asked(t, gq.Default())
+	requested := j.now
+	j.after(time.Second).do(heartbeat(ref))
+	delivered := j.now
+	if c := j.s.Cancellation; !c.DeliveredAt.Equal(delivered) || j.last().Type != gq.EventCancelDelivered {
+		t.Errorf("told: %+v", c)
+	}
+	events := len(j.events)
+	j.after(time.Second).do(heartbeat(ref))
+	if len(j.events) != events || !j.s.Cancellation.DeliveredAt.Equal(delivered) {
+		t.Errorf("told twice: %+v", j.last())
+	}
+	j.do(fail(ref, gq.CategoryCancelled))
+	j.is(gq.Cancelled)
+	if c := j.s.Cancellation; !c.HonouredAt.Equal(j.now) || !c.RequestedAt.Equal(requested) || j.s.Reason != "not wanted" {
+		t.Errorf("honoured: %+v", c)
+	}
+
+	for name, verb := range map[string]func(gq.LeaseRef) verb{
+		"another failure": func(ref gq.LeaseRef) verb { return fail(ref, gq.CategoryTemporary) },
+		"a release":       func(ref gq.LeaseRef) verb { return release(ref, time.Hour) },
+	} {
+		j, ref = asked(t, gq.Default())
+		j.do(verb(ref))
+		j.is(gq.Cancelled)
+		if !j.s.Cancellation.HonouredAt.Equal(j.now) {
+			t.Errorf("%s: %+v", name, j.s.Cancellation)
+		}
+	}
+	for name, wait := range map[string]func(p *gq.Policy) time.Duration{
+		"silence":   func(p *gq.Policy) time.Duration { return p.LeaseTTL },
+		"a timeout": func(p *gq.Policy) time.Duration { p.ExecutionTimeout = time.Minute; return time.Minute },
+	} {
+		p := gq.Default()
+		d := wait(&p)
+		j, _ = asked(t, p)
+		j.after(d).do(advance)
+		j.is(gq.Cancelled)
+		if !j.s.Cancellation.HonouredAt.IsZero() {
+			t.Errorf("%s is no honour: %+v", name, j.s.Cancellation)
+		}
+	}
+
+	// A lease that has run out protects nobody.
+	j = submit(t, gq.Default())
+	j.run()
+	j.after(j.s.Policy.LeaseTTL).do(cancel)
+	j.is(gq.Cancelled)
+
+	// Who wins when the worker succeeds all the same is a matter of policy.
+	for _, preset := range gq.Presets() {
+		j, ref = asked(t, preset.Policy())
+		j.do(complete(ref))
+		want := gq.Completed
+		if preset == gq.PresetScheduler || preset == gq.PresetTaskQueue {
+			want = gq.Cancelled
+		}
+		if j.s.Status != want || j.s.ResultBytes != 2 {
+			t.Errorf("%s: success after a cancel request ends %s, want %s", preset, j.s.Status, want)
+		}
+		j.idle(complete(ref))
+	}
+}
+
+// TestDependencyEnds: what the end of a dependency does to a job that waits.
+func TestDependencyEnds(t *testing.T) {
+	spec.Covers(t, "J-85", "J-86", "J-87", "J-88")
+	p := gq.Default()
+	end := func(kind gq.DependencyKind, status gq.Status) verb {
+		return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
+			return machine.DependencyEnded(s, machine.EndedDependency{Kind: kind, Status: status, Priority: gq.High}, now)
+		}
+	}
+	for _, c := range []struct {
+		kind   gq.DependencyKind
+		status gq.Status
+		want   gq.Status
+	}{
+		{gq.After, gq.Completed, gq.Scheduled},
+		{gq.After, gq.Failed, gq.Failed},
+		{gq.After, gq.DeadLetter, gq.DeadLetter},
+		{gq.After, gq.Cancelled, gq.Cancelled},
+		{gq.Chain, gq.Completed, gq.Scheduled},
+		{gq.Chain, gq.Failed, gq.Failed},
+		{gq.FanIn, gq.Completed, gq.Scheduled},
+		{gq.FanIn, gq.Failed, gq.Scheduled},
+		{gq.FanIn, gq.Cancelled, gq.Scheduled},
+	} {
+		j := birth(t, machine.Submission{Policy: &p, Waits: 1})
+		j.do(end(c.kind, c.status))
+		if j.s.Status != c.want || j.s.Attempt != 0 || j.s.Priority() != gq.High || j.s.Own != gq.Normal {
+			t.Errorf("%s a job that is %s: %+v, want %s", c.kind, c.status, j.s, c.want)
+		}
+		if j.s.Status.Terminal() && (j.s.Reason != "dependency" || j.last().Reason != "dependency" || !j.s.CompletedAt.Equal(j.now)) {
+			t.Errorf("%s a job that is %s: %+v", c.kind, c.status, j.last())
+		}
+		j.idle(end(c.kind, c.status)) // it waits no longer
+	}
+
+	j := birth(t, machine.Submission{Policy: &p, Waits: 2, AnyOpen: true, RunAt: verbsStart.Add(time.Minute)})
+	j.idle(end(gq.FanOut, gq.Failed))
+	j.do(end(gq.After, gq.Completed))
+	j.do(end(gq.AfterAny, gq.Failed))
+	j.do(end(gq.AfterAny, gq.Failed))
+	j.is(gq.Pending)
+	j.do(end(gq.FanIn, gq.DeadLetter))
+	j.is(gq.Delayed) // its run time is still to come
+}
+
+// TestUpdate: metadata can change while a job lives; its priority only until the
+// first claim.
+func TestUpdate(t *testing.T) {
+	j := submit(t, gq.Default())
+	updated := j.s.UpdatedAt
+	j.after(time.Second).do(setPriority(gq.Critical))
+	if j.s.Own != gq.Critical || !j.s.UpdatedAt.Equal(updated) || j.last().Type != gq.EventUpdated {
+		t.Errorf("updated: %+v", j.s)
+	}
+	j.refuses(gq.ErrInvalid, map[string]verb{"none": setPriority(0), "unknown": setPriority(9)})
+	ref := j.run()
+	j.do(setPriority(gq.Critical))
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.Low)})
+	j.do(release(ref, 0))
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.Low)})
+	j.do(complete(j.run()))
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"the same": setPriority(gq.Critical)})
+}

@@ -1,0 +1,35 @@
+package machine
+
+import (
+	"time"
+
+	"github.com/gopherqueue/gq"
+)
+
+// Revoke takes a lease away before its time without fault: nothing is used up,
+// and the job may run again at once. It is for a holder that does not want the
+// job, and for a system that will not leave it with this one. A job that was
+// asked to stop ends instead. The identical call again changes nothing.
+func Revoke(s gq.State, ref gq.LeaseRef, reason string, now time.Time) (gq.State, []gq.Event, error) {
+	reason = Truncate(reason, gq.MaxReasonBytes)
+	settled := digest('v', []byte(reason))
+	if repeated(&s, ref, settled) {
+		return s, nil, nil
+	}
+	if err := holds(&s, ref, now); err != nil {
+		return s, nil, err
+	}
+	t := begin(s)
+	t.endLease(gq.LeaseCancelled, settled)
+	switch {
+	case t.Cancellation.Requested():
+		t.cancelled(false, now)
+	case t.Status == gq.Claimed:
+		t.RunAt = earlier(t.RunAt, now)
+		withLease(t.move(gq.Scheduled, now), t.Lease).Reason = reason
+	default:
+		t.Bound++
+		t.retry(0, now).Reason = reason
+	}
+	return t.State, t.events, nil
+}
