@@ -11,17 +11,19 @@ type Strategy uint8
 
 // The strategies.
 const (
-	Constant    Strategy = iota + 1 // the initial delay, every time
-	Linear                          // the initial delay times the number of the retry
-	Exponential                     // each delay is the one before times the multiplier
-	Custom                          // an application's function; only inside a Go program
+	StrategyConstant    Strategy = iota + 1 // the initial delay, every time
+	StrategyLinear                          // the initial delay times the number of the retry
+	StrategyExponential                     // each delay is the one before times the multiplier
+	StrategyCustom                          // an application's function; only inside a Go program
 	strategyEnd
 )
 
 var strategyNames = [...]string{"", "constant", "linear", "exponential", "custom"}
 
 // Strategies lists every strategy.
-func Strategies() []Strategy { return []Strategy{Constant, Linear, Exponential, Custom} }
+func Strategies() []Strategy {
+	return []Strategy{StrategyConstant, StrategyLinear, StrategyExponential, StrategyCustom}
+}
 
 // ParseStrategy reads a strategy's name.
 func ParseStrategy(name string) (Strategy, error) {
@@ -34,7 +36,7 @@ func ParseStrategy(name string) (Strategy, error) {
 func (s Strategy) String() string { return nameOf(strategyNames[:], int(s)) }
 
 // Valid reports whether s is a strategy.
-func (s Strategy) Valid() bool { return s >= Constant && s < strategyEnd }
+func (s Strategy) Valid() bool { return s >= StrategyConstant && s < strategyEnd }
 
 // MarshalText is the name.
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -96,9 +98,9 @@ type Backoff struct {
 	Strategy   Strategy
 	Initial    time.Duration // before the first retry
 	Max        time.Duration // no delay is longer; only JitterHash may add its tenth to it
-	Multiplier float64       // Exponential: factor from one delay to the next, at least 1
+	Multiplier float64       // StrategyExponential: factor from one delay to the next, at least 1
 	Jitter     Jitter
-	Custom     string // Custom: the name under which the application registered its function
+	Custom     string // StrategyCustom: the name under which the application registered its function
 }
 
 // BackoffFunc is an application's own strategy: the delay before retry n, which

@@ -8,11 +8,11 @@ type DependencyKind uint8
 
 // The kinds.
 const (
-	After    DependencyKind = iota + 1 // runs once the other has completed; shares its bad end
-	AfterAny                           // runs once any of its AFTER_ANY dependencies has ended, however
-	Chain                              // the link behind the other: like After
-	FanOut                             // was spawned by the other; does not wait for it
-	FanIn                              // runs once the other has ended, however
+	DependencyAfter    DependencyKind = iota + 1 // runs once the other has completed; shares its bad end
+	DependencyAfterAny                           // runs once any of its AFTER_ANY dependencies has ended, however
+	DependencyChain                              // the link behind the other: like After
+	DependencyFanOut                             // was spawned by the other; does not wait for it
+	DependencyFanIn                              // runs once the other has ended, however
 	dependencyEnd
 )
 
@@ -20,7 +20,7 @@ var dependencyNames = [...]string{"", "AFTER", "AFTER_ANY", "CHAIN", "FAN_OUT", 
 
 // DependencyKinds lists every kind.
 func DependencyKinds() []DependencyKind {
-	return []DependencyKind{After, AfterAny, Chain, FanOut, FanIn}
+	return []DependencyKind{DependencyAfter, DependencyAfterAny, DependencyChain, DependencyFanOut, DependencyFanIn}
 }
 
 // ParseDependencyKind reads a kind's name.
@@ -34,11 +34,11 @@ func ParseDependencyKind(name string) (DependencyKind, error) {
 func (k DependencyKind) String() string { return nameOf(dependencyNames[:], int(k)) }
 
 // Valid reports whether k is one of the five kinds.
-func (k DependencyKind) Valid() bool { return k >= After && k < dependencyEnd }
+func (k DependencyKind) Valid() bool { return k >= DependencyAfter && k < dependencyEnd }
 
 // Waits reports whether a job may not run before such a dependency allows it.
 // FAN_OUT alone does not wait: it records who spawned the job.
-func (k DependencyKind) Waits() bool { return k.Valid() && k != FanOut }
+func (k DependencyKind) Waits() bool { return k.Valid() && k != DependencyFanOut }
 
 // MarshalText is the name.
 func (k DependencyKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
@@ -54,7 +54,7 @@ func (k *DependencyKind) UnmarshalText(text []byte) error {
 
 // Dependency names a job that another one depends on.
 //
-// Kinds may be mixed. A job then runs when every AFTER, CHAIN and FAN_IN
+// ErrorKinds may be mixed. A job then runs when every AFTER, CHAIN and FAN_IN
 // dependency is satisfied and, where it has AFTER_ANY dependencies, at least
 // one of those has ended: the AFTER_ANY dependencies of a job are one group
 // that counts as one.

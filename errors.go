@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// Kind classifies an error for a caller that must react to it. Every face maps
+// ErrorKind classifies an error for a caller that must react to it. Every face maps
 // kinds onto its own status codes in one table; an error without a kind is
 // [KindInternal].
-type Kind uint8
+type ErrorKind uint8
 
 const (
-	KindInternal    Kind = iota // a defect or an unclassified failure; its text stays in the log
-	KindInvalid                 // the request is wrong in itself; repeating it cannot help
-	KindNotFound                // no such job, lease, queue or document
-	KindConflict                // the present state does not allow the request
-	KindStaleLease              // the caller no longer holds the job
-	KindDuplicate               // the identity is taken
-	KindExhausted               // a limit is reached; it may help to try later
-	KindUnavailable             // the store cannot serve now; the outcome of a write may be unknown
-	KindTimeout                 // a deadline passed before the answer
-	KindDenied                  // the caller may not do this
+	KindInternal    ErrorKind = iota // a defect or an unclassified failure; its text stays in the log
+	KindInvalid                      // the request is wrong in itself; repeating it cannot help
+	KindNotFound                     // no such job, lease, queue or document
+	KindConflict                     // the present state does not allow the request
+	KindStaleLease                   // the caller no longer holds the job
+	KindDuplicate                    // the identity is taken
+	KindExhausted                    // a limit is reached; it may help to try later
+	KindUnavailable                  // the store cannot serve now; the outcome of a write may be unknown
+	KindTimeout                      // a deadline passed before the answer
+	KindDenied                       // the caller may not do this
 
 	KindUnauthenticated // it is not known who calls
 	kindEnd
@@ -32,11 +32,11 @@ var kindNames = [...]string{
 	"exhausted", "unavailable", "timeout", "denied", "unauthenticated",
 }
 
-func (k Kind) String() string { return nameOf(kindNames[:], int(k)) }
+func (k ErrorKind) String() string { return nameOf(kindNames[:], int(k)) }
 
-// Kinds lists every kind, so that a face can prove its table total.
-func Kinds() []Kind {
-	all := make([]Kind, 0, kindEnd)
+// ErrorKinds lists every kind, so that a face can prove its table total.
+func ErrorKinds() []ErrorKind {
+	all := make([]ErrorKind, 0, kindEnd)
 	for k := range kindEnd {
 		all = append(all, k)
 	}
@@ -48,7 +48,7 @@ func Kinds() []Kind {
 //
 //	fmt.Errorf("complete %s: %w", id, gq.ErrStaleLease)
 type Error struct {
-	Kind Kind
+	Kind ErrorKind
 	Code string // stable, snake_case; part of every API
 	text string
 }
@@ -72,7 +72,7 @@ type worded struct {
 func (w *worded) Error() string { return w.text }
 func (w *worded) Unwrap() error { return w.is }
 
-func sentinel(k Kind, code, text string) *Error { return &Error{k, code, text} }
+func sentinel(k ErrorKind, code, text string) *Error { return &Error{k, code, text} }
 
 // The sentinels. Their codes are part of every API and never change.
 var (
@@ -105,7 +105,7 @@ var (
 
 // KindOf returns the kind of the first classified error in err's tree, and
 // [KindInternal] where there is none.
-func KindOf(err error) Kind {
+func KindOf(err error) ErrorKind {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind
 	}

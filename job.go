@@ -14,23 +14,23 @@ type Job struct {
 	Checkpoint []byte   // where asked for
 }
 
-// Draft is a job of a graph that is submitted in one call. Its spec's DependsOn
+// GraphJob is a job of a graph that is submitted in one call. Its spec's DependsOn
 // names jobs that exist already; Needs names others of the same call.
-type Draft struct {
+type GraphJob struct {
 	Spec  Spec
 	Ref   string // what the others call it; unique within the call, may be empty
-	Needs []Need
+	Needs []GraphDependency
 }
 
-// Need is a dependency on another draft of the same call.
-type Need struct {
+// GraphDependency is a dependency on another draft of the same call.
+type GraphDependency struct {
 	Kind DependencyKind
 	Ref  string
 }
 
-// Submitted is the answer to a submission: where the job stands, or why it was
+// SubmitResult is the answer to a submission: where the job stands, or why it was
 // refused.
-type Submitted struct {
+type SubmitResult struct {
 	State    State // of the new job, or of the one that has the idempotency key
 	Existing bool  // the key was taken; nothing was inserted
 	Same     bool  // and by a submission with the same fingerprint
@@ -38,11 +38,11 @@ type Submitted struct {
 }
 
 // ID is the id of the job that the submission led to.
-func (s Submitted) ID() JobID { return s.State.ID }
+func (s SubmitResult) ID() JobID { return s.State.ID }
 
 // KeyReused is [ErrKeyReused], with the id of the job that has the idempotency key, if
 // that job was submitted with other content, and nil otherwise.
-func (s Submitted) KeyReused() error {
+func (s SubmitResult) KeyReused() error {
 	if !s.Existing || s.Same {
 		return nil
 	}
@@ -62,8 +62,8 @@ type ClaimRequest struct {
 	Hold    bool          // claim only; the execution begins with Start
 }
 
-// Beat is a sign of life of a lease's holder, with what it has to report.
-type Beat struct {
+// Heartbeat is a sign of life of a lease's holder, with what it has to report.
+type Heartbeat struct {
 	Lease      LeaseRef
 	Progress   float64 // 0 to 1; below 0 leaves the last one
 	Note       string  // empty leaves the last one
@@ -76,9 +76,9 @@ type Verdict uint8
 
 // The verdicts.
 const (
-	Succeeded Verdict = iota + 1 // the job is done; Result is its result
-	Failing                      // the attempt failed; Failure says how
-	GivenBack                    // released without fault; Delay and Reason say how
+	VerdictComplete Verdict = iota + 1 // the job is done; Result is its result
+	VerdictFail                        // the attempt failed; Failure says how
+	VerdictRelease                     // released without fault; Delay and Reason say how
 	verdictEnd
 )
 
@@ -87,25 +87,25 @@ var verdictNames = [...]string{"", "complete", "fail", "release"}
 func (v Verdict) String() string { return nameOf(verdictNames[:], int(v)) }
 
 // Valid reports whether v is a verdict.
-func (v Verdict) Valid() bool { return v >= Succeeded && v < verdictEnd }
+func (v Verdict) Valid() bool { return v >= VerdictComplete && v < verdictEnd }
 
 // Outcome ends a lease.
 type Outcome struct {
 	Lease   LeaseRef
 	Verdict Verdict
-	Result  []byte        // Succeeded; Failing may leave one too
-	Failure Failure       // Failing
-	Delay   time.Duration // GivenBack: not claimable before; 0 is at once
-	Reason  string        // GivenBack
-	Spawn   []Spec        // Succeeded: children, inserted together with the result or not at all
-	Begin   bool          // Succeeded, Failing: a held job starts and ends in one commit; within one process only, the wire has no word for it
+	Result  []byte        // VerdictComplete; Failing may leave one too
+	Failure Failure       // VerdictFail
+	Delay   time.Duration // VerdictRelease: not claimable before; 0 is at once
+	Reason  string        // VerdictRelease
+	Spawn   []Spec        // VerdictComplete: children, inserted together with the result or not at all
+	Begin   bool          // VerdictComplete, Failing: a held job starts and ends in one commit; within one process only, the wire has no word for it
 }
 
-// Answer is what became of a [Beat] or an [Outcome]: the job's state from here
+// LeaseResult is what became of a [Heartbeat] or an [Outcome]: the job's state from here
 // on, or why nothing changed. An error of kind [KindStaleLease] means that the
 // job belongs to someone else now.
-type Answer struct {
+type LeaseResult struct {
 	State   State
-	Spawned []Submitted // in the order of Spawn
+	Spawned []SubmitResult // in the order of Spawn
 	Err     error
 }

@@ -8,22 +8,22 @@ import (
 )
 
 func TestMetadataPatch(t *testing.T) {
-	old := gq.Metadata{Priority: gq.Low, Tags: map[string]string{"a": "1", "b": "2"}, CorrelationID: "c", CallbackURL: "https://example.com"}
+	old := gq.Metadata{Priority: gq.PriorityLow, Tags: map[string]string{"a": "1", "b": "2"}, CorrelationID: "c", CallbackURL: "https://example.com"}
 	empty := ""
 	for name, test := range map[string]struct {
 		patch gq.MetadataPatch
 		want  gq.Metadata
 	}{
 		"Nothing":  {gq.MetadataPatch{}, old},
-		"Priority": {gq.MetadataPatch{Priority: gq.High}, gq.Metadata{Priority: gq.High, Tags: old.Tags, CorrelationID: "c", CallbackURL: old.CallbackURL}},
-		"Clear":    {gq.MetadataPatch{CorrelationID: &empty, CallbackURL: &empty}, gq.Metadata{Priority: gq.Low, Tags: old.Tags}},
+		"Priority": {gq.MetadataPatch{Priority: gq.PriorityHigh}, gq.Metadata{Priority: gq.PriorityHigh, Tags: old.Tags, CorrelationID: "c", CallbackURL: old.CallbackURL}},
+		"Clear":    {gq.MetadataPatch{CorrelationID: &empty, CallbackURL: &empty}, gq.Metadata{Priority: gq.PriorityLow, Tags: old.Tags}},
 		"Tags": {
 			gq.MetadataPatch{SetTags: map[string]string{"a": "3", "c": "4"}, DropTags: []string{"a", "b", "z"}},
-			gq.Metadata{Priority: gq.Low, Tags: map[string]string{"a": "3", "c": "4"}, CorrelationID: "c", CallbackURL: old.CallbackURL},
+			gq.Metadata{Priority: gq.PriorityLow, Tags: map[string]string{"a": "3", "c": "4"}, CorrelationID: "c", CallbackURL: old.CallbackURL},
 		},
 		"NoTags": {
 			gq.MetadataPatch{DropTags: []string{"a", "b"}},
-			gq.Metadata{Priority: gq.Low, CorrelationID: "c", CallbackURL: old.CallbackURL},
+			gq.Metadata{Priority: gq.PriorityLow, CorrelationID: "c", CallbackURL: old.CallbackURL},
 		},
 	} {
 		before := maps.Clone(old.Tags)

@@ -123,8 +123,8 @@ type Policy struct {
 	IdempotencyWindow time.Duration // how long a key finds its job
 }
 
-// Default is the policy of a job that asks for nothing else.
-func Default() Policy { return PresetJobModel.Policy() }
+// DefaultPolicy is the policy of a job that asks for nothing else.
+func DefaultPolicy() Policy { return PresetJobModel.Policy() }
 
 // Policy is the preset's policy, with every default of its document.
 func (p Preset) Policy() Policy {
@@ -151,7 +151,7 @@ func (p Preset) policy() Policy {
 		Preset:      p,
 		MaxAttempts: 3,
 		Backoff: Backoff{
-			Strategy: Exponential, Initial: time.Second, Max: time.Hour, Multiplier: 2,
+			Strategy: StrategyExponential, Initial: time.Second, Max: time.Hour, Multiplier: 2,
 			Jitter: JitterNone,
 		},
 		RetryTimeout:      true,
@@ -168,7 +168,7 @@ func (p Preset) policy() Policy {
 	case PresetSemantics:
 		policy.MaxAttempts = 4
 		policy.Backoff = Backoff{
-			Strategy: Exponential, Initial: 500 * time.Millisecond, Max: 30 * time.Second, Multiplier: 2,
+			Strategy: StrategyExponential, Initial: 500 * time.Millisecond, Max: 30 * time.Second, Multiplier: 2,
 			Jitter: JitterFull,
 		}
 		policy.OnLoss = LossFree
@@ -184,7 +184,7 @@ func (p Preset) policy() Policy {
 	case PresetAI, PresetQuantum:
 		policy.MaxAttempts = 6
 		policy.Backoff = Backoff{
-			Strategy: Exponential, Initial: 5 * time.Second, Max: 15 * time.Minute, Multiplier: 2,
+			Strategy: StrategyExponential, Initial: 5 * time.Second, Max: 15 * time.Minute, Multiplier: 2,
 			Jitter: JitterHash,
 		}
 		policy.OnLoss = LossBackoff

@@ -62,19 +62,19 @@ type Page struct {
 // Count is how many jobs of a queue stand in each status.
 type Count struct {
 	Queue string
-	By    [Cancelled + 1]int64 // indexed by status
+	By    [StatusCancelled + 1]int64 // indexed by status
 }
 
 // Live is the number of jobs that have not finished.
 func (c Count) Live() (n int64) {
-	for s := Pending; s < Completed; s++ {
+	for s := StatusPending; s < StatusCompleted; s++ {
 		n += c.By[s]
 	}
 	return n
 }
 
 // Held is the number of jobs that workers have.
-func (c Count) Held() int64 { return c.By[Claimed] + c.By[Running] }
+func (c Count) Held() int64 { return c.By[StatusClaimed] + c.By[StatusRunning] }
 
 // Add adds another queue's numbers.
 func (c *Count) Add(o Count) {

@@ -18,7 +18,7 @@ type Queue struct {
 }
 
 // NewQueue is a queue with the default policy and no limits.
-func NewQueue(name string) Queue { return Queue{Name: name, Policy: Default()} }
+func NewQueue(name string) Queue { return Queue{Name: name, Policy: DefaultPolicy()} }
 
 // Pool is capacity that queues share. The held jobs of all its queues together
 // never cost more; a job that does not fit waits, and cheaper ones may pass it.

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Missed says what becomes of slots at which nobody was there to fire the
+// MissedRule says what becomes of slots at which nobody was there to fire the
 // schedule.
-type Missed uint8
+type MissedRule uint8
 
 // The rules. A slot is missed when it is more than [MissedAfter] ago.
 const (
-	MissedOnce Missed = iota + 1 // the latest of them fires, the others do not; the default
-	MissedSkip                   // none of them fires
-	MissedAll                    // all of them fire, up to a limit
+	MissedOnce MissedRule = iota + 1 // the latest of them fires, the others do not; the default
+	MissedSkip                       // none of them fires
+	MissedAll                        // all of them fire, up to a limit
 	missedEnd
 )
 
@@ -28,23 +28,23 @@ const (
 var missedNames = [...]string{"", "once", "skip", "all"}
 
 // ParseMissed reads a rule's name.
-func ParseMissed(name string) (Missed, error) {
+func ParseMissed(name string) (MissedRule, error) {
 	if i, ok := indexOf(missedNames[:], name); ok {
-		return Missed(i), nil
+		return MissedRule(i), nil
 	}
 	return 0, &InvalidError{Faults: []Fault{{"missed", fmt.Sprintf("%.64q is not one of %v", name, missedNames[1:])}}}
 }
 
-func (m Missed) String() string { return nameOf(missedNames[:], int(m)) }
+func (m MissedRule) String() string { return nameOf(missedNames[:], int(m)) }
 
 // Valid reports whether m is a rule.
-func (m Missed) Valid() bool { return m >= MissedOnce && m < missedEnd }
+func (m MissedRule) Valid() bool { return m >= MissedOnce && m < missedEnd }
 
 // MarshalText is the name.
-func (m Missed) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+func (m MissedRule) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText reads a name.
-func (m *Missed) UnmarshalText(text []byte) error {
+func (m *MissedRule) UnmarshalText(text []byte) error {
 	parsed, err := ParseMissed(string(text))
 	if err == nil {
 		*m = parsed
@@ -69,10 +69,10 @@ type Schedule struct {
 	TimeZone string        // of the calendar, such as "Europe/Berlin"; empty is UTC
 	Start    time.Time     // no slot before; zero is the instant the schedule was made
 
-	Missed      Missed // zero is MissedOnce
-	MissedLimit int    // MissedAll: at most this many, the latest; 0 is 100
-	Paused      bool   // fires nothing; slots that pass meanwhile are not made up for
-	Template    Spec   // without an id and a key; its policy may be the queue's
+	Missed      MissedRule // zero is MissedOnce
+	MissedLimit int        // MissedAll: at most this many, the latest; 0 is 100
+	Paused      bool       // fires nothing; slots that pass meanwhile are not made up for
+	Template    Spec       // without an id and a key; its policy may be the queue's
 
 	// What the system knows of it.
 	Next      time.Time // the next slot; zero if there is none

@@ -35,10 +35,10 @@ const JSON = "application/json"
 // OctetStream is the content type of a payload that is mere bytes.
 const OctetStream = "application/octet-stream"
 
-// Key makes a submission idempotent: while the window lasts, a second
+// IdempotencyKey makes a submission idempotent: while the window lasts, a second
 // submission with the same scope and key finds the first job instead of making
 // another.
-type Key struct {
+type IdempotencyKey struct {
 	Scope       string // what the key is unique within, such as a job type
 	Name        string // the client's key, up to 256 characters; empty for none
 	Fingerprint uint64 // of the submission, so that a changed one can be told
@@ -51,7 +51,7 @@ type Spec struct {
 	Type      string
 	Payload   Payload
 	Policy    Policy
-	Key       Key
+	Key       IdempotencyKey
 	RunAt     time.Time     // not before this instant; zero is at once
 	Delay     time.Duration // not before this long after submission; the later of both counts
 	DependsOn []Dependency
@@ -92,10 +92,10 @@ func (s Spec) WithDefaults() Spec {
 		s.Queue = DefaultQueue
 	}
 	if s.Policy == (Policy{}) {
-		s.Policy = Default()
+		s.Policy = DefaultPolicy()
 	}
 	if s.Metadata.Priority == 0 {
-		s.Metadata.Priority = Normal
+		s.Metadata.Priority = PriorityNormal
 	}
 	if s.Payload.ContentType == "" {
 		s.Payload.ContentType = JSON

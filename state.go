@@ -79,8 +79,8 @@ func (s State) Live() bool { return !s.Status.Terminal() }
 // At is the state as a reader should see it at an instant: a job whose run time
 // has come is claimable, whether or not anyone has recorded that yet.
 func (s State) At(now time.Time) State {
-	if (s.Status == Delayed || s.Status == Retrying) && !now.Before(s.RunAt) {
-		s.Status, s.ScheduledAt = Scheduled, s.RunAt
+	if (s.Status == StatusDelayed || s.Status == StatusRetrying) && !now.Before(s.RunAt) {
+		s.Status, s.ScheduledAt = StatusScheduled, s.RunAt
 	}
 	return s
 }

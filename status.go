@@ -6,16 +6,16 @@ import "fmt"
 type Status uint8
 
 const (
-	Pending    Status = iota + 1 // accepted and persisted; waits for dependencies
-	Delayed                      // its first run lies in the future
-	Scheduled                    // claimable
-	Claimed                      // held by a worker that has not started it
-	Running                      // being executed under a lease
-	Retrying                     // an attempt ended without success; waits for the next
-	Completed                    // succeeded
-	Failed                       // failed for good: a permanent error, or retries disabled
-	DeadLetter                   // retries exhausted or lifetime over; needs a person
-	Cancelled                    // cancelled before it could succeed
+	StatusPending    Status = iota + 1 // accepted and persisted; waits for dependencies
+	StatusDelayed                      // its first run lies in the future
+	StatusScheduled                    // claimable
+	StatusClaimed                      // held by a worker that has not started it
+	StatusRunning                      // being executed under a lease
+	StatusRetrying                     // an attempt ended without success; waits for the next
+	StatusCompleted                    // succeeded
+	StatusFailed                       // failed for good: a permanent error, or retries disabled
+	StatusDeadLetter                   // retries exhausted or lifetime over; needs a person
+	StatusCancelled                    // cancelled before it could succeed
 	statusEnd
 )
 
@@ -27,7 +27,7 @@ var statusNames = [...]string{
 // Statuses lists every status in the order of a job's life.
 func Statuses() []Status {
 	all := make([]Status, 0, statusEnd-1)
-	for s := Pending; s < statusEnd; s++ {
+	for s := StatusPending; s < statusEnd; s++ {
 		all = append(all, s)
 	}
 	return all
@@ -44,13 +44,13 @@ func ParseStatus(name string) (Status, error) {
 func (s Status) String() string { return nameOf(statusNames[:], int(s)) }
 
 // Valid reports whether s is one of the ten statuses.
-func (s Status) Valid() bool { return s >= Pending && s < statusEnd }
+func (s Status) Valid() bool { return s >= StatusPending && s < statusEnd }
 
 // Terminal reports whether a job in s never moves again.
-func (s Status) Terminal() bool { return s >= Completed && s < statusEnd }
+func (s Status) Terminal() bool { return s >= StatusCompleted && s < statusEnd }
 
 // Held reports whether a job in s belongs to the holder of a lease.
-func (s Status) Held() bool { return s == Claimed || s == Running }
+func (s Status) Held() bool { return s == StatusClaimed || s == StatusRunning }
 
 // MarshalText is the canonical name.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
@@ -68,11 +68,11 @@ func (s *Status) UnmarshalText(text []byte) error {
 type Detail uint8
 
 const (
-	NoDetail     Detail = iota
-	JustClaimed         // claimed, nothing reported yet
-	Preparing           // the holder prepares its run
-	LeasePending        // the holder waits for capacity
-	Assigned            // given to a provider that has not acknowledged
+	DetailNone         Detail = iota
+	DetailClaimed             // claimed, nothing reported yet
+	DetailPreparing           // the holder prepares its run
+	DetailLeasePending        // the holder waits for capacity
+	DetailAssigned            // given to a provider that has not acknowledged
 	detailEnd
 )
 
@@ -82,7 +82,7 @@ var detailNames = [...]string{"", "CLAIMED", "PREPARING", "LEASE_PENDING", "ASSI
 func (d Detail) Valid() bool { return d < detailEnd }
 
 func (d Detail) String() string {
-	if d == NoDetail {
+	if d == DetailNone {
 		return ""
 	}
 	return nameOf(detailNames[:], int(d))
@@ -93,18 +93,20 @@ func (d Detail) String() string {
 type Priority uint8
 
 const (
-	Critical Priority = iota + 1 // level 0: before everything else
-	High                         // level 1
-	Normal                       // level 2: the default
-	Low                          // level 3
-	Bulk                         // level 4: only when nothing else waits
+	PriorityCritical Priority = iota + 1 // level 0: before everything else
+	PriorityHigh                         // level 1
+	PriorityNormal                       // level 2: the default
+	PriorityLow                          // level 3
+	PriorityBulk                         // level 4: only when nothing else waits
 	priorityEnd
 )
 
 var priorityNames = [...]string{"", "CRITICAL", "HIGH", "NORMAL", "LOW", "BULK"}
 
 // Priorities lists the five levels, most urgent first.
-func Priorities() []Priority { return []Priority{Critical, High, Normal, Low, Bulk} }
+func Priorities() []Priority {
+	return []Priority{PriorityCritical, PriorityHigh, PriorityNormal, PriorityLow, PriorityBulk}
+}
 
 // ParsePriority reads a name, or a level from "0" to "4".
 func ParsePriority(s string) (Priority, error) {
@@ -121,7 +123,7 @@ func ParsePriority(s string) (Priority, error) {
 func (p Priority) String() string { return nameOf(priorityNames[:], int(p)) }
 
 // Valid reports whether p is one of the five levels.
-func (p Priority) Valid() bool { return p >= Critical && p < priorityEnd }
+func (p Priority) Valid() bool { return p >= PriorityCritical && p < priorityEnd }
 
 // Level is the number of the documents: 0 for CRITICAL to 4 for BULK.
 func (p Priority) Level() int { return int(p) - 1 }

@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Classify turns what a handler returned into the failure to remember. It is
+// Error turns what a handler returned into the failure to remember. It is
 // total: every error gets exactly one category, and an error whose own methods
 // panic or whose tree is a ring does no harm. Nil is no failure.
 //
@@ -213,7 +213,7 @@ func (e evidence) judge(message string) gq.Failure {
 }
 
 // categoryOf is how an error of this module counts when a handler returns it.
-func categoryOf(k gq.Kind) gq.Category {
+func categoryOf(k gq.ErrorKind) gq.Category {
 	switch k {
 	case gq.KindInvalid, gq.KindNotFound, gq.KindDuplicate, gq.KindDenied, gq.KindUnauthenticated:
 		return gq.CategoryPermanent

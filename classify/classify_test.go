@@ -301,8 +301,8 @@ func TestClassifyIsTotal(t *testing.T) {
 
 // A handler may return any error of this module; each kind has a category.
 func TestClassifyOwnKinds(t *testing.T) {
-	permanent := map[gq.Kind]bool{gq.KindInvalid: true, gq.KindNotFound: true, gq.KindDuplicate: true, gq.KindDenied: true, gq.KindUnauthenticated: true}
-	for _, kind := range gq.Kinds() {
+	permanent := map[gq.ErrorKind]bool{gq.KindInvalid: true, gq.KindNotFound: true, gq.KindDuplicate: true, gq.KindDenied: true, gq.KindUnauthenticated: true}
+	for _, kind := range gq.ErrorKinds() {
 		want := gq.CategoryTemporary
 		if permanent[kind] {
 			want = gq.CategoryPermanent

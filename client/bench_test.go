@@ -182,7 +182,7 @@ func BenchmarkSubmit(b *testing.B) {
 // queue is what the engine and the client have in common here.
 type queue interface {
 	worker.Queue
-	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error)
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
 }
 
 // BenchmarkWorker moves jobs through their whole life: submitted in batches,

@@ -36,17 +36,17 @@ func (e *flaky) lost() {
 	}
 }
 
-func (e *flaky) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+func (e *flaky) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	defer e.lost()
 	return e.Engine.Submit(context.WithoutCancel(ctx), s)
 }
 
-func (e *flaky) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+func (e *flaky) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	defer e.lost()
 	return e.Engine.SubmitBatch(context.WithoutCancel(ctx), specs)
 }
 
-func (e *flaky) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (e *flaky) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	defer e.lost()
 	return e.Engine.SubmitGraph(context.WithoutCancel(ctx), drafts)
 }
@@ -61,17 +61,17 @@ func (e *flaky) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Stat
 	return e.Engine.Cancel(context.WithoutCancel(ctx), id, reason)
 }
 
-func (e *flaky) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+func (e *flaky) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	defer e.lost()
 	return e.Engine.Replay(context.WithoutCancel(ctx), id)
 }
 
-func (e *flaky) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (e *flaky) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	defer e.lost()
 	return e.Engine.Heartbeat(ctx, beats)
 }
 
-func (e *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (e *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	defer e.lost()
 	return e.Engine.Settle(ctx, outcomes)
 }
@@ -89,7 +89,7 @@ func serveFlaky(t *testing.T, change ...func(*fixture)) (*fixture, *flaky) {
 func TestLostAnswersAreAskedForAgain(t *testing.T) {
 	f, e := serveFlaky(t)
 	ctx := t.Context()
-	keyed := func(key string) gq.Spec { return gq.Spec{Type: "work", Key: gq.Key{Name: key}} }
+	keyed := func(key string) gq.Spec { return gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: key}} }
 	lose := func(what string, call func() error) {
 		t.Helper()
 		e.calls.Store(0)
@@ -115,32 +115,32 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 		return err
 	})
 	lose("a graph with keys", func() error {
-		_, err := f.SubmitGraph(ctx, []gq.Draft{{Ref: "x", Spec: keyed("d")}, {Spec: keyed("e"), Needs: []gq.Need{{Kind: gq.After, Ref: "x"}}}})
+		_, err := f.SubmitGraph(ctx, []gq.GraphJob{{Ref: "x", Spec: keyed("d")}, {Spec: keyed("e"), Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "x"}}}})
 		return err
 	})
 	lose("get", func() error { _, err := f.Get(ctx, id, 0); return err })
 	lose("cancel", func() error { _, err := f.Cancel(ctx, id, "enough"); return err })
-	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live()+count.By[gq.Cancelled] != 5 {
+	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live()+count.By[gq.StatusCancelled] != 5 {
 		t.Errorf("5 jobs were submitted, there are %v", count)
 	}
 	job := f.claim()
 	lease := job.State.Lease.Ref()
 	lose("heartbeat", func() error {
-		answers, err := f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: 0.5}})
+		answers, err := f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: 0.5}})
 		if err == nil {
 			err = answers[0].Err
 		}
 		return err
 	})
 	lose("heartbeat with children that have keys", func() error {
-		answers, err := f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{keyed("child")}}})
+		answers, err := f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{keyed("child")}}})
 		if err == nil {
 			err = answers[0].Err
 		}
 		return err
 	})
 	lose("complete", func() error { _, err := f.Complete(ctx, lease, []byte("1")); return err })
-	if s := must(f.engine.Get(ctx, job.Spec.ID, 0))(t).State; s.Status != gq.Completed || s.Attempt != 1 {
+	if s := must(f.engine.Get(ctx, job.Spec.ID, 0))(t).State; s.Status != gq.StatusCompleted || s.Attempt != 1 {
 		t.Errorf("the job is %s after attempt %d", s.Status, s.Attempt)
 	}
 }
@@ -158,19 +158,19 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 	for what, call := range map[string]func() error{
 		"submit": func() error { _, err := f.Submit(ctx, gq.Spec{Type: "work"}); return err },
 		"batch with one keyless": func() error {
-			_, err := f.SubmitBatch(ctx, []gq.Spec{{Type: "work", Key: gq.Key{Name: "k"}}, {Type: "work"}})
+			_, err := f.SubmitBatch(ctx, []gq.Spec{{Type: "work", Key: gq.IdempotencyKey{Name: "k"}}, {Type: "work"}})
 			return err
 		},
-		"graph":  func() error { _, err := f.SubmitGraph(ctx, []gq.Draft{{Spec: gq.Spec{Type: "work"}}}); return err },
+		"graph":  func() error { _, err := f.SubmitGraph(ctx, []gq.GraphJob{{Spec: gq.Spec{Type: "work"}}}); return err },
 		"replay": func() error { _, err := f.Replay(ctx, finished); return err },
 		"keyless children": func() error {
-			_, err := f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{{Type: "work"}}}})
+			_, err := f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: -1, Spawn: []gq.Spec{{Type: "work"}}}})
 			return err
 		},
 	} {
 		// The client has noticed what broke before, or the call would be lost on its way.
 		must(f.Get(ctx, finished, 0))(t)
-		must(f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: -1}}))(t)
+		must(f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: -1}}))(t)
 		e.calls.Store(0)
 		e.lose.Store(1)
 		err := call()
@@ -196,7 +196,7 @@ func TestGeneratedKeys(t *testing.T) {
 	e.lose.Store(1)
 	batch := must(f.SubmitBatch(ctx, []gq.Spec{{Type: "work"}, {Type: "work"}}))(t)
 	e.lose.Store(1)
-	graph := must(f.SubmitGraph(ctx, []gq.Draft{{Spec: gq.Spec{Type: "work"}}}))(t)
+	graph := must(f.SubmitGraph(ctx, []gq.GraphJob{{Spec: gq.Spec{Type: "work"}}}))(t)
 	for _, s := range append(batch, graph...) {
 		if s.Err != nil || s.Existing || s.Same {
 			t.Errorf("%+v", s)
@@ -205,11 +205,11 @@ func TestGeneratedKeys(t *testing.T) {
 	if count := must(f.Counts(ctx, gq.DefaultQueue))(t)[0]; count.Live() != 4 {
 		t.Errorf("4 jobs were submitted, there are %d", count.Live())
 	}
-	mine := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.Key{Name: "mine"}}))(t)
-	if again := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.Key{Name: "mine"}}))(t); !again.Existing || again.ID() != mine.ID() {
+	mine := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: "mine"}}))(t)
+	if again := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: "mine"}}))(t); !again.Existing || again.ID() != mine.ID() {
 		t.Errorf("a key of the caller: %+v", again)
 	}
-	unkeyed := gq.Default()
+	unkeyed := gq.DefaultPolicy()
 	unkeyed.IdempotencyWindow = 0
 	if s := must(f.Submit(ctx, gq.Spec{Type: "work", Policy: unkeyed}))(t); s.Existing {
 		t.Errorf("%+v", s)
@@ -296,7 +296,7 @@ func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, er
 }
 
 // Settle is away at first.
-func (e *lateEngine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (e *lateEngine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	if e.away.CompareAndSwap(false, true) {
 		return nil, gq.ErrUnavailable
 	}
@@ -433,11 +433,11 @@ func TestWithoutStream(t *testing.T) {
 	})
 	f.job()
 	job := f.claim()
-	answers := must(f.Heartbeat(t.Context(), []gq.Beat{{Lease: job.State.Lease.Ref(), Progress: -1}}))(t)
+	answers := must(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: job.State.Lease.Ref(), Progress: -1}}))(t)
 	if answers[0].Err != nil {
 		t.Error(answers[0].Err)
 	}
-	if s := must(f.Complete(t.Context(), job.State.Lease.Ref(), nil))(t); s.Status != gq.Completed {
+	if s := must(f.Complete(t.Context(), job.State.Lease.Ref(), nil))(t); s.Status != gq.StatusCompleted {
 		t.Errorf("%+v", s)
 	}
 }
@@ -446,7 +446,7 @@ func TestWaitForAJob(t *testing.T) {
 	f := serve(t)
 	id := f.job()
 	job, err := inVain(t, id, f.Wait)
-	if gq.KindOf(err) != gq.KindTimeout || job.State.Status != gq.Scheduled {
+	if gq.KindOf(err) != gq.KindTimeout || job.State.Status != gq.StatusScheduled {
 		t.Errorf("%s, %v", job.State.Status, err)
 	}
 	_, near := inVain(t, id, f.engine.Wait)
@@ -456,7 +456,7 @@ func TestWaitForAJob(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, func() { _, _ = f.engine.Cancel(context.Background(), id, "") })
 	f.cut() // in the meantime
 	f.mend()
-	if job := must(f.Wait(t.Context(), id))(t); job.State.Status != gq.Cancelled {
+	if job := must(f.Wait(t.Context(), id))(t); job.State.Status != gq.StatusCancelled {
 		t.Errorf("%s", job.State.Status)
 	}
 }

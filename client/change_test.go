@@ -71,7 +71,7 @@ func TestPurging(t *testing.T) {
 		t.Errorf("of no state: %v", err)
 	}
 	must(f.Cancel(ctx, live, ""))(t)
-	if n := must(f.PurgeWhere(ctx, gq.Query{Statuses: []gq.Status{gq.Cancelled}}))(t); n != 1 {
+	if n := must(f.PurgeWhere(ctx, gq.Query{Statuses: []gq.Status{gq.StatusCancelled}}))(t); n != 1 {
 		t.Errorf("purged %d", n)
 	}
 }

@@ -88,7 +88,7 @@ func ExampleClient_Submit() {
 		log.Fatal(err)
 	}
 	defer c.Close()
-	spec := gq.Spec{Type: "invoice.send", Key: gq.Key{Name: "invoice-4711"}}
+	spec := gq.Spec{Type: "invoice.send", Key: gq.IdempotencyKey{Name: "invoice-4711"}}
 	first, err := c.Submit(context.Background(), spec)
 	if err != nil {
 		log.Fatal(err)

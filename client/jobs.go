@@ -30,14 +30,14 @@ const (
 //
 // With an idempotency key that is taken the answer is the job that has it, and
 // Same tells whether it was submitted with the same content.
-func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	s, drawn := c.keyed(s)
 	m, err := invoke(ctx, c, safeIf(s.Key.Name != ""), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
 	if err != nil {
 		if faults := gq.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
 			err = fmt.Errorf("submit %.80q: %w", s.Type, err)
 		}
-		return gq.Submitted{Err: err}, err
+		return gq.SubmitResult{Err: err}, err
 	}
 	out, err := read("submit", m, wire.SubmittedFromProto)
 	if drawn {
@@ -49,7 +49,7 @@ func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
 // keyed gives a submission a key if it is to have one. The key is drawn once and
 // found by nobody else, so that what has it was made by this very call.
 func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
-	if !c.options.GenerateKeys || s.Key != (gq.Key{}) || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
+	if !c.options.GenerateKeys || s.Key != (gq.IdempotencyKey{}) || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
 		return s, false
 	}
 	s.Key.Name = "client-" + rand.Text()
@@ -70,8 +70,8 @@ func (c *Client) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 // SubmitBatch makes many jobs, each with an answer of its own. The error is that
 // of the call: nothing is known about any of them then. Large batches go in
 // several requests.
-func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
-	out := make([]gq.Submitted, len(specs))
+func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
+	out := make([]gq.SubmitResult, len(specs))
 	drawn := make([]bool, len(specs))
 	var (
 		messages []*pb.Spec
@@ -116,7 +116,7 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 
 // submitSome makes one request. What cannot be sent is left out and refused by
 // itself, as the server would.
-func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]gq.Submitted, error) {
+func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]gq.SubmitResult, error) {
 	m, err := invoke(ctx, c, s, c.jobs.SubmitBatch, &pb.SubmitBatchRequest{Specs: specs})
 	if err == nil {
 		out, err := readAll("submit", m.GetSubmitted(), wire.SubmittedFromProto)
@@ -128,7 +128,7 @@ func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]
 	if gq.FaultsOf(err) == nil || wire.RequestOf(err) != "" {
 		return nil, err
 	}
-	out := make([]gq.Submitted, len(specs))
+	out := make([]gq.SubmitResult, len(specs))
 	var good []*pb.Spec
 	var at []int
 	for i, m := range specs {
@@ -155,7 +155,7 @@ func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]
 
 // SubmitGraph makes jobs that depend on each other, all or none. Drafts name each
 // other by Ref and jobs that exist by id.
-func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	keys, drawn := true, make([]bool, len(drafts))
 	request := &pb.SubmitGraphRequest{Drafts: make([]*pb.Draft, len(drafts))}
 	for i, d := range drafts {
@@ -237,10 +237,10 @@ func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq
 }
 
 // Replay submits a finished job again, as a new one.
-func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	m, err := invoke(ctx, c, once, c.jobs.Replay, &pb.ReplayRequest{Id: id.String()})
 	if err != nil {
-		return gq.Submitted{}, err
+		return gq.SubmitResult{}, err
 	}
 	return read("replay", m, wire.SubmittedFromProto)
 }

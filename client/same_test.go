@@ -19,16 +19,16 @@ import (
 // full is what the engine and the client have in common.
 type full interface {
 	worker.Queue
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error)
-	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error)
-	SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error)
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
+	SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
-	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
@@ -81,9 +81,9 @@ func TestReadsAreTheSame(t *testing.T) {
 	must(f.PutQueue(ctx, gq.Queue{Name: "q", Policy: policy, MaxRunning: 5, Rate: gq.Rate{Count: 100, Per: time.Second, Burst: 3}, Fair: true}))(t)
 	spec := gq.Spec{
 		Type: "work", Queue: "q", Payload: gq.Payload{Data: []byte{0, 255}, ContentType: "application/octet-stream"},
-		Key: gq.Key{Name: "k"}, CostUnits: 3, Requires: []string{"gpu"}, LimitKey: "l", FairKey: "f", Requester: "r", Tier: "t", MaxFee: 5,
+		Key: gq.IdempotencyKey{Name: "k"}, CostUnits: 3, Requires: []string{"gpu"}, LimitKey: "l", FairKey: "f", Requester: "r", Tier: "t", MaxFee: 5,
 		Attributes: map[string]string{"a": "b"},
-		Metadata:   gq.Metadata{Priority: gq.High, Tags: map[string]string{"c": "d"}, CorrelationID: "e", CallbackURL: "https://example.com/"},
+		Metadata:   gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"c": "d"}, CorrelationID: "e", CallbackURL: "https://example.com/"},
 	}
 	submitted := must(f.Submit(ctx, spec))(t)
 	id := submitted.ID()
@@ -94,9 +94,9 @@ func TestReadsAreTheSame(t *testing.T) {
 	}
 	other := f.job()
 	later := f.job(func(s *gq.Spec) { s.RunAt = time.Now().Add(time.Hour).UTC().Truncate(time.Second) })
-	dependent := f.job(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.After, Job: other}} })
+	dependent := f.job(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: other}} })
 
-	job := must(f.UpdateMetadata(ctx, id, gq.MetadataPatch{Priority: gq.Critical, SetTags: map[string]string{"x": "y"}, DropTags: []string{"c"}}))(t)
+	job := must(f.UpdateMetadata(ctx, id, gq.MetadataPatch{Priority: gq.PriorityCritical, SetTags: map[string]string{"x": "y"}, DropTags: []string{"c"}}))(t)
 	same(t, "update", must(e.Get(ctx, id, 0))(t), job)
 
 	claimed := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", Queues: []string{"q"}, Offers: []string{"gpu"}, N: 3, TTL: time.Minute}))(t)
@@ -105,7 +105,7 @@ func TestReadsAreTheSame(t *testing.T) {
 	}
 	same(t, "claim", must(e.Get(ctx, id, gq.WithPayload))(t), claimed[0])
 	lease := claimed[0].State.Lease.Ref()
-	beat := must(f.Heartbeat(ctx, []gq.Beat{{Lease: lease, Progress: 0.5, Note: "half", Checkpoint: []byte("cp"), Spawn: []gq.Spec{{Type: "child"}}}}))(t)
+	beat := must(f.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: 0.5, Note: "half", Checkpoint: []byte("cp"), Spawn: []gq.Spec{{Type: "child"}}}}))(t)
 	if beat[0].Err != nil || len(beat[0].Spawned) != 1 {
 		t.Fatalf("%+v", beat)
 	}
@@ -121,7 +121,7 @@ func TestReadsAreTheSame(t *testing.T) {
 			same(t, "history", must(e.History(ctx, id))(t), must(f.History(ctx, id))(t))
 			same(t, "explain", must(e.Explain(ctx, id))(t), must(f.Explain(ctx, id))(t))
 		}
-		for _, q := range []gq.Query{{}, {Queue: "q"}, {Statuses: []gq.Status{gq.Running, gq.Delayed}, OldestFirst: true}, {Limit: 2}, {CreatedAfter: time.Now()}, {Types: []string{"child"}}, {Tags: map[string]string{"x": "y"}}} {
+		for _, q := range []gq.Query{{}, {Queue: "q"}, {Statuses: []gq.Status{gq.StatusRunning, gq.StatusDelayed}, OldestFirst: true}, {Limit: 2}, {CreatedAfter: time.Now()}, {Types: []string{"child"}}, {Tags: map[string]string{"x": "y"}}} {
 			near, far := must(e.List(ctx, q))(t), must(f.List(ctx, q))(t)
 			same(t, "list", near, far)
 			if q.Cursor = near.Next; q.Cursor != "" {
@@ -188,23 +188,23 @@ func TestReadsAreTheSame(t *testing.T) {
 func TestWorkersVerbs(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
-	drafts := []gq.Draft{
+	drafts := []gq.GraphJob{
 		{Ref: "a", Spec: gq.Spec{Type: "work"}},
-		{Ref: "b", Spec: gq.Spec{Type: "work"}, Needs: []gq.Need{{Kind: gq.After, Ref: "a"}}},
+		{Ref: "b", Spec: gq.Spec{Type: "work"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
 	}
 	graph := must(f.SubmitGraph(ctx, drafts))(t)
-	if len(graph) != 2 || graph[0].State.Status != gq.Scheduled || graph[1].State.Status != gq.Pending {
+	if len(graph) != 2 || graph[0].State.Status != gq.StatusScheduled || graph[1].State.Status != gq.StatusPending {
 		t.Fatalf("%+v", graph)
 	}
 	held := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", Hold: true, N: 1}))(t)
-	if len(held) != 1 || held[0].State.Status != gq.Claimed {
+	if len(held) != 1 || held[0].State.Status != gq.StatusClaimed {
 		t.Fatalf("%+v", held)
 	}
 	lease := held[0].State.Lease.Ref()
-	if s := must(f.Start(ctx, lease, time.Minute))(t); s.Status != gq.Running || s.Lease.TTL != time.Minute {
+	if s := must(f.Start(ctx, lease, time.Minute))(t); s.Status != gq.StatusRunning || s.Lease.TTL != time.Minute {
 		t.Errorf("%+v", s)
 	}
-	if s := must(f.Release(ctx, lease, time.Millisecond, "not now"))(t); s.Status != gq.Retrying && s.Status != gq.Scheduled {
+	if s := must(f.Release(ctx, lease, time.Millisecond, "not now"))(t); s.Status != gq.StatusRetrying && s.Status != gq.StatusScheduled {
 		t.Errorf("%+v", s)
 	}
 	job := f.claim()
@@ -214,11 +214,11 @@ func TestWorkersVerbs(t *testing.T) {
 	if _, err := f.Complete(ctx, lease, nil); !errors.Is(err, gq.ErrStaleLease) {
 		t.Errorf("an old lease: %v", err)
 	}
-	if s := must(f.Complete(ctx, job.State.Lease.Ref(), []byte(`"done"`)))(t); s.Status != gq.Completed {
+	if s := must(f.Complete(ctx, job.State.Lease.Ref(), []byte(`"done"`)))(t); s.Status != gq.StatusCompleted {
 		t.Errorf("%+v", s)
 	}
 	same(t, "result", `"done"`, string(must(f.Wait(ctx, job.Spec.ID))(t).Result))
-	if s := must(f.Cancel(ctx, graph[1].ID(), "no \xff more"))(t); s.Status != gq.Cancelled {
+	if s := must(f.Cancel(ctx, graph[1].ID(), "no \xff more"))(t); s.Status != gq.StatusCancelled {
 		t.Errorf("%+v", s)
 	}
 }
@@ -230,7 +230,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 	ctx := t.Context()
 	id := f.job()
 	unknown := gq.NewJobID([16]byte{1})
-	bad := gq.Default()
+	bad := gq.DefaultPolicy()
 	bad.MaxAttempts, bad.LeaseTTL, bad.OnLoss = 0, -1, 0
 	must(f.PutQueue(ctx, gq.Queue{Name: "full", MaxDepth: 1}))(t)
 	f.job(func(s *gq.Spec) { s.Queue = "full" })
@@ -239,7 +239,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 	for name, call := range map[string]func(q full) error{
 		"claim none": func(q full) error { _, err := q.Claim(ctx, gq.ClaimRequest{Worker: "w"}); return err },
 		"taken key": func(q full) error {
-			got, err := q.Enqueue(ctx, gq.Spec{Type: "work", Key: gq.Key{Name: "taken"}, Payload: gq.Payload{Data: []byte(`"other"`)}})
+			got, err := q.Enqueue(ctx, gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: "taken"}, Payload: gq.Payload{Data: []byte(`"other"`)}})
 			if got != taken || !errors.Is(err, gq.ErrKeyReused) {
 				t.Errorf("a key that job %s has was answered with %s, %v", taken, got, err)
 			}
@@ -252,7 +252,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 		"cancel":  func(q full) error { _, err := q.Cancel(ctx, unknown, ""); return err },
 		"replay":  func(q full) error { _, err := q.Replay(ctx, id); return err },
 		"update": func(q full) error {
-			_, err := q.UpdateMetadata(ctx, unknown, gq.MetadataPatch{Priority: gq.High})
+			_, err := q.UpdateMetadata(ctx, unknown, gq.MetadataPatch{Priority: gq.PriorityHigh})
 			return err
 		},
 		"bad patch": func(q full) error {
@@ -268,7 +268,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 		},
 		"text": func(q full) error { _, err := q.Submit(ctx, gq.Spec{Type: "\xff"}); return err },
 		"unknown dependency": func(q full) error {
-			_, err := q.Submit(ctx, gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.After, Job: unknown}}})
+			_, err := q.Submit(ctx, gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: unknown}}})
 			return err
 		},
 		"dependency without a kind": func(q full) error {
@@ -277,7 +277,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 		},
 		"graph": func(q full) error { _, err := q.SubmitGraph(ctx, nil); return err },
 		"cycle": func(q full) error {
-			_, err := q.SubmitGraph(ctx, []gq.Draft{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.Need{{Kind: gq.After, Ref: "b"}}}})
+			_, err := q.SubmitGraph(ctx, []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "b"}}}})
 			return err
 		},
 		"list":   func(q full) error { _, err := q.List(ctx, gq.Query{Limit: -1}); return err },
@@ -337,12 +337,12 @@ func TestLargeBatches(t *testing.T) {
 		}
 	}
 	var outcomes []gq.Outcome
-	var beats []gq.Beat
+	var beats []gq.Heartbeat
 	for len(outcomes) < 2498 {
 		jobs := must(f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 1000}))(t)
 		for i := range jobs {
-			outcomes = append(outcomes, gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Succeeded, Result: jobs[i].Spec.Payload.Data})
-			beats = append(beats, gq.Beat{Lease: jobs[i].State.Lease.Ref(), Progress: -1})
+			outcomes = append(outcomes, gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: jobs[i].Spec.Payload.Data})
+			beats = append(beats, gq.Heartbeat{Lease: jobs[i].State.Lease.Ref(), Progress: -1})
 		}
 	}
 	for i, a := range must(f.Heartbeat(ctx, beats))(t) {
@@ -351,7 +351,7 @@ func TestLargeBatches(t *testing.T) {
 		}
 	}
 	for i, a := range must(f.Settle(ctx, outcomes))(t) {
-		if a.Err != nil || a.State.Status != gq.Completed || a.State.Lease.ID != outcomes[i].Lease.ID {
+		if a.Err != nil || a.State.Status != gq.StatusCompleted || a.State.Lease.ID != outcomes[i].Lease.ID {
 			t.Fatalf("outcome %d: %+v", i, a)
 		}
 	}
@@ -379,14 +379,14 @@ func TestLargeResults(t *testing.T) {
 		t.Fatalf("%d jobs", len(jobs))
 	}
 	answers := must(f.Settle(ctx, []gq.Outcome{
-		{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded, Result: large.Data},
-		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Succeeded, Result: make([]byte, 7<<20-1<<9)},
-		{Lease: jobs[2].State.Lease.Ref(), Verdict: gq.Succeeded},
+		{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: large.Data},
+		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: make([]byte, 7<<20-1<<9)},
+		{Lease: jobs[2].State.Lease.Ref(), Verdict: gq.VerdictComplete},
 	}))(t)
 	if answers[0].Err != nil || !errors.Is(answers[1].Err, gq.ErrInvalid) || answers[2].Err != nil {
 		t.Errorf("%v, %v, %v", answers[0].Err, answers[1].Err, answers[2].Err)
 	}
-	_, err := f.Settle(ctx, []gq.Outcome{{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Succeeded, Result: make([]byte, 20<<20)}})
+	_, err := f.Settle(ctx, []gq.Outcome{{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: make([]byte, 20<<20)}})
 	if !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("a result that no message can hold: %v", err)
 	}

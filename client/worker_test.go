@@ -61,7 +61,7 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	stop := run(t, f, mux, worker.Config{Slots: 20, HeartbeatEvery: 20 * time.Millisecond})
 	defer stop()
 
-	soon := gq.Default()
+	soon := gq.DefaultPolicy()
 	soon.Backoff.Initial = time.Millisecond
 	var ids []gq.JobID
 	for i := range 100 {
@@ -71,22 +71,22 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	bad := f.job(func(s *gq.Spec) { s.Type = "bad" })
 	endless := f.job(func(s *gq.Spec) { s.Type = "endless" })
 	for i, id := range ids {
-		if job := must(f.Wait(ctx, id))(t); job.State.Status != gq.Completed || string(job.Result) != fmt.Sprint(i+1) {
+		if job := must(f.Wait(ctx, id))(t); job.State.Status != gq.StatusCompleted || string(job.Result) != fmt.Sprint(i+1) {
 			t.Errorf("job %d is %s with %q", i, job.State.Status, job.Result)
 		}
 	}
-	if s := must(f.Wait(ctx, stubborn))(t).State; s.Status != gq.Completed || s.Attempt != 3 {
+	if s := must(f.Wait(ctx, stubborn))(t).State; s.Status != gq.StatusCompleted || s.Attempt != 3 {
 		t.Errorf("%s after attempt %d", s.Status, s.Attempt)
 	}
-	if s := must(f.Wait(ctx, bad))(t).State; s.Status != gq.Failed || s.Failure.Code != "never" {
+	if s := must(f.Wait(ctx, bad))(t).State; s.Status != gq.StatusFailed || s.Failure.Code != "never" {
 		t.Errorf("%s, %+v", s.Status, s.Failure)
 	}
-	for must(f.Get(ctx, endless, 0))(t).State.Status != gq.Running {
+	for must(f.Get(ctx, endless, 0))(t).State.Status != gq.StatusRunning {
 		time.Sleep(time.Millisecond)
 	}
 	must(f.Cancel(ctx, endless, "enough"))(t)
 	<-cancelled
-	if s := must(f.Wait(ctx, endless))(t).State; s.Status != gq.Cancelled || s.Cancellation.HonouredAt.IsZero() {
+	if s := must(f.Wait(ctx, endless))(t).State; s.Status != gq.StatusCancelled || s.Cancellation.HonouredAt.IsZero() {
 		t.Errorf("%s, %+v", s.Status, s.Cancellation)
 	}
 }
@@ -98,7 +98,7 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	ctx := t.Context()
 	// Jobs that were on their way when the connection broke wait for the end of
 	// their leases.
-	p := gq.Default()
+	p := gq.DefaultPolicy()
 	p.LeaseTTL, p.OnLoss, p.Lifetime = 500*time.Millisecond, gq.LossFree, 0
 	sweeping, stopSweeping := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -122,7 +122,7 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	const n = 400
 	group.Go(func() {
 		for i := range n {
-			if _, err := f.Enqueue(ctx, gq.Spec{Type: "work", Policy: p, Key: gq.Key{Name: fmt.Sprint(i)}}); err != nil {
+			if _, err := f.Enqueue(ctx, gq.Spec{Type: "work", Policy: p, Key: gq.IdempotencyKey{Name: fmt.Sprint(i)}}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -143,11 +143,11 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 			}
 		}
 		if counts := must(f.engine.Counts(ctx, gq.DefaultQueue))(t); len(counts) > 0 {
-			completed = counts[0].By[gq.Completed]
+			completed = counts[0].By[gq.StatusCompleted]
 		}
 	}
 	count := must(f.engine.Counts(ctx, gq.DefaultQueue))(t)[0]
-	if count.Live() != 0 || count.By[gq.Completed] != n {
+	if count.Live() != 0 || count.By[gq.StatusCompleted] != n {
 		t.Errorf("%v", count)
 	}
 }

@@ -85,7 +85,7 @@ func (c *Client) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration
 // Heartbeat keeps leases alive and stores what their holders report. The state in
 // each answer tells its holder whether it was asked to stop
 // ([gq.Cancellation.Requested]).
-func (c *Client) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (c *Client) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	safe := repeat
 	for i := range beats {
 		for k := range beats[i].Spawn {
@@ -93,7 +93,7 @@ func (c *Client) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 		}
 	}
 	return inParts(beats, wire.ProtoBeat, func(m *pb.Beat) int { return len(m.GetCheckpoint()) + spawnBytes(m.GetSpawn()) },
-		func(part []*pb.Beat, large bool) ([]gq.Answer, error) {
+		func(part []*pb.Beat, large bool) ([]gq.LeaseResult, error) {
 			request := &pb.HeartbeatRequest{Beats: part}
 			return c.report(ctx, "heartbeat", safe, request, &pb.WorkRequest{Message: &pb.WorkRequest_Heartbeat{Heartbeat: request}},
 				func(ctx context.Context) (*pb.Answers, error) { return c.workers.Heartbeat(ctx, request) }, len(part), large)
@@ -102,11 +102,11 @@ func (c *Client) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 
 // Settle ends leases: each job is completed, fails or is given back. The very
 // same call again is answered as before.
-func (c *Client) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (c *Client) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	return inParts(outcomes, wire.ProtoOutcome, func(m *pb.Outcome) int {
 		return len(m.GetComplete().GetResult()) + spawnBytes(m.GetComplete().GetSpawn())
 	},
-		func(part []*pb.Outcome, large bool) ([]gq.Answer, error) {
+		func(part []*pb.Outcome, large bool) ([]gq.LeaseResult, error) {
 			request := &pb.SettleRequest{Outcomes: part}
 			return c.report(ctx, "settle", repeat, request, &pb.WorkRequest{Message: &pb.WorkRequest_Settle{Settle: request}},
 				func(ctx context.Context) (*pb.Answers, error) { return c.workers.Settle(ctx, request) }, len(part), large)
@@ -115,18 +115,18 @@ func (c *Client) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer
 
 // Complete ends one job with success.
 func (c *Client) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
-	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Succeeded, Result: result})
+	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Result: result})
 }
 
 // Fail ends one attempt without success. Whether the job is tried again follows
 // from the failure's category and the job's policy.
 func (c *Client) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
-	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Failing, Failure: f})
+	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictFail, Failure: f})
 }
 
 // Release gives one job back without fault. It may run again after the delay.
 func (c *Client) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
-	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.GivenBack, Delay: delay, Reason: reason})
+	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictRelease, Delay: delay, Reason: reason})
 }
 
 func (c *Client) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
@@ -150,7 +150,7 @@ func (c *Client) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 // report sends beats or outcomes, on the stream where there is one.
 func (c *Client) report(ctx context.Context, verb string, safe safety, request proto.Message, streamed *pb.WorkRequest,
 	unary func(context.Context) (*pb.Answers, error), n int, large bool,
-) ([]gq.Answer, error) {
+) ([]gq.LeaseResult, error) {
 	var answers *pb.Answers
 	err := c.attempts(ctx, func(ctx context.Context) (safety, error) {
 		s, err := c.work.open(ctx)
@@ -185,8 +185,8 @@ func spawnBytes(specs []*pb.Spec) (n int) {
 
 // inParts sends items in as many requests as they need. A large one may be more
 // than a server takes.
-func inParts[V, M any](items []V, encode func(*V) M, size func(M) int, send func(part []M, large bool) ([]gq.Answer, error)) ([]gq.Answer, error) {
-	answers := make([]gq.Answer, 0, len(items))
+func inParts[V, M any](items []V, encode func(*V) M, size func(M) int, send func(part []M, large bool) ([]gq.LeaseResult, error)) ([]gq.LeaseResult, error) {
+	answers := make([]gq.LeaseResult, 0, len(items))
 	part, bytes := make([]M, 0, min(len(items), maxItems)), 0
 	for i := range items {
 		m := encode(&items[i])

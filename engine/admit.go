@@ -21,7 +21,7 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 		return machine.Ask(s, lease, again, now)
 	}
 	start := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		if s.Detail != gq.LeasePending { // it could not ask
+		if s.Detail != gq.DetailLeasePending { // it could not ask
 			return s, nil, gq.ErrIllegalMove.Errorf("job %s waits for no capacity", s.ID)
 		}
 		return machine.Start(s, lease, ttl, now)

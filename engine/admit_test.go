@@ -34,7 +34,7 @@ func TestAdmit(t *testing.T) {
 		first, second := f.submit(gq.Spec{CostUnits: 3}), f.submit(gq.Spec{CostUnits: 3})
 		jobs := f.claim(2, held)
 		s, err := f.Admit(t.Context(), jobs[0].State.Lease.Ref(), 7*time.Second, time.Minute)
-		if err != nil || s.Status != gq.Running || s.Lease.TTL != 7*time.Second || s.RunAt.After(time.Now()) {
+		if err != nil || s.Status != gq.StatusRunning || s.Lease.TTL != 7*time.Second || s.RunAt.After(time.Now()) {
 			t.Fatalf("the first start: %+v, %v", s, err)
 		}
 		time.Sleep(time.Second)
@@ -44,7 +44,7 @@ func TestAdmit(t *testing.T) {
 		if !ok || *full != (machine.CapacityError{Pool: "p", Used: 3, Requested: 3, Capacity: 5}) {
 			t.Fatalf("the second start: %v", err)
 		}
-		if s.Status != gq.Claimed || s.Detail != gq.LeasePending || !s.RunAt.Equal(time.Now().Add(time.Minute)) || !s.Lease.HeartbeatAt.Equal(time.Now()) {
+		if s.Status != gq.StatusClaimed || s.Detail != gq.DetailLeasePending || !s.RunAt.Equal(time.Now().Add(time.Minute)) || !s.Lease.HeartbeatAt.Equal(time.Now()) {
 			t.Errorf("refused, the job is %+v", s)
 		}
 		x, err := f.Explain(t.Context(), second)
@@ -59,7 +59,7 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("no lease: %v", err)
 		}
 		time.Sleep(6 * time.Second) // the first lease ends
-		if s, err = f.Admit(t.Context(), ref, 0, time.Minute); err != nil || s.Status != gq.Running {
+		if s, err = f.Admit(t.Context(), ref, 0, time.Minute); err != nil || s.Status != gq.StatusRunning {
 			t.Errorf("with room: %+v, %v", s, err)
 		}
 		if _, err := f.Admit(t.Context(), ref, 0, time.Minute); !errors.Is(err, gq.ErrIllegalMove) {
@@ -72,15 +72,15 @@ func TestReport(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.submit(gq.Spec{})
 		_, ref := f.take(held)
-		s, err := f.Report(t.Context(), ref, gq.LeasePending, machine.Report{Progress: -1, Note: "warm"})
-		if err != nil || s.Detail != gq.LeasePending || s.Note != "warm" {
+		s, err := f.Report(t.Context(), ref, gq.DetailLeasePending, machine.Report{Progress: -1, Note: "warm"})
+		if err != nil || s.Detail != gq.DetailLeasePending || s.Note != "warm" {
 			t.Errorf("%+v, %v", s, err)
 		}
 		// Refused as a whole.
-		if _, err := f.Report(t.Context(), ref, gq.Preparing, machine.Report{Note: "back"}); !errors.Is(err, gq.ErrIllegalMove) {
+		if _, err := f.Report(t.Context(), ref, gq.DetailPreparing, machine.Report{Note: "back"}); !errors.Is(err, gq.ErrIllegalMove) {
 			t.Errorf("backwards: %v", err)
 		}
-		if _, err := f.Report(t.Context(), ref, gq.LeasePending, machine.Report{Progress: 2}); !errors.Is(err, gq.ErrInvalid) {
+		if _, err := f.Report(t.Context(), ref, gq.DetailLeasePending, machine.Report{Progress: 2}); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("too far: %v", err)
 		}
 	})
@@ -98,18 +98,18 @@ func TestCatchUp(t *testing.T) {
 		if _, err := f.ByLease(t.Context(), "nobody's", 0); !errors.Is(err, gq.ErrNotFound) {
 			t.Errorf("by no lease: %v", err)
 		}
-		if s, err := f.Advance(t.Context(), lost); err != nil || s.Status != gq.Running {
+		if s, err := f.Advance(t.Context(), lost); err != nil || s.Status != gq.StatusRunning {
 			t.Errorf("with nothing due: %+v, %v", s, err)
 		}
 		time.Sleep(policy.LeaseTTL)
 		if err := f.CatchUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		f.status(lost, gq.Failed)
+		f.status(lost, gq.StatusFailed)
 		again := f.submit(gq.Spec{Policy: policy})
 		f.take()
 		time.Sleep(policy.LeaseTTL)
-		if s, err := f.Advance(t.Context(), again); err != nil || s.Status != gq.Failed {
+		if s, err := f.Advance(t.Context(), again); err != nil || s.Status != gq.StatusFailed {
 			t.Errorf("after its lease: %+v, %v", s, err)
 		}
 		if _, err := f.Advance(t.Context(), gq.NewJobID([16]byte{1})); !errors.Is(err, gq.ErrNotFound) {

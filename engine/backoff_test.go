@@ -15,9 +15,9 @@ import (
 func forty(int, time.Duration, time.Duration) time.Duration { return 40 * time.Minute }
 
 func mine() gq.Policy {
-	p := gq.Default()
+	p := gq.DefaultPolicy()
 	p.OnLoss, p.LeaseTTL = gq.LossBackoff, time.Minute
-	p.Backoff = gq.Backoff{Strategy: gq.Custom, Custom: "mine", Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
+	p.Backoff = gq.Backoff{Strategy: gq.StrategyCustom, Custom: "mine", Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
 	return p
 }
 
@@ -34,7 +34,7 @@ func TestBackoffIsRegisteredOnce(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		f.claim(0) // the store takes the lease back by itself
-		if s := f.get(lost).State; s.Status != gq.Retrying || time.Until(s.RunAt) != 40*time.Minute {
+		if s := f.get(lost).State; s.Status != gq.StatusRetrying || time.Until(s.RunAt) != 40*time.Minute {
 			t.Errorf("after its lease was lost the job is %s and waits %v, want RETRYING and 40m", s.Status, time.Until(s.RunAt))
 		}
 	})
@@ -75,12 +75,12 @@ func TestUnregisteredBackoffIsRefused(t *testing.T) {
 		_, err = f.Submit(ctx, bad)
 		refused("Submit with another fault", err, "policy.backoff.custom")
 		refused("Submit with another fault", err, "max_fee")
-		out := must[[]gq.Submitted](t)(f.SubmitBatch(ctx, []gq.Spec{spec, {Type: "t"}}))
+		out := must[[]gq.SubmitResult](t)(f.SubmitBatch(ctx, []gq.Spec{spec, {Type: "t"}}))
 		refused("SubmitBatch", out[0].Err, "policy.backoff.custom")
 		if out[1].Err != nil {
 			t.Errorf("the other of a batch: %v", out[1].Err)
 		}
-		_, err = f.SubmitGraph(ctx, []gq.Draft{{Spec: spec}})
+		_, err = f.SubmitGraph(ctx, []gq.GraphJob{{Spec: spec}})
 		refused("SubmitGraph", err, "jobs[0].policy.backoff.custom")
 		_, err = f.PutQueue(ctx, gq.Queue{Name: "q", Policy: mine()})
 		refused("PutQueue", err, "policy.backoff.custom")

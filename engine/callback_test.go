@@ -54,7 +54,7 @@ func TestCallbacksAreCheckedWhenGiven(t *testing.T) {
 			t.Fatalf("a batch with one bad address: %v, %+v", err, batch)
 		}
 		refused("batch", "callback_url", batch[0].Err)
-		_, err = f.SubmitGraph(t.Context(), []gq.Draft{{Spec: spec}})
+		_, err = f.SubmitGraph(t.Context(), []gq.GraphJob{{Spec: spec}})
 		refused("graph", "jobs[0].callback_url", err)
 		address := bad
 		_, err = f.UpdateMetadata(t.Context(), batch[1].ID(), gq.MetadataPatch{CallbackURL: &address})
@@ -65,7 +65,7 @@ func TestCallbacksAreCheckedWhenGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		held := f.claim(1)[0]
-		answers, err := f.Settle(t.Context(), []gq.Outcome{{Lease: held.State.Lease.Ref(), Verdict: gq.Succeeded, Spawn: []gq.Spec{spec}}})
+		answers, err := f.Settle(t.Context(), []gq.Outcome{{Lease: held.State.Lease.Ref(), Verdict: gq.VerdictComplete, Spawn: []gq.Spec{spec}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,7 +34,7 @@ func TestClaimBringsPayloadAndCheckpoint(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		id := f.submit(gq.Spec{Payload: payload("1")})
 		_, lease := f.take()
-		must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: lease, Progress: 0.5, Checkpoint: []byte("half")}}))
+		must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.5, Checkpoint: []byte("half")}}))
 		must[gq.State](t)(f.Release(t.Context(), lease, 0, "shutdown"))
 		j, _ := f.take()
 		if j.State.ID != id || string(j.Spec.Payload.Data) != "1" || string(j.Checkpoint) != "half" {
@@ -82,12 +82,12 @@ func TestLongPoll(t *testing.T) {
 			w.submit(gq.Spec{})
 		}, act: func(w world) { must[gq.Queue](w.T)(w.Resume(w.Context(), gq.DefaultQueue)) }, want: 10 * time.Second, slow: true},
 		{name: "DependencyEnds", prep: func(w world) {
-			must[[]gq.Submitted](w.T)(w.SubmitGraph(w.Context(), []gq.Draft{
-				{Spec: gq.Spec{Type: "t"}, Ref: "a"}, {Spec: gq.Spec{Type: "t"}, Needs: []gq.Need{{Kind: gq.After, Ref: "a"}}},
+			must[[]gq.SubmitResult](w.T)(w.SubmitGraph(w.Context(), []gq.GraphJob{
+				{Spec: gq.Spec{Type: "t"}, Ref: "a"}, {Spec: gq.Spec{Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
 			}))
 			w.take(as("other"))
 		}, act: func(w world) {
-			page := must[gq.Page](w.T)(w.List(w.Context(), gq.Query{Statuses: []gq.Status{gq.Running}}))
+			page := must[gq.Page](w.T)(w.List(w.Context(), gq.Query{Statuses: []gq.Status{gq.StatusRunning}}))
 			must[gq.State](w.T)(w.Complete(w.Context(), page.Jobs[0].State.Lease.Ref(), nil))
 		}, want: 10 * time.Second, slow: true},
 		{name: "Nothing", want: time.Minute},
@@ -183,7 +183,7 @@ func TestNoHerd(t *testing.T) {
 			for i := range specs {
 				specs[i].Type = "t"
 			}
-			must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+			must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), specs))
 			synctest.Wait()
 		}
 		if len(got) != jobs+5000 {
@@ -247,7 +247,7 @@ func TestDueAmidNews(t *testing.T) {
 			synctest.Wait()
 			f.submit(gq.Spec{Delay: time.Duration(i) * time.Millisecond})
 			for beats := 0; len(got) == 0 && beats < 1000; beats++ {
-				must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: other}}))
+				must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: other}}))
 				time.Sleep(7 * time.Millisecond)
 			}
 			if len(got) == 0 {
@@ -348,7 +348,7 @@ func TestAbandonedClaim(t *testing.T) {
 					id = f.submit(gq.Spec{})
 					synctest.Wait()
 				}
-				f.status(id, gq.Running)
+				f.status(id, gq.StatusRunning)
 				cancel()
 				a := <-answers
 				if len(a.jobs) != 0 || (a.err != nil) != (wait == 0) {
@@ -356,7 +356,7 @@ func TestAbandonedClaim(t *testing.T) {
 				}
 				release()
 				synctest.Wait()
-				f.status(id, gq.Scheduled)
+				f.status(id, gq.StatusScheduled)
 				if j, _ := f.take(); j.State.ID != id || j.State.Attempt != 2 || j.State.Bound != 4 {
 					t.Errorf("attempt %d of %d: giving back must not use up an attempt", j.State.Attempt, j.State.Bound)
 				}

@@ -160,7 +160,7 @@ func TestDueSlots(t *testing.T) {
 		name   string
 		slots  slots
 		from   time.Time
-		missed gq.Missed
+		missed gq.MissedRule
 		limit  int
 		count  int
 		first  time.Time

@@ -29,7 +29,7 @@ func (e *Engine) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
 
 func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, err error) {
 	if q.Policy == (gq.Policy{}) {
-		q.Policy = gq.Default()
+		q.Policy = gq.DefaultPolicy()
 	}
 	refused := func(err error) (gq.Queue, error) {
 		return gq.Queue{}, fmt.Errorf("declare queue %.80q: %w", q.Name, err)

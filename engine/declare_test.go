@@ -13,7 +13,7 @@ import (
 func TestDeclareQueueKeepsTheOperator(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		ctx := t.Context()
-		policy := gq.Default()
+		policy := gq.DefaultPolicy()
 		policy.MaxAttempts = 7
 		q := gq.Queue{Name: "mail", Policy: policy, MaxRunning: 3, MaxDepth: 100, KeyLimit: 2}
 		declare := func() gq.Queue {

@@ -82,7 +82,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"sweep", &o.Sweep, time.Second},
 		{"poll", &o.Poll, time.Second},
 		{"memory", &o.Memory, time.Minute},
-		{"key_window", &o.KeyWindow, gq.Default().IdempotencyWindow},
+		{"key_window", &o.KeyWindow, gq.DefaultPolicy().IdempotencyWindow},
 	} {
 		switch {
 		case *d.value == 0:

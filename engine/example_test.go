@@ -64,10 +64,10 @@ func ExampleEngine_SubmitGraph() {
 	defer done()
 	ctx := context.Background()
 
-	jobs, err := e.SubmitGraph(ctx, []gq.Draft{
+	jobs, err := e.SubmitGraph(ctx, []gq.GraphJob{
 		{Ref: "fetch", Spec: gq.Spec{Type: "fetch"}},
-		{Ref: "resize", Spec: gq.Spec{Type: "resize"}, Needs: []gq.Need{{Kind: gq.After, Ref: "fetch"}}},
-		{Ref: "publish", Spec: gq.Spec{Type: "publish"}, Needs: []gq.Need{{Kind: gq.After, Ref: "resize"}}},
+		{Ref: "resize", Spec: gq.Spec{Type: "resize"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "fetch"}}},
+		{Ref: "publish", Spec: gq.Spec{Type: "publish"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "resize"}}},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -77,7 +77,7 @@ func ExampleEngine_SubmitGraph() {
 		fmt.Println(j.State.Status)
 	}
 
-	_, err = e.SubmitGraph(ctx, []gq.Draft{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.Need{{Kind: gq.After, Ref: "b"}}}})
+	_, err = e.SubmitGraph(ctx, []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "b"}}}})
 	fmt.Println(err)
 	// Output:
 	// SCHEDULED

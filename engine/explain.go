@@ -107,13 +107,13 @@ const shown = 10
 
 // dependencies finds the unmet ones.
 func (x *inquiry) dependencies(ctx context.Context) error {
-	if x.state.Status != gq.Pending || x.state.Waits == 0 && !x.state.AnyOpen {
+	if x.state.Status != gq.StatusPending || x.state.Waits == 0 && !x.state.AnyOpen {
 		return nil
 	}
 	var refs []store.Ref
 	var kinds []gq.DependencyKind
 	for _, d := range x.job.Spec.DependsOn {
-		if d.Kind.Waits() && (d.Kind != gq.AfterAny || x.state.AnyOpen) {
+		if d.Kind.Waits() && (d.Kind != gq.DependencyAfterAny || x.state.AnyOpen) {
 			refs, kinds = append(refs, store.Ref{Job: d.Job}), append(kinds, d.Kind)
 		}
 	}
@@ -127,7 +127,7 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 		if found[i].Err != nil || found[i].State.Status.Terminal() {
 			continue // it has ended; this job will be told
 		}
-		if open++; kinds[i] == gq.AfterAny {
+		if open++; kinds[i] == gq.DependencyAfterAny {
 			either++
 		}
 		if len(r.Jobs) == shown {
@@ -161,7 +161,7 @@ func (x *inquiry) delay() {
 		return
 	}
 	at, wait := instant(s.RunAt), round(s.RunAt.Sub(x.now))
-	if s.Status == gq.Retrying {
+	if s.Status == gq.StatusRetrying {
 		r := gq.Reason{Cause: gq.CauseBackoff, Until: s.RunAt}
 		r.Summary = fmt.Sprintf("attempt %d of %d starts in %v, at %s", s.Attempt+1, s.Bound, wait, at)
 		if s.Failure != nil {

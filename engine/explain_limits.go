@@ -37,7 +37,7 @@ func (x *inquiry) limits(ctx context.Context) error {
 
 // heldIn lists the jobs of a queue that workers have.
 func (x *inquiry) heldIn(ctx context.Context, queue string) (held []gq.Job, err error) {
-	q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.Claimed, gq.Running}, OldestFirst: true, Limit: store.MaxPage}
+	q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.StatusClaimed, gq.StatusRunning}, OldestFirst: true, Limit: store.MaxPage}
 	for range 10 { // what runs beyond ten thousand is not looked at
 		page, err := x.engine.store.List(ctx, q)
 		if err != nil {
@@ -92,7 +92,7 @@ func (x *inquiry) keyLimit(held []gq.Job) {
 
 // capacity finds out what keeps a job from starting whose holder asks for it.
 func (x *inquiry) capacity(ctx context.Context) (err error) {
-	if x.state.Detail != gq.LeasePending {
+	if x.state.Detail != gq.DetailLeasePending {
 		return nil
 	}
 	if x.queue, _, err = x.engine.findQueue(ctx, x.job.Spec.Queue); err != nil || x.queue.Pool == "" {

@@ -96,7 +96,7 @@ func (x *inquiry) heldBy() gq.Reason {
 		r.Cause = gq.CauseLost
 		r.Summary = fmt.Sprintf("worker %s has been silent for %v; its lease ended at %s", l.Worker, seen, instant(l.ExpiresAt))
 		r.Remedy = "the next claim or sweep takes the job back; make sure that an engine runs"
-	case s.Status == gq.Claimed:
+	case s.Status == gq.StatusClaimed:
 		r.Cause = gq.CauseHeld
 		r.Summary = fmt.Sprintf("worker %s has held it for %v and not started yet (%s)", l.Worker, since, s.Detail)
 		r.Remedy = fmt.Sprintf("it is free again at %s if the worker does not start", instant(l.ExpiresAt))
@@ -129,7 +129,7 @@ func (x *inquiry) finished() gq.Reason {
 	r := gq.Reason{Cause: gq.CauseFinished}
 	r.Summary = fmt.Sprintf("%s at %s after %d of %d attempts", s.Status, instant(s.CompletedAt), s.Attempt, s.Bound)
 	switch {
-	case s.Status == gq.Completed:
+	case s.Status == gq.StatusCompleted:
 		r.Summary = fmt.Sprintf("%s at %s in attempt %d", s.Status, instant(s.CompletedAt), s.Attempt)
 	case s.Reason == machine.ReasonLifetime:
 		r.Summary += ": " + x.outlived()
@@ -141,7 +141,7 @@ func (x *inquiry) finished() gq.Reason {
 	case s.Reason != "":
 		r.Summary += ": " + line1(s.Reason)
 	}
-	if s.Status == gq.Failed || s.Status == gq.DeadLetter {
+	if s.Status == gq.StatusFailed || s.Status == gq.StatusDeadLetter {
 		r.Remedy = fmt.Sprintf("mend the cause and submit it again: gq job replay %s", s.ID)
 	}
 	return r

@@ -37,13 +37,13 @@ func TestExplain(t *testing.T) {
 		{"Dependency", func(f *fixture) gq.JobID {
 			serve(f)
 			parent := f.submit(gq.Spec{Type: "parent"})
-			return f.submit(gq.Spec{DependsOn: []gq.Dependency{{Kind: gq.After, Job: parent}}})
+			return f.submit(gq.Spec{DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}}})
 		}, answer{cause: gq.CauseDependency, summary: "(AFTER), which is SCHEDULED", remedy: "gq job explain", jobs: 1}},
 		{"Dependencies", func(f *fixture) gq.JobID {
 			serve(f)
 			var deps []gq.Dependency
 			for range 15 {
-				deps = append(deps, gq.Dependency{Kind: gq.FanIn, Job: f.submit(gq.Spec{Type: "parent"})})
+				deps = append(deps, gq.Dependency{Kind: gq.DependencyFanIn, Job: f.submit(gq.Spec{Type: "parent"})})
 			}
 			_, lease := f.take()
 			must[gq.State](f.T)(f.Complete(f.Context(), lease, nil))
@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 		{"AnyDependency", func(f *fixture) gq.JobID {
 			serve(f)
 			return f.submit(gq.Spec{DependsOn: []gq.Dependency{
-				{Kind: gq.AfterAny, Job: f.submit(gq.Spec{})}, {Kind: gq.AfterAny, Job: f.submit(gq.Spec{})},
+				{Kind: gq.DependencyAfterAny, Job: f.submit(gq.Spec{})}, {Kind: gq.DependencyAfterAny, Job: f.submit(gq.Spec{})},
 			}})
 		}, answer{cause: gq.CauseDependency, summary: "any of 2 jobs", jobs: 2}},
 		{"Delay", func(f *fixture) gq.JobID {
@@ -124,7 +124,7 @@ func TestExplain(t *testing.T) {
 			return f.submit(gq.Spec{CostUnits: 5})
 		}, answer{cause: gq.CauseCost, summary: "costs 5 units; no live worker takes more than 3"}},
 		{"Lifetime", func(f *fixture) gq.JobID {
-			p := gq.Default()
+			p := gq.DefaultPolicy()
 			p.Lifetime = 10 * time.Minute
 			id := f.submit(gq.Spec{Policy: p})
 			time.Sleep(9*time.Minute + 30*time.Second)
@@ -162,7 +162,7 @@ func TestExplain(t *testing.T) {
 			id := f.submit(gq.Spec{})
 			_, lease := f.take()
 			time.Sleep(time.Minute)
-			must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease, Progress: 0.25}}))
+			must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.25}}))
 			time.Sleep(10 * time.Second)
 			return id
 		}, answer{cause: gq.CauseRunning, summary: "attempt 1 of 3 runs on worker w for 1m10s; last sign of life 10s ago; 25% done", until: 290 * time.Second, jobs: 1}},
@@ -176,7 +176,7 @@ func TestExplain(t *testing.T) {
 			id := f.submit(gq.Spec{})
 			_, lease := f.take()
 			must[gq.State](f.T)(f.Cancel(f.Context(), id, ""))
-			must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease}}))
+			must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease}}))
 			time.Sleep(time.Minute)
 			return id
 		}, answer{cause: gq.CauseCancelling, summary: "was told to stop 1m0s ago and has not", until: 4 * time.Minute, jobs: 1}},
@@ -236,7 +236,7 @@ func TestExplainAll(t *testing.T) {
 		f.claim(1, on("q"), func(r *gq.ClaimRequest) { r.Types = []string{"t"} })
 		must[gq.Queue](t)(f.Pause(t.Context(), "q"))
 		parent := f.submit(gq.Spec{Queue: "q"})
-		id := f.submit(gq.Spec{Type: "u", Queue: "q", LimitKey: "k", Delay: time.Hour, DependsOn: []gq.Dependency{{Kind: gq.After, Job: parent}}})
+		id := f.submit(gq.Spec{Type: "u", Queue: "q", LimitKey: "k", Delay: time.Hour, DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}}})
 		x := must[gq.Explanation](t)(f.Explain(t.Context(), id))
 		causes := []gq.Cause{x.Cause}
 		for _, r := range x.Also {

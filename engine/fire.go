@@ -168,7 +168,7 @@ func (e *Engine) slotSpec(ctx context.Context, s *entry, slot time.Time) (gq.Spe
 		spec.Attributes = make(map[string]string, 2)
 	}
 	spec.Attributes[AttributeSchedule], spec.Attributes[AttributeSlot] = s.Name, stamp
-	spec.Key = gq.Key{Scope: scopeSchedule, Name: s.Name + "@" + stamp}
+	spec.Key = gq.IdempotencyKey{Scope: scopeSchedule, Name: s.Name + "@" + stamp}
 	spec, err := e.fill(ctx, spec, nil)
 	if spec.Policy.IdempotencyWindow == 0 {
 		spec.Policy.IdempotencyWindow = e.options.KeyWindow
@@ -182,7 +182,7 @@ const defaultMissed = 100
 
 // dueSlots are the slots from one that is due up to now, as far as they are to
 // fire, oldest first.
-func dueSlots(s slots, from, now time.Time, missed gq.Missed, limit int) (due []time.Time) {
+func dueSlots(s slots, from, now time.Time, missed gq.MissedRule, limit int) (due []time.Time) {
 	punctual := now.Add(-gq.MissedAfter) // from here on a slot is not missed
 	if from.Before(punctual) {
 		switch missed {

@@ -167,22 +167,22 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 // payload, the policy and the current metadata of the old one, no idempotency
 // key, and neither its dependencies nor its delay: those are over. The old job
 // stays as it ended.
-func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {
-		return gq.Submitted{}, jobError("replay", id, err)
+		return gq.SubmitResult{}, jobError("replay", id, err)
 	}
 	if job.State.Live() {
-		return gq.Submitted{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
+		return gq.SubmitResult{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be replayed", id, job.State.Status)
 	}
 	again := job.Spec
 	again.ID, again.ReplayOf = gq.JobID{}, id
-	again.Key, again.DependsOn, again.RunAt, again.Delay = gq.Key{}, nil, time.Time{}, 0
+	again.Key, again.DependsOn, again.RunAt, again.Delay = gq.IdempotencyKey{}, nil, time.Time{}, 0
 	again.Metadata = job.Metadata
 	again.Metadata.Tags = maps.Clone(job.Metadata.Tags)
 	out, err := e.submit(ctx, again, e.fill)
 	if err != nil {
-		return gq.Submitted{}, fmt.Errorf("replay %s: %w", id, err)
+		return gq.SubmitResult{}, fmt.Errorf("replay %s: %w", id, err)
 	}
 	return out, nil
 }

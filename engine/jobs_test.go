@@ -16,10 +16,10 @@ func TestUpdateMetadata(t *testing.T) {
 		id := f.submit(gq.Spec{Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}})
 		url, trace := "https://example.com/done", "trace-1"
 		j := must[gq.Job](t)(f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{
-			Priority: gq.High, SetTags: map[string]string{"c": "3"}, DropTags: []string{"a", "z"}, CorrelationID: &trace, CallbackURL: &url,
+			Priority: gq.PriorityHigh, SetTags: map[string]string{"c": "3"}, DropTags: []string{"a", "z"}, CorrelationID: &trace, CallbackURL: &url,
 		}))
-		want := gq.Metadata{Priority: gq.High, Tags: map[string]string{"b": "2", "c": "3"}, CorrelationID: trace, CallbackURL: url}
-		if !j.Metadata.Equal(want) || !f.get(id).Metadata.Equal(want) || j.State.Own != gq.High {
+		want := gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"b": "2", "c": "3"}, CorrelationID: trace, CallbackURL: url}
+		if !j.Metadata.Equal(want) || !f.get(id).Metadata.Equal(want) || j.State.Own != gq.PriorityHigh {
 			t.Errorf("metadata %+v, stored %+v, want %+v", j.Metadata, f.get(id).Metadata, want)
 		}
 
@@ -38,7 +38,7 @@ func TestUpdateMetadata(t *testing.T) {
 		_, err := f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{CallbackURL: &bad})
 		wantErr(t, "a bad URL", err, gq.ErrInvalid)
 		_, lease := f.take()
-		_, err = f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{Priority: gq.Low})
+		_, err = f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{Priority: gq.PriorityLow})
 		wantErr(t, "priority after the claim", err, gq.ErrIllegalMove)
 		must[gq.Job](t)(f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{DropTags: []string{"b"}}))
 		must[gq.State](t)(f.Complete(t.Context(), lease, nil))
@@ -53,17 +53,17 @@ func TestReplay(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		first := f.submit(gq.Spec{})
 		id := f.submit(gq.Spec{
-			Type: "send", Queue: "q", Payload: payload("1"), Key: gq.Key{Name: "k"}, Delay: time.Minute,
-			DependsOn: []gq.Dependency{{Kind: gq.AfterAny, Job: first}}, Attributes: map[string]string{"x": "y"},
+			Type: "send", Queue: "q", Payload: payload("1"), Key: gq.IdempotencyKey{Name: "k"}, Delay: time.Minute,
+			DependsOn: []gq.Dependency{{Kind: gq.DependencyAfterAny, Job: first}}, Attributes: map[string]string{"x": "y"},
 		})
 		_, err := f.Replay(t.Context(), id)
 		wantErr(t, "replay of a live job", err, gq.ErrIllegalMove)
 		must[gq.Job](t)(f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{SetTags: map[string]string{"a": "1"}}))
 		must[gq.State](t)(f.Cancel(t.Context(), id, ""))
 		before := f.get(id)
-		out := must[gq.Submitted](t)(f.Replay(t.Context(), id))
+		out := must[gq.SubmitResult](t)(f.Replay(t.Context(), id))
 		j := f.get(out.ID())
-		if out.Existing || j.State.Status != gq.Scheduled || j.Spec.ReplayOf != id || j.Spec.Type != "send" || j.Spec.Queue != "q" ||
+		if out.Existing || j.State.Status != gq.StatusScheduled || j.Spec.ReplayOf != id || j.Spec.Type != "send" || j.Spec.Queue != "q" ||
 			string(j.Spec.Payload.Data) != "1" || j.Metadata.Tags["a"] != "1" || j.Spec.Attributes["x"] != "y" {
 			t.Errorf("the replay reads %+v", j)
 		}
@@ -140,7 +140,7 @@ func TestListByTypeAndTag(t *testing.T) {
 			{gq.Query{Tags: map[string]string{"env": "prod"}}, []gq.JobID{a, d}},
 			{gq.Query{Tags: map[string]string{"env": ""}}, nil},
 			{gq.Query{Types: []string{"b"}, Tags: map[string]string{"customer": "8"}}, nil},
-			{gq.Query{Types: []string{"a"}, Statuses: []gq.Status{gq.Running}}, nil},
+			{gq.Query{Types: []string{"a"}, Statuses: []gq.Status{gq.StatusRunning}}, nil},
 		} {
 			for limit := range 4 {
 				q := test.q
@@ -180,7 +180,7 @@ func TestListByTypeIsBounded(t *testing.T) {
 		for i := range specs {
 			specs[i] = gq.Spec{Type: "common"}
 		}
-		must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+		must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), specs))
 		if got, sizes := f.pages(wanted); !slices.Equal(got, []gq.JobID{rare}) || !slices.Equal(sizes, []int{0, 1}) {
 			t.Errorf("listed %v on pages of %v, want it on the second page", got, sizes)
 		}
@@ -191,8 +191,8 @@ func TestListByTypeIsBounded(t *testing.T) {
 		if report := must[gq.CancelReport](t)(f.CancelWhere(t.Context(), wanted, "")); report != (gq.CancelReport{Cancelled: 1}) {
 			t.Errorf("%+v", report)
 		}
-		f.status(rare, gq.Cancelled)
-		wanted.Statuses = []gq.Status{gq.Cancelled}
+		f.status(rare, gq.StatusCancelled)
+		wanted.Statuses = []gq.Status{gq.StatusCancelled}
 		if n := must[int](t)(f.PurgeWhere(t.Context(), wanted)); n != 1 {
 			t.Errorf("%d purged", n)
 		}
@@ -210,7 +210,7 @@ func TestQueues(t *testing.T) {
 		wantErr(t, "resume of no queue", err, gq.ErrNotFound)
 		_, err = f.Resume(t.Context(), "a b")
 		wantErr(t, "resume of no name", err, gq.ErrInvalid)
-		if q := must[gq.Queue](t)(f.Pause(t.Context(), "q")); !q.Paused || q.Policy != gq.Default() {
+		if q := must[gq.Queue](t)(f.Pause(t.Context(), "q")); !q.Paused || q.Policy != gq.DefaultPolicy() {
 			t.Errorf("paused: %+v", q)
 		}
 		f.submit(gq.Spec{Queue: "q"})
@@ -252,7 +252,7 @@ func TestQueues(t *testing.T) {
 		if stats.Total.Live() != 5 || stats.Total.Held() != 1 || stats.Workers != 1 || stats.Commits == 0 {
 			t.Errorf("stats %+v", stats)
 		}
-		if c := must[[]gq.Count](t)(f.Counts(t.Context(), "q")); len(c) != 1 || c[0].By[gq.Scheduled] != 4 {
+		if c := must[[]gq.Count](t)(f.Counts(t.Context(), "q")); len(c) != 1 || c[0].By[gq.StatusScheduled] != 4 {
 			t.Errorf("counts %+v", c)
 		}
 	})
@@ -276,7 +276,7 @@ func TestWorkers(t *testing.T) {
 			len(got[0].Lacks([]string{"gpu", "tpu"})) != 1 {
 			t.Errorf("what they serve is wrong: %+v", got)
 		}
-		must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: gq.LeaseRef{ID: jobs[0].State.Lease.ID}}}))
+		must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: gq.LeaseRef{ID: jobs[0].State.Lease.ID}}}))
 		must[gq.State](t)(f.Complete(t.Context(), jobs[1].State.Lease.Ref(), nil))
 		time.Sleep(45 * time.Second)
 		if got := must[[]gq.LiveWorker](t)(f.Workers(t.Context())); len(got) != 2 || got[0].Running != 1 {

@@ -15,22 +15,22 @@ import (
 func TestKeyWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openKept(t, time.Hour)
-		keyed := gq.Spec{Type: "t", Key: gq.Key{Name: "k"}}
+		keyed := gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}}
 		day := newEngine(t, s, engine.Options{})
 		if _, err := day.Submit(t.Context(), keyed); !slices.Equal(fields(err), []string{"policy.idempotency_window"}) {
 			t.Errorf("a key that outlives its job: %v", err)
 		}
 		e := newEngine(t, s, engine.Options{KeyWindow: time.Hour})
-		first := must[gq.Submitted](t)(e.Submit(t.Context(), keyed))
+		first := must[gq.SubmitResult](t)(e.Submit(t.Context(), keyed))
 		time.Sleep(59 * time.Minute)
-		if again := must[gq.Submitted](t)(e.Submit(t.Context(), keyed)); !again.Existing || again.ID() != first.ID() {
+		if again := must[gq.SubmitResult](t)(e.Submit(t.Context(), keyed)); !again.Existing || again.ID() != first.ID() {
 			t.Errorf("within the window: %+v", again)
 		}
 		time.Sleep(time.Minute)
-		if again := must[gq.Submitted](t)(e.Submit(t.Context(), keyed)); again.Existing {
+		if again := must[gq.SubmitResult](t)(e.Submit(t.Context(), keyed)); again.Existing {
 			t.Errorf("after the window the key still finds %s", again.ID())
 		}
-		keyed.Policy = gq.Default()
+		keyed.Policy = gq.DefaultPolicy()
 		keyed.Policy.IdempotencyWindow = 2 * time.Hour
 		if _, err := e.Submit(t.Context(), keyed); !slices.Equal(fields(err), []string{"policy.idempotency_window"}) {
 			t.Errorf("a window of its own that is too long: %v", err)

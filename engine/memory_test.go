@@ -45,7 +45,7 @@ func TestAnswersBelongToTheCaller(t *testing.T) {
 			for _, p := range gq.Presets() {
 				out["preset "+p.String()] = p.Policy()
 			}
-			out["default"] = gq.Default()
+			out["default"] = gq.DefaultPolicy()
 			return out
 		}
 		belongs := func(what string, answer any) {
@@ -67,7 +67,7 @@ func TestAnswersBelongToTheCaller(t *testing.T) {
 			belongs(name, own(answer))
 		}
 		belongs("Claim", &held)
-		belongs("Heartbeat", must[[]gq.Answer](t)(f.Heartbeat(ctx, []gq.Beat{{Lease: ref, Progress: 0.5, Checkpoint: []byte("c")}})))
+		belongs("Heartbeat", must[[]gq.LeaseResult](t)(f.Heartbeat(ctx, []gq.Heartbeat{{Lease: ref, Progress: 0.5, Checkpoint: []byte("c")}})))
 		paused := must[gq.Schedule](t)(f.PauseSchedule(ctx, "s"))
 		belongs("PauseSchedule", &paused)
 		resumed := must[gq.Schedule](t)(f.ResumeSchedule(ctx, "s"))
@@ -75,7 +75,7 @@ func TestAnswersBelongToTheCaller(t *testing.T) {
 		put := must[gq.Schedule](t)(f.PutSchedule(ctx, gq.Schedule{Name: "s", Every: time.Hour, Template: rich}))
 		scribbled := scribble.Copy(put)
 		belongs("PutSchedule", &scribbled)
-		submitted := must[gq.Submitted](t)(f.Submit(ctx, gq.Spec{Type: "t"}))
+		submitted := must[gq.SubmitResult](t)(f.Submit(ctx, gq.Spec{Type: "t"}))
 		ids = append(ids, submitted.ID())
 		belongs("Submit", &submitted)
 		done := must[gq.State](t)(f.Complete(ctx, ref, []byte("result")))

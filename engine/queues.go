@@ -66,7 +66,7 @@ func policyOf(known map[string]gq.Policy, name string) gq.Policy {
 	if p, ok := known[name]; ok {
 		return p
 	}
-	return gq.Default()
+	return gq.DefaultPolicy()
 }
 
 // learn takes over what this engine has just written.
@@ -75,7 +75,7 @@ func (c *queueCache) learn(q gq.Queue) {
 	defer c.mu.Unlock()
 	switch {
 	case c.known == nil:
-	case q.Policy == gq.Default():
+	case q.Policy == gq.DefaultPolicy():
 		delete(c.known, q.Name)
 	default:
 		c.known[q.Name] = q.Policy
@@ -140,7 +140,7 @@ func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 // putQueue writes a queue and reads it back. The caller holds queues.change.
 func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	if q.Policy == (gq.Policy{}) {
-		q.Policy = gq.Default()
+		q.Policy = gq.DefaultPolicy()
 	}
 	if faults := e.unregistered("policy", &q.Policy); len(faults) > 0 {
 		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(machine.CheckQueue(q))...)})

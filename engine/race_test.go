@@ -83,7 +83,7 @@ func TestTwoEngines(t *testing.T) {
 		for i := range specs {
 			specs[i] = gq.Spec{Type: "t", Policy: p}
 		}
-		out := must[[]gq.Submitted](t)(engines[0].SubmitBatch(ctx, specs))
+		out := must[[]gq.SubmitResult](t)(engines[0].SubmitBatch(ctx, specs))
 
 		l := &ledger{held: map[gq.JobID]hold{}}
 		var stale, left int
@@ -110,19 +110,19 @@ func TestTwoEngines(t *testing.T) {
 						}
 						if r.IntN(3) == 0 {
 							// Before the beat: it may be granted while another claims.
-							a := must[[]gq.Answer](t)(e.Heartbeat(t.Context(), []gq.Beat{{Lease: ref, Progress: -1}}))[0]
+							a := must[[]gq.LeaseResult](t)(e.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: ref, Progress: -1}}))[0]
 							if a.Err == nil {
 								l.change(id, ref.Version, a.State.Lease.ExpiresAt)
 							} else if !errors.Is(a.Err, gq.ErrStaleLease) {
 								t.Errorf("heartbeat: %v", a.Err)
 							}
 						}
-						verdict := gq.Outcome{Lease: ref, Verdict: gq.Succeeded}
+						verdict := gq.Outcome{Lease: ref, Verdict: gq.VerdictComplete}
 						if r.IntN(4) == 0 {
-							verdict = gq.Outcome{Lease: ref, Verdict: gq.GivenBack}
+							verdict = gq.Outcome{Lease: ref, Verdict: gq.VerdictRelease}
 						}
 						l.mu.Lock() // so that nobody claims the job before the ledger knows
-						a := must[[]gq.Answer](t)(e.Settle(t.Context(), []gq.Outcome{verdict}))[0]
+						a := must[[]gq.LeaseResult](t)(e.Settle(t.Context(), []gq.Outcome{verdict}))[0]
 						switch {
 						case errors.Is(a.Err, gq.ErrStaleLease):
 							stale++
@@ -132,7 +132,7 @@ func TestTwoEngines(t *testing.T) {
 							if h := l.held[id]; h.version == ref.Version {
 								l.held[id] = hold{version: ref.Version}
 							}
-							if verdict.Verdict == gq.Succeeded {
+							if verdict.Verdict == gq.VerdictComplete {
 								if left--; left == 0 {
 									close(finished)
 								}
@@ -153,7 +153,7 @@ func TestTwoEngines(t *testing.T) {
 		check := newEngine(t, s, engine.Options{})
 		for i := range out {
 			j := must[gq.Job](t)(check.Get(t.Context(), out[i].ID(), 0))
-			if j.State.Status != gq.Completed {
+			if j.State.Status != gq.StatusCompleted {
 				t.Errorf("job %d is %s", i, j.State.Status)
 			}
 		}
@@ -221,7 +221,7 @@ func TestKillPoints(t *testing.T) {
 		s := open(t)
 		check := newEngine(t, s, engine.Options{})
 		const wanted, most = 1000, 6
-		p := gq.Default()
+		p := gq.DefaultPolicy()
 		p.MaxAttempts, p.LeaseTTL, p.Hold = most, 10*time.Second, 5*time.Second
 		p.Backoff.Max, p.Backoff.Initial = 2*time.Second, time.Second
 		kills, lives, ends := 0, 0, map[gq.Status]int{}
@@ -244,7 +244,7 @@ func TestKillPoints(t *testing.T) {
 			if j.State.Attempt > j.State.Bound || j.State.Faults > most || j.State.Bound > most+l.given {
 				t.Errorf("life %d: %d attempts of %d, %d faults, given back %d times", lives, j.State.Attempt, j.State.Bound, j.State.Faults, l.given)
 			}
-			if j.State.Status == gq.Completed && string(j.Result) != "done" {
+			if j.State.Status == gq.StatusCompleted && string(j.Result) != "done" {
 				t.Errorf("life %d: completed with result %q", lives, j.Result)
 			}
 			legal(t, must[[]gq.Event](t)(check.History(t.Context(), l.id)))
@@ -261,7 +261,7 @@ func TestKillPoints(t *testing.T) {
 			t.Errorf("%d jobs for %d lives", all, lives)
 		}
 		t.Logf("%d kills in %d lives; ends %v", kills, lives, ends)
-		if ends[gq.Completed] == 0 || ends[gq.DeadLetter] == 0 {
+		if ends[gq.StatusCompleted] == 0 || ends[gq.StatusDeadLetter] == 0 {
 			t.Errorf("ends %v: want some of each", ends)
 		}
 	})
@@ -295,7 +295,7 @@ type life struct {
 // live does the next steps until the job has ended or the process is killed.
 func (l *life) live(e *engine.Engine) {
 	ctx := l.t.Context()
-	out, err := e.Submit(ctx, gq.Spec{Type: "t", Queue: l.queue, Policy: l.policy, Key: gq.Key{Name: l.key}})
+	out, err := e.Submit(ctx, gq.Spec{Type: "t", Queue: l.queue, Policy: l.policy, Key: gq.IdempotencyKey{Name: l.key}})
 	if err != nil {
 		l.killed(err)
 		return
@@ -339,14 +339,14 @@ func (l *life) over(s gq.Status) bool {
 // work runs one attempt.
 func (l *life) work(e *engine.Engine, j gq.Job) (s gq.State, err error) {
 	ctx, ref := l.t.Context(), j.State.Lease.Ref()
-	if j.State.Status == gq.Claimed {
+	if j.State.Status == gq.StatusClaimed {
 		if s, err = e.Start(ctx, ref, 0); err != nil {
 			return s, err
 		}
 	}
 	for range l.random.IntN(3) {
 		time.Sleep(time.Duration(l.random.IntN(4000)) * time.Millisecond)
-		answers, err := e.Heartbeat(ctx, []gq.Beat{{Lease: ref, Progress: l.random.Float64(), Checkpoint: []byte("c")}})
+		answers, err := e.Heartbeat(ctx, []gq.Heartbeat{{Lease: ref, Progress: l.random.Float64(), Checkpoint: []byte("c")}})
 		if err == nil {
 			err = answers[0].Err
 		}

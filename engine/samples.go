@@ -218,9 +218,9 @@ func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *m
 	}
 	for i := range counts {
 		by := &counts[i].By
-		v[machine.QueuedLevel] += by[gq.Pending] + by[gq.Delayed] + by[gq.Scheduled] + by[gq.Retrying]
-		v[machine.ClaimedLevel] += by[gq.Claimed]
-		v[machine.RunningLevel] += by[gq.Running]
+		v[machine.QueuedLevel] += by[gq.StatusPending] + by[gq.StatusDelayed] + by[gq.StatusScheduled] + by[gq.StatusRetrying]
+		v[machine.ClaimedLevel] += by[gq.StatusClaimed]
+		v[machine.RunningLevel] += by[gq.StatusRunning]
 	}
 	return nil
 }

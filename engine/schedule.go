@@ -46,7 +46,7 @@ type record struct {
 	Every       time.Duration `json:"every,omitempty"`
 	TimeZone    string        `json:"time_zone,omitempty"`
 	Start       time.Time     `json:"start"`
-	Missed      gq.Missed     `json:"missed"`
+	Missed      gq.MissedRule `json:"missed"`
 	MissedLimit int           `json:"missed_limit,omitempty"`
 	Paused      bool          `json:"paused,omitempty"`
 	Template    []byte        `json:"template"`               // the spec's binary form

@@ -38,7 +38,7 @@ func TestSchedule(t *testing.T) {
 		f.run()
 		s := must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{
 			Name: "report", Cron: "0 2,3 * * *", TimeZone: "Europe/Berlin",
-			Template: gq.Spec{Type: "report", Queue: "q", Payload: payload(`{"a":1}`), Metadata: gq.Metadata{Priority: gq.Low, Tags: map[string]string{"k": "v"}}},
+			Template: gq.Spec{Type: "report", Queue: "q", Payload: payload(`{"a":1}`), Metadata: gq.Metadata{Priority: gq.PriorityLow, Tags: map[string]string{"k": "v"}}},
 		}))
 		if want := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC); !s.Next.Equal(want) || s.Missed != gq.MissedOnce {
 			t.Errorf("next slot %v, want %v", s.Next, want)
@@ -49,7 +49,7 @@ func TestSchedule(t *testing.T) {
 		if got := time.Now().UTC(); !got.Equal(s.Next) {
 			t.Errorf("the job came at %v, want %v", got, s.Next)
 		}
-		if j.Spec.Type != "report" || string(j.Spec.Payload.Data) != `{"a":1}` || j.Metadata.Tags["k"] != "v" || j.State.Own != gq.Low ||
+		if j.Spec.Type != "report" || string(j.Spec.Payload.Data) != `{"a":1}` || j.Metadata.Tags["k"] != "v" || j.State.Own != gq.PriorityLow ||
 			j.Spec.Attributes[engine.AttributeSlot] != "2000-01-01T01:00:00Z" {
 			t.Errorf("the job reads %+v", j)
 		}
@@ -87,7 +87,7 @@ func TestScheduleFaults(t *testing.T) {
 		id := f.submit(gq.Spec{})
 		_, err := f.PutSchedule(t.Context(), gq.Schedule{
 			Name: "a b", Cron: "61 * * * *", Every: time.Minute, TimeZone: "Nowhere", Missed: 9, MissedLimit: -1,
-			Template: gq.Spec{ID: id, Key: gq.Key{Name: "k"}, RunAt: time.Now(), DependsOn: []gq.Dependency{{Kind: gq.After, Job: id}}},
+			Template: gq.Spec{ID: id, Key: gq.IdempotencyKey{Name: "k"}, RunAt: time.Now(), DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: id}}},
 		})
 		for _, want := range []string{
 			"name", "cron", "every", "time_zone", "missed", "missed_limit",
@@ -135,7 +135,7 @@ func TestScheduleBeyondLifetime(t *testing.T) {
 		q.Policy.Lifetime = 200 * time.Hour
 		f.putQueue(q)
 		refused("under the queue's policy", "200h0m0s")
-		long.Template.Policy = gq.Default()
+		long.Template.Policy = gq.DefaultPolicy()
 		refused("under its own policy", "168h0m0s")
 	})
 }
@@ -210,7 +210,7 @@ func TestScheduleSurvivesCrash(t *testing.T) {
 }
 
 func TestMissedSlots(t *testing.T) {
-	for missed, want := range map[gq.Missed][]int{
+	for missed, want := range map[gq.MissedRule][]int{
 		gq.MissedSkip: nil,
 		gq.MissedOnce: {5},
 		gq.MissedAll:  {3, 4, 5},

@@ -49,7 +49,7 @@ func (e *Engine) held(ctx context.Context, verb string, lease gq.LeaseRef, apply
 //
 // Children are inserted in the same commit as the checkpoint, or not at all.
 // They get a FAN_OUT dependency on the job that spawned them.
-func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	leases := make([]gq.LeaseRef, len(beats))
 	updates := make([]store.Update, len(beats))
 	for i := range beats {
@@ -82,7 +82,7 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, e
 //
 // Children of a completed job are inserted in the same commit, or the job is not
 // completed. An outcome that begins a held job starts it in the same commit.
-func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	answers, err := e.settleInto(ctx, e.store, outcomes)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer
 	return answers, nil
 }
 
-func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	leases := make([]gq.LeaseRef, len(outcomes))
 	verbs := make([]string, len(outcomes))
 	updates := make([]store.Update, len(outcomes))
@@ -113,10 +113,10 @@ func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcome
 func (e *Engine) settling(o gq.Outcome) store.Update {
 	u := e.ending(o)
 	u.Settles = true
-	if o.Begin && o.Verdict != gq.GivenBack {
+	if o.Begin && o.Verdict != gq.VerdictRelease {
 		end := u.Apply
 		u.Apply = func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			if s.Status != gq.Claimed {
+			if s.Status != gq.StatusClaimed {
 				return end(s, now)
 			}
 			started, events, err := machine.Start(s, o.Lease, 0, now)
@@ -136,7 +136,7 @@ func (e *Engine) settling(o gq.Outcome) store.Update {
 // ending is the update that ends an execution.
 func (e *Engine) ending(o gq.Outcome) store.Update {
 	switch o.Verdict {
-	case gq.Succeeded:
+	case gq.VerdictComplete:
 		return store.Update{
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 				return machine.Complete(s, o.Lease, o.Result, now)
@@ -144,7 +144,7 @@ func (e *Engine) ending(o gq.Outcome) store.Update {
 			Result: o.Result,
 			Spawn:  o.Spawn,
 		}
-	case gq.Failing:
+	case gq.VerdictFail:
 		draw := e.draw()
 		return store.Update{
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
@@ -152,7 +152,7 @@ func (e *Engine) ending(o gq.Outcome) store.Update {
 			},
 			Result: o.Result,
 		}
-	case gq.GivenBack:
+	case gq.VerdictRelease:
 		return store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return machine.Release(s, o.Lease, o.Delay, o.Reason, now)
 		}}
@@ -163,18 +163,18 @@ func (e *Engine) ending(o gq.Outcome) store.Update {
 
 // Complete ends one job with success.
 func (e *Engine) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
-	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Succeeded, Result: result})
+	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Result: result})
 }
 
 // Fail ends one attempt without success. Whether the job is tried again follows
 // from the failure's category and the job's policy.
 func (e *Engine) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
-	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.Failing, Failure: f})
+	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictFail, Failure: f})
 }
 
 // Release gives one job back without fault. It may run again after the delay.
 func (e *Engine) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
-	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.GivenBack, Delay: delay, Reason: reason})
+	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictRelease, Delay: delay, Reason: reason})
 }
 
 func (e *Engine) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
@@ -187,8 +187,8 @@ func (e *Engine) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
 
 // fenced applies updates under leases. There is one verb for all, or one each.
 // Updates without a function are refused.
-func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.Answer, error) {
-	answers := make([]gq.Answer, len(updates))
+func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.LeaseResult, error) {
+	answers := make([]gq.LeaseResult, len(updates))
 	for i := range updates {
 		switch {
 		case updates[i].Apply == nil:
@@ -215,7 +215,7 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 			return nil, fmt.Errorf("%s: %w", verbs[0], err)
 		}
 		for k, i := range at {
-			answers[i] = gq.Answer{State: updated[k].State, Err: updated[k].Err}
+			answers[i] = gq.LeaseResult{State: updated[k].State, Err: updated[k].Err}
 			for _, p := range updated[k].Spawned {
 				answers[i].Spawned = append(answers[i].Spawned, submitted(p))
 			}
@@ -232,7 +232,7 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 // adopt completes the children that updates spawn: each belongs to the job that
 // spawned it, by a FAN_OUT dependency. What is wrong with a child is the answer to
 // its update.
-func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq.Answer) error {
+func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq.LeaseResult) error {
 	var refs []store.Ref
 	var at []int
 	for i := range updates {
@@ -252,7 +252,7 @@ func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq
 			answers[i].Err = gq.ErrStaleLease // nobody has or had it
 			continue
 		}
-		parent := gq.Dependency{Kind: gq.FanOut, Job: parents[k].State.ID}
+		parent := gq.Dependency{Kind: gq.DependencyFanOut, Job: parents[k].State.ID}
 		children := make([]gq.Spec, len(updates[i].Spawn))
 		var faults []gq.Fault
 		for c, spec := range updates[i].Spawn {

@@ -46,20 +46,20 @@ func TestStaleHolder(t *testing.T) {
 			return err
 		},
 		"Heartbeat": func(f *fixture, lease gq.LeaseRef) error {
-			return must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease, Progress: 0.9}}))[0].Err
+			return must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.9}}))[0].Err
 		},
 		"Checkpoint": func(f *fixture, lease gq.LeaseRef) error {
-			return must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease, Checkpoint: []byte("stale")}}))[0].Err
+			return must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease, Checkpoint: []byte("stale")}}))[0].Err
 		},
 		"Spawn": func(f *fixture, lease gq.LeaseRef) error {
-			return must[[]gq.Answer](f.T)(f.Heartbeat(f.Context(), []gq.Beat{{Lease: lease, Spawn: []gq.Spec{{Type: "child"}}}}))[0].Err
+			return must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease, Spawn: []gq.Spec{{Type: "child"}}}}))[0].Err
 		},
 		"Start": func(f *fixture, lease gq.LeaseRef) error {
 			_, err := f.Start(f.Context(), lease, 0)
 			return err
 		},
 		"Prepare": func(f *fixture, lease gq.LeaseRef) error {
-			_, err := f.Prepare(f.Context(), lease, gq.Preparing)
+			_, err := f.Prepare(f.Context(), lease, gq.DetailPreparing)
 			return err
 		},
 		"WrongVersion": func(f *fixture, lease gq.LeaseRef) error {
@@ -117,12 +117,12 @@ func TestTwoSteps(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		id := f.submit(gq.Spec{})
 		_, lease := f.take(holding)
-		f.status(id, gq.Claimed)
-		if s := must[gq.State](t)(f.Prepare(t.Context(), lease, gq.Preparing)); s.Detail != gq.Preparing || s.Attempt != 0 {
+		f.status(id, gq.StatusClaimed)
+		if s := must[gq.State](t)(f.Prepare(t.Context(), lease, gq.DetailPreparing)); s.Detail != gq.DetailPreparing || s.Attempt != 0 {
 			t.Errorf("prepared: %s, attempt %d", s.Detail, s.Attempt)
 		}
 		s := must[gq.State](t)(f.Start(t.Context(), lease, 3*time.Second))
-		if s.Status != gq.Running || s.Attempt != 1 || s.Lease.TTL != 3*time.Second {
+		if s.Status != gq.StatusRunning || s.Attempt != 1 || s.Lease.TTL != 3*time.Second {
 			t.Errorf("started: %s, attempt %d, ttl %v", s.Status, s.Attempt, s.Lease.TTL)
 		}
 		must[gq.State](t)(f.Complete(t.Context(), lease, nil))
@@ -137,15 +137,15 @@ func TestSettleBatch(t *testing.T) {
 		jobs := f.claim(4)
 		lease := func(i int) gq.LeaseRef { return jobs[i].State.Lease.Ref() }
 		outcomes := []gq.Outcome{
-			{Lease: lease(0), Verdict: gq.Succeeded, Result: []byte("r")},
-			{Lease: lease(1), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: "bad"}},
+			{Lease: lease(0), Verdict: gq.VerdictComplete, Result: []byte("r")},
+			{Lease: lease(1), Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: "bad"}},
 			{Lease: lease(2)},
-			{Lease: lease(3), Verdict: gq.GivenBack, Delay: time.Minute, Reason: "snooze"},
-			{Lease: gq.LeaseRef{ID: "x"}, Verdict: gq.Succeeded},
+			{Lease: lease(3), Verdict: gq.VerdictRelease, Delay: time.Minute, Reason: "snooze"},
+			{Lease: gq.LeaseRef{ID: "x"}, Verdict: gq.VerdictComplete},
 		}
 		for range 2 { // the same call again has the same answers
-			answers := must[[]gq.Answer](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
-			for i, want := range []gq.Status{gq.Completed, gq.Failed, 0, gq.Retrying, 0} {
+			answers := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
+			for i, want := range []gq.Status{gq.StatusCompleted, gq.StatusFailed, 0, gq.StatusRetrying, 0} {
 				if got := answers[i].State.Status; got != want || (answers[i].Err != nil) != (want == 0) {
 					t.Errorf("answer %d: %s, %v; want %s", i, got, answers[i].Err, want)
 				}
@@ -153,7 +153,7 @@ func TestSettleBatch(t *testing.T) {
 			wantErr(t, "no verdict", answers[2].Err, gq.ErrInvalid)
 			wantErr(t, "unknown lease", answers[4].Err, gq.ErrStaleLease)
 		}
-		f.status(jobs[2].State.ID, gq.Running)
+		f.status(jobs[2].State.ID, gq.StatusRunning)
 		if j := f.get(jobs[0].State.ID); string(j.Result) != "r" {
 			t.Errorf("result %q", j.Result)
 		}
@@ -170,12 +170,12 @@ func TestSettleBegins(t *testing.T) {
 		must[gq.State](t)(f.Cancel(t.Context(), jobs[2].State.ID, "no more"))
 		outcomes := make([]gq.Outcome, len(jobs))
 		for i := range jobs {
-			outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Succeeded, Begin: true}
+			outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.VerdictComplete, Begin: true}
 		}
-		outcomes[1].Verdict, outcomes[1].Failure = gq.Failing, gq.Failure{Category: gq.CategoryPermanent, Code: "bad"}
+		outcomes[1].Verdict, outcomes[1].Failure = gq.VerdictFail, gq.Failure{Category: gq.CategoryPermanent, Code: "bad"}
 		for range 2 { // the same call again has the same answers
-			answers := must[[]gq.Answer](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
-			for i, want := range []gq.Status{gq.Completed, gq.Failed, 0, gq.Completed} {
+			answers := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
+			for i, want := range []gq.Status{gq.StatusCompleted, gq.StatusFailed, 0, gq.StatusCompleted} {
 				s := answers[i].State
 				if (answers[i].Err != nil) != (want == 0) || want != 0 && (s.Status != want || s.Attempt != 1 || s.StartedAt.IsZero()) {
 					t.Errorf("answer %d: %s, attempt %d, %v; want %s", i, s.Status, s.Attempt, answers[i].Err, want)
@@ -183,12 +183,12 @@ func TestSettleBegins(t *testing.T) {
 			}
 			wantErr(t, "canceled while held", answers[2].Err, gq.ErrStaleLease)
 		}
-		f.status(jobs[2].State.ID, gq.Cancelled)
+		f.status(jobs[2].State.ID, gq.StatusCancelled)
 		unbegun := f.submit(gq.Spec{})
 		_, lease := f.take(holding)
 		_, err := f.Complete(t.Context(), lease, nil)
 		wantErr(t, "held and not begun", err, gq.ErrIllegalMove)
-		f.status(unbegun, gq.Claimed)
+		f.status(unbegun, gq.StatusClaimed)
 	})
 }
 
@@ -198,7 +198,7 @@ func TestHugeResult(t *testing.T) {
 		_, lease := f.take()
 		_, err := f.Complete(t.Context(), lease, make([]byte, 2<<20))
 		wantErr(t, "2 MiB", err, gq.ErrInvalid)
-		f.status(id, gq.Running)
+		f.status(id, gq.StatusRunning)
 		must[gq.State](t)(f.Complete(t.Context(), lease, make([]byte, 1<<20)))
 	})
 }
@@ -211,9 +211,9 @@ func TestCustomBackoff(t *testing.T) {
 		f := newBackoffFixture(t, map[string]gq.BackoffFunc{
 			"squares": func(n int, initial, _ time.Duration) time.Duration { return time.Duration(n*n) * initial },
 		})
-		p := gq.Default()
+		p := gq.DefaultPolicy()
 		p.MaxAttempts = 10
-		p.Backoff = gq.Backoff{Strategy: gq.Custom, Custom: "squares", Initial: time.Second, Max: time.Hour, Multiplier: 1, Jitter: gq.JitterNone}
+		p.Backoff = gq.Backoff{Strategy: gq.StrategyCustom, Custom: "squares", Initial: time.Second, Max: time.Hour, Multiplier: 1, Jitter: gq.JitterNone}
 		f.submit(gq.Spec{Policy: p})
 		for n := 1; n <= 4; n++ {
 			_, lease := f.take(waiting(time.Hour))
@@ -232,17 +232,17 @@ func TestCancelRunning(t *testing.T) {
 		id := f.submit(gq.Spec{})
 		_, lease := f.take()
 		s := must[gq.State](t)(f.Cancel(t.Context(), id, "not needed"))
-		if s.Status != gq.Running || !s.Cancellation.Requested() || !s.Cancellation.DeliveredAt.IsZero() {
+		if s.Status != gq.StatusRunning || !s.Cancellation.Requested() || !s.Cancellation.DeliveredAt.IsZero() {
 			t.Errorf("requested: %s %+v", s.Status, s.Cancellation)
 		}
 		time.Sleep(time.Second)
-		a := must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: lease, Progress: -1}}))[0]
+		a := must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: lease, Progress: -1}}))[0]
 		if c := a.State.Cancellation; a.Err != nil || c.DeliveredAt.IsZero() || c.Reason != "not needed" {
 			t.Errorf("delivered: %v %+v", a.Err, c)
 		}
 		time.Sleep(time.Second)
 		s = must[gq.State](t)(f.Engine.Fail(t.Context(), lease, gq.Failure{Category: gq.CategoryCancelled}))
-		if s.Status != gq.Cancelled || s.Cancellation.HonouredAt.Sub(s.Cancellation.RequestedAt) != 2*time.Second {
+		if s.Status != gq.StatusCancelled || s.Cancellation.HonouredAt.Sub(s.Cancellation.RequestedAt) != 2*time.Second {
 			t.Errorf("honoured: %s %+v", s.Status, s.Cancellation)
 		}
 		var seen []gq.EventType
@@ -272,7 +272,7 @@ func TestCancelWhere(t *testing.T) {
 		for i := range specs {
 			specs[i] = gq.Spec{Type: "t", Queue: "q"}
 		}
-		must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+		must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), specs))
 		other := f.submit(gq.Spec{Queue: "other"})
 		running := f.claim(3, on("q"))
 		must[gq.State](t)(f.Complete(t.Context(), running[0].State.Lease.Ref(), nil))
@@ -280,12 +280,12 @@ func TestCancelWhere(t *testing.T) {
 		if want := (gq.CancelReport{Cancelled: 1197, Requested: 2}); report != want {
 			t.Errorf("report %+v, want %+v", report, want)
 		}
-		f.status(other, gq.Scheduled)
-		f.status(running[0].State.ID, gq.Completed)
+		f.status(other, gq.StatusScheduled)
+		f.status(running[0].State.ID, gq.StatusCompleted)
 		if again := must[gq.CancelReport](t)(f.CancelWhere(t.Context(), gq.Query{Queue: "q"}, "all")); again != (gq.CancelReport{}) {
 			t.Errorf("again: %+v", again)
 		}
-		if none := must[gq.CancelReport](t)(f.CancelWhere(t.Context(), gq.Query{Statuses: []gq.Status{gq.Completed}}, "")); none != (gq.CancelReport{}) {
+		if none := must[gq.CancelReport](t)(f.CancelWhere(t.Context(), gq.Query{Statuses: []gq.Status{gq.StatusCompleted}}, "")); none != (gq.CancelReport{}) {
 			t.Errorf("finished ones: %+v", none)
 		}
 	})
@@ -299,28 +299,28 @@ func TestSpawn(t *testing.T) {
 		parent := f.submit(gq.Spec{Type: "parent"})
 		_, lease := f.take()
 		children := []gq.Spec{{Type: "child"}, {Type: "child"}, {Type: "child"}}
-		a := must[[]gq.Answer](t)(f.Heartbeat(t.Context(), []gq.Beat{{Lease: lease, Progress: 0.5, Checkpoint: []byte("c"), Spawn: children}}))[0]
+		a := must[[]gq.LeaseResult](t)(f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.5, Checkpoint: []byte("c"), Spawn: children}}))[0]
 		if a.Err != nil || len(a.Spawned) != 3 {
 			t.Fatalf("spawn: %v, %d children", a.Err, len(a.Spawned))
 		}
 		join := gq.Spec{Type: "join"}
 		for _, c := range a.Spawned {
-			if d := f.get(c.ID()).Spec.DependsOn; len(d) != 1 || d[0] != (gq.Dependency{Kind: gq.FanOut, Job: parent}) {
+			if d := f.get(c.ID()).Spec.DependsOn; len(d) != 1 || d[0] != (gq.Dependency{Kind: gq.DependencyFanOut, Job: parent}) {
 				t.Errorf("a child depends on %v", d)
 			}
-			join.DependsOn = append(join.DependsOn, gq.Dependency{Kind: gq.FanIn, Job: c.ID()})
+			join.DependsOn = append(join.DependsOn, gq.Dependency{Kind: gq.DependencyFanIn, Job: c.ID()})
 		}
-		outcome := gq.Outcome{Lease: lease, Verdict: gq.Succeeded, Spawn: []gq.Spec{join}}
-		ended := must[[]gq.Answer](t)(f.Settle(t.Context(), []gq.Outcome{outcome}))[0]
+		outcome := gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Spawn: []gq.Spec{join}}
+		ended := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{outcome}))[0]
 		if ended.Err != nil || len(ended.Spawned) != 1 {
 			t.Fatalf("complete: %v, %d children", ended.Err, len(ended.Spawned))
 		}
-		if again := must[[]gq.Answer](t)(f.Settle(t.Context(), []gq.Outcome{outcome}))[0]; again.Err != nil || len(again.Spawned) != 0 {
+		if again := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{outcome}))[0]; again.Err != nil || len(again.Spawned) != 0 {
 			t.Errorf("the same call again: %v, %d children", again.Err, len(again.Spawned))
 		}
 		running := f.claim(3) // all at once
 		for i, j := range running {
-			f.status(ended.Spawned[0].ID(), gq.Pending)
+			f.status(ended.Spawned[0].ID(), gq.StatusPending)
 			if i == 1 {
 				must[gq.State](t)(f.Engine.Fail(t.Context(), j.State.Lease.Ref(), gq.Failure{Category: gq.CategoryPermanent}))
 				continue
@@ -340,18 +340,18 @@ func TestSpawnFaults(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		parent := f.submit(gq.Spec{Type: "parent"})
 		_, lease := f.take()
-		bad := gq.Outcome{Lease: lease, Verdict: gq.Succeeded, Spawn: []gq.Spec{{Type: "fine"}, {ID: gq.NewJobID([16]byte{1})}, {Type: "fine", CostUnits: -1}}}
-		a := must[[]gq.Answer](t)(f.Settle(t.Context(), []gq.Outcome{bad}))[0]
+		bad := gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Spawn: []gq.Spec{{Type: "fine"}, {ID: gq.NewJobID([16]byte{1})}, {Type: "fine", CostUnits: -1}}}
+		a := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{bad}))[0]
 		wantErr(t, "bad children", a.Err, gq.ErrInvalid)
 		if got := fields(a.Err); !slices.Contains(got, "spawn[1].id") || !slices.Contains(got, "spawn[1].type") {
 			t.Errorf("faults %v", got)
 		}
 		bad.Spawn = bad.Spawn[2:]
-		a = must[[]gq.Answer](t)(f.Settle(t.Context(), []gq.Outcome{bad}))[0]
+		a = must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{bad}))[0]
 		if got := fields(a.Err); !slices.Contains(got, "spawn[0].cost_units") {
 			t.Errorf("faults %v (%v)", got, a.Err)
 		}
-		f.status(parent, gq.Running)
+		f.status(parent, gq.StatusRunning)
 		if jobs := must[gq.Page](t)(f.List(t.Context(), gq.Query{})).Jobs; len(jobs) != 1 {
 			t.Errorf("%d jobs are stored", len(jobs))
 		}

@@ -25,12 +25,12 @@ import (
 //
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
-func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	return e.submit(ctx, s, e.accept)
 }
 
 // submit stores the job that complete makes of a spec.
-func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq.Submitted, error) {
+func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
 	job, err := complete(ctx, s, nil)
@@ -43,11 +43,11 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 			return e.answer(s.Type, &placed[0])
 		}
 	}
-	return gq.Submitted{}, fmt.Errorf("submit: %w", explain(err))
+	return gq.SubmitResult{}, fmt.Errorf("submit: %w", explain(err))
 }
 
 // answer is what a store has made of one job.
-func (e *Engine) answer(typ string, in *store.Inserted) (gq.Submitted, error) {
+func (e *Engine) answer(typ string, in *store.Inserted) (gq.SubmitResult, error) {
 	if in.Err != nil {
 		return refused(typ, in.Err)
 	}
@@ -58,9 +58,9 @@ func (e *Engine) answer(typ string, in *store.Inserted) (gq.Submitted, error) {
 	return out, nil
 }
 
-func refused(typ string, err error) (gq.Submitted, error) {
+func refused(typ string, err error) (gq.SubmitResult, error) {
 	err = fmt.Errorf("submit %.80q: %w", typ, err)
-	return gq.Submitted{Err: err}, err
+	return gq.SubmitResult{Err: err}, err
 }
 
 // Enqueue submits a job and returns only its id. If the idempotency key belongs to a job
@@ -76,7 +76,7 @@ func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 
 // SubmitBatch makes many jobs, each with an answer of its own. The error is that
 // of the call: nothing is known about any of them then.
-func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
 	out, err := e.submitBatch(ctx, e.store, specs)
@@ -86,8 +86,8 @@ func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitt
 	return out, nil
 }
 
-func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs []gq.Spec) ([]gq.Submitted, error) {
-	out := make([]gq.Submitted, len(specs))
+func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs []gq.Spec) ([]gq.SubmitResult, error) {
+	out := make([]gq.SubmitResult, len(specs))
 	groups := make([]store.Group, 0, len(specs))
 	jobs := make([]gq.Spec, len(specs)) // one array for all groups
 	at := make([]int, 0, len(specs))    // where the answer to a group belongs
@@ -127,7 +127,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 // other by Ref and jobs that exist by id. A repeated or unknown reference, a
 // cycle or anything wrong with any draft is [gq.ErrInvalid] with every fault,
 // and nothing is stored.
-func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
 	out, err := e.submitGraph(ctx, e.store, drafts)
@@ -137,7 +137,7 @@ func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submi
 	return out, nil
 }
 
-func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	jobs, err := e.resolve(ctx, drafts)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts
 	if err != nil {
 		return nil, err
 	}
-	out := make([]gq.Submitted, len(jobs))
+	out := make([]gq.SubmitResult, len(jobs))
 	for i, p := range placed[0].Jobs {
 		out[i] = submitted(p)
 	}
@@ -157,7 +157,7 @@ func (e *Engine) submitGraph(ctx context.Context, into store.Transaction, drafts
 }
 
 // resolve turns references between drafts into dependencies between jobs.
-func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, error) {
+func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, error) {
 	var faults []gq.Fault
 	fault := func(i int, field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: fmt.Sprintf("jobs[%d].%s", i, field), Problem: fmt.Sprintf(format, args...)})
@@ -215,11 +215,11 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.Draft) ([]gq.Spec, err
 }
 
 // completion turns a submission into the job to be stored.
-type completion func(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec, error)
+type completion func(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error)
 
 // accept completes a submission that a client makes now. Repeated jobs, of
 // schedules and replays, were accepted when they were submitted first.
-func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec, error) {
+func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error) {
 	job, err := e.fill(ctx, s, needs)
 	if err != nil {
 		return job, err
@@ -239,7 +239,7 @@ func (e *Engine) checkCallback(field, url string) error {
 }
 
 // fill completes a submission.
-func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec, error) {
+func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error) {
 	given := s.Policy
 	if given == (gq.Policy{}) {
 		queue := s.Queue
@@ -282,7 +282,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Need) (gq.Spec,
 // job would wait as if its strategy were another.
 func (e *Engine) unregistered(at string, p *gq.Policy) []gq.Fault {
 	b := &p.Backoff
-	if b.Strategy != gq.Custom || b.Custom == "" || e.config.Backoffs[b.Custom] != nil {
+	if b.Strategy != gq.StrategyCustom || b.Custom == "" || e.config.Backoffs[b.Custom] != nil {
 		return nil
 	}
 	return []gq.Fault{{
@@ -307,8 +307,8 @@ func (e *Engine) noteCallbacks(ctx context.Context) error {
 // fingerprint tells one submission from another with the same key: it covers all
 // that the client said, and nothing that the system added. The trace that a
 // submission belongs to is another one each time it is repeated.
-func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Need) uint64 {
-	s.Key, s.Policy = gq.Key{}, given
+func fingerprint(s gq.Spec, given gq.Policy, needs []gq.GraphDependency) uint64 {
+	s.Key, s.Policy = gq.IdempotencyKey{}, given
 	if s.Attributes["traceparent"] != "" {
 		s.Attributes = maps.Clone(s.Attributes)
 		delete(s.Attributes, "traceparent")
@@ -386,6 +386,6 @@ func (c *endless) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-func submitted(p store.Placed) gq.Submitted {
-	return gq.Submitted{State: p.State, Existing: p.Existing, Same: p.Same}
+func submitted(p store.Placed) gq.SubmitResult {
+	return gq.SubmitResult{State: p.State, Existing: p.Existing, Same: p.Same}
 }

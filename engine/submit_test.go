@@ -21,12 +21,12 @@ import (
 func TestSubmit(t *testing.T) {
 	spec.Covers(t, "Q-37", "J-04", "J-06")
 	bubble(t, func(t *testing.T, f *fixture) {
-		first := must[gq.Submitted](t)(f.Submit(t.Context(), gq.Spec{Type: "t", Payload: payload(`{"n":1}`)}))
+		first := must[gq.SubmitResult](t)(f.Submit(t.Context(), gq.Spec{Type: "t", Payload: payload(`{"n":1}`)}))
 		second := must[gq.JobID](t)(f.Enqueue(t.Context(), gq.Spec{Type: "t"}))
 		if !first.ID().Valid() || !second.Valid() || first.ID() == second {
 			t.Errorf("ids %s and %s: want two version 4 UUIDs", first.ID(), second)
 		}
-		if j := f.get(first.ID()); j.Spec.ID != first.ID() || string(j.Spec.Payload.Data) != `{"n":1}` || j.State.Status != gq.Scheduled {
+		if j := f.get(first.ID()); j.Spec.ID != first.ID() || string(j.Spec.Payload.Data) != `{"n":1}` || j.State.Status != gq.StatusScheduled {
 			t.Errorf("the job reads %+v", j)
 		}
 
@@ -51,7 +51,7 @@ func fields(err error) (all []string) {
 
 func TestSubmitBatch(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		out := must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), []gq.Spec{
+		out := must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), []gq.Spec{
 			{Type: "a"},
 			{Type: "b", ID: gq.NewJobID([16]byte{9})},
 			{},
@@ -76,11 +76,11 @@ func TestSubmitBatch(t *testing.T) {
 
 func TestSubmitKey(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		keyed := func(change func(*gq.Spec)) gq.Submitted {
+		keyed := func(change func(*gq.Spec)) gq.SubmitResult {
 			t.Helper()
-			s := gq.Spec{Type: "t", Payload: payload("1"), Key: gq.Key{Name: "k"}, Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}}
+			s := gq.Spec{Type: "t", Payload: payload("1"), Key: gq.IdempotencyKey{Name: "k"}, Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}}
 			change(&s)
-			return must[gq.Submitted](t)(f.Submit(t.Context(), s))
+			return must[gq.SubmitResult](t)(f.Submit(t.Context(), s))
 		}
 		first := keyed(func(*gq.Spec) {})
 		if first.Existing {
@@ -93,7 +93,7 @@ func TestSubmitKey(t *testing.T) {
 			same   bool
 		}{
 			{"Again", func(*gq.Spec) {}, true},
-			{"DefaultsSpelledOut", func(s *gq.Spec) { s.Queue, s.Metadata.Priority = gq.DefaultQueue, gq.Normal }, true},
+			{"DefaultsSpelledOut", func(s *gq.Spec) { s.Queue, s.Metadata.Priority = gq.DefaultQueue, gq.PriorityNormal }, true},
 			{"Payload", func(s *gq.Spec) { s.Payload = payload("2") }, false},
 			{"Tags", func(s *gq.Spec) { s.Metadata.Tags = nil }, false},
 			{"Delay", func(s *gq.Spec) { s.Delay = time.Second }, false},
@@ -106,7 +106,7 @@ func TestSubmitKey(t *testing.T) {
 				t.Errorf("%s: existing %v, same %v, job %s; want true, %v, %s",
 					test.name, again.Existing, again.Same, again.ID(), test.same, first.ID())
 			}
-			s := gq.Spec{Type: "t", Payload: payload("1"), Key: gq.Key{Name: "k"}, Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}}
+			s := gq.Spec{Type: "t", Payload: payload("1"), Key: gq.IdempotencyKey{Name: "k"}, Metadata: gq.Metadata{Tags: map[string]string{"a": "1", "b": "2"}}}
 			test.change(&s)
 			id, err := f.Enqueue(t.Context(), s)
 			if id != first.ID() || errors.Is(err, gq.ErrKeyReused) == test.same || (err == nil) != test.same {
@@ -229,7 +229,7 @@ func TestSubmissionTimeout(t *testing.T) {
 		}
 		short := newEngine(t, stalled{s, true}, engine.Options{Timeout: time.Second})
 		began := time.Now()
-		if _, err := short.SubmitGraph(t.Context(), []gq.Draft{{Spec: gq.Spec{Type: "t"}}}); gq.KindOf(err) != gq.KindTimeout || time.Since(began) != time.Second {
+		if _, err := short.SubmitGraph(t.Context(), []gq.GraphJob{{Spec: gq.Spec{Type: "t"}}}); gq.KindOf(err) != gq.KindTimeout || time.Since(began) != time.Second {
 			t.Errorf("%v after %v, want a timeout after 1 s", err, time.Since(began))
 		}
 	})
@@ -245,7 +245,7 @@ func TestReplaceByCancel(t *testing.T) {
 		if old == changed {
 			t.Error("the new job has the id of the old one")
 		}
-		f.status(old, gq.Cancelled)
+		f.status(old, gq.StatusCancelled)
 		if j, _ := f.take(); j.State.ID != changed || string(j.Spec.Payload.Data) != "2" {
 			t.Errorf("claimed %s with %s, want the changed job", j.State.ID, j.Spec.Payload.Data)
 		}
@@ -258,37 +258,37 @@ func TestReplaceByCancel(t *testing.T) {
 
 func TestSubmitGraphFaults(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		need := func(kind gq.DependencyKind, refs ...string) (all []gq.Need) {
+		need := func(kind gq.DependencyKind, refs ...string) (all []gq.GraphDependency) {
 			for _, r := range refs {
-				all = append(all, gq.Need{Kind: kind, Ref: r})
+				all = append(all, gq.GraphDependency{Kind: kind, Ref: r})
 			}
 			return all
 		}
-		draft := func(ref string, needs ...gq.Need) gq.Draft {
-			return gq.Draft{Spec: gq.Spec{Type: "t"}, Ref: ref, Needs: needs}
+		draft := func(ref string, needs ...gq.GraphDependency) gq.GraphJob {
+			return gq.GraphJob{Spec: gq.Spec{Type: "t"}, Ref: ref, Needs: needs}
 		}
 		for _, test := range []struct {
 			name   string
-			drafts []gq.Draft
+			drafts []gq.GraphJob
 			want   []string // faults, by field and a word of the problem
 		}{
 			{"Nothing", nil, []string{"jobs: a graph has 1 to"}},
-			{"UnknownRef", []gq.Draft{draft("a", need(gq.After, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is no job"}},
-			{"EmptyRef", []gq.Draft{draft("a"), draft("", need(gq.After, "")...)}, []string{"jobs[1].needs[0].ref: \"\" is no job"}},
-			{"DuplicateRef", []gq.Draft{draft("a"), draft("a")}, []string{"jobs[1].ref: \"a\" is jobs[0]"}},
-			{"Itself", []gq.Draft{draft("a", need(gq.After, "a")...)}, []string{"jobs[0].depends_on[0].job: "}},
-			{"Cycle", []gq.Draft{
-				draft("a", need(gq.After, "c")...), draft("b", need(gq.Chain, "a")...), draft("c", need(gq.FanIn, "b")...),
+			{"UnknownRef", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is no job"}},
+			{"EmptyRef", []gq.GraphJob{draft("a"), draft("", need(gq.DependencyAfter, "")...)}, []string{"jobs[1].needs[0].ref: \"\" is no job"}},
+			{"DuplicateRef", []gq.GraphJob{draft("a"), draft("a")}, []string{"jobs[1].ref: \"a\" is jobs[0]"}},
+			{"Itself", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "a")...)}, []string{"jobs[0].depends_on[0].job: "}},
+			{"Cycle", []gq.GraphJob{
+				draft("a", need(gq.DependencyAfter, "c")...), draft("b", need(gq.DependencyChain, "a")...), draft("c", need(gq.DependencyFanIn, "b")...),
 			}, []string{"jobs[0].depends_on: is a cycle"}},
-			{"UnknownKind", []gq.Draft{draft("a"), draft("b", need(0, "a")...)}, []string{"jobs[1].depends_on[0].kind"}},
+			{"UnknownKind", []gq.GraphJob{draft("a"), draft("b", need(0, "a")...)}, []string{"jobs[1].depends_on[0].kind"}},
 			{
 				"UnknownJob",
-				[]gq.Draft{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.After, Job: gq.NewJobID([16]byte{1})}}}}},
+				[]gq.GraphJob{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: gq.NewJobID([16]byte{1})}}}}},
 				[]string{"jobs[1].depends_on[0].job"},
 			},
-			{"Everything", []gq.Draft{
-				draft("a", need(gq.After, "b")...),
-				draft("b", need(gq.After, "a", "x")...),
+			{"Everything", []gq.GraphJob{
+				draft("a", need(gq.DependencyAfter, "b")...),
+				draft("b", need(gq.DependencyAfter, "a", "x")...),
 				{Ref: "b", Spec: gq.Spec{ID: gq.NewJobID([16]byte{1})}},
 			}, []string{"jobs[2].ref", "jobs[2].id", "jobs[2].type", "jobs[1].needs[1].ref", "is a cycle"}},
 		} {
@@ -312,28 +312,28 @@ func TestSubmitGraphFaults(t *testing.T) {
 func TestWideGraph(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		const n = 1000
-		drafts := make([]gq.Draft, n+1)
+		drafts := make([]gq.GraphJob, n+1)
 		for i := range n {
-			drafts[i] = gq.Draft{Spec: gq.Spec{Type: "parent"}, Ref: fmt.Sprint(i)}
-			drafts[n].Needs = append(drafts[n].Needs, gq.Need{Kind: gq.After, Ref: fmt.Sprint(i)})
+			drafts[i] = gq.GraphJob{Spec: gq.Spec{Type: "parent"}, Ref: fmt.Sprint(i)}
+			drafts[n].Needs = append(drafts[n].Needs, gq.GraphDependency{Kind: gq.DependencyAfter, Ref: fmt.Sprint(i)})
 		}
 		drafts[n].Spec = gq.Spec{Type: "child"}
-		out := must[[]gq.Submitted](t)(f.SubmitGraph(t.Context(), drafts))
+		out := must[[]gq.SubmitResult](t)(f.SubmitGraph(t.Context(), drafts))
 		child := out[n].ID()
-		f.status(child, gq.Pending)
+		f.status(child, gq.StatusPending)
 		jobs := f.claim(n)
 		for from := 0; from < n; from += 100 {
 			outcomes := make([]gq.Outcome, 100)
 			for i := range outcomes {
-				outcomes[i] = gq.Outcome{Lease: jobs[from+i].State.Lease.Ref(), Verdict: gq.Succeeded}
+				outcomes[i] = gq.Outcome{Lease: jobs[from+i].State.Lease.Ref(), Verdict: gq.VerdictComplete}
 			}
-			for _, a := range must[[]gq.Answer](t)(f.Settle(t.Context(), outcomes)) {
+			for _, a := range must[[]gq.LeaseResult](t)(f.Settle(t.Context(), outcomes)) {
 				if a.Err != nil {
 					t.Fatal(a.Err)
 				}
 			}
 			if from+100 < n {
-				f.status(child, gq.Pending)
+				f.status(child, gq.StatusPending)
 			}
 		}
 		j, lease := f.take(waiting(time.Minute))
@@ -347,14 +347,14 @@ func TestWideGraph(t *testing.T) {
 // TestDeepGraph is a chain of as many jobs as one may have.
 func TestDeepGraph(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		drafts := make([]gq.Draft, gq.MaxDepth)
+		drafts := make([]gq.GraphJob, gq.MaxDepth)
 		for i := range drafts {
-			drafts[i] = gq.Draft{Spec: gq.Spec{Type: "link"}, Ref: fmt.Sprint(i)}
+			drafts[i] = gq.GraphJob{Spec: gq.Spec{Type: "link"}, Ref: fmt.Sprint(i)}
 			if i > 0 {
-				drafts[i].Needs = []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(i - 1)}}
+				drafts[i].Needs = []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(i - 1)}}
 			}
 		}
-		out := must[[]gq.Submitted](t)(f.SubmitGraph(t.Context(), drafts))
+		out := must[[]gq.SubmitResult](t)(f.SubmitGraph(t.Context(), drafts))
 		for i := range out {
 			j, lease := f.take(waiting(time.Minute))
 			if j.State.ID != out[i].ID() {
@@ -363,7 +363,7 @@ func TestDeepGraph(t *testing.T) {
 			must[gq.State](t)(f.Complete(t.Context(), lease, nil))
 		}
 		f.claim(0)
-		drafts = append(slices.Clone(drafts), gq.Draft{Spec: gq.Spec{Type: "link"}, Needs: []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
+		drafts = append(slices.Clone(drafts), gq.GraphJob{Spec: gq.Spec{Type: "link"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
 		_, err := f.SubmitGraph(t.Context(), drafts)
 		wantErr(t, "one link more", err, gq.ErrInvalid)
 	})

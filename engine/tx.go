@@ -36,16 +36,16 @@ type Tx struct {
 func (e *Engine) In(t store.Transaction) *Tx { return &Tx{e, t} }
 
 // Submit is [Engine.Submit].
-func (t *Tx) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+func (t *Tx) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	out, err := t.SubmitBatch(ctx, []gq.Spec{s})
 	if err != nil {
-		return gq.Submitted{}, err
+		return gq.SubmitResult{}, err
 	}
 	return out[0], out[0].Err
 }
 
 // SubmitBatch is [Engine.SubmitBatch].
-func (t *Tx) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+func (t *Tx) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	out, err := t.e.submitBatch(ctx, t.into, specs)
 	if err != nil {
 		return nil, fmt.Errorf("submit: %w", err)
@@ -54,7 +54,7 @@ func (t *Tx) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, 
 }
 
 // SubmitGraph is [Engine.SubmitGraph].
-func (t *Tx) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (t *Tx) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	out, err := t.e.submitGraph(ctx, t.into, drafts)
 	if err != nil {
 		return nil, fmt.Errorf("submit graph: %w", err)
@@ -63,7 +63,7 @@ func (t *Tx) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted
 }
 
 // Settle is [Engine.Settle].
-func (t *Tx) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (t *Tx) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	return t.e.settleInto(ctx, t.into, outcomes)
 }
 
@@ -71,7 +71,7 @@ func (t *Tx) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, er
 // its own writes returns nil after the commit: its worker then says the same again,
 // which changes nothing.
 func (t *Tx) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
-	answers, err := t.Settle(ctx, []gq.Outcome{{Lease: lease, Verdict: gq.Succeeded, Result: result}})
+	answers, err := t.Settle(ctx, []gq.Outcome{{Lease: lease, Verdict: gq.VerdictComplete, Result: result}})
 	if err != nil {
 		return gq.State{}, err
 	}

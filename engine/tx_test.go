@@ -116,7 +116,7 @@ func (f *shop) exists(id gq.JobID) bool {
 // transaction commits.
 func TestSubmitWithinATransaction(t *testing.T) {
 	f := newShop(t)
-	policy := gq.Default()
+	policy := gq.DefaultPolicy()
 	policy.MaxAttempts = 7
 	if _, err := f.PutQueue(t.Context(), gq.Queue{Name: "mail", Policy: policy}); err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestSubmitWithinATransaction(t *testing.T) {
 		t.Run(with, func(t *testing.T) {
 			f := &shop{t, f.Engine, f.store, f.url}
 			before := f.orders()
-			spec := gq.Spec{Queue: "mail", Type: "mail.send", Key: gq.Key{Name: with}}
+			spec := gq.Spec{Queue: "mail", Type: "mail.send", Key: gq.IdempotencyKey{Name: with}}
 
 			tx := f.begin(with)
 			tx.exec("INSERT INTO orders VALUES ('dropped')")
@@ -179,11 +179,11 @@ func TestSubmitWithinATransaction(t *testing.T) {
 			lease := job.State.Lease.Ref()
 			tx = f.begin(with)
 			tx.exec("INSERT INTO orders VALUES ('dropped')")
-			if s, err := tx.queue.Complete(t.Context(), lease, []byte("1")); err != nil || s.Status != gq.Completed {
+			if s, err := tx.queue.Complete(t.Context(), lease, []byte("1")); err != nil || s.Status != gq.StatusCompleted {
 				t.Errorf("complete: %v, %v", s.Status, err)
 			}
 			tx.rollback()
-			if j, err := f.Get(t.Context(), kept.ID(), 0); err != nil || j.State.Status != gq.Running {
+			if j, err := f.Get(t.Context(), kept.ID(), 0); err != nil || j.State.Status != gq.StatusRunning {
 				t.Errorf("after a rollback the job is %v, %v", j.State.Status, err)
 			}
 			tx = f.begin(with)
@@ -198,11 +198,11 @@ func TestSubmitWithinATransaction(t *testing.T) {
 			}
 			tx.commit()
 			j, err := f.Get(t.Context(), kept.ID(), gq.WithResult)
-			if err != nil || j.State.Status != gq.Completed || string(j.Result) != "2" || f.orders() != before+2 {
+			if err != nil || j.State.Status != gq.StatusCompleted || string(j.Result) != "2" || f.orders() != before+2 {
 				t.Errorf("after the commit: %v, %v with %q, %d orders", err, j.State.Status, j.Result, f.orders())
 			}
 			// What a worker says once its handler has returned changes nothing.
-			if s, err := f.Complete(t.Context(), lease, []byte("2")); err != nil || s.Status != gq.Completed {
+			if s, err := f.Complete(t.Context(), lease, []byte("2")); err != nil || s.Status != gq.StatusCompleted {
 				t.Errorf("completed again: %v, %v", s.Status, err)
 			}
 		})
@@ -214,7 +214,7 @@ func TestSubmitWithinATransaction(t *testing.T) {
 // who share transactions with them, do not; and no event is missed.
 func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	f := newShop(t)
-	keyed := gq.Spec{Queue: "q", Type: "work", Key: gq.Key{Name: "k"}}
+	keyed := gq.Spec{Queue: "q", Type: "work", Key: gq.IdempotencyKey{Name: "k"}}
 	held, err := f.Submit(t.Context(), gq.Spec{Queue: "q", Type: "work"})
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	same := make(chan gq.Submitted, 1)
+	same := make(chan gq.SubmitResult, 1)
 	go func() {
 		s, err := f.Submit(t.Context(), keyed)
 		if err != nil {
@@ -244,7 +244,7 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	}()
 	beaten := make(chan error, 1)
 	go func() {
-		answers, err := f.Heartbeat(t.Context(), []gq.Beat{{Lease: lease}})
+		answers, err := f.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: lease}})
 		if err == nil {
 			err = answers[0].Err
 		}
@@ -252,7 +252,7 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	}()
 	const rounds = 50
 	for i := range rounds {
-		s, err := f.Submit(t.Context(), gq.Spec{Queue: "q", Type: "work", Key: gq.Key{Name: fmt.Sprint(i)}})
+		s, err := f.Submit(t.Context(), gq.Spec{Queue: "q", Type: "work", Key: gq.IdempotencyKey{Name: fmt.Sprint(i)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +332,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		}
 		return jobs
 	}
-	after := func(id gq.JobID) []gq.Dependency { return []gq.Dependency{{Kind: gq.After, Job: id}} }
+	after := func(id gq.JobID) []gq.Dependency { return []gq.Dependency{{Kind: gq.DependencyAfter, Job: id}} }
 	due := submit(gq.Spec{Queue: "due", Delay: time.Millisecond})
 	submit(gq.Spec{Queue: "due", Delay: time.Millisecond})
 	parents := []gq.JobID{submit(gq.Spec{Queue: "parents"}), submit(gq.Spec{Queue: "parents"})}
@@ -401,7 +401,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		}
 		advanced, released = advanced+report.Advanced, released+report.Released
 	}
-	if j, err := f.Get(ctx, children[1], 0); err != nil || j.State.Status != gq.Scheduled {
+	if j, err := f.Get(ctx, children[1], 0); err != nil || j.State.Status != gq.StatusScheduled {
 		t.Errorf("a dependent of another is %v, %v", j.State.Status, err)
 	}
 
@@ -410,7 +410,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 	open.rollback()
 	receive(again, locked)
 	receive(second, submit(gq.Spec{Queue: "fair"}))
-	for status := gq.Pending; status == gq.Pending; {
+	for status := gq.StatusPending; status == gq.StatusPending; {
 		if _, err := f.Sweep(ctx, time.Now()); err != nil {
 			t.Fatalf("sweep: %v", err)
 		}

@@ -67,7 +67,7 @@ func TestJobsThatAreVisibleLate(t *testing.T) {
 				} else {
 					id := f.submit(gq.Spec{})
 					submitted <- id
-					if s := f.get(id).State.Status; s != gq.Scheduled {
+					if s := f.get(id).State.Status; s != gq.StatusScheduled {
 						t.Errorf("an accepted job that claims do not find yet reads as %s", s)
 					}
 				}

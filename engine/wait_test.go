@@ -33,7 +33,7 @@ func TestWait(t *testing.T) {
 				began := time.Now()
 				j := must[gq.Job](t)(f.Wait(t.Context(), id))
 				took := time.Since(began)
-				if j.State.Status != gq.Completed || string(j.Result) != "done" || took < 20*time.Second || took > 21*time.Second ||
+				if j.State.Status != gq.StatusCompleted || string(j.Result) != "done" || took < 20*time.Second || took > 21*time.Second ||
 					wrap == nil && took != 20*time.Second {
 					t.Errorf("%s %q after %v", j.State.Status, j.Result, took)
 				}
@@ -46,7 +46,7 @@ func TestWait(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				j, err := f.Wait(ctx, live)
-				if gq.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) || j.State.Status != gq.Scheduled {
+				if gq.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) || j.State.Status != gq.StatusScheduled {
 					t.Errorf("a deadline: %s, %v", j.State.Status, err)
 				}
 				stopped, stop := context.WithCancel(t.Context())
@@ -72,12 +72,12 @@ func TestManyWait(t *testing.T) {
 		for i := range specs {
 			specs[i].Type = "t"
 		}
-		out := must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+		out := must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), specs))
 		var wg sync.WaitGroup
 		for i := range 2 * n {
 			wg.Go(func() {
 				j, err := f.Wait(t.Context(), out[i%n].ID())
-				if err != nil || j.State.Status != gq.Completed || string(j.Result) != j.State.ID.String() {
+				if err != nil || j.State.Status != gq.StatusCompleted || string(j.Result) != j.State.ID.String() {
 					t.Errorf("%s %q, %v", j.State.Status, j.Result, err)
 				}
 			})
@@ -109,12 +109,12 @@ func TestManyWait(t *testing.T) {
 func TestWaitUntilDeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.run()
-		p := gq.Default()
+		p := gq.DefaultPolicy()
 		p.Lifetime = time.Hour
 		id := f.submit(gq.Spec{Policy: p})
 		began := time.Now()
 		j := must[gq.Job](t)(f.Wait(t.Context(), id))
-		if j.State.Status != gq.DeadLetter || j.State.Reason != "lifetime" || time.Since(began) > time.Hour+time.Second {
+		if j.State.Status != gq.StatusDeadLetter || j.State.Reason != "lifetime" || time.Since(began) > time.Hour+time.Second {
 			t.Errorf("%s (%s) after %v", j.State.Status, j.State.Reason, time.Since(began))
 		}
 	})
@@ -160,7 +160,7 @@ func TestSweepIsBounded(t *testing.T) {
 		for i := range specs {
 			specs[i] = gq.Spec{Type: fmt.Sprint(i), Delay: time.Minute}
 		}
-		must[[]gq.Submitted](t)(f.SubmitBatch(t.Context(), specs))
+		must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), specs))
 		if r := f.sweep(); r.Advanced != 0 || r.More || time.Until(r.Next) != time.Minute {
 			t.Errorf("before: %+v", r)
 		}

@@ -33,9 +33,9 @@ func TestDelayByStrategy(t *testing.T) {
 		retries  []int
 		want     []time.Duration
 	}{
-		{gq.Constant, []int{1, 2, 3, 10, 1000}, []time.Duration{s, s, s, s, s}},
-		{gq.Linear, []int{1, 2, 3, 3599, 3600, 3601}, []time.Duration{s, 2 * s, 3 * s, 3599 * s, 3600 * s, 3600 * s}},
-		{gq.Exponential, []int{1, 2, 3, 4, 12, 13, 14}, []time.Duration{s, 2 * s, 4 * s, 8 * s, 2048 * s, 3600 * s, 3600 * s}},
+		{gq.StrategyConstant, []int{1, 2, 3, 10, 1000}, []time.Duration{s, s, s, s, s}},
+		{gq.StrategyLinear, []int{1, 2, 3, 3599, 3600, 3601}, []time.Duration{s, 2 * s, 3 * s, 3599 * s, 3600 * s, 3600 * s}},
+		{gq.StrategyExponential, []int{1, 2, 3, 4, 12, 13, 14}, []time.Duration{s, 2 * s, 4 * s, 8 * s, 2048 * s, 3600 * s, 3600 * s}},
 	} {
 		t.Run(test.strategy.String(), func(t *testing.T) {
 			b := gq.Backoff{Strategy: test.strategy, Initial: s, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
@@ -47,7 +47,7 @@ func TestDelayByStrategy(t *testing.T) {
 }
 
 func TestDelayWithAnotherMultiplier(t *testing.T) {
-	b := gq.Backoff{Strategy: gq.Exponential, Initial: time.Second, Max: time.Hour, Multiplier: 1.1, Jitter: gq.JitterNone}
+	b := gq.Backoff{Strategy: gq.StrategyExponential, Initial: time.Second, Max: time.Hour, Multiplier: 1.1, Jitter: gq.JitterNone}
 	want := []time.Duration{time.Second, 1100 * time.Millisecond, 1210 * time.Millisecond, 1331 * time.Millisecond}
 	if got := delays(b, machine.Draw{}, 1, 2, 3, 4); !slices.Equal(got, want) {
 		t.Errorf("delays %v, want %v", got, want)
@@ -71,7 +71,7 @@ func TestDelayCustom(t *testing.T) {
 			return answer
 		}
 	}}
-	b := gq.Backoff{Strategy: gq.Custom, Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: gq.JitterNone, Custom: "fibonacci"}
+	b := gq.Backoff{Strategy: gq.StrategyCustom, Initial: time.Second, Max: time.Minute, Multiplier: 2, Jitter: gq.JitterNone, Custom: "fibonacci"}
 
 	if got := machine.Delay(b, 7, jobID(1), draw); got != time.Minute {
 		t.Errorf("above the maximum: %v, want %v", got, time.Minute)
@@ -111,7 +111,7 @@ func TestDelayCustom(t *testing.T) {
 
 func TestDelayJitterTenth(t *testing.T) {
 	spec.Covers(t, "J-74")
-	b := gq.Backoff{Strategy: gq.Constant, Initial: 10 * time.Second, Max: time.Hour, Jitter: gq.JitterTenth}
+	b := gq.Backoff{Strategy: gq.StrategyConstant, Initial: 10 * time.Second, Max: time.Hour, Jitter: gq.JitterTenth}
 	for _, test := range []struct {
 		u    float64
 		want time.Duration
@@ -261,7 +261,7 @@ func TestDelayHash(t *testing.T) {
 		}
 	}
 	// The other strategies take the same jitter and the same rounding.
-	for _, strategy := range []gq.Strategy{gq.Constant, gq.Linear, gq.Custom} {
+	for _, strategy := range []gq.Strategy{gq.StrategyConstant, gq.StrategyLinear, gq.StrategyCustom} {
 		b := gq.Backoff{Strategy: strategy, Initial: 20 * time.Second, Max: 50 * time.Second, Multiplier: 2, Jitter: gq.JitterHash, Custom: "x"}
 		draw := machine.Draw{Custom: func(string) gq.BackoffFunc {
 			return func(n int, initial, _ time.Duration) time.Duration { return initial + time.Duration(n)*time.Second }
@@ -330,7 +330,7 @@ func TestDelayAtTheEdges(t *testing.T) {
 func TestDelayGrows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := gq.Backoff{
-			Strategy:   rapid.SampledFrom([]gq.Strategy{gq.Constant, gq.Linear, gq.Exponential}).Draw(t, "strategy"),
+			Strategy:   rapid.SampledFrom([]gq.Strategy{gq.StrategyConstant, gq.StrategyLinear, gq.StrategyExponential}).Draw(t, "strategy"),
 			Initial:    time.Duration(rapid.Int64Range(1, int64(time.Hour)).Draw(t, "initial")),
 			Multiplier: rapid.Float64Range(1, 100).Draw(t, "multiplier"),
 			Jitter:     gq.JitterNone,
@@ -347,7 +347,7 @@ func TestDelayGrows(t *testing.T) {
 }
 
 func TestBackoffValidate(t *testing.T) {
-	valid := gq.Backoff{Strategy: gq.Exponential, Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
+	valid := gq.Backoff{Strategy: gq.StrategyExponential, Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
 	with := func(change func(*gq.Backoff)) gq.Backoff {
 		b := valid
 		change(&b)
@@ -370,12 +370,12 @@ func TestBackoffValidate(t *testing.T) {
 		{"MultiplierBelowOne", with(func(b *gq.Backoff) { b.Multiplier = 0.999 }), []string{"multiplier"}},
 		{"MultiplierNaN", with(func(b *gq.Backoff) { b.Multiplier = math.NaN() }), []string{"multiplier"}},
 		{"MultiplierInfinite", with(func(b *gq.Backoff) { b.Multiplier = math.Inf(1) }), []string{"multiplier"}},
-		{"MultiplierUnused", with(func(b *gq.Backoff) { b.Strategy, b.Multiplier = gq.Constant, 0 }), nil},
-		{"MultiplierUnusedNaN", with(func(b *gq.Backoff) { b.Strategy, b.Multiplier = gq.Linear, math.NaN() }), []string{"multiplier"}},
-		{"CustomMissing", with(func(b *gq.Backoff) { b.Strategy = gq.Custom }), []string{"custom"}},
-		{"CustomTooLong", with(func(b *gq.Backoff) { b.Strategy, b.Custom = gq.Custom, string(make([]byte, 257)) }), []string{"custom"}},
-		{"CustomNotText", with(func(b *gq.Backoff) { b.Strategy, b.Custom = gq.Custom, "\xff" }), []string{"custom"}},
-		{"CustomNamed", with(func(b *gq.Backoff) { b.Strategy, b.Custom = gq.Custom, "fibonacci" }), nil},
+		{"MultiplierUnused", with(func(b *gq.Backoff) { b.Strategy, b.Multiplier = gq.StrategyConstant, 0 }), nil},
+		{"MultiplierUnusedNaN", with(func(b *gq.Backoff) { b.Strategy, b.Multiplier = gq.StrategyLinear, math.NaN() }), []string{"multiplier"}},
+		{"CustomMissing", with(func(b *gq.Backoff) { b.Strategy = gq.StrategyCustom }), []string{"custom"}},
+		{"CustomTooLong", with(func(b *gq.Backoff) { b.Strategy, b.Custom = gq.StrategyCustom, string(make([]byte, 257)) }), []string{"custom"}},
+		{"CustomNotText", with(func(b *gq.Backoff) { b.Strategy, b.Custom = gq.StrategyCustom, "\xff" }), []string{"custom"}},
+		{"CustomNamed", with(func(b *gq.Backoff) { b.Strategy, b.Custom = gq.StrategyCustom, "fibonacci" }), nil},
 		{"CustomUnasked", with(func(b *gq.Backoff) { b.Custom = "fibonacci" }), []string{"custom"}},
 		{"Hash", hash(func(*gq.Backoff) {}), nil},
 		{"HashLimits", hash(func(b *gq.Backoff) { b.Max, b.Multiplier = 1_000_000*time.Second, 10 }), nil},
@@ -384,7 +384,7 @@ func TestBackoffValidate(t *testing.T) {
 		{"HashFractions", hash(func(b *gq.Backoff) { b.Initial, b.Max = 1500*time.Millisecond, 2500*time.Millisecond }), []string{"initial", "max"}},
 		{"HashTooLong", hash(func(b *gq.Backoff) { b.Max = 1_000_001 * time.Second }), []string{"max"}},
 		{"HashMultiplier", hash(func(b *gq.Backoff) { b.Multiplier = 10.5 }), []string{"multiplier"}},
-		{"HashConstant", hash(func(b *gq.Backoff) { b.Strategy, b.Multiplier = gq.Constant, 0 }), nil},
+		{"HashConstant", hash(func(b *gq.Backoff) { b.Strategy, b.Multiplier = gq.StrategyConstant, 0 }), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := machine.CheckBackoff(test.b)

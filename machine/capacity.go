@@ -45,5 +45,5 @@ func ConfigureQueue(q gq.Queue, next gq.Queue, now time.Time) (gq.Queue, error) 
 
 // CountsInPool reports whether a job in that status occupies capacity.
 func CountsInPool(p gq.Pool, s gq.Status) bool {
-	return s == gq.Running || s == gq.Claimed && !p.AtStart
+	return s == gq.StatusRunning || s == gq.StatusClaimed && !p.AtStart
 }

@@ -85,14 +85,14 @@ func checkBackoff(b gq.Backoff, at string, f *faults) {
 	if b.Max < b.Initial || b.Max <= 0 || b.Max > gq.MaxDuration {
 		f.add(at+".max", "%v is not between the initial delay, %v, and %v", b.Max, b.Initial, gq.MaxDuration)
 	}
-	unused := b.Multiplier == 0 && (b.Strategy == gq.Constant || b.Strategy == gq.Linear)
+	unused := b.Multiplier == 0 && (b.Strategy == gq.StrategyConstant || b.Strategy == gq.StrategyLinear)
 	if !unused && (!(b.Multiplier >= 1) || math.IsInf(b.Multiplier, 0)) {
 		f.add(at+".multiplier", "%v is not a number of at least 1", b.Multiplier)
 	}
 	switch {
-	case b.Strategy != gq.Custom && b.Custom != "":
+	case b.Strategy != gq.StrategyCustom && b.Custom != "":
 		f.add(at+".custom", "%.64q is given, but the strategy is %v", b.Custom, b.Strategy)
-	case b.Strategy == gq.Custom && (b.Custom == "" || len(b.Custom) > gq.MaxNameBytes || !utf8.ValidString(b.Custom)):
+	case b.Strategy == gq.StrategyCustom && (b.Custom == "" || len(b.Custom) > gq.MaxNameBytes || !utf8.ValidString(b.Custom)):
 		f.add(at+".custom", "must name a function in 1 to %d bytes of UTF-8", gq.MaxNameBytes)
 	}
 	if b.Jitter == gq.JitterHash {

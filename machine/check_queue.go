@@ -72,7 +72,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if !t.ID.IsZero() {
 		f.add("template.id", "is assigned by the system")
 	}
-	if t.Key != (gq.Key{}) {
+	if t.Key != (gq.IdempotencyKey{}) {
 		f.add("template.idempotency_key", "is made of the schedule and its slot")
 	}
 	if !t.RunAt.IsZero() {
@@ -89,7 +89,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if unset {
 		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
 	}
-	t.ID, t.Key, t.RunAt, t.DependsOn = gq.NewJobID([16]byte{}), gq.Key{}, time.Time{}, nil
+	t.ID, t.Key, t.RunAt, t.DependsOn = gq.NewJobID([16]byte{}), gq.IdempotencyKey{}, time.Time{}, nil
 	for _, fault := range gq.FaultsOf(CheckSpec(&t, l)) {
 		f.add("template."+fault.Field, "%s", fault.Problem)
 	}

@@ -105,7 +105,7 @@ func checkMetadata(m gq.Metadata, f *faults) {
 	}
 }
 
-func checkKey(k gq.Key, window time.Duration, f *faults) {
+func checkKey(k gq.IdempotencyKey, window time.Duration, f *faults) {
 	if k.Name == "" {
 		if k.Scope != "" || k.Fingerprint != 0 {
 			f.add("idempotency_key", "a scope or fingerprint needs a key")

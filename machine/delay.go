@@ -53,7 +53,7 @@ func tryBackoff(f gq.BackoffFunc, n int, initial, most time.Duration) (delay tim
 
 // bound is the delay before jitter.
 func bound(b gq.Backoff, n int, d Draw) time.Duration {
-	if b.Strategy == gq.Custom && d.Custom != nil {
+	if b.Strategy == gq.StrategyCustom && d.Custom != nil {
 		if f := d.Custom(b.Custom); f != nil {
 			if delay, ok := tryBackoff(f, n, b.Initial, b.Max); ok {
 				return max(0, min(delay, b.Max))
@@ -64,9 +64,9 @@ func bound(b gq.Backoff, n int, d Draw) time.Duration {
 		return 0
 	}
 	switch b.Strategy {
-	case gq.Constant:
+	case gq.StrategyConstant:
 		return min(b.Initial, b.Max)
-	case gq.Linear:
+	case gq.StrategyLinear:
 		if time.Duration(n) > b.Max/b.Initial {
 			return b.Max
 		}
@@ -82,8 +82,8 @@ func bound(b gq.Backoff, n int, d Draw) time.Duration {
 
 // hashed is the delay under JitterHash in seconds.
 func hashed(b gq.Backoff, n int, job gq.JobID, d Draw) int64 {
-	known := b.Strategy == gq.Custom && d.Custom != nil && d.Custom(b.Custom) != nil
-	if b.Strategy == gq.Constant || b.Strategy == gq.Linear || known {
+	known := b.Strategy == gq.StrategyCustom && d.Custom != nil && d.Custom(b.Custom) != nil
+	if b.Strategy == gq.StrategyConstant || b.Strategy == gq.StrategyLinear || known {
 		return jittered(hashRange(bound(b, n, d)), hashJitter(job.String(), n-1))
 	}
 	return HashBackoff(b.Initial, b.Max, partsOf(b.Multiplier), job.String(), n-1)

@@ -17,16 +17,16 @@ func TestPropagate(t *testing.T) {
 	const (
 		none, count, release, fail, dead, cancel = machine.EffectNone, machine.EffectCount, machine.EffectRelease, machine.EffectFail, machine.EffectDeadLetter, machine.EffectCancel
 	)
-	ends := []gq.Status{gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled}
+	ends := []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 	for _, test := range []struct {
 		kind gq.DependencyKind
 		want []machine.Effect // of each end
 	}{
-		{gq.After, []machine.Effect{count, fail, dead, cancel}},
-		{gq.Chain, []machine.Effect{count, fail, dead, cancel}},
-		{gq.AfterAny, []machine.Effect{release, release, release, release}},
-		{gq.FanIn, []machine.Effect{count, count, count, count}},
-		{gq.FanOut, []machine.Effect{none, none, none, none}},
+		{gq.DependencyAfter, []machine.Effect{count, fail, dead, cancel}},
+		{gq.DependencyChain, []machine.Effect{count, fail, dead, cancel}},
+		{gq.DependencyAfterAny, []machine.Effect{release, release, release, release}},
+		{gq.DependencyFanIn, []machine.Effect{count, count, count, count}},
+		{gq.DependencyFanOut, []machine.Effect{none, none, none, none}},
 		{0, []machine.Effect{none, none, none, none}},
 		{99, []machine.Effect{none, none, none, none}},
 	} {

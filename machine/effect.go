@@ -36,13 +36,13 @@ func Propagate(k gq.DependencyKind, ended gq.Status) Effect {
 		return EffectNone
 	}
 	switch {
-	case k == gq.AfterAny:
+	case k == gq.DependencyAfterAny:
 		return EffectRelease
-	case k == gq.FanIn || ended == gq.Completed:
+	case k == gq.DependencyFanIn || ended == gq.StatusCompleted:
 		return EffectCount
-	case ended == gq.Failed:
+	case ended == gq.StatusFailed:
 		return EffectFail
-	case ended == gq.DeadLetter:
+	case ended == gq.StatusDeadLetter:
 		return EffectDeadLetter
 	default:
 		return EffectCancel

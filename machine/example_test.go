@@ -9,7 +9,7 @@ import (
 
 func ExampleDelay() {
 	id := gq.NewJobID([16]byte{1})
-	b := gq.Default().Backoff
+	b := gq.DefaultPolicy().Backoff
 	for n := 1; n <= 4; n++ {
 		fmt.Println(machine.Delay(b, n, id, machine.Draw{}))
 	}
@@ -28,13 +28,13 @@ func ExampleDelay() {
 func ExampleCheckGraph() {
 	fetch, parse, report := gq.NewJobID([16]byte{1}), gq.NewJobID([16]byte{2}), gq.NewJobID([16]byte{3})
 	info, err := machine.CheckGraph([]machine.Node{
-		{ID: report, Priority: gq.Low, Dependencies: []gq.Dependency{{Kind: gq.After, Job: parse}}},
-		{ID: parse, Priority: gq.Normal, Dependencies: []gq.Dependency{{Kind: gq.After, Job: fetch}}},
-		{ID: fetch, Priority: gq.High},
+		{ID: report, Priority: gq.PriorityLow, Dependencies: []gq.Dependency{{Kind: gq.DependencyAfter, Job: parse}}},
+		{ID: parse, Priority: gq.PriorityNormal, Dependencies: []gq.Dependency{{Kind: gq.DependencyAfter, Job: fetch}}},
+		{ID: fetch, Priority: gq.PriorityHigh},
 	}, nil)
 	fmt.Printf("%v %v %v %v\n", info.Order, info.Depth, info.Priority, err)
 
-	_, err = machine.CheckGraph([]machine.Node{{ID: fetch, Dependencies: []gq.Dependency{{Kind: gq.After, Job: fetch}}}}, nil)
+	_, err = machine.CheckGraph([]machine.Node{{ID: fetch, Dependencies: []gq.Dependency{{Kind: gq.DependencyAfter, Job: fetch}}}}, nil)
 	fmt.Println(err)
 	// Output:
 	// [2 1 0] [3 2 1] [HIGH HIGH HIGH] <nil>
@@ -42,8 +42,8 @@ func ExampleCheckGraph() {
 }
 
 func ExamplePropagate() {
-	fmt.Println(machine.Propagate(gq.After, gq.Failed))
-	fmt.Println(machine.Propagate(gq.FanIn, gq.Failed))
+	fmt.Println(machine.Propagate(gq.DependencyAfter, gq.StatusFailed))
+	fmt.Println(machine.Propagate(gq.DependencyFanIn, gq.StatusFailed))
 	// Output:
 	// fail
 	// count

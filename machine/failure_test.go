@@ -32,7 +32,7 @@ func TestRetryable(t *testing.T) {
 	} {
 		for _, timeout := range []bool{false, true} {
 			for _, system := range []bool{false, true} {
-				p := gq.Default()
+				p := gq.DefaultPolicy()
 				p.RetryTimeout, p.RetrySystem = timeout, system
 				f := gq.Failure{Category: test.category}
 				if got, want := machine.Retryable(f, &p), test.want(timeout, system); got != want {

@@ -171,7 +171,7 @@ func (g *graph) resolve(i int) {
 		}
 		m := g.lookup(d.Job)
 		seen := &m.waits
-		if d.Kind == gq.FanOut {
+		if d.Kind == gq.DependencyFanOut {
 			seen = &m.spawned
 		}
 		switch {
@@ -255,7 +255,7 @@ func (g *graph) measure(i int) {
 	inside, outside := 0, 0 // depth of the deepest dependency in the group and of those that exist
 	priority := g.nodes[i].Priority
 	if !priority.Valid() {
-		priority = gq.Normal
+		priority = gq.PriorityNormal
 	}
 	for _, d := range g.nodes[i].Dependencies {
 		m := g.known[d.Job]

@@ -25,7 +25,7 @@ func groupID(n int) gq.JobID {
 func after(jobs ...int) []gq.Dependency {
 	deps := make([]gq.Dependency, len(jobs))
 	for i, n := range jobs {
-		deps[i] = gq.Dependency{Kind: gq.After, Job: groupID(n)}
+		deps[i] = gq.Dependency{Kind: gq.DependencyAfter, Job: groupID(n)}
 	}
 	return deps
 }
@@ -34,7 +34,7 @@ func after(jobs ...int) []gq.Dependency {
 func group(dependencies ...[]gq.Dependency) []machine.Node {
 	nodes := make([]machine.Node, len(dependencies))
 	for i, d := range dependencies {
-		nodes[i] = machine.Node{ID: groupID(i), Priority: gq.Normal, Dependencies: d}
+		nodes[i] = machine.Node{ID: groupID(i), Priority: gq.PriorityNormal, Dependencies: d}
 	}
 	return nodes
 }
@@ -114,7 +114,7 @@ func TestGraphDepth(t *testing.T) {
 		t.Errorf("too deep behind existing jobs: %v, want %v", err, want)
 	}
 	// A job that was spawned stands below its spawner.
-	info, err = machine.CheckGraph(group([]gq.Dependency{{Kind: gq.FanOut, Job: groupID(50)}}), deep)
+	info, err = machine.CheckGraph(group([]gq.Dependency{{Kind: gq.DependencyFanOut, Job: groupID(50)}}), deep)
 	if err != nil || info.Depth[0] != 100 {
 		t.Errorf("spawned: %v, %v", info.Depth, err)
 	}
@@ -159,27 +159,27 @@ func TestGraphPriority(t *testing.T) {
 	})
 	t.Run("Transitive", func(t *testing.T) {
 		nodes := group(after(1), after(2), nil, after(0, 4), nil)
-		for i, p := range []gq.Priority{gq.Bulk, gq.Low, gq.High, gq.Bulk, gq.Critical} {
+		for i, p := range []gq.Priority{gq.PriorityBulk, gq.PriorityLow, gq.PriorityHigh, gq.PriorityBulk, gq.PriorityCritical} {
 			nodes[i].Priority = p
 		}
 		info, err := machine.CheckGraph(nodes, nil)
-		if want := []gq.Priority{gq.High, gq.High, gq.High, gq.Critical, gq.Critical}; err != nil || !slices.Equal(info.Priority, want) {
+		if want := []gq.Priority{gq.PriorityHigh, gq.PriorityHigh, gq.PriorityHigh, gq.PriorityCritical, gq.PriorityCritical}; err != nil || !slices.Equal(info.Priority, want) {
 			t.Errorf("priorities %v, %v, want %v", info.Priority, err, want)
 		}
 	})
 	t.Run("NotGiven", func(t *testing.T) {
 		nodes := group(nil, after(0))
-		nodes[0].Priority, nodes[1].Priority = gq.Bulk, 0
+		nodes[0].Priority, nodes[1].Priority = gq.PriorityBulk, 0
 		info, err := machine.CheckGraph(nodes, nil)
-		if want := []gq.Priority{gq.Bulk, gq.Normal}; err != nil || !slices.Equal(info.Priority, want) {
+		if want := []gq.Priority{gq.PriorityBulk, gq.PriorityNormal}; err != nil || !slices.Equal(info.Priority, want) {
 			t.Errorf("priorities %v, %v, want %v", info.Priority, err, want)
 		}
 	})
 	t.Run("EveryKind", func(t *testing.T) {
 		for _, kind := range gq.DependencyKinds() {
 			nodes := group(nil, []gq.Dependency{{Kind: kind, Job: groupID(0)}})
-			nodes[0].Priority = gq.Critical
-			if info, err := machine.CheckGraph(nodes, nil); err != nil || info.Priority[1] != gq.Critical {
+			nodes[0].Priority = gq.PriorityCritical
+			if info, err := machine.CheckGraph(nodes, nil); err != nil || info.Priority[1] != gq.PriorityCritical {
 				t.Errorf("%v: %v, %v", kind, info.Priority, err)
 			}
 		}
@@ -199,7 +199,7 @@ func TestGraphCycles(t *testing.T) {
 		{"Two", group(after(1), after(0)), []string{"jobs[0].depends_on"}, fmt.Sprintf("cycle: jobs[0] %s → jobs[1] %s → jobs[0]", groupID(0), groupID(1))},
 		{"BehindATail", group(after(1), after(2), after(3), after(1)), []string{"jobs[1].depends_on"}, "→ jobs[3] "},
 		{"OneOfSeveral", group(after(1), after(0), after(3), after(2)), []string{"jobs[0].depends_on"}, "jobs[1]"},
-		{"Spawned", group(after(1), []gq.Dependency{{Kind: gq.FanOut, Job: groupID(0)}}), []string{"jobs[0].depends_on"}, "cycle"},
+		{"Spawned", group(after(1), []gq.Dependency{{Kind: gq.DependencyFanOut, Job: groupID(0)}}), []string{"jobs[0].depends_on"}, "cycle"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			info, err := machine.CheckGraph(test.nodes, nil)
@@ -223,7 +223,7 @@ func TestGraphCycles(t *testing.T) {
 
 func TestGraphReportsEveryFault(t *testing.T) {
 	nodes := []machine.Node{
-		{ID: groupID(0), Dependencies: slices.Concat(after(0, 7, 1, 1), []gq.Dependency{{Kind: gq.After}, {Kind: 9, Job: groupID(2)}})},
+		{ID: groupID(0), Dependencies: slices.Concat(after(0, 7, 1, 1), []gq.Dependency{{Kind: gq.DependencyAfter}, {Kind: 9, Job: groupID(2)}})},
 		{ID: groupID(1), Priority: 9, Dependencies: after(0)},
 		{ID: groupID(0)},
 		{},
@@ -272,11 +272,11 @@ func TestGraphSpawnedAndWaiting(t *testing.T) {
 		kinds  []gq.DependencyKind
 		fields []string
 	}{
-		{[]gq.DependencyKind{gq.FanOut, gq.After}, []string{}},
-		{[]gq.DependencyKind{gq.After, gq.FanOut}, []string{}},
-		{[]gq.DependencyKind{gq.FanOut, gq.FanOut}, []string{"depends_on[1].job"}},
-		{[]gq.DependencyKind{gq.After, gq.AfterAny}, []string{"depends_on[1].job"}},
-		{[]gq.DependencyKind{gq.FanOut, gq.After, gq.FanIn}, []string{"depends_on[2].job"}},
+		{[]gq.DependencyKind{gq.DependencyFanOut, gq.DependencyAfter}, []string{}},
+		{[]gq.DependencyKind{gq.DependencyAfter, gq.DependencyFanOut}, []string{}},
+		{[]gq.DependencyKind{gq.DependencyFanOut, gq.DependencyFanOut}, []string{"depends_on[1].job"}},
+		{[]gq.DependencyKind{gq.DependencyAfter, gq.DependencyAfterAny}, []string{"depends_on[1].job"}},
+		{[]gq.DependencyKind{gq.DependencyFanOut, gq.DependencyAfter, gq.DependencyFanIn}, []string{"depends_on[2].job"}},
 	} {
 		node := machine.Node{ID: groupID(0)}
 		for _, kind := range test.kinds {
@@ -388,7 +388,7 @@ func BenchmarkCheckGraph(b *testing.B) {
 	for _, jobs := range []int{100, 1000, 10_000} {
 		nodes := make([]machine.Node, jobs)
 		for i := range nodes {
-			nodes[i] = machine.Node{ID: groupID(i), Priority: gq.Normal}
+			nodes[i] = machine.Node{ID: groupID(i), Priority: gq.PriorityNormal}
 			if layer := i / (jobs / 100); layer > 0 {
 				nodes[i].Dependencies = after(i-jobs/100, (layer-1)*(jobs/100)+(i*7+3)%(jobs/100))
 				if nodes[i].Dependencies[0] == nodes[i].Dependencies[1] {

@@ -57,7 +57,7 @@ func TestScheduleDelayedBeyondItsLifetime(t *testing.T) {
 	if err := machine.CheckSchedule(&s, gq.DefaultLimits()); err != nil {
 		t.Errorf("a template under its queue's policy: %v", err)
 	}
-	s.Template.Policy = gq.Default()
+	s.Template.Policy = gq.DefaultPolicy()
 	faults := gq.FaultsOf(machine.CheckSchedule(&s, gq.DefaultLimits()))
 	if len(faults) != 1 || faults[0].Field != "template.delay" || !strings.Contains(faults[0].Problem, "168h0m0s") {
 		t.Errorf("a template that waits longer than its jobs live: %v", faults)
@@ -92,8 +92,8 @@ func TestRetryBeyondLifetime(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			j := submit(t, test.policy)
 			test.end(j, j.run())
-			j.is(gq.DeadLetter)
-			j.took(gq.Pending, gq.Scheduled, gq.Running, gq.DeadLetter)
+			j.is(gq.StatusDeadLetter)
+			j.took(gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusDeadLetter)
 			if j.s.Reason != "lifetime" || j.last().Reason != "lifetime" || !j.s.CompletedAt.Equal(j.now) || j.s.RunAt.Before(machine.LifeEnd(&j.s)) {
 				t.Errorf("ended at %v because of %q (event: %q), retry due at %v, life ends %v",
 					j.s.CompletedAt, j.s.Reason, j.last().Reason, j.s.RunAt, machine.LifeEnd(&j.s))
@@ -105,5 +105,5 @@ func TestRetryBeyondLifetime(t *testing.T) {
 	}
 	j := submit(t, hour)
 	j.do(failAs(j.run(), gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour - 1}))
-	j.is(gq.Retrying)
+	j.is(gq.StatusRetrying)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // endStatus is one above the last status.
-const endStatus = gq.Cancelled + 1
+const endStatus = gq.StatusCancelled + 1
 
 // Move is one row of the state machine. From is zero for the birth of a job.
 type Move struct {
@@ -19,38 +19,38 @@ type Move struct {
 // docs/semantics.md, the projections onto the faces and the random walks of the
 // tests are all made from this table.
 var moves = []Move{
-	{0, gq.Pending, "submitted"},
+	{0, gq.StatusPending, "submitted"},
 
-	{gq.Pending, gq.Scheduled, "nothing to wait for"},
-	{gq.Pending, gq.Delayed, "first run lies in the future"},
-	{gq.Pending, gq.Failed, "a dependency failed"},
-	{gq.Pending, gq.DeadLetter, "a dependency was dead-lettered, or lifetime over"},
-	{gq.Pending, gq.Cancelled, "cancelled, or a dependency was"},
+	{gq.StatusPending, gq.StatusScheduled, "nothing to wait for"},
+	{gq.StatusPending, gq.StatusDelayed, "first run lies in the future"},
+	{gq.StatusPending, gq.StatusFailed, "a dependency failed"},
+	{gq.StatusPending, gq.StatusDeadLetter, "a dependency was dead-lettered, or lifetime over"},
+	{gq.StatusPending, gq.StatusCancelled, "cancelled, or a dependency was"},
 
-	{gq.Delayed, gq.Scheduled, "run time reached"},
-	{gq.Delayed, gq.DeadLetter, "lifetime over"},
-	{gq.Delayed, gq.Cancelled, "cancelled"},
+	{gq.StatusDelayed, gq.StatusScheduled, "run time reached"},
+	{gq.StatusDelayed, gq.StatusDeadLetter, "lifetime over"},
+	{gq.StatusDelayed, gq.StatusCancelled, "cancelled"},
 
-	{gq.Scheduled, gq.Claimed, "claimed, start comes later"},
-	{gq.Scheduled, gq.Running, "claimed and started"},
-	{gq.Scheduled, gq.DeadLetter, "lifetime over"},
-	{gq.Scheduled, gq.Cancelled, "cancelled"},
+	{gq.StatusScheduled, gq.StatusClaimed, "claimed, start comes later"},
+	{gq.StatusScheduled, gq.StatusRunning, "claimed and started"},
+	{gq.StatusScheduled, gq.StatusDeadLetter, "lifetime over"},
+	{gq.StatusScheduled, gq.StatusCancelled, "cancelled"},
 
-	{gq.Claimed, gq.Running, "started"},
-	{gq.Claimed, gq.Scheduled, "hold lost without fault"},
-	{gq.Claimed, gq.Retrying, "hold lost by the holder's fault"},
-	{gq.Claimed, gq.DeadLetter, "faults exhausted, or lifetime over"},
-	{gq.Claimed, gq.Cancelled, "cancelled"},
+	{gq.StatusClaimed, gq.StatusRunning, "started"},
+	{gq.StatusClaimed, gq.StatusScheduled, "hold lost without fault"},
+	{gq.StatusClaimed, gq.StatusRetrying, "hold lost by the holder's fault"},
+	{gq.StatusClaimed, gq.StatusDeadLetter, "faults exhausted, or lifetime over"},
+	{gq.StatusClaimed, gq.StatusCancelled, "cancelled"},
 
-	{gq.Running, gq.Completed, "handler succeeded"},
-	{gq.Running, gq.Failed, "permanent failure, or retries disabled"},
-	{gq.Running, gq.Retrying, "temporary failure, lease lost, or released without fault"},
-	{gq.Running, gq.DeadLetter, "attempts exhausted, or lifetime over"},
-	{gq.Running, gq.Cancelled, "cancellation honoured"},
+	{gq.StatusRunning, gq.StatusCompleted, "handler succeeded"},
+	{gq.StatusRunning, gq.StatusFailed, "permanent failure, or retries disabled"},
+	{gq.StatusRunning, gq.StatusRetrying, "temporary failure, lease lost, or released without fault"},
+	{gq.StatusRunning, gq.StatusDeadLetter, "attempts exhausted, or lifetime over"},
+	{gq.StatusRunning, gq.StatusCancelled, "cancellation honoured"},
 
-	{gq.Retrying, gq.Scheduled, "backoff over"},
-	{gq.Retrying, gq.DeadLetter, "attempts exhausted, or lifetime over"},
-	{gq.Retrying, gq.Cancelled, "cancelled"},
+	{gq.StatusRetrying, gq.StatusScheduled, "backoff over"},
+	{gq.StatusRetrying, gq.StatusDeadLetter, "attempts exhausted, or lifetime over"},
+	{gq.StatusRetrying, gq.StatusCancelled, "cancelled"},
 }
 
 // legal[from] is the set of statuses reachable in one move, as bits.
@@ -71,7 +71,7 @@ func CanMove(from, to gq.Status) bool {
 
 // eventOf is the event that records a move into a status.
 var eventOf = [endStatus]gq.EventType{
-	gq.Pending: gq.EventSubmitted, gq.Delayed: gq.EventDelayed, gq.Scheduled: gq.EventScheduled, gq.Claimed: gq.EventClaimed,
-	gq.Running: gq.EventStarted, gq.Retrying: gq.EventRetrying, gq.Completed: gq.EventCompleted, gq.Failed: gq.EventFailed,
-	gq.DeadLetter: gq.EventDeadLettered, gq.Cancelled: gq.EventCancelled,
+	gq.StatusPending: gq.EventSubmitted, gq.StatusDelayed: gq.EventDelayed, gq.StatusScheduled: gq.EventScheduled, gq.StatusClaimed: gq.EventClaimed,
+	gq.StatusRunning: gq.EventStarted, gq.StatusRetrying: gq.EventRetrying, gq.StatusCompleted: gq.EventCompleted, gq.StatusFailed: gq.EventFailed,
+	gq.StatusDeadLetter: gq.EventDeadLettered, gq.StatusCancelled: gq.EventCancelled,
 }

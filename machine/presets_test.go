@@ -26,7 +26,7 @@ func TestPresetsAreValid(t *testing.T) {
 			t.Errorf("the policy of %v says it is that of %v", preset, policy.Preset)
 		}
 	}
-	if gq.Default() != gq.PresetJobModel.Policy() {
+	if gq.DefaultPolicy() != gq.PresetJobModel.Policy() {
 		t.Error("the default is not the job model's policy")
 	}
 }
@@ -41,7 +41,7 @@ func TestJobModelPreset(t *testing.T) {
 		Preset:      gq.PresetJobModel,
 		MaxAttempts: 3,
 		Backoff: gq.Backoff{
-			Strategy: gq.Exponential, Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone,
+			Strategy: gq.StrategyExponential, Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone,
 		},
 		RetryTimeout:      true,
 		RetrySystem:       true,
@@ -70,7 +70,7 @@ func TestSemanticsPreset(t *testing.T) {
 	if p.MaxAttempts != 4 {
 		t.Errorf("%d attempts, want 4: the first and 3 retries", p.MaxAttempts)
 	}
-	want := gq.Backoff{Strategy: gq.Exponential, Initial: 500 * ms, Max: 30 * time.Second, Multiplier: 2, Jitter: gq.JitterFull}
+	want := gq.Backoff{Strategy: gq.StrategyExponential, Initial: 500 * ms, Max: 30 * time.Second, Multiplier: 2, Jitter: gq.JitterFull}
 	if p.Backoff != want {
 		t.Errorf("backoff %+v, want %+v", p.Backoff, want)
 	}
@@ -125,7 +125,7 @@ func TestMatchingPresets(t *testing.T) {
 		{"AI", ai, 600 * time.Second, 5 * time.Second, 86_400 * time.Second},
 		{"QUANTUM", quantum, 180 * time.Second, 2 * time.Second, 7200 * time.Second},
 	} {
-		want := gq.Backoff{Strategy: gq.Exponential, Initial: test.base, Max: 900 * time.Second, Multiplier: 2, Jitter: gq.JitterHash}
+		want := gq.Backoff{Strategy: gq.StrategyExponential, Initial: test.base, Max: 900 * time.Second, Multiplier: 2, Jitter: gq.JitterHash}
 		if test.p.Backoff != want {
 			t.Errorf("%s: backoff %+v, want %+v", test.name, test.p.Backoff, want)
 		}

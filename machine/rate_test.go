@@ -219,8 +219,8 @@ func TestOrderOfTurns(t *testing.T) {
 		return machine.Order((&gq.State{Own: level, Turn: turn, Sequence: sequence}))
 	}
 	order := []machine.OrderKey{
-		state(gq.Critical, 9, 9), state(gq.High, 0, 1<<60), state(gq.High, 1, 5), state(gq.High, 1, 6),
-		state(gq.High, 2, 1), state(gq.High, machine.MaxTurn, 1), state(gq.Normal, 0, 1),
+		state(gq.PriorityCritical, 9, 9), state(gq.PriorityHigh, 0, 1<<60), state(gq.PriorityHigh, 1, 5), state(gq.PriorityHigh, 1, 6),
+		state(gq.PriorityHigh, 2, 1), state(gq.PriorityHigh, machine.MaxTurn, 1), state(gq.PriorityNormal, 0, 1),
 	}
 	for i := range order[1:] {
 		if !order[i].Less(order[i+1]) || order[i+1].Less(order[i]) {

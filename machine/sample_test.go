@@ -18,7 +18,7 @@ func TestAsk(t *testing.T) {
 	}
 	for i := range 3 {
 		j.after(50 * time.Second).do(ask)
-		if j.s.Detail != gq.LeasePending || !j.s.RunAt.Equal(j.now.Add(10*time.Second)) || !j.s.Lease.ExpiresAt.Equal(j.now.Add(time.Minute)) {
+		if j.s.Detail != gq.DetailLeasePending || !j.s.RunAt.Equal(j.now.Add(10*time.Second)) || !j.s.Lease.ExpiresAt.Equal(j.now.Add(time.Minute)) {
 			t.Errorf("asked %d times: %+v", i+1, j.s)
 		}
 	}
@@ -57,7 +57,7 @@ func TestPoolAdmits(t *testing.T) {
 		if got := machine.CountsInPool((gq.Pool{}), s); got != s.Held() {
 			t.Errorf("%s counts: %v", s, got)
 		}
-		if got := machine.CountsInPool((gq.Pool{AtStart: true}), s); got != (s == gq.Running) {
+		if got := machine.CountsInPool((gq.Pool{AtStart: true}), s); got != (s == gq.StatusRunning) {
 			t.Errorf("%s counts at the start: %v", s, got)
 		}
 	}

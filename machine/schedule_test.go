@@ -11,7 +11,7 @@ import (
 )
 
 func TestMissedNames(t *testing.T) {
-	checkNames(t, []gq.Missed{gq.MissedOnce, gq.MissedSkip, gq.MissedAll}, gq.ParseMissed, "once", "skip", "all")
+	checkNames(t, []gq.MissedRule{gq.MissedOnce, gq.MissedSkip, gq.MissedAll}, gq.ParseMissed, "once", "skip", "all")
 }
 
 func TestScheduleValidate(t *testing.T) {

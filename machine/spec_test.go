@@ -15,10 +15,10 @@ import (
 func TestSpecDefaults(t *testing.T) {
 	spec.Covers(t, "J-43")
 	s := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "email.send", Requires: []string{"gpu", "big", "gpu"}}.WithDefaults()
-	if s.Metadata.Priority != gq.Normal {
+	if s.Metadata.Priority != gq.PriorityNormal {
 		t.Errorf("priority %s, want NORMAL", s.Metadata.Priority)
 	}
-	if s.Queue != gq.DefaultQueue || s.Policy != gq.Default() || s.Payload.ContentType != gq.JSON {
+	if s.Queue != gq.DefaultQueue || s.Policy != gq.DefaultPolicy() || s.Payload.ContentType != gq.JSON {
 		t.Errorf("queue %q, content type %q, policy %+v", s.Queue, s.Payload.ContentType, s.Policy)
 	}
 	if got := strings.Join(s.Requires, " "); got != "big gpu" {
@@ -32,9 +32,9 @@ func TestSpecDefaults(t *testing.T) {
 // Every fault is reported at once and names its field.
 func TestSpecReportsEveryFault(t *testing.T) {
 	s := gq.Spec{
-		Queue: "a b", Payload: gq.Payload{Data: []byte{0xff}, ContentType: gq.JSON}, Policy: gq.Default(),
+		Queue: "a b", Payload: gq.Payload{Data: []byte{0xff}, ContentType: gq.JSON}, Policy: gq.DefaultPolicy(),
 		Delay: -time.Second, CostUnits: -1, MaxFee: -1, RunAt: time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC),
-		Key:      gq.Key{Name: strings.Repeat("å", 257), Scope: "s"},
+		Key:      gq.IdempotencyKey{Name: strings.Repeat("å", 257), Scope: "s"},
 		Requires: []string{""},
 		Metadata: gq.Metadata{Priority: 9, CallbackURL: "ftp://x", Tags: map[string]string{"": "v"}},
 	}

@@ -17,9 +17,9 @@ func TestStatusNames(t *testing.T) {
 
 func TestStatusPredicates(t *testing.T) {
 	for status := range gq.Status(255) {
-		valid := status >= gq.Pending && status <= gq.Cancelled
-		terminal := status == gq.Completed || status == gq.Failed || status == gq.DeadLetter || status == gq.Cancelled
-		held := status == gq.Claimed || status == gq.Running
+		valid := status >= gq.StatusPending && status <= gq.StatusCancelled
+		terminal := status == gq.StatusCompleted || status == gq.StatusFailed || status == gq.StatusDeadLetter || status == gq.StatusCancelled
+		held := status == gq.StatusClaimed || status == gq.StatusRunning
 		if status.Valid() != valid || status.Terminal() != terminal || status.Held() != held {
 			t.Errorf("%v: valid %v, terminal %v, held %v", status, status.Valid(), status.Terminal(), status.Held())
 		}
@@ -28,13 +28,13 @@ func TestStatusPredicates(t *testing.T) {
 
 // moves is the state machine, written down a second time.
 var moves = map[gq.Status][]gq.Status{
-	0:            {gq.Pending},
-	gq.Pending:   {gq.Scheduled, gq.Delayed, gq.Failed, gq.DeadLetter, gq.Cancelled},
-	gq.Delayed:   {gq.Scheduled, gq.DeadLetter, gq.Cancelled},
-	gq.Scheduled: {gq.Claimed, gq.Running, gq.DeadLetter, gq.Cancelled},
-	gq.Claimed:   {gq.Running, gq.Scheduled, gq.Retrying, gq.DeadLetter, gq.Cancelled},
-	gq.Running:   {gq.Completed, gq.Failed, gq.Retrying, gq.DeadLetter, gq.Cancelled},
-	gq.Retrying:  {gq.Scheduled, gq.DeadLetter, gq.Cancelled},
+	0:                  {gq.StatusPending},
+	gq.StatusPending:   {gq.StatusScheduled, gq.StatusDelayed, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusDelayed:   {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusScheduled: {gq.StatusClaimed, gq.StatusRunning, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusClaimed:   {gq.StatusRunning, gq.StatusScheduled, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusRunning:   {gq.StatusCompleted, gq.StatusFailed, gq.StatusRetrying, gq.StatusDeadLetter, gq.StatusCancelled},
+	gq.StatusRetrying:  {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
 }
 
 // CanMove answers for every pair of values, and only the listed moves exist.
@@ -55,8 +55,8 @@ func TestCanMove(t *testing.T) {
 			}
 		}
 	}
-	for _, from := range []gq.Status{gq.Pending, gq.Delayed, gq.Retrying} {
-		if machine.CanMove(from, gq.Running) || machine.CanMove(from, gq.Claimed) {
+	for _, from := range []gq.Status{gq.StatusPending, gq.StatusDelayed, gq.StatusRetrying} {
+		if machine.CanMove(from, gq.StatusRunning) || machine.CanMove(from, gq.StatusClaimed) {
 			t.Errorf("%v leads to an execution without SCHEDULED in between", from)
 		}
 	}
@@ -78,8 +78,8 @@ func TestMovesTable(t *testing.T) {
 		}
 	}
 	// The caller gets a copy.
-	machine.Moves()[0].To = gq.Completed
-	if machine.Moves()[0].To != gq.Pending {
+	machine.Moves()[0].To = gq.StatusCompleted
+	if machine.Moves()[0].To != gq.StatusPending {
 		t.Error("a caller can change the table")
 	}
 }
@@ -92,8 +92,8 @@ func TestTerminalIsTerminal(t *testing.T) {
 				t.Errorf("%v leads on to %v", from, to)
 			}
 		}
-		if live := !from.Terminal(); machine.CanMove(from, gq.Cancelled) != live || machine.CanMove(from, gq.DeadLetter) != live {
-			t.Errorf("%v: cancel %v, dead letter %v", from, machine.CanMove(from, gq.Cancelled), machine.CanMove(from, gq.DeadLetter))
+		if live := !from.Terminal(); machine.CanMove(from, gq.StatusCancelled) != live || machine.CanMove(from, gq.StatusDeadLetter) != live {
+			t.Errorf("%v: cancel %v, dead letter %v", from, machine.CanMove(from, gq.StatusCancelled), machine.CanMove(from, gq.StatusDeadLetter))
 		}
 	}
 }
@@ -137,11 +137,11 @@ func TestWalks(t *testing.T) {
 		}
 		for i, status := range history {
 			switch {
-			case i == 0 && status != gq.Pending:
+			case i == 0 && status != gq.StatusPending:
 				t.Fatalf("born as %v", status)
-			case i > 0 && status == gq.Pending:
+			case i > 0 && status == gq.StatusPending:
 				t.Fatalf("born again: %v", history)
-			case status == gq.Running && history[i-1] != gq.Scheduled && history[i-1] != gq.Claimed:
+			case status == gq.StatusRunning && history[i-1] != gq.StatusScheduled && history[i-1] != gq.StatusClaimed:
 				t.Fatalf("runs out of %v", history[i-1])
 			case status.Terminal() && i != len(history)-1:
 				t.Fatalf("goes on after its end: %v", history)

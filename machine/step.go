@@ -32,7 +32,7 @@ func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 		Bound: b.Policy.MaxAttempts, CreatedAt: now, RunAt: b.RunAt,
 	}
 	t := step{State: s, events: slices.Grow(b.Events, 2)}
-	t.move(gq.Pending, now)
+	t.move(gq.StatusPending, now)
 	t.ready(now)
 	return t.State, t.events
 }
@@ -52,12 +52,12 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	if !CanMove(t.Status, to) {
 		panic(fmt.Sprintf("gq: no move from %s to %s", t.Status, to))
 	}
-	t.Status, t.Detail, t.UpdatedAt = to, gq.NoDetail, now
+	t.Status, t.Detail, t.UpdatedAt = to, gq.DetailNone, now
 	switch {
-	case to == gq.Scheduled:
+	case to == gq.StatusScheduled:
 		t.ScheduledAt = now
-	case to == gq.Claimed:
-		t.Detail = gq.JustClaimed
+	case to == gq.StatusClaimed:
+		t.Detail = gq.DetailClaimed
 	case to.Terminal():
 		t.CompletedAt = now
 	}
@@ -82,10 +82,10 @@ func (t *step) ready(now time.Time) {
 		return
 	}
 	if t.RunAt.After(now) {
-		t.move(gq.Delayed, now).Until = t.RunAt
+		t.move(gq.StatusDelayed, now).Until = t.RunAt
 		return
 	}
-	t.move(gq.Scheduled, now)
+	t.move(gq.StatusScheduled, now)
 }
 
 // endLease closes the current lease.

@@ -8,7 +8,7 @@ import (
 
 // Claimable reports whether a claim may take the job at an instant.
 func Claimable(s *gq.State, now time.Time) bool {
-	return (s.Status == gq.Scheduled || waitsForTime(s) && !now.Before(s.RunAt)) && !over(s, now)
+	return (s.Status == gq.StatusScheduled || waitsForTime(s) && !now.Before(s.RunAt)) && !over(s, now)
 }
 
 // Due is the next instant at which [Advance] will have something to do,
@@ -21,14 +21,14 @@ func Due(s *gq.State) time.Time {
 		}
 	}
 	switch s.Status {
-	case gq.Delayed, gq.Retrying:
+	case gq.StatusDelayed, gq.StatusRetrying:
 		earlier(s.RunAt)
-	case gq.Claimed:
+	case gq.StatusClaimed:
 		earlier(s.Lease.ExpiresAt)
-	case gq.Running:
+	case gq.StatusRunning:
 		earlier(s.Lease.ExpiresAt)
 		earlier(Deadline(s))
-	case gq.Pending, gq.Scheduled:
+	case gq.StatusPending, gq.StatusScheduled:
 	default:
 		return time.Time{}
 	}
@@ -60,7 +60,7 @@ func over(s *gq.State, now time.Time) bool {
 // Deadline is when the running attempt exceeds its execution timeout, zero for
 // never.
 func Deadline(s *gq.State) time.Time {
-	if s.Status != gq.Running || s.Policy.ExecutionTimeout == 0 {
+	if s.Status != gq.StatusRunning || s.Policy.ExecutionTimeout == 0 {
 		return time.Time{}
 	}
 	return s.StartedAt.Add(s.Policy.ExecutionTimeout)
@@ -73,7 +73,9 @@ func tooLong(s *gq.State, now time.Time) bool {
 }
 
 // waitsForTime reports whether only time keeps the job from being claimable.
-func waitsForTime(s *gq.State) bool { return s.Status == gq.Delayed || s.Status == gq.Retrying }
+func waitsForTime(s *gq.State) bool {
+	return s.Status == gq.StatusDelayed || s.Status == gq.StatusRetrying
+}
 
 // RenewBy is the instant by which the holder of a lease under p should renew it.
 func RenewBy(l gq.Lease, p *gq.Policy) time.Time {

@@ -33,8 +33,8 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		return s, nil, err
 	}
 	t := step{State: s, events: slices.Grow(g.Events, 1)}
-	if t.Status != gq.Scheduled {
-		t.move(gq.Scheduled, now)
+	if t.Status != gq.StatusScheduled {
+		t.move(gq.StatusScheduled, now)
 	}
 	if t.Lease != nil {
 		t.Previous = gq.Settlement{Lease: t.Lease.ID, Digest: t.Settled}
@@ -58,7 +58,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 	if g.Start {
 		t.start(now)
 	} else {
-		withLease(t.move(gq.Claimed, now), t.Lease).Until = t.Lease.ExpiresAt
+		withLease(t.move(gq.StatusClaimed, now), t.Lease).Until = t.Lease.ExpiresAt
 	}
 	return t.State, t.events, nil
 }
@@ -77,7 +77,7 @@ func (t *step) start(now time.Time) {
 	if t.FirstStartedAt.IsZero() {
 		t.FirstStartedAt = now
 	}
-	withLease(t.move(gq.Running, now), t.Lease).Until = t.Lease.ExpiresAt
+	withLease(t.move(gq.StatusRunning, now), t.Lease).Until = t.Lease.ExpiresAt
 }
 
 // Prepare reports what the holder of a claimed job is doing and renews its
@@ -86,7 +86,7 @@ func Prepare(s gq.State, ref gq.LeaseRef, d gq.Detail, now time.Time) (gq.State,
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
 	}
-	if s.Status != gq.Claimed || d < s.Detail || d > gq.LeasePending || d == gq.NoDetail {
+	if s.Status != gq.StatusClaimed || d < s.Detail || d > gq.DetailLeasePending || d == gq.DetailNone {
 		return s, nil, fmt.Errorf("report %s: %w", d, illegal(s, "prepare"))
 	}
 	t := begin(s)
@@ -104,7 +104,7 @@ func Prepare(s gq.State, ref gq.LeaseRef, d gq.Detail, now time.Time) (gq.State,
 // Ask reports that the holder of a claimed job waits for capacity, renews its
 // hold, and notes when it should ask again in case it is refused: RunAt.
 func Ask(s gq.State, ref gq.LeaseRef, again time.Duration, now time.Time) (gq.State, []gq.Event, error) {
-	next, events, err := Prepare(s, ref, gq.LeasePending, now)
+	next, events, err := Prepare(s, ref, gq.DetailLeasePending, now)
 	if err != nil {
 		return s, nil, err
 	}
@@ -119,7 +119,7 @@ func Start(s gq.State, ref gq.LeaseRef, ttl time.Duration, now time.Time) (gq.St
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
 	}
-	if s.Status != gq.Claimed {
+	if s.Status != gq.StatusClaimed {
 		return s, nil, illegal(s, "start")
 	}
 	if err := checkTTL(ttl); err != nil {
@@ -176,7 +176,7 @@ func Heartbeat(s gq.State, ref gq.LeaseRef, r Report, now time.Time) (gq.State, 
 	switch {
 	case t.Policy.Extend == gq.ExtendReset:
 		l.ExpiresAt = now.Add(l.TTL)
-	case t.Status == gq.Claimed:
+	case t.Status == gq.StatusClaimed:
 		return s, nil, illegal(s, "renew")
 	case l.Renewals >= t.Policy.RenewalsMax:
 		return s, nil, gq.ErrIllegalMove.Errorf("all %d renewals of job %s are used up", t.Policy.RenewalsMax, s.ID)
@@ -214,7 +214,7 @@ func Complete(s gq.State, ref gq.LeaseRef, result []byte, now time.Time) (gq.Sta
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
 	}
-	if s.Status != gq.Running {
+	if s.Status != gq.StatusRunning {
 		return s, nil, illegal(s, "complete")
 	}
 	if err := inTime(s, now); err != nil {
@@ -228,7 +228,7 @@ func Complete(s gq.State, ref gq.LeaseRef, result []byte, now time.Time) (gq.Sta
 		return t.State, t.events, nil
 	}
 	t.Progress = 1
-	withLease(t.move(gq.Completed, now), t.Lease)
+	withLease(t.move(gq.StatusCompleted, now), t.Lease)
 	return t.State, t.events, nil
 }
 
@@ -250,7 +250,7 @@ func Fail(s gq.State, ref gq.LeaseRef, f gq.Failure, d Draw, now time.Time) (gq.
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
 	}
-	if s.Status != gq.Running {
+	if s.Status != gq.StatusRunning {
 		return s, nil, illegal(s, "fail")
 	}
 	t := begin(s)
@@ -268,7 +268,7 @@ func (t *step) failed(f gq.Failure, d Draw, now time.Time) {
 	case t.Cancellation.Requested() || f.Category == gq.CategoryCancelled:
 		e = t.cancelled(t.Lease.State == gq.LeaseCompleted, now)
 	case !Retryable(f, t.Policy):
-		e = withLease(t.move(gq.Failed, now), t.Lease)
+		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
 	case t.exhausted():
 		e = t.giveUp("attempts_exhausted", now)
 	default:
@@ -288,10 +288,10 @@ func (t *step) retry(delay time.Duration, now time.Time) *gq.Event {
 	if over(&t.State, t.RunAt) {
 		return t.giveUp(ReasonLifetime, now)
 	}
-	e := withLease(t.move(gq.Retrying, now), t.Lease)
+	e := withLease(t.move(gq.StatusRetrying, now), t.Lease)
 	e.Until, e.Beat = t.RunAt, t.Lease.HeartbeatAt
 	if delay == 0 {
-		t.move(gq.Scheduled, now)
+		t.move(gq.StatusScheduled, now)
 		e = &t.events[len(t.events)-2]
 	}
 	return e
@@ -300,7 +300,7 @@ func (t *step) retry(delay time.Duration, now time.Time) *gq.Event {
 func (t *step) giveUp(reason string, now time.Time) *gq.Event {
 	t.Reason = reason
 	held := t.Status.Held()
-	e := t.move(gq.DeadLetter, now)
+	e := t.move(gq.StatusDeadLetter, now)
 	e.Reason = reason
 	if held {
 		withLease(e, t.Lease)
@@ -316,7 +316,7 @@ func (t *step) cancelled(honoured bool, now time.Time) *gq.Event {
 	}
 	t.Reason = t.Cancellation.Reason
 	held := t.Status.Held()
-	e := t.move(gq.Cancelled, now)
+	e := t.move(gq.StatusCancelled, now)
 	e.Reason = t.Reason
 	if held {
 		withLease(e, t.Lease)
@@ -347,13 +347,13 @@ func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, no
 	switch {
 	case t.Cancellation.Requested():
 		t.cancelled(true, now)
-	case t.Status == gq.Claimed:
+	case t.Status == gq.StatusClaimed:
 		t.RunAt = earlier(t.RunAt, now)
-		e := withLease(t.move(gq.Scheduled, now), t.Lease)
+		e := withLease(t.move(gq.StatusScheduled, now), t.Lease)
 		e.Reason = reason
 	default:
 		t.Bound++
-		if e := t.retry(delay, now); e.Status != gq.DeadLetter {
+		if e := t.retry(delay, now); e.Status != gq.StatusDeadLetter {
 			e.Reason = reason
 		}
 	}
@@ -365,14 +365,14 @@ func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, no
 // refuses.
 func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, error) {
 	reason = Truncate(reason, gq.MaxReasonBytes)
-	if s.Status == gq.Cancelled {
+	if s.Status == gq.StatusCancelled {
 		return s, nil, nil
 	}
 	if s.Status.Terminal() {
 		return s, nil, illegal(s, "cancel")
 	}
 	t := begin(s)
-	if t.Status == gq.Running && !t.Lease.Expired(now) {
+	if t.Status == gq.StatusRunning && !t.Lease.Expired(now) {
 		if t.Cancellation.Requested() {
 			return s, nil, nil
 		}
@@ -384,9 +384,9 @@ func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, err
 		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: reason}
 	}
 	switch t.Status {
-	case gq.Running:
+	case gq.StatusRunning:
 		t.endLease(gq.LeaseExpired, 0)
-	case gq.Claimed:
+	case gq.StatusClaimed:
 		t.endLease(gq.LeaseCancelled, 0)
 	default: // nobody holds it
 	}
@@ -409,8 +409,8 @@ func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 		}
 		t.giveUp(ReasonLifetime, now)
 	case waitsForTime(&t.State) && !now.Before(t.RunAt):
-		t.move(gq.Scheduled, now)
-	case t.Status == gq.Running && tooLong(&t.State, now) && Deadline(&t.State).Before(t.Lease.ExpiresAt):
+		t.move(gq.StatusScheduled, now)
+	case t.Status == gq.StatusRunning && tooLong(&t.State, now) && Deadline(&t.State).Before(t.Lease.ExpiresAt):
 		t.endLease(gq.LeaseCancelled, 0)
 		t.failed(gq.Failure{
 			Category: gq.CategoryTimeout, Code: "execution_timeout",
@@ -426,9 +426,9 @@ func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 func (t *step) lost(d Draw, now time.Time) {
 	held := t.Status
 	t.endLease(gq.LeaseExpired, 0)
-	if held == gq.Claimed && !t.Policy.HoldFault {
+	if held == gq.StatusClaimed && !t.Policy.HoldFault {
 		t.RunAt = earlier(t.RunAt, now)
-		withLease(t.move(gq.Scheduled, now), t.Lease).Reason = "hold_expired"
+		withLease(t.move(gq.StatusScheduled, now), t.Lease).Reason = "hold_expired"
 		return
 	}
 	t.Losses++
@@ -436,7 +436,7 @@ func (t *step) lost(d Draw, now time.Time) {
 		Category: gq.CategorySystem, Code: "lease_expired",
 		Message: fmt.Sprintf("worker %s sent no sign of life for %v", t.Lease.Worker, t.Lease.TTL),
 	}
-	if held == gq.Claimed {
+	if held == gq.StatusClaimed {
 		f.Code = "ack_timeout"
 	}
 	t.Failure = &f
@@ -450,11 +450,11 @@ func (t *step) lost(d Draw, now time.Time) {
 	switch {
 	case t.Cancellation.Requested():
 		e = t.cancelled(false, now)
-	case t.Policy.OnLoss == gq.LossFails && held == gq.Running:
+	case t.Policy.OnLoss == gq.LossFails && held == gq.StatusRunning:
 		f.Category = gq.CategoryTimeout
-		e = withLease(t.move(gq.Failed, now), t.Lease)
-	case counts && !t.Policy.RetrySystem && held == gq.Running:
-		e = withLease(t.move(gq.Failed, now), t.Lease)
+		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
+	case counts && !t.Policy.RetrySystem && held == gq.StatusRunning:
+		e = withLease(t.move(gq.StatusFailed, now), t.Lease)
 	case counts && t.exhausted():
 		e = t.giveUp("attempts_exhausted", now)
 	case t.Policy.MaxLeaseLosses > 0 && t.Losses >= t.Policy.MaxLeaseLosses:
@@ -477,7 +477,7 @@ type EndedDependency struct {
 // DependencyEnded tells a waiting job that one of its dependencies has ended. A
 // job that waits no longer is left as it is.
 func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, []gq.Event, error) {
-	if s.Status != gq.Pending || !dep.Kind.Waits() {
+	if s.Status != gq.StatusPending || !dep.Kind.Waits() {
 		return s, nil, nil
 	}
 	t := begin(s)
@@ -495,13 +495,13 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 		t.ready(now)
 	case EffectFail:
 		t.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_failed", Message: "a job it depends on failed"}
-		end(gq.Failed)
+		end(gq.StatusFailed)
 	case EffectDeadLetter:
 		t.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
-		end(gq.DeadLetter)
+		end(gq.StatusDeadLetter)
 	case EffectCancel:
 		t.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
-		end(gq.Cancelled)
+		end(gq.StatusCancelled)
 	case EffectNone:
 	}
 	return t.State, t.events, nil

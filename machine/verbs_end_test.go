@@ -12,22 +12,22 @@ import (
 // inState brings a job into each live status, a minute after its submission where
 // that takes a move.
 var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
-	gq.Pending: func(t *testing.T, p gq.Policy) *subject { return birth(t, machine.Submission{Policy: &p, Waits: 1}) },
-	gq.Delayed: func(t *testing.T, p gq.Policy) *subject {
+	gq.StatusPending: func(t *testing.T, p gq.Policy) *subject { return birth(t, machine.Submission{Policy: &p, Waits: 1}) },
+	gq.StatusDelayed: func(t *testing.T, p gq.Policy) *subject {
 		return birth(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(gq.MaxDuration)})
 	},
-	gq.Scheduled: submit,
-	gq.Claimed: func(t *testing.T, p gq.Policy) *subject {
+	gq.StatusScheduled: submit,
+	gq.StatusClaimed: func(t *testing.T, p gq.Policy) *subject {
 		j := submit(t, p).after(time.Minute)
 		j.claim(machine.Grant{TTL: gq.MaxDuration})
 		return j
 	},
-	gq.Running: func(t *testing.T, p gq.Policy) *subject {
+	gq.StatusRunning: func(t *testing.T, p gq.Policy) *subject {
 		j := submit(t, p).after(time.Minute)
 		j.claim(machine.Grant{Start: true, TTL: gq.MaxDuration})
 		return j
 	},
-	gq.Retrying: func(t *testing.T, p gq.Policy) *subject {
+	gq.StatusRetrying: func(t *testing.T, p gq.Policy) *subject {
 		j := submit(t, p).after(time.Minute)
 		j.do(release(j.run(), time.Hour))
 		j.s.RunAt = verbsStart.Add(gq.MaxDuration) // as an earlier version may have stored it
@@ -69,7 +69,7 @@ func TestLifetime(t *testing.T) {
 		}
 		held := j.s.Status.Held()
 		j.do(advance)
-		j.is(gq.DeadLetter)
+		j.is(gq.StatusDeadLetter)
 		if j.s.Reason != "lifetime" || j.last().Reason != "lifetime" || !j.s.CompletedAt.Equal(j.now) || !machine.Due(&j.s).IsZero() {
 			t.Errorf("at the end of its life: %+v", j.s)
 		}
@@ -90,19 +90,19 @@ func TestLifetime(t *testing.T) {
 	}
 	j.now = end
 	j.do(advance)
-	j.is(gq.DeadLetter)
+	j.is(gq.StatusDeadLetter)
 }
 
 // TestCancel: whatever does not run ends at once.
 func TestCancel(t *testing.T) {
 	spec.Covers(t, "J-148", "J-149")
-	eachLive(t, gq.Default(), func(t *testing.T, j *subject) {
-		if j.s.Status == gq.Running {
+	eachLive(t, gq.DefaultPolicy(), func(t *testing.T, j *subject) {
+		if j.s.Status == gq.StatusRunning {
 			return // see TestCancelRunning
 		}
-		claimed := j.s.Status == gq.Claimed
+		claimed := j.s.Status == gq.StatusClaimed
 		j.do(cancel)
-		j.is(gq.Cancelled)
+		j.is(gq.StatusCancelled)
 		if c := j.s.Cancellation; !c.RequestedAt.Equal(j.now) || c.Reason != "not wanted" || j.s.Reason != "not wanted" || !c.HonouredAt.IsZero() {
 			t.Errorf("cancelled: %+v", j.s)
 		}
@@ -110,14 +110,14 @@ func TestCancel(t *testing.T) {
 			t.Errorf("the hold lives on: %+v", j.s.Lease)
 		}
 		j.after(time.Hour).idle(cancel)
-		j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim, "Update": setPriority(gq.High)})
+		j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim, "Update": setPriority(gq.PriorityHigh)})
 	})
 	for _, end := range []gq.Category{gq.CategoryTemporary, gq.CategoryPermanent} {
 		j := submit(t, policy(gq.PresetJobModel, func(p *gq.Policy) { p.MaxAttempts = 1 }))
 		j.do(fail(j.run(), end))
 		j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
 	}
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	j.do(complete(j.run()))
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
 }
@@ -130,7 +130,7 @@ func TestCancelRunning(t *testing.T) {
 		j := submit(t, p)
 		ref := j.run()
 		j.do(cancel)
-		j.is(gq.Running)
+		j.is(gq.StatusRunning)
 		if c := j.s.Cancellation; !c.RequestedAt.Equal(j.now) || !c.DeliveredAt.IsZero() || j.last().Type != gq.EventCancelRequested || j.last().Reason != "not wanted" {
 			t.Errorf("asked to stop: %+v", j.s)
 		}
@@ -138,7 +138,7 @@ func TestCancelRunning(t *testing.T) {
 		return j, ref
 	}
 
-	j, ref := asked(t, gq.Default())
+	j, ref := asked(t, gq.DefaultPolicy())
 	requested := j.now
 	j.after(time.Second).do(heartbeat(ref))
 	delivered := j.now
@@ -151,7 +151,7 @@ func TestCancelRunning(t *testing.T) {
 		t.Errorf("told twice: %+v", j.last())
 	}
 	j.do(fail(ref, gq.CategoryCancelled))
-	j.is(gq.Cancelled)
+	j.is(gq.StatusCancelled)
 	if c := j.s.Cancellation; !c.HonouredAt.Equal(j.now) || !c.RequestedAt.Equal(requested) || j.s.Reason != "not wanted" {
 		t.Errorf("honoured: %+v", c)
 	}
@@ -160,9 +160,9 @@ func TestCancelRunning(t *testing.T) {
 		"another failure": func(ref gq.LeaseRef) verb { return fail(ref, gq.CategoryTemporary) },
 		"a release":       func(ref gq.LeaseRef) verb { return release(ref, time.Hour) },
 	} {
-		j, ref = asked(t, gq.Default())
+		j, ref = asked(t, gq.DefaultPolicy())
 		j.do(verb(ref))
-		j.is(gq.Cancelled)
+		j.is(gq.StatusCancelled)
 		if !j.s.Cancellation.HonouredAt.Equal(j.now) {
 			t.Errorf("%s: %+v", name, j.s.Cancellation)
 		}
@@ -171,29 +171,29 @@ func TestCancelRunning(t *testing.T) {
 		"silence":   func(p *gq.Policy) time.Duration { return p.LeaseTTL },
 		"a timeout": func(p *gq.Policy) time.Duration { p.ExecutionTimeout = time.Minute; return time.Minute },
 	} {
-		p := gq.Default()
+		p := gq.DefaultPolicy()
 		d := wait(&p)
 		j, _ = asked(t, p)
 		j.after(d).do(advance)
-		j.is(gq.Cancelled)
+		j.is(gq.StatusCancelled)
 		if !j.s.Cancellation.HonouredAt.IsZero() {
 			t.Errorf("%s is no honour: %+v", name, j.s.Cancellation)
 		}
 	}
 
 	// A lease that has run out protects nobody.
-	j = submit(t, gq.Default())
+	j = submit(t, gq.DefaultPolicy())
 	j.run()
 	j.after(j.s.Policy.LeaseTTL).do(cancel)
-	j.is(gq.Cancelled)
+	j.is(gq.StatusCancelled)
 
 	// Who wins when the worker succeeds all the same is a matter of policy.
 	for _, preset := range gq.Presets() {
 		j, ref = asked(t, preset.Policy())
 		j.do(complete(ref))
-		want := gq.Completed
+		want := gq.StatusCompleted
 		if preset == gq.PresetScheduler || preset == gq.PresetTaskQueue {
-			want = gq.Cancelled
+			want = gq.StatusCancelled
 		}
 		if j.s.Status != want || j.s.ResultBytes != 2 {
 			t.Errorf("%s: success after a cancel request ends %s, want %s", preset, j.s.Status, want)
@@ -205,10 +205,10 @@ func TestCancelRunning(t *testing.T) {
 // TestDependencyEnds: what the end of a dependency does to a job that waits.
 func TestDependencyEnds(t *testing.T) {
 	spec.Covers(t, "J-85", "J-86", "J-87", "J-88")
-	p := gq.Default()
+	p := gq.DefaultPolicy()
 	end := func(kind gq.DependencyKind, status gq.Status) verb {
 		return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return machine.DependencyEnded(s, machine.EndedDependency{Kind: kind, Status: status, Priority: gq.High}, now)
+			return machine.DependencyEnded(s, machine.EndedDependency{Kind: kind, Status: status, Priority: gq.PriorityHigh}, now)
 		}
 	}
 	for _, c := range []struct {
@@ -216,19 +216,19 @@ func TestDependencyEnds(t *testing.T) {
 		status gq.Status
 		want   gq.Status
 	}{
-		{gq.After, gq.Completed, gq.Scheduled},
-		{gq.After, gq.Failed, gq.Failed},
-		{gq.After, gq.DeadLetter, gq.DeadLetter},
-		{gq.After, gq.Cancelled, gq.Cancelled},
-		{gq.Chain, gq.Completed, gq.Scheduled},
-		{gq.Chain, gq.Failed, gq.Failed},
-		{gq.FanIn, gq.Completed, gq.Scheduled},
-		{gq.FanIn, gq.Failed, gq.Scheduled},
-		{gq.FanIn, gq.Cancelled, gq.Scheduled},
+		{gq.DependencyAfter, gq.StatusCompleted, gq.StatusScheduled},
+		{gq.DependencyAfter, gq.StatusFailed, gq.StatusFailed},
+		{gq.DependencyAfter, gq.StatusDeadLetter, gq.StatusDeadLetter},
+		{gq.DependencyAfter, gq.StatusCancelled, gq.StatusCancelled},
+		{gq.DependencyChain, gq.StatusCompleted, gq.StatusScheduled},
+		{gq.DependencyChain, gq.StatusFailed, gq.StatusFailed},
+		{gq.DependencyFanIn, gq.StatusCompleted, gq.StatusScheduled},
+		{gq.DependencyFanIn, gq.StatusFailed, gq.StatusScheduled},
+		{gq.DependencyFanIn, gq.StatusCancelled, gq.StatusScheduled},
 	} {
 		j := birth(t, machine.Submission{Policy: &p, Waits: 1})
 		j.do(end(c.kind, c.status))
-		if j.s.Status != c.want || j.s.Attempt != 0 || j.s.Priority() != gq.High || j.s.Own != gq.Normal {
+		if j.s.Status != c.want || j.s.Attempt != 0 || j.s.Priority() != gq.PriorityHigh || j.s.Own != gq.PriorityNormal {
 			t.Errorf("%s a job that is %s: %+v, want %s", c.kind, c.status, j.s, c.want)
 		}
 		if j.s.Status.Terminal() && (j.s.Reason != "dependency" || j.last().Reason != "dependency" || !j.s.CompletedAt.Equal(j.now)) {
@@ -238,30 +238,30 @@ func TestDependencyEnds(t *testing.T) {
 	}
 
 	j := birth(t, machine.Submission{Policy: &p, Waits: 2, AnyOpen: true, RunAt: verbsStart.Add(time.Minute)})
-	j.idle(end(gq.FanOut, gq.Failed))
-	j.do(end(gq.After, gq.Completed))
-	j.do(end(gq.AfterAny, gq.Failed))
-	j.do(end(gq.AfterAny, gq.Failed))
-	j.is(gq.Pending)
-	j.do(end(gq.FanIn, gq.DeadLetter))
-	j.is(gq.Delayed) // its run time is still to come
+	j.idle(end(gq.DependencyFanOut, gq.StatusFailed))
+	j.do(end(gq.DependencyAfter, gq.StatusCompleted))
+	j.do(end(gq.DependencyAfterAny, gq.StatusFailed))
+	j.do(end(gq.DependencyAfterAny, gq.StatusFailed))
+	j.is(gq.StatusPending)
+	j.do(end(gq.DependencyFanIn, gq.StatusDeadLetter))
+	j.is(gq.StatusDelayed) // its run time is still to come
 }
 
 // TestUpdate: metadata can change while a job lives; its priority only until the
 // first claim.
 func TestUpdate(t *testing.T) {
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	updated := j.s.UpdatedAt
-	j.after(time.Second).do(setPriority(gq.Critical))
-	if j.s.Own != gq.Critical || !j.s.UpdatedAt.Equal(updated) || j.last().Type != gq.EventUpdated {
+	j.after(time.Second).do(setPriority(gq.PriorityCritical))
+	if j.s.Own != gq.PriorityCritical || !j.s.UpdatedAt.Equal(updated) || j.last().Type != gq.EventUpdated {
 		t.Errorf("updated: %+v", j.s)
 	}
 	j.refuses(gq.ErrInvalid, map[string]verb{"none": setPriority(0), "unknown": setPriority(9)})
 	ref := j.run()
-	j.do(setPriority(gq.Critical))
-	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.Low)})
+	j.do(setPriority(gq.PriorityCritical))
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.PriorityLow)})
 	j.do(release(ref, 0))
-	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.Low)})
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"another": setPriority(gq.PriorityLow)})
 	j.do(complete(j.run()))
-	j.refuses(gq.ErrIllegalMove, map[string]verb{"the same": setPriority(gq.Critical)})
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"the same": setPriority(gq.PriorityCritical)})
 }

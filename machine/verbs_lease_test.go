@@ -89,30 +89,30 @@ func TestHold(t *testing.T) {
 	p := gq.PresetScheduler.Policy() // hold 60 s, lease 30 s
 	j := submit(t, p)
 	ref := j.claim(machine.Grant{CostUnits: 7})
-	j.is(gq.Claimed)
-	if j.s.Detail != gq.JustClaimed || j.s.Attempt != 0 || !j.s.StartedAt.IsZero() || j.s.Lease.Attempt != 0 ||
+	j.is(gq.StatusClaimed)
+	if j.s.Detail != gq.DetailClaimed || j.s.Attempt != 0 || !j.s.StartedAt.IsZero() || j.s.Lease.Attempt != 0 ||
 		!j.s.Lease.ExpiresAt.Equal(j.now.Add(time.Minute)) || j.last().CostUnits != 7 {
 		t.Errorf("a held job: %+v %+v", j.s, j.s.Lease)
 	}
 	j.refuses(gq.ErrIllegalMove, map[string]verb{
 		"Claim": claim, "Complete": complete(ref), "Fail": fail(ref, gq.CategoryTemporary),
-		"no detail": prepare(ref, gq.NoDetail), "detail of another face": prepare(ref, gq.Assigned),
+		"no detail": prepare(ref, gq.DetailNone), "detail of another face": prepare(ref, gq.DetailAssigned),
 	})
-	for _, d := range []gq.Detail{gq.Preparing, gq.Preparing, gq.LeasePending, gq.LeasePending} {
+	for _, d := range []gq.Detail{gq.DetailPreparing, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailLeasePending} {
 		events, before := len(j.events), j.s.Detail
 		j.after(50 * time.Second).do(prepare(ref, d))
 		if !j.s.Lease.ExpiresAt.Equal(j.now.Add(time.Minute)) || j.s.Detail != d || (d != before) != (len(j.events) > events) {
 			t.Errorf("report of %s: %+v, %d new events", d, j.s.Lease, len(j.events)-events)
 		}
 	}
-	j.refuses(gq.ErrIllegalMove, map[string]verb{"backwards": prepare(ref, gq.Preparing)})
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"backwards": prepare(ref, gq.DetailPreparing)})
 	j.after(59 * time.Second).do(heartbeat(ref))
 	j.do(start(ref, 0))
-	j.is(gq.Running)
+	j.is(gq.StatusRunning)
 	if l := j.s.Lease; j.s.Attempt != 1 || l.Attempt != 1 || l.ID != ref.ID || l.Version != 1 || !l.ExpiresAt.Equal(j.now.Add(30*time.Second)) || l.TTL != 30*time.Second {
 		t.Errorf("started: %+v", l)
 	}
-	j.refuses(gq.ErrIllegalMove, map[string]verb{"Start": start(ref, 0), "Prepare": prepare(ref, gq.LeasePending)})
+	j.refuses(gq.ErrIllegalMove, map[string]verb{"Start": start(ref, 0), "Prepare": prepare(ref, gq.DetailLeasePending)})
 
 	j = submit(t, p)
 	ref = j.claim(machine.Grant{TTL: time.Second})
@@ -134,14 +134,14 @@ func TestHoldExpiry(t *testing.T) {
 				t.Errorf("a hold that ran out: %+v", j.s)
 			}
 			if !j.s.Policy.HoldFault {
-				j.is(gq.Scheduled)
+				j.is(gq.StatusScheduled)
 				if j.s.Faults != 0 || j.s.Losses != 0 || j.s.Bound != j.s.Policy.MaxAttempts || j.last().Reason != "hold_expired" {
 					t.Errorf("it cost something: %+v", j.s)
 				}
 				return
 			}
 			// For matching it is one of the four faults.
-			j.is(gq.Retrying)
+			j.is(gq.StatusRetrying)
 			if j.s.Faults != 1 || j.s.Losses != 1 || j.s.Failure.Code != "ack_timeout" || !j.s.RunAt.After(j.now) {
 				t.Errorf("it cost too little: %+v", j.s)
 			}
@@ -150,7 +150,7 @@ func TestHoldExpiry(t *testing.T) {
 				j.claim(machine.Grant{})
 				j.after(j.s.Policy.Hold).do(advance)
 			}
-			j.is(gq.DeadLetter)
+			j.is(gq.StatusDeadLetter)
 			if j.s.Reason != "attempts_exhausted" || j.s.Attempt != 0 || j.s.Faults != 6 {
 				t.Errorf("after six faults: %+v", j.s)
 			}
@@ -180,24 +180,24 @@ func TestLeaseLoss(t *testing.T) {
 		j := submit(t, gq.PresetJobModel.Policy())
 		for n := 1; n <= 2; n++ {
 			lose(j)
-			j.is(gq.Scheduled)
+			j.is(gq.StatusScheduled)
 			if f := j.s.Failure; j.s.Attempt != n || j.s.Faults != n || j.s.Losses != n || f.Category != gq.CategorySystem || j.s.Bound != 3 {
 				t.Errorf("loss %d: %+v %+v", n, j.s, f)
 			}
 		}
 		lose(j)
-		j.is(gq.DeadLetter)
-		j.took(gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled, gq.Running, gq.DeadLetter)
+		j.is(gq.StatusDeadLetter)
+		j.took(gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusRunning, gq.StatusDeadLetter)
 
 		j = submit(t, policy(gq.PresetJobModel, func(p *gq.Policy) { p.RetrySystem = false }))
 		lose(j)
-		j.is(gq.Failed)
+		j.is(gq.StatusFailed)
 	})
 	t.Run("semantics", func(t *testing.T) { // it changes no count and never fails a job
 		j := submit(t, gq.PresetSemantics.Policy())
 		for n := 1; n <= 50; n++ {
 			lose(j)
-			j.is(gq.Scheduled)
+			j.is(gq.StatusScheduled)
 			if j.s.Faults != 0 || j.s.Losses != n || j.s.Attempt != n || !machine.Claimable(&j.s, j.now) {
 				t.Fatalf("loss %d: %+v", n, j.s)
 			}
@@ -209,15 +209,15 @@ func TestLeaseLoss(t *testing.T) {
 			j.do(fail(j.run(), gq.CategoryTemporary))
 			j.now = j.s.RunAt
 		}
-		j.is(gq.DeadLetter)
+		j.is(gq.StatusDeadLetter)
 	})
 	t.Run("guard against jobs that kill their workers", func(t *testing.T) {
 		j := submit(t, policy(gq.PresetSemantics, func(p *gq.Policy) { p.MaxLeaseLosses = 3 }))
 		lose(j)
 		lose(j)
-		j.is(gq.Scheduled)
+		j.is(gq.StatusScheduled)
 		lose(j)
-		j.is(gq.DeadLetter)
+		j.is(gq.StatusDeadLetter)
 		if j.s.Reason != "lease_losses" {
 			t.Errorf("given up for %q", j.s.Reason)
 		}
@@ -225,7 +225,7 @@ func TestLeaseLoss(t *testing.T) {
 	t.Run("scheduler", func(t *testing.T) { // it is a timeout, and final
 		j := submit(t, gq.PresetScheduler.Policy())
 		lose(j)
-		j.is(gq.Failed)
+		j.is(gq.StatusFailed)
 		if j.s.Failure.Category != gq.CategoryTimeout || j.last().Failure.Category != gq.CategoryTimeout {
 			t.Errorf("the failure: %+v", j.s.Failure)
 		}
@@ -234,23 +234,23 @@ func TestLeaseLoss(t *testing.T) {
 		j := submit(t, gq.PresetTaskQueue.Policy())
 		lose(j)
 		lose(j)
-		j.is(gq.Scheduled)
+		j.is(gq.StatusScheduled)
 		lose(j)
-		j.is(gq.DeadLetter)
+		j.is(gq.StatusDeadLetter)
 	})
 	for _, preset := range []gq.Preset{gq.PresetAI, gq.PresetQuantum} {
 		t.Run(preset.String(), func(t *testing.T) { // it is a fault, with backoff
 			j := submit(t, preset.Policy())
 			for n := 1; n <= 5; n++ {
 				lose(j)
-				j.is(gq.Retrying)
+				j.is(gq.StatusRetrying)
 				if want := machine.Delay(j.s.Policy.Backoff, n, j.s.ID, machine.Draw{}); j.s.RunAt.Sub(j.now) != want || want == 0 {
 					t.Errorf("loss %d: retry after %v, want %v", n, j.s.RunAt.Sub(j.now), want)
 				}
 				j.now = j.s.RunAt
 			}
 			lose(j)
-			j.is(gq.DeadLetter)
+			j.is(gq.StatusDeadLetter)
 		})
 	}
 }

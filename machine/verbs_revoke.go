@@ -24,9 +24,9 @@ func Revoke(s gq.State, ref gq.LeaseRef, reason string, now time.Time) (gq.State
 	switch {
 	case t.Cancellation.Requested():
 		t.cancelled(false, now)
-	case t.Status == gq.Claimed:
+	case t.Status == gq.StatusClaimed:
 		t.RunAt = earlier(t.RunAt, now)
-		withLease(t.move(gq.Scheduled, now), t.Lease).Reason = reason
+		withLease(t.move(gq.StatusScheduled, now), t.Lease).Reason = reason
 	default:
 		t.Bound++
 		t.retry(0, now).Reason = reason

@@ -24,7 +24,7 @@ func TestRevoke(t *testing.T) {
 				bound := j.s.Bound
 				j.refuses(gq.ErrStaleLease, map[string]verb{"of another lease": revoke(gq.LeaseRef{ID: "other"}, "r")})
 				j.after(time.Second).do(revoke(ref, "provider_jailed"))
-				j.is(gq.Scheduled)
+				j.is(gq.StatusScheduled)
 				if j.s.Faults != 0 || j.s.Losses != 0 || j.s.Failure != nil || !machine.Claimable(&j.s, j.now) {
 					t.Errorf("started %v: it cost something: %+v", started, j.s)
 				}
@@ -51,7 +51,7 @@ func TestRevokeOfCancelled(t *testing.T) {
 	ref := j.run()
 	j.do(cancel)
 	j.do(revoke(ref, "provider_retired"))
-	j.is(gq.Cancelled)
+	j.is(gq.StatusCancelled)
 }
 
 // Where renewals are limited the deadline stands from the claim on.

@@ -29,7 +29,7 @@ func TestNack(t *testing.T) {
 		if n == 4 {
 			break
 		}
-		j.is(gq.Retrying)
+		j.is(gq.StatusRetrying)
 		if view := (projection.View{Status: j.s.Status}).Semantics(); view != "Ready" {
 			t.Errorf("after nack %d the job reads %s", n, view)
 		}
@@ -41,7 +41,7 @@ func TestNack(t *testing.T) {
 		j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 		j.after(time.Nanosecond)
 	}
-	j.is(gq.DeadLetter)
+	j.is(gq.StatusDeadLetter)
 	if view := (projection.View{Status: j.s.Status}).Semantics(); view != "Failed" || j.s.Reason != "attempts_exhausted" {
 		t.Errorf("after the last nack the job reads %s for %q", view, j.s.Reason)
 	}
@@ -62,20 +62,20 @@ func TestFailure(t *testing.T) {
 		attempt  int // the one that fails
 		want     gq.Status
 	}{
-		{"temporary", plain, gq.CategoryTemporary, 1, gq.Retrying},
-		{"temporary, last attempt", plain, gq.CategoryTemporary, 3, gq.DeadLetter},
-		{"permanent", plain, gq.CategoryPermanent, 1, gq.Failed},
-		{"permanent, last attempt", plain, gq.CategoryPermanent, 3, gq.Failed},
-		{"timeout", plain, gq.CategoryTimeout, 1, gq.Retrying},
-		{"timeout, last attempt", plain, gq.CategoryTimeout, 3, gq.DeadLetter},
-		{"timeout that is final", policy(as, func(p *gq.Policy) { p.RetryTimeout = false }), gq.CategoryTimeout, 1, gq.Failed},
-		{"system", plain, gq.CategorySystem, 2, gq.Retrying},
-		{"system that is final", policy(as, func(p *gq.Policy) { p.RetrySystem = false }), gq.CategorySystem, 1, gq.Failed},
-		{"cancelled", plain, gq.CategoryCancelled, 1, gq.Cancelled},
-		{"one attempt", policy(as, func(p *gq.Policy) { p.MaxAttempts = 1 }), gq.CategoryTemporary, 1, gq.DeadLetter},
-		{"retries disabled", policy(as, func(p *gq.Policy) { p.RetryNever = true }), gq.CategoryTemporary, 1, gq.Failed},
-		{"a verdict on the scheduler API", gq.PresetScheduler.Policy(), gq.CategoryTemporary, 1, gq.Failed},
-		{"a verdict on the task queue", gq.PresetTaskQueue.Policy(), gq.CategorySystem, 1, gq.Failed},
+		{"temporary", plain, gq.CategoryTemporary, 1, gq.StatusRetrying},
+		{"temporary, last attempt", plain, gq.CategoryTemporary, 3, gq.StatusDeadLetter},
+		{"permanent", plain, gq.CategoryPermanent, 1, gq.StatusFailed},
+		{"permanent, last attempt", plain, gq.CategoryPermanent, 3, gq.StatusFailed},
+		{"timeout", plain, gq.CategoryTimeout, 1, gq.StatusRetrying},
+		{"timeout, last attempt", plain, gq.CategoryTimeout, 3, gq.StatusDeadLetter},
+		{"timeout that is final", policy(as, func(p *gq.Policy) { p.RetryTimeout = false }), gq.CategoryTimeout, 1, gq.StatusFailed},
+		{"system", plain, gq.CategorySystem, 2, gq.StatusRetrying},
+		{"system that is final", policy(as, func(p *gq.Policy) { p.RetrySystem = false }), gq.CategorySystem, 1, gq.StatusFailed},
+		{"cancelled", plain, gq.CategoryCancelled, 1, gq.StatusCancelled},
+		{"one attempt", policy(as, func(p *gq.Policy) { p.MaxAttempts = 1 }), gq.CategoryTemporary, 1, gq.StatusDeadLetter},
+		{"retries disabled", policy(as, func(p *gq.Policy) { p.RetryNever = true }), gq.CategoryTemporary, 1, gq.StatusFailed},
+		{"a verdict on the scheduler API", gq.PresetScheduler.Policy(), gq.CategoryTemporary, 1, gq.StatusFailed},
+		{"a verdict on the task queue", gq.PresetTaskQueue.Policy(), gq.CategorySystem, 1, gq.StatusFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := submit(t, c.policy)
@@ -101,7 +101,7 @@ func TestFailure(t *testing.T) {
 }
 
 func TestFailureIsValidated(t *testing.T) {
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	ref := j.run()
 	j.refuses(gq.ErrInvalid, map[string]verb{"no category": fail(ref, 0), "another category": fail(ref, 200)})
 	long := make([]byte, 1<<20)
@@ -129,7 +129,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 		j.after(want-time.Nanosecond).refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 		j.after(time.Nanosecond).do(advance)
-		j.took(gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled)
+		j.took(gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled)
 		j.run()
 		if raw, err := codec.AppendState(&j.s, nil); err != nil {
 			t.Error(err)
@@ -141,14 +141,14 @@ func TestRetryAfter(t *testing.T) {
 
 // TestRelease: giving a job back without fault uses nothing up.
 func TestRelease(t *testing.T) {
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	for n := range 10 { // far more than the three attempts it has
 		ref := j.run()
 		if j.s.Attempt != n+1 || j.s.Bound != 3+n {
 			t.Errorf("attempt %d of %d, want %d of %d", j.s.Attempt, j.s.Bound, n+1, 3+n)
 		}
 		j.do(release(ref, 0))
-		j.is(gq.Scheduled)
+		j.is(gq.StatusScheduled)
 		if j.s.Faults != 0 || j.s.Lease.State != gq.LeaseCompleted {
 			t.Errorf("after a release: %+v", j.s)
 		}
@@ -161,24 +161,24 @@ func TestRelease(t *testing.T) {
 	ref := j.run()
 	j.refuses(gq.ErrInvalid, map[string]verb{"in the past": release(ref, -1), "too late": release(ref, gq.MaxDuration+1)})
 	j.do(release(ref, time.Minute))
-	j.is(gq.Retrying)
+	j.is(gq.StatusRetrying)
 	j.after(time.Minute-1).refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 	j.after(1)
 	// The three attempts are still there.
 	for range 2 {
 		j.do(fail(j.run(), gq.CategoryTemporary))
-		j.is(gq.Retrying)
+		j.is(gq.StatusRetrying)
 		j.after(time.Hour)
 	}
 	j.do(fail(j.run(), gq.CategoryTemporary))
-	j.is(gq.DeadLetter)
+	j.is(gq.StatusDeadLetter)
 }
 
 func TestReleaseOfHold(t *testing.T) {
 	for _, preset := range gq.Presets() {
 		j := submit(t, preset.Policy())
 		j.do(release(j.claim(machine.Grant{}), time.Minute))
-		j.is(gq.Scheduled)
+		j.is(gq.StatusScheduled)
 		if j.s.Attempt != 0 || j.s.Faults != 0 || j.s.Losses != 0 || j.s.Bound != j.s.Policy.MaxAttempts || !machine.Claimable(&j.s, j.now) {
 			t.Errorf("%s: a hold that was given back cost something: %+v", preset, j.s)
 		}
@@ -208,7 +208,7 @@ func TestExecutionTimeout(t *testing.T) {
 	j.after(1)
 	j.refuses(gq.ErrStaleLease, map[string]verb{"Complete": complete(ref), "Heartbeat": heartbeat(ref), "Release": release(ref, 0)})
 	j.do(advance)
-	j.is(gq.Retrying)
+	j.is(gq.StatusRetrying)
 	if f := j.s.Failure; f.Category != gq.CategoryTimeout || f.Code != "execution_timeout" || j.s.Faults != 1 || j.s.Losses != 0 ||
 		j.s.Lease.State != gq.LeaseCancelled || !j.s.RunAt.Equal(j.now.Add(time.Second)) {
 		t.Errorf("after a timeout: %+v %+v", j.s, f)
@@ -217,15 +217,15 @@ func TestExecutionTimeout(t *testing.T) {
 
 	j, _ = running(t, func(p *gq.Policy) { p.RetryTimeout = false })
 	j.after(1).do(advance)
-	j.is(gq.Failed)
+	j.is(gq.StatusFailed)
 
 	j, _ = running(t, func(p *gq.Policy) { p.MaxAttempts = 1 })
 	j.after(1).do(advance)
-	j.is(gq.DeadLetter)
+	j.is(gq.StatusDeadLetter)
 
 	j, ref = running(t, func(*gq.Policy) {})
 	j.after(1).do(fail(ref, gq.CategoryTimeout))
-	j.is(gq.Retrying)
+	j.is(gq.StatusRetrying)
 
 	// The lease may run out first: then nobody knows what the holder does.
 	j = submit(t, policy(gq.PresetJobModel, limits))
@@ -237,7 +237,7 @@ func TestExecutionTimeout(t *testing.T) {
 }
 
 func TestClaimIsValidated(t *testing.T) {
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	for name, g := range map[string]machine.Grant{
 		"no lease": {Worker: "w"}, "negative": {Lease: "l", TTL: -1}, "too long": {Lease: "l", TTL: gq.MaxDuration + 1},
 	} {

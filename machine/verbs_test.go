@@ -35,7 +35,7 @@ func birth(t *testing.T, b machine.Submission) *subject {
 	j := &subject{t: t, now: verbsStart}
 	b.ID, b.Sequence = gq.NewJobID([16]byte{1}), 1
 	if b.Own == 0 {
-		b.Own = gq.Normal
+		b.Own = gq.PriorityNormal
 	}
 	j.s, j.events = machine.Submit(b, j.now)
 	return j
@@ -189,7 +189,7 @@ func setPriority(p gq.Priority) verb {
 func held(ref gq.LeaseRef) map[string]verb {
 	return map[string]verb{
 		"Complete": complete(ref), "Fail": fail(ref, gq.CategoryTemporary), "Release": release(ref, 0),
-		"Heartbeat": heartbeat(ref), "Prepare": prepare(ref, gq.Preparing), "Start": start(ref, 0),
+		"Heartbeat": heartbeat(ref), "Prepare": prepare(ref, gq.DetailPreparing), "Start": start(ref, 0),
 	}
 }
 
@@ -222,10 +222,10 @@ func policy(p gq.Preset, change func(*gq.Policy)) gq.Policy {
 
 func TestBirth(t *testing.T) {
 	spec.Covers(t, "Q-29", "J-18", "J-19", "J-20", "J-26", "J-27", "J-28", "J-36", "J-37", "J-134", "J-138", "J-139")
-	p := gq.Default()
+	p := gq.DefaultPolicy()
 
 	j := birth(t, machine.Submission{Policy: &p})
-	j.took(gq.Pending, gq.Scheduled)
+	j.took(gq.StatusPending, gq.StatusScheduled)
 	if j.s.Attempt != 0 || j.s.ID != gq.NewJobID([16]byte{1}) || !j.s.ScheduledAt.Equal(j.now) || !machine.Claimable(&j.s, j.now) {
 		t.Errorf("a new job: %+v", j.s)
 	}
@@ -234,39 +234,39 @@ func TestBirth(t *testing.T) {
 	}
 
 	j = birth(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(time.Hour)})
-	j.is(gq.Delayed)
+	j.is(gq.StatusDelayed)
 	if !j.s.ScheduledAt.IsZero() || machine.Claimable(&j.s, j.now) || !machine.Due(&j.s).Equal(j.s.RunAt) {
 		t.Errorf("a delayed job: %+v", j.s)
 	}
 	j.after(time.Hour - time.Nanosecond).idle(advance)
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
-	if seen := j.s.At(j.now.Add(time.Nanosecond)); seen.Status != gq.Scheduled || !seen.ScheduledAt.Equal(j.s.RunAt) {
+	if seen := j.s.At(j.now.Add(time.Nanosecond)); seen.Status != gq.StatusScheduled || !seen.ScheduledAt.Equal(j.s.RunAt) {
 		t.Errorf("a reader sees %s when its time has come", seen.Status)
 	}
 	j.after(time.Nanosecond).run()
-	j.took(gq.Pending, gq.Delayed, gq.Scheduled, gq.Running)
+	j.took(gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRunning)
 	if !j.s.ScheduledAt.Equal(j.now) {
 		t.Errorf("became claimable at %v, want %v", j.s.ScheduledAt, j.now)
 	}
 
 	j = birth(t, machine.Submission{Policy: &p, Waits: 1})
-	j.is(gq.Pending)
+	j.is(gq.StatusPending)
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 	j.idle(advance)
 }
 
 func TestSuccess(t *testing.T) {
 	spec.Covers(t, "Q-30", "Q-31", "Q-47", "J-21", "J-22", "J-29", "J-30", "J-94", "J-141")
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	j.after(time.Second)
 	ref := j.run()
-	j.is(gq.Running)
+	j.is(gq.StatusRunning)
 	started := j.now
 	if j.s.Attempt != 1 || j.s.Lease.Attempt != 1 || !j.s.StartedAt.Equal(started) || !j.s.FirstStartedAt.Equal(started) || !j.s.CompletedAt.IsZero() {
 		t.Errorf("a running job: %+v", j.s)
 	}
 	j.after(time.Minute).do(complete(ref))
-	j.took(gq.Pending, gq.Scheduled, gq.Running, gq.Completed)
+	j.took(gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusCompleted)
 	if !j.s.CompletedAt.Equal(j.now) || !j.s.StartedAt.Equal(started) || j.s.ResultBytes != 2 || j.s.Progress != 1 || j.s.Lease.State != gq.LeaseCompleted {
 		t.Errorf("a completed job: %+v", j.s)
 	}
@@ -287,7 +287,7 @@ func TestSuccess(t *testing.T) {
 // Every attempt has a start of its own, and the first one is kept beside it.
 func TestStartedAt(t *testing.T) {
 	spec.Covers(t, "J-140")
-	j := submit(t, gq.Default())
+	j := submit(t, gq.DefaultPolicy())
 	if !j.s.StartedAt.IsZero() {
 		t.Errorf("before the first attempt it has started at %v", j.s.StartedAt)
 	}
@@ -330,9 +330,9 @@ func TestLeaseAndExecutionTimeoutAreSetApart(t *testing.T) {
 			}
 			j.now = end.Add(-1)
 			j.idle(advance)
-			j.is(gq.Running)
+			j.is(gq.StatusRunning)
 			j.after(1).do(advance)
-			if f := j.s.Failure; j.s.Status == gq.Running || f == nil || f.Category != gq.CategoryTimeout {
+			if f := j.s.Failure; j.s.Status == gq.StatusRunning || f == nil || f.Category != gq.CategoryTimeout {
 				t.Errorf("lease %v, timeout %v: at its end the job is %s, %+v", ttl, timeout, j.s.Status, f)
 			}
 		}
@@ -362,7 +362,7 @@ func TestFencing(t *testing.T) {
 	// At its end it is worth nothing, before anyone takes the job over.
 	j.after(5 * time.Second)
 	j.refuses(gq.ErrStaleLease, held(first))
-	j.is(gq.Running)
+	j.is(gq.StatusRunning)
 	j.do(advance)
 	j.refuses(gq.ErrStaleLease, held(first))
 	second := j.run()

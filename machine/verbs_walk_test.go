@@ -69,14 +69,14 @@ func newWalker(r *rapid.T, preset gq.Preset) *walker {
 	}
 	w := &walker{T: r, now: verbsStart, refs: []gq.LeaseRef{{ID: "never"}, {}}}
 	b := machine.Submission{
-		ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.Normal,
+		ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal,
 		Waits: rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(r, "waits"), AnyOpen: rapid.IntRange(0, 5).Draw(r, "any") == 0,
 	}
 	if rapid.IntRange(0, 3).Draw(r, "delayed") == 0 {
 		b.RunAt = w.now.Add(5 * time.Second)
 	}
 	next, events := machine.Submit(b, w.now)
-	if events[0].Type != gq.EventSubmitted || events[0].Status != gq.Pending {
+	if events[0].Type != gq.EventSubmitted || events[0].Status != gq.StatusPending {
 		r.Fatalf("the first event is %+v", events[0])
 	}
 	w.history(next, events)
@@ -120,7 +120,7 @@ func (w *walker) draw() move {
 	case "heartbeat":
 		return holder(name, false, heartbeat(ref))
 	case "prepare":
-		return holder(name, false, prepare(ref, rapid.SampledFrom([]gq.Detail{gq.JustClaimed, gq.Preparing, gq.LeasePending}).Draw(w.T, "detail")))
+		return holder(name, false, prepare(ref, rapid.SampledFrom([]gq.Detail{gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending}).Draw(w.T, "detail")))
 	case "start":
 		return holder(name, false, start(ref, 0))
 	case "cancel":
@@ -130,7 +130,7 @@ func (w *walker) draw() move {
 	case "dependency":
 		e := machine.EndedDependency{
 			Kind:   rapid.SampledFrom(gq.DependencyKinds()).Draw(w.T, "kind"),
-			Status: rapid.SampledFrom([]gq.Status{gq.Completed, gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled}).Draw(w.T, "ended"),
+			Status: rapid.SampledFrom([]gq.Status{gq.StatusCompleted, gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}).Draw(w.T, "ended"),
 		}
 		return move{name: name, apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return machine.DependencyEnded(s, e, now)
@@ -251,7 +251,7 @@ func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done 
 		if faults != 1 || bound != 0 || losses != 0 {
 			w.Fatalf("%s cost %d faults, %d losses, %d more attempts", m.name, faults, losses, bound)
 		}
-		if next.Live() && next.Status != gq.Retrying && events[0].Type != gq.EventRetrying {
+		if next.Live() && next.Status != gq.StatusRetrying && events[0].Type != gq.EventRetrying {
 			w.Fatalf("a failure led to %s", next.Status)
 		}
 	case losses != 0:
@@ -259,7 +259,7 @@ func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done 
 			w.Fatalf("a loss cost %d faults, %d losses, %d more attempts", faults, losses, bound)
 		}
 	case bound != 0:
-		if m.name != "release" || bound != 1 || faults != 0 || before.Status != gq.Running {
+		if m.name != "release" || bound != 1 || faults != 0 || before.Status != gq.StatusRunning {
 			w.Fatalf("%s of a %s job: %d more attempts, %d faults", m.name, before.Status, bound, faults)
 		}
 	case faults != 0:
@@ -290,7 +290,7 @@ func (w *walker) always() {
 	if s.Status.Terminal() == s.CompletedAt.IsZero() || s.Status.Terminal() && !machine.Due(&s).IsZero() {
 		w.Fatalf("%s, ended at %v, due at %v", s.Status, s.CompletedAt, machine.Due(&s))
 	}
-	if s.Status != gq.Claimed && s.Detail != gq.NoDetail || s.Status == gq.Claimed && s.Detail == gq.NoDetail {
+	if s.Status != gq.StatusClaimed && s.Detail != gq.DetailNone || s.Status == gq.StatusClaimed && s.Detail == gq.DetailNone {
 		w.Fatalf("a %s job has the detail %q", s.Status, s.Detail)
 	}
 	raw, err := codec.AppendState(&s, nil)

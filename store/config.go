@@ -48,11 +48,11 @@ func DefaultRetention() Retention {
 // Of is how long a job that ended in a status is kept.
 func (r Retention) Of(s gq.Status) time.Duration {
 	switch s {
-	case gq.Completed:
+	case gq.StatusCompleted:
 		return r.Completed
-	case gq.Cancelled:
+	case gq.StatusCancelled:
 		return r.Cancelled
-	case gq.Failed:
+	case gq.StatusFailed:
 		return r.Failed
 	default:
 		return r.DeadLetter
@@ -75,7 +75,7 @@ func (c Config) WithDefaults() (Config, error) {
 		c.Retention = DefaultRetention()
 	}
 	faults := gq.FaultsOf(machine.CheckLimits(c.Limits))
-	for _, s := range []gq.Status{gq.Completed, gq.Cancelled, gq.Failed, gq.DeadLetter} {
+	for _, s := range []gq.Status{gq.StatusCompleted, gq.StatusCancelled, gq.StatusFailed, gq.StatusDeadLetter} {
 		if d := c.Retention.Of(s); d <= 0 || d > gq.MaxDuration {
 			faults = append(faults, gq.Fault{
 				Field: "retention." + s.String(), Problem: d.String() + " is not above 0 and at most " + gq.MaxDuration.String(),

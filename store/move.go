@@ -89,8 +89,8 @@ type Items struct {
 // QueueItem is a queue, and what its rate and its turns have got to.
 type QueueItem struct {
 	gq.Queue
-	Due   time.Time       // when the next claim is due under the rate; zero for none
-	Turns [gq.Bulk]uint64 // being served in a fair queue, from the most urgent level on
+	Due   time.Time               // when the next claim is due under the rate; zero for none
+	Turns [gq.PriorityBulk]uint64 // being served in a fair queue, from the most urgent level on
 }
 
 // JobItem is a job with all its parts.

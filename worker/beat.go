@@ -50,7 +50,7 @@ func (k *keeper) live(r *Run) bool {
 
 // beat renews leases in one call.
 func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
-	beats := make([]gq.Beat, 0, len(runs))
+	beats := make([]gq.Heartbeat, 0, len(runs))
 	sent := make([]*Run, 0, len(runs))
 	patience := gq.MaxDuration // an answer after the lease has run out is worth nothing
 	k.mu.Lock()
@@ -58,7 +58,7 @@ func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
 		if r.index < 0 || r.cause != nil {
 			continue
 		}
-		b := gq.Beat{Lease: r.ref, Progress: -1}
+		b := gq.Heartbeat{Lease: r.ref, Progress: -1}
 		if r.unsent {
 			b.Progress, b.Note, r.unsent = r.fraction, r.note, false
 		}
@@ -102,7 +102,7 @@ func (k *keeper) unanswered(r *Run, progress bool) {
 }
 
 // answered applies the answer to a beat that was sent at an instant.
-func (k *keeper) answered(r *Run, a gq.Answer, sent time.Time) {
+func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time) {
 	kind := gq.KindOf(a.Err)
 	if a.Err != nil && passing(kind) {
 		k.unanswered(r, false)
@@ -165,7 +165,7 @@ func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
 }
 
 // passing reports whether an answer of this kind says nothing about the item.
-func passing(kind gq.Kind) bool {
+func passing(kind gq.ErrorKind) bool {
 	return kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindInternal
 }
 

@@ -43,16 +43,16 @@ func (q *endless) Claim(ctx context.Context, req gq.ClaimRequest) ([]gq.Job, err
 	return jobs, nil
 }
 
-func (q *endless) Heartbeat(_ context.Context, beats []gq.Beat) ([]gq.Answer, error) {
-	return make([]gq.Answer, len(beats)), nil
+func (q *endless) Heartbeat(_ context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
+	return make([]gq.LeaseResult, len(beats)), nil
 }
 
-func (q *endless) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (q *endless) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	q.wait()
 	if q.open.Add(-int64(len(outcomes))) == 0 {
 		q.done()
 	}
-	return make([]gq.Answer, len(outcomes)), nil
+	return make([]gq.LeaseResult, len(outcomes)), nil
 }
 
 // BenchmarkCycle is what the worker adds to claiming and settling a job.

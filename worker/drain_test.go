@@ -34,10 +34,10 @@ func TestDrainLetsHandlersFinish(t *testing.T) {
 		if took := time.Since(start); took != 49*time.Second {
 			t.Errorf("stopped after %v", took)
 		}
-		if j := f.wantStatus(id, gq.Completed); j.State.Attempt != 1 {
+		if j := f.wantStatus(id, gq.StatusCompleted); j.State.Attempt != 1 {
 			t.Errorf("%d attempts", j.State.Attempt)
 		}
-		f.wantStatus(later, gq.Scheduled)
+		f.wantStatus(later, gq.StatusScheduled)
 	})
 }
 
@@ -46,9 +46,9 @@ func TestDrainGivesBackWhatDoesNotFinish(t *testing.T) {
 		answer func(ctx context.Context) error
 		status gq.Status
 	}{
-		"stops":            {context.Cause, gq.Scheduled},
-		"finishes quickly": {func(context.Context) error { return nil }, gq.Completed},
-		"decides":          {func(context.Context) error { return gq.Permanent(errors.New("no"), "no") }, gq.Failed},
+		"stops":            {context.Cause, gq.StatusScheduled},
+		"finishes quickly": {func(context.Context) error { return nil }, gq.StatusCompleted},
+		"decides":          {func(context.Context) error { return gq.Permanent(errors.New("no"), "no") }, gq.StatusFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(f *fixture) {
@@ -73,7 +73,7 @@ func TestDrainGivesBackWhatDoesNotFinish(t *testing.T) {
 					t.Errorf("stopped after %v, cause %v", took, cause)
 				}
 				j := f.wantStatus(id, c.status)
-				if c.status == gq.Scheduled && (j.State.Faults != 0 || j.State.Bound != 4 || string(j.Checkpoint) != "so far") {
+				if c.status == gq.StatusScheduled && (j.State.Faults != 0 || j.State.Bound != 4 || string(j.Checkpoint) != "so far") {
 					t.Errorf("an attempt was used up: %+v", j.State)
 				}
 			})
@@ -103,13 +103,13 @@ func TestDrainAbandonsHandlersThatIgnoreIt(t *testing.T) {
 				if took := time.Since(start); took > 15*time.Second {
 					t.Errorf("stopped after %v", took)
 				}
-				j := f.wantStatus(id, gq.Scheduled)
+				j := f.wantStatus(id, gq.StatusScheduled)
 				if j.State.Faults != 0 || j.State.Losses != 0 {
 					t.Errorf("an attempt was used up: %+v", j.State)
 				}
 				close(release)
 				synctest.Wait()
-				f.wantStatus(id, gq.Scheduled)
+				f.wantStatus(id, gq.StatusScheduled)
 				if s := w.Stats(); s.Abandoned != 1 || s.Released != 1 {
 					t.Errorf("stats %+v", s)
 				}
@@ -161,7 +161,7 @@ func TestJobsThatArriveWhileStoppingAreGivenBack(t *testing.T) {
 		if err := w.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if s := m.job(id).State; s.Status != gq.Scheduled || s.Attempt != 1 || s.Bound != 4 {
+		if s := m.job(id).State; s.Status != gq.StatusScheduled || s.Attempt != 1 || s.Bound != 4 {
 			t.Errorf("the job is %v after %d of %d attempts", s.Status, s.Attempt, s.Bound)
 		}
 	})

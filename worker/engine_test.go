@@ -64,13 +64,13 @@ func TestOnAnEngine(t *testing.T) {
 		after(10 * time.Second)
 
 		j, err := e.Get(ctx, double, 0)
-		if err != nil || j.State.Status != gq.Completed || j.State.Attempt != 2 || j.State.ResultBytes != 2 {
+		if err != nil || j.State.Status != gq.StatusCompleted || j.State.Attempt != 2 || j.State.ResultBytes != 2 {
 			t.Errorf("double: %+v, %v", j.State, err)
 		}
-		if j, err = e.Get(ctx, huge, 0); err != nil || j.State.Status != gq.Failed || j.State.Failure.Code != "result_too_large" {
+		if j, err = e.Get(ctx, huge, 0); err != nil || j.State.Status != gq.StatusFailed || j.State.Failure.Code != "result_too_large" {
 			t.Errorf("huge: %+v, %v", j.State, err)
 		}
-		if j, err = e.Get(ctx, endless, 0); err != nil || j.State.Status != gq.Cancelled || j.State.Cancellation.HonouredAt.IsZero() {
+		if j, err = e.Get(ctx, endless, 0); err != nil || j.State.Status != gq.StatusCancelled || j.State.Cancellation.HonouredAt.IsZero() {
 			t.Errorf("endless: %+v, %v", j.State, err)
 		}
 		if got := w.Stats(); got.Succeeded != 1 || got.Failed != 3 || got.Running != 0 {

@@ -51,7 +51,7 @@ func TestFetcherRetriesAtGrowingIntervals(t *testing.T) {
 		}
 		f.link.setCut("claim", nil)
 		after(30 * time.Second)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		if n := len(f.log.lines("calls to the queue succeed again")); n != 1 {
 			t.Errorf("%d lines about the end of the outage", n)
 		}
@@ -73,14 +73,14 @@ func TestClaimsNoMoreThanItHasSlots(t *testing.T) {
 		}
 		f.run()
 		after(100 * time.Millisecond)
-		if held := f.counts()[gq.Running]; held != 3 {
+		if held := f.counts()[gq.StatusRunning]; held != 3 {
 			t.Errorf("%d jobs are held, want 3", held)
 		}
 		if n := f.link.made("claim")[0].claim.N; n != 3 {
 			t.Errorf("asked for %d", n)
 		}
 		after(time.Minute)
-		if n := f.counts()[gq.Completed]; n != 30 || most.Load() != 3 {
+		if n := f.counts()[gq.StatusCompleted]; n != 30 || most.Load() != 3 {
 			t.Errorf("%d completed, %d at once", n, most.Load())
 		}
 		for _, c := range f.link.made("claim") {
@@ -119,7 +119,7 @@ func TestLanes(t *testing.T) {
 			}
 		}
 		after(5 * time.Minute)
-		if n := f.counts()[gq.Completed]; n != 36 {
+		if n := f.counts()[gq.StatusCompleted]; n != 36 {
 			t.Errorf("%d completed", n)
 		}
 		if most["slow"] > 2 || mostTotal != 4 {
@@ -130,7 +130,7 @@ func TestLanes(t *testing.T) {
 			f.submit(gq.Spec{Type: "work", Queue: "normal"})
 		}
 		after(time.Second + time.Millisecond)
-		if n := f.counts()[gq.Completed]; n != 39 {
+		if n := f.counts()[gq.StatusCompleted]; n != 39 {
 			t.Errorf("%d completed: the idle lane holds slots", n)
 		}
 	})
@@ -142,7 +142,7 @@ func TestTypesWithoutHandlerAreLeftForOthers(t *testing.T) {
 		f.run()
 		id := f.submit(gq.Spec{Type: "foreign"})
 		after(time.Hour)
-		f.wantStatus(id, gq.Scheduled)
+		f.wantStatus(id, gq.StatusScheduled)
 		for _, c := range f.link.made("claim") {
 			if !slices.Equal(c.claim.Types, []string{"work"}) {
 				t.Errorf("asked for %v", c.claim.Types)
@@ -184,7 +184,7 @@ func TestJobsThatWereNotAskedForAreGivenBack(t *testing.T) {
 		if err := w.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if n := m.counts()[gq.Completed]; n != 5 || most.Load() != 1 {
+		if n := m.counts()[gq.StatusCompleted]; n != 5 || most.Load() != 1 {
 			t.Errorf("%d completed, %d at once", n, most.Load())
 		}
 		if s := m.job(foreign).State; s.Faults != 0 || s.Status.Terminal() || s.Attempt > 10 {

@@ -37,7 +37,7 @@ func TestHeartbeatEveryThirdOfTheLease(t *testing.T) {
 		start := time.Now()
 		id := f.work(semantics)
 		after(time.Minute)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		beats := f.link.made("heartbeat")
 		if len(beats) != 12 {
 			t.Errorf("%d heartbeats in 21 s, want 12", len(beats))
@@ -65,14 +65,14 @@ func TestShorterLeasesNeedMoreHeartbeatsAndEndSooner(t *testing.T) {
 				}
 				f.link.setCut("", gq.ErrStoreFailed)
 				after(ttl - time.Second)
-				if v := f.job(id).State.Version; v != 1 || f.job(id).State.Status != gq.Running {
+				if v := f.job(id).State.Version; v != 1 || f.job(id).State.Status != gq.StatusRunning {
 					t.Errorf("the job was taken back before its lease was over")
 				}
 				after(time.Second)
-				f.wantStatus(id, gq.Scheduled)
+				f.wantStatus(id, gq.StatusScheduled)
 				f.link.setCut("", nil)
 				after(10 * time.Minute)
-				f.wantStatus(id, gq.Completed)
+				f.wantStatus(id, gq.StatusCompleted)
 			})
 		})
 	}
@@ -149,7 +149,7 @@ func TestClocksMayDiffer(t *testing.T) {
 			f.run()
 			id := f.work(semantics)
 			after(2 * time.Minute)
-			if j := f.wantStatus(id, gq.Completed); j.State.Attempt != 1 {
+			if j := f.wantStatus(id, gq.StatusCompleted); j.State.Attempt != 1 {
 				t.Errorf("%d attempts with a clock that is %v ahead", j.State.Attempt, skew)
 			}
 		})
@@ -175,7 +175,7 @@ func TestProgressGoesOutSoonAndNotTooOften(t *testing.T) {
 			t.Errorf("after half of the work: %v %q", s.Progress, s.Note)
 		}
 		after(time.Minute)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		if n := len(f.link.made("heartbeat")); n > 12 {
 			t.Errorf("%d heartbeats for 10 s of progress", n)
 		}
@@ -252,15 +252,15 @@ func TestCancelReachesTheHandler(t *testing.T) {
 				if !errors.Is(cause, worker.ErrCancelRequested) || !strings.Contains(cause.Error(), "too late") {
 					t.Errorf("cause %v", cause)
 				}
-				want := gq.Cancelled
+				want := gq.StatusCancelled
 				if name == "succeeds" {
-					want = gq.Completed
+					want = gq.StatusCompleted
 				}
 				j := f.wantStatus(id, want)
-				if c := j.State.Cancellation; c.DeliveredAt.IsZero() || c.HonouredAt.IsZero() != (want == gq.Completed) {
+				if c := j.State.Cancellation; c.DeliveredAt.IsZero() || c.HonouredAt.IsZero() != (want == gq.StatusCompleted) {
 					t.Errorf("cancellation %+v", c)
 				}
-				if want == gq.Cancelled && j.State.Failure.Category != gq.CategoryCancelled {
+				if want == gq.StatusCancelled && j.State.Failure.Category != gq.CategoryCancelled {
 					t.Errorf("failure %+v", j.State.Failure)
 				}
 				if s := f.worker.Stats(); s.Cancelled != 1 || s.Ignoring != 0 {
@@ -286,6 +286,6 @@ func TestCheckpointTellsOfACancel(t *testing.T) {
 		f.run()
 		id := f.work(nil)
 		synctest.Wait()
-		f.wantStatus(id, gq.Cancelled)
+		f.wantStatus(id, gq.StatusCancelled)
 	})
 }

@@ -49,7 +49,7 @@ func TestLeaseRefusedEndsTheContext(t *testing.T) {
 		if len(f.log.lines("handler returned after its lease was lost; the outcome is not sent")) != 1 || len(f.log.lines("lease lost")) != 1 {
 			t.Errorf("log:\n%s", f.log)
 		}
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		if s := f.worker.Stats(); s.LeasesLost != 1 || s.Refused != 1 || s.TimedOut != 0 {
 			t.Errorf("stats %+v", s)
 		}
@@ -95,7 +95,7 @@ func TestUnreachableQueueEndsTheContextWithTheLease(t *testing.T) {
 				}
 				f.link.setCut("", nil)
 				after(time.Minute)
-				f.wantStatus(id, gq.Completed)
+				f.wantStatus(id, gq.StatusCompleted)
 				if n := len(f.log.lines("calls to the queue succeed again")); n < 1 {
 					t.Errorf("no line about the end of the outage:\n%s", f.log)
 				}
@@ -119,7 +119,7 @@ func TestHangingHeartbeat(t *testing.T) {
 		f.run()
 		id := f.work(semantics)
 		after(time.Minute)
-		if j := f.wantStatus(id, gq.Completed); j.State.Attempt != 1 {
+		if j := f.wantStatus(id, gq.StatusCompleted); j.State.Attempt != 1 {
 			t.Errorf("%d attempts", j.State.Attempt)
 		}
 		close(hang)
@@ -143,11 +143,11 @@ func TestLostAcknowledgementRunsTheJobAgain(t *testing.T) {
 		if !slices.Equal(effects, []gq.JobID{id}) {
 			t.Fatalf("the handler ran for %v", effects)
 		}
-		f.wantStatus(id, gq.Running) // although its handler has ended
-		after(time.Minute)           // the lease runs out
+		f.wantStatus(id, gq.StatusRunning) // although its handler has ended
+		after(time.Minute)                 // the lease runs out
 		f.link.setCut("settle", nil)
 		after(time.Minute)
-		if j := f.wantStatus(id, gq.Completed); len(effects) < 2 || effects[1] != id || j.State.Attempt < 2 {
+		if j := f.wantStatus(id, gq.StatusCompleted); len(effects) < 2 || effects[1] != id || j.State.Attempt < 2 {
 			t.Errorf("the handler ran for %v, attempt %d; want the same job again", effects, j.State.Attempt)
 		}
 	})
@@ -193,7 +193,7 @@ func TestPartition(t *testing.T) {
 		f.link.setCut("", nil)
 		after(time.Minute)
 		for _, id := range ids {
-			if j := f.wantStatus(id, gq.Completed); j.State.Lease.Worker != "other" {
+			if j := f.wantStatus(id, gq.StatusCompleted); j.State.Lease.Worker != "other" {
 				t.Errorf("%s was completed by %q", id, j.State.Lease.Worker)
 			}
 		}
@@ -255,7 +255,7 @@ func TestExecutionTimeout(t *testing.T) {
 					t.Errorf("failure %+v", e)
 				}
 				after(time.Minute)
-				f.wantStatus(id, gq.Completed)
+				f.wantStatus(id, gq.StatusCompleted)
 				if s := f.worker.Stats(); s.TimedOut != 1 || s.LeasesLost != 0 || s.Ignored != 0 {
 					t.Errorf("stats %+v", s)
 				}
@@ -296,7 +296,7 @@ func TestHandlerShortensItsTimeoutAndCannotLengthenIt(t *testing.T) {
 					if lasted != c.want {
 						t.Errorf("it ran for %v, want %v", lasted, c.want)
 					}
-					if e := f.wantStatus(id, gq.Failed).State.Failure; e.Category != gq.CategoryTimeout {
+					if e := f.wantStatus(id, gq.StatusFailed).State.Failure; e.Category != gq.CategoryTimeout {
 						t.Errorf("failure %+v", e)
 					}
 				})

@@ -159,10 +159,10 @@ func (m *memory) claimLocked(req gq.ClaimRequest) (jobs []gq.Job, err error) {
 	return jobs, nil
 }
 
-func (m *memory) Heartbeat(_ context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (m *memory) Heartbeat(_ context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	answers := make([]gq.Answer, len(beats))
+	answers := make([]gq.LeaseResult, len(beats))
 	for i, b := range beats {
 		answers[i] = m.apply(b.Lease, func(j *gq.Job, now time.Time) error {
 			next, _, err := machine.Heartbeat(j.State, b.Lease, machine.Report{Progress: b.Progress, Note: b.Note, CheckpointBytes: len(b.Checkpoint)}, now)
@@ -176,24 +176,24 @@ func (m *memory) Heartbeat(_ context.Context, beats []gq.Beat) ([]gq.Answer, err
 	return answers, nil
 }
 
-func (m *memory) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (m *memory) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	answers := make([]gq.Answer, len(outcomes))
+	answers := make([]gq.LeaseResult, len(outcomes))
 	for i, o := range outcomes {
 		answers[i] = m.apply(o.Lease, func(j *gq.Job, now time.Time) (err error) {
 			var next gq.State
 			switch o.Verdict {
-			case gq.Succeeded:
+			case gq.VerdictComplete:
 				if len(o.Result) > m.results {
 					return &gq.InvalidError{Faults: []gq.Fault{{Field: "result", Problem: "is too large"}}}
 				}
 				if next, _, err = machine.Complete(j.State, o.Lease, o.Result, now); err == nil {
 					j.Result = o.Result
 				}
-			case gq.Failing:
+			case gq.VerdictFail:
 				next, _, err = machine.Fail(j.State, o.Lease, o.Failure, machine.Draw{}, now)
-			case gq.GivenBack:
+			case gq.VerdictRelease:
 				next, _, err = machine.Release(j.State, o.Lease, o.Delay, o.Reason, now)
 			default:
 				return fmt.Errorf("verdict %v: %w", o.Verdict, gq.ErrInvalid)
@@ -206,21 +206,21 @@ func (m *memory) Settle(_ context.Context, outcomes []gq.Outcome) ([]gq.Answer, 
 	return answers, nil
 }
 
-func (m *memory) apply(ref gq.LeaseRef, f func(*gq.Job, time.Time) error, children []gq.Spec) (a gq.Answer) {
+func (m *memory) apply(ref gq.LeaseRef, f func(*gq.Job, time.Time) error, children []gq.Spec) (a gq.LeaseResult) {
 	j := m.leases[ref.ID]
 	if j == nil {
-		return gq.Answer{Err: gq.ErrStaleLease}
+		return gq.LeaseResult{Err: gq.ErrStaleLease}
 	}
 	for _, c := range children {
 		c = c.WithDefaults()
 		c.ID = gq.NewJobID([16]byte{1})
 		if err := machine.CheckSpec(&c, gq.DefaultLimits()); err != nil {
-			return gq.Answer{Err: err}
+			return gq.LeaseResult{Err: err}
 		}
 	}
 	if a.Err = f(j, m.now()); a.Err == nil {
 		for _, c := range children {
-			a.Spawned = append(a.Spawned, gq.Submitted{State: m.submitLocked(c)})
+			a.Spawned = append(a.Spawned, gq.SubmitResult{State: m.submitLocked(c)})
 		}
 	}
 	a.State = j.State
@@ -232,7 +232,7 @@ type call struct {
 	verb   string
 	at     time.Time
 	claim  gq.ClaimRequest
-	beats  []gq.Beat
+	beats  []gq.Heartbeat
 	ends   []gq.Outcome
 	failed bool
 }
@@ -320,7 +320,7 @@ func (l *link) Claim(ctx context.Context, req gq.ClaimRequest) ([]gq.Job, error)
 	return jobs, err
 }
 
-func (l *link) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (l *link) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	cut, mute := l.begin(call{verb: "heartbeat", beats: beats})
 	if cut != nil {
 		return nil, cut
@@ -332,7 +332,7 @@ func (l *link) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, err
 	return answers, err
 }
 
-func (l *link) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (l *link) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	cut, mute := l.begin(call{verb: "settle", ends: outcomes})
 	if cut != nil {
 		return nil, cut

@@ -42,7 +42,7 @@ func deliverTwice(t *testing.T, s gq.Spec, h worker.Handler) {
 			t.Error(err)
 		}
 		f.link.setCut("", nil)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		mu.Lock()
 		defer mu.Unlock()
 		if deliveries != 2 {
@@ -77,7 +77,7 @@ func TestPatternUniqueConstraint(t *testing.T) {
 func TestPatternLockOnTheKey(t *testing.T) {
 	spec.Covers(t, "J-97")
 	locks, done, skipped := make(map[string]gq.LeaseID), 0, 0
-	deliverTwice(t, gq.Spec{Type: "charge", Key: gq.Key{Name: "order-7"}}, func(_ context.Context, run *worker.Run) error {
+	deliverTwice(t, gq.Spec{Type: "charge", Key: gq.IdempotencyKey{Name: "order-7"}}, func(_ context.Context, run *worker.Run) error {
 		if _, held := locks[run.Key().Name]; held {
 			skipped++
 			return nil

@@ -22,9 +22,9 @@ type Queue interface {
 	// Heartbeat renews leases and records what their holders report. The
 	// answers are in the order of the beats, and their states tell whether a
 	// job was asked to stop.
-	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
+	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
 
 	// Settle ends leases. The answers are in the order of the outcomes. The
 	// identical outcome of a lease that it has ended is answered again.
-	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
+	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
 }

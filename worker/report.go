@@ -21,20 +21,20 @@ type reporter struct {
 }
 
 type pendingReport struct {
-	beat   gq.Beat
+	beat   gq.Heartbeat
 	sent   time.Time
-	answer gq.Answer
+	answer gq.LeaseResult
 	err    error
 	done   chan struct{}
 }
 
 // send sends a beat and waits for its answer.
-func (s *reporter) send(ctx context.Context, r *Run, b gq.Beat) (gq.Answer, error) {
+func (s *reporter) send(ctx context.Context, r *Run, b gq.Heartbeat) (gq.LeaseResult, error) {
 	p := &pendingReport{beat: b, done: make(chan struct{})}
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return gq.Answer{}, ErrDraining
+		return gq.LeaseResult{}, ErrDraining
 	}
 	s.waiting = append(s.waiting, p)
 	if !s.busy {
@@ -49,7 +49,7 @@ func (s *reporter) send(ctx context.Context, r *Run, b gq.Beat) (gq.Answer, erro
 		}
 		return p.answer, p.err
 	case <-ctx.Done(): // it may still be saved
-		return gq.Answer{}, context.Cause(ctx)
+		return gq.LeaseResult{}, context.Cause(ctx)
 	}
 }
 
@@ -85,7 +85,7 @@ func (s *reporter) next() []*pendingReport {
 }
 
 func (s *reporter) step(batch []*pendingReport) {
-	beats := make([]gq.Beat, len(batch))
+	beats := make([]gq.Heartbeat, len(batch))
 	for i, p := range batch {
 		beats[i] = p.beat
 	}

@@ -62,7 +62,7 @@ func (r *Run) Lease() gq.LeaseRef { return r.ref }
 func (r *Run) PreviousAttempt() gq.LeaseID { return r.job.State.Lease.Previous }
 
 // Key is the idempotency key that the job was submitted with.
-func (r *Run) Key() gq.Key { return r.job.Spec.Key }
+func (r *Run) Key() gq.IdempotencyKey { return r.job.Spec.Key }
 
 // Payload is what was submitted. It must not be written to.
 func (r *Run) Payload() gq.Payload { return r.job.Spec.Payload }
@@ -154,7 +154,7 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 	if len(data) == 0 {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "checkpoint", Problem: "is empty"}}}
 	}
-	_, err := r.report(ctx, gq.Beat{Checkpoint: bytes.Clone(data)})
+	_, err := r.report(ctx, gq.Heartbeat{Checkpoint: bytes.Clone(data)})
 	return err
 }
 
@@ -163,25 +163,25 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 // may be nil for children whose idempotency keys make a second submission
 // harmless. Spawn is not repeated when the queue cannot be reached, and then it
 // is not known whether it happened.
-func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.Submitted, error) {
-	a, err := r.report(ctx, gq.Beat{Checkpoint: bytes.Clone(checkpoint), Spawn: slices.Clone(children)})
+func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.SubmitResult, error) {
+	a, err := r.report(ctx, gq.Heartbeat{Checkpoint: bytes.Clone(checkpoint), Spawn: slices.Clone(children)})
 	if err == nil && len(a.Spawned) != len(children) {
 		err = fmt.Errorf("spawn from %s: the queue answered for %d of %d children", r.ID(), len(a.Spawned), len(children))
 	}
 	return a.Spawned, err
 }
 
-func (r *Run) report(ctx context.Context, b gq.Beat) (gq.Answer, error) {
+func (r *Run) report(ctx context.Context, b gq.Heartbeat) (gq.LeaseResult, error) {
 	if ctx.Err() != nil {
-		return gq.Answer{}, context.Cause(ctx)
+		return gq.LeaseResult{}, context.Cause(ctx)
 	}
 	if !r.worker.keeper.live(r) {
-		return gq.Answer{}, fmt.Errorf("report on %s: %w", r.ID(), ErrLeaseLost)
+		return gq.LeaseResult{}, fmt.Errorf("report on %s: %w", r.ID(), ErrLeaseLost)
 	}
 	b.Lease, b.Progress = r.ref, -1
 	answer, err := r.worker.reporter.send(ctx, r, b)
 	if err != nil {
-		return gq.Answer{}, fmt.Errorf("report on %s: %w", r.ID(), err)
+		return gq.LeaseResult{}, fmt.Errorf("report on %s: %w", r.ID(), err)
 	}
 	if gq.KindOf(answer.Err) == gq.KindStaleLease {
 		return answer, fmt.Errorf("report on %s: %w", r.ID(), ErrLeaseLost)

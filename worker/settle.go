@@ -142,7 +142,7 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 // that a bad one does not take the others with it.
 func (s *settler) alone(ctx context.Context, batch []*Run, refusal error) (again []*Run, err error) {
 	for _, r := range batch {
-		answer := gq.Answer{Err: refusal}
+		answer := gq.LeaseResult{Err: refusal}
 		if len(batch) > 1 {
 			answers, e := s.call(ctx, []gq.Outcome{r.outcome.Outcome}, callTimeout)
 			switch {
@@ -165,7 +165,7 @@ func (s *settler) alone(ctx context.Context, batch []*Run, refusal error) (again
 	return again, err
 }
 
-func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time.Duration) ([]gq.Answer, error) {
+func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time.Duration) ([]gq.LeaseResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s.worker.calls.settles.Add(1)
@@ -178,14 +178,14 @@ func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time
 
 // answered notes what became of an outcome. A returned error means that nothing
 // is known. A success that was refused is replaced by a failure, once.
-func (s *settler) answered(r *Run, a gq.Answer) error {
+func (s *settler) answered(r *Run, a gq.LeaseResult) error {
 	kind := gq.KindOf(a.Err)
 	switch {
 	case a.Err == nil:
 		s.settled(r)
 	case passing(kind):
 		return a.Err
-	case kind == gq.KindStaleLease || r.outcome.Verdict != gq.Succeeded || r.outcome.replaced:
+	case kind == gq.KindStaleLease || r.outcome.Verdict != gq.VerdictComplete || r.outcome.replaced:
 		s.stats.refused.Add(1)
 		r.logged(slog.LevelWarn, "outcome refused", slog.String("verdict", r.outcome.Verdict.String()), slog.String("code", gq.CodeOf(a.Err)))
 	default:
@@ -200,10 +200,10 @@ func (s *settler) answered(r *Run, a gq.Answer) error {
 func (s *settler) settled(r *Run) {
 	o := &r.outcome
 	switch o.Verdict {
-	case gq.Succeeded:
+	case gq.VerdictComplete:
 		s.stats.succeeded.Add(1)
 		r.logged(slog.LevelDebug, "job completed")
-	case gq.GivenBack:
+	case gq.VerdictRelease:
 		s.stats.released.Add(1)
 		r.logged(slog.LevelInfo, "job given back", slog.String("reason", o.Reason), slog.Duration("delay", o.Delay))
 	default:

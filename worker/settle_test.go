@@ -26,7 +26,7 @@ func TestOutcomesShareCalls(t *testing.T) {
 		}
 		f.run()
 		after(time.Minute)
-		if n := f.counts()[gq.Completed]; n != 100 {
+		if n := f.counts()[gq.StatusCompleted]; n != 100 {
 			t.Errorf("%d completed", n)
 		}
 		if n := len(f.link.made("settle")); n > 3 {
@@ -51,10 +51,10 @@ func TestOutcomesAreSentAgain(t *testing.T) {
 				after(time.Minute)
 				fail(f.link, nil)
 				after(time.Minute)
-				if j := f.wantStatus(id, gq.Completed); j.State.Attempt != 1 || string(j.Result) != "1" {
+				if j := f.wantStatus(id, gq.StatusCompleted); j.State.Attempt != 1 || string(j.Result) != "1" {
 					t.Errorf("%d attempts, result %s", j.State.Attempt, j.Result)
 				}
-				if n := f.counts()[gq.Completed]; n != 2 {
+				if n := f.counts()[gq.StatusCompleted]; n != 2 {
 					t.Errorf("%d completed", n)
 				}
 				if n := len(f.log.lines("calls to the queue fail; trying again")); n != 1 {
@@ -84,7 +84,7 @@ func TestOutcomesAreSentUntilTheLeaseEnds(t *testing.T) {
 		}
 		f.link.setCut("settle", nil)
 		after(time.Minute)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		if attempts != 2 {
 			t.Errorf("%d attempts", attempts)
 		}
@@ -112,7 +112,7 @@ func TestUnsettledOutcomesStopClaims(t *testing.T) {
 		}
 		f.link.setCut("settle", nil)
 		after(time.Minute)
-		if n := f.counts()[gq.Completed]; n != 100 || ran != 100 {
+		if n := f.counts()[gq.StatusCompleted]; n != 100 || ran != 100 {
 			t.Errorf("%d completed, %d ran", n, ran)
 		}
 	})
@@ -121,7 +121,7 @@ func TestUnsettledOutcomesStopClaims(t *testing.T) {
 // picky refuses a whole call because of one outcome.
 type picky struct{ *memory }
 
-func (q picky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (q picky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	for _, o := range outcomes {
 		if strings.HasPrefix(string(o.Result), "bad") {
 			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "outcomes", Problem: "one is bad"}}}
@@ -149,10 +149,10 @@ func TestBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
 		if err := w.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if n := m.counts()[gq.Completed]; n != 9 {
+		if n := m.counts()[gq.StatusCompleted]; n != 9 {
 			t.Errorf("%d completed", n)
 		}
-		if s := m.job(bad).State; s.Status != gq.Failed || s.Failure.Code != "invalid_outcome" {
+		if s := m.job(bad).State; s.Status != gq.StatusFailed || s.Failure.Code != "invalid_outcome" {
 			t.Errorf("the bad one is %v, %+v", s.Status, s.Failure)
 		}
 	})
@@ -172,7 +172,7 @@ func TestCheckpointsShareCalls(t *testing.T) {
 		}
 		f.run()
 		after(time.Minute)
-		if n := f.counts()[gq.Completed]; n != 100 {
+		if n := f.counts()[gq.StatusCompleted]; n != 100 {
 			t.Errorf("%d completed", n)
 		}
 		if n := len(f.link.made("heartbeat")); n > 3 {

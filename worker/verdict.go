@@ -84,12 +84,12 @@ func trimStack(stack []byte) []byte {
 // what the queue is told.
 func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 	cause := e.cause
-	o := gq.Outcome{Lease: r.ref, Verdict: gq.Failing}
+	o := gq.Outcome{Lease: r.ref, Verdict: gq.VerdictFail}
 	switch {
 	case errors.Is(cause, ErrExecutionTimeout):
 		o.Failure = gq.Failure{Category: gq.CategoryTimeout, Code: "execution_timeout", Message: timeoutText(r, err)}
 	case err == nil:
-		o.Verdict, o.Result, o.Spawn = gq.Succeeded, e.result, e.children
+		o.Verdict, o.Result, o.Spawn = gq.VerdictComplete, e.result, e.children
 		if len(o.Result) > gq.MaxPayloadBytes {
 			o = failing(r, resultTooLarge(len(o.Result)))
 		}
@@ -98,14 +98,14 @@ func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 		o.Failure = gq.Failure{Category: gq.CategorySystem, Code: p.code, Message: clip(p.Error())}
 	case has[*SnoozeError](err):
 		s, _ := errors.AsType[*SnoozeError](err)
-		o.Verdict, o.Delay, o.Reason = gq.GivenBack, min(max(s.Delay, 0), gq.MaxDuration), "snoozed"
+		o.Verdict, o.Delay, o.Reason = gq.VerdictRelease, min(max(s.Delay, 0), gq.MaxDuration), "snoozed"
 	case has[*CancelError](err):
 		c, _ := errors.AsType[*CancelError](err)
 		o.Failure = gq.Failure{Category: gq.CategoryCancelled, Code: "cancelled", Message: clip(c.Reason)}
 	case errors.Is(cause, ErrCancelRequested):
 		o.Failure = gq.Failure{Category: gq.CategoryCancelled, Code: "cancel_requested", Message: classify.Error(err).Message}
 	case errors.Is(cause, ErrDraining) && !isVerdict(err):
-		o.Verdict, o.Reason = gq.GivenBack, ErrDraining.Error()
+		o.Verdict, o.Reason = gq.VerdictRelease, ErrDraining.Error()
 	default:
 		o.Failure = w.classify(err)
 	}
@@ -132,7 +132,7 @@ func (w *Worker) classify(err error) (f gq.Failure) {
 }
 
 func failing(r *Run, f gq.Failure) gq.Outcome {
-	return gq.Outcome{Lease: r.ref, Verdict: gq.Failing, Failure: f}
+	return gq.Outcome{Lease: r.ref, Verdict: gq.VerdictFail, Failure: f}
 }
 
 func resultTooLarge(n int) gq.Failure {

@@ -26,49 +26,49 @@ func TestVerdicts(t *testing.T) {
 		want   gq.Failure // compared without its message
 		says   string     // part of the message
 	}{
-		{name: "success", answer: func() error { return nil }, status: gq.Completed},
+		{name: "success", answer: func() error { return nil }, status: gq.StatusCompleted},
 		{
 			name: "untyped error", answer: func() error { return errors.New("odd") },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "odd",
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "odd",
 		},
 		{
 			name: "classified error", answer: func() error { return errors.New("unexpected status 404") },
-			status: gq.Failed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "http_404"},
+			status: gq.StatusFailed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "http_404"},
 		},
 		{
 			name:   "retry after",
 			answer: func() error { return fmt.Errorf("x: %w", gq.Temporary(net.ErrClosed, gq.RetryAfter(time.Hour))) },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour},
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour},
 		},
 		{
 			name: "permanent", answer: func() error { return gq.Permanent(errors.New("no such street"), "bad_address") },
-			status: gq.Failed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "bad_address"}, says: "no such street",
+			status: gq.StatusFailed, want: gq.Failure{Category: gq.CategoryPermanent, Code: "bad_address"}, says: "no such street",
 		},
-		{name: "snooze", answer: func() error { return fmt.Errorf("not yet: %w", worker.Snooze(time.Hour)) }, status: gq.Retrying},
+		{name: "snooze", answer: func() error { return fmt.Errorf("not yet: %w", worker.Snooze(time.Hour)) }, status: gq.StatusRetrying},
 		{
 			name: "cancel", answer: func() error { return worker.Cancel("not needed") },
-			status: gq.Cancelled, want: gq.Failure{Category: gq.CategoryCancelled, Code: "cancelled"}, says: "not needed",
+			status: gq.StatusCancelled, want: gq.Failure{Category: gq.CategoryCancelled, Code: "cancelled"}, says: "not needed",
 		},
 		{
 			name: "panic", answer: func() error { panic("at the disco") },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"}, says: "verdict_test.go",
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"}, says: "verdict_test.go",
 		},
 		{
 			name:   "run-time error",
 			answer: func() error { return fmt.Errorf("%d", []int{}[len(os.Args)]) },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"}, says: "index out of range",
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"}, says: "index out of range",
 		},
 		{
 			name: "exit", answer: func() error { runtime.Goexit(); return nil },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "goexit"},
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategorySystem, Code: "goexit"},
 		},
 		{
 			name: "error that panics", answer: func() error { return brokenError{} },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "cannot print itself",
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategoryTemporary}, says: "cannot print itself",
 		},
 		{
 			name: "error that panics when unwrapped", answer: func() error { return brokenWrapError{} },
-			status: gq.Retrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"},
+			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategorySystem, Code: "panic"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestSnoozeUsesUpNoAttempt(t *testing.T) {
 		f.run()
 		id := f.work(nil)
 		after(5 * time.Minute)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		for i := 1; i < len(times); i++ {
 			if gap := times[i].Sub(times[i-1]); gap != time.Minute {
 				t.Errorf("it ran again after %v", gap)
@@ -147,7 +147,7 @@ func TestNextAttemptSeesTheLast(t *testing.T) {
 		f.run()
 		id := f.work(nil)
 		after(time.Minute)
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 	})
 }
 
@@ -202,7 +202,7 @@ func TestResultsThatCannotBeKept(t *testing.T) {
 		} {
 			id := f.submit(gq.Spec{Type: typ})
 			synctest.Wait()
-			j := f.wantStatus(id, gq.Failed)
+			j := f.wantStatus(id, gq.StatusFailed)
 			if e := j.State.Failure; e == nil || e.Category != gq.CategoryPermanent || e.Code != code {
 				t.Errorf("%s: %+v, want code %s", typ, e, code)
 			}
@@ -232,7 +232,7 @@ func TestSpawn(t *testing.T) {
 		f.run()
 		id := f.work(nil)
 		synctest.Wait()
-		if j := f.wantStatus(id, gq.Completed); string(j.Checkpoint) != "spawned" || len(f.jobs) != 4 {
+		if j := f.wantStatus(id, gq.StatusCompleted); string(j.Checkpoint) != "spawned" || len(f.jobs) != 4 {
 			t.Errorf("checkpoint %q, %d jobs", j.Checkpoint, len(f.jobs))
 		}
 	})
@@ -259,7 +259,7 @@ func TestReportsThatAreRefused(t *testing.T) {
 		f.run()
 		id := f.work(nil)
 		synctest.Wait()
-		f.wantStatus(id, gq.Completed)
+		f.wantStatus(id, gq.StatusCompleted)
 		if err := kept.Checkpoint(f.Context(), []byte("late")); !errors.Is(err, worker.ErrLeaseLost) {
 			t.Errorf("a checkpoint after the end: %v", err)
 		}

@@ -122,7 +122,7 @@ func (w *Worker) drain() []*Run {
 	for _, r := range abandoned {
 		r.logged(slog.LevelError, "handler abandoned")
 		if !r.lost {
-			r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.GivenBack, Reason: ErrDraining.Error()}
+			r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.VerdictRelease, Reason: ErrDraining.Error()}
 			w.settler.add(w.life, r)
 		}
 	}
@@ -177,7 +177,7 @@ func (w *Worker) newRun(l *lane, job *gq.Job) *Run {
 func (w *Worker) giveBack(r *Run, now time.Time, delay time.Duration, reason string) {
 	lease := r.job.State.Lease
 	r.over = now.Add(lease.ExpiresAt.Sub(lease.GrantedAt))
-	r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.GivenBack, Delay: delay, Reason: reason}
+	r.outcome.Outcome = gq.Outcome{Lease: r.ref, Verdict: gq.VerdictRelease, Delay: delay, Reason: reason}
 	w.settler.add(w.life, r)
 }
 

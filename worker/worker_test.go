@@ -74,7 +74,7 @@ func (f *fixture) handle(h worker.Handler) { f.mux.HandleFunc("work", h) }
 
 // work submits a job of type "work" under a policy.
 func (f *fixture) work(change func(*gq.Policy)) gq.JobID {
-	p := gq.Default()
+	p := gq.DefaultPolicy()
 	if change != nil {
 		change(&p)
 	}
@@ -141,11 +141,11 @@ func TestTypedHandler(t *testing.T) {
 		f.run()
 		id := f.submit(gq.Spec{
 			Type: "email.send", Payload: gq.Payload{Data: []byte(`{"to":"ann","n":3,"extra":1}`)},
-			Key:      gq.Key{Name: "k1"},
+			Key:      gq.IdempotencyKey{Name: "k1"},
 			Metadata: gq.Metadata{CorrelationID: "trace-1", Tags: map[string]string{"a": "b"}},
 		})
 		synctest.Wait()
-		j := f.wantStatus(id, gq.Completed)
+		j := f.wantStatus(id, gq.StatusCompleted)
 		if string(j.Result) != `{"sent":"ann"}` {
 			t.Errorf("result %s", j.Result)
 		}
@@ -184,7 +184,7 @@ func TestRawPayloads(t *testing.T) {
 		if len(got) != 2 || got[0] != payload || got[1] != ` {"a" : 1}` {
 			t.Errorf("payloads %q", got)
 		}
-		if r := f.wantStatus(id, gq.Completed).Result; string(r) != "raw result" {
+		if r := f.wantStatus(id, gq.StatusCompleted).Result; string(r) != "raw result" {
 			t.Errorf("result %q", r)
 		}
 	})
@@ -200,7 +200,7 @@ func TestPayloadThatDoesNotDecode(t *testing.T) {
 		for _, payload := range []string{`{"to":`, `{"n":"secret"}`, `[]`} {
 			id := f.submit(gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(payload), ContentType: "text/plain"}})
 			synctest.Wait()
-			j := f.wantStatus(id, gq.Failed)
+			j := f.wantStatus(id, gq.StatusFailed)
 			if e := j.State.Failure; e == nil || e.Code != "invalid_payload" || e.Category != gq.CategoryPermanent {
 				t.Errorf("%s failed with %+v", payload, e)
 			}
@@ -311,7 +311,7 @@ func TestHandlersSeeTheValuesOfTheContext(t *testing.T) {
 		if err := w.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if m.counts()[gq.Completed] != 1 {
+		if m.counts()[gq.StatusCompleted] != 1 {
 			t.Error("the outcome of a handler that ended the worker is lost")
 		}
 	})

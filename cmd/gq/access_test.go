@@ -409,7 +409,7 @@ func (s *served) finish(ctx context.Context, callback string, n int) (ids []gq.J
 		if err != nil || len(jobs) == 0 {
 			s.t.Fatalf("%d jobs, %v", len(jobs), err)
 		}
-		answers, err := c.Settle(ctx, []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded}})
+		answers, err := c.Settle(ctx, []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete}})
 		if err != nil || answers[0].Err != nil {
 			s.t.Fatal(err, answers)
 		}

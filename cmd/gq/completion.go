@@ -32,7 +32,7 @@ var flagValues = map[string]values{
 	"state":    fixed(texts(gq.Statuses())),
 	"priority": fixed(texts(gq.Priorities())),
 	"preset":   fixed(texts(gq.Presets())),
-	"missed":   fixed(wire.Names(gq.Missed.String)),
+	"missed":   fixed(wire.Names(gq.MissedRule.String)),
 	"after":    jobIDs(),
 }
 
@@ -44,7 +44,7 @@ var argumentValues = map[string]values{
 
 	"job get": jobIDs(), "job events": jobIDs(), "job explain": jobIDs(), "job wait": jobIDs(live()...),
 	"job update": jobIDs(live()...), "job cancel": jobIDs(live()...), "job replay": jobIDs(ended()...),
-	"dlq replay": jobIDs(gq.DeadLetter), "dlq purge": jobIDs(gq.DeadLetter),
+	"dlq replay": jobIDs(gq.StatusDeadLetter), "dlq purge": jobIDs(gq.StatusDeadLetter),
 }
 
 // complete has shells offer values for a command and those below it.

@@ -49,7 +49,7 @@ func TestCompletion(t *testing.T) {
 	d := newDesk(t)
 	d.queue = unhurried{d.queue}
 	dead := d.submit("a", "--queue", "default", "--max-attempts", "1")
-	d.settle(gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary}})
+	d.settle(gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary}})
 	waiting := d.submit("b", "--queue", "mail")
 	d.want(0, "schedule", "set", "nightly", "--every", "1h", "--type", "t")
 	d.want(0, "pool", "set", "gpu", "--capacity", "1")

@@ -29,7 +29,7 @@ func (j *told) faults() (all []string) {
 		return all
 	}
 	state := &j.job.State
-	if state.Status != gq.Completed {
+	if state.Status != gq.StatusCompleted {
 		add("ended %s (%s)", state.Status, state.Reason)
 	}
 	var (
@@ -85,7 +85,7 @@ func (j *told) faults() (all []string) {
 func TestCrashCheckFindsFaults(t *testing.T) {
 	sound := func() *told {
 		j := &told{id: gq.JobID{1}}
-		j.job.State = gq.State{Status: gq.Completed, Attempt: 2, Bound: 3, Version: 2}
+		j.job.State = gq.State{Status: gq.StatusCompleted, Attempt: 2, Bound: 3, Version: 2}
 		j.job.Result = []byte("2")
 		for i, e := range []gq.Event{
 			{Type: gq.EventSubmitted},
@@ -110,8 +110,8 @@ func TestCrashCheckFindsFaults(t *testing.T) {
 		want  string
 	}{
 		"lost":             {func(j *told) { j.err = gq.ErrNotFound }, "acknowledged and lost"},
-		"not completed":    {func(j *told) { j.job.State.Status = gq.DeadLetter }, "ended DEAD_LETTER"},
-		"still running":    {func(j *told) { j.job.State.Status = gq.Running; j.history = j.history[:completed] }, "completed 0 times"},
+		"not completed":    {func(j *told) { j.job.State.Status = gq.StatusDeadLetter }, "ended DEAD_LETTER"},
+		"still running":    {func(j *told) { j.job.State.Status = gq.StatusRunning; j.history = j.history[:completed] }, "completed 0 times"},
 		"stale completion": {func(j *told) { j.history[completed].Version = 1 }, "completed under version 1, and 2 was given out"},
 		"stale result":     {func(j *told) { j.job.Result = []byte("1") }, `version "1"`},
 		"version repeated": {func(j *told) { j.history[started].Version = 1 }, "lease version 1 follows 1"},

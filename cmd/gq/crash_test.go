@@ -318,10 +318,10 @@ func (l *crashLoad) report(t testing.TB) {
 
 // job draws a job. One in twenty is for the program.
 func (l *crashLoad) job(random *rand.Rand, key string) gq.Spec {
-	policy := gq.Default()
+	policy := gq.DefaultPolicy()
 	policy.MaxAttempts, policy.LeaseTTL = 60, crashTTL
 	policy.Backoff.Initial, policy.Backoff.Max = 10*time.Millisecond, 50*time.Millisecond
-	s := gq.Spec{Queue: crashQueue, Type: "go", Key: gq.Key{Name: key}, Policy: policy}
+	s := gq.Spec{Queue: crashQueue, Type: "go", Key: gq.IdempotencyKey{Name: key}, Policy: policy}
 	if random.IntN(20) == 0 {
 		s.Type = "shell"
 		l.shell.Add(1)
@@ -352,11 +352,11 @@ func (l *crashLoad) submit(ctx context.Context, c *client.Client, who uint64) {
 
 // send submits until there is an answer, and remembers that.
 func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
-	var answers []gq.Submitted
+	var answers []gq.SubmitResult
 	for until := time.Now().Add(10 * crashPatience); ; {
 		var err error
 		if len(specs) == 1 {
-			answers = make([]gq.Submitted, 1)
+			answers = make([]gq.SubmitResult, 1)
 			answers[0], err = c.Submit(context.Background(), specs[0])
 		} else {
 			answers, err = c.SubmitBatch(context.Background(), specs)
@@ -481,7 +481,7 @@ func (l *crashLoad) settled(c *client.Client) {
 		if counts[0].Live() == 0 {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			if n := int(counts[0].By[gq.Completed]); n != len(l.acked) {
+			if n := int(counts[0].By[gq.StatusCompleted]); n != len(l.acked) {
 				l.faults = append(l.faults, fmt.Sprintf("%d jobs were acknowledged and %d completed", len(l.acked), n))
 			}
 			return

@@ -158,9 +158,9 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // crash lets a second worker take a job and fall silent for good.
 func (d *demo) crash(ctx context.Context) error {
-	policy := gq.Default()
+	policy := gq.DefaultPolicy()
 	policy.LeaseTTL = 2 * time.Second
-	if err := d.add(ctx, "a job whose first worker dies", gq.Completed, gq.Spec{Type: "invoice.print", Policy: policy}); err != nil {
+	if err := d.add(ctx, "a job whose first worker dies", gq.StatusCompleted, gq.Spec{Type: "invoice.print", Policy: policy}); err != nil {
 		return err
 	}
 	jobs, err := d.Claim(ctx, gq.ClaimRequest{Worker: "worker-2", Types: []string{"invoice.print"}, N: 1})
@@ -172,17 +172,17 @@ func (d *demo) crash(ctx context.Context) error {
 
 // submit hands in everything else.
 func (d *demo) submit(ctx context.Context) error {
-	retried := gq.Default()
-	retried.Backoff = gq.Backoff{Strategy: gq.Constant, Initial: 700 * time.Millisecond, Max: time.Second, Jitter: gq.JitterNone, Multiplier: 1}
+	retried := gq.DefaultPolicy()
+	retried.Backoff = gq.Backoff{Strategy: gq.StrategyConstant, Initial: 700 * time.Millisecond, Max: time.Second, Jitter: gq.JitterNone, Multiplier: 1}
 	for _, j := range []struct {
 		what string
 		want gq.Status
 		spec gq.Spec
 	}{
-		{"a job that just works", gq.Completed, gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(`{"To":"ada@example.org"}`)}}},
-		{"fails twice, then works", gq.Completed, gq.Spec{Type: "report.build", Policy: retried}},
-		{"fails for good", gq.Failed, gq.Spec{Type: "card.charge"}},
-		{"runs too long and is cancelled", gq.Cancelled, gq.Spec{Type: "video.encode"}},
+		{"a job that just works", gq.StatusCompleted, gq.Spec{Type: "email.send", Payload: gq.Payload{Data: []byte(`{"To":"ada@example.org"}`)}}},
+		{"fails twice, then works", gq.StatusCompleted, gq.Spec{Type: "report.build", Policy: retried}},
+		{"fails for good", gq.StatusFailed, gq.Spec{Type: "card.charge"}},
+		{"runs too long and is cancelled", gq.StatusCancelled, gq.Spec{Type: "video.encode"}},
 	} {
 		if err := d.add(ctx, j.what, j.want, j.spec); err != nil {
 			return err
@@ -199,12 +199,12 @@ func (d *demo) submit(ctx context.Context) error {
 
 // album is a graph: one job that waits for three others, submitted as a whole.
 func (d *demo) album(ctx context.Context) error {
-	drafts := []gq.Draft{{Spec: gq.Spec{Type: "album.publish"}, Ref: "album"}}
+	drafts := []gq.GraphJob{{Spec: gq.Spec{Type: "album.publish"}, Ref: "album"}}
 	for i := range 3 {
 		ref := fmt.Sprintf("photo-%d", i+1)
 		payload := gq.Payload{Data: fmt.Appendf(nil, `{"Photo":%d}`, i+1)}
-		drafts = append(drafts, gq.Draft{Spec: gq.Spec{Type: "photo.resize", Payload: payload}, Ref: ref})
-		drafts[0].Needs = append(drafts[0].Needs, gq.Need{Kind: gq.FanIn, Ref: ref})
+		drafts = append(drafts, gq.GraphJob{Spec: gq.Spec{Type: "photo.resize", Payload: payload}, Ref: ref})
+		drafts[0].Needs = append(drafts[0].Needs, gq.GraphDependency{Kind: gq.DependencyFanIn, Ref: ref})
 	}
 	answers, err := d.SubmitGraph(ctx, drafts)
 	if err != nil {
@@ -215,7 +215,7 @@ func (d *demo) album(ctx context.Context) error {
 		if i == 0 {
 			what = "waits for three others"
 		}
-		d.note(a.ID(), what, gq.Completed)
+		d.note(a.ID(), what, gq.StatusCompleted)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (d *demo) finish(ctx context.Context) error {
 		return err
 	}
 	for _, j := range d.jobs {
-		if j.want == gq.Cancelled {
+		if j.want == gq.StatusCancelled {
 			if err := d.running(ctx, j.id); err != nil {
 				return err
 			}
@@ -270,7 +270,7 @@ func (d *demo) finish(ctx context.Context) error {
 func (d *demo) running(ctx context.Context, id gq.JobID) error {
 	for {
 		job, err := d.Get(ctx, id, 0)
-		if err != nil || job.State.Status == gq.Running || job.State.Status.Terminal() {
+		if err != nil || job.State.Status == gq.StatusRunning || job.State.Status.Terminal() {
 			return err
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
@@ -333,6 +333,6 @@ func (d *demo) summary(ctx context.Context) error {
 	}
 	d.screen.title("")
 	d.screen.line("%d jobs completed, %d failed, %d cancelled, in %.1f s and %d synced commits.",
-		stats.Total.By[gq.Completed], stats.Total.By[gq.Failed], stats.Total.By[gq.Cancelled], time.Since(d.began).Seconds(), stats.Commits)
+		stats.Total.By[gq.StatusCompleted], stats.Total.By[gq.StatusFailed], stats.Total.By[gq.StatusCancelled], time.Since(d.began).Seconds(), stats.Commits)
 	return errors.Join(wrong...)
 }

@@ -87,7 +87,7 @@ named, or all that the flags select, oldest first. The old ones stay as they are
 // checkDead refuses jobs that were not given up.
 func checkDead(ctx context.Context, q queue, id gq.JobID, hint string) error {
 	job, err := q.Get(ctx, id, 0)
-	if err == nil && job.State.Status != gq.DeadLetter {
+	if err == nil && job.State.Status != gq.StatusDeadLetter {
 		err = fmt.Errorf("job %s is %s, not DEAD_LETTER%s: %w", id, job.State.Status, hint, gq.ErrIllegalMove)
 	}
 	return err

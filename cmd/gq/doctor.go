@@ -96,7 +96,7 @@ func (f *findings) examine(ctx context.Context, q queue) error {
 	}
 	f.workers(workers)
 	f.queues(queues, stats.Queues, workers)
-	if n := stats.Total.By[gq.DeadLetter]; n > 0 {
+	if n := stats.Total.By[gq.StatusDeadLetter]; n > 0 {
 		f.add("note", "dead", "%d jobs were given up; gq dlq list", n)
 	}
 	schedules, err := q.Schedules(ctx)
@@ -138,7 +138,7 @@ func (f *findings) queues(queues []gq.Queue, counts []gq.Count, workers []gq.Liv
 	bad := false
 	for i := range queues {
 		queue, count := &queues[i], by[queues[i].Name]
-		ready := count.By[gq.Scheduled]
+		ready := count.By[gq.StatusScheduled]
 		served := false
 		for _, w := range workers {
 			for _, name := range w.Queues {

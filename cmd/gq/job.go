@@ -105,7 +105,7 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 	var faults []gq.Fault
 	q.Queue, q.Types = f.queue, f.types
 	if f.dead {
-		q.Statuses = []gq.Status{gq.DeadLetter}
+		q.Statuses = []gq.Status{gq.StatusDeadLetter}
 	}
 	for _, name := range f.states {
 		s, err := gq.ParseStatus(strings.ToUpper(name))

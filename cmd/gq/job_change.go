@@ -182,7 +182,7 @@ func (r *remote) replay(ctx context.Context, q queue, id gq.JobID) (gq.JobID, er
 
 // madeJob is a job that was submitted, as far as it may be read: it exists, whatever
 // comes after.
-func madeJob(ctx context.Context, q queue, s *gq.Submitted) wire.Job {
+func madeJob(ctx context.Context, q queue, s *gq.SubmitResult) wire.Job {
 	job, err := q.Get(ctx, s.ID(), gq.WithPayload)
 	if err != nil {
 		return wire.StateOf(&s.State)

@@ -19,9 +19,9 @@ func (s screen) jobs(jobs []gq.Job) {
 		j := &jobs[i]
 		note := ""
 		switch {
-		case j.State.Status == gq.Running && j.State.Lease != nil:
+		case j.State.Status == gq.StatusRunning && j.State.Lease != nil:
 			note = j.State.Lease.Worker
-		case j.State.Failure != nil && j.State.Status != gq.Completed:
+		case j.State.Failure != nil && j.State.Status != gq.StatusCompleted:
 			note = failureText(j.State.Failure)
 		}
 		rows[i] = []cell{
@@ -94,7 +94,7 @@ func (s screen) progress(st *gq.State) string {
 }
 
 func (s screen) runAt(st *gq.State) string {
-	if st.Status != gq.Delayed && st.Status != gq.Retrying {
+	if st.Status != gq.StatusDelayed && st.Status != gq.StatusRetrying {
 		return ""
 	}
 	return instant(st.RunAt)

@@ -122,7 +122,7 @@ func refusal(status int, text []byte) error {
 	if json.Unmarshal(text, &p) != nil || p.Code == "" {
 		return fmt.Errorf("the server answered with HTTP status %d", status)
 	}
-	kind, known := map[int]gq.Kind{
+	kind, known := map[int]gq.ErrorKind{
 		http.StatusNotFound: gq.KindNotFound, http.StatusUnauthorized: gq.KindUnauthenticated,
 		http.StatusForbidden: gq.KindDenied, http.StatusConflict: gq.KindConflict,
 	}[status]

@@ -95,7 +95,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 			}
 		})
 	}
-	policy := gq.Default()
+	policy := gq.DefaultPolicy()
 	policy.LeaseTTL = 10 * time.Minute
 	var submitted sync.Map // gq.JobID: true
 	const batch = 500
@@ -105,7 +105,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 			for first := i * batch; first < jobs; first += servers * batch {
 				specs := make([]gq.Spec, min(batch, jobs-first))
 				for k := range specs {
-					specs[k] = gq.Spec{Queue: crashQueue, Type: "go", Policy: policy, Key: gq.Key{Name: fmt.Sprint(first + k)}}
+					specs[k] = gq.Spec{Queue: crashQueue, Type: "go", Policy: policy, Key: gq.IdempotencyKey{Name: fmt.Sprint(first + k)}}
 				}
 				answers, err := c.SubmitBatch(t.Context(), specs)
 				if err != nil {
@@ -143,7 +143,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 	var counted int64
 	for _, s := range sites { // every server says the same
 		counts, err := s.client().Counts(t.Context(), crashQueue)
-		if err != nil || counts[0].By[gq.Completed] != int64(jobs) || counts[0].Live() != 0 {
+		if err != nil || counts[0].By[gq.StatusCompleted] != int64(jobs) || counts[0].Live() != 0 {
 			t.Errorf("counts: %v, %+v", err, counts)
 		}
 	}

@@ -114,7 +114,7 @@ func TestDeadLetters(t *testing.T) {
 	var ids []string
 	for range 2 {
 		ids = append(ids, d.submit("a", "--max-attempts", "1"))
-		d.settle(gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "down"}})
+		d.settle(gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "down"}})
 	}
 	if page := d.json("dlq", "list"); len(page["jobs"].([]any)) != 2 {
 		t.Errorf("%v", page)
@@ -173,9 +173,9 @@ type hopeless struct {
 	replayed int
 }
 
-func (h *hopeless) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+func (h *hopeless) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	if h.replayed++; h.replayed > 5000 {
-		return gq.Submitted{}, errors.New("this does not end")
+		return gq.SubmitResult{}, errors.New("this does not end")
 	}
 	out, err := h.queue.Replay(ctx, id)
 	if err != nil {
@@ -192,7 +192,7 @@ func giveUp(ctx context.Context, q queue, n int) error {
 	}
 	outcomes := make([]gq.Outcome, n)
 	for i := range jobs {
-		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary}}
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary}}
 	}
 	_, err = q.Settle(ctx, outcomes)
 	return err
@@ -203,7 +203,7 @@ func giveUp(ctx context.Context, q queue, n int) error {
 func TestReplayingDeadLettersEnds(t *testing.T) {
 	d := newDesk(t)
 	const jobs = 600 // more than one page
-	once := gq.Default()
+	once := gq.DefaultPolicy()
 	once.MaxAttempts = 1
 	for range jobs {
 		if _, err := d.queue.Submit(t.Context(), gq.Spec{Type: "a", Policy: once}); err != nil {
@@ -229,7 +229,7 @@ func TestStatsWorkersAndDoctor(t *testing.T) {
 	if got.status != 1 || !strings.Contains(got.stdout, "default has 1 jobs ready and no worker asks for them") {
 		t.Errorf("%+v", got)
 	}
-	d.settle(gq.Outcome{Verdict: gq.Succeeded})
+	d.settle(gq.Outcome{Verdict: gq.VerdictComplete})
 	d.want(0, "doctor")
 	var checks struct{ Checks []finding }
 	if err := json.Unmarshal([]byte(d.want(0, "doctor", "--json")), &checks); err != nil || len(checks.Checks) < 3 {

@@ -87,8 +87,8 @@ func (s screen) queues(queues []gq.Queue, counts []gq.Count) {
 		rows[i] = []cell{
 			text(queue.Name),
 			{yes(queue.Paused), yellow},
-			number(c.By[gq.Scheduled] + c.By[gq.Pending] + c.By[gq.Delayed] + c.By[gq.Retrying]), number(c.Held()),
-			number(c.By[gq.Completed]), number(c.By[gq.Failed]), number(c.By[gq.DeadLetter]), number(c.By[gq.Cancelled]),
+			number(c.By[gq.StatusScheduled] + c.By[gq.StatusPending] + c.By[gq.StatusDelayed] + c.By[gq.StatusRetrying]), number(c.Held()),
+			number(c.By[gq.StatusCompleted]), number(c.By[gq.StatusFailed]), number(c.By[gq.StatusDeadLetter]), number(c.By[gq.StatusCancelled]),
 			text(limitsText(queue)),
 		}
 	}

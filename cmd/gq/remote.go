@@ -26,13 +26,13 @@ const defaultAddr = "127.0.0.1:8790"
 type queue interface {
 	worker.Queue
 
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
-	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)

@@ -205,9 +205,9 @@ func TestWaitingTellsHowItEnded(t *testing.T) {
 		status  int
 		says    string
 	}{
-		{gq.Outcome{Verdict: gq.Succeeded, Result: []byte(`{"x":1}`)}, 0, "COMPLETED"},
-		{gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: "bad", Message: "no\x1b[31m way"}}, 1, "FAILED: no�[31m way (bad)"},
-		{gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryCancelled}}, 1, "CANCELLED"},
+		{gq.Outcome{Verdict: gq.VerdictComplete, Result: []byte(`{"x":1}`)}, 0, "COMPLETED"},
+		{gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: "bad", Message: "no\x1b[31m way"}}, 1, "FAILED: no�[31m way (bad)"},
+		{gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryCancelled}}, 1, "CANCELLED"},
 	} {
 		id := d.submit("a")
 		done := make(chan outcome, 1)
@@ -227,7 +227,7 @@ func TestWaitingTellsHowItEnded(t *testing.T) {
 	if err != nil || len(jobs) != 1 {
 		t.Fatal(err)
 	}
-	if _, err := d.queue.Settle(t.Context(), []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded, Result: []byte(`[1]`)}}); err != nil {
+	if _, err := d.queue.Settle(t.Context(), []gq.Outcome{{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: []byte(`[1]`)}}); err != nil {
 		t.Fatal(err)
 	}
 	got := <-done
@@ -251,7 +251,7 @@ func TestJobCommands(t *testing.T) {
 	if x := d.json("job", "explain", id); x["cause"] != "no_worker" || x["job"] != id {
 		t.Errorf("%v", x)
 	}
-	d.settle(gq.Outcome{Verdict: gq.Succeeded, Result: []byte("\xff\x00")})
+	d.settle(gq.Outcome{Verdict: gq.VerdictComplete, Result: []byte("\xff\x00")})
 	if got := d.want(0, "job", "get", id, "--result"); got != "\xff\x00" {
 		t.Errorf("result %q", got)
 	}
@@ -313,7 +313,7 @@ func TestCommonRefusals(t *testing.T) {
 	d := newDesk(t)
 	const unknown = "01234567-89ab-4def-8123-456789abcdef"
 	id := d.submit("a")
-	d.settle(gq.Outcome{Verdict: gq.Succeeded})
+	d.settle(gq.Outcome{Verdict: gq.VerdictComplete})
 	for _, c := range []struct {
 		status int
 		args   []string
@@ -343,7 +343,7 @@ func TestCommonRefusals(t *testing.T) {
 func TestAWaitingJobIsShownWithoutItsOldLease(t *testing.T) {
 	d := newDesk(t)
 	id := d.submit("a")
-	d.settle(gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "later"}})
+	d.settle(gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "later"}})
 	if got := d.want(0, "job", "get", id); !strings.Contains(got, "RETRYING") || strings.Contains(got, "lease") {
 		t.Errorf("%s", got)
 	}

@@ -54,8 +54,8 @@ func (s screen) title(format string, args ...any) {
 
 // statusColours is total: every status has one.
 var statusColours = [...]string{
-	gq.Pending: faint, gq.Delayed: faint, gq.Scheduled: plain, gq.Claimed: blue, gq.Running: blue,
-	gq.Retrying: yellow, gq.Completed: green, gq.Failed: red, gq.DeadLetter: red, gq.Cancelled: yellow,
+	gq.StatusPending: faint, gq.StatusDelayed: faint, gq.StatusScheduled: plain, gq.StatusClaimed: blue, gq.StatusRunning: blue,
+	gq.StatusRetrying: yellow, gq.StatusCompleted: green, gq.StatusFailed: red, gq.StatusDeadLetter: red, gq.StatusCancelled: yellow,
 }
 
 // status is a status in its colour, padded.

@@ -62,7 +62,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	ctx := t.Context()
 	submit := func(queue string, change func(*gq.Spec)) gq.JobID {
 		t.Helper()
-		s := gq.Spec{Queue: queue, Type: "work", Policy: gq.Default()}
+		s := gq.Spec{Queue: queue, Type: "work", Policy: gq.DefaultPolicy()}
 		change(&s)
 		out, err := one.Submit(ctx, s)
 		if err != nil {
@@ -141,7 +141,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	waiting, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	ended, err := other.Wait(waiting, mortal)
-	if err != nil || ended.State.Status != gq.DeadLetter {
+	if err != nil || ended.State.Status != gq.StatusDeadLetter {
 		t.Errorf("a job beyond its lifetime: %v, %v", ended.State.Status, err)
 	}
 	lasted("the lifetime", began, 2*time.Second)

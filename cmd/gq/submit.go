@@ -71,7 +71,7 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
 	s = gq.Spec{
-		Type: typ, Queue: f.queue, Key: gq.Key{Name: f.key}, Delay: f.delay,
+		Type: typ, Queue: f.queue, Key: gq.IdempotencyKey{Name: f.key}, Delay: f.delay,
 		CostUnits: f.cost, Requires: f.requires, LimitKey: f.limitKey, FairKey: f.fairKey,
 		Metadata: gq.Metadata{CorrelationID: f.correlation, CallbackURL: f.callback},
 	}
@@ -92,7 +92,7 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 		if err != nil {
 			fault("after", "%.64q is not the id of a job", text)
 		}
-		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: gq.After, Job: id})
+		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: gq.DependencyAfter, Job: id})
 	}
 	var more []gq.Fault
 	s.Metadata.Tags, more = readTags(f.tags)
@@ -103,7 +103,7 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 		return s, &gq.InvalidError{Faults: faults}
 	}
 	if *policy != (wire.Policy{}) {
-		base := gq.Default()
+		base := gq.DefaultPolicy()
 		if !policy.Whole() {
 			if base, err = queuePolicy(ctx, q, f.queue); err != nil {
 				return s, err
@@ -121,7 +121,7 @@ func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
 	found, err := q.Queue(ctx, name)
 	switch {
 	case errors.Is(err, gq.ErrNotFound):
-		return gq.Default(), nil
+		return gq.DefaultPolicy(), nil
 	case err != nil:
 		return gq.Policy{}, err
 	}
@@ -332,7 +332,7 @@ func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time
 	default:
 		fmt.Fprintln(r.stdout, endText(&job))
 	}
-	if err == nil && job.State.Status != gq.Completed {
+	if err == nil && job.State.Status != gq.StatusCompleted {
 		return &cli.StatusError{Status: cli.ExitFailure}
 	}
 	return err
@@ -342,8 +342,8 @@ func (r *remote) waitFor(ctx context.Context, q queue, id gq.JobID, timeout time
 func endText(j *gq.Job) string {
 	text := j.State.Status.String()
 	switch {
-	case j.State.Status == gq.Completed:
-	case j.State.Failure != nil && j.State.Status != gq.Cancelled:
+	case j.State.Status == gq.StatusCompleted:
+	case j.State.Failure != nil && j.State.Status != gq.StatusCancelled:
 		text += ": " + oneLine(failureText(j.State.Failure), 200)
 	case j.State.Reason != "":
 		text += ": " + oneLine(j.State.Reason, 200)

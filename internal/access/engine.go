@@ -13,16 +13,16 @@ import (
 // callers. A test holds it against the engine, so that a new method cannot be
 // forgotten here.
 type Engine interface {
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error)
-	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error)
-	SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error)
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
+	SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
-	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
@@ -42,8 +42,8 @@ type Engine interface {
 	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error)
 	Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
-	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
-	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
+	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
+	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
 	Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error)
 	Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error)
 	Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error)

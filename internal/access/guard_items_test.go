@@ -17,8 +17,8 @@ func TestItems(t *testing.T) {
 		{Queue: "own", Type: "t"},
 		{Queue: "foreign", Type: "t"},
 		{Type: "t"}, // the default queue
-		{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Kind: gq.Chain, Job: foreign.done}}},
-		{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Kind: gq.Chain, Job: own.done}}},
+		{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Kind: gq.DependencyChain, Job: foreign.done}}},
+		{Queue: "own", Type: "t", DependsOn: []gq.Dependency{{Kind: gq.DependencyChain, Job: own.done}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -29,9 +29,9 @@ func TestItems(t *testing.T) {
 		}
 	}
 
-	_, err = f.guard.SubmitGraph(ctx, []gq.Draft{
+	_, err = f.guard.SubmitGraph(ctx, []gq.GraphJob{
 		{Ref: "a", Spec: gq.Spec{Queue: "own", Type: "t"}},
-		{Spec: gq.Spec{Queue: "foreign", Type: "t"}, Needs: []gq.Need{{Kind: gq.Chain, Ref: "a"}}},
+		{Spec: gq.Spec{Queue: "foreign", Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: "a"}}},
 	})
 	if !errors.Is(err, gq.ErrDenied) {
 		t.Errorf("a graph with a foreign job: %v", err)
@@ -43,7 +43,7 @@ func TestItems(t *testing.T) {
 		if unknown {
 			other, want = gq.LeaseRef{ID: "nobody-has-it"}, gq.ErrStaleLease
 		}
-		beats, err := f.guard.Heartbeat(ctx, []gq.Beat{
+		beats, err := f.guard.Heartbeat(ctx, []gq.Heartbeat{
 			{Lease: other, Progress: 0.5},
 			{Lease: own.job.State.Lease.Ref(), Progress: 0.5},
 		})
@@ -56,8 +56,8 @@ func TestItems(t *testing.T) {
 	}
 
 	settled, err := f.guard.Settle(ctx, []gq.Outcome{
-		{Lease: foreign.job.State.Lease.Ref(), Verdict: gq.Succeeded, Result: []byte("stolen")},
-		{Lease: own.job.State.Lease.Ref(), Verdict: gq.Succeeded, Spawn: []gq.Spec{{Queue: "foreign", Type: "t"}}},
+		{Lease: foreign.job.State.Lease.Ref(), Verdict: gq.VerdictComplete, Result: []byte("stolen")},
+		{Lease: own.job.State.Lease.Ref(), Verdict: gq.VerdictComplete, Spawn: []gq.Spec{{Queue: "foreign", Type: "t"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestItems(t *testing.T) {
 			t.Errorf("outcome %d: %v", i, settled[i].Err)
 		}
 	}
-	if job, err := f.engine.Get(t.Context(), foreign.job.Spec.ID, gq.WithResult); err != nil || job.State.Status != gq.Running || len(job.Result) > 0 {
+	if job, err := f.engine.Get(t.Context(), foreign.job.Spec.ID, gq.WithResult); err != nil || job.State.Status != gq.StatusRunning || len(job.Result) > 0 {
 		t.Errorf("the foreign job is %s with result %q, %v", job.State.Status, job.Result, err)
 	}
 
@@ -88,7 +88,7 @@ func TestItems(t *testing.T) {
 // A key that a job of a foreign queue has is taken, and that is all one learns.
 func TestForeignKey(t *testing.T) {
 	f := newFixture(t)
-	keyed := gq.Spec{Queue: "foreign", Type: "t", Key: gq.Key{Name: "k"}}
+	keyed := gq.Spec{Queue: "foreign", Type: "t", Key: gq.IdempotencyKey{Name: "k"}}
 	if _, err := f.engine.Submit(t.Context(), keyed); err != nil {
 		t.Fatal(err)
 	}

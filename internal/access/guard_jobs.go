@@ -10,18 +10,18 @@ import (
 )
 
 // Submit needs submit on the queue of the job.
-func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	c, err := g.submits(ctx, s)
 	if err != nil {
-		return gq.Submitted{}, err
+		return gq.SubmitResult{}, err
 	}
 	out, err := g.engine.Submit(ctx, s)
 	if err != nil || c.MayEverywhere(Submit|Read) {
 		return out, err
 	}
-	seen, err := c.conceal(ctx, []gq.Submitted{out})
+	seen, err := c.conceal(ctx, []gq.SubmitResult{out})
 	if err != nil {
-		return gq.Submitted{}, err
+		return gq.SubmitResult{}, err
 	}
 	return seen[0], seen[0].Err
 }
@@ -46,7 +46,7 @@ func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) (*caller, error) 
 
 // conceal takes jobs of foreign queues out of answers: one may have the
 // idempotency key that a submission came with.
-func (c *caller) conceal(ctx context.Context, answers []gq.Submitted) ([]gq.Submitted, error) {
+func (c *caller) conceal(ctx context.Context, answers []gq.SubmitResult) ([]gq.SubmitResult, error) {
 	if c.MayEverywhere(Submit | Read) {
 		return answers, nil
 	}
@@ -59,7 +59,7 @@ func (c *caller) conceal(ctx context.Context, answers []gq.Submitted) ([]gq.Subm
 			return nil, err
 		}
 		if judged[0] != nil {
-			answers[i] = gq.Submitted{Err: takenError("a job of another queue has the idempotency key")}
+			answers[i] = gq.SubmitResult{Err: takenError("a job of another queue has the idempotency key")}
 		}
 	}
 	return answers, nil
@@ -76,7 +76,7 @@ func firstOf(errs []error) error {
 
 // SubmitBatch needs submit on the queue of each job; the others are refused one
 // by one.
-func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	c, err := g.enter(ctx, Submit)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitte
 	if err != nil {
 		return nil, err
 	}
-	return batch(judged, specs, func(err error) gq.Submitted { return gq.Submitted{Err: err} }, func(allowed []gq.Spec) ([]gq.Submitted, error) {
+	return batch(judged, specs, func(err error) gq.SubmitResult { return gq.SubmitResult{Err: err} }, func(allowed []gq.Spec) ([]gq.SubmitResult, error) {
 		out, err := g.engine.SubmitBatch(ctx, allowed)
 		if err != nil {
 			return nil, err
@@ -124,7 +124,7 @@ func batch[I, A any](judged []error, items []I, refusal func(error) A, do func([
 }
 
 // SubmitGraph needs submit on the queues of all its jobs.
-func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	specs := make([]gq.Spec, len(drafts))
 	for i := range drafts {
 		specs[i] = drafts[i].Spec
@@ -253,9 +253,9 @@ func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.
 }
 
 // Replay needs submit on the job's queue.
-func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error) {
+func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	if err := g.job(ctx, Submit, id); err != nil {
-		return gq.Submitted{}, err
+		return gq.SubmitResult{}, err
 	}
 	return g.engine.Replay(ctx, id)
 }

@@ -76,7 +76,7 @@ func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return g.ChangeQueue(ctx, q.Name, func(old *gq.Queue) {
 		*old = q
 		if q.Policy == (gq.Policy{}) {
-			old.Policy = gq.Default()
+			old.Policy = gq.DefaultPolicy()
 		}
 	})
 }

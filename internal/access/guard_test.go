@@ -54,7 +54,7 @@ type call struct {
 	do    func(ctx context.Context, g *Guard, at *target) error
 }
 
-func answer(answers []gq.Answer, err error) error {
+func answer(answers []gq.LeaseResult, err error) error {
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ var calls = map[string]call{
 		return out[0].Err
 	}},
 	"SubmitGraph": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
-		_, err := g.SubmitGraph(ctx, []gq.Draft{{Spec: gq.Spec{Queue: at.queue, Type: "t"}}})
+		_, err := g.SubmitGraph(ctx, []gq.GraphJob{{Spec: gq.Spec{Queue: at.queue, Type: "t"}}})
 		return err
 	}},
 	"Get": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
@@ -98,7 +98,7 @@ var calls = map[string]call{
 		return err
 	}},
 	"CancelWhere": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
-		_, err := g.CancelWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.Delayed}}, "")
+		_, err := g.CancelWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.StatusDelayed}}, "")
 		return err
 	}},
 	"Replay": {needs: Submit, do: func(ctx context.Context, g *Guard, at *target) error {
@@ -109,7 +109,7 @@ var calls = map[string]call{
 		return g.Purge(ctx, at.done)
 	}},
 	"PurgeWhere": {needs: Admin, do: func(ctx context.Context, g *Guard, at *target) error {
-		_, err := g.PurgeWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.DeadLetter}})
+		_, err := g.PurgeWhere(ctx, gq.Query{Queue: at.queue, Statuses: []gq.Status{gq.StatusDeadLetter}})
 		return err
 	}},
 	"Wait": {needs: Read, do: func(ctx context.Context, g *Guard, at *target) error {
@@ -190,10 +190,10 @@ var calls = map[string]call{
 		return err
 	}},
 	"Heartbeat": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
-		return answer(g.Heartbeat(ctx, []gq.Beat{{Lease: at.job.State.Lease.Ref(), Progress: -1}}))
+		return answer(g.Heartbeat(ctx, []gq.Heartbeat{{Lease: at.job.State.Lease.Ref(), Progress: -1}}))
 	}},
 	"Settle": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
-		return answer(g.Settle(ctx, []gq.Outcome{{Lease: at.job.State.Lease.Ref(), Verdict: gq.Succeeded}}))
+		return answer(g.Settle(ctx, []gq.Outcome{{Lease: at.job.State.Lease.Ref(), Verdict: gq.VerdictComplete}}))
 	}},
 	"Complete": {needs: Work, do: func(ctx context.Context, g *Guard, at *target) error {
 		_, err := g.Complete(ctx, at.job.State.Lease.Ref(), nil)
@@ -442,7 +442,7 @@ func TestMissingScopesAreNamed(t *testing.T) {
 		"this token lacks the scope read on the queue of this job": get("read@web"),
 		"this token lacks the scope submit on all queues":          cancel("submit@mail"),
 		"this token lacks the scope submit or read on the queue of job " + foreign.String() + ", which the new job depends on": submit(
-			[]string{"submit@web"}, gq.Spec{Type: "t", Queue: "web", DependsOn: []gq.Dependency{{Kind: gq.After, Job: foreign}}}),
+			[]string{"submit@web"}, gq.Spec{Type: "t", Queue: "web", DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: foreign}}}),
 	} {
 		if err == nil || err.Error() != want || gq.CodeOf(err) != "denied" {
 			t.Errorf("%v (%s), want %s", err, gq.CodeOf(err), want)

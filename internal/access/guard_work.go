@@ -60,7 +60,7 @@ func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
 	}
 	outcomes := make([]gq.Outcome, len(jobs))
 	for i := range jobs {
-		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the worker's token is no longer valid"}
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.VerdictRelease, Reason: "the worker's token is no longer valid"}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
@@ -130,7 +130,7 @@ func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Durat
 
 // Heartbeat needs work on the queue of each leased job, and submit on those of
 // the children that come with it.
-func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
 		return nil, err
@@ -139,14 +139,14 @@ func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, er
 	if err != nil {
 		return nil, err
 	}
-	return batch(judged, beats, refusedAnswer, func(allowed []gq.Beat) ([]gq.Answer, error) {
+	return batch(judged, beats, refusedAnswer, func(allowed []gq.Heartbeat) ([]gq.LeaseResult, error) {
 		return c.concealed(ctx)(g.engine.Heartbeat(ctx, allowed))
 	})
 }
 
 // Settle needs work on the queue of each leased job, and submit on those of the
 // children that come with it.
-func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	c, err := g.enter(ctx, Work)
 	if err != nil {
 		return nil, err
@@ -155,14 +155,14 @@ func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer,
 	if err != nil {
 		return nil, err
 	}
-	return batch(judged, outcomes, refusedAnswer, func(allowed []gq.Outcome) ([]gq.Answer, error) {
+	return batch(judged, outcomes, refusedAnswer, func(allowed []gq.Outcome) ([]gq.LeaseResult, error) {
 		return c.concealed(ctx)(g.engine.Settle(ctx, allowed))
 	})
 }
 
 // concealed is conceal for the children in answers.
-func (c *caller) concealed(ctx context.Context) func([]gq.Answer, error) ([]gq.Answer, error) {
-	return func(answers []gq.Answer, err error) ([]gq.Answer, error) {
+func (c *caller) concealed(ctx context.Context) func([]gq.LeaseResult, error) ([]gq.LeaseResult, error) {
+	return func(answers []gq.LeaseResult, err error) ([]gq.LeaseResult, error) {
 		for i := 0; err == nil && i < len(answers); i++ {
 			if len(answers[i].Spawned) > 0 {
 				answers[i].Spawned, err = c.conceal(ctx, answers[i].Spawned)
@@ -172,7 +172,7 @@ func (c *caller) concealed(ctx context.Context) func([]gq.Answer, error) ([]gq.A
 	}
 }
 
-func refusedAnswer(err error) gq.Answer { return gq.Answer{Err: err} }
+func refusedAnswer(err error) gq.LeaseResult { return gq.LeaseResult{Err: err} }
 
 // leases judges what holders of leases do, and the children they spawn.
 func (c *caller) leases(ctx context.Context, n int, at func(int) (gq.LeaseID, []gq.Spec)) ([]error, error) {

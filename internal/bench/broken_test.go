@@ -53,7 +53,7 @@ type miscounting struct{ store.Store }
 func (s miscounting) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	counts, err := s.Store.Counts(ctx, queues...)
 	if err == nil {
-		counts[0].By[gq.Completed]--
+		counts[0].By[gq.StatusCompleted]--
 	}
 	return counts, err
 }

@@ -156,7 +156,7 @@ func checkCompleted(answers []store.Updated, err error, n int) error {
 		switch a := &answers[i]; {
 		case a.Err != nil:
 			return a.Err
-		case !a.Changed || a.State.Status != gq.Completed:
+		case !a.Changed || a.State.Status != gq.StatusCompleted:
 			return fmt.Errorf("job %s is %s after it was completed: %w", a.State.ID, a.State.Status, errWrong)
 		}
 	}
@@ -271,7 +271,7 @@ func verify(ctx context.Context, s store.Store, claimable, completed int64) erro
 		}
 	}
 	want := gq.Count{}
-	want.By[gq.Scheduled], want.By[gq.Completed] = claimable, completed
+	want.By[gq.StatusScheduled], want.By[gq.StatusCompleted] = claimable, completed
 	for status := range got.By {
 		if got.By[status] != want.By[status] {
 			return fmt.Errorf("%d jobs are %s, want %d: %w", got.By[status], gq.Status(status), want.By[status], errWrong)

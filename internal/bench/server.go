@@ -24,7 +24,7 @@ import (
 type Remote interface {
 	queueToMove
 
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 }
 
 // queueToMove is a queue through which jobs are moved in batches, here or
@@ -32,7 +32,7 @@ type Remote interface {
 type queueToMove interface {
 	worker.Queue
 
-	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error)
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
 	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
 }
 
@@ -70,7 +70,7 @@ func (b *bench) server(ctx context.Context) (r ServerResult, err error) {
 func standing(ctx context.Context, q queueToMove) (live, completed int64, err error) {
 	counts, err := q.Counts(ctx, queueName)
 	for i := range counts {
-		live, completed = live+counts[i].Live(), completed+counts[i].By[gq.Completed]
+		live, completed = live+counts[i].Live(), completed+counts[i].By[gq.StatusCompleted]
 	}
 	return live, completed, err
 }

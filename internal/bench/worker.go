@@ -82,7 +82,7 @@ func (q *queueOfWorkers) settled(ctx context.Context, n int64) error {
 		if err != nil {
 			return err
 		}
-		if len(counts) == 1 && counts[0].By[gq.Completed] >= n {
+		if len(counts) == 1 && counts[0].By[gq.StatusCompleted] >= n {
 			return nil
 		}
 		if err := wait(ctx, time.Millisecond); err != nil {
@@ -238,7 +238,7 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 	for _, g := range []struct {
 		name  string
 		size  int
-		draft func(i int) []gq.Need
+		draft func(i int) []gq.GraphDependency
 	}{
 		{"chain", graphSmall, chainNeeds},
 		{"chain", chainLarge, chainNeeds},
@@ -246,18 +246,18 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 		{"fan-in", fanLarge, nil},
 	} {
 		err := b.withWorker(ctx, g.name, worker.Config{Slots: 64}, func(ctx context.Context, q *queueOfWorkers) error {
-			drafts := make([]gq.Draft, 0, g.size+1)
+			drafts := make([]gq.GraphJob, 0, g.size+1)
 			for i := range g.size {
-				d := gq.Draft{Spec: plainJob(), Ref: fmt.Sprint(i)}
+				d := gq.GraphJob{Spec: plainJob(), Ref: fmt.Sprint(i)}
 				if g.draft != nil {
 					d.Needs = g.draft(i)
 				}
 				drafts = append(drafts, d)
 			}
 			if g.draft == nil {
-				last := gq.Draft{Spec: plainJob(), Ref: "last"}
+				last := gq.GraphJob{Spec: plainJob(), Ref: "last"}
 				for i := range g.size {
-					last.Needs = append(last.Needs, gq.Need{Kind: gq.FanIn, Ref: fmt.Sprint(i)})
+					last.Needs = append(last.Needs, gq.GraphDependency{Kind: gq.DependencyFanIn, Ref: fmt.Sprint(i)})
 				}
 				drafts = append(drafts, last)
 			}
@@ -280,9 +280,9 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 	return nil
 }
 
-func chainNeeds(i int) []gq.Need {
+func chainNeeds(i int) []gq.GraphDependency {
 	if i == 0 {
 		return nil
 	}
-	return []gq.Need{{Kind: gq.Chain, Ref: fmt.Sprint(i - 1)}}
+	return []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(i - 1)}}
 }

@@ -33,7 +33,7 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 }
 
 func TestEveryKindHasAnExitStatus(t *testing.T) {
-	for _, k := range gq.Kinds() {
+	for _, k := range gq.ErrorKinds() {
 		if _, ok := Exits[k]; !ok {
 			t.Errorf("%v has none", k)
 		}

@@ -50,8 +50,8 @@ func (e *StatusError) Error() string {
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// Exits is the status of each kind. A test holds it against [gq.Kinds].
-var Exits = map[gq.Kind]int{
+// Exits is the status of each kind. A test holds it against [gq.ErrorKinds].
+var Exits = map[gq.ErrorKind]int{
 	gq.KindInternal:        ExitFailure,
 	gq.KindInvalid:         ExitUsage,
 	gq.KindNotFound:        ExitNotFound,

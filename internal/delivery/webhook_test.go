@@ -549,7 +549,7 @@ func TestPurgeLosesNoCallback(t *testing.T) {
 	}
 	for range n {
 		f.finish(r.URL)
-		if removed, err := e.PurgeWhere(t.Context(), gq.Query{Statuses: []gq.Status{gq.Completed}}); err != nil || removed != 1 {
+		if removed, err := e.PurgeWhere(t.Context(), gq.Query{Statuses: []gq.Status{gq.StatusCompleted}}); err != nil || removed != 1 {
 			t.Fatalf("%d jobs were removed: %v", removed, err)
 		}
 	}

@@ -141,7 +141,7 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 	update := store.Update{Ref: store.Ref{Job: job.State.ID}, Apply: apply, Result: kept}
 	// What cannot be accepted anyway, or was before, is not for the hooks.
 	next, events, err := apply(job.State, d.now())
-	if err != nil || len(events) == 0 || next.Status != gq.Completed {
+	if err != nil || len(events) == 0 || next.Status != gq.StatusCompleted {
 		return d.update(ctx, update)
 	}
 	c.Lease, c.Provider, c.Job, c.Attempt = r.Lease, job.State.Lease.Worker, job.State.ID, int64(job.State.Faults)

@@ -62,7 +62,7 @@ type Options struct {
 // Submit, Get and Follow with their context, so that a guard in front of the engine
 // decides about them; Queue and ChangeQueue are for the dispatcher's own sake.
 type Engine interface {
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error
 	Queue(ctx context.Context, name string) (gq.Queue, error)

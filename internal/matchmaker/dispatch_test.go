@@ -563,7 +563,7 @@ func TestJobsThatWaitForAnother(t *testing.T) {
 			made, err := f.engine.Submit(f.Context(), gq.Spec{
 				Queue: matchmaker.DefaultQueue, Type: match.AI.String(), Policy: gq.PresetAI.Policy(), MaxFee: 1000,
 				Attributes: map[string]string{"matching.0": "{}"},
-				DependsOn:  []gq.Dependency{{Kind: gq.After, Job: other.ID()}},
+				DependsOn:  []gq.Dependency{{Kind: gq.DependencyAfter, Job: other.ID()}},
 			})
 			if err != nil {
 				f.Fatal(err)
@@ -582,7 +582,7 @@ func TestJobsThatWaitForAnother(t *testing.T) {
 		if err != nil || len(claimed) != 1 {
 			f.Fatalf("claimed %v, %v", claimed, err)
 		}
-		if _, err := f.engine.Settle(f.Context(), []gq.Outcome{{Lease: claimed[0].State.Lease.Ref(), Verdict: gq.Succeeded}}); err != nil {
+		if _, err := f.engine.Settle(f.Context(), []gq.Outcome{{Lease: claimed[0].State.Lease.Ref(), Verdict: gq.VerdictComplete}}); err != nil {
 			f.Fatal(err)
 		}
 		time.Sleep(time.Second)

@@ -123,7 +123,7 @@ func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq
 			d.lasts(l, s.Lease.ExpiresAt)
 		}
 		return nil
-	case s.Status.Terminal(), s.Status == gq.Pending: // or it waits for another job
+	case s.Status.Terminal(), s.Status == gq.StatusPending: // or it waits for another job
 		d.backlog.drop(s.ID)
 		return nil
 	default:

@@ -258,15 +258,15 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 	if s.Failure != nil {
 		out.LastError, out.Message = lastError(s.Failure), s.Failure.Message
 	}
-	if s.Status == gq.DeadLetter {
+	if s.Status == gq.StatusDeadLetter {
 		out.Reason = expiryReason(s.Reason)
 	} else if s.Status.Terminal() {
 		out.Reason = s.Reason
 	}
-	if s.Status.Held() || s.Status == gq.Completed {
+	if s.Status.Held() || s.Status == gq.StatusCompleted {
 		out.Lease = s.Lease.ID
 	}
-	if s.Status == gq.Completed {
+	if s.Status == gq.StatusCompleted {
 		out.Digest = digestOf(job.Result)
 	}
 	return out, nil

@@ -236,7 +236,7 @@ func heldLease(s *gq.State, kind match.Kind) Lease {
 	start := s.Lease.GrantedAt
 	l := Lease{
 		ID: s.Lease.ID, Job: s.ID, Provider: s.Lease.Worker, Kind: kind, Attempt: int64(s.Faults), Start: start, AckBy: start.Add(policy.Hold),
-		Acked: s.Status == gq.Running, Deadline: start.Add(policy.LeaseTTL),
+		Acked: s.Status == gq.StatusRunning, Deadline: start.Add(policy.LeaseTTL),
 		Renewals: s.Lease.Renewals, Status: projection.MatchingLease(gq.LeaseActive, s.Lease.Renewals),
 	}
 	if l.Acked || l.Renewals > 0 {
@@ -258,7 +258,7 @@ func (r Ref) ref() gq.LeaseRef { return gq.LeaseRef{ID: r.Lease, Worker: r.Provi
 func (d *Dispatcher) Ack(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "ack", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		next, events, err := machine.Start(s, r.ref(), 0, now)
-		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.Running { // and lasts, or it would be stale
+		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.StatusRunning { // and lasts, or it would be stale
 			return s, nil, nil
 		}
 		return next, events, err
@@ -281,7 +281,7 @@ func (d *Dispatcher) Renew(ctx context.Context, r Ref) (Lease, error) {
 // Decline gives back a job that was not begun, without fault.
 func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "decline", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		if held(&s, r) && s.Status == gq.Running {
+		if held(&s, r) && s.Status == gq.StatusRunning {
 			return s, nil, gq.ErrIllegalMove // it was acknowledged
 		}
 		return machine.Revoke(s, r.ref(), match.ReasonDeclined, now)

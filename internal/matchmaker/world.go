@@ -339,7 +339,7 @@ func (d *Dispatcher) readJobs(ctx context.Context) (held map[gq.LeaseID]*gq.Stat
 	held = make(map[gq.LeaseID]*gq.State)
 	q := gq.Query{
 		Queue: d.queue, OldestFirst: true, Limit: store.MaxPage,
-		Statuses: []gq.Status{gq.Delayed, gq.Scheduled, gq.Claimed, gq.Running, gq.Retrying},
+		Statuses: []gq.Status{gq.StatusDelayed, gq.StatusScheduled, gq.StatusClaimed, gq.StatusRunning, gq.StatusRetrying},
 	}
 	// The next page is read while one is entered.
 	ctx, stop := context.WithCancel(ctx)

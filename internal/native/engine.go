@@ -13,15 +13,15 @@ import (
 // Engine is what the native faces need of a queue. Package engine has it; its
 // documentation says what each method promises.
 type Engine interface {
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
-	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error)
-	SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
+	SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error)
+	SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 	UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error)
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
 	CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error)
-	Replay(ctx context.Context, id gq.JobID) (gq.Submitted, error)
+	Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error)
 	Purge(ctx context.Context, id gq.JobID) error
 	PurgeWhere(ctx context.Context, q gq.Query) (int, error)
 	Wait(ctx context.Context, id gq.JobID) (gq.Job, error)
@@ -31,8 +31,8 @@ type Engine interface {
 
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
-	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
-	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
+	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
+	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
 	Workers(ctx context.Context) ([]gq.LiveWorker, error)
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)

@@ -187,7 +187,7 @@ func (g *GRPC) base(ctx context.Context) func(queue string) (gq.Policy, error) {
 		case err == nil:
 			return q.Policy, nil
 		case gq.KindOf(err) == gq.KindNotFound || gq.KindOf(err) == gq.KindInvalid:
-			return gq.Default(), nil // an invalid name is reported with the rest of the submission
+			return gq.DefaultPolicy(), nil // an invalid name is reported with the rest of the submission
 		default:
 			return gq.Policy{}, err
 		}

@@ -136,8 +136,8 @@ type altered struct {
 	get       func(context.Context, gq.JobID, gq.Parts) (gq.Job, error)
 	wait      func(context.Context, gq.JobID) (gq.Job, error)
 	claim     func(context.Context, gq.ClaimRequest) ([]gq.Job, error)
-	settle    func(context.Context, []gq.Outcome) ([]gq.Answer, error)
-	heartbeat func(context.Context, []gq.Beat) ([]gq.Answer, error)
+	settle    func(context.Context, []gq.Outcome) ([]gq.LeaseResult, error)
+	heartbeat func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error)
 }
 
 func (b *altered) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
@@ -161,14 +161,14 @@ func (b *altered) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error
 	return b.Engine.Claim(ctx, r)
 }
 
-func (b *altered) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (b *altered) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	if b.settle != nil {
 		return b.settle(ctx, outcomes)
 	}
 	return b.Engine.Settle(ctx, outcomes)
 }
 
-func (b *altered) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (b *altered) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	if b.heartbeat != nil {
 		return b.heartbeat(ctx, beats)
 	}

@@ -49,12 +49,12 @@ func (s *jobsServer) SubmitBatch(ctx context.Context, r *pb.SubmitBatchRequest) 
 		answers[i] = s.submitted(c, &out[k])
 	}
 	for i, fault := range faults {
-		answers[i] = s.submitted(c, &gq.Submitted{Err: fmt.Errorf("submit %.80q: %w", r.GetSpecs()[i].GetType(), fault)})
+		answers[i] = s.submitted(c, &gq.SubmitResult{Err: fmt.Errorf("submit %.80q: %w", r.GetSpecs()[i].GetType(), fault)})
 	}
 	return &pb.SubmitBatchResponse{Submitted: answers}, nil
 }
 
-func (g *GRPC) submitted(c *rpc, s *gq.Submitted) *pb.Submitted {
+func (g *GRPC) submitted(c *rpc, s *gq.SubmitResult) *pb.Submitted {
 	if s.Err == nil {
 		return wire.ProtoSubmitted(s, "")
 	}
@@ -85,7 +85,7 @@ func decodeEach[M, V any](items []M, decode func(M) (V, error)) (good []V, at []
 
 func (s *jobsServer) SubmitGraph(ctx context.Context, r *pb.SubmitGraphRequest) (*pb.SubmitGraphResponse, error) {
 	bases := wire.Bases(s.base(ctx))
-	drafts := make([]gq.Draft, len(r.GetDrafts()))
+	drafts := make([]gq.GraphJob, len(r.GetDrafts()))
 	var faults []gq.Fault
 	for i, m := range r.GetDrafts() {
 		var err error

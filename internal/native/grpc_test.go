@@ -244,7 +244,7 @@ func TestGRPCPartialPolicy(t *testing.T) {
 	if got := policy(&pb.Spec{Type: "t", Queue: "q", Policy: &pb.Policy{Preset: pb.Preset_PRESET_TASKQUEUE.Enum(), MaxAttempts: &attempts}}); got != want {
 		t.Errorf("what is absent is not the preset's: %+v", got)
 	}
-	want = gq.Default()
+	want = gq.DefaultPolicy()
 	want.MaxAttempts = 9
 	if got := policy(&pb.Spec{Type: "t", Queue: "new", Policy: &pb.Policy{MaxAttempts: &attempts}}); got != want {
 		t.Errorf("a queue that does not exist yet has the defaults: %+v", got)

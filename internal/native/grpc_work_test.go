@@ -280,15 +280,15 @@ func TestWorkGivesBackWhatWasNotSent(t *testing.T) {
 	b := h.open()
 	b.credit(2, 2, 0)
 	<-claimed
-	if s := h.job(ids[0]).State; s.Status != gq.Running {
+	if s := h.job(ids[0]).State; s.Status != gq.StatusRunning {
 		t.Fatalf("the job is %s", s.Status)
 	}
 	h.cut()
 	close(cut)
 	for _, id := range ids {
-		h.until("the job is given back", func() bool { return h.job(id).State.Status != gq.Running })
+		h.until("the job is given back", func() bool { return h.job(id).State.Status != gq.StatusRunning })
 		s := h.job(id).State
-		if s.Status != gq.Scheduled || s.Faults != 0 || s.Losses != 0 || s.Bound != s.Policy.MaxAttempts+1 {
+		if s.Status != gq.StatusScheduled || s.Faults != 0 || s.Losses != 0 || s.Bound != s.Policy.MaxAttempts+1 {
 			t.Errorf("the job is %s with %d faults, %d losses, bound %d", s.Status, s.Faults, s.Losses, s.Bound)
 		}
 	}
@@ -306,7 +306,7 @@ func TestWorkLeavesWhatWasSent(t *testing.T) {
 	h.until("the credit is open", func() bool { return h.waiting() == 1 })
 	h.cut()
 	h.until("the server has noticed", func() bool { return h.waiting() == 0 })
-	if s := h.job(id).State; s.Status != gq.Running || string(s.Lease.ID) != job.GetState().GetLease().GetId() {
+	if s := h.job(id).State; s.Status != gq.StatusRunning || string(s.Lease.ID) != job.GetState().GetLease().GetId() {
 		t.Errorf("the job is %s under %v", s.Status, s.Lease)
 	}
 }
@@ -316,7 +316,7 @@ func TestWorkLeavesWhatWasSent(t *testing.T) {
 func TestWorkSettlesWhatHasArrived(t *testing.T) {
 	arrived, cut := make(chan struct{}), make(chan struct{})
 	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+		return &altered{Engine: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 			close(arrived)
 			<-cut
 			if ctx.Err() != nil {
@@ -336,13 +336,13 @@ func TestWorkSettlesWhatHasArrived(t *testing.T) {
 	h.cut()
 	h.until("the server has noticed", func() bool { return h.waiting() == 0 })
 	close(cut)
-	h.until("the job is completed", func() bool { return h.job(id).State.Status == gq.Completed })
+	h.until("the job is completed", func() bool { return h.job(id).State.Status == gq.StatusCompleted })
 }
 
 func TestWorkDrain(t *testing.T) {
 	arrived, drained := make(chan struct{}), make(chan struct{})
 	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+		return &altered{Engine: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 			close(arrived)
 			<-drained
 			return e.Settle(ctx, outcomes)
@@ -400,7 +400,7 @@ func TestWorkSplitsLargeAnswers(t *testing.T) {
 func TestWorkBoundsRequests(t *testing.T) {
 	var now, most atomic.Int64
 	h := serveGRPC(t, GRPCOptions{Requests: 3}, func(e Engine) Engine {
-		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Beat) ([]gq.Answer, error) {
+		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) {
 			defer now.Add(-1)
 			for n := now.Add(1); ; {
 				if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
@@ -426,7 +426,7 @@ func TestWorkBoundsRequests(t *testing.T) {
 
 func TestWorkPanics(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Beat) ([]gq.Answer, error) { panic("hunter2") }}
+		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) { panic("hunter2") }}
 	})
 	b := h.open()
 	b.send(&pb.WorkRequest{Id: 2, Message: &pb.WorkRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{}}})
@@ -438,7 +438,7 @@ func TestWorkPanics(t *testing.T) {
 
 func TestWorkTellsInternalErrorsByRequest(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Beat) ([]gq.Answer, error) { return nil, errSecret }}
+		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) { return nil, errSecret }}
 	})
 	b := h.open()
 	b.send(&pb.WorkRequest{Id: 2, Message: &pb.WorkRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{}}})

@@ -64,7 +64,7 @@ type leased interface{ GetLease() *pb.LeaseRef }
 // answerEach does with the items of a batch what is to be done, each with its
 // own answer.
 func answerEach[M leased, V any](ctx context.Context, g *GRPC, verb, field string, items []M,
-	decode func(M) (V, error), do func(context.Context, []V) ([]gq.Answer, error),
+	decode func(M) (V, error), do func(context.Context, []V) ([]gq.LeaseResult, error),
 ) (*pb.Answers, error) {
 	if err := checkItems(field, len(items)); err != nil {
 		return nil, fmt.Errorf("%s: %w", verb, err)
@@ -78,7 +78,7 @@ func answerEach[M leased, V any](ctx context.Context, g *GRPC, verb, field strin
 		return nil, err
 	}
 	if len(faults) > 0 {
-		all := make([]gq.Answer, len(items))
+		all := make([]gq.LeaseResult, len(items))
 		for k, i := range at {
 			all[i] = answers[k]
 		}
@@ -127,7 +127,7 @@ func (g *GRPC) giveBack(ctx context.Context, jobs []gq.Job) {
 	defer cancel()
 	outcomes := make([]gq.Outcome, len(jobs))
 	for i := range jobs {
-		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the connection to the worker broke"}
+		outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.VerdictRelease, Reason: "the connection to the worker broke"}
 	}
 	if _, err := g.engine.Settle(ctx, outcomes); err != nil {
 		g.options.Log.Warn("give back jobs of a broken connection; their leases will expire",

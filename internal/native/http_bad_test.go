@@ -163,7 +163,7 @@ func TestInternalErrorsStayInTheLog(t *testing.T) {
 func TestEveryKindHasItsStatus(t *testing.T) {
 	e := &broken{}
 	s := newSiteOver(t, e, HTTPOptions{})
-	for _, kind := range gq.Kinds() {
+	for _, kind := range gq.ErrorKinds() {
 		e.err = fmt.Errorf("stats: %w", &gq.Error{Kind: kind, Code: "some_code"})
 		got := s.do("GET", "/v1/stats")
 		if got.status != wire.HTTPStatus(kind) || got.str("code") != "some_code" {

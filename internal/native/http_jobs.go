@@ -96,7 +96,7 @@ func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) 
 		q, err := h.engine.Queue(ctx, name)
 		switch {
 		case errors.Is(err, gq.ErrNotFound):
-			return gq.Default(), nil
+			return gq.DefaultPolicy(), nil
 		case err != nil:
 			return gq.Policy{}, err
 		}
@@ -133,7 +133,7 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*s
 func jobPath(id gq.JobID) string { return "/v1/jobs/" + url.PathEscape(id.String()) }
 
 // submitted is the job that a submission led to.
-func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.Submitted) (wire.Submitted, error) {
+func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (wire.Submitted, error) {
 	if s.Existing {
 		job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
 		if gq.KindOf(err) == gq.KindDenied { // it may submit, not read
@@ -157,7 +157,7 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 	if err != nil {
 		return nil, err
 	}
-	var all []gq.Submitted
+	var all []gq.SubmitResult
 	if body.Graph() {
 		all, err = h.engine.SubmitGraph(ctx, drafts)
 	} else {
@@ -192,7 +192,7 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 
 // submitEach submits the jobs that could be read and puts all answers in their
 // places.
-func (h *HTTP) submitEach(ctx context.Context, drafts []gq.Draft, refused map[int]error) ([]gq.Submitted, error) {
+func (h *HTTP) submitEach(ctx context.Context, drafts []gq.GraphJob, refused map[int]error) ([]gq.SubmitResult, error) {
 	specs, at := make([]gq.Spec, 0, len(drafts)), make([]int, 0, len(drafts))
 	for i := range drafts {
 		if refused[i] == nil {
@@ -203,7 +203,7 @@ func (h *HTTP) submitEach(ctx context.Context, drafts []gq.Draft, refused map[in
 	if err != nil {
 		return nil, err
 	}
-	all := make([]gq.Submitted, len(drafts))
+	all := make([]gq.SubmitResult, len(drafts))
 	for k, i := range at {
 		all[i] = answers[k]
 	}

@@ -135,7 +135,7 @@ func (h *HTTP) start(ctx context.Context, in *leaseInput, body *startBody) (*job
 }
 
 func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBody) (*jobOutput, error) {
-	beat := gq.Beat{Lease: in.ref(body.holder), Progress: -1, Note: body.Note}
+	beat := gq.Heartbeat{Lease: in.ref(body.holder), Progress: -1, Note: body.Note}
 	if body.Progress != nil {
 		beat.Progress = *body.Progress
 		if beat.Progress < 0 || beat.Progress > 1 {
@@ -151,11 +151,11 @@ func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBod
 	if beat.Spawn, err = wire.Children(body.Spawn, h.queuePolicy(ctx)); err != nil {
 		return nil, err
 	}
-	answers, err := h.engine.Heartbeat(ctx, []gq.Beat{beat})
+	answers, err := h.engine.Heartbeat(ctx, []gq.Heartbeat{beat})
 	return h.answer(ctx, answers, err)
 }
 
-func (h *HTTP) answer(ctx context.Context, answers []gq.Answer, err error) (*jobOutput, error) {
+func (h *HTTP) answer(ctx context.Context, answers []gq.LeaseResult, err error) (*jobOutput, error) {
 	if err == nil {
 		err = answers[0].Err
 	}
@@ -179,7 +179,7 @@ func (h *HTTP) complete(ctx context.Context, in *leaseInput, body *completeBody)
 	if err != nil {
 		return nil, err
 	}
-	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.Succeeded, Result: result, Spawn: spawn})
+	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.VerdictComplete, Result: result, Spawn: spawn})
 }
 
 func (h *HTTP) fail(ctx context.Context, in *leaseInput, body *failBody) (*jobOutput, error) {
@@ -187,11 +187,11 @@ func (h *HTTP) fail(ctx context.Context, in *leaseInput, body *failBody) (*jobOu
 	if body.Category != nil {
 		f.Category = *body.Category
 	}
-	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.Failing, Failure: f})
+	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.VerdictFail, Failure: f})
 }
 
 func (h *HTTP) release(ctx context.Context, in *leaseInput, body *releaseBody) (*jobOutput, error) {
 	return h.settle(ctx, gq.Outcome{
-		Lease: in.ref(body.holder), Verdict: gq.GivenBack, Delay: lasting(body.Delay), Reason: body.Reason,
+		Lease: in.ref(body.holder), Verdict: gq.VerdictRelease, Delay: lasting(body.Delay), Reason: body.Reason,
 	})
 }

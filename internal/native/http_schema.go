@@ -124,7 +124,9 @@ func (extendForm) Schema(huma.Registry) *huma.Schema {
 	return enumSchema(wire.Names(gq.ExtendMode.String))
 }
 
-func (missedForm) Schema(huma.Registry) *huma.Schema { return enumSchema(wire.Names(gq.Missed.String)) }
+func (missedForm) Schema(huma.Registry) *huma.Schema {
+	return enumSchema(wire.Names(gq.MissedRule.String))
+}
 
 func (batchAnswerForm) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{
@@ -149,7 +151,7 @@ var forms = map[reflect.Type]reflect.Type{
 	reflect.TypeFor[gq.Jitter]():         reflect.TypeFor[jitterForm](),
 	reflect.TypeFor[wire.LossRule]():     reflect.TypeFor[lossForm](),
 	reflect.TypeFor[wire.Extend]():       reflect.TypeFor[extendForm](),
-	reflect.TypeFor[gq.Missed]():         reflect.TypeFor[missedForm](),
+	reflect.TypeFor[gq.MissedRule]():     reflect.TypeFor[missedForm](),
 	reflect.TypeFor[wire.BatchAnswer]():  reflect.TypeFor[batchAnswerForm](),
 }
 

@@ -23,10 +23,10 @@ type numbers struct {
 	batches  [callEnd]*histogram // how many items they had
 	accepted counter             // submissions
 	refused  counter
-	wait     *histogram                // from claimable to claimed
-	run      *histogram                // from started to settled
-	outcomes [gq.Cancelled + 1]counter // attempts by the status their job has after them
-	events   [32]counter               // by type
+	wait     *histogram                      // from claimable to claimed
+	run      *histogram                      // from started to settled
+	outcomes [gq.StatusCancelled + 1]counter // attempts by the status their job has after them
+	events   [32]counter                     // by type
 }
 
 func newNumbers() *numbers {

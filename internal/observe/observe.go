@@ -53,7 +53,7 @@ func (o *Observed) measured(call int, took time.Duration) {
 }
 
 // Submit is measured and begins a trace.
-func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error) {
+func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	defer o.numbers.call(callSubmit, 1)()
 	ctx, end := o.traces.submits(ctx, &s)
 	out, err := o.Engine.Submit(ctx, s)
@@ -69,10 +69,10 @@ func (o *Observed) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 }
 
 // SubmitBatch is measured and begins a trace for each job.
-func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submitted, error) {
+func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	defer o.numbers.call(callSubmit, len(specs))()
 	traced := make([]gq.Spec, len(specs))
-	ends := make([]func(gq.Submitted, error), len(specs))
+	ends := make([]func(gq.SubmitResult, error), len(specs))
 	for i := range specs {
 		traced[i] = specs[i]
 		_, ends[i] = o.traces.submits(ctx, &traced[i])
@@ -80,7 +80,7 @@ func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submi
 	out, err := o.Engine.SubmitBatch(ctx, traced)
 	for i := range ends {
 		if err != nil {
-			ends[i](gq.Submitted{}, err)
+			ends[i](gq.SubmitResult{}, err)
 			o.numbers.submitted(err)
 			continue
 		}
@@ -91,17 +91,17 @@ func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submi
 }
 
 // SubmitGraph is measured and begins a trace for each job.
-func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.Draft) ([]gq.Submitted, error) {
+func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	defer o.numbers.call(callSubmit, len(drafts))()
-	traced := make([]gq.Draft, len(drafts))
-	ends := make([]func(gq.Submitted, error), len(drafts))
+	traced := make([]gq.GraphJob, len(drafts))
+	ends := make([]func(gq.SubmitResult, error), len(drafts))
 	for i := range drafts {
 		traced[i] = drafts[i]
 		_, ends[i] = o.traces.submits(ctx, &traced[i].Spec)
 	}
 	out, err := o.Engine.SubmitGraph(ctx, traced)
 	for i := range ends {
-		var s gq.Submitted
+		var s gq.SubmitResult
 		if err == nil {
 			s = out[i]
 		}
@@ -130,7 +130,7 @@ func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, erro
 }
 
 // Heartbeat is measured.
-func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error) {
+func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	defer o.numbers.call(callHeartbeat, len(beats))()
 	answers, err := o.Engine.Heartbeat(ctx, beats)
 	for i := range answers {
@@ -142,7 +142,7 @@ func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer,
 }
 
 // Settle is measured and ends attempts.
-func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	defer o.numbers.call(callSettle, len(outcomes))()
 	answers, err := o.Engine.Settle(ctx, outcomes)
 	for i := range answers {

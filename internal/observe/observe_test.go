@@ -84,12 +84,12 @@ func TestMetrics(t *testing.T) {
 	if err != nil || len(jobs) != 2 {
 		t.Fatal(len(jobs), err)
 	}
-	if _, err := o.Heartbeat(ctx, []gq.Beat{{Lease: jobs[0].State.Lease.Ref(), Progress: -1}}); err != nil {
+	if _, err := o.Heartbeat(ctx, []gq.Heartbeat{{Lease: jobs[0].State.Lease.Ref(), Progress: -1}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.Settle(ctx, []gq.Outcome{
-		{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded},
-		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour}},
+		{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete},
+		{Lease: jobs[1].State.Lease.Ref(), Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour}},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestMetricsOfTooManyQueues(t *testing.T) {
 	s := &tenThousandQueues{}
 	for i := range maxQueues + 10 {
 		c := gq.Count{Queue: fmt.Sprint(i)}
-		c.By[gq.Scheduled] = 2
+		c.By[gq.StatusScheduled] = 2
 		s.stats.Queues = append(s.stats.Queues, c)
 	}
 	_, got := scrape(t, NewMetrics(New(nil, nil), s, nil))
@@ -235,10 +235,10 @@ func TestTrace(t *testing.T) {
 		}
 		return ""
 	})
-	if _, err := o.Submit(ctx, gq.Spec{Type: "t", Key: gq.Key{Name: "k"}}); err != nil {
+	if _, err := o.Submit(ctx, gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}}); err != nil {
 		t.Fatal(err)
 	}
-	again, err := o.Submit(ctx, gq.Spec{Type: "t", Key: gq.Key{Name: "k"}})
+	again, err := o.Submit(ctx, gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}})
 	if err != nil || !again.Existing || !again.Same {
 		t.Errorf("the same submission in another span: %+v, %v", again, err)
 	}
@@ -249,9 +249,9 @@ func TestTrace(t *testing.T) {
 			t.Fatalf("%d jobs, %v", len(jobs), err)
 		}
 		given = append(given, jobs[0].Spec.Attributes[traceParent])
-		outcome := gq.Outcome{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.Succeeded}
+		outcome := gq.Outcome{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete}
 		if attempt == 1 {
-			outcome.Verdict = gq.Failing
+			outcome.Verdict = gq.VerdictFail
 			outcome.Failure = gq.Failure{Category: gq.CategoryTemporary, Code: "busy", RetryAfter: time.Millisecond}
 		}
 		if answers, err := o.Settle(t.Context(), []gq.Outcome{outcome}); err != nil || answers[0].Err != nil {

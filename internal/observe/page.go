@@ -78,7 +78,7 @@ func (m *Metrics) look(ctx context.Context) {
 	var waiting []string
 	has := map[string]bool{}
 	for _, c := range stats.Queues {
-		if c.By[gq.Scheduled] > 0 {
+		if c.By[gq.StatusScheduled] > 0 {
 			waiting = append(waiting, c.Queue)
 			has[c.Queue] = true
 		}
@@ -98,7 +98,7 @@ func (m *Metrics) look(ctx context.Context) {
 		}
 		queue := waiting[next%len(waiting)]
 		next++
-		page, err := m.source.List(ctx, gq.Query{Queue: queue, Statuses: []gq.Status{gq.Scheduled}, OldestFirst: true, Limit: 1})
+		page, err := m.source.List(ctx, gq.Query{Queue: queue, Statuses: []gq.Status{gq.StatusScheduled}, OldestFirst: true, Limit: 1})
 		if err != nil || len(page.Jobs) == 0 {
 			continue
 		}

@@ -69,14 +69,14 @@ func newTraces(t trace.Tracer) *traces {
 
 // submits begins the span of a submission and puts its context into the job. A
 // caller that traces is passed on even if this server does not.
-func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func(gq.Submitted, error)) {
+func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func(gq.SubmitResult, error)) {
 	traced := trace.SpanContextFromContext(ctx).IsValid()
 	if !traced && s.Attributes[traceParent] != "" {
 		ctx = w3c.Extract(ctx, propagation.MapCarrier(s.Attributes))
 		traced = trace.SpanContextFromContext(ctx).IsValid()
 	}
 	if !t.enabled && !traced {
-		return ctx, func(gq.Submitted, error) {}
+		return ctx, func(gq.SubmitResult, error) {}
 	}
 	ctx, span := t.tracer.Start(ctx, "submit "+s.Type, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 		attribute.String("gq.queue", s.Queue), attribute.String("gq.type", s.Type)))
@@ -88,7 +88,7 @@ func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func
 		delete(s.Attributes, traceState)
 		w3c.Inject(ctx, propagation.MapCarrier(s.Attributes))
 	}
-	return ctx, func(out gq.Submitted, err error) {
+	return ctx, func(out gq.SubmitResult, err error) {
 		if err != nil {
 			span.SetStatus(codes.Error, gq.CodeOf(err))
 		} else {
@@ -162,7 +162,7 @@ func (t *traces) settled(lease gq.LeaseID, s *gq.State, err error) {
 		return
 	}
 	a.span.SetAttributes(attribute.String("gq.state", s.Status.String()))
-	if s.Status == gq.Completed {
+	if s.Status == gq.StatusCompleted {
 		a.span.SetStatus(codes.Ok, "")
 	} else if f := s.Failure; f != nil {
 		a.span.SetStatus(codes.Error, f.Code)

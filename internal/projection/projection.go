@@ -15,13 +15,13 @@ type View struct {
 // Failed. A cancelled job reads Failed there; its reason tells the difference.
 func (v View) Semantics() string {
 	switch v.Status {
-	case gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying:
+	case gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying:
 		return "Ready"
-	case gq.Claimed, gq.Running:
+	case gq.StatusClaimed, gq.StatusRunning:
 		return "InFlight"
-	case gq.Completed:
+	case gq.StatusCompleted:
 		return "Succeeded"
-	case gq.Failed, gq.DeadLetter, gq.Cancelled:
+	case gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled:
 		return "Failed"
 	default:
 		return v.Status.String()
@@ -31,8 +31,8 @@ func (v View) Semantics() string {
 // JobModel is the name in the job model: the canonical one, except that a job
 // which is held but not started still counts as SCHEDULED.
 func (v View) JobModel() string {
-	if v.Status == gq.Claimed {
-		return gq.Scheduled.String()
+	if v.Status == gq.StatusClaimed {
+		return gq.StatusScheduled.String()
 	}
 	return v.Status.String()
 }
@@ -40,23 +40,23 @@ func (v View) JobModel() string {
 // Scheduler is the name on the scheduler API.
 func (v View) Scheduler() string {
 	switch v.Status {
-	case gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying:
+	case gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying:
 		return "QUEUED"
-	case gq.Claimed:
-		if v.Detail == gq.Preparing || v.Detail == gq.LeasePending {
+	case gq.StatusClaimed:
+		if v.Detail == gq.DetailPreparing || v.Detail == gq.DetailLeasePending {
 			return v.Detail.String()
 		}
 		return "CLAIMED" // also while assigned to a provider, which that API does not know
-	case gq.Running:
+	case gq.StatusRunning:
 		return "RUNNING"
-	case gq.Completed:
+	case gq.StatusCompleted:
 		return "DONE"
-	case gq.Failed, gq.DeadLetter:
+	case gq.StatusFailed, gq.StatusDeadLetter:
 		if v.Category == gq.CategoryTimeout {
 			return "TIMEOUT"
 		}
 		return "FAILED"
-	case gq.Cancelled:
+	case gq.StatusCancelled:
 		return "CANCELED"
 	default:
 		return v.Status.String()
@@ -67,17 +67,17 @@ func (v View) Scheduler() string {
 // where another face ended the job.
 func (v View) Matching() string {
 	switch v.Status {
-	case gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying:
+	case gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying:
 		return "QUEUED"
-	case gq.Claimed, gq.Running:
+	case gq.StatusClaimed, gq.StatusRunning:
 		return "ASSIGNED"
-	case gq.Completed:
+	case gq.StatusCompleted:
 		return "COMPLETED"
-	case gq.Failed:
+	case gq.StatusFailed:
 		return "FAILED"
-	case gq.DeadLetter:
+	case gq.StatusDeadLetter:
 		return "EXPIRED"
-	case gq.Cancelled:
+	case gq.StatusCancelled:
 		return "CANCELLED"
 	default:
 		return v.Status.String()
@@ -88,20 +88,20 @@ func (v View) Matching() string {
 // QUEUED: once an execution has started it reads RUNNING until it ends.
 func (v View) TaskQueue() string {
 	switch v.Status {
-	case gq.Pending, gq.Delayed:
+	case gq.StatusPending, gq.StatusDelayed:
 		return "QUEUED"
-	case gq.Scheduled, gq.Claimed:
+	case gq.StatusScheduled, gq.StatusClaimed:
 		if v.Attempt >= 1 {
 			return "RUNNING"
 		}
 		return "QUEUED"
-	case gq.Running, gq.Retrying:
+	case gq.StatusRunning, gq.StatusRetrying:
 		return "RUNNING"
-	case gq.Completed:
+	case gq.StatusCompleted:
 		return "DONE"
-	case gq.Failed, gq.DeadLetter:
+	case gq.StatusFailed, gq.StatusDeadLetter:
 		return "FAILED"
-	case gq.Cancelled:
+	case gq.StatusCancelled:
 		return "CANCELED"
 	default:
 		return v.Status.String()

@@ -27,7 +27,7 @@ var faces = []struct {
 func TestProjectionTable(t *testing.T) {
 	spec.Covers(t, "Q-25", "Q-26", "Q-27", "Q-28")
 	claimed := func(d gq.Detail, attempt int) projection.View {
-		return projection.View{Status: gq.Claimed, Detail: d, Attempt: attempt}
+		return projection.View{Status: gq.StatusClaimed, Detail: d, Attempt: attempt}
 	}
 	failed := func(s gq.Status, c gq.Category) projection.View {
 		return projection.View{Status: s, Attempt: 1, Category: c}
@@ -36,27 +36,27 @@ func TestProjectionTable(t *testing.T) {
 		view projection.View
 		want [5]string
 	}{
-		{projection.View{Status: gq.Pending}, [5]string{"Ready", "PENDING", "QUEUED", "QUEUED", "QUEUED"}},
-		{projection.View{Status: gq.Delayed}, [5]string{"Ready", "DELAYED", "QUEUED", "QUEUED", "QUEUED"}},
-		{projection.View{Status: gq.Scheduled}, [5]string{"Ready", "SCHEDULED", "QUEUED", "QUEUED", "QUEUED"}},
-		{projection.View{Status: gq.Scheduled, Attempt: 1}, [5]string{"Ready", "SCHEDULED", "QUEUED", "QUEUED", "RUNNING"}},
-		{projection.View{Status: gq.Retrying, Attempt: 1}, [5]string{"Ready", "RETRYING", "QUEUED", "QUEUED", "RUNNING"}},
-		{projection.View{Status: gq.Retrying}, [5]string{"Ready", "RETRYING", "QUEUED", "QUEUED", "RUNNING"}},
-		{claimed(gq.NoDetail, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
-		{claimed(gq.JustClaimed, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
-		{claimed(gq.Preparing, 0), [5]string{"InFlight", "SCHEDULED", "PREPARING", "ASSIGNED", "QUEUED"}},
-		{claimed(gq.LeasePending, 0), [5]string{"InFlight", "SCHEDULED", "LEASE_PENDING", "ASSIGNED", "QUEUED"}},
-		{claimed(gq.Assigned, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
-		{claimed(gq.JustClaimed, 1), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "RUNNING"}},
-		{claimed(gq.Preparing, 1), [5]string{"InFlight", "SCHEDULED", "PREPARING", "ASSIGNED", "RUNNING"}},
-		{claimed(gq.LeasePending, 1), [5]string{"InFlight", "SCHEDULED", "LEASE_PENDING", "ASSIGNED", "RUNNING"}},
-		{projection.View{Status: gq.Running, Attempt: 1}, [5]string{"InFlight", "RUNNING", "RUNNING", "ASSIGNED", "RUNNING"}},
-		{projection.View{Status: gq.Completed, Attempt: 1}, [5]string{"Succeeded", "COMPLETED", "DONE", "COMPLETED", "DONE"}},
-		{failed(gq.Failed, gq.CategoryPermanent), [5]string{"Failed", "FAILED", "FAILED", "FAILED", "FAILED"}},
-		{failed(gq.Failed, gq.CategoryTimeout), [5]string{"Failed", "FAILED", "TIMEOUT", "FAILED", "FAILED"}},
-		{failed(gq.DeadLetter, gq.CategoryTemporary), [5]string{"Failed", "DEAD_LETTER", "FAILED", "EXPIRED", "FAILED"}},
-		{failed(gq.DeadLetter, gq.CategoryTimeout), [5]string{"Failed", "DEAD_LETTER", "TIMEOUT", "EXPIRED", "FAILED"}},
-		{projection.View{Status: gq.Cancelled}, [5]string{"Failed", "CANCELLED", "CANCELED", "CANCELLED", "CANCELED"}},
+		{projection.View{Status: gq.StatusPending}, [5]string{"Ready", "PENDING", "QUEUED", "QUEUED", "QUEUED"}},
+		{projection.View{Status: gq.StatusDelayed}, [5]string{"Ready", "DELAYED", "QUEUED", "QUEUED", "QUEUED"}},
+		{projection.View{Status: gq.StatusScheduled}, [5]string{"Ready", "SCHEDULED", "QUEUED", "QUEUED", "QUEUED"}},
+		{projection.View{Status: gq.StatusScheduled, Attempt: 1}, [5]string{"Ready", "SCHEDULED", "QUEUED", "QUEUED", "RUNNING"}},
+		{projection.View{Status: gq.StatusRetrying, Attempt: 1}, [5]string{"Ready", "RETRYING", "QUEUED", "QUEUED", "RUNNING"}},
+		{projection.View{Status: gq.StatusRetrying}, [5]string{"Ready", "RETRYING", "QUEUED", "QUEUED", "RUNNING"}},
+		{claimed(gq.DetailNone, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.DetailClaimed, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.DetailPreparing, 0), [5]string{"InFlight", "SCHEDULED", "PREPARING", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.DetailLeasePending, 0), [5]string{"InFlight", "SCHEDULED", "LEASE_PENDING", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.DetailAssigned, 0), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "QUEUED"}},
+		{claimed(gq.DetailClaimed, 1), [5]string{"InFlight", "SCHEDULED", "CLAIMED", "ASSIGNED", "RUNNING"}},
+		{claimed(gq.DetailPreparing, 1), [5]string{"InFlight", "SCHEDULED", "PREPARING", "ASSIGNED", "RUNNING"}},
+		{claimed(gq.DetailLeasePending, 1), [5]string{"InFlight", "SCHEDULED", "LEASE_PENDING", "ASSIGNED", "RUNNING"}},
+		{projection.View{Status: gq.StatusRunning, Attempt: 1}, [5]string{"InFlight", "RUNNING", "RUNNING", "ASSIGNED", "RUNNING"}},
+		{projection.View{Status: gq.StatusCompleted, Attempt: 1}, [5]string{"Succeeded", "COMPLETED", "DONE", "COMPLETED", "DONE"}},
+		{failed(gq.StatusFailed, gq.CategoryPermanent), [5]string{"Failed", "FAILED", "FAILED", "FAILED", "FAILED"}},
+		{failed(gq.StatusFailed, gq.CategoryTimeout), [5]string{"Failed", "FAILED", "TIMEOUT", "FAILED", "FAILED"}},
+		{failed(gq.StatusDeadLetter, gq.CategoryTemporary), [5]string{"Failed", "DEAD_LETTER", "FAILED", "EXPIRED", "FAILED"}},
+		{failed(gq.StatusDeadLetter, gq.CategoryTimeout), [5]string{"Failed", "DEAD_LETTER", "TIMEOUT", "EXPIRED", "FAILED"}},
+		{projection.View{Status: gq.StatusCancelled}, [5]string{"Failed", "CANCELLED", "CANCELED", "CANCELLED", "CANCELED"}},
 	} {
 		for i, face := range faces {
 			if got := face.show(test.view); got != test.want[i] {
@@ -69,7 +69,7 @@ func TestProjectionTable(t *testing.T) {
 // everyView is each combination that a job can be seen in, and many it cannot.
 func everyView(yield func(projection.View) bool) {
 	for _, status := range gq.Statuses() {
-		for detail := gq.NoDetail; detail <= gq.Assigned; detail++ {
+		for detail := gq.DetailNone; detail <= gq.DetailAssigned; detail++ {
 			for _, attempt := range []int{0, 1} {
 				for _, category := range append(gq.Categories(), 0) {
 					if !yield(projection.View{Status: status, Detail: detail, Attempt: attempt, Category: category}) {
@@ -111,13 +111,13 @@ func TestProjectionIsTotal(t *testing.T) {
 func TestProjectionIgnoresTheRest(t *testing.T) {
 	for view := range everyView {
 		plain := view
-		if view.Status != gq.Claimed {
-			plain.Detail = gq.NoDetail
+		if view.Status != gq.StatusClaimed {
+			plain.Detail = gq.DetailNone
 		}
-		if view.Status != gq.Scheduled && view.Status != gq.Claimed {
+		if view.Status != gq.StatusScheduled && view.Status != gq.StatusClaimed {
 			plain.Attempt = 0
 		}
-		if view.Status != gq.Failed && view.Status != gq.DeadLetter {
+		if view.Status != gq.StatusFailed && view.Status != gq.StatusDeadLetter {
 			plain.Category = 0
 		}
 		for _, face := range faces {

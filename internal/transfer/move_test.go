@@ -84,14 +84,14 @@ func populate(t testing.TB, s store.Store, rounds int) {
 			groups = append(groups, store.One(spec.WithDefaults()))
 			return spec.ID
 		}
-		parent := add(func(spec *gq.Spec) { spec.Metadata.Priority = gq.Critical })
+		parent := add(func(spec *gq.Spec) { spec.Metadata.Priority = gq.PriorityCritical })
 		late := add(func(spec *gq.Spec) { spec.Delay = time.Hour })
-		add(func(spec *gq.Spec) { spec.Key = gq.Key{Name: fmt.Sprintf("key %d", n), Fingerprint: 1} })
+		add(func(spec *gq.Spec) { spec.Key = gq.IdempotencyKey{Name: fmt.Sprintf("key %d", n), Fingerprint: 1} })
 		add(func(spec *gq.Spec) {
 			spec.Queue, spec.FairKey, spec.CostUnits = "fair", fmt.Sprintf("tenant %d", n%3), 1
 		})
 		add(func(spec *gq.Spec) {
-			spec.DependsOn = []gq.Dependency{{Kind: gq.After, Job: parent}, {Kind: gq.After, Job: late}}
+			spec.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}, {Kind: gq.DependencyAfter, Job: late}}
 		})
 		for _, in := range must(s.Insert(ctx, groups))(t) {
 			check(in.Err)

@@ -15,7 +15,7 @@ import (
 )
 
 // grpcCodes is the one table from kinds to the codes of gRPC.
-var grpcCodes = map[gq.Kind]codes.Code{
+var grpcCodes = map[gq.ErrorKind]codes.Code{
 	gq.KindInternal:    codes.Internal,
 	gq.KindInvalid:     codes.InvalidArgument,
 	gq.KindNotFound:    codes.NotFound,
@@ -31,7 +31,7 @@ var grpcCodes = map[gq.Kind]codes.Code{
 }
 
 // GRPCCode is the code of a kind of error.
-func GRPCCode(k gq.Kind) codes.Code {
+func GRPCCode(k gq.ErrorKind) codes.Code {
 	if c, ok := grpcCodes[k]; ok {
 		return c
 	}
@@ -52,9 +52,9 @@ var sentinels = func() map[string]*gq.Error {
 	return all
 }()
 
-var kindsByName = func() map[string]gq.Kind {
-	all := make(map[string]gq.Kind)
-	for _, k := range gq.Kinds() {
+var kindsByName = func() map[string]gq.ErrorKind {
+	all := make(map[string]gq.ErrorKind)
+	for _, k := range gq.ErrorKinds() {
 		all[k.String()] = k
 	}
 	return all

@@ -19,8 +19,8 @@ import (
 )
 
 func TestGRPCCodesAreTotal(t *testing.T) {
-	seen := make(map[codes.Code]gq.Kind)
-	for _, k := range gq.Kinds() {
+	seen := make(map[codes.Code]gq.ErrorKind)
+	for _, k := range gq.ErrorKinds() {
 		code, ok := grpcCodes[k]
 		if !ok {
 			t.Errorf("kind %s has no code", k)
@@ -33,7 +33,7 @@ func TestGRPCCodesAreTotal(t *testing.T) {
 			t.Errorf("kind %s is told as %s", k, code)
 		}
 	}
-	if GRPCCode(gq.Kind(200)) != codes.Internal {
+	if GRPCCode(gq.ErrorKind(200)) != codes.Internal {
 		t.Error("an unknown kind is not internal")
 	}
 }
@@ -160,7 +160,7 @@ func TestContextErrors(t *testing.T) {
 // What gRPC says by itself, and what servers say that are not ours, has a kind
 // as well.
 func TestBareStatuses(t *testing.T) {
-	for code, kind := range map[codes.Code]gq.Kind{
+	for code, kind := range map[codes.Code]gq.ErrorKind{
 		codes.Canceled: gq.KindInternal, codes.Unknown: gq.KindInternal, codes.InvalidArgument: gq.KindInvalid,
 		codes.DeadlineExceeded: gq.KindTimeout, codes.NotFound: gq.KindNotFound, codes.AlreadyExists: gq.KindDuplicate,
 		codes.PermissionDenied: gq.KindDenied, codes.ResourceExhausted: gq.KindExhausted, codes.FailedPrecondition: gq.KindConflict,

@@ -69,7 +69,7 @@ func BenchmarkFrames(b *testing.B) {
 	const page = 1000
 	events := make([]gq.Event, page)
 	for i := range events {
-		events[i] = gq.Event{Seq: uint64(i) + 12345, Time: time.Unix(1e9, int64(i/100)), Queue: "mail", Job: gq.NewJobID([16]byte{1}), Type: gq.EventScheduled, Status: gq.Scheduled}
+		events[i] = gq.Event{Seq: uint64(i) + 12345, Time: time.Unix(1e9, int64(i/100)), Queue: "mail", Job: gq.NewJobID([16]byte{1}), Type: gq.EventScheduled, Status: gq.StatusScheduled}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -26,8 +26,8 @@ type Fault struct {
 	Problem string `json:"problem"`
 }
 
-// statuses is how kinds are told over HTTP. A test holds it against [gq.Kinds].
-var statuses = map[gq.Kind]int{
+// statuses is how kinds are told over HTTP. A test holds it against [gq.ErrorKinds].
+var statuses = map[gq.ErrorKind]int{
 	gq.KindInternal:    http.StatusInternalServerError,
 	gq.KindInvalid:     http.StatusBadRequest,
 	gq.KindNotFound:    http.StatusNotFound,
@@ -43,7 +43,7 @@ var statuses = map[gq.Kind]int{
 }
 
 // HTTPStatus is the status of a kind; of one that is not known, 500.
-func HTTPStatus(k gq.Kind) int {
+func HTTPStatus(k gq.ErrorKind) int {
 	if status, ok := statuses[k]; ok {
 		return status
 	}

@@ -131,15 +131,15 @@ type PoolChange struct {
 
 // Schedule submits a job at every slot of a calendar or an interval.
 type Schedule struct {
-	Name        string     `json:"name"`
-	Cron        string     `json:"cron,omitzero" doc:"Five fields, or six with the second first."`
-	Every       *Duration  `json:"every,omitempty" doc:"Instead: the interval."`
-	TimeZone    string     `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
-	Start       time.Time  `json:"start,omitzero" doc:"No slot before."`
-	Missed      *gq.Missed `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there."`
-	MissedLimit int        `json:"missed_limit,omitzero"`
-	Paused      bool       `json:"paused"`
-	Job         Spec       `json:"job" doc:"What is submitted at every slot."`
+	Name        string         `json:"name"`
+	Cron        string         `json:"cron,omitzero" doc:"Five fields, or six with the second first."`
+	Every       *Duration      `json:"every,omitempty" doc:"Instead: the interval."`
+	TimeZone    string         `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
+	Start       time.Time      `json:"start,omitzero" doc:"No slot before."`
+	Missed      *gq.MissedRule `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there."`
+	MissedLimit int            `json:"missed_limit,omitzero"`
+	Paused      bool           `json:"paused"`
+	Job         Spec           `json:"job" doc:"What is submitted at every slot."`
 
 	NextAt    time.Time `json:"next_at,omitzero"`
 	LastAt    time.Time `json:"last_at,omitzero"`
@@ -156,14 +156,14 @@ type Schedules struct {
 
 // ScheduleDraft is a schedule to be set.
 type ScheduleDraft struct {
-	Cron        string     `json:"cron,omitzero" doc:"Five fields, or six with the second first; or @hourly, @daily, @weekly, @monthly, @yearly."`
-	Every       *Duration  `json:"every,omitempty" doc:"Instead: the interval."`
-	TimeZone    string     `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
-	Start       time.Time  `json:"start,omitzero" doc:"No slot before; now."`
-	Missed      *gq.Missed `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there; once."`
-	MissedLimit int        `json:"missed_limit,omitzero" doc:"Of \"all\": the most that are made up for; 100."`
-	Paused      bool       `json:"paused,omitzero"`
-	Job         Spec       `json:"job" doc:"What is submitted at every slot."`
+	Cron        string         `json:"cron,omitzero" doc:"Five fields, or six with the second first; or @hourly, @daily, @weekly, @monthly, @yearly."`
+	Every       *Duration      `json:"every,omitempty" doc:"Instead: the interval."`
+	TimeZone    string         `json:"time_zone,omitzero" doc:"Of the calendar; UTC."`
+	Start       time.Time      `json:"start,omitzero" doc:"No slot before; now."`
+	Missed      *gq.MissedRule `json:"missed,omitempty" doc:"What becomes of slots at which nobody was there; once."`
+	MissedLimit int            `json:"missed_limit,omitzero" doc:"Of \"all\": the most that are made up for; 100."`
+	Paused      bool           `json:"paused,omitzero"`
+	Job         Spec           `json:"job" doc:"What is submitted at every slot."`
 }
 
 // Domain is the schedule.

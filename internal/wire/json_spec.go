@@ -52,7 +52,7 @@ func (d Dependency) domain() gq.Dependency {
 
 func kindOf(k *gq.DependencyKind) gq.DependencyKind {
 	if k == nil {
-		return gq.After
+		return gq.DependencyAfter
 	}
 	return *k
 }
@@ -62,7 +62,7 @@ func kindOf(k *gq.DependencyKind) gq.DependencyKind {
 func (s *Spec) Domain(queuePolicy func(queue string) (gq.Policy, error)) (gq.Spec, error) {
 	out := gq.Spec{
 		Queue: s.Queue, Type: s.Type,
-		Key:   gq.Key{Name: s.IdempotencyKey, Scope: s.IdempotencyScope},
+		Key:   gq.IdempotencyKey{Name: s.IdempotencyKey, Scope: s.IdempotencyScope},
 		RunAt: utc(s.RunAt), Delay: durationOf(s.Delay),
 		CostUnits: s.CostUnits, Requires: s.Requires, LimitKey: s.LimitKey, FairKey: s.FairKey,
 		Requester: s.Requester, Tier: s.Tier, MaxFee: s.MaxFee,
@@ -173,11 +173,11 @@ func (b *Batch) Graph() bool {
 
 // Domain is the jobs of the batch, and what is wrong with some of them by their
 // place. Where all are accepted or none, anything wrong is the error.
-func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs []gq.Draft, refused map[int]error, err error) {
+func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs []gq.GraphJob, refused map[int]error, err error) {
 	if n := len(b.Jobs); n == 0 || n > gq.MaxGroupJobs {
 		return nil, nil, fault("jobs", "a batch has 1 to %d jobs, this one %d", gq.MaxGroupJobs, n)
 	}
-	jobs, refused = make([]gq.Draft, len(b.Jobs)), map[int]error{}
+	jobs, refused = make([]gq.GraphJob, len(b.Jobs)), map[int]error{}
 	for i := range b.Jobs {
 		d := &b.Jobs[i]
 		faults := b.unreadable[i]
@@ -186,13 +186,13 @@ func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs 
 			if faults = gq.FaultsOf(err); err != nil && len(faults) == 0 {
 				return nil, nil, err
 			}
-			jobs[i] = gq.Draft{Spec: spec, Ref: d.Ref}
+			jobs[i] = gq.GraphJob{Spec: spec, Ref: d.Ref}
 		}
 		if len(faults) > 0 {
 			refused[i] = &gq.InvalidError{Faults: faults}
 		}
 		for _, n := range d.Needs {
-			jobs[i].Needs = append(jobs[i].Needs, gq.Need{Kind: kindOf(n.Kind), Ref: n.Ref})
+			jobs[i].Needs = append(jobs[i].Needs, gq.GraphDependency{Kind: kindOf(n.Kind), Ref: n.Ref})
 		}
 	}
 	if len(refused) > 0 && b.Graph() {

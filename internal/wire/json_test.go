@@ -17,16 +17,16 @@ import (
 	"github.com/gopherqueue/gq/internal/spelling"
 )
 
-func noQueue(string) (gq.Policy, error) { return gq.Default(), nil }
+func noQueue(string) (gq.Policy, error) { return gq.DefaultPolicy(), nil }
 
 func TestEveryKindHasAnHTTPStatus(t *testing.T) {
-	for _, k := range gq.Kinds() {
+	for _, k := range gq.ErrorKinds() {
 		if _, ok := statuses[k]; !ok {
 			t.Errorf("%v has none", k)
 		}
 	}
-	if len(statuses) != len(gq.Kinds()) {
-		t.Errorf("%d statuses for %d kinds", len(statuses), len(gq.Kinds()))
+	if len(statuses) != len(gq.ErrorKinds()) {
+		t.Errorf("%d statuses for %d kinds", len(statuses), len(gq.ErrorKinds()))
 	}
 }
 
@@ -42,7 +42,7 @@ func TestEveryFieldOfAPolicyGoesThrough(t *testing.T) {
 		Preset: gq.PresetAI, MaxAttempts: 11, MaxLeaseLosses: 12, RetryNever: true, OnLoss: gq.LossFails, CancelWins: true,
 		LeaseTTL: 13 * time.Second, Hold: 14 * time.Second, Extend: gq.ExtendAdd, ExtendPPB: 15, RenewByPPB: 16, RenewalsMax: 17,
 		ExecutionTimeout: 18 * time.Second, Lifetime: 19 * time.Second, RunLifetime: 20 * time.Second, IdempotencyWindow: 21 * time.Second,
-		Backoff: gq.Backoff{Strategy: gq.Custom, Initial: time.Second, Max: 2 * time.Second, Multiplier: 3, Jitter: gq.JitterTenth, Custom: "f"},
+		Backoff: gq.Backoff{Strategy: gq.StrategyCustom, Initial: time.Second, Max: 2 * time.Second, Multiplier: 3, Jitter: gq.JitterTenth, Custom: "f"},
 	}
 	text, err := json.Marshal(PolicyOf(&want))
 	if err != nil {
@@ -85,7 +85,7 @@ func TestAPartialPolicyIsCompleted(t *testing.T) {
 
 func TestPriorities(t *testing.T) {
 	for text, want := range map[string]gq.Priority{
-		`"CRITICAL"`: gq.Critical, `"BULK"`: gq.Bulk, `0`: gq.Critical, `4`: gq.Bulk, `"3"`: gq.Low,
+		`"CRITICAL"`: gq.PriorityCritical, `"BULK"`: gq.PriorityBulk, `0`: gq.PriorityCritical, `4`: gq.PriorityBulk, `"3"`: gq.PriorityLow,
 		`5`: 0, `-1`: 0, `1.0`: 0, `"high"`: 0, `""`: 0, `true`: 0, `{}`: 0,
 	} {
 		var s Spec
@@ -156,7 +156,7 @@ func TestWhatIsNotJSONIsBase64(t *testing.T) {
 		{gq.Payload{Data: []byte(`1`), ContentType: "text/plain"}, `"payload_base64":"MQ=="`},
 		{gq.Payload{Data: []byte("\"\xff\""), ContentType: gq.JSON}, `"payload_base64":"Iv8i"`},
 	} {
-		job := gq.Job{Spec: gq.Spec{Type: "a", Payload: test.payload}, State: gq.State{Status: gq.Scheduled}}
+		job := gq.Job{Spec: gq.Spec{Type: "a", Payload: test.payload}, State: gq.State{Status: gq.StatusScheduled}}
 		var b bytes.Buffer
 		if err := EncodeJSON(&b, JobOf(&job)); err != nil {
 			t.Fatal(err)

@@ -69,7 +69,7 @@ var drawPolicy = rapid.Custom(func(r *rapid.T) gq.Policy {
 		}
 	}
 	p.OnLoss, p.Extend = drawEnum(r, gq.LossFails), drawEnum(r, gq.ExtendAdd)
-	p.Backoff.Strategy, p.Backoff.Jitter = drawEnum(r, gq.Custom), drawEnum(r, gq.JitterHash)
+	p.Backoff.Strategy, p.Backoff.Jitter = drawEnum(r, gq.StrategyCustom), drawEnum(r, gq.JitterHash)
 	p.Backoff.Multiplier, p.Backoff.Custom = rapid.Float64().Draw(r, "multiplier"), maybeOf(drawText).Draw(r, "custom")
 	return p
 })
@@ -97,7 +97,7 @@ var drawState = rapid.Custom(func(r *rapid.T) gq.State {
 	p := drawPolicy.Draw(r, "policy")
 	s := gq.State{
 		ID: drawJobID.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Turn: maybeOf(rapid.Uint64()).Draw(r, "turn"), Policy: &p,
-		Status: drawEnum(r, gq.Cancelled), Detail: drawEnum(r, gq.Assigned), Own: drawEnum(r, gq.Bulk), Inherited: drawEnum(r, gq.Bulk),
+		Status: drawEnum(r, gq.StatusCancelled), Detail: drawEnum(r, gq.DetailAssigned), Own: drawEnum(r, gq.PriorityBulk), Inherited: drawEnum(r, gq.PriorityBulk),
 		AnyOpen: rapid.Bool().Draw(r, "any"), Version: gq.LeaseVersion(maybeOf(rapid.Uint64()).Draw(r, "version")),
 		Progress: rapid.Float64().Draw(r, "progress"), Note: maybeOf(drawText).Draw(r, "note"), Reason: maybeOf(drawText).Draw(r, "reason"),
 	}
@@ -124,7 +124,7 @@ var drawState = rapid.Custom(func(r *rapid.T) gq.State {
 
 var drawMetadata = rapid.Custom(func(r *rapid.T) gq.Metadata {
 	return gq.Metadata{
-		Priority: drawEnum(r, gq.Bulk), Tags: maybeOf(drawLabels).Draw(r, "tags"),
+		Priority: drawEnum(r, gq.PriorityBulk), Tags: maybeOf(drawLabels).Draw(r, "tags"),
 		CorrelationID: maybeOf(drawText).Draw(r, "correlation"), CallbackURL: maybeOf(drawText).Draw(r, "callback"),
 	}
 })
@@ -134,7 +134,7 @@ var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
 		ID: maybeOf(drawJobID).Draw(r, "id"), Queue: maybeOf(drawText).Draw(r, "queue"), Type: maybeOf(drawText).Draw(r, "type"),
 		Payload: gq.Payload{Data: maybeOf(drawBytes).Draw(r, "payload"), ContentType: maybeOf(drawText).Draw(r, "content type")},
 		Policy:  maybeOf(drawPolicy).Draw(r, "policy"),
-		Key: gq.Key{
+		Key: gq.IdempotencyKey{
 			Scope: maybeOf(drawText).Draw(r, "scope"), Name: maybeOf(drawText).Draw(r, "key"),
 			Fingerprint: maybeOf(rapid.Uint64()).Draw(r, "fingerprint"),
 		},
@@ -146,7 +146,7 @@ var drawSpec = rapid.Custom(func(r *rapid.T) gq.Spec {
 		Metadata: drawMetadata.Draw(r, "metadata"),
 	}
 	for range rapid.IntRange(0, 3).Draw(r, "dependencies") {
-		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: drawEnum(r, gq.FanIn), Job: drawJobID.Draw(r, "dependency")})
+		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: drawEnum(r, gq.DependencyFanIn), Job: drawJobID.Draw(r, "dependency")})
 	}
 	return s
 })
@@ -172,11 +172,11 @@ var drawJob = rapid.Custom(func(r *rapid.T) gq.Job {
 var drawEvent = rapid.Custom(func(r *rapid.T) gq.Event {
 	e := gq.Event{
 		Seq: rapid.Uint64().Draw(r, "seq"), Time: maybeOf(drawTime).Draw(r, "time"), Queue: maybeOf(drawText).Draw(r, "queue"),
-		Job: maybeOf(drawJobID).Draw(r, "job"), Type: drawEnum(r, gq.EventUpdated), Status: drawEnum(r, gq.Cancelled),
+		Job: maybeOf(drawJobID).Draw(r, "job"), Type: drawEnum(r, gq.EventUpdated), Status: drawEnum(r, gq.StatusCancelled),
 		Attempt: maybeOf(drawInt).Draw(r, "attempt"), Lease: maybeOf(drawLeaseID).Draw(r, "lease"),
 		Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")), LeaseState: drawEnum(r, gq.LeaseCancelled),
 		Worker: maybeOf(drawText).Draw(r, "worker"), CostUnits: maybeOf(rapid.Int64()).Draw(r, "cost"),
-		Until: maybeOf(drawTime).Draw(r, "until"), Detail: drawEnum(r, gq.Assigned), Reason: maybeOf(drawText).Draw(r, "reason"),
+		Until: maybeOf(drawTime).Draw(r, "until"), Detail: drawEnum(r, gq.DetailAssigned), Reason: maybeOf(drawText).Draw(r, "reason"),
 	}
 	if rapid.Bool().Draw(r, "failed") {
 		f := drawFailure.Draw(r, "failure")
@@ -192,7 +192,7 @@ var drawReason = rapid.Custom(func(r *rapid.T) gq.Reason {
 	}
 	for range rapid.IntRange(0, 2).Draw(r, "jobs") {
 		reason.Jobs = append(reason.Jobs, gq.Related{
-			Job: maybeOf(drawJobID).Draw(r, "job"), Status: drawEnum(r, gq.Cancelled), Kind: drawEnum(r, gq.FanIn),
+			Job: maybeOf(drawJobID).Draw(r, "job"), Status: drawEnum(r, gq.StatusCancelled), Kind: drawEnum(r, gq.DependencyFanIn),
 			Worker: maybeOf(drawText).Draw(r, "worker"), Since: maybeOf(drawTime).Draw(r, "since"), Cost: maybeOf(rapid.Int64()).Draw(r, "cost"),
 		})
 	}
@@ -202,7 +202,7 @@ var drawReason = rapid.Custom(func(r *rapid.T) gq.Reason {
 var drawExplanation = rapid.Custom(func(r *rapid.T) gq.Explanation {
 	return gq.Explanation{
 		Reason: drawReason.Draw(r, "reason"), Job: maybeOf(drawJobID).Draw(r, "job"), Queue: maybeOf(drawText).Draw(r, "queue"),
-		Type: maybeOf(drawText).Draw(r, "type"), Status: drawEnum(r, gq.Cancelled), Attempt: maybeOf(drawInt).Draw(r, "attempt"),
+		Type: maybeOf(drawText).Draw(r, "type"), Status: drawEnum(r, gq.StatusCancelled), Attempt: maybeOf(drawInt).Draw(r, "attempt"),
 		Bound: maybeOf(drawInt).Draw(r, "bound"), Ahead: maybeOf(drawInt).Draw(r, "ahead"),
 		Also:     maybeOf(rapid.SliceOfN(drawReason, 1, 3)).Draw(r, "also"),
 		Timeline: maybeOf(rapid.SliceOfN(drawEvent, 1, 3)).Draw(r, "timeline"),
@@ -240,8 +240,8 @@ var drawLeaseRef = rapid.Custom(func(r *rapid.T) gq.LeaseRef {
 
 var drawSpawn = maybeOf(rapid.SliceOfN(drawSpec, 1, 2))
 
-var drawBeat = rapid.Custom(func(r *rapid.T) gq.Beat {
-	b := gq.Beat{
+var drawBeat = rapid.Custom(func(r *rapid.T) gq.Heartbeat {
+	b := gq.Heartbeat{
 		Lease: drawLeaseRef.Draw(r, "lease"), Progress: -1, Note: maybeOf(drawText).Draw(r, "note"),
 		Checkpoint: maybeOf(drawBytes).Draw(r, "checkpoint"), Spawn: drawSpawn.Draw(r, "spawn"),
 	}
@@ -252,13 +252,13 @@ var drawBeat = rapid.Custom(func(r *rapid.T) gq.Beat {
 })
 
 var drawOutcome = rapid.Custom(func(r *rapid.T) gq.Outcome {
-	o := gq.Outcome{Lease: drawLeaseRef.Draw(r, "lease"), Verdict: drawEnum(r, gq.GivenBack)}
+	o := gq.Outcome{Lease: drawLeaseRef.Draw(r, "lease"), Verdict: drawEnum(r, gq.VerdictRelease)}
 	switch o.Verdict {
-	case gq.Succeeded:
+	case gq.VerdictComplete:
 		o.Result, o.Spawn = maybeOf(drawBytes).Draw(r, "result"), drawSpawn.Draw(r, "spawn")
-	case gq.Failing:
+	case gq.VerdictFail:
 		o.Failure = drawFailure.Draw(r, "failure")
-	case gq.GivenBack:
+	case gq.VerdictRelease:
 		o.Delay, o.Reason = maybeOf(drawDuration).Draw(r, "delay"), maybeOf(drawText).Draw(r, "reason")
 	}
 	return o

@@ -37,7 +37,7 @@ func ExplanationFromProto(m *pb.Explanation) (gq.Explanation, error) {
 	var r protoReader
 	x := gq.Explanation{
 		Job: r.id("", "job_id", m.GetJobId()), Queue: m.GetQueue(), Type: m.GetType(),
-		Status:  readEnum(&r, "", "status", m.GetStatus(), gq.Cancelled),
+		Status:  readEnum(&r, "", "status", m.GetStatus(), gq.StatusCancelled),
 		Attempt: r.int("", "attempt", m.GetAttempt()), Bound: r.int("", "bound", m.GetBound()),
 		Reason: r.reason("reason.", m.GetReason()), Ahead: r.int("", "ahead", m.GetAhead()),
 	}
@@ -61,7 +61,7 @@ func (r *protoReader) reason(at string, m *pb.Reason) gq.Reason {
 		at := fmt.Sprintf("%sjobs[%d].", at, i)
 		out.Jobs = append(out.Jobs, gq.Related{
 			Job:    r.id(at, "job_id", j.GetJobId()),
-			Status: readEnum(r, at, "status", j.GetStatus(), gq.Cancelled), Kind: readEnum(r, at, "kind", j.GetKind(), gq.FanIn),
+			Status: readEnum(r, at, "status", j.GetStatus(), gq.StatusCancelled), Kind: readEnum(r, at, "kind", j.GetKind(), gq.DependencyFanIn),
 			Worker: j.GetWorker(), Since: r.time(at, "since", j.GetSince()), Cost: j.GetCostUnits(),
 		})
 	}
@@ -108,11 +108,11 @@ func (r *protoReader) event(m *pb.Event) gq.Event {
 	e := gq.Event{
 		Seq: m.GetSeq(), Time: r.time("", "time", m.GetTime()), Queue: m.GetQueue(), Job: r.id("", "job_id", m.GetJobId()),
 		Type:   readEnum(r, "", "type", m.GetType(), gq.EventUpdated),
-		Status: readEnum(r, "", "status", m.GetStatus(), gq.Cancelled), Attempt: r.int("", "attempt", m.GetAttempt()),
+		Status: readEnum(r, "", "status", m.GetStatus(), gq.StatusCancelled), Attempt: r.int("", "attempt", m.GetAttempt()),
 		Lease: gq.LeaseID(m.GetLeaseId()), Version: gq.LeaseVersion(m.GetVersion()),
 		LeaseState: readEnum(r, "", "lease_state", m.GetLeaseState(), gq.LeaseCancelled), Worker: m.GetWorker(),
 		CostUnits: m.GetCostUnits(), Until: r.time("", "until", m.GetUntil()),
-		Detail: readEnum(r, "", "detail", m.GetDetail(), gq.Assigned), Reason: m.GetReason(),
+		Detail: readEnum(r, "", "detail", m.GetDetail(), gq.DetailAssigned), Reason: m.GetReason(),
 	}
 	if m.GetFailure() != nil {
 		f := r.failure("failure.", m.GetFailure())

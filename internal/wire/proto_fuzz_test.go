@@ -64,11 +64,11 @@ func FuzzProtoSpec(f *testing.F) {
 	policy := gq.PresetAI.Policy()
 	policy.Backoff.Custom = "mine"
 	seedMessages(f, ProtoSpec(&gq.Spec{
-		Type: "t", Policy: policy, Delay: 5, DependsOn: []gq.Dependency{{Kind: gq.FanIn, Job: gq.NewJobID([16]byte{1})}},
+		Type: "t", Policy: policy, Delay: 5, DependsOn: []gq.Dependency{{Kind: gq.DependencyFanIn, Job: gq.NewJobID([16]byte{1})}},
 		Attributes: map[string]string{"a": "b"}, Metadata: gq.Metadata{Tags: map[string]string{"c": "d"}},
 	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		stable(t, data, func(m *pb.Spec) (gq.Spec, error) { return SpecFromProto(m, gq.Default()) }, ProtoSpec)
+		stable(t, data, func(m *pb.Spec) (gq.Spec, error) { return SpecFromProto(m, gq.DefaultPolicy()) }, ProtoSpec)
 	})
 }
 
@@ -78,9 +78,9 @@ func FuzzProtoSchedule(f *testing.F) {
 }
 
 func FuzzProtoBeat(f *testing.F) {
-	seedMessages(f, ProtoBeat(&gq.Beat{Lease: gq.LeaseRef{ID: "l"}, Progress: 0.5, Checkpoint: []byte{1}, Spawn: []gq.Spec{{Type: "t"}}}))
+	seedMessages(f, ProtoBeat(&gq.Heartbeat{Lease: gq.LeaseRef{ID: "l"}, Progress: 0.5, Checkpoint: []byte{1}, Spawn: []gq.Spec{{Type: "t"}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		stable(t, data, func(m *pb.Beat) (gq.Beat, error) {
+		stable(t, data, func(m *pb.Beat) (gq.Heartbeat, error) {
 			b, err := Bases(nil).Beat(m)
 			if b.Progress < 0 {
 				b.Progress = -1 // all of them leave it
@@ -92,9 +92,9 @@ func FuzzProtoBeat(f *testing.F) {
 
 func FuzzProtoOutcome(f *testing.F) {
 	seedMessages(f,
-		ProtoOutcome(&gq.Outcome{Verdict: gq.Succeeded, Result: []byte{}, Spawn: []gq.Spec{{}}}),
-		ProtoOutcome(&gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategorySystem, RetryAfter: 1}}),
-		ProtoOutcome(&gq.Outcome{Verdict: gq.GivenBack, Delay: 1, Reason: "r"}))
+		ProtoOutcome(&gq.Outcome{Verdict: gq.VerdictComplete, Result: []byte{}, Spawn: []gq.Spec{{}}}),
+		ProtoOutcome(&gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategorySystem, RetryAfter: 1}}),
+		ProtoOutcome(&gq.Outcome{Verdict: gq.VerdictRelease, Delay: 1, Reason: "r"}))
 	f.Fuzz(func(t *testing.T, data []byte) { stable(t, data, Bases(nil).Outcome, ProtoOutcome) })
 }
 
@@ -104,7 +104,7 @@ func FuzzProtoClaim(f *testing.F) {
 }
 
 func FuzzProtoQuery(f *testing.F) {
-	seedMessages(f, ProtoQuery(&gq.Query{Queue: "q", Statuses: []gq.Status{gq.Running}}))
+	seedMessages(f, ProtoQuery(&gq.Query{Queue: "q", Statuses: []gq.Status{gq.StatusRunning}}))
 	f.Fuzz(func(t *testing.T, data []byte) { stable(t, data, QueryFromProto, ProtoQuery) })
 }
 
@@ -112,7 +112,7 @@ func FuzzProtoQuery(f *testing.F) {
 func FuzzProtoJob(f *testing.F) {
 	policy := gq.PresetScheduler.Policy()
 	seedMessages(f, ProtoJob(&gq.Job{
-		Spec:   gq.Spec{Type: "t", Policy: gq.Default()},
+		Spec:   gq.Spec{Type: "t", Policy: gq.DefaultPolicy()},
 		State:  gq.State{ID: gq.NewJobID([16]byte{2}), Policy: &policy, Lease: &gq.Lease{ID: "l"}, Failure: &gq.Failure{Code: "c"}},
 		Result: []byte("1"),
 	}))

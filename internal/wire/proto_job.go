@@ -73,7 +73,7 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 		Queue:      m.GetQueue(),
 		Type:       m.GetType(),
 		Payload:    gq.Payload{Data: m.GetPayload(), ContentType: m.GetContentType()},
-		Key:        gq.Key{Name: m.GetIdempotencyKey(), Scope: m.GetIdempotencyScope(), Fingerprint: m.GetIdempotencyFingerprint()},
+		Key:        gq.IdempotencyKey{Name: m.GetIdempotencyKey(), Scope: m.GetIdempotencyScope(), Fingerprint: m.GetIdempotencyFingerprint()},
 		RunAt:      r.time(at, "run_at", m.GetRunAt()),
 		Delay:      r.duration(at, "delay", m.GetDelay()),
 		CostUnits:  m.GetCostUnits(),
@@ -94,10 +94,10 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 		s.DependsOn = make([]gq.Dependency, len(deps))
 		for i, d := range deps {
 			id, err := gq.ParseJobID(d.GetJobId())
-			if err != nil || d.GetKind() < 0 || d.GetKind() > pb.DependencyKind(gq.FanIn) {
+			if err != nil || d.GetKind() < 0 || d.GetKind() > pb.DependencyKind(gq.DependencyFanIn) {
 				at := fmt.Sprintf("%sdepends_on[%d].", at, i)
 				r.job(at, "job_id", d.GetJobId())
-				readEnum(r, at, "kind", d.GetKind(), gq.FanIn)
+				readEnum(r, at, "kind", d.GetKind(), gq.DependencyFanIn)
 				continue
 			}
 			s.DependsOn[i] = gq.Dependency{Kind: gq.DependencyKind(d.GetKind()), Job: id}
@@ -117,7 +117,7 @@ func protoMetadata(m *gq.Metadata) *pb.Metadata {
 
 func (r *protoReader) metadata(at string, m *pb.Metadata) gq.Metadata {
 	return gq.Metadata{
-		Priority: readEnum(r, at, "priority", m.GetPriority(), gq.Bulk),
+		Priority: readEnum(r, at, "priority", m.GetPriority(), gq.PriorityBulk),
 		Tags:     m.GetTags(), CorrelationID: m.GetCorrelationId(), CallbackURL: m.GetCallbackUrl(),
 	}
 }
@@ -141,7 +141,7 @@ func (m *jobMessage) fill(j *gq.Job) *pb.Job {
 	if j.Spec.Policy.Preset == gq.PresetJobModel && j.Spec.Policy.IsPreset() {
 		out.Spec.Policy = nil
 	}
-	if j.Spec.Metadata.Equal(gq.Metadata{Priority: gq.Normal}) {
+	if j.Spec.Metadata.Equal(gq.Metadata{Priority: gq.PriorityNormal}) {
 		out.Spec.Metadata = nil
 	}
 	if !j.Metadata.Equal(j.Spec.Metadata) {
@@ -162,15 +162,15 @@ func JobFromProto(m *pb.Job) (gq.Job, error) {
 
 func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	j := gq.Job{
-		Spec:  r.spec(at+"spec.", m.GetSpec(), gq.Default()),
+		Spec:  r.spec(at+"spec.", m.GetSpec(), gq.DefaultPolicy()),
 		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(),
 	}
 	j.Spec.ID = j.State.ID
 	if m.GetSpec().GetPolicy() == nil {
-		j.Spec.Policy = gq.Default()
+		j.Spec.Policy = gq.DefaultPolicy()
 	}
 	if m.GetSpec().GetMetadata() == nil {
-		j.Spec.Metadata.Priority = gq.Normal
+		j.Spec.Metadata.Priority = gq.PriorityNormal
 	}
 	if j.State.Policy == nil {
 		j.State.Policy = new(j.Spec.Policy)
@@ -308,7 +308,7 @@ func StateFromProto(m *pb.State) (gq.State, error) {
 func (r *protoReader) stateAlone(at string, m *pb.State) gq.State {
 	s := r.state(at, m)
 	if s.Policy == nil {
-		s.Policy = new(gq.Default())
+		s.Policy = new(gq.DefaultPolicy())
 	}
 	return s
 }
@@ -318,10 +318,10 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		ID:              r.id(at, "id", m.GetId()),
 		Sequence:        m.GetSequence(),
 		Turn:            m.GetTurn(),
-		Status:          readEnum(r, at, "status", m.GetStatus(), gq.Cancelled),
-		Detail:          readEnum(r, at, "detail", m.GetDetail(), gq.Assigned),
-		Own:             readEnum(r, at, "priority", m.GetPriority(), gq.Bulk),
-		Inherited:       readEnum(r, at, "inherited_priority", m.GetInheritedPriority(), gq.Bulk),
+		Status:          readEnum(r, at, "status", m.GetStatus(), gq.StatusCancelled),
+		Detail:          readEnum(r, at, "detail", m.GetDetail(), gq.DetailAssigned),
+		Own:             readEnum(r, at, "priority", m.GetPriority(), gq.PriorityBulk),
+		Inherited:       readEnum(r, at, "inherited_priority", m.GetInheritedPriority(), gq.PriorityBulk),
 		Depth:           r.int(at, "depth", m.GetDepth()),
 		Waits:           r.int(at, "waits", m.GetWaits()),
 		AnyOpen:         m.GetAnyOpen(),
@@ -358,7 +358,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		}
 	}
 	if p := m.GetPolicy(); p != nil {
-		policy := r.policy(at+"policy.", p, gq.Default())
+		policy := r.policy(at+"policy.", p, gq.DefaultPolicy())
 		s.Policy = &policy
 	}
 	return s
@@ -427,7 +427,7 @@ func QueryFromProto(m *pb.Query) (gq.Query, error) {
 	}
 	for i, s := range m.GetStatuses() {
 		mark := len(r.faults)
-		q.Statuses[i] = readEnum(&r, "", "status", s, gq.Cancelled)
+		q.Statuses[i] = readEnum(&r, "", "status", s, gq.StatusCancelled)
 		for k := mark; k < len(r.faults); k++ {
 			r.faults[k].Field = fmt.Sprintf("statuses[%d]", i)
 		}
@@ -448,7 +448,7 @@ func UpdateFromProto(m *pb.UpdateRequest) (gq.JobID, gq.MetadataPatch, error) {
 	var r protoReader
 	id := r.job("", "id", m.GetId())
 	p := gq.MetadataPatch{
-		Priority: readEnum(&r, "", "priority", m.GetPriority(), gq.Bulk), SetTags: m.GetSetTags(), DropTags: m.GetDropTags(),
+		Priority: readEnum(&r, "", "priority", m.GetPriority(), gq.PriorityBulk), SetTags: m.GetSetTags(), DropTags: m.GetDropTags(),
 		CorrelationID: m.CorrelationId, CallbackURL: m.CallbackUrl,
 	}
 	return id, p, r.err()

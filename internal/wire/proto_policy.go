@@ -138,7 +138,7 @@ func (r *protoReader) policy(at string, m *pb.Policy, p gq.Policy) gq.Policy {
 
 func (r *protoReader) backoff(at string, m *pb.Backoff, b *gq.Backoff) {
 	if m.Strategy != nil {
-		b.Strategy = readEnum(r, at, "strategy", m.GetStrategy(), gq.Custom)
+		b.Strategy = readEnum(r, at, "strategy", m.GetStrategy(), gq.StrategyCustom)
 	}
 	r.setDuration(at, "initial", m.Initial, &b.Initial)
 	r.setDuration(at, "max", m.Max, &b.Max)

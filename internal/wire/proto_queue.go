@@ -23,7 +23,7 @@ func QueueFromProto(m *pb.Queue) (gq.Queue, error) {
 		Fair: m.GetFair(), Pool: m.GetPool(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
 	}
 	if m.GetPolicy() != nil {
-		q.Policy = r.policy("policy.", m.GetPolicy(), gq.Default())
+		q.Policy = r.policy("policy.", m.GetPolicy(), gq.DefaultPolicy())
 	}
 	return q, r.err()
 }
@@ -46,7 +46,7 @@ func (r *protoReader) rate(at string, m *pb.Rate) gq.Rate {
 func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 	policy := q.Policy
 	if policy == (gq.Policy{}) {
-		policy = gq.Default()
+		policy = gq.DefaultPolicy()
 	}
 	running, depth, keys := int64(q.MaxRunning), int64(q.MaxDepth), int64(q.KeyLimit)
 	m := &pb.SetQueueRequest{

@@ -62,27 +62,27 @@ func TestProtoRoundTrip(t *testing.T) {
 	t.Run("Beat", func(t *testing.T) { roundTrip(t, drawBeat, ProtoBeat, none.Beat) })
 	t.Run("Outcome", func(t *testing.T) { roundTrip(t, drawOutcome, ProtoOutcome, none.Outcome) })
 	t.Run("Draft", func(t *testing.T) {
-		roundTrip(t, rapid.Custom(func(r *rapid.T) gq.Draft {
-			d := gq.Draft{Spec: drawSpec.Draw(r, "spec"), Ref: maybeOf(drawText).Draw(r, "ref")}
+		roundTrip(t, rapid.Custom(func(r *rapid.T) gq.GraphJob {
+			d := gq.GraphJob{Spec: drawSpec.Draw(r, "spec"), Ref: maybeOf(drawText).Draw(r, "ref")}
 			for range rapid.IntRange(0, 3).Draw(r, "needs") {
-				d.Needs = append(d.Needs, gq.Need{Kind: drawEnum(r, gq.FanIn), Ref: maybeOf(drawText).Draw(r, "need")})
+				d.Needs = append(d.Needs, gq.GraphDependency{Kind: drawEnum(r, gq.DependencyFanIn), Ref: maybeOf(drawText).Draw(r, "need")})
 			}
 			return d
 		}), ProtoDraft, none.Draft)
 	})
 	t.Run("Submitted", func(t *testing.T) {
-		roundTrip(t, rapid.Custom(func(r *rapid.T) gq.Submitted {
-			return gq.Submitted{State: drawState.Draw(r, "state"), Existing: rapid.Bool().Draw(r, "existing"), Same: rapid.Bool().Draw(r, "same")}
-		}), func(s *gq.Submitted) *pb.Submitted { return ProtoSubmitted(s, "") }, SubmittedFromProto)
+		roundTrip(t, rapid.Custom(func(r *rapid.T) gq.SubmitResult {
+			return gq.SubmitResult{State: drawState.Draw(r, "state"), Existing: rapid.Bool().Draw(r, "existing"), Same: rapid.Bool().Draw(r, "same")}
+		}), func(s *gq.SubmitResult) *pb.Submitted { return ProtoSubmitted(s, "") }, SubmittedFromProto)
 	})
 	t.Run("Answers", func(t *testing.T) {
-		roundTrip(t, rapid.SliceOfN(rapid.Custom(func(r *rapid.T) gq.Answer {
-			a := gq.Answer{State: drawState.Draw(r, "state")}
+		roundTrip(t, rapid.SliceOfN(rapid.Custom(func(r *rapid.T) gq.LeaseResult {
+			a := gq.LeaseResult{State: drawState.Draw(r, "state")}
 			for range rapid.IntRange(0, 2).Draw(r, "spawned") {
-				a.Spawned = append(a.Spawned, gq.Submitted{State: drawState.Draw(r, "child")})
+				a.Spawned = append(a.Spawned, gq.SubmitResult{State: drawState.Draw(r, "child")})
 			}
 			return a
-		}), 0, 3), func(a *[]gq.Answer) *pb.Answers { return ProtoAnswers(*a, "") }, AnswersFromProto)
+		}), 0, 3), func(a *[]gq.LeaseResult) *pb.Answers { return ProtoAnswers(*a, "") }, AnswersFromProto)
 	})
 	t.Run("Jobs", func(t *testing.T) {
 		roundTrip(t, rapid.SliceOfN(drawJob, 0, 3), func(j *[]gq.Job) *pb.Jobs { return &pb.Jobs{Jobs: ProtoJobs(*j)} },
@@ -105,7 +105,7 @@ func TestProtoRoundTrip(t *testing.T) {
 				Types: maybeOf(drawTexts).Draw(r, "types"), Tags: maybeOf(drawLabels).Draw(r, "tags"),
 			}
 			for range rapid.IntRange(0, 3).Draw(r, "statuses") {
-				q.Statuses = append(q.Statuses, drawEnum(r, gq.Cancelled))
+				q.Statuses = append(q.Statuses, drawEnum(r, gq.StatusCancelled))
 			}
 			return q
 		}), ProtoQuery, QueryFromProto)
@@ -117,7 +117,7 @@ func TestProtoRoundTrip(t *testing.T) {
 		}
 		roundTrip(t, rapid.Custom(func(r *rapid.T) update {
 			u := update{ID: drawJobID.Draw(r, "id"), Patch: gq.MetadataPatch{
-				Priority: drawEnum(r, gq.Bulk), SetTags: maybeOf(drawLabels).Draw(r, "set"), DropTags: maybeOf(drawTexts).Draw(r, "drop"),
+				Priority: drawEnum(r, gq.PriorityBulk), SetTags: maybeOf(drawLabels).Draw(r, "set"), DropTags: maybeOf(drawTexts).Draw(r, "drop"),
 			}}
 			for _, text := range []**string{&u.Patch.CorrelationID, &u.Patch.CallbackURL} {
 				if rapid.Bool().Draw(r, "given") {
@@ -189,11 +189,11 @@ func TestProtoRoundTrip(t *testing.T) {
 // Nil and empty mean different things for what a holder reports.
 func TestProtoKeepsEmptyApartFromAbsent(t *testing.T) {
 	for _, data := range [][]byte{nil, {}} {
-		beat, err := Bases(nil).Beat(resent(t, ProtoBeat(&gq.Beat{Checkpoint: data})))
+		beat, err := Bases(nil).Beat(resent(t, ProtoBeat(&gq.Heartbeat{Checkpoint: data})))
 		if err != nil || (beat.Checkpoint == nil) != (data == nil) {
 			t.Errorf("checkpoint %#v became %#v, %v", data, beat.Checkpoint, err)
 		}
-		outcome, err := Bases(nil).Outcome(resent(t, ProtoOutcome(&gq.Outcome{Verdict: gq.Succeeded, Result: data})))
+		outcome, err := Bases(nil).Outcome(resent(t, ProtoOutcome(&gq.Outcome{Verdict: gq.VerdictComplete, Result: data})))
 		if err != nil || (outcome.Result == nil) != (data == nil) {
 			t.Errorf("result %#v became %#v, %v", data, outcome.Result, err)
 		}
@@ -227,20 +227,20 @@ func TestProtoEnumsAreTotal(t *testing.T) {
 		last uint8
 	}
 	for _, v := range []vocabulary{
-		{pb.Status(0), func(n uint8) string { return gq.Status(n).String() }, uint8(gq.Cancelled)},
-		{pb.Detail(0), func(n uint8) string { return gq.Detail(n).String() }, uint8(gq.Assigned)},
-		{pb.Priority(0), func(n uint8) string { return gq.Priority(n).String() }, uint8(gq.Bulk)},
-		{pb.DependencyKind(0), func(n uint8) string { return gq.DependencyKind(n).String() }, uint8(gq.FanIn)},
+		{pb.Status(0), func(n uint8) string { return gq.Status(n).String() }, uint8(gq.StatusCancelled)},
+		{pb.Detail(0), func(n uint8) string { return gq.Detail(n).String() }, uint8(gq.DetailAssigned)},
+		{pb.Priority(0), func(n uint8) string { return gq.Priority(n).String() }, uint8(gq.PriorityBulk)},
+		{pb.DependencyKind(0), func(n uint8) string { return gq.DependencyKind(n).String() }, uint8(gq.DependencyFanIn)},
 		{pb.Preset(0), func(n uint8) string { return gq.Preset(n).String() }, uint8(gq.PresetTaskQueue)},
 		{pb.LossRule(0), func(n uint8) string { return gq.LossRule(n).String() }, uint8(gq.LossFails)},
 		{pb.ExtendMode(0), func(n uint8) string { return gq.ExtendMode(n).String() }, uint8(gq.ExtendAdd)},
-		{pb.Strategy(0), func(n uint8) string { return gq.Strategy(n).String() }, uint8(gq.Custom)},
+		{pb.Strategy(0), func(n uint8) string { return gq.Strategy(n).String() }, uint8(gq.StrategyCustom)},
 		{pb.Jitter(0), func(n uint8) string { return gq.Jitter(n).String() }, uint8(gq.JitterHash)},
 		{pb.LeaseState(0), func(n uint8) string { return gq.LeaseState(n).String() }, uint8(gq.LeaseCancelled)},
 		{pb.Category(0), func(n uint8) string { return gq.Category(n).String() }, uint8(gq.CategorySystem)},
 		{pb.Cause(0), func(n uint8) string { return gq.Cause(n).String() }, uint8(gq.CauseFinished)},
 		{pb.EventType(0), func(n uint8) string { return gq.EventType(n).String() }, uint8(gq.EventUpdated)},
-		{pb.MissedRule(0), func(n uint8) string { return gq.Missed(n).String() }, uint8(gq.MissedAll)},
+		{pb.MissedRule(0), func(n uint8) string { return gq.MissedRule(n).String() }, uint8(gq.MissedAll)},
 	} {
 		values := v.enum.Descriptor().Values()
 		name := v.enum.Descriptor().Name()

@@ -32,7 +32,7 @@ type Bases func(queue string) (gq.Policy, error)
 // of is the base of a submission, looked up only where it is needed.
 func (b Bases) of(m *pb.Spec) (gq.Policy, error) {
 	if b == nil || !PolicyIsPartial(m.GetPolicy()) {
-		return gq.Default(), nil
+		return gq.DefaultPolicy(), nil
 	}
 	queue := m.GetQueue()
 	if queue == "" {
@@ -79,7 +79,7 @@ func protoSpecs(specs []gq.Spec) []*pb.Spec {
 }
 
 // ProtoDraft is a job of a graph.
-func ProtoDraft(d *gq.Draft) *pb.Draft {
+func ProtoDraft(d *gq.GraphJob) *pb.Draft {
 	m := &pb.Draft{Spec: ProtoSpec(&d.Spec), Ref: d.Ref}
 	for _, n := range d.Needs {
 		m.Needs = append(m.Needs, &pb.Need{Kind: pb.DependencyKind(n.Kind), Ref: n.Ref})
@@ -88,27 +88,27 @@ func ProtoDraft(d *gq.Draft) *pb.Draft {
 }
 
 // Draft reads a job of a graph.
-func (b Bases) Draft(m *pb.Draft) (gq.Draft, error) {
+func (b Bases) Draft(m *pb.Draft) (gq.GraphJob, error) {
 	spec, err := b.Spec(m.GetSpec())
 	if err != nil && gq.KindOf(err) != gq.KindInvalid {
-		return gq.Draft{}, err
+		return gq.GraphJob{}, err
 	}
 	var r protoReader
 	r.nested("", err)
-	d := gq.Draft{Spec: spec, Ref: m.GetRef()}
+	d := gq.GraphJob{Spec: spec, Ref: m.GetRef()}
 	if len(m.GetNeeds()) > 0 {
-		d.Needs = make([]gq.Need, len(m.GetNeeds()))
+		d.Needs = make([]gq.GraphDependency, len(m.GetNeeds()))
 	}
 	for i, n := range m.GetNeeds() {
 		mark := len(r.faults)
-		d.Needs[i] = gq.Need{Kind: readEnum(&r, "", "kind", n.GetKind(), gq.FanIn), Ref: n.GetRef()}
+		d.Needs[i] = gq.GraphDependency{Kind: readEnum(&r, "", "kind", n.GetKind(), gq.DependencyFanIn), Ref: n.GetRef()}
 		r.number("needs", i, mark)
 	}
 	return d, r.err()
 }
 
 // ProtoBeat is a sign of life.
-func ProtoBeat(b *gq.Beat) *pb.Beat {
+func ProtoBeat(b *gq.Heartbeat) *pb.Beat {
 	m := &pb.Beat{Lease: ProtoLeaseRef(b.Lease), Note: Prose(b.Note), Checkpoint: b.Checkpoint, Spawn: protoSpecs(b.Spawn)}
 	if !(b.Progress < 0) { // what is no number is sent, to be refused
 		m.Progress = &b.Progress
@@ -117,12 +117,12 @@ func ProtoBeat(b *gq.Beat) *pb.Beat {
 }
 
 // Beat reads a sign of life.
-func (b Bases) Beat(m *pb.Beat) (gq.Beat, error) {
+func (b Bases) Beat(m *pb.Beat) (gq.Heartbeat, error) {
 	spawn, err := b.specs("spawn", m.GetSpawn())
 	if err != nil {
-		return gq.Beat{}, err
+		return gq.Heartbeat{}, err
 	}
-	beat := gq.Beat{Lease: LeaseRefFromProto(m.GetLease()), Progress: -1, Note: m.GetNote(), Checkpoint: m.GetCheckpoint(), Spawn: spawn}
+	beat := gq.Heartbeat{Lease: LeaseRefFromProto(m.GetLease()), Progress: -1, Note: m.GetNote(), Checkpoint: m.GetCheckpoint(), Spawn: spawn}
 	if m.Progress != nil {
 		beat.Progress = m.GetProgress()
 	}
@@ -141,13 +141,13 @@ func ProtoOutcome(o *gq.Outcome) *pb.Outcome {
 	m.lease.Id, m.lease.Version, m.lease.Worker = string(o.Lease.ID), uint64(o.Lease.Version), o.Lease.Worker
 	out.Lease = &m.lease
 	switch o.Verdict {
-	case gq.Succeeded:
+	case gq.VerdictComplete:
 		m.completion.Result, m.completion.Spawn = o.Result, protoSpecs(o.Spawn)
 		m.complete.Complete = &m.completion
 		out.Verdict = &m.complete
-	case gq.Failing:
+	case gq.VerdictFail:
 		out.Verdict = &pb.Outcome_Fail{Fail: protoFailure(&o.Failure)}
-	case gq.GivenBack:
+	case gq.VerdictRelease:
 		out.Verdict = &pb.Outcome_Release{Release: &pb.Release{Delay: protoDuration(o.Delay), Reason: Prose(o.Reason)}}
 	default: // none, to be refused
 	}
@@ -164,18 +164,18 @@ func (b Bases) Outcome(m *pb.Outcome) (gq.Outcome, error) {
 		if err != nil {
 			return o, err
 		}
-		o.Verdict, o.Result, o.Spawn = gq.Succeeded, v.Complete.GetResult(), spawn
+		o.Verdict, o.Result, o.Spawn = gq.VerdictComplete, v.Complete.GetResult(), spawn
 	case *pb.Outcome_Fail:
-		o.Verdict, o.Failure = gq.Failing, r.failure("failure.", v.Fail)
+		o.Verdict, o.Failure = gq.VerdictFail, r.failure("failure.", v.Fail)
 	case *pb.Outcome_Release:
-		o.Verdict, o.Delay, o.Reason = gq.GivenBack, r.duration("", "delay", v.Release.GetDelay()), v.Release.GetReason()
+		o.Verdict, o.Delay, o.Reason = gq.VerdictRelease, r.duration("", "delay", v.Release.GetDelay()), v.Release.GetReason()
 	}
 	return o, r.err()
 }
 
 // ProtoSubmitted is where a submission ended up. A problem is told under the id
 // of the request.
-func ProtoSubmitted(s *gq.Submitted, request string) *pb.Submitted {
+func ProtoSubmitted(s *gq.SubmitResult, request string) *pb.Submitted {
 	if s.Err != nil {
 		return &pb.Submitted{Problem: ProtoProblem(s.Err, request)}
 	}
@@ -189,16 +189,16 @@ func ProtoSubmitted(s *gq.Submitted, request string) *pb.Submitted {
 }
 
 // SubmittedFromProto reads where a submission ended up.
-func SubmittedFromProto(m *pb.Submitted) (gq.Submitted, error) {
+func SubmittedFromProto(m *pb.Submitted) (gq.SubmitResult, error) {
 	if m.GetProblem() != nil {
-		return gq.Submitted{Err: ErrorFromProblem(m.GetProblem())}, nil
+		return gq.SubmitResult{Err: ErrorFromProblem(m.GetProblem())}, nil
 	}
 	state, err := StateFromProto(m.GetState())
-	return gq.Submitted{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
+	return gq.SubmitResult{State: state, Existing: m.GetExisting(), Same: m.GetSame()}, err
 }
 
 // ProtoAnswers are the answers to beats or outcomes.
-func ProtoAnswers(answers []gq.Answer, request string) *pb.Answers {
+func ProtoAnswers(answers []gq.LeaseResult, request string) *pb.Answers {
 	out := &pb.Answers{Answers: make([]*pb.Answer, len(answers))}
 	messages := make([]struct {
 		answer pb.Answer
@@ -221,9 +221,9 @@ func ProtoAnswers(answers []gq.Answer, request string) *pb.Answers {
 }
 
 // AnswersFromProto reads the answers to beats or outcomes.
-func AnswersFromProto(m *pb.Answers) ([]gq.Answer, error) {
+func AnswersFromProto(m *pb.Answers) ([]gq.LeaseResult, error) {
 	var r protoReader
-	out := make([]gq.Answer, len(m.GetAnswers()))
+	out := make([]gq.LeaseResult, len(m.GetAnswers()))
 	for i, a := range m.GetAnswers() {
 		mark := len(r.faults)
 		if a.GetState() != nil {

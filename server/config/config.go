@@ -104,7 +104,7 @@ func Default() Config {
 			HeaderBytes: 64 << 10,
 			BodyTimeout: 30 * time.Second,
 			IdleTimeout: 2 * time.Minute,
-			KeyWindow:   gq.Default().IdempotencyWindow,
+			KeyWindow:   gq.DefaultPolicy().IdempotencyWindow,
 		},
 		Retention: store.DefaultRetention(),
 		Scheduler: Scheduler{

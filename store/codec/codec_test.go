@@ -83,7 +83,7 @@ func TestSpecRoundTrip(t *testing.T) {
 		same(r, s, back)
 		truncated(r, raw, func(b []byte) error { _, err := codec.DecodeSpec(b); return err })
 	})
-	seen.complete(t, reflect.TypeFor[gq.Spec](), reflect.TypeFor[gq.Metadata](), reflect.TypeFor[gq.Key]())
+	seen.complete(t, reflect.TypeFor[gq.Spec](), reflect.TypeFor[gq.Metadata](), reflect.TypeFor[gq.IdempotencyKey]())
 }
 
 func TestMetadataRoundTrip(t *testing.T) {
@@ -161,9 +161,9 @@ func TestGolden(t *testing.T) {
 	job, parent := gq.NewJobID([16]byte{1, 2, 3}), gq.NewJobID([16]byte{4, 5, 6})
 	lease := gq.NewLeaseID([16]byte{7, 8, 9})
 	failure := gq.Failure{Category: gq.CategoryTemporary, Code: "busy", Message: "try again", RetryAfter: time.Minute}
-	meta := gq.Metadata{Priority: gq.High, Tags: map[string]string{"team": "red", "env": "prod"}, CorrelationID: "c-1", CallbackURL: "https://example.com/hook"}
+	meta := gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"team": "red", "env": "prod"}, CorrelationID: "c-1", CallbackURL: "https://example.com/hook"}
 	state := gq.State{
-		ID: job, Sequence: 42, Policy: &p, Status: gq.Running, Own: gq.High, Inherited: gq.Critical, Depth: 2, Waits: 1, AnyOpen: true,
+		ID: job, Sequence: 42, Policy: &p, Status: gq.StatusRunning, Own: gq.PriorityHigh, Inherited: gq.PriorityCritical, Depth: 2, Waits: 1, AnyOpen: true,
 		Attempt: 2, Bound: 8, Faults: 1, Losses: 1, CreatedAt: at, UpdatedAt: at.Add(time.Second), RunAt: at, ScheduledAt: at.Add(time.Second),
 		StartedAt: at.Add(2 * time.Second), FirstStartedAt: at.Add(time.Second), Version: 2,
 		Lease: &gq.Lease{
@@ -175,17 +175,17 @@ func TestGolden(t *testing.T) {
 		Cancellation: gq.Cancellation{RequestedAt: at, DeliveredAt: at.Add(1), Reason: "not wanted"}, Reason: "why",
 		ResultBytes: 3, CheckpointBytes: 4, Checkpoints: 2, Turn: 300,
 	}
-	plain, _ := machine.Submit(machine.Submission{ID: job, Sequence: 42, Policy: new(gq.Default()), Own: gq.Normal, Depth: 1, RunAt: at}, at)
+	plain, _ := machine.Submit(machine.Submission{ID: job, Sequence: 42, Policy: new(gq.DefaultPolicy()), Own: gq.PriorityNormal, Depth: 1, RunAt: at}, at)
 	spec := gq.Spec{
 		ID: job, Queue: "mail", Type: "send", Payload: gq.Payload{Data: []byte{0, 1, 2, 0xff}, ContentType: "application/octet-stream"}, Policy: p,
-		Key: gq.Key{Scope: "send", Name: "once", Fingerprint: 11}, RunAt: at, Delay: time.Second,
-		DependsOn: []gq.Dependency{{Kind: gq.After, Job: parent}}, CostUnits: 5, Requires: []string{"gpu", "ssd"}, Requester: "me", Tier: "PRO",
+		Key: gq.IdempotencyKey{Scope: "send", Name: "once", Fingerprint: 11}, RunAt: at, Delay: time.Second,
+		DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}}, CostUnits: 5, Requires: []string{"gpu", "ssd"}, Requester: "me", Tier: "PRO",
 		MaxFee: 100, LimitKey: "customer-7", FairKey: "tenant-3", Attributes: map[string]string{"a": "b"}, ReplayOf: parent, Metadata: meta,
 	}
 	simple := gq.Spec{ID: job, Type: "send", Payload: gq.Payload{Data: []byte(`{"to":"you"}`)}}.WithDefaults()
 	event := gq.Event{
-		Type: gq.EventRetrying, Status: gq.Retrying, Attempt: 2, Lease: lease, Version: 2, LeaseState: gq.LeaseCompleted, Worker: "worker-1",
-		CostUnits: 5, Until: at, Detail: gq.Preparing, Failure: &failure, Reason: "why",
+		Type: gq.EventRetrying, Status: gq.StatusRetrying, Attempt: 2, Lease: lease, Version: 2, LeaseState: gq.LeaseCompleted, Worker: "worker-1",
+		CostUnits: 5, Until: at, Detail: gq.DetailPreparing, Failure: &failure, Reason: "why",
 	}
 	for name, v := range map[string]any{
 		"state": &state, "state-waiting": &plain, "spec": &spec, "spec-simple": &simple, "metadata": &meta, "event": &event,
@@ -258,9 +258,9 @@ func golden(t *testing.T, name string, raw []byte) {
 // TestStateMovesWithItsCreation writes another instant where AppendMovable says that
 // CreatedAt is: everything in the state has happened then.
 func TestStateMovesWithItsCreation(t *testing.T) {
-	policy := gq.Default()
+	policy := gq.DefaultPolicy()
 	birth := func(at time.Time) gq.State {
-		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &policy, Own: gq.High, Depth: 1, RunAt: at}, at)
+		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &policy, Own: gq.PriorityHigh, Depth: 1, RunAt: at}, at)
 		return s
 	}
 	early, late := time.Unix(0, 0).UTC(), time.Date(2026, 11, 15, 12, 0, 0, 123456789, time.UTC)

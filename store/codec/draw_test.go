@@ -70,7 +70,7 @@ var policies = rapid.Custom(func(r *rapid.T) gq.Policy {
 		Initial:  durations.Draw(r, "initial"), Max: gq.MaxDuration, Multiplier: rapid.Float64Range(1, 100).Draw(r, "multiplier"),
 		Jitter: rapid.SampledFrom([]gq.Jitter{gq.JitterNone, gq.JitterTenth, gq.JitterFull}).Draw(r, "jitter"),
 	}
-	if p.Backoff.Strategy == gq.Custom {
+	if p.Backoff.Strategy == gq.StrategyCustom {
 		p.Backoff.Custom = texts.Draw(r, "custom")
 	}
 	if err := machine.CheckPolicy(p); err != nil {
@@ -102,7 +102,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		ID: jobIDs.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Policy: &p,
 		Turn:   maybe(rapid.Uint64Range(1, machine.MaxTurn)).Draw(r, "turn"),
 		Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
-		Detail: rapid.SampledFrom([]gq.Detail{gq.NoDetail, gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned}).Draw(r, "detail"),
+		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
 		Own:    priorities.Draw(r, "own"), Inherited: maybe(priorities).Draw(r, "inherited"),
 		Depth: maybe(numbers).Draw(r, "depth"), Waits: maybe(numbers).Draw(r, "waits"), AnyOpen: rapid.Bool().Draw(r, "any"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), Bound: p.MaxAttempts + maybe(numbers).Draw(r, "more"),
@@ -160,7 +160,7 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		Attributes: maybe(labels).Draw(r, "attributes"), ReplayOf: maybe(jobIDs).Draw(r, "replay of"), Metadata: metadata.Draw(r, "metadata"),
 	}
 	if rapid.Bool().Draw(r, "keyed") {
-		s.Key = gq.Key{Scope: maybe(texts).Draw(r, "scope"), Name: texts.Draw(r, "name"), Fingerprint: rapid.Uint64().Draw(r, "fingerprint")}
+		s.Key = gq.IdempotencyKey{Scope: maybe(texts).Draw(r, "scope"), Name: texts.Draw(r, "name"), Fingerprint: rapid.Uint64().Draw(r, "fingerprint")}
 	}
 	for range rapid.IntRange(0, 5).Draw(r, "dependencies") {
 		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: rapid.SampledFrom(gq.DependencyKinds()).Draw(r, "kind"), Job: jobIDs.Draw(r, "job")})
@@ -173,7 +173,7 @@ var events = rapid.Custom(func(r *rapid.T) gq.Event {
 		Type: rapid.SampledFrom(gq.EventTypes()).Draw(r, "type"), Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), CostUnits: maybe(amounts).Draw(r, "cost"), Until: maybe(times).Draw(r, "until"),
 		Beat:   maybe(times).Draw(r, "beat"),
-		Detail: rapid.SampledFrom([]gq.Detail{gq.NoDetail, gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned}).Draw(r, "detail"),
+		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
 		Reason: maybe(texts).Draw(r, "reason"),
 	}
 	if rapid.Bool().Draw(r, "leased") {

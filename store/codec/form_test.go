@@ -17,31 +17,31 @@ import (
 func TestOneForm(t *testing.T) {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	metadata := func(tags ...string) []byte {
-		b := []byte{1, byte(gq.Normal), byte(len(tags))}
+		b := []byte{1, byte(gq.PriorityNormal), byte(len(tags))}
 		for _, tag := range tags {
 			b = slices.Concat(b, text(tag), text("v"))
 		}
 		return append(b, 0, 0)
 	}
 	event := func(has byte, rest ...byte) []byte {
-		return append([]byte{byte(gq.EventSubmitted), byte(gq.Pending), has, 0}, rest...)
+		return append([]byte{byte(gq.EventSubmitted), byte(gq.StatusPending), has, 0}, rest...)
 	}
 	lease := func(form ...byte) []byte { // of version 1
 		return event(1, append(form, 1, byte(gq.LeaseActive), 0)...)
 	}
 	spec := func(contentType ...byte) []byte {
 		b := append([]byte{1, 0}, make([]byte, 16)...)
-		b = append(b, 0, 0, byte(gq.PresetJobModel), 0, byte(gq.Normal))
+		b = append(b, 0, 0, byte(gq.PresetJobModel), 0, byte(gq.PriorityNormal))
 		return append(append(b, contentType...), 0)
 	}
 	state := func(attempts int) []byte {
-		p := gq.Default()
+		p := gq.DefaultPolicy()
 		p.MaxAttempts = attempts
-		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.Normal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 		return encodeState(t, s)
 	}
 	// Two policies that differ from their preset in one number show where it is.
-	preset := gq.Default().MaxAttempts
+	preset := gq.DefaultPolicy().MaxAttempts
 	long, longer := state(preset+1), state(preset+2)
 	for i := range long {
 		if long[i] != longer[i] {

@@ -137,7 +137,7 @@ func Decode(s *gq.Spec, b []byte) error {
 		d.require(s.Payload.ContentType != gq.JSON, "content type in long form")
 	}
 	if has&hasKey != 0 {
-		s.Key = gq.Key{Scope: d.string(), Name: d.string(), Fingerprint: d.fixed()}
+		s.Key = gq.IdempotencyKey{Scope: d.string(), Name: d.string(), Fingerprint: d.fixed()}
 		d.require(s.Key.Name != "", "empty key")
 	}
 	if has&hasFirstRun != 0 {

@@ -91,9 +91,9 @@ func (c *claiming) apply(tx *txn, i int) {
 func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside {
 	tx.catchUp()
 	jobs, retry := out.Jobs, time.Time{}
-	into := gq.Running
+	into := gq.StatusRunning
 	if c.Hold {
-		into = gq.Claimed
+		into = gq.StatusClaimed
 	}
 	for _, name := range c.Queues {
 		q := tx.t.queues[name]
@@ -288,7 +288,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 			if limit := q.config.MaxRunning; limit > 0 && held[q] >= int64(limit) {
 				break
 			}
-			j := q.pick(f, gq.Running)
+			j := q.pick(f, gq.StatusRunning)
 			if j == nil {
 				break
 			}
@@ -302,12 +302,12 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
 			rest = append(rest, beside{flags: h.flags})
 			t.leave(j)
-			t.occupy(j, gq.Running)
+			t.occupy(j, gq.StatusRunning)
 			seen = append(seen, j)
 		}
 	}
 	for _, j := range seen {
-		t.vacate(j, gq.Running)
+		t.vacate(j, gq.StatusRunning)
 		t.enter(j, j.key)
 	}
 	return jobs, rest

@@ -25,7 +25,7 @@ import (
 // job that is still kept are first copied to the job's own history.
 
 // endings are the statuses with a cursor, in the order of the cursors.
-var endings = []gq.Status{gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled}
+var endings = []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 
 var (
 	metaClock   = []byte{prefixMeta, 'c'} // newest time of a commit without events
@@ -174,11 +174,11 @@ func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (
 
 func endingEvent(s gq.Status) gq.EventType {
 	switch s {
-	case gq.Completed:
+	case gq.StatusCompleted:
 		return gq.EventCompleted
-	case gq.Failed:
+	case gq.StatusFailed:
 		return gq.EventFailed
-	case gq.DeadLetter:
+	case gq.StatusDeadLetter:
 		return gq.EventDeadLettered
 	default:
 		return gq.EventCancelled

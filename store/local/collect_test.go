@@ -24,7 +24,7 @@ func TestCollectBehindLongLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	spec := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "work", Policy: gq.Default()}.WithDefaults()
+	spec := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "work", Policy: gq.DefaultPolicy()}.WithDefaults()
 	if _, err := s.Insert(ctx, []store.Group{store.One(spec)}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestCollectBehindLongLog(t *testing.T) {
 	}
 	for range commits {
 		update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			return machine.Update(s, gq.Normal, now)
+			return machine.Update(s, gq.PriorityNormal, now)
 		})
 	}
 	update(func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) })

@@ -299,7 +299,7 @@ func (f *filler) reopen() {
 			f.t.Fatalf("acknowledged job %s: %v %v", id, err, found)
 		case !bytes.Equal(found[0].Spec.Payload.Data, payload):
 			f.t.Errorf("job %s has another payload", id)
-		case ended[id] != (found[0].State.Status == gq.Completed):
+		case ended[id] != (found[0].State.Status == gq.StatusCompleted):
 			f.t.Errorf("job %s is %s; completed: %v", id, found[0].State.Status, ended[id])
 		}
 	}

@@ -260,7 +260,7 @@ func (x *export) queue(key, value []byte) (item store.QueueItem, err error) {
 	}
 	item.Due = q.due
 	if q.turns != nil {
-		copy(item.Turns[:], q.turns.now[gq.Critical:])
+		copy(item.Turns[:], q.turns.now[gq.PriorityCritical:])
 	}
 	return item, nil
 }

@@ -83,7 +83,7 @@ func (s *Store) buildFilter() {
 	s.filter = nil
 	total := int64(0)
 	for _, q := range s.table.numbers[1:] {
-		for st := gq.Completed; st <= gq.Cancelled; st++ {
+		for st := gq.StatusCompleted; st <= gq.StatusCancelled; st++ {
 			total += q.counts[st]
 		}
 	}

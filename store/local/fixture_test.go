@@ -265,7 +265,7 @@ func (b *builder) complete(id gq.JobID, ref gq.LeaseRef) {
 // others.
 func (b *builder) old() {
 	b.t.Helper()
-	forever := gq.Default()
+	forever := gq.DefaultPolicy()
 	forever.Lifetime = 0
 	kept := b.insert(func(s *gq.Spec) { s.Policy = forever })
 	b.claim(kept, "lease-of-old")
@@ -291,13 +291,13 @@ func (b *builder) live() {
 	b.insert(func(s *gq.Spec) { s.Delay = time.Hour })
 	parent := b.insert(func(s *gq.Spec) {
 		s.Queue, s.Requires, s.CostUnits = "other", []string{"gpu"}, 7
-		s.Metadata = gq.Metadata{Priority: gq.High, Tags: map[string]string{"team": "red"}, CorrelationID: "c"}
+		s.Metadata = gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"team": "red"}, CorrelationID: "c"}
 	})
-	b.insert(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.After, Job: parent}} })
-	keyed := b.insert(func(s *gq.Spec) { s.Key = gq.Key{Scope: "send", Name: "once", Fingerprint: 9} })
-	changed := gq.Metadata{Priority: gq.Low, Tags: map[string]string{"team": "blue"}}
+	b.insert(func(s *gq.Spec) { s.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent}} })
+	keyed := b.insert(func(s *gq.Spec) { s.Key = gq.IdempotencyKey{Scope: "send", Name: "once", Fingerprint: 9} })
+	changed := gq.Metadata{Priority: gq.PriorityLow, Tags: map[string]string{"team": "blue"}}
 	b.update(keyed, store.Update{Metadata: &changed, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return machine.Update(s, gq.Low, now)
+		return machine.Update(s, gq.PriorityLow, now)
 	}})
 	running := b.insert(func(s *gq.Spec) {})
 	ref := b.claim(running, "lease-of-running")

@@ -102,8 +102,8 @@ var fuzzTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // fuzzState is a running job.
 func fuzzState() gq.State {
-	p := gq.Default()
-	s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.Normal, Depth: 1}, fuzzTime)
+	p := gq.DefaultPolicy()
+	s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, fuzzTime)
 	s, _, err := machine.Claim(s, machine.Grant{Lease: mintLease(7, [2]uint64{1, 2}), Worker: "w", Start: true}, fuzzTime)
 	if err != nil {
 		panic(err)
@@ -132,14 +132,14 @@ func FuzzDecodeRecord(f *testing.F) {
 func FuzzDecodeEvents(f *testing.F) {
 	var w eventWriter
 	a, b := gq.NewJobID([16]byte{1}), gq.NewJobID([16]byte{2})
-	w.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.Pending}, 1, 0)
-	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.Scheduled}, 1, 0)
-	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.Running, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, 2, 4)
+	w.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 0)
+	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 0)
+	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, 2, 4)
 	seed(f, w.encode(nil, fuzzTime))
 	var twice eventWriter // the same job named again, with another past
-	twice.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.Pending}, 1, 0)
+	twice.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 0)
 	twice.last = gq.JobID{}
-	twice.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.Scheduled}, 1, 9)
+	twice.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 9)
 	f.Add(twice.encode(nil, fuzzTime))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		exactLaw(t, b, func(b []byte) (all []storedEvent, err error) {
@@ -187,8 +187,8 @@ func FuzzDecodeCarried(f *testing.F) {
 		return b
 	}
 	seed(f, carried([]gq.Event{
-		{Seq: 1, Time: fuzzTime, Queue: "q", Job: gq.NewJobID([16]byte{1}), Type: gq.EventSubmitted, Status: gq.Pending},
-		{Seq: 2, Time: fuzzTime, Queue: "q", Job: gq.NewJobID([16]byte{1}), Type: gq.EventCancelled, Status: gq.Cancelled, Reason: "why"},
+		{Seq: 1, Time: fuzzTime, Queue: "q", Job: gq.NewJobID([16]byte{1}), Type: gq.EventSubmitted, Status: gq.StatusPending},
+		{Seq: 2, Time: fuzzTime, Queue: "q", Job: gq.NewJobID([16]byte{1}), Type: gq.EventCancelled, Status: gq.StatusCancelled, Reason: "why"},
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		law(t, b, func(b []byte) ([]gq.Event, error) {
@@ -233,19 +233,19 @@ func FuzzDecodeQueue(f *testing.F) {
 
 func FuzzDecodeCounts(f *testing.F) {
 	var q queue
-	q.counts[gq.Completed], q.counts[gq.Cancelled] = 1, math.MaxInt64
+	q.counts[gq.StatusCompleted], q.counts[gq.StatusCancelled] = 1, math.MaxInt64
 	seed(f, encodeCounts(&q))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		law(t, b, func(b []byte) (counts [gq.Cancelled + 1]int64, err error) {
+		law(t, b, func(b []byte) (counts [gq.StatusCancelled + 1]int64, err error) {
 			var q queue
 			err = decodeCounts(b, &q)
 			return q.counts, err
-		}, func(counts [gq.Cancelled + 1]int64) []byte { return encodeCounts(&queue{counts: counts}) })
+		}, func(counts [gq.StatusCancelled + 1]int64) []byte { return encodeCounts(&queue{counts: counts}) })
 	})
 }
 
 func FuzzParseDoneKey(f *testing.F) {
-	seed(f, doneKey{1, gq.Completed, 7}.append(nil))
+	seed(f, doneKey{1, gq.StatusCompleted, 7}.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if k, ok := parseDoneKey(b); ok && !bytes.Equal(k.append(nil), b) {
 			t.Errorf("%x is read as %+v", b, k)

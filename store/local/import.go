@@ -188,9 +188,9 @@ func (tx *txn) importQueue(item *store.QueueItem) error {
 	tx.set(smallKey(prefixQueue, q.number), encodeQueue(item.Queue))
 	q.due = item.Due
 	if q.turns != nil {
-		copy(q.turns.now[gq.Critical:], item.Turns[:])
+		copy(q.turns.now[gq.PriorityCritical:], item.Turns[:])
 	}
-	if !item.Due.IsZero() || item.Turns != [gq.Bulk]uint64{} {
+	if !item.Due.IsZero() || item.Turns != [gq.PriorityBulk]uint64{} {
 		tx.paced(q)
 	}
 	return nil

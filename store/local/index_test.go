@@ -295,7 +295,7 @@ func TestPick(t *testing.T) {
 					f.Types = rapid.SliceOfN(rapid.SampledFrom(append(types, "none")), 1, 3).Draw(r, "types")
 				}
 				want := searchAll(ready, &f)
-				if got := q.pick(&f, gq.Running); got != want {
+				if got := q.pick(&f, gq.StatusRunning); got != want {
 					r.Fatalf("%+v picks %s, want %s", f, describeJob(got), describeJob(want))
 				}
 				if want != nil && rapid.Bool().Draw(r, "take") {

@@ -447,7 +447,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 			birth.Inherited = p.state.Priority().Inherit(birth.Inherited)
 			switch {
 			case !d.Kind.Waits():
-			case d.Kind == gq.AfterAny:
+			case d.Kind == gq.DependencyAfterAny:
 				birth.AnyOpen = true
 			default:
 				birth.Waits++
@@ -461,7 +461,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 		*state, events = tx.await(j, d, f, *state, events)
 	}
 	tx.put(prefixSpec, seq, encoded)
-	if state.Status == gq.Scheduled {
+	if state.Status == gq.StatusScheduled {
 		tx.s.specs.keep(j, encoded)
 	}
 	t.jobs.add(j)

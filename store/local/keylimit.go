@@ -212,7 +212,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 
 // liveJobs is every live job of a queue in the order of submission.
 func (t *table) liveJobs(q *queue) (jobs []*job) {
-	for s := range gq.Completed {
+	for s := range gq.StatusCompleted {
 		q.live(s).ascend(0, func(seq uint64) bool {
 			jobs = append(jobs, t.slots.get(seq))
 			return true

@@ -96,13 +96,13 @@ func (l *limitedTable) claim() {
 		f.Types = []string{rapid.SampledFrom([]string{"t", "u", "v"}).Draw(l.T, "type")}
 	}
 	want := l.search(f)
-	got := l.q.pick(f, gq.Running)
+	got := l.q.pick(f, gq.StatusRunning)
 	if got != want {
 		l.Fatalf("%+v picks %s, want %s", f, describeJob(got), describeJob(want))
 	}
 	if want != nil {
 		l.t.leave(want)
-		l.t.occupy(want, gq.Running)
+		l.t.occupy(want, gq.StatusRunning)
 		l.ready = slices.DeleteFunc(l.ready, func(j *job) bool { return j == want })
 		l.held = append(l.held, want)
 	}
@@ -116,7 +116,7 @@ func (l *limitedTable) free() {
 	i := rapid.IntRange(0, len(l.held)-1).Draw(l.T, "which")
 	j := l.held[i]
 	l.held = slices.Delete(l.held, i, i+1)
-	l.t.vacate(j, gq.Running)
+	l.t.vacate(j, gq.StatusRunning)
 	if rapid.Bool().Draw(l.T, "done") {
 		l.q.detach(j)
 		return
@@ -202,14 +202,14 @@ func TestFullKeyCostsNothing(t *testing.T) {
 	}
 	f := &store.Filter{Queues: []string{"q"}}
 	tbl.leave(first)
-	tbl.occupy(first, gq.Running)
-	if lane.ready.size != 1 || q.pick(f, gq.Running) != other {
+	tbl.occupy(first, gq.StatusRunning)
+	if lane.ready.size != 1 || q.pick(f, gq.StatusRunning) != other {
 		t.Errorf("with a full key %d jobs are shown, want that of the other", lane.ready.size)
 	}
 	allocations := testing.AllocsPerRun(100, func() {
-		tbl.vacate(first, gq.Running)
-		tbl.occupy(first, gq.Running)
-		if q.pick(f, gq.Running) != other {
+		tbl.vacate(first, gq.StatusRunning)
+		tbl.occupy(first, gq.StatusRunning)
+		if q.pick(f, gq.StatusRunning) != other {
 			t.Error("the other key is hidden")
 		}
 	})
@@ -226,20 +226,20 @@ func TestTurnsAreForgotten(t *testing.T) {
 	q := tbl.addQueue(1, config)
 	tx := &txn{t: tbl}
 	for n := range 100_000 { // each key has one job, which is served at once
-		s := gq.State{Own: gq.Normal}
-		s.Turn = tx.turn(q, &jobKeys{fair: fmt.Sprint(n)}, gq.Normal)
+		s := gq.State{Own: gq.PriorityNormal}
+		s.Turn = tx.turn(q, &jobKeys{fair: fmt.Sprint(n)}, gq.PriorityNormal)
 		if n%10 == 0 {
 			tx.serve(q, &s)
-			q.turns.now[gq.Normal]++ // and the others of its round
+			q.turns.now[gq.PriorityNormal]++ // and the others of its round
 		}
 	}
-	if n := len(q.turns.last[gq.Normal]); n > 1000 {
+	if n := len(q.turns.last[gq.PriorityNormal]); n > 1000 {
 		t.Errorf("%d keys without jobs are remembered", n)
 	}
 	for n := range 1000 { // these are cancelled, one after the other, and nothing is served
-		tx.turn(q, &jobKeys{fair: fmt.Sprint("cancelled ", n)}, gq.Low)
+		tx.turn(q, &jobKeys{fair: fmt.Sprint("cancelled ", n)}, gq.PriorityLow)
 	}
-	if n := len(q.turns.last[gq.Low]); n > 200 {
+	if n := len(q.turns.last[gq.PriorityLow]); n > 200 {
 		t.Errorf("%d keys of cancelled jobs are remembered", n)
 	}
 }

@@ -82,7 +82,7 @@ func edgeKey(parent, child uint64) []byte {
 
 // keyKey is the key of an idempotency key. A hash keeps it short; 128 bits of
 // SHA-256 do not collide.
-func keyKey(k gq.Key) []byte {
+func keyKey(k gq.IdempotencyKey) []byte {
 	h := sha256.New()
 	var size [8]byte
 	binary.BigEndian.PutUint64(size[:], uint64(len(k.Scope)))

@@ -14,7 +14,7 @@ import (
 // with the claims that move it.
 
 // levels is one more than the least urgent priority.
-const levels = gq.Bulk + 1
+const levels = gq.PriorityBulk + 1
 
 // turns is where a fair queue stands.
 type turns struct {
@@ -125,7 +125,7 @@ func encodePace(q *queue) []byte {
 		due = q.due.UnixNano()
 	}
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, paceSize), uint64(due))
-	for level := gq.Critical; level < levels; level++ {
+	for level := gq.PriorityCritical; level < levels; level++ {
 		now := uint64(0)
 		if q.turns != nil {
 			now = q.turns.now[level]
@@ -142,7 +142,7 @@ func decodePace(b []byte, q *queue) error {
 	if due := int64(binary.BigEndian.Uint64(b)); due != 0 {
 		q.due = time.Unix(0, due).UTC()
 	}
-	for level := gq.Critical; level < levels; level++ {
+	for level := gq.PriorityCritical; level < levels; level++ {
 		now := binary.BigEndian.Uint64(b[8*int(level):])
 		if now > machine.MaxTurn || now != 0 && q.turns == nil {
 			return fmt.Errorf("pace of queue %s: %w", q.config.Name, gq.ErrCorrupt)

@@ -46,7 +46,7 @@ func (p *pool) now() gq.Pool {
 func (p *pool) put(t *table, config gq.Pool) {
 	p.config, p.used = config, 0
 	for _, q := range p.queues {
-		for _, s := range []gq.Status{gq.Claimed, gq.Running} {
+		for _, s := range []gq.Status{gq.StatusClaimed, gq.StatusRunning} {
 			if machine.CountsInPool(config, s) {
 				q.live(s).ascend(0, func(seq uint64) bool {
 					p.used += t.slots.get(seq).cost

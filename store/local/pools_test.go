@@ -29,7 +29,7 @@ func TestRefusedForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	insert := func(n byte, change func(*gq.Spec)) gq.State {
-		spec := gq.Spec{ID: gq.NewJobID([16]byte{n}), Queue: "q", Type: "work", Policy: gq.Default()}
+		spec := gq.Spec{ID: gq.NewJobID([16]byte{n}), Queue: "q", Type: "work", Policy: gq.DefaultPolicy()}
 		change(&spec)
 		placed, err := s.Insert(ctx, []store.Group{store.One(spec.WithDefaults())})
 		if err = errors.Join(err, placed[0].Err); err != nil {

@@ -37,7 +37,7 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 	completing := func(i int) store.Update {
 		lease := claimed[0].Jobs[i].State.Lease.Ref()
 		return store.Update{
-			Ref: store.Ref{Job: group.Jobs[i].ID}, Result: []byte{byte(i)}, Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "c"},
+			Ref: store.Ref{Job: group.Jobs[i].ID}, Result: []byte{byte(i)}, Metadata: &gq.Metadata{Priority: gq.PriorityNormal, CorrelationID: "c"},
 			Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 				return machine.Complete(s, lease, []byte{byte(i)}, now)
 			},
@@ -70,7 +70,7 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 			switch {
 			case i != 2 && !errors.Is(j.Err, gq.ErrNotFound):
 				t.Errorf("%s: job %d, which was purged: %v", when, i, j.Err)
-			case i == 2 && (j.Err != nil || j.State.Status != gq.Completed || string(j.Result) != "\x02" || j.Metadata.CorrelationID != "c"):
+			case i == 2 && (j.Err != nil || j.State.Status != gq.StatusCompleted || string(j.Result) != "\x02" || j.Metadata.CorrelationID != "c"):
 				t.Errorf("%s: the job between them: %v, %s, result %q, metadata %+v", when, j.Err, j.State.Status, j.Result, j.Metadata)
 			}
 		}

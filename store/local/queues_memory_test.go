@@ -64,8 +64,8 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 				var claims []store.Claim
 				for i := first; i < first+at; i++ {
 					groups = append(groups, store.One(gq.Spec{
-						ID: gq.NewJobID([16]byte{1, byte(i), byte(i >> 8)}), Type: "t", Queue: name(i), Metadata: gq.Metadata{Priority: gq.Normal},
-						Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON}, Policy: gq.Default(),
+						ID: gq.NewJobID([16]byte{1, byte(i), byte(i >> 8)}), Type: "t", Queue: name(i), Metadata: gq.Metadata{Priority: gq.PriorityNormal},
+						Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON}, Policy: gq.DefaultPolicy(),
 					}))
 					claims = append(claims, store.Claim{Filter: store.Filter{Queues: []string{name(i)}}, N: 1, Worker: "w"})
 				}

@@ -389,7 +389,7 @@ func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 // Queues implements [store.Store].
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	var out []gq.Queue
-	standard := gq.Default()
+	standard := gq.DefaultPolicy()
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		for _, q := range s.candidates(asked) {
 			if q.config.Name <= asked.After && asked.After != "" ||

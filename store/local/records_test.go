@@ -32,7 +32,7 @@ func TestUndecodableRecords(t *testing.T) {
 	}
 	// Only a dependency with very many dependents is noted as ended for longer
 	// than a moment.
-	kinds[prefixEnded] = []pebbleRecord{{numberKey(prefixEnded, 1), []byte{byte(gq.Completed), byte(gq.Normal)}}}
+	kinds[prefixEnded] = []pebbleRecord{{numberKey(prefixEnded, 1), []byte{byte(gq.StatusCompleted), byte(gq.PriorityNormal)}}}
 	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		if kind == prefixResult || kind == prefixCheckpoint || kind == prefixDoc {
 			continue // any bytes are as good as any other
@@ -176,7 +176,7 @@ func TestLongNumbers(t *testing.T) {
 	s := fuzzState()
 	record := encodeRecord(nil, header{lastEvent: 9, lane: 2, cost: 5}, &s)
 	var w eventWriter
-	w.add(&gq.Event{Job: s.ID, Type: gq.EventSubmitted, Status: gq.Pending}, 1, 4)
+	w.add(&gq.Event{Job: s.ID, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 4)
 	events := w.encode(nil, fuzzTime)
 	const head = 1 + 8 // version and time
 	decodeJob := func(b []byte) error { _, _, err := decodeRecord(b, 7, alone); return err }

@@ -160,7 +160,7 @@ func (s *Store) recoverEdges() error {
 	// Edges name sequence numbers; only waiting jobs have edges to them.
 	waiting := map[uint64]*job{}
 	for _, q := range s.table.numbers[1:] {
-		q.live(gq.Pending).ascend(0, func(seq uint64) bool {
+		q.live(gq.StatusPending).ascend(0, func(seq uint64) bool {
 			waiting[seq] = s.table.slots.get(seq)
 			return true
 		})

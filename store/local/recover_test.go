@@ -52,7 +52,7 @@ func TestTellingGoesOn(t *testing.T) {
 	group := store.Group{Jobs: []gq.Spec{parent}}
 	for n := range uint32(kids) {
 		kid := spec(n + 1)
-		kid.DependsOn = []gq.Dependency{{Kind: gq.FanIn, Job: parent.ID}}
+		kid.DependsOn = []gq.Dependency{{Kind: gq.DependencyFanIn, Job: parent.ID}}
 		group.Jobs = append(group.Jobs, kid)
 	}
 	if placed, err := s.Insert(ctx, []store.Group{group}); err != nil || placed[0].Err != nil {
@@ -74,7 +74,7 @@ func TestTellingGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return counts[0].By[gq.Pending]
+		return counts[0].By[gq.StatusPending]
 	}
 	if s, err = open("db", Options{fs: fs}); err != nil {
 		t.Fatal(err)

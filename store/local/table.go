@@ -120,8 +120,8 @@ type queue struct {
 	due     time.Time            // when the next claim is due under the rate
 	turns   *turns               // nil unless the queue is fair
 	classes []*class
-	lists   *[gq.Completed]numbers // live jobs by status and sequence; nil before there is one
-	counts  [gq.Cancelled + 1]int64
+	lists   *[gq.StatusCompleted]numbers // live jobs by status and sequence; nil before there is one
+	counts  [gq.StatusCancelled + 1]int64
 	touched bool // the counts of finished jobs changed in this commit
 	changed bool // a job changed in this commit
 }
@@ -164,7 +164,7 @@ func (q *queue) live(s gq.Status) *numbers {
 // list puts a live job into the list of a status.
 func (q *queue) list(s gq.Status, seq uint64) {
 	if q.lists == nil {
-		q.lists = new([gq.Completed]numbers)
+		q.lists = new([gq.StatusCompleted]numbers)
 	}
 	q.lists[s].add(seq)
 }
@@ -172,11 +172,11 @@ func (q *queue) list(s gq.Status, seq uint64) {
 var noNumbers numbers
 
 // held is the number of jobs that occupy the queue's concurrency.
-func (q *queue) held() int64 { return q.counts[gq.Claimed] + q.counts[gq.Running] }
+func (q *queue) held() int64 { return q.counts[gq.StatusClaimed] + q.counts[gq.StatusRunning] }
 
 // liveCount is the number of jobs that have not finished.
 func (q *queue) liveCount() (n int64) {
-	for s := gq.Pending; s < gq.Completed; s++ {
+	for s := gq.StatusPending; s < gq.StatusCompleted; s++ {
 		n += q.counts[s]
 	}
 	return n
@@ -314,9 +314,9 @@ func (t *table) place(j *job, s *gq.State) {
 	q.list(s.Status, j.seq)
 	t.toDue.set(j, dueAt(s))
 	switch {
-	case s.Status == gq.Delayed || s.Status == gq.Retrying:
+	case s.Status == gq.StatusDelayed || s.Status == gq.StatusRetrying:
 		t.toRun.set(j, s.RunAt.UnixNano())
-	case s.Status == gq.Scheduled:
+	case s.Status == gq.StatusScheduled:
 		t.enter(j, machine.Order(s))
 	case s.Status.Held():
 		t.occupy(j, s.Status)
@@ -372,7 +372,7 @@ func (t *table) holder(id gq.LeaseID) *job {
 // dueAt is when time changes a job otherwise than by letting it run, 0 for never.
 func dueAt(s *gq.State) int64 {
 	due := machine.LifeEnd(s)
-	if s.Status != gq.Delayed && s.Status != gq.Retrying {
+	if s.Status != gq.StatusDelayed && s.Status != gq.StatusRetrying {
 		due = machine.Due(s)
 	}
 	if due.IsZero() {
@@ -402,9 +402,9 @@ func (t *table) promote(now int64) {
 		q := j.lane.queue
 		q.counts[j.status]--
 		q.live(j.status).remove(j.seq)
-		j.status = gq.Scheduled
-		q.counts[gq.Scheduled]++
-		q.list(gq.Scheduled, j.seq)
+		j.status = gq.StatusScheduled
+		q.counts[gq.StatusScheduled]++
+		q.list(gq.StatusScheduled, j.seq)
 		t.enter(j, machine.Order(&s))
 		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
 			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })

@@ -206,11 +206,11 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 // keep remembers a job's state: as it is, or as the bytes just encoded.
 func (tx *txn) keep(j *job, h header, s *gq.State) {
 	pool := &tx.s.opened
-	if j.open != nil && j.open.state.Status == gq.Scheduled {
+	if j.open != nil && j.open.state.Status == gq.StatusScheduled {
 		pool.ready--
 	}
-	if !s.Live() || s.Status.Held() || s.Status == gq.Scheduled && pool.ready < maxOpenedReady {
-		if s.Status == gq.Scheduled {
+	if !s.Live() || s.Status.Held() || s.Status == gq.StatusScheduled && pool.ready < maxOpenedReady {
+		if s.Status == gq.StatusScheduled {
 			pool.ready++
 		}
 		if j.open == nil {
@@ -402,14 +402,14 @@ func (s *Store) leaseJob(id gq.LeaseID) (gq.JobID, error) {
 
 func encodeCounts(q *queue) []byte {
 	var b []byte
-	for s := gq.Completed; s <= gq.Cancelled; s++ {
+	for s := gq.StatusCompleted; s <= gq.StatusCancelled; s++ {
 		b = binary.AppendVarint(b, q.counts[s])
 	}
 	return b
 }
 
 func decodeCounts(b []byte, q *queue) error {
-	for s := gq.Completed; s <= gq.Cancelled; s++ {
+	for s := gq.StatusCompleted; s <= gq.StatusCancelled; s++ {
 		v, n := binary.Varint(b)
 		if n <= 0 || v < 0 {
 			return fmt.Errorf("counts of queue %s: %w", q.config.Name, gq.ErrCorrupt)

@@ -306,7 +306,7 @@ func (t *table) unrecorded(p timer) bool {
 		return false
 	}
 	_, s, err := decodeRecord(j.record, j.seq, t.intern)
-	return err == nil && s.Status != gq.Scheduled && s.RunAt.UnixNano() == p.at
+	return err == nil && s.Status != gq.StatusScheduled && s.RunAt.UnixNano() == p.at
 }
 
 // Release implements [store.Store]. Every commit of this store tells some

@@ -18,16 +18,16 @@ type keyArrays struct {
 	scopes, names           [][]byte
 	prints, holders, expiry []int64
 	held                    [][16]byte
-	latest                  map[gq.Key]int
+	latest                  map[gq.IdempotencyKey]int
 }
 
 // add gives a key to a job. A window of no length may end within the call: then
 // the last one has it.
 func (a *keyArrays) add(seq int64, spec *gq.Spec, until time.Time) {
 	if a.latest == nil {
-		a.latest = make(map[gq.Key]int)
+		a.latest = make(map[gq.IdempotencyKey]int)
 	}
-	name := gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name}
+	name := gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name}
 	i, again := a.latest[name]
 	if !again {
 		i = len(a.names)

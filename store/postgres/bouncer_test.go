@@ -85,7 +85,7 @@ func TestNewsBehindAPooler(t *testing.T) {
 		if out, err := nodes[1].Update(t.Context(), []store.Update{completing(job)}); err != nil || out[0].Err != nil {
 			t.Fatalf("complete: %v, %+v", err, out)
 		}
-		if got := statusOf(t, nodes[0], job.State.ID); got != gq.Completed {
+		if got := statusOf(t, nodes[0], job.State.ID); got != gq.StatusCompleted {
 			t.Errorf("the job is %v", got)
 		}
 		time.Sleep(50 * time.Millisecond) // let what is under way arrive

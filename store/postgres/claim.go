@@ -68,7 +68,7 @@ var (
 // levels are the lanes of queues in the order in which they are served.
 func levels(names ...string) (queues []string, lanes []int16) {
 	for _, name := range names {
-		for p := gq.Critical; p <= gq.Bulk; p++ {
+		for p := gq.PriorityCritical; p <= gq.PriorityBulk; p++ {
 			queues, lanes = append(queues, name), append(lanes, int16(p))
 		}
 	}
@@ -137,9 +137,9 @@ func wantsOf(claims []store.Claim) []*want {
 // into is the status of what it gets.
 func (w *want) into() gq.Status {
 	if w.Hold {
-		return gq.Claimed
+		return gq.StatusClaimed
 	}
-	return gq.Running
+	return gq.StatusRunning
 }
 
 func (w *want) missing() int { return w.N - len(w.jobs) - len(w.round) }

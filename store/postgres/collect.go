@@ -9,7 +9,7 @@ import (
 )
 
 // endings are the statuses that have a horizon.
-var endings = []gq.Status{gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled}
+var endings = []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 
 // kept is the condition for a row of gq.done, with the alias s, to be a job that
 // still is: the horizon has not passed it.

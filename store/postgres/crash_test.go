@@ -100,7 +100,7 @@ func TestCrashes(t *testing.T) {
 		}
 	}
 	for id := range submitted {
-		if got := statusOf(t, nodes[0], id); got != gq.Completed {
+		if got := statusOf(t, nodes[0], id); got != gq.StatusCompleted {
 			t.Errorf("job %s was acknowledged and is %v", id, got)
 		}
 	}

@@ -143,7 +143,7 @@ func TestConnectionsAreCut(t *testing.T) {
 		if err != nil || found[0].Err != nil {
 			t.Fatalf("a job that was accepted: %v, %+v", err, found)
 		}
-		if status := found[0].State.Status; completed[id] > 1 || completed[id] == 1 && status != gq.Completed {
+		if status := found[0].State.Status; completed[id] > 1 || completed[id] == 1 && status != gq.StatusCompleted {
 			t.Errorf("a job that was completed %d times is %v", completed[id], status)
 		}
 		history, err := watch.History(t.Context(), id)

@@ -79,7 +79,7 @@ func (x *export) begin(ctx context.Context) error {
 			(SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM gq.doc_version),
 			(SELECT coalesce(sum(jobs), 0)::bigint FROM `+tally+` WHERE status >= $1),
 			(SELECT min(applied_at)::text FROM gq.migration)
-		FROM gq.head`, int16(gq.Completed)).Scan(&event, &fresh, &gone, &at, &lastJob, &lastDoc, &done, &made)
+		FROM gq.head`, int16(gq.StatusCompleted)).Scan(&event, &fresh, &gone, &at, &lastJob, &lastDoc, &done, &made)
 	if err != nil {
 		return err
 	}

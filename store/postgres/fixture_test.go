@@ -49,7 +49,7 @@ func furnish(t *testing.T, s *postgres.Store) {
 		return out[0].Jobs
 	}
 	keyed := newSpec("work")
-	keyed.Key = gq.Key{Scope: "s", Name: "once", Fingerprint: 7}
+	keyed.Key = gq.IdempotencyKey{Scope: "s", Name: "once", Fingerprint: 7}
 	keyed.Payload = gq.Payload{Data: []byte("payload"), ContentType: "text/plain"}
 	specs := []gq.Spec{keyed}
 	for range 9 {
@@ -74,11 +74,11 @@ func furnish(t *testing.T, s *postgres.Store) {
 		return machine.Cancel(s, "not needed", now)
 	}})
 	meta := specs[8].Metadata
-	meta.Priority = gq.High
+	meta.Priority = gq.PriorityHigh
 	apply(store.Ref{Job: specs[8].ID}, store.Update{Metadata: &meta, Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		return machine.Update(s, gq.High, now)
+		return machine.Update(s, gq.PriorityHigh, now)
 	}})
-	child, later := newSpec("work", gq.Dependency{Kind: gq.After, Job: specs[8].ID}), newSpec("later")
+	child, later := newSpec("work", gq.Dependency{Kind: gq.DependencyAfter, Job: specs[8].ID}), newSpec("later")
 	later.RunAt = still{}.Now().Add(24 * time.Hour)
 	foreign := newSpec("foreign")
 	mustInsert(t, s, child, later, foreign, newSpec("fair"), newSpec("shared"))

@@ -210,7 +210,7 @@ func (l *lows) note(r *row, to home) {
 		if due.hi != 0 {
 			l.low(laneKey{"", dueLane}, due)
 		}
-		if s.Status == gq.Delayed || s.Status == gq.Scheduled || s.Status == gq.Retrying {
+		if s.Status == gq.StatusDelayed || s.Status == gq.StatusScheduled || s.Status == gq.StatusRetrying {
 			order := machine.Order(s)
 			l.low(laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
 		}

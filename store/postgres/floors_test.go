@@ -164,11 +164,11 @@ func TestNothingIsPassedOver(t *testing.T) {
 			f.next(second.State.ID)
 		}},
 		{"more urgent", func(f floored) {
-			early := urgent(gq.High)
+			early := urgent(gq.PriorityHigh)
 			mustInsert(f.t, f.s, early, newSpec("q"))
 			f.next(early.ID)
 			f.raise()
-			late := urgent(gq.High)
+			late := urgent(gq.PriorityHigh)
 			mustInsert(f.t, f.s, late)
 			f.next(late.ID)
 		}},
@@ -177,7 +177,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 			mustInsert(f.t, f.s, newSpec("q"), old)
 			f.update(completing(f.claim()))
 			for range 3 { // so that the lane of urgent jobs has a floor above the old one
-				urgent := urgent(gq.High)
+				urgent := urgent(gq.PriorityHigh)
 				mustInsert(f.t, f.s, urgent)
 				f.next(urgent.ID)
 				if err := f.s.Raise(f.t.Context()); err != nil {
@@ -185,7 +185,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 				}
 			}
 			mustInsert(f.t, f.s, newSpec("q"))
-			f.update(prioritising(old.ID, gq.High))
+			f.update(prioritising(old.ID, gq.PriorityHigh))
 			f.next(old.ID)
 		}},
 		{"committed late", func(f floored) {
@@ -263,11 +263,11 @@ func TestFloorsOfARestoredDatabase(t *testing.T) {
 	s := open(t, f.conn.Config().ConnString(), store.Config{})
 	defer s.Close()
 	f.next(old.State.ID)
-	if events, err := s.History(t.Context(), old.State.ID); err != nil || events[len(events)-1].Status != gq.Completed {
+	if events, err := s.History(t.Context(), old.State.ID); err != nil || events[len(events)-1].Status != gq.StatusCompleted {
 		t.Errorf("its history is %+v, %v", events, err)
 	}
 	counts, err := s.Counts(t.Context(), "q")
-	if err != nil || counts[0].By[gq.Completed] != 4 {
+	if err != nil || counts[0].By[gq.StatusCompleted] != 4 {
 		t.Errorf("counts: %+v, %v", counts, err)
 	}
 }
@@ -301,7 +301,7 @@ func TestFloorsUnderStress(t *testing.T) {
 		work.Go(func() {
 			conn := connect(t, url)
 			for range jobs / producers {
-				spec := urgent(gq.High + gq.Priority(mathrand.IntN(3)))
+				spec := urgent(gq.PriorityHigh + gq.Priority(mathrand.IntN(3)))
 				switch s := nodes[n%len(nodes)]; mathrand.IntN(3) {
 				case 0:
 					mustInsert(t, s, spec)
@@ -357,7 +357,7 @@ func TestFloorsUnderStress(t *testing.T) {
 					id = known[mathrand.IntN(len(known))]
 				}
 				mu.Unlock()
-				_, err := s.Update(ctx, []store.Update{prioritising(id, gq.High+gq.Priority(mathrand.IntN(3)))})
+				_, err := s.Update(ctx, []store.Update{prioritising(id, gq.PriorityHigh+gq.Priority(mathrand.IntN(3)))})
 				fail("change priority", err)
 			}
 		})
@@ -418,7 +418,7 @@ func mostUrgentFirst(ctx context.Context, nodes []*postgres.Store) error {
 		return err
 	}
 	normal, critical := newSpec("own"), newSpec("own")
-	critical.Metadata.Priority = gq.Critical
+	critical.Metadata.Priority = gq.PriorityCritical
 	for _, spec := range []gq.Spec{normal, critical} {
 		out, err := either().Insert(ctx, []store.Group{store.One(spec)})
 		if err == nil {

@@ -43,7 +43,7 @@ func TestNothingInHandIsLost(t *testing.T) {
 			if err == nil && name != "with nothing but an answer" {
 				t.Error("the transaction was committed")
 			}
-			if found, err := s.Get(t.Context(), []store.Ref{{Job: spec.ID}}, 0); err != nil || found[0].Err != nil || found[0].State.Status != gq.Scheduled {
+			if found, err := s.Get(t.Context(), []store.Ref{{Job: spec.ID}}, 0); err != nil || found[0].Err != nil || found[0].State.Status != gq.StatusScheduled {
 				t.Errorf("the job is %+v, %v", found, err)
 			}
 		})

@@ -154,7 +154,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 	var (
 		ids    [][16]byte // of the jobs, and of what they depend on
 		names  []string
-		keys   []gq.Key
+		keys   []gq.IdempotencyKey
 		fair   []string
 		others = slices.Clone(change) // and what the jobs depend on
 	)
@@ -162,7 +162,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 		ids = append(ids, spec.ID)
 		names, fair = append(names, spec.Queue), append(fair, spec.FairKey)
 		if spec.Key.Name != "" {
-			keys = append(keys, gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name})
+			keys = append(keys, gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name})
 		}
 		for _, d := range spec.DependsOn {
 			ids = append(ids, d.Job)
@@ -211,7 +211,7 @@ func (tx *txn) prepare(ctx context.Context, jobs []*gq.Spec, change []int64) (*p
 		names, fair = append(names, r.queue), append(fair, r.fair)
 	}
 	// A key leads nowhere once its job is gone.
-	maps.DeleteFunc(p.keys, func(_ gq.Key, h holder) bool { _, there := p.states[h.job]; return !there })
+	maps.DeleteFunc(p.keys, func(_ gq.IdempotencyKey, h holder) bool { _, there := p.states[h.job]; return !there })
 	if p.live, err = tx.liveJobs(ctx, p.queues); err != nil {
 		return nil, nil, err
 	}
@@ -307,8 +307,8 @@ func guarded(q gq.Queue) bool { return q.MaxDepth > 0 || q.Fair }
 
 // lockKeys keeps others from using the same idempotency keys, taken or not, and
 // reads who has them. Two keys with one hash merely wait for each other.
-func (tx *txn) lockKeys(ctx context.Context, keys []gq.Key) (map[gq.Key]holder, error) {
-	held := make(map[gq.Key]holder)
+func (tx *txn) lockKeys(ctx context.Context, keys []gq.IdempotencyKey) (map[gq.IdempotencyKey]holder, error) {
+	held := make(map[gq.IdempotencyKey]holder)
 	if len(keys) == 0 {
 		return held, nil
 	}
@@ -338,7 +338,7 @@ func (tx *txn) lockKeys(ctx context.Context, keys []gq.Key) (map[gq.Key]holder, 
 		job                       [16]byte
 	)
 	_, err = pgx.ForEachRow(rows, []any{&scope, &name, &fingerprint, &job, &seq, &expires}, func() error {
-		held[gq.Key{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires)}
+		held[gq.IdempotencyKey{Scope: string(scope), Name: string(name)}] = holder{job, seq, uint64(fingerprint), instant(expires)}
 		return nil
 	})
 	return held, err
@@ -362,7 +362,7 @@ func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[st
 		FROM `+tally+`
 		WHERE queue = ANY ($1) AND status < $2
 		GROUP BY queue`,
-		names, int16(gq.Completed))
+		names, int16(gq.StatusCompleted))
 	if err != nil {
 		return nil, err
 	}

@@ -208,11 +208,11 @@ func (l *limits) write() {
 type turns []int64
 
 // at is the turn being served at a level.
-func (t turns) at(level gq.Priority) uint64 { return uint64(t[level-gq.Critical]) }
+func (t turns) at(level gq.Priority) uint64 { return uint64(t[level-gq.PriorityCritical]) }
 
 // serve moves a level on and reports whether it did.
 func (t turns) serve(s *gq.State) bool {
-	at := &t[s.Priority()-gq.Critical]
+	at := &t[s.Priority()-gq.PriorityCritical]
 	if int64(s.Turn) <= *at {
 		return false
 	}
@@ -369,7 +369,7 @@ func (tx *txn) rearrange(ctx context.Context, q gq.Queue) error {
 	if err := tx.lockTurns(ctx, []string{q.Name}); err != nil {
 		return err
 	}
-	zero := make(turns, gq.Bulk)
+	zero := make(turns, gq.PriorityBulk)
 	tx.more.Queue("UPDATE gq.queue SET turns = $2 WHERE name = $1", q.Name, []int64(zero))
 	tx.more.Queue("DELETE FROM gq.turn WHERE queue = $1", q.Name)
 	tx.book = newBook()

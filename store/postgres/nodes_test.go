@@ -127,7 +127,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 			for range rounds {
 				var on []gq.Dependency
 				for _, spec := range shuffled() {
-					on = append(on, gq.Dependency{Kind: gq.FanIn, Job: spec.ID})
+					on = append(on, gq.Dependency{Kind: gq.DependencyFanIn, Job: spec.ID})
 				}
 				mustInsert(t, s, newSpec("q", on...))
 			}
@@ -181,7 +181,7 @@ func TestTwoNodes(t *testing.T) {
 		everyone.Go(func() {
 			for range families {
 				a, b := newSpec("q"), newSpec("q")
-				mustInsert(t, s, newSpec("q", gq.Dependency{Kind: gq.After, Job: a.ID}, gq.Dependency{Kind: gq.FanIn, Job: b.ID}), b, a)
+				mustInsert(t, s, newSpec("q", gq.Dependency{Kind: gq.DependencyAfter, Job: a.ID}, gq.Dependency{Kind: gq.DependencyFanIn, Job: b.ID}), b, a)
 			}
 		})
 		everyone.Go(func() {
@@ -478,7 +478,7 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 			u := completing(j)
 			if i == 0 && round%3 == 0 {
 				child := keyed(round)
-				child.DependsOn = []gq.Dependency{{Kind: gq.After, Job: j.State.ID}}
+				child.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: j.State.ID}}
 				u.Spawn = []gq.Spec{child}
 			}
 			count(j, -1)
@@ -530,7 +530,7 @@ func TestSettlementBehindALock(t *testing.T) {
 	}
 	settle := func(j gq.Job) {
 		out, err := s.Update(t.Context(), []store.Update{completing(j)})
-		if err != nil || out[0].Err != nil || out[0].State.Status != gq.Completed {
+		if err != nil || out[0].Err != nil || out[0].State.Status != gq.StatusCompleted {
 			t.Errorf("%+v, %v", out, err)
 		}
 	}
@@ -625,7 +625,7 @@ func TestSettlementsOfWhatMovesDoNotWaitInACircle(t *testing.T) {
 	}
 	both.Wait()
 	for _, id := range []gq.JobID{first.ID, second.ID} {
-		if got := statusOf(t, nodes[1], id); got != gq.Completed {
+		if got := statusOf(t, nodes[1], id); got != gq.StatusCompleted {
 			t.Errorf("job %s is %s", id, got)
 		}
 	}
@@ -711,7 +711,7 @@ func TestSettlementsWithinATransactionKeepTheOrder(t *testing.T) {
 	}
 	both.Wait()
 	for _, j := range jobs {
-		if got := statusOf(t, nodes[1], j.State.ID); got != gq.Completed {
+		if got := statusOf(t, nodes[1], j.State.ID); got != gq.StatusCompleted {
 			t.Errorf("job %s is %s", j.State.ID, got)
 		}
 	}

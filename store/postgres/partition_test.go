@@ -373,7 +373,7 @@ func TestOldSnapshotSeesNoDrop(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := statusOf(t, s, held.State.ID); got != gq.Running {
+	if got := statusOf(t, s, held.State.ID); got != gq.StatusRunning {
 		t.Errorf("the job is %s", got)
 	}
 }

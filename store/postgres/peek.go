@@ -89,7 +89,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		return nil, err
 	}
 	queues, lanes := levels(q.Name)
-	rows, err := scanRows(tx.Query(ctx, candidates, queues, lanes, now, types, offers, l.afford(f.MaxCost, gq.Running), l.full(), math.MaxInt32))
+	rows, err := scanRows(tx.Query(ctx, candidates, queues, lanes, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		if err != nil {
 			return nil, fmt.Errorf("job %s: %w", r.state.ID, err)
 		}
-		if !l.fits(&spec, gq.Running) {
+		if !l.fits(&spec, gq.StatusRunning) {
 			continue
 		}
 		if len(seen) >= n {
@@ -139,7 +139,7 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 		if _, ok := l.pace(tx.now); !ok {
 			break
 		}
-		l.take(&spec, &r.state, gq.Running)
+		l.take(&spec, &r.state, gq.StatusRunning)
 		r.state = r.state.At(tx.now)
 		seen = append(seen, r)
 	}

@@ -15,10 +15,10 @@ import (
 // database and what was decided before.
 type plan struct {
 	now     time.Time
-	numbers []int64               // sequence numbers, one for each job
-	taken   map[gq.JobID]bool     // nil where that shows later
-	states  map[gq.JobID]gq.State // of jobs that others may depend on
-	keys    map[gq.Key]holder     // by scope and name
+	numbers []int64                      // sequence numbers, one for each job
+	taken   map[gq.JobID]bool            // nil where that shows later
+	states  map[gq.JobID]gq.State        // of jobs that others may depend on
+	keys    map[gq.IdempotencyKey]holder // by scope and name
 	queues  map[string]gq.Queue
 	live    map[string]int64
 	crowded map[string]bool // queues that would be too many
@@ -67,7 +67,7 @@ func (p *plan) place(g store.Group) store.Inserted {
 		if p.taken == nil {
 			p.taken = make(map[gq.JobID]bool)
 		}
-		p.keys, p.states, p.live = make(map[gq.Key]holder), make(map[gq.JobID]gq.State), make(map[string]int64)
+		p.keys, p.states, p.live = make(map[gq.IdempotencyKey]holder), make(map[gq.JobID]gq.State), make(map[string]int64)
 	}
 	members, keys, err := p.identify(g)
 	if err != nil {
@@ -123,14 +123,14 @@ func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
 
 // identify finds out which jobs of a group exist already, and what its
 // dependencies mean then. It returns the keys that its new jobs will have.
-func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
+func (p *plan) identify(g store.Group) ([]member, map[gq.IdempotencyKey]holder, error) {
 	members := make([]member, len(g.Jobs))
-	var keys map[gq.Key]holder
+	var keys map[gq.IdempotencyKey]holder
 	var existing map[gq.JobID]gq.JobID
 	for i := range g.Jobs {
 		spec := &g.Jobs[i]
 		if spec.Key.Name != "" {
-			key := gq.Key{Scope: spec.Key.Scope, Name: spec.Key.Name}
+			key := gq.IdempotencyKey{Scope: spec.Key.Scope, Name: spec.Key.Name}
 			h, ok := keys[key]
 			if !ok {
 				h, ok = p.keys[key]
@@ -144,7 +144,7 @@ func (p *plan) identify(g store.Group) ([]member, map[gq.Key]holder, error) {
 				continue
 			}
 			if keys == nil {
-				keys = make(map[gq.Key]holder)
+				keys = make(map[gq.IdempotencyKey]holder)
 			}
 			keys[key] = holder{job: spec.ID, fingerprint: spec.Key.Fingerprint, expires: p.now.Add(spec.Policy.IdempotencyWindow)}
 		}
@@ -223,7 +223,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		b.Inherited = p.states[d.Job].Priority().Inherit(b.Inherited)
 		switch {
 		case !d.Kind.Waits():
-		case d.Kind == gq.AfterAny:
+		case d.Kind == gq.DependencyAfterAny:
 			b.AnyOpen = true
 		default:
 			b.Waits++
@@ -250,7 +250,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		}, p.now)
 		*state, born.events = next, append(born.events, events...)
 	}
-	if state.Status != gq.Pending {
+	if state.Status != gq.StatusPending {
 		born.awaits = nil // waits no longer, whatever the others do
 	}
 	if p.taken != nil {

@@ -186,7 +186,7 @@ func (tx *txn) lockStarts(ctx context.Context, rows []*row, n int) (numbers []in
 	tx.starts = starts{}
 	var starting, queues []string
 	for _, r := range rows {
-		if r.state.Status == gq.Claimed {
+		if r.state.Status == gq.StatusClaimed {
 			starting = append(starting, r.queue)
 		}
 		queues = append(queues, r.queue)
@@ -271,7 +271,7 @@ func collect[T any](rows pgx.Rows, err error) ([]T, error) {
 // admit refuses a move by which a job would occupy more than its pool has.
 func (l *starts) admit(r *row, to gq.Status) error {
 	p := l.pools[l.of[r.queue]]
-	if p == nil || to != gq.Running || r.state.Status != gq.Claimed {
+	if p == nil || to != gq.StatusRunning || r.state.Status != gq.StatusClaimed {
 		return nil
 	}
 	return machine.AdmitToPool(*p, r.state.Lease.CostUnits)
@@ -283,10 +283,10 @@ func (l *starts) occupy(r *row, to gq.Status) {
 	if p == nil || r.state.Lease == nil {
 		return
 	}
-	if r.state.Status == gq.Running && !l.over[int64(r.state.Sequence)] {
+	if r.state.Status == gq.StatusRunning && !l.over[int64(r.state.Sequence)] {
 		p.Used -= r.state.Lease.CostUnits
 	}
-	if to == gq.Running {
+	if to == gq.StatusRunning {
 		p.Used += r.state.Lease.CostUnits
 	}
 }

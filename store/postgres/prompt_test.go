@@ -66,7 +66,7 @@ func promptly(t *testing.T, s *Store, n int) []store.Inserted {
 	t.Helper()
 	groups := make([]store.Group, n)
 	for i := range groups {
-		spec := gq.Spec{ID: gq.NewJobID(random()), Queue: "q", Type: "t", Policy: gq.Default()}.WithDefaults()
+		spec := gq.Spec{ID: gq.NewJobID(random()), Queue: "q", Type: "t", Policy: gq.DefaultPolicy()}.WithDefaults()
 		spec.Policy.Lifetime = time.Hour
 		groups[i].Jobs = []gq.Spec{spec}
 	}

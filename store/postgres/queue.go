@@ -173,7 +173,7 @@ const (
 // readQueues reads what a query asks for with the statement that reads least, and
 // leaves out what that has read too much.
 func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
-	standard := gq.Default()
+	standard := gq.DefaultPolicy()
 	query, args := allQueues, []any(nil)
 	switch {
 	case asked.Names != nil:

@@ -72,7 +72,7 @@ func TestInsertWithinATransaction(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := statusOf(t, s, kept.ID); got != gq.Scheduled {
+	if got := statusOf(t, s, kept.ID); got != gq.StatusScheduled {
 		t.Errorf("the job is %v", got)
 	}
 	late, err := s.Events(t.Context(), middle[len(middle)-1].Seq, 100)
@@ -100,7 +100,7 @@ func TestUpdateWithinATransaction(t *testing.T) {
 	if err != nil || !out[0].Changed {
 		t.Fatalf("complete: %v, %+v", err, out)
 	}
-	if got := statusOf(t, s, first.State.ID); got != gq.Running {
+	if got := statusOf(t, s, first.State.ID); got != gq.StatusRunning {
 		t.Errorf("before the commit the job is %v for others", got)
 	}
 	// Whoever wants the same job waits, and nobody waits with them.
@@ -123,7 +123,7 @@ func TestUpdateWithinATransaction(t *testing.T) {
 	if err := <-waits; err != nil {
 		t.Error(err)
 	}
-	if got := statusOf(t, s, first.State.ID); got != gq.Completed {
+	if got := statusOf(t, s, first.State.ID); got != gq.StatusCompleted {
 		t.Errorf("after the commit the job is %v", got)
 	}
 }
@@ -166,7 +166,7 @@ func TestInsertWithDatabaseSQL(t *testing.T) {
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if got := statusOf(t, s, spec.ID); got != gq.Scheduled {
+		if got := statusOf(t, s, spec.ID); got != gq.StatusScheduled {
 			t.Errorf("the job is %v", got)
 		}
 	}
@@ -208,9 +208,9 @@ func TestEveryWayToSendStatements(t *testing.T) {
 			s := open(t, with, store.Config{})
 			defer s.Close()
 			first := newSpec(mode)
-			first.Key = gq.Key{Scope: "s", Name: mode}
+			first.Key = gq.IdempotencyKey{Scope: "s", Name: mode}
 			first.Payload = gq.Payload{Data: []byte("\x00\xff'\\"), ContentType: "application/octet-stream"}
-			second := newSpec(mode, gq.Dependency{Kind: gq.After, Job: first.ID})
+			second := newSpec(mode, gq.Dependency{Kind: gq.DependencyAfter, Job: first.ID})
 			second.Requires = []string{`a\b`, `"x"`, "NULL", "{}", "a,b"}
 			complete := func(update func([]store.Update) ([]store.Updated, error)) {
 				t.Helper()

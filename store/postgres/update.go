@@ -219,7 +219,7 @@ func (tx *txn) prepareLeased(ctx context.Context, c *changes, updates []store.Up
 	if len(rows) > 0 && len(rows) < len(sorted) {
 		return nil, errMoved
 	}
-	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.Claimed })
+	starting := slices.ContainsFunc(rows, func(r *row) bool { return r.state.Status == gq.StatusClaimed })
 	if foreign > 0 || len(rows) < len(sorted) || starting && leaving { // a pool counts nothing that is taken out
 		tx.putBack(rows)
 		return seqs, tx.flush(ctx)

@@ -98,7 +98,7 @@ func blobKept(e *env) {
 	ref := j.State.Lease.Ref()
 	e.updated(store.Update{
 		Ref: byID(job.ID), Apply: beating(ref, machine.Report{CheckpointBytes: 1}), Checkpoint: []byte("c"), Result: []byte("r"),
-		Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "m"},
+		Metadata: &gq.Metadata{Priority: gq.PriorityNormal, CorrelationID: "m"},
 	})
 	e.update(job.ID, beating(ref, machine.Report{Progress: 0.5}))
 	e.complete(j)
@@ -111,11 +111,11 @@ func blobKept(e *env) {
 func blobMetadata(e *env) {
 	spec := e.spec(func(s *gq.Spec) { s.Metadata.Tags = map[string]string{"a": "1", "b": "2"} })
 	e.insert(spec)
-	changed := gq.Metadata{Priority: gq.Normal, Tags: map[string]string{"b": "3"}, CorrelationID: "c", CallbackURL: "http://example.com/"}
+	changed := gq.Metadata{Priority: gq.PriorityNormal, Tags: map[string]string{"b": "3"}, CorrelationID: "c", CallbackURL: "http://example.com/"}
 	before := e.state(spec.ID)
 	e.clock.Advance(time.Second)
-	s := e.updated(store.Update{Ref: byID(spec.ID), Apply: updating(gq.Normal), Metadata: &changed})
-	if s.Status != gq.Scheduled || !s.UpdatedAt.Equal(before.UpdatedAt) {
+	s := e.updated(store.Update{Ref: byID(spec.ID), Apply: updating(gq.PriorityNormal), Metadata: &changed})
+	if s.Status != gq.StatusScheduled || !s.UpdatedAt.Equal(before.UpdatedAt) {
 		e.Errorf("new metadata made the job %s, updated at %v; want SCHEDULED, %v", s.Status, s.UpdatedAt, before.UpdatedAt)
 	}
 	j := e.get(spec.ID)
@@ -124,14 +124,14 @@ func blobMetadata(e *env) {
 	e.equal("the metadata as listed", e.list(gq.Query{})[0].Metadata, changed)
 	j = e.one()
 	e.equal("the metadata as claimed", j.Metadata, changed)
-	e.updated(store.Update{Ref: byID(spec.ID), Apply: updating(gq.Normal), Metadata: &spec.Metadata})
+	e.updated(store.Update{Ref: byID(spec.ID), Apply: updating(gq.PriorityNormal), Metadata: &spec.Metadata})
 	e.equal("the metadata of a running job", e.get(spec.ID).Metadata, spec.Metadata)
 	h := e.history(spec.ID)
-	if last := h[len(h)-1]; last.Type != gq.EventUpdated || last.Status != gq.Running {
+	if last := h[len(h)-1]; last.Type != gq.EventUpdated || last.Status != gq.StatusRunning {
 		e.Errorf("the last event is %s (%s), want %s (RUNNING)", last.Type, last.Status, gq.EventUpdated)
 	}
 	e.complete(j)
-	answer := e.tryUpdate(store.Update{Ref: byID(spec.ID), Apply: updating(gq.Normal), Metadata: &changed})[0]
+	answer := e.tryUpdate(store.Update{Ref: byID(spec.ID), Apply: updating(gq.PriorityNormal), Metadata: &changed})[0]
 	e.is("new metadata for a finished job", answer.Err, gq.ErrIllegalMove)
 	e.equal("the metadata of the finished job", e.get(spec.ID).Metadata, spec.Metadata)
 }
@@ -143,7 +143,7 @@ func blobReopen(e *env) {
 	checkpoint, result := e.noise(1000), e.noise(2000)
 	e.updated(store.Update{
 		Ref: byID(job.ID), Apply: beating(ref, machine.Report{CheckpointBytes: len(checkpoint)}), Checkpoint: checkpoint,
-		Metadata: &gq.Metadata{Priority: gq.Normal, Tags: map[string]string{"a": "b"}},
+		Metadata: &gq.Metadata{Priority: gq.PriorityNormal, Tags: map[string]string{"a": "b"}},
 	})
 	e.reopen()
 	e.updated(store.Update{Ref: byID(job.ID), Apply: completing(ref, result), Result: result})

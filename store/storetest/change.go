@@ -91,8 +91,8 @@ func changeTogether(e *env) {
 	}
 	e.reads(doc("k", "a", out.Versions[0], "1"))
 	e.reads(doc("k", "b", out.Versions[1], "2"))
-	e.stands("changed", jobs[0].ID, gq.Claimed)
-	e.stands("not named", jobs[1].ID, gq.Scheduled)
+	e.stands("changed", jobs[0].ID, gq.StatusClaimed)
+	e.stands("not named", jobs[1].ID, gq.StatusScheduled)
 	for i, at := range []int{0, 2} {
 		e.equal("the state", out.States[i], e.state(jobs[at].ID))
 		h := e.history(jobs[at].ID)
@@ -190,8 +190,8 @@ func changeInsert(e *env) {
 	}
 	v := e.putDocs(doc("k", "a", 0, "1"))[0]
 	jobs := e.specs(2)
-	jobs[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: jobs[0].ID}}
-	jobs[0].Key = gq.Key{Scope: "s", Name: "key", Fingerprint: 1}
+	jobs[1].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: jobs[0].ID}}
+	jobs[0].Key = gq.IdempotencyKey{Scope: "s", Name: "key", Fingerprint: 1}
 	out, err := c.Change(e.Context(), store.Change{Docs: []store.Doc{doc("k", "a", v, "2"), doc("k", "b", 0, "3")}, Insert: jobs})
 	e.check("Change", err)
 	if len(out.Versions) != 2 || len(out.Placed) != 2 || len(out.States) != 0 {
@@ -203,8 +203,8 @@ func changeInsert(e *env) {
 	for i := range jobs {
 		e.equal("the state", out.Placed[i].State, e.state(jobs[i].ID))
 	}
-	e.stands("inserted", jobs[0].ID, gq.Scheduled)
-	e.stands("waits for the other", jobs[1].ID, gq.Pending)
+	e.stands("inserted", jobs[0].ID, gq.StatusScheduled)
+	e.stands("waits for the other", jobs[1].ID, gq.StatusPending)
 	if job := e.one(); job.State.ID != jobs[0].ID || len(e.history(jobs[0].ID)) < 2 {
 		e.Errorf("claimed %s with the history %v", job.State.ID, e.history(jobs[0].ID))
 	}
@@ -235,7 +235,7 @@ func changeInsert(e *env) {
 		{"a document that is gone", []store.Doc{doc("k", "none", 1, "5")}, e.specs(1), gq.ErrConflict},
 		{"a queue that is full", []store.Doc{doc("k", "a", v, "5")}, e.specs(2, inQueue("full")), gq.ErrQueueFull},
 		{"an invalid job", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), bad}, gq.ErrInvalid},
-		{"an unknown dependency", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), e.spec(depends(gq.After, e.id()))}, gq.ErrInvalid},
+		{"an unknown dependency", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), e.spec(depends(gq.DependencyAfter, e.id()))}, gq.ErrInvalid},
 		{"a taken id", []store.Doc{doc("k", "a", v, "5")}, []gq.Spec{e.spec(), e.spec(func(s *gq.Spec) { s.ID = jobs[1].ID })}, gq.ErrDuplicateID},
 	} {
 		_, err := c.Change(e.Context(), store.Change{Docs: test.docs, Insert: test.jobs})
@@ -266,7 +266,7 @@ func changeInsertConcurrent(e *env) {
 	for n := range specs {
 		specs[n] = e.spec()
 		if n%2 == 1 {
-			specs[n].Key = gq.Key{Scope: "s", Name: "key"}
+			specs[n].Key = gq.IdempotencyKey{Scope: "s", Name: "key"}
 		}
 	}
 	var won atomic.Int32

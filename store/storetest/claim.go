@@ -85,7 +85,7 @@ var claimCases = []Case{
 
 func claimPriority(e *env) {
 	specs := e.specs(10)
-	levels := []gq.Priority{gq.Bulk, gq.Normal, gq.Critical, gq.Low, gq.High}
+	levels := []gq.Priority{gq.PriorityBulk, gq.PriorityNormal, gq.PriorityCritical, gq.PriorityLow, gq.PriorityHigh}
 	for i := range specs {
 		specs[i].Metadata.Priority = levels[i%len(levels)]
 	}
@@ -129,9 +129,9 @@ func claimFIFO(e *env) {
 }
 
 func claimOvertakes(e *env) {
-	bulk := e.insert(e.specs(1000, at(gq.Bulk))...)
+	bulk := e.insert(e.specs(1000, at(gq.PriorityBulk))...)
 	running := e.one()
-	urgent := e.add(at(gq.Critical))
+	urgent := e.add(at(gq.PriorityCritical))
 	e.claimed("behind a thousand others", 2, []gq.JobID{urgent.ID, bulk[1].ID})
 	e.equal("the job that ran when it came", e.state(running.State.ID), running.State)
 	e.complete(running)
@@ -146,9 +146,9 @@ func claimRetryPlace(e *env) {
 }
 
 func claimQueues(e *env) {
-	a := stateIDs(e.each(e.specs(2, inQueue("a"), at(gq.Bulk))...))
+	a := stateIDs(e.each(e.specs(2, inQueue("a"), at(gq.PriorityBulk))...))
 	b := stateIDs(e.each(e.specs(2, inQueue("b"))...))
-	c := stateIDs(e.each(e.specs(2, inQueue("c"), at(gq.Critical))...))
+	c := stateIDs(e.each(e.specs(2, inQueue("c"), at(gq.PriorityCritical))...))
 	e.claimed("b before a", 3, []gq.JobID{b[0], b[1], a[0]}, from("b", "a"))
 	e.claimed("what is left of a and b", 10, []gq.JobID{a[1]}, from("b", "a", "b"))
 	e.claimed("c", 10, c, from("c"))
@@ -231,7 +231,7 @@ func claimInvalid(e *env) {
 }
 
 func claimPeek(e *env) {
-	e.each(e.spec(at(gq.Low)), e.spec(ofType("other")), e.spec(delayed(time.Minute)), e.spec(), e.spec(inQueue("b"), costing(5)), e.spec(at(gq.High)))
+	e.each(e.spec(at(gq.PriorityLow)), e.spec(ofType("other")), e.spec(delayed(time.Minute)), e.spec(), e.spec(inQueue("b"), costing(5)), e.spec(at(gq.PriorityHigh)))
 	retrying := e.fail(e.one(), temporary) // the HIGH one
 	e.clock.Set(retrying.RunAt)
 	filter := store.Filter{Queues: []string{"b", "q"}, Types: []string{"work"}, MaxCost: 5}

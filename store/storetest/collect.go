@@ -107,7 +107,7 @@ func brief(p *gq.Policy) {
 
 func collectRetention(e *env) {
 	keep := e.keeping()
-	for _, end := range append([]gq.Status{gq.Completed}, badEnds...) {
+	for _, end := range append([]gq.Status{gq.StatusCompleted}, badEnds...) {
 		job := e.add(under(brief))
 		e.clock.Advance(10 * time.Hour) // the age of a job does not matter
 		e.end(job.ID, end)
@@ -127,7 +127,7 @@ func collectRetention(e *env) {
 
 func collectDefault(e *env) {
 	const day = 24 * time.Hour
-	ends := append([]gq.Status{gq.Completed}, badEnds...)
+	ends := append([]gq.Status{gq.StatusCompleted}, badEnds...)
 	ids := make(map[gq.Status]gq.JobID)
 	for _, end := range ends {
 		ids[end] = e.add().ID
@@ -148,9 +148,9 @@ func collectDefault(e *env) {
 	e.clock.Set(start.Add(7*day - 1))
 	want("before 7 days are over", ends...)
 	e.clock.Set(ended.Add(7 * day))
-	want("after 7 days", gq.Failed, gq.DeadLetter)
+	want("after 7 days", gq.StatusFailed, gq.StatusDeadLetter)
 	e.clock.Set(start.Add(30*day - 1))
-	want("before 30 days are over", gq.Failed, gq.DeadLetter)
+	want("before 30 days are over", gq.StatusFailed, gq.StatusDeadLetter)
 	e.clock.Set(ended.Add(30 * day))
 	want("after 30 days")
 }
@@ -191,7 +191,7 @@ func collectLive(e *env) {
 	ids = append(ids, e.add(policy).ID)
 	e.one()
 	ids = append(ids, e.add(policy).ID, e.add(policy, delayed(24*365*time.Hour)).ID)
-	ids = append(ids, e.add(policy, depends(gq.After, ids[2])).ID)
+	ids = append(ids, e.add(policy, depends(gq.DependencyAfter, ids[2])).ID)
 	before := e.snapshot(ids[2:]...)
 	e.clock.Advance(100 * 24 * time.Hour)
 	if n := e.collect(); n != 0 {
@@ -223,7 +223,7 @@ func collectGone(e *env) {
 	e.is("Update", answers[0].Err, gq.ErrNotFound)
 	e.is("Update by its lease", answers[1].Err, gq.ErrStaleLease)
 	e.listed("after the collection", gq.Query{}, []gq.JobID{kept.ID})
-	e.refused(gq.ErrInvalid, e.spec(depends(gq.After, job.ID)))
+	e.refused(gq.ErrInvalid, e.spec(depends(gq.DependencyAfter, job.ID)))
 }
 
 func collectAtOnce(e *env) {
@@ -365,15 +365,15 @@ func collectReplay(e *env) {
 func collectDependents(e *env) {
 	e.keeping()
 	parent := e.add(under(brief))
-	specs := e.specs(300, inQueue("c"), under(brief), depends(gq.After, parent.ID))
+	specs := e.specs(300, inQueue("c"), under(brief), depends(gq.DependencyAfter, parent.ID))
 	e.insert(specs...)
-	e.end(parent.ID, gq.Completed)
+	e.end(parent.ID, gq.StatusCompleted)
 	e.clock.Advance(time.Hour)
 	e.collect()
 	e.release()
 	for _, s := range specs {
 		found := e.find(byID(s.ID), 0)
-		if found.Err != nil || found.State.Status != gq.Scheduled {
+		if found.Err != nil || found.State.Status != gq.StatusScheduled {
 			e.Fatalf("a dependent of a collected job is %s (%v), want SCHEDULED", found.State.Status, found.Err)
 		}
 	}
@@ -418,7 +418,7 @@ func collectReopen(e *env) {
 	e.complete(e.one())
 	e.reopen()
 	e.absent("what was collected before a restart", first.ID)
-	e.stands("what was not", second.ID, gq.Completed)
+	e.stands("what was not", second.ID, gq.StatusCompleted)
 	e.clock.Advance(time.Hour)
 	e.reopen()
 	if n := e.collect(); n != 1 {

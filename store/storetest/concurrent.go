@@ -101,8 +101,8 @@ func concurrentWork(e *env) {
 			e.Errorf("job %s was done %d times", id, n)
 		}
 	}
-	if c := e.counts()["q"]; len(done) != workers*each || c.By[gq.Completed] != workers*each || c.Live() != 0 {
-		e.Errorf("%d jobs were done, %d are counted COMPLETED and %d live; want %d, all, none", len(done), c.By[gq.Completed], c.Live(), workers*each)
+	if c := e.counts()["q"]; len(done) != workers*each || c.By[gq.StatusCompleted] != workers*each || c.Live() != 0 {
+		e.Errorf("%d jobs were done, %d are counted COMPLETED and %d live; want %d, all, none", len(done), c.By[gq.StatusCompleted], c.Live(), workers*each)
 	}
 }
 
@@ -156,8 +156,8 @@ func concurrentLosses(e *env) {
 	for _, j := range e.claim(1000) {
 		settle([]gq.Job{j})
 	}
-	if c := e.counts()["q"]; len(done) != jobs || c.By[gq.Completed] != jobs {
-		e.Fatalf("%d jobs were settled and %d are counted COMPLETED, want %d", len(done), c.By[gq.Completed], jobs)
+	if c := e.counts()["q"]; len(done) != jobs || c.By[gq.StatusCompleted] != jobs {
+		e.Fatalf("%d jobs were settled and %d are counted COMPLETED, want %d", len(done), c.By[gq.StatusCompleted], jobs)
 	}
 	for id, lease := range done {
 		if s := e.state(id); s.Lease.ID != lease || s.Lease.State != gq.LeaseCompleted {
@@ -170,7 +170,7 @@ func concurrentDependents(e *env) {
 	for range 20 {
 		parent := e.add()
 		j := e.one()
-		specs := e.specs(8, inQueue("c"), depends(gq.After, parent.ID))
+		specs := e.specs(8, inQueue("c"), depends(gq.DependencyAfter, parent.ID))
 		var wait sync.WaitGroup
 		ready := make(chan struct{})
 		for _, s := range specs {
@@ -192,7 +192,7 @@ func concurrentDependents(e *env) {
 		wait.Wait()
 		e.release()
 		for _, s := range specs {
-			e.stands("a dependent inserted while its dependency ended", s.ID, gq.Scheduled)
+			e.stands("a dependent inserted while its dependency ended", s.ID, gq.StatusScheduled)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func countSteps(e *env) {
 	e.insert(e.specs(3)...)
 	then()
 	parent := e.add(inQueue("b"))
-	e.each(e.spec(delayed(time.Second)), e.spec(inQueue("b"), depends(gq.After, parent.ID)), e.spec(inQueue("b"), depends(gq.FanIn, parent.ID)))
+	e.each(e.spec(delayed(time.Second)), e.spec(inQueue("b"), depends(gq.DependencyAfter, parent.ID)), e.spec(inQueue("b"), depends(gq.DependencyFanIn, parent.ID)))
 	then()
 	bad := e.spec()
 	bad.Type = ""
@@ -93,7 +93,7 @@ func countSteps(e *env) {
 	e.one() // takes over from a lease that ran out
 	e.sweep()
 	then()
-	e.end(parent.ID, gq.Failed, from("b"))
+	e.end(parent.ID, gq.StatusFailed, from("b"))
 	e.release()
 	then()
 	e.clock.Set(start.Add(7 * 24 * time.Hour))
@@ -129,7 +129,7 @@ func countQueues(e *env) {
 		}
 	}
 	all := e.counts()
-	if all["a"].By[gq.Scheduled] != 2 || all["b"].By[gq.Scheduled] != 3 || all["c"].By[gq.Delayed] != 1 {
+	if all["a"].By[gq.StatusScheduled] != 2 || all["b"].By[gq.StatusScheduled] != 3 || all["c"].By[gq.StatusDelayed] != 1 {
 		e.Errorf("the counts are %v", all)
 	}
 }
@@ -142,7 +142,7 @@ func countCollected(e *env) {
 	e.clock.Advance(7 * 24 * time.Hour)
 	e.collect()
 	got := e.counts()["q"]
-	if got.By[gq.Completed] != 0 || got.By[gq.Cancelled] != 0 || got.By[gq.Failed] != 1 || got.Live() != 1 {
+	if got.By[gq.StatusCompleted] != 0 || got.By[gq.StatusCancelled] != 0 || got.By[gq.StatusFailed] != 1 || got.Live() != 1 {
 		e.Errorf("after a week the counts are %v, want one FAILED and one live", got)
 	}
 }
@@ -157,7 +157,7 @@ func countReopen(e *env) {
 	e.reopen()
 	e.equal("the counts after a restart", e.counts(), want)
 	e.complete(jobs[2])
-	if got := e.counts()["q"].By[gq.Completed]; got != 2 {
+	if got := e.counts()["q"].By[gq.StatusCompleted]; got != 2 {
 		e.Errorf("%d jobs are counted COMPLETED, want 2", got)
 	}
 }

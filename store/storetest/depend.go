@@ -97,37 +97,37 @@ var dependCases = []Case{
 
 func dependAfter(e *env) {
 	a, b := e.add(), e.add()
-	child := e.add(inQueue("c"), depends(gq.After, a.ID, b.ID))
-	if child.Status != gq.Pending || child.Waits != 2 || !child.ScheduledAt.IsZero() {
+	child := e.add(inQueue("c"), depends(gq.DependencyAfter, a.ID, b.ID))
+	if child.Status != gq.StatusPending || child.Waits != 2 || !child.ScheduledAt.IsZero() {
 		e.Errorf("a dependent is %s and waits for %d, want PENDING and 2", child.Status, child.Waits)
 	}
 	e.none("before its dependencies ended", from("c"))
 	e.clock.Advance(time.Second)
-	e.end(a.ID, gq.Completed)
+	e.end(a.ID, gq.StatusCompleted)
 	e.release()
 	e.none("after one of two ended", from("c"))
-	e.stands("after one of two ended", child.ID, gq.Pending)
+	e.stands("after one of two ended", child.ID, gq.StatusPending)
 	e.clock.Advance(time.Second)
-	e.end(b.ID, gq.Completed)
+	e.end(b.ID, gq.StatusCompleted)
 	e.release()
 	s := e.state(child.ID)
-	if s.Status != gq.Scheduled || !s.ScheduledAt.Equal(e.now()) {
+	if s.Status != gq.StatusScheduled || !s.ScheduledAt.Equal(e.now()) {
 		e.Errorf("after both completed the dependent is %s since %v, want SCHEDULED since %v", s.Status, s.ScheduledAt, e.now())
 	}
-	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled})
+	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled})
 	e.claimed("after both completed", 5, []gq.JobID{child.ID}, from("c"))
 }
 
-var badEnds = []gq.Status{gq.Failed, gq.DeadLetter, gq.Cancelled}
+var badEnds = []gq.Status{gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 
 func dependFailure(e *env) {
-	for _, kind := range []gq.DependencyKind{gq.After, gq.Chain} {
+	for _, kind := range []gq.DependencyKind{gq.DependencyAfter, gq.DependencyChain} {
 		for _, end := range badEnds {
 			what := fmt.Sprintf("%s a job that ended %s", kind, end)
 			parent, other := e.add(), e.add(inQueue("other"))
 			child := e.add(inQueue("c"), depends(kind, other.ID, parent.ID))
 			grandchild := e.add(inQueue("c"), depends(kind, child.ID))
-			great := e.add(inQueue("c"), depends(gq.FanIn, grandchild.ID)) // does not mind
+			great := e.add(inQueue("c"), depends(gq.DependencyFanIn, grandchild.ID)) // does not mind
 			e.end(parent.ID, end)
 			e.release()
 			for _, id := range []gq.JobID{child.ID, grandchild.ID} {
@@ -135,7 +135,7 @@ func dependFailure(e *env) {
 				if s.Status != end || s.Attempt != 0 || s.Reason != "dependency" || !s.CompletedAt.Equal(e.now()) {
 					e.Errorf("%s: %s, attempt %d, reason %q, ended %v; want the same end now", what, s.Status, s.Attempt, s.Reason, s.CompletedAt)
 				}
-				e.equal("the history of a job "+what, trace(e.history(id)), []gq.Status{gq.Pending, end})
+				e.equal("the history of a job "+what, trace(e.history(id)), []gq.Status{gq.StatusPending, end})
 			}
 			e.claimed("behind jobs "+what, 5, []gq.JobID{great.ID}, from("c"))
 			e.cancel(other.ID)
@@ -146,10 +146,10 @@ func dependFailure(e *env) {
 }
 
 func dependAfterAny(e *env) {
-	for _, end := range append([]gq.Status{gq.Completed}, badEnds...) {
+	for _, end := range append([]gq.Status{gq.StatusCompleted}, badEnds...) {
 		first, second := e.add(), e.add(inQueue("other"))
-		child := e.add(inQueue("c"), depends(gq.AfterAny, second.ID, first.ID))
-		if child.Status != gq.Pending {
+		child := e.add(inQueue("c"), depends(gq.DependencyAfterAny, second.ID, first.ID))
+		if child.Status != gq.StatusPending {
 			e.Errorf("an AFTER_ANY job is %s before any ended, want PENDING", child.Status)
 		}
 		e.end(first.ID, end)
@@ -161,32 +161,32 @@ func dependAfterAny(e *env) {
 		e.cancel(second.ID)
 		e.release()
 		e.equal("the dependent after the other ended as well", e.state(child.ID), j[0].State)
-		e.equal("its history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running})
+		e.equal("its history", trace(e.history(child.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusRunning})
 	}
 }
 
 func dependFanIn(e *env) {
-	ends := append([]gq.Status{gq.Completed}, badEnds...)
+	ends := append([]gq.Status{gq.StatusCompleted}, badEnds...)
 	var parents []gq.JobID
 	for range ends {
 		parents = append(parents, e.add().ID)
 	}
-	child := e.add(inQueue("c"), depends(gq.FanIn, parents...))
+	child := e.add(inQueue("c"), depends(gq.DependencyFanIn, parents...))
 	for i, end := range ends {
 		e.none(fmt.Sprintf("with %d of %d ended", i, len(ends)), from("c"))
 		e.end(parents[i], end)
 		e.release()
 	}
-	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled})
+	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled})
 	e.claimed("after all ended", 5, []gq.JobID{child.ID}, from("c"))
 	e.none("a second time", from("c"))
-	e.stands("at last", child.ID, gq.Running)
+	e.stands("at last", child.ID, gq.StatusRunning)
 }
 
 func dependFanOut(e *env) {
 	parent := e.add()
 	e.one()
-	spawned := e.specs(5, depends(gq.FanOut, parent.ID))
+	spawned := e.specs(5, depends(gq.DependencyFanOut, parent.ID))
 	ids := stateIDs(e.insert(spawned...))
 	e.claimed("spawned jobs beside their parent", 10, ids)
 	e.equal("who spawned it", e.get(ids[0]).Spec.DependsOn, spawned[0].DependsOn)
@@ -194,23 +194,23 @@ func dependFanOut(e *env) {
 
 func dependMixed(e *env) {
 	after, fanIn, any1, any2 := e.add(), e.add(), e.add(inQueue("any")), e.add(inQueue("any"))
-	child := e.add(inQueue("c"), depends(gq.After, after.ID), depends(gq.FanIn, fanIn.ID), depends(gq.AfterAny, any1.ID, any2.ID))
-	e.end(after.ID, gq.Completed)
+	child := e.add(inQueue("c"), depends(gq.DependencyAfter, after.ID), depends(gq.DependencyFanIn, fanIn.ID), depends(gq.DependencyAfterAny, any1.ID, any2.ID))
+	e.end(after.ID, gq.StatusCompleted)
 	e.release()
 	e.cancel(any2.ID)
 	e.release()
-	e.stands("with AFTER and AFTER_ANY satisfied", child.ID, gq.Pending)
-	e.end(fanIn.ID, gq.Failed)
+	e.stands("with AFTER and AFTER_ANY satisfied", child.ID, gq.StatusPending)
+	e.end(fanIn.ID, gq.StatusFailed)
 	e.release()
-	e.stands("with all satisfied", child.ID, gq.Scheduled)
+	e.stands("with all satisfied", child.ID, gq.StatusScheduled)
 
-	doomed := e.add(inQueue("c"), depends(gq.AfterAny, any1.ID), depends(gq.After, any2.ID))
+	doomed := e.add(inQueue("c"), depends(gq.DependencyAfterAny, any1.ID), depends(gq.DependencyAfter, any2.ID))
 	e.release()
-	e.stands("AFTER a cancelled job, AFTER_ANY a live one", doomed.ID, gq.Cancelled)
+	e.stands("AFTER a cancelled job, AFTER_ANY a live one", doomed.ID, gq.StatusCancelled)
 }
 
 func dependChain(e *env) {
-	chain := e.chainOf(5, gq.Chain)
+	chain := e.chainOf(5, gq.DependencyChain)
 	e.insert(chain...)
 	for _, link := range chain {
 		j := e.one()
@@ -225,45 +225,45 @@ func dependChain(e *env) {
 }
 
 func dependEnded(e *env) {
-	for _, end := range append([]gq.Status{gq.Completed}, badEnds...) {
+	for _, end := range append([]gq.Status{gq.StatusCompleted}, badEnds...) {
 		live := e.add(inQueue("live"))
 		parent := e.add()
 		e.end(parent.ID, end)
 		e.release()
 		bad := end
-		if end == gq.Completed {
-			bad = gq.Scheduled
+		if end == gq.StatusCompleted {
+			bad = gq.StatusScheduled
 		}
 		for _, test := range []struct {
 			name     string
 			settings []setting
 			want     gq.Status
 		}{
-			{"AFTER", []setting{depends(gq.After, parent.ID)}, bad},
-			{"CHAIN", []setting{depends(gq.Chain, parent.ID)}, bad},
-			{"FAN_IN", []setting{depends(gq.FanIn, parent.ID)}, gq.Scheduled},
-			{"FAN_OUT", []setting{depends(gq.FanOut, parent.ID)}, gq.Scheduled},
-			{"AFTER_ANY", []setting{depends(gq.AfterAny, live.ID, parent.ID)}, gq.Scheduled},
-			{"FAN_IN, and a live one", []setting{depends(gq.FanIn, parent.ID, live.ID)}, gq.Pending},
+			{"AFTER", []setting{depends(gq.DependencyAfter, parent.ID)}, bad},
+			{"CHAIN", []setting{depends(gq.DependencyChain, parent.ID)}, bad},
+			{"FAN_IN", []setting{depends(gq.DependencyFanIn, parent.ID)}, gq.StatusScheduled},
+			{"FAN_OUT", []setting{depends(gq.DependencyFanOut, parent.ID)}, gq.StatusScheduled},
+			{"AFTER_ANY", []setting{depends(gq.DependencyAfterAny, live.ID, parent.ID)}, gq.StatusScheduled},
+			{"FAN_IN, and a live one", []setting{depends(gq.DependencyFanIn, parent.ID, live.ID)}, gq.StatusPending},
 		} {
 			child := e.add(append(test.settings, inQueue("c"))...)
 			e.release()
 			what := test.name + " a job that had ended " + end.String()
 			e.stands(what, child.ID, test.want)
-			want := []gq.Status{gq.Pending, test.want}
-			if test.want == gq.Pending {
+			want := []gq.Status{gq.StatusPending, test.want}
+			if test.want == gq.StatusPending {
 				want = want[:1]
 			}
 			e.equal(what+": the history", trace(e.history(child.ID)), want)
 		}
 		// In one group, behind a job that shares the end at once.
-		group := e.chainOf(2, gq.After, inQueue("c"))
-		group[0].DependsOn = []gq.Dependency{{Kind: gq.After, Job: parent.ID}}
+		group := e.chainOf(2, gq.DependencyAfter, inQueue("c"))
+		group[0].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent.ID}}
 		e.insert(group...)
 		e.release()
 		want := end
-		if end == gq.Completed {
-			want = gq.Pending
+		if end == gq.StatusCompleted {
+			want = gq.StatusPending
 		}
 		e.stands("behind a job that had to end at once", group[1].ID, want)
 	}
@@ -271,14 +271,14 @@ func dependEnded(e *env) {
 
 func dependDelay(e *env) {
 	parent := e.add()
-	late := e.add(inQueue("c"), depends(gq.After, parent.ID), delayed(time.Minute))
-	soon := e.add(inQueue("c"), depends(gq.After, parent.ID), delayed(time.Second))
+	late := e.add(inQueue("c"), depends(gq.DependencyAfter, parent.ID), delayed(time.Minute))
+	soon := e.add(inQueue("c"), depends(gq.DependencyAfter, parent.ID), delayed(time.Second))
 	e.clock.Advance(30 * time.Second)
-	e.end(parent.ID, gq.Completed)
+	e.end(parent.ID, gq.StatusCompleted)
 	e.release()
-	e.stands("a delay that is over", soon.ID, gq.Scheduled)
+	e.stands("a delay that is over", soon.ID, gq.StatusScheduled)
 	s := e.state(late.ID)
-	if s.Status != gq.Delayed || !s.RunAt.Equal(start.Add(time.Minute)) {
+	if s.Status != gq.StatusDelayed || !s.RunAt.Equal(start.Add(time.Minute)) {
 		e.Errorf("a delay that is not over: %s until %v, want DELAYED until %v", s.Status, s.RunAt, start.Add(time.Minute))
 	}
 	e.claimed("before the delay is over", 5, []gq.JobID{soon.ID}, from("c"))
@@ -287,13 +287,13 @@ func dependDelay(e *env) {
 }
 
 func dependPriority(e *env) {
-	parent := e.add(at(gq.Low))
-	child := e.add(inQueue("c"), at(gq.Bulk), depends(gq.FanIn, parent.ID))
-	rival := e.add(inQueue("c"), at(gq.High))
-	e.update(parent.ID, updating(gq.Critical))
-	e.end(parent.ID, gq.Completed)
+	parent := e.add(at(gq.PriorityLow))
+	child := e.add(inQueue("c"), at(gq.PriorityBulk), depends(gq.DependencyFanIn, parent.ID))
+	rival := e.add(inQueue("c"), at(gq.PriorityHigh))
+	e.update(parent.ID, updating(gq.PriorityCritical))
+	e.end(parent.ID, gq.StatusCompleted)
 	e.release()
-	if s := e.state(child.ID); s.Own != gq.Bulk || s.Priority() != gq.Critical {
+	if s := e.state(child.ID); s.Own != gq.PriorityBulk || s.Priority() != gq.PriorityCritical {
 		e.Errorf("the dependent of a job that became CRITICAL is %s, of its own %s; want CRITICAL and BULK", s.Priority(), s.Own)
 	}
 	e.claimed("by priority", 5, []gq.JobID{child.ID, rival.ID}, from("c"))
@@ -301,11 +301,11 @@ func dependPriority(e *env) {
 
 func dependLeft(e *env) {
 	parent := e.add()
-	child := e.add(inQueue("c"), depends(gq.After, parent.ID))
-	grandchild := e.add(inQueue("c"), depends(gq.FanIn, child.ID))
+	child := e.add(inQueue("c"), depends(gq.DependencyAfter, parent.ID))
+	grandchild := e.add(inQueue("c"), depends(gq.DependencyFanIn, child.ID))
 	e.cancel(child.ID)
 	e.release()
-	e.stands("behind a cancelled dependent", grandchild.ID, gq.Scheduled)
+	e.stands("behind a cancelled dependent", grandchild.ID, gq.StatusScheduled)
 	before := e.snapshot(child.ID, grandchild.ID)
 	j := e.one()
 	e.complete(j)
@@ -319,9 +319,9 @@ func dependMany(e *env) {
 	const n = 5000
 	parent := e.add(forever(endless))
 	for range 5 {
-		e.insert(e.specs(n/5, inQueue("c"), forever(endless), depends(gq.After, parent.ID))...)
+		e.insert(e.specs(n/5, inQueue("c"), forever(endless), depends(gq.DependencyAfter, parent.ID))...)
 	}
-	e.end(parent.ID, gq.Completed)
+	e.end(parent.ID, gq.StatusCompleted)
 	for steps := 0; ; steps++ {
 		limit := 300
 		if steps < 3 {
@@ -339,8 +339,8 @@ func dependMany(e *env) {
 			e.Fatalf("Release does not come to an end")
 		}
 	}
-	if got := e.counts("c")["c"]; got.By[gq.Scheduled] != n || got.Live() != n {
-		e.Fatalf("%d of %d live dependents are SCHEDULED, want all %d", got.By[gq.Scheduled], got.Live(), n)
+	if got := e.counts("c")["c"]; got.By[gq.StatusScheduled] != n || got.Live() != n {
+		e.Fatalf("%d of %d live dependents are SCHEDULED, want all %d", got.By[gq.StatusScheduled], got.Live(), n)
 	}
 	scheduled := make(map[gq.JobID]int)
 	for after := uint64(0); ; {
@@ -368,18 +368,18 @@ func dependMany(e *env) {
 
 func dependReopen(e *env) {
 	good, bad := e.add(), e.add(inQueue("other"))
-	child := e.add(inQueue("c"), depends(gq.After, good.ID))
-	doomed := e.add(inQueue("c"), depends(gq.After, bad.ID))
-	waiting := e.add(inQueue("c"), depends(gq.FanIn, good.ID, doomed.ID))
+	child := e.add(inQueue("c"), depends(gq.DependencyAfter, good.ID))
+	doomed := e.add(inQueue("c"), depends(gq.DependencyAfter, bad.ID))
+	waiting := e.add(inQueue("c"), depends(gq.DependencyFanIn, good.ID, doomed.ID))
 	e.reopen()
-	e.end(good.ID, gq.Completed)
+	e.end(good.ID, gq.StatusCompleted)
 	e.updated(store.Update{Ref: byID(bad.ID), Apply: cancelling("")})
 	e.reopen()
 	e.release()
-	e.stands("after a restart", child.ID, gq.Scheduled)
-	e.stands("after a restart, behind a bad end", doomed.ID, gq.Cancelled)
-	e.stands("after a restart, behind both", waiting.ID, gq.Scheduled)
+	e.stands("after a restart", child.ID, gq.StatusScheduled)
+	e.stands("after a restart, behind a bad end", doomed.ID, gq.StatusCancelled)
+	e.stands("after a restart, behind both", waiting.ID, gq.StatusScheduled)
 	e.reopen()
 	e.release()
-	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.Pending, gq.Scheduled})
+	e.equal("the history", trace(e.history(child.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled})
 }

@@ -96,50 +96,50 @@ func dueEach(e *env) {
 		at   time.Duration
 		then gq.Status
 	}{
-		{"delay", func() gq.JobID { return e.add(forever(endless), delayed(time.Minute)).ID }, time.Minute, gq.Scheduled},
+		{"delay", func() gq.JobID { return e.add(forever(endless), delayed(time.Minute)).ID }, time.Minute, gq.StatusScheduled},
 		{"backoff", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Backoff.Initial = 2 * time.Minute }))
 			return e.fail(e.one(), temporary).ID
-		}, 2 * time.Minute, gq.Scheduled},
+		}, 2 * time.Minute, gq.StatusScheduled},
 		{"lease", func() gq.JobID {
 			e.add(forever(endless))
 			return e.one(lasting(time.Minute)).State.ID
-		}, time.Minute, gq.Scheduled},
+		}, time.Minute, gq.StatusScheduled},
 		{"last lease", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.MaxAttempts = 1 }))
 			return e.one(lasting(time.Minute)).State.ID
-		}, time.Minute, gq.DeadLetter},
+		}, time.Minute, gq.StatusDeadLetter},
 		{"hold", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Hold = time.Minute }))
 			return e.one(holding).State.ID
-		}, time.Minute, gq.Scheduled},
+		}, time.Minute, gq.StatusScheduled},
 		{"execution timeout", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.ExecutionTimeout = time.Minute }))
 			return e.one().State.ID
-		}, time.Minute, gq.Retrying},
+		}, time.Minute, gq.StatusRetrying},
 		{"lifetime of a waiting job", func() gq.JobID {
 			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute })).ID
-		}, time.Minute, gq.DeadLetter},
+		}, time.Minute, gq.StatusDeadLetter},
 		{"lifetime of a dependent", func() gq.JobID {
 			parent := e.add(forever(endless), inQueue("parents"))
-			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), depends(gq.After, parent.ID)).ID
-		}, time.Minute, gq.DeadLetter},
+			return e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), depends(gq.DependencyAfter, parent.ID)).ID
+		}, time.Minute, gq.StatusDeadLetter},
 		{"lifetime of a running job", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }))
 			e.clock.Advance(20 * time.Second)
 			return e.one().State.ID
-		}, time.Minute, gq.DeadLetter},
+		}, time.Minute, gq.StatusDeadLetter},
 		{"lifetime of a job that was given back", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }))
 			j := e.one()
 			e.clock.Advance(20 * time.Second)
 			return e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, "")).ID
-		}, time.Minute, gq.DeadLetter},
+		}, time.Minute, gq.StatusDeadLetter},
 		{"lifetime of a held job", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.Lifetime, p.Hold = time.Minute, time.Hour }))
 			e.clock.Advance(20 * time.Second)
 			return e.one(holding).State.ID
-		}, time.Minute, gq.DeadLetter},
+		}, time.Minute, gq.StatusDeadLetter},
 		{"lifetime from the first start", func() gq.JobID {
 			e.add(forever(func(p *gq.Policy) { p.RunLifetime = 40 * time.Second }))
 			e.clock.Advance(20 * time.Second)
@@ -147,7 +147,7 @@ func dueEach(e *env) {
 			e.clock.Advance(10 * time.Second)
 			e.update(j.State.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 			return j.State.ID
-		}, time.Minute, gq.DeadLetter},
+		}, time.Minute, gq.StatusDeadLetter},
 	} {
 		at := e.now().Add(test.at) // a lifetime counts from the submission
 		id := test.make()
@@ -248,18 +248,18 @@ func dueSwept(e *env) {
 	e.sweep()
 	for _, s := range []gq.State{late, lost} {
 		got := e.state(s.ID)
-		if got.Status != gq.Scheduled || !got.ScheduledAt.Equal(e.now()) {
+		if got.Status != gq.StatusScheduled || !got.ScheduledAt.Equal(e.now()) {
 			e.Errorf("after a sweep the job is %s since %v, want SCHEDULED since %v", got.Status, got.ScheduledAt, e.now())
 		}
 	}
-	e.equal("the history of the delayed job", trace(e.history(late.ID)), []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled})
-	e.equal("the history of the lost job", trace(e.history(lost.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled})
+	e.equal("the history of the delayed job", trace(e.history(late.ID)), []gq.Status{gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled})
+	e.equal("the history of the lost job", trace(e.history(lost.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled})
 	e.claimed("after the sweep", 10, []gq.JobID{late.ID, lost.ID})
 
 	e.clock.Set(start.Add(7 * 24 * time.Hour))
 	e.sweep()
-	e.stands("seven days after submission", late.ID, gq.DeadLetter)
-	e.stands("seven days after submission", lost.ID, gq.DeadLetter)
+	e.stands("seven days after submission", late.ID, gq.StatusDeadLetter)
+	e.stands("seven days after submission", lost.ID, gq.StatusDeadLetter)
 }
 
 func dueReopen(e *env) {

@@ -132,7 +132,7 @@ type setting func(*gq.Spec)
 
 // spec is a job of queue "q" and type "work".
 func (e *env) spec(settings ...setting) gq.Spec {
-	s := gq.Spec{ID: e.id(), Queue: "q", Type: "work", Policy: gq.Default()}
+	s := gq.Spec{ID: e.id(), Queue: "q", Type: "work", Policy: gq.DefaultPolicy()}
 	for _, set := range settings {
 		set(&s)
 	}
@@ -156,7 +156,7 @@ func requiring(capability ...string) setting { return func(s *gq.Spec) { s.Requi
 func under(change func(*gq.Policy)) setting  { return func(s *gq.Spec) { change(&s.Policy) } }
 
 func keyed(name string, fingerprint uint64) setting {
-	return func(s *gq.Spec) { s.Key = gq.Key{Name: name, Fingerprint: fingerprint} }
+	return func(s *gq.Spec) { s.Key = gq.IdempotencyKey{Name: name, Fingerprint: fingerprint} }
 }
 
 func depends(kind gq.DependencyKind, on ...gq.JobID) setting {

@@ -75,7 +75,7 @@ var eventCases = []Case{
 func (e *env) story() {
 	e.Helper()
 	parent := e.add()
-	e.each(e.spec(inQueue("b"), depends(gq.After, parent.ID)), e.spec(inQueue("b"), depends(gq.FanIn, parent.ID)), e.spec(delayed(time.Second)))
+	e.each(e.spec(inQueue("b"), depends(gq.DependencyAfter, parent.ID)), e.spec(inQueue("b"), depends(gq.DependencyFanIn, parent.ID)), e.spec(delayed(time.Second)))
 	j := e.one()
 	e.clock.Advance(time.Second)
 	e.update(j.State.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: 0.5}))
@@ -93,7 +93,7 @@ func (e *env) story() {
 		}
 		e.cancel(j.State.ID)
 	}
-	e.insert(e.chainOf(3, gq.Chain)...)
+	e.insert(e.chainOf(3, gq.DependencyChain)...)
 	j = e.one()
 	e.cancel(j.State.ID)
 	e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, ""))
@@ -169,7 +169,7 @@ func eventLegal(e *env) {
 		}
 		status[v.Job] = v.Status
 	}
-	for _, want := range []gq.Status{gq.Failed, gq.Cancelled, gq.Completed, gq.Running} {
+	for _, want := range []gq.Status{gq.StatusFailed, gq.StatusCancelled, gq.StatusCompleted, gq.StatusRunning} {
 		if !slices.Contains(slices.Collect(maps.Values(status)), want) {
 			e.Errorf("no job of the story ended up %s", want)
 		}

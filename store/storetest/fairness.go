@@ -130,18 +130,18 @@ func fairLevels(e *env) {
 	e.fair()
 	a := e.adds(50, "a")
 	e.claim(30) // far into the turns of this level
-	high := e.adds(3, "a", at(gq.High))
-	b := e.adds(2, "b", at(gq.High))
+	high := e.adds(3, "a", at(gq.PriorityHigh))
+	b := e.adds(2, "b", at(gq.PriorityHigh))
 	other := e.adds(1, "b")
 	e.claimed("the urgent ones", 5, []gq.JobID{high[0], b[0], high[1], b[1], high[2]})
-	raised := e.updated(storeUpdate(a[45], gq.High))
-	if raised.Own != gq.High {
+	raised := e.updated(storeUpdate(a[45], gq.PriorityHigh))
+	if raised.Own != gq.PriorityHigh {
 		e.Fatalf("the priority of the job is %s", raised.Own)
 	}
-	c := e.adds(2, "c", at(gq.High))
+	c := e.adds(2, "c", at(gq.PriorityHigh))
 	e.claimed("a job that was made urgent, in its turn", 4, []gq.JobID{c[0], a[45], c[1], other[0]})
-	lowered := e.updated(storeUpdate(a[46], gq.Bulk))
-	d := e.adds(1, "d", at(gq.Bulk))
+	lowered := e.updated(storeUpdate(a[46], gq.PriorityBulk))
+	d := e.adds(1, "d", at(gq.PriorityBulk))
 	e.claimed("what is left", 100, slices.Concat(a[30:45], a[47:], []gq.JobID{lowered.ID}, d))
 }
 

@@ -52,9 +52,9 @@ var badFields = map[string][]setting{
 	"policy.hold":               {func(s *gq.Spec) { s.Policy.Hold = -1 }},
 	"policy.backoff.multiplier": {func(s *gq.Spec) { s.Policy.Backoff.Multiplier = 0.5 }},
 	"policy.lifetime":           {func(s *gq.Spec) { s.Policy.Lifetime = -1 }},
-	"policy.idempotency_window": {func(s *gq.Spec) { s.Key, s.Policy.IdempotencyWindow = gq.Key{Scope: "s", Name: "k"}, 0 }},
-	"idempotency_key":           {func(s *gq.Spec) { s.Key = gq.Key{Scope: "s", Name: strings.Repeat("k", gq.MaxKeyRunes+1)} }, func(s *gq.Spec) { s.Key.Fingerprint = 1 }},
-	"idempotency_scope":         {func(s *gq.Spec) { s.Key = gq.Key{Name: "k"} }},
+	"policy.idempotency_window": {func(s *gq.Spec) { s.Key, s.Policy.IdempotencyWindow = gq.IdempotencyKey{Scope: "s", Name: "k"}, 0 }},
+	"idempotency_key":           {func(s *gq.Spec) { s.Key = gq.IdempotencyKey{Scope: "s", Name: strings.Repeat("k", gq.MaxKeyRunes+1)} }, func(s *gq.Spec) { s.Key.Fingerprint = 1 }},
+	"idempotency_scope":         {func(s *gq.Spec) { s.Key = gq.IdempotencyKey{Name: "k"} }},
 	"delay": {
 		delayed(-1), delayed(gq.MaxDuration + 1),
 		delayed(7 * 24 * time.Hour), // the whole lifetime
@@ -65,7 +65,7 @@ var badFields = map[string][]setting{
 	"requires":       {func(s *gq.Spec) { s.Requires = numbered(gq.MaxCapabilities + 1) }},
 	"requires[0]":    {requiring("")},
 	"attributes":     {func(s *gq.Spec) { s.Attributes = map[string]string{"": "x"} }},
-	"priority":       {func(s *gq.Spec) { s.Metadata.Priority = 0 }, at(gq.Bulk + 1)},
+	"priority":       {func(s *gq.Spec) { s.Metadata.Priority = 0 }, at(gq.PriorityBulk + 1)},
 	"tags":           {func(s *gq.Spec) { s.Metadata.Tags = map[string]string{"": "x"} }},
 	"correlation_id": {func(s *gq.Spec) { s.Metadata.CorrelationID = strings.Repeat("c", gq.MaxCorrelationBytes+1) }},
 	"callback_url":   {func(s *gq.Spec) { s.Metadata.CallbackURL = "ftp://example.com" }, func(s *gq.Spec) { s.Metadata.CallbackURL = "http:///x" }},

@@ -90,7 +90,7 @@ func (e *env) stale(what string, id gq.JobID, ref gq.LeaseRef) {
 		{"fail", failing(ref, gq.Failure{Category: gq.CategoryTemporary, Message: "stale"})},
 		{"heartbeat", beating(ref, machine.Report{Progress: 0.9, Note: "stale", CheckpointBytes: 5})},
 		{"release", releasing(ref, 0, "stale")},
-		{"prepare", preparing(ref, gq.LeasePending)},
+		{"prepare", preparing(ref, gq.DetailLeasePending)},
 		{"start", starting(ref, time.Hour)},
 	} {
 		named := []store.Ref{byID(id)}
@@ -100,7 +100,7 @@ func (e *env) stale(what string, id gq.JobID, ref gq.LeaseRef) {
 		for _, by := range named {
 			answer := e.tryUpdate(store.Update{
 				Ref: by, Apply: verb.apply,
-				Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "stale"}, Result: []byte("stale"), Checkpoint: []byte("stale"),
+				Metadata: &gq.Metadata{Priority: gq.PriorityNormal, CorrelationID: "stale"}, Result: []byte("stale"), Checkpoint: []byte("stale"),
 			})[0]
 			e.is(verb.name+" "+what, answer.Err, gq.ErrStaleLease)
 			if answer.Changed {
@@ -142,7 +142,7 @@ func fenceExpired(e *env) {
 	s := e.state(job.ID)
 	e.clock.Set(s.Lease.ExpiresAt)
 	e.stale("at the expiry", job.ID, s.Lease.Ref())
-	e.stands("at the expiry", job.ID, gq.Running)
+	e.stands("at the expiry", job.ID, gq.StatusRunning)
 	e.clock.Advance(time.Hour)
 	e.stale("long after the expiry", job.ID, s.Lease.Ref())
 
@@ -200,7 +200,7 @@ func fenceWaiting(e *env) {
 	e.stale("on a job in backoff", job.ID, j.State.Lease.Ref())
 	e.cancel(job.ID)
 	e.stale("on a cancelled job", job.ID, j.State.Lease.Ref())
-	if got := e.find(byID(fresh.ID), 0).State.Status; got != gq.Scheduled {
+	if got := e.find(byID(fresh.ID), 0).State.Status; got != gq.StatusScheduled {
 		e.Errorf("the job that was never claimed is %s, want SCHEDULED", got)
 	}
 }

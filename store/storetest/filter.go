@@ -76,10 +76,10 @@ func filterCost(e *env) {
 func filterOrder(e *env) {
 	specs := e.specs(60)
 	var want []gq.JobID
-	for _, level := range []gq.Priority{gq.High, gq.Low} {
+	for _, level := range []gq.Priority{gq.PriorityHigh, gq.PriorityLow} {
 		for i := range specs {
 			s := &specs[i]
-			s.Metadata.Priority = []gq.Priority{gq.Low, gq.High}[i/3%2]
+			s.Metadata.Priority = []gq.Priority{gq.PriorityLow, gq.PriorityHigh}[i/3%2]
 			s.Type = fmt.Sprintf("type-%d", i%4)
 			s.CostUnits = int64(i % 5)
 			s.Requires = [][]string{nil, {"a"}, {"b"}, {"a", "b"}, {"c"}}[i%5*3%5]
@@ -98,11 +98,11 @@ func filterOrder(e *env) {
 
 func filterBehind(e *env) {
 	var ahead []gq.Spec
-	ahead = append(ahead, e.specs(300, ofType("other"), at(gq.Critical))...)
+	ahead = append(ahead, e.specs(300, ofType("other"), at(gq.PriorityCritical))...)
 	ahead = append(ahead, e.specs(300, requiring("gpu"))...)
 	ahead = append(ahead, e.specs(300, costing(100))...)
 	e.insert(ahead...)
-	last := e.add(at(gq.Bulk), costing(99))
+	last := e.add(at(gq.PriorityBulk), costing(99))
 	e.claimed("behind 900 jobs that do not match", 5, []gq.JobID{last.ID}, types("work"), upTo(99), offering("ram"))
 }
 

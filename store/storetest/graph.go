@@ -68,13 +68,13 @@ var graphCases = []Case{
 
 func graphUnknown(e *env) {
 	known := e.add()
-	spec := e.spec(depends(gq.After, known.ID, e.id()))
+	spec := e.spec(depends(gq.DependencyAfter, known.ID, e.id()))
 	if got := e.refused(gq.ErrInvalid, spec).fields(); !slices.Contains(got, "depends_on[1].job") {
 		e.Errorf("the error names %q, want depends_on[1].job", got)
 	}
 	e.absent("a job with an unknown dependency", spec.ID)
 
-	group := []gq.Spec{e.spec(), e.spec(depends(gq.FanIn, e.id())), e.spec(depends(gq.FanOut, e.id()))}
+	group := []gq.Spec{e.spec(), e.spec(depends(gq.DependencyFanIn, e.id())), e.spec(depends(gq.DependencyFanOut, e.id()))}
 	got := e.refused(gq.ErrInvalid, group...).fields()
 	for _, field := range []string{"jobs[1].depends_on[0].job", "jobs[2].depends_on[0].job"} {
 		if !slices.Contains(got, field) {
@@ -87,14 +87,14 @@ func graphUnknown(e *env) {
 
 	// A job of another group in the same call is known only if it comes before.
 	parent := e.spec()
-	child := e.spec(depends(gq.After, parent.ID))
+	child := e.spec(depends(gq.DependencyAfter, parent.ID))
 	answers := e.tryInsert(store.One(parent), store.One(child))
 	e.check("a dependency on an earlier group of the call", answers[1].Err)
 }
 
 func graphCycle(e *env) {
 	self := e.spec()
-	self.DependsOn = []gq.Dependency{{Kind: gq.After, Job: self.ID}}
+	self.DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: self.ID}}
 	e.refused(gq.ErrInvalid, self)
 	e.absent("a job that depends on itself", self.ID)
 
@@ -117,8 +117,8 @@ func graphCycle(e *env) {
 
 func graphAnyOrder(e *env) {
 	a, b, c := e.spec(), e.spec(), e.spec()
-	depends(gq.After, b.ID)(&c)
-	depends(gq.After, a.ID)(&b)
+	depends(gq.DependencyAfter, b.ID)(&c)
+	depends(gq.DependencyAfter, a.ID)(&b)
 	e.insert(c, a, b)
 	for _, want := range []gq.JobID{a.ID, b.ID, c.ID} {
 		j := e.one()
@@ -141,23 +141,23 @@ func (e *env) chainOf(n int, kind gq.DependencyKind, settings ...setting) []gq.S
 }
 
 func graphDepth(e *env) {
-	chain := e.chainOf(gq.MaxDepth, gq.After)
+	chain := e.chainOf(gq.MaxDepth, gq.DependencyAfter)
 	e.insert(chain...)
 	for _, i := range []int{0, 1, gq.MaxDepth - 1} {
 		if got := e.state(chain[i].ID).Depth; got != i+1 {
 			e.Errorf("job %d of a chain has depth %d, want %d", i+1, got, i+1)
 		}
 	}
-	last := e.spec(depends(gq.After, chain[gq.MaxDepth-1].ID))
+	last := e.spec(depends(gq.DependencyAfter, chain[gq.MaxDepth-1].ID))
 	e.refused(gq.ErrInvalid, last)
 	e.absent("one job more than a chain may have", last.ID)
 
-	long := e.chainOf(gq.MaxDepth+1, gq.After)
+	long := e.chainOf(gq.MaxDepth+1, gq.DependencyAfter)
 	slices.Reverse(long)
 	e.refused(gq.ErrInvalid, long...)
 	e.absent("the first job of a chain that is too long", long[gq.MaxDepth].ID)
 
-	e.insert(e.spec(depends(gq.After, chain[gq.MaxDepth-2].ID)))
+	e.insert(e.spec(depends(gq.DependencyAfter, chain[gq.MaxDepth-2].ID)))
 }
 
 func graphBreadth(e *env) {
@@ -167,13 +167,13 @@ func graphBreadth(e *env) {
 	for i, p := range parents {
 		ids[i] = p.ID
 	}
-	most := e.spec(depends(gq.FanIn, ids[1:]...))
+	most := e.spec(depends(gq.DependencyFanIn, ids[1:]...))
 	e.insert(most)
 	if got := e.state(most.ID).Waits; got != gq.MaxDependencies {
 		e.Errorf("a job with %d dependencies waits for %d", gq.MaxDependencies, got)
 	}
 	e.equal("the dependencies as read", e.get(most.ID).Spec.DependsOn, most.DependsOn)
-	more := e.spec(depends(gq.FanIn, ids...))
+	more := e.spec(depends(gq.DependencyFanIn, ids...))
 	if got := e.refused(gq.ErrInvalid, more).fields(); !slices.Contains(got, "depends_on") {
 		e.Errorf("the error names %q, want depends_on", got)
 	}
@@ -181,15 +181,15 @@ func graphBreadth(e *env) {
 }
 
 func graphPriority(e *env) {
-	high := e.add(at(gq.High))
-	child := e.add(at(gq.Low), depends(gq.After, high.ID))
-	grandchild := e.add(at(gq.Bulk), depends(gq.Chain, child.ID))
-	spawned := e.add(at(gq.Low), depends(gq.FanOut, high.ID))
-	urgent := e.add(at(gq.Critical), depends(gq.After, high.ID))
-	two := e.add(at(gq.Low), depends(gq.After, spawned.ID), depends(gq.FanIn, e.add(at(gq.Critical)).ID))
+	high := e.add(at(gq.PriorityHigh))
+	child := e.add(at(gq.PriorityLow), depends(gq.DependencyAfter, high.ID))
+	grandchild := e.add(at(gq.PriorityBulk), depends(gq.DependencyChain, child.ID))
+	spawned := e.add(at(gq.PriorityLow), depends(gq.DependencyFanOut, high.ID))
+	urgent := e.add(at(gq.PriorityCritical), depends(gq.DependencyAfter, high.ID))
+	two := e.add(at(gq.PriorityLow), depends(gq.DependencyAfter, spawned.ID), depends(gq.DependencyFanIn, e.add(at(gq.PriorityCritical)).ID))
 
-	group := e.chainOf(3, gq.After, at(gq.Bulk))
-	group[0].Metadata.Priority = gq.Critical
+	group := e.chainOf(3, gq.DependencyAfter, at(gq.PriorityBulk))
+	group[0].Metadata.Priority = gq.PriorityCritical
 	slices.Reverse(group)
 	last := e.insert(group...)[0]
 
@@ -198,12 +198,12 @@ func graphPriority(e *env) {
 		id             gq.JobID
 		own, effective gq.Priority
 	}{
-		{"LOW after HIGH", child.ID, gq.Low, gq.High},
-		{"BULK after LOW after HIGH", grandchild.ID, gq.Bulk, gq.High},
-		{"LOW spawned by HIGH", spawned.ID, gq.Low, gq.High},
-		{"CRITICAL after HIGH", urgent.ID, gq.Critical, gq.Critical},
-		{"LOW after HIGH and CRITICAL", two.ID, gq.Low, gq.Critical},
-		{"BULK after BULK after CRITICAL in one group", last.ID, gq.Bulk, gq.Critical},
+		{"LOW after HIGH", child.ID, gq.PriorityLow, gq.PriorityHigh},
+		{"BULK after LOW after HIGH", grandchild.ID, gq.PriorityBulk, gq.PriorityHigh},
+		{"LOW spawned by HIGH", spawned.ID, gq.PriorityLow, gq.PriorityHigh},
+		{"CRITICAL after HIGH", urgent.ID, gq.PriorityCritical, gq.PriorityCritical},
+		{"LOW after HIGH and CRITICAL", two.ID, gq.PriorityLow, gq.PriorityCritical},
+		{"BULK after BULK after CRITICAL in one group", last.ID, gq.PriorityBulk, gq.PriorityCritical},
 	} {
 		s := e.state(test.id)
 		if s.Own != test.own || s.Priority() != test.effective {
@@ -212,16 +212,16 @@ func graphPriority(e *env) {
 	}
 
 	// What was inherited does not include a job's own priority, which may change.
-	s := e.updated(store.Update{Ref: byID(urgent.ID), Apply: updating(gq.Bulk), Metadata: &gq.Metadata{Priority: gq.Bulk}})
-	if s.Priority() != gq.High {
+	s := e.updated(store.Update{Ref: byID(urgent.ID), Apply: updating(gq.PriorityBulk), Metadata: &gq.Metadata{Priority: gq.PriorityBulk}})
+	if s.Priority() != gq.PriorityHigh {
 		e.Errorf("a dependent of a HIGH job that went from CRITICAL to BULK has priority %s, want HIGH", s.Priority())
 	}
 }
 
 func graphPriorityOrder(e *env) {
-	parent := e.add(at(gq.High), inQueue("parents"))
+	parent := e.add(at(gq.PriorityHigh), inQueue("parents"))
 	normal := e.add()
-	child := e.add(at(gq.Bulk), depends(gq.After, parent.ID))
+	child := e.add(at(gq.PriorityBulk), depends(gq.DependencyAfter, parent.ID))
 	e.complete(e.one(from("parents")))
 	e.release()
 	e.claimed("a BULK job after a HIGH one, beside an earlier NORMAL one", 10, []gq.JobID{child.ID, normal.ID})
@@ -229,11 +229,11 @@ func graphPriorityOrder(e *env) {
 
 func graphTwice(e *env) {
 	parent := e.add()
-	twice := e.spec(depends(gq.After, parent.ID), depends(gq.FanIn, parent.ID))
+	twice := e.spec(depends(gq.DependencyAfter, parent.ID), depends(gq.DependencyFanIn, parent.ID))
 	e.refused(gq.ErrInvalid, twice)
 	e.absent("a job that waits for another twice", twice.ID)
-	both := e.add(depends(gq.FanOut, parent.ID), depends(gq.After, parent.ID))
-	if both.Status != gq.Pending || both.Waits != 1 {
+	both := e.add(depends(gq.DependencyFanOut, parent.ID), depends(gq.DependencyAfter, parent.ID))
+	if both.Status != gq.StatusPending || both.Waits != 1 {
 		e.Errorf("a job that waits for the one that spawned it is %s and waits for %d, want PENDING and 1", both.Status, both.Waits)
 	}
 }

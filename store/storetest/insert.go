@@ -93,8 +93,8 @@ func insertBirth(e *env) {
 	s := e.insert(spec)[0]
 	e.equal("the answer and what is stored", s, e.state(spec.ID))
 	want := gq.State{
-		ID: spec.ID, Sequence: s.Sequence, Policy: &spec.Policy, Status: gq.Scheduled,
-		Own: gq.Normal, Depth: 1, Bound: spec.Policy.MaxAttempts,
+		ID: spec.ID, Sequence: s.Sequence, Policy: &spec.Policy, Status: gq.StatusScheduled,
+		Own: gq.PriorityNormal, Depth: 1, Bound: spec.Policy.MaxAttempts,
 		CreatedAt: e.now(), UpdatedAt: e.now(), RunAt: e.now(), ScheduledAt: e.now(),
 	}
 	e.equal("a new job", s, want)
@@ -103,8 +103,8 @@ func insertBirth(e *env) {
 		e.Fatalf("the history has %d entries, want 2: %v", len(h), trace(h))
 	}
 	e.equal("the history", h, []gq.Event{
-		{Seq: h[0].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventSubmitted, Status: gq.Pending},
-		{Seq: h[1].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventScheduled, Status: gq.Scheduled},
+		{Seq: h[0].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventSubmitted, Status: gq.StatusPending},
+		{Seq: h[1].Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventScheduled, Status: gq.StatusScheduled},
 	})
 }
 
@@ -121,11 +121,11 @@ func insertDelayed(e *env) {
 	} {
 		s := e.add(test.set)
 		due := e.now().Add(test.after)
-		if s.Status != gq.Delayed || !s.RunAt.Equal(due) || !s.ScheduledAt.IsZero() {
+		if s.Status != gq.StatusDelayed || !s.RunAt.Equal(due) || !s.ScheduledAt.IsZero() {
 			e.Errorf("%s: the job is %s until %v (scheduled at %v), want DELAYED until %v", test.name, s.Status, s.RunAt, s.ScheduledAt, due)
 		}
 		h := e.history(s.ID)
-		e.equal(test.name+": the history", trace(h), []gq.Status{gq.Pending, gq.Delayed})
+		e.equal(test.name+": the history", trace(h), []gq.Status{gq.StatusPending, gq.StatusDelayed})
 		if last := h[len(h)-1]; last.Type != gq.EventDelayed || !last.Until.Equal(due) || !last.Time.Equal(e.now()) {
 			e.Errorf("%s: the last event is %s at %v until %v, want %s at %v until %v",
 				test.name, last.Type, last.Time, last.Until, gq.EventDelayed, e.now(), due)
@@ -138,7 +138,7 @@ func insertPast(e *env) {
 	past := e.add(func(s *gq.Spec) { s.RunAt = start.Add(-time.Hour) })
 	now := e.add(func(s *gq.Spec) { s.RunAt = start })
 	for _, s := range []gq.State{past, now} {
-		if s.Status != gq.Scheduled {
+		if s.Status != gq.StatusScheduled {
 			e.Errorf("a job with a run time at or before now is %s, want SCHEDULED", s.Status)
 		}
 	}
@@ -156,7 +156,7 @@ func insertBeyondLife(e *env) {
 		"run time":        {e.spec(hour, at(time.Hour)), "run_at"},
 		"keyed run time":  {e.spec(hour, at(time.Hour), keyed("late", 1)), "run_at"},
 		"late run time":   {e.spec(hour, at(1000*time.Hour)), "run_at"},
-		"run time, chain": {e.spec(hour, at(time.Hour), depends(gq.After, e.add().ID)), "run_at"},
+		"run time, chain": {e.spec(hour, at(time.Hour), depends(gq.DependencyAfter, e.add().ID)), "run_at"},
 	} {
 		why := e.refused(gq.ErrInvalid, test.spec)
 		if got := why.fields(); len(got) != 1 || got[0] != test.field {
@@ -171,7 +171,7 @@ func insertBeyondLife(e *env) {
 	e.absent("the other job of the group", group[0].ID)
 
 	last := e.add(hour, at(time.Hour-1), keyed("k", 1))
-	e.equal("a run time 1 ns before the end of the lifetime", last.Status, gq.Delayed)
+	e.equal("a run time 1 ns before the end of the lifetime", last.Status, gq.StatusDelayed)
 	e.add(under(func(p *gq.Policy) { p.Lifetime = 0 }), at(1000*time.Hour))
 	again := e.tryInsert(store.One(e.spec(hour, at(time.Hour), keyed("k", 1))))[0]
 	if again.Err != nil || !again.Jobs[0].Existing || again.Jobs[0].State.ID != last.ID {
@@ -181,8 +181,8 @@ func insertBeyondLife(e *env) {
 
 func insertReadBack(e *env) {
 	parent := e.add(inQueue("parents"))
-	spec := e.spec(inQueue("a-Z_0.9:x/y"), ofType("typ ü"), at(gq.High), delayed(time.Second), costing(12345),
-		requiring("gpu", "big"), depends(gq.FanOut, parent.ID), keyed("schlüssel", 1<<63+5),
+	spec := e.spec(inQueue("a-Z_0.9:x/y"), ofType("typ ü"), at(gq.PriorityHigh), delayed(time.Second), costing(12345),
+		requiring("gpu", "big"), depends(gq.DependencyFanOut, parent.ID), keyed("schlüssel", 1<<63+5),
 		func(s *gq.Spec) {
 			s.Payload = gq.Payload{Data: []byte{0, 1, 0xff}, ContentType: "application/x-test; v=1"}
 			s.Key.Scope = "elsewhere"
@@ -196,7 +196,7 @@ func insertReadBack(e *env) {
 			s.Policy = gq.Policy{
 				Preset: gq.PresetQuantum, MaxAttempts: 7, MaxLeaseLosses: 3,
 				Backoff: gq.Backoff{
-					Strategy: gq.Custom, Initial: 3, Max: time.Hour + 1, Multiplier: 1.0000001, Jitter: gq.JitterTenth, Custom: "mine",
+					Strategy: gq.StrategyCustom, Initial: 3, Max: time.Hour + 1, Multiplier: 1.0000001, Jitter: gq.JitterTenth, Custom: "mine",
 				},
 				RetryTimeout: true, RetrySystem: false, RetryNever: true, OnLoss: gq.LossBackoff, CancelWins: true,
 				LeaseTTL: time.Second + 1, Hold: time.Minute + 2, HoldFault: true, Extend: gq.ExtendAdd, ExtendPPB: 123, RenewByPPB: 456, RenewalsMax: 9,
@@ -218,7 +218,7 @@ func insertReadBack(e *env) {
 func insertSequence(e *env) {
 	var states []gq.State
 	states = append(states, e.insert(e.specs(3)...)...)
-	states = append(states, e.each(e.specs(3, at(gq.Critical))...)...)
+	states = append(states, e.each(e.specs(3, at(gq.PriorityCritical))...)...)
 	states = append(states, e.add(inQueue("other")))
 	states = append(states, e.each(e.spec(inQueue("other")), e.spec())...)
 	for i, s := range states {
@@ -237,7 +237,7 @@ func insertDuplicate(e *env) {
 	before := e.snapshot(first.ID)
 	e.clock.Advance(time.Second)
 
-	second := e.spec(inQueue("other"), at(gq.Critical))
+	second := e.spec(inQueue("other"), at(gq.PriorityCritical))
 	second.ID = first.ID
 	e.refused(gq.ErrDuplicateID, second)
 	e.refused(gq.ErrDuplicateID, first)
@@ -274,7 +274,7 @@ func insertDuplicateInCall(e *env) {
 
 func insertAtomic(e *env) {
 	good, bad := e.specs(3), e.specs(3)
-	bad[2].DependsOn = []gq.Dependency{{Kind: gq.After, Job: e.id()}}
+	bad[2].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: e.id()}}
 	invalid := e.specs(2)
 	invalid[1].Type = ""
 	last := e.spec()

@@ -152,17 +152,17 @@ func keyLimitNone(e *env) {
 
 func keyLimitOthers(e *env) {
 	e.put("q", func(q *gq.Queue) { q.KeyLimit = 2 })
-	a := stateIDs(e.insert(e.specs(1000, limitedBy("a"), at(gq.Critical))...))
+	a := stateIDs(e.insert(e.specs(1000, limitedBy("a"), at(gq.PriorityCritical))...))
 	b := stateIDs(e.each(e.specs(3, limitedBy("b"))...))
 	plain := e.add()
-	c := stateIDs(e.each(e.specs(2, limitedBy("c"), at(gq.Bulk))...))
+	c := stateIDs(e.each(e.specs(2, limitedBy("c"), at(gq.PriorityBulk))...))
 	want := []gq.JobID{a[0], a[1], b[0], b[1], plain.ID, c[0], c[1]}
 	if got := idsOf(e.claim(3)); !slices.Equal(got, want[:3]) {
 		e.Fatalf("claimed %s, want %s", briefs(got), briefs(want[:3]))
 	}
 	e.claimed("behind a thousand jobs of a full key", 10, want[3:])
 	e.none("with every key full")
-	late := e.add(limitedBy("d"), at(gq.Bulk))
+	late := e.add(limitedBy("d"), at(gq.PriorityBulk))
 	e.claimed("of a new key", 10, []gq.JobID{late.ID})
 	e.cancel(a[2])
 	e.none("after a waiting job of a full key was cancelled")

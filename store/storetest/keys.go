@@ -115,7 +115,7 @@ func keyTaken(e *env) {
 	before := e.snapshot(first.ID)
 	e.clock.Advance(time.Minute)
 
-	same, different := e.spec(keyed("k", 7), at(gq.High)), e.spec(keyed("k", 8))
+	same, different := e.spec(keyed("k", 7), at(gq.PriorityHigh)), e.spec(keyed("k", 8))
 	e.hit("the same submission again", same, first.ID, true)
 	e.hit("a different submission with that key", different, first.ID, false)
 	answer := e.tryInsert(store.One(e.spec(keyed("k", 7))))[0]
@@ -168,7 +168,7 @@ func keyFinished(e *env) {
 	first := e.add(keyed("k", 1))
 	e.complete(e.one())
 	e.hit("the key of a completed job", e.spec(keyed("k", 1)), first.ID, true)
-	if s := e.tryInsert(store.One(e.spec(keyed("k", 1))))[0].Jobs[0].State; s.Status != gq.Completed {
+	if s := e.tryInsert(store.One(e.spec(keyed("k", 1))))[0].Jobs[0].State; s.Status != gq.StatusCompleted {
 		e.Errorf("the answer shows the job as %s, want COMPLETED", s.Status)
 	}
 }
@@ -189,7 +189,7 @@ func keyInCall(e *env) {
 
 func keyInGroup(e *env) {
 	first, second := e.spec(keyed("k", 1)), e.spec(keyed("k", 1))
-	child := e.spec(depends(gq.After, second.ID))
+	child := e.spec(depends(gq.DependencyAfter, second.ID))
 	answer := e.tryInsert(store.Group{Jobs: []gq.Spec{first, second, child}})[0]
 	e.check("Insert", answer.Err)
 	if p := answer.Jobs[1]; p.State.ID != first.ID || !p.Existing || !p.Same {
@@ -201,35 +201,35 @@ func keyInGroup(e *env) {
 		e.Errorf("a second member with another content: job %s, existing %t, same %t; want the first, existing and not the same", p.State.ID, p.Existing, p.Same)
 	}
 	e.absent("the second member", second.ID)
-	e.stands("a dependent of the second member", child.ID, gq.Pending)
+	e.stands("a dependent of the second member", child.ID, gq.StatusPending)
 	if got := e.counts()["q"].Live(); got != 3 {
 		e.Errorf("%d live jobs are counted, want 3", got)
 	}
 }
 
 func keyDependency(e *env) {
-	owner := e.spec(keyed("k", 1), at(gq.High))
+	owner := e.spec(keyed("k", 1), at(gq.PriorityHigh))
 	e.insert(owner)
-	again := e.spec(keyed("k", 1), at(gq.Critical))
-	child := e.spec(depends(gq.After, again.ID), at(gq.Low))
+	again := e.spec(keyed("k", 1), at(gq.PriorityCritical))
+	child := e.spec(depends(gq.DependencyAfter, again.ID), at(gq.PriorityLow))
 	answer := e.tryInsert(store.Group{Jobs: []gq.Spec{child, again}})[0]
 	e.check("Insert", answer.Err)
 	if p := answer.Jobs[1]; p.State.ID != owner.ID || !p.Existing {
 		e.Errorf("the member with the key: job %s, existing %t; want job %s, existing", p.State.ID, p.Existing, owner.ID)
 	}
 	s := e.state(child.ID)
-	if s.Status != gq.Pending || s.Priority() != gq.High || s.Depth != 2 {
+	if s.Status != gq.StatusPending || s.Priority() != gq.PriorityHigh || s.Depth != 2 {
 		e.Errorf("the dependent is %s, priority %s, depth %d; want PENDING, HIGH as the job that has the key, depth 2", s.Status, s.Priority(), s.Depth)
 	}
-	e.end(owner.ID, gq.Completed)
+	e.end(owner.ID, gq.StatusCompleted)
 	e.release()
-	e.stands("after the job that has the key completed", child.ID, gq.Scheduled)
+	e.stands("after the job that has the key completed", child.ID, gq.StatusScheduled)
 
 	late := e.spec(keyed("k", 1))
-	behind := e.spec(depends(gq.After, late.ID))
+	behind := e.spec(depends(gq.DependencyAfter, late.ID))
 	e.insert(late, behind)
 	e.release()
-	e.stands("a dependent on a key whose job has completed", behind.ID, gq.Scheduled)
+	e.stands("a dependent on a key whose job has completed", behind.ID, gq.StatusScheduled)
 }
 
 func keyRefused(e *env) {
@@ -241,7 +241,7 @@ func keyRefused(e *env) {
 	group := []gq.Spec{e.spec(keyed("k2", 1)), e.spec()}
 	group[1].ID = taken.ID
 	e.refused(gq.ErrDuplicateID, group...)
-	unknown := []gq.Spec{e.spec(keyed("k3", 1)), e.spec(depends(gq.After, e.id()))}
+	unknown := []gq.Spec{e.spec(keyed("k3", 1)), e.spec(depends(gq.DependencyAfter, e.id()))}
 	e.refused(gq.ErrInvalid, unknown...)
 	for _, name := range []string{"fine", "k", "k2", "k3"} {
 		e.fresh("the key "+name+" of a refused group", e.spec(keyed(name, 1)))

@@ -119,7 +119,7 @@ func leaseGrant(e *env) {
 		e.Fatalf("a claimed job has no lease id: %+v", j.State.Lease)
 	}
 	want := born
-	want.Status, want.Attempt, want.Version = gq.Running, 1, 1
+	want.Status, want.Attempt, want.Version = gq.StatusRunning, 1, 1
 	want.UpdatedAt, want.StartedAt, want.FirstStartedAt = e.now(), e.now(), e.now()
 	want.Lease = &gq.Lease{
 		ID: j.State.Lease.ID, Version: 1, State: gq.LeaseActive, Worker: "alice", Attempt: 1,
@@ -136,7 +136,7 @@ func leaseGrant(e *env) {
 	h := e.history(spec.ID)
 	last := h[len(h)-1]
 	e.equal("the event", last, gq.Event{
-		Seq: last.Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventStarted, Status: gq.Running, Attempt: 1,
+		Seq: last.Seq, Time: e.now(), Queue: "q", Job: spec.ID, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1,
 		Lease: j.State.Lease.ID, Version: 1, LeaseState: gq.LeaseActive, Worker: "alice", CostUnits: 3, Until: j.State.Lease.ExpiresAt,
 	})
 }
@@ -187,13 +187,13 @@ func leaseRunTime(e *env) {
 	e.clock.Advance(1)
 	e.claimed("at the run time", 1, []gq.JobID{job.ID})
 	h := e.history(job.ID)
-	e.equal("the history", trace(h), []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled, gq.Running})
+	e.equal("the history", trace(h), []gq.Status{gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRunning})
 }
 
 func leaseRetryTime(e *env) {
 	job := e.add()
 	s := e.fail(e.one(), temporary)
-	if want := e.now().Add(time.Second); s.Status != gq.Retrying || !s.RunAt.Equal(want) {
+	if want := e.now().Add(time.Second); s.Status != gq.StatusRetrying || !s.RunAt.Equal(want) {
 		e.Fatalf("after the first failure the job is %s until %v, want RETRYING until %v", s.Status, s.RunAt, want)
 	}
 	e.none("right after the failure")
@@ -207,7 +207,7 @@ func leaseRetryTime(e *env) {
 	}
 	e.equal("the stored state", e.state(job.ID), j.State)
 	e.equal("the history", trace(e.history(job.ID)),
-		[]gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled, gq.Running})
+		[]gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusRunning})
 }
 
 func leaseExpiry(e *env) {
@@ -230,7 +230,7 @@ func leaseExpiry(e *env) {
 	}
 	e.equal("the stored state", e.state(job.ID), second.State)
 	h := e.history(job.ID)
-	e.equal("the history", trace(h), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.Retrying, gq.Scheduled, gq.Running})
+	e.equal("the history", trace(h), []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusRunning})
 	if lost := h[3]; lost.LeaseState != gq.LeaseExpired || lost.Lease != first.State.Lease.ID || lost.Failure == nil || lost.Failure.Category != gq.CategorySystem {
 		e.Errorf("the loss is recorded as %+v, want the first lease EXPIRED with a failure of category SYSTEM", lost)
 	}
@@ -256,13 +256,13 @@ func leaseHands(e *env) {
 	}
 	j := e.one(by("last"))
 	e.complete(j)
-	e.stands("after all", job.ID, gq.Completed)
+	e.stands("after all", job.ID, gq.StatusCompleted)
 }
 
 func leaseExpiryOrder(e *env) {
 	first := e.add()
 	held := e.one()
-	second, urgent := e.add(), e.add(at(gq.High))
+	second, urgent := e.add(), e.add(at(gq.PriorityHigh))
 	e.clock.Set(held.State.Lease.ExpiresAt)
 	e.claimed("after the first job's lease ran out", 10, []gq.JobID{urgent.ID, first.ID, second.ID})
 }
@@ -299,21 +299,21 @@ func leaseHold(e *env) {
 	job := e.add()
 	j := e.one(holding, by("alice"))
 	s := j.State
-	if s.Status != gq.Claimed || s.Detail != gq.JustClaimed || s.Attempt != 0 || s.Lease.Attempt != 0 || !s.StartedAt.IsZero() {
+	if s.Status != gq.StatusClaimed || s.Detail != gq.DetailClaimed || s.Attempt != 0 || s.Lease.Attempt != 0 || !s.StartedAt.IsZero() {
 		e.Errorf("a held job is %s (%s), attempt %d (lease %d), started %v; want CLAIMED (CLAIMED), 0, 0, never",
 			s.Status, s.Detail, s.Attempt, s.Lease.Attempt, s.StartedAt)
 	}
 	e.none("while it is held")
 	e.clock.Advance(time.Second)
-	e.update(job.ID, preparing(s.Lease.Ref(), gq.Preparing))
+	e.update(job.ID, preparing(s.Lease.Ref(), gq.DetailPreparing))
 	e.clock.Advance(time.Second)
 	started := e.update(job.ID, starting(s.Lease.Ref(), 0))
 	l := started.Lease
-	if started.Status != gq.Running || started.Attempt != 1 || l.ID != s.Lease.ID || l.Version != 1 || l.Worker != "alice" || !l.ExpiresAt.Equal(e.now().Add(5*time.Minute)) {
+	if started.Status != gq.StatusRunning || started.Attempt != 1 || l.ID != s.Lease.ID || l.Version != 1 || l.Worker != "alice" || !l.ExpiresAt.Equal(e.now().Add(5*time.Minute)) {
 		e.Errorf("after the start the job is %s, attempt %d, lease %+v; want RUNNING, 1, the same lease for 5m from now", started.Status, started.Attempt, l)
 	}
 	e.equal("the stored state", e.state(job.ID), started)
-	e.equal("the history", trace(e.history(job.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Claimed, gq.Claimed, gq.Running})
+	e.equal("the history", trace(e.history(job.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusClaimed, gq.StatusClaimed, gq.StatusRunning})
 }
 
 func leaseHoldExpiry(e *env) {
@@ -332,7 +332,7 @@ func leaseHoldExpiry(e *env) {
 	if j.State.Attempt != 1 {
 		e.Errorf("the first execution after lost holds is attempt %d, want 1", j.State.Attempt)
 	}
-	e.stands("at last", job.ID, gq.Running)
+	e.stands("at last", job.ID, gq.StatusRunning)
 }
 
 func leaseLifetime(e *env) {
@@ -378,8 +378,8 @@ func leaseExhausted(e *env) {
 	e.clock.Advance(time.Minute)
 	e.none("after the only attempt was lost")
 	e.sweep()
-	e.stands("after a sweep", job.ID, gq.DeadLetter)
-	e.stands("after a sweep, where a loss is final", fails.ID, gq.Failed)
+	e.stands("after a sweep", job.ID, gq.StatusDeadLetter)
+	e.stands("after a sweep, where a loss is final", fails.ID, gq.StatusFailed)
 	e.none("after a sweep")
 }
 
@@ -408,7 +408,7 @@ func leaseOwnBackoff(e *env) {
 		return under(func(p *gq.Policy) {
 			p.OnLoss = gq.LossBackoff
 			p.Backoff = gq.Backoff{
-				Strategy: gq.Custom, Custom: name, Jitter: gq.JitterNone,
+				Strategy: gq.StrategyCustom, Custom: name, Jitter: gq.JitterNone,
 				Initial: time.Minute, Max: time.Hour, Multiplier: 2,
 			}
 		})

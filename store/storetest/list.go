@@ -74,7 +74,7 @@ func (e *env) mixture() []gq.JobID {
 	j = e.one()
 	e.clock.Advance(time.Second)
 	e.update(running.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: 0.5, Note: "half"}))
-	waiting := e.add(at(gq.High))
+	waiting := e.add(at(gq.PriorityHigh))
 	later := e.add(delayed(time.Hour))
 	gone := e.add(inQueue("other"))
 	e.cancel(gone.ID)
@@ -157,13 +157,13 @@ func listFilter(e *env) {
 	}{
 		{"queue q", "q", nil, ids[:5]},
 		{"queue other", "other", nil, []gq.JobID{gone}},
-		{"COMPLETED", "", []gq.Status{gq.Completed}, []gq.JobID{done}},
-		{"RUNNING", "", []gq.Status{gq.Running}, []gq.JobID{running}},
-		{"SCHEDULED or DELAYED", "", []gq.Status{gq.Scheduled, gq.Delayed}, []gq.JobID{waiting, later}},
-		{"live and finished statuses", "", []gq.Status{gq.Cancelled, gq.Scheduled, gq.Failed}, []gq.JobID{failed, waiting, gone}},
-		{"CANCELLED in queue q", "q", []gq.Status{gq.Cancelled}, nil},
+		{"COMPLETED", "", []gq.Status{gq.StatusCompleted}, []gq.JobID{done}},
+		{"RUNNING", "", []gq.Status{gq.StatusRunning}, []gq.JobID{running}},
+		{"SCHEDULED or DELAYED", "", []gq.Status{gq.StatusScheduled, gq.StatusDelayed}, []gq.JobID{waiting, later}},
+		{"live and finished statuses", "", []gq.Status{gq.StatusCancelled, gq.StatusScheduled, gq.StatusFailed}, []gq.JobID{failed, waiting, gone}},
+		{"CANCELLED in queue q", "q", []gq.Status{gq.StatusCancelled}, nil},
 		{"every status in queue q", "q", gq.Statuses(), ids[:5]},
-		{"PENDING", "", []gq.Status{gq.Pending}, nil},
+		{"PENDING", "", []gq.Status{gq.StatusPending}, nil},
 	} {
 		for _, limit := range []int{0, 1, 2} {
 			q := gq.Query{Queue: test.queue, Statuses: test.statuses, OldestFirst: true, Limit: limit}
@@ -215,7 +215,7 @@ func listInvalid(e *env) {
 		"no queue name":     {Queue: "not a name"},
 		"a type":            {Types: []string{"t"}},
 		"a tag":             {Tags: map[string]string{"a": "b"}},
-		"no status":         {Statuses: []gq.Status{gq.Cancelled + 1}},
+		"no status":         {Statuses: []gq.Status{gq.StatusCancelled + 1}},
 		"no cursor":         {Cursor: "made up"},
 		"a word":            {Cursor: "abc"},
 		"a number":          {Cursor: "1"},

@@ -75,7 +75,7 @@ func stocked(e *env) *stock {
 		s.ids = append(s.ids, e.add(settings...).ID)
 	}
 	s.ids = append(s.ids,
-		e.add(rich, depends(gq.After, parent.ID)).ID,
+		e.add(rich, depends(gq.DependencyAfter, parent.ID)).ID,
 		e.add(rich, keyed("key", 1)).ID)
 	claimed := e.claim(6, offering("gpu", "ram"), lasting(time.Hour), with(allParts))
 	if len(claimed) != 6 {
@@ -89,7 +89,7 @@ func stocked(e *env) *stock {
 		e.updated(store.Update{
 			Ref: byID(j.State.ID), Apply: beating(j.State.Lease.Ref(), machine.Report{Progress: 0.5, Note: "half", CheckpointBytes: 5}),
 			Checkpoint: []byte("check"), Result: []byte("result"),
-			Metadata: &gq.Metadata{Priority: gq.Normal, Tags: map[string]string{"new": "tag"}},
+			Metadata: &gq.Metadata{Priority: gq.PriorityNormal, Tags: map[string]string{"new": "tag"}},
 		})
 	}
 	e.putDocs(doc("k", "a", 0, "first"), doc("k", "b", 0, "second"))
@@ -247,7 +247,7 @@ func memoryHeld(e *env) {
 	jobs[0].State.Lease.Worker = "another"
 	jobs[0].State.Policy.MaxAttempts = 99
 	e.update(id, beating(ref, machine.Report{}))
-	if got := gq.Default().MaxAttempts; got != 3 {
+	if got := gq.DefaultPolicy().MaxAttempts; got != 3 {
 		e.Errorf("the default policy allows %d attempts", got)
 	}
 	e.clock.Advance(time.Minute)

@@ -256,8 +256,8 @@ func (m *model) pass(r *rapid.T) {
 // kept is until when a finished job is kept, zero for a live one.
 func (m *model) kept(j *modelJob) time.Time {
 	keep := map[gq.Status]time.Duration{
-		gq.Completed: m.cfg.Retention.Completed, gq.Cancelled: m.cfg.Retention.Cancelled,
-		gq.Failed: m.cfg.Retention.Failed, gq.DeadLetter: m.cfg.Retention.DeadLetter,
+		gq.StatusCompleted: m.cfg.Retention.Completed, gq.StatusCancelled: m.cfg.Retention.Cancelled,
+		gq.StatusFailed: m.cfg.Retention.Failed, gq.StatusDeadLetter: m.cfg.Retention.DeadLetter,
 	}[j.s.Status]
 	if keep == 0 {
 		return time.Time{}

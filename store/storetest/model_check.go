@@ -30,7 +30,7 @@ func plainState(s gq.State) gq.State {
 		s.Lease = &l
 	}
 	s.Settled, s.Previous.Digest, s.Turn = 0, 0, 0
-	if s.Status != gq.Pending {
+	if s.Status != gq.StatusPending {
 		s.Waits, s.AnyOpen = 0, false
 	}
 	return s
@@ -58,7 +58,7 @@ func equalTo[T comparable](a, b *T) bool {
 // state is a job's state with what it waits for.
 func (j *modelJob) state() gq.State {
 	s := j.s
-	if s.Status == gq.Pending {
+	if s.Status == gq.StatusPending {
 		s.Waits, s.AnyOpen = j.waits()
 	}
 	return s
@@ -77,7 +77,7 @@ func (m *model) differs(what string, j *modelJob, got gq.State) {
 // some of its dependencies have ended, at any instant since then.
 func (m *model) reachable(j *modelJob) []*modelJob {
 	all := []*modelJob{j}
-	if j.s.Status != gq.Pending {
+	if j.s.Status != gq.StatusPending {
 		return all
 	}
 	for i, e := range j.edges {
@@ -123,8 +123,8 @@ func (m *model) explain(j *modelJob, got gq.State) bool {
 		}
 		// A reader may be shown what time has made of it.
 		seen := o.s
-		if (seen.Status == gq.Delayed || seen.Status == gq.Retrying) && come(seen.RunAt, m.now) {
-			seen.Status, seen.ScheduledAt = gq.Scheduled, seen.RunAt
+		if (seen.Status == gq.StatusDelayed || seen.Status == gq.StatusRetrying) && come(seen.RunAt, m.now) {
+			seen.Status, seen.ScheduledAt = gq.StatusScheduled, seen.RunAt
 			if sameState(seen, got) {
 				m.become(j, o)
 				return true

@@ -62,7 +62,7 @@ func (m *model) granted(c store.Claim, got gq.Job) {
 	switch {
 	case j.held():
 		m.happened("claim of a lost job")
-	case j.s.Status != gq.Scheduled:
+	case j.s.Status != gq.StatusScheduled:
 		m.happened("claim of a due job")
 	}
 	var tried *modelJob
@@ -176,7 +176,7 @@ func (m *model) changed(j *modelJob, v verb, answer store.Updated) {
 func (m *model) become(j, next *modelJob) {
 	for _, v := range next.events[min(len(j.events), len(next.events)):] {
 		switch {
-		case v.Status == gq.Retrying && v.LeaseState == gq.LeaseExpired:
+		case v.Status == gq.StatusRetrying && v.LeaseState == gq.LeaseExpired:
 			m.happened("lease lost")
 		case v.Type == gq.EventScheduled && v.Reason == "hold_expired":
 			m.happened("hold lost")
@@ -197,7 +197,7 @@ func (m *model) become(j, next *modelJob) {
 					m.happened("two generations")
 				}
 			}
-		case v.Type == gq.EventScheduled && len(next.edges) > 0 && j.s.Status == gq.Pending:
+		case v.Type == gq.EventScheduled && len(next.edges) > 0 && j.s.Status == gq.StatusPending:
 			m.happened("dependent scheduled")
 		}
 		if v.Failure != nil && v.Failure.Code == "execution_timeout" {

@@ -54,11 +54,11 @@ func (m *model) anyJob(r *rapid.T, what string, wanted func(*modelJob) bool) *mo
 func everyJob(*modelJob) bool { return true }
 
 func drawPolicy(r *rapid.T) gq.Policy {
-	p := gq.Default()
+	p := gq.DefaultPolicy()
 	p.MaxAttempts = pick(r, "max attempts", 3, 2, 1)
 	p.MaxLeaseLosses = pick(r, "max losses", 0, 0, 2)
 	p.Backoff = gq.Backoff{
-		Strategy: pick(r, "strategy", gq.Constant, gq.Linear, gq.Exponential), Jitter: gq.JitterNone,
+		Strategy: pick(r, "strategy", gq.StrategyConstant, gq.StrategyLinear, gq.StrategyExponential), Jitter: gq.JitterNone,
 		Initial: seconds(r, "initial", 1, 2), Max: seconds(r, "max", 2, 60), Multiplier: pick(r, "multiplier", 1.0, 2.0, 3.0),
 	}
 	p.RetryTimeout, p.RetrySystem = !chance(r, "no retry of timeouts", 4), !chance(r, "no retry of losses", 4)
@@ -85,7 +85,7 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		CostUnits: pick[int64](r, "cost", 0, 1, 2, 3),
 	}
 	s.LimitKey, s.FairKey = pick(r, "limit key", "", "", "k", "l"), pick(r, "fair key", "", "f", "g")
-	s.Metadata.Priority = pick(r, "priority", gq.Normal, gq.Critical, gq.High, gq.Low, gq.Bulk)
+	s.Metadata.Priority = pick(r, "priority", gq.PriorityNormal, gq.PriorityCritical, gq.PriorityHigh, gq.PriorityLow, gq.PriorityBulk)
 	switch rapid.IntRange(0, 5).Draw(r, "when") {
 	case 0:
 		s.Delay = seconds(r, "delay", 1, 5)
@@ -96,10 +96,10 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 		s.Requires = rapid.SampledFrom([][]string{{"gpu"}, {"big", "gpu"}}).Draw(r, "what")
 	}
 	if chance(r, "keyed", 3) {
-		s.Key = gq.Key{Scope: pick(r, "scope", "x", "xk"), Name: pick(r, "key", "k", "kk"), Fingerprint: pick[uint64](r, "fingerprint", 1, 1, 2)}
+		s.Key = gq.IdempotencyKey{Scope: pick(r, "scope", "x", "xk"), Name: pick(r, "key", "k", "kk"), Fingerprint: pick[uint64](r, "fingerprint", 1, 1, 2)}
 	}
 	for range pick(r, "dependencies", 0, 0, 1, 2, 3) {
-		d := gq.Dependency{Kind: pick(r, "kind", gq.After, gq.After, gq.AfterAny, gq.Chain, gq.FanOut, gq.FanIn)}
+		d := gq.Dependency{Kind: pick(r, "kind", gq.DependencyAfter, gq.DependencyAfter, gq.DependencyAfterAny, gq.DependencyChain, gq.DependencyFanOut, gq.DependencyFanIn)}
 		if len(members) > 1 && rapid.Bool().Draw(r, "inside") {
 			d.Job = pick(r, "member", members...) // also itself, also in a circle
 			if earlier > 0 && !chance(r, "anywhere", 3) {
@@ -261,12 +261,12 @@ func (m *model) drawVerb(r *rapid.T, j *modelJob) verb {
 	case "start":
 		return startVerb(ref, seconds(r, "ttl", 0, 0, 4))
 	case "prepare":
-		return prepareVerb(ref, pick(r, "detail", gq.JustClaimed, gq.Preparing, gq.LeasePending, gq.Assigned, gq.NoDetail))
+		return prepareVerb(ref, pick(r, "detail", gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned, gq.DetailNone))
 	case "cancel":
 		return cancelVerb(pick(r, "reason", "", "x"))
 	case "update":
 		data := gq.Metadata{CorrelationID: pick(r, "correlation", "", "c"), Tags: pick(r, "tags", nil, map[string]string{"a": "b"})}
-		data.Priority = pick(r, "priority", gq.Normal, gq.Critical, gq.Bulk)
+		data.Priority = pick(r, "priority", gq.PriorityNormal, gq.PriorityCritical, gq.PriorityBulk)
 		if j != nil && rapid.Bool().Draw(r, "keep priority") {
 			data.Priority = j.s.Own
 		}

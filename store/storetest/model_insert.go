@@ -122,7 +122,7 @@ func (m *model) planGraph(g store.Group, p *plan) {
 			}
 			_, exists := m.jobs[to]
 			inside := slices.ContainsFunc(g.Jobs, func(o gq.Spec) bool { return o.ID == to })
-			what := fmt.Sprint(to, d.Kind == gq.FanOut)
+			what := fmt.Sprint(to, d.Kind == gq.DependencyFanOut)
 			switch {
 			case d.Job == s.ID || to == s.ID || !exists && !inside:
 				fault()
@@ -258,7 +258,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 			if alias, ok := p.alias[to]; ok {
 				to = alias
 			}
-			if d.Kind != gq.FanOut {
+			if d.Kind != gq.DependencyFanOut {
 				j.edges = append(j.edges, modelEdge{parent: m.jobs[to], kind: d.Kind})
 			}
 		}
@@ -279,7 +279,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	}
 	m.takesTurns(made)
 	for _, j := range made {
-		j.become(gq.Pending, nil, m.now)
+		j.become(gq.StatusPending, nil, m.now)
 		j.proceed(m.now)
 	}
 }
@@ -314,7 +314,7 @@ func describe(g store.Group) string {
 
 // unusual lists what a policy has that the default has not.
 func unusual(p gq.Policy) (fields []string) {
-	got, usual := reflect.ValueOf(p), reflect.ValueOf(gq.Default())
+	got, usual := reflect.ValueOf(p), reflect.ValueOf(gq.DefaultPolicy())
 	for i := range got.NumField() {
 		if !got.Field(i).Equal(usual.Field(i)) {
 			fields = append(fields, fmt.Sprintf("%s: %v", got.Type().Field(i).Name, got.Field(i)))

@@ -42,14 +42,16 @@ func (j *modelJob) clone() *modelJob {
 
 func (j *modelJob) terminal() bool {
 	switch j.s.Status {
-	case gq.Completed, gq.Failed, gq.DeadLetter, gq.Cancelled:
+	case gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled:
 		return true
 	default:
 		return false
 	}
 }
 
-func (j *modelJob) held() bool { return j.s.Status == gq.Claimed || j.s.Status == gq.Running }
+func (j *modelJob) held() bool {
+	return j.s.Status == gq.StatusClaimed || j.s.Status == gq.StatusRunning
+}
 
 // priority is the more urgent of what was asked for and what was inherited.
 func (j *modelJob) priority() gq.Priority { return urgent(j.s.Own, j.s.Inherited) }
@@ -63,9 +65,9 @@ func urgent(a, b gq.Priority) gq.Priority {
 }
 
 var modelEvents = map[gq.Status]gq.EventType{
-	gq.Pending: gq.EventSubmitted, gq.Delayed: gq.EventDelayed, gq.Scheduled: gq.EventScheduled, gq.Claimed: gq.EventClaimed,
-	gq.Running: gq.EventStarted, gq.Retrying: gq.EventRetrying, gq.Completed: gq.EventCompleted, gq.Failed: gq.EventFailed,
-	gq.DeadLetter: gq.EventDeadLettered, gq.Cancelled: gq.EventCancelled,
+	gq.StatusPending: gq.EventSubmitted, gq.StatusDelayed: gq.EventDelayed, gq.StatusScheduled: gq.EventScheduled, gq.StatusClaimed: gq.EventClaimed,
+	gq.StatusRunning: gq.EventStarted, gq.StatusRetrying: gq.EventRetrying, gq.StatusCompleted: gq.EventCompleted, gq.StatusFailed: gq.EventFailed,
+	gq.StatusDeadLetter: gq.EventDeadLettered, gq.StatusCancelled: gq.EventCancelled,
 }
 
 // note writes an entry of the history. With a lease it is about that lease.
@@ -80,12 +82,12 @@ func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event
 
 // become changes the status and writes that down.
 func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
-	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.NoDetail, now
-	if to == gq.Scheduled {
+	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.DetailNone, now
+	if to == gq.StatusScheduled {
 		j.s.ScheduledAt = now
 	}
-	if to == gq.Claimed {
-		j.s.Detail = gq.JustClaimed
+	if to == gq.StatusClaimed {
+		j.s.Detail = gq.DetailClaimed
 	}
 	if j.terminal() {
 		j.s.CompletedAt = now
@@ -99,9 +101,9 @@ func (j *modelJob) proceed(now time.Time) {
 	switch {
 	case open > 0 || anyOpen:
 	case j.s.RunAt.After(now):
-		j.become(gq.Delayed, nil, now).Until = j.s.RunAt
+		j.become(gq.StatusDelayed, nil, now).Until = j.s.RunAt
 	default:
-		j.become(gq.Scheduled, nil, now)
+		j.become(gq.StatusScheduled, nil, now)
 	}
 }
 
@@ -110,7 +112,7 @@ func (j *modelJob) waits() (open int, anyOpen bool) {
 	group, told := false, false // of AFTER_ANY
 	for _, e := range j.edges {
 		switch {
-		case e.kind == gq.AfterAny:
+		case e.kind == gq.DependencyAfterAny:
 			group, told = true, told || e.told
 		case !e.told:
 			open++
@@ -125,15 +127,15 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	e.told = true
 	j.s.Inherited = urgent(j.s.Inherited, parent.priority())
 	end := parent.s.Status
-	if e.kind == gq.AfterAny || e.kind == gq.FanIn || end == gq.Completed {
+	if e.kind == gq.DependencyAfterAny || e.kind == gq.DependencyFanIn || end == gq.StatusCompleted {
 		j.proceed(now)
 		return
 	}
 	j.s.Reason = "dependency"
 	switch end {
-	case gq.Failed:
+	case gq.StatusFailed:
 		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_failed", Message: "a job it depends on failed"}
-	case gq.DeadLetter:
+	case gq.StatusDeadLetter:
 		j.s.Failure = &gq.Failure{Category: gq.CategoryPermanent, Code: "dependency_dead_lettered", Message: "a job it depends on was dead-lettered"}
 	default:
 		j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: "dependency"}
@@ -155,7 +157,7 @@ func (j *modelJob) lifeEnd() (end time.Time) {
 
 // deadline is when the running attempt takes too long, zero for never.
 func (j *modelJob) deadline() time.Time {
-	if j.s.Status != gq.Running || j.spec.Policy.ExecutionTimeout == 0 {
+	if j.s.Status != gq.StatusRunning || j.spec.Policy.ExecutionTimeout == 0 {
 		return time.Time{}
 	}
 	return j.s.StartedAt.Add(j.spec.Policy.ExecutionTimeout)
@@ -178,7 +180,7 @@ func (j *modelJob) due() time.Time {
 		return time.Time{}
 	}
 	due := earliest(j.lifeEnd(), j.deadline())
-	if j.s.Status == gq.Delayed || j.s.Status == gq.Retrying {
+	if j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying {
 		due = earliest(due, j.s.RunAt)
 	}
 	if j.held() {
@@ -192,8 +194,8 @@ func (j *modelJob) expired(now time.Time) bool { return j.held() && come(j.s.Lea
 
 // ripe reports whether a claim may take the job as it stands.
 func (j *modelJob) ripe(now time.Time) bool {
-	waiting := (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, now)
-	return (j.s.Status == gq.Scheduled || waiting) && !come(j.lifeEnd(), now)
+	waiting := (j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying) && come(j.s.RunAt, now)
+	return (j.s.Status == gq.StatusScheduled || waiting) && !come(j.lifeEnd(), now)
 }
 
 // claimable reports whether a claim must find the job, with what an expired
@@ -215,8 +217,8 @@ func (j *modelJob) advance(now time.Time) {
 			j.endLease(gq.LeaseCancelled, "")
 		}
 		j.giveUp("lifetime", now)
-	case (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, now):
-		j.become(gq.Scheduled, nil, now)
+	case (j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying) && come(j.s.RunAt, now):
+		j.become(gq.StatusScheduled, nil, now)
 	case come(j.deadline(), now) && j.deadline().Before(j.s.Lease.ExpiresAt):
 		j.endLease(gq.LeaseCancelled, "")
 		j.failed(gq.Failure{
@@ -244,7 +246,7 @@ func (j *modelJob) heldUnder() *gq.Lease {
 
 func (j *modelJob) giveUp(reason string, now time.Time) *gq.Event {
 	j.s.Reason = reason
-	v := j.become(gq.DeadLetter, j.heldUnder(), now)
+	v := j.become(gq.StatusDeadLetter, j.heldUnder(), now)
 	v.Reason = reason
 	return v
 }
@@ -254,7 +256,7 @@ func (j *modelJob) cancelled(honoured bool, now time.Time) *gq.Event {
 		j.s.Cancellation.HonouredAt = now
 	}
 	j.s.Reason = j.s.Cancellation.Reason
-	v := j.become(gq.Cancelled, j.heldUnder(), now)
+	v := j.become(gq.StatusCancelled, j.heldUnder(), now)
 	v.Reason = j.s.Reason
 	return v
 }
@@ -264,11 +266,11 @@ func (j *modelJob) retry(delay time.Duration, now time.Time) *gq.Event {
 	if come(j.lifeEnd(), j.s.RunAt) {
 		return j.giveUp("lifetime", now)
 	}
-	v := j.become(gq.Retrying, j.s.Lease, now)
+	v := j.become(gq.StatusRetrying, j.s.Lease, now)
 	v.Until, v.Beat = j.s.RunAt, j.s.Lease.HeartbeatAt
 	at := len(j.events) - 1
 	if delay == 0 {
-		j.become(gq.Scheduled, nil, now)
+		j.become(gq.StatusScheduled, nil, now)
 	}
 	return &j.events[at]
 }
@@ -279,9 +281,9 @@ func (j *modelJob) delay(n int) time.Duration {
 	d := b.Initial
 	for i := 1; i < n && d < b.Max; i++ {
 		switch b.Strategy {
-		case gq.Linear:
+		case gq.StrategyLinear:
 			d += b.Initial
-		case gq.Exponential:
+		case gq.StrategyExponential:
 			d *= time.Duration(b.Multiplier) // whole in this test
 		default: // constant
 		}
@@ -306,7 +308,7 @@ func (j *modelJob) failed(f gq.Failure, spoke bool, now time.Time) {
 	case !j.s.Cancellation.RequestedAt.IsZero() || f.Category == gq.CategoryCancelled:
 		v = j.cancelled(spoke, now)
 	case !again || p.RetryNever:
-		v = j.become(gq.Failed, j.s.Lease, now)
+		v = j.become(gq.StatusFailed, j.s.Lease, now)
 	case j.exhausted():
 		v = j.giveUp("attempts_exhausted", now)
 	default:
@@ -318,10 +320,10 @@ func (j *modelJob) failed(f gq.Failure, spoke bool, now time.Time) {
 // lost decides what a lease that ran out leads to.
 func (j *modelJob) lost(now time.Time) {
 	p := j.spec.Policy
-	running := j.s.Status == gq.Running
+	running := j.s.Status == gq.StatusRunning
 	j.endLease(gq.LeaseExpired, "")
 	if !running && !p.HoldFault {
-		j.become(gq.Scheduled, j.s.Lease, now).Reason = "hold_expired"
+		j.become(gq.StatusScheduled, j.s.Lease, now).Reason = "hold_expired"
 		return
 	}
 	j.s.Losses++
@@ -344,9 +346,9 @@ func (j *modelJob) lost(now time.Time) {
 		v = j.cancelled(false, now)
 	case running && p.OnLoss == gq.LossFails:
 		f.Category = gq.CategoryTimeout
-		v = j.become(gq.Failed, j.s.Lease, now)
+		v = j.become(gq.StatusFailed, j.s.Lease, now)
 	case running && p.OnLoss != gq.LossFree && !p.RetrySystem:
-		v = j.become(gq.Failed, j.s.Lease, now)
+		v = j.become(gq.StatusFailed, j.s.Lease, now)
 	case p.OnLoss != gq.LossFree && j.exhausted():
 		v = j.giveUp("attempts_exhausted", now)
 	case p.MaxLeaseLosses > 0 && j.s.Losses >= p.MaxLeaseLosses:

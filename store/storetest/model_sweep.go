@@ -38,7 +38,7 @@ func (m *model) settle() {
 	m.reconcile()
 	for _, j := range m.jobs {
 		for i, e := range j.edges {
-			if j.s.Status != gq.Pending || e.told || !e.parent.terminal() {
+			if j.s.Status != gq.StatusPending || e.told || !e.parent.terminal() {
 				continue
 			}
 			next := j.clone()
@@ -259,8 +259,8 @@ func (m *model) everything() {
 
 // statuses is what a job may be counted and listed as.
 func (m *model) statuses(j *modelJob) []gq.Status {
-	if (j.s.Status == gq.Delayed || j.s.Status == gq.Retrying) && come(j.s.RunAt, m.now) {
-		return []gq.Status{j.s.Status, gq.Scheduled}
+	if (j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying) && come(j.s.RunAt, m.now) {
+		return []gq.Status{j.s.Status, gq.StatusScheduled}
 	}
 	return []gq.Status{j.s.Status}
 }

@@ -28,8 +28,8 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 	if j.expired(now) {
 		j.advance(now)
 	}
-	if j.s.Status != gq.Scheduled {
-		j.become(gq.Scheduled, nil, now)
+	if j.s.Status != gq.StatusScheduled {
+		j.become(gq.StatusScheduled, nil, now)
 	}
 	j.s.Previous.Lease, j.previous = "", ""
 	if j.s.Lease != nil {
@@ -52,7 +52,7 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 		j.s.FirstStartedAt = now
 	}
 	if c.Hold {
-		j.become(gq.Claimed, j.s.Lease, now).Until = j.s.Lease.ExpiresAt
+		j.become(gq.StatusClaimed, j.s.Lease, now).Until = j.s.Lease.ExpiresAt
 		return
 	}
 	j.start(now)
@@ -67,7 +67,7 @@ func (j *modelJob) start(now time.Time) {
 	if j.s.FirstStartedAt.IsZero() {
 		j.s.FirstStartedAt = now
 	}
-	j.become(gq.Running, j.s.Lease, now).Until = l.ExpiresAt
+	j.become(gq.StatusRunning, j.s.Lease, now).Until = l.ExpiresAt
 }
 
 // named reports whether a worker names the job's lease.
@@ -102,7 +102,7 @@ func completeVerb(ref gq.LeaseRef, result []byte) verb {
 			return err
 		}
 		switch {
-		case j.s.Status != gq.Running:
+		case j.s.Status != gq.StatusRunning:
 			return gq.ErrIllegalMove
 		case come(j.deadline(), now):
 			return gq.ErrStaleLease
@@ -114,7 +114,7 @@ func completeVerb(ref gq.LeaseRef, result []byte) verb {
 			return nil
 		}
 		j.s.Progress = 1
-		j.become(gq.Completed, j.s.Lease, now)
+		j.become(gq.StatusCompleted, j.s.Lease, now)
 		return nil
 	}}
 }
@@ -128,7 +128,7 @@ func failVerb(ref gq.LeaseRef, f gq.Failure) verb {
 		if err := j.holder(ref, now); err != nil {
 			return err
 		}
-		if j.s.Status != gq.Running {
+		if j.s.Status != gq.StatusRunning {
 			return gq.ErrIllegalMove
 		}
 		j.endLease(gq.LeaseCompleted, call)
@@ -156,11 +156,11 @@ func releaseVerb(ref gq.LeaseRef, delay time.Duration, reason string) verb {
 		switch {
 		case !j.s.Cancellation.RequestedAt.IsZero():
 			j.cancelled(true, now)
-		case j.s.Status == gq.Claimed:
-			j.become(gq.Scheduled, j.s.Lease, now).Reason = reason
+		case j.s.Status == gq.StatusClaimed:
+			j.become(gq.StatusScheduled, j.s.Lease, now).Reason = reason
 		default:
 			j.s.Bound++
-			if v := j.retry(delay, now); v.Status != gq.DeadLetter {
+			if v := j.retry(delay, now); v.Status != gq.StatusDeadLetter {
 				v.Reason = reason
 			}
 		}
@@ -181,7 +181,7 @@ func heartbeatVerb(ref gq.LeaseRef, r machine.Report, checkpoint []byte) verb {
 			return gq.ErrStaleLease
 		case math.IsNaN(r.Progress) || r.Progress > 1:
 			return gq.ErrInvalid
-		case adds && (j.s.Status == gq.Claimed || j.s.Lease.Renewals >= p.RenewalsMax):
+		case adds && (j.s.Status == gq.StatusClaimed || j.s.Lease.Renewals >= p.RenewalsMax):
 			return gq.ErrIllegalMove
 		}
 		l := *j.s.Lease
@@ -217,8 +217,8 @@ func prepareVerb(ref gq.LeaseRef, d gq.Detail) verb {
 		if err := j.holder(ref, now); err != nil {
 			return err
 		}
-		forward := d >= j.s.Detail && (d == gq.JustClaimed || d == gq.Preparing || d == gq.LeasePending)
-		if j.s.Status != gq.Claimed || !forward {
+		forward := d >= j.s.Detail && (d == gq.DetailClaimed || d == gq.DetailPreparing || d == gq.DetailLeasePending)
+		if j.s.Status != gq.StatusClaimed || !forward {
 			return gq.ErrIllegalMove
 		}
 		l := *j.s.Lease
@@ -238,7 +238,7 @@ func startVerb(ref gq.LeaseRef, ttl time.Duration) verb {
 		if err := j.holder(ref, now); err != nil {
 			return err
 		}
-		if j.s.Status != gq.Claimed {
+		if j.s.Status != gq.StatusClaimed {
 			return gq.ErrIllegalMove
 		}
 		l := *j.s.Lease
@@ -262,7 +262,7 @@ func startVerb(ref gq.LeaseRef, ttl time.Duration) verb {
 func cancelVerb(reason string) verb {
 	return verb{name: "cancel " + reason, apply: cancelling(reason), model: func(j *modelJob, now time.Time) error {
 		switch {
-		case j.s.Status == gq.Cancelled:
+		case j.s.Status == gq.StatusCancelled:
 			return nil
 		case j.terminal():
 			return gq.ErrIllegalMove
@@ -272,14 +272,14 @@ func cancelVerb(reason string) verb {
 			j.s.Cancellation = gq.Cancellation{RequestedAt: now, Reason: reason}
 		}
 		switch {
-		case j.s.Status == gq.Running && !j.expired(now):
+		case j.s.Status == gq.StatusRunning && !j.expired(now):
 			if !asked {
 				j.note(gq.EventCancelRequested, j.s.Lease, now).Reason = reason
 			}
 			return nil
-		case j.s.Status == gq.Running:
+		case j.s.Status == gq.StatusRunning:
 			j.endLease(gq.LeaseExpired, "")
-		case j.s.Status == gq.Claimed:
+		case j.s.Status == gq.StatusClaimed:
 			j.endLease(gq.LeaseCancelled, "")
 		}
 		j.cancelled(false, now)

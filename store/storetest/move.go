@@ -153,8 +153,8 @@ func (e *env) rich() {
 	e.each(e.spec(inQueue("pooled"), costing(8)), e.spec(inQueue("still"), requiring("gpu", `odd "one"\`), ofType("other")))
 	key := e.add(keyed("again", 7), inQueue("still"))
 	e.updated(store.Update{
-		Ref: byID(key.ID), Apply: updating(gq.High),
-		Metadata: &gq.Metadata{Priority: gq.High, Tags: map[string]string{"team": "x"}, CorrelationID: "c"},
+		Ref: byID(key.ID), Apply: updating(gq.PriorityHigh),
+		Metadata: &gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"team": "x"}, CorrelationID: "c"},
 	})
 	held := e.add(inQueue("work"), binary(e.noise(3000)))
 	j := e.one(from("work"), holding)
@@ -166,8 +166,8 @@ func (e *env) rich() {
 	e.update(foreign.ID, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Claim(s, machine.Grant{Lease: "a lease of its own", Worker: "w"}, now)
 	})
-	parent := e.add(inQueue("work"), at(gq.Low))
-	e.each(e.spec(inQueue("kids"), depends(gq.After, parent.ID)), e.spec(inQueue("kids"), depends(gq.AfterAny, parent.ID, held.ID)))
+	parent := e.add(inQueue("work"), at(gq.PriorityLow))
+	e.each(e.spec(inQueue("kids"), depends(gq.DependencyAfter, parent.ID)), e.spec(inQueue("kids"), depends(gq.DependencyAfterAny, parent.ID, held.ID)))
 	versions := e.putDocs(doc("schedule", "a", 0, "1"), doc("token", "b", 0, ""), doc("delivery", "c", 0, "3"))
 	e.putDocs(store.Doc{Kind: "token", Name: "b", Version: versions[1], Data: []byte("2")}, store.Doc{Kind: "delivery", Name: "c", Version: versions[2]})
 }
@@ -235,7 +235,7 @@ func moveGoesOn(e *env) {
 	e.rated("rated", gq.Rate{Count: 1, Per: time.Hour})
 	e.put("fair", func(q *gq.Queue) { q.Fair = true })
 	parent := e.add()
-	child := e.add(inQueue("kids"), depends(gq.After, parent.ID))
+	child := e.add(inQueue("kids"), depends(gq.DependencyAfter, parent.ID))
 	first := e.one(lasting(time.Minute))
 	e.clock.Advance(time.Minute)
 	held := e.one(lasting(time.Hour)) // first is stale
@@ -256,11 +256,11 @@ func moveGoesOn(e *env) {
 	to := e.another()
 	to.fill(e, 2)
 	to.stale("the lease that ran out before the move", parent.ID, first.State.Lease.Ref())
-	if s := to.complete(held); s.Status != gq.Completed {
+	if s := to.complete(held); s.Status != gq.StatusCompleted {
 		e.Errorf("the holder of a lease left its job %s", s.Status)
 	}
 	to.release()
-	to.stands("a dependent whose dependency ended after the move", child.ID, gq.Scheduled)
+	to.stands("a dependent whose dependency ended after the move", child.ID, gq.StatusScheduled)
 	if found := to.find(byLease("a lease of its own"), 0); found.Err != nil || found.State.ID != foreign.ID {
 		e.Errorf("the job of a lease with an id of its own: %v, %v", found.State.ID, found.Err)
 	}
@@ -364,9 +364,9 @@ func moveCollected(e *env) {
 	}
 	live := e.add(under(brief), inQueue("live"))
 	done := e.add(under(brief))
-	e.end(done.ID, gq.Completed)
+	e.end(done.ID, gq.StatusCompleted)
 	failed := e.add(under(brief))
-	e.end(failed.ID, gq.Failed)
+	e.end(failed.ID, gq.StatusFailed)
 	e.clock.Advance(90 * time.Minute)
 	e.add(under(brief), inQueue("live"))
 	if n := e.collect(); n != 1 {
@@ -464,7 +464,7 @@ func moveMoment(e *env) {
 		all.Docs, all.Events, all.Jobs = append(all.Docs, part.Docs...), append(all.Events, part.Events...), append(all.Jobs, part.Jobs...)
 		all.Edges, all.Leases = append(all.Edges, part.Edges...), append(all.Leases, part.Leases...)
 		j := e.add(inQueue("new"), keyed(e.id().String(), 1))
-		e.end(j.ID, gq.Completed, from("new"))
+		e.end(j.ID, gq.StatusCompleted, from("new"))
 		e.putDocs(doc("k", j.ID.String(), 0, "1"))
 		return true
 	})

@@ -31,7 +31,7 @@ func (n *naive) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 		}
 		l := n.limits(now)
 		if c.Hold {
-			l.into = gq.Claimed
+			l.into = gq.StatusClaimed
 		}
 		chosen := n.candidates(c.Filter, c.N, l)
 		if len(chosen) < c.N && n.bug != rateSaysNothing {
@@ -126,11 +126,11 @@ func (n *naive) candidates(f store.Filter, limit int, l *limits) (chosen []*naiv
 func (n *naive) claimable(s gq.State, now time.Time) bool {
 	switch n.bug {
 	case delayNeedsSweep:
-		return s.Status == gq.Scheduled && machine.Claimable(&s, now)
+		return s.Status == gq.StatusScheduled && machine.Claimable(&s, now)
 	case claimsEarly:
 		return machine.Claimable(&s, now.Add(time.Nanosecond))
 	case claimsLate:
-		return machine.Claimable(&s, now.Add(-time.Nanosecond)) || s.Status == gq.Scheduled && machine.Claimable(&s, now)
+		return machine.Claimable(&s, now.Add(-time.Nanosecond)) || s.Status == gq.StatusScheduled && machine.Claimable(&s, now)
 	case ignoresLifetime:
 		end := s
 		policy := *s.Policy
@@ -253,7 +253,7 @@ func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
 	var all []at
 	for _, j := range n.sorted() {
 		s := j.state
-		if n.bug == missesTimeouts && s.Status == gq.Running {
+		if n.bug == missesTimeouts && s.Status == gq.StatusRunning {
 			policy := *s.Policy
 			policy.ExecutionTimeout = 0
 			s.Policy = &policy

@@ -36,7 +36,7 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 	// Who has the key of each member: an earlier job, or an earlier member.
 	owner := make([]gq.JobID, len(g.Jobs))
 	placed := make([]store.Placed, len(g.Jobs))
-	mine := make(map[gq.Key]int)
+	mine := make(map[gq.IdempotencyKey]int)
 	alias := make(map[gq.JobID]gq.JobID)
 	for i, s := range g.Jobs {
 		key := n.keyOf(s)
@@ -87,13 +87,13 @@ func (n *naive) insert(g store.Group, now time.Time) (answer store.Inserted) {
 	return store.Inserted{Jobs: placed}
 }
 
-func (n *naive) keyOf(s gq.Spec) gq.Key {
-	key := gq.Key{Scope: s.Key.Scope, Name: s.Key.Name}
+func (n *naive) keyOf(s gq.Spec) gq.IdempotencyKey {
+	key := gq.IdempotencyKey{Scope: s.Key.Scope, Name: s.Key.Name}
 	if n.bug == keysWithoutScope {
 		key.Scope = ""
 	}
 	if n.bug == keysJoined {
-		key = gq.Key{Name: key.Scope + key.Name}
+		key = gq.IdempotencyKey{Name: key.Scope + key.Name}
 		if s.Key.Name == "" {
 			key.Name = ""
 		}
@@ -150,7 +150,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 				b.Inherited = b.Inherited.Inherit(parent.state.Priority())
 			}
 			switch {
-			case d.Kind == gq.AfterAny:
+			case d.Kind == gq.DependencyAfterAny:
 				b.AnyOpen = true
 			case d.Kind.Waits():
 				b.Waits++

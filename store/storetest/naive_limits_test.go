@@ -29,7 +29,7 @@ type limits struct {
 // limits counts what occupies places at an instant.
 func (n *naive) limits(now time.Time) *limits {
 	l := &limits{
-		n: n, now: now, into: gq.Running, key: make(map[[2]string]int), running: make(map[string]int),
+		n: n, now: now, into: gq.StatusRunning, key: make(map[[2]string]int), running: make(map[string]int),
 		pool: make(map[string]int64), due: make(map[string]time.Time),
 	}
 	maps.Copy(l.due, n.data.due)

@@ -143,8 +143,8 @@ func (n *naive) Counts(ctx context.Context, queues ...string) (counts []gq.Count
 		c := by[j.spec.Queue]
 		c.Queue = j.spec.Queue
 		s := n.view(j.state, now)
-		if n.bug == countsHeld && s.Status == gq.Claimed {
-			s.Status = gq.Running
+		if n.bug == countsHeld && s.Status == gq.StatusClaimed {
+			s.Status = gq.StatusRunning
 		}
 		c.By[s.Status]++
 		by[j.spec.Queue] = c
@@ -287,7 +287,7 @@ func (n *naive) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 	defer n.mu.Unlock()
 	for _, q := range n.data.queues {
 		if (asked.Names == nil || slices.Contains(asked.Names, q.Name)) && (asked.Pool == "" || asked.Pool == q.Pool) &&
-			(!asked.Own || q.Policy != gq.Default()) && q.Name > asked.After {
+			(!asked.Own || q.Policy != gq.DefaultPolicy()) && q.Name > asked.After {
 			queues = append(queues, q)
 		}
 	}

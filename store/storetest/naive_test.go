@@ -42,7 +42,7 @@ const (
 type naiveData struct {
 	jobs     map[gq.JobID]*naiveJob
 	leases   map[gq.LeaseID]gq.JobID
-	keys     map[gq.Key]naiveKey // without fingerprint
+	keys     map[gq.IdempotencyKey]naiveKey // without fingerprint
 	queues   map[string]gq.Queue
 	pools    map[string]gq.Pool
 	due      map[string]time.Time    // of rates, by queue
@@ -89,7 +89,7 @@ func naiveBackend(b bug, h habit) Backend {
 			}
 			return &naive{bug: b, habit: h, cfg: cfg, data: &naiveData{
 				jobs: make(map[gq.JobID]*naiveJob), leases: make(map[gq.LeaseID]gq.JobID),
-				keys: make(map[gq.Key]naiveKey), queues: make(map[string]gq.Queue),
+				keys: make(map[gq.IdempotencyKey]naiveKey), queues: make(map[string]gq.Queue),
 				docs: make(map[[2]string]store.Doc), pools: make(map[string]gq.Pool), due: make(map[string]time.Time),
 				turn: make(map[naiveTurn]uint64), newest: make(map[naiveTurn]uint64),
 			}}
@@ -267,7 +267,7 @@ func (n *naive) tell(limit int, now time.Time) (told int) {
 			continue
 		}
 		if n.bug == tellsSuccess {
-			w.ended.Status = gq.Completed
+			w.ended.Status = gq.StatusCompleted
 		}
 		if n.bug == tellsFirst && child.state.Waits > 1 {
 			child.state.Waits = 1
@@ -340,7 +340,7 @@ func (n *naive) apply(j *naiveJob, u store.Update, now time.Time) store.Updated 
 	if err != nil && n.bug != ignoresRefusal {
 		if n.bug == settlesAnyway && u.Settles && before.Status.Held() {
 			next = before
-			next.Status, next.Lease = gq.Scheduled, nil
+			next.Status, next.Lease = gq.StatusScheduled, nil
 			n.write(j, next, nil, now)
 		}
 		if n.bug == blobsFirst {

@@ -87,7 +87,7 @@ func notifyClaimable(e *env) {
 	j = e.one(from("a"))
 	w.hears("a", "a failure that is retried", func() { e.fail(j, temporary) })
 	parent := e.add(inQueue("b"))
-	e.each(e.spec(inQueue("c"), depends(gq.After, parent.ID)))
+	e.each(e.spec(inQueue("c"), depends(gq.DependencyAfter, parent.ID)))
 	w.hears("c", "the end of what its job waited for", func() {
 		e.complete(e.one(from("b")))
 		e.release()

@@ -129,8 +129,8 @@ func payloadImmutable(e *env) {
 	e.insert(spec)
 	want := e.get(spec.ID).Spec
 	e.updated(store.Update{
-		Ref: byID(spec.ID), Apply: updating(gq.High),
-		Metadata: &gq.Metadata{Priority: gq.High, Tags: map[string]string{"a": "b"}},
+		Ref: byID(spec.ID), Apply: updating(gq.PriorityHigh),
+		Metadata: &gq.Metadata{Priority: gq.PriorityHigh, Tags: map[string]string{"a": "b"}},
 	})
 	j := e.one(with(gq.WithPayload))
 	e.equal("the spec after an update of the metadata", j.Spec, want)

@@ -117,7 +117,7 @@ func poolCapacity(e *env) {
 func poolBehind(e *env) {
 	e.putPool("p", 5)
 	e.inPool("q", "p")
-	e.insert(e.specs(500, costing(6), at(gq.Critical))...)
+	e.insert(e.specs(500, costing(6), at(gq.PriorityCritical))...)
 	e.insert(e.specs(500, costing(9), ofType("other"))...)
 	small := stateIDs(e.each(e.spec(costing(3)), e.spec(costing(4)), e.spec(costing(2), ofType("other"))))
 	e.claimed("behind a thousand that do not fit", 10, []gq.JobID{small[0], small[2]})

@@ -32,7 +32,7 @@ func (e *env) starts(j gq.Job) {
 	e.Helper()
 	got := e.tryUpdate(startingHeld(j))[0]
 	e.check("start", got.Err)
-	if got.State.Status != gq.Running {
+	if got.State.Status != gq.StatusRunning {
 		e.Fatalf("a started job is %s", got.State.Status)
 	}
 }
@@ -46,7 +46,7 @@ func (e *env) noRoom(j gq.Job, used, capacity int64) {
 	if refused, ok := errors.AsType[*machine.CapacityError](got.Err); !ok || *refused != want {
 		e.Errorf("the refusal is %+v, want %+v", got.Err, want)
 	}
-	if got.Changed || got.State.Status != gq.Claimed {
+	if got.Changed || got.State.Status != gq.StatusClaimed {
 		e.Errorf("a refused start left the job %s (changed: %v)", got.State.Status, got.Changed)
 	}
 }

@@ -90,10 +90,10 @@ func purgeGone(e *env) {
 	updated := e.tryUpdate(store.Update{Ref: byLease(j.State.Lease.ID), Apply: completing(j.State.Lease.Ref(), nil)})
 	e.is("Update by its lease", updated[0].Err, gq.ErrStaleLease)
 	e.listed("after the purge", gq.Query{}, []gq.JobID{kept.ID})
-	e.refused(gq.ErrInvalid, e.spec(depends(gq.After, spec.ID)))
+	e.refused(gq.ErrInvalid, e.spec(depends(gq.DependencyAfter, spec.ID)))
 	e.fresh("the key of a purged job", e.spec(keyed("k", 1)))
 	for _, c := range e.counts() {
-		if c.By[gq.Completed] != 0 {
+		if c.By[gq.StatusCompleted] != 0 {
 			e.Errorf("after the purge the counts are %+v", c)
 		}
 	}
@@ -109,7 +109,7 @@ func purgeGone(e *env) {
 
 func purgeLive(e *env) {
 	waiting, ended := e.add(), e.add(inQueue("other"))
-	e.end(ended.ID, gq.Cancelled)
+	e.end(ended.ID, gq.StatusCancelled)
 	answers, ok := e.purge(waiting.ID, e.spec().ID, ended.ID, ended.ID)
 	if !ok {
 		return
@@ -118,7 +118,7 @@ func purgeLive(e *env) {
 	e.is("Purge of no job", answers[1], gq.ErrNotFound)
 	e.check("Purge of a finished job", answers[2])
 	e.is("Purge of it again", answers[3], gq.ErrNotFound)
-	e.stands("a job that was not purged", waiting.ID, gq.Scheduled)
+	e.stands("a job that was not purged", waiting.ID, gq.StatusScheduled)
 	running := e.one()
 	answers, _ = e.purge(running.State.ID)
 	e.is("Purge of a running job", answers[0], gq.ErrIllegalMove)
@@ -141,16 +141,16 @@ func purgeEvents(e *env) {
 
 func purgeDependents(e *env) {
 	parent := e.add()
-	specs := e.specs(300, inQueue("c"), depends(gq.After, parent.ID))
+	specs := e.specs(300, inQueue("c"), depends(gq.DependencyAfter, parent.ID))
 	e.insert(specs...)
-	e.end(parent.ID, gq.Completed)
+	e.end(parent.ID, gq.StatusCompleted)
 	if _, ok := e.purge(parent.ID); !ok {
 		return
 	}
 	e.release()
 	for _, s := range specs {
 		found := e.find(byID(s.ID), 0)
-		if found.Err != nil || found.State.Status != gq.Scheduled {
+		if found.Err != nil || found.State.Status != gq.StatusScheduled {
 			e.Fatalf("a dependent of a purged job is %s (%v), want SCHEDULED", found.State.Status, found.Err)
 		}
 	}
@@ -221,7 +221,7 @@ func purgeConcurrent(e *env) {
 		e.Errorf("%d jobs were purged and %d collected, and there were %d", removed.Load(), collected.Load(), len(ids)+1)
 	}
 	for _, c := range e.counts() {
-		if c.By[gq.Cancelled] != 0 {
+		if c.By[gq.StatusCancelled] != 0 {
 			e.Errorf("after that the counts are %+v", c)
 		}
 	}

@@ -187,7 +187,7 @@ func queueRefused(e *env) {
 	bad := e.specs(2, inQueue("nowhere"))
 	bad[1].Type = ""
 	e.refused(gq.ErrInvalid, bad...)
-	e.refused(gq.ErrInvalid, e.spec(inQueue("nowhere"), depends(gq.After, e.id())))
+	e.refused(gq.ErrInvalid, e.spec(inQueue("nowhere"), depends(gq.DependencyAfter, e.id())))
 	if names, _ := e.queues(); len(names) != 0 {
 		e.Errorf("after refused submissions the queues are %q, want none", names)
 	}
@@ -199,7 +199,7 @@ func queueReopen(e *env) {
 	e.add(inQueue("paused"))
 	e.insert(e.specs(2, inQueue("narrow"))...)
 	e.one(from("narrow"))
-	e.end(e.add().ID, gq.Completed)
+	e.end(e.add().ID, gq.StatusCompleted)
 	names, before := e.queues()
 	e.reopen()
 	after, by := e.queues()

@@ -154,7 +154,7 @@ func rateUnused(e *env) {
 	e.none("for a type that nobody submitted", types("other"))
 	j := e.one()
 	s := e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, "not now"))
-	if s.Status != gq.Scheduled {
+	if s.Status != gq.StatusScheduled {
 		e.Fatalf("the released job is %s", s.Status)
 	}
 	e.limited("for a job that was given back", 5, 0, e.now().Add(time.Minute))

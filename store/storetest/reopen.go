@@ -90,7 +90,7 @@ func reopenEverything(e *env) {
 }
 
 func reopenOrder(e *env) {
-	first := e.each(e.spec(at(gq.Low)), e.spec(), e.spec(delayed(time.Second)), e.spec(), e.spec(at(gq.High)))
+	first := e.each(e.spec(at(gq.PriorityLow)), e.spec(), e.spec(delayed(time.Second)), e.spec(), e.spec(at(gq.PriorityHigh)))
 	failed := e.fail(e.one(), temporary)
 	e.reopen()
 	last := e.add()

@@ -110,14 +110,14 @@ func settleComplete(e *env) {
 	want := j.State
 	lease := *want.Lease
 	lease.State = gq.LeaseCompleted
-	want.Status, want.Lease, want.Progress, want.Settled = gq.Completed, &lease, 1, s.Settled
+	want.Status, want.Lease, want.Progress, want.Settled = gq.StatusCompleted, &lease, 1, s.Settled
 	want.UpdatedAt, want.CompletedAt = e.now(), e.now()
 	e.equal("the answer", s, want)
 	e.equal("the stored state", e.state(job.ID), want)
 	h := e.history(job.ID)
 	last := h[len(h)-1]
 	e.equal("the event", last, gq.Event{
-		Seq: last.Seq, Time: e.now(), Queue: "q", Job: job.ID, Type: gq.EventCompleted, Status: gq.Completed, Attempt: 1,
+		Seq: last.Seq, Time: e.now(), Queue: "q", Job: job.ID, Type: gq.EventCompleted, Status: gq.StatusCompleted, Attempt: 1,
 		Lease: lease.ID, Version: 1, LeaseState: gq.LeaseCompleted, Worker: "worker",
 	})
 	e.settled("after a completion")
@@ -137,7 +137,7 @@ func settleRetries(e *env) {
 			break
 		}
 		delay := time.Second << (attempt - 1)
-		if s.Status != gq.Retrying || !s.RunAt.Equal(e.now().Add(delay)) || s.Failure == nil || *s.Failure != temporary {
+		if s.Status != gq.StatusRetrying || !s.RunAt.Equal(e.now().Add(delay)) || s.Failure == nil || *s.Failure != temporary {
 			e.Fatalf("after failure %d: %s until %v (%v), want RETRYING for %v", attempt, s.Status, s.RunAt, s.Failure, delay)
 		}
 		e.clock.Advance(delay - 1)
@@ -148,11 +148,11 @@ func settleRetries(e *env) {
 	if !s.CreatedAt.Equal(start) {
 		e.Errorf("after retries the job was created at %v, want %v as ever", s.CreatedAt, start)
 	}
-	if s.Status != gq.DeadLetter || s.Attempt != 3 || !s.CompletedAt.Equal(e.now()) {
+	if s.Status != gq.StatusDeadLetter || s.Attempt != 3 || !s.CompletedAt.Equal(e.now()) {
 		e.Errorf("after the last failure: %s, attempt %d, ended %v; want DEAD_LETTER, 3, %v", s.Status, s.Attempt, s.CompletedAt, e.now())
 	}
-	cycle := []gq.Status{gq.Scheduled, gq.Running, gq.Retrying}
-	want := append(append([]gq.Status{gq.Pending}, append(cycle, cycle...)...), gq.Scheduled, gq.Running, gq.DeadLetter)
+	cycle := []gq.Status{gq.StatusScheduled, gq.StatusRunning, gq.StatusRetrying}
+	want := append(append([]gq.Status{gq.StatusPending}, append(cycle, cycle...)...), gq.StatusScheduled, gq.StatusRunning, gq.StatusDeadLetter)
 	e.equal("the history", trace(e.history(job.ID)), want)
 	e.settled("after the last failure")
 	e.equal("the state long after", e.state(job.ID), s)
@@ -180,12 +180,12 @@ func settleBeyondLife(e *env) {
 		},
 	} {
 		s := end()
-		if s.Status != gq.DeadLetter || s.Reason != machine.ReasonLifetime || s.Failure == nil || !s.CompletedAt.Equal(e.now()) {
+		if s.Status != gq.StatusDeadLetter || s.Reason != machine.ReasonLifetime || s.Failure == nil || !s.CompletedAt.Equal(e.now()) {
 			e.Errorf("%s: the job is %s because of %q since %v with failure %v, want DEAD_LETTER because of %q now with its failure",
 				name, s.Status, s.Reason, s.CompletedAt, s.Failure, machine.ReasonLifetime)
 		}
 		e.equal(name+": the stored state", e.state(s.ID), s)
-		e.equal(name+": the history", trace(e.history(s.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.DeadLetter})
+		e.equal(name+": the history", trace(e.history(s.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusDeadLetter})
 		if due := e.due(10); len(due.Jobs) != 0 || !due.Next.IsZero() {
 			e.Errorf("%s: due are %s, next %v; want none, never", name, briefs(due.Jobs), due.Next)
 		}
@@ -195,12 +195,12 @@ func settleBeyondLife(e *env) {
 func settlePermanent(e *env) {
 	job := e.add()
 	s := e.fail(e.one(), permanent)
-	if s.Status != gq.Failed || s.Failure == nil || *s.Failure != permanent || s.Attempt != 1 {
+	if s.Status != gq.StatusFailed || s.Failure == nil || *s.Failure != permanent || s.Attempt != 1 {
 		e.Errorf("after a permanent failure: %s, %+v, attempt %d; want FAILED, %+v, 1", s.Status, s.Failure, s.Attempt, permanent)
 	}
 	exhausted := e.add(under(func(p *gq.Policy) { p.MaxAttempts = 1 }))
 	e.fail(e.one(), temporary)
-	dead := gq.Query{Statuses: []gq.Status{gq.Failed, gq.DeadLetter}, OldestFirst: true}
+	dead := gq.Query{Statuses: []gq.Status{gq.StatusFailed, gq.StatusDeadLetter}, OldestFirst: true}
 	e.listed("what failed for good", dead, []gq.JobID{job.ID, exhausted.ID})
 	e.settled("after failures for good")
 	e.equal("the stored state", e.state(job.ID), s)
@@ -236,7 +236,7 @@ func settleRelease(e *env) {
 	for i := range 3 {
 		j := e.one()
 		s := e.update(job.ID, releasing(j.State.Lease.Ref(), 0, "shutting down"))
-		if s.Status != gq.Scheduled || s.Attempt != i+1 || s.Bound != i+2 || s.Faults != 0 {
+		if s.Status != gq.StatusScheduled || s.Attempt != i+1 || s.Bound != i+2 || s.Faults != 0 {
 			e.Errorf("release %d: %s, attempt %d of %d, faults %d; want SCHEDULED, %d of %d, 0", i+1, s.Status, s.Attempt, s.Bound, s.Faults, i+1, i+2)
 		}
 	}
@@ -247,11 +247,11 @@ func settleRelease(e *env) {
 	e.clock.Advance(1)
 	held := e.one(holding)
 	s := e.update(job.ID, releasing(held.State.Lease.Ref(), 0, "declined"))
-	if s.Status != gq.Scheduled || s.Attempt != 4 || s.Bound != 5 {
+	if s.Status != gq.StatusScheduled || s.Attempt != 4 || s.Bound != 5 {
 		e.Errorf("a hold given back: %s, attempt %d of %d; want SCHEDULED, 4 of 5", s.Status, s.Attempt, s.Bound)
 	}
 	h := e.history(job.ID)
-	e.equal("the end of the history", trace(h)[len(h)-5:], []gq.Status{gq.Running, gq.Retrying, gq.Scheduled, gq.Claimed, gq.Scheduled})
+	e.equal("the end of the history", trace(h)[len(h)-5:], []gq.Status{gq.StatusRunning, gq.StatusRetrying, gq.StatusScheduled, gq.StatusClaimed, gq.StatusScheduled})
 	e.complete(e.one())
 }
 
@@ -261,12 +261,12 @@ func settleCancel(e *env) {
 	e.fail(e.one(), temporary)
 	held := e.add()
 	e.one(holding)
-	pending := e.add(depends(gq.After, e.add(inQueue("c")).ID))
+	pending := e.add(depends(gq.DependencyAfter, e.add(inQueue("c")).ID))
 	for name, id := range map[string]gq.JobID{
 		"PENDING": pending.ID, "SCHEDULED": waiting.ID, "DELAYED": later.ID, "RETRYING": retrying.ID, "CLAIMED": held.ID,
 	} {
 		s := e.cancel(id)
-		if s.Status != gq.Cancelled || !s.CompletedAt.Equal(e.now()) || s.Cancellation.Reason != "no longer wanted" {
+		if s.Status != gq.StatusCancelled || !s.CompletedAt.Equal(e.now()) || s.Cancellation.Reason != "no longer wanted" {
 			e.Errorf("cancelling a %s job: %s at %v, reason %q; want CANCELLED now", name, s.Status, s.CompletedAt, s.Cancellation.Reason)
 		}
 		e.equal("the stored state", e.state(id), s)
@@ -277,7 +277,7 @@ func settleCancel(e *env) {
 	e.add()
 	j := e.one()
 	s := e.cancel(j.State.ID)
-	if s.Status != gq.Running || !s.Cancellation.Requested() {
+	if s.Status != gq.StatusRunning || !s.Cancellation.Requested() {
 		e.Errorf("cancelling a running job: %s, requested %t; want RUNNING, true", s.Status, s.Cancellation.Requested())
 	}
 	e.clock.Advance(time.Second)
@@ -286,7 +286,7 @@ func settleCancel(e *env) {
 		e.Errorf("the next heartbeat delivered the cancel at %v, want %v", s.Cancellation.DeliveredAt, e.now())
 	}
 	s = e.fail(j, temporary)
-	if s.Status != gq.Cancelled || !s.Cancellation.HonouredAt.Equal(e.now()) {
+	if s.Status != gq.StatusCancelled || !s.Cancellation.HonouredAt.Equal(e.now()) {
 		e.Errorf("a temporary failure after a cancel: %s, honoured %v; want CANCELLED now", s.Status, s.Cancellation.HonouredAt)
 	}
 	e.settled("after everything was cancelled")
@@ -300,7 +300,7 @@ func settleAnyOrder(e *env) {
 		e.complete(jobs[i])
 	}
 	for _, j := range jobs {
-		e.stands("settled out of order", j.State.ID, gq.Completed)
+		e.stands("settled out of order", j.State.ID, gq.StatusCompleted)
 	}
 }
 

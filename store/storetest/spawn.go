@@ -84,17 +84,17 @@ func (e *env) spawn(u store.Update) []gq.State {
 }
 
 func spawnComplete(e *env) {
-	e.add(at(gq.High))
+	e.add(at(gq.PriorityHigh))
 	j := e.one()
 	e.clock.Advance(time.Second)
 	ref := j.State.Lease.Ref()
-	kids := e.specs(3, at(gq.Low))
-	kids[0].DependsOn = []gq.Dependency{{Kind: gq.After, Job: j.State.ID}, {Kind: gq.FanIn, Job: kids[1].ID}}
-	kids[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: j.State.ID}}
+	kids := e.specs(3, at(gq.PriorityLow))
+	kids[0].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: j.State.ID}, {Kind: gq.DependencyFanIn, Job: kids[1].ID}}
+	kids[1].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: j.State.ID}}
 	placed := e.spawn(store.Update{Ref: byLease(ref.ID), Apply: completing(ref, []byte("r")), Result: []byte("r"), Spawn: kids})
-	e.stands("the parent", j.State.ID, gq.Completed)
+	e.stands("the parent", j.State.ID, gq.StatusCompleted)
 	e.release()
-	for i, want := range []gq.Status{gq.Pending, gq.Scheduled, gq.Scheduled} {
+	for i, want := range []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusScheduled} {
 		got := e.get(kids[i].ID)
 		if got.State.Status != want || !got.State.CreatedAt.Equal(e.now()) || got.Spec.Type != "work" {
 			e.Errorf("child %d is %s of %v, want %s of %v", i, got.State.Status, got.State.CreatedAt, want, e.now())
@@ -102,7 +102,7 @@ func spawnComplete(e *env) {
 		if placed[i].ID != kids[i].ID || placed[i].Sequence != got.State.Sequence {
 			e.Errorf("child %d was placed as %+v and reads as %+v", i, placed[i], got.State)
 		}
-		if inherits := got.State.Inherited == gq.High; inherits != (i < 2) {
+		if inherits := got.State.Inherited == gq.PriorityHigh; inherits != (i < 2) {
 			e.Errorf("child %d inherits %s", i, got.State.Inherited)
 		}
 		if events := e.history(kids[i].ID); len(events) == 0 || events[0].Type != gq.EventSubmitted || !events[0].Time.Equal(e.now()) {
@@ -118,20 +118,20 @@ func spawnHeartbeat(e *env) {
 	ref := j.State.Lease.Ref()
 	e.clock.Advance(time.Second)
 	kids := e.specs(3)
-	kids[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: j.State.ID}}
-	kids[2].DependsOn = []gq.Dependency{{Kind: gq.FanIn, Job: j.State.ID}, {Kind: gq.FanIn, Job: kids[0].ID}}
+	kids[1].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: j.State.ID}}
+	kids[2].DependsOn = []gq.Dependency{{Kind: gq.DependencyFanIn, Job: j.State.ID}, {Kind: gq.DependencyFanIn, Job: kids[0].ID}}
 	e.spawn(store.Update{
 		Ref: byID(j.State.ID), Apply: beating(ref, machine.Report{Progress: 0.5, CheckpointBytes: 4}), Checkpoint: []byte("half"), Spawn: kids,
 	})
-	if got := e.get(j.State.ID); got.State.Status != gq.Running || string(got.Checkpoint) != "half" {
+	if got := e.get(j.State.ID); got.State.Status != gq.StatusRunning || string(got.Checkpoint) != "half" {
 		e.Errorf("the parent is %s with checkpoint %q", got.State.Status, got.Checkpoint)
 	}
 	e.claimed("while the parent runs", 5, []gq.JobID{kids[0].ID})
-	e.stands("a child that waits", kids[1].ID, gq.Pending)
+	e.stands("a child that waits", kids[1].ID, gq.StatusPending)
 	e.complete(j)
 	e.release()
-	e.stands("a child whose parent has ended", kids[1].ID, gq.Scheduled)
-	e.stands("a child that waits for another", kids[2].ID, gq.Pending)
+	e.stands("a child whose parent has ended", kids[1].ID, gq.StatusScheduled)
+	e.stands("a child that waits for another", kids[2].ID, gq.StatusPending)
 }
 
 func spawnUnchanged(e *env) {
@@ -153,7 +153,7 @@ func spawnUnchanged(e *env) {
 		e.Errorf("a repeated completion changed something (%t) or spawned %d children", again.Changed, len(again.Spawned))
 	}
 	e.absent("a child of a repeated update", child.ID)
-	e.stands("the child of the first", first.ID, gq.Scheduled)
+	e.stands("the child of the first", first.ID, gq.StatusScheduled)
 
 	nothing := func(s gq.State, _ time.Time) (gq.State, []gq.Event, error) { return s, nil, nil }
 	answer = e.tryUpdate(store.Update{Ref: byID(first.ID), Apply: nothing, Spawn: []gq.Spec{child}})[0]
@@ -172,8 +172,8 @@ func spawnRefused(e *env) {
 	taken := e.spec()
 	taken.ID = parent.ID
 	circle := e.specs(2)
-	circle[0].DependsOn = []gq.Dependency{{Kind: gq.After, Job: circle[1].ID}}
-	circle[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: circle[0].ID}}
+	circle[0].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: circle[1].ID}}
+	circle[1].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: circle[0].ID}}
 	for what, test := range map[string]struct {
 		kids []gq.Spec
 		want error
@@ -181,7 +181,7 @@ func spawnRefused(e *env) {
 		"invalid":               {[]gq.Spec{e.spec(ofType(""))}, gq.ErrInvalid},
 		"one of them invalid":   {[]gq.Spec{e.spec(), e.spec(inQueue("not a name"))}, gq.ErrInvalid},
 		"in a circle":           {circle, gq.ErrInvalid},
-		"depending on nobody":   {[]gq.Spec{e.spec(), e.spec(depends(gq.After, e.id()))}, gq.ErrInvalid},
+		"depending on nobody":   {[]gq.Spec{e.spec(), e.spec(depends(gq.DependencyAfter, e.id()))}, gq.ErrInvalid},
 		"with the parent's id":  {[]gq.Spec{e.spec(), taken}, gq.ErrDuplicateID},
 		"beyond a queue's room": {[]gq.Spec{e.spec(), e.spec(inQueue("full"))}, gq.ErrQueueFull},
 	} {
@@ -208,12 +208,12 @@ func spawnRefused(e *env) {
 }
 
 func spawnKeys(e *env) {
-	known := e.add(keyed("k", 1), at(gq.Bulk), inQueue("other"))
+	known := e.add(keyed("k", 1), at(gq.PriorityBulk), inQueue("other"))
 	e.add()
 	j := e.one()
 	ref := j.State.Lease.Ref()
 	kids := []gq.Spec{e.spec(keyed("k", 1)), e.spec(keyed("k", 2)), e.spec()}
-	kids[2].DependsOn = []gq.Dependency{{Kind: gq.After, Job: kids[0].ID}}
+	kids[2].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: kids[0].ID}}
 	answer := e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: completing(ref, nil), Spawn: kids})[0]
 	e.check("Update", answer.Err)
 	if len(answer.Spawned) != 3 {
@@ -225,9 +225,9 @@ func spawnKeys(e *env) {
 			e.Errorf("child %d is existing %t, same %t, job %s", i, got.Existing, got.Same, got.State.ID)
 		}
 	}
-	e.end(known.ID, gq.Completed, from("other"))
+	e.end(known.ID, gq.StatusCompleted, from("other"))
 	e.release()
-	e.stands("the child that waited for the job with the key", kids[2].ID, gq.Scheduled)
+	e.stands("the child that waited for the job with the key", kids[2].ID, gq.StatusScheduled)
 }
 
 func spawnDepth(e *env) {
@@ -238,12 +238,12 @@ func spawnDepth(e *env) {
 	kids := e.specs(2)
 	answer := e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: completing(ref, nil), Spawn: kids})[0]
 	e.is("two children in place of one", answer.Err, gq.ErrQueueFull)
-	e.stands("the parent of too many", j.State.ID, gq.Running)
+	e.stands("the parent of too many", j.State.ID, gq.StatusRunning)
 	e.clock.Advance(time.Second)
 	answer = e.tryUpdate(store.Update{Ref: byID(j.State.ID), Apply: beating(ref, machine.Report{}), Spawn: kids[:1]})[0]
 	e.is("a child beside its parent", answer.Err, gq.ErrQueueFull)
 	e.spawn(store.Update{Ref: byID(j.State.ID), Apply: completing(ref, nil), Spawn: kids[:1]})
-	e.stands("the child", kids[0].ID, gq.Scheduled)
+	e.stands("the child", kids[0].ID, gq.StatusScheduled)
 	e.refused(gq.ErrQueueFull, e.spec())
 }
 
@@ -251,8 +251,8 @@ func spawnBatch(e *env) {
 	e.each(e.specs(3)...)
 	jobs := e.claim(3)
 	kids := e.specs(3)
-	kids[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: e.id()}} // refused
-	kids[2].DependsOn = []gq.Dependency{{Kind: gq.After, Job: kids[0].ID}, {Kind: gq.FanIn, Job: jobs[0].State.ID}}
+	kids[1].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: e.id()}} // refused
+	kids[2].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: kids[0].ID}, {Kind: gq.DependencyFanIn, Job: jobs[0].State.ID}}
 	var updates []store.Update
 	for i, j := range jobs {
 		updates = append(updates, store.Update{Ref: byID(j.State.ID), Apply: completing(j.State.Lease.Ref(), nil), Spawn: kids[i : i+1]})
@@ -268,12 +268,12 @@ func spawnBatch(e *env) {
 	if n := []int{len(answers[0].Spawned), len(answers[1].Spawned), len(answers[2].Spawned), len(answers[3].Spawned)}; !slices.Equal(n, []int{1, 0, 1, 0}) {
 		e.Errorf("the updates spawned %v children", n)
 	}
-	e.stands("the second parent", jobs[1].State.ID, gq.Running)
+	e.stands("the second parent", jobs[1].State.ID, gq.StatusRunning)
 	e.absent("the second child", kids[1].ID)
 	e.absent("a child of the repeated update", twice.Spawn[0].ID)
-	e.end(kids[0].ID, gq.Completed)
+	e.end(kids[0].ID, gq.StatusCompleted)
 	e.release()
-	e.stands("the third child", kids[2].ID, gq.Scheduled)
+	e.stands("the third child", kids[2].ID, gq.StatusScheduled)
 }
 
 func spawnReopen(e *env) {
@@ -282,16 +282,16 @@ func spawnReopen(e *env) {
 	ref := j.State.Lease.Ref()
 	e.clock.Advance(time.Second)
 	kids := e.specs(2)
-	kids[1].DependsOn = []gq.Dependency{{Kind: gq.After, Job: kids[0].ID}, {Kind: gq.After, Job: j.State.ID}}
+	kids[1].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: kids[0].ID}, {Kind: gq.DependencyAfter, Job: j.State.ID}}
 	e.spawn(store.Update{Ref: byID(j.State.ID), Apply: beating(ref, machine.Report{}), Spawn: kids})
 	e.reopen()
-	e.stands("the parent", j.State.ID, gq.Running)
+	e.stands("the parent", j.State.ID, gq.StatusRunning)
 	e.claimed("after a restart", 5, []gq.JobID{kids[0].ID})
 	e.complete(j)
 	e.release()
-	e.stands("the child that waits for its sibling", kids[1].ID, gq.Pending)
+	e.stands("the child that waits for its sibling", kids[1].ID, gq.StatusPending)
 	first := e.get(kids[0].ID)
 	e.complete(first)
 	e.release()
-	e.stands("the child when all have ended", kids[1].ID, gq.Scheduled)
+	e.stands("the child when all have ended", kids[1].ID, gq.StatusScheduled)
 }

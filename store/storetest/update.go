@@ -101,7 +101,7 @@ func updateRefused(e *env) {
 	j := e.one()
 	e.updated(store.Update{
 		Ref: byID(job.ID), Apply: beating(j.State.Lease.Ref(), machine.Report{CheckpointBytes: 3}), Checkpoint: []byte("one"),
-		Metadata: &gq.Metadata{Priority: gq.Normal, CorrelationID: "one"}, Result: []byte("one"),
+		Metadata: &gq.Metadata{Priority: gq.PriorityNormal, CorrelationID: "one"}, Result: []byte("one"),
 	})
 	before := e.snapshot(job.ID)
 	mine := errors.New("not today")
@@ -112,7 +112,7 @@ func updateRefused(e *env) {
 				next, events, _ := machine.Complete(s, s.Lease.Ref(), nil, now)
 				return next, events, mine
 			},
-			Metadata: &gq.Metadata{Priority: gq.Critical, CorrelationID: "two"}, Result: []byte("two"), Checkpoint: []byte("two"),
+			Metadata: &gq.Metadata{Priority: gq.PriorityCritical, CorrelationID: "two"}, Result: []byte("two"), Checkpoint: []byte("two"),
 		})[0]
 		e.is("a function that refuses", answer.Err, mine)
 		if answer.Changed {
@@ -144,7 +144,7 @@ func updatePanics(e *env) {
 		e.unchanged("a function that "+what, before, job.ID)
 	}
 	e.complete(j)
-	e.stands("after that", job.ID, gq.Completed)
+	e.stands("after that", job.ID, gq.StatusCompleted)
 }
 
 func updateNothing(e *env) {
@@ -178,7 +178,7 @@ func updateByLease(e *env) {
 		e.Errorf("a cancel by an old lease answered job %s, cancel requested %t; want %s, true", s.ID, s.Cancellation.Requested(), job.ID)
 	}
 	s = e.updated(store.Update{Ref: byLease(second.State.Lease.ID), Apply: releasing(second.State.Lease.Ref(), 0, "stopping")})
-	if s.Status != gq.Cancelled {
+	if s.Status != gq.StatusCancelled {
 		e.Errorf("a release of a job that was asked to stop ends %s, want CANCELLED", s.Status)
 	}
 	for _, lease := range []gq.LeaseID{first.State.Lease.ID, second.State.Lease.ID} {
@@ -215,7 +215,7 @@ func updateTwice(e *env) {
 	}
 	s := e.state(job.ID)
 	e.equal("the state", s, answers[2].State)
-	e.equal("the history", trace(e.history(job.ID)), []gq.Status{gq.Pending, gq.Scheduled, gq.Running, gq.Completed})
+	e.equal("the history", trace(e.history(job.ID)), []gq.Status{gq.StatusPending, gq.StatusScheduled, gq.StatusRunning, gq.StatusCompleted})
 }
 
 func updateMixed(e *env) {
@@ -235,7 +235,7 @@ func updateMixed(e *env) {
 		}
 		e.is(fmt.Sprintf("update %d", i), answers[i].Err, want)
 	}
-	for i, want := range []gq.Status{gq.Completed, gq.Running, gq.Failed} {
+	for i, want := range []gq.Status{gq.StatusCompleted, gq.StatusRunning, gq.StatusFailed} {
 		e.stands(fmt.Sprintf("job %d", i), ids[i], want)
 	}
 }
@@ -286,18 +286,18 @@ func updateTime(e *env) {
 
 func updatePriority(e *env) {
 	first, second := e.add(), e.add()
-	delayed := e.add(delayed(time.Second), at(gq.Low))
+	delayed := e.add(delayed(time.Second), at(gq.PriorityLow))
 	change := func(id gq.JobID, p gq.Priority) store.Updated {
 		return e.tryUpdate(store.Update{Ref: byID(id), Apply: updating(p), Metadata: &gq.Metadata{Priority: p}})[0]
 	}
-	e.check("a new priority for a waiting job", change(second.ID, gq.High).Err)
-	e.check("a new priority for a delayed job", change(delayed.ID, gq.Critical).Err)
-	if j := e.get(second.ID); j.State.Own != gq.High || j.Metadata.Priority != gq.High || j.Spec.Metadata.Priority != gq.Normal {
+	e.check("a new priority for a waiting job", change(second.ID, gq.PriorityHigh).Err)
+	e.check("a new priority for a delayed job", change(delayed.ID, gq.PriorityCritical).Err)
+	if j := e.get(second.ID); j.State.Own != gq.PriorityHigh || j.Metadata.Priority != gq.PriorityHigh || j.Spec.Metadata.Priority != gq.PriorityNormal {
 		e.Errorf("the job reads priority %s, metadata %s, as submitted %s; want HIGH, HIGH, NORMAL", j.State.Own, j.Metadata.Priority, j.Spec.Metadata.Priority)
 	}
 	e.clock.Advance(time.Second)
 	e.claimed("after the priorities changed", 10, []gq.JobID{delayed.ID, second.ID, first.ID})
-	e.is("a new priority for a running job", change(first.ID, gq.High).Err, gq.ErrIllegalMove)
+	e.is("a new priority for a running job", change(first.ID, gq.PriorityHigh).Err, gq.ErrIllegalMove)
 }
 
 func updateLarge(e *env) {
@@ -309,7 +309,7 @@ func updateLarge(e *env) {
 	for _, answer := range e.tryUpdate(updates...) {
 		e.check("Update", answer.Err)
 	}
-	if got := e.counts()["q"]; got.By[gq.Completed] != 1000 || got.Live() != 0 {
-		e.Errorf("%d jobs are counted COMPLETED and %d live, want 1000 and 0", got.By[gq.Completed], got.Live())
+	if got := e.counts()["q"]; got.By[gq.StatusCompleted] != 1000 || got.Live() != 0 {
+		e.Errorf("%d jobs are counted COMPLETED and %d live, want 1000 and 0", got.By[gq.StatusCompleted], got.Live())
 	}
 }

@@ -109,7 +109,7 @@ func (e *env) cancel(id gq.JobID) gq.State {
 // end brings a waiting job that a claim would find first to a terminal status.
 func (e *env) end(id gq.JobID, as gq.Status, asks ...asking) {
 	e.Helper()
-	if as == gq.Cancelled {
+	if as == gq.StatusCancelled {
 		e.cancel(id)
 		return
 	}
@@ -120,9 +120,9 @@ func (e *env) end(id gq.JobID, as gq.Status, asks ...asking) {
 	for {
 		var s gq.State
 		switch as {
-		case gq.Completed:
+		case gq.StatusCompleted:
 			s = e.complete(j)
-		case gq.Failed:
+		case gq.StatusFailed:
 			s = e.fail(j, permanent)
 		default:
 			s = e.fail(j, temporary)
@@ -130,7 +130,7 @@ func (e *env) end(id gq.JobID, as gq.Status, asks ...asking) {
 		if s.Status == as {
 			return
 		}
-		if s.Status != gq.Retrying {
+		if s.Status != gq.StatusRetrying {
 			e.Fatalf("job %s is %s, want %s", id, s.Status, as)
 		}
 		e.clock.Set(s.RunAt)

@@ -88,8 +88,8 @@ var statuses = func() map[Code]int {
 }()
 
 // ofKind is how the engine's errors are told where nothing more is known. A test
-// holds it against [gq.Kinds].
-var ofKind = map[gq.Kind]Code{
+// holds it against [gq.ErrorKinds].
+var ofKind = map[gq.ErrorKind]Code{
 	gq.KindInternal:        CodeInternal,
 	gq.KindInvalid:         CodeInvalidRequest,
 	gq.KindNotFound:        CodeJobNotFound,

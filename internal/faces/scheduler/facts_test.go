@@ -88,7 +88,7 @@ func tellEvents(f *fixture) {
 func TestEventsTotal(t *testing.T) {
 	for _, typ := range gq.EventTypes() {
 		for _, lease := range []gq.LeaseState{0, gq.LeaseActive, gq.LeaseCompleted, gq.LeaseExpired, gq.LeaseCancelled} {
-			e := gq.Event{Seq: 7, Type: typ, Status: gq.Running, LeaseState: lease, Detail: gq.Preparing}
+			e := gq.Event{Seq: 7, Type: typ, Status: gq.StatusRunning, LeaseState: lease, Detail: gq.DetailPreparing}
 			if lease != 0 {
 				e.Lease = "lease"
 			}

@@ -17,7 +17,7 @@ import (
 
 // Every kind of error has a code, every code a status and a meaning, once.
 func TestCodesTotal(t *testing.T) {
-	for _, k := range gq.Kinds() {
+	for _, k := range gq.ErrorKinds() {
 		if _, known := ofKind[k]; !known {
 			t.Errorf("kind %s has no code", k)
 		}

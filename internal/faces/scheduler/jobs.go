@@ -59,7 +59,7 @@ func (r *submitRequest) spec(f *Face) (gq.Spec, error) {
 		}
 	}
 	if r.ClientRequestID != nil && *r.ClientRequestID != "" && !f.options.NoIdempotency {
-		s.Key = gq.Key{Scope: "scheduler:" + s.Queue, Name: *r.ClientRequestID}
+		s.Key = gq.IdempotencyKey{Scope: "scheduler:" + s.Queue, Name: *r.ClientRequestID}
 	}
 	return s, wrong.err()
 }
@@ -242,7 +242,7 @@ func reportOf(progress *float64, note *string) machine.Report {
 
 // details are the states that a worker may report before it has a lease.
 var details = map[string]gq.Detail{
-	stateClaimed: gq.JustClaimed, statePreparing: gq.Preparing, stateLeasePending: gq.LeasePending,
+	stateClaimed: gq.DetailClaimed, statePreparing: gq.DetailPreparing, stateLeasePending: gq.DetailLeasePending,
 }
 
 func (f *Face) status(c *call) (reply, error) {
@@ -259,7 +259,7 @@ func (f *Face) status(c *call) (reply, error) {
 	}
 	detail, before := details[*r.State]
 	switch now := stateOf(&job.State); {
-	case before && job.State.Status == gq.Claimed, *r.State == stateRunning && now == stateRunning:
+	case before && job.State.Status == gq.StatusClaimed, *r.State == stateRunning && now == stateRunning:
 	default:
 		return reply{}, noTransition(&job.State, *r.State)
 	}

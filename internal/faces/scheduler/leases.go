@@ -108,12 +108,12 @@ func (f *Face) requestLease(c *call) (reply, error) {
 	switch state := stateOf(&job.State); {
 	case !job.State.Live():
 		return reply{}, problem(CodeJobFinished, "job %s is %s", id, state)
-	case job.State.Status == gq.Running:
+	case job.State.Status == gq.StatusRunning:
 		if err := f.judged(ctx, &job); err != nil {
 			return reply{}, err
 		}
 		return reply{}, problem(CodeTransition, "job %s is %s and has its lease", id, stateOf(&job.State))
-	case job.State.Status != gq.Claimed:
+	case job.State.Status != gq.StatusClaimed:
 		return reply{}, problem(CodeJobNotClaimed, "job %s is %s; claim it first", id, state)
 	}
 	if err := heldBy(&job, r.WorkerID); err != nil {
@@ -232,7 +232,7 @@ func (f *Face) heartbeat(c *call) (reply, error) {
 
 // beat keeps a lease alive.
 func (f *Face) beat(c *call, lease gq.LeaseRef, r machine.Report) (gq.State, error) {
-	answers, err := f.engine.Heartbeat(c.r.Context(), []gq.Beat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
+	answers, err := f.engine.Heartbeat(c.r.Context(), []gq.Heartbeat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
 	if err != nil {
 		return gq.State{}, err
 	}
@@ -284,7 +284,7 @@ func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 	case r.Status == nil:
 		wrong.add("status", "is required")
 	case *r.Status == finalSucceeded:
-		o.Verdict = gq.Succeeded
+		o.Verdict = gq.VerdictComplete
 		if message != "" {
 			wrong.add("error", "must be null where status is SUCCEEDED")
 		}
@@ -293,7 +293,7 @@ func (r *releaseRequest) outcome() (o gq.Outcome, worker string, err error) {
 		if !known {
 			wrong.add("status", "%.64q is not %s", *r.Status, oneOf(finalNames()))
 		}
-		o.Verdict, o.Failure = gq.Failing, gq.Failure{Category: category, Code: "released", Message: message}
+		o.Verdict, o.Failure = gq.VerdictFail, gq.Failure{Category: category, Code: "released", Message: message}
 	}
 	o.Result = said.encode()
 	return o, worker, wrong.err()
@@ -336,7 +336,7 @@ func (f *Face) release(c *call) (reply, error) {
 		return reply{}, err
 	}
 	job.State, job.Result = answers[0].State, outcome.Result
-	if ended || job.State.Live() || outcome.Verdict == gq.Failing { // answered before: was it really the same?
+	if ended || job.State.Live() || outcome.Verdict == gq.VerdictFail { // answered before: was it really the same?
 		if job, err = f.engine.Get(c.r.Context(), job.Spec.ID, gq.WithPayload|gq.WithResult); err != nil {
 			return reply{}, err
 		}

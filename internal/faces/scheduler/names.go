@@ -14,7 +14,7 @@ import (
 var priorities = []struct {
 	name string
 	is   gq.Priority
-}{{"URGENT", gq.Critical}, {"HIGH", gq.High}, {"NORMAL", gq.Normal}, {"LOW", gq.Low}}
+}{{"URGENT", gq.PriorityCritical}, {"HIGH", gq.PriorityHigh}, {"NORMAL", gq.PriorityNormal}, {"LOW", gq.PriorityLow}}
 
 func priorityNames() (all []string) {
 	for _, p := range priorities {
@@ -59,15 +59,15 @@ var jobStates = []struct {
 	name     string
 	statuses []gq.Status
 }{
-	{stateQueued, []gq.Status{gq.Pending, gq.Delayed, gq.Scheduled, gq.Retrying}},
-	{stateClaimed, []gq.Status{gq.Claimed}},
-	{statePreparing, []gq.Status{gq.Claimed}},
-	{stateLeasePending, []gq.Status{gq.Claimed}},
-	{stateRunning, []gq.Status{gq.Running}},
-	{stateDone, []gq.Status{gq.Completed}},
-	{stateFailed, []gq.Status{gq.Failed, gq.DeadLetter}},
-	{stateCanceled, []gq.Status{gq.Cancelled}},
-	{stateTimeout, []gq.Status{gq.Failed, gq.DeadLetter}},
+	{stateQueued, []gq.Status{gq.StatusPending, gq.StatusDelayed, gq.StatusScheduled, gq.StatusRetrying}},
+	{stateClaimed, []gq.Status{gq.StatusClaimed}},
+	{statePreparing, []gq.Status{gq.StatusClaimed}},
+	{stateLeasePending, []gq.Status{gq.StatusClaimed}},
+	{stateRunning, []gq.Status{gq.StatusRunning}},
+	{stateDone, []gq.Status{gq.StatusCompleted}},
+	{stateFailed, []gq.Status{gq.StatusFailed, gq.StatusDeadLetter}},
+	{stateCanceled, []gq.Status{gq.StatusCancelled}},
+	{stateTimeout, []gq.Status{gq.StatusFailed, gq.StatusDeadLetter}},
 }
 
 func jobStateNames() (all []string) {

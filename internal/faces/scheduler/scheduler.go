@@ -37,7 +37,7 @@ const Pool = "scheduler"
 // Engine is what the face needs of a queue. Package engine has it; its
 // documentation says what each method promises.
 type Engine interface {
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error)
 	Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[gq.JobID]gq.Job, error)
@@ -52,8 +52,8 @@ type Engine interface {
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error)
 	Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error)
-	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
-	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
+	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
+	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
 
 	Queue(ctx context.Context, name string) (gq.Queue, error)
 	Queues(ctx context.Context) ([]gq.Queue, error)

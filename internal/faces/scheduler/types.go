@@ -113,12 +113,12 @@ func intentOf(j *gq.Job) *JobIntent {
 		}
 	}
 	switch s.Status {
-	case gq.Claimed:
+	case gq.StatusClaimed:
 		out.ClaimExpiresAt = at(l.ExpiresAt)
 		if s.RunAt.After(l.GrantedAt) { // see gq.State.Ask
 			out.NextRetryAt = at(s.RunAt)
 		}
-	case gq.Delayed, gq.Retrying:
+	case gq.StatusDelayed, gq.StatusRetrying:
 		out.NextRetryAt = at(s.RunAt)
 	default: // waits for nothing
 	}
@@ -223,7 +223,7 @@ func resultOf(j *gq.Job) *JobResult {
 
 func errorOf(s *gq.State, r *report) *string {
 	switch {
-	case s.Status == gq.Completed:
+	case s.Status == gq.StatusCompleted:
 		return nil
 	case r.Error != nil:
 		return r.Error

@@ -30,7 +30,7 @@ func summary(j *gq.Job) *publicpb.JobSummary {
 	return &publicpb.JobSummary{
 		JobId: s.ID.String(), Status: statusOf(s), JobType: j.Spec.Type, CreatedAtMs: milli(s.CreatedAt),
 		StartedAtMs: milli(s.FirstStartedAt), FinishedAtMs: milli(s.CompletedAt),
-		CancelRequested: s.Cancellation.Requested() || s.Status == gq.Cancelled,
+		CancelRequested: s.Cancellation.Requested() || s.Status == gq.StatusCancelled,
 	}
 }
 

@@ -34,7 +34,7 @@ const keyScope = "taskqueue.v1"
 // Engine is what the service needs of a queue. Package engine has it; its
 // documentation says what each method promises.
 type Engine interface {
-	Submit(ctx context.Context, s gq.Spec) (gq.Submitted, error)
+	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
@@ -73,7 +73,7 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 		Payload: gq.Payload{Data: payload, ContentType: gq.JSON},
 	}
 	if key := r.GetClientRequestId(); key != "" {
-		job.Key = gq.Key{Scope: keyScope, Name: key, Fingerprint: fingerprint(spec.GetJobType(), payload)}
+		job.Key = gq.IdempotencyKey{Scope: keyScope, Name: key, Fingerprint: fingerprint(spec.GetJobType(), payload)}
 	}
 	out, err := s.engine.Submit(ctx, job)
 	if err != nil {

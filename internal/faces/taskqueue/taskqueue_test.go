@@ -219,7 +219,7 @@ func TestWorkersStop(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- taskqueue.NewWorkers(e, 2, nil).Run(ctx) }()
 		time.Sleep(10 * time.Second) // longer than a lease without heartbeats
-		if job, err := e.Get(t.Context(), id, 0); err != nil || job.State.Status != gq.Running || job.State.Attempt != 1 {
+		if job, err := e.Get(t.Context(), id, 0); err != nil || job.State.Status != gq.StatusRunning || job.State.Attempt != 1 {
 			t.Errorf("after ten seconds the job is %v, attempt %d, %v", job.State.Status, job.State.Attempt, err)
 		}
 		stop()
@@ -227,7 +227,7 @@ func TestWorkersStop(t *testing.T) {
 			t.Error(err)
 		}
 		job, err := e.Get(t.Context(), id, 0)
-		if err != nil || job.State.Status != gq.Scheduled || job.State.Bound != 4 {
+		if err != nil || job.State.Status != gq.StatusScheduled || job.State.Bound != 4 {
 			t.Errorf("the job is %v of %d attempts, %v", job.State.Status, job.State.Bound, err)
 		}
 	})
@@ -248,11 +248,11 @@ func (f *flaky) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 	return f.Engine.Claim(ctx, r)
 }
 
-func (f *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (f *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	if f.settles++; f.settles%2 == 1 {
 		return nil, errFlaky
 	}
-	answers := make([]gq.Answer, len(outcomes))
+	answers := make([]gq.LeaseResult, len(outcomes))
 	for i, o := range outcomes {
 		if len(o.Result) > 100 {
 			answers[i].Err = &gq.InvalidError{}
@@ -320,7 +320,7 @@ func (c *counted) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error
 	return c.Engine.Claim(ctx, r)
 }
 
-func (c *counted) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error) {
+func (c *counted) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	c.calls.Add(1)
 	return c.Engine.Settle(ctx, outcomes)
 }
@@ -343,7 +343,7 @@ func TestShortJobsShareCommits(t *testing.T) {
 		}
 		for _, id := range ids {
 			job, err := e.Get(t.Context(), id, gq.WithResult)
-			if err != nil || job.State.Status != gq.Completed || job.State.Attempt != 1 || job.State.StartedAt.IsZero() {
+			if err != nil || job.State.Status != gq.StatusCompleted || job.State.Attempt != 1 || job.State.StartedAt.IsZero() {
 				t.Fatalf("%v is %v after %d attempts, %v", id, job.State.Status, job.State.Attempt, err)
 			}
 		}
@@ -387,7 +387,7 @@ func TestHeldJobsWait(t *testing.T) {
 		time.Sleep(time.Minute + 10*time.Second)
 		for _, id := range long {
 			job, err := e.Get(t.Context(), id, 0)
-			if want := id != waits; err != nil || want != (job.State.Status == gq.Completed) || want != (job.State.Attempt == 1) {
+			if want := id != waits; err != nil || want != (job.State.Status == gq.StatusCompleted) || want != (job.State.Attempt == 1) {
 				t.Errorf("%v is %v after %d attempts, %v", id, job.State.Status, job.State.Attempt, err)
 			}
 		}

@@ -27,8 +27,8 @@ const (
 type Work interface {
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
-	Heartbeat(ctx context.Context, beats []gq.Beat) ([]gq.Answer, error)
-	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Answer, error)
+	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
+	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
 }
 
 var _ Work = (*engine.Engine)(nil)
@@ -107,10 +107,10 @@ func (w *Workers) beat(ctx context.Context) {
 }
 
 func (w *Workers) beatOnce(ctx context.Context) error {
-	var beats []gq.Beat
+	var beats []gq.Heartbeat
 	w.mu.Lock()
 	for lease := range w.held {
-		beats = append(beats, gq.Beat{Lease: lease, Progress: -1})
+		beats = append(beats, gq.Heartbeat{Lease: lease, Progress: -1})
 	}
 	w.mu.Unlock()
 	if len(beats) == 0 {
@@ -184,7 +184,7 @@ func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitG
 	bytes := 0
 	for i := range jobs {
 		job := &jobs[i]
-		o := gq.Outcome{Verdict: gq.GivenBack, Reason: "the slot is taken"}
+		o := gq.Outcome{Verdict: gq.VerdictRelease, Reason: "the slot is taken"}
 		switch {
 		case takesNoTime(job):
 			o = perform(ctx, job)
@@ -213,11 +213,11 @@ func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitG
 
 // started starts a job that is only held. One that was canceled is not.
 func (w *Workers) started(ctx context.Context, job *gq.Job) bool {
-	if job.State.Status == gq.Running {
+	if job.State.Status == gq.StatusRunning {
 		return true
 	}
 	if ctx.Err() != nil {
-		w.settle(ctx, []ending{{job.Spec.ID, gq.Outcome{Lease: job.State.Lease.Ref(), Verdict: gq.GivenBack, Reason: "the server stops"}}})
+		w.settle(ctx, []ending{{job.Spec.ID, gq.Outcome{Lease: job.State.Lease.Ref(), Verdict: gq.VerdictRelease, Reason: "the server stops"}}})
 		return false
 	}
 	_, err := w.queue.Start(ctx, job.State.Lease.Ref(), 0)
@@ -269,18 +269,18 @@ func perform(ctx context.Context, job *gq.Job) gq.Outcome {
 	finished := d == 0 || pause(ctx, d)
 	switch {
 	case !finished && errors.Is(context.Cause(ctx), errAsked):
-		return gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryCancelled, Code: "cancel_requested", Message: errAsked.Error()}}
+		return gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryCancelled, Code: "cancel_requested", Message: errAsked.Error()}}
 	case !finished:
-		return gq.Outcome{Verdict: gq.GivenBack, Reason: "the server stops"}
+		return gq.Outcome{Verdict: gq.VerdictRelease, Reason: "the server stops"}
 	case todo.OutputBytes > taskwork.MaxOutputBytes:
 		return failing(taskwork.TooLarge, fmt.Sprintf("%d bytes, more than %d", todo.OutputBytes, taskwork.MaxOutputBytes))
 	default:
-		return gq.Outcome{Verdict: gq.Succeeded, Result: taskwork.Output(job.Spec.Type, todo.OutputBytes)}
+		return gq.Outcome{Verdict: gq.VerdictComplete, Result: taskwork.Output(job.Spec.Type, todo.OutputBytes)}
 	}
 }
 
 func failing(code, message string) gq.Outcome {
-	return gq.Outcome{Verdict: gq.Failing, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: code, Message: message}}
+	return gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryPermanent, Code: code, Message: message}}
 }
 
 // ending is the outcome of a job.
@@ -299,7 +299,7 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 			e := all[i]
 			switch kind := gq.KindOf(err); {
 			case err == nil:
-			case kind == gq.KindInvalid && e.o.Verdict == gq.Succeeded: // the store takes smaller results only
+			case kind == gq.KindInvalid && e.o.Verdict == gq.VerdictComplete: // the store takes smaller results only
 				smaller := failing(taskwork.TooLarge, fmt.Sprintf("%d bytes are more than the store takes", len(e.o.Result)))
 				smaller.Lease, smaller.Begin = e.o.Lease, e.o.Begin
 				again = append(again, ending{e.id, smaller})
