@@ -20,19 +20,6 @@ const (
 
 var strategyNames = [...]string{"", "constant", "linear", "exponential", "custom"}
 
-// Strategies lists every strategy.
-func Strategies() []Strategy {
-	return []Strategy{StrategyConstant, StrategyLinear, StrategyExponential, StrategyCustom}
-}
-
-// ParseStrategy reads a strategy's name.
-func ParseStrategy(name string) (Strategy, error) {
-	if i, ok := indexOf(strategyNames[:], name); ok {
-		return Strategy(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"strategy", fmt.Sprintf("%.64q is not one of %v", name, strategyNames[1:])}}}
-}
-
 func (s Strategy) String() string { return nameOf(strategyNames[:], int(s)) }
 
 // Valid reports whether s is a strategy.
@@ -43,11 +30,12 @@ func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil
 
 // UnmarshalText reads a name.
 func (s *Strategy) UnmarshalText(text []byte) error {
-	parsed, err := ParseStrategy(string(text))
-	if err == nil {
-		*s = parsed
+	name := string(text)
+	if i, ok := indexOf(strategyNames[:], name); ok {
+		*s = Strategy(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"strategy", fmt.Sprintf("%.64q is not one of %v", name, strategyNames[1:])}}}
 }
 
 // Jitter is how delays are spread, so that jobs that failed together do not
@@ -65,17 +53,6 @@ const (
 
 var jitterNames = [...]string{"", "none", "tenth", "full", "hash"}
 
-// Jitters lists every jitter.
-func Jitters() []Jitter { return []Jitter{JitterNone, JitterTenth, JitterFull, JitterHash} }
-
-// ParseJitter reads a jitter's name.
-func ParseJitter(name string) (Jitter, error) {
-	if i, ok := indexOf(jitterNames[:], name); ok {
-		return Jitter(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"jitter", fmt.Sprintf("%.64q is not one of %v", name, jitterNames[1:])}}}
-}
-
 func (j Jitter) String() string { return nameOf(jitterNames[:], int(j)) }
 
 // Valid reports whether j is a jitter.
@@ -86,11 +63,12 @@ func (j Jitter) MarshalText() ([]byte, error) { return []byte(j.String()), nil }
 
 // UnmarshalText reads a name.
 func (j *Jitter) UnmarshalText(text []byte) error {
-	parsed, err := ParseJitter(string(text))
-	if err == nil {
-		*j = parsed
+	name := string(text)
+	if i, ok := indexOf(jitterNames[:], name); ok {
+		*j = Jitter(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"jitter", fmt.Sprintf("%.64q is not one of %v", name, jitterNames[1:])}}}
 }
 
 // Backoff is the delay before each retry, as data. It is comparable.

@@ -18,19 +18,6 @@ const (
 
 var dependencyNames = [...]string{"", "AFTER", "AFTER_ANY", "CHAIN", "FAN_OUT", "FAN_IN"}
 
-// DependencyKinds lists every kind.
-func DependencyKinds() []DependencyKind {
-	return []DependencyKind{DependencyAfter, DependencyAfterAny, DependencyChain, DependencyFanOut, DependencyFanIn}
-}
-
-// ParseDependencyKind reads a kind's name.
-func ParseDependencyKind(name string) (DependencyKind, error) {
-	if i, ok := indexOf(dependencyNames[:], name); ok {
-		return DependencyKind(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"kind", fmt.Sprintf("%.64q is not one of %v", name, dependencyNames[1:])}}}
-}
-
 func (k DependencyKind) String() string { return nameOf(dependencyNames[:], int(k)) }
 
 // Valid reports whether k is one of the five kinds.
@@ -45,11 +32,12 @@ func (k DependencyKind) MarshalText() ([]byte, error) { return []byte(k.String()
 
 // UnmarshalText reads a name.
 func (k *DependencyKind) UnmarshalText(text []byte) error {
-	parsed, err := ParseDependencyKind(string(text))
-	if err == nil {
-		*k = parsed
+	name := string(text)
+	if i, ok := indexOf(dependencyNames[:], name); ok {
+		*k = DependencyKind(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"kind", fmt.Sprintf("%.64q is not one of %v", name, dependencyNames[1:])}}}
 }
 
 // Dependency names a job that another one depends on.

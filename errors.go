@@ -32,16 +32,10 @@ var kindNames = [...]string{
 	"exhausted", "unavailable", "timeout", "denied", "unauthenticated",
 }
 
-func (k ErrorKind) String() string { return nameOf(kindNames[:], int(k)) }
+// Valid reports whether k is a kind.
+func (k ErrorKind) Valid() bool { return k < kindEnd }
 
-// ErrorKinds lists every kind, so that a face can prove its table total.
-func ErrorKinds() []ErrorKind {
-	all := make([]ErrorKind, 0, kindEnd)
-	for k := range kindEnd {
-		all = append(all, k)
-	}
-	return all
-}
+func (k ErrorKind) String() string { return nameOf(kindNames[:], int(k)) }
 
 // Error is a sentinel: a stable code with a kind. Wrap it with the verb and the
 // subject, and compare with [errors.Is]:

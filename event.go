@@ -34,23 +34,6 @@ var eventNames = [...]string{
 	"job.cancelled", "job.cancel_requested", "job.cancel_delivered", "lease.renewed", "job.updated",
 }
 
-// EventTypes lists every type.
-func EventTypes() []EventType {
-	all := make([]EventType, 0, eventEnd-1)
-	for t := EventSubmitted; t < eventEnd; t++ {
-		all = append(all, t)
-	}
-	return all
-}
-
-// ParseEventType reads a name.
-func ParseEventType(name string) (EventType, error) {
-	if i, ok := indexOf(eventNames[:], name); ok {
-		return EventType(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"type", fmt.Sprintf("%.64q is not an event type", name)}}}
-}
-
 func (t EventType) String() string { return nameOf(eventNames[:], int(t)) }
 
 // Valid reports whether t is an event type.
@@ -61,11 +44,12 @@ func (t EventType) MarshalText() ([]byte, error) { return []byte(t.String()), ni
 
 // UnmarshalText reads a name.
 func (t *EventType) UnmarshalText(text []byte) error {
-	parsed, err := ParseEventType(string(text))
-	if err == nil {
-		*t = parsed
+	name := string(text)
+	if i, ok := indexOf(eventNames[:], name); ok {
+		*t = EventType(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"type", fmt.Sprintf("%.64q is not an event type", name)}}}
 }
 
 // Event is one entry of the history, written in the same commit as what it

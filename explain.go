@@ -38,23 +38,6 @@ var causeNames = [...]string{
 	"no_worker", "constraint", "cost", "lifetime", "next", "held", "running", "cancelling", "lost", "finished",
 }
 
-// Causes lists every cause.
-func Causes() []Cause {
-	all := make([]Cause, 0, causeEnd-1)
-	for c := CauseDependency; c < causeEnd; c++ {
-		all = append(all, c)
-	}
-	return all
-}
-
-// ParseCause reads a cause's name.
-func ParseCause(name string) (Cause, error) {
-	if i, ok := indexOf(causeNames[:], name); ok {
-		return Cause(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"cause", fmt.Sprintf("%.64q is not one of %v", name, causeNames[1:])}}}
-}
-
 func (c Cause) String() string { return nameOf(causeNames[:], int(c)) }
 
 // Valid reports whether c is a cause.
@@ -65,11 +48,12 @@ func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText reads a name.
 func (c *Cause) UnmarshalText(text []byte) error {
-	parsed, err := ParseCause(string(text))
-	if err == nil {
-		*c = parsed
+	name := string(text)
+	if i, ok := indexOf(causeNames[:], name); ok {
+		*c = Cause(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"cause", fmt.Sprintf("%.64q is not one of %v", name, causeNames[1:])}}}
 }
 
 // Reason is one thing that holds a job up, or how it stands.

@@ -21,19 +21,6 @@ const (
 
 var categoryNames = [...]string{"", "TEMPORARY", "PERMANENT", "TIMEOUT", "CANCELLED", "SYSTEM"}
 
-// Categories lists every category.
-func Categories() []Category {
-	return []Category{CategoryTemporary, CategoryPermanent, CategoryTimeout, CategoryCancelled, CategorySystem}
-}
-
-// ParseCategory reads a category's name.
-func ParseCategory(name string) (Category, error) {
-	if i, ok := indexOf(categoryNames[:], name); ok {
-		return Category(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("%.64q is not one of %v", name, categoryNames[1:])}}}
-}
-
 func (c Category) String() string { return nameOf(categoryNames[:], int(c)) }
 
 // Valid reports whether c is one of the five categories.
@@ -44,11 +31,12 @@ func (c Category) MarshalText() ([]byte, error) { return []byte(c.String()), nil
 
 // UnmarshalText reads a name.
 func (c *Category) UnmarshalText(text []byte) error {
-	parsed, err := ParseCategory(string(text))
-	if err == nil {
-		*c = parsed
+	name := string(text)
+	if i, ok := indexOf(categoryNames[:], name); ok {
+		*c = Category(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("%.64q is not one of %v", name, categoryNames[1:])}}}
 }
 
 // Failure is what is remembered of a failed attempt. It is comparable, and the

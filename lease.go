@@ -20,11 +20,6 @@ const (
 
 var leaseNames = [...]string{"", "ACTIVE", "COMPLETED", "EXPIRED", "CANCELLED"}
 
-// LeaseStates lists every state of a lease.
-func LeaseStates() []LeaseState {
-	return []LeaseState{LeaseActive, LeaseCompleted, LeaseExpired, LeaseCancelled}
-}
-
 // Valid reports whether s is a state of a lease.
 func (s LeaseState) Valid() bool { return s >= LeaseActive && s < leaseEnd }
 

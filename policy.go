@@ -21,23 +21,6 @@ const (
 
 var presetNames = [...]string{"", "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue"}
 
-// Presets lists every preset. Matching has one for each kind of job.
-func Presets() []Preset {
-	all := make([]Preset, 0, presetEnd-1)
-	for p := PresetJobModel; p < presetEnd; p++ {
-		all = append(all, p)
-	}
-	return all
-}
-
-// ParsePreset reads a preset's name.
-func ParsePreset(name string) (Preset, error) {
-	if i, ok := indexOf(presetNames[:], name); ok {
-		return Preset(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"preset", fmt.Sprintf("%.64q is not one of %v", name, presetNames[1:])}}}
-}
-
 func (p Preset) String() string { return nameOf(presetNames[:], int(p)) }
 
 // Valid reports whether p is a preset.
@@ -48,11 +31,12 @@ func (p Preset) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText reads a name.
 func (p *Preset) UnmarshalText(text []byte) error {
-	parsed, err := ParsePreset(string(text))
-	if err == nil {
-		*p = parsed
+	name := string(text)
+	if i, ok := indexOf(presetNames[:], name); ok {
+		*p = Preset(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"preset", fmt.Sprintf("%.64q is not one of %v", name, presetNames[1:])}}}
 }
 
 // LossRule says what the loss of a lease (its expiry) does to the job.
@@ -137,7 +121,7 @@ func (p Preset) Policy() Policy {
 // presets are computed once. Nothing points to them: whoever could would change them for
 // the whole process.
 var presets = func() (all [presetEnd]Policy) {
-	for _, p := range Presets() {
+	for p := PresetJobModel; p < presetEnd; p++ {
 		all[p] = p.policy()
 	}
 	return all

@@ -27,14 +27,6 @@ const (
 
 var missedNames = [...]string{"", "once", "skip", "all"}
 
-// ParseMissed reads a rule's name.
-func ParseMissed(name string) (MissedRule, error) {
-	if i, ok := indexOf(missedNames[:], name); ok {
-		return MissedRule(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"missed", fmt.Sprintf("%.64q is not one of %v", name, missedNames[1:])}}}
-}
-
 func (m MissedRule) String() string { return nameOf(missedNames[:], int(m)) }
 
 // Valid reports whether m is a rule.
@@ -45,11 +37,12 @@ func (m MissedRule) MarshalText() ([]byte, error) { return []byte(m.String()), n
 
 // UnmarshalText reads a name.
 func (m *MissedRule) UnmarshalText(text []byte) error {
-	parsed, err := ParseMissed(string(text))
-	if err == nil {
-		*m = parsed
+	name := string(text)
+	if i, ok := indexOf(missedNames[:], name); ok {
+		*m = MissedRule(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"missed", fmt.Sprintf("%.64q is not one of %v", name, missedNames[1:])}}}
 }
 
 // Schedule submits a job at every slot of a calendar or an interval, once each

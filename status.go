@@ -24,23 +24,6 @@ var statusNames = [...]string{
 	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED",
 }
 
-// Statuses lists every status in the order of a job's life.
-func Statuses() []Status {
-	all := make([]Status, 0, statusEnd-1)
-	for s := StatusPending; s < statusEnd; s++ {
-		all = append(all, s)
-	}
-	return all
-}
-
-// ParseStatus reads a canonical name.
-func ParseStatus(name string) (Status, error) {
-	if i, ok := indexOf(statusNames[:], name); ok {
-		return Status(i), nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"state", fmt.Sprintf("%.64q is not one of %v", name, statusNames[1:])}}}
-}
-
 func (s Status) String() string { return nameOf(statusNames[:], int(s)) }
 
 // Valid reports whether s is one of the ten statuses.
@@ -57,11 +40,12 @@ func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads a canonical name.
 func (s *Status) UnmarshalText(text []byte) error {
-	parsed, err := ParseStatus(string(text))
-	if err == nil {
-		*s = parsed
+	name := string(text)
+	if i, ok := indexOf(statusNames[:], name); ok {
+		*s = Status(i)
+		return nil
 	}
-	return err
+	return &InvalidError{Faults: []Fault{{"state", fmt.Sprintf("%.64q is not one of %v", name, statusNames[1:])}}}
 }
 
 // Detail says what the holder of a Claimed job is doing. Other statuses have none.
@@ -103,23 +87,6 @@ const (
 
 var priorityNames = [...]string{"", "CRITICAL", "HIGH", "NORMAL", "LOW", "BULK"}
 
-// Priorities lists the five levels, most urgent first.
-func Priorities() []Priority {
-	return []Priority{PriorityCritical, PriorityHigh, PriorityNormal, PriorityLow, PriorityBulk}
-}
-
-// ParsePriority reads a name, or a level from "0" to "4".
-func ParsePriority(s string) (Priority, error) {
-	if i, ok := indexOf(priorityNames[:], s); ok {
-		return Priority(i), nil
-	}
-	if len(s) == 1 && s[0] >= '0' && s[0] <= '4' {
-		return Priority(s[0]-'0') + 1, nil
-	}
-	return 0, &InvalidError{Faults: []Fault{{"priority", fmt.Sprintf(
-		"%.64q is not one of CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4", s)}}}
-}
-
 func (p Priority) String() string { return nameOf(priorityNames[:], int(p)) }
 
 // Valid reports whether p is one of the five levels.
@@ -142,9 +109,15 @@ func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 
 // UnmarshalText reads a name or a level.
 func (p *Priority) UnmarshalText(text []byte) error {
-	parsed, err := ParsePriority(string(text))
-	if err == nil {
-		*p = parsed
+	s := string(text)
+	if i, ok := indexOf(priorityNames[:], s); ok {
+		*p = Priority(i)
+		return nil
 	}
-	return err
+	if len(s) == 1 && s[0] >= '0' && s[0] <= '4' {
+		*p = Priority(s[0]-'0') + 1
+		return nil
+	}
+	return &InvalidError{Faults: []Fault{{"priority", fmt.Sprintf(
+		"%.64q is not one of CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4", s)}}}
 }

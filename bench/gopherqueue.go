@@ -171,7 +171,7 @@ func (g gopherQueue) drain(ctx context.Context, n *node, t task) (outcome, error
 		if err != nil {
 			return outcome{}, err
 		}
-		if len(counts) == 1 && counts[0].By[gq.Completed] >= int64(t.Jobs) {
+		if len(counts) == 1 && counts[0].By[gq.StatusCompleted] >= int64(t.Jobs) {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/classify"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
@@ -302,7 +303,7 @@ func TestClassifyIsTotal(t *testing.T) {
 // A handler may return any error of this module; each kind has a category.
 func TestClassifyOwnKinds(t *testing.T) {
 	permanent := map[gq.ErrorKind]bool{gq.KindInvalid: true, gq.KindNotFound: true, gq.KindDuplicate: true, gq.KindDenied: true, gq.KindUnauthenticated: true}
-	for _, kind := range gq.ErrorKinds() {
+	for _, kind := range enum.All[gq.ErrorKind]() {
 		want := gq.CategoryTemporary
 		if permanent[kind] {
 			want = gq.CategoryPermanent

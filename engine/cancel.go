@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -46,7 +47,7 @@ const cancelPage = 500
 func (e *Engine) CancelWhere(ctx context.Context, q gq.Query, reason string) (report gq.CancelReport, err error) {
 	statuses := q.Statuses
 	if len(statuses) == 0 {
-		statuses = gq.Statuses()
+		statuses = enum.All[gq.Status]()
 	}
 	q.Statuses = nil
 	for _, s := range statuses {

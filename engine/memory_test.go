@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/scribble"
 )
 
@@ -42,7 +43,7 @@ func TestAnswersBelongToTheCaller(t *testing.T) {
 			out["pools"] = must[[]gq.Pool](t)(f.Pools(ctx))
 			out["counts"] = must[[]gq.Count](t)(f.Counts(ctx))
 			out["workers"] = must[[]gq.LiveWorker](t)(f.Workers(ctx))
-			for _, p := range gq.Presets() {
+			for _, p := range enum.All[gq.Preset]() {
 				out["preset "+p.String()] = p.Policy()
 			}
 			out["default"] = gq.DefaultPolicy()

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -312,8 +313,8 @@ func TestDelayStaysInBounds(t *testing.T) {
 }
 
 func TestDelayAtTheEdges(t *testing.T) {
-	for _, jitter := range gq.Jitters() {
-		for _, strategy := range gq.Strategies() {
+	for _, jitter := range enum.All[gq.Jitter]() {
+		for _, strategy := range enum.All[gq.Strategy]() {
 			b := gq.Backoff{Strategy: strategy, Initial: math.MaxInt64, Max: math.MaxInt64, Multiplier: math.MaxFloat64, Jitter: jitter}
 			for _, n := range []int{math.MinInt, 0, 1, 2, math.MaxInt} {
 				for _, u := range []float64{-1, 0, 0.5, math.Nextafter(1, 0), 1, math.NaN(), math.Inf(1)} {
@@ -414,6 +415,6 @@ func faultFields(err error) []string {
 }
 
 func TestBackoffNames(t *testing.T) {
-	checkNames(t, gq.Strategies(), gq.ParseStrategy, "constant", "linear", "exponential", "custom")
-	checkNames(t, gq.Jitters(), gq.ParseJitter, "none", "tenth", "full", "hash")
+	checkNames(t, enum.All[gq.Strategy](), enum.Parse[gq.Strategy], "constant", "linear", "exponential", "custom")
+	checkNames(t, enum.All[gq.Jitter](), enum.Parse[gq.Jitter], "none", "tenth", "full", "hash")
 }

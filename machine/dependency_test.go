@@ -4,12 +4,13 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
 
 func TestDependencyKindNames(t *testing.T) {
-	checkNames(t, gq.DependencyKinds(), gq.ParseDependencyKind, "AFTER", "AFTER_ANY", "CHAIN", "FAN_OUT", "FAN_IN")
+	checkNames(t, enum.All[gq.DependencyKind](), enum.Parse[gq.DependencyKind], "AFTER", "AFTER_ANY", "CHAIN", "FAN_OUT", "FAN_IN")
 }
 
 func TestPropagate(t *testing.T) {

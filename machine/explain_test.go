@@ -5,14 +5,15 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
 func TestCauseNames(t *testing.T) {
-	checkNames(t, gq.Causes(), gq.ParseCause,
+	checkNames(t, enum.All[gq.Cause](), enum.Parse[gq.Cause],
 		"dependency", "delay", "backoff", "paused", "concurrency", "key_limit", "rate", "pool",
 		"no_worker", "constraint", "cost", "lifetime", "next", "held", "running", "cancelling", "lost", "finished")
-	for _, c := range gq.Causes() {
+	for _, c := range enum.All[gq.Cause]() {
 		if !c.Valid() {
 			t.Errorf("%s is not valid", c)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/classify"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -227,5 +228,5 @@ func TestCut(t *testing.T) {
 }
 
 func TestCategoryNames(t *testing.T) {
-	checkNames(t, gq.Categories(), gq.ParseCategory, "TEMPORARY", "PERMANENT", "TIMEOUT", "CANCELLED", "SYSTEM")
+	checkNames(t, enum.All[gq.Category](), enum.Parse[gq.Category], "TEMPORARY", "PERMANENT", "TIMEOUT", "CANCELLED", "SYSTEM")
 }

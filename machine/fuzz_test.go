@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 func FuzzParseJobID(f *testing.F) {
@@ -37,14 +38,14 @@ func FuzzParseNames(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		checkParsed(t, name, gq.ParseStatus)
-		checkParsed(t, name, gq.ParseEventType)
-		checkParsed(t, name, gq.ParsePreset)
-		checkParsed(t, name, gq.ParseCategory)
-		checkParsed(t, name, gq.ParseDependencyKind)
-		checkParsed(t, name, gq.ParseStrategy)
-		checkParsed(t, name, gq.ParseJitter)
-		if p, err := gq.ParsePriority(name); err == nil && p.String() != name && name != string(rune('0'+p.Level())) {
+		checkParsed(t, name, enum.Parse[gq.Status])
+		checkParsed(t, name, enum.Parse[gq.EventType])
+		checkParsed(t, name, enum.Parse[gq.Preset])
+		checkParsed(t, name, enum.Parse[gq.Category])
+		checkParsed(t, name, enum.Parse[gq.DependencyKind])
+		checkParsed(t, name, enum.Parse[gq.Strategy])
+		checkParsed(t, name, enum.Parse[gq.Jitter])
+		if p, err := enum.Parse[gq.Priority](name); err == nil && p.String() != name && name != string(rune('0'+p.Level())) {
 			t.Errorf("%q is read as %v", name, p)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -142,8 +143,8 @@ func TestGraphBreadth(t *testing.T) {
 func TestGraphPriority(t *testing.T) {
 	spec.Covers(t, "J-50", "J-84")
 	t.Run("AnyTwoLevels", func(t *testing.T) {
-		for _, own := range gq.Priorities() {
-			for _, parent := range gq.Priorities() {
+		for _, own := range enum.All[gq.Priority]() {
+			for _, parent := range enum.All[gq.Priority]() {
 				nodes := group(nil, after(0))
 				nodes[0].Priority, nodes[1].Priority = parent, own
 				info, err := machine.CheckGraph(nodes, nil)
@@ -176,7 +177,7 @@ func TestGraphPriority(t *testing.T) {
 		}
 	})
 	t.Run("EveryKind", func(t *testing.T) {
-		for _, kind := range gq.DependencyKinds() {
+		for _, kind := range enum.All[gq.DependencyKind]() {
 			nodes := group(nil, []gq.Dependency{{Kind: kind, Job: groupID(0)}})
 			nodes[0].Priority = gq.PriorityCritical
 			if info, err := machine.CheckGraph(nodes, nil); err != nil || info.Priority[1] != gq.PriorityCritical {
@@ -309,11 +310,11 @@ func TestGraphAgainstBruteForce(t *testing.T) {
 		nodes := make([]machine.Node, size)
 		for i := range nodes {
 			edge[i] = make([]bool, size)
-			nodes[i] = machine.Node{ID: groupID(i), Priority: rapid.SampledFrom(gq.Priorities()).Draw(t, "priority")}
+			nodes[i] = machine.Node{ID: groupID(i), Priority: rapid.SampledFrom(enum.All[gq.Priority]()).Draw(t, "priority")}
 			for _, j := range rapid.SliceOfNDistinct(rapid.IntRange(0, size-1), 0, 3, rapid.ID).Draw(t, "dependencies") {
 				edge[i][j] = true
 				nodes[i].Dependencies = append(nodes[i].Dependencies, gq.Dependency{
-					Kind: rapid.SampledFrom(gq.DependencyKinds()).Draw(t, "kind"), Job: groupID(j),
+					Kind: rapid.SampledFrom(enum.All[gq.DependencyKind]()).Draw(t, "kind"), Job: groupID(j),
 				})
 			}
 		}

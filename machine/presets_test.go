@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -17,7 +18,7 @@ const (
 )
 
 func TestPresetsAreValid(t *testing.T) {
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		policy := preset.Policy()
 		if err := machine.CheckPolicy(policy); err != nil {
 			t.Errorf("%v: %v", preset, err)
@@ -32,7 +33,7 @@ func TestPresetsAreValid(t *testing.T) {
 }
 
 func TestPresetNames(t *testing.T) {
-	checkNames(t, gq.Presets(), gq.ParsePreset, "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue")
+	checkNames(t, enum.All[gq.Preset](), enum.Parse[gq.Preset], "jobmodel", "semantics", "scheduler", "matching-ai", "matching-quantum", "taskqueue")
 }
 
 func TestJobModelPreset(t *testing.T) {

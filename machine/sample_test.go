@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -53,7 +54,7 @@ func TestPoolAdmits(t *testing.T) {
 	if machine.AdmitToPool(over, 0) != nil || machine.AdmitToPool(over, 1) == nil {
 		t.Error("a pool with more in use than it has admits the wrong jobs")
 	}
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if got := machine.CountsInPool((gq.Pool{}), s); got != s.Held() {
 			t.Errorf("%s counts: %v", s, got)
 		}

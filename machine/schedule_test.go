@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
 func TestMissedNames(t *testing.T) {
-	checkNames(t, []gq.MissedRule{gq.MissedOnce, gq.MissedSkip, gq.MissedAll}, gq.ParseMissed, "once", "skip", "all")
+	checkNames(t, []gq.MissedRule{gq.MissedOnce, gq.MissedSkip, gq.MissedAll}, enum.Parse[gq.MissedRule], "once", "skip", "all")
 }
 
 func TestScheduleValidate(t *testing.T) {

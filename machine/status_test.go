@@ -6,12 +6,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
 
 func TestStatusNames(t *testing.T) {
-	checkNames(t, gq.Statuses(), gq.ParseStatus,
+	checkNames(t, enum.All[gq.Status](), enum.Parse[gq.Status],
 		"PENDING", "DELAYED", "SCHEDULED", "CLAIMED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED")
 }
 
@@ -86,8 +87,8 @@ func TestMovesTable(t *testing.T) {
 
 func TestTerminalIsTerminal(t *testing.T) {
 	spec.Covers(t, "J-148")
-	for _, from := range gq.Statuses() {
-		for _, to := range gq.Statuses() {
+	for _, from := range enum.All[gq.Status]() {
+		for _, to := range enum.All[gq.Status]() {
 			if from.Terminal() && machine.CanMove(from, to) {
 				t.Errorf("%v leads on to %v", from, to)
 			}
@@ -110,7 +111,7 @@ func TestEveryStatusIsReachable(t *testing.T) {
 			}
 		}
 	}
-	for _, status := range gq.Statuses() {
+	for _, status := range enum.All[gq.Status]() {
 		if !reached[status] {
 			t.Errorf("%v cannot be reached", status)
 		}
@@ -124,7 +125,7 @@ func TestWalks(t *testing.T) {
 		at, history := gq.Status(0), []gq.Status{}
 		for range 30 {
 			var next []gq.Status
-			for _, to := range gq.Statuses() {
+			for _, to := range enum.All[gq.Status]() {
 				if machine.CanMove(at, to) {
 					next = append(next, to)
 				}
@@ -152,17 +153,17 @@ func TestWalks(t *testing.T) {
 
 func TestPriority(t *testing.T) {
 	spec.Covers(t, "J-144")
-	checkNames(t, gq.Priorities(), gq.ParsePriority, "CRITICAL", "HIGH", "NORMAL", "LOW", "BULK")
-	for level, p := range gq.Priorities() {
+	checkNames(t, enum.All[gq.Priority](), enum.Parse[gq.Priority], "CRITICAL", "HIGH", "NORMAL", "LOW", "BULK")
+	for level, p := range enum.All[gq.Priority]() {
 		if p.Level() != level || !p.Valid() {
 			t.Errorf("%v has level %d, valid %v; want level %d", p, p.Level(), p.Valid(), level)
 		}
-		if got, err := gq.ParsePriority(string(rune('0' + level))); got != p || err != nil {
+		if got, err := enum.Parse[gq.Priority](string(rune('0' + level))); got != p || err != nil {
 			t.Errorf("level %d is read as %v, %v", level, got, err)
 		}
 	}
 	for _, text := range []string{"5", "-1", "00", "urgent", "normal", "NORMAL "} {
-		if _, err := gq.ParsePriority(text); err == nil {
+		if _, err := enum.Parse[gq.Priority](text); err == nil {
 			t.Errorf("%q is read as a priority", text)
 		}
 	}
@@ -172,8 +173,8 @@ func TestPriority(t *testing.T) {
 }
 
 func TestInherit(t *testing.T) {
-	for _, own := range gq.Priorities() {
-		for _, from := range gq.Priorities() {
+	for _, own := range enum.All[gq.Priority]() {
+		for _, from := range enum.All[gq.Priority]() {
 			if got, want := own.Inherit(from), min(own, from); got != want {
 				t.Errorf("%v inherits from %v: %v, want %v", own, from, got, want)
 			}

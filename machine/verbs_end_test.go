@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -38,7 +39,7 @@ var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
 // each calls a test for every live status.
 func eachLive(t *testing.T, p gq.Policy, test func(t *testing.T, j *subject)) {
 	t.Helper()
-	for _, status := range gq.Statuses() {
+	for _, status := range enum.All[gq.Status]() {
 		if status.Terminal() {
 			continue
 		}
@@ -188,7 +189,7 @@ func TestCancelRunning(t *testing.T) {
 	j.is(gq.StatusCancelled)
 
 	// Who wins when the worker succeeds all the same is a matter of policy.
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		j, ref = asked(t, preset.Policy())
 		j.do(complete(ref))
 		want := gq.StatusCompleted

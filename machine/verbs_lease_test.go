@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -123,7 +124,7 @@ func TestHold(t *testing.T) {
 }
 
 func TestHoldExpiry(t *testing.T) {
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		t.Run(preset.String(), func(t *testing.T) {
 			j := submit(t, preset.Policy())
 			ref := j.claim(machine.Grant{})

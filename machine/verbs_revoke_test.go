@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -16,7 +17,7 @@ func revoke(ref gq.LeaseRef, reason string) verb {
 
 // A lease that is taken away costs the job nothing, started or not.
 func TestRevoke(t *testing.T) {
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		t.Run(preset.String(), func(t *testing.T) {
 			for _, started := range []bool{false, true} {
 				j := submit(t, preset.Policy())

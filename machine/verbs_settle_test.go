@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
@@ -175,7 +176,7 @@ func TestRelease(t *testing.T) {
 }
 
 func TestReleaseOfHold(t *testing.T) {
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		j := submit(t, preset.Policy())
 		j.do(release(j.claim(machine.Grant{}), time.Minute))
 		j.is(gq.StatusScheduled)

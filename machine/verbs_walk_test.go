@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
@@ -22,7 +23,7 @@ import (
 func TestRandomWalk(t *testing.T) {
 	spec.Covers(t, "Q-21", "Q-35", "Q-36", "Q-53", "Q-58", "Q-84", "J-17", "J-36", "J-37", "J-38", "J-71", "J-136", "J-137", "J-141")
 	reached := map[gq.Status]int{}
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		t.Run(preset.String(), func(t *testing.T) {
 			rapid.Check(t, func(r *rapid.T) {
 				w := newWalker(r, preset)
@@ -33,7 +34,7 @@ func TestRandomWalk(t *testing.T) {
 			})
 		})
 	}
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if reached[s] == 0 {
 			t.Errorf("no walk came to %s: they prove little", s)
 		}
@@ -111,7 +112,7 @@ func (w *walker) draw() move {
 	case "complete":
 		return holder(name, true, complete(ref))
 	case "fail":
-		f := gq.Failure{Category: rapid.SampledFrom(gq.Categories()).Draw(w.T, "category")}
+		f := gq.Failure{Category: rapid.SampledFrom(enum.All[gq.Category]()).Draw(w.T, "category")}
 		return holder(name, true, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return machine.Fail(s, ref, f, draw, now)
 		})
@@ -126,10 +127,10 @@ func (w *walker) draw() move {
 	case "cancel":
 		return move{name: name, apply: cancel}
 	case "update":
-		return move{name: name, apply: setPriority(rapid.SampledFrom(gq.Priorities()).Draw(w.T, "priority"))}
+		return move{name: name, apply: setPriority(rapid.SampledFrom(enum.All[gq.Priority]()).Draw(w.T, "priority"))}
 	case "dependency":
 		e := machine.EndedDependency{
-			Kind:   rapid.SampledFrom(gq.DependencyKinds()).Draw(w.T, "kind"),
+			Kind:   rapid.SampledFrom(enum.All[gq.DependencyKind]()).Draw(w.T, "kind"),
 			Status: rapid.SampledFrom([]gq.Status{gq.StatusCompleted, gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}).Draw(w.T, "ended"),
 		}
 		return move{name: name, apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -29,9 +30,9 @@ type values func(ctx context.Context, q queue) ([]string, error)
 var flagValues = map[string]values{
 	"queue":    queueNames,
 	"pool":     poolNames,
-	"state":    fixed(texts(gq.Statuses())),
-	"priority": fixed(texts(gq.Priorities())),
-	"preset":   fixed(texts(gq.Presets())),
+	"state":    fixed(texts(enum.All[gq.Status]())),
+	"priority": fixed(texts(enum.All[gq.Priority]())),
+	"preset":   fixed(texts(enum.All[gq.Preset]())),
 	"missed":   fixed(wire.Names(gq.MissedRule.String)),
 	"after":    jobIDs(),
 }
@@ -152,9 +153,9 @@ func jobIDs(in ...gq.Status) values {
 }
 
 func live() []gq.Status {
-	return slices.DeleteFunc(gq.Statuses(), gq.Status.Terminal)
+	return slices.DeleteFunc(enum.All[gq.Status](), gq.Status.Terminal)
 }
 
 func ended() []gq.Status {
-	return slices.DeleteFunc(gq.Statuses(), func(s gq.Status) bool { return !s.Terminal() })
+	return slices.DeleteFunc(enum.All[gq.Status](), func(s gq.Status) bool { return !s.Terminal() })
 }

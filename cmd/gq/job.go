@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -108,7 +109,7 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 		q.Statuses = []gq.Status{gq.StatusDeadLetter}
 	}
 	for _, name := range f.states {
-		s, err := gq.ParseStatus(strings.ToUpper(name))
+		s, err := enum.Parse[gq.Status](strings.ToUpper(name))
 		faults = append(faults, gq.FaultsOf(err)...)
 		q.Statuses = append(q.Statuses, s)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -41,7 +42,7 @@ callback, and until its first claim its priority.`,
 		var faults []gq.Fault
 		patch.SetTags, faults = readTags(tags)
 		if priority != "" {
-			patch.Priority, err = gq.ParsePriority(strings.ToUpper(priority))
+			patch.Priority, err = enum.Parse[gq.Priority](strings.ToUpper(priority))
 			faults = append(faults, gq.FaultsOf(err)...)
 		}
 		if c.Flags().Changed("correlation-id") {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/spelling"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -160,7 +161,7 @@ func (r *remote) showQueue(ctx context.Context, q queue, found *gq.Queue) error 
 			{"timeout", durationText(found.Policy.ExecutionTimeout)},
 			{"lifetime", durationText(found.Policy.Lifetime)},
 		}
-		for _, st := range gq.Statuses() {
+		for _, st := range enum.All[gq.Status]() {
 			if n := count.By[st]; n > 0 {
 				pairs = append(pairs, [2]string{strings.ToLower(st.String()), strconv.FormatInt(n, 10)})
 			}
@@ -312,7 +313,7 @@ func (f *queueFlags) change(c *cobra.Command) (*wire.QueueChange, error) {
 		return nil, cli.Invalid("burst", "goes together with --rate")
 	}
 	if has("preset") {
-		preset, err := gq.ParsePreset(f.preset)
+		preset, err := enum.Parse[gq.Preset](f.preset)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -138,7 +139,7 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 			return cli.Invalid("calendar", "give --cron or --every")
 		}
 		if missed != "" {
-			if s.Missed, err = gq.ParseMissed(missed); err != nil {
+			if s.Missed, err = enum.Parse[gq.MissedRule](missed); err != nil {
 				return err
 			}
 		}

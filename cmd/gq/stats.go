@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -35,7 +36,7 @@ func newStats(p process) *cobra.Command {
 
 func (s screen) stats(stats *gq.Stats) {
 	head := []string{"QUEUE"}
-	for _, st := range gq.Statuses() {
+	for _, st := range enum.All[gq.Status]() {
 		head = append(head, st.String())
 	}
 	var rows [][]cell
@@ -43,7 +44,7 @@ func (s screen) stats(stats *gq.Stats) {
 	total.Queue = "all"
 	for _, c := range append(slices.Clip(stats.Queues), total) {
 		row := []cell{text(c.Queue)}
-		for _, st := range gq.Statuses() {
+		for _, st := range enum.All[gq.Status]() {
 			n := number(c.By[st])
 			if c.By[st] == 0 {
 				n.colour = faint

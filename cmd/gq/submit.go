@@ -16,6 +16,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -79,7 +80,7 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 		fault("payload", "%v", err)
 	}
 	if f.priority != "" {
-		s.Metadata.Priority, err = gq.ParsePriority(strings.ToUpper(f.priority))
+		s.Metadata.Priority, err = enum.Parse[gq.Priority](strings.ToUpper(f.priority))
 		faults = append(faults, gq.FaultsOf(err)...)
 	}
 	if f.at != "" {
@@ -131,7 +132,7 @@ func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
 func (f *specFlags) policy() (*wire.Policy, error) {
 	p := &wire.Policy{}
 	if f.preset != "" {
-		preset, err := gq.ParsePreset(f.preset)
+		preset, err := enum.Parse[gq.Preset](f.preset)
 		if err != nil {
 			return p, err
 		}

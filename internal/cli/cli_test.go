@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 func TestVersionDescribesTheBuild(t *testing.T) {
@@ -33,7 +34,7 @@ func TestVersionDescribesTheBuild(t *testing.T) {
 }
 
 func TestEveryKindHasAnExitStatus(t *testing.T) {
-	for _, k := range gq.ErrorKinds() {
+	for _, k := range enum.All[gq.ErrorKind]() {
 		if _, ok := Exits[k]; !ok {
 			t.Errorf("%v has none", k)
 		}

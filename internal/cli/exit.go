@@ -50,7 +50,7 @@ func (e *StatusError) Error() string {
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// Exits is the status of each kind. A test holds it against [gq.ErrorKinds].
+// Exits is the status of each kind. A test holds it against [enum.All[gq.ErrorKind]].
 var Exits = map[gq.ErrorKind]int{
 	gq.KindInternal:        ExitFailure,
 	gq.KindInvalid:         ExitUsage,

@@ -15,6 +15,7 @@ import (
 	"os"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -91,7 +92,7 @@ func render(moves []machine.Move) []byte {
 	for _, m := range moves {
 		fmt.Fprintf(&b, "    %s --> %s: %s\n", origin(m.From, "[*]"), m.To, m.Why)
 	}
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if s.Terminal() {
 			fmt.Fprintf(&b, "    %s --> [*]\n", s)
 		}

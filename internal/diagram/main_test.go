@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -32,7 +33,7 @@ func TestRenderShowsEveryMove(t *testing.T) {
 			t.Errorf("the reason %q would break the diagram", m.Why)
 		}
 	}
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if got := strings.Contains(text, fmt.Sprintf("    %s --> [*]\n", s)); got != s.Terminal() {
 			t.Errorf("%v is drawn as an end: %v", s, got)
 		}

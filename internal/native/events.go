@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -127,7 +128,7 @@ func eventQuery(r *http.Request) (after *uint64, f feed.Filter, err error) {
 		}
 	}
 	for _, name := range p.list(r, "type") {
-		t, err := gq.ParseEventType(name)
+		t, err := enum.Parse[gq.EventType](name)
 		p.faults = append(p.faults, gq.FaultsOf(err)...)
 		f.Types = append(f.Types, t)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -163,7 +164,7 @@ func TestInternalErrorsStayInTheLog(t *testing.T) {
 func TestEveryKindHasItsStatus(t *testing.T) {
 	e := &broken{}
 	s := newSiteOver(t, e, HTTPOptions{})
-	for _, kind := range gq.ErrorKinds() {
+	for _, kind := range enum.All[gq.ErrorKind]() {
 		e.err = fmt.Errorf("stats: %w", &gq.Error{Kind: kind, Code: "some_code"})
 		got := s.do("GET", "/v1/stats")
 		if got.status != wire.HTTPStatus(kind) || got.str("code") != "some_code" {

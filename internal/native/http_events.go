@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/socket"
@@ -48,7 +49,7 @@ func (h *HTTP) registerEvents() {
 			Parameters: []*huma.Param{
 				{Name: "after", In: "query", Description: "Begin after this sequence number; absent is from now on. One beyond the newest event is refused: it is from another log.", Schema: &huma.Schema{Type: huma.TypeInteger, Format: "int64"}},
 				{Name: "queue", In: "query", Description: "Events of this queue; may be given more than once.", Schema: textsSchema()},
-				{Name: "type", In: "query", Description: "Events of this type; may be given more than once.", Schema: &huma.Schema{Type: huma.TypeArray, Items: enumSchema(names(gq.EventTypes()))}},
+				{Name: "type", In: "query", Description: "Events of this type; may be given more than once.", Schema: &huma.Schema{Type: huma.TypeArray, Items: enumSchema(names(enum.All[gq.EventType]()))}},
 				{Name: "job", In: "query", Description: "Events of this job.", Schema: &huma.Schema{Type: huma.TypeString, Format: "uuid"}},
 			},
 			Responses: o.responses,

@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -288,7 +289,7 @@ func (p *parameters) list(r *http.Request, name string) (all []string) {
 
 func (p *parameters) statuses(r *http.Request) (all []gq.Status) {
 	for _, name := range p.list(r, "state") {
-		s, err := gq.ParseStatus(name)
+		s, err := enum.Parse[gq.Status](name)
 		p.faults = append(p.faults, gq.FaultsOf(err)...)
 		all = append(all, s)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -40,7 +41,7 @@ func (instantText) Schema(huma.Registry) *huma.Schema {
 func (boolText) Schema(huma.Registry) *huma.Schema { return &huma.Schema{Type: huma.TypeBoolean} }
 
 func (stateTexts) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeArray, Items: enumSchema(names(gq.Statuses()))}
+	return &huma.Schema{Type: huma.TypeArray, Items: enumSchema(names(enum.All[gq.Status]()))}
 }
 
 func (typeTexts) Schema(huma.Registry) *huma.Schema { return textsSchema() }
@@ -100,24 +101,24 @@ func (jobIDForm) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "uuid"}
 }
 func (durationForm) Schema(huma.Registry) *huma.Schema { return durationSchema() }
-func (priorityForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.Priorities())) }
+func (priorityForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Priority]())) }
 
 func (priorityInForm) Schema(huma.Registry) *huma.Schema {
 	least, most := 0.0, 4.0
 	return &huma.Schema{OneOf: []*huma.Schema{
-		enumSchema(names(gq.Priorities())),
+		enumSchema(names(enum.All[gq.Priority]())),
 		{Type: huma.TypeInteger, Minimum: &least, Maximum: &most},
 	}}
 }
-func (statusForm) Schema(huma.Registry) *huma.Schema    { return enumSchema(names(gq.Statuses())) }
-func (eventTypeForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.EventTypes())) }
-func (causeForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(names(gq.Causes())) }
-func (kindForm) Schema(huma.Registry) *huma.Schema      { return enumSchema(names(gq.DependencyKinds())) }
+func (statusForm) Schema(huma.Registry) *huma.Schema    { return enumSchema(names(enum.All[gq.Status]())) }
+func (eventTypeForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.EventType]())) }
+func (causeForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(names(enum.All[gq.Cause]())) }
+func (kindForm) Schema(huma.Registry) *huma.Schema      { return enumSchema(names(enum.All[gq.DependencyKind]())) }
 
-func (categoryForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.Categories())) }
-func (presetForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(gq.Presets())) }
-func (strategyForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(gq.Strategies())) }
-func (jitterForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(gq.Jitters())) }
+func (categoryForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Category]())) }
+func (presetForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(enum.All[gq.Preset]())) }
+func (strategyForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Strategy]())) }
+func (jitterForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(enum.All[gq.Jitter]())) }
 func (lossForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(wire.Names(gq.LossRule.String)) }
 
 func (extendForm) Schema(huma.Registry) *huma.Schema {

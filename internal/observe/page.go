@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // Source is what the page shows of the queue itself.
@@ -160,7 +161,7 @@ func (m *Metrics) writeQueues(p *page, stats *gq.Stats, now time.Time) {
 		p.ofQueue(`gq_queue_depth{queue="`, queues[i].Queue, `"} `, queues[i].Live())
 	}
 	p.head("gq_jobs", "gauge", "Jobs by state; a state without jobs is absent.")
-	states := gq.Statuses()
+	states := enum.All[gq.Status]()
 	ends := make([]string, len(states))
 	for k, s := range states {
 		ends[k] = `",state="` + s.String() + `"} `
@@ -200,14 +201,14 @@ func (m *Metrics) writeNumbers(p *page) {
 	p.line("gq_submissions_total", `outcome="accepted"`, float64(n.accepted.n.Load()))
 	p.line("gq_submissions_total", `outcome="refused"`, float64(n.refused.n.Load()))
 	p.head("gq_attempts_total", "counter", "Attempts that were settled, by the state of their job after that.")
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if v := n.outcomes[s].n.Load(); v > 0 {
 			p.line("gq_attempts_total", `state="`+s.String()+`"`, float64(v))
 		}
 	}
 	p.single("gq_retries_total", "counter", "Attempts that another one follows.", float64(n.events[gq.EventRetrying].n.Load()))
 	p.head("gq_events_total", "counter", "Events of the log that this server has seen, by type.")
-	for _, t := range gq.EventTypes() {
+	for _, t := range enum.All[gq.EventType]() {
 		p.line("gq_events_total", `type="`+t.String()+`"`, float64(n.events[t].n.Load()))
 	}
 }

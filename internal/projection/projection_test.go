@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
@@ -68,10 +69,10 @@ func TestProjectionTable(t *testing.T) {
 
 // everyView is each combination that a job can be seen in, and many it cannot.
 func everyView(yield func(projection.View) bool) {
-	for _, status := range gq.Statuses() {
+	for _, status := range enum.All[gq.Status]() {
 		for detail := gq.DetailNone; detail <= gq.DetailAssigned; detail++ {
 			for _, attempt := range []int{0, 1} {
-				for _, category := range append(gq.Categories(), 0) {
+				for _, category := range append(enum.All[gq.Category](), 0) {
 					if !yield(projection.View{Status: status, Detail: detail, Attempt: attempt, Category: category}) {
 						return
 					}
@@ -162,7 +163,7 @@ func TestLeaseProjection(t *testing.T) {
 			t.Errorf("scheduler shows %v as %q, want %q", test.state, got, test.scheduler)
 		}
 	}
-	if got := len(gq.LeaseStates()); got != 4 {
+	if got := len(enum.All[gq.LeaseState]()); got != 4 {
 		t.Errorf("%d lease states, but the table has 4", got)
 	}
 }

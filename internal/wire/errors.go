@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // grpcCodes is the one table from kinds to the codes of gRPC.
@@ -54,7 +55,7 @@ var sentinels = func() map[string]*gq.Error {
 
 var kindsByName = func() map[string]gq.ErrorKind {
 	all := make(map[string]gq.ErrorKind)
-	for _, k := range gq.ErrorKinds() {
+	for _, k := range enum.All[gq.ErrorKind]() {
 		all[k.String()] = k
 	}
 	return all

@@ -16,11 +16,12 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 func TestGRPCCodesAreTotal(t *testing.T) {
 	seen := make(map[codes.Code]gq.ErrorKind)
-	for _, k := range gq.ErrorKinds() {
+	for _, k := range enum.All[gq.ErrorKind]() {
 		code, ok := grpcCodes[k]
 		if !ok {
 			t.Errorf("kind %s has no code", k)

@@ -22,6 +22,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // EncodeJSON writes a value on one line, without escaping what only HTML would
@@ -75,7 +76,7 @@ func (p *Priority) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &name); err != nil {
 		name = string(text)
 	}
-	parsed, err := gq.ParsePriority(name)
+	parsed, err := enum.Parse[gq.Priority](name)
 	if err == nil {
 		*p = Priority(parsed)
 	}

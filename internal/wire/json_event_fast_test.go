@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // The fast way and the plain way write the same.
@@ -25,7 +26,7 @@ func TestFrames(t *testing.T) {
 		}
 		e := gq.Event{
 			Seq: rapid.Uint64().Draw(t, "seq"), Time: at("time"), Queue: text.Draw(t, "queue"), Job: gq.NewJobID(raw),
-			Type: rapid.SampledFrom(gq.EventTypes()).Draw(t, "type"), Status: rapid.SampledFrom(gq.Statuses()).Draw(t, "status"),
+			Type: rapid.SampledFrom(enum.All[gq.EventType]()).Draw(t, "type"), Status: rapid.SampledFrom(enum.All[gq.Status]()).Draw(t, "status"),
 			Attempt: rapid.IntRange(0, 5).Draw(t, "attempt"), Lease: gq.LeaseID(text.Draw(t, "lease")),
 			Version: gq.LeaseVersion(rapid.Uint64Range(0, 3).Draw(t, "version")), LeaseState: gq.LeaseState(rapid.IntRange(0, 4).Draw(t, "lease state")),
 			Worker: text.Draw(t, "worker"), CostUnits: rapid.Int64Range(0, 3).Draw(t, "cost"), Until: at("until"),

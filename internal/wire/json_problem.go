@@ -26,7 +26,7 @@ type Fault struct {
 	Problem string `json:"problem"`
 }
 
-// statuses is how kinds are told over HTTP. A test holds it against [gq.ErrorKinds].
+// statuses is how kinds are told over HTTP. A test holds it against [enum.All[gq.ErrorKind]].
 var statuses = map[gq.ErrorKind]int{
 	gq.KindInternal:    http.StatusInternalServerError,
 	gq.KindInvalid:     http.StatusBadRequest,

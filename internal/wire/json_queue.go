@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // Queue is a queue with what holds for all its jobs.
@@ -72,8 +73,8 @@ func QueuesOf(queues []gq.Queue, counts []gq.Count) Queues {
 
 // countsOf has every state, also those in which no job is.
 func countsOf(c *gq.Count) map[string]int64 {
-	out := make(map[string]int64, len(gq.Statuses()))
-	for _, s := range gq.Statuses() {
+	out := make(map[string]int64, len(enum.All[gq.Status]()))
+	for _, s := range enum.All[gq.Status]() {
 		out[s.String()] = c.By[s]
 	}
 	return out

@@ -10,28 +10,28 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/spelling"
 )
 
 func noQueue(string) (gq.Policy, error) { return gq.DefaultPolicy(), nil }
 
 func TestEveryKindHasAnHTTPStatus(t *testing.T) {
-	for _, k := range gq.ErrorKinds() {
+	for _, k := range enum.All[gq.ErrorKind]() {
 		if _, ok := statuses[k]; !ok {
 			t.Errorf("%v has none", k)
 		}
 	}
-	if len(statuses) != len(gq.ErrorKinds()) {
-		t.Errorf("%d statuses for %d kinds", len(statuses), len(gq.ErrorKinds()))
+	if len(statuses) != len(enum.All[gq.ErrorKind]()) {
+		t.Errorf("%d statuses for %d kinds", len(statuses), len(enum.All[gq.ErrorKind]()))
 	}
 }
 
 func TestEveryFieldOfAPolicyGoesThrough(t *testing.T) {
-	for _, preset := range gq.Presets() {
+	for _, preset := range enum.All[gq.Preset]() {
 		want := preset.Policy()
 		if got := PolicyOf(&want).Over(gq.Policy{}); got != want {
 			t.Errorf("%v (-want +got):\n%s", preset, cmp.Diff(want, got))
@@ -276,7 +276,7 @@ func FuzzDecodeJSON(f *testing.F) {
 // TestPolicyDifferenceMakesThePolicyAgain checks that nothing is lost where a job
 // shows only what differs from its preset.
 func TestPolicyDifferenceMakesThePolicyAgain(t *testing.T) {
-	for _, p := range gq.Presets() {
+	for _, p := range enum.All[gq.Preset]() {
 		policy := p.Policy()
 		if text, err := json.Marshal(PolicyDifference(&policy)); err != nil || string(text) != `{"preset":"`+p.String()+`"}` {
 			t.Errorf("%s as it is: %s, %v", p, text, err)

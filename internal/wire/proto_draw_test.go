@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // Generators of everything that goes over the wire: each field that can be
@@ -35,7 +36,7 @@ var (
 	})
 	drawText     = rapid.StringN(1, 60, -1)
 	drawInt      = rapid.Custom(func(r *rapid.T) int { return int(rapid.Int64().Draw(r, "n")) })
-	drawPriority = rapid.SampledFrom(gq.Priorities())
+	drawPriority = rapid.SampledFrom(enum.All[gq.Priority]())
 	drawLabels   = rapid.MapOfN(rapid.String(), rapid.String(), 1, 8)
 	drawTexts    = rapid.SliceOfN(rapid.String(), 1, 5)
 	drawBytes    = rapid.SliceOfN(rapid.Byte(), 0, 100)

@@ -7,13 +7,14 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // presetPolicies are the messages of policies that are their preset. They are
 // shared and never written to.
 var presetPolicies = func() map[gq.Preset]*pb.Policy {
 	all := make(map[gq.Preset]*pb.Policy)
-	for _, p := range gq.Presets() {
+	for _, p := range enum.All[gq.Preset]() {
 		all[p] = &pb.Policy{Preset: pb.Preset(p).Enum()}
 	}
 	return all

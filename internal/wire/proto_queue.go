@@ -3,6 +3,7 @@ package wire
 import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // ProtoQueue is how a queue is configured.
@@ -153,7 +154,7 @@ func (b Bases) Schedule(m *pb.Schedule) (gq.Schedule, error) {
 // ProtoCount is how many jobs of a queue stand where.
 func ProtoCount(c *gq.Count) *pb.QueueCount {
 	m := &pb.QueueCount{Queue: c.Queue, ByStatus: make(map[string]int64)}
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if n := c.By[s]; n != 0 {
 			m.ByStatus[s.String()] = n
 		}
@@ -166,7 +167,7 @@ func CountFromProto(m *pb.QueueCount) (gq.Count, error) {
 	var r protoReader
 	c := gq.Count{Queue: m.GetQueue()}
 	for name, n := range m.GetByStatus() {
-		s, err := gq.ParseStatus(name)
+		s, err := enum.Parse[gq.Status](name)
 		if err != nil {
 			r.fault("by_status", "", "%.64q is not a state", name)
 			continue

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // sameValue: a list or map that is empty says the same as none.
@@ -146,7 +147,7 @@ func TestProtoRoundTrip(t *testing.T) {
 			}
 			for range rapid.IntRange(0, 3).Draw(r, "queues") {
 				c := gq.Count{Queue: maybeOf(drawText).Draw(r, "queue")}
-				for _, status := range gq.Statuses() {
+				for _, status := range enum.All[gq.Status]() {
 					c.By[status] = maybeOf(rapid.Int64()).Draw(r, "count")
 				}
 				s.Queues = append(s.Queues, c)

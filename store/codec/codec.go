@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -233,8 +234,8 @@ func (d *decoder) end(what string) error {
 
 // presetPolicies are the presets, by number.
 var presetPolicies = func() []gq.Policy {
-	all := make([]gq.Policy, len(gq.Presets())+1)
-	for _, p := range gq.Presets() {
+	all := make([]gq.Policy, len(enum.All[gq.Preset]())+1)
+	for _, p := range enum.All[gq.Preset]() {
 		all[p] = p.Policy()
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -43,12 +44,12 @@ var (
 	texts      = rapid.StringN(1, 60, -1)
 	numbers    = rapid.IntRange(1, math.MaxInt32)
 	amounts    = rapid.Int64Range(1, math.MaxInt64)
-	priorities = rapid.SampledFrom(gq.Priorities())
+	priorities = rapid.SampledFrom(enum.All[gq.Priority]())
 	labels     = rapid.MapOfN(rapid.String(), rapid.String(), 1, 8)
 )
 
 var policies = rapid.Custom(func(r *rapid.T) gq.Policy {
-	p := rapid.SampledFrom(gq.Presets()).Draw(r, "preset").Policy()
+	p := rapid.SampledFrom(enum.All[gq.Preset]()).Draw(r, "preset").Policy()
 	if rapid.Bool().Draw(r, "as it is") {
 		return p
 	}
@@ -66,7 +67,7 @@ var policies = rapid.Custom(func(r *rapid.T) gq.Policy {
 	p.ExtendPPB, p.RenewByPPB = rapid.IntRange(1, 1_000_000_000).Draw(r, "extend by"), rapid.IntRange(1, 1_000_000_000).Draw(r, "renew by")
 	p.RenewalsMax = rapid.IntRange(0, math.MaxInt32).Draw(r, "renewals")
 	p.Backoff = gq.Backoff{
-		Strategy: rapid.SampledFrom(gq.Strategies()).Draw(r, "strategy"),
+		Strategy: rapid.SampledFrom(enum.All[gq.Strategy]()).Draw(r, "strategy"),
 		Initial:  durations.Draw(r, "initial"), Max: gq.MaxDuration, Multiplier: rapid.Float64Range(1, 100).Draw(r, "multiplier"),
 		Jitter: rapid.SampledFrom([]gq.Jitter{gq.JitterNone, gq.JitterTenth, gq.JitterFull}).Draw(r, "jitter"),
 	}
@@ -81,7 +82,7 @@ var policies = rapid.Custom(func(r *rapid.T) gq.Policy {
 
 var failures = rapid.Custom(func(r *rapid.T) gq.Failure {
 	return gq.Failure{
-		Category: rapid.SampledFrom(gq.Categories()).Draw(r, "category"), Code: maybe(texts).Draw(r, "code"),
+		Category: rapid.SampledFrom(enum.All[gq.Category]()).Draw(r, "category"), Code: maybe(texts).Draw(r, "code"),
 		Message: maybe(texts).Draw(r, "message"), RetryAfter: maybe(durations).Draw(r, "retry after"),
 	}
 })
@@ -89,7 +90,7 @@ var failures = rapid.Custom(func(r *rapid.T) gq.Failure {
 var leases = rapid.Custom(func(r *rapid.T) gq.Lease {
 	return gq.Lease{
 		ID: leaseIDs.Draw(r, "id"), Version: gq.LeaseVersion(rapid.Uint64().Draw(r, "version")),
-		State: rapid.SampledFrom(gq.LeaseStates()).Draw(r, "state"), Worker: texts.Draw(r, "worker"),
+		State: rapid.SampledFrom(enum.All[gq.LeaseState]()).Draw(r, "state"), Worker: texts.Draw(r, "worker"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), Previous: maybe(leaseIDs).Draw(r, "previous"),
 		GrantedAt: times.Draw(r, "granted"), HeartbeatAt: times.Draw(r, "heartbeat"), ExpiresAt: times.Draw(r, "expires"),
 		TTL: durations.Draw(r, "ttl"), Renewals: maybe(numbers).Draw(r, "renewals"), CostUnits: maybe(amounts).Draw(r, "cost"),
@@ -101,7 +102,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 	s := gq.State{
 		ID: jobIDs.Draw(r, "id"), Sequence: rapid.Uint64().Draw(r, "sequence"), Policy: &p,
 		Turn:   maybe(rapid.Uint64Range(1, machine.MaxTurn)).Draw(r, "turn"),
-		Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
+		Status: rapid.SampledFrom(enum.All[gq.Status]()).Draw(r, "status"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
 		Own:    priorities.Draw(r, "own"), Inherited: maybe(priorities).Draw(r, "inherited"),
 		Depth: maybe(numbers).Draw(r, "depth"), Waits: maybe(numbers).Draw(r, "waits"), AnyOpen: rapid.Bool().Draw(r, "any"),
@@ -163,14 +164,14 @@ var specs = rapid.Custom(func(r *rapid.T) gq.Spec {
 		s.Key = gq.IdempotencyKey{Scope: maybe(texts).Draw(r, "scope"), Name: texts.Draw(r, "name"), Fingerprint: rapid.Uint64().Draw(r, "fingerprint")}
 	}
 	for range rapid.IntRange(0, 5).Draw(r, "dependencies") {
-		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: rapid.SampledFrom(gq.DependencyKinds()).Draw(r, "kind"), Job: jobIDs.Draw(r, "job")})
+		s.DependsOn = append(s.DependsOn, gq.Dependency{Kind: rapid.SampledFrom(enum.All[gq.DependencyKind]()).Draw(r, "kind"), Job: jobIDs.Draw(r, "job")})
 	}
 	return s
 })
 
 var events = rapid.Custom(func(r *rapid.T) gq.Event {
 	e := gq.Event{
-		Type: rapid.SampledFrom(gq.EventTypes()).Draw(r, "type"), Status: rapid.SampledFrom(gq.Statuses()).Draw(r, "status"),
+		Type: rapid.SampledFrom(enum.All[gq.EventType]()).Draw(r, "type"), Status: rapid.SampledFrom(enum.All[gq.Status]()).Draw(r, "status"),
 		Attempt: maybe(numbers).Draw(r, "attempt"), CostUnits: maybe(amounts).Draw(r, "cost"), Until: maybe(times).Draw(r, "until"),
 		Beat:   maybe(times).Draw(r, "beat"),
 		Detail: rapid.SampledFrom([]gq.Detail{gq.DetailNone, gq.DetailClaimed, gq.DetailPreparing, gq.DetailLeasePending, gq.DetailAssigned}).Draw(r, "detail"),
@@ -178,7 +179,7 @@ var events = rapid.Custom(func(r *rapid.T) gq.Event {
 	}
 	if rapid.Bool().Draw(r, "leased") {
 		e.Lease, e.Version = leaseIDs.Draw(r, "lease"), gq.LeaseVersion(rapid.Uint64().Draw(r, "version"))
-		e.LeaseState, e.Worker = rapid.SampledFrom(gq.LeaseStates()).Draw(r, "state"), maybe(texts).Draw(r, "worker")
+		e.LeaseState, e.Worker = rapid.SampledFrom(enum.All[gq.LeaseState]()).Draw(r, "state"), maybe(texts).Draw(r, "worker")
 	}
 	if rapid.Bool().Draw(r, "failed") {
 		f := failures.Draw(r, "failure")

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -166,7 +167,7 @@ func (s *Store) page(q *gq.Query, from, to uint64) (seen []listed, next string, 
 		if q.Queue != "" && q.Queue != queue.config.Name {
 			continue
 		}
-		for _, status := range gq.Statuses() {
+		for _, status := range enum.All[gq.Status]() {
 			if queue.counts[status] == 0 || len(q.Statuses) > 0 && !slices.Contains(q.Statuses, status) {
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -213,9 +214,9 @@ func newTable() *table {
 		toDue:    timers{place: placeToDue},
 		kids:     map[uint64][]edge{},
 		policies: map[gq.Policy]*gq.Policy{},
-		presets:  make([]gq.Policy, len(gq.Presets())+1),
+		presets:  make([]gq.Policy, len(enum.All[gq.Preset]())+1),
 	}
-	for _, p := range gq.Presets() {
+	for _, p := range enum.All[gq.Preset]() {
 		t.presets[p] = p.Policy()
 	}
 	t.names.Store(&[]string{""})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -91,7 +92,7 @@ func claimPriority(e *env) {
 	}
 	e.each(specs...)
 	var want []gq.JobID
-	for _, p := range gq.Priorities() {
+	for _, p := range enum.All[gq.Priority]() {
 		for _, s := range specs {
 			if s.Metadata.Priority == p {
 				want = append(want, s.ID)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -98,7 +99,7 @@ func graphCycle(e *env) {
 	e.refused(gq.ErrInvalid, self)
 	e.absent("a job that depends on itself", self.ID)
 
-	for _, kind := range gq.DependencyKinds() {
+	for _, kind := range enum.All[gq.DependencyKind]() {
 		ring := e.specs(4)
 		for i := range 3 {
 			depends(kind, ring[(i+1)%3].ID)(&ring[i])

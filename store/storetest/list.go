@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -162,7 +163,7 @@ func listFilter(e *env) {
 		{"SCHEDULED or DELAYED", "", []gq.Status{gq.StatusScheduled, gq.StatusDelayed}, []gq.JobID{waiting, later}},
 		{"live and finished statuses", "", []gq.Status{gq.StatusCancelled, gq.StatusScheduled, gq.StatusFailed}, []gq.JobID{failed, waiting, gone}},
 		{"CANCELLED in queue q", "q", []gq.Status{gq.StatusCancelled}, nil},
-		{"every status in queue q", "q", gq.Statuses(), ids[:5]},
+		{"every status in queue q", "q", enum.All[gq.Status](), ids[:5]},
 		{"PENDING", "", []gq.Status{gq.StatusPending}, nil},
 	} {
 		for _, limit := range []int{0, 1, 2} {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/scribble"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
@@ -138,7 +139,7 @@ func (s *stock) reads() map[string]any {
 	docs, err := t.Docs(ctx, "k", "", 10)
 	keep("Docs", docs, err)
 	presets := map[gq.Preset]gq.Policy{}
-	for _, p := range gq.Presets() {
+	for _, p := range enum.All[gq.Preset]() {
 		presets[p] = p.Policy()
 	}
 	keep("Presets", presets, nil)

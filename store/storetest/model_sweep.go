@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -309,7 +310,7 @@ func (m *model) list(r *rapid.T) {
 		q.Queue = pick(r, "queue", queueNames...)
 	}
 	if chance(r, "some statuses", 2) {
-		q.Statuses = rapid.SliceOfN(rapid.SampledFrom(gq.Statuses()), 1, 4).Draw(r, "statuses")
+		q.Statuses = rapid.SliceOfN(rapid.SampledFrom(enum.All[gq.Status]()), 1, 4).Draw(r, "statuses")
 	}
 	if chance(r, "created after", 3) {
 		q.CreatedAfter = pick(r, "after", m.times...)

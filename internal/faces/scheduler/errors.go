@@ -88,7 +88,7 @@ var statuses = func() map[Code]int {
 }()
 
 // ofKind is how the engine's errors are told where nothing more is known. A test
-// holds it against [gq.ErrorKinds].
+// holds it against [enum.All[gq.ErrorKind]].
 var ofKind = map[gq.ErrorKind]Code{
 	gq.KindInternal:        CodeInternal,
 	gq.KindInvalid:         CodeInvalidRequest,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 func parse(t testing.TB, job string) gq.JobID {
@@ -86,7 +87,7 @@ func tellEvents(f *fixture) {
 
 // Every type of event has a meaning here, if only that it means nothing.
 func TestEventsTotal(t *testing.T) {
-	for _, typ := range gq.EventTypes() {
+	for _, typ := range enum.All[gq.EventType]() {
 		for _, lease := range []gq.LeaseState{0, gq.LeaseActive, gq.LeaseCompleted, gq.LeaseExpired, gq.LeaseCancelled} {
 			e := gq.Event{Seq: 7, Type: typ, Status: gq.StatusRunning, LeaseState: lease, Detail: gq.DetailPreparing}
 			if lease != 0 {

@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/enum"
 )
 
 // Every kind of error has a code, every code a status and a meaning, once.
 func TestCodesTotal(t *testing.T) {
-	for _, k := range gq.ErrorKinds() {
+	for _, k := range enum.All[gq.ErrorKind]() {
 		if _, known := ofKind[k]; !known {
 			t.Errorf("kind %s has no code", k)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
+	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/projection"
 )
 
@@ -153,7 +154,7 @@ func (p *page) statuses() (all []gq.Status) {
 	if p.all {
 		return nil
 	}
-	for _, s := range gq.Statuses() {
+	for _, s := range enum.All[gq.Status]() {
 		if p.wanted[statusNamed(projection.View{Status: s})] || p.wanted[statusNamed(projection.View{Status: s, Attempt: 1})] {
 			all = append(all, s)
 		}
