@@ -105,26 +105,17 @@ func verdictText(message string, cause error, otherwise string) string {
 	}
 }
 
-// TemporaryOption refines [Temporary].
-type TemporaryOption func(*TemporaryError)
-
-// RetryAfter keeps the next attempt from starting earlier than d from now. A
-// backoff that is longer stands.
-func RetryAfter(d time.Duration) TemporaryOption {
-	return func(e *TemporaryError) { e.RetryAfter = d }
-}
-
 // Temporary makes err a [TemporaryError]. Nil stays nil, so that a handler can
 // end with return gq.Temporary(send(message)).
-func Temporary(err error, opts ...TemporaryOption) error {
+func Temporary(err error) error { return RetryAfter(err, 0) }
+
+// RetryAfter makes err a [TemporaryError] whose next attempt starts no earlier than d from
+// now. A backoff that is longer stands. Nil stays nil.
+func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	e := &TemporaryError{Cause: err}
-	for _, opt := range opts {
-		opt(e)
-	}
-	return e
+	return &TemporaryError{Cause: err, RetryAfter: d}
 }
 
 // Permanent makes err a [PermanentError] with a stable code. Nil stays nil.

@@ -26,6 +26,13 @@ const (
 	MaxAttemptsLimit    = 1_000_000 // what Policy.MaxAttempts may be set to
 	MaxDuration         = 10 * 365 * 24 * time.Hour
 	MaxHashedDelay      = 1_000_000 * time.Second // Backoff.Max with JitterHash
+	MaxQueryTypes       = 100                     // types that one query may name
+	MaxRateCount        = 1_000_000_000           // Rate.Count
+	MaxRateBurst        = 1_000_000               // Rate.Burst
+	MissedAfter         = time.Minute             // lateness from which a slot counts as missed
+	MaxMissedSlots      = 1000                    // what Schedule.MissedLimit may be set to
+	MaxScheduleBytes    = 120                     // a schedule's name, which is part of its jobs' keys
+	MinInterval         = time.Second             // between two slots of an interval schedule
 )
 
 // Limits are the sizes an installation accepts.

@@ -31,9 +31,6 @@ type Query struct {
 	Limit       int    // jobs on the page; 0 is 50, the most is 1000
 }
 
-// MaxQueryTypes is how many types a query may name.
-const MaxQueryTypes = 100
-
 // Picks reports whether jobs must be read to know if they are meant, because the
 // query names types or tags. Then a page may have fewer jobs than its limit, or
 // none, and still not be the last: as many are read for it as is decent, and the

@@ -15,11 +15,5 @@ type Rate struct {
 	Burst int           // at once after a pause; 0 is 1
 }
 
-// Limits of rates.
-const (
-	MaxRateCount = 1_000_000_000
-	MaxRateBurst = 1_000_000
-)
-
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r != Rate{} }

@@ -17,14 +17,6 @@ const (
 	missedEnd
 )
 
-// Limits of schedules.
-const (
-	MissedAfter      = time.Minute // lateness from which a slot counts as missed
-	MaxMissedSlots   = 1000        // what Schedule.MissedLimit may be set to
-	MaxScheduleBytes = 120         // a schedule's name, which is part of its jobs' keys
-	MinInterval      = time.Second // between two slots of an interval schedule
-)
-
 var missedNames = [...]string{"", "once", "skip", "all"}
 
 func (m MissedRule) String() string { return nameOf(missedNames[:], int(m)) }

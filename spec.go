@@ -8,8 +8,14 @@ import (
 	"time"
 )
 
-// DefaultQueue is where a job goes that names no queue.
-const DefaultQueue = "default"
+const (
+	DefaultQueue = "default" // where a job goes that names no queue
+
+	JSON        = "application/json"         // the content type of a JSON payload
+	OctetStream = "application/octet-stream" // the content type of a payload that is mere bytes
+
+	Unlimited time.Duration = -1 // takes a limit of the queue's policy away
+)
 
 // Payload is what a client hands to a handler, or a handler back. The system
 // does not interpret it. It only checks, at submission, that text is UTF-8 and
@@ -29,12 +35,6 @@ func (p Payload) IsJSON() bool {
 	return err == nil && (name == JSON || strings.HasPrefix(name, "application/") && strings.HasSuffix(name, "+json"))
 }
 
-// JSON is the content type of a JSON payload.
-const JSON = "application/json"
-
-// OctetStream is the content type of a payload that is mere bytes.
-const OctetStream = "application/octet-stream"
-
 // IdempotencyKey makes a submission idempotent: while the window lasts, a second
 // submission with the same scope and key finds the first job instead of making
 // another.
@@ -50,7 +50,8 @@ type Spec struct {
 	Queue     string
 	Type      string
 	Payload   Payload
-	Policy    Policy
+	Policy    Policy    // zero is the queue's
+	Overrides Overrides // of the policy; an engine applies and clears them
 	Key       IdempotencyKey
 	RunAt     time.Time     // not before this instant; zero is at once
 	Delay     time.Duration // not before this long after submission; the later of both counts

@@ -279,7 +279,7 @@ func TestClassifyIsTotal(t *testing.T) {
 			case 1:
 				err = errors.Join(errors.New("first"), err)
 			case 2:
-				err = gq.Temporary(err, gq.RetryAfter(time.Duration(rapid.Int64().Draw(t, "after"))))
+				err = gq.RetryAfter(err, time.Duration(rapid.Int64().Draw(t, "after")))
 			case 3:
 				err = gq.Permanent(err, rapid.String().Draw(t, "code"))
 			}

@@ -13,7 +13,7 @@ import (
 // by what they say.
 func ExampleError() {
 	for _, err := range []error{
-		gq.Temporary(errors.New("printer is warming up"), gq.RetryAfter(time.Minute)),
+		gq.RetryAfter(errors.New("printer is warming up"), time.Minute),
 		fmt.Errorf("ship order: %w", gq.Permanent(errors.New("no such street"), "bad_address")),
 		errors.New("call billing: unexpected status 503"),
 		errors.New("user 7 not found"),

@@ -15,13 +15,13 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
-	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/engine"
 )
 
 // flaky is an engine that does what it is asked and then, as often as it is
 // told to, breaks the connection before the answer.
 type flaky struct {
-	native.Engine
+	engine.API
 	fixture *fixture
 	lose    atomic.Int64 // answers to be lost
 	calls   atomic.Int64 // of all that can be lost
@@ -38,42 +38,42 @@ func (e *flaky) lost() {
 
 func (e *flaky) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	defer e.lost()
-	return e.Engine.Submit(context.WithoutCancel(ctx), s)
+	return e.API.Submit(context.WithoutCancel(ctx), s)
 }
 
 func (e *flaky) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	defer e.lost()
-	return e.Engine.SubmitBatch(context.WithoutCancel(ctx), specs)
+	return e.API.SubmitBatch(context.WithoutCancel(ctx), specs)
 }
 
 func (e *flaky) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	defer e.lost()
-	return e.Engine.SubmitGraph(context.WithoutCancel(ctx), drafts)
+	return e.API.SubmitGraph(context.WithoutCancel(ctx), drafts)
 }
 
 func (e *flaky) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	defer e.lost()
-	return e.Engine.Get(ctx, id, parts)
+	return e.API.Get(ctx, id, parts)
 }
 
 func (e *flaky) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
 	defer e.lost()
-	return e.Engine.Cancel(context.WithoutCancel(ctx), id, reason)
+	return e.API.Cancel(context.WithoutCancel(ctx), id, reason)
 }
 
 func (e *flaky) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	defer e.lost()
-	return e.Engine.Replay(context.WithoutCancel(ctx), id)
+	return e.API.Replay(context.WithoutCancel(ctx), id)
 }
 
 func (e *flaky) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	defer e.lost()
-	return e.Engine.Heartbeat(ctx, beats)
+	return e.API.Heartbeat(ctx, beats)
 }
 
 func (e *flaky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	defer e.lost()
-	return e.Engine.Settle(ctx, outcomes)
+	return e.API.Settle(ctx, outcomes)
 }
 
 // serveFlaky is a fixture whose server has a flaky engine.
@@ -81,7 +81,7 @@ func serveFlaky(t *testing.T, change ...func(*fixture)) (*fixture, *flaky) {
 	t.Helper()
 	e := &flaky{}
 	f := serve(t, append(change, func(f *fixture) { f.native, e.fixture = e, f })...)
-	e.Engine = f.engine
+	e.API = f.engine
 	return f, e
 }
 
@@ -283,13 +283,13 @@ func TestAbandonedClaims(t *testing.T) {
 
 // lateEngine claims for whoever asks, and answers when it is told to.
 type lateEngine struct {
-	native.Engine
+	engine.API
 	claimed, answer chan struct{}
 	away            atomic.Bool // it was
 }
 
 func (e *lateEngine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
-	jobs, err := e.Engine.Claim(context.WithoutCancel(ctx), r)
+	jobs, err := e.API.Claim(context.WithoutCancel(ctx), r)
 	e.claimed <- struct{}{}
 	<-e.answer
 	return jobs, err
@@ -300,14 +300,14 @@ func (e *lateEngine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Le
 	if e.away.CompareAndSwap(false, true) {
 		return nil, gq.ErrUnavailable
 	}
-	return e.Engine.Settle(ctx, outcomes)
+	return e.API.Settle(ctx, outcomes)
 }
 
 // Jobs that arrive when nobody waits for them any more go back, if not at once.
 func TestJobsThatComeTooLate(t *testing.T) {
 	e := &lateEngine{claimed: make(chan struct{}), answer: make(chan struct{})}
 	f := serve(t, func(f *fixture) { f.native = e })
-	e.Engine = f.engine
+	e.API = f.engine
 	f.job()
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan int, 1)

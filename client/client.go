@@ -68,6 +68,7 @@ type Client struct {
 	workers   pb.WorkersServiceClient
 	queues    pb.QueuesServiceClient
 	schedules pb.SchedulesServiceClient
+	events    pb.EventsServiceClient
 	work      workLink
 
 	life context.Context // of the stream and what is done in the background
@@ -141,6 +142,7 @@ func New(address string, o Options) (*Client, error) {
 		address: address, options: o, conn: conn,
 		jobs: pb.NewJobsServiceClient(conn), workers: pb.NewWorkersServiceClient(conn),
 		queues: pb.NewQueuesServiceClient(conn), schedules: pb.NewSchedulesServiceClient(conn),
+		events: pb.NewEventsServiceClient(conn),
 	}
 	c.life, c.die = context.WithCancel(context.Background())
 	c.work = workLink{client: c, gate: make(chan struct{}, 1)}

@@ -28,7 +28,7 @@ type fixture struct {
 	testing.TB
 	*client.Client
 	engine  *engine.Engine
-	native  native.Engine // what the server serves; the engine unless a test brings another
+	native  engine.API // what the server serves; the engine unless a test brings another
 	options native.GRPCOptions
 	client  client.Options
 	limits  gq.Limits

@@ -65,6 +65,14 @@ func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoSetQueue(&q)))
 }
 
+// DeclareQueue sets up a queue for a program that starts, and leaves alone what somebody else
+// has changed since the program declared it last.
+func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	m := wire.ProtoSetQueue(&q)
+	m.Declare = true
+	return readQueue(invoke(ctx, c, repeat, c.queues.SetQueue, m))
+}
+
 // ChangeQueue reads a queue, lets change have it and sends what that has changed,
 // and nothing else: what others set in the meantime stays. A queue that does not
 // exist yet begins with the defaults.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -146,6 +147,16 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	}
 	if s.Missed == 0 {
 		s.Missed = gq.MissedOnce
+	}
+	if o := s.Template.Overrides; o != (gq.Overrides{}) {
+		base := s.Template.Policy
+		if base == (gq.Policy{}) && o.Preset == 0 {
+			var err error
+			if base, err = e.queues.policy(ctx, e.store, cmp.Or(s.Template.Queue, gq.DefaultQueue)); err != nil {
+				return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
+			}
+		}
+		s.Template.Policy, s.Template.Overrides = o.Over(base), gq.Overrides{}
 	}
 	policy := s.Template.Policy // of the queue where there is none, whatever that will be
 	s.Template = s.Template.WithDefaults()

@@ -241,7 +241,7 @@ func (e *Engine) checkCallback(field, url string) error {
 // fill completes a submission.
 func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error) {
 	given := s.Policy
-	if given == (gq.Policy{}) {
+	if given == (gq.Policy{}) && s.Overrides.Preset == 0 {
 		queue := s.Queue
 		if queue == "" {
 			queue = gq.DefaultQueue
@@ -252,11 +252,13 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.GraphDependency
 		}
 		s.Policy = policy
 	}
+	overrides := s.Overrides
+	s.Policy, s.Overrides = overrides.Over(s.Policy), gq.Overrides{}
 	chosen := !s.ID.IsZero()
 	s.ID = gq.JobID{}
 	s = s.WithDefaults()
 	if s.Key.Name != "" && s.Key.Fingerprint == 0 {
-		s.Key.Fingerprint = fingerprint(s, given, needs)
+		s.Key.Fingerprint = fingerprint(s, overrides.Over(given), needs)
 	}
 	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
 		s.Policy.IdempotencyWindow = e.options.KeyWindow // nobody has chosen another

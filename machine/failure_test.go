@@ -61,7 +61,7 @@ func TestTypedErrors(t *testing.T) {
 			gq.Failure{Category: gq.CategoryTemporary, Message: "io: read/write on closed pipe"},
 		},
 		{
-			"RetryAfter", gq.Temporary(io.ErrClosedPipe, gq.RetryAfter(time.Minute)), io.ErrClosedPipe,
+			"RetryAfter", gq.RetryAfter(io.ErrClosedPipe, time.Minute), io.ErrClosedPipe,
 			gq.Failure{Category: gq.CategoryTemporary, Message: "io: read/write on closed pipe", RetryAfter: time.Minute},
 		},
 		{
@@ -111,11 +111,11 @@ func TestTypedErrors(t *testing.T) {
 			gq.Failure{Category: gq.CategoryTemporary, Message: "EOF"},
 		},
 		{
-			"NegativeRetryAfter", gq.Temporary(io.EOF, gq.RetryAfter(-time.Hour)), io.EOF,
+			"NegativeRetryAfter", gq.RetryAfter(io.EOF, -time.Hour), io.EOF,
 			gq.Failure{Category: gq.CategoryTemporary, Message: "EOF"},
 		},
 		{
-			"EndlessRetryAfter", gq.Temporary(io.EOF, gq.RetryAfter(1<<62)), io.EOF,
+			"EndlessRetryAfter", gq.RetryAfter(io.EOF, 1<<62), io.EOF,
 			gq.Failure{Category: gq.CategoryTemporary, Message: "EOF", RetryAfter: gq.MaxDuration},
 		},
 	} {
@@ -164,7 +164,7 @@ func TestFirstVerdictCounts(t *testing.T) {
 }
 
 func TestVerdictOnSuccessIsSuccess(t *testing.T) {
-	if err := gq.Temporary(nil, gq.RetryAfter(time.Second)); err != nil {
+	if err := gq.RetryAfter(nil, time.Second); err != nil {
 		t.Errorf("Temporary(nil) = %v", err)
 	}
 	if err := gq.Permanent(nil, "code"); err != nil {

@@ -5,13 +5,14 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/faces/matching"
 	"github.com/gopherqueue/gq/internal/faces/scheduler"
 	"github.com/gopherqueue/gq/server/config"
 )
 
 // newScheduling is the scheduler API as configured.
-func newScheduling(ctx context.Context, e scheduler.Engine, cfg *config.Config, o Options, failed func(error)) (*scheduler.Face, error) {
+func newScheduling(ctx context.Context, e engine.API, cfg *config.Config, o Options, failed func(error)) (*scheduler.Face, error) {
 	face, err := scheduler.New(e, scheduler.Options{
 		Log: o.Log, Version: o.Version, Failed: failed,
 		Capacity: &cfg.Scheduler.Capacity, ClaimHold: cfg.Scheduler.ClaimHold, LeaseTTL: cfg.Scheduler.LeaseTTL,

@@ -77,7 +77,7 @@ func ExampleSnooze() {
 	}
 	answer("done", nil)
 	answer("later", worker.Snooze(time.Hour))
-	answer("retry", gq.Temporary(errors.New("printer is warming up"), gq.RetryAfter(time.Minute)))
+	answer("retry", gq.RetryAfter(errors.New("printer is warming up"), time.Minute))
 	answer("hopeless", gq.Permanent(errors.New("no such street"), "bad_address"))
 	answer("pointless", worker.Cancel("the order was withdrawn"))
 	mux.HandleFunc("odd", func(context.Context, *worker.Run) error {

@@ -37,7 +37,7 @@ func TestVerdicts(t *testing.T) {
 		},
 		{
 			name:   "retry after",
-			answer: func() error { return fmt.Errorf("x: %w", gq.Temporary(net.ErrClosed, gq.RetryAfter(time.Hour))) },
+			answer: func() error { return fmt.Errorf("x: %w", gq.RetryAfter(net.ErrClosed, time.Hour)) },
 			status: gq.StatusRetrying, want: gq.Failure{Category: gq.CategoryTemporary, RetryAfter: time.Hour},
 		},
 		{

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -17,13 +18,13 @@ import (
 // their answer and never reach the engine. What is listed is filtered; what is
 // named is refused.
 type Guard struct {
-	engine Engine
+	engine engine.API
 	finder Finder
 	places places
 }
 
 // NewGuard makes a guard in front of an engine and its store.
-func NewGuard(e Engine, f Finder) *Guard { return &Guard{engine: e, finder: f} }
+func NewGuard(e engine.API, f Finder) *Guard { return &Guard{engine: e, finder: f} }
 
 // caller is one call by somebody who may do something of its kind somewhere.
 type caller struct {

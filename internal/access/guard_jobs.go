@@ -26,12 +26,6 @@ func (g *Guard) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) 
 	return seen[0], seen[0].Err
 }
 
-// Enqueue needs submit on the queue of the job.
-func (g *Guard) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
-	out, err := g.Submit(ctx, s)
-	return out.ID(), err
-}
-
 func (g *Guard) submits(ctx context.Context, specs ...gq.Spec) (*caller, error) {
 	c, err := g.enter(ctx, Submit)
 	if err != nil || c.MayEverywhere(Submit) {

@@ -70,6 +70,19 @@ func (g *Guard) administers(ctx context.Context, queue string) (*caller, error) 
 	return c, c.on(Admin, queue)
 }
 
+// DeclareQueue needs admin on the queue, and on all queues to put it into a pool, which
+// others share.
+func (g *Guard) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
+	c, err := g.administers(ctx, q.Name)
+	if err != nil {
+		return gq.Queue{}, err
+	}
+	if q.Pool != "" && !c.MayEverywhere(Admin) {
+		return gq.Queue{}, fmt.Errorf("put queue %.80q into a pool: %w", q.Name, c.everywhere(Admin))
+	}
+	return g.engine.DeclareQueue(ctx, q)
+}
+
 // PutQueue needs admin on the queue, and on all queues to put it into a pool,
 // which others share.
 func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/machine"
@@ -58,7 +59,7 @@ func (l EventLimits) timely(send func() error) error {
 // happened is refused: its subscriber was told of events by another store, or by this
 // one before it was restored from a backup, and would silently miss what comes until
 // the numbers meet again.
-func subscribe(ctx context.Context, e Engine, f *feed.Feed, after *uint64, filter feed.Filter) (*feed.Subscription, error) {
+func subscribe(ctx context.Context, e engine.API, f *feed.Feed, after *uint64, filter feed.Filter) (*feed.Subscription, error) {
 	s, err := f.Open(ctx, after, filter)
 	if err != nil || after == nil || *after == 0 {
 		return s, err

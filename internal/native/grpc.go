@@ -19,6 +19,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/feed"
 )
 
@@ -98,7 +99,7 @@ func (o *GRPCOptions) messageBytes() int {
 type GRPC struct {
 	*grpc.Server
 
-	engine  Engine
+	engine  engine.API
 	options GRPCOptions
 	health  *grpchealth.Server
 
@@ -108,7 +109,7 @@ type GRPC struct {
 }
 
 // NewGRPC makes the face over a queue. It serves once Serve is called.
-func NewGRPC(e Engine, o GRPCOptions) *GRPC {
+func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 	o = o.withDefaults()
 	g := &GRPC{engine: e, options: o, health: grpchealth.NewServer()}
 	g.draining, g.drain = context.WithCancel(context.Background())

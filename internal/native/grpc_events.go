@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -75,6 +76,34 @@ func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStrea
 	default:
 		return fmt.Errorf("%s: %w", text, err)
 	}
+}
+
+func (s *eventsServer) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
+	limit := r.GetLimit()
+	if limit < 0 || limit > maxEvents {
+		var p parameters
+		p.fault("limit", "%d is not between 0 and %d", limit, maxEvents)
+		return nil, fmt.Errorf("list events: %w", p.err())
+	}
+	if limit == 0 {
+		limit = maxEvents
+	}
+	events, err := s.engine.Events(ctx, r.GetAfter(), int(limit))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ListEventsResponse{Events: wire.ProtoEvents(events)}, nil
+}
+
+// maxEvents is how many events one call reads.
+const maxEvents = 1000
+
+func (s *eventsServer) LastEvent(ctx context.Context, _ *pb.LastEventRequest) (*pb.LastEventResponse, error) {
+	seq, err := s.engine.LastEvent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LastEventResponse{Seq: seq}, nil
 }
 
 // subscribe sends what comes. A send that is stuck cannot be broken off but by

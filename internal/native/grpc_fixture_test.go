@@ -38,11 +38,11 @@ type hall struct {
 }
 
 // serveGRPC serves an engine that wrap may have changed.
-func serveGRPC(t *testing.T, o GRPCOptions, wrap func(Engine) Engine) *hall {
+func serveGRPC(t *testing.T, o GRPCOptions, wrap func(engine.API) engine.API) *hall {
 	t.Helper()
 	h := &hall{T: t, engine: newEngine(t), log: &logBuffer{}}
 	o.Log = slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	var e Engine = h.engine
+	var e engine.API = h.engine
 	if wrap != nil {
 		e = wrap(e)
 	}
@@ -132,7 +132,7 @@ func named(ctx context.Context, id string) context.Context {
 
 // altered is an engine of which some methods do what a test wants.
 type altered struct {
-	Engine
+	engine.API
 	get       func(context.Context, gq.JobID, gq.Parts) (gq.Job, error)
 	wait      func(context.Context, gq.JobID) (gq.Job, error)
 	claim     func(context.Context, gq.ClaimRequest) ([]gq.Job, error)
@@ -144,35 +144,35 @@ func (b *altered) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job,
 	if b.get != nil {
 		return b.get(ctx, id, parts)
 	}
-	return b.Engine.Get(ctx, id, parts)
+	return b.API.Get(ctx, id, parts)
 }
 
 func (b *altered) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	if b.wait != nil {
 		return b.wait(ctx, id)
 	}
-	return b.Engine.Wait(ctx, id)
+	return b.API.Wait(ctx, id)
 }
 
 func (b *altered) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	if b.claim != nil {
 		return b.claim(ctx, r)
 	}
-	return b.Engine.Claim(ctx, r)
+	return b.API.Claim(ctx, r)
 }
 
 func (b *altered) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	if b.settle != nil {
 		return b.settle(ctx, outcomes)
 	}
-	return b.Engine.Settle(ctx, outcomes)
+	return b.API.Settle(ctx, outcomes)
 }
 
 func (b *altered) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	if b.heartbeat != nil {
 		return b.heartbeat(ctx, beats)
 	}
-	return b.Engine.Heartbeat(ctx, beats)
+	return b.API.Heartbeat(ctx, beats)
 }
 
 var errSecret = errors.New("the password is hunter2")

@@ -50,6 +50,11 @@ func (s *queuesServer) SetQueue(ctx context.Context, r *pb.SetQueueRequest) (*pb
 	if err != nil {
 		return nil, fmt.Errorf("configure queue %.80q: %w", r.GetName(), err)
 	}
+	if r.GetDeclare() {
+		q := gq.NewQueue(r.GetName())
+		change(&q)
+		return answerQueue(s.engine.DeclareQueue(ctx, q))
+	}
 	return answerQueue(s.engine.ChangeQueue(ctx, r.GetName(), change))
 }
 

@@ -22,11 +22,12 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
 var (
-	_ Engine = (*altered)(nil)
+	_ engine.API = (*altered)(nil)
 	_ error  = (*brokenOffError)(nil)
 )
 
@@ -257,8 +258,8 @@ func TestGRPCPartialPolicy(t *testing.T) {
 }
 
 func TestGRPCInternalErrorsStayInTheLog(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) { return gq.Job{}, errSecret }}
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) { return gq.Job{}, errSecret }}
 	})
 	request := &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()}
 	for _, c := range []struct{ sent, want string }{{"mine-42", "mine-42"}, {"bad\x01id", ""}, {strings.Repeat("x", 200), ""}, {"", ""}} {
@@ -311,8 +312,8 @@ func TestGRPCAnswersByName(t *testing.T) {
 }
 
 func TestGRPCPanics(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) { panic("hunter2") }}
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) { panic("hunter2") }}
 	})
 	_, err := h.jobs.Get(t.Context(), &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()})
 	s, p := problemOf(t, err)
@@ -340,8 +341,8 @@ func TestGRPCLogsNoPayloads(t *testing.T) {
 
 func TestGRPCDeadlines(t *testing.T) {
 	var got time.Time
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, get: func(ctx context.Context, _ gq.JobID, _ gq.Parts) (gq.Job, error) {
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, get: func(ctx context.Context, _ gq.JobID, _ gq.Parts) (gq.Job, error) {
 			got, _ = ctx.Deadline()
 			return gq.Job{}, nil
 		}}
@@ -365,8 +366,8 @@ func TestGRPCDeadlines(t *testing.T) {
 		}
 	}
 	// A call that runs out of time says so.
-	slow := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, get: func(ctx context.Context, _ gq.JobID, _ gq.Parts) (gq.Job, error) {
+	slow := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, get: func(ctx context.Context, _ gq.JobID, _ gq.Parts) (gq.Job, error) {
 			<-ctx.Done()
 			return gq.Job{}, fmt.Errorf("get: %w", context.Cause(ctx))
 		}}
@@ -469,8 +470,8 @@ func TestGRPCHealthAndReflection(t *testing.T) {
 
 func TestGRPCTellsOfAFailedStore(t *testing.T) {
 	told := 0
-	h := serveGRPC(t, GRPCOptions{Failed: func(error) { told++ }}, func(e Engine) Engine {
-		return &altered{Engine: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) {
+	h := serveGRPC(t, GRPCOptions{Failed: func(error) { told++ }}, func(e engine.API) engine.API {
+		return &altered{API: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) {
 			return gq.Job{}, fmt.Errorf("get: %w", gq.ErrStoreFailed)
 		}}
 	})
@@ -498,8 +499,8 @@ func TestGRPCStopsBeforeItServes(t *testing.T) {
 // A wait that is over before there was a look at the job, as with a database that
 // takes its time, is answered with how the job stands all the same.
 func TestGRPCWaitsThatAreTooShort(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, wait: func(ctx context.Context, _ gq.JobID) (gq.Job, error) {
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, wait: func(ctx context.Context, _ gq.JobID) (gq.Job, error) {
 			<-ctx.Done()
 			return gq.Job{}, fmt.Errorf("wait: %w", context.Cause(ctx))
 		}}

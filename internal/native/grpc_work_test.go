@@ -19,6 +19,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -267,8 +268,8 @@ func TestWorkHello(t *testing.T) {
 // given back at once, without fault.
 func TestWorkGivesBackWhatWasNotSent(t *testing.T) {
 	claimed, cut := make(chan struct{}), make(chan struct{})
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, claim: func(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, claim: func(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 			jobs, err := e.Claim(context.WithoutCancel(ctx), r)
 			close(claimed)
 			<-cut
@@ -315,8 +316,8 @@ func TestWorkLeavesWhatWasSent(t *testing.T) {
 // answer.
 func TestWorkSettlesWhatHasArrived(t *testing.T) {
 	arrived, cut := make(chan struct{}), make(chan struct{})
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 			close(arrived)
 			<-cut
 			if ctx.Err() != nil {
@@ -341,8 +342,8 @@ func TestWorkSettlesWhatHasArrived(t *testing.T) {
 
 func TestWorkDrain(t *testing.T) {
 	arrived, drained := make(chan struct{}), make(chan struct{})
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, settle: func(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 			close(arrived)
 			<-drained
 			return e.Settle(ctx, outcomes)
@@ -399,8 +400,8 @@ func TestWorkSplitsLargeAnswers(t *testing.T) {
 // one of them is answered.
 func TestWorkBoundsRequests(t *testing.T) {
 	var now, most atomic.Int64
-	h := serveGRPC(t, GRPCOptions{Requests: 3}, func(e Engine) Engine {
-		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) {
+	h := serveGRPC(t, GRPCOptions{Requests: 3}, func(e engine.API) engine.API {
+		return &altered{API: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) {
 			defer now.Add(-1)
 			for n := now.Add(1); ; {
 				if m := most.Load(); n <= m || most.CompareAndSwap(m, n) {
@@ -425,8 +426,8 @@ func TestWorkBoundsRequests(t *testing.T) {
 }
 
 func TestWorkPanics(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) { panic("hunter2") }}
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) { panic("hunter2") }}
 	})
 	b := h.open()
 	b.send(&pb.WorkRequest{Id: 2, Message: &pb.WorkRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{}}})
@@ -437,8 +438,8 @@ func TestWorkPanics(t *testing.T) {
 }
 
 func TestWorkTellsInternalErrorsByRequest(t *testing.T) {
-	h := serveGRPC(t, GRPCOptions{}, func(e Engine) Engine {
-		return &altered{Engine: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) { return nil, errSecret }}
+	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
+		return &altered{API: e, heartbeat: func(context.Context, []gq.Heartbeat) ([]gq.LeaseResult, error) { return nil, errSecret }}
 	})
 	b := h.open()
 	b.send(&pb.WorkRequest{Id: 2, Message: &pb.WorkRequest_Heartbeat{Heartbeat: &pb.HeartbeatRequest{}}})

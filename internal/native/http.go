@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -60,7 +61,7 @@ type Metrics interface {
 
 // HTTP is the native face over HTTP. It is an [http.Handler].
 type HTTP struct {
-	engine  Engine
+	engine  engine.API
 	options HTTPOptions
 	mux     *http.ServeMux
 	api     huma.API
@@ -75,7 +76,7 @@ type HTTP struct {
 }
 
 // NewHTTP makes the face over a queue.
-func NewHTTP(e Engine, o HTTPOptions) *HTTP {
+func NewHTTP(e engine.API, o HTTPOptions) *HTTP {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -127,7 +128,7 @@ func TestUnknownRoutes(t *testing.T) {
 
 // broken is an engine in which everything goes wrong.
 type broken struct {
-	Engine
+	engine.API
 	err   error
 	panic any
 }

@@ -72,7 +72,7 @@ func newSite(t testing.TB, o HTTPOptions) *site {
 	return newSiteOver(t, newEngine(t), o)
 }
 
-func newSiteOver(t testing.TB, e Engine, o HTTPOptions) *site {
+func newSiteOver(t testing.TB, e engine.API, o HTTPOptions) *site {
 	t.Helper()
 	log := &logBuffer{}
 	o.Log = slog.New(slog.NewTextHandler(log, nil))

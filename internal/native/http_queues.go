@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -99,7 +100,7 @@ func checkQueueCursor(p *parameters, cursor string) {
 
 // queuePage reads a page of queues and the cursor of the next one. A limit of 0 is all
 // of them.
-func queuePage(ctx context.Context, e Engine, cursor string, limit int) (page []gq.Queue, next string, err error) {
+func queuePage(ctx context.Context, e engine.API, cursor string, limit int) (page []gq.Queue, next string, err error) {
 	if limit == 0 {
 		page, err = e.QueuesAfter(ctx, cursor, 0)
 		return page, "", err

@@ -16,7 +16,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write golden files instead of comparing with them")
 
-var _ Engine = (*engine.Engine)(nil)
+var _ engine.API = (*engine.Engine)(nil)
 
 func TestOpenAPIIsAsWrittenDown(t *testing.T) {
 	const golden = "testdata/openapi.json"

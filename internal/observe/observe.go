@@ -14,19 +14,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/engine"
 )
 
 // Observed is an engine whose calls are measured and traced.
 type Observed struct {
-	access.Engine
+	engine.API
 	numbers *numbers
 	traces  *traces
 }
 
 // New observes an engine. The tracer may be nil.
-func New(e access.Engine, t trace.Tracer) *Observed {
-	return &Observed{Engine: e, numbers: newNumbers(), traces: newTraces(t)}
+func New(e engine.API, t trace.Tracer) *Observed {
+	return &Observed{API: e, numbers: newNumbers(), traces: newTraces(t)}
 }
 
 // Assigned measures a round of matching that has given out jobs.
@@ -56,16 +56,10 @@ func (o *Observed) measured(call int, took time.Duration) {
 func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	defer o.numbers.call(callSubmit, 1)()
 	ctx, end := o.traces.submits(ctx, &s)
-	out, err := o.Engine.Submit(ctx, s)
+	out, err := o.API.Submit(ctx, s)
 	end(out, err)
 	o.numbers.submitted(err)
 	return out, err
-}
-
-// Enqueue is [Observed.Submit].
-func (o *Observed) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
-	out, err := o.Submit(ctx, s)
-	return out.ID(), err
 }
 
 // SubmitBatch is measured and begins a trace for each job.
@@ -77,7 +71,7 @@ func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submi
 		traced[i] = specs[i]
 		_, ends[i] = o.traces.submits(ctx, &traced[i])
 	}
-	out, err := o.Engine.SubmitBatch(ctx, traced)
+	out, err := o.API.SubmitBatch(ctx, traced)
 	for i := range ends {
 		if err != nil {
 			ends[i](gq.SubmitResult{}, err)
@@ -99,7 +93,7 @@ func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.
 		traced[i] = drafts[i]
 		_, ends[i] = o.traces.submits(ctx, &traced[i].Spec)
 	}
-	out, err := o.Engine.SubmitGraph(ctx, traced)
+	out, err := o.API.SubmitGraph(ctx, traced)
 	for i := range ends {
 		var s gq.SubmitResult
 		if err == nil {
@@ -114,7 +108,7 @@ func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.
 // Claim is measured and begins an attempt of each job.
 func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
 	began := time.Now()
-	jobs, err := o.Engine.Claim(ctx, r)
+	jobs, err := o.API.Claim(ctx, r)
 	if err != nil || len(jobs) == 0 {
 		return jobs, err
 	}
@@ -132,7 +126,7 @@ func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, erro
 // Heartbeat is measured.
 func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	defer o.numbers.call(callHeartbeat, len(beats))()
-	answers, err := o.Engine.Heartbeat(ctx, beats)
+	answers, err := o.API.Heartbeat(ctx, beats)
 	for i := range answers {
 		if answers[i].Err == nil {
 			o.traces.alive(&answers[i].State)
@@ -144,7 +138,7 @@ func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Le
 // Settle is measured and ends attempts.
 func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	defer o.numbers.call(callSettle, len(outcomes))()
-	answers, err := o.Engine.Settle(ctx, outcomes)
+	answers, err := o.API.Settle(ctx, outcomes)
 	for i := range answers {
 		o.settled(outcomes[i].Lease, answers[i].State, answers[i].Err)
 	}
@@ -161,7 +155,7 @@ func (o *Observed) settled(lease gq.LeaseRef, s gq.State, err error) {
 // Complete is measured and ends an attempt.
 func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
 	defer o.numbers.call(callSettle, 1)()
-	s, err := o.Engine.Complete(ctx, lease, result)
+	s, err := o.API.Complete(ctx, lease, result)
 	o.settled(lease, s, err)
 	return s, err
 }
@@ -169,7 +163,7 @@ func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byt
 // Fail is measured and ends an attempt.
 func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
 	defer o.numbers.call(callSettle, 1)()
-	s, err := o.Engine.Fail(ctx, lease, f)
+	s, err := o.API.Fail(ctx, lease, f)
 	o.settled(lease, s, err)
 	return s, err
 }
@@ -177,7 +171,7 @@ func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (g
 // Release is measured and ends an attempt.
 func (o *Observed) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
 	defer o.numbers.call(callSettle, 1)()
-	s, err := o.Engine.Release(ctx, lease, delay, reason)
+	s, err := o.API.Release(ctx, lease, delay, reason)
 	o.settled(lease, s, err)
 	return s, err
 }

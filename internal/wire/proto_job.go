@@ -21,8 +21,14 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Type = s.Type
 	out.Payload = s.Payload.Data
 	out.ContentType = s.Payload.ContentType
-	if s.Policy != (gq.Policy{}) {
+	switch {
+	case s.Policy != (gq.Policy{}) && s.Overrides != (gq.Overrides{}):
+		policy := s.Overrides.Over(s.Policy)
+		out.Policy = ProtoPolicy(&policy)
+	case s.Policy != (gq.Policy{}):
 		out.Policy = ProtoPolicy(&s.Policy)
+	case s.Overrides != (gq.Overrides{}):
+		out.Policy = protoOverrides(s.Overrides)
 	}
 	out.IdempotencyKey = s.Key.Name
 	out.IdempotencyScope = s.Key.Scope

@@ -56,6 +56,34 @@ func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 	}
 }
 
+// protoOverrides is what a submission sets of its policy.
+func protoOverrides(o gq.Overrides) *pb.Policy {
+	set := func(d time.Duration) *durationpb.Duration {
+		switch d {
+		case 0:
+			return nil
+		case gq.Unlimited:
+			return durationpb.New(0)
+		default:
+			return durationpb.New(d)
+		}
+	}
+	m := &pb.Policy{
+		MaxAttempts: changedInt(o.MaxAttempts, 0), LeaseTtl: set(o.LeaseTTL), ExecutionTimeout: set(o.ExecutionTimeout),
+		Lifetime: set(o.Lifetime), IdempotencyWindow: set(o.IdempotencyWindow),
+	}
+	if o.Preset != 0 {
+		m.Preset = pb.Preset(o.Preset).Enum()
+	}
+	if b := o.Backoff; b != (gq.Backoff{}) {
+		m.Backoff = &pb.Backoff{
+			Strategy: pb.Strategy(b.Strategy).Enum(), Initial: durationpb.New(b.Initial), Max: durationpb.New(b.Max),
+			Multiplier: &b.Multiplier, Jitter: pb.Jitter(b.Jitter).Enum(), Custom: &b.Custom,
+		}
+	}
+	return m
+}
+
 func protoBackoff(b, base gq.Backoff) *pb.Backoff {
 	if b == base {
 		return nil

@@ -142,6 +142,182 @@ func (x *SubscribeResponse) GetPosition() uint64 {
 	return 0
 }
 
+type ListEventsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"` // events in the answer, at most 1000; 0 is 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsRequest) Reset() {
+	*x = ListEventsRequest{}
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsRequest) ProtoMessage() {}
+
+func (x *ListEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsRequest.ProtoReflect.Descriptor instead.
+func (*ListEventsRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_events_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ListEventsRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *ListEventsRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListEventsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Events        []*Event               `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListEventsResponse) Reset() {
+	*x = ListEventsResponse{}
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListEventsResponse) ProtoMessage() {}
+
+func (x *ListEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListEventsResponse.ProtoReflect.Descriptor instead.
+func (*ListEventsResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_events_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ListEventsResponse) GetEvents() []*Event {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+type LastEventRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LastEventRequest) Reset() {
+	*x = LastEventRequest{}
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LastEventRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LastEventRequest) ProtoMessage() {}
+
+func (x *LastEventRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LastEventRequest.ProtoReflect.Descriptor instead.
+func (*LastEventRequest) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_events_service_proto_rawDescGZIP(), []int{4}
+}
+
+type LastEventResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"` // 0 before there was any event
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LastEventResponse) Reset() {
+	*x = LastEventResponse{}
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LastEventResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LastEventResponse) ProtoMessage() {}
+
+func (x *LastEventResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_gopherqueue_v1_events_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LastEventResponse.ProtoReflect.Descriptor instead.
+func (*LastEventResponse) Descriptor() ([]byte, []int) {
+	return file_gopherqueue_v1_events_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *LastEventResponse) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 var File_gopherqueue_v1_events_service_proto protoreflect.FileDescriptor
 
 const file_gopherqueue_v1_events_service_proto_rawDesc = "" +
@@ -155,9 +331,20 @@ const file_gopherqueue_v1_events_service_proto_rawDesc = "" +
 	"\x06_after\"^\n" +
 	"\x11SubscribeResponse\x12-\n" +
 	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\x04R\bposition2c\n" +
+	"\bposition\x18\x02 \x01(\x04R\bposition\"?\n" +
+	"\x11ListEventsRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x03R\x05limit\"C\n" +
+	"\x12ListEventsResponse\x12-\n" +
+	"\x06events\x18\x01 \x03(\v2\x15.gopherqueue.v1.EventR\x06events\"\x12\n" +
+	"\x10LastEventRequest\"%\n" +
+	"\x11LastEventResponse\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq2\x8a\x02\n" +
 	"\rEventsService\x12R\n" +
-	"\tSubscribe\x12 .gopherqueue.v1.SubscribeRequest\x1a!.gopherqueue.v1.SubscribeResponse0\x01B<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
+	"\tSubscribe\x12 .gopherqueue.v1.SubscribeRequest\x1a!.gopherqueue.v1.SubscribeResponse0\x01\x12S\n" +
+	"\n" +
+	"ListEvents\x12!.gopherqueue.v1.ListEventsRequest\x1a\".gopherqueue.v1.ListEventsResponse\x12P\n" +
+	"\tLastEvent\x12 .gopherqueue.v1.LastEventRequest\x1a!.gopherqueue.v1.LastEventResponseB<Z:github.com/gopherqueue/gq/api/gopherqueue/v1;gopherqueuev1b\x06proto3"
 
 var (
 	file_gopherqueue_v1_events_service_proto_rawDescOnce sync.Once
@@ -171,23 +358,32 @@ func file_gopherqueue_v1_events_service_proto_rawDescGZIP() []byte {
 	return file_gopherqueue_v1_events_service_proto_rawDescData
 }
 
-var file_gopherqueue_v1_events_service_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_gopherqueue_v1_events_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_gopherqueue_v1_events_service_proto_goTypes = []any{
-	(*SubscribeRequest)(nil),  // 0: gopherqueue.v1.SubscribeRequest
-	(*SubscribeResponse)(nil), // 1: gopherqueue.v1.SubscribeResponse
-	(EventType)(0),            // 2: gopherqueue.v1.EventType
-	(*Event)(nil),             // 3: gopherqueue.v1.Event
+	(*SubscribeRequest)(nil),   // 0: gopherqueue.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),  // 1: gopherqueue.v1.SubscribeResponse
+	(*ListEventsRequest)(nil),  // 2: gopherqueue.v1.ListEventsRequest
+	(*ListEventsResponse)(nil), // 3: gopherqueue.v1.ListEventsResponse
+	(*LastEventRequest)(nil),   // 4: gopherqueue.v1.LastEventRequest
+	(*LastEventResponse)(nil),  // 5: gopherqueue.v1.LastEventResponse
+	(EventType)(0),             // 6: gopherqueue.v1.EventType
+	(*Event)(nil),              // 7: gopherqueue.v1.Event
 }
 var file_gopherqueue_v1_events_service_proto_depIdxs = []int32{
-	2, // 0: gopherqueue.v1.SubscribeRequest.types:type_name -> gopherqueue.v1.EventType
-	3, // 1: gopherqueue.v1.SubscribeResponse.events:type_name -> gopherqueue.v1.Event
-	0, // 2: gopherqueue.v1.EventsService.Subscribe:input_type -> gopherqueue.v1.SubscribeRequest
-	1, // 3: gopherqueue.v1.EventsService.Subscribe:output_type -> gopherqueue.v1.SubscribeResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	6, // 0: gopherqueue.v1.SubscribeRequest.types:type_name -> gopherqueue.v1.EventType
+	7, // 1: gopherqueue.v1.SubscribeResponse.events:type_name -> gopherqueue.v1.Event
+	7, // 2: gopherqueue.v1.ListEventsResponse.events:type_name -> gopherqueue.v1.Event
+	0, // 3: gopherqueue.v1.EventsService.Subscribe:input_type -> gopherqueue.v1.SubscribeRequest
+	2, // 4: gopherqueue.v1.EventsService.ListEvents:input_type -> gopherqueue.v1.ListEventsRequest
+	4, // 5: gopherqueue.v1.EventsService.LastEvent:input_type -> gopherqueue.v1.LastEventRequest
+	1, // 6: gopherqueue.v1.EventsService.Subscribe:output_type -> gopherqueue.v1.SubscribeResponse
+	3, // 7: gopherqueue.v1.EventsService.ListEvents:output_type -> gopherqueue.v1.ListEventsResponse
+	5, // 8: gopherqueue.v1.EventsService.LastEvent:output_type -> gopherqueue.v1.LastEventResponse
+	6, // [6:9] is the sub-list for method output_type
+	3, // [3:6] is the sub-list for method input_type
+	3, // [3:3] is the sub-list for extension type_name
+	3, // [3:3] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_gopherqueue_v1_events_service_proto_init() }
@@ -203,7 +399,7 @@ func file_gopherqueue_v1_events_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_gopherqueue_v1_events_service_proto_rawDesc), len(file_gopherqueue_v1_events_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   2,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

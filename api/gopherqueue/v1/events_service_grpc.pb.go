@@ -19,7 +19,9 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	EventsService_Subscribe_FullMethodName = "/gopherqueue.v1.EventsService/Subscribe"
+	EventsService_Subscribe_FullMethodName  = "/gopherqueue.v1.EventsService/Subscribe"
+	EventsService_ListEvents_FullMethodName = "/gopherqueue.v1.EventsService/ListEvents"
+	EventsService_LastEvent_FullMethodName  = "/gopherqueue.v1.EventsService/LastEvent"
 )
 
 // EventsServiceClient is the client API for EventsService service.
@@ -33,6 +35,11 @@ type EventsServiceClient interface {
 	// take them in time is cut off with RESOURCE_EXHAUSTED and told where it can
 	// resume; one that asks for events that are no longer kept gets NOT_FOUND.
 	Subscribe(ctx context.Context, in *SubscribeRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SubscribeResponse], error)
+	// ListEvents reads events after a sequence number, oldest first. It needs the
+	// right to read all queues.
+	ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error)
+	// LastEvent tells the sequence number of the newest event.
+	LastEvent(ctx context.Context, in *LastEventRequest, opts ...grpc.CallOption) (*LastEventResponse, error)
 }
 
 type eventsServiceClient struct {
@@ -62,6 +69,26 @@ func (c *eventsServiceClient) Subscribe(ctx context.Context, in *SubscribeReques
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type EventsService_SubscribeClient = grpc.ServerStreamingClient[SubscribeResponse]
 
+func (c *eventsServiceClient) ListEvents(ctx context.Context, in *ListEventsRequest, opts ...grpc.CallOption) (*ListEventsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListEventsResponse)
+	err := c.cc.Invoke(ctx, EventsService_ListEvents_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *eventsServiceClient) LastEvent(ctx context.Context, in *LastEventRequest, opts ...grpc.CallOption) (*LastEventResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(LastEventResponse)
+	err := c.cc.Invoke(ctx, EventsService_LastEvent_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EventsServiceServer is the server API for EventsService service.
 // All implementations must embed UnimplementedEventsServiceServer
 // for forward compatibility.
@@ -73,6 +100,11 @@ type EventsServiceServer interface {
 	// take them in time is cut off with RESOURCE_EXHAUSTED and told where it can
 	// resume; one that asks for events that are no longer kept gets NOT_FOUND.
 	Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error
+	// ListEvents reads events after a sequence number, oldest first. It needs the
+	// right to read all queues.
+	ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error)
+	// LastEvent tells the sequence number of the newest event.
+	LastEvent(context.Context, *LastEventRequest) (*LastEventResponse, error)
 	mustEmbedUnimplementedEventsServiceServer()
 }
 
@@ -85,6 +117,12 @@ type UnimplementedEventsServiceServer struct{}
 
 func (UnimplementedEventsServiceServer) Subscribe(*SubscribeRequest, grpc.ServerStreamingServer[SubscribeResponse]) error {
 	return status.Error(codes.Unimplemented, "method Subscribe not implemented")
+}
+func (UnimplementedEventsServiceServer) ListEvents(context.Context, *ListEventsRequest) (*ListEventsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListEvents not implemented")
+}
+func (UnimplementedEventsServiceServer) LastEvent(context.Context, *LastEventRequest) (*LastEventResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method LastEvent not implemented")
 }
 func (UnimplementedEventsServiceServer) mustEmbedUnimplementedEventsServiceServer() {}
 func (UnimplementedEventsServiceServer) testEmbeddedByValue()                       {}
@@ -118,13 +156,58 @@ func _EventsService_Subscribe_Handler(srv interface{}, stream grpc.ServerStream)
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type EventsService_SubscribeServer = grpc.ServerStreamingServer[SubscribeResponse]
 
+func _EventsService_ListEvents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListEventsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EventsServiceServer).ListEvents(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EventsService_ListEvents_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EventsServiceServer).ListEvents(ctx, req.(*ListEventsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _EventsService_LastEvent_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(LastEventRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EventsServiceServer).LastEvent(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: EventsService_LastEvent_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EventsServiceServer).LastEvent(ctx, req.(*LastEventRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // EventsService_ServiceDesc is the grpc.ServiceDesc for EventsService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var EventsService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "gopherqueue.v1.EventsService",
 	HandlerType: (*EventsServiceServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ListEvents",
+			Handler:    _EventsService_ListEvents_Handler,
+		},
+		{
+			MethodName: "LastEvent",
+			Handler:    _EventsService_LastEvent_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Subscribe",

@@ -410,16 +410,20 @@ func (x *ListQueuesResponse) GetNextCursor() string {
 }
 
 type SetQueueRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Policy        *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"` // changes what it names; a named preset starts anew from that
-	Paused        *bool                  `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
-	MaxRunning    *int64                 `protobuf:"varint,4,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`
-	MaxDepth      *int64                 `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3,oneof" json:"max_depth,omitempty"`
-	Rate          *Rate                  `protobuf:"bytes,6,opt,name=rate,proto3" json:"rate,omitempty"` // an empty one takes the limit away
-	KeyLimit      *int64                 `protobuf:"varint,7,opt,name=key_limit,json=keyLimit,proto3,oneof" json:"key_limit,omitempty"`
-	Fair          *bool                  `protobuf:"varint,8,opt,name=fair,proto3,oneof" json:"fair,omitempty"`
-	Pool          *string                `protobuf:"bytes,9,opt,name=pool,proto3,oneof" json:"pool,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Policy     *Policy                `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"` // changes what it names; a named preset starts anew from that
+	Paused     *bool                  `protobuf:"varint,3,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	MaxRunning *int64                 `protobuf:"varint,4,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`
+	MaxDepth   *int64                 `protobuf:"varint,5,opt,name=max_depth,json=maxDepth,proto3,oneof" json:"max_depth,omitempty"`
+	Rate       *Rate                  `protobuf:"bytes,6,opt,name=rate,proto3" json:"rate,omitempty"` // an empty one takes the limit away
+	KeyLimit   *int64                 `protobuf:"varint,7,opt,name=key_limit,json=keyLimit,proto3,oneof" json:"key_limit,omitempty"`
+	Fair       *bool                  `protobuf:"varint,8,opt,name=fair,proto3,oneof" json:"fair,omitempty"`
+	Pool       *string                `protobuf:"bytes,9,opt,name=pool,proto3,oneof" json:"pool,omitempty"`
+	// For a program that sets up its queues when it starts: what is absent is the
+	// default, and what somebody else has changed since the program declared it last
+	// stays as it is.
+	Declare       bool `protobuf:"varint,10,opt,name=declare,proto3" json:"declare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +519,13 @@ func (x *SetQueueRequest) GetPool() string {
 		return *x.Pool
 	}
 	return ""
+}
+
+func (x *SetQueueRequest) GetDeclare() bool {
+	if x != nil {
+		return x.Declare
+	}
+	return false
 }
 
 type PauseQueueRequest struct {
@@ -773,7 +784,7 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x12ListQueuesResponse\x12-\n" +
 	"\x06queues\x18\x01 \x03(\v2\x15.gopherqueue.v1.QueueR\x06queues\x12\x1f\n" +
 	"\vnext_cursor\x18\x02 \x01(\tR\n" +
-	"nextCursor\"\x81\x03\n" +
+	"nextCursor\"\x9b\x03\n" +
 	"\x0fSetQueueRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12.\n" +
 	"\x06policy\x18\x02 \x01(\v2\x16.gopherqueue.v1.PolicyR\x06policy\x12\x1b\n" +
@@ -784,7 +795,9 @@ const file_gopherqueue_v1_queues_service_proto_rawDesc = "" +
 	"\x04rate\x18\x06 \x01(\v2\x14.gopherqueue.v1.RateR\x04rate\x12 \n" +
 	"\tkey_limit\x18\a \x01(\x03H\x03R\bkeyLimit\x88\x01\x01\x12\x17\n" +
 	"\x04fair\x18\b \x01(\bH\x04R\x04fair\x88\x01\x01\x12\x17\n" +
-	"\x04pool\x18\t \x01(\tH\x05R\x04pool\x88\x01\x01B\t\n" +
+	"\x04pool\x18\t \x01(\tH\x05R\x04pool\x88\x01\x01\x12\x18\n" +
+	"\adeclare\x18\n" +
+	" \x01(\bR\adeclareB\t\n" +
 	"\a_pausedB\x0e\n" +
 	"\f_max_runningB\f\n" +
 	"\n" +

@@ -34,40 +34,6 @@ const Base = "/api/scheduler"
 // Pool is the pool whose capacity the addons share.
 const Pool = "scheduler"
 
-// Engine is what the face needs of a queue. Package engine has it; its
-// documentation says what each method promises.
-type Engine interface {
-	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
-	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
-	ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error)
-	Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[gq.JobID]gq.Job, error)
-	List(ctx context.Context, q gq.Query) (gq.Page, error)
-	BeforeFirstEvent(ctx context.Context) (uint64, error)
-	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
-	History(ctx context.Context, id gq.JobID) ([]gq.Event, error)
-	Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error)
-	Advance(ctx context.Context, id gq.JobID) (gq.State, error)
-	CatchUp(ctx context.Context) error
-
-	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
-	Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error)
-	Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error)
-	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
-	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
-
-	Queue(ctx context.Context, name string) (gq.Queue, error)
-	Queues(ctx context.Context) ([]gq.Queue, error)
-	ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error)
-	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
-	Pools(ctx context.Context) ([]gq.Pool, error)
-	PutPool(ctx context.Context, p gq.Pool) error
-	ConfigurePool(ctx context.Context, p gq.Pool) error
-	Sample(ctx context.Context, pool string) error
-	Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error)
-}
-
-var _ Engine = (*engine.Engine)(nil)
-
 // Options are what the face can be told. The zero value is the default.
 type Options struct {
 	Log           *slog.Logger  // nil is silence
@@ -86,7 +52,7 @@ type Options struct {
 
 // Face is the scheduler API over a queue. It is an [http.Handler].
 type Face struct {
-	engine   Engine
+	engine   engine.API
 	options  Options
 	policy   gq.Policy // of the jobs that are submitted here
 	capacity int64     // as configured
@@ -110,7 +76,7 @@ const (
 )
 
 // New makes the face over a queue. It starts nothing.
-func New(e Engine, o Options) (*Face, error) {
+func New(e engine.API, o Options) (*Face, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -145,7 +111,7 @@ func New(e Engine, o Options) (*Face, error) {
 
 // Handler is [New] for whom a handler is all. It panics where the options cannot
 // be.
-func Handler(e Engine, o Options) http.Handler {
+func Handler(e engine.API, o Options) http.Handler {
 	f, err := New(e, o)
 	if err != nil {
 		panic(err)

@@ -1,0 +1,89 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/retry"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// Events reads up to limit events after a sequence number, oldest first. It needs the right
+// to read all queues.
+func (c *Client) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
+	m, err := invoke(ctx, c, repeat, c.events.ListEvents, &pb.ListEventsRequest{After: after, Limit: int64(limit)})
+	if err != nil {
+		return nil, err
+	}
+	return read("list events", m.GetEvents(), wire.EventsFromProto)
+}
+
+// LastEvent is the number of the newest event, 0 before there was any.
+func (c *Client) LastEvent(ctx context.Context) (uint64, error) {
+	m, err := invoke(ctx, c, repeat, c.events.LastEvent, &pb.LastEventRequest{})
+	return m.GetSeq(), err
+}
+
+// Follow hands every event after a sequence number to f, oldest first, and goes on as new
+// ones come until the context ends, which is no error, or f returns one. It survives the loss
+// of a server for as long as [Options].RetryFor says, and an f that is too slow for the
+// server. Where events after that number are no longer kept the error is [gq.ErrGone].
+func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
+	until := time.Now().Add(c.options.RetryFor)
+	for failures := 0; ; {
+		c.connected(ctx, until, failures == 0)
+		before := after
+		err := c.followOnce(ctx, &after, f)
+		var stop stopFollowing
+		switch {
+		case errors.As(err, &stop):
+			return stop.error
+		case ctx.Err() != nil:
+			return nil
+		case c.life.Err() != nil:
+			return errClosed
+		case after > before:
+			failures, until = 0, time.Now().Add(c.options.RetryFor)
+		}
+		again := passing(err) || status.Code(err) == codes.ResourceExhausted
+		if !again || !time.Now().Before(until) {
+			return wire.ErrorFromStatus(err)
+		}
+		failures++
+		retry.Pause(ctx, retry.Delay(failures, retryFirst, retryMost))
+	}
+}
+
+// stopFollowing is the error with which whoever follows has had enough.
+type stopFollowing struct{ error }
+
+// followOnce follows over one stream and moves after on.
+func (c *Client) followOnce(ctx context.Context, after *uint64, f func([]gq.Event) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	stream, err := c.events.Subscribe(ctx, &pb.SubscribeRequest{After: new(*after)})
+	for err == nil {
+		var m *pb.SubscribeResponse
+		if m, err = stream.Recv(); err != nil {
+			break
+		}
+		if len(m.GetEvents()) > 0 {
+			events, err := read("follow events", m.GetEvents(), wire.EventsFromProto)
+			if err != nil {
+				return stopFollowing{err}
+			}
+			if err := f(events); err != nil {
+				return stopFollowing{err}
+			}
+		}
+		*after = max(*after, m.GetPosition())
+	}
+	return err
+}

@@ -1,0 +1,32 @@
+// Package remote opens queues on servers: gq://HOST:PORT, or with TLS gqs://HOST:PORT.
+// Several addresses, separated by commas, are servers on the same store: the first that
+// answers is used, and another if it fails. Import the package for its effect:
+//
+//	import _ "github.com/gopherqueue/gq/driver/remote"
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/client"
+)
+
+func init() {
+	gq.RegisterDriver("gq", open)
+	gq.RegisterDriver("gqs", open)
+}
+
+func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, func() error, error) {
+	scheme, address, _ := strings.Cut(url, "://")
+	if scheme == "gqs" && o.TLS == nil {
+		o.TLS = new(tls.Config)
+	}
+	c, err := client.New(strings.TrimSuffix(address, "/"), client.Options{TLS: o.TLS, Token: o.Token})
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, c.Close, nil
+}

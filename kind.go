@@ -1,0 +1,184 @@
+package gq
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// None is the argument type of a [Kind] without arguments, and the result type of one
+// without a result.
+type None struct{}
+
+// Kind is a kind of job, defined once: its name, the type A of its arguments, the type R of
+// its result, and options that hold for all its jobs. A program submits, handles and waits
+// through it:
+//
+//	var SendEmail = gq.NewKind[Email, gq.None]("email.send", gq.InQueue("mail"))
+//
+//	id, err := SendEmail.Submit(ctx, client, Email{To: "ada@example.org"})
+//
+// Arguments and results are stored as JSON, except []byte and [json.RawMessage], which are
+// stored as they are.
+type Kind[A, R any] struct {
+	name    string
+	options []Option
+}
+
+// NewKind defines a kind of job.
+func NewKind[A, R any](name string, options ...Option) Kind[A, R] {
+	return Kind[A, R]{name, options}
+}
+
+// Name is the job type that other programs and the command line know it by.
+func (k Kind[A, R]) Name() string { return k.name }
+
+// Queue is where its jobs go unless a submission says otherwise.
+func (k Kind[A, R]) Queue() string {
+	s := Spec{Queue: DefaultQueue}
+	for _, set := range k.options {
+		set(&s)
+	}
+	return s.Queue
+}
+
+// Spec is a job of this kind as data, for a batch, a graph or a schedule.
+func (k Kind[A, R]) Spec(args A, options ...Option) (Spec, error) {
+	s := Spec{Type: k.name}
+	var err error
+	if s.Payload, err = payloadOf(args); err != nil {
+		return s, fmt.Errorf("arguments of %s: %w", k.name, err)
+	}
+	for _, set := range k.options {
+		set(&s)
+	}
+	for _, set := range options {
+		set(&s)
+	}
+	return s, nil
+}
+
+// Submit stores a job and returns its id. If its idempotency key belongs to a job with other
+// content, the id is that of the other job and the error is [ErrKeyReused].
+func (k Kind[A, R]) Submit(ctx context.Context, to Submitter, args A, options ...Option) (JobID, error) {
+	s, err := k.Spec(args, options...)
+	if err != nil {
+		return JobID{}, err
+	}
+	r, err := to.Submit(ctx, s)
+	if err == nil {
+		err = r.KeyReused()
+	}
+	return r.ID(), err
+}
+
+// SubmitMany stores many jobs in few commits. The ids are in the order of args. Where jobs
+// are refused their ids are zero, and the error tells of the first of them; the others are
+// stored nevertheless.
+func (k Kind[A, R]) SubmitMany(ctx context.Context, to Submitter, args []A, options ...Option) ([]JobID, error) {
+	specs := make([]Spec, len(args))
+	for i := range args {
+		var err error
+		if specs[i], err = k.Spec(args[i], options...); err != nil {
+			return nil, fmt.Errorf("job %d: %w", i, err)
+		}
+	}
+	const atOnce = 1000
+	ids := make([]JobID, 0, len(args))
+	var first error
+	for len(specs) > 0 {
+		n := min(len(specs), atOnce)
+		results, err := to.SubmitBatch(ctx, specs[:n])
+		if err != nil {
+			return ids, fmt.Errorf("jobs from %d on: %w", len(ids), err)
+		}
+		for _, r := range results {
+			err := r.Err
+			if err == nil {
+				err = r.KeyReused()
+			}
+			if err != nil && first == nil {
+				first = fmt.Errorf("job %d: %w", len(ids), err)
+			}
+			ids = append(ids, r.ID())
+		}
+		specs = specs[n:]
+	}
+	return ids, first
+}
+
+// Wait waits until a job has ended and returns its result, or a [*JobError] if it did not
+// complete.
+func (k Kind[A, R]) Wait(ctx context.Context, d Driver, id JobID) (R, error) {
+	j, err := d.Wait(ctx, id)
+	if err != nil {
+		return *new(R), err
+	}
+	return k.Result(j)
+}
+
+// Args reads the arguments of a job that was read WithPayload.
+func (k Kind[A, R]) Args(j Job) (args A, err error) {
+	if err := read(j.Spec.Payload.Data, &args); err != nil {
+		return args, fmt.Errorf("arguments of job %s: %w", j.State.ID, err)
+	}
+	return args, nil
+}
+
+// Result reads the result of a job that was read WithResult. It is a [*JobError] if the job
+// did not complete.
+func (k Kind[A, R]) Result(j Job) (result R, err error) {
+	if j.State.Status != StatusCompleted {
+		return result, &JobError{Job: j.State.ID, Status: j.State.Status, Failure: j.State.Failure, Reason: j.State.Reason}
+	}
+	if err := read(j.Result, &result); err != nil {
+		return result, fmt.Errorf("result of job %s: %w", j.State.ID, err)
+	}
+	return result, nil
+}
+
+func payloadOf(v any) (Payload, error) {
+	switch v := v.(type) {
+	case None:
+		return Payload{}, nil
+	case []byte:
+		return Payload{Data: v, ContentType: OctetStream}, nil
+	case json.RawMessage:
+		return Payload{Data: v, ContentType: JSON}, nil
+	}
+	data, err := json.Marshal(v)
+	return Payload{Data: data, ContentType: JSON}, err
+}
+
+func read(data []byte, into any) error {
+	switch v := into.(type) {
+	case *None:
+		return nil
+	case *[]byte:
+		*v = data
+		return nil
+	case *json.RawMessage:
+		*v = data
+		return nil
+	}
+	return json.Unmarshal(data, into)
+}
+
+// JobError tells that a job ended without success.
+type JobError struct {
+	Job     JobID
+	Status  Status   // StatusFailed, StatusDeadLetter or StatusCancelled; another one has not ended
+	Failure *Failure // of the last attempt that failed; nil if none did
+	Reason  string   // why it ended, if not by its handler
+}
+
+func (e *JobError) Error() string {
+	text := fmt.Sprintf("job %s is %s", e.Job, e.Status)
+	switch {
+	case e.Failure != nil && e.Failure.Message != "":
+		return text + ": " + e.Failure.Message
+	case e.Reason != "":
+		return text + ": " + e.Reason
+	}
+	return text
+}
