@@ -63,8 +63,8 @@ func openNode(ctx context.Context, url string) (*node, error) {
 
 // work starts the engine and a worker.
 func (n *node) work(ctx context.Context, slots int, handle func(i int)) error {
-	mux := worker.NewMux()
-	mux.HandleFunc("noop", func(_ context.Context, run *worker.Run) error {
+	w := worker.New(n.Engine, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
+	w.HandleFunc("noop", func(_ context.Context, run *worker.Run) error {
 		var p struct{ N int }
 		if err := json.Unmarshal(run.Payload().Data, &p); err != nil {
 			return err
@@ -72,10 +72,6 @@ func (n *node) work(ctx context.Context, slots int, handle func(i int)) error {
 		handle(p.N)
 		return nil
 	})
-	w, err := worker.New(n.Engine, mux, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
 	ctx, n.cancel = context.WithCancel(ctx)
 	n.wg.Go(func() { n.errs[0] = n.Run(ctx) })
 	n.wg.Go(func() { n.errs[1] = w.Run(ctx) })

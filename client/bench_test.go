@@ -208,17 +208,13 @@ func move(b *testing.B, q queue, typ string, n int) time.Duration {
 	defer stop()
 	var done atomic.Int64
 	finished := make(chan struct{})
-	mux := worker.NewMux()
-	mux.HandleFunc(typ, func(context.Context, *worker.Run) error {
+	w := worker.New(q, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
+	w.HandleFunc(typ, func(context.Context, *worker.Run) error {
 		if done.Add(1) == int64(n) {
 			close(finished)
 		}
 		return nil
 	})
-	w, err := worker.New(q, mux, worker.Config{Slots: slots, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
 	specs := make([]gq.Spec, batch)
 	for i := range specs {
 		specs[i] = gq.Spec{Type: typ, Payload: gq.Payload{Data: []byte(`{"to":"someone@example.com","subject":"hello"}`)}}
@@ -261,12 +257,12 @@ func move(b *testing.B, q queue, typ string, n int) time.Duration {
 func BenchmarkLatency(b *testing.B) {
 	c := benchClient(b, benchEngine(b, true))
 	started := make(chan time.Time, 1)
-	mux := worker.NewMux()
-	mux.HandleFunc("work", func(context.Context, *worker.Run) error {
+	w := newWorker(c, worker.Config{Slots: 10})
+	w.HandleFunc("work", func(context.Context, *worker.Run) error {
 		started <- time.Now()
 		return nil
 	})
-	defer run(b, c, mux, worker.Config{Slots: 10})()
+	defer run(b, w)()
 	var times []time.Duration
 	for b.Loop() {
 		began := time.Now()

@@ -56,14 +56,10 @@ func Example() {
 
 	// A client is all that a worker needs.
 	type greeting struct{ Name string }
-	mux := worker.NewMux()
-	worker.Handle(mux, "greet", func(_ context.Context, job *worker.Job[greeting]) error {
+	w := worker.New(c, worker.Config{})
+	worker.Handle(w, gq.NewKind[greeting, gq.None]("greet"), func(_ context.Context, job *worker.Job[greeting]) error {
 		return job.SetResult("hello, " + job.Args.Name)
 	})
-	w, err := worker.New(c, mux, worker.Config{})
-	if err != nil {
-		log.Fatal(err)
-	}
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
 

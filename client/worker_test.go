@@ -15,14 +15,15 @@ import (
 
 var _ worker.Queue = (*fixture)(nil)
 
-// run starts a worker on a queue and returns what ends it.
-func run(t testing.TB, q worker.Queue, mux *worker.Mux, c worker.Config) (stop func()) {
-	t.Helper()
+// newWorker makes a worker that logs nothing.
+func newWorker(q worker.Queue, c worker.Config) *worker.Worker {
 	c.Logger = slog.New(slog.DiscardHandler)
-	w, err := worker.New(q, mux, c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return worker.New(q, c)
+}
+
+// run starts a worker and returns what ends it.
+func run(t testing.TB, w *worker.Worker) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
@@ -39,26 +40,26 @@ func run(t testing.TB, q worker.Queue, mux *worker.Mux, c worker.Config) (stop f
 func TestWorkerRunsRemotely(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
-	mux := worker.NewMux()
+	w := newWorker(f, worker.Config{Slots: 20, HeartbeatEvery: 20 * time.Millisecond})
 	type sum struct{ A, B int }
-	worker.Handle(mux, "sum", func(_ context.Context, j *worker.Job[sum]) error {
+	worker.Handle(w, gq.NewKind[sum, gq.None]("sum"), func(_ context.Context, j *worker.Job[sum]) error {
 		return j.SetResult(j.Args.A + j.Args.B)
 	})
 	var tries atomic.Int64
-	mux.HandleFunc("stubborn", func(context.Context, *worker.Run) error {
+	w.HandleFunc("stubborn", func(context.Context, *worker.Run) error {
 		if tries.Add(1) < 3 {
 			return gq.Temporary(fmt.Errorf("try %d \xff", tries.Load()))
 		}
 		return nil
 	})
-	mux.HandleFunc("bad", func(context.Context, *worker.Run) error { return gq.Permanent(fmt.Errorf("no"), "never") })
+	w.HandleFunc("bad", func(context.Context, *worker.Run) error { return gq.Permanent(fmt.Errorf("no"), "never") })
 	cancelled := make(chan struct{})
-	mux.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
+	w.HandleFunc("endless", func(ctx context.Context, _ *worker.Run) error {
 		<-ctx.Done()
 		close(cancelled)
 		return context.Cause(ctx)
 	})
-	stop := run(t, f, mux, worker.Config{Slots: 20, HeartbeatEvery: 20 * time.Millisecond})
+	stop := run(t, w)
 	defer stop()
 
 	soon := gq.DefaultPolicy()
@@ -110,14 +111,14 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 		}
 	})
 	var done sync.Map // versions by job
-	mux := worker.NewMux()
-	mux.HandleFunc("work", func(_ context.Context, r *worker.Run) error {
+	w := newWorker(f, worker.Config{Slots: 50})
+	w.HandleFunc("work", func(_ context.Context, r *worker.Run) error {
 		if last, again := done.Swap(r.ID(), r.LeaseVersion()); again && last.(gq.LeaseVersion) >= r.LeaseVersion() {
 			t.Errorf("job %s ran under version %d after %d", r.ID(), r.LeaseVersion(), last)
 		}
 		return nil
 	})
-	stop := run(t, f, mux, worker.Config{Slots: 50})
+	stop := run(t, w)
 	defer stop()
 	const n = 400
 	group.Go(func() {

@@ -72,8 +72,8 @@ func BenchmarkCycle(b *testing.B) {
 			}
 			q.job = jobs[0]
 			mux := worker.NewMux()
-			worker.Handle(mux, "work", func(context.Context, *worker.Job[email]) error { return nil })
-			w, err := worker.New(q, mux, worker.Config{Slots: 500, Logger: discard()})
+			worker.Handle(mux, gq.NewKind[email, gq.None]("work"), func(context.Context, *worker.Job[email]) error { return nil })
+			w, err := worker.NewWith(q, mux, worker.Config{Slots: 500, Logger: discard()})
 			if err != nil {
 				b.Fatal(err)
 			}

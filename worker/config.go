@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -17,7 +18,7 @@ import (
 type Config struct {
 	Name  string // unique among live workers; host, process and a random part
 	Slots int    // handlers that run at once; 10
-	Lanes []Lane // what to claim from; one lane over the default queue
+	Lanes []Lane // what to claim from; one lane over the queues of the kinds that it handles
 
 	Offers   []string      // capabilities of this worker; jobs may require them
 	MaxCost  int64         // largest cost of a job to claim; any
@@ -58,14 +59,10 @@ func (c Config) withDefaults() Config {
 		c.Name = fmt.Sprintf("%.200s-%d-%.8s", cmp.Or(host, "worker"), os.Getpid(), rand.Text())
 	}
 	c.Slots = cmp.Or(c.Slots, 10)
-	if len(c.Lanes) == 0 {
-		c.Lanes = []Lane{{Queues: []string{gq.DefaultQueue}}}
+	c.Lanes = slices.Clone(c.Lanes)
+	for i := range c.Lanes {
+		c.Lanes[i].Slots = cmp.Or(c.Lanes[i].Slots, c.Slots)
 	}
-	lanes := make([]Lane, len(c.Lanes))
-	for i, l := range c.Lanes {
-		lanes[i] = Lane{Queues: l.Queues, Slots: cmp.Or(l.Slots, c.Slots)}
-	}
-	c.Lanes = lanes
 	c.Poll = cmp.Or(c.Poll, time.Minute)
 	c.HeartbeatEvery = cmp.Or(c.HeartbeatEvery, 5*time.Second)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)

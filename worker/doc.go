@@ -1,12 +1,10 @@
 // Package worker runs Go functions as the handlers of jobs.
 //
-//	mux := worker.NewMux()
-//	worker.Handle(mux, "email.send", func(ctx context.Context, job *worker.Job[Email]) error {
+//	w := worker.New(client, worker.Config{Slots: 50})
+//	worker.Handle(w, SendEmail, func(ctx context.Context, job *worker.Job[Email]) error {
 //		return send(ctx, job.Args)
 //	})
-//	w, err := worker.New(queue, mux, worker.Config{Slots: 50})
-//	…
-//	err = w.Run(ctx) // until ctx ends
+//	err := w.Run(ctx) // until ctx ends
 //
 // It needs only the three methods of [Queue], so that it runs unchanged against
 // an engine in the same process and against a remote server.

@@ -152,7 +152,7 @@ func TestJobsThatArriveWhileStoppingAreGivenBack(t *testing.T) {
 			return nil
 		})
 		id := m.submit(gq.Spec{Type: "work"})
-		w, err := worker.New(slow{m}, mux, worker.Config{Logger: discard()})
+		w, err := worker.NewWith(slow{m}, mux, worker.Config{Logger: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestLogsNameTheJobAndNeverQuoteIt(t *testing.T) {
 	spec.Covers(t, "J-132", "J-146")
 	bubble(t, func(f *fixture) {
 		const secret = "s3cr3t-s3cr3t"
-		worker.Handle(f.mux, "typed", func(_ context.Context, job *worker.Job[email]) error {
+		worker.Handle(f.mux, gq.NewKind[email, gq.None]("typed"), func(_ context.Context, job *worker.Job[email]) error {
 			if job.CorrelationID() != "trace-7" {
 				t.Errorf("the handler sees %q", job.CorrelationID())
 			}

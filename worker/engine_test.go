@@ -28,7 +28,7 @@ func TestOnAnEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		mux := worker.NewMux()
-		worker.HandleResult(mux, "double", func(_ context.Context, job *worker.Job[int]) (int, error) {
+		worker.HandleResult(mux, gq.NewKind[int, int]("double"), func(_ context.Context, job *worker.Job[int]) (int, error) {
 			if job.Attempt() == 1 {
 				return 0, errors.New("odd")
 			}
@@ -39,7 +39,7 @@ func TestOnAnEngine(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		})
-		w, err := worker.New(e, mux, worker.Config{Logger: discard(), HeartbeatEvery: time.Second})
+		w, err := worker.NewWith(e, mux, worker.Config{Logger: discard(), HeartbeatEvery: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,12 +25,12 @@ func Example() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	mux := worker.NewMux()
-	worker.Handle(mux, "email.send", func(_ context.Context, job *worker.Job[Email]) error {
+	worker.Handle(mux, gq.NewKind[Email, gq.None]("email.send"), func(_ context.Context, job *worker.Job[Email]) error {
 		defer stop()
 		fmt.Printf("to %s, attempt %d of %d\n", job.Args.To, job.Attempt(), job.Bound())
 		return nil
 	})
-	w, err := worker.New(queue, mux, worker.Config{Slots: 50, Logger: quiet})
+	w, err := worker.NewWith(queue, mux, worker.Config{Slots: 50, Logger: quiet})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -49,7 +49,7 @@ func ExampleHandleResult() {
 
 	ctx, stop := context.WithCancel(context.Background())
 	mux := worker.NewMux()
-	worker.HandleResult(mux, "sum", func(_ context.Context, job *worker.Job[[]int]) (int, error) {
+	worker.HandleResult(mux, gq.NewKind[[]int, int]("sum"), func(_ context.Context, job *worker.Job[[]int]) (int, error) {
 		defer stop()
 		sum := 0
 		for _, n := range job.Args {
@@ -57,7 +57,7 @@ func ExampleHandleResult() {
 		}
 		return sum, nil
 	})
-	w, _ := worker.New(queue, mux, worker.Config{Logger: quiet})
+	w, _ := worker.NewWith(queue, mux, worker.Config{Logger: quiet})
 	_ = w.Run(ctx)
 	fmt.Printf("%s\n", queue.job(id).Result)
 	// Output:
@@ -84,7 +84,7 @@ func ExampleSnooze() {
 		defer stop()
 		panic("not my day")
 	})
-	w, _ := worker.New(queue, mux, worker.Config{Slots: 1, Logger: quiet})
+	w, _ := worker.NewWith(queue, mux, worker.Config{Slots: 1, Logger: quiet})
 	_ = w.Run(ctx)
 	for _, j := range queue.jobs {
 		fmt.Print(j.Spec.Type, ": ", j.State.Status)
@@ -121,7 +121,7 @@ func ExampleMux_Use() {
 		stop()
 		return nil
 	})
-	w, _ := worker.New(queue, mux, worker.Config{Logger: quiet})
+	w, _ := worker.NewWith(queue, mux, worker.Config{Logger: quiet})
 	_ = w.Run(ctx)
 	// Output:
 	// begin work trace-1

@@ -175,7 +175,7 @@ func TestJobsThatWereNotAskedForAreGivenBack(t *testing.T) {
 		for range 5 {
 			m.submit(gq.Spec{Type: "work"})
 		}
-		w, err := worker.New(careless{m}, mux, worker.Config{Slots: 1, Logger: discard()})
+		w, err := worker.NewWith(careless{m}, mux, worker.Config{Slots: 1, Logger: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -174,7 +174,7 @@ func TestPartition(t *testing.T) {
 			<-lock
 			return nil
 		})
-		other, err := worker.New(f.memory, f.mux, worker.Config{Name: "other", Slots: jobs, Logger: f.config.Logger})
+		other, err := worker.NewWith(f.memory, f.mux, worker.Config{Name: "other", Slots: jobs, Logger: f.config.Logger})
 		if err != nil {
 			t.Fatal(err)
 		}

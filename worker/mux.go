@@ -17,25 +17,19 @@ type Handler func(ctx context.Context, run *Run) error
 // Middleware wraps a handler.
 type Middleware func(next Handler) Handler
 
-// Mux finds the handler of a job by its type. It is filled first, from one
-// goroutine, and then given to [New]; any number of workers may share it.
-//
-// Faults of registration (no type, no handler, a type that has one already) are
-// kept and reported by New, all at once. Registering after New is a mistake in
-// the program and panics: no worker would ever claim such a job.
-type Mux struct {
+// mux finds the handler of a job by its type. Faults of registration (no type, no
+// handler, a type that has one already) are kept until the worker runs.
+type mux struct {
 	handlers   map[string]Handler
+	queues     []string // of the kinds, in the order of their registration
 	middleware []Middleware
 	faults     []gq.Fault
 	sealed     bool
 }
 
-// NewMux is a mux without handlers.
-func NewMux() *Mux { return &Mux{handlers: make(map[string]Handler)} }
-
 // Use puts middleware around every handler, whether it is registered already or
 // not. The first one is outermost.
-func (m *Mux) Use(middleware ...Middleware) {
+func (m *mux) Use(middleware ...Middleware) {
 	m.open()
 	for _, mw := range middleware {
 		if mw == nil {
@@ -46,8 +40,11 @@ func (m *Mux) Use(middleware ...Middleware) {
 	}
 }
 
-// HandleFunc registers a handler that reads the payload itself.
-func (m *Mux) HandleFunc(typ string, h Handler) {
+// HandleFunc registers a handler for a job type that reads the payload itself, from
+// [gq.DefaultQueue] unless the configuration names queues.
+func (m *mux) HandleFunc(typ string, h Handler) { m.handle(typ, gq.DefaultQueue, h) }
+
+func (m *mux) handle(typ, queue string, h Handler) {
 	m.open()
 	field := fmt.Sprintf("handlers[%.64q]", typ)
 	switch {
@@ -60,22 +57,28 @@ func (m *Mux) HandleFunc(typ string, h Handler) {
 	case m.handlers[typ] != nil:
 		m.fault(field, "is registered twice")
 	default:
+		if m.handlers == nil {
+			m.handlers = make(map[string]Handler)
+		}
 		m.handlers[typ] = h
+		if !slices.Contains(m.queues, queue) {
+			m.queues = append(m.queues, queue)
+		}
 	}
 }
 
-func (m *Mux) open() {
+func (m *mux) open() {
 	if m.sealed {
-		panic("gq/worker: the mux is in use: register handlers before worker.New")
+		panic("gq/worker: the worker runs already: register handlers before")
 	}
 }
 
-func (m *Mux) fault(field, problem string) {
+func (m *mux) fault(field, problem string) {
 	m.faults = append(m.faults, gq.Fault{Field: field, Problem: problem})
 }
 
 // seal ends registration. It returns the handlers in their middleware.
-func (m *Mux) seal() (handlers map[string]Handler, types []string) {
+func (m *mux) seal() (handlers map[string]Handler, types []string) {
 	m.sealed = true
 	handlers = make(map[string]Handler, len(m.handlers))
 	for typ, h := range m.handlers {
@@ -93,15 +96,20 @@ type Job[T any] struct {
 	Args T
 }
 
-// Handle registers a handler whose payload is the JSON of a T. A []byte or
-// [json.RawMessage] gets the payload as it is. Unknown members are ignored.
-func Handle[T any](m *Mux, typ string, f func(ctx context.Context, job *Job[T]) error) {
+// Registry is what handlers are registered with: a [Worker].
+type Registry interface {
+	handle(typ, queue string, h Handler)
+}
+
+// Handle registers the handler of a kind of job. Members of the payload that its
+// arguments do not have are ignored.
+func Handle[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) error) {
 	if f == nil {
-		m.HandleFunc(typ, nil)
+		to.handle(k.Name(), k.Queue(), nil)
 		return
 	}
-	m.HandleFunc(typ, func(ctx context.Context, run *Run) error {
-		job := &Job[T]{Run: run}
+	to.handle(k.Name(), k.Queue(), func(ctx context.Context, run *Run) error {
+		job := &Job[A]{Run: run}
 		if err := decode(run.job.Spec.Payload.Data, &job.Args); err != nil {
 			return err
 		}
@@ -109,14 +117,14 @@ func Handle[T any](m *Mux, typ string, f func(ctx context.Context, job *Job[T]) 
 	})
 }
 
-// HandleResult registers a handler that returns the job's result, which is kept
+// HandleResult registers the handler of a kind of job that has a result, which is kept
 // as [Run.SetResult] does.
-func HandleResult[T, R any](m *Mux, typ string, f func(ctx context.Context, job *Job[T]) (R, error)) {
+func HandleResult[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) (R, error)) {
 	if f == nil {
-		m.HandleFunc(typ, nil)
+		to.handle(k.Name(), k.Queue(), nil)
 		return
 	}
-	Handle(m, typ, func(ctx context.Context, job *Job[T]) error {
+	Handle(to, k, func(ctx context.Context, job *Job[A]) error {
 		result, err := f(ctx, job)
 		if err != nil {
 			return err
@@ -128,6 +136,8 @@ func HandleResult[T, R any](m *Mux, typ string, f func(ctx context.Context, job 
 // decode reads a payload. The errors quote nothing of it.
 func decode(data []byte, into any) error {
 	switch v := into.(type) {
+	case *gq.None:
+		return nil
 	case *[]byte:
 		*v = data
 		return nil

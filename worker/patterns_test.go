@@ -27,7 +27,7 @@ func deliverTwice(t *testing.T, s gq.Spec, h worker.Handler) {
 			deliveries++
 			return h(ctx, run)
 		})
-		other, err := worker.New(f.memory, f.mux, worker.Config{Name: "other", Logger: discard()})
+		other, err := worker.NewWith(f.memory, f.mux, worker.Config{Name: "other", Logger: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestOutcomesAreSentAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(f *fixture) {
-				worker.HandleResult(f.mux, "work", func(_ context.Context, job *worker.Job[any]) (int, error) { return job.Attempt(), nil })
+				worker.HandleResult(f.mux, gq.NewKind[any, int]("work"), func(_ context.Context, job *worker.Job[any]) (int, error) { return job.Attempt(), nil })
 				fail(f.link, gq.ErrStoreFailed)
 				f.run()
 				id := f.work(nil)
@@ -133,14 +133,14 @@ func (q picky) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseRes
 func TestBadOutcomeDoesNotHoldUpTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, mux := newMemory(), worker.NewMux()
-		worker.Handle(mux, "work", func(ctx context.Context, job *worker.Job[string]) error {
+		worker.Handle(mux, gq.NewKind[string, gq.None]("work"), func(ctx context.Context, job *worker.Job[string]) error {
 			return errors.Join(job.SetResult([]byte(job.Args)), sleepFor(time.Second)(ctx, job.Run))
 		})
 		bad := m.submit(gq.Spec{Type: "work", Payload: gq.Payload{Data: []byte(`"bad one"`)}})
 		for range 9 {
 			m.submit(gq.Spec{Type: "work", Payload: gq.Payload{Data: []byte(`"good"`)}})
 		}
-		w, err := worker.New(picky{m}, mux, worker.Config{Logger: discard()})
+		w, err := worker.NewWith(picky{m}, mux, worker.Config{Logger: discard()})
 		if err != nil {
 			t.Fatal(err)
 		}

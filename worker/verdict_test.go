@@ -164,7 +164,7 @@ func TestClassifier(t *testing.T) {
 				return gq.Failure{}
 			}
 		}
-		worker.Handle(f.mux, "fail", func(_ context.Context, job *worker.Job[string]) error {
+		worker.Handle(f.mux, gq.NewKind[string, gq.None]("fail"), func(_ context.Context, job *worker.Job[string]) error {
 			if job.Args == "boom" {
 				return boom
 			}
@@ -187,12 +187,12 @@ func TestClassifier(t *testing.T) {
 
 func TestResultsThatCannotBeKept(t *testing.T) {
 	bubble(t, func(f *fixture) {
-		worker.HandleResult(f.mux, "encode", func(context.Context, *worker.Job[any]) (any, error) { return make(chan int), nil })
-		worker.HandleResult(f.mux, "limit", func(context.Context, *worker.Job[any]) ([]byte, error) { return make([]byte, 2<<20), nil })
-		worker.HandleResult(f.mux, "absurd", func(context.Context, *worker.Job[any]) ([]byte, error) {
+		worker.HandleResult(f.mux, gq.NewKind[any, any]("encode"), func(context.Context, *worker.Job[any]) (any, error) { return make(chan int), nil })
+		worker.HandleResult(f.mux, gq.NewKind[any, []byte]("limit"), func(context.Context, *worker.Job[any]) ([]byte, error) { return make([]byte, 2<<20), nil })
+		worker.HandleResult(f.mux, gq.NewKind[any, []byte]("absurd"), func(context.Context, *worker.Job[any]) ([]byte, error) {
 			return make([]byte, gq.MaxPayloadBytes+1), nil
 		})
-		worker.Handle(f.mux, "spawn", func(_ context.Context, job *worker.Job[any]) error {
+		worker.Handle(f.mux, gq.NewKind[any, gq.None]("spawn"), func(_ context.Context, job *worker.Job[any]) error {
 			job.SpawnOnSuccess(gq.Spec{Type: "child"}, gq.Spec{Queue: "no such name"})
 			return nil
 		})

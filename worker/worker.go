@@ -13,7 +13,13 @@ import (
 )
 
 // Worker claims jobs and runs their handlers.
+//
+//	w := worker.New(client, worker.Config{Slots: 50})
+//	worker.Handle(w, SendEmail, send)
+//	err := w.Run(ctx)
 type Worker struct {
+	mux
+
 	queue    Queue
 	config   Config
 	log      *slog.Logger
@@ -30,37 +36,48 @@ type Worker struct {
 	calls      struct{ claims, heartbeats, settles atomic.Uint64 }
 
 	started    atomic.Bool
+	stop       context.CancelFunc // of Start
+	ended      chan error         // of Start
 	background sync.WaitGroup  // calls under way
 	values     context.Context // of Run's context, without its end; the parent of handlers' contexts
 	life       context.Context // of calls; ends when Run gives up
 }
 
-// New makes a worker and starts nothing. The error lists everything that is
-// wrong with the configuration and the registrations of the mux; it is a
-// [gq.InvalidError].
-func New(q Queue, m *Mux, c Config) (*Worker, error) {
+// New makes a worker, for which handlers are registered next. What is wrong with the
+// configuration and the registrations is told by Run.
+func New(q Queue, c Config) *Worker {
 	c = c.withDefaults()
-	faults := c.faults()
-	if q == nil {
-		faults = append(faults, gq.Fault{Field: "queue", Problem: "is required"})
-	}
-	if m == nil || len(m.handlers) == 0 {
-		faults = append(faults, gq.Fault{Field: "handlers", Problem: "there are none, so there is nothing to claim"})
-	}
-	if m != nil {
-		faults = append(faults, m.faults...)
-	}
-	if len(faults) > 0 {
-		return nil, fmt.Errorf("make a worker: %w", &gq.InvalidError{Faults: faults})
-	}
-	w := &Worker{queue: q, config: c, log: c.Logger, slots: newSlots(c)}
+	w := &Worker{queue: q, config: c, log: c.Logger}
 	w.pool.execute = w.execute
-	w.handlers, w.types = m.seal()
 	w.keeper = keeper{worker: w, wake: make(chan struct{}, 1)}
 	w.settler.worker, w.reporter.worker = w, w
 	w.heartbeats.log, w.heartbeats.call = w.log, "heartbeat"
 	w.settles.log, w.settles.call = w.log, "settle"
-	return w, nil
+	return w
+}
+
+// begin ends registration, and reports everything that is wrong.
+func (w *Worker) begin() error {
+	if len(w.config.Lanes) == 0 {
+		queues := w.queues
+		if len(queues) == 0 {
+			queues = []string{gq.DefaultQueue}
+		}
+		w.config.Lanes = []Lane{{Queues: queues, Slots: w.config.Slots}}
+	}
+	faults := w.config.faults()
+	if w.queue == nil {
+		faults = append(faults, gq.Fault{Field: "queue", Problem: "is required"})
+	}
+	if len(w.mux.handlers) == 0 {
+		faults = append(faults, gq.Fault{Field: "handlers", Problem: "there are none, so there is nothing to claim"})
+	}
+	if faults = append(faults, w.mux.faults...); len(faults) > 0 {
+		return fmt.Errorf("start the worker: %w", &gq.InvalidError{Faults: faults})
+	}
+	w.handlers, w.types = w.mux.seal()
+	w.slots = newSlots(w.config)
+	return nil
 }
 
 // Name is how the queue knows the worker.
@@ -75,9 +92,17 @@ func (w *Worker) Name() string { return w.config.Name }
 // has been answered, and otherwise [ErrAbandoned], [ErrUndelivered] or both.
 // When it returns, nothing that it started runs any more but the handlers that
 // it says it has abandoned. A worker runs once.
+//
+// Before it starts, everything that is wrong with the configuration and with the handlers
+// is reported as one [gq.InvalidError].
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
 		return errors.New("worker: Run was called before")
+	}
+	if w.slots == nil {
+		if err := w.begin(); err != nil {
+			return err
+		}
 	}
 	w.values = context.WithoutCancel(ctx)
 	life, die := context.WithCancel(w.values)
@@ -105,6 +130,27 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.background.Wait()
 	w.log.Info("worker stopped", slog.String("worker", w.Name()))
 	return w.stopError(abandoned, w.settler.stats.undelivered.Load()-undelivered)
+}
+
+// Start runs the worker in the background, until ctx ends or Stop is called. An error of
+// [Worker.Run] is logged, and returned by Stop.
+func (w *Worker) Start(ctx context.Context) *Worker {
+	ctx, w.stop = context.WithCancel(ctx)
+	w.ended = make(chan error, 1)
+	go func() {
+		err := w.Run(ctx)
+		if err != nil {
+			w.log.Error("worker ended", slog.Any("error", err))
+		}
+		w.ended <- err
+	}()
+	return w
+}
+
+// Stop ends a worker that was started and returns what [Worker.Run] returned.
+func (w *Worker) Stop() error {
+	w.stop()
+	return <-w.ended
 }
 
 // drain waits for handlers, and returns those that it could not wait for.

@@ -52,7 +52,7 @@ func bubble(t *testing.T, f func(f *fixture)) {
 // run starts the worker.
 func (f *fixture) run() {
 	f.Helper()
-	w, err := worker.New(f.link, f.mux, f.config)
+	w, err := worker.NewWith(f.link, f.mux, f.config)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestTypedHandler(t *testing.T) {
 	spec.Covers(t, "Q-45")
 	bubble(t, func(f *fixture) {
 		var got worker.Job[email]
-		worker.HandleResult(f.mux, "email.send", func(_ context.Context, job *worker.Job[email]) (map[string]string, error) {
+		worker.HandleResult(f.mux, gq.NewKind[email, map[string]string]("email.send"), func(_ context.Context, job *worker.Job[email]) (map[string]string, error) {
 			got = *job
 			return map[string]string{"sent": job.Args.To}, nil
 		})
@@ -167,11 +167,11 @@ func TestRawPayloads(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		const payload = "\x00 not JSON"
 		var got []string
-		worker.Handle(f.mux, "bytes", func(_ context.Context, job *worker.Job[[]byte]) error {
+		worker.Handle(f.mux, gq.NewKind[[]byte, gq.None]("bytes"), func(_ context.Context, job *worker.Job[[]byte]) error {
 			got = append(got, string(job.Args))
 			return job.SetResult([]byte("raw result"))
 		})
-		worker.Handle(f.mux, "json", func(_ context.Context, job *worker.Job[json.RawMessage]) error {
+		worker.Handle(f.mux, gq.NewKind[json.RawMessage, gq.None]("json"), func(_ context.Context, job *worker.Job[json.RawMessage]) error {
 			got = append(got, string(job.Args))
 			return nil
 		})
@@ -192,7 +192,7 @@ func TestRawPayloads(t *testing.T) {
 
 func TestPayloadThatDoesNotDecode(t *testing.T) {
 	bubble(t, func(f *fixture) {
-		worker.Handle(f.mux, "email.send", func(context.Context, *worker.Job[email]) error {
+		worker.Handle(f.mux, gq.NewKind[email, gq.None]("email.send"), func(context.Context, *worker.Job[email]) error {
 			t.Error("the handler was called")
 			return nil
 		})
@@ -216,9 +216,9 @@ func TestNewReportsEveryFault(t *testing.T) {
 	m.HandleFunc("", ok)
 	m.HandleFunc("none", nil)
 	m.Use(nil)
-	worker.Handle[int](m, "nil.typed", nil)
-	worker.HandleResult[int, int](m, "nil.result", nil)
-	_, err := worker.New(nil, m, worker.Config{
+	worker.Handle(m, gq.NewKind[int, int]("nil.typed"), nil)
+	worker.HandleResult(m, gq.NewKind[int, int]("nil.result"), nil)
+	_, err := worker.NewWith(nil, m, worker.Config{
 		Slots: 1, MaxCost: -1, Poll: -1, Grace: -1, DrainTimeout: -1, LeaseTTL: -1, HeartbeatEvery: -1,
 		Lanes: []worker.Lane{{}, {Queues: []string{"bad name"}, Slots: 2}, {Queues: []string{"a", "a"}}},
 	})
@@ -236,23 +236,52 @@ func TestNewReportsEveryFault(t *testing.T) {
 			t.Errorf("New does not report %q: %v", want, err)
 		}
 	}
-	if _, err := worker.New(newMemory(), worker.NewMux(), worker.Config{}); err == nil || !strings.Contains(err.Error(), "nothing to claim") {
+	if _, err := worker.NewWith(newMemory(), worker.NewMux(), worker.Config{}); err == nil || !strings.Contains(err.Error(), "nothing to claim") {
 		t.Errorf("a mux without handlers: %v", err)
 	}
 }
 
-func TestRegisteringAfterNewPanics(t *testing.T) {
-	m := worker.NewMux()
-	m.HandleFunc("a", func(context.Context, *worker.Run) error { return nil })
-	if _, err := worker.New(newMemory(), m, worker.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a handler that no worker will call was accepted")
+func TestRegisteringInARunningWorkerPanics(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		f.handle(func(context.Context, *worker.Run) error { return nil })
+		f.run()
+		defer func() {
+			if recover() == nil {
+				t.Error("a handler that no worker will call was accepted")
+			}
+		}()
+		f.worker.HandleFunc("b", nil)
+	})
+}
+
+// A worker without handlers says so when it runs, and a worker that was started in the
+// background when it is stopped.
+func TestRunReportsFaults(t *testing.T) {
+	w := worker.New(newMemory(), worker.Config{Slots: -1, Logger: discard()})
+	for _, err := range []error{w.Start(t.Context()).Stop(), worker.New(nil, worker.Config{}).Run(t.Context())} {
+		if !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "nothing to claim") {
+			t.Errorf("a worker that cannot run: %v", err)
 		}
-	}()
-	m.HandleFunc("b", nil)
+	}
+}
+
+// A worker claims from the queues of the kinds that it handles.
+func TestQueuesOfKinds(t *testing.T) {
+	bubble(t, func(f *fixture) {
+		mail := gq.NewKind[string, gq.None]("mail", gq.InQueue("letters"))
+		var got []string
+		worker.Handle(f.mux, mail, func(_ context.Context, job *worker.Job[string]) error {
+			got = append(got, job.Args)
+			return nil
+		})
+		f.run()
+		f.submit(gq.Spec{Type: "mail", Queue: "letters", Payload: gq.Payload{Data: []byte(`"ada"`)}})
+		f.submit(gq.Spec{Type: "mail", Payload: gq.Payload{Data: []byte(`"elsewhere"`)}})
+		synctest.Wait()
+		if len(got) != 1 || got[0] != "ada" {
+			t.Errorf("handled %v, want the job in the kind's queue", got)
+		}
+	})
 }
 
 func TestMiddleware(t *testing.T) {
@@ -304,7 +333,7 @@ func TestHandlersSeeTheValuesOfTheContext(t *testing.T) {
 			return nil
 		})
 		m.submit(gq.Spec{Type: "work"})
-		w, err := worker.New(m, mux, worker.Config{Logger: slog.New(slog.DiscardHandler)})
+		w, err := worker.NewWith(m, mux, worker.Config{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -391,8 +391,10 @@ func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 
 // work is a worker in another process than the server, as any user has it.
 func (l *crashLoad) work(ctx context.Context, c *client.Client) {
-	mux := worker.NewMux()
-	mux.HandleFunc("go", func(ctx context.Context, run *worker.Run) error {
+	w := worker.New(c, worker.Config{
+		Slots: 20, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
+	})
+	w.HandleFunc("go", func(ctx context.Context, run *worker.Run) error {
 		number, err := strconv.ParseUint(string(run.Payload().Data), 10, 64)
 		if err != nil {
 			l.fault(fmt.Sprintf("job %s: the payload is not what was submitted: %v", run.ID(), err))
@@ -406,13 +408,7 @@ func (l *crashLoad) work(ctx context.Context, c *client.Client) {
 		}
 		return run.SetResult(strconv.AppendUint(nil, uint64(run.LeaseVersion()), 10))
 	})
-	w, err := worker.New(c, mux, worker.Config{
-		Slots: 20, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err == nil {
-		err = w.Run(ctx)
-	}
-	if err != nil {
+	if err := w.Run(ctx); err != nil {
 		l.fault(fmt.Sprintf("worker: %v", err))
 	}
 }

@@ -96,14 +96,12 @@ func (d *demo) play(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, demoTime)
 	var running sync.WaitGroup
 	defer func() { stop(); running.Wait() }()
-	w, err := worker.New(d.Engine, d.handlers(), worker.Config{
+	w := worker.New(d.Engine, worker.Config{
 		Name: "worker-1", Slots: 4, HeartbeatEvery: 300 * time.Millisecond,
 		DrainTimeout: time.Second, // whoever interrupts the show wants it to end
 		Logger:       slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		return err
-	}
+	d.register(w)
 	running.Go(func() { _ = d.Run(ctx) }) // its errors show in the calls below
 	running.Go(func() { d.follow(ctx) })
 	if err := d.crash(ctx); err != nil { // before any other worker is there to take the job
@@ -116,35 +114,33 @@ func (d *demo) play(ctx context.Context) error {
 	return d.finish(ctx)
 }
 
-// handlers are the functions that do the work.
-func (d *demo) handlers() *worker.Mux {
-	mux := worker.NewMux()
-	worker.Handle(mux, "email.send", func(ctx context.Context, job *worker.Job[struct{ To string }]) error {
+// register registers the functions that do the work.
+func (d *demo) register(w *worker.Worker) {
+	worker.Handle(w, gq.NewKind[struct{ To string }, gq.None]("email.send"), func(ctx context.Context, job *worker.Job[struct{ To string }]) error {
 		return pause(ctx, 200*time.Millisecond)
 	})
-	worker.Handle(mux, "report.build", func(ctx context.Context, job *worker.Job[struct{}]) error {
+	worker.Handle(w, gq.NewKind[struct{}, gq.None]("report.build"), func(ctx context.Context, job *worker.Job[struct{}]) error {
 		if job.Attempt() < 3 {
 			return &gq.TemporaryError{Message: "the database is busy"}
 		}
 		return pause(ctx, 200*time.Millisecond)
 	})
-	worker.Handle(mux, "card.charge", func(context.Context, *worker.Job[struct{}]) error {
+	worker.Handle(w, gq.NewKind[struct{}, gq.None]("card.charge"), func(context.Context, *worker.Job[struct{}]) error {
 		return &gq.PermanentError{Message: "the card was declined", Code: "card_declined"}
 	})
-	worker.HandleResult(mux, "photo.resize", func(ctx context.Context, job *worker.Job[struct{ Photo int }]) (int, error) {
+	worker.HandleResult(w, gq.NewKind[struct{ Photo int }, int]("photo.resize"), func(ctx context.Context, job *worker.Job[struct{ Photo int }]) (int, error) {
 		return job.Args.Photo, pause(ctx, time.Duration(300+200*job.Args.Photo)*time.Millisecond)
 	})
-	worker.Handle(mux, "album.publish", func(ctx context.Context, _ *worker.Job[struct{}]) error {
+	worker.Handle(w, gq.NewKind[struct{}, gq.None]("album.publish"), func(ctx context.Context, _ *worker.Job[struct{}]) error {
 		return pause(ctx, 200*time.Millisecond)
 	})
-	worker.Handle(mux, "clock.tick", func(context.Context, *worker.Job[struct{}]) error { return nil })
-	worker.Handle(mux, "video.encode", func(ctx context.Context, _ *worker.Job[struct{}]) error {
+	worker.Handle(w, gq.NewKind[struct{}, gq.None]("clock.tick"), func(context.Context, *worker.Job[struct{}]) error { return nil })
+	worker.Handle(w, gq.NewKind[struct{}, gq.None]("video.encode"), func(ctx context.Context, _ *worker.Job[struct{}]) error {
 		return pause(ctx, time.Hour) // far longer than the show: it will be cancelled
 	})
-	worker.Handle(mux, "invoice.print", func(ctx context.Context, _ *worker.Job[struct{}]) error {
+	worker.Handle(w, gq.NewKind[struct{}, gq.None]("invoice.print"), func(ctx context.Context, _ *worker.Job[struct{}]) error {
 		return pause(ctx, 200*time.Millisecond)
 	})
-	return mux
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -187,17 +187,13 @@ func runNative(t *testing.T, c *client.Client, n int) {
 	t.Helper()
 	var done atomic.Int64
 	all := make(chan struct{})
-	mux := worker.NewMux()
-	mux.HandleFunc("go", func(context.Context, *worker.Run) error {
+	w := worker.New(c, worker.Config{Slots: 200, Logger: slog.New(slog.DiscardHandler)})
+	w.HandleFunc("go", func(context.Context, *worker.Run) error {
 		if done.Add(1) == int64(n) {
 			close(all)
 		}
 		return nil
 	})
-	w, err := worker.New(c, mux, worker.Config{Slots: 200, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	working, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()

@@ -33,12 +33,8 @@ func TestIdleServer(t *testing.T) {
 	site := newCrashSite(t, url)
 	site.start()
 	defer site.kill()
-	mux := worker.NewMux()
-	mux.HandleFunc("go", func(context.Context, *worker.Run) error { return nil })
-	w, err := worker.New(site.client(), mux, worker.Config{Slots: 16, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := worker.New(site.client(), worker.Config{Slots: 16, Logger: slog.New(slog.DiscardHandler)})
+	w.HandleFunc("go", func(context.Context, *worker.Run) error { return nil })
 	working, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(working) }()

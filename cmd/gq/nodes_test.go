@@ -67,8 +67,10 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 	defer stop()
 	var workers, submitters sync.WaitGroup
 	for i, s := range sites {
-		mux := worker.NewMux()
-		mux.HandleFunc("go", func(_ context.Context, run *worker.Run) error {
+		w := worker.New(s.client(), worker.Config{
+			Slots: 200, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
+		})
+		w.HandleFunc("go", func(_ context.Context, run *worker.Run) error {
 			n, _ := runs.LoadOrStore(run.ID(), new(atomic.Int32))
 			if n.(*atomic.Int32).Add(1) > 1 || run.LeaseVersion() != 1 {
 				t.Errorf("job %s runs again while its lease lives, under version %d", run.ID(), run.LeaseVersion())
@@ -83,12 +85,6 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 			done.Add(1)
 			return nil
 		})
-		w, err := worker.New(s.client(), mux, worker.Config{
-			Slots: 200, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		workers.Go(func() {
 			if err := w.Run(working); err != nil {
 				t.Error(err)

@@ -89,13 +89,7 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	if r.json {
 		log = logline.NewJSON(r.stderr, slog.LevelInfo)
 	}
-	mux := worker.NewMux()
 	stderr := &lockedWriter{to: r.stderr}
-	for _, typ := range f.types {
-		mux.HandleFunc(typ, func(ctx context.Context, run *worker.Run) error {
-			return f.execute(ctx, run, stderr)
-		})
-	}
 	config := worker.Config{
 		Name: f.name, Slots: f.slots, Offers: f.offers, DrainTimeout: f.drain, Grace: f.grace + time.Second,
 		Classify: classifyExit, Logger: log,
@@ -105,12 +99,14 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	w, err := worker.New(refusable{q, stop}, mux, config)
-	if err != nil {
-		return err
+	w := worker.New(refusable{q, stop}, config)
+	for _, typ := range f.types {
+		w.HandleFunc(typ, func(ctx context.Context, run *worker.Run) error {
+			return f.execute(ctx, run, stderr)
+		})
 	}
 	log.Info("working", "worker", w.Name(), "types", strings.Join(f.types, ","), "slots", f.slots)
-	err = w.Run(ctx)
+	err := w.Run(ctx)
 	stats := w.Stats()
 	log.Info("stopped", "worker", w.Name(), "succeeded", stats.Succeeded, "failed", stats.Failed, "given_back", stats.Released)
 	if refusal := context.Cause(ctx); gq.KindOf(refusal) == gq.KindInvalid {

@@ -204,18 +204,14 @@ func (b *bench) remoteJob() gq.Spec {
 // withHandler runs a function while a worker is at work. When it returns, every
 // outcome of the worker has been answered.
 func withHandler(ctx context.Context, q worker.Queue, slots int, h func(context.Context, *worker.Run) error, use func(context.Context, *worker.Worker) error) error {
-	mux := worker.NewMux()
-	mux.HandleFunc("bench", h)
-	w, err := worker.New(q, mux, worker.Config{
+	w := worker.New(q, worker.Config{
 		Slots: slots, Lanes: []worker.Lane{{Queues: []string{queueName}}}, Logger: slog.New(slog.DiscardHandler),
 	})
-	if err != nil {
-		return err
-	}
+	w.HandleFunc("bench", h)
 	running, stop := context.WithCancel(ctx)
 	ran := make(chan error, 1)
 	go func() { ran <- w.Run(running) }()
-	err = use(ctx, w)
+	err := use(ctx, w)
 	stop()
 	return errors.Join(err, <-ran)
 }

@@ -43,13 +43,10 @@ func (b *bench) withWorker(ctx context.Context, row string, c worker.Config, use
 		}
 		q := &queueOfWorkers{Engine: e, store: s}
 		q.handle(func(context.Context, *worker.Run) error { return nil })
-		mux := worker.NewMux()
-		mux.HandleFunc("bench", func(ctx context.Context, run *worker.Run) error { return (*q.handler.Load())(ctx, run) })
 		c.Lanes = []worker.Lane{{Queues: []string{queueName}}}
 		c.Logger = slog.New(slog.DiscardHandler)
-		if q.worker, err = worker.New(e, mux, c); err != nil {
-			return err
-		}
+		q.worker = worker.New(e, c)
+		q.worker.HandleFunc("bench", func(ctx context.Context, run *worker.Run) error { return (*q.handler.Load())(ctx, run) })
 		running, stop := context.WithCancel(ctx)
 		var wg sync.WaitGroup
 		var ran [2]error

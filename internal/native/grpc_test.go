@@ -28,7 +28,7 @@ import (
 
 var (
 	_ engine.API = (*altered)(nil)
-	_ error  = (*brokenOffError)(nil)
+	_ error      = (*brokenOffError)(nil)
 )
 
 // problemOf is what the status of a call says.

@@ -101,7 +101,9 @@ func (jobIDForm) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Format: "uuid"}
 }
 func (durationForm) Schema(huma.Registry) *huma.Schema { return durationSchema() }
-func (priorityForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Priority]())) }
+func (priorityForm) Schema(huma.Registry) *huma.Schema {
+	return enumSchema(names(enum.All[gq.Priority]()))
+}
 
 func (priorityInForm) Schema(huma.Registry) *huma.Schema {
 	least, most := 0.0, 4.0
@@ -110,16 +112,24 @@ func (priorityInForm) Schema(huma.Registry) *huma.Schema {
 		{Type: huma.TypeInteger, Minimum: &least, Maximum: &most},
 	}}
 }
-func (statusForm) Schema(huma.Registry) *huma.Schema    { return enumSchema(names(enum.All[gq.Status]())) }
-func (eventTypeForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.EventType]())) }
-func (causeForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(names(enum.All[gq.Cause]())) }
-func (kindForm) Schema(huma.Registry) *huma.Schema      { return enumSchema(names(enum.All[gq.DependencyKind]())) }
+func (statusForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Status]())) }
+func (eventTypeForm) Schema(huma.Registry) *huma.Schema {
+	return enumSchema(names(enum.All[gq.EventType]()))
+}
+func (causeForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Cause]())) }
+func (kindForm) Schema(huma.Registry) *huma.Schema {
+	return enumSchema(names(enum.All[gq.DependencyKind]()))
+}
 
-func (categoryForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Category]())) }
-func (presetForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(enum.All[gq.Preset]())) }
-func (strategyForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Strategy]())) }
-func (jitterForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(names(enum.All[gq.Jitter]())) }
-func (lossForm) Schema(huma.Registry) *huma.Schema     { return enumSchema(wire.Names(gq.LossRule.String)) }
+func (categoryForm) Schema(huma.Registry) *huma.Schema {
+	return enumSchema(names(enum.All[gq.Category]()))
+}
+func (presetForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Preset]())) }
+func (strategyForm) Schema(huma.Registry) *huma.Schema {
+	return enumSchema(names(enum.All[gq.Strategy]()))
+}
+func (jitterForm) Schema(huma.Registry) *huma.Schema { return enumSchema(names(enum.All[gq.Jitter]())) }
+func (lossForm) Schema(huma.Registry) *huma.Schema   { return enumSchema(wire.Names(gq.LossRule.String)) }
 
 func (extendForm) Schema(huma.Registry) *huma.Schema {
 	return enumSchema(wire.Names(gq.ExtendMode.String))

@@ -1,0 +1,103 @@
+package gq_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	pictureName = regexp.MustCompile(`(\w+)\["([^"]+)"\]`)
+	pictureEdge = regexp.MustCompile(`(?m)^ *(\w+)(?:\["[^"]+"\])? --> (\w+)`)
+	whereRow    = regexp.MustCompile("(?m)^\\| [^|]+\\? \\| `([^`]+)` \\| `([^`]+)` \\|$")
+)
+
+// TestArchitecturePage holds docs/architecture.md against the sources.
+func TestArchitecturePage(t *testing.T) {
+	raw, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(raw)
+	dirs := map[string]string{"gq": "."}
+	for _, m := range pictureName.FindAllStringSubmatch(page, -1) {
+		dirs[m[1]] = strings.TrimSuffix(m[2], " (root)")
+		if m[1] == "gq" {
+			dirs[m[1]] = "."
+		}
+	}
+	edges := pictureEdge.FindAllStringSubmatch(page, -1)
+	if len(edges) < 20 {
+		t.Fatalf("the picture has %d arrows; is it still mermaid?", len(edges))
+	}
+	dirOf := func(name string) string {
+		if dir, ok := dirs[name]; ok {
+			return dir
+		}
+		return name
+	}
+	for _, e := range edges {
+		from, to := dirOf(e[1]), dirOf(e[2])
+		imported := modulePath
+		if to != "." {
+			imported = path.Join(modulePath, to)
+		}
+		if !slices.Contains(importsOf(t, from), imported) {
+			t.Errorf("the picture has an arrow from %s to %s, and no file of %[1]s imports it", from, to)
+		}
+	}
+	rows := whereRow.FindAllStringSubmatch(page, -1)
+	if len(rows) < 10 {
+		t.Fatalf("the page answers %d questions", len(rows))
+	}
+	for _, r := range rows {
+		if !slices.Contains(functionsOf(t, r[1]), r[2]) {
+			t.Errorf("%s has no function %s", r[1], r[2])
+		}
+	}
+}
+
+// importsOf lists what the files of a package import, without its tests.
+func importsOf(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Errorf("there is no package %s: %v", dir, err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range file.Imports {
+			all = append(all, importPath(spec))
+		}
+	}
+	return all
+}
+
+// functionsOf lists the functions and methods of a file.
+func functionsOf(t *testing.T, name string) (all []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok {
+			all = append(all, f.Name.Name)
+		}
+	}
+	return all
+}
