@@ -30,69 +30,76 @@ type arrow struct {
 // is decided; every package that exists must have one.
 var arrows = []arrow{
 	// What a program reads first. It imports nothing of ours; drivers register with it.
-	{pkg: ".", tests: []string{"machine", "store/codec", "worker", "driver/*", "internal/enum"}},
+	{pkg: ".", tests: []string{"store/codec", "worker", "driver/*"}},
 
 	// The rules: pure functions on the nouns of the root.
 	{pkg: "internal/enum", pure: true},
-	{pkg: "machine", imports: []string{".", "internal/enum"}, tests: []string{"classify", "internal/projection", "store/codec"}, pure: true},
-	{pkg: "classify", imports: []string{".", "machine"}, pure: true},
-	{pkg: "match", imports: []string{"."}, tests: []string{"machine"}, pure: true},
+	{pkg: "internal/errs", imports: []string{"."}, pure: true},
+	{pkg: "machine", imports: []string{"."}, tests: []string{"classify", "internal/projection", "store/codec"}, pure: true},
+	{pkg: "classify", imports: []string{"."}, pure: true},
+	{pkg: "match", imports: []string{"."}, pure: true},
+
+	// How the receiver of a webhook checks it, and how it is signed.
+	{pkg: "webhook", imports: []string{"."}},
 
 	// The binary forms that stores keep.
-	{pkg: "store/codec", imports: []string{"machine", "internal/enum", "."}, pure: true},
+	{pkg: "store/codec", imports: []string{"."}, pure: true},
 
 	// The port, its contract, its implementations. A store knows no other.
-	{pkg: "store", imports: []string{".", "machine", "internal/enum", "store/codec"}},
-	{pkg: "store/storetest", imports: []string{".", "machine", "internal/enum", "store", "internal/testing/scribble", "internal/testing/spec"}},
-	{pkg: "store/local", imports: []string{".", "machine", "internal/enum", "store", "store/codec"}},
-	{pkg: "store/postgres", imports: []string{".", "machine", "internal/enum", "store", "store/codec"}},
+	{pkg: "store", imports: []string{".", "store/codec"}},
+	{pkg: "store/storetest", imports: []string{".", "store", "internal/testing/scribble", "internal/testing/spec"}},
+	{pkg: "store/local", imports: []string{".", "store", "store/codec"}},
+	{pkg: "store/postgres", imports: []string{".", "store", "store/codec"}},
 
 	// Measures any store through the port.
-	{pkg: "internal/bench", imports: []string{".", "machine", "internal/enum", "store", "engine", "worker"}, tests: []string{"store/local"}},
+	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
 
 	// Carries everything from one store to another, or to a file and back.
-	{pkg: "internal/transfer", imports: []string{".", "machine", "internal/enum", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
+	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
-	{pkg: "engine", imports: []string{".", "machine", "internal/enum", "match", "store", "store/codec"}, tests: []string{"store/local", "store/postgres", "worker"}},
+	{pkg: "engine", imports: []string{".", "match", "store", "store/codec"}, tests: []string{"store/local", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
 	{pkg: "internal/retry"},
-	{pkg: "worker", imports: []string{".", "machine", "internal/enum", "classify", "internal/retry"}, tests: []string{"engine", "store", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire"}, tests: []string{"engine", "store", "store/local", "internal/native", "worker"}},
+	{pkg: "worker", imports: []string{".", "classify", "internal/retry"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire"}, tests: []string{"engine", "store", "store/local", "internal/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
+	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
+	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres"}},
+	{pkg: "driver/remote", imports: []string{".", "client"}},
 	{pkg: "api/taskqueueinternal/v1", imports: []string{"api/taskqueue/v1"}},
 	{pkg: "api/*"},
 
 	// How the vocabulary is written outside of a Go program, by servers and by
 	// clients.
 	{pkg: "internal/spelling", pure: true},
-	{pkg: "internal/wire", imports: []string{".", "machine", "internal/enum", "api/*", "internal/spelling"}},
+	{pkg: "internal/wire", imports: []string{".", "api/*", "internal/spelling"}},
 	{pkg: "internal/socket", imports: []string{"internal/wire"}},
 	{pkg: "internal/openapi"},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
-	{pkg: "internal/access", imports: []string{".", "machine", "internal/enum", "store"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/access", imports: []string{".", "store", "engine"}, tests: []string{"store/local"}},
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
-	{pkg: "internal/delivery", imports: []string{".", "store", "internal/wire"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/observe", imports: []string{".", "machine", "internal/enum", "internal/access", "internal/logline"}, tests: []string{"engine", "store/local"}},
-	{pkg: "internal/admin", imports: []string{".", "internal/access", "internal/delivery"}},
+	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/wire"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline"}, tests: []string{"store/local", "internal/access"}},
+	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery"}},
 
 	// How values read in a log.
 	{pkg: "internal/logline"},
 
 	// Gives out jobs that are matched with providers and not claimed. Its decisions
 	// are package match's.
-	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "machine", "internal/enum", "match", "store", "engine"}, tests: []string{"store/local", "store/postgres"}},
+	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "match", "store", "engine"}, tests: []string{"store/local", "store/postgres"}},
 
 	// What the faces call the states of a job.
-	{pkg: "internal/projection", imports: []string{"."}, tests: []string{"internal/enum"}, pure: true},
+	{pkg: "internal/projection", imports: []string{"."}, pure: true},
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/native", imports: append([]string{"machine", "internal/enum", "internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
-	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "machine", "internal/enum", "internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/native", imports: append([]string{"webhook", "internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
@@ -115,7 +122,7 @@ var arrows = []arrow{
 	{pkg: "internal/storeurl", imports: []string{"."}},
 	{pkg: "server/config", imports: []string{".", "match", "store", "internal/spelling", "internal/faces/scheduler"}},
 	{pkg: "server", imports: []string{
-		".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
+		"webhook", ".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
 		"internal/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "internal/matchmaker",
 		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire",
 	}, tests: []string{"client"}},
@@ -124,7 +131,7 @@ var arrows = []arrow{
 	{pkg: "internal/testing/scribble"},
 	{pkg: "internal/testing/spec"},
 	{pkg: "internal/conformance", imports: []string{"internal/testing/spec"}},
-	{pkg: "internal/diagram", imports: []string{"machine", "internal/enum", "."}},
+	{pkg: "internal/diagram", imports: []string{"."}},
 	{pkg: "internal/testing/gqtest"},
 	{pkg: "internal/testing/leaktest"},
 	{pkg: "internal/testing/pgtest"},
@@ -133,7 +140,7 @@ var arrows = []arrow{
 
 	// The one place where everything meets; nothing imports it.
 	{pkg: "cmd/gq", imports: []string{
-		".", "machine", "internal/enum", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
+		"webhook", ".", "classify", "match", "store", "store/local", "store/postgres", "engine", "worker", "client", "api/*",
 		"server", "server/config", "internal/native", "internal/faces/matching", "internal/bench", "internal/transfer",
 		"internal/wire", "internal/cli", "internal/spelling", "internal/storeurl", "internal/access", "internal/delivery", "internal/observe", "internal/logline",
 	}, tests: []string{"internal/designs/*", "internal/matchmaker"}},
@@ -151,6 +158,9 @@ var (
 
 	serviceImports = []string{"api/*", "internal/designs/rpc", "internal/taskwork"}
 	serviceTests   = []string{"internal/designs/taskqueuetest"}
+
+	// nouns are the packages that whoever imports the root may import too.
+	nouns = []string{"machine", "internal/enum", "internal/errs"}
 
 	// internalGroups are the folders of internal that hold packages.
 	internalGroups = []string{"designs", "faces", "testing"}
@@ -228,7 +238,12 @@ func arrowFor(rules []arrow, pkg string) (arrow, bool) {
 	if i < 0 {
 		return arrow{}, false
 	}
-	return rules[i], true
+	rule := rules[i]
+	if slices.Contains(rule.imports, ".") {
+		rule.imports = append(slices.Clip(rule.imports), nouns...)
+	}
+	rule.tests = append(slices.Clip(rule.tests), nouns...)
+	return rule, true
 }
 
 func matchesPackage(pattern, pkg string) bool {

@@ -80,9 +80,3 @@ type Backoff struct {
 	Jitter     Jitter
 	Custom     string // StrategyCustom: the name under which the application registered its function
 }
-
-// BackoffFunc is an application's own strategy: the delay before retry n, which
-// counts from 1. It must be pure and quick: it runs while a store settles the job,
-// and nothing else is settled meanwhile. What it returns is brought into the range
-// from zero to most; where it panics the delay is that of the exponential strategy.
-type BackoffFunc func(n int, initial, most time.Duration) time.Duration

@@ -4,23 +4,18 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Client is an open queue, embedded in this process or on a server. It has the methods of
 // [Driver].
-type Client struct {
-	Driver
-	close func() error
-}
-
-// NewClient is a client of a driver that a program has made itself, such as an
-// engine.Engine. close may be nil.
-func NewClient(d Driver, close func() error) *Client { return &Client{d, close} }
+type Client struct{ Driver }
 
 // Open opens the queue that a URL names:
 //
@@ -45,19 +40,19 @@ func Open(ctx context.Context, url string, options ...OpenOption) (*Client, erro
 	for _, set := range options {
 		set(&o)
 	}
-	driver, end, err := open(ctx, url, o)
+	driver, err := open(ctx, url, o)
 	if err != nil {
 		return nil, err
 	}
-	return NewClient(driver, end), nil
+	return &Client{driver}, nil
 }
 
 // Close stops an embedded queue or disconnects from a server. What was acknowledged stays.
 func (c *Client) Close() error {
-	if c.close == nil {
-		return nil
+	if d, ok := c.Driver.(io.Closer); ok {
+		return d.Close()
 	}
-	return c.close()
+	return nil
 }
 
 // Submit stores a job; programs usually do so through a [Kind]. If the idempotency key
@@ -73,9 +68,9 @@ func (c *Client) Submit(ctx context.Context, s Spec) (SubmitResult, error) {
 
 // In is the queue within a transaction of the program's own: a pgx.Tx or *sql.Tx of the
 // database that the queue is in. Other queues refuse what is submitted there.
-func (c *Client) In(tx any) Transaction {
+func (c *Client) In(tx any) Submitter {
 	if d, ok := c.Driver.(interface {
-		Within(tx any) (Transaction, error)
+		Within(tx any) (Submitter, error)
 	}); ok {
 		t, err := d.Within(tx)
 		if err == nil {
@@ -99,41 +94,25 @@ func (r refusal) Complete(context.Context, LeaseRef, []byte) (State, error) { re
 
 // OpenOptions are the settings with which [Open] calls a driver.
 type OpenOptions struct {
-	Log      *slog.Logger           // nil logs nothing
-	Token    string                 // of a server
-	TLS      *tls.Config            // of a server
-	Limits   Limits                 // of an embedded queue; zero is DefaultLimits
-	Backoffs map[string]BackoffFunc // of an embedded queue
+	Log      *slog.Logger                                                      // nil logs nothing
+	Token    string                                                            // of a server
+	TLS      *tls.Config                                                       // of a server
+	Limits   Limits                                                            // of an embedded queue; zero is DefaultLimits
+	Backoffs map[string]func(n int, initial, most time.Duration) time.Duration // strategies of the program's own, by name, of an embedded queue
 }
 
-// OpenOption changes one setting of [Open].
+// OpenOption changes one setting of [Open]; for those without a function of their own it is
+// written as func(o *gq.OpenOptions) { o.Limits = … }.
 type OpenOption func(*OpenOptions)
 
 // Token authenticates with a server.
 func Token(token string) OpenOption { return func(o *OpenOptions) { o.Token = token } }
 
-// TLS sets how connections to a server are encrypted.
-func TLS(c *tls.Config) OpenOption { return func(o *OpenOptions) { o.TLS = c } }
-
 // Log logs what goes wrong in the background. Without it nothing is logged.
 func Log(log *slog.Logger) OpenOption { return func(o *OpenOptions) { o.Log = log } }
 
-// WithLimits sets the sizes that an embedded queue accepts.
-func WithLimits(l Limits) OpenOption { return func(o *OpenOptions) { o.Limits = l } }
-
-// WithBackoff registers a backoff strategy of the program's own with an embedded queue.
-func WithBackoff(name string, f BackoffFunc) OpenOption {
-	return func(o *OpenOptions) {
-		o.Backoffs = maps.Clone(o.Backoffs)
-		if o.Backoffs == nil {
-			o.Backoffs = make(map[string]BackoffFunc)
-		}
-		o.Backoffs[name] = f
-	}
-}
-
-// openFunc opens the queue that a URL names; end undoes that.
-type openFunc = func(ctx context.Context, url string, o OpenOptions) (d Driver, end func() error, err error)
+// openFunc opens the queue that a URL names.
+type openFunc = func(ctx context.Context, url string, o OpenOptions) (Driver, error)
 
 var drivers struct {
 	mu       sync.Mutex
@@ -141,8 +120,9 @@ var drivers struct {
 }
 
 // RegisterDriver has [Open] call a function for the URLs of a scheme. The packages below
-// driver do so when they are imported. It panics if the scheme is taken.
-func RegisterDriver(scheme string, open func(ctx context.Context, url string, o OpenOptions) (d Driver, end func() error, err error)) {
+// driver do so when they are imported. A driver that is also an [io.Closer] is closed with its
+// client. It panics if the scheme is taken.
+func RegisterDriver(scheme string, open func(ctx context.Context, url string, o OpenOptions) (Driver, error)) {
 	drivers.mu.Lock()
 	defer drivers.mu.Unlock()
 	if drivers.byScheme[scheme] != nil {

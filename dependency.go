@@ -49,4 +49,5 @@ func (k *DependencyKind) UnmarshalText(text []byte) error {
 type Dependency struct {
 	Kind DependencyKind
 	Job  JobID
+	Ref  string // instead of Job: a job of the same graph, see GraphJob
 }

@@ -42,8 +42,6 @@ type Driver interface {
 	Heartbeat(ctx context.Context, beats []Heartbeat) ([]LeaseResult, error)
 	// Settle ends leases, each with its own outcome.
 	Settle(ctx context.Context, outcomes []Outcome) ([]LeaseResult, error)
-	// Complete ends a lease with success.
-	Complete(ctx context.Context, lease LeaseRef, result []byte) (State, error)
 	// Fail ends a lease with a failure; the job's policy decides about another attempt.
 	Fail(ctx context.Context, lease LeaseRef, f Failure) (State, error)
 	// Release gives a job back without using up an attempt.
@@ -101,7 +99,9 @@ type Driver interface {
 	Follow(ctx context.Context, after uint64, f func([]Event) error) error
 }
 
-// Submitter accepts jobs: a [Client], or a [Transaction].
+// Submitter accepts jobs and the completion of one: a [Client], or the queue within a
+// transaction of the program's own ([Client.In]), where both count if and only if the
+// transaction commits.
 type Submitter interface {
 	// Submit stores a job.
 	Submit(ctx context.Context, s Spec) (SubmitResult, error)
@@ -110,13 +110,6 @@ type Submitter interface {
 	SubmitBatch(ctx context.Context, specs []Spec) ([]SubmitResult, error)
 	// SubmitGraph stores jobs that depend on each other, all or none.
 	SubmitGraph(ctx context.Context, jobs []GraphJob) ([]SubmitResult, error)
-}
-
-// Transaction is a queue within a transaction of the program's own: what is submitted or
-// completed through it counts if and only if the transaction commits.
-type Transaction interface {
-	Submitter
-
-	// Complete ends a lease with success, together with the program's own writes.
+	// Complete ends a lease with success.
 	Complete(ctx context.Context, lease LeaseRef, result []byte) (State, error)
 }

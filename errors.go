@@ -1,7 +1,6 @@
 package gq
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
@@ -97,23 +96,6 @@ var (
 	ErrUnauthenticated = sentinel(KindUnauthenticated, "unauthenticated", "a valid token is required")
 )
 
-// KindOf returns the kind of the first classified error in err's tree, and
-// [KindInternal] where there is none.
-func KindOf(err error) ErrorKind {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Kind
-	}
-	return KindInternal
-}
-
-// CodeOf returns the stable code of err, "internal" where it has none.
-func CodeOf(err error) string {
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Code
-	}
-	return "internal"
-}
-
 // Fault is one thing that is wrong with a request.
 type Fault struct {
 	Field   string // as the user spells it: "payload", "dependencies[3].job"
@@ -155,24 +137,4 @@ func indexOf(names []string, name string) (int, bool) {
 		}
 	}
 	return 0, false
-}
-
-// FaultsOf lists the faults of an invalid request, none for other errors.
-func FaultsOf(err error) []Fault {
-	if err == nil {
-		return nil
-	}
-	if e, ok := errors.AsType[*InvalidError](err); ok {
-		return e.Faults
-	}
-	return nil
-}
-
-// Must is v, for short programs that cannot go on without it: it panics with an
-// error that is not nil.
-func Must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

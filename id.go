@@ -9,12 +9,8 @@ import (
 // submission and that no client can choose. The zero value is no job.
 type JobID [16]byte
 
-// NewJobID makes a job id out of 16 random bytes by setting the version and
-// variant bits.
-func NewJobID(random [16]byte) JobID { return JobID(uuidBits(random)) }
-
-// ParseJobID reads the canonical text form: 8-4-4-4-12 hexadecimal digits.
-func ParseJobID(s string) (JobID, error) {
+// parseJobID reads the canonical text form: 8-4-4-4-12 hexadecimal digits.
+func parseJobID(s string) (JobID, error) {
 	b, ok := parseUUID(s, true)
 	if !ok || b == ([16]byte{}) {
 		return JobID{}, &InvalidError{Faults: []Fault{{"id", fmt.Sprintf("%.64q is not a UUID", s)}}}
@@ -48,7 +44,7 @@ func (id *JobID) UnmarshalText(text []byte) error {
 		*id = JobID{}
 		return nil
 	}
-	parsed, err := ParseJobID(string(text))
+	parsed, err := parseJobID(string(text))
 	if err != nil {
 		return err
 	}
@@ -60,19 +56,9 @@ func (id *JobID) UnmarshalText(text []byte) error {
 // about a running job must carry the newest one. It does not authorise.
 type LeaseID string
 
-// NewLeaseID makes a lease id in UUID form out of 16 bytes that no other lease
-// of the store was made of.
-func NewLeaseID(unique [16]byte) LeaseID { return LeaseID(formatUUID(uuidBits(unique))) }
-
 // UUID is the 16 bytes of a lease id in canonical UUID form; matching has ids that are
 // none.
 func (id LeaseID) UUID() (raw [16]byte, ok bool) { return parseUUID(string(id), false) }
-
-func uuidBits(b [16]byte) [16]byte {
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return b
-}
 
 func formatUUID(b [16]byte) string {
 	out := uuidText(b)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 )
 
 var uuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
@@ -24,7 +25,7 @@ func TestJobIDForm(t *testing.T) {
 	spec.Covers(t, "J-05")
 	rapid.Check(t, func(t *rapid.T) {
 		random := randomBytes(t)
-		id := gq.NewJobID(random)
+		id := machine.NewJobID(random)
 		if !id.Valid() || id.IsZero() || !uuid4.MatchString(id.String()) {
 			t.Fatalf("%s out of %x is not a version 4 UUID", id, random)
 		}
@@ -42,7 +43,7 @@ func TestJobIDForm(t *testing.T) {
 			}
 		}
 		for _, text := range []string{id.String(), strings.ToUpper(id.String())} {
-			if parsed, err := gq.ParseJobID(text); parsed != id || err != nil {
+			if parsed, err := machine.ParseJobID(text); parsed != id || err != nil {
 				t.Fatalf("%s is read as %s, %v", text, parsed, err)
 			}
 		}
@@ -56,7 +57,7 @@ func TestJobIDValid(t *testing.T) {
 		"f47ac10b-58cc-4372-c567-0e02b2c3d479": false, // another variant
 		"f47ac10b-58cc-4372-7567-0e02b2c3d479": false,
 	} {
-		id, err := gq.ParseJobID(text)
+		id, err := machine.ParseJobID(text)
 		if err != nil || id.Valid() != want {
 			t.Errorf("%s: valid %v, %v; want %v", text, id.Valid(), err, want)
 		}
@@ -74,16 +75,16 @@ func TestParseJobIDRefuses(t *testing.T) {
 		"f47ac10b-58cc-4372-a567-0e02b2c3d47-", "{" + good[1:35] + "}", "urn:uuid:" + good,
 		"00000000-0000-0000-0000-000000000000",
 	} {
-		if id, err := gq.ParseJobID(text); !errors.Is(err, gq.ErrInvalid) {
+		if id, err := machine.ParseJobID(text); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("%q is read as %s, %v", text, id, err)
 		}
 	}
-	if _, err := gq.ParseJobID(strings.Repeat("x", 1<<20)); len(err.Error()) > 200 {
+	if _, err := machine.ParseJobID(strings.Repeat("x", 1<<20)); len(err.Error()) > 200 {
 		t.Errorf("the error repeats %d bytes", len(err.Error()))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.String().Draw(t, "text")
-		if id, err := gq.ParseJobID(text); err == nil && !strings.EqualFold(id.String(), text) {
+		if id, err := machine.ParseJobID(text); err == nil && !strings.EqualFold(id.String(), text) {
 			t.Fatalf("%q is read as %s", text, id)
 		}
 	})
@@ -94,7 +95,7 @@ func TestJobIDJSON(t *testing.T) {
 		ID     gq.JobID `json:"id"`
 		Parent gq.JobID `json:"parent"`
 	}
-	in := record{ID: gq.NewJobID([16]byte{15: 7})}
+	in := record{ID: machine.NewJobID([16]byte{15: 7})}
 	text, err := json.Marshal(in)
 	if want := `{"id":"00000000-0000-4000-8000-000000000007","parent":""}`; err != nil || string(text) != want {
 		t.Fatalf("%s, %v; want %s", text, err, want)
@@ -110,7 +111,7 @@ func TestJobIDJSON(t *testing.T) {
 
 func TestLeaseIDForm(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if id := gq.NewLeaseID(randomBytes(t)); !uuid4.MatchString(string(id)) {
+		if id := machine.NewLeaseID(randomBytes(t)); !uuid4.MatchString(string(id)) {
 			t.Fatalf("%s is not in UUID form", id)
 		}
 	})

@@ -18,14 +18,8 @@ type Job struct {
 // names jobs that exist already; Needs names others of the same call.
 type GraphJob struct {
 	Spec  Spec
-	Ref   string // what the others call it; unique within the call, may be empty
-	Needs []GraphDependency
-}
-
-// GraphDependency is a dependency on another draft of the same call.
-type GraphDependency struct {
-	Kind DependencyKind
-	Ref  string
+	Ref   string       // what the others call it; unique within the call, may be empty
+	Needs []Dependency // on others of the call, by Ref
 }
 
 // SubmitResult is the answer to a submission: where the job stands, or why it was

@@ -2,8 +2,15 @@ package gq
 
 import "time"
 
-// Hard limits. A configuration may ask for less, never for more.
+// Names, and hard limits: a configuration may ask for less, never for more.
 const (
+	DefaultQueue = "default" // where a job goes that names no queue
+
+	JSON        = "application/json"         // the content type of a JSON payload
+	OctetStream = "application/octet-stream" // the content type of a payload that is mere bytes
+
+	Unlimited time.Duration = -1 // takes a limit of the queue's policy away
+
 	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit and fair keys
 	MaxKeyRunes         = 256       // idempotency key, in characters
 	MaxPayloadBytes     = 16 << 20  // what Limits.PayloadBytes may be set to
@@ -40,9 +47,4 @@ type Limits struct {
 	PayloadBytes    int // largest payload; default 1 MiB, at most MaxPayloadBytes
 	ResultBytes     int // largest result; default 1 MiB, at most MaxPayloadBytes
 	CheckpointBytes int // largest checkpoint; default 1 MiB, at most MaxPayloadBytes
-}
-
-// DefaultLimits are the limits of an installation that sets none.
-func DefaultLimits() Limits {
-	return Limits{PayloadBytes: 1 << 20, ResultBytes: 1 << 20, CheckpointBytes: 1 << 20}
 }

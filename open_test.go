@@ -187,7 +187,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%q: %v, want %q", url, err, want)
 		}
 	}
-	if _, err := gq.Open(t.Context(), "memory:", gq.WithLimits(gq.Limits{PayloadBytes: 1})); !errors.Is(err, gq.ErrInvalid) {
+	if _, err := gq.Open(t.Context(), "memory:", func(o *gq.OpenOptions) { o.Limits.PayloadBytes = 1 }); !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("impossible limits: %v", err)
 	}
 	client := openMemory(t)
@@ -206,10 +206,12 @@ func TestOpenRefuses(t *testing.T) {
 func TestOpenAgain(t *testing.T) {
 	t.Parallel()
 	ctx, url := t.Context(), "file:"+t.TempDir()
-	options := []gq.OpenOption{
-		gq.WithLimits(gq.Limits{PayloadBytes: 100, ResultBytes: 100, CheckpointBytes: 100}),
-		gq.WithBackoff("mine", func(int, time.Duration, time.Duration) time.Duration { return time.Minute }),
-	}
+	options := []gq.OpenOption{func(o *gq.OpenOptions) {
+		o.Limits = gq.Limits{PayloadBytes: 100, ResultBytes: 100, CheckpointBytes: 100}
+		o.Backoffs = map[string]func(int, time.Duration, time.Duration) time.Duration{
+			"mine": func(int, time.Duration, time.Duration) time.Duration { return time.Minute },
+		}
+	}}
 	client, err := gq.Open(ctx, url, options...)
 	if err != nil {
 		t.Fatal(err)

@@ -37,9 +37,6 @@ func Tag(name, value string) Option {
 	}
 }
 
-// Callback names the URL that is told of the end of a job.
-func Callback(url string) Option { return func(s *Spec) { s.Metadata.CallbackURL = url } }
-
 // After has a job wait until these have completed.
 func After(jobs ...JobID) Option {
 	return func(s *Spec) {
@@ -49,9 +46,6 @@ func After(jobs ...JobID) Option {
 		}
 	}
 }
-
-// Requires names capabilities that a worker must offer.
-func Requires(capabilities ...string) Option { return func(s *Spec) { s.Requires = capabilities } }
 
 // LimitKey names what a job shares its queue's limit per key with, such as a customer.
 func LimitKey(key string) Option { return func(s *Spec) { s.LimitKey = key } }
@@ -75,9 +69,9 @@ func Timeout(d time.Duration) Option { return func(s *Spec) { s.Overrides.Execut
 // away.
 func Lifetime(d time.Duration) Option { return func(s *Spec) { s.Overrides.Lifetime = d } }
 
-// Overrides are the parts of a policy that a submission sets; what is zero comes from the
+// overrides are the parts of a policy that a submission sets; what is zero comes from the
 // queue.
-type Overrides struct {
+type overrides struct {
 	Preset            Preset // starts from it instead of the queue's policy
 	MaxAttempts       int
 	Backoff           Backoff
@@ -88,7 +82,7 @@ type Overrides struct {
 }
 
 // Over is a policy with the overrides.
-func (o Overrides) Over(p Policy) Policy {
+func (o overrides) Over(p Policy) Policy {
 	if o.Preset != 0 {
 		p = o.Preset.Policy()
 	}
@@ -113,3 +107,6 @@ func (o Overrides) Over(p Policy) Policy {
 	set(&p.IdempotencyWindow, o.IdempotencyWindow)
 	return p
 }
+
+// IsZero reports whether nothing is overridden.
+func (o overrides) IsZero() bool { return o == overrides{} }

@@ -107,9 +107,6 @@ type Policy struct {
 	IdempotencyWindow time.Duration // how long a key finds its job
 }
 
-// DefaultPolicy is the policy of a job that asks for nothing else.
-func DefaultPolicy() Policy { return PresetJobModel.Policy() }
-
 // Policy is the preset's policy, with every default of its document.
 func (p Preset) Policy() Policy {
 	if p.Valid() {

@@ -17,9 +17,6 @@ type Queue struct {
 	UpdatedAt  time.Time // set by the store, when it was configured
 }
 
-// NewQueue is a queue with the default policy and no limits.
-func NewQueue(name string) Queue { return Queue{Name: name, Policy: DefaultPolicy()} }
-
 // Pool is capacity that queues share. The held jobs of all its queues together
 // never cost more; a job that does not fit waits, and cheaper ones may pass it.
 //

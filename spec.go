@@ -8,15 +8,6 @@ import (
 	"time"
 )
 
-const (
-	DefaultQueue = "default" // where a job goes that names no queue
-
-	JSON        = "application/json"         // the content type of a JSON payload
-	OctetStream = "application/octet-stream" // the content type of a payload that is mere bytes
-
-	Unlimited time.Duration = -1 // takes a limit of the queue's policy away
-)
-
 // Payload is what a client hands to a handler, or a handler back. The system
 // does not interpret it. It only checks, at submission, that text is UTF-8 and
 // that what is declared as JSON is JSON.
@@ -51,7 +42,7 @@ type Spec struct {
 	Type      string
 	Payload   Payload
 	Policy    Policy    // zero is the queue's
-	Overrides Overrides // of the policy; an engine applies and clears them
+	Overrides overrides // parts of the policy that options set; an engine applies and clears them
 	Key       IdempotencyKey
 	RunAt     time.Time     // not before this instant; zero is at once
 	Delay     time.Duration // not before this long after submission; the later of both counts
@@ -93,7 +84,7 @@ func (s Spec) WithDefaults() Spec {
 		s.Queue = DefaultQueue
 	}
 	if s.Policy == (Policy{}) {
-		s.Policy = DefaultPolicy()
+		s.Policy = PresetJobModel.Policy()
 	}
 	if s.Metadata.Priority == 0 {
 		s.Metadata.Priority = PriorityNormal

@@ -35,10 +35,11 @@ type State struct {
 	FirstStartedAt time.Time // first attempt; with a RunLifetime, first lease
 	CompletedAt    time.Time // became terminal
 
-	Version  LeaseVersion // the last one issued
-	Lease    *Lease       // the current lease, or the last one
-	Settled  uint64       // digest of the call that ended Lease
-	Previous Settlement   // the lease before it
+	Version        LeaseVersion // the last one issued
+	Lease          *Lease       // the current lease, or the last one
+	Settled        uint64       // digest of the call that ended Lease
+	PreviousLease  LeaseID      // the lease before it
+	PreviousDigest uint64       // of the call that ended that
 
 	Progress        float64 // 0 to 1, as the holder reported it
 	Note            string
@@ -48,13 +49,6 @@ type State struct {
 	ResultBytes     int
 	CheckpointBytes int
 	Checkpoints     int // saved so far
-}
-
-// Settlement remembers how a lease ended, so that the identical call can be
-// answered again when its reply was lost.
-type Settlement struct {
-	Lease  LeaseID
-	Digest uint64
 }
 
 // Cancellation follows a cancel of a running job: asked for, told to the

@@ -10,6 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -70,11 +71,11 @@ func TestWrongAddress(t *testing.T) {
 		"127.0.0.1:1,queue.example.org:wat": `has the port "wat"`,
 	} {
 		_, err := client.New(address, client.Options{})
-		if gq.KindOf(err) != gq.KindInvalid || !strings.Contains(err.Error(), want) {
+		if errs.KindOf(err) != gq.KindInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q in it", address, err, want)
 		}
 	}
-	if _, err := client.New("127.0.0.1:1,queue.example.org:2", client.Options{Token: "gqt_x"}); gq.KindOf(err) != gq.KindInvalid {
+	if _, err := client.New("127.0.0.1:1,queue.example.org:2", client.Options{Token: "gqt_x"}); errs.KindOf(err) != gq.KindInvalid {
 		t.Errorf("a token would go in the clear to one of two servers: %v", err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // flaky is an engine that does what it is asked and then, as often as it is
@@ -115,7 +117,7 @@ func TestLostAnswersAreAskedForAgain(t *testing.T) {
 		return err
 	})
 	lose("a graph with keys", func() error {
-		_, err := f.SubmitGraph(ctx, []gq.GraphJob{{Ref: "x", Spec: keyed("d")}, {Spec: keyed("e"), Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "x"}}}})
+		_, err := f.SubmitGraph(ctx, []gq.GraphJob{{Ref: "x", Spec: keyed("d")}, {Spec: keyed("e"), Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "x"}}}})
 		return err
 	})
 	lose("get", func() error { _, err := f.Get(ctx, id, 0); return err })
@@ -174,7 +176,7 @@ func TestUnknownOutcomesAreTold(t *testing.T) {
 		e.calls.Store(0)
 		e.lose.Store(1)
 		err := call()
-		if !errors.Is(err, client.ErrUnreachable) || gq.KindOf(err) != gq.KindUnavailable {
+		if !errors.Is(err, client.ErrUnreachable) || errs.KindOf(err) != gq.KindUnavailable {
 			t.Errorf("%s: %v", what, err)
 		}
 		if n := e.calls.Load(); n != 1 {
@@ -209,7 +211,7 @@ func TestGeneratedKeys(t *testing.T) {
 	if again := must(f.Submit(ctx, gq.Spec{Type: "work", Key: gq.IdempotencyKey{Name: "mine"}}))(t); !again.Existing || again.ID() != mine.ID() {
 		t.Errorf("a key of the caller: %+v", again)
 	}
-	unkeyed := gq.DefaultPolicy()
+	unkeyed := machine.DefaultPolicy()
 	unkeyed.IdempotencyWindow = 0
 	if s := must(f.Submit(ctx, gq.Spec{Type: "work", Policy: unkeyed}))(t); s.Existing {
 		t.Errorf("%+v", s)
@@ -228,7 +230,7 @@ func TestUnreachable(t *testing.T) {
 	f.cut()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := f.Get(ctx, id, 0); gq.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := f.Get(ctx, id, 0); errs.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("at the end of its time: %v", err)
 	}
 	f.mend()
@@ -446,7 +448,7 @@ func TestWaitForAJob(t *testing.T) {
 	f := serve(t)
 	id := f.job()
 	job, err := inVain(t, id, f.Wait)
-	if gq.KindOf(err) != gq.KindTimeout || job.State.Status != gq.StatusScheduled {
+	if errs.KindOf(err) != gq.KindTimeout || job.State.Status != gq.StatusScheduled {
 		t.Errorf("%s, %v", job.State.Status, err)
 	}
 	_, near := inVain(t, id, f.engine.Wait)
@@ -492,7 +494,7 @@ func TestClosed(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := <-claiming; gq.KindOf(err) != gq.KindUnavailable {
+	if err := <-claiming; errs.KindOf(err) != gq.KindUnavailable {
 		t.Errorf("a claim that waited: %v", err)
 	}
 	for what, call := range map[string]func() error{

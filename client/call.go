@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -76,7 +77,7 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 
 // passing reports whether an error says only that there was no server.
 func passing(err error) bool {
-	return !errors.Is(err, errClosed) && (status.Code(err) == codes.Unavailable || gq.KindOf(err) == gq.KindUnavailable)
+	return !errors.Is(err, errClosed) && (status.Code(err) == codes.Unavailable || errs.KindOf(err) == gq.KindUnavailable)
 }
 
 // speaksHTTP reports whether an error says that the other side is a web server,

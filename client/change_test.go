@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Two who set different things of one queue at the same time do not undo each
@@ -26,7 +27,7 @@ func TestChangingAQueueLeavesTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := gq.NewQueue("q")
+	want := machine.NewQueue("q")
 	want.MaxRunning, want.MaxDepth, want.Fair, want.Rate = 7, 100, true, gq.Rate{Count: 5, Per: time.Second}
 	want.Policy.MaxAttempts, want.Policy.LeaseTTL, want.Policy.Backoff.Initial = 9, time.Minute, 3*time.Second
 	want.UpdatedAt = changed.UpdatedAt
@@ -37,7 +38,7 @@ func TestChangingAQueueLeavesTheRest(t *testing.T) {
 	changed = must(f.ChangeQueue(ctx, "q", func(q *gq.Queue) {
 		q.MaxRunning, q.MaxDepth, q.Fair, q.Rate, q.Policy = 0, 0, false, gq.Rate{}, gq.PresetSemantics.Policy()
 	}))(t)
-	want = gq.NewQueue("q")
+	want = machine.NewQueue("q")
 	want.Policy, want.UpdatedAt = gq.PresetSemantics.Policy(), changed.UpdatedAt
 	same(t, "a queue that was set back", want, changed)
 

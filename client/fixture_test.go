@@ -15,6 +15,8 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/store"
@@ -33,6 +35,7 @@ type fixture struct {
 	client  client.Options
 	limits  gq.Limits
 	log     *book
+	events  bool // the server has the service of events
 
 	mu       sync.Mutex
 	server   *native.GRPC
@@ -67,6 +70,9 @@ func (f *fixture) serveOn(s store.Store) {
 	if f.native == nil {
 		f.native = e
 	}
+	if f.events {
+		f.serveEvents(e, s)
+	}
 	if f.options.Log == nil {
 		f.options.Log = slog.New(slog.NewJSONHandler(f.log, nil))
 	}
@@ -90,6 +96,28 @@ func (f *fixture) serveOn(s store.Store) {
 			f.Error(err)
 		}
 	})
+}
+
+// serveEvents has the server serve events, to everyone.
+func (f *fixture) serveEvents(e *engine.Engine, s store.Store) {
+	f.Helper()
+	ring, err := access.NewKeyring(s, "")
+	if err != nil {
+		f.Fatal(err)
+	}
+	gate, guard, hub := access.NewGate(ring, false, nil), access.NewGuard(e, s), feed.New(e)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- hub.Run(ctx) }()
+	f.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			f.Error(err)
+		}
+	})
+	f.native, f.options.Feed = guard, feed.NewFeed(hub, guard, 0)
+	f.options.Unary = append(f.options.Unary, gate.Unary)
+	f.options.Stream = append(f.options.Stream, gate.Stream)
 }
 
 // start starts a server.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -34,7 +35,7 @@ func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	s, drawn := c.keyed(s)
 	m, err := invoke(ctx, c, safeIf(s.Key.Name != ""), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
 	if err != nil {
-		if faults := gq.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
+		if faults := errs.FaultsOf(err); faults != nil && wire.RequestOf(err) == "" {
 			err = fmt.Errorf("submit %.80q: %w", s.Type, err)
 		}
 		return gq.SubmitResult{Err: err}, err
@@ -125,7 +126,7 @@ func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]
 		}
 		return out, err
 	}
-	if gq.FaultsOf(err) == nil || wire.RequestOf(err) != "" {
+	if errs.FaultsOf(err) == nil || wire.RequestOf(err) != "" {
 		return nil, err
 	}
 	out := make([]gq.SubmitResult, len(specs))

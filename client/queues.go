@@ -8,6 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Queues lists every queue that has been configured or ever had a job, by name. It
@@ -79,7 +80,7 @@ func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
 func (c *Client) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	before, err := c.Queue(ctx, name)
 	if errors.Is(err, gq.ErrNotFound) {
-		before, err = gq.NewQueue(name), nil
+		before, err = machine.NewQueue(name), nil
 	}
 	if err != nil {
 		return gq.Queue{}, err

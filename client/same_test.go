@@ -13,6 +13,8 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -66,7 +68,7 @@ var (
 // thing. What a store keeps for itself is not sent.
 func same[T any](t *testing.T, what string, near, far T) {
 	t.Helper()
-	if diff := cmp.Diff(near, far, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gq.State{}, "Settled", "Previous"),
+	if diff := cmp.Diff(near, far, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(gq.State{}, "Settled", "PreviousLease", "PreviousDigest"),
 		cmpopts.IgnoreFields(gq.Reason{}, "Summary")); diff != "" { // which tells how long ago things were
 		t.Errorf("%s: engine (-), client (+):\n%s", what, diff)
 	}
@@ -190,7 +192,7 @@ func TestWorkersVerbs(t *testing.T) {
 	ctx := t.Context()
 	drafts := []gq.GraphJob{
 		{Ref: "a", Spec: gq.Spec{Type: "work"}},
-		{Ref: "b", Spec: gq.Spec{Type: "work"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
+		{Ref: "b", Spec: gq.Spec{Type: "work"}, Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
 	}
 	graph := must(f.SubmitGraph(ctx, drafts))(t)
 	if len(graph) != 2 || graph[0].State.Status != gq.StatusScheduled || graph[1].State.Status != gq.StatusPending {
@@ -229,8 +231,8 @@ func TestErrorsAreTheSame(t *testing.T) {
 	f := serve(t)
 	ctx := t.Context()
 	id := f.job()
-	unknown := gq.NewJobID([16]byte{1})
-	bad := gq.DefaultPolicy()
+	unknown := machine.NewJobID([16]byte{1})
+	bad := machine.DefaultPolicy()
 	bad.MaxAttempts, bad.LeaseTTL, bad.OnLoss = 0, -1, 0
 	must(f.PutQueue(ctx, gq.Queue{Name: "full", MaxDepth: 1}))(t)
 	f.job(func(s *gq.Spec) { s.Queue = "full" })
@@ -277,7 +279,7 @@ func TestErrorsAreTheSame(t *testing.T) {
 		},
 		"graph": func(q full) error { _, err := q.SubmitGraph(ctx, nil); return err },
 		"cycle": func(q full) error {
-			_, err := q.SubmitGraph(ctx, []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "b"}}}})
+			_, err := q.SubmitGraph(ctx, []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "b"}}}})
 			return err
 		},
 		"list":   func(q full) error { _, err := q.List(ctx, gq.Query{Limit: -1}); return err },
@@ -313,10 +315,10 @@ func TestErrorsAreTheSame(t *testing.T) {
 				t.Fatalf("engine %v, client %v", near, far)
 			}
 			words := name == "text" || near.Error() == far.Error() // what cannot be sent is refused on this side
-			if gq.KindOf(near) != gq.KindOf(far) || gq.CodeOf(near) != gq.CodeOf(far) || !words {
-				t.Errorf("engine %s: %v\nclient %s: %v", gq.CodeOf(near), near, gq.CodeOf(far), far)
+			if errs.KindOf(near) != errs.KindOf(far) || errs.CodeOf(near) != errs.CodeOf(far) || !words {
+				t.Errorf("engine %s: %v\nclient %s: %v", errs.CodeOf(near), near, errs.CodeOf(far), far)
 			}
-			same(t, "faults", gq.FaultsOf(near), gq.FaultsOf(far))
+			same(t, "faults", errs.FaultsOf(near), errs.FaultsOf(far))
 		})
 	}
 }

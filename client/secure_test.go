@@ -20,6 +20,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // certificate makes one for 127.0.0.1.
@@ -114,7 +116,7 @@ func TestOptions(t *testing.T) {
 			}
 			continue
 		}
-		if faults := gq.FaultsOf(err); len(faults) == 0 || faults[0].Field != c.field {
+		if faults := errs.FaultsOf(err); len(faults) == 0 || faults[0].Field != c.field {
 			t.Errorf("%q: %v", c.address, err)
 		}
 	}
@@ -123,7 +125,7 @@ func TestOptions(t *testing.T) {
 // An error tells under which name the server's log has more.
 func TestRequestID(t *testing.T) {
 	f := serve(t)
-	_, err := f.Get(t.Context(), gq.NewJobID([16]byte{1}), 0)
+	_, err := f.Get(t.Context(), machine.NewJobID([16]byte{1}), 0)
 	if client.RequestID(err) == "" {
 		t.Errorf("%v has no request id", err)
 	}

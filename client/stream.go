@@ -15,6 +15,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -349,7 +350,7 @@ func (s *workStream) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e := wire.ErrorFromStatus(err); {
-	case gq.KindOf(e) == gq.KindUnavailable || gq.KindOf(e) == gq.KindDenied || gq.KindOf(e) == gq.KindUnauthenticated:
+	case errs.KindOf(e) == gq.KindUnavailable || errs.KindOf(e) == gq.KindDenied || errs.KindOf(e) == gq.KindUnauthenticated:
 		s.err = e
 	case errors.Is(err, io.EOF):
 		s.err = errStreamEnded

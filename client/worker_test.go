@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -62,7 +63,7 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	stop := run(t, w)
 	defer stop()
 
-	soon := gq.DefaultPolicy()
+	soon := machine.DefaultPolicy()
 	soon.Backoff.Initial = time.Millisecond
 	var ids []gq.JobID
 	for i := range 100 {
@@ -99,7 +100,7 @@ func TestWorkerSurvivesBrokenConnections(t *testing.T) {
 	ctx := t.Context()
 	// Jobs that were on their way when the connection broke wait for the end of
 	// their leases.
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 	p.LeaseTTL, p.OnLoss, p.Lifetime = 500*time.Millisecond, gq.LossFree, 0
 	sweeping, stopSweeping := context.WithCancel(ctx)
 	var group sync.WaitGroup

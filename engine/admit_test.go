@@ -112,10 +112,10 @@ func TestCatchUp(t *testing.T) {
 		if s, err := f.Advance(t.Context(), again); err != nil || s.Status != gq.StatusFailed {
 			t.Errorf("after its lease: %+v, %v", s, err)
 		}
-		if _, err := f.Advance(t.Context(), gq.NewJobID([16]byte{1})); !errors.Is(err, gq.ErrNotFound) {
+		if _, err := f.Advance(t.Context(), machine.NewJobID([16]byte{1})); !errors.Is(err, gq.ErrNotFound) {
 			t.Errorf("an unknown job: %v", err)
 		}
-		jobs, err := f.Jobs(t.Context(), []gq.JobID{lost, gq.NewJobID([16]byte{1}), again}, 0)
+		jobs, err := f.Jobs(t.Context(), []gq.JobID{lost, machine.NewJobID([16]byte{1}), again}, 0)
 		if err != nil || len(jobs) != 2 || jobs[lost].State.ID != lost {
 			t.Errorf("many jobs: %v, %v", jobs, err)
 		}

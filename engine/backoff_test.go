@@ -8,6 +8,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -15,7 +17,7 @@ import (
 func forty(int, time.Duration, time.Duration) time.Duration { return 40 * time.Minute }
 
 func mine() gq.Policy {
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 	p.OnLoss, p.LeaseTTL = gq.LossBackoff, time.Minute
 	p.Backoff = gq.Backoff{Strategy: gq.StrategyCustom, Custom: "mine", Initial: time.Second, Max: time.Hour, Multiplier: 2, Jitter: gq.JitterNone}
 	return p
@@ -25,7 +27,7 @@ func mine() gq.Policy {
 // lease.
 func TestBackoffIsRegisteredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newBackoffFixture(t, map[string]gq.BackoffFunc{"mine": forty})
+		f := newBackoffFixture(t, map[string]machine.BackoffFunc{"mine": forty})
 		lost, failed := f.submit(gq.Spec{Policy: mine()}), f.submit(gq.Spec{Policy: mine()})
 		f.take()
 		_, lease := f.take()
@@ -41,7 +43,7 @@ func TestBackoffIsRegisteredOnce(t *testing.T) {
 }
 
 // newBackoffFixture is a fixture with strategies of its own.
-func newBackoffFixture(t *testing.T, backoffs map[string]gq.BackoffFunc) *fixture {
+func newBackoffFixture(t *testing.T, backoffs map[string]machine.BackoffFunc) *fixture {
 	t.Helper()
 	s, err := local.OpenMemory(local.Options{Config: store.Config{Backoffs: backoffs}})
 	if err != nil {
@@ -62,7 +64,7 @@ func TestUnregisteredBackoffIsRefused(t *testing.T) {
 		ctx := t.Context()
 		refused := func(call string, err error, field string) {
 			t.Helper()
-			faults := gq.FaultsOf(err)
+			faults := errs.FaultsOf(err)
 			if !slices.ContainsFunc(faults, func(f gq.Fault) bool { return f.Field == field }) {
 				t.Errorf("%s: %v, want a fault of %s", call, err, field)
 			}

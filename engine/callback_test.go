@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // checkingCallbacks delivers nothing.
@@ -42,7 +43,7 @@ func TestCallbacksAreCheckedWhenGiven(t *testing.T) {
 
 		refused := func(what, field string, err error) {
 			t.Helper()
-			faults := gq.FaultsOf(err)
+			faults := errs.FaultsOf(err)
 			if len(faults) != 1 || faults[0].Field != field || !strings.Contains(faults[0].Problem, "is bad") {
 				t.Errorf("%s: %v, want a fault of %s", what, err, field)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -73,7 +74,7 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	if len(c.Queues) == 0 {
 		c.Queues = []string{gq.DefaultQueue}
 	}
-	faults := gq.FaultsOf(store.CheckClaim(c))
+	faults := errs.FaultsOf(store.CheckClaim(c))
 	if r.Wait < 0 || r.Wait > MaxWait {
 		faults = append(faults, gq.Fault{Field: "wait", Problem: fmt.Sprintf("%v is not between 0 and %v", r.Wait, MaxWait)})
 	}
@@ -82,7 +83,7 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 		names []string
 	}{{"types", r.Types}, {"offers", r.Offers}} {
 		for i, name := range names.names {
-			faults = append(faults, gq.FaultsOf(machine.CheckName(fmt.Sprintf("%s[%d]", names.field, i), name))...)
+			faults = append(faults, errs.FaultsOf(machine.CheckName(fmt.Sprintf("%s[%d]", names.field, i), name))...)
 		}
 	}
 	if len(faults) > 0 {

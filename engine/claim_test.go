@@ -83,7 +83,7 @@ func TestLongPoll(t *testing.T) {
 		}, act: func(w world) { must[gq.Queue](w.T)(w.Resume(w.Context(), gq.DefaultQueue)) }, want: 10 * time.Second, slow: true},
 		{name: "DependencyEnds", prep: func(w world) {
 			must[[]gq.SubmitResult](w.T)(w.SubmitGraph(w.Context(), []gq.GraphJob{
-				{Spec: gq.Spec{Type: "t"}, Ref: "a"}, {Spec: gq.Spec{Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
+				{Spec: gq.Spec{Type: "t"}, Ref: "a"}, {Spec: gq.Spec{Type: "t"}, Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "a"}}},
 			}))
 			w.take(as("other"))
 		}, act: func(w world) {

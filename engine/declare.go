@@ -29,7 +29,7 @@ func (e *Engine) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error)
 
 func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, err error) {
 	if q.Policy == (gq.Policy{}) {
-		q.Policy = gq.DefaultPolicy()
+		q.Policy = machine.DefaultPolicy()
 	}
 	refused := func(err error) (gq.Queue, error) {
 		return gq.Queue{}, fmt.Errorf("declare queue %.80q: %w", q.Name, err)
@@ -37,7 +37,7 @@ func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, er
 	if err := machine.CheckQueue(q); err != nil {
 		return refused(err)
 	}
-	before := gq.NewQueue(q.Name)
+	before := machine.NewQueue(q.Name)
 	doc, err := e.store.Doc(ctx, kindDeclared, q.Name)
 	switch {
 	case errors.Is(err, gq.ErrNotFound):

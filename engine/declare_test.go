@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // TestDeclareQueueKeepsTheOperator starts a program again and again, while an operator
@@ -13,7 +15,7 @@ import (
 func TestDeclareQueueKeepsTheOperator(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		ctx := t.Context()
-		policy := gq.DefaultPolicy()
+		policy := machine.DefaultPolicy()
 		policy.MaxAttempts = 7
 		q := gq.Queue{Name: "mail", Policy: policy, MaxRunning: 3, MaxDepth: 100, KeyLimit: 2}
 		declare := func() gq.Queue {
@@ -65,7 +67,7 @@ func TestDeclareQueueThatExists(t *testing.T) {
 		if got := must[gq.Queue](t)(f.DeclareQueue(t.Context(), gq.Queue{Name: "early", MaxRunning: 3})); got.MaxRunning != 3 || !got.Paused {
 			t.Errorf("a queue that was paused was declared as %+v", got)
 		}
-		if _, err := f.DeclareQueue(t.Context(), gq.Queue{Name: "a b", MaxRunning: -1}); !errors.Is(err, gq.ErrInvalid) || len(gq.FaultsOf(err)) != 2 {
+		if _, err := f.DeclareQueue(t.Context(), gq.Queue{Name: "a b", MaxRunning: -1}); !errors.Is(err, gq.ErrInvalid) || len(errs.FaultsOf(err)) != 2 {
 			t.Errorf("a queue that cannot be: %v", err)
 		}
 	})

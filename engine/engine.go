@@ -53,6 +53,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -82,7 +83,7 @@ func (o Options) withDefaults() (Options, error) {
 		{"sweep", &o.Sweep, time.Second},
 		{"poll", &o.Poll, time.Second},
 		{"memory", &o.Memory, time.Minute},
-		{"key_window", &o.KeyWindow, gq.DefaultPolicy().IdempotencyWindow},
+		{"key_window", &o.KeyWindow, machine.DefaultPolicy().IdempotencyWindow},
 	} {
 		switch {
 		case *d.value == 0:

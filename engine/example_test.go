@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/store/local"
 )
 
@@ -66,8 +67,8 @@ func ExampleEngine_SubmitGraph() {
 
 	jobs, err := e.SubmitGraph(ctx, []gq.GraphJob{
 		{Ref: "fetch", Spec: gq.Spec{Type: "fetch"}},
-		{Ref: "resize", Spec: gq.Spec{Type: "resize"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "fetch"}}},
-		{Ref: "publish", Spec: gq.Spec{Type: "publish"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "resize"}}},
+		{Ref: "resize", Spec: gq.Spec{Type: "resize"}, Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "fetch"}}},
+		{Ref: "publish", Spec: gq.Spec{Type: "publish"}, Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "resize"}}},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -77,7 +78,7 @@ func ExampleEngine_SubmitGraph() {
 		fmt.Println(j.State.Status)
 	}
 
-	_, err = e.SubmitGraph(ctx, []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyAfter, Ref: "b"}}}})
+	_, err = e.SubmitGraph(ctx, []gq.GraphJob{{Ref: "a", Spec: gq.Spec{Type: "t"}, Needs: []gq.Dependency{{Kind: gq.DependencyAfter, Ref: "b"}}}})
 	fmt.Println(err)
 	// Output:
 	// SCHEDULED
@@ -133,7 +134,7 @@ func ExampleEngine_PutSchedule() {
 	fmt.Println(s.Name, s.Missed, s.Next.IsZero())
 
 	_, err = e.PutSchedule(ctx, gq.Schedule{Name: "never", Cron: "0 25 * * *", Template: gq.Spec{Type: "report"}})
-	fmt.Println(gq.CodeOf(err), gq.FaultsOf(err)[0].Field)
+	fmt.Println(errs.CodeOf(err), errs.FaultsOf(err)[0].Field)
 	// Output:
 	// report once false
 	// invalid cron

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // TestExplain puts a job into every situation there is and asks why it does not
@@ -25,7 +26,7 @@ func TestExplain(t *testing.T) {
 		f.claim(0, append([]func(*gq.ClaimRequest){as("idle")}, more...)...)
 	}
 	queue := func(f *fixture, change func(*gq.Queue)) {
-		q := gq.NewQueue(gq.DefaultQueue)
+		q := machine.NewQueue(gq.DefaultQueue)
 		change(&q)
 		f.putQueue(q)
 	}
@@ -124,7 +125,7 @@ func TestExplain(t *testing.T) {
 			return f.submit(gq.Spec{CostUnits: 5})
 		}, answer{cause: gq.CauseCost, summary: "costs 5 units; no live worker takes more than 3"}},
 		{"Lifetime", func(f *fixture) gq.JobID {
-			p := gq.DefaultPolicy()
+			p := machine.DefaultPolicy()
 			p.Lifetime = 10 * time.Minute
 			id := f.submit(gq.Spec{Policy: p})
 			time.Sleep(9*time.Minute + 30*time.Second)
@@ -252,7 +253,7 @@ func TestExplainAll(t *testing.T) {
 				break
 			}
 		}
-		_, err := f.Explain(t.Context(), gq.NewJobID([16]byte{1}))
+		_, err := f.Explain(t.Context(), machine.NewJobID([16]byte{1}))
 		wantErr(t, "no job", err, gq.ErrNotFound)
 	})
 }

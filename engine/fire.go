@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -76,7 +77,7 @@ func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepR
 		if errors.As(err, &refusal) {
 			// A full queue may have room for this slot later; what is wrong with
 			// the template will be wrong for every slot.
-			if kind := gq.KindOf(refusal); kind == gq.KindExhausted || kind == gq.KindUnavailable {
+			if kind := errs.KindOf(refusal); kind == gq.KindExhausted || kind == gq.KindUnavailable {
 				break
 			}
 			e.log.Error("a slot cannot be submitted", "schedule", s.Name, "slot", due[0], "error", refusal.Err)
@@ -116,7 +117,7 @@ func (f *firing) fire(ctx context.Context, slots []time.Time, next time.Time) er
 	specs := make([]gq.Spec, len(slots))
 	for i, slot := range slots {
 		var err error
-		if specs[i], err = f.e.slotSpec(ctx, f.s, slot); err != nil && gq.KindOf(err) == gq.KindInvalid {
+		if specs[i], err = f.e.slotSpec(ctx, f.s, slot); err != nil && errs.KindOf(err) == gq.KindInvalid {
 			return &store.ChangeError{Update: store.Inserting, Err: err}
 		}
 		if err != nil {

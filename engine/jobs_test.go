@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func TestUpdateMetadata(t *testing.T) {
@@ -44,7 +45,7 @@ func TestUpdateMetadata(t *testing.T) {
 		must[gq.State](t)(f.Complete(t.Context(), lease, nil))
 		_, err = f.UpdateMetadata(t.Context(), id, gq.MetadataPatch{DropTags: []string{"c"}})
 		wantErr(t, "a finished job", err, gq.ErrIllegalMove)
-		_, err = f.UpdateMetadata(t.Context(), gq.NewJobID([16]byte{1}), gq.MetadataPatch{})
+		_, err = f.UpdateMetadata(t.Context(), machine.NewJobID([16]byte{1}), gq.MetadataPatch{})
 		wantErr(t, "no job", err, gq.ErrNotFound)
 	})
 }
@@ -70,7 +71,7 @@ func TestReplay(t *testing.T) {
 		if after := f.get(id); after.State.Status != before.State.Status || !after.State.CompletedAt.Equal(before.State.CompletedAt) {
 			t.Errorf("the old job changed: %+v", after.State)
 		}
-		_, err = f.Replay(t.Context(), gq.NewJobID([16]byte{1}))
+		_, err = f.Replay(t.Context(), machine.NewJobID([16]byte{1}))
 		wantErr(t, "no job", err, gq.ErrNotFound)
 	})
 }
@@ -210,7 +211,7 @@ func TestQueues(t *testing.T) {
 		wantErr(t, "resume of no queue", err, gq.ErrNotFound)
 		_, err = f.Resume(t.Context(), "a b")
 		wantErr(t, "resume of no name", err, gq.ErrInvalid)
-		if q := must[gq.Queue](t)(f.Pause(t.Context(), "q")); !q.Paused || q.Policy != gq.DefaultPolicy() {
+		if q := must[gq.Queue](t)(f.Pause(t.Context(), "q")); !q.Paused || q.Policy != machine.DefaultPolicy() {
 			t.Errorf("paused: %+v", q)
 		}
 		f.submit(gq.Spec{Queue: "q"})
@@ -308,7 +309,7 @@ func TestOptions(t *testing.T) {
 func TestChangesOfAQueueByManyEngines(t *testing.T) {
 	s := open(t)
 	first := newEngine(t, s, engine.Options{})
-	must[gq.Queue](t)(first.PutQueue(t.Context(), gq.NewQueue("q")))
+	must[gq.Queue](t)(first.PutQueue(t.Context(), machine.NewQueue("q")))
 	const engines, changes = 4, 25
 	var wg sync.WaitGroup
 	for range engines {

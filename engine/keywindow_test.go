@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // With a shorter key window jobs with keys, and those of schedules, go into a
@@ -30,7 +31,7 @@ func TestKeyWindow(t *testing.T) {
 		if again := must[gq.SubmitResult](t)(e.Submit(t.Context(), keyed)); again.Existing {
 			t.Errorf("after the window the key still finds %s", again.ID())
 		}
-		keyed.Policy = gq.DefaultPolicy()
+		keyed.Policy = machine.DefaultPolicy()
 		keyed.Policy.IdempotencyWindow = 2 * time.Hour
 		if _, err := e.Submit(t.Context(), keyed); !slices.Equal(fields(err), []string{"policy.idempotency_window"}) {
 			t.Errorf("a window of its own that is too long: %v", err)

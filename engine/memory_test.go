@@ -8,6 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/testing/scribble"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // TestAnswersBelongToTheCaller overwrites everything that the engine has returned, and
@@ -46,7 +47,7 @@ func TestAnswersBelongToTheCaller(t *testing.T) {
 			for _, p := range enum.All[gq.Preset]() {
 				out["preset "+p.String()] = p.Policy()
 			}
-			out["default"] = gq.DefaultPolicy()
+			out["default"] = machine.DefaultPolicy()
 			return out
 		}
 		belongs := func(what string, answer any) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -66,7 +67,7 @@ func policyOf(known map[string]gq.Policy, name string) gq.Policy {
 	if p, ok := known[name]; ok {
 		return p
 	}
-	return gq.DefaultPolicy()
+	return machine.DefaultPolicy()
 }
 
 // learn takes over what this engine has just written.
@@ -75,7 +76,7 @@ func (c *queueCache) learn(q gq.Queue) {
 	defer c.mu.Unlock()
 	switch {
 	case c.known == nil:
-	case q.Policy == gq.DefaultPolicy():
+	case q.Policy == machine.DefaultPolicy():
 		delete(c.known, q.Name)
 	default:
 		c.known[q.Name] = q.Policy
@@ -121,7 +122,7 @@ func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found 
 	if len(queues) > 0 {
 		return queues[0], true, nil
 	}
-	return gq.NewQueue(name), false, nil
+	return machine.NewQueue(name), false, nil
 }
 
 // PutQueue configures a queue, from the next claim or submission on, and replaces all
@@ -140,10 +141,10 @@ func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 // putQueue writes a queue and reads it back. The caller holds queues.change.
 func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	if q.Policy == (gq.Policy{}) {
-		q.Policy = gq.DefaultPolicy()
+		q.Policy = machine.DefaultPolicy()
 	}
 	if faults := e.unregistered("policy", &q.Policy); len(faults) > 0 {
-		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(machine.CheckQueue(q))...)})
+		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, &gq.InvalidError{Faults: append(faults, errs.FaultsOf(machine.CheckQueue(q))...)})
 	}
 	if err := e.store.PutQueue(ctx, q); err != nil {
 		return gq.Queue{}, fmt.Errorf("configure queue %.80q: %w", q.Name, err)

@@ -221,7 +221,7 @@ func TestKillPoints(t *testing.T) {
 		s := open(t)
 		check := newEngine(t, s, engine.Options{})
 		const wanted, most = 1000, 6
-		p := gq.DefaultPolicy()
+		p := machine.DefaultPolicy()
 		p.MaxAttempts, p.LeaseTTL, p.Hold = most, 10*time.Second, 5*time.Second
 		p.Backoff.Max, p.Backoff.Initial = 2*time.Second, time.Second
 		kills, lives, ends := 0, 0, map[gq.Status]int{}

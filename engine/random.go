@@ -30,7 +30,7 @@ func (s source) jobID() gq.JobID {
 	defer s.mu.Unlock()
 	binary.BigEndian.PutUint64(b[:8], s.from.Uint64())
 	binary.BigEndian.PutUint64(b[8:], s.from.Uint64())
-	return gq.NewJobID(b)
+	return machine.NewJobID(b)
 }
 
 // unit is uniform in [0,1).

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -61,7 +62,7 @@ type record struct {
 }
 
 // templateID stands in a stored template, whose form has no place for none.
-var templateID = gq.NewJobID([16]byte{})
+var templateID = machine.NewJobID([16]byte{})
 
 func encodeSchedule(s *gq.Schedule) ([]byte, error) {
 	t := s.Template.WithDefaults()
@@ -148,7 +149,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	if s.Missed == 0 {
 		s.Missed = gq.MissedOnce
 	}
-	if o := s.Template.Overrides; o != (gq.Overrides{}) {
+	if o := s.Template.Overrides; !o.IsZero() {
 		base := s.Template.Policy
 		if base == (gq.Policy{}) && o.Preset == 0 {
 			var err error
@@ -156,7 +157,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 				return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, err)
 			}
 		}
-		s.Template.Policy, s.Template.Overrides = o.Over(base), gq.Overrides{}
+		s.Template.Policy, s.Template.Overrides = o.Over(base), gq.Spec{}.Overrides
 	}
 	policy := s.Template.Policy // of the queue where there is none, whatever that will be
 	s.Template = s.Template.WithDefaults()
@@ -178,10 +179,10 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 			next.Start = now
 		}
 		next.Start = next.Start.UTC().Truncate(time.Second)
-		faults := append(gq.FaultsOf(machine.CheckSchedule(&next, e.config.Limits)), late...)
+		faults := append(errs.FaultsOf(machine.CheckSchedule(&next, e.config.Limits)), late...)
 		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
 		slots, more := slotsOf(&next)
-		faults = append(faults, gq.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
+		faults = append(faults, errs.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
 		if faults = append(faults, more...); len(faults) > 0 {
 			return next, &gq.InvalidError{Faults: faults}
 		}
@@ -209,9 +210,9 @@ func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, erro
 		return nil, err
 	}
 	filled := *t
-	filled.Policy, filled.ID = policy, gq.NewJobID([16]byte{})
+	filled.Policy, filled.ID = policy, machine.NewJobID([16]byte{})
 	var late []gq.Fault
-	for _, f := range gq.FaultsOf(machine.CheckSpec(&filled, e.config.Limits)) {
+	for _, f := range errs.FaultsOf(machine.CheckSpec(&filled, e.config.Limits)) {
 		if f.Field == "delay" && t.Delay <= gq.MaxDuration {
 			late = append(late, gq.Fault{Field: "template.delay", Problem: f.Problem})
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -128,14 +129,14 @@ func TestScheduleBeyondLifetime(t *testing.T) {
 			}
 		}
 		refused("under the default policy", "168h0m0s")
-		q := gq.NewQueue("q")
+		q := machine.NewQueue("q")
 		q.Policy.Lifetime = 0
 		f.putQueue(q)
 		must[gq.Schedule](t)(f.PutSchedule(t.Context(), long))
 		q.Policy.Lifetime = 200 * time.Hour
 		f.putQueue(q)
 		refused("under the queue's policy", "200h0m0s")
-		long.Template.Policy = gq.DefaultPolicy()
+		long.Template.Policy = machine.DefaultPolicy()
 		refused("under its own policy", "168h0m0s")
 	})
 }

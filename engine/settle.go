@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -259,10 +260,10 @@ func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq
 			spec.DependsOn = slices.DeleteFunc(slices.Clone(spec.DependsOn), func(d gq.Dependency) bool { return d == parent })
 			spec.DependsOn = append(spec.DependsOn, parent)
 			children[c], err = e.accept(ctx, spec, nil)
-			if err != nil && gq.KindOf(err) != gq.KindInvalid {
+			if err != nil && errs.KindOf(err) != gq.KindInvalid {
 				return err
 			}
-			for _, f := range gq.FaultsOf(err) {
+			for _, f := range errs.FaultsOf(err) {
 				f.Field = fmt.Sprintf("spawn[%d].%s", c, f.Field)
 				faults = append(faults, f)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // TestStaleHolder lets a worker lose its job in every way there is and then try
@@ -208,10 +209,10 @@ func TestCustomBackoff(t *testing.T) {
 		t.Errorf("no store: %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		f := newBackoffFixture(t, map[string]gq.BackoffFunc{
+		f := newBackoffFixture(t, map[string]machine.BackoffFunc{
 			"squares": func(n int, initial, _ time.Duration) time.Duration { return time.Duration(n*n) * initial },
 		})
-		p := gq.DefaultPolicy()
+		p := machine.DefaultPolicy()
 		p.MaxAttempts = 10
 		p.Backoff = gq.Backoff{Strategy: gq.StrategyCustom, Custom: "squares", Initial: time.Second, Max: time.Hour, Multiplier: 1, Jitter: gq.JitterNone}
 		f.submit(gq.Spec{Policy: p})
@@ -261,7 +262,7 @@ func TestCancelRunning(t *testing.T) {
 		must[gq.State](t)(f.Complete(t.Context(), lease, nil))
 		_, err := f.Cancel(t.Context(), done, "late")
 		wantErr(t, "cancel of a completed job", err, gq.ErrIllegalMove)
-		_, err = f.Cancel(t.Context(), gq.NewJobID([16]byte{1}), "")
+		_, err = f.Cancel(t.Context(), machine.NewJobID([16]byte{1}), "")
 		wantErr(t, "cancel of no job", err, gq.ErrNotFound)
 	})
 }
@@ -340,7 +341,7 @@ func TestSpawnFaults(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		parent := f.submit(gq.Spec{Type: "parent"})
 		_, lease := f.take()
-		bad := gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Spawn: []gq.Spec{{Type: "fine"}, {ID: gq.NewJobID([16]byte{1})}, {Type: "fine", CostUnits: -1}}}
+		bad := gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Spawn: []gq.Spec{{Type: "fine"}, {ID: machine.NewJobID([16]byte{1})}, {Type: "fine", CostUnits: -1}}}
 		a := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), []gq.Outcome{bad}))[0]
 		wantErr(t, "bad children", a.Err, gq.ErrInvalid)
 		if got := fields(a.Err); !slices.Contains(got, "spawn[1].id") || !slices.Contains(got, "spawn[1].type") {

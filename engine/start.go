@@ -7,18 +7,27 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Start makes an engine over a store and runs it in the background. stop ends that and
-// closes the store.
-func Start(s store.Store, o Options) (e *Engine, stop func() error, err error) {
-	e, err = New(s, o)
+// Running is an engine that runs in the background until it is closed.
+type Running struct {
+	*Engine
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// Start makes an engine over a store and runs it in the background.
+func Start(s store.Store, o Options) (*Running, error) {
+	e, err := New(s, o)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, s.Close())
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(ctx) }()
-	return e, func() error {
-		cancel()
-		return errors.Join(<-ended, s.Close())
-	}, nil
+	ctx, stop := context.WithCancel(context.Background())
+	r := &Running{e, stop, make(chan error, 1)}
+	go func() { r.ended <- e.Run(ctx) }()
+	return r, nil
+}
+
+// Close ends the engine and closes its store.
+func (r *Running) Close() error {
+	r.stop()
+	return errors.Join(<-r.ended, r.store.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -34,7 +35,7 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
 	job, err := complete(ctx, s, nil)
-	if err != nil && gq.KindOf(err) == gq.KindInvalid {
+	if err != nil && errs.KindOf(err) == gq.KindInvalid {
 		return refused(s.Type, err)
 	}
 	if err == nil {
@@ -94,7 +95,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 	for i := range specs {
 		var err error
 		if jobs[i], err = e.accept(ctx, specs[i], nil); err != nil {
-			if gq.KindOf(err) != gq.KindInvalid {
+			if errs.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
 			out[i].Err = fmt.Errorf("submit %.80q: %w", specs[i].Type, err)
@@ -176,10 +177,10 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 		}
 		var err error
 		if jobs[i], err = e.accept(ctx, d.Spec, d.Needs); err != nil {
-			if gq.KindOf(err) != gq.KindInvalid {
+			if errs.KindOf(err) != gq.KindInvalid {
 				return nil, err
 			}
-			for _, f := range gq.FaultsOf(err) {
+			for _, f := range errs.FaultsOf(err) {
 				fault(i, f.Field, "%s", f.Problem)
 			}
 		}
@@ -202,7 +203,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 	}
 	// What exists already is for the store to check; here it is taken for granted.
 	_, err := machine.CheckGraph(nodes, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true })
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		if len(nodes) == 1 {
 			f.Field = "jobs[0]." + f.Field // a group of one is spared the index
 		}
@@ -215,11 +216,11 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 }
 
 // completion turns a submission into the job to be stored.
-type completion func(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error)
+type completion func(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error)
 
 // accept completes a submission that a client makes now. Repeated jobs, of
 // schedules and replays, were accepted when they were submitted first.
-func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error) {
+func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
 	job, err := e.fill(ctx, s, needs)
 	if err != nil {
 		return job, err
@@ -239,7 +240,7 @@ func (e *Engine) checkCallback(field, url string) error {
 }
 
 // fill completes a submission.
-func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.GraphDependency) (gq.Spec, error) {
+func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
 	given := s.Policy
 	if given == (gq.Policy{}) && s.Overrides.Preset == 0 {
 		queue := s.Queue
@@ -253,7 +254,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.GraphDependency
 		s.Policy = policy
 	}
 	overrides := s.Overrides
-	s.Policy, s.Overrides = overrides.Over(s.Policy), gq.Overrides{}
+	s.Policy, s.Overrides = overrides.Over(s.Policy), gq.Spec{}.Overrides
 	chosen := !s.ID.IsZero()
 	s.ID = gq.JobID{}
 	s = s.WithDefaults()
@@ -275,7 +276,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.GraphDependency
 	}
 	if len(faults) > 0 {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
-		return s, &gq.InvalidError{Faults: append(faults, gq.FaultsOf(machine.CheckSpec(&s, most))...)}
+		return s, &gq.InvalidError{Faults: append(faults, errs.FaultsOf(machine.CheckSpec(&s, most))...)}
 	}
 	return s, nil
 }
@@ -289,7 +290,7 @@ func (e *Engine) unregistered(at string, p *gq.Policy) []gq.Fault {
 	}
 	return []gq.Fault{{
 		Field:   at + ".backoff.custom",
-		Problem: fmt.Sprintf("no strategy %.64q is registered here; register it when the queue is opened (gq.WithBackoff), or choose another strategy", b.Custom),
+		Problem: fmt.Sprintf("no strategy %.64q is registered here; register it when the queue is opened (gq.OpenOptions), or choose another strategy", b.Custom),
 	}}
 }
 
@@ -309,7 +310,7 @@ func (e *Engine) noteCallbacks(ctx context.Context) error {
 // fingerprint tells one submission from another with the same key: it covers all
 // that the client said, and nothing that the system added. The trace that a
 // submission belongs to is another one each time it is repeated.
-func fingerprint(s gq.Spec, given gq.Policy, needs []gq.GraphDependency) uint64 {
+func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Dependency) uint64 {
 	s.Key, s.Policy = gq.IdempotencyKey{}, given
 	if s.Attributes["traceparent"] != "" {
 		s.Attributes = maps.Clone(s.Attributes)

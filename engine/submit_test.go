@@ -14,7 +14,9 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -30,7 +32,7 @@ func TestSubmit(t *testing.T) {
 			t.Errorf("the job reads %+v", j)
 		}
 
-		chosen := gq.NewJobID([16]byte{1, 2, 3})
+		chosen := machine.NewJobID([16]byte{1, 2, 3})
 		_, err := f.Submit(t.Context(), gq.Spec{ID: chosen})
 		if faults := fields(err); !slices.Contains(faults, "id") || !slices.Contains(faults, "type") {
 			t.Errorf("a chosen id and a missing type: %v, want both faults", err)
@@ -43,7 +45,7 @@ func TestSubmit(t *testing.T) {
 
 // fields are the fields that an error finds fault with.
 func fields(err error) (all []string) {
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		all = append(all, f.Field)
 	}
 	return all
@@ -53,7 +55,7 @@ func TestSubmitBatch(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		out := must[[]gq.SubmitResult](t)(f.SubmitBatch(t.Context(), []gq.Spec{
 			{Type: "a"},
-			{Type: "b", ID: gq.NewJobID([16]byte{9})},
+			{Type: "b", ID: machine.NewJobID([16]byte{9})},
 			{},
 			{Type: "d"},
 		}))
@@ -184,7 +186,7 @@ func TestQueuePolicyIsNotForgotten(t *testing.T) {
 		release := late.hold()
 		others.Go(func() { f.submit(gq.Spec{}) })
 		synctest.Wait()
-		q := gq.NewQueue(gq.DefaultQueue)
+		q := machine.NewQueue(gq.DefaultQueue)
 		q.Policy.MaxAttempts = 7
 		must[gq.Queue](t)(f.PutQueue(t.Context(), q))
 		release()
@@ -210,7 +212,7 @@ func TestSubmissionTimeout(t *testing.T) {
 			began := time.Now()
 			_, err := e.Submit(t.Context(), gq.Spec{Type: "t"})
 			wantErr(t, "a stalled store", err, gq.ErrTimeout)
-			if gq.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
+			if errs.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
 				t.Errorf("%v after %v, want a timeout after 30 s", err, time.Since(began))
 			}
 			// Those whom nobody ends share a timer, and are told a moment later.
@@ -229,7 +231,7 @@ func TestSubmissionTimeout(t *testing.T) {
 		}
 		short := newEngine(t, stalled{s, true}, engine.Options{Timeout: time.Second})
 		began := time.Now()
-		if _, err := short.SubmitGraph(t.Context(), []gq.GraphJob{{Spec: gq.Spec{Type: "t"}}}); gq.KindOf(err) != gq.KindTimeout || time.Since(began) != time.Second {
+		if _, err := short.SubmitGraph(t.Context(), []gq.GraphJob{{Spec: gq.Spec{Type: "t"}}}); errs.KindOf(err) != gq.KindTimeout || time.Since(began) != time.Second {
 			t.Errorf("%v after %v, want a timeout after 1 s", err, time.Since(began))
 		}
 	})
@@ -258,13 +260,13 @@ func TestReplaceByCancel(t *testing.T) {
 
 func TestSubmitGraphFaults(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
-		need := func(kind gq.DependencyKind, refs ...string) (all []gq.GraphDependency) {
+		need := func(kind gq.DependencyKind, refs ...string) (all []gq.Dependency) {
 			for _, r := range refs {
-				all = append(all, gq.GraphDependency{Kind: kind, Ref: r})
+				all = append(all, gq.Dependency{Kind: kind, Ref: r})
 			}
 			return all
 		}
-		draft := func(ref string, needs ...gq.GraphDependency) gq.GraphJob {
+		draft := func(ref string, needs ...gq.Dependency) gq.GraphJob {
 			return gq.GraphJob{Spec: gq.Spec{Type: "t"}, Ref: ref, Needs: needs}
 		}
 		for _, test := range []struct {
@@ -283,13 +285,13 @@ func TestSubmitGraphFaults(t *testing.T) {
 			{"UnknownKind", []gq.GraphJob{draft("a"), draft("b", need(0, "a")...)}, []string{"jobs[1].depends_on[0].kind"}},
 			{
 				"UnknownJob",
-				[]gq.GraphJob{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: gq.NewJobID([16]byte{1})}}}}},
+				[]gq.GraphJob{draft("a"), {Spec: gq.Spec{Type: "t", DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: machine.NewJobID([16]byte{1})}}}}},
 				[]string{"jobs[1].depends_on[0].job"},
 			},
 			{"Everything", []gq.GraphJob{
 				draft("a", need(gq.DependencyAfter, "b")...),
 				draft("b", need(gq.DependencyAfter, "a", "x")...),
-				{Ref: "b", Spec: gq.Spec{ID: gq.NewJobID([16]byte{1})}},
+				{Ref: "b", Spec: gq.Spec{ID: machine.NewJobID([16]byte{1})}},
 			}, []string{"jobs[2].ref", "jobs[2].id", "jobs[2].type", "jobs[1].needs[1].ref", "is a cycle"}},
 		} {
 			_, err := f.SubmitGraph(t.Context(), test.drafts)
@@ -297,7 +299,7 @@ func TestSubmitGraphFaults(t *testing.T) {
 				t.Errorf("%s: %v, want invalid", test.name, err)
 			}
 			for _, want := range test.want {
-				if !slices.ContainsFunc(gq.FaultsOf(err), func(f gq.Fault) bool { return strings.Contains(f.String(), want) }) {
+				if !slices.ContainsFunc(errs.FaultsOf(err), func(f gq.Fault) bool { return strings.Contains(f.String(), want) }) {
 					t.Errorf("%s: no fault %q in %v", test.name, want, err)
 				}
 			}
@@ -315,7 +317,7 @@ func TestWideGraph(t *testing.T) {
 		drafts := make([]gq.GraphJob, n+1)
 		for i := range n {
 			drafts[i] = gq.GraphJob{Spec: gq.Spec{Type: "parent"}, Ref: fmt.Sprint(i)}
-			drafts[n].Needs = append(drafts[n].Needs, gq.GraphDependency{Kind: gq.DependencyAfter, Ref: fmt.Sprint(i)})
+			drafts[n].Needs = append(drafts[n].Needs, gq.Dependency{Kind: gq.DependencyAfter, Ref: fmt.Sprint(i)})
 		}
 		drafts[n].Spec = gq.Spec{Type: "child"}
 		out := must[[]gq.SubmitResult](t)(f.SubmitGraph(t.Context(), drafts))
@@ -351,7 +353,7 @@ func TestDeepGraph(t *testing.T) {
 		for i := range drafts {
 			drafts[i] = gq.GraphJob{Spec: gq.Spec{Type: "link"}, Ref: fmt.Sprint(i)}
 			if i > 0 {
-				drafts[i].Needs = []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(i - 1)}}
+				drafts[i].Needs = []gq.Dependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(i - 1)}}
 			}
 		}
 		out := must[[]gq.SubmitResult](t)(f.SubmitGraph(t.Context(), drafts))
@@ -363,7 +365,7 @@ func TestDeepGraph(t *testing.T) {
 			must[gq.State](t)(f.Complete(t.Context(), lease, nil))
 		}
 		f.claim(0)
-		drafts = append(slices.Clone(drafts), gq.GraphJob{Spec: gq.Spec{Type: "link"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
+		drafts = append(slices.Clone(drafts), gq.GraphJob{Spec: gq.Spec{Type: "link"}, Needs: []gq.Dependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(gq.MaxDepth - 1)}}})
 		_, err := f.SubmitGraph(t.Context(), drafts)
 		wantErr(t, "one link more", err, gq.ErrInvalid)
 	})

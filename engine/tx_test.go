@@ -13,7 +13,9 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/postgres"
 )
@@ -116,7 +118,7 @@ func (f *shop) exists(id gq.JobID) bool {
 // transaction commits.
 func TestSubmitWithinATransaction(t *testing.T) {
 	f := newShop(t)
-	policy := gq.DefaultPolicy()
+	policy := machine.DefaultPolicy()
 	policy.MaxAttempts = 7
 	if _, err := f.PutQueue(t.Context(), gq.Queue{Name: "mail", Policy: policy}); err != nil {
 		t.Fatal(err)
@@ -291,7 +293,7 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	if s := <-same; !s.Existing || s.ID() != late.ID() {
 		t.Errorf("after the commit the key leads to %+v, want %s", s, late.ID())
 	}
-	if err := <-beaten; gq.KindOf(err) != gq.KindStaleLease {
+	if err := <-beaten; errs.KindOf(err) != gq.KindStaleLease {
 		t.Errorf("a beat of a completed job: %v", err)
 	}
 	after, err := f.Events(t.Context(), before[len(before)-1].Seq, 10_000)
@@ -341,7 +343,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		submit(gq.Spec{Queue: "children", DependsOn: after(parents[1])}),
 	}
 	locked := submit(gq.Spec{Queue: "claimed"})
-	fair := gq.NewQueue("fair")
+	fair := machine.NewQueue("fair")
 	fair.Fair = true
 	if _, err := f.PutQueue(t.Context(), fair); err != nil {
 		t.Fatal(err)

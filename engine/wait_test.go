@@ -11,6 +11,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -46,7 +48,7 @@ func TestWait(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				j, err := f.Wait(ctx, live)
-				if gq.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) || j.State.Status != gq.StatusScheduled {
+				if errs.KindOf(err) != gq.KindTimeout || !errors.Is(err, context.DeadlineExceeded) || j.State.Status != gq.StatusScheduled {
 					t.Errorf("a deadline: %s, %v", j.State.Status, err)
 				}
 				stopped, stop := context.WithCancel(t.Context())
@@ -54,7 +56,7 @@ func TestWait(t *testing.T) {
 				if _, err := f.Wait(stopped, live); !errors.Is(err, context.Canceled) {
 					t.Errorf("cancelled: %v", err)
 				}
-				_, err = f.Wait(t.Context(), gq.NewJobID([16]byte{1}))
+				_, err = f.Wait(t.Context(), machine.NewJobID([16]byte{1}))
 				wantErr(t, "no job", err, gq.ErrNotFound)
 			})
 		})
@@ -109,7 +111,7 @@ func TestManyWait(t *testing.T) {
 func TestWaitUntilDeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.run()
-		p := gq.DefaultPolicy()
+		p := machine.DefaultPolicy()
 		p.Lifetime = time.Hour
 		id := f.submit(gq.Spec{Policy: p})
 		began := time.Now()

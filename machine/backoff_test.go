@@ -16,7 +16,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-func jobID(n byte) gq.JobID { return gq.NewJobID([16]byte{15: n}) }
+func jobID(n byte) gq.JobID { return machine.NewJobID([16]byte{15: n}) }
 
 func delays(b gq.Backoff, d machine.Draw, retries ...int) []time.Duration {
 	out := make([]time.Duration, len(retries))
@@ -63,7 +63,7 @@ func TestDelayCustom(t *testing.T) {
 	}
 	var calls []call
 	answer := 90 * time.Second
-	draw := machine.Draw{Custom: func(name string) gq.BackoffFunc {
+	draw := machine.Draw{Custom: func(name string) machine.BackoffFunc {
 		if name != "fibonacci" {
 			return nil
 		}
@@ -100,7 +100,7 @@ func TestDelayCustom(t *testing.T) {
 	})
 
 	t.Run("Panics", func(t *testing.T) {
-		broken := machine.Draw{Custom: func(string) gq.BackoffFunc {
+		broken := machine.Draw{Custom: func(string) machine.BackoffFunc {
 			return func(n int, _, _ time.Duration) time.Duration { return []time.Duration{0}[n] }
 		}}
 		want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}
@@ -264,7 +264,7 @@ func TestDelayHash(t *testing.T) {
 	// The other strategies take the same jitter and the same rounding.
 	for _, strategy := range []gq.Strategy{gq.StrategyConstant, gq.StrategyLinear, gq.StrategyCustom} {
 		b := gq.Backoff{Strategy: strategy, Initial: 20 * time.Second, Max: 50 * time.Second, Multiplier: 2, Jitter: gq.JitterHash, Custom: "x"}
-		draw := machine.Draw{Custom: func(string) gq.BackoffFunc {
+		draw := machine.Draw{Custom: func(string) machine.BackoffFunc {
 			return func(n int, initial, _ time.Duration) time.Duration { return initial + time.Duration(n)*time.Second }
 		}}
 		plain := b
@@ -295,7 +295,7 @@ func TestDelayStaysInBounds(t *testing.T) {
 		answer := time.Duration(rapid.Int64().Draw(t, "answer"))
 		draw := machine.Draw{U: rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1)).Draw(t, "u")}
 		if rapid.Bool().Draw(t, "registered") {
-			draw.Custom = func(string) gq.BackoffFunc {
+			draw.Custom = func(string) machine.BackoffFunc {
 				return func(int, time.Duration, time.Duration) time.Duration { return answer }
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // slotAttributes is how many attributes the job of a slot gets beside those of its template.
@@ -89,8 +90,8 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if unset {
 		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
 	}
-	t.ID, t.Key, t.RunAt, t.DependsOn = gq.NewJobID([16]byte{}), gq.IdempotencyKey{}, time.Time{}, nil
-	for _, fault := range gq.FaultsOf(CheckSpec(&t, l)) {
+	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), gq.IdempotencyKey{}, time.Time{}, nil
+	for _, fault := range errs.FaultsOf(CheckSpec(&t, l)) {
 		f.add("template."+fault.Field, "%s", fault.Problem)
 	}
 	return f.err()

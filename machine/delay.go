@@ -16,8 +16,8 @@ const ppb = 1_000_000_000
 
 // Draw is what a delay needs from outside.
 type Draw struct {
-	U      float64                          // uniform in [0,1)
-	Custom func(name string) gq.BackoffFunc // nil, or returns nil for an unknown name
+	U      float64                       // uniform in [0,1)
+	Custom func(name string) BackoffFunc // nil, or returns nil for an unknown name
 }
 
 // Delay is how long to wait before retry n of a job; n counts from 1, and less
@@ -46,7 +46,7 @@ func Delay(b gq.Backoff, n int, job gq.JobID, d Draw) time.Duration {
 
 // tryBackoff calls the function of an application, whose panic must not be the end of a
 // store: the lease of the job has run out, and it has to go on somehow.
-func tryBackoff(f gq.BackoffFunc, n int, initial, most time.Duration) (delay time.Duration, ok bool) {
+func tryBackoff(f BackoffFunc, n int, initial, most time.Duration) (delay time.Duration, ok bool) {
 	defer func() { _ = recover() }()
 	return f(n, initial, most), true
 }

@@ -8,8 +8,8 @@ import (
 )
 
 func ExampleDelay() {
-	id := gq.NewJobID([16]byte{1})
-	b := gq.DefaultPolicy().Backoff
+	id := machine.NewJobID([16]byte{1})
+	b := machine.DefaultPolicy().Backoff
 	for n := 1; n <= 4; n++ {
 		fmt.Println(machine.Delay(b, n, id, machine.Draw{}))
 	}
@@ -26,7 +26,7 @@ func ExampleDelay() {
 }
 
 func ExampleCheckGraph() {
-	fetch, parse, report := gq.NewJobID([16]byte{1}), gq.NewJobID([16]byte{2}), gq.NewJobID([16]byte{3})
+	fetch, parse, report := machine.NewJobID([16]byte{1}), machine.NewJobID([16]byte{2}), machine.NewJobID([16]byte{3})
 	info, err := machine.CheckGraph([]machine.Node{
 		{ID: report, Priority: gq.PriorityLow, Dependencies: []gq.Dependency{{Kind: gq.DependencyAfter, Job: parse}}},
 		{ID: parse, Priority: gq.PriorityNormal, Dependencies: []gq.Dependency{{Kind: gq.DependencyAfter, Job: fetch}}},

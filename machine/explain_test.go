@@ -24,10 +24,10 @@ func TestCauseNames(t *testing.T) {
 }
 
 func TestEndsOfAJob(t *testing.T) {
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 	p.Lifetime, p.ExecutionTimeout = time.Hour, time.Minute
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Policy: &p, Own: gq.PriorityNormal}, now)
+	s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Policy: &p, Own: gq.PriorityNormal}, now)
 	if !machine.LifeEnd(&s).Equal(now.Add(time.Hour)) || !machine.Deadline(&s).IsZero() {
 		t.Errorf("waiting: life ends %v, deadline %v", machine.LifeEnd(&s), machine.Deadline(&s))
 	}

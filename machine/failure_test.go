@@ -33,7 +33,7 @@ func TestRetryable(t *testing.T) {
 	} {
 		for _, timeout := range []bool{false, true} {
 			for _, system := range []bool{false, true} {
-				p := gq.DefaultPolicy()
+				p := machine.DefaultPolicy()
 				p.RetryTimeout, p.RetrySystem = timeout, system
 				f := gq.Failure{Category: test.category}
 				if got, want := machine.Retryable(f, &p), test.want(timeout, system); got != want {

@@ -38,7 +38,7 @@ func repeated(s *gq.State, ref gq.LeaseRef, digest uint64) bool {
 	if s.Lease != nil && refersTo(ref, s.Lease) && s.Lease.State != gq.LeaseActive {
 		return s.Settled == digest
 	}
-	return ref.ID != "" && ref.ID == s.Previous.Lease && digest == s.Previous.Digest
+	return ref.ID != "" && ref.ID == s.PreviousLease && digest == s.PreviousDigest
 }
 
 // digest tells one settling call from another; zero is kept for "none". Both

@@ -20,7 +20,7 @@ import (
 func groupID(n int) gq.JobID {
 	var b [16]byte
 	binary.BigEndian.PutUint32(b[:], uint32(n)+1)
-	return gq.NewJobID(b)
+	return machine.NewJobID(b)
 }
 
 func after(jobs ...int) []gq.Dependency {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -29,10 +30,10 @@ func TestSpecDelayedBeyondItsLifetime(t *testing.T) {
 		{"earlier run time", time.Hour, func(s *gq.Spec) { s.RunAt = now.Add(time.Hour - 1) }, "", nil},
 		{"past run time", time.Hour, func(s *gq.Spec) { s.RunAt = now.Add(-1000 * time.Hour) }, "", nil},
 	} {
-		s := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "x"}.WithDefaults()
+		s := gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "x"}.WithDefaults()
 		s.Policy.Lifetime = test.lifetime
 		test.set(&s)
-		faults := append(gq.FaultsOf(machine.CheckSpec(&s, gq.DefaultLimits())), gq.FaultsOf(machine.CheckRunAt(&s, now))...)
+		faults := append(errs.FaultsOf(machine.CheckSpec(&s, machine.DefaultLimits())), errs.FaultsOf(machine.CheckRunAt(&s, now))...)
 		switch {
 		case test.field == "":
 			if len(faults) > 0 {
@@ -54,11 +55,11 @@ func TestSpecDelayedBeyondItsLifetime(t *testing.T) {
 // policy of its own the lifetime is the queue's, which only an engine knows.
 func TestScheduleDelayedBeyondItsLifetime(t *testing.T) {
 	s := gq.Schedule{Name: "s", Every: time.Hour, Missed: gq.MissedOnce, Template: gq.Spec{Type: "x", Delay: 240 * time.Hour}}
-	if err := machine.CheckSchedule(&s, gq.DefaultLimits()); err != nil {
+	if err := machine.CheckSchedule(&s, machine.DefaultLimits()); err != nil {
 		t.Errorf("a template under its queue's policy: %v", err)
 	}
-	s.Template.Policy = gq.DefaultPolicy()
-	faults := gq.FaultsOf(machine.CheckSchedule(&s, gq.DefaultLimits()))
+	s.Template.Policy = machine.DefaultPolicy()
+	faults := errs.FaultsOf(machine.CheckSchedule(&s, machine.DefaultLimits()))
 	if len(faults) != 1 || faults[0].Field != "template.delay" || !strings.Contains(faults[0].Problem, "168h0m0s") {
 		t.Errorf("a template that waits longer than its jobs live: %v", faults)
 	}

@@ -27,7 +27,7 @@ func TestPresetsAreValid(t *testing.T) {
 			t.Errorf("the policy of %v says it is that of %v", preset, policy.Preset)
 		}
 	}
-	if gq.DefaultPolicy() != gq.PresetJobModel.Policy() {
+	if machine.DefaultPolicy() != gq.PresetJobModel.Policy() {
 		t.Error("the default is not the job model's policy")
 	}
 }
@@ -167,7 +167,7 @@ func TestPolicyReportsEveryFault(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	spec.Covers(t, "J-125")
-	limits := gq.DefaultLimits()
+	limits := machine.DefaultLimits()
 	if limits.PayloadBytes != 1_048_576 || machine.CheckLimits(limits) != nil {
 		t.Errorf("default limits %+v: %v", limits, machine.CheckLimits(limits))
 	}
@@ -175,11 +175,11 @@ func TestLimits(t *testing.T) {
 	if err := machine.CheckLimits(limits); err != nil {
 		t.Errorf("16 MiB: %v", err)
 	}
-	job := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "t", Payload: gq.Payload{Data: make([]byte, 16*1_048_576), ContentType: "application/octet-stream"}}.WithDefaults()
+	job := gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "t", Payload: gq.Payload{Data: make([]byte, 16*1_048_576), ContentType: "application/octet-stream"}}.WithDefaults()
 	if err := machine.CheckSpec(&job, limits); err != nil {
 		t.Errorf("a payload of 16 MiB where so much is allowed: %v", err)
 	}
-	if err := machine.CheckSpec(&job, gq.DefaultLimits()); !errors.Is(err, gq.ErrInvalid) {
+	if err := machine.CheckSpec(&job, machine.DefaultLimits()); !errors.Is(err, gq.ErrInvalid) {
 		t.Errorf("a payload of 16 MiB where nothing was configured: %v", err)
 	}
 	job.Payload.Data = append(job.Payload.Data, 0)

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -115,7 +116,7 @@ func TestRateLaw(t *testing.T) {
 }
 
 func TestQueueValidate(t *testing.T) {
-	good := gq.NewQueue("q")
+	good := machine.NewQueue("q")
 	good.Rate, good.KeyLimit, good.Fair, good.Pool = gq.Rate{Count: 1, Per: time.Second}, 1, true, "gpus"
 	if err := machine.CheckQueue(good); err != nil {
 		t.Error(err)
@@ -141,7 +142,7 @@ func TestQueueValidate(t *testing.T) {
 			t.Errorf("%+v is valid: %v", q, err)
 		}
 		var fields []string
-		for _, f := range gq.FaultsOf(err) {
+		for _, f := range errs.FaultsOf(err) {
 			fields = append(fields, f.Field)
 		}
 		slices.Sort(fields)
@@ -163,7 +164,7 @@ func TestPoolValidate(t *testing.T) {
 			t.Errorf("%+v is valid: %v", p, err)
 		}
 	}
-	if n := len(gq.FaultsOf(machine.CheckPool(gq.Pool{Capacity: -1}))); n != 2 {
+	if n := len(errs.FaultsOf(machine.CheckPool(gq.Pool{Capacity: -1}))); n != 2 {
 		t.Errorf("%d faults, want 2", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -19,7 +20,7 @@ func TestScheduleValidate(t *testing.T) {
 	sound := func() gq.Schedule {
 		return gq.Schedule{Name: "nightly", Cron: "0 0 * * *", Missed: gq.MissedOnce, Template: gq.Spec{Type: "t"}}
 	}
-	limits := gq.DefaultLimits()
+	limits := machine.DefaultLimits()
 	if s := sound(); machine.CheckSchedule(&s, limits) != nil {
 		t.Errorf("a sound schedule: %v", machine.CheckSchedule(&s, limits))
 	}
@@ -31,7 +32,7 @@ func TestScheduleValidate(t *testing.T) {
 		"start":                    func(s *gq.Schedule) { s.Start = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"missed":                   func(s *gq.Schedule) { s.Missed = 0 },
 		"missed_limit":             func(s *gq.Schedule) { s.MissedLimit = gq.MaxMissedSlots + 1 },
-		"template.id":              func(s *gq.Schedule) { s.Template.ID = gq.NewJobID([16]byte{1}) },
+		"template.id":              func(s *gq.Schedule) { s.Template.ID = machine.NewJobID([16]byte{1}) },
 		"template.idempotency_key": func(s *gq.Schedule) { s.Template.Key.Name = "k" },
 		"template.run_at":          func(s *gq.Schedule) { s.Template.RunAt = time.Unix(1, 0) },
 		"template.depends_on":      func(s *gq.Schedule) { s.Template.DependsOn = []gq.Dependency{{}} },
@@ -42,7 +43,7 @@ func TestScheduleValidate(t *testing.T) {
 		s := sound()
 		change(&s)
 		var found []string
-		for _, f := range gq.FaultsOf(machine.CheckSchedule(&s, limits)) {
+		for _, f := range errs.FaultsOf(machine.CheckSchedule(&s, limits)) {
 			found = append(found, f.Field)
 		}
 		if !slices.Equal(found, []string{field}) {

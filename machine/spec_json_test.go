@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -34,16 +35,16 @@ func TestPayloadDeclaredAsJSON(t *testing.T) {
 		{"{bad\xff", gq.OctetStream, ""},
 	} {
 		s := gq.Spec{
-			ID: gq.NewJobID([16]byte{1}), Type: "t", Payload: gq.Payload{Data: []byte(c.data), ContentType: c.contentType},
+			ID: machine.NewJobID([16]byte{1}), Type: "t", Payload: gq.Payload{Data: []byte(c.data), ContentType: c.contentType},
 		}.WithDefaults()
-		err := machine.CheckSpec(&s, gq.DefaultLimits())
+		err := machine.CheckSpec(&s, machine.DefaultLimits())
 		if c.fault == "" {
 			if err != nil {
 				t.Errorf("%q as %q: %v", c.data, c.contentType, err)
 			}
 			continue
 		}
-		faults := gq.FaultsOf(err)
+		faults := errs.FaultsOf(err)
 		if !errors.Is(err, gq.ErrInvalid) || len(faults) != 1 || faults[0].Field != "payload" || !strings.Contains(faults[0].Problem, c.fault) {
 			t.Errorf("%q as %q: %v, want a fault of payload that says %q", c.data, c.contentType, err, c.fault)
 		}
@@ -57,9 +58,9 @@ func BenchmarkValidateSpec(b *testing.B) {
 
 func benchmarkValidate(b *testing.B, contentType string) {
 	s := gq.Spec{
-		ID: gq.NewJobID([16]byte{1}), Type: "email.send", Payload: gq.Payload{Data: []byte(`{"to":"ada@example.com","subject":"Hello","n":12345}`), ContentType: contentType},
+		ID: machine.NewJobID([16]byte{1}), Type: "email.send", Payload: gq.Payload{Data: []byte(`{"to":"ada@example.com","subject":"Hello","n":12345}`), ContentType: contentType},
 	}.WithDefaults()
-	limits := gq.DefaultLimits()
+	limits := machine.DefaultLimits()
 	for b.Loop() {
 		if err := machine.CheckSpec(&s, limits); err != nil {
 			b.Fatal(err)

@@ -37,7 +37,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		t.move(gq.StatusScheduled, now)
 	}
 	if t.Lease != nil {
-		t.Previous = gq.Settlement{Lease: t.Lease.ID, Digest: t.Settled}
+		t.PreviousLease, t.PreviousDigest = t.Lease.ID, t.Settled
 	}
 	t.Version++
 	t.Settled, t.Progress, t.Note = 0, 0, ""
@@ -49,7 +49,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		}
 	}
 	t.Lease = &gq.Lease{
-		ID: g.Lease, Version: t.Version, State: gq.LeaseActive, Worker: g.Worker, Previous: t.Previous.Lease,
+		ID: g.Lease, Version: t.Version, State: gq.LeaseActive, Worker: g.Worker, Previous: t.PreviousLease,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
 	}
 	if t.FirstStartedAt.IsZero() && t.Policy.RunLifetime > 0 {

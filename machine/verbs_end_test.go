@@ -97,7 +97,7 @@ func TestLifetime(t *testing.T) {
 // TestCancel: whatever does not run ends at once.
 func TestCancel(t *testing.T) {
 	spec.Covers(t, "J-148", "J-149")
-	eachLive(t, gq.DefaultPolicy(), func(t *testing.T, j *subject) {
+	eachLive(t, machine.DefaultPolicy(), func(t *testing.T, j *subject) {
 		if j.s.Status == gq.StatusRunning {
 			return // see TestCancelRunning
 		}
@@ -118,7 +118,7 @@ func TestCancel(t *testing.T) {
 		j.do(fail(j.run(), end))
 		j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
 	}
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	j.do(complete(j.run()))
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
 }
@@ -139,7 +139,7 @@ func TestCancelRunning(t *testing.T) {
 		return j, ref
 	}
 
-	j, ref := asked(t, gq.DefaultPolicy())
+	j, ref := asked(t, machine.DefaultPolicy())
 	requested := j.now
 	j.after(time.Second).do(heartbeat(ref))
 	delivered := j.now
@@ -161,7 +161,7 @@ func TestCancelRunning(t *testing.T) {
 		"another failure": func(ref gq.LeaseRef) verb { return fail(ref, gq.CategoryTemporary) },
 		"a release":       func(ref gq.LeaseRef) verb { return release(ref, time.Hour) },
 	} {
-		j, ref = asked(t, gq.DefaultPolicy())
+		j, ref = asked(t, machine.DefaultPolicy())
 		j.do(verb(ref))
 		j.is(gq.StatusCancelled)
 		if !j.s.Cancellation.HonouredAt.Equal(j.now) {
@@ -172,7 +172,7 @@ func TestCancelRunning(t *testing.T) {
 		"silence":   func(p *gq.Policy) time.Duration { return p.LeaseTTL },
 		"a timeout": func(p *gq.Policy) time.Duration { p.ExecutionTimeout = time.Minute; return time.Minute },
 	} {
-		p := gq.DefaultPolicy()
+		p := machine.DefaultPolicy()
 		d := wait(&p)
 		j, _ = asked(t, p)
 		j.after(d).do(advance)
@@ -183,7 +183,7 @@ func TestCancelRunning(t *testing.T) {
 	}
 
 	// A lease that has run out protects nobody.
-	j = submit(t, gq.DefaultPolicy())
+	j = submit(t, machine.DefaultPolicy())
 	j.run()
 	j.after(j.s.Policy.LeaseTTL).do(cancel)
 	j.is(gq.StatusCancelled)
@@ -206,7 +206,7 @@ func TestCancelRunning(t *testing.T) {
 // TestDependencyEnds: what the end of a dependency does to a job that waits.
 func TestDependencyEnds(t *testing.T) {
 	spec.Covers(t, "J-85", "J-86", "J-87", "J-88")
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 	end := func(kind gq.DependencyKind, status gq.Status) verb {
 		return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return machine.DependencyEnded(s, machine.EndedDependency{Kind: kind, Status: status, Priority: gq.PriorityHigh}, now)
@@ -251,7 +251,7 @@ func TestDependencyEnds(t *testing.T) {
 // TestUpdate: metadata can change while a job lives; its priority only until the
 // first claim.
 func TestUpdate(t *testing.T) {
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	updated := j.s.UpdatedAt
 	j.after(time.Second).do(setPriority(gq.PriorityCritical))
 	if j.s.Own != gq.PriorityCritical || !j.s.UpdatedAt.Equal(updated) || j.last().Type != gq.EventUpdated {

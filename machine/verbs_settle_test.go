@@ -102,7 +102,7 @@ func TestFailure(t *testing.T) {
 }
 
 func TestFailureIsValidated(t *testing.T) {
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	ref := j.run()
 	j.refuses(gq.ErrInvalid, map[string]verb{"no category": fail(ref, 0), "another category": fail(ref, 200)})
 	long := make([]byte, 1<<20)
@@ -142,7 +142,7 @@ func TestRetryAfter(t *testing.T) {
 
 // TestRelease: giving a job back without fault uses nothing up.
 func TestRelease(t *testing.T) {
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	for n := range 10 { // far more than the three attempts it has
 		ref := j.run()
 		if j.s.Attempt != n+1 || j.s.Bound != 3+n {
@@ -238,7 +238,7 @@ func TestExecutionTimeout(t *testing.T) {
 }
 
 func TestClaimIsValidated(t *testing.T) {
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	for name, g := range map[string]machine.Grant{
 		"no lease": {Worker: "w"}, "negative": {Lease: "l", TTL: -1}, "too long": {Lease: "l", TTL: gq.MaxDuration + 1},
 	} {

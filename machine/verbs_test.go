@@ -33,7 +33,7 @@ func submit(t *testing.T, p gq.Policy) *subject {
 func birth(t *testing.T, b machine.Submission) *subject {
 	t.Helper()
 	j := &subject{t: t, now: verbsStart}
-	b.ID, b.Sequence = gq.NewJobID([16]byte{1}), 1
+	b.ID, b.Sequence = machine.NewJobID([16]byte{1}), 1
 	if b.Own == 0 {
 		b.Own = gq.PriorityNormal
 	}
@@ -222,11 +222,11 @@ func policy(p gq.Preset, change func(*gq.Policy)) gq.Policy {
 
 func TestBirth(t *testing.T) {
 	spec.Covers(t, "Q-29", "J-18", "J-19", "J-20", "J-26", "J-27", "J-28", "J-36", "J-37", "J-134", "J-138", "J-139")
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 
 	j := birth(t, machine.Submission{Policy: &p})
 	j.took(gq.StatusPending, gq.StatusScheduled)
-	if j.s.Attempt != 0 || j.s.ID != gq.NewJobID([16]byte{1}) || !j.s.ScheduledAt.Equal(j.now) || !machine.Claimable(&j.s, j.now) {
+	if j.s.Attempt != 0 || j.s.ID != machine.NewJobID([16]byte{1}) || !j.s.ScheduledAt.Equal(j.now) || !machine.Claimable(&j.s, j.now) {
 		t.Errorf("a new job: %+v", j.s)
 	}
 	if j.events[0].Type != gq.EventSubmitted || j.events[1].Type != gq.EventScheduled || j.events[0].Job != j.s.ID {
@@ -257,7 +257,7 @@ func TestBirth(t *testing.T) {
 
 func TestSuccess(t *testing.T) {
 	spec.Covers(t, "Q-30", "Q-31", "Q-47", "J-21", "J-22", "J-29", "J-30", "J-94", "J-141")
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	j.after(time.Second)
 	ref := j.run()
 	j.is(gq.StatusRunning)
@@ -287,7 +287,7 @@ func TestSuccess(t *testing.T) {
 // Every attempt has a start of its own, and the first one is kept beside it.
 func TestStartedAt(t *testing.T) {
 	spec.Covers(t, "J-140")
-	j := submit(t, gq.DefaultPolicy())
+	j := submit(t, machine.DefaultPolicy())
 	if !j.s.StartedAt.IsZero() {
 		t.Errorf("before the first attempt it has started at %v", j.s.StartedAt)
 	}

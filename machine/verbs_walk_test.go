@@ -70,7 +70,7 @@ func newWalker(r *rapid.T, preset gq.Preset) *walker {
 	}
 	w := &walker{T: r, now: verbsStart, refs: []gq.LeaseRef{{ID: "never"}, {}}}
 	b := machine.Submission{
-		ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal,
+		ID: machine.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal,
 		Waits: rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(r, "waits"), AnyOpen: rapid.IntRange(0, 5).Draw(r, "any") == 0,
 	}
 	if rapid.IntRange(0, 3).Draw(r, "delayed") == 0 {

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Hex is a string of bytes, written in hexadecimal digits.
@@ -59,7 +60,7 @@ func decode[T any](text []byte, into *T, members []member[T], validate func() er
 	for _, f := range d.faults {
 		reported[f.Field] = true
 	}
-	for _, f := range gq.FaultsOf(validate()) {
+	for _, f := range errs.FaultsOf(validate()) {
 		if !reported[f.Field] {
 			d.faults = append(d.faults, f)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -154,12 +155,12 @@ func TestDecodeReportsEveryFault(t *testing.T) {
 		{`{"chain_id":"c","jobs":[{"id":"j","kind":"AI","state":"QUEUED","units":-1,"max_fee":"1"}]}`, "jobs[0].state jobs[0].max_fee jobs[0].units"},
 	} {
 		in, err := match.Decode([]byte(test.text))
-		if !errors.Is(err, gq.ErrInvalid) || gq.KindOf(err) != gq.KindInvalid {
+		if !errors.Is(err, gq.ErrInvalid) || errs.KindOf(err) != gq.KindInvalid {
 			t.Errorf("%.200s: %v", test.text, err)
 			continue
 		}
 		var fields []string
-		for _, f := range gq.FaultsOf(err) {
+		for _, f := range errs.FaultsOf(err) {
 			fields = append(fields, f.Field)
 		}
 		if got := strings.Join(fields, " "); got != test.fields {
@@ -206,7 +207,7 @@ func TestValidate(t *testing.T) {
 		in := sound()
 		test.change(&in)
 		var fields []string
-		for _, f := range gq.FaultsOf(in.Validate()) {
+		for _, f := range errs.FaultsOf(in.Validate()) {
 			fields = append(fields, f.Field)
 		}
 		if got := strings.Join(fields, " "); got != test.fields {
@@ -217,7 +218,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	policy := match.Policy{}
-	if n := len(gq.FaultsOf(policy.Validate())); n != 5 {
+	if n := len(errs.FaultsOf(policy.Validate())); n != 5 {
 		t.Errorf("the zero policy has %d faults", n)
 	}
 	if _, err := match.Explain(&match.Input{}, "j"); !errors.Is(err, gq.ErrNotFound) {
@@ -291,7 +292,7 @@ func FuzzDecode(f *testing.F) {
 			t.Error("decoding changed its input")
 		}
 		if err != nil {
-			if faults := gq.FaultsOf(err); len(faults) == 0 {
+			if faults := errs.FaultsOf(err); len(faults) == 0 {
 				t.Errorf("refused with %v", err)
 			}
 			return

@@ -3,7 +3,7 @@ package match_test
 import (
 	"fmt"
 
-	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -45,7 +45,7 @@ func ExampleMatch() {
 // Decoding names everything that is wrong at once.
 func ExampleDecode() {
 	_, err := match.Decode([]byte(`{"chain_id": "a|b", "now": 1.5, "jobs": [{"id": "j", "kind": "GPU", "priority": 3}]}`))
-	for _, fault := range gq.FaultsOf(err) {
+	for _, fault := range errs.FaultsOf(err) {
 		fmt.Println(fault)
 	}
 	// Output:

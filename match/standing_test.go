@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
@@ -163,7 +164,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 		"ttl": {"abs_default_ai_secs": 625001, "rel_max_secs": 0}, "health": {"decay_ack_timeout_ppb": 1000000001},
 		"cooldown": {"decline_secs": -1}, "sla": {"slash_ppb": -1}, "seed": {"chain_id": "a|b", "epoch_secs": 0}}`))
 	var got []string
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		got = append(got, f.Field)
 	}
 	slices.Sort(got)
@@ -177,7 +178,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 		t.Errorf("(-want +got):\n%s\n%v", diff, err)
 	}
 	err = s.Update([]byte(`{"ack_timeout_ms": 180000}`))
-	if f := gq.FaultsOf(err); len(f) != 1 || f[0].Field != "ack_timeout_ms" {
+	if f := errs.FaultsOf(err); len(f) != 1 || f[0].Field != "ack_timeout_ms" {
 		t.Errorf("an acknowledgement after the end of the lease: %v", err)
 	}
 	if diff := cmp.Diff(before, s); diff != "" {
@@ -353,7 +354,7 @@ func TestDecodeEnqueue(t *testing.T) {
 		`{"kind":"AI","units":1099511627777}`: "units", `{"kind":"AI","colour":1}`: "colour",
 	} {
 		_, err := match.DecodeEnqueue([]byte(text), &set)
-		if f := gq.FaultsOf(err); len(f) != 1 || f[0].Field != field {
+		if f := errs.FaultsOf(err); len(f) != 1 || f[0].Field != field {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

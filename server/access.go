@@ -19,6 +19,7 @@ import (
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/admin"
 	"github.com/gopherqueue/gq/internal/delivery"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/internal/observe"
@@ -26,6 +27,7 @@ import (
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // door is what stands between the engine and every API: who may do what, metrics,
@@ -105,7 +107,7 @@ func newHooks(cfg *config.Config, s store.Store, events delivery.Engine, log *sl
 	_, embedded := s.(*local.Store) // of which there is one process
 	o := delivery.Options{Allow: allow, Log: log, Exclusive: embedded}
 	if cfg.Webhooks.Secret != "" {
-		if o.Secret, err = delivery.ParseSecret(cfg.Webhooks.Secret); err != nil {
+		if o.Secret, err = webhook.ParseSecret(cfg.Webhooks.Secret); err != nil {
 			return nil, err
 		}
 	}
@@ -186,7 +188,7 @@ func (e schedulerEngine) Sample(ctx context.Context, pool string) error {
 }
 
 func (e schedulerEngine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
-	if _, err := e.Queue(ctx, name); err != nil && gq.KindOf(err) != gq.KindNotFound {
+	if _, err := e.Queue(ctx, name); err != nil && errs.KindOf(err) != gq.KindNotFound {
 		return gq.Queue{}, err
 	}
 	return e.Guard.ChangeQueue(access.With(ctx, access.Everyone()), name, change)
@@ -226,8 +228,8 @@ func (a *door) identified(face http.Handler) http.Handler {
 			nameRequest(w)
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
-			w.WriteHeader(wire.HTTPStatus(gq.KindOf(err)))
-			_ = wire.EncodeJSON(w, map[string]string{"detail": fmt.Sprint(err), "code": gq.CodeOf(err)}) // the client has left
+			w.WriteHeader(wire.HTTPStatus(errs.KindOf(err)))
+			_ = wire.EncodeJSON(w, map[string]string{"detail": fmt.Sprint(err), "code": errs.CodeOf(err)}) // the client has left
 			return
 		}
 		face.ServeHTTP(w, r.WithContext(ctx))

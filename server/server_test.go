@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/server"
 	"github.com/gopherqueue/gq/server/config"
@@ -130,7 +131,7 @@ func TestOpenRefusesOpenListeners(t *testing.T) {
 	cfg := config.Default()
 	cfg.Store, cfg.HTTP = "file:"+t.TempDir()+"/never", "0.0.0.0:0"
 	_, err := server.Open(t.Context(), cfg, server.Options{})
-	if faults := gq.FaultsOf(err); len(faults) != 1 || faults[0].Field != "http" || !strings.Contains(faults[0].Problem, "authentication is off") {
+	if faults := errs.FaultsOf(err); len(faults) != 1 || faults[0].Field != "http" || !strings.Contains(faults[0].Problem, "authentication is off") {
 		t.Errorf("refused with %v", err)
 	}
 }

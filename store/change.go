@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Changer is an optional capability: documents and jobs in one commit, for those
@@ -60,7 +61,7 @@ func (e *ChangeError) Unwrap() error { return e.Err }
 // CheckChange reports everything that is wrong with a change in itself, before a
 // store takes any lock.
 func CheckChange(c Change) error {
-	faults := gq.FaultsOf(CheckDocs(c.Docs))
+	faults := errs.FaultsOf(CheckDocs(c.Docs))
 	add := func(i int, field, problem string) {
 		faults = append(faults, gq.Fault{Field: fmt.Sprintf("updates[%d].%s", i, field), Problem: problem})
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -24,7 +25,7 @@ func CheckGroup(g Group, l gq.Limits) error {
 	size := 0
 	for i := range g.Jobs {
 		size += len(g.Jobs[i].Payload.Data)
-		for _, f := range gq.FaultsOf(machine.CheckSpec(&g.Jobs[i], l)) {
+		for _, f := range errs.FaultsOf(machine.CheckSpec(&g.Jobs[i], l)) {
 			f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
 			faults = append(faults, f)
 		}
@@ -48,7 +49,7 @@ func CheckRunTimes(g Group, now time.Time, exists func(i int) bool) error {
 		if g.Jobs[i].RunAt.IsZero() || exists(i) {
 			continue
 		}
-		for _, f := range gq.FaultsOf(machine.CheckRunAt(&g.Jobs[i], now)) {
+		for _, f := range errs.FaultsOf(machine.CheckRunAt(&g.Jobs[i], now)) {
 			if len(g.Jobs) > 1 {
 				f.Field = fmt.Sprintf("jobs[%d].%s", i, f.Field)
 			}
@@ -66,7 +67,7 @@ func CheckSpawn(specs []gq.Spec, l gq.Limits) error {
 	if len(specs) == 0 {
 		return nil
 	}
-	faults := gq.FaultsOf(CheckGroup(Group{Jobs: specs}, l))
+	faults := errs.FaultsOf(CheckGroup(Group{Jobs: specs}, l))
 	for i, f := range faults {
 		if len(specs) == 1 {
 			faults[i].Field = "spawn[0]." + f.Field
@@ -130,7 +131,7 @@ func (f Filter) faults() (faults []gq.Fault) {
 		faults = append(faults, gq.Fault{Field: "queues", Problem: "name at least one queue"})
 	}
 	for i, q := range f.Queues {
-		for _, fault := range gq.FaultsOf(machine.CheckQueueName(q)) {
+		for _, fault := range errs.FaultsOf(machine.CheckQueueName(q)) {
 			fault.Field = fmt.Sprintf("queues[%d]", i)
 			faults = append(faults, fault)
 		}
@@ -151,7 +152,7 @@ func CheckQuery(q *gq.Query) error {
 		faults = append(faults, gq.Fault{Field: "limit", Problem: fmt.Sprintf("%d is not between 1 and %d", q.Limit, MaxPage)})
 	}
 	if q.Queue != "" {
-		faults = append(faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if q.Picks() {
 		faults = append(faults, gq.Fault{Field: "types", Problem: "a store does not know jobs by type or tag; the engine picks them"})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -18,7 +19,7 @@ type Config struct {
 
 	// Backoffs are the application's own strategies by name, for the store and for the
 	// engine over it. The map is not written to.
-	Backoffs map[string]gq.BackoffFunc
+	Backoffs map[string]machine.BackoffFunc
 
 	// Unfinished also opens a store that holds an unfinished copy, so that it can
 	// be finished; otherwise that is [gq.ErrUnfinished].
@@ -30,7 +31,7 @@ func (c *Config) Draw(u float64) machine.Draw {
 	if len(c.Backoffs) == 0 {
 		return machine.Draw{U: u}
 	}
-	return machine.Draw{U: u, Custom: func(name string) gq.BackoffFunc { return c.Backoffs[name] }}
+	return machine.Draw{U: u, Custom: func(name string) machine.BackoffFunc { return c.Backoffs[name] }}
 }
 
 // Retention is how long finished jobs are kept, by how they ended. Their events
@@ -69,12 +70,12 @@ func (r Retention) Shortest() time.Duration {
 // be.
 func (c Config) WithDefaults() (Config, error) {
 	if c.Limits == (gq.Limits{}) {
-		c.Limits = gq.DefaultLimits()
+		c.Limits = machine.DefaultLimits()
 	}
 	if c.Retention == (Retention{}) {
 		c.Retention = DefaultRetention()
 	}
-	faults := gq.FaultsOf(machine.CheckLimits(c.Limits))
+	faults := errs.FaultsOf(machine.CheckLimits(c.Limits))
 	for _, s := range []gq.Status{gq.StatusCompleted, gq.StatusCancelled, gq.StatusFailed, gq.StatusDeadLetter} {
 		if d := c.Retention.Of(s); d <= 0 || d > gq.MaxDuration {
 			faults = append(faults, gq.Fault{

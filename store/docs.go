@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -40,8 +41,8 @@ func CheckDocs(docs []Doc) error {
 	first := make(map[[2]string]int, len(docs))
 	for i := range docs {
 		d, at := &docs[i], fmt.Sprintf("docs[%d]", i)
-		faults = append(faults, gq.FaultsOf(machine.CheckName(at+".kind", d.Kind))...)
-		faults = append(faults, gq.FaultsOf(machine.CheckName(at+".name", d.Name))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckName(at+".kind", d.Kind))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckName(at+".name", d.Name))...)
 		size += len(d.Data)
 		if len(d.Data) > MaxDocBytes {
 			add(at+".data", "%d bytes are more than %d", len(d.Data), MaxDocBytes)
@@ -67,9 +68,9 @@ func CheckDocs(docs []Doc) error {
 // CheckDocPage reports everything that is wrong with a question for documents,
 // and fills in the limit.
 func CheckDocPage(kind, after string, limit int) (int, error) {
-	faults := gq.FaultsOf(machine.CheckName("kind", kind))
+	faults := errs.FaultsOf(machine.CheckName("kind", kind))
 	if after != "" {
-		faults = append(faults, gq.FaultsOf(machine.CheckName("after", after))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckName("after", after))...)
 	}
 	if limit == 0 {
 		limit = DefaultPage
@@ -85,7 +86,7 @@ func CheckDocPage(kind, after string, limit int) (int, error) {
 
 // CheckDocName reports everything that is wrong with the name of a document.
 func CheckDocName(kind, name string) error {
-	faults := append(gq.FaultsOf(machine.CheckName("kind", kind)), gq.FaultsOf(machine.CheckName("name", name))...)
+	faults := append(errs.FaultsOf(machine.CheckName("kind", kind)), errs.FaultsOf(machine.CheckName("name", name))...)
 	if len(faults) > 0 {
 		return &gq.InvalidError{Faults: faults}
 	}

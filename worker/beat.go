@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 const (
@@ -103,7 +104,7 @@ func (k *keeper) unanswered(r *Run, progress bool) {
 
 // answered applies the answer to a beat that was sent at an instant.
 func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time) {
-	kind := gq.KindOf(a.Err)
+	kind := errs.KindOf(a.Err)
 	if a.Err != nil && passing(kind) {
 		k.unanswered(r, false)
 		return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/classify"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -102,7 +103,7 @@ func (c Config) faults() (all []gq.Fault) {
 		}
 		for _, q := range l.Queues {
 			if err := machine.CheckQueueName(q); err != nil {
-				for _, f := range gq.FaultsOf(err) {
+				for _, f := range errs.FaultsOf(err) {
 					add(at+".queues", "%s", f.Problem)
 				}
 			}

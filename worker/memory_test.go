@@ -52,7 +52,7 @@ func (m *memory) submit(s gq.Spec) gq.JobID {
 
 func (m *memory) submitLocked(s gq.Spec) gq.State {
 	s = s.WithDefaults()
-	s.ID = gq.NewJobID(m.random())
+	s.ID = machine.NewJobID(m.random())
 	policy := s.Policy
 	state, _ := machine.Submit(machine.Submission{ID: s.ID, Sequence: m.serial, Policy: &policy, Own: s.Metadata.Priority, RunAt: machine.FirstRun(&s, m.now())}, m.now())
 	m.jobs = append(m.jobs, &gq.Job{Spec: s, State: state, Metadata: s.Metadata})
@@ -149,7 +149,7 @@ func (m *memory) claimLocked(req gq.ClaimRequest) (jobs []gq.Job, err error) {
 		if !machine.Claimable(&j.State, now) || !slices.Contains(req.Queues, j.Spec.Queue) || !slices.Contains(req.Types, j.Spec.Type) {
 			continue
 		}
-		grant := machine.Grant{Lease: gq.NewLeaseID(m.random()), Worker: req.Worker, Start: true, TTL: req.TTL}
+		grant := machine.Grant{Lease: machine.NewLeaseID(m.random()), Worker: req.Worker, Start: true, TTL: req.TTL}
 		if j.State, _, err = machine.Claim(j.State, grant, now); err != nil {
 			return nil, err
 		}
@@ -213,8 +213,8 @@ func (m *memory) apply(ref gq.LeaseRef, f func(*gq.Job, time.Time) error, childr
 	}
 	for _, c := range children {
 		c = c.WithDefaults()
-		c.ID = gq.NewJobID([16]byte{1})
-		if err := machine.CheckSpec(&c, gq.DefaultLimits()); err != nil {
+		c.ID = machine.NewJobID([16]byte{1})
+		if err := machine.CheckSpec(&c, machine.DefaultLimits()); err != nil {
 			return gq.LeaseResult{Err: err}
 		}
 	}

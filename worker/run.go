@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Run is one execution of a job, as its handler sees it. Its methods may be
@@ -183,7 +184,7 @@ func (r *Run) report(ctx context.Context, b gq.Heartbeat) (gq.LeaseResult, error
 	if err != nil {
 		return gq.LeaseResult{}, fmt.Errorf("report on %s: %w", r.ID(), err)
 	}
-	if gq.KindOf(answer.Err) == gq.KindStaleLease {
+	if errs.KindOf(answer.Err) == gq.KindStaleLease {
 		return answer, fmt.Errorf("report on %s: %w", r.ID(), ErrLeaseLost)
 	}
 	return answer, answer.Err

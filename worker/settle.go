@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/retry"
 )
 
@@ -120,7 +121,7 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 	}
 	// Half of the time that is left, so that a call that hangs can be repeated.
 	answers, err := s.call(ctx, outcomes, max(patience/2, 500*time.Millisecond))
-	if err != nil && gq.KindOf(err) == gq.KindInvalid {
+	if err != nil && errs.KindOf(err) == gq.KindInvalid {
 		return s.alone(ctx, sent, err)
 	}
 	s.worker.settles.record(err)
@@ -148,7 +149,7 @@ func (s *settler) alone(ctx context.Context, batch []*Run, refusal error) (again
 			switch {
 			case e == nil:
 				answer = answers[0]
-			case gq.KindOf(e) == gq.KindInvalid:
+			case errs.KindOf(e) == gq.KindInvalid:
 				answer.Err = e
 			default:
 				again, err = append(again, r), e
@@ -179,7 +180,7 @@ func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time
 // answered notes what became of an outcome. A returned error means that nothing
 // is known. A success that was refused is replaced by a failure, once.
 func (s *settler) answered(r *Run, a gq.LeaseResult) error {
-	kind := gq.KindOf(a.Err)
+	kind := errs.KindOf(a.Err)
 	switch {
 	case a.Err == nil:
 		s.settled(r)
@@ -187,7 +188,7 @@ func (s *settler) answered(r *Run, a gq.LeaseResult) error {
 		return a.Err
 	case kind == gq.KindStaleLease || r.outcome.Verdict != gq.VerdictComplete || r.outcome.replaced:
 		s.stats.refused.Add(1)
-		r.logged(slog.LevelWarn, "outcome refused", slog.String("verdict", r.outcome.Verdict.String()), slog.String("code", gq.CodeOf(a.Err)))
+		r.logged(slog.LevelWarn, "outcome refused", slog.String("verdict", r.outcome.Verdict.String()), slog.String("code", errs.CodeOf(a.Err)))
 	default:
 		f := refused(r.outcome.Outcome, a.Err)
 		r.logged(slog.LevelError, "success refused; failing the job instead", slog.String("code", f.Code))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/classify"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // SnoozeError is a handler's verdict that the job should run later. It uses up
@@ -144,10 +145,10 @@ func resultTooLarge(n int) gq.Failure {
 
 // refused is the failure that a success becomes which the queue will not take.
 func refused(o gq.Outcome, err error) gq.Failure {
-	if gq.KindOf(err) != gq.KindInvalid {
+	if errs.KindOf(err) != gq.KindInvalid {
 		return classify.Error(err)
 	}
-	faults := gq.FaultsOf(err)
+	faults := errs.FaultsOf(err)
 	for _, f := range faults {
 		if f.Field == "result" {
 			return resultTooLarge(len(o.Result))

@@ -15,6 +15,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -74,7 +75,7 @@ func (f *fixture) handle(h worker.Handler) { f.mux.HandleFunc("work", h) }
 
 // work submits a job of type "work" under a policy.
 func (f *fixture) work(change func(*gq.Policy)) gq.JobID {
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 	if change != nil {
 		change(&p)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/bench"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/storeurl"
 )
 
@@ -190,7 +191,7 @@ func (f *benchFlags) settle() (u storeurl.URL, err error) {
 	if f.store != "" {
 		u, err = storeurl.Parse(f.store)
 	}
-	if faults := append(gq.FaultsOf(err), gq.FaultsOf(f.unconnected().Validate())...); len(faults) > 0 {
+	if faults := append(errs.FaultsOf(err), errs.FaultsOf(f.unconnected().Validate())...); len(faults) > 0 {
 		return u, &gq.InvalidError{Faults: faults}
 	}
 	return u, nil

@@ -6,12 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/delivery"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // configFlags are the flags that every key of the configuration has.
@@ -71,13 +72,13 @@ func checkConfig(c *config.Config, fault func(key, format string, args ...any)) 
 	_, allow := delivery.ParseAllow(c.Webhooks.Allow)
 	var secret error
 	if c.Webhooks.Secret != "" {
-		_, secret = delivery.ParseSecret(c.Webhooks.Secret)
+		_, secret = webhook.ParseSecret(c.Webhooks.Secret)
 	}
 	for _, v := range []struct {
 		key string
 		err error
 	}{{"store", store}, {"webhooks.allow", allow}, {"webhooks.secret", secret}} {
-		for _, f := range gq.FaultsOf(v.err) {
+		for _, f := range errs.FaultsOf(v.err) {
 			fault(v.key, "%s", f.Problem)
 		}
 	}

@@ -22,7 +22,9 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -318,7 +320,7 @@ func (l *crashLoad) report(t testing.TB) {
 
 // job draws a job. One in twenty is for the program.
 func (l *crashLoad) job(random *rand.Rand, key string) gq.Spec {
-	policy := gq.DefaultPolicy()
+	policy := machine.DefaultPolicy()
 	policy.MaxAttempts, policy.LeaseTTL = 60, crashTTL
 	policy.Backoff.Initial, policy.Backoff.Max = 10*time.Millisecond, 50*time.Millisecond
 	s := gq.Spec{Queue: crashQueue, Type: "go", Key: gq.IdempotencyKey{Name: key}, Policy: policy}
@@ -365,7 +367,7 @@ func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 			break
 		}
 		// After a timeout too nothing is known, and the key finds out.
-		if kind := gq.KindOf(err); kind != gq.KindUnavailable && kind != gq.KindTimeout || time.Now().After(until) {
+		if kind := errs.KindOf(err); kind != gq.KindUnavailable && kind != gq.KindTimeout || time.Now().After(until) {
 			l.fault(fmt.Sprintf("submit %s: %v", specs[0].Key.Name, err))
 			return
 		}
@@ -419,13 +421,13 @@ func (l *crashLoad) haunt(ctx context.Context, c *client.Client) {
 		jobs, err := c.Claim(ctx, gq.ClaimRequest{
 			Worker: "ghost", Queues: []string{crashQueue}, Types: []string{"go"}, N: 2, TTL: hauntTTL, Wait: time.Second,
 		})
-		if kind := gq.KindOf(err); err != nil && kind != gq.KindUnavailable && kind != gq.KindTimeout {
+		if kind := errs.KindOf(err); err != nil && kind != gq.KindUnavailable && kind != gq.KindTimeout {
 			l.fault(fmt.Sprintf("claim: %v", err))
 		}
 		rest(context.Background(), hauntTTL+50*time.Millisecond)
 		for i := range jobs {
 			_, err := c.Complete(context.Background(), jobs[i].State.Lease.Ref(), []byte("stale"))
-			switch kind := gq.KindOf(err); {
+			switch kind := errs.KindOf(err); {
 			case err == nil:
 				l.fault(fmt.Sprintf("job %s was completed under a lease that was over", jobs[i].State.ID))
 			case kind == gq.KindStaleLease || kind == gq.KindConflict:

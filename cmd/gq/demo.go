@@ -14,6 +14,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -154,7 +155,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // crash lets a second worker take a job and fall silent for good.
 func (d *demo) crash(ctx context.Context) error {
-	policy := gq.DefaultPolicy()
+	policy := machine.DefaultPolicy()
 	policy.LeaseTTL = 2 * time.Second
 	if err := d.add(ctx, "a job whose first worker dies", gq.StatusCompleted, gq.Spec{Type: "invoice.print", Policy: policy}); err != nil {
 		return err
@@ -168,7 +169,7 @@ func (d *demo) crash(ctx context.Context) error {
 
 // submit hands in everything else.
 func (d *demo) submit(ctx context.Context) error {
-	retried := gq.DefaultPolicy()
+	retried := machine.DefaultPolicy()
 	retried.Backoff = gq.Backoff{Strategy: gq.StrategyConstant, Initial: 700 * time.Millisecond, Max: time.Second, Jitter: gq.JitterNone, Multiplier: 1}
 	for _, j := range []struct {
 		what string
@@ -200,7 +201,7 @@ func (d *demo) album(ctx context.Context) error {
 		ref := fmt.Sprintf("photo-%d", i+1)
 		payload := gq.Payload{Data: fmt.Appendf(nil, `{"Photo":%d}`, i+1)}
 		drafts = append(drafts, gq.GraphJob{Spec: gq.Spec{Type: "photo.resize", Payload: payload}, Ref: ref})
-		drafts[0].Needs = append(drafts[0].Needs, gq.GraphDependency{Kind: gq.DependencyFanIn, Ref: ref})
+		drafts[0].Needs = append(drafts[0].Needs, gq.Dependency{Kind: gq.DependencyFanIn, Ref: ref})
 	}
 	answers, err := d.SubmitGraph(ctx, drafts)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -110,7 +111,7 @@ func (f *filterFlags) query() (q gq.Query, err error) {
 	}
 	for _, name := range f.states {
 		s, err := enum.Parse[gq.Status](strings.ToUpper(name))
-		faults = append(faults, gq.FaultsOf(err)...)
+		faults = append(faults, errs.FaultsOf(err)...)
 		q.Statuses = append(q.Statuses, s)
 	}
 	for _, i := range []struct {

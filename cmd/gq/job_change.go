@@ -11,6 +11,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -43,7 +44,7 @@ callback, and until its first claim its priority.`,
 		patch.SetTags, faults = readTags(tags)
 		if priority != "" {
 			patch.Priority, err = enum.Parse[gq.Priority](strings.ToUpper(priority))
-			faults = append(faults, gq.FaultsOf(err)...)
+			faults = append(faults, errs.FaultsOf(err)...)
 		}
 		if c.Flags().Changed("correlation-id") {
 			patch.CorrelationID = &correlation

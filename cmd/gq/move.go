@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/storeurl"
 	"github.com/gopherqueue/gq/internal/transfer"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -184,7 +185,7 @@ func parseMovable(field, url string) (storeurl.URL, error) {
 	u, err := storeurl.Parse(url)
 	switch {
 	case err != nil:
-		return u, cli.Invalid(field, gq.FaultsOf(err)[0].Problem)
+		return u, cli.Invalid(field, errs.FaultsOf(err)[0].Problem)
 	case u.Scheme == "memory":
 		return u, cli.Invalid(field, "memory: ends with its process; want file:DIR or postgres://…")
 	}

@@ -36,7 +36,7 @@ func filled(t testing.TB, n int) (dir string) {
 		groups := make([]store.Group, min(step, n-from))
 		for i := range groups {
 			k := from + i
-			spec := gq.Spec{ID: gq.NewJobID([16]byte{byte(k), byte(k >> 8), byte(k >> 16), 1}), Type: "t"}
+			spec := gq.Spec{ID: machine.NewJobID([16]byte{byte(k), byte(k >> 8), byte(k >> 16), 1}), Type: "t"}
 			spec.Payload = gq.Payload{ContentType: "text/plain", Data: fmt.Appendf(nil, "payload of job %d", k)}
 			groups[i] = store.One(spec.WithDefaults())
 		}

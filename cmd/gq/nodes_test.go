@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -91,7 +92,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 			}
 		})
 	}
-	policy := gq.DefaultPolicy()
+	policy := machine.DefaultPolicy()
 	policy.LeaseTTL = 10 * time.Minute
 	var submitted sync.Map // gq.JobID: true
 	const batch = 500

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func TestQueueCommands(t *testing.T) {
@@ -203,7 +204,7 @@ func giveUp(ctx context.Context, q queue, n int) error {
 func TestReplayingDeadLettersEnds(t *testing.T) {
 	d := newDesk(t)
 	const jobs = 600 // more than one page
-	once := gq.DefaultPolicy()
+	once := machine.DefaultPolicy()
 	once.MaxAttempts = 1
 	for range jobs {
 		if _, err := d.queue.Submit(t.Context(), gq.Spec{Type: "a", Policy: once}); err != nil {

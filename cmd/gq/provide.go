@@ -22,6 +22,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -109,7 +110,7 @@ func (w *provider) run(ctx context.Context) error {
 	defer tick.Stop()
 	for first := true; ; first = false {
 		if err := w.look(ctx, work); err != nil && ctx.Err() == nil {
-			if first || gq.KindOf(err) != gq.KindInternal && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, wire.ErrUnreachable) {
+			if first || errs.KindOf(err) != gq.KindInternal && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, wire.ErrUnreachable) {
 				return fmt.Errorf("provide %s: %w", w.id, err)
 			}
 			w.log.Warn("look for leases", "error", err)

@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq/internal/faces/matching"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -68,7 +69,7 @@ func provideOnce(t *testing.T, seconds int64) (late string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, _ := gq.ParseJobID(j.ID)
+		id, _ := machine.ParseJobID(j.ID)
 		return id
 	}
 	long, bad := submit(`"long"`), submit(`"bad"`)

@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/spelling"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -187,7 +188,7 @@ func newQueuePause(p process, verb, short, more string, change func(queue, conte
 			near, unknown := unknownQueue(ctx, q, args[0])
 			changed, err := change(q, ctx, args[0])
 			if err != nil {
-				if near != "" && gq.KindOf(err) == gq.KindNotFound {
+				if near != "" && errs.KindOf(err) == gq.KindNotFound {
 					err = fmt.Errorf("%w; did you mean %s?", err, near)
 				}
 				return err

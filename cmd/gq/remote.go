@@ -13,8 +13,10 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/worker"
 )
 
@@ -115,7 +117,7 @@ func (r *remote) short(ctx context.Context, f func(ctx context.Context, q queue)
 		limited, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %v: %w", callTimeout, gq.ErrTimeout))
 		defer cancel()
 		err := f(limited, q)
-		if err != nil && gq.KindOf(err) == gq.KindInternal && limited.Err() != nil && ctx.Err() == nil {
+		if err != nil && errs.KindOf(err) == gq.KindInternal && limited.Err() != nil && ctx.Err() == nil {
 			err = errors.Join(context.Cause(limited), err)
 		}
 		return err
@@ -135,13 +137,13 @@ func (r *remote) long(ctx context.Context, f func(ctx context.Context, q queue) 
 		err = f(ctx, q)
 	}
 	switch {
-	case gq.KindOf(err) == gq.KindUnauthenticated && r.getenv("GQ_TOKEN") == "":
+	case errs.KindOf(err) == gq.KindUnauthenticated && r.getenv("GQ_TOKEN") == "":
 		err = fmt.Errorf("%w; set GQ_TOKEN to a token of the server %s (gq token create makes one)", err, addr)
-	case gq.KindOf(err) == gq.KindUnauthenticated:
+	case errs.KindOf(err) == gq.KindUnauthenticated:
 		err = fmt.Errorf("%w; the server %s does not know the token in GQ_TOKEN, or it was revoked or has expired", err, addr)
 	case errors.Is(err, client.ErrUnreachable):
 		err = fmt.Errorf("%w (server %s; is gq serve running there?)", err, addr)
-	case gq.KindOf(err) == gq.KindUnavailable: // it was there to say so
+	case errs.KindOf(err) == gq.KindUnavailable: // it was there to say so
 		err = fmt.Errorf("%w (server %s)", err, addr)
 	}
 	return err
@@ -173,7 +175,7 @@ func (r *remote) screen() screen { return newScreen(r.stdout, r.getenv) }
 
 // jobArg reads the id of a job.
 func jobArg(text string) (gq.JobID, error) {
-	id, err := gq.ParseJobID(text)
+	id, err := machine.ParseJobID(text)
 	if err != nil {
 		return id, cli.Invalid("id", fmt.Sprintf("%.64q is not the id of a job", text))
 	}

@@ -11,7 +11,9 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // TestClocksThatDiffer runs servers whose clocks are ten minutes behind and ahead
@@ -62,7 +64,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	ctx := t.Context()
 	submit := func(queue string, change func(*gq.Spec)) gq.JobID {
 		t.Helper()
-		s := gq.Spec{Queue: queue, Type: "work", Policy: gq.DefaultPolicy()}
+		s := gq.Spec{Queue: queue, Type: "work", Policy: machine.DefaultPolicy()}
 		change(&s)
 		out, err := one.Submit(ctx, s)
 		if err != nil {
@@ -131,7 +133,7 @@ func checkTimes(t *testing.T, one, other *client.Client, url string) {
 	if took := time.Since(began); took > 3*time.Minute || second[0].State.Version <= first[0].State.Version {
 		t.Errorf("after %v it was claimed under version %d", took, second[0].State.Version)
 	}
-	if _, err := one.Complete(ctx, first[0].State.Lease.Ref(), nil); gq.KindOf(err) != gq.KindStaleLease {
+	if _, err := one.Complete(ctx, first[0].State.Lease.Ref(), nil); errs.KindOf(err) != gq.KindStaleLease {
 		t.Errorf("complete under a lease that is over: %v", err)
 	}
 

@@ -17,7 +17,9 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // specFlags describe a job to be submitted.
@@ -81,7 +83,7 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 	}
 	if f.priority != "" {
 		s.Metadata.Priority, err = enum.Parse[gq.Priority](strings.ToUpper(f.priority))
-		faults = append(faults, gq.FaultsOf(err)...)
+		faults = append(faults, errs.FaultsOf(err)...)
 	}
 	if f.at != "" {
 		if s.RunAt, err = time.Parse(time.RFC3339, f.at); err != nil {
@@ -89,7 +91,7 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 		}
 	}
 	for _, text := range f.after {
-		id, err := gq.ParseJobID(text)
+		id, err := machine.ParseJobID(text)
 		if err != nil {
 			fault("after", "%.64q is not the id of a job", text)
 		}
@@ -99,12 +101,12 @@ func (f *specFlags) spec(ctx context.Context, q queue, p process, typ string) (s
 	s.Metadata.Tags, more = readTags(f.tags)
 	faults = append(faults, more...)
 	policy, err := f.policy()
-	faults = append(faults, gq.FaultsOf(err)...)
+	faults = append(faults, errs.FaultsOf(err)...)
 	if len(faults) > 0 {
 		return s, &gq.InvalidError{Faults: faults}
 	}
 	if *policy != (wire.Policy{}) {
-		base := gq.DefaultPolicy()
+		base := machine.DefaultPolicy()
 		if !policy.Whole() {
 			if base, err = queuePolicy(ctx, q, f.queue); err != nil {
 				return s, err
@@ -122,7 +124,7 @@ func queuePolicy(ctx context.Context, q queue, name string) (gq.Policy, error) {
 	found, err := q.Queue(ctx, name)
 	switch {
 	case errors.Is(err, gq.ErrNotFound):
-		return gq.DefaultPolicy(), nil
+		return machine.DefaultPolicy(), nil
 	case err != nil:
 		return gq.Policy{}, err
 	}
@@ -295,7 +297,7 @@ var flagOf = map[string]string{
 
 // inFlags is a refusal in the words of the command line: its faults name flags.
 func inFlags(typ string, err error) error {
-	faults := gq.FaultsOf(err)
+	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {
 		return err
 	}

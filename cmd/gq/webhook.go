@@ -11,6 +11,7 @@ import (
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/cli"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func newWebhook(p process) *cobra.Command {
@@ -45,7 +46,7 @@ var deliveryStates = map[string]pb.DeliveryState{
 }
 
 func shownDelivery(d *pb.Delivery) wire.Delivery {
-	id, _ := gq.ParseJobID(d.GetJobId()) // the server's
+	id, _ := machine.ParseJobID(d.GetJobId()) // the server's
 	out := wire.Delivery{
 		ID: d.GetId(), Job: id, Queue: d.GetQueue(), Type: gq.EventType(d.GetType()), URL: d.GetUrl(), Attempts: int(d.GetAttempts()),
 		CreatedAt: d.GetCreatedAt().AsTime(), LastStatus: int(d.GetLastStatus()), Reason: d.GetReason(),

@@ -19,6 +19,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/classify"
 	"github.com/gopherqueue/gq/internal/cli"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/logline"
 	"github.com/gopherqueue/gq/worker"
 )
@@ -109,7 +110,7 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 	err := w.Run(ctx)
 	stats := w.Stats()
 	log.Info("stopped", "worker", w.Name(), "succeeded", stats.Succeeded, "failed", stats.Failed, "given_back", stats.Released)
-	if refusal := context.Cause(ctx); gq.KindOf(refusal) == gq.KindInvalid {
+	if refusal := context.Cause(ctx); errs.KindOf(refusal) == gq.KindInvalid {
 		return refusal
 	}
 	return err
@@ -124,7 +125,7 @@ type refusable struct {
 
 func (r refusable) Claim(ctx context.Context, c gq.ClaimRequest) ([]gq.Job, error) {
 	jobs, err := r.Queue.Claim(ctx, c)
-	if gq.KindOf(err) == gq.KindInvalid {
+	if errs.KindOf(err) == gq.KindInvalid {
 		r.stop(err)
 	}
 	return jobs, err

@@ -19,10 +19,10 @@ func init() {
 	gq.RegisterDriver("memory", open)
 }
 
-func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, func() error, error) {
+func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, error) {
 	u, err := storeurl.Parse(url)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	options := local.Options{Config: store.Config{Limits: o.Limits, Backoffs: o.Backoffs}, Log: o.Log}
 	var s *local.Store
@@ -32,7 +32,7 @@ func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, func() er
 		s, err = local.Open(u.Dir, options)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return engine.Start(s, engine.Options{Log: o.Log})
 }

@@ -24,10 +24,10 @@ func init() {
 	gq.RegisterDriver("postgresql", open)
 }
 
-func open(ctx context.Context, url string, o gq.OpenOptions) (gq.Driver, func() error, error) {
+func open(ctx context.Context, url string, o gq.OpenOptions) (gq.Driver, error) {
 	s, err := postgres.Open(ctx, url, configOf(o))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return start(s, o)
 }
@@ -44,33 +44,33 @@ func Open(ctx context.Context, pool *pgxpool.Pool, options ...gq.OpenOption) (*g
 	if err != nil {
 		return nil, err
 	}
-	d, end, err := start(s, o)
+	d, err := start(s, o)
 	if err != nil {
 		return nil, err
 	}
-	return gq.NewClient(d, end), nil
+	return &gq.Client{Driver: d}, nil
 }
 
 func configOf(o gq.OpenOptions) store.Config {
 	return store.Config{Limits: o.Limits, Backoffs: o.Backoffs}
 }
 
-func start(s *postgres.Store, o gq.OpenOptions) (gq.Driver, func() error, error) {
-	e, end, err := engine.Start(s, engine.Options{Log: o.Log})
+func start(s *postgres.Store, o gq.OpenOptions) (gq.Driver, error) {
+	e, err := engine.Start(s, engine.Options{Log: o.Log})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return driver{e, s}, end, nil
+	return driver{e, s}, nil
 }
 
 // driver is an engine that can take part in transactions of the program.
 type driver struct {
-	*engine.Engine
+	*engine.Running
 	store *postgres.Store
 }
 
 // Within is the queue within a transaction.
-func (d driver) Within(tx any) (gq.Transaction, error) {
+func (d driver) Within(tx any) (gq.Submitter, error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		return d.In(d.store.Tx(tx)), nil

@@ -19,14 +19,10 @@ func init() {
 	gq.RegisterDriver("gqs", open)
 }
 
-func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, func() error, error) {
+func open(_ context.Context, url string, o gq.OpenOptions) (gq.Driver, error) {
 	scheme, address, _ := strings.Cut(url, "://")
 	if scheme == "gqs" && o.TLS == nil {
 		o.TLS = new(tls.Config)
 	}
-	c, err := client.New(strings.TrimSuffix(address, "/"), client.Options{TLS: o.TLS, Token: o.Token})
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, c.Close, nil
+	return client.New(strings.TrimSuffix(address, "/"), client.Options{TLS: o.TLS, Token: o.Token})
 }

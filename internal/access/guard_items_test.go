@@ -31,7 +31,7 @@ func TestItems(t *testing.T) {
 
 	_, err = f.guard.SubmitGraph(ctx, []gq.GraphJob{
 		{Ref: "a", Spec: gq.Spec{Queue: "own", Type: "t"}},
-		{Spec: gq.Spec{Queue: "foreign", Type: "t"}, Needs: []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: "a"}}},
+		{Spec: gq.Spec{Queue: "foreign", Type: "t"}, Needs: []gq.Dependency{{Kind: gq.DependencyChain, Ref: "a"}}},
 	})
 	if !errors.Is(err, gq.ErrDenied) {
 		t.Errorf("a graph with a foreign job: %v", err)

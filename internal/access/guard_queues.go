@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -89,7 +90,7 @@ func (g *Guard) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return g.ChangeQueue(ctx, q.Name, func(old *gq.Queue) {
 		*old = q
 		if q.Policy == (gq.Policy{}) {
-			old.Policy = gq.DefaultPolicy()
+			old.Policy = machine.DefaultPolicy()
 		}
 	})
 }
@@ -269,7 +270,7 @@ func (g *Guard) owns(ctx context.Context, name string) (*caller, error) {
 		return c, err
 	}
 	s, err := g.engine.Schedule(ctx, name)
-	if gq.KindOf(err) == gq.KindNotFound {
+	if errs.KindOf(err) == gq.KindNotFound {
 		return c, nil
 	}
 	if err != nil {

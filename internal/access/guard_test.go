@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -444,8 +445,8 @@ func TestMissingScopesAreNamed(t *testing.T) {
 		"this token lacks the scope submit or read on the queue of job " + foreign.String() + ", which the new job depends on": submit(
 			[]string{"submit@web"}, gq.Spec{Type: "t", Queue: "web", DependsOn: []gq.Dependency{{Kind: gq.DependencyAfter, Job: foreign}}}),
 	} {
-		if err == nil || err.Error() != want || gq.CodeOf(err) != "denied" {
-			t.Errorf("%v (%s), want %s", err, gq.CodeOf(err), want)
+		if err == nil || err.Error() != want || errs.CodeOf(err) != "denied" {
+			t.Errorf("%v (%s), want %s", err, errs.CodeOf(err), want)
 		}
 	}
 }

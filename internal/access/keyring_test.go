@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -113,7 +114,7 @@ func refusedAlike(t *testing.T) {
 
 func TestBootstrap(t *testing.T) {
 	f := newFixture(t)
-	if _, err := NewKeyring(f.store, "short"); gq.KindOf(err) != gq.KindInvalid {
+	if _, err := NewKeyring(f.store, "short"); errs.KindOf(err) != gq.KindInvalid {
 		t.Errorf("a short bootstrap token: %v", err)
 	}
 	ring, err := NewKeyring(f.store, "correct horse battery")
@@ -236,7 +237,7 @@ func TestFreshness(t *testing.T) {
 			t.Errorf("while the store does not answer: %v", err)
 		}
 		time.Sleep(trustFor)
-		if _, err := ring.Verify(t.Context(), second); gq.KindOf(err) != gq.KindUnavailable {
+		if _, err := ring.Verify(t.Context(), second); errs.KindOf(err) != gq.KindUnavailable {
 			t.Errorf("after an outage of a minute: %v", err)
 		}
 	})
@@ -396,7 +397,7 @@ func TestGateCloses(t *testing.T) {
 func TestValidate(t *testing.T) {
 	token := Token{Grants: []Grant{{0, nil}, {Read, []string{""}}}, Rate: -1, ExpiresAt: time.Unix(1, 0)}
 	var fields []string
-	for _, f := range gq.FaultsOf(token.Validate(time.Now())) {
+	for _, f := range errs.FaultsOf(token.Validate(time.Now())) {
 		fields = append(fields, f.Field)
 	}
 	if got, want := strings.Join(fields, " "), "name grants[0].scopes grants[0].queues grants[1].queues[0] rate expires_at"; got != want {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -65,7 +66,7 @@ func (t *Token) Validate(now time.Time) error {
 	add := func(field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
-	faults = append(faults, gq.FaultsOf(machine.CheckName("name", t.Name))...)
+	faults = append(faults, errs.FaultsOf(machine.CheckName("name", t.Name))...)
 	if len(t.Grants) == 0 || len(t.Grants) > MaxGrants {
 		add("grants", "%d grants are not between 1 and %d", len(t.Grants), MaxGrants)
 	}
@@ -78,7 +79,7 @@ func (t *Token) Validate(now time.Time) error {
 			add(at+"queues", "%d patterns are not between 1 and %d", len(g.Queues), MaxPatterns)
 		}
 		for k, p := range g.Queues {
-			faults = append(faults, gq.FaultsOf(machine.CheckName(fmt.Sprintf("%squeues[%d]", at, k), p))...)
+			faults = append(faults, errs.FaultsOf(machine.CheckName(fmt.Sprintf("%squeues[%d]", at, k), p))...)
 		}
 	}
 	if t.Rate < 0 || t.Rate > MaxTokenRate {

@@ -10,6 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // Admin is what administrators may do.
@@ -98,7 +99,7 @@ func (a *Admin) RetryDelivery(ctx context.Context, id string) (delivery.Delivery
 
 // WebhookSecret tells what deliveries are signed with. It needs admin on all
 // queues.
-func (a *Admin) WebhookSecret(ctx context.Context) (delivery.Secret, error) {
+func (a *Admin) WebhookSecret(ctx context.Context) (webhook.Secret, error) {
 	if err := a.guard.Administer(ctx); err != nil {
 		return nil, err
 	}

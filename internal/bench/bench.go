@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -124,7 +125,7 @@ func (s Settings) Validate() error {
 	for _, n := range s.Callers {
 		check(n >= 1 && n <= maxCallers, "callers", "%d is not between 1 and %d", n, maxCallers)
 	}
-	largest := gq.DefaultLimits().PayloadBytes
+	largest := machine.DefaultLimits().PayloadBytes
 	check(s.Batch >= 1 && s.Batch <= store.MaxClaim, "batch", "%d is not between 1 and %d", s.Batch, store.MaxClaim)
 	check(s.Payload >= 0 && s.Payload <= largest, "payload", "%d is not between 0 and %d", s.Payload, largest)
 	check(s.Jobs >= 0, "jobs", "%d is negative; 0 measures for the duration", s.Jobs)

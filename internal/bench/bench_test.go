@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -331,7 +332,7 @@ func TestSettingsReportEveryFault(t *testing.T) {
 	}
 	bad := Settings{Scenarios: []Scenario{"none"}, Callers: []int{0}, Jobs: -1, Payload: -1}
 	var fields []string
-	for _, f := range gq.FaultsOf(bad.Validate()) {
+	for _, f := range errs.FaultsOf(bad.Validate()) {
 		fields = append(fields, f.Field)
 	}
 	want := []string{"scenario", "callers", "batch", "payload", "jobs", "duration", "backlog", "idle", "repeat", "record"}

@@ -70,7 +70,7 @@ func (c *caller) enqueue(ctx context.Context, n int) error {
 	for i := range n {
 		var id [16]byte
 		c.fill(id[:])
-		c.specs[i].ID = gq.NewJobID(id)
+		c.specs[i].ID = machine.NewJobID(id)
 		c.fill(c.specs[i].Payload.Data)
 	}
 	start := time.Now()

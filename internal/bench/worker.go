@@ -235,7 +235,7 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 	for _, g := range []struct {
 		name  string
 		size  int
-		draft func(i int) []gq.GraphDependency
+		draft func(i int) []gq.Dependency
 	}{
 		{"chain", graphSmall, chainNeeds},
 		{"chain", chainLarge, chainNeeds},
@@ -254,7 +254,7 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 			if g.draft == nil {
 				last := gq.GraphJob{Spec: plainJob(), Ref: "last"}
 				for i := range g.size {
-					last.Needs = append(last.Needs, gq.GraphDependency{Kind: gq.DependencyFanIn, Ref: fmt.Sprint(i)})
+					last.Needs = append(last.Needs, gq.Dependency{Kind: gq.DependencyFanIn, Ref: fmt.Sprint(i)})
 				}
 				drafts = append(drafts, last)
 			}
@@ -277,9 +277,9 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 	return nil
 }
 
-func chainNeeds(i int) []gq.GraphDependency {
+func chainNeeds(i int) []gq.Dependency {
 	if i == 0 {
 		return nil
 	}
-	return []gq.GraphDependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(i - 1)}}
+	return []gq.Dependency{{Kind: gq.DependencyChain, Ref: fmt.Sprint(i - 1)}}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -70,7 +71,7 @@ func ExitOf(err error) int {
 	if e, ok := errors.AsType[*StatusError](err); ok {
 		return e.Status
 	}
-	kind := gq.KindOf(err)
+	kind := errs.KindOf(err)
 	if kind == gq.KindInternal && errors.Is(err, context.DeadlineExceeded) {
 		return ExitTimeout
 	}
@@ -122,11 +123,11 @@ func failureOf(ctx context.Context, err error, started bool) failure {
 	case !started:
 		return failure{Code: codeUsage, Message: strings.TrimSpace(err.Error()), ExitStatus: ExitUsage}
 	}
-	f := failure{Code: gq.CodeOf(err), Message: strings.TrimSpace(err.Error()), ExitStatus: ExitOf(err)}
+	f := failure{Code: errs.CodeOf(err), Message: strings.TrimSpace(err.Error()), ExitStatus: ExitOf(err)}
 	if f.ExitStatus == ExitTimeout {
-		f.Code = gq.CodeOf(gq.ErrTimeout)
+		f.Code = errs.CodeOf(gq.ErrTimeout)
 	}
-	for _, fault := range gq.FaultsOf(err) {
+	for _, fault := range errs.FaultsOf(err) {
 		f.Faults = append(f.Faults, wire.Fault(fault))
 	}
 	return f

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // resolver answers as a resolver does that reads numbers as inet_aton: octal,
@@ -188,8 +188,8 @@ func TestAllow(t *testing.T) {
 		t.Error("the host is not allowed")
 	}
 	_, err = ParseAllow([]string{"http://x/", "10.0.0.0/99", "a:b", ""})
-	if len(gq.FaultsOf(err)) != 4 {
-		t.Errorf("faults %v, want 4", gq.FaultsOf(err))
+	if len(errs.FaultsOf(err)) != 4 {
+		t.Errorf("faults %v, want 4", errs.FaultsOf(err))
 	}
 }
 

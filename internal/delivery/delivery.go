@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // The kinds of documents. A delivery is one of the three later ones, and moves
@@ -152,15 +153,15 @@ func cursorDoc(after, version uint64) (store.Doc, error) {
 
 // Secret is what deliveries are signed with: the configured one, or one that was
 // drawn for this store.
-func (h *Hooks) Secret(ctx context.Context) (Secret, error) {
+func (h *Hooks) Secret(ctx context.Context) (webhook.Secret, error) {
 	if h.options.Secret != nil {
 		return h.options.Secret, nil
 	}
-	s, _, err := h.setting(ctx, secretName, func() (settings, error) { return settings{Secret: NewSecret().Text()}, nil })
+	s, _, err := h.setting(ctx, secretName, func() (settings, error) { return settings{Secret: webhook.NewSecret().Text()}, nil })
 	if err != nil {
 		return nil, err
 	}
-	return ParseSecret(s.Secret)
+	return webhook.ParseSecret(s.Secret)
 }
 
 // Page is some deliveries.

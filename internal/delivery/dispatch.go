@@ -11,6 +11,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // entry is an outstanding delivery that this process knows of.
@@ -293,11 +294,11 @@ func (h *Hooks) write(ctx context.Context, r *record, version uint64) (store.Doc
 
 func (h *Hooks) header(r *record, now time.Time) http.Header {
 	return http.Header{
-		"Content-Type":  {"application/json"},
-		"User-Agent":    {userAgent},
-		HeaderID:        {r.ID},
-		HeaderTimestamp: {strconv.FormatInt(now.Unix(), 10)},
-		HeaderSignature: {h.secret.Sign(r.ID, now, r.Body)},
+		"Content-Type":          {"application/json"},
+		"User-Agent":            {userAgent},
+		webhook.HeaderID:        {r.ID},
+		webhook.HeaderTimestamp: {strconv.FormatInt(now.Unix(), 10)},
+		webhook.HeaderSignature: {h.secret.Sign(r.ID, now, r.Body)},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // The programs of docs/webhooks.md accept what is signed and nothing else.
@@ -43,7 +44,7 @@ func TestDocumentedVerification(t *testing.T) {
 		t.Error("python3 is missing")
 	}
 
-	secret, now := NewSecret(), time.Now()
+	secret, now := webhook.NewSecret(), time.Now()
 	body := []byte(`{"type":"job.completed","data":{"id":"ü"}}`)
 	good := secret.Sign("msg_1", now, body)
 	stamp := strconv.FormatInt(now.Unix(), 10)
@@ -58,7 +59,7 @@ func TestDocumentedVerification(t *testing.T) {
 			{"one of several signatures", "msg_1", stamp, "v1,AAAA " + good, body, true},
 			{"another body", "msg_1", stamp, good, append(bytes.Clone(body), ' '), false},
 			{"another id", "msg_2", stamp, good, body, false},
-			{"another secret", "msg_1", stamp, NewSecret().Sign("msg_1", now, body), body, false},
+			{"another secret", "msg_1", stamp, webhook.NewSecret().Sign("msg_1", now, body), body, false},
 			{"another version", "msg_1", stamp, "v0" + good[2:], body, false},
 			{"no signature", "msg_1", stamp, "", body, false},
 			{"too old", "msg_1", strconv.FormatInt(old.Unix(), 10), secret.Sign("msg_1", old, body), body, false},

@@ -34,6 +34,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // Engine is what deliveries need of a queue.
@@ -52,10 +53,10 @@ type Store interface {
 
 // Options are what deliveries can be told. The zero value is the default.
 type Options struct {
-	Allow     Allow        // what may be reached besides the public internet
-	Secret    Secret       // what deliveries are signed with; nil is one that is kept in the store
-	Exclusive bool         // nobody else works on the store, so that nothing can be under way elsewhere
-	Log       *slog.Logger // nil is silence
+	Allow     Allow          // what may be reached besides the public internet
+	Secret    webhook.Secret // what deliveries are signed with; nil is one that is kept in the store
+	Exclusive bool           // nobody else works on the store, so that nothing can be under way elsewhere
+	Log       *slog.Logger   // nil is silence
 
 	Attempts    int                                        // of one delivery; 0 is 10
 	Backoff     func(attempt int, u float64) time.Duration // before the next attempt; nil is standardBackoff
@@ -116,7 +117,7 @@ type Hooks struct {
 	store   Store
 	options Options
 	sender  *sender
-	secret  Secret // set before Run begins
+	secret  webhook.Secret // set before Run begins
 
 	passed atomic.Uint64 // deliveries were made of all ends up to this event, here or elsewhere
 

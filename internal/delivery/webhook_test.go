@@ -18,8 +18,10 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/store"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 func TestDelivery(t *testing.T) {
@@ -57,14 +59,14 @@ func TestDelivery(t *testing.T) {
 		t.Fatal(err)
 	}
 	head := got[0].header
-	if err := secret.Verify(head.Get(HeaderID), head.Get(HeaderTimestamp), head.Get(HeaderSignature), got[0].body, time.Now()); err != nil {
+	if err := secret.Verify(head.Get(webhook.HeaderID), head.Get(webhook.HeaderTimestamp), head.Get(webhook.HeaderSignature), got[0].body, time.Now()); err != nil {
 		t.Error(err)
 	}
-	d, err := h.Get(t.Context(), head.Get(HeaderID))
+	d, err := h.Get(t.Context(), head.Get(webhook.HeaderID))
 	if err != nil || d.State != Delivered || d.Attempts != 1 || d.Status != http.StatusNoContent {
 		t.Errorf("the delivery is %+v, %v", d, err)
 	}
-	if _, err := h.Retry(t.Context(), d.ID); gq.KindOf(err) != gq.KindConflict {
+	if _, err := h.Retry(t.Context(), d.ID); errs.KindOf(err) != gq.KindConflict {
 		t.Errorf("a delivery that was made, again: %v", err)
 	}
 }
@@ -112,7 +114,7 @@ func TestRetries(t *testing.T) {
 		t.Fatalf("%d calls, want 4", len(got))
 	}
 	for i := range got {
-		if got[i].header.Get(HeaderID) != got[0].header.Get(HeaderID) || !bytes.Equal(got[i].body, got[0].body) {
+		if got[i].header.Get(webhook.HeaderID) != got[0].header.Get(webhook.HeaderID) || !bytes.Equal(got[i].body, got[0].body) {
 			t.Errorf("attempt %d has another id or body", i+1)
 		}
 	}
@@ -149,7 +151,7 @@ func TestDeadLetter(t *testing.T) {
 		t.Fatalf("%+v, %v", again, err)
 	}
 	f.until("the retried one", func() bool { return len(f.state(h, Delivered)) == 1 })
-	if _, err := h.Retry(t.Context(), "msg_x.77"); gq.KindOf(err) != gq.KindNotFound {
+	if _, err := h.Retry(t.Context(), "msg_x.77"); errs.KindOf(err) != gq.KindNotFound {
 		t.Errorf("an unknown delivery: %v", err)
 	}
 }
@@ -364,7 +366,7 @@ func TestRestart(t *testing.T) {
 			<-r.Context().Done() // the process dies meanwhile
 			return
 		}
-		got <- r.Header.Get(HeaderID)
+		got <- r.Header.Get(webhook.HeaderID)
 	}))
 	defer server.Close()
 	_, stop := f.hooks(Options{Exclusive: true})
@@ -439,7 +441,7 @@ func TestListPages(t *testing.T) {
 		func() error { _, err := h.List(t.Context(), "", "nonsense", 0); return err },
 		func() error { _, err := h.List(t.Context(), "", "", 1001); return err },
 	} {
-		if err := bad(); gq.KindOf(err) != gq.KindInvalid {
+		if err := bad(); errs.KindOf(err) != gq.KindInvalid {
 			t.Errorf("%v, want invalid", err)
 		}
 	}
@@ -519,7 +521,7 @@ func TestStandardBackoff(t *testing.T) {
 var _ Store = store.Store(nil)
 
 func ExampleSecret_Verify() {
-	secret, _ := ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	secret, _ := webhook.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 	at := time.Unix(1614265330, 0)
 	body := []byte(`{"test": 2432232314}`)
 	signature := secret.Sign("msg_p5jXN8AQM9LWM0D4loKWxJek", at, body)

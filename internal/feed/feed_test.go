@@ -16,6 +16,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
@@ -271,7 +272,7 @@ func TestReadTogether(t *testing.T) {
 // A filter passes what it passes event by event, also where a page tells of all
 // of its events.
 func TestPass(t *testing.T) {
-	job := gq.NewJobID([16]byte{7})
+	job := machine.NewJobID([16]byte{7})
 	may := func(queue string) bool { return queue == "q1" || queue == "q12" }
 	filters := []Filter{
 		{},

@@ -36,6 +36,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -270,7 +271,7 @@ func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration
 
 // overtaken reports whether a commit failed because someone was faster.
 func overtaken(err error) bool {
-	kind := gq.KindOf(err)
+	kind := errs.KindOf(err)
 	return kind == gq.KindConflict || kind == gq.KindStaleLease || errors.Is(err, gq.ErrNotFound)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -59,7 +60,7 @@ func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, err
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	verdicts, err := d.refusals(ctx, job)
-	if gq.KindOf(err) == gq.KindInvalid {
+	if errs.KindOf(err) == gq.KindInvalid {
 		return []gq.Reason{{
 			Cause: gq.CauseConstraint, Summary: "asks for nothing that a provider could be matched with: " + err.Error(),
 			Remedy: "cancel it, and submit it to POST /api/matching/jobs",

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
@@ -210,7 +211,7 @@ func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
 		return Job{}, err
 	}
 	job, err := d.engine.Get(ctx, id, gq.WithPayload|gq.WithResult)
-	if gq.KindOf(err) == gq.KindDenied {
+	if errs.KindOf(err) == gq.KindDenied {
 		// Whoever may read this queue is denied only jobs of other queues.
 		err = gq.ErrNotFound.Errorf("job %s not found", id)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/match"
@@ -124,7 +125,7 @@ func (f *fixture) replay(every uint64) (rounds int) {
 	f.Helper()
 	for n := uint64(1); ; n += every {
 		r, err := f.RoundRecord(f.Context(), n)
-		if gq.KindOf(err) == gq.KindNotFound {
+		if errs.KindOf(err) == gq.KindNotFound {
 			return rounds
 		}
 		if err != nil {

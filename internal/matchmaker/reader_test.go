@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -56,7 +57,7 @@ func TestBooksFitIntoADocument(t *testing.T) {
 	b := books{Open: make([]entry, MaxOpen)}
 	for i := range b.Open {
 		b.Open[i] = entry{
-			Lease: gq.LeaseID(strings.Repeat("f", 64)), Job: gq.NewJobID([16]byte{255}), Kind: match.Quantum, Units: gq.MaxCostUnits,
+			Lease: gq.LeaseID(strings.Repeat("f", 64)), Job: machine.NewJobID([16]byte{255}), Kind: match.Quantum, Units: gq.MaxCostUnits,
 			Epoch: match.MaxInteger, At: math.MaxInt64, Place: match.MaxInteger,
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/machine"
@@ -239,7 +240,7 @@ func TestRetriesSpreadOut(t *testing.T) {
 	spec.Covers(t, "M-156")
 	seconds := make(map[int64]int)
 	for i := range 1000 {
-		id := gq.NewJobID([16]byte{byte(i), byte(i >> 8), 7})
+		id := machine.NewJobID([16]byte{byte(i), byte(i >> 8), 7})
 		seconds[machine.HashBackoff(5*time.Second, 900*time.Second, 2e9, id.String(), 5)]++
 	}
 	most := 0
@@ -334,7 +335,7 @@ func TestProofs(t *testing.T) {
 		l := f.ack(f.assigned())
 		sla.verdict = matchmaker.Judgement{Penalty: 400, Reason: "bad_proof"}
 		err := f.complete(l)
-		if gq.CodeOf(err) != "proof_invalid" {
+		if errs.CodeOf(err) != "proof_invalid" {
 			f.Errorf("a proof that does not hold: %v", err)
 		}
 		if now := f.is(j, "QUEUED", 1); now.LastError != "PROOF_INVALID" || now.Message != "wrong root" {

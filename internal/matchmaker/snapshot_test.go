@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
 	"github.com/gopherqueue/gq/store"
@@ -141,7 +141,7 @@ func TestWallClockJumps(t *testing.T) {
 		if later.Start.Before(leases[0].Start) || later.Deadline.Sub(later.Start) != 600*time.Second {
 			t.Errorf("a lease after the jump: %+v", later)
 		}
-		if _, err := f.Ack(t.Context(), matchmaker.Ref{Lease: later.ID}); gq.KindOf(err) != 0 && err != nil {
+		if _, err := f.Ack(t.Context(), matchmaker.Ref{Lease: later.ID}); errs.KindOf(err) != 0 && err != nil {
 			t.Error(err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -398,7 +399,7 @@ func (d *Dispatcher) reconcile(ctx context.Context, leases []*lease, held map[gq
 			continue
 		}
 		history, err := d.store.History(ctx, l.Job)
-		if err != nil && gq.KindOf(err) != gq.KindNotFound {
+		if err != nil && errs.KindOf(err) != gq.KindNotFound {
 			return fmt.Errorf("lease %s: %w", l.Lease, err)
 		}
 		d.end(l, history)

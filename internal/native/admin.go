@@ -6,6 +6,7 @@ import (
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/webhook"
 )
 
 // Admin is what the faces need for those who run the installation. Package admin
@@ -16,7 +17,7 @@ type Admin interface {
 	RevokeToken(ctx context.Context, name string) (access.Token, error)
 	Deliveries(ctx context.Context, state delivery.State, cursor string, limit int) (delivery.Page, error)
 	RetryDelivery(ctx context.Context, id string) (delivery.Delivery, error)
-	WebhookSecret(ctx context.Context) (delivery.Secret, error)
+	WebhookSecret(ctx context.Context) (webhook.Secret, error)
 }
 
 // grants reads grants, and gathers what is wrong with their scopes.

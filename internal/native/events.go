@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -124,13 +125,13 @@ func eventQuery(r *http.Request) (after *uint64, f feed.Filter, err error) {
 	}
 	f.Queues = p.list(r, "queue")
 	for i, q := range f.Queues {
-		for _, fault := range gq.FaultsOf(machine.CheckQueueName(q)) {
+		for _, fault := range errs.FaultsOf(machine.CheckQueueName(q)) {
 			p.fault(fmt.Sprintf("queue[%d]", i), "%s", fault.Problem)
 		}
 	}
 	for _, name := range p.list(r, "type") {
 		t, err := enum.Parse[gq.EventType](name)
-		p.faults = append(p.faults, gq.FaultsOf(err)...)
+		p.faults = append(p.faults, errs.FaultsOf(err)...)
 		f.Types = append(f.Types, t)
 	}
 	if id := query.Get("job"); id != "" {

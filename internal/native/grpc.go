@@ -20,7 +20,9 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // What the gRPC face accepts.
@@ -72,7 +74,7 @@ func (o GRPCOptions) withDefaults() GRPCOptions {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Limits == (gq.Limits{}) {
-		o.Limits = gq.DefaultLimits()
+		o.Limits = machine.DefaultLimits()
 	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 4096
@@ -187,8 +189,8 @@ func (g *GRPC) base(ctx context.Context) func(queue string) (gq.Policy, error) {
 		switch {
 		case err == nil:
 			return q.Policy, nil
-		case gq.KindOf(err) == gq.KindNotFound || gq.KindOf(err) == gq.KindInvalid:
-			return gq.DefaultPolicy(), nil // an invalid name is reported with the rest of the submission
+		case errs.KindOf(err) == gq.KindNotFound || errs.KindOf(err) == gq.KindInvalid:
+			return machine.DefaultPolicy(), nil // an invalid name is reported with the rest of the submission
 		default:
 			return gq.Policy{}, err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -31,7 +32,7 @@ func subscriptionOf(r *pb.SubscribeRequest) (f feed.Filter, err error) {
 	}
 	f.Queues = r.GetQueues()
 	for i, q := range f.Queues {
-		for _, fault := range gq.FaultsOf(machine.CheckQueueName(q)) {
+		for _, fault := range errs.FaultsOf(machine.CheckQueueName(q)) {
 			p.fault(fmt.Sprintf("queues[%d]", i), "%s", fault.Problem)
 		}
 	}

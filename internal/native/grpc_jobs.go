@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -71,7 +72,7 @@ func decodeEach[M, V any](items []M, decode func(M) (V, error)) (good []V, at []
 		switch {
 		case err == nil:
 			good, at = append(good, v), append(at, i)
-		case gq.KindOf(err) == gq.KindInvalid:
+		case errs.KindOf(err) == gq.KindInvalid:
 			if faults == nil {
 				faults = make(map[int]error)
 			}
@@ -89,10 +90,10 @@ func (s *jobsServer) SubmitGraph(ctx context.Context, r *pb.SubmitGraphRequest) 
 	var faults []gq.Fault
 	for i, m := range r.GetDrafts() {
 		var err error
-		if drafts[i], err = bases.Draft(m); err != nil && gq.KindOf(err) != gq.KindInvalid {
+		if drafts[i], err = bases.Draft(m); err != nil && errs.KindOf(err) != gq.KindInvalid {
 			return nil, fmt.Errorf("submit graph: %w", err)
 		}
-		for _, f := range gq.FaultsOf(err) {
+		for _, f := range errs.FaultsOf(err) {
 			faults = append(faults, gq.Fault{Field: fmt.Sprintf("jobs[%d].%s", i, f.Field), Problem: f.Problem})
 		}
 	}

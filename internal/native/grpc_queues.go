@@ -7,6 +7,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 type queuesServer struct {
@@ -51,7 +52,7 @@ func (s *queuesServer) SetQueue(ctx context.Context, r *pb.SetQueueRequest) (*pb
 		return nil, fmt.Errorf("configure queue %.80q: %w", r.GetName(), err)
 	}
 	if r.GetDeclare() {
-		q := gq.NewQueue(r.GetName())
+		q := machine.NewQueue(r.GetName())
 		change(&q)
 		return answerQueue(s.engine.DeclareQueue(ctx, q))
 	}

@@ -23,7 +23,9 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 var (
@@ -73,7 +75,7 @@ func TestGRPCBadInput(t *testing.T) {
 			return h.invokeRaw(pb.JobsService_Get_FullMethodName, []byte{0xff, 0xff}, new(pb.Job))
 		}, codes.InvalidArgument, "request"},
 		{"an id that is given", func(ctx context.Context) error {
-			_, err := h.jobs.Submit(ctx, &pb.SubmitRequest{Spec: &pb.Spec{Type: "t", Id: gq.NewJobID([16]byte{1}).String()}})
+			_, err := h.jobs.Submit(ctx, &pb.SubmitRequest{Spec: &pb.Spec{Type: "t", Id: machine.NewJobID([16]byte{1}).String()}})
 			return err
 		}, codes.InvalidArgument, "id"},
 		{"bad times", func(ctx context.Context) error {
@@ -125,7 +127,7 @@ func TestGRPCBadInput(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, "n worker wait"},
 		{"wait", func(ctx context.Context) error {
-			_, err := h.jobs.Wait(ctx, &pb.WaitRequest{Id: gq.NewJobID([16]byte{1}).String(), Timeout: durationpb.New(time.Hour)})
+			_, err := h.jobs.Wait(ctx, &pb.WaitRequest{Id: machine.NewJobID([16]byte{1}).String(), Timeout: durationpb.New(time.Hour)})
 			return err
 		}, codes.InvalidArgument, "timeout"},
 		{"schedule", func(ctx context.Context) error {
@@ -137,7 +139,7 @@ func TestGRPCBadInput(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, "name policy.max_attempts"},
 		{"not found", func(ctx context.Context) error {
-			_, err := h.jobs.Get(ctx, &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()})
+			_, err := h.jobs.Get(ctx, &pb.GetRequest{Id: machine.NewJobID([16]byte{1}).String()})
 			return err
 		}, codes.NotFound, ""},
 		{"stale lease", func(ctx context.Context) error {
@@ -224,7 +226,7 @@ func TestGRPCPartialPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := gq.ParseJobID(out.GetState().GetId())
+		id, err := machine.ParseJobID(out.GetState().GetId())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +247,7 @@ func TestGRPCPartialPolicy(t *testing.T) {
 	if got := policy(&pb.Spec{Type: "t", Queue: "q", Policy: &pb.Policy{Preset: pb.Preset_PRESET_TASKQUEUE.Enum(), MaxAttempts: &attempts}}); got != want {
 		t.Errorf("what is absent is not the preset's: %+v", got)
 	}
-	want = gq.DefaultPolicy()
+	want = machine.DefaultPolicy()
 	want.MaxAttempts = 9
 	if got := policy(&pb.Spec{Type: "t", Queue: "new", Policy: &pb.Policy{MaxAttempts: &attempts}}); got != want {
 		t.Errorf("a queue that does not exist yet has the defaults: %+v", got)
@@ -261,7 +263,7 @@ func TestGRPCInternalErrorsStayInTheLog(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
 		return &altered{API: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) { return gq.Job{}, errSecret }}
 	})
-	request := &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()}
+	request := &pb.GetRequest{Id: machine.NewJobID([16]byte{1}).String()}
 	for _, c := range []struct{ sent, want string }{{"mine-42", "mine-42"}, {"bad\x01id", ""}, {strings.Repeat("x", 200), ""}, {"", ""}} {
 		ctx := t.Context()
 		if c.sent != "" && !strings.Contains(c.sent, "\x01") {
@@ -315,7 +317,7 @@ func TestGRPCPanics(t *testing.T) {
 	h := serveGRPC(t, GRPCOptions{}, func(e engine.API) engine.API {
 		return &altered{API: e, get: func(context.Context, gq.JobID, gq.Parts) (gq.Job, error) { panic("hunter2") }}
 	})
-	_, err := h.jobs.Get(t.Context(), &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()})
+	_, err := h.jobs.Get(t.Context(), &pb.GetRequest{Id: machine.NewJobID([16]byte{1}).String()})
 	s, p := problemOf(t, err)
 	if s.Code() != codes.Internal || strings.Contains(s.Message(), "hunter2") {
 		t.Errorf("told as %v", s)
@@ -358,7 +360,7 @@ func TestGRPCDeadlines(t *testing.T) {
 			ctx, cancel = context.WithTimeout(ctx, c.asked)
 			defer cancel()
 		}
-		if _, err := h.jobs.Get(ctx, &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()}); err != nil {
+		if _, err := h.jobs.Get(ctx, &pb.GetRequest{Id: machine.NewJobID([16]byte{1}).String()}); err != nil {
 			t.Fatal(err)
 		}
 		if got.Before(began.Add(c.want)) || got.After(time.Now().Add(c.want)) {
@@ -374,7 +376,7 @@ func TestGRPCDeadlines(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := slow.jobs.Get(ctx, &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()})
+	_, err := slow.jobs.Get(ctx, &pb.GetRequest{Id: machine.NewJobID([16]byte{1}).String()})
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("told as %v", err)
 	}
@@ -393,7 +395,7 @@ func TestGRPCMessageSize(t *testing.T) {
 	if s := status.Convert(err); s.Code() != codes.ResourceExhausted {
 		t.Errorf("a message above the limit: %v", s)
 	}
-	if gq.KindOf(wire.ErrorFromStatus(err)) != gq.KindInvalid {
+	if errs.KindOf(wire.ErrorFromStatus(err)) != gq.KindInvalid {
 		t.Errorf("a client would try again: %v", err)
 	}
 	large := GRPCOptions{Limits: gq.Limits{PayloadBytes: 16 << 20, ResultBytes: 1, CheckpointBytes: 1}}.withDefaults()
@@ -428,7 +430,7 @@ func TestGRPCAuthorization(t *testing.T) {
 	if !slices.Equal(calls, want) {
 		t.Errorf("%v, want %v", calls, want)
 	}
-	if _, err := h.engine.Queue(t.Context(), "q"); gq.KindOf(err) != gq.KindNotFound {
+	if _, err := h.engine.Queue(t.Context(), "q"); errs.KindOf(err) != gq.KindNotFound {
 		t.Errorf("a denied call was made: %v", err)
 	}
 }
@@ -476,7 +478,7 @@ func TestGRPCTellsOfAFailedStore(t *testing.T) {
 		}}
 	})
 	for range 3 {
-		_, err := h.jobs.Get(t.Context(), &pb.GetRequest{Id: gq.NewJobID([16]byte{1}).String()})
+		_, err := h.jobs.Get(t.Context(), &pb.GetRequest{Id: machine.NewJobID([16]byte{1}).String()})
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("told as %v", err)
 		}

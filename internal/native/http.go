@@ -20,6 +20,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/wire"
 )
@@ -265,7 +266,7 @@ func (h *HTTP) problem(ctx context.Context, err error) *wire.Problem {
 		p.RequestID = c.id
 		return p
 	}
-	if gq.KindOf(err) == gq.KindInternal {
+	if errs.KindOf(err) == gq.KindInternal {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 type (
@@ -103,7 +104,7 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *none) (*jobOutput, erro
 }
 
 func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*jobOutput, error) {
-	id, err := gq.ParseJobID(in.ID)
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*job
 }
 
 func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*jobOutput, error) {
-	id, err := gq.ParseJobID(in.ID)
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func (h *HTTP) jobIn(ctx context.Context, s *gq.State) (*jobOutput, error) {
 }
 
 func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *none) (*struct{}, error) {
-	id, err := gq.ParseJobID(in.ID)
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +153,7 @@ func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *none) (*struct{}, err
 type replayBody struct{}
 
 func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*submitOutput, error) {
-	id, err := gq.ParseJobID(in.ID)
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*submit
 }
 
 func (h *HTTP) events(ctx context.Context, in *jobInput, _ *none) (*streamOutput, error) {
-	id, err := gq.ParseJobID(in.ID)
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +187,7 @@ func (h *HTTP) events(ctx context.Context, in *jobInput, _ *none) (*streamOutput
 }
 
 func (h *HTTP) explain(ctx context.Context, in *jobInput, _ *none) (*explainOutput, error) {
-	id, err := gq.ParseJobID(in.ID)
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
 	}

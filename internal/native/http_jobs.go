@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -96,7 +97,7 @@ func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) 
 		q, err := h.engine.Queue(ctx, name)
 		switch {
 		case errors.Is(err, gq.ErrNotFound):
-			return gq.DefaultPolicy(), nil
+			return machine.DefaultPolicy(), nil
 		case err != nil:
 			return gq.Policy{}, err
 		}
@@ -136,7 +137,7 @@ func jobPath(id gq.JobID) string { return "/v1/jobs/" + url.PathEscape(id.String
 func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (wire.Submitted, error) {
 	if s.Existing {
 		job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload)
-		if gq.KindOf(err) == gq.KindDenied { // it may submit, not read
+		if errs.KindOf(err) == gq.KindDenied { // it may submit, not read
 			return wire.Submitted{Job: wire.StateOf(&s.State), Existing: true, Same: s.Same}, nil
 		}
 		if err != nil {
@@ -229,7 +230,7 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, e
 		p.fault("order", "%.64q is not newest or oldest", string(in.Order))
 	}
 	if q.Queue != "" {
-		p.faults = append(p.faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
+		p.faults = append(p.faults, errs.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if err := p.err(); err != nil {
 		return nil, err
@@ -253,7 +254,7 @@ func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*
 		p.fault("all", "say {\"all\": true} to cancel every live job")
 	}
 	if q.Queue != "" {
-		p.faults = append(p.faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
+		p.faults = append(p.faults, errs.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if err := p.err(); err != nil {
 		return nil, err
@@ -273,7 +274,7 @@ func (h *HTTP) purgeMany(ctx context.Context, _ *none, body *purgeBody) (*purgeO
 		Types: body.Types, Tags: body.Tags,
 	}
 	if q.Queue != "" {
-		p.faults = append(p.faults, gq.FaultsOf(machine.CheckQueueName(q.Queue))...)
+		p.faults = append(p.faults, errs.FaultsOf(machine.CheckQueueName(q.Queue))...)
 	}
 	if err := p.err(); err != nil {
 		return nil, err

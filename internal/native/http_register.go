@@ -16,8 +16,10 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/openapi"
 	"github.com/gopherqueue/gq/internal/wire"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // smallBody is enough for what has no payload.
@@ -228,8 +230,8 @@ func (p *parameters) err() error {
 }
 
 func (p *parameters) jobID(text string) gq.JobID {
-	id, err := gq.ParseJobID(text)
-	p.faults = append(p.faults, gq.FaultsOf(err)...)
+	id, err := machine.ParseJobID(text)
+	p.faults = append(p.faults, errs.FaultsOf(err)...)
 	return id
 }
 
@@ -290,7 +292,7 @@ func (p *parameters) list(r *http.Request, name string) (all []string) {
 func (p *parameters) statuses(r *http.Request) (all []gq.Status) {
 	for _, name := range p.list(r, "state") {
 		s, err := enum.Parse[gq.Status](name)
-		p.faults = append(p.faults, gq.FaultsOf(err)...)
+		p.faults = append(p.faults, errs.FaultsOf(err)...)
 		all = append(all, s)
 	}
 	return all

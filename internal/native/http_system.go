@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -72,7 +73,7 @@ func (h *HTTP) ready(ctx context.Context, _ *none, _ *none) (*healthOutput, erro
 	if err := h.readiness(within); err != nil {
 		reason := err.Error()
 		// A probe that gave up says nothing about the store.
-		if gq.KindOf(err) == gq.KindInternal && !errors.Is(err, errDraining) && ctx.Err() == nil {
+		if errs.KindOf(err) == gq.KindInternal && !errors.Is(err, errDraining) && ctx.Err() == nil {
 			h.options.Log.Error("not ready", "error", err)
 		}
 		return &healthOutput{Status: http.StatusServiceUnavailable, Body: health{Status: "not_ready", Reason: reason}}, nil

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // w3c carries trace context, in headers and in the attributes of jobs alike.
@@ -90,7 +91,7 @@ func (t *traces) submits(ctx context.Context, s *gq.Spec) (context.Context, func
 	}
 	return ctx, func(out gq.SubmitResult, err error) {
 		if err != nil {
-			span.SetStatus(codes.Error, gq.CodeOf(err))
+			span.SetStatus(codes.Error, errs.CodeOf(err))
 		} else {
 			span.SetAttributes(attribute.String("gq.job", out.ID().String()), attribute.Bool("gq.existing", out.Existing))
 		}
@@ -158,7 +159,7 @@ func (t *traces) settled(lease gq.LeaseID, s *gq.State, err error) {
 	}
 	defer a.span.End()
 	if err != nil {
-		a.span.SetStatus(codes.Error, gq.CodeOf(err))
+		a.span.SetStatus(codes.Error, errs.CodeOf(err))
 		return
 	}
 	a.span.SetAttributes(attribute.String("gq.state", s.Status.String()))

@@ -71,14 +71,14 @@ func populate(t testing.TB, s store.Store, rounds int) {
 		}
 	}
 	check(s.PutPool(ctx, gq.Pool{Name: "gpu", Capacity: 1000000}))
-	q := gq.NewQueue("fair")
+	q := machine.NewQueue("fair")
 	q.Fair, q.Pool, q.Rate = true, "gpu", gq.Rate{Count: 1_000_000, Per: time.Hour, Burst: 10_000}
 	check(s.PutQueue(ctx, q))
 	must(s.PutDocs(ctx, []store.Doc{{Kind: "schedule", Name: "nightly", Data: []byte(`{"cron":"0 3 * * *"}`)}}))(t)
 	for n := range rounds {
 		var groups []store.Group
 		add := func(change func(*gq.Spec)) gq.JobID {
-			spec := gq.Spec{ID: gq.NewJobID([16]byte{byte(n), byte(n >> 8), byte(len(groups)), 7}), Type: "t", Queue: "q"}
+			spec := gq.Spec{ID: machine.NewJobID([16]byte{byte(n), byte(n >> 8), byte(len(groups)), 7}), Type: "t", Queue: "q"}
 			spec.Payload = gq.Payload{ContentType: "text/plain", Data: fmt.Appendf(nil, "payload %d of round %d", len(groups), n)}
 			change(&spec)
 			groups = append(groups, store.One(spec.WithDefaults()))

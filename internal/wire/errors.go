@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // grpcCodes is the one table from kinds to the codes of gRPC.
@@ -89,7 +90,7 @@ var unreachable = &gq.Error{Kind: gq.KindUnavailable, Code: "unreachable"}
 
 // IsInternal reports whether the text of an error must stay in the log.
 func IsInternal(err error) bool {
-	return err != nil && gq.KindOf(err) == gq.KindInternal && !isContext(err)
+	return err != nil && errs.KindOf(err) == gq.KindInternal && !isContext(err)
 }
 
 func isContext(err error) bool {
@@ -104,18 +105,18 @@ const (
 
 // ProtoProblem is an error as an item of a batch tells it.
 func ProtoProblem(err error, request string) *pb.Problem {
-	p := &pb.Problem{Code: gq.CodeOf(err), Kind: gq.KindOf(err).String(), Message: shortened(err.Error()), RequestId: request}
+	p := &pb.Problem{Code: errs.CodeOf(err), Kind: errs.KindOf(err).String(), Message: shortened(err.Error()), RequestId: request}
 	switch {
 	case IsInternal(err):
 		p.Message = "internal"
 		if request != "" {
 			p.Message = "internal; the server's log has more under request " + request
 		}
-	case gq.KindOf(err) == gq.KindInternal: // the end of a context
+	case errs.KindOf(err) == gq.KindInternal: // the end of a context
 		p.Kind, p.Code = gq.KindTimeout.String(), gq.ErrTimeout.Code
 	}
 	size := 0
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		if size += len(f.Field) + len(f.Problem); size > maxFaultsText && len(p.Faults) > 0 {
 			break // the text still names them
 		}
@@ -162,14 +163,14 @@ func StatusOf(err error, request string) *status.Status {
 	if err == nil {
 		return nil
 	}
-	if gq.KindOf(err) == gq.KindInternal {
+	if errs.KindOf(err) == gq.KindInternal {
 		if s, ok := status.FromError(err); ok { // an interceptor's own
 			return s
 		}
 	}
 	p := ProtoProblem(err, request)
 	code := GRPCCode(kindsByName[p.GetKind()])
-	if gq.KindOf(err) == gq.KindInternal && errors.Is(err, context.Canceled) {
+	if errs.KindOf(err) == gq.KindInternal && errors.Is(err, context.Canceled) {
 		code = codes.Canceled
 	}
 	s := status.New(code, p.GetMessage())

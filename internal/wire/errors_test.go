@@ -17,6 +17,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 func TestGRPCCodesAreTotal(t *testing.T) {
@@ -74,8 +75,8 @@ func TestErrorsArrive(t *testing.T) {
 			"status":  ErrorFromStatus(StatusOf(err, "r1").Err()),
 			"problem": ErrorFromProblem(ProtoProblem(err, "r1")),
 		} {
-			if !errors.Is(got, sentinel) || gq.KindOf(got) != sentinel.Kind || gq.CodeOf(got) != code {
-				t.Errorf("%s: %s became %v of kind %s", how, code, got, gq.KindOf(got))
+			if !errors.Is(got, sentinel) || errs.KindOf(got) != sentinel.Kind || errs.CodeOf(got) != code {
+				t.Errorf("%s: %s became %v of kind %s", how, code, got, errs.KindOf(got))
 			}
 			if sentinel.Kind != gq.KindInternal && got.Error() != err.Error() {
 				t.Errorf("%s: %q became %q", how, err, got)
@@ -93,8 +94,8 @@ func TestErrorsArrive(t *testing.T) {
 func TestFaultsArrive(t *testing.T) {
 	err := fmt.Errorf("submit: %w", &gq.InvalidError{Faults: []gq.Fault{{Field: "type", Problem: "is required"}, {Field: "queue", Problem: "no"}}})
 	for _, got := range []error{ErrorFromStatus(StatusOf(err, "").Err()), ErrorFromProblem(ProtoProblem(err, ""))} {
-		if got.Error() != err.Error() || !errors.Is(got, gq.ErrInvalid) || fmt.Sprint(gq.FaultsOf(got)) != fmt.Sprint(gq.FaultsOf(err)) {
-			t.Errorf("%v became %v with %v", err, got, gq.FaultsOf(got))
+		if got.Error() != err.Error() || !errors.Is(got, gq.ErrInvalid) || fmt.Sprint(errs.FaultsOf(got)) != fmt.Sprint(errs.FaultsOf(err)) {
+			t.Errorf("%v became %v with %v", err, got, errs.FaultsOf(got))
 		}
 	}
 }
@@ -111,8 +112,8 @@ func TestLargeErrorsAreCut(t *testing.T) {
 		t.Errorf("the status has %d bytes", n)
 	}
 	got := ErrorFromStatus(s.Err())
-	if !errors.Is(got, gq.ErrInvalid) || len(gq.FaultsOf(got)) < 10 {
-		t.Errorf("%d faults are left of %v", len(gq.FaultsOf(got)), got)
+	if !errors.Is(got, gq.ErrInvalid) || len(errs.FaultsOf(got)) < 10 {
+		t.Errorf("%d faults are left of %v", len(errs.FaultsOf(got)), got)
 	}
 	one := StatusOf(&gq.InvalidError{Faults: []gq.Fault{{Field: strings.Repeat("f", 100_000), Problem: strings.Repeat("é", 100_000)}}}, "r")
 	if n := proto.Size(one.Proto()); n > 200_000 { // it must not be lost, and does not come from us
@@ -130,8 +131,8 @@ func TestInternalErrorsStayInTheLog(t *testing.T) {
 			if strings.Contains(got.Error(), "hunter2") || !strings.Contains(got.Error(), "internal") || !strings.Contains(got.Error(), "r7") {
 				t.Errorf("told as %q", got)
 			}
-			if gq.KindOf(got) != gq.KindInternal {
-				t.Errorf("%v is of kind %s", got, gq.KindOf(got))
+			if errs.KindOf(got) != gq.KindInternal {
+				t.Errorf("%v is of kind %s", got, errs.KindOf(got))
 			}
 		}
 		if s := StatusOf(err, ""); s.Code() != codes.Internal || s.Message() != "internal" {
@@ -170,14 +171,14 @@ func TestBareStatuses(t *testing.T) {
 		codes.Unauthenticated: gq.KindUnauthenticated,
 	} {
 		got := ErrorFromStatus(status.Error(code, "why"))
-		if gq.KindOf(got) != kind || !strings.Contains(got.Error(), "why") {
-			t.Errorf("%s became %v of kind %s", code, got, gq.KindOf(got))
+		if errs.KindOf(got) != kind || !strings.Contains(got.Error(), "why") {
+			t.Errorf("%s became %v of kind %s", code, got, errs.KindOf(got))
 		}
 	}
-	if got := ErrorFromStatus(status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 4)")); gq.KindOf(got) != gq.KindInvalid {
+	if got := ErrorFromStatus(status.Error(codes.ResourceExhausted, "grpc: received message larger than max (9 vs. 4)")); errs.KindOf(got) != gq.KindInvalid {
 		t.Errorf("a message that is too large became %v", got)
 	}
-	if got := ErrorFromStatus(status.Error(codes.Unavailable, "")); !errors.Is(got, ErrUnreachable) || gq.CodeOf(got) != "unreachable" {
+	if got := ErrorFromStatus(status.Error(codes.Unavailable, "")); !errors.Is(got, ErrUnreachable) || errs.CodeOf(got) != "unreachable" {
 		t.Errorf("became %v", got)
 	}
 	if ErrorFromStatus(nil) != nil || StatusOf(nil, "") != nil {
@@ -196,10 +197,10 @@ func TestBareStatuses(t *testing.T) {
 // A newer server has codes that are not known here; their kind is.
 func TestUnknownCodes(t *testing.T) {
 	got := ErrorFromProblem(&pb.Problem{Code: "quota_exceeded", Kind: "exhausted", Message: "too much"})
-	if gq.KindOf(got) != gq.KindExhausted || gq.CodeOf(got) != "quota_exceeded" || got.Error() != "too much" {
-		t.Errorf("became %v of kind %s, code %s", got, gq.KindOf(got), gq.CodeOf(got))
+	if errs.KindOf(got) != gq.KindExhausted || errs.CodeOf(got) != "quota_exceeded" || got.Error() != "too much" {
+		t.Errorf("became %v of kind %s, code %s", got, errs.KindOf(got), errs.CodeOf(got))
 	}
-	if got := ErrorFromProblem(&pb.Problem{Code: "?", Kind: "?"}); gq.KindOf(got) != gq.KindInternal {
+	if got := ErrorFromProblem(&pb.Problem{Code: "?", Kind: "?"}); errs.KindOf(got) != gq.KindInternal {
 		t.Errorf("became %v", got)
 	}
 }

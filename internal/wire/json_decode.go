@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/spelling"
 )
 
@@ -174,7 +175,7 @@ func (d *jsonDecoder) leaf(text []byte, v reflect.Value, path string) {
 	if err == nil {
 		return
 	}
-	if faults := gq.FaultsOf(err); len(faults) > 0 {
+	if faults := errs.FaultsOf(err); len(faults) > 0 {
 		for _, f := range faults {
 			d.fault(path, "%s", f.Problem)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // The fast way and the plain way write the same.
@@ -25,7 +26,7 @@ func TestFrames(t *testing.T) {
 			return time.Unix(rapid.Int64Range(0, 4e9).Draw(t, name), rapid.Int64Range(0, 999_999_999).Draw(t, name+" ns"))
 		}
 		e := gq.Event{
-			Seq: rapid.Uint64().Draw(t, "seq"), Time: at("time"), Queue: text.Draw(t, "queue"), Job: gq.NewJobID(raw),
+			Seq: rapid.Uint64().Draw(t, "seq"), Time: at("time"), Queue: text.Draw(t, "queue"), Job: machine.NewJobID(raw),
 			Type: rapid.SampledFrom(enum.All[gq.EventType]()).Draw(t, "type"), Status: rapid.SampledFrom(enum.All[gq.Status]()).Draw(t, "status"),
 			Attempt: rapid.IntRange(0, 5).Draw(t, "attempt"), Lease: gq.LeaseID(text.Draw(t, "lease")),
 			Version: gq.LeaseVersion(rapid.Uint64Range(0, 3).Draw(t, "version")), LeaseState: gq.LeaseState(rapid.IntRange(0, 4).Draw(t, "lease state")),
@@ -70,7 +71,7 @@ func BenchmarkFrames(b *testing.B) {
 	const page = 1000
 	events := make([]gq.Event, page)
 	for i := range events {
-		events[i] = gq.Event{Seq: uint64(i) + 12345, Time: time.Unix(1e9, int64(i/100)), Queue: "mail", Job: gq.NewJobID([16]byte{1}), Type: gq.EventScheduled, Status: gq.StatusScheduled}
+		events[i] = gq.Event{Seq: uint64(i) + 12345, Time: time.Unix(1e9, int64(i/100)), Queue: "mail", Job: machine.NewJobID([16]byte{1}), Type: gq.EventScheduled, Status: gq.StatusScheduled}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

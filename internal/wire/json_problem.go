@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Problem is an error as it is told over HTTP: RFC 9457 with a stable code.
@@ -62,15 +63,15 @@ func AskLater(h http.Header, err error) {
 
 // ProblemOf is an error. What is internal stays so: its text is not told.
 func ProblemOf(err error, requestID string) *Problem {
-	kind := gq.KindOf(err)
-	p := NewProblem(HTTPStatus(kind), gq.CodeOf(err), "")
+	kind := errs.KindOf(err)
+	p := NewProblem(HTTPStatus(kind), errs.CodeOf(err), "")
 	p.RequestID = requestID
 	if kind == gq.KindInternal {
 		p.Detail = "internal error; the server's log has more under the request id"
 		return p
 	}
 	p.Detail = err.Error()
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		p.Faults = append(p.Faults, Fault(f))
 	}
 	return p

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Queue is a queue with what holds for all its jobs.
@@ -178,7 +179,7 @@ func (d *ScheduleDraft) Domain(name string, queuePolicy func(string) (gq.Policy,
 	}
 	var err error
 	if out.Template, err = d.Job.Domain(queuePolicy); err != nil {
-		faults := gq.FaultsOf(err)
+		faults := errs.FaultsOf(err)
 		if len(faults) == 0 {
 			return out, err
 		}
@@ -193,7 +194,7 @@ func (d *ScheduleDraft) Domain(name string, queuePolicy func(string) (gq.Policy,
 
 // ScheduleFaults names the fields of a schedule's job as they are written here.
 func ScheduleFaults(err error) error {
-	faults := gq.FaultsOf(err)
+	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {
 		return err
 	}

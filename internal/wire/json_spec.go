@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Spec is a job to be submitted. Nothing that the system assigns can be given.
@@ -183,7 +184,7 @@ func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs 
 		faults := b.unreadable[i]
 		if len(faults) == 0 {
 			spec, err := d.Spec.Domain(queuePolicy)
-			if faults = gq.FaultsOf(err); err != nil && len(faults) == 0 {
+			if faults = errs.FaultsOf(err); err != nil && len(faults) == 0 {
 				return nil, nil, err
 			}
 			jobs[i] = gq.GraphJob{Spec: spec, Ref: d.Ref}
@@ -192,13 +193,13 @@ func (b *Batch) Domain(queuePolicy func(queue string) (gq.Policy, error)) (jobs 
 			refused[i] = &gq.InvalidError{Faults: faults}
 		}
 		for _, n := range d.Needs {
-			jobs[i].Needs = append(jobs[i].Needs, gq.GraphDependency{Kind: kindOf(n.Kind), Ref: n.Ref})
+			jobs[i].Needs = append(jobs[i].Needs, gq.Dependency{Kind: kindOf(n.Kind), Ref: n.Ref})
 		}
 	}
 	if len(refused) > 0 && b.Graph() {
 		var all []gq.Fault
 		for _, i := range slices.Sorted(maps.Keys(refused)) {
-			for _, f := range gq.FaultsOf(refused[i]) {
+			for _, f := range errs.FaultsOf(refused[i]) {
 				field := at("jobs", i, f.Field)
 				if f.Field == "body" { // the job as a whole
 					field = fmt.Sprintf("jobs[%d]", i)
@@ -224,7 +225,7 @@ func Children(specs []Spec, queuePolicy func(queue string) (gq.Policy, error)) (
 			if _, ok := errors.AsType[*gq.InvalidError](err); !ok {
 				return nil, err
 			}
-			for _, f := range gq.FaultsOf(err) {
+			for _, f := range errs.FaultsOf(err) {
 				faults = append(faults, gq.Fault{Field: at("spawn", i, f.Field), Problem: f.Problem})
 			}
 		}

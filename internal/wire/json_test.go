@@ -14,10 +14,12 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/spelling"
+	"github.com/gopherqueue/gq/machine"
 )
 
-func noQueue(string) (gq.Policy, error) { return gq.DefaultPolicy(), nil }
+func noQueue(string) (gq.Policy, error) { return machine.DefaultPolicy(), nil }
 
 func TestEveryKindHasAnHTTPStatus(t *testing.T) {
 	for _, k := range enum.All[gq.ErrorKind]() {
@@ -104,7 +106,7 @@ func TestHalfCharacters(t *testing.T) {
 	} {
 		for _, body := range []string{`{"type":` + text + `}`, `{"type":"a","tags":{` + text + `:"x"}}`, `{"type":"a","tags":{"x":` + text + `}}`} {
 			var s Spec
-			if err := DecodeJSON([]byte(body), &s); (err == nil) != ok || err != nil && gq.KindOf(err) != gq.KindInvalid {
+			if err := DecodeJSON([]byte(body), &s); (err == nil) != ok || err != nil && errs.KindOf(err) != gq.KindInvalid {
 				t.Errorf("%s: %v", body, err)
 			}
 		}
@@ -140,7 +142,7 @@ func TestContentOfPayloads(t *testing.T) {
 		if err := DecodeJSON([]byte(body), &s); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Domain(noQueue); gq.KindOf(err) != gq.KindInvalid {
+		if _, err := s.Domain(noQueue); errs.KindOf(err) != gq.KindInvalid {
 			t.Errorf("%s is %v", body, err)
 		}
 	}
@@ -241,7 +243,7 @@ func FuzzDecodeJSON(f *testing.F) {
 		into := decoders[which%len(decoders)]()
 		err := DecodeJSON(data, into)
 		if err != nil {
-			if len(gq.FaultsOf(err)) == 0 || len(gq.FaultsOf(err)) > maxFaults {
+			if len(errs.FaultsOf(err)) == 0 || len(errs.FaultsOf(err)) > maxFaults {
 				t.Fatalf("%q is %v", data, err)
 			}
 			return

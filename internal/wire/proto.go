@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // The protobuf form. ProtoX makes a message of a value and never fails: what
@@ -30,7 +32,7 @@ func (r *protoReader) fault(at, field, format string, args ...any) {
 
 // nested takes over the faults of a part, below a name.
 func (r *protoReader) nested(at string, err error) {
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		r.faults = append(r.faults, gq.Fault{Field: at + f.Field, Problem: f.Problem})
 	}
 }
@@ -133,15 +135,15 @@ func (r *protoReader) id(at, field, text string) gq.JobID {
 
 // job reads the id of a job.
 func (r *protoReader) job(at, field, text string) gq.JobID {
-	id, err := gq.ParseJobID(text)
-	for _, f := range gq.FaultsOf(err) {
+	id, err := machine.ParseJobID(text)
+	for _, f := range errs.FaultsOf(err) {
 		r.fault(at, field, "%s", f.Problem)
 	}
 	return id
 }
 
 // JobIDFromProto reads the id that a request is about.
-func JobIDFromProto(text string) (gq.JobID, error) { return gq.ParseJobID(text) }
+func JobIDFromProto(text string) (gq.JobID, error) { return machine.ParseJobID(text) }
 
 // DurationFromProto reads a duration, absent for 0.
 func DurationFromProto(field string, d *durationpb.Duration) (time.Duration, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Generators of everything that goes over the wire: each field that can be
@@ -25,7 +26,7 @@ func maybeOf[T any](g *rapid.Generator[T]) *rapid.Generator[T] {
 
 var (
 	drawJobID = rapid.Custom(func(r *rapid.T) gq.JobID {
-		return gq.NewJobID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "random")))
+		return machine.NewJobID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "random")))
 	})
 	drawLeaseID = rapid.Custom(func(r *rapid.T) gq.LeaseID { return gq.LeaseID(drawText.Draw(r, "lease")) })
 	drawTime    = rapid.Custom(func(r *rapid.T) time.Time {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // stable checks a decoder against bytes from anyone: it panics never, names a
@@ -20,14 +22,14 @@ func stable[V any, M any, P interface {
 	m := P(new(M))
 	if err := proto.Unmarshal(data, m); err != nil {
 		err := Malformed(data, m.ProtoReflect().Descriptor())
-		if len(gq.FaultsOf(err)) == 0 {
+		if len(errs.FaultsOf(err)) == 0 {
 			t.Fatalf("bytes that are no message: %v", err)
 		}
 		return
 	}
 	v, err := decode(m)
 	if err != nil {
-		faults := gq.FaultsOf(err)
+		faults := errs.FaultsOf(err)
 		for _, f := range faults {
 			if f.Field == "" || f.Problem == "" {
 				t.Fatalf("a fault without a name: %v", err)
@@ -64,11 +66,11 @@ func FuzzProtoSpec(f *testing.F) {
 	policy := gq.PresetAI.Policy()
 	policy.Backoff.Custom = "mine"
 	seedMessages(f, ProtoSpec(&gq.Spec{
-		Type: "t", Policy: policy, Delay: 5, DependsOn: []gq.Dependency{{Kind: gq.DependencyFanIn, Job: gq.NewJobID([16]byte{1})}},
+		Type: "t", Policy: policy, Delay: 5, DependsOn: []gq.Dependency{{Kind: gq.DependencyFanIn, Job: machine.NewJobID([16]byte{1})}},
 		Attributes: map[string]string{"a": "b"}, Metadata: gq.Metadata{Tags: map[string]string{"c": "d"}},
 	}))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		stable(t, data, func(m *pb.Spec) (gq.Spec, error) { return SpecFromProto(m, gq.DefaultPolicy()) }, ProtoSpec)
+		stable(t, data, func(m *pb.Spec) (gq.Spec, error) { return SpecFromProto(m, machine.DefaultPolicy()) }, ProtoSpec)
 	})
 }
 
@@ -112,8 +114,8 @@ func FuzzProtoQuery(f *testing.F) {
 func FuzzProtoJob(f *testing.F) {
 	policy := gq.PresetScheduler.Policy()
 	seedMessages(f, ProtoJob(&gq.Job{
-		Spec:   gq.Spec{Type: "t", Policy: gq.DefaultPolicy()},
-		State:  gq.State{ID: gq.NewJobID([16]byte{2}), Policy: &policy, Lease: &gq.Lease{ID: "l"}, Failure: &gq.Failure{Code: "c"}},
+		Spec:   gq.Spec{Type: "t", Policy: machine.DefaultPolicy()},
+		State:  gq.State{ID: machine.NewJobID([16]byte{2}), Policy: &policy, Lease: &gq.Lease{ID: "l"}, Failure: &gq.Failure{Code: "c"}},
 		Result: []byte("1"),
 	}))
 	f.Fuzz(func(t *testing.T, data []byte) { stable(t, data, JobFromProto, ProtoJob) })
@@ -133,7 +135,7 @@ func FuzzProtoProblem(f *testing.F) {
 			return
 		}
 		err := ErrorFromProblem(m)
-		if err == nil || err.Error() != m.GetMessage() || gq.KindOf(err).String() == "" {
+		if err == nil || err.Error() != m.GetMessage() || errs.KindOf(err).String() == "" {
 			t.Fatalf("%v became %v", m, err)
 		}
 	})

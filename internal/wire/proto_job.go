@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // ProtoSpec is a submission. A zero policy stays away: it is the queue's.
@@ -22,13 +23,13 @@ func fillSpec(out *pb.Spec, metadata *pb.Metadata, s *gq.Spec) *pb.Spec {
 	out.Payload = s.Payload.Data
 	out.ContentType = s.Payload.ContentType
 	switch {
-	case s.Policy != (gq.Policy{}) && s.Overrides != (gq.Overrides{}):
+	case s.Policy != (gq.Policy{}) && !s.Overrides.IsZero():
 		policy := s.Overrides.Over(s.Policy)
 		out.Policy = ProtoPolicy(&policy)
 	case s.Policy != (gq.Policy{}):
 		out.Policy = ProtoPolicy(&s.Policy)
-	case s.Overrides != (gq.Overrides{}):
-		out.Policy = protoOverrides(s.Overrides)
+	case !s.Overrides.IsZero():
+		out.Policy = protoOverrides(s)
 	}
 	out.IdempotencyKey = s.Key.Name
 	out.IdempotencyScope = s.Key.Scope
@@ -99,7 +100,7 @@ func (r *protoReader) spec(at string, m *pb.Spec, base gq.Policy) gq.Spec {
 	if deps := m.GetDependsOn(); len(deps) > 0 {
 		s.DependsOn = make([]gq.Dependency, len(deps))
 		for i, d := range deps {
-			id, err := gq.ParseJobID(d.GetJobId())
+			id, err := machine.ParseJobID(d.GetJobId())
 			if err != nil || d.GetKind() < 0 || d.GetKind() > pb.DependencyKind(gq.DependencyFanIn) {
 				at := fmt.Sprintf("%sdepends_on[%d].", at, i)
 				r.job(at, "job_id", d.GetJobId())
@@ -168,12 +169,12 @@ func JobFromProto(m *pb.Job) (gq.Job, error) {
 
 func (r *protoReader) jobOf(at string, m *pb.Job) gq.Job {
 	j := gq.Job{
-		Spec:  r.spec(at+"spec.", m.GetSpec(), gq.DefaultPolicy()),
+		Spec:  r.spec(at+"spec.", m.GetSpec(), machine.DefaultPolicy()),
 		State: r.state(at+"state.", m.GetState()), Result: m.GetResult(), Checkpoint: m.GetCheckpoint(),
 	}
 	j.Spec.ID = j.State.ID
 	if m.GetSpec().GetPolicy() == nil {
-		j.Spec.Policy = gq.DefaultPolicy()
+		j.Spec.Policy = machine.DefaultPolicy()
 	}
 	if m.GetSpec().GetMetadata() == nil {
 		j.Spec.Metadata.Priority = gq.PriorityNormal
@@ -314,7 +315,7 @@ func StateFromProto(m *pb.State) (gq.State, error) {
 func (r *protoReader) stateAlone(at string, m *pb.State) gq.State {
 	s := r.state(at, m)
 	if s.Policy == nil {
-		s.Policy = new(gq.DefaultPolicy())
+		s.Policy = new(machine.DefaultPolicy())
 	}
 	return s
 }
@@ -364,7 +365,7 @@ func (r *protoReader) state(at string, m *pb.State) gq.State {
 		}
 	}
 	if p := m.GetPolicy(); p != nil {
-		policy := r.policy(at+"policy.", p, gq.DefaultPolicy())
+		policy := r.policy(at+"policy.", p, machine.DefaultPolicy())
 		s.Policy = &policy
 	}
 	return s

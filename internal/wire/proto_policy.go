@@ -57,7 +57,8 @@ func protoPolicyOver(p, base *gq.Policy) *pb.Policy {
 }
 
 // protoOverrides is what a submission sets of its policy.
-func protoOverrides(o gq.Overrides) *pb.Policy {
+func protoOverrides(s *gq.Spec) *pb.Policy {
+	o := s.Overrides
 	set := func(d time.Duration) *durationpb.Duration {
 		switch d {
 		case 0:

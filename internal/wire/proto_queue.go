@@ -4,6 +4,8 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // ProtoQueue is how a queue is configured.
@@ -24,7 +26,7 @@ func QueueFromProto(m *pb.Queue) (gq.Queue, error) {
 		Fair: m.GetFair(), Pool: m.GetPool(), UpdatedAt: r.time("", "updated_at", m.GetUpdatedAt()),
 	}
 	if m.GetPolicy() != nil {
-		q.Policy = r.policy("policy.", m.GetPolicy(), gq.DefaultPolicy())
+		q.Policy = r.policy("policy.", m.GetPolicy(), machine.DefaultPolicy())
 	}
 	return q, r.err()
 }
@@ -47,7 +49,7 @@ func (r *protoReader) rate(at string, m *pb.Rate) gq.Rate {
 func ProtoSetQueue(q *gq.Queue) *pb.SetQueueRequest {
 	policy := q.Policy
 	if policy == (gq.Policy{}) {
-		policy = gq.DefaultPolicy()
+		policy = machine.DefaultPolicy()
 	}
 	running, depth, keys := int64(q.MaxRunning), int64(q.MaxDepth), int64(q.KeyLimit)
 	m := &pb.SetQueueRequest{
@@ -101,7 +103,7 @@ func QueueChangeFromProto(m *pb.SetQueueRequest) (func(*gq.Queue), error) {
 		setProto(m.Pool, &q.Pool)
 		return r.err()
 	}
-	trial := gq.NewQueue(m.GetName())
+	trial := machine.NewQueue(m.GetName())
 	if err := change(&trial); err != nil { // the faults do not depend on the queue
 		return nil, err
 	}
@@ -144,7 +146,7 @@ func (b Bases) Schedule(m *pb.Schedule) (gq.Schedule, error) {
 	}
 	var err error
 	s.Template, err = b.Spec(m.GetTemplate())
-	if err != nil && gq.KindOf(err) != gq.KindInvalid {
+	if err != nil && errs.KindOf(err) != gq.KindInvalid {
 		return s, err
 	}
 	r.nested("template.", err)

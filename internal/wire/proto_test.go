@@ -18,6 +18,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // sameValue: a list or map that is empty says the same as none.
@@ -66,7 +67,7 @@ func TestProtoRoundTrip(t *testing.T) {
 		roundTrip(t, rapid.Custom(func(r *rapid.T) gq.GraphJob {
 			d := gq.GraphJob{Spec: drawSpec.Draw(r, "spec"), Ref: maybeOf(drawText).Draw(r, "ref")}
 			for range rapid.IntRange(0, 3).Draw(r, "needs") {
-				d.Needs = append(d.Needs, gq.GraphDependency{Kind: drawEnum(r, gq.DependencyFanIn), Ref: maybeOf(drawText).Draw(r, "need")})
+				d.Needs = append(d.Needs, gq.Dependency{Kind: drawEnum(r, gq.DependencyFanIn), Ref: maybeOf(drawText).Draw(r, "need")})
 			}
 			return d
 		}), ProtoDraft, none.Draft)
@@ -300,13 +301,13 @@ func TestProtoFaults(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var fields []string
-			for _, f := range gq.FaultsOf(c.err) {
+			for _, f := range errs.FaultsOf(c.err) {
 				fields = append(fields, f.Field)
 			}
 			if diff := cmp.Diff(c.fields, fields); diff != "" {
 				t.Errorf("%v\n%s", c.err, diff)
 			}
-			if gq.KindOf(c.err) != gq.KindInvalid {
+			if errs.KindOf(c.err) != gq.KindInvalid {
 				t.Errorf("%v is not invalid", c.err)
 			}
 		})
@@ -350,7 +351,7 @@ func TestPolicyBases(t *testing.T) {
 		}
 	}
 	failing := Bases(func(string) (gq.Policy, error) { return gq.Policy{}, gq.ErrStoreFailed })
-	if _, err := failing.Draft(&pb.Draft{Spec: &pb.Spec{Policy: &pb.Policy{}}}); gq.KindOf(err) != gq.KindUnavailable {
+	if _, err := failing.Draft(&pb.Draft{Spec: &pb.Spec{Policy: &pb.Policy{}}}); errs.KindOf(err) != gq.KindUnavailable {
 		t.Errorf("an error of the store became %v", err)
 	}
 }
@@ -374,7 +375,7 @@ func TestText(t *testing.T) {
 			"Malformed": Malformed(unchecked(c.message), c.message.ProtoReflect().Descriptor()),
 		} {
 			var fields []string
-			for _, f := range gq.FaultsOf(err) {
+			for _, f := range errs.FaultsOf(err) {
 				fields = append(fields, f.Field)
 			}
 			want := c.fields

@@ -5,6 +5,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // ProtoClaim is what a worker asks for.
@@ -32,7 +34,7 @@ type Bases func(queue string) (gq.Policy, error)
 // of is the base of a submission, looked up only where it is needed.
 func (b Bases) of(m *pb.Spec) (gq.Policy, error) {
 	if b == nil || !PolicyIsPartial(m.GetPolicy()) {
-		return gq.DefaultPolicy(), nil
+		return machine.DefaultPolicy(), nil
 	}
 	queue := m.GetQueue()
 	if queue == "" {
@@ -59,7 +61,7 @@ func (b Bases) specs(field string, all []*pb.Spec) ([]gq.Spec, error) {
 	for i, m := range all {
 		var err error
 		specs[i], err = b.Spec(m)
-		if err != nil && gq.KindOf(err) != gq.KindInvalid {
+		if err != nil && errs.KindOf(err) != gq.KindInvalid {
 			return nil, err
 		}
 		r.nested(fmt.Sprintf("%s[%d].", field, i), err)
@@ -90,18 +92,18 @@ func ProtoDraft(d *gq.GraphJob) *pb.Draft {
 // Draft reads a job of a graph.
 func (b Bases) Draft(m *pb.Draft) (gq.GraphJob, error) {
 	spec, err := b.Spec(m.GetSpec())
-	if err != nil && gq.KindOf(err) != gq.KindInvalid {
+	if err != nil && errs.KindOf(err) != gq.KindInvalid {
 		return gq.GraphJob{}, err
 	}
 	var r protoReader
 	r.nested("", err)
 	d := gq.GraphJob{Spec: spec, Ref: m.GetRef()}
 	if len(m.GetNeeds()) > 0 {
-		d.Needs = make([]gq.GraphDependency, len(m.GetNeeds()))
+		d.Needs = make([]gq.Dependency, len(m.GetNeeds()))
 	}
 	for i, n := range m.GetNeeds() {
 		mark := len(r.faults)
-		d.Needs[i] = gq.GraphDependency{Kind: readEnum(&r, "", "kind", n.GetKind(), gq.DependencyFanIn), Ref: n.GetRef()}
+		d.Needs[i] = gq.Dependency{Kind: readEnum(&r, "", "kind", n.GetKind(), gq.DependencyFanIn), Ref: n.GetRef()}
 		r.number("needs", i, mark)
 	}
 	return d, r.err()

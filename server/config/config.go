@@ -18,6 +18,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/faces/scheduler"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -99,12 +100,12 @@ func Default() Config {
 		Drain: 30 * time.Second,
 		Log:   Log{Level: slog.LevelInfo, Format: "text"},
 		Limits: Limits{
-			Limits:      gq.DefaultLimits(),
+			Limits:      machine.DefaultLimits(),
 			BodyBytes:   16 << 20,
 			HeaderBytes: 64 << 10,
 			BodyTimeout: 30 * time.Second,
 			IdleTimeout: 2 * time.Minute,
-			KeyWindow:   gq.DefaultPolicy().IdempotencyWindow,
+			KeyWindow:   machine.DefaultPolicy().IdempotencyWindow,
 		},
 		Retention: store.DefaultRetention(),
 		Scheduler: Scheduler{

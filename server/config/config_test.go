@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 func load(file string, env, flags map[string]string) (Loaded, error) {
@@ -140,7 +141,7 @@ auth:
 `
 	_, err := load(file, map[string]string{"GQ_GRPC": "", "GQ_SCHEDULER_LEASE_TTL": "soon"}, map[string]string{"log.format": "xml"})
 	var got []string
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		got = append(got, f.String())
 	}
 	for _, want := range []string{
@@ -196,8 +197,8 @@ func TestContradictions(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q is %v, want %q in it", test.file, err, test.want)
 		}
-		if err != nil && gq.KindOf(err) != gq.KindInvalid {
-			t.Errorf("%q is of kind %v", test.file, gq.KindOf(err))
+		if err != nil && errs.KindOf(err) != gq.KindInvalid {
+			t.Errorf("%q is of kind %v", test.file, errs.KindOf(err))
 		}
 	}
 }
@@ -231,7 +232,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("!!binary a: b\n<<: *a\n")
 	f.Fuzz(func(t *testing.T, file string) {
 		_, err := load(file, nil, nil)
-		if err != nil && len(gq.FaultsOf(err)) == 0 {
+		if err != nil && len(errs.FaultsOf(err)) == 0 {
 			t.Errorf("%q is %v, without a fault", file, err)
 		}
 	})

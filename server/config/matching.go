@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -86,7 +86,7 @@ func matchingSettings(s *match.Settings) []Setting {
 
 // checkMatching reports what is wrong with the settings of a matching queue.
 func (c *Config) checkMatching(fault func(key, format string, args ...any)) {
-	for _, f := range gq.FaultsOf(c.Matching.Validate()) {
+	for _, f := range errs.FaultsOf(c.Matching.Validate()) {
 		fault(matchingPrefix+f.Field, "%s", f.Problem)
 	}
 }

@@ -26,11 +26,11 @@ func maybe[T any](g *rapid.Generator[T]) *rapid.Generator[T] {
 
 var (
 	jobIDs = rapid.Custom(func(r *rapid.T) gq.JobID {
-		return gq.NewJobID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "random")))
+		return machine.NewJobID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "random")))
 	})
 	leaseIDs = rapid.Custom(func(r *rapid.T) gq.LeaseID {
 		if rapid.Bool().Draw(r, "minted") {
-			return gq.NewLeaseID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "unique")))
+			return machine.NewLeaseID([16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(r, "unique")))
 		}
 		return gq.LeaseID(rapid.StringN(1, 40, -1).Draw(r, "foreign"))
 	})
@@ -131,7 +131,7 @@ var states = rapid.Custom(func(r *rapid.T) gq.State {
 		s.Lease, s.Settled = &l, rapid.Uint64().Draw(r, "settled")
 	}
 	if rapid.Bool().Draw(r, "leased before") {
-		s.Previous = gq.Settlement{Lease: leaseIDs.Draw(r, "previous"), Digest: rapid.Uint64().Draw(r, "digest")}
+		s.PreviousLease, s.PreviousDigest = leaseIDs.Draw(r, "previous"), rapid.Uint64().Draw(r, "digest")
 	}
 	if rapid.Bool().Draw(r, "failed") {
 		f := failures.Draw(r, "failure")

@@ -35,13 +35,13 @@ func TestOneForm(t *testing.T) {
 		return append(append(b, contentType...), 0)
 	}
 	state := func(attempts int) []byte {
-		p := gq.DefaultPolicy()
+		p := machine.DefaultPolicy()
 		p.MaxAttempts = attempts
-		s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
+		s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 		return encodeState(t, s)
 	}
 	// Two policies that differ from their preset in one number show where it is.
-	preset := gq.DefaultPolicy().MaxAttempts
+	preset := machine.DefaultPolicy().MaxAttempts
 	long, longer := state(preset+1), state(preset+2)
 	for i := range long {
 		if long[i] != longer[i] {

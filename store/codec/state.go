@@ -91,8 +91,8 @@ func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err e
 		e.fixed(s.Settled)
 	}
 	if has&hasPrevious != 0 {
-		e.lease(s.Previous.Lease)
-		e.fixed(s.Previous.Digest)
+		e.lease(s.PreviousLease)
+		e.fixed(s.PreviousDigest)
 	}
 	if has&hasProgress != 0 {
 		e.fixed(math.Float64bits(s.Progress))
@@ -132,7 +132,7 @@ func stateHas(s *gq.State) (bits uint64) {
 	set(hasFirstLease, s.StartedAt.IsZero() && !s.FirstStartedAt.IsZero())
 	set(hasCompletedAt, !s.CompletedAt.IsZero())
 	set(hasLease, s.Lease != nil)
-	set(hasPrevious, s.Previous.Lease != "")
+	set(hasPrevious, s.PreviousLease != "")
 	set(hasProgress, s.Progress != 0 || s.Note != "")
 	set(hasFailure, s.Failure != nil)
 	set(hasCancel, s.Cancellation != gq.Cancellation{})
@@ -203,8 +203,8 @@ func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (
 		s.Settled = d.fixed()
 	}
 	if has&hasPrevious != 0 {
-		s.Previous = gq.Settlement{Lease: d.lease(), Digest: d.fixed()}
-		d.require(s.Previous.Lease != "", "settlement without a lease")
+		s.PreviousLease, s.PreviousDigest = d.lease(), d.fixed()
+		d.require(s.PreviousLease != "", "settlement without a lease")
 	}
 	if has&hasProgress != 0 {
 		s.Progress = math.Float64frombits(d.fixed())

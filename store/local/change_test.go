@@ -23,7 +23,7 @@ func TestChangeOnCrowdedDisk(t *testing.T) {
 	var group store.Group
 	var change store.Change
 	for n := range byte(20) {
-		spec := gq.Spec{ID: gq.NewJobID([16]byte{n + 1}), Type: "work"}.WithDefaults()
+		spec := gq.Spec{ID: machine.NewJobID([16]byte{n + 1}), Type: "work"}.WithDefaults()
 		group.Jobs = append(group.Jobs, spec)
 		change.Updates = append(change.Updates, store.Update{
 			Ref: store.Ref{Job: spec.ID},

@@ -24,7 +24,7 @@ func TestCollectBehindLongLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	spec := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "work", Policy: gq.DefaultPolicy()}.WithDefaults()
+	spec := gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "work", Policy: machine.DefaultPolicy()}.WithDefaults()
 	if _, err := s.Insert(ctx, []store.Group{store.One(spec)}); err != nil {
 		t.Fatal(err)
 	}

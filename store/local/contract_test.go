@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/storetest"
@@ -65,7 +66,7 @@ func TestMemoryIsEphemeral(t *testing.T) {
 		return s
 	}
 	s := open()
-	job := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "t"}
+	job := gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "t"}
 	if out, err := s.Insert(ctx, []store.Group{store.One(job.WithDefaults())}); err != nil || out[0].Err != nil {
 		t.Fatalf("insert: %v, %v", err, out)
 	}

@@ -322,7 +322,7 @@ func (c *crew) submit(ctx context.Context) error {
 		data = make([]byte, c.rng.IntN(3*blockBytes))
 		copy(data, raw[:])
 	}
-	s := gq.Spec{ID: gq.NewJobID(raw), Type: "crash", Payload: gq.Payload{Data: data, ContentType: "application/octet-stream"}}.WithDefaults()
+	s := gq.Spec{ID: machine.NewJobID(raw), Type: "crash", Payload: gq.Payload{Data: data, ContentType: "application/octet-stream"}}.WithDefaults()
 	c.h.set(s.ID, gq.State{}, true)
 	out, err := c.h.store.Insert(ctx, []store.Group{store.One(s)})
 	if err == nil {

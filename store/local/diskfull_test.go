@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -179,7 +180,7 @@ func (f *filler) insert(rng *rand.ChaCha8) error {
 	payload := make([]byte, 16<<10)
 	_, _ = rng.Read(payload) // never fails
 	spec := gq.Spec{
-		ID: gq.NewJobID([16]byte(payload)), Type: "fill",
+		ID: machine.NewJobID([16]byte(payload)), Type: "fill",
 		Payload: gq.Payload{Data: payload, ContentType: "application/octet-stream"},
 	}.WithDefaults()
 	out, err := f.store.Insert(context.Background(), []store.Group{store.One(spec)})
@@ -213,7 +214,7 @@ func (f *filler) fill(disk int64) (refusal error) {
 	}
 	within(f.t, "the callers", callers.Wait)
 	for range cap(refusals) {
-		if refusal = <-refusals; !errors.Is(refusal, gq.ErrDiskFull) || gq.KindOf(refusal) != gq.KindExhausted {
+		if refusal = <-refusals; !errors.Is(refusal, gq.ErrDiskFull) || errs.KindOf(refusal) != gq.KindExhausted {
 			f.t.Fatalf("jobs are refused, but not for the disk: %v", refusal)
 		}
 	}

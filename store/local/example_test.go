@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -23,7 +24,7 @@ func Example() {
 	defer s.Close()
 
 	job := gq.Spec{
-		ID:      gq.NewJobID([16]byte{1, 2, 3}), // 16 random bytes in real life
+		ID:      machine.NewJobID([16]byte{1, 2, 3}), // 16 random bytes in real life
 		Type:    "email.send",
 		Payload: gq.Payload{Data: []byte(`{"to":"gopher@example.com"}`), ContentType: gq.JSON},
 	}
@@ -59,7 +60,7 @@ func Example() {
 		return updated[0]
 	}
 	stale := complete(gq.LeaseRef{ID: "some-older-lease"})
-	fmt.Println("stale holder:", gq.CodeOf(stale.Err))
+	fmt.Println("stale holder:", errs.CodeOf(stale.Err))
 	fmt.Println("holder:", complete(held.State.Lease.Ref()).State.Status)
 
 	// Output:

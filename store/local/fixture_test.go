@@ -220,7 +220,7 @@ func (b *builder) flush() {
 func (b *builder) insert(change func(*gq.Spec)) gq.JobID {
 	b.t.Helper()
 	b.ids++
-	spec := gq.Spec{ID: gq.NewJobID([16]byte{b.ids, 7}), Type: "send", Payload: gq.Payload{Data: []byte(`{"to":"you"}`)}}
+	spec := gq.Spec{ID: machine.NewJobID([16]byte{b.ids, 7}), Type: "send", Payload: gq.Payload{Data: []byte(`{"to":"you"}`)}}
 	change(&spec)
 	spec = spec.WithDefaults()
 	out, err := b.s.Insert(context.Background(), []store.Group{store.One(spec)})
@@ -265,7 +265,7 @@ func (b *builder) complete(id gq.JobID, ref gq.LeaseRef) {
 // others.
 func (b *builder) old() {
 	b.t.Helper()
-	forever := gq.DefaultPolicy()
+	forever := machine.DefaultPolicy()
 	forever.Lifetime = 0
 	kept := b.insert(func(s *gq.Spec) { s.Policy = forever })
 	b.claim(kept, "lease-of-old")
@@ -321,7 +321,7 @@ func (b *builder) live() {
 func (b *builder) limited() {
 	b.t.Helper()
 	ctx := context.Background()
-	q := gq.NewQueue("limited")
+	q := machine.NewQueue("limited")
 	q.KeyLimit, q.Fair, q.Pool, q.Rate = 1, true, "p", gq.Rate{Count: 1, Per: time.Hour, Burst: 3}
 	_, docErr := b.s.PutDocs(ctx, []store.Doc{{Kind: "schedule", Name: "nightly", Data: []byte("{}")}})
 	if err := errors.Join(b.s.PutPool(ctx, gq.Pool{Name: "p", Capacity: 10}), b.s.PutQueue(ctx, q), docErr); err != nil {

@@ -102,8 +102,8 @@ var fuzzTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // fuzzState is a running job.
 func fuzzState() gq.State {
-	p := gq.DefaultPolicy()
-	s, _ := machine.Submit(machine.Submission{ID: gq.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, fuzzTime)
+	p := machine.DefaultPolicy()
+	s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, fuzzTime)
 	s, _, err := machine.Claim(s, machine.Grant{Lease: mintLease(7, [2]uint64{1, 2}), Worker: "w", Start: true}, fuzzTime)
 	if err != nil {
 		panic(err)
@@ -131,7 +131,7 @@ func FuzzDecodeRecord(f *testing.F) {
 
 func FuzzDecodeEvents(f *testing.F) {
 	var w eventWriter
-	a, b := gq.NewJobID([16]byte{1}), gq.NewJobID([16]byte{2})
+	a, b := machine.NewJobID([16]byte{1}), machine.NewJobID([16]byte{2})
 	w.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 0)
 	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 0)
 	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, 2, 4)
@@ -171,7 +171,7 @@ func FuzzDecodeMarks(f *testing.F) {
 }
 
 func FuzzDecodeKeyRecord(f *testing.F) {
-	seed(f, keyRecord{id: gq.NewJobID([16]byte{1}), fingerprint: 2, expires: 3}.encode())
+	seed(f, keyRecord{id: machine.NewJobID([16]byte{1}), fingerprint: 2, expires: 3}.encode())
 	f.Fuzz(func(t *testing.T, b []byte) { exactLaw(t, b, decodeKeyRecord, keyRecord.encode) })
 }
 
@@ -187,8 +187,8 @@ func FuzzDecodeCarried(f *testing.F) {
 		return b
 	}
 	seed(f, carried([]gq.Event{
-		{Seq: 1, Time: fuzzTime, Queue: "q", Job: gq.NewJobID([16]byte{1}), Type: gq.EventSubmitted, Status: gq.StatusPending},
-		{Seq: 2, Time: fuzzTime, Queue: "q", Job: gq.NewJobID([16]byte{1}), Type: gq.EventCancelled, Status: gq.StatusCancelled, Reason: "why"},
+		{Seq: 1, Time: fuzzTime, Queue: "q", Job: machine.NewJobID([16]byte{1}), Type: gq.EventSubmitted, Status: gq.StatusPending},
+		{Seq: 2, Time: fuzzTime, Queue: "q", Job: machine.NewJobID([16]byte{1}), Type: gq.EventCancelled, Status: gq.StatusCancelled, Reason: "why"},
 	}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		law(t, b, func(b []byte) ([]gq.Event, error) {
@@ -219,9 +219,9 @@ func FuzzDecodeLane(f *testing.F) {
 }
 
 func FuzzDecodeQueue(f *testing.F) {
-	q := gq.NewQueue("mail")
+	q := machine.NewQueue("mail")
 	q.Paused, q.MaxRunning, q.MaxDepth, q.UpdatedAt = true, 3, 4, fuzzTime
-	seed(f, encodeQueue(q), encodeQueue(gq.NewQueue("default")), []byte("null"))
+	seed(f, encodeQueue(q), encodeQueue(machine.NewQueue("default")), []byte("null"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		law(t, b, func(b []byte) (gq.Queue, error) {
 			q, err := decodeQueue(b)

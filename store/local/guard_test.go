@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -128,7 +129,7 @@ func (d *diskErrorRun) check(cause error) {
 	for name, call := range everyMethod(d.store) {
 		within(t, name, func() {
 			err := call(ctx)
-			if !errors.Is(err, gq.ErrStoreFailed) || gq.KindOf(err) != gq.KindUnavailable {
+			if !errors.Is(err, gq.ErrStoreFailed) || errs.KindOf(err) != gq.KindUnavailable {
 				t.Errorf("%s of a failed store: %v", name, err)
 			} else if !errors.Is(err, cause) || !strings.Contains(err.Error(), hits[0]) {
 				t.Errorf("%s does not tell that %s failed with %q: %v", name, hits[0], cause, err)
@@ -138,7 +139,7 @@ func (d *diskErrorRun) check(cause error) {
 	known, seen := d.snapshot()
 	powerCut := d.fs.CrashClone(vfs.CrashCloneCfg{})
 	within(t, "Close", func() { _ = d.store.Close() }) // what it says of a failed disk is no promise
-	if err := d.store.PutQueue(ctx, gq.NewQueue("late")); !errors.Is(err, gq.ErrStoreFailed) {
+	if err := d.store.PutQueue(ctx, machine.NewQueue("late")); !errors.Is(err, gq.ErrStoreFailed) {
 		t.Errorf("call after Close of a failed store: %v", err)
 	}
 
@@ -153,7 +154,7 @@ func (d *diskErrorRun) check(cause error) {
 
 // everyMethod calls each method of a store with something it would accept.
 func everyMethod(s *Store) map[string]func(context.Context) error {
-	job := gq.NewJobID([16]byte{1})
+	job := machine.NewJobID([16]byte{1})
 	spec := gq.Spec{ID: job, Type: "late"}.WithDefaults()
 	filter := store.Filter{Queues: []string{gq.DefaultQueue}}
 	apply := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Cancel(s, "", now) }
@@ -186,7 +187,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			return err
 		},
 		"History":  func(ctx context.Context) error { _, err := s.History(ctx, job); return err },
-		"PutQueue": func(ctx context.Context) error { return s.PutQueue(ctx, gq.NewQueue("late")) },
+		"PutQueue": func(ctx context.Context) error { return s.PutQueue(ctx, machine.NewQueue("late")) },
 		"Queues":   func(ctx context.Context) error { _, err := s.Queues(ctx, store.QueueQuery{}); return err },
 		"PutPool":  func(ctx context.Context) error { return s.PutPool(ctx, gq.Pool{Name: "late", Capacity: 1}) },
 		"Pools":    func(ctx context.Context) error { _, err := s.Pools(ctx); return err },

@@ -146,7 +146,7 @@ func TestIndex(t *testing.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
 		keys := rapid.SampledFrom([]uint64{1, 10, 1 << 40}).Draw(r, "keys")
 		newJob := func(n uint64) *job {
-			return &job{id: gq.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(highestCost + 1), key: machine.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
+			return &job{id: machine.NewJobID([16]byte{byte(n >> 16), byte(n >> 8), byte(n)}), seq: n, cost: rng.Int64N(highestCost + 1), key: machine.OrderKey{Hi: rng.Uint64N(3), Lo: rng.Uint64N(keys)}}
 		}
 		count := uint64(0)
 		for range rapid.SampledFrom([]int{0, 0, 5000}).Draw(r, "before") {
@@ -236,7 +236,7 @@ func TestIndexEqualKeys(t *testing.T) {
 		for i := range raw {
 			raw[i] = byte(rng.Uint32())
 		}
-		p.add(&job{id: gq.NewJobID(raw)})
+		p.add(&job{id: machine.NewJobID(raw)})
 	}
 	p.check()
 	var last gq.JobID
@@ -252,7 +252,7 @@ func TestIndexEqualKeys(t *testing.T) {
 func TestPick(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		tbl := newTable()
-		q := tbl.addQueue(1, gq.NewQueue("q"))
+		q := tbl.addQueue(1, machine.NewQueue("q"))
 		abilities := []string{"a", "b", "c"}
 		types := []string{"t", "u", "v", "w"}
 		subset := func(label string) []string {
@@ -277,7 +277,7 @@ func TestPick(t *testing.T) {
 				}
 				jobs++
 				j := &job{
-					id: gq.NewJobID([16]byte{rapid.Byte().Draw(r, "id"), jobs}), lane: l, toRun: noTimer, toDue: noTimer,
+					id: machine.NewJobID([16]byte{rapid.Byte().Draw(r, "id"), jobs}), lane: l, toRun: noTimer, toDue: noTimer,
 					cost: rapid.Int64Range(0, 4).Draw(r, "cost"),
 				}
 				tbl.enter(j, machine.OrderKey{Hi: rapid.Uint64Range(1, 3).Draw(r, "level"), Lo: rapid.Uint64Range(1, 5).Draw(r, "seq")})

@@ -511,7 +511,7 @@ func (tx *txn) queue(name string) *queue {
 	if q := tx.t.queues[name]; q != nil {
 		return q
 	}
-	config := gq.NewQueue(name)
+	config := machine.NewQueue(name)
 	config.UpdatedAt = tx.now
 	q := tx.t.addQueue(uint32(len(tx.t.numbers)), config)
 	tx.set(smallKey(prefixQueue, q.number), encodeQueue(config))

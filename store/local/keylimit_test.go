@@ -29,7 +29,7 @@ type limitedTable struct {
 func TestPickLimited(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		tbl := newTable()
-		config := gq.NewQueue("q")
+		config := machine.NewQueue("q")
 		config.KeyLimit = rapid.IntRange(1, 3).Draw(r, "limit")
 		l := &limitedTable{T: r, t: tbl, q: tbl.addQueue(1, config), keyOf: map[*job]string{}}
 		l.p = &pool{config: gq.Pool{Name: "p", Capacity: rapid.Int64Range(0, 12).Draw(r, "capacity")}}
@@ -53,7 +53,7 @@ func (l *limitedTable) enter() {
 	l.made++
 	lane := l.t.lanes[rapid.Uint32Range(1, 6).Draw(l.T, "lane")]
 	j := &job{
-		id: gq.NewJobID([16]byte{rapid.Byte().Draw(l.T, "id"), l.made}), lane: lane, toRun: noTimer, toDue: noTimer,
+		id: machine.NewJobID([16]byte{rapid.Byte().Draw(l.T, "id"), l.made}), lane: lane, toRun: noTimer, toDue: noTimer,
 		cost: rapid.Int64Range(0, 5).Draw(l.T, "cost"),
 	}
 	l.keyOf[j] = rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(l.T, "key")
@@ -182,12 +182,12 @@ func (l *limitedTable) check() {
 // them, and so does a claim behind it.
 func TestFullKeyCostsNothing(t *testing.T) {
 	tbl := newTable()
-	config := gq.NewQueue("q")
+	config := machine.NewQueue("q")
 	config.KeyLimit = 1
 	q := tbl.addQueue(1, config)
 	lane := tbl.addLane(1, q, "t", nil)
 	add := func(n int, key string) *job {
-		j := &job{id: gq.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16)}), lane: lane, toRun: noTimer, toDue: noTimer, cost: 1}
+		j := &job{id: machine.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16)}), lane: lane, toRun: noTimer, toDue: noTimer, cost: 1}
 		q.attach(j, &jobKeys{limit: key})
 		tbl.enter(j, machine.OrderKey{Hi: 1, Lo: uint64(n)})
 		return j
@@ -221,7 +221,7 @@ func TestFullKeyCostsNothing(t *testing.T) {
 // What a fair queue remembers of its keys goes with their jobs.
 func TestTurnsAreForgotten(t *testing.T) {
 	tbl := newTable()
-	config := gq.NewQueue("q")
+	config := machine.NewQueue("q")
 	config.Fair = true
 	q := tbl.addQueue(1, config)
 	tx := &txn{t: tbl}

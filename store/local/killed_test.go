@@ -17,6 +17,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 )
@@ -44,7 +45,7 @@ func TestSubmitUntilKilled(t *testing.T) {
 			var id [16]byte
 			binary.BigEndian.PutUint32(id[:], uint32(from+i+1))
 			groups[i] = store.One(gq.Spec{
-				ID: gq.NewJobID(id), Type: "send", Payload: gq.Payload{Data: id[:], ContentType: "application/octet-stream"},
+				ID: machine.NewJobID(id), Type: "send", Payload: gq.Payload{Data: id[:], ContentType: "application/octet-stream"},
 			}.WithDefaults())
 		}
 		out, err := s.Insert(context.Background(), groups)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -24,7 +25,7 @@ func TestNothingLeaks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := s.Insert(t.Context(), []store.Group{store.One(gq.Spec{ID: gq.NewJobID([16]byte{n}), Type: "t"}.WithDefaults())})
+		out, err := s.Insert(t.Context(), []store.Group{store.One(gq.Spec{ID: machine.NewJobID([16]byte{n}), Type: "t"}.WithDefaults())})
 		if err != nil || out[0].Err != nil {
 			t.Fatalf("insert: %v %+v", err, out)
 		}

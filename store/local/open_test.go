@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -113,7 +115,7 @@ func TestOpenMakes(t *testing.T) {
 				if err != nil {
 					t.Fatalf("Open %d: %v", i+1, err)
 				}
-				id := gq.NewJobID([16]byte{byte(i)})
+				id := machine.NewJobID([16]byte{byte(i)})
 				out, err := s.Insert(t.Context(), []store.Group{store.One(gq.Spec{ID: id, Type: "t"}.WithDefaults())})
 				if err != nil || out[0].Err != nil {
 					t.Fatalf("insert: %v %+v", err, out)
@@ -201,7 +203,7 @@ func TestOpenInUse(t *testing.T) {
 		t.Errorf("Open in another process: %s", line)
 	}
 	child.wait()
-	if err := s.PutQueue(t.Context(), gq.NewQueue("q")); err != nil {
+	if err := s.PutQueue(t.Context(), machine.NewQueue("q")); err != nil {
 		t.Errorf("after refused Opens: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -213,7 +215,7 @@ func TestOpenInUse(t *testing.T) {
 	child = startHolder(t, dir)
 	var jobs []store.Ref
 	for line := child.line(); ; line = child.line() {
-		id, err := gq.ParseJobID(strings.TrimPrefix(line, "inserted "))
+		id, err := machine.ParseJobID(strings.TrimPrefix(line, "inserted "))
 		if err != nil {
 			t.Fatalf("the other process says: %s", line)
 		}
@@ -249,12 +251,12 @@ func TestOpenInUse(t *testing.T) {
 func holdStore(t *testing.T, dir string) {
 	s, err := Open(dir, Options{})
 	if err != nil {
-		fmt.Println(gq.CodeOf(err), err) //nolint:forbidigo // to the process that started this one
+		fmt.Println(errs.CodeOf(err), err) //nolint:forbidigo // to the process that started this one
 		return
 	}
 	defer s.Close()
 	for i := range 1_000_000 {
-		id := gq.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})
+		id := machine.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})
 		out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: id, Type: "t"}.WithDefaults())})
 		if err != nil || out[0].Err != nil {
 			t.Fatalf("insert: %v %+v", err, out)

@@ -23,13 +23,13 @@ func TestRefusedForRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	queue := gq.NewQueue("q")
+	queue := machine.NewQueue("q")
 	queue.Pool = "p"
 	if err := errors.Join(s.PutPool(ctx, gq.Pool{Name: "p", Capacity: 1}), s.PutQueue(ctx, queue)); err != nil {
 		t.Fatal(err)
 	}
 	insert := func(n byte, change func(*gq.Spec)) gq.State {
-		spec := gq.Spec{ID: gq.NewJobID([16]byte{n}), Queue: "q", Type: "work", Policy: gq.DefaultPolicy()}
+		spec := gq.Spec{ID: machine.NewJobID([16]byte{n}), Queue: "q", Type: "work", Policy: machine.DefaultPolicy()}
 		change(&spec)
 		placed, err := s.Insert(ctx, []store.Group{store.One(spec.WithDefaults())})
 		if err = errors.Join(err, placed[0].Err); err != nil {

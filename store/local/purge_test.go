@@ -25,7 +25,7 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 	}
 	var group store.Group
 	for n := range byte(5) {
-		group.Jobs = append(group.Jobs, gq.Spec{ID: gq.NewJobID([16]byte{n + 1}), Type: "work"}.WithDefaults())
+		group.Jobs = append(group.Jobs, gq.Spec{ID: machine.NewJobID([16]byte{n + 1}), Type: "work"}.WithDefaults())
 	}
 	if placed, err := s.Insert(ctx, []store.Group{group}); err != nil || placed[0].Err != nil {
 		t.Fatalf("Insert: %v, %v", err, placed)
@@ -96,7 +96,7 @@ func TestPurgeTakesCarriedHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	spec := gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "work"}.WithDefaults()
+	spec := gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "work"}.WithDefaults()
 	if placed, err := s.Insert(ctx, []store.Group{store.One(spec)}); err != nil || placed[0].Err != nil {
 		t.Fatalf("Insert: %v, %v", err, placed)
 	}

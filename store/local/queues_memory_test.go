@@ -52,7 +52,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 	for kind, fill := range map[string]func(t *testing.T, s *Store){
 		"configured": func(t *testing.T, s *Store) {
 			for i := range queues {
-				q := gq.NewQueue(name(i))
+				q := machine.NewQueue(name(i))
 				q.MaxRunning, q.Policy.MaxAttempts = 7, 9
 				must(t, s.PutQueue(t.Context(), q))
 			}
@@ -64,8 +64,8 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 				var claims []store.Claim
 				for i := first; i < first+at; i++ {
 					groups = append(groups, store.One(gq.Spec{
-						ID: gq.NewJobID([16]byte{1, byte(i), byte(i >> 8)}), Type: "t", Queue: name(i), Metadata: gq.Metadata{Priority: gq.PriorityNormal},
-						Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON}, Policy: gq.DefaultPolicy(),
+						ID: machine.NewJobID([16]byte{1, byte(i), byte(i >> 8)}), Type: "t", Queue: name(i), Metadata: gq.Metadata{Priority: gq.PriorityNormal},
+						Payload: gq.Payload{Data: []byte("{}"), ContentType: gq.JSON}, Policy: machine.DefaultPolicy(),
 					}))
 					claims = append(claims, store.Claim{Filter: store.Filter{Queues: []string{name(i)}}, N: 1, Worker: "w"})
 				}

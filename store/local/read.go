@@ -213,7 +213,7 @@ func (s *Store) had(state *gq.State, last uint64, id gq.LeaseID) bool {
 	if state.Lease == nil {
 		return false
 	}
-	if state.Lease.ID == id || state.Previous.Lease == id {
+	if state.Lease.ID == id || state.PreviousLease == id {
 		return true
 	}
 	s.settle()
@@ -389,7 +389,7 @@ func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 // Queues implements [store.Store].
 func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
 	var out []gq.Queue
-	standard := gq.DefaultPolicy()
+	standard := machine.DefaultPolicy()
 	err := s.view(ctx, memoryOnly, func(time.Time) (then, error) {
 		for _, q := range s.candidates(asked) {
 			if q.config.Name <= asked.After && asked.After != "" ||

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store/codec"
 )
 
@@ -263,13 +264,13 @@ func mintLease(seq uint64, random [2]uint64) gq.LeaseID {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], seq<<16|random[0]&0xffff)
 	binary.BigEndian.PutUint64(b[8:], random[1])
-	return gq.NewLeaseID(b)
+	return machine.NewLeaseID(b)
 }
 
 // leaseSequence is the sequence number in a lease id that mintLease made. Other
 // ids yield a number that means nothing.
 func leaseSequence(id gq.LeaseID) (uint64, bool) {
-	raw, err := gq.ParseJobID(string(id)) // the same text form
+	raw, err := machine.ParseJobID(string(id)) // the same text form
 	if err != nil {
 		return 0, false
 	}

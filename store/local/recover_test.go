@@ -46,7 +46,7 @@ func TestTellingGoesOn(t *testing.T) {
 	spec := func(n uint32) gq.Spec {
 		var id [16]byte
 		binary.BigEndian.PutUint32(id[:], n)
-		return gq.Spec{ID: gq.NewJobID(id), Type: "work"}.WithDefaults()
+		return gq.Spec{ID: machine.NewJobID(id), Type: "work"}.WithDefaults()
 	}
 	parent := spec(0)
 	group := store.Group{Jobs: []gq.Spec{parent}}

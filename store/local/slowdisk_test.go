@@ -69,7 +69,7 @@ func stall(t *testing.T, prepare func(*stalled)) *stalled {
 
 func (d *stalled) spec(queue string) gq.Spec {
 	d.ids++
-	return gq.Spec{ID: gq.NewJobID([16]byte{d.ids, 3}), Type: "send", Queue: queue}.WithDefaults()
+	return gq.Spec{ID: machine.NewJobID([16]byte{d.ids, 3}), Type: "send", Queue: queue}.WithDefaults()
 }
 
 func (d *stalled) insert(spec gq.Spec) gq.State {

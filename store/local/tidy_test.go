@@ -70,7 +70,7 @@ func (f *filler) finished(rng io.Reader, n, payload int) {
 		data := bytes.Clone(noise)
 		_, _ = rng.Read(data[:16])
 		groups[i] = store.One(gq.Spec{
-			ID: gq.NewJobID([16]byte(data)), Type: "fill",
+			ID: machine.NewJobID([16]byte(data)), Type: "fill",
 			Payload: gq.Payload{Data: data, ContentType: "application/octet-stream"},
 		}.WithDefaults())
 	}

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // TestTimers compares the two heaps of timers, which share their jobs, with
@@ -124,7 +125,7 @@ func TestIDs(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			for range rapid.IntRange(1, 100).Draw(r, "n") {
 				if len(order) == 0 || rapid.IntRange(0, 2).Draw(r, "add") > 0 {
-					id := gq.NewJobID([16]byte{rapid.Byte().Draw(r, "a"), rapid.ByteRange(0, 7).Draw(r, "b")})
+					id := machine.NewJobID([16]byte{rapid.Byte().Draw(r, "a"), rapid.ByteRange(0, 7).Draw(r, "b")})
 					if known[id] == nil {
 						known[id] = &job{id: id}
 						order = append(order, id)
@@ -140,7 +141,7 @@ func TestIDs(t *testing.T) {
 			if table.count != len(known) {
 				r.Fatalf("%d jobs, want %d", table.count, len(known))
 			}
-			for _, id := range append(order, gq.NewJobID([16]byte{1, 99})) {
+			for _, id := range append(order, machine.NewJobID([16]byte{1, 99})) {
 				if got := table.get(id); got != known[id] {
 					r.Fatalf("%s leads to %v, want %v", id, got, known[id])
 				}
@@ -155,7 +156,7 @@ func TestIDsShrink(t *testing.T) {
 	var table ids
 	jobs := make([]*job, 20_000)
 	for i := range jobs {
-		jobs[i] = &job{id: gq.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
+		jobs[i] = &job{id: machine.NewJobID([16]byte{byte(i), byte(i >> 8), byte(i >> 16)})}
 		table.add(jobs[i])
 	}
 	for at, j := range jobs {
@@ -246,7 +247,7 @@ func TestIDFilter(t *testing.T) {
 
 func idOf(a, b uint64) gq.JobID {
 	raw := binary.BigEndian.AppendUint64(nil, a)
-	return gq.NewJobID([16]byte(binary.BigEndian.AppendUint64(raw, b)))
+	return machine.NewJobID([16]byte(binary.BigEndian.AppendUint64(raw, b)))
 }
 
 // TestIDFilterRoom: a filter has room for twice the ids there are, or is not.

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -27,7 +28,7 @@ func inFlight(t *testing.T, acknowledged, payload int) (fs *vfs.MemFS, log strin
 		t.Fatal(err)
 	}
 	insert := func(n, payload int) {
-		out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: gq.NewJobID([16]byte{byte(n + 1)}), Type: "send", Payload: gq.Payload{
+		out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: machine.NewJobID([16]byte{byte(n + 1)}), Type: "send", Payload: gq.Payload{
 			Data: make([]byte, payload), ContentType: "application/octet-stream",
 		}}.WithDefaults())})
 		if err != nil || out[0].Err != nil {
@@ -149,7 +150,7 @@ func TestIdleIsProved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: gq.NewJobID([16]byte{1}), Type: "send"}.WithDefaults())}); err != nil || out[0].Err != nil {
+	if out, err := s.Insert(context.Background(), []store.Group{store.One(gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "send"}.WithDefaults())}); err != nil || out[0].Err != nil {
 		t.Fatalf("insert: %v %+v", err, out)
 	}
 	for end := time.Now().Add(time.Minute); s.disk.ledger.pending(); time.Sleep(time.Millisecond) {

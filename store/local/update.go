@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -77,9 +78,9 @@ func (s *Store) checkUpdate(u *store.Update) error {
 		}
 	}
 	if u.Metadata != nil {
-		faults = append(faults, gq.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
 	}
-	faults = append(faults, gq.FaultsOf(store.CheckSpawn(u.Spawn, s.config.Limits))...)
+	faults = append(faults, errs.FaultsOf(store.CheckSpawn(u.Spawn, s.config.Limits))...)
 	for i := range u.Spawn {
 		faults = append(faults, s.checkWindow(&u.Spawn[i], fmt.Sprintf("spawn[%d].", i))...)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -32,7 +33,7 @@ func TestTooManyQueues(t *testing.T) {
 	submit := func(s *Store, queues ...string) error {
 		var g store.Group
 		for _, q := range queues {
-			g.Jobs = append(g.Jobs, gq.Spec{ID: gq.NewJobID(random()), Type: "t", Queue: q}.WithDefaults())
+			g.Jobs = append(g.Jobs, gq.Spec{ID: machine.NewJobID(random()), Type: "t", Queue: q}.WithDefaults())
 		}
 		out, err := s.Insert(t.Context(), []store.Group{g})
 		if err != nil {
@@ -67,10 +68,10 @@ func TestTooManyQueues(t *testing.T) {
 		if err := submit(s, "a", "g"); !errors.Is(err, gq.ErrTooMany) {
 			t.Errorf("a queue too many in a group: %v, want ErrTooMany", err)
 		}
-		if err := s.PutQueue(t.Context(), gq.NewQueue("g")); !errors.Is(err, gq.ErrTooMany) {
+		if err := s.PutQueue(t.Context(), machine.NewQueue("g")); !errors.Is(err, gq.ErrTooMany) {
 			t.Errorf("a configured queue too many: %v, want ErrTooMany", err)
 		}
-		if err := errors.Join(submit(s, "a"), s.PutQueue(t.Context(), gq.NewQueue("a"))); err != nil {
+		if err := errors.Join(submit(s, "a"), s.PutQueue(t.Context(), machine.NewQueue("a"))); err != nil {
 			t.Errorf("a queue that exists: %v", err)
 		}
 	}

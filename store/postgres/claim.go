@@ -373,7 +373,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 		for _, name := range w.Queues {
 			q, configured := queues[name]
 			if !configured {
-				q = gq.NewQueue(name)
+				q = machine.NewQueue(name)
 			}
 			more, err := tx.serve(ctx, w, q, limits)
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -165,7 +166,7 @@ func (x *export) queues(ctx context.Context, _ string, _ int, items *store.Items
 		turns  []int64
 	)
 	_, err = pgx.ForEachRow(rows, []any{&name, &config, &due, &turns}, func() error {
-		item := store.QueueItem{Queue: gq.NewQueue(name)}
+		item := store.QueueItem{Queue: machine.NewQueue(name)}
 		if config != nil {
 			if err := json.Unmarshal(config, &item.Queue); err != nil {
 				return fmt.Errorf("configuration of queue %s: %w: %w", name, gq.ErrCorrupt, err)

@@ -23,10 +23,10 @@ func furnish(t *testing.T, s *postgres.Store) {
 		}
 	}
 	must(s.PutPool(t.Context(), gq.Pool{Name: "gpus", Capacity: 70}))
-	fair := gq.NewQueue("fair")
+	fair := machine.NewQueue("fair")
 	fair.Fair = true
 	must(s.PutQueue(t.Context(), fair))
-	shared := gq.NewQueue("shared")
+	shared := machine.NewQueue("shared")
 	shared.Pool, shared.MaxRunning = "gpus", 5
 	must(s.PutQueue(t.Context(), shared))
 	_, err := s.PutDocs(t.Context(), []store.Doc{{Kind: "thing", Name: "one", Data: []byte("{}")}})

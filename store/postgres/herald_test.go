@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -29,7 +30,7 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 	h.listeners[0] = func(n store.News) { told = append(told, n.Queues...) } // nothing listens for notifications
 	h.mu.Unlock()
 
-	spec := gq.Spec{ID: gq.NewJobID(random()), Type: "t", Queue: "theirs"}.WithDefaults()
+	spec := gq.Spec{ID: machine.NewJobID(random()), Type: "t", Queue: "theirs"}.WithDefaults()
 	out, err := nodes[0].Insert(t.Context(), []store.Group{{Jobs: []gq.Spec{spec}}})
 	if err != nil || out[0].Err != nil {
 		t.Fatal(err, out)

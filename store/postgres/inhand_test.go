@@ -6,6 +6,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -17,7 +18,7 @@ func TestNothingInHandIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	spec := gq.Spec{ID: gq.NewJobID(random()), Type: "t", Queue: "q"}.WithDefaults()
+	spec := gq.Spec{ID: machine.NewJobID(random()), Type: "t", Queue: "q"}.WithDefaults()
 	if out, err := s.Insert(t.Context(), []store.Group{store.One(spec)}); err != nil || out[0].Err != nil {
 		t.Fatal(err, out)
 	}

@@ -23,7 +23,7 @@ func TestSlowClaimNamesAJobOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, pgtest.Database(t), store.Config{})
 			if configure != nil {
-				q := gq.NewQueue("q")
+				q := machine.NewQueue("q")
 				configure(&q)
 				if err := s.PutQueue(t.Context(), q); err != nil {
 					t.Fatal(err)

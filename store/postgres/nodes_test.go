@@ -24,7 +24,7 @@ import (
 func newSpec(queue string, on ...gq.Dependency) gq.Spec {
 	var raw [16]byte
 	_, _ = rand.Read(raw[:])
-	return gq.Spec{ID: gq.NewJobID(raw), Queue: queue, Type: "work", DependsOn: on}.WithDefaults()
+	return gq.Spec{ID: machine.NewJobID(raw), Queue: queue, Type: "work", DependsOn: on}.WithDefaults()
 }
 
 func claimFrom(queue string, n int) store.Claim {
@@ -162,7 +162,7 @@ func TestTwoNodes(t *testing.T) {
 	spec.Covers(t, "Q-05")
 	const families, limit = 30, 5
 	nodes := twoNodes(t)
-	queue := gq.NewQueue("q")
+	queue := machine.NewQueue("q")
 	queue.MaxRunning = limit
 	if err := nodes[0].PutQueue(t.Context(), queue); err != nil {
 		t.Fatal(err)
@@ -378,7 +378,7 @@ func TestHeldClaimsDoNotQueueUp(t *testing.T) {
 	if err := s.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1, AtStart: true}); err != nil {
 		t.Fatal(err)
 	}
-	q := gq.NewQueue("q")
+	q := machine.NewQueue("q")
 	q.Pool = "p"
 	if err := s.PutQueue(t.Context(), q); err != nil {
 		t.Fatal(err)
@@ -426,7 +426,7 @@ func TestLimitsOfTwoNodes(t *testing.T) {
 	nodes := twoNodes(t)
 	const keyLimit, capacity = 2, 7
 	configure := func(s store.Store, fair bool) {
-		q := gq.NewQueue("q")
+		q := machine.NewQueue("q")
 		q.KeyLimit, q.Pool, q.Fair = keyLimit, "p", fair
 		if err := s.PutQueue(t.Context(), q); err != nil {
 			t.Error(err)

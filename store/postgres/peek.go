@@ -39,7 +39,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 			}
 			q, ok := queues[name]
 			if !ok {
-				q = gq.NewQueue(name)
+				q = machine.NewQueue(name)
 			}
 			more, err := tx.peek(ctx, f, q, n-len(rows), limits)
 			if err != nil {

@@ -93,7 +93,7 @@ func cycle(t *testing.T, s *Store, n int) {
 	t.Helper()
 	specs := make([]gq.Spec, n)
 	for i := range specs {
-		specs[i] = gq.Spec{ID: gq.NewJobID(random()), Queue: "q", Type: "work"}.WithDefaults()
+		specs[i] = gq.Spec{ID: machine.NewJobID(random()), Queue: "q", Type: "work"}.WithDefaults()
 	}
 	if out, err := s.Insert(t.Context(), []store.Group{{Jobs: specs}}); err != nil || out[0].Err != nil {
 		t.Fatal(err, out)

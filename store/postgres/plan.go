@@ -177,7 +177,7 @@ func (p *plan) relate(g store.Group, members []member) (machine.GraphInfo, error
 		if !m.existing.IsZero() {
 			// Holds the place, so that faults name the right job, under an id
 			// that nobody depends on.
-			nodes[i] = machine.Node{ID: gq.NewJobID(random())}
+			nodes[i] = machine.Node{ID: machine.NewJobID(random())}
 		}
 	}
 	return machine.CheckGraph(nodes, func(id gq.JobID) (machine.Ancestor, bool) {

@@ -66,7 +66,7 @@ func promptly(t *testing.T, s *Store, n int) []store.Inserted {
 	t.Helper()
 	groups := make([]store.Group, n)
 	for i := range groups {
-		spec := gq.Spec{ID: gq.NewJobID(random()), Queue: "q", Type: "t", Policy: gq.DefaultPolicy()}.WithDefaults()
+		spec := gq.Spec{ID: machine.NewJobID(random()), Queue: "q", Type: "t", Policy: machine.DefaultPolicy()}.WithDefaults()
 		spec.Policy.Lifetime = time.Hour
 		groups[i].Jobs = []gq.Spec{spec}
 	}
@@ -296,7 +296,7 @@ func TestWhichQueuesArePrompt(t *testing.T) {
 	}
 	defer s.Close()
 	put := func(change func(*gq.Queue)) {
-		q := gq.NewQueue("q")
+		q := machine.NewQueue("q")
 		change(&q)
 		if err := s.PutQueue(t.Context(), q); err != nil {
 			t.Fatal(err)

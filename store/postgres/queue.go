@@ -173,7 +173,7 @@ const (
 // readQueues reads what a query asks for with the statement that reads least, and
 // leaves out what that has read too much.
 func (s *Store) readQueues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue, error) {
-	standard := gq.DefaultPolicy()
+	standard := machine.DefaultPolicy()
 	query, args := allQueues, []any(nil)
 	switch {
 	case asked.Names != nil:
@@ -256,7 +256,7 @@ func parseQueues(rows pgx.Rows) (map[string]gq.Queue, error) {
 
 // parseQueue reads a configuration, which may be nil.
 func parseQueue(name string, config []byte) (gq.Queue, error) {
-	q := gq.NewQueue(name)
+	q := machine.NewQueue(name)
 	if config == nil {
 		return q, nil
 	}

@@ -64,7 +64,7 @@ func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]st
 // had reports whether a job, one of rows, ever had a lease: the number in the id of
 // one proves nothing.
 func (tx *txn) had(ctx context.Context, s *gq.State, rows []*row, lease gq.LeaseID) (bool, error) {
-	if s.Lease == nil || s.Lease.ID == lease || s.Previous.Lease == lease {
+	if s.Lease == nil || s.Lease.ID == lease || s.PreviousLease == lease {
 		return s.Lease != nil, nil
 	}
 	at := slices.IndexFunc(rows, func(r *row) bool { return r.state.ID == s.ID })

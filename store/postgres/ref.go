@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -16,13 +17,13 @@ import (
 func mintLease(seq uint64, random [16]byte) gq.LeaseID {
 	low := binary.BigEndian.Uint64(random[:]) & 0xffff
 	binary.BigEndian.PutUint64(random[:], seq<<16|low)
-	return gq.NewLeaseID(random)
+	return machine.NewLeaseID(random)
 }
 
 // leaseSequence is the sequence number in a lease id that mintLease made. Other
 // ids yield a number that means nothing.
 func leaseSequence(id gq.LeaseID) (uint64, bool) {
-	raw, err := gq.ParseJobID(string(id)) // the same text form
+	raw, err := machine.ParseJobID(string(id)) // the same text form
 	if err != nil {
 		return 0, false
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
@@ -376,9 +377,9 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	limit("result", u.Result, s.cfg.Limits.ResultBytes)
 	limit("checkpoint", u.Checkpoint, s.cfg.Limits.CheckpointBytes)
 	if u.Metadata != nil {
-		faults = append(faults, gq.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
+		faults = append(faults, errs.FaultsOf(machine.CheckMetadata(*u.Metadata))...)
 	}
-	faults = append(faults, gq.FaultsOf(store.CheckSpawn(u.Spawn, s.cfg.Limits))...)
+	faults = append(faults, errs.FaultsOf(store.CheckSpawn(u.Spawn, s.cfg.Limits))...)
 	for i := range u.Spawn {
 		faults = append(faults, s.checkWindow(&u.Spawn[i], fmt.Sprintf("spawn[%d].", i))...)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -106,7 +107,7 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 			return err
 		},
 		"PutQueue": func(ctx context.Context, s store.Store) error {
-			return s.PutQueue(ctx, gq.NewQueue("q"))
+			return s.PutQueue(ctx, machine.NewQueue("q"))
 		},
 		"Queues": func(ctx context.Context, s store.Store) error {
 			_, err := s.Queues(ctx, store.QueueQuery{})

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -124,7 +125,7 @@ func (e *env) id() gq.JobID {
 	for i := range raw {
 		raw[i] = byte(e.random.Uint32())
 	}
-	return gq.NewJobID(raw)
+	return machine.NewJobID(raw)
 }
 
 // setting changes one thing about a spec.
@@ -132,7 +133,7 @@ type setting func(*gq.Spec)
 
 // spec is a job of queue "q" and type "work".
 func (e *env) spec(settings ...setting) gq.Spec {
-	s := gq.Spec{ID: e.id(), Queue: "q", Type: "work", Policy: gq.DefaultPolicy()}
+	s := gq.Spec{ID: e.id(), Queue: "q", Type: "work", Policy: machine.DefaultPolicy()}
 	for _, set := range settings {
 		set(&s)
 	}

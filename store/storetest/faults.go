@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -80,7 +81,7 @@ func numbered(n int) (names []string) {
 
 // fields lists the fields that an error complains about.
 func fields(err error) (names []string) {
-	for _, f := range gq.FaultsOf(err) {
+	for _, f := range errs.FaultsOf(err) {
 		names = append(names, f.Field)
 	}
 	return names

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -398,7 +399,7 @@ func leaseLossBackoff(e *env) {
 
 func leaseOwnBackoff(e *env) {
 	e.open(func(c *store.Config) {
-		c.Backoffs = map[string]gq.BackoffFunc{
+		c.Backoffs = map[string]machine.BackoffFunc{
 			"never mind": func(int, time.Duration, time.Duration) time.Duration { return 0 },
 			"forever":    func(_ int, _, most time.Duration) time.Duration { return most },
 			"broken":     func(int, time.Duration, time.Duration) time.Duration { panic("an application's mistake") },

@@ -248,7 +248,7 @@ func memoryHeld(e *env) {
 	jobs[0].State.Lease.Worker = "another"
 	jobs[0].State.Policy.MaxAttempts = 99
 	e.update(id, beating(ref, machine.Report{}))
-	if got := gq.DefaultPolicy().MaxAttempts; got != 3 {
+	if got := machine.DefaultPolicy().MaxAttempts; got != 3 {
 		e.Errorf("the default policy allows %d attempts", got)
 	}
 	e.clock.Advance(time.Minute)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -288,7 +289,7 @@ func (m *model) reopen(*rapid.T) {
 
 // configure changes a queue.
 func (m *model) configure(r *rapid.T) {
-	q := gq.NewQueue(rapid.SampledFrom(queueNames).Draw(r, "queue"))
+	q := machine.NewQueue(rapid.SampledFrom(queueNames).Draw(r, "queue"))
 	q.Paused = rapid.IntRange(0, 3).Draw(r, "paused") == 0
 	q.MaxRunning = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(r, "max running")
 	q.MaxDepth = rapid.SampledFrom([]int{0, 0, 0, 3, 8}).Draw(r, "max depth")

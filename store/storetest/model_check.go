@@ -29,7 +29,7 @@ func plainState(s gq.State) gq.State {
 		l.GrantedAt, l.HeartbeatAt, l.ExpiresAt = plainTime(l.GrantedAt), plainTime(l.HeartbeatAt), plainTime(l.ExpiresAt)
 		s.Lease = &l
 	}
-	s.Settled, s.Previous.Digest, s.Turn = 0, 0, 0
+	s.Settled, s.PreviousDigest, s.Turn = 0, 0, 0
 	if s.Status != gq.StatusPending {
 		s.Waits, s.AnyOpen = 0, false
 	}
@@ -223,8 +223,8 @@ func (m *model) get(r *rapid.T) {
 	lease := gq.LeaseID("unknown")
 	if j := m.anyJob(r, "job", func(j *modelJob) bool { return j.s.Lease != nil }); j != nil {
 		lease = j.s.Lease.ID
-		if j.s.Previous.Lease != "" && rapid.Bool().Draw(r, "previous") {
-			lease = j.s.Previous.Lease
+		if j.s.PreviousLease != "" && rapid.Bool().Draw(r, "previous") {
+			lease = j.s.PreviousLease
 		}
 	}
 	found, err := m.s.Get(m.Context(), []store.Ref{byLease(lease), byID(m.id())}, 0)

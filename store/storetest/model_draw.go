@@ -39,7 +39,7 @@ func (m *model) id() gq.JobID {
 	for i := range raw {
 		raw[i] = byte(m.random.Uint32())
 	}
-	return gq.NewJobID(raw)
+	return machine.NewJobID(raw)
 }
 
 // anyJob is a job there is, or nil.
@@ -54,7 +54,7 @@ func (m *model) anyJob(r *rapid.T, what string, wanted func(*modelJob) bool) *mo
 func everyJob(*modelJob) bool { return true }
 
 func drawPolicy(r *rapid.T) gq.Policy {
-	p := gq.DefaultPolicy()
+	p := machine.DefaultPolicy()
 	p.MaxAttempts = pick(r, "max attempts", 3, 2, 1)
 	p.MaxLeaseLosses = pick(r, "max losses", 0, 0, 2)
 	p.Backoff = gq.Backoff{
@@ -193,7 +193,7 @@ func (m *model) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 		ref.ID = gq.LeaseID("unknown")
 	case 17, 18:
 		if j != nil {
-			ref = gq.LeaseRef{ID: j.s.Previous.Lease} // the one before
+			ref = gq.LeaseRef{ID: j.s.PreviousLease} // the one before
 		}
 	case 19:
 		ref = gq.LeaseRef{ID: ref.ID}
@@ -235,8 +235,8 @@ func (m *model) drawChange(r *rapid.T) (c drawnChange) {
 		c.Ref = pick(r, "which", byID(m.id()), byLease("unknown"))
 	case j.s.Lease != nil && rapid.Bool().Draw(r, "by lease"):
 		c.Ref = byLease(j.s.Lease.ID)
-		if j.s.Previous.Lease != "" && chance(r, "by an old lease", 3) {
-			c.Ref = byLease(j.s.Previous.Lease)
+		if j.s.PreviousLease != "" && chance(r, "by an old lease", 3) {
+			c.Ref = byLease(j.s.PreviousLease)
 		}
 	default:
 		c.Ref = byID(j.spec.ID)

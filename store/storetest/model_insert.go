@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -248,7 +249,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 		m.jobs[s.ID] = j
 		made = append(made, j)
 		if _, ok := m.queues[s.Queue]; !ok {
-			m.queues[s.Queue] = gq.NewQueue(s.Queue)
+			m.queues[s.Queue] = machine.NewQueue(s.Queue)
 		}
 	}
 	m.numbered(made)
@@ -314,7 +315,7 @@ func describe(g store.Group) string {
 
 // unusual lists what a policy has that the default has not.
 func unusual(p gq.Policy) (fields []string) {
-	got, usual := reflect.ValueOf(p), reflect.ValueOf(gq.DefaultPolicy())
+	got, usual := reflect.ValueOf(p), reflect.ValueOf(machine.DefaultPolicy())
 	for i := range got.NumField() {
 		if !got.Field(i).Equal(usual.Field(i)) {
 			fields = append(fields, fmt.Sprintf("%s: %v", got.Type().Field(i).Name, got.Field(i)))

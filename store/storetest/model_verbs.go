@@ -31,9 +31,9 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 	if j.s.Status != gq.StatusScheduled {
 		j.become(gq.StatusScheduled, nil, now)
 	}
-	j.s.Previous.Lease, j.previous = "", ""
+	j.s.PreviousLease, j.previous = "", ""
 	if j.s.Lease != nil {
-		j.s.Previous.Lease, j.previous = j.s.Lease.ID, j.settled
+		j.s.PreviousLease, j.previous = j.s.Lease.ID, j.settled
 	}
 	j.s.Version++
 	j.settled, j.s.Progress, j.s.Note = "", 0, ""
@@ -45,7 +45,7 @@ func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 		ttl = j.spec.Policy.LeaseTTL
 	}
 	j.s.Lease = &gq.Lease{
-		ID: lease, Version: j.s.Version, State: gq.LeaseActive, Worker: c.Worker, Previous: j.s.Previous.Lease,
+		ID: lease, Version: j.s.Version, State: gq.LeaseActive, Worker: c.Worker, Previous: j.s.PreviousLease,
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: j.spec.CostUnits,
 	}
 	if j.spec.Policy.RunLifetime > 0 && j.s.FirstStartedAt.IsZero() {
@@ -89,7 +89,7 @@ func (j *modelJob) again(ref gq.LeaseRef, call string) bool {
 	if j.named(ref) && j.s.Lease.State == gq.LeaseCompleted {
 		return j.settled == call
 	}
-	return ref.ID != "" && ref.ID == j.s.Previous.Lease && j.previous == call
+	return ref.ID != "" && ref.ID == j.s.PreviousLease && j.previous == call
 }
 
 func completeVerb(ref gq.LeaseRef, result []byte) verb {

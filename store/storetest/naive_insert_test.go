@@ -172,7 +172,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 			n.data.keys[n.keyOf(s)] = naiveKey{s.ID, s.Key.Fingerprint, now.Add(s.Policy.IdempotencyWindow)}
 		}
 		if _, ok := n.data.queues[s.Queue]; !ok {
-			n.data.queues[s.Queue] = gq.NewQueue(s.Queue)
+			n.data.queues[s.Queue] = machine.NewQueue(s.Queue)
 		}
 	}
 	for i, s := range specs {

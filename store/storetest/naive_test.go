@@ -114,7 +114,7 @@ func (d *naiveData) reopened(b bug) *naiveData {
 		clear(d.keys)
 	case forgetsQueues:
 		for name := range d.queues {
-			d.queues[name] = gq.NewQueue(name)
+			d.queues[name] = machine.NewQueue(name)
 		}
 	case forgetsDocs:
 		clear(d.docs)

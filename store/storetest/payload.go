@@ -113,7 +113,7 @@ func payloadSize(e *env) {
 
 func payloadLimit(e *env) {
 	e.open(func(c *store.Config) {
-		c.Limits = gq.DefaultLimits()
+		c.Limits = machine.DefaultLimits()
 		c.Limits.PayloadBytes = gq.MaxPayloadBytes
 	})
 	most := e.spec(binary(e.noise(gq.MaxPayloadBytes)))

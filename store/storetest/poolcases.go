@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 )
 
 var poolCases = []Case{
@@ -173,7 +174,7 @@ func poolChanged(e *env) {
 }
 
 func poolUnknown(e *env) {
-	q := gq.NewQueue("q")
+	q := machine.NewQueue("q")
 	e.check("PutQueue", e.store().PutQueue(e.Context(), q))
 	_, before := e.queues()
 	q.Pool, q.MaxRunning = "nowhere", 7
@@ -182,7 +183,7 @@ func poolUnknown(e *env) {
 	if got := fields(err); !slices.Contains(got, "pool") {
 		e.Errorf("the error names %q, want pool", got)
 	}
-	fresh := gq.NewQueue("fresh")
+	fresh := machine.NewQueue("fresh")
 	fresh.Pool = "nowhere"
 	e.is("PutQueue of a new queue with an unknown pool", e.store().PutQueue(e.Context(), fresh), gq.ErrInvalid)
 	_, after := e.queues()

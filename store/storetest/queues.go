@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -79,7 +80,7 @@ func queueList(e *env) {
 	}
 	got := by["a"]
 	got.UpdatedAt = time.Time{}
-	e.equal("a queue that nobody configured", got, gq.NewQueue("a"))
+	e.equal("a queue that nobody configured", got, machine.NewQueue("a"))
 }
 
 func queueQuery(e *env) {
@@ -130,14 +131,14 @@ func queuePut(e *env) {
 		q.UpdatedAt = e.now()
 		e.equal("the queue", by[q.Name], q)
 	}
-	q := gq.NewQueue("q")
+	q := machine.NewQueue("q")
 	q.Policy = gq.PresetAI.Policy()
 	q.Paused, q.MaxRunning, q.MaxDepth = true, 3, 1<<40
 	put(q)
 	e.clock.Advance(time.Second)
 	q.Paused, q.MaxRunning = false, 0
 	put(q)
-	put(gq.NewQueue("other"))
+	put(machine.NewQueue("other"))
 }
 
 func queueChanged(e *env) {
@@ -152,7 +153,7 @@ func queueChanged(e *env) {
 		e.Errorf("configured at %v, and again at %v", read.UpdatedAt, at)
 	}
 	e.is("a change of what was read before", e.store().PutQueue(e.Context(), mine), gq.ErrConflict)
-	stranger := gq.NewQueue("new")
+	stranger := machine.NewQueue("new")
 	stranger.UpdatedAt = read.UpdatedAt
 	e.is("a change of what there is not", e.store().PutQueue(e.Context(), stranger), gq.ErrConflict)
 	_, after := e.queues()
@@ -166,7 +167,7 @@ func queueChanged(e *env) {
 }
 
 func queueInvalid(e *env) {
-	q := gq.NewQueue("q")
+	q := machine.NewQueue("q")
 	e.check("PutQueue", e.store().PutQueue(e.Context(), q))
 	_, before := e.queues()
 	q.MaxDepth, q.MaxRunning = -1, -1
@@ -178,7 +179,7 @@ func queueInvalid(e *env) {
 			e.Errorf("the error names %q, want also %q", got, field)
 		}
 	}
-	e.is("PutQueue without a name", e.store().PutQueue(e.Context(), gq.NewQueue("")), gq.ErrInvalid)
+	e.is("PutQueue without a name", e.store().PutQueue(e.Context(), machine.NewQueue("")), gq.ErrInvalid)
 	_, after := e.queues()
 	e.equal("the queues after refused changes", after, before)
 }

@@ -129,7 +129,7 @@ func updatePanics(e *env) {
 	for what, apply := range map[string]store.Apply{
 		"panicked": func(gq.State, time.Time) (gq.State, []gq.Event, error) { panic("planted") },
 		"returned the state of another job": func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-			s.ID = gq.NewJobID([16]byte{1})
+			s.ID = machine.NewJobID([16]byte{1})
 			return machine.Complete(s, j.State.Lease.Ref(), nil, now)
 		},
 	} {

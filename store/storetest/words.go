@@ -268,7 +268,7 @@ func (e *env) counts(queues ...string) map[string]gq.Count {
 // put configures a queue.
 func (e *env) put(name string, change func(*gq.Queue)) {
 	e.Helper()
-	q := gq.NewQueue(name)
+	q := machine.NewQueue(name)
 	change(&q)
 	e.check("PutQueue", e.store().PutQueue(e.Context(), q))
 }

@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Each of the six notices has exactly its documented members.
 func TestNoticeMembers(t *testing.T) {
 	spec.Covers(t, "M-122", "M-123", "M-124", "M-125", "M-126", "M-127")
 	full := matchmaker.Notice{
-		Seq: 1, Time: time.Now(), Job: gq.NewJobID([16]byte{1}), Provider: "p", Lease: "l", Deadline: time.Now(),
+		Seq: 1, Time: time.Now(), Job: machine.NewJobID([16]byte{1}), Provider: "p", Lease: "l", Deadline: time.Now(),
 		Digest: "d", Reason: "r", Penalty: 1,
 	}
 	for name, want := range map[string]string{

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/match"
@@ -315,7 +316,7 @@ func (f *Face) refuse(c *call, err error) {
 	p, known := errors.AsType[*wire.Problem](err)
 	if !known {
 		switch {
-		case gq.KindOf(err) != gq.KindInternal:
+		case errs.KindOf(err) != gq.KindInternal:
 		case errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
 		case errors.Is(err, context.Canceled):

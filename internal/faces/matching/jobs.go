@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/matchmaker"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -87,7 +88,7 @@ func (f *Face) submit(c *call) (reply, error) {
 }
 
 func (f *Face) job(c *call) (reply, error) {
-	id, err := gq.ParseJobID(c.r.PathValue("id"))
+	id, err := machine.ParseJobID(c.r.PathValue("id"))
 	if err != nil {
 		return reply{}, err
 	}

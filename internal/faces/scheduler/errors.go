@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 )
 
 // Code is what went wrong, for programs. The set is closed.
@@ -122,7 +123,7 @@ func (f *Face) problemOf(c *call, err error) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
-	if gq.KindOf(err) == gq.KindInternal {
+	if errs.KindOf(err) == gq.KindInternal {
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
 			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
@@ -136,10 +137,10 @@ func (f *Face) problemOf(c *call, err error) *Problem {
 	if errors.Is(err, gq.ErrStoreFailed) && f.options.Failed != nil {
 		f.reported.Do(func() { f.options.Failed(err) })
 	}
-	if faults := gq.FaultsOf(err); len(faults) > 0 {
+	if faults := errs.FaultsOf(err); len(faults) > 0 {
 		return invalid(faults)
 	}
-	code, ok := ofKind[gq.KindOf(err)]
+	code, ok := ofKind[errs.KindOf(err)]
 	if !ok {
 		code = CodeInternal
 	}
@@ -187,7 +188,7 @@ func (f faults) err() error {
 // or keeps an error, unless it says that something is not there, which has a code
 // of its own here.
 func or(err error, code Code) error {
-	if err == nil || gq.KindOf(err) != gq.KindNotFound {
+	if err == nil || errs.KindOf(err) != gq.KindNotFound {
 		return err
 	}
 	return &Problem{Code: code, Detail: err.Error()}

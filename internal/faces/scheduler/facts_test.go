@@ -11,11 +11,12 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/machine"
 )
 
 func parse(t testing.TB, job string) gq.JobID {
 	t.Helper()
-	id, err := gq.ParseJobID(job)
+	id, err := machine.ParseJobID(job)
 	if err != nil {
 		t.Fatal(err)
 	}

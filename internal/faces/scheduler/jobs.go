@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -70,7 +71,7 @@ func required(field string, value *string, wrong *faults) string {
 		return ""
 	}
 	if err := machine.CheckName(field, *value); err != nil {
-		*wrong = append(*wrong, gq.FaultsOf(err)...)
+		*wrong = append(*wrong, errs.FaultsOf(err)...)
 		return ""
 	}
 	return *value
@@ -92,7 +93,7 @@ func addonID(value *string, wrong *faults) string {
 	if len(name) > maxAddon {
 		wrong.add("addon_id", "%d bytes are more than %d", len(name), maxAddon)
 	} else if err := machine.CheckQueueName(name); err != nil {
-		*wrong = append(*wrong, gq.FaultsOf(err)...)
+		*wrong = append(*wrong, errs.FaultsOf(err)...)
 	}
 	return name
 }
@@ -186,7 +187,7 @@ type getAnswer struct {
 // job reads the job that a path names.
 func (f *Face) job(c *call, parts gq.Parts) (gq.Job, error) {
 	name := c.r.PathValue("job_id")
-	id, err := gq.ParseJobID(name)
+	id, err := machine.ParseJobID(name)
 	if err != nil {
 		return gq.Job{}, problem(CodeJobNotFound, "%.64q is not the id of a job", name)
 	}
@@ -277,7 +278,7 @@ func (f *Face) status(c *call) (reply, error) {
 	switch {
 	case errors.Is(err, gq.ErrStaleLease):
 		return reply{}, f.lost(c, job.State.ID, problem(CodeClaimExpired, "the claim of job %s has run out", job.State.ID))
-	case gq.KindOf(err) == gq.KindConflict:
+	case errs.KindOf(err) == gq.KindConflict:
 		return reply{}, noTransition(&job.State, *r.State)
 	case err != nil:
 		return reply{}, err
@@ -325,7 +326,7 @@ func (f *Face) cancel(c *call) (reply, error) {
 		reason = *r.Reason
 	}
 	canceled, err := f.engine.Cancel(c.r.Context(), job.State.ID, reason)
-	if gq.KindOf(err) == gq.KindConflict {
+	if errs.KindOf(err) == gq.KindConflict {
 		return reply{}, problem(CodeJobFinished, "job %s has ended and cannot be canceled", job.State.ID)
 	}
 	if err != nil {

@@ -23,6 +23,8 @@ import (
 	"github.com/gopherqueue/gq"
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/machine"
 )
 
 // Queue is where all jobs of the service are.
@@ -142,7 +144,7 @@ func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (
 	state := job.State
 	if !answer.GetAlreadyTerminal() {
 		state, err = s.engine.Cancel(ctx, state.ID, r.GetReason())
-		if gq.KindOf(err) == gq.KindConflict { // it has ended meanwhile
+		if errs.KindOf(err) == gq.KindConflict { // it has ended meanwhile
 			job, err = s.find(ctx, r.GetJobId(), 0)
 			state, answer.AlreadyTerminal = job.State, true
 		}
@@ -160,7 +162,7 @@ func (s *Service) find(ctx context.Context, name string, parts gq.Parts) (gq.Job
 		return gq.Job{}, invalid("job_id", "is empty")
 	}
 	unknown := fmt.Errorf("job %.64q: %w", name, gq.ErrNotFound)
-	id, err := gq.ParseJobID(name)
+	id, err := machine.ParseJobID(name)
 	if err != nil || id.String() != name {
 		return gq.Job{}, unknown
 	}
@@ -180,7 +182,7 @@ var fieldNames = map[string]string{"type": "spec.job_type", "payload": "spec", "
 
 // renamed tells faults in the words of the service.
 func renamed(err error) error {
-	faults := gq.FaultsOf(err)
+	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/internal/testing/pgtest"
 	"github.com/gopherqueue/gq/internal/testing/spec"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/store/postgres"
@@ -211,7 +212,7 @@ func TestWorkersStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := gq.ParseJobID(submitted.GetJobId())
+		id, err := machine.ParseJobID(submitted.GetJobId())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +278,7 @@ func TestWorkersGoOnThroughErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			id, err := gq.ParseJobID(submitted.GetJobId())
+			id, err := machine.ParseJobID(submitted.GetJobId())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -405,7 +406,7 @@ func submitAll(t *testing.T, s *taskqueue.Service, n int, ms uint32) (ids []gq.J
 		if err != nil {
 			t.Fatal(err)
 		}
-		id, err := gq.ParseJobID(submitted.GetJobId())
+		id, err := machine.ParseJobID(submitted.GetJobId())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
@@ -128,7 +129,7 @@ func (w *Workers) beatOnce(ctx context.Context) error {
 		end := w.held[beats[i].Lease]
 		switch {
 		case end == nil: // it is done
-		case gq.KindOf(a.Err) == gq.KindStaleLease:
+		case errs.KindOf(a.Err) == gq.KindStaleLease:
 			end(errLost)
 		case a.Err == nil && a.State.Cancellation.Requested():
 			end(errAsked)
@@ -221,7 +222,7 @@ func (w *Workers) started(ctx context.Context, job *gq.Job) bool {
 		return false
 	}
 	_, err := w.queue.Start(ctx, job.State.Lease.Ref(), 0)
-	if err != nil && gq.KindOf(err) != gq.KindStaleLease {
+	if err != nil && errs.KindOf(err) != gq.KindStaleLease {
 		w.log.Warn("task queue start; the job waits until its hold is over", "worker", w.name, "job", job.Spec.ID.String(), "error", err)
 	}
 	return err == nil
@@ -297,7 +298,7 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 		var trouble error
 		for i, err := range w.settleOnce(ctx, all) {
 			e := all[i]
-			switch kind := gq.KindOf(err); {
+			switch kind := errs.KindOf(err); {
 			case err == nil:
 			case kind == gq.KindInvalid && e.o.Verdict == gq.VerdictComplete: // the store takes smaller results only
 				smaller := failing(taskwork.TooLarge, fmt.Sprintf("%d bytes are more than the store takes", len(e.o.Result)))
@@ -328,7 +329,7 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 // untaken tells of an outcome that the queue does not have. That of a job which
 // was canceled while it was held is none.
 func (w *Workers) untaken(e ending, err error) {
-	if e.o.Begin && gq.KindOf(err) == gq.KindStaleLease {
+	if e.o.Begin && errs.KindOf(err) == gq.KindStaleLease {
 		return
 	}
 	w.log.Warn("task queue outcome not taken", "worker", w.name, "job", e.id.String(), "verdict", e.o.Verdict.String(), "error", err)

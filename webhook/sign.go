@@ -1,4 +1,12 @@
-package delivery
+// Package webhook checks that a request is a delivery of a GopherQueue server, and signs
+// deliveries, after the Standard Webhooks convention.
+//
+//	body, err := io.ReadAll(r.Body)
+//	…
+//	if err := webhook.Verify(secret, r.Header, body); err != nil {
+//		http.Error(w, "not from our queue", http.StatusUnauthorized)
+//	}
+package webhook
 
 import (
 	"crypto/hmac"
@@ -6,6 +14,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -80,4 +89,15 @@ func (s Secret) Verify(id, timestamp, signatures string, body []byte, now time.T
 		}
 	}
 	return fmt.Errorf("verify webhook: no signature fits: %w", gq.ErrDenied)
+}
+
+// Verify reports whether a request with these headers and this body was signed with the secret
+// within the last five minutes. The secret is what gq webhook secret prints. The error is
+// [gq.ErrDenied] if it was not, and [gq.ErrInvalid] if the secret is none.
+func Verify(secret string, header http.Header, body []byte) error {
+	s, err := ParseSecret(secret)
+	if err != nil {
+		return err
+	}
+	return s.Verify(header.Get(HeaderID), header.Get(HeaderTimestamp), header.Get(HeaderSignature), body, time.Now())
 }

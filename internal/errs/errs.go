@@ -1,0 +1,36 @@
+// Package errs tells what kind of error one is.
+package errs
+
+import (
+	"errors"
+
+	"github.com/gopherqueue/gq"
+)
+
+// KindOf returns the kind of the first classified error in err's tree, and
+// [KindInternal] where there is none.
+func KindOf(err error) gq.ErrorKind {
+	if e, ok := errors.AsType[*gq.Error](err); ok {
+		return e.Kind
+	}
+	return gq.KindInternal
+}
+
+// CodeOf returns the stable code of err, "internal" where it has none.
+func CodeOf(err error) string {
+	if e, ok := errors.AsType[*gq.Error](err); ok {
+		return e.Code
+	}
+	return "internal"
+}
+
+// FaultsOf lists the faults of an invalid request, none for other errors.
+func FaultsOf(err error) []gq.Fault {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*gq.InvalidError](err); ok {
+		return e.Faults
+	}
+	return nil
+}
