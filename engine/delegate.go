@@ -9,7 +9,12 @@ import (
 )
 
 // Now is the store's time, as far as this engine knows it.
-func (e *Engine) Now() time.Time { return e.clock.now() }
+func (e *Engine) Now() time.Time {
+	if e.config.Clock != nil {
+		return e.config.Clock.Now()
+	}
+	return e.clock.now()
+}
 
 // Explainer tells what keeps a waiting job of a queue that is not served by
 // claims from being given to someone, what blocks first before the rest.

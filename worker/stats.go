@@ -30,7 +30,9 @@ func (w *Worker) Stats() Stats {
 		Undelivered: w.settler.stats.undelivered.Load(),
 		Claims:      w.calls.claims.Load(), Heartbeats: w.calls.heartbeats.Load(), Settles: w.calls.settles.Load(),
 	}
-	s.Free, s.Unsettled = w.slots.counts()
+	if w.slots != nil { // it has begun
+		s.Free, s.Unsettled = w.slots.counts()
+	}
 	k := &w.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -38,9 +38,9 @@ type Worker struct {
 	started    atomic.Bool
 	stop       context.CancelFunc // of Start
 	ended      chan error         // of Start
-	background sync.WaitGroup  // calls under way
-	values     context.Context // of Run's context, without its end; the parent of handlers' contexts
-	life       context.Context // of calls; ends when Run gives up
+	background sync.WaitGroup     // calls under way
+	values     context.Context    // of Run's context, without its end; the parent of handlers' contexts
+	life       context.Context    // of calls; ends when Run gives up
 }
 
 // New makes a worker, for which handlers are registered next. What is wrong with the

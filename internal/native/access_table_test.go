@@ -54,7 +54,9 @@ var rpcAccess = map[string]callNeeds{
 	"SchedulesService/ResumeSchedule": {needs: access.Admin, body: `{"name":"$QUEUE"}`},
 	"SchedulesService/DeleteSchedule": {needs: access.Admin, body: `{"name":"$QUEUE"}`},
 
-	"EventsService/Subscribe": {needs: access.Read, body: `{"queues":["$QUEUE"]}`},
+	"EventsService/Subscribe":  {needs: access.Read, body: `{"queues":["$QUEUE"]}`},
+	"EventsService/ListEvents": {needs: access.Read, whole: true, body: `{}`},
+	"EventsService/LastEvent":  {needs: access.Read, lists: true, body: `{}`},
 
 	"AdminService/CreateToken":      {needs: access.Admin, whole: true, body: `{"name":"$NEW","grants":[{"scopes":["read"],"queues":["*"]}]}`},
 	"AdminService/ListTokens":       {needs: access.Admin, whole: true, body: `{}`},

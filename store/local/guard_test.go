@@ -203,7 +203,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 func TestEveryMethodIsCalled(t *testing.T) {
 	port, calls := reflect.TypeFor[store.Store](), everyMethod(nil)
 	for method := range port.Methods() {
-		if calls[method.Name] == nil && method.Name != "Close" {
+		if calls[method.Name] == nil && method.Name != "Close" && method.Name != "Config" { // which cannot fail
 			t.Errorf("everyMethod does not call %s", method.Name)
 		}
 	}
