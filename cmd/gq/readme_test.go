@@ -56,7 +56,7 @@ func TestReadmeQuickStart(t *testing.T) {
 	dir := t.TempDir()
 	s := startServer(t, nil, "--data", filepath.Join(dir, "gq-data"))
 	here := func(text string) string {
-		return strings.NewReplacer("127.0.0.1:8780", s.http, "client.DefaultAddress", `"`+s.grpc+`"`).Replace(text)
+		return strings.NewReplacer("127.0.0.1:8780", s.http, "127.0.0.1:8790", s.grpc).Replace(text)
 	}
 	command := func(ctx context.Context, name string, args ...string) *exec.Cmd {
 		c := exec.CommandContext(ctx, name, args...)
@@ -88,7 +88,7 @@ func TestReadmeQuickStart(t *testing.T) {
 			}
 		}
 	}
-	if got := runGo(ctx, t, dir, here(blocks[5].text)); got != "COMPLETED: \"FROM GO\"\n" {
+	if got := runGo(ctx, t, dir, here(blocks[5].text)); got != "FROM GO\n" {
 		t.Errorf("the Go client printed %q", got)
 	}
 	if err := working.Process.Signal(syscall.SIGTERM); err != nil {
@@ -114,8 +114,18 @@ func TestReadmeProgram(t *testing.T) {
 		t.Fatalf("the first screen is no longer what this test knows: %v", blocks)
 	}
 	got, warnings := runProgram(t.Context(), t, t.TempDir(), blocks[1].text)
-	if got != "COMPLETED: \"Hello, Ada\"\n" {
+	if got != "Hello, Ada <nil>\n" {
 		t.Errorf("it printed %q", got)
+	}
+	_, program, _ := strings.Cut(blocks[1].text, "\n)\n")
+	lines := 0
+	for line := range strings.Lines(program) {
+		if strings.TrimSpace(line) != "" {
+			lines++
+		}
+	}
+	if lines > 20 || strings.Contains(program, "Must") || strings.Contains(program, "json") {
+		t.Errorf("without its imports it has %d lines, more than 20, or what a first program should not need:\n%s", lines, program)
 	}
 	if strings.Contains(warnings, "WARN") || strings.Contains(warnings, "ERROR") {
 		t.Errorf("it does not end quietly:\n%s", warnings)

@@ -295,7 +295,9 @@ var rpcRows = map[string]rpcRow{
 	"SchedulesService/ResumeSchedule": {`{"name":"$QUEUE"}`, "name:s", `{"name":"none"}`, codes.NotFound},
 	"SchedulesService/DeleteSchedule": {`{"name":"$QUEUE"}`, "", `{"name":"none"}`, codes.NotFound},
 
-	"EventsService/Subscribe": {`{"after":"0","jobId":"$LIVE"}`, "events:a position:s", `{"jobId":"x"}`, codes.InvalidArgument},
+	"EventsService/Subscribe":  {`{"after":"0","jobId":"$LIVE"}`, "events:a position:s", `{"jobId":"x"}`, codes.InvalidArgument},
+	"EventsService/ListEvents": {`{"limit":"1"}`, "events:a", `{"limit":"1001"}`, codes.InvalidArgument},
+	"EventsService/LastEvent":  {`{}`, "seq:s", "", 0},
 
 	"AdminService/CreateToken":      {`{"name":"$QUEUE","grants":[{"scopes":["read"],"queues":["*"]}]}`, "", `{}`, codes.InvalidArgument},
 	"AdminService/ListTokens":       {`{}`, "", "", 0},
