@@ -125,8 +125,9 @@ test-kill: postgres ## Kill servers and their database 60 times under load
 	$(GO) test ./store/postgres -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestCrashes$$' -crashes 30
 
 .PHONY: test-planted
-test-planted: ## Look for every planted bug with random stories, not for one in six
-	$(GO) test ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugsModel$$' -plant-all
+test-planted: ## Look for every planted bug, with the race detector too and with random stories
+	$(GO) test ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs' -plant-all
+	$(GO) test -race ./store/storetest -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestPlantedBugs$$' -plant-all
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/gopherqueue/gq"
@@ -59,11 +60,13 @@ func binary(data []byte) setting {
 // noise is n random bytes, with every byte value in it where there is room.
 func (e *env) noise(n int) []byte {
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(e.random.Uint32())
-		if i < 256 {
-			b[i] = byte(i)
-		}
+	var seed [32]byte
+	for i := range seed {
+		seed[i] = byte(e.random.Uint32())
+	}
+	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
+	for i := range min(n, 256) {
+		b[i] = byte(i)
 	}
 	return b
 }
