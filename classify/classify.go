@@ -19,11 +19,11 @@ import (
 // The first line that applies decides. Lines 1 to 5 and 9 look at the error and
 // everything it wraps, outermost first.
 //
-//  1. A [TemporaryError] or [PermanentError]: the handler's own verdict.
+//  1. A [gq.TemporaryError] or [gq.PermanentError]: the handler's own verdict.
 //  2. [context.DeadlineExceeded] itself: TIMEOUT. A network timeout only
 //     resembles it and is not meant here.
 //  3. A Go run-time error, such as a nil dereference: SYSTEM.
-//  4. An [Error] of this module: by its kind. Invalid, not found, duplicate and
+//  4. A [gq.Error]: by its kind. Invalid, not found, duplicate and
 //     denied are PERMANENT, the rest TEMPORARY.
 //  5. SQLState() string: deadlock, serialization, locks, resources, connection
 //     and shutdown are TEMPORARY; data, constraints and privileges PERMANENT.

@@ -1,6 +1,6 @@
 // Package client talks to a queue that runs elsewhere. It has the methods of
 // package engine, and they answer with the same values and the same errors:
-// [errors.Is] finds [gq.ErrNotFound] or [gq.ErrStaleLease], and [gq.FaultsOf]
+// [errors.Is] finds [gq.ErrNotFound] or [gq.ErrStaleLease], and a [gq.InvalidError] lists
 // everything that is wrong with a submission.
 //
 //	c, err := client.New("127.0.0.1:8790", client.Options{})

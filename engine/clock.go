@@ -9,6 +9,8 @@ import (
 // due there. The store stamps every answer; nothing but the moment of looking
 // depends on the estimate.
 type clock struct {
+	newest atomic.Int64 // the newest instant that the store stamped, in nanoseconds since 1970
+
 	ahead atomic.Int64 // nanoseconds by which the store's clock is ahead of ours
 	set   atomic.Int64 // when that was measured
 }
@@ -24,6 +26,12 @@ func (c *clock) saw(stamp time.Time) {
 	if stamp.IsZero() { // a store that does not tell: its clock must be ours
 		c.set.CompareAndSwap(0, 1)
 		return
+	}
+	for n := stamp.UnixNano(); ; {
+		newest := c.newest.Load()
+		if n <= newest || c.newest.CompareAndSwap(newest, n) {
+			break
+		}
 	}
 	now := time.Now()
 	ahead := stamp.Sub(now)

@@ -10,8 +10,8 @@ import (
 
 // Now is the store's time, as far as this engine knows it.
 func (e *Engine) Now() time.Time {
-	if e.config.Clock != nil {
-		return e.config.Clock.Now()
+	if e.config.Clock != nil { // a store's time never runs backwards, whatever its clock shows
+		return later(e.config.Clock.Now(), time.Unix(0, e.clock.newest.Load()).UTC())
 	}
 	return e.clock.now()
 }

@@ -37,7 +37,7 @@
 // # Errors
 //
 // Errors are the sentinels of package gq, wrapped with verb and subject; see
-// [gq.KindOf]. A call that ended with its context, or with [gq.ErrTimeout], may
+// [gq.Error]. A call that ended with its context, or with [gq.ErrTimeout], may
 // have happened: repeat a submission under an idempotency key, and repeat a
 // settling call as it was.
 package engine

@@ -14,7 +14,7 @@ import (
 // Config is what every backend is opened with. The zero value is the default.
 type Config struct {
 	Clock     Clock     // nil is the backend's own: wall time, or the database's
-	Limits    gq.Limits // zero is gq.DefaultLimits
+	Limits    gq.Limits // zero is machine.DefaultLimits
 	Retention Retention // zero is DefaultRetention
 
 	// Backoffs are the application's own strategies by name, for the store and for the

@@ -1,7 +1,7 @@
 // Package store is the port between the engine and whatever keeps the jobs.
 //
 // A store selects, locks and persists; it never decides. The rules of the state
-// machine are functions of package gq, handed in with each [Update], and the
+// machine are functions of package machine, handed in with each [Update], and the
 // store calls them on the rows it found. To write another backend, implement
 // [Store] and run package storetest against it; this documentation and that
 // suite are the whole contract.

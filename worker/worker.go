@@ -147,8 +147,12 @@ func (w *Worker) Start(ctx context.Context) *Worker {
 	return w
 }
 
-// Stop ends a worker that was started and returns what [Worker.Run] returned.
+// Stop ends a worker and returns what [Worker.Run] returned. For a worker that was not
+// started it does nothing.
 func (w *Worker) Stop() error {
+	if w.stop == nil {
+		return nil
+	}
 	w.stop()
 	return <-w.ended
 }

@@ -266,6 +266,12 @@ func TestRunReportsFaults(t *testing.T) {
 	}
 }
 
+func TestStopWithoutStart(t *testing.T) {
+	if err := worker.New(newMemory(), worker.Config{}).Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A worker claims from the queues of the kinds that it handles.
 func TestQueuesOfKinds(t *testing.T) {
 	bubble(t, func(f *fixture) {

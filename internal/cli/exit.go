@@ -107,7 +107,7 @@ func (f failure) text() string {
 	return strings.Replace(f.Message, joined.Error(), lines, 1)
 }
 
-// Codes of what no server answers; all others are those of [gq.CodeOf].
+// Codes of what no server answers; all others are those of [gq.Error].
 const (
 	codeUsage       = "usage"
 	codeInterrupted = "interrupted"

@@ -8,7 +8,7 @@ import (
 )
 
 // KindOf returns the kind of the first classified error in err's tree, and
-// [KindInternal] where there is none.
+// [gq.KindInternal] where there is none.
 func KindOf(err error) gq.ErrorKind {
 	if e, ok := errors.AsType[*gq.Error](err); ok {
 		return e.Kind

@@ -37,7 +37,7 @@ const (
 // GRPCOptions are what the gRPC face can be told. The zero value is the default.
 type GRPCOptions struct {
 	Log    *slog.Logger // nil is silence
-	Limits gq.Limits    // of the store; the largest message follows from them; zero is gq.DefaultLimits
+	Limits gq.Limits    // of the store; the largest message follows from them; zero is machine.DefaultLimits
 
 	MaxStreams uint32        // calls under way on one connection; 0 is 4096
 	Credits    int           // open credits of one Work stream; 0 is 64

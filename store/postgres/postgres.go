@@ -3,7 +3,7 @@
 //
 // # How a transaction is built
 //
-// The rules stand in package gq and run here, in Go, on rows that are locked.
+// The rules stand in package machine and run here, in Go, on rows that are locked.
 // SQL selects, locks and writes. Every writing transaction takes its locks in
 // the same order, so that none waits in a circle:
 //

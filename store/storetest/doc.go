@@ -14,7 +14,7 @@
 // tells one short story and checks one clause of the contract, which its
 // failure quotes. RunModel drives a store with long random stories and compares
 // every answer with a small reference model that shares no code with any store
-// or with the rules in package gq.
+// or with the rules in package machine.
 //
 // # What the suite leaves open
 //

@@ -10,7 +10,7 @@ import (
 
 const allParts = gq.WithPayload | gq.WithResult | gq.WithCheckpoint
 
-// The verbs of package gq in the form a store takes them.
+// The transitions of package machine in the form a store takes them.
 
 func completing(ref gq.LeaseRef, result []byte) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
