@@ -35,6 +35,9 @@ func copyOf(v reflect.Value, shared []reflect.Type) reflect.Value {
 	case t.Kind() == reflect.Pointer:
 		out.Set(reflect.New(t.Elem()))
 		out.Elem().Set(copyOf(v.Elem(), shared))
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8: // there may be 16 MiB
+		out.Set(reflect.MakeSlice(t, v.Len(), v.Len()))
+		reflect.Copy(out, v)
 	case t.Kind() == reflect.Slice:
 		out.Set(reflect.MakeSlice(t, v.Len(), v.Len()))
 		for i := range v.Len() {
