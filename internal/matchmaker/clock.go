@@ -12,8 +12,12 @@ type moment struct{ there, here time.Time }
 const clockTrust = time.Second
 
 // now is the store's time, as far as it is known here: what it said last, and
-// what has passed since. Setting the clock of this machine changes nothing.
+// what has passed since. Setting the clock of this machine changes nothing. The clock
+// that a store was given may stand still, so that one is read.
 func (d *Dispatcher) now() time.Time {
+	if d.store.Config().Clock != nil {
+		return d.engine.Now()
+	}
 	if m := d.heard.Load(); m != nil {
 		return m.there.Add(time.Since(m.here))
 	}

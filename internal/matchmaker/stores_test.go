@@ -42,7 +42,8 @@ func onPostgres(t *testing.T, url string, c store.Config) store.Store {
 // whatever the order in which providers were told.
 func TestSameRoundsOnBothStores(t *testing.T) {
 	spec.Covers(t, "M-08", "M-155")
-	c := store.Config{Clock: standing(time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC))}
+	// Shortly before the next second: a round that reads another clock has another time.
+	c := store.Config{Clock: standing(time.Date(2030, 5, 1, 12, 0, 0, 999_000_000, time.UTC))}
 	inMemory := func(t *testing.T) store.Store {
 		s, err := local.OpenMemory(local.Options{Config: c})
 		if err != nil {
@@ -72,7 +73,11 @@ func TestSameRoundsOnBothStores(t *testing.T) {
 		}
 		var rounds []matchmaker.Round
 		for range 3 {
-			rounds = append(rounds, f.round())
+			r := f.round()
+			if want := c.Clock.Now().Unix(); r.Now != want {
+				t.Errorf("store %d held a round at %d, its clock stands at %d", i, r.Now, want)
+			}
+			rounds = append(rounds, r)
 		}
 		if i == 0 {
 			first = rounds
