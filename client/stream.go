@@ -201,7 +201,7 @@ func (s *workStream) ask(ctx context.Context, r *pb.WorkRequest) (id uint64, a *
 	s.asked[id] = a
 	s.queue = append(s.queue, outgoing{id, message})
 	s.mu.Unlock()
-	s.poke()
+	s.wakeUp()
 	select {
 	case <-a.answer:
 		return id, a, a.err
@@ -210,7 +210,7 @@ func (s *workStream) ask(ctx context.Context, r *pb.WorkRequest) (id uint64, a *
 	}
 }
 
-func (s *workStream) poke() {
+func (s *workStream) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -240,7 +240,7 @@ func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []*pb.
 	withdraw := &pb.WorkRequest{Message: &pb.WorkRequest_Withdraw{Withdraw: &pb.Withdraw{Credit: id}}}
 	if message.Encode(s.stream, withdraw) == nil {
 		s.queue = append(s.queue, outgoing{message: message})
-		s.poke()
+		s.wakeUp()
 	}
 	return nil, true, err
 }
@@ -298,7 +298,7 @@ func (s *workStream) finish() {
 	s.mu.Lock()
 	s.finished = true
 	s.mu.Unlock()
-	s.poke()
+	s.wakeUp()
 }
 
 // receive wakes callers until the stream ends.

@@ -5,20 +5,20 @@ import (
 	"time"
 )
 
-// alarm tells the desk when to look without having been told.
+// alarm tells the wait queue when to look without having been told.
 type alarm struct {
-	desk  *desk
-	told  bool          // the store tells news
-	due   time.Time     // when time has something to do next, in the store's time; zero for never
-	read  time.Time     // when due was read; zero if it must be read again
-	retry time.Time     // when a limit will have room; zero for none
-	again time.Duration // until something overdue is looked at again
-	brief bool          // the sleep is only until due may be read again
+	waitQueue *waitQueue
+	told      bool          // the store tells news
+	due       time.Time     // when time has something to do next, in the store's time; zero for never
+	read      time.Time     // when due was read; zero if it must be read again
+	retry     time.Time     // when a limit will have room; zero for none
+	again     time.Duration // until something overdue is looked at again
+	brief     bool          // the sleep is only until due may be read again
 }
 
 // wait is how long to sleep.
 func (a *alarm) wait() time.Duration {
-	d := a.desk
+	d := a.waitQueue
 	d.mu.Lock()
 	if d.stale {
 		d.stale = false
@@ -52,7 +52,7 @@ func (a *alarm) rings() bool {
 	if a.brief {
 		return false
 	}
-	now := a.desk.engine.clock.now()
+	now := a.waitQueue.engine.clock.now()
 	if !a.retry.IsZero() && !now.Before(a.retry) {
 		a.retry = time.Time{}
 	}
@@ -61,10 +61,10 @@ func (a *alarm) rings() bool {
 }
 
 // look reads when the next job is due. One that is overdue may have become so since
-// the desk has claimed: try at once. If it still is then, it is not for those who wait
+// the wait queue has claimed: try at once. If it still is then, it is not for those who wait
 // here: try again, less and less often, but no later because there was news.
 func (a *alarm) look() {
-	e := a.desk.engine
+	e := a.waitQueue.engine
 	a.read = time.Now()
 	due, err := e.store.Due(context.Background(), 1)
 	if err == nil && len(due.Jobs) == 0 {

@@ -106,10 +106,10 @@ func (o Options) withDefaults() (Options, error) {
 
 // Engine is a queue over a store. Its methods may be called concurrently.
 type Engine struct {
-	late      error                // what a submission is told that took too long
-	turn      atomic.Pointer[turn] // the current one
-	callbacks atomic.Bool          // the store knows of callbacks
-	delivery  Callbacks            // nil delivers none
+	late      error                          // what a submission is told that took too long
+	deadline  atomic.Pointer[sharedDeadline] // the current one
+	callbacks atomic.Bool                    // the store knows of callbacks
+	delivery  Callbacks                      // nil delivers none
 
 	store   store.Store
 	config  store.Config // of the store
@@ -120,7 +120,7 @@ type Engine struct {
 
 	queues   queueCache
 	patches  stripes // serialise changes of one job's metadata
-	claims   desk
+	claims   waitQueue
 	rates    sync.Map // queue to the instant at which its rate lets a job through
 	watch    watch
 	workers  registry
@@ -140,7 +140,7 @@ func New(s store.Store, o Options) (*Engine, error) {
 	}
 	e := &Engine{store: s, config: s.Config(), options: o, log: o.Log, random: newSource(o.Random)}
 	e.late = fmt.Errorf("no answer within %v: %w", o.Timeout, gq.ErrTimeout)
-	e.claims = newDesk(e)
+	e.claims = newWaitQueue(e)
 	e.watch = newWatch(e)
 	e.workers = newRegistry(o.Memory)
 	e.calendar = newCalendar()

@@ -18,24 +18,24 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 		late, wait time.Duration
 		got        int
 		losses     int
-		desk       bool // the job comes while the claim waits
+		waitQueue  bool // the job comes while the claim waits
 	}{
-		"InTime":              {late: 10 * time.Second, got: 1},
-		"MostIsOver":          {late: 50 * time.Second},
-		"MostIsOverAndWaits":  {late: 50 * time.Second, wait: 10 * time.Minute, got: 1},
-		"AllIsOver":           {late: 2 * time.Minute, losses: 1},
-		"AllIsOverAndWaits":   {late: 2 * time.Minute, wait: 10 * time.Minute, got: 1, losses: 1},
-		"InTimeAndWaits":      {late: 10 * time.Second, wait: 10 * time.Minute, got: 1},
-		"MostIsOverAtTheDesk": {late: 50 * time.Second, wait: time.Hour, got: 1, desk: true},
-		"AllIsOverAtTheDesk":  {late: 2 * time.Minute, wait: time.Hour, got: 1, losses: 1, desk: true},
-		"InTimeAtTheDesk":     {late: 10 * time.Second, wait: time.Hour, got: 1, desk: true},
+		"InTime":                   {late: 10 * time.Second, got: 1},
+		"MostIsOver":               {late: 50 * time.Second},
+		"MostIsOverAndWaits":       {late: 50 * time.Second, wait: 10 * time.Minute, got: 1},
+		"AllIsOver":                {late: 2 * time.Minute, losses: 1},
+		"AllIsOverAndWaits":        {late: 2 * time.Minute, wait: 10 * time.Minute, got: 1, losses: 1},
+		"InTimeAndWaits":           {late: 10 * time.Second, wait: 10 * time.Minute, got: 1},
+		"MostIsOverInTheWaitQueue": {late: 50 * time.Second, wait: time.Hour, got: 1, waitQueue: true},
+		"AllIsOverInTheWaitQueue":  {late: 2 * time.Minute, wait: time.Hour, got: 1, losses: 1, waitQueue: true},
+		"InTimeInTheWaitQueue":     {late: 10 * time.Second, wait: time.Hour, got: 1, waitQueue: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var g *gate
 				f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { g = &gate{Store: s}; return g })
 				var release func()
-				if !test.desk {
+				if !test.waitQueue {
 					f.submit(gq.Spec{})
 					release = g.hold()
 				}
@@ -47,7 +47,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 					}
 					done <- jobs
 				}()
-				if test.desk {
+				if test.waitQueue {
 					synctest.Wait() // it has found nothing and waits
 					release = g.hold()
 					f.submit(gq.Spec{})

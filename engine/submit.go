@@ -339,7 +339,7 @@ func (e *Engine) limited(ctx context.Context) (limited context.Context, explain 
 	}
 	late := e.late
 	if ctx.Done() == nil {
-		limited, cancel = &endless{values: ctx, Context: e.turnNow()}, func() {}
+		limited, cancel = &endless{values: ctx, Context: e.sharedDeadlineNow()}, func() {}
 	} else {
 		limited, cancel = context.WithTimeoutCause(ctx, e.options.Timeout, late)
 	}
@@ -351,9 +351,9 @@ func (e *Engine) limited(ctx context.Context) (limited context.Context, explain 
 	}, cancel
 }
 
-// turn is the time limit of all submissions that begin within a moment and that
+// sharedDeadline is the time limit of all submissions that begin within a moment and that
 // nobody ends: one timer for thousands of them.
-type turn struct {
+type sharedDeadline struct {
 	context.Context
 	cancel func() // never called: nobody knows who is the last, and the time ends it
 
@@ -363,13 +363,13 @@ type turn struct {
 // moment is by how much a submission may be reported late.
 const moment = 100 * time.Millisecond
 
-func (e *Engine) turnNow() context.Context {
+func (e *Engine) sharedDeadlineNow() context.Context {
 	now := time.Now()
-	t := e.turn.Load()
+	t := e.deadline.Load()
 	if t == nil || now.After(t.until) {
-		t = &turn{until: now.Add(moment)}
+		t = &sharedDeadline{until: now.Add(moment)}
 		t.Context, t.cancel = context.WithTimeoutCause(context.Background(), e.options.Timeout+moment, e.late)
-		e.turn.Store(t) // another one that was made at the same time does as well
+		e.deadline.Store(t) // another one that was made at the same time does as well
 	}
 	return t
 }

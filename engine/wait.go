@@ -95,11 +95,11 @@ func (w *watch) leave(id gq.JobID, j *watched) {
 	}
 	delete(w.jobs, id)
 	if len(w.jobs) == 0 {
-		w.poke()
+		w.wakeUp()
 	}
 }
 
-func (w *watch) poke() {
+func (w *watch) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -124,7 +124,7 @@ func (w *watch) serve() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.newest, w.news = max(w.newest, n.Event), true
-			w.poke()
+			w.wakeUp()
 		})
 		defer stop()
 		poll = max(poll, time.Minute) // news are hints

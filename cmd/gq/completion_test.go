@@ -11,7 +11,7 @@ import (
 )
 
 // offered are the values that a shell is told of for the last word.
-func (d *desk) offered(words ...string) (all []string) {
+func (d *shell) offered(words ...string) (all []string) {
 	d.t.Helper()
 	got := d.gq(append([]string{"__complete"}, words...)...)
 	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
@@ -46,7 +46,7 @@ func (u unhurried) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 }
 
 func TestCompletion(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	d.queue = unhurried{d.queue}
 	dead := d.submit("a", "--queue", "default", "--max-attempts", "1")
 	d.settle(gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary}})

@@ -100,7 +100,7 @@ func TestUsage(t *testing.T) {
 // TestErrorsForPrograms has errors of every origin told as JSON, and only where that
 // was asked for.
 func TestErrorsForPrograms(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	for _, test := range []struct {
 		args   string
 		status int

@@ -22,7 +22,7 @@ import (
 
 // What a command says about a mistake names what the user wrote and what to do.
 func TestMessagesSayWhatToDo(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	const unknown = "11111111-1111-4111-8111-111111111111"
 	for _, test := range []struct {
 		args []string
@@ -74,7 +74,7 @@ type locked struct{ queue }
 func (locked) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.ErrUnauthenticated }
 
 func TestTokenIsNamed(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	d.queue = locked{d.queue}
 	if got := d.gq("stats"); got.status != cli.ExitFailure || !strings.Contains(got.stderr, "set GQ_TOKEN") {
 		t.Errorf("without a token: status %d, %s", got.status, got.stderr)

@@ -16,7 +16,7 @@ import (
 )
 
 func TestQueueCommands(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	d.want(3, "queue", "show", "mail")
 	d.want(0, "pool", "set", "gpu", "--capacity", "8")
 	q := d.json("queue", "set", "mail", "--max-running", "2", "--rate", "100/1m", "--burst", "5", "--fair", "--pool", "gpu", "--lease-ttl", "9s")
@@ -74,7 +74,7 @@ func TestQueueCommands(t *testing.T) {
 }
 
 func TestScheduleCommands(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	s := d.json("schedule", "set", "nightly", "--cron", "30 2 * * *", "--time-zone", "Europe/Berlin", "--type", "report", "--payload", `{"x":1}`, "--missed", "skip")
 	job, _ := s["job"].(map[string]any)
 	if s["name"] != "nightly" || s["next_at"] == nil || job["type"] != "report" || s["missed"] != "skip" {
@@ -111,7 +111,7 @@ func TestScheduleCommands(t *testing.T) {
 }
 
 func TestDeadLetters(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	var ids []string
 	for range 2 {
 		ids = append(ids, d.submit("a", "--max-attempts", "1"))
@@ -202,7 +202,7 @@ func giveUp(ctx context.Context, q queue, n int) error {
 // Jobs that are given up again while others are submitted once more are not
 // submitted a third time.
 func TestReplayingDeadLettersEnds(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	const jobs = 600 // more than one page
 	once := machine.DefaultPolicy()
 	once.MaxAttempts = 1
@@ -221,7 +221,7 @@ func TestReplayingDeadLettersEnds(t *testing.T) {
 }
 
 func TestStatsWorkersAndDoctor(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	if got := d.gq("doctor"); got.status != 0 {
 		t.Errorf("an empty queue: %+v", got)
 	}
@@ -259,7 +259,7 @@ type down struct{ queue }
 func (down) Stats(context.Context) (gq.Stats, error) { return gq.Stats{}, gq.ErrClosed }
 
 func TestAnUnreachableServer(t *testing.T) {
-	d := &desk{t: t, queue: down{}, env: map[string]string{}}
+	d := &shell{t: t, queue: down{}, env: map[string]string{}}
 	got := d.gq("stats", "--addr", "nowhere:1")
 	if got.status != 4 || !strings.Contains(got.stderr, "nowhere:1") || strings.Contains(got.stderr, "is gq serve running") || got.stdout != "" {
 		t.Errorf("%+v", got)
@@ -276,7 +276,7 @@ func TestAnUnreachableServer(t *testing.T) {
 }
 
 func TestConfigCommands(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	file := filepath.Join(t.TempDir(), "gq.yaml")
 	write := func(text string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -331,7 +331,7 @@ func TestConfigCommands(t *testing.T) {
 }
 
 func TestWorkingWithAProgram(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan outcome, 1)
 	script := `

@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// desk is a command line in front of a queue in the same process.
-type desk struct {
+// shell is a command line in front of a queue in the same process.
+type shell struct {
 	t     testing.TB
 	queue queue
 	stdin string
@@ -25,7 +25,7 @@ type desk struct {
 	env   map[string]string
 }
 
-func newDesk(t testing.TB) *desk {
+func newShell(t testing.TB) *shell {
 	t.Helper()
 	store, err := local.OpenMemory(local.Options{})
 	if err != nil {
@@ -45,13 +45,13 @@ func newDesk(t testing.TB) *desk {
 			t.Error(err)
 		}
 	})
-	return &desk{t: t, queue: e, env: map[string]string{}}
+	return &shell{t: t, queue: e, env: map[string]string{}}
 }
 
 // gq runs the program.
-func (d *desk) gq(args ...string) outcome { return d.gqIn(d.t.Context(), args...) }
+func (d *shell) gq(args ...string) outcome { return d.gqIn(d.t.Context(), args...) }
 
-func (d *desk) gqIn(ctx context.Context, args ...string) outcome {
+func (d *shell) gqIn(ctx context.Context, args ...string) outcome {
 	var stdout, stderr bytes.Buffer
 	status := runIn(ctx, args, process{
 		getenv: func(name string) string { return d.env[name] },
@@ -67,7 +67,7 @@ func (d *desk) gqIn(ctx context.Context, args ...string) outcome {
 }
 
 // want is gq with the status it must end with; it returns standard output.
-func (d *desk) want(status int, args ...string) string {
+func (d *shell) want(status int, args ...string) string {
 	d.t.Helper()
 	got := d.gq(args...)
 	if got.status != status {
@@ -77,7 +77,7 @@ func (d *desk) want(status int, args ...string) string {
 }
 
 // json is want for a command that prints one JSON object.
-func (d *desk) json(args ...string) map[string]any {
+func (d *shell) json(args ...string) map[string]any {
 	d.t.Helper()
 	text := d.want(0, append(args, "--json")...)
 	var out map[string]any
@@ -88,13 +88,13 @@ func (d *desk) json(args ...string) map[string]any {
 }
 
 // submit submits a job and returns its id.
-func (d *desk) submit(args ...string) string {
+func (d *shell) submit(args ...string) string {
 	d.t.Helper()
 	return strings.TrimSpace(d.want(0, append([]string{"submit"}, args...)...))
 }
 
 // settle claims one job and ends it.
-func (d *desk) settle(verdict gq.Outcome) gq.Job {
+func (d *shell) settle(verdict gq.Outcome) gq.Job {
 	d.t.Helper()
 	jobs, err := d.queue.Claim(d.t.Context(), gq.ClaimRequest{Worker: "w", N: 1})
 	if err != nil || len(jobs) != 1 {
@@ -114,7 +114,7 @@ func (d *desk) settle(verdict gq.Outcome) gq.Job {
 const unknownID = "00000000-0000-4000-8000-000000000000"
 
 func TestTheAddressOfTheServer(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	d.want(0, "stats")
 	if d.addr != "127.0.0.1:8790" {
 		t.Errorf("by default %s", d.addr)
@@ -131,7 +131,7 @@ func TestTheAddressOfTheServer(t *testing.T) {
 }
 
 func TestSubmitting(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	id := d.submit("email.send", "--payload", `{"n":12345678901234567890}`, "--queue", "mail", "--priority", "high", "--tag", "a=b", "--tag", "c=d=e",
 		"--callback", "https://example.com/", "--correlation-id", "x", "--max-attempts", "7", "--execution-timeout", "2m")
 	job := d.json("job", "get", id)
@@ -199,7 +199,7 @@ func TestSubmitting(t *testing.T) {
 }
 
 func TestWaitingTellsHowItEnded(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	for _, test := range []struct {
 		verdict gq.Outcome
 		status  int
@@ -238,7 +238,7 @@ func TestWaitingTellsHowItEnded(t *testing.T) {
 }
 
 func TestJobCommands(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	id := d.submit("a", "--tag", "x=1")
 	d.want(0, "job", "update", id, "--priority", "0", "--tag", "y=2", "--untag", "x", "--correlation-id", "c")
 	job := d.json("job", "get", id)
@@ -310,7 +310,7 @@ func TestJobCommands(t *testing.T) {
 
 // TestCommonRefusals checks that what people meet most is told in one clause.
 func TestCommonRefusals(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	const unknown = "01234567-89ab-4def-8123-456789abcdef"
 	id := d.submit("a")
 	d.settle(gq.Outcome{Verdict: gq.VerdictComplete})
@@ -341,7 +341,7 @@ func TestCommonRefusals(t *testing.T) {
 // TestAWaitingJobIsShownWithoutItsOldLease checks what people see of a job that waits
 // for its next attempt.
 func TestAWaitingJobIsShownWithoutItsOldLease(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	id := d.submit("a")
 	d.settle(gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryTemporary, Message: "later"}})
 	if got := d.want(0, "job", "get", id); !strings.Contains(got, "RETRYING") || strings.Contains(got, "lease") {
@@ -353,7 +353,7 @@ func TestAWaitingJobIsShownWithoutItsOldLease(t *testing.T) {
 }
 
 func TestListingJobs(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	for range 3 {
 		d.submit("a", "--queue", "q")
 	}
@@ -382,7 +382,7 @@ func TestListingJobs(t *testing.T) {
 // TestListingByTypeAndTag has more other jobs than the server reads for a page: it
 // is asked again until the page is full.
 func TestListingByTypeAndTag(t *testing.T) {
-	d := newDesk(t)
+	d := newShell(t)
 	rare := d.submit("rare", "--tag", "a=b", "--tag", "c=d")
 	specs := make([]gq.Spec, engine.MaxLooked+10)
 	for i := range specs {

@@ -18,9 +18,9 @@ import (
 // their answer and never reach the engine. What is listed is filtered; what is
 // named is refused.
 type Guard struct {
-	engine engine.API
-	finder Finder
-	places places
+	engine     engine.API
+	finder     Finder
+	queueCache queueCache
 }
 
 // NewGuard makes a guard in front of an engine and its store.
@@ -102,15 +102,15 @@ func (g *Guard) one(ctx context.Context, s Scope, ref store.Ref) error {
 	return judged[0]
 }
 
-// places remembers which queue a job or lease belongs to, which never changes.
-type places struct {
+// queueCache remembers which queue a job or lease belongs to, which never changes.
+type queueCache struct {
 	mu    sync.Mutex
 	known map[store.Ref]string // guarded by mu
 }
 
-const maxPlaces = 50_000
+const maxQueueCache = 50_000
 
-func (p *places) find(refs []store.Ref, queues []string) (missing []int) {
+func (p *queueCache) find(refs []store.Ref, queues []string) (missing []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, r := range refs {
@@ -123,10 +123,10 @@ func (p *places) find(refs []store.Ref, queues []string) (missing []int) {
 	return missing
 }
 
-func (p *places) learn(r store.Ref, queue string) {
+func (p *queueCache) learn(r store.Ref, queue string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known == nil || len(p.known) >= maxPlaces {
+	if p.known == nil || len(p.known) >= maxQueueCache {
 		p.known = make(map[store.Ref]string) // those in use come back
 	}
 	p.known[r] = queue
@@ -135,7 +135,7 @@ func (p *places) learn(r store.Ref, queue string) {
 // queuesOf are the queues of jobs and leases, "" where there is none.
 func (g *Guard) queuesOf(ctx context.Context, refs []store.Ref) ([]string, error) {
 	queues := make([]string, len(refs))
-	missing := g.places.find(refs, queues)
+	missing := g.queueCache.find(refs, queues)
 	if len(missing) == 0 {
 		return queues, nil
 	}
@@ -150,7 +150,7 @@ func (g *Guard) queuesOf(ctx context.Context, refs []store.Ref) ([]string, error
 	for k, i := range missing {
 		if found[k].Err == nil {
 			queues[i] = found[k].Spec.Queue
-			g.places.learn(refs[i], queues[i])
+			g.queueCache.learn(refs[i], queues[i])
 		}
 	}
 	return queues, nil

@@ -89,7 +89,7 @@ func (g *Guard) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitRe
 }
 
 // batch has those items done that were not refused, and puts all answers in
-// their places.
+// their queues.
 func batch[I, A any](judged []error, items []I, refusal func(error) A, do func([]I) ([]A, error)) ([]A, error) {
 	if firstOf(judged) == nil {
 		return do(items)

@@ -42,7 +42,7 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 	if err == nil && !c.MayEverywhere(Work) {
 		for i := range jobs {
 			if l := jobs[i].State.Lease; l != nil {
-				g.places.learn(store.Ref{Lease: l.ID}, jobs[i].Spec.Queue)
+				g.queueCache.learn(store.Ref{Lease: l.ID}, jobs[i].Spec.Queue)
 			}
 		}
 	}

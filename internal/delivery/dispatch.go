@@ -20,45 +20,45 @@ type entry struct {
 	host  string
 	at    time.Time     // when to look at it
 	taken uint64        // the version under which this process has it to itself; 0 for not
-	as    manner        // how its host was known when the attempt began
+	as    pace          // how its host was known when the attempt began
 	took  time.Duration // the last request; 0 for none
 }
 
 // host is where deliveries go: a name or address, and a port.
 type host struct {
-	manner      manner
+	pace        pace
 	waiting     entries // those that are not under way, the next one first
 	active      int     // requests under way
 	outstanding int     // both
 }
 
-// manner is how a host takes requests. One that lets them hang is known by it and
+// pace is how a host takes requests. One that lets them hang is known by it and
 // has few places, so that however many there are the others have theirs.
-type manner uint8
+type pace uint8
 
 const (
-	unknown manner = iota // never asked, or long ago
-	prompt                // the last request ended soon, however
-	slow                  // it did not
-	manners
+	unknown pace = iota // never asked, or long ago
+	quick               // the last request ended soon, however
+	slow                // it did not
+	paces
 )
 
-// maxIdle is how many hosts are remembered to be prompt to which nothing goes.
+// maxIdle is how many hosts are remembered to be quick to which nothing goes.
 const maxIdle = 1000
 
 // free reports whether another request may go to a host.
 func (h *Hooks) free(at *host) bool {
 	all := h.options.Concurrency
-	active := h.active[unknown] + h.active[prompt] + h.active[slow]
+	active := h.active[unknown] + h.active[quick] + h.active[slow]
 	if active >= all {
 		return false
 	}
-	if at.manner == prompt {
+	if at.pace == quick {
 		return at.active < perHost
 	}
-	// One at a time, and a place is always left for those who are prompt.
+	// One at a time, and a place is always left for those who are quick.
 	return at.active == 0 && h.active[unknown]+h.active[slow] < max(1, all*3/4) &&
-		(at.manner == unknown || h.active[slow] < max(1, all/4))
+		(at.pace == unknown || h.active[slow] < max(1, all/4))
 }
 
 type entries []*entry
@@ -100,7 +100,7 @@ func (h *Hooks) add(r *record, version uint64) {
 	}
 	at.outstanding++
 	heap.Push(&at.waiting, e)
-	poke(h.wake)
+	wakeUp(h.wake)
 }
 
 // own gives this process a delivery that it made itself and that a scan found
@@ -113,7 +113,7 @@ func (h *Hooks) own(e *entry, r *record, version uint64) {
 	}
 	e.taken, e.at = version, r.NextAt
 	heap.Fix(&waiting, i)
-	poke(h.wake)
+	wakeUp(h.wake)
 }
 
 // crowded reports whether n more deliveries to a host would be too many.
@@ -194,7 +194,7 @@ func (h *Hooks) pick(now time.Time) (batch []*entry, next time.Duration) {
 			}
 			e := heap.Pop(&at.waiting).(*entry) //nolint:forcetypeassert // of this heap
 			at.active++
-			e.as, e.took = at.manner, 0
+			e.as, e.took = at.pace, 0
 			h.active[e.as]++
 			batch = append(batch, e)
 		}
@@ -211,10 +211,10 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	at.active--
 	h.active[e.as]--
 	switch {
-	case e.took > h.options.Within/2: // a host that is prompt takes less
-		at.manner = slow
+	case e.took > h.options.Within/2: // a host that is quick takes less
+		at.pace = slow
 	case e.took > 0:
-		at.manner = prompt
+		at.pace = quick
 	}
 	if ok {
 		e.at = again
@@ -223,13 +223,13 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	}
 	delete(h.known, e.name)
 	if at.outstanding--; at.outstanding == 0 {
-		if at.manner == prompt && h.idle < maxIdle {
+		if at.pace == quick && h.idle < maxIdle {
 			h.idle++
 		} else {
 			delete(h.hosts, e.host)
 		}
 	}
-	poke(h.room)
+	wakeUp(h.room)
 }
 
 // deliver makes one attempt. ok means that another one is due, at again.

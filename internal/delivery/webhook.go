@@ -124,7 +124,7 @@ type Hooks struct {
 	mu     sync.Mutex
 	known  map[string]*entry // outstanding deliveries; guarded by mu
 	hosts  map[string]*host  // guarded by mu
-	active [manners]int      // requests under way, by the manner of their hosts; guarded by mu
+	active [paces]int        // requests under way, by the pace of their hosts; guarded by mu
 	idle   int               // hosts to which nothing goes; guarded by mu
 	totals Totals            // guarded by mu
 	wake   chan struct{}     // there may be something to send
@@ -237,7 +237,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-func poke(c chan struct{}) {
+func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -316,19 +316,19 @@ func TestPlaces(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		at     host
-		active [manners]int
+		active [paces]int
 		want   bool
 	}{
-		{"none under way", host{}, [manners]int{}, true},
-		{"an unknown one has one", host{active: 1}, [manners]int{unknown: 1}, false},
-		{"a prompt one has several", host{manner: prompt, active: perHost - 1}, [manners]int{prompt: perHost - 1}, true},
-		{"and no more", host{manner: prompt, active: perHost}, [manners]int{prompt: perHost}, false},
-		{"slow ones share a quarter", host{manner: slow}, [manners]int{slow: 1}, true},
-		{"and no more", host{manner: slow}, [manners]int{slow: 2}, false},
-		{"which leaves room for unknown ones", host{}, [manners]int{slow: 2, unknown: 3}, true},
-		{"up to three quarters", host{}, [manners]int{slow: 2, unknown: 4}, false},
-		{"the rest is for prompt ones", host{manner: prompt}, [manners]int{slow: 2, unknown: 4, prompt: 1}, true},
-		{"all are taken", host{manner: prompt}, [manners]int{prompt: 8}, false},
+		{"none under way", host{}, [paces]int{}, true},
+		{"an unknown one has one", host{active: 1}, [paces]int{unknown: 1}, false},
+		{"a quick one has several", host{pace: quick, active: perHost - 1}, [paces]int{quick: perHost - 1}, true},
+		{"and no more", host{pace: quick, active: perHost}, [paces]int{quick: perHost}, false},
+		{"slow ones share a quarter", host{pace: slow}, [paces]int{slow: 1}, true},
+		{"and no more", host{pace: slow}, [paces]int{slow: 2}, false},
+		{"which leaves room for unknown ones", host{}, [paces]int{slow: 2, unknown: 3}, true},
+		{"up to three quarters", host{}, [paces]int{slow: 2, unknown: 4}, false},
+		{"the rest is for quick ones", host{pace: quick}, [paces]int{slow: 2, unknown: 4, quick: 1}, true},
+		{"all are taken", host{pace: quick}, [paces]int{quick: 8}, false},
 	} {
 		if h.active = test.active; h.free(&test.at) != test.want {
 			t.Errorf("%s: %t, want %t", test.name, !test.want, test.want)

@@ -47,17 +47,17 @@ type claiming struct {
 	s      *Store
 	claims []store.Claim
 	out    []store.Claimed
-	rest   [][]beside // what belongs to the jobs
+	rest   [][]otherRecords // what belongs to the jobs
 }
 
 func newClaiming(s *Store, claims []store.Claim) *claiming {
 	if len(claims) != 1 {
-		return &claiming{s, claims, make([]store.Claimed, len(claims)), make([][]beside, len(claims))}
+		return &claiming{s, claims, make([]store.Claimed, len(claims)), make([][]otherRecords, len(claims))}
 	}
 	var one struct { // in one piece
 		claiming
 		out  [1]store.Claimed
-		rest [1][]beside
+		rest [1][]otherRecords
 	}
 	one.claiming = claiming{s, claims, one.out[:], one.rest[:]}
 	return &one.claiming
@@ -70,7 +70,7 @@ func (c *claiming) weigh(i int) int {
 	}
 	// Here rather than in the writer, which all callers wait for.
 	n := min(int64(c.claims[i].N), max(c.s.claimable.Load(), 1))
-	c.out[i].Jobs, c.rest[i] = make([]gq.Job, 0, n), make([]beside, 0, n)
+	c.out[i].Jobs, c.rest[i] = make([]gq.Job, 0, n), make([]otherRecords, 0, n)
 	return c.claims[i].N
 }
 
@@ -88,7 +88,7 @@ func (c *claiming) apply(tx *txn, i int) {
 
 // claim takes up to N jobs. It is given the memory for as many as there seemed
 // to be.
-func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside {
+func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []otherRecords) []otherRecords {
 	tx.catchUp()
 	jobs, retry := out.Jobs, time.Time{}
 	into := gq.StatusRunning
@@ -128,7 +128,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []beside) []beside
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
 			tx.noted = events
-			rest = append(rest, beside{h.flags, tx.takeSpec(j), j.lane})
+			rest = append(rest, otherRecords{h.flags, tx.takeSpec(j), j.lane})
 			tx.save(j, h, old, &next, events)
 			tx.serve(q, &next)
 			if n := len(jobs); n < cap(jobs) {
@@ -198,7 +198,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 		}}})
 	}
 	var jobs []gq.Job
-	var rest []beside
+	var rest []otherRecords
 	err := s.do(ctx, 1, func(tx *txn) {
 		tx.t.promote(tx.now.UnixNano())
 		defer tx.foresee()()
@@ -271,7 +271,7 @@ func (tx *txn) foresee() (undo func()) {
 }
 
 // peek takes jobs as a claim would, to see the next one, and puts them back.
-func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
+func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []otherRecords) {
 	t := tx.t
 	var seen []*job
 	held := map[*queue]int64{}
@@ -300,7 +300,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []beside) {
 			held[q]++
 			h, state := tx.load(j)
 			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
-			rest = append(rest, beside{flags: h.flags})
+			rest = append(rest, otherRecords{flags: h.flags})
 			t.leave(j)
 			t.occupy(j, gq.StatusRunning)
 			seen = append(seen, j)

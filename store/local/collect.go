@@ -80,7 +80,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		}
 		if removed > 0 || !more || failed != nil {
 			if removed < limit {
-				s.tidy()
+				s.compact()
 			}
 			return removed, failed
 		}
@@ -230,7 +230,7 @@ func (tx *txn) drop(gone []doneKey) error {
 		numbers = append(numbers, k.seq)
 	}
 	slices.Sort(numbers)
-	s.litter.add(numbers[0], numbers[len(numbers)-1])
+	s.garbage.add(numbers[0], numbers[len(numbers)-1])
 	written := tx.written()
 	for _, prefix := range numbered {
 		records := make([][]byte, len(numbers))

@@ -107,7 +107,7 @@ func TestDiskFullRecoversByRetention(t *testing.T) {
 				t.Errorf("insert after retention: %v", err)
 				return
 			}
-			<-disk.freed // Pebble tidies up when it likes
+			<-disk.freed // Pebble compacts when it likes
 		}
 	})
 	t.Logf("%d jobs collected; after %d more refusals there was room", collected, refused)

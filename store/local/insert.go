@@ -128,15 +128,15 @@ func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) st
 	return store.Inserted{Jobs: placed}
 }
 
-// examined is a group that can be added.
-type examined struct {
+// checkedGroup is a group that can be added.
+type checkedGroup struct {
 	placed []store.Placed
 	same   map[gq.JobID]gq.JobID // members that are other jobs
 	family family
 }
 
-// becoming is a job that changes with the group that is examined.
-type becoming struct {
+// spawner is a job that changes with the group that is checked.
+type spawner struct {
 	job  *job
 	old  *gq.State
 	next *gq.State
@@ -144,8 +144,8 @@ type becoming struct {
 
 // examine checks a group against everything there is, and changes nothing. The
 // job that spawns it, if there is one, is taken for what it will be.
-func (tx *txn) examine(g store.Group, placed []store.Placed, b *becoming) (examined, error) {
-	p := examined{placed: placed}
+func (tx *txn) examine(g store.Group, placed []store.Placed, b *spawner) (checkedGroup, error) {
+	p := checkedGroup{placed: placed}
 	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
 		return p, err
 	}
@@ -165,8 +165,8 @@ func (tx *txn) examine(g store.Group, placed []store.Placed, b *becoming) (exami
 	return p, tx.guardQueues(g)
 }
 
-// admit adds a group that was examined in this commit.
-func (tx *txn) admit(g store.Group, encoded [][]byte, p examined) {
+// admit adds a group that was checked in this commit.
+func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
 	tx.number(p.placed)
 	for _, i := range p.family.order {
 		tx.add(&p.placed[i].State, &g.Jobs[i], encoded[i], i, p.family)
@@ -302,7 +302,7 @@ type family struct {
 
 var single = family{order: []int{0}}
 
-func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, b *becoming) (family, error) {
+func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, b *spawner) (family, error) {
 	if len(g.Jobs) == 1 && placed[0].Existing {
 		return family{}, nil
 	}
@@ -364,7 +364,7 @@ func renamed(deps []gq.Dependency, same map[gq.JobID]gq.JobID) []gq.Dependency {
 	return out
 }
 
-func (tx *txn) parent(id gq.JobID, b *becoming) (parent, error) {
+func (tx *txn) parent(id gq.JobID, b *spawner) (parent, error) {
 	if b != nil && b.job.id == id {
 		return parent{b.job, b.job.seq, *b.next}, nil
 	}
@@ -381,7 +381,7 @@ func (tx *txn) parent(id gq.JobID, b *becoming) (parent, error) {
 }
 
 // guardDepth refuses a group that would take a queue above its depth.
-func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *becoming) error {
+func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) error {
 	var more map[string]int64
 	for i := range g.Jobs {
 		q := tx.t.queues[g.Jobs[i].Queue]

@@ -89,7 +89,7 @@ type Store struct {
 	lastTime int64  // the newest instant of a commit; guarded by mu
 
 	marks     marks      // of retention; owned by the writer
-	litter    litter     // of retention and purges
+	garbage   garbage    // of retention and purges
 	importing *importing // nil unless the store is being filled; guarded by mu
 
 	byName atomic.Pointer[[]*queue] // see queuesByName
@@ -206,7 +206,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	go s.write()
 	go s.commit()
 	go s.sync()
-	s.poke()
+	s.wakeUp()
 	return s, nil
 }
 
@@ -216,7 +216,7 @@ func (s *Store) Close() error {
 		s.intake.mu.Lock()
 		s.intake.closed = true
 		s.intake.mu.Unlock()
-		s.poke()
+		s.wakeUp()
 		<-s.stopped
 		if s.building != nil {
 			close(s.building.stop)

@@ -14,8 +14,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// beside is what is known of a job's other records when its state was read.
-type beside struct {
+// otherRecords is what is known of a job's other records when its state was read.
+type otherRecords struct {
 	flags byte
 	spec  []byte // encoded, nil if it has to be read
 	lane  *lane  // nil if it was not looked at
@@ -23,7 +23,7 @@ type beside struct {
 
 // assemble reads what belongs to a job's state from disk. Its error is
 // ErrNotFound where the job has been collected since the state was read.
-func (s *Store) assemble(job *gq.Job, b beside, parts gq.Parts) error {
+func (s *Store) assemble(job *gq.Job, b otherRecords, parts gq.Parts) error {
 	state := &job.State
 	raw, err := b.spec, error(nil)
 	if raw == nil {
@@ -142,7 +142,7 @@ func (s *Store) current(ctx context.Context) error {
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.view(ctx, oneByOne, func(now time.Time) (then, error) {
-		rest := make([]beside, len(refs))
+		rest := make([]otherRecords, len(refs))
 		for i, r := range refs {
 			out[i].State, rest[i].flags, out[i].Err = s.lookup(r, now)
 		}

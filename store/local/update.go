@@ -130,7 +130,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	}
 	if len(u.Spawn) > 0 {
 		was, will := *old, next // copies: the job changes before its children are there
-		*out = tx.updateAndSpawn(u, becoming{j, &was, &will}, h, events)
+		*out = tx.updateAndSpawn(u, spawner{j, &was, &will}, h, events)
 		return
 	}
 	tx.replace(u, j, h, old, &next, events)
@@ -138,7 +138,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 }
 
 // updateAndSpawn changes a job and adds its children, or does neither.
-func (tx *txn) updateAndSpawn(u *store.Update, b becoming, h header, events []gq.Event) store.Updated {
+func (tx *txn) updateAndSpawn(u *store.Update, b spawner, h header, events []gq.Event) store.Updated {
 	children := store.Group{Jobs: u.Spawn}
 	p, err := tx.examine(children, make([]store.Placed, len(u.Spawn)), &b)
 	if err != nil {

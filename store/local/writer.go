@@ -82,7 +82,7 @@ func (s *Store) handOver(ctx context.Context, w *work) error {
 	}
 	s.intake.queue = append(s.intake.queue, w)
 	s.intake.mu.Unlock()
-	s.poke()
+	s.wakeUp()
 	if ended := ctx.Done(); ended == nil {
 		<-w.done
 	} else {
@@ -151,7 +151,7 @@ func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 	return s.usable(ctx)
 }
 
-func (s *Store) poke() {
+func (s *Store) wakeUp() {
 	select {
 	case s.intake.wake <- struct{}{}:
 	default:

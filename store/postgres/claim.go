@@ -359,9 +359,9 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	if err != nil {
 		return nil, err
 	}
-	tx.s.herald.learn(sharing)
+	tx.s.notifier.learn(sharing)
 	// What is selected is judged again when it is locked.
-	if err := tx.glance(ctx); err != nil {
+	if err := tx.readClock(ctx); err != nil {
 		return nil, err
 	}
 	if err := tx.reclaim(ctx, distinct(slices.Concat(names, sharing))); err != nil {

@@ -40,7 +40,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockCollect); err != nil {
 			return err
 		}
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		for _, status := range endings {
@@ -72,7 +72,7 @@ const collectWait = "2s"
 // expired reports whether there is anything to collect.
 func (s *Store) expired(ctx context.Context) (over bool, err error) {
 	err = s.readOnce(ctx, "collect", func(tx *txn) error {
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		var statuses []int16

@@ -101,10 +101,10 @@ const telling = `
 			ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS at
 	) AS n ` + whereBelow
 
-// tellingPrompt is telling for new jobs whose numbers are not known yet: none is lower
+// tellingFast is telling for new jobs whose numbers are not known yet: none is lower
 // than that of the first, which has the id $4. Nor is their time: what is due, in lane
 // 6, is so long after it. Where nothing was written nothing is told.
-const tellingPrompt = `
+const tellingFast = `
 	INSERT INTO gq.early (queue, lane, at)
 	SELECT n.queue, n.lane, n.at
 	FROM (
@@ -253,15 +253,15 @@ func (f *floors) passAll(a *laneArrays) {
 	}
 }
 
-// writeLowsPrompt is writeLows for new jobs, of which the one with this id is the
+// writeLowsFast is writeLows for new jobs, of which the one with this id is the
 // first. numbers are known once the statement before has been answered.
-func (tx *txn) writeLowsPrompt(batch *pgx.Batch, first gq.JobID, numbers *[]int64) {
+func (tx *txn) writeLowsFast(batch *pgx.Batch, first gq.JobID, numbers *[]int64) {
 	var a laneArrays
 	for lane, at := range tx.lows {
 		a.add(lane, at)
 	}
 	tx.lows = nil
-	batch.Queue(tellingPrompt, a.queues, a.lanes, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
+	batch.Queue(tellingFast, a.queues, a.lanes, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() > 0 && len(*numbers) > 0 {
 			for i := range a.queues {
 				if lane := (laneKey{a.queues[i], gq.Priority(a.lanes[i])}); lane.lane != dueLane {

@@ -94,8 +94,8 @@ func jobsOf(groups []store.Group) []*gq.Spec {
 }
 
 func (tx *txn) insert(ctx context.Context, groups []store.Group, jobs []*gq.Spec) ([]store.Inserted, error) {
-	if tx.canPrompt(groups, jobs) {
-		if out, done, err := tx.insertPrompt(ctx, groups, jobs); err != nil || done {
+	if tx.canInsertFast(groups, jobs) {
+		if out, done, err := tx.insertFast(ctx, groups, jobs); err != nil || done {
 			return out, err
 		}
 	}
@@ -377,7 +377,7 @@ func (tx *txn) liveJobs(ctx context.Context, queues map[string]gq.Queue) (map[st
 
 // add writes the jobs that a plan has placed.
 func (tx *txn) add(ctx context.Context, p *plan) error {
-	if len(p.births) == 0 {
+	if len(p.insertions) == 0 {
 		return tx.finish(ctx)
 	}
 	parent := func(id gq.JobID) int64 { return int64(p.states[id].Sequence) }
@@ -387,15 +387,15 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		parents, children []int64
 		kinds             []int16
 	)
-	jobs.grow(len(p.births))
+	jobs.grow(len(p.insertions))
 	if tx.rows == nil {
 		tx.rows = tx.work.written
 	}
 	if tx.events.n == 0 {
 		tx.events.data = tx.work.log
 	}
-	for i := range p.births {
-		b := &p.births[i]
+	for i := range p.insertions {
+		b := &p.insertions[i]
 		seq := int64(b.row.state.Sequence)
 		if err := jobs.add(seq, b.spec, tx.now); err != nil {
 			return err
@@ -406,7 +406,7 @@ func (tx *txn) add(ctx context.Context, p *plan) error {
 		for _, d := range b.awaits {
 			parents, children, kinds = append(parents, parent(d.Job)), append(children, seq), append(kinds, int16(d.Kind))
 		}
-		tx.recordBirth(b.row, b.events)
+		tx.recordInsert(b.row, b.events)
 	}
 	tx.jobs = jobs
 	keys.write(&tx.more)

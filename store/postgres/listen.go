@@ -52,7 +52,7 @@ func nodeName() string {
 
 // notify sends word to the other nodes. It is a statement of its own, because
 // commits that notify wait for each other.
-func (h *herald) notify(ctx context.Context, queues []string, last int64) {
+func (h *notifier) notify(ctx context.Context, queues []string, last int64) {
 	n := notice{Node: h.node, Queues: queues, Event: last}
 	text, err := json.Marshal(n)
 	if err == nil && len(text) > maxNotice {
@@ -66,7 +66,7 @@ func (h *herald) notify(ctx context.Context, queues []string, last int64) {
 
 // listen brings news of other nodes for as long as the store is open: by
 // notifications where they get through, by asking where they do not.
-func (h *herald) listen() {
+func (h *notifier) listen() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	h.all.Go(func() {
@@ -89,7 +89,7 @@ func (h *herald) listen() {
 
 // receive hands on notifications until the connection ends. The error is errLost
 // where they had come through.
-func (h *herald) receive(ctx context.Context) error {
+func (h *notifier) receive(ctx context.Context) error {
 	conn, err := pgx.ConnectConfig(ctx, h.s.pool.Config().ConnConfig)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (h *herald) receive(ctx context.Context) error {
 
 // probe finds out whether a notification that is sent as all are, through the
 // pool, comes through.
-func (h *herald) probe(ctx context.Context, conn *pgx.Conn) error {
+func (h *notifier) probe(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	text, err := json.Marshal(notice{Node: h.node, Probe: true})
@@ -145,7 +145,7 @@ func (h *herald) probe(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // heard hands on a notification of another node.
-func (h *herald) heard(payload string) {
+func (h *notifier) heard(payload string) {
 	var n notice
 	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node || n.Probe {
 		return
@@ -154,13 +154,13 @@ func (h *herald) heard(payload string) {
 		h.tellAll()
 		return
 	}
-	h.s.census.hear(n.Queues)
+	h.s.registry.hear(n.Queues)
 	h.spread(store.News{Queues: n.Queues, Event: uint64(n.Event)})
 }
 
 // tellAll tells of every queue there is, and reports whether it could.
-func (h *herald) tellAll() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), heraldWithin)
+func (h *notifier) tellAll() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
 	defer cancel()
 	rows, err := h.s.pool.Query(ctx, "SELECT DISTINCT queue FROM "+tally)
 	if err != nil {
@@ -170,7 +170,7 @@ func (h *herald) tellAll() bool {
 	if err != nil {
 		return false
 	}
-	h.s.census.hear(queues)
+	h.s.registry.hear(queues)
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()
@@ -180,8 +180,8 @@ func (h *herald) tellAll() bool {
 
 // poll asks whether there are events that this node has not heard of. Nothing
 // new is one query.
-func (h *herald) poll(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, heraldWithin)
+func (h *notifier) poll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, notifierWithin)
 	defer cancel()
 	var last int64
 	var waiting bool

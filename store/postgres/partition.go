@@ -44,7 +44,7 @@ func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
 func (s *Store) roll(ctx context.Context) error {
 	var today int64
 	err := s.transact(ctx, "make partitions", s.begins.write, func(tx *txn) error {
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		if today = dayOf(tx.now); today <= s.rolled.Load() {
@@ -188,7 +188,7 @@ func (s *Store) drop(ctx context.Context) (all bool, err error) {
 			if err != nil || !mine {
 				return err
 			}
-			if err := tx.glance(ctx); err != nil {
+			if err := tx.readClock(ctx); err != nil {
 				return err
 			}
 			group, err := tx.spent(ctx)

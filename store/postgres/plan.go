@@ -24,11 +24,11 @@ type plan struct {
 	crowded map[string]bool // queues that would be too many
 	book    *turnBook
 
-	births   []birth        // to be written
-	rows     []row          // room for theirs
-	events   []gq.Event     // room for theirs
-	answers  []store.Placed // of a plan whose jobs have nothing to do with each other, which has no keys and states
-	policies policies
+	insertions []insertion    // to be written
+	rows       []row          // room for theirs
+	events     []gq.Event     // room for theirs
+	answers    []store.Placed // of a plan whose jobs have nothing to do with each other, which has no keys and states
+	policies   policies
 }
 
 // holder is the job that has an idempotency key.
@@ -39,8 +39,8 @@ type holder struct {
 	expires     time.Time
 }
 
-// birth is a job that is to be inserted.
-type birth struct {
+// insertion is a job that is to be inserted.
+type insertion struct {
 	spec   *gq.Spec
 	row    *row
 	events []gq.Event
@@ -117,7 +117,7 @@ func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
 	p.numbers = p.numbers[1:]
 	p.bear(spec, m, 1)
 	n := len(p.answers)
-	p.answers = append(p.answers, store.Placed{State: p.births[len(p.births)-1].row.state})
+	p.answers = append(p.answers, store.Placed{State: p.insertions[len(p.insertions)-1].row.state})
 	return store.Inserted{Jobs: p.answers[n : n+1 : n+1]}
 }
 
@@ -206,8 +206,8 @@ func (p *plan) guard(g store.Group, members []member) error {
 	return nil
 }
 
-// eventsOfBirth is how many events a new job has, unless it has ended at once.
-const eventsOfBirth = 2
+// eventsOfInsert is how many events a new job has, unless it has ended at once.
+const eventsOfInsert = 2
 
 // bear gives a job its first state. Everything it depends on has one.
 func (p *plan) bear(spec *gq.Spec, m member, depth int) {
@@ -215,9 +215,9 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		ID: spec.ID, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: machine.FirstRun(spec, p.now),
 	}
-	if n := len(p.events); cap(p.events)-n >= eventsOfBirth {
-		p.events = p.events[:n+eventsOfBirth]
-		b.Events = p.events[n : n : n+eventsOfBirth]
+	if n := len(p.events); cap(p.events)-n >= eventsOfInsert {
+		p.events = p.events[:n+eventsOfInsert]
+		b.Events = p.events[n : n : n+eventsOfInsert]
 	}
 	for _, d := range m.deps {
 		b.Inherited = p.states[d.Job].Priority().Inherit(b.Inherited)
@@ -234,7 +234,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		p.rows = make([]row, 0, 1) // those before stay where they are
 	}
 	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec})
-	born := birth{spec: spec, row: &p.rows[len(p.rows)-1]}
+	born := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
 	state := &born.row.state
 	*state, born.events = machine.Submit(b, p.now)
 	for _, d := range m.deps {
@@ -262,7 +262,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 			p.live[spec.Queue]++
 		}
 	}
-	p.births = append(p.births, born)
+	p.insertions = append(p.insertions, born)
 }
 
 func random() (b [16]byte) {

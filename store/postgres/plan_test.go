@@ -37,7 +37,7 @@ var hot = []struct {
 		[]string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
-		"submit", bornPrompt, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
+		"submit", insertedFast, `1, 1, NULL, '{q}', 1, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',
 			1, '00000000-0000-0000-0000-000000000001', '', '{}', '{}', '{}'`,
 		[]string{"Index Scan using queue_pkey"},
 	},
@@ -60,7 +60,7 @@ var hot = []struct {
 	{"end ready", endReady, "'{1}', '{1}', '{7}', '{x}'", []string{"Index Scan using ready_pkey"}},
 	{"states", states, "'{1,2}'", []string{"ready_pkey", "held_pkey", "done_0_pkey", "job_0_pkey"}},
 	{
-		"tell promptly", tellingPrompt, "'{q}', '{3}', '{1}', '00000000-0000-0000-0000-000000000001'",
+		"tell fast", tellingFast, "'{q}', '{3}', '{1}', '00000000-0000-0000-0000-000000000001'",
 		[]string{"Index Scan Backward using floor_pkey", "Index Scan using name_pkey"},
 	},
 	{"tell", telling, "'{q}', '{3}', '{1}', '{1}'", []string{"Index Scan Backward using floor_pkey"}},

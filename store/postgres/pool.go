@@ -51,7 +51,7 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 func (s *Store) Pools(ctx context.Context) ([]gq.Pool, error) {
 	var out []gq.Pool
 	err := s.readOnce(ctx, "pools", func(tx *txn) error {
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		pools, err := tx.pools(ctx, nanoseconds(tx.now))

@@ -47,22 +47,22 @@ type Store struct {
 	pool   *pgxpool.Pool
 	begins begins
 
-	inserts lane[store.Group, store.Inserted]
-	updates lane[store.Update, store.Updated]
-	claims  lane[store.Claim, store.Claimed]
-	configs lane[bool, []gq.Queue]
-	herald  herald
-	floors  floors
-	limited queueHints // claims must look at their configuration first
-	guarded queueHints // and so must inserts
-	census  census
-	works   sync.Pool // of *workspace
+	inserts  batcher[store.Group, store.Inserted]
+	updates  batcher[store.Update, store.Updated]
+	claims   batcher[store.Claim, store.Claimed]
+	configs  batcher[bool, []gq.Queue]
+	notifier notifier
+	floors   floors
+	limited  queueHints // claims must look at their configuration first
+	guarded  queueHints // and so must inserts
+	registry registry
+	works    sync.Pool // of *workspace
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
-	spares chan int64   // segments that insertPrompt may use
+	spares chan int64   // segments that insertFast may use
 	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
 	rolled atomic.Int64 // the newest day that is known to have its partitions
 	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process
@@ -130,30 +130,30 @@ func open(ctx context.Context, settings *pgxpool.Config, cfg store.Config, chose
 	s.floors.every.Store(raiseEvery)
 	s.spares = make(chan int64, maxSpares)
 	s.works.New = func() any { return new(workspace) }
-	s.inserts = lane[store.Group, store.Inserted]{
+	s.inserts = batcher[store.Group, store.Inserted]{
 		run: s.insert, most: 2, heavy: heavyInserts, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
 	}
-	s.updates = lane[store.Update, store.Updated]{
+	s.updates = batcher[store.Update, store.Updated]{
 		run: s.update, most: 2, heavy: heavyUpdates, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
 	}
 	// Claims in one transaction do not stand in each other's way.
-	s.claims = lane[store.Claim, store.Claimed]{
+	s.claims = batcher[store.Claim, store.Claimed]{
 		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
 	}
-	s.configs = lane[bool, []gq.Queue]{
+	s.configs = batcher[bool, []gq.Queue]{
 		run: s.queues, most: 1, all: &s.under, weight: func(*bool) int { return 1 },
 	}
-	s.census.most = gq.MaxQueues
+	s.registry.most = gq.MaxQueues
 	queues, err := collect[string](s.pool.Query(ctx, everyQueue))
 	if err == nil {
-		s.census.read(queues)
+		s.registry.read(queues)
 		err = s.roll(ctx)
 	}
 	if err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	s.herald.start(s)
+	s.notifier.start(s)
 	return s, nil
 }
 
@@ -193,7 +193,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	defer s.pool.Close()
 	s.under.Wait()
-	s.herald.stop()
+	s.notifier.stop()
 	// Answers that wrote nothing told the time as well. Whoever opens the store
 	// next should not find it earlier. Where the database is out of reach there
 	// is nothing to lose: all that was acknowledged is committed.
@@ -273,7 +273,7 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 	}
 	defer s.leave()
 	return s.transact(ctx, verb, s.begins.read, func(tx *txn) error {
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		return f(tx)
@@ -312,7 +312,7 @@ func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx
 			return err
 		}
 		if tx.written {
-			s.herald.tell(tx.opened, tx.mark.id != 0)
+			s.notifier.tell(tx.opened, tx.mark.id != 0)
 		}
 		return nil
 	})

@@ -40,7 +40,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 		if err != nil {
 			return err
 		}
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		known := make(map[gq.JobID]*row, len(rows))

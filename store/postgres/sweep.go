@@ -55,7 +55,7 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	limit = max(limit, 1)
 	err := s.readOnce(ctx, "due", func(tx *txn) error {
-		if err := tx.glance(ctx); err != nil {
+		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
 		due = store.Due{Now: tx.now}

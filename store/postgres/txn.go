@@ -135,9 +135,9 @@ func (tx *txn) stampFrom(row pgx.Row, more ...any) (numbers []int64, err error) 
 	return numbers, nil
 }
 
-// glance reads the clock, for those that write nothing or have yet to find what
+// readClock reads the clock, for those that write nothing or have yet to find what
 // they write.
-func (tx *txn) glance(ctx context.Context) error {
+func (tx *txn) readClock(ctx context.Context) error {
 	var persisted, now int64
 	if err := tx.QueryRow(ctx, "SELECT time, "+clock+" FROM gq.head").Scan(&persisted, &now); err != nil {
 		return err
@@ -378,8 +378,8 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	}
 }
 
-// recordBirth is record for a new job, whose row has its state already.
-func (tx *txn) recordBirth(r *row, events []gq.Event) {
+// recordInsert is record for a new job, whose row has its state already.
+func (tx *txn) recordInsert(r *row, events []gq.Event) {
 	if !r.state.Live() {
 		tx.ended = append(tx.ended, ending{int64(r.state.Sequence), int16(r.state.Status), int16(r.state.Priority())})
 	}

@@ -10,31 +10,31 @@ import (
 // what a submission costs a client would otherwise be the garbage it leaves. Nothing
 // in it outlives its transaction.
 type workspace struct {
-	births  []birth
-	rows    []row      // of the births
-	events  []gq.Event // likewise
-	written []*row
-	jobs    jobArrays
-	ready   rowArrays
-	states  []byte
-	log     []byte
-	used    int // jobs there was room for, at most, since it was cleared
+	insertions []insertion
+	rows       []row      // of the inserts
+	events     []gq.Event // likewise
+	written    []*row
+	jobs       jobArrays
+	ready      rowArrays
+	states     []byte
+	log        []byte
+	used       int // jobs there was room for, at most, since it was cleared
 }
 
 // plan makes room for a plan of n jobs.
 func (w *workspace) plan(n int) *plan {
-	w.births, w.rows = slices.Grow(w.births[:0], n), slices.Grow(w.rows[:0], n)
-	w.events, w.written = slices.Grow(w.events[:0], eventsOfBirth*n), slices.Grow(w.written[:0], n)
-	w.log = slices.Grow(w.log[:0], eventGuess*eventsOfBirth*n)
+	w.insertions, w.rows = slices.Grow(w.insertions[:0], n), slices.Grow(w.rows[:0], n)
+	w.events, w.written = slices.Grow(w.events[:0], eventsOfInsert*n), slices.Grow(w.written[:0], n)
+	w.log = slices.Grow(w.log[:0], eventGuess*eventsOfInsert*n)
 	w.used = max(w.used, n)
-	return &plan{births: w.births, rows: w.rows, events: w.events}
+	return &plan{insertions: w.insertions, rows: w.rows, events: w.events}
 }
 
 // forget lets go of everything that the caller gave and of what became of it.
 func (w *workspace) forget() {
-	clear(w.births[:w.used])
+	clear(w.insertions[:w.used])
 	clear(w.rows[:w.used])
-	clear(w.events[:eventsOfBirth*w.used])
+	clear(w.events[:eventsOfInsert*w.used])
 	clear(w.written[:w.used])
 	w.jobs.forget()
 	w.ready.forget()

@@ -13,7 +13,7 @@ var insertCases = []Case{
 		Clause: "a job is born PENDING and moves on to SCHEDULED in the same commit; it has no attempt and no lease",
 		Needs:  []string{"Insert", "Get", "History", "Close"},
 		Covers: []string{"Q-29", "Q-39", "J-18", "J-19", "J-26"},
-		run:    insertBirth,
+		run:    insertFirstState,
 	},
 	{
 		Name:   "Insert/BirthDelayed",
@@ -88,7 +88,7 @@ var insertCases = []Case{
 	},
 }
 
-func insertBirth(e *env) {
+func insertFirstState(e *env) {
 	spec := e.spec()
 	s := e.insert(spec)[0]
 	e.equal("the answer and what is stored", s, e.state(spec.ID))

@@ -181,7 +181,7 @@ func (n *naive) create(specs []gq.Spec, now time.Time) ([]gq.State, error) {
 		}
 		states[i] = jobs[i].state
 	}
-	if n.habit&tellsAtOnce != 0 {
+	if n.habit&tellsInTheSameCommit != 0 {
 		n.tell(len(n.data.telling), now)
 		for i := range states {
 			states[i] = jobs[i].state

@@ -34,9 +34,9 @@ type naive struct {
 type habit uint8
 
 const (
-	tellsAtOnce habit = 1 << iota // dependents are told in the commit that ends their dependency
-	readsNow                      // reads show a job as time has made it
-	sweepsFirst                   // claims record everything that is due in their queues
+	tellsInTheSameCommit habit = 1 << iota // dependents are told in the commit that ends their dependency
+	readsNow                               // reads show a job as time has made it
+	sweepsFirst                            // claims record everything that is due in their queues
 )
 
 type naiveData struct {
@@ -230,7 +230,7 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 			v.Time = n.cfg.Clock.Now()
 		}
 		n.data.events = append(n.data.events, v)
-		if last := len(n.data.events) - 1; n.bug == tellsBirthsEarly && i == 0 && before.ID.IsZero() && last > 0 {
+		if last := len(n.data.events) - 1; n.bug == tellsInsertsEarly && i == 0 && before.ID.IsZero() && last > 0 {
 			told := n.data.events[last-1:]
 			told[0], told[1] = told[1], told[0]
 			told[0].Seq, told[1].Seq = told[1].Seq, told[0].Seq
@@ -250,7 +250,7 @@ func (n *naive) write(j *naiveJob, next gq.State, events []gq.Event, now time.Ti
 		if n.bug == neverTells {
 			n.data.telling = nil
 		}
-		if n.habit&tellsAtOnce != 0 {
+		if n.habit&tellsInTheSameCommit != 0 {
 			n.tell(len(n.data.telling), now)
 		}
 	}

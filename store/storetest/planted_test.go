@@ -127,17 +127,17 @@ const (
 	tellsOneGeneration bug = "a bad end stops at the first generation"
 
 	// Reading.
-	readsEverything  bug = "every read carries all blobs"
-	listsLive        bug = "finished jobs are not listed"
-	pagesByOffset    bug = "pages are cut by position"
-	rangeIncludesEnd bug = "a range of creation times includes its end"
-	countsHeld       bug = "held jobs count as running"
-	losesEvents      bug = "the second event of a commit is lost"
-	repeatsEvents    bug = "a replay begins with the event it should begin after"
-	settlesAnyway    bug = "what was to settle a job ends its lease also where it is refused"
-	tellsOneQueue    bug = "other queues of a pool are not told"
-	tellsJobsOnly    bug = "what a queue is configured to is not told"
-	tellsBirthsEarly bug = "a birth is told before what happened last"
+	readsEverything   bug = "every read carries all blobs"
+	listsLive         bug = "finished jobs are not listed"
+	pagesByOffset     bug = "pages are cut by position"
+	rangeIncludesEnd  bug = "a range of creation times includes its end"
+	countsHeld        bug = "held jobs count as running"
+	losesEvents       bug = "the second event of a commit is lost"
+	repeatsEvents     bug = "a replay begins with the event it should begin after"
+	settlesAnyway     bug = "what was to settle a job ends its lease also where it is refused"
+	tellsOneQueue     bug = "other queues of a pool are not told"
+	tellsJobsOnly     bug = "what a queue is configured to is not told"
+	tellsInsertsEarly bug = "an insert is told before what happened last"
 
 	// Collecting.
 	collectsEarly       bug = "jobs are collected 1 ns early"
@@ -290,17 +290,17 @@ var planted = map[bug][]string{
 	tellsFirst:         {"Depend/After"},
 	tellsOneGeneration: {"Depend/Failure"},
 
-	readsEverything:  {"Payload/Parts"},
-	listsLive:        {"List/Order"},
-	pagesByOffset:    {"List/Pages"},
-	rangeIncludesEnd: {"List/Created"},
-	countsHeld:       {"Counts/Steps"},
-	losesEvents:      {"Insert/Birth"},
-	repeatsEvents:    {"Events/Replay"},
-	settlesAnyway:    {"Settle/Hint"},
-	tellsOneQueue:    {"Notify/Room"},
-	tellsJobsOnly:    {"Notify/Room"},
-	tellsBirthsEarly: {"Events/Turns"},
+	readsEverything:   {"Payload/Parts"},
+	listsLive:         {"List/Order"},
+	pagesByOffset:     {"List/Pages"},
+	rangeIncludesEnd:  {"List/Created"},
+	countsHeld:        {"Counts/Steps"},
+	losesEvents:       {"Insert/Birth"},
+	repeatsEvents:     {"Events/Replay"},
+	settlesAnyway:     {"Settle/Hint"},
+	tellsOneQueue:     {"Notify/Room"},
+	tellsJobsOnly:     {"Notify/Room"},
+	tellsInsertsEarly: {"Events/Turns"},
 
 	collectsEarly:       {"Collect/Retention"},
 	collectsByAge:       {"Collect/Retention"},

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // store makes.
 func TestRun(t *testing.T) {
 	for name, h := range map[string]habit{
-		"Plain": 0, "Otherwise": tellsAtOnce | readsNow | sweepsFirst,
+		"Plain": 0, "Otherwise": tellsInTheSameCommit | readsNow | sweepsFirst,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := naiveBackend("", h)
@@ -244,7 +244,7 @@ func TestClock(t *testing.T) {
 }
 
 func TestRunModel(t *testing.T) {
-	for name, h := range map[string]habit{"Plain": 0, "Otherwise": tellsAtOnce | readsNow | sweepsFirst} {
+	for name, h := range map[string]habit{"Plain": 0, "Otherwise": tellsInTheSameCommit | readsNow | sweepsFirst} {
 		t.Run(name, func(t *testing.T) { RunModel(t, naiveBackend("", h)) })
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// census is the queues that this node knows to exist. It is read at the start, is told
+// registry is the queues that this node knows to exist. It is read at the start, is told
 // what other nodes do, and is read again when it seems to be full: jobs for whose queues
 // there was room may not have come. What nodes do at the same moment may be too much.
-type census struct {
+type registry struct {
 	mu    sync.RWMutex
 	most  int             // [gq.MaxQueues]
 	names map[string]bool // guarded by mu
@@ -20,7 +20,7 @@ type census struct {
 // everyQueue are the queues that were configured or had jobs.
 const everyQueue = "SELECT name FROM gq.queue UNION SELECT queue FROM " + tally
 
-func (c *census) read(names []string) {
+func (c *registry) read(names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.names = make(map[string]bool, len(names))
@@ -28,13 +28,13 @@ func (c *census) read(names []string) {
 }
 
 // hear takes down queues that others have told of.
-func (c *census) hear(names []string) {
+func (c *registry) hear(names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.addLocked(names)
 }
 
-func (c *census) addLocked(names []string) {
+func (c *registry) addLocked(names []string) {
 	for _, name := range names {
 		c.names[name] = true
 	}
@@ -42,7 +42,7 @@ func (c *census) addLocked(names []string) {
 
 // admits reports whether a queue exists or there is room for it, which it has from then
 // on.
-func (c *census) admits(name string) bool {
+func (c *registry) admits(name string) bool {
 	c.mu.RLock()
 	known := c.names[name]
 	c.mu.RUnlock()
@@ -69,7 +69,7 @@ func (tx *txn) countQueues(ctx context.Context, jobs []*gq.Spec) (crowded map[st
 
 // countQueue adds a queue to those that would be too many if it is one.
 func (tx *txn) countQueue(ctx context.Context, name string, crowded map[string]bool) (map[string]bool, error) {
-	c := &tx.s.census
+	c := &tx.s.registry
 	if c.admits(name) || crowded[name] {
 		return crowded, nil
 	}

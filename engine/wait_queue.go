@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// desk serves the claims that wait. Those that ask for the same stand in one
+// waitQueue serves the claims that wait. Those that ask for the same stand in one
 // line; whoever is at its head tries, and having found all it asked for sends
 // the next ones to try, twice as many each time. So a job that comes in costs
 // one claim and not one for each waiter, and a thousand jobs do not wait for a
@@ -23,10 +23,10 @@ import (
 // a queue, when a job is due, and when a limit will have room again. A claim that the
 // store takes long over, since somebody has the jobs locked, holds up its own line only.
 //
-// From the first wait on the desk hears all news. Who has just tried in vain and now
-// stands in line need not try again, and who asks for what the desk has just found to be
+// From the first wait on the wait queue hears all news. Who has just tried in vain and now
+// stands in line need not try again, and who asks for what the wait queue has just found to be
 // all need not try at all, unless there was news in between.
-type desk struct {
+type waitQueue struct {
 	engine *Engine
 
 	mu      sync.Mutex
@@ -34,7 +34,7 @@ type desk struct {
 	byQueue map[string]map[*line]struct{} // guarded by mu
 	ready   []*line                       // have something to look for; guarded by mu
 	serving bool                          // by the one goroutine that alarm belongs to; guarded by mu
-	told    bool                          // the store tells this desk its news; guarded by mu
+	told    bool                          // the store tells this wait queue its news; guarded by mu
 	heard   uint64                        // news of queues so far; guarded by mu
 	spent   map[string]finding            // what was found to be all, by key of line; guarded by mu
 	stale   bool                          // there was news since the next due time was read; guarded by mu
@@ -48,7 +48,7 @@ type line struct {
 	key     string
 	queues  []string
 	waiters list.List // of *waiter
-	ready   bool      // is in desk.ready
+	ready   bool      // is in waitQueue.ready
 	busy    bool      // some of it are trying
 	width   int       // how many try together
 }
@@ -59,7 +59,7 @@ type finding struct {
 	at    time.Time
 }
 
-// waiter is a claim that waits. Its fields are guarded by desk.mu.
+// waiter is a claim that waits. Its fields are guarded by waitQueue.mu.
 type waiter struct {
 	claim   store.Claim
 	got     chan served // receives once
@@ -94,10 +94,10 @@ const (
 // patience is how long other lines wait for a claim.
 const patience = 50 * time.Millisecond
 
-func newDesk(e *Engine) desk {
-	return desk{
+func newWaitQueue(e *Engine) waitQueue {
+	return waitQueue{
 		engine: e, lines: map[string]*line{}, byQueue: map[string]map[*line]struct{}{}, spent: map[string]finding{},
-		wake: make(chan struct{}, 1), alarm: alarm{desk: &e.claims},
+		wake: make(chan struct{}, 1), alarm: alarm{waitQueue: &e.claims},
 	}
 }
 
@@ -128,7 +128,7 @@ func lineKey(c *store.Claim) string {
 
 // idle reports whether a claim would find nothing: someone waits for the same, or
 // has just got all there was.
-func (d *desk) idle(c *store.Claim) bool {
+func (d *waitQueue) idle(c *store.Claim) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.lines) == 0 && len(d.spent) == 0 {
@@ -142,8 +142,8 @@ func (d *desk) idle(c *store.Claim) bool {
 	return ok && d.told && found.heard == d.heard && time.Since(found.at) < spentFor
 }
 
-// until counts the news so far, for [desk.wait]; 0 if the desk does not hear any.
-func (d *desk) until() uint64 {
+// until counts the news so far, for [waitQueue.wait]; 0 if the wait queue does not hear any.
+func (d *waitQueue) until() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.told {
@@ -154,19 +154,19 @@ func (d *desk) until() uint64 {
 
 // comeBack notes when a limit will let a claim through that has tried by itself, and
 // may now wait.
-func (d *desk) comeBack(at time.Time) {
+func (d *waitQueue) comeBack(at time.Time) {
 	if at.IsZero() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.retry = earlier(d.retry, at)
-	d.poke()
+	d.wakeUp()
 }
 
 // wait stands in line until there is a job, the time is over or the context ends.
 // The caller has tried in vain after it read the news until tried.
-func (d *desk) wait(ctx context.Context, c store.Claim, within time.Duration, tried uint64) ([]gq.Job, error) {
+func (d *waitQueue) wait(ctx context.Context, c store.Claim, within time.Duration, tried uint64) ([]gq.Job, error) {
 	w := d.join(c, tried)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -189,7 +189,7 @@ func (d *desk) wait(ctx context.Context, c store.Claim, within time.Duration, tr
 }
 
 // hand gives a caller its answer, unless it has left.
-func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
+func (d *waitQueue) hand(ctx context.Context, s served) ([]gq.Job, error) {
 	if ctx.Err() != nil {
 		d.engine.giveBack(s.jobs)
 		return nil, nil //nolint:nilerr // the end of a wait is no error
@@ -198,7 +198,7 @@ func (d *desk) hand(ctx context.Context, s served) ([]gq.Job, error) {
 }
 
 // join puts a claim at the end of its line.
-func (d *desk) join(c store.Claim, tried uint64) *waiter {
+func (d *waitQueue) join(c store.Claim, tried uint64) *waiter {
 	w := &waiter{claim: c, got: make(chan served, 1)}
 	key := lineKey(&c)
 	d.mu.Lock()
@@ -227,7 +227,7 @@ func (d *desk) join(c store.Claim, tried uint64) *waiter {
 
 // leave takes a waiter out of its line. It reports false where a claim for it is
 // under way: then the answer will come.
-func (d *desk) leave(w *waiter) bool {
+func (d *waitQueue) leave(w *waiter) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.trying || w.place == nil {
@@ -236,14 +236,14 @@ func (d *desk) leave(w *waiter) bool {
 	}
 	d.removeLocked(w)
 	if len(d.lines) == 0 {
-		d.poke()
+		d.wakeUp()
 	}
 	return true
 }
 
 // abandon takes a waiter out of its line for good and returns what had been
 // delivered to it. What comes later is not.
-func (d *desk) abandon(w *waiter) []gq.Job {
+func (d *waitQueue) abandon(w *waiter) []gq.Job {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w.gone = true
@@ -257,7 +257,7 @@ func (d *desk) abandon(w *waiter) []gq.Job {
 }
 
 // deliver answers a waiter, and reports false if it has left.
-func (d *desk) deliver(w *waiter, s served) bool {
+func (d *waitQueue) deliver(w *waiter, s served) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.gone {
@@ -267,7 +267,7 @@ func (d *desk) deliver(w *waiter, s served) bool {
 	return true
 }
 
-func (d *desk) removeLocked(w *waiter) {
+func (d *waitQueue) removeLocked(w *waiter) {
 	if w.place == nil {
 		return
 	}
@@ -285,15 +285,15 @@ func (d *desk) removeLocked(w *waiter) {
 	}
 }
 
-func (d *desk) readyLocked(l *line) {
+func (d *waitQueue) readyLocked(l *line) {
 	if !l.ready {
 		l.ready = true
 		d.ready = append(d.ready, l)
-		d.poke()
+		d.wakeUp()
 	}
 }
 
-func (d *desk) poke() {
+func (d *waitQueue) wakeUp() {
 	select {
 	case d.wake <- struct{}{}:
 	default:
@@ -301,7 +301,7 @@ func (d *desk) poke() {
 }
 
 // news is called by the store for every commit.
-func (d *desk) news(n store.News) {
+func (d *waitQueue) news(n store.News) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.stale = true
@@ -317,11 +317,11 @@ func (d *desk) news(n store.News) {
 			d.readyLocked(l)
 		}
 	}
-	d.poke() // the next due time may be another
+	d.wakeUp() // the next due time may be another
 }
 
 // serve runs while anyone waits.
-func (d *desk) serve() {
+func (d *waitQueue) serve() {
 	d.listen()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -347,7 +347,7 @@ func (d *desk) serve() {
 }
 
 // listen sees to it that the store tells its news, if it does.
-func (d *desk) listen() {
+func (d *waitQueue) listen() {
 	n, ok := d.engine.store.(store.Notifier)
 	if !ok || d.alarm.told {
 		return
@@ -360,7 +360,7 @@ func (d *desk) listen() {
 	d.heard++ // whoever read it before heard nothing
 }
 
-func (d *desk) readyAll() {
+func (d *waitQueue) readyAll() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range d.lines {
@@ -370,7 +370,7 @@ func (d *desk) readyAll() {
 
 // heads are those who try next, and the news until now. It reports false when nobody
 // waits: then the serving has ended.
-func (d *desk) heads() (tries []*waiter, heard uint64, open bool) {
+func (d *waitQueue) heads() (tries []*waiter, heard uint64, open bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.lines) == 0 {
@@ -398,7 +398,7 @@ func (d *desk) heads() (tries []*waiter, heard uint64, open bool) {
 
 // begin claims for those who try, each line for itself, and returns when all have their
 // answers or other lines have waited long enough.
-func (d *desk) begin(tries []*waiter, heard uint64) {
+func (d *waitQueue) begin(tries []*waiter, heard uint64) {
 	answered := make(chan struct{}, len(tries))
 	lines := 0
 	for len(tries) > 0 {
@@ -426,7 +426,7 @@ func (d *desk) begin(tries []*waiter, heard uint64) {
 }
 
 // attempt claims for several waiters of a line at once, which heard so much news before.
-func (d *desk) attempt(tries []*waiter, heard uint64) {
+func (d *waitQueue) attempt(tries []*waiter, heard uint64) {
 	claims := make([]store.Claim, len(tries))
 	for i, w := range tries {
 		claims[i] = w.claim
@@ -470,14 +470,14 @@ func (d *desk) attempt(tries []*waiter, heard uint64) {
 			d.readyLocked(l)
 		}
 	}
-	d.poke() // others of these lines may have something to look for
+	d.wakeUp() // others of these lines may have something to look for
 	d.mu.Unlock()
 	d.engine.giveBack(orphans)
 }
 
 // failAll tells everyone who waits that the store cannot be asked, but for those whose
 // answers are still to come.
-func (d *desk) failAll(tries []*waiter, err error) {
+func (d *waitQueue) failAll(tries []*waiter, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, w := range tries {
@@ -493,5 +493,5 @@ func (d *desk) failAll(tries []*waiter, err error) {
 			w.got <- served{err: err}
 		}
 	}
-	d.poke()
+	d.wakeUp()
 }

@@ -11,7 +11,7 @@ import (
 
 // lane lets concurrent callers share transactions: while some are in flight the
 // next one gathers. A caller that comes alone waits for nobody.
-type lane[In, Out any] struct {
+type batcher[In, Out any] struct {
 	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
 	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
 	most   int             // transactions in flight at once
@@ -44,7 +44,7 @@ const (
 
 // do has items done together with those of others. When the context ends first
 // nothing is known of them.
-func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
+func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (l *lane[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 // weighty reports whether what waits is worth a transaction beside the one that is
 // in flight. What is less costs less when it waits for that to end and goes
 // together with what comes meanwhile.
-func (l *lane[In, Out]) weighty() bool {
+func (l *batcher[In, Out]) weighty() bool {
 	weight := 0
 	for _, c := range l.waiting {
 		for i := range c.items {
@@ -80,7 +80,7 @@ func (l *lane[In, Out]) weighty() bool {
 }
 
 // fly runs transactions for as long as anyone waits.
-func (l *lane[In, Out]) fly() {
+func (l *batcher[In, Out]) fly() {
 	for {
 		calls := l.gather()
 		if len(calls) == 0 {
@@ -96,7 +96,7 @@ const lingerTurns = 8
 
 // linger lets those that were answered ask the next question, as long as some do: a
 // transaction takes longer than they.
-func (l *lane[In, Out]) linger() {
+func (l *batcher[In, Out]) linger() {
 	before := -1
 	for range lingerTurns {
 		runtime.Gosched()
@@ -110,7 +110,7 @@ func (l *lane[In, Out]) linger() {
 	}
 }
 
-func (l *lane[In, Out]) gather() []*call[In, Out] {
+func (l *batcher[In, Out]) gather() []*call[In, Out] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n, weight := 0, 0
@@ -132,7 +132,7 @@ func (l *lane[In, Out]) gather() []*call[In, Out] {
 // share runs one transaction for calls. Where it fails each runs by itself, so
 // that nobody has the faults of others, and whoever waits for a lock of somebody
 // else's does not make the others wait.
-func (l *lane[In, Out]) share(calls []*call[In, Out]) {
+func (l *batcher[In, Out]) share(calls []*call[In, Out]) {
 	var items []In
 	for _, c := range calls {
 		items = append(items, c.items...)

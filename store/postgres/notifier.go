@@ -12,11 +12,11 @@ import (
 
 var _ store.Notifier = (*Store)(nil)
 
-// herald follows the commits of its store: it has their events numbered, tells
+// notifier follows the commits of its store: it has their events numbered, tells
 // whoever asked in this process, and sends word to the other nodes. While it is
 // at it the next commits gather, so that there is at most one notification for
 // many of them.
-type herald struct {
+type notifier struct {
 	s    *Store
 	node string // tells its own notifications from others
 
@@ -35,24 +35,24 @@ type herald struct {
 }
 
 const (
-	// heraldPause is the least time between two rounds. Where a round takes long,
-	// because everything does, the pause is heraldShare times as long, up to
-	// heraldPauseMost, so that the work itself has most of the database.
-	heraldPause     = 10 * time.Millisecond
-	heraldShare     = 4
-	heraldPauseMost = 100 * time.Millisecond
-	// heraldWithin is how long a round may take.
-	heraldWithin = 10 * time.Second
+	// notifierPause is the least time between two rounds. Where a round takes long,
+	// because everything does, the pause is notifierShare times as long, up to
+	// notifierPauseMost, so that the work itself has most of the database.
+	notifierPause     = 10 * time.Millisecond
+	notifierShare     = 4
+	notifierPauseMost = 100 * time.Millisecond
+	// notifierWithin is how long a round may take.
+	notifierWithin = 10 * time.Second
 )
 
-func (h *herald) start(s *Store) {
+func (h *notifier) start(s *Store) {
 	h.s, h.node = s, nodeName()
 	h.poke, h.quit = make(chan struct{}, 1), make(chan struct{})
 	h.queues, h.sharing, h.listeners = make(map[string]bool), make(map[string]*[]string), make(map[int]func(store.News))
 	h.all.Go(h.serve)
 }
 
-func (h *herald) stop() {
+func (h *notifier) stop() {
 	close(h.quit)
 	h.all.Wait()
 }
@@ -60,7 +60,7 @@ func (h *herald) stop() {
 // tell takes down where a commit may have made something claimable, and whether it
 // has events. Whoever asked in this process hears of the queues at once, and of the
 // events when they have numbers.
-func (h *herald) tell(queues map[string]bool, events bool) {
+func (h *notifier) tell(queues map[string]bool, events bool) {
 	if len(queues) == 0 && !events {
 		return
 	}
@@ -76,7 +76,7 @@ func (h *herald) tell(queues map[string]bool, events bool) {
 	}
 }
 
-func (h *herald) serve() {
+func (h *notifier) serve() {
 	for {
 		select {
 		case <-h.poke:
@@ -85,14 +85,14 @@ func (h *herald) serve() {
 		}
 		began := time.Now()
 		h.round()
-		if !h.pause(min(max(heraldPause, heraldShare*time.Since(began)), heraldPauseMost)) {
+		if !h.pause(min(max(notifierPause, notifierShare*time.Since(began)), notifierPauseMost)) {
 			return
 		}
 	}
 }
 
 // pause waits, unless the store is closed.
-func (h *herald) pause(d time.Duration) bool {
+func (h *notifier) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -105,13 +105,13 @@ func (h *herald) pause(d time.Duration) bool {
 
 // round numbers the events of the commits since the last one and tells of them.
 // What goes wrong here is made up for by whoever reads events next.
-func (h *herald) round() {
+func (h *notifier) round() {
 	h.mu.Lock()
 	queues := names(h.queues)
 	clear(h.queues)
 	last := h.last
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), heraldWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), notifierWithin)
 	defer cancel()
 	if n, err := h.s.number(ctx); err == nil {
 		last = n
@@ -122,13 +122,13 @@ func (h *herald) round() {
 }
 
 // spread tells the listeners of this process.
-func (h *herald) spread(news store.News) {
+func (h *notifier) spread(news store.News) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.spreadLocked(news)
 }
 
-func (h *herald) spreadLocked(news store.News) {
+func (h *notifier) spreadLocked(news store.News) {
 	h.last = max(h.last, int64(news.Event))
 	pools := make(map[*[]string]bool)
 	for _, queue := range news.Queues { // what one queue of a pool leaves, the others can have
@@ -146,7 +146,7 @@ func (h *herald) spreadLocked(news store.News) {
 
 // learn notes queues that share pools. Whoever waits for room has tried to claim, so
 // that this node knows of the queues that may leave it some.
-func (h *herald) learn(sharing []string) {
+func (h *notifier) learn(sharing []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, queue := range sharing {
@@ -156,7 +156,7 @@ func (h *herald) learn(sharing []string) {
 
 // Notify implements [store.Notifier].
 func (s *Store) Notify(f func(store.News)) (stop func()) {
-	h := &s.herald
+	h := &s.notifier
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.next++

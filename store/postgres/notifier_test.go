@@ -24,7 +24,7 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 		}
 		defer nodes[i].Close()
 	}
-	h := &nodes[1].herald
+	h := &nodes[1].notifier
 	var told []string
 	h.mu.Lock()
 	h.listeners[0] = func(n store.News) { told = append(told, n.Queues...) } // nothing listens for notifications
@@ -42,7 +42,7 @@ func TestPollTellsWhatWasNumberedHere(t *testing.T) {
 	if !slices.Contains(told, "theirs") {
 		t.Errorf("told of %q, want theirs among them", told)
 	}
-	if !nodes[1].census.knows("theirs") {
+	if !nodes[1].registry.knows("theirs") {
 		t.Error("the queue of the other node is told of and is not counted among those there are")
 	}
 	told = nil

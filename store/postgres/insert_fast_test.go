@@ -62,7 +62,7 @@ func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
 	return s, lose
 }
 
-func promptly(t *testing.T, s *Store, n int) []store.Inserted {
+func fastInserts(t *testing.T, s *Store, n int) []store.Inserted {
 	t.Helper()
 	groups := make([]store.Group, n)
 	for i := range groups {
@@ -104,11 +104,11 @@ func compare(t *testing.T, s *Store, answers []store.Inserted) {
 // written: they are found again, and nothing is inserted twice.
 func TestAnswerIsLost(t *testing.T) {
 	s, lose := openDeaf(t, store.Config{})
-	compare(t, s, promptly(t, s, 3))
-	s.herald.stop() // which has answers of its own
-	defer s.herald.start(s)
+	compare(t, s, fastInserts(t, s, 3))
+	s.notifier.stop() // which has answers of its own
+	defer s.notifier.start(s)
 	lose.Store(true)
-	answers := promptly(t, s, 20)
+	answers := fastInserts(t, s, 20)
 	if lose.Load() {
 		t.Fatal("no answer was lost")
 	}
@@ -157,9 +157,9 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 	if s.pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
 		t.Fatal(err)
 	}
-	promptly(t, s, 1) // so that the statement is known to the connection
-	s.herald.stop()   // which would use another one
-	defer s.herald.start(s)
+	fastInserts(t, s, 1) // so that the statement is known to the connection
+	s.notifier.stop()    // which would use another one
+	defer s.notifier.start(s)
 	other, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -186,7 +186,7 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 		}
 	}
 	answers := make(chan []store.Inserted, 1)
-	go func() { answers <- promptly(t, s, 3) }()
+	go func() { answers <- fastInserts(t, s, 3) }()
 	waiting(1)
 	mu.Lock()
 	for _, c := range conns {
@@ -225,7 +225,7 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	compare(t, s, promptly(t, s, 2))
+	compare(t, s, fastInserts(t, s, 2))
 	if len(s.spares) != 1 {
 		t.Fatalf("%d segments were taken ahead, want 1", len(s.spares))
 	}
@@ -235,7 +235,7 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 	if err := s.roll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	compare(t, s, promptly(t, s, 2))
+	compare(t, s, fastInserts(t, s, 2))
 	var wrong, days int
 	err = s.pool.QueryRow(t.Context(), `
 		SELECT count(*) FILTER (WHERE s.id = $1), count(DISTINCT j.seq >> 32)
@@ -253,32 +253,32 @@ func TestSegmentAtHandIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	compare(t, s, promptly(t, s, 2))
+	compare(t, s, fastInserts(t, s, 2))
 	spare := <-s.spares
 	s.keepSpare(spare)
 	if _, err := s.pool.Exec(t.Context(), "INSERT INTO gq.segment (id, seq, time, events, token) VALUES ($1, 0, 0, 0, $2)", spare, random()); err != nil {
 		t.Fatal(err)
 	}
-	compare(t, s, promptly(t, s, 2))
+	compare(t, s, fastInserts(t, s, 2))
 }
 
-// TestPromptJobsBelowAFloor announces a floor above everything: whoever inserts below
+// TestFastInsertsBelowAFloor announces a floor above everything: whoever inserts below
 // must tell of the first position, although it learns that from the statement that
 // writes there.
-func TestPromptJobsBelowAFloor(t *testing.T) {
+func TestFastInsertsBelowAFloor(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	old := promptly(t, s, 2)[0].Jobs[0].State
+	old := fastInserts(t, s, 2)[0].Jobs[0].State
 	if _, err := s.pool.Exec(t.Context(), `
 		INSERT INTO gq.floor (queue, lane, version, at, next, seen)
 		VALUES ('q', $1, 1, ARRAY [-9223372036854775808, 0], ARRAY [9223372036854775807, 0], '0')`,
 		int16(old.Priority())); err != nil {
 		t.Fatal(err)
 	}
-	order := machine.Order(&promptly(t, s, 3)[0].Jobs[0].State)
+	order := machine.Order(&fastInserts(t, s, 3)[0].Jobs[0].State)
 	var told [][]int64
 	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND lane = $1", int16(old.Priority())).Scan(&told)
 	if want := [][]int64{{signed(order.Hi), signed(order.Lo)}}; err != nil || !reflect.DeepEqual(told, want) {
@@ -286,10 +286,10 @@ func TestPromptJobsBelowAFloor(t *testing.T) {
 	}
 }
 
-// TestWhichQueuesArePrompt configures a queue: without limits its jobs still take one
+// TestWhichQueuesAreFast configures a queue: without limits its jobs still take one
 // round trip, which leaves a segment at hand for the next, and with one it is not tried
 // more than once.
-func TestWhichQueuesArePrompt(t *testing.T) {
+func TestWhichQueuesAreFast(t *testing.T) {
 	s, err := Open(t.Context(), pgtest.Database(t), store.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +303,7 @@ func TestWhichQueuesArePrompt(t *testing.T) {
 		}
 	}
 	put(func(q *gq.Queue) { q.MaxRunning, q.KeyLimit = 5, 2 })
-	compare(t, s, promptly(t, s, 2))
+	compare(t, s, fastInserts(t, s, 2))
 	if len(s.spares) != 1 {
 		t.Error("jobs of a queue whose limits are for claims took more than one round trip")
 	}
@@ -312,13 +312,13 @@ func TestWhichQueuesArePrompt(t *testing.T) {
 		func(q *gq.Queue) { q.Fair = true },
 	} {
 		put(limit)
-		compare(t, s, promptly(t, s, 2))
+		compare(t, s, fastInserts(t, s, 2))
 		if !s.guarded.has("q") {
 			t.Error("the limit of the queue was not seen")
 		}
 		put(func(*gq.Queue) {})
 		for range 2 { // the first looks, and the second knows
-			compare(t, s, promptly(t, s, 2))
+			compare(t, s, fastInserts(t, s, 2))
 		}
 		if s.guarded.has("q") || len(s.spares) != 1 {
 			t.Error("that the limit is gone was not seen")

@@ -12,15 +12,15 @@ import (
 // removed stays in memory, since nobody can write enough to push it out, and the tables
 // are too few to be worth a merge. So there it is asked for.
 
-// litter is where jobs that were removed lately may still take room: their numbers, from
+// garbage is where jobs that were removed lately may still take room: their numbers, from
 // low to high.
-type litter struct {
+type garbage struct {
 	mu        sync.Mutex // guards what follows
 	low, high uint64     // none if high is 0
-	busy      bool       // somebody tidies up
+	busy      bool       // somebody compacts
 }
 
-func (l *litter) add(low, high uint64) {
+func (l *garbage) add(low, high uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.high == 0 {
@@ -29,8 +29,8 @@ func (l *litter) add(low, high uint64) {
 	l.low, l.high = min(l.low, low), max(l.high, high)
 }
 
-// take begins to tidy up, if there is something to do and nobody is at it.
-func (l *litter) take() (low, high uint64, ok bool) {
+// take begins to compact, if there is something to do and nobody is at it.
+func (l *garbage) take() (low, high uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.busy || l.high == 0 {
@@ -42,13 +42,13 @@ func (l *litter) take() (low, high uint64, ok bool) {
 }
 
 // forget leaves it to time: there is room.
-func (l *litter) forget() {
+func (l *garbage) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.low, l.high = 0, 0
 }
 
-func (l *litter) done() {
+func (l *garbage) done() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.busy = false
@@ -56,21 +56,21 @@ func (l *litter) done() {
 
 // How long to wait after a merge for which there was no room.
 const (
-	tidyAgain   = time.Second
-	tidySlowest = time.Minute
+	compactAgain   = time.Second
+	compactSlowest = time.Minute
 )
 
-// tidy has the tables merged that hold what was removed, if the disk is short of room.
+// compact has the tables merged that hold what was removed, if the disk is short of room.
 // It does not wait for that.
-func (s *Store) tidy() {
+func (s *Store) compact() {
 	if !s.disk.short() {
-		s.litter.forget()
+		s.garbage.forget()
 		return
 	}
 	if !s.reading() {
 		return
 	}
-	low, high, ok := s.litter.take()
+	low, high, ok := s.garbage.take()
 	if !ok {
 		s.reads.Done()
 		return
@@ -86,8 +86,8 @@ func (s *Store) tidy() {
 	go func() {
 		defer s.reads.Done()
 		defer cancel()
-		defer s.litter.done()
-		for again := tidyAgain; s.failure() == nil && s.disk.short(); again = min(2*again, tidySlowest) {
+		defer s.garbage.done()
+		for again := compactAgain; s.failure() == nil && s.disk.short(); again = min(2*again, compactSlowest) {
 			err := s.merge(ctx, low, high)
 			if err == nil || ctx.Err() != nil {
 				return

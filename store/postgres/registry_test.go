@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-func (c *census) knows(name string) bool {
+func (c *registry) knows(name string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.names[name]
@@ -28,7 +28,7 @@ func TestTooManyQueues(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nodes[i].Close()
-		nodes[i].census.most = 3
+		nodes[i].registry.most = 3
 	}
 	submit := func(s *Store, queues ...string) error {
 		var g store.Group
@@ -51,7 +51,7 @@ func TestTooManyQueues(t *testing.T) {
 	if err := submit(nodes[0], "d"); err != nil {
 		t.Errorf("a queue for which there is room as far as this node knows: %v", err)
 	}
-	for limit := time.After(2 * time.Minute); !nodes[1].census.knows("d"); {
+	for limit := time.After(2 * time.Minute); !nodes[1].registry.knows("d"); {
 		select {
 		case <-heard:
 		case <-limit:

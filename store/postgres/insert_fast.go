@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// bornPrompt is born for jobs that may run at once and of which neither the time nor
+// insertedFast is born for jobs that may run at once and of which neither the time nor
 // the numbers are known: one statement takes and uses them, and that is the whole
 // transaction, but for telling. What is sent is as of the instant 0, from which everything in a state
 // counts, and it is moved to the present: n.at is where a state has it.
@@ -24,7 +24,7 @@ import (
 // The last part is executed first, so that nobody is waited for longer than in other
 // shared transactions. Where it yields no row nothing was written: a queue has
 // limits, or a day has begun.
-const bornPrompt = `
+const insertedFast = `
 	WITH stamp AS MATERIALIZED (
 		SELECT s.now, s.seqs
 		FROM (
@@ -73,20 +73,20 @@ const bornPrompt = `
 // unguarded is what the configuration of a queue has that is not guarded.
 const unguarded = `{"MaxDepth": 0, "Fair": false}`
 
-// promptMost is for how many jobs it is worth it. The jobs of more cost so much that
+// fastMost is for how many jobs it is worth it. The jobs of more cost so much that
 // a round trip matters little.
-const promptMost = 256
+const fastMost = 256
 
-// canPrompt reports whether insertPrompt may be tried. Through a pooler a transaction
+// canInsertFast reports whether insertFast may be tried. Through a pooler a transaction
 // needs settings of its own, and one that was undone asks first.
-func (tx *txn) canPrompt(groups []store.Group, jobs []*gq.Spec) bool {
+func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
-		len(jobs) <= promptMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
-		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return tx.s.guarded.has(spec.Queue) || !tx.s.census.admits(spec.Queue) })
+		len(jobs) <= fastMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
+		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return tx.s.guarded.has(spec.Queue) || !tx.s.registry.admits(spec.Queue) })
 }
 
-// remember takes down which of some queues are guarded, so that insertPrompt is not
+// remember takes down which of some queues are guarded, so that insertFast is not
 // tried in vain.
 func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 	for _, name := range names {
@@ -101,8 +101,8 @@ func tardy(spec *gq.Spec) bool {
 	return refers(spec) || spec.Delay != 0 || !spec.RunAt.IsZero() || len(spec.Requires) > 0
 }
 
-// insertPrompt inserts jobs in one round trip, or does nothing.
-func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*gq.Spec) (out []store.Inserted, done bool, err error) {
+// insertFast inserts jobs in one round trip, or does nothing.
+func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.Spec) (out []store.Inserted, done bool, err error) {
 	conn := tx.Tx.(*connTx)
 	select {
 	case tx.segment = <-tx.s.spares:
@@ -129,7 +129,7 @@ func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*g
 	var batch pgx.Batch
 	var now, spare int64
 	var numbers []int64
-	batch.Queue(bornPrompt,
+	batch.Queue(insertedFast,
 		len(jobs), tx.s.latest.Load(), clock, counts.queues, events.mark.id,
 		a.ids, a.costs, a.types, a.specs, a.payloads,
 		rows.his, rows.dues, rows.statuses, rows.queues, rows.limited, rows.fairs, rows.datas, places,
@@ -138,7 +138,7 @@ func (tx *txn) insertPrompt(ctx context.Context, groups []store.Group, jobs []*g
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
 	})
-	tx.writeLowsPrompt(&batch, jobs[0].ID, &numbers)
+	tx.writeLowsFast(&batch, jobs[0].ID, &numbers)
 	failed := conn.sendAlone(ctx, &batch).Close()
 	if err := tx.settle(ctx, failed); err != nil {
 		return nil, false, err
@@ -192,7 +192,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 	space := slices.Grow(tx.work.states[:0], len(jobs)*stateGuess)
 	for i, spec := range jobs {
 		p.bear(spec, member{}, 1)
-		b := &p.births[i]
+		b := &p.insertions[i]
 		if err := tx.work.jobs.add(0, spec, time.Time{}); err != nil {
 			return nil, nil, err
 		}
