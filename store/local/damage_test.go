@@ -44,8 +44,8 @@ func TestDamagedFiles(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	places := 12
-	if raceEnabled {
-		places = 2 // Pebble checks itself then, which takes its time
+	if RaceShare() {
+		places = 1 // Pebble checks itself then, which takes its time
 	}
 	closed := newFixture(t)
 	for _, c := range []struct {

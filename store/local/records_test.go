@@ -47,7 +47,7 @@ func TestUndecodableRecords(t *testing.T) {
 					if spoil == "noise" && (kind == prefixKey || kind == prefixLease) {
 						continue // numbers only: every one can be
 					}
-					if raceEnabled && spoil != "noise" && spoil != "nothing" {
+					if RaceShare() && spoil != "noise" && spoil != "nothing" {
 						continue
 					}
 					if f.trySpoiled(t, r.key, change(r.value), fmt.Sprintf("%s in record %q", spoil, r.key)) {
@@ -105,7 +105,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
-			if raceEnabled && len(rest) > 4 {
+			if RaceShare() && len(rest) > 4 {
 				continue
 			}
 			key := append([]byte{kind}, rest...)

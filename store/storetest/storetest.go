@@ -37,6 +37,9 @@ type Backend struct {
 	// Parallel lets cases run at the same time, each on its own store.
 	Parallel bool
 
+	// Only selects the cases that [Run] runs; nil runs all of them.
+	Only func(Case) bool
+
 	// Stories is how many stories [RunModel] tells where -rapid.checks says nothing;
 	// 0 is the default of package rapid. From a dozen on everything that matters
 	// happens.
@@ -72,6 +75,9 @@ func Run(t *testing.T, b Backend) {
 	t.Helper()
 	var left []string
 	for _, c := range Cases() {
+		if b.Only != nil && !b.Only(c) {
+			continue
+		}
 		if missing := b.missing(c); len(missing) > 0 {
 			left = append(left, fmt.Sprintf("%s (needs %s)", c.Name, strings.Join(missing, ", ")))
 			continue
