@@ -83,7 +83,7 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 
 // release passes ends on to dependents.
 func (e *Engine) release(ctx context.Context, r *SweepReport) error {
-	n, err := e.store.Release(ctx, e.options.Batch)
+	n, err := e.store.ReleaseDependents(ctx, e.options.Batch)
 	if err != nil {
 		return fmt.Errorf("release dependents: %w", err)
 	}

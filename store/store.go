@@ -154,17 +154,17 @@ type Claimer interface {
 // Sweeper does what time and finished dependencies have made due, a bounded step at a time.
 type Sweeper interface {
 	// Due lists jobs for which time has something to do ([machine.Advance]),
-	// the most overdue first, and when to look again. Here, in Release and in
+	// the most overdue first, and when to look again. Here, in ReleaseDependents and in
 	// Collect a limit below 1 is 1.
 	Due(ctx context.Context, limit int) (Due, error)
 
-	// Release tells up to limit waiting dependents that a dependency has ended
+	// ReleaseDependents tells up to limit waiting dependents that a dependency has ended
 	// and returns how many it told; 0 means that none is left, but for those that the
 	// transaction of an application has locked. A store may do
 	// any part of this by itself, at the latest in the next commit after the
 	// one that ended the dependency, so that one job with a million dependents
 	// is never one commit.
-	Release(ctx context.Context, limit int) (int, error)
+	ReleaseDependents(ctx context.Context, limit int) (int, error)
 
 	// Collect removes up to limit finished jobs that are past their retention,
 	// with their events, and returns how many; 0 means that none is left.

@@ -81,7 +81,7 @@ func TestTellingGoesOn(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	for {
-		n, err := s.Release(ctx, 100)
+		n, err := s.ReleaseDependents(ctx, 100)
 		if err != nil {
 			t.Fatal(err)
 		}

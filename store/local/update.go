@@ -310,9 +310,9 @@ func (t *table) unrecorded(p timer) bool {
 	return err == nil && s.Status != gq.StatusScheduled && s.RunAt.UnixNano() == p.at
 }
 
-// Release implements [store.Store]. Every commit of this store tells some
+// ReleaseDependents implements [store.Store]. Every commit of this store tells some
 // dependents by itself, so that there is rarely anything left.
-func (s *Store) Release(ctx context.Context, limit int) (int, error) {
+func (s *Store) ReleaseDependents(ctx context.Context, limit int) (int, error) {
 	told := 0
 	err := s.do(ctx, 1, func(tx *txn) { told = tx.tell(max(limit, 1)) })
 	if err != nil {

@@ -374,7 +374,7 @@ func (tx *txn) writeLeases() {
 	tx.more.Queue("INSERT INTO gq.lease (id, seq) SELECT unnest($1::text[]), unnest($2::bigint[])", ids, seqs)
 }
 
-// writeEnded leaves a marker for Release, where a child waits. No child can be
+// writeEnded leaves a marker for ReleaseDependents, where a child waits. No child can be
 // added meanwhile, since that needs a lock on its parent.
 func (tx *txn) writeEnded() {
 	if len(tx.ended) == 0 {

@@ -186,7 +186,7 @@ func TestTwoNodes(t *testing.T) {
 		})
 		everyone.Go(func() {
 			for running() {
-				if _, err := s.Release(t.Context(), 2); err != nil {
+				if _, err := s.ReleaseDependents(t.Context(), 2); err != nil {
 					t.Error(err)
 				}
 			}

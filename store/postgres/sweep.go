@@ -112,12 +112,12 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 	return late, err
 }
 
-// releaseWait is how long Release waits for a dependent that somebody has locked, before
+// releaseWait is how long ReleaseDependents waits for a dependent that somebody has locked, before
 // it leaves that for the next time.
 const releaseWait = "500ms"
 
-// Release implements [store.Store].
-func (s *Store) Release(ctx context.Context, limit int) (told int, err error) {
+// ReleaseDependents implements [store.Store].
+func (s *Store) ReleaseDependents(ctx context.Context, limit int) (told int, err error) {
 	waits := false
 	err = s.readOnce(ctx, "release", func(tx *txn) error {
 		return tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM gq.ended)").Scan(&waits)

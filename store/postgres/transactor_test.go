@@ -250,7 +250,7 @@ func TestEveryWayToSendStatements(t *testing.T) {
 			}
 			mustInsert(t, s, newSpec(mode))
 			complete(func(u []store.Update) ([]store.Updated, error) { return s.Update(t.Context(), u) })
-			if told, err := s.Release(t.Context(), 10); err != nil || told != 1 {
+			if told, err := s.ReleaseDependents(t.Context(), 10); err != nil || told != 1 {
 				t.Errorf("released %d, %v", told, err)
 			}
 			if events, err := s.Events(t.Context(), 0, 1000); err != nil || len(events) == 0 {

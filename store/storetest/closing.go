@@ -13,7 +13,7 @@ import (
 )
 
 var allMethods = []string{
-	"Insert", "Get", "List", "Claim", "Peek", "Update", "Due", "Release", "Collect",
+	"Insert", "Get", "List", "Claim", "Peek", "Update", "Due", "ReleaseDependents", "Collect",
 	"Counts", "Events", "LastEvent", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
 }
 
@@ -82,8 +82,8 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 			_, err := s.Due(ctx, 1)
 			return err
 		},
-		"Release": func(ctx context.Context, s store.Store) error {
-			_, err := s.Release(ctx, 1)
+		"ReleaseDependents": func(ctx context.Context, s store.Store) error {
+			_, err := s.ReleaseDependents(ctx, 1)
 			return err
 		},
 		"Collect": func(ctx context.Context, s store.Store) error {

@@ -75,7 +75,7 @@ var collectCases = []Case{
 	{
 		Name:   "Collect/Dependents",
 		Clause: "dependents learn how a dependency ended even when it is past its retention by then",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Collect", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Collect", "Close"},
 		run:    collectDependents,
 	},
 	{

@@ -27,7 +27,7 @@ var concurrentCases = []Case{
 	{
 		Name:   "Concurrent/Dependents",
 		Clause: "a dependent inserted while its dependency ends is told, whichever comes first",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    concurrentDependents,
 	},
 }

@@ -13,7 +13,7 @@ var countCases = []Case{
 	{
 		Name:   "Counts/Steps",
 		Clause: "after every step the counts are what a recount finds, for each queue and status",
-		Needs:  []string{"Insert", "Claim", "Update", "List", "Counts", "Due", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "List", "Counts", "Due", "ReleaseDependents", "Close"},
 		run:    countSteps,
 	},
 	{

@@ -12,28 +12,28 @@ var dependCases = []Case{
 	{
 		Name:   "Depend/After",
 		Clause: "an AFTER job waits, PENDING and out of reach, until every dependency has completed",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Close"},
 		Covers: []string{"J-75", "J-85"},
 		run:    dependAfter,
 	},
 	{
 		Name:   "Depend/Failure",
 		Clause: "an AFTER or CHAIN job shares the bad end of its dependency, and so do the jobs behind it; none of them runs",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Close"},
 		Covers: []string{"J-77", "J-86", "J-87", "J-88"},
 		run:    dependFailure,
 	},
 	{
 		Name:   "Depend/AfterAny",
 		Clause: "an AFTER_ANY job runs as soon as one of its dependencies has ended, however",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Close"},
 		Covers: []string{"J-76"},
 		run:    dependAfterAny,
 	},
 	{
 		Name:   "Depend/FanIn",
 		Clause: "a FAN_IN job runs once, when all have ended, however they did",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Close"},
 		Covers: []string{"J-79"},
 		run:    dependFanIn,
 	},
@@ -47,50 +47,50 @@ var dependCases = []Case{
 	{
 		Name:   "Depend/Mixed",
 		Clause: "kinds may be mixed: every AFTER, CHAIN and FAN_IN must be satisfied and one of the AFTER_ANY",
-		Needs:  []string{"Insert", "Update", "Claim", "Get", "Release", "Close"},
+		Needs:  []string{"Insert", "Update", "Claim", "Get", "ReleaseDependents", "Close"},
 		run:    dependMixed,
 	},
 	{
 		Name:   "Depend/Chain",
 		Clause: "the links of a chain run one after another",
-		Needs:  []string{"Insert", "Claim", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		Covers: []string{"J-77"},
 		run:    dependChain,
 	},
 	{
 		Name:   "Depend/Ended",
 		Clause: "a dependency that ended before the submission counts like one that ends after it",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Close"},
 		run:    dependEnded,
 	},
 	{
 		Name:   "Depend/Delay",
 		Clause: "a dependent with a delay waits for both",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    dependDelay,
 	},
 	{
 		Name:   "Depend/Priority",
 		Clause: "a dependent takes over the priority that its dependency has when it ends",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    dependPriority,
 	},
 	{
 		Name:   "Depend/Left",
 		Clause: "a dependent that ended while it waited is left as it is",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Counts", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Counts", "Close"},
 		run:    dependLeft,
 	},
 	{
 		Name:   "Depend/Many",
 		Clause: "all of a job's dependents are told, in bounded steps, each exactly once; 0 means that none is left",
-		Needs:  []string{"Insert", "Claim", "Update", "Release", "Counts", "Events", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Counts", "Events", "Close"},
 		run:    dependMany,
 	},
 	{
 		Name:   "Depend/Reopen",
 		Clause: "dependents that were not told before a restart are told after it",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Release", "Close", reopening},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "ReleaseDependents", "Close", reopening},
 		run:    dependReopen,
 	},
 }
@@ -327,8 +327,8 @@ func dependMany(e *env) {
 		if steps < 3 {
 			limit = -steps // which is 1
 		}
-		told, err := e.store().Release(e.Context(), limit)
-		e.check("Release", err)
+		told, err := e.store().ReleaseDependents(e.Context(), limit)
+		e.check("ReleaseDependents", err)
 		if most := max(limit, 1); told < 0 || told > most {
 			e.Fatalf("a step told %d dependents, want at most %d", told, most)
 		}

@@ -25,7 +25,7 @@
 //     that. Lists and counts may do the same.
 //   - A claim may record what time did to jobs it then does not hand out.
 //   - Dependents may be told in the commit that ends their dependency, by
-//     itself soon after, or not before Release is called.
+//     itself soon after, or not before ReleaseDependents is called.
 //   - A finished job may be kept beyond its retention until all that depend on it
 //     have been told.
 //   - What a fair queue remembers of a key without live jobs may be lost in a

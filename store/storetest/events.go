@@ -17,26 +17,26 @@ var eventCases = []Case{
 	{
 		Name:   "Events/Replay",
 		Clause: "events are read in ascending order, and from any of them on the rest follows",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "ReleaseDependents", "Close"},
 		run:    eventReplay,
 	},
 	{
 		Name:   "Events/History",
 		Clause: "a job's history is what the events tell of it, and its last entry tells the status it has",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Events", "History", "Due", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "Events", "History", "Due", "ReleaseDependents", "Close"},
 		run:    eventHistory,
 	},
 	{
 		Name:   "Events/Legal",
 		Clause: "every change of status has its event, and each is a move that the table of moves allows",
-		Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Events", "Due", "ReleaseDependents", "Close"},
 		Covers: []string{"J-36"},
 		run:    eventLegal,
 	},
 	{
 		Name:   "Events/Only",
 		Clause: "reads, heartbeats, refusals and repeats are no events",
-		Needs:  []string{"Insert", "Get", "Claim", "Peek", "Update", "List", "Counts", "Events", "Due", "Release", "Collect", "PutQueue", "Queues", "History", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Peek", "Update", "List", "Counts", "Events", "Due", "ReleaseDependents", "Collect", "PutQueue", "Queues", "History", "Close"},
 		run:    eventOnly,
 	},
 	{

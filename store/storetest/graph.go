@@ -28,7 +28,7 @@ var graphCases = []Case{
 	{
 		Name:   "Graph/AnyOrder",
 		Clause: "within a group the dependencies may name members in any order",
-		Needs:  []string{"Insert", "Claim", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    graphAnyOrder,
 	},
 	{
@@ -55,7 +55,7 @@ var graphCases = []Case{
 	{
 		Name:   "Graph/PriorityOrder",
 		Clause: "a dependent is served by the priority it inherited",
-		Needs:  []string{"Insert", "Claim", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		Covers: []string{"J-50"},
 		run:    graphPriorityOrder,
 	},

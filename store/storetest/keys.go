@@ -59,7 +59,7 @@ var keyCases = []Case{
 	{
 		Name:   "Keys/Dependency",
 		Clause: "a dependency on a member whose key is taken means the job that has the key",
-		Needs:  []string{"Insert", "Get", "Claim", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Get", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    keyDependency,
 	},
 	{

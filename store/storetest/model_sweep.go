@@ -17,8 +17,8 @@ import (
 // release tells some of those that have something to be told.
 func (m *model) release(r *rapid.T) {
 	limit := pick(r, "limit", 1, 2, 100)
-	n, err := m.s.Release(m.Context(), limit)
-	m.ok("Release", err)
+	n, err := m.s.ReleaseDependents(m.Context(), limit)
+	m.ok("ReleaseDependents", err)
 	if n < 0 || n > limit {
 		m.Fatalf("Release told %d dependents, the limit is %d", n, limit)
 	}
@@ -27,8 +27,8 @@ func (m *model) release(r *rapid.T) {
 // settle lets every dependent be told; afterwards nothing is open.
 func (m *model) settle() {
 	for steps := 0; ; steps++ {
-		n, err := m.s.Release(m.Context(), 100)
-		m.ok("Release", err)
+		n, err := m.s.ReleaseDependents(m.Context(), 100)
+		m.ok("ReleaseDependents", err)
 		if n == 0 {
 			break
 		}

@@ -61,7 +61,7 @@ var moveCases = []Case{
 // moving is what the cases call.
 var moving = []string{
 	"Insert", "Claim", "Update", "Get", "List", "Counts", "Events", "History", "Queues", "PutQueue", "Pools", "PutPool",
-	"PutDocs", "Doc", "Docs", "Due", "Release", "Close",
+	"PutDocs", "Doc", "Docs", "Due", "ReleaseDependents", "Close",
 }
 
 // movable reports whether the store can be moved.

@@ -281,7 +281,7 @@ func (n *naive) tell(limit int, now time.Time) (told int) {
 	return told
 }
 
-func (n *naive) Release(ctx context.Context, limit int) (int, error) {
+func (n *naive) ReleaseDependents(ctx context.Context, limit int) (int, error) {
 	now, err := n.begin(ctx, true)
 	if err != nil {
 		return 0, err

@@ -16,7 +16,7 @@ var notifyCases = []Case{
 	{
 		Name:   "Notify/Claimable",
 		Clause: "there is news of a queue where a job has become claimable: submitted, given back, to be retried, released by what it waited for",
-		Needs:  []string{"Insert", "Claim", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "ReleaseDependents", "Close"},
 		run:    notifyClaimable,
 	},
 	{

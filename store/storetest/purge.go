@@ -34,7 +34,7 @@ var purgeCases = []Case{
 	{
 		Name:   "Purge/Dependents",
 		Clause: "dependents learn how a purged job ended",
-		Needs:  []string{"Insert", "Claim", "Update", "Get", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "ReleaseDependents", "Close"},
 		run:    purgeDependents,
 	},
 	{

@@ -14,13 +14,13 @@ var spawnCases = []Case{
 	{
 		Name:   "Spawn/Complete",
 		Clause: "the children of an update are inserted with it: they may depend on each other and on the job as it is from then on",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "History", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "History", "ReleaseDependents", "Close"},
 		run:    spawnComplete,
 	},
 	{
 		Name:   "Spawn/Heartbeat",
 		Clause: "children of a job that goes on wait for it as any dependents do",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close"},
 		run:    spawnHeartbeat,
 	},
 	{
@@ -38,7 +38,7 @@ var spawnCases = []Case{
 	{
 		Name:   "Spawn/Keys",
 		Clause: "a child whose idempotency key is taken is the job that has it",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close"},
 		run:    spawnKeys,
 	},
 	{
@@ -50,13 +50,13 @@ var spawnCases = []Case{
 	{
 		Name:   "Spawn/Batch",
 		Clause: "updates of one call spawn one after the other, and a refused one does not disturb the others",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "Release", "Close"},
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close"},
 		run:    spawnBatch,
 	},
 	{
 		Name:   "Spawn/Reopen",
 		Clause: "a job and its children survive a restart together",
-		Needs:  []string{"Insert", "Claim", "Get", "Update", "Release", "Close", reopening},
+		Needs:  []string{"Insert", "Claim", "Get", "Update", "ReleaseDependents", "Close", reopening},
 		run:    spawnReopen,
 	},
 }

@@ -139,9 +139,9 @@ func (r recordingStore) Due(ctx context.Context, limit int) (store.Due, error) {
 	return r.Store.Due(ctx, limit)
 }
 
-func (r recordingStore) Release(ctx context.Context, limit int) (int, error) {
-	r.calls.add("Release")
-	return r.Store.Release(ctx, limit)
+func (r recordingStore) ReleaseDependents(ctx context.Context, limit int) (int, error) {
+	r.calls.add("ReleaseDependents")
+	return r.Store.ReleaseDependents(ctx, limit)
 }
 
 func (r recordingStore) Collect(ctx context.Context, limit int) (int, error) {

@@ -185,8 +185,8 @@ func (e *env) absent(what string, id gq.JobID) {
 func (e *env) release() {
 	e.Helper()
 	for range 100_000 {
-		n, err := e.store().Release(e.Context(), 100)
-		e.check("Release", err)
+		n, err := e.store().ReleaseDependents(e.Context(), 100)
+		e.check("ReleaseDependents", err)
 		if n == 0 {
 			return
 		}
