@@ -211,7 +211,18 @@ func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Durati
 		if _, err := fill(ctx, q.store, plainJob(), b.Payload, heartbeatJobs); err != nil {
 			return err
 		}
+		lost := func() error {
+			if n := q.worker.Stats().LeasesLost; n > 0 {
+				return fmt.Errorf("%d of %d: %w", n, heartbeatJobs, errLost)
+			}
+			return nil
+		}
 		for q.worker.Stats().Running < heartbeatJobs {
+			// A run that lost its lease waits for the release too and keeps its slot,
+			// so without this check nothing would ever change.
+			if err := lost(); err != nil {
+				return err
+			}
 			if err := wait(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
@@ -222,8 +233,8 @@ func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Durati
 		}
 		r.HeartbeatCommits = new(float64(meter.Meter().Commits-before) / time.Since(start).Seconds())
 		r.HeartbeatJobs, r.HeartbeatTTL = heartbeatJobs, ttl.Seconds()
-		if n := q.worker.Stats().LeasesLost; n > 0 {
-			return fmt.Errorf("%d of %d: %w", n, heartbeatJobs, errLost)
+		if err := lost(); err != nil {
+			return err
 		}
 		finish()
 		return q.settled(ctx, heartbeatJobs)
