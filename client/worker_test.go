@@ -47,7 +47,7 @@ func TestWorkerRunsRemotely(t *testing.T) {
 		return j.SetResult(j.Args.A + j.Args.B)
 	})
 	var tries atomic.Int64
-	w.HandleFunc("stubborn", func(context.Context, *worker.Run) error {
+	w.HandleFunc("flaky", func(context.Context, *worker.Run) error {
 		if tries.Add(1) < 3 {
 			return gq.Temporary(fmt.Errorf("try %d \xff", tries.Load()))
 		}
@@ -69,7 +69,7 @@ func TestWorkerRunsRemotely(t *testing.T) {
 	for i := range 100 {
 		ids = append(ids, f.job(func(s *gq.Spec) { s.Type, s.Payload.Data = "sum", fmt.Appendf(nil, `{"A":%d,"B":1}`, i) }))
 	}
-	stubborn := f.job(func(s *gq.Spec) { s.Type, s.Policy = "stubborn", soon })
+	flaky := f.job(func(s *gq.Spec) { s.Type, s.Policy = "flaky", soon })
 	bad := f.job(func(s *gq.Spec) { s.Type = "bad" })
 	endless := f.job(func(s *gq.Spec) { s.Type = "endless" })
 	for i, id := range ids {
@@ -77,7 +77,7 @@ func TestWorkerRunsRemotely(t *testing.T) {
 			t.Errorf("job %d is %s with %q", i, job.State.Status, job.Result)
 		}
 	}
-	if s := must(f.Wait(ctx, stubborn))(t).State; s.Status != gq.StatusCompleted || s.Attempt != 3 {
+	if s := must(f.Wait(ctx, flaky))(t).State; s.Status != gq.StatusCompleted || s.Attempt != 3 {
 		t.Errorf("%s after attempt %d", s.Status, s.Attempt)
 	}
 	if s := must(f.Wait(ctx, bad))(t).State; s.Status != gq.StatusFailed || s.Failure.Code != "never" {

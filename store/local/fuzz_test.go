@@ -148,10 +148,10 @@ func FuzzDecodeEvents(f *testing.F) {
 				return true
 			})
 			if last, lastErr := lastOf(numberKey(prefixEvents, 100), b); err == nil && len(all) > 0 && (lastErr != nil || last != all[len(all)-1].Seq) {
-				t.Errorf("the last event is %d at a glance, %v, and %d", last, lastErr, all[len(all)-1].Seq)
+				t.Errorf("lastOf says %d, %v, and the last event is %d", last, lastErr, all[len(all)-1].Seq)
 			}
 			if err == nil && len(all) > 0 && recordTime(b) != all[0].Time.UnixNano() {
-				t.Errorf("the time is %d at a glance and %v", recordTime(b), all[0].Time)
+				t.Errorf("recordTime says %d, and the first event is of %v", recordTime(b), all[0].Time)
 			}
 			return all, err
 		}, func(all []storedEvent) []byte {

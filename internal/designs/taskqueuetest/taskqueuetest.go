@@ -72,16 +72,16 @@ func dial(t *testing.T, target Target) *system {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 		s.conns = append(s.conns, conn)
-		s.nodes = append(s.nodes, publicpb.NewTaskQueuePublicServiceClient(stubborn{conn}))
+		s.nodes = append(s.nodes, publicpb.NewTaskQueuePublicServiceClient(retrying{conn}))
 	}
 	return s
 }
 
-// stubborn asks again where a service of the design did not answer in time: the cases
+// retrying repeats calls that a service of the design did not answer in time: the cases
 // judge what is answered, however slow the machine is.
-type stubborn struct{ grpc.ClientConnInterface }
+type retrying struct{ grpc.ClientConnInterface }
 
-func (s stubborn) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+func (s retrying) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
