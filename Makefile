@@ -135,7 +135,7 @@ test-local: ## Run every test of the embedded store in full with the race detect
 
 .PHONY: test-idle
 test-idle: postgres ## What an idle server costs after 10,000 jobs of every API, on every store
-	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestIdleServerUsesNoCPU$$' -idle-jobs 10000
+	$(GO) test ./cmd/gq -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestIdleServerUsesNoCPU$$' -idle-native-jobs 10000 -idle-jobs 10000
 
 .PHONY: test-failover
 test-failover: ## Five failovers of three servers under Patroni, synchronous and asynchronous

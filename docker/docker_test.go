@@ -5,6 +5,7 @@ package docker_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -34,10 +35,13 @@ var checkout = sync.OnceValues(func() (dir string, err error) {
 	if err := copyTree("..", dir); err != nil {
 		return "", err
 	}
-	for _, script := range []string{"scripts/docker-build", "scripts/docker-postgres"} {
-		if err := command(dir, script); err != nil {
-			return "", err
-		}
+	var postgres error
+	var other sync.WaitGroup
+	other.Go(func() { postgres = command(dir, "scripts/docker-postgres") })
+	err = command(dir, "scripts/docker-build")
+	other.Wait()
+	if err := errors.Join(err, postgres); err != nil {
+		return "", err
 	}
 	return dir, os.Setenv("GQ_POSTGRES_IMAGE", "gopherqueue/postgres:local") // nothing is pulled
 })

@@ -259,6 +259,7 @@ func (b *inbox) missing(ids []gq.JobID) (n int) {
 // its events that resumes where it was sees every one of them once.
 func TestKillsLoseNoWebhookAndNoEvent(t *testing.T) {
 	spec.Covers(t, "J-147")
+	t.Parallel()
 	b := newInbox(t)
 	store := "file:" + t.TempDir()
 	var ids []gq.JobID
@@ -480,6 +481,7 @@ func (a *authority) issue(name string) (cert, key string) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
 	cert, key := ours.issue("server")
 	clientCert, clientKey := ours.issue("client")

@@ -46,6 +46,7 @@ func TestKilledServer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what takes half a minute; make test runs it")
 	}
+	t.Parallel()
 	began := time.Now()
 	site := newCrashSite(t, "file:"+filepath.Join(t.TempDir(), "data"))
 	l := newCrashLoad(t, site)

@@ -187,10 +187,11 @@ func TestKilledMove(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what takes many processes; make test runs it")
 	}
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	dir := filled(t, 6000)
+	dir := filled(t, 3000)
 	tmp := t.TempDir()
 	path := func(name string) string { return filepath.Join(tmp, name) }
 	url := pgtest.Own(t).Database(t)

@@ -20,7 +20,7 @@ import (
 // How much the tests of several servers on one database do. make test-nodes and
 // make test-kill have the long runs.
 var (
-	nodesJobs  = flag.Int("nodes-jobs", 10_000, "jobs that servers on one database share")
+	nodesJobs  = flag.Int("nodes-jobs", 4000, "jobs that servers on one database share")
 	nodesKills = flag.Int("nodes-kills", 6, "how often servers and their database are killed")
 )
 
@@ -28,6 +28,7 @@ var (
 // work off jobs that were submitted through all of them. No lease ends meanwhile,
 // so each job must run exactly once.
 func TestServersShareADatabase(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 4} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) { shareJobs(t, pgtest.Own(t).Database(t), n, *nodesJobs) })
 	}
@@ -36,6 +37,7 @@ func TestServersShareADatabase(t *testing.T) {
 // TestServersBehindAPooler is the same through a PgBouncer in transaction mode:
 // nothing has to be said about it, and jobs are found without notifications.
 func TestServersBehindAPooler(t *testing.T) {
+	t.Parallel()
 	cluster := pgtest.Own(t)
 	url, err := cluster.Pooler(t).Behind(cluster.Database(t))
 	if err != nil {
@@ -172,6 +174,7 @@ func TestKilledServersAndDatabase(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short leaves out what takes half a minute; make test runs it")
 	}
+	t.Parallel()
 	began := time.Now()
 	cluster := pgtest.Own(t)
 	url := cluster.Database(t)

@@ -13,6 +13,7 @@ import (
 // clients that oapi-codegen and openapi-typescript generate work with a server that
 // requires a token.
 func TestGeneratedClients(t *testing.T) {
+	t.Parallel()
 	tools, err := filepath.Abs("../../tools/openapi")
 	if err != nil {
 		t.Fatal(err)

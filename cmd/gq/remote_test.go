@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -388,8 +389,10 @@ func TestListingByTypeAndTag(t *testing.T) {
 	for i := range specs {
 		specs[i] = gq.Spec{Type: "common"}
 	}
-	if _, err := d.queue.(*engine.Engine).SubmitBatch(t.Context(), specs); err != nil {
-		t.Fatal(err)
+	for some := range slices.Chunk(specs, 1000) {
+		if _, err := d.queue.(*engine.Engine).SubmitBatch(t.Context(), some); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, args := range []string{"--type rare", "--type rare --type none", "--tag a=b", "--tag a=b --tag c=d", "--type rare --limit 1", "--type rare --oldest-first"} {
 		page := d.json(append([]string{"job", "list"}, strings.Fields(args)...)...)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -29,10 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(echoVariable) != "" {
 		panic(serveEcho())
 	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // stories mostly wait for a server, or for time to pass
-		panic(err)
-	}
+	gqtest.WaitTogether(8) // stories mostly wait for a server, or for time to pass
 	pgtest.Main(m)
 	gqtest.Remove()
 	if err := leaktest.Find(); err != nil {

@@ -3,10 +3,12 @@ package gqtest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,7 +21,14 @@ var (
 	used atomic.Bool // dir exists
 )
 
+// programsVariable names a directory with programs that were built just now.
+// scripts/test sets it, so that packages do not link the same program one by one.
+const programsVariable = "GQ_TEST_PROGRAMS"
+
 func build(name string) (program string, err error) {
+	if ready := os.Getenv(programsVariable); ready != "" {
+		return filepath.Join(ready, name), nil
+	}
 	used.Store(true)
 	in, err := dir()
 	if err != nil {
@@ -53,6 +62,15 @@ func built(t testing.TB, program func() (string, error)) string {
 		t.Fatal(err)
 	}
 	return name
+}
+
+// WaitTogether lets up to n parallel tests of a package run at once unless -parallel
+// says otherwise. The default is one for each core, which is too few for tests that
+// wait for other processes. It is for TestMain, before the tests run.
+func WaitTogether(n int) {
+	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
+		panic(err)
+	}
 }
 
 // Remove removes the programs. It is for TestMain, when all tests are done.
