@@ -5,16 +5,14 @@ import (
 	"time"
 )
 
-// Strategy is how the delay before a retry grows. The zero value is not a
-// strategy.
+// Strategy says how the delay before a retry grows. The zero value is not a strategy.
 type Strategy uint8
 
-// The strategies.
 const (
 	StrategyConstant    Strategy = iota + 1 // the initial delay, every time
 	StrategyLinear                          // the initial delay times the number of the retry
-	StrategyExponential                     // each delay is the one before times the multiplier
-	StrategyCustom                          // an application's function; only inside a Go program
+	StrategyExponential                     // the previous delay times the multiplier
+	StrategyCustom                          // a function of the program; only in embedded queues
 	strategyEnd
 )
 
@@ -25,10 +23,10 @@ func (s Strategy) String() string { return nameOf(strategyNames[:], int(s)) }
 // Valid reports whether s is a strategy.
 func (s Strategy) Valid() bool { return s >= StrategyConstant && s < strategyEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (s Strategy) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (s *Strategy) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(strategyNames[:], name); ok {
@@ -38,16 +36,15 @@ func (s *Strategy) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"strategy", fmt.Sprintf("%.64q is not one of %v", name, strategyNames[1:])}}}
 }
 
-// Jitter is how delays are spread, so that jobs that failed together do not
-// come back together. The zero value is not a jitter.
+// Jitter says how delays vary, so that jobs that failed together do not retry together. The
+// zero value is not a jitter.
 type Jitter uint8
 
-// The jitters.
 const (
-	JitterNone  Jitter = iota + 1 // the delay as it stands
+	JitterNone  Jitter = iota + 1 // the exact delay
 	JitterTenth                   // up to a tenth more or less, never above the maximum
-	JitterFull                    // anything from zero up to the delay
-	JitterHash                    // up to a tenth more or less, drawn from the job id; see HashBackoff
+	JitterFull                    // between zero and the delay
+	JitterHash                    // up to a tenth more or less, derived from the job id
 	jitterEnd
 )
 
@@ -58,10 +55,10 @@ func (j Jitter) String() string { return nameOf(jitterNames[:], int(j)) }
 // Valid reports whether j is a jitter.
 func (j Jitter) Valid() bool { return j >= JitterNone && j < jitterEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (j Jitter) MarshalText() ([]byte, error) { return []byte(j.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (j *Jitter) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(jitterNames[:], name); ok {
@@ -71,12 +68,12 @@ func (j *Jitter) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"jitter", fmt.Sprintf("%.64q is not one of %v", name, jitterNames[1:])}}}
 }
 
-// Backoff is the delay before each retry, as data. It is comparable.
+// Backoff describes the delay before each retry. It is comparable.
 type Backoff struct {
 	Strategy   Strategy
 	Initial    time.Duration // before the first retry
-	Max        time.Duration // no delay is longer; only JitterHash may add its tenth to it
-	Multiplier float64       // StrategyExponential: factor from one delay to the next, at least 1
+	Max        time.Duration // longest delay; JitterHash can exceed it by a tenth
+	Multiplier float64       // StrategyExponential: growth factor, at least 1
 	Jitter     Jitter
-	Custom     string // StrategyCustom: the name under which the application registered its function
+	Custom     string // StrategyCustom: name in OpenOptions.Backoffs
 }

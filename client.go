@@ -19,17 +19,17 @@ type Client struct{ Driver }
 
 // Open opens the queue that a URL names:
 //
-//	memory:                     in this process and gone with it, for tests
+//	memory:                     in the memory of this process, for tests
 //	file:DIR                    in this process, durable in a directory
-//	postgres://…                shared by all processes that use the database
-//	gq://HOST:8790[,HOST:8790]  a server; of several the first that answers
+//	postgres://…                in a database, shared by all processes that use it
+//	gq://HOST:8790[,HOST:8790]  on a server; the first host that answers is used
 //	gqs://…                     the same with TLS
 //
-// The program imports the driver of the schemes it uses, as with database/sql:
+// The program imports the drivers for the schemes it uses, as with database/sql:
 //
 //	import _ "github.com/gopherqueue/gq/driver/file" // file: and memory:
 //
-// An embedded queue does its background work, such as retries and schedules, until Close.
+// An embedded queue runs its background work, such as retries and schedules, until Close.
 func Open(ctx context.Context, url string, options ...OpenOption) (*Client, error) {
 	scheme, _, _ := strings.Cut(url, ":")
 	open, err := driverOf(scheme)
@@ -47,7 +47,7 @@ func Open(ctx context.Context, url string, options ...OpenOption) (*Client, erro
 	return &Client{driver}, nil
 }
 
-// Close stops an embedded queue or disconnects from a server. What was acknowledged stays.
+// Close stops an embedded queue or disconnects from a server. Acknowledged writes are durable.
 func (c *Client) Close() error {
 	if d, ok := c.Driver.(io.Closer); ok {
 		return d.Close()
@@ -55,9 +55,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Submit stores a job; programs usually do so through a [Kind]. If the idempotency key
-// belongs to a job that was submitted with other content, the result is that job and the
-// error is [ErrKeyReused].
+// Submit stores a job; programs usually call [Kind.Submit] instead. If the idempotency key
+// belongs to a job with different content, Submit returns that job and [ErrKeyReused].
 func (c *Client) Submit(ctx context.Context, s Spec) (SubmitResult, error) {
 	r, err := c.Driver.Submit(ctx, s)
 	if err == nil {
@@ -66,8 +65,8 @@ func (c *Client) Submit(ctx context.Context, s Spec) (SubmitResult, error) {
 	return r, err
 }
 
-// In is the queue within a transaction of the program's own: a pgx.Tx or *sql.Tx of the
-// database that the queue is in. Other queues refuse what is submitted there.
+// In returns the queue inside a transaction of the program: a pgx.Tx or *sql.Tx of the
+// database that holds the queue. Other queues fail every call with [ErrInvalid].
 func (c *Client) In(tx any) Submitter {
 	if d, ok := c.Driver.(interface {
 		Within(tx any) (Submitter, error)
@@ -76,39 +75,39 @@ func (c *Client) In(tx any) Submitter {
 		if err == nil {
 			return t
 		}
-		return refusal{err}
+		return failedTx{err}
 	}
-	return refusal{ErrInvalid.Errorf("this queue takes no part in transactions; open it with the postgres:// URL of the database")}
+	return failedTx{ErrInvalid.Errorf("this queue does not support transactions; open it with the postgres:// URL of the database")}
 }
 
-// refusal is a transaction that there cannot be.
-type refusal struct{ err error }
+// failedTx fails every call with the error that [Client.In] cannot return.
+type failedTx struct{ err error }
 
-func (r refusal) Submit(context.Context, Spec) (SubmitResult, error) { return SubmitResult{}, r.err }
+func (f failedTx) Submit(context.Context, Spec) (SubmitResult, error) { return SubmitResult{}, f.err }
 
-func (r refusal) SubmitBatch(context.Context, []Spec) ([]SubmitResult, error) { return nil, r.err }
+func (f failedTx) SubmitBatch(context.Context, []Spec) ([]SubmitResult, error) { return nil, f.err }
 
-func (r refusal) SubmitGraph(context.Context, []GraphJob) ([]SubmitResult, error) { return nil, r.err }
+func (f failedTx) SubmitGraph(context.Context, []GraphJob) ([]SubmitResult, error) { return nil, f.err }
 
-func (r refusal) Complete(context.Context, LeaseRef, []byte) (State, error) { return State{}, r.err }
+func (f failedTx) Complete(context.Context, LeaseRef, []byte) (State, error) { return State{}, f.err }
 
-// OpenOptions are the settings with which [Open] calls a driver.
+// OpenOptions are the settings that [Open] passes to a driver.
 type OpenOptions struct {
 	Log      *slog.Logger                                                      // nil logs nothing
 	Token    string                                                            // of a server
 	TLS      *tls.Config                                                       // of a server
-	Limits   Limits                                                            // of an embedded queue; zero is DefaultLimits
-	Backoffs map[string]func(n int, initial, most time.Duration) time.Duration // strategies of the program's own, by name, of an embedded queue
+	Limits   Limits                                                            // of an embedded queue; zero fields have defaults
+	Backoffs map[string]func(n int, initial, most time.Duration) time.Duration // custom backoffs of an embedded queue, by name
 }
 
-// OpenOption changes one setting of [Open]; for those without a function of their own it is
-// written as func(o *gq.OpenOptions) { o.Limits = … }.
+// OpenOption changes one setting of [Open]. Settings without a function here are written as
+// func(o *gq.OpenOptions) { o.Limits = … }.
 type OpenOption func(*OpenOptions)
 
 // Token authenticates with a server.
 func Token(token string) OpenOption { return func(o *OpenOptions) { o.Token = token } }
 
-// Log logs what goes wrong in the background. Without it nothing is logged.
+// Log sets the logger for errors of the background work. Without it they are not logged.
 func Log(log *slog.Logger) OpenOption { return func(o *OpenOptions) { o.Log = log } }
 
 // openFunc opens the queue that a URL names.
@@ -119,14 +118,14 @@ var drivers struct {
 	byScheme map[string]openFunc // guarded by mu
 }
 
-// RegisterDriver has [Open] call a function for the URLs of a scheme. The packages below
-// driver do so when they are imported. A driver that is also an [io.Closer] is closed with its
-// client. It panics if the scheme is taken.
+// RegisterDriver makes [Open] call open for URLs with this scheme. The packages under driver
+// register themselves when they are imported. [Client.Close] closes a driver that implements
+// [io.Closer]. RegisterDriver panics if the scheme already has a driver.
 func RegisterDriver(scheme string, open func(ctx context.Context, url string, o OpenOptions) (Driver, error)) {
 	drivers.mu.Lock()
 	defer drivers.mu.Unlock()
 	if drivers.byScheme[scheme] != nil {
-		panic("gq: two drivers are registered for " + scheme + ":")
+		panic("gq: a driver for " + scheme + ": is already registered")
 	}
 	if drivers.byScheme == nil {
 		drivers.byScheme = make(map[string]openFunc)
@@ -134,7 +133,7 @@ func RegisterDriver(scheme string, open func(ctx context.Context, url string, o 
 	drivers.byScheme[scheme] = open
 }
 
-// driverPackages are the packages that register our own schemes.
+// driverPackages maps each scheme of this module to the package that registers it.
 var driverPackages = map[string]string{
 	"memory": "file", "file": "file", "postgres": "postgres", "postgresql": "postgres", "gq": "remote", "gqs": "remote",
 }
@@ -145,9 +144,9 @@ func driverOf(scheme string) (openFunc, error) {
 	if open := drivers.byScheme[scheme]; open != nil {
 		return open, nil
 	}
-	problem := fmt.Sprintf("%.40q is none of the schemes %s", scheme+":", strings.Join(slices.Sorted(maps.Keys(driverPackages)), ", "))
+	problem := fmt.Sprintf("unknown scheme %.40q; use one of %s", scheme+":", strings.Join(slices.Sorted(maps.Keys(driverPackages)), ", "))
 	if name, ok := driverPackages[scheme]; ok {
-		problem = fmt.Sprintf("the driver of %s: is not linked; add import _ %q", scheme, "github.com/gopherqueue/gq/driver/"+name)
+		problem = fmt.Sprintf("the driver for %s: is not linked; add import _ %q", scheme, "github.com/gopherqueue/gq/driver/"+name)
 	}
 	return nil, &InvalidError{Faults: []Fault{{"url", problem}}}
 }

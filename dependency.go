@@ -2,17 +2,15 @@ package gq
 
 import "fmt"
 
-// DependencyKind is what one job has to do with another. The zero value is not
-// a kind.
+// DependencyKind says how a job depends on another one. The zero value is not a kind.
 type DependencyKind uint8
 
-// The kinds.
 const (
-	DependencyAfter    DependencyKind = iota + 1 // runs once the other has completed; shares its bad end
-	DependencyAfterAny                           // runs once any of its AFTER_ANY dependencies has ended, however
-	DependencyChain                              // the link behind the other: like After
-	DependencyFanOut                             // was spawned by the other; does not wait for it
-	DependencyFanIn                              // runs once the other has ended, however
+	DependencyAfter    DependencyKind = iota + 1 // runs after the other completed; ends if the other ends without success
+	DependencyAfterAny                           // runs after at least one AFTER_ANY dependency ended, with or without success
+	DependencyChain                              // like DependencyAfter, for the links of a chain
+	DependencyFanOut                             // the other job spawned this one; does not wait
+	DependencyFanIn                              // runs after the other ended, with or without success
 	dependencyEnd
 )
 
@@ -23,14 +21,14 @@ func (k DependencyKind) String() string { return nameOf(dependencyNames[:], int(
 // Valid reports whether k is one of the five kinds.
 func (k DependencyKind) Valid() bool { return k >= DependencyAfter && k < dependencyEnd }
 
-// Waits reports whether a job may not run before such a dependency allows it.
-// FAN_OUT alone does not wait: it records who spawned the job.
+// Waits reports whether a job with this dependency waits for the other job. Only FAN_OUT,
+// which records the job that spawned it, does not wait.
 func (k DependencyKind) Waits() bool { return k.Valid() && k != DependencyFanOut }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (k DependencyKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (k *DependencyKind) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(dependencyNames[:], name); ok {
@@ -40,14 +38,12 @@ func (k *DependencyKind) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"kind", fmt.Sprintf("%.64q is not one of %v", name, dependencyNames[1:])}}}
 }
 
-// Dependency names a job that another one depends on.
+// Dependency names a job that another job depends on.
 //
-// ErrorKinds may be mixed. A job then runs when every AFTER, CHAIN and FAN_IN
-// dependency is satisfied and, where it has AFTER_ANY dependencies, at least
-// one of those has ended: the AFTER_ANY dependencies of a job are one group
-// that counts as one.
+// A job can mix kinds. It runs when every AFTER, CHAIN and FAN_IN dependency is satisfied and,
+// if it has AFTER_ANY dependencies, at least one of those has ended.
 type Dependency struct {
 	Kind DependencyKind
 	Job  JobID
-	Ref  string // instead of Job: a job of the same graph, see GraphJob
+	Ref  string // instead of Job: GraphJob.Ref of a job of the same graph
 }

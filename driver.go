@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Driver has every call a program can make on a queue. Package engine implements it over a
-// store, package client over the network, and a [Client] offers it to programs. All methods
-// may be called concurrently, and what they return belongs to the caller.
+// Driver has every call that a program can make on a queue. Package engine implements it on
+// top of a store and package client over the network; programs use it through a [Client].
+// All methods are safe for concurrent use. The caller owns the values they return.
 type Driver interface {
 	Submitter
 
-	// Get reads a job with the parts that are asked for.
+	// Get returns a job, with its payload, result and checkpoint if parts asks for them.
 	Get(ctx context.Context, id JobID, parts Parts) (Job, error)
-	// List reads a page of jobs.
+	// List returns one page of the jobs that a query selects.
 	List(ctx context.Context, q Query) (Page, error)
-	// Wait returns a job with its result once it has ended.
+	// Wait blocks until a job has ended and returns it with its result.
 	Wait(ctx context.Context, id JobID) (Job, error)
 	// Explain says why a job is not running.
 	Explain(ctx context.Context, id JobID) (Explanation, error)
@@ -23,7 +23,7 @@ type Driver interface {
 	History(ctx context.Context, id JobID) ([]Event, error)
 	// UpdateMetadata changes the tags, the priority and other metadata of a live job.
 	UpdateMetadata(ctx context.Context, id JobID, p MetadataPatch) (Job, error)
-	// Cancel ends a job that waits, and asks the worker of a running one to stop.
+	// Cancel ends a waiting job at once and asks the worker of a running job to stop.
 	Cancel(ctx context.Context, id JobID, reason string) (State, error)
 	// CancelWhere cancels all live jobs that a query selects.
 	CancelWhere(ctx context.Context, q Query, reason string) (CancelReport, error)
@@ -31,84 +31,85 @@ type Driver interface {
 	Replay(ctx context.Context, id JobID) (SubmitResult, error)
 	// Purge removes a finished job.
 	Purge(ctx context.Context, id JobID) error
-	// PurgeWhere removes all finished jobs that a query selects and returns how many.
+	// PurgeWhere removes all finished jobs that a query selects and returns their number.
 	PurgeWhere(ctx context.Context, q Query) (int, error)
 
-	// Claim hands out jobs under leases.
+	// Claim takes jobs from queues and returns each with a lease.
 	Claim(ctx context.Context, r ClaimRequest) ([]Job, error)
-	// Start begins the execution of a job that was claimed with Hold.
+	// Start begins to execute a job that the caller claimed with Hold.
 	Start(ctx context.Context, lease LeaseRef, ttl time.Duration) (State, error)
-	// Heartbeat renews leases and records what their holders report.
+	// Heartbeat renews leases and records progress and checkpoints.
 	Heartbeat(ctx context.Context, beats []Heartbeat) ([]LeaseResult, error)
 	// Settle ends leases, each with its own outcome.
 	Settle(ctx context.Context, outcomes []Outcome) ([]LeaseResult, error)
-	// Fail ends a lease with a failure; the job's policy decides about another attempt.
+	// Fail ends a lease with a failure. The job's policy decides whether to retry.
 	Fail(ctx context.Context, lease LeaseRef, f Failure) (State, error)
-	// Release gives a job back without using up an attempt.
+	// Release returns a job to its queue without using up an attempt.
 	Release(ctx context.Context, lease LeaseRef, delay time.Duration, reason string) (State, error)
-	// Workers lists the workers that have claimed or sent a heartbeat lately.
+	// Workers lists the workers that claimed jobs or sent heartbeats in the last minute.
 	Workers(ctx context.Context) ([]LiveWorker, error)
 
-	// DeclareQueue sets up a queue when a program starts, and leaves alone what an
-	// operator has changed since.
+	// DeclareQueue configures a queue at program start. It keeps settings that an operator
+	// has changed since the last declaration.
 	DeclareQueue(ctx context.Context, q Queue) (Queue, error)
-	// PutQueue sets up a queue, whatever it was before.
+	// PutQueue replaces the configuration of a queue.
 	PutQueue(ctx context.Context, q Queue) (Queue, error)
-	// ChangeQueue applies change to a queue and retries if somebody else changed it
-	// meanwhile.
+	// ChangeQueue applies change to a queue's configuration and retries if another process
+	// modified it concurrently.
 	ChangeQueue(ctx context.Context, name string, change func(*Queue)) (Queue, error)
-	// Queue reads a queue.
+	// Queue returns a queue.
 	Queue(ctx context.Context, name string) (Queue, error)
-	// Queues lists all queues by name.
+	// Queues lists all queues, sorted by name.
 	Queues(ctx context.Context) ([]Queue, error)
-	// QueuesAfter lists up to limit queues whose names come after one.
+	// QueuesAfter lists up to limit queues with names greater than name, sorted by name.
 	QueuesAfter(ctx context.Context, name string, limit int) ([]Queue, error)
-	// Pause stops handing out a queue's jobs; submissions go on.
+	// Pause stops claims from a queue. Submissions continue.
 	Pause(ctx context.Context, queue string) (Queue, error)
-	// Resume hands out a queue's jobs again.
+	// Resume allows claims from a paused queue again.
 	Resume(ctx context.Context, queue string) (Queue, error)
-	// Counts has the number of jobs by queue and status, of all queues if none is named.
+	// Counts returns the number of jobs by queue and status. Without names it returns all
+	// queues.
 	Counts(ctx context.Context, queues ...string) ([]Count, error)
-	// Stats has the counts of all queues together with the live workers.
+	// Stats returns the counts of all queues, the number of live workers and the size of
+	// the store.
 	Stats(ctx context.Context) (Stats, error)
-	// Pools lists the capacities that queues share.
+	// Pools lists the capacity pools.
 	Pools(ctx context.Context) ([]Pool, error)
-	// PutPool sets up a pool.
+	// PutPool creates or replaces a pool.
 	PutPool(ctx context.Context, p Pool) error
 
-	// PutSchedule makes a schedule or replaces the one of that name.
+	// PutSchedule creates or replaces a schedule.
 	PutSchedule(ctx context.Context, s Schedule) (Schedule, error)
-	// Schedule reads a schedule.
+	// Schedule returns a schedule.
 	Schedule(ctx context.Context, name string) (Schedule, error)
-	// Schedules lists all schedules by name.
+	// Schedules lists all schedules, sorted by name.
 	Schedules(ctx context.Context) ([]Schedule, error)
-	// PauseSchedule stops a schedule.
+	// PauseSchedule stops a schedule from firing.
 	PauseSchedule(ctx context.Context, name string) (Schedule, error)
-	// ResumeSchedule continues a paused schedule without making up for missed slots.
+	// ResumeSchedule continues a paused schedule. The firings missed meanwhile are skipped.
 	ResumeSchedule(ctx context.Context, name string) (Schedule, error)
-	// DeleteSchedule removes a schedule. The jobs it has submitted stay.
+	// DeleteSchedule removes a schedule and keeps the jobs it submitted.
 	DeleteSchedule(ctx context.Context, name string) error
 
-	// Events reads up to limit events after a sequence number, oldest first.
+	// Events returns up to limit events after a sequence number, oldest first.
 	Events(ctx context.Context, after uint64, limit int) ([]Event, error)
-	// LastEvent is the sequence number of the newest event.
+	// LastEvent returns the sequence number of the newest event.
 	LastEvent(ctx context.Context) (uint64, error)
-	// Follow calls f with the events after a sequence number, oldest first and without a
-	// gap, and with new ones as they come, until ctx ends, which is no error, or f returns
-	// one.
+	// Follow calls f with all events after a sequence number, oldest first and without
+	// gaps, and then with new events as they occur. It returns nil when ctx ends, or the
+	// error that f returned.
 	Follow(ctx context.Context, after uint64, f func([]Event) error) error
 }
 
-// Submitter accepts jobs and the completion of one: a [Client], or the queue within a
-// transaction of the program's own ([Client.In]), where both count if and only if the
-// transaction commits.
+// Submitter accepts jobs and completes them: either a [Client], or a transaction of the
+// program ([Client.In]), where submissions and completions take effect if the transaction
+// commits.
 type Submitter interface {
 	// Submit stores a job.
 	Submit(ctx context.Context, s Spec) (SubmitResult, error)
-	// SubmitBatch stores jobs that have nothing to do with each other; each has a result
-	// of its own.
+	// SubmitBatch stores independent jobs. Each has its own result.
 	SubmitBatch(ctx context.Context, specs []Spec) ([]SubmitResult, error)
-	// SubmitGraph stores jobs that depend on each other, all or none.
+	// SubmitGraph stores jobs that depend on each other: all of them or none.
 	SubmitGraph(ctx context.Context, jobs []GraphJob) ([]SubmitResult, error)
 	// Complete ends a lease with success.
 	Complete(ctx context.Context, lease LeaseRef, result []byte) (State, error)

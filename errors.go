@@ -5,24 +5,23 @@ import (
 	"strings"
 )
 
-// ErrorKind classifies an error for a caller that must react to it. Every face maps
-// kinds onto its own status codes in one table; an error without a kind is
-// [KindInternal].
+// ErrorKind classifies errors by how a caller can react. Every API maps kinds to its own
+// status codes. An error without a kind is [KindInternal].
 type ErrorKind uint8
 
 const (
-	KindInternal    ErrorKind = iota // a defect or an unclassified failure; its text stays in the log
-	KindInvalid                      // the request is wrong in itself; repeating it cannot help
-	KindNotFound                     // no such job, lease, queue or document
-	KindConflict                     // the present state does not allow the request
+	KindInternal    ErrorKind = iota // a bug or an unclassified failure; servers log the text and do not send it
+	KindInvalid                      // the request itself is invalid; retrying it cannot help
+	KindNotFound                     // the job, lease, queue or document does not exist
+	KindConflict                     // the current state does not allow the request
 	KindStaleLease                   // the caller no longer holds the job
-	KindDuplicate                    // the identity is taken
-	KindExhausted                    // a limit is reached; it may help to try later
-	KindUnavailable                  // the store cannot serve now; the outcome of a write may be unknown
+	KindDuplicate                    // the id is already in use
+	KindExhausted                    // a limit is reached; a later retry may succeed
+	KindUnavailable                  // the store is unavailable; the outcome of a write may be unknown
 	KindTimeout                      // a deadline passed before the answer
-	KindDenied                       // the caller may not do this
+	KindDenied                       // the caller lacks permission
 
-	KindUnauthenticated // it is not known who calls
+	KindUnauthenticated // the caller's identity is unknown
 	kindEnd
 )
 
@@ -36,7 +35,7 @@ func (k ErrorKind) Valid() bool { return k < kindEnd }
 
 func (k ErrorKind) String() string { return nameOf(kindNames[:], int(k)) }
 
-// Error is a sentinel: a stable code with a kind. Wrap it with the verb and the
+// Error is a sentinel error with a kind and a stable code. Wrap it with the action and its
 // subject, and compare with [errors.Is]:
 //
 //	fmt.Errorf("complete %s: %w", id, gq.ErrStaleLease)
@@ -48,55 +47,54 @@ type Error struct {
 
 func (e *Error) Error() string { return e.text }
 
-// Errorf makes an error that is e and whose text says everything, where the text
-// of e would only repeat it:
+// Errorf returns an error that wraps e but replaces its text:
 //
 //	gq.ErrNotFound.Errorf("job %s not found", id)
 func (e *Error) Errorf(format string, args ...any) error {
-	return &worded{fmt.Sprintf(format, args...), e}
+	return &detailed{fmt.Sprintf(format, args...), e}
 }
 
-// worded is a sentinel in other words.
-type worded struct {
-	text string
-	is   *Error
+// detailed is a sentinel with a text of its own.
+type detailed struct {
+	text     string
+	sentinel *Error
 }
 
-func (w *worded) Error() string { return w.text }
-func (w *worded) Unwrap() error { return w.is }
+func (d *detailed) Error() string { return d.text }
+func (d *detailed) Unwrap() error { return d.sentinel }
 
 func sentinel(k ErrorKind, code, text string) *Error { return &Error{k, code, text} }
 
-// The sentinels. Their codes are part of every API and never change.
+// Sentinel errors. Their codes are part of every API and never change.
 var (
 	ErrInvalid     = sentinel(KindInvalid, "invalid", "invalid request")
 	ErrNotFound    = sentinel(KindNotFound, "not_found", "not found")
 	ErrIllegalMove = sentinel(KindConflict, "illegal_move", "the job's state does not allow this")
-	ErrConflict    = sentinel(KindConflict, "conflict", "changed by someone else in the meantime")
-	ErrStaleLease  = sentinel(KindStaleLease, "stale_lease", "the lease is not, or no longer, the one that holds the job")
-	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id exists already")
-	ErrKeyReused   = sentinel(KindConflict, "key_reused", "the idempotency key was used for a job with other content")
-	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue's depth limit is reached")
-	ErrTooMany     = sentinel(KindExhausted, "too_many", "there are as many as there may be")
-	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no room for the job")
-	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full, so nothing new is accepted")
+	ErrConflict    = sentinel(KindConflict, "conflict", "modified concurrently")
+	ErrStaleLease  = sentinel(KindStaleLease, "stale_lease", "stale lease: it expired or another worker holds the job")
+	ErrDuplicateID = sentinel(KindDuplicate, "duplicate_id", "a job with this id already exists")
+	ErrKeyReused   = sentinel(KindConflict, "key_reused", "idempotency key already used for a job with different content")
+	ErrQueueFull   = sentinel(KindExhausted, "queue_full", "the queue has reached its depth limit")
+	ErrTooMany     = sentinel(KindExhausted, "too_many", "limit reached")
+	ErrNoCapacity  = sentinel(KindExhausted, "no_capacity", "the pool has no capacity left for the job")
+	ErrDiskFull    = sentinel(KindExhausted, "disk_full", "the disk is nearly full; new data is rejected")
 	ErrStoreFailed = sentinel(KindUnavailable, "store_failed", "the store has failed and must be reopened")
-	ErrUnavailable = sentinel(KindUnavailable, "store_unavailable", "the store's database cannot be reached")
+	ErrUnavailable = sentinel(KindUnavailable, "store_unavailable", "the store's database is unreachable")
 	ErrClosed      = sentinel(KindUnavailable, "closed", "the store is closed")
 	ErrInUse       = sentinel(KindConflict, "in_use", "the store is in use by another process")
 	ErrNotEmpty    = sentinel(KindConflict, "not_empty", "the store is not empty")
 	ErrUnfinished  = sentinel(KindConflict, "unfinished", "the store holds an unfinished copy")
-	ErrFormat      = sentinel(KindInvalid, "format", "not a store this version can open")
+	ErrFormat      = sentinel(KindInvalid, "format", "this version cannot open the store")
 	ErrCorrupt     = sentinel(KindInternal, "corrupt", "stored data is damaged")
-	ErrTimeout     = sentinel(KindTimeout, "timeout", "not done in time")
-	ErrGone        = sentinel(KindNotFound, "gone", "no longer kept")
+	ErrTimeout     = sentinel(KindTimeout, "timeout", "timed out")
+	ErrGone        = sentinel(KindNotFound, "gone", "already removed by retention")
 	ErrDenied      = sentinel(KindDenied, "denied", "not allowed")
-	ErrRateLimited = sentinel(KindExhausted, "rate_limited", "more calls than the token allows")
+	ErrRateLimited = sentinel(KindExhausted, "rate_limited", "the token's rate limit is exceeded")
 
 	ErrUnauthenticated = sentinel(KindUnauthenticated, "unauthenticated", "a valid token is required")
 )
 
-// Fault is one thing that is wrong with a request.
+// Fault is one invalid field of a request.
 type Fault struct {
 	Field   string // as the user spells it: "payload", "dependencies[3].job"
 	Problem string // what is wrong and what would be right
@@ -117,7 +115,7 @@ func (e *InvalidError) Error() string {
 
 func (e *InvalidError) Unwrap() error { return ErrInvalid }
 
-// nameOf is names[i], or a number for a value outside the vocabulary.
+// nameOf returns names[i], or a placeholder with the number if there is no such name.
 func nameOf(names []string, i int) string {
 	if i >= 0 && i < len(names) && names[i] != "" {
 		return names[i]
@@ -125,8 +123,8 @@ func nameOf(names []string, i int) string {
 	return fmt.Sprintf("unknown(%d)", i)
 }
 
-// indexOf finds a name in a vocabulary. Position 0 of a vocabulary with an
-// empty first name is "not set" and is never found.
+// indexOf returns the position of a name. It never finds the empty name, which means "not
+// set".
 func indexOf(names []string, name string) (int, bool) {
 	if name == "" {
 		return 0, false

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// EventType names what happened to a job. Every move of the state machine has
-// one; heartbeats have none.
+// EventType says what happened to a job. Every transition of the state machine has a type;
+// heartbeats have none.
 type EventType uint8
 
 const (
-	EventSubmitted       EventType = iota + 1 // born, PENDING
-	EventScheduled                            // claimable
+	EventSubmitted       EventType = iota + 1 // accepted, PENDING
+	EventScheduled                            // became claimable
 	EventDelayed                              // waits for its run time
-	EventClaimed                              // held, not started
-	EventPreparing                            // the holder reported a new detail
-	EventStarted                              // an execution began under a lease
+	EventClaimed                              // claimed, not started
+	EventPreparing                            // its worker reported a new detail
+	EventStarted                              // an execution began
 	EventCompleted                            // succeeded
 	EventFailed                               // failed for good
-	EventRetrying                             // an attempt ended; another will follow
-	EventDeadLettered                         // given up
+	EventRetrying                             // an attempt ended; another one follows
+	EventDeadLettered                         // attempts or lifetime used up
 	EventCancelled                            // cancelled
-	EventCancelRequested                      // a running job was asked to stop
-	EventCancelDelivered                      // its worker has been told
+	EventCancelRequested                      // a user cancelled a running job
+	EventCancelDelivered                      // its worker learned of the cancellation
 	EventRenewed                              // a limited renewal was used up
-	EventUpdated                              // user metadata changed
+	EventUpdated                              // metadata changed
 	eventEnd
 )
 
@@ -39,10 +39,10 @@ func (t EventType) String() string { return nameOf(eventNames[:], int(t)) }
 // Valid reports whether t is an event type.
 func (t EventType) Valid() bool { return t >= EventSubmitted && t < eventEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (t EventType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (t *EventType) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(eventNames[:], name); ok {
@@ -52,25 +52,24 @@ func (t *EventType) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"type", fmt.Sprintf("%.64q is not an event type", name)}}}
 }
 
-// Event is one entry of the history, written in the same commit as what it
-// tells of. A transition fills all but Seq, Time and Queue, which the store
-// knows.
+// Event is one entry of the history. The store writes it in the same commit as the change
+// that it describes.
 type Event struct {
-	Seq    uint64    // order of all events of a store; replay resumes after any of them
-	Time   time.Time // when the store applied it
+	Seq    uint64    // consecutive number within the store; Follow can resume after any of them
+	Time   time.Time // when the store applied the change
 	Queue  string
 	Job    JobID
 	Type   EventType
-	Status Status // the job's status from here on
+	Status Status // after the change
 
 	Attempt    int
-	Lease      LeaseID // the lease it happened under
+	Lease      LeaseID // the lease that the change happened under
 	Version    LeaseVersion
-	LeaseState LeaseState // that lease from here on
+	LeaseState LeaseState // after the change
 	Worker     string
-	CostUnits  int64     // capacity the lease occupies
-	Beat       time.Time // last sign of life under the lease, where the job goes on without it
-	Until      time.Time // when the lease ends or the next run is due
+	CostUnits  int64     // capacity that the lease occupies
+	Beat       time.Time // last heartbeat, if the change ended the lease but not the job
+	Until      time.Time // when the lease expires or the next run is due
 	Detail     Detail
 	Failure    *Failure
 	Reason     string

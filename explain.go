@@ -5,30 +5,29 @@ import (
 	"time"
 )
 
-// Cause is why a job does not run, or how it stands. The zero value is not a
-// cause.
+// Cause says why a job does not run. The zero value is not a cause.
 type Cause uint8
 
-// The causes, in the order in which they hold a job up: one that waits for a
-// dependency is not yet asked whether its queue is paused.
+// The causes come in the order in which they apply: a job that waits for a dependency does not
+// yet wait for a paused queue.
 const (
-	CauseDependency  Cause = iota + 1 // a job it depends on has not ended as it must
-	CauseDelay                        // its first run lies in the future
-	CauseBackoff                      // the next attempt does
+	CauseDependency  Cause = iota + 1 // a dependency has not ended
+	CauseDelay                        // its first run is in the future
+	CauseBackoff                      // its next attempt is in the future
 	CausePaused                       // its queue is paused
-	CauseConcurrency                  // as many jobs of its queue are held as may be
-	CauseKeyLimit                     // as many jobs of its key are held as may be
-	CauseRate                         // its queue starts no more jobs at the moment
-	CausePool                         // the capacity pool has no room for its cost
-	CauseNoWorker                     // no live worker asks for its queue and type
-	CauseConstraint                   // no such worker offers what it requires
-	CauseCost                         // no such worker takes a job as dear
+	CauseConcurrency                  // its queue has reached MaxRunning
+	CauseKeyLimit                     // its limit key has reached Queue.KeyLimit
+	CauseRate                         // its queue has reached its rate limit
+	CausePool                         // the pool has too little free capacity
+	CauseNoWorker                     // no live worker claims its queue and type
+	CauseConstraint                   // no matching worker offers the required capabilities
+	CauseCost                         // no matching worker accepts a job this expensive
 	CauseLifetime                     // its lifetime is about to end
-	CauseNext                         // nothing holds it up: it is in line
-	CauseHeld                         // a worker has it and has not started
+	CauseNext                         // nothing blocks it; it waits for earlier jobs
+	CauseHeld                         // a worker has claimed it and not started it
 	CauseRunning                      // a worker runs it
 	CauseCancelling                   // a worker runs it and was asked to stop
-	CauseLost                         // its worker is silent: the lease has run out
+	CauseLost                         // its lease expired
 	CauseFinished                     // it has ended
 	causeEnd
 )
@@ -43,10 +42,10 @@ func (c Cause) String() string { return nameOf(causeNames[:], int(c)) }
 // Valid reports whether c is a cause.
 func (c Cause) Valid() bool { return c >= CauseDependency && c < causeEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (c *Cause) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(causeNames[:], name); ok {
@@ -56,28 +55,28 @@ func (c *Cause) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"cause", fmt.Sprintf("%.64q is not one of %v", name, causeNames[1:])}}}
 }
 
-// Reason is one thing that holds a job up, or how it stands.
+// Reason is one reason why a job does not run.
 type Reason struct {
 	Cause   Cause
 	Summary string    // one line
-	Remedy  string    // what would help, one line; empty where nothing need be done
-	Until   time.Time // when it will be over by itself; zero if that is not known
-	Jobs    []Related // those it waits for, or who hold what it needs; at most a few
-	More    int       // and this many more
+	Remedy  string    // one line; empty if no action is needed
+	Until   time.Time // when the cause ends by itself; zero if unknown
+	Jobs    []Related // the first few jobs that it waits for, or that occupy the capacity it needs
+	More    int       // number of further jobs
 }
 
-// Related is another job that has to do with the answer.
+// Related is another job that a [Reason] refers to.
 type Related struct {
 	Job    JobID
 	Status Status
 	Kind   DependencyKind // of a dependency
-	Worker string         // of a holder
-	Since  time.Time      // of a holder: when it got the job
-	Cost   int64          // of a holder in a capacity pool
+	Worker string         // that holds the job
+	Since  time.Time      // when that worker claimed the job
+	Cost   int64          // capacity that the job occupies in the pool
 }
 
-// Explanation answers "why is my job not running?". The embedded reason is what
-// holds the job up first; Also has what would be next in its way.
+// Explanation answers "why is my job not running?". The embedded reason is the first one;
+// Also has the reasons that would apply next.
 type Explanation struct {
 	Reason
 	Job      JobID
@@ -86,7 +85,7 @@ type Explanation struct {
 	Status   Status
 	Attempt  int
 	Bound    int
-	Ahead    int // CauseNext: jobs in line before it; below 0 is more than were looked at
+	Ahead    int // CauseNext: number of jobs before it; negative if there are too many to count
 	Also     []Reason
-	Timeline []Event // what has happened to it
+	Timeline []Event // the events of the job
 }

@@ -5,17 +5,15 @@ import (
 	"time"
 )
 
-// Category says what kind of failure ended an attempt. Every failure has
-// exactly one. The zero value is no failure.
+// Category classifies failures. The zero value means no failure.
 type Category uint8
 
-// The categories.
 const (
 	CategoryTemporary Category = iota + 1 // another attempt may succeed
-	CategoryPermanent                     // another attempt would fail alike
-	CategoryTimeout                       // the execution went over its time limit
-	CategoryCancelled                     // someone asked for it to stop
-	CategorySystem                        // a crash, or the machine ran out of something
+	CategoryPermanent                     // another attempt would fail too
+	CategoryTimeout                       // the execution exceeded its timeout
+	CategoryCancelled                     // a user cancelled the job
+	CategorySystem                        // a crash, or the machine ran out of a resource
 	categoryEnd
 )
 
@@ -26,10 +24,10 @@ func (c Category) String() string { return nameOf(categoryNames[:], int(c)) }
 // Valid reports whether c is one of the five categories.
 func (c Category) Valid() bool { return c >= CategoryTemporary && c < categoryEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (c Category) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (c *Category) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(categoryNames[:], name); ok {
@@ -39,20 +37,19 @@ func (c *Category) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"category", fmt.Sprintf("%.64q is not one of %v", name, categoryNames[1:])}}}
 }
 
-// Failure is what is remembered of a failed attempt. It is comparable, and the
-// zero value is no failure.
+// Failure describes a failed attempt. It is comparable. The zero value means no failure.
 type Failure struct {
 	Category   Category
 	Code       string        // stable, for programs; at most MaxNameBytes
 	Message    string        // for people; at most MaxMessageBytes
-	RetryAfter time.Duration // not before this long; 0 leaves it to the backoff
+	RetryAfter time.Duration // minimum delay before the next attempt; the backoff can be longer
 }
 
-// TemporaryError is a handler's verdict that another attempt may succeed.
+// TemporaryError is the error of a handler that wants another attempt.
 type TemporaryError struct {
 	Message    string
 	Cause      error         // may be nil
-	RetryAfter time.Duration // the next attempt starts no earlier; 0 leaves it to the backoff
+	RetryAfter time.Duration // minimum delay before the next attempt; the backoff can be longer
 }
 
 func (e *TemporaryError) Error() string {
@@ -70,11 +67,11 @@ func (e *TemporaryError) Unwrap() error {
 	return e.Cause
 }
 
-// PermanentError is a handler's verdict that another attempt would fail alike.
+// PermanentError is the error of a handler that wants no further attempt.
 type PermanentError struct {
 	Message string
 	Cause   error  // may be nil
-	Code    string // stable name of what went wrong, for programs
+	Code    string // stable, for programs
 }
 
 func (e *PermanentError) Error() string {
@@ -105,12 +102,12 @@ func verdictText(message string, cause error, otherwise string) string {
 	}
 }
 
-// Temporary makes err a [TemporaryError]. Nil stays nil, so that a handler can
+// Temporary wraps err in a [TemporaryError]. It returns nil if err is nil, so a handler can
 // end with return gq.Temporary(send(message)).
 func Temporary(err error) error { return RetryAfter(err, 0) }
 
-// RetryAfter makes err a [TemporaryError] whose next attempt starts no earlier than d from
-// now. A backoff that is longer stands. Nil stays nil.
+// RetryAfter wraps err in a [TemporaryError] with a minimum delay before the next attempt. It
+// returns nil if err is nil.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -118,7 +115,7 @@ func RetryAfter(err error, d time.Duration) error {
 	return &TemporaryError{Cause: err, RetryAfter: d}
 }
 
-// Permanent makes err a [PermanentError] with a stable code. Nil stays nil.
+// Permanent wraps err in a [PermanentError] with a stable code. It returns nil if err is nil.
 func Permanent(err error, code string) error {
 	if err == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package gq is a job queue: open one with [Open], define what a job is with [NewKind], submit
-// jobs through the kind, and handle them with package worker.
+// Package gq is a job queue. Open a queue with [Open], define a kind of job with [NewKind],
+// submit jobs through the kind, and handle them with package worker.
 //
 //	type Email struct{ To, Subject string }
 //
@@ -9,10 +9,10 @@
 //	id, err := SendEmail.Submit(ctx, client, Email{To: "ada@example.org"})
 //
 // Jobs are delivered at least once, under leases. Every claim of a job issues a larger lease
-// version, and nothing about a running job is accepted without the newest one.
+// version, and the queue rejects reports about a running job that carry an older one.
 //
-// The nouns are here: a [Job] is a [Spec], what was asked for, and a [State], how it stands. A
-// [Policy] has the numbers that govern a job, a [Queue] what its jobs have in common, a [Lease]
-// is the exclusive right to run one, and an [Event] tells what has happened. [Driver] lists
-// every call. The rules are in package machine.
+// A [Job] consists of a [Spec], which never changes, and a [State], which does. A [Policy] has
+// the retry, lease and timeout settings of a job. A [Queue] has the settings that its jobs
+// share. A [Lease] is the exclusive right to run a job, and an [Event] records one change of
+// it. [Driver] lists every call. Package machine has the rules.
 package gq

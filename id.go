@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// JobID identifies a job for ever: a version 4 UUID that the system assigns at
-// submission and that no client can choose. The zero value is no job.
+// JobID identifies a job: a version 4 UUID that the queue assigns at submission. The zero
+// value is no job.
 type JobID [16]byte
 
 // parseJobID reads the canonical text form: 8-4-4-4-12 hexadecimal digits.
@@ -18,7 +18,7 @@ func parseJobID(s string) (JobID, error) {
 	return JobID(b), nil
 }
 
-// IsZero reports whether id is no job.
+// IsZero reports whether id is the zero value.
 func (id JobID) IsZero() bool { return id == JobID{} }
 
 // Valid reports whether id is a version 4 UUID of the RFC 4122 variant.
@@ -26,10 +26,10 @@ func (id JobID) Valid() bool { return id[6]>>4 == 4 && id[8]>>6 == 2 }
 
 func (id JobID) String() string { return formatUUID(id) }
 
-// MarshalText is the canonical text form; the zero id is empty.
+// MarshalText returns the canonical text form. That of the zero id is empty.
 func (id JobID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
-// AppendText appends what MarshalText is.
+// AppendText appends the text of MarshalText.
 func (id JobID) AppendText(b []byte) ([]byte, error) {
 	if id.IsZero() {
 		return b, nil
@@ -38,7 +38,7 @@ func (id JobID) AppendText(b []byte) ([]byte, error) {
 	return append(b, text[:]...), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the text of MarshalText.
 func (id *JobID) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*id = JobID{}
@@ -52,12 +52,12 @@ func (id *JobID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// LeaseID is the token of one lease, and so of one attempt. It fences: a write
-// about a running job must carry the newest one. It does not authorise.
+// LeaseID identifies a lease, and with it one attempt. It is a fencing token: calls about a
+// leased job must carry the newest one. It is not a credential.
 type LeaseID string
 
-// UUID is the 16 bytes of a lease id in canonical UUID form; matching has ids that are
-// none.
+// UUID returns the 16 bytes of a lease id in canonical UUID form. Matching uses lease ids
+// that are not UUIDs; for them ok is false.
 func (id LeaseID) UUID() (raw [16]byte, ok bool) { return parseUUID(string(id), false) }
 
 func formatUUID(b [16]byte) string {
@@ -75,8 +75,8 @@ func uuidText(b [16]byte) (out [36]byte) {
 	return out
 }
 
-// parseUUID reads the text form, in lower case or in either.
-func parseUUID(s string, either bool) (b [16]byte, ok bool) {
+// parseUUID parses the text form, in lower case or also in upper case.
+func parseUUID(s string, upper bool) (b [16]byte, ok bool) {
 	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return b, false
 	}
@@ -86,14 +86,14 @@ func parseUUID(s string, either bool) (b [16]byte, ok bool) {
 		bad |= hi | lo
 		b[i] = hi<<4 | lo&15
 	}
-	if either {
+	if upper {
 		bad &^= upperCase
 	}
 	return b, bad < 16
 }
 
-// hexValues are the digits' values; upper case is marked, and what is no digit
-// has the top bit.
+// hexValues has the value of each hexadecimal digit, with upperCase set for A to F. Other
+// characters have the top bit set.
 var hexValues = func() (v [256]byte) {
 	for i := range v {
 		v[i] = 0x80

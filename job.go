@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// Job is everything there is to know about one job.
+// Job is a complete job. Reads leave out the payload, the result and the checkpoint unless
+// [Parts] asks for them.
 type Job struct {
-	Spec       Spec // Payload.Data only where asked for
+	Spec       Spec // Payload.Data needs WithPayload
 	State      State
-	Metadata   Metadata // current
-	Result     []byte   // where asked for
-	Checkpoint []byte   // where asked for
+	Metadata   Metadata // current values; Spec.Metadata has the submitted ones
+	Result     []byte   // needs WithResult
+	Checkpoint []byte   // needs WithCheckpoint
 }
 
-// GraphJob is a job of a graph that is submitted in one call. Its spec's DependsOn
-// names jobs that exist already; Needs names others of the same call.
+// GraphJob is one job of a graph that is submitted in one call. Spec.DependsOn names jobs
+// that already exist; Needs names other jobs of the same call.
 type GraphJob struct {
 	Spec  Spec
-	Ref   string       // what the others call it; unique within the call, may be empty
-	Needs []Dependency // on others of the call, by Ref
+	Ref   string       // its name within the call; unique or empty
+	Needs []Dependency // other jobs of the call, by Ref
 }
 
-// SubmitResult is the answer to a submission: where the job stands, or why it was
-// refused.
+// SubmitResult is the result of one submission: the state of the job, or an error.
 type SubmitResult struct {
-	State    State // of the new job, or of the one that has the idempotency key
-	Existing bool  // the key was taken; nothing was inserted
-	Same     bool  // and by a submission with the same fingerprint
+	State    State // of the new job, or of the existing job with the same idempotency key
+	Existing bool  // idempotency key already used; State is that of the existing job
+	Same     bool  // the existing job has the same content
 	Err      error
 }
 
-// ID is the id of the job that the submission led to.
+// ID returns the id of the new or existing job.
 func (s SubmitResult) ID() JobID { return s.State.ID }
 
-// KeyReused is [ErrKeyReused], with the id of the job that has the idempotency key, if
-// that job was submitted with other content, and nil otherwise.
+// KeyReused returns [ErrKeyReused] with the id of the existing job if that job has different
+// content, and nil otherwise.
 func (s SubmitResult) KeyReused() error {
 	if !s.Existing || s.Same {
 		return nil
@@ -43,36 +43,35 @@ func (s SubmitResult) KeyReused() error {
 	return fmt.Errorf("job %s: %w", s.State.ID, ErrKeyReused)
 }
 
-// ClaimRequest is what a worker asks for.
+// ClaimRequest says which jobs a worker wants.
 type ClaimRequest struct {
-	Worker  string        // who asks; unique among live workers
-	Queues  []string      // tried in this order; none is [DefaultQueue]
-	Types   []string      // job types the worker can run; none is any
-	Offers  []string      // capabilities; a job's Requires must be among them
+	Worker  string        // name of the worker; unique among live workers
+	Queues  []string      // tried in this order; empty is [DefaultQueue]
+	Types   []string      // job types the worker can run; empty is any
+	Offers  []string      // capabilities; they must include everything in Spec.Requires
 	MaxCost int64         // largest CostUnits; 0 is any
-	N       int           // at most this many jobs; at least 1
-	Wait    time.Duration // how long to wait for the first job; 0 answers at once
-	TTL     time.Duration // of the lease; 0 is the policy's
-	Hold    bool          // claim only; the execution begins with Start
+	N       int           // maximum number of jobs; at least 1
+	Wait    time.Duration // how long to wait for the first job; 0 does not wait
+	TTL     time.Duration // of the leases; 0 is the policy's
+	Hold    bool          // claim without starting; Start begins the execution
 }
 
-// Heartbeat is a sign of life of a lease's holder, with what it has to report.
+// Heartbeat renews a lease and reports progress.
 type Heartbeat struct {
 	Lease      LeaseRef
-	Progress   float64 // 0 to 1; below 0 leaves the last one
-	Note       string  // empty leaves the last one
-	Checkpoint []byte  // nil leaves the last one
-	Spawn      []Spec  // children, inserted together with the checkpoint or not at all
+	Progress   float64 // 0 to 1; negative keeps the last value
+	Note       string  // empty keeps the last value
+	Checkpoint []byte  // nil keeps the last value
+	Spawn      []Spec  // child jobs, inserted atomically with the checkpoint
 }
 
-// Verdict is how a holder ends its lease. The zero value is not a verdict.
+// Verdict says how a worker ends its lease. The zero value is not a verdict.
 type Verdict uint8
 
-// The verdicts.
 const (
-	VerdictComplete Verdict = iota + 1 // the job is done; Result is its result
-	VerdictFail                        // the attempt failed; Failure says how
-	VerdictRelease                     // released without fault; Delay and Reason say how
+	VerdictComplete Verdict = iota + 1 // the job succeeded; see Outcome.Result
+	VerdictFail                        // the attempt failed; see Outcome.Failure
+	VerdictRelease                     // the worker returned the job; see Outcome.Delay and Outcome.Reason
 	verdictEnd
 )
 
@@ -87,17 +86,16 @@ func (v Verdict) Valid() bool { return v >= VerdictComplete && v < verdictEnd }
 type Outcome struct {
 	Lease   LeaseRef
 	Verdict Verdict
-	Result  []byte        // VerdictComplete; Failing may leave one too
+	Result  []byte        // VerdictComplete; allowed with VerdictFail too
 	Failure Failure       // VerdictFail
-	Delay   time.Duration // VerdictRelease: not claimable before; 0 is at once
+	Delay   time.Duration // VerdictRelease: how long the job is not claimable
 	Reason  string        // VerdictRelease
-	Spawn   []Spec        // VerdictComplete: children, inserted together with the result or not at all
-	Begin   bool          // VerdictComplete, Failing: a held job starts and ends in one commit; within one process only, the wire has no word for it
+	Spawn   []Spec        // VerdictComplete: child jobs, inserted atomically with the result
+	Begin   bool          // VerdictComplete, VerdictFail: start a held job and end it in one commit; only embedded queues support it
 }
 
-// LeaseResult is what became of a [Heartbeat] or an [Outcome]: the job's state from here
-// on, or why nothing changed. An error of kind [KindStaleLease] means that the
-// job belongs to someone else now.
+// LeaseResult is the result of a [Heartbeat] or an [Outcome]: the new state of the job, or an
+// error if nothing changed. [KindStaleLease] means that the caller no longer holds the job.
 type LeaseResult struct {
 	State   State
 	Spawned []SubmitResult // in the order of Spawn

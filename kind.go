@@ -10,16 +10,16 @@ import (
 // without a result.
 type None struct{}
 
-// Kind is a kind of job, defined once: its name, the type A of its arguments, the type R of
-// its result, and options that hold for all its jobs. A program submits, handles and waits
-// through it:
+// Kind is a kind of job. It has a name, the type A of its arguments, the type R of its
+// result, and options that apply to all its jobs. A program defines it once and uses it to
+// submit, handle and wait for jobs:
 //
 //	var SendEmail = gq.NewKind[Email, gq.None]("email.send", gq.InQueue("mail"))
 //
 //	id, err := SendEmail.Submit(ctx, client, Email{To: "ada@example.org"})
 //
-// Arguments and results are stored as JSON, except []byte and [json.RawMessage], which are
-// stored as they are.
+// Arguments and results are stored as JSON, except that []byte and [json.RawMessage] are
+// stored unchanged.
 type Kind[A, R any] struct {
 	name    string
 	options []Option
@@ -30,10 +30,10 @@ func NewKind[A, R any](name string, options ...Option) Kind[A, R] {
 	return Kind[A, R]{name, options}
 }
 
-// Name is the job type that other programs and the command line know it by.
+// Name returns the job type, as other programs and the command line use it.
 func (k Kind[A, R]) Name() string { return k.name }
 
-// Queue is where its jobs go unless a submission says otherwise.
+// Queue returns the queue that its jobs go to, unless a submission names another one.
 func (k Kind[A, R]) Queue() string {
 	s := Spec{Queue: DefaultQueue}
 	for _, set := range k.options {
@@ -42,7 +42,7 @@ func (k Kind[A, R]) Queue() string {
 	return s.Queue
 }
 
-// Spec is a job of this kind as data, for a batch, a graph or a schedule.
+// Spec returns the spec of a job of this kind, for a batch, a graph or a schedule.
 func (k Kind[A, R]) Spec(args A, options ...Option) (Spec, error) {
 	s := Spec{Type: k.name}
 	var err error
@@ -58,8 +58,8 @@ func (k Kind[A, R]) Spec(args A, options ...Option) (Spec, error) {
 	return s, nil
 }
 
-// Submit stores a job and returns its id. If its idempotency key belongs to a job with other
-// content, the id is that of the other job and the error is [ErrKeyReused].
+// Submit stores a job and returns its id. If the idempotency key belongs to a job with
+// different content, Submit returns the id of that job and [ErrKeyReused].
 func (k Kind[A, R]) Submit(ctx context.Context, to Submitter, args A, options ...Option) (JobID, error) {
 	s, err := k.Spec(args, options...)
 	if err != nil {
@@ -72,9 +72,9 @@ func (k Kind[A, R]) Submit(ctx context.Context, to Submitter, args A, options ..
 	return r.ID(), err
 }
 
-// SubmitMany stores many jobs in few commits. The ids are in the order of args. Where jobs
-// are refused their ids are zero, and the error tells of the first of them; the others are
-// stored nevertheless.
+// SubmitMany stores many jobs in few commits and returns their ids in the order of args. A
+// rejected job has a zero id and does not affect the others; the error is that of the first
+// rejected job.
 func (k Kind[A, R]) SubmitMany(ctx context.Context, to Submitter, args []A, options ...Option) ([]JobID, error) {
 	specs := make([]Spec, len(args))
 	for i := range args {
@@ -107,8 +107,8 @@ func (k Kind[A, R]) SubmitMany(ctx context.Context, to Submitter, args []A, opti
 	return ids, first
 }
 
-// Wait waits until a job has ended and returns its result, or a [*JobError] if it did not
-// complete.
+// Wait blocks until a job has ended and returns its result, or a [*JobError] if the job did
+// not complete.
 func (k Kind[A, R]) Wait(ctx context.Context, d Driver, id JobID) (R, error) {
 	j, err := d.Wait(ctx, id)
 	if err != nil {
@@ -117,7 +117,7 @@ func (k Kind[A, R]) Wait(ctx context.Context, d Driver, id JobID) (R, error) {
 	return k.Result(j)
 }
 
-// Args reads the arguments of a job that was read WithPayload.
+// Args decodes the arguments of a job that was read with [WithPayload].
 func (k Kind[A, R]) Args(j Job) (args A, err error) {
 	if err := read(j.Spec.Payload.Data, &args); err != nil {
 		return args, fmt.Errorf("arguments of job %s: %w", j.State.ID, err)
@@ -125,8 +125,8 @@ func (k Kind[A, R]) Args(j Job) (args A, err error) {
 	return args, nil
 }
 
-// Result reads the result of a job that was read WithResult. It is a [*JobError] if the job
-// did not complete.
+// Result decodes the result of a job that was read with [WithResult]. It returns a
+// [*JobError] if the job did not complete.
 func (k Kind[A, R]) Result(j Job) (result R, err error) {
 	if j.State.Status != StatusCompleted {
 		return result, &JobError{Job: j.State.ID, Status: j.State.Status, Failure: j.State.Failure, Reason: j.State.Reason}
@@ -164,12 +164,12 @@ func read(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// JobError tells that a job ended without success.
+// JobError reports that a job ended without success.
 type JobError struct {
 	Job     JobID
-	Status  Status   // StatusFailed, StatusDeadLetter or StatusCancelled; another one has not ended
-	Failure *Failure // of the last attempt that failed; nil if none did
-	Reason  string   // why it ended, if not by its handler
+	Status  Status   // StatusFailed, StatusDeadLetter or StatusCancelled; any other status means that the job has not ended
+	Failure *Failure // of the last failed attempt; nil if no attempt failed
+	Reason  string   // why the job ended, unless its handler ended it
 }
 
 func (e *JobError) Error() string {

@@ -2,19 +2,18 @@ package gq
 
 import "time"
 
-// LeaseVersion is the fencing number of a lease: every claim of a job issues a
-// larger one. A system that a handler writes to can refuse a smaller version
-// than it has seen.
+// LeaseVersion is a fencing number: every claim of a job issues a larger one. A system that
+// handlers write to can reject versions smaller than the largest it has seen.
 type LeaseVersion uint64
 
-// LeaseState is how a lease stands. The zero value is no lease.
+// LeaseState is the state of a lease. The zero value means no lease.
 type LeaseState uint8
 
 const (
-	LeaseActive    LeaseState = iota + 1 // its holder may settle the job
-	LeaseCompleted                       // its holder settled or released the job
+	LeaseActive    LeaseState = iota + 1 // its holder can settle the job
+	LeaseCompleted                       // its holder settled the job
 	LeaseExpired                         // its time ran out
-	LeaseCancelled                       // taken away before its time
+	LeaseCancelled                       // revoked
 	leaseEnd
 )
 
@@ -25,32 +24,32 @@ func (s LeaseState) Valid() bool { return s >= LeaseActive && s < leaseEnd }
 
 func (s LeaseState) String() string { return nameOf(leaseNames[:], int(s)) }
 
-// Lease is the temporary, exclusive right to run one job. A job has at most one
-// active lease, ever. The lease id is also the id of the attempt it covers.
+// Lease is the temporary, exclusive right to run one job. A job never has two active leases.
+// The lease id is also the id of the attempt.
 type Lease struct {
 	ID       LeaseID
 	Version  LeaseVersion
 	State    LeaseState
 	Worker   string
-	Attempt  int     // the attempt it covers; 0 while the job has not started
-	Previous LeaseID // the lease before this one, empty for the first
+	Attempt  int     // number of the attempt; 0 before it starts
+	Previous LeaseID // the previous lease of the job; empty for the first
 
 	GrantedAt   time.Time
-	HeartbeatAt time.Time     // last sign of life; the grant counts
-	ExpiresAt   time.Time     // from this instant on the lease is worth nothing
-	TTL         time.Duration // what a heartbeat grants
+	HeartbeatAt time.Time     // last heartbeat, or the grant
+	ExpiresAt   time.Time     // the lease is expired from this time on
+	TTL         time.Duration // extension by a heartbeat
 	Renewals    int
-	CostUnits   int64 // capacity it occupies
+	CostUnits   int64 // capacity that the lease occupies
 }
 
-// Expired reports whether the lease is past its end. The end itself is past.
+// Expired reports whether the lease has expired, which includes the instant ExpiresAt.
 func (l Lease) Expired(now time.Time) bool { return !now.Before(l.ExpiresAt) }
 
-// Ref is how the holder names it.
+// Ref returns the reference that its holder sends with calls.
 func (l Lease) Ref() LeaseRef { return LeaseRef{ID: l.ID, Version: l.Version, Worker: l.Worker} }
 
-// LeaseRef names the lease under which a worker acts. ID is required; Version
-// and Worker are checked where they are given.
+// LeaseRef names a lease in a call of its holder. ID is required; Version and Worker are
+// checked if they are set.
 type LeaseRef struct {
 	ID      LeaseID
 	Version LeaseVersion

@@ -2,22 +2,22 @@ package gq
 
 import "time"
 
-// Names, and hard limits: a configuration may ask for less, never for more.
+// Names and hard limits. Configuration can lower the limits but not raise them.
 const (
-	DefaultQueue = "default" // where a job goes that names no queue
+	DefaultQueue = "default" // queue of jobs that name none
 
-	JSON        = "application/json"         // the content type of a JSON payload
-	OctetStream = "application/octet-stream" // the content type of a payload that is mere bytes
+	JSON        = "application/json"         // content type of a JSON payload
+	OctetStream = "application/octet-stream" // content type of a binary payload
 
-	Unlimited time.Duration = -1 // takes a limit of the queue's policy away
+	Unlimited time.Duration = -1 // removes a limit of the queue's policy
 
 	MaxNameBytes        = 256       // queue, pool, type, worker, requester, tier, capability names; limit and fair keys
 	MaxKeyRunes         = 256       // idempotency key, in characters
-	MaxPayloadBytes     = 16 << 20  // what Limits.PayloadBytes may be set to
+	MaxPayloadBytes     = 16 << 20  // largest Limits.PayloadBytes
 	MaxDependencies     = 1000      // dependencies of one job
-	MaxDepth            = 100       // jobs on the longest chain of dependencies
-	MaxGroupJobs        = 10_000    // jobs submitted as one atomic group
-	MaxGroupBytes       = 64 << 20  // their payloads together
+	MaxDepth            = 100       // jobs of the longest dependency chain
+	MaxGroupJobs        = 10_000    // jobs of one graph
+	MaxGroupBytes       = 64 << 20  // total payload of one graph
 	MaxQueues           = 100_000   // queues of one store
 	MaxTags             = 64        // tags of one job
 	MaxTagBytes         = 1024      // a tag's key and value together
@@ -25,24 +25,24 @@ const (
 	MaxCapabilities     = 16        // capabilities one job requires
 	MaxCorrelationBytes = 256       // correlation id
 	MaxURLBytes         = 2048      // callback URL
-	MaxMessageBytes     = 4096      // a failure's message; longer ones are cut
-	MaxReasonBytes      = 1024      // reasons and progress notes; longer ones are cut
+	MaxMessageBytes     = 4096      // a failure's message; longer ones are truncated
+	MaxReasonBytes      = 1024      // reasons and progress notes; longer ones are truncated
 	MaxCostUnits        = 1 << 40   // cost of one job
 	MaxCapacity         = 1 << 50   // capacity of one pool
 	MaxPools            = 10_000    // pools of one store
-	MaxAttemptsLimit    = 1_000_000 // what Policy.MaxAttempts may be set to
+	MaxAttemptsLimit    = 1_000_000 // largest Policy.MaxAttempts
 	MaxDuration         = 10 * 365 * 24 * time.Hour
 	MaxHashedDelay      = 1_000_000 * time.Second // Backoff.Max with JitterHash
-	MaxQueryTypes       = 100                     // types that one query may name
+	MaxQueryTypes       = 100                     // types of one query
 	MaxRateCount        = 1_000_000_000           // Rate.Count
 	MaxRateBurst        = 1_000_000               // Rate.Burst
-	MissedAfter         = time.Minute             // lateness from which a slot counts as missed
-	MaxMissedSlots      = 1000                    // what Schedule.MissedLimit may be set to
+	MissedAfter         = time.Minute             // delay after which a firing counts as missed
+	MaxMissedFirings    = 1000                    // largest Schedule.MissedLimit
 	MaxScheduleBytes    = 120                     // a schedule's name, which is part of its jobs' keys
-	MinInterval         = time.Second             // between two slots of an interval schedule
+	MinInterval         = time.Second             // shortest Schedule.Every
 )
 
-// Limits are the sizes an installation accepts.
+// Limits are the largest sizes that a queue accepts.
 type Limits struct {
 	PayloadBytes    int // largest payload; default 1 MiB, at most MaxPayloadBytes
 	ResultBytes     int // largest result; default 1 MiB, at most MaxPayloadBytes

@@ -175,9 +175,9 @@ func TestKeyReused(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
-		"":                    "none of the schemes",
-		"gq-data":             "none of the schemes",
-		"redis://localhost":   "none of the schemes",
+		"":                    "unknown scheme",
+		"gq-data":             "unknown scheme",
+		"redis://localhost":   "unknown scheme",
 		"postgres://x/y":      `add import _ "github.com/gopherqueue/gq/driver/postgres"`,
 		"gq://localhost:8790": `add import _ "github.com/gopherqueue/gq/driver/remote"`,
 		"file:":               "the directory is missing",

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Option sets something about a job: for all jobs of a [Kind], or for one submission. What
-// no option sets comes from the queue.
+// Option sets one property of all jobs of a [Kind] or of one submission. The queue's settings
+// apply to everything that no option sets.
 type Option func(*Spec)
 
-// InQueue names the queue.
+// InQueue sets the queue.
 func InQueue(name string) Option { return func(s *Spec) { s.Queue = name } }
 
-// Delay holds a job back for so long.
+// Delay postpones the first attempt by d.
 func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }
 
-// RunAt holds a job back until then.
+// RunAt postpones the first attempt until t.
 func RunAt(t time.Time) Option { return func(s *Spec) { s.RunAt = t } }
 
-// Key makes a submission idempotent: a second one of the same kind with the same key finds
-// the first job instead of making another.
+// Key makes a submission idempotent: a second submission of the same kind with the same key
+// returns the first job instead of creating another one.
 func Key(name string) Option { return func(s *Spec) { s.Key.Name = name } }
 
 // WithPriority sets the priority.
 func WithPriority(p Priority) Option { return func(s *Spec) { s.Metadata.Priority = p } }
 
-// Tag adds a tag, by which jobs can be listed.
+// Tag adds a tag. [Query] selects jobs by their tags.
 func Tag(name, value string) Option {
 	return func(s *Spec) {
 		s.Metadata.Tags = maps.Clone(s.Metadata.Tags)
@@ -37,7 +37,7 @@ func Tag(name, value string) Option {
 	}
 }
 
-// After has a job wait until these have completed.
+// After makes a job wait until the given jobs have completed.
 func After(jobs ...JobID) Option {
 	return func(s *Spec) {
 		s.DependsOn = slices.Clone(s.DependsOn)
@@ -47,32 +47,31 @@ func After(jobs ...JobID) Option {
 	}
 }
 
-// LimitKey names what a job shares its queue's limit per key with, such as a customer.
+// LimitKey sets the key, such as a customer, to which the queue's limit per key applies.
 func LimitKey(key string) Option { return func(s *Spec) { s.LimitKey = key } }
 
-// FairKey names whose turn a job takes in a fair queue, such as a tenant.
+// FairKey sets the key, such as a tenant, by which a fair queue takes turns.
 func FairKey(key string) Option { return func(s *Spec) { s.FairKey = key } }
 
-// MaxAttempts bounds how often a job is executed, the first time included.
+// MaxAttempts limits the number of executions, including the first.
 func MaxAttempts(n int) Option { return func(s *Spec) { s.Overrides.MaxAttempts = n } }
 
 // RetryDelay sets the delays between attempts.
 func RetryDelay(b Backoff) Option { return func(s *Spec) { s.Overrides.Backoff = b } }
 
-// LeaseTime is how long a worker may be silent before another one gets its job.
+// LeaseTime sets how long a worker may go without a heartbeat before another one gets its job.
 func LeaseTime(d time.Duration) Option { return func(s *Spec) { s.Overrides.LeaseTTL = d } }
 
-// Timeout bounds one execution. [Unlimited] takes the queue's limit away.
+// Timeout limits the duration of one execution. [Unlimited] removes the queue's limit.
 func Timeout(d time.Duration) Option { return func(s *Spec) { s.Overrides.ExecutionTimeout = d } }
 
-// Lifetime bounds the time from submission to the end. [Unlimited] takes the queue's limit
-// away.
+// Lifetime limits the time from submission to the end. [Unlimited] removes the queue's limit.
 func Lifetime(d time.Duration) Option { return func(s *Spec) { s.Overrides.Lifetime = d } }
 
-// overrides are the parts of a policy that a submission sets; what is zero comes from the
-// queue.
+// overrides are the parts of a policy that a submission sets. Zero fields keep the queue's
+// value.
 type overrides struct {
-	Preset            Preset // starts from it instead of the queue's policy
+	Preset            Preset // replaces the queue's policy; the other fields override the preset
 	MaxAttempts       int
 	Backoff           Backoff
 	LeaseTTL          time.Duration
@@ -81,7 +80,7 @@ type overrides struct {
 	IdempotencyWindow time.Duration
 }
 
-// Over is a policy with the overrides.
+// Over applies the overrides to a policy.
 func (o overrides) Over(p Policy) Policy {
 	if o.Preset != 0 {
 		p = o.Preset.Policy()

@@ -2,12 +2,11 @@ package gq
 
 import "maps"
 
-// MetadataPatch changes the metadata of a live job. What is nil, empty or zero
-// stays as it is.
+// MetadataPatch changes the metadata of a live job. Zero fields change nothing.
 type MetadataPatch struct {
-	Priority      Priority          // only until the first claim
-	SetTags       map[string]string // added or replaced
-	DropTags      []string          // taken away; unknown ones are fine
+	Priority      Priority          // can change until the first claim
+	SetTags       map[string]string // tags to add or replace
+	DropTags      []string          // tags to remove; unknown tags are ignored
 	CorrelationID *string
 	CallbackURL   *string
 }
@@ -17,7 +16,7 @@ func (p MetadataPatch) Empty() bool {
 	return p.Priority == 0 && len(p.SetTags) == 0 && len(p.DropTags) == 0 && p.CorrelationID == nil && p.CallbackURL == nil
 }
 
-// Apply is m with the patch. m itself stays as it is.
+// Apply returns a patched copy of m.
 func (p MetadataPatch) Apply(m Metadata) Metadata {
 	if p.Priority != 0 {
 		m.Priority = p.Priority

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Preset names one of the five documents whose defaults a policy starts from.
-// The zero value is not a preset.
+// Preset names a complete policy to start from. The zero value is not a preset.
 type Preset uint8
 
 const (
-	PresetJobModel  Preset = iota + 1 // the default: long leases, typed failures, three attempts
-	PresetSemantics                   // short leases, only a nack uses up a retry
-	PresetScheduler                   // claim, then a capacity lease; the release is final
-	PresetAI                          // matching, kind AI
-	PresetQuantum                     // matching, kind QUANTUM
-	PresetTaskQueue                   // heartbeating workers; outcomes are final
+	PresetJobModel  Preset = iota + 1 // the default: long leases, three attempts
+	PresetSemantics                   // short leases; only a reported failure uses up a retry
+	PresetScheduler                   // of the scheduler API: no retries, expiry fails the job
+	PresetAI                          // of matching, kind AI
+	PresetQuantum                     // of matching, kind QUANTUM
+	PresetTaskQueue                   // of the task queue: no retries after a reported failure
 	presetEnd
 )
 
@@ -26,10 +25,10 @@ func (p Preset) String() string { return nameOf(presetNames[:], int(p)) }
 // Valid reports whether p is a preset.
 func (p Preset) Valid() bool { return p >= PresetJobModel && p < presetEnd }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (p Preset) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads a name.
+// UnmarshalText parses a name.
 func (p *Preset) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(presetNames[:], name); ok {
@@ -39,14 +38,14 @@ func (p *Preset) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"preset", fmt.Sprintf("%.64q is not one of %v", name, presetNames[1:])}}}
 }
 
-// LossRule says what the loss of a lease (its expiry) does to the job.
+// LossRule says how the expiry of a lease affects the job.
 type LossRule uint8
 
 const (
-	LossCounts  LossRule = iota + 1 // the interrupted attempt counts; run again at once
-	LossFree                        // changes no count and never fails the job; run again at once
-	LossBackoff                     // counts as a fault; run again after the backoff
-	LossFails                       // the job ends FAILED with category TIMEOUT
+	LossCounts  LossRule = iota + 1 // the interrupted attempt counts; retry at once
+	LossFree                        // nothing counts, and the job never fails; retry at once
+	LossBackoff                     // counts as a fault; retry after the backoff
+	LossFails                       // the job fails with CategoryTimeout
 	lossEnd
 )
 
@@ -57,12 +56,12 @@ func (l LossRule) Valid() bool { return l >= LossCounts && l < lossEnd }
 
 func (l LossRule) String() string { return nameOf(lossNames[:], int(l)) }
 
-// ExtendMode says how a heartbeat moves the end of a lease.
+// ExtendMode says how a heartbeat extends a lease.
 type ExtendMode uint8
 
 const (
-	ExtendReset ExtendMode = iota + 1 // a fresh full TTL from now
-	ExtendAdd                         // the deadline moves on by a share of the TTL, a limited number of times
+	ExtendReset ExtendMode = iota + 1 // to a full TTL from now
+	ExtendAdd                         // by a share of the TTL, a limited number of times
 	extendEnd
 )
 
@@ -70,44 +69,43 @@ var extendNames = [...]string{"", "reset", "extend"}
 
 func (m ExtendMode) String() string { return nameOf(extendNames[:], int(m)) }
 
-// ppb is parts per billion: 1.0 is 1 000 000 000. Shares are integers, so that
-// every platform computes the same instant.
+// ppb is one in parts per billion. Shares are integers so that every platform computes the
+// same times.
 const ppb = 1_000_000_000
 
-// Policy is the set of numbers that govern one job. It is fixed at submission
-// and comparable, so that equal policies can share memory.
+// Policy has the retry, lease and timeout settings of a job. It is fixed at submission and
+// comparable, so equal policies can share memory.
 //
-// A zero duration or count in MaxLeaseLosses, ExecutionTimeout, Lifetime,
-// RunLifetime and IdempotencyWindow means "no such limit"; the other numbers
-// must be positive.
+// Zero means "no limit" in MaxLeaseLosses, ExecutionTimeout, Lifetime, RunLifetime and
+// IdempotencyWindow. The other numbers must be positive.
 type Policy struct {
 	Preset Preset
 
-	MaxAttempts    int      // executions including the first
-	MaxLeaseLosses int      // lost leases after which the job is dead-lettered
+	MaxAttempts    int      // executions, including the first
+	MaxLeaseLosses int      // expired leases after which the job becomes a dead letter
 	Backoff        Backoff  // delay before a retry
-	RetryTimeout   bool     // an execution timeout is retried
-	RetrySystem    bool     // a crash or exhausted resource is retried
-	RetryNever     bool     // every verdict is final
-	OnLoss         LossRule // what the expiry of a lease does
+	RetryTimeout   bool     // retry after CategoryTimeout
+	RetrySystem    bool     // retry after CategorySystem
+	RetryNever     bool     // never retry a reported failure
+	OnLoss         LossRule // how the expiry of a lease affects the job
 	CancelWins     bool     // a success reported after a cancel request ends CANCELLED
 
-	LeaseTTL    time.Duration // visibility: how long a silent holder keeps the job
-	Hold        time.Duration // how long a claim that has not started keeps the job
-	HoldFault   bool          // letting a hold run out is the holder's fault
-	Extend      ExtendMode    // what a heartbeat does to the end of the lease
-	ExtendPPB   int           // ExtendAdd: share of the TTL added by each renewal
-	RenewByPPB  int           // ExtendAdd: share of the TTL after which the holder should renew
-	RenewalsMax int           // ExtendAdd: renewals before the deadline stands
+	LeaseTTL    time.Duration // how long a worker keeps a job without a heartbeat
+	Hold        time.Duration // how long a worker keeps a claimed job without starting it
+	HoldFault   bool          // an expired hold counts as a fault
+	Extend      ExtendMode    // how a heartbeat extends the lease
+	ExtendPPB   int           // ExtendAdd: share of the TTL that each renewal adds
+	RenewByPPB  int           // ExtendAdd: share of the TTL after which the worker should renew
+	RenewalsMax int           // ExtendAdd: maximum number of renewals
 
-	ExecutionTimeout time.Duration // wall-clock limit of one execution
-	Lifetime         time.Duration // from submission to a terminal status
-	RunLifetime      time.Duration // from the first lease to a terminal status
+	ExecutionTimeout time.Duration // maximum duration of one execution
+	Lifetime         time.Duration // maximum time from submission to the end
+	RunLifetime      time.Duration // maximum time from the first lease to the end
 
-	IdempotencyWindow time.Duration // how long a key finds its job
+	IdempotencyWindow time.Duration // how long an idempotency key refers to its job
 }
 
-// Policy is the preset's policy, with every default of its document.
+// Policy returns the policy of the preset.
 func (p Preset) Policy() Policy {
 	if p.Valid() {
 		return presets[p]
@@ -115,8 +113,8 @@ func (p Preset) Policy() Policy {
 	return p.policy()
 }
 
-// presets are computed once. Nothing points to them: whoever could would change them for
-// the whole process.
+// presets are computed once. Callers get copies, because a pointer would let them change a
+// preset for the whole process.
 var presets = func() (all [presetEnd]Policy) {
 	for p := PresetJobModel; p < presetEnd; p++ {
 		all[p] = p.policy()
@@ -124,7 +122,7 @@ var presets = func() (all [presetEnd]Policy) {
 	return all
 }()
 
-// IsPreset reports whether a policy is its preset, with nothing changed.
+// IsPreset reports whether p equals the policy of its preset.
 func (p *Policy) IsPreset() bool { return p.Preset.Valid() && *p == presets[p.Preset] }
 
 func (p Preset) policy() Policy {
@@ -190,7 +188,7 @@ func (p Preset) policy() Policy {
 		policy.LeaseTTL = 4 * time.Second
 		policy.Hold = 4 * time.Second
 		policy.Lifetime = 0
-	default: // the job model is what the others differ from
+	default: // PresetJobModel has the values above
 	}
 	return policy
 }

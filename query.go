@@ -5,39 +5,37 @@ import (
 	"time"
 )
 
-// Parts says which large parts of a job to read along.
+// Parts selects the large parts of a job that a read includes.
 type Parts uint8
 
-// The parts.
 const (
 	WithPayload Parts = 1 << iota
 	WithResult
 	WithCheckpoint
 )
 
-// Query selects jobs for a list. The zero value is everything, newest first.
+// Query selects jobs. The zero value selects all jobs, newest first.
 type Query struct {
-	Queue         string    // "" is any
-	Statuses      []Status  // none is any; as recorded, or as time has made them
-	CreatedAfter  time.Time // inclusive; zero is the beginning
-	CreatedBefore time.Time // exclusive; zero is the end
+	Queue         string    // empty is any
+	Statuses      []Status  // empty is any; matches the recorded and the current status, see State.At
+	CreatedAfter  time.Time // inclusive; zero is no bound
+	CreatedBefore time.Time // exclusive; zero is no bound
 
-	// No store has an order by these: see [Query.Picks].
-	Types []string          // none is any
-	Tags  map[string]string // that a job must have, all of them
+	// Stores have no index on these: see [Query.Picks].
+	Types []string          // empty is any
+	Tags  map[string]string // a job must have all of them
 
 	OldestFirst bool
-	Cursor      string // Next of the page before
-	Limit       int    // jobs on the page; 0 is 50, the most is 1000
+	Cursor      string // Page.Next of the previous page
+	Limit       int    // jobs per page; 0 is 50, the maximum is 1000
 }
 
-// Picks reports whether jobs must be read to know if they are meant, because the
-// query names types or tags. Then a page may have fewer jobs than its limit, or
-// none, and still not be the last: as many are read for it as is decent, and the
-// next page goes on from there.
+// Picks reports whether the query filters by type or tag. There is no index on either, so
+// List scans a limited number of jobs per page (engine.MaxScan). A page can then have fewer
+// jobs than its limit, or none, without being the last; its cursor resumes the scan.
 func (q *Query) Picks() bool { return len(q.Types) > 0 || len(q.Tags) > 0 }
 
-// Picked reports whether a job has one of the types and all the tags.
+// Picked reports whether a job has one of the types and all of the tags.
 func (q *Query) Picked(j *Job) bool {
 	if len(q.Types) > 0 && !slices.Contains(q.Types, j.Spec.Type) {
 		return false
@@ -53,16 +51,16 @@ func (q *Query) Picked(j *Job) bool {
 // Page is one page of a list.
 type Page struct {
 	Jobs []Job  // without payload, result and checkpoint
-	Next string // the cursor of the next page, "" on the last
+	Next string // cursor of the next page; empty on the last
 }
 
-// Count is how many jobs of a queue stand in each status.
+// Count is the number of jobs of a queue in each status.
 type Count struct {
 	Queue string
 	By    [StatusCancelled + 1]int64 // indexed by status
 }
 
-// Live is the number of jobs that have not finished.
+// Live returns the number of jobs that have not finished.
 func (c Count) Live() (n int64) {
 	for s := StatusPending; s < StatusCompleted; s++ {
 		n += c.By[s]
@@ -70,39 +68,40 @@ func (c Count) Live() (n int64) {
 	return n
 }
 
-// Held is the number of jobs that workers have.
+// Held returns the number of jobs that workers hold.
 func (c Count) Held() int64 { return c.By[StatusClaimed] + c.By[StatusRunning] }
 
-// Add adds another queue's numbers.
+// Add adds the counts of another queue.
 func (c *Count) Add(o Count) {
 	for s := range c.By {
 		c.By[s] += o.By[s]
 	}
 }
 
-// Stats is how an installation stands.
+// Stats summarises all queues, workers and the store.
 type Stats struct {
-	Queues  []Count // by name
+	Queues  []Count // sorted by name
 	Total   Count
-	Workers int // live ones, as seen by the answering process
+	Workers int // live workers that the answering process knows
 
-	Commits   uint64 // batches the store has written since it was opened; 0 where it does not tell
-	Syncs     uint64 // times it waited for stable storage
-	DiskBytes uint64 // its size on disk
+	// Zero if the store does not measure them.
+	Commits   uint64 // batches written since the store was opened
+	Syncs     uint64 // waits for stable storage since then
+	DiskBytes uint64 // size on disk
 }
 
-// CancelReport is what became of many jobs that were to be cancelled.
+// CancelReport is the result of [Driver.CancelWhere].
 type CancelReport struct {
 	Cancelled int // ended at once
 	Requested int // running; their workers are asked to stop
-	Finished  int // had ended by themselves in the meantime
+	Finished  int // ended before they could be cancelled
 }
 
-// LiveWorker is a worker that has shown itself within the last minute.
+// LiveWorker is a worker that claimed a job or sent a heartbeat in the last minute.
 type LiveWorker struct {
 	Name     string
-	Queues   []string // that it last claimed from
-	Types    []string // none is any
+	Queues   []string // of its last claim
+	Types    []string // empty is any
 	Offers   []string
 	MaxCost  int64 // 0 is any
 	Waiting  int   // claims that wait for a job
@@ -110,12 +109,12 @@ type LiveWorker struct {
 	LastSeen time.Time
 }
 
-// Serves reports whether the worker asks for jobs of a queue and type.
+// Serves reports whether the worker claims jobs of a queue and type.
 func (w *LiveWorker) Serves(queue, typ string) bool {
 	return slices.Contains(w.Queues, queue) && (len(w.Types) == 0 || slices.Contains(w.Types, typ))
 }
 
-// Lacks lists what a job requires and the worker does not offer.
+// Lacks returns the required capabilities that the worker does not offer.
 func (w *LiveWorker) Lacks(requires []string) (missing []string) {
 	for _, r := range requires {
 		if !slices.Contains(w.Offers, r) {

@@ -2,17 +2,15 @@ package gq
 
 import "time"
 
-// Rate is how often something may happen: Count times in every Per, evenly
-// spaced, with up to Burst of them at once after a pause. The zero value is no
-// limit.
+// Rate limits how often jobs are claimed: Count times per Per, evenly spaced, and up to Burst
+// at once after a pause. The zero value is no limit.
 //
-// It is the generic cell rate algorithm, whose whole memory is one instant: when
-// the next one would be due if all came evenly. Whoever keeps that instant keeps
-// the rate, also across restarts.
+// The store applies the generic cell rate algorithm. Its only state is one time, which the
+// store persists, so the limit survives restarts.
 type Rate struct {
-	Count int           // how many
-	Per   time.Duration // in how long
-	Burst int           // at once after a pause; 0 is 1
+	Count int
+	Per   time.Duration
+	Burst int // claims at once after a pause; 0 is 1
 }
 
 // Limited reports whether there is a limit.

@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// Payload is what a client hands to a handler, or a handler back. The system
-// does not interpret it. It only checks, at submission, that text is UTF-8 and
-// that what is declared as JSON is JSON.
+// Payload is the data that a submission passes to the handler. The queue does not interpret
+// it, except that it rejects text that is not UTF-8 and malformed JSON.
 type Payload struct {
 	Data        []byte
-	ContentType string // "application/json" if empty; JSON is shown as JSON, everything else as base64
+	ContentType string // "application/json" if empty; APIs show JSON as JSON and everything else as base64
 }
 
-// IsJSON reports whether the content type declares JSON: application/json or
-// application/*+json, whatever its parameters.
+// IsJSON reports whether the content type is application/json or application/*+json, with or
+// without parameters.
 func (p Payload) IsJSON() bool {
 	if p.ContentType == JSON {
 		return true
@@ -26,59 +25,57 @@ func (p Payload) IsJSON() bool {
 	return err == nil && (name == JSON || strings.HasPrefix(name, "application/") && strings.HasSuffix(name, "+json"))
 }
 
-// IdempotencyKey makes a submission idempotent: while the window lasts, a second
-// submission with the same scope and key finds the first job instead of making
-// another.
+// IdempotencyKey makes a submission idempotent: within the policy's IdempotencyWindow a second
+// submission with the same scope and name returns the first job instead of creating another.
 type IdempotencyKey struct {
-	Scope       string // what the key is unique within, such as a job type
-	Name        string // the client's key, up to 256 characters; empty for none
-	Fingerprint uint64 // of the submission, so that a changed one can be told
+	Scope       string // namespace of Name; the job type if empty
+	Name        string // up to 256 characters; empty is no key
+	Fingerprint uint64 // of the content, to detect that a key is reused for different content
 }
 
-// Spec is what was asked for. It never changes once it is stored.
+// Spec describes a job. It never changes after submission.
 type Spec struct {
-	ID        JobID // assigned by the system
+	ID        JobID // assigned by the queue
 	Queue     string
 	Type      string
 	Payload   Payload
 	Policy    Policy    // zero is the queue's
-	Overrides overrides // parts of the policy that options set; an engine applies and clears them
+	Overrides overrides // parts of the policy that options set; the engine applies and clears them
 	Key       IdempotencyKey
-	RunAt     time.Time     // not before this instant; zero is at once
-	Delay     time.Duration // not before this long after submission; the later of both counts
+	RunAt     time.Time     // earliest first attempt; zero is immediately
+	Delay     time.Duration // minimum time between submission and first attempt, in addition to RunAt
 	DependsOn []Dependency
 
-	CostUnits int64    // capacity a lease of this job occupies; 0 is none
-	Requires  []string // capabilities a worker must offer
-	LimitKey  string   // jobs of a queue with the same one share its KeyLimit; "" is not limited
-	FairKey   string   // whose turn it takes in a fair queue, such as a tenant; all without one share theirs
+	CostUnits int64    // pool capacity that a lease of this job occupies
+	Requires  []string // capabilities that a worker must offer
+	LimitKey  string   // jobs of a queue with the same key share Queue.KeyLimit; empty is not limited
+	FairKey   string   // key, such as a tenant, by which a fair queue takes turns; jobs without one share a turn
 	Requester string
 	Tier      string
 	MaxFee    int64
 
-	Attributes map[string]string // kept for a face, not interpreted
-	ReplayOf   JobID             // the finished job this one repeats
+	Attributes map[string]string // stored for the API that set them, not interpreted
+	ReplayOf   JobID             // the finished job that this one replays
 
-	Metadata Metadata // as submitted; the current values live beside the state
+	Metadata Metadata // as submitted; Job.Metadata has the current values
 }
 
-// Metadata is what a user may change while the job is live.
+// Metadata is the part of a job that a user can change while the job is live.
 type Metadata struct {
-	Priority      Priority // only until the first claim
+	Priority      Priority // can change until the first claim
 	Tags          map[string]string
 	CorrelationID string
 	CallbackURL   string
 }
 
-// Equal reports whether two sets of metadata say the same.
+// Equal reports whether m and o are equal.
 func (m Metadata) Equal(o Metadata) bool {
 	return m.Priority == o.Priority && m.CorrelationID == o.CorrelationID &&
 		m.CallbackURL == o.CallbackURL && maps.Equal(m.Tags, o.Tags)
 }
 
-// WithDefaults fills what the client left open: queue, policy, priority,
-// content type, the JSON null for no payload, the scope of the key, and the order
-// of Requires.
+// WithDefaults fills in empty fields: queue, policy, priority, content type, key scope, and
+// the JSON value null for a missing payload. It also sorts Requires.
 func (s Spec) WithDefaults() Spec {
 	if s.Queue == "" {
 		s.Queue = DefaultQueue

@@ -2,76 +2,74 @@ package gq
 
 import "time"
 
-// State is the part of a job that changes, with the policy numbers its
-// transitions need. It is small: the payload, the result and the checkpoint are
-// stored apart, and only their sizes are known here.
+// State is the part of a job that changes, together with its policy. It has the sizes of the
+// payload, the result and the checkpoint, but not their content.
 //
-// Package machine has the transitions. A state that a call returned is the
-// caller's own, with everything it points to.
+// Package machine has the transitions. The caller owns a returned state, including the values
+// that it points to.
 type State struct {
 	ID       JobID
 	Sequence uint64  // order of submission within the store
-	Turn     uint64  // among the keys of a fair queue,  0 in other queues
+	Turn     uint64  // turn of its key in a fair queue; 0 in other queues
 	Policy   *Policy // fixed at submission
 
 	Status    Status
 	Detail    Detail
-	Own       Priority // what the user asked for
-	Inherited Priority // the most urgent of its dependencies, 0 for none
-	Depth     int      // jobs on the longest chain of dependencies that ends here
-	Waits     int      // dependencies that must still end
-	AnyOpen   bool     // one of the AFTER_ANY dependencies must still end
+	Own       Priority // as submitted or changed by a user
+	Inherited Priority // the most urgent priority of its dependencies; 0 is none
+	Depth     int      // length of the longest dependency chain that ends in this job
+	Waits     int      // dependencies that have not ended
+	AnyOpen   bool     // no AFTER_ANY dependency has ended yet
 
 	Attempt int // executions started; never decremented
-	Bound   int // executions allowed: the policy's plus one for each that ended without fault
-	Faults  int // failures that count
-	Losses  int // leases that ran out
+	Bound   int // executions allowed: the policy's, plus one for each that ended without a fault
+	Faults  int // failures that count against the policy
+	Losses  int // expired leases
 
 	CreatedAt      time.Time
 	UpdatedAt      time.Time // last change of status
-	RunAt          time.Time // not claimable before
+	RunAt          time.Time // claimable from then on
 	ScheduledAt    time.Time // became claimable
 	StartedAt      time.Time // current or last attempt
 	FirstStartedAt time.Time // first attempt; with a RunLifetime, first lease
 	CompletedAt    time.Time // became terminal
 
-	Version        LeaseVersion // the last one issued
-	Lease          *Lease       // the current lease, or the last one
+	Version        LeaseVersion // of the newest lease
+	Lease          *Lease       // the current or last lease; nil before the first
 	Settled        uint64       // digest of the call that ended Lease
-	PreviousLease  LeaseID      // the lease before it
-	PreviousDigest uint64       // of the call that ended that
+	PreviousLease  LeaseID      // the lease before Lease
+	PreviousDigest uint64       // digest of the call that ended PreviousLease
 
-	Progress        float64 // 0 to 1, as the holder reported it
+	Progress        float64 // 0 to 1, as the worker reported it
 	Note            string
-	Failure         *Failure // of the last attempt that failed
+	Failure         *Failure // of the last failed attempt; nil if no attempt failed
 	Cancellation    Cancellation
-	Reason          string // why it ended where it did, if not by its handler
+	Reason          string // why the job ended, unless its handler ended it
 	ResultBytes     int
 	CheckpointBytes int
 	Checkpoints     int // saved so far
 }
 
-// Cancellation follows a cancel of a running job: asked for, told to the
-// worker, honoured by it. The zero instants have not come.
+// Cancellation records the steps of cancelling a running job. A step that has not happened
+// has a zero time.
 type Cancellation struct {
-	RequestedAt time.Time
-	DeliveredAt time.Time
-	HonouredAt  time.Time
+	RequestedAt time.Time // a user cancelled the job
+	DeliveredAt time.Time // its worker learned of it
+	HonouredAt  time.Time // its worker stopped
 	Reason      string
 }
 
-// Requested reports whether the job was asked to stop.
+// Requested reports whether a user cancelled the job.
 func (c Cancellation) Requested() bool { return !c.RequestedAt.IsZero() }
 
-// Priority is the effective priority: the more urgent of the user's and what
-// the dependencies hand down.
+// Priority returns the effective priority: the more urgent of Own and Inherited.
 func (s State) Priority() Priority { return s.Own.Inherit(s.Inherited) }
 
-// Live reports whether the job has yet to reach a terminal status.
+// Live reports whether the job has not reached a terminal status.
 func (s State) Live() bool { return !s.Status.Terminal() }
 
-// At is the state as a reader should see it at an instant: a job whose run time
-// has come is claimable, whether or not anyone has recorded that yet.
+// At returns the state as of now. A delayed or retrying job becomes claimable when its run
+// time arrives, even before the store records the change.
 func (s State) At(now time.Time) State {
 	if (s.Status == StatusDelayed || s.Status == StatusRetrying) && !now.Before(s.RunAt) {
 		s.Status, s.ScheduledAt = StatusScheduled, s.RunAt
@@ -79,7 +77,6 @@ func (s State) At(now time.Time) State {
 	return s
 }
 
-// Attempting reports whether the lease, the progress and the note are those of an
-// attempt that is under way or ended the job. They stay recorded while a job waits
-// for its next attempt, and then say nothing about it.
+// Attempting reports whether Lease, Progress and Note describe the current or final attempt.
+// In a job that waits for its next attempt they still describe the previous one.
 func (s *State) Attempting() bool { return s.Status.Held() || s.Status.Terminal() }

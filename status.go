@@ -2,19 +2,19 @@ package gq
 
 import "fmt"
 
-// Status is where a job stands in its life. The zero value is no status.
+// Status is a state of the job's state machine. The zero value is not a status.
 type Status uint8
 
 const (
 	StatusPending    Status = iota + 1 // accepted and persisted; waits for dependencies
-	StatusDelayed                      // its first run lies in the future
+	StatusDelayed                      // delayed until a later first run
 	StatusScheduled                    // claimable
 	StatusClaimed                      // held by a worker that has not started it
-	StatusRunning                      // being executed under a lease
-	StatusRetrying                     // an attempt ended without success; waits for the next
+	StatusRunning                      // executing under a lease
+	StatusRetrying                     // an attempt ended without success; waits for the next one
 	StatusCompleted                    // succeeded
 	StatusFailed                       // failed for good: a permanent error, or retries disabled
-	StatusDeadLetter                   // retries exhausted or lifetime over; needs a person
+	StatusDeadLetter                   // retries exhausted or lifetime over; needs an operator
 	StatusCancelled                    // cancelled before it could succeed
 	statusEnd
 )
@@ -35,10 +35,10 @@ func (s Status) Terminal() bool { return s >= StatusCompleted && s < statusEnd }
 // Held reports whether a job in s belongs to the holder of a lease.
 func (s Status) Held() bool { return s == StatusClaimed || s == StatusRunning }
 
-// MarshalText is the canonical name.
+// MarshalText returns the canonical name.
 func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads a canonical name.
+// UnmarshalText parses a canonical name.
 func (s *Status) UnmarshalText(text []byte) error {
 	name := string(text)
 	if i, ok := indexOf(statusNames[:], name); ok {
@@ -48,15 +48,15 @@ func (s *Status) UnmarshalText(text []byte) error {
 	return &InvalidError{Faults: []Fault{{"state", fmt.Sprintf("%.64q is not one of %v", name, statusNames[1:])}}}
 }
 
-// Detail says what the holder of a Claimed job is doing. Other statuses have none.
+// Detail refines StatusClaimed: what the worker that holds the job is doing.
 type Detail uint8
 
 const (
 	DetailNone         Detail = iota
-	DetailClaimed             // claimed, nothing reported yet
-	DetailPreparing           // the holder prepares its run
-	DetailLeasePending        // the holder waits for capacity
-	DetailAssigned            // given to a provider that has not acknowledged
+	DetailClaimed             // has reported nothing yet
+	DetailPreparing           // prepares the execution
+	DetailLeasePending        // waits for capacity
+	DetailAssigned            // assigned the job to a provider that has not acknowledged
 	detailEnd
 )
 
@@ -72,8 +72,8 @@ func (d Detail) String() string {
 	return nameOf(detailNames[:], int(d))
 }
 
-// Priority is the urgency of a job; a smaller number is served first. It is
-// stored one above its level so that the zero value means "not given".
+// Priority is the urgency of a job. Smaller values are claimed first. The zero value means
+// "not set", so a value is its level plus one.
 type Priority uint8
 
 const (
@@ -81,7 +81,7 @@ const (
 	PriorityHigh                         // level 1
 	PriorityNormal                       // level 2: the default
 	PriorityLow                          // level 3
-	PriorityBulk                         // level 4: only when nothing else waits
+	PriorityBulk                         // level 4: only if no other job waits
 	priorityEnd
 )
 
@@ -92,11 +92,10 @@ func (p Priority) String() string { return nameOf(priorityNames[:], int(p)) }
 // Valid reports whether p is one of the five levels.
 func (p Priority) Valid() bool { return p >= PriorityCritical && p < priorityEnd }
 
-// Level is the number of the documents: 0 for CRITICAL to 4 for BULK.
+// Level returns the number that APIs use: 0 for CRITICAL to 4 for BULK.
 func (p Priority) Level() int { return int(p) - 1 }
 
-// Inherit is the more urgent of two priorities: what a dependent takes over
-// from what it depends on. A priority that was not given never wins.
+// Inherit returns the more urgent of p and from. A priority that is not set never wins.
 func (p Priority) Inherit(from Priority) Priority {
 	if !p.Valid() || (from.Valid() && from < p) {
 		return from
@@ -104,10 +103,10 @@ func (p Priority) Inherit(from Priority) Priority {
 	return p
 }
 
-// MarshalText is the name.
+// MarshalText returns the name.
 func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalText reads a name or a level.
+// UnmarshalText parses a name or a level.
 func (p *Priority) UnmarshalText(text []byte) error {
 	s := string(text)
 	if i, ok := indexOf(priorityNames[:], s); ok {

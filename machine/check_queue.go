@@ -66,8 +66,8 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	if !s.Missed.Valid() {
 		f.add("missed", "must be one of once, skip, all")
 	}
-	if s.MissedLimit < 0 || s.MissedLimit > gq.MaxMissedSlots {
-		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, gq.MaxMissedSlots)
+	if s.MissedLimit < 0 || s.MissedLimit > gq.MaxMissedFirings {
+		f.add("missed_limit", "%d is not between 0 (the default) and %d", s.MissedLimit, gq.MaxMissedFirings)
 	}
 	t := s.Template
 	if !t.ID.IsZero() {

@@ -31,7 +31,7 @@ func TestScheduleValidate(t *testing.T) {
 		"time_zone":                func(s *gq.Schedule) { s.Cron, s.Every, s.TimeZone = "", time.Hour, "Europe/Berlin" },
 		"start":                    func(s *gq.Schedule) { s.Start = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"missed":                   func(s *gq.Schedule) { s.Missed = 0 },
-		"missed_limit":             func(s *gq.Schedule) { s.MissedLimit = gq.MaxMissedSlots + 1 },
+		"missed_limit":             func(s *gq.Schedule) { s.MissedLimit = gq.MaxMissedFirings + 1 },
 		"template.id":              func(s *gq.Schedule) { s.Template.ID = machine.NewJobID([16]byte{1}) },
 		"template.idempotency_key": func(s *gq.Schedule) { s.Template.Key.Name = "k" },
 		"template.run_at":          func(s *gq.Schedule) { s.Template.RunAt = time.Unix(1, 0) },

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	maxBatch    = 1000                   // beats or outcomes of one call
-	maxBytes    = 3 << 20                // and the data they carry, roughly
-	progressGap = time.Second            // between two reports of progress of a job
-	together    = 100 * time.Millisecond // reports that are due so close go together
+	maxBatch    = 1000                   // beats or outcomes per call
+	maxBytes    = 3 << 20                // approximate size of a call
+	progressGap = time.Second            // shortest time between two progress reports of a job
+	together    = 100 * time.Millisecond // reports due within this time share a call
 )
 
-// progress notes a report for the next heartbeat and brings that forward.
+// progress records progress for the next heartbeat and moves that heartbeat forward.
 func (k *keeper) progress(r *Run, fraction float64, note string, now time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -26,10 +26,10 @@ func (k *keeper) progress(r *Run, fraction float64, note string, now time.Time) 
 	}
 	r.fraction, r.unsent = fraction, true
 	if note != "" {
-		r.note = note[:min(len(note), 4*gq.MaxReasonBytes)] // the queue cuts it properly
+		r.note = note[:min(len(note), 4*gq.MaxReasonBytes)] // the queue truncates it to valid UTF-8
 	}
 	if r.policy.Extend != gq.ExtendReset || r.interval == 0 {
-		return // heartbeats are few and count
+		return // heartbeats are limited
 	}
 	at := now
 	if t := r.lastBeat.Add(progressGap); t.After(at) {
@@ -42,7 +42,7 @@ func (k *keeper) progress(r *Run, fraction float64, note string, now time.Time) 
 	}
 }
 
-// live reports whether the execution may still tell the queue something.
+// live reports whether the execution may still report to the queue.
 func (k *keeper) live(r *Run) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -53,7 +53,7 @@ func (k *keeper) live(r *Run) bool {
 func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
 	beats := make([]gq.Heartbeat, 0, len(runs))
 	sent := make([]*Run, 0, len(runs))
-	patience := gq.MaxDuration // an answer after the lease has run out is worth nothing
+	patience := gq.MaxDuration // until the first lease expires
 	k.mu.Lock()
 	for _, r := range runs {
 		if r.index < 0 || r.cause != nil {
@@ -87,7 +87,7 @@ func (k *keeper) beat(ctx context.Context, runs []*Run, now time.Time) {
 	}
 }
 
-// unanswered has a beat repeated soon.
+// unanswered schedules an early repetition of a beat.
 func (k *keeper) unanswered(r *Run, progress bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -102,7 +102,7 @@ func (k *keeper) unanswered(r *Run, progress bool) {
 	}
 }
 
-// answered applies the answer to a beat that was sent at an instant.
+// answered applies the answer to a beat that was sent at the given time.
 func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time) {
 	kind := errs.KindOf(a.Err)
 	if a.Err != nil && passing(kind) {
@@ -130,19 +130,19 @@ func (k *keeper) answered(r *Run, a gq.LeaseResult, sent time.Time) {
 		switch {
 		case r.cause != nil:
 			r.lost = true
-		case reached(r.timeoutAt, now): // the queue was faster to notice
+		case reached(r.timeoutAt, now): // the queue ended the attempt first
 			r.lost = true
 			notices = append(notices, k.timeoutLocked(r, now))
 		default:
-			notices = append(notices, k.loseLocked(r, now, "the queue refused it"))
+			notices = append(notices, k.loseLocked(r, now, "the queue rejected it"))
 		}
-	case kind == gq.KindConflict: // no more renewals; the end of the lease stands
+	case kind == gq.KindConflict: // no renewals left
 		r.interval, r.beatAt = 0, time.Time{}
 	}
 }
 
-// renewLocked takes down what a renewal granted. Only durations of the queue's
-// clock count.
+// renewLocked records a renewed lease. It uses only differences between times of the queue's
+// clock.
 func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
 	if l == nil {
 		return
@@ -154,18 +154,18 @@ func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
 	r.over = time.Now().Add(granted)
 	r.interval = k.worker.interval(l, r.policy)
 	if sent.Before(r.lastBeat) {
-		return // a later one is under way
+		return // a later beat is in flight
 	}
 	r.lastBeat = sent
 	t := beatAfter(sent, r.interval)
 	if r.unsent && !t.IsZero() {
-		t = earlier(r.beatAt, t) // there is progress to report before
+		t = earlier(r.beatAt, t) // progress waits to be reported
 	}
 	r.beatAt = t
 	k.atLocked(t)
 }
 
-// passing reports whether an answer of this kind says nothing about the item.
+// passing reports whether an error of this kind leaves the fate of the item unknown.
 func passing(kind gq.ErrorKind) bool {
 	return kind == gq.KindUnavailable || kind == gq.KindTimeout || kind == gq.KindInternal
 }

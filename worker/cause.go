@@ -9,45 +9,45 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Why the context of a handler ended, as [context.Cause] tells.
+// The reasons why the context of a handler ends, for [context.Cause].
 var (
-	// ErrLeaseLost: the queue refused the lease, or could not be reached until
-	// it had run out. It is a [gq.ErrStaleLease].
-	ErrLeaseLost = fmt.Errorf("the lease is lost: %w", gq.ErrStaleLease)
+	// ErrLeaseLost: the queue rejected the lease, or was unreachable until the lease
+	// expired. It wraps [gq.ErrStaleLease].
+	ErrLeaseLost = fmt.Errorf("lease lost: %w", gq.ErrStaleLease)
 
-	// ErrCancelRequested: someone asked for the job to be cancelled.
-	ErrCancelRequested = errors.New("the job was asked to stop")
+	// ErrCancelRequested: a user cancelled the job.
+	ErrCancelRequested = errors.New("cancel requested")
 
-	// ErrExecutionTimeout: the execution is over its time limit. It is a
+	// ErrExecutionTimeout: the execution exceeded its timeout. It wraps
 	// [context.DeadlineExceeded].
-	ErrExecutionTimeout = fmt.Errorf("the execution timeout is over: %w", context.DeadlineExceeded)
+	ErrExecutionTimeout = fmt.Errorf("execution timeout exceeded: %w", context.DeadlineExceeded)
 
 	// ErrDraining: the worker is stopping.
 	ErrDraining = errors.New("the worker is stopping")
 )
 
-// What [Worker.Run] returns when it could not stop cleanly.
+// Errors of [Worker.Run] if it could not stop cleanly.
 var (
-	// ErrAbandoned: handlers went on after the drain timeout and the grace.
-	// Their jobs were given back.
+	// ErrAbandoned: handlers continued after the drain timeout and the grace. The worker
+	// released their jobs.
 	ErrAbandoned = errors.New("handlers ignored the end of their contexts")
 
-	// ErrUndelivered: outcomes could not be sent. The leases of those jobs run
-	// out, and the jobs run again.
+	// ErrUndelivered: outcomes could not be sent. The leases of those jobs expire and the
+	// jobs run again.
 	ErrUndelivered = errors.New("outcomes could not be delivered")
 )
 
-// runContext is a handler's context. Its time limit is watched over by the
-// keeper together with everything else, so that a job needs no timer.
+// runContext is a handler's context. The keeper enforces its deadline, so a job needs no timer
+// of its own.
 type runContext struct {
 	context.Context
 	deadline time.Time // zero for none
 }
 
-// Deadline is when the execution timeout will be over.
+// Deadline returns the end of the execution timeout.
 func (c *runContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
-// Err is [context.DeadlineExceeded] after an execution timeout.
+// Err returns [context.DeadlineExceeded] after an execution timeout.
 func (c *runContext) Err() error {
 	err := c.Context.Err()
 	if err != nil && errors.Is(context.Cause(c.Context), ErrExecutionTimeout) {
@@ -56,9 +56,8 @@ func (c *runContext) Err() error {
 	return err
 }
 
-// Timeout is middleware that ends the context of a handler after d. Like
-// everything a handler can do itself, it can shorten the execution timeout of a
-// job but not lengthen it.
+// Timeout is middleware that ends the context of a handler after d. It can shorten the
+// execution timeout of a job but not extend it.
 func Timeout(d time.Duration) Middleware {
 	return func(next Handler) Handler {
 		return func(ctx context.Context, run *Run) error {

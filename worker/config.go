@@ -15,37 +15,37 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Config is how a worker works. Zero fields take the default beside them.
+// Config configures a worker. Each field names its default; zero selects it.
 type Config struct {
-	Name  string // unique among live workers; host, process and a random part
-	Slots int    // handlers that run at once; 10
-	Lanes []Lane // what to claim from; one lane over the queues of the kinds that it handles
+	Name      string     // unique among live workers; default: host, process id and a random part
+	Slots     int        // handlers that run at once; default: 10
+	QueueSets []QueueSet // queues to claim from; default: one set with the queues of all handled kinds
 
-	Offers   []string      // capabilities of this worker; jobs may require them
-	MaxCost  int64         // largest cost of a job to claim; any
-	LeaseTTL time.Duration // of the leases; the policy's of each job
-	Poll     time.Duration // how long a claim waits for the first job; 1 min
+	Offers   []string      // capabilities of this worker, for jobs that require them
+	MaxCost  int64         // largest cost of a job to claim; default: any
+	LeaseTTL time.Duration // default: that of each job's policy
+	Poll     time.Duration // how long a claim waits for the first job; default: 1 min
 
-	// HeartbeatEvery bounds the time between two heartbeats, which is a third
-	// of the TTL otherwise; 5 s. A worker learns with them that a job was cancelled.
+	// HeartbeatEvery is the longest time between two heartbeats; default: 5 s. A lease is
+	// renewed after a third of its TTL at the latest. A heartbeat also tells the worker
+	// that a job was cancelled.
 	HeartbeatEvery time.Duration
 
-	DrainTimeout time.Duration // how long handlers may finish once Run's context has ended; 30 s
-	Grace        time.Duration // how long a handler may take to return once its own has; 5 s
+	DrainTimeout time.Duration // how long handlers may continue after Run's context ended; default: 30 s
+	Grace        time.Duration // how long a handler may continue after its own context ended; default: 5 s
 
-	Classify func(error) gq.Failure // judges errors that are no verdicts; classify.Error
-	Logger   *slog.Logger           // slog.Default()
+	Classify func(error) gq.Failure // classifies untyped errors of handlers; default: classify.Error
+	Logger   *slog.Logger           // default: slog.Default()
 }
 
-// Lane is a set of queues that share slots. Each lane claims on its own, so that
-// a busy one does not hold up the others.
+// QueueSet is a set of queues that share slots. A worker claims for each set separately, so a
+// busy set does not delay the others.
 //
-// Where the slots of all lanes together are more than the worker has, a lane
-// that waits for jobs keeps one slot for itself and leaves the rest to the
-// others.
-type Lane struct {
+// If the sets have more slots together than the worker, an idle set reserves one slot and
+// leaves the others to the busy sets.
+type QueueSet struct {
 	Queues []string // tried in this order
-	Slots  int      // handlers of this lane that run at once; all of the worker's
+	Slots  int      // handlers that run at once; default: all slots of the worker
 }
 
 // Limits of a configuration.
@@ -56,13 +56,13 @@ const (
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
-		host, _ := os.Hostname() // the random part makes it unique without
+		host, _ := os.Hostname() // the random part suffices to make the name unique
 		c.Name = fmt.Sprintf("%.200s-%d-%.8s", cmp.Or(host, "worker"), os.Getpid(), rand.Text())
 	}
 	c.Slots = cmp.Or(c.Slots, 10)
-	c.Lanes = slices.Clone(c.Lanes)
-	for i := range c.Lanes {
-		c.Lanes[i].Slots = cmp.Or(c.Lanes[i].Slots, c.Slots)
+	c.QueueSets = slices.Clone(c.QueueSets)
+	for i := range c.QueueSets {
+		c.QueueSets[i].Slots = cmp.Or(c.QueueSets[i].Slots, c.Slots)
 	}
 	c.Poll = cmp.Or(c.Poll, time.Minute)
 	c.HeartbeatEvery = cmp.Or(c.HeartbeatEvery, 5*time.Second)
@@ -77,29 +77,28 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// faults lists everything that is wrong with a configuration whose defaults are
-// filled in.
+// faults lists all faults of a configuration with defaults filled in.
 func (c Config) faults() (all []gq.Fault) {
 	add := func(field, format string, args ...any) {
 		all = append(all, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
 	if len(c.Name) > gq.MaxNameBytes {
-		add("name", "%d bytes are more than %d", len(c.Name), gq.MaxNameBytes)
+		add("name", "has %d bytes; the limit is %d", len(c.Name), gq.MaxNameBytes)
 	}
 	if c.Slots < 1 || c.Slots > maxSlots {
 		add("slots", "%d is not between 1 and %d", c.Slots, maxSlots)
 	}
-	if len(c.Lanes) > c.Slots {
-		add("lanes", "%d lanes need as many slots, and there are %d", len(c.Lanes), c.Slots)
+	if len(c.QueueSets) > c.Slots {
+		add("queue_sets", "%d queue sets need at least as many slots, but the worker has %d", len(c.QueueSets), c.Slots)
 	}
 	seen := make(map[string]bool)
-	for i, l := range c.Lanes {
-		at := fmt.Sprintf("lanes[%d]", i)
+	for i, l := range c.QueueSets {
+		at := fmt.Sprintf("queue_sets[%d]", i)
 		if l.Slots < 1 || l.Slots > c.Slots {
 			add(at+".slots", "%d is not between 1 and the worker's %d", l.Slots, c.Slots)
 		}
 		if len(l.Queues) == 0 {
-			add(at+".queues", "a lane needs a queue")
+			add(at+".queues", "is empty")
 		}
 		for _, q := range l.Queues {
 			if err := machine.CheckQueueName(q); err != nil {
@@ -108,7 +107,7 @@ func (c Config) faults() (all []gq.Fault) {
 				}
 			}
 			if seen[q] {
-				add(at+".queues", "%.64q stands in two places", q)
+				add(at+".queues", "%.64q is listed twice", q)
 			}
 			seen[q] = true
 		}
@@ -134,10 +133,10 @@ func (c Config) faults() (all []gq.Fault) {
 	return all
 }
 
-// shared reports whether lanes compete for slots.
+// shared reports whether queue sets compete for slots.
 func (c Config) shared() bool {
 	sum := 0
-	for _, l := range c.Lanes {
+	for _, l := range c.QueueSets {
 		sum += l.Slots
 	}
 	return sum > c.Slots

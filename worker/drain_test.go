@@ -210,8 +210,8 @@ func TestLogsNameTheJobAndNeverQuoteIt(t *testing.T) {
 		}
 		seen := 0
 		for _, message := range []string{
-			"from the handler", "job failed", "job given back", "handler panicked", "execution timeout",
-			"success refused; failing the job instead", "handler ignores the end of its context",
+			"from the handler", "job failed", "job released", "handler panicked", "execution timeout",
+			"success rejected; failing the job instead", "handler ignores the end of its context",
 		} {
 			lines := f.log.lines(message)
 			if len(lines) == 0 {

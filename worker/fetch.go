@@ -14,24 +14,24 @@ const (
 	gatherMost  = 2 * time.Millisecond
 	retryFirst  = 100 * time.Millisecond
 	retryMost   = 30 * time.Second
-	callTimeout = 30 * time.Second // beyond the time that a call is meant to take
-	foreignFor  = 10 * time.Second // how long a job is put off that we cannot run
+	callTimeout = 30 * time.Second // in addition to the time that a call waits by design
+	foreignFor  = 10 * time.Second // delay of a job that this worker has no handler for
 )
 
-// fetch claims jobs for a lane until ctx ends.
-func (w *Worker) fetch(ctx context.Context, l *lane) {
+// fetch claims jobs for a queue set until ctx ends.
+func (w *Worker) fetch(ctx context.Context, f *fetcher) {
 	outage := outage{log: w.log, call: "claim"}
 	for failures := 0; ctx.Err() == nil; {
-		w.gather(ctx, l)
-		n, wait := w.reserve(l)
+		w.gather(ctx, f)
+		n, wait := w.reserve(f)
 		if n == 0 {
 			select {
-			case <-l.wake:
+			case <-f.wake:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		err := w.claim(ctx, l, n, wait)
+		err := w.claim(ctx, f, n, wait)
 		if ctx.Err() != nil {
 			return
 		}
@@ -45,58 +45,57 @@ func (w *Worker) fetch(ctx context.Context, l *lane) {
 	}
 }
 
-// gather waits a moment for more slots to become free, so that a busy lane of
-// small jobs does not spend a whole call on each of the first that finish.
-func (w *Worker) gather(ctx context.Context, l *lane) {
-	if !l.busy {
+// gather waits briefly for more free slots. Without it a busy queue of small jobs would make
+// one claim per finished job.
+func (w *Worker) gather(ctx context.Context, f *fetcher) {
+	if !f.busy {
 		return
 	}
-	if n := w.slots.available(l); n > 0 && n < l.Slots/2 {
-		retry.Pause(ctx, min(l.took/2, gatherMost))
+	if n := w.slots.available(f); n > 0 && n < f.Slots/2 {
+		retry.Pause(ctx, min(f.took/2, gatherMost))
 	}
 }
 
-// reserve takes slots for the next claim and says how long it may wait. Where
-// lanes compete, a claim that waits holds one slot only.
-func (w *Worker) reserve(l *lane) (n int, wait time.Duration) {
+// reserve reserves slots for the next claim and returns how long the claim may wait. If queue
+// sets compete for slots, a waiting claim reserves only one.
+func (w *Worker) reserve(f *fetcher) (n int, wait time.Duration) {
 	switch {
 	case !w.slots.shared:
-		return w.slots.take(l, maxBatch), w.config.Poll
-	case l.eager:
-		return w.slots.take(l, maxBatch), 0
+		return w.slots.take(f, maxBatch), w.config.Poll
+	case f.eager:
+		return w.slots.take(f, maxBatch), 0
 	default:
-		return w.slots.take(l, 1), w.config.Poll
+		return w.slots.take(f, 1), w.config.Poll
 	}
 }
 
-// claim asks once for jobs and starts what it gets. It gives back the slots that
-// it did not need.
-func (w *Worker) claim(ctx context.Context, l *lane, n int, wait time.Duration) error {
+// claim claims jobs once, starts their handlers and frees the slots that it did not use.
+func (w *Worker) claim(ctx context.Context, f *fetcher, n int, wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, wait+callTimeout)
 	defer cancel()
 	asked := time.Now()
 	w.calls.claims.Add(1)
 	jobs, err := w.queue.Claim(ctx, gq.ClaimRequest{
-		Worker: w.config.Name, Queues: l.Queues, Types: w.types, Offers: w.config.Offers, MaxCost: w.config.MaxCost,
+		Worker: w.config.Name, Queues: f.Queues, Types: w.types, Offers: w.config.Offers, MaxCost: w.config.MaxCost,
 		N: n, Wait: wait, TTL: w.config.LeaseTTL,
 	})
 	if err != nil {
-		w.slots.give(l, n)
+		w.slots.give(f, n)
 		return err
 	}
 	received := time.Now()
-	l.busy, l.took = len(jobs) == n, received.Sub(asked)
-	l.eager = l.busy || wait > 0 && len(jobs) > 0
-	stopped := ctx.Err() != nil // but the jobs are ours
+	f.busy, f.took = len(jobs) == n, received.Sub(asked)
+	f.eager = f.busy || wait > 0 && len(jobs) > 0
+	stopped := ctx.Err() != nil // the worker still has to release the jobs
 	started := 0
 	for i := range jobs {
-		r := w.newRun(l, &jobs[i])
+		r := w.newRun(f, &jobs[i])
 		switch {
 		case r == nil:
 		case stopped:
 			w.giveBack(r, received, 0, ErrDraining.Error())
 		case started == n:
-			w.giveBack(r, received, 0, "more jobs than were asked for")
+			w.giveBack(r, received, 0, "the queue returned more jobs than requested")
 		case r.handler == nil:
 			w.giveBack(r, received, foreignFor, "this worker has no handler for the type")
 		default:
@@ -104,11 +103,11 @@ func (w *Worker) claim(ctx context.Context, l *lane, n int, wait time.Duration) 
 			w.start(r, asked, received)
 		}
 	}
-	w.slots.give(l, n-started)
+	w.slots.give(f, n-started)
 	return nil
 }
 
-// outage logs the first failure of a row and its end.
+// outage logs the first of several consecutive failures, and the first success after them.
 type outage struct {
 	log  *slog.Logger
 	call string
@@ -132,7 +131,7 @@ func (o *outage) record(err error) {
 	o.mu.Unlock()
 	switch {
 	case err != nil && failures == 0:
-		o.log.Warn("calls to the queue fail; trying again", slog.String("call", o.call), slog.Any("error", err))
+		o.log.Warn("call to the queue failed; retrying", slog.String("call", o.call), slog.Any("error", err))
 	case err == nil && failures > 0:
 		o.log.Info("calls to the queue succeed again", slog.String("call", o.call),
 			slog.Int("failures", failures), slog.Duration("after", time.Since(since)))

@@ -43,7 +43,7 @@ func TestFetcherRetriesAtGrowingIntervals(t *testing.T) {
 		if len(slices.Compact(slices.Clone(gaps[9:]))) < 2 {
 			t.Errorf("gaps %v have no jitter", gaps[9:])
 		}
-		if n := len(f.log.lines("calls to the queue fail; trying again")); n != 1 {
+		if n := len(f.log.lines("call to the queue failed; retrying")); n != 1 {
 			t.Errorf("%d lines about one outage", n)
 		}
 		if ran.Load() != 0 { // there is no other way in
@@ -91,10 +91,10 @@ func TestClaimsNoMoreThanItHasSlots(t *testing.T) {
 	})
 }
 
-func TestLanes(t *testing.T) {
+func TestQueueSets(t *testing.T) {
 	bubble(t, func(f *fixture) {
 		f.config.Slots = 4
-		f.config.Lanes = []worker.Lane{{Queues: []string{"slow"}, Slots: 2}, {Queues: []string{"urgent", "normal"}}}
+		f.config.QueueSets = []worker.QueueSet{{Queues: []string{"slow"}, Slots: 2}, {Queues: []string{"urgent", "normal"}}}
 		most, running := map[string]int{}, map[string]int{}
 		total, mostTotal := 0, 0
 		lock := make(chan struct{}, 1)
@@ -125,13 +125,13 @@ func TestLanes(t *testing.T) {
 		if most["slow"] > 2 || mostTotal != 4 {
 			t.Errorf("at once: %v, %d in all", most, mostTotal)
 		}
-		// A lane that waits leaves slots to the others.
+		// A queue set that waits leaves slots to the others.
 		for range 3 {
 			f.submit(gq.Spec{Type: "work", Queue: "normal"})
 		}
 		after(time.Second + time.Millisecond)
 		if n := f.counts()[gq.StatusCompleted]; n != 39 {
-			t.Errorf("%d completed: the idle lane holds slots", n)
+			t.Errorf("%d completed: the idle queue set holds slots", n)
 		}
 	})
 }

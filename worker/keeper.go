@@ -10,41 +10,40 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// watch is what the keeper knows of a running execution. Instants are of this
-// machine's clock; a zero one never comes.
+// watch is the keeper's state of a running execution. Times are of this machine's clock; zero
+// means never.
 type watch struct {
-	index     int           // in keeper.runs; -1 once the handler has returned or was abandoned
+	index     int           // in keeper.runs; -1 after the handler has returned or was abandoned
 	interval  time.Duration // between heartbeats
 	beatAt    time.Time     // next heartbeat
-	lastBeat  time.Time     // when the last one was sent, or the job was received
-	expires   time.Time     // the lease may have run out
-	over      time.Time     // the lease has run out for certain
-	timeoutAt time.Time     // the execution timeout is over
-	graceAt   time.Time     // a handler that has not returned ignores its context
-	cause     error         // why the context ended; nil while it has not
-	lost      bool          // the outcome is worth nothing
+	lastBeat  time.Time     // when the last heartbeat was sent or the job was received
+	expires   time.Time     // the lease may have expired
+	over      time.Time     // the lease has certainly expired
+	timeoutAt time.Time     // end of the execution timeout
+	graceAt   time.Time     // a handler that still runs then ignores its context
+	cause     error         // why the context ended; nil if it has not
+	lost      bool          // the queue would reject the outcome
 	ignoring  bool
 
 	fraction float64
 	note     string
-	unsent   bool // there is progress to report
+	unsent   bool // fraction and note have not been sent
 
 	result   []byte
 	children []gq.Spec
 }
 
-// keeper watches over everything that runs: it renews leases, and ends the
-// contexts of executions that lost theirs or are over their time. One loop does
-// so for all, with one timer.
+// keeper renews the leases of all running executions and ends the contexts of those that lost
+// their lease or exceeded their timeout. It has one loop with one timer.
 type keeper struct {
 	worker *Worker
-	wake   chan struct{} // room for one
+	wake   chan struct{} // buffered
 
 	mu       sync.Mutex
 	runs     []*Run
-	next     time.Time     // when the loop will look again; zero for not at all
-	active   int           // executions whose outcome has not been handed over
-	idle     chan struct{} // closed when there are none any more; nil while nobody asks
+	next     time.Time     // when the loop runs next; zero is never
+	active   int           // executions whose outcome the settler does not have yet
+	idle     chan struct{} // closed when active becomes 0; nil if nobody waits
 	ignoring int
 	stats    keeperStats
 }
@@ -53,8 +52,8 @@ type keeperStats struct {
 	claimed, leasesLost, timedOut, cancels, ignored, abandoned uint64
 }
 
-// notice is something to log about an execution, and why its context is to end
-// if it is. Both happen once the lock is no longer held.
+// notice is a log line about an execution, with the cause if its context must end. tell does
+// both after the lock is released.
 type notice struct {
 	run     *Run
 	cause   error
@@ -74,7 +73,7 @@ func tell(notices []notice) {
 	}
 }
 
-// loop calls step when something is due.
+// loop calls step whenever an execution needs attention.
 func (k *keeper) loop(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -101,7 +100,7 @@ func (k *keeper) loop(ctx context.Context) {
 	}
 }
 
-// atLocked asks the loop to look no later than t.
+// atLocked makes the loop run no later than t.
 func (k *keeper) atLocked(t time.Time) {
 	if t.IsZero() || !k.next.IsZero() && !t.Before(k.next) {
 		return
@@ -113,9 +112,9 @@ func (k *keeper) atLocked(t time.Time) {
 	}
 }
 
-// add begins to watch over a job that was asked for at one instant and received
-// at another. It was granted in between, at an unknown time if the queue made us
-// wait: then we assume that the answer took no longer than a third of the lease.
+// add starts to watch a job. The queue granted its lease between asked and received. After a
+// long wait the exact time is unknown, and add assumes that the answer took at most a third of
+// the lease.
 func (k *keeper) add(r *Run, asked, received time.Time) {
 	lease := r.job.State.Lease
 	ttl := lease.ExpiresAt.Sub(lease.GrantedAt)
@@ -138,8 +137,7 @@ func (k *keeper) add(r *Run, asked, received time.Time) {
 	k.atLocked(r.nextLocked())
 }
 
-// interval is how long a holder may wait before it renews, by the policy; 0 is
-// for ever.
+// interval returns the time between heartbeats; 0 is no heartbeats.
 func (w *Worker) interval(lease *gq.Lease, p *gq.Policy) time.Duration {
 	if p.Extend == gq.ExtendAdd && lease.Renewals >= p.RenewalsMax {
 		return 0
@@ -158,7 +156,7 @@ func beatAfter(t time.Time, interval time.Duration) time.Time {
 	return t.Add(interval)
 }
 
-// nextLocked is when the execution next needs attention.
+// nextLocked returns when the execution next needs attention.
 func (r *Run) nextLocked() time.Time {
 	if r.cause != nil {
 		next := r.graceAt
@@ -179,8 +177,8 @@ func earlier(a, b time.Time) time.Time {
 
 func reached(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// step does what has become due at an instant. It returns the executions whose
-// leases are to be renewed and when to call it again.
+// step ends the contexts that must end by now. It returns the executions whose leases must be
+// renewed and when to call it again.
 func (k *keeper) step(now time.Time) (due []*Run, next time.Time) {
 	var notices []notice
 	defer func() { tell(notices) }()
@@ -192,7 +190,7 @@ func (k *keeper) step(now time.Time) (due []*Run, next time.Time) {
 		case r.cause != nil:
 			notices = k.overdueLocked(notices, r, now)
 		case reached(r.expires, now):
-			notices = append(notices, k.loseLocked(r, now, "the queue could not be reached"))
+			notices = append(notices, k.loseLocked(r, now, "the queue was unreachable"))
 		case reached(r.timeoutAt, now):
 			notices = append(notices, k.timeoutLocked(r, now))
 		default:
@@ -200,8 +198,8 @@ func (k *keeper) step(now time.Time) (due []*Run, next time.Time) {
 		}
 	}
 	for _, r := range k.runs {
-		// Who is due within half an interval comes along, so that executions
-		// that started at different times soon share their calls.
+		// Include executions that are due within half an interval, so that executions
+		// that started at different times soon share calls.
 		if beating && r.cause == nil && reached(r.beatAt, now.Add(r.interval/2)) {
 			due = append(due, r)
 			r.beatAt, r.lastBeat = beatAfter(now, r.interval), now
@@ -212,7 +210,7 @@ func (k *keeper) step(now time.Time) (due []*Run, next time.Time) {
 	return due, next
 }
 
-// stopLocked ends a context for a reason. The caller passes the notice to tell.
+// stopLocked marks a context as ended. The caller passes the notice to tell, which ends it.
 func (k *keeper) stopLocked(r *Run, cause error, now time.Time) notice {
 	r.cause = cause
 	r.graceAt = now.Add(k.worker.config.Grace)
@@ -235,7 +233,7 @@ func (k *keeper) timeoutLocked(r *Run, now time.Time) notice {
 	return n
 }
 
-// overdueLocked looks after an execution whose context has ended.
+// overdueLocked checks an execution whose context has ended.
 func (k *keeper) overdueLocked(notices []notice, r *Run, now time.Time) []notice {
 	if reached(r.graceAt, now) {
 		r.graceAt = time.Time{}
@@ -256,17 +254,17 @@ func (k *keeper) overdueLocked(notices []notice, r *Run, now time.Time) []notice
 	return notices
 }
 
-// ended is what an execution leaves when its handler has returned.
+// ended is the state of an execution when its handler returned.
 type ended struct {
-	cause    error // why its context had ended, nil if it had not
+	cause    error // why its context had ended; nil if it had not
 	lost     bool
 	over     time.Time
 	result   []byte
 	children []gq.Spec
 }
 
-// remove ends the watch over an execution whose handler has returned. It reports
-// false for one that was abandoned.
+// remove stops watching an execution whose handler has returned. It reports false if the
+// execution was abandoned.
 func (k *keeper) remove(r *Run) (ended, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -289,8 +287,7 @@ func (k *keeper) removeLocked(r *Run) {
 	}
 }
 
-// leave tells that nothing is left to be done about an execution that was
-// removed.
+// leave records that a removed execution is complete.
 func (k *keeper) leave() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -305,7 +302,8 @@ func (k *keeper) leaveLocked() {
 	}
 }
 
-// whenIdle is closed once nothing runs and every outcome was handed over.
+// whenIdle returns a channel that is closed once no handler runs and the settler has every
+// outcome.
 func (k *keeper) whenIdle() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -321,9 +319,8 @@ func (k *keeper) whenIdle() <-chan struct{} {
 	return idle
 }
 
-// stopAll ends every context that has not ended, because the worker stops. It
-// returns half of what is left of the shortest lease: after that a job might not
-// be given back in time.
+// stopAll ends all contexts because the worker stops. It returns half of the remaining time of
+// the shortest lease; waiting longer would risk that a job cannot be released in time.
 func (k *keeper) stopAll(now time.Time) time.Duration {
 	var notices []notice
 	defer func() { tell(notices) }()
@@ -341,7 +338,7 @@ func (k *keeper) stopAll(now time.Time) time.Duration {
 	return max(shortest, 0)
 }
 
-// abandon stops watching over what still runs.
+// abandon stops watching all running executions and returns them.
 func (k *keeper) abandon() []*Run {
 	k.mu.Lock()
 	defer k.mu.Unlock()

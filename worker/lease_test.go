@@ -90,7 +90,7 @@ func TestUnreachableQueueEndsTheContextWithTheLease(t *testing.T) {
 				if !errors.Is(cause, worker.ErrLeaseLost) || (lasted-c.want).Abs() > time.Millisecond {
 					t.Errorf("ended after %v with %v, want %v", lasted, cause, c.want)
 				}
-				if n := len(f.log.lines("calls to the queue fail; trying again")); n != 2 { // claim and heartbeat
+				if n := len(f.log.lines("call to the queue failed; retrying")); n != 2 { // claim and heartbeat
 					t.Errorf("%d lines about the outage:\n%s", n, f.log)
 				}
 				f.link.setCut("", nil)

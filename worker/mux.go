@@ -11,24 +11,24 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Handler runs one execution of a job. What it returns is the verdict on it.
+// Handler runs one execution of a job. Its error decides how the attempt ends.
 type Handler func(ctx context.Context, run *Run) error
 
 // Middleware wraps a handler.
 type Middleware func(next Handler) Handler
 
-// mux finds the handler of a job by its type. Faults of registration (no type, no
-// handler, a type that has one already) are kept until the worker runs.
+// mux finds the handler of a job by its type. It keeps faults of registration (no type, no
+// handler, a second handler for a type) until Run reports them.
 type mux struct {
 	handlers   map[string]Handler
-	queues     []string // of the kinds, in the order of their registration
+	queues     []string // of the kinds, in order of registration
 	middleware []Middleware
 	faults     []gq.Fault
 	sealed     bool
 }
 
-// Use puts middleware around every handler, whether it is registered already or
-// not. The first one is outermost.
+// Use wraps every handler in middleware, including handlers that are already registered. The
+// first middleware is the outermost.
 func (m *mux) Use(middleware ...Middleware) {
 	m.open()
 	for _, mw := range middleware {
@@ -40,8 +40,8 @@ func (m *mux) Use(middleware ...Middleware) {
 	}
 }
 
-// HandleFunc registers a handler for a job type that reads the payload itself, from
-// [gq.DefaultQueue] unless the configuration names queues.
+// HandleFunc registers a handler for a job type that decodes the payload itself. The worker
+// claims such jobs from [gq.DefaultQueue] unless Config.QueueSets names other queues.
 func (m *mux) HandleFunc(typ string, h Handler) { m.handle(typ, gq.DefaultQueue, h) }
 
 func (m *mux) handle(typ, queue string, h Handler) {
@@ -51,7 +51,7 @@ func (m *mux) handle(typ, queue string, h Handler) {
 	case typ == "":
 		m.fault("handlers", "a handler has no job type")
 	case len(typ) > gq.MaxNameBytes:
-		m.fault(field, fmt.Sprintf("%d bytes are more than %d", len(typ), gq.MaxNameBytes))
+		m.fault(field, fmt.Sprintf("has %d bytes; the limit is %d", len(typ), gq.MaxNameBytes))
 	case h == nil:
 		m.fault(field, "is nil")
 	case m.handlers[typ] != nil:
@@ -69,7 +69,7 @@ func (m *mux) handle(typ, queue string, h Handler) {
 
 func (m *mux) open() {
 	if m.sealed {
-		panic("gq/worker: the worker runs already: register handlers before")
+		panic("gq/worker: register handlers before Run")
 	}
 }
 
@@ -77,7 +77,7 @@ func (m *mux) fault(field, problem string) {
 	m.faults = append(m.faults, gq.Fault{Field: field, Problem: problem})
 }
 
-// seal ends registration. It returns the handlers in their middleware.
+// seal ends registration and returns the handlers wrapped in their middleware.
 func (m *mux) seal() (handlers map[string]Handler, types []string) {
 	m.sealed = true
 	handlers = make(map[string]Handler, len(m.handlers))
@@ -90,19 +90,19 @@ func (m *mux) seal() (handlers map[string]Handler, types []string) {
 	return handlers, slices.Sorted(maps.Keys(handlers))
 }
 
-// Job is one execution of a job whose payload has been decoded into Args.
+// Job is one execution of a job with its decoded arguments.
 type Job[T any] struct {
 	*Run
 	Args T
 }
 
-// Registry is what handlers are registered with: a [Worker].
+// Registry registers handlers. [Worker] implements it.
 type Registry interface {
 	handle(typ, queue string, h Handler)
 }
 
-// Handle registers the handler of a kind of job. Members of the payload that its
-// arguments do not have are ignored.
+// Handle registers the handler of a kind of job. It ignores members of the payload that the
+// argument type does not have.
 func Handle[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) error) {
 	if f == nil {
 		to.handle(k.Name(), k.Queue(), nil)
@@ -117,8 +117,8 @@ func Handle[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, 
 	})
 }
 
-// HandleResult registers the handler of a kind of job that has a result, which is kept
-// as [Run.SetResult] does.
+// HandleResult registers a handler that returns the result of the job, as if it called
+// [Run.SetResult].
 func HandleResult[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Context, job *Job[A]) (R, error)) {
 	if f == nil {
 		to.handle(k.Name(), k.Queue(), nil)
@@ -133,7 +133,7 @@ func HandleResult[A, R any](to Registry, k gq.Kind[A, R], f func(ctx context.Con
 	})
 }
 
-// decode reads a payload. The errors quote nothing of it.
+// decode decodes a payload. Its errors do not quote the payload.
 func decode(data []byte, into any) error {
 	switch v := into.(type) {
 	case *gq.None:
@@ -151,7 +151,7 @@ func decode(data []byte, into any) error {
 	}
 	problem := err.Error()
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
-		problem = fmt.Sprintf("it is not JSON from byte %d on", e.Offset)
+		problem = fmt.Sprintf("malformed JSON at byte %d", e.Offset)
 	} else if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		problem = fmt.Sprintf("the value at byte %d does not fit %s, a %s", e.Offset, orRoot(e.Field), e.Type)
 	}
@@ -165,7 +165,7 @@ func orRoot(field string) string {
 	return field
 }
 
-// encode is the form in which a result is kept.
+// encode returns the stored form of a result.
 func encode(v any) ([]byte, error) {
 	switch v := v.(type) {
 	case []byte:

@@ -2,27 +2,26 @@ package worker
 
 import "sync"
 
-// maxIdle is how many goroutines wait for the next job at most.
+// maxIdle is the maximum number of idle goroutines.
 const maxIdle = 1024
 
-// pool runs handlers on goroutines that it keeps for the next ones. Starting a
-// goroutine is cheap, but growing its stack costs more than everything else that
-// a small job needs, so a batch of jobs is not met with as many goroutines:
-// whoever takes a job has one more goroutine started if there are more jobs. When
-// handlers return at once a few goroutines run them all; when they block there is
-// soon one for each.
+// pool runs handlers on goroutines that it reuses. Starting a goroutine is cheap, but growing
+// its stack costs more than the rest of a small job. The pool therefore does not start a
+// goroutine per job: a goroutine that takes a job starts the next one if more jobs are pending.
+// If handlers return quickly, a few goroutines run them all; if they block, there is soon one
+// for each.
 type pool struct {
 	execute func(*Run)
 
 	mu       sync.Mutex
 	pending  []*Run
-	starting bool            // a goroutine is on its way to take a job; so it is whenever jobs are pending
-	idle     []chan struct{} // goroutines that wait; the last to come is the first to go
+	starting bool            // a goroutine is about to take a job; always true while jobs are pending
+	idle     []chan struct{} // idle goroutines, used last in, first out
 	closed   bool
-	wait     sync.WaitGroup // for goroutines that wait
+	wait     sync.WaitGroup // of idle goroutines
 }
 
-// run has r executed.
+// run executes r on a goroutine of the pool.
 func (p *pool) run(r *Run) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +29,7 @@ func (p *pool) run(r *Run) {
 	p.startLocked()
 }
 
-// startLocked sends a goroutine for what is pending.
+// startLocked wakes or starts a goroutine if jobs are pending.
 func (p *pool) startLocked() {
 	if p.starting || len(p.pending) == 0 {
 		return
@@ -44,7 +43,7 @@ func (p *pool) startLocked() {
 	go p.loop()
 }
 
-// loop executes what is pending until there is nothing and nobody should wait.
+// loop executes pending jobs until the pool is closed or has enough idle goroutines.
 func (p *pool) loop() {
 	wake := make(chan struct{}, 1)
 	p.mu.Lock()
@@ -74,8 +73,7 @@ func (p *pool) loop() {
 	}
 }
 
-// close sends the goroutines home that wait, and waits for that. Nothing is run
-// from then on.
+// close ends the idle goroutines and waits for them. The pool must not be used afterwards.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -6,25 +6,24 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Queue is what a worker needs of a job queue. All methods may be called
-// concurrently and must return soon after their context ends. Arguments are the
-// callee's until it returns, and for good where it returned because the context
-// ended; slices inside them must not be written to.
+// Queue has the methods that a worker calls on a job queue. They must be safe for concurrent
+// use and return soon after their context ends. They own their arguments until they return;
+// after a return because of an ended context they own them for good. They must not write to
+// slices inside the arguments.
 //
-// An error of a call means that nothing is known about its items; the worker
-// calls again. Errors of single answers are final, except those of the kinds
-// [gq.KindUnavailable], [gq.KindTimeout] and [gq.KindInternal].
+// If a call returns an error, the fate of its items is unknown and the worker repeats the call.
+// The error of a single item is final, unless its kind is [gq.KindUnavailable],
+// [gq.KindTimeout] or [gq.KindInternal].
 type Queue interface {
-	// Claim gives up to N jobs, each started under a lease, with payload and
-	// checkpoint. It waits up to Wait for the first one.
+	// Claim returns up to N jobs with payload and checkpoint, each started under a lease. It
+	// waits up to Wait for the first one.
 	Claim(ctx context.Context, req gq.ClaimRequest) ([]gq.Job, error)
 
-	// Heartbeat renews leases and records what their holders report. The
-	// answers are in the order of the beats, and their states tell whether a
-	// job was asked to stop.
+	// Heartbeat renews leases and records progress and checkpoints. The results are in the
+	// order of the beats. Their states include cancel requests.
 	Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error)
 
-	// Settle ends leases. The answers are in the order of the outcomes. The
-	// identical outcome of a lease that it has ended is answered again.
+	// Settle ends leases. The results are in the order of the outcomes. Repeating the
+	// outcome that ended a lease returns the same result.
 	Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error)
 }

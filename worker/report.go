@@ -9,8 +9,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// reporter sends the beats that handlers wait for: checkpoints and children.
-// While one call is in flight the next batch gathers.
+// reporter sends checkpoints and children, for which handlers wait. While one call is in
+// flight it collects the next batch.
 type reporter struct {
 	worker *Worker
 
@@ -48,12 +48,12 @@ func (s *reporter) send(ctx context.Context, r *Run, b gq.Heartbeat) (gq.LeaseRe
 			s.worker.keeper.answered(r, p.answer, p.sent)
 		}
 		return p.answer, p.err
-	case <-ctx.Done(): // it may still be saved
+	case <-ctx.Done(): // the queue may still save it
 		return gq.LeaseResult{}, context.Cause(ctx)
 	}
 }
 
-// close refuses what has not been asked for yet.
+// close rejects all further reports.
 func (s *reporter) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

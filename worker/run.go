@@ -13,12 +13,12 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// Run is one execution of a job, as its handler sees it. Its methods may be
-// called from any goroutine of the handler, until the handler returns.
+// Run is one execution of a job. Its methods are safe for concurrent use until the handler
+// returns.
 type Run struct {
-	// Set before the handler starts, and only read from then on.
+	// Set before the handler starts and not changed afterwards.
 	worker  *Worker
-	lane    *lane
+	fetcher *fetcher
 	handler Handler
 	job     gq.Job
 	ref     gq.LeaseRef
@@ -31,64 +31,63 @@ type Run struct {
 	outcome outcome // owned by the settler once the handler has returned
 }
 
-// ID identifies the job; it is the same in every execution.
+// ID returns the id of the job, which is the same in every execution.
 func (r *Run) ID() gq.JobID { return r.job.Spec.ID }
 
-// Type is the job's type.
+// Type returns the type of the job.
 func (r *Run) Type() string { return r.job.Spec.Type }
 
-// Queue is the queue that the job came from.
+// Queue returns the queue of the job.
 func (r *Run) Queue() string { return r.job.Spec.Queue }
 
-// Attempt is 1 for the first execution of the job.
+// Attempt returns the number of this execution; the first is 1.
 func (r *Run) Attempt() int { return r.job.State.Attempt }
 
-// Bound is how many executions the job may have.
+// Bound returns the maximum number of executions.
 func (r *Run) Bound() int { return r.job.State.Bound }
 
-// LeaseVersion fences other systems: it is larger in every later execution, so
-// a system that remembers the largest one it saw can refuse a holder that has
-// lost the job without knowing it.
+// LeaseVersion returns the fencing number, which is larger in every later execution. A system
+// that stores the largest number it has seen can reject a worker that lost the job without
+// noticing.
 func (r *Run) LeaseVersion() gq.LeaseVersion { return r.ref.Version }
 
-// LeaseID is the id of the lease and so of this execution.
+// LeaseID returns the id of the lease, which is also the id of this execution.
 func (r *Run) LeaseID() gq.LeaseID { return r.ref.ID }
 
-// Lease is what the holder of the job shows: to complete it within a transaction
-// of one's own, for example.
+// Lease returns the reference to the lease, for example to complete the job in a transaction
+// of the program.
 func (r *Run) Lease() gq.LeaseRef { return r.ref }
 
-// PreviousAttempt is the id of the execution before this one, empty for the
-// first.
+// PreviousAttempt returns the id of the previous execution; empty for the first.
 func (r *Run) PreviousAttempt() gq.LeaseID { return r.job.State.Lease.Previous }
 
-// Key is the idempotency key that the job was submitted with.
+// Key returns the idempotency key of the job.
 func (r *Run) Key() gq.IdempotencyKey { return r.job.Spec.Key }
 
-// Payload is what was submitted. It must not be written to.
+// Payload returns the submitted payload. The handler must not modify it.
 func (r *Run) Payload() gq.Payload { return r.job.Spec.Payload }
 
-// Metadata is the user's, as of the claim. It must not be written to.
+// Metadata returns the metadata of the job at the time of the claim. The handler must not
+// modify it.
 func (r *Run) Metadata() gq.Metadata { return r.job.Metadata }
 
-// CorrelationID is the user's, for traces and logs.
+// CorrelationID returns the correlation id of the job, for traces and logs.
 func (r *Run) CorrelationID() string { return r.job.Metadata.CorrelationID }
 
-// LastCheckpoint is the checkpoint that an earlier execution saved, nil if none
-// did.
+// LastCheckpoint returns the checkpoint that an earlier execution saved; nil if there is none.
 func (r *Run) LastCheckpoint() []byte { return r.job.Checkpoint }
 
-// Failure is how the last execution that failed did so, nil if none has.
+// Failure returns the failure of the last failed execution; nil if none failed.
 func (r *Run) Failure() *gq.Failure { return r.job.State.Failure }
 
-// Deadline is when the execution timeout will be over, by this machine's clock;
-// false if the job has none.
+// Deadline returns the end of the execution timeout by this machine's clock; false if there
+// is no timeout.
 func (r *Run) Deadline() (time.Time, bool) { return r.context.Deadline() }
 
-// Log is the worker's logger with the fields that name the job.
+// Log returns the worker's logger with attributes that identify the job.
 func (r *Run) Log() *slog.Logger { return slog.New(r.worker.log.Handler().WithAttrs(r.attrs())) }
 
-// attrs name the job in a log line.
+// attrs returns the attributes that identify the job in a log line.
 func (r *Run) attrs(more ...slog.Attr) []slog.Attr {
 	attrs := make([]slog.Attr, 0, 4+len(more))
 	attrs = append(attrs, slog.String("job", r.ID().String()), slog.String("type", r.Type()), slog.Int("attempt", r.Attempt()))
@@ -98,7 +97,7 @@ func (r *Run) attrs(more ...slog.Attr) []slog.Attr {
 	return append(attrs, more...)
 }
 
-// logged writes a line about the job.
+// logged writes a log line about the job.
 func (r *Run) logged(level slog.Level, message string, more ...slog.Attr) {
 	log := r.worker.log
 	if log.Enabled(context.Background(), level) {
@@ -106,9 +105,9 @@ func (r *Run) logged(level slog.Level, message string, more ...slog.Attr) {
 	}
 }
 
-// SetResult keeps v as the result of the job, should the handler succeed: a
-// []byte or [json.RawMessage] as it is, anything else as JSON. The last call
-// counts. The error is a permanent failure, for the handler to return.
+// SetResult sets the result that the job has if the handler succeeds: a []byte or
+// [json.RawMessage] unchanged, any other value as JSON. A second call replaces the first. The
+// error is a permanent failure for the handler to return.
 func (r *Run) SetResult(v any) error {
 	data, err := encode(v)
 	if err != nil {
@@ -123,8 +122,7 @@ func (r *Run) SetResult(v any) error {
 	return nil
 }
 
-// SpawnOnSuccess submits children of the job together with its completion: all
-// of them, and only if the completion is accepted.
+// SpawnOnSuccess submits child jobs atomically with the completion of the job.
 func (r *Run) SpawnOnSuccess(children ...gq.Spec) {
 	k := &r.worker.keeper
 	k.mu.Lock()
@@ -132,9 +130,8 @@ func (r *Run) SpawnOnSuccess(children ...gq.Spec) {
 	r.children = append(r.children, children...)
 }
 
-// Progress tells how far the handler is, from 0 to 1, with a note for people.
-// It does not wait: the report goes out with a heartbeat, within about a
-// second, and a newer report replaces one that has not gone out.
+// Progress reports progress from 0 to 1 with a note for people. It does not block: a heartbeat
+// sends the report within about a second, and a newer report replaces an unsent one.
 func (r *Run) Progress(ctx context.Context, fraction float64, note string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -146,11 +143,11 @@ func (r *Run) Progress(ctx context.Context, fraction float64, note string) error
 	return nil
 }
 
-// Checkpoint saves data for the next execution of the job, should this one not
-// finish. When it returns nil the data is as durable as the queue is. It is not
-// repeated when the queue cannot be reached: the handler may try again.
+// Checkpoint saves data for the next execution, in case this one does not finish. When it
+// returns nil, the data is durable. It does not retry when the queue is unreachable; the
+// handler can.
 //
-// The error is [ErrLeaseLost] where the job belongs to someone else.
+// The error is [ErrLeaseLost] if the lease expired or another worker holds the job.
 func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 	if len(data) == 0 {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "checkpoint", Problem: "is empty"}}}
@@ -159,11 +156,9 @@ func (r *Run) Checkpoint(ctx context.Context, data []byte) error {
 	return err
 }
 
-// Spawn submits children of the job now, together with a checkpoint: both or
-// neither. The checkpoint tells the next execution what has been submitted; it
-// may be nil for children whose idempotency keys make a second submission
-// harmless. Spawn is not repeated when the queue cannot be reached, and then it
-// is not known whether it happened.
+// Spawn submits child jobs now, atomically with a checkpoint. The checkpoint tells the next
+// execution which children exist; it can be nil if the children have idempotency keys. Spawn
+// does not retry when the queue is unreachable; whether the children exist is then unknown.
 func (r *Run) Spawn(ctx context.Context, checkpoint []byte, children ...gq.Spec) ([]gq.SubmitResult, error) {
 	a, err := r.report(ctx, gq.Heartbeat{Checkpoint: bytes.Clone(checkpoint), Spawn: slices.Clone(children)})
 	if err == nil && len(a.Spawned) != len(children) {

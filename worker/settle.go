@@ -13,13 +13,12 @@ import (
 	"github.com/gopherqueue/gq/internal/retry"
 )
 
-// settleMost bounds the time between two attempts to send outcomes: leases do
-// not last long, and what has finished meanwhile waits too.
+// settleMost is the longest pause between two attempts to send outcomes. Leases are short, and
+// later outcomes wait too.
 const settleMost = 2 * time.Second
 
-// settler sends outcomes. While one call is in flight the next batch gathers,
-// so that handlers that finish together share calls; an idle worker waits for
-// nothing.
+// settler sends outcomes. While one call is in flight it collects the next batch, so handlers
+// that finish together share a call, and an idle worker sends at once.
 type settler struct {
 	worker *Worker
 
@@ -34,7 +33,7 @@ type settlerStats struct {
 	succeeded, failed, released, refused, undelivered atomic.Uint64
 }
 
-// add takes over the outcome of an execution.
+// add queues the outcome of an execution.
 func (s *settler) add(ctx context.Context, r *Run) {
 	s.worker.slots.settling(1)
 	s.mu.Lock()
@@ -46,9 +45,9 @@ func (s *settler) add(ctx context.Context, r *Run) {
 	}
 }
 
-// send sends until nothing waits. When ctx ends it gives up.
+// send sends outcomes until none wait or ctx ends.
 func (s *settler) send(ctx context.Context) {
-	var again []*Run // to be repeated, before what waits
+	var again []*Run // to be repeated, before those that wait
 	for failures := 0; ; {
 		batch := s.next(again)
 		if len(batch) == 0 {
@@ -66,8 +65,8 @@ func (s *settler) send(ctx context.Context) {
 	}
 }
 
-// pauseFor is how long to wait before outcomes are sent again: not so long that a
-// lease runs out meanwhile.
+// pauseFor returns how long to wait before sending outcomes again, without letting a lease
+// expire meanwhile.
 func (s *settler) pauseFor(again []*Run, failures int) time.Duration {
 	d := min(retry.Delay(failures, retryFirst, retryMost), settleMost)
 	now := time.Now()
@@ -77,8 +76,8 @@ func (s *settler) pauseFor(again []*Run, failures int) time.Duration {
 	return d
 }
 
-// next is what to send now: what must be repeated, then what waits, as much as
-// one call takes.
+// next returns the next batch: the outcomes to repeat, then waiting ones up to the size of one
+// call.
 func (s *settler) next(again []*Run) []*Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +100,8 @@ func (s *settler) next(again []*Run) []*Run {
 	return batch
 }
 
-// step sends one batch and returns what must be sent again, with the reason to
-// wait before that.
+// step sends one batch and returns the outcomes to repeat. With an error the caller waits
+// before repeating them.
 func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again []*Run, err error) {
 	outcomes := make([]gq.Outcome, 0, len(batch))
 	sent := batch[:0:0]
@@ -119,7 +118,7 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 	if len(sent) == 0 {
 		return nil, nil
 	}
-	// Half of the time that is left, so that a call that hangs can be repeated.
+	// Half of the remaining time leaves room to repeat a call that hangs.
 	answers, err := s.call(ctx, outcomes, max(patience/2, 500*time.Millisecond))
 	if err != nil && errs.KindOf(err) == gq.KindInvalid {
 		return s.alone(ctx, sent, err)
@@ -139,8 +138,8 @@ func (s *settler) step(ctx context.Context, batch []*Run, now time.Time) (again 
 	return again, err
 }
 
-// alone sends outcomes one by one whose batch the queue refused as invalid, so
-// that a bad one does not take the others with it.
+// alone sends the outcomes of a batch one by one after the queue rejected the batch as
+// invalid, so that one invalid outcome does not affect the others.
 func (s *settler) alone(ctx context.Context, batch []*Run, refusal error) (again []*Run, err error) {
 	for _, r := range batch {
 		answer := gq.LeaseResult{Err: refusal}
@@ -177,8 +176,8 @@ func (s *settler) call(ctx context.Context, outcomes []gq.Outcome, patience time
 	return answers, err
 }
 
-// answered notes what became of an outcome. A returned error means that nothing
-// is known. A success that was refused is replaced by a failure, once.
+// answered handles the answer to an outcome. It returns an error if the outcome must be sent
+// again. It replaces a rejected success with a failure, once.
 func (s *settler) answered(r *Run, a gq.LeaseResult) error {
 	kind := errs.KindOf(a.Err)
 	switch {
@@ -188,16 +187,16 @@ func (s *settler) answered(r *Run, a gq.LeaseResult) error {
 		return a.Err
 	case kind == gq.KindStaleLease || r.outcome.Verdict != gq.VerdictComplete || r.outcome.replaced:
 		s.stats.refused.Add(1)
-		r.logged(slog.LevelWarn, "outcome refused", slog.String("verdict", r.outcome.Verdict.String()), slog.String("code", errs.CodeOf(a.Err)))
+		r.logged(slog.LevelWarn, "outcome rejected", slog.String("verdict", r.outcome.Verdict.String()), slog.String("code", errs.CodeOf(a.Err)))
 	default:
 		f := refused(r.outcome.Outcome, a.Err)
-		r.logged(slog.LevelError, "success refused; failing the job instead", slog.String("code", f.Code))
+		r.logged(slog.LevelError, "success rejected; failing the job instead", slog.String("code", f.Code))
 		r.outcome = outcome{Outcome: failing(r, f), replaced: true, pending: true}
 	}
 	return nil
 }
 
-// settled counts and logs an outcome that the queue has taken.
+// settled counts and logs an accepted outcome.
 func (s *settler) settled(r *Run) {
 	o := &r.outcome
 	switch o.Verdict {
@@ -206,7 +205,7 @@ func (s *settler) settled(r *Run) {
 		r.logged(slog.LevelDebug, "job completed")
 	case gq.VerdictRelease:
 		s.stats.released.Add(1)
-		r.logged(slog.LevelInfo, "job given back", slog.String("reason", o.Reason), slog.Duration("delay", o.Delay))
+		r.logged(slog.LevelInfo, "job released", slog.String("reason", o.Reason), slog.Duration("delay", o.Delay))
 	default:
 		s.stats.failed.Add(1)
 		r.logged(slog.LevelWarn, "job failed",
@@ -215,14 +214,14 @@ func (s *settler) settled(r *Run) {
 	}
 }
 
-// outcome is what the settler knows of an execution.
+// outcome is the settler's state of an execution.
 type outcome struct {
 	gq.Outcome
-	replaced bool // a failure in the place of a success that was refused
-	pending  bool // and not sent yet
+	replaced bool // a failure that replaces a rejected success
+	pending  bool // the replacement has not been sent
 }
 
-// size is roughly what an outcome adds to a call.
+// size returns the approximate size of an outcome in a call.
 func (o *outcome) size() int {
 	n := len(o.Result)
 	for i := range o.Spawn {

@@ -57,7 +57,7 @@ func TestOutcomesAreSentAgain(t *testing.T) {
 				if n := f.counts()[gq.StatusCompleted]; n != 2 {
 					t.Errorf("%d completed", n)
 				}
-				if n := len(f.log.lines("calls to the queue fail; trying again")); n != 1 {
+				if n := len(f.log.lines("call to the queue failed; retrying")); n != 1 {
 					t.Errorf("%d lines about one outage", n)
 				}
 				if s := f.worker.Stats(); s.Succeeded != 2 || s.Undelivered != 0 || s.Unsettled != 0 {

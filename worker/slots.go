@@ -5,78 +5,76 @@ import (
 	"time"
 )
 
-// slots counts what may still be claimed: for every lane, for the worker, and
-// with regard to outcomes that the queue has not taken yet. An execution gives
-// its slot back when its handler returns, so that the next claim overlaps with
-// settling; but not without end.
+// slots counts how many jobs may still be claimed: per queue set, per worker, and limited by
+// the number of outcomes that the queue has not accepted yet. An execution frees its slot when
+// its handler returns, so the next claim overlaps with settling.
 type slots struct {
-	shared bool // the lanes compete for the worker's slots
-	lanes  []*lane
+	shared   bool // the queue sets compete for the worker's slots
+	fetchers []*fetcher
 
 	mu        sync.Mutex
 	free      int
-	unsettled int // outcomes on their way
-	backlog   int // as many of them as there may be before claiming stops
+	unsettled int // outcomes that the queue has not accepted yet
+	backlog   int // claiming stops at this many unsettled outcomes
 }
 
-// lane is a [Lane] at work.
-type lane struct {
-	Lane
-	wake chan struct{} // room for one: something may have become free
+// fetcher claims jobs for one [QueueSet].
+type fetcher struct {
+	QueueSet
+	wake chan struct{} // buffered; signals that slots may be free
 
 	free int // guarded by slots.mu
 
-	// Owned by the fetcher.
-	eager bool          // there may be more at once, so a claim need not wait
-	busy  bool          // the last claim got all that it asked for
-	took  time.Duration // how long it took
+	// Owned by the goroutine of Worker.fetch.
+	eager bool          // more jobs are likely available, so the next claim does not wait
+	busy  bool          // the last claim got as many jobs as it requested
+	took  time.Duration // duration of the last claim
 }
 
 func newSlots(c Config) *slots {
 	s := &slots{shared: c.shared(), free: c.Slots, backlog: max(2*c.Slots, 16)}
-	for _, l := range c.Lanes {
-		s.lanes = append(s.lanes, &lane{Lane: l, wake: make(chan struct{}, 1), free: l.Slots, eager: true})
+	for _, f := range c.QueueSets {
+		s.fetchers = append(s.fetchers, &fetcher{QueueSet: f, wake: make(chan struct{}, 1), free: f.Slots, eager: true})
 	}
 	return s
 }
 
-// take reserves up to most slots of a lane and returns how many.
-func (s *slots) take(l *lane, most int) int {
+// take reserves up to most slots and returns how many.
+func (s *slots) take(f *fetcher, most int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := min(most, s.availableLocked(l))
-	l.free -= n
+	n := min(most, s.availableLocked(f))
+	f.free -= n
 	s.free -= n
 	return n
 }
 
-func (s *slots) availableLocked(l *lane) int {
-	return max(min(l.free, s.free, s.backlog-s.unsettled), 0)
+func (s *slots) availableLocked(f *fetcher) int {
+	return max(min(f.free, s.free, s.backlog-s.unsettled), 0)
 }
 
-func (s *slots) available(l *lane) int {
+func (s *slots) available(f *fetcher) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.availableLocked(l)
+	return s.availableLocked(f)
 }
 
-// give returns slots of a lane.
-func (s *slots) give(l *lane, n int) {
+// give frees slots.
+func (s *slots) give(f *fetcher, n int) {
 	if n == 0 {
 		return
 	}
 	s.mu.Lock()
-	l.free += n
+	f.free += n
 	s.free += n
 	s.mu.Unlock()
-	l.signal()
+	f.signal()
 	if s.shared {
 		s.signalAll()
 	}
 }
 
-// settling counts outcomes that are on their way, or with a negative number no
-// longer.
+// settling adds n, which may be negative, to the number of unsettled outcomes.
 func (s *slots) settling(n int) {
 	s.mu.Lock()
 	full := s.unsettled >= s.backlog
@@ -93,15 +91,15 @@ func (s *slots) counts() (free, unsettled int) {
 	return s.free, s.unsettled
 }
 
-func (l *lane) signal() {
+func (f *fetcher) signal() {
 	select {
-	case l.wake <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
 func (s *slots) signalAll() {
-	for _, l := range s.lanes {
-		l.signal()
+	for _, f := range s.fetchers {
+		f.signal()
 	}
 }

@@ -1,28 +1,28 @@
 package worker
 
-// Stats is how a worker stands, and what it has done so far.
+// Stats has the current state of a worker and its counters since the start.
 type Stats struct {
 	Running   int // handlers that have not returned
-	Ignoring  int // of these, handlers that went on for longer than the grace after their context ended
-	Unsettled int // outcomes that the queue has not taken yet
-	Free      int // slots that are neither in use nor reserved by a claim under way
+	Ignoring  int // running handlers whose context ended more than Config.Grace ago
+	Unsettled int // outcomes that the queue has not accepted yet
+	Free      int // slots that are neither in use nor reserved by a claim
 
 	Claimed     uint64 // executions started
-	Succeeded   uint64 // accepted by the queue
-	Failed      uint64 // accepted by the queue
-	Released    uint64 // given back without fault
-	TimedOut    uint64 // executions over their time limit
-	Cancelled   uint64 // executions that were asked to stop
-	LeasesLost  uint64 // leases that were refused, or ran out before their handler returned
+	Succeeded   uint64 // successes that the queue accepted
+	Failed      uint64 // failures that the queue accepted
+	Released    uint64 // jobs released without using up an attempt
+	TimedOut    uint64 // executions that exceeded their timeout
+	Cancelled   uint64 // executions that a user cancelled
+	LeasesLost  uint64 // leases that the queue rejected or that expired before the handler returned
 	Ignored     uint64 // executions that were ever counted in Ignoring
-	Abandoned   uint64 // handlers that ran on when the worker stopped
-	Refused     uint64 // outcomes that came too late or that the queue would not take
-	Undelivered uint64 // outcomes that could not be sent while the lease lasted
+	Abandoned   uint64 // handlers that still ran when the worker stopped
+	Refused     uint64 // outcomes that were late or that the queue rejected
+	Undelivered uint64 // outcomes that could not be sent before the lease expired
 
 	Claims, Heartbeats, Settles uint64 // calls to the queue
 }
 
-// Stats may be called at any time.
+// Stats returns the current statistics. It can be called at any time.
 func (w *Worker) Stats() Stats {
 	s := Stats{
 		Succeeded: w.settler.stats.succeeded.Load(), Failed: w.settler.stats.failed.Load(),
@@ -30,7 +30,7 @@ func (w *Worker) Stats() Stats {
 		Undelivered: w.settler.stats.undelivered.Load(),
 		Claims:      w.calls.claims.Load(), Heartbeats: w.calls.heartbeats.Load(), Settles: w.calls.settles.Load(),
 	}
-	if w.slots != nil { // it has begun
+	if w.slots != nil { // Run was called
 		s.Free, s.Unsettled = w.slots.counts()
 	}
 	k := &w.keeper

@@ -13,26 +13,24 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// SnoozeError is a handler's verdict that the job should run later. It uses up
-// no attempt.
+// SnoozeError is the error of a handler that postpones its job.
 type SnoozeError struct{ Delay time.Duration }
 
 func (e *SnoozeError) Error() string { return fmt.Sprintf("snooze for %v", e.Delay) }
 
-// Snooze gives the job back without fault; it will not be claimed before d has
-// passed. A handler that snoozes for ever is stopped only by the lifetime of the
-// job.
+// Snooze returns an error that postpones the job by d without using up an attempt. Only the
+// job's lifetime limits how often it can snooze.
 func Snooze(d time.Duration) error { return &SnoozeError{min(max(d, 0), gq.MaxDuration)} }
 
-// CancelError is a handler's verdict that the job should end as cancelled.
+// CancelError is the error of a handler that cancels its job.
 type CancelError struct{ Reason string }
 
 func (e *CancelError) Error() string { return "cancelled: " + e.Reason }
 
-// Cancel ends the job as cancelled.
+// Cancel returns an error that cancels the job.
 func Cancel(reason string) error { return &CancelError{reason} }
 
-// isVerdict reports whether a handler said itself what is to happen.
+// isVerdict reports whether an error states how the attempt ends.
 func isVerdict(err error) bool {
 	for _, is := range []func(error) bool{
 		has[*gq.TemporaryError], has[*gq.PermanentError], has[*SnoozeError], has[*CancelError], has[*panicError],
@@ -49,7 +47,7 @@ func has[E error](err error) bool {
 	return ok
 }
 
-// panicError is what a handler that did not return leaves behind.
+// panicError is the error of a handler that panicked or exited its goroutine.
 type panicError struct {
 	code  string
 	value string
@@ -62,11 +60,11 @@ func panicked(value any) *panicError {
 	return &panicError{code: "panic", value: fmt.Sprintf("panic: %v", value), stack: trimStack(debug.Stack())}
 }
 
-// errExited stands for a handler that ended its goroutine.
+// errExited is the error of a handler that exited its goroutine.
 var errExited = &panicError{code: "goexit", value: "the handler called runtime.Goexit"}
 
-// trimStack drops what lies between the panic and us, since a failure keeps only
-// the beginning.
+// trimStack removes the frames above the panic, because a failure keeps only the beginning of
+// its message.
 func trimStack(stack []byte) []byte {
 	if i := bytes.Index(stack, []byte("\npanic(")); i >= 0 {
 		for range 3 { // the line before, the call and its position
@@ -81,8 +79,7 @@ func trimStack(stack []byte) []byte {
 	return stack
 }
 
-// judge turns what a handler returned, and why its context ended if it did, into
-// what the queue is told.
+// judge converts the error of a handler, and the cause if its context ended, into the outcome.
 func (w *Worker) judge(r *Run, e ended, err error) gq.Outcome {
 	cause := e.cause
 	o := gq.Outcome{Lease: r.ref, Verdict: gq.VerdictFail}
@@ -121,8 +118,8 @@ func timeoutText(r *Run, err error) string {
 	return clip(text)
 }
 
-// classify judges an error as configured. A classifier that panics or has no
-// answer is replaced for once.
+// classify calls Config.Classify. If that panics or returns no category, it falls back to
+// classify.Error.
 func (w *Worker) classify(err error) (f gq.Failure) {
 	defer func() {
 		if p := recover(); p != nil || !f.Category.Valid() {
@@ -143,7 +140,7 @@ func resultTooLarge(n int) gq.Failure {
 	}
 }
 
-// refused is the failure that a success becomes which the queue will not take.
+// refused returns the failure that replaces a success that the queue rejected.
 func refused(o gq.Outcome, err error) gq.Failure {
 	if errs.KindOf(err) != gq.KindInvalid {
 		return classify.Error(err)
@@ -161,7 +158,7 @@ func refused(o gq.Outcome, err error) gq.Failure {
 	return f
 }
 
-// clip keeps of a text what a failure keeps.
+// clip truncates a text to the size limit of a failure's message.
 func clip(s string) string {
 	return strings.ToValidUTF8(s[:min(len(s), gq.MaxMessageBytes)], "")
 }

@@ -38,13 +38,13 @@ type Worker struct {
 	started    atomic.Bool
 	stop       context.CancelFunc // of Start
 	ended      chan error         // of Start
-	background sync.WaitGroup     // calls under way
-	values     context.Context    // of Run's context, without its end; the parent of handlers' contexts
+	background sync.WaitGroup     // calls in flight
+	values     context.Context    // has the values of Run's context but does not end; the parent of handlers' contexts
 	life       context.Context    // of calls; ends when Run gives up
 }
 
-// New makes a worker, for which handlers are registered next. What is wrong with the
-// configuration and the registrations is told by Run.
+// New creates a worker. Register handlers next, then call Run, which reports all faults of the
+// configuration and the registrations.
 func New(q Queue, c Config) *Worker {
 	c = c.withDefaults()
 	w := &Worker{queue: q, config: c, log: c.Logger}
@@ -56,21 +56,21 @@ func New(q Queue, c Config) *Worker {
 	return w
 }
 
-// begin ends registration, and reports everything that is wrong.
+// begin ends registration and reports all faults.
 func (w *Worker) begin() error {
-	if len(w.config.Lanes) == 0 {
+	if len(w.config.QueueSets) == 0 {
 		queues := w.queues
 		if len(queues) == 0 {
 			queues = []string{gq.DefaultQueue}
 		}
-		w.config.Lanes = []Lane{{Queues: queues, Slots: w.config.Slots}}
+		w.config.QueueSets = []QueueSet{{Queues: queues, Slots: w.config.Slots}}
 	}
 	faults := w.config.faults()
 	if w.queue == nil {
 		faults = append(faults, gq.Fault{Field: "queue", Problem: "is required"})
 	}
 	if len(w.mux.handlers) == 0 {
-		faults = append(faults, gq.Fault{Field: "handlers", Problem: "there are none, so there is nothing to claim"})
+		faults = append(faults, gq.Fault{Field: "handlers", Problem: "no handler is registered"})
 	}
 	if faults = append(faults, w.mux.faults...); len(faults) > 0 {
 		return fmt.Errorf("start the worker: %w", &gq.InvalidError{Faults: faults})
@@ -80,24 +80,23 @@ func (w *Worker) begin() error {
 	return nil
 }
 
-// Name is how the queue knows the worker.
+// Name returns the worker's name.
 func (w *Worker) Name() string { return w.config.Name }
 
-// Run claims and runs jobs until ctx ends. Then it claims no more and lets the
-// handlers finish. After Config.DrainTimeout it ends their contexts, and after
-// Config.Grace it gives the jobs of those that still run back, without using up
-// an attempt. Handlers' contexts have the values of ctx and do not end with it.
+// Run claims and runs jobs until ctx ends. Then it stops claiming and lets the handlers
+// finish. After Config.DrainTimeout it ends their contexts, and after Config.Grace it releases
+// the jobs of the handlers that still run, without using up an attempt. The contexts of
+// handlers have the values of ctx but do not end with it.
 //
-// Run returns nil when every handler has returned and every outcome that was left
-// has been answered, and otherwise [ErrAbandoned], [ErrUndelivered] or both.
-// When it returns, nothing that it started runs any more but the handlers that
-// it says it has abandoned. A worker runs once.
+// Run returns nil if every handler has returned and the queue has answered every outcome, and
+// otherwise [ErrAbandoned], [ErrUndelivered] or both. When it returns, nothing that it started
+// still runs, except for abandoned handlers. A worker runs only once.
 //
-// Before it starts, everything that is wrong with the configuration and with the handlers
-// is reported as one [gq.InvalidError].
+// If the configuration or the handlers are invalid, Run reports all faults as one
+// [gq.InvalidError] and does not start.
 func (w *Worker) Run(ctx context.Context) error {
 	if w.started.Swap(true) {
-		return errors.New("worker: Run was called before")
+		return errors.New("worker: Run was called twice")
 	}
 	if w.slots == nil {
 		if err := w.begin(); err != nil {
@@ -114,8 +113,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer unwatch()
 	loops.Go(func() { w.keeper.loop(watching) })
 	w.log.Info("worker started", slog.String("worker", w.Name()), slog.Int("slots", w.config.Slots))
-	for _, l := range w.slots.lanes {
-		fetchers.Go(func() { w.fetch(ctx, l) })
+	for _, f := range w.slots.fetchers {
+		fetchers.Go(func() { w.fetch(ctx, f) })
 	}
 	fetchers.Wait()
 
@@ -132,8 +131,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.stopError(abandoned, w.settler.stats.undelivered.Load()-undelivered)
 }
 
-// Start runs the worker in the background, until ctx ends or Stop is called. An error of
-// [Worker.Run] is logged, and returned by Stop.
+// Start runs the worker in the background until ctx ends or Stop is called. The worker logs an
+// error of [Worker.Run], and Stop returns it.
 func (w *Worker) Start(ctx context.Context) *Worker {
 	ctx, w.stop = context.WithCancel(ctx)
 	w.ended = make(chan error, 1)
@@ -147,8 +146,8 @@ func (w *Worker) Start(ctx context.Context) *Worker {
 	return w
 }
 
-// Stop ends a worker and returns what [Worker.Run] returned. For a worker that was not
-// started it does nothing.
+// Stop stops a worker and returns the error of [Worker.Run]. It does nothing if the worker was
+// not started.
 func (w *Worker) Stop() error {
 	if w.stop == nil {
 		return nil
@@ -157,7 +156,7 @@ func (w *Worker) Stop() error {
 	return <-w.ended
 }
 
-// drain waits for handlers, and returns those that it could not wait for.
+// drain waits for the handlers and returns those it abandoned.
 func (w *Worker) drain() []*Run {
 	idle := w.keeper.whenIdle()
 	if within(idle, w.config.DrainTimeout) {
@@ -176,7 +175,7 @@ func (w *Worker) drain() []*Run {
 			w.settler.add(w.life, r)
 		}
 	}
-	within(idle, w.config.Grace) // those that returned just now
+	within(idle, w.config.Grace) // for handlers that returned just now
 	return abandoned
 }
 
@@ -207,15 +206,15 @@ func (w *Worker) stopError(abandoned []*Run, undelivered uint64) error {
 	return errors.Join(faults...)
 }
 
-// newRun makes an execution of a claimed job. It returns nil for what is no
-// claimed job; the handler is nil where there is none for the type.
-func (w *Worker) newRun(l *lane, job *gq.Job) *Run {
+// newRun creates the execution of a claimed job. It returns nil if the job has no lease. The
+// handler is nil if none is registered for the type.
+func (w *Worker) newRun(f *fetcher, job *gq.Job) *Run {
 	lease := job.State.Lease
 	if lease == nil || lease.ID == "" {
-		w.log.Error("claimed a job without a lease", slog.String("job", job.Spec.ID.String()))
+		w.log.Error("the queue returned a job without a lease", slog.String("job", job.Spec.ID.String()))
 		return nil
 	}
-	r := &Run{worker: w, lane: l, job: *job, ref: lease.Ref(), handler: w.handlers[job.Spec.Type]}
+	r := &Run{worker: w, fetcher: f, job: *job, ref: lease.Ref(), handler: w.handlers[job.Spec.Type]}
 	r.policy = r.job.State.Policy
 	if r.policy == nil {
 		r.policy = &r.job.Spec.Policy
@@ -223,7 +222,7 @@ func (w *Worker) newRun(l *lane, job *gq.Job) *Run {
 	return r
 }
 
-// giveBack returns a job that will not be started.
+// giveBack releases a job that the worker will not start.
 func (w *Worker) giveBack(r *Run, now time.Time, delay time.Duration, reason string) {
 	lease := r.job.State.Lease
 	r.over = now.Add(lease.ExpiresAt.Sub(lease.GrantedAt))
@@ -242,7 +241,7 @@ func (w *Worker) start(r *Run, asked, received time.Time) {
 	w.pool.run(r)
 }
 
-// execute runs a handler to its end, whatever that is.
+// execute runs a handler until it returns, panics or exits its goroutine.
 func (w *Worker) execute(r *Run) {
 	err := error(errExited)
 	defer func() { w.finish(r, err) }()
@@ -261,13 +260,13 @@ func (r *Run) invoke() (err error) {
 	return r.handler(&r.context, r)
 }
 
-// finish hands the outcome of an execution over and frees its slot.
+// finish passes the outcome of an execution to the settler and frees its slot.
 func (w *Worker) finish(r *Run, err error) {
 	e, ok := w.keeper.remove(r)
 	r.cancel(context.Canceled)
 	switch {
 	case !ok:
-		r.logged(slog.LevelWarn, "abandoned handler returned; its job was given back before")
+		r.logged(slog.LevelWarn, "abandoned handler returned; its job was released before")
 	case e.lost || reached(e.over, time.Now()):
 		w.settler.stats.refused.Add(1)
 		r.logged(slog.LevelWarn, "handler returned after its lease was lost; the outcome is not sent", slog.Bool("succeeded", err == nil))
@@ -276,12 +275,12 @@ func (w *Worker) finish(r *Run, err error) {
 		w.settler.add(w.life, r)
 	}
 	if ok {
-		w.slots.give(r.lane, 1)
+		w.slots.give(r.fetcher, 1)
 		w.keeper.leave()
 	}
 }
 
-// safely judges an error whose own methods may panic.
+// safely calls judge and recovers if a method of the error panics.
 func (w *Worker) safely(r *Run, e ended, err error) (o gq.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -221,7 +221,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 	worker.HandleResult(m, gq.NewKind[int, int]("nil.result"), nil)
 	_, err := worker.NewWith(nil, m, worker.Config{
 		Slots: 1, MaxCost: -1, Poll: -1, Grace: -1, DrainTimeout: -1, LeaseTTL: -1, HeartbeatEvery: -1,
-		Lanes: []worker.Lane{{}, {Queues: []string{"bad name"}, Slots: 2}, {Queues: []string{"a", "a"}}},
+		QueueSets: []worker.QueueSet{{}, {Queues: []string{"bad name"}, Slots: 2}, {Queues: []string{"a", "a"}}},
 	})
 	if !errors.Is(err, gq.ErrInvalid) {
 		t.Fatalf("New: %v", err)
@@ -229,15 +229,15 @@ func TestNewReportsEveryFault(t *testing.T) {
 	for _, want := range []string{
 		`handlers["twice"]: is registered twice`, `handlers: a handler has no job type`, `handlers["none"]: is nil`,
 		`handlers["nil.typed"]: is nil`, `handlers["nil.result"]: is nil`, `middleware: is nil`,
-		`queue: is required`, `lanes: 3 lanes need`, `lanes[0].queues: a lane needs`, `lanes[1].slots: 2 is not`,
-		`lanes[1].queues: "bad name"`, `lanes[2].queues: "a" stands in two`,
+		`queue: is required`, `queue_sets: 3 queue sets need`, `queue_sets[0].queues: is empty`, `queue_sets[1].slots: 2 is not`,
+		`queue_sets[1].queues: "bad name"`, `queue_sets[2].queues: "a" is listed twice`,
 		`max_cost:`, `poll:`, `grace:`, `drain_timeout:`, `lease_ttl:`, `heartbeat_every:`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("New does not report %q: %v", want, err)
 		}
 	}
-	if _, err := worker.NewWith(newMemory(), worker.NewMux(), worker.Config{}); err == nil || !strings.Contains(err.Error(), "nothing to claim") {
+	if _, err := worker.NewWith(newMemory(), worker.NewMux(), worker.Config{}); err == nil || !strings.Contains(err.Error(), "no handler is registered") {
 		t.Errorf("a mux without handlers: %v", err)
 	}
 }
@@ -260,7 +260,7 @@ func TestRegisteringInARunningWorkerPanics(t *testing.T) {
 func TestRunReportsFaults(t *testing.T) {
 	w := worker.New(newMemory(), worker.Config{Slots: -1, Logger: discard()})
 	for _, err := range []error{w.Start(t.Context()).Stop(), worker.New(nil, worker.Config{}).Run(t.Context())} {
-		if !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "nothing to claim") {
+		if !errors.Is(err, gq.ErrInvalid) || !strings.Contains(err.Error(), "no handler is registered") {
 			t.Errorf("a worker that cannot run: %v", err)
 		}
 	}

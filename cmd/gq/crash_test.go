@@ -395,7 +395,7 @@ func (l *crashLoad) send(c *client.Client, specs []gq.Spec) {
 // work is a worker in another process than the server, as any user has it.
 func (l *crashLoad) work(ctx context.Context, c *client.Client) {
 	w := worker.New(c, worker.Config{
-		Slots: 20, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
+		Slots: 20, QueueSets: []worker.QueueSet{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
 	})
 	w.HandleFunc("go", func(ctx context.Context, run *worker.Run) error {
 		number, err := strconv.ParseUint(string(run.Payload().Data), 10, 64)

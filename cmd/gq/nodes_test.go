@@ -71,7 +71,7 @@ func shareJobs(t *testing.T, url string, servers, jobs int) {
 	var workers, submitters sync.WaitGroup
 	for i, s := range sites {
 		w := worker.New(s.client(), worker.Config{
-			Slots: 200, Lanes: []worker.Lane{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
+			Slots: 200, QueueSets: []worker.QueueSet{{Queues: []string{crashQueue}}}, Logger: slog.New(slog.DiscardHandler),
 		})
 		w.HandleFunc("go", func(_ context.Context, run *worker.Run) error {
 			n, _ := runs.LoadOrStore(run.ID(), new(atomic.Int32))

@@ -553,7 +553,7 @@ func TestWaitingForAServerIsTold(t *testing.T) {
 			if strings.Contains(line, text) {
 				return
 			}
-			if strings.Contains(line, "calls to the queue fail") {
+			if strings.Contains(line, "call to the queue failed") {
 				t.Fatalf("%s said nothing until a call had failed", name)
 			}
 		}

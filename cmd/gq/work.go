@@ -96,7 +96,7 @@ func (f *workFlags) run(ctx context.Context, q queue, r *remote) error {
 		Classify: classifyExit, Logger: log,
 	}
 	if len(f.queues) > 0 {
-		config.Lanes = []worker.Lane{{Queues: f.queues}}
+		config.QueueSets = []worker.QueueSet{{Queues: f.queues}}
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -205,7 +205,7 @@ func (b *bench) remoteJob() gq.Spec {
 // outcome of the worker has been answered.
 func withHandler(ctx context.Context, q worker.Queue, slots int, h func(context.Context, *worker.Run) error, use func(context.Context, *worker.Worker) error) error {
 	w := worker.New(q, worker.Config{
-		Slots: slots, Lanes: []worker.Lane{{Queues: []string{queueName}}}, Logger: slog.New(slog.DiscardHandler),
+		Slots: slots, QueueSets: []worker.QueueSet{{Queues: []string{queueName}}}, Logger: slog.New(slog.DiscardHandler),
 	})
 	w.HandleFunc("bench", h)
 	running, stop := context.WithCancel(ctx)

@@ -43,7 +43,7 @@ func (b *bench) withWorker(ctx context.Context, row string, c worker.Config, use
 		}
 		q := &queueOfWorkers{Engine: e, store: s}
 		q.handle(func(context.Context, *worker.Run) error { return nil })
-		c.Lanes = []worker.Lane{{Queues: []string{queueName}}}
+		c.QueueSets = []worker.QueueSet{{Queues: []string{queueName}}}
 		c.Logger = slog.New(slog.DiscardHandler)
 		q.worker = worker.New(e, c)
 		q.worker.HandleFunc("bench", func(ctx context.Context, run *worker.Run) error { return (*q.handler.Load())(ctx, run) })
