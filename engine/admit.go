@@ -12,17 +12,16 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Admit starts a claimed job if its pool has room for it, and renews its hold if
-// not: then the error is a [gq.CapacityError], the state in the answer is that of
-// the waiting job, and its holder should ask again after a while. Asking, the look
-// at the pool and the start are one commit. A ttl of 0 is the policy's.
+// Admit starts a claimed job if its pool has enough free capacity. Otherwise it renews the
+// hold and returns the state of the waiting job with [gq.ErrNoCapacity]; the worker should
+// retry later. The check and the start happen in one commit. A ttl of 0 is the policy's.
 func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error) {
 	ask := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Ask(s, lease, again, now)
 	}
 	start := func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
-		if s.Detail != gq.DetailLeasePending { // it could not ask
-			return s, nil, gq.ErrIllegalMove.Errorf("job %s waits for no capacity", s.ID)
+		if s.Detail != gq.DetailLeasePending { // Ask failed
+			return s, nil, gq.ErrIllegalMove.Errorf("job %s does not wait for capacity", s.ID)
 		}
 		return machine.Start(s, lease, ttl, now)
 	}
@@ -40,7 +39,7 @@ func (e *Engine) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.D
 	return state, err
 }
 
-// Report is [Engine.Prepare] with what the holder has to say about it.
+// Report is [Engine.Prepare] with a progress report.
 func (e *Engine) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
 	return e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		prepared, events, err := machine.Prepare(s, lease, d, now)
@@ -55,8 +54,7 @@ func (e *Engine) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r m
 	})
 }
 
-// ByLease reads the job that has or had a lease. The error is [gq.ErrNotFound]
-// where none has.
+// ByLease returns the job whose current or last lease has this id, or [gq.ErrNotFound].
 func (e *Engine) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error) {
 	found, err := e.store.Get(ctx, []store.Ref{{Lease: lease}}, parts)
 	if err == nil {
@@ -71,8 +69,7 @@ func (e *Engine) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) 
 	return found[0].Job, nil
 }
 
-// Jobs reads many jobs by id. Those that are not, or no longer, there are left
-// out.
+// Jobs returns many jobs by id. It leaves out those that do not exist.
 func (e *Engine) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[gq.JobID]gq.Job, error) {
 	jobs := make(map[gq.JobID]gq.Job, len(ids))
 	if len(ids) == 0 {
@@ -97,8 +94,7 @@ func (e *Engine) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[
 	return jobs, nil
 }
 
-// Advance records what time has done to one job, as a sweep would, and returns
-// its state from there on. With nothing due it changes nothing.
+// Advance applies due changes to one job, as a sweep would, and returns its state.
 func (e *Engine) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
 	draw := e.draw()
 	updated, err := e.store.Update(ctx, []store.Update{{
@@ -116,11 +112,11 @@ func (e *Engine) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
 	return updated[0].State, nil
 }
 
-// catchUpSteps bounds how much one call records.
+// catchUpSteps limits the number of batches per call.
 const catchUpSteps = 100
 
-// CatchUp records what time has done to all jobs by now, so that what is read
-// after it does not lag behind the next sweep. With nothing due it costs one look.
+// CatchUp applies due changes to all jobs, so that reads after it do not have to wait for the
+// next sweep. If nothing is due, it costs one read.
 func (e *Engine) CatchUp(ctx context.Context) error {
 	for range catchUpSteps {
 		var r SweepReport
@@ -134,11 +130,11 @@ func (e *Engine) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// pools that were configured at the start of a process, as they were then
+// configuredKind is the kind of the documents with the last configured capacity of each pool.
 const configuredKind = "configured pools"
 
-// ConfigurePool makes a pool as an installation is configured. What was changed
-// while it ran stays, until the configuration says something else than before.
+// ConfigurePool creates a pool from the configuration of a server. It keeps a capacity that was
+// changed at run time until the configuration itself changes.
 func (e *Engine) ConfigurePool(ctx context.Context, p gq.Pool) error {
 	told := []byte(fmt.Sprintf("%d", p.Capacity))
 	before, err := e.store.Doc(ctx, configuredKind, p.Name)
@@ -160,7 +156,7 @@ func (e *Engine) ConfigurePool(ctx context.Context, p gq.Pool) error {
 		return err
 	}
 	before.Data = told
-	if _, err := e.store.PutDocs(ctx, []store.Doc{before}); err != nil && !errors.Is(err, gq.ErrConflict) { // another engine is told the same
+	if _, err := e.store.PutDocs(ctx, []store.Doc{before}); err != nil && !errors.Is(err, gq.ErrConflict) { // on a conflict another engine has the same configuration
 		return fmt.Errorf("configure pool %.80q: %w", p.Name, err)
 	}
 	return nil

@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// alarm tells the wait queue when to look without having been told.
+// alarm decides when the wait queue retries without news.
 type alarm struct {
-	waitQueue *waitQueue
-	told      bool          // the store tells news
-	due       time.Time     // when time has something to do next, in the store's time; zero for never
-	read      time.Time     // when due was read; zero if it must be read again
-	retry     time.Time     // when a limit will have room; zero for none
-	again     time.Duration // until something overdue is looked at again
-	brief     bool          // the sleep is only until due may be read again
+	waitQueue  *waitQueue
+	subscribed bool          // the store reports news
+	due        time.Time     // when the next job is due, in the store's time; zero is never
+	read       time.Time     // when due was read; zero if it must be read again
+	retry      time.Time     // when a limit allows another claim; zero is never
+	again      time.Duration // until the next retry for an overdue job
+	brief      bool          // the sleep only ends the pause between two reads of due
 }
 
-// wait is how long to sleep.
+// wait returns how long to sleep.
 func (a *alarm) wait() time.Duration {
-	d := a.waitQueue
-	d.mu.Lock()
-	if d.stale {
-		d.stale = false
+	wq := a.waitQueue
+	wq.mu.Lock()
+	if wq.stale {
+		wq.stale = false
 		a.brief = true
 	}
-	a.retry, d.retry = earlier(a.retry, d.retry), time.Time{}
-	d.mu.Unlock()
+	a.retry, wq.retry = earlier(a.retry, wq.retry), time.Time{}
+	wq.mu.Unlock()
 	if a.brief || a.read.IsZero() {
 		if soon := dueEvery - time.Since(a.read); soon > 0 {
 			a.brief = true
@@ -34,11 +34,11 @@ func (a *alarm) wait() time.Duration {
 		a.brief = false
 		a.look()
 	}
-	sleep := d.engine.options.Poll
-	if a.told {
-		sleep = max(sleep, time.Minute) // news are hints
+	sleep := wq.engine.options.Poll
+	if a.subscribed {
+		sleep = max(sleep, time.Minute) // notifications can get lost
 	}
-	now := d.engine.clock.now()
+	now := wq.engine.clock.now()
 	for _, at := range []time.Time{a.due, a.retry} {
 		if !at.IsZero() {
 			sleep = min(sleep, max(at.Sub(now), time.Millisecond))
@@ -47,7 +47,7 @@ func (a *alarm) wait() time.Duration {
 	return sleep
 }
 
-// rings reports, at the end of a sleep, whether everyone should try.
+// rings reports, at the end of a sleep, whether all waitlists must retry.
 func (a *alarm) rings() bool {
 	if a.brief {
 		return false
@@ -60,9 +60,9 @@ func (a *alarm) rings() bool {
 	return true
 }
 
-// look reads when the next job is due. One that is overdue may have become so since
-// the wait queue has claimed: try at once. If it still is then, it is not for those who wait
-// here: try again, less and less often, but no later because there was news.
+// look reads when the next job is due. A job can have become due since the last claim, so
+// retry at once for an overdue job. If it is still overdue after that, the waiting claims
+// cannot take it: retry less and less often.
 func (a *alarm) look() {
 	e := a.waitQueue.engine
 	a.read = time.Now()
@@ -79,7 +79,7 @@ func (a *alarm) look() {
 	a.again = min(max(2*a.again, dueEvery), e.options.Poll)
 }
 
-// earlier is the first of two instants; zero is none.
+// earlier returns the earlier of two times; zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

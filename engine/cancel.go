@@ -12,12 +12,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Cancel ends a job that is not running at once. A running one is asked to stop:
-// the request is told to its worker with the next heartbeat, and the job is
-// CANCELLED when the worker says so, its lease ends or, where the policy says
-// that a cancel wins, when it reports anything. All three instants are in
-// [gq.State.Cancellation]. Cancelling twice changes nothing; any other finished
-// job refuses with [gq.ErrIllegalMove].
+// Cancel ends a job at once if it is not running. The worker of a running job learns of the
+// request with its next heartbeat. The job becomes CANCELLED when the worker stops, when its
+// lease ends or, if the policy says that a cancel wins, when it reports any outcome.
+// [gq.State.Cancellation] has the times of these steps. Cancelling twice changes nothing. For
+// a job that finished otherwise the error is [gq.ErrIllegalMove].
 func (e *Engine) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
 	updated, err := e.store.Update(ctx, []store.Update{cancelling(id, reason)})
 	if err == nil {
@@ -38,12 +37,12 @@ func cancelling(id gq.JobID, reason string) store.Update {
 	}
 }
 
-// cancelPage is how many jobs one commit of CancelWhere ends.
+// cancelPage is the number of jobs per commit of CancelWhere.
 const cancelPage = 500
 
-// CancelWhere cancels every live job that a query selects, a page at a time. Its
-// cursor and limit are not used, and finished jobs are not touched. After an
-// error the report tells how far it came; the same call goes on from there.
+// CancelWhere cancels every live job that a query selects, one page at a time. It ignores the
+// cursor and the limit of the query. After an error the report has the counts so far, and
+// repeating the call continues.
 func (e *Engine) CancelWhere(ctx context.Context, q gq.Query, reason string) (report gq.CancelReport, err error) {
 	statuses := q.Statuses
 	if len(statuses) == 0 {

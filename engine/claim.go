@@ -12,15 +12,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// MaxWait is the longest a claim may wait.
+// MaxWait is the largest ClaimRequest.Wait.
 const MaxWait = time.Hour
 
-// Claim gives up to N claimable jobs to a worker, each under a lease, with their
-// payloads and checkpoints. Without any it waits up to Wait for the first one
-// and answers with none when that is over.
+// Claim returns up to N claimable jobs, each under a lease, with their payloads and
+// checkpoints. If there are none, it waits up to Wait for the first one and then returns no
+// jobs.
 //
-// The end of the context while waiting is no error: the answer is none. A claim
-// that was under way then gives its jobs back without fault.
+// If the context ends while it waits, Claim returns no jobs and no error. A claim in flight at
+// that moment releases its jobs without using up an attempt.
 //
 // Errors: [gq.ErrInvalid] with every fault, and those of the store.
 func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
@@ -35,7 +35,7 @@ func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker, err)
 	}
 	if len(jobs) > 0 {
-		e.clock.saw(jobs[0].State.Lease.HeartbeatAt)
+		e.clock.observe(jobs[0].State.Lease.HeartbeatAt)
 		e.workers.got(c.Worker, jobs)
 	}
 	return jobs, nil
@@ -43,11 +43,11 @@ func (e *Engine) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 
 func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, began time.Time) ([]gq.Job, error) {
 	if wait == 0 {
-		return e.try(ctx, c)
+		return e.tryClaim(ctx, c)
 	}
-	tried := e.claims.until()
-	if !e.claims.idle(&c) {
-		jobs, err := e.try(ctx, c)
+	tried := e.claims.newsSoFar()
+	if !e.claims.knownEmpty(&c) {
+		jobs, err := e.tryClaim(ctx, c)
 		if ctx.Err() != nil {
 			return nil, nil //nolint:nilerr // the end of a wait is no error
 		}
@@ -60,12 +60,11 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 		if err != nil || len(jobs) > 0 || ctx.Err() != nil || time.Since(began) >= wait {
 			return jobs, err
 		}
-		tried = 0 // what it got came too late and is there again
+		tried = 0 // its jobs came too late and were released
 	}
 }
 
-// claimOf turns a request into a claim and reports everything that is wrong with
-// it.
+// claimOf turns a request into a claim and reports all faults.
 func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	c := store.Claim{
 		Filter: store.Filter{Queues: r.Queues, Types: r.Types, Offers: r.Offers, MaxCost: r.MaxCost},
@@ -92,20 +91,20 @@ func claimOf(r gq.ClaimRequest) (store.Claim, error) {
 	return c, nil
 }
 
-// try claims once. The claim itself does not end with the context, since what it
-// got would be lost until the lease expires; if the caller has left by then the
-// jobs are given back.
-func (e *Engine) try(ctx context.Context, c store.Claim) ([]gq.Job, error) {
+// tryClaim claims once. The call to the store does not end with the context, because its jobs
+// would be lost until their leases expire. If the caller has left by then, the jobs are
+// released.
+func (e *Engine) tryClaim(ctx context.Context, c store.Claim) ([]gq.Job, error) {
 	if ctx.Done() == nil {
-		s := e.one(ctx, c)
+		s := e.claimOnce(ctx, c)
 		return e.usable(s), s.err
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	w := &waiter{claim: c, got: make(chan served, 1)}
+	w := &waiter{claim: c, got: make(chan claimResult, 1)}
 	go func() {
-		s := e.one(context.WithoutCancel(ctx), c)
+		s := e.claimOnce(context.WithoutCancel(ctx), c)
 		if !e.claims.deliver(w, s) {
 			e.giveBack(s.jobs)
 		}
@@ -119,25 +118,25 @@ func (e *Engine) try(ctx context.Context, c store.Claim) ([]gq.Job, error) {
 	}
 }
 
-func (e *Engine) one(ctx context.Context, c store.Claim) served {
+func (e *Engine) claimOnce(ctx context.Context, c store.Claim) claimResult {
 	asked := time.Now()
 	claimed, err := e.store.Claim(ctx, []store.Claim{c})
 	if err != nil {
-		return served{err: err}
+		return claimResult{err: err}
 	}
 	e.throttled(&c, &claimed[0])
-	e.claims.comeBack(claimed[0].RetryAt)
-	return served{claimed[0].Jobs, asked, claimed[0].Err}
+	e.claims.retryAt(claimed[0].RetryAt)
+	return claimResult{claimed[0].Jobs, asked, claimed[0].Err}
 }
 
-// usable are the jobs of an answer that a worker can still use. If most of a lease is
-// gone by the time that it gets to the worker, the job is given back.
-func (e *Engine) usable(s served) []gq.Job {
+// usable returns the jobs of an answer that a worker can still use. It releases jobs whose
+// lease is mostly over.
+func (e *Engine) usable(s claimResult) []gq.Job {
 	var late []gq.Job
 	jobs := slices.DeleteFunc(s.jobs, func(j gq.Job) bool {
 		l := j.State.Lease
-		// Both are longer than it was: the store granted it after it was asked, and
-		// answers are late.
+		// Both estimates are upper bounds: the store granted the lease after it was
+		// called, and its answers arrive late.
 		age := min(time.Since(s.asked), max(e.clock.now().Sub(l.GrantedAt), 0))
 		if store.Usable(l, l.GrantedAt.Add(age)) {
 			return false
@@ -149,15 +148,14 @@ func (e *Engine) usable(s served) []gq.Job {
 	return jobs
 }
 
-// throttled takes note of when a rate lets the next job of a queue through, so that
-// Explain can tell.
+// throttled records for Explain when the rate limit of a queue allows the next claim.
 func (e *Engine) throttled(c *store.Claim, got *store.Claimed) {
 	if !got.RetryAt.IsZero() && len(c.Queues) == 1 {
 		e.rates.Store(c.Queues[0], got.RetryAt)
 	}
 }
 
-// giveBack returns jobs that nobody is there to run.
+// giveBack releases jobs whose claimer has left.
 func (e *Engine) giveBack(jobs []gq.Job) {
 	if len(jobs) == 0 {
 		return
@@ -169,6 +167,6 @@ func (e *Engine) giveBack(jobs []gq.Job) {
 	ctx, cancel := context.WithTimeout(context.Background(), e.options.Timeout)
 	defer cancel()
 	if _, err := e.store.Update(ctx, updates); err != nil {
-		e.log.Warn("give back jobs of a claim whose caller has left; their leases will expire", "jobs", len(jobs), "error", err)
+		e.log.Warn("could not release jobs of an abandoned claim; their leases will expire", "jobs", len(jobs), "error", err)
 	}
 }

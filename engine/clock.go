@@ -5,25 +5,24 @@ import (
 	"time"
 )
 
-// clock estimates the store's time, so that timers here go off when something is
-// due there. The store stamps every answer; nothing but the moment of looking
-// depends on the estimate.
+// clock estimates the store's time, so that timers here fire when a job is due there. The
+// estimate only decides when the engine calls the store; the store judges by its own time.
 type clock struct {
-	newest atomic.Int64 // the newest instant that the store stamped, in nanoseconds since 1970
+	newest atomic.Int64 // latest time from the store, in nanoseconds since 1970
 
 	ahead atomic.Int64 // nanoseconds by which the store's clock is ahead of ours
-	set   atomic.Int64 // when that was measured
+	set   atomic.Int64 // when ahead was measured
 }
 
 const (
-	clockSlack = 100 * time.Millisecond // less than this is the time the answer took
-	clockTrust = 10 * time.Second       // how long the best measurement stands
+	clockSlack = 100 * time.Millisecond // smaller differences are latency
+	clockTrust = 10 * time.Second       // how long the best measurement is valid
 )
 
-// saw takes note of an instant that the store stamped just now. Answers are
-// late, never early, so the largest difference is the best.
-func (c *clock) saw(stamp time.Time) {
-	if stamp.IsZero() { // a store that does not tell: its clock must be ours
+// observe records a current time from the store. Answers arrive late, never early, so the
+// largest difference is the most accurate.
+func (c *clock) observe(stamp time.Time) {
+	if stamp.IsZero() { // the store does not report its time and uses our clock
 		c.set.CompareAndSwap(0, 1)
 		return
 	}
@@ -44,16 +43,16 @@ func (c *clock) saw(stamp time.Time) {
 	}
 }
 
-// known reports whether the store's time was ever seen.
+// known reports whether the store's time was ever observed.
 func (c *clock) known() bool { return c.set.Load() != 0 }
 
-// surely is the store's time, and zero while nothing is known of it.
-func (c *clock) surely() time.Time {
+// nowIfKnown returns the estimated store time, or zero if it was never observed.
+func (c *clock) nowIfKnown() time.Time {
 	if !c.known() {
 		return time.Time{}
 	}
 	return c.now()
 }
 
-// now is the store's time, as far as we know.
+// now returns the estimated store time.
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }

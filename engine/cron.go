@@ -11,15 +11,14 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// slots are the instants at which a schedule fires.
-type slots interface {
-	// next is the first slot after an instant, zero if there is none.
+// firingTimes are the times at which a schedule fires.
+type firingTimes interface {
+	// next returns the first firing time after a time; zero if there is none.
 	next(after time.Time) time.Time
 }
 
-// slotsOf reads the calendar or interval of a schedule and reports everything
-// that is wrong with it.
-func slotsOf(s *gq.Schedule) (slots, []gq.Fault) {
+// firingTimesOf parses the cron expression or interval of a schedule and reports all faults.
+func firingTimesOf(s *gq.Schedule) (firingTimes, []gq.Fault) {
 	if s.Cron == "" {
 		return interval{s.Start, s.Every}, nil
 	}
@@ -34,16 +33,16 @@ func slotsOf(s *gq.Schedule) (slots, []gq.Fault) {
 
 func zoneOf(name string) (*time.Location, []gq.Fault) {
 	if name == "Local" {
-		return nil, []gq.Fault{{Field: "time_zone", Problem: "name the zone, so that every process means the same"}}
+		return nil, []gq.Fault{{Field: "time_zone", Problem: "Local differs between processes; name a zone such as Europe/Berlin"}}
 	}
 	zone, err := time.LoadLocation(name) // "" is UTC
 	if err != nil {
-		return nil, []gq.Fault{{Field: "time_zone", Problem: fmt.Sprintf("%.80q is not a time zone known here, such as Europe/Berlin", name)}}
+		return nil, []gq.Fault{{Field: "time_zone", Problem: fmt.Sprintf("unknown time zone %.80q; use a name such as Europe/Berlin", name)}}
 	}
 	return zone, nil
 }
 
-// interval has a slot every so often from a start on.
+// interval fires at regular intervals from a start.
 type interval struct {
 	start time.Time
 	every time.Duration
@@ -57,22 +56,22 @@ func (i interval) next(after time.Time) time.Time {
 	return i.start.Add(time.Duration(n * int64(i.every)))
 }
 
-// cronFields are the fields of a calendar, in the order of an expression with seconds.
+// cronFields are the fields of a cron expression with seconds, in order.
 var cronFields = [...]string{"second", "minute", "hour", "day of month", "month", "day of week"}
 
-// crontab is a calendar in a time zone.
+// crontab is a cron expression in a time zone.
 type crontab struct {
 	fields cron.SpecSchedule
 	zone   *time.Location
-	hourly bool // for every hour: goes by real hours
+	hourly bool // fires in every hour, regardless of clock changes
 }
 
-// The classic five fields, or six with the seconds first. Days are joined by or,
-// as in every cron.
+// cronParser accepts five fields, or six with seconds first. If both day fields are restricted,
+// either of them matches, as in cron.
 var cronParser = cron.MustNewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom).
 	WithMaxSearchYears(10)
 
-// parseCron reads an expression and names each field that is wrong.
+// parseCron parses an expression and reports each invalid field.
 func parseCron(expression string) (*crontab, []gq.Fault) {
 	fault := func(format string, args ...any) []gq.Fault {
 		return []gq.Fault{{Field: "cron", Problem: fmt.Sprintf(format, args...)}}
@@ -81,22 +80,22 @@ func parseCron(expression string) (*crontab, []gq.Fault) {
 	fields := strings.Fields(expression)
 	switch {
 	case len(expression) > gq.MaxNameBytes:
-		return nil, fault("%d bytes are more than %d", len(expression), gq.MaxNameBytes)
+		return nil, fault("has %d bytes; the limit is %d", len(expression), gq.MaxNameBytes)
 	case strings.HasPrefix(expression, "@every"):
-		return nil, fault("%.80q is an interval: set every instead", expression)
+		return nil, fault("%.80q is an interval; set every instead", expression)
 	case strings.Contains(expression, "TZ="):
-		return nil, fault("the time zone is a setting of its own: set time_zone")
+		return nil, fault("cannot contain a time zone; set time_zone instead")
 	case strings.HasPrefix(expression, "@"):
 		return compileCron(expression, fault)
 	case len(fields) == 5:
 		fields = append([]string{"0"}, fields...)
 	case len(fields) != 6:
-		return nil, fault("%.80q has %d fields; a calendar has five (minute, hour, day of month, month, day of week) or six with the second first", expression, len(fields))
+		return nil, fault("%.80q has %d fields; a cron expression has five (minute, hour, day of month, month, day of week) or six with seconds first", expression, len(fields))
 	}
 	var faults []gq.Fault
 	for i, field := range fields {
-		if slices.Contains(strings.Split(field, ","), "") { // the parser overlooks it
-			faults = append(faults, fault("the %s %.80q: an entry of the list is empty", cronFields[i], field)...)
+		if slices.Contains(strings.Split(field, ","), "") { // the parser accepts it
+			faults = append(faults, fault("the %s %.80q has an empty list entry", cronFields[i], field)...)
 			continue
 		}
 		alone := [...]string{"*", "*", "*", "*", "*", "*"}
@@ -118,26 +117,25 @@ func compileCron(expression string, fault func(string, ...any) []gq.Fault) (*cro
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, fault("%.80q is not a calendar", expression)
+		return nil, fault("%.80q is not a cron expression", expression)
 	}
 	const everyHour = 1<<24 - 1
 	c := &crontab{fields: *spec, zone: time.UTC, hourly: spec.Hour&everyHour == everyHour}
-	c.fields.Location = time.Local // the parser's word for "that of the argument"
+	c.fields.Location = time.Local // for the parser this means the location of the argument
 	if c.next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, fault("%.80q names a day that never comes", expression)
+		return nil, fault("%.80q never fires", expression)
 	}
 	return c, nil
 }
 
-// next goes through the stretches of time in which the zone's offset stands
-// still. Within one of them a calendar is plain; between two of them there is a
-// gap or an overlap of wall-clock times:
+// next goes through the periods in which the offset of the time zone is constant. Between two
+// of them there is a gap or an overlap of wall-clock times:
 //
-//   - What falls into a gap fires at its end, together and once.
-//   - What falls into an overlap fires before the clocks go back, not again.
-//   - A calendar for every hour knows neither: it goes by real hours.
+//   - Times in a gap fire once, at its end.
+//   - Times in an overlap fire before the clocks go back and not again.
+//   - Hourly expressions ignore both and fire every real hour.
 func (c *crontab) next(after time.Time) time.Time {
-	at := after.Truncate(time.Second).Add(time.Second) // the first instant that may be it
+	at := after.Truncate(time.Second).Add(time.Second) // the first candidate
 	for range 100 {
 		begin, end := at.In(c.zone).ZoneBounds()
 		offset := c.offset(at)
@@ -158,14 +156,13 @@ func (c *crontab) next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// offset is how far the zone is ahead of UTC at an instant.
+// offset returns how far the zone is ahead of UTC.
 func (c *crontab) offset(at time.Time) time.Duration {
 	_, seconds := at.In(c.zone).Zone()
 	return time.Duration(seconds) * time.Second
 }
 
-// behind is the first match at or after an instant, under an offset that stands
-// still.
+// behind returns the first match at or after a time, with a constant offset.
 func (c *crontab) behind(at time.Time, offset time.Duration) time.Time {
 	found := c.fields.Next(at.Add(-1).In(time.FixedZone("", int(offset/time.Second))))
 	if found.IsZero() {

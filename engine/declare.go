@@ -11,13 +11,13 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// kindDeclared is the kind of the documents that say how programs have declared queues.
+// kindDeclared is the kind of the documents with the last declaration of each queue.
 const kindDeclared = "queue.declared"
 
-// DeclareQueue sets up a queue for a program that starts. It makes the queue if there is
-// none. Later it changes a setting only if that is still what the program declared the last
-// time: what an operator has changed meanwhile, such as a pause or a limit, stays. It
-// returns the queue as it is then. A zero policy is the default one.
+// DeclareQueue configures a queue at program start and returns the resulting configuration. It
+// creates the queue if it does not exist. Otherwise it changes a setting only if that still has
+// the value of the last declaration, so changes by an operator, such as a pause or a limit,
+// stay. A zero policy is the default one.
 func (e *Engine) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	for {
 		out, err := e.declareQueue(ctx, q)
@@ -71,8 +71,7 @@ func (e *Engine) declareQueue(ctx context.Context, q gq.Queue) (out gq.Queue, er
 	return out, nil
 }
 
-// declared is a queue with those settings of next that nobody has changed since they were
-// declared before.
+// declared applies the settings of next that still have the value of before.
 func declared(now, before, next gq.Queue) gq.Queue {
 	declare(&now.Policy, before.Policy, next.Policy)
 	declare(&now.Paused, before.Paused, next.Paused)

@@ -8,16 +8,16 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Now is the store's time, as far as this engine knows it.
+// Now returns the estimated time of the store.
 func (e *Engine) Now() time.Time {
-	if e.config.Clock != nil { // a store's time never runs backwards, whatever its clock shows
+	if e.config.Clock != nil { // a store's time never runs backwards, even if its clock does
 		return later(e.config.Clock.Now(), time.Unix(0, e.clock.newest.Load()).UTC())
 	}
 	return e.clock.now()
 }
 
-// Explainer tells what keeps a waiting job of a queue that is not served by
-// claims from being given to someone, what blocks first before the rest.
+// Explainer returns the reasons why a job waits in a queue that is not served by claims, the
+// first blocking one first.
 type Explainer func(ctx context.Context, job *gq.Job) ([]gq.Reason, error)
 
 // delegates are the explainers by queue.
@@ -26,7 +26,7 @@ type delegates struct {
 	by map[string]Explainer // guarded by mu
 }
 
-// Delegate has waiting jobs of a queue explained by whoever gives them out.
+// Delegate sets the explainer for waiting jobs of a queue.
 func (e *Engine) Delegate(queue string, x Explainer) {
 	e.delegates.mu.Lock()
 	defer e.delegates.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package engine is the queue itself: what clients, workers and operators can
-// do, over any store. The faces, the command line and a Go program that embeds
-// the queue all call these methods; package client has the same ones for a queue
-// elsewhere.
+// Package engine implements the queue on top of a store: every call of clients, workers and
+// operators. Servers, the command line and Go programs that embed the queue use it. Package
+// client has the same methods for a queue on a server.
 //
 //	s, err := local.Open("gq-data", local.Options{})
 //	…
@@ -12,34 +11,30 @@
 //
 // # What the engine adds to a store
 //
-// It draws ids, fills in what a submission leaves open, makes waiting cheap
-// (claims and results are waited for without polling, and ten thousand waiters
-// cost as much as one), fires schedules, explains why a job does not run, and
-// lets time do its work.
+// The engine generates ids, fills in defaults, lets claims and result waiters wait without
+// polling (ten thousand waiters cost as much as one), fires schedules, explains why a job does
+// not run, and applies the changes that become due with time.
 //
 // # Many engines
 //
-// Any number of engines may work on one store, in one process or many; there is
-// no leader. Every rule is checked by the store in the commit it is about, so a
-// race between two engines is lost by one of them and by nobody's job. What one
-// engine remembers (queue settings for a second, the workers it has seen) only
-// makes things faster or an explanation better.
+// Any number of engines can use one store, in one process or many; there is no leader. The
+// store checks every rule in the commit that it applies to, so if two engines race, one of
+// them loses and no job does. An engine caches only data that makes it faster or improves an
+// explanation: queue settings for a second, and the workers it has seen.
 //
 // # Time
 //
-// [New] starts nothing. [Engine.Run] calls [Engine.Sweep] whenever something is
-// due: it records what time has done to jobs, passes the end of a job on to its
-// dependents, fires schedules and drops what is past its retention. At least one
-// engine of a store should run. Without that every method still works, since a
-// claim judges jobs by the time it is made, but a job that nobody claims stays
-// as it was recorded.
+// [New] starts nothing. [Engine.Run] calls [Engine.Sweep] whenever a change is due. A sweep
+// records delays, retries and expiries, updates the dependents of ended jobs, fires schedules
+// and deletes jobs past their retention. At least one engine of a store should run. Without
+// it every method still works, because a claim evaluates jobs at the current time, but the
+// recorded state of unclaimed jobs falls behind.
 //
 // # Errors
 //
-// Errors are the sentinels of package gq, wrapped with verb and subject; see
-// [gq.Error]. A call that ended with its context, or with [gq.ErrTimeout], may
-// have happened: repeat a submission under an idempotency key, and repeat a
-// settling call as it was.
+// Errors wrap the sentinels of package gq with the action and its subject; see [gq.Error]. A
+// call that ended with its context or with [gq.ErrTimeout] may have taken effect. Repeat a
+// submission with an idempotency key, and repeat a settling call unchanged.
 package engine
 
 import (
@@ -57,16 +52,16 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Options are what an engine can be told. The zero value is the default.
+// Options configure an engine. The zero value has all defaults.
 type Options struct {
-	Log       *slog.Logger  // nil is silence
-	Random    rand.Source   // of ids and jitter; nil is crypto/rand
-	Timeout   time.Duration // until a submission is reported as gq.ErrTimeout; 0 is 30 s
-	Sweep     time.Duration // between sweeps while there is something to do; 0 is 1 s
+	Log       *slog.Logger  // nil logs nothing
+	Random    rand.Source   // for ids and jitter; nil is crypto/rand
+	Timeout   time.Duration // of a submission, which then fails with gq.ErrTimeout; 0 is 30 s
+	Sweep     time.Duration // shortest time between sweeps; 0 is 1 s
 	Batch     int           // jobs that one step of a sweep changes; 0 is 1000
-	Poll      time.Duration // how often to look where the store tells no news; 0 is 1 s
-	KeyWindow time.Duration // how long keys are remembered of jobs whose policy has its preset's window; 0 is 24 h
-	Memory    time.Duration // how long a silent worker is remembered; 0 is 1 min
+	Poll      time.Duration // poll interval for stores that are no store.Notifier; 0 is 1 s
+	KeyWindow time.Duration // idempotency window of jobs that do not set their own; 0 is 24 h
+	Memory    time.Duration // how long a worker stays listed without claims or heartbeats; 0 is 1 min
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -104,11 +99,11 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Engine is a queue over a store. Its methods may be called concurrently.
+// Engine is a queue on top of a store. Its methods are safe for concurrent use.
 type Engine struct {
-	late      error                          // what a submission is told that took too long
+	late      error                          // of a submission that took too long
 	deadline  atomic.Pointer[sharedDeadline] // the current one
-	callbacks atomic.Bool                    // the store knows of callbacks
+	callbacks atomic.Bool                    // the store has recorded that callbacks are in use
 	delivery  Callbacks                      // nil delivers none
 
 	store   store.Store
@@ -121,15 +116,15 @@ type Engine struct {
 	queues   queueCache
 	patches  stripes // serialise changes of one job's metadata
 	claims   waitQueue
-	rates    sync.Map // queue to the instant at which its rate lets a job through
+	rates    sync.Map // queue to the time at which its rate limit allows the next claim
 	watch    watch
 	workers  registry
 	calendar calendar
 
-	delegates delegates // who explains jobs that are not claimed
+	delegates delegates
 }
 
-// New makes an engine over a store, which stays the caller's to close.
+// New creates an engine on top of a store. The caller closes the store.
 func New(s store.Store, o Options) (*Engine, error) {
 	if s == nil {
 		return nil, fmt.Errorf("new engine: %w", &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: "is missing"}}})
@@ -147,25 +142,24 @@ func New(s store.Store, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Store is the store that the engine was made over.
+// Store returns the store of the engine.
 func (e *Engine) Store() store.Store { return e.store }
 
-// Callbacks delivers the ends of jobs to the addresses they name.
+// Callbacks delivers the results of jobs to their callback URLs.
 type Callbacks interface {
-	// CheckURL says why a delivery to an address would certainly be refused. The
-	// submission is refused with its error.
+	// CheckURL returns an error if delivery to a URL is certain to fail. The submission
+	// fails with that error.
 	CheckURL(url string) error
-	// CatchUp returns nil once every job that has ended so far may be removed: it
-	// keeps what its deliveries need.
+	// CatchUp blocks until every job that has ended so far can be removed without losing a
+	// delivery.
 	CatchUp(ctx context.Context) error
 }
 
-// UseCallbacks names who delivers callbacks. Call it before anything else.
+// UseCallbacks sets the delivery of callbacks. Call it before any other method.
 func (e *Engine) UseCallbacks(c Callbacks) { e.delivery = c }
 
-// Run lets time do its work until the context ends, which is a clean stop. It
-// goes on through errors of the store, since another call may succeed, and ends
-// with one only when the store is closed or has failed for good.
+// Run sweeps until the context ends and then returns nil. It retries after errors of the
+// store and returns an error only if the store is closed or has failed for good.
 func (e *Engine) Run(ctx context.Context) error {
 	news := make(chan struct{}, 1)
 	idle := e.options.Sweep
@@ -177,7 +171,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			}
 		})
 		defer stop()
-		idle = max(idle, time.Minute) // the longest without news: they are hints
+		idle = max(idle, time.Minute) // notifications can get lost
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -189,7 +183,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		case <-news:
-			// It is looked at together with what else comes within the interval.
+			// Wait for further news, so that one sweep handles all of them.
 			if soon := last.Add(e.options.Sweep); soon.Before(next) {
 				next = soon
 			}
@@ -197,7 +191,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			continue
 		}
 		last = time.Now()
-		report, err := e.sweep(ctx, e.clock.surely)
+		report, err := e.sweep(ctx, e.clock.nowIfKnown)
 		wait := idle
 		switch {
 		case ctx.Err() != nil:

@@ -84,7 +84,7 @@ func ExampleEngine_SubmitGraph() {
 	// SCHEDULED
 	// PENDING
 	// PENDING
-	// submit graph: invalid: jobs[0].needs[0].ref: "b" is no job of this graph
+	// submit graph: invalid: jobs[0].needs[0].ref: "b" is not a job of this graph
 }
 
 // "Why is my job not running?"
@@ -114,7 +114,7 @@ func ExampleEngine_Explain() {
 	// Output:
 	// paused: queue nightly is paused
 	// resume it: gq queue resume nightly
-	// then no_worker: no live worker asks this server for type report of queue nightly
+	// then no_worker: no live worker claims type report of queue nightly from this server
 }
 
 // A schedule fires once for each slot, however many engines look after it.

@@ -9,13 +9,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Explain tells why a job does not run, or how it stands: the cause in one line
-// and what would help, then what else is in its way, then its history. It reads
-// and changes nothing.
+// Explain returns why a job does not run: the first cause with a remedy, the causes that would
+// apply next, and the history of the job. It changes nothing.
 //
-// Which workers are there is what this engine has seen of them. Where several
-// engines share a store, a worker of another one is not known here; the answer
-// says so.
+// An engine knows only the workers that it has seen. If several engines share a store, it does
+// not know the workers of the others, and the explanation says so.
 func (e *Engine) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
 	out, err := e.explain(ctx, id)
 	if err != nil {
@@ -61,19 +59,19 @@ func (e *Engine) explain(ctx context.Context, id gq.JobID) (out gq.Explanation, 
 	return out, nil
 }
 
-// inquiry gathers what holds a job up.
+// inquiry collects the reasons why a job does not run.
 type inquiry struct {
 	engine  *Engine
 	job     *gq.Job
 	state   *gq.State
-	now     time.Time // the store's, as far as we know
+	now     time.Time // estimated store time
 	queue   gq.Queue
-	reasons []gq.Reason // what blocks first comes first
+	reasons []gq.Reason // the first blocking one first
 }
 
 func (x *inquiry) add(r gq.Reason) { x.reasons = append(x.reasons, r) }
 
-// waiting looks at everything a job may wait for, in the order in which it does.
+// waiting checks everything that a job can wait for, in the order in which it does.
 func (x *inquiry) waiting(ctx context.Context) (err error) {
 	if x.queue, _, err = x.engine.findQueue(ctx, x.job.Spec.Queue); err != nil {
 		return err
@@ -102,10 +100,10 @@ func (x *inquiry) waiting(ctx context.Context) (err error) {
 	return nil
 }
 
-// shown is how many other jobs an answer names.
+// shown is the maximum number of related jobs per reason.
 const shown = 10
 
-// dependencies finds the unmet ones.
+// dependencies adds a reason for unmet dependencies.
 func (x *inquiry) dependencies(ctx context.Context) error {
 	if x.state.Status != gq.StatusPending || x.state.Waits == 0 && !x.state.AnyOpen {
 		return nil
@@ -125,7 +123,7 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 	open, either := 0, 0
 	for i := range found {
 		if found[i].Err != nil || found[i].State.Status.Terminal() {
-			continue // it has ended; this job will be told
+			continue // it has ended; a sweep updates this job
 		}
 		if open++; kinds[i] == gq.DependencyAfterAny {
 			either++
@@ -138,23 +136,23 @@ func (x *inquiry) dependencies(ctx context.Context) error {
 	}
 	switch {
 	case open == 0:
-		r.Summary = "the last job it depends on has just ended; this one is about to be told"
+		r.Summary = "its last dependency has just ended; the next sweep releases it"
 	case open == 1:
 		d := r.Jobs[0]
 		r.Summary = fmt.Sprintf("waits for job %s (%s), which is %s", d.Job, d.Kind, d.Status)
-		r.Remedy = fmt.Sprintf("see why that one has not ended: gq job explain %s", d.Job)
+		r.Remedy = fmt.Sprintf("find out why that job has not ended: gq job explain %s", d.Job)
 	case either == open:
 		r.Summary = fmt.Sprintf("waits for any of %d jobs to end", open)
-		r.Remedy = fmt.Sprintf("see why they have not: gq job explain %s", r.Jobs[0].Job)
+		r.Remedy = fmt.Sprintf("find out why they have not ended: gq job explain %s", r.Jobs[0].Job)
 	default:
-		r.Summary = fmt.Sprintf("waits for %d jobs, the first of them %s, which is %s", open, r.Jobs[0].Job, r.Jobs[0].Status)
-		r.Remedy = fmt.Sprintf("see why they have not ended: gq job explain %s", r.Jobs[0].Job)
+		r.Summary = fmt.Sprintf("waits for %d jobs; the first is %s, which is %s", open, r.Jobs[0].Job, r.Jobs[0].Status)
+		r.Remedy = fmt.Sprintf("find out why they have not ended: gq job explain %s", r.Jobs[0].Job)
 	}
 	x.add(r)
 	return nil
 }
 
-// delay is what time alone will end.
+// delay adds a reason for a delay or a backoff.
 func (x *inquiry) delay() {
 	s := x.state
 	if !s.RunAt.After(x.now) {
@@ -167,18 +165,18 @@ func (x *inquiry) delay() {
 		if s.Failure != nil {
 			r.Summary += fmt.Sprintf("; the last one failed: %s %s: %s", s.Failure.Category, s.Failure.Code, line1(s.Failure.Message))
 		}
-		r.Remedy = "wait, or mend what the last attempt failed of"
+		r.Remedy = "wait, or fix the cause of the last failure"
 		x.add(r)
 		return
 	}
 	x.add(gq.Reason{
 		Cause: gq.CauseDelay, Until: s.RunAt,
-		Summary: fmt.Sprintf("is not to run before %s, in %v", at, wait),
+		Summary: fmt.Sprintf("delayed until %s (in %v)", at, wait),
 		Remedy:  "wait, or cancel it and submit it without the delay",
 	})
 }
 
-// inLine tells how many jobs come before this one.
+// inLine returns how many jobs come before this one.
 func (x *inquiry) inLine(ctx context.Context) (ahead int, err error) {
 	found, err := x.engine.store.Peek(ctx, store.Filter{Queues: []string{x.queue.Name}, Offers: x.job.Spec.Requires}, store.MaxClaim)
 	if err != nil {
@@ -195,15 +193,15 @@ func (x *inquiry) inLine(ctx context.Context) (ahead int, err error) {
 	switch {
 	case ahead == 0:
 		r.Summary = fmt.Sprintf("is the next job of queue %s", x.queue.Name)
-		r.Remedy = "wait for a worker to be free"
+		r.Remedy = "wait for a free worker"
 	case ahead > 0:
-		r.Summary = fmt.Sprintf("is in line: %d ahead of it in queue %s", ahead, x.queue.Name)
+		r.Summary = fmt.Sprintf("jobs ahead of it in queue %s: %d", x.queue.Name, ahead)
 		r.Remedy = "wait, add workers, or submit it with a more urgent priority"
 	case len(found) < store.MaxClaim:
-		r.Summary = fmt.Sprintf("is in line in queue %s", x.queue.Name)
-		r.Remedy = "wait for a worker to be free"
+		r.Summary = fmt.Sprintf("waits in queue %s", x.queue.Name)
+		r.Remedy = "wait for a free worker"
 	default:
-		r.Summary = fmt.Sprintf("is in line: more than %d ahead of it in queue %s", store.MaxClaim, x.queue.Name)
+		r.Summary = fmt.Sprintf("jobs ahead of it in queue %s: more than %d", x.queue.Name, store.MaxClaim)
 		r.Remedy = "wait, add workers, or submit it with a more urgent priority"
 	}
 	x.add(r)
@@ -212,7 +210,7 @@ func (x *inquiry) inLine(ctx context.Context) (ahead int, err error) {
 
 func instant(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// round makes a duration readable.
+// round rounds a duration for display.
 func round(d time.Duration) time.Duration {
 	switch {
 	case d > time.Minute:

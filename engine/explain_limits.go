@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// limits are those of its queue: all that keep the job from being claimed now.
+// limits adds a reason for each limit of the queue that blocks the job now.
 func (x *inquiry) limits(ctx context.Context) error {
 	q := &x.queue
 	if q.MaxRunning == 0 && q.KeyLimit == 0 && q.Pool == "" && !q.Rate.Limited() {
@@ -23,8 +23,8 @@ func (x *inquiry) limits(ctx context.Context) error {
 	if q.MaxRunning > 0 && len(held) >= q.MaxRunning {
 		r := gq.Reason{
 			Cause:   gq.CauseConcurrency,
-			Summary: fmt.Sprintf("queue %s has %d jobs running, as many as it may", q.Name, len(held)),
-			Remedy:  fmt.Sprintf("wait for one to end, or raise max_running of queue %s", q.Name),
+			Summary: fmt.Sprintf("queue %s has reached max_running: %d running", q.Name, len(held)),
+			Remedy:  fmt.Sprintf("wait for a job to end, or raise max_running of queue %s", q.Name),
 		}
 		x.add(holders(r, held))
 	}
@@ -35,10 +35,10 @@ func (x *inquiry) limits(ctx context.Context) error {
 	return x.rate(ctx)
 }
 
-// heldIn lists the jobs of a queue that workers have.
+// heldIn lists the jobs of a queue that workers hold.
 func (x *inquiry) heldIn(ctx context.Context, queue string) (held []gq.Job, err error) {
 	q := gq.Query{Queue: queue, Statuses: []gq.Status{gq.StatusClaimed, gq.StatusRunning}, OldestFirst: true, Limit: store.MaxPage}
-	for range 10 { // what runs beyond ten thousand is not looked at
+	for range 10 { // ignore jobs beyond the first ten thousand
 		page, err := x.engine.store.List(ctx, q)
 		if err != nil {
 			return nil, err
@@ -55,7 +55,7 @@ func (x *inquiry) heldIn(ctx context.Context, queue string) (held []gq.Job, err 
 	return held, nil
 }
 
-// holders adds those who have jobs to a reason.
+// holders adds held jobs to a reason.
 func holders(r gq.Reason, held []gq.Job) gq.Reason {
 	for i := range held[:min(len(held), shown)] {
 		r.Jobs = append(r.Jobs, related(&held[i]))
@@ -85,12 +85,12 @@ func (x *inquiry) keyLimit(held []gq.Job) {
 	}
 	x.add(holders(gq.Reason{
 		Cause:   gq.CauseKeyLimit,
-		Summary: fmt.Sprintf("%d jobs of key %s are running, as many as queue %s allows for one key", len(same), key, x.queue.Name),
-		Remedy:  fmt.Sprintf("wait for one to end, or raise key_limit of queue %s", x.queue.Name),
+		Summary: fmt.Sprintf("queue %s has reached key_limit for key %s: %d running", x.queue.Name, key, len(same)),
+		Remedy:  fmt.Sprintf("wait for a job to end, or raise key_limit of queue %s", x.queue.Name),
 	}, same))
 }
 
-// capacity finds out what keeps a job from starting whose holder asks for it.
+// capacity adds a reason if a claimed job waits for capacity.
 func (x *inquiry) capacity(ctx context.Context) (err error) {
 	if x.state.Detail != gq.DetailLeasePending {
 		return nil
@@ -145,21 +145,21 @@ func (x *inquiry) pool(ctx context.Context, held []gq.Job) error {
 	case cost > pool.Capacity:
 		x.add(gq.Reason{
 			Cause:   gq.CausePool,
-			Summary: fmt.Sprintf("costs %d units, more than pool %s has at all (%d)", cost, pool.Name, pool.Capacity),
+			Summary: fmt.Sprintf("costs %d units, more than the whole capacity of pool %s (%d)", cost, pool.Name, pool.Capacity),
 			Remedy:  fmt.Sprintf("raise the capacity of pool %s, or submit a cheaper job", pool.Name),
 		})
 	case used+cost > pool.Capacity:
 		x.add(holders(gq.Reason{
 			Cause:   gq.CausePool,
 			Summary: fmt.Sprintf("costs %d units; pool %s has %d of %d left", cost, pool.Name, pool.Capacity-used, pool.Capacity),
-			Remedy:  fmt.Sprintf("wait for others to end, or raise the capacity of pool %s", pool.Name),
+			Remedy:  fmt.Sprintf("wait for other jobs to end, or raise the capacity of pool %s", pool.Name),
 		}, dear))
 	}
 	return nil
 }
 
-// rate finds out whether only the rate keeps jobs of the queue from being
-// claimed. Where that is so the next one comes within one interval.
+// rate adds a reason if only the rate limit blocks the queue. The next claim is then allowed
+// within one interval.
 func (x *inquiry) rate(ctx context.Context) error {
 	q := &x.queue
 	if !q.Rate.Limited() || len(x.reasons) > 0 {
@@ -172,13 +172,13 @@ func (x *inquiry) rate(ctx context.Context) error {
 		return err
 	}
 	until := x.now.Add(q.Rate.Per / time.Duration(q.Rate.Count))
-	when := "at the latest at"
+	when := "no later than"
 	if known, ok := x.engine.rates.Load(q.Name); ok && known.(time.Time).After(x.now) {
 		until, when = known.(time.Time), "at"
 	}
 	x.add(gq.Reason{
 		Cause: gq.CauseRate, Until: until,
-		Summary: fmt.Sprintf("queue %s starts %d jobs in %v and has used that up; the next one starts %s %s",
+		Summary: fmt.Sprintf("queue %s has reached its rate of %d jobs per %v; the next one starts %s %s",
 			q.Name, q.Rate.Count, q.Rate.Per, when, until.UTC().Format(time.RFC3339Nano)),
 		Remedy: fmt.Sprintf("wait, or raise the rate of queue %s", q.Name),
 	})

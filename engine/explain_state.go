@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
 )
 
-// workers tells whether anyone is there to run the job.
+// workers adds a reason if no live worker can run the job.
 func (x *inquiry) workers() {
 	spec := &x.job.Spec
 	var serving []gq.LiveWorker
@@ -21,7 +22,7 @@ func (x *inquiry) workers() {
 	if len(serving) == 0 {
 		x.add(gq.Reason{
 			Cause:   gq.CauseNoWorker,
-			Summary: fmt.Sprintf("no live worker asks this server for type %s of queue %s", spec.Type, spec.Queue),
+			Summary: fmt.Sprintf("no live worker claims type %s of queue %s from this server", spec.Type, spec.Queue),
 			Remedy:  fmt.Sprintf("start a worker that handles %s from queue %s", spec.Type, spec.Queue),
 		})
 		return
@@ -31,7 +32,7 @@ func (x *inquiry) workers() {
 		best := slices.MinFunc(serving, func(a, b gq.LiveWorker) int { return len(a.Lacks(spec.Requires)) - len(b.Lacks(spec.Requires)) })
 		x.add(gq.Reason{
 			Cause: gq.CauseConstraint,
-			Summary: fmt.Sprintf("requires %s; none of %d live workers offers it all, %s lacks %s",
+			Summary: fmt.Sprintf("requires %s; none of %d live workers offers all of it, %s lacks %s",
 				strings.Join(spec.Requires, ", "), len(serving), best.Name, strings.Join(best.Lacks(spec.Requires), ", ")),
 			Remedy: "start a worker that offers it",
 		})
@@ -46,13 +47,13 @@ func (x *inquiry) workers() {
 	}
 	x.add(gq.Reason{
 		Cause:   gq.CauseCost,
-		Summary: fmt.Sprintf("costs %d units; no live worker takes more than %d", spec.CostUnits, most),
-		Remedy:  "start a worker that takes dearer jobs",
+		Summary: fmt.Sprintf("costs %d units; no live worker accepts more than %d", spec.CostUnits, most),
+		Remedy:  "start a worker that accepts more expensive jobs",
 	})
 }
 
-// tooLate compares when the job may run with when its life ends. New jobs and
-// retries of that kind are refused; an earlier version may have stored one.
+// tooLate adds a reason if the lifetime of the job ends before it may run. The engine rejects
+// such jobs, but an earlier version may have stored one.
 func (x *inquiry) tooLate() {
 	end, run := machine.LifeEnd(x.state), x.state.RunAt
 	if end.IsZero() || run.Before(end) {
@@ -60,14 +61,14 @@ func (x *inquiry) tooLate() {
 	}
 	x.add(gq.Reason{
 		Cause: gq.CauseLifetime, Until: end,
-		Summary: fmt.Sprintf("will never run: it may start at %s at the earliest, and its lifetime ends before, at %s, in %v; it will be dead-lettered then",
+		Summary: fmt.Sprintf("will never run: it may start no earlier than %s, but its lifetime ends at %s, in %v; it then becomes a dead letter",
 			instant(run), instant(end), round(max(end.Sub(x.now), 0))),
 		Remedy: "cancel it and submit it again with a shorter delay or a longer lifetime in its policy",
 	})
 }
 
-// lifetime warns of an end that is near: the last tenth of a life, an hour at
-// most.
+// lifetime adds a warning in the last tenth of the job's lifetime, at most an hour before its
+// end.
 func (x *inquiry) lifetime() {
 	end := machine.LifeEnd(x.state)
 	if end.IsZero() || !x.state.Status.Held() && !x.state.RunAt.Before(end) { // see tooLate
@@ -79,14 +80,14 @@ func (x *inquiry) lifetime() {
 	}
 	x.add(gq.Reason{
 		Cause: gq.CauseLifetime, Until: end,
-		Summary: fmt.Sprintf("its lifetime ends in %v, at %s; it will be dead-lettered then", round(max(left, 0)), instant(end)),
-		Remedy:  "replay it afterwards, with a longer lifetime in its policy",
+		Summary: fmt.Sprintf("its lifetime ends in %v, at %s; it then becomes a dead letter", round(max(left, 0)), instant(end)),
+		Remedy:  "replay it afterwards with a longer lifetime in its policy",
 	})
 }
 
-const lifetimeWarning = 3600e9 // an hour
+const lifetimeWarning = time.Hour
 
-// heldBy tells who has the job.
+// heldBy returns which worker holds the job.
 func (x *inquiry) heldBy() gq.Reason {
 	s, l := x.state, x.state.Lease
 	r := gq.Reason{Jobs: []gq.Related{related(x.job)}, Until: l.ExpiresAt}
@@ -94,25 +95,25 @@ func (x *inquiry) heldBy() gq.Reason {
 	switch {
 	case l.Expired(x.now):
 		r.Cause = gq.CauseLost
-		r.Summary = fmt.Sprintf("worker %s has been silent for %v; its lease ended at %s", l.Worker, seen, instant(l.ExpiresAt))
-		r.Remedy = "the next claim or sweep takes the job back; make sure that an engine runs"
+		r.Summary = fmt.Sprintf("worker %s sent its last heartbeat %v ago; its lease expired at %s", l.Worker, seen, instant(l.ExpiresAt))
+		r.Remedy = "the next claim or sweep ends the lease; make sure that an engine runs"
 	case s.Status == gq.StatusClaimed:
 		r.Cause = gq.CauseHeld
-		r.Summary = fmt.Sprintf("worker %s has held it for %v and not started yet (%s)", l.Worker, since, s.Detail)
-		r.Remedy = fmt.Sprintf("it is free again at %s if the worker does not start", instant(l.ExpiresAt))
+		r.Summary = fmt.Sprintf("worker %s has held it for %v without starting it (%s)", l.Worker, since, s.Detail)
+		r.Remedy = fmt.Sprintf("it becomes claimable at %s if the worker does not start it", instant(l.ExpiresAt))
 	case s.Cancellation.Requested():
 		r.Cause = gq.CauseCancelling
 		c := s.Cancellation
 		asked := round(x.now.Sub(c.RequestedAt))
 		if c.DeliveredAt.IsZero() {
-			r.Summary = fmt.Sprintf("runs on worker %s; the cancel of %v ago is told with its next heartbeat", l.Worker, asked)
+			r.Summary = fmt.Sprintf("runs on worker %s; cancelled %v ago, which the worker learns with its next heartbeat", l.Worker, asked)
 		} else {
-			r.Summary = fmt.Sprintf("runs on worker %s, which was told to stop %v ago and has not", l.Worker, round(x.now.Sub(c.DeliveredAt)))
-			r.Remedy = "let the handler watch its context; its execution timeout or the end of its heartbeats will end it"
+			r.Summary = fmt.Sprintf("runs on worker %s, which learned of the cancellation %v ago and has not stopped", l.Worker, round(x.now.Sub(c.DeliveredAt)))
+			r.Remedy = "make the handler watch its context; otherwise its execution timeout or the expiry of its lease ends it"
 		}
 	default:
 		r.Cause = gq.CauseRunning
-		r.Summary = fmt.Sprintf("attempt %d of %d runs on worker %s for %v; last sign of life %v ago", s.Attempt, s.Bound, l.Worker, since, seen)
+		r.Summary = fmt.Sprintf("attempt %d of %d has run on worker %s for %v; last heartbeat %v ago", s.Attempt, s.Bound, l.Worker, since, seen)
 		if s.Progress > 0 {
 			r.Summary += fmt.Sprintf("; %.0f%% done", 100*s.Progress)
 		}
@@ -123,7 +124,7 @@ func (x *inquiry) heldBy() gq.Reason {
 	return r
 }
 
-// finished tells how the job ended.
+// finished returns how the job ended.
 func (x *inquiry) finished() gq.Reason {
 	s := x.state
 	r := gq.Reason{Cause: gq.CauseFinished}
@@ -142,22 +143,22 @@ func (x *inquiry) finished() gq.Reason {
 		r.Summary += ": " + line1(s.Reason)
 	}
 	if s.Status == gq.StatusFailed || s.Status == gq.StatusDeadLetter {
-		r.Remedy = fmt.Sprintf("mend the cause and submit it again: gq job replay %s", s.ID)
+		r.Remedy = fmt.Sprintf("fix the cause and submit it again: gq job replay %s", s.ID)
 	}
 	return r
 }
 
-// outlived tells how a lifetime ended a job: it was over, or would have been when
-// the job might have run again.
+// outlived returns how the lifetime ended a job: it was over, or it would have been over before
+// the next attempt.
 func (x *inquiry) outlived() string {
 	s, end := x.state, machine.LifeEnd(x.state)
 	if !s.RunAt.Before(end) && !end.IsZero() {
-		return fmt.Sprintf("it could not run before %s, and its lifetime ended before, at %s", instant(s.RunAt), instant(end))
+		return fmt.Sprintf("it could not run before %s, but its lifetime ended at %s", instant(s.RunAt), instant(end))
 	}
 	return fmt.Sprintf("its lifetime ended at %s", instant(end))
 }
 
-// line1 is the first line of a text, not too long.
+// line1 returns the first line of a text, truncated to 200 characters.
 func line1(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	if runes := []rune(s); len(runes) > 200 {

@@ -58,7 +58,7 @@ func TestExplain(t *testing.T) {
 		}, answer{cause: gq.CauseDependency, summary: "any of 2 jobs", jobs: 2}},
 		{"Delay", func(f *fixture) gq.JobID {
 			return f.submit(gq.Spec{Delay: time.Hour})
-		}, answer{cause: gq.CauseDelay, summary: "not to run before 2000-01-01T01:00:00Z, in 1h0m0s", until: time.Hour, also: []gq.Cause{gq.CauseNoWorker}}},
+		}, answer{cause: gq.CauseDelay, summary: "delayed until 2000-01-01T01:00:00Z (in 1h0m0s)", until: time.Hour, also: []gq.Cause{gq.CauseNoWorker}}},
 		{"Backoff", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			_, lease := f.take()
@@ -76,14 +76,14 @@ func TestExplain(t *testing.T) {
 			id := f.submit(gq.Spec{})
 			f.claim(2)
 			return id
-		}, answer{cause: gq.CauseConcurrency, summary: "has 2 jobs running, as many as it may", remedy: "raise max_running", jobs: 2}},
+		}, answer{cause: gq.CauseConcurrency, summary: "has reached max_running: 2 running", remedy: "raise max_running", jobs: 2}},
 		{"KeyLimit", func(f *fixture) gq.JobID {
 			queue(f, func(q *gq.Queue) { q.KeyLimit = 1 })
 			f.submit(gq.Spec{LimitKey: "acme"})
 			id := f.submit(gq.Spec{LimitKey: "acme"})
 			f.claim(1)
 			return id
-		}, answer{cause: gq.CauseKeyLimit, summary: "1 jobs of key acme", remedy: "raise key_limit", jobs: 1}},
+		}, answer{cause: gq.CauseKeyLimit, summary: "key_limit for key acme: 1 running", remedy: "raise key_limit", jobs: 1}},
 		{"Rate", func(f *fixture) gq.JobID {
 			queue(f, func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: time.Minute} })
 			f.submit(gq.Spec{})
@@ -92,7 +92,7 @@ func TestExplain(t *testing.T) {
 			time.Sleep(20 * time.Second)
 			f.claim(0)
 			return id
-		}, answer{cause: gq.CauseRate, summary: "starts 1 jobs in 1m0s and has used that up; the next one starts at 2000-01-01T00:01:00Z", remedy: "raise the rate", until: 40 * time.Second}},
+		}, answer{cause: gq.CauseRate, summary: "has reached its rate of 1 jobs per 1m0s; the next one starts at 2000-01-01T00:01:00Z", remedy: "raise the rate", until: 40 * time.Second}},
 		{"Pool", func(f *fixture) gq.JobID {
 			must[struct{}](f.T)(struct{}{}, f.PutPool(f.Context(), gq.Pool{Name: "gpu", Capacity: 10}))
 			f.putQueue(gq.Queue{Name: "other", Pool: "gpu"})
@@ -107,11 +107,11 @@ func TestExplain(t *testing.T) {
 			queue(f, func(q *gq.Queue) { q.Pool = "gpu" })
 			serve(f)
 			return f.submit(gq.Spec{CostUnits: 11})
-		}, answer{cause: gq.CausePool, summary: "costs 11 units, more than pool gpu has at all (10)"}},
+		}, answer{cause: gq.CausePool, summary: "costs 11 units, more than the whole capacity of pool gpu (10)"}},
 		{"NoWorker", func(f *fixture) gq.JobID {
 			serve(f, on("elsewhere"))
 			return f.submit(gq.Spec{Type: "report"})
-		}, answer{cause: gq.CauseNoWorker, summary: "no live worker asks this server for type report of queue default", remedy: "start a worker"}},
+		}, answer{cause: gq.CauseNoWorker, summary: "no live worker claims type report of queue default from this server", remedy: "start a worker"}},
 		{"NoWorkerForType", func(f *fixture) gq.JobID {
 			serve(f, func(r *gq.ClaimRequest) { r.Types = []string{"email"} })
 			return f.submit(gq.Spec{Type: "report"})
@@ -123,7 +123,7 @@ func TestExplain(t *testing.T) {
 		{"Cost", func(f *fixture) gq.JobID {
 			serve(f, func(r *gq.ClaimRequest) { r.MaxCost = 3 })
 			return f.submit(gq.Spec{CostUnits: 5})
-		}, answer{cause: gq.CauseCost, summary: "costs 5 units; no live worker takes more than 3"}},
+		}, answer{cause: gq.CauseCost, summary: "costs 5 units; no live worker accepts more than 3"}},
 		{"Lifetime", func(f *fixture) gq.JobID {
 			p := machine.DefaultPolicy()
 			p.Lifetime = 10 * time.Minute
@@ -134,7 +134,7 @@ func TestExplain(t *testing.T) {
 		{"LifetimeBeforeDelay", func(f *fixture) gq.JobID {
 			return f.runAt(f.submit(gq.Spec{Delay: time.Hour}), 240*time.Hour)
 		}, answer{
-			cause: gq.CauseLifetime, summary: "may start at 2000-01-11T00:00:00Z at the earliest, and its lifetime ends before, at 2000-01-08T00:00:00Z",
+			cause: gq.CauseLifetime, summary: "may start no earlier than 2000-01-11T00:00:00Z, but its lifetime ends at 2000-01-08T00:00:00Z",
 			remedy: "longer lifetime", until: 168 * time.Hour, also: []gq.Cause{gq.CauseDelay, gq.CauseNoWorker},
 		}},
 		{"LifetimeBeforeRetry", func(f *fixture) gq.JobID {
@@ -142,7 +142,7 @@ func TestExplain(t *testing.T) {
 			_, lease := f.take()
 			must[gq.State](f.T)(f.Fail(f.Context(), lease, gq.Failure{Category: gq.CategoryTemporary, Code: "busy", RetryAfter: 240 * time.Hour}))
 			return id
-		}, answer{cause: gq.CauseFinished, summary: "it could not run before 2000-01-11T00:00:00Z, and its lifetime ended before, at 2000-01-08T00:00:00Z; the last attempt failed: TEMPORARY busy"}},
+		}, answer{cause: gq.CauseFinished, summary: "it could not run before 2000-01-11T00:00:00Z, but its lifetime ended at 2000-01-08T00:00:00Z; the last attempt failed: TEMPORARY busy"}},
 		{"Next", func(f *fixture) gq.JobID {
 			serve(f)
 			return f.submit(gq.Spec{})
@@ -153,7 +153,7 @@ func TestExplain(t *testing.T) {
 				f.submit(gq.Spec{})
 			}
 			return f.submit(gq.Spec{})
-		}, answer{cause: gq.CauseNext, summary: "3 ahead of it"}},
+		}, answer{cause: gq.CauseNext, summary: "jobs ahead of it in queue default: 3"}},
 		{"Held", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			f.take(holding)
@@ -166,13 +166,13 @@ func TestExplain(t *testing.T) {
 			must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease, Progress: 0.25}}))
 			time.Sleep(10 * time.Second)
 			return id
-		}, answer{cause: gq.CauseRunning, summary: "attempt 1 of 3 runs on worker w for 1m10s; last sign of life 10s ago; 25% done", until: 290 * time.Second, jobs: 1}},
+		}, answer{cause: gq.CauseRunning, summary: "attempt 1 of 3 has run on worker w for 1m10s; last heartbeat 10s ago; 25% done", until: 290 * time.Second, jobs: 1}},
 		{"CancelRequested", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			f.take()
 			must[gq.State](f.T)(f.Cancel(f.Context(), id, ""))
 			return id
-		}, answer{cause: gq.CauseCancelling, summary: "told with its next heartbeat", until: 5 * time.Minute, jobs: 1}},
+		}, answer{cause: gq.CauseCancelling, summary: "the worker learns with its next heartbeat", until: 5 * time.Minute, jobs: 1}},
 		{"CancelIgnored", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			_, lease := f.take()
@@ -180,13 +180,13 @@ func TestExplain(t *testing.T) {
 			must[[]gq.LeaseResult](f.T)(f.Heartbeat(f.Context(), []gq.Heartbeat{{Lease: lease}}))
 			time.Sleep(time.Minute)
 			return id
-		}, answer{cause: gq.CauseCancelling, summary: "was told to stop 1m0s ago and has not", until: 4 * time.Minute, jobs: 1}},
+		}, answer{cause: gq.CauseCancelling, summary: "learned of the cancellation 1m0s ago and has not stopped", until: 4 * time.Minute, jobs: 1}},
 		{"Lost", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			f.take()
 			time.Sleep(6 * time.Minute)
 			return id
-		}, answer{cause: gq.CauseLost, summary: "worker w has been silent for 6m0s", until: -time.Minute, jobs: 1}},
+		}, answer{cause: gq.CauseLost, summary: "worker w sent its last heartbeat 6m0s ago", until: -time.Minute, jobs: 1}},
 		{"Completed", func(f *fixture) gq.JobID {
 			id := f.submit(gq.Spec{})
 			_, lease := f.take()

@@ -13,21 +13,21 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// The attributes by which a handler can tell which slot its job is for.
+// The attributes that tell a handler which schedule and firing time its job belongs to.
 const (
-	AttributeSchedule = "gq.schedule" // the schedule's name
-	AttributeSlot     = "gq.slot"     // RFC 3339, UTC
+	AttributeSchedule   = "gq.schedule" // name of the schedule
+	AttributeFiringTime = "gq.slot"     // RFC 3339, UTC
 )
 
-// scopeSchedule is the scope of the keys under which slots are submitted.
+// scopeSchedule is the scope of the idempotency keys of scheduled jobs.
 const scopeSchedule = "schedule"
 
-// fire submits the jobs of all slots up to now.
+// fire submits the jobs of all firing times up to now.
 //
-// The jobs of slots and the schedule that tells of them are one commit, which happens
-// only if the schedule is still what was read: a schedule that was paused, changed or
-// deleted meanwhile does not fire, and of two engines one does. The job of a slot also
-// has a key made of the schedule's name and the slot.
+// One commit contains the jobs and the updated schedule, and it fails if the schedule was
+// modified since it was read. So a schedule that was paused, changed or deleted meanwhile does
+// not fire, and if two engines race, only one fires. Each job also has an idempotency key made
+// of the schedule's name and the firing time.
 func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error {
 	entries, err := e.readSchedules(ctx)
 	if err != nil {
@@ -49,38 +49,38 @@ func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error 
 	return errors.Join(faults...)
 }
 
-// slotsAtOnce is how many slots of a schedule fire in one commit.
-const slotsAtOnce = 100
+// firingsAtOnce is the number of firings of a schedule per commit.
+const firingsAtOnce = 100
 
-// fireOne submits the jobs of one schedule's due slots and returns its next slot. If the
-// schedule has changed since it was read that is the one that was due, so that the
-// schedule is read again at once.
+// fireOne submits the due jobs of one schedule and returns its next firing time. If the
+// schedule was modified since it was read, it returns the due time, so that the schedule is
+// read again at once.
 func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepReport) (next time.Time, err error) {
-	due := dueSlots(s.slots, s.Next, now, s.Missed, s.MissedLimit)
-	rest := s.slots.next(now)
+	due := dueTimes(s.times, s.Next, now, s.Missed, s.MissedLimit)
+	rest := s.times.next(now)
 	f := firing{e: e, s: s, moved: s.Schedule, version: s.version}
 	if len(due) == 0 {
 		err = f.skip(ctx, rest)
 	}
 	for len(due) > 0 && err == nil {
-		n := min(len(due), slotsAtOnce)
+		n := min(len(due), firingsAtOnce)
 		after := rest
 		if n < len(due) {
 			after = due[n]
 		}
 		err = f.fire(ctx, due[:n], after)
 		var refusal *store.ChangeError
-		if errors.As(err, &refusal) && n > 1 { // by one of them, perhaps
+		if errors.As(err, &refusal) && n > 1 { // possibly only one job is invalid
 			n, after = 1, due[1]
 			err = f.fire(ctx, due[:1], after)
 		}
 		if errors.As(err, &refusal) {
-			// A full queue may have room for this slot later; what is wrong with
-			// the template will be wrong for every slot.
+			// A full queue may accept the job later. An invalid template will fail for
+			// every firing.
 			if kind := errs.KindOf(refusal); kind == gq.KindExhausted || kind == gq.KindUnavailable {
 				break
 			}
-			e.log.Error("a slot cannot be submitted", "schedule", s.Name, "slot", due[0], "error", refusal.Err)
+			e.log.Error("could not submit the job of a schedule", "schedule", s.Name, "time", due[0], "error", refusal.Err)
 			err = f.skip(ctx, after)
 		}
 		due = due[n:]
@@ -92,42 +92,42 @@ func (e *Engine) fireOne(ctx context.Context, s *entry, now time.Time, r *SweepR
 	return f.moved.Next, err
 }
 
-// firing is a schedule whose slots are being fired.
+// firing is a schedule that is being fired.
 type firing struct {
 	e       *Engine
 	s       *entry
-	moved   gq.Schedule // as it was last written
-	version uint64      // of that
-	fired   int         // new jobs
+	moved   gq.Schedule // as last written
+	version uint64      // of moved
+	fired   int         // number of new jobs
 }
 
-// skip moves the schedule on without a job.
+// skip advances the schedule without a job.
 func (f *firing) skip(ctx context.Context, next time.Time) error {
 	moved := f.moved
 	moved.Next = next
 	return f.write(ctx, moved)
 }
 
-// fire submits the jobs of slots and moves the schedule on to the next one.
-func (f *firing) fire(ctx context.Context, slots []time.Time, next time.Time) error {
+// fire submits the jobs of some firing times and advances the schedule to the next one.
+func (f *firing) fire(ctx context.Context, times []time.Time, next time.Time) error {
 	c, ok := f.e.store.(store.Changer)
 	if !ok {
 		return errNoSchedules
 	}
-	specs := make([]gq.Spec, len(slots))
-	for i, slot := range slots {
+	specs := make([]gq.Spec, len(times))
+	for i, at := range times {
 		var err error
-		if specs[i], err = f.e.slotSpec(ctx, f.s, slot); err != nil && errs.KindOf(err) == gq.KindInvalid {
+		if specs[i], err = f.e.firingSpec(ctx, f.s, at); err != nil && errs.KindOf(err) == gq.KindInvalid {
 			return &store.ChangeError{Update: store.Inserting, Err: err}
 		}
 		if err != nil {
 			return err
 		}
 	}
-	last := len(slots) - 1
+	last := len(times) - 1
 	moved := f.moved
-	moved.Next, moved.Last, moved.LastJob = next, slots[last], specs[last].ID
-	moved.Fired += len(slots)
+	moved.Next, moved.Last, moved.LastJob = next, times[last], specs[last].ID
+	moved.Fired += len(times)
 	data, err := encodeSchedule(&moved)
 	if err != nil {
 		return err
@@ -145,7 +145,7 @@ func (f *firing) fire(ctx context.Context, slots []time.Time, next time.Time) er
 			f.fired++
 		}
 	}
-	if id := out.Placed[last].State.ID; id != moved.LastJob { // the slot has its job already
+	if id := out.Placed[last].State.ID; id != moved.LastJob { // the job already exists
 		moved.LastJob = id
 		return f.write(ctx, moved)
 	}
@@ -160,15 +160,15 @@ func (f *firing) write(ctx context.Context, s gq.Schedule) error {
 	return err
 }
 
-// slotSpec is the job of a slot.
-func (e *Engine) slotSpec(ctx context.Context, s *entry, slot time.Time) (gq.Spec, error) {
-	stamp := slot.UTC().Format(time.RFC3339)
+// firingSpec returns the spec of the job of a firing time.
+func (e *Engine) firingSpec(ctx context.Context, s *entry, at time.Time) (gq.Spec, error) {
+	stamp := at.UTC().Format(time.RFC3339)
 	spec := s.Template
 	spec.Attributes = maps.Clone(spec.Attributes)
 	if spec.Attributes == nil {
 		spec.Attributes = make(map[string]string, 2)
 	}
-	spec.Attributes[AttributeSchedule], spec.Attributes[AttributeSlot] = s.Name, stamp
+	spec.Attributes[AttributeSchedule], spec.Attributes[AttributeFiringTime] = s.Name, stamp
 	spec.Key = gq.IdempotencyKey{Scope: scopeSchedule, Name: s.Name + "@" + stamp}
 	spec, err := e.fill(ctx, spec, nil)
 	if spec.Policy.IdempotencyWindow == 0 {
@@ -177,37 +177,35 @@ func (e *Engine) slotSpec(ctx context.Context, s *entry, slot time.Time) (gq.Spe
 	return spec, err
 }
 
-// defaultMissed is how many missed slots are made up for under gq.MissedAll
-// where nothing else is said.
+// defaultMissed is the default of Schedule.MissedLimit.
 const defaultMissed = 100
 
-// dueSlots are the slots from one that is due up to now, as far as they are to
-// fire, oldest first.
-func dueSlots(s slots, from, now time.Time, missed gq.MissedRule, limit int) (due []time.Time) {
-	punctual := now.Add(-gq.MissedAfter) // from here on a slot is not missed
+// dueTimes returns the times between from and now that must fire, oldest first.
+func dueTimes(s firingTimes, from, now time.Time, missed gq.MissedRule, limit int) (due []time.Time) {
+	punctual := now.Add(-gq.MissedAfter) // earlier firings are missed
 	if from.Before(punctual) {
 		switch missed {
 		case gq.MissedAll:
 			if limit == 0 {
 				limit = defaultMissed
 			}
-			due = latestSlots(s, from, punctual, limit)
+			due = latestTimes(s, from, punctual, limit)
 		case gq.MissedSkip:
 		default:
-			due = latestSlots(s, from, punctual, 1)
+			due = latestTimes(s, from, punctual, 1)
 		}
 		from = s.next(punctual.Add(-1))
 	}
-	for slot := from; !slot.IsZero() && !slot.After(now); slot = s.next(slot) {
-		due = append(due, slot)
+	for at := from; !at.IsZero() && !at.After(now); at = s.next(at) {
+		due = append(due, at)
 	}
 	return due
 }
 
-// latestSlots are the last n slots from one on and before an instant, oldest
-// first. It looks at longer and longer stretches that end there, so that years
-// of missed seconds are not counted through.
-func latestSlots(s slots, from, before time.Time, n int) []time.Time {
+// latestTimes returns the last n firing times in [from, before), oldest first. It searches
+// longer and longer periods that end at before, so it does not count through years of missed
+// seconds.
+func latestTimes(s firingTimes, from, before time.Time, n int) []time.Time {
 	for stretch := time.Minute; ; stretch *= 4 {
 		begin := before.Add(-stretch)
 		whole := !begin.After(from)
@@ -215,8 +213,8 @@ func latestSlots(s slots, from, before time.Time, n int) []time.Time {
 			begin = from
 		}
 		var found []time.Time
-		for slot := s.next(begin.Add(-1)); !slot.IsZero() && slot.Before(before); slot = s.next(slot) {
-			found = append(found, slot)
+		for at := s.next(begin.Add(-1)); !at.IsZero() && at.Before(before); at = s.next(at) {
+			found = append(found, at)
 			if len(found) > 2*n {
 				found = slices.Delete(found, 0, n)
 			}

@@ -94,7 +94,7 @@ func TestScheduleDoesNotFireOnceStopped(t *testing.T) {
 				if !stopped {
 					t.Fatal("nothing was about to fire")
 				}
-				if slots := slotsOf(t, operator, name); len(slots) != 0 {
+				if slots := firingTimesOf(t, operator, name); len(slots) != 0 {
 					t.Errorf("fired for %v after the answer", slots)
 				}
 				s, err := operator.Schedule(t.Context(), name)
@@ -143,13 +143,13 @@ func TestScheduleKnowsItsJobs(t *testing.T) {
 				if err != nil {
 					t.Errorf("stop %s: %v", name, err)
 				}
-				atStop[i] = len(slotsOf(t, e, name))
+				atStop[i] = len(firingTimesOf(t, e, name))
 			})
 		}
 		all.Wait()
 		for i := range schedules {
 			name := fmt.Sprint("s", i)
-			slots := slotsOf(t, engines[0], name)
+			slots := firingTimesOf(t, engines[0], name)
 			once := map[string]bool{}
 			for _, slot := range slots {
 				if once[slot] {
@@ -174,8 +174,8 @@ func TestScheduleKnowsItsJobs(t *testing.T) {
 				continue
 			}
 			last := must[gq.Job](t)(engines[0].Get(t.Context(), s.LastJob, 0))
-			if last.Spec.Attributes[engine.AttributeSlot] != slots[len(slots)-1] {
-				t.Errorf("the last job of %s is for %s, want %s", name, last.Spec.Attributes[engine.AttributeSlot], slots[len(slots)-1])
+			if last.Spec.Attributes[engine.AttributeFiringTime] != slots[len(slots)-1] {
+				t.Errorf("the last job of %s is for %s, want %s", name, last.Spec.Attributes[engine.AttributeFiringTime], slots[len(slots)-1])
 			}
 		}
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// LastEvent is the number of the newest event, 0 before there was any.
+// LastEvent returns the sequence number of the newest event; 0 if there is none.
 func (e *Engine) LastEvent(ctx context.Context) (uint64, error) {
 	last, err := e.store.LastEvent(ctx)
 	if err != nil {
@@ -19,19 +19,18 @@ func (e *Engine) LastEvent(ctx context.Context) (uint64, error) {
 }
 
 const (
-	followPage = 1000 // events that are read at a time
+	followPage = 1000 // events per read
 
-	// followPace is how long what comes after a page is left to gather: the first
-	// event after a pause is handed on at once, and a flood in large pages.
+	// followPace is the pause after a page, in which further events collect. The first
+	// event after an idle period is delivered at once, and bursts in large pages.
 	followPace = 20 * time.Millisecond
 )
 
-// Follow hands every event after a sequence number to f, oldest first and a page
-// at a time, and goes on as new ones come until the context ends, which is no
-// error, or f returns one. It does not poll where the store tells of its
-// commits. An event that comes within 20 ms of another may be handed on so much
-// later. Where events after that number are no longer kept the error is
-// [gq.ErrGone].
+// Follow calls f with every event after a sequence number, oldest first and one page at a
+// time, and continues with new events. It returns nil when the context ends, or the error of
+// f. It does not poll if the store is a [store.Notifier]. An event that follows another within
+// 20 ms can be delayed by that time. If events after the number have already been deleted, the
+// error is [gq.ErrGone].
 func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
 	news := make(chan struct{}, 1)
 	poll := e.options.Poll
@@ -42,7 +41,7 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 			default:
 			}
 		})()
-		poll = max(poll, time.Minute) // news are hints
+		poll = max(poll, time.Minute) // notifications can get lost
 	}
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
@@ -50,7 +49,7 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 		events, err := e.store.Events(ctx, after, followPage)
 		switch {
 		case ctx.Err() != nil:
-			return nil // the end of the context is the end of the following
+			return nil
 		case err != nil:
 			return fmt.Errorf("follow events after %d: %w", after, err)
 		case len(events) > 0:
@@ -59,7 +58,7 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 				return err
 			}
 			if len(events) == followPage {
-				continue // there may be more already
+				continue // there may be more
 			}
 			timer.Reset(followPace)
 			select {

@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Get reads a job as it stands at this moment.
+// Get returns a job as of now.
 func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	found, err := e.store.Get(ctx, []store.Ref{{Job: id}}, parts)
 	if err == nil {
@@ -25,8 +25,8 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 	return found[0].Job, nil
 }
 
-// jobError is what the caller of a verb is told about a job. That it does not
-// exist, or that its state forbids the verb, is said in one clause.
+// jobError returns the error of a call about a job. If the job does not exist or its state
+// forbids the call, the error names only the job and the reason.
 func jobError(verb string, id gq.JobID, err error) error {
 	switch {
 	case errors.Is(err, gq.ErrNotFound):
@@ -37,9 +37,8 @@ func jobError(verb string, id gq.JobID, err error) error {
 	return fmt.Errorf("%s %s: %w", verb, id, err)
 }
 
-// List reads a page of jobs by order of submission. By queue, state and time it
-// reads what it returns. For types and tags it looks at up to [MaxLooked] jobs
-// that the rest of the query selects: see [gq.Query.Picks].
+// List returns a page of jobs in order of submission. Filters by queue, status and time use an
+// index. Filters by type and tag scan up to [MaxScan] jobs; see [gq.Query.Picks].
 func (e *Engine) List(ctx context.Context, q gq.Query) (page gq.Page, err error) {
 	if q.Picks() {
 		page, err = e.pick(ctx, q)
@@ -52,12 +51,12 @@ func (e *Engine) List(ctx context.Context, q gq.Query) (page gq.Page, err error)
 	return page, nil
 }
 
-// MaxLooked is the most jobs that are read for a page of those of a type or tag.
-// An index of them would cost every submission; this costs who asks.
-const MaxLooked = 10_000
+// MaxScan limits how many jobs List scans for one page that is filtered by type or tag. There
+// is no index on either, because an index would slow down every submission.
+const MaxScan = 10_000
 
-// pick reads jobs and keeps those that a query picks, until the page is full and
-// it is known that there is another, or enough were looked at.
+// pick scans jobs for a page until it knows whether there is a next page, or has scanned
+// MaxScan jobs.
 func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error) {
 	if err := machine.CheckQuery(&q); err != nil {
 		return page, err
@@ -69,7 +68,7 @@ func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error)
 	}
 	limit := all.Limit
 	for looked := 0; ; {
-		all.Limit = min(max(limit, looked), store.MaxPage, MaxLooked-looked) // few where most are meant
+		all.Limit = min(max(limit, looked), store.MaxPage, MaxScan-looked) // start small: most jobs may match
 		some, err := e.store.List(ctx, all)
 		if err != nil {
 			return gq.Page{}, err
@@ -85,7 +84,7 @@ func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error)
 			page.Jobs = append(page.Jobs, some.Jobs[i])
 		}
 		looked += all.Limit
-		if some.Next == "" || looked >= MaxLooked {
+		if some.Next == "" || looked >= MaxScan {
 			page.Next = some.Next
 			return page, nil
 		}
@@ -93,8 +92,8 @@ func (e *Engine) pick(ctx context.Context, q gq.Query) (page gq.Page, err error)
 	}
 }
 
-// Events reads up to limit events after a sequence number, oldest first. Where
-// they are no longer kept the error is [gq.ErrGone].
+// Events returns up to limit events after a sequence number, oldest first. If they have
+// already been deleted, the error is [gq.ErrGone].
 func (e *Engine) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	events, err := e.store.Events(ctx, after, limit)
 	if err != nil {
@@ -103,7 +102,7 @@ func (e *Engine) Events(ctx context.Context, after uint64, limit int) ([]gq.Even
 	return events, nil
 }
 
-// History reads all events of a job, oldest first.
+// History returns all events of a job, oldest first.
 func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	events, err := e.store.History(ctx, id)
 	if err != nil {
@@ -112,15 +111,14 @@ func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	return events, nil
 }
 
-// stripes are locks shared by what hashes alike.
+// stripes are locks that jobs share by hash.
 type stripes [64]sync.Mutex
 
 func (s *stripes) of(id gq.JobID) *sync.Mutex { return &s[id[15]%64] }
 
-// UpdateMetadata changes what a user may change while a job is live. The priority
-// can be changed until the first claim. Changes through one engine do not lose
-// each other; of two engines that change tags of the same job in the same moment
-// the later one wins.
+// UpdateMetadata changes the metadata of a live job. The priority can change until the first
+// claim. Concurrent changes through one engine are all applied; if two engines change the tags
+// of a job at the same moment, the later one wins.
 func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
 	lock := e.patches.of(id)
 	lock.Lock()
@@ -153,7 +151,7 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 			err = updated[0].Err
 		}
 		if errors.Is(err, gq.ErrConflict) {
-			continue // another engine was faster; look again
+			continue // modified by another engine; retry
 		}
 		if err != nil {
 			return gq.Job{}, jobError("update", id, err)
@@ -163,10 +161,9 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 	}
 }
 
-// Replay submits a finished job again, as a new one with ReplayOf set. It has the
-// payload, the policy and the current metadata of the old one, no idempotency
-// key, and neither its dependencies nor its delay: those are over. The old job
-// stays as it ended.
+// Replay submits a finished job again, as a new job with ReplayOf set. The new job has the
+// payload, the policy and the current metadata of the old one, but no idempotency key, no
+// dependencies and no delay. The old job does not change.
 func (e *Engine) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
 	job, err := e.Get(ctx, id, gq.WithPayload)
 	if err != nil {

@@ -177,7 +177,7 @@ func TestListByTypeIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		wanted := gq.Query{Types: []string{"rare"}}
 		rare := f.submit(gq.Spec{Type: "rare"})
-		specs := make([]gq.Spec, engine.MaxLooked+10)
+		specs := make([]gq.Spec, engine.MaxScan+10)
 		for i := range specs {
 			specs[i] = gq.Spec{Type: "common"}
 		}

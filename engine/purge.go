@@ -10,13 +10,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Purge removes a finished job before its retention is over, with its payload,
-// result and history, for good. Events that tell of it stay readable by those who
-// follow them. The error is [gq.ErrIllegalMove] for a job that has not ended.
+// Purge removes a finished job before its retention is over, with its payload, result and
+// history. Its events stay in the event log. For a live job the error is [gq.ErrIllegalMove].
 func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
 	job, err := e.Get(ctx, id, 0)
 	switch {
-	case errors.Is(err, gq.ErrNotFound): // the store says it
+	case errors.Is(err, gq.ErrNotFound): // the store reports it below
 	case err != nil:
 		return jobError("purge", id, err)
 	case job.State.Live():
@@ -29,13 +28,12 @@ func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
 	return answers[0]
 }
 
-// purgePage is how many jobs one commit of PurgeWhere removes.
+// purgePage is the number of jobs per commit of PurgeWhere.
 const purgePage = 500
 
-// PurgeWhere removes every finished job that a query selects, a page at a time,
-// and tells how many those were. The query must name the states, all of them
-// ends; its cursor and limit are not used. After an error the same call goes on
-// from there.
+// PurgeWhere removes every finished job that a query selects, one page at a time, and returns
+// their number. The query must name at least one status, and only terminal ones. PurgeWhere
+// ignores its cursor and limit. After an error repeating the call continues.
 func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err error) {
 	if err := checkPurge(q); err != nil {
 		return 0, fmt.Errorf("purge many: %w", err)
@@ -58,7 +56,7 @@ func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err e
 			switch {
 			case err == nil:
 				removed++
-			case !errors.Is(err, gq.ErrNotFound): // else someone was faster
+			case !errors.Is(err, gq.ErrNotFound): // otherwise it was already removed
 				return removed, fmt.Errorf("purge many: %w", err)
 			}
 		}
@@ -69,15 +67,15 @@ func (e *Engine) PurgeWhere(ctx context.Context, q gq.Query) (removed int, err e
 	}
 }
 
-// checkPurge refuses to remove what nobody has named.
+// checkPurge requires a query that names terminal statuses.
 func checkPurge(q gq.Query) error {
 	var faults []gq.Fault
 	if len(q.Statuses) == 0 {
-		faults = append(faults, gq.Fault{Field: "states", Problem: "say which: COMPLETED, FAILED, DEAD_LETTER or CANCELLED"})
+		faults = append(faults, gq.Fault{Field: "states", Problem: "is required; use COMPLETED, FAILED, DEAD_LETTER or CANCELLED"})
 	}
 	for _, s := range q.Statuses {
 		if !s.Terminal() {
-			faults = append(faults, gq.Fault{Field: "states", Problem: fmt.Sprintf("%s is not an end; only finished jobs are purged", s)})
+			faults = append(faults, gq.Fault{Field: "states", Problem: fmt.Sprintf("%s is not terminal; only finished jobs can be purged", s)})
 		}
 	}
 	if len(faults) > 0 {

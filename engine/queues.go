@@ -14,13 +14,13 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// queueCache remembers how queues are configured, for submissions that take
-// their policy from there. What another engine changes is seen within a second.
+// queueCache caches the policies of queues for submissions. It sees changes by other engines
+// within a second.
 type queueCache struct {
 	mu      sync.Mutex
-	known   map[string]gq.Policy // of queues that do not have the default one; guarded by mu; nil until the first look
-	fresh   time.Time            // until when; guarded by mu
-	looking bool                 // someone is reading anew; guarded by mu
+	known   map[string]gq.Policy // policies other than the default; nil until the first read; guarded by mu
+	fresh   time.Time            // known is valid until then; guarded by mu
+	looking bool                 // a caller is reading the queues; guarded by mu
 	changes int                  // made through this engine; guarded by mu
 
 	change sync.Mutex // held while a queue is read, changed and written
@@ -28,8 +28,8 @@ type queueCache struct {
 
 const queueMemory = time.Second
 
-// policy is what a job of the queue starts from. One caller at a time looks; the
-// others do with what is known, except at first.
+// policy returns the policy of a queue. One caller at a time reads the queues; the others use
+// the cache, if it was ever filled.
 func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq.Policy, error) {
 	began := time.Now()
 	c.mu.Lock()
@@ -55,8 +55,8 @@ func (c *queueCache) policy(ctx context.Context, s store.Store, name string) (gq
 	for i := range queues {
 		read[queues[i].Name] = queues[i].Policy
 	}
-	if c.changes == changes { // else what was read may be older than what was learnt since
-		// A hundred thousand queues are not read every second.
+	if c.changes == changes { // otherwise a later change may be missing
+		// Do not read a hundred thousand queues every second.
 		took := time.Since(began)
 		c.known, c.fresh = read, began.Add(took+max(queueMemory, 20*took))
 	}
@@ -70,7 +70,7 @@ func policyOf(known map[string]gq.Policy, name string) gq.Policy {
 	return machine.DefaultPolicy()
 }
 
-// learn takes over what this engine has just written.
+// learn updates the cache after this engine has written a queue.
 func (c *queueCache) learn(q gq.Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,13 +85,13 @@ func (c *queueCache) learn(q gq.Queue) {
 	c.fresh = time.Time{}
 }
 
-// Queues lists every queue that has been configured or ever had a job, by name.
+// Queues lists every queue that is configured or ever had a job, sorted by name.
 func (e *Engine) Queues(ctx context.Context) ([]gq.Queue, error) {
 	return e.QueuesAfter(ctx, "", 0)
 }
 
-// QueuesAfter lists up to limit queues whose names come after one, by name: a page of
-// [Engine.Queues]. A limit of 0 is no limit.
+// QueuesAfter lists up to limit queues with names greater than name, sorted by name. A limit of
+// 0 is no limit.
 func (e *Engine) QueuesAfter(ctx context.Context, name string, limit int) ([]gq.Queue, error) {
 	queues, err := e.store.Queues(ctx, store.QueueQuery{After: name, Limit: limit})
 	if err != nil {
@@ -100,8 +100,8 @@ func (e *Engine) QueuesAfter(ctx context.Context, name string, limit int) ([]gq.
 	return queues, nil
 }
 
-// Queue reads how a queue is configured. The error is [gq.ErrNotFound] for one
-// that nobody has configured and that never had a job.
+// Queue returns the configuration of a queue. If the queue is not configured and never had a
+// job, the error is [gq.ErrNotFound].
 func (e *Engine) Queue(ctx context.Context, name string) (gq.Queue, error) {
 	q, found, err := e.findQueue(ctx, name)
 	if err == nil && !found {
@@ -113,7 +113,7 @@ func (e *Engine) Queue(ctx context.Context, name string) (gq.Queue, error) {
 	return q, nil
 }
 
-// findQueue reads a queue; one that does not exist has the defaults.
+// findQueue returns a queue, with defaults if it does not exist.
 func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found bool, err error) {
 	queues, err := e.store.Queues(ctx, store.QueueQuery{Names: []string{name}})
 	if err != nil {
@@ -125,16 +125,16 @@ func (e *Engine) findQueue(ctx context.Context, name string) (q gq.Queue, found 
 	return machine.NewQueue(name), false, nil
 }
 
-// PutQueue configures a queue, from the next claim or submission on, and replaces all
-// that it was configured to, a pause included. A zero policy is the default one. Jobs that
-// exist keep the policy they were submitted under.
+// PutQueue replaces the whole configuration of a queue, including a pause. It takes effect with
+// the next claim or submission. A zero policy is the default one. Existing jobs keep the policy
+// of their submission.
 //
-// A program that sets up its queues when it starts calls [Engine.DeclareQueue], and one that
-// changes some settings [Engine.ChangeQueue].
+// Use [Engine.DeclareQueue] to configure queues at program start, and [Engine.ChangeQueue] to
+// change single settings.
 func (e *Engine) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	e.queues.change.Lock()
 	defer e.queues.change.Unlock()
-	q.UpdatedAt = time.Time{} // whatever there is
+	q.UpdatedAt = time.Time{} // replace any version
 	return e.putQueue(ctx, q)
 }
 
@@ -157,10 +157,9 @@ func (e *Engine) putQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return written, nil
 }
 
-// ChangeQueue reads a queue, lets change have it and writes what it made of it, again
-// where another engine has changed it in between. A queue that does not exist yet begins
-// with the defaults; of two engines that configure such a one in the same moment, the
-// later one wins.
+// ChangeQueue applies change to the queue's configuration and retries if another engine
+// modified it concurrently. A queue that does not exist yet starts with the defaults; if two
+// engines create it at the same moment, the later one wins.
 func (e *Engine) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	e.queues.change.Lock()
 	defer e.queues.change.Unlock()
@@ -179,19 +178,17 @@ func (e *Engine) ChangeQueue(ctx context.Context, name string, change func(*gq.Q
 	}
 }
 
-// maxChanges is how often a change of a queue begins again: each time somebody else's
-// was made.
+// maxChanges is the maximum number of retries after concurrent modifications.
 const maxChanges = 100
 
-// Pause keeps jobs of a queue from being claimed. What runs goes on, and
-// submissions are accepted. A queue can be paused before it has its first job: one
-// that does not exist yet begins with the defaults.
+// Pause stops claims from a queue. Running jobs continue, and submissions are accepted. It
+// creates a queue that does not exist yet.
 func (e *Engine) Pause(ctx context.Context, queue string) (gq.Queue, error) {
 	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = true })
 }
 
-// Resume ends a pause. The error is [gq.ErrNotFound] for a queue that does not
-// exist: it cannot have been paused, and the name must be another's.
+// Resume ends a pause. If the queue does not exist, the error is [gq.ErrNotFound]: the name is
+// probably misspelled.
 func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 	if err := machine.CheckQueueName(queue); err != nil {
 		return gq.Queue{}, fmt.Errorf("resume: %w", err)
@@ -202,8 +199,8 @@ func (e *Engine) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 	return e.ChangeQueue(ctx, queue, func(q *gq.Queue) { q.Paused = false })
 }
 
-// PutPool configures capacity that queues share, from the next claim on. A pool
-// that is occupied AtStart stays so: whoever changes its capacity need not know.
+// PutPool creates or replaces a pool. It takes effect with the next claim. It never resets
+// AtStart, so callers that change the capacity need not know it.
 func (e *Engine) PutPool(ctx context.Context, p gq.Pool) error {
 	if !p.AtStart {
 		pools, err := e.Pools(ctx)
@@ -218,7 +215,7 @@ func (e *Engine) PutPool(ctx context.Context, p gq.Pool) error {
 	return nil
 }
 
-// Pools lists every pool by name.
+// Pools lists all pools, sorted by name.
 func (e *Engine) Pools(ctx context.Context) ([]gq.Pool, error) {
 	pools, err := e.store.Pools(ctx)
 	if err != nil {
@@ -227,8 +224,7 @@ func (e *Engine) Pools(ctx context.Context) ([]gq.Pool, error) {
 	return pools, nil
 }
 
-// Counts tells how many jobs stand in each status, for the named queues or for
-// all.
+// Counts returns the number of jobs in each status, of the named queues or of all.
 func (e *Engine) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	counts, err := e.store.Counts(ctx, queues...)
 	if err != nil {
@@ -237,7 +233,7 @@ func (e *Engine) Counts(ctx context.Context, queues ...string) ([]gq.Count, erro
 	return counts, nil
 }
 
-// Stats tells how the queue stands.
+// Stats returns the counts of all queues, the number of live workers and the store's metrics.
 func (e *Engine) Stats(ctx context.Context) (gq.Stats, error) {
 	counts, err := e.Counts(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// source draws ids and jitter for all callers.
+// source generates ids and jitter.
 type source struct {
 	mu   *sync.Mutex
 	from rand.Source // guarded by mu
@@ -23,7 +23,7 @@ func newSource(from rand.Source) source {
 	return source{mu: new(sync.Mutex), from: from}
 }
 
-// jobID is a new id.
+// jobID returns a new id.
 func (s source) jobID() gq.JobID {
 	var b [16]byte
 	s.mu.Lock()
@@ -33,14 +33,14 @@ func (s source) jobID() gq.JobID {
 	return machine.NewJobID(b)
 }
 
-// unit is uniform in [0,1).
+// unit returns a uniform random number in [0,1).
 func (s source) unit() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return float64(s.from.Uint64()>>11) / (1 << 53)
 }
 
-// buffered is crypto/rand, asked for many numbers at a time.
+// buffered reads crypto/rand in blocks.
 type buffered struct {
 	bytes [1024]byte
 	left  int
@@ -48,7 +48,7 @@ type buffered struct {
 
 func (b *buffered) Uint64() uint64 {
 	if b.left == 0 {
-		_, _ = crand.Read(b.bytes[:]) // never fails: the program ends instead
+		_, _ = crand.Read(b.bytes[:]) // never fails: the program crashes instead
 		b.left = len(b.bytes)
 	}
 	at := len(b.bytes) - b.left
@@ -58,8 +58,8 @@ func (b *buffered) Uint64() uint64 {
 	return n
 }
 
-// draw is what the delay before a retry needs from outside. It is made once for
-// each call, since what is handed to a store must be pure.
+// draw returns the random input of a retry delay. It is drawn once per call, because functions
+// passed to a store must be pure.
 func (e *Engine) draw() machine.Draw {
 	return e.config.Draw(e.random.unit())
 }

@@ -13,30 +13,28 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Samples tell how the queues of a pool stood over time. What is counted follows
-// from the log of events, which every move is written to in its own commit, so
-// that nothing is counted twice or not at all, whoever samples, and whatever
-// crashes. They are kept as documents, one for each hour of a pool and one that
-// says up to which event they reach; all are written together or not at all.
+// Samples measure the queues of a pool over time. The counts come from the event log, which
+// every transition is written to in its own commit. So each event is counted exactly once, even
+// with several engines and after a crash. Samples are stored as documents: one per hour of a
+// pool, and a cursor with the number of the last counted event. All are written in one commit.
 
-// SampleEvery is the length of the interval that one sample covers.
+// SampleEvery is the interval of one sample.
 const SampleEvery = 10 * time.Second
 
 const (
 	sampleKept     = 31 * 24 * time.Hour
 	sampleHour     = time.Hour
 	sampleHourName = "2006-01-02T15"
-	sampleEvents   = 1000 // that are looked at in one step
+	sampleEvents   = 1000 // events per step
 )
 
 func sampleKind(pool string) string { return "samples of " + pool }
 
 const cursorKind = "sampled pools"
 
-// Sample records how the queues of a pool stand and what has happened in them
-// since the last sample. Any number of engines may sample the same pool: each
-// event is counted once. It writes nothing where nothing has happened, in the pool
-// or elsewhere.
+// Sample records the current levels of a pool and the events since the last sample. Any number
+// of engines can sample the same pool; each event is counted once. Sample writes nothing if
+// nothing has happened.
 func (e *Engine) Sample(ctx context.Context, pool string) error {
 	for {
 		t, err := e.tally(ctx, pool)
@@ -44,7 +42,7 @@ func (e *Engine) Sample(ctx context.Context, pool string) error {
 			err = e.keep(ctx, t)
 		}
 		switch {
-		case errors.Is(err, gq.ErrConflict): // another engine was faster; look again
+		case errors.Is(err, gq.ErrConflict): // another engine wrote first; retry
 		case err != nil:
 			return fmt.Errorf("sample pool %.80q: %w", pool, err)
 		case t.complete:
@@ -53,13 +51,12 @@ func (e *Engine) Sample(ctx context.Context, pool string) error {
 	}
 }
 
-// Samples reads what was measured from an instant on, oldest first, up to now. The
-// first sample may be an older one: it says how things stood when the range
-// begins.
+// Samples returns the samples from a time until now, oldest first. The first one can be older:
+// it has the levels at the beginning of the range.
 func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error) {
 	for {
 		t, err := e.tally(ctx, pool)
-		if err == nil && !t.complete { // there is too much to count for one read
+		if err == nil && !t.complete { // too many events for one step
 			if err := e.Sample(ctx, pool); err != nil {
 				return nil, err
 			}
@@ -72,7 +69,7 @@ func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]ma
 		if err != nil {
 			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
 		}
-		// What another engine has kept since is in the tally too.
+		// Retry if another engine has stored events that this tally counts too.
 		now := &tally{pool: pool}
 		if err := e.readCursor(ctx, now); err != nil {
 			return nil, fmt.Errorf("samples of pool %.80q: %w", pool, err)
@@ -83,10 +80,10 @@ func (e *Engine) Samples(ctx context.Context, pool string, from time.Time) ([]ma
 	}
 }
 
-// samples adds a tally to what is kept from an instant on.
+// samples returns the stored samples from a time on, plus a tally.
 func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]machine.Sample, error) {
-	// An hour has a sample as long as an engine runs, so that two reach back far
-	// enough; what nobody sampled since is in the cursor.
+	// While an engine runs every hour has a sample, so two hours reach back far enough;
+	// otherwise the cursor has the last sample.
 	after := from.Add(-2*sampleHour - 1).UTC().Format(sampleHourName)
 	byTime := map[int64]machine.Sample{t.last.Time.Unix(): t.last}
 	for {
@@ -108,7 +105,7 @@ func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]machi
 		}
 		after = docs[len(docs)-1].Name
 	}
-	for at, add := range t.slots {
+	for at, add := range t.intervals {
 		byTime[at] = merge(byTime[at], *add)
 	}
 	if t.last.Time.IsZero() {
@@ -117,8 +114,8 @@ func (e *Engine) samples(ctx context.Context, t *tally, from time.Time) ([]machi
 	return clip(slices.SortedFunc(maps.Values(byTime), func(a, b machine.Sample) int { return a.Time.Compare(b.Time) }), from), nil
 }
 
-// clip drops all samples before an instant but the last one, which loses its
-// counts: they are not of the range.
+// clip removes the samples before a time except the last one, and clears the counts of that
+// one, which are outside the range.
 func clip(samples []machine.Sample, from time.Time) []machine.Sample {
 	first := slices.IndexFunc(samples, func(s machine.Sample) bool { return !s.Time.Before(from) })
 	if first < 0 {
@@ -132,30 +129,30 @@ func clip(samples []machine.Sample, from time.Time) []machine.Sample {
 	return samples
 }
 
-// tally is what there is to add to the samples of a pool.
+// tally is an addition to the samples of a pool.
 type tally struct {
-	pool     string
-	cursor   store.Doc
-	kept     uint64                    // the last event that the cursor has passed
-	seq      uint64                    // the last event that is counted
-	last     machine.Sample            // the newest sample that is kept, with its levels
-	slots    map[int64]*machine.Sample // by the second in which they begin
-	complete bool                      // it reaches up to now, and has the levels
+	pool      string
+	cursor    store.Doc
+	kept      uint64                    // event number of the stored cursor
+	seq       uint64                    // last counted event
+	last      machine.Sample            // newest stored sample, with its levels
+	intervals map[int64]*machine.Sample // by the Unix time of their beginning
+	complete  bool                      // it includes all events and the current levels
 }
 
-func (t *tally) slot(at time.Time) *machine.Sample {
+func (t *tally) interval(at time.Time) *machine.Sample {
 	at = at.Truncate(SampleEvery).UTC()
-	s := t.slots[at.Unix()]
+	s := t.intervals[at.Unix()]
 	if s == nil {
 		s = &machine.Sample{Time: at}
-		t.slots[at.Unix()] = s
+		t.intervals[at.Unix()] = s
 	}
 	return s
 }
 
-// tally counts what has happened since the last sample, or a part of it.
+// tally counts the events since the last sample, up to sampleEvents.
 func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
-	t := &tally{pool: pool, slots: map[int64]*machine.Sample{}}
+	t := &tally{pool: pool, intervals: map[int64]*machine.Sample{}}
 	if err := e.readCursor(ctx, t); err != nil {
 		return nil, err
 	}
@@ -181,22 +178,22 @@ func (e *Engine) tally(ctx context.Context, pool string) (*tally, error) {
 		v := &events[i]
 		t.seq = v.Seq
 		if members[v.Queue] {
-			t.slot(v.Time).Count(v)
+			t.interval(v.Time).Count(v)
 		}
 		if v.Time.After(now) {
 			now = v.Time
 		}
 	}
-	for _, s := range t.slots { // nobody looked then
+	for _, s := range t.intervals { // their levels were not measured
 		copy(s.Values[:], t.last.Values[:machine.CapacityLevel+1])
 	}
 	if t.complete = len(events) < sampleEvents; t.complete {
-		return t, e.levels(ctx, pool, slices.Collect(maps.Keys(members)), t.slot(now))
+		return t, e.levels(ctx, pool, slices.Collect(maps.Keys(members)), t.interval(now))
 	}
 	return t, nil
 }
 
-// levels measures how a pool stands.
+// levels measures the current levels of a pool.
 func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *machine.Sample) error {
 	v := &to.Values
 	clear(v[:machine.CapacityLevel+1])
@@ -210,7 +207,7 @@ func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *m
 		}
 	}
 	if len(queues) == 0 {
-		return nil // or all would be counted
+		return nil // without names Counts returns all queues
 	}
 	counts, err := e.store.Counts(ctx, queues...)
 	if err != nil {
@@ -225,9 +222,8 @@ func (e *Engine) levels(ctx context.Context, pool string, queues []string, to *m
 	return nil
 }
 
-// BeforeFirstEvent is the number after which the oldest event that is still kept
-// comes. Reading from there on never ends in [gq.ErrGone], unless more is dropped
-// meanwhile.
+// BeforeFirstEvent returns the sequence number before the oldest stored event. Reading after it
+// does not fail with [gq.ErrGone], unless more events are deleted meanwhile.
 func (e *Engine) BeforeFirstEvent(ctx context.Context) (uint64, error) {
 	gone := func(after uint64) (bool, error) {
 		_, err := e.store.Events(ctx, after, 1)
@@ -240,7 +236,7 @@ func (e *Engine) BeforeFirstEvent(ctx context.Context) (uint64, error) {
 	if err != nil || !all {
 		return 0, err
 	}
-	low := uint64(0) // is gone
+	low := uint64(0) // deleted
 	high, err := e.store.LastEvent(ctx)
 	for err == nil && low+1 < high {
 		middle := low + (high-low)/2
@@ -257,10 +253,10 @@ func (e *Engine) BeforeFirstEvent(ctx context.Context) (uint64, error) {
 	return high, nil
 }
 
-// keep writes a tally down, if it says anything new.
+// keep stores a tally if it has new data.
 func (e *Engine) keep(ctx context.Context, t *tally) error {
 	hours := map[string][]*machine.Sample{}
-	for _, s := range t.slots {
+	for _, s := range t.intervals {
 		name := s.Time.Format(sampleHourName)
 		hours[name] = append(hours[name], s)
 	}
@@ -291,8 +287,8 @@ func (e *Engine) keep(ctx context.Context, t *tally) error {
 		docs = append(docs, d)
 	}
 	if !changed {
-		// The cursor passes events that say nothing of this pool, or each sample
-		// would read them again, and a full page of them would hold it up for ever.
+		// Advance the cursor past events of other pools. Otherwise each sample would read
+		// them again, and a full page of them would block it for ever.
 		if docs, fresh, newest = nil, false, t.last; t.seq == t.kept {
 			return nil
 		}
@@ -309,7 +305,7 @@ func (e *Engine) keep(ctx context.Context, t *tally) error {
 	return nil
 }
 
-// tells reports whether a sample says more than that all is as it was.
+// tells reports whether a sample has counts or changed levels.
 func tells(before machine.Sample, s *machine.Sample) bool {
 	for m, v := range s.Values {
 		switch {
@@ -324,7 +320,7 @@ func tells(before machine.Sample, s *machine.Sample) bool {
 	return false
 }
 
-// merge adds a later part of an interval, or a later interval, to a sample.
+// merge adds the counts of s to a later sample of the same interval.
 func merge(s, later machine.Sample) machine.Sample {
 	out := later
 	if s.Time.Equal(later.Time) {
@@ -344,7 +340,7 @@ func insertSample(samples []machine.Sample, s machine.Sample) []machine.Sample {
 	return slices.Insert(samples, at, s)
 }
 
-// forget drops the oldest hours.
+// forget deletes the oldest hours.
 func (e *Engine) forget(ctx context.Context, pool string, before time.Time) error {
 	docs, err := e.store.Docs(ctx, sampleKind(pool), "", 10)
 	if err != nil {
@@ -360,7 +356,7 @@ func (e *Engine) forget(ctx context.Context, pool string, before time.Time) erro
 	}
 	_, err = e.store.PutDocs(ctx, docs)
 	if errors.Is(err, gq.ErrConflict) {
-		return nil // another engine did it
+		return nil // another engine has deleted them
 	}
 	return err
 }

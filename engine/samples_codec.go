@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// An hour is its samples, each the number of its interval and its values; a
-// cursor is the number of an event and the newest sample.
+// An hour is encoded as a list of samples, each with its interval number and values. A cursor
+// is encoded as an event number and the newest sample.
 
 func encodeHour(samples []machine.Sample) []byte {
 	b := make([]byte, 0, 32*len(samples)+1)

@@ -17,32 +17,31 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// kindSchedule is the kind of the documents that schedules are kept in.
+// kindSchedule is the kind of the documents that contain schedules.
 const kindSchedule = "schedule"
 
-// errNoSchedules refuses schedules over a store that cannot fire them exactly once.
-var errNoSchedules = errors.New("the store cannot write a schedule and its jobs in one commit (store.Changer), which schedules need")
+// errNoSchedules rejects schedules if the store cannot fire them exactly once.
+var errNoSchedules = errors.New("schedules need a store that writes a schedule and its jobs in one commit (store.Changer)")
 
-// entry is a schedule as it was read.
+// entry is a decoded schedule.
 type entry struct {
 	gq.Schedule
-	slots   slots
+	times   firingTimes
 	version uint64
 }
 
-// calendar remembers schedules that were read, so that an unchanged document is
-// decoded once.
+// calendar caches decoded schedules, so that each version is decoded once.
 type calendar struct {
 	mu    *sync.Mutex
 	known map[string]*entry // guarded by mu
-	bad   map[string]uint64 // versions that could not be read; guarded by mu
+	bad   map[string]uint64 // versions that could not be decoded; guarded by mu
 }
 
 func newCalendar() calendar {
 	return calendar{mu: new(sync.Mutex), known: map[string]*entry{}, bad: map[string]uint64{}}
 }
 
-// record is a schedule's document.
+// record is the document of a schedule.
 type record struct {
 	Cron        string        `json:"cron,omitempty"`
 	Every       time.Duration `json:"every,omitempty"`
@@ -51,8 +50,8 @@ type record struct {
 	Missed      gq.MissedRule `json:"missed"`
 	MissedLimit int           `json:"missed_limit,omitempty"`
 	Paused      bool          `json:"paused,omitempty"`
-	Template    []byte        `json:"template"`               // the spec's binary form
-	QueuePolicy bool          `json:"queue_policy,omitempty"` // the template left the policy to its queue
+	Template    []byte        `json:"template"`               // the encoded spec
+	QueuePolicy bool          `json:"queue_policy,omitempty"` // the template has no policy; the queue's applies
 	Next        time.Time     `json:"next"`
 	Last        time.Time     `json:"last"`
 	LastJob     gq.JobID      `json:"last_job"`
@@ -61,7 +60,7 @@ type record struct {
 	UpdatedAt   time.Time     `json:"updated_at"`
 }
 
-// templateID stands in a stored template, whose form has no place for none.
+// templateID is a placeholder, because the encoding requires an id.
 var templateID = machine.NewJobID([16]byte{})
 
 func encodeSchedule(s *gq.Schedule) ([]byte, error) {
@@ -98,13 +97,13 @@ func decodeSchedule(d store.Doc) (*entry, error) {
 		Next: r.Next, Last: r.Last, LastJob: r.LastJob, Fired: r.Fired, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt,
 	}}
 	var faults []gq.Fault
-	if e.slots, faults = slotsOf(&e.Schedule); len(faults) > 0 {
+	if e.times, faults = firingTimesOf(&e.Schedule); len(faults) > 0 {
 		return nil, fmt.Errorf("schedule %s: %w", d.Name, &gq.InvalidError{Faults: faults})
 	}
 	return e, nil
 }
 
-// open decodes a document, or finds that it has not changed.
+// open returns the decoded schedule of a document.
 func (c *calendar) open(d store.Doc) (*entry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +118,7 @@ func (c *calendar) open(d store.Doc) (*entry, error) {
 	return e, nil
 }
 
-// complain reports whether a document that cannot be read is a new one.
+// complain reports whether a document that cannot be decoded must be logged: once per version.
 func (c *calendar) complain(d store.Doc) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +129,7 @@ func (c *calendar) complain(d store.Doc) bool {
 	return true
 }
 
-// only forgets all schedules but those.
+// only removes all other schedules from the cache.
 func (c *calendar) only(names map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,10 +137,9 @@ func (c *calendar) only(names map[string]bool) {
 	maps.DeleteFunc(c.bad, func(name string, _ uint64) bool { return !names[name] })
 }
 
-// PutSchedule makes a schedule, or gives an existing one another definition. What
-// the system knows of it stays, and so does its next slot unless the calendar,
-// the interval, the zone or the start are others. Faults of the calendar name its
-// field; all are reported at once as [gq.ErrInvalid].
+// PutSchedule creates or replaces a schedule. A replaced schedule keeps its counters, and its
+// next firing time unless the cron expression, the interval, the time zone or the start
+// changed. All faults are reported at once as [gq.ErrInvalid].
 func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
 	if _, ok := e.store.(store.Changer); !ok {
 		return gq.Schedule{}, fmt.Errorf("set schedule %.80q: %w", s.Name, errNoSchedules)
@@ -159,7 +157,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		}
 		s.Template.Policy, s.Template.Overrides = o.Over(base), gq.Spec{}.Overrides
 	}
-	policy := s.Template.Policy // of the queue where there is none, whatever that will be
+	policy := s.Template.Policy // if zero, that of the queue at each firing
 	s.Template = s.Template.WithDefaults()
 	s.Template.Policy = policy
 	late, err := e.lateTemplate(ctx, &s.Template)
@@ -181,7 +179,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		next.Start = next.Start.UTC().Truncate(time.Second)
 		faults := append(errs.FaultsOf(machine.CheckSchedule(&next, e.config.Limits)), late...)
 		faults = append(faults, e.unregistered("template.policy", &next.Template.Policy)...)
-		slots, more := slotsOf(&next)
+		times, more := firingTimesOf(&next)
 		faults = append(faults, errs.FaultsOf(e.checkCallback("template.callback_url", next.Template.Metadata.CallbackURL))...)
 		if faults = append(faults, more...); len(faults) > 0 {
 			return next, &gq.InvalidError{Faults: faults}
@@ -189,7 +187,7 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 		if old != nil && old.Cron == next.Cron && old.Every == next.Every && old.TimeZone == next.TimeZone && old.Start.Equal(next.Start) {
 			next.Next = old.Next
 		} else {
-			next.Next = slots.next(later(now, next.Start.Add(-1)))
+			next.Next = times.next(later(now, next.Start.Add(-1)))
 		}
 		return next, nil
 	})
@@ -199,8 +197,8 @@ func (e *Engine) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, e
 	return out, nil
 }
 
-// lateTemplate finds out whether a template without a policy of its own waits
-// longer than jobs of its queue live.
+// lateTemplate reports a fault if the delay of a template without a policy exceeds the lifetime
+// of jobs in its queue.
 func (e *Engine) lateTemplate(ctx context.Context, t *gq.Spec) ([]gq.Fault, error) {
 	if t.Delay <= 0 || t.Policy != (gq.Policy{}) || machine.CheckQueueName(t.Queue) != nil {
 		return nil, nil
@@ -227,12 +225,12 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// PauseSchedule keeps a schedule from firing.
+// PauseSchedule stops a schedule from firing.
 func (e *Engine) PauseSchedule(ctx context.Context, name string) (gq.Schedule, error) {
 	return e.setPaused(ctx, name, true)
 }
 
-// ResumeSchedule ends a pause. Slots that passed meanwhile are not made up for.
+// ResumeSchedule ends a pause. The firings missed meanwhile are skipped.
 func (e *Engine) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error) {
 	return e.setPaused(ctx, name, false)
 }
@@ -244,7 +242,7 @@ func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Sc
 		}
 		next := old.Schedule
 		if next.Paused && !paused {
-			next.Next = old.slots.next(later(now, old.Start.Add(-1)))
+			next.Next = old.times.next(later(now, old.Start.Add(-1)))
 		}
 		next.Paused = paused
 		return next, nil
@@ -255,25 +253,25 @@ func (e *Engine) setPaused(ctx context.Context, name string, paused bool) (gq.Sc
 	return out, nil
 }
 
-// changeSchedule reads a schedule, nil for none, lets change have it and writes
-// what it returns, again and again until nobody else was faster.
+// changeSchedule applies change to a schedule, which is nil if it does not exist, and retries
+// after concurrent modifications.
 func (e *Engine) changeSchedule(ctx context.Context, name string, change func(old *entry, now time.Time) (gq.Schedule, error)) (gq.Schedule, error) {
 	for {
 		var old *entry
 		d, err := e.store.Doc(ctx, kindSchedule, name)
 		switch {
 		case err == nil:
-			// One that cannot be read can still be replaced.
+			// A schedule that cannot be decoded can still be replaced.
 			old, _ = e.calendar.open(d)
 		case !errors.Is(err, gq.ErrNotFound) && !errors.Is(err, gq.ErrInvalid):
 			return gq.Schedule{}, err
 		}
-		if !e.clock.known() { // nothing was asked of the store yet
+		if !e.clock.known() { // this is the first call to the store
 			due, err := e.store.Due(ctx, 1)
 			if err != nil {
 				return gq.Schedule{}, err
 			}
-			e.clock.saw(due.Now)
+			e.clock.observe(due.Now)
 		}
 		now := e.clock.now().UTC()
 		next, err := change(old, now)
@@ -291,8 +289,7 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 	}
 }
 
-// ownSchedule is a schedule for a caller, who may write to it: the calendar remembers
-// the template that it was read with.
+// ownSchedule copies a schedule for a caller, who may modify it. The original is cached.
 func ownSchedule(s gq.Schedule) gq.Schedule {
 	s.Template = store.CopySpec(s.Template)
 	return s
@@ -306,7 +303,7 @@ func (e *Engine) readSchedule(ctx context.Context, name string) (*entry, error) 
 	return e.calendar.open(d)
 }
 
-// writeSchedule writes a schedule that was read with that version, and returns the new one.
+// writeSchedule writes a schedule that was read at a version, and returns the new version.
 func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, version uint64) (uint64, error) {
 	data, err := encodeSchedule(s)
 	if err != nil {
@@ -319,7 +316,7 @@ func (e *Engine) writeSchedule(ctx context.Context, s *gq.Schedule, version uint
 	return versions[0], nil
 }
 
-// Schedule reads a schedule. The error is [gq.ErrNotFound] for an unknown one.
+// Schedule returns a schedule, or [gq.ErrNotFound].
 func (e *Engine) Schedule(ctx context.Context, name string) (gq.Schedule, error) {
 	s, err := e.readSchedule(ctx, name)
 	if err != nil {
@@ -328,7 +325,7 @@ func (e *Engine) Schedule(ctx context.Context, name string) (gq.Schedule, error)
 	return ownSchedule(s.Schedule), nil
 }
 
-// Schedules lists all schedules by name.
+// Schedules lists all schedules, sorted by name.
 func (e *Engine) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	entries, err := e.readSchedules(ctx)
 	if err != nil {
@@ -355,7 +352,7 @@ func (e *Engine) readSchedules(ctx context.Context) (entries []*entry, err error
 			case err == nil:
 				entries = append(entries, s)
 			case e.calendar.complain(d):
-				e.log.Error("a schedule cannot be read and does not fire", "schedule", d.Name, "error", err)
+				e.log.Error("a schedule cannot be decoded and does not fire", "schedule", d.Name, "error", err)
 			}
 		}
 		if len(docs) < store.MaxPage {
@@ -365,7 +362,7 @@ func (e *Engine) readSchedules(ctx context.Context) (entries []*entry, err error
 	}
 }
 
-// DeleteSchedule removes a schedule. Jobs it has submitted stay.
+// DeleteSchedule removes a schedule and keeps the jobs it submitted.
 func (e *Engine) DeleteSchedule(ctx context.Context, name string) error {
 	for {
 		d, err := e.store.Doc(ctx, kindSchedule, name)

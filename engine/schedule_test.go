@@ -18,14 +18,14 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// slotsOf lists the slots of a schedule that have a job, in order of submission.
-func slotsOf(t *testing.T, e *engine.Engine, name string) (slots []string) {
+// firingTimesOf lists the slots of a schedule that have a job, in order of submission.
+func firingTimesOf(t *testing.T, e *engine.Engine, name string) (slots []string) {
 	t.Helper()
 	for q := (gq.Query{OldestFirst: true, Limit: 1000}); ; {
 		page := must[gq.Page](t)(e.List(t.Context(), q))
 		for _, j := range page.Jobs {
 			if j.Spec.Attributes[engine.AttributeSchedule] == name {
-				slots = append(slots, j.Spec.Attributes[engine.AttributeSlot])
+				slots = append(slots, j.Spec.Attributes[engine.AttributeFiringTime])
 			}
 		}
 		if q.Cursor = page.Next; q.Cursor == "" {
@@ -51,7 +51,7 @@ func TestSchedule(t *testing.T) {
 			t.Errorf("the job came at %v, want %v", got, s.Next)
 		}
 		if j.Spec.Type != "report" || string(j.Spec.Payload.Data) != `{"a":1}` || j.Metadata.Tags["k"] != "v" || j.State.Own != gq.PriorityLow ||
-			j.Spec.Attributes[engine.AttributeSlot] != "2000-01-01T01:00:00Z" {
+			j.Spec.Attributes[engine.AttributeFiringTime] != "2000-01-01T01:00:00Z" {
 			t.Errorf("the job reads %+v", j)
 		}
 		must[gq.State](t)(f.Complete(t.Context(), lease, nil))
@@ -66,7 +66,7 @@ func TestSchedule(t *testing.T) {
 		}
 		time.Sleep(90 * time.Minute)
 		r := must[gq.Schedule](t)(f.ResumeSchedule(t.Context(), "report"))
-		if r.Paused || !r.Next.After(time.Now()) || len(slotsOf(t, f.Engine, "report")) != 1 {
+		if r.Paused || !r.Next.After(time.Now()) || len(firingTimesOf(t, f.Engine, "report")) != 1 {
 			t.Errorf("resumed: %+v", r)
 		}
 		if all := must[[]gq.Schedule](t)(f.Schedules(t.Context())); len(all) != 1 || all[0].Name != "report" {
@@ -162,7 +162,7 @@ func TestScheduleOnce(t *testing.T) {
 		running.Wait()
 		for i, e := range engines {
 			name := fmt.Sprint("s", i)
-			slots := slotsOf(t, e, name)
+			slots := firingTimesOf(t, e, name)
 			if want := 60; len(slots) != want || len(slices.Compact(slices.Sorted(slices.Values(slots)))) != want {
 				t.Errorf("%s: %d jobs for %d slots", name, len(slots), want)
 			}
@@ -197,11 +197,11 @@ func TestScheduleSurvivesCrash(t *testing.T) {
 				if _, err := dying.Sweep(t.Context(), time.Now()); !errors.Is(err, errKilled) {
 					t.Fatalf("sweep: %v", err)
 				}
-				if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); s.Fired != len(slotsOf(t, f.Engine, "s")) {
-					t.Errorf("%d jobs, and the schedule reads %+v", len(slotsOf(t, f.Engine, "s")), s)
+				if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); s.Fired != len(firingTimesOf(t, f.Engine, "s")) {
+					t.Errorf("%d jobs, and the schedule reads %+v", len(firingTimesOf(t, f.Engine, "s")), s)
 				}
 				f.sweep()
-				slots := slotsOf(t, f.Engine, "s")
+				slots := firingTimesOf(t, f.Engine, "s")
 				if s := must[gq.Schedule](t)(f.Schedule(t.Context(), "s")); len(slots) != 1 || s.Fired != 1 || !s.Next.After(time.Now()) {
 					t.Errorf("%d jobs for one slot; the schedule reads %+v", len(slots), s)
 				}
@@ -226,7 +226,7 @@ func TestMissedSlots(t *testing.T) {
 				for _, n := range want {
 					stamps = append(stamps, begin.Add(time.Duration(n)*10*time.Minute).UTC().Format(time.RFC3339))
 				}
-				if got := slotsOf(t, f.Engine, "s"); !slices.Equal(got, stamps) {
+				if got := firingTimesOf(t, f.Engine, "s"); !slices.Equal(got, stamps) {
 					t.Errorf("fired %v, want %v", got, stamps)
 				}
 				time.Sleep(5 * time.Minute)
@@ -246,12 +246,12 @@ func TestFullQueueKeepsSlot(t *testing.T) {
 		first := f.submit(gq.Spec{Queue: "q"})
 		must[gq.Schedule](t)(f.PutSchedule(t.Context(), gq.Schedule{Name: "s", Every: time.Hour, Template: gq.Spec{Type: "t", Queue: "q"}}))
 		time.Sleep(time.Hour + 10*time.Second)
-		if n := len(slotsOf(t, f.Engine, "s")); n != 0 {
+		if n := len(firingTimesOf(t, f.Engine, "s")); n != 0 {
 			t.Errorf("%d jobs in a full queue", n)
 		}
 		must[gq.State](t)(f.Cancel(t.Context(), first, ""))
 		time.Sleep(time.Minute)
-		if n := len(slotsOf(t, f.Engine, "s")); n != 1 {
+		if n := len(firingTimesOf(t, f.Engine, "s")); n != 1 {
 			t.Errorf("%d jobs once there is room", n)
 		}
 	})

@@ -13,19 +13,18 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Every verb here is for the holder of a lease and carries it. Whoever comes with
-// another lease than the newest, or after its end, gets [gq.ErrStaleLease] and
-// has changed nothing: no state, no checkpoint, no capacity.
+// Every call here names a lease. If that is not the newest lease of its job, or has expired,
+// the call fails with [gq.ErrStaleLease] and changes nothing: no state, no checkpoint, no
+// capacity.
 
-// Prepare reports what the holder of a claimed job is doing before it starts,
-// and renews its hold.
+// Prepare reports what a worker is doing before it starts a claimed job, and renews its hold.
 func (e *Engine) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error) {
 	return e.held(ctx, "prepare", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Prepare(s, lease, d, now)
 	})
 }
 
-// Start begins the execution of a claimed job. A ttl of 0 is the policy's.
+// Start begins to execute a claimed job. A ttl of 0 is the policy's.
 func (e *Engine) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
 	return e.held(ctx, "start", lease, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Start(s, lease, ttl, now)
@@ -43,13 +42,12 @@ func (e *Engine) held(ctx context.Context, verb string, lease gq.LeaseRef, apply
 	return answers[0].State, answers[0].Err
 }
 
-// Heartbeat keeps leases alive and stores what their holders report, in as few
-// commits as they fit. The state in each answer tells its holder whether it was
-// asked to stop ([gq.Cancellation.Requested]), and with that answer the request
-// counts as delivered.
+// Heartbeat renews leases and stores progress and checkpoints, in as few commits as possible.
+// The state in each result has a pending cancel request ([gq.Cancellation.Requested]), which
+// then counts as delivered.
 //
-// Children are inserted in the same commit as the checkpoint, or not at all.
-// They get a FAN_OUT dependency on the job that spawned them.
+// Child jobs are inserted in the same commit as the checkpoint. They get a FAN_OUT dependency
+// on the job that spawned them.
 func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	leases := make([]gq.LeaseRef, len(beats))
 	updates := make([]store.Update, len(beats))
@@ -78,11 +76,11 @@ func (e *Engine) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 	return answers, nil
 }
 
-// Settle ends leases: each job is completed, fails or is given back. The very
-// same call again is answered as before, so that a lost reply can be repeated.
+// Settle ends leases: each job completes, fails or is released. Repeating the same call returns
+// the same result, so a caller can retry after a lost reply.
 //
-// Children of a completed job are inserted in the same commit, or the job is not
-// completed. An outcome that begins a held job starts it in the same commit.
+// Child jobs of a completed job are inserted in the same commit. An outcome with Begin also
+// starts a held job in that commit.
 func (e *Engine) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	answers, err := e.settleInto(ctx, e.store, outcomes)
 	if err != nil {
@@ -110,7 +108,7 @@ func (e *Engine) settleInto(ctx context.Context, into store.Transaction, outcome
 	return e.fenced(ctx, into, verbs, leases, updates)
 }
 
-// settling is the update that an outcome asks for.
+// settling returns the update for an outcome.
 func (e *Engine) settling(o gq.Outcome) store.Update {
 	u := e.ending(o)
 	u.Settles = true
@@ -134,7 +132,7 @@ func (e *Engine) settling(o gq.Outcome) store.Update {
 	return u
 }
 
-// ending is the update that ends an execution.
+// ending returns the update that ends an execution.
 func (e *Engine) ending(o gq.Outcome) store.Update {
 	switch o.Verdict {
 	case gq.VerdictComplete:
@@ -167,13 +165,14 @@ func (e *Engine) Complete(ctx context.Context, lease gq.LeaseRef, result []byte)
 	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Result: result})
 }
 
-// Fail ends one attempt without success. Whether the job is tried again follows
-// from the failure's category and the job's policy.
+// Fail ends one attempt without success. The category of the failure and the job's policy
+// decide whether to retry.
 func (e *Engine) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
 	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictFail, Failure: f})
 }
 
-// Release gives one job back without fault. It may run again after the delay.
+// Release returns one job to its queue without using up an attempt. It is claimable after the
+// delay.
 func (e *Engine) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
 	return e.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictRelease, Delay: delay, Reason: reason})
 }
@@ -186,8 +185,8 @@ func (e *Engine) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
 	return answers[0].State, answers[0].Err
 }
 
-// fenced applies updates under leases. There is one verb for all, or one each.
-// Updates without a function are refused.
+// fenced applies updates under leases. verbs has one entry for all updates or one per update.
+// Updates without a function are invalid.
 func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []string, leases []gq.LeaseRef, updates []store.Update) ([]gq.LeaseResult, error) {
 	answers := make([]gq.LeaseResult, len(updates))
 	for i := range updates {
@@ -195,7 +194,7 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 		case updates[i].Apply == nil:
 			answers[i].Err = &gq.InvalidError{Faults: []gq.Fault{{Field: "verdict", Problem: "must be one of complete, fail, release"}}}
 		case leases[i].ID == "":
-			answers[i].Err = fmt.Errorf("no lease is given: %w", gq.ErrStaleLease)
+			answers[i].Err = fmt.Errorf("lease id is missing: %w", gq.ErrStaleLease)
 		default:
 			updates[i].Ref = store.Ref{Lease: leases[i].ID}
 		}
@@ -203,7 +202,7 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 	if err := e.adopt(ctx, updates, answers); err != nil {
 		return nil, fmt.Errorf("%s: %w", verbs[0], err)
 	}
-	at := make([]int, 0, len(updates)) // those that go to the store
+	at := make([]int, 0, len(updates)) // indices of the updates for the store
 	for i := range updates {
 		if answers[i].Err == nil {
 			updates[len(at)] = updates[i]
@@ -230,9 +229,8 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 	return answers, nil
 }
 
-// adopt completes the children that updates spawn: each belongs to the job that
-// spawned it, by a FAN_OUT dependency. What is wrong with a child is the answer to
-// its update.
+// adopt completes the specs of child jobs and adds a FAN_OUT dependency on the job that spawned
+// them. An invalid child fails its update.
 func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq.LeaseResult) error {
 	var refs []store.Ref
 	var at []int
@@ -250,7 +248,7 @@ func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq
 	}
 	for k, i := range at {
 		if parents[k].Err != nil {
-			answers[i].Err = gq.ErrStaleLease // nobody has or had it
+			answers[i].Err = gq.ErrStaleLease // no job has or had this lease
 			continue
 		}
 		parent := gq.Dependency{Kind: gq.DependencyFanOut, Job: parents[k].State.ID}

@@ -7,14 +7,14 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Running is an engine that runs in the background until it is closed.
+// Running is an engine that runs in the background until Close.
 type Running struct {
 	*Engine
 	stop  context.CancelFunc
 	ended chan error
 }
 
-// Start makes an engine over a store and runs it in the background.
+// Start creates an engine on top of a store and runs it in the background.
 func Start(s store.Store, o Options) (*Running, error) {
 	e, err := New(s, o)
 	if err != nil {
@@ -26,7 +26,7 @@ func Start(s store.Store, o Options) (*Running, error) {
 	return r, nil
 }
 
-// Close ends the engine and closes its store.
+// Close stops the engine and closes its store.
 func (r *Running) Close() error {
 	r.stop()
 	return errors.Join(<-r.ended, r.store.Close())

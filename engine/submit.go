@@ -16,13 +16,12 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// Submit makes a job. What the spec leaves open is filled in: the policy is the
-// queue's, the rest as in [gq.Spec.WithDefaults]. The id is drawn here, and a
-// spec that brings one is refused.
+// Submit stores a job. It fills in defaults: the policy of the queue, and the rest as in
+// [gq.Spec.WithDefaults]. It assigns the id and rejects a spec that has one.
 //
-// With an idempotency key that is taken the answer is the job that has it, and
-// Same tells whether it was submitted with the same content. A key without a
-// fingerprint gets one of everything the spec says.
+// If the idempotency key is already used, Submit returns the existing job, and Same reports
+// whether that job has the same content. A key without a fingerprint gets the fingerprint of
+// the whole spec.
 //
 // Errors: [gq.ErrInvalid] with every fault, [gq.ErrQueueFull], [gq.ErrDiskFull],
 // [gq.ErrTimeout].
@@ -30,7 +29,7 @@ func (e *Engine) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	return e.submit(ctx, s, e.accept)
 }
 
-// submit stores the job that complete makes of a spec.
+// submit completes a spec and stores the job.
 func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
@@ -47,14 +46,14 @@ func (e *Engine) submit(ctx context.Context, s gq.Spec, complete completion) (gq
 	return gq.SubmitResult{}, fmt.Errorf("submit: %w", explain(err))
 }
 
-// answer is what a store has made of one job.
+// answer converts the store's result for one job.
 func (e *Engine) answer(typ string, in *store.Inserted) (gq.SubmitResult, error) {
 	if in.Err != nil {
 		return refused(typ, in.Err)
 	}
 	out := submitted(in.Jobs[0])
 	if !out.Existing {
-		e.clock.saw(out.State.CreatedAt)
+		e.clock.observe(out.State.CreatedAt)
 	}
 	return out, nil
 }
@@ -64,9 +63,8 @@ func refused(typ string, err error) (gq.SubmitResult, error) {
 	return gq.SubmitResult{Err: err}, err
 }
 
-// Enqueue submits a job and returns only its id. If the idempotency key belongs to a job
-// that was submitted with other content, that is the id of that job, together with
-// [gq.ErrKeyReused]: this submission was not accepted.
+// Enqueue submits a job and returns only its id. If the idempotency key belongs to a job with
+// different content, it returns the id of that job and [gq.ErrKeyReused].
 func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 	out, err := e.Submit(ctx, s)
 	if err == nil {
@@ -75,8 +73,8 @@ func (e *Engine) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 	return out.ID(), err
 }
 
-// SubmitBatch makes many jobs, each with an answer of its own. The error is that
-// of the call: nothing is known about any of them then.
+// SubmitBatch stores many jobs. Each has its own result. If the call itself returns an error,
+// it is unknown which jobs were stored.
 func (e *Engine) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
@@ -91,7 +89,7 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 	out := make([]gq.SubmitResult, len(specs))
 	groups := make([]store.Group, 0, len(specs))
 	jobs := make([]gq.Spec, len(specs)) // one array for all groups
-	at := make([]int, 0, len(specs))    // where the answer to a group belongs
+	at := make([]int, 0, len(specs))    // index in out of each group
 	for i := range specs {
 		var err error
 		if jobs[i], err = e.accept(ctx, specs[i], nil); err != nil {
@@ -119,15 +117,14 @@ func (e *Engine) submitBatch(ctx context.Context, into store.Transaction, specs 
 		out[i] = submitted(placed[k].Jobs[0])
 	}
 	if last := &out[at[len(at)-1]]; last.Err == nil && !last.Existing {
-		e.clock.saw(last.State.CreatedAt)
+		e.clock.observe(last.State.CreatedAt)
 	}
 	return out, nil
 }
 
-// SubmitGraph makes jobs that depend on each other, all or none. Drafts name each
-// other by Ref and jobs that exist by id. A repeated or unknown reference, a
-// cycle or anything wrong with any draft is [gq.ErrInvalid] with every fault,
-// and nothing is stored.
+// SubmitGraph stores jobs that depend on each other: all of them or none. They refer to each
+// other by Ref and to existing jobs by id. If a reference is repeated or unknown, the graph has
+// a cycle, or a spec is invalid, the error is [gq.ErrInvalid] with every fault.
 func (e *Engine) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	ctx, explain, cancel := e.limited(ctx)
 	defer cancel()
@@ -164,14 +161,14 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 		faults = append(faults, gq.Fault{Field: fmt.Sprintf("jobs[%d].%s", i, field), Problem: fmt.Sprintf(format, args...)})
 	}
 	if len(drafts) == 0 || len(drafts) > gq.MaxGroupJobs {
-		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "jobs", Problem: fmt.Sprintf("a graph has 1 to %d jobs, this one %d", gq.MaxGroupJobs, len(drafts))}}}
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "jobs", Problem: fmt.Sprintf("a graph has 1 to %d jobs, this one has %d", gq.MaxGroupJobs, len(drafts))}}}
 	}
 	jobs := make([]gq.Spec, len(drafts))
 	byRef := make(map[string]int, len(drafts))
 	for i := range drafts {
 		d := &drafts[i]
 		if first, taken := byRef[d.Ref]; taken && d.Ref != "" {
-			fault(i, "ref", "%.80q is jobs[%d] already", d.Ref, first)
+			fault(i, "ref", "%.80q is already used by jobs[%d]", d.Ref, first)
 		} else {
 			byRef[d.Ref] = i
 		}
@@ -193,7 +190,7 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 		for k, n := range drafts[i].Needs {
 			other, known := byRef[n.Ref]
 			if !known || n.Ref == "" {
-				fault(i, fmt.Sprintf("needs[%d].ref", k), "%.80q is no job of this graph", n.Ref)
+				fault(i, fmt.Sprintf("needs[%d].ref", k), "%.80q is not a job of this graph", n.Ref)
 				continue
 			}
 			all = append(all, gq.Dependency{Kind: n.Kind, Job: jobs[other].ID})
@@ -201,11 +198,11 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 		jobs[i].DependsOn = all
 		nodes[i] = machine.Node{ID: jobs[i].ID, Priority: jobs[i].Metadata.Priority, Dependencies: all}
 	}
-	// What exists already is for the store to check; here it is taken for granted.
+	// The store checks dependencies on existing jobs; assume here that they exist.
 	_, err := machine.CheckGraph(nodes, func(gq.JobID) (machine.Ancestor, bool) { return machine.Ancestor{}, true })
 	for _, f := range errs.FaultsOf(err) {
 		if len(nodes) == 1 {
-			f.Field = "jobs[0]." + f.Field // a group of one is spared the index
+			f.Field = "jobs[0]." + f.Field // CheckGraph omits the index for a single job
 		}
 		faults = append(faults, f)
 	}
@@ -215,11 +212,11 @@ func (e *Engine) resolve(ctx context.Context, drafts []gq.GraphJob) ([]gq.Spec, 
 	return jobs, nil
 }
 
-// completion turns a submission into the job to be stored.
+// completion turns a submitted spec into the one to store.
 type completion func(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error)
 
-// accept completes a submission that a client makes now. Repeated jobs, of
-// schedules and replays, were accepted when they were submitted first.
+// accept completes a new submission. It also checks the callback URL, which for schedules and
+// replays was checked at the first submission.
 func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
 	job, err := e.fill(ctx, s, needs)
 	if err != nil {
@@ -228,7 +225,7 @@ func (e *Engine) accept(ctx context.Context, s gq.Spec, needs []gq.Dependency) (
 	return job, e.checkCallback("callback_url", s.Metadata.CallbackURL)
 }
 
-// checkCallback refuses a callback address to which no delivery can be made.
+// checkCallback rejects a callback URL if delivery to it is certain to fail.
 func (e *Engine) checkCallback(field, url string) error {
 	if url == "" || e.delivery == nil {
 		return nil
@@ -239,7 +236,7 @@ func (e *Engine) checkCallback(field, url string) error {
 	return nil
 }
 
-// fill completes a submission.
+// fill fills in the defaults of a spec and assigns its id.
 func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq.Spec, error) {
 	given := s.Policy
 	if given == (gq.Policy{}) && s.Overrides.Preset == 0 {
@@ -262,7 +259,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 		s.Key.Fingerprint = fingerprint(s, overrides.Over(given), needs)
 	}
 	if window := s.Policy.IdempotencyWindow; s.Key.Name != "" && window > 0 && window == s.Policy.Preset.Policy().IdempotencyWindow {
-		s.Policy.IdempotencyWindow = e.options.KeyWindow // nobody has chosen another
+		s.Policy.IdempotencyWindow = e.options.KeyWindow // the spec does not set its own
 	}
 	if s.Metadata.CallbackURL != "" {
 		if err := e.noteCallbacks(ctx); err != nil {
@@ -272,7 +269,7 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 	s.ID = e.random.jobID()
 	faults := e.unregistered("policy", &s.Policy)
 	if chosen {
-		faults = append(faults, gq.Fault{Field: "id", Problem: "is assigned by the system"})
+		faults = append(faults, gq.Fault{Field: "id", Problem: "is assigned by the queue"})
 	}
 	if len(faults) > 0 {
 		most := gq.Limits{PayloadBytes: gq.MaxPayloadBytes, ResultBytes: 1, CheckpointBytes: 1}
@@ -281,8 +278,8 @@ func (e *Engine) fill(ctx context.Context, s gq.Spec, needs []gq.Dependency) (gq
 	return s, nil
 }
 
-// unregistered is the fault of a policy whose backoff strategy nobody has registered. The
-// job would wait as if its strategy were another.
+// unregistered returns a fault if a policy names a custom backoff that is not registered. Such
+// a job would silently use another backoff.
 func (e *Engine) unregistered(at string, p *gq.Policy) []gq.Fault {
 	b := &p.Backoff
 	if b.Strategy != gq.StrategyCustom || b.Custom == "" || e.config.Backoffs[b.Custom] != nil {
@@ -290,26 +287,26 @@ func (e *Engine) unregistered(at string, p *gq.Policy) []gq.Fault {
 	}
 	return []gq.Fault{{
 		Field:   at + ".backoff.custom",
-		Problem: fmt.Sprintf("no strategy %.64q is registered here; register it when the queue is opened (gq.OpenOptions), or choose another strategy", b.Custom),
+		Problem: fmt.Sprintf("strategy %.64q is not registered; register it when opening the queue (gq.OpenOptions), or choose another strategy", b.Custom),
 	}}
 }
 
-// noteCallbacks has the store remember that there are jobs with callbacks.
+// noteCallbacks records in the store that jobs with callbacks exist.
 func (e *Engine) noteCallbacks(ctx context.Context) error {
 	if e.callbacks.Load() {
 		return nil
 	}
 	_, err := e.store.PutDocs(ctx, []store.Doc{{Kind: store.KindCallbacks, Name: store.NameCallbacks, Data: []byte("{}")}})
-	if err != nil && !errors.Is(err, gq.ErrConflict) { // which tells that it is there
+	if err != nil && !errors.Is(err, gq.ErrConflict) { // a conflict means that the document exists
 		return fmt.Errorf("note callbacks: %w", err)
 	}
 	e.callbacks.Store(true)
 	return nil
 }
 
-// fingerprint tells one submission from another with the same key: it covers all
-// that the client said, and nothing that the system added. The trace that a
-// submission belongs to is another one each time it is repeated.
+// fingerprint distinguishes submissions with the same key. It covers everything that the
+// client sent and nothing that the engine added. It leaves out the trace context, which differs
+// each time a submission is repeated.
 func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Dependency) uint64 {
 	s.Key, s.Policy = gq.IdempotencyKey{}, given
 	if s.Attributes["traceparent"] != "" {
@@ -330,9 +327,9 @@ func fingerprint(s gq.Spec, given gq.Policy, needs []gq.Dependency) uint64 {
 	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
 }
 
-// limited is a context for a submission, which does not wait for ever. explain
-// turns what the store made of its end into [gq.ErrTimeout]. A caller who waits no
-// longer anyway needs no other, and those who never give up share one.
+// limited returns a context with the timeout of a submission. explain turns the store's error
+// after that timeout into [gq.ErrTimeout]. A context with an earlier deadline is returned
+// unchanged, and contexts that never end share a deadline.
 func (e *Engine) limited(ctx context.Context) (limited context.Context, explain func(error) error, cancel func()) {
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= e.options.Timeout {
 		return ctx, func(err error) error { return err }, func() {}
@@ -344,44 +341,44 @@ func (e *Engine) limited(ctx context.Context) (limited context.Context, explain 
 		limited, cancel = context.WithTimeoutCause(ctx, e.options.Timeout, late)
 	}
 	return limited, func(err error) error {
-		if err == nil || errors.Is(err, gq.ErrTimeout) || context.Cause(limited) != late { //nolint:errorlint // it is this very error or another's
+		if err == nil || errors.Is(err, gq.ErrTimeout) || context.Cause(limited) != late { //nolint:errorlint // identity matters here
 			return err
 		}
 		return fmt.Errorf("%w: %w", late, err)
 	}, cancel
 }
 
-// sharedDeadline is the time limit of all submissions that begin within a moment and that
-// nobody ends: one timer for thousands of them.
+// sharedDeadline is the timeout of all submissions without a context of their own that begin
+// within deadlineSlack, so that thousands of them share a timer.
 type sharedDeadline struct {
 	context.Context
-	cancel func() // never called: nobody knows who is the last, and the time ends it
+	cancel func() // never called: the last user is unknown, and the timeout frees the timer
 
-	until time.Time // those who begin later need another one
+	until time.Time // later submissions need a new deadline
 }
 
-// moment is by how much a submission may be reported late.
-const moment = 100 * time.Millisecond
+// deadlineSlack is by how much a submission can exceed its timeout.
+const deadlineSlack = 100 * time.Millisecond
 
 func (e *Engine) sharedDeadlineNow() context.Context {
 	now := time.Now()
 	t := e.deadline.Load()
 	if t == nil || now.After(t.until) {
-		t = &sharedDeadline{until: now.Add(moment)}
-		t.Context, t.cancel = context.WithTimeoutCause(context.Background(), e.options.Timeout+moment, e.late)
-		e.deadline.Store(t) // another one that was made at the same time does as well
+		t = &sharedDeadline{until: now.Add(deadlineSlack)}
+		t.Context, t.cancel = context.WithTimeoutCause(context.Background(), e.options.Timeout+deadlineSlack, e.late)
+		e.deadline.Store(t) // if another goroutine stores one too, either will do
 	}
 	return t
 }
 
-// endless is a context that never ends, with the end of another.
+// endless has the values of a context that never ends and the deadline of another.
 type endless struct {
 	context.Context
 
 	values context.Context
 }
 
-// Value is that of either; the one that ends has none but its cause.
+// Value returns the value of either context.
 func (c *endless) Value(key any) any {
 	if v := c.values.Value(key); v != nil {
 		return v

@@ -275,9 +275,9 @@ func TestSubmitGraphFaults(t *testing.T) {
 			want   []string // faults, by field and a word of the problem
 		}{
 			{"Nothing", nil, []string{"jobs: a graph has 1 to"}},
-			{"UnknownRef", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is no job"}},
-			{"EmptyRef", []gq.GraphJob{draft("a"), draft("", need(gq.DependencyAfter, "")...)}, []string{"jobs[1].needs[0].ref: \"\" is no job"}},
-			{"DuplicateRef", []gq.GraphJob{draft("a"), draft("a")}, []string{"jobs[1].ref: \"a\" is jobs[0]"}},
+			{"UnknownRef", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is not a job"}},
+			{"EmptyRef", []gq.GraphJob{draft("a"), draft("", need(gq.DependencyAfter, "")...)}, []string{"jobs[1].needs[0].ref: \"\" is not a job"}},
+			{"DuplicateRef", []gq.GraphJob{draft("a"), draft("a")}, []string{"jobs[1].ref: \"a\" is already used by jobs[0]"}},
 			{"Itself", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "a")...)}, []string{"jobs[0].depends_on[0].job: "}},
 			{"Cycle", []gq.GraphJob{
 				draft("a", need(gq.DependencyAfter, "c")...), draft("b", need(gq.DependencyChain, "a")...), draft("c", need(gq.DependencyFanIn, "b")...),

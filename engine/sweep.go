@@ -11,27 +11,25 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// SweepReport is what one sweep has done.
+// SweepReport has the counts of one sweep.
 type SweepReport struct {
-	Advanced  int       // jobs that time has moved on
-	Released  int       // dependents that were told of an end
-	Fired     int       // slots of schedules
-	Collected int       // finished jobs past their retention
-	Next      time.Time // when something is due again, in the store's time; zero if nothing is known to be
-	More      bool      // there is more to do at once: each step has a limit
+	Advanced  int       // jobs whose state changed with time
+	Released  int       // dependents of ended jobs that were updated
+	Fired     int       // firings of schedules
+	Collected int       // finished jobs that were deleted after their retention
+	Next      time.Time // when the next change is due, in the store's time; zero if unknown
+	More      bool      // a step reached its limit, so more changes are due
 }
 
-// Sweep does what is due, a bounded part of it. Jobs and their leases are judged
-// by the store's own time; now is the instant up to which schedules fire, since
-// a slot is a date and not something a store knows of. [Engine.Run] calls this;
-// tests and simulations may call it by themselves. Sweeps of any number of
-// engines do each thing once.
+// Sweep applies a limited number of due changes. The store judges jobs and leases by its own
+// time; schedules fire up to now. [Engine.Run] calls Sweep; tests and simulations can call it
+// directly. If several engines sweep, each change still happens once.
 func (e *Engine) Sweep(ctx context.Context, now time.Time) (SweepReport, error) {
 	return e.sweep(ctx, func() time.Time { return now })
 }
 
-// sweep asks for the instant up to which schedules fire when it has heard what time
-// it is for the store: the clock of this machine may be wrong.
+// sweep calls now only after it has read the store's time, because the clock of this machine may
+// be wrong.
 func (e *Engine) sweep(ctx context.Context, now func() time.Time) (SweepReport, error) {
 	var r SweepReport
 	err := e.advance(ctx, &r)
@@ -42,13 +40,13 @@ func (e *Engine) sweep(ctx context.Context, now func() time.Time) (SweepReport, 
 	return r, nil
 }
 
-// advance records what time has done to jobs.
+// advance applies the changes of jobs that are due: delays, retries, expiries.
 func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 	due, err := e.store.Due(ctx, e.options.Batch)
 	if err != nil {
 		return fmt.Errorf("find due jobs: %w", err)
 	}
-	e.clock.saw(due.Now)
+	e.clock.observe(due.Now)
 	r.Next = due.Next
 	if len(due.Jobs) == 0 {
 		return nil
@@ -72,7 +70,7 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 		switch u := &updated[i]; {
 		case u.Changed:
 			r.Advanced++
-		case errors.Is(u.Err, gq.ErrNotFound) || errors.Is(u.Err, gq.ErrInUse): // it was collected since, or is for the next sweep
+		case errors.Is(u.Err, gq.ErrNotFound) || errors.Is(u.Err, gq.ErrInUse): // deleted meanwhile, or locked until the next sweep
 		case u.Err != nil:
 			faults = append(faults, fmt.Errorf("advance %s: %w", due.Jobs[i], u.Err))
 		}
@@ -81,7 +79,7 @@ func (e *Engine) advance(ctx context.Context, r *SweepReport) error {
 	return errors.Join(faults...)
 }
 
-// release passes ends on to dependents.
+// release updates the dependents of ended jobs.
 func (e *Engine) release(ctx context.Context, r *SweepReport) error {
 	n, err := e.store.ReleaseDependents(ctx, e.options.Batch)
 	if err != nil {
@@ -92,7 +90,7 @@ func (e *Engine) release(ctx context.Context, r *SweepReport) error {
 	return nil
 }
 
-// collect drops what is past its retention.
+// collect deletes finished jobs past their retention.
 func (e *Engine) collect(ctx context.Context, r *SweepReport) error {
 	n, err := e.store.Collect(ctx, e.options.Batch)
 	if err != nil {

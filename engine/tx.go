@@ -8,31 +8,29 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Tx is the queue within a transaction of the application's own, in the database
-// that the queue lives in. Jobs that are submitted exist if and only if the
-// transaction commits, jobs that are settled are settled if and only if it does,
-// and workers hear of both when it has.
+// Tx is the queue inside a transaction of the application, in the database that holds the
+// queue. Submissions and settled leases take effect if and only if the transaction commits, and
+// workers are notified after the commit.
 //
 //	tx, err := pool.Begin(ctx)                                  // pgx
 //	…                                                           // the application's own statements
 //	_, err = queue.In(store.Tx(tx)).Submit(ctx, gq.Spec{…})
 //	err = tx.Commit(ctx)
 //
-// Defaults, checks, idempotency keys and errors are those of [Engine]. An answer
-// holds once the transaction has committed; an error, as opposed to that of one
-// item of a batch, leaves the transaction as it was. How long a call waits is up to
-// its context, and a context that ends may take the transaction's connection with
-// it.
+// Defaults, checks, idempotency keys and errors are those of [Engine]. A result is valid once
+// the transaction has committed. An error of a call, unlike that of one item, leaves the
+// transaction unchanged. Calls have no timeout but that of their context, and a context that
+// ends can close the transaction's connection.
 //
-// A transaction that stays open keeps its events back, and whoever needs what it
-// has locked: the same idempotency key, the same job. Nobody else notices.
+// An open transaction delays its own events, and blocks only callers that need the same
+// idempotency key or the same job.
 type Tx struct {
 	e    *Engine
 	into store.Transaction
 }
 
-// In is the queue within a transaction. Package postgres makes one of what pgx and
-// database/sql call a transaction: postgres.Store.Tx and postgres.Store.SQL.
+// In returns the queue inside a transaction. postgres.Store.Tx and postgres.Store.SQL convert
+// transactions of pgx and database/sql.
 func (e *Engine) In(t store.Transaction) *Tx { return &Tx{e, t} }
 
 // Submit is [Engine.Submit].
@@ -67,9 +65,8 @@ func (t *Tx) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResul
 	return t.e.settleInto(ctx, t.into, outcomes)
 }
 
-// Complete is [Engine.Complete]. A handler that completes its job together with
-// its own writes returns nil after the commit: its worker then says the same again,
-// which changes nothing.
+// Complete is [Engine.Complete]. A handler that completes its job together with its own writes
+// returns nil after the commit. Its worker then completes the job again, which changes nothing.
 func (t *Tx) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
 	answers, err := t.Settle(ctx, []gq.Outcome{{Lease: lease, Verdict: gq.VerdictComplete, Result: result}})
 	if err != nil {

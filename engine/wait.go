@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Wait returns a job, with its result, as soon as it has ended. If the context
-// ends first the job is returned as it was last seen, with an error: of kind
-// [gq.KindTimeout] where that was a deadline.
+// Wait blocks until a job has ended and returns it with its result. If the context ends first,
+// Wait returns the job as last read and an error, which has kind [gq.KindTimeout] if a deadline
+// passed.
 func (e *Engine) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	for {
 		ended, done := e.watch.join(id)
@@ -39,38 +39,37 @@ func (e *Engine) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	}
 }
 
-// watch tells those who wait for jobs that they have ended. One goroutine does
-// it for all of them while there are any: it reads the events behind the store's
-// news, or the jobs themselves where they are few. So a commit costs the same
-// however many wait.
+// watch notifies callers of Wait when their jobs have ended. One goroutine serves all of them.
+// After each notification of the store it reads the new events, or the jobs themselves if they
+// are few. So the cost of a commit does not grow with the number of waiters.
 type watch struct {
 	engine *Engine
 
 	mu      sync.Mutex
 	jobs    map[gq.JobID]*watched // guarded by mu
 	serving bool                  // guarded by mu
-	newest  uint64                // event that the store last told of; guarded by mu
-	news    bool                  // there was news; guarded by mu
+	newest  uint64                // newest event in the store's notifications; guarded by mu
+	news    bool                  // the store has sent a notification; guarded by mu
 	wake    chan struct{}
 }
 
-// watched is a job that someone waits for.
+// watched is a job that callers wait for.
 type watched struct {
 	waiters int           // guarded by watch.mu
-	ended   chan struct{} // closed when there is a reason to look
+	ended   chan struct{} // closed when the callers must read the job again
 }
 
 const (
-	watchedFew = 32   // up to this many jobs are read one by one
-	watchPage  = 1000 // events read at a time
+	watchedFew = 32   // up to this many jobs are read directly
+	watchPage  = 1000 // events per read
 )
 
 func newWatch(e *Engine) watch {
 	return watch{engine: e, jobs: map[gq.JobID]*watched{}, wake: make(chan struct{}, 1)}
 }
 
-// join returns a channel that is closed when a job has ended after this call, and
-// what to call when that is of no interest any more.
+// join returns a channel that is closed when a job ends after this call, and a function to call
+// when the caller stops waiting.
 func (w *watch) join(id gq.JobID) (ended <-chan struct{}, done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +105,7 @@ func (w *watch) wakeUp() {
 	}
 }
 
-// end tells those who wait for a job.
+// end notifies the waiters of a job.
 func (w *watch) end(id gq.JobID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,7 +115,7 @@ func (w *watch) end(id gq.JobID) {
 	}
 }
 
-// serve runs while anyone waits.
+// serve runs while callers wait.
 func (w *watch) serve() {
 	poll := w.engine.options.Poll
 	if n, ok := w.engine.store.(store.Notifier); ok {
@@ -127,11 +126,11 @@ func (w *watch) serve() {
 			w.wakeUp()
 		})
 		defer stop()
-		poll = max(poll, time.Minute) // news are hints
+		poll = max(poll, time.Minute) // notifications can get lost
 	}
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
-	read := uint64(0) // all events up to this one are accounted for; 0 for unknown
+	read := uint64(0) // last processed event; 0 is unknown
 	for look := true; ; {
 		w.mu.Lock()
 		if len(w.jobs) == 0 {
@@ -157,8 +156,7 @@ func (w *watch) serve() {
 	}
 }
 
-// look finds out which jobs have ended and returns the event up to which that is
-// known.
+// look notifies the waiters of ended jobs and returns the last processed event.
 func (w *watch) look(read, newest uint64) uint64 {
 	w.mu.Lock()
 	ids := make([]store.Ref, 0, len(w.jobs))
@@ -174,7 +172,7 @@ func (w *watch) look(read, newest uint64) uint64 {
 	for read < newest {
 		events, err := w.engine.store.Events(context.Background(), read, watchPage)
 		if err != nil || len(events) == 0 {
-			return 0 // read the jobs themselves next time
+			return 0 // read the jobs next time
 		}
 		for i := range events {
 			if events[i].Status.Terminal() {
@@ -191,7 +189,7 @@ func (w *watch) readJobs(refs []store.Ref, newest uint64) uint64 {
 		n := min(len(refs), watchPage)
 		found, err := w.engine.store.Get(context.Background(), refs[:n], 0)
 		if err != nil {
-			for _, r := range refs { // they will get the error themselves
+			for _, r := range refs { // the callers read the job and get the error
 				w.end(r.Job)
 			}
 			return 0

@@ -13,97 +13,96 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// waitQueue serves the claims that wait. Those that ask for the same stand in one
-// line; whoever is at its head tries, and having found all it asked for sends
-// the next ones to try, twice as many each time. So a job that comes in costs
-// one claim and not one for each waiter, and a thousand jobs do not wait for a
-// thousand commits.
+// waitQueue holds the claims that wait for jobs. Claims with the same filter share a waitlist.
+// The first claim of the list retries; if it gets all the jobs it wants, twice as many claims
+// retry together, and so on. So a new job costs one claim instead of one per waiter, and a
+// thousand jobs do not need a thousand commits.
 //
-// A goroutine serves all lines while anyone waits. It looks when the store has news of
-// a queue, when a job is due, and when a limit will have room again. A claim that the
-// store takes long over, since somebody has the jobs locked, holds up its own line only.
+// One goroutine serves all waitlists while a claim waits. It retries when the store reports
+// news of a queue, when a job is due, and when a limit will allow another claim. If the store
+// is slow to answer, because the jobs are locked, only that waitlist is delayed.
 //
-// From the first wait on the wait queue hears all news. Who has just tried in vain and now
-// stands in line need not try again, and who asks for what the wait queue has just found to be
-// all need not try at all, unless there was news in between.
+// From its first waiter on, the wait queue receives the store's news. Unless there was news in
+// between, a claim that just came back empty waits without retrying, and a claim identical to
+// one that just came back empty skips its first attempt.
 type waitQueue struct {
 	engine *Engine
 
-	mu      sync.Mutex
-	lines   map[string]*line              // by what they ask for; none is empty; guarded by mu
-	byQueue map[string]map[*line]struct{} // guarded by mu
-	ready   []*line                       // have something to look for; guarded by mu
-	serving bool                          // by the one goroutine that alarm belongs to; guarded by mu
-	told    bool                          // the store tells this wait queue its news; guarded by mu
-	heard   uint64                        // news of queues so far; guarded by mu
-	spent   map[string]finding            // what was found to be all, by key of line; guarded by mu
-	stale   bool                          // there was news since the next due time was read; guarded by mu
-	retry   time.Time                     // when a limit lets those through who got nothing, since it was read; guarded by mu
-	wake    chan struct{}
-	alarm   alarm
+	mu         sync.Mutex
+	lists      map[string]*waitlist              // by filterKey; none is empty; guarded by mu
+	byQueue    map[string]map[*waitlist]struct{} // guarded by mu
+	ready      []*waitlist                       // must retry; guarded by mu
+	serving    bool                              // the goroutine of serve runs; guarded by mu
+	subscribed bool                              // the store reports news to this wait queue; guarded by mu
+	newsCount  uint64                            // number of news about queues; guarded by mu
+	empty      map[string]emptyResult            // filters that just came back empty, by filterKey; guarded by mu
+	stale      bool                              // news arrived after the next due time was read; guarded by mu
+	retry      time.Time                         // when a limit allows another claim; guarded by mu
+	wake       chan struct{}
+	alarm      alarm // owned by the goroutine of serve
 }
 
-// line is who waits for the same.
-type line struct {
+// waitlist holds waiting claims with the same filter.
+type waitlist struct {
 	key     string
 	queues  []string
 	waiters list.List // of *waiter
 	ready   bool      // is in waitQueue.ready
-	busy    bool      // some of it are trying
-	width   int       // how many try together
+	busy    bool      // claims of this list are in flight
+	width   int       // number of claims that retry together
 }
 
-// finding is when a line got less than it asked for.
-type finding struct {
-	heard uint64 // news until then
-	at    time.Time
+// emptyResult records that a claim got fewer jobs than it wanted.
+type emptyResult struct {
+	newsCount uint64 // waitQueue.newsCount before the claim
+	at        time.Time
 }
 
-// waiter is a claim that waits. Its fields are guarded by waitQueue.mu.
+// waiter is a waiting claim. Its fields are guarded by waitQueue.mu.
 type waiter struct {
 	claim   store.Claim
-	got     chan served // receives once
-	line    *line
-	place   *list.Element // nil if it stands in no line
-	trying  bool          // a claim for it is under way
-	leaving bool          // wants an answer even if it is none
-	gone    bool          // wants none
+	got     chan claimResult // receives once
+	list    *waitlist
+	place   *list.Element // nil if it is in no list
+	trying  bool          // its claim is in flight
+	leaving bool          // wants the next answer even without jobs
+	gone    bool          // wants no answer
 }
 
-// served is the answer to a waiter.
-type served struct {
+// claimResult is the answer to a waiter.
+type claimResult struct {
 	jobs  []gq.Job
-	asked time.Time // when the store was asked
+	asked time.Time // when the engine called the store
 	err   error
 }
 
-// Of one look at the lines.
+// Limits of one round of retries.
 const (
 	maxTries = 256 // claims
-	maxWidth = 64  // claims of one line, which are one call to the store
+	maxWidth = 64  // claims of one waitlist, which share a call to the store
 )
 
 const (
-	// dueEvery is how often the next due time is read at most.
+	// dueEvery is the shortest time between two reads of the next due time.
 	dueEvery = 10 * time.Millisecond
-	// spentFor is how long it counts that there was no more: jobs become due meanwhile.
-	spentFor = 10 * time.Millisecond
-	maxSpent = 1000
+	// emptyFor is how long an empty result is valid. Jobs can become due meanwhile.
+	emptyFor = 10 * time.Millisecond
+	maxEmpty = 1000
 )
 
-// patience is how long other lines wait for a claim.
+// patience is how long other waitlists wait for a claim in flight.
 const patience = 50 * time.Millisecond
 
 func newWaitQueue(e *Engine) waitQueue {
 	return waitQueue{
-		engine: e, lines: map[string]*line{}, byQueue: map[string]map[*line]struct{}{}, spent: map[string]finding{},
+		engine: e, lists: map[string]*waitlist{}, byQueue: map[string]map[*waitlist]struct{}{}, empty: map[string]emptyResult{},
 		wake: make(chan struct{}, 1), alarm: alarm{waitQueue: &e.claims},
 	}
 }
 
-// lineKey is equal for claims that find the same jobs. Where a pool is occupied by
-// starting, who only holds a job finds more.
-func lineKey(c *store.Claim) string {
+// filterKey is equal for claims that can get the same jobs. It includes Hold: in a pool with
+// AtStart a claim with Hold can get more jobs.
+func filterKey(c *store.Claim) string {
 	f := &c.Filter
 	var b strings.Builder
 	section := func(names []string, ordered bool) {
@@ -126,128 +125,128 @@ func lineKey(c *store.Claim) string {
 	return b.String()
 }
 
-// idle reports whether a claim would find nothing: someone waits for the same, or
-// has just got all there was.
-func (d *waitQueue) idle(c *store.Claim) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.lines) == 0 && len(d.spent) == 0 {
+// knownEmpty reports whether a claim would get nothing, because another claim with the same
+// filter waits or just came back empty.
+func (wq *waitQueue) knownEmpty(c *store.Claim) bool {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	if len(wq.lists) == 0 && len(wq.empty) == 0 {
 		return false
 	}
-	key := lineKey(c)
-	if d.lines[key] != nil {
+	key := filterKey(c)
+	if wq.lists[key] != nil {
 		return true
 	}
-	found, ok := d.spent[key]
-	return ok && d.told && found.heard == d.heard && time.Since(found.at) < spentFor
+	found, ok := wq.empty[key]
+	return ok && wq.subscribed && found.newsCount == wq.newsCount && time.Since(found.at) < emptyFor
 }
 
-// until counts the news so far, for [waitQueue.wait]; 0 if the wait queue does not hear any.
-func (d *waitQueue) until() uint64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.told {
+// newsSoFar returns the number of news for [waitQueue.wait]; 0 if the store does not report
+// them.
+func (wq *waitQueue) newsSoFar() uint64 {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	if !wq.subscribed {
 		return 0
 	}
-	return d.heard
+	return wq.newsCount
 }
 
-// comeBack notes when a limit will let a claim through that has tried by itself, and
-// may now wait.
-func (d *waitQueue) comeBack(at time.Time) {
+// retryAt records when a limit allows another claim.
+func (wq *waitQueue) retryAt(at time.Time) {
 	if at.IsZero() {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.retry = earlier(d.retry, at)
-	d.wakeUp()
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	wq.retry = earlier(wq.retry, at)
+	wq.wakeUp()
 }
 
-// wait stands in line until there is a job, the time is over or the context ends.
-// The caller has tried in vain after it read the news until tried.
-func (d *waitQueue) wait(ctx context.Context, c store.Claim, within time.Duration, tried uint64) ([]gq.Job, error) {
-	w := d.join(c, tried)
+// wait waits until there is a job, the time is over or the context ends. tried is the result
+// of newsSoFar before the caller's own attempt came back empty.
+func (wq *waitQueue) wait(ctx context.Context, c store.Claim, within time.Duration, tried uint64) ([]gq.Job, error) {
+	w := wq.join(c, tried)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
 	case s := <-w.got:
-		return d.hand(ctx, s)
+		return wq.receive(ctx, s)
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	if d.leave(w) {
+	if wq.leave(w) {
 		return nil, nil
 	}
-	select { // a claim is under way
+	select { // the claim is in flight
 	case s := <-w.got:
-		return d.hand(ctx, s)
+		return wq.receive(ctx, s)
 	case <-ctx.Done():
-		d.engine.giveBack(d.abandon(w))
+		wq.engine.giveBack(wq.abandon(w))
 		return nil, nil
 	}
 }
 
-// hand gives a caller its answer, unless it has left.
-func (d *waitQueue) hand(ctx context.Context, s served) ([]gq.Job, error) {
+// receive returns an answer to the caller, or releases the jobs if its context has ended.
+func (wq *waitQueue) receive(ctx context.Context, s claimResult) ([]gq.Job, error) {
 	if ctx.Err() != nil {
-		d.engine.giveBack(s.jobs)
+		wq.engine.giveBack(s.jobs)
 		return nil, nil //nolint:nilerr // the end of a wait is no error
 	}
-	return d.engine.usable(s), s.err
+	return wq.engine.usable(s), s.err
 }
 
-// join puts a claim at the end of its line.
-func (d *waitQueue) join(c store.Claim, tried uint64) *waiter {
-	w := &waiter{claim: c, got: make(chan served, 1)}
-	key := lineKey(&c)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l := d.lines[key]
+// join appends a claim to its waitlist.
+func (wq *waitQueue) join(c store.Claim, tried uint64) *waiter {
+	w := &waiter{claim: c, got: make(chan claimResult, 1)}
+	key := filterKey(&c)
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	l := wq.lists[key]
 	if l == nil {
-		l = &line{key: key, queues: c.Queues, width: 1}
-		d.lines[key] = l
+		l = &waitlist{key: key, queues: c.Queues, width: 1}
+		wq.lists[key] = l
 		for _, q := range l.queues {
-			if d.byQueue[q] == nil {
-				d.byQueue[q] = map[*line]struct{}{}
+			if wq.byQueue[q] == nil {
+				wq.byQueue[q] = map[*waitlist]struct{}{}
 			}
-			d.byQueue[q][l] = struct{}{}
+			wq.byQueue[q][l] = struct{}{}
 		}
-		if tried != d.heard || !d.told {
-			d.readyLocked(l) // what came before it stood here was not told to it
+		if tried != wq.newsCount || !wq.subscribed {
+			wq.readyLocked(l) // news may have arrived before the list existed
 		}
 	}
-	w.line, w.place = l, l.waiters.PushBack(w)
-	if !d.serving {
-		d.serving = true
-		go d.serve()
+	w.list, w.place = l, l.waiters.PushBack(w)
+	if !wq.serving {
+		wq.serving = true
+		go wq.serve()
 	}
 	return w
 }
 
-// leave takes a waiter out of its line. It reports false where a claim for it is
-// under way: then the answer will come.
-func (d *waitQueue) leave(w *waiter) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// leave removes a waiter from its waitlist. It reports false if the claim is in flight and an
+// answer will follow.
+func (wq *waitQueue) leave(w *waiter) bool {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
 	if w.trying || w.place == nil {
 		w.leaving = true
 		return false
 	}
-	d.removeLocked(w)
-	if len(d.lines) == 0 {
-		d.wakeUp()
+	wq.removeLocked(w)
+	if len(wq.lists) == 0 {
+		wq.wakeUp()
 	}
 	return true
 }
 
-// abandon takes a waiter out of its line for good and returns what had been
-// delivered to it. What comes later is not.
-func (d *waitQueue) abandon(w *waiter) []gq.Job {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// abandon removes a waiter and returns the jobs that were already delivered to it. No further
+// jobs will be delivered.
+func (wq *waitQueue) abandon(w *waiter) []gq.Job {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
 	w.gone = true
-	d.removeLocked(w)
+	wq.removeLocked(w)
 	select {
 	case s := <-w.got:
 		return s.jobs
@@ -256,10 +255,10 @@ func (d *waitQueue) abandon(w *waiter) []gq.Job {
 	}
 }
 
-// deliver answers a waiter, and reports false if it has left.
-func (d *waitQueue) deliver(w *waiter, s served) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// deliver answers a waiter. It reports false if the waiter has left.
+func (wq *waitQueue) deliver(w *waiter, s claimResult) bool {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
 	if w.gone {
 		return false
 	}
@@ -267,119 +266,119 @@ func (d *waitQueue) deliver(w *waiter, s served) bool {
 	return true
 }
 
-func (d *waitQueue) removeLocked(w *waiter) {
+func (wq *waitQueue) removeLocked(w *waiter) {
 	if w.place == nil {
 		return
 	}
-	l := w.line
+	l := w.list
 	l.waiters.Remove(w.place)
 	w.place = nil
 	if l.waiters.Len() > 0 {
 		return
 	}
-	delete(d.lines, l.key)
+	delete(wq.lists, l.key)
 	for _, q := range l.queues {
-		if delete(d.byQueue[q], l); len(d.byQueue[q]) == 0 {
-			delete(d.byQueue, q)
+		if delete(wq.byQueue[q], l); len(wq.byQueue[q]) == 0 {
+			delete(wq.byQueue, q)
 		}
 	}
 }
 
-func (d *waitQueue) readyLocked(l *line) {
+func (wq *waitQueue) readyLocked(l *waitlist) {
 	if !l.ready {
 		l.ready = true
-		d.ready = append(d.ready, l)
-		d.wakeUp()
+		wq.ready = append(wq.ready, l)
+		wq.wakeUp()
 	}
 }
 
-func (d *waitQueue) wakeUp() {
+func (wq *waitQueue) wakeUp() {
 	select {
-	case d.wake <- struct{}{}:
+	case wq.wake <- struct{}{}:
 	default:
 	}
 }
 
-// news is called by the store for every commit.
-func (d *waitQueue) news(n store.News) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.stale = true
+// news receives a notification of the store, which sends one per commit.
+func (wq *waitQueue) news(n store.News) {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	wq.stale = true
 	if len(n.Queues) > 0 {
-		d.heard++
-		clear(d.spent)
+		wq.newsCount++
+		clear(wq.empty)
 	}
-	if len(d.lines) == 0 {
+	if len(wq.lists) == 0 {
 		return
 	}
 	for _, q := range n.Queues {
-		for l := range d.byQueue[q] {
-			d.readyLocked(l)
+		for l := range wq.byQueue[q] {
+			wq.readyLocked(l)
 		}
 	}
-	d.wakeUp() // the next due time may be another
+	wq.wakeUp() // the next due time may have changed
 }
 
-// serve runs while anyone waits.
-func (d *waitQueue) serve() {
-	d.listen()
+// serve runs while claims wait.
+func (wq *waitQueue) serve() {
+	wq.listen()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	a := &d.alarm
+	a := &wq.alarm
 	for {
-		tries, heard, open := d.heads()
+		tries, newsCount, open := wq.nextTries()
 		if !open {
 			return
 		}
 		if len(tries) > 0 {
-			d.begin(tries, heard)
+			wq.tryAll(tries, newsCount)
 			continue
 		}
 		timer.Reset(a.wait())
 		select {
-		case <-d.wake:
+		case <-wq.wake:
 		case <-timer.C:
 			if a.rings() {
-				d.readyAll()
+				wq.readyAll()
 			}
 		}
 	}
 }
 
-// listen sees to it that the store tells its news, if it does.
-func (d *waitQueue) listen() {
-	n, ok := d.engine.store.(store.Notifier)
-	if !ok || d.alarm.told {
+// listen subscribes to the store's news, if the store reports any.
+func (wq *waitQueue) listen() {
+	n, ok := wq.engine.store.(store.Notifier)
+	if !ok || wq.alarm.subscribed {
 		return
 	}
-	n.Notify(d.news)
-	d.alarm.told = true
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.told = true
-	d.heard++ // whoever read it before heard nothing
+	n.Notify(wq.news)
+	wq.alarm.subscribed = true
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	wq.subscribed = true
+	wq.newsCount++ // invalidates earlier results of newsSoFar
 }
 
-func (d *waitQueue) readyAll() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, l := range d.lines {
-		d.readyLocked(l)
+func (wq *waitQueue) readyAll() {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	for _, l := range wq.lists {
+		wq.readyLocked(l)
 	}
 }
 
-// heads are those who try next, and the news until now. It reports false when nobody
-// waits: then the serving has ended.
-func (d *waitQueue) heads() (tries []*waiter, heard uint64, open bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.lines) == 0 {
-		d.serving = false
-		clear(d.ready)
-		d.ready = d.ready[:0]
-		return nil, d.heard, false
+// nextTries returns the claims to retry and the number of news so far. It reports false if no
+// claim waits, which ends serve.
+func (wq *waitQueue) nextTries() (tries []*waiter, newsCount uint64, open bool) {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
+	if len(wq.lists) == 0 {
+		wq.serving = false
+		clear(wq.ready)
+		wq.ready = wq.ready[:0]
+		return nil, wq.newsCount, false
 	}
-	d.ready = slices.DeleteFunc(d.ready, func(l *line) bool {
+	wq.ready = slices.DeleteFunc(wq.ready, func(l *waitlist) bool {
 		if l.busy || len(tries) >= maxTries {
 			return false
 		}
@@ -393,30 +392,30 @@ func (d *waitQueue) heads() (tries []*waiter, heard uint64, open bool) {
 		}
 		return true
 	})
-	return tries, d.heard, true
+	return tries, wq.newsCount, true
 }
 
-// begin claims for those who try, each line for itself, and returns when all have their
-// answers or other lines have waited long enough.
-func (d *waitQueue) begin(tries []*waiter, heard uint64) {
+// tryAll retries claims, one goroutine per waitlist. It returns when all have been answered or
+// after patience.
+func (wq *waitQueue) tryAll(tries []*waiter, newsCount uint64) {
 	answered := make(chan struct{}, len(tries))
-	lines := 0
+	lists := 0
 	for len(tries) > 0 {
 		n := 1
-		for n < len(tries) && tries[n].line == tries[0].line {
+		for n < len(tries) && tries[n].list == tries[0].list {
 			n++
 		}
 		mine := tries[:n]
 		tries = tries[n:]
-		lines++
+		lists++
 		go func() {
-			d.attempt(mine, heard)
+			wq.attempt(mine, newsCount)
 			answered <- struct{}{}
 		}()
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for range lines {
+	for range lists {
 		select {
 		case <-answered:
 		case <-timer.C:
@@ -425,39 +424,40 @@ func (d *waitQueue) begin(tries []*waiter, heard uint64) {
 	}
 }
 
-// attempt claims for several waiters of a line at once, which heard so much news before.
-func (d *waitQueue) attempt(tries []*waiter, heard uint64) {
+// attempt makes the claims of several waiters of one waitlist in one call. newsCount is the number
+// of news before it.
+func (wq *waitQueue) attempt(tries []*waiter, newsCount uint64) {
 	claims := make([]store.Claim, len(tries))
 	for i, w := range tries {
 		claims[i] = w.claim
 	}
 	asked := time.Now()
-	claimed, err := d.engine.store.Claim(context.Background(), claims)
+	claimed, err := wq.engine.store.Claim(context.Background(), claims)
 	if err != nil {
-		d.failAll(tries, err)
+		wq.failAll(tries, err)
 		return
 	}
 	var orphans []gq.Job
-	d.mu.Lock()
-	full := map[*line]bool{} // whether all who tried found all they asked for
+	wq.mu.Lock()
+	full := map[*waitlist]bool{} // whether every claim got as many jobs as it wanted
 	for i, w := range tries {
-		w.trying, w.line.busy = false, false
+		w.trying, w.list.busy = false, false
 		c := &claimed[i]
-		d.engine.throttled(&w.claim, c)
-		d.retry = earlier(d.retry, c.RetryAt)
+		wq.engine.throttled(&w.claim, c)
+		wq.retry = earlier(wq.retry, c.RetryAt)
 		enough := len(c.Jobs) == w.claim.N
-		if before, seen := full[w.line]; !seen || before {
-			full[w.line] = enough
+		if before, seen := full[w.list]; !seen || before {
+			full[w.list] = enough
 		}
-		if !enough && c.Err == nil && len(d.spent) < maxSpent {
-			d.spent[w.line.key] = finding{heard, time.Now()}
+		if !enough && c.Err == nil && len(wq.empty) < maxEmpty {
+			wq.empty[w.list.key] = emptyResult{newsCount, time.Now()}
 		}
 		switch {
 		case w.gone:
 			orphans = append(orphans, c.Jobs...)
 		case len(c.Jobs) > 0 || c.Err != nil || w.leaving:
-			d.removeLocked(w)
-			w.got <- served{c.Jobs, asked, c.Err}
+			wq.removeLocked(w)
+			w.got <- claimResult{c.Jobs, asked, c.Err}
 		}
 	}
 	for l, all := range full {
@@ -467,31 +467,30 @@ func (d *waitQueue) attempt(tries []*waiter, heard uint64) {
 		}
 		l.width = min(2*l.width, maxWidth)
 		if l.waiters.Len() > 0 {
-			d.readyLocked(l)
+			wq.readyLocked(l)
 		}
 	}
-	d.wakeUp() // others of these lines may have something to look for
-	d.mu.Unlock()
-	d.engine.giveBack(orphans)
+	wq.wakeUp() // these waitlists are no longer busy and may be ready
+	wq.mu.Unlock()
+	wq.engine.giveBack(orphans)
 }
 
-// failAll tells everyone who waits that the store cannot be asked, but for those whose
-// answers are still to come.
-func (d *waitQueue) failAll(tries []*waiter, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// failAll answers all waiters with an error of the store, except those with a claim in flight.
+func (wq *waitQueue) failAll(tries []*waiter, err error) {
+	wq.mu.Lock()
+	defer wq.mu.Unlock()
 	for _, w := range tries {
-		w.trying, w.line.busy = false, false
+		w.trying, w.list.busy = false, false
 	}
-	for _, l := range d.lines {
+	for _, l := range wq.lists {
 		for at := l.waiters.Front(); at != nil; {
 			w := at.Value.(*waiter)
 			if at = at.Next(); w.trying {
 				continue
 			}
-			d.removeLocked(w)
-			w.got <- served{err: err}
+			wq.removeLocked(w)
+			w.got <- claimResult{err: err}
 		}
 	}
-	d.wakeUp()
+	wq.wakeUp()
 }

@@ -12,25 +12,25 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// registry knows the workers that this engine has seen lately. It decides
-// nothing: leases do. It answers who is there.
+// registry lists the workers that this engine has seen lately. It is informative only; leases
+// decide who holds a job.
 type registry struct {
 	memory time.Duration
 
 	mu    *sync.Mutex
 	known map[string]*seen // by name; guarded by mu
-	swept time.Time        // when the forgotten were last dropped; guarded by mu
+	swept time.Time        // when silent workers were last removed; guarded by mu
 }
 
-// seen is what is known of a worker.
+// seen has the data of one worker.
 type seen struct {
 	filter  store.Filter
 	waiting int
 	last    time.Time
-	leases  map[gq.LeaseID]time.Time // until when, by our clock
+	leases  map[gq.LeaseID]time.Time // expiry, by our clock
 }
 
-// drop forgets leases that have run out, or were settled elsewhere.
+// drop removes expired leases.
 func (w *seen) drop(now time.Time) {
 	maps.DeleteFunc(w.leases, func(_ gq.LeaseID, until time.Time) bool { return !now.Before(until) })
 }
@@ -39,7 +39,7 @@ func newRegistry(memory time.Duration) registry {
 	return registry{memory: memory, mu: new(sync.Mutex), known: map[string]*seen{}}
 }
 
-// atLocked finds a worker or makes its entry. The caller holds mu.
+// atLocked returns the entry of a worker and creates it if needed. The caller holds mu.
 func (r *registry) atLocked(name string) *seen {
 	now := time.Now()
 	if now.Sub(r.swept) > r.memory {
@@ -63,8 +63,8 @@ func (r *registry) forgotten(w *seen, now time.Time) bool {
 	return w.waiting == 0 && now.Sub(w.last) > r.memory
 }
 
-// asks takes note of a claim. While it waits its worker is live; the returned
-// function ends that.
+// asks records a claim. The worker is live while the claim waits, until the returned function is
+// called.
 func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *registry) asks(c *store.Claim, waits bool) (done func()) {
 	}
 }
 
-// got takes note of what a worker was given.
+// got records the leases of claimed jobs.
 func (r *registry) got(worker string, jobs []gq.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +93,7 @@ func (r *registry) got(worker string, jobs []gq.Job) {
 	}
 }
 
-// alive takes note of a sign of life of a lease's holder.
+// alive records a call of a lease's holder.
 func (r *registry) alive(s *gq.State) {
 	if s.Lease == nil {
 		return
@@ -108,8 +108,7 @@ func (r *registry) alive(s *gq.State) {
 	}
 }
 
-// settled takes note that a lease has ended by its holder's word. The state may
-// already show another one.
+// settled records that a holder has ended its lease. The state can already have the next lease.
 func (r *registry) settled(ref gq.LeaseRef, s *gq.State) {
 	worker := ref.Worker
 	if worker == "" && s.Lease != nil && s.Lease.ID == ref.ID {
@@ -123,8 +122,8 @@ func (r *registry) settled(ref gq.LeaseRef, s *gq.State) {
 	delete(r.atLocked(worker).leases, ref.ID)
 }
 
-// Workers lists the workers that have shown themselves to this engine within the
-// last minute, by name.
+// Workers lists the workers that claimed jobs from this engine or sent it heartbeats in the last
+// minute, sorted by name.
 func (e *Engine) Workers(context.Context) ([]gq.LiveWorker, error) { return e.liveWorkers(), nil }
 
 func (e *Engine) liveWorkers() []gq.LiveWorker {

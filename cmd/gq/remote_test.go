@@ -385,7 +385,7 @@ func TestListingJobs(t *testing.T) {
 func TestListingByTypeAndTag(t *testing.T) {
 	d := newShell(t)
 	rare := d.submit("rare", "--tag", "a=b", "--tag", "c=d")
-	specs := make([]gq.Spec, engine.MaxLooked+10)
+	specs := make([]gq.Spec, engine.MaxScan+10)
 	for i := range specs {
 		specs[i] = gq.Spec{Type: "common"}
 	}
