@@ -8,8 +8,8 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// Changer is an optional capability: documents and jobs in one commit, for those
-// who keep books about jobs that must never disagree with them.
+// Changer is an optional capability: documents and jobs in one commit, for callers
+// whose documents about jobs must never disagree with them.
 type Changer interface {
 	// Change writes documents and applies functions to jobs or inserts jobs, all or
 	// none, with the events of all jobs in the same commit. Nothing is written where a

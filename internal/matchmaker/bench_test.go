@@ -74,7 +74,7 @@ func seed(b *testing.B, s store.Store, providers, shapes int, rng *rand.Rand) {
 			docs = append(docs,
 				store.Doc{Kind: "matching.provider", Name: id, Data: fmt.Appendf(nil,
 					`{"id":%q,"status":"ACTIVE","capabilities":["AI"],"models":[%s],"region":"eu","stake":10000,"attestation_expires_at":8589934591,"registered_at":%d,"updated_at":%d}`, id, models, now, now)},
-				store.Doc{Kind: "matching.books", Name: id, Data: fmt.Appendf(nil, `{"health_ppb":1000000000,"health_at":%d,"epoch_id":0}`, now)},
+				store.Doc{Kind: "matching.ledger", Name: id, Data: fmt.Appendf(nil, `{"health_ppb":1000000000,"health_at":%d,"epoch_id":0}`, now)},
 				store.Doc{Kind: "matching.beat", Name: id, Data: fmt.Appendf(nil, `{"at":%d}`, now)})
 		}
 		if _, err := s.PutDocs(context.Background(), docs); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Completion is what a provider says it has done.
+// Completion is what a provider reports when it has done a job.
 type Completion struct {
 	Lease  gq.LeaseID
 	Digest string          // of the output, 32 to 64 bytes in hexadecimal
@@ -35,13 +35,13 @@ const (
 	MaxProofBytes = 16 << 10
 )
 
-// ProofChecker judges a completion before it is accepted. It says why a proof
-// does not hold, "" where it does; an error means that it cannot tell now.
+// ProofChecker checks a completion before it is accepted. It returns why the proof is invalid, ""
+// if it is valid, or an error if it cannot tell now.
 type ProofChecker interface {
 	CheckProof(ctx context.Context, c Completion) (flaw string, err error)
 }
 
-// Claim is a completion that is to be mapped to a claim elsewhere.
+// Claim is a completion for a system that pays for it.
 type Claim struct {
 	Lease    gq.LeaseID `json:"lease_id"`
 	Job      gq.JobID   `json:"job_id"`
@@ -50,14 +50,13 @@ type Claim struct {
 	Proof    string     `json:"proof,omitzero"`
 }
 
-// ClaimSink is told of every accepted completion, in the order of their leases'
-// ids, again and again until it returns no error. A crash may repeat one.
+// ClaimSink receives every accepted completion, in the order of the lease ids. A call that returns
+// an error is repeated, and a crash may repeat one.
 type ClaimSink interface {
 	Claim(ctx context.Context, c Claim) error
 }
 
-// result is what is kept of a completion, in a form that is the same for the
-// same call.
+// result is the stored form of a completion, equal for equal calls.
 type result struct {
 	Digest string          `json:"output_digest"`
 	Meta   json.RawMessage `json:"meta,omitempty"`
@@ -72,8 +71,8 @@ func digestOf(kept []byte) string {
 	return r.Digest
 }
 
-// shape checks what a completion looks like and brings it into one form.
-func (c *Completion) shape() ([]byte, error) {
+// encode checks the form of a completion and returns its stored form.
+func (c *Completion) encode() ([]byte, error) {
 	var faults []gq.Fault
 	add := func(field, format string, args ...any) {
 		faults = append(faults, gq.Fault{Field: field, Problem: fmt.Sprintf(format, args...)})
@@ -107,20 +106,20 @@ func (c *Completion) shape() ([]byte, error) {
 	return json.Marshal(r)
 }
 
-// errProof is a proof that does not hold.
+// errProof means that a proof is invalid.
 var errProof = &gq.Error{Kind: gq.KindConflict, Code: match.CodeProofInvalid}
 
-// FlawError says why a proof does not hold. The attempt has failed.
+// FlawError says why a proof is invalid. The attempt has failed.
 type FlawError struct{ Flaw string }
 
 func (e *FlawError) Error() string { return "the proof does not hold: " + e.Flaw }
 func (e *FlawError) Unwrap() error { return errProof }
 
-// Complete ends a job with success: its shape is checked, then its proof, then
-// it is accepted. The very same call again is answered as before; any other
-// after the end of the lease is [gq.ErrStaleLease] and changes nothing.
+// Complete completes a job: it checks the form, then the proof, then accepts the completion. The
+// same call again gets the same answer; any other after the end of the lease is
+// [gq.ErrStaleLease] and changes nothing.
 func (d *Dispatcher) Complete(ctx context.Context, r Ref, c Completion) (Lease, error) {
-	kept, err := c.shape()
+	kept, err := c.encode()
 	if err != nil {
 		return Lease{}, fmt.Errorf("complete lease %.80q: %w", r.Lease, err)
 	}
@@ -139,7 +138,7 @@ func (d *Dispatcher) complete(ctx context.Context, r Ref, c Completion, kept []b
 		return err
 	}
 	update := store.Update{Ref: store.Ref{Job: job.State.ID}, Apply: apply, Result: kept}
-	// What cannot be accepted anyway, or was before, is not for the hooks.
+	// The hooks see no completion that is refused anyway or was accepted before.
 	next, events, err := apply(job.State, d.now())
 	if err != nil || len(events) == 0 || next.Status != gq.StatusCompleted {
 		return d.update(ctx, update)
@@ -193,7 +192,7 @@ func (d *Dispatcher) update(ctx context.Context, u store.Update) error {
 	return updated[0].Err
 }
 
-// deliverClaims tells the sink of completions.
+// deliverClaims sends completions to the sink.
 func (d *Dispatcher) deliverClaims(ctx context.Context) error {
 	if d.options.Claims == nil {
 		return nil
@@ -209,7 +208,7 @@ func (d *Dispatcher) deliverClaims(ctx context.Context) error {
 		found.Data = nil
 		_, err := d.store.PutDocs(ctx, []store.Doc{found})
 		if errors.Is(err, gq.ErrConflict) {
-			return nil // told by another node
+			return nil // another node has sent it
 		}
 		return err
 	})

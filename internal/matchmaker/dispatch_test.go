@@ -397,8 +397,8 @@ func TestSetAside(t *testing.T) {
 		if len(r.Assignments) != 1 || r.Assignments[0].Job != plain.ID || len(r.Requeued) != 0 {
 			f.Fatalf("the round: %+v", r)
 		}
-		if len(r.SetAside) != 1 || r.SetAside[0].Jobs != 5 || r.SetAside[0].Like.Spec.Model != "rare" {
-			f.Errorf("set aside: %+v", r.SetAside)
+		if len(r.Unserved) != 1 || r.Unserved[0].Jobs != 5 || r.Unserved[0].Like.Spec.Model != "rare" {
+			f.Errorf("set aside: %+v", r.Unserved)
 		}
 		x := f.explain(rare[0])
 		for _, want := range []string{"constraint: set aside: none of 2 providers could ever serve it", "2 no_model", "provider p: no_model", "provider q: incapable, no_model"} {
@@ -407,18 +407,18 @@ func TestSetAside(t *testing.T) {
 			}
 		}
 		f.provider("p", func(p *match.Provider) { p.Models = []string{"rare"} })
-		if r := f.round(); len(r.Assignments) != 2 || len(r.SetAside) != 0 {
+		if r := f.round(); len(r.Assignments) != 2 || len(r.Unserved) != 0 {
 			f.Errorf("when somebody can: %+v", r)
 		}
 		if _, err := f.SetStatus(f.Context(), "p", match.Suspended, ""); err != nil {
 			f.Fatal(err)
 		}
-		if r := f.round(); len(r.SetAside) != 2 {
+		if r := f.round(); len(r.Unserved) != 2 {
 			f.Errorf("when nobody can any more: %+v", r)
 		}
 		f.submit(units(100_001))
-		if r := f.round(); len(r.SetAside) != 3 {
-			f.Errorf("more units than anyone gets: %+v", r.SetAside)
+		if r := f.round(); len(r.Unserved) != 3 {
+			f.Errorf("more units than anyone gets: %+v", r.Unserved)
 		}
 	})
 }

@@ -7,67 +7,35 @@ import (
 	"fmt"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
 // Kinds of documents. Names are those of providers, or numbers that sort.
 const (
-	kindState    = "matching"          // the head, the settings, the beacon
-	kindProvider = "matching.provider" // what a provider is
-	kindBooks    = "matching.books"    // what it was given and how that went
-	kindBeat     = "matching.beat"     // its last sign of life
-	kindRound    = "matching.round"    // what a round was decided on, and what it decided
-	kindMore     = "matching.more"     // the rest of a round that is too long for one document
-	kindSupply   = "matching.supply"   // all providers of a round, for those that follow it
-	kindSlash    = "matching.slash"    // a penalty
-	kindClaim    = "matching.claim"    // a completion that is yet to be told
+	kindState     = "matching"          // the head, the settings, the beacon
+	kindProvider  = "matching.provider" // the profile of a provider
+	kindLedger    = "matching.ledger"   // its account
+	kindHeartbeat = "matching.beat"     // its last heartbeat
+	kindSlash     = "matching.slash"    // a penalty
+	kindClaim     = "matching.claim"    // a completion that the sink has not got yet
 
 	nameHead       = "head"
 	nameSettings   = "settings"
-	nameConfigured = "configured" // the settings of servers, which count until others are put
+	nameConfigured = "configured" // the settings of servers, in force until others are put
 	nameBeacon     = "beacon"
 )
 
-// head is what rounds count.
+// head is the document that every round changes.
 type head struct {
 	Round   uint64     `json:"round"`   // the last one that was recorded
 	Base    uint64     `json:"base"`    // the last one that recorded all providers
-	Matches int64      `json:"matches"` // made so far
+	Matches int64      `json:"matches"` // assignments so far
 	Seed    match.Seed `json:"seed"`    // of the last round
 	Under   int64      `json:"under"`   // assignments under that seed
-	Slashes uint64     `json:"slashes"` // made so far
-	Writer  string     `json:"writer"`  // who wrote this: the records of rounds build on each other
-}
-
-// profile is the document of a provider.
-type profile struct {
-	match.Provider        // what it says of itself; no counters
-	Reason         string `json:"reason,omitzero"` // of its status
-	RegisteredAt   int64  `json:"registered_at"`
-	UpdatedAt      int64  `json:"updated_at"`
-}
-
-// books is the document of what a provider was given.
-type books struct {
-	match.Standing
-	Open []entry `json:"open,omitempty"`
-}
-
-// entry is a lease that was given and whose end has not been entered.
-type entry struct {
-	Lease gq.LeaseID `json:"lease"`
-	Job   gq.JobID   `json:"job"`
-	Kind  match.Kind `json:"kind"`
-	Units int64      `json:"units,omitzero"`
-	Epoch int64      `json:"epoch_id"`
-	At    int64      `json:"at"` // nanoseconds since 1970
-	Place int64      `json:"n"`  // the match that it was
-}
-
-// beat is the document of a sign of life.
-type beat struct {
-	At int64 `json:"at"`
+	Slashes uint64     `json:"slashes"` // penalties so far
+	Writer  string     `json:"writer"`  // the process that wrote this: the records of rounds build on each other
 }
 
 func doc(kind, name string, version uint64, content any) (store.Doc, error) {
@@ -85,7 +53,7 @@ func read(d store.Doc, into any) error {
 	return nil
 }
 
-// find reads a document into a value; its version is 0 where there is none.
+// find reads a document into a value; its version is 0 if there is none.
 func (d *Dispatcher) find(ctx context.Context, kind, name string, into any) (version uint64, err error) {
 	found, err := d.store.Doc(ctx, kind, name)
 	switch {
@@ -97,7 +65,7 @@ func (d *Dispatcher) find(ctx context.Context, kind, name string, into any) (ver
 	return found.Version, read(found, into)
 }
 
-// each hands over all documents of a kind.
+// each calls f with every document of a kind.
 func (d *Dispatcher) each(ctx context.Context, kind string, f func(store.Doc) error) error {
 	for after := ""; ; {
 		docs, err := d.store.Docs(ctx, kind, after, store.MaxPage)
@@ -116,27 +84,32 @@ func (d *Dispatcher) each(ctx context.Context, kind string, f func(store.Doc) er
 	}
 }
 
-// draft gathers what is written together under the head.
+// draft is what one commit writes together with the head.
 type draft struct {
 	docs    []store.Doc
-	noted   []func(version uint64) // what to do with each new version
+	written []func(version uint64) // called with each new version; may be nil
 	updates []store.Update
-	head    func(*head) // what changes about it; nil for nothing
+	head    func(*head) // changes the head; nil for nothing
 	err     error
 }
 
-func (t *draft) put(kind, name string, version uint64, content any, noted func(version uint64)) {
-	written, err := doc(kind, name, version, content)
+func (t *draft) put(kind, name string, version uint64, content any, written func(version uint64)) {
+	made, err := doc(kind, name, version, content)
 	t.err = errors.Join(t.err, err)
-	t.raw(written, noted)
+	t.add(made, written)
 }
 
-func (t *draft) raw(written store.Doc, noted func(version uint64)) {
-	t.docs, t.noted = append(t.docs, written), append(t.noted, noted)
+// putStatement writes an account as it will be.
+func (t *draft) putStatement(a *ledger.Account, s *ledger.Statement) {
+	t.put(kindLedger, a.Provider, a.Version, s, func(v uint64) { a.Written(s, v) })
 }
 
-// commit writes a draft and the head. Where someone was faster nothing is
-// written, and what is known here is stale. The caller holds mu.
+func (t *draft) add(made store.Doc, written func(version uint64)) {
+	t.docs, t.written = append(t.docs, made), append(t.written, written)
+}
+
+// commit writes a draft and the head. If another node was faster it writes nothing, and what is
+// known here is stale. The caller holds mu.
 func (d *Dispatcher) commit(ctx context.Context, t *draft, next head) ([]gq.State, error) {
 	if t.head != nil {
 		t.head(&next)
@@ -148,12 +121,12 @@ func (d *Dispatcher) commit(ctx context.Context, t *draft, next head) ([]gq.Stat
 	}
 	done, err := d.change.Change(ctx, store.Change{Docs: t.docs, Updates: t.updates})
 	if err != nil {
-		d.stale = true // also where it is not known whether it happened
+		d.stale = true // also if it is not known whether the commit happened
 		return nil, err
 	}
-	for i, noted := range t.noted {
-		if noted != nil {
-			noted(done.Versions[i])
+	for i, written := range t.written {
+		if written != nil {
+			written(done.Versions[i])
 		}
 	}
 	return done.States, nil

@@ -10,14 +10,14 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/matchmaker/backlog"
 	"github.com/gopherqueue/gq/match"
 )
 
 // shown is how many providers an explanation names.
 const shown = 20
 
-// Refusals judges every provider for a job that waits, by id: why it is not
-// given to each, and none for those that could have it.
+// Refusals lists for each provider, by id, why it cannot get a waiting job; no reasons if it can.
 func (d *Dispatcher) Refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,25 +37,24 @@ func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict
 		return nil, err
 	}
 	now := d.now().Unix()
-	if err := d.freshen(ctx, now); err != nil {
+	if err := d.refreshHeartbeats(ctx, now); err != nil {
 		return nil, err
 	}
 	at := d.at(now)
 	in := match.Input{Now: now, Policy: d.policy(), Jobs: []match.Job{m}}
-	if w := d.backlog.jobs[job.State.ID]; w != nil {
+	if w := d.backlog.Get(job.State.ID); w != nil {
 		in.Jobs[0].Excluded = excluded(w, at.Seed())
-		if in.Grants, err = d.granted(ctx, []*waiting{w}, now); err != nil {
+		if in.Grants, err = d.granted(ctx, []*backlog.Job{w}, now); err != nil {
 			return nil, err
 		}
 	}
-	for _, p := range d.byID() {
-		in.Providers = append(in.Providers, d.view(p, at.Epoch, now))
+	for _, p := range d.registry.ByID() {
+		in.Providers = append(in.Providers, p.View(&d.settings.Health, at.Epoch, now))
 	}
 	return match.Explain(&in, m.ID)
 }
 
-// explain says which filter refused which provider, for the engine's own
-// explanation of a job.
+// explain tells which filter refused which provider, as part of the engine's explanation of a job.
 func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,7 +93,7 @@ func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, err
 		Remedy:  "register a provider that fits, or wait until one has room",
 		More:    max(0, len(verdicts)-shown),
 	}
-	if w := d.backlog.jobs[job.State.ID]; w != nil && w.shape != nil && w.shape.servers <= 0 {
+	if w := d.backlog.Get(job.State.ID); w != nil && w.Unserved() {
 		first.Summary = fmt.Sprintf("set aside: none of %d providers could ever serve it now: %s", len(verdicts), tallied(tally))
 	}
 	reasons := []gq.Reason{first}
@@ -104,14 +103,14 @@ func (d *Dispatcher) explain(ctx context.Context, job *gq.Job) ([]gq.Reason, err
 	return reasons, nil
 }
 
-// inLine is the reason of a job that somebody could have.
+// inLine explains a job that a provider could get.
 func (d *Dispatcher) inLine(job *gq.Job, fitting, of int) gq.Reason {
 	r := gq.Reason{
 		Cause:   gq.CauseNext,
 		Summary: fmt.Sprintf("%d of %d providers fit; it waits for its turn in a round", fitting, of),
 		Remedy:  "wait, or submit it with a higher fee or tier",
 	}
-	if w := d.backlog.jobs[job.State.ID]; w != nil && w.inQueue == 0 && w.shape.inQueue == 0 {
+	if w := d.backlog.Get(job.State.ID); w != nil && w.First() {
 		r.Summary = fmt.Sprintf("%d of %d providers fit; it is the first job of the next round", fitting, of)
 		r.Remedy = fmt.Sprintf("wait: rounds are %v apart", time.Duration(d.settings.DispatchInterval)*time.Millisecond)
 	}
@@ -126,8 +125,7 @@ func named(reasons []match.Reason) string {
 	return strings.Join(names, ", ")
 }
 
-// tallied lists reasons with how many providers have them, the most frequent
-// first.
+// tallied lists reasons with their number of providers, the most frequent first.
 func tallied(tally map[match.Reason]int) string {
 	var reasons []match.Reason
 	for r := range tally {

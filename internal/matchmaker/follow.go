@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker/audit"
+	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
-// page is how many events and jobs are read at a time.
+// page is how many events or jobs one call reads.
 const page = 1000
 
-// tooFar is how many events of other queues are read before it is cheaper to
-// read the jobs of this one anew.
+// tooFar is how many events, most of them of other queues, are read before it is cheaper to read
+// the jobs of this queue again.
 const tooFar = 100_000
 
-// catchUp brings what is known up to the present: documents that others have
-// changed, and what the events tell of jobs and leases. The caller holds mu.
+// catchUp reads what has changed: documents that other nodes wrote, and the jobs and leases that
+// events tell of. The caller holds mu.
 func (d *Dispatcher) catchUp(ctx context.Context) error {
-	if err := d.listen(ctx); err != nil {
+	if err := d.readClock(ctx); err != nil {
 		return err
 	}
 	if !d.loaded {
@@ -35,7 +38,7 @@ func (d *Dispatcher) catchUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if newest-d.after > tooFar && int(newest-d.after) > 4*(len(d.backlog.jobs)+len(d.leases)) {
+	if newest-d.after > tooFar && int(newest-d.after) > 4*(d.backlog.Len()+d.ledger.Len()) {
 		return d.load(ctx)
 	}
 	for d.after < newest {
@@ -50,7 +53,7 @@ func (d *Dispatcher) catchUp(ctx context.Context) error {
 			return nil
 		}
 		if err := d.follow(ctx, events); err != nil {
-			d.loaded = false // some of it may be known by half
+			d.loaded = false // it may have taken in a part of them
 			return err
 		}
 		d.after = events[len(events)-1].Seq
@@ -58,7 +61,7 @@ func (d *Dispatcher) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// catchUpDocs reads documents anew that someone else may have changed.
+// catchUpDocs reads the documents again if another node has changed the head.
 func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 	var h head
 	version, err := d.find(ctx, kindState, nameHead, &h)
@@ -68,29 +71,28 @@ func (d *Dispatcher) catchUpDocs(ctx context.Context) error {
 	if version == d.headVersion && !d.stale {
 		return nil
 	}
-	d.loaded = false // until it is known again
+	d.loaded = false // until all is read
 	if err := d.readSettings(ctx); err != nil {
 		return err
 	}
-	var fresh []*lease
-	if err := d.readProviders(ctx, &fresh); err != nil {
+	unknown, err := d.readProviders(ctx)
+	if err != nil {
 		return err
 	}
-	if err := d.inspect(ctx, fresh); err != nil {
+	if err := d.inspect(ctx, unknown); err != nil {
 		return err
 	}
 	if h.Round != d.head.Round {
-		d.ledger, d.grants = ledger{}, window{} // the records of others are not known here
+		d.audit, d.grants = audit.Log{}, ledger.Grants{} // another node recorded a round
 	}
 	d.head, d.headVersion, d.stale, d.loaded = h, version, false, true
 	return nil
 }
 
-// inspect reads the jobs of leases that someone else has given.
-func (d *Dispatcher) inspect(ctx context.Context, fresh []*lease) error {
+// inspect reads the jobs of leases that another node has given.
+func (d *Dispatcher) inspect(ctx context.Context, leases []*ledger.Lease) error {
 	held := make(map[gq.LeaseID]*gq.State)
-	for from := 0; from < len(fresh); from += page {
-		some := fresh[from:min(from+page, len(fresh))]
+	for some := range slices.Chunk(leases, page) {
 		refs := make([]store.Ref, len(some))
 		for i, l := range some {
 			refs[i] = store.Ref{Job: l.Job}
@@ -107,31 +109,31 @@ func (d *Dispatcher) inspect(ctx context.Context, fresh []*lease) error {
 			}
 		}
 	}
-	return d.reconcile(ctx, fresh, held)
+	return d.reconcile(ctx, leases, held)
 }
 
-// job takes note of how a job stands.
+// job takes in the present state of a job. It adds it to held if it is held.
 func (d *Dispatcher) job(ctx context.Context, j *gq.Job, held map[gq.LeaseID]*gq.State) error {
-	defer delete(d.ended, j.State.ID)
+	defer d.ledger.ForgetPast(j.State.ID)
 	switch s := &j.State; {
 	case s.Status.Held():
-		d.backlog.drop(s.ID)
+		d.backlog.Drop(s.ID)
 		if held != nil {
 			held[s.Lease.ID] = s
 		}
-		if l := d.leases[s.Lease.ID]; l != nil {
-			d.lasts(l, s.Lease.ExpiresAt)
+		if l := d.ledger.Lease(s.Lease.ID); l != nil {
+			d.ledger.SetExpiry(l, s.Lease.ExpiresAt)
 		}
 		return nil
-	case s.Status.Terminal(), s.Status == gq.StatusPending: // or it waits for another job
-		d.backlog.drop(s.ID)
+	case s.Status.Terminal(), s.Status == gq.StatusPending: // pending: it waits for another job
+		d.backlog.Drop(s.ID)
 		return nil
 	default:
 		return d.enqueue(ctx, j)
 	}
 }
 
-// follow takes in events: ends of leases, and jobs that changed.
+// follow takes in events: leases that ended, and jobs that changed.
 func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 	var changed []store.Ref
 	seen := make(map[gq.JobID]bool)
@@ -140,9 +142,9 @@ func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 		if e.Queue != d.queue {
 			continue
 		}
-		if l := d.leases[e.Lease]; l != nil && e.Lease != "" {
+		if l := d.ledger.Lease(e.Lease); l != nil {
 			if o := match.OutcomeOf(e); o != 0 {
-				d.settled(l, o, e.Time)
+				d.ledger.Settle(l, o, e.Time, &d.settings)
 			}
 		}
 		if !seen[e.Job] {
@@ -160,8 +162,8 @@ func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 	for i := range found {
 		switch {
 		case errors.Is(found[i].Err, gq.ErrNotFound):
-			d.backlog.drop(changed[i].Job)
-			delete(d.ended, changed[i].Job)
+			d.backlog.Drop(changed[i].Job)
+			d.ledger.ForgetPast(changed[i].Job)
 		case found[i].Err != nil:
 			return found[i].Err
 		default:
@@ -173,34 +175,34 @@ func (d *Dispatcher) follow(ctx context.Context, events []gq.Event) error {
 	return nil
 }
 
-// enqueue enters a job that waits.
+// enqueue adds a waiting job to the backlog.
 func (d *Dispatcher) enqueue(ctx context.Context, j *gq.Job) error {
 	w, err := waitingOf(j, d.reader)
 	if err != nil {
-		d.log.Warn("a job of the matching queue is not one of a round", "job", j.State.ID, "error", err)
+		d.log.Warn("ignoring an invalid job in the matching queue", "job", j.State.ID, "error", err)
 		return nil
 	}
-	if s, e := &j.State, d.ended[j.State.ID]; e.version > 0 && e.version == s.Version {
-		w.leases = e.leases
+	s := &j.State
+	if past, known := d.ledger.Past(s.ID, s.Version); known {
+		w.Past = past
 	} else if int(s.Version) > s.Faults { // it had a lease that cost no attempt
 		history, err := d.store.History(ctx, s.ID)
 		if err != nil {
 			return fmt.Errorf("history of job %s: %w", s.ID, err)
 		}
-		w.leases = pastLeases(history, s.Faults)
+		w.Past = pastLeases(history, s.Faults)
 	}
-	d.backlog.put(w, d.now())
+	d.backlog.Put(w, d.now())
 	return nil
 }
 
-// pastLeases are the leases of a job after so many faults that ended without
-// another.
-func pastLeases(history []gq.Event, faults int) (leases []past) {
+// pastLeases lists the leases that a job had since its last fault.
+func pastLeases(history []gq.Event, faults int) (leases []ledger.PastLease) {
 	failed := 0
 	for i := range history {
 		e := &history[i]
 		if e.Type == gq.EventClaimed && failed == faults {
-			leases = append(leases, past{e.Worker, e.Lease})
+			leases = append(leases, ledger.PastLease{Provider: e.Worker, Lease: e.Lease})
 		}
 		if e.Failure != nil && match.FaultOf(e.Failure.Code) != 0 {
 			failed++
@@ -209,19 +211,15 @@ func pastLeases(history []gq.Event, faults int) (leases []past) {
 	return leases
 }
 
-// sweep lets time have its due: leases that have run out end.
+// sweep expires leases, and lets rounds take the jobs whose run time has come.
 func (d *Dispatcher) sweep(ctx context.Context, now time.Time) error {
 	for {
-		var due []*lease
-		for d.timers.len() > 0 && !d.timers.items[0].until.After(now) && len(due) < page {
-			due = append(due, d.timers.items[0])
-			d.timers.remove(0)
-		}
-		if len(due) == 0 {
+		expired := d.ledger.TakeExpired(now, page)
+		if len(expired) == 0 {
 			break
 		}
-		updates := make([]store.Update, len(due))
-		for i, l := range due {
+		updates := make([]store.Update, len(expired))
+		for i, l := range expired {
 			updates[i] = store.Update{Ref: store.Ref{Job: l.Job}, Apply: advance, Yield: true}
 		}
 		if _, err := d.store.Update(ctx, updates); err != nil {
@@ -231,17 +229,17 @@ func (d *Dispatcher) sweep(ctx context.Context, now time.Time) error {
 		if err := d.catchUp(ctx); err != nil {
 			return err
 		}
-		for _, l := range due {
-			if d.leases[l.Lease] == l && l.inTimers < 0 { // the store's clock is not there yet
-				d.lasts(l, now.Add(shortest))
+		for _, l := range expired {
+			if d.ledger.Lease(l.Lease) == l && !l.Timed() { // the store's clock is behind ours
+				d.ledger.SetExpiry(l, now.Add(minPause))
 			}
 		}
 	}
-	d.backlog.due(now)
+	d.backlog.Advance(now)
 	return nil
 }
 
-// advance is what time does to a job. Its delays depend on nothing drawn.
+// advance applies what time has made due to a job. Delays of matching have no jitter.
 func advance(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 	return machine.Advance(s, machine.Draw{}, now)
 }

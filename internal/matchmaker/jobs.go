@@ -13,14 +13,15 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/matchmaker/backlog"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
-// What a job asks for beyond the fields of a spec is kept in attributes, in
-// pieces of a size that they can have.
+// What a job asks for beyond the fields of a spec is stored in attributes, cut into pieces that
+// fit.
 const (
 	attribute  = "matching"
 	pieceBytes = 900
@@ -54,20 +55,20 @@ func attributesOf(a asks) (map[string]string, error) {
 	return pieces, nil
 }
 
-// reader remembers what jobs ask for, as most ask for the same, so that it is
-// decoded and kept once. The nil reader remembers nothing.
+// reader decodes what jobs ask for, and keeps it: most jobs ask for the same. The nil reader keeps
+// nothing.
 type reader struct {
 	known map[string]asks // by the text before the size
 	texts map[string]string
 }
 
-// maxRemembered is how much a reader remembers before it begins anew.
+// maxRemembered is how many entries a reader keeps before it drops them all.
 const maxRemembered = 1 << 16
 
 func newReader() *reader { return &reader{map[string]asks{}, map[string]string{}} }
 
-// asks decodes what a job asks for. The size, which differs from job to job,
-// comes last in what attributesOf writes.
+// asks decodes what a job asks for. attributesOf writes the size last because it differs from job
+// to job.
 func (r *reader) asks(text []byte) (a asks, err error) {
 	head, closed := bytes.CutSuffix(text, []byte("}"))
 	size := int64(0)
@@ -93,7 +94,7 @@ func (r *reader) asks(text []byte) (a asks, err error) {
 	return a, nil
 }
 
-// text is a text that is kept once.
+// text returns an equal string of which there is one copy.
 func (r *reader) text(s string) string {
 	if r == nil {
 		return s
@@ -109,7 +110,7 @@ func (r *reader) text(s string) string {
 	return kept
 }
 
-// matchJob is a job as a round sees it, or why no round can.
+// matchJob is a job as a round sees it, or an error if no round can.
 func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 	kind, err := match.ParseKind(j.Spec.Type)
 	if err != nil {
@@ -128,47 +129,46 @@ func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 		MaxFee: j.Spec.MaxFee, EnqueuedAt: j.State.CreatedAt.Unix(), SizeBytes: a.SizeBytes, Units: j.Spec.CostUnits,
 		Attempt: int64(j.State.Faults), Regions: a.Regions,
 	}
-	if err := m.Validate(); err != nil { // another API made it: a round with it would be none
+	if err := m.Validate(); err != nil { // submitted through another API
 		return match.Job{}, fmt.Errorf("what job %s asks for: %w", j.State.ID, err)
 	}
 	return m, nil
 }
 
-// waitingOf is a job that waits.
-func waitingOf(j *gq.Job, r *reader) (*waiting, error) {
+func waitingOf(j *gq.Job, r *reader) (*backlog.Job, error) {
 	m, err := matchJob(j, r)
 	if err != nil {
 		return nil, err
 	}
-	return &waiting{Job: m, id: j.State.ID, runAt: j.State.RunAt, ends: machine.LifeEnd(&j.State)}, nil
+	return &backlog.Job{Job: m, JobID: j.State.ID, RunAt: j.State.RunAt, EndsAt: machine.LifeEnd(&j.State)}, nil
 }
 
-// Job is a job as it stands.
+// Job is a job as it is now.
 type Job struct {
 	match.Job
-	State         string // QUEUED, ASSIGNED, COMPLETED, EXPIRED; FAILED and CANCELLED where others ended it
+	State         string // QUEUED, ASSIGNED, COMPLETED, EXPIRED; FAILED and CANCELLED if another API ended it
 	PriorityCache int64
 	Score         int64
-	TTL           int64 // seconds it may live
+	TTL           int64 // lifetime in seconds
 	ExpiresAt     int64
 	RelDeadline   int64 // when its attempts must have ended; 0 before the first
 	RunAt         int64 // not assigned before
 	LastError     string
 	Message       string // what its last error said
 	Reason        string // why it expired, if it did
-	Tombstoned    bool   // there will be no further attempt
+	Tombstoned    bool   // it has ended
 	Lease         gq.LeaseID
 	Digest        string
 	Payload       []byte
 }
 
-// Submit makes a job.
+// Submit submits a job.
 func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	set, err := d.Settings(ctx)
 	if err != nil {
 		return Job{}, err
 	}
-	if err := d.guardOnce(ctx); err != nil {
+	if err := d.limitDepthOnce(ctx); err != nil {
 		return Job{}, fmt.Errorf("submit: %w", err)
 	}
 	attributes, err := attributesOf(asks{e.Spec, e.Regions, e.SizeBytes})
@@ -186,25 +186,24 @@ func (d *Dispatcher) Submit(ctx context.Context, e match.Enqueue) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	d.poke()
+	d.wake()
 	return d.Job(ctx, out.ID())
 }
 
-// guardOnce limits the depth of the queue before its first job.
-func (d *Dispatcher) guardOnce(ctx context.Context) error {
+// limitDepthOnce limits the depth of the queue before its first job.
+func (d *Dispatcher) limitDepthOnce(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.loaded && d.guarded {
+	if d.loaded && d.depthSet {
 		return nil
 	}
-	if err := d.catchUp(ctx); err != nil || d.guarded {
+	if err := d.catchUp(ctx); err != nil || d.depthSet {
 		return err
 	}
-	return d.guard(ctx)
+	return d.limitDepth(ctx)
 }
 
-// Job reads a job. One that ended longer ago than the horizon is
-// [gq.ErrNotFound].
+// Job reads a job. One that ended longer ago than the horizon is [gq.ErrNotFound].
 func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
 	set, err := d.Settings(ctx)
 	if err != nil {
@@ -212,7 +211,7 @@ func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
 	}
 	job, err := d.engine.Get(ctx, id, gq.WithPayload|gq.WithResult)
 	if errs.KindOf(err) == gq.KindDenied {
-		// Whoever may read this queue is denied only jobs of other queues.
+		// A caller who may read this queue is denied only jobs of other queues.
 		err = gq.ErrNotFound.Errorf("job %s not found", id)
 	}
 	if err != nil {
@@ -225,15 +224,12 @@ func (d *Dispatcher) Job(ctx context.Context, id gq.JobID) (Job, error) {
 	return out, nil
 }
 
-// errKind says that a job of the store is none of this queue.
-var errOther = errors.New("is not a job of the matching queue")
-
 func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 	if job.Spec.Queue != d.queue {
-		return Job{}, fmt.Errorf("%w: %w", errOther, gq.ErrNotFound)
+		return Job{}, fmt.Errorf("is not a job of the matching queue: %w", gq.ErrNotFound)
 	}
 	now := d.now()
-	s, _, err := machine.Advance(job.State, machine.Draw{}, now) // as time has made it, whether or not that is recorded
+	s, _, err := machine.Advance(job.State, machine.Draw{}, now) // a sweep may not have advanced it yet
 	if err != nil {
 		return Job{}, err
 	}
@@ -273,12 +269,12 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 	return out, nil
 }
 
-// beyond reports whether a job ended longer ago than is told of.
+// beyond reports whether a job ended longer ago than the horizon.
 func (d *Dispatcher) beyond(s *gq.State, set *match.Settings, now time.Time) bool {
 	return s.Status.Terminal() && !now.Before(s.CompletedAt.Add(time.Duration(set.TTL.GCHorizon)*time.Second))
 }
 
-// lastError is a failure by its name among the four faults, else by its code.
+// lastError is the name of a failure that is one of the four faults, else its code.
 func lastError(f *gq.Failure) string {
 	if o := match.FaultOf(f.Code); o != 0 {
 		return o.String()
@@ -286,7 +282,7 @@ func lastError(f *gq.Failure) string {
 	return f.Code
 }
 
-// expiryReason is why a job expired: its lifetime has another name here.
+// expiryReason is why a job expired: matching calls the lifetime ttl.
 func expiryReason(reason string) string {
 	if reason == "lifetime" {
 		return "ttl"
@@ -302,7 +298,7 @@ func (d *Dispatcher) findJob(ctx context.Context, id gq.LeaseID, parts gq.Parts)
 	}
 	switch {
 	case errors.Is(found[0].Err, gq.ErrNotFound):
-		return gq.Job{}, gq.ErrNotFound // the caller names the lease
+		return gq.Job{}, gq.ErrNotFound // the caller adds the lease
 	case found[0].Err != nil:
 		return gq.Job{}, found[0].Err
 	case found[0].Spec.Queue != d.queue:

@@ -4,23 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
-// Lease is a lease as it stands or stood.
+// Lease is a lease, active or ended.
 type Lease struct {
 	ID       gq.LeaseID
 	Job      gq.JobID
 	Provider string
 	Kind     match.Kind
 	Attempt  int64     // from 0
-	Start    time.Time // when it was given
+	Start    time.Time // when the round gave it
 	AckBy    time.Time // before which it must be acknowledged
 	Acked    bool
 	Deadline time.Time
@@ -28,10 +30,10 @@ type Lease struct {
 	Renewals int
 	Status   string    // ACTIVE, RENEWED, CANCELLED, EXPIRED, COMPLETED
 	Reason   string    // why it was cancelled or has expired
-	EndedAt  time.Time // zero while it lasts
+	EndedAt  time.Time // zero while it is active
 }
 
-// leaseOf reads a lease out of its job's history.
+// leaseOf derives a lease from its job's history.
 func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found bool) {
 	policy := job.State.Policy
 	kind, _ := match.ParseKind(job.Spec.Type)
@@ -68,8 +70,8 @@ func leaseOf(job *gq.Job, history []gq.Event, id gq.LeaseID) (l Lease, found boo
 	return l, found
 }
 
-// endedAt is when an event's end of a lease came: what time brings about comes at
-// its time, however much later that was noticed.
+// endedAt is when a lease ended that an event tells of: a timeout ends it at its time, however much
+// later the event was written.
 func (l *Lease) endedAt(job *gq.Job, e *gq.Event, o match.Outcome) time.Time {
 	switch {
 	case o == match.AckTimeout:
@@ -77,13 +79,16 @@ func (l *Lease) endedAt(job *gq.Job, e *gq.Event, o match.Outcome) time.Time {
 	case o == match.LeaseExpired:
 		return l.Deadline
 	case e.Type == gq.EventDeadLettered && e.Failure == nil:
-		return earlier(e.Time, machine.LifeEnd(&job.State))
+		if end := machine.LifeEnd(&job.State); end.Before(e.Time) {
+			return end
+		}
+		return e.Time
 	default:
 		return e.Time
 	}
 }
 
-// endOf is how a lease reads that an event ended.
+// endOf is the status and reason of a lease that an event ended.
 func endOf(e *gq.Event, o match.Outcome) (status, reason string) {
 	switch o {
 	case match.Done:
@@ -105,15 +110,15 @@ func cancelReason(e *gq.Event) string {
 	case gq.EventCancelled:
 		return "job_cancelled"
 	default:
-		if e.Failure != nil { // told through another face
+		if e.Failure != nil { // failed through another face
 			return e.Failure.Code
 		}
 		return e.Reason
 	}
 }
 
-// Lease reads a lease, whatever has become of it. It is [gq.ErrNotFound] where
-// there was none, or its job is past the horizon.
+// Lease reads a lease, active or ended. It is [gq.ErrNotFound] if there was none or its job is past
+// the horizon.
 func (d *Dispatcher) Lease(ctx context.Context, id gq.LeaseID) (Lease, error) {
 	l, err := d.readLease(ctx, id)
 	if err != nil {
@@ -153,13 +158,13 @@ func (d *Dispatcher) readLease(ctx context.Context, id gq.LeaseID) (Lease, error
 	return l, nil
 }
 
-// Holding is a lease that lasts, and its job.
+// Holding is an active lease and its job.
 type Holding struct {
 	Lease Lease
 	Job   Job
 }
 
-// Leases lists what a provider holds, the oldest first. It reads all jobs at once.
+// Leases lists what a provider holds, the oldest first.
 func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, error) {
 	open, err := d.openOf(ctx, provider)
 	if err != nil {
@@ -170,8 +175,7 @@ func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, er
 		return nil, fmt.Errorf("leases of provider %.80q: %w", provider, err)
 	}
 	list := make([]Holding, 0, len(open))
-	for from := 0; from < len(open); from += page {
-		some := open[from:min(from+page, len(open))]
+	for some := range slices.Chunk(open, page) {
 		refs := make([]store.Ref, len(some))
 		for i := range some {
 			refs[i] = store.Ref{Lease: some[i].Lease}
@@ -192,21 +196,21 @@ func (d *Dispatcher) Leases(ctx context.Context, provider string) ([]Holding, er
 	return list, nil
 }
 
-// openOf is what a provider was given and has not ended, as far as is known.
-func (d *Dispatcher) openOf(ctx context.Context, provider string) ([]entry, error) {
+// openOf lists the leases of a provider whose end is not known here.
+func (d *Dispatcher) openOf(ctx context.Context, provider string) ([]ledger.Entry, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.catchUp(ctx); err != nil {
 		return nil, err
 	}
-	p := d.providers[provider]
+	p := d.registry.Get(provider)
 	if p == nil {
 		return nil, gq.ErrNotFound
 	}
-	return p.books().Open, nil
+	return p.Account.Statement().Open, nil
 }
 
-// holding is what was found of a lease, if it lasts.
+// holding returns a lease and its job, if the lease is still active.
 func (d *Dispatcher) holding(found *store.Found, id gq.LeaseID, set *match.Settings) (h Holding, holds bool, err error) {
 	if errors.Is(found.Err, gq.ErrNotFound) {
 		return h, false, nil
@@ -229,8 +233,8 @@ func (d *Dispatcher) holding(found *store.Found, id gq.LeaseID, set *match.Setti
 	return h, true, nil
 }
 
-// heldLease is a lease that lasts, as leaseOf reads it out of the whole history: the
-// state has all of it until the lease ends.
+// heldLease is an active lease as leaseOf derives it from the history: until it ends, the state
+// of the job has all of it.
 func heldLease(s *gq.State, kind match.Kind) Lease {
 	policy := s.Policy
 	start := s.Lease.GrantedAt
@@ -246,7 +250,7 @@ func heldLease(s *gq.State, kind match.Kind) Lease {
 	return l
 }
 
-// Ref names a lease and, where it is given, the provider that must hold it.
+// Ref names a lease and, if given, the provider that must hold it.
 type Ref struct {
 	Lease    gq.LeaseID
 	Provider string
@@ -254,11 +258,11 @@ type Ref struct {
 
 func (r Ref) ref() gq.LeaseRef { return gq.LeaseRef{ID: r.Lease, Worker: r.Provider} }
 
-// Ack acknowledges a lease: the provider has begun. Doing so again is fine.
+// Ack acknowledges a lease: the provider has begun. It is idempotent.
 func (d *Dispatcher) Ack(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "ack", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		next, events, err := machine.Start(s, r.ref(), 0, now)
-		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.StatusRunning { // and lasts, or it would be stale
+		if errors.Is(err, gq.ErrIllegalMove) && s.Status == gq.StatusRunning { // again: an ended lease would be stale
 			return s, nil, nil
 		}
 		return next, events, err
@@ -271,14 +275,14 @@ func held(s *gq.State, r Ref) bool {
 		(r.Provider == "" || r.Provider == s.Lease.Worker)
 }
 
-// Renew moves the deadline of a lease on, as often as its terms allow.
+// Renew extends the deadline of a lease, as often as the job's policy allows.
 func (d *Dispatcher) Renew(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "renew", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Heartbeat(s, r.ref(), machine.Report{Progress: -1}, now)
 	})
 }
 
-// Decline gives back a job that was not begun, without fault.
+// Decline returns a job that was not begun. That is no fault.
 func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
 	return d.act(ctx, "decline", r, func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		if held(&s, r) && s.Status == gq.StatusRunning {
@@ -288,7 +292,7 @@ func (d *Dispatcher) Decline(ctx context.Context, r Ref) (Lease, error) {
 	})
 }
 
-// Fail ends an attempt without success.
+// Fail fails the attempt.
 func (d *Dispatcher) Fail(ctx context.Context, r Ref, message string) (Lease, error) {
 	return d.act(ctx, "fail", r, failing(r, match.CodeProviderFail, message))
 }
@@ -299,9 +303,9 @@ func failing(r Ref, code, message string) store.Apply {
 	}
 }
 
-// act applies a verb under a lease. An unknown lease is [gq.ErrNotFound], one
-// that has ended or belongs to another [gq.ErrStaleLease], one for which it is too
-// early or too late [gq.ErrIllegalMove].
+// act changes the job of a lease. Errors: [gq.ErrNotFound] for an unknown lease, [gq.ErrStaleLease]
+// for one that has ended or that another provider holds, [gq.ErrIllegalMove] for a change that
+// comes too early or too late.
 func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Apply) (Lease, error) {
 	job, err := d.findJob(ctx, r.Lease, 0)
 	if err != nil {
@@ -316,7 +320,7 @@ func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Ap
 		return Lease{}, d.leaseRefused(ctx, verb, r, err)
 	}
 	switch took := time.Since(began); verb {
-	case "ack": // it only starts, which no face measures
+	case "ack": // starts are not measured
 	case "renew":
 		d.options.Meter.Renewed(updated[0].State, took)
 	default:
@@ -325,10 +329,10 @@ func (d *Dispatcher) act(ctx context.Context, verb string, r Ref, apply store.Ap
 	return d.acted(ctx, verb, r)
 }
 
-// acted answers a call that was not refused. A repeat of the one that ended the
-// lease before the newest is not asked whose it is: it is nobody else's.
+// acted answers a call that succeeded. The store does not check the provider of a repeated call
+// that ended an older lease, so this does.
 func (d *Dispatcher) acted(ctx context.Context, verb string, r Ref) (Lease, error) {
-	d.poke()
+	d.wake()
 	l, err := d.Lease(ctx, r.Lease)
 	if err == nil && r.Provider != "" && r.Provider != l.Provider {
 		return Lease{}, d.leaseRefused(ctx, verb, r, gq.ErrStaleLease)

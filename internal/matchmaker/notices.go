@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// The six notices by their names.
+// The types of notices.
 const (
 	JobAssigned     = "jobAssigned"
 	JobCompleted    = "jobCompleted"
@@ -21,8 +21,7 @@ const (
 	ProviderSlashed = "providerSlashed"
 )
 
-// Notice tells subscribers what happened. Fields that do not belong to its type
-// are zero.
+// Notice tells subscribers what happened. Fields that do not belong to its type are zero.
 type Notice struct {
 	Type     string
 	Seq      uint64 // of the event it comes from; 0 of a penalty
@@ -37,7 +36,7 @@ type Notice struct {
 	Slash    uint64 // number of a penalty
 }
 
-// Notices are what an event of the queue is told as: none, one or two.
+// Notices translates an event of the queue: into none, one or two.
 func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, err error) {
 	n := Notice{Seq: e.Seq, Time: e.Time, Job: e.Job, Provider: e.Worker, Lease: e.Lease}
 	add := func(name string, fill func(*Notice)) {
@@ -50,7 +49,7 @@ func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, e
 		status, reason := endOf(e, o)
 		cancelled := status == gq.LeaseCancelled.String()
 		if cancelled && (e.Type == gq.EventDeadLettered || e.Type == gq.EventCancelled) {
-			// The lease may have ended before: then this is not its end.
+			// The lease may have ended earlier, with another event.
 			if cancelled, err = d.endedBy(ctx, e); err != nil {
 				return nil, err
 			}
@@ -81,7 +80,7 @@ func (d *Dispatcher) Notices(ctx context.Context, e *gq.Event) (list []Notice, e
 	return list, nil
 }
 
-// endedBy reports whether an event is the first that tells of a lease's end.
+// endedBy reports whether an event ended its lease: it is the first that tells of an end.
 func (d *Dispatcher) endedBy(ctx context.Context, e *gq.Event) (bool, error) {
 	history, err := d.store.History(ctx, e.Job)
 	if err != nil {
@@ -95,23 +94,22 @@ func (d *Dispatcher) endedBy(ctx context.Context, e *gq.Event) (bool, error) {
 	return false, nil
 }
 
-// leaseLength is how long a lease of a job lasts.
+// leaseLength is the time that a lease of a job gives.
 func (d *Dispatcher) leaseLength(ctx context.Context, id gq.JobID) (time.Duration, error) {
 	found, err := d.store.Get(ctx, []store.Ref{{Job: id}}, 0)
 	if err != nil {
 		return 0, err
 	}
-	if p := found[0].State.Policy; p != nil { // else it is not kept any more
+	if p := found[0].State.Policy; p != nil { // else the job is gone
 		return p.LeaseTTL, nil
 	}
 	return 0, nil
 }
 
-// Subscribe tells of everything after an event, as it comes, until the context
-// ends or send returns an error. With all, events that are none of the six are
-// handed to other.
+// Subscribe sends every notice after an event, as it comes, until the context ends or send returns
+// an error. If other is not nil, it gets the events that are no notice.
 func (d *Dispatcher) Subscribe(ctx context.Context, after uint64, send func(Notice) error, other func(*gq.Event) error) error {
-	var mu sync.Mutex // send and other are called by one at a time
+	var mu sync.Mutex // held while send or other is called
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wait sync.WaitGroup
@@ -171,14 +169,14 @@ func (d *Dispatcher) headNow(ctx context.Context) (h head, err error) {
 	return h, err
 }
 
-// slashPoll is how often penalties that another node wrote are looked for.
+// slashPoll is how often penalties are read that another node may have written.
 const slashPoll = time.Second
 
 func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(Notice) error) error {
 	timer := time.NewTimer(slashPoll)
 	defer timer.Stop()
 	for {
-		told := d.slashed.wait()
+		sent := d.slashed.wait()
 		list, err := d.Slashes(ctx, after)
 		if ctx.Err() != nil {
 			return nil
@@ -199,19 +197,19 @@ func (d *Dispatcher) followSlashes(ctx context.Context, after uint64, send func(
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-told:
+		case <-sent:
 		case <-timer.C:
 		}
 	}
 }
 
-// signal wakes everyone who waits for it.
-type signal struct {
+// broadcast wakes everyone who waits for it.
+type broadcast struct {
 	mu   sync.Mutex
 	wake chan struct{} // guarded by mu
 }
 
-func (s *signal) wait() <-chan struct{} {
+func (s *broadcast) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wake == nil {
@@ -220,7 +218,7 @@ func (s *signal) wait() <-chan struct{} {
 	return s.wake
 }
 
-func (s *signal) tell() {
+func (s *broadcast) send() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wake != nil {
@@ -228,5 +226,3 @@ func (s *signal) tell() {
 		s.wake = nil
 	}
 }
-
-func (d *Dispatcher) announce() { d.slashed.tell() }

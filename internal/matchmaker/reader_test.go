@@ -1,20 +1,16 @@
 package matchmaker
 
 import (
-	"math"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
-	"github.com/gopherqueue/gq/store"
 )
 
-// What is remembered of other jobs makes no difference to what a job asks for.
+// What a reader keeps of other jobs makes no difference to what a job asks for.
 func TestReaderRemembersOnlyWhatIsTheSame(t *testing.T) {
 	r := newReader()
 	for range 2 {
@@ -48,24 +44,5 @@ func TestReaderRemembersOnlyWhatIsTheSame(t *testing.T) {
 		if a, err := r.asks([]byte(text)); err == nil {
 			t.Errorf("%q is %+v", text, a)
 		}
-	}
-}
-
-// The books of a provider with as many leases as it can have fit into a document, however
-// large the numbers in them.
-func TestBooksFitIntoADocument(t *testing.T) {
-	b := books{Open: make([]entry, MaxOpen)}
-	for i := range b.Open {
-		b.Open[i] = entry{
-			Lease: gq.LeaseID(strings.Repeat("f", 64)), Job: machine.NewJobID([16]byte{255}), Kind: match.Quantum, Units: gq.MaxCostUnits,
-			Epoch: match.MaxInteger, At: math.MaxInt64, Place: match.MaxInteger,
-		}
-	}
-	written, err := doc(kindBooks, "p", 0, b)
-	if err == nil {
-		err = store.CheckDocs([]store.Doc{written})
-	}
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -9,31 +9,17 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// refusedError says in its own words why a call is refused. What programs react to,
-// kind and code, is that of the sentinel.
-type refusedError struct {
-	sentinel *gq.Error
-	text     string
-}
-
-func (e *refusedError) Error() string { return e.text }
-func (e *refusedError) Unwrap() error { return e.sentinel }
-
-func because(sentinel *gq.Error, format string, args ...any) error {
-	return &refusedError{sentinel, fmt.Sprintf(format, args...)}
-}
-
-// leaseRefused is why a call about a lease was refused. The job alone does not
-// know: it remembers its newest lease, and not how that ended for the provider.
+// leaseRefused says why a call about a lease was refused. The state of the job does not tell: it
+// has only the newest lease, and not how that ended for the provider.
 func (d *Dispatcher) leaseRefused(ctx context.Context, verb string, r Ref, err error) error {
-	if why := d.leaseTells(ctx, verb, r, err); why != nil {
+	if why := d.refusalOf(ctx, verb, r, err); why != nil {
 		err = why
 	}
 	return fmt.Errorf("%s lease %.80q: %w", verb, r.Lease, err)
 }
 
-// leaseTells is what the lease itself has to say about a refusal, nil if nothing.
-func (d *Dispatcher) leaseTells(ctx context.Context, verb string, r Ref, err error) error {
+// refusalOf finds the reason of a refusal in the lease's history, nil if there is none.
+func (d *Dispatcher) refusalOf(ctx context.Context, verb string, r Ref, err error) error {
 	illegal := errors.Is(err, gq.ErrIllegalMove)
 	if !illegal && !errors.Is(err, gq.ErrStaleLease) {
 		return nil
@@ -43,17 +29,17 @@ func (d *Dispatcher) leaseTells(ctx context.Context, verb string, r Ref, err err
 	case errors.Is(unread, gq.ErrNotFound):
 		return unread
 	case unread != nil:
-		return nil //nolint:nilerr // the refusal is told as it is
+		return nil //nolint:nilerr // the caller returns the refusal itself
 	case r.Provider != "" && r.Provider != l.Provider:
-		return because(gq.ErrStaleLease, "provider %.80q does not hold it: it was given to another", r.Provider)
+		return gq.ErrStaleLease.Errorf("provider %.80q does not hold it: it was given to another", r.Provider)
 	case !l.EndedAt.IsZero():
-		return because(gq.ErrStaleLease, "it has ended: %s", l.end())
+		return gq.ErrStaleLease.Errorf("it has ended: %s", l.end())
 	case illegal && !l.Acked:
-		return because(gq.ErrIllegalMove, "it is not acknowledged yet: do that first, before %s", l.AckBy.UTC().Format(time.RFC3339))
+		return gq.ErrIllegalMove.Errorf("it is not acknowledged yet: do that first, before %s", l.AckBy.UTC().Format(time.RFC3339))
 	case illegal && verb == "decline":
-		return because(gq.ErrIllegalMove, "it was acknowledged: what was begun can fail, but not be declined")
+		return gq.ErrIllegalMove.Errorf("it was acknowledged: what was begun can fail, but not be declined")
 	case illegal && verb == "renew":
-		return because(gq.ErrIllegalMove, "it was renewed %d times, which is as often as its terms allow: its deadline stays %s",
+		return gq.ErrIllegalMove.Errorf("it was renewed %d times, which is as often as its terms allow: its deadline stays %s",
 			l.Renewals, l.Deadline.UTC().Format(time.RFC3339))
 	default:
 		return nil

@@ -81,12 +81,14 @@ func TestChanceComesFromTheSeedAlone(t *testing.T) {
 		}
 	}
 	var drawn []string
-	for _, file := range sources(t, ".") {
-		users, _ := chance(file)
-		drawn = append(drawn, users...)
+	for _, dir := range []string{".", "audit", "backlog", "ledger", "registry"} {
+		for _, file := range sources(t, dir) {
+			users, _ := chance(file)
+			drawn = append(drawn, users...)
+		}
 	}
-	if !slices.Equal(drawn, []string{"newName"}) {
-		t.Errorf("random numbers are drawn in %v, want newName alone", drawn)
+	if !slices.Equal(drawn, []string{"newProcessName"}) {
+		t.Errorf("random numbers are drawn in %v, want newProcessName alone", drawn)
 	}
 }
 

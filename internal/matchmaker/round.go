@@ -1,17 +1,16 @@
 package matchmaker
 
 import (
-	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker/audit"
+	"github.com/gopherqueue/gq/internal/matchmaker/backlog"
+	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
@@ -23,20 +22,13 @@ type Round struct {
 	At     match.Beacon
 	Now    int64
 	match.Result
-	SetAside []Aside
+	Unserved []Unserved
 }
 
-// Aside is jobs that nobody in the snapshot could ever serve, so that no round
-// looks at them.
-type Aside struct {
-	Like match.Job `json:"like"` // one of them, as far as its demands go
-	Jobs int       `json:"jobs"`
-}
+// Unserved is jobs that no provider in the snapshot could ever serve.
+type Unserved = backlog.Unserved
 
-// newName is a name for a process.
-func newName() string { return rand.Text() }
-
-// at is where the chain stands.
+// at is where the chain stands: as the beacon says, or the clock of the settings.
 func (d *Dispatcher) at(now int64) match.Beacon {
 	if d.beacon != nil {
 		return *d.beacon
@@ -46,42 +38,16 @@ func (d *Dispatcher) at(now int64) match.Beacon {
 	return b
 }
 
-// join lets a provider take part in rounds, or no longer.
-func (d *Dispatcher) join(p *provider, member bool) {
-	if p.member == member {
-		return
-	}
-	p.member = member
-	by := -1
-	if member {
-		by = 1
-	}
-	for _, s := range d.backlog.shapes {
-		if d.settings.Serves(&p.Provider, &s.sample) {
-			s.servers += by
-			d.backlog.settle(s)
-		}
-	}
-}
-
-// view is a provider as a round sees it.
-func (d *Dispatcher) view(p *provider, epoch, now int64) match.Provider {
-	v := p.Provider
-	v.LastHeartbeatAt, v.LeasesActive = p.beat, int64(len(p.open))
-	p.Standing.Enter(&v, &d.settings.Health, epoch, now)
-	return v
-}
-
-// snapshot finds out who takes part at an instant, by id.
+// snapshot lists the providers that take part in a round, by id.
 func (d *Dispatcher) snapshot(ctx context.Context, epoch, now int64) ([]match.Provider, error) {
-	if err := d.freshen(ctx, now); err != nil {
+	if err := d.refreshHeartbeats(ctx, now); err != nil {
 		return nil, err
 	}
-	members := make([]match.Provider, 0, len(d.providers))
-	for _, p := range d.byID() {
-		v := d.view(p, epoch, now)
+	members := make([]match.Provider, 0, d.registry.Len())
+	for _, p := range d.registry.ByID() {
+		v := p.View(&d.settings.Health, epoch, now)
 		eligible := d.settings.Eligible(&v, now)
-		d.join(p, eligible)
+		d.setMember(p, eligible)
 		if eligible {
 			members = append(members, v)
 		}
@@ -89,38 +55,14 @@ func (d *Dispatcher) snapshot(ctx context.Context, epoch, now int64) ([]match.Pr
 	return members, nil
 }
 
-// byID is all providers in the order of their ids.
-func (d *Dispatcher) byID() []*provider {
-	if d.ordered == nil {
-		d.ordered = slices.Collect(maps.Values(d.providers))
-		slices.SortFunc(d.ordered, func(a, b *provider) int { return strings.Compare(a.ID, b.ID) })
-	}
-	return d.ordered
-}
-
-// freshen looks for signs of life that other nodes were given, where one is
-// about to be missed here.
-func (d *Dispatcher) freshen(ctx context.Context, now int64) error {
-	timeout := d.settings.Eligibility.HeartbeatTimeout
-	if time.Since(d.beatsRead) < max(time.Second, time.Duration(timeout)*time.Second/6) {
-		return nil
-	}
-	for _, p := range d.providers {
-		if p.Status == match.Active && now-p.beat > timeout-timeout/3 {
-			return d.readBeats(ctx)
-		}
-	}
-	return nil
-}
-
-// What one commit, and the books of one provider, have room for. More than these there
-// is in no round, whatever the policy allows.
+// Limits of a round, whatever the policy allows: what fits into one commit and into the
+// document of one provider.
 const (
-	MaxBatch = 512  // jobs of a round
-	MaxOpen  = 4096 // leases of a provider
+	MaxBatch = 512 // jobs of a round
+	MaxOpen  = ledger.MaxOpen
 )
 
-// policy is that of a round held now.
+// policy is that of a round now.
 func (d *Dispatcher) policy() match.Policy {
 	p := d.settings.Policy
 	p.BatchSize = min(p.BatchSize, MaxBatch)
@@ -129,7 +71,7 @@ func (d *Dispatcher) policy() match.Policy {
 }
 
 // input is what a round is decided on.
-func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*waiting, error) {
+func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*backlog.Job, error) {
 	secs := now.Unix()
 	at := d.at(secs)
 	in := match.Input{
@@ -144,7 +86,7 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 	if in.Providers, err = d.snapshot(ctx, at.Epoch, secs); err != nil {
 		return in, nil, err
 	}
-	jobs := d.backlog.take(now, in.Policy.BatchSize)
+	jobs := d.backlog.Select(now, in.Policy.BatchSize)
 	if len(jobs) > 0 {
 		q, err := d.engine.Queue(ctx, d.queue)
 		if err != nil && !errors.Is(err, gq.ErrNotFound) {
@@ -164,8 +106,8 @@ func (d *Dispatcher) input(ctx context.Context, now time.Time) (match.Input, []*
 	return in, jobs, err
 }
 
-// weighTiers has the policy of an input name every tier of its jobs. One that was taken
-// out of the configuration since a job was submitted weighs nothing.
+// weighTiers gives every tier of the jobs a weight in the policy: a tier that was removed from
+// the configuration after a job was submitted weighs 0.
 func weighTiers(in *match.Input) {
 	own := false
 	for i := range in.Jobs {
@@ -180,20 +122,20 @@ func weighTiers(in *match.Input) {
 	}
 }
 
-// excluded are the providers whose lease of this attempt under this seed the job
-// has had: its id would repeat.
-func excluded(w *waiting, seed match.Seed) (ids []string) {
-	for _, l := range w.leases {
-		if seed.Lease(w.ID, l.provider, w.Attempt) == l.lease && !slices.Contains(ids, l.provider) {
-			ids = append(ids, l.provider)
+// excluded lists the providers that had a lease for this attempt of the job under this seed: the
+// id of another one would be the same.
+func excluded(w *backlog.Job, seed match.Seed) (ids []string) {
+	for _, l := range w.Past {
+		if seed.Lease(w.ID, l.Provider, w.Attempt) == l.Lease && !slices.Contains(ids, l.Provider) {
+			ids = append(ids, l.Provider)
 		}
 	}
 	slices.Sort(ids)
 	return ids
 }
 
-// hold decides a round and writes it. The caller holds mu.
-func (d *Dispatcher) hold(ctx context.Context, now time.Time, asked bool) (Round, error) {
+// run decides a round and writes it. The caller holds mu.
+func (d *Dispatcher) run(ctx context.Context, now time.Time, asked bool) (Round, error) {
 	in, jobs, err := d.input(ctx, now)
 	if err != nil {
 		return Round{}, err
@@ -203,9 +145,9 @@ func (d *Dispatcher) hold(ctx context.Context, now time.Time, asked bool) (Round
 		return r, nil
 	}
 	if r.Result, err = match.Match(&in); err != nil {
-		return Round{}, fmt.Errorf("a round of what is registered: %w", err)
+		return Round{}, fmt.Errorf("decide: %w", err)
 	}
-	r.SetAside = d.backlog.aside()
+	r.Unserved = d.backlog.Unserved()
 	if len(r.Assignments) == 0 {
 		return r, nil
 	}
@@ -213,11 +155,11 @@ func (d *Dispatcher) hold(ctx context.Context, now time.Time, asked bool) (Round
 	return r, d.assign(ctx, &in, &r, jobs)
 }
 
-// assign writes what a round decided: jobs, books, record and head, at once.
-func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs []*waiting) error {
-	byID := make(map[string]*waiting, len(jobs))
-	for _, w := range jobs {
-		byID[w.ID] = w
+// assign writes what a round decided in one commit: jobs, ledger, record and head.
+func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs []*backlog.Job) error {
+	byID := make(map[string]*backlog.Job, len(jobs))
+	for _, j := range jobs {
+		byID[j.ID] = j
 	}
 	next := d.head
 	next.Round, next.Matches = r.Number, next.Matches+int64(len(r.Assignments))
@@ -227,58 +169,64 @@ func (d *Dispatcher) assign(ctx context.Context, in *match.Input, r *Round, jobs
 	next.Under += int64(len(r.Assignments))
 
 	var t draft
-	changed := make(map[*provider]*books)
-	given := make([]*lease, len(r.Assignments))
+	changed := make(map[*ledger.Account]*ledger.Statement)
+	entries := make([]ledger.Entry, len(r.Assignments))
 	for i, a := range r.Assignments {
-		w, p := byID[a.Job], d.providers[a.Provider]
-		b := changed[p]
-		if b == nil {
-			b = p.books()
-			changed[p] = b
+		j, account := byID[a.Job], d.registry.Get(a.Provider).Account
+		s := changed[account]
+		if s == nil {
+			s = account.Statement()
+			changed[account] = s
 		}
-		e := entry{
-			Lease: a.Lease, Job: w.id, Kind: w.Kind, Units: w.Units, Epoch: in.Epoch,
-			At: in.Now * int64(time.Second), Place: d.head.Matches + int64(i) + 1,
+		entries[i] = ledger.Entry{
+			Lease: a.Lease, Job: j.JobID, Kind: j.Kind, Units: j.Units, Epoch: in.Epoch,
+			At: in.Now * int64(time.Second), Match: d.head.Matches + int64(i) + 1,
 		}
-		b.Open = append(b.Open, e)
-		b.Spend(w.Kind, in.Epoch, w.Units)
-		given[i] = &lease{entry: e, provider: p, inTimers: -1}
-		t.updates = append(t.updates, store.Update{Ref: store.Ref{Job: w.id}, Apply: claim(a, w.Units)})
+		s.Open = append(s.Open, entries[i])
+		s.Spend(j.Kind, in.Epoch, j.Units)
+		t.updates = append(t.updates, store.Update{Ref: store.Ref{Job: j.JobID}, Apply: claim(a, j.Units)})
 	}
-	for _, p := range d.providers {
-		if len(changed) >= maxBooks {
+	for _, p := range d.registry.ByID() {
+		if len(changed) >= maxStatements {
 			break
 		}
-		if p.dirty && changed[p] == nil {
-			changed[p] = p.books()
+		if p.Account.Dirty && changed[p.Account] == nil {
+			changed[p.Account] = p.Account.Statement()
 		}
 	}
-	for p, b := range changed {
-		d.writeBooks(&t, p, b)
+	for account, s := range changed {
+		t.putStatement(account, s)
 	}
-	d.ledger.record(&t, in, r, &next, func(id string) uint64 { return d.providers[id].version })
+	record := audit.Round{Round: r.Number, Input: *in, Result: r.Result, Unserved: r.Unserved}
+	docs, base, recorded, err := d.audit.Record(&record, func(id string) uint64 { return d.registry.Get(id).Version })
+	if err != nil {
+		return err
+	}
+	next.Base = base
+	for _, written := range docs {
+		t.add(written, nil)
+	}
 	began := time.Now()
 	states, err := d.commit(ctx, &t, next)
 	if err != nil {
 		d.postpone(err, jobs, r.Assignments)
 		return err
 	}
-	if len(r.Assignments) > 0 {
-		d.options.Meter.Assigned(states, time.Since(began))
-	}
-	for i, l := range given {
-		w := byID[r.Assignments[i].Job]
-		l.version, l.before = states[i].Lease.Version, w.leases
-		d.backlog.drop(w.id)
-		d.leases[l.Lease], l.provider.open[l.Lease] = l, l
-		d.lasts(l, states[i].Lease.ExpiresAt)
-		d.grants.add(w.Requester, in.Now)
+	recorded()
+	d.options.Meter.Assigned(states, time.Since(began))
+	for i, e := range entries {
+		j := byID[r.Assignments[i].Job]
+		l := d.ledger.Open(d.registry.Get(r.Assignments[i].Provider).Account, e)
+		l.Version, l.Before = states[i].Lease.Version, j.Past
+		d.ledger.SetExpiry(l, states[i].Lease.ExpiresAt)
+		d.backlog.Drop(j.JobID)
+		d.grants.Add(j.Requester, in.Now)
 	}
 	return nil
 }
 
-// maxBooks is how many books one commit writes at most.
-const maxBooks = 512
+// maxStatements is how many accounts one commit writes at most.
+const maxStatements = 512
 
 // claim gives an attempt of a job to a provider.
 func claim(a match.Assignment, units int64) store.Apply {
@@ -290,53 +238,43 @@ func claim(a match.Assignment, units int64) store.Apply {
 	}
 }
 
-// postpone leaves a job out for a moment that is not what it was believed to be.
-func (d *Dispatcher) postpone(err error, jobs []*waiting, assignments []match.Assignment) {
+// postpone puts a job off for a moment that made the commit of a round fail: it is not what it
+// was believed to be.
+func (d *Dispatcher) postpone(err error, jobs []*backlog.Job, assignments []match.Assignment) {
 	refusal, ok := errors.AsType[*store.ChangeError](err)
 	if !ok {
 		return
 	}
 	id := assignments[refusal.Update].Job
-	for _, w := range jobs {
-		if w.ID == id {
-			w.runAt = d.now().Add(5 * shortest)
-			d.backlog.put(w, d.now())
+	for _, j := range jobs {
+		if j.ID == id {
+			j.RunAt = d.now().Add(5 * minPause)
+			d.backlog.Put(j, d.now())
 		}
 	}
 }
 
-// books is a copy of a provider's books.
-func (p *provider) books() *books {
-	b := &books{Standing: p.Standing, Open: make([]entry, 0, len(p.open)+1)}
-	for _, l := range p.open {
-		b.Open = append(b.Open, l.entry)
-	}
-	slices.SortFunc(b.Open, func(a, b entry) int { return cmp.Compare(a.Place, b.Place) })
-	return b
+// Recorded is a round as it was recorded.
+type Recorded = audit.Round
+
+// RoundRecord reads a round that assigned something. It is [gq.ErrNotFound] once it is past the
+// horizon.
+func (d *Dispatcher) RoundRecord(ctx context.Context, n uint64) (Recorded, error) {
+	return audit.Read(ctx, d.store, n)
 }
 
-// writeBooks has books written, and taken over when they are.
-func (d *Dispatcher) writeBooks(t *draft, p *provider, b *books) {
-	t.put(kindBooks, p.ID, p.booked, b, func(v uint64) { p.Standing, p.booked, p.dirty = b.Standing, v, false })
-}
+// forgetEvery is how often old records are deleted.
+const forgetEvery = time.Minute
 
-// shownAside is how many shapes a record lists.
-const shownAside = 20
-
-// aside lists the shapes that nobody serves, the most wanted first.
-func (b *backlog) aside() (list []Aside) {
-	if !b.waits() {
+// forgetRounds deletes records past the horizon.
+func (d *Dispatcher) forgetRounds(ctx context.Context, now time.Time) error {
+	if now.Sub(d.forgot) < forgetEvery {
 		return nil
 	}
-	for _, s := range b.shapes {
-		if s.servers <= 0 && s.queue.len() > 0 {
-			like := s.sample
-			like.ID, like.EnqueuedAt, like.Attempt, like.MaxFee, like.SizeBytes, like.Tier = "", 0, 0, 0, 0, ""
-			list = append(list, Aside{like, s.queue.len()})
-		}
+	d.forgot = now
+	more, err := audit.Forget(ctx, d.store, now.Unix()-d.settings.TTL.GCHorizon)
+	if more {
+		d.forgot = time.Time{}
 	}
-	slices.SortFunc(list, func(a, b Aside) int {
-		return cmp.Or(cmp.Compare(b.Jobs, a.Jobs), cmp.Compare(a.Like.Kind, b.Like.Kind), strings.Compare(a.Like.Spec.Model, b.Like.Spec.Model))
-	})
-	return list[:min(len(list), shownAside)]
+	return err
 }

@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker/audit"
+	"github.com/gopherqueue/gq/internal/matchmaker/ledger"
+	"github.com/gopherqueue/gq/internal/matchmaker/registry"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
 
-// Finding is a proof that does not hold.
+// Finding is an invalid proof.
 type Finding struct {
 	Provider string
 	Job      gq.JobID
@@ -34,7 +37,7 @@ type SLA interface {
 	Judge(ctx context.Context, f Finding) (Judgement, error)
 }
 
-// settingsSLA goes by the settings.
+// settingsSLA judges by the settings.
 type settingsSLA match.SLA
 
 func (s settingsSLA) Judge(_ context.Context, f Finding) (Judgement, error) {
@@ -55,12 +58,12 @@ type Slash struct {
 	At       time.Time  `json:"at"`
 }
 
-// ReportProof tells that the proof of a lease does not hold. While the lease
-// lasts the attempt has failed; after its end only the provider answers for it.
+// ReportProof reports that the proof of a lease is invalid. An active lease fails; for one that has
+// ended, only the provider is judged.
 func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw string) error {
 	l, err := d.Lease(ctx, lease)
 	if err == nil && l.Status == gq.LeaseActive.String() && !l.Acked {
-		err = because(gq.ErrIllegalMove, "it is not acknowledged yet, so there is none")
+		err = gq.ErrIllegalMove.Errorf("it is not acknowledged yet, so there is none")
 	}
 	if err == nil {
 		err = d.refuse(ctx, Ref{Lease: lease}, Finding{Provider: l.Provider, Job: l.Job, Lease: lease, Flaw: flaw})
@@ -71,20 +74,20 @@ func (d *Dispatcher) ReportProof(ctx context.Context, lease gq.LeaseID, flaw str
 	return nil
 }
 
-// refuse fails the attempt of a finding, if it still lasts, and has the provider
-// judged, in one commit.
+// refuse fails the attempt of a finding, if its lease is still active, and judges the provider, in
+// one commit.
 func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
 	if len(f.Flaw) > gq.MaxReasonBytes {
 		f.Flaw = f.Flaw[:gq.MaxReasonBytes]
 	}
 	var verdict *Judgement
 	err := d.underHead(ctx, func(now time.Time) (*draft, func(), error) {
-		p := d.providers[f.Provider]
+		p := d.registry.Get(f.Provider)
 		if p == nil {
 			return nil, nil, fmt.Errorf("provider %.80q: %w", f.Provider, gq.ErrNotFound)
 		}
 		if verdict == nil {
-			f.Stake, f.Before = p.Stake, p.Findings
+			f.Stake, f.Before = p.Stake, p.Account.Findings
 			judged, err := d.sla().Judge(ctx, f)
 			if err != nil {
 				return nil, nil, fmt.Errorf("judge: %w", err)
@@ -92,26 +95,26 @@ func (d *Dispatcher) refuse(ctx context.Context, r Ref, f Finding) error {
 			verdict = &judged
 		}
 		var t draft
-		b, done := p.books(), func() {}
-		if l := d.leases[f.Lease]; l != nil {
+		s, done := p.Account.Statement(), func() {}
+		if l := d.ledger.Lease(f.Lease); l != nil {
 			t.updates = []store.Update{{Ref: store.Ref{Job: f.Job}, Apply: disprove(r, f.Flaw)}}
-			done = func() { d.forget(l) }
-			b.Open = without(b.Open, f.Lease)
+			done = func() { d.ledger.Close(l) }
+			s.Remove(f.Lease)
 		}
-		b.Note(match.ProofInvalid, 0, now.Unix(), &d.settings)
+		s.Note(match.ProofInvalid, 0, now.Unix(), &d.settings)
 		penalty := min(verdict.Penalty, p.Stake)
 		if penalty > 0 {
-			d.slash(&t, p, b, Slash{
+			d.slash(&t, p, s, Slash{
 				Number: d.head.Slashes + 1, Provider: p.ID, Reason: verdict.Reason, Penalty: penalty, Job: f.Job, Lease: f.Lease, At: now.UTC(),
 			}, now)
 		}
-		d.writeBooks(&t, p, b)
+		t.putStatement(p.Account, s)
 		return &t, done, nil
 	})
 	if err != nil {
 		return err
 	}
-	d.announce()
+	d.slashed.send()
 	if verdict.Jail {
 		_, err = d.SetStatus(ctx, f.Provider, match.Jailed, verdict.Reason)
 	}
@@ -125,16 +128,15 @@ func (d *Dispatcher) sla() SLA {
 	return settingsSLA(d.settings.SLA)
 }
 
-// slash has a penalty written.
-func (d *Dispatcher) slash(t *draft, p *provider, b *books, s Slash, now time.Time) {
-	b.Slashed += s.Penalty
-	d.restate(t, p, now, func(next *profile) { next.Stake -= s.Penalty })
-	t.put(kindSlash, roundName(s.Number), 0, s, nil)
+// slash writes a penalty.
+func (d *Dispatcher) slash(t *draft, p *registry.Provider, account *ledger.Statement, s Slash, now time.Time) {
+	account.Slashed += s.Penalty
+	d.putProfile(t, p, now, func(next *registry.Profile) { next.Stake -= s.Penalty })
+	t.put(kindSlash, audit.Name(s.Number), 0, s, nil)
 	t.head = func(h *head) { h.Slashes = s.Number }
 }
 
-// disprove fails an attempt whose proof does not hold. One that has ended
-// meanwhile is left as it is.
+// disprove fails an attempt because of its proof, unless it has ended meanwhile.
 func disprove(r Ref, flaw string) store.Apply {
 	fail := failing(r, match.CodeProofInvalid, flaw)
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
@@ -149,21 +151,11 @@ func disprove(r Ref, flaw string) store.Apply {
 	}
 }
 
-func without(open []entry, lease gq.LeaseID) []entry {
-	kept := open[:0]
-	for _, e := range open {
-		if e.Lease != lease {
-			kept = append(kept, e)
-		}
-	}
-	return kept
-}
-
 // Slashes lists penalties after a number, oldest first.
 func (d *Dispatcher) Slashes(ctx context.Context, after uint64) ([]Slash, error) {
 	name := ""
 	if after > 0 {
-		name = roundName(after)
+		name = audit.Name(after)
 	}
 	found, err := d.store.Docs(ctx, kindSlash, name, store.MaxPage)
 	if err != nil {

@@ -81,7 +81,7 @@ func TestSameRoundsOnBothStores(t *testing.T) {
 		}
 		if i == 0 {
 			first = rounds
-			if len(rounds[0].Assignments) == 0 || len(rounds[1].Assignments) == 0 || len(rounds[0].SetAside) == 0 {
+			if len(rounds[0].Assignments) == 0 || len(rounds[1].Assignments) == 0 || len(rounds[0].Unserved) == 0 {
 				t.Fatalf("too little happens to compare: %+v", rounds)
 			}
 			continue

@@ -1161,16 +1161,16 @@ CREATE VIEW gq.provider_quotas AS
 SELECT
     p.name AS provider_id, coalesce(h.leases, 0) AS leases_active,
     jsonb_build_object(
-        'AI', coalesce(CASE WHEN e.same THEN (b.books ->> 'ai_units_used')::bigint END, 0),
-        'QUANTUM', coalesce(CASE WHEN e.same THEN (b.books ->> 'quantum_units_used')::bigint END, 0)
+        'AI', coalesce(CASE WHEN e.same THEN (b.ledger ->> 'ai_units_used')::bigint END, 0),
+        'QUANTUM', coalesce(CASE WHEN e.same THEN (b.ledger ->> 'quantum_units_used')::bigint END, 0)
     ) AS units_epoch_used,
-    jsonb_build_object('epoch_id', w.epoch, 'cooldown_until', coalesce(b.books -> 'cooldown_until', '{}')) AS windows
+    jsonb_build_object('epoch_id', w.epoch, 'cooldown_until', coalesce(b.ledger -> 'cooldown_until', '{}')) AS windows
 FROM gq.doc AS p
 CROSS JOIN gq.matching_now AS w
 LEFT JOIN LATERAL (
-    SELECT gq.read_json(d.data) AS books FROM gq.doc AS d WHERE d.kind = 'matching.books' AND d.name = p.name
+    SELECT gq.read_json(d.data) AS ledger FROM gq.doc AS d WHERE d.kind = 'matching.ledger' AND d.name = p.name
 ) AS b ON true
-CROSS JOIN LATERAL (SELECT (b.books ->> 'epoch_id')::bigint = w.epoch AS same) AS e
+CROSS JOIN LATERAL (SELECT (b.ledger ->> 'epoch_id')::bigint = w.epoch AS same) AS e
 LEFT JOIN (
     SELECT s.worker, count(*) AS leases
     FROM gq.held AS r

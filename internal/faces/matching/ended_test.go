@@ -368,8 +368,8 @@ func TestConflictsSayWhy(t *testing.T) {
 		f.refused("POST", "/providers", `{"id":"p","status":"JAILED"}`, "conflict",
 			`register provider "p": it is ACTIVE: registering again does not change that, setting its status does`)
 		f.must("POST", "/providers/p/status", `{"status":"RETIRED"}`)
-		f.refused("POST", "/providers", registered, "conflict", `register provider "p": it is RETIRED, and who has retired does not come back`)
-		f.refused("POST", "/providers/p/status", `{"status":"ACTIVE"}`, "conflict", `set status of provider "p": it is RETIRED, and who has retired does not come back`)
+		f.refused("POST", "/providers", registered, "conflict", `register provider "p": it is RETIRED, and retirement is final`)
+		f.refused("POST", "/providers/p/status", `{"status":"ACTIVE"}`, "conflict", `set status of provider "p": it is RETIRED, and retirement is final`)
 		f.must("POST", "/beacon", `{"chain_id":"c","epoch_id":3,"block_height":7,"beacon":"aa"}`)
 		for _, earlier := range []string{`"epoch_id":3,"block_height":6`, `"epoch_id":2,"block_height":9`, `"epoch_id":3,"block_height":7,"beacon":"bb"`} {
 			f.refused("POST", "/beacon", `{"chain_id":"c",`+earlier+`}`, "conflict",

@@ -342,7 +342,7 @@ func TestBadInput(t *testing.T) {
 	for path, detail := range map[string]string{
 		"/leases/xyz":       `lease "xyz": not found`,
 		"/providers/nobody": `provider "nobody": not found`,
-		"/rounds/1":         "round 1: there is no record of it: it was not held yet, or is older than the horizon",
+		"/rounds/1":         "round 1: no record: it has not run yet, or is older than the horizon",
 	} {
 		if out := f.refused("GET", path, "", 404, "not_found"); out["detail"] != detail {
 			t.Errorf("%s: %v, want %s", path, out["detail"], detail)

@@ -15,7 +15,7 @@ type roundBody struct {
 	Now   int64   `json:"now"`
 	match.Beacon
 	match.Result
-	SetAside []matchmaker.Aside `json:"set_aside"`
+	Unserved []matchmaker.Unserved `json:"set_aside"`
 }
 
 func (f *Face) round(c *call) (reply, error) {
@@ -27,20 +27,20 @@ func (f *Face) round(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return ok(roundBody{present(r.Number), r.Now, r.At, r.Result, some(r.SetAside)})
+	return ok(roundBody{present(r.Number), r.Now, r.At, r.Result, some(r.Unserved)})
 }
 
 // Recorded is a round of the audit log: what it was decided on and what it
 // decided. Whoever computes the round of the input again must get the result,
 // and the order whose digest this is.
 type Recorded struct {
-	Round       uint64             `json:"round"`
-	Input       match.Input        `json:"input"`
-	Seed        match.Seed         `json:"seed"`
-	Assignments []match.Assignment `json:"assignments"`
-	Requeued    []string           `json:"requeued"`
-	OrderDigest string             `json:"order_digest"`
-	SetAside    []matchmaker.Aside `json:"set_aside"`
+	Round       uint64                `json:"round"`
+	Input       match.Input           `json:"input"`
+	Seed        match.Seed            `json:"seed"`
+	Assignments []match.Assignment    `json:"assignments"`
+	Requeued    []string              `json:"requeued"`
+	OrderDigest string                `json:"order_digest"`
+	Unserved    []matchmaker.Unserved `json:"set_aside"`
 }
 
 // Check computes the round again and reports where it differs, nil if nowhere.
@@ -54,7 +54,7 @@ func (r *Recorded) Check() error {
 
 // RecordedOf is a round of the audit log.
 func RecordedOf(r *matchmaker.Recorded) Recorded {
-	return Recorded{r.Round, r.Input, r.Result.Seed, r.Result.Assignments, r.Result.Requeued, r.OrderDigest, some(r.SetAside)}
+	return Recorded{r.Round, r.Input, r.Result.Seed, r.Result.Assignments, r.Result.Requeued, r.OrderDigest, some(r.Unserved)}
 }
 
 func (f *Face) recorded(c *call) (reply, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/match"
 )
 
-// Settings are those in force.
+// Settings reads the settings in force.
 func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
 	found, err := d.store.Doc(ctx, kindState, nameSettings)
 	if errors.Is(err, gq.ErrNotFound) {
@@ -30,16 +30,15 @@ func (d *Dispatcher) Settings(ctx context.Context) (match.Settings, error) {
 	return now.settings.Clone(), nil
 }
 
-// knownSettings are settings that were read, so that an unchanged document is
-// decoded once.
+// knownSettings are settings as they were read, so that an unchanged document is decoded once.
 type knownSettings struct {
 	version  uint64
 	settings match.Settings
 }
 
-// ChangeSettings lets change have the settings and puts what it makes of them in
-// force. Jobs that were submitted keep the terms they were submitted under; a
-// smaller quota takes the newest leases away until it is kept.
+// ChangeSettings applies change to the settings and puts them in force. Jobs that were submitted
+// keep the policy they were submitted under. Under a smaller quota providers lose their newest
+// leases.
 func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Settings) error) (match.Settings, error) {
 	var put match.Settings
 	for first := true; ; first = false {
@@ -55,22 +54,20 @@ func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Sett
 					return nil, nil, err
 				}
 				set := put.Clone()
-				t.put(kindState, nameSettings, d.setting, set, func(v uint64) {
-					d.settings, d.setting, d.grants = set, v, window{} // the window may be a longer one
-					d.backlog.rebuild(&d.settings.Policy, now)
-				})
+				t.put(kindState, nameSettings, d.settingsVersion, set, func(v uint64) { d.putInForce(set, v, now) })
 			}
 			epoch := d.at(now.Unix()).Epoch
 			ends := []func(){}
 			more = false
-			for _, p := range d.providers {
-				b, done := d.reduce(&t, p, &put, epoch)
-				if b == nil {
+			for _, p := range d.registry.ByID() {
+				s := p.Account.Statement()
+				excess := s.Excess(&put.Quotas, epoch)
+				if len(excess) == 0 {
 					continue
 				}
-				ends = append(ends, done)
-				d.writeBooks(&t, p, b)
-				if more = len(t.docs) >= maxBooks; more {
+				ends = append(ends, d.withdraw(&t, s, excess, match.ReasonQuotaReduced))
+				t.putStatement(p.Account, s)
+				if more = len(t.docs) >= maxStatements; more {
 					break
 				}
 			}
@@ -92,40 +89,15 @@ func (d *Dispatcher) ChangeSettings(ctx context.Context, change func(*match.Sett
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.guard(ctx); err != nil {
+	if err := d.limitDepth(ctx); err != nil {
 		return match.Settings{}, fmt.Errorf("set policy: %w", err)
 	}
-	d.poke()
+	d.wake()
 	return put, nil
 }
 
-// reduce takes leases away that a provider may not have under some settings, the
-// newest first. Units of leases that it loses are its own again. The books are
-// nil where there is nothing to take.
-func (d *Dispatcher) reduce(t *draft, p *provider, set *match.Settings, epoch int64) (*books, func()) {
-	b := p.books()
-	var taken []entry
-	over := func(e *entry) bool {
-		return int64(len(b.Open)-len(taken)) > set.Quotas.LeasesMax ||
-			e.Epoch == epoch && b.Units(e.Kind, epoch) > set.Quotas.UnitsMax(e.Kind)
-	}
-	for _, e := range newest(b.Open) {
-		if !over(&e) {
-			continue
-		}
-		taken = append(taken, e)
-		if e.Epoch == epoch {
-			b.Spend(e.Kind, epoch, -e.Units)
-		}
-	}
-	if len(taken) == 0 {
-		return nil, nil
-	}
-	return b, d.withdraw(t, b, taken, match.ReasonQuotaReduced)
-}
-
-// PutBeacon says where the chain stands. It never goes back, and never says two
-// things about one height.
+// PutBeacon sets where the chain stands. A chain never goes back, and has one beacon for each
+// height.
 func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
 	err := d.underHead(ctx, func(time.Time) (*draft, func(), error) {
 		if old := d.beacon; old != nil && old.Chain == b.Chain {
@@ -133,17 +105,17 @@ func (d *Dispatcher) PutBeacon(ctx context.Context, b match.Beacon) error {
 			case old.Epoch == b.Epoch && old.Height == b.Height && old.Seed() == b.Seed():
 				return nil, nil, nil
 			case b.Epoch < old.Epoch || b.Epoch == old.Epoch && b.Height <= old.Height:
-				return nil, nil, because(gq.ErrConflict, "chain %.80q stands at epoch %d, height %d, and neither goes back nor says two things there", old.Chain, old.Epoch, old.Height)
+				return nil, nil, gq.ErrConflict.Errorf("chain %.80q stands at epoch %d, height %d, and neither goes back nor says two things there", old.Chain, old.Epoch, old.Height)
 			}
 		}
 		var t draft
-		t.put(kindState, nameBeacon, d.beaconed, b, func(v uint64) { d.beacon, d.beaconed = &b, v })
+		t.put(kindState, nameBeacon, d.beaconVersion, b, func(v uint64) { d.beacon, d.beaconVersion = &b, v })
 		return &t, nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("beacon: %w", err)
 	}
-	d.poke()
+	d.wake()
 	return nil
 }
 

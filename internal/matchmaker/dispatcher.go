@@ -1,28 +1,34 @@
 // Package matchmaker assigns the jobs of a matching queue to providers.
 //
-// Package match decides: a round is its function. This package keeps what the
-// function needs between rounds (who is there, who waits, who has been given
-// what) and writes what it decided.
+// Package match decides: a round is its function. This package runs rounds. It keeps what the
+// function needs between rounds, writes what it decided, and answers the calls of the matching
+// face. Its parts do no I/O, except that audit reads documents:
+//
+//   - registry: the providers, their status and their heartbeats
+//   - ledger: what each provider was given, and when leases expire
+//   - backlog: the jobs that wait, in the order in which rounds take them
+//   - audit: the records of rounds, and how to compute a round again
+//
+// The rounds and the calls are not a package of their own: all of them change registry, ledger
+// and backlog together, under one lock and in one commit with the head.
 //
 // # What is stored
 //
-// Jobs are jobs of the store, in a queue of their own; an assignment is a claim
-// whose lease id the round has computed. Everything else is documents: the head
-// (how many rounds and matches there were), providers, their books, signs of
-// life, the settings, the beacon, and a record of every round that assigned
-// anything, from which it can be computed again.
+// Jobs are jobs of the store, in a queue of their own; an assignment is a claim whose lease id
+// the round has computed. Everything else is documents: the head (how many rounds and matches
+// there were), the profiles of providers, their accounts in the ledger, their heartbeats, the
+// settings, the beacon, and a record of every round that assigned anything.
 //
 // # Why exactly one round wins
 //
-// A round changes the head, the books of the providers it gave something to, and
-// the jobs, in one commit that names the version of each document it has read.
-// Of several nodes that try, one finds them unchanged; the others find nothing
-// changed at all, and look again. Whatever else decides who may hold what (a
-// provider's standing, the settings) goes through the head too, so that no round
-// is decided on a state that is gone when it is written.
+// A round changes the head, the accounts of the providers it gave something to, and the jobs,
+// in one commit that names the version of each document it has read. If several nodes try, one
+// of them finds the documents unchanged; the others change nothing and look again. Everything
+// else that decides who may hold what (a provider's status, the settings) changes the head
+// too, so that no round is decided on a state that is gone when it is written.
 //
-// Leases end without the head. A node that has not heard of that yet believes a
-// provider to be busier than it is, which exceeds no quota.
+// Leases end without the head. A node that has not read of that yet believes a provider to be
+// busier than it is, which exceeds no quota.
 package matchmaker
 
 import (
@@ -44,24 +50,23 @@ import (
 // DefaultQueue is the queue of the store that holds the jobs.
 const DefaultQueue = "matching"
 
-// Requirement is what jobs of the queue require of a worker, so that no claim
-// but that of a round finds them.
+// Requirement is what jobs of the queue require of a worker, so that only rounds claim them.
 const Requirement = "gq.matching"
 
-// Options are what a dispatcher can be told. The zero value is the default.
+// Options configure a dispatcher. The zero value is the default.
 type Options struct {
-	Log      *slog.Logger    // nil is silence
+	Log      *slog.Logger    // nil logs nothing
 	Queue    string          // "" is DefaultQueue
-	Settings *match.Settings // until others are put; nil is match.DefaultSettings
+	Settings *match.Settings // in force until others are put; nil is match.DefaultSettings
 	Proofs   ProofChecker    // nil accepts every completion
-	SLA      SLA             // nil goes by the settings
-	Claims   ClaimSink       // nil wants none
+	SLA      SLA             // nil uses the settings
+	Claims   ClaimSink       // nil for none
 	Meter    Meter           // nil measures nothing
 }
 
-// Engine is what a dispatcher needs of an engine. What callers ask for goes through
-// Submit, Get and Follow with their context, so that a guard in front of the engine
-// decides about them; Queue and ChangeQueue are for the dispatcher's own sake.
+// Engine is what a dispatcher needs of an engine. Calls of users go through Submit, Get and
+// Follow with their context, so that a guard in front of the engine can refuse them; the
+// dispatcher calls Queue and ChangeQueue for itself.
 type Engine interface {
 	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
@@ -72,7 +77,7 @@ type Engine interface {
 	Now() time.Time
 }
 
-// Meter measures what a dispatcher does to jobs without the engine.
+// Meter measures what a dispatcher does to jobs without calling the engine.
 type Meter interface {
 	Assigned(states []gq.State, took time.Duration) // by one round
 	Renewed(s gq.State, took time.Duration)
@@ -94,15 +99,14 @@ type Dispatcher struct {
 	options Options
 	log     *slog.Logger
 	queue   string
-	kick    chan struct{} // something has changed
-	slashed signal        // there is a new penalty
+	woken   chan struct{} // supply or demand has changed
+	slashed broadcast     // there is a new penalty
 	known   atomic.Pointer[knownSettings]
-	heard   atomic.Pointer[moment]
+	clock   atomic.Pointer[reading]
 
 	mu     sync.Mutex // guards all below, and is held while the head changes
-	loaded bool
-	world
-	last time.Time // when the last round was tried
+	loaded bool       // state has everything that the store has
+	state
 }
 
 // New makes a dispatcher over an engine and its store. It starts nothing.
@@ -127,37 +131,36 @@ func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 	if err := o.Settings.Validate(); err != nil {
 		return nil, fmt.Errorf("new dispatcher: %w", err)
 	}
-	d := &Dispatcher{engine: e, store: s, change: changer, options: o, log: o.Log, queue: o.Queue, kick: make(chan struct{}, 1)}
+	d := &Dispatcher{engine: e, store: s, change: changer, options: o, log: o.Log, queue: o.Queue, woken: make(chan struct{}, 1)}
 	e.Delegate(d.queue, d.explain)
 	return d, nil
 }
 
-// poke has the next round tried soon.
-func (d *Dispatcher) poke() {
+// wake makes Run try a round soon.
+func (d *Dispatcher) wake() {
 	select {
-	case d.kick <- struct{}{}:
+	case d.woken <- struct{}{}:
 	default:
 	}
 }
 
 // Pauses of the loop.
 const (
-	shortest  = 10 * time.Millisecond // between rounds, while there is room for more
+	minPause  = 10 * time.Millisecond // between rounds, while there may be room for more
 	gather    = 50 * time.Millisecond // from a change to its round, so that changes share one; the interval if that is less
-	longest   = time.Minute           // without a look, however quiet it is
-	afterLoss = time.Second           // a node that lost a round leaves the others to the winner
+	maxPause  = time.Minute           // while nothing changes
+	afterLoss = time.Second           // of a node that another one overtook, to leave rounds to that
 )
 
-// Run holds rounds until the context ends, which is a clean stop: one soon after
-// supply or demand changed, one every interval while jobs wait, and none at all
-// while nothing does.
+// Run runs rounds until the context ends, which is a clean stop: one soon after supply or demand
+// has changed, one every interval while jobs wait, and none while no job waits.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	poll := longest
+	poll := maxPause
 	if n, ok := d.store.(store.Notifier); ok {
 		stop := n.Notify(func(news store.News) {
 			for _, q := range news.Queues {
 				if q == d.queue {
-					d.poke()
+					d.wake()
 				}
 			}
 		})
@@ -167,13 +170,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	next, pause := time.Now(), shortest
+	next, pause := time.Now(), minPause
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.kick:
-			next = earlier(next, time.Now().Add(d.gathering()))
+		case <-d.woken:
+			if soon := time.Now().Add(d.gathering()); soon.Before(next) {
+				next = soon
+			}
 			timer.Reset(max(time.Until(next), 0))
 			continue
 		case <-timer.C:
@@ -186,32 +191,25 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			return fmt.Errorf("dispatch: %w", err)
 		case err != nil:
 			d.log.Warn("dispatch", "error", err)
-			pause = min(2*pause, longest)
+			pause = min(2*pause, maxPause)
 			wait = pause
 		default:
-			pause = shortest
+			pause = minPause
 		}
 		next = time.Now().Add(min(wait, poll))
 		timer.Reset(time.Until(next))
 	}
 }
 
-// gathering is how long changes are gathered for a round.
+// gathering is how long after a change its round waits for others.
 func (d *Dispatcher) gathering() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return min(gather, time.Duration(d.settings.DispatchInterval)*time.Millisecond)
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// Step holds a round if there is reason to, and returns how long there will be
-// none. [Dispatcher.Run] calls it; simulations may by themselves.
+// Step runs a round if there is reason to, and returns how long there will be none.
+// [Dispatcher.Run] calls it, and so can simulations.
 func (d *Dispatcher) Step(ctx context.Context) (time.Duration, error) {
 	_, wait, err := d.step(ctx, false)
 	if err == nil {
@@ -220,7 +218,7 @@ func (d *Dispatcher) Step(ctx context.Context) (time.Duration, error) {
 	return wait, err
 }
 
-// Round holds a round now, whatever the interval, and returns what it decided.
+// Round runs a round now, whatever the interval, and returns what it decided.
 func (d *Dispatcher) Round(ctx context.Context) (Round, error) {
 	r, _, err := d.step(ctx, true)
 	if err != nil {
@@ -229,9 +227,8 @@ func (d *Dispatcher) Round(ctx context.Context) (Round, error) {
 	return r, nil
 }
 
-// tries is how often a round that was overtaken is decided anew before the
-// others are left to have their way.
-const tries = 10
+// maxRetries is how many times a change that lost the race is retried before it fails.
+const maxRetries = 10
 
 func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration, error) {
 	d.mu.Lock()
@@ -244,23 +241,22 @@ func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration
 		if err := d.sweep(ctx, now); err != nil {
 			return Round{}, 0, err
 		}
-		d.last = time.Now()
-		if !asked && !d.backlog.waits() {
+		if !asked && !d.backlog.HasDue() {
 			return Round{}, d.quiet(now), nil
 		}
-		r, err := d.hold(ctx, now, asked)
+		r, err := d.run(ctx, now, asked)
 		switch {
 		case err == nil:
 			if err := d.forgetRounds(ctx, now); err != nil {
 				d.log.Warn("drop old rounds", "error", err)
 			}
-			if !asked && len(r.Assignments) > 0 && d.backlog.ready() {
-				return r, shortest, nil // there may be room for more at once
+			if !asked && len(r.Assignments) > 0 && d.backlog.HasServable() {
+				return r, minPause, nil // there may be room for more
 			}
 			return r, d.quiet(now), nil
 		case !overtaken(err):
 			return Round{}, 0, err
-		case n >= tries:
+		case n >= maxRetries:
 			return Round{}, 0, fmt.Errorf("overtaken %d times: %w", n, err)
 		case !asked && n > 0:
 			return Round{}, afterLoss, nil
@@ -269,26 +265,26 @@ func (d *Dispatcher) step(ctx context.Context, asked bool) (Round, time.Duration
 	}
 }
 
-// overtaken reports whether a commit failed because someone was faster.
+// overtaken reports whether a commit failed because another node was faster.
 func overtaken(err error) bool {
 	kind := errs.KindOf(err)
 	return kind == gq.KindConflict || kind == gq.KindStaleLease || errors.Is(err, gq.ErrNotFound)
 }
 
-// quiet is how long nothing will happen unless something changes.
+// quiet is how long no round is needed unless something changes.
 func (d *Dispatcher) quiet(now time.Time) time.Duration {
 	interval := time.Duration(d.settings.DispatchInterval) * time.Millisecond
-	if d.backlog.ready() {
+	if d.backlog.HasServable() {
 		return interval
 	}
-	wait := longest
-	for _, at := range []time.Time{d.backlog.next(), d.leaseDue()} {
+	wait := maxPause
+	for _, at := range []time.Time{d.backlog.NextRun(), d.ledger.NextExpiry()} {
 		if !at.IsZero() {
 			wait = min(wait, max(at.Sub(now), time.Millisecond))
 		}
 	}
-	if d.backlog.waits() {
-		wait = min(wait, time.Second) // jobs stand aside: a provider may come back by itself
+	if d.backlog.HasDue() {
+		wait = min(wait, time.Second) // a provider may become eligible without a call, for example as its health recovers
 	}
 	return wait
 }

@@ -1,0 +1,210 @@
+// Package audit records rounds, so that anyone can compute them again.
+//
+// Most of a round's input is providers, and most of them are as they were in the round
+// before. A record therefore has the providers that changed since the record before it, and
+// every so often one begins anew with all of them.
+package audit
+
+import (
+	"bytes"
+	"compress/flate"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/matchmaker/backlog"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Kinds of documents.
+const (
+	kindRound  = "matching.round"  // what a round was decided on, and what it decided
+	kindMore   = "matching.more"   // the rest of a round that is too long for one document
+	kindSupply = "matching.supply" // all providers of a round, for the rounds that follow it
+)
+
+// How far records build on each other.
+const (
+	maxDeltas   = 1000
+	maxDeltaAge = 3600      // seconds
+	partBytes   = 512 << 10 // of one document
+)
+
+// Round is a round as it was recorded: all that it was decided on, and what it decided. The
+// order is not recorded, but its digest is.
+type Round struct {
+	Round       uint64
+	Input       match.Input
+	Result      match.Result
+	OrderDigest string
+	Unserved    []backlog.Unserved
+}
+
+// record is the document of a round.
+type record struct {
+	Round uint64      `json:"round"`
+	Base  uint64      `json:"base"`  // the record with all providers that this one builds on; itself if it is one
+	Parts int         `json:"parts"` // of the providers of a base
+	Input match.Input `json:"input"` // providers: those that changed
+	Gone  []string    `json:"gone,omitempty"`
+	Order string      `json:"order"` // SHA-256 of the order, each id on a line
+
+	Seed        match.Seed         `json:"seed"`
+	Assignments []match.Assignment `json:"assignments"`
+	Requeued    []string           `json:"requeued"`
+	Unserved    []backlog.Unserved `json:"set_aside,omitempty"`
+}
+
+// Log writes the records of one process, which build on each other. The zero value begins
+// with a record of all providers.
+type Log struct {
+	base  uint64
+	begun int64 // when
+	rows  map[string]row
+}
+
+// row is what differs between two views of a provider.
+type row struct {
+	version                uint64 // of its document
+	health, heartbeat      int64
+	cooldown               match.Cooldowns
+	leases, units, quantum int64
+}
+
+func rowOf(p *match.Provider, version uint64) row {
+	return row{version, p.Health, p.LastHeartbeatAt, p.CooldownUntil, p.LeasesActive, p.AIUnitsUsed, p.QuantumUnitsUsed}
+}
+
+// Record returns the documents of a round and the number of the record that it builds on.
+// The caller calls written once they are committed. version is that of a provider's document.
+func (l *Log) Record(r *Round, version func(id string) uint64) (docs []store.Doc, base uint64, written func(), err error) {
+	rec := record{
+		Round: r.Round, Base: l.base, Input: r.Input, Order: orderDigest(r.Result.Order),
+		Seed: r.Result.Seed, Assignments: r.Result.Assignments, Requeued: r.Result.Requeued, Unserved: r.Unserved,
+	}
+	providers := r.Input.Providers
+	rec.Input.Providers = []match.Provider{}
+	if l.rows == nil || l.base == 0 || r.Round-l.base >= maxDeltas || r.Input.Now-l.begun >= maxDeltaAge {
+		packed, err := pack(providers)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		parts := split(packed)
+		rec.Base, rec.Parts = r.Round, len(parts)
+		for i, part := range parts {
+			docs = append(docs, store.Doc{Kind: kindSupply, Name: partName(r.Round, i), Data: part})
+		}
+		written = func() {
+			l.base, l.begun, l.rows = r.Round, r.Input.Now, make(map[string]row, len(providers))
+			for i := range providers {
+				l.rows[providers[i].ID] = rowOf(&providers[i], version(providers[i].ID))
+			}
+		}
+	} else {
+		changed := make(map[string]row)
+		present := make(map[string]bool, len(providers))
+		for i := range providers {
+			p := &providers[i]
+			present[p.ID] = true
+			was, known := l.rows[p.ID]
+			if now := rowOf(p, version(p.ID)); !known || now != was {
+				changed[p.ID] = now
+				rec.Input.Providers = append(rec.Input.Providers, *p)
+			}
+		}
+		for id := range l.rows {
+			if !present[id] {
+				rec.Gone = append(rec.Gone, id)
+			}
+		}
+		slices.Sort(rec.Gone)
+		written = func() {
+			maps.Copy(l.rows, changed)
+			for _, id := range rec.Gone {
+				delete(l.rows, id)
+			}
+		}
+	}
+	packed, err := pack(rec)
+	if err != nil {
+		return nil, 0, nil, err
+	}
+	pieces := split(packed)
+	docs = append(docs, store.Doc{Kind: kindRound, Name: Name(r.Round), Data: pieces[0]})
+	for i, piece := range pieces[1:] {
+		docs = append(docs, store.Doc{Kind: kindMore, Name: partName(r.Round, i+1), Data: piece})
+	}
+	return docs, rec.Base, written, nil
+}
+
+// Name is a number as the name of a document; names sort as their numbers do.
+func Name(n uint64) string { return fmt.Sprintf("%020d", n) }
+
+func partName(n uint64, part int) string { return fmt.Sprintf("%020d.%04d", n, part) }
+
+func orderDigest(order []string) string {
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(order, "\n"))))
+}
+
+// pack is a value as compressed JSON.
+func pack(v any) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err == nil {
+		err = json.NewEncoder(w).Encode(v)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode a record: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func unpack(data []byte, into any) error {
+	text, err := io.ReadAll(flate.NewReader(bytes.NewReader(data)))
+	if err == nil {
+		err = json.Unmarshal(text, into)
+	}
+	if err != nil {
+		return fmt.Errorf("record: %w: %w", gq.ErrCorrupt, err)
+	}
+	return nil
+}
+
+// split cuts data into documents, all of them full but the last.
+func split(data []byte) [][]byte {
+	parts := slices.Collect(slices.Chunk(data, partBytes))
+	if len(parts) == 0 {
+		return [][]byte{nil}
+	}
+	return parts
+}
+
+// Check computes the round again and reports where it differs from its record, nil if
+// nowhere.
+func (r *Round) Check() error {
+	got, err := match.Match(&r.Input)
+	if err != nil {
+		return fmt.Errorf("round %d: %w", r.Round, err)
+	}
+	switch {
+	case got.Seed != r.Result.Seed:
+		return fmt.Errorf("round %d: the seed is %s, and %s was recorded", r.Round, got.Seed, r.Result.Seed)
+	case orderDigest(got.Order) != r.OrderDigest:
+		return fmt.Errorf("round %d: providers were asked in another order than recorded", r.Round)
+	case !slices.Equal(got.Assignments, r.Result.Assignments):
+		return fmt.Errorf("round %d: the assignments are %v, and %v were recorded", r.Round, got.Assignments, r.Result.Assignments)
+	case !slices.Equal(got.Requeued, r.Result.Requeued):
+		return fmt.Errorf("round %d: %v were requeued, and %v were recorded", r.Round, got.Requeued, r.Result.Requeued)
+	}
+	r.Result.Order = got.Order
+	return nil
+}
