@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
@@ -49,7 +48,7 @@ type door struct {
 
 // newDoor puts an engine behind its guard.
 func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Options) (*door, error) {
-	a := &door{flush: func(context.Context) error { return nil }}
+	a := &door{}
 	s, log := e.Store(), o.Log
 	ring, err := access.NewKeyring(s, o.AdminToken)
 	if err != nil {
@@ -69,10 +68,11 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 			return nil, err
 		}
 	}
-	var tracer trace.Tracer
-	if endpoint := o.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint != "" {
-		tracer, a.flush = observe.Tracing(endpoint, "gq", sampleRatio(o.Getenv), log)
+	tracer, flush, err := observe.Tracing(ctx, log)
+	if err != nil {
+		return nil, err
 	}
+	a.flush = flush
 	a.observed = observe.New(e, tracer)
 	a.guard = access.NewGuard(a.observed, s)
 	a.hub = feed.New(e)
@@ -85,18 +85,9 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	e.UseCallbacks(a.hooks)
 	a.feed = feed.NewFeed(a.hub, a.guard, 0)
 	a.admin = admin.New(a.guard, ring, a.hooks)
-	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookGauges(a.hooks)...)
+	a.metrics = observe.NewMetrics(a.observed, e, a.guard.Oversee, webhookMetrics(a.hooks)...)
 	a.hub.Seen(a.metrics.Happened)
 	return a, nil
-}
-
-// sampleRatio is OTEL_TRACES_SAMPLER_ARG, the share of traces that are kept.
-func sampleRatio(getenv func(string) string) float64 {
-	ratio, err := strconv.ParseFloat(getenv("OTEL_TRACES_SAMPLER_ARG"), 64)
-	if err != nil || ratio < 0 || ratio > 1 {
-		return 1
-	}
-	return ratio
 }
 
 func newHooks(cfg *config.Config, s store.Store, events delivery.Engine, log *slog.Logger) (*delivery.Hooks, error) {
@@ -114,12 +105,16 @@ func newHooks(cfg *config.Config, s store.Store, events delivery.Engine, log *sl
 	return delivery.New(events, s, o), nil
 }
 
-func webhookGauges(h *delivery.Hooks) []observe.Gauge {
-	return []observe.Gauge{
-		{Name: "gq_webhooks_outstanding", Kind: "gauge", Help: "Deliveries that have not been made.", Value: func() float64 { return float64(h.Totals().Outstanding) }},
-		{Name: "gq_webhooks_delivered_total", Kind: "counter", Help: "Deliveries made.", Value: func() float64 { return float64(h.Totals().Delivered) }},
-		{Name: "gq_webhooks_failed_total", Kind: "counter", Help: "Attempts of deliveries that failed.", Value: func() float64 { return float64(h.Totals().Failed) }},
-		{Name: "gq_webhooks_dead_total", Kind: "counter", Help: "Deliveries given up.", Value: func() float64 { return float64(h.Totals().Dead) }},
+func webhookMetrics(h *delivery.Hooks) []prometheus.Collector {
+	counter := func(name, help string, value func(delivery.Totals) float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return value(h.Totals()) })
+	}
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "gq_webhooks_outstanding", Help: "Deliveries that have not been made."},
+			func() float64 { return float64(h.Totals().Outstanding) }),
+		counter("gq_webhooks_delivered_total", "Deliveries made.", func(t delivery.Totals) float64 { return float64(t.Delivered) }),
+		counter("gq_webhooks_failed_total", "Attempts of deliveries that failed.", func(t delivery.Totals) float64 { return float64(t.Failed) }),
+		counter("gq_webhooks_dead_total", "Deliveries given up.", func(t delivery.Totals) float64 { return float64(t.Dead) }),
 	}
 }
 

@@ -39,10 +39,9 @@ import (
 // Options are what a program adds to the configuration. The zero value is the
 // default.
 type Options struct {
-	Log        *slog.Logger        // nil discards
-	Version    string              // that the APIs report
-	AdminToken string              // accepted with every scope, beside the tokens of the store
-	Getenv     func(string) string // reads the OTEL_ variables; nil is os.Getenv
+	Log        *slog.Logger // nil discards
+	Version    string       // that the APIs report
+	AdminToken string       // accepted with every scope, beside the tokens of the store
 
 	// Register adds a program's own services to the gRPC server. Their calls pass the
 	// same access check and interceptors.
@@ -52,9 +51,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Getenv == nil {
-		o.Getenv = os.Getenv
 	}
 	return o
 }

@@ -59,7 +59,7 @@ Under systemd use Type=notify.
 func serve(ctx context.Context, p process, cfg config.Config) error {
 	log := newLog(p, cfg.Log)
 	cli.LimitMemory(cfg.Memory, log)
-	s, err := server.Open(ctx, cfg, server.Options{Log: log, Version: version(), AdminToken: p.getenv("GQ_ADMIN_TOKEN"), Getenv: p.getenv})
+	s, err := server.Open(ctx, cfg, server.Options{Log: log, Version: version(), AdminToken: p.getenv("GQ_ADMIN_TOKEN")})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func newServe(p process) *cobra.Command {
 			}
 			cfg := loaded.Config
 			ctx := c.Context()
-			s, err := server.Open(ctx, cfg, server.Options{Log: observe.NewLog(p.stderr, "gq", cfg.Log.Level), Version: cli.Version("gqlab"), Getenv: p.getenv})
+			s, err := server.Open(ctx, cfg, server.Options{Log: observe.NewLog(p.stderr, "gq", cfg.Log.Level), Version: cli.Version("gqlab")})
 			if err != nil {
 				return err
 			}

@@ -1,42 +1,125 @@
 package observe
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
 
-// exportWithin is how long a collector may take.
-const exportWithin = 10 * time.Second
+// Tracing sends spans as the standard OTEL_ variables say. The tracer is nil if they ask
+// for no traces. The SDK and its exporters read the environment of the process, and so
+// does this.
+//
+// Traces are on if OTEL_TRACES_EXPORTER or an OTLP endpoint is set, unless
+// OTEL_SDK_DISABLED is true. A variable that cannot be used is logged and ignored. Spans
+// that cannot be sent are dropped; the log says so at most once a minute. Stop sends the
+// remaining spans.
+func Tracing(ctx context.Context, log *slog.Logger) (t trace.Tracer, stop func(context.Context) error, err error) {
+	stop = func(context.Context) error { return nil }
+	warn := func(name, problem string) {
+		log.Warn("environment variable ignored", "event", "trace_config", "variable", name, "value", os.Getenv(name), "problem", problem)
+	}
+	asked := exporterAsked(warn)
+	if asked == "" {
+		return nil, stop, nil
+	}
+	otel.SetErrorHandler(&exportLog{log: log}) // both would write lines of their own
+	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
+	exporter, err := newExporter(ctx, asked)
+	if err != nil {
+		return nil, stop, fmt.Errorf("make an exporter of traces: %w", err)
+	}
+	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "gq")), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		if !errors.Is(err, resource.ErrPartialResource) {
+			return nil, stop, fmt.Errorf("describe this service to the trace collector: %w", err)
+		}
+		warn("OTEL_RESOURCE_ATTRIBUTES", err.Error()) // the valid ones are used
+	}
+	options := []sdktrace.TracerProviderOption{sdktrace.WithBatcher(exporter), sdktrace.WithResource(about)}
+	if ratio, ok := sampleRatio(); ok {
+		options = append(options, sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))))
+	}
+	provider := sdktrace.NewTracerProvider(options...)
+	return provider.Tracer("github.com/gopherqueue/gq"), provider.Shutdown, nil
+}
 
-// Tracing sends spans to an OpenTelemetry collector over OTLP/HTTP, as JSON.
-// endpoint is that of OTEL_EXPORTER_OTLP_ENDPOINT, such as
-// http://localhost:4318. ratio is the share of new traces that are kept; what a
-// caller has decided counts. Spans that cannot be sent are dropped, which goes to the
-// log once a minute at most. Stop sends what is left.
-func Tracing(endpoint, service string, ratio float64, log *slog.Logger) (t trace.Tracer, stop func(context.Context) error) {
-	otel.SetErrorHandler(&exportLog{log: log}) // or it would write lines of its own
-	exporter := &exporter{url: strings.TrimSuffix(endpoint, "/") + "/v1/traces", client: &http.Client{Timeout: exportWithin}}
-	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(exporter),
-		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(ratio))),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", service))),
-	)
-	return provider.Tracer("github.com/gopherqueue/gq"), provider.Shutdown
+// exporterAsked is the exporter that the environment asks for: console, grpc, http, or ""
+// for none.
+func exporterAsked(warn func(variable, problem string)) string {
+	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+		return ""
+	}
+	switch name := strings.ToLower(os.Getenv("OTEL_TRACES_EXPORTER")); name {
+	case "none":
+		return ""
+	case "console":
+		return name
+	case "otlp":
+	default:
+		if name != "" {
+			warn("OTEL_TRACES_EXPORTER", "must be otlp, console or none")
+		}
+		if firstSet("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") == "" {
+			return ""
+		}
+	}
+	variable := firstSet("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+	switch name := strings.ToLower(os.Getenv(variable)); name {
+	case "grpc":
+		return name
+	case "", "http/protobuf":
+	default:
+		warn(variable, "must be http/protobuf or grpc; http/protobuf is used")
+	}
+	return "http"
+}
+
+func newExporter(ctx context.Context, asked string) (sdktrace.SpanExporter, error) {
+	switch asked {
+	case "console":
+		return stdouttrace.New()
+	case "grpc":
+		return otlptracegrpc.New(ctx)
+	default:
+		return otlptracehttp.New(ctx)
+	}
+}
+
+// firstSet is the first of these variables that is set, "" if none is.
+func firstSet(names ...string) string {
+	for _, name := range names {
+		if os.Getenv(name) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// sampleRatio is OTEL_TRACES_SAMPLER_ARG where no sampler is named, for which the SDK
+// ignores it: the share of new traces that are kept. What a caller has decided counts.
+func sampleRatio() (ratio float64, ok bool) {
+	if os.Getenv("OTEL_TRACES_SAMPLER") != "" {
+		return 0, false
+	}
+	ratio, err := strconv.ParseFloat(os.Getenv("OTEL_TRACES_SAMPLER_ARG"), 64)
+	return ratio, err == nil && ratio >= 0 && ratio <= 1
 }
 
 // exportLog writes errors of the tracing library to a log.
@@ -45,10 +128,10 @@ type exportLog struct {
 
 	mu     sync.Mutex
 	errors int       // since the last line; guarded by mu
-	last   time.Time // when that was; guarded by mu
+	last   time.Time // when that was written; guarded by mu
 }
 
-// exportLogEvery is how often errors of an export are logged at most.
+// exportLogEvery is how often export errors are logged at most.
 const exportLogEvery = time.Minute
 
 // Handle logs an error.
@@ -60,141 +143,4 @@ func (e *exportLog) Handle(err error) {
 		e.log.Warn("traces could not be sent", "event", "trace_export", "errors", e.errors, "error", err)
 		e.errors, e.last = 0, now
 	}
-}
-
-// exporter is OTLP/HTTP with JSON, the part of it that spans need.
-type exporter struct {
-	url    string
-	client *http.Client
-}
-
-// The messages of OTLP, by their JSON names.
-type (
-	otlpValue struct {
-		String *string `json:"stringValue,omitempty"`
-		Int    *string `json:"intValue,omitempty"`
-		Bool   *bool   `json:"boolValue,omitempty"`
-	}
-	otlpAttribute struct {
-		Key   string    `json:"key"`
-		Value otlpValue `json:"value"`
-	}
-	otlpLink struct {
-		TraceID string `json:"traceId"`
-		SpanID  string `json:"spanId"`
-	}
-	otlpStatus struct {
-		Code    int    `json:"code,omitempty"`
-		Message string `json:"message,omitempty"`
-	}
-	otlpSpan struct {
-		TraceID    string          `json:"traceId"`
-		SpanID     string          `json:"spanId"`
-		ParentID   string          `json:"parentSpanId,omitempty"`
-		State      string          `json:"traceState,omitempty"`
-		Name       string          `json:"name"`
-		Kind       int             `json:"kind"`
-		Start      string          `json:"startTimeUnixNano"`
-		End        string          `json:"endTimeUnixNano"`
-		Attributes []otlpAttribute `json:"attributes,omitempty"`
-		Links      []otlpLink      `json:"links,omitempty"`
-		Status     otlpStatus      `json:"status"`
-	}
-	otlpScope struct {
-		Scope struct {
-			Name string `json:"name"`
-		} `json:"scope"`
-		Spans []otlpSpan `json:"spans"`
-	}
-	otlpResource struct {
-		Resource struct {
-			Attributes []otlpAttribute `json:"attributes"`
-		} `json:"resource"`
-		ScopeSpans []otlpScope `json:"scopeSpans"`
-	}
-	otlpRequest struct {
-		ResourceSpans []otlpResource `json:"resourceSpans"`
-	}
-)
-
-func otlpAttributes(all []attribute.KeyValue) (out []otlpAttribute) {
-	for _, kv := range all {
-		a := otlpAttribute{Key: string(kv.Key)}
-		switch kv.Value.Type() {
-		case attribute.BOOL:
-			b := kv.Value.AsBool()
-			a.Value.Bool = &b
-		case attribute.INT64:
-			n := strconv.FormatInt(kv.Value.AsInt64(), 10)
-			a.Value.Int = &n
-		default:
-			s := kv.Value.String()
-			a.Value.String = &s
-		}
-		out = append(out, a)
-	}
-	return out
-}
-
-func otlpOf(s sdktrace.ReadOnlySpan) otlpSpan {
-	out := otlpSpan{
-		TraceID: s.SpanContext().TraceID().String(), SpanID: s.SpanContext().SpanID().String(),
-		State: s.SpanContext().TraceState().String(), Name: s.Name(), Kind: int(s.SpanKind()),
-		Start: strconv.FormatInt(s.StartTime().UnixNano(), 10), End: strconv.FormatInt(s.EndTime().UnixNano(), 10),
-		Attributes: otlpAttributes(s.Attributes()),
-		Status:     otlpStatus{Message: s.Status().Description},
-	}
-	switch s.Status().Code.String() {
-	case "Ok":
-		out.Status.Code = 1
-	case "Error":
-		out.Status.Code = 2
-	}
-	if s.Parent().SpanID().IsValid() {
-		out.ParentID = s.Parent().SpanID().String()
-	}
-	for _, l := range s.Links() {
-		out.Links = append(out.Links, otlpLink{l.SpanContext.TraceID().String(), l.SpanContext.SpanID().String()})
-	}
-	return out
-}
-
-// ExportSpans sends spans.
-func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if len(spans) == 0 {
-		return nil
-	}
-	var scope otlpScope
-	scope.Scope.Name = spans[0].InstrumentationScope().Name
-	for _, s := range spans {
-		scope.Spans = append(scope.Spans, otlpOf(s))
-	}
-	var r otlpResource
-	r.Resource.Attributes = otlpAttributes(spans[0].Resource().Attributes())
-	r.ScopeSpans = []otlpScope{scope}
-	body, err := json.Marshal(otlpRequest{[]otlpResource{r}})
-	if err != nil {
-		return fmt.Errorf("encode spans: %w", err)
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("export spans: %w", err)
-	}
-	request.Header.Set("Content-Type", "application/json")
-	answer, err := e.client.Do(request)
-	if err != nil {
-		return fmt.Errorf("export spans: %w", err)
-	}
-	defer answer.Body.Close() //nolint:errcheck // nothing of it is used
-	_, _ = io.CopyN(io.Discard, answer.Body, 4<<10)
-	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("export spans: the collector answered %d", answer.StatusCode)
-	}
-	return nil
-}
-
-// Shutdown ends nothing: there is nothing to end.
-func (e *exporter) Shutdown(context.Context) error {
-	e.client.CloseIdleConnections()
-	return nil
 }

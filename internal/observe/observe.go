@@ -20,51 +20,45 @@ import (
 // Observed is an engine whose calls are measured and traced.
 type Observed struct {
 	engine.API
-	numbers *numbers
-	traces  *traces
+	measured *measurements
+	traces   *traces
 }
 
 // New observes an engine. The tracer may be nil.
 func New(e engine.API, t trace.Tracer) *Observed {
-	return &Observed{API: e, numbers: newNumbers(), traces: newTraces(t)}
+	return &Observed{API: e, measured: newMeasurements(), traces: newTraces(t)}
 }
 
 // Assigned measures a round of matching that has given out jobs.
 func (o *Observed) Assigned(states []gq.State, took time.Duration) {
-	o.numbers.calls[callClaim].lasting(took)
-	o.numbers.batches[callClaim].observe(float64(len(states)))
+	o.measured.took(callClaim, len(states), took)
 	for i := range states {
-		o.numbers.claimed(&states[i])
+		o.measured.claimed(&states[i])
 	}
 }
 
 // Renewed measures the renewal of a lease of matching.
-func (o *Observed) Renewed(_ gq.State, took time.Duration) { o.measured(callHeartbeat, took) }
+func (o *Observed) Renewed(_ gq.State, took time.Duration) { o.measured.took(callHeartbeat, 1, took) }
 
 // Ended measures the end of an attempt of matching.
 func (o *Observed) Ended(s gq.State, took time.Duration) {
-	o.measured(callSettle, took)
-	o.numbers.settled(&s)
-}
-
-func (o *Observed) measured(call int, took time.Duration) {
-	o.numbers.calls[call].lasting(took)
-	o.numbers.batches[call].observe(1)
+	o.measured.took(callSettle, 1, took)
+	o.measured.settled(&s)
 }
 
 // Submit is measured and begins a trace.
 func (o *Observed) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
-	defer o.numbers.call(callSubmit, 1)()
+	defer o.measured.call(callSubmit, 1)()
 	ctx, end := o.traces.submits(ctx, &s)
 	out, err := o.API.Submit(ctx, s)
 	end(out, err)
-	o.numbers.submitted(err)
+	o.measured.submitted(err)
 	return out, err
 }
 
 // SubmitBatch is measured and begins a trace for each job.
 func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
-	defer o.numbers.call(callSubmit, len(specs))()
+	defer o.measured.call(callSubmit, len(specs))()
 	traced := make([]gq.Spec, len(specs))
 	ends := make([]func(gq.SubmitResult, error), len(specs))
 	for i := range specs {
@@ -75,18 +69,18 @@ func (o *Observed) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.Submi
 	for i := range ends {
 		if err != nil {
 			ends[i](gq.SubmitResult{}, err)
-			o.numbers.submitted(err)
+			o.measured.submitted(err)
 			continue
 		}
 		ends[i](out[i], out[i].Err)
-		o.numbers.submitted(out[i].Err)
+		o.measured.submitted(out[i].Err)
 	}
 	return out, err
 }
 
 // SubmitGraph is measured and begins a trace for each job.
 func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
-	defer o.numbers.call(callSubmit, len(drafts))()
+	defer o.measured.call(callSubmit, len(drafts))()
 	traced := make([]gq.GraphJob, len(drafts))
 	ends := make([]func(gq.SubmitResult, error), len(drafts))
 	for i := range drafts {
@@ -100,7 +94,7 @@ func (o *Observed) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.
 			s = out[i]
 		}
 		ends[i](s, err)
-		o.numbers.submitted(err)
+		o.measured.submitted(err)
 	}
 	return out, err
 }
@@ -113,11 +107,11 @@ func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, erro
 		return jobs, err
 	}
 	if r.Wait == 0 {
-		o.numbers.calls[callClaim].lasting(time.Since(began))
+		o.measured.duration[callClaim].Observe(time.Since(began).Seconds())
 	}
-	o.numbers.batches[callClaim].observe(float64(len(jobs)))
+	o.measured.batch[callClaim].Observe(float64(len(jobs)))
 	for i := range jobs {
-		o.numbers.claimed(&jobs[i].State)
+		o.measured.claimed(&jobs[i].State)
 		o.traces.claimed(&jobs[i])
 	}
 	return jobs, nil
@@ -125,7 +119,7 @@ func (o *Observed) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, erro
 
 // Heartbeat is measured.
 func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
-	defer o.numbers.call(callHeartbeat, len(beats))()
+	defer o.measured.call(callHeartbeat, len(beats))()
 	answers, err := o.API.Heartbeat(ctx, beats)
 	for i := range answers {
 		if answers[i].Err == nil {
@@ -137,7 +131,7 @@ func (o *Observed) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Le
 
 // Settle is measured and ends attempts.
 func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
-	defer o.numbers.call(callSettle, len(outcomes))()
+	defer o.measured.call(callSettle, len(outcomes))()
 	answers, err := o.API.Settle(ctx, outcomes)
 	for i := range answers {
 		o.settled(outcomes[i].Lease, answers[i].State, answers[i].Err)
@@ -147,14 +141,14 @@ func (o *Observed) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.Leas
 
 func (o *Observed) settled(lease gq.LeaseRef, s gq.State, err error) {
 	if err == nil {
-		o.numbers.settled(&s)
+		o.measured.settled(&s)
 	}
 	o.traces.settled(lease.ID, &s, err)
 }
 
 // Complete is measured and ends an attempt.
 func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
-	defer o.numbers.call(callSettle, 1)()
+	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Complete(ctx, lease, result)
 	o.settled(lease, s, err)
 	return s, err
@@ -162,7 +156,7 @@ func (o *Observed) Complete(ctx context.Context, lease gq.LeaseRef, result []byt
 
 // Fail is measured and ends an attempt.
 func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
-	defer o.numbers.call(callSettle, 1)()
+	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Fail(ctx, lease, f)
 	o.settled(lease, s, err)
 	return s, err
@@ -170,7 +164,7 @@ func (o *Observed) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (g
 
 // Release is measured and ends an attempt.
 func (o *Observed) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
-	defer o.numbers.call(callSettle, 1)()
+	defer o.measured.call(callSettle, 1)()
 	s, err := o.API.Release(ctx, lease, delay, reason)
 	o.settled(lease, s, err)
 	return s, err

@@ -7,16 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	"go.opentelemetry.io/otel"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
@@ -74,7 +74,7 @@ func scrape(t testing.TB, m *Metrics) (string, map[string]float64) {
 func TestMetrics(t *testing.T) {
 	e := newEngine(t)
 	o := New(e, nil)
-	m := NewMetrics(o, e, nil, Gauge{"gq_extra", "gauge", "Extra.", func() float64 { return 7 }})
+	m := NewMetrics(o, e, nil, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "gq_extra", Help: "Extra."}, func() float64 { return 7 }))
 	ctx := t.Context()
 	strange := "mail.out"
 	if _, err := o.SubmitBatch(ctx, []gq.Spec{{Type: "t"}, {Type: "t"}, {Type: "t", Queue: strange}, {}}); err != nil {
@@ -132,10 +132,49 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// The value of a label is escaped.
 func TestLabel(t *testing.T) {
-	if got, want := label("a", "x\"y\\z\n"), `a="x\"y\\z\n"`; got != want {
-		t.Errorf("%s, want %s", got, want)
+	s := &manyQueues{stats: gq.Stats{Queues: []gq.Count{{Queue: "x\"y\\z\n"}}}}
+	if page, _ := scrape(t, NewMetrics(New(nil, nil), s, nil)); !strings.Contains(page, `gq_queue_depth{queue="x\"y\\z\n"} 0`) {
+		t.Errorf("the queue is not escaped in\n%s", page)
 	}
+}
+
+// Dashboards rely on the names, types, help texts, labels and buckets of the page. A
+// change of testdata/metrics.txt breaks them.
+func TestMetricNames(t *testing.T) {
+	s := &manyQueues{stats: gq.Stats{Queues: []gq.Count{{Queue: "q"}}}}
+	s.stats.Queues[0].By[gq.StatusScheduled] = 1
+	o := New(nil, nil)
+	for _, status := range []gq.Status{gq.StatusCompleted, gq.StatusRetrying} {
+		o.measured.settled(&gq.State{Status: status})
+	}
+	m := NewMetrics(o, s, nil)
+	m.oldest["q"] = time.Now()
+	page, _ := scrape(t, m)
+	var lines []string
+	for line := range strings.Lines(page) {
+		if name, _, ok := cutLast(line, " "); ok && !strings.HasPrefix(line, "#") {
+			line = name + "\n" // without its value
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), strings.Join(lines, "")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func cutLast(s, separator string) (before, after string, found bool) {
+	i := strings.LastIndex(s, separator)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(separator):], true
 }
 
 func TestMetricsNeedPermission(t *testing.T) {
@@ -147,11 +186,11 @@ func TestMetricsNeedPermission(t *testing.T) {
 	}
 }
 
-// tenThousandQueues is a source with many queues.
-type tenThousandQueues struct{ stats gq.Stats }
+// manyQueues is a source with many queues.
+type manyQueues struct{ stats gq.Stats }
 
-func (s *tenThousandQueues) Stats(context.Context) (gq.Stats, error) { return s.stats, nil }
-func (s *tenThousandQueues) List(context.Context, gq.Query) (gq.Page, error) {
+func (s *manyQueues) Stats(context.Context) (gq.Stats, error) { return s.stats, nil }
+func (s *manyQueues) List(context.Context, gq.Query) (gq.Page, error) {
 	return gq.Page{}, nil
 }
 
@@ -182,7 +221,7 @@ func BenchmarkScrape(b *testing.B) {
 
 // Beyond a number of queues the rest is added up.
 func TestMetricsOfTooManyQueues(t *testing.T) {
-	s := &tenThousandQueues{}
+	s := &manyQueues{}
 	for i := range maxQueues + 10 {
 		c := gq.Count{Queue: fmt.Sprint(i)}
 		c.By[gq.StatusScheduled] = 2
@@ -191,105 +230,6 @@ func TestMetricsOfTooManyQueues(t *testing.T) {
 	_, got := scrape(t, NewMetrics(New(nil, nil), s, nil))
 	if got["gq_queue_depth{queue=}"] != 20 {
 		t.Errorf("the rest has %v jobs, want 20", got["gq_queue_depth{queue=}"])
-	}
-}
-
-// collector takes spans as a collector does.
-type collector struct {
-	*httptest.Server
-	mu    sync.Mutex
-	spans []otlpSpan // guarded by mu
-}
-
-func newCollector(t *testing.T) *collector {
-	t.Helper()
-	c := &collector{}
-	c.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		var request otlpRequest
-		if err := json.NewDecoder(r.Body).Decode(&request); err != nil || r.URL.Path != "/v1/traces" {
-			t.Errorf("%s: %v", r.URL.Path, err)
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for _, resource := range request.ResourceSpans {
-			for _, scope := range resource.ScopeSpans {
-				c.spans = append(c.spans, scope.Spans...)
-			}
-		}
-	}))
-	t.Cleanup(c.Close)
-	return c
-}
-
-// A trace goes from the caller over the submission to each attempt, and the
-// worker is given the context of its own.
-func TestTrace(t *testing.T) {
-	c := newCollector(t)
-	tracer, stop := Tracing(c.URL, "gq", 1, slog.New(slog.DiscardHandler))
-	e := newEngine(t)
-	o := New(e, tracer)
-	const caller = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-	ctx := Extract(t.Context(), func(name string) string {
-		if name == traceParent {
-			return caller
-		}
-		return ""
-	})
-	if _, err := o.Submit(ctx, gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}}); err != nil {
-		t.Fatal(err)
-	}
-	again, err := o.Submit(ctx, gq.Spec{Type: "t", Key: gq.IdempotencyKey{Name: "k"}})
-	if err != nil || !again.Existing || !again.Same {
-		t.Errorf("the same submission in another span: %+v, %v", again, err)
-	}
-	var given []string
-	for attempt := 1; attempt <= 2; attempt++ {
-		jobs, err := o.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Minute, N: 1})
-		if err != nil || len(jobs) != 1 {
-			t.Fatalf("%d jobs, %v", len(jobs), err)
-		}
-		given = append(given, jobs[0].Spec.Attributes[traceParent])
-		outcome := gq.Outcome{Lease: jobs[0].State.Lease.Ref(), Verdict: gq.VerdictComplete}
-		if attempt == 1 {
-			outcome.Verdict = gq.VerdictFail
-			outcome.Failure = gq.Failure{Category: gq.CategoryTemporary, Code: "busy", RetryAfter: time.Millisecond}
-		}
-		if answers, err := o.Settle(t.Context(), []gq.Outcome{outcome}); err != nil || answers[0].Err != nil {
-			t.Fatal(err, answers)
-		}
-	}
-	if err := stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-
-	var submits, runs []otlpSpan
-	for _, s := range c.spans {
-		if s.TraceID != "4bf92f3577b34da6a3ce929d0e0e4736" {
-			t.Errorf("span %s is of trace %s", s.Name, s.TraceID)
-		}
-		switch s.Name {
-		case "submit t":
-			submits = append(submits, s)
-		case "run t":
-			runs = append(runs, s)
-		}
-	}
-	if len(submits) != 2 || len(runs) != 2 {
-		t.Fatalf("%d submissions and %d attempts, want 2 and 2", len(submits), len(runs))
-	}
-	if submits[0].ParentID != "00f067aa0ba902b7" {
-		t.Errorf("the submission's parent is %s", submits[0].ParentID)
-	}
-	for i, run := range runs {
-		if run.ParentID != submits[0].SpanID || len(run.Links) != 1 || run.Links[0].SpanID != submits[0].SpanID {
-			t.Errorf("attempt %d belongs to %s with links %v, want %s", i+1, run.ParentID, run.Links, submits[0].SpanID)
-		}
-		if !strings.Contains(given[i], run.SpanID) {
-			t.Errorf("attempt %d was given %s, want span %s", i+1, given[i], run.SpanID)
-		}
-	}
-	if runs[0].Status.Code != 2 || runs[0].Status.Message != "busy" || runs[1].Status.Code != 1 {
-		t.Errorf("the attempts ended with %+v and %+v", runs[0].Status, runs[1].Status)
 	}
 }
 
@@ -321,19 +261,5 @@ func TestLog(t *testing.T) {
 	}
 	if !strings.Contains(lines[1], `"request_id":"r1"`) || strings.Count(lines[1], `"event"`) != 1 {
 		t.Errorf("the second line is %s", lines[1])
-	}
-}
-
-// Traces that cannot be sent are told of in the log of the server, not too often.
-func TestTracesThatCannotBeSent(t *testing.T) {
-	var lines bytes.Buffer
-	_, stop := Tracing("http://127.0.0.1:1", "gq", 1, NewLog(&lines, "gq", slog.LevelInfo))
-	defer stop(t.Context()) //nolint:errcheck // nothing was traced
-	for range 1000 {
-		otel.Handle(errors.New("no collector"))
-	}
-	var line struct{ Level, Service, Error string }
-	if err := json.Unmarshal(lines.Bytes(), &line); err != nil || line.Level != "WARN" || line.Service != "gq" || line.Error != "no collector" {
-		t.Errorf("the log says %s: %v", lines.String(), err)
 	}
 }

@@ -1,12 +1,18 @@
 package observe
 
 import (
+	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
@@ -16,12 +22,6 @@ import (
 type Source interface {
 	Stats(ctx context.Context) (gq.Stats, error)
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
-}
-
-// Gauge is a number that somebody else keeps.
-type Gauge struct {
-	Name, Kind, Help string
-	Value            func() float64
 }
 
 // Limits of the page.
@@ -35,7 +35,6 @@ const (
 type Metrics struct {
 	observed *Observed
 	source   Source
-	gauges   []Gauge
 	allow    func(ctx context.Context) error
 
 	mu     sync.Mutex
@@ -43,16 +42,20 @@ type Metrics struct {
 	cursor int                  // where the next look begins; guarded by mu
 }
 
-// NewMetrics makes a page of what an engine does and how its store stands. Who
-// asks for it must be allowed to; nil allows everyone.
-func NewMetrics(o *Observed, s Source, allow func(ctx context.Context) error, more ...Gauge) *Metrics {
-	return &Metrics{observed: o, source: s, gauges: more, allow: allow, oldest: map[string]time.Time{}}
+// NewMetrics makes a page of what an engine does, of the state of its store, and of more.
+// allow decides who may read it; nil allows everyone.
+func NewMetrics(o *Observed, s Source, allow func(ctx context.Context) error, more ...prometheus.Collector) *Metrics {
+	registry := o.measured.registry
+	registry.MustRegister(more...)
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "go_goroutines", Help: "Goroutines."},
+		func() float64 { return float64(runtime.NumGoroutine()) }))
+	return &Metrics{observed: o, source: s, allow: allow, oldest: map[string]time.Time{}}
 }
 
 // Happened counts events, for a follower of the log.
 func (m *Metrics) Happened(events []gq.Event) {
 	for i := range events {
-		m.observed.numbers.happened(events[i].Type)
+		m.observed.measured.happened(events[i].Type)
 	}
 }
 
@@ -125,28 +128,45 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_ = m.write(w, &stats, time.Now()) // the scraper has left
+	counted, err := m.observed.measured.registry.Gather()
+	if err != nil {
+		return fmt.Errorf("gather metrics: %w", err)
+	}
+	_ = write(w, append(counted, m.ofStore(&stats, time.Now())...)) // an error means that the scraper has left
 	return nil
 }
 
-func (m *Metrics) write(out io.Writer, stats *gq.Stats, now time.Time) error {
-	p := &page{out: out, buffer: make([]byte, 0, flushAt+4096)}
-	m.writeQueues(p, stats, now)
-	m.writeNumbers(p)
-	p.single("gq_leases", "gauge", "Jobs that workers hold.", float64(stats.Total.Held()))
-	p.single("gq_workers", "gauge", "Workers that have shown themselves to this server within the last minute.", float64(stats.Workers))
-	p.single("gq_store_commits_total", "counter", "Batches the store has written.", float64(stats.Commits))
-	p.single("gq_store_syncs_total", "counter", "Times the store waited for stable storage.", float64(stats.Syncs))
-	p.single("gq_store_disk_bytes", "gauge", "Size of the store on disk.", float64(stats.DiskBytes))
-	for _, g := range m.gauges {
-		p.single(g.Name, g.Kind, g.Help, g.Value())
+func write(w io.Writer, families []*dto.MetricFamily) error {
+	out := bufio.NewWriterSize(w, 64<<10)
+	for _, f := range families {
+		if len(f.Metric) == 0 {
+			continue
+		}
+		if _, err := expfmt.MetricFamilyToText(out, f); err != nil {
+			return err
+		}
 	}
-	p.single("go_goroutines", "gauge", "Goroutines.", float64(runtime.NumGoroutine()))
-	p.flush(1)
-	return p.err
+	return out.Flush()
 }
 
-func (m *Metrics) writeQueues(p *page, stats *gq.Stats, now time.Time) {
+// ofStore are the metrics of the store. They are made without a registry: sorting and
+// checking the series of 20,000 queues would cost more than everything else on the page.
+func (m *Metrics) ofStore(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
+	gauge, counter := dto.MetricType_GAUGE, dto.MetricType_COUNTER
+	one := func(name, help string, kind dto.MetricType, value float64) *dto.MetricFamily {
+		f := newFamily(name, help, kind)
+		f.add(value)
+		return f.MetricFamily
+	}
+	return append(m.ofQueues(stats, now),
+		one("gq_leases", "Jobs that workers hold.", gauge, float64(stats.Total.Held())),
+		one("gq_workers", "Workers that have shown themselves to this server within the last minute.", gauge, float64(stats.Workers)),
+		one("gq_store_commits_total", "Batches the store has written.", counter, float64(stats.Commits)),
+		one("gq_store_syncs_total", "Times the store waited for stable storage.", counter, float64(stats.Syncs)),
+		one("gq_store_disk_bytes", "Size of the store on disk.", gauge, float64(stats.DiskBytes)))
+}
+
+func (m *Metrics) ofQueues(stats *gq.Stats, now time.Time) []*dto.MetricFamily {
 	queues := stats.Queues
 	var rest gq.Count
 	for len(queues) > maxQueues {
@@ -156,59 +176,54 @@ func (m *Metrics) writeQueues(p *page, stats *gq.Stats, now time.Time) {
 	if len(stats.Queues) > maxQueues {
 		queues = append(slices.Clip(queues), rest)
 	}
-	p.head("gq_queue_depth", "gauge", "Jobs that have not ended.")
-	for i := range queues {
-		p.ofQueue(`gq_queue_depth{queue="`, queues[i].Queue, `"} `, queues[i].Live())
-	}
-	p.head("gq_jobs", "gauge", "Jobs by state; a state without jobs is absent.")
+	gauge := dto.MetricType_GAUGE
+	depth := newFamily("gq_queue_depth", "Jobs that have not ended.", gauge)
+	jobs := newFamily("gq_jobs", "Jobs by state; a state without jobs is absent.", gauge)
+	oldest := newFamily("gq_queue_oldest_seconds", "How long the oldest claimable job has waited, as of the last 15 s.", gauge)
+	queue, state := "queue", "state"
 	states := enum.All[gq.Status]()
-	ends := make([]string, len(states))
-	for k, s := range states {
-		ends[k] = `",state="` + s.String() + `"} `
+	labels := make([]*dto.LabelPair, len(states))
+	for i, s := range states {
+		value := s.String()
+		labels[i] = &dto.LabelPair{Name: &state, Value: &value}
 	}
-	for i := range queues {
-		for k, s := range states {
-			if n := queues[i].By[s]; n != 0 {
-				p.ofQueue(`gq_jobs{queue="`, queues[i].Queue, ends[k], n)
-			}
-		}
-	}
-	p.head("gq_queue_oldest_seconds", "gauge", "How long the oldest claimable job has waited, as of the last 15 s.")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range queues {
-		if since, ok := m.oldest[queues[i].Queue]; ok {
-			p.ofQueue(`gq_queue_oldest_seconds{queue="`, queues[i].Queue, `"} `, int64(max(0, now.Sub(since)).Round(time.Second)/time.Second))
+		q := &queues[i]
+		name := &dto.LabelPair{Name: &queue, Value: &q.Queue}
+		depth.add(float64(q.Live()), name)
+		for k, s := range states {
+			if n := q.By[s]; n != 0 {
+				jobs.add(float64(n), name, labels[k])
+			}
+		}
+		if since, ok := m.oldest[q.Queue]; ok {
+			oldest.add(max(0, now.Sub(since)).Round(time.Second).Seconds(), name)
 		}
 	}
+	return []*dto.MetricFamily{depth.MetricFamily, jobs.MetricFamily, oldest.MetricFamily}
 }
 
-func (m *Metrics) writeNumbers(p *page) {
-	n := m.observed.numbers
-	p.head("gq_call_seconds", "histogram", "How long calls took; claims that may wait are not counted.")
-	for i, name := range callNames {
-		p.distribution("gq_call_seconds", label("call", name), n.calls[i])
+// family is a metric that is being filled.
+type family struct{ *dto.MetricFamily }
+
+func newFamily(name, help string, kind dto.MetricType) family {
+	return family{&dto.MetricFamily{Name: &name, Help: &help, Type: &kind}}
+}
+
+func (f family) add(value float64, labels ...*dto.LabelPair) {
+	if f.GetType() == dto.MetricType_COUNTER {
+		f.Metric = append(f.Metric, &dto.Metric{Label: labels, Counter: &dto.Counter{Value: &value}})
+		return
 	}
-	p.head("gq_batch_size", "histogram", "Items of a call: jobs submitted or claimed, heartbeats, outcomes.")
-	for i, name := range callNames {
-		p.distribution("gq_batch_size", label("call", name), n.batches[i])
+	var s struct { // in one piece: a page has many
+		metric dto.Metric
+		gauge  dto.Gauge
+		value  float64
 	}
-	p.head("gq_claim_latency_seconds", "histogram", "From when a job could be claimed until it was.")
-	p.distribution("gq_claim_latency_seconds", "", n.wait)
-	p.head("gq_run_seconds", "histogram", "From the start of an attempt until it was settled.")
-	p.distribution("gq_run_seconds", "", n.run)
-	p.head("gq_submissions_total", "counter", "Submissions by outcome.")
-	p.line("gq_submissions_total", `outcome="accepted"`, float64(n.accepted.n.Load()))
-	p.line("gq_submissions_total", `outcome="refused"`, float64(n.refused.n.Load()))
-	p.head("gq_attempts_total", "counter", "Attempts that were settled, by the state of their job after that.")
-	for _, s := range enum.All[gq.Status]() {
-		if v := n.outcomes[s].n.Load(); v > 0 {
-			p.line("gq_attempts_total", `state="`+s.String()+`"`, float64(v))
-		}
-	}
-	p.single("gq_retries_total", "counter", "Attempts that another one follows.", float64(n.events[gq.EventRetrying].n.Load()))
-	p.head("gq_events_total", "counter", "Events of the log that this server has seen, by type.")
-	for _, t := range enum.All[gq.EventType]() {
-		p.line("gq_events_total", `type="`+t.String()+`"`, float64(n.events[t].n.Load()))
-	}
+	s.value = value
+	s.gauge.Value = &s.value
+	s.metric.Label, s.metric.Gauge = labels, &s.gauge
+	f.Metric = append(f.Metric, &s.metric)
 }
