@@ -144,7 +144,7 @@ func (tx *txn) rehearse(c store.Change) error {
 		if err != nil {
 			return &store.ChangeError{Update: i, Err: err}
 		}
-		if p := j.lane.queue.pool; p != nil && machine.CountsInPool(p.config, next.Status) && !machine.CountsInPool(p.config, old.Status) {
+		if p := j.bucket.queue.pool; p != nil && machine.CountsInPool(p.config, next.Status) && !machine.CountsInPool(p.config, old.Status) {
 			return &store.ChangeError{Update: i, Err: fmt.Errorf("job %s: %w: %w", id, errPooled, gq.ErrNoCapacity)}
 		}
 	}

@@ -39,7 +39,7 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	}
 	x := &export{s: s, names: map[uint32]string{}}
 	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
-		s.settle()
+		s.awaitDisk()
 		x.snap = s.db.NewSnapshot()
 		s.reads.Add(1) // the files stay open until the end
 		t := s.table

@@ -265,7 +265,7 @@ func (s *Store) inspect(lock *pebble.Lock, acceptLoss bool) error {
 	k := &known{}
 	if !closed {
 		if k, err = s.verify(lock, acceptLoss); err == nil {
-			err = s.settleLogs(k, acceptLoss)
+			err = s.repairLogs(k, acceptLoss)
 		}
 	} else if k.evidence, err = readSynced(s.disk.FS, s.dir); errors.Is(err, gq.ErrCorrupt) {
 		k.evidence, err = evidence{}, nil // the inventory has proved more

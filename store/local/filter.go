@@ -157,7 +157,7 @@ func (tx *txn) noteFinished() {
 		s.filter.add(j.id)
 	}
 	if s.filter.full() {
-		tx.settle()
+		tx.awaitDisk()
 		s.buildFilter()
 		if s.building != nil { // what ends in this commit is not on disk yet
 			late(s.building)

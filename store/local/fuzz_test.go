@@ -117,7 +117,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		s gq.State
 	}
 	s := fuzzState()
-	keyed := header{lastEvent: 9, lane: 2, cost: 5, flags: flagKeyed}
+	keyed := header{lastEvent: 9, bucket: 2, cost: 5, flags: flagKeyed}
 	plain := keyed
 	keyed.setKeys(&gq.Spec{LimitKey: "customer", FairKey: "tenant"})
 	seed(f, encodeRecord(nil, plain, &s), encodeRecord(nil, keyed, &s))
@@ -197,19 +197,19 @@ func FuzzDecodeCarried(f *testing.F) {
 	})
 }
 
-func FuzzDecodeLane(f *testing.F) {
+func FuzzDecodeBucket(f *testing.F) {
 	type record struct {
 		queue    uint32
 		typ      string
 		requires []string
 	}
 	encode := func(r record) []byte {
-		return encodeLane(&lane{queue: &queue{number: r.queue}, typ: r.typ, class: &class{requires: r.requires}})
+		return encodeBucket(&bucket{queue: &queue{number: r.queue}, typ: r.typ, class: &class{requires: r.requires}})
 	}
 	seed(f, encode(record{1, "send", []string{"gpu"}}), encode(record{2, "", nil}), []byte("null"), []byte("[]"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		law(t, b, func(b []byte) (r record, err error) {
-			r.queue, r.typ, r.requires, err = decodeLane(b)
+			r.queue, r.typ, r.requires, err = decodeBucket(b)
 			if len(r.requires) == 0 {
 				r.requires = nil
 			}

@@ -129,7 +129,7 @@ func (i *importing) Finish(ctx context.Context) error {
 		must(tx.batch.DeleteRange([]byte{prefixTold}, []byte{prefixTold + 1}, nil))
 		tx.remove(metaImport)
 		i.s.importing = nil
-		tx.settle()
+		tx.awaitDisk()
 		i.s.buildFilter()
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (tx *txn) importItems(items *store.Items) error {
 		tx.set(leaseKey(l.Lease), binary.BigEndian.AppendUint64(nil, l.Job))
 	}
 	for _, e := range items.Edges {
-		child := tx.t.slots.get(e.Child)
+		child := tx.t.bySequence.get(e.Child)
 		if child == nil {
 			child = &job{seq: e.Child} // it has ended: the edge only waits to be removed
 		}
@@ -249,7 +249,7 @@ func (tx *txn) toldIn(id gq.JobID) (uint64, error) {
 func (tx *txn) importJob(item *store.JobItem) (err error) {
 	t, spec, state := tx.t, &item.Spec, item.State
 	seq := state.Sequence
-	if t.jobs.get(state.ID) != nil || t.slots.get(seq) != nil || state.Status.Held() && state.Lease == nil || spec.ID != state.ID {
+	if t.jobs.get(state.ID) != nil || t.bySequence.get(seq) != nil || state.Status.Held() && state.Lease == nil || spec.ID != state.ID {
 		return fmt.Errorf("is there twice, or broken: %w", gq.ErrCorrupt)
 	}
 	state.Policy = t.intern(*state.Policy)
@@ -287,10 +287,10 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 		tx.importEnded(h, &state, tx.queue(spec.Queue))
 		return nil
 	}
-	lane := tx.lane(spec)
-	lane.jobs++
-	h.lane = lane.number
-	j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, toRun: noTimer, toDue: noTimer}
+	bucket := tx.bucket(spec)
+	bucket.jobs++
+	h.bucket = bucket.number
+	j := &job{id: state.ID, seq: seq, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
 	tx.scratch = encodeRecord(tx.scratch[:0], h, &state)
 	tx.put(prefixLive, seq, tx.scratch)
 	t.adopt(j, h, &state, tx.scratch)

@@ -265,19 +265,19 @@ func TestPick(t *testing.T) {
 			return out
 		}
 		var ready []*job
-		lanes, jobs := uint32(0), byte(0)
+		buckets, jobs := uint32(0), byte(0)
 		for range rapid.IntRange(1, 60).Draw(r, "steps") {
 			switch rapid.SampledFrom([]string{"enter", "enter", "enter", "leave", "claim", "claim"}).Draw(r, "step") {
 			case "enter":
 				typ, requires := rapid.SampledFrom(types).Draw(r, "type"), subset("requires")
-				l := q.findLane(typ, requires)
+				l := q.findBucket(typ, requires)
 				if l == nil {
-					lanes++
-					l = tbl.addLane(lanes, q, typ, requires)
+					buckets++
+					l = tbl.addBucket(buckets, q, typ, requires)
 				}
 				jobs++
 				j := &job{
-					id: machine.NewJobID([16]byte{rapid.Byte().Draw(r, "id"), jobs}), lane: l, toRun: noTimer, toDue: noTimer,
+					id: machine.NewJobID([16]byte{rapid.Byte().Draw(r, "id"), jobs}), bucket: l, toRun: noTimer, toDue: noTimer,
 					cost: rapid.Int64Range(0, 4).Draw(r, "cost"),
 				}
 				tbl.enter(j, machine.OrderKey{Hi: rapid.Uint64Range(1, 3).Draw(r, "level"), Lo: rapid.Uint64Range(1, 5).Draw(r, "seq")})
@@ -309,8 +309,8 @@ func TestPick(t *testing.T) {
 
 func searchAll(ready []*job, f *store.Filter) (best *job) {
 	for _, j := range ready {
-		fits := len(f.Types) == 0 || slices.Contains(f.Types, j.lane.typ)
-		for _, need := range j.lane.class.requires {
+		fits := len(f.Types) == 0 || slices.Contains(f.Types, j.bucket.typ)
+		for _, need := range j.bucket.class.requires {
 			fits = fits && slices.Contains(f.Offers, need)
 		}
 		if fits && (f.MaxCost == 0 || j.cost <= f.MaxCost) && (best == nil || compareJobs(j, best) < 0) {
@@ -324,5 +324,5 @@ func describeJob(j *job) string {
 	if j == nil {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s (%s %v, %v, cost %d)", j.id, j.lane.typ, j.lane.class.requires, j.key, j.cost)
+	return fmt.Sprintf("%s (%s %v, %v, cost %d)", j.id, j.bucket.typ, j.bucket.class.requires, j.key, j.cost)
 }

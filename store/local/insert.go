@@ -278,7 +278,7 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 func (tx *txn) unknown(id gq.JobID) error {
 	taken := tx.t.jobs.get(id) != nil
 	if f := tx.s.filter; !taken && (f == nil || f.has(id)) {
-		tx.settle()
+		tx.awaitDisk()
 		var err error
 		if taken, err = tx.s.exists(idKey(id)); err != nil {
 			return err
@@ -391,7 +391,7 @@ func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) erro
 		if more == nil {
 			more = map[string]int64{}
 			if b != nil && !b.next.Live() { // it makes room
-				more[b.job.lane.queue.config.Name]--
+				more[b.job.bucket.queue.config.Name]--
 			}
 		}
 		more[g.Jobs[i].Queue]++
@@ -419,17 +419,17 @@ func (tx *txn) guardQueues(g store.Group) error {
 // add writes a job that has been checked. Its state has a sequence number so far.
 func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f family) {
 	t, seq := tx.t, state.Sequence
-	lane := tx.lane(spec)
-	lane.jobs++
-	j := &job{id: spec.ID, seq: seq, lane: lane, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
+	bucket := tx.bucket(spec)
+	bucket.jobs++
+	j := &job{id: spec.ID, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
 	birth := machine.Submission{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: 1, RunAt: machine.FirstRun(spec, tx.now), Events: tx.noted[:0],
 	}
-	h := header{lane: lane.number, cost: spec.CostUnits}
+	h := header{bucket: bucket.number, cost: spec.CostUnits}
 	if spec.LimitKey != "" || spec.FairKey != "" {
 		h.setKeys(spec)
-		lane.queue.attach(j, h.keys)
+		bucket.queue.attach(j, h.keys)
 	}
 	if spec.Key.Name != "" {
 		h.flags |= flagKeyed
@@ -454,7 +454,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 			}
 		}
 	}
-	birth.Turn = tx.turn(lane.queue, h.keys, birth.Own.Inherit(birth.Inherited))
+	birth.Turn = tx.turn(bucket.queue, h.keys, birth.Own.Inherit(birth.Inherited))
 	born, events := machine.Submit(birth, tx.now)
 	*state, tx.noted = born, events
 	for _, d := range deps {
@@ -465,7 +465,7 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 		tx.s.specs.keep(j, encoded)
 	}
 	t.jobs.add(j)
-	t.slots.add(j)
+	t.bySequence.add(j)
 	tx.store(j, h, nil, state, events)
 	if f.parents != nil {
 		f.parents[spec.ID] = parent{j, seq, *state}
@@ -494,15 +494,15 @@ func (tx *txn) await(j *job, d gq.Dependency, f family, s gq.State, events []gq.
 	return next, append(events, more...)
 }
 
-// lane finds or makes the lane of a spec.
-func (tx *txn) lane(spec *gq.Spec) *lane {
+// bucket finds or makes the bucket of a spec.
+func (tx *txn) bucket(spec *gq.Spec) *bucket {
 	t := tx.t
 	q := tx.queue(spec.Queue)
-	if l := q.findLane(spec.Type, spec.Requires); l != nil {
+	if l := q.findBucket(spec.Type, spec.Requires); l != nil {
 		return l
 	}
-	l := t.addLane(t.lastLane+1, q, spec.Type, spec.Requires)
-	tx.set(smallKey(prefixLane, l.number), encodeLane(l))
+	l := t.addBucket(t.lastBucket+1, q, spec.Type, spec.Requires)
+	tx.set(smallKey(prefixBucket, l.number), encodeBucket(l))
 	return l
 }
 

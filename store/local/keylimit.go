@@ -9,29 +9,29 @@ import (
 )
 
 // A queue with a KeyLimit keeps the claimable jobs of each limit key apart, and
-// shows in the lanes only those that a claim could pick next: of each key and
-// lane the first job, the first of those that cost less, and so on down. Any
+// shows in the buckets only those that a claim could pick next: of each key and
+// bucket the first job, the first of those that cost less, and so on down. Any
 // filter finds the same job among these as among all. A key without a free place
 // shows nothing. So a claim never sees a job that it must pass over, however
 // many there are.
 //
-// Filling up or freeing a key costs as much as it shows: one job for each lane it
+// Filling up or freeing a key costs as much as it shows: one job for each bucket it
 // has jobs in, where they all cost the same. A job without a key, or in a queue
-// without a limit, has a nil key and stands in its lane.
+// without a limit, has a nil key and stands in its bucket.
 
 // limitKey is one limit key of a queue.
 type limitKey struct {
-	name  string
-	held  int       // jobs that occupy a place
-	jobs  int       // live jobs; the key goes with the last
-	lanes []keyLane // that have claimable jobs, by number
-	full  bool      // there is no free place, and nothing is shown
+	name    string
+	held    int         // jobs that occupy a place
+	jobs    int         // live jobs; the key goes with the last
+	buckets []keyBucket // that have claimable jobs, by number
+	full    bool        // there is no free place, and nothing is shown
 }
 
-// keyLane is the claimable jobs of one key in one lane.
-type keyLane struct {
-	lane  *lane
-	ready *index
+// keyBucket is the claimable jobs of one key in one bucket.
+type keyBucket struct {
+	bucket *bucket
+	ready  *index
 }
 
 // attach gives a job to its key, if it is limited.
@@ -65,7 +65,7 @@ func (q *queue) detach(j *job) {
 
 // occupy notes that a job is held in a status.
 func (t *table) occupy(j *job, s gq.Status) {
-	q := j.lane.queue
+	q := j.bucket.queue
 	if q.pool != nil && machine.CountsInPool(q.pool.config, s) {
 		q.pool.used += j.cost
 	}
@@ -77,7 +77,7 @@ func (t *table) occupy(j *job, s gq.Status) {
 
 // vacate notes that a job is no longer held in a status.
 func (t *table) vacate(j *job, s gq.Status) {
-	q := j.lane.queue
+	q := j.bucket.queue
 	if q.pool != nil && machine.CountsInPool(q.pool.config, s) {
 		q.pool.used -= j.cost
 	}
@@ -94,7 +94,7 @@ func (t *table) judge(k *limitKey, limit int) {
 	if full == k.full {
 		return
 	}
-	for _, l := range k.lanes {
+	for _, l := range k.buckets {
 		for j := range l.front {
 			if full {
 				t.hide(j)
@@ -107,25 +107,25 @@ func (t *table) judge(k *limitKey, limit int) {
 }
 
 // front visits the jobs that are to be shown while the key has a free place.
-func (l keyLane) front(visit func(*job) bool) {
+func (l keyBucket) front(visit func(*job) bool) {
 	for j := l.ready.first(); j != nil && visit(j) && j.cost > 0; {
 		j = l.ready.cheap(j.cost - 1)
 	}
 }
 
-func (k *limitKey) find(l *lane) (int, bool) {
-	return slices.BinarySearchFunc(k.lanes, l.number, func(kl keyLane, number uint32) int {
-		return int(int64(kl.lane.number) - int64(number))
+func (k *limitKey) find(l *bucket) (int, bool) {
+	return slices.BinarySearchFunc(k.buckets, l.number, func(kl keyBucket, number uint32) int {
+		return int(int64(kl.bucket.number) - int64(number))
 	})
 }
 
 // enter makes a job of the key claimable.
 func (k *limitKey) enter(t *table, j *job) {
-	i, found := k.find(j.lane)
+	i, found := k.find(j.bucket)
 	if !found {
-		k.lanes = slices.Insert(k.lanes, i, keyLane{j.lane, &index{}})
+		k.buckets = slices.Insert(k.buckets, i, keyBucket{j.bucket, &index{}})
 	}
-	l := k.lanes[i]
+	l := k.buckets[i]
 	if !k.full {
 		if first := l.ready.cheap(j.cost); first == nil || j.precedes(first) {
 			for o := range l.front { // those that it makes superfluous
@@ -144,11 +144,11 @@ func (k *limitKey) enter(t *table, j *job) {
 
 // leave takes a claimable job of the key out.
 func (k *limitKey) leave(t *table, j *job) {
-	i, _ := k.find(j.lane)
-	l := k.lanes[i]
+	i, _ := k.find(j.bucket)
+	l := k.buckets[i]
 	l.ready.remove(j)
 	if l.ready.size == 0 {
-		k.lanes = slices.Delete(k.lanes, i, i+1)
+		k.buckets = slices.Delete(k.buckets, i, i+1)
 	}
 	if !j.shown {
 		return
@@ -214,7 +214,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 func (t *table) liveJobs(q *queue) (jobs []*job) {
 	for s := range gq.StatusCompleted {
 		q.live(s).ascend(0, func(seq uint64) bool {
-			jobs = append(jobs, t.slots.get(seq))
+			jobs = append(jobs, t.bySequence.get(seq))
 			return true
 		})
 	}

@@ -35,8 +35,8 @@ func TestPickLimited(t *testing.T) {
 		l.p = &pool{config: gq.Pool{Name: "p", Capacity: rapid.Int64Range(0, 12).Draw(r, "capacity")}}
 		l.q.join(l.p)
 		for i, typ := range []string{"t", "u", "v"} {
-			tbl.addLane(uint32(2*i+1), l.q, typ, nil)
-			tbl.addLane(uint32(2*i+2), l.q, typ, []string{"gpu"})
+			tbl.addBucket(uint32(2*i+1), l.q, typ, nil)
+			tbl.addBucket(uint32(2*i+2), l.q, typ, []string{"gpu"})
 		}
 		steps := map[string]func(){
 			"enter": l.enter, "enter more": l.enter, "claim": l.claim, "claim more": l.claim, "free": l.free, "leave": l.leave, "limit": l.limit,
@@ -51,9 +51,9 @@ func TestPickLimited(t *testing.T) {
 
 func (l *limitedTable) enter() {
 	l.made++
-	lane := l.t.lanes[rapid.Uint32Range(1, 6).Draw(l.T, "lane")]
+	bucket := l.t.buckets[rapid.Uint32Range(1, 6).Draw(l.T, "bucket")]
 	j := &job{
-		id: machine.NewJobID([16]byte{rapid.Byte().Draw(l.T, "id"), l.made}), lane: lane, toRun: noTimer, toDue: noTimer,
+		id: machine.NewJobID([16]byte{rapid.Byte().Draw(l.T, "id"), l.made}), bucket: bucket, toRun: noTimer, toDue: noTimer,
 		cost: rapid.Int64Range(0, 5).Draw(l.T, "cost"),
 	}
 	l.keyOf[j] = rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(l.T, "key")
@@ -78,8 +78,8 @@ func (l *limitedTable) search(f *store.Filter) (best *job) {
 		if full || j.cost > 0 && j.cost > l.p.config.Capacity-l.p.used {
 			continue
 		}
-		suits := (len(f.Types) == 0 || slices.Contains(f.Types, j.lane.typ)) && (f.MaxCost == 0 || j.cost <= f.MaxCost) &&
-			(len(j.lane.class.requires) == 0 || len(f.Offers) > 0)
+		suits := (len(f.Types) == 0 || slices.Contains(f.Types, j.bucket.typ)) && (f.MaxCost == 0 || j.cost <= f.MaxCost) &&
+			(len(j.bucket.class.requires) == 0 || len(f.Offers) > 0)
 		if suits && (best == nil || j.precedes(best)) {
 			best = j
 		}
@@ -146,10 +146,10 @@ func (l *limitedTable) limit() {
 	}
 }
 
-// check wants the lanes to show no more than they must, and keys to go with
+// check wants the buckets to show no more than they must, and keys to go with
 // their last job.
 func (l *limitedTable) check() {
-	shown := map[string]int{} // by key, lane and cost
+	shown := map[string]int{} // by key, bucket and cost
 	for _, j := range l.ready {
 		key := l.keyOf[j]
 		full := key != "" && l.heldOf(key) >= l.q.config.KeyLimit
@@ -157,7 +157,7 @@ func (l *limitedTable) check() {
 			l.Fatalf("job %s of key %q is shown: %t; its key is full: %t", describeJob(j), key, j.shown, full)
 		}
 		if key != "" && j.shown {
-			at := fmt.Sprintf("%s/%d/%d", key, j.lane.number, j.cost)
+			at := fmt.Sprintf("%s/%d/%d", key, j.bucket.number, j.cost)
 			if shown[at]++; shown[at] > 1 {
 				l.Fatalf("two jobs of %s are shown", at)
 			}
@@ -185,9 +185,9 @@ func TestFullKeyCostsNothing(t *testing.T) {
 	config := machine.NewQueue("q")
 	config.KeyLimit = 1
 	q := tbl.addQueue(1, config)
-	lane := tbl.addLane(1, q, "t", nil)
+	bucket := tbl.addBucket(1, q, "t", nil)
 	add := func(n int, key string) *job {
-		j := &job{id: machine.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16)}), lane: lane, toRun: noTimer, toDue: noTimer, cost: 1}
+		j := &job{id: machine.NewJobID([16]byte{byte(n), byte(n >> 8), byte(n >> 16)}), bucket: bucket, toRun: noTimer, toDue: noTimer, cost: 1}
 		q.attach(j, &jobKeys{limit: key})
 		tbl.enter(j, machine.OrderKey{Hi: 1, Lo: uint64(n)})
 		return j
@@ -197,14 +197,14 @@ func TestFullKeyCostsNothing(t *testing.T) {
 		add(n+1, "many")
 	}
 	other := add(200_000, "few")
-	if lane.ready.size != 2 {
-		t.Errorf("%d jobs are shown, want one of each key", lane.ready.size)
+	if bucket.ready.size != 2 {
+		t.Errorf("%d jobs are shown, want one of each key", bucket.ready.size)
 	}
 	f := &store.Filter{Queues: []string{"q"}}
 	tbl.leave(first)
 	tbl.occupy(first, gq.StatusRunning)
-	if lane.ready.size != 1 || q.pick(f, gq.StatusRunning) != other {
-		t.Errorf("with a full key %d jobs are shown, want that of the other", lane.ready.size)
+	if bucket.ready.size != 1 || q.pick(f, gq.StatusRunning) != other {
+		t.Errorf("with a full key %d jobs are shown, want that of the other", bucket.ready.size)
 	}
 	allocations := testing.AllocsPerRun(100, func() {
 		tbl.vacate(first, gq.StatusRunning)

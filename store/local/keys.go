@@ -18,7 +18,7 @@ import (
 const (
 	prefixMeta       = 'a' // a name              → store-wide value
 	prefixQueue      = 'b' // b queue             → configuration
-	prefixLane       = 'c' // c lane              → queue, type, required capabilities
+	prefixBucket     = 'c' // c bucket              → queue, type, required capabilities
 	prefixCounts     = 'd' // d queue             → finished jobs by status
 	prefixSpec       = 'e' // e seq               → spec with payload
 	prefixLive       = 'f' // f seq               → state of a live job

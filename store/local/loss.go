@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// settleLogs refuses logs that are damaged, unless their loss is accepted, and cuts
+// repairLogs refuses logs that are damaged, unless their loss is accepted, and cuts
 // what a crash has left unfinished.
-func (s *Store) settleLogs(k *known, acceptLoss bool) error {
+func (s *Store) repairLogs(k *known, acceptLoss bool) error {
 	if k.damage != nil {
 		if !acceptLoss {
 			return k.damage.error()

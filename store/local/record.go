@@ -13,7 +13,7 @@ import (
 // A job's record is what this store needs beside its state:
 //
 //	uvarint  the newest event record that tells of the job
-//	uvarint  lane
+//	uvarint  bucket
 //	uvarint  cost
 //	byte     flags
 //	string   limit key, if the flags say so
@@ -32,7 +32,7 @@ const (
 
 type header struct {
 	lastEvent uint64
-	lane      uint32
+	bucket    uint32
 	cost      int64
 	flags     byte
 	keys      *jobKeys // nil if it has none
@@ -60,7 +60,7 @@ func (h header) fairKey() string {
 
 func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	b = binary.AppendUvarint(b, h.lastEvent)
-	b = binary.AppendUvarint(b, uint64(h.lane))
+	b = binary.AppendUvarint(b, uint64(h.bucket))
 	b = binary.AppendUvarint(b, uint64(h.cost))
 	b = append(b, h.flags)
 	if h.flags&flagLimitKey != 0 {
@@ -95,7 +95,7 @@ func decodeHeader(b []byte) (h header, rest []byte, err error) {
 	if len(b) == 0 || fields[1] > 1<<32-1 || fields[2] > gq.MaxCostUnits {
 		return h, nil, fmt.Errorf("job record: %w", gq.ErrCorrupt)
 	}
-	h = header{lastEvent: fields[0], lane: uint32(fields[1]), cost: int64(fields[2]), flags: b[0]}
+	h = header{lastEvent: fields[0], bucket: uint32(fields[1]), cost: int64(fields[2]), flags: b[0]}
 	b = b[1:]
 	if h.flags&(flagLimitKey|flagFairKey) == 0 {
 		return h, b, nil

@@ -174,7 +174,7 @@ func change(t *testing.T, fs vfs.FS, do func(*pebble.DB) error) {
 // by this store.
 func TestLongNumbers(t *testing.T) {
 	s := fuzzState()
-	record := encodeRecord(nil, header{lastEvent: 9, lane: 2, cost: 5}, &s)
+	record := encodeRecord(nil, header{lastEvent: 9, bucket: 2, cost: 5}, &s)
 	var w eventWriter
 	w.add(&gq.Event{Job: s.ID, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 4)
 	events := w.encode(nil, fuzzTime)
@@ -188,7 +188,7 @@ func TestLongNumbers(t *testing.T) {
 		decode func([]byte) error
 	}{
 		{"last event", record, 0, decodeJob},
-		{"lane", record, 1, decodeJob},
+		{"bucket", record, 1, decodeJob},
 		{"cost", record, 2, decodeJob},
 		{"number of events", events, head, decodeLog},
 		{"queue", events, head + 1 + 1 + 16, decodeLog},

@@ -22,7 +22,7 @@ func (s *Store) recover() (err error) {
 		}
 	}()
 	for _, step := range []func() error{
-		s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverLanes, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
+		s.recoverImport, s.recoverMarks, s.recoverPools, s.recoverQueues, s.recoverPaces, s.recoverBuckets, s.recoverJobs, s.recoverEdges, s.recoverEnded, s.recoverNumbers,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -99,16 +99,16 @@ func (s *Store) recoverQueues() error {
 	})
 }
 
-func (s *Store) recoverLanes() error {
-	return s.each(prefixLane, func(key, value []byte) error {
+func (s *Store) recoverBuckets() error {
+	return s.each(prefixBucket, func(key, value []byte) error {
 		if len(key) != 5 {
 			return gq.ErrCorrupt
 		}
-		number, typ, requires, err := decodeLane(value)
+		number, typ, requires, err := decodeBucket(value)
 		if err != nil || int(number) >= len(s.table.numbers) || number == 0 {
 			return errors.Join(gq.ErrCorrupt, err)
 		}
-		s.table.addLane(binary.BigEndian.Uint32(key[1:]), s.table.numbers[number], typ, requires)
+		s.table.addBucket(binary.BigEndian.Uint32(key[1:]), s.table.numbers[number], typ, requires)
 		return nil
 	})
 }
@@ -124,15 +124,15 @@ func (s *Store) recoverJobs() error {
 		if err != nil {
 			return err
 		}
-		lane := t.lanes[h.lane]
-		if lane == nil {
-			return fmt.Errorf("lane %d is missing: %w", h.lane, gq.ErrCorrupt)
+		bucket := t.buckets[h.bucket]
+		if bucket == nil {
+			return fmt.Errorf("bucket %d is missing: %w", h.bucket, gq.ErrCorrupt)
 		}
 		if !state.Live() || t.jobs.get(state.ID) != nil {
 			return fmt.Errorf("job %s is %s, or there twice: %w", state.ID, state.Status, gq.ErrCorrupt)
 		}
-		lane.jobs++
-		j := &job{id: state.ID, seq: seq, lane: lane, cost: h.cost, toRun: noTimer, toDue: noTimer}
+		bucket.jobs++
+		j := &job{id: state.ID, seq: seq, bucket: bucket, cost: h.cost, toRun: noTimer, toDue: noTimer}
 		t.adopt(j, h, &state, value)
 		t.lastJob = max(t.lastJob, seq)
 		return nil
@@ -146,13 +146,13 @@ func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
 	} else {
 		j.record = append(make([]byte, 0, len(record)), record...)
 	}
-	q := j.lane.queue
+	q := j.bucket.queue
 	q.attach(j, h.keys)
 	if q.turns != nil {
 		q.turns.note(state.Priority(), h.fairKey(), state.Turn)
 	}
 	t.jobs.add(j)
-	t.slots.add(j)
+	t.bySequence.add(j)
 	t.place(j, state)
 }
 
@@ -161,7 +161,7 @@ func (s *Store) recoverEdges() error {
 	waiting := map[uint64]*job{}
 	for _, q := range s.table.numbers[1:] {
 		q.live(gq.StatusPending).ascend(0, func(seq uint64) bool {
-			waiting[seq] = s.table.slots.get(seq)
+			waiting[seq] = s.table.bySequence.get(seq)
 			return true
 		})
 	}
@@ -222,24 +222,24 @@ func (s *Store) recoverNumbers() (err error) {
 	return damaged(it.Error())
 }
 
-// Queues and lanes are few and change rarely: their records are JSON.
+// Queues and buckets are few and change rarely: their records are JSON.
 
-type laneRecord struct {
+type bucketRecord struct {
 	Queue    uint32   `json:"queue"`
 	Type     string   `json:"type"`
 	Requires []string `json:"requires,omitempty"`
 }
 
-func encodeLane(l *lane) []byte {
-	b, err := json.Marshal(laneRecord{l.queue.number, l.typ, l.class.requires})
+func encodeBucket(l *bucket) []byte {
+	b, err := json.Marshal(bucketRecord{l.queue.number, l.typ, l.class.requires})
 	must(err)
 	return b
 }
 
-func decodeLane(b []byte) (queue uint32, typ string, requires []string, err error) {
-	var r laneRecord
+func decodeBucket(b []byte) (queue uint32, typ string, requires []string, err error) {
+	var r bucketRecord
 	if err := json.Unmarshal(b, &r); err != nil {
-		return 0, "", nil, fmt.Errorf("lane: %w", errors.Join(gq.ErrCorrupt, err))
+		return 0, "", nil, fmt.Errorf("bucket: %w", errors.Join(gq.ErrCorrupt, err))
 	}
 	return r.Queue, r.Type, r.Requires, nil
 }

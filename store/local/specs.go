@@ -68,7 +68,7 @@ func (tx *txn) readSpecs(from uint64) {
 		return // the caller will read it and tell
 	}
 	for ok := it.First(); ok; ok = it.Next() {
-		if j := s.table.slots.get(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
+		if j := s.table.bySequence.get(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
 			s.specs.keep(j, append([]byte(nil), it.Value()...))
 		}
 	}

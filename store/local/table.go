@@ -18,17 +18,17 @@ import (
 // needs of it, and nothing of the finished ones but their number. It is guarded
 // by Store.mu; only the writer changes it.
 type table struct {
-	jobs     ids                 // live, and ended in the commits under way
-	slots    slots               // live jobs by sequence number
-	foreign  map[gq.LeaseID]*job // held jobs whose lease id was not made here
-	queues   map[string]*queue
-	numbers  []*queue                 // by queue number; 0 is none
-	names    atomic.Pointer[[]string] // of the queues by number, for readers without the lock
-	lanes    map[uint32]*lane
-	pools    map[string]*pool
-	toRun    timers  // waiting jobs, by the instant from which they may run
-	toDue    timers  // all others that time will change, by when it will
-	promoted []timer // claimable since that instant, but not yet recorded so
+	jobs       ids                 // live, and ended in the commits under way
+	bySequence sequenceIndex       // live jobs by sequence number
+	foreign    map[gq.LeaseID]*job // held jobs whose lease id was not made here
+	queues     map[string]*queue
+	numbers    []*queue                 // by queue number; 0 is none
+	names      atomic.Pointer[[]string] // of the queues by number, for readers without the lock
+	buckets    map[uint32]*bucket
+	pools      map[string]*pool
+	toRun      timers  // waiting jobs, by the instant from which they may run
+	toDue      timers  // all others that time will change, by when it will
+	promoted   []timer // claimable since that instant, but not yet recorded so
 
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
 	ended    []ending          // parents whose dependents have yet to be told
@@ -36,10 +36,10 @@ type table struct {
 	presets  []gq.Policy // likewise, by their number
 	policy   *gq.Policy  // the last one asked for
 
-	ready     int64  // claimable jobs
-	lastJob   uint64 // the newest job's sequence number
-	lastEvent uint64
-	lastLane  uint32
+	ready      int64  // claimable jobs
+	lastJob    uint64 // the newest job's sequence number
+	lastEvent  uint64
+	lastBucket uint32
 }
 
 // job is a live job. Its state is kept in the form it is stored in, which for a
@@ -54,15 +54,15 @@ type job struct {
 	record []byte // see encodeRecord; empty while open is set
 	open   *opened
 	spec   []byte // encoded, while it is worth keeping
-	lane   *lane
+	bucket *bucket
 	limit  *limitKey        // nil is no limit
-	key    machine.OrderKey // place in the lane while ready
+	key    machine.OrderKey // place in the bucket while ready
 	cost   int64
 	toRun  int32 // place in table.toRun
 	toDue  int32 // place in table.toDue
 	status gq.Status
 	ready  bool // claimable
-	shown  bool // in the lane
+	shown  bool // in the bucket
 }
 
 // opened is a decoded record.
@@ -186,12 +186,12 @@ func (q *queue) liveCount() (n int64) {
 // class is the part of a queue whose jobs require the same capabilities.
 type class struct {
 	requires []string
-	byType   map[string]*lane
-	heads    []*lane // heap of the lanes that have ready jobs, by their first job
+	byType   map[string]*bucket
+	heads    []*bucket // heap of the buckets that have ready jobs, by their first job
 }
 
-// lane is the claimable jobs of one queue, type and class, in order.
-type lane struct {
+// bucket is the claimable jobs of one queue, type and class, in order.
+type bucket struct {
 	number    uint32
 	queue     *queue
 	class     *class
@@ -204,17 +204,17 @@ type lane struct {
 
 func newTable() *table {
 	t := &table{
-		slots:    slots{map[uint64]*piece{}},
-		foreign:  map[gq.LeaseID]*job{},
-		queues:   map[string]*queue{},
-		numbers:  []*queue{nil},
-		lanes:    map[uint32]*lane{},
-		pools:    map[string]*pool{},
-		toRun:    timers{place: placeToRun},
-		toDue:    timers{place: placeToDue},
-		kids:     map[uint64][]edge{},
-		policies: map[gq.Policy]*gq.Policy{},
-		presets:  make([]gq.Policy, len(enum.All[gq.Preset]())+1),
+		bySequence: sequenceIndex{map[uint64]*piece{}},
+		foreign:    map[gq.LeaseID]*job{},
+		queues:     map[string]*queue{},
+		numbers:    []*queue{nil},
+		buckets:    map[uint32]*bucket{},
+		pools:      map[string]*pool{},
+		toRun:      timers{place: placeToRun},
+		toDue:      timers{place: placeToDue},
+		kids:       map[uint64][]edge{},
+		policies:   map[gq.Policy]*gq.Policy{},
+		presets:    make([]gq.Policy, len(enum.All[gq.Preset]())+1),
 	}
 	for _, p := range enum.All[gq.Preset]() {
 		t.presets[p] = p.Policy()
@@ -261,7 +261,7 @@ func (t *table) addQueue(number uint32, config gq.Queue) *queue {
 	return q
 }
 
-func (t *table) addLane(number uint32, q *queue, typ string, requires []string) *lane {
+func (t *table) addBucket(number uint32, q *queue, typ string, requires []string) *bucket {
 	var c *class
 	for _, known := range q.classes {
 		if slices.Equal(known.requires, requires) {
@@ -269,18 +269,18 @@ func (t *table) addLane(number uint32, q *queue, typ string, requires []string) 
 		}
 	}
 	if c == nil {
-		c = &class{requires: slices.Clone(requires), byType: map[string]*lane{}}
+		c = &class{requires: slices.Clone(requires), byType: map[string]*bucket{}}
 		q.classes = append(q.classes, c)
 	}
-	l := &lane{number: number, queue: q, class: c, typ: strings.Clone(typ), queueName: q.config.Name, head: -1}
+	l := &bucket{number: number, queue: q, class: c, typ: strings.Clone(typ), queueName: q.config.Name, head: -1}
 	c.byType[l.typ] = l
-	t.lanes[number] = l
-	t.lastLane = max(t.lastLane, number)
+	t.buckets[number] = l
+	t.lastBucket = max(t.lastBucket, number)
 	return l
 }
 
-// findLane is the lane for a spec, nil if it has none yet.
-func (q *queue) findLane(typ string, requires []string) *lane {
+// findBucket is the bucket for a spec, nil if it has none yet.
+func (q *queue) findBucket(typ string, requires []string) *bucket {
 	for _, c := range q.classes {
 		if slices.Equal(c.requires, requires) {
 			return c.byType[typ]
@@ -289,9 +289,9 @@ func (q *queue) findLane(typ string, requires []string) *lane {
 	return nil
 }
 
-// dropLane forgets a lane without jobs.
-func (t *table) dropLane(l *lane) {
-	delete(t.lanes, l.number)
+// dropBucket forgets a bucket without jobs.
+func (t *table) dropBucket(l *bucket) {
+	delete(t.buckets, l.number)
 	delete(l.class.byType, l.typ)
 	if len(l.class.byType) == 0 {
 		l.queue.classes = slices.DeleteFunc(l.queue.classes, func(c *class) bool { return c == l.class })
@@ -302,10 +302,10 @@ func (t *table) dropLane(l *lane) {
 }
 
 // place puts a job where its state says: counted, listed, timed, and in its
-// lane if it can be claimed. The job must not be placed already.
+// bucket if it can be claimed. The job must not be placed already.
 func (t *table) place(j *job, s *gq.State) {
 	j.status = s.Status
-	q := j.lane.queue
+	q := j.bucket.queue
 	q.counts[s.Status]++
 	if s.Status.Terminal() {
 		q.touched = true
@@ -340,7 +340,7 @@ func (t *table) isForeign(j *job, s *gq.State) bool {
 // unplace undoes place, all but the timer that the next place will set. s is the
 // state the job was placed with.
 func (t *table) unplace(j *job, s *gq.State) {
-	q := j.lane.queue
+	q := j.bucket.queue
 	q.counts[j.status]--
 	q.live(j.status).remove(j.seq)
 	t.toRun.set(j, 0)
@@ -364,7 +364,7 @@ func (t *table) live(id gq.JobID) *job {
 // holder finds the job that is held under a lease.
 func (t *table) holder(id gq.LeaseID) *job {
 	seq, _ := leaseSequence(id)
-	if j := t.slots.get(seq); j != nil && j.status.Held() && j.open.state.Lease.ID == id {
+	if j := t.bySequence.get(seq); j != nil && j.status.Held() && j.open.state.Lease.ID == id {
 		return j
 	}
 	return t.foreign[id]
@@ -400,7 +400,7 @@ func (t *table) promote(now int64) {
 		if err != nil {
 			panic(fmt.Sprintf("local: record of live job %s: %v", j.id, err))
 		}
-		q := j.lane.queue
+		q := j.bucket.queue
 		q.counts[j.status]--
 		q.live(j.status).remove(j.seq)
 		j.status = gq.StatusScheduled
@@ -444,20 +444,20 @@ func (t *table) leave(j *job) {
 	t.hide(j)
 }
 
-// show puts a job into its lane.
+// show puts a job into its bucket.
 func (t *table) show(j *job) {
 	j.shown = true
-	l := j.lane
+	l := j.bucket
 	l.ready.add(j)
 	if l.head < 0 || l.ready.first() == j {
 		l.class.fix(l)
 	}
 }
 
-// hide takes a job out of its lane.
+// hide takes a job out of its bucket.
 func (t *table) hide(j *job) {
 	j.shown = false
-	l := j.lane
+	l := j.bucket
 	wasFirst := l.ready.first() == j
 	l.ready.remove(j)
 	if wasFirst {
@@ -465,8 +465,8 @@ func (t *table) hide(j *job) {
 	}
 }
 
-// fix restores a lane's place in the heap after its first job changed.
-func (c *class) fix(l *lane) {
+// fix restores a bucket's place in the heap after its first job changed.
+func (c *class) fix(l *bucket) {
 	switch {
 	case l.ready.size == 0 && l.head >= 0:
 		last := len(c.heads) - 1
@@ -567,7 +567,7 @@ func (q *queue) pick(f *store.Filter, into gq.Status) *job {
 	return best
 }
 
-func (l *lane) pick(most int64) *job {
+func (l *bucket) pick(most int64) *job {
 	if most == anyCost {
 		return l.ready.first()
 	}

@@ -175,10 +175,10 @@ func TestIDsShrink(t *testing.T) {
 	}
 }
 
-// TestSlots compares the jobs by number with a map.
-func TestSlots(t *testing.T) {
+// TestSequenceIndex compares the jobs by number with a map.
+func TestSequenceIndex(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		s := slots{map[uint64]*piece{}}
+		s := sequenceIndex{map[uint64]*piece{}}
 		known := map[uint64]*job{}
 		for range rapid.IntRange(1, 300).Draw(r, "steps") {
 			seq := rapid.Uint64Range(0, 4*pieceSize).Draw(r, "seq")

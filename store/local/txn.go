@@ -177,7 +177,7 @@ func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
 // save replaces the state of a placed job.
 func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 	tx.t.unplace(j, old)
-	if q := j.lane.queue; q.turns != nil && next.Live() && next.Priority() != old.Priority() {
+	if q := j.bucket.queue; q.turns != nil && next.Live() && next.Priority() != old.Priority() {
 		next.Turn = tx.turn(q, h.keys, next.Priority())
 	}
 	tx.store(j, h, old.Lease, next, events)
@@ -187,9 +187,9 @@ func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, events []gq.Event) {
 	t := tx.t
 	if !next.Status.Held() { // which makes nothing claimable and no room
-		tx.change(j.lane.queue)
+		tx.change(j.bucket.queue)
 	}
-	h.lastEvent = tx.record(events, j.lane.queue, h.lastEvent)
+	h.lastEvent = tx.record(events, j.bucket.queue, h.lastEvent)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, next)
 	t.place(j, next)
 	if l := next.Lease; l != nil && (oldLease == nil || oldLease.ID != l.ID) && t.isForeign(j, next) {
@@ -228,7 +228,7 @@ func (tx *txn) keep(j *job, h header, s *gq.State) {
 
 // finish moves a job that has ended out of memory and tells its dependents.
 func (tx *txn) finish(j *job, s *gq.State) {
-	t, q := tx.t, j.lane.queue
+	t, q := tx.t, j.bucket.queue
 	tx.name = appendNumberKey(tx.name[:0], prefixLive, j.seq)
 	tx.remove(tx.name)
 	tx.name = append(append(tx.name[:0], prefixID), j.id[:]...)
@@ -237,7 +237,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	tx.set(tx.name[id:], tx.scratch)
 	tx.set(tx.name[:id], tx.name[id+1:])
 
-	t.slots.remove(j.seq)
+	t.bySequence.remove(j.seq)
 	if j.spec != nil {
 		tx.s.specs.drop(j)
 	}
@@ -245,7 +245,7 @@ func (tx *txn) finish(j *job, s *gq.State) {
 	r := tx.here()
 	r.finished = append(r.finished, j)
 	tx.touch(q)
-	j.lane.jobs--
+	j.bucket.jobs--
 	if len(t.kids[j.seq]) > 0 {
 		end := ending{j.seq, s.Status, s.Priority()}
 		tx.put(prefixEnded, j.seq, []byte{byte(end.status), byte(end.level)})
@@ -281,9 +281,9 @@ func (tx *txn) look(j *job) *opened {
 // ended finds a job that has ended, in this commit or before.
 func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
 	if j := tx.t.jobs.get(id); j != nil {
-		return doneKey{j.lane.queue.number, j.status, j.seq}, encodeRecord(nil, j.open.header, &j.open.state), nil
+		return doneKey{j.bucket.queue.number, j.status, j.seq}, encodeRecord(nil, j.open.header, &j.open.state), nil
 	}
-	tx.settle()
+	tx.awaitDisk()
 	return tx.readDone(id)
 }
 
@@ -362,7 +362,7 @@ func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 			}
 		}
 	}
-	tx.settle()
+	tx.awaitDisk()
 	job, err := tx.s.leaseJob(id)
 	if err == nil && tx.gone[job] {
 		err = gq.ErrNotFound

@@ -23,7 +23,7 @@ import (
 // sync them; a third, the syncer, waits for that and answers. Meanwhile the writer
 // already applies the next one to the table, and goes on adding to it until nothing
 // waits for the disk or it is full; full ones may queue up. So the table may be a few
-// commits ahead of the disk: whoever needs both at the same moment settles first.
+// commits ahead of the disk: a reader that needs both first waits for the disk (awaitDisk).
 
 // work is one caller's part of a commit.
 type work struct {
@@ -438,12 +438,12 @@ func (s *Store) await(c *commit) error {
 	return nil
 }
 
-// settle waits until the disk has what the table has. The caller is a reader and
+// awaitDisk waits until the disk has what the table has. The caller is a reader and
 // holds the lock.
-func (s *Store) settle() { _ = s.observed(s.applied) } // a failed store has nothing to settle
+func (s *Store) awaitDisk() { _ = s.observed(s.applied) } // a failed store has nothing to wait for
 
-// settle waits until the disk has all commits before this one.
-func (tx *txn) settle() { _ = tx.s.observed(tx.s.applied - 1) }
+// awaitDisk waits until the disk has all commits before this one.
+func (tx *txn) awaitDisk() { _ = tx.s.observed(tx.s.applied - 1) }
 
 // publish wakes the readers that wait for a commit.
 func (s *Store) publish(c *commit) {

@@ -33,7 +33,7 @@ var concurrentCases = []Case{
 }
 
 func concurrentWork(e *env) {
-	const workers, each = 8, 250
+	const workers, each = 8, 100
 	e.open()
 	specs := make([][]gq.Spec, workers)
 	for i := range specs {

@@ -28,7 +28,7 @@ func tableBytes(s *Store) int64 {
 	defer s.mu.Unlock()
 	before := live()
 	empty, t := newTable(), s.table
-	t.jobs, t.slots, t.foreign, t.queues, t.numbers, t.lanes = empty.jobs, empty.slots, empty.foreign, empty.queues, empty.numbers, empty.lanes
+	t.jobs, t.bySequence, t.foreign, t.queues, t.numbers, t.buckets = empty.jobs, empty.bySequence, empty.foreign, empty.queues, empty.numbers, empty.buckets
 	t.names.Store(empty.names.Load())
 	t.pools, t.toRun, t.toDue, t.promoted, t.kids, t.ended = empty.pools, empty.toRun, empty.toDue, empty.promoted, empty.kids, empty.ended
 	s.byName.Store(nil)

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
 
@@ -23,6 +23,8 @@ import (
 //
 // When all cursors have passed an event record it is dropped. Events in it of a
 // job that is still kept are first copied to the job's own history.
+
+var _ store.Purger = (*Store)(nil)
 
 // endings are the statuses with a cursor, in the order of the cursors.
 var endings = []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
@@ -97,7 +99,7 @@ func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
 		return 0, false, fmt.Errorf("collect: %w", err)
 	}
-	tx.settle()
+	tx.awaitDisk()
 	tx.forget()
 	before := s.marks
 	var gone []doneKey
@@ -122,7 +124,7 @@ func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 		s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()
 		tx.set(metaCursors, s.marks.encode())
 	}
-	tx.dropLanes()
+	tx.dropBuckets()
 	return len(gone), more, nil
 }
 
@@ -364,158 +366,82 @@ func between(keys [][]byte, from, to []byte) bool {
 	return at < len(keys) && bytes.Compare(keys[at], to) < 0
 }
 
-// dropEvents removes the part of the log that every cursor has passed. Events of
-// jobs that are still kept move to their jobs.
-func (tx *txn) dropEvents() (err error) {
-	s := tx.s
-	horizon := slices.Min(s.marks.cursors[:])
-	if horizon <= s.marks.dropped+1 {
-		return nil
-	}
-	kept := map[uint64]*eventWriter{}
-	it, err := s.iterate(prefixEvents)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
-	end := s.marks.dropped + 1 // of what goes
-	for ok := it.First(); ok; ok = it.Next() {
-		last, err := lastOf(it.Key(), it.Value())
-		if err != nil {
-			return err
-		}
-		if last >= horizon {
-			break
-		}
-		end = last + 1
-		var visitErr error
-		err = s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
-			seq, alive, err := tx.keptSequence(e.Job)
-			if err != nil {
-				visitErr = err
-				return false
-			}
-			if alive {
-				visitErr = tx.carry(kept, seq, e)
-			}
-			return visitErr == nil
-		})
-		if err = errors.Join(err, visitErr); err != nil {
-			return err
-		}
-	}
-	if err := damaged(it.Error()); err != nil {
-		return err
-	}
-	for seq, w := range kept {
-		tx.put(prefixHistory, seq, w.b)
-	}
-	if end > s.marks.dropped+1 {
-		must(tx.batch.DeleteRange(numberKey(prefixEvents, 0), numberKey(prefixEvents, end), nil))
-	}
-	s.marks.dropped = end - 1
-	s.dropped.Store(end - 1)
-	return nil
-}
+// spareBuckets is how many buckets without jobs are kept for when one comes.
+const spareBuckets = 1024
 
-// lastOf is the last event of a record.
-func lastOf(key, value []byte) (uint64, error) {
-	if len(key) != 9 || len(value) < 10 {
-		return 0, fmt.Errorf("event record %q: %w", key, gq.ErrCorrupt)
-	}
-	count, n := binary.Uvarint(value[9:])
-	if n <= 0 || count == 0 {
-		return 0, fmt.Errorf("event record %q: %w", key, gq.ErrCorrupt)
-	}
-	return binary.BigEndian.Uint64(key[1:]) + count - 1, nil
-}
-
-// keptSequence tells whether a job is still kept.
-func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
-	if j := tx.t.jobs.get(id); j != nil {
-		return j.seq, true, nil
-	}
-	k, _, err := tx.ended(id)
-	if errors.Is(err, gq.ErrNotFound) {
-		return 0, false, nil
-	}
-	return k.seq, err == nil, err
-}
-
-// carry appends an event to what its job has kept from the log: the sequence
-// number, the time and the event, one after the other.
-func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e storedEvent) error {
-	w := kept[seq]
-	if w == nil {
-		w = &eventWriter{}
-		kept[seq] = w
-		old, err := tx.s.read(numberKey(prefixHistory, seq))
-		if err != nil && !errors.Is(err, gq.ErrNotFound) {
-			return err
-		}
-		w.b = old
-	}
-	w.b = appendCarried(w.b, e)
-	return nil
-}
-
-func appendCarried(b []byte, e storedEvent) []byte {
-	b = binary.BigEndian.AppendUint64(b, e.Seq)
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Time.UnixNano()))
-	b = binary.BigEndian.AppendUint32(b, e.queue)
-	b = append(b, e.Job[:]...)
-	b, _ = codec.AppendEvent(&e.Event, b) // never fails
-	return b
-}
-
-// carried reads a job's events that outlived the log.
-func (s *Store) carried(seq uint64) ([]gq.Event, error) {
-	raw, err := s.read(numberKey(prefixHistory, seq))
-	if errors.Is(err, gq.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return decodeCarried(raw, func(number uint32) string {
-		if t := s.table; int(number) < len(t.numbers) && t.numbers[number] != nil {
-			return t.numbers[number].config.Name
-		}
-		return ""
-	})
-}
-
-func decodeCarried(b []byte, name func(queue uint32) string) (events []gq.Event, err error) {
-	const head = 8 + 8 + 4 + 16
-	for first := true; first || len(b) > 0; first = false {
-		if len(b) < head {
-			return nil, fmt.Errorf("kept history: %w", gq.ErrCorrupt)
-		}
-		seq, at, queue := binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint32(b[16:])
-		id := gq.JobID(b[20:head])
-		var e gq.Event
-		if e, b, err = codec.DecodeEvent(b[head:]); err != nil {
-			return nil, err
-		}
-		e.Seq, e.Time, e.Job, e.Queue = seq, time.Unix(0, int64(at)).UTC(), id, name(queue)
-		events = append(events, e)
-	}
-	return events, nil
-}
-
-// spareLanes is how many lanes without jobs are kept for when one comes.
-const spareLanes = 1024
-
-// dropLanes forgets lanes without jobs, so that job types that come and go do
+// dropBuckets forgets buckets without jobs, so that job types that come and go do
 // not add up.
-func (tx *txn) dropLanes() {
-	if len(tx.t.lanes) <= spareLanes {
+func (tx *txn) dropBuckets() {
+	if len(tx.t.buckets) <= spareBuckets {
 		return
 	}
-	for _, l := range tx.t.lanes {
+	for _, l := range tx.t.buckets {
 		if l.jobs == 0 {
-			tx.t.dropLane(l)
-			tx.remove(smallKey(prefixLane, l.number))
+			tx.t.dropBucket(l)
+			tx.remove(smallKey(prefixBucket, l.number))
 		}
 	}
+}
+
+// Purge implements [store.Purger].
+func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
+	if len(ids) == 0 {
+		return nil, s.usable(ctx)
+	}
+	answers := make([]error, len(ids))
+	var failed error
+	err := s.do(ctx, len(ids), func(tx *txn) { failed = tx.purge(ids, answers) })
+	if err != nil {
+		return nil, err // the writer may still be at it
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("purge: %w", failed)
+	}
+	return answers, nil
+}
+
+// purge removes finished jobs. The log keeps its records: retention finds no job
+// in them and lets them go in their time.
+func (tx *txn) purge(ids []gq.JobID, answers []error) error {
+	s := tx.s
+	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
+		return err
+	}
+	tx.awaitDisk()
+	tx.forget()
+	var gone []doneKey
+	seen := make(map[gq.JobID]bool, len(ids))
+	for i, id := range ids {
+		k, err := tx.purgeable(id)
+		switch {
+		case err == nil && !seen[id]:
+			gone = append(gone, k)
+			seen[id] = true
+		case err == nil || errors.Is(err, gq.ErrNotFound):
+			answers[i] = gq.ErrNotFound.Errorf("job %s not found", id)
+		case errors.Is(err, gq.ErrIllegalMove):
+			answers[i] = err
+		default:
+			return err
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := tx.drop(gone); err != nil {
+		return err
+	}
+	s.marks.lastJob, s.marks.lastEvent, s.marks.time = tx.t.lastJob, tx.t.lastEvent, tx.now.UnixNano()
+	tx.set(metaCursors, s.marks.encode())
+	return nil
+}
+
+// purgeable finds a job that ended in an earlier commit. One that ends in this
+// one has not ended for anybody yet.
+func (tx *txn) purgeable(id gq.JobID) (doneKey, error) {
+	if j := tx.t.jobs.get(id); j != nil {
+		return doneKey{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, j.status)
+	}
+	k, _, err := tx.readDone(id)
+	return k, err
 }

@@ -24,7 +24,7 @@ func (p *pool) free() int64 { return max(0, p.config.Capacity-p.used) }
 
 // lacksRoom reports whether by a move a job would occupy more than its pool has.
 func (j *job) lacksRoom(from, to gq.Status) bool {
-	p := j.lane.queue.pool
+	p := j.bucket.queue.pool
 	return p != nil && machine.CountsInPool(p.config, to) && !machine.CountsInPool(p.config, from) && j.cost > p.free()
 }
 
@@ -32,7 +32,7 @@ func (j *job) lacksRoom(from, to gq.Status) bool {
 // its pool has no room even so.
 func (tx *txn) makeRoom(j *job) error {
 	tx.catchUp()
-	return machine.AdmitToPool(j.lane.queue.pool.now(), j.cost)
+	return machine.AdmitToPool(j.bucket.queue.pool.now(), j.cost)
 }
 
 // now is the pool as it stands.
@@ -49,7 +49,7 @@ func (p *pool) put(t *table, config gq.Pool) {
 		for _, s := range []gq.Status{gq.StatusClaimed, gq.StatusRunning} {
 			if machine.CountsInPool(config, s) {
 				q.live(s).ascend(0, func(seq uint64) bool {
-					p.used += t.slots.get(seq).cost
+					p.used += t.bySequence.get(seq).cost
 					return true
 				})
 			}
@@ -65,7 +65,7 @@ func (t *table) lost(now int64) map[*pool]int64 {
 		if !ok || d.at > now {
 			return lost
 		}
-		if p := d.job.lane.queue.pool; p != nil && machine.CountsInPool(p.config, d.job.status) {
+		if p := d.job.bucket.queue.pool; p != nil && machine.CountsInPool(p.config, d.job.status) {
 			lost[p] += d.job.cost
 		}
 	}

@@ -1,8 +1,8 @@
 package local
 
-// slots finds live jobs by their sequence number. Numbers are dense, so it is
+// sequenceIndex finds live jobs by their sequence number. Numbers are dense, so it is
 // an array in pieces that come and go.
-type slots struct{ pieces map[uint64]*piece }
+type sequenceIndex struct{ pieces map[uint64]*piece }
 
 const pieceSize = 256
 
@@ -11,14 +11,14 @@ type piece struct {
 	used int
 }
 
-func (s *slots) get(seq uint64) *job {
+func (s *sequenceIndex) get(seq uint64) *job {
 	if p := s.pieces[seq/pieceSize]; p != nil {
 		return p.jobs[seq%pieceSize]
 	}
 	return nil
 }
 
-func (s *slots) add(j *job) {
+func (s *sequenceIndex) add(j *job) {
 	p := s.pieces[j.seq/pieceSize]
 	if p == nil {
 		p = new(piece)
@@ -28,7 +28,7 @@ func (s *slots) add(j *job) {
 	p.used++
 }
 
-func (s *slots) remove(seq uint64) {
+func (s *sequenceIndex) remove(seq uint64) {
 	p := s.pieces[seq/pieceSize]
 	p.jobs[seq%pieceSize] = nil
 	if p.used--; p.used == 0 {
