@@ -99,9 +99,9 @@ func (d Doc) Conflict(current uint64) error {
 	return fmt.Errorf("document %s/%s has version %d, not %d: %w", d.Kind, d.Name, current, d.Version, gq.ErrConflict)
 }
 
-// A store in which any job ever asked for a callback has a document that says so.
-// Until then nobody needs to look for such jobs among those that end. Whoever makes
-// a job with a callback, or gives it one, puts the document first.
+// This document exists once any job has asked for a callback. Until it exists, finished
+// jobs need not be checked for callbacks. It is written before the first job with a
+// callback.
 const (
 	KindCallbacks = "callbacks"
 	NameCallbacks = "used"

@@ -1,4 +1,4 @@
-// Package store is the port between the engine and whatever keeps the jobs.
+// Package store is the port between the engine and its storage.
 //
 // A store selects, locks and persists; it never decides. The rules of the state
 // machine are functions of package machine, handed in with each [Update], and the
@@ -9,28 +9,28 @@
 // # What every store promises
 //
 //   - Durable. A call that returned without an error has reached stable storage
-//     (unless the store says it is ephemeral). That includes reads, refusals and
-//     idempotent hits: whatever an answer observed is durable before it is given.
-//   - Atomic. Each item of a batch happens wholly or not at all, with its events
-//     in the same commit. Items of one call are independent: each has its own
-//     answer, and a bad one does not disturb the others.
+//     (unless the store is ephemeral). This includes reads, refusals and
+//     idempotent hits: everything an answer shows is durable before it is returned.
+//   - Atomic. Each item of a batch is applied completely or not at all, with its
+//     events in the same commit. Items of one call are independent: each has its
+//     own answer, and an invalid item does not affect the others.
 //   - Batched. Methods take many items and concurrent callers share commits.
-//   - Fenced. A change that names a lease is applied to the newest lease's job by
-//     a function that refuses every other lease; the check and the write are one.
+//   - Fenced. A change made under a lease succeeds only if that lease is the job's
+//     newest; the check and the write are atomic.
 //   - One clock. A store is opened with a [Clock] and reads it once for each
 //     batch, after its locks are held. The time of a store never runs backwards,
 //     not even across a restart.
-//   - Judged on access. A job whose run time has come is claimable and one whose
-//     lease has expired is reclaimable, whether or not a sweep has run.
-//   - Small while hot. Finished jobs cost no claim, sweep or count anything.
+//   - Current on access. A job is claimable once its run time has come or its
+//     lease has expired, whether or not a sweep has run.
+//   - Cheap history. Finished jobs do not slow down claims, sweeps or counts.
 //
 // # Errors
 //
-// The error of a call means that nothing is known about its items: after
-// [gq.ErrStoreFailed], [gq.ErrUnavailable] or the end of the context a write may
-// have happened. Errors of single items are final answers.
+// The error of a call means that the outcome of its items is unknown: after
+// [gq.ErrStoreFailed], [gq.ErrUnavailable] or a cancelled context a write may
+// have been committed. Errors of single items are final.
 //
-// Arguments belong to the store until the call returns, and for good where it
+// The caller must not modify arguments until the call returns, and never again if it
 // returned because its context ended: the write may still be under way.
 package store
 
@@ -52,7 +52,7 @@ type Store interface {
 	Settings
 	Documents
 
-	// Config is what the store was opened with, and the defaults of what was left open.
+	// Config returns the configuration the store was opened with, defaults filled in.
 	Config() Config
 
 	// Close waits for calls under way and frees everything. Later calls return
@@ -62,92 +62,84 @@ type Store interface {
 
 // Writer inserts jobs and changes them. A [Transaction] is one too.
 type Writer interface {
-	// Insert adds groups of jobs. A group is all or nothing. Every spec has an
-	// id, and its defaults filled in. Within a group the dependencies may name
-	// members in any order.
+	// Insert adds groups of jobs. A group is inserted as a whole or not at all. Every
+	// spec has an id and its defaults filled in. Within a group, dependencies may
+	// name members in any order.
 	//
-	// A job whose idempotency key is taken is not inserted: its answer names the
-	// job that has the key, and dependencies of the group on it mean that job.
-	//
-	// So is the second of two members of a group that share a key: it is the
-	// first one.
+	// If a job's idempotency key is already used, the job is not inserted: its
+	// answer names the job that has the key, and dependencies within the group
+	// refer to that job. If two members of a group share a key, the second one
+	// resolves to the first.
 	//
 	// Item errors: [gq.ErrInvalid] with every fault, [gq.ErrDuplicateID],
 	// [gq.ErrQueueFull], [gq.ErrTooMany] for a queue beyond [gq.MaxQueues],
 	// [gq.ErrDiskFull].
 	Insert(ctx context.Context, groups []Group) ([]Inserted, error)
 
-	// Update applies a function to the state of each job and persists what it
-	// returned together with its events and the blobs beside it. A function
-	// that returns an error, panics, returns the state of another job, or returns the
-	// state as it was without an event changes nothing, and its blobs are not written
-	// either: that is how a call that was answered before is answered again. Two
-	// updates of one job in one call see each other in order.
+	// Update applies a function to the state of each job and persists the result
+	// together with its events and blobs. Nothing is written, blobs included, if the
+	// function returns an error, panics, returns the state of another job, or returns
+	// the state unchanged and without an event: this makes repeated calls idempotent.
+	// Updates of the same job in one call are applied in order.
 	//
-	// The children that an update spawns are inserted with it, as one group, or
-	// nothing happens at all. They may depend on each other and on the updated
-	// job, as it is from then on. A change that is refused, or is none, inserts
-	// nothing; a group that is refused, with the errors of Insert, leaves the job
-	// as it was.
+	// The children that an update spawns are inserted in the same commit, as one
+	// group. They may depend on each other and on the updated job in its new state.
+	// If the function is refused or changes nothing, no child is inserted; if the
+	// group is refused, with an error of Insert, the job stays as it was.
 	//
-	// A function by which a held job would come to occupy more of its pool than
-	// there is, or than is left, changes nothing either: the answer is the state as
-	// it was and a [gq.CapacityError]. That is how a held job starts in a pool that
-	// is occupied AtStart, and the check and the start are one.
+	// If a held job would need more of its pool than is free, nothing changes: the
+	// answer is the old state and a [gq.CapacityError]. This is how a held job starts
+	// in a pool that is occupied AtStart; the check and the start are atomic.
 	//
-	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] where a lease was named
-	// that the store does not know, [gq.ErrNoCapacity], [gq.ErrInUse] of updates that
-	// yield, and whatever the function returned.
+	// Item errors: [gq.ErrNotFound], [gq.ErrStaleLease] for an unknown lease,
+	// [gq.ErrNoCapacity], [gq.ErrInUse] for updates that yield, and the function's own.
 	Update(ctx context.Context, updates []Update) ([]Updated, error)
 }
 
 // Reader reads jobs.
 type Reader interface {
-	// Get reads jobs by id or lease, in the order asked for, as they stand at
-	// this moment: [gq.State.At]. An unknown one has the error [gq.ErrNotFound].
-	// What any method returns belongs to the caller.
+	// Get reads jobs by id or lease, in the order of refs, as of now ([gq.State.At]).
+	// An unknown job has the error [gq.ErrNotFound]. The caller owns everything that
+	// any method returns.
 	Get(ctx context.Context, refs []Ref, parts gq.Parts) ([]Found, error)
 
-	// List reads a page of jobs by order of submission. It never reads what it
-	// does not return, and so refuses a query that picks by type or tag with
-	// [gq.ErrInvalid]: the engine does that.
+	// List reads a page of jobs in the order of submission. It reads only the jobs
+	// that it returns, and so refuses queries by type or tag with [gq.ErrInvalid]:
+	// the engine filters those.
 	List(ctx context.Context, q gq.Query) (gq.Page, error)
 
-	// Counts tells how many jobs stand in each status, for the named queues or
-	// for all. It costs the same however many jobs there are.
+	// Counts returns the number of jobs in each status, for the named queues or for
+	// all. Its cost does not depend on the number of jobs.
 	Counts(ctx context.Context, queues ...string) ([]gq.Count, error)
 }
 
-// Claimer hands out jobs.
+// Claimer gives jobs to workers.
 type Claimer interface {
 	// Claim gives claimable jobs to workers, each under a lease with a new id
 	// and a larger version. Within a queue the smallest order key is served
-	// first; queues are served in the order the claim names them. A claim finds
-	// fewer jobs than it asked for only when there are no more, and never more. It
-	// waits for what others have locked, but not for long.
-	// How many other jobs wait, match or not, makes no difference to its cost.
+	// first; queues are served in the order the claim names them. A claim returns
+	// fewer jobs than it asked for only if there are no more. It waits briefly for
+	// jobs that others have locked. Its cost does not depend on the number of
+	// waiting jobs.
 	//
-	// The limits of a queue hold over all workers and within one call. What
-	// counts is the jobs that are held, by leases that have not run out, so that
-	// no place can be lost or freed twice:
+	// The limits of a queue hold across all workers and within one call. They count
+	// jobs held by unexpired leases, so that no slot is lost or freed twice:
 	//
-	//   - [gq.Queue.MaxRunning]: so many jobs of the queue are held at once.
-	//   - KeyLimit: so many of them with the same [gq.Spec.LimitKey]. A key
-	//     without a free place hides nothing from the others.
-	//   - Pool: the held jobs of all its queues cost no more than its capacity.
-	//     One that does not fit is passed over, and cheaper ones may be served
-	//     before it; what costs nothing always fits. In a pool that is occupied
-	//     AtStart a claim with Hold needs no room, and Update asks for it.
-	//   - Rate: so many claims in time. What was used up is durable with the
-	//     claim.
+	//   - [gq.Queue.MaxRunning] limits the held jobs of the queue.
+	//   - KeyLimit limits those with the same [gq.Spec.LimitKey]. A key at its limit
+	//     does not block other keys.
+	//   - Pool limits the total cost of the held jobs of all its queues. A job that
+	//     does not fit is skipped, and cheaper jobs may be served before it; jobs
+	//     without cost always fit. In a pool that is occupied AtStart, a claim with
+	//     Hold needs no capacity; Update requests it when the job starts.
+	//   - Rate limits claims over time. Its use is durable with the claim.
 	//
-	// In a fair queue a job takes a turn when it is submitted, and another where
-	// its priority changes ([machine.FairTurn]).
+	// In a fair queue a job gets a turn when it is submitted, and a new one when its
+	// priority changes ([machine.FairTurn]).
 	Claim(ctx context.Context, claims []Claim) ([]Claimed, error)
 
-	// Peek reads the jobs a claim would get, in order and within all limits,
-	// without changing anything.
-	// n is between 1 and [MaxClaim].
+	// Peek reads the jobs that a claim would get, in order and within all limits,
+	// without changing anything. n is between 1 and [MaxClaim].
 	Peek(ctx context.Context, f Filter, n int) ([]Found, error)
 }
 
@@ -159,11 +151,10 @@ type Sweeper interface {
 	Due(ctx context.Context, limit int) (Due, error)
 
 	// ReleaseDependents tells up to limit waiting dependents that a dependency has ended
-	// and returns how many it told; 0 means that none is left, but for those that the
-	// transaction of an application has locked. A store may do
-	// any part of this by itself, at the latest in the next commit after the
-	// one that ended the dependency, so that one job with a million dependents
-	// is never one commit.
+	// and returns how many it told. 0 means that none is left, except those locked by
+	// an application's transaction. A store may do part of this by itself, in the
+	// commit that ends the dependency or later; a job with a million dependents is
+	// never one commit.
 	ReleaseDependents(ctx context.Context, limit int) (int, error)
 
 	// Collect removes up to limit finished jobs that are past their retention,
@@ -175,9 +166,9 @@ type Sweeper interface {
 type EventLog interface {
 	// Events reads up to limit events after a sequence number, oldest first,
 	// none for a limit below 1.
-	// No event ever appears behind one that was returned. Calls that were made one
-	// after the other are told in that order. Where events after that number are no
-	// longer kept the error is [gq.ErrGone].
+	// No event ever appears behind one that was returned, and the events of
+	// sequential calls are in the order of the calls. If events after that number
+	// are no longer kept, the error is [gq.ErrGone].
 	Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error)
 
 	// LastEvent is the number of the newest event, 0 before there was any. It
@@ -191,23 +182,22 @@ type EventLog interface {
 
 // Settings are the queues and pools.
 type Settings interface {
-	// PutQueue configures a queue from the next claim or submission on. Making
-	// a queue fair, or not, gives its live jobs their turns anew in the order of
-	// submission; that and a new KeyLimit may take time in proportion to them.
-	// With UpdatedAt it is a change of what was read: it must be the instant at which the
-	// queue was configured last, and each time is later than the one before.
-	// Errors: [gq.ErrInvalid] with every fault, of which a pool that nobody has put
-	// is one, [gq.ErrConflict] for a queue that was configured since then, and
-	// [gq.ErrTooMany] for one beyond [gq.MaxQueues].
+	// PutQueue configures a queue from the next claim or submission on. Changing
+	// whether a queue is fair assigns new turns to its live jobs, in the order of
+	// submission; this and a new KeyLimit take time in proportion to their number.
+	// If UpdatedAt is set, it must be the time of the queue's last configuration.
+	// Errors: [gq.ErrInvalid] with every fault, such as an unknown pool,
+	// [gq.ErrConflict] for a queue that was configured since UpdatedAt, and
+	// [gq.ErrTooMany] beyond [gq.MaxQueues].
 	PutQueue(ctx context.Context, q gq.Queue) error
 
-	// Queues lists queues that have been configured or ever had a job, by name. It
-	// costs what it returns, however many others there are.
+	// Queues lists queues that were configured or ever had a job, by name. Its cost
+	// depends only on what it returns.
 	Queues(ctx context.Context, q QueueQuery) ([]gq.Queue, error)
 
-	// PutPool configures a pool from the next claim or start on; what is in use is
-	// for the store to know. Errors: [gq.ErrInvalid]
-	// with every fault, and [gq.ErrTooMany] for one beyond [gq.MaxPools].
+	// PutPool configures a pool from the next claim or start on; Used is ignored.
+	// Errors: [gq.ErrInvalid] with every fault, and [gq.ErrTooMany] beyond
+	// [gq.MaxPools].
 	PutPool(ctx context.Context, p gq.Pool) error
 
 	// Pools lists every pool by name, with what is in use at this moment.
@@ -216,11 +206,10 @@ type Settings interface {
 
 // Documents are small records beside the jobs.
 type Documents interface {
-	// PutDocs writes documents, all or none. Each must still have the version
-	// that its caller has read; nil data deletes. It returns the new versions,
-	// which are larger than any the store has given before, and 0 for what was
-	// deleted. Errors: [gq.ErrInvalid] with every fault, and [gq.ErrConflict]
-	// naming a document that has changed.
+	// PutDocs writes all documents or none. Each must still have the version that
+	// its caller read; nil data deletes. It returns the new versions, larger than
+	// any before, and 0 for deleted documents. Errors: [gq.ErrInvalid] with every
+	// fault, and [gq.ErrConflict] naming a document that has changed.
 	PutDocs(ctx context.Context, docs []Doc) ([]uint64, error)
 
 	// Doc reads a document. The error is [gq.ErrNotFound] where there is none.
@@ -232,7 +221,7 @@ type Documents interface {
 	Docs(ctx context.Context, kind, after string, limit int) ([]Doc, error)
 }
 
-// Meter is an optional capability: what the store has cost so far.
+// Meter is an optional capability: running totals of the store's work.
 type Meter interface {
 	Meter() Metrics
 }
@@ -244,13 +233,12 @@ type Metrics struct {
 	DiskBytes uint64 // size on disk now; 0 if it has none
 }
 
-// Notifier is an optional capability: word of changes without polling. It is a
-// hint. Whoever acts on it asks the store, and a store may send too many or,
-// where a connection was lost, too few.
+// Notifier is an optional capability: notification of changes without polling.
+// Notifications are hints: a store may send too many or, after a lost connection,
+// too few.
 type Notifier interface {
-	// Notify has f called about every commit, with what it changed. f must
-	// return at once and must not call the store. After stop has returned f is
-	// not called again.
+	// Notify calls f after every commit with what it changed. f must return
+	// immediately and must not call the store. f is not called after stop returns.
 	Notify(f func(News)) (stop func())
 }
 
@@ -282,8 +270,8 @@ type Inserted struct {
 // Placed tells where a submitted job ended up.
 type Placed struct {
 	State    gq.State // of the inserted job, or of the one that had the key
-	Existing bool     // the key was taken
-	Same     bool     // and by a submission with the same fingerprint
+	Existing bool     // the idempotency key was already used
+	Same     bool     // by a submission with the same fingerprint
 }
 
 // Ref names a job, either by its id or by any lease it ever had.

@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// What is removed makes room on the disk once the tables that hold it are merged with
-// what says so. In its time that happens by itself. On a full disk it may not: what was
-// removed stays in memory, since nobody can write enough to push it out, and the tables
-// are too few to be worth a merge. So there it is asked for.
+// Deleted data frees disk space only after compaction with its tombstones. Pebble compacts
+// by itself, but not on a full disk: the tombstones stay in memory, since no new writes
+// push them out, and there are too few tables to merge. So the store asks for it.
 
-// garbage is where jobs that were removed lately may still take room: their numbers, from
-// low to high.
+// garbage is the range of sequence numbers in which recently removed jobs may still take
+// disk space.
 type garbage struct {
 	mu        sync.Mutex // guards what follows
 	low, high uint64     // none if high is 0
-	busy      bool       // somebody compacts
+	busy      bool       // a compaction is running
 }
 
 func (l *garbage) add(low, high uint64) {
@@ -29,7 +28,7 @@ func (l *garbage) add(low, high uint64) {
 	l.low, l.high = min(l.low, low), max(l.high, high)
 }
 
-// take begins to compact, if there is something to do and nobody is at it.
+// take starts a compaction if there is garbage and none is running.
 func (l *garbage) take() (low, high uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +40,7 @@ func (l *garbage) take() (low, high uint64, ok bool) {
 	return low, high, true
 }
 
-// forget leaves it to time: there is room.
+// forget drops the range: there is enough space, so Pebble compacts in its own time.
 func (l *garbage) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,8 +59,8 @@ const (
 	compactSlowest = time.Minute
 )
 
-// compact has the tables merged that hold what was removed, if the disk is short of room.
-// It does not wait for that.
+// compact starts to merge the tables that hold removed jobs if the disk is short of space.
+// It does not wait for the merge.
 func (s *Store) compact() {
 	if !s.disk.short() {
 		s.garbage.forget()

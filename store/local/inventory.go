@@ -19,8 +19,8 @@ import (
 // The inventory lists the database's files of a store that was closed, with their
 // sizes and checksums. Without it the loss of a file, or of the end of one, can look
 // like something that a power cut did. It is removed before anything is written, so
-// that it is either there and right or not there. What else may have come to lie in
-// the directory is nobody's damage.
+// that it is either there and right or not there. Unknown files in the directory are
+// ignored.
 //
 //	gopherqueue inventory 1
 //	000012.log 2535 9f0c3ab1

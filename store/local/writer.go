@@ -16,14 +16,14 @@ import (
 )
 
 // One goroutine, the writer, makes every change. Callers hand it work and wait.
-// While one commit is written the next one gathers, so that a thousand callers
-// share a commit and a single one does not wait for company.
+// While one commit is being written the writer collects the next, so that a thousand
+// callers share a commit and a single caller does not wait for others.
 //
 // A second goroutine, the committer, hands commits to Pebble, which begins to
-// sync them; a third, the syncer, waits for that and answers. Meanwhile the writer
-// already applies the next one to the table, and goes on adding to it until nothing
-// waits for the disk or it is full; full ones may queue up. So the table may be a few
-// commits ahead of the disk: a reader that needs both first waits for the disk (awaitDisk).
+// sync them. A third, the syncer, waits for the sync and answers the callers. Meanwhile
+// the writer applies the next commit to the table, and adds to it until the disk is idle
+// or the commit is full; full commits queue up. So the table may be a few commits ahead
+// of the disk: a reader that needs both first waits for the disk (awaitDisk).
 
 // work is one caller's part of a commit.
 type work struct {
