@@ -259,19 +259,19 @@ func golden(t *testing.T, name string, raw []byte) {
 // CreatedAt is: everything in the state has happened then.
 func TestStateMovesWithItsCreation(t *testing.T) {
 	policy := machine.DefaultPolicy()
-	birth := func(at time.Time) gq.State {
+	submitted := func(at time.Time) gq.State {
 		s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Sequence: 1, Policy: &policy, Own: gq.PriorityHigh, Depth: 1, RunAt: at}, at)
 		return s
 	}
 	early, late := time.Unix(0, 0).UTC(), time.Date(2026, 11, 15, 12, 0, 0, 123456789, time.UTC)
-	s := birth(early)
+	s := submitted(early)
 	data, created, err := codec.AppendMovableState(&s, []byte("before"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	binary.BigEndian.PutUint64(data[created:], uint64(late.UnixNano()))
 	got, err := codec.DecodeState(data[len("before"):], 1, intern)
-	if want := birth(late); err != nil || !reflect.DeepEqual(got, want) {
+	if want := submitted(late); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("moved it is\n%+v, want\n%+v: %v", got, want, err)
 	}
 }

@@ -69,7 +69,7 @@ func (tx *txn) changeAll(c store.Change, specs [][]byte, size int) (out store.Ch
 	}
 	if len(c.Insert) > 0 {
 		group := store.Group{Jobs: c.Insert}
-		p, err := tx.examine(group, make([]store.Placed, len(c.Insert)), nil)
+		p, err := tx.checkInsert(group, make([]store.Placed, len(c.Insert)), nil)
 		if err != nil {
 			return out, &store.ChangeError{Update: store.Inserting, Err: err}
 		}

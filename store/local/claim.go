@@ -12,7 +12,7 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
-	if !s.reading() { // the whole call: who is given a job must be able to read it
+	if !s.reading() { // for the whole call: the payloads are read after the commit
 		return nil, s.failure()
 	}
 	defer s.reads.Done()
@@ -23,7 +23,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	for i := range claims {
 		store.OwnJobs(c.out[i].Jobs)
 		for k := range c.out[i].Jobs {
-			if err := s.assemble(&c.out[i].Jobs[k], c.rest[i][k], claims[i].Parts); err != nil {
+			if err := s.assemble(&c.out[i].Jobs[k], c.extras[i][k], claims[i].Parts); err != nil {
 				return nil, err
 			}
 		}
@@ -32,7 +32,7 @@ func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claime
 	return c.out, nil
 }
 
-// dropLate gives back what a slow commit has left too little time for.
+// dropLate releases jobs whose leases a slow commit has mostly used up.
 func (s *Store) dropLate(ctx context.Context, answers []store.Claimed) {
 	now := s.config.Clock.Now()
 	if back := store.Late(answers, func(*gq.Lease) time.Time { return now }); len(back) > 0 {
@@ -47,19 +47,19 @@ type claiming struct {
 	s      *Store
 	claims []store.Claim
 	out    []store.Claimed
-	rest   [][]otherRecords // what belongs to the jobs
+	extras [][]jobExtras // what belongs to the jobs
 }
 
 func newClaiming(s *Store, claims []store.Claim) *claiming {
 	if len(claims) != 1 {
-		return &claiming{s, claims, make([]store.Claimed, len(claims)), make([][]otherRecords, len(claims))}
+		return &claiming{s, claims, make([]store.Claimed, len(claims)), make([][]jobExtras, len(claims))}
 	}
 	var one struct { // in one piece
 		claiming
-		out  [1]store.Claimed
-		rest [1][]otherRecords
+		out    [1]store.Claimed
+		extras [1][]jobExtras
 	}
-	one.claiming = claiming{s, claims, one.out[:], one.rest[:]}
+	one.claiming = claiming{s, claims, one.out[:], one.extras[:]}
 	return &one.claiming
 }
 
@@ -70,7 +70,7 @@ func (c *claiming) weigh(i int) int {
 	}
 	// Here rather than in the writer, which all callers wait for.
 	n := min(int64(c.claims[i].N), max(c.s.claimable.Load(), 1))
-	c.out[i].Jobs, c.rest[i] = make([]gq.Job, 0, n), make([]otherRecords, 0, n)
+	c.out[i].Jobs, c.extras[i] = make([]gq.Job, 0, n), make([]jobExtras, 0, n)
 	return c.claims[i].N
 }
 
@@ -83,12 +83,11 @@ func (c *claiming) apply(tx *txn, i int) {
 		out.Err = fmt.Errorf("claim: %w", err)
 		return
 	}
-	c.rest[i] = tx.claim(&c.claims[i], out, c.rest[i])
+	c.extras[i] = tx.claim(&c.claims[i], out, c.extras[i])
 }
 
-// claim takes up to N jobs. It is given the memory for as many as there seemed
-// to be.
-func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []otherRecords) []otherRecords {
+// claim takes up to N jobs. out.Jobs and extras have the capacity that weigh estimated.
+func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []jobExtras {
 	tx.catchUp()
 	jobs, retry := out.Jobs, time.Time{}
 	into := gq.StatusRunning
@@ -128,7 +127,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []otherRecords) []
 				panic(fmt.Sprintf("local: claim of ready job %s: %v", j.id, err))
 			}
 			tx.noted = events
-			rest = append(rest, otherRecords{h.flags, tx.takeSpec(j), j.bucket})
+			extras = append(extras, jobExtras{h.flags, tx.takeSpec(j), j.bucket})
 			tx.save(j, h, old, &next, events)
 			tx.serve(q, &next)
 			if n := len(jobs); n < cap(jobs) {
@@ -142,10 +141,10 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, rest []otherRecords) []
 	if out.Jobs = jobs; len(jobs) < c.N {
 		out.RetryAt = retry
 	}
-	return rest
+	return extras
 }
 
-// earlier is the earlier of two instants, of which the first may be none.
+// earlier returns the earlier of two times; a zero a means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
@@ -153,11 +152,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// advanceStep bounds how many jobs one commit changes for time alone.
+// advanceStep limits how many due jobs one claim advances.
 const advanceStep = 2_000
 
-// catchUp does what time has made due, so that a claim sees every job whose run
-// time has come or whose lease has run out.
+// catchUp advances due jobs, so that a claim sees every job whose run time has come or
+// whose lease has expired.
 func (tx *txn) catchUp() {
 	t, now := tx.t, tx.now.UnixNano()
 	for range advanceStep {
@@ -171,7 +170,7 @@ func (tx *txn) catchUp() {
 	t.promote(now)
 }
 
-// advance lets time do its work on a job.
+// advance applies [machine.Advance] to a due job.
 func (tx *txn) advance(j *job, h header, old gq.State) {
 	next, events, err := machine.Advance(old, tx.draw(), tx.now)
 	if err != nil {

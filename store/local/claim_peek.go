@@ -21,11 +21,11 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 		}}})
 	}
 	var jobs []gq.Job
-	var rest []otherRecords
+	var extras []jobExtras
 	err := s.do(ctx, 1, func(tx *txn) {
 		tx.t.promote(tx.now.UnixNano())
 		defer tx.foresee()()
-		jobs, rest = tx.peek(&f, n)
+		jobs, extras = tx.peek(&f, n)
 	})
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	found := make([]store.Found, len(jobs))
 	for i := range jobs {
 		store.Own(&jobs[i].State)
-		found[i].Err = s.assemble(&jobs[i], rest[i], 0)
+		found[i].Err = s.assemble(&jobs[i], extras[i], 0)
 		found[i].Job = jobs[i]
 	}
 	return found, nil
@@ -94,7 +94,7 @@ func (tx *txn) foresee() (undo func()) {
 }
 
 // peek takes jobs as a claim would, to see the next one, and puts them back.
-func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []otherRecords) {
+func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) {
 	t := tx.t
 	var seen []*job
 	held := map[*queue]int64{}
@@ -123,7 +123,7 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []otherRecords)
 			held[q]++
 			h, state := tx.load(j)
 			jobs = append(jobs, gq.Job{State: state.At(tx.now)})
-			rest = append(rest, otherRecords{flags: h.flags})
+			extras = append(extras, jobExtras{flags: h.flags})
 			t.leave(j)
 			t.occupy(j, gq.StatusRunning)
 			seen = append(seen, j)
@@ -133,5 +133,5 @@ func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, rest []otherRecords)
 		t.vacate(j, gq.StatusRunning)
 		t.enter(j, j.key)
 	}
-	return jobs, rest
+	return jobs, extras
 }

@@ -21,8 +21,8 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	return c.out, nil
 }
 
-// insertion is one call of Insert. Memory is taken and specs are encoded by the
-// caller rather than by the writer, which all callers wait for.
+// insertion is one call of Insert. The caller allocates memory and encodes specs, since
+// all callers wait for the writer.
 type insertion struct {
 	s       *Store
 	groups  []store.Group
@@ -72,7 +72,7 @@ func (c *insertion) apply(tx *txn, i int) {
 	}
 }
 
-// encodeSpecs does the caller's share of the work.
+// encodeSpecs encodes the specs of a group, in the caller's goroutine.
 func encodeSpecs(out [][]byte, g store.Group) {
 	for i := range g.Jobs {
 		out[i], _ = codec.AppendSpec(&g.Jobs[i], make([]byte, 0, 128+len(g.Jobs[i].Payload.Data))) // never fails
@@ -110,17 +110,16 @@ func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 	}}
 }
 
-// parent is what a dependency names.
+// parent is the job that a dependency refers to.
 type parent struct {
 	live  *job
 	seq   uint64
 	state gq.State
 }
 
-// insert checks a group against everything there is and then adds it, all or
-// nothing.
+// insert checks a group against the stored jobs and then adds all of it or nothing.
 func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) store.Inserted {
-	p, err := tx.examine(g, placed, nil)
+	p, err := tx.checkInsert(g, placed, nil)
 	if err != nil {
 		return store.Inserted{Err: fmt.Errorf("insert: %w", err)}
 	}
@@ -128,23 +127,23 @@ func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) st
 	return store.Inserted{Jobs: placed}
 }
 
-// checkedGroup is a group that can be added.
+// checkedGroup is a group that has passed all checks.
 type checkedGroup struct {
 	placed []store.Placed
-	same   map[gq.JobID]gq.JobID // members that are other jobs
-	family family
+	same   map[gq.JobID]gq.JobID // members that resolve to existing jobs
+	graph  groupGraph
 }
 
-// spawner is a job that changes with the group that is checked.
+// spawner is the job whose update spawns the group.
 type spawner struct {
 	job  *job
 	old  *gq.State
 	next *gq.State
 }
 
-// examine checks a group against everything there is, and changes nothing. The
-// job that spawns it, if there is one, is taken for what it will be.
-func (tx *txn) examine(g store.Group, placed []store.Placed, b *spawner) (checkedGroup, error) {
+// checkInsert checks a group against the stored jobs and changes nothing. The
+// job that spawns it, if any, counts with its new state.
+func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (checkedGroup, error) {
 	p := checkedGroup{placed: placed}
 	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
 		return p, err
@@ -156,7 +155,7 @@ func (tx *txn) examine(g store.Group, placed []store.Placed, b *spawner) (checke
 	if err := store.CheckRunTimes(g, tx.now, func(i int) bool { return placed[i].Existing }); err != nil {
 		return p, err
 	}
-	if p.family, err = tx.family(g, placed, p.same, b); err != nil {
+	if p.graph, err = tx.resolveGraph(g, placed, p.same, b); err != nil {
 		return p, err
 	}
 	if err := tx.guardDepth(g, placed, b); err != nil {
@@ -168,8 +167,8 @@ func (tx *txn) examine(g store.Group, placed []store.Placed, b *spawner) (checke
 // admit adds a group that was checked in this commit.
 func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
 	tx.number(p.placed)
-	for _, i := range p.family.order {
-		tx.add(&p.placed[i].State, &g.Jobs[i], encoded[i], i, p.family)
+	for _, i := range p.graph.order {
+		tx.add(&p.placed[i].State, &g.Jobs[i], encoded[i], i, p.graph)
 	}
 	for i := range g.Jobs { // members that turned out to be another member
 		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
@@ -192,8 +191,8 @@ func (tx *txn) number(placed []store.Placed) {
 	}
 }
 
-// known finds the members of a group that are jobs already, or another member,
-// by their idempotency keys, and refuses ids that are taken.
+// known finds members whose idempotency key belongs to an existing job or to an earlier
+// member, and refuses ids that are already used.
 func (tx *txn) known(g store.Group, placed []store.Placed) (same map[gq.JobID]gq.JobID, err error) {
 	var first map[string]int // of the group, by key
 	is := func(i int, id gq.JobID) {
@@ -290,26 +289,26 @@ func (tx *txn) unknown(id gq.JobID) error {
 	return nil
 }
 
-// family is a checked group: what its dependencies name, how deep its members
-// are, and an order in which parents come first. Members that are jobs already
-// are not part of it.
-type family struct {
+// groupGraph is the dependency graph of a group: the jobs it depends on, the depth of its
+// members and an order in which parents come first. Members that already exist are not
+// part of it.
+type groupGraph struct {
 	order   []int
 	depth   []int
 	deps    [][]gq.Dependency
 	parents map[gq.JobID]parent
 }
 
-var single = family{order: []int{0}}
+var single = groupGraph{order: []int{0}}
 
-func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, b *spawner) (family, error) {
+func (tx *txn) resolveGraph(g store.Group, placed []store.Placed, same map[gq.JobID]gq.JobID, b *spawner) (groupGraph, error) {
 	if len(g.Jobs) == 1 && placed[0].Existing {
-		return family{}, nil
+		return groupGraph{}, nil
 	}
 	if len(g.Jobs) == 1 && len(g.Jobs[0].DependsOn) == 0 {
 		return single, nil
 	}
-	f := family{parents: map[gq.JobID]parent{}, deps: make([][]gq.Dependency, len(g.Jobs)), depth: make([]int, len(g.Jobs))}
+	f := groupGraph{parents: map[gq.JobID]parent{}, deps: make([][]gq.Dependency, len(g.Jobs)), depth: make([]int, len(g.Jobs))}
 	members := make(map[gq.JobID]bool, len(g.Jobs))
 	for i := range g.Jobs {
 		members[g.Jobs[i].ID] = !placed[i].Existing
@@ -349,7 +348,7 @@ func (tx *txn) family(g store.Group, placed []store.Placed, same map[gq.JobID]gq
 	return f, nil
 }
 
-// renamed makes dependencies name the jobs that members turned out to be.
+// renamed replaces members that resolve to existing jobs in dependencies.
 func renamed(deps []gq.Dependency, same map[gq.JobID]gq.JobID) []gq.Dependency {
 	if len(same) == 0 {
 		return deps
@@ -380,7 +379,7 @@ func (tx *txn) parent(id gq.JobID, b *spawner) (parent, error) {
 	return parent{nil, k.seq, s}, err
 }
 
-// guardDepth refuses a group that would take a queue above its depth.
+// guardDepth refuses a group that would exceed a queue's MaxDepth.
 func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) error {
 	var more map[string]int64
 	for i := range g.Jobs {
@@ -403,7 +402,7 @@ func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) erro
 	return nil
 }
 
-// guardQueues refuses a group that would make too many queues.
+// guardQueues refuses a group that would exceed [gq.MaxQueues].
 func (tx *txn) guardQueues(g store.Group) error {
 	known := len(tx.t.queues)
 	for i := range g.Jobs {
@@ -416,13 +415,13 @@ func (tx *txn) guardQueues(g store.Group) error {
 	return nil
 }
 
-// add writes a job that has been checked. Its state has a sequence number so far.
-func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f family) {
+// add writes a checked job. Of its state only the sequence number is set.
+func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f groupGraph) {
 	t, seq := tx.t, state.Sequence
 	bucket := tx.bucket(spec)
 	bucket.jobs++
 	j := &job{id: spec.ID, seq: seq, bucket: bucket, cost: spec.CostUnits, toRun: noTimer, toDue: noTimer}
-	birth := machine.Submission{
+	submission := machine.Submission{
 		ID: spec.ID, Sequence: seq, Policy: t.intern(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: 1, RunAt: machine.FirstRun(spec, tx.now), Events: tx.noted[:0],
 	}
@@ -441,22 +440,22 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 	var deps []gq.Dependency
 	if f.deps != nil {
 		deps = f.deps[i]
-		birth.Depth = f.depth[i]
+		submission.Depth = f.depth[i]
 		for _, d := range deps {
 			p := f.parents[d.Job]
-			birth.Inherited = p.state.Priority().Inherit(birth.Inherited)
+			submission.Inherited = p.state.Priority().Inherit(submission.Inherited)
 			switch {
 			case !d.Kind.Waits():
 			case d.Kind == gq.DependencyAfterAny:
-				birth.AnyOpen = true
+				submission.AnyOpen = true
 			default:
-				birth.Waits++
+				submission.Waits++
 			}
 		}
 	}
-	birth.Turn = tx.turn(bucket.queue, h.keys, birth.Own.Inherit(birth.Inherited))
-	born, events := machine.Submit(birth, tx.now)
-	*state, tx.noted = born, events
+	submission.Turn = tx.turn(bucket.queue, h.keys, submission.Own.Inherit(submission.Inherited))
+	submitted, events := machine.Submit(submission, tx.now)
+	*state, tx.noted = submitted, events
 	for _, d := range deps {
 		*state, events = tx.await(j, d, f, *state, events)
 	}
@@ -475,9 +474,9 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f fami
 	}
 }
 
-// await notes that a job waits for a dependency, or tells it at once if that
-// has ended already.
-func (tx *txn) await(j *job, d gq.Dependency, f family, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
+// await records that a job waits for a dependency, or tells the job immediately if the
+// dependency has already ended.
+func (tx *txn) await(j *job, d gq.Dependency, f groupGraph, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
 	if !d.Kind.Waits() {
 		return s, events
 	}
@@ -494,7 +493,7 @@ func (tx *txn) await(j *job, d gq.Dependency, f family, s gq.State, events []gq.
 	return next, append(events, more...)
 }
 
-// bucket finds or makes the bucket of a spec.
+// bucket finds or creates the bucket of a spec.
 func (tx *txn) bucket(spec *gq.Spec) *bucket {
 	t := tx.t
 	q := tx.queue(spec.Queue)
@@ -506,7 +505,7 @@ func (tx *txn) bucket(spec *gq.Spec) *bucket {
 	return l
 }
 
-// queue finds or makes a queue.
+// queue finds or creates a queue.
 func (tx *txn) queue(name string) *queue {
 	if q := tx.t.queues[name]; q != nil {
 		return q

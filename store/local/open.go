@@ -3,20 +3,18 @@
 // process.
 //
 // Memory holds what scheduling needs of live jobs, about 200 bytes each.
-// Payloads, results, finished jobs and events are on disk only. Every change is
-// part of a commit that many callers share and that is synced before anyone is
-// answered; docs/storage.md describes the records.
+// Payloads, results, finished jobs and events are on disk only. Many callers
+// share a commit, which is synced before any of them gets an answer;
+// docs/storage.md describes the records.
 //
-// An error of the disk under a write turns the store failed: every call returns
-// [gq.ErrStoreFailed] from then on, nothing more reaches the disk, and what was
-// acknowledged before is found again when the directory is reopened. The
-// process is never ended. Before the disk is full, new jobs are refused with
-// [gq.ErrDiskFull] while others are still settled, and accepted again when
-// there is room.
+// After a write error the store has failed: every call returns
+// [gq.ErrStoreFailed] and nothing more is written. Reopening the directory finds
+// everything that was acknowledged. The store never ends the process. When the disk
+// is nearly full, new jobs are refused with [gq.ErrDiskFull] while running ones
+// can still be settled; jobs are accepted again when there is space.
 package local
 
 import (
-	"context"
 	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -35,26 +33,25 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Options are what only this store has to be told. The zero value is the
-// default.
+// Options configure the embedded store. The zero value is the default.
 type Options struct {
 	Config   store.Config
-	Log      *slog.Logger // nil is silence
-	Reserve  int64        // bytes of the disk kept free: below it no job is accepted; 0 is 384 MiB or a tenth of the disk, whichever is less
+	Log      *slog.Logger // nil discards
+	Reserve  int64        // bytes to keep free on the disk; below it no job is accepted; 0 is 384 MiB or a tenth of the disk, whichever is less
 	CacheMiB int          // memory for blocks read from disk; 0 is 64
 
-	// AcceptLoss opens a store whose log is damaged where it had been
-	// acknowledged, and gives up what cannot be read and all that came after it.
-	// What that is goes to Log, and the damaged logs are kept as lost-*.log. A
-	// store that is not damaged is opened as without it.
+	// AcceptLoss opens a store even if acknowledged parts of its log are damaged. It
+	// gives up the first unreadable commit and everything after it, reports the loss
+	// to Log and keeps the damaged logs as lost-*.log. It has no effect on an
+	// undamaged store.
 	AcceptLoss bool
 
-	// OnCommit, if set, sees the bytes of every commit before it is written. It
-	// is for measuring: see [Replay].
+	// OnCommit, if set, is called with the bytes of every commit before it is
+	// written. It is for measurements: see [Replay].
 	OnCommit func(commit []byte)
 
 	fs        vfs.FS // nil is the operating system's; tests bring their own
-	ephemeral bool   // nothing is to be found again
+	ephemeral bool   // nothing survives a close
 }
 
 // Store is an open embedded store.
@@ -97,7 +94,7 @@ type Store struct {
 	commits   chan commit
 	syncs     chan commit   // written, but not synced
 	idle      chan struct{} // holds a token when nothing waits for the disk
-	owed      atomic.Bool   // that token, once it is true
+	idleDue   atomic.Bool   // the committer is idle; the token follows once the syncer is
 	spares    chan []*work  // emptied slices on their way back
 	durable   atomic.Uint64
 	lastEvent atomic.Uint64 // the newest one that is durable
@@ -119,10 +116,10 @@ type Store struct {
 	closeErr     error
 }
 
-// Open opens the store in a directory, or makes one there if the directory is
-// empty or missing. Only one process can have it open: [gq.ErrInUse]. A
-// directory that holds something else, or a store of a newer format, is refused
-// with [gq.ErrFormat] and left as it is; a damaged one with [gq.ErrCorrupt], see
+// Open opens the store in a directory, or creates one if the directory is empty or
+// missing. If another process has it open, the error is [gq.ErrInUse]. If the
+// directory holds something else or a newer format, the error is [gq.ErrFormat] and
+// nothing is changed. If the store is damaged, the error is [gq.ErrCorrupt]; see
 // [Options].
 func Open(dir string, o Options) (*Store, error) {
 	if dir == "" {
@@ -138,8 +135,8 @@ func Open(dir string, o Options) (*Store, error) {
 	return open(dir, o)
 }
 
-// resolve follows links, so that a directory has one name and one lock. What does
-// not exist stands for itself.
+// resolve follows symbolic links, so that a directory has one name and one lock. Missing
+// parts of the path are kept as they are.
 func resolve(dir string) string {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		return target
@@ -232,14 +229,14 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// now is the time of the next commit: the clock's, but never before the last.
+// now is the time of the next commit: the clock's, but never before the last commit's.
 func (s *Store) now() time.Time {
 	s.lastTime = max(s.lastTime, s.config.Clock.Now().UnixNano())
 	return time.Unix(0, s.lastTime).UTC()
 }
 
-// keepTime remembers the newest instant that any answer was judged by, so that
-// the next time the store is open does not begin before it.
+// keepTime saves the latest time used for any answer, so that the reopened store's time
+// does not start before it.
 func (s *Store) keepTime() error {
 	if !errors.Is(s.failure(), gq.ErrClosed) {
 		return nil // a failed store writes nothing
@@ -247,7 +244,7 @@ func (s *Store) keepTime() error {
 	return s.db.Set(metaClock, binary.BigEndian.AppendUint64(nil, uint64(s.lastTime)), pebble.Sync)
 }
 
-// Meter tells what the store has cost so far.
+// Meter implements [store.Meter].
 func (s *Store) Meter() store.Metrics {
 	m := store.Metrics{Commits: s.commitCount.Load(), Syncs: s.disk.syncs.Load()}
 	if s.reading() {
@@ -260,8 +257,8 @@ func (s *Store) Meter() store.Metrics {
 // Ephemeral reports whether everything is lost when the process ends.
 func (s *Store) Ephemeral() bool { return s.ephemeral }
 
-// reading begins a read, unless the store is unusable. The caller calls
-// reads.Done.
+// reading starts a read and reports false if the store is closed or failed. The caller
+// must call reads.Done.
 func (s *Store) reading() bool {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
@@ -283,7 +280,6 @@ var (
 	_ store.Store    = (*Store)(nil)
 	_ store.Meter    = (*Store)(nil)
 	_ store.Notifier = (*Store)(nil)
-	_                = context.Background
 )
 
 // Config implements [store.Store].

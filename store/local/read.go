@@ -12,8 +12,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// otherRecords is what is known of a job's other records when its state was read.
-type otherRecords struct {
+// jobExtras is what was known of a job's other records when its state was read.
+type jobExtras struct {
 	flags  byte
 	spec   []byte  // encoded, nil if it has to be read
 	bucket *bucket // nil if it was not looked at
@@ -21,7 +21,7 @@ type otherRecords struct {
 
 // assemble reads what belongs to a job's state from disk. Its error is
 // ErrNotFound where the job has been collected since the state was read.
-func (s *Store) assemble(job *gq.Job, b otherRecords, parts gq.Parts) error {
+func (s *Store) assemble(job *gq.Job, b jobExtras, parts gq.Parts) error {
 	state := &job.State
 	raw, err := b.spec, error(nil)
 	if raw == nil {
@@ -140,7 +140,7 @@ func (s *Store) current(ctx context.Context) error {
 func (s *Store) Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error) {
 	out := make([]store.Found, len(refs))
 	err := s.view(ctx, oneByOne, func(now time.Time) (then, error) {
-		rest := make([]otherRecords, len(refs))
+		rest := make([]jobExtras, len(refs))
 		for i, r := range refs {
 			out[i].State, rest[i].flags, out[i].Err = s.lookup(r, now)
 		}

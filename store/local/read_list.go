@@ -69,7 +69,7 @@ func (s *Store) fill(page *gq.Page, seen []listed, now time.Time) (err error) {
 		}
 		page.Jobs = append(page.Jobs, gq.Job{State: seen[i].state.At(now)})
 		job := &page.Jobs[len(page.Jobs)-1]
-		err := s.assemble(job, otherRecords{flags: seen[i].flags, spec: it.Value()}, 0)
+		err := s.assemble(job, jobExtras{flags: seen[i].flags, spec: it.Value()}, 0)
 		if errors.Is(err, gq.ErrNotFound) {
 			page.Jobs = page.Jobs[:len(page.Jobs)-1]
 			continue

@@ -190,7 +190,7 @@ func (s *Store) write() {
 	for {
 		works, weight, closed := s.take(spare[:0], maxWeight)
 		if closed && len(works) == 0 {
-			return // what is unfinished goes on when the store is opened again
+			return // unfinished work continues when the store is opened again
 		}
 		if len(works) == 0 && !s.unfinished() {
 			<-s.intake.wake
@@ -215,9 +215,9 @@ func (s *Store) write() {
 	}
 }
 
-// gather adds the work that arrives to the open commit until nothing waits for the
-// disk or the commit is full. It does not insist on the lock: whoever has it may
-// be waiting for this very commit.
+// gather adds arriving work to the open commit until nothing waits for the disk or the
+// commit is full. It only tries the lock: a reader that holds it may be waiting for this
+// commit.
 func (s *Store) gather(works []*work, weight int) []*work {
 	for weight < maxWeight {
 		select {
@@ -294,7 +294,7 @@ func (s *Store) finish(works []*work) commit {
 	return c
 }
 
-// defect fails the store after a panic of its own.
+// defect marks the store failed after a panic in its own code.
 func (s *Store) defect() {
 	if r := recover(); r != nil {
 		s.fail(fmt.Errorf("defect while applying a commit: %v\n%s", r, debug.Stack()))
@@ -310,21 +310,22 @@ func (s *Store) commit() {
 		}
 		s.syncs <- c
 		if len(s.commits) == 0 {
-			s.rest()
+			s.committerIdle()
 		}
 	}
 }
 
-// rest tells the writer that nothing waits for the disk, or lets the syncer do so
-// once that is true: full commits queue up behind a slow disk, and what is not full
-// goes on gathering until then.
-func (s *Store) rest() {
-	s.owed.Store(true)
-	s.pay()
+// committerIdle tells the writer that nothing waits for the disk, or leaves that to the
+// syncer if commits are still being synced: full commits queue up behind a slow disk, and
+// a commit that is not full goes on growing until then.
+func (s *Store) committerIdle() {
+	s.idleDue.Store(true)
+	s.signalIdle()
 }
 
-func (s *Store) pay() {
-	if len(s.syncs) > 0 || !s.owed.CompareAndSwap(true, false) {
+// signalIdle gives the writer the idle token if it is due and no commit waits for a sync.
+func (s *Store) signalIdle() {
+	if len(s.syncs) > 0 || !s.idleDue.CompareAndSwap(true, false) {
 		return
 	}
 	select {
@@ -341,7 +342,7 @@ func (s *Store) sync() {
 		if !ok {
 			return
 		}
-		s.pay()
+		s.signalIdle()
 		if c.batch != nil {
 			s.attempt(&c, s.await)
 		}

@@ -9,15 +9,15 @@ import (
 
 var insertCases = []Case{
 	{
-		Name:   "Insert/Birth",
-		Clause: "a job is born PENDING and moves on to SCHEDULED in the same commit; it has no attempt and no lease",
+		Name:   "Insert/FirstState",
+		Clause: "a job starts PENDING and moves on to SCHEDULED in the same commit; it has no attempt and no lease",
 		Needs:  []string{"Insert", "Get", "History", "Close"},
 		Covers: []string{"Q-29", "Q-39", "J-18", "J-19", "J-26"},
 		run:    insertFirstState,
 	},
 	{
-		Name:   "Insert/BirthDelayed",
-		Clause: "a job whose first run lies in the future is born PENDING and moves on to DELAYED; of delay and run time the later counts",
+		Name:   "Insert/FirstStateDelayed",
+		Clause: "a job whose first run lies in the future starts PENDING and moves on to DELAYED; of delay and run time the later counts",
 		Needs:  []string{"Insert", "Get", "History", "Close"},
 		Covers: []string{"J-20", "J-27"},
 		run:    insertDelayed,

@@ -295,7 +295,7 @@ var planted = map[bug][]string{
 	pagesByOffset:     {"List/Pages"},
 	rangeIncludesEnd:  {"List/Created"},
 	countsHeld:        {"Counts/Steps"},
-	losesEvents:       {"Insert/Birth"},
+	losesEvents:       {"Insert/FirstState"},
 	repeatsEvents:     {"Events/Replay"},
 	settlesAnyway:     {"Settle/Hint"},
 	tellsOneQueue:     {"Notify/Room"},
