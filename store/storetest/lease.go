@@ -143,12 +143,12 @@ func leaseGrant(e *env) {
 }
 
 func leaseTokens(e *env) {
-	e.insert(e.specs(1000, under(func(p *gq.Policy) { p.MaxAttempts = 100 }))...)
+	e.insert(e.specs(300, under(func(p *gq.Policy) { p.MaxAttempts = 100 }))...)
 	seen := make(map[gq.LeaseID]bool)
 	for round := range 5 {
-		jobs := e.claim(1000)
-		if len(jobs) != 1000 {
-			e.Fatalf("claimed %d jobs, want 1000", len(jobs))
+		jobs := e.claim(300)
+		if len(jobs) != 300 {
+			e.Fatalf("claimed %d jobs, want 300", len(jobs))
 		}
 		updates := make([]store.Update, 0, len(jobs))
 		for _, j := range jobs {
