@@ -49,7 +49,7 @@ var arrows = []arrow{
 	{pkg: "store", imports: []string{".", "store/codec"}},
 	{pkg: "store/storetest", imports: []string{".", "store", "internal/testing/scribble", "internal/testing/spec"}},
 	{pkg: "store/local", imports: []string{".", "store", "store/codec"}},
-	{pkg: "store/postgres", imports: []string{".", "store", "store/codec"}},
+	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection"}}, // the views' columns
 
 	// Measures any store through the port.
 	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},

@@ -29,6 +29,18 @@ func (o Outcome) String() string { return nameOf(outcomeNames[:], int(o)) }
 // Fault reports whether the outcome is one of the four that count as an attempt.
 func (o Outcome) Fault() bool { return o >= AckTimeout && o <= ProviderFail }
 
+// LeaseState is what becomes of a lease that ends like this.
+func (o Outcome) LeaseState() gq.LeaseState {
+	switch o {
+	case Done:
+		return gq.LeaseCompleted
+	case LeaseExpired:
+		return gq.LeaseExpired
+	default:
+		return gq.LeaseCancelled
+	}
+}
+
 // Codes of failures and reasons of withdrawals, as the history of a job has them.
 const (
 	CodeAckTimeout   = "ack_timeout"
@@ -54,6 +66,14 @@ func FaultOf(code string) Outcome {
 	default:
 		return 0
 	}
+}
+
+// FaultName is the name of the fault that a failure's code stands for, else the code.
+func FaultName(code string) string {
+	if o := FaultOf(code); o != 0 {
+		return o.String()
+	}
+	return code
 }
 
 // OutcomeOf is what the event that ended a lease says about its provider. It is

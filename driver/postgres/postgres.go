@@ -3,7 +3,10 @@
 //
 //	import _ "github.com/gopherqueue/gq/driver/postgres"
 //
-// A program that has a connection pool already calls [Open] with it.
+// The parameter gq_schema of the URL names the schema of the queue's tables, which is gq
+// otherwise: postgres://host/database?gq_schema=billing. Queues in different schemas of a database
+// share nothing. A program that already has a connection pool calls [Open] with it, or
+// [OpenSchema].
 package postgres
 
 import (
@@ -36,11 +39,17 @@ func open(ctx context.Context, url string, o gq.OpenOptions) (gq.Driver, error) 
 // pool's settings: how it connects, authenticates and encrypts. The queue has up to 16
 // connections of its own; the pool stays the program's.
 func Open(ctx context.Context, pool *pgxpool.Pool, options ...gq.OpenOption) (*gq.Client, error) {
+	return OpenSchema(ctx, pool, postgres.DefaultSchema, options...)
+}
+
+// OpenSchema does what [Open] does, with the queue's tables in a schema of that name: up to 40
+// lower-case letters, digits and underscores.
+func OpenSchema(ctx context.Context, pool *pgxpool.Pool, schema string, options ...gq.OpenOption) (*gq.Client, error) {
 	var o gq.OpenOptions
 	for _, set := range options {
 		set(&o)
 	}
-	s, err := postgres.OpenLike(ctx, pool, configOf(o))
+	s, err := postgres.OpenLike(ctx, pool, schema, configOf(o))
 	if err != nil {
 		return nil, err
 	}

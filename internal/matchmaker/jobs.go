@@ -20,12 +20,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What a job asks for beyond the fields of a spec is stored in attributes, cut into pieces that
-// fit.
-const (
-	attribute  = "matching"
-	pieceBytes = 900
-)
+// pieceBytes is the size of the pieces into which attributesOf cuts what a job asks for beyond the
+// fields of a spec, so that each fits into an attribute.
+const pieceBytes = 900
 
 // asks is what a job asks for beyond the fields of a spec.
 type asks struct {
@@ -46,7 +43,7 @@ func attributesOf(a asks) (map[string]string, error) {
 		for end < len(text) && !utf8.RuneStart(text[end]) {
 			end--
 		}
-		pieces[attribute+"."+strconv.Itoa(n)] = string(text[:end])
+		pieces[projection.MatchingAttribute(n)] = string(text[:end])
 		text = text[end:]
 	}
 	if len(pieces) > gq.MaxAttributes {
@@ -116,11 +113,7 @@ func matchJob(j *gq.Job, r *reader) (match.Job, error) {
 	if err != nil {
 		return match.Job{}, err
 	}
-	var text []byte
-	for n := range len(j.Spec.Attributes) {
-		text = append(text, j.Spec.Attributes[attribute+"."+strconv.Itoa(n)]...)
-	}
-	a, err := r.asks(text)
+	a, err := r.asks(projection.MatchingText(j.Spec.Attributes))
 	if err != nil {
 		return match.Job{}, fmt.Errorf("what job %s asks for: %w: %w", j.State.ID, gq.ErrInvalid, err)
 	}
@@ -253,7 +246,7 @@ func (d *Dispatcher) jobOf(job *gq.Job, set *match.Settings) (Job, error) {
 		out.RelDeadline = s.FirstStartedAt.Add(s.Policy.RunLifetime).Unix()
 	}
 	if s.Failure != nil {
-		out.LastError, out.Message = lastError(s.Failure), s.Failure.Message
+		out.LastError, out.Message = match.FaultName(s.Failure.Code), s.Failure.Message
 	}
 	if s.Status == gq.StatusDeadLetter {
 		out.Reason = expiryReason(s.Reason)
@@ -274,15 +267,7 @@ func (d *Dispatcher) beyond(s *gq.State, set *match.Settings, now time.Time) boo
 	return s.Status.Terminal() && !now.Before(s.CompletedAt.Add(time.Duration(set.TTL.GCHorizon)*time.Second))
 }
 
-// lastError is the name of a failure that is one of the four faults, else its code.
-func lastError(f *gq.Failure) string {
-	if o := match.FaultOf(f.Code); o != 0 {
-		return o.String()
-	}
-	return f.Code
-}
-
-// expiryReason is why a job expired: matching calls the lifetime ttl.
+// expiryReason is why a job expired: its lifetime has another name here.
 func expiryReason(reason string) string {
 	if reason == "lifetime" {
 		return "ttl"

@@ -1,6 +1,10 @@
 package projection
 
-import "github.com/gopherqueue/gq"
+import (
+	"strconv"
+
+	"github.com/gopherqueue/gq"
+)
 
 // View is what the faces' names for a job's state depend on. Each of its
 // methods is total: every view has exactly one name on every face.
@@ -124,4 +128,39 @@ func SchedulerLease(s gq.LeaseState) string {
 		return "RELEASED"
 	}
 	return s.String()
+}
+
+// NamedPriority is a priority and its name.
+type NamedPriority struct {
+	Name string
+	Is   gq.Priority
+}
+
+// SchedulerPriorities are the priorities of the scheduler API, most urgent first.
+func SchedulerPriorities() []NamedPriority {
+	return []NamedPriority{
+		{"URGENT", gq.PriorityCritical}, {"HIGH", gq.PriorityHigh}, {"NORMAL", gq.PriorityNormal}, {"LOW", gq.PriorityLow},
+	}
+}
+
+// SchedulerPriority is the priority's name on the scheduler API. A job of another face may be
+// less urgent than LOW; there it is LOW.
+func SchedulerPriority(p gq.Priority) string {
+	for _, known := range SchedulerPriorities() {
+		if known.Is == p {
+			return known.Name
+		}
+	}
+	return "LOW"
+}
+
+// MatchingAttribute is the nth attribute in which a matching job keeps what it asks for.
+func MatchingAttribute(n int) string { return "matching." + strconv.Itoa(n) }
+
+// MatchingText is what a matching job asks for, in JSON, put together from its attributes.
+func MatchingText(attributes map[string]string) (text []byte) {
+	for n := range len(attributes) {
+		text = append(text, attributes[MatchingAttribute(n)]...)
+	}
+	return text
 }

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/gopherqueue/gq"
 )
 
@@ -29,7 +27,7 @@ func (s *Store) URL() string { return s.pool.Config().ConnString() }
 
 // MigrateFurther migrates a database as a later program would, which has a step more.
 func MigrateFurther(ctx context.Context, url string, to int, sql string) error {
-	return connected(ctx, url, func(conn *pgx.Conn) error {
+	return connected(ctx, url, func(conn connection) error {
 		_, err := migrate(ctx, conn, append(slices.Clone(migrations), migration{to, "made-up.sql", sql}))
 		return err
 	})

@@ -47,13 +47,16 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	}
 	last = last && tx.ours && tx.mark.id != 0
 	tx.write(rows, events, tx.encodeMoves())
+	if err := tx.report.write(&tx.more, events.mark.id); err != nil {
+		return err
+	}
 	batch := tx.more
 	batch.QueuedQueries = append(batch.QueuedQueries, tx.after.QueuedQueries...)
 	tx.after = pgx.Batch{}
 	if last {
 		batch.Queue("COMMIT")
 	}
-	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.more = nil, nil, nil, nil, eventLog{}, nil, pgx.Batch{}
+	tx.jobs, tx.rows, tx.leases, tx.ended, tx.events, tx.moves, tx.report, tx.more = nil, nil, nil, nil, eventLog{}, nil, reports{}, pgx.Batch{}
 	tx.written = true
 	failed := tx.SendBatch(ctx, &batch).Close()
 	if !last {
@@ -200,7 +203,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 				tx.work.states = space
 			}
 		}
-		data, err := codec.AppendState(&r.state, appendSegments(space[len(space):], r.segments))
+		data, err := codec.AppendState(&r.state, appendSegments(space[len(space):], r.segments, r.reported))
 		if err != nil {
 			return nil, err
 		}

@@ -177,10 +177,14 @@ func (tx *txn) importItems(ctx context.Context, items *store.Items) error {
 	for _, d := range items.Docs {
 		tx.more.Queue("INSERT INTO gq.doc (kind, name, version, data) VALUES ($1, $2, $3, $4)", d.Kind, d.Name, int64(d.Version), d.Data)
 	}
-	if err := tx.importEvents(ctx, items.Events); err != nil {
+	isReported, err := tx.reportedQueues(ctx, items)
+	if err != nil {
 		return err
 	}
-	if err := tx.importJobs(ctx, items.Jobs); err != nil {
+	if err := tx.importEvents(ctx, items.Events, isReported); err != nil {
+		return err
+	}
+	if err := tx.importJobs(ctx, items.Jobs, isReported); err != nil {
 		return err
 	}
 	for _, l := range items.Leases {
@@ -194,8 +198,23 @@ func (tx *txn) importItems(ctx context.Context, items *store.Items) error {
 	return tx.flush(ctx)
 }
 
+// reportedQueues finds the queues whose jobs the views show.
+func (tx *txn) reportedQueues(ctx context.Context, items *store.Items) (map[string]bool, error) {
+	names := map[string]bool{matchingQueue: true}
+	queues, err := tx.readQueues(ctx, queuesOfPool, schedulerPool)
+	for name := range queues {
+		names[name] = true
+	}
+	for i := range items.Queues {
+		if reported(items.Queues[i].Queue) {
+			names[items.Queues[i].Name] = true
+		}
+	}
+	return names, err
+}
+
 // importEvents writes events with their numbers, as segments of this database.
-func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
+func (tx *txn) importEvents(ctx context.Context, events []gq.Event, isReported map[string]bool) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -206,6 +225,7 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
 		told                  [][16]byte
 		tokens                [][16]byte
 		runs                  []int // whose segment it is told in
+		report                reports
 	)
 	for len(events) > 0 {
 		run := events[:store.EventRun(events)]
@@ -217,6 +237,9 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
 		events = events[len(run):]
 		var log eventLog
 		for i := range run {
+			if isReported[run[i].Queue] {
+				report.event(int64(len(seqs)), i, run[i].Queue, nil, &run[i])
+			}
 			log.add(run[i].Queue, &run[i])
 		}
 		if log.err != nil {
@@ -244,17 +267,20 @@ func (tx *txn) importEvents(ctx context.Context, events []gq.Event) error {
 	for _, run := range runs {
 		segments = append(segments, ids[run])
 	}
+	for i := range report.events {
+		report.events[i].Segment = ids[report.events[i].Segment]
+	}
 	tx.more.Queue(`
 		INSERT INTO gq.segment (id, seq, time, events, token)
 		SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::uuid[])`,
 		ids, seqs, times, counts, tokens)
 	tx.more.Queue("INSERT INTO gq.log (id, data) SELECT * FROM unnest($1::bigint[], $2::bytea[])", ids, datas)
 	tx.more.Queue("INSERT INTO gq.import_told (job, segment) SELECT * FROM unnest($1::uuid[], $2::bigint[])", told, segments)
-	return nil
+	return report.write(&tx.more, 0)
 }
 
 // importJobs writes jobs as they are, and counts them.
-func (tx *txn) importJobs(ctx context.Context, items []store.JobItem) error {
+func (tx *txn) importJobs(ctx context.Context, items []store.JobItem, isReported map[string]bool) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -267,6 +293,11 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem) error {
 		parts blobs
 		keys  keyArrays
 		turns = make(map[turnKey]uint64)
+
+		report reports
+		ran    []int64 // reported jobs, whose last run may be in the history only
+		ids    [][16]byte
+		texts  []string // what their submissions tell
 	)
 	for i := range items {
 		item := &items[i]
@@ -293,13 +324,28 @@ func (tx *txn) importJobs(ctx context.Context, items []store.JobItem) error {
 		}
 		tx.rows = append(tx.rows, &row{
 			queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, segments: told[state.ID],
-			state: state, changed: true, parsed: spec,
+			state: state, changed: true, parsed: spec, reported: isReported[spec.Queue],
 		})
+		if isReported[spec.Queue] {
+			report.job(spec.Queue, spec, &state)
+			submitted, err := json.Marshal(submissionOf(spec))
+			if err != nil {
+				return err
+			}
+			ran, ids, texts = append(ran, seq), append(ids, state.ID), append(texts, string(submitted))
+		}
 		tx.count(place{spec.Queue, state.Status}, 1)
 	}
 	jobs.write(&tx.more)
 	parts.write(&tx.more)
 	keys.write(&tx.more)
+	if err := report.write(&tx.more, 0); err != nil {
+		return err
+	}
+	if len(ran) > 0 {
+		tx.more.Queue(lastRuns, ran)
+		tx.more.Queue(submissions, ids, texts)
+	}
 	for k, turn := range turns {
 		tx.more.Queue(`
 			INSERT INTO gq.turn AS t (queue, level, key, turn) VALUES ($1, $2, $3, $4)

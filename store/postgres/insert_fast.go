@@ -33,7 +33,7 @@ const insertedFast = `
 			FROM gq.head
 			WHERE NOT EXISTS (
 				SELECT FROM gq.queue
-				WHERE name = ANY ($4) AND config IS NOT NULL AND NOT config @> '` + unguarded + `'
+				WHERE name = ANY ($4) AND config IS NOT NULL AND (NOT config @> '` + unguarded + `' OR config @> '{"Pool": "` + schedulerPool + `"}')
 			)
 		) AS s
 		WHERE s.seqs[$1] >> 32 <= $5::bigint >> 32
@@ -83,7 +83,9 @@ func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 	t, ours := tx.Tx.(*connTx)
 	return ours && t.pending() && tx.shared && !tx.careful &&
 		len(jobs) <= fastMost && len(jobs) == len(groups) && !slices.ContainsFunc(jobs, tardy) &&
-		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool { return tx.s.guarded.has(spec.Queue) || !tx.s.registry.admits(spec.Queue) })
+		!slices.ContainsFunc(jobs, func(spec *gq.Spec) bool {
+			return spec.Queue == matchingQueue || tx.s.guarded.has(spec.Queue) || !tx.s.registry.admits(spec.Queue)
+		})
 }
 
 // remember takes down which of some queues are guarded, so that insertFast is not
@@ -91,7 +93,7 @@ func (tx *txn) canInsertFast(groups []store.Group, jobs []*gq.Spec) bool {
 func (s *Store) remember(names []string, queues map[string]gq.Queue) {
 	for _, name := range names {
 		q, configured := queues[name]
-		s.guarded.learn(name, configured && guarded(q))
+		s.guarded.learn(name, configured && (guarded(q) || reported(q)))
 	}
 }
 
@@ -107,7 +109,7 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 	select {
 	case tx.segment = <-tx.s.spares:
 	default: // the first time
-		if err := conn.conn.QueryRow(ctx, "SELECT nextval('gq.segment_id')").Scan(&tx.segment); err != nil {
+		if err := conn.conn.QueryRow(ctx, conn.dialect.of("SELECT nextval('gq.segment_id')")).Scan(&tx.segment); err != nil {
 			return nil, false, err
 		}
 	}
@@ -198,7 +200,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 		}
 		from := len(space)
 		var created int
-		if space, created, err = codec.AppendMovableState(&b.row.state, appendSegments(space, segments)); err != nil {
+		if space, created, err = codec.AppendMovableState(&b.row.state, appendSegments(space, segments, false)); err != nil {
 			return nil, nil, err
 		}
 		places[i] = int16(created - from + 1)

@@ -55,7 +55,7 @@ func openDeaf(t *testing.T, cfg store.Config) (s *Store, lose *atomic.Bool) {
 		return deaf{c, lose}, err
 	}
 	first := s.pool
-	if s.pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
+	if s.pool.Pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(first.Close)
@@ -154,7 +154,7 @@ func TestSubmissionOutlivesItsConnection(t *testing.T) {
 		return mute{c}, err
 	}
 	defer s.pool.Close()
-	if s.pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
+	if s.pool.Pool, err = pgxpool.NewWithConfig(t.Context(), settings); err != nil {
 		t.Fatal(err)
 	}
 	fastInserts(t, s, 1) // so that the statement is known to the connection

@@ -55,7 +55,7 @@ func (l Layout) Pending() bool { return l.Version < l.Current }
 // Any number of processes may do so at once. The error is [gq.ErrFormat] where
 // the tables are of a newer version or not ours.
 func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
-	err = connected(ctx, url, func(conn *pgx.Conn) error {
+	err = connected(ctx, url, func(conn connection) error {
 		before, err = migrate(ctx, conn, migrations)
 		return err
 	})
@@ -64,15 +64,15 @@ func MigrateUp(ctx context.Context, url string) (before Layout, err error) {
 
 // MigrateStatus tells the layout of a database and changes nothing.
 func MigrateStatus(ctx context.Context, url string) (l Layout, err error) {
-	err = connected(ctx, url, func(conn *pgx.Conn) error {
+	err = connected(ctx, url, func(conn connection) error {
 		l, err = layoutOf(ctx, conn, migrations)
 		return err
 	})
 	return l, err
 }
 
-// MigrateDump is the SQL that makes the layout of this program, for those who
-// apply such things by other means.
+// MigrateDump is the SQL that makes the layout of this program in the schema gq, for those who
+// apply it by other means.
 func MigrateDump() string {
 	var b strings.Builder
 	for _, m := range migrations {
@@ -81,7 +81,11 @@ func MigrateDump() string {
 	return b.String()
 }
 
-func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
+func connected(ctx context.Context, url string, f func(connection) error) error {
+	url, dialect, err := cutSchema(url)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
 	settings, err := pgxpool.ParseConfig(url) // which knows what a URL says of a pool
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -92,7 +96,7 @@ func connected(ctx context.Context, url string, f func(*pgx.Conn) error) error {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // what was done is committed
-	if err := f(conn); err != nil {
+	if err := f(connection{conn, dialect}); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil

@@ -21,7 +21,7 @@ const (
 )
 
 // partitioned are the tables that come in partitions, all with the same bounds.
-var partitioned = []string{"job", "done", "blob", "segment", "log"}
+var partitioned = []string{"job", "done", "blob", "segment", "log", "report", "report_event"}
 
 // partition is where the numbers from first up to past are.
 type partition struct {
@@ -30,7 +30,7 @@ type partition struct {
 	gone        int64 // events up to this one may have been dropped from it
 }
 
-func (p partition) table(of string) string { return pgx.Identifier{"gq", of + "_" + p.name}.Sanitize() }
+func (p partition) table(of string) string { return "gq." + of + "_" + p.name }
 
 func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
 
@@ -213,14 +213,17 @@ func (s *Store) drop(ctx context.Context) (all bool, err error) {
 func (s *Store) quiet(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, quietWithin)
 	defer cancel()
-	var first []string
+	var tables, first []string
+	for _, of := range partitioned {
+		tables = append(tables, s.pool.dialect.name()+"."+of)
+	}
 	for seen := false; ; seen = true {
 		rows, err := s.pool.Query(ctx, `
 			SELECT DISTINCT l.virtualtransaction
 			FROM pg_locks AS l
 			WHERE l.relation = ANY ($1::regclass[]) AND l.granted AND l.pid <> pg_backend_pid()
 				AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`,
-			[]string{"gq.job", "gq.done", "gq.blob", "gq.segment", "gq.log"})
+			tables)
 		if err != nil {
 			return false
 		}
@@ -309,7 +312,8 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 		return err
 	}
 	for _, old := range group {
-		_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s, %s, %s IN SHARE ROW EXCLUSIVE MODE", old.table("job"), old.table("done"), old.table("blob")))
+		_, err := tx.Exec(ctx, fmt.Sprintf("LOCK TABLE %s, %s, %s, %s IN SHARE ROW EXCLUSIVE MODE",
+			old.table("job"), old.table("done"), old.table("blob"), old.table("report")))
 		if err != nil {
 			return err
 		}
@@ -323,7 +327,7 @@ func (tx *txn) replace(ctx context.Context, group []partition) error {
 		return err
 	}
 	for _, old := range group {
-		for _, of := range []string{"job", "done", "blob"} {
+		for _, of := range []string{"job", "done", "blob", "report"} {
 			sql := "INSERT INTO " + p.table(of) + " SELECT o.* FROM unnest($1::bigint[]) AS n (seq) JOIN " + old.table(of) + " AS o USING (seq)"
 			if _, err := tx.Exec(ctx, sql, left.seqs); err != nil {
 				return err
@@ -400,7 +404,7 @@ func (tx *txn) left(ctx context.Context, p partition) (l leftover, err error) {
 		if seq >= p.first {
 			l.seqs = append(l.seqs, seq)
 		}
-		segments, rest, err := decodeSegments(data)
+		segments, _, rest, err := decodeSegments(data)
 		if err != nil {
 			return err
 		}
@@ -434,6 +438,10 @@ const carryStep = 500
 
 // carryEvents copies what is left of segments.
 func (tx *txn) carryEvents(ctx context.Context, p partition, l leftover) error {
+	jobs := make([][16]byte, 0, len(l.jobs))
+	for id := range l.jobs {
+		jobs = append(jobs, id)
+	}
 	for ids := range slices.Chunk(l.segments, carryStep) {
 		rows, err := tx.Query(ctx, "SELECT l.id, l.data FROM unnest($1::bigint[]) AS n (id) JOIN gq.log AS l USING (id)", ids)
 		if err != nil {
@@ -454,6 +462,10 @@ func (tx *txn) carryEvents(ctx context.Context, p partition, l leftover) error {
 		_, err = tx.Exec(ctx, "INSERT INTO "+p.table("segment")+" SELECT s.* FROM unnest($1::bigint[]) AS n (id) JOIN gq.segment AS s USING (id)", found)
 		if err == nil {
 			_, err = tx.Exec(ctx, "INSERT INTO "+p.table("log")+" (id, data) SELECT * FROM unnest($1::bigint[], $2::bytea[])", found, datas)
+		}
+		if err == nil {
+			_, err = tx.Exec(ctx, "INSERT INTO "+p.table("report_event")+" SELECT e.* FROM unnest($1::bigint[]) AS n (segment) JOIN gq.report_event AS e USING (segment) WHERE e.job = ANY ($2)",
+				found, jobs)
 		}
 		if err != nil {
 			return err

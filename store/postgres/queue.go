@@ -71,6 +71,13 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 				return err
 			}
 		}
+		var unreported []*row // of a queue that the views show from now on
+		reporting := reported(q) && !reported(gq.Queue{Name: q.Name, Pool: was[q.Name].Pool})
+		if reporting {
+			if unreported, err = tx.liveRows(ctx, q.Name, "FOR UPDATE"); err != nil {
+				return err
+			}
+		}
 		if _, err := tx.stamp(ctx, 0); err != nil {
 			return err
 		}
@@ -91,6 +98,14 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 			return err
 		}
 		tx.more.Queue("UPDATE gq.queue SET config = $2 WHERE name = $1", q.Name, config)
+		if reporting {
+			if err := tx.reportQueue(ctx, q.Name, unreported); err != nil {
+				return err
+			}
+			if err := tx.flush(ctx); err != nil {
+				return err
+			}
+		}
 		if turning {
 			if err := tx.rearrange(ctx, q); err != nil {
 				return err

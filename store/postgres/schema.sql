@@ -302,6 +302,87 @@ CREATE TABLE gq.doc (
     PRIMARY KEY (kind, name)
 );
 
+-- Reports
+
+-- What follows is for people who read with SQL: the tables of the scheduler API and of
+-- matching, as views. The queue itself reads none of it.
+--
+-- The views show the queues that share the pool "scheduler" and the queue "matching". Jobs of
+-- these queues, and their events, are written a second time, in plain columns, in the same
+-- commit. The program computes every name and every rule that the columns contain, so that the
+-- views only select and join. Jobs of other queues have no row here and cost nothing.
+
+-- The current state of a job.
+CREATE TABLE gq.report (
+    seq                bigint   NOT NULL,
+    id                 uuid     NOT NULL,
+    queue              text     NOT NULL COLLATE "C",
+    type               text     NOT NULL COLLATE "C",
+    cost               bigint   NOT NULL,
+    requester          text     NOT NULL,
+    tier               text     NOT NULL,
+    max_fee            bigint   NOT NULL,
+    asks               jsonb,             -- what a matching job asks for; NULL if no round can read it
+
+    status             smallint NOT NULL,
+    held               boolean  NOT NULL, -- CLAIMED or RUNNING
+    scheduler_state    text     NOT NULL, -- the status as the scheduler API names it
+    matching_state     text     NOT NULL, -- and as matching does
+    priority           text     NOT NULL, -- as the scheduler API names it
+    attempts           bigint   NOT NULL, -- executions started
+    faults             bigint   NOT NULL, -- failures that count
+    created            bigint   NOT NULL,
+    started            bigint,            -- current or last attempt
+    first_started      bigint,
+    completed          bigint,            -- NULL until the job has finished
+    failure            text,              -- message of the last failure
+    failure_code       text,              -- its code, as matching names it
+    reason             text,              -- why the job ended, if its handler did not end it
+    lifetime           bigint   NOT NULL, -- from submission to the end, by its policy
+    run_lifetime       bigint   NOT NULL, -- from the first lease to the end
+    policy_ttl         bigint   NOT NULL, -- of a lease
+    renew_before       bigint   NOT NULL, -- how long before the end of a lease to renew it
+
+    claimed_by         text,              -- the worker that has the job or had it when it ended
+    last_run           text,              -- the last lease under which the job ran
+    lease              text     COLLATE "C", -- the current lease, or the last one
+    lease_state        text,              -- as the scheduler API names it
+    worker             text,
+    granted            bigint,
+    beat               bigint,            -- last heartbeat
+    expires            bigint,
+    ttl                bigint,
+    lease_cost         bigint   NOT NULL,
+    PRIMARY KEY (seq)
+) PARTITION BY RANGE (seq);
+
+-- One event of a job.
+CREATE TABLE gq.report_event (
+    segment         bigint  NOT NULL,
+    place           integer NOT NULL,             -- within the segment, from 0
+    job             uuid    NOT NULL,
+    queue           text    NOT NULL COLLATE "C",
+    type            text    NOT NULL COLLATE "C", -- job.submitted, job.started and so on
+    final           boolean NOT NULL,             -- the job has finished
+    scheduler_state text    NOT NULL,             -- the status from here on, as the scheduler API names it
+    attempt         bigint  NOT NULL,
+    lease           text    NOT NULL COLLATE "C", -- empty if there is none
+    lease_state     text,                         -- the lease from here on, as the scheduler API names it
+    lease_end       text,                         -- how the lease ended, as matching names it
+    ends_run        boolean NOT NULL,             -- ends a lease under which the job ran
+    fault           boolean NOT NULL,             -- one of the faults that matching counts as attempts
+    worker          text    NOT NULL,
+    until           bigint,                       -- when the lease ends or the next run is due
+    cost            bigint  NOT NULL,             -- capacity of the lease
+    beat            bigint,                       -- last heartbeat under the lease
+    message         text,
+    reason          text,
+    submitted       jsonb,                        -- of a submission: what the scheduler API tells of the job
+    PRIMARY KEY (segment, place)
+) PARTITION BY RANGE (segment);
+
+CREATE INDEX report_event_job ON gq.report_event (job);
+
 -- Partitions
 
 -- Which numbers are in which partition. The catalog knows it too, as text.
@@ -322,457 +403,20 @@ BEGIN
     EXECUTE format('CREATE TABLE gq.blob_0 PARTITION OF gq.blob FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.segment_0 PARTITION OF gq.segment FOR VALUES FROM (MINVALUE) TO (%s)', today);
     EXECUTE format('CREATE TABLE gq.log_0 PARTITION OF gq.log FOR VALUES FROM (MINVALUE) TO (%s)', today);
+    EXECUTE format('CREATE TABLE gq.report_0 PARTITION OF gq.report FOR VALUES FROM (MINVALUE) TO (%s)', today);
+    EXECUTE format('CREATE TABLE gq.report_event_0 PARTITION OF gq.report_event FOR VALUES FROM (MINVALUE) TO (%s)', today);
     INSERT INTO gq.partition (name, first, past) VALUES ('0', -9223372036854775808, today);
 END $$;
 
--- Readers of the binary form
---
--- What follows is for people who read with SQL, and for reports: the views of the scheduler
--- API's and the matching document's tables, and the functions that they need. The queue
--- itself uses none of it. A row of a view is there with the commit of what it tells of,
--- except that an event is listed once it has its number.
+-- Views
 
--- A number at a position, and the position behind it. Both are inlined: most numbers
--- have one byte.
-CREATE FUNCTION gq.long_uvarint(b bytea, at integer) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    value bigint := 0;
-    shift integer := 0;
-    byte  integer;
-BEGIN
-    LOOP
-        byte := get_byte(b, at);
-        value := value | ((byte & 127)::bigint << shift);
-        EXIT WHEN byte < 128;
-        at := at + 1;
-        shift := shift + 7;
-    END LOOP;
-    RETURN value;
-END $$;
-
-CREATE FUNCTION gq.long_past(b bytea, at integer) RETURNS integer
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-BEGIN
-    WHILE get_byte(b, at) > 127 LOOP
-        at := at + 1;
-    END LOOP;
-    RETURN at + 1;
-END $$;
-
-CREATE FUNCTION gq.uvarint(b bytea, at integer) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN get_byte(b, at) < 128 THEN get_byte(b, at) ELSE gq.long_uvarint(b, at) END;
-
-CREATE FUNCTION gq.past(b bytea, at integer) RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE WHEN get_byte(b, at) < 128 THEN at + 1 ELSE gq.long_past(b, at) END;
-
--- A number that may be negative, out of one that is not.
-CREATE FUNCTION gq.signed(value bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ((value >> 1) & 9223372036854775807) # -(value & 1);
-
-CREATE FUNCTION gq.fixed(b bytea, at integer) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN ('x' || encode(substring(b FROM at + 1 FOR 8), 'hex'))::bit(64)::bigint;
-
--- A policy. Of one that is its preset only the preset is written.
-CREATE FUNCTION gq.read_policy(
-    b bytea, INOUT at integer, OUT preset smallint,
-    OUT lease_ttl bigint, OUT lifetime bigint, OUT run_lifetime bigint, OUT renew_by_ppb bigint
-) LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    n bigint;
-BEGIN
-    preset := get_byte(b, at);
-    at := at + 2;
-    IF get_byte(b, at - 1) = 0 THEN
-        RETURN;
-    END IF;
-    at := at + 5 + 8; -- rules, and the multiplier of the backoff
-    at := gq.past(b, at) + gq.uvarint(b, at); -- its name
-    FOR i IN 1 .. 13 LOOP
-        IF i IN (3, 6, 7, 12) THEN
-            n := gq.uvarint(b, at);
-            n := gq.signed(n);
-            CASE i
-                WHEN 3 THEN lease_ttl := n;
-                WHEN 6 THEN lifetime := n;
-                WHEN 7 THEN run_lifetime := n;
-                ELSE renew_by_ppb := n;
-            END CASE;
-        END IF;
-        at := gq.past(b, at);
-    END LOOP;
-END $$;
-
--- The commits that tell of a job, which come before its state.
-CREATE FUNCTION gq.read_segments(b bytea, OUT at integer, OUT ids bigint[])
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    many bigint;
-    last bigint := 0;
-BEGIN
-    ids := '{}';
-    many := gq.uvarint(b, 0);
-    at := gq.past(b, 0);
-    FOR i IN 1 .. many LOOP
-        last := last + gq.uvarint(b, at);
-        at := gq.past(b, at);
-        ids := ids || last;
-    END LOOP;
-END $$;
-
--- A state, as far as the views tell it.
-CREATE FUNCTION gq.read_state(
-    b bytea, OUT id uuid, OUT status smallint, OUT detail smallint, OUT priority smallint, OUT preset smallint,
-    OUT lease_ttl bigint, OUT lifetime bigint, OUT run_lifetime bigint, OUT renew_by_ppb bigint,
-    OUT created bigint, OUT attempt bigint, OUT faults bigint, OUT started bigint, OUT first_started bigint, OUT completed bigint,
-    OUT lease text, OUT lease_state smallint, OUT worker text, OUT lease_attempt bigint, OUT granted bigint, OUT beat bigint,
-    OUT expires bigint, OUT ttl bigint, OUT renewals bigint, OUT cost bigint,
-    OUT category smallint, OUT code text, OUT message text, OUT reason text
-) LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    at   integer;
-    has  bigint;
-    n    bigint;
-    many bigint;
-BEGIN
-    b := b || ''::bytea; -- fetched once
-    many := gq.uvarint(b, 0); -- the segments that tell of it
-    at := gq.past(b, 0);
-    FOR i IN 1 .. many LOOP
-        at := gq.past(b, at);
-    END LOOP;
-    IF get_byte(b, at) <> 1 THEN
-        RAISE EXCEPTION 'a state of version %, these views know 1', get_byte(b, at);
-    END IF;
-    status := get_byte(b, at + 1);
-    detail := get_byte(b, at + 2) >> 4;
-    priority := get_byte(b, at + 2) & 15;
-    at := at + 3;
-    has := gq.uvarint(b, at);
-    at := gq.past(b, at);
-    id := encode(substring(b FROM at + 1 FOR 16), 'hex')::uuid;
-    at := at + 16;
-    IF get_byte(b, at + 1) = 0 THEN -- the policy is its preset
-        preset := get_byte(b, at);
-        at := at + 2;
-    ELSE
-        SELECT r.at, r.preset, r.lease_ttl, r.lifetime, r.run_lifetime, r.renew_by_ppb
-            INTO at, preset, lease_ttl, lifetime, run_lifetime, renew_by_ppb FROM gq.read_policy(b, at) AS r;
-    END IF;
-    created := gq.fixed(b, at);
-    at := gq.past(b, at + 8); -- updated
-    at := gq.past(b, at); -- depth
-    IF has & 32768 <> 0 THEN -- turn
-        at := gq.past(b, at);
-    END IF;
-    IF has & 1 <> 0 THEN -- inherited priority
-        at := at + 1;
-    END IF;
-    IF has & 2 <> 0 THEN -- waits
-        at := gq.past(b, at);
-    END IF;
-    attempt := 0;
-    faults := 0;
-    IF has & 4 <> 0 THEN
-        attempt := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        at := gq.past(b, at); -- bound
-        faults := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        at := gq.past(b, at); -- losses
-        at := gq.past(b, at); -- version
-    END IF;
-    IF has & 8 <> 0 THEN -- run at
-        at := gq.past(b, at);
-    END IF;
-    IF has & 16 <> 0 THEN -- scheduled at
-        at := gq.past(b, at);
-    END IF;
-    IF has & 32 <> 0 THEN
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        started := created + gq.signed(n);
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        first_started := created + gq.signed(n);
-    END IF;
-    IF has & 65536 <> 0 THEN -- it was leased and never started
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        first_started := created + gq.signed(n);
-    END IF;
-    IF has & 64 <> 0 THEN
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        completed := created + gq.signed(n);
-    END IF;
-    IF has & 128 <> 0 THEN
-        IF get_byte(b, at) = 1 THEN
-            lease := encode(substring(b FROM at + 2 FOR 16), 'hex')::uuid::text;
-            at := at + 17;
-        ELSE
-            n := gq.uvarint(b, at + 1);
-            at := gq.past(b, at + 1);
-            lease := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-            at := at + n;
-        END IF;
-        at := gq.past(b, at); -- version
-        lease_state := get_byte(b, at);
-        n := gq.uvarint(b, at + 1);
-        at := gq.past(b, at + 1);
-        worker := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-        at := at + n;
-        lease_attempt := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        IF get_byte(b, at) = 1 THEN -- the one before
-            at := at + 17;
-        ELSE
-            n := gq.uvarint(b, at + 1);
-            at := gq.past(b, at + 1) + n;
-        END IF;
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        granted := created + gq.signed(n);
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        beat := granted + gq.signed(n);
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        expires := beat + gq.signed(n);
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        ttl := gq.signed(n);
-        renewals := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        cost := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        at := at + 8; -- digest of the settlement
-    END IF;
-    IF has & (256 + 512 + 1024 + 2048 + 4096) = 0 THEN
-        RETURN;
-    END IF;
-    IF has & 256 <> 0 THEN -- the settlement before
-        IF get_byte(b, at) = 1 THEN
-            at := at + 17;
-        ELSE
-            n := gq.uvarint(b, at + 1);
-            at := gq.past(b, at + 1) + n;
-        END IF;
-        at := at + 8;
-    END IF;
-    IF has & 512 <> 0 THEN -- progress and note
-        n := gq.uvarint(b, at + 8);
-        at := gq.past(b, at + 8) + n;
-    END IF;
-    IF has & 1024 <> 0 THEN
-        category := get_byte(b, at);
-        n := gq.uvarint(b, at + 1);
-        at := gq.past(b, at + 1);
-        code := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-        at := at + n;
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        message := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-        at := at + n;
-        at := gq.past(b, at); -- retry after
-    END IF;
-    IF has & 2048 <> 0 THEN -- cancellation
-        FOR i IN 1 .. 3 LOOP
-            at := at + CASE get_byte(b, at) WHEN 1 THEN 9 ELSE 1 END;
-        END LOOP;
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at) + n;
-    END IF;
-    IF has & 4096 <> 0 THEN
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        reason := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-    END IF;
-END $$;
-
--- A spec, as far as the views tell it and it has no column.
-CREATE FUNCTION gq.read_spec(
-    b bytea, OUT priority smallint, OUT requester text, OUT tier text, OUT max_fee bigint, OUT attributes jsonb
-) LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    at    integer;
-    has   bigint;
-    many  bigint;
-    n     bigint;
-    name  text;
-BEGIN
-    b := b || ''::bytea; -- fetched once
-    IF get_byte(b, 0) <> 1 THEN
-        RAISE EXCEPTION 'a spec of version %, these views know 1', get_byte(b, 0);
-    END IF;
-    has := gq.uvarint(b, 1);
-    at := gq.past(b, 1) + 16; -- id
-    at := gq.past(b, at) + gq.uvarint(b, at); -- queue
-    at := gq.past(b, at) + gq.uvarint(b, at); -- type
-    SELECT r.at INTO at FROM gq.read_policy(b, at) AS r;
-    priority := get_byte(b, at);
-    at := at + 2;
-    IF get_byte(b, at - 1) = 0 THEN -- content type
-        at := gq.past(b, at) + gq.uvarint(b, at);
-    END IF;
-    IF has & 1 <> 0 THEN -- key
-        at := gq.past(b, at) + gq.uvarint(b, at);
-        at := gq.past(b, at) + gq.uvarint(b, at) + 8;
-    END IF;
-    IF has & 2 <> 0 THEN -- first run
-        at := at + 8;
-    END IF;
-    IF has & 512 <> 0 THEN -- delay
-        at := gq.past(b, at);
-    END IF;
-    IF has & 4 <> 0 THEN -- dependencies
-        at := gq.past(b, at) + 17 * gq.uvarint(b, at);
-    END IF;
-    IF has & 8 <> 0 THEN -- cost
-        at := gq.past(b, at);
-    END IF;
-    IF has & 16 <> 0 THEN -- requires
-        many := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        FOR i IN 1 .. many LOOP
-            at := gq.past(b, at) + gq.uvarint(b, at);
-        END LOOP;
-    END IF;
-    IF has & 32 <> 0 THEN
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        requester := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-        at := at + n;
-        n := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        tier := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-        at := at + n;
-        max_fee := gq.uvarint(b, at);
-        at := gq.past(b, at);
-    END IF;
-    IF has & 1024 <> 0 THEN -- limit key and fair key
-        at := gq.past(b, at) + gq.uvarint(b, at);
-        at := gq.past(b, at) + gq.uvarint(b, at);
-    END IF;
-    attributes := '{}';
-    IF has & 64 <> 0 THEN
-        many := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        FOR i IN 1 .. many LOOP
-            n := gq.uvarint(b, at);
-            at := gq.past(b, at);
-            name := convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8');
-            at := at + n;
-            n := gq.uvarint(b, at);
-            at := gq.past(b, at);
-            attributes := attributes || jsonb_build_object(name, convert_from(substring(b FROM at + 1 FOR n::integer), 'UTF8'));
-            at := at + n;
-        END LOOP;
-    END IF;
-END $$;
-
--- The events of a segment whose first event has the number first.
-CREATE FUNCTION gq.read_log(first bigint, b bytea) RETURNS TABLE (
-    seq bigint, job uuid, queue text, type smallint, status smallint, attempt bigint, lease text, lease_state smallint, worker text,
-    until bigint, detail smallint, category smallint, code text, message text, reason text, cost bigint, beat bigint
-) LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE ROWS 10 AS $$
-DECLARE
-    at   integer := 0;
-    size bigint;
-    has  integer;
-    next bigint := first;
-    ends integer := length(b);
-BEGIN
-    b := b || ''::bytea; -- fetched once, and not for every byte
-    queue := '';
-    WHILE at < ends LOOP
-        job := encode(substring(b FROM at + 1 FOR 16), 'hex')::uuid;
-        at := at + 16;
-        size := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        IF job = '00000000-0000-0000-0000-000000000000' THEN -- so many were left out
-            next := next + size;
-            CONTINUE;
-        END IF;
-        IF size > 0 THEN
-            queue := convert_from(substring(b FROM at + 1 FOR size::integer), 'UTF8');
-            at := at + size;
-        END IF;
-        seq := next;
-        next := next + 1;
-        type := get_byte(b, at);
-        status := get_byte(b, at + 1);
-        has := get_byte(b, at + 2);
-        at := at + 3;
-        attempt := gq.uvarint(b, at);
-        at := gq.past(b, at);
-        lease := ''; lease_state := 0; worker := ''; until := NULL; detail := 0;
-        category := NULL; code := NULL; message := NULL; reason := ''; cost := 0; beat := NULL;
-        IF has & 1 <> 0 THEN
-            IF get_byte(b, at) = 1 THEN
-                lease := encode(substring(b FROM at + 2 FOR 16), 'hex')::uuid::text;
-                at := at + 17;
-            ELSE
-                size := gq.uvarint(b, at + 1);
-                at := gq.past(b, at + 1);
-                lease := convert_from(substring(b FROM at + 1 FOR size::integer), 'UTF8');
-                at := at + size;
-            END IF;
-            at := gq.past(b, at); -- version
-            lease_state := get_byte(b, at);
-            size := gq.uvarint(b, at + 1);
-            at := gq.past(b, at + 1);
-            worker := convert_from(substring(b FROM at + 1 FOR size::integer), 'UTF8');
-            at := at + size;
-        END IF;
-        IF has & 2 <> 0 THEN
-            until := gq.fixed(b, at);
-            at := at + 8;
-        END IF;
-        IF has & 4 <> 0 THEN
-            detail := get_byte(b, at);
-            at := at + 1;
-        END IF;
-        IF has & 8 <> 0 THEN
-            category := get_byte(b, at);
-            size := gq.uvarint(b, at + 1);
-            at := gq.past(b, at + 1);
-            code := convert_from(substring(b FROM at + 1 FOR size::integer), 'UTF8');
-            at := at + size;
-            size := gq.uvarint(b, at);
-            at := gq.past(b, at);
-            message := convert_from(substring(b FROM at + 1 FOR size::integer), 'UTF8');
-            at := at + size;
-            at := gq.past(b, at); -- retry after
-        END IF;
-        IF has & 16 <> 0 THEN
-            size := gq.uvarint(b, at);
-            at := gq.past(b, at);
-            reason := convert_from(substring(b FROM at + 1 FOR size::integer), 'UTF8');
-            at := at + size;
-        END IF;
-        IF has & 32 <> 0 THEN
-            cost := gq.uvarint(b, at);
-            at := gq.past(b, at);
-        END IF;
-        IF has & 64 <> 0 THEN
-            beat := gq.fixed(b, at);
-            at := at + 8;
-        END IF;
-        RETURN NEXT;
-    END LOOP;
-END $$;
-
--- An instant, to the microsecond that a timestamptz can hold.
+-- An instant, to the microsecond that a timestamptz can hold. A double is exact to the
+-- microsecond until 2242.
 CREATE FUNCTION gq.instant(nanoseconds bigint) RETURNS timestamptz
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN '1970-01-01 00:00:00+00'::timestamptz + (nanoseconds / 1000) * interval '1 microsecond';
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN to_timestamp((nanoseconds / 1000) / 1000000.0::double precision);
 
--- An instant as text, as the faces write it.
+-- An instant as text, as the scheduler API writes it.
 CREATE FUNCTION gq.stamp(nanoseconds bigint) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE
@@ -781,7 +425,7 @@ RETURN CASE
         || rtrim(rtrim('.' || lpad((nanoseconds / 1000 % 1000000)::text, 6, '0'), '0'), '.') || 'Z'
 END;
 
--- What is JSON, as that; NULL for what is not.
+-- Bytes as JSON; NULL if they are something else.
 CREATE FUNCTION gq.read_json(b bytea) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN
@@ -790,214 +434,153 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $$;
 
--- All jobs that are still kept.
-CREATE VIEW gq.job_now AS
-SELECT l.seq, l.queue, l.data FROM gq.live AS l
-UNION ALL
-SELECT s.seq, s.queue, s.data
-FROM gq.done AS s
-WHERE NOT EXISTS (SELECT FROM gq.horizon AS h WHERE h.status = s.status AND (h.ended, h.seq) >= (s.ended, s.seq));
+-- What a matching job asks for; NULL if no round can read it. Called when a job is written.
+CREATE FUNCTION gq.read_asks(asks text) RETURNS jsonb
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
+BEGIN
+    IF jsonb_typeof(asks::jsonb) = 'object' AND coalesce((asks::jsonb ->> 'size_bytes')::bigint, 0) BETWEEN 0 AND 9007199254740991 THEN
+        RETURN asks::jsonb;
+    END IF;
+    RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END $$;
 
--- All events that have numbers.
-CREATE VIEW gq.event AS
-SELECT e.*, s.time
-FROM gq.segment AS s
-JOIN gq.log AS l USING (id)
-CROSS JOIN LATERAL gq.read_log(s.seq, l.data) AS e
-WHERE s.seq IS NOT NULL;
+-- The jobs that retention keeps.
+CREATE VIEW gq.report_kept AS
+SELECT r.*
+FROM gq.report AS r
+WHERE NOT EXISTS (SELECT FROM gq.horizon AS h WHERE h.status = r.status AND (h.ended, h.seq) >= (r.completed, r.seq));
 
--- The events of one job, by the row that lists them.
-CREATE FUNCTION gq.history(data bytea, of uuid) RETURNS TABLE (
-    seq bigint, "time" bigint, type smallint, status smallint, attempt bigint, lease text, lease_state smallint, worker text,
-    until bigint, code text, reason text, cost bigint, beat bigint
-) LANGUAGE sql STABLE STRICT AS $$
-    SELECT e.seq, s.time, e.type, e.status, e.attempt, e.lease, e.lease_state, e.worker, e.until, e.code, e.reason, e.cost, e.beat
-    FROM unnest((gq.read_segments(data)).ids) AS n (id)
-    JOIN gq.segment AS s USING (id)
-    JOIN gq.log AS l USING (id)
-    CROSS JOIN LATERAL gq.read_log(s.seq, l.data) AS e
-    WHERE s.seq IS NOT NULL AND e.job = of
-    ORDER BY e.seq
-$$;
-
--- The scheduler API
-
--- The scheduler API's names.
-CREATE FUNCTION gq.scheduler_state(status smallint, detail smallint, category smallint) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-    WHEN status IN (1, 2, 3, 6) THEN 'QUEUED'
-    WHEN status = 4 AND detail = 2 THEN 'PREPARING'
-    WHEN status = 4 AND detail = 3 THEN 'LEASE_PENDING'
-    WHEN status = 4 THEN 'CLAIMED'
-    WHEN status = 5 THEN 'RUNNING'
-    WHEN status = 7 THEN 'DONE'
-    WHEN status IN (8, 9) AND category = 3 THEN 'TIMEOUT'
-    WHEN status IN (8, 9) THEN 'FAILED'
-    ELSE 'CANCELED'
-END;
-
-CREATE FUNCTION gq.scheduler_priority(priority smallint) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE priority WHEN 1 THEN 'URGENT' WHEN 2 THEN 'HIGH' WHEN 3 THEN 'NORMAL' ELSE 'LOW' END;
-
--- Whether an event ends a lease under which its job had started.
-CREATE FUNCTION gq.ends_run(type smallint, lease_state smallint, code text) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-    WHEN type IN (7, 8, 10) THEN lease_state > 1
-    WHEN type = 9 THEN lease_state > 1 AND code IS DISTINCT FROM 'ack_timeout'
-    WHEN type = 11 THEN lease_state IN (2, 3)
-    ELSE false
-END;
-
--- The queues whose jobs are the scheduler's: those that share its pool.
+-- The queues of the scheduler API: those that share its pool.
 CREATE VIEW gq.scheduler_addon AS
 SELECT q.name FROM gq.queue AS q WHERE q.config ->> 'Pool' = 'scheduler';
 
 CREATE VIEW gq.scheduler_job_runs AS
 SELECT
-    s.id AS job_id, r.queue AS addon_id, j.type AS job_type, gq.scheduler_priority(s.priority) AS priority, j.cost AS cost_units,
-    gq.scheduler_state(s.status, s.detail, s.category) AS state, s.attempt AS attempts,
-    gq.instant(s.created) AS created_at, gq.instant(s.started) AS started_at, gq.instant(s.completed) AS finished_at,
-    CASE WHEN h.held THEN s.worker END AS claimed_by,
-    CASE
-        WHEN h.held AND s.lease_attempt > 0 THEN s.lease
-        WHEN s.attempt > 0 THEN (SELECT e.lease FROM gq.history(r.data, s.id) AS e WHERE e.type = 6 ORDER BY e.seq DESC LIMIT 1)
-    END AS lease_id,
-    CASE WHEN s.status = 7 THEN 'SUCCEEDED' WHEN s.status > 7 THEN gq.scheduler_state(s.status, s.detail, s.category) END AS final_status,
-    CASE WHEN s.status > 7 THEN coalesce(w.report ->> 'error', nullif(s.message, ''), nullif(s.reason, '')) END AS error_text,
-    CASE WHEN s.status >= 7 THEN nullif(CASE
+    r.id AS job_id, r.queue AS addon_id, r.type AS job_type, r.priority, r.cost AS cost_units, r.scheduler_state AS state, r.attempts,
+    gq.instant(r.created) AS created_at, gq.instant(r.started) AS started_at, gq.instant(r.completed) AS finished_at,
+    r.claimed_by, r.last_run AS lease_id, f.status AS final_status,
+    CASE WHEN f.status <> 'SUCCEEDED' THEN coalesce(w.report ->> 'error', nullif(r.failure, ''), nullif(r.reason, '')) END AS error_text,
+    CASE WHEN f.status IS NOT NULL THEN nullif(CASE
         WHEN w.framed THEN w.report -> 'result_data'
         WHEN w.report IS NULL THEN to_jsonb(translate(encode(w.result, 'base64'), E'\n', ''))
         ELSE w.report
     END, 'null') END AS result_json,
-    CASE WHEN s.status >= 7 AND w.framed THEN nullif(w.report -> 'metrics', 'null') END AS metrics_json
-FROM gq.job_now AS r
-JOIN gq.job AS j USING (seq)
-CROSS JOIN LATERAL gq.read_state(r.data) AS s
+    CASE WHEN f.status IS NOT NULL AND w.framed THEN nullif(w.report -> 'metrics', 'null') END AS metrics_json
+FROM gq.report_kept AS r
 CROSS JOIN LATERAL (
-    SELECT s.lease IS NOT NULL AND (s.status IN (4, 5) OR s.status >= 7 AND (s.lease_attempt > 0 OR s.lease_state = 4)) AS held
-) AS h
-LEFT JOIN LATERAL (
-    SELECT b.data AS result, p.report,
+    SELECT CASE WHEN r.completed IS NULL THEN NULL WHEN r.scheduler_state = 'DONE' THEN 'SUCCEEDED' ELSE r.scheduler_state END AS status
+) AS f
+LEFT JOIN LATERAL ( -- OFFSET 0: each result is looked up by its key and parsed once
+    SELECT p.result, p.report,
         p.report <> '{}' AND jsonb_typeof(p.report) = 'object' AND p.report - '{result_data,error,metrics}'::text[] = '{}' AS framed
-    FROM gq.blob AS b, LATERAL (SELECT gq.read_json(b.data) AS report) AS p
-    WHERE b.seq = r.seq AND b.part = 2 AND length(b.data) > 0
+    FROM (
+        SELECT b.data AS result, gq.read_json(b.data) AS report
+        FROM gq.blob AS b
+        WHERE b.seq = r.seq AND b.part = 2 AND length(b.data) > 0
+        OFFSET 0
+    ) AS p
+    OFFSET 0
 ) AS w ON true
 WHERE r.queue IN (SELECT a.name FROM gq.scheduler_addon AS a);
 
--- Two sets of thousands of rows are hashed, also where the planner has no statistics
--- and believes them to be small: nested loops would compare each with each.
+-- Every lease under which a job ran. The settings are for tables that have no statistics yet:
+-- hash joins are fast for any number of rows, and nested loops are not.
 CREATE FUNCTION gq.scheduler_leases() RETURNS TABLE (
     lease_id text, job_id uuid, addon_id text, cost_units bigint, ttl_sec bigint, granted_at timestamptz, last_heartbeat_at timestamptz,
     released_at timestamptz, expires_at timestamptz, state text, release_status text
-) LANGUAGE sql STABLE SET enable_nestloop = off SET jit = off AS $$
-    WITH job AS MATERIALIZED (
-        SELECT r.queue, r.data, s.*
-        FROM gq.job_now AS r
-        CROSS JOIN LATERAL gq.read_state(r.data) AS s
-        WHERE r.queue IN (SELECT a.name FROM gq.scheduler_addon AS a)
-    ), told AS ( -- starts and ends of runs, each segment read once
-        SELECT e.job, e.seq, s.time, e.type, e.status, e.lease, e.lease_state, e.until, e.cost, e.beat
-        FROM (SELECT DISTINCT unnest((gq.read_segments(j.data)).ids) AS id FROM job AS j) AS n
-        JOIN gq.segment AS s USING (id)
-        JOIN gq.log AS l USING (id)
-        CROSS JOIN LATERAL gq.read_log(s.seq, l.data) AS e
-        WHERE s.seq IS NOT NULL AND (e.type = 6 OR gq.ends_run(e.type, e.lease_state, e.code))
-    ), run AS ( -- each start with the end behind it: a lease starts once
-        SELECT t.*, lead(t.time) OVER w AS over, lead(t.status) OVER w AS after, lead(t.lease_state) OVER w AS ended, lead(t.beat) OVER w AS last
-        FROM told AS t
-        WINDOW w AS (PARTITION BY t.job, t.lease ORDER BY t.seq)
+) LANGUAGE sql STABLE SET enable_nestloop = off SET enable_mergejoin = off SET jit = off AS $$
+    WITH run AS ( -- each start with the end of its lease
+        SELECT e.job, e.lease, e.until, e.cost, s.time, x.time AS over, x.final, x.lease_state AS ended, x.beat AS last
+        FROM gq.report_event AS e
+        JOIN gq.segment AS s ON s.id = e.segment AND s.seq IS NOT NULL
+        LEFT JOIN (
+            SELECT x.job, x.lease, x.final, x.lease_state, x.beat, s.time
+            FROM gq.report_event AS x
+            JOIN gq.segment AS s ON s.id = x.segment AND s.seq IS NOT NULL
+            WHERE x.ends_run
+        ) AS x ON x.job = e.job AND x.lease = e.lease
+        WHERE e.type = 'job.started' AND e.queue IN (SELECT a.name FROM gq.scheduler_addon AS a)
     )
     SELECT
-        e.lease, s.id, s.queue, l.cost, (l.ttl + 999999999) / 1000000000, gq.instant(l.granted), gq.instant(l.beat),
-        CASE WHEN l.state IN (2, 4) THEN gq.instant(e.over) END,
-        gq.instant(l.expires),
-        CASE l.state WHEN 1 THEN 'ACTIVE' WHEN 3 THEN 'EXPIRED' ELSE 'RELEASED' END,
-        CASE
-            WHEN l.state NOT IN (2, 4) OR e.after < 7 THEN NULL
-            WHEN s.status = 7 THEN 'SUCCEEDED'
-            ELSE gq.scheduler_state(s.status, s.detail, s.category)
-        END
+        e.lease, r.id, r.queue, l.cost, (l.ttl + 999999999) / 1000000000, gq.instant(l.granted), gq.instant(l.beat),
+        CASE WHEN l.state = 'RELEASED' THEN gq.instant(e.over) END,
+        gq.instant(l.expires), l.state,
+        CASE WHEN l.state = 'RELEASED' AND e.final THEN CASE r.scheduler_state WHEN 'DONE' THEN 'SUCCEEDED' ELSE r.scheduler_state END END
     FROM run AS e
-    JOIN job AS s ON s.id = e.job
-    CROSS JOIN LATERAL (
+    JOIN gq.report_kept AS r ON r.id = e.job
+    CROSS JOIN LATERAL ( -- the job itself has the newest of its current lease
         SELECT
-            CASE WHEN s.lease = e.lease THEN s.cost ELSE e.cost END AS cost,
-            CASE WHEN s.lease = e.lease THEN s.ttl ELSE e.until - e.time END AS ttl,
-            CASE WHEN s.lease = e.lease THEN s.granted ELSE e.time END AS granted,
-            CASE WHEN s.lease = e.lease THEN s.beat ELSE coalesce(e.last, e.time) END AS beat,
-            CASE WHEN s.lease = e.lease THEN s.expires ELSE coalesce(e.last + e.until - e.time, e.until) END AS expires,
-            CASE WHEN s.lease = e.lease THEN s.lease_state ELSE coalesce(e.ended, 1) END AS state
+            CASE WHEN r.lease = e.lease THEN r.lease_cost ELSE e.cost END AS cost,
+            CASE WHEN r.lease = e.lease THEN r.ttl ELSE e.until - e.time END AS ttl,
+            CASE WHEN r.lease = e.lease THEN r.granted ELSE e.time END AS granted,
+            CASE WHEN r.lease = e.lease THEN r.beat ELSE coalesce(e.last, e.time) END AS beat,
+            CASE WHEN r.lease = e.lease THEN r.expires ELSE coalesce(e.last + e.until - e.time, e.until) END AS expires,
+            CASE WHEN r.lease = e.lease THEN r.lease_state ELSE coalesce(e.ended, 'ACTIVE') END AS state
     ) AS l
-    WHERE e.type = 6
 $$;
 
 CREATE VIEW gq.scheduler_lease_runs AS SELECT * FROM gq.scheduler_leases();
 
+-- Every event has two numbers: an even one for what happened to its lease, and an odd one for
+-- what happened to its job.
 CREATE VIEW gq.scheduler_events AS
 SELECT
-    2 * e.seq + CASE v.about WHEN 'JOB' THEN 1 ELSE 0 END AS id, gq.instant(e.time) AS ts,
+    2 * (s.seq + e.place) + CASE v.about WHEN 'JOB' THEN 1 ELSE 0 END AS id, gq.instant(s.time) AS ts,
     v.about AS entity_type, CASE v.about WHEN 'JOB' THEN e.job::text ELSE e.lease END AS entity_id,
     v.name AS event_type, jsonb_strip_nulls(v.data) AS data_json
-FROM gq.event AS e
-CROSS JOIN LATERAL (SELECT gq.ends_run(e.type, e.lease_state, e.code) AS over, nullif(e.worker, '') AS worker, nullif(e.reason, '') AS reason) AS o
+FROM gq.report_event AS e
+JOIN gq.segment AS s ON s.id = e.segment
 CROSS JOIN LATERAL (
-    SELECT jsonb_build_object('worker_id', o.worker, 'lease_id', CASE WHEN o.over OR e.type = 6 THEN nullif(e.lease, '') END) AS data
-) AS under
-CROSS JOIN LATERAL (
-    SELECT 'LEASE' AS about, CASE WHEN e.lease_state = 3 THEN 'LEASE_EXPIRED' ELSE 'LEASE_RELEASED' END AS name,
-        jsonb_build_object('job_id', e.job, 'worker_id', o.worker, 'cost_units', e.cost) AS data
-    WHERE o.over
+    SELECT 'LEASE' AS about, CASE e.lease_state WHEN 'EXPIRED' THEN 'LEASE_EXPIRED' ELSE 'LEASE_RELEASED' END AS name,
+        jsonb_build_object('job_id', e.job, 'worker_id', nullif(e.worker, ''), 'cost_units', e.cost) AS data
+    WHERE e.ends_run
     UNION ALL
     SELECT 'LEASE', 'LEASE_GRANTED', jsonb_build_object(
-        'job_id', e.job, 'worker_id', o.worker, 'cost_units', e.cost, 'expires_at', gq.stamp(e.until))
-    WHERE e.type = 6
+        'job_id', e.job, 'worker_id', nullif(e.worker, ''), 'cost_units', e.cost, 'expires_at', gq.stamp(e.until))
+    WHERE e.type = 'job.started'
     UNION ALL
-    SELECT 'LEASE', 'LEASE_RENEWED', jsonb_build_object('job_id', e.job, 'worker_id', o.worker, 'expires_at', gq.stamp(e.until))
-    WHERE e.type = 14
+    SELECT 'LEASE', 'LEASE_RENEWED', jsonb_build_object('job_id', e.job, 'worker_id', nullif(e.worker, ''), 'expires_at', gq.stamp(e.until))
+    WHERE e.type = 'lease.renewed'
     UNION ALL
     SELECT 'JOB', CASE e.type
-            WHEN 1 THEN 'JOB_SUBMITTED' WHEN 4 THEN 'JOB_CLAIMED' WHEN 5 THEN 'JOB_' || gq.scheduler_state(e.status, e.detail, NULL)
-            WHEN 6 THEN 'JOB_RUNNING' WHEN 7 THEN 'JOB_DONE' WHEN 9 THEN 'JOB_REQUEUED' WHEN 2 THEN 'JOB_REQUEUED'
-            WHEN 11 THEN 'JOB_CANCELED' WHEN 12 THEN 'JOB_CANCEL_REQUESTED' WHEN 13 THEN 'JOB_CANCEL_DELIVERED' WHEN 15 THEN 'JOB_UPDATED'
-            ELSE 'JOB_' || gq.scheduler_state(e.status, 0::smallint, e.category)
+            WHEN 'job.submitted' THEN 'JOB_SUBMITTED'
+            WHEN 'job.claimed' THEN 'JOB_CLAIMED'
+            WHEN 'job.retrying' THEN 'JOB_REQUEUED'
+            WHEN 'job.scheduled' THEN 'JOB_REQUEUED'
+            WHEN 'job.cancel_requested' THEN 'JOB_CANCEL_REQUESTED'
+            WHEN 'job.cancel_delivered' THEN 'JOB_CANCEL_DELIVERED'
+            WHEN 'job.updated' THEN 'JOB_UPDATED'
+            ELSE 'JOB_' || e.scheduler_state
         END,
         CASE e.type
-            WHEN 1 THEN coalesce((
-                SELECT jsonb_build_object(
-                    'priority', gq.scheduler_priority((gq.read_spec(j.spec)).priority),
-                    'addon_id', e.queue, 'job_type', nullif(j.type, ''), 'cost_units', j.cost)
-                FROM gq.name AS n
-                JOIN gq.job AS j USING (seq)
-                WHERE n.id = e.job
-            ), '{}')
-            WHEN 4 THEN jsonb_build_object('worker_id', o.worker, 'claim_expires_at', gq.stamp(e.until))
-            WHEN 5 THEN jsonb_build_object('worker_id', o.worker)
-            WHEN 6 THEN under.data || jsonb_build_object('attempt', e.attempt)
-            WHEN 7 THEN under.data
-            WHEN 9 THEN under.data || jsonb_build_object('error', nullif(e.message, ''), 'next_retry_at', gq.stamp(e.until), 'reason', o.reason)
-            WHEN 2 THEN jsonb_build_object('worker_id', o.worker, 'reason', o.reason)
-            WHEN 11 THEN under.data || jsonb_build_object('reason', o.reason)
-            WHEN 12 THEN jsonb_build_object('reason', o.reason)
-            WHEN 13 THEN jsonb_build_object('worker_id', o.worker)
-            WHEN 15 THEN '{}'
-            ELSE under.data || jsonb_build_object('error', nullif(e.message, ''), 'reason', o.reason)
+            WHEN 'job.submitted' THEN CASE WHEN EXISTS (SELECT FROM gq.name AS n WHERE n.id = e.job) THEN e.submitted ELSE '{}' END
+            WHEN 'job.updated' THEN '{}'
+            ELSE jsonb_build_object(
+                'worker_id', CASE WHEN e.type <> 'job.cancel_requested' THEN nullif(e.worker, '') END,
+                'lease_id', CASE WHEN e.ends_run OR e.type = 'job.started' THEN nullif(e.lease, '') END,
+                'attempt', CASE WHEN e.type = 'job.started' THEN e.attempt END,
+                'claim_expires_at', CASE WHEN e.type = 'job.claimed' THEN gq.stamp(e.until) END,
+                'next_retry_at', CASE WHEN e.type = 'job.retrying' THEN gq.stamp(e.until) END,
+                'error', CASE WHEN e.type IN ('job.failed', 'job.dead_lettered', 'job.retrying') THEN nullif(e.message, '') END,
+                'reason', CASE WHEN e.type IN (
+                    'job.failed', 'job.dead_lettered', 'job.retrying', 'job.scheduled', 'job.cancelled', 'job.cancel_requested'
+                ) THEN nullif(e.reason, '') END)
         END
-    WHERE e.type NOT IN (3, 14) AND (e.type <> 2 OR e.lease <> '')
-) AS v;
+    WHERE e.type NOT IN ('job.delayed', 'lease.renewed') AND (e.type <> 'job.scheduled' OR e.lease <> '')
+) AS v
+WHERE s.seq IS NOT NULL AND e.queue IN (SELECT a.name FROM gq.scheduler_addon AS a);
 
--- Matching
+-- The document on matching
 --
--- The jobs of the queue "matching", which is the one that servers hold rounds over. Instants
--- are seconds since 1970, as in the document.
+-- The queue "matching". Instants are seconds since 1970, as in the document.
 
--- The present: the policy in force, which is the one that was put or else the one
--- that servers were configured with, the time as far as the database knows it, and
--- the epoch.
+-- The policy in force, which is the one that was put or else the one that servers were
+-- configured with; the time as far as the database knows it; the epoch.
 CREATE VIEW gq.matching_now AS
-SELECT p.policy, t.now, coalesce((b.beacon ->> 'epoch_id')::bigint, t.now / 1000000000 / (p.policy -> 'seed' ->> 'epoch_secs')::bigint) AS epoch
+SELECT p.policy, t.now, coalesce((b.beacon ->> 'epoch_id')::bigint, t.now / 1000000000 / (p.policy -> 'seed' ->> 'epoch_secs')::bigint) AS epoch,
+    t.now - (p.policy -> 'ttl' ->> 'gc_horizon_secs')::bigint * 1000000000 AS horizon
 FROM (
     SELECT greatest(h.time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000) AS now FROM gq.head AS h
 ) AS t
@@ -1012,151 +595,104 @@ LEFT JOIN (
     SELECT gq.read_json(d.data) AS beacon FROM gq.doc AS d WHERE d.kind = 'matching' AND d.name = 'beacon'
 ) AS b ON true;
 
--- The terms of a job. 4 and 5 are the presets of the two kinds, of which nothing
--- else is written.
-CREATE FUNCTION gq.matching_terms(
-    preset smallint, INOUT lease_ttl bigint, INOUT lifetime bigint, INOUT run_lifetime bigint, INOUT renew_by_ppb bigint
-) LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT
-        coalesce(lease_ttl, CASE preset WHEN 4 THEN 600000000000 WHEN 5 THEN 180000000000 END),
-        coalesce(lifetime, CASE preset WHEN 4 THEN 86400000000000 WHEN 5 THEN 7200000000000 END),
-        coalesce(run_lifetime, CASE WHEN preset IN (4, 5) THEN 21600000000000 END),
-        coalesce(renew_by_ppb, CASE WHEN preset IN (4, 5) THEN 600000000 END)
-$$;
+-- The weights of the policy, as the integers that package match computes with.
+CREATE VIEW gq.matching_weights AS
+SELECT
+    (w.p ->> 'w_fee_ppb')::bigint AS fee, (w.p ->> 'fee_ref')::bigint AS fee_ref, (w.p ->> 'w_size_ppb')::bigint AS size,
+    (w.p ->> 'size_ref_bytes')::bigint AS size_ref, (w.p ->> 'w_tier_ppb')::bigint AS tier, w.p -> 'tiers' AS tiers,
+    (w.p ->> 'w_age_ppb')::bigint AS age, (w.p ->> 'age_ref_secs')::bigint AS age_ref
+FROM (SELECT n.policy -> 'priority' AS p FROM gq.matching_now AS n) AS w;
 
--- What a job asks for beyond the fields of a spec, which lies in attributes piece
--- by piece. NULL where it is not what the face writes: such a job takes part in no
--- round.
-CREATE FUNCTION gq.read_asks(attributes jsonb, OUT spec jsonb, OUT size_bytes bigint)
-LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
-DECLARE
-    pieces text := '';
-    n      integer := 0;
-    asks   jsonb;
-BEGIN
-    WHILE attributes ? ('matching.' || n) LOOP
-        pieces := pieces || (attributes ->> ('matching.' || n));
-        n := n + 1;
-    END LOOP;
-    asks := pieces::jsonb;
-    size_bytes := coalesce((asks ->> 'size_bytes')::bigint, 0);
-    IF jsonb_typeof(asks) = 'object' AND size_bytes BETWEEN 0 AND 9007199254740991 THEN
-        spec := coalesce(asks -> 'spec', '{}');
-    END IF;
-EXCEPTION WHEN OTHERS THEN
-    spec := NULL;
-END $$;
-
--- The part of a job's score that does not depend on the time, in the integers of
--- package match: parts per billion, every quotient rounded down.
-CREATE FUNCTION gq.matching_priority(weights jsonb, max_fee bigint, size_bytes bigint, tier text, enqueued bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-RETURN (weights ->> 'w_fee_ppb')::bigint * least(max_fee, (weights ->> 'fee_ref')::bigint) / (weights ->> 'fee_ref')::bigint
-    + (weights ->> 'w_size_ppb')::bigint * (weights ->> 'size_ref_bytes')::bigint / ((weights ->> 'size_ref_bytes')::bigint + size_bytes)
-    + (weights ->> 'w_tier_ppb')::bigint * coalesce((weights -> 'tiers' ->> tier)::bigint, 0) / 1000000000
-    - (weights ->> 'w_age_ppb')::bigint * enqueued / (weights ->> 'age_ref_secs')::bigint;
-
--- The faults that count as attempts, by the codes that events have.
-CREATE FUNCTION gq.matching_fault(code text) RETURNS boolean
+-- match.Priority.Cached in SQL, since the policy may change at any time and every score with it:
+-- parts per billion, every quotient rounded down. A test compares the two.
+CREATE FUNCTION gq.matching_priority(
+    w gq.matching_weights, max_fee bigint, size_bytes bigint, tier text, enqueued bigint
+) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN coalesce(code IN ('ack_timeout', 'lease_expired', 'proof_invalid', 'provider_fail'), false);
+RETURN w.fee * least(max_fee, w.fee_ref) / w.fee_ref
+    + w.size * w.size_ref / (w.size_ref + size_bytes)
+    + w.tier * coalesce((w.tiers ->> tier)::bigint, 0) / 1000000000
+    - w.age * enqueued / w.age_ref;
 
--- The jobs of the queue as they stand, and their terms. One that ended longer ago
--- than the horizon is not told of.
+-- The jobs of the queue, except those that ended longer ago than the policy's horizon.
 CREATE VIEW gq.matching_job AS
-SELECT r.seq, r.data, j.type AS kind, j.spec, s.*, w.policy,
-    t.lease_ttl AS length, t.lifetime AS life, t.run_lifetime AS run_life, t.renew_by_ppb AS renew_by
-FROM gq.job_now AS r
-JOIN gq.job AS j USING (seq)
-CROSS JOIN LATERAL gq.read_state(r.data) AS s
-CROSS JOIN LATERAL gq.matching_terms(s.preset, s.lease_ttl, s.lifetime, s.run_lifetime, s.renew_by_ppb) AS t
-CROSS JOIN gq.matching_now AS w
-WHERE r.queue = 'matching' AND j.type IN ('AI', 'QUANTUM')
-    AND (s.status < 7 OR w.policy IS NULL OR s.completed + (w.policy -> 'ttl' ->> 'gc_horizon_secs')::bigint * 1000000000 > w.now);
+WITH n AS MATERIALIZED (SELECT horizon FROM gq.matching_now)
+SELECT r.*
+FROM gq.report_kept AS r
+CROSS JOIN n
+WHERE r.queue = 'matching' AND r.type IN ('AI', 'QUANTUM') AND (r.completed IS NULL OR n.horizon IS NULL OR r.completed > n.horizon);
 
 CREATE VIEW gq.jobs AS
+WITH w AS MATERIALIZED (SELECT * FROM gq.matching_weights)
 SELECT
-    m.id, m.kind, a.spec,
-    CASE
-        WHEN m.status IN (4, 5) THEN 'ASSIGNED' WHEN m.status = 7 THEN 'COMPLETED' WHEN m.status = 8 THEN 'FAILED'
-        WHEN m.status = 9 THEN 'EXPIRED' WHEN m.status = 10 THEN 'CANCELLED' ELSE 'QUEUED'
-    END AS state,
-    gq.matching_priority(m.policy -> 'priority', coalesce(x.max_fee, 0), a.size_bytes, t.tier, t.enqueued) AS priority_cache,
-    t.enqueued AS enqueue_ts, m.faults AS attempts, m.life / 1000000000 AS ttl_abs,
-    (m.first_started + m.run_life) / 1000000000 AS ttl_rel_deadline,
-    coalesce(x.requester, '') AS requester, a.size_bytes, coalesce(x.max_fee, 0) AS max_fee, t.tier,
-    CASE WHEN gq.matching_fault(m.code) THEN upper(m.code) ELSE nullif(m.code, '') END AS last_error,
-    m.status >= 7 AS tombstoned
+    m.id, m.type AS kind, coalesce(m.asks -> 'spec', '{}') AS spec, m.matching_state AS state,
+    gq.matching_priority(w, m.max_fee, t.size_bytes, t.tier, t.enqueued) AS priority_cache,
+    t.enqueued AS enqueue_ts, m.faults AS attempts, m.lifetime / 1000000000 AS ttl_abs,
+    (m.first_started + m.run_lifetime) / 1000000000 AS ttl_rel_deadline,
+    m.requester, t.size_bytes, m.max_fee, t.tier, m.failure_code AS last_error, m.completed IS NOT NULL AS tombstoned
 FROM gq.matching_job AS m
-CROSS JOIN LATERAL gq.read_spec(m.spec) AS x
-CROSS JOIN LATERAL gq.read_asks(x.attributes) AS a
-CROSS JOIN LATERAL (SELECT coalesce(nullif(x.tier, ''), 'FREE') AS tier, m.created / 1000000000 AS enqueued) AS t
-WHERE a.spec IS NOT NULL;
+CROSS JOIN w
+CROSS JOIN LATERAL (
+    SELECT coalesce(nullif(m.tier, ''), 'FREE') AS tier, m.created / 1000000000 AS enqueued,
+        coalesce((m.asks ->> 'size_bytes')::bigint, 0) AS size_bytes
+) AS t
+WHERE m.asks IS NOT NULL;
 
--- The jobs in the order in which rounds take them. The index that a round uses is
--- in the memory of the server that holds it; this is its order.
+-- The jobs in the order in which rounds take them. The index that a round uses is in the
+-- memory of the server that holds it; this is its order.
 CREATE VIEW gq.job_index AS
 SELECT j.kind, j.state, j.priority_cache
 FROM gq.jobs AS j
 ORDER BY j.kind, j.state, j.priority_cache DESC, j.enqueue_ts, j.id::text COLLATE "C";
 
 -- All leases of these jobs. Events are read whether or not they have their numbers yet, so
--- that a lease is there with the commit of its round.
+-- that a lease is there with the commit of its round. See gq.scheduler_leases for the settings.
 CREATE FUNCTION gq.matching_leases() RETURNS TABLE (
     id text, job_id uuid, provider_id text, attempt bigint, t_start bigint, t_deadline bigint, renew_by bigint, status text
-) LANGUAGE sql STABLE SET enable_nestloop = off SET jit = off AS $$
-    WITH job AS MATERIALIZED (
-        SELECT m.id, m.data, m.length, m.renew_by FROM gq.matching_job AS m
-    ), told AS MATERIALIZED ( -- each segment read once
-        SELECT e.job, row_number() OVER (PARTITION BY e.job ORDER BY n.id, e.seq) AS n, s.time, e.type, e.lease, e.lease_state, e.worker, e.until, e.code
-        FROM (SELECT DISTINCT unnest((gq.read_segments(j.data)).ids) AS id FROM job AS j) AS n
-        JOIN gq.segment AS s USING (id)
-        JOIN gq.log AS l USING (id)
-        CROSS JOIN LATERAL gq.read_log(coalesce(s.seq, 0), l.data) AS e
-        WHERE e.queue = 'matching'
-    ), counted AS (
-        SELECT t.*, count(*) FILTER (WHERE gq.matching_fault(t.code)) OVER (
-            PARTITION BY t.job ORDER BY t.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS faults
-        FROM told AS t
+) LANGUAGE sql STABLE SET enable_nestloop = off SET enable_mergejoin = off SET jit = off AS $$
+    WITH event AS MATERIALIZED (
+        SELECT e.job, e.lease, e.segment, e.place, e.type, e.lease_end, e.fault, e.worker, e.until, s.time
+        FROM gq.report_event AS e
+        JOIN gq.segment AS s ON s.id = e.segment
+        WHERE e.queue = 'matching' AND (e.type IN ('job.claimed', 'job.started', 'lease.renewed') OR e.lease_end IS NOT NULL OR e.fault)
     ), ended AS (
-        SELECT DISTINCT ON (t.job, t.lease) t.job, t.lease, t.n, t.type, t.code
-        FROM told AS t
-        WHERE t.lease <> '' AND t.lease_state > 1
-        ORDER BY t.job, t.lease, t.n
+        SELECT DISTINCT ON (e.job, e.lease) e.job, e.lease, e.segment, e.place, e.lease_end
+        FROM event AS e
+        WHERE e.lease_end IS NOT NULL
+        ORDER BY e.job, e.lease, e.segment, e.place
     ), moved AS ( -- acknowledgement and renewals move the deadline on
-        SELECT t.job, t.lease, max(t.until) AS until, count(*) FILTER (WHERE t.type = 14) AS renewals
-        FROM told AS t
+        SELECT e.job, e.lease, max(e.until) AS until, count(*) FILTER (WHERE e.type = 'lease.renewed') AS renewals
+        FROM event AS e
         LEFT JOIN ended AS x USING (job, lease)
-        WHERE t.type IN (6, 14) AND (x.n IS NULL OR t.n < x.n)
-        GROUP BY t.job, t.lease
+        WHERE e.type IN ('job.started', 'lease.renewed') AND (x.job IS NULL OR (e.segment, e.place) < (x.segment, x.place))
+        GROUP BY e.job, e.lease
+    ), failed AS ( -- how many faults came before each lease
+        SELECT e.job, e.lease, count(*) AS faults
+        FROM event AS e
+        JOIN event AS f ON f.job = e.job AND f.fault AND (f.segment, f.place) < (e.segment, e.place)
+        WHERE e.type = 'job.claimed'
+        GROUP BY e.job, e.lease
     ), lease AS (
         SELECT
-            c.lease AS id, c.job, c.worker AS provider, c.faults AS attempt, c.time AS started, m.length, m.renew_by,
-            coalesce(g.until, c.time + m.length) AS deadline,
-            CASE
-                WHEN x.n IS NULL THEN CASE WHEN g.renewals > 0 THEN 'RENEWED' ELSE 'ACTIVE' END
-                WHEN x.code = 'lease_expired' THEN 'EXPIRED'
-                WHEN x.type = 7 AND NOT gq.matching_fault(x.code) THEN 'COMPLETED'
-                ELSE 'CANCELLED'
-            END AS status
-        FROM counted AS c
-        JOIN job AS m ON m.id = c.job
-        LEFT JOIN ended AS x ON x.job = c.job AND x.lease = c.lease
-        LEFT JOIN moved AS g ON g.job = c.job AND g.lease = c.lease
-        WHERE c.type = 4 AND c.lease <> ''
+            c.lease, c.job, c.worker AS provider, coalesce(f.faults, 0) AS attempt, c.time AS started, g.until, g.renewals, x.lease_end AS ended
+        FROM event AS c
+        LEFT JOIN ended AS x USING (job, lease)
+        LEFT JOIN moved AS g USING (job, lease)
+        LEFT JOIN failed AS f USING (job, lease)
+        WHERE c.type = 'job.claimed' AND c.lease <> ''
     )
     SELECT
-        l.id, l.job, l.provider, l.attempt, l.started / 1000000000, l.deadline / 1000000000,
-        (l.deadline - (l.length - (l.length / 1000000000 * l.renew_by + l.length % 1000000000 * l.renew_by / 1000000000))) / 1000000000,
-        l.status
+        l.lease, l.job, l.provider, l.attempt, l.started / 1000000000, d.deadline / 1000000000, (d.deadline - m.renew_before) / 1000000000,
+        coalesce(l.ended, CASE WHEN l.renewals > 0 THEN 'RENEWED' ELSE 'ACTIVE' END)
     FROM lease AS l
+    JOIN gq.matching_job AS m ON m.id = l.job
+    CROSS JOIN LATERAL (SELECT coalesce(l.until, l.started + m.policy_ttl) AS deadline) AS d
 $$;
 
 CREATE VIEW gq.leases AS SELECT * FROM gq.matching_leases();
 
--- What providers hold and were given. Units are those of the epoch that windows
--- names; pauses are as the last commit of a round or of the provider has them.
+-- What providers hold and were given. Units are those of the epoch that windows names; pauses
+-- are as the last commit of a round or of the provider has them.
 CREATE VIEW gq.provider_quotas AS
 SELECT
     p.name AS provider_id, coalesce(h.leases, 0) AS leases_active,
@@ -1172,11 +708,7 @@ LEFT JOIN LATERAL (
 ) AS b ON true
 CROSS JOIN LATERAL (SELECT (b.ledger ->> 'epoch_id')::bigint = w.epoch AS same) AS e
 LEFT JOIN (
-    SELECT s.worker, count(*) AS leases
-    FROM gq.held AS r
-    CROSS JOIN LATERAL gq.read_state(r.data) AS s
-    WHERE r.queue = 'matching'
-    GROUP BY s.worker
+    SELECT r.worker, count(*) AS leases FROM gq.report AS r WHERE r.queue = 'matching' AND r.held GROUP BY r.worker
 ) AS h ON h.worker = p.name
 WHERE p.kind = 'matching.provider';
 

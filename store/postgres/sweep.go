@@ -100,7 +100,7 @@ func (tx *txn) late(ctx context.Context, n int) ([]lateness, error) {
 		if err := from.Scan(&l.seq, &l.due, &data); err != nil {
 			return l, err
 		}
-		_, rest, err := decodeSegments(data)
+		_, _, rest, err := decodeSegments(data)
 		if err != nil {
 			return l, err
 		}

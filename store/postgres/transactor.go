@@ -128,7 +128,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 		}
 		var outdated bool
 		if err == nil {
-			err = inner.QueryRow(ctx, noticeWithin, channel, string(text)).Scan(&outdated)
+			err = inner.QueryRow(ctx, noticeWithin, s.pool.dialect.channel(), string(text)).Scan(&outdated)
 		}
 		if outdated {
 			err = errOutdated
@@ -137,7 +137,7 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 	}
 	var err error
 	for range maxTries {
-		if err = pgx.BeginFunc(ctx, outer, work); !errors.Is(err, errMoved) {
+		if err = pgx.BeginFunc(ctx, s.pool.dialect.within(outer), work); !errors.Is(err, errMoved) {
 			break
 		}
 		again = true
@@ -178,18 +178,19 @@ func raw(conn *sql.Conn, f func(tx *connTx) error) error {
 // connTx is a transaction on a connection: one that was begun by other means, a
 // savepoint in it, or one that begins with the first statement.
 type connTx struct {
-	pgx.Tx // none: nobody looks into it here
-	conn   *pgx.Conn
-	begin  string // to be sent before anything else; "" once it is
-	piped  bool   // it may travel with a batch
-	ended  bool   // the savepoint
+	pgx.Tx  // none: nobody looks into it here
+	conn    *pgx.Conn
+	dialect *dialect
+	begin   string // to be sent before anything else; "" once it is
+	piped   bool   // it may travel with a batch
+	ended   bool   // the savepoint
 }
 
 func (t *connTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if _, err := t.conn.Exec(ctx, "SAVEPOINT gq"); err != nil {
 		return nil, err
 	}
-	return &connTx{conn: t.conn}, nil
+	return &connTx{conn: t.conn, dialect: t.dialect}, nil
 }
 
 func (t *connTx) Commit(ctx context.Context) error { return t.end(ctx, "RELEASE SAVEPOINT gq") }
@@ -221,21 +222,21 @@ func (t *connTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comm
 	if err := t.start(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	return t.conn.Exec(ctx, sql, args...)
+	return t.conn.Exec(ctx, t.dialect.of(sql), args...)
 }
 
 func (t *connTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
-	return t.conn.Query(ctx, sql, args...)
+	return t.conn.Query(ctx, t.dialect.of(sql), args...)
 }
 
 func (t *connTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.start(ctx); err != nil {
 		return brokenRow{err}
 	}
-	return t.conn.QueryRow(ctx, sql, args...)
+	return t.conn.QueryRow(ctx, t.dialect.of(sql), args...)
 }
 
 // pending reports whether nothing has been sent of a transaction that may begin
@@ -255,13 +256,13 @@ func (t *connTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := t.start(ctx); err != nil {
 		return brokenBatch{err}
 	}
-	return t.conn.SendBatch(ctx, b)
+	return t.conn.SendBatch(ctx, t.dialect.batch(b))
 }
 
 // sendAlone sends a batch that is a transaction of its own, which a batch is where
 // nobody has begun one. What follows begins as if nothing had been sent.
 func (t *connTx) sendAlone(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return t.conn.SendBatch(ctx, b)
+	return t.conn.SendBatch(ctx, t.dialect.batch(b))
 }
 
 // brokenRow is the row of a query that could not be sent.

@@ -43,6 +43,7 @@ type txn struct {
 	ended  []ending
 	events eventLog
 	moves  map[place]int64
+	report reports
 	opened map[string]bool // queues where jobs may have become claimable, or room for them
 	lows   lows            // to which the rows are written
 	book   *turnBook       // nil until someone needs a turn
@@ -87,6 +88,7 @@ type row struct {
 	state    gq.State
 	changed  bool // among txn.rows
 	told     bool // there are events of it among txn.events
+	reported bool // the views show it: see reports
 	home     home // where it is in the database
 }
 
@@ -177,12 +179,12 @@ func scanRows(rows pgx.Rows, err error) ([]*row, error) {
 		if err := from.Scan(into...); err != nil {
 			return nil, err
 		}
-		segments, rest, err := decodeSegments(data)
+		segments, isReported, rest, err := decodeSegments(data)
 		if err != nil {
 			return nil, fmt.Errorf("job %d: %w", seq, err)
 		}
 		r := new(now)
-		r.segments = segments
+		r.segments, r.reported = segments, isReported
 		r.state, err = codec.DecodeState(rest, uint64(seq), policy.of)
 		r.home = homeOf(r.state.Status)
 		return r, err
@@ -245,10 +247,15 @@ func (r *row) specOf() (*gq.Spec, error) {
 	return r.parsed, nil
 }
 
-// appendSegments writes a growing list of numbers: how many, then each as the
-// distance from the one before.
-func appendSegments(b []byte, segments []int64) []byte {
-	b = binary.AppendUvarint(b, uint64(len(segments)))
+// appendSegments writes a growing list of numbers: how many, doubled, then each as the
+// distance from the one before. The lowest bit of the first number says whether the job is
+// reported.
+func appendSegments(b []byte, segments []int64, reported bool) []byte {
+	count := uint64(len(segments)) << 1
+	if reported {
+		count |= 1
+	}
+	b = binary.AppendUvarint(b, count)
 	last := int64(0)
 	for _, id := range segments {
 		b = binary.AppendUvarint(b, uint64(id-last))
@@ -257,10 +264,12 @@ func appendSegments(b []byte, segments []int64) []byte {
 	return b
 }
 
-func decodeSegments(b []byte) (segments []int64, rest []byte, err error) {
+func decodeSegments(b []byte) (segments []int64, reported bool, rest []byte, err error) {
 	count, n := binary.Uvarint(b)
+	reported = count&1 == 1
+	count >>= 1
 	if n <= 0 || count > uint64(len(b)) {
-		return nil, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
+		return nil, false, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
 	}
 	b = b[n:]
 	segments = make([]int64, 0, count+1)
@@ -268,13 +277,13 @@ func decodeSegments(b []byte) (segments []int64, rest []byte, err error) {
 	for range count {
 		d, n := binary.Uvarint(b)
 		if n <= 0 {
-			return nil, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
+			return nil, false, nil, fmt.Errorf("its list of segments is broken: %w", gq.ErrCorrupt)
 		}
 		b = b[n:]
 		last += int64(d)
 		segments = append(segments, last)
 	}
-	return segments, b, nil
+	return segments, reported, b, nil
 }
 
 // errMoved is a job that was claimed or given back while it was looked for, and
@@ -367,11 +376,12 @@ func (tx *txn) record(r *row, next gq.State, events []gq.Event) {
 	}
 	tx.count(place{r.queue, old.Status}, -1)
 	tx.count(place{r.queue, next.Status}, 1)
-	for i := range events {
-		tx.events.add(r.queue, &events[i])
-	}
+	tx.addEvents(r, events)
 	r.told = r.told || len(events) > 0
 	r.state = next
+	if r.reported {
+		tx.report.job(r.queue, nil, &next)
+	}
 	if !r.changed {
 		r.changed = true
 		tx.rows = append(tx.rows, r)
@@ -384,11 +394,21 @@ func (tx *txn) recordInsert(r *row, events []gq.Event) {
 		tx.ended = append(tx.ended, ending{int64(r.state.Sequence), int16(r.state.Status), int16(r.state.Priority())})
 	}
 	tx.count(place{r.queue, r.state.Status}, 1)
-	for i := range events {
-		tx.events.add(r.queue, &events[i])
+	tx.addEvents(r, events)
+	if r.reported {
+		tx.report.job(r.queue, r.parsed, &r.state)
 	}
 	r.told, r.changed = len(events) > 0, true
 	tx.rows = append(tx.rows, r)
+}
+
+func (tx *txn) addEvents(r *row, events []gq.Event) {
+	for i := range events {
+		if r.reported {
+			tx.report.event(0, tx.events.n, r.queue, r.parsed, &events[i])
+		}
+		tx.events.add(r.queue, &events[i])
+	}
 }
 
 func (tx *txn) count(at place, n int64) {

@@ -9,33 +9,19 @@ import (
 	"github.com/gopherqueue/gq/internal/projection"
 )
 
-// Priorities by name, most urgent first. A job of another face may be less urgent
-// than LOW; here it is LOW.
-var priorities = []struct {
-	name string
-	is   gq.Priority
-}{{"URGENT", gq.PriorityCritical}, {"HIGH", gq.PriorityHigh}, {"NORMAL", gq.PriorityNormal}, {"LOW", gq.PriorityLow}}
-
 func priorityNames() (all []string) {
-	for _, p := range priorities {
-		all = append(all, p.name)
+	for _, p := range projection.SchedulerPriorities() {
+		all = append(all, p.Name)
 	}
 	return all
 }
 
-func priorityName(p gq.Priority) string {
-	for _, known := range priorities {
-		if known.is == p {
-			return known.name
-		}
-	}
-	return "LOW"
-}
+func priorityName(p gq.Priority) string { return projection.SchedulerPriority(p) }
 
 func parsePriority(name string) (gq.Priority, bool) {
-	for _, known := range priorities {
-		if known.name == name {
-			return known.is, true
+	for _, known := range projection.SchedulerPriorities() {
+		if known.Name == name {
+			return known.Is, true
 		}
 	}
 	return 0, false

@@ -14,9 +14,6 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// channel is where nodes tell each other of commits.
-const channel = "gq_news"
-
 const (
 	// pollEvery is how often a node asks where notifications do not reach it,
 	// and pollRarely where they do: they are hints, and may be lost.
@@ -60,7 +57,7 @@ func (h *notifier) notify(ctx context.Context, queues []string, last int64) {
 		text, err = json.Marshal(n)
 	}
 	if err == nil {
-		_, _ = h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, string(text)) // a hint
+		_, _ = h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.pool.dialect.channel(), string(text)) // a hint
 	}
 }
 
@@ -95,7 +92,7 @@ func (h *notifier) receive(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
-	if _, err := conn.Exec(ctx, "LISTEN "+channel); err != nil {
+	if _, err := conn.Exec(ctx, "LISTEN "+h.s.pool.dialect.channel()); err != nil {
 		return err
 	}
 	if err := h.probe(ctx, conn); err != nil {
@@ -128,7 +125,7 @@ func (h *notifier) probe(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if _, err := h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", channel, string(text)); err != nil {
+	if _, err := h.s.pool.Exec(ctx, "SELECT pg_notify($1, $2)", h.s.pool.dialect.channel(), string(text)); err != nil {
 		return err
 	}
 	for {

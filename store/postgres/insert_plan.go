@@ -233,7 +233,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 	if len(p.rows) == cap(p.rows) {
 		p.rows = make([]row, 0, 1) // those before stay where they are
 	}
-	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec})
+	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue)})
 	born := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
 	state := &born.row.state
 	*state, born.events = machine.Submit(b, p.now)
@@ -263,6 +263,11 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		}
 	}
 	p.insertions = append(p.insertions, born)
+}
+
+// reports reports whether the views show the jobs of a queue.
+func (p *plan) reports(queue string) bool {
+	return queue == matchingQueue || len(p.queues) > 0 && reported(p.queues[queue])
 }
 
 func random() (b [16]byte) {

@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/store"
+)
+
+// Open connects to a database and creates the tables of the store if there are none. The
+// parameter gq_schema of the URL names the schema that they are in, which is gq otherwise: queues
+// in different schemas share nothing but the database. The error is [gq.ErrFormat] if the tables
+// belong to a newer version or to another program.
+func Open(ctx context.Context, url string, cfg store.Config) (*Store, error) {
+	url, dialect, err := cutSchema(url)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	settings, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		settings.MaxConns = maxConnections
+	}
+	return open(ctx, settings, dialect, cfg, strings.Contains(url, "default_query_exec_mode"))
+}
+
+// OpenLike opens a store with the settings of the application's pool: its database, how it
+// authenticates and encrypts, and how it connects. The store has its own connections, because it
+// configures them in its own way. An empty schema is [DefaultSchema].
+func OpenLike(ctx context.Context, pool *pgxpool.Pool, schema string, cfg store.Config) (*Store, error) {
+	dialect, err := newDialect(schema)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	settings := pool.Config()
+	settings.MaxConns = maxConnections
+	settings.BeforeAcquire, settings.PrepareConn, settings.AfterRelease = nil, nil, nil
+	return open(ctx, settings, dialect, cfg, false)
+}
+
+// open opens a store. chosen says that the caller has chosen how statements are executed.
+func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg store.Config, chosen bool) (*Store, error) {
+	cfg, err := cfg.WithDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	settings.MaxConns = max(settings.MaxConns, minConnections)
+	pooled, err := behindPooler(ctx, settings.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	if pooled && !chosen {
+		// The next transaction may run on a connection that knows no statement of ours.
+		settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	begins := configure(settings, pooled)
+	connections, err := pgxpool.NewWithConfig(ctx, settings)
+	if err != nil {
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	pool := database{connections, dialect}
+	_, err = migrate(ctx, pool, migrations)
+	if err == nil && !cfg.Unfinished {
+		err = refuseUnfinished(ctx, pool)
+	}
+	if err == nil {
+		_, err = pool.Exec(ctx, forgetting)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	s := &Store{cfg: cfg, pool: pool, begins: begins}
+	s.floors.every.Store(raiseEvery)
+	s.spares = make(chan int64, maxSpares)
+	s.works.New = func() any { return new(workspace) }
+	s.inserts = batcher[store.Group, store.Inserted]{
+		run: s.insert, most: 2, heavy: heavyInserts, all: &s.under, weight: func(g *store.Group) int { return len(g.Jobs) },
+	}
+	s.updates = batcher[store.Update, store.Updated]{
+		run: s.update, most: 2, heavy: heavyUpdates, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
+	}
+	// Claims in one transaction do not stand in each other's way.
+	s.claims = batcher[store.Claim, store.Claimed]{
+		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
+	}
+	s.configs = batcher[bool, []gq.Queue]{
+		run: s.queues, most: 1, all: &s.under, weight: func(*bool) int { return 1 },
+	}
+	s.registry.most = gq.MaxQueues
+	queues, err := collect[string](s.pool.Query(ctx, everyQueue))
+	if err == nil {
+		s.registry.read(queues)
+		err = s.roll(ctx)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("open postgres: %w", err)
+	}
+	s.notifier.start(s)
+	return s, nil
+}
+
+// behindPooler reports whether there is a pooler in between. It gives out keys of
+// its own for the connections it makes, so what it calls the process at the other
+// end is not what that calls itself.
+func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
+	conn, err := pgx.ConnectConfig(ctx, settings)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
+	var process uint32
+	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process)
+	return process != conn.PgConn().PID(), err
+}
+
+// maxConnections is how many a store opens at most, where its URL does not say.
+// A few do all the work; the others are for calls that wait for somebody's lock.
+// Fewer than minConnections do not do: what has become of a commit is found out on
+// another one, and so is whether a store has changed while it was read.
+const (
+	maxConnections = 16
+	minConnections = 2
+)
+
+// closeWithin is how long Close waits for a database that does not answer.
+const closeWithin = 5 * time.Second
+
+// Close implements [store.Store].
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	defer s.pool.Close()
+	s.under.Wait()
+	s.notifier.stop()
+	// Answers that wrote nothing told the time as well. Whoever opens the store
+	// next should not find it earlier. Where the database is out of reach there
+	// is nothing to lose: all that was acknowledged is committed.
+	if latest := s.latest.Load(); latest > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
+		defer cancel()
+		_ = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, headLock, lockHead)
+			if err == nil {
+				_, err = tx.Exec(ctx, reached, latest)
+			}
+			return err
+		})
+	}
+	return nil
+}

@@ -1,0 +1,366 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/projection"
+	"github.com/gopherqueue/gq/machine"
+	"github.com/gopherqueue/gq/match"
+	"github.com/gopherqueue/gq/store/codec"
+)
+
+// The queues that the views of schema.sql show: those that share the scheduler's pool, and the
+// one of matching. Jobs of other queues are not written a second time.
+const (
+	schedulerPool = "scheduler"
+	matchingQueue = "matching"
+)
+
+// reported reports whether the views show the jobs of a queue.
+func reported(q gq.Queue) bool { return q.Pool == schedulerPool || q.Name == matchingQueue }
+
+// reports is what a transaction writes to gq.report and gq.report_event.
+type reports struct {
+	jobs   []reportJob
+	at     map[int64]int // where the job with a number is in jobs
+	events []reportEvent
+}
+
+// reportJob is a row of gq.report. Its JSON names are the columns.
+type reportJob struct {
+	Seq   int64 `json:"seq"`
+	isNew bool  // it has the columns of its spec
+
+	// Of the spec.
+	ID        string `json:"id,omitzero"`
+	Queue     string `json:"queue,omitzero"`
+	Type      string `json:"type"`
+	Cost      int64  `json:"cost"`
+	Requester string `json:"requester"`
+	Tier      string `json:"tier"`
+	MaxFee    int64  `json:"max_fee"`
+	Asks      string `json:"asks,omitzero"`
+
+	// Of the state.
+	Status         int16  `json:"status"`
+	Held           bool   `json:"held"`
+	SchedulerState string `json:"scheduler_state"`
+	MatchingState  string `json:"matching_state"`
+	Priority       string `json:"priority"`
+	Attempts       int    `json:"attempts"`
+	Faults         int    `json:"faults"`
+	Created        int64  `json:"created"`
+	Started        int64  `json:"started,omitzero"`
+	FirstStarted   int64  `json:"first_started,omitzero"`
+	Completed      int64  `json:"completed,omitzero"`
+	Failure        string `json:"failure,omitzero"`
+	FailureCode    string `json:"failure_code,omitzero"`
+	Reason         string `json:"reason,omitzero"`
+	Lifetime       int64  `json:"lifetime"`
+	RunLifetime    int64  `json:"run_lifetime"`
+	LeaseTTL       int64  `json:"policy_ttl"`
+	RenewBefore    int64  `json:"renew_before"`
+
+	// Of its lease.
+	ClaimedBy  string `json:"claimed_by,omitzero"`
+	Lease      string `json:"lease,omitzero"`
+	LastRun    string `json:"last_run,omitzero"`
+	LeaseState string `json:"lease_state,omitzero"`
+	Worker     string `json:"worker,omitzero"`
+	Granted    int64  `json:"granted,omitzero"`
+	Beat       int64  `json:"beat,omitzero"`
+	Expires    int64  `json:"expires,omitzero"`
+	TTL        int64  `json:"ttl,omitzero"`
+	LeaseCost  int64  `json:"lease_cost"`
+}
+
+// reportEvent is a row of gq.report_event. Its JSON names are the columns.
+type reportEvent struct {
+	Segment        int64  `json:"segment"`
+	Place          int    `json:"place"` // within the segment
+	Job            string `json:"job"`
+	Queue          string `json:"queue"`
+	Type           string `json:"type"`
+	Final          bool   `json:"final"`
+	SchedulerState string `json:"scheduler_state"`
+	Attempt        int    `json:"attempt"`
+	Lease          string `json:"lease"`
+	LeaseState     string `json:"lease_state,omitzero"`
+	LeaseEnd       string `json:"lease_end,omitzero"`
+	EndsRun        bool   `json:"ends_run"`
+	Fault          bool   `json:"fault"`
+	Worker         string `json:"worker"`
+	Until          int64  `json:"until,omitzero"`
+	Cost           int64  `json:"cost"`
+	Beat           int64  `json:"beat,omitzero"`
+	Message        string `json:"message,omitzero"`
+	Reason         string `json:"reason,omitzero"`
+
+	Submitted *reportSubmission `json:"submitted,omitempty"`
+}
+
+// reportSubmission is what the scheduler API tells of a job that was submitted.
+type reportSubmission struct {
+	Priority string `json:"priority"`
+	Addon    string `json:"addon_id"`
+	Type     string `json:"job_type,omitempty"`
+	Cost     int64  `json:"cost_units"`
+}
+
+// job notes the state of a job that the views show. spec is nil unless the job is new to them.
+func (p *reports) job(queue string, spec *gq.Spec, s *gq.State) {
+	seq := int64(s.Sequence)
+	i, known := p.at[seq]
+	if !known {
+		if p.at == nil {
+			p.at = make(map[int64]int)
+		}
+		i = len(p.jobs)
+		p.at[seq] = i
+		p.jobs = append(p.jobs, reportJob{Seq: seq})
+	}
+	r := &p.jobs[i]
+	if spec != nil {
+		r.isNew = true
+		r.ID, r.Queue, r.Type, r.Cost = s.ID.String(), queue, spec.Type, spec.CostUnits
+		r.Requester, r.Tier, r.MaxFee = printable(spec.Requester), printable(spec.Tier), spec.MaxFee
+		if _, err := match.ParseKind(spec.Type); queue == matchingQueue && err == nil {
+			r.Asks = printable(string(projection.MatchingText(spec.Attributes)))
+		}
+	}
+	r.state(s)
+}
+
+func (r *reportJob) state(s *gq.State) {
+	v := projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}
+	r.Failure, r.FailureCode = "", ""
+	if s.Failure != nil {
+		v.Category = s.Failure.Category
+		r.Failure, r.FailureCode = printable(s.Failure.Message), printable(match.FaultName(s.Failure.Code))
+	}
+	r.Status, r.Held, r.SchedulerState, r.MatchingState = int16(s.Status), s.Status.Held(), v.Scheduler(), v.Matching()
+	r.Priority, r.Attempts, r.Faults = projection.SchedulerPriority(s.Own), s.Attempt, s.Faults
+	r.Created, r.Started = nanoseconds(s.CreatedAt), nanoseconds(s.StartedAt)
+	r.FirstStarted, r.Completed = nanoseconds(s.FirstStartedAt), nanoseconds(s.CompletedAt)
+	r.Reason = printable(s.Reason)
+	r.Lifetime, r.RunLifetime, r.LeaseTTL = int64(s.Policy.Lifetime), int64(s.Policy.RunLifetime), int64(s.Policy.LeaseTTL)
+	end := time.Unix(0, 0)
+	r.RenewBefore = int64(end.Sub(machine.RenewBy(gq.Lease{ExpiresAt: end, HeartbeatAt: end, TTL: s.Policy.LeaseTTL}, s.Policy)))
+	l := s.Lease
+	if l == nil {
+		return
+	}
+	r.ClaimedBy = ""
+	if s.Status.Held() || s.Status.Terminal() && (l.Attempt > 0 || l.State == gq.LeaseCancelled) {
+		r.ClaimedBy = printable(l.Worker)
+	}
+	if l.Attempt > 0 {
+		r.LastRun = printable(string(l.ID))
+	}
+	r.Lease, r.LeaseState, r.Worker = printable(string(l.ID)), projection.SchedulerLease(l.State), printable(l.Worker)
+	r.Granted, r.Beat, r.Expires = nanoseconds(l.GrantedAt), nanoseconds(l.HeartbeatAt), nanoseconds(l.ExpiresAt)
+	r.TTL, r.LeaseCost = int64(l.TTL), l.CostUnits
+}
+
+// event notes an event of a job that the views show. A segment of 0 is filled in when it is
+// known; spec is needed for the event of a submission only.
+func (p *reports) event(segment int64, place int, queue string, spec *gq.Spec, e *gq.Event) {
+	v := projection.View{Status: e.Status, Detail: e.Detail}
+	r := reportEvent{
+		Segment: segment, Place: place, Job: e.Job.String(), Queue: queue, Type: e.Type.String(), Final: e.Status.Terminal(),
+		Attempt: e.Attempt, Lease: printable(string(e.Lease)), EndsRun: machine.EndsRun(e), Worker: printable(e.Worker),
+		Until: nanoseconds(e.Until), Cost: e.CostUnits, Beat: nanoseconds(e.Beat), Reason: printable(e.Reason),
+	}
+	if e.LeaseState.Valid() {
+		r.LeaseState = projection.SchedulerLease(e.LeaseState)
+	}
+	if o := match.OutcomeOf(e); o != 0 {
+		r.LeaseEnd = projection.MatchingLease(o.LeaseState(), 0)
+	}
+	if e.Failure != nil {
+		v.Category = e.Failure.Category
+		r.Message, r.Fault = printable(e.Failure.Message), match.FaultOf(e.Failure.Code) != 0
+	}
+	r.SchedulerState = v.Scheduler()
+	if e.Type == gq.EventSubmitted && spec != nil {
+		r.Submitted = submissionOf(spec)
+	}
+	p.events = append(p.events, r)
+}
+
+func submissionOf(spec *gq.Spec) *reportSubmission {
+	return &reportSubmission{projection.SchedulerPriority(spec.Metadata.Priority), spec.Queue, spec.Type, spec.CostUnits}
+}
+
+// printable is a text as PostgreSQL can store it: without the character 0.
+func printable(s string) string { return strings.ReplaceAll(s, "\x00", "\ufffd") }
+
+// stateColumns are the columns of gq.report that change with the state of a job, except last_run.
+const stateColumns = `status, held, scheduler_state, matching_state, priority, attempts, faults, created, started, first_started,
+	completed, failure, failure_code, reason, lifetime, run_lifetime, policy_ttl, renew_before, claimed_by, lease, lease_state, worker,
+	granted, beat, expires, ttl, lease_cost`
+
+var (
+	newReports = `
+		INSERT INTO gq.report (seq, id, queue, type, cost, requester, tier, max_fee, asks, last_run, ` + stateColumns + `)
+		SELECT seq, id, queue, type, cost, requester, tier, max_fee, gq.read_asks(asks #>> '{}'), last_run, ` + stateColumns + `
+		FROM json_populate_recordset(NULL::gq.report, $1)
+		ON CONFLICT (seq) DO NOTHING`
+	// last_run stays where the lease has not run.
+	changedReports = `
+		UPDATE gq.report AS s
+		SET (last_run, ` + stateColumns + `) = ROW(coalesce(n.last_run, s.last_run), n.` + strings.Join(strings.Fields(stateColumns), " n.") + `)
+		FROM json_populate_recordset(NULL::gq.report, $1) AS n
+		WHERE s.seq = ANY (ARRAY [n.seq])`
+	newReportEvents = `
+		INSERT INTO gq.report_event
+		SELECT * FROM json_populate_recordset(NULL::gq.report_event, $1)
+		ON CONFLICT (segment, place) DO NOTHING`
+	// submissions completes the events of jobs whose events were written before them.
+	submissions = `
+		UPDATE gq.report_event AS e
+		SET submitted = n.submitted
+		FROM (SELECT unnest($1::uuid[]) AS job, unnest($2::text[])::jsonb AS submitted) AS n
+		WHERE e.job = n.job AND e.type = 'job.submitted'`
+	// lastRuns finds the last lease of jobs that ran before they were reported.
+	lastRuns = `
+		UPDATE gq.report AS s
+		SET last_run = (
+			SELECT e.lease FROM gq.report_event AS e
+			WHERE e.job = s.id AND e.type = 'job.started'
+			ORDER BY e.segment DESC, e.place DESC
+			LIMIT 1
+		)
+		WHERE s.seq = ANY ($1) AND s.last_run IS NULL`
+)
+
+// write queues what was noted, with events that are told by a segment.
+func (p *reports) write(batch *pgx.Batch, segment int64) error {
+	var fresh, changed []reportJob
+	for _, r := range p.jobs {
+		if r.isNew {
+			fresh = append(fresh, r)
+		} else {
+			changed = append(changed, r)
+		}
+	}
+	for i := range p.events {
+		if p.events[i].Segment == 0 {
+			p.events[i].Segment = segment
+		}
+	}
+	queue := func(sql string, rows any) error {
+		text, err := json.Marshal(rows)
+		if err == nil {
+			batch.Queue(sql, string(text))
+		}
+		return err
+	}
+	if len(fresh) > 0 {
+		if err := queue(newReports, fresh); err != nil {
+			return err
+		}
+	}
+	if len(changed) > 0 {
+		if err := queue(changedReports, changed); err != nil {
+			return err
+		}
+	}
+	if len(p.events) > 0 {
+		return queue(newReportEvents, p.events)
+	}
+	return nil
+}
+
+// reportQueue writes the jobs of a queue that the views did not show before, with their events.
+// The caller has locked the live ones.
+func (tx *txn) reportQueue(ctx context.Context, queue string, live []*row) error {
+	done, err := scanRows(tx.Query(ctx, "SELECT "+columns+" FROM gq.done AS s WHERE s.queue = $1 AND "+kept, queue))
+	if err != nil {
+		return err
+	}
+	for _, r := range live {
+		if !r.changed {
+			r.changed = true
+			tx.rows = append(tx.rows, r)
+		}
+		r.reported = true
+	}
+	for rows := range slices.Chunk(append(slices.Clone(live), done...), reportStep) {
+		if err := tx.reportRows(ctx, queue, rows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reportStep is how many jobs reportQueue reads at once.
+const reportStep = 500
+
+func (tx *txn) reportRows(ctx context.Context, queue string, rows []*row) error {
+	numbers := make([]int64, len(rows))
+	ids := make(map[gq.JobID]bool, len(rows))
+	var segments []int64
+	for i, r := range rows {
+		numbers[i] = int64(r.state.Sequence)
+		ids[r.state.ID] = true
+		segments = append(segments, r.segments...)
+	}
+	slices.Sort(segments)
+	segments = slices.Compact(segments)
+	specs := make(map[int64]*gq.Spec, len(rows))
+	var number int64
+	var data []byte
+	found, err := tx.Query(ctx, `
+		SELECT n.seq, j.spec
+		FROM unnest($1::bigint[]) AS n (seq)
+		CROSS JOIN LATERAL (SELECT spec FROM gq.job WHERE seq = n.seq OFFSET 0) AS j`, numbers)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(found, []any{&number, &data}, func() error {
+		spec, err := codec.DecodeSpec(data)
+		specs[number] = &spec
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var p reports
+	byID := make(map[gq.JobID]*gq.Spec, len(rows))
+	for i, r := range rows {
+		if spec := specs[numbers[i]]; spec != nil {
+			byID[r.state.ID] = spec
+			p.job(queue, spec, &r.state)
+		}
+	}
+	found, err = tx.Query(ctx, `
+		SELECT n.id, l.data
+		FROM unnest($1::bigint[]) AS n (id)
+		CROSS JOIN LATERAL (SELECT data FROM gq.log WHERE id = n.id OFFSET 0) AS l`, segments)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.ForEachRow(found, []any{&number, &data}, func() error {
+		return walkLog(data, func(place int, e gq.Event, _ []byte) {
+			if ids[e.Job] {
+				p.event(number, place, queue, byID[e.Job], &e)
+			}
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.write(&tx.more, 0); err != nil {
+		return err
+	}
+	tx.more.Queue(lastRuns, numbers)
+	return nil
+}
