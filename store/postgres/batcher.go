@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// lane lets concurrent callers share transactions: while some are in flight the
+// band lets concurrent callers share transactions: while some are in flight the
 // next one gathers. A caller that comes alone waits for nobody.
 type batcher[In, Out any] struct {
 	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
@@ -91,7 +91,7 @@ func (l *batcher[In, Out]) fly() {
 	}
 }
 
-// lingerTurns is how often a lane lets others go first before it goes on.
+// lingerTurns is how often a band lets others go first before it goes on.
 const lingerTurns = 8
 
 // linger lets those that were answered ask the next question, as long as some do: a

@@ -16,15 +16,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// candidates are the jobs of lanes that a claim may get, as far as the columns can
-// tell: of one lane after the other, each along the index ready_claim from its floor
+// candidates are the jobs of bands that a claim may get, as far as the columns can
+// tell: of one band after the other, each along the index ready_claim from its floor
 // on. The gaps are for what is wanted of them, twice, the time, and how they are locked.
 //
 // It is executed once on purpose: a statement of its own, or an array. As a part of a
 // join it could be executed again and lock more than its limit.
 const candidatesOf = `
 	SELECT %s
-	FROM unnest($1::text[], $2::smallint[]) AS n (queue, lane) ` + beginnings + `
+	FROM unnest($1::text[], $2::smallint[]) AS n (queue, band) ` + beginnings + `
 	CROSS JOIN LATERAL (
 		SELECT %s
 		FROM gq.ready AS s
@@ -45,7 +45,7 @@ const candidatesOf = `
 // gaps are for the time and how they are locked.
 const overdueOf = `
 	SELECT ` + columns + `
-	FROM (SELECT unnest($1::text[]) AS queue, 0::smallint AS lane) AS n ` + beginnings + `
+	FROM (SELECT unnest($1::text[]) AS queue, 0::smallint AS band) AS n ` + beginnings + `
 	CROSS JOIN LATERAL (
 		SELECT ` + columns + `
 		FROM gq.held AS s
@@ -65,14 +65,14 @@ var (
 	lockOverdue    = fmt.Sprintf(overdueOf, "$2", skipping)
 )
 
-// levels are the lanes of queues in the order in which they are served.
-func levels(names ...string) (queues []string, lanes []int16) {
+// levels are the bands of queues in the order in which they are served.
+func levels(names ...string) (queues []string, bands []int16) {
 	for _, name := range names {
 		for p := gq.PriorityCritical; p <= gq.PriorityBulk; p++ {
-			queues, lanes = append(queues, name), append(lanes, int16(p))
+			queues, bands = append(queues, name), append(bands, int16(p))
 		}
 	}
-	return queues, lanes
+	return queues, bands
 }
 
 // A claim waits for others to let go of what it might get, since ours do so at once. The
@@ -285,7 +285,7 @@ func (s *Store) dropLate(answers []store.Claimed, granted map[gq.LeaseID]time.Ti
 	if len(back) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settleWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), resolveWithin)
 	defer cancel()
 	_, _ = s.update(ctx, back, false) // their leases will expire otherwise
 }
@@ -329,7 +329,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	}
 	names = distinct(names)
 	if w := wants[0]; len(wants) == 1 && !slices.ContainsFunc(names, tx.s.limited.has) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
-		if passed, done, err := tx.claimQuick(ctx, w, names); err != nil || done {
+		if passed, done, err := tx.claimFast(ctx, w, names); err != nil || done {
 			return passed, err
 		}
 	}
@@ -459,8 +459,8 @@ func (tx *txn) serve(ctx context.Context, w *want, q gq.Queue, limits *limits) (
 		if err != nil || room <= 0 {
 			return nil, err
 		}
-		queues, lanes := levels(q.Name)
-		args := []any{queues, lanes, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
+		queues, bands := levels(q.Name)
+		args := []any{queues, bands, nanoseconds(tx.now), types, offers, l.afford(w.MaxCost, w.into()), l.full(), room}
 		rows, err := scanRows(tx.Query(ctx, lockCandidates, args...))
 		if err != nil {
 			return nil, err

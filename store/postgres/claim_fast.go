@@ -25,21 +25,21 @@ import (
 const presently = "(SELECT greatest($%d::bigint, h.time, CASE WHEN $%d::boolean THEN " + clock + " END) FROM gq.head AS h)"
 
 var (
-	quickCandidates = `
+	fastCandidates = `
 	DELETE FROM gq.ready AS s
 	WHERE s.ctid = ANY (ARRAY (` + fmt.Sprintf(candidatesOf, "s.row", "s.ctid AS row", fmt.Sprintf(presently, 3, 9), skipping) + `))
 	RETURNING ` + returned + ", s.cost"
-	quickOverdue = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
+	fastOverdue = fmt.Sprintf(overdueOf, fmt.Sprintf(presently, 2, 4), skipping)
 )
 
 // errLimited is a queue that turned out to have a limit or to be paused. Its row must
 // be locked before any job, so everything is let go of first.
 var errLimited = errors.New("a queue has a limit that a claim has to keep")
 
-// claimQuick serves a claim from queues without limits. Where leases have run out it
+// claimFast serves a claim from queues without limits. Where leases have run out it
 // leaves everything to claim.
-func (tx *txn) claimQuick(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
-	rows, late, err := tx.takeQuick(ctx, w, queues)
+func (tx *txn) claimFast(ctx context.Context, w *want, queues []string) (passed []int64, done bool, err error) {
+	rows, late, err := tx.takeFast(ctx, w, queues)
 	if err != nil {
 		return nil, false, err
 	}
@@ -97,9 +97,9 @@ func queueRest(batch *pgx.Batch, w *want, granted, touched []*row, into *found) 
 	}
 }
 
-// takeQuick takes out what a claim may get, in its order, finds out whether leases have
+// takeFast takes out what a claim may get, in its order, finds out whether leases have
 // run out, and takes the stamp.
-func (tx *txn) takeQuick(ctx context.Context, w *want, names []string) (rows []*row, late bool, err error) {
+func (tx *txn) takeFast(ctx context.Context, w *want, names []string) (rows []*row, late bool, err error) {
 	var batch pgx.Batch
 	var queues map[string]gq.Queue
 	var overdue []*row
@@ -108,11 +108,11 @@ func (tx *txn) takeQuick(ctx context.Context, w *want, names []string) (rows []*
 		return err
 	})
 	known, ours := tx.s.known(), tx.s.cfg.Clock == nil
-	batch.Queue(quickOverdue, names, known, 1, ours).Query(func(from pgx.Rows) (err error) {
+	batch.Queue(fastOverdue, names, known, 1, ours).Query(func(from pgx.Rows) (err error) {
 		overdue, err = scanRows(from, nil)
 		return err
 	})
-	batch.Queue(quickCandidates, append(w.quickArgs(names, known, w.missing()), ours)...).
+	batch.Queue(fastCandidates, append(w.fastArgs(names, known, w.missing()), ours)...).
 		Query(func(from pgx.Rows) (err error) {
 			rows, err = tx.take(from)
 			return err
@@ -150,14 +150,14 @@ func (tx *txn) queuePassed(w *want, queues []string, passed *[]int64) {
 		*passed = append(*passed, more...)
 		return err
 	}
-	tx.after.Queue(candidates, w.quickArgs(queues, nanoseconds(tx.now), 1)...).Query(read)
+	tx.after.Queue(candidates, w.fastArgs(queues, nanoseconds(tx.now), 1)...).Query(read)
 	tx.after.Queue(overdue, queues, nanoseconds(tx.now), 1).Query(read)
 }
 
-// quickArgs are the arguments of candidates of queues without limits.
-func (w *want) quickArgs(queues []string, now int64, n int) []any {
-	names, lanes := levels(queues...)
-	return []any{names, lanes, now, storable(w.Types), storable(w.Offers), new(queueLimits).afford(w.MaxCost, w.into()), []string{}, n}
+// fastArgs are the arguments of candidates of queues without limits.
+func (w *want) fastArgs(queues []string, now int64, n int) []any {
+	names, bands := levels(queues...)
+	return []any{names, bands, now, storable(w.Types), storable(w.Offers), new(queueLimits).afford(w.MaxCost, w.into()), []string{}, n}
 }
 
 // untouched reports whether nothing has happened to a job since it was submitted, so

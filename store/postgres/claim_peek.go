@@ -88,8 +88,8 @@ func (tx *txn) peek(ctx context.Context, f store.Filter, q gq.Queue, n int, limi
 	if err != nil {
 		return nil, err
 	}
-	queues, lanes := levels(q.Name)
-	rows, err := scanRows(tx.Query(ctx, candidates, queues, lanes, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
+	queues, bands := levels(q.Name)
+	rows, err := scanRows(tx.Query(ctx, candidates, queues, bands, now, types, offers, l.afford(f.MaxCost, gq.StatusRunning), l.full(), math.MaxInt32))
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ type notifier struct {
 	s    *Store
 	node string // tells its own notifications from others
 
-	poke chan struct{}  // holds one
+	wake chan struct{}  // holds one
 	quit chan struct{}  // closed by stop
 	all  sync.WaitGroup // its goroutines
 
@@ -47,7 +47,7 @@ const (
 
 func (h *notifier) start(s *Store) {
 	h.s, h.node = s, nodeName()
-	h.poke, h.quit = make(chan struct{}, 1), make(chan struct{})
+	h.wake, h.quit = make(chan struct{}, 1), make(chan struct{})
 	h.queues, h.sharing, h.listeners = make(map[string]bool), make(map[string]*[]string), make(map[int]func(store.News))
 	h.all.Go(h.serve)
 }
@@ -71,7 +71,7 @@ func (h *notifier) tell(queues map[string]bool, events bool) {
 	}
 	h.mu.Unlock()
 	select {
-	case h.poke <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 }
@@ -79,7 +79,7 @@ func (h *notifier) tell(queues map[string]bool, events bool) {
 func (h *notifier) serve() {
 	for {
 		select {
-		case <-h.poke:
+		case <-h.wake:
 		case <-h.quit:
 			return
 		}

@@ -16,7 +16,7 @@ func (s *Store) Raise(ctx context.Context) error { return s.raise(ctx, s.floors.
 
 // Pass counts a claim of nothing from a queue.
 func (s *Store) Pass(queue string) {
-	s.floors.pass(laneKey{queue, gq.PriorityNormal}, position{math.MinInt64, math.MinInt64}, 1)
+	s.floors.pass(bandKey{queue, gq.PriorityNormal}, position{math.MinInt64, math.MinInt64}, 1)
 }
 
 // Drop drops the partitions that can go and reports whether all of them went.

@@ -16,7 +16,7 @@ import (
 // Floors keep claims from walking over what is dead. Entries of jobs that were
 // claimed or settled stay in the indexes for as long as anybody holds a snapshot
 // that is older, and they lie where every claim begins. A floor is a position of a
-// lane below which no living row stands, except for those that gq.early tells of. It
+// band below which no living row stands, except for those that gq.early tells of. It
 // rises in three steps, each a transaction:
 //
 //  1. The next floor is announced. From now on whoever sees it and writes a row below
@@ -37,80 +37,80 @@ import (
 // walk over about as many dead entries, twice at most.
 const raiseEvery = 2000
 
-// laneKey is a sequence of rows in which something looks for the first: the claimable
+// bandKey is a sequence of rows in which something looks for the first: the claimable
 // jobs of a queue and a priority, in their order; the held jobs of a queue, by when
 // time has something to do for them; and the jobs of all queues that are not held,
 // likewise.
-type laneKey struct {
+type bandKey struct {
 	queue string      // "" for all
-	lane  gq.Priority // or one of the others
+	band  gq.Priority // or one of the others
 }
 
 const (
-	heldLane gq.Priority = 0
-	dueLane  gq.Priority = 6
+	heldBand gq.Priority = 0
+	dueBand  gq.Priority = 6
 )
 
-// position is a place in a lane: order_hi and order_lo, or due and 0.
+// position is a place in a band: order_hi and order_lo, or due and 0.
 type position struct{ hi, lo int64 }
 
 func (p position) below(o position) bool { return p.hi < o.hi || p.hi == o.hi && p.lo < o.lo }
 
-// beginnings are where the lanes of n, which has queue and lane, begin: e.at, NULL
+// beginnings are where the bands of n, which has queue and band, begin: e.at, NULL
 // for at the beginning. f is the floor. The newest version of a floor stands at the
 // end of its index, before all that are dead, and so do the early ones that matter.
 const beginnings = `
 	LEFT JOIN LATERAL (
 		SELECT f.ctid AS row, f.* FROM gq.floor AS f
-		WHERE f.queue = n.queue AND f.lane = n.lane
+		WHERE f.queue = n.queue AND f.band = n.band
 		ORDER BY f.version DESC
 		LIMIT 1
 	) AS f ON true
 	CROSS JOIN LATERAL (
 		SELECT least(f.at, min(e.at)) AS at
 		FROM gq.early AS e
-		WHERE e.queue = n.queue AND e.lane = n.lane AND e.xid >= f.seen
+		WHERE e.queue = n.queue AND e.band = n.band AND e.xid >= f.seen
 	) AS e`
 
-// lowest is where a lane n begins that has no floor; the next lane begins at pastLane.
+// lowest is where a band n begins that has no floor; the next band begins at pastBand.
 const (
 	lowest   = lowestHi + ", -9223372036854775808"
-	lowestHi = "(n.lane - 128)::bigint << 56"
-	pastLane = "(n.lane - 127)::bigint << 56"
+	lowestHi = "(n.band - 128)::bigint << 56"
+	pastBand = "(n.band - 127)::bigint << 56"
 )
 
 // Conditions for rows of gq.ready and gq.held, with the alias s, to be in the living
-// part of lane n.
+// part of band n.
 const (
 	claimable = `
-		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastLane + `
+		s.queue = n.queue AND s.status IN (2, 3, 6) AND s.order_hi < ` + pastBand + `
 		AND (s.order_hi, s.order_lo) >= (coalesce(e.at[1], ` + lowestHi + `), coalesce(e.at[2], -9223372036854775808))`
 	leased = "s.queue = n.queue AND s.due >= coalesce(e.at[1], " + lowestHi + ")"
 	unheld = "s.due + 0 >= coalesce(e.at[1], " + lowestHi + ")"
 )
 
-// telling notes the lowest row that was written to each lane, where it is below a
+// telling notes the lowest row that was written to each band, where it is below a
 // floor that is announced. A transaction that reads from an old snapshot does not
 // know the floor and always tells. It comes after the rows: then the transaction has
 // a number, by which the third step knows that it is under way.
 const telling = `
-	INSERT INTO gq.early (queue, lane, at)
-	SELECT n.queue, n.lane, n.at
+	INSERT INTO gq.early (queue, band, at)
+	SELECT n.queue, n.band, n.at
 	FROM (
-		SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane,
+		SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS band,
 			ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS at
 	) AS n ` + whereBelow
 
 // tellingFast is telling for new jobs whose numbers are not known yet: none is lower
-// than that of the first, which has the id $4. Nor is their time: what is due, in lane
+// than that of the first, which has the id $4. Nor is their time: what is due, in band
 // 6, is so long after it. Where nothing was written nothing is told.
 const tellingFast = `
-	INSERT INTO gq.early (queue, lane, at)
-	SELECT n.queue, n.lane, n.at
+	INSERT INTO gq.early (queue, band, at)
+	SELECT n.queue, n.band, n.at
 	FROM (
-		SELECT l.queue, l.lane, CASE l.lane WHEN 6 THEN ARRAY [l.hi + j.created, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
+		SELECT l.queue, l.band, CASE l.band WHEN 6 THEN ARRAY [l.hi + j.created, 0] ELSE ARRAY [l.hi, ` + orderLo + `] END AS at
 		FROM (
-			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane, unnest($3::bigint[]) AS hi
+			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS band, unnest($3::bigint[]) AS hi
 		) AS l
 		CROSS JOIN (SELECT seq FROM gq.name WHERE id = $4) AS n
 		CROSS JOIN LATERAL (SELECT created FROM gq.job WHERE seq = n.seq OFFSET 0) AS j
@@ -118,63 +118,63 @@ const tellingFast = `
 
 const whereBelow = `
 	LEFT JOIN LATERAL (
-		SELECT next FROM gq.floor AS f WHERE f.queue = n.queue AND f.lane = n.lane ORDER BY f.version DESC LIMIT 1
+		SELECT next FROM gq.floor AS f WHERE f.queue = n.queue AND f.band = n.band ORDER BY f.version DESC LIMIT 1
 	) AS f ON true
 	WHERE n.at < f.next OR current_setting('transaction_isolation') <> 'read committed'`
 
 // raising is the third step for the floors of which no older transaction is under
-// way, and the first for them and for lanes that have none. All of it is of one
+// way, and the first for them and for bands that have none. All of it is of one
 // snapshot. A floor is announced no further than claims have got, so that new jobs
 // are above it, and what stands further up is not looked for. Rows are deleted where
 // they were found, since nobody else changes them: whoever raises floors holds a lock,
 // and only what is not marked is marked.
 const raising = `
-	WITH lanes AS MATERIALIZED (
-		SELECT n.queue, n.lane, n.reached, f.row, f.version, f.next, f.seen, s.at AS first,
+	WITH bands AS MATERIALIZED (
+		SELECT n.queue, n.band, n.reached, f.row, f.version, f.next, f.seen, s.at AS first,
 			f.marked <= pg_snapshot_xmin(pg_current_snapshot()) AS settled, ARRAY [` + lowest + `] AS lowest
 		FROM (
-			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS lane,
+			SELECT unnest($1::text[]) AS queue, unnest($2::smallint[]) AS band,
 				ARRAY [unnest($3::bigint[]), unnest($4::bigint[])] AS reached
 		) AS n ` + beginnings + `
 		LEFT JOIN LATERAL (
 			(
 				SELECT ARRAY [s.order_hi, s.order_lo] AS at
 				FROM gq.ready AS s
-				WHERE n.lane BETWEEN 1 AND 5 AND ` + claimable + `
+				WHERE n.band BETWEEN 1 AND 5 AND ` + claimable + `
 				ORDER BY s.order_hi, s.order_lo
 				LIMIT 1
 			) UNION ALL (
 				SELECT ARRAY [s.due, 0]
 				FROM gq.held AS s
-				WHERE n.lane = 0 AND ` + leased + ` AND s.due <= greatest(n.reached[1], f.next[1])
+				WHERE n.band = 0 AND ` + leased + ` AND s.due <= greatest(n.reached[1], f.next[1])
 				ORDER BY s.due
 				LIMIT 1
 			) UNION ALL (
 				SELECT ARRAY [s.due, 0]
 				FROM gq.ready AS s
-				WHERE n.lane = 6 AND ` + unheld + ` AND s.due + 0 <= greatest(n.reached[1], f.next[1])
+				WHERE n.band = 6 AND ` + unheld + ` AND s.due + 0 <= greatest(n.reached[1], f.next[1])
 				ORDER BY s.due + 0, s.seq
 				LIMIT 1
 			)
 		) AS s ON true
 	), gone AS (
-		DELETE FROM gq.floor WHERE ctid = ANY (ARRAY (SELECT row FROM lanes WHERE settled))
+		DELETE FROM gq.floor WHERE ctid = ANY (ARRAY (SELECT row FROM bands WHERE settled))
 	), told AS (
 		DELETE FROM gq.early WHERE ctid = ANY (ARRAY (
 			SELECT e.row
-			FROM lanes AS l
+			FROM bands AS l
 			CROSS JOIN LATERAL (
-				SELECT ctid AS row FROM gq.early WHERE queue = l.queue AND lane = l.lane AND xid >= l.seen OFFSET 0
+				SELECT ctid AS row FROM gq.early WHERE queue = l.queue AND band = l.band AND xid >= l.seen OFFSET 0
 			) AS e
 			WHERE l.settled
 		))
 	)
-	INSERT INTO gq.floor (queue, lane, version, at, next, seen)
-	SELECT queue, lane, coalesce(version, 0) + 1,
+	INSERT INTO gq.floor (queue, band, version, at, next, seen)
+	SELECT queue, band, coalesce(version, 0) + 1,
 		CASE WHEN settled THEN least(next, first) ELSE lowest END,
 		greatest(next, least(first, reached)),
 		CASE WHEN settled THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE '0' END
-	FROM lanes
+	FROM bands
 	WHERE settled OR version IS NULL`
 
 // marking is the second step. The transaction gets its number here, after it has
@@ -183,7 +183,7 @@ const marking = `
 	UPDATE gq.floor SET marked = pg_current_xact_id()
 	WHERE marked IS NULL AND ctid = ANY (ARRAY (
 		SELECT f.row
-		FROM unnest($1::text[], $2::smallint[]) AS n (queue, lane) ` + beginnings + `
+		FROM unnest($1::text[], $2::smallint[]) AS n (queue, band) ` + beginnings + `
 		WHERE f.row IS NOT NULL
 	))`
 
@@ -196,48 +196,48 @@ const forgetting = `
 	UPDATE gq.round SET numbered = '0', folded = '0'
 	WHERE greatest(numbered, folded) >= pg_snapshot_xmax(pg_current_snapshot())`
 
-// lows are the lowest positions to which a transaction has written in each lane.
-type lows map[laneKey]position
+// minimums are the lowest positions to which a transaction has written in each band.
+type minimums map[bandKey]position
 
 // note takes down a row that is about to be written.
-func (l *lows) note(r *row, to home) {
+func (l *minimums) note(r *row, to home) {
 	s := &r.state
 	due := position{nanoseconds(machine.Due(s)), 0}
 	switch to {
 	case inHeld:
-		l.low(laneKey{r.queue, heldLane}, due)
+		l.low(bandKey{r.queue, heldBand}, due)
 	case inReady:
 		if due.hi != 0 {
-			l.low(laneKey{"", dueLane}, due)
+			l.low(bandKey{"", dueBand}, due)
 		}
 		if s.Status == gq.StatusDelayed || s.Status == gq.StatusScheduled || s.Status == gq.StatusRetrying {
 			order := machine.Order(s)
-			l.low(laneKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
+			l.low(bandKey{r.queue, s.Priority()}, position{signed(order.Hi), signed(order.Lo)})
 		}
-	case nowhere, inDone, inHand: // no lane
+	case nowhere, inDone, inHand: // no band
 	}
 }
 
-func (l *lows) low(lane laneKey, at position) {
+func (l *minimums) low(band bandKey, at position) {
 	if *l == nil {
-		*l = make(lows)
+		*l = make(minimums)
 	}
-	if low, known := (*l)[lane]; !known || at.below(low) {
-		(*l)[lane] = at
+	if low, known := (*l)[band]; !known || at.below(low) {
+		(*l)[band] = at
 	}
 }
 
-// writeLows queues what a claim must know of the rows that were queued before.
-func (tx *txn) writeLows() {
-	if len(tx.lows) == 0 {
+// writeMinimums queues what a claim must know of the rows that were queued before.
+func (tx *txn) writeMinimums() {
+	if len(tx.minimums) == 0 {
 		return
 	}
-	var a laneArrays
-	for lane, at := range tx.lows {
-		a.add(lane, at)
+	var a bandArrays
+	for band, at := range tx.minimums {
+		a.add(band, at)
 	}
-	tx.lows = nil
-	tx.more.Queue(telling, a.queues, a.lanes, a.his, a.los).Exec(func(tag pgconn.CommandTag) error {
+	tx.minimums = nil
+	tx.more.Queue(telling, a.queues, a.bands, a.his, a.los).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() > 0 {
 			tx.s.floors.passAll(&a)
 		}
@@ -247,25 +247,25 @@ func (tx *txn) writeLows() {
 
 // passAll notes that rows were written below a floor, which is a reason to raise it,
 // like a claim.
-func (f *floors) passAll(a *laneArrays) {
+func (f *floors) passAll(a *bandArrays) {
 	for i := range a.queues {
-		f.pass(laneKey{a.queues[i], gq.Priority(a.lanes[i])}, position{a.his[i], a.los[i]}, 1)
+		f.pass(bandKey{a.queues[i], gq.Priority(a.bands[i])}, position{a.his[i], a.los[i]}, 1)
 	}
 }
 
-// writeLowsFast is writeLows for new jobs, of which the one with this id is the
+// writeMinimumsFast is writeMinimums for new jobs, of which the one with this id is the
 // first. numbers are known once the statement before has been answered.
-func (tx *txn) writeLowsFast(batch *pgx.Batch, first gq.JobID, numbers *[]int64) {
-	var a laneArrays
-	for lane, at := range tx.lows {
-		a.add(lane, at)
+func (tx *txn) writeMinimumsFast(batch *pgx.Batch, first gq.JobID, numbers *[]int64) {
+	var a bandArrays
+	for band, at := range tx.minimums {
+		a.add(band, at)
 	}
-	tx.lows = nil
-	batch.Queue(tellingFast, a.queues, a.lanes, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
+	tx.minimums = nil
+	batch.Queue(tellingFast, a.queues, a.bands, a.his, [16]byte(first)).Exec(func(tag pgconn.CommandTag) error {
 		if tag.RowsAffected() > 0 && len(*numbers) > 0 {
 			for i := range a.queues {
-				if lane := (laneKey{a.queues[i], gq.Priority(a.lanes[i])}); lane.lane != dueLane {
-					tx.s.floors.pass(lane, position{a.his[i], signed(uint64((*numbers)[0]))}, 1)
+				if band := (bandKey{a.queues[i], gq.Priority(a.bands[i])}); band.band != dueBand {
+					tx.s.floors.pass(band, position{a.his[i], signed(uint64((*numbers)[0]))}, 1)
 				}
 			}
 		}
@@ -273,15 +273,15 @@ func (tx *txn) writeLowsFast(batch *pgx.Batch, first gq.JobID, numbers *[]int64)
 	})
 }
 
-// laneArrays are lanes and positions, column by column.
-type laneArrays struct {
+// bandArrays are bands and positions, column by column.
+type bandArrays struct {
 	queues   []string
-	lanes    []int16
+	bands    []int16
 	his, los []int64
 }
 
-func (a *laneArrays) add(lane laneKey, at position) {
-	a.queues, a.lanes = append(a.queues, lane.queue), append(a.lanes, int16(lane.lane))
+func (a *bandArrays) add(band bandKey, at position) {
+	a.queues, a.bands = append(a.queues, band.queue), append(a.bands, int16(band.band))
 	a.his, a.los = append(a.his, at.hi), append(a.los, at.lo)
 }
 
@@ -291,59 +291,59 @@ type floors struct {
 
 	mu     sync.Mutex
 	passed map[string]int       // claims from a queue; guarded by mu
-	got    map[laneKey]position // how far they have got; guarded by mu
+	got    map[bandKey]position // how far they have got; guarded by mu
 }
 
-// pass notes n jobs of a lane. How far claims have got is the last of them in the
+// pass notes n jobs of a band. How far claims have got is the last of them in the
 // order in which jobs are claimed, and the first by time: those that come later are
 // due later, unless their terms are shorter.
-func (f *floors) pass(lane laneKey, at position, n int) {
+func (f *floors) pass(band bandKey, at position, n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.passed == nil {
-		f.passed, f.got = make(map[string]int), make(map[laneKey]position)
+		f.passed, f.got = make(map[string]int), make(map[bandKey]position)
 	}
-	f.passed[lane.queue] += n
-	got, known := f.got[lane]
+	f.passed[band.queue] += n
+	got, known := f.got[band]
 	further := got.below(at)
-	if lane.lane == heldLane || lane.lane == dueLane {
+	if band.band == heldBand || band.band == dueBand {
 		further = at.below(got)
 	}
 	if !known || further {
-		f.got[lane] = at
+		f.got[band] = at
 	}
 }
 
 // passWant notes jobs that were claimed.
 func (f *floors) passWant(w *want) {
-	n, jobs, ends := 0, w.round, lows(nil)
+	n, jobs, ends := 0, w.round, minimums(nil)
 	for i := range jobs {
-		lane := laneKey{jobs[i].Spec.Queue, jobs[i].State.Priority()}
-		ends.low(laneKey{lane.queue, heldLane}, position{nanoseconds(machine.Due(&jobs[i].State)), 0})
+		band := bandKey{jobs[i].Spec.Queue, jobs[i].State.Priority()}
+		ends.low(bandKey{band.queue, heldBand}, position{nanoseconds(machine.Due(&jobs[i].State)), 0})
 		n++
-		if next := i + 1; next < len(jobs) && lane == (laneKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
-			continue // a claim gets the jobs of a lane in their order
+		if next := i + 1; next < len(jobs) && band == (bandKey{jobs[next].Spec.Queue, jobs[next].State.Priority()}) {
+			continue // a claim gets the jobs of a band in their order
 		}
 		order := machine.Order(&jobs[i].State)
-		f.pass(lane, position{signed(order.Hi), signed(order.Lo)}, n)
+		f.pass(band, position{signed(order.Hi), signed(order.Lo)}, n)
 		n = 0
 	}
-	for lane, at := range ends {
-		f.pass(lane, at, 0)
+	for band, at := range ends {
+		f.pass(band, at, 0)
 	}
 	if w.waited != 0 {
-		f.pass(laneKey{"", dueLane}, position{w.waited, 0}, len(jobs))
+		f.pass(bandKey{"", dueBand}, position{w.waited, 0}, len(jobs))
 	}
 }
 
-// ripe are the lanes of queues from which so many jobs were claimed.
-func (f *floors) ripe(every int) (a laneArrays) {
+// ripe are the bands of queues from which so many jobs were claimed.
+func (f *floors) ripe(every int) (a bandArrays) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for lane, at := range f.got {
-		if f.passed[lane.queue] >= every {
-			a.add(lane, at)
-			delete(f.got, lane)
+	for band, at := range f.got {
+		if f.passed[band.queue] >= every {
+			a.add(band, at)
+			delete(f.got, band)
 		}
 	}
 	for _, queue := range slices.Compact(slices.Sorted(slices.Values(a.queues))) {
@@ -354,15 +354,15 @@ func (f *floors) ripe(every int) (a laneArrays) {
 
 // raise lets floors rise. It need not be durable: whatever relies on it is committed
 // later.
-func (s *Store) raise(ctx context.Context, a laneArrays) error {
+func (s *Store) raise(ctx context.Context, a bandArrays) error {
 	if len(a.queues) == 0 {
 		return nil
 	}
 	raise := func(batch *pgx.Batch) {
 		batch.Queue("SELECT pg_advisory_xact_lock($1, 0)", lockFloors)
-		batch.Queue(raising, a.queues, a.lanes, a.his, a.los)
+		batch.Queue(raising, a.queues, a.bands, a.his, a.los)
 	}
-	mark := func(batch *pgx.Batch) { batch.Queue(marking, a.queues, a.lanes) }
+	mark := func(batch *pgx.Batch) { batch.Queue(marking, a.queues, a.bands) }
 	for _, step := range []func(*pgx.Batch){raise, mark} {
 		err := s.transact(ctx, "raise floors", s.begins.write+"; SET LOCAL synchronous_commit = off", func(tx *txn) error {
 			var batch pgx.Batch // each time anew: it knows the connection it was sent on

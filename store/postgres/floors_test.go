@@ -176,7 +176,7 @@ func TestNothingIsPassedOver(t *testing.T) {
 			old := newSpec("q")
 			mustInsert(f.t, f.s, newSpec("q"), old)
 			f.update(completing(f.claim()))
-			for range 3 { // so that the lane of urgent jobs has a floor above the old one
+			for range 3 { // so that the band of urgent jobs has a floor above the old one
 				urgent := urgent(gq.PriorityHigh)
 				mustInsert(f.t, f.s, urgent)
 				f.next(urgent.ID)

@@ -62,7 +62,7 @@ func (tx *txn) send(ctx context.Context, last bool) error {
 	if !last {
 		return failed
 	}
-	if err := tx.settle(ctx, failed); err != nil {
+	if err := tx.resolveCommit(ctx, failed); err != nil {
 		return err
 	}
 	tx.committed, tx.unheard = true, failed != nil
@@ -88,11 +88,11 @@ func (tx *txn) ask(ctx context.Context, last bool) error {
 // write queues everything. Jobs that are new and wait are written in one statement
 // with all that tells of them, as most are.
 func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArrays) {
-	born := move{nowhere, inReady}
-	together := tx.jobs != nil && rows[born] != nil && len(rows[born].seqs) == len(tx.jobs.seqs) && events.mark.id != 0 && len(counts.jobs) > 0
+	inserted := move{nowhere, inReady}
+	together := tx.jobs != nil && rows[inserted] != nil && len(rows[inserted].seqs) == len(tx.jobs.seqs) && events.mark.id != 0 && len(counts.jobs) > 0
 	if together {
-		tx.jobs.bear(&tx.more, rows[born], events, counts)
-		delete(rows, born)
+		tx.jobs.writeReady(&tx.more, rows[inserted], events, counts)
+		delete(rows, inserted)
 	} else {
 		if tx.jobs != nil {
 			tx.jobs.write(&tx.more)
@@ -103,7 +103,7 @@ func (tx *txn) write(rows map[move]*rowArrays, events segment, counts countArray
 	for m, a := range rows {
 		a.write(&tx.more, m)
 	}
-	tx.writeLows()
+	tx.writeMinimums()
 	tx.writeLeases()
 	tx.writeEnded()
 }
@@ -215,7 +215,7 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 			moves[m] = tx.arrays(m)
 		}
 		moves[m].add(r, data, len(tx.rows))
-		tx.lows.note(r, m.to)
+		tx.minimums.note(r, m.to)
 		if m.from == inHand {
 			tx.inHand--
 		}

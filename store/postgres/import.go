@@ -108,7 +108,7 @@ func (tx *txn) beginImport(ctx context.Context, h store.Head) error {
 	tx.more.Queue(headLock, lockHead)
 	tx.more.Queue("UPDATE gq.round SET event = $1, gone = $2, time = greatest(time, $3) WHERE number = (SELECT number FROM gq.head)",
 		int64(h.LastEvent), int64(h.Gone), nanoseconds(h.Time))
-	// No segment may be of an earlier day than the jobs it tells of: see roll.
+	// No segment may be of an earlier day than the jobs it tells of: see startDay.
 	for sequence, last := range map[string]uint64{
 		"submission": h.LastJob, "segment_id": h.LastJob >> dayBits << dayBits, "doc_version": h.LastDoc,
 	} {

@@ -13,13 +13,13 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// insertedFast is born for jobs that may run at once and of which neither the time nor
+// insertedFast is insertReady for jobs that may run at once and of which neither the time nor
 // the numbers are known: one statement takes and uses them, and that is the whole
 // transaction, but for telling. What is sent is as of the instant 0, from which everything in a state
 // counts, and it is moved to the present: n.at is where a state has it.
 //
 // The segment is known, since the states name it. It was taken before the numbers,
-// whereas roll wants it taken after them, so it must not be of an earlier day.
+// whereas startDay wants it taken after them, so it must not be of an earlier day.
 //
 // The last part is executed first, so that nobody is waited for longer than in other
 // shared transactions. Where it yields no row nothing was written: a queue has
@@ -118,7 +118,7 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 		now := tx.s.cfg.Clock.Now().UnixNano()
 		clock = &now
 	}
-	rows, places, err := tx.bearUndated(jobs)
+	rows, places, err := tx.submitUndated(jobs)
 	if err != nil {
 		return nil, false, err
 	}
@@ -140,9 +140,9 @@ func (tx *txn) insertFast(ctx context.Context, groups []store.Group, jobs []*gq.
 		_, err := pgx.ForEachRow(rows, []any{&now, &numbers, &spare}, func() error { return nil })
 		return err
 	})
-	tx.writeLowsFast(&batch, jobs[0].ID, &numbers)
+	tx.writeMinimumsFast(&batch, jobs[0].ID, &numbers)
 	failed := conn.sendAlone(ctx, &batch).Close()
-	if err := tx.settle(ctx, failed); err != nil {
+	if err := tx.resolveCommit(ctx, failed); err != nil {
 		return nil, false, err
 	}
 	if failed != nil { // it happened, and the answer was lost
@@ -181,9 +181,9 @@ func (s *Store) keepSpare(segment int64) {
 	}
 }
 
-// bearUndated records jobs as if they were born at the instant 0, without numbers. It
+// submitUndated records jobs as if they were submitted at the instant 0, without numbers. It
 // returns their rows and where in each state that instant is, counted from 1.
-func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, err error) {
+func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, err error) {
 	p := tx.work.plan(len(jobs))
 	p.now, p.book = instant(0), newBook()
 	tx.events.data = tx.work.log
@@ -193,7 +193,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 	segments := []int64{tx.segment}
 	space := slices.Grow(tx.work.states[:0], len(jobs)*stateGuess)
 	for i, spec := range jobs {
-		p.bear(spec, member{}, 1)
+		p.submit(spec, member{}, 1)
 		b := &p.insertions[i]
 		if err := tx.work.jobs.add(0, spec, time.Time{}); err != nil {
 			return nil, nil, err
@@ -205,7 +205,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 		}
 		places[i] = int16(created - from + 1)
 		rows.add(b.row, space[from:len(space):len(space)], len(jobs))
-		tx.lows.note(b.row, inReady)
+		tx.minimums.note(b.row, inReady)
 		tx.count(place{b.row.queue, b.row.state.Status}, 1)
 		for k := range b.events {
 			tx.events.add(b.row.queue, &b.events[k])
@@ -218,7 +218,7 @@ func (tx *txn) bearUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, er
 // recall finds out the time and the numbers that jobs were given by a transaction
 // that has happened.
 func (s *Store) recall(ctx context.Context, m mark, ids [][16]byte) (now int64, numbers []int64, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()
 	known := make(map[gq.JobID]int64, len(ids))
 	err = s.transact(ctx, "read", s.begins.read, func(tx *txn) error {

@@ -232,7 +232,7 @@ func TestSegmentOfAnEarlierDay(t *testing.T) {
 	before := <-s.spares
 	s.keepSpare(before)
 	clock.at.Add(int64(time.Hour))
-	if err := s.roll(t.Context()); err != nil {
+	if err := s.startDay(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	compare(t, s, fastInserts(t, s, 2))
@@ -273,14 +273,14 @@ func TestFastInsertsBelowAFloor(t *testing.T) {
 	defer s.Close()
 	old := fastInserts(t, s, 2)[0].Jobs[0].State
 	if _, err := s.pool.Exec(t.Context(), `
-		INSERT INTO gq.floor (queue, lane, version, at, next, seen)
+		INSERT INTO gq.floor (queue, band, version, at, next, seen)
 		VALUES ('q', $1, 1, ARRAY [-9223372036854775808, 0], ARRAY [9223372036854775807, 0], '0')`,
 		int16(old.Priority())); err != nil {
 		t.Fatal(err)
 	}
 	order := machine.Order(&fastInserts(t, s, 3)[0].Jobs[0].State)
 	var told [][]int64
-	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND lane = $1", int16(old.Priority())).Scan(&told)
+	err = s.pool.QueryRow(t.Context(), "SELECT array_agg(at) FROM gq.early WHERE queue = 'q' AND band = $1", int16(old.Priority())).Scan(&told)
 	if want := [][]int64{{signed(order.Hi), signed(order.Lo)}}; err != nil || !reflect.DeepEqual(told, want) {
 		t.Errorf("told is %v, want %v: %v", told, want, err)
 	}

@@ -84,14 +84,14 @@ func (p *plan) place(g store.Group) store.Inserted {
 		return store.Inserted{Err: err}
 	}
 	maps.Copy(p.keys, keys)
-	for i := range members { // numbered as given, born parents first
+	for i := range members { // numbered as given, made parents first
 		if members[i].existing.IsZero() {
 			members[i].sequence, p.numbers = uint64(p.numbers[0]), p.numbers[1:]
 		}
 	}
 	for _, i := range info.Order {
 		if members[i].existing.IsZero() {
-			p.bear(&g.Jobs[i], members[i], info.Depth[i])
+			p.submit(&g.Jobs[i], members[i], info.Depth[i])
 		}
 	}
 	out := store.Inserted{Jobs: make([]store.Placed, len(g.Jobs))}
@@ -115,7 +115,7 @@ func (p *plan) placeOne(spec *gq.Spec) store.Inserted {
 	}
 	m := member{sequence: uint64(p.numbers[0])}
 	p.numbers = p.numbers[1:]
-	p.bear(spec, m, 1)
+	p.submit(spec, m, 1)
 	n := len(p.answers)
 	p.answers = append(p.answers, store.Placed{State: p.insertions[len(p.insertions)-1].row.state})
 	return store.Inserted{Jobs: p.answers[n : n+1 : n+1]}
@@ -209,8 +209,8 @@ func (p *plan) guard(g store.Group, members []member) error {
 // eventsOfInsert is how many events a new job has, unless it has ended at once.
 const eventsOfInsert = 2
 
-// bear gives a job its first state. Everything it depends on has one.
-func (p *plan) bear(spec *gq.Spec, m member, depth int) {
+// submit gives a job its first state. Everything it depends on has one.
+func (p *plan) submit(spec *gq.Spec, m member, depth int) {
 	b := machine.Submission{
 		ID: spec.ID, Sequence: m.sequence, Policy: p.policies.of(spec.Policy), Own: spec.Metadata.Priority,
 		Depth: depth, RunAt: machine.FirstRun(spec, p.now),
@@ -234,24 +234,24 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 		p.rows = make([]row, 0, 1) // those before stay where they are
 	}
 	p.rows = append(p.rows, row{queue: spec.Queue, limit: spec.LimitKey, fair: spec.FairKey, parsed: spec, reported: p.reports(spec.Queue)})
-	born := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
-	state := &born.row.state
-	*state, born.events = machine.Submit(b, p.now)
+	made := insertion{spec: spec, row: &p.rows[len(p.rows)-1]}
+	state := &made.row.state
+	*state, made.events = machine.Submit(b, p.now)
 	for _, d := range m.deps {
 		parent := p.states[d.Job]
 		if parent.Live() {
 			if d.Kind.Waits() {
-				born.awaits = append(born.awaits, d)
+				made.awaits = append(made.awaits, d)
 			}
 			continue
 		}
 		next, events, _ := machine.DependencyEnded(*state, machine.EndedDependency{ // never refuses
 			Kind: d.Kind, Status: parent.Status, Priority: parent.Priority(),
 		}, p.now)
-		*state, born.events = next, append(born.events, events...)
+		*state, made.events = next, append(made.events, events...)
 	}
 	if state.Status != gq.StatusPending {
-		born.awaits = nil // waits no longer, whatever the others do
+		made.awaits = nil // waits no longer, whatever the others do
 	}
 	if p.taken != nil {
 		p.taken[spec.ID] = true
@@ -262,7 +262,7 @@ func (p *plan) bear(spec *gq.Spec, m member, depth int) {
 			p.live[spec.Queue]++
 		}
 	}
-	p.insertions = append(p.insertions, born)
+	p.insertions = append(p.insertions, made)
 }
 
 // reports reports whether the views show the jobs of a queue.

@@ -138,9 +138,9 @@ func (a *jobArrays) write(batch *pgx.Batch) {
 	batch.Queue("INSERT INTO gq.name (id, seq) SELECT unnest($1::uuid[]), unnest($2::bigint[])", ids, seqs)
 }
 
-// born writes new jobs that wait, in all tables, and what tells of them. The numbers
+// insertReady writes new jobs that wait, in all tables, and what tells of them. The numbers
 // in order_lo are those of the jobs: see signed.
-const born = `
+const insertReady = `
 	WITH job AS (
 		INSERT INTO gq.job (seq, id, cost, created, type, requires, spec, payload)
 		SELECT n.seq, n.id, n.cost, $1, n.type, %[1]s, n.spec, n.payload
@@ -173,12 +173,12 @@ const orderLo = "n.seq - 9223372036854775807 - 1"
 // To read an array of each row's own takes longer than to write the row, so that
 // there is a statement for jobs that require nothing.
 var (
-	bornPlain     = fmt.Sprintf(born, "'{}'", "NULL", "")
-	bornDemanding = fmt.Sprintf(born, "n.requires::text[]", "nullif(n.requires, '{}')::text[]", ", unnest($25::text[]) AS requires")
+	insertReadyPlain     = fmt.Sprintf(insertReady, "'{}'", "NULL", "")
+	insertReadyRequiring = fmt.Sprintf(insertReady, "n.requires::text[]", "nullif(n.requires, '{}')::text[]", ", unnest($25::text[]) AS requires")
 )
 
-// bear queues all that is to be written of new jobs that wait, whose rows these are.
-func (a *jobArrays) bear(batch *pgx.Batch, r *rowArrays, s segment, c countArrays) {
+// writeReady queues all that is to be written of new jobs that wait, whose rows these are.
+func (a *jobArrays) writeReady(batch *pgx.Batch, r *rowArrays, s segment, c countArrays) {
 	ids, seqs := a.sorted()
 	args := []any{
 		s.time, a.seqs, a.ids, a.costs, a.types, a.specs, a.payloads, ids, seqs,
@@ -186,9 +186,9 @@ func (a *jobArrays) bear(batch *pgx.Batch, r *rowArrays, s segment, c countArray
 		s.mark.id, s.n, s.mark.token, s.data, c.queues, c.statuses, c.jobs,
 	}
 	if a.demanding {
-		batch.Queue(bornDemanding, append(args, a.requires)...)
+		batch.Queue(insertReadyRequiring, append(args, a.requires)...)
 	} else {
-		batch.Queue(bornPlain, args...)
+		batch.Queue(insertReadyPlain, args...)
 	}
 }
 

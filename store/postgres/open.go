@@ -99,7 +99,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	queues, err := collect[string](s.pool.Query(ctx, everyQueue))
 	if err == nil {
 		s.registry.read(queues)
-		err = s.roll(ctx)
+		err = s.startDay(ctx)
 	}
 	if err != nil {
 		pool.Close()

@@ -45,9 +45,9 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() []error { return []error{gq.ErrUnavailable, e.reason} }
 
-// settleWithin is how long the outcome of a commit is looked for while the
+// resolveWithin is how long the outcome of a commit is looked for while the
 // database does not answer.
-const settleWithin = 30 * time.Second
+const resolveWithin = 30 * time.Second
 
 // commit ends a transaction.
 func (tx *txn) commit(ctx context.Context) error {
@@ -58,12 +58,12 @@ func (tx *txn) commit(ctx context.Context) error {
 	if err == nil && tag.String() != "COMMIT" {
 		err = pgx.ErrTxCommitRollback
 	}
-	return tx.settle(ctx, err)
+	return tx.resolveCommit(ctx, err)
 }
 
-// settle turns the error of a commit, or of a batch that ends with one, into what
+// resolveCommit turns the error of a commit, or of a batch that ends with one, into what
 // has become of it.
-func (tx *txn) settle(ctx context.Context, err error) error {
+func (tx *txn) resolveCommit(ctx context.Context, err error) error {
 	if err == nil || refused(err) {
 		return err
 	}
@@ -71,7 +71,7 @@ func (tx *txn) settle(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	// The caller may have gone; the answer is still for others.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resolveWithin)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		happened, check := tx.s.happened(ctx, tx.mark)

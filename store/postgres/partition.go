@@ -34,20 +34,20 @@ func (p partition) table(of string) string { return "gq." + of + "_" + p.name }
 
 func dayOf(t time.Time) int64 { return t.UnixNano() / int64(day) }
 
-// roll makes the partitions of today and tomorrow, and lets the numbers of today
+// startDay makes the partitions of today and tomorrow, and lets the numbers of today
 // begin. Any node may do so at any time. As long as nobody does, numbers go on
 // in yesterday's partition, which harms nobody.
 //
 // The numbers of segments move first. A transaction takes the numbers of jobs
 // before that of its segment, so no segment that tells of a job is in an older
 // partition than the job.
-func (s *Store) roll(ctx context.Context) error {
+func (s *Store) startDay(ctx context.Context) error {
 	var today int64
 	err := s.transact(ctx, "make partitions", s.begins.write, func(tx *txn) error {
 		if err := tx.readClock(ctx); err != nil {
 			return err
 		}
-		if today = dayOf(tx.now); today <= s.rolled.Load() {
+		if today = dayOf(tx.now); today <= s.startedDay.Load() {
 			return nil
 		}
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockPartition); err != nil {
@@ -72,7 +72,7 @@ func (s *Store) roll(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil || today <= s.rolled.Load() {
+	if err != nil || today <= s.startedDay.Load() {
 		return err
 	}
 	// They are committed: numbers may lead there.
@@ -89,7 +89,7 @@ func (s *Store) roll(ctx context.Context) error {
 		return nil
 	})
 	if err == nil {
-		s.rolled.Store(today)
+		s.startedDay.Store(today)
 	}
 	return err
 }
@@ -134,25 +134,25 @@ const (
 	closedFor = time.Hour
 	// carryMost is how many jobs are carried over to another partition at most.
 	carryMost = 10_000
-	// tidyEvery is how often a node looks for partitions that can go, besides when a
-	// day begins and when jobs have gone, and tidyAgain when it looks again at some
+	// maintainEvery is how often a node looks for partitions that can go, besides when a
+	// day begins and when jobs have gone, and maintainAgain when it looks again at some
 	// that were in use.
-	tidyEvery = time.Hour
-	tidyAgain = time.Minute
-	// tidyWait is how long tidy waits for others to let go of the tables. Everyone
+	maintainEvery = time.Hour
+	maintainAgain = time.Minute
+	// maintainWait is how long maintain waits for others to let go of the tables. Everyone
 	// else waits behind it, so it waits only where nobody has them for long.
-	tidyWait = "; SET LOCAL lock_timeout = '250ms'"
-	// quietWithin is how long tidy watches whether somebody does.
+	maintainWait = "; SET LOCAL lock_timeout = '250ms'"
+	// quietWithin is how long maintain watches whether somebody does.
 	quietWithin = time.Second
 )
 
-// tidy makes new partitions when a day begins and drops the old ones. It is part
+// maintain makes new partitions when a day begins and drops the old ones. It is part
 // of Collect, and does nothing most of the time.
-func (s *Store) tidy(ctx context.Context) error {
+func (s *Store) maintain(ctx context.Context) error {
 	now := time.Now().UnixNano()
-	next := s.tidies.Load()
-	begun := dayOf(instant(s.latest.Load())) > s.rolled.Load()
-	if !begun && !s.stale.Swap(false) && now < next || !s.tidies.CompareAndSwap(next, now+int64(tidyAgain)) {
+	next := s.maintainAt.Load()
+	begun := dayOf(instant(s.latest.Load())) > s.startedDay.Load()
+	if !begun && !s.stale.Swap(false) && now < next || !s.maintainAt.CompareAndSwap(next, now+int64(maintainAgain)) {
 		return nil
 	}
 	if err := s.enter(); err != nil {
@@ -160,13 +160,13 @@ func (s *Store) tidy(ctx context.Context) error {
 	}
 	defer s.leave()
 	if begun {
-		if err := s.roll(ctx); err != nil {
+		if err := s.startDay(ctx); err != nil {
 			return err
 		}
 	}
 	all, err := s.drop(ctx)
 	if all {
-		s.tidies.Store(now + int64(tidyEvery))
+		s.maintainAt.Store(now + int64(maintainEvery))
 	}
 	return err
 }
@@ -182,7 +182,7 @@ func (s *Store) drop(ctx context.Context) (all bool, err error) {
 	}
 	for s.quiet(ctx) {
 		went := 0
-		err := s.transact(ctx, "drop partitions", s.begins.write+tidyWait, func(tx *txn) error {
+		err := s.transact(ctx, "drop partitions", s.begins.write+maintainWait, func(tx *txn) error {
 			var mine bool
 			err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1, 0)", lockPartition).Scan(&mine)
 			if err != nil || !mine {

@@ -54,7 +54,7 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := clock.now.Load()
-	queues, lanes := levels("q")
+	queues, bands := levels("q")
 	const forget = "DELETE FROM gq.floor; UPDATE gq.round SET numbered = '0', folded = '0'"
 	for _, c := range []struct {
 		name, index, sql string
@@ -63,7 +63,7 @@ func TestWorkUnderAHeldSnapshot(t *testing.T) {
 	}{
 		{
 			"candidates", "ready_claim", lockCandidates,
-			[]any{queues, lanes, now, []string{}, []string{}, -1, []string{}, 100},
+			[]any{queues, bands, now, []string{}, []string{}, -1, []string{}, 100},
 			4 * each, cycles * each,
 		},
 		{"overdue", "held_due", lockOverdue, []any{[]string{"q"}, now, 100}, 4 * each, cycles * each},

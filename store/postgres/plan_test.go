@@ -29,11 +29,11 @@ var hot = []struct {
 		[]string{"Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid"},
 	},
 	{
-		"quick claim", quickCandidates, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 100, true",
+		"fast claim", fastCandidates, "'{q,q}', '{1,2}', 1, '{}', '{}', -1, '{}', 100, true",
 		[]string{"Tid Scan on ready", "Index Scan using ready_claim", belowNothing, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{
-		"quick reclaim", quickOverdue, "'{q}', 1, 1, true",
+		"fast reclaim", fastOverdue, "'{q}', 1, 1, true",
 		[]string{"held_due", leaseFromFloor, "Index Scan Backward using floor_pkey", "Index Scan using early_xid", "Index Scan Backward using round_pkey"},
 	},
 	{

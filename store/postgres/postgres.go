@@ -61,11 +61,11 @@ type Store struct {
 	closed bool           // guarded by mu
 	under  sync.WaitGroup // what calls have begun and may have left behind
 
-	spares chan int64   // segments that insertFast may use
-	latest atomic.Int64 // the newest instant that a call was given, in nanoseconds
-	rolled atomic.Int64 // the newest day that is known to have its partitions
-	tidies atomic.Int64 // when tidy looks again, in nanoseconds of this process
-	stale  atomic.Bool  // jobs have gone since it looked
+	spares     chan int64   // segments that insertFast may use
+	latest     atomic.Int64 // the newest instant that a call was given, in nanoseconds
+	startedDay atomic.Int64 // the newest day that is known to have its partitions
+	maintainAt atomic.Int64 // when maintain looks again, in nanoseconds of this process
+	stale      atomic.Bool  // jobs have gone since it looked
 }
 
 var _ store.Store = (*Store)(nil)

@@ -23,7 +23,7 @@ const kept = `
 
 // Collect implements [store.Store]. It moves the horizons on, which makes jobs
 // disappear for everyone at once, and removes the ways that lead to them. Their
-// rows go with their partition: see tidy. One at a time does it; others wait, and
+// rows go with their partition: see maintain. One at a time does it; others wait, and
 // find what is left. Where somebody holds it up for longer it is left for the next time.
 func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 	removed := 0
@@ -32,7 +32,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		return 0, err
 	}
 	if !over {
-		return 0, s.tidy(ctx)
+		return 0, s.maintain(ctx)
 	}
 	err = s.write(ctx, "collect", func(tx *txn) error {
 		removed = 0
@@ -64,7 +64,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		s.stale.Store(true)
 		return removed, nil
 	}
-	return 0, s.tidy(ctx)
+	return 0, s.maintain(ctx)
 }
 
 // collectWait is how long Collect waits for whoever collects or purges, and for keys that

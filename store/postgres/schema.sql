@@ -262,31 +262,31 @@ CREATE TABLE gq.delta (
 
 CREATE INDEX delta_xid ON gq.delta (xid);
 
--- Where claims begin to read an index whose lower part is dead. Lanes 1 to 5 of a queue are
+-- Where claims begin to read an index whose lower part is dead. Bands 1 to 5 of a queue are
 -- its claimable jobs of each priority in their order, and a position is (order_hi, order_lo);
--- lane 0 is its held jobs by when they are due, and a position is (due, 0); lane 6 of the
+-- band 0 is its held jobs by when they are due, and a position is (due, 0); band 6 of the
 -- queue '' is likewise all jobs that are not held. No row is below "at" except those that
 -- gq.early tells of.
 CREATE TABLE gq.floor (
     queue   text     NOT NULL COLLATE "C",
-    lane    smallint NOT NULL,
+    band    smallint NOT NULL,
     version bigint   NOT NULL,
     at      bigint[] NOT NULL,
     next    bigint[] NOT NULL, -- where it goes: whoever writes below tells of it
     marked  xid8,              -- transactions from this one on know of next; NULL for not known yet
     seen    xid8     NOT NULL, -- what older transactions told is in "at"
-    PRIMARY KEY (queue, lane, version)
+    PRIMARY KEY (queue, band, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
 -- Positions below next at which rows were written.
 CREATE TABLE gq.early (
     queue text     NOT NULL COLLATE "C",
-    lane  smallint NOT NULL,
+    band  smallint NOT NULL,
     at    bigint[] NOT NULL,
     xid   xid8     NOT NULL DEFAULT pg_current_xact_id()
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
 
-CREATE INDEX early_xid ON gq.early (queue, lane, xid);
+CREATE INDEX early_xid ON gq.early (queue, band, xid);
 
 -- Documents
 

@@ -43,11 +43,11 @@ const (
 				CROSS JOIN LATERAL (SELECT due FROM gq.held AS s WHERE ` + leased + ` AND due > $1 ORDER BY due LIMIT 1) AS h
 			)
 		)`
-	// anywhere is the lane of what is not held.
-	anywhere = "(SELECT ''::text AS queue, 6::smallint AS lane) AS n"
+	// anywhere is the band of what is not held.
+	anywhere = "(SELECT ''::text AS queue, 6::smallint AS band) AS n"
 	// holding are the queues that may have held jobs: where there are any, one of the
 	// counts that are added up is not zero.
-	holding = "(SELECT DISTINCT queue, 0::smallint AS lane FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS n"
+	holding = "(SELECT DISTINCT queue, 0::smallint AS band FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS n"
 )
 
 // Due implements [store.Store].

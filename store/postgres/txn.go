@@ -35,21 +35,21 @@ type txn struct {
 	unheard   bool // and the answers that came with it were lost, or some of them
 
 	// Gathered by record and written by flush.
-	work   *workspace // of a transaction that inserts
-	jobs   *jobArrays // new jobs, whose rows are among rows
-	rows   []*row
-	inHand int // rows that were taken out of their tables and not written yet
-	leases []lease
-	ended  []ending
-	events eventLog
-	moves  map[place]int64
-	report reports
-	opened map[string]bool // queues where jobs may have become claimable, or room for them
-	lows   lows            // to which the rows are written
-	book   *turnBook       // nil until someone needs a turn
-	starts starts          // see lockStarts
-	more   pgx.Batch       // statements that go before those of flush
-	after  pgx.Batch       // and what is asked after them
+	work     *workspace // of a transaction that inserts
+	jobs     *jobArrays // new jobs, whose rows are among rows
+	rows     []*row
+	inHand   int // rows that were taken out of their tables and not written yet
+	leases   []lease
+	ended    []ending
+	events   eventLog
+	moves    map[place]int64
+	report   reports
+	opened   map[string]bool // queues where jobs may have become claimable, or room for them
+	minimums minimums        // to which the rows are written
+	book     *turnBook       // nil until someone needs a turn
+	starts   starts          // see lockStarts
+	more     pgx.Batch       // statements that go before those of flush
+	after    pgx.Batch       // and what is asked after them
 }
 
 // mark is a segment that was written.
@@ -116,7 +116,7 @@ func homeOf(s gq.Status) home {
 
 // stamp reads the clock and takes a segment, after the locks of the transaction
 // are held, and reserves sequence numbers for n jobs. Those of a refused job are
-// never used. The segment comes last: see roll.
+// never used. The segment comes last: see startDay.
 func (tx *txn) stamp(ctx context.Context, n int) (numbers []int64, err error) {
 	return tx.stampFrom(tx.QueryRow(ctx, stamps, n))
 }
