@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -225,4 +226,70 @@ func processorTime(process uint32) time.Duration {
 		}
 	}
 	return time.Duration(time.Now().UnixNano())
+}
+
+// A queue that joins the scheduler's pool later shows the same as one that was in it from the
+// start.
+func TestViewsOfAQueueThatJoins(t *testing.T) {
+	url := pgtest.Database(t)
+	clock := newCalendar()
+	s := open(t, url, store.Config{Clock: clock})
+	defer s.Close()
+	if err := s.PutPool(t.Context(), gq.Pool{Name: "scheduler", Capacity: gq.MaxCapacity}); err != nil {
+		t.Fatal(err)
+	}
+	join := func(name string) {
+		t.Helper()
+		q := machine.NewQueue(name)
+		q.Pool = "scheduler"
+		if err := s.PutQueue(t.Context(), q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join("first")
+	for _, queue := range []string{"first", "later"} {
+		mustInsert(t, s, newSpec(queue), newSpec(queue), newSpec(queue))
+		out, err := s.Claim(t.Context(), []store.Claim{claimFrom(queue, 2)})
+		if err != nil || len(out[0].Jobs) != 2 {
+			t.Fatal(err, out)
+		}
+		if _, err := s.Update(t.Context(), []store.Update{completing(out[0].Jobs[0])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	join("later")
+	if _, err := s.LastEvent(t.Context()); err != nil { // numbers the events
+		t.Fatal(err)
+	}
+	conn := connect(t, url)
+	rows := func(view, queue, where string) (all []string) {
+		t.Helper()
+		found, err := conn.Query(t.Context(), `
+			SELECT (to_jsonb(v) - '{id,job_id,lease_id,entity_id,addon_id}'::text[] #- '{data_json,job_id}' #- '{data_json,lease_id}' #- '{data_json,addon_id}')::text
+			FROM gq.`+view+` AS v WHERE `+where+` ORDER BY 1`, pgx.QueryExecModeExec, queue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err = pgx.CollectRows(found, pgx.RowTo[string]); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	const ofQueue = "addon_id = $1"
+	const ofEvents = "entity_id IN (SELECT job::text FROM gq.report_event WHERE queue = $1 UNION SELECT lease FROM gq.report_event WHERE queue = $1)"
+	for view, where := range map[string]string{"scheduler_job_runs": ofQueue, "scheduler_lease_runs": ofQueue, "scheduler_events": ofEvents} {
+		want, got := rows(view, "first", where), rows(view, "later", where)
+		if len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("gq.%s has of the queue that joined\n%s\nand of the other\n%s", view, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	// What happens from now on shows too.
+	out, err := s.Claim(t.Context(), []store.Claim{claimFrom("later", 1)})
+	if err != nil || len(out[0].Jobs) != 1 {
+		t.Fatal(err, out)
+	}
+	var running int
+	if err := conn.QueryRow(t.Context(), "SELECT count(*) FROM gq.scheduler_job_runs WHERE addon_id = 'later' AND state = 'RUNNING'").Scan(&running); err != nil || running != 2 {
+		t.Errorf("%d jobs of the queue that joined are running, want 2: %v", running, err)
+	}
 }
