@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// band lets concurrent callers share transactions: while some are in flight the
-// next one gathers. A caller that comes alone waits for nobody.
+// batcher lets concurrent callers share transactions: while some are in flight, the calls for
+// the next one gather. A caller that comes alone does not wait.
 type batcher[In, Out any] struct {
 	run    func(ctx context.Context, items []In, alone bool) ([]Out, error)
 	weight func(*In) int   // of an item; a transaction ends with the call that reaches maxWeight
@@ -42,8 +42,8 @@ const (
 	heavyUpdates = 256
 )
 
-// do has items done together with those of others. When the context ends first
-// nothing is known of them.
+// do runs items together with those of other callers. If the context ends first, their outcome
+// is unknown.
 func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -64,9 +64,8 @@ func (l *batcher[In, Out]) do(ctx context.Context, items []In) ([]Out, error) {
 	}
 }
 
-// weighty reports whether what waits is worth a transaction beside the one that is
-// in flight. What is less costs less when it waits for that to end and goes
-// together with what comes meanwhile.
+// weighty reports whether the waiting calls justify a second transaction. Less work costs less if
+// it waits for the first one to end and shares the next with calls that come meanwhile.
 func (l *batcher[In, Out]) weighty() bool {
 	weight := 0
 	for _, c := range l.waiting {

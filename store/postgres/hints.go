@@ -2,11 +2,11 @@ package postgres
 
 import "sync"
 
-// queueHints are queues of which this node knows that a way which most calls can go
-// would be gone in vain. Both ways are right for any queue, so it may be wrong.
+// queueHints remembers queues whose fast path will fail. It is only a hint: both paths are
+// correct for every queue.
 type queueHints struct{ names sync.Map }
 
-// learn notes what is known of a queue.
+// learn records whether the fast path of a queue fails.
 func (h *queueHints) learn(name string, is bool) {
 	if is {
 		h.names.Store(name, true)

@@ -88,7 +88,7 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	s.updates = batcher[store.Update, store.Updated]{
 		run: s.update, most: 2, heavy: heavyUpdates, all: &s.under, weight: func(u *store.Update) int { return 1 + len(u.Spawn) },
 	}
-	// Claims in one transaction do not stand in each other's way.
+	// Claims that share a transaction do not wait for each other's locks.
 	s.claims = batcher[store.Claim, store.Claimed]{
 		run: s.claim, most: 1, all: &s.under, weight: func(c *store.Claim) int { return c.N },
 	}
@@ -109,9 +109,8 @@ func open(ctx context.Context, settings *pgxpool.Config, dialect *dialect, cfg s
 	return s, nil
 }
 
-// behindPooler reports whether there is a pooler in between. It gives out keys of
-// its own for the connections it makes, so what it calls the process at the other
-// end is not what that calls itself.
+// behindPooler reports whether a pooler such as PgBouncer is in between. A pooler invents the
+// process ids that it reports to clients, so they differ from that of the server process.
 func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 	conn, err := pgx.ConnectConfig(ctx, settings)
 	if err != nil {
@@ -123,10 +122,10 @@ func behindPooler(ctx context.Context, settings *pgx.ConnConfig) (bool, error) {
 	return process != conn.PgConn().PID(), err
 }
 
-// maxConnections is how many a store opens at most, where its URL does not say.
-// A few do all the work; the others are for calls that wait for somebody's lock.
-// Fewer than minConnections do not do: what has become of a commit is found out on
-// another one, and so is whether a store has changed while it was read.
+// maxConnections is how many connections a store opens at most unless its URL says otherwise. A
+// few do all the work; the others are for calls that wait for a lock. A store needs at least
+// minConnections: it resolves the outcome of a lost commit on another connection, and checks on
+// another one whether the store changed while it was exported.
 const (
 	maxConnections = 16
 	minConnections = 2
@@ -146,9 +145,8 @@ func (s *Store) Close() error {
 	defer s.pool.Close()
 	s.under.Wait()
 	s.notifier.stop()
-	// Answers that wrote nothing told the time as well. Whoever opens the store
-	// next should not find it earlier. Where the database is out of reach there
-	// is nothing to lose: all that was acknowledged is committed.
+	// Read-only calls have returned the time too, and the next process must not see an earlier
+	// one. If the database cannot be reached nothing is lost: all acknowledged work is committed.
 	if latest := s.latest.Load(); latest > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		defer cancel()

@@ -45,8 +45,8 @@ func (e *unavailableError) Error() string {
 
 func (e *unavailableError) Unwrap() []error { return []error{gq.ErrUnavailable, e.reason} }
 
-// resolveWithin is how long the outcome of a commit is looked for while the
-// database does not answer.
+// resolveWithin is how long the outcome of a commit is looked for while the database does not
+// answer.
 const resolveWithin = 30 * time.Second
 
 // commit ends a transaction.
@@ -61,8 +61,8 @@ func (tx *txn) commit(ctx context.Context) error {
 	return tx.resolveCommit(ctx, err)
 }
 
-// resolveCommit turns the error of a commit, or of a batch that ends with one, into what
-// has become of it.
+// resolveCommit finds out whether a commit happened whose answer was lost. It returns nil if the
+// commit happened.
 func (tx *txn) resolveCommit(ctx context.Context, err error) error {
 	if err == nil || refused(err) {
 		return err

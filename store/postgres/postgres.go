@@ -1,14 +1,13 @@
-// Package postgres keeps jobs in a PostgreSQL database. Any number of processes
-// may open the same one; none of them is special.
+// Package postgres keeps jobs in a PostgreSQL database. Any number of processes may open the
+// same one; all of them are equal.
 //
 // # How a transaction is built
 //
-// The rules stand in package machine and run here, in Go, on rows that are locked.
-// SQL selects, locks and writes. Every writing transaction takes its locks in
-// the same order, so that none waits in a circle:
+// The rules are in package machine and run here, in Go, on locked rows. SQL selects, locks and
+// writes. Every writing transaction takes its locks in the same order, which rules out deadlocks:
 //
 //  1. advisory locks on idempotency keys, by their hash
-//  2. the advisory lock of pools and whose they are, which some claims share
+//  2. the advisory lock of the assignment of queues to pools, which some claims share
 //  3. rows of gq.queue that have a limit the transaction must keep, by name
 //  4. rows of gq.held, then of gq.ready, then of gq.done, by sequence number
 //  5. rows of gq.pool, by name
@@ -16,12 +15,10 @@
 //  7. the advisory lock of documents
 //  8. the advisory lock of the head, only to number events, to fold counts and to purge
 //
-// Claims take the fourth kind without waiting for any (SKIP LOCKED), and may do
-// so at any point. To delete a row is to lock it: what is sure to go to another
-// table is taken out at once (see take). The time is read after the locks are held,
-// and the segment that tells of the changes gets its place among others when it is
-// written: for any one job both only grow.
-// There is no lock that everyone takes.
+// Claims take the fourth kind without waiting (SKIP LOCKED), at any point. DELETE also locks, so
+// rows that will move to another table are deleted up front (see take). The time is read while
+// the locks are held, and the segment with the events gets its place when it is written: for any
+// one job both only grow. There is no lock that every transaction takes.
 package postgres
 
 import (
@@ -55,7 +52,7 @@ type Store struct {
 	limited  queueHints // claims must look at their configuration first
 	guarded  queueHints // and so must inserts
 	registry registry
-	works    sync.Pool // of *workspace
+	works    sync.Pool // *workspace
 
 	mu     sync.RWMutex   // held for reading by every call under way
 	closed bool           // guarded by mu
@@ -70,7 +67,7 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// enter lets a call in, unless the store is closed; leave lets it out.
+// enter begins a call, unless the store is closed; leave ends it.
 func (s *Store) enter() error {
 	s.mu.RLock()
 	if s.closed {
@@ -82,15 +79,14 @@ func (s *Store) enter() error {
 
 func (s *Store) leave() { s.mu.RUnlock() }
 
-// maxTries is how often a transaction is begun that the server ended because of
-// others.
+// maxTries is how often a transaction is tried that the server aborts because of others.
 const maxTries = 10
 
-// retryWithin is for how long a connection is looked for.
+// retryWithin is how long a lost connection is retried.
 const retryWithin = 5 * time.Second
 
-// write runs f in a transaction and commits what it wrote. f runs again where
-// the server broke off a deadlock, so it must set what it answers from scratch.
+// write runs f in a transaction and commits it. f runs again after a deadlock, so it must set its
+// results from scratch.
 func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
@@ -99,9 +95,8 @@ func (s *Store) write(ctx context.Context, verb string, f func(tx *txn) error) e
 	return s.transact(ctx, verb, s.begins.write, f)
 }
 
-// transact is write for those that were let in. A transaction that is known not
-// to have happened is tried again, for a few seconds where the connection was
-// lost.
+// transact is write for callers that have called enter. A transaction that certainly had no effect
+// is retried, for a few seconds if the connection was lost.
 func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn) error) error {
 	var err error
 	waited := time.Duration(0)
@@ -139,8 +134,8 @@ func (s *Store) read(ctx context.Context, verb string, f func(tx *txn) error) er
 	})
 }
 
-// readOnce is read for one statement, besides one for the time, or for several that
-// need not be of one moment. It does not read the time by itself.
+// readOnce is read for one statement, or for several that need no common snapshot. It does not
+// read the time.
 func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error) error {
 	if err := s.enter(); err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
@@ -149,8 +144,8 @@ func (s *Store) readOnce(ctx context.Context, verb string, f func(tx *txn) error
 	return s.transact(ctx, verb, s.begins.single, f)
 }
 
-// attempt runs f in a transaction, once. One that is tried again is careful: it
-// asks beforehand what the first try has found out the hard way.
+// attempt runs f in a transaction, once. A retry is careful: it asks beforehand for what made the
+// first try fail.
 func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx *txn) error) error {
 	return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error {
 		tx := &txn{Tx: &connTx{conn: c.Conn(), dialect: s.pool.dialect, begin: begin, piped: s.begins.piped}, s: s, careful: again, again: again, shared: begin == s.begins.shared}
@@ -158,7 +153,7 @@ func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx
 			return f(tx)
 		}
 		tx.ours = true
-		// A transaction whose connection is lost was undone by the server.
+		// The server rolls back a transaction whose connection is lost.
 		defer func() {
 			if conn := c.Conn(); !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
 				_, _ = conn.Exec(context.WithoutCancel(ctx), "ROLLBACK") // if that fails the pool closes the connection
@@ -190,8 +185,7 @@ func (tx *txn) end(ctx context.Context) error {
 	return nil
 }
 
-// undone reports whether a transaction has had no effect because of others and may
-// be tried again.
+// undone reports whether a transaction had no effect because of others and may be retried.
 func undone(err error) bool {
 	const serializationFailure, deadlockDetected, uniqueViolation = "40001", "40P01", "23505"
 	if errors.Is(err, errMoved) || errors.Is(err, errLimited) {
@@ -220,9 +214,8 @@ func (s *Store) known() int64 {
 	return max(s.latest.Load(), s.cfg.Clock.Now().UnixNano())
 }
 
-// time turns what the database's clock shows into the time of the store, which
-// never runs backwards: not behind what is persisted, nor behind what this
-// process was told before.
+// time turns the database's clock into the time of the store, which never runs backwards: it is
+// not before the persisted time, nor before any time that this process has returned.
 func (s *Store) time(clock, persisted int64) time.Time {
 	if s.cfg.Clock != nil {
 		clock = s.cfg.Clock.Now().UnixNano()

@@ -8,9 +8,10 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// registry is the queues that this node knows to exist. It is read at the start, is told
-// what other nodes do, and is read again when it seems to be full: jobs for whose queues
-// there was room may not have come. What nodes do at the same moment may be too much.
+// registry has the queues that this node knows, to enforce the limit on their number. It is read
+// at the start, follows the notifications of other nodes, and is read again when it seems to be
+// full, because a submission that it made room for may have failed. Concurrent nodes may exceed
+// the limit slightly.
 type registry struct {
 	mu    sync.RWMutex
 	most  int             // [gq.MaxQueues]
@@ -27,7 +28,7 @@ func (c *registry) read(names []string) {
 	c.addLocked(names)
 }
 
-// hear takes down queues that others have told of.
+// hear adds queues that other nodes have announced.
 func (c *registry) hear(names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,6 +1,7 @@
 -- The tables of a queue in PostgreSQL.
 --
--- Everything is in the schema gq, so that the database can be the application's own.
+-- Everything is in one schema, so that the database can be the application's own. A queue that
+-- is opened with ?gq_schema=name has the same tables in the schema of that name.
 --
 -- How a job is stored. What never changes is in gq.job. What changes is in exactly one of
 -- gq.ready (waiting), gq.held (claimed or running) and gq.done (finished), so that a claim

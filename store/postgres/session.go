@@ -11,9 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// planning makes plans that cannot go wrong: every query of this package has an
-// index to follow, and what the planner believes of a table that was empty a
-// moment ago leads it elsewhere.
+// planning makes the planner use indexes. Every query of this package has one to follow, but
+// statistics of a table that was empty a moment ago would mislead the planner.
 var planning = map[string]string{
 	"enable_seqscan":    "off",
 	"enable_bitmapscan": "off",
@@ -25,9 +24,8 @@ var planning = map[string]string{
 	"plan_cache_mode":   "force_generic_plan",
 }
 
-// durable makes an answer mean that it is on disk, whatever a database or role
-// has set for other applications. What it finds it also keeps, as long as the
-// connection or the transaction lasts.
+// durable makes every answer mean that the data is on disk, whatever the database or role has set
+// for other applications.
 const durable = `
 	SELECT set_config('synchronous_commit', CASE setting WHEN 'off' THEN 'on' ELSE setting END, %t)
 	FROM current_setting('synchronous_commit') AS setting`
@@ -58,9 +56,8 @@ func (b *begins) of(alone bool) string {
 	return b.shared
 }
 
-// configure has connections set up once, or every transaction where a pooler may run
-// it on any connection: there the settings travel with BEGIN and end with the
-// transaction.
+// configure sets up connections once. Behind a pooler, which may run a transaction on any
+// connection, the settings travel with BEGIN and end with the transaction.
 func configure(settings *pgxpool.Config, pooled bool) begins {
 	read, write := "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN ISOLATION LEVEL READ COMMITTED"
 	if pooled {
