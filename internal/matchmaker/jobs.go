@@ -267,7 +267,7 @@ func (d *Dispatcher) beyond(s *gq.State, set *match.Settings, now time.Time) boo
 	return s.Status.Terminal() && !now.Before(s.CompletedAt.Add(time.Duration(set.TTL.GCHorizon)*time.Second))
 }
 
-// expiryReason is why a job expired: its lifetime has another name here.
+// expiryReason is why a job expired: matching calls the lifetime ttl.
 func expiryReason(reason string) string {
 	if reason == "lifetime" {
 		return "ttl"
