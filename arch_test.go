@@ -42,14 +42,19 @@ var arrows = []arrow{
 	// How the receiver of a webhook checks it, and how it is signed.
 	{pkg: "webhook", imports: []string{"."}},
 
+	// A heap, and how goroutines wait.
+	{pkg: "internal/heap", pure: true},
+	{pkg: "internal/retry"},
+	{pkg: "internal/wake"},
+
 	// The binary forms that stores keep.
 	{pkg: "store/codec", imports: []string{"."}, pure: true},
 
 	// The port, its contract, its implementations. A store knows no other.
 	{pkg: "store", imports: []string{".", "store/codec"}},
 	{pkg: "store/storetest", imports: []string{".", "store", "internal/testing/scribble", "internal/testing/spec"}},
-	{pkg: "store/local", imports: []string{".", "store", "store/codec"}},
-	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection"}}, // the views' columns
+	{pkg: "store/local", imports: []string{".", "store", "store/codec", "internal/wake"}},
+	{pkg: "store/postgres", imports: []string{".", "store", "store/codec", "match", "internal/projection", "internal/wake", "internal/retry"}}, // match and projection: the views' columns
 
 	// Measures any store through the port.
 	{pkg: "internal/bench", imports: []string{".", "store", "engine", "worker"}, tests: []string{"store/local"}},
@@ -58,13 +63,12 @@ var arrows = []arrow{
 	{pkg: "internal/transfer", imports: []string{".", "store", "store/codec"}, tests: []string{"store/local", "store/postgres"}},
 
 	// The engine sees a store only through the port.
-	{pkg: "engine", imports: []string{".", "match", "store", "store/codec"}, tests: []string{"store/local", "store/postgres", "worker"}},
+	{pkg: "engine", imports: []string{".", "match", "store", "store/codec", "internal/wake"}, tests: []string{"store/local", "store/postgres", "worker"}},
 
 	// What users put into their own programs. The generated messages are data,
 	// not a layer.
-	{pkg: "internal/retry"},
-	{pkg: "worker", imports: []string{".", "classify", "internal/retry"}, tests: []string{"engine", "store", "store/local"}},
-	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire"}, tests: []string{"engine", "store", "store/local", "internal/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
+	{pkg: "worker", imports: []string{".", "classify", "internal/retry", "internal/wake"}, tests: []string{"engine", "store", "store/local"}},
+	{pkg: "client", imports: []string{".", "api/*", "internal/retry", "internal/wire", "internal/wake"}, tests: []string{"engine", "store", "store/local", "internal/native", "internal/access", "internal/feed", "worker", "driver/remote"}},
 	{pkg: "driver/file", imports: []string{".", "engine", "store", "store/local", "internal/storeurl"}},
 	{pkg: "driver/postgres", imports: []string{".", "engine", "store", "store/postgres"}},
 	{pkg: "driver/remote", imports: []string{".", "client"}},
@@ -82,7 +86,7 @@ var arrows = []arrow{
 	// engine's methods and the documents of any store.
 	{pkg: "internal/access", imports: []string{".", "store", "engine"}, tests: []string{"store/local"}},
 	{pkg: "internal/feed", imports: []string{".", "api/*", "internal/retry", "internal/wire"}},
-	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/wire"}, tests: []string{"engine", "store/local"}},
+	{pkg: "internal/delivery", imports: []string{".", "store", "webhook", "internal/heap", "internal/wire", "internal/wake", "internal/retry"}, tests: []string{"engine", "store/local"}},
 	{pkg: "internal/observe", imports: []string{".", "engine", "internal/logline"}, tests: []string{"store/local", "internal/access"}},
 	{pkg: "internal/admin", imports: []string{"webhook", ".", "internal/access", "internal/delivery"}},
 
@@ -91,12 +95,11 @@ var arrows = []arrow{
 
 	// Gives out jobs that are matched with providers and not claimed. Its decisions
 	// are package match's; what it knows between them is in parts that do no I/O.
-	{pkg: "internal/heap", pure: true},
 	{pkg: "internal/matchmaker/ledger", imports: []string{".", "match", "internal/heap"}, tests: []string{"store"}, pure: true},
 	{pkg: "internal/matchmaker/registry", imports: []string{".", "match", "internal/matchmaker/ledger"}, pure: true},
 	{pkg: "internal/matchmaker/backlog", imports: []string{".", "match", "internal/heap", "internal/matchmaker/ledger"}, pure: true},
 	{pkg: "internal/matchmaker/audit", imports: []string{".", "match", "store", "internal/matchmaker/backlog"}},
-	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "match", "store", "engine", "internal/matchmaker/*"}, tests: []string{"store/local", "store/postgres"}},
+	{pkg: "internal/matchmaker", imports: []string{".", "internal/projection", "match", "store", "engine", "internal/matchmaker/*", "internal/wake"}, tests: []string{"store/local", "store/postgres"}},
 
 	// What the faces call the states of a job.
 	{pkg: "internal/projection", imports: []string{"."}, pure: true},
@@ -105,12 +108,12 @@ var arrows = []arrow{
 	// concrete store.
 	{pkg: "internal/native", imports: append([]string{"webhook", "internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
 	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
-	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
+	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
-	{pkg: "internal/designs/rpc", imports: []string{"internal/logline"}, tests: []string{"api/*", "internal/designs/taskqueuetest"}},
+	{pkg: "internal/designs/rpc", imports: []string{"internal/logline", "internal/retry"}, tests: []string{"api/*", "internal/designs/taskqueuetest"}},
 	{pkg: "internal/taskwork", pure: true},
 	{pkg: "services", tests: []string{"api/*", "internal/designs/rpc", "internal/designs/taskqueuetest", "internal/taskwork", "services/*"}},
 	{pkg: "services/job", imports: append([]string{"."}, serviceImports...), tests: serviceTests},

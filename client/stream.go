@@ -16,6 +16,7 @@ import (
 	"github.com/gopherqueue/gq"
 	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -210,12 +211,7 @@ func (s *workStream) ask(ctx context.Context, r *pb.WorkRequest) (id uint64, a *
 	}
 }
 
-func (s *workStream) wakeUp() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *workStream) wakeUp() { wake.Up(s.wake) }
 
 // claim opens a credit and waits for its jobs. It reports whether the server may
 // have got it.

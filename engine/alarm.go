@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/wake"
 )
 
 // alarm decides when the wait queue retries without news.
@@ -24,7 +26,7 @@ func (a *alarm) wait() time.Duration {
 		wq.stale = false
 		a.brief = true
 	}
-	a.retry, wq.retry = earlier(a.retry, wq.retry), time.Time{}
+	a.retry, wq.retry = wake.Earlier(a.retry, wq.retry), time.Time{}
 	wq.mu.Unlock()
 	if a.brief || a.read.IsZero() {
 		if soon := dueEvery - time.Since(a.read); soon > 0 {
@@ -77,12 +79,4 @@ func (a *alarm) look() {
 	}
 	a.due = now.Add(a.again)
 	a.again = min(max(2*a.again, dueEvery), e.options.Poll)
-}
-
-// earlier returns the earlier of two times; zero means none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

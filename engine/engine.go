@@ -48,6 +48,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -165,10 +166,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	idle := e.options.Sweep
 	if n, ok := e.store.(store.Notifier); ok {
 		stop := n.Notify(func(store.News) {
-			select {
-			case news <- struct{}{}:
-			default:
-			}
+			wake.Up(news)
 		})
 		defer stop()
 		idle = max(idle, time.Minute) // notifications can get lost

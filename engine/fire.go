@@ -10,6 +10,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -44,7 +45,7 @@ func (e *Engine) fire(ctx context.Context, now time.Time, r *SweepReport) error 
 				faults = append(faults, fmt.Errorf("fire schedule %s: %w", s.Name, err))
 			}
 		}
-		r.Next = earlier(r.Next, next)
+		r.Next = wake.Earlier(r.Next, next)
 	}
 	return errors.Join(faults...)
 }

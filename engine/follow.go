@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -36,10 +37,7 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 	poll := e.options.Poll
 	if n, ok := e.store.(store.Notifier); ok {
 		defer n.Notify(func(store.News) {
-			select {
-			case news <- struct{}{}:
-			default:
-			}
+			wake.Up(news)
 		})()
 		poll = max(poll, time.Minute) // notifications can get lost
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -98,12 +99,7 @@ func (w *watch) leave(id gq.JobID, j *watched) {
 	}
 }
 
-func (w *watch) wakeUp() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
+func (w *watch) wakeUp() { wake.Up(w.wake) }
 
 // end notifies the waiters of a job.
 func (w *watch) end(id gq.JobID) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -159,7 +160,7 @@ func (wq *waitQueue) retryAt(at time.Time) {
 	}
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
-	wq.retry = earlier(wq.retry, at)
+	wq.retry = wake.Earlier(wq.retry, at)
 	wq.wakeUp()
 }
 
@@ -292,12 +293,7 @@ func (wq *waitQueue) readyLocked(l *waitlist) {
 	}
 }
 
-func (wq *waitQueue) wakeUp() {
-	select {
-	case wq.wake <- struct{}{}:
-	default:
-	}
-}
+func (wq *waitQueue) wakeUp() { wake.Up(wq.wake) }
 
 // news receives a notification of the store, which sends one per commit.
 func (wq *waitQueue) news(n store.News) {
@@ -444,7 +440,7 @@ func (wq *waitQueue) attempt(tries []*waiter, newsCount uint64) {
 		w.trying, w.list.busy = false, false
 		c := &claimed[i]
 		wq.engine.throttled(&w.claim, c)
-		wq.retry = earlier(wq.retry, c.RetryAt)
+		wq.retry = wake.Earlier(wq.retry, c.RetryAt)
 		enough := len(c.Jobs) == w.claim.N
 		if before, seen := full[w.list]; !seen || before {
 			full[w.list] = enough

@@ -42,8 +42,7 @@ func Decode(text []byte) (Input, error) {
 	return in, nil
 }
 
-// decode reads one object and reports everything that is wrong with it, in
-// itself and in the eyes of validate.
+// decode reads one object and reports every fault: of its form, and those that validate finds.
 func decode[T any](text []byte, into *T, members []member[T], validate func() error) error {
 	if problem := malformed(text); problem != "" {
 		return &gq.InvalidError{Faults: []gq.Fault{{Field: "input", Problem: problem}}}
@@ -54,8 +53,8 @@ func decode[T any](text []byte, into *T, members []member[T], validate func() er
 	}
 	object(&d, into, members)
 
-	// What could not be read is zero by now; that it is then also missing or
-	// out of range is no second fault.
+	// A member that could not be read is zero now. That it is then also missing or out of range is
+	// not a second fault.
 	reported := make(map[string]bool, len(d.faults))
 	for _, f := range d.faults {
 		reported[f.Field] = true

@@ -78,7 +78,7 @@ func (s Reasons) List() (list []Reason) {
 
 func (s Reasons) String() string { return fmt.Sprintf("%v", s.List()) }
 
-// Verdict is what stands between a provider and a job.
+// Verdict has the reasons why a provider cannot get a job.
 type Verdict struct {
 	Provider string
 	Reasons  Reasons // none if it fits

@@ -13,8 +13,7 @@ type Input struct {
 	Rotation int64  `json:"rotation,omitzero"`    // by how many places the order starts later
 	Policy   Policy `json:"policy"`
 
-	// Grants are the leases that requesters were given in the rolling window
-	// that ends now.
+	// Grants counts the leases that requesters got in the rolling window that ends now.
 	Grants map[string]int64 `json:"requester_grants,omitempty"`
 
 	Providers []Provider `json:"providers"`
@@ -24,8 +23,7 @@ type Input struct {
 // Seed is the seed of the round.
 func (in *Input) Seed() Seed { return NewSeed(in.Chain, in.Epoch, in.Height, in.Beacon) }
 
-// Provider is a registered service with what the registry knows of it at the
-// instant of the round.
+// Provider is a registered provider as the registry knows it at the instant of the round.
 type Provider struct {
 	ID           string   `json:"id"`
 	Status       Status   `json:"status"`
@@ -50,7 +48,7 @@ type Provider struct {
 	QuantumUnitsUsed int64 `json:"quantum_units_used,omitzero"` // in this epoch
 }
 
-// Cooldowns are the times until which a provider is given no job of a kind.
+// Cooldowns are the times until which a provider gets no job of a kind.
 type Cooldowns struct {
 	AI      int64 `json:"AI,omitzero"`
 	Quantum int64 `json:"QUANTUM,omitzero"`
@@ -79,8 +77,7 @@ type Job struct {
 	Excluded   []string `json:"excluded,omitempty"` // providers that had it at this attempt and seed
 }
 
-// Demand is what a job needs of a provider. What belongs to the other kind of
-// job is ignored.
+// Demand is what a job needs of a provider. Fields of the other kind are ignored.
 type Demand struct {
 	Model     string   `json:"model,omitzero"`     // AI; "" is any
 	Precision string   `json:"precision,omitzero"` // AI; "" is any

@@ -16,10 +16,10 @@
 // hash of job and provider, and every so many matches the oldest cheap job goes
 // first. [Explain] says why a provider refuses a job.
 //
-// # What is left to the caller
+// # What the caller does
 //
-// Whether a job is queued at all, its backoff, lifetime and number of attempts,
-// and keeping the counters between rounds. Nothing is remembered here.
+// The caller decides whether a job is queued, applies backoff, lifetime and the number of attempts,
+// and keeps the counters between rounds. This package remembers nothing.
 package match
 
 import (
@@ -45,8 +45,8 @@ type Assignment struct {
 	Score    int64      `json:"score_ppb"`
 }
 
-// Match computes one round. The input is not changed. What is wrong with it is
-// reported whole, as a [gq.InvalidError], and then there is no result.
+// Match computes one round. It does not change the input. For an invalid input it returns a
+// [gq.InvalidError] with every fault, and no result.
 func Match(in *Input) (Result, error) {
 	if err := in.Validate(); err != nil {
 		return Result{}, fmt.Errorf("match: %w", err)

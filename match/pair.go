@@ -8,10 +8,10 @@ import (
 	"sync"
 )
 
-// pairs finds the first 8 bytes of the hashes of pairs, as [Seed.Pair] makes them,
-// for one provider after another. In a round with scarce slots this is most of the
-// work, and a good part of it is bringing so short a text into form and the digest
-// out again. All texts of a provider end alike, so they get their form once.
+// pairs computes the first 8 bytes of the hashes of pairs, as [Seed.Pair] makes them, for one
+// provider after another. In a round with scarce slots this is most of the work, and much of that is
+// padding such short texts and encoding the digests. All texts of a provider have the same end, so
+// it is padded once.
 type pairs struct {
 	seed   string
 	ending []byte // of all texts of the provider
@@ -21,7 +21,7 @@ type pairs struct {
 	state  []byte // scratch
 }
 
-// digest is a hash whose state can be had.
+// digest is a hash whose state can be read.
 type digest interface {
 	hash.Hash
 	encoding.BinaryAppender
@@ -73,9 +73,8 @@ func appendPadding(text []byte) []byte {
 // stateAt is where the state of a digest begins in its encoded form.
 const stateAt = 4
 
-// stateIsDigest reports whether the encoded state after a padded text holds the
-// digest of the text, and where it is expected: the standard library has it so and
-// does not promise it.
+// stateIsDigest reports whether the encoded state after a padded text has the digest of the text at
+// stateAt. The standard library does so, but does not promise it.
 var stateIsDigest = sync.OnceValue(func() bool {
 	const text = "AICF"
 	h, ok := sha256.New().(digest)

@@ -38,7 +38,7 @@ type Priority struct {
 // FreeTier is the tier of a job that names none.
 const FreeTier = "FREE"
 
-// Eligibility is what a provider must show before it is given any job.
+// Eligibility is what a provider must fulfil to get any job.
 type Eligibility struct {
 	MinHealth        int64 `json:"min_health_ppb"`
 	HeartbeatTimeout int64 `json:"heartbeat_timeout_secs"`
@@ -63,7 +63,7 @@ type Quotas struct {
 	RequesterWindow      int64 `json:"requester_window_secs"`   // for whoever counts [Input.Grants]
 }
 
-// unitsPerEpoch is how many units of a kind a provider may be given.
+// unitsPerEpoch is how many units of a kind a provider may get in an epoch.
 func (q *Quotas) unitsPerEpoch(k Kind) int64 {
 	if k == AI {
 		return q.AIUnitsPerEpoch
@@ -121,6 +121,5 @@ func (p *Priority) tier(name string) int64 {
 	return p.TierWeight * p.Tiers[name] / ppb
 }
 
-// age is the weight that the time since 1970 has. Only differences of it mean
-// anything. Rounding before subtracting keeps the order of two jobs fixed.
+// age is the weight of the time since 1970. Only differences of it mean anything. Rounding before subtracting keeps the order of two jobs fixed.
 func (p *Priority) age(t int64) int64 { return p.AgeWeight * t / p.AgeRef }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// candidate is a job that the round may come to.
+// candidate is a job that the round may assign.
 type candidate struct {
 	job   *Job
 	id    string // of the job, at hand for hashing
@@ -59,8 +59,8 @@ func newRound(in *Input) *round {
 	return r
 }
 
-// choose finds the jobs that can matter. At most budget jobs leave the queue,
-// so those are among its first ones and the first of the lane.
+// choose finds the candidates. At most budget jobs leave the queue, so the first ones of the queue
+// and of the lane are enough.
 func (r *round) choose(in *Input) {
 	type scored struct {
 		score int64
@@ -130,8 +130,8 @@ func (r *round) run() Result {
 	return r.result
 }
 
-// tied is the job at the head of the queue with those equal to it in score and
-// time, as far as the budget goes.
+// tied is the job at the head of the queue and those with the same score and time, up to the
+// budget.
 func (r *round) tied(head int) []*candidate {
 	r.group = r.group[:0]
 	first := r.queue[head]
@@ -146,8 +146,8 @@ func (r *round) tied(head int) []*candidate {
 	return r.group
 }
 
-// visit takes the jobs of a group out of the queue, until a match belongs to
-// the lane: that changes the counters, and the rest must be planned again.
+// visit takes the jobs of a group out of the queue, until a match belongs to the lane. That one
+// changes the counters, so the rest must be planned again.
 func (r *round) visit(group []*candidate) {
 	for _, c := range group {
 		if r.laneDue() {
@@ -172,8 +172,8 @@ func (r *round) laneDue() bool {
 	return every > 0 && (r.in.Matches+int64(len(r.result.Assignments))+1)%every == 0
 }
 
-// fromLane is the first job of the lane that somebody fits, and who. Who is
-// passed over fits nobody for the rest of the round, as counters only grow.
+// fromLane finds the first job of the lane that a provider fits, and the provider. A job that is
+// passed over fits no provider for the rest of the round, because counters only grow.
 func (r *round) fromLane() (*candidate, int) {
 	for ; r.laneAt < len(r.lane); r.laneAt++ {
 		if c := r.lane[r.laneAt]; !c.taken {
@@ -206,9 +206,8 @@ func (r *round) shape(c *candidate) *shape {
 	return c.shape
 }
 
-// plan says who gets which job of a group. The providers choose in order, each
-// by the hash of the pair, until they or the jobs are out. The counters are as
-// before when it returns.
+// plan decides who gets which job of a group. The providers choose in order, each by the hash of the
+// pair, until no provider or no job is left. It leaves the counters as they were.
 func (r *round) plan(group []*candidate) {
 	if len(group) == 1 {
 		group[0].place = r.first(group[0].job, r.shape(group[0]))
@@ -233,7 +232,7 @@ func (r *round) plan(group []*candidate) {
 	}
 }
 
-// gather sorts a group by shape and finds who fits any of them.
+// gather sorts a group by shape and finds the providers that fit any of them.
 func (r *round) gather(group []*candidate) {
 	for _, sh := range r.inPlay {
 		sh.waiting = sh.waiting[:0]
@@ -253,8 +252,8 @@ func (r *round) gather(group []*candidate) {
 	}
 }
 
-// compete adds the jobs of a shape that a provider could take now. What it
-// cannot take now it cannot take later in the plan.
+// compete adds the jobs of a shape that a provider could take now. A job that it cannot take now, it
+// cannot take later in the plan.
 func (r *round) compete(place int, sh *shape) {
 	free := r.in.Policy.Quotas.unitsPerEpoch(sh.kind) - r.units[sh.kind][place]
 	if free >= sh.most && !sh.picky {
@@ -271,13 +270,13 @@ func (r *round) compete(place int, sh *shape) {
 	}
 }
 
-// willing reports whether what is peculiar to a job lets a provider have it.
+// willing reports whether a provider may take a job by the conditions that are not part of its shape.
 func (r *round) willing(place int, j *Job) bool {
 	return !r.spent(j.Requester) && !slices.Contains(j.Excluded, r.order[place].ID)
 }
 
-// share gives the rivals to a provider as far as it has room. Where it has room
-// for all, their hashes do not matter and are not computed.
+// share gives the rivals to a provider as far as it has room. If it has room for all, their hashes
+// do not matter and are not computed.
 func (r *round) share(place int) (given int) {
 	slots := r.in.Policy.Quotas.LeasesMax - r.leases[place]
 	if int64(len(r.rivals)) <= slots {
@@ -305,7 +304,7 @@ func (r *round) share(place int) (given int) {
 	return given
 }
 
-// known is room for the hashes of pairs with a provider, with those found before.
+// known is the memory for the hashes of pairs with a provider, with those computed before.
 func (r *round) known(place int) []uint64 {
 	r.pairs.of(r.order[place].ID)
 	known := r.hashes[place]
@@ -328,8 +327,8 @@ func (r *round) hash(known []uint64, row int32) uint64 {
 	return known[row]
 }
 
-// winner brings the rival with the lowest hash to the front. There is one slot
-// for many most of the time, and the loop for that is worth having.
+// winner moves the rival with the lowest hash to the front. Mostly many jobs compete for one slot,
+// so this case has its own loop.
 func (r *round) winner(place int, known []uint64) []int32 {
 	best := 0
 	least := r.hash(known, r.rivals[0])

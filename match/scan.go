@@ -91,8 +91,8 @@ func (s *scanner) plain() []byte {
 
 func space(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
-// unquote is what a quoted string says. It is not ok if half of a surrogate pair
-// is missing, since then it says nothing that UTF-8 could.
+// unquote decodes a quoted string. It is not ok if half of a surrogate pair is missing, because UTF-8
+// cannot encode that.
 func unquote(quoted []byte) (text string, ok bool) {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -192,8 +192,8 @@ func (d *decoder) text(into *string) {
 	*into = text
 }
 
-// integer reads a plain integer. What does not fit becomes the largest there
-// is, or the smallest, and is then out of every range.
+// integer reads a plain integer. One that does not fit becomes the largest or smallest integer, which
+// is outside of every range.
 func (d *decoder) integer(into *int64) {
 	c := d.peek()
 	if c != '-' && (c < '0' || c > '9') {
@@ -252,7 +252,7 @@ func (d *decoder) texts(into *[]string) {
 	})
 }
 
-// amounts reads an object of integers by free names, over what is there.
+// amounts reads an object of integers with any names into a map, and keeps the other entries.
 func (d *decoder) amounts(into *map[string]int64) {
 	given := make(map[string]bool)
 	d.members(func(name string) {

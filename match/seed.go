@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Seed is all the chance there is in a round: it orders the providers, settles
-// ties and names the leases.
+// Seed is the only source of randomness in a round: it orders the providers, breaks ties and names
+// the leases.
 type Seed [sha256.Size]byte
 
 // Tags keep hashes of equal fields but different purpose apart. The hash of a
@@ -54,7 +54,7 @@ func (s *Seed) UnmarshalText(text []byte) error {
 }
 
 // Lease names the lease of an attempt of a job, counted from 0, that a provider
-// gets under this seed. Whoever knows the four can compute it.
+// gets under this seed. It is the hash of these four.
 func (s Seed) Lease(job, provider string, attempt int64) gq.LeaseID {
 	text := make([]byte, 0, 256)
 	text = append(text, leaseTag+"|"...)
@@ -66,8 +66,8 @@ func (s Seed) Lease(job, provider string, attempt int64) gq.LeaseID {
 	return gq.LeaseID(hex.EncodeToString(sum[:]))
 }
 
-// Pair settles who of several tied jobs gets a scarce slot of a provider: the
-// one with the lower digest, compared from the first byte.
+// Pair decides which of several tied jobs gets a scarce slot of a provider: the one with the lower
+// digest, compared from the first byte.
 func (s Seed) Pair(job, provider string) [sha256.Size]byte {
 	return sha256.Sum256(appendPair(make([]byte, 0, 256), job, provider, s))
 }
@@ -78,8 +78,7 @@ func appendPair(text []byte, job, provider string, s Seed) []byte {
 	return hex.AppendEncode(text, s[:])
 }
 
-// Shuffle returns the ids in the order of this seed. In which order they are
-// given does not matter.
+// Shuffle returns the ids in the order of this seed, whatever their order before.
 func (s Seed) Shuffle(ids []string) []string {
 	shuffled := slices.Clone(ids)
 	slices.Sort(shuffled)

@@ -10,8 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Settings are all parameters of a matching queue: the [Policy] of its rounds and
-// what holds around them. [DefaultSettings] has all of them; the zero value is
+// Settings are all parameters of a matching queue: the [Policy] of its rounds and everything else. [DefaultSettings] has all of them; the zero value is
 // not valid.
 type Settings struct {
 	Policy
@@ -27,7 +26,7 @@ type Settings struct {
 	Clock            Clock    `json:"seed"`
 }
 
-// Terms are those of a lease.
+// Terms are the parameters of a lease.
 type Terms struct {
 	AI          int64 `json:"ai_secs"`
 	Quantum     int64 `json:"quantum_secs"`
@@ -45,7 +44,7 @@ type Retries struct {
 	Cap         int64 `json:"backoff_cap_secs"`
 }
 
-// TTL bounds the life of a job and of what is remembered of it.
+// TTL bounds how long a job lives, and how long it is kept afterwards.
 type TTL struct {
 	AI        int64 `json:"abs_default_ai_secs"`      // from its submission, where it does not say
 	Quantum   int64 `json:"abs_default_quantum_secs"` // likewise
@@ -53,14 +52,14 @@ type TTL struct {
 	GCHorizon int64 `json:"gc_horizon_secs"`          // after its end
 }
 
-// Health moves the health of a provider.
+// Health is how the health of a provider changes.
 type Health struct {
 	DecayAckTimeout   int64 `json:"decay_ack_timeout_ppb"`
 	DecayLeaseExpired int64 `json:"decay_lease_expired_ppb"`
 	Recover           int64 `json:"recover_ppb_per_sec"`
 }
 
-// Cooldown keeps jobs away from a provider for a while. 0 is off.
+// Cooldown is how long a provider gets no jobs after what. 0 is off.
 type Cooldown struct {
 	Decline      int64 `json:"decline_secs"`       // no job of the kind it declined
 	LeaseExpired int64 `json:"lease_expired_secs"` // no job at all
@@ -68,13 +67,13 @@ type Cooldown struct {
 	Fails        int64 `json:"fails_secs"`         // lead to so long without any job
 }
 
-// SLA says what an invalid proof costs where nobody else decides. 0 is off.
+// SLA is what an invalid proof costs, unless an own rule decides. 0 is off.
 type SLA struct {
 	Slash     int64 `json:"slash_ppb"`  // of the stake
 	JailAfter int64 `json:"jail_after"` // so many invalid proofs
 }
 
-// Clock makes epochs and heights out of time until a beacon does.
+// Clock derives epochs and heights from the time as long as there is no beacon.
 type Clock struct {
 	Chain  string `json:"chain_id"`
 	Epoch  int64  `json:"epoch_secs"`
@@ -117,7 +116,7 @@ func parseShare(literal string) (Share, bool) {
 	return Share(high*ppb + int64(low)), err == nil
 }
 
-// DefaultSettings are the settings of a queue that is told nothing else.
+// DefaultSettings are the settings of a queue that has no others.
 func DefaultSettings() Settings {
 	ai, quantum := gq.PresetAI.Policy(), gq.PresetQuantum.Policy()
 	secs := func(d time.Duration) int64 { return int64(d / time.Second) }

@@ -7,9 +7,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Update reads settings from one JSON object over those that are there: what it
-// does not name stays as it is. It is as strict as [Decode], and reports every
-// fault; then nothing has changed.
+// Update changes the settings that a JSON object names. It is as strict as [Decode]: it reports every
+// fault, and then changes nothing.
 func (s *Settings) Update(text []byte) error {
 	next := s.Clone()
 	if err := decode(text, &next, settingsMembers, next.Validate); err != nil {
@@ -19,8 +18,8 @@ func (s *Settings) Update(text []byte) error {
 	return nil
 }
 
-// DecodeProvider reads what a provider says of itself, by the names of the input
-// of a round, and tells which members were given.
+// DecodeProvider reads what a provider says about itself, with the names of a round's input, and
+// returns which members were given.
 func DecodeProvider(text []byte) (p Provider, given map[string]bool, err error) {
 	given = make(map[string]bool)
 	members := make([]member[Provider], len(providerMembers))
@@ -48,10 +47,10 @@ type Enqueue struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
-// queueSays are the members of a job that are the queue's to say.
+// queueSays are the members of a job that only the queue sets.
 var queueSays = []string{"id", "enqueue_ts", "attempt", "excluded"}
 
-// QueueSays are the members of a job that a requester does not give.
+// QueueSays lists the members of a job that only the queue sets.
 func QueueSays() []string { return slices.Clone(queueSays) }
 
 var enqueueMembers = func() []member[Enqueue] {
@@ -71,9 +70,9 @@ var enqueueMembers = func() []member[Enqueue] {
 		}})
 }()
 
-// DecodeEnqueue reads a job as a requester asks for it: the members of a job of
-// the input that are not the queue's to say, its lifetime ttl_abs in seconds and
-// a payload. The size is that of the payload where none is given.
+// DecodeEnqueue reads a job as a requester asks for it: the members of a job of the input that the
+// queue does not set, its lifetime ttl_abs in seconds and a payload. The default size is that of the
+// payload.
 func DecodeEnqueue(text []byte, s *Settings) (e Enqueue, err error) {
 	err = decode(text, &e, enqueueMembers, func() error {
 		if e.SizeBytes == 0 {

@@ -14,15 +14,9 @@ const (
 	ProviderFail                    // the provider gave up
 	Declined                        // the provider did not want the job
 	Withdrawn                       // taken away without fault
-	outcomeEnd
 )
 
 var outcomeNames = [...]string{"", "COMPLETED", "ACK_TIMEOUT", "LEASE_EXPIRED", "PROOF_INVALID", "PROVIDER_FAIL", "DECLINED", "CANCELLED"}
-
-// Outcomes lists every outcome.
-func Outcomes() []Outcome {
-	return []Outcome{Done, AckTimeout, LeaseExpired, ProofInvalid, ProviderFail, Declined, Withdrawn}
-}
 
 func (o Outcome) String() string { return nameOf(outcomeNames[:], int(o)) }
 
@@ -76,8 +70,7 @@ func FaultName(code string) string {
 	return code
 }
 
-// OutcomeOf is what the event that ended a lease says about its provider. It is
-// 0 for an event that ends none.
+// OutcomeOf is the outcome of the lease that an event ended, 0 for an event that ends none.
 func OutcomeOf(e *gq.Event) Outcome {
 	if e.Lease == "" || e.LeaseState == gq.LeaseActive || e.LeaseState == 0 {
 		return 0
@@ -97,8 +90,8 @@ func OutcomeOf(e *gq.Event) Outcome {
 	}
 }
 
-// Standing is what a provider has to its name: health, pauses, and the units it
-// was given in an epoch. It moves by outcomes and assignments only.
+// Standing is the record of a provider: health, pauses, and the units it got in an epoch. Only
+// outcomes and assignments change it.
 type Standing struct {
 	Health        int64     `json:"health_ppb"`     // at HealthAt
 	HealthAt      int64     `json:"health_at"`      // seconds since 1970
@@ -111,10 +104,10 @@ type Standing struct {
 	Slashed       int64     `json:"slashed,omitzero"`            // stake it has lost
 }
 
-// NewStanding is that of a provider that has done nothing yet.
+// NewStanding is the standing of a provider that has done nothing yet.
 func NewStanding(now int64) Standing { return Standing{Health: ppb, HealthAt: now} }
 
-// HealthNow is the health at an instant: what was lost comes back with time.
+// HealthNow is the health at an instant: it recovers with time.
 func (s *Standing) HealthNow(h *Health, now int64) int64 {
 	passed := max(0, now-s.HealthAt)
 	if h.Recover > 0 && passed >= (ppb-s.Health)/h.Recover+1 {
@@ -152,7 +145,7 @@ func (s *Standing) Note(o Outcome, k Kind, now int64, set *Settings) {
 	}
 }
 
-// pause keeps jobs of some kinds away, at least so long.
+// pause gives the provider no jobs of some kinds for at least secs.
 func (s *Standing) pause(secs, now int64, kinds ...Kind) {
 	if secs == 0 {
 		return
@@ -167,7 +160,7 @@ func (s *Standing) pause(secs, now int64, kinds ...Kind) {
 	}
 }
 
-// Units are those it was given in an epoch.
+// Units is how many units of a kind it got in an epoch.
 func (s *Standing) Units(k Kind, epoch int64) int64 {
 	switch {
 	case epoch != s.Epoch:
@@ -179,7 +172,7 @@ func (s *Standing) Units(k Kind, epoch int64) int64 {
 	}
 }
 
-// Spend enters units of an assignment in an epoch, or takes them back.
+// Spend adds units of an assignment in an epoch; negative ones give them back.
 func (s *Standing) Spend(k Kind, epoch, units int64) {
 	if epoch != s.Epoch {
 		s.Epoch, s.AIUnits, s.QuantumUnits = epoch, 0, 0
@@ -191,18 +184,18 @@ func (s *Standing) Spend(k Kind, epoch, units int64) {
 	}
 }
 
-// Enter fills in what a round looks at.
+// Enter copies the standing into a provider as a round sees it.
 func (s *Standing) Enter(p *Provider, h *Health, epoch, now int64) {
 	p.Health = s.HealthNow(h, now)
 	p.CooldownUntil = s.CooldownUntil
 	p.AIUnitsUsed, p.QuantumUnitsUsed = s.Units(AI, epoch), s.Units(Quantum, epoch)
 }
 
-// UnitsMax is the most units that a provider is given in an epoch.
+// UnitsMax is the most units of a kind that a provider gets in an epoch.
 func (q *Quotas) UnitsMax(k Kind) int64 { return q.unitsPerEpoch(k) }
 
-// Serves reports whether a provider could ever be given a job under a policy:
-// everything but what passes with time, such as full quotas and pauses.
+// Serves reports whether a provider could ever get a job under a policy. It ignores conditions that
+// pass with time, such as full quotas and pauses.
 func (p *Policy) Serves(q *Provider, j *Job) bool {
 	const passing = 1<<Cooling | 1<<Excluded | 1<<NoLease | 1<<NoUnits | 1<<RequesterSpent
 	in := Input{Policy: *p}

@@ -328,7 +328,7 @@ func TestOutcomeOf(t *testing.T) {
 		}
 	}
 	var faults []string
-	for _, o := range match.Outcomes() {
+	for o := match.Done; o <= match.Withdrawn; o++ {
 		if o.Fault() {
 			faults = append(faults, o.String())
 		}

@@ -17,7 +17,7 @@ func (s set) add(place int)      { s[place/64] |= 1 << (place % 64) }
 func (s set) remove(place int)   { s[place/64] &^= 1 << (place % 64) }
 func (s set) has(place int) bool { return s[place/64]&(1<<(place%64)) != 0 }
 
-// keep leaves what o has too; nil has nothing.
+// keep removes what is not in o; nil is the empty set.
 func (s set) keep(o set) {
 	if o == nil {
 		clear(s)
@@ -61,8 +61,8 @@ type supply struct {
 	grants map[string]int64 // made in this round
 	open   set              // leases below the limit
 
-	// What decides apart from the counters is the same for all jobs of one
-	// shape. Sets are made for what the jobs at hand ask for, no more.
+	// Apart from the counters, the same conditions decide for all jobs of a shape. There are sets
+	// only for what the jobs of this round ask for.
 	able       [kindEnd]set // by capability, stake and cooldown
 	models     map[string]set
 	precisions map[string]set
@@ -75,7 +75,7 @@ type supply struct {
 	key        []byte // scratch
 }
 
-// listing tells which providers have a requester on a list.
+// listing is the providers that have a requester on a list.
 type listing struct{ allowed, denied set }
 
 // newSupply takes the snapshot and indexes it for the given jobs.
@@ -107,7 +107,7 @@ func newSupply(in *Input, seed Seed, jobs []*Job) *supply {
 	return s
 }
 
-// ask makes room for what the jobs ask for.
+// ask makes the sets that the jobs ask for.
 func (s *supply) ask(jobs []*Job) {
 	s.models, s.precisions = make(map[string]set), make(map[string]set)
 	s.gates, s.regions = make(map[string]set), make(map[string]set)
@@ -133,7 +133,7 @@ func (s *supply) ask(jobs []*Job) {
 	}
 }
 
-// enlist enters one provider into the counters and sets.
+// enlist adds one provider to the counters and sets.
 func (s *supply) enlist(place int, p *Provider) {
 	s.leases[place] = p.LeasesActive
 	if p.LeasesActive < s.in.Policy.Quotas.LeasesMax {
@@ -175,7 +175,7 @@ func (s *supply) enlist(place int, p *Provider) {
 	}
 }
 
-// list is the listing of a requester with jobs at hand, nil for another.
+// list is the listing of a requester with jobs in this round, nil for others.
 func (s *supply) list(requester string) *listing {
 	l, asked := s.listed[requester]
 	if l == nil && asked {
@@ -209,8 +209,8 @@ func (sh *shape) enter(row int32) {
 	}
 }
 
-// mark says that before a place nobody has, or will have in this round, room
-// for a job of so many units or more. Counters only grow, so that stays true.
+// mark says that no provider before a place has room for a job of so many units or more. Counters
+// only grow, so that stays true for the round.
 type mark struct {
 	units int64
 	place int
@@ -228,7 +228,7 @@ func (sh *shape) start(units int64) int {
 	return sh.marks[i-1].place
 }
 
-// learn enters a mark and drops those it makes useless.
+// learn adds a mark and drops those it makes useless.
 func (sh *shape) learn(units int64, place int) {
 	if sh.start(units) >= place {
 		return
@@ -311,18 +311,18 @@ func (s *supply) hasUnits(place int, j *Job) bool {
 	return s.units[j.Kind][place]+j.Units <= s.in.Policy.Quotas.unitsPerEpoch(j.Kind)
 }
 
-// spent reports whether a requester has had its share.
+// spent reports whether a requester has reached its limit.
 func (s *supply) spent(requester string) bool {
 	most := s.in.Policy.Quotas.RequesterMax
 	return most > 0 && s.in.Grants[requester]+s.grants[requester] >= most
 }
 
-// hasRoom judges the counters for a provider that fits a job otherwise.
+// hasRoom reports whether the counters allow a provider a job that it fits otherwise.
 func (s *supply) hasRoom(place int, j *Job) bool {
 	return s.open.has(place) && s.hasUnits(place, j) && !s.spent(j.Requester)
 }
 
-// count enters an assignment into the counters, and uncount takes it back.
+// count adds an assignment to the counters, and uncount removes it.
 func (s *supply) count(place int, j *Job) {
 	if s.leases[place]++; s.leases[place] == s.in.Policy.Quotas.LeasesMax {
 		s.open.remove(place)

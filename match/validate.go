@@ -40,9 +40,9 @@ func (j *Job) Validate() error {
 	return c.err()
 }
 
-// CheckID reports what is wrong with an id of a chain, provider or job, "" for
-// nothing. Ids are parts of hashed texts, so what separates the parts and what
-// cannot be told apart in print is not allowed.
+// CheckID reports what is wrong with an id of a chain, provider or job, "" for nothing. Ids are parts
+// of hashed texts, so separators of the parts and characters that look the same in print are not
+// allowed.
 func CheckID(id string) (problem string) {
 	switch {
 	case id == "":
@@ -60,8 +60,8 @@ func CheckID(id string) (problem string) {
 	return ""
 }
 
-// checker gathers faults. The path of a field is put together only where there
-// is a fault, as most inputs have none and many fields.
+// checker collects faults. It makes the path of a field only if that has a fault: most inputs have
+// many fields and no fault.
 type checker struct {
 	faults []gq.Fault
 	path   []step

@@ -45,7 +45,7 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Status is the standing of a provider. Only an active one is given jobs. The
+// Status is the status of a provider. Only an active one gets jobs. The
 // zero value is not a status.
 type Status uint8
 

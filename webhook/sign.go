@@ -29,20 +29,20 @@ const (
 	HeaderSignature = "Webhook-Signature"
 )
 
-// Secret is what deliveries are signed with. The receivers have it too.
+// Secret signs deliveries. The receivers have it too.
 type Secret []byte
 
 const secretPrefix = "whsec_"
 
-// NewSecret draws a secret of 256 bits.
+// NewSecret generates a secret of 256 bits.
 func NewSecret() Secret {
 	s := make(Secret, 32)
 	_, _ = rand.Read(s) // never fails
 	return s
 }
 
-// ParseSecret reads whsec_ followed by 24 to 64 bytes in base64. Any other text
-// of that size is a secret as it stands.
+// ParseSecret reads whsec_ followed by 24 to 64 bytes in base64. Any other text of that size is
+// itself the secret.
 func ParseSecret(text string) (Secret, error) {
 	raw := []byte(text)
 	var err error
@@ -57,7 +57,7 @@ func ParseSecret(text string) (Secret, error) {
 	return raw, nil
 }
 
-// Text is the form in which receivers are given the secret.
+// Text is the secret as receivers configure it.
 func (s Secret) Text() string { return secretPrefix + base64.StdEncoding.EncodeToString(s) }
 
 // String keeps the secret out of logs.
@@ -71,11 +71,11 @@ func (s Secret) Sign(id string, at time.Time, body []byte) string {
 	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Tolerance is how old a delivery may be that a receiver accepts.
+// Tolerance is how old a delivery may be for a receiver to accept it.
 const Tolerance = 5 * time.Minute
 
-// Verify is what a receiver does: it reports whether one of the signatures is
-// that of the body, made not too long ago.
+// Verify reports whether one of the signatures is that of the body, and was made within
+// [Tolerance].
 func (s Secret) Verify(id, timestamp, signatures string, body []byte, now time.Time) error {
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	at := time.Unix(seconds, 0)
@@ -93,7 +93,7 @@ func (s Secret) Verify(id, timestamp, signatures string, body []byte, now time.T
 
 // Verify reports whether a request with these headers and this body was signed with the secret
 // within the last five minutes. The secret is what gq webhook secret prints. The error is
-// [gq.ErrDenied] if it was not, and [gq.ErrInvalid] if the secret is none.
+// [gq.ErrDenied] if it was not, and [gq.ErrInvalid] for an invalid secret.
 func Verify(secret string, header http.Header, body []byte) error {
 	s, err := ParseSecret(secret)
 	if err != nil {

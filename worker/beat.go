@@ -8,6 +8,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/wake"
 )
 
 const (
@@ -159,7 +160,7 @@ func (k *keeper) renewLocked(r *Run, l *gq.Lease, sent time.Time) {
 	r.lastBeat = sent
 	t := beatAfter(sent, r.interval)
 	if r.unsent && !t.IsZero() {
-		t = earlier(r.beatAt, t) // progress waits to be reported
+		t = wake.Earlier(r.beatAt, t) // progress waits to be reported
 	}
 	r.beatAt = t
 	k.atLocked(t)

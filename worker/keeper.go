@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -106,10 +107,7 @@ func (k *keeper) atLocked(t time.Time) {
 		return
 	}
 	k.next = t
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(k.wake)
 }
 
 // add starts to watch a job. The queue granted its lease between asked and received. After a
@@ -161,18 +159,11 @@ func (r *Run) nextLocked() time.Time {
 	if r.cause != nil {
 		next := r.graceAt
 		if !r.lost {
-			next = earlier(next, r.over)
+			next = wake.Earlier(next, r.over)
 		}
 		return next
 	}
-	return earlier(earlier(r.expires, r.timeoutAt), r.beatAt)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
+	return wake.Earlier(wake.Earlier(r.expires, r.timeoutAt), r.beatAt)
 }
 
 func reached(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
@@ -204,7 +195,7 @@ func (k *keeper) step(now time.Time) (due []*Run, next time.Time) {
 			due = append(due, r)
 			r.beatAt, r.lastBeat = beatAfter(now, r.interval), now
 		}
-		next = earlier(next, r.nextLocked())
+		next = wake.Earlier(next, r.nextLocked())
 	}
 	k.next = next
 	return due, next

@@ -3,6 +3,8 @@ package worker
 import (
 	"sync"
 	"time"
+
+	"github.com/gopherqueue/gq/internal/wake"
 )
 
 // slots counts how many jobs may still be claimed: per queue set, per worker, and limited by
@@ -91,12 +93,7 @@ func (s *slots) counts() (free, unsettled int) {
 	return s.free, s.unsettled
 }
 
-func (f *fetcher) signal() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
+func (f *fetcher) signal() { wake.Up(f.wake) }
 
 func (s *slots) signalAll() {
 	for _, f := range s.fetchers {

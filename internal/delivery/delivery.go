@@ -14,16 +14,16 @@ import (
 	"github.com/gopherqueue/gq/webhook"
 )
 
-// The kinds of documents. A delivery is one of the three later ones, and moves
-// from one to another in one commit.
+// The kinds of documents. A delivery is one of the last three, and moves from one to another in
+// one commit.
 const (
 	kindSettings = "webhook"
 	kindDue      = "webhook.due"  // outstanding
-	kindDone     = "webhook.done" // delivered, for a while
+	kindDone     = "webhook.done" // delivered
 	kindDead     = "webhook.dead" // given up
 )
 
-// State is how a delivery stands.
+// State is the state of a delivery.
 type State string
 
 // The states of deliveries.
@@ -40,7 +40,7 @@ var kinds = []struct {
 
 func (s State) valid() bool { return s == Pending || s == Delivered || s == Dead }
 
-// Delivery is one end of a job that its callback is told of.
+// Delivery tells a callback that its job has ended.
 type Delivery struct {
 	ID        string       `json:"id"` // the Webhook-Id
 	Job       gq.JobID     `json:"job"`
@@ -51,7 +51,7 @@ type Delivery struct {
 	Attempts  int          `json:"attempts"` // made or under way
 	NextAt    time.Time    `json:"next_at,omitzero"`
 	LastAt    time.Time    `json:"last_at,omitzero"`     // of the last attempt that ended
-	Status    int          `json:"last_status,omitzero"` // that the receiver answered with
+	Status    int          `json:"last_status,omitzero"` // HTTP status of the last answer
 	Reason    string       `json:"reason,omitzero"`      // why it has not succeeded
 	State     State        `json:"state"`
 }
@@ -60,16 +60,16 @@ type Delivery struct {
 type record struct {
 	Delivery
 	Seq   uint64          `json:"seq"`            // of the event
-	Until time.Time       `json:"until,omitzero"` // some process has it to itself until then
+	Until time.Time       `json:"until,omitzero"` // until then one process has it for itself
 	Body  json.RawMessage `json:"body"`
 }
 
-// nameOf is the document of a delivery, so that they are listed by age.
+// nameOf is the name of a delivery's document; names sort by age.
 func nameOf(seq uint64) string { return fmt.Sprintf("%020d", seq) }
 
 func idOf(job gq.JobID, seq uint64) string { return fmt.Sprintf("msg_%s.%d", job, seq) }
 
-// seqOf reads an id.
+// seqOf is the event of a delivery's id.
 func seqOf(id string) (uint64, bool) {
 	_, text, ok := strings.Cut(id, ".")
 	seq, err := strconv.ParseUint(text, 10, 64)
@@ -103,7 +103,7 @@ const (
 	secretName = "secret"
 )
 
-// setting reads a document of settings, or makes it.
+// setting reads a document of settings. If there is none, it writes what first returns.
 func (h *Hooks) setting(ctx context.Context, name string, first func() (settings, error)) (settings, uint64, error) {
 	for {
 		doc, err := h.store.Doc(ctx, kindSettings, name)
@@ -136,8 +136,7 @@ func (h *Hooks) setting(ctx context.Context, name string, first func() (settings
 	}
 }
 
-// cursor is how far the log has been read. A new one begins at the end of the
-// log: what ended before nobody waits for.
+// cursor is how far the log has been read. A new one begins at the end of the log.
 func (h *Hooks) cursor(ctx context.Context) (after, version uint64, err error) {
 	s, version, err := h.setting(ctx, cursorName, func() (settings, error) {
 		last, err := h.engine.LastEvent(ctx)
@@ -151,8 +150,7 @@ func cursorDoc(after, version uint64) (store.Doc, error) {
 	return store.Doc{Kind: kindSettings, Name: cursorName, Version: version, Data: data}, err
 }
 
-// Secret is what deliveries are signed with: the configured one, or one that was
-// drawn for this store.
+// Secret signs deliveries: the configured one, or one that was generated for this store.
 func (h *Hooks) Secret(ctx context.Context) (webhook.Secret, error) {
 	if h.options.Secret != nil {
 		return h.options.Secret, nil
@@ -164,15 +162,14 @@ func (h *Hooks) Secret(ctx context.Context) (webhook.Secret, error) {
 	return webhook.ParseSecret(s.Secret)
 }
 
-// Page is some deliveries.
+// Page is a page of deliveries.
 type Page struct {
 	Deliveries []Delivery
 	Next       string // the cursor of the next page, "" on the last
 }
 
-// List reads a page of deliveries, outstanding ones first, then those given up,
-// then those delivered lately; or those in one state. A limit of 0 is 50, the
-// most is 1000.
+// List reads a page of deliveries: outstanding ones first, then those given up, then delivered
+// ones; or only those in one state. A limit of 0 is 50, the largest is 1000.
 func (h *Hooks) List(ctx context.Context, state State, cursor string, limit int) (Page, error) {
 	if limit == 0 {
 		limit = store.DefaultPage
@@ -241,8 +238,8 @@ func (h *Hooks) Get(ctx context.Context, id string) (Delivery, error) {
 	return Delivery{}, gq.ErrNotFound.Errorf("delivery %.80q not found", id)
 }
 
-// Retry makes a delivery again that was given up, under the same id and with all
-// its attempts. One that was not refuses with [gq.ErrIllegalMove].
+// Retry sends a dead delivery again, under the same id and with all its attempts. In any other
+// state it is [gq.ErrIllegalMove].
 func (h *Hooks) Retry(ctx context.Context, id string) (Delivery, error) {
 	fail := func(err error) (Delivery, error) {
 		return Delivery{}, fmt.Errorf("retry delivery %.80q: %w", id, err)

@@ -1,15 +1,15 @@
 package delivery
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/heap"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/webhook"
 )
@@ -20,30 +20,36 @@ type entry struct {
 	host  string
 	at    time.Time     // when to look at it
 	taken uint64        // the version under which this process has it to itself; 0 for not
-	as    pace          // how its host was known when the attempt began
+	as    pace          // of its host when the attempt began
 	took  time.Duration // the last request; 0 for none
+
+	inWaiting int // position in the heap of its host, -1 for none
 }
 
 // host is where deliveries go: a name or address, and a port.
 type host struct {
 	pace        pace
-	waiting     entries // those that are not under way, the next one first
-	active      int     // requests under way
-	outstanding int     // both
+	waiting     heap.Heap[*entry] // by when to look at them
+	active      int               // requests under way
+	outstanding int               // both
 }
 
-// pace is how a host takes requests. One that lets them hang is known by it and
-// has few places, so that however many there are the others have theirs.
+func newHost() *host {
+	return &host{waiting: heap.New(func(a, b *entry) bool { return a.at.Before(b.at) }, func(e *entry, at int) { e.inWaiting = at })}
+}
+
+// pace is how fast a host answers. All slow hosts together get a part of the concurrent requests,
+// so that the others get theirs however many slow hosts there are.
 type pace uint8
 
 const (
-	unknown pace = iota // never asked, or long ago
-	quick               // the last request ended soon, however
+	unknown pace = iota // no request lately
+	quick               // the last request ended soon, with whatever answer
 	slow                // it did not
 	paces
 )
 
-// maxIdle is how many hosts are remembered to be quick to which nothing goes.
+// maxIdle is how many quick hosts are remembered without outstanding deliveries.
 const maxIdle = 1000
 
 // free reports whether another request may go to a host.
@@ -56,24 +62,12 @@ func (h *Hooks) free(at *host) bool {
 	if at.pace == quick {
 		return at.active < perHost
 	}
-	// One at a time, and a place is always left for those who are quick.
+	// One at a time, and never all: some requests are reserved for quick hosts.
 	return at.active == 0 && h.active[unknown]+h.active[slow] < max(1, all*3/4) &&
 		(at.pace == unknown || h.active[slow] < max(1, all/4))
 }
 
-type entries []*entry
-
-func (e entries) Len() int           { return len(e) }
-func (e entries) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
-func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *entries) Push(x any)        { *e = append(*e, x.(*entry)) } //nolint:forcetypeassert // of this heap
-func (e *entries) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
-// add makes an outstanding delivery known, once. version is of its document.
+// add adds an outstanding delivery, once. version is that of its document, 0 if a scan found it.
 func (h *Hooks) add(r *record, version uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,27 +87,25 @@ func (h *Hooks) add(r *record, version uint64) {
 	at := h.hosts[e.host]
 	switch {
 	case at == nil:
-		at = &host{}
+		at = newHost()
 		h.hosts[e.host] = at
 	case at.outstanding == 0:
 		h.idle--
 	}
 	at.outstanding++
-	heap.Push(&at.waiting, e)
-	wakeUp(h.wake)
+	at.waiting.Push(e)
+	wake.Up(h.wake)
 }
 
-// own gives this process a delivery that it made itself and that a scan found
-// first, which took it for another process's and would wait for that to die.
+// own gives this process a delivery that it made itself. A scan found it first, took it for
+// another process's and would wait until that gives it up.
 func (h *Hooks) own(e *entry, r *record, version uint64) {
-	waiting := h.hosts[e.host].waiting
-	i := slices.Index(waiting, e)
-	if version == 0 || r.Attempts != 1 || e.taken != 0 || i < 0 {
+	if version == 0 || r.Attempts != 1 || e.taken != 0 || e.inWaiting < 0 {
 		return
 	}
 	e.taken, e.at = version, r.NextAt
-	heap.Fix(&waiting, i)
-	wakeUp(h.wake)
+	h.hosts[e.host].waiting.Fix(e.inWaiting)
+	wake.Up(h.wake)
 }
 
 // crowded reports whether n more deliveries to a host would be too many.
@@ -126,7 +118,7 @@ func (h *Hooks) crowded(name string, n int) bool {
 	return n > h.options.MaxPerHost
 }
 
-// awaitRoom waits until so many more deliveries may be outstanding.
+// awaitRoom waits until n more deliveries may be outstanding.
 func (h *Hooks) awaitRoom(ctx context.Context, n int) bool {
 	for {
 		h.mu.Lock()
@@ -149,7 +141,7 @@ func (h *Hooks) count(f func(*Totals)) {
 	f(&h.totals)
 }
 
-// dispatch starts what is due.
+// dispatch starts attempts when they are due.
 func (h *Hooks) dispatch(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -181,18 +173,18 @@ func (h *Hooks) dispatch(ctx context.Context) error {
 	}
 }
 
-// pick takes what may be sent now, and tells when to look again.
+// pick takes the deliveries to send now, and returns when to look again.
 func (h *Hooks) pick(now time.Time) (batch []*entry, next time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	next = time.Minute
 	for _, at := range h.hosts { // in no particular order, so that each gets its turn
-		for len(at.waiting) > 0 && h.free(at) {
-			if wait := at.waiting[0].at.Sub(now); wait > 0 {
+		for at.waiting.Len() > 0 && h.free(at) {
+			if wait := at.waiting.At(0).at.Sub(now); wait > 0 {
 				next = min(next, wait)
 				break
 			}
-			e := heap.Pop(&at.waiting).(*entry) //nolint:forcetypeassert // of this heap
+			e := at.waiting.Remove(0)
 			at.active++
 			e.as, e.took = at.pace, 0
 			h.active[e.as]++
@@ -202,7 +194,7 @@ func (h *Hooks) pick(now time.Time) (batch []*entry, next time.Duration) {
 	return batch, next
 }
 
-// attempt makes one attempt and says what becomes of the delivery.
+// attempt makes one attempt, then schedules the next one or forgets the delivery.
 func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	again, ok := h.deliver(ctx, e)
 	h.mu.Lock()
@@ -211,14 +203,14 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 	at.active--
 	h.active[e.as]--
 	switch {
-	case e.took > h.options.Within/2: // a host that is quick takes less
+	case e.took > h.options.Within/2:
 		at.pace = slow
 	case e.took > 0:
 		at.pace = quick
 	}
 	if ok {
 		e.at = again
-		heap.Push(&at.waiting, e)
+		at.waiting.Push(e)
 		return
 	}
 	delete(h.known, e.name)
@@ -229,21 +221,21 @@ func (h *Hooks) attempt(ctx context.Context, e *entry) {
 			delete(h.hosts, e.host)
 		}
 	}
-	wakeUp(h.room)
+	wake.Up(h.room)
 }
 
 // deliver makes one attempt. ok means that another one is due, at again.
 func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool) {
 	doc, err := h.store.Doc(ctx, kindDue, e.name)
 	if errors.Is(err, gq.ErrNotFound) {
-		return time.Time{}, false // another process has settled it
+		return time.Time{}, false // another process has finished it
 	}
 	var r *record
 	if err == nil {
 		r, err = readRecord(&doc)
 	}
 	if err != nil {
-		return h.later(ctx, "read a delivery", err)
+		return h.postpone(ctx, "read a delivery", err)
 	}
 	now := time.Now().UTC()
 	if e.taken != doc.Version || now.Add(h.options.Within).After(r.Until) {
@@ -258,7 +250,7 @@ func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool
 		}
 		r.Until = now.Add(takenFor)
 		if doc, err = h.write(ctx, r, doc.Version); err != nil {
-			return h.later(ctx, "take a delivery", err)
+			return h.postpone(ctx, "take a delivery", err)
 		}
 	}
 	e.taken = 0
@@ -266,13 +258,13 @@ func (h *Hooks) deliver(ctx context.Context, e *entry) (again time.Time, ok bool
 	v := h.sender.send(ctx, r.URL, h.header(r, now), r.Body)
 	e.took = max(1, time.Since(began))
 	if ctx.Err() != nil {
-		return now, true // it was broken off; the document says that it is under way
+		return now, true // interrupted; the document says that it is under way
 	}
-	return h.settle(ctx, r, doc.Version, v)
+	return h.finish(ctx, r, doc.Version, v)
 }
 
-// later puts a delivery off after an error that has nothing to do with it.
-func (h *Hooks) later(ctx context.Context, what string, err error) (time.Time, bool) {
+// postpone puts a delivery off after an error that is not its own.
+func (h *Hooks) postpone(ctx context.Context, what string, err error) (time.Time, bool) {
 	if ctx.Err() == nil && !errors.Is(err, gq.ErrConflict) {
 		h.options.Log.Warn(what, "event", "webhook_error", "error", err)
 	}
@@ -302,36 +294,36 @@ func (h *Hooks) header(r *record, now time.Time) http.Header {
 	}
 }
 
-// settle writes down what became of an attempt.
-func (h *Hooks) settle(ctx context.Context, r *record, version uint64, v verdict) (again time.Time, ok bool) {
+// finish writes the outcome of an attempt.
+func (h *Hooks) finish(ctx context.Context, r *record, version uint64, v verdict) (again time.Time, ok bool) {
 	now := time.Now().UTC()
 	r.LastAt, r.Status, r.Reason, r.Until = now, v.status, v.reason, time.Time{}
 	log := h.options.Log.With("event", "webhook", "delivery", r.ID, "job_id", r.Job.String(), "attempt", r.Attempts, "status", v.status)
 	switch {
 	case v.delivered():
 		r.State, r.NextAt = Delivered, time.Time{}
-		log.Debug("a webhook was delivered")
+		log.Debug("webhook delivered")
 		h.count(func(t *Totals) { t.Delivered++ })
 		return h.move(ctx, r, version, kindDone)
 	case v.final || r.Attempts >= h.options.Attempts:
 		r.State, r.NextAt = Dead, time.Time{}
-		log.Warn("a webhook was given up", "reason", v.reason)
+		log.Warn("webhook given up", "reason", v.reason)
 		h.count(func(t *Totals) { t.Failed++; t.Dead++ })
 		return h.move(ctx, r, version, kindDead)
 	}
 	r.NextAt = now.Add(h.options.Backoff(r.Attempts, jitter()))
-	log.Info("a webhook failed", "reason", v.reason, "next_at", r.NextAt)
+	log.Info("webhook failed", "reason", v.reason, "next_at", r.NextAt)
 	h.count(func(t *Totals) { t.Failed++ })
 	if _, err := h.write(ctx, r, version); err != nil {
-		return h.later(ctx, "write down a delivery", err)
+		return h.postpone(ctx, "write a delivery", err)
 	}
 	return r.NextAt, true
 }
 
-// move takes a delivery out of those that are outstanding.
+// move ends a delivery: it is no longer outstanding.
 func (h *Hooks) move(ctx context.Context, r *record, version uint64, kind string) (time.Time, bool) {
 	if kind == kindDone {
-		r.Body = []byte("{}") // it is not needed again, unless someone asks for it
+		r.Body = []byte("{}") // never sent again
 	}
 	gone := store.Doc{Kind: kindDue, Name: nameOf(r.Seq), Version: version}
 	doc, err := r.doc(kind, 0)
@@ -339,7 +331,7 @@ func (h *Hooks) move(ctx context.Context, r *record, version uint64, kind string
 		_, err = h.store.PutDocs(ctx, []store.Doc{gone, doc})
 	}
 	if err != nil {
-		return h.later(ctx, "settle a delivery", err)
+		return h.postpone(ctx, "finish a delivery", err)
 	}
 	return time.Time{}, false
 }

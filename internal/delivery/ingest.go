@@ -9,23 +9,24 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/store"
 )
 
-// Sizes of what is read and written at a time.
+// Limits.
 const (
 	commitDeliveries = 100             // made in one commit
 	maxResult        = 64 << 10        // bytes of a result that are sent along
-	cursorEvery      = 5 * time.Second // between writes of a cursor that passed nothing of interest
+	cursorEvery      = 5 * time.Second // between writes of the cursor while no delivery is made
 )
 
-// errMoved ends a look at the log when another process has read on.
+// errMoved stops reading the log because another process reads it.
 var errMoved = errors.New("another process has moved the cursor")
 
-// ingest makes deliveries of the ends of jobs.
+// ingest makes a delivery of every end of a job.
 func (h *Hooks) ingest(ctx context.Context) error {
-	return h.persist(ctx, "read the event log for webhooks", func(ctx context.Context) error {
+	return h.retry(ctx, "read the event log for webhooks", func(ctx context.Context) error {
 		for ctx.Err() == nil {
 			after, version, err := h.cursor(ctx)
 			if err != nil {
@@ -36,7 +37,7 @@ func (h *Hooks) ingest(ctx context.Context) error {
 			err = h.engine.Follow(ctx, after, func(events []gq.Event) error { return r.page(ctx, events) })
 			switch {
 			case errors.Is(err, errMoved):
-				if !sleep(ctx, time.Second) { // it does the work
+				if !retry.Pause(ctx, time.Second) { // the other process makes the deliveries
 					return nil
 				}
 			case errors.Is(err, gq.ErrGone):
@@ -54,9 +55,9 @@ func (h *Hooks) ingest(ctx context.Context) error {
 // catchUpWithin is how long CatchUp waits.
 const catchUpWithin = 10 * time.Second
 
-// CatchUp waits until a delivery was made of every end that has happened before the
-// call: the jobs themselves are not needed any more. The error is [gq.ErrTimeout] where
-// that takes too long, as it may while there is no room for more deliveries.
+// CatchUp waits until every job that ended before the call has its delivery, and can be purged. The
+// error is [gq.ErrTimeout] if that takes too long, as it may while there is no room for more
+// deliveries.
 func (h *Hooks) CatchUp(ctx context.Context) error {
 	last, err := h.engine.LastEvent(ctx)
 	if err != nil {
@@ -65,8 +66,8 @@ func (h *Hooks) CatchUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUpWithin)
 	defer cancel()
 	for h.passed.Load() < last {
-		if !sleep(ctx, 5*time.Millisecond) {
-			return fmt.Errorf("callbacks are still to be told of jobs that have ended; try again later: %w", gq.ErrTimeout)
+		if !retry.Pause(ctx, 5*time.Millisecond) {
+			return fmt.Errorf("deliveries to callbacks are still being made; try again later: %w", gq.ErrTimeout)
 		}
 	}
 	return nil
@@ -75,12 +76,12 @@ func (h *Hooks) CatchUp(ctx context.Context) error {
 // reader follows the log from a cursor.
 type reader struct {
 	hooks   *Hooks
-	after   uint64 // all events up to here have been dealt with
-	saved   uint64 // and it is stored of those up to here
+	after   uint64 // events up to this one are done
+	saved   uint64 // the stored cursor
 	version uint64 // of the cursor
 	savedAt time.Time
 
-	callbacks bool // some job has one
+	callbacks bool // some job has a callback
 }
 
 // ends reports whether an event is the end of a job.
@@ -93,7 +94,7 @@ func ends(t gq.EventType) bool {
 	}
 }
 
-// page deals with a page of the log.
+// page makes the deliveries of a page of the log.
 func (r *reader) page(ctx context.Context, events []gq.Event) error {
 	ended := make([]*gq.Event, 0, len(events))
 	refs := make([]store.Ref, 0, len(events))
@@ -133,8 +134,7 @@ func (r *reader) page(ctx context.Context, events []gq.Event) error {
 	return r.save(ctx, nil)
 }
 
-// used reports whether ends have to be looked at: there are some, and jobs with
-// callbacks.
+// used reports whether jobs must be read: some have ended, and there are jobs with callbacks.
 func (r *reader) used(ctx context.Context, ends bool) (bool, error) {
 	if !ends || r.callbacks {
 		return ends, nil
@@ -149,8 +149,8 @@ func (r *reader) used(ctx context.Context, ends bool) (bool, error) {
 	return r.callbacks, nil
 }
 
-// make makes deliveries of some ends, and moves the cursor behind the last of
-// them in the same commit.
+// make makes the deliveries of some ends and moves the cursor past the last of them, in one
+// commit.
 func (r *reader) make(ctx context.Context, ended []*gq.Event, found []store.Found, with []int) error {
 	h := r.hooks
 	if !h.awaitRoom(ctx, len(with)) {
@@ -217,13 +217,13 @@ func (r *reader) saveWith(ctx context.Context, docs []store.Doc) ([]uint64, erro
 	return versions, nil
 }
 
-// skip goes on at the end of the log where what comes next is no longer kept.
+// skip moves to the end of the log because the next events are gone.
 func (r *reader) skip(ctx context.Context) error {
 	last, err := r.hooks.engine.LastEvent(ctx)
 	if err != nil {
 		return err
 	}
-	r.hooks.options.Log.Error("events were collected before webhooks were made of them",
+	r.hooks.options.Log.Error("events were deleted before their webhooks were made",
 		"event", "webhook_gap", "after", r.after, "next", last)
 	r.after = last
 	err = r.save(ctx, nil)
@@ -233,7 +233,7 @@ func (r *reader) skip(ctx context.Context) error {
 	return err
 }
 
-// addResults reads the results that are small enough to be sent along.
+// addResults reads the results that are small enough to send.
 func (h *Hooks) addResults(ctx context.Context, found []store.Found, with []int) error {
 	var refs []store.Ref
 	var at []int
@@ -264,8 +264,8 @@ type message struct {
 	Data      wire.Job     `json:"data"`
 }
 
-// newRecord makes a delivery of the end of a job. Its first attempt is begun by
-// whoever makes it.
+// newRecord makes a delivery of the end of a job. The process that makes it begins the first
+// attempt.
 func newRecord(e *gq.Event, job *gq.Job, now time.Time) (*record, error) {
 	job.Spec.Payload.Data = nil
 	var body bytes.Buffer

@@ -6,26 +6,27 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/store"
 )
 
-// pruneEvery is how often what is too old to show is dropped.
+// pruneEvery is how often old deliveries are deleted.
 const pruneEvery = 10 * time.Minute
 
-// scan finds outstanding deliveries that this process does not know of: those
-// from before its start, and those that other processes left.
+// scan finds outstanding deliveries that this process does not know: from before its start, or
+// left by other processes.
 func (h *Hooks) scan(ctx context.Context) error {
 	var pruned time.Time
 	for {
-		err := h.persist(ctx, "look for outstanding webhooks", h.scanOnce)
+		err := h.retry(ctx, "look for outstanding webhooks", h.scanOnce)
 		if err == nil && time.Since(pruned) >= pruneEvery {
 			pruned = time.Now()
-			err = h.persist(ctx, "drop old webhooks", func(ctx context.Context) error { return h.prune(ctx, time.Now()) })
+			err = h.retry(ctx, "drop old webhooks", func(ctx context.Context) error { return h.prune(ctx, time.Now()) })
 		}
 		if err != nil {
 			return err
 		}
-		if !sleep(ctx, h.options.Scan) {
+		if !retry.Pause(ctx, h.options.Scan) {
 			return nil
 		}
 	}
@@ -48,7 +49,7 @@ func (h *Hooks) scanOnce(ctx context.Context) error {
 	})
 }
 
-// each visits the documents of a kind, the oldest first, until visit says no.
+// each visits the documents of a kind, the oldest first, until visit returns false.
 func each(ctx context.Context, s Store, kind string, visit func(*store.Doc) (bool, error)) error {
 	for after := ""; ; {
 		docs, err := s.Docs(ctx, kind, after, store.MaxPage)
@@ -67,7 +68,7 @@ func each(ctx context.Context, s Store, kind string, visit func(*store.Doc) (boo
 	}
 }
 
-// prune drops what has been shown for long enough.
+// prune deletes ended deliveries that have been kept long enough.
 func (h *Hooks) prune(ctx context.Context, now time.Time) error {
 	for kind, keep := range map[string]time.Duration{kindDone: h.options.KeepDone, kindDead: h.options.KeepDead} {
 		for more := true; more; {
@@ -80,8 +81,8 @@ func (h *Hooks) prune(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// pruneSome drops the oldest deliveries that were made before an instant, as many as
-// one commit takes, and reports whether there may be more.
+// pruneSome deletes the oldest deliveries made before an instant, as many as fit into one commit,
+// and reports whether there may be more.
 func (h *Hooks) pruneSome(ctx context.Context, kind string, before time.Time) (more bool, err error) {
 	var old []store.Doc
 	err = each(ctx, h.store, kind, func(doc *store.Doc) (bool, error) {
@@ -100,7 +101,7 @@ func (h *Hooks) pruneSome(ctx context.Context, kind string, before time.Time) (m
 	}
 	_, err = h.store.PutDocs(ctx, old)
 	if errors.Is(err, gq.ErrConflict) {
-		return false, nil // another process is at it
+		return false, nil // another process does the same
 	}
 	return len(old) == store.MaxDocs, err
 }

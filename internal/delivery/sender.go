@@ -29,10 +29,10 @@ const (
 	idleConnection = 30 * time.Second
 )
 
-// errForbidden is the reason of a delivery that was not even tried.
+// errForbidden is the reason of a delivery that was not attempted.
 var errForbidden = errors.New("the address is not one that callbacks may reach")
 
-// sender makes requests that can reach nothing but what they may.
+// sender makes requests, and only to addresses that are allowed.
 type sender struct {
 	client *http.Client
 	within time.Duration // for one request
@@ -46,7 +46,7 @@ func newSender(allow Allow, within time.Duration) *sender {
 	}}
 	s.client = &http.Client{
 		Timeout: within,
-		// An answer that points elsewhere is an answer, and not a good one.
+		// A redirect is a failed attempt; it is not followed.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
 			Proxy:                  nil, // a proxy would connect in our place, without our checks
@@ -130,7 +130,7 @@ func (s *sender) check(address string) error {
 	return nil
 }
 
-// verdict is what became of an attempt.
+// verdict is the outcome of an attempt.
 type verdict struct {
 	status int    // 0 if there was no answer
 	reason string // why it is not a success; nothing of what the receiver said

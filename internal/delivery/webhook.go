@@ -2,24 +2,22 @@
 //
 // # The outbox
 //
-// The event log is the outbox. A cursor, a document, says how far it has been
-// read; every end of a job that has a callback becomes a delivery, another
-// document, in the same commit that moves the cursor. So none is lost or made
-// twice, however many processes do it and whenever they die. A delivery is a
-// document until its receiver has said 2xx or it was given up: it is made at
-// least once, and the receiver tells repetitions by the Webhook-Id.
+// The event log is the outbox. A cursor, which is a document, says how far it has been read. Every
+// end of a job with a callback becomes a delivery, another document, in the same commit that moves
+// the cursor, so that none is lost or made twice, however many processes do this and whenever
+// they die. A delivery is outstanding until its receiver answers 2xx or it is given up. It is sent
+// at least once; the receiver recognises repetitions by the Webhook-Id.
 //
-// # Who waits for whom
+// # Slow receivers
 //
-// A receiver that is slow or gone holds up nobody else: at most a few requests
-// per host are under way, one where the last was slow, and all slow hosts together
-// have a quarter of the places. What is outstanding is bounded. A host
-// with too much of it has what comes on top dead-lettered; if there is too much
-// altogether the log is not read on until there is room.
+// A receiver that is slow or gone delays no other: at most a few requests per host are under way,
+// one to a slow host, and all slow hosts together get a quarter of the requests. The number of
+// outstanding deliveries is bounded. A host with too many has further ones dead-lettered; with too
+// many in all, the log is not read on until there is room.
 //
-// # What receivers can do to us
+// # Hostile receivers
 //
-// Nothing but answer: see sender.go. Of an answer only the status is used.
+// A receiver can only answer: see sender.go. Only the status of its answer is used.
 package delivery
 
 import (
@@ -33,6 +31,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/webhook"
 )
@@ -43,7 +42,7 @@ type Engine interface {
 	LastEvent(ctx context.Context) (uint64, error)
 }
 
-// Store is what they need of its store; every store is one.
+// Store is what deliveries need of its store; every store has it.
 type Store interface {
 	Get(ctx context.Context, refs []store.Ref, parts gq.Parts) ([]store.Found, error)
 	PutDocs(ctx context.Context, docs []store.Doc) ([]uint64, error)
@@ -51,21 +50,21 @@ type Store interface {
 	Docs(ctx context.Context, kind, after string, limit int) ([]store.Doc, error)
 }
 
-// Options are what deliveries can be told. The zero value is the default.
+// Options configure deliveries. The zero value is the default.
 type Options struct {
-	Allow     Allow          // what may be reached besides the public internet
-	Secret    webhook.Secret // what deliveries are signed with; nil is one that is kept in the store
-	Exclusive bool           // nobody else works on the store, so that nothing can be under way elsewhere
-	Log       *slog.Logger   // nil is silence
+	Allow     Allow          // what may be reached apart from the public internet
+	Secret    webhook.Secret // signs deliveries; nil is one that is kept in the store
+	Exclusive bool           // no other process uses the store, so no delivery is under way elsewhere
+	Log       *slog.Logger   // nil logs nothing
 
 	Attempts    int                                        // of one delivery; 0 is 10
 	Backoff     func(attempt int, u float64) time.Duration // before the next attempt; nil is standardBackoff
 	Concurrency int                                        // requests under way; 0 is 64
 	MaxPerHost  int                                        // outstanding deliveries to one host; 0 is 10,000
 	MaxTotal    int                                        // outstanding deliveries; 0 is 100,000
-	KeepDone    time.Duration                              // how long what was delivered is shown; 0 is 24 h
-	KeepDead    time.Duration                              // how long what was given up is kept; 0 is 30 days
-	Scan        time.Duration                              // between looks for what other processes left; 0 is 15 s
+	KeepDone    time.Duration                              // how long delivered ones are kept; 0 is 24 h
+	KeepDead    time.Duration                              // how long those given up are kept; 0 is 30 days
+	Scan        time.Duration                              // between looks for deliveries that other processes left; 0 is 15 s
 	Within      time.Duration                              // connection, request and the head of the answer; 0 is 10 s
 }
 
@@ -75,7 +74,7 @@ func (o Options) withDefaults() Options {
 			*n = standard
 		}
 	}
-	lasting := func(d *time.Duration, standard time.Duration) {
+	setDuration := func(d *time.Duration, standard time.Duration) {
 		if *d == 0 {
 			*d = standard
 		}
@@ -90,10 +89,10 @@ func (o Options) withDefaults() Options {
 	set(&o.Concurrency, 64)
 	set(&o.MaxPerHost, 10_000)
 	set(&o.MaxTotal, 100_000)
-	lasting(&o.KeepDone, 24*time.Hour)
-	lasting(&o.KeepDead, 30*24*time.Hour)
-	lasting(&o.Scan, 15*time.Second)
-	lasting(&o.Within, sendWithin)
+	setDuration(&o.KeepDone, 24*time.Hour)
+	setDuration(&o.KeepDead, 30*24*time.Hour)
+	setDuration(&o.Scan, 15*time.Second)
+	setDuration(&o.Within, sendWithin)
 	return o
 }
 
@@ -108,7 +107,7 @@ func standardBackoff(attempt int, u float64) time.Duration {
 	return d + time.Duration(u*float64(d)/5)
 }
 
-// takenFor is how long a process has a delivery to itself.
+// takenFor is how long a process has a delivery for itself.
 const takenFor = time.Minute
 
 // Hooks makes deliveries.
@@ -119,16 +118,16 @@ type Hooks struct {
 	sender  *sender
 	secret  webhook.Secret // set before Run begins
 
-	passed atomic.Uint64 // deliveries were made of all ends up to this event, here or elsewhere
+	passed atomic.Uint64 // all ends up to this event have their deliveries, made here or elsewhere
 
 	mu     sync.Mutex
 	known  map[string]*entry // outstanding deliveries; guarded by mu
 	hosts  map[string]*host  // guarded by mu
 	active [paces]int        // requests under way, by the pace of their hosts; guarded by mu
-	idle   int               // hosts to which nothing goes; guarded by mu
+	idle   int               // hosts without outstanding deliveries; guarded by mu
 	totals Totals            // guarded by mu
 	wake   chan struct{}     // there may be something to send
-	room   chan struct{}     // something was settled
+	room   chan struct{}     // a delivery has ended
 }
 
 // Totals count since the start of the process.
@@ -148,7 +147,7 @@ func New(e Engine, s Store, o Options) *Hooks {
 	}
 }
 
-// Totals tells how deliveries go.
+// Totals counts deliveries.
 func (h *Hooks) Totals() Totals {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,8 +156,8 @@ func (h *Hooks) Totals() Totals {
 	return t
 }
 
-// Prepare makes sure that there is a cursor and a secret. Jobs that end after it
-// are told of, also if the process dies before [Hooks.Run] gets to them.
+// Prepare makes sure that there is a cursor and a secret. Every job that ends after it gets its
+// delivery, even if the process dies before [Hooks.Run] reads of it.
 func (h *Hooks) Prepare(ctx context.Context) error {
 	if _, _, err := h.cursor(ctx); err != nil {
 		return fmt.Errorf("prepare webhooks: %w", err)
@@ -171,11 +170,11 @@ func (h *Hooks) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Run delivers until the context ends, which is a clean stop: requests under way
-// are then broken off and made again by the next run.
+// Run delivers until the context ends, which is a clean stop: it interrupts requests under way, and
+// the next run makes them again.
 func (h *Hooks) Run(ctx context.Context) error {
-	var broken error // which no waiting would mend
-	err := h.persist(ctx, "webhooks", func(ctx context.Context) error {
+	var broken error // not worth retrying
+	err := h.retry(ctx, "webhooks", func(ctx context.Context) error {
 		err := h.Prepare(ctx)
 		if err != nil && !errors.Is(err, gq.ErrUnavailable) {
 			broken = err
@@ -206,9 +205,8 @@ func (h *Hooks) Run(ctx context.Context) error {
 	return nil
 }
 
-// persist repeats a step that fails, until it succeeds, the context ends or the
-// store is gone for good.
-func (h *Hooks) persist(ctx context.Context, what string, step func(ctx context.Context) error) error {
+// retry repeats a step until it succeeds, the context ends or the store has failed for good.
+func (h *Hooks) retry(ctx context.Context, what string, step func(ctx context.Context) error) error {
 	pause := 100 * time.Millisecond
 	for {
 		err := step(ctx)
@@ -219,28 +217,10 @@ func (h *Hooks) persist(ctx context.Context, what string, step func(ctx context.
 			return err
 		}
 		h.options.Log.Warn(what, "event", "webhook_error", "error", err)
-		if !sleep(ctx, pause) {
+		if !retry.Pause(ctx, pause) {
 			return nil
 		}
 		pause = min(2*pause, 10*time.Second)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func wakeUp(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -49,7 +49,7 @@ func TestAssignment(t *testing.T) {
 			f.told(j, "jobAssigned")
 		}
 		if p := f.standing("p"); p.LeasesActive != 2 || p.AIUnitsUsed != 1 || p.QuantumUnitsUsed != 1 {
-			f.Errorf("the books: %+v", p)
+			f.Errorf("the account: %+v", p)
 		}
 	})
 }

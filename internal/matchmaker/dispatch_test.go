@@ -301,7 +301,7 @@ func TestQuotas(t *testing.T) {
 			f.Errorf("six are left: %+v", l)
 		}
 		if p := f.standing("p"); p.AIUnitsUsed != 10 || p.LeasesActive != 4 {
-			f.Errorf("the books: %+v", p)
+			f.Errorf("the account: %+v", p)
 		}
 		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // the next epoch
 		f.beats("p")
@@ -648,8 +648,8 @@ func TestLongRecord(t *testing.T) {
 	})
 }
 
-// A round takes no more jobs than one commit has room for, nor gives a provider more leases
-// than its books have, whatever the policy says.
+// A round takes no more jobs than fit into one commit, and gives a provider no more leases than fit
+// into its account, whatever the policy says.
 func TestRoomOfARound(t *testing.T) {
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
 		f.policy(`{"batch_size": 5000, "quotas": {"leases_max_per_provider": 100000}}`)

@@ -43,6 +43,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/match"
 	"github.com/gopherqueue/gq/store"
 )
@@ -137,12 +138,7 @@ func New(e Engine, s store.Store, o Options) (*Dispatcher, error) {
 }
 
 // wake makes Run try a round soon.
-func (d *Dispatcher) wake() {
-	select {
-	case d.woken <- struct{}{}:
-	default:
-	}
-}
+func (d *Dispatcher) wake() { wake.Up(d.woken) }
 
 // Pauses of the loop.
 const (

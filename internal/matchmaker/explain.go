@@ -17,17 +17,8 @@ import (
 // shown is how many providers an explanation names.
 const shown = 20
 
-// Refusals lists for each provider, by id, why it cannot get a waiting job; no reasons if it can.
-func (d *Dispatcher) Refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	verdicts, err := d.refusals(ctx, job)
-	if err != nil {
-		return nil, fmt.Errorf("refusals of job %s: %w", job.State.ID, err)
-	}
-	return verdicts, nil
-}
-
+// refusals lists for each provider, by id, why it cannot get a waiting job; no reasons if it can.
+// The caller holds mu.
 func (d *Dispatcher) refusals(ctx context.Context, job *gq.Job) ([]match.Verdict, error) {
 	if err := d.catchUp(ctx); err != nil {
 		return nil, err

@@ -211,7 +211,7 @@ func (f *fixture) round() matchmaker.Round {
 	return r
 }
 
-// assigned holds a round that must assign one job, and returns its lease.
+// assigned runs a round that must assign one job, and returns its lease.
 func (f *fixture) assigned() matchmaker.Lease {
 	f.Helper()
 	r := f.round()
@@ -221,7 +221,7 @@ func (f *fixture) assigned() matchmaker.Lease {
 	return f.lease(r.Assignments[0].Lease)
 }
 
-// idle holds a round that must assign nothing.
+// idle runs a round that must assign nothing.
 func (f *fixture) idle(why string) {
 	f.Helper()
 	if r := f.round(); len(r.Assignments) > 0 {

@@ -60,7 +60,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// Of many nodes that hold a round at the same time one decides each of them.
+// If many nodes run a round at the same time, one of them decides it.
 func TestOneRoundWins(t *testing.T) {
 	spec.Covers(t, "M-44", "M-119", "M-155")
 	bubble(t, matchmaker.Options{}, func(f *fixture) {
@@ -138,7 +138,7 @@ func (f *fixture) replay(every uint64) (rounds int) {
 	}
 }
 
-// The same world gives the same rounds, whatever the order in which it was
+// The same state gives the same rounds, whatever the order in which it was
 // told.
 func TestOrderOfArrivalDoesNotMatter(t *testing.T) {
 	spec.Covers(t, "M-08", "M-15", "M-155")

@@ -130,7 +130,7 @@ func (s *simulation) step() {
 	if _, err := s.node().engine.Sweep(s.Context(), time.Now()); err != nil {
 		s.Fatal(err)
 	}
-	s.hold()
+	s.rounds()
 	s.labour()
 	s.check()
 }
@@ -177,8 +177,8 @@ func (s *simulation) misfortune() {
 	}
 }
 
-// hold has a node hold rounds until nothing more is assigned.
-func (s *simulation) hold() {
+// rounds runs rounds on one node until nothing more is assigned.
+func (s *simulation) rounds() {
 	node := s.node()
 	for {
 		before := make(map[string]matchmaker.Provider)
@@ -336,7 +336,7 @@ func (s *simulation) drain() {
 		if _, err := s.nodes[0].engine.Sweep(s.Context(), time.Now()); err != nil {
 			s.Fatal(err)
 		}
-		s.hold()
+		s.rounds()
 		for lease := range s.work {
 			if err := s.nodes[0].complete(matchmaker.Lease{ID: lease}); err != nil && !errors.Is(err, gq.ErrStaleLease) {
 				s.Fatal(err)

@@ -38,7 +38,7 @@ func onPostgres(t *testing.T, url string, c store.Config) store.Store {
 	return s
 }
 
-// The same world gives the same rounds on both stores, to the lease id, and
+// The same state gives the same rounds on both stores, to the lease id, and
 // whatever the order in which providers were told.
 func TestSameRoundsOnBothStores(t *testing.T) {
 	spec.Covers(t, "M-08", "M-155")

@@ -1,4 +1,4 @@
-// Package retry is how clients and workers wait before they try something again.
+// Package retry waits before something is tried again.
 package retry
 
 import (
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Delay is how long to wait after a number of failures in a row, counted from 1:
-// twice as long each time, at most most, and never the same for two who wait.
+// Delay is how long to wait after a number of failures in a row, counted from 1: first, then twice
+// as long each time, up to most. Jitter makes it shorter by up to half.
 func Delay(failures int, first, most time.Duration) time.Duration {
 	d := most
 	if failures < 10 {
@@ -17,12 +17,14 @@ func Delay(failures int, first, most time.Duration) time.Duration {
 	return d/2 + rand.N(d/2) //nolint:gosec // spreads load, guards nothing
 }
 
-// Pause waits, or until the context ends.
-func Pause(ctx context.Context, d time.Duration) {
+// Pause waits. It returns false if the context ended first.
+func Pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }

@@ -1,5 +1,5 @@
-// Package socket begins WebSockets so that a handshake that is refused is answered
-// with a problem like every other request, and not with a line of text.
+// Package socket accepts WebSockets. It answers a refused handshake with problem details, as every
+// other request, and not with a line of text.
 package socket
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Accept makes a WebSocket of a request, without compression and for pages of the
-// same site only. Where it does not, nothing has been written: the error is a
-// [*wire.Problem], or nil where the connection is gone.
+// Accept upgrades a request to a WebSocket, without compression and only for pages of the same site.
+// If it fails it has written nothing: the error is a [*wire.Problem], or nil if the connection is
+// gone.
 func Accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	answer := &held{ResponseWriter: w}
 	conn, err := websocket.Accept(answer, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
@@ -29,7 +29,7 @@ func Accept(w http.ResponseWriter, r *http.Request) (*websocket.Conn, error) {
 	return nil, wire.NewProblem(answer.refused, "bad_handshake", err.Error())
 }
 
-// held keeps back an answer that refuses.
+// held keeps back the answer to a refused handshake.
 type held struct {
 	http.ResponseWriter
 	accepted bool
@@ -52,5 +52,5 @@ func (h *held) Write(b []byte) (int, error) {
 	return h.ResponseWriter.Write(b)
 }
 
-// Unwrap is for who hijacks the connection.
+// Unwrap lets callers hijack the connection.
 func (h *held) Unwrap() http.ResponseWriter { return h.ResponseWriter }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -12,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// kind is what sort of thing an item is. The numbers are stored.
+// kind is the kind of an item. The numbers are stored.
 type kind byte
 
 const (
@@ -32,8 +33,8 @@ var kindNames = [...]string{"", "pools", "queues", "documents", "events", "jobs"
 
 func (k kind) String() string { return kindNames[k] }
 
-// visit calls f for every item, with what writes it. An item has one form,
-// whichever store it comes from:
+// visit calls f for every item, with a function that encodes it. An item has one form, whichever
+// store it comes from:
 //
 //	pool   gq.Pool as JSON
 //	queue  gq.Queue as JSON, instant, uvarint for each level
@@ -44,9 +45,9 @@ func (k kind) String() string { return kindNames[k] }
 //	edge   uvarint parent, uvarint child, byte kind
 //	ended  uvarint parent, byte status, byte level
 //
-// Strings and other variable parts have their length in front, a uvarint; what
-// may be missing has the length plus one, and 0 where it is. An instant is in
-// nanoseconds since 1970, in 8 bytes, and 0 for none.
+// Strings and other variable parts have their length in front, a uvarint. Optional parts have the
+// length plus one, and 0 for none. An instant is in nanoseconds since 1970, in 8 bytes, and 0 for
+// none.
 func visit(items *store.Items, f func(k kind, appendTo func([]byte) []byte)) {
 	for i := range items.Pools {
 		f(kindPool, func(b []byte) []byte { return appendPool(b, &items.Pools[i]) })
@@ -90,7 +91,7 @@ func appendInstant(b []byte, t time.Time) []byte {
 
 // appendSized writes what encode appends, with its length in front.
 func appendSized(b []byte, encode func([]byte) ([]byte, error)) []byte {
-	part, _ := encode(nil) // the forms of package gq never fail
+	part, _ := encode(nil) // encoding these types never fails
 	return append(binary.AppendUvarint(b, uint64(len(part))), part...)
 }
 
@@ -150,101 +151,41 @@ func encode(items *store.Items) []byte {
 
 // decode reads what encode has written.
 func decode(b []byte) (items store.Items, err error) {
-	d := &decoder{b: b}
-	for n := 0; len(d.b) > 0; n++ {
-		k := kind(d.byte())
-		inner := &decoder{b: d.bytes()}
-		if d.err == nil {
+	d := &decoder{codec.NewReader(b)}
+	for n := 0; d.Len() > 0; n++ {
+		k := kind(d.Byte())
+		inner := &decoder{codec.NewReader(d.Bytes())}
+		if d.Err() == nil {
 			inner.item(k, &items)
-			inner.end()
-			d.err = inner.err
+			inner.End()
+			err = inner.Err()
+		} else {
+			err = d.Err()
 		}
-		if d.err != nil {
-			return store.Items{}, fmt.Errorf("item %d: %w", n+1, d.err)
+		if err != nil {
+			return store.Items{}, fmt.Errorf("item %d: %w", n+1, err)
 		}
 	}
 	return items, nil
 }
 
-// decoder reads fields until the first one that is broken. What it returns is
-// part of what it reads.
-type decoder struct {
-	b   []byte
-	err error
-}
+// decoder reads items. What it returns is part of what it reads.
+type decoder struct{ codec.Reader }
 
-func (d *decoder) fail(what string) {
-	if d.err == nil {
-		d.err = fmt.Errorf("%s: %w", what, gq.ErrCorrupt)
-	}
-	d.b = nil
-}
-
-func (d *decoder) take(n uint64) []byte {
-	if n > uint64(len(d.b)) {
-		d.fail("ends too soon")
-		return nil
-	}
-	part := d.b[:n:n]
-	d.b = d.b[n:]
-	return part
-}
-
-func (d *decoder) byte() byte {
-	if part := d.take(1); part != nil {
-		return part[0]
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 || n > 1 && d.b[n-1] == 0 {
-		d.fail("not a number")
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
-func (d *decoder) text() string  { return string(d.bytes()) }
+func (d *decoder) text() string { return string(d.Bytes()) }
 
 func (d *decoder) optional() []byte {
-	n := d.uvarint()
-	if n == 0 || d.err != nil {
+	n := d.Uvarint()
+	if n == 0 || d.Err() != nil {
 		return nil
 	}
-	part := d.take(n - 1)
-	if part == nil && d.err == nil {
-		part = []byte{}
-	}
-	return part
+	return slices.Clip(d.Take(n - 1))
 }
 
-func (d *decoder) instant() time.Time {
-	part := d.take(8)
-	if part == nil {
-		return time.Time{}
-	}
-	n := int64(binary.BigEndian.Uint64(part))
-	if n == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, n).UTC()
-}
-
-func (d *decoder) end() {
-	if d.err == nil && len(d.b) > 0 {
-		d.fail("has more than it should")
-	}
-}
-
-// check keeps the error of a part.
+// check keeps the error of a field.
 func (d *decoder) check(what string, err error) {
-	if err != nil && d.err == nil {
-		d.err = fmt.Errorf("%s: %w: %w", what, gq.ErrCorrupt, err)
-		d.b = nil
+	if err != nil {
+		d.Fail(fmt.Errorf("%s: %w: %w", what, gq.ErrCorrupt, err))
 	}
 }
 
@@ -252,13 +193,13 @@ func (d *decoder) item(k kind, items *store.Items) {
 	switch k {
 	case kindPool:
 		var p gq.Pool
-		d.check("pool", json.Unmarshal(d.bytes(), &p))
+		d.check("pool", json.Unmarshal(d.Bytes(), &p))
 		d.check("pool", machine.CheckPool(p))
 		items.Pools = append(items.Pools, p)
 	case kindQueue:
 		items.Queues = append(items.Queues, d.queue())
 	case kindDoc:
-		doc := store.Doc{Kind: d.text(), Name: d.text(), Version: d.uvarint(), Data: append([]byte{}, d.bytes()...)}
+		doc := store.Doc{Kind: d.text(), Name: d.text(), Version: d.Uvarint(), Data: append([]byte{}, d.Bytes()...)}
 		d.check("document", store.CheckDocs([]store.Doc{doc}))
 		items.Docs = append(items.Docs, doc)
 	case kindEvent:
@@ -266,35 +207,35 @@ func (d *decoder) item(k kind, items *store.Items) {
 	case kindJob:
 		items.Jobs = append(items.Jobs, d.job())
 	case kindLease:
-		items.Leases = append(items.Leases, store.LeaseItem{Lease: gq.LeaseID(d.text()), Job: d.uvarint()})
+		items.Leases = append(items.Leases, store.LeaseItem{Lease: gq.LeaseID(d.text()), Job: d.Uvarint()})
 	case kindEdge:
-		items.Edges = append(items.Edges, store.EdgeItem{Parent: d.uvarint(), Child: d.uvarint(), Kind: gq.DependencyKind(d.byte())})
+		items.Edges = append(items.Edges, store.EdgeItem{Parent: d.Uvarint(), Child: d.Uvarint(), Kind: gq.DependencyKind(d.Byte())})
 	case kindEnded:
-		e := store.EndedItem{Parent: d.uvarint(), Status: gq.Status(d.byte()), Level: gq.Priority(d.byte())}
-		if d.err == nil && !e.Status.Terminal() {
-			d.fail("ending")
+		e := store.EndedItem{Parent: d.Uvarint(), Status: gq.Status(d.Byte()), Level: gq.Priority(d.Byte())}
+		if !e.Status.Terminal() {
+			d.Fail(fmt.Errorf("ending: %w", gq.ErrCorrupt))
 		}
 		items.Ended = append(items.Ended, e)
 	default:
-		d.fail(fmt.Sprintf("kind %d is not known", k))
+		d.Fail(fmt.Errorf("kind %d is not known: %w", k, gq.ErrCorrupt))
 	}
 }
 
 func (d *decoder) queue() (q store.QueueItem) {
-	d.check("queue", json.Unmarshal(d.bytes(), &q.Queue))
+	d.check("queue", json.Unmarshal(d.Bytes(), &q.Queue))
 	d.check("queue", machine.CheckQueue(q.Queue))
-	q.Due = d.instant()
+	q.Due = d.Instant()
 	for i := range q.Turns {
-		q.Turns[i] = d.uvarint()
+		q.Turns[i] = d.Uvarint()
 	}
 	return q
 }
 
 func (d *decoder) event() gq.Event {
-	seq, at, id := d.uvarint(), d.instant(), gq.JobID{}
-	copy(id[:], d.take(uint64(len(id))))
+	seq, at, id := d.Uvarint(), d.Instant(), gq.JobID{}
+	copy(id[:], d.Take(uint64(len(id))))
 	queue := d.text()
-	e, rest, err := codec.DecodeEvent(d.bytes())
+	e, rest, err := codec.DecodeEvent(d.Bytes())
 	if err == nil && len(rest) > 0 {
 		err = gq.ErrCorrupt
 	}
@@ -304,15 +245,15 @@ func (d *decoder) event() gq.Event {
 }
 
 func (d *decoder) job() (j store.JobItem) {
-	seq := d.uvarint()
+	seq := d.Uvarint()
 	what := fmt.Sprintf("job %d", seq)
 	var err error
-	j.Spec, err = codec.DecodeSpec(d.bytes())
+	j.Spec, err = codec.DecodeSpec(d.Bytes())
 	d.check(what, err)
-	j.State, err = codec.DecodeState(d.bytes(), seq, func(p gq.Policy) *gq.Policy { return &p })
+	j.State, err = codec.DecodeState(d.Bytes(), seq, func(p gq.Policy) *gq.Policy { return &p })
 	d.check(what, err)
-	j.Metadata, err = codec.DecodeMetadata(d.bytes())
+	j.Metadata, err = codec.DecodeMetadata(d.Bytes())
 	d.check(what, err)
-	j.Result, j.Checkpoint, j.KeyUntil = d.optional(), d.optional(), d.instant()
+	j.Result, j.Checkpoint, j.KeyUntil = d.optional(), d.optional(), d.Instant()
 	return j
 }

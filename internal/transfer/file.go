@@ -33,8 +33,8 @@ import (
 //	          content, DEFLATE
 //	fixed 4   CRC-32C of the block up to here
 //
-// The first block says what the backup is of, the last one what it holds and the
-// SHA-256 of everything before it; both are JSON. Those between hold items.
+// The first block describes the source; the last one has the sums and the SHA-256 of everything
+// before it. Both are JSON. The blocks between them hold items.
 const (
 	magicPrefix = "gopherqueue backup "
 	magic       = magicPrefix + "1\n"
@@ -44,14 +44,14 @@ const (
 	typeEnd   = 'e'
 
 	blockHeader = 1 + 8 + 4 + 4
-	maxBlock    = 1 << 30 // many times what a part may have
+	maxBlock    = 1 << 30 // many times the size of a part
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // fileHead is the first block.
 type fileHead struct {
-	ID        string    `json:"id"` // tells this backup from any other
+	ID        string    `json:"id"` // of this backup
 	CreatedAt time.Time `json:"created_at"`
 	Origin    string    `json:"origin"`
 	LastJob   uint64    `json:"last_job"`
@@ -68,11 +68,11 @@ type fileEnd struct {
 	Sums   Sums   `json:"sums"`
 }
 
-// partial is the name of a backup that is not complete.
+// partial is the name of an incomplete backup.
 func partial(path string) string { return path + ".partial" }
 
-// Target is a backup that is being written. It replaces whatever an earlier run
-// has left unfinished: a backup is of one moment, and begins anew.
+// Target is a backup that is being written. It replaces an unfinished one of an earlier run: a
+// backup is of one moment, so it cannot resume.
 type Target struct {
 	path   string
 	file   *os.File
@@ -82,8 +82,8 @@ type Target struct {
 	sealed bool
 }
 
-// Create begins a backup. The file has its name only once it is complete; one
-// that is there already is [gq.ErrNotEmpty].
+// Create begins a backup. The file gets its name once it is complete; a file that exists already is
+// [gq.ErrConflict].
 func Create(path string) (*Target, error) {
 	if _, err := os.Lstat(path); err == nil {
 		return nil, fmt.Errorf("%s exists already; choose another name or remove it: %w", path, gq.ErrConflict)
@@ -95,7 +95,7 @@ func Create(path string) (*Target, error) {
 	return &Target{path: path, file: f, hash: sha256.New()}, nil
 }
 
-// Close ends the writing. What is not finished is removed.
+// Close closes the file. It removes an unfinished one.
 func (t *Target) Close() error {
 	err := t.file.Close()
 	if t.path != "" {
@@ -145,7 +145,7 @@ func (t *Target) Export(ctx context.Context) (store.Export, error) {
 	return f, nil
 }
 
-// Finish implements [store.Import]: the file gets its name.
+// Finish implements [store.Import]: it gives the file its name.
 func (t *Target) Finish(context.Context) error {
 	if err := os.Rename(partial(t.path), t.path); err != nil {
 		return err
@@ -192,16 +192,16 @@ func (t *Target) block(typ byte, raw []byte) error {
 	return err
 }
 
-// File is a backup that is read. Its cursors are places in the file.
+// File is a backup that is being read. Its cursors are offsets in the file.
 type File struct {
 	name string
 	in   io.ReaderAt
 	size int64
-	file io.Closer // nil where there is none
+	file io.Closer // nil for none
 
 	first int64 // where the items begin
 	head  store.Head
-	sums  Sums // once it was checked
+	sums  Sums // after Check
 }
 
 // OpenFile opens a backup and reads its first block.
@@ -267,21 +267,21 @@ func newFile(name string, in io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// block is a block that was read, or as much of it as there is.
+// block is a block that was read, or a part of it.
 type block struct {
-	typ      byte
-	number   uint64
-	at, end  int64
-	raw      []byte
-	compared []byte // all of it, as it stands in the file
+	typ     byte
+	number  uint64
+	at, end int64
+	raw     []byte
+	whole   []byte // as it is in the file
 }
 
-// broken says what is wrong and where.
+// broken is an error with the position of a block.
 func (f *File) broken(b block, problem string) error {
 	return fmt.Errorf("%s: block %d at byte %d %s: %w", f.name, b.number, b.at, problem, gq.ErrCorrupt)
 }
 
-// frame reads a block and compares its checksum.
+// frame reads a block without unpacking it, and verifies its checksum.
 func (f *File) frame(at int64) (block, error) {
 	b := block{at: at}
 	if at >= f.size {
@@ -300,12 +300,12 @@ func (f *File) frame(at int64) (block, error) {
 	if b.end > f.size {
 		return b, f.cut(b, io.EOF)
 	}
-	b.compared = make([]byte, b.end-at)
-	if _, err := f.in.ReadAt(b.compared, at); err != nil && !errors.Is(err, io.EOF) {
+	b.whole = make([]byte, b.end-at)
+	if _, err := f.in.ReadAt(b.whole, at); err != nil && !errors.Is(err, io.EOF) {
 		return b, fmt.Errorf("%s: block %d at byte %d: %w", f.name, b.number, at, err)
 	}
-	body := b.compared[:len(b.compared)-4]
-	if sum := binary.BigEndian.Uint32(b.compared[len(body):]); sum != crc32.Checksum(body, castagnoli) {
+	body := b.whole[:len(b.whole)-4]
+	if sum := binary.BigEndian.Uint32(b.whole[len(body):]); sum != crc32.Checksum(body, castagnoli) {
 		return b, f.broken(b, "has another checksum than it should")
 	}
 	return b, nil
@@ -318,15 +318,15 @@ func (f *File) cut(b block, err error) error {
 	return fmt.Errorf("%s ends at byte %d, within the block that begins at byte %d: it was cut off: %w", f.name, f.size, b.at, gq.ErrCorrupt)
 }
 
-// block reads a block with its content.
+// block reads a block and unpacks it.
 func (f *File) block(at int64) (block, error) {
 	b, err := f.frame(at)
 	if err != nil {
 		return b, err
 	}
-	want := int64(binary.BigEndian.Uint32(b.compared[13:]))
+	want := int64(binary.BigEndian.Uint32(b.whole[13:]))
 	var raw bytes.Buffer
-	n, err := io.Copy(&raw, io.LimitReader(flate.NewReader(bytes.NewReader(b.compared[blockHeader:len(b.compared)-4])), want+1))
+	n, err := io.Copy(&raw, io.LimitReader(flate.NewReader(bytes.NewReader(b.whole[blockHeader:len(b.whole)-4])), want+1))
 	if err != nil || n != want {
 		return b, f.broken(b, fmt.Sprintf("has %d bytes of content where it should have %d", n, want))
 	}
@@ -334,8 +334,8 @@ func (f *File) block(at int64) (block, error) {
 	return b, nil
 }
 
-// Check reads the whole file and compares every checksum in it. Done is called
-// with the bytes read so far.
+// Check reads the whole file and verifies every checksum. It calls done with the bytes read so
+// far.
 func (f *File) Check(ctx context.Context, done func(read, size int64)) error {
 	whole := sha256.New()
 	line := make([]byte, f.first)
@@ -359,7 +359,7 @@ func (f *File) Check(ctx context.Context, done func(read, size int64)) error {
 		}
 		switch {
 		case b.typ == typeItems:
-			whole.Write(b.compared)
+			whole.Write(b.whole)
 			at = b.end
 		case b.typ != typeEnd:
 			return f.broken(b, fmt.Sprintf("is of type %q, which is not known", b.typ))
@@ -388,13 +388,13 @@ func (f *File) end(at int64, whole []byte) error {
 	return nil
 }
 
-// Head implements [store.Export]. The origin is that of this file.
+// Head implements [store.Export]. The origin is the file itself.
 func (f *File) Head() store.Head { return f.head }
 
-// Sums is what the backup holds, once it was checked.
+// Sums is what the backup holds; zero before Check.
 func (f *File) Sums() Sums { return f.sums }
 
-// Size is how many bytes it has.
+// Size is the size of the file in bytes.
 func (f *File) Size() int64 { return f.size }
 
 // Read implements [store.Export], block by block.

@@ -1,7 +1,7 @@
-// Package transfer carries everything that a store holds to another one, or to a
-// file and back: in parts, each with a mark of how far it has got, so that what
-// was broken off goes on; and proves by counts and checksums that all of it has
-// arrived before the destination may be used.
+// Package transfer copies everything that a store holds to another store, or to a file and back.
+// It copies in parts and writes a mark of its progress with each, so that an interrupted copy can
+// resume. Counts and checksums prove that everything has arrived before the destination may be
+// used.
 package transfer
 
 import (
@@ -15,49 +15,49 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Destination can be filled, and read again to see whether all of it arrived.
+// Destination can be filled, and read again to verify the copy.
 type Destination interface {
 	store.Importer
 	store.Exporter
 }
 
-// Options are what a copy may be told.
+// Options configure a copy.
 type Options struct {
-	// Progress, if set, is called with every part.
+	// Progress, if set, is called after every part.
 	Progress func(Progress)
 
-	// Unchanged, if set, is asked before the end whether the source is still
-	// what was copied.
+	// Unchanged, if set, is called at the end. It returns an error if the source has changed since
+	// the copy began.
 	Unchanged func(ctx context.Context) error
 }
 
-// Progress is how far a copy has got.
+// Progress is the progress of a copy.
 type Progress struct {
 	Verifying bool  // the destination is being read
 	Done      int64 // jobs and events so far
-	Total     int64 // of about so many
+	Total     int64 // an estimate
 }
 
-// Report is what was moved and was found at the destination.
+// Report is what was copied and verified.
 type Report struct {
-	Resumed   bool // an earlier run had begun it
+	Resumed   bool // an earlier run had begun the copy
 	Sums      Sums
 	LastEvent uint64
 	Elapsed   time.Duration
 }
 
-// limit is how many items one part has.
+// limit is how many items one part has at most.
 const limit = 2000
 
-// mark is kept at the destination with every part.
+// mark is the progress that the destination stores with every part.
 type mark struct {
 	Cursor []byte `json:"cursor"` // of the next part
-	Done   bool   `json:"done"`   // there is none
+	Done   bool   `json:"done"`   // there is no next part
 	Sums   Sums   `json:"sums"`   // of all parts so far
 }
 
-// Copy moves everything and verifies it. Where it fails the destination is
-// unfinished, and calling it again with the same source goes on.
+// Copy copies everything and verifies it. If it fails, the destination stays unfinished, and calling
+// it again with the same source resumes.
 func Copy(ctx context.Context, from store.Export, to Destination, o Options) (Report, error) {
 	began := time.Now()
 	head := from.Head()
@@ -69,19 +69,19 @@ func Copy(ctx context.Context, from store.Export, to Destination, o Options) (Re
 	report := Report{LastEvent: head.LastEvent}
 	if raw := in.Mark(); len(raw) > 0 {
 		if err := json.Unmarshal(raw, &at); err != nil {
-			return report, fmt.Errorf("the mark of the unfinished copy: %w: %w", gq.ErrCorrupt, err)
+			return report, fmt.Errorf("mark of the unfinished copy: %w: %w", gq.ErrCorrupt, err)
 		}
 		report.Resumed = true
 	}
-	m := &mover{options: o, total: head.Jobs + int64(head.LastEvent-head.Gone)}
-	if err := m.carry(ctx, from, in, &at); err != nil {
+	c := &copier{options: o, total: head.Jobs + int64(head.LastEvent-head.Gone)}
+	if err := c.copy(ctx, from, in, &at); err != nil {
 		return report, err
 	}
 	if f, ok := from.(*File); ok && f.sums != at.Sums {
 		return report, fmt.Errorf("what was read is not what the backup says it holds: %s: %w", at.Sums.difference(f.sums), gq.ErrCorrupt)
 	}
 	report.Sums = at.Sums
-	if err := m.verify(ctx, to, head, at.Sums); err != nil {
+	if err := c.verify(ctx, to, head, at.Sums); err != nil {
 		return report, err
 	}
 	if o.Unchanged != nil {
@@ -96,27 +96,27 @@ func Copy(ctx context.Context, from store.Export, to Destination, o Options) (Re
 	return report, nil
 }
 
-type mover struct {
+type copier struct {
 	options Options
 	total   int64
 }
 
-func (m *mover) tell(verifying bool, s *Sums) {
-	if m.options.Progress != nil {
+func (c *copier) report(verifying bool, s *Sums) {
+	if c.options.Progress != nil {
 		done := int64(s.of(kindJob).Count + s.of(kindEvent).Count)
-		m.options.Progress(Progress{verifying, done, max(m.total, done)})
+		c.options.Progress(Progress{verifying, done, max(c.total, done)})
 	}
 }
 
-// part is what one Read has returned.
+// part is the result of one Read.
 type part struct {
 	items store.Items
 	next  string
 	err   error
 }
 
-// read reads parts ahead of whoever takes them. It ends with the context, after
-// an error and after the last part.
+// read reads parts ahead of the receiver. It ends with the context, after an error and after the
+// last part.
 func read(ctx context.Context, from store.Export, cursor string) <-chan part {
 	parts := make(chan part)
 	go func() {
@@ -137,14 +137,14 @@ func read(ctx context.Context, from store.Export, cursor string) <-chan part {
 	return parts
 }
 
-// each calls visit with every part from a cursor on. The reader has ended when it
-// returns.
+// each calls visit with every part from a cursor on. When it returns, the reading goroutine has
+// ended.
 func each(ctx context.Context, from store.Export, cursor string, visit func(part) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	parts := read(ctx, from, cursor)
 	defer func() {
 		cancel()
-		for range parts { // until it has ended
+		for range parts { // until the goroutine has ended
 		}
 	}()
 	for p := range parts {
@@ -158,8 +158,8 @@ func each(ctx context.Context, from store.Export, cursor string, visit func(part
 	return context.Cause(ctx)
 }
 
-// carry moves what has not been moved yet.
-func (m *mover) carry(ctx context.Context, from store.Export, in store.Import, at *mark) error {
+// copy copies the parts after the mark.
+func (c *copier) copy(ctx context.Context, from store.Export, in store.Import, at *mark) error {
 	if at.Done {
 		return nil
 	}
@@ -176,16 +176,16 @@ func (m *mover) carry(ctx context.Context, from store.Export, in store.Import, a
 		if err := in.Write(ctx, p.items, raw); err != nil {
 			return err
 		}
-		m.tell(false, &at.Sums)
+		c.report(false, &at.Sums)
 		return nil
 	})
 }
 
-// errDiffers is a destination that did not get what was sent.
+// errDiffers means that the destination does not have what was sent.
 var errDiffers = errors.New("the destination differs from the source and stays unfinished; empty it and begin again")
 
-// verify reads the destination.
-func (m *mover) verify(ctx context.Context, to Destination, want store.Head, sums Sums) (err error) {
+// verify reads the destination and compares it with the source.
+func (c *copier) verify(ctx context.Context, to Destination, want store.Head, sums Sums) (err error) {
 	x, err := to.Export(ctx)
 	if err != nil {
 		return err
@@ -194,7 +194,7 @@ func (m *mover) verify(ctx context.Context, to Destination, want store.Head, sum
 	var found Sums
 	err = each(ctx, x, "", func(p part) error {
 		found.add(&p.items)
-		m.tell(true, &found)
+		c.report(true, &found)
 		return nil
 	})
 	if err != nil {

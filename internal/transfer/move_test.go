@@ -367,7 +367,7 @@ func TestDamage(t *testing.T) {
 	f := must(newFile("backup", bytes.NewReader(whole), int64(len(whole))))(t)
 	second := must(f.frame(f.first))(t)
 	third := must(f.frame(second.end))(t)
-	swapped := bytes.Join([][]byte{whole[:f.first], third.compared, second.compared, whole[third.end:]}, nil)
+	swapped := bytes.Join([][]byte{whole[:f.first], third.whole, second.whole, whole[third.end:]}, nil)
 	if err := open(swapped); err == nil || !strings.Contains(err.Error(), "stands where block 1 should be") {
 		t.Errorf("blocks in another order: %v", err)
 	}

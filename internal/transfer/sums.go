@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Sum counts the items of a kind and adds up their hashes. The order does not
-// matter, so that stores that keep things in different orders can be compared.
+// Sum counts the items of a kind and adds up their hashes. It does not depend on the order of the
+// items, which differs between stores.
 type Sum struct {
 	Count  uint64
 	Hi, Lo uint64 // of the first 16 bytes of each item's SHA-256, modulo 2^128
@@ -29,7 +29,7 @@ func (s *Sum) add(item []byte) {
 // Checksum is the sum as text.
 func (s Sum) Checksum() string { return fmt.Sprintf("%016x%016x", s.Hi, s.Lo) }
 
-// Sums are those of all kinds.
+// Sums has the sum of each kind.
 type Sums [kinds]Sum
 
 func (s *Sums) of(k kind) *Sum { return &s[k-1] }
@@ -83,7 +83,7 @@ func (s *Sums) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// difference says where sums are not what they should be.
+// difference lists the sums that differ.
 func (s *Sums) difference(want Sums) string {
 	var all []string
 	for k := kindPool; k <= kindEnded; k++ {

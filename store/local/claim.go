@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 )
@@ -110,7 +111,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 			if rate := q.config.Rate; rate.Limited() {
 				due, ok := machine.TakeRate(rate, q.due, tx.now)
 				if !ok {
-					retry = earlier(retry, machine.RateAt(rate, q.due, tx.now))
+					retry = wake.Earlier(retry, machine.RateAt(rate, q.due, tx.now))
 					break
 				}
 				q.due = due
@@ -142,14 +143,6 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 		out.RetryAt = retry
 	}
 	return extras
-}
-
-// earlier returns the earlier of two times; a zero a means none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // advanceStep limits how many due jobs one claim advances.

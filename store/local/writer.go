@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -151,12 +152,7 @@ func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 	return s.usable(ctx)
 }
 
-func (s *Store) wakeUp() {
-	select {
-	case s.intake.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Store) wakeUp() { wake.Up(s.intake.wake) }
 
 // usable refuses calls that cannot succeed.
 func (s *Store) usable(ctx context.Context) error {
@@ -328,10 +324,7 @@ func (s *Store) signalIdle() {
 	if len(s.syncs) > 0 || !s.idleDue.CompareAndSwap(true, false) {
 		return
 	}
-	select {
-	case s.idle <- struct{}{}:
-	default: // the writer has not looked since
-	}
+	wake.Up(s.idle)
 }
 
 // sync is the syncer.

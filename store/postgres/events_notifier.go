@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -70,10 +71,7 @@ func (h *notifier) tell(queues map[string]bool, events bool) {
 		h.spreadLocked(store.News{Queues: names(queues), Event: uint64(h.last)})
 	}
 	h.mu.Unlock()
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	wake.Up(h.wake)
 }
 
 func (h *notifier) serve() {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 )
 
 // errUnknown is the outcome of a commit of which nothing could be found out.
@@ -83,19 +84,7 @@ func (tx *txn) resolveCommit(ctx context.Context, err error) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("%w: %w", errUnknown, err)
 		}
-		sleep(ctx, pause)
-	}
-}
-
-// sleep waits, unless the context ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+		retry.Pause(ctx, pause)
 	}
 }
 

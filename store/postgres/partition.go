@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/store/codec"
 )
 
@@ -237,7 +238,7 @@ func (s *Store) quiet(ctx context.Context) bool {
 		if first = slices.DeleteFunc(first, func(id string) bool { return !slices.Contains(now, id) }); len(first) == 0 {
 			return true
 		}
-		if !sleep(ctx, 10*time.Millisecond) {
+		if !retry.Pause(ctx, 10*time.Millisecond) {
 			return false
 		}
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -106,7 +107,7 @@ func (s *Store) transact(ctx context.Context, verb, begin string, f func(tx *txn
 				break
 			}
 		}
-		if !lost(err) || waited > retryWithin || !sleep(ctx, jitter(pause)) {
+		if !lost(err) || waited > retryWithin || !retry.Pause(ctx, jitter(pause)) {
 			break
 		}
 		waited += pause

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	"github.com/gopherqueue/gq/internal/retry"
 )
 
 // internalDeadline bounds every call that deadlines does not name.
@@ -119,17 +121,8 @@ func Retry(ctx context.Context, repeat func(codes.Code) bool, attempt func() err
 	}
 }
 
-// Wait pauses. It returns false if ctx ended first.
-func Wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
+// Wait pauses. It returns false if ctx has ended.
+func Wait(ctx context.Context, d time.Duration) bool { return retry.Pause(ctx, d) && ctx.Err() == nil }
 
 // mayRepeat tells after which codes a call may be made again. Fetching work is
 // never repeated by itself: the worker asks again in its own time. A deadline

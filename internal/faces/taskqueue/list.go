@@ -21,8 +21,8 @@ const (
 	readPageSize    = 1000 // jobs that one read of the store takes at most
 )
 
-// ListJobs reads a page of jobs. Its token is an offset, as frozen, so what lies
-// before the page is read too: a page costs more the later it is.
+// ListJobs reads a page of jobs. Its token is an offset, as the service's definition has it, so a
+// later page costs more: everything before it is read too.
 func (s *Service) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*publicpb.ListJobsResponse, error) {
 	p, err := parsePage(r)
 	if err != nil {
@@ -48,13 +48,12 @@ func (s *Service) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*p
 	return answer, nil
 }
 
-// skew is how far apart the order of submission and that of creation times may
-// be, where many servers write to one store at the same time.
+// skew is how far the order of submission and the order of creation times can differ when many
+// servers write to one store.
 const skew = time.Second
 
-// walk yields the wanted jobs in their order until yield has enough. The store
-// has them by submission; they are kept back until nothing that is yet to be read
-// can come before them.
+// walk yields the wanted jobs in order until yield returns false. The store lists them by
+// submission; walk holds each back until no later job can come before it.
 func (s *Service) walk(ctx context.Context, p page, yield func(*gq.Job) bool) error {
 	q := gq.Query{Queue: Queue, Statuses: p.statuses(), OldestFirst: p.ascending, Limit: readPageSize}
 	if p.offset < readPageSize {
@@ -130,8 +129,8 @@ func parsePage(r *publicpb.ListJobsRequest) (p page, err error) {
 	return p, err
 }
 
-// parseToken reads an offset: decimal digits and nothing else. One that is
-// larger than any list counts as the largest.
+// parseToken reads an offset: decimal digits only. One larger than any list counts as the
+// largest.
 func parseToken(token string) (int, error) {
 	if token == "" {
 		return 0, nil
@@ -148,8 +147,8 @@ func parseToken(token string) (int, error) {
 	return n, nil
 }
 
-// statuses are those that a wanted job may have in the store; none is any. Some
-// of them belong to two statuses of the service, by whether the job has started.
+// statuses lists the statuses that a wanted job can have in the store; empty means any. Some of them
+// belong to two statuses of the service, depending on whether the job has started.
 func (p *page) statuses() (all []gq.Status) {
 	if p.all {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// workerLost is the failure reason of a job whose workers have all gone silent.
+// workerLost is the failure reason of a job whose workers all stopped responding.
 const workerLost = "WORKER_LOST"
 
 // statusOf is the status that clients see.
@@ -34,7 +34,7 @@ func summary(j *gq.Job) *publicpb.JobSummary {
 	}
 }
 
-// milli is an instant on the wire, 0 if it has not come.
+// milli is an instant on the wire, 0 for none.
 func milli(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -42,7 +42,7 @@ func milli(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// result is what a job left, or that it has not ended.
+// result is the result of a job, or that it has not ended.
 func result(j *gq.Job) *publicpb.GetJobResultResponse {
 	s := &j.State
 	answer := &publicpb.GetJobResultResponse{JobId: s.ID.String(), Checksum: taskwork.EmptyChecksum}

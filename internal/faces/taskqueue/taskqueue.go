@@ -1,16 +1,14 @@
 // Package taskqueue is design C of the task queue: the same public service as
 // designs A and B, taskqueue.v1.TaskQueuePublicService, over the durable engine.
 //
-// It translates. Every job of the service is a job of the queue [Queue] under the
-// policy preset taskqueue; its type is the job_type, its payload the rest of the
-// spec as JSON. Whatever else works on that queue works on these jobs too: other
-// workers may run them, operators may pause or limit them.
+// It translates. Every job of the service is a job of the queue [Queue] under the policy preset
+// taskqueue; its type is the job_type, its payload the rest of the spec as JSON. They are ordinary
+// jobs: other workers may run them, operators may pause or limit the queue.
 //
 // [Service] serves clients, [Workers] run the jobs. Neither needs the other: any
 // number of servers may share a store, and each chooses how many jobs it runs.
 //
-// Errors are those of package gq; the server that the service is registered on
-// makes statuses of them.
+// Errors are those of package gq; the gRPC server translates them to statuses.
 package taskqueue
 
 import (
@@ -27,14 +25,13 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Queue is where all jobs of the service are.
+// Queue has all jobs of the service.
 const Queue = "taskqueue"
 
-// keyScope is what a client_request_id is unique within.
+// keyScope is the scope of client_request_ids.
 const keyScope = "taskqueue.v1"
 
-// Engine is what the service needs of a queue. Package engine has it; its
-// documentation says what each method promises.
+// Engine is what the service needs of an engine; package engine documents the methods.
 type Engine interface {
 	Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error)
@@ -60,7 +57,7 @@ type work struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 }
 
-// SubmitJob makes a job. It is accepted once the store has it.
+// SubmitJob submits a job. It returns once the job is stored.
 func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
 	spec := r.GetSpec()
 	if spec.GetJobType() == "" {
@@ -84,14 +81,14 @@ func (s *Service) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (
 	if out.Existing && !out.Same {
 		return nil, usedKeyError(r.GetClientRequestId())
 	}
-	// A repeat answers as the first submit did, whatever became of the job.
+	// A repeat gets the answer of the first submission, whatever the state of the job.
 	return &publicpb.SubmitJobResponse{
 		JobId: out.ID().String(), InitialStatus: publicpb.JobStatus_QUEUED, AcceptedAtMs: out.State.CreatedAt.UnixMilli(),
 	}, nil
 }
 
-// usedKeyError is a key of another payload. It is a conflict, but nobody has changed
-// anything, as the text of [gq.ErrConflict] would have it.
+// usedKeyError means that the key belongs to a job with another payload. It is a conflict, with a
+// better text than that of [gq.ErrConflict].
 type usedKeyError string
 
 func (e usedKeyError) Error() string {
@@ -100,13 +97,13 @@ func (e usedKeyError) Error() string {
 
 func (usedKeyError) Unwrap() error { return gq.ErrConflict }
 
-// fingerprint tells payloads apart. The labels are in it by order of their keys.
+// fingerprint identifies a payload. It has the labels in the order of their keys.
 func fingerprint(jobType string, payload []byte) uint64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d|%s|%s", len(jobType), jobType, payload))
 	return binary.BigEndian.Uint64(sum[:8]) | 1 // zero is none
 }
 
-// GetJobStatus reads where a job stands.
+// GetJobStatus reads the status of a job.
 func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequest) (*publicpb.GetJobStatusResponse, error) {
 	job, err := s.find(ctx, r.GetJobId(), 0)
 	if err != nil {
@@ -123,8 +120,8 @@ func (s *Service) GetJobStatus(ctx context.Context, r *publicpb.GetJobStatusRequ
 	return answer, nil
 }
 
-// GetJobResult reads what a job left. Status and result are one commit, so that
-// a job which has ended always has one.
+// GetJobResult reads the result of a job. Status and result are written in one commit, so a job that
+// has ended always has one.
 func (s *Service) GetJobResult(ctx context.Context, r *publicpb.GetJobResultRequest) (*publicpb.GetJobResultResponse, error) {
 	job, err := s.find(ctx, r.GetJobId(), gq.WithResult)
 	if err != nil {
@@ -156,7 +153,7 @@ func (s *Service) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (
 	return answer, nil
 }
 
-// find reads a job of the service. Jobs of other queues are none.
+// find reads a job of the service. Jobs of other queues are not found.
 func (s *Service) find(ctx context.Context, name string, parts gq.Parts) (gq.Job, error) {
 	if name == "" {
 		return gq.Job{}, invalid("job_id", "is empty")
@@ -180,7 +177,7 @@ func invalid(field, problem string) error {
 // fieldNames are what clients of the service call the fields of a submission.
 var fieldNames = map[string]string{"type": "spec.job_type", "payload": "spec", "idempotency_key": "client_request_id"}
 
-// renamed tells faults in the words of the service.
+// renamed names faults with the fields of the service.
 func renamed(err error) error {
 	faults := errs.FaultsOf(err)
 	if len(faults) == 0 {

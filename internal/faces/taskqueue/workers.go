@@ -13,6 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/retry"
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
@@ -24,7 +25,7 @@ const (
 	retryMost         = 2 * time.Second
 )
 
-// Work is what workers need of a queue. Package engine has it.
+// Work is what workers need of a queue. An engine has it.
 type Work interface {
 	Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error)
@@ -34,16 +35,14 @@ type Work interface {
 
 var _ Work = (*engine.Engine)(nil)
 
-// Workers run jobs of the service: one loop for each slot, which claims a job,
-// does its work, settles it and only then starts the next. So no more jobs are
-// ever RUNNING here than there are slots.
+// Workers run jobs of the service. Each slot is a loop that claims a job, runs it, settles it and
+// only then starts the next, so that never more jobs are RUNNING than there are slots.
 //
-// Two commits for a job that takes no time would leave a slot waiting for the
-// disk alone. So a slot that finds such jobs takes more of them at once, twice as
-// many each time. It holds them without starting them: they stay QUEUED and can
-// be canceled. They start and end in one commit, all together, while the next
-// ones are being claimed. A job among them that does take time is started on its
-// own; a second one is given back, since another slot may be free.
+// With two commits for each job, a slot whose jobs take no time would only wait for the disk. Such a
+// slot claims more jobs at once, twice as many each time. It holds them without starting them:
+// they stay QUEUED and can be canceled. They start and end together in one commit, while the next
+// ones are being claimed. A job among them that does take time starts on its own; the slot gives
+// back a second one, because another slot may be free.
 type Workers struct {
 	queue Work
 	slots int
@@ -61,8 +60,7 @@ const (
 	mostOutput = 1 << 20 // bytes of output that it keeps for one commit, or one job's
 )
 
-// NewWorkers makes workers of so many slots. They start with Run. A nil log is
-// silence.
+// NewWorkers makes workers with a number of slots. They start with Run. A nil log logs nothing.
 func NewWorkers(q Work, slots int, log *slog.Logger) *Workers {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -70,8 +68,7 @@ func NewWorkers(q Work, slots int, log *slog.Logger) *Workers {
 	return &Workers{queue: q, slots: slots, log: log, name: fmt.Sprintf("taskqueue-%.12s", rand.Text()), held: make(map[gq.LeaseRef]context.CancelCauseFunc)}
 }
 
-// Run works until ctx ends. Jobs that run then are given back without using up
-// an attempt.
+// Run works until ctx ends. It then gives running jobs back, which does not use up an attempt.
 func (w *Workers) Run(ctx context.Context) error {
 	beating, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var slots, beats sync.WaitGroup
@@ -91,7 +88,7 @@ var (
 	errLost  = errors.New("the lease was lost")
 )
 
-// beat keeps the leases of running jobs alive, and learns which to stop.
+// beat renews the leases of running jobs, and stops those that were canceled.
 func (w *Workers) beat(ctx context.Context) {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
@@ -155,7 +152,7 @@ func (w *Workers) slot(ctx context.Context) {
 			if failures == 1 {
 				w.log.Warn("task queue claim; trying again", "worker", w.name, "error", err)
 			}
-			pause(ctx, retryDelay(failures))
+			retry.Pause(ctx, retryDelay(failures))
 			continue
 		}
 		failures = 0
@@ -177,8 +174,8 @@ func (w *Workers) claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error
 	return w.queue.Claim(ctx, r)
 }
 
-// runAll runs jobs and leaves it to settled to have told so. It reports whether
-// there were any and all took no time.
+// runAll runs jobs and sends their outcomes to settled. It reports whether there were any and all
+// took no time.
 func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitGroup) (instant bool) {
 	var done []ending
 	var long *gq.Job
@@ -212,7 +209,7 @@ func (w *Workers) runAll(ctx context.Context, jobs []gq.Job, settled *sync.WaitG
 	return false
 }
 
-// started starts a job that is only held. One that was canceled is not.
+// started starts a held job, and reports whether it did: one that was canceled does not start.
 func (w *Workers) started(ctx context.Context, job *gq.Job) bool {
 	if job.State.Status == gq.StatusRunning {
 		return true
@@ -254,7 +251,7 @@ func (w *Workers) execute(ctx context.Context, job *gq.Job) {
 	w.settle(ctx, []ending{{job.Spec.ID, o}})
 }
 
-// takesNoTime tells whether a job is done as soon as it starts.
+// takesNoTime reports whether a job ends as soon as it starts.
 func takesNoTime(job *gq.Job) bool {
 	var todo work
 	return json.Unmarshal(job.Spec.Payload.Data, &todo) != nil || todo.DurationMS == 0
@@ -267,7 +264,7 @@ func perform(ctx context.Context, job *gq.Job) gq.Outcome {
 		return failing("invalid_payload", "the payload is not that of a job of the task queue")
 	}
 	d := time.Duration(todo.DurationMS) * time.Millisecond
-	finished := d == 0 || pause(ctx, d)
+	finished := d == 0 || retry.Pause(ctx, d)
 	switch {
 	case !finished && errors.Is(context.Cause(ctx), errAsked):
 		return gq.Outcome{Verdict: gq.VerdictFail, Failure: gq.Failure{Category: gq.CategoryCancelled, Code: "cancel_requested", Message: errAsked.Error()}}
@@ -290,8 +287,8 @@ type ending struct {
 	o  gq.Outcome
 }
 
-// settle reports outcomes until the queue has answered or ctx has ended; the
-// jobs run again then when their leases are over.
+// settle reports outcomes until the queue answers or ctx ends. In that case the jobs run again when
+// their leases expire.
 func (w *Workers) settle(ctx context.Context, all []ending) {
 	for failures := 1; len(all) > 0; failures++ {
 		var again []ending
@@ -317,7 +314,7 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 		if failures == 1 {
 			w.log.Warn("task queue outcome; trying again", "worker", w.name, "jobs", len(all), "error", trouble)
 		}
-		if !pause(ctx, retryDelay(failures)) {
+		if !retry.Pause(ctx, retryDelay(failures)) {
 			for _, e := range all {
 				w.untaken(e, trouble)
 			}
@@ -326,8 +323,8 @@ func (w *Workers) settle(ctx context.Context, all []ending) {
 	}
 }
 
-// untaken tells of an outcome that the queue does not have. That of a job which
-// was canceled while it was held is none.
+// untaken logs an outcome that the queue did not accept, except that of a job that was canceled
+// while it was held.
 func (w *Workers) untaken(e ending, err error) {
 	if e.o.Begin && errs.KindOf(err) == gq.KindStaleLease {
 		return
@@ -335,7 +332,7 @@ func (w *Workers) untaken(e ending, err error) {
 	w.log.Warn("task queue outcome not taken", "worker", w.name, "job", e.id.String(), "verdict", e.o.Verdict.String(), "error", err)
 }
 
-// settleOnce has an error or nil for each.
+// settleOnce returns an error or nil for each.
 func (w *Workers) settleOnce(ctx context.Context, all []ending) []error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // also while stopping
 	defer cancel()
@@ -355,16 +352,4 @@ func (w *Workers) settleOnce(ctx context.Context, all []ending) []error {
 // retryDelay is how long to wait after a number of failures in a row.
 func retryDelay(failures int) time.Duration {
 	return min(retryFirst<<min(failures-1, 10), retryMost)
-}
-
-// pause waits. It returns false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
