@@ -16,7 +16,7 @@ import (
 var (
 	pictureName = regexp.MustCompile(`(\w+)\["([^"]+)"\]`)
 	pictureEdge = regexp.MustCompile(`(?m)^ *(\w+)(?:\["[^"]+"\])? --> (\w+)`)
-	whereRow    = regexp.MustCompile("(?m)^\\| [^|]+\\? \\| `([^`]+)` \\| `([^`]+)` \\|$")
+	whereRow    = regexp.MustCompile("(?m)^\\| [^|]+ \\| `([^`]+)` \\| `([^`]+)` \\|$")
 )
 
 // TestArchitecturePage holds docs/architecture.md against the sources.

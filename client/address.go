@@ -12,9 +12,9 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// targetOf is what gRPC connects to for an address, and the options that it needs
-// for that. gRPC tries several addresses in their order whenever it has to
-// connect. A target with a scheme, such as dns:///host:port, is left to gRPC.
+// targetOf returns the gRPC target and dial options for an address. gRPC tries several addresses
+// in order whenever it has to connect. It resolves a target with a scheme, such as
+// dns:///host:port, itself.
 func targetOf(address string) (target string, more []grpc.DialOption, err error) {
 	all := strings.Split(address, ",")
 	for i, one := range all {
@@ -26,7 +26,7 @@ func targetOf(address string) (target string, more []grpc.DialOption, err error)
 	}
 	servers := make([]resolver.Address, len(all))
 	for i, one := range all {
-		host, _, _ := net.SplitHostPort(one) // it was checked
+		host, _, _ := net.SplitHostPort(one) // checkAddress has checked it
 		servers[i] = resolver.Address{Addr: one, ServerName: host}
 	}
 	list := manual.NewBuilderWithScheme("gq")
@@ -34,7 +34,7 @@ func targetOf(address string) (target string, more []grpc.DialOption, err error)
 	return "gq:///" + all[0], []grpc.DialOption{grpc.WithResolvers(list)}, nil
 }
 
-// checkAddress refuses what no server can have as its gRPC address.
+// checkAddress rejects an invalid gRPC address.
 func checkAddress(address string, several bool) error {
 	switch scheme, _, found := strings.Cut(address, "://"); {
 	case found && (scheme == "http" || scheme == "https"):

@@ -9,13 +9,13 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Admin is what those may do who run the installation: tokens and webhook
-// deliveries. Its errors are those of package gq, like those of the client.
+// Admin returns the calls for operators: tokens and webhook deliveries. Their errors are those of
+// package gq.
 func (c *Client) Admin() pb.AdminServiceClient {
 	return pb.NewAdminServiceClient(domainErrors{c.conn})
 }
 
-// domainErrors is a connection whose calls end with the errors of package gq.
+// domainErrors is a connection that converts errors to those of package gq.
 type domainErrors struct{ *grpc.ClientConn }
 
 func (d domainErrors) Invoke(ctx context.Context, method string, in, out any, options ...grpc.CallOption) error {

@@ -21,9 +21,8 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// connectParams are how often a lost server is looked for: soon at first, and
-// never at the same moment as everyone else. One that is there has time to answer,
-// however busy its machine is: whoever cannot wait has a deadline.
+// connectParams sets how the client reconnects: soon at first, with jitter. The connect timeout
+// is long enough for a busy server; callers that cannot wait set a deadline.
 var connectParams = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.3, MaxDelay: 3 * time.Second},
 	MinConnectTimeout: 20 * time.Second,
@@ -34,8 +33,7 @@ const (
 	retryMost  = time.Second
 )
 
-// safety says whether a request may be sent again when nobody knows what became
-// of it.
+// safety says whether a request can be sent again when its outcome is unknown.
 type safety bool
 
 const (
@@ -45,9 +43,8 @@ const (
 
 func safeIf(ok bool) safety { return safety(ok) }
 
-// attempts makes f again until it succeeds, or nothing is gained by that. f
-// reports whether it may be repeated beside its error, which is the status of
-// gRPC or one of ours.
+// attempts calls f until it succeeds or a retry is pointless. f returns whether it can be
+// repeated, and a gRPC status or an error of package gq.
 func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safety, error)) error {
 	until := time.Now().Add(c.options.RetryFor)
 	for failures := 0; ; {
@@ -64,7 +61,7 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 				Field: "address", Problem: fmt.Sprintf("%s is an HTTP port; give the gRPC address (default %s)", c.address, DefaultAddress),
 			}}}
 		}
-		if ctx.Err() != nil && passing(err) { // there was no server until the caller's time was over
+		if ctx.Err() != nil && passing(err) { // no server was reachable before the caller's deadline
 			return status.Errorf(status.FromContextError(ctx.Err()).Code(), "%v: %v", ctx.Err(), wire.ErrorFromStatus(err))
 		}
 		if !bool(again) || !passing(err) || !time.Now().Before(until) {
@@ -75,22 +72,20 @@ func (c *Client) attempts(ctx context.Context, f func(ctx context.Context) (safe
 	}
 }
 
-// passing reports whether an error says only that there was no server.
+// passing reports whether an error only means that no server was reachable.
 func passing(err error) bool {
 	return !errors.Is(err, errClosed) && (status.Code(err) == codes.Unavailable || errs.KindOf(err) == gq.KindUnavailable)
 }
 
-// speaksHTTP reports whether an error says that the other side is a web server,
-// which trying again does not change.
+// speaksHTTP reports whether the address is that of a web server, so retrying is pointless.
 func speaksHTTP(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "looked like an HTTP/1.1 header") ||
 		strings.Contains(text, "unexpected HTTP status code received from server") && strings.Contains(text, "unexpected content-type")
 }
 
-// connected waits until there is a connection, or the time is over: then the
-// call itself will find out why there is none. The first time it does not wait
-// longer than for one failure, since that may be of a kind that stays.
+// connected waits until there is a connection or the time is over; the call itself then returns
+// the reason. If first is set, it returns after one failure, which may be permanent.
 func (c *Client) connected(ctx context.Context, until time.Time, first bool) {
 	state := c.conn.GetState()
 	if state == connectivity.Ready {
@@ -123,10 +118,10 @@ func (c *Client) connected(ctx context.Context, until time.Time, first bool) {
 	c.reached(state == connectivity.Ready)
 }
 
-// reachedWithin is how long a connection may take before the server counts as lost.
+// reachedWithin is how long connecting may take before the server counts as unreachable.
 const reachedWithin = time.Second
 
-// reached tells who wants to know that the server is lost, or found again.
+// reached calls Options.Reached when the server becomes unreachable or reachable again.
 func (c *Client) reached(yes bool) {
 	if c.options.Reached != nil && c.lost.Load() == yes && c.lost.CompareAndSwap(yes, !yes) {
 		c.options.Reached(yes)
@@ -150,12 +145,11 @@ func invoke[Q, A proto.Message](ctx context.Context, c *Client, s safety, m meth
 	return answer, nil
 }
 
-// unsent reports whether a call never got as far as a connection: gRPC tells the
-// server of every other one.
+// unsent reports whether a call was never sent. gRPC sets the peer address of all other calls.
 func unsent(server *peer.Peer) safety { return server.Addr == nil }
 
-// translated is what a status means. A request that could not be sent is told
-// like one that the server refused.
+// translated converts a gRPC status. A request that cannot be encoded gets the same error as one
+// that the server rejects.
 func translated(err error, request proto.Message) error {
 	if s, ok := status.FromError(err); ok && s.Code() == codes.Internal && strings.Contains(s.Message(), "marshaling") {
 		if fault := wire.CheckText(request); fault != nil {
@@ -165,17 +159,17 @@ func translated(err error, request proto.Message) error {
 	return wire.ErrorFromStatus(err)
 }
 
-// read reads the answer of a call. One that makes no sense here is from a newer
-// server, and not the fault of the caller.
+// read decodes an answer. An answer that cannot be decoded comes from a newer server and is not
+// the caller's fault.
 func read[M, V any](verb string, m M, decode func(M) (V, error)) (V, error) {
 	v, err := decode(m)
 	if err != nil {
-		return v, fmt.Errorf("%s: the server's answer cannot be read: %v", verb, err) //nolint:errorlint // its kind would blame the caller
+		return v, fmt.Errorf("%s: cannot decode the server's answer: %v", verb, err) //nolint:errorlint // its kind would blame the caller
 	}
 	return v, nil
 }
 
-// readAll reads the items of an answer.
+// readAll decodes the items of an answer.
 func readAll[M, V any](verb string, items []M, decode func(M) (V, error)) ([]V, error) {
 	out := make([]V, len(items))
 	for i, m := range items {

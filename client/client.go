@@ -23,15 +23,14 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// DefaultAddress is where a server listens that is told nothing else.
+// DefaultAddress is the default gRPC address of a server.
 const DefaultAddress = "127.0.0.1:8790"
 
-// ErrUnreachable is what a call can end with beside the errors of package gq: no
-// server answered, or the connection broke before one did. In that case what was
-// asked for may have happened. Its kind is [gq.KindUnavailable].
+// ErrUnreachable means that no server answered, or the connection broke before one did. The call
+// may have taken effect. Its kind is [gq.KindUnavailable].
 var ErrUnreachable = wire.ErrUnreachable
 
-// errClosed: the client was closed.
+// errClosed is the error of calls on a closed client.
 var errClosed error = closedError{}
 
 type closedError struct{}
@@ -39,26 +38,25 @@ type closedError struct{}
 func (closedError) Error() string { return "the client is closed" }
 func (closedError) Unwrap() error { return gq.ErrClosed }
 
-// RequestID is the id under which the server's log knows a call that ended with
-// an error, "" where there is none.
+// RequestID returns the id of the failed call in the server's log, or "".
 func RequestID(err error) string { return wire.RequestOf(err) }
 
-// Options are what a client can be told. The zero value is the default.
+// Options configure a client. The zero value has all defaults.
 type Options struct {
 	TLS   *tls.Config // nil is no encryption
-	Token string      // goes along with every call; only with TLS, or to this machine
+	Token string      // sent with every call; requires TLS or a server on this machine
 
-	RetryFor     time.Duration // how long calls that may be repeated are; 0 is 10 s, below 0 is not at all
-	GenerateKeys bool          // submissions without an idempotency key get a random one, so that they can be repeated
+	RetryFor     time.Duration // how long to retry calls; 0 is 10 s, negative is no retries
+	GenerateKeys bool          // give submissions without an idempotency key a random one, so that they can be retried
 
-	// Reached is told when calls have to wait because no server can be reached, and
-	// when one can again. It is called by whoever makes a call, and must not block.
+	// Reached is called when no server is reachable and calls have to wait, and when one is
+	// reachable again. It runs on the goroutine of a call and must not block.
 	Reached func(yes bool)
 
-	Dial []grpc.DialOption // more of them
+	Dial []grpc.DialOption // additional options
 }
 
-// Client is a queue elsewhere. Its methods may be called concurrently.
+// Client is a queue on a server. Its methods are safe for concurrent use.
 type Client struct {
 	address string
 	options Options
@@ -71,17 +69,17 @@ type Client struct {
 	events    pb.EventsServiceClient
 	work      workLink
 
-	life context.Context // of the stream and what is done in the background
+	life context.Context // of the stream and background work
 	die  context.CancelFunc
 
-	lost atomic.Bool // as Options.Reached was told
+	lost atomic.Bool // last argument of Options.Reached, negated
 
 	mu         sync.Mutex
-	closed     bool // nothing new is done in the background; guarded by mu
+	closed     bool // no new background work; guarded by mu
 	background sync.WaitGroup
 }
 
-// later does something in the background, unless the client is closed.
+// later runs f in the background, unless the client is closed.
 func (c *Client) later(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,11 +88,10 @@ func (c *Client) later(f func()) {
 	}
 }
 
-// New makes a client of the server at an address, such as [DefaultAddress],
-// which is what "" stands for. Several addresses, separated by commas, are servers
-// on the same store: the client uses the first that it can connect to, and another
-// when it loses that one. It connects with the first call. Everything wrong with
-// the address and the options is reported at once: [gq.ErrInvalid].
+// New creates a client for the server at an address; "" is [DefaultAddress]. Several addresses,
+// separated by commas, are servers on the same store: the client uses the first that it can
+// connect to, and another one when it loses that connection. It connects with the first call.
+// All faults of the address and the options are reported at once as [gq.ErrInvalid].
 func New(address string, o Options) (*Client, error) {
 	if address == "" {
 		address = DefaultAddress
@@ -109,7 +106,7 @@ func New(address string, o Options) (*Client, error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithUserAgent("gq-client"),
-		grpc.WithDisableServiceConfig(), // what is repeated is decided here
+		grpc.WithDisableServiceConfig(), // the client decides about retries
 		grpc.WithDisableRetry(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -149,13 +146,13 @@ func New(address string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// closeWithin is how long Close waits for what is under way on the stream, and then
-// for jobs that are being given back.
+// closeWithin is how long Close waits for requests on the stream, and then for jobs that are
+// being released.
 const closeWithin = 5 * time.Second
 
-// Close ends the connection. Requests that are under way on the stream are
-// answered first; other calls end with an error. When it returns, nothing of
-// the client runs any more. Closing twice is fine.
+// Close closes the connection. It waits for requests on the stream; other calls end with an
+// error. When it returns, nothing that the client started still runs. Closing twice has no
+// effect.
 func (c *Client) Close() error {
 	c.work.close(closeWithin)
 	c.mu.Lock()
@@ -166,11 +163,11 @@ func (c *Client) Close() error {
 	late.Stop()
 	c.die()
 	c.work.wait()
-	_ = c.conn.Close() // only says that it was closed before
+	_ = c.conn.Close() // fails only if it was closed before
 	return nil
 }
 
-// local reports whether an address is of this machine.
+// local reports whether an address is on this machine.
 func local(address string) bool {
 	if strings.HasPrefix(address, "unix:") || strings.HasPrefix(address, "unix-abstract:") {
 		return true
@@ -189,7 +186,7 @@ func local(address string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// token goes along with every call.
+// token is sent with every call.
 type token struct {
 	text   string
 	secure bool // only over TLS

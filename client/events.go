@@ -14,8 +14,8 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Events reads up to limit events after a sequence number, oldest first. It needs the right
-// to read all queues.
+// Events returns up to limit events after a sequence number, oldest first. It requires read
+// access to all queues.
 func (c *Client) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
 	m, err := invoke(ctx, c, repeat, c.events.ListEvents, &pb.ListEventsRequest{After: after, Limit: int64(limit)})
 	if err != nil {
@@ -24,16 +24,16 @@ func (c *Client) Events(ctx context.Context, after uint64, limit int) ([]gq.Even
 	return read("list events", m.GetEvents(), wire.EventsFromProto)
 }
 
-// LastEvent is the number of the newest event, 0 before there was any.
+// LastEvent returns the sequence number of the newest event; 0 if there is none.
 func (c *Client) LastEvent(ctx context.Context) (uint64, error) {
 	m, err := invoke(ctx, c, repeat, c.events.LastEvent, &pb.LastEventRequest{})
 	return m.GetSeq(), err
 }
 
-// Follow hands every event after a sequence number to f, oldest first, and goes on as new
-// ones come until the context ends, which is no error, or f returns one. It survives the loss
-// of a server for as long as [Options].RetryFor says, and an f that is too slow for the
-// server. Where events after that number are no longer kept the error is [gq.ErrGone].
+// Follow calls f with every event after a sequence number, oldest first, and then with new
+// events. It returns nil when the context ends, or the error of f. It reconnects for up to
+// Options.RetryFor when the server is lost or drops a slow subscriber. If events after the
+// number have already been deleted, the error is [gq.ErrGone].
 func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) error) error {
 	until := time.Now().Add(c.options.RetryFor)
 	for failures := 0; ; {
@@ -60,10 +60,10 @@ func (c *Client) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 	}
 }
 
-// stopFollowing is the error with which whoever follows has had enough.
+// stopFollowing is an error that ends Follow without a retry.
 type stopFollowing struct{ error }
 
-// followOnce follows over one stream and moves after on.
+// followOnce follows over one stream and advances after.
 func (c *Client) followOnce(ctx context.Context, after *uint64, f func([]gq.Event) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -19,18 +19,18 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// What one request takes. A server that takes larger items takes larger
-// messages too, so an item that is larger goes alone.
+// Limits of one request. A larger item is sent alone: a server that accepts larger items also
+// accepts larger messages.
 const (
 	maxItems = 1000
 	maxBytes = 3 << 20
 )
 
-// Submit makes a job. What the spec leaves open is filled in by the server: the
-// policy is the queue's, the rest as in [gq.Spec.WithDefaults].
+// Submit stores a job. The server fills in defaults: the policy of the queue, and the rest as in
+// [gq.Spec.WithDefaults].
 //
-// With an idempotency key that is taken the answer is the job that has it, and
-// Same tells whether it was submitted with the same content.
+// If the idempotency key is already used, Submit returns the existing job, and Same reports
+// whether that job has the same content.
 func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error) {
 	s, drawn := c.keyed(s)
 	m, err := invoke(ctx, c, safeIf(s.Key.Name != ""), c.jobs.Submit, &pb.SubmitRequest{Spec: wire.ProtoSpec(&s)})
@@ -47,8 +47,8 @@ func (c *Client) Submit(ctx context.Context, s gq.Spec) (gq.SubmitResult, error)
 	return out, err
 }
 
-// keyed gives a submission a key if it is to have one. The key is drawn once and
-// found by nobody else, so that what has it was made by this very call.
+// keyed gives a submission a random key if Options.GenerateKeys is set. No other call has that
+// key, so a job with it was stored by this call.
 func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
 	if !c.options.GenerateKeys || s.Key != (gq.IdempotencyKey{}) || s.Policy != (gq.Policy{}) && s.Policy.IdempotencyWindow == 0 {
 		return s, false
@@ -57,9 +57,8 @@ func (c *Client) keyed(s gq.Spec) (_ gq.Spec, drawn bool) {
 	return s, true
 }
 
-// Enqueue submits a job and returns only its id. If the idempotency key belongs to a job
-// that was submitted with other content, that is the id of that job, together with
-// [gq.ErrKeyReused]: this submission was not accepted.
+// Enqueue submits a job and returns only its id. If the idempotency key belongs to a job with
+// different content, it returns the id of that job and [gq.ErrKeyReused].
 func (c *Client) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 	out, err := c.Submit(ctx, s)
 	if err == nil {
@@ -68,9 +67,8 @@ func (c *Client) Enqueue(ctx context.Context, s gq.Spec) (gq.JobID, error) {
 	return out.ID(), err
 }
 
-// SubmitBatch makes many jobs, each with an answer of its own. The error is that
-// of the call: nothing is known about any of them then. Large batches go in
-// several requests.
+// SubmitBatch stores many jobs. Each has its own result. If the call itself returns an error, it
+// is unknown which jobs were stored. Large batches are sent in several requests.
 func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitResult, error) {
 	out := make([]gq.SubmitResult, len(specs))
 	drawn := make([]bool, len(specs))
@@ -115,8 +113,8 @@ func (c *Client) SubmitBatch(ctx context.Context, specs []gq.Spec) ([]gq.SubmitR
 	return out, nil
 }
 
-// submitSome makes one request. What cannot be sent is left out and refused by
-// itself, as the server would.
+// submitSome makes one request. It leaves out specs that cannot be encoded and rejects them as
+// the server would.
 func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]gq.SubmitResult, error) {
 	m, err := invoke(ctx, c, s, c.jobs.SubmitBatch, &pb.SubmitBatchRequest{Specs: specs})
 	if err == nil {
@@ -154,8 +152,8 @@ func (c *Client) submitSome(ctx context.Context, s safety, specs []*pb.Spec) ([]
 	return out, nil
 }
 
-// SubmitGraph makes jobs that depend on each other, all or none. Drafts name each
-// other by Ref and jobs that exist by id.
+// SubmitGraph stores jobs that depend on each other: all of them or none. They refer to each
+// other by Ref and to existing jobs by id.
 func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.SubmitResult, error) {
 	keys, drawn := true, make([]bool, len(drafts))
 	request := &pb.SubmitGraphRequest{Drafts: make([]*pb.Draft, len(drafts))}
@@ -177,7 +175,7 @@ func (c *Client) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Su
 	return out, err
 }
 
-// Get reads a job as it stands at this moment.
+// Get returns a job as of now.
 func (c *Client) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.Get, &pb.GetRequest{
 		Id: id.String(), WithPayload: parts&gq.WithPayload != 0, WithResult: parts&gq.WithResult != 0, WithCheckpoint: parts&gq.WithCheckpoint != 0,
@@ -188,7 +186,7 @@ func (c *Client) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 	return read("get", m, wire.JobFromProto)
 }
 
-// List reads a page of jobs by order of submission.
+// List returns a page of jobs in order of submission.
 func (c *Client) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.List, &pb.ListRequest{Query: wire.ProtoQuery(&q), Cursor: q.Cursor, Limit: int64(q.Limit)})
 	if err != nil {
@@ -198,7 +196,7 @@ func (c *Client) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return gq.Page{Jobs: jobs, Next: m.GetNextCursor()}, err
 }
 
-// UpdateMetadata changes what a user may change while a job is live.
+// UpdateMetadata changes the metadata of a live job.
 func (c *Client) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
 	m, err := invoke(ctx, c, once, c.jobs.Update, wire.ProtoUpdate(id, &p))
 	if err != nil {
@@ -207,7 +205,7 @@ func (c *Client) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 	return read("update", m, wire.JobFromProto)
 }
 
-// Cancel ends a job that is not running at once, and asks a running one to stop.
+// Cancel ends a job at once if it is not running, and asks the worker of a running job to stop.
 // Cancelling twice changes nothing.
 func (c *Client) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.Cancel, &pb.CancelRequest{Id: id.String(), Reason: wire.Prose(reason)})
@@ -217,9 +215,8 @@ func (c *Client) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.Sta
 	return read("cancel", m, wire.StateFromProto)
 }
 
-// CancelWhere cancels every live job that a query selects. Its cursor and limit
-// are not used. After an error the report tells how far it came, as far as that
-// is known; the same call goes on from there.
+// CancelWhere cancels every live job that a query selects. It ignores the cursor and the limit of
+// the query. After an error the report has the known counts, and repeating the call continues.
 func (c *Client) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
 	var report gq.CancelReport
 	request := &pb.CancelWhereRequest{Query: wire.ProtoQuery(&q), Reason: wire.Prose(reason)}
@@ -246,29 +243,28 @@ func (c *Client) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, erro
 	return read("replay", m, wire.SubmittedFromProto)
 }
 
-// Purge removes a finished job before its retention is over, for good.
+// Purge removes a finished job before its retention is over.
 func (c *Client) Purge(ctx context.Context, id gq.JobID) error {
 	_, err := invoke(ctx, c, once, c.jobs.Purge, &pb.PurgeRequest{Id: id.String()})
 	return err
 }
 
-// PurgeWhere removes every finished job that a query selects, which must name
-// their states. Its cursor and limit are not used. After an error the same call
-// goes on from there.
+// PurgeWhere removes every finished job that a query selects. The query must name at least one
+// status. PurgeWhere ignores its cursor and limit. After an error repeating the call continues.
 func (c *Client) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 	m, err := invoke(ctx, c, once, c.jobs.PurgeWhere, &pb.PurgeWhereRequest{Query: wire.ProtoQuery(&q)})
 	return int(m.GetPurged()), err
 }
 
-// Of Wait.
+// Times of Wait.
 const (
-	waitPart  = time.Minute           // asked of the server at a time
+	waitPart  = time.Minute           // per request
 	waitSpare = 50 * time.Millisecond // for the answer to arrive before the deadline
 )
 
-// Wait returns a job, with its result, as soon as it has ended. If the context
-// ends first the job is returned as it was last seen, with an error: of kind
-// [gq.KindTimeout] where that was a deadline.
+// Wait blocks until a job has ended and returns it with its result. If the context ends first,
+// Wait returns the job as last read and an error, which has kind [gq.KindTimeout] if a deadline
+// passed.
 func (c *Client) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	var seen gq.Job
 	for {
@@ -301,7 +297,7 @@ func (c *Client) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 	}
 }
 
-// Explain tells why a job does not run, or how it stands.
+// Explain returns why a job does not run.
 func (c *Client) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.Explain, &pb.ExplainRequest{Id: id.String()})
 	if err != nil {
@@ -310,7 +306,7 @@ func (c *Client) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, erro
 	return read("explain", m, wire.ExplanationFromProto)
 }
 
-// History reads all events of a job, oldest first.
+// History returns all events of a job, oldest first.
 func (c *Client) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.History, &pb.HistoryRequest{Id: id.String()})
 	if err != nil {
@@ -319,8 +315,7 @@ func (c *Client) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	return read("history", m.GetEvents(), wire.EventsFromProto)
 }
 
-// Counts tells how many jobs stand in each status, for the named queues or for
-// all.
+// Counts returns the number of jobs in each status, of the named queues or of all.
 func (c *Client) Counts(ctx context.Context, queues ...string) ([]gq.Count, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.Count, &pb.CountRequest{Queues: slices.Clone(queues)})
 	if err != nil {
@@ -329,7 +324,7 @@ func (c *Client) Counts(ctx context.Context, queues ...string) ([]gq.Count, erro
 	return readAll("count jobs", m.GetQueues(), wire.CountFromProto)
 }
 
-// Stats tells how the queue stands.
+// Stats returns the counts of all queues, the number of live workers and the store's metrics.
 func (c *Client) Stats(ctx context.Context) (gq.Stats, error) {
 	m, err := invoke(ctx, c, repeat, c.jobs.Stats, &pb.StatsRequest{})
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Queues lists every queue that has been configured or ever had a job, by name. It
-// reads them a page at a time, and the pages as they are at that moment.
+// Queues lists every queue that is configured or ever had a job, sorted by name. It reads them
+// one page at a time.
 func (c *Client) Queues(ctx context.Context) ([]gq.Queue, error) {
 	return c.QueuesAfter(ctx, "", 0)
 }
 
-// QueuesAfter lists up to limit queues whose names come after one, by name: a page of
-// [Client.Queues]. A limit of 0 is no limit.
+// QueuesAfter lists up to limit queues with names greater than name, sorted by name. A limit of
+// 0 is no limit.
 func (c *Client) QueuesAfter(ctx context.Context, name string, limit int) (all []gq.Queue, err error) {
 	for {
 		r := &pb.ListQueuesRequest{Cursor: name, Limit: queuePage}
@@ -33,7 +33,7 @@ func (c *Client) QueuesAfter(ctx context.Context, name string, limit int) (all [
 		if err != nil {
 			return nil, err
 		}
-		// A server before pages sends all queues, whatever it is asked.
+		// A server without paging ignores the limit and sends all queues.
 		all = append(all, slices.DeleteFunc(page, func(q gq.Queue) bool { return q.Name <= name })...)
 		if limit > 0 && len(all) > limit {
 			all = all[:limit]
@@ -44,7 +44,7 @@ func (c *Client) QueuesAfter(ctx context.Context, name string, limit int) (all [
 	}
 }
 
-// queuePage is how many queues are read at a time.
+// queuePage is the number of queues per request.
 const queuePage = 1000
 
 func readQueue(m *pb.Queue, err error) (gq.Queue, error) {
@@ -54,29 +54,29 @@ func readQueue(m *pb.Queue, err error) (gq.Queue, error) {
 	return read("queue", m, wire.QueueFromProto)
 }
 
-// Queue reads how a queue is configured. The error is [gq.ErrNotFound] for one
-// that nobody has configured and that never had a job.
+// Queue returns the configuration of a queue. If the queue is not configured and never had a job,
+// the error is [gq.ErrNotFound].
 func (c *Client) Queue(ctx context.Context, name string) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, repeat, c.queues.GetQueue, &pb.GetQueueRequest{Name: name}))
 }
 
-// PutQueue configures a queue, from the next claim or submission on. A zero
-// policy is the default one.
+// PutQueue replaces the configuration of a queue. It takes effect with the next claim or
+// submission. A zero policy is the default one.
 func (c *Client) PutQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoSetQueue(&q)))
 }
 
-// DeclareQueue sets up a queue for a program that starts, and leaves alone what somebody else
-// has changed since the program declared it last.
+// DeclareQueue configures a queue at program start. It keeps settings that an operator has
+// changed since the last declaration.
 func (c *Client) DeclareQueue(ctx context.Context, q gq.Queue) (gq.Queue, error) {
 	m := wire.ProtoSetQueue(&q)
 	m.Declare = true
 	return readQueue(invoke(ctx, c, repeat, c.queues.SetQueue, m))
 }
 
-// ChangeQueue reads a queue, lets change have it and sends what that has changed,
-// and nothing else: what others set in the meantime stays. A queue that does not
-// exist yet begins with the defaults.
+// ChangeQueue applies change to the queue's configuration. It sends only the changed settings, so
+// concurrent changes of other settings stay. A queue that does not exist yet starts with the
+// defaults.
 func (c *Client) ChangeQueue(ctx context.Context, name string, change func(*gq.Queue)) (gq.Queue, error) {
 	before, err := c.Queue(ctx, name)
 	if errors.Is(err, gq.ErrNotFound) {
@@ -91,7 +91,7 @@ func (c *Client) ChangeQueue(ctx context.Context, name string, change func(*gq.Q
 	return readQueue(invoke(ctx, c, once, c.queues.SetQueue, wire.ProtoChangeQueue(&before, &after)))
 }
 
-// Pause keeps jobs of a queue from being claimed.
+// Pause stops claims from a queue.
 func (c *Client) Pause(ctx context.Context, queue string) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, once, c.queues.PauseQueue, &pb.PauseQueueRequest{Name: queue}))
 }
@@ -101,7 +101,7 @@ func (c *Client) Resume(ctx context.Context, queue string) (gq.Queue, error) {
 	return readQueue(invoke(ctx, c, once, c.queues.ResumeQueue, &pb.ResumeQueueRequest{Name: queue}))
 }
 
-// Pools lists every pool by name.
+// Pools lists all pools, sorted by name.
 func (c *Client) Pools(ctx context.Context) ([]gq.Pool, error) {
 	m, err := invoke(ctx, c, repeat, c.queues.ListPools, &pb.ListPoolsRequest{})
 	if err != nil {
@@ -110,7 +110,7 @@ func (c *Client) Pools(ctx context.Context) ([]gq.Pool, error) {
 	return readAll("list pools", m.GetPools(), wire.PoolFromProto)
 }
 
-// PutPool configures capacity that queues share, from the next claim on.
+// PutPool creates or replaces a pool. It takes effect with the next claim.
 func (c *Client) PutPool(ctx context.Context, p gq.Pool) error {
 	_, err := invoke(ctx, c, once, c.queues.SetPool, &pb.SetPoolRequest{Name: p.Name, Capacity: p.Capacity})
 	return err

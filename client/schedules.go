@@ -17,7 +17,7 @@ func readSchedule(m *pb.Schedule, err error) (gq.Schedule, error) {
 	return read("schedule", m, decodeSchedule)
 }
 
-// Schedules lists all schedules by name.
+// Schedules lists all schedules, sorted by name.
 func (c *Client) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	m, err := invoke(ctx, c, repeat, c.schedules.ListSchedules, &pb.ListSchedulesRequest{})
 	if err != nil {
@@ -26,27 +26,27 @@ func (c *Client) Schedules(ctx context.Context) ([]gq.Schedule, error) {
 	return readAll("list schedules", m.GetSchedules(), decodeSchedule)
 }
 
-// Schedule reads a schedule. The error is [gq.ErrNotFound] for an unknown one.
+// Schedule returns a schedule, or [gq.ErrNotFound].
 func (c *Client) Schedule(ctx context.Context, name string) (gq.Schedule, error) {
 	return readSchedule(invoke(ctx, c, repeat, c.schedules.GetSchedule, &pb.GetScheduleRequest{Name: name}))
 }
 
-// PutSchedule makes a schedule, or gives an existing one another definition.
+// PutSchedule creates or replaces a schedule.
 func (c *Client) PutSchedule(ctx context.Context, s gq.Schedule) (gq.Schedule, error) {
 	return readSchedule(invoke(ctx, c, once, c.schedules.SetSchedule, &pb.SetScheduleRequest{Schedule: wire.ProtoSchedule(&s)}))
 }
 
-// PauseSchedule keeps a schedule from firing.
+// PauseSchedule stops a schedule from firing.
 func (c *Client) PauseSchedule(ctx context.Context, name string) (gq.Schedule, error) {
 	return readSchedule(invoke(ctx, c, once, c.schedules.PauseSchedule, &pb.PauseScheduleRequest{Name: name}))
 }
 
-// ResumeSchedule ends a pause. Slots that passed meanwhile are not made up for.
+// ResumeSchedule ends a pause. The firings missed meanwhile are skipped.
 func (c *Client) ResumeSchedule(ctx context.Context, name string) (gq.Schedule, error) {
 	return readSchedule(invoke(ctx, c, once, c.schedules.ResumeSchedule, &pb.ResumeScheduleRequest{Name: name}))
 }
 
-// DeleteSchedule removes a schedule. Jobs it has submitted stay.
+// DeleteSchedule removes a schedule and keeps the jobs it submitted.
 func (c *Client) DeleteSchedule(ctx context.Context, name string) error {
 	_, err := invoke(ctx, c, once, c.schedules.DeleteSchedule, &pb.DeleteScheduleRequest{Name: name})
 	return err

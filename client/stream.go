@@ -25,10 +25,10 @@ var (
 	errStreamEnded = fmt.Errorf("the stream to the server has ended: %w", ErrUnreachable)
 )
 
-// workLink is the Work stream of a client, whichever it is at the moment.
+// workLink manages the current Work stream of a client.
 type workLink struct {
 	client *Client
-	gate   chan struct{} // has room for who opens the stream
+	gate   chan struct{} // held while a stream is opened
 	loops  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -37,7 +37,7 @@ type workLink struct {
 	closed  bool        // guarded by mu
 }
 
-// current is the stream as it stands, nil for none.
+// current returns the current stream; nil if there is none.
 func (l *workLink) current() (*workStream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *workLink) current() (*workStream, error) {
 	}
 }
 
-// open returns a stream that is greeted, and opens one if there is none.
+// open returns an established stream and opens one if there is none.
 func (l *workLink) open(ctx context.Context) (*workStream, error) {
 	if s, err := l.current(); s != nil || err != nil {
 		return s, err
@@ -84,7 +84,7 @@ func (l *workLink) open(ctx context.Context) (*workStream, error) {
 	return s, nil
 }
 
-// greet opens a stream. It lives on when ctx ends, except while it is not open.
+// greet opens a stream. ctx limits only the opening.
 func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	life, cancel := context.WithCancel(l.client.life)
 	stop := context.AfterFunc(ctx, cancel)
@@ -117,7 +117,7 @@ func (l *workLink) greet(ctx context.Context) (*workStream, error) {
 	return s, nil
 }
 
-// close lets what is under way on the stream come to its end.
+// close waits for requests on the stream and closes it.
 func (l *workLink) close(within time.Duration) {
 	l.mu.Lock()
 	l.closed = true
@@ -137,15 +137,15 @@ func (l *workLink) close(within time.Duration) {
 	l.loops.Wait()
 }
 
-// wait returns when no stream is left, not even one that was being opened.
+// wait returns when all streams have ended, including one that is being opened.
 func (l *workLink) wait() {
 	l.gate <- struct{}{}
 	<-l.gate
 	l.loops.Wait()
 }
 
-// workStream is one Work stream. One goroutine sends what callers ask, one reads
-// the answers and wakes them.
+// workStream is one Work stream. One goroutine sends requests, and one receives answers and wakes
+// the callers.
 type workStream struct {
 	client       *Client
 	stream       pb.WorkersService_WorkClient
@@ -162,15 +162,14 @@ type workStream struct {
 	err      error             // why it ended; guarded by mu
 }
 
-// outgoing is a request that is written down already, so that one that cannot
-// be does not end the stream.
+// outgoing is an encoded request. Encoding it in advance keeps an invalid request from ending the
+// stream.
 type outgoing struct {
 	id      uint64
 	message *grpc.PreparedMsg
 }
 
-// asked is a request under way. Its fields are guarded by workStream.mu until
-// the answer is there.
+// asked is a request in flight. Its fields are guarded by workStream.mu until the answer arrives.
 type asked struct {
 	answer chan struct{} // closed when it is there
 	jobs   []*pb.Job     // those of a credit, as they come
@@ -213,8 +212,8 @@ func (s *workStream) ask(ctx context.Context, r *pb.WorkRequest) (id uint64, a *
 
 func (s *workStream) wakeUp() { wake.Up(s.wake) }
 
-// claim opens a credit and waits for its jobs. It reports whether the server may
-// have got it.
+// claim opens a credit and waits for its jobs. It reports whether the server may have received
+// it.
 func (s *workStream) claim(ctx context.Context, r *pb.ClaimRequest) (jobs []*pb.Job, sent bool, err error) {
 	id, a, err := s.ask(ctx, &pb.WorkRequest{Message: &pb.WorkRequest_Credit{Credit: r}})
 	s.mu.Lock()
@@ -246,7 +245,7 @@ func (s *workStream) report(ctx context.Context, r *pb.WorkRequest) (answers *pb
 	id, a, err := s.ask(ctx, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.asked, id) // an answer that comes late says nothing new
+	delete(s.asked, id) // ignore a late answer
 	switch {
 	case err != nil:
 		if ctx.Err() != nil {
@@ -260,7 +259,7 @@ func (s *workStream) report(ctx context.Context, r *pb.WorkRequest) (answers *pb
 	}
 }
 
-// send sends what is asked until the stream ends.
+// send sends requests until the stream ends.
 func (s *workStream) send() {
 	for {
 		s.mu.Lock()
@@ -289,7 +288,7 @@ func (s *workStream) send() {
 	}
 }
 
-// finish asks nothing more, and lets the server answer what was asked.
+// finish accepts no further requests and lets the server answer the others.
 func (s *workStream) finish() {
 	s.mu.Lock()
 	s.finished = true
@@ -339,8 +338,7 @@ func (s *workStream) answer(id uint64, fill func(*asked)) {
 	}
 }
 
-// end tells everyone who waits that there will be no answer. Jobs that have come
-// are theirs all the same.
+// end wakes all callers without an answer. They keep the jobs that have arrived.
 func (s *workStream) end(err error) {
 	s.cancel()
 	s.mu.Lock()

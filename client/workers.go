@@ -15,14 +15,13 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-// Claim gives up to N claimable jobs to a worker, each under a lease, with their
-// payloads and checkpoints. Without any it waits up to Wait for the first one
-// and answers with none when that is over.
+// Claim returns up to N claimable jobs, each under a lease, with their payloads and checkpoints.
+// If there are none, it waits up to Wait for the first one and then returns no jobs.
 //
-// The end of the context while waiting is no error: the answer is none, and jobs
-// that were on their way are given back without fault.
+// If the context ends while it waits, Claim returns no jobs and no error. It releases jobs that
+// arrive afterwards without using up an attempt.
 func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) {
-	if r.N == 0 { // in a message it would be the same as not given, which is 1
+	if r.N == 0 { // the wire format cannot tell 0 from unset, which means 1
 		return nil, fmt.Errorf("claim for worker %.80q: %w", r.Worker,
 			&gq.InvalidError{Faults: []gq.Fault{{Field: "n", Problem: "0 is not between 1 and 1000"}}})
 	}
@@ -53,7 +52,7 @@ func (c *Client) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error)
 	return read("claim", jobs, wire.JobsFromProto)
 }
 
-// giveBack returns jobs that came too late for whoever asked for them.
+// giveBack releases jobs that arrived after their caller had left.
 func (c *Client) giveBack(jobs []*pb.Job) {
 	if len(jobs) == 0 {
 		return
@@ -73,7 +72,7 @@ func (c *Client) giveBack(jobs []*pb.Job) {
 	})
 }
 
-// Start begins the execution of a claimed job. A ttl of 0 is the policy's.
+// Start begins to execute a claimed job. A ttl of 0 is the policy's.
 func (c *Client) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
 	m, err := invoke(ctx, c, once, c.workers.Start, &pb.StartRequest{Lease: wire.ProtoLeaseRef(lease), Ttl: wire.ProtoDuration(ttl)})
 	if err != nil {
@@ -82,9 +81,8 @@ func (c *Client) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration
 	return read("start", m, wire.StateFromProto)
 }
 
-// Heartbeat keeps leases alive and stores what their holders report. The state in
-// each answer tells its holder whether it was asked to stop
-// ([gq.Cancellation.Requested]).
+// Heartbeat renews leases and stores progress and checkpoints. The state in each result has a
+// pending cancel request ([gq.Cancellation.Requested]).
 func (c *Client) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.LeaseResult, error) {
 	safe := repeat
 	for i := range beats {
@@ -100,8 +98,8 @@ func (c *Client) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Leas
 		})
 }
 
-// Settle ends leases: each job is completed, fails or is given back. The very
-// same call again is answered as before.
+// Settle ends leases: each job completes, fails or is released. Repeating the same call returns
+// the same result.
 func (c *Client) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseResult, error) {
 	return inParts(outcomes, wire.ProtoOutcome, func(m *pb.Outcome) int {
 		return len(m.GetComplete().GetResult()) + spawnBytes(m.GetComplete().GetSpawn())
@@ -118,13 +116,14 @@ func (c *Client) Complete(ctx context.Context, lease gq.LeaseRef, result []byte)
 	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictComplete, Result: result})
 }
 
-// Fail ends one attempt without success. Whether the job is tried again follows
-// from the failure's category and the job's policy.
+// Fail ends one attempt without success. The category of the failure and the job's policy decide
+// whether to retry.
 func (c *Client) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
 	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictFail, Failure: f})
 }
 
-// Release gives one job back without fault. It may run again after the delay.
+// Release returns one job to its queue without using up an attempt. It is claimable after the
+// delay.
 func (c *Client) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
 	return c.settle(ctx, gq.Outcome{Lease: lease, Verdict: gq.VerdictRelease, Delay: delay, Reason: reason})
 }
@@ -137,8 +136,8 @@ func (c *Client) settle(ctx context.Context, o gq.Outcome) (gq.State, error) {
 	return answers[0].State, answers[0].Err
 }
 
-// Workers lists the workers that have shown themselves to the server within the
-// last minute, by name.
+// Workers lists the workers that claimed jobs from the server or sent it heartbeats in the last
+// minute, sorted by name.
 func (c *Client) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	m, err := invoke(ctx, c, repeat, c.workers.ListWorkers, &pb.ListWorkersRequest{})
 	if err != nil {
@@ -147,7 +146,7 @@ func (c *Client) Workers(ctx context.Context) ([]gq.LiveWorker, error) {
 	return readAll("list workers", m.GetWorkers(), wire.LiveWorkerFromProto)
 }
 
-// report sends beats or outcomes, on the stream where there is one.
+// report sends beats or outcomes, on the stream if the server has one.
 func (c *Client) report(ctx context.Context, verb string, safe safety, request proto.Message, streamed *pb.WorkRequest,
 	unary func(context.Context) (*pb.Answers, error), n int, large bool,
 ) ([]gq.LeaseResult, error) {
@@ -183,8 +182,7 @@ func spawnBytes(specs []*pb.Spec) (n int) {
 	return n
 }
 
-// inParts sends items in as many requests as they need. A large one may be more
-// than a server takes.
+// inParts splits items into requests that a server accepts.
 func inParts[V, M any](items []V, encode func(*V) M, size func(M) int, send func(part []M, large bool) ([]gq.LeaseResult, error)) ([]gq.LeaseResult, error) {
 	answers := make([]gq.LeaseResult, 0, len(items))
 	part, bytes := make([]M, 0, min(len(items), maxItems)), 0

@@ -7,13 +7,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// CapacityError refuses the start of a job that its pool has no room for. It is
-// [ErrNoCapacity], and nothing has changed.
+// CapacityError reports that a job does not fit into its pool. It wraps [gq.ErrNoCapacity].
 type CapacityError struct {
 	Pool      string
-	Used      int64 // by what runs at that moment
+	Used      int64 // by running jobs
 	Requested int64 // by the job
-	Capacity  int64 // in all
+	Capacity  int64 // of the pool
 }
 
 func (e *CapacityError) Error() string {
@@ -22,7 +21,8 @@ func (e *CapacityError) Error() string {
 
 func (e *CapacityError) Unwrap() error { return gq.ErrNoCapacity }
 
-// AdmitToPool reports whether a job of that cost may start beside what runs.
+// AdmitToPool returns a [CapacityError] if a job of this cost does not fit beside the running
+// jobs.
 func AdmitToPool(p gq.Pool, cost int64) error {
 	if cost == 0 || cost <= p.Capacity-p.Used {
 		return nil
@@ -30,8 +30,8 @@ func AdmitToPool(p gq.Pool, cost int64) error {
 	return &CapacityError{Pool: p.Name, Used: p.Used, Requested: cost, Capacity: p.Capacity}
 }
 
-// ConfigureQueue is q as it is when next takes its place. With UpdatedAt next is a change of
-// what was read, and [ErrConflict] if q is not that any more.
+// ConfigureQueue returns q after next replaces it. If next has UpdatedAt and q was modified
+// since then, the error is [gq.ErrConflict].
 func ConfigureQueue(q gq.Queue, next gq.Queue, now time.Time) (gq.Queue, error) {
 	if !next.UpdatedAt.IsZero() && !next.UpdatedAt.Equal(q.UpdatedAt) {
 		return q, gq.ErrConflict
@@ -43,7 +43,7 @@ func ConfigureQueue(q gq.Queue, next gq.Queue, now time.Time) (gq.Queue, error) 
 	return next, nil
 }
 
-// CountsInPool reports whether a job in that status occupies capacity.
+// CountsInPool reports whether a job in this status occupies capacity.
 func CountsInPool(p gq.Pool, s gq.Status) bool {
 	return s == gq.StatusRunning || s == gq.StatusClaimed && !p.AtStart
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// faults gathers what is wrong; err is nil while nothing is.
+// faults collects faults; err is nil if there are none.
 type faults []gq.Fault
 
 func (f *faults) add(field, format string, args ...any) {
@@ -39,21 +39,21 @@ func checkName(field, name string, required bool, f *faults) {
 	}
 }
 
-// invalid refuses one field.
+// invalid returns an error with one fault.
 func invalid(field, problem string) error {
 	return &gq.InvalidError{Faults: []gq.Fault{{Field: field, Problem: problem}}}
 }
 
-// CheckName reports whether a field can hold a name: 1 to [MaxNameBytes] bytes
-// of valid UTF-8 without control characters.
+// CheckName checks a name: 1 to [gq.MaxNameBytes] bytes of valid UTF-8 without control
+// characters.
 func CheckName(field, name string) error {
 	var f faults
 	checkName(field, name, true, &f)
 	return f.err()
 }
 
-// CheckQueueName reports whether a name can be a queue's: 1 to 256 letters,
-// digits, or any of - _ . : / so that it can stand in URLs and patterns.
+// CheckQueueName checks the name of a queue: 1 to 256 letters, digits or any of - _ . : / which
+// URLs and patterns can contain.
 func CheckQueueName(name string) error {
 	var f faults
 	checkQueueName("queue", name, &f)
@@ -110,8 +110,7 @@ func checkURL(field, raw string, f *faults) {
 	}
 }
 
-// portInRange reports whether the port of a URL, "" for its scheme's own, can be
-// connected to.
+// portInRange reports whether the port of a URL is valid. Empty is the default of the scheme.
 func portInRange(port string) bool {
 	n, err := strconv.ParseUint(port, 10, 16)
 	return port == "" || err == nil && n > 0

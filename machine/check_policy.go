@@ -8,7 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// CheckPolicy reports every number of the policy that cannot be.
+// CheckPolicy reports all faults of a policy.
 func CheckPolicy(p gq.Policy) error {
 	var f faults
 	checkPolicy(&p, "policy", &f)
@@ -70,8 +70,8 @@ func checkPolicy(p *gq.Policy, at string, f *faults) {
 	}
 }
 
-// checkBackoff reports every field that cannot be. A multiplier that the strategy
-// does not use may be left out.
+// checkBackoff reports all faults of a backoff. The multiplier is optional if the strategy does
+// not use it.
 func checkBackoff(b gq.Backoff, at string, f *faults) {
 	if !b.Strategy.Valid() {
 		f.add(at+".strategy", "must be one of constant, linear, exponential, custom")
@@ -100,7 +100,7 @@ func checkBackoff(b gq.Backoff, at string, f *faults) {
 	}
 }
 
-// checkHashBackoff reports what the integer arithmetic of JitterHash cannot hold.
+// checkHashBackoff reports values that exceed the integer arithmetic of JitterHash.
 func checkHashBackoff(b gq.Backoff, at string, unused bool, f *faults) {
 	if b.Initial%time.Second != 0 {
 		f.add(at+".initial", "%v is not in whole seconds, which jitter %v needs", b.Initial, b.Jitter)
@@ -109,7 +109,7 @@ func checkHashBackoff(b gq.Backoff, at string, unused bool, f *faults) {
 		f.add(at+".max", "%v is not in whole seconds up to %v, which jitter %v needs", b.Max, gq.MaxHashedDelay, b.Jitter)
 	}
 	if unused || !(b.Multiplier >= 1) {
-		return // fine, or reported already
+		return // valid, or already reported
 	}
 	if b.Multiplier > 10 || math.Round(b.Multiplier*ppb)/ppb != b.Multiplier {
 		f.add(at+".multiplier", "%v is not between 1 and 10 with at most nine decimals, which jitter %v needs", b.Multiplier, b.Jitter)

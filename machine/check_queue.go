@@ -7,10 +7,11 @@ import (
 	"github.com/gopherqueue/gq/internal/errs"
 )
 
-// slotAttributes is how many attributes the job of a slot gets beside those of its template.
+// slotAttributes is the number of attributes that a scheduled job has in addition to those of
+// its template.
 const slotAttributes = 2
 
-// CheckQueue reports everything that is wrong with the queue.
+// CheckQueue reports all faults of a queue.
 func CheckQueue(q gq.Queue) error {
 	var f faults
 	checkQueueName("name", q.Name, &f)
@@ -31,7 +32,7 @@ func CheckQueue(q gq.Queue) error {
 	return f.err()
 }
 
-// CheckPool reports everything that is wrong with the pool.
+// CheckPool reports all faults of a pool.
 func CheckPool(p gq.Pool) error {
 	var f faults
 	checkQueueName("name", p.Name, &f)
@@ -41,8 +42,8 @@ func CheckPool(p gq.Pool) error {
 	return f.err()
 }
 
-// CheckSchedule reports what is wrong with the schedule, except with its calendar
-// and time zone, which only a calendar's parser can tell.
+// CheckSchedule reports all faults of a schedule, except those of its cron expression and time
+// zone, which the engine parses.
 func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	var f faults
 	checkQueueName("name", s.Name, &f)
@@ -88,7 +89,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	unset := t.Policy == gq.Policy{}
 	t = t.WithDefaults()
 	if unset {
-		t.Policy.Lifetime = 0 // the queue's counts, which an engine knows
+		t.Policy.Lifetime = 0 // the queue's applies, which the engine checks
 	}
 	t.ID, t.Key, t.RunAt, t.DependsOn = NewJobID([16]byte{}), gq.IdempotencyKey{}, time.Time{}, nil
 	for _, fault := range errs.FaultsOf(CheckSpec(&t, l)) {
@@ -97,7 +98,7 @@ func CheckSchedule(s *gq.Schedule, l gq.Limits) error {
 	return f.err()
 }
 
-// CheckLimits reports every limit that cannot be.
+// CheckLimits reports all invalid limits.
 func CheckLimits(l gq.Limits) error {
 	var f faults
 	for _, n := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// CheckSpec reports everything that is wrong with a spec whose defaults are
-// filled in. Dependencies are checked as a graph, by [CheckGraph].
+// CheckSpec reports all faults of a spec with defaults filled in. [CheckGraph] checks its
+// dependencies.
 func CheckSpec(s *gq.Spec, l gq.Limits) error {
 	var f faults
 	if !s.ID.Valid() {
@@ -71,7 +71,7 @@ func checkPayload(p gq.Payload, l gq.Limits, f *faults) {
 	}
 }
 
-// syntaxOf says where and why a text is not JSON.
+// syntaxOf returns where and why a text is not JSON.
 func syntaxOf(data []byte) string {
 	if len(data) == 0 {
 		return "it is empty"
@@ -83,7 +83,7 @@ func syntaxOf(data []byte) string {
 	return "it cannot be read"
 }
 
-// CheckMetadata reports everything that is wrong with the metadata.
+// CheckMetadata reports all faults of metadata.
 func CheckMetadata(m gq.Metadata) error {
 	var f faults
 	checkMetadata(m, &f)
@@ -123,9 +123,8 @@ func checkKey(k gq.IdempotencyKey, window time.Duration, f *faults) {
 	}
 }
 
-// CheckRunAt refuses a job that is submitted now and may not run before its
-// lifetime is over. [Spec.Validate] says the same of its Delay, for which it needs
-// no time.
+// CheckRunAt rejects a job whose lifetime ends before it may run. [CheckSpec] checks Delay the
+// same way, without needing the time.
 func CheckRunAt(s *gq.Spec, now time.Time) error {
 	life := s.Policy.Lifetime
 	if life == 0 || s.RunAt.Before(now.Add(life)) {
@@ -137,7 +136,7 @@ func CheckRunAt(s *gq.Spec, now time.Time) error {
 	return f.err()
 }
 
-// FirstRun is the earliest instant at which a job submitted now may run.
+// FirstRun returns the earliest time at which a job submitted now may run.
 func FirstRun(s *gq.Spec, now time.Time) time.Time {
 	run := now.Add(s.Delay)
 	if s.RunAt.After(run) {
@@ -146,7 +145,7 @@ func FirstRun(s *gq.Spec, now time.Time) time.Time {
 	return run
 }
 
-// CheckQuery reports what no job could have.
+// CheckQuery reports all faults of a query.
 func CheckQuery(q *gq.Query) error {
 	var f faults
 	if len(q.Types) > gq.MaxQueryTypes {

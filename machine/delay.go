@@ -11,21 +11,20 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// ppb is parts per billion: 1.0 is 1 000 000 000.
+// ppb is one in parts per billion.
 const ppb = 1_000_000_000
 
-// Draw is what a delay needs from outside.
+// Draw has the random number and the custom functions for a delay.
 type Draw struct {
 	U      float64                       // uniform in [0,1)
 	Custom func(name string) BackoffFunc // nil, or returns nil for an unknown name
 }
 
-// Delay is how long to wait before retry n of a job; n counts from 1, and less
-// counts as 1. The delay is never negative and no n overflows it.
+// Delay returns how long to wait before retry n, which counts from 1. The delay is never
+// negative, and no n overflows it.
 //
-// A custom function that nobody registered here, or that panics, is replaced by
-// the exponential strategy: a process that lacks the function must still be able to
-// settle the job.
+// If a custom function is not registered or panics, Delay uses the exponential strategy,
+// because a process without the function must still be able to settle the job.
 func Delay(b gq.Backoff, n int, job gq.JobID, d Draw) time.Duration {
 	n, b.Max = max(n, 1), min(b.Max, gq.MaxDuration) // what no policy exceeds cannot overflow below
 	if b.Jitter == gq.JitterHash {
@@ -44,14 +43,13 @@ func Delay(b gq.Backoff, n int, job gq.JobID, d Draw) time.Duration {
 	}
 }
 
-// tryBackoff calls the function of an application, whose panic must not be the end of a
-// store: the lease of the job has run out, and it has to go on somehow.
+// tryBackoff calls a custom function and recovers from a panic, which must not stop the store.
 func tryBackoff(f BackoffFunc, n int, initial, most time.Duration) (delay time.Duration, ok bool) {
 	defer func() { _ = recover() }()
 	return f(n, initial, most), true
 }
 
-// bound is the delay before jitter.
+// bound returns the delay before jitter.
 func bound(b gq.Backoff, n int, d Draw) time.Duration {
 	if b.Strategy == gq.StrategyCustom && d.Custom != nil {
 		if f := d.Custom(b.Custom); f != nil {
@@ -80,7 +78,7 @@ func bound(b gq.Backoff, n int, d Draw) time.Duration {
 	}
 }
 
-// hashed is the delay under JitterHash in seconds.
+// hashed returns the delay with JitterHash in seconds.
 func hashed(b gq.Backoff, n int, job gq.JobID, d Draw) int64 {
 	known := b.Strategy == gq.StrategyCustom && d.Custom != nil && d.Custom(b.Custom) != nil
 	if b.Strategy == gq.StrategyConstant || b.Strategy == gq.StrategyLinear || known {
@@ -89,7 +87,7 @@ func hashed(b gq.Backoff, n int, job gq.JobID, d Draw) int64 {
 	return HashBackoff(b.Initial, b.Max, partsOf(b.Multiplier), job.String(), n-1)
 }
 
-// unit brings a draw into [0,1).
+// unit limits a random number to [0,1).
 func unit(u float64) float64 {
 	switch {
 	case u >= 1:
@@ -101,8 +99,8 @@ func unit(u float64) float64 {
 	}
 }
 
-// The range in which JitterHash is exact. Arguments outside it are brought into
-// it, so that no call can overflow; validation refuses them long before.
+// The range in which JitterHash is exact. Arguments outside it are limited to it, so that no
+// call can overflow; validation rejects them earlier.
 const (
 	hashLeast   = 1 * ppb  // multiplier 1.0
 	hashMost    = 10 * ppb // multiplier 10.0
@@ -110,12 +108,11 @@ const (
 	hashPerUnit = ppb * ppb
 )
 
-// HashBackoff is the deterministic exponential delay, in whole seconds, after
-// the failure of an attempt that counts from 0: base times factor to the power
-// of attempt, at most the longest, then moved by up to a tenth that depends on
-// nothing but the job and the attempt. The jitter comes last, so a delay may
-// exceed the longest by a tenth. Everything is integer arithmetic, and halves round to
-// even: every platform and every other implementation gets the same second.
+// HashBackoff returns the deterministic exponential delay, in whole seconds, after a failed
+// attempt, which counts from 0: base times factor to the power of attempt, limited to the
+// longest delay, plus or minus up to a tenth that depends only on the job and the attempt. The
+// jitter comes last, so a delay can exceed the longest by a tenth. Integer arithmetic that
+// rounds halves to even gives every implementation the same result.
 //
 // The base and the longest lie between 0 and 1,000,000 s, the factor between 1.0
 // and 10.0 in parts per billion. The delay stops growing at
@@ -137,11 +134,10 @@ func HashBackoff(base, longest time.Duration, factorPPB uint64, job string, atte
 	return jittered(delay, hashJitter(job, attempt))
 }
 
-// hashRange is d in nanoseconds, within what the arithmetic can hold.
+// hashRange returns d in nanoseconds, limited to the exact range.
 func hashRange(d time.Duration) uint64 { return uint64(min(max(d, 0), gq.MaxHashedDelay)) }
 
-// partsOf is a multiplier in parts per billion; what is out of range becomes
-// the nearest that is in it.
+// partsOf returns a multiplier in parts per billion, limited to the exact range.
 func partsOf(multiplier float64) uint64 {
 	parts := math.Round(multiplier * ppb)
 	switch {
@@ -154,9 +150,8 @@ func partsOf(multiplier float64) uint64 {
 	}
 }
 
-// hashJitter is the share, in parts per billion, by which the delay of a job
-// after an attempt moves. The top bit of the hash is the sign and nothing else,
-// so that more and less are equally likely.
+// hashJitter returns the jitter of a job's delay after an attempt, in parts per billion. The
+// top bit of the hash is only the sign, so longer and shorter delays are equally likely.
 func hashJitter(job string, attempt int) int64 {
 	sum := sha256.Sum256([]byte("AICF|retry|" + job + "|" + strconv.Itoa(attempt)))
 	word := binary.BigEndian.Uint64(sum[:8])
@@ -167,8 +162,8 @@ func hashJitter(job string, attempt int) int64 {
 	return size
 }
 
-// jittered is a delay in nanoseconds moved by a share of it, in whole seconds,
-// halves to even.
+// jittered returns a delay in nanoseconds plus a share of it, in whole seconds with halves
+// rounded to even.
 func jittered(delay uint64, jitterPPB int64) int64 {
 	hi, lo := bits.Mul64(delay, uint64(ppb+jitterPPB))
 	whole, rest := bits.Div64(hi, lo, hashPerUnit)

@@ -1,15 +1,15 @@
-// Package machine is the state machine of jobs: every transition as a function that takes
-// values and returns values, and the checks of everything that is submitted or configured.
+// Package machine is the state machine of jobs. It has every transition as a function of
+// values, and the checks of specs, policies, queues, pools and schedules.
 //
 // The package is pure. It does no I/O, starts no goroutine and never reads the clock: time,
-// randomness and identity are arguments. Whoever calls a transition persists the outcome:
+// randomness and identity are arguments. The caller persists the result:
 //
 //	next, events, err := machine.Complete(state, lease, result, now)
 //
-// Every transition takes a state and returns the next one with the events that tell of it. On
-// an error the returned state is the unchanged one and there are no events. The lease, the
-// failure and the policy of a state are shared between copies and never written to.
+// A transition takes a state and returns the next one with its events. On an error it returns
+// the unchanged state and no events. Copies of a state share the lease, the failure and the
+// policy, and no transition writes to them.
 //
-// The rule that only the newest unexpired lease may settle a job is written once, in holds,
-// and nowhere in SQL or in a handler. Whatever the table in [Moves] does not list is refused.
+// The function holds is the only place that checks that a caller has the newest unexpired
+// lease; neither SQL nor a handler repeats the check. [Moves] lists all legal moves.
 package machine

@@ -6,14 +6,13 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Effect is what the end of a dependency does to a job that waits for it.
+// Effect says how the end of a dependency affects a job that waits for it.
 type Effect uint8
 
-// The effects.
 const (
 	EffectNone       Effect = iota // nothing: not ended, or not waited for
 	EffectCount                    // one fewer to wait for
-	EffectRelease                  // the AFTER_ANY group is satisfied, whatever else of it is open
+	EffectRelease                  // the AFTER_ANY group is satisfied
 	EffectFail                     // the dependent is FAILED
 	EffectDeadLetter               // the dependent is DEAD_LETTER
 	EffectCancel                   // the dependent is CANCELLED
@@ -28,9 +27,8 @@ func (e Effect) String() string {
 	return "unknown(" + strconv.Itoa(int(e)) + ")"
 }
 
-// Propagate is the effect on a dependent of a dependency that ended in a
-// status. It is total: what does not wait, has not ended or is outside the
-// vocabulary has no effect.
+// Propagate returns the effect on a dependent when its dependency is in a status. Dependencies
+// that do not wait, statuses that are not terminal and unknown values have no effect.
 func Propagate(k gq.DependencyKind, ended gq.Status) Effect {
 	if !k.Waits() || !ended.Terminal() {
 		return EffectNone

@@ -7,8 +7,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Retryable reports whether a failure of this category may be tried again under
-// p. Whether attempts are left is another question.
+// Retryable reports whether the policy retries failures of a category, if attempts are left.
 func Retryable(f gq.Failure, p *gq.Policy) bool {
 	if p.RetryNever {
 		return false
@@ -25,9 +24,8 @@ func Retryable(f gq.Failure, p *gq.Policy) bool {
 	}
 }
 
-// Truncate returns s in a form that every store and every API can hold: valid UTF-8
-// without NUL (PostgreSQL has no text with NUL), of at most limit bytes. What
-// cannot stay becomes U+FFFD; the end is cut off between characters.
+// Truncate returns s as valid UTF-8 without NUL, which PostgreSQL cannot store, truncated
+// between characters to at most limit bytes. It replaces invalid bytes with U+FFFD.
 func Truncate(s string, limit int) string {
 	s = head(s, limit+utf8.UTFMax) // do not clean megabytes to keep a page
 	s = strings.ToValidUTF8(s, string(utf8.RuneError))
@@ -35,7 +33,7 @@ func Truncate(s string, limit int) string {
 	return head(s, limit)
 }
 
-// head is the longest start of s of at most limit bytes that splits no character.
+// head returns the longest prefix of s of at most limit bytes that splits no character.
 func head(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -8,8 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// inTime refuses what a running attempt does beyond its deadline, except to
-// report that it failed.
+// inTime rejects calls of a running attempt after its deadline, except a failure report.
 func inTime(s gq.State, now time.Time) error {
 	if tooLong(&s, now) {
 		return fmt.Errorf("job %s is over its execution timeout of %v: %w", s.ID, s.Policy.ExecutionTimeout, gq.ErrStaleLease)
@@ -17,8 +16,8 @@ func inTime(s gq.State, now time.Time) error {
 	return nil
 }
 
-// holds refuses everyone but the holder of the newest lease, while it lasts.
-// Expiry is judged here and now, never only by a sweep.
+// holds rejects every lease except the newest one of the job while it has not expired. It
+// compares with now and does not rely on a sweep to record the expiry.
 func holds(s *gq.State, ref gq.LeaseRef, now time.Time) error {
 	switch {
 	case !refersTo(ref, s.Lease):
@@ -33,7 +32,7 @@ func holds(s *gq.State, ref gq.LeaseRef, now time.Time) error {
 	return nil
 }
 
-// repeated reports whether ref ended its lease by the very same call before.
+// repeated reports whether the same call already ended the lease.
 func repeated(s *gq.State, ref gq.LeaseRef, digest uint64) bool {
 	if s.Lease != nil && refersTo(ref, s.Lease) && s.Lease.State != gq.LeaseActive {
 		return s.Settled == digest
@@ -41,9 +40,9 @@ func repeated(s *gq.State, ref gq.LeaseRef, digest uint64) bool {
 	return ref.ID != "" && ref.ID == s.PreviousLease && digest == s.PreviousDigest
 }
 
-// digest tells one settling call from another; zero is kept for "none". Both
-// calls come from the holder of the same lease, so a plain hash will do (FNV-1a;
-// large results through SHA-256, which is faster there).
+// digest distinguishes settling calls of the same lease. Zero means none. A non-cryptographic
+// hash (FNV-1a) suffices, because both calls come from the same holder; for large results
+// SHA-256 is faster.
 func digest(verb byte, fields ...[]byte) uint64 {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := (uint64(offset) ^ uint64(verb)) * prime

@@ -9,15 +9,14 @@ import (
 // endStatus is one above the last status.
 const endStatus = gq.StatusCancelled + 1
 
-// Move is one row of the state machine. From is zero for the birth of a job.
+// Move is one row of the state machine. From is zero for the submission of a job.
 type Move struct {
 	From, To gq.Status
 	Why      string
 }
 
-// moves is the state machine: whatever is not listed is refused. The diagram in
-// docs/semantics.md, the projections onto the faces and the random walks of the
-// tests are all made from this table.
+// moves lists all legal moves. The diagram in docs/semantics.md, the statuses of the APIs and
+// the random walks of the tests derive from this table.
 var moves = []Move{
 	{0, gq.StatusPending, "submitted"},
 
@@ -69,7 +68,7 @@ func CanMove(from, to gq.Status) bool {
 	return from < endStatus && to < endStatus && legal[from]&(1<<to) != 0
 }
 
-// eventOf is the event that records a move into a status.
+// eventOf returns the type of the event for a move into a status.
 var eventOf = [endStatus]gq.EventType{
 	gq.StatusPending: gq.EventSubmitted, gq.StatusDelayed: gq.EventDelayed, gq.StatusScheduled: gq.EventScheduled, gq.StatusClaimed: gq.EventClaimed,
 	gq.StatusRunning: gq.EventStarted, gq.StatusRetrying: gq.EventRetrying, gq.StatusCompleted: gq.EventCompleted, gq.StatusFailed: gq.EventFailed,

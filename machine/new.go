@@ -6,20 +6,19 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// NewQueue is a queue with the default policy and no limits.
+// NewQueue returns a queue with the default policy and no limits.
 func NewQueue(name string) gq.Queue { return gq.Queue{Name: name, Policy: DefaultPolicy()} }
 
-// DefaultLimits are the limits of an installation that sets none.
+// DefaultLimits returns the default limits.
 func DefaultLimits() gq.Limits {
 	return gq.Limits{PayloadBytes: 1 << 20, ResultBytes: 1 << 20, CheckpointBytes: 1 << 20}
 }
 
-// NewJobID makes a job id out of 16 random bytes by setting the version and
-// variant bits.
+// NewJobID returns a job id made of 16 random bytes, with the version and variant bits set.
 func NewJobID(random [16]byte) gq.JobID { return gq.JobID(uuidBits(random)) }
 
-// NewLeaseID makes a lease id in UUID form out of 16 bytes that no other lease
-// of the store was made of.
+// NewLeaseID returns a lease id in UUID form made of 16 bytes, which must be unique within the
+// store.
 func NewLeaseID(unique [16]byte) gq.LeaseID { return gq.LeaseID(gq.JobID(uuidBits(unique)).String()) }
 
 func uuidBits(b [16]byte) [16]byte {
@@ -28,16 +27,15 @@ func uuidBits(b [16]byte) [16]byte {
 	return b
 }
 
-// DefaultPolicy is the policy of a job that asks for nothing else.
+// DefaultPolicy returns the policy of jobs and queues that set none.
 func DefaultPolicy() gq.Policy { return gq.PresetJobModel.Policy() }
 
-// BackoffFunc is an application's own strategy: the delay before retry n, which
-// counts from 1. It must be pure and quick: it runs while a store settles the job,
-// and nothing else is settled meanwhile. What it returns is brought into the range
-// from zero to most; where it panics the delay is that of the exponential strategy.
+// BackoffFunc is a custom strategy: it returns the delay before retry n, which counts from 1.
+// It must be pure and fast, because the store settles no other job while it runs. The result is
+// limited to the range from zero to most. If it panics, the exponential strategy applies.
 type BackoffFunc = func(n int, initial, most time.Duration) time.Duration
 
-// ParseJobID reads the canonical text form of an id: 8-4-4-4-12 hexadecimal digits.
+// ParseJobID parses the canonical text form of an id: 8-4-4-4-12 hexadecimal digits.
 func ParseJobID(text string) (id gq.JobID, err error) {
 	if err = id.UnmarshalText([]byte(text)); err == nil && id.IsZero() {
 		err = invalid("id", `"" is not a UUID`)

@@ -8,7 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Submission is what a store knows of a job that it is about to insert.
+// Submission has the data of a job that a store is about to insert.
 type Submission struct {
 	ID        gq.JobID
 	Sequence  uint64
@@ -23,8 +23,8 @@ type Submission struct {
 	Events    []gq.Event // the job's events are appended here; may be nil
 }
 
-// Submit is the first state of a job and its first entries in the history: it is
-// accepted as PENDING and moves on at once when it has nothing to wait for.
+// Submit returns the first state and events of a job. It is PENDING, and moves on at once if it
+// has no dependencies to wait for.
 func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	s := gq.State{
 		ID: b.ID, Sequence: b.Sequence, Turn: b.Turn, Policy: b.Policy,
@@ -37,17 +37,17 @@ func Submit(b Submission, now time.Time) (gq.State, []gq.Event) {
 	return t.State, t.events
 }
 
-// step is a State on its way: the verbs move it and collect what happened.
+// step is a state during a transition, with the events so far.
 type step struct {
 	gq.State
 	events []gq.Event
 }
 
-// begin takes most verbs through with one allocation: they leave one event.
+// begin starts a transition. Most have one event, so one allocation suffices.
 func begin(s gq.State) step { return step{State: s, events: make([]gq.Event, 0, 1)} }
 
-// move takes a row of the table. Taking one that is not there is a defect of
-// this package, found by its tests, so it panics.
+// move makes a legal move. It panics if the table does not list the move, which is a bug in this
+// package.
 func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	if !CanMove(t.Status, to) {
 		panic(fmt.Sprintf("gq: no move from %s to %s", t.Status, to))
@@ -64,7 +64,7 @@ func (t *step) move(to gq.Status, now time.Time) *gq.Event {
 	return t.note(eventOf[to])
 }
 
-// note records an event about the job as it stands.
+// note records an event with the current state of the job.
 func (t *step) note(typ gq.EventType) *gq.Event {
 	t.events = append(t.events, gq.Event{Job: t.ID, Type: typ, Status: t.Status, Attempt: t.Attempt})
 	return &t.events[len(t.events)-1]
@@ -76,7 +76,7 @@ func withLease(e *gq.Event, l *gq.Lease) *gq.Event {
 	return e
 }
 
-// ready moves a job on that has nothing left to wait for.
+// ready moves a job on that has no dependencies left to wait for.
 func (t *step) ready(now time.Time) {
 	if t.Waits > 0 || t.AnyOpen {
 		return
@@ -95,7 +95,7 @@ func (t *step) endLease(how gq.LeaseState, settled uint64) {
 	t.Lease, t.Settled = &l, settled
 }
 
-// illegal refuses a verb that the job's status does not allow.
+// illegal returns the error of a call that the job's status does not allow.
 func illegal(s gq.State, verb string) error {
 	if s.Status.Terminal() {
 		return gq.ErrIllegalMove.Errorf("job %s is already %s", s.ID, s.Status)

@@ -6,13 +6,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Claimable reports whether a claim may take the job at an instant.
+// Claimable reports whether a claim may take the job now.
 func Claimable(s *gq.State, now time.Time) bool {
 	return (s.Status == gq.StatusScheduled || waitsForTime(s) && !now.Before(s.RunAt)) && !over(s, now)
 }
 
-// Due is the next instant at which [Advance] will have something to do,
-// and the zero instant if there is none.
+// Due returns the next time at which [Advance] changes the job; zero is never.
 func Due(s *gq.State) time.Time {
 	due := LifeEnd(s)
 	earlier := func(t time.Time) {
@@ -35,11 +34,11 @@ func Due(s *gq.State) time.Time {
 	return due
 }
 
-// ReasonLifetime is the State.Reason of a job whose lifetime was over, or would
-// have been before its next attempt.
+// ReasonLifetime is the State.Reason of a job whose lifetime ended, or would have ended before
+// its next attempt.
 const ReasonLifetime = "lifetime"
 
-// LifeEnd is when the job must have ended, zero for never.
+// LifeEnd returns the end of the job's lifetime; zero is never.
 func LifeEnd(s *gq.State) (end time.Time) {
 	if s.Policy.Lifetime > 0 {
 		end = s.CreatedAt.Add(s.Policy.Lifetime)
@@ -57,8 +56,7 @@ func over(s *gq.State, now time.Time) bool {
 	return !end.IsZero() && !now.Before(end)
 }
 
-// Deadline is when the running attempt exceeds its execution timeout, zero for
-// never.
+// Deadline returns the end of the execution timeout of the running attempt; zero is never.
 func Deadline(s *gq.State) time.Time {
 	if s.Status != gq.StatusRunning || s.Policy.ExecutionTimeout == 0 {
 		return time.Time{}
@@ -66,18 +64,18 @@ func Deadline(s *gq.State) time.Time {
 	return s.StartedAt.Add(s.Policy.ExecutionTimeout)
 }
 
-// tooLong reports whether the running attempt is over its deadline.
+// tooLong reports whether the running attempt has exceeded its deadline.
 func tooLong(s *gq.State, now time.Time) bool {
 	d := Deadline(s)
 	return !d.IsZero() && !now.Before(d)
 }
 
-// waitsForTime reports whether only time keeps the job from being claimable.
+// waitsForTime reports whether the job waits only for its run time.
 func waitsForTime(s *gq.State) bool {
 	return s.Status == gq.StatusDelayed || s.Status == gq.StatusRetrying
 }
 
-// RenewBy is the instant by which the holder of a lease under p should renew it.
+// RenewBy returns when the holder of a lease should renew it.
 func RenewBy(l gq.Lease, p *gq.Policy) time.Time {
 	if p.Extend == gq.ExtendAdd {
 		return l.ExpiresAt.Add(-(l.TTL - share(l.TTL, p.RenewByPPB)))
@@ -85,8 +83,7 @@ func RenewBy(l gq.Lease, p *gq.Policy) time.Time {
 	return l.HeartbeatAt.Add(l.TTL / 3)
 }
 
-// share is the part of d that parts per billion name, without overflow for any
-// d up to MaxDuration.
+// share returns a share of d in parts per billion, without overflow up to MaxDuration.
 func share(d time.Duration, parts int) time.Duration {
 	whole, rest := d/ppb, d%ppb
 	return whole*time.Duration(parts) + rest*time.Duration(parts)/ppb

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Grant is what a claim gives.
+// Grant has the data of a new lease.
 type Grant struct {
 	Lease     gq.LeaseID // never issued before
 	Worker    string
@@ -20,8 +20,8 @@ type Grant struct {
 	Events    []gq.Event // the claim's events are appended here; may be nil
 }
 
-// Claim gives a claimable job to a worker under a new lease with a larger
-// version. A job whose delay or backoff is over is recorded as SCHEDULED first.
+// Claim leases a claimable job to a worker, with a larger version. A job whose delay or backoff
+// is over becomes SCHEDULED first.
 func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 	if !Claimable(&s, now) {
 		return s, nil, illegal(s, "claim")
@@ -80,8 +80,8 @@ func (t *step) start(now time.Time) {
 	withLease(t.move(gq.StatusRunning, now), t.Lease).Until = t.Lease.ExpiresAt
 }
 
-// Prepare reports what the holder of a claimed job is doing and renews its
-// hold. Details only go forward.
+// Prepare records what the holder of a claimed job is doing and renews its hold. Details only
+// move forward.
 func Prepare(s gq.State, ref gq.LeaseRef, d gq.Detail, now time.Time) (gq.State, []gq.Event, error) {
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
@@ -101,8 +101,8 @@ func Prepare(s gq.State, ref gq.LeaseRef, d gq.Detail, now time.Time) (gq.State,
 	return t.State, t.events, nil
 }
 
-// Ask reports that the holder of a claimed job waits for capacity, renews its
-// hold, and notes when it should ask again in case it is refused: RunAt.
+// Ask records that the holder of a claimed job waits for capacity, renews its hold, and sets
+// RunAt to the time at which the holder should ask again.
 func Ask(s gq.State, ref gq.LeaseRef, again time.Duration, now time.Time) (gq.State, []gq.Event, error) {
 	next, events, err := Prepare(s, ref, gq.DetailLeasePending, now)
 	if err != nil {
@@ -112,9 +112,8 @@ func Ask(s gq.State, ref gq.LeaseRef, again time.Duration, now time.Time) (gq.St
 	return next, events, nil
 }
 
-// Start begins the execution of a claimed job under the lease that holds it. A
-// ttl of 0 takes the policy's. It counts from now, under ExtendAdd from the claim:
-// there the deadline stands from the beginning.
+// Start begins to execute a claimed job. A ttl of 0 is the policy's. The ttl counts from now,
+// or with ExtendAdd from the claim.
 func Start(s gq.State, ref gq.LeaseRef, ttl time.Duration, now time.Time) (gq.State, []gq.Event, error) {
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
@@ -150,17 +149,16 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// Report is what a heartbeat carries. Progress below 0 and an empty note leave
-// the last ones.
+// Report is the content of a heartbeat. A negative progress and an empty note keep the last
+// values.
 type Report struct {
 	Progress        float64
 	Note            string
 	CheckpointBytes int // size of the checkpoint stored with this heartbeat, 0 for none
 }
 
-// Heartbeat keeps the lease alive and tells the holder, through the returned
-// state, whether it was asked to stop. It is no change of status and leaves
-// UpdatedAt alone.
+// Heartbeat renews the lease and marks a cancel request as delivered, because the holder sees it
+// in the returned state. It does not change Status or UpdatedAt.
 func Heartbeat(s gq.State, ref gq.LeaseRef, r Report, now time.Time) (gq.State, []gq.Event, error) {
 	if err := holds(&s, ref, now); err != nil {
 		return s, nil, err
@@ -204,8 +202,8 @@ func Heartbeat(s gq.State, ref gq.LeaseRef, r Report, now time.Time) (gq.State, 
 	return t.State, t.events, nil
 }
 
-// Complete ends a running job with success. The identical call under the lease
-// that already ended so is answered again, without a second effect.
+// Complete ends a running job with success. Repeating the call that ended the lease changes
+// nothing and succeeds.
 func Complete(s gq.State, ref gq.LeaseRef, result []byte, now time.Time) (gq.State, []gq.Event, error) {
 	settled := digest('c', result)
 	if repeated(&s, ref, settled) {
@@ -232,10 +230,10 @@ func Complete(s gq.State, ref gq.LeaseRef, result []byte, now time.Time) (gq.Sta
 	return t.State, t.events, nil
 }
 
-// Fail ends the running attempt without success. Whether the job is tried again
-// follows from the category of the failure and the policy; a retry_after that
-// is longer than the backoff wins. A retry that would be due only after the end of
-// the job's lifetime dead-letters it at once, with [ReasonLifetime].
+// Fail ends the running attempt without success. The category of the failure and the policy
+// decide whether to retry. The longer of RetryAfter and the backoff applies. If the retry would
+// come after the end of the job's lifetime, the job becomes a dead letter at once, with
+// [ReasonLifetime].
 func Fail(s gq.State, ref gq.LeaseRef, f gq.Failure, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 	if !f.Category.Valid() {
 		return s, nil, invalid("category", "must be one of TEMPORARY, PERMANENT, TIMEOUT, CANCELLED, SYSTEM")
@@ -259,7 +257,7 @@ func Fail(s gq.State, ref gq.LeaseRef, f gq.Failure, d Draw, now time.Time) (gq.
 	return t.State, t.events, nil
 }
 
-// failed decides what a counted failure of a running attempt leads to.
+// failed decides the next state after a failure that counts.
 func (t *step) failed(f gq.Failure, d Draw, now time.Time) {
 	t.Faults++
 	t.Failure = &f
@@ -280,9 +278,9 @@ func (t *step) failed(f gq.Failure, d Draw, now time.Time) {
 // exhausted reports whether no further execution is allowed.
 func (t *step) exhausted() bool { return t.Attempt >= t.Bound || t.Faults >= t.Policy.MaxAttempts }
 
-// retry schedules the next attempt. With no delay the job is claimable within
-// the same commit. A job whose life would be over by then is given up at once;
-// RunAt still says when the attempt would have been due.
+// retry schedules the next attempt. Without a delay the job is claimable at once. If the job's
+// lifetime ends before the attempt, the job becomes a dead letter; RunAt still has the time of
+// the attempt.
 func (t *step) retry(delay time.Duration, now time.Time) *gq.Event {
 	t.RunAt = now.Add(delay)
 	if over(&t.State, t.RunAt) {
@@ -308,8 +306,8 @@ func (t *step) giveUp(reason string, now time.Time) *gq.Event {
 	return e
 }
 
-// cancelled ends the job as CANCELLED. It was honoured if its worker said so
-// itself. The event names the lease that ended with it, not an earlier one.
+// cancelled ends the job as CANCELLED. The cancellation is honoured if the worker reported it.
+// The event names the lease that ended with the job, not an earlier one.
 func (t *step) cancelled(honoured bool, now time.Time) *gq.Event {
 	if honoured {
 		t.Cancellation.HonouredAt = now
@@ -324,9 +322,9 @@ func (t *step) cancelled(honoured bool, now time.Time) *gq.Event {
 	return e
 }
 
-// Release gives a held job back without fault: nothing is used up, and the job
-// may run again after the delay, or at once if it had not started. A job that was
-// asked to stop ends instead, and so does one whose lifetime ends before the delay.
+// Release returns a held job without using up an attempt. The job is claimable after the delay,
+// or at once if it had not started. A job with a cancel request ends instead, and so does a job
+// whose lifetime ends before the delay.
 func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, now time.Time) (gq.State, []gq.Event, error) {
 	reason = Truncate(reason, gq.MaxReasonBytes)
 	settled := digest('r', []byte(reason), binary.BigEndian.AppendUint64(nil, uint64(delay)))
@@ -360,9 +358,9 @@ func Release(s gq.State, ref gq.LeaseRef, delay time.Duration, reason string, no
 	return t.State, t.events, nil
 }
 
-// Cancel ends a job that is not running at once, and asks a running one to
-// stop. Cancelling a cancelled job changes nothing; any other finished job
-// refuses.
+// Cancel ends a job that is not running, and requests the cancellation of a running one.
+// Cancelling a cancelled job changes nothing. For any other finished job the error is
+// [gq.ErrIllegalMove].
 func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, error) {
 	reason = Truncate(reason, gq.MaxReasonBytes)
 	if s.Status == gq.StatusCancelled {
@@ -394,9 +392,9 @@ func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, err
 	return t.State, t.events, nil
 }
 
-// Advance does what time alone has made due: it ends a job whose lifetime is
-// over, takes an expired lease back, times out a run that is too long, and
-// makes a waiting job claimable. With nothing due it changes nothing.
+// Advance applies the changes that are due by now: it ends a job whose lifetime is over, ends an
+// expired lease, times out a long execution, and makes a delayed job claimable. If nothing is
+// due, it changes nothing.
 func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 	if s.Status.Terminal() {
 		return s, nil, nil
@@ -422,7 +420,7 @@ func Advance(s gq.State, d Draw, now time.Time) (gq.State, []gq.Event, error) {
 	return t.State, t.events, nil
 }
 
-// lost decides what the expiry of the lease leads to.
+// lost decides the next state after the lease has expired.
 func (t *step) lost(d Draw, now time.Time) {
 	held := t.Status
 	t.endLease(gq.LeaseExpired, 0)
@@ -474,8 +472,8 @@ type EndedDependency struct {
 	Priority gq.Priority // effective
 }
 
-// DependencyEnded tells a waiting job that one of its dependencies has ended. A
-// job that waits no longer is left as it is.
+// DependencyEnded updates a waiting job after one of its dependencies has ended. It does not
+// change a job that no longer waits.
 func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, []gq.Event, error) {
 	if s.Status != gq.StatusPending || !dep.Kind.Waits() {
 		return s, nil, nil
@@ -507,8 +505,8 @@ func DependencyEnded(s gq.State, dep EndedDependency, now time.Time) (gq.State, 
 	return t.State, t.events, nil
 }
 
-// Update records that user metadata changes. It is allowed while the job is
-// live; a new priority only until the first claim.
+// Update records a change of metadata. The job must be live, and the priority can change only
+// until the first claim.
 func Update(s gq.State, own gq.Priority, now time.Time) (gq.State, []gq.Event, error) {
 	if s.Status.Terminal() {
 		return s, nil, illegal(s, "update")

@@ -6,10 +6,9 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Revoke takes a lease away before its time without fault: nothing is used up,
-// and the job may run again at once. It is for a holder that does not want the
-// job, and for a system that will not leave it with this one. A job that was
-// asked to stop ends instead. The identical call again changes nothing.
+// Revoke ends a lease early without using up an attempt; the job is claimable at once. It is for
+// a holder that declines the job, and for a system that withdraws the job from its holder. A job
+// with a cancel request ends instead. Repeating the call changes nothing.
 func Revoke(s gq.State, ref gq.LeaseRef, reason string, now time.Time) (gq.State, []gq.Event, error) {
 	reason = Truncate(reason, gq.MaxReasonBytes)
 	settled := digest('v', []byte(reason))

@@ -1,6 +1,6 @@
 // Package remote opens queues on servers: gq://HOST:PORT, or with TLS gqs://HOST:PORT.
-// Several addresses, separated by commas, are servers on the same store: the first that
-// answers is used, and another if it fails. Import the package for its effect:
+// Several addresses, separated by commas, are servers on the same store: the client uses the
+// first that answers, and another one if it fails. Import the package for its side effect:
 //
 //	import _ "github.com/gopherqueue/gq/driver/remote"
 package remote

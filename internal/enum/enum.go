@@ -1,4 +1,4 @@
-// Package enum lists and reads the values of the enumerations of package gq.
+// Package enum lists and parses the values of the enumerations of package gq.
 package enum
 
 import "encoding"
@@ -16,7 +16,7 @@ func All[T interface {
 	return all
 }
 
-// Parse reads a name.
+// Parse parses a name.
 func Parse[T any, P interface {
 	*T
 	encoding.TextUnmarshaler

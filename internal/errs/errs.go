@@ -1,4 +1,4 @@
-// Package errs tells what kind of error one is.
+// Package errs returns the kind, the code and the faults of an error.
 package errs
 
 import (
@@ -7,8 +7,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// KindOf returns the kind of the first classified error in err's tree, and
-// [gq.KindInternal] where there is none.
+// KindOf returns the kind of the first classified error in err's tree, or [gq.KindInternal].
 func KindOf(err error) gq.ErrorKind {
 	if e, ok := errors.AsType[*gq.Error](err); ok {
 		return e.Kind
@@ -16,7 +15,7 @@ func KindOf(err error) gq.ErrorKind {
 	return gq.KindInternal
 }
 
-// CodeOf returns the stable code of err, "internal" where it has none.
+// CodeOf returns the stable code of err, or "internal".
 func CodeOf(err error) string {
 	if e, ok := errors.AsType[*gq.Error](err); ok {
 		return e.Code
@@ -24,7 +23,7 @@ func CodeOf(err error) string {
 	return "internal"
 }
 
-// FaultsOf lists the faults of an invalid request, none for other errors.
+// FaultsOf returns the faults of an invalid request, and none for other errors.
 func FaultsOf(err error) []gq.Fault {
 	if err == nil {
 		return nil

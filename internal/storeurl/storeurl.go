@@ -1,4 +1,4 @@
-// Package storeurl reads the URLs that name a store.
+// Package storeurl parses the URLs of stores.
 package storeurl
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// A URL names a store.
+// URL is the parsed URL of a store.
 type URL struct {
 	Scheme string // "memory", "file", "postgres" or "postgresql"
 	Dir    string // of a file store; the rest of a PostgreSQL one
@@ -16,11 +16,10 @@ type URL struct {
 
 func (u URL) String() string { return u.Scheme + ":" + u.Dir }
 
-// Forms are the URLs that there are, for help and errors.
+// Forms lists the forms of a URL, for help and errors.
 const Forms = "memory:, file:DIR or postgres://…"
 
-// Parse reads memory:, file:DIR, file:///DIR and postgres://…. DIR is taken as it
-// stands.
+// Parse parses memory:, file:DIR, file:///DIR and postgres://…. It does not decode DIR.
 func Parse(text string) (URL, error) {
 	fail := func(format string, args ...any) (URL, error) {
 		return URL{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "store", Problem: fmt.Sprintf(format, args...)}}}
