@@ -42,7 +42,7 @@ type sizes struct {
 	Callers              int
 	Single               float64 // seconds
 	Latency              int     // jobs
-	Rest, Idle           float64 // seconds until a side has found its rest, and of which queries are counted
+	Rest, Idle           float64 // seconds until a side is idle, and seconds in which its queries are counted
 	Calm, Pinned         float64 // seconds that count, and that a snapshot is held open
 	Rate                 int     // jobs a second while it is
 	Slots                int     // handlers of GopherQueue and River at once

@@ -8,45 +8,42 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Node is a new job as its graph sees it.
+// Node is a new job of a graph.
 type Node struct {
 	ID           gq.JobID
-	Priority     gq.Priority // its own; not given counts as Normal
+	Priority     gq.Priority // its own; zero counts as Normal
 	Dependencies []gq.Dependency
 }
 
-// Ancestor is what is known of a job that exists already.
+// Ancestor is an existing job that a graph depends on.
 type Ancestor struct {
-	Depth    int         // jobs on the longest chain that ends with it, itself included
+	Depth    int         // length of the longest chain that ends with it
 	Priority gq.Priority // effective
 }
 
-// GraphInfo is what the dependencies of a group mean for each of its jobs.
-// Depth and Priority have the indexes of the group.
+// GraphInfo has the depth and priority of each job of a group, by index, and their order.
 type GraphInfo struct {
-	Depth    []int         // jobs on the longest chain that ends with it; 1 without dependencies
-	Priority []gq.Priority // the most urgent of its own and those of all it depends on
-	Order    []int         // indexes: each job behind those it depends on, else as given
+	Depth    []int         // length of the longest chain that ends with the job; 1 without dependencies
+	Priority []gq.Priority // the most urgent of its own and those of its dependencies
+	Order    []int         // indexes, each job after its dependencies, otherwise as given
 }
 
-// maxGraphFaults is how many faults are spelled out. A group can have millions
-// of wrong references; whoever repairs it repairs them by pattern.
+// maxGraphFaults is the maximum number of reported faults. A group can have millions of wrong
+// references.
 const maxGraphFaults = 1000
 
-// CheckGraph checks the dependencies of jobs that are to be submitted together,
-// in any order, against each other and against what exists; existing may be nil
-// where nothing does. It reports every fault at once (beyond the thousandth it
-// only counts): a missing or repeated id, an unknown kind or priority, a
-// reference to itself, to the same job twice or to an unknown job, too many
-// dependencies, a chain that is too deep, and a cycle. Of several cycles it
-// names one, and of a chain that is too deep the job that is first too deep.
+// CheckGraph checks the dependencies of jobs that are submitted together, in any order, against
+// each other and against existing jobs; existing can be nil if there are none. It reports all
+// faults at once (beyond the thousandth only their number): missing and repeated ids, unknown
+// kinds and priorities, references to the job itself, to the same job twice or to an unknown
+// job, too many dependencies, a chain that is too deep, and a cycle. It names one of several
+// cycles, and the first job of a chain that is too deep.
 //
-// A job may name another twice if one of the two is FAN_OUT: a job can be
-// spawned by the one it waits for. FAN_OUT counts like any other dependency for
-// cycles, depth and priority.
+// A job can name another one twice if one of the two dependencies is FAN_OUT, because a job can
+// wait for the job that spawned it. FAN_OUT counts for cycles, depth and priority like any other
+// dependency.
 //
-// The work is linear in jobs and dependencies, and existing is asked once for
-// each id.
+// The work is linear in jobs and dependencies. CheckGraph calls existing once per id.
 func CheckGraph(nodes []Node, existing func(gq.JobID) (Ancestor, bool)) (GraphInfo, error) {
 	g := graph{
 		nodes:    nodes,
@@ -73,11 +70,11 @@ func CheckGraph(nodes []Node, existing func(gq.JobID) (Ancestor, bool)) (GraphIn
 	return g.info, nil
 }
 
-// member is a job that the group contains or names.
+// member is a job that the group contains or refers to.
 type member struct {
 	index    int // in the group, or -1
 	found    bool
-	ancestor Ancestor // where it exists already
+	ancestor Ancestor // if it already exists
 	waits    int      // the last job of the group that waits for it, plus one
 	spawned  int      // the last job of the group that it spawned, plus one
 }
@@ -89,7 +86,7 @@ type graph struct {
 	inner    [][]int // dependencies within the group, by index
 	info     GraphInfo
 	faults   []gq.Fault
-	unsaid   int // faults beyond those that are spelled out
+	unsaid   int // faults beyond maxGraphFaults
 }
 
 func (g *graph) fault(i int, field, format string, args ...any) {
@@ -117,7 +114,7 @@ func (g *graph) err() error {
 	return &gq.InvalidError{Faults: g.faults}
 }
 
-// identify enters the group's own ids.
+// identify records the ids of the group.
 func (g *graph) identify() {
 	if len(g.nodes) > gq.MaxGroupJobs {
 		g.add("jobs", "%d jobs are more than %d", len(g.nodes), gq.MaxGroupJobs)
@@ -137,7 +134,7 @@ func (g *graph) identify() {
 	}
 }
 
-// lookup returns what is known of a job that the group names.
+// lookup returns the member with an id.
 func (g *graph) lookup(id gq.JobID) *member {
 	m, ok := g.known[id]
 	if !ok {
@@ -150,7 +147,7 @@ func (g *graph) lookup(id gq.JobID) *member {
 	return m
 }
 
-// resolve checks what one job names, and takes down what of it is in the group.
+// resolve checks the dependencies of one job and records those within the group.
 func (g *graph) resolve(i int) {
 	n := g.nodes[i]
 	if len(n.Dependencies) > gq.MaxDependencies {
@@ -186,9 +183,8 @@ func (g *graph) resolve(i int) {
 	}
 }
 
-// sort puts the group into an order in which each job stands behind those it
-// depends on. It walks depth first with a stack of its own, since a chain of
-// ten thousand jobs is too long for recursion to be taken for granted.
+// sort orders the group so that each job comes after its dependencies. It walks depth first with
+// an explicit stack, because a chain can have ten thousand jobs.
 func (g *graph) sort() {
 	type visit struct{ node, next int }
 	var (
@@ -233,7 +229,7 @@ func (g *graph) sort() {
 	}
 }
 
-// ring spells out a cycle, which ends where it began.
+// ring formats a cycle, which ends where it began.
 func (g *graph) ring(nodes []int) string {
 	const shown = 20
 	var b strings.Builder
@@ -248,9 +244,8 @@ func (g *graph) ring(nodes []int) string {
 	return b.String()
 }
 
-// measure finds depth and priority of a job whose dependencies have theirs. In
-// a cycle one of them has not; a chain that is too deep even so is still too
-// deep.
+// measure computes the depth and priority of a job after its dependencies. In a cycle one
+// dependency has none yet, so the depth is a lower bound.
 func (g *graph) measure(i int) {
 	inside, outside := 0, 0 // depth of the deepest dependency in the group and of those that exist
 	priority := g.nodes[i].Priority
