@@ -481,7 +481,6 @@ func (a *authority) issue(name string) (cert, key string) {
 }
 
 func TestTLS(t *testing.T) {
-	t.Parallel()
 	ours, others := newAuthority(t, "ours"), newAuthority(t, "others")
 	cert, key := ours.issue("server")
 	clientCert, clientKey := ours.issue("client")

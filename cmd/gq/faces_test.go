@@ -231,7 +231,6 @@ func (c *castle) schedulerScene(queue string) *strings.Replacer {
 // Every route of the scheduler API, by every role, on the caller's own addon and
 // on a foreign one.
 func TestEverySchedulerCallIsGuarded(t *testing.T) {
-	t.Parallel()
 	c := newCastle(t)
 	const description = "/api/scheduler/openapi.json" // tells of no data, and so is for everyone
 	if code, text := c.text("", http.MethodGet, description, ""); code != http.StatusOK {
@@ -313,7 +312,6 @@ func (c *castle) matchingScene(provider string) *strings.Replacer {
 // Every route of the matching API, by every role for its queue and for another,
 // and by the tokens of the provider it is about and of another provider.
 func TestEveryMatchingCallIsGuarded(t *testing.T) {
-	t.Parallel()
 	c := newCastle(t)
 	const description = "/openapi.json" // tells of no data, and so is for everyone
 	if code, text := c.text("", http.MethodGet, "/api/matching"+description, ""); code != http.StatusOK {

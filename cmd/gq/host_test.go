@@ -73,7 +73,6 @@ func (s *served) ask(host, authorization string, method, path, body string) (sta
 // one on a server with tokens. The name of the host does not matter to whoever shows
 // a valid token.
 func TestAForeignHostIsRefused(t *testing.T) {
-	t.Parallel()
 	const evil = "evil.example:8780"
 	open := startServer(t, nil, "--store", "memory:")
 	closed := startServer(t, []string{"GQ_ADMIN_TOKEN=bootstrap-bootstrap"}, "--store", "memory:")

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	gqtest.WaitTogether(16) // the parallel ones mostly wait for servers and databases
+	gqtest.WaitTogether(8) // the parallel ones mostly wait for servers and databases
 	leaktest.Main(m, goleak.Cleanup(func(status int) {
 		gqtest.Remove()
 		os.Exit(status) //nolint:forbidigo // that is what the function is for

@@ -70,7 +70,6 @@ func TestSmuggledRequests(t *testing.T) {
 
 // What is compressed is refused before anybody unpacks it.
 func TestCompressedCalls(t *testing.T) {
-	t.Parallel()
 	s := startServer(t, nil, "--store", "memory:")
 	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -451,7 +451,6 @@ func leaves(c *cobra.Command, path string) (all []string) {
 }
 
 func TestEveryCommand(t *testing.T) {
-	t.Parallel()
 	c := newCastle(t)
 	root := newRoot(process{getenv: os.Getenv, stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}})
 	allRows(t, "commands", leaves(root, ""), commandRows)
