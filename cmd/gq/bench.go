@@ -159,10 +159,10 @@ func newBench(p process) *cobra.Command {
 	flags.StringVar(&f.cpuProfile, "cpuprofile", "", "write a CPU profile to this file; its samples carry the tags scenario, row and part (store or floor)")
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
 		if c.Flags().Changed("jobs") && c.Flags().Changed("duration") {
-			return errors.New("--jobs and --duration exclude each other")
+			return errors.New("--jobs and --duration cannot be combined")
 		}
 		if c.Flags().Changed("addr") && c.Flags().Changed("server") {
-			return errors.New("--addr and --server exclude each other")
+			return errors.New("--addr and --server cannot be combined")
 		}
 		return nil
 	}

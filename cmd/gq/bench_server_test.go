@@ -84,7 +84,7 @@ func TestBenchOfARunningServer(t *testing.T) {
 		t.Errorf("without a server: %+v", got)
 	}
 	got = gqIn(t.Context(), t.TempDir(), "bench", "--addr", s.grpc, "--server")
-	if got.status != 2 || !strings.Contains(got.stderr, "exclude each other") {
+	if got.status != 2 || !strings.Contains(got.stderr, "cannot be combined") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -84,23 +84,23 @@ func checkConfig(c *config.Config, fault func(key, format string, args ...any)) 
 	}
 }
 
-const configHelp = `A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. A flag
-counts before the environment, that before the file, and the file before the
-default. Durations are written as 30s, 5m or 168h, sizes as 1048576, 512KiB or
-1MiB. Unknown keys, values that cannot be and contradictions are all reported at
-once, with their lines.`
+const configHelp = `A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. Flags
+override the environment, the environment overrides the file, and the file
+overrides the defaults. Write durations as 30s, 5m or 168h, and sizes as 1048576,
+512KiB or 1MiB. Unknown keys, invalid values and contradictions are all reported
+together, each with its line.`
 
 func newConfig(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "config",
-		Short:   "Check and print the configuration of the server",
-		Long:    "Check and print what gq serve would be configured with.\n\n" + configHelp,
+		Short:   "Check or print the configuration of the server",
+		Long:    "Check or print the configuration that gq serve would use.\n\n" + configHelp,
 		Example: "  gq config check --config gq.yaml\n  gq config print --config gq.yaml",
 	}
 	check := &cobra.Command{
 		Use:     "check [FILE]",
 		Short:   "Report everything that is wrong with a configuration",
-		Long:    "Report everything that is wrong with a configuration. The exit status is 2 if\nanything is.\n\n" + configHelp,
+		Long:    "Report everything that is wrong with a configuration. The exit status is 2 if the\nconfiguration is invalid.\n\n" + configHelp,
 		Example: "  gq config check gq.yaml\n  gq config check --config gq.yaml --http 127.0.0.1:9000",
 		Args:    cobra.MaximumNArgs(1),
 	}
@@ -125,8 +125,8 @@ func newConfig(p process) *cobra.Command {
 	}
 	show := &cobra.Command{
 		Use:     "print",
-		Short:   "Print the whole configuration with where each value comes from",
-		Long:    "Print the whole configuration as a file, with where each value comes from. Secrets\nare not told.\n\n" + configHelp,
+		Short:   "Print the configuration and the source of each value",
+		Long:    "Print the configuration as a file, with the source of each value. Secrets are not\nprinted.\n\n" + configHelp,
 		Example: "  gq config print\n  gq config print --config gq.yaml --json",
 		Args:    cli.NoArguments,
 	}

@@ -24,14 +24,14 @@ func newDemo(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch jobs succeed, retry, fail, wait, get cancelled and survive a crash",
-		Long: `Run a small queue in this process, for a few seconds, and print what
-happens to every job as it happens: plain success, a retry after a backoff, a
-permanent failure, three jobs that a fourth one waits for, a periodic job, a
-running job that is cancelled, and a worker that dies with a job in its hands,
-which another worker then gets under a larger lease version.
+		Long: `Run a small queue in this process for a few seconds and print what happens to
+every job: success, a retry after a backoff, a permanent failure, three jobs that
+a fourth one waits for, a periodic job, a running job that is cancelled, and a
+worker that dies while it runs a job, which another worker then gets with a higher
+lease version.
 
-The store is a real one, in a temporary directory that is removed at the end, or
-in --data, which is kept. Interrupt at any time.`,
+The store is durable, in a temporary directory that is removed at the end, or in
+--data, which is kept. Interrupt it at any time.`,
 		Example: `  gq demo
   gq demo --data ./gq-demo    keep the store`,
 		Args: cli.NoArguments,
@@ -47,7 +47,7 @@ in --data, which is kept. Interrupt at any time.`,
 			return runDemo(c.Context(), p, dir)
 		},
 	}
-	c.Flags().StringVar(&dir, "data", "", "directory of the store; a temporary one if not given")
+	c.Flags().StringVar(&dir, "data", "", "directory of the store (default a temporary one)")
 	return c
 }
 

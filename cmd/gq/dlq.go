@@ -17,9 +17,9 @@ import (
 func newDLQ(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dlq",
-		Short: "Look after jobs that were given up",
-		Long: `Look after jobs in DEAD_LETTER: their attempts are used up or their lifetime was
-over, and someone should look why.
+		Short: "Manage dead-lettered jobs",
+		Long: `Manage jobs in DEAD_LETTER: they used up their attempts or their lifetime, and
+somebody should find out why.
 
 ` + cli.ExitHelp,
 		Example: `  gq dlq list --queue mail
@@ -34,8 +34,8 @@ over, and someone should look why.
 func newDLQList(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "list",
-		Short:   "List jobs that were given up",
-		Long:    "List jobs that were given up, newest first.\n\n" + listHelp,
+		Short:   "List dead-lettered jobs",
+		Long:    "List dead-lettered jobs, newest first.\n\n" + listHelp,
 		Example: "  gq dlq list --since 24h\n  gq dlq list --type email.send",
 		Args:    cli.NoArguments,
 	}
@@ -54,9 +54,9 @@ func deadFlags(c *cobra.Command) *filterFlags {
 func newDLQReplay(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay [ID...]",
-		Short: "Submit jobs that were given up again",
-		Long: `Submit jobs that were given up again, as new ones, and print their ids: those
-named, or all that the flags select, oldest first. The old ones stay as they are.`,
+		Short: "Submit dead-lettered jobs again",
+		Long: `Submit dead-lettered jobs again as new jobs, oldest first, and print their ids.
+Name the jobs or select them with flags. The old jobs stay as they are.`,
 		Example: `  gq dlq replay 0198…
   gq dlq replay --queue mail --since 24h
   gq dlq replay --all`,
@@ -137,10 +137,10 @@ func (r *remote) replayDead(ctx context.Context, q queue, query gq.Query) error 
 func newDLQPurge(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "purge [ID...]",
-		Short: "Remove jobs that were given up, for good",
-		Long: `Remove jobs that were given up before their retention is over, with their payloads
-and histories: those named, or all that the flags select. Nothing brings them back.
-On a terminal it asks first; elsewhere, and with --json, it wants --yes.`,
+		Short: "Delete dead-lettered jobs",
+		Long: `Delete dead-lettered jobs before their retention ends, with their payloads and
+histories. Name the jobs or select them with flags. This cannot be undone. On a
+terminal the command asks first; otherwise, and with --json, it requires --yes.`,
 		Example: `  gq dlq purge 0198…
   gq dlq purge --queue mail --until 168h
   gq dlq purge --all --yes --json`,
@@ -209,7 +209,7 @@ func (r *remote) confirm(yes bool, question string) error {
 		return nobody
 	}
 	if answer = strings.ToLower(answer); answer != "y" && answer != "yes" {
-		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was removed")}
+		return &cli.StatusError{Status: cli.ExitFailure, Err: errors.New("nothing was deleted")}
 	}
 	return nil
 }

@@ -15,13 +15,13 @@ import (
 func newDoctor(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what is wrong with an installation",
-		Long: `Look for what is wrong with an installation: whether the server can be reached and
-how fast it answers, queues that nobody serves, paused or at their limits, jobs
-that were given up, schedules that are paused or late, clocks that disagree.
+		Short: "Find problems of an installation",
+		Long: `Find problems of an installation: an unreachable or slow server; queues without
+workers, paused or at their limits; dead-lettered jobs; paused or late schedules;
+clocks that disagree.
 
-The exit status is 1 if something is wrong, 4 if the server cannot be reached;
-what is only worth knowing is not counted.`,
+The exit status is 1 if there is a problem and 4 if the server is unreachable.
+Notes do not change it.`,
 		Example: "  gq doctor\n  gq doctor --json",
 		Args:    cli.NoArguments,
 	}

@@ -20,8 +20,8 @@ import (
 func newJob(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "job",
-		Short: "Look at jobs and change them",
-		Long:  "Look at jobs and change them.\n\n" + cli.ExitHelp,
+		Short: "Show and change jobs",
+		Long:  "Show and change jobs.\n\n" + cli.ExitHelp,
 		Example: `  gq job list --state FAILED,DEAD_LETTER
   gq job get 0198… --result > result.bin
   gq job explain 0198…
@@ -36,10 +36,10 @@ func newJobGet(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get ID",
 		Short: "Show a job",
-		Long: `Show a job as it stands at this moment.
+		Long: `Show the current state of a job.
 
-With --payload, --result or --checkpoint only that is written, byte by byte as it
-was given, so that it can be piped.`,
+With --payload, --result or --checkpoint only those bytes are written, unchanged,
+for use in a pipe.`,
 		Example: `  gq job get 0198…
   gq job get 0198… --json
   gq job get 0198… --payload | jq .`,
@@ -84,14 +84,14 @@ type filterFlags struct {
 }
 
 func (f *filterFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.queue, "queue", "", "only of this queue")
+	flags.StringVar(&f.queue, "queue", "", "only this queue")
 	if !f.dead {
 		flags.StringSliceVar(&f.states, "state", nil, "only in these states")
 	}
-	flags.StringVar(&f.since, "since", "", "submitted since: an instant, or so long ago, such as 2h")
-	flags.StringVar(&f.until, "until", "", "submitted before: likewise")
-	flags.StringArrayVar(&f.types, "type", nil, "only of this type; repeated: of any of them")
-	flags.StringArrayVar(&f.tags, "tag", nil, "only with this label, as name=value; repeated: with all of them")
+	flags.StringVar(&f.since, "since", "", "submitted since: a time, or a duration before now, such as 2h")
+	flags.StringVar(&f.until, "until", "", "submitted before: as --since")
+	flags.StringArrayVar(&f.types, "type", nil, "only this type; may be repeated: any of them")
+	flags.StringArrayVar(&f.tags, "tag", nil, "only with this label, as name=value; may be repeated: all of them")
 }
 
 // addAll adds the flag that stands for no filter, for commands that change jobs.
@@ -177,9 +177,9 @@ func newJobList(p process) *cobra.Command {
 	return c
 }
 
-const listHelp = `Jobs have no order by type or tag: with --type or --tag the server reads the jobs
-that the other flags select and picks, 10,000 at a time, until the page is full or
-20 seconds are over. The cursor goes on from there.`
+const listHelp = `Type and tag are not indexed: with --type or --tag the server scans the jobs that
+the other flags select, 10,000 at a time, until the page is full or 20 seconds have
+passed. The cursor continues from there.`
 
 // lookFor is how long jobs of a type or tag are looked for.
 const lookFor = 20 * time.Second
@@ -191,7 +191,7 @@ func listing(r *remote, c *cobra.Command, f *filterFlags) {
 	var oldest bool
 	f.add(c.Flags())
 	c.Flags().IntVar(&limit, "limit", 50, "jobs on the page, at most 1000")
-	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the page before")
+	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the previous page")
 	c.Flags().BoolVar(&oldest, "oldest-first", false, "oldest first")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		query, err := f.query()
@@ -276,7 +276,7 @@ func newJobWait(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait ID",
 		Short: "Wait until a job has ended",
-		Long:  "Wait until a job has ended and say how. With --json the job is printed, with its\nresult.\n\n" + cli.ExitHelp,
+		Long:  "Wait until a job has ended and print its outcome. With --json the job and its\nresult are printed.\n\n" + cli.ExitHelp,
 		Example: `  gq job wait 0198…
   gq job wait 0198… --timeout 1m --json`,
 		Args: oneArgument("the id of a job"),
@@ -301,7 +301,7 @@ func newJobExplain(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "explain ID",
 		Short:   "Say why a job is not running",
-		Long:    "Say why a job is not running, or how it stands, what would help, what else is in\nits way, and what has happened to it.",
+		Long:    "Say why a job is not running, what would help, what else blocks it, and what has\nhappened to it so far.",
 		Example: "  gq job explain 0198…",
 		Args:    oneArgument("the id of a job"),
 	}

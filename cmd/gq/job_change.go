@@ -19,8 +19,8 @@ func newJobUpdate(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "update ID",
 		Short: "Change the metadata of a live job",
-		Long: `Change what a user may change while a job is live: its tags, correlation id and
-callback, and until its first claim its priority.`,
+		Long: `Change the tags, correlation id or callback of a job that has not ended, or the
+priority of one that has not been claimed yet.`,
 		Example: `  gq job update 0198… --priority CRITICAL
   gq job update 0198… --tag customer=7 --untag draft`,
 		Args: oneArgument("the id of a job"),
@@ -31,9 +31,9 @@ callback, and until its first claim its priority.`,
 	flags := c.Flags()
 	flags.StringVar(&priority, "priority", "", "CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4")
 	flags.StringArrayVar(&tags, "tag", nil, "a label to add or replace, as name=value")
-	flags.StringSliceVar(&untag, "untag", nil, "names of labels to take away")
-	flags.StringVar(&correlation, "correlation-id", "", "for traces and logs; empty takes it away")
-	flags.StringVar(&callback, "callback", "", "URL that is told when the job has ended; empty takes it away")
+	flags.StringSliceVar(&untag, "untag", nil, "names of labels to remove")
+	flags.StringVar(&correlation, "correlation-id", "", "for traces and logs; empty removes it")
+	flags.StringVar(&callback, "callback", "", "URL to call when the job has ended; empty removes it")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		id, err := jobArg(args[0])
 		if err != nil {
@@ -73,9 +73,8 @@ func newJobCancel(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cancel [ID...]",
 		Short: "Cancel jobs",
-		Long: `Cancel jobs: those named, or with a filter all live ones that it selects. A job
-that is not running ends at once; a running one is asked to stop, and its worker
-learns of it with its next heartbeat.`,
+		Long: `Cancel jobs by id, or all live jobs that a filter selects. A job that is not
+running ends at once. The worker of a running job is told with its next heartbeat.`,
 		Example: `  gq job cancel 0198… --reason "no longer needed"
   gq job cancel --queue mail --state SCHEDULED
   gq job cancel --type email.send --tag customer=7
@@ -143,7 +142,7 @@ func newJobReplay(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "replay ID...",
 		Short:   "Submit finished jobs again",
-		Long:    "Submit finished jobs again, as new ones, and print their ids. The old ones stay as\nthey ended.",
+		Long:    "Submit finished jobs again as new jobs and print their ids. The old jobs stay as\nthey are.",
 		Example: "  gq job replay 0198…",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {

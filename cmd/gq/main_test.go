@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 		{"xyzzy", 2, "unknown command \"xyzzy\" for gq"},
 		{"--nope", 2, "unknown flag: --nope"},
 		{"bench --nope", 2, "Run 'gq bench --help' for usage."},
-		{"bench extra", 2, "gq bench takes no arguments, and \"extra\" is one"},
+		{"bench extra", 2, "gq bench takes no arguments; unexpected \"extra\""},
 		{"version extra", 2, "gq version takes no arguments"},
 		{"help nosuch", 2, "unknown command \"nosuch\""},
 		{"completion", 2, "a command is missing after gq completion"},
@@ -75,7 +75,7 @@ func TestUsage(t *testing.T) {
 		{"bench --store file://host/dir", 2, "names a host"},
 		{"bench --store redis:x", 2, "unknown kind of store \"redis\""},
 		{"bench --callers 1,x", 2, "invalid argument"},
-		{"bench --jobs 5 --duration 1s", 2, "--jobs and --duration exclude each other"},
+		{"bench --jobs 5 --duration 1s", 2, "--jobs and --duration cannot be combined"},
 		{"bench --scenario cycle,nosuch", 2, "scenario: \"nosuch\" is not one of"},
 		{"bench --batch 0 --repeat 0 --store x", 2, "\n  batch: 0 is not between 1 and 1000\n  repeat: 0 is not"},
 	} {

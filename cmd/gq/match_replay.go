@@ -14,13 +14,13 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-const replayLong = `Compute a past round of matching again, from the record that the server keeps of
-it, and compare: the seed, the order in which providers were asked, every
-assignment with its lease id and score, and the jobs that were requeued.
+const replayLong = `Recompute a past round of matching from the server's record and compare the seed,
+the order of the providers, every assignment with its lease id and score, and the
+requeued jobs.
 
-ROUND is the number of a round, as POST /api/matching/rounds answers it, or a
-file with a record that was saved before (--file). The computation happens here,
-not on the server. If anything differs the exit status is 1.`
+ROUND is the number of a round, as POST /api/matching/rounds returns it, or with
+--file a saved record. The computation runs here, not on the server. If anything
+differs, the exit status is 1.`
 
 // replay is gq match replay.
 type replay struct {
@@ -49,7 +49,7 @@ func newMatchReplay(p process) *cobra.Command {
 	}
 	r.flag(c)
 	c.Flags().BoolVar(&r.file, "file", false, "ROUND is a file with the record")
-	c.Flags().BoolVar(&r.input, "input", false, "print what the round was decided on, as gq match reads it")
+	c.Flags().BoolVar(&r.input, "input", false, "print the input of the round, as gq match reads it")
 	c.Flags().BoolVar(&r.json, "json", false, "print JSON for programs")
 	return c
 }

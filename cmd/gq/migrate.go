@@ -20,10 +20,10 @@ func newMigrate(p process) *cobra.Command {
 		Short: "Bring the tables of a PostgreSQL store up to date",
 		Long: `Bring the tables of a PostgreSQL store up to date.
 
-A server does this by itself when it starts. The command is for those who want it
-done before, by another role, or by another tool. Everything is in the schema gq,
-all of it is one transaction, and any number of processes may try at once. A
-database that a newer program has changed is refused and left as it is.`,
+A server does this when it starts. Use the command to do it earlier, as another
+role, or with another tool. All tables are in the schema gq. Migrations run in one
+transaction, and any number of processes may run them at once. The command refuses
+a database that a newer version has migrated.`,
 		Example: `  gq migrate status --store postgres://db.example/app
   gq migrate up --store postgres://db.example/app
   gq migrate dump > schema.sql`,
@@ -36,7 +36,7 @@ database that a newer program has changed is refused and left as it is.`,
 type migrationReport struct {
 	Version int  `json:"version"`           // that the database has
 	Before  *int `json:"before,omitempty"`  // of up: that it had
-	Current *int `json:"current,omitempty"` // of status: that this program works on
+	Current *int `json:"current,omitempty"` // of status: that this program needs
 }
 
 // migrateStore adds the flag for the database, and reads it.
@@ -54,8 +54,8 @@ func migrateStore(c *cobra.Command) func() (string, error) {
 func newMigrateUp(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "up",
-		Short:   "Apply what is missing",
-		Long:    "Apply what is missing, and say what that was.",
+		Short:   "Apply missing migrations",
+		Long:    "Apply missing migrations and print them.",
 		Example: "  gq migrate up --store postgres://db.example/app",
 		Args:    cli.NoArguments,
 	}
@@ -74,10 +74,10 @@ func newMigrateUp(p process) *cobra.Command {
 			return wire.EncodeJSON(p.stdout, migrationReport{Version: before.Current, Before: &before.Version})
 		}
 		if !before.Pending() {
-			_, err = fmt.Fprintf(p.stdout, "layout %d is up to date\n", before.Version)
+			_, err = fmt.Fprintf(p.stdout, "schema version %d is up to date\n", before.Version)
 			return err
 		}
-		_, err = fmt.Fprintf(p.stdout, "layout %d, before %d\n", before.Current, before.Version)
+		_, err = fmt.Fprintf(p.stdout, "schema version %d, before %d\n", before.Current, before.Version)
 		return err
 	}
 	return c
@@ -86,8 +86,8 @@ func newMigrateUp(p process) *cobra.Command {
 func newMigrateStatus(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "status",
-		Short:   "Tell which layout a database has",
-		Long:    "Tell which layout a database has and which one this program works on. Nothing is changed.",
+		Short:   "Show the schema version of a database",
+		Long:    "Show the schema version of a database and the version this program needs. Nothing\nis changed.",
 		Example: "  gq migrate status --store postgres://db.example/app",
 		Args:    cli.NoArguments,
 	}
@@ -109,7 +109,7 @@ func newMigrateStatus(p process) *cobra.Command {
 		if l.Pending() {
 			word = "to be migrated"
 		}
-		_, err = fmt.Fprintf(p.stdout, "layout %d, this program works on %d: %s\n", l.Version, l.Current, word)
+		_, err = fmt.Fprintf(p.stdout, "schema version %d, this program needs %d: %s\n", l.Version, l.Current, word)
 		return err
 	}
 	return c
@@ -118,8 +118,8 @@ func newMigrateStatus(p process) *cobra.Command {
 func newMigrateDump(p process) *cobra.Command {
 	return &cobra.Command{
 		Use:     "dump",
-		Short:   "Print the SQL that makes the tables",
-		Long:    "Print the SQL that makes the tables in an empty database, for those who apply such things by other means.",
+		Short:   "Print the SQL that creates the tables",
+		Long:    "Print the SQL that creates the tables in an empty database, to apply it with other\ntools.",
 		Example: "  gq migrate dump > schema.sql",
 		Args:    cli.NoArguments,
 		RunE: func(*cobra.Command, []string) error {

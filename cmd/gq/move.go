@@ -34,12 +34,12 @@ func newBackup(p process) *cobra.Command {
 
 ` + moveHelp + `
 
-The file gets its name only when it is complete and has been read once; until then
-it is FILE.partial, which the next run replaces. It holds payloads, so that only
-its owner may read it.
+The backup is written to FILE.partial and renamed once it is complete and has been
+read back; the next run replaces a leftover. It contains payloads, so only its
+owner may read it.
 
-A directory must not be in use by a server. A database may be: what is written is
-one moment of it, in one transaction that is open as long as the backup takes.`,
+A server must not be using the directory. It may be using the database: the backup
+is a snapshot, taken in one transaction that stays open as long as the backup runs.`,
 		Example: `  gq backup friday.gqb
   gq backup friday.gqb --store postgres://db.example/app`,
 		Args: oneArgument("a file to write"),
@@ -56,13 +56,13 @@ func newRestore(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restore FILE",
 		Short: "Fill an empty store from a backup",
-		Long: `Fill an empty store with what a backup holds.
+		Long: `Fill an empty store from a backup.
 
 ` + moveHelp + `
 
-The file is checked before the store is touched: one that is damaged or was cut off
-is refused. A restore that is broken off leaves the store unfinished, so that no
-server opens it; the same command again goes on where it was.`,
+The file is checked first; a damaged or truncated one is refused. An interrupted
+restore leaves a store that no server opens. Run the same command again to resume
+it.`,
 		Example: `  gq restore friday.gqb --store file:/var/lib/gq
   gq restore friday.gqb --store postgres://db.example/app`,
 		Args: oneArgument("a backup"),
@@ -78,19 +78,18 @@ server opens it; the same command again goes on where it was.`,
 func newCopy(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "copy SRC DST",
-		Short: "Move everything from one store to another",
-		Long: `Copy everything from one store to another that is empty: from a directory to
-PostgreSQL, from PostgreSQL to a directory, or between two of a kind. SRC and DST
-are file:DIR or postgres://….
+		Short: "Copy everything from one store to another",
+		Long: `Copy everything from one store to an empty one: from a directory to PostgreSQL,
+back, or between two of a kind. SRC and DST are file:DIR or postgres://….
 
 ` + moveHelp + `
 
-Stop the servers first. A directory in use is refused; a database that has changed
-when the copy is done makes it void. Afterwards start the servers on DST: workers
-may go on with the leases they hold. SRC is left as it is.
+Stop the servers first. The command refuses a directory in use, and fails if a
+database changed during the copy. Then start the servers on DST; workers keep the
+leases they hold. SRC is not changed.
 
-A copy that is broken off leaves DST unfinished, so that no server opens it; the
-same command again goes on where it was, as long as SRC has not changed.`,
+An interrupted copy leaves a DST that no server opens. Run the same command again
+to resume it; SRC must not have changed.`,
 		Example: `  gq copy file:gq-data postgres://db.example/app
   gq copy postgres://db.example/app file:gq-data`,
 		Args: func(c *cobra.Command, args []string) error {

@@ -27,24 +27,25 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
-const provideLong = `Be a provider of matching, until interrupted: show signs of life, acknowledge the
-leases that rounds give to it, run a program for each and report how that went. The
+const provideLong = `Act as a provider of matching, until interrupted: send heartbeats, acknowledge the
+leases that rounds assign, run a program for each and report its outcome. The
 provider must be registered (POST /api/matching/providers).
 
-The command is given to the shell. It gets the payload of the job on standard
+The shell runs the command. The command reads the job's payload from standard
 input; the SHA-256 of what it writes to standard output is the digest of the
-completion. A program that ends with another status than 0 has failed. In its
-environment are GQ_JOB_ID, GQ_LEASE_ID, GQ_KIND and GQ_ATTEMPT.
+completion. Any exit status other than 0 is a failure. The environment contains
+GQ_JOB_ID, GQ_LEASE_ID, GQ_KIND and GQ_ATTEMPT.
 
-A lease is renewed before its renew_by while its program runs. If it is taken away
-the program gets SIGTERM, and after --grace SIGKILL. On SIGINT or SIGTERM no more
-leases are acknowledged, and programs under way may finish for --drain.`
+While the program runs, its lease is renewed before renew_by. If the lease is
+withdrawn, the program gets SIGTERM, and SIGKILL after --grace. On SIGINT or
+SIGTERM this command acknowledges no more leases and lets running programs finish
+for --drain.`
 
 func newProvide(p process) *cobra.Command {
 	w := &provider{matchingAPI: matchingAPI{process: p}, held: map[gq.LeaseID]bool{}}
 	c := &cobra.Command{
 		Use:     "provide ID --exec COMMAND",
-		Short:   "Be a provider of matching and run a program for every lease",
+		Short:   "Act as a provider of matching and run a program for every lease",
 		Long:    provideLong,
 		Example: "  gq provide gpu-7 --exec ./infer.sh",
 		Args: func(c *cobra.Command, args []string) error {
@@ -61,10 +62,10 @@ func newProvide(p process) *cobra.Command {
 		},
 	}
 	w.flag(c)
-	c.Flags().StringVar(&w.command, "exec", "", "command to run, by the shell; required")
-	c.Flags().DurationVar(&w.poll, "poll", time.Second, "between looks for new leases; they must be acknowledged in time")
-	c.Flags().DurationVar(&w.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL")
-	c.Flags().DurationVar(&w.drain, "drain", 30*time.Second, "how long programs may finish when this command is to end")
+	c.Flags().StringVar(&w.command, "exec", "", "shell command to run; required")
+	c.Flags().DurationVar(&w.poll, "poll", time.Second, "how often to look for new leases")
+	c.Flags().DurationVar(&w.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
+	c.Flags().DurationVar(&w.drain, "drain", 30*time.Second, "how long running programs may finish after a signal")
 	_ = c.MarkFlagRequired("exec")
 	return c
 }

@@ -22,8 +22,8 @@ import (
 func newQueue(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
-		Short: "Look at queues and configure them",
-		Long:  "Look at queues and configure them.\n\n" + cli.ExitHelp,
+		Short: "Show and configure queues",
+		Long:  "Show and configure queues.\n\n" + cli.ExitHelp,
 		Example: `  gq queue list
   gq queue set mail --max-running 20 --rate 100/1m
   gq queue pause mail`,
@@ -37,7 +37,7 @@ not exist is made, and the command says so.`, queue.Pause),
 
 func newQueueList(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "list", Short: "List queues with their numbers", Example: "  gq queue list --json", Args: cli.NoArguments,
+		Use: "list", Short: "List queues with their job counts", Example: "  gq queue list --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -225,14 +225,13 @@ func newQueueSet(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Configure a queue",
-		Long: `Configure a queue, from the next claim or submission on. What is not given stays as
-it is, also what someone else sets at the same time; a queue that does not exist
-begins with the defaults. Jobs that exist keep the policy they were submitted
-under.`,
+		Long: `Configure a queue. Settings that are not given stay as they are, even if somebody
+else changes them at the same time; a new queue starts with the defaults. Changes
+apply from the next claim or submission on. Existing jobs keep their policy.`,
 		Example: `  gq queue set mail --max-running 20
   gq queue set mail --rate 100/1m --burst 10
   gq queue set render --pool gpu --fair
-  gq queue set mail --rate 0                  no limit any more`,
+  gq queue set mail --rate 0                  remove the limit`,
 		Args: oneArgument("the name of a queue"),
 	}
 	r := newRemote(p, c)
@@ -362,8 +361,8 @@ func readRate(text string, burst int) (*wire.Rate, error) {
 
 func newPool(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "pool", Short: "Look at capacity pools and configure them",
-		Long: "Capacity that queues share: the held jobs of all of them together never cost more.",
+		Use: "pool", Short: "Show and configure capacity pools",
+		Long: "A pool is capacity that queues share: their held jobs together never cost more.",
 		Example: `  gq pool list
   gq pool set gpu --capacity 8 && gq queue set render --pool gpu`,
 	}
@@ -394,7 +393,7 @@ func newPoolList(p process) *cobra.Command {
 
 func newPoolSet(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "set NAME", Short: "Make or change a capacity pool", Example: "  gq pool set gpu --capacity 8", Args: oneArgument("the name of a pool"),
+		Use: "set NAME", Short: "Create or change a capacity pool", Example: "  gq pool set gpu --capacity 8", Args: oneArgument("the name of a pool"),
 	}
 	r := newRemote(p, c)
 	var capacity int64

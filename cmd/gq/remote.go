@@ -96,7 +96,7 @@ type remote struct {
 func newRemote(p process, c *cobra.Command) *remote {
 	r := &remote{process: p, patience: impatient}
 	flags := c.Flags()
-	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server, or several separated by commas, of which the first that answers is used (default GQ_ADDR, or "+defaultAddr+")")
+	flags.StringVar(&r.addr, "addr", "", "gRPC address of the server, or several separated by commas to try in order (default GQ_ADDR, or "+defaultAddr+")")
 	flags.BoolVar(&r.json, "json", false, "print JSON for programs")
 	return r
 }
@@ -200,7 +200,7 @@ func oneArgument(what string) cobra.PositionalArgs {
 		case len(args) == 0:
 			return fmt.Errorf("%s needs %s", c.CommandPath(), what)
 		case len(args) > 1:
-			return fmt.Errorf("%s takes one argument, and %q is another", c.CommandPath(), args[1])
+			return fmt.Errorf("%s takes one argument; unexpected %q", c.CommandPath(), args[1])
 		}
 		return nil
 	}

@@ -17,8 +17,8 @@ import (
 func newSchedule(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedule",
-		Short: "Look at schedules and set them",
-		Long:  "Look at schedules, which submit jobs again and again, and set them.\n\n" + cli.ExitHelp,
+		Short: "Show and set schedules",
+		Long:  "Show and set schedules, which submit jobs periodically.\n\n" + cli.ExitHelp,
 		Example: `  gq schedule set nightly --cron '30 2 * * *' --time-zone Europe/Berlin --type report
   gq schedule set ping --every 30s --type ping --missed skip
   gq schedule list`,
@@ -102,10 +102,10 @@ func newScheduleShow(p process) *cobra.Command {
 func newScheduleSet(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set NAME",
-		Short: "Make or replace a schedule",
-		Long: `Make a schedule, or give an existing one another definition.
+		Short: "Create or replace a schedule",
+		Long: `Create a schedule, or replace the definition of an existing one.
 
-A calendar is five fields: minute, hour, day of month, month, day of week; or six
+A cron expression has five fields: minute, hour, day of month, month, day of week; or six
 with the second first; or one of @hourly, @daily, @weekly, @monthly, @yearly.
 
 A slot that no server fires within a minute counts as missed, because all servers
@@ -123,12 +123,12 @@ missed slot, skip fires none, all fires them all up to --missed-limit.`,
 	var paused bool
 	flags := c.Flags()
 	flags.StringVar(&typ, "type", "", "type of the jobs")
-	flags.StringVar(&cron, "cron", "", "calendar")
-	flags.DurationVar(&every, "every", 0, "instead: interval")
-	flags.StringVar(&zone, "time-zone", "", "of the calendar, such as Europe/Berlin (default UTC)")
+	flags.StringVar(&cron, "cron", "", "cron expression")
+	flags.DurationVar(&every, "every", 0, "interval, instead of --cron")
+	flags.StringVar(&zone, "time-zone", "", "time zone of --cron, such as Europe/Berlin (default UTC)")
 	flags.StringVar(&start, "start", "", "no slot before this instant (default now)")
 	flags.StringVar(&missed, "missed", "", "what to do about slots missed by more than a minute: once, skip or all (default once)")
-	flags.IntVar(&limit, "missed-limit", 0, "with --missed all: the most that are made up for (default 100)")
+	flags.IntVar(&limit, "missed-limit", 0, "with --missed all: how many slots to fire at most (default 100)")
 	flags.BoolVar(&paused, "paused", false, "do not fire until resumed")
 	f.add(flags, false)
 	flags.SortFlags = false

@@ -25,14 +25,13 @@ func newServe(p process) *cobra.Command {
 
   listening http=HOST:PORT grpc=HOST:PORT
 
-and comes when both can be used. Logs go to standard error.
+and appears once both accept connections. Logs go to standard error.
 
-On SIGINT or SIGTERM /readyz turns to 503 at once and those who wait are answered.
-Both listeners stay until the calls under way are done, for --drain at the longest;
-where there are none the server ends at once. Behind a load balancer that only
-looks at readiness now and then, have it stay longer with --drain-lag. A second
-signal ends it at once. If the store fails, which is when its disk does, the server
-ends with an error.
+On SIGINT or SIGTERM the server answers /readyz with 503 and ends open waits. It
+keeps listening until the calls in progress are done, for at most --drain, and
+then exits. If a load balancer polls /readyz, give it time to notice with
+--drain-lag. A second signal ends the server at once. If the store fails, for
+example because its disk does, the server exits with an error.
 
 Without authentication it listens on loopback only, unless --insecure is given.
 Under systemd use Type=notify.

@@ -17,7 +17,7 @@ import (
 func newStats(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stats", Short: "Count jobs by queue and state",
-		Long:    "Count jobs by queue and state, and tell how the store stands.",
+		Long:    "Count jobs by queue and state, and show the condition of the store.",
 		Example: "  gq stats\n  gq stats --json | jq .total",
 		Args:    cli.NoArguments,
 	}
@@ -79,9 +79,9 @@ func bytesText(n uint64) string {
 }
 
 func newWorkers(p process) *cobra.Command {
-	c := &cobra.Command{Use: "worker", Short: "Look at workers", Example: "  gq worker list"}
+	c := &cobra.Command{Use: "worker", Short: "Show workers", Example: "  gq worker list"}
 	list := &cobra.Command{
-		Use: "list", Short: "List workers that have shown themselves within the last minute", Example: "  gq worker list --json", Args: cli.NoArguments,
+		Use: "list", Short: "List workers that contacted this server in the last minute", Example: "  gq worker list --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, list)
 	list.RunE = func(c *cobra.Command, _ []string) error {

@@ -44,23 +44,23 @@ type specFlags struct {
 // add adds the flags that describe every job, and those that only a single one
 // can have.
 func (f *specFlags) add(flags *pflag.FlagSet, single bool) {
-	flags.StringVar(&f.payload, "payload", "", "the payload: a text, @FILE, or - for standard input (default null)")
-	flags.StringVar(&f.contentType, "content-type", "", "what the payload is (default application/json where it is JSON, else text/plain or application/octet-stream)")
-	flags.StringVar(&f.queue, "queue", "", "where it waits (default \""+gq.DefaultQueue+"\")")
+	flags.StringVar(&f.payload, "payload", "", "payload: text, @FILE, or - for standard input (default null)")
+	flags.StringVar(&f.contentType, "content-type", "", "media type of the payload (default application/json if it is JSON, else text/plain or application/octet-stream)")
+	flags.StringVar(&f.queue, "queue", "", "queue (default \""+gq.DefaultQueue+"\")")
 	flags.StringVar(&f.priority, "priority", "", "CRITICAL, HIGH, NORMAL, LOW, BULK or 0 to 4 (default NORMAL)")
 	if single {
-		flags.DurationVar(&f.delay, "delay", 0, "not before this long from now")
-		flags.StringVar(&f.at, "at", "", "not before this instant, such as 2030-01-31T12:00:00Z")
-		flags.StringVar(&f.key, "key", "", "idempotency key: a second submission finds the first job")
+		flags.DurationVar(&f.delay, "delay", 0, "earliest start, from now")
+		flags.StringVar(&f.at, "at", "", "earliest start, such as 2030-01-31T12:00:00Z")
+		flags.StringVar(&f.key, "key", "", "idempotency key: repeating the submission returns the first job")
 		flags.StringSliceVar(&f.after, "after", nil, "ids of jobs that must complete first")
 	}
 	flags.StringArrayVar(&f.tags, "tag", nil, "a label, as name=value; may be repeated")
-	flags.StringVar(&f.callback, "callback", "", "URL that is told when the job has ended")
+	flags.StringVar(&f.callback, "callback", "", "URL to call when the job has ended")
 	flags.StringVar(&f.correlation, "correlation-id", "", "for traces and logs")
-	flags.Int64Var(&f.cost, "cost", 0, "capacity that it occupies while it is held")
+	flags.Int64Var(&f.cost, "cost", 0, "capacity that the job occupies while it is held")
 	flags.StringSliceVar(&f.requires, "requires", nil, "capabilities that a worker must offer")
-	flags.StringVar(&f.limitKey, "limit-key", "", "jobs with the same one share the queue's key limit")
-	flags.StringVar(&f.fairKey, "fair-key", "", "whose turn it takes in a fair queue")
+	flags.StringVar(&f.limitKey, "limit-key", "", "jobs with the same key share the queue's key limit")
+	flags.StringVar(&f.fairKey, "fair-key", "", "key that takes turns in a fair queue, such as a tenant")
 	flags.StringVar(&f.preset, "preset", "", "policy preset (default the queue's policy)")
 	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "executions, the first included (default the queue's)")
 	flags.DurationVar(&f.timeout, "execution-timeout", 0, "limit of one execution (default the queue's)")
@@ -212,14 +212,14 @@ func newSubmit(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "submit TYPE",
 		Short: "Submit a job",
-		Long: `Submit a job and print its id, once the server has made it durable. With --json
-the whole job is printed.
+		Long: `Submit a job and print its id once the job is durable. With --json the whole job
+is printed.
 
-While no server can be reached, such as during a restart, the command says so and
-tries again for --retry-for. That never makes a second job: without --key it uses
-a random idempotency key.
+If no server is reachable, for example during a restart, the command says so and
+retries for --retry-for. Retries never submit the job twice: without --key the
+command uses a random idempotency key.
 
-With --wait the command stays until the job has ended; its exit status tells how.
+With --wait the command waits until the job has ended and exits with its outcome.
 
 ` + cli.ExitHelp,
 		Example: `  gq submit email.send --payload '{"to":"ada@example.com"}'
@@ -234,8 +234,8 @@ With --wait the command stays until the job has ended; its exit status tells how
 	var wait bool
 	var timeout time.Duration
 	f.add(c.Flags(), true)
-	c.Flags().DurationVar(&r.patience, "retry-for", patient, "how long to try again while the server cannot be reached; 0 is not at all")
-	c.Flags().BoolVar(&wait, "wait", false, "stay until the job has ended")
+	c.Flags().DurationVar(&r.patience, "retry-for", patient, "how long to retry while the server is unreachable; 0 is not at all")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended")
 	c.Flags().DurationVar(&timeout, "timeout", 0, "with --wait: give up after this long (default never)")
 	c.Flags().SortFlags = false
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -28,15 +28,15 @@ import (
 func newToken(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke tokens",
-		Long: `Make, list and revoke the tokens with which callers show who they are.
+		Short: "Create, list and revoke access tokens",
+		Long: `Create, list and revoke the tokens with which callers authenticate.
 
-A grant is SCOPES@QUEUES: scopes out of submit, work, read and admin, and queue
-patterns in which * stands for any characters; without @ it is all queues. Admin has
-the other scopes too. As soon as there is a token, the server asks every caller for
-one. Commands send what is in GQ_TOKEN.
+A grant is SCOPES@QUEUES. The scopes are submit, work, read and admin, which
+includes the others. In queue patterns * matches any characters; without @QUEUES a
+grant is for all queues. As soon as a token exists, the server requires one from
+every caller. Commands send the token in GQ_TOKEN.
 
-With --store the tokens of a store are changed while no server runs on it.
+With --store the command changes the tokens of a store that no server is using.
 
 ` + cli.ExitHelp,
 		Example: `  gq token create ops --grant admin --store file:gq-data
@@ -65,7 +65,7 @@ type tokens struct {
 
 func newTokens(p process, c *cobra.Command) *tokens {
 	t := &tokens{remote: newRemote(p, c)}
-	c.Flags().StringVar(&t.store, "store", "", "change this store while no server runs on it: file:DIR or postgres://…")
+	c.Flags().StringVar(&t.store, "store", "", "store that no server is using: file:DIR or postgres://…")
 	return t
 }
 
@@ -194,7 +194,7 @@ func shownToken(t *access.Token, text string) wire.Token {
 
 func newTokenCreate(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "create NAME", Short: "Make a token and print it, this once",
+		Use: "create NAME", Short: "Create a token and print it, only this once",
 		Example: "  gq token create mailer --grant 'submit,read@mail.*' --expires 2160h",
 		Args:    oneArgument("the name of the token"),
 	}
@@ -208,7 +208,7 @@ func newTokenCreate(p process) *cobra.Command {
 	flags.StringSliceVar(&scopes, "scope", nil, "submit, work, read or admin; with --queue, another way to write one grant")
 	flags.StringSliceVar(&queues, "queue", nil, "queue patterns of --scope (default all)")
 	flags.IntVar(&rate, "rate", 0, "calls a second that the token may make; 0 is no limit")
-	flags.DurationVar(&expires, "expires", 0, "how long the token is valid; 0 is for ever")
+	flags.DurationVar(&expires, "expires", 0, "how long the token is valid; 0 is forever")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		token := access.Token{Name: args[0], Rate: rate}
 		if len(scopes) > 0 {

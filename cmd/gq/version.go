@@ -13,9 +13,9 @@ import (
 func newVersion(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Show which build this is",
-		Long: `Show the version of the program, the commit it was built from where that is
-known, the Go version and the platform, on one line.`,
+		Short: "Show the version",
+		Long: `Show the version, the commit if known, the Go version and the platform, on one
+line.`,
 		Example: "  gq version\n  gq version --json",
 		Args:    cli.NoArguments,
 	}

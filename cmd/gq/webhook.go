@@ -17,8 +17,8 @@ import (
 func newWebhook(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "webhook",
-		Short: "Look at webhook deliveries and make them again",
-		Long:  "Look at the deliveries to callback URLs, and make those again that were given up.\n\n" + cli.ExitHelp,
+		Short: "Show and retry webhook deliveries",
+		Long:  "Show deliveries to callback URLs, and retry those that were given up.\n\n" + cli.ExitHelp,
 		Example: `  gq webhook list --state dead
   gq webhook retry msg_7c9e6679-7425-40de-944b-e07fc1f90ae7.1042
   gq webhook secret`,
@@ -67,7 +67,7 @@ func shownDelivery(d *pb.Delivery) wire.Delivery {
 
 func newWebhookList(p process) *cobra.Command {
 	c := &cobra.Command{
-		Use: "list", Short: "List deliveries: outstanding ones, those given up, those of the last day",
+		Use: "list", Short: "List deliveries: pending ones, failed ones, and those of the last day",
 		Example: "  gq webhook list --state dead --json", Args: cli.NoArguments,
 	}
 	r := newRemote(p, c)
@@ -75,7 +75,7 @@ func newWebhookList(p process) *cobra.Command {
 	var limit int
 	c.Flags().StringVar(&state, "state", "", "pending, dead or delivered (default any)")
 	c.Flags().IntVar(&limit, "limit", 50, "deliveries on the page, up to 1000")
-	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the page before")
+	c.Flags().StringVar(&cursor, "cursor", "", "next_cursor of the previous page")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if limit < 1 || limit > 1000 {
 			return cli.Invalid("limit", fmt.Sprintf("%d is not between 1 and 1000", limit))
@@ -108,7 +108,7 @@ func newWebhookList(p process) *cobra.Command {
 }
 
 func newWebhookRetry(p process) *cobra.Command {
-	c := &cobra.Command{Use: "retry ID", Short: "Make a delivery again that was given up", Example: "  gq webhook retry msg_….1042", Args: oneArgument("the id of a delivery")}
+	c := &cobra.Command{Use: "retry ID", Short: "Retry a delivery that was given up", Example: "  gq webhook retry msg_….1042", Args: oneArgument("the id of a delivery")}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return r.administer(c.Context(), func(ctx context.Context, a pb.AdminServiceClient) error {
@@ -123,7 +123,7 @@ func newWebhookRetry(p process) *cobra.Command {
 }
 
 func newWebhookSecret(p process) *cobra.Command {
-	c := &cobra.Command{Use: "secret", Short: "Show what deliveries are signed with", Example: "  gq webhook secret", Args: cli.NoArguments}
+	c := &cobra.Command{Use: "secret", Short: "Show the secret that signs deliveries", Example: "  gq webhook secret", Args: cli.NoArguments}
 	r := newRemote(p, c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		return r.administer(c.Context(), func(ctx context.Context, a pb.AdminServiceClient) error {

@@ -28,27 +28,27 @@ func newWork(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "work --type TYPE --exec COMMAND",
 		Short: "Run a program for every job of a type",
-		Long: `Run a program for every job of a type, until interrupted. The command is given to
-the shell. It gets the payload on standard input, byte by byte, and what it writes
-to standard output becomes the result. Its standard error is ours.
+		Long: `Run a program for every job of a type, until interrupted. The shell runs the
+command. The command reads the payload from standard input; what it writes to
+standard output becomes the result. Its standard error is passed through.
 
-How it ends is the verdict:
-  0       the job is done
-  75      temporary: it is tried again after its backoff
-  other   permanent: it has failed
-A command that a signal ends has crashed, which counts as temporary where the
-job's policy retries crashes. Of a program that it has started the shell says
-128 and the number of the signal, which is permanent; exec makes the program the
-command itself, as in --exec 'exec ./thumbnail.sh'.
+Its exit status decides about the job:
+  0       completed
+  75      temporary failure: retried after the backoff
+  other   permanent failure
+A command killed by a signal has crashed. That is a temporary failure if the job's
+policy retries crashes. If the shell runs the program as a child, it reports 128
+plus the signal number, which is a permanent failure; exec avoids the child, as in
+--exec 'exec ./thumbnail.sh'.
 
-In its environment are GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
-GQ_LEASE_VERSION (larger in every later attempt, so that what the program writes to
-can refuse a smaller one), GQ_CORRELATION_ID and GQ_CONTENT_TYPE.
+The environment contains GQ_JOB_ID, GQ_JOB_TYPE, GQ_QUEUE, GQ_ATTEMPT,
+GQ_CORRELATION_ID, GQ_CONTENT_TYPE and GQ_LEASE_VERSION. The lease version grows
+with every attempt, so that other systems can refuse writes with a smaller one.
 
-When the job is cancelled, over its time or no longer ours, the program gets
-SIGTERM and after --grace SIGKILL, with everything it has started. On SIGINT or
-SIGTERM this command takes no more jobs and lets those under way finish for
---drain; what is not done by then is given back.`,
+When the job is cancelled, times out or loses its lease, the program and its
+children get SIGTERM, and SIGKILL after --grace. On SIGINT or SIGTERM this command
+claims no more jobs and lets running ones finish for --drain; then it gives the
+rest back.`,
 		Example: `  gq work --type thumbnail --exec ./thumbnail.sh
   gq work --type shout --exec 'tr a-z A-Z'
   gq work --type report,invoice --queue reports --slots 4 --exec 'python3 render.py'`,
@@ -59,13 +59,13 @@ SIGTERM this command takes no more jobs and lets those under way finish for
 	r.patience = patient
 	flags := c.Flags()
 	flags.StringSliceVar(&f.types, "type", nil, "types of jobs to run; required")
-	flags.StringVar(&f.command, "exec", "", "command to run, by the shell; required")
+	flags.StringVar(&f.command, "exec", "", "shell command to run; required")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues to claim from, tried in this order (default \""+gq.DefaultQueue+"\")")
-	flags.IntVar(&f.slots, "slots", 1, "programs that run at once")
-	flags.StringVar(&f.name, "name", "", "name of this worker (default made of host and process)")
+	flags.IntVar(&f.slots, "slots", 1, "programs to run at once")
+	flags.StringVar(&f.name, "name", "", "name of this worker (default host name and process id)")
 	flags.StringSliceVar(&f.offers, "offers", nil, "capabilities of this worker")
-	flags.DurationVar(&f.grace, "grace", 5*time.Second, "between SIGTERM and SIGKILL")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long programs may finish when this command is to end")
+	flags.DurationVar(&f.grace, "grace", 5*time.Second, "time between SIGTERM and SIGKILL")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long running programs may finish after a signal")
 	flags.SortFlags = false
 	_ = c.MarkFlagRequired("type")
 	_ = c.MarkFlagRequired("exec")

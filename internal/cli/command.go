@@ -124,7 +124,7 @@ func missing(c *cobra.Command, args []string) error {
 // NoArguments is for commands that take flags only.
 func NoArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, and %q is one", c.CommandPath(), args[0])
+		return fmt.Errorf("%s takes no arguments; unexpected %q", c.CommandPath(), args[0])
 	}
 	return nil
 }

@@ -24,16 +24,16 @@ const (
 )
 
 const ExitHelp = `Exit status:
-  0  all went well; of wait: the job is COMPLETED
-  1  something failed; of wait: the job has ended otherwise
+  0  success; with wait: the job is COMPLETED
+  1  failure; with wait: the job ended in another state
   2  usage error: an unknown command or flag, or invalid input
   3  not found
-  4  the server cannot be reached, or cannot serve
-  5  conflict: the present state does not allow it, or the lease is stale
-  6  not done in time
+  4  the server is unreachable or unavailable
+  5  conflict: the job's state does not allow it, or the lease is stale
+  6  timeout
 With --json an error is one line on standard error, with the codes of the HTTP API:
   {"error":{"code":"not_found","message":"…","exit_status":3}}
-and with "faults", each a "field" and a "problem", where input is wrong.`
+For invalid input it also has "faults", each with a "field" and a "problem".`
 
 // StatusError is an error with an exit status of its own. One without a text is
 // not told: the command has said what there is to say.

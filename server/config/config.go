@@ -3,7 +3,7 @@
 //
 // A key a.b_c of the file is also the flag --a-b-c and the variable GQ_A_B_C. A
 // flag counts before the environment, that before the file, and the file before
-// the default. Unknown keys, values that cannot be and contradictions are all
+// the default. Unknown keys, invalid values and contradictions are all
 // reported at once, those of the file with their lines.
 package config
 
@@ -57,9 +57,9 @@ type Limits struct {
 	gq.Limits
 	BodyBytes   int           // largest HTTP body
 	HeaderBytes int           // largest HTTP header
-	BodyTimeout time.Duration // in which an HTTP body must have come
+	BodyTimeout time.Duration // how long an HTTP client may take to send a body
 	KeyWindow   time.Duration // how long idempotency keys are remembered unless a policy says otherwise
-	IdleTimeout time.Duration // after which an idle connection is closed
+	IdleTimeout time.Duration // how long an idle connection stays open
 }
 
 // Scheduler are the settings of the scheduler API.
@@ -147,25 +147,25 @@ func (c *Config) Settings() []Setting {
 	return slices.Concat([]Setting{
 		{Key: "store", Usage: "where jobs are kept: memory:, file:DIR or postgres://…", kind: &storeKind{to: &c.Store}},
 		{Key: "data", Usage: "short for store file:DIR", Short: true, kind: &storeKind{to: &c.Store, prefix: "file:"}},
-		{Key: "http", Usage: "address of the HTTP API; port 0 is any", kind: &textKind{to: &c.HTTP}},
-		{Key: "grpc", Usage: "address of the gRPC API; port 0 is any", kind: &textKind{to: &c.GRPC}},
-		{Key: "insecure", Usage: "listen beyond loopback although nobody is asked who he is", kind: &boolKind{&c.Insecure}},
-		{Key: "drain", Usage: "how long calls under way may take when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
-		{Key: "drain_lag", Usage: "how long a server that stops goes on serving while it is not ready, for load balancers to notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
-		{Key: "accept_loss", Usage: "open a file: store whose log is damaged, give up what cannot be read and log what that is", kind: &boolKind{&c.AcceptLoss}},
-		{Key: "memory_limit", Usage: "soft limit of memory, as 2GiB; 0 is GOMEMLIMIT, or else 80 % of what the control group or the machine has", kind: &sizeKind{&c.Memory, 0, math.MaxInt / 2}},
+		{Key: "http", Usage: "address of the HTTP API; port 0 picks a free one", kind: &textKind{to: &c.HTTP}},
+		{Key: "grpc", Usage: "address of the gRPC API; port 0 picks a free one", kind: &textKind{to: &c.GRPC}},
+		{Key: "insecure", Usage: "listen on non-loopback addresses without authentication", kind: &boolKind{&c.Insecure}},
+		{Key: "drain", Usage: "how long calls in progress may take to finish when the server stops", kind: &durationKind{&c.Drain, 0, time.Hour}},
+		{Key: "drain_lag", Usage: "how long a stopping server that is no longer ready keeps serving, so that load balancers notice", kind: &durationKind{&c.DrainLag, 0, 10 * time.Minute}},
+		{Key: "accept_loss", Usage: "open a file: store with a damaged log, drop what is unreadable and log what was dropped", kind: &boolKind{&c.AcceptLoss}},
+		{Key: "memory_limit", Usage: "soft memory limit, such as 2GiB; 0 is GOMEMLIMIT, or else 80 % of the memory of the control group or machine", kind: &sizeKind{&c.Memory, 0, math.MaxInt / 2}},
 		{Key: "capacity", Usage: "short for scheduler.capacity", Short: true, kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 
-		{Key: "log.level", Usage: "least level that is logged: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},
-		{Key: "log.format", Usage: "form of log lines: text or json", kind: &textKind{to: &c.Log.Format, among: []string{"text", "json"}}},
+		{Key: "log.level", Usage: "lowest level to log: debug, info, warn, error", kind: &levelKind{&c.Log.Level}},
+		{Key: "log.format", Usage: "log format: text or json", kind: &textKind{to: &c.Log.Format, among: []string{"text", "json"}}},
 
 		{Key: "limits.payload_bytes", Usage: "largest payload", kind: &sizeKind{&c.Limits.PayloadBytes, 1, gq.MaxPayloadBytes}},
 		{Key: "limits.result_bytes", Usage: "largest result", kind: &sizeKind{&c.Limits.ResultBytes, 1, gq.MaxPayloadBytes}},
 		{Key: "limits.checkpoint_bytes", Usage: "largest checkpoint", kind: &sizeKind{&c.Limits.CheckpointBytes, 1, gq.MaxPayloadBytes}},
 		{Key: "limits.body_bytes", Usage: "largest HTTP body", kind: &sizeKind{&c.Limits.BodyBytes, 64 << 10, 256 << 20}},
 		{Key: "limits.header_bytes", Usage: "largest HTTP header", kind: &sizeKind{&c.Limits.HeaderBytes, 4 << 10, 1 << 20}},
-		{Key: "limits.body_timeout", Usage: "in which an HTTP body must have come", kind: &durationKind{&c.Limits.BodyTimeout, time.Second, time.Hour}},
-		{Key: "limits.idle_timeout", Usage: "after which an idle connection is closed", kind: &durationKind{&c.Limits.IdleTimeout, time.Second, 24 * time.Hour}},
+		{Key: "limits.body_timeout", Usage: "how long an HTTP client may take to send a body", kind: &durationKind{&c.Limits.BodyTimeout, time.Second, time.Hour}},
+		{Key: "limits.idle_timeout", Usage: "how long an idle connection stays open", kind: &durationKind{&c.Limits.IdleTimeout, time.Second, 24 * time.Hour}},
 		{Key: "limits.key_window", Usage: "how long an idempotency key is remembered unless the job's policy says otherwise", kind: &durationKind{&c.Limits.KeyWindow, time.Second, gq.MaxDuration}},
 
 		{Key: "retention.completed", Usage: "how long completed jobs are kept", kind: retention(&c.Retention.Completed)},
@@ -175,19 +175,19 @@ func (c *Config) Settings() []Setting {
 
 		{Key: "scheduler.capacity", Usage: "cost units that running jobs of the scheduler API may occupy together", kind: &numberKind[int64]{&c.Scheduler.Capacity, 0, gq.MaxCapacity}},
 		{Key: "scheduler.claim_hold", Usage: "how long a claim without a lease keeps its job", kind: &durationKind{&c.Scheduler.ClaimHold, time.Millisecond, gq.MaxDuration}},
-		{Key: "scheduler.lease_ttl", Usage: "how long a silent holder keeps its job", kind: &durationKind{&c.Scheduler.LeaseTTL, time.Millisecond, gq.MaxDuration}},
-		{Key: "scheduler.on_lease_expiry", Usage: "what becomes of a job whose lease ran out: timeout or requeue", kind: &textKind{to: &c.Scheduler.OnLeaseExpiry, among: []string{"timeout", "requeue"}}},
+		{Key: "scheduler.lease_ttl", Usage: "how long a holder without heartbeats keeps its job", kind: &durationKind{&c.Scheduler.LeaseTTL, time.Millisecond, gq.MaxDuration}},
+		{Key: "scheduler.on_lease_expiry", Usage: "what happens to a job whose lease expired: timeout or requeue", kind: &textKind{to: &c.Scheduler.OnLeaseExpiry, among: []string{"timeout", "requeue"}}},
 		{Key: "scheduler.idempotency", Usage: "refuse a repeated client request id", kind: &boolKind{&c.Scheduler.Idempotency}},
 
-		{Key: "taskqueue.slots", Usage: "jobs of the task queue service that this server runs itself at the same time", kind: &numberKind[int]{&c.TaskQueue.Slots, 0, 10_000}},
+		{Key: "taskqueue.slots", Usage: "jobs of the task queue that this server runs at once", kind: &numberKind[int]{&c.TaskQueue.Slots, 0, 10_000}},
 	}, matchingSettings(&c.Matching), []Setting{
-		{Key: "webhooks.allow", Usage: "hosts and networks that may be called although they are private, such as 10.0.0.0/8", kind: &listKind{to: &c.Webhooks.Allow}},
+		{Key: "webhooks.allow", Usage: "private hosts and networks that webhooks may call, such as 10.0.0.0/8", kind: &listKind{to: &c.Webhooks.Allow}},
 		{Key: "webhooks.secret", Usage: "secret of the signatures: whsec_ and 24 to 64 bytes in base64, or 24 to 64 characters", kind: &textKind{to: &c.Webhooks.Secret, secret: true}},
 
 		{Key: "auth.required", Usage: "every call needs a token", kind: &boolKind{&c.Auth.Required}},
 		{Key: "auth.tls_cert", Usage: "file with the server's certificate", kind: &textKind{to: &c.Auth.TLSCert}},
-		{Key: "auth.tls_key", Usage: "file with its key", kind: &textKind{to: &c.Auth.TLSKey}},
-		{Key: "auth.client_ca", Usage: "file with the authorities of clients' certificates", kind: &textKind{to: &c.Auth.ClientCA}},
+		{Key: "auth.tls_key", Usage: "file with the server's private key", kind: &textKind{to: &c.Auth.TLSKey}},
+		{Key: "auth.client_ca", Usage: "file with the certificate authorities of clients", kind: &textKind{to: &c.Auth.ClientCA}},
 	})
 }
 

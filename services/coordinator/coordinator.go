@@ -137,7 +137,7 @@ func (s *Service) WorkerHeartbeat(ctx context.Context, r *internalpb.WorkerHeart
 	if !seen {
 		if len(s.workers) >= maxWorkers {
 			s.mu.Unlock()
-			return nil, status.Errorf(codes.ResourceExhausted, "%d workers are known: no more are taken", maxWorkers)
+			return nil, status.Errorf(codes.ResourceExhausted, "limit of %d workers reached", maxWorkers)
 		}
 		w = &worker{}
 		s.workers[id] = w

@@ -40,7 +40,7 @@ func (s *Service) ReportWorkOutcome(ctx context.Context, r *internalpb.ReportWor
 	case r.GetJobId() == "":
 		return nil, status.Error(codes.InvalidArgument, "job_id is empty")
 	case !ok:
-		return nil, status.Errorf(codes.InvalidArgument, "outcome %v is no outcome", r.GetOutcome())
+		return nil, status.Errorf(codes.InvalidArgument, "outcome: %v is not an outcome", r.GetOutcome())
 	}
 	record, err := s.config.Jobs.GetJobRecord(ctx, &internalpb.GetJobRecordRequest{JobId: r.GetJobId()})
 	if status.Code(err) == codes.NotFound {

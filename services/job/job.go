@@ -91,7 +91,7 @@ func (s *Service) DeleteJobIfStatus(_ context.Context, r *internalpb.DeleteJobIf
 		return nil, err
 	}
 	if !known(r.GetExpectedStatus()) {
-		return nil, status.Errorf(codes.InvalidArgument, "expected_status %v is no status", r.GetExpectedStatus())
+		return nil, status.Errorf(codes.InvalidArgument, "expected_status %v is not a status", r.GetExpectedStatus())
 	}
 	deleted, current := s.table.deleteIf(r.GetJobId(), r.GetExpectedStatus())
 	return &internalpb.DeleteJobIfStatusResponse{Deleted: deleted, CurrentStatus: current}, nil
@@ -126,10 +126,10 @@ func (s *Service) TransitionJobStatus(ctx context.Context, r *internalpb.Transit
 		return nil, err
 	}
 	if !known(from) {
-		return nil, status.Errorf(codes.InvalidArgument, "expected_from_status %v is no status", from)
+		return nil, status.Errorf(codes.InvalidArgument, "expected_from_status %v is not a status", from)
 	}
 	if !known(to) {
-		return nil, status.Errorf(codes.InvalidArgument, "to_status %v is no status", to)
+		return nil, status.Errorf(codes.InvalidArgument, "to_status %v is not a status", to)
 	}
 	verdict, current := s.table.transition(r.GetJobId(), from, to, r.GetActor(), r.GetReason())
 	attrs := []slog.Attr{

@@ -27,7 +27,7 @@ type page struct {
 func parsePage(r *internalpb.ListJobRecordsRequest) (p page, err error) {
 	for _, s := range r.GetStatusFilter() {
 		if !known(s) {
-			return p, status.Errorf(codes.InvalidArgument, "status_filter: %v is no status", s)
+			return p, status.Errorf(codes.InvalidArgument, "status_filter: %v is not a status", s)
 		}
 		p.wanted[s] = true
 	}
@@ -41,7 +41,7 @@ func parsePage(r *internalpb.ListJobRecordsRequest) (p page, err error) {
 	case publicpb.JobSort_CREATED_AT_ASC:
 		p.ascending = true
 	default:
-		return p, status.Errorf(codes.InvalidArgument, "sort: %v is no order", r.GetSort())
+		return p, status.Errorf(codes.InvalidArgument, "sort: %v is not an order", r.GetSort())
 	}
 	p.size = defaultPageSize
 	if n := r.GetPage().GetPageSize(); n > 0 {

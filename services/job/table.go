@@ -83,7 +83,7 @@ func (t *table) create(spec *publicpb.JobSpec, key string) (*internalpb.CreateJo
 	size := proto.Size(spec) + len(key)
 	for len(t.jobs) >= t.config.MaxJobs || t.bytes+size > t.config.MaxBytes {
 		if !t.forgetLocked() {
-			return nil, status.Errorf(codes.ResourceExhausted, "%d jobs are live: no more are taken now", len(t.jobs))
+			return nil, status.Errorf(codes.ResourceExhausted, "limit of %d live jobs reached", len(t.jobs))
 		}
 	}
 	r := &record{id: t.config.NewID(), spec: spec, key: key, status: publicpb.JobStatus_QUEUED, created: t.nowLocked(), bytes: size}

@@ -53,7 +53,7 @@ func (s *Service) EnqueueJob(_ context.Context, r *internalpb.EnqueueJobRequest)
 		return nil, err
 	}
 	if !s.add(r.GetJobId()) {
-		return nil, status.Errorf(codes.ResourceExhausted, "%d jobs wait: no more are taken now", s.config.MaxJobs)
+		return nil, status.Errorf(codes.ResourceExhausted, "limit of %d waiting jobs reached", s.config.MaxJobs)
 	}
 	if s.config.Wake != nil {
 		s.config.Wake()

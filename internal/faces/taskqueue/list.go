@@ -107,7 +107,7 @@ type page struct {
 func parsePage(r *publicpb.ListJobsRequest) (p page, err error) {
 	for _, s := range r.GetStatusFilter() {
 		if s < publicpb.JobStatus_QUEUED || s > publicpb.JobStatus_CANCELED {
-			return p, invalid("status_filter", fmt.Sprintf("%v is no status", s))
+			return p, invalid("status_filter", fmt.Sprintf("%v is not a status", s))
 		}
 		p.wanted[s] = true
 	}
@@ -122,7 +122,7 @@ func parsePage(r *publicpb.ListJobsRequest) (p page, err error) {
 	case publicpb.JobSort_CREATED_AT_ASC:
 		p.ascending = true
 	default:
-		return p, invalid("sort", fmt.Sprintf("%v is no order", r.GetSort()))
+		return p, invalid("sort", fmt.Sprintf("%v is not an order", r.GetSort()))
 	}
 	p.size = int(min(cmp.Or(r.GetPage().GetPageSize(), defaultPageSize), maxPageSize))
 	p.offset, err = parseToken(r.GetPage().GetPageToken())
