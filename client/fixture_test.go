@@ -105,7 +105,7 @@ func (f *fixture) serveEvents(e *engine.Engine, s store.Store) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	gate, guard, hub := access.NewGate(ring, false, nil), access.NewGuard(e, s), feed.New(e)
+	gate, guard, hub := access.NewGate(ring, false, nil), access.NewGuard(e), feed.New(e)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()

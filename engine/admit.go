@@ -60,7 +60,13 @@ func (e *Engine) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) 
 	if err == nil {
 		err = found[0].Err
 	}
+	if err == nil {
+		err = authorize(ctx, found[0].Spec.Queue)
+	}
 	if err != nil {
+		if refused, ok := unwrapRefusal(err); ok {
+			return gq.Job{}, refused
+		}
 		if errors.Is(err, gq.ErrNotFound) {
 			return gq.Job{}, gq.ErrNotFound.Errorf("lease %.80q not found", lease)
 		}
@@ -97,12 +103,12 @@ func (e *Engine) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[
 // Advance applies due changes to one job, as a sweep would, and returns its state.
 func (e *Engine) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
 	draw := e.draw()
-	updated, err := e.store.Update(ctx, []store.Update{{
+	updated, err := e.store.Update(ctx, authorizeUpdates(ctx, []store.Update{{
 		Ref: store.Ref{Job: id},
 		Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 			return machine.Advance(s, draw, now)
 		},
-	}})
+	}}))
 	if err == nil {
 		err = updated[0].Err
 	}

@@ -18,7 +18,7 @@ import (
 // [gq.State.Cancellation] has the times of these steps. Cancelling twice changes nothing. For
 // a job that finished otherwise the error is [gq.ErrIllegalMove].
 func (e *Engine) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
-	updated, err := e.store.Update(ctx, []store.Update{cancelling(id, reason)})
+	updated, err := e.store.Update(ctx, authorizeUpdates(ctx, []store.Update{cancelling(id, reason)}))
 	if err == nil {
 		err = updated[0].Err
 	}

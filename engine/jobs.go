@@ -19,6 +19,9 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 	if err == nil {
 		err = found[0].Err
 	}
+	if err == nil {
+		err = authorize(ctx, found[0].Spec.Queue)
+	}
 	if err != nil {
 		return gq.Job{}, jobError("get", id, err)
 	}
@@ -28,6 +31,9 @@ func (e *Engine) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, 
 // jobError returns the error of a call about a job. If the job does not exist or its state
 // forbids the call, the error names only the job and the reason.
 func jobError(verb string, id gq.JobID, err error) error {
+	if refused, ok := unwrapRefusal(err); ok {
+		return refused
+	}
 	switch {
 	case errors.Is(err, gq.ErrNotFound):
 		return gq.ErrNotFound.Errorf("job %s not found", id)
@@ -105,6 +111,13 @@ func (e *Engine) Events(ctx context.Context, after uint64, limit int) ([]gq.Even
 // History returns all events of a job, oldest first.
 func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	events, err := e.store.History(ctx, id)
+	if err == nil {
+		if len(events) > 0 {
+			err = authorize(ctx, events[0].Queue)
+		} else if authorizing(ctx) != nil {
+			_, err = e.Get(ctx, id, 0) // asks
+		}
+	}
 	if err != nil {
 		return nil, jobError("history of", id, err)
 	}
@@ -127,14 +140,16 @@ func (e *Engine) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataP
 		if err := e.checkCallback("callback_url", *p.CallbackURL); err != nil {
 			return gq.Job{}, fmt.Errorf("update %s: %w", id, err)
 		}
-		if err := e.noteCallbacks(ctx); err != nil {
-			return gq.Job{}, fmt.Errorf("update: %w", err)
-		}
 	}
 	for {
 		job, err := e.Get(ctx, id, 0)
 		if err != nil {
 			return gq.Job{}, jobError("update", id, err)
+		}
+		if p.CallbackURL != nil && *p.CallbackURL != "" {
+			if err := e.noteCallbacks(ctx); err != nil {
+				return gq.Job{}, fmt.Errorf("update: %w", err)
+			}
 		}
 		next := p.Apply(job.Metadata)
 		updated, err := e.store.Update(ctx, []store.Update{{

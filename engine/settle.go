@@ -199,6 +199,7 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 			updates[i].Ref = store.Ref{Lease: leases[i].ID}
 		}
 	}
+	authorizeUpdates(ctx, updates)
 	if err := e.adopt(ctx, updates, answers); err != nil {
 		return nil, fmt.Errorf("%s: %w", verbs[0], err)
 	}
@@ -222,7 +223,9 @@ func (e *Engine) fenced(ctx context.Context, into store.Transaction, verbs []str
 		}
 	}
 	for i := range answers {
-		if answers[i].Err != nil {
+		if refused, ok := unwrapRefusal(answers[i].Err); ok {
+			answers[i] = gq.LeaseResult{Err: refused}
+		} else if answers[i].Err != nil {
 			answers[i].Err = fmt.Errorf("%s under lease %.80q: %w", verbs[min(i, len(verbs)-1)], leases[i].ID, answers[i].Err)
 		}
 	}
@@ -249,6 +252,9 @@ func (e *Engine) adopt(ctx context.Context, updates []store.Update, answers []gq
 	for k, i := range at {
 		if parents[k].Err != nil {
 			answers[i].Err = gq.ErrStaleLease // no job has or had this lease
+			continue
+		}
+		if answers[i].Err = updates[i].Authorized(parents[k].Spec.Queue, &parents[k].State); answers[i].Err != nil {
 			continue
 		}
 		parent := gq.Dependency{Kind: gq.DependencyFanOut, Job: parents[k].State.ID}

@@ -74,7 +74,7 @@ func newDoor(ctx context.Context, cfg *config.Config, e *engine.Engine, o Option
 	}
 	a.flush = flush
 	a.observed = observe.New(e, tracer)
-	a.guard = access.NewGuard(a.observed, s)
+	a.guard = access.NewGuard(a.observed)
 	a.hub = feed.New(e)
 	if a.hooks, err = newHooks(cfg, s, a.hub, log); err != nil {
 		return nil, err

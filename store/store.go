@@ -36,6 +36,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/gopherqueue/gq"
@@ -339,6 +340,12 @@ type Apply func(s gq.State, now time.Time) (gq.State, []gq.Event, error)
 // Update changes one job.
 type Update struct {
 	Ref
+
+	// Authorize, if there is one, is asked with the job's queue before Apply. Its error
+	// is the answer, without the state of the job, and nothing changes. Like Apply it
+	// must be pure. A store asks it through [Update.Authorized].
+	Authorize func(queue string) error
+
 	Apply      Apply
 	Metadata   *gq.Metadata // replaces the current metadata
 	Result     []byte       // replaces the result; nil leaves it
@@ -352,6 +359,26 @@ type Update struct {
 	// Yield is for whoever comes again by itself: where the transaction of an
 	// application has the job, it is left alone, and the answer is [gq.ErrInUse].
 	Yield bool
+}
+
+// Authorized asks Authorize about the job that an update has led to. Who may not change
+// the job and comes with a lease that is not one of its last two is told that the lease is
+// stale, as if nobody had ever had it: otherwise an invented lease would tell whether there is
+// a job.
+func (u *Update) Authorized(queue string, s *gq.State) error {
+	if u.Authorize == nil {
+		return nil
+	}
+	err := u.Authorize(queue)
+	if err != nil && u.Job.IsZero() && (s.Lease == nil || s.Lease.ID != u.Lease && s.PreviousLease != u.Lease) {
+		return UnknownLease(u.Lease)
+	}
+	return err
+}
+
+// UnknownLease is the error of an update under a lease that no job has or had.
+func UnknownLease(id gq.LeaseID) error {
+	return fmt.Errorf("no job has or had lease %.80q: %w", id, gq.ErrStaleLease)
 }
 
 // Updated is the answer to an [Update]: the state from here on, or why it did

@@ -38,7 +38,7 @@ func newFixture(t testing.TB) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{TB: t, store: s, engine: e, guard: NewGuard(e, s), ring: ring}
+	return &fixture{TB: t, store: s, engine: e, guard: NewGuard(e), ring: ring}
 }
 
 // token makes a token with grants in their written form.

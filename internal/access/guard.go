@@ -5,26 +5,20 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/machine"
-	"github.com/gopherqueue/gq/store"
 )
 
 // Guard lets a caller through to an engine as far as its identity goes. Items of
 // a batch are judged one by one: those that are refused have [gq.ErrDenied] as
 // their answer and never reach the engine. What is listed is filtered; what is
 // named is refused.
-type Guard struct {
-	engine     engine.API
-	finder     Finder
-	queueCache queueCache
-}
+type Guard struct{ engine engine.API }
 
-// NewGuard makes a guard in front of an engine and its store.
-func NewGuard(e engine.API, f Finder) *Guard { return &Guard{engine: e, finder: f} }
+// NewGuard makes a guard in front of an engine.
+func NewGuard(e engine.API) *Guard { return &Guard{e} }
 
 // caller is one call by somebody who may do something of its kind somewhere.
 type caller struct {
@@ -66,94 +60,48 @@ func (c *caller) everywhere(s Scope) error {
 	return s.Missing(" on all queues")
 }
 
-// about judges jobs and leases by the queues they belong to. What does not exist
-// is left to the engine to say so.
-func (c *caller) about(ctx context.Context, s Scope, refs []store.Ref) ([]error, error) {
-	out := make([]error, len(refs))
+// asking lets the engine ask whether the caller has a scope on the queue of each job that a
+// call names by id or lease. The engine asks with the job in hand, so nobody reads it
+// twice, and says itself what does not exist.
+func (c *caller) asking(ctx context.Context, s Scope) context.Context {
 	if c.MayEverywhere(s) {
-		return out, nil
+		return ctx
 	}
-	queues, err := c.guard.queuesOf(ctx, refs)
+	return engine.WithAuthorize(ctx, func(queue string) error {
+		if c.May(s, queue) {
+			return nil
+		}
+		return s.Missing(" on the queue of this job")
+	})
+}
+
+// asking is enter and [caller.asking].
+func (g *Guard) asking(ctx context.Context, s Scope) (context.Context, error) {
+	c, err := g.enter(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	for i, queue := range queues {
-		if queue != "" && !c.May(s, queue) {
-			out[i] = s.Missing(" on the queue of this job")
-		}
-	}
-	return out, nil
+	return c.asking(ctx, s), nil
 }
 
-// job judges a single job.
-func (g *Guard) job(ctx context.Context, s Scope, id gq.JobID) error {
-	return g.one(ctx, s, store.Ref{Job: id})
-}
-
-func (g *Guard) one(ctx context.Context, s Scope, ref store.Ref) error {
-	c, err := g.enter(ctx, s)
-	if err != nil {
-		return err
+// foreign finds the jobs on whose queues the caller lacks a scope. These are jobs that a
+// call refers to besides those it is about: dependencies, holders of idempotency keys, and
+// the reasons in an explanation.
+func (c *caller) foreign(ctx context.Context, s Scope, ids []gq.JobID) (map[gq.JobID]bool, error) {
+	if c.MayEverywhere(s) || len(ids) == 0 {
+		return nil, nil
 	}
-	judged, err := c.about(ctx, s, []store.Ref{ref})
-	if err != nil {
-		return err
-	}
-	return judged[0]
-}
-
-// queueCache remembers which queue a job or lease belongs to, which never changes.
-type queueCache struct {
-	mu    sync.Mutex
-	known map[store.Ref]string // guarded by mu
-}
-
-const maxQueueCache = 50_000
-
-func (p *queueCache) find(refs []store.Ref, queues []string) (missing []int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, r := range refs {
-		if queue, ok := p.known[r]; ok {
-			queues[i] = queue
-		} else {
-			missing = append(missing, i)
-		}
-	}
-	return missing
-}
-
-func (p *queueCache) learn(r store.Ref, queue string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil || len(p.known) >= maxQueueCache {
-		p.known = make(map[store.Ref]string) // those in use come back
-	}
-	p.known[r] = queue
-}
-
-// queuesOf are the queues of jobs and leases, "" where there is none.
-func (g *Guard) queuesOf(ctx context.Context, refs []store.Ref) ([]string, error) {
-	queues := make([]string, len(refs))
-	missing := g.queueCache.find(refs, queues)
-	if len(missing) == 0 {
-		return queues, nil
-	}
-	asked := make([]store.Ref, len(missing))
-	for k, i := range missing {
-		asked[k] = refs[i]
-	}
-	found, err := g.finder.Get(ctx, asked, 0)
+	jobs, err := c.guard.engine.Jobs(ctx, ids, 0)
 	if err != nil {
 		return nil, fmt.Errorf("find the queues of jobs: %w", err)
 	}
-	for k, i := range missing {
-		if found[k].Err == nil {
-			queues[i] = found[k].Spec.Queue
-			g.queueCache.learn(refs[i], queues[i])
+	foreign := map[gq.JobID]bool{}
+	for id, j := range jobs {
+		if !c.May(s, j.Spec.Queue) {
+			foreign[id] = true
 		}
 	}
-	return queues, nil
+	return foreign, nil
 }
 
 // specs judges submissions: their queues, and the jobs they depend on, of which
@@ -163,26 +111,16 @@ func (c *caller) specs(ctx context.Context, specs []gq.Spec) ([]error, error) {
 	if c.MayEverywhere(Submit) {
 		return out, nil
 	}
-	named := map[store.Ref]bool{}
+	named := map[gq.JobID]bool{}
 	for i := range specs {
 		out[i] = c.on(Submit, specs[i].Queue)
 		for _, d := range specs[i].DependsOn {
-			named[store.Ref{Job: d.Job}] = true
+			named[d.Job] = true
 		}
 	}
-	if len(named) == 0 {
-		return out, nil
-	}
-	refs := slices.Collect(maps.Keys(named))
-	judged, err := c.about(ctx, Submit|Read, refs)
+	foreign, err := c.foreign(ctx, Submit|Read, slices.Collect(maps.Keys(named)))
 	if err != nil {
 		return nil, err
-	}
-	foreign := map[gq.JobID]bool{}
-	for i, err := range judged {
-		if err != nil {
-			foreign[refs[i].Job] = true
-		}
 	}
 	for i := range specs {
 		for _, d := range specs[i].DependsOn {

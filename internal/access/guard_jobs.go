@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/store"
 )
 
 // Submit needs submit on the queue of the job.
@@ -48,11 +47,11 @@ func (c *caller) conceal(ctx context.Context, answers []gq.SubmitResult) ([]gq.S
 		if !answers[i].Existing {
 			continue
 		}
-		judged, err := c.about(ctx, Submit|Read, []store.Ref{{Job: answers[i].ID()}})
+		foreign, err := c.foreign(ctx, Submit|Read, []gq.JobID{answers[i].ID()})
 		if err != nil {
 			return nil, err
 		}
-		if judged[0] != nil {
+		if foreign[answers[i].ID()] {
 			answers[i] = gq.SubmitResult{Err: takenError("a job of another queue has the idempotency key")}
 		}
 	}
@@ -141,7 +140,8 @@ func (g *Guard) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, e
 
 // GetFor is Get for those who have one of other scopes on the job's queue.
 func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	if err := g.job(ctx, s, id); err != nil {
+	ctx, err := g.asking(ctx, s)
+	if err != nil {
 		return gq.Job{}, err
 	}
 	return g.engine.Get(ctx, id, parts)
@@ -149,7 +149,8 @@ func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts
 
 // ByLease needs read or work on the queue of the leased job.
 func (g *Guard) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error) {
-	if err := g.one(ctx, Read|Work, store.Ref{Lease: lease}); err != nil {
+	ctx, err := g.asking(ctx, Read|Work)
+	if err != nil {
 		return gq.Job{}, err
 	}
 	return g.engine.ByLease(ctx, lease, parts)
@@ -171,7 +172,8 @@ func (g *Guard) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[g
 
 // Advance needs any scope on the job's queue: it records what time has done.
 func (g *Guard) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
-	if err := g.job(ctx, all, id); err != nil {
+	ctx, err := g.asking(ctx, all)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Advance(ctx, id)
@@ -215,7 +217,8 @@ func (g *Guard) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 
 // UpdateMetadata needs submit on the job's queue.
 func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
-	if err := g.job(ctx, Submit, id); err != nil {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
 		return gq.Job{}, err
 	}
 	return g.engine.UpdateMetadata(ctx, id, p)
@@ -223,7 +226,8 @@ func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPa
 
 // Cancel needs submit on the job's queue.
 func (g *Guard) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
-	if err := g.job(ctx, Submit, id); err != nil {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Cancel(ctx, id, reason)
@@ -248,7 +252,8 @@ func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.
 
 // Replay needs submit on the job's queue.
 func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
-	if err := g.job(ctx, Submit, id); err != nil {
+	ctx, err := g.asking(ctx, Submit)
+	if err != nil {
 		return gq.SubmitResult{}, err
 	}
 	return g.engine.Replay(ctx, id)
@@ -256,7 +261,8 @@ func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error
 
 // Purge needs admin on the job's queue.
 func (g *Guard) Purge(ctx context.Context, id gq.JobID) error {
-	if err := g.job(ctx, Admin, id); err != nil {
+	ctx, err := g.asking(ctx, Admin)
+	if err != nil {
 		return err
 	}
 	return g.engine.Purge(ctx, id)
@@ -281,7 +287,8 @@ func (g *Guard) PurgeWhere(ctx context.Context, q gq.Query) (int, error) {
 
 // Wait needs read on the job's queue, and ends when the token is no longer valid.
 func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
-	if err := g.job(ctx, Read, id); err != nil {
+	ctx, err := g.asking(ctx, Read)
+	if err != nil {
 		return gq.Job{}, err
 	}
 	valid, cancel := g.WhileValid(ctx)
@@ -295,7 +302,8 @@ func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 
 // History needs read on the job's queue.
 func (g *Guard) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
-	if err := g.job(ctx, Read, id); err != nil {
+	ctx, err := g.asking(ctx, Read)
+	if err != nil {
 		return nil, err
 	}
 	return g.engine.History(ctx, id)
@@ -308,14 +316,7 @@ func (g *Guard) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error
 	if err != nil {
 		return gq.Explanation{}, err
 	}
-	judged, err := c.about(ctx, Read, []store.Ref{{Job: id}})
-	if err == nil {
-		err = judged[0]
-	}
-	if err != nil {
-		return gq.Explanation{}, err
-	}
-	x, err := g.engine.Explain(ctx, id)
+	x, err := g.engine.Explain(c.asking(ctx, Read), id)
 	if err != nil || c.MayEverywhere(Read) {
 		return x, err
 	}
@@ -332,17 +333,17 @@ func (g *Guard) Explain(ctx context.Context, id gq.JobID) (gq.Explanation, error
 
 // hide takes jobs of foreign queues out of a reason.
 func (c *caller) hide(ctx context.Context, r *gq.Reason) error {
-	refs := make([]store.Ref, len(r.Jobs))
+	ids := make([]gq.JobID, len(r.Jobs))
 	for i, j := range r.Jobs {
-		refs[i] = store.Ref{Job: j.Job}
+		ids[i] = j.Job
 	}
-	judged, err := c.about(ctx, Read, refs)
+	foreign, err := c.foreign(ctx, Read, ids)
 	if err != nil {
 		return err
 	}
 	var shown []gq.Related
-	for i, j := range r.Jobs {
-		if judged[i] != nil {
+	for _, j := range r.Jobs {
+		if foreign[j.Job] {
 			r.More++
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/machine"
-	"github.com/gopherqueue/gq/store"
 )
 
 // Claim needs work on every queue that it names. A wait ends when the token is no
@@ -39,13 +38,6 @@ func (g *Guard) Claim(ctx context.Context, r gq.ClaimRequest) ([]gq.Job, error) 
 			return nil, invalid
 		}
 	}
-	if err == nil && !c.MayEverywhere(Work) {
-		for i := range jobs {
-			if l := jobs[i].State.Lease; l != nil {
-				g.queueCache.learn(store.Ref{Lease: l.ID}, jobs[i].Spec.Queue)
-			}
-		}
-	}
 	return jobs, err
 }
 
@@ -67,14 +59,10 @@ func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
 	_, _ = g.engine.Settle(ctx, outcomes) // otherwise their leases expire
 }
 
-// lease judges a single lease.
-func (g *Guard) lease(ctx context.Context, l gq.LeaseRef) error {
-	return g.one(ctx, Work, store.Ref{Lease: l.ID})
-}
-
 // Prepare needs work on the queue of the leased job.
 func (g *Guard) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Prepare(ctx, lease, d)
@@ -82,7 +70,8 @@ func (g *Guard) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq
 
 // Report needs work on the queue of the leased job.
 func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Report(ctx, lease, d, r)
@@ -90,7 +79,8 @@ func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r ma
 
 // Admit needs work on the queue of the leased job.
 func (g *Guard) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Admit(ctx, lease, ttl, again)
@@ -98,7 +88,8 @@ func (g *Guard) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Du
 
 // Start needs work on the queue of the leased job.
 func (g *Guard) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Start(ctx, lease, ttl)
@@ -106,7 +97,8 @@ func (g *Guard) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration)
 
 // Complete needs work on the queue of the leased job.
 func (g *Guard) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Complete(ctx, lease, result)
@@ -114,7 +106,8 @@ func (g *Guard) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) 
 
 // Fail needs work on the queue of the leased job.
 func (g *Guard) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Fail(ctx, lease, f)
@@ -122,7 +115,8 @@ func (g *Guard) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.S
 
 // Release needs work on the queue of the leased job.
 func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
-	if err := g.lease(ctx, lease); err != nil {
+	ctx, err := g.asking(ctx, Work)
+	if err != nil {
 		return gq.State{}, err
 	}
 	return g.engine.Release(ctx, lease, delay, reason)
@@ -135,12 +129,12 @@ func (g *Guard) Heartbeat(ctx context.Context, beats []gq.Heartbeat) ([]gq.Lease
 	if err != nil {
 		return nil, err
 	}
-	judged, err := c.leases(ctx, len(beats), func(i int) (gq.LeaseID, []gq.Spec) { return beats[i].Lease.ID, beats[i].Spawn })
+	judged, err := c.children(ctx, len(beats), func(i int) []gq.Spec { return beats[i].Spawn })
 	if err != nil {
 		return nil, err
 	}
 	return batch(judged, beats, refusedAnswer, func(allowed []gq.Heartbeat) ([]gq.LeaseResult, error) {
-		return c.concealed(ctx)(g.engine.Heartbeat(ctx, allowed))
+		return c.concealed(ctx)(g.engine.Heartbeat(c.asking(ctx, Work), allowed))
 	})
 }
 
@@ -151,12 +145,12 @@ func (g *Guard) Settle(ctx context.Context, outcomes []gq.Outcome) ([]gq.LeaseRe
 	if err != nil {
 		return nil, err
 	}
-	judged, err := c.leases(ctx, len(outcomes), func(i int) (gq.LeaseID, []gq.Spec) { return outcomes[i].Lease.ID, outcomes[i].Spawn })
+	judged, err := c.children(ctx, len(outcomes), func(i int) []gq.Spec { return outcomes[i].Spawn })
 	if err != nil {
 		return nil, err
 	}
 	return batch(judged, outcomes, refusedAnswer, func(allowed []gq.Outcome) ([]gq.LeaseResult, error) {
-		return c.concealed(ctx)(g.engine.Settle(ctx, allowed))
+		return c.concealed(ctx)(g.engine.Settle(c.asking(ctx, Work), allowed))
 	})
 }
 
@@ -174,28 +168,20 @@ func (c *caller) concealed(ctx context.Context) func([]gq.LeaseResult, error) ([
 
 func refusedAnswer(err error) gq.LeaseResult { return gq.LeaseResult{Err: err} }
 
-// leases judges what holders of leases do, and the children they spawn.
-func (c *caller) leases(ctx context.Context, n int, at func(int) (gq.LeaseID, []gq.Spec)) ([]error, error) {
-	refs := make([]store.Ref, n)
-	for i := range refs {
-		refs[i].Lease, _ = at(i)
-	}
-	judged, err := c.about(ctx, Work, refs)
-	if err != nil {
-		return nil, err
-	}
-	for i := range judged {
-		_, children := at(i)
-		if judged[i] != nil || len(children) == 0 {
+// children judges the jobs that holders of leases spawn.
+func (c *caller) children(ctx context.Context, n int, of func(int) []gq.Spec) ([]error, error) {
+	out := make([]error, n)
+	for i := range out {
+		if len(of(i)) == 0 {
 			continue
 		}
-		spawned, err := c.specs(ctx, children)
+		judged, err := c.specs(ctx, of(i))
 		if err != nil {
 			return nil, err
 		}
-		judged[i] = firstOf(spawned)
+		out[i] = firstOf(judged)
 	}
-	return judged, nil
+	return out, nil
 }
 
 // Workers lists those who work on queues that the caller may read, and of their

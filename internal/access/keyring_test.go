@@ -436,17 +436,16 @@ func TestMatches(t *testing.T) {
 	}
 }
 
-// A call costs a look at its token and one at the queue of its job: under 5 µs.
+// Authorization costs a call a look at its token and one at the queue of its job: under
+// 5 µs.
 func BenchmarkAuthorize(b *testing.B) {
 	f := newFixture(b)
 	var text string
 	for n := range 1000 {
 		text = f.ringless(fmt.Sprintf("t%d", n), "submit,read@mail.*", "work@sms.*")
 	}
-	job := f.job("sms.out")
 	gate := NewGate(f.ring, true, nil)
 	header := []string{"Bearer " + text}
-	ref := []store.Ref{{Lease: job.State.Lease.ID}}
 	b.ReportAllocs()
 	for b.Loop() {
 		ctx, err := gate.Identify(b.Context(), header, "")
@@ -457,9 +456,8 @@ func BenchmarkAuthorize(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		judged, err := c.about(ctx, Work, ref)
-		if err != nil || judged[0] != nil {
-			b.Fatal(err, judged)
+		if c.asking(ctx, Work) == ctx || !c.May(Work, "sms.out") {
+			b.Fatal("the engine does not ask, or the caller may not work")
 		}
 	}
 }

@@ -63,7 +63,7 @@ func newFortress(t *testing.T) *fortress {
 	if f.ring, err = access.NewKeyring(s, ""); err != nil {
 		t.Fatal(err)
 	}
-	gate, guard := access.NewGate(f.ring, true, nil), access.NewGuard(f.engine, s)
+	gate, guard := access.NewGate(f.ring, true, nil), access.NewGuard(f.engine)
 	f.hooks = delivery.New(f.engine, s, delivery.Options{Attempts: 1, Exclusive: true})
 	if err := f.hooks.Prepare(t.Context()); err != nil {
 		t.Fatal(err)

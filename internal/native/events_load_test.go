@@ -255,7 +255,7 @@ func BenchmarkFanOut(b *testing.B) {
 // on.
 func TestTooManySubscribers(t *testing.T) {
 	n := newNewsroom(t, EventLimits{})
-	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), access.NewGuard(n.engine, nil), 2)
+	n.http.options.Feed = feed.NewFeed(feed.New(n.engine), access.NewGuard(n.engine), 2)
 	for i := range 3 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.web.URL+"/v1/events", nil)
 		if err != nil {

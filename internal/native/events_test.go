@@ -149,7 +149,7 @@ func newNewsroomOver(t testing.TB, s store.Store, limits EventLimits) *newsroom 
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- hub.Run(ctx) }()
-	guard := access.NewGuard(e, s)
+	guard := access.NewGuard(e)
 	n := &newsroom{TB: t, engine: e, feed: feed.NewFeed(hub, guard, 0), written: &writes{}, sent: &writes{}}
 	n.http = NewHTTP(guard, HTTPOptions{Feed: n.feed, Events: limits, Log: slog.New(slog.DiscardHandler), Identify: anyone})
 	n.web = httptest.NewUnstartedServer(n.http)

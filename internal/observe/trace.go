@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -147,7 +148,7 @@ func (t *traces) alive(s *gq.State) {
 
 // settled ends the span of an attempt.
 func (t *traces) settled(lease gq.LeaseID, s *gq.State, err error) {
-	if !t.enabled {
+	if !t.enabled || errors.Is(err, gq.ErrDenied) { // the attempt goes on
 		return
 	}
 	t.mu.Lock()

@@ -110,6 +110,10 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	}
 	was := tx.look(j)
 	h, old := was.header, &was.state
+	if err := u.Authorized(j.lane.queueName, old); err != nil {
+		out.Err = fmt.Errorf("update: %w", err)
+		return
+	}
 	next, events, err := tx.try(u.Apply, old)
 	if err != nil {
 		out.State, out.Err = *old, err
@@ -213,7 +217,7 @@ func (tx *txn) target(r store.Ref) (*job, gq.JobID, error) {
 	}
 	j, done, err := tx.lookup(r.Lease)
 	if errors.Is(err, gq.ErrNotFound) {
-		return nil, gq.JobID{}, fmt.Errorf("no job has or had lease %.80q: %w", r.Lease, gq.ErrStaleLease)
+		return nil, gq.JobID{}, store.UnknownLease(r.Lease)
 	}
 	return j, done, err
 }
@@ -226,6 +230,9 @@ func (tx *txn) updateDone(u *store.Update, id gq.JobID) store.Updated {
 	_, old, err := decodeRecord(record, k.seq, tx.t.intern)
 	if err != nil {
 		return store.Updated{Err: err}
+	}
+	if err := u.Authorized(tx.t.numbers[k.queue].config.Name, &old); err != nil {
+		return store.Updated{Err: fmt.Errorf("update: %w", err)}
 	}
 	next, events, err := tx.try(u.Apply, &old)
 	if err != nil {

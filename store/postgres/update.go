@@ -284,12 +284,15 @@ func (tx *txn) update(ctx context.Context, u *store.Update, seq int64, c *change
 	r, ok := c.rows[seq]
 	switch {
 	case !ok && u.Job.IsZero():
-		return no(gq.State{}, fmt.Errorf("no job has or had lease %.80q: %w", u.Lease, gq.ErrStaleLease))
+		return no(gq.State{}, store.UnknownLease(u.Lease))
 	case !ok:
 		return no(gq.State{}, fmt.Errorf("job %s: %w", u.Job, gq.ErrNotFound))
 	}
 	id := r.state.ID
 	old := r.state
+	if err := u.Authorized(r.queue, &old); err != nil {
+		return no(gq.State{}, err)
+	}
 	next, events, err := try(u.Apply, old, tx.now)
 	if err != nil {
 		return no(old, err)

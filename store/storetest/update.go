@@ -25,6 +25,12 @@ var updateCases = []Case{
 		run:    updateRefused,
 	},
 	{
+		Name:   "Update/Unauthorized",
+		Clause: "an update that is not authorised for the job's queue changes nothing and is answered with that error and without a state; a lease that the job does not have is stale, as any unknown one",
+		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
+		run:    updateUnauthorized,
+	},
+	{
 		Name:   "Update/Panics",
 		Clause: "a function that panics or returns the state of another job changes nothing, and the store goes on",
 		Needs:  []string{"Insert", "Claim", "Update", "Get", "History", "Counts", "Close"},
@@ -120,6 +126,41 @@ func updateRefused(e *env) {
 		}
 		e.unchanged("a refused update", before, job.ID)
 	}
+}
+
+func updateUnauthorized(e *env) {
+	job := e.add()
+	j := e.one()
+	lease := j.State.Lease.Ref()
+	denied := errors.New("not on this queue")
+	refuse := func(what string, ref store.Ref, want error) {
+		e.Helper()
+		before := e.snapshot(job.ID)
+		queue := ""
+		answer := e.tryUpdate(store.Update{
+			Ref:       ref,
+			Authorize: func(q string) error { queue = q; return denied },
+			Apply:     completing(lease, []byte("stolen")), Result: []byte("stolen"), Settles: true,
+		})[0]
+		e.is(what, answer.Err, want)
+		if answer.Changed || !answer.State.ID.IsZero() {
+			e.Errorf("%s: the answer is %+v, want no state", what, answer)
+		}
+		if queue != j.Spec.Queue {
+			e.Errorf("%s: asked about queue %q, want %q", what, queue, j.Spec.Queue)
+		}
+		e.unchanged(what, before, job.ID)
+	}
+	refuse("an update by id", byID(job.ID), denied)
+	refuse("an update by lease", store.Ref{Lease: lease.ID}, denied)
+	answer := e.tryUpdate(store.Update{
+		Ref: store.Ref{Lease: lease.ID}, Authorize: func(string) error { return nil },
+		Apply: completing(lease, []byte("done")), Result: []byte("done"), Settles: true,
+	})[0]
+	e.check("an update that is authorised", answer.Err)
+	e.stands("after that", job.ID, gq.StatusCompleted)
+	refuse("an update of a finished job by id", byID(job.ID), denied)
+	refuse("an update of a finished job by lease", store.Ref{Lease: lease.ID}, denied)
 }
 
 func updatePanics(e *env) {
