@@ -80,7 +80,7 @@ var arrows = []arrow{
 	{pkg: "internal/spelling", pure: true},
 	{pkg: "internal/wire", imports: []string{".", "api/*", "internal/spelling"}},
 	{pkg: "internal/socket", imports: []string{"internal/wire"}},
-	{pkg: "internal/openapi"},
+	{pkg: "internal/httpx", imports: []string{".", "internal/wire"}},
 
 	// Who may do what, what has happened, and whom to tell of it: over the
 	// engine's methods and the documents of any store.
@@ -106,10 +106,10 @@ var arrows = []arrow{
 
 	// Faces translate between the outside and the engine and never see a
 	// concrete store.
-	{pkg: "internal/native", imports: append([]string{"webhook", "internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
-	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/openapi"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/native", imports: append([]string{"webhook", "internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/feed", "internal/delivery"}, faceImports...), tests: append([]string{"internal/admin"}, faceTests...)},
+	{pkg: "internal/faces/scheduler", imports: append([]string{"internal/projection", "internal/wire", "internal/httpx"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 	{pkg: "internal/faces/taskqueue", imports: append([]string{"internal/projection", "internal/taskwork", "internal/retry"}, faceImports...), tests: append([]string{"internal/native", "internal/designs/rpc", "internal/designs/taskqueuetest", "store/postgres"}, faceTests...)},
-	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/openapi", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
+	{pkg: "internal/faces/matching", imports: append([]string{"internal/wire", "internal/httpx", "internal/socket", "internal/access", "internal/matchmaker"}, faceImports...), tests: append([]string{"store/postgres"}, faceTests...)},
 
 	// The task queue's designs: six services that know each other only over gRPC,
 	// the same six in one process, and what measures them from outside.
@@ -132,7 +132,7 @@ var arrows = []arrow{
 	{pkg: "server", imports: []string{
 		"webhook", ".", "store", "store/local", "store/postgres", "engine", "api/*", "server/config",
 		"internal/native", "internal/faces/scheduler", "internal/faces/taskqueue", "internal/faces/matching", "internal/matchmaker",
-		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire",
+		"internal/admin", "internal/access", "internal/feed", "internal/observe", "internal/storeurl", "internal/delivery", "internal/wire", "internal/httpx",
 	}, tests: []string{"client"}},
 
 	// Tests and their tools. Nothing that is shipped may import these.

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"github.com/gopherqueue/gq/internal/feed"
 	"github.com/gopherqueue/gq/internal/native"
 	"github.com/gopherqueue/gq/internal/observe"
-	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
@@ -214,19 +212,3 @@ func (e matchingEngine) Delegate(queue string, explain engine.Explainer) {
 }
 
 func (e matchingEngine) Now() time.Time { return e.engine.Now() }
-
-// identified lets requests through to another face with who makes them.
-func (a *door) identified(face http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := a.identify(r)
-		if err != nil {
-			nameRequest(w)
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
-			w.WriteHeader(wire.HTTPStatus(errs.KindOf(err)))
-			_ = wire.EncodeJSON(w, map[string]string{"detail": fmt.Sprint(err), "code": errs.CodeOf(err)}) // the client has left
-			return
-		}
-		face.ServeHTTP(w, r.WithContext(ctx))
-	})
-}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -36,8 +36,8 @@ func (o ownHost) http(next http.Handler) http.Handler {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 		if r.TLS == nil && o.refuses(r.Context(), at, r.Host, r.Header.Values("Authorization")) {
 			p := wire.NewProblem(http.StatusForbidden, "foreign_host", fmt.Sprintf(foreignHost, r.Host))
-			p.RequestID = nameRequest(w)
-			w.Header().Set("Content-Type", p.ContentType(""))
+			p.RequestID = httpx.NameRequest(w, r)
+			w.Header().Set("Content-Type", wire.ProblemType)
 			w.WriteHeader(p.Status)
 			_ = wire.EncodeJSON(w, p) // the client has left
 			return
@@ -81,13 +81,6 @@ func (o ownHost) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInf
 func (o ownHost) refuses(ctx context.Context, at net.Addr, host string, authorization []string) bool {
 	local, ok := at.(*net.TCPAddr)
 	return !o.insecure && ok && local.IP.IsLoopback() && foreign(host) && !o.gate.Admits(ctx, authorization)
-}
-
-// nameRequest gives a request an id that no face has seen.
-func nameRequest(w http.ResponseWriter) string {
-	id := rand.Text()
-	w.Header().Set("X-Request-Id", id)
-	return id
 }
 
 // closeAfterChunked closes the connection after a request with a chunked body, so that

@@ -113,7 +113,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	if err := checkListeners(ctx, &s.config, s.access.secured(ctx, &s.config)); err != nil {
 		return nil, err
 	}
-	scheduling, err := newScheduling(ctx, schedulerEngine{s.access.guard}, &s.config, o, s.fail)
+	scheduling, err := newScheduling(ctx, &s.config, s.access, o, s.fail)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 		Log: o.Log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
 	}))
 	s.unready = []func(){s.http.Drain, s.grpc.Drain, matching.face.Drain}
-	s.handler = s.calls.http(closeAfterChunked(s.access.own.http(route(s.http, s.access.identified(scheduling), matching.face))))
+	s.handler = s.calls.http(closeAfterChunked(s.access.own.http(route(s.http, scheduling, matching.face))))
 	s.web = &http.Server{
 		Handler:           s.handler,
 		ConnContext:       native.WithConn,

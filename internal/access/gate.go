@@ -120,7 +120,8 @@ func (g *Gate) Admits(ctx context.Context, authorization []string) bool {
 
 // openPaths are for everyone: they tell nothing about jobs.
 var openPaths = map[string]bool{
-	"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true, "/api/scheduler/openapi.json": true,
+	"/healthz": true, "/readyz": true, "/docs": true, "/openapi.json": true,
+	"/api/scheduler/openapi.json": true, "/api/matching/openapi.json": true,
 }
 
 // HTTP identifies the caller of a request.

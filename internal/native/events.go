@@ -4,18 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/enum"
-	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // EventLimits are how subscribers are treated. The zero value is the default.
@@ -92,55 +85,6 @@ func farewell(err error, draining bool, after uint64) string {
 		reason = "the server is about to stop"
 	}
 	return fmt.Sprintf("%s; resume with after=%d", reason, after)
-}
-
-// eventQuery reads what a subscriber asks for.
-func eventQuery(r *http.Request) (after *uint64, f feed.Filter, err error) {
-	var p parameters
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		p.fault("query", "is not well-formed")
-	}
-	for name, given := range query {
-		switch name {
-		case "queue", "type": // as many as one likes
-		case "after", "job":
-			if len(given) > 1 {
-				p.fault(name, "is given twice")
-			}
-		default:
-			p.fault(fmt.Sprintf("%.64s", strings.ToValidUTF8(name, "?")), "is not a parameter of this operation")
-		}
-	}
-	text := query.Get("after")
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		text = last // a browser that comes back
-	}
-	if text != "" {
-		n, err := strconv.ParseUint(text, 10, 63)
-		if err != nil {
-			p.fault("after", "%.64q is not a sequence number", text)
-		}
-		after = &n
-	}
-	f.Queues = p.list(r, "queue")
-	for i, q := range f.Queues {
-		for _, fault := range errs.FaultsOf(machine.CheckQueueName(q)) {
-			p.fault(fmt.Sprintf("queue[%d]", i), "%s", fault.Problem)
-		}
-	}
-	for _, name := range p.list(r, "type") {
-		t, err := enum.Parse[gq.EventType](name)
-		p.faults = append(p.faults, errs.FaultsOf(err)...)
-		f.Types = append(f.Types, t)
-	}
-	if id := query.Get("job"); id != "" {
-		f.Job = p.jobID(id)
-	}
-	if len(f.Queues) > 1000 || len(f.Types) > 1000 {
-		p.fault("queue", "more than 1000 queues or types")
-	}
-	return after, f, p.err()
 }
 
 // whileServing is a context that ends with ctx or when the server drains.

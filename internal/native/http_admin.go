@@ -6,6 +6,7 @@ import (
 
 	"github.com/gopherqueue/gq/internal/access"
 	"github.com/gopherqueue/gq/internal/delivery"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -21,41 +22,38 @@ type (
 	deliveryInput struct {
 		ID string `path:"id" doc:"The delivery's id."`
 	}
-	tokenOutput      struct{ Body wire.Token }
-	tokensOutput     struct{ Body wire.Tokens }
-	deliveryOutput   struct{ Body wire.Delivery }
-	deliveriesOutput struct{ Body wire.Deliveries }
-	secretOutput     struct{ Body wire.WebhookSecret }
 )
 
-func (h *HTTP) registerAdmin() {
+func (h *HTTP) adminRoutes() []httpx.Route {
 	if h.options.Admin == nil {
-		return
+		return nil
 	}
-	register(h, route{
-		method: http.MethodPost, path: "/v1/tokens", id: "create-token", tag: "admin", summary: "Make a token", status: http.StatusCreated,
-		description: "The answer has the text that callers show. It is told this once.",
-	}, h.createToken)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/tokens", id: "list-tokens", tag: "admin", summary: "List tokens",
-	}, h.tokens)
-	register(h, route{
-		method: http.MethodDelete, path: "/v1/tokens/{name}", id: "revoke-token", tag: "admin", summary: "Revoke a token",
-	}, h.revokeToken)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/webhooks/deliveries", id: "list-deliveries", tag: "admin", summary: "List webhook deliveries",
-		description: "Outstanding ones first, then those given up, then those of the last day.",
-	}, h.deliveries)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/webhooks/deliveries/{id}/retry", id: "retry-delivery", tag: "admin", optional: true,
-		summary: "Make a delivery again that was given up",
-	}, h.retryDelivery)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/webhooks/secret", id: "webhook-secret", tag: "admin", summary: "Read what deliveries are signed with",
-	}, h.webhookSecret)
+	return []httpx.Route{
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/tokens", ID: "create-token", Tag: "admin", Summary: "Make a token", Status: http.StatusCreated,
+			Description: "The answer has the text that callers show. It is told this once.",
+		}, h.createToken),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/tokens", ID: "list-tokens", Tag: "admin", Summary: "List tokens",
+		}, h.tokens),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodDelete, Path: "/v1/tokens/{name}", ID: "revoke-token", Tag: "admin", Summary: "Revoke a token",
+		}, h.revokeToken),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/webhooks/deliveries", ID: "list-deliveries", Tag: "admin", Summary: "List webhook deliveries",
+			Description: "Outstanding ones first, then those given up, then those of the last day.",
+		}, h.deliveries),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/webhooks/deliveries/{id}/retry", ID: "retry-delivery", Tag: "admin", Optional: true,
+			Summary: "Make a delivery again that was given up",
+		}, h.retryDelivery),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/webhooks/secret", ID: "webhook-secret", Tag: "admin", Summary: "Read what deliveries are signed with",
+		}, h.webhookSecret),
+	}
 }
 
-func (h *HTTP) createToken(ctx context.Context, _ *none, body *wire.NewToken) (*tokenOutput, error) {
+func (h *HTTP) createToken(ctx context.Context, _ *httpx.None, body *wire.NewToken) (*httpx.Answer[wire.Token], error) {
 	t := access.Token{Name: body.Name, Rate: body.Rate, ExpiresAt: body.ExpiresAt}
 	var err error
 	if t.Grants, err = grants(body.Grants); err != nil {
@@ -65,30 +63,30 @@ func (h *HTTP) createToken(ctx context.Context, _ *none, body *wire.NewToken) (*
 	if err != nil {
 		return nil, err
 	}
-	return &tokenOutput{wireToken(&made, text)}, nil
+	return httpx.OK(wireToken(&made, text)), nil
 }
 
-func (h *HTTP) tokens(ctx context.Context, _ *none, _ *none) (*tokensOutput, error) {
+func (h *HTTP) tokens(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Tokens], error) {
 	tokens, err := h.options.Admin.Tokens(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := &tokensOutput{wire.Tokens{Tokens: make([]wire.Token, len(tokens))}}
+	out := httpx.OK(wire.Tokens{Tokens: make([]wire.Token, len(tokens))})
 	for i := range tokens {
 		out.Body.Tokens[i] = wireToken(&tokens[i], "")
 	}
 	return out, nil
 }
 
-func (h *HTTP) revokeToken(ctx context.Context, in *tokenInput, _ *none) (*tokenOutput, error) {
+func (h *HTTP) revokeToken(ctx context.Context, in *tokenInput, _ *httpx.None) (*httpx.Answer[wire.Token], error) {
 	t, err := h.options.Admin.RevokeToken(ctx, in.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &tokenOutput{wireToken(&t, "")}, nil
+	return httpx.OK(wireToken(&t, "")), nil
 }
 
-func (h *HTTP) deliveries(ctx context.Context, in *deliveriesInput, _ *none) (*deliveriesOutput, error) {
+func (h *HTTP) deliveries(ctx context.Context, in *deliveriesInput, _ *httpx.None) (*httpx.Answer[wire.Deliveries], error) {
 	var p parameters
 	limit := p.count("limit", in.Limit, 1000)
 	if err := p.err(); err != nil {
@@ -98,25 +96,25 @@ func (h *HTTP) deliveries(ctx context.Context, in *deliveriesInput, _ *none) (*d
 	if err != nil {
 		return nil, err
 	}
-	out := &deliveriesOutput{wire.Deliveries{Deliveries: make([]wire.Delivery, len(page.Deliveries)), NextCursor: page.Next}}
+	out := httpx.OK(wire.Deliveries{Deliveries: make([]wire.Delivery, len(page.Deliveries)), NextCursor: page.Next})
 	for i := range page.Deliveries {
 		out.Body.Deliveries[i] = wireDelivery(&page.Deliveries[i])
 	}
 	return out, nil
 }
 
-func (h *HTTP) retryDelivery(ctx context.Context, in *deliveryInput, _ *emptyBody) (*deliveryOutput, error) {
+func (h *HTTP) retryDelivery(ctx context.Context, in *deliveryInput, _ *emptyBody) (*httpx.Answer[wire.Delivery], error) {
 	d, err := h.options.Admin.RetryDelivery(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return &deliveryOutput{wireDelivery(&d)}, nil
+	return httpx.OK(wireDelivery(&d)), nil
 }
 
-func (h *HTTP) webhookSecret(ctx context.Context, _ *none, _ *none) (*secretOutput, error) {
+func (h *HTTP) webhookSecret(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.WebhookSecret], error) {
 	s, err := h.options.Admin.WebhookSecret(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &secretOutput{wire.WebhookSecret{Secret: s.Text()}}, nil
+	return httpx.OK(wire.WebhookSecret{Secret: s.Text()}), nil
 }

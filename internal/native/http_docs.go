@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
+	"github.com/gopherqueue/gq/internal/httpx"
 )
 
 var errDraining = errors.New("the server is about to stop")
@@ -78,7 +78,7 @@ type (
 	}
 )
 
-func newDocsPage(api *huma.OpenAPI) docsPage {
+func newDocsPage(api *httpx.Document) docsPage {
 	data := struct {
 		Title, About string
 		Groups       []docsGroup
@@ -87,7 +87,7 @@ func newDocsPage(api *huma.OpenAPI) docsPage {
 	for _, tag := range api.Tags {
 		data.Groups = append(data.Groups, docsGroup{tag.Name, tag.Description, docsOperations(api, tag.Name)})
 	}
-	schemas := api.Components.Schemas.Map()
+	schemas := api.Components.Schemas
 	for _, name := range slices.Sorted(maps.Keys(schemas)) {
 		data.Schemas = append(data.Schemas, docsSchema{name, docsFields(schemas[name])})
 	}
@@ -103,27 +103,29 @@ func newDocsPage(api *huma.OpenAPI) docsPage {
 	}
 }
 
-func (p docsPage) serve(w http.ResponseWriter) {
-	header := w.Header()
+func (h *HTTP) docs(c *httpx.Call) error {
+	header := c.Header()
 	header.Set("Content-Type", "text/html; charset=utf-8")
-	header.Set("Content-Security-Policy", p.policy)
+	header.Set("Content-Security-Policy", h.page.policy)
 	header.Set("Referrer-Policy", "no-referrer")
-	_, _ = w.Write(p.html) // the client has left
+	_, _ = c.Write(h.page.html) // the client has left
+	return nil
 }
 
-func docsOperations(api *huma.OpenAPI, tag string) (all []docsOperation) {
+func docsOperations(api *httpx.Document, tag string) (all []docsOperation) {
 	for _, path := range slices.Sorted(maps.Keys(api.Paths)) {
 		item := api.Paths[path]
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Patch, item.Delete} {
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			op := item[strings.ToLower(method)]
 			if op == nil || !slices.Contains(op.Tags, tag) {
 				continue
 			}
-			out := docsOperation{ID: op.OperationID, Method: op.Method, Path: path, Summary: op.Summary, About: op.Description}
+			out := docsOperation{ID: op.ID, Method: method, Path: path, Summary: op.Summary, About: op.Description}
 			for _, p := range op.Parameters {
-				out.Parameters = append(out.Parameters, docsParameter{p.Name, p.In, cmp.Or(p.Description, p.Schema.Description)})
+				out.Parameters = append(out.Parameters, docsParameter{p.Name, p.In, p.Description})
 			}
-			if op.RequestBody != nil {
-				for _, content := range op.RequestBody.Content {
+			if op.Body != nil {
+				for _, content := range op.Body.Content {
 					out.Body = docsRef(content.Schema)
 				}
 			}
@@ -140,14 +142,14 @@ func docsOperations(api *huma.OpenAPI, tag string) (all []docsOperation) {
 	return all
 }
 
-func docsRef(s *huma.Schema) string {
+func docsRef(s *httpx.Schema) string {
 	if s == nil {
 		return ""
 	}
-	return strings.TrimPrefix(s.Ref, "#/components/schemas/")
+	return s.Name()
 }
 
-func docsFields(s *huma.Schema) (all []docsField) {
+func docsFields(s *httpx.Schema) (all []docsField) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
 		all = append(all, docsField{
@@ -158,25 +160,21 @@ func docsFields(s *huma.Schema) (all []docsField) {
 }
 
 // docsForm says in words what a value looks like.
-func docsForm(s *huma.Schema) string {
+func docsForm(s *httpx.Schema) string {
 	switch {
 	case s == nil:
 		return "any"
 	case s.Ref != "":
 		return docsRef(s)
 	case len(s.Enum) > 0:
-		words := make([]string, len(s.Enum))
-		for i, v := range s.Enum {
-			words[i] = fmt.Sprint(v)
-		}
-		return strings.Join(words, ", ")
+		return strings.Join(s.Enum, ", ")
 	case len(s.OneOf) > 0:
 		words := make([]string, len(s.OneOf))
 		for i, o := range s.OneOf {
 			words[i] = docsForm(o)
 		}
 		return strings.Join(words, " or ")
-	case s.Type == huma.TypeArray:
+	case s.Type == "array":
 		return "list of " + docsForm(s.Items)
 	case s.Format != "":
 		return s.Format

@@ -3,10 +3,10 @@ package native
 import (
 	"context"
 	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
+	"reflect"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -29,48 +29,54 @@ type (
 	cancelBody struct {
 		Reason string `json:"reason,omitzero" doc:"Kept with the job."`
 	}
-	explainOutput struct{ Body wire.Explanation }
-	streamOutput  struct {
-		ContentType string `header:"Content-Type"`
-		Body        func(huma.Context)
-	}
 )
 
-func (h *HTTP) registerJob() {
-	register(h, route{
-		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: "jobs", summary: "Read a job",
-		description: "As it stands at this moment, with its payload and result.",
-	}, h.get)
-	register(h, route{
-		method: http.MethodPatch, path: "/v1/jobs/{id}", id: "update-job", tag: "jobs", summary: "Change the metadata of a job",
-		description: "While it is live: tags, correlation_id, callback_url, and until the first claim its priority. Everything else is read-only.",
-	}, h.update)
-	register(h, route{
-		method: http.MethodDelete, path: "/v1/jobs/{id}", id: "purge-job", tag: "jobs", status: http.StatusNoContent, summary: "Remove a finished job",
-		description: "Before its retention is over, with its payload, result and history, for good. What a subscriber of events is told of it stays.",
-	}, h.purge)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/jobs/{id}/cancel", id: "cancel-job", tag: "jobs", optional: true, summary: "Cancel a job",
-		description: "One that is not running ends at once. A running one is asked to stop, which its worker learns with its next heartbeat.",
-	}, h.cancel)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/jobs/{id}/replay", id: "replay-job", tag: "jobs", optional: true, status: http.StatusCreated,
-		summary: "Submit a finished job again", description: "As a new job with replay_of set; the old one stays as it ended.",
-	}, h.replay)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/jobs/{id}/events", id: "job-events", tag: "jobs", ndjson: true, summary: "Read the history of a job",
-		description: "Oldest first, one event a line.",
-	}, h.events)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/jobs/{id}/explain", id: "explain-job", tag: "jobs", summary: "Why is my job not running?",
-	}, h.explain)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/jobs/{id}/wait", id: "wait-job", tag: "jobs", summary: "Wait until a job has ended",
-		description: "Answers with the job and its result as soon as it has ended. When the time is over first, the job is answered as it stands then.",
-	}, h.wait)
+func (h *HTTP) oneJobRoutes(schemas *httpx.Schemas) []httpx.Route {
+	refusals := httpx.AnyRefusals()
+	// Generated clients that go by "json" in the content type would take the answer for
+	// the default one.
+	refusals["4XX"], refusals["5XX"] = refusals["default"], refusals["default"]
+	delete(refusals, "default")
+	return []httpx.Route{
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/jobs/{id}", ID: "get-job", Tag: "jobs", Summary: "Read a job",
+			Description: "As it stands at this moment, with its payload and result.",
+		}, h.get),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPatch, Path: "/v1/jobs/{id}", ID: "update-job", Tag: "jobs", Summary: "Change the metadata of a job",
+			Description: "While it is live: tags, correlation_id, callback_url, and until the first claim its priority. Everything else is read-only.",
+		}, h.update),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodDelete, Path: "/v1/jobs/{id}", ID: "purge-job", Tag: "jobs", Status: http.StatusNoContent, Summary: "Remove a finished job",
+			Description: "Before its retention is over, with its payload, result and history, for good. What a subscriber of events is told of it stays.",
+		}, h.purge),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/{id}/cancel", ID: "cancel-job", Tag: "jobs", Optional: true, Summary: "Cancel a job",
+			Description: "One that is not running ends at once. A running one is asked to stop, which its worker learns with its next heartbeat.",
+		}, h.cancel),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/{id}/replay", ID: "replay-job", Tag: "jobs", Optional: true, Status: http.StatusCreated,
+			Headers: map[string]string{"Location": "Where the job is."}, Summary: "Submit a finished job again", Description: "As a new job with replay_of set; the old one stays as it ended.",
+		}, h.replay),
+		httpx.Stream(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/jobs/{id}/events", ID: "job-events", Tag: "jobs", Summary: "Read the history of a job",
+			Description: "Oldest first, one event a line.", Refusals: refusals,
+			Responses: map[string]*httpx.Response{"200": {
+				Description: "One event a line.",
+				Content:     httpx.Content{"application/x-ndjson": {Schema: httpx.Lines("One Event as JSON a line.", schemas.Of(reflect.TypeFor[wire.Event]()))}},
+			}},
+		}, h.events),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/jobs/{id}/explain", ID: "explain-job", Tag: "jobs", Summary: "Why is my job not running?",
+		}, h.explain),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/jobs/{id}/wait", ID: "wait-job", Tag: "jobs", Summary: "Wait until a job has ended",
+			Description: "Answers with the job and its result as soon as it has ended. When the time is over first, the job is answered as it stands then.",
+		}, h.wait),
+	}
 }
 
-func (h *HTTP) get(ctx context.Context, in *getInput, _ *none) (*jobOutput, error) {
+func (h *HTTP) get(ctx context.Context, in *getInput, _ *httpx.None) (*httpx.Answer[wire.Job], error) {
 	var p parameters
 	id := p.jobID(in.ID)
 	var parts gq.Parts
@@ -96,14 +102,14 @@ func (h *HTTP) get(ctx context.Context, in *getInput, _ *none) (*jobOutput, erro
 	if err != nil {
 		return nil, err
 	}
-	out := &jobOutput{wire.JobOf(&job)}
+	out := httpx.OK(wire.JobOf(&job))
 	if whole {
 		out.Body.Policy = wire.PolicyOf(&job.Spec.Policy)
 	}
 	return out, nil
 }
 
-func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*jobOutput, error) {
+func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*httpx.Answer[wire.Job], error) {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
@@ -116,10 +122,10 @@ func (h *HTTP) update(ctx context.Context, in *jobInput, body *wire.Patch) (*job
 	if err != nil {
 		return nil, err
 	}
-	return &jobOutput{wire.JobOf(&job)}, nil
+	return httpx.OK(wire.JobOf(&job)), nil
 }
 
-func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*jobOutput, error) {
+func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*httpx.Answer[wire.Job], error) {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
@@ -132,17 +138,17 @@ func (h *HTTP) cancel(ctx context.Context, in *jobInput, body *cancelBody) (*job
 }
 
 // jobIn is a job in the state that a call has left it in.
-func (h *HTTP) jobIn(ctx context.Context, s *gq.State) (*jobOutput, error) {
+func (h *HTTP) jobIn(ctx context.Context, s *gq.State) (*httpx.Answer[wire.Job], error) {
 	job, err := h.engine.Get(ctx, s.ID, 0)
 	if err != nil {
 		// The call has succeeded, whatever came after.
-		return &jobOutput{wire.StateOf(s)}, nil //nolint:nilerr // see above
+		return httpx.OK(wire.StateOf(s)), nil //nolint:nilerr // see above
 	}
 	job.State = *s
-	return &jobOutput{wire.JobOf(&job)}, nil
+	return httpx.OK(wire.JobOf(&job)), nil
 }
 
-func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *none) (*struct{}, error) {
+func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
@@ -152,7 +158,7 @@ func (h *HTTP) purge(ctx context.Context, in *jobInput, _ *none) (*struct{}, err
 
 type replayBody struct{}
 
-func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*submitOutput, error) {
+func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*httpx.Answer[wire.Submitted], error) {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
@@ -161,32 +167,33 @@ func (h *HTTP) replay(ctx context.Context, in *jobInput, _ *replayBody) (*submit
 	if err != nil {
 		return nil, err
 	}
-	out := &submitOutput{Status: http.StatusCreated, Location: jobPath(s.ID()), Body: wire.Submitted{Job: wire.StateOf(&s.State)}}
+	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
+	out := httpx.OK(wire.Submitted{Job: wire.StateOf(&s.State)})
 	if job, err := h.engine.Get(ctx, s.ID(), gq.WithPayload); err == nil { // the call has succeeded, whatever comes after
 		out.Body.Job = wire.JobOf(&job)
 	}
 	return out, nil
 }
 
-func (h *HTTP) events(ctx context.Context, in *jobInput, _ *none) (*streamOutput, error) {
+func (h *HTTP) events(c *httpx.Call, in *jobInput) error {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	events, err := h.engine.History(ctx, id)
+	events, err := h.engine.History(c.Request.Context(), id)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &streamOutput{ContentType: "application/x-ndjson", Body: func(c huma.Context) {
-		for i := range events {
-			if wire.EncodeJSON(c.BodyWriter(), wire.EventOf(&events[i])) != nil {
-				return // the client has left
-			}
+	c.Header().Set("Content-Type", "application/x-ndjson")
+	for i := range events {
+		if wire.EncodeJSON(c, wire.EventOf(&events[i])) != nil {
+			break // the client has left
 		}
-	}}, nil
+	}
+	return nil
 }
 
-func (h *HTTP) explain(ctx context.Context, in *jobInput, _ *none) (*explainOutput, error) {
+func (h *HTTP) explain(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.Answer[wire.Explanation], error) {
 	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
 		return nil, err
@@ -195,10 +202,10 @@ func (h *HTTP) explain(ctx context.Context, in *jobInput, _ *none) (*explainOutp
 	if err != nil {
 		return nil, err
 	}
-	return &explainOutput{wire.ExplanationOf(&x)}, nil
+	return httpx.OK(wire.ExplanationOf(&x)), nil
 }
 
-func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *none) (*jobOutput, error) {
+func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *httpx.None) (*httpx.Answer[wire.Job], error) {
 	var p parameters
 	id := p.jobID(in.ID)
 	if in.Timeout == "" {
@@ -208,7 +215,7 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *none) (*jobOutput, er
 	if err := p.err(); err != nil {
 		return nil, err
 	}
-	h.writeWithin(callOf(ctx), timeout)
+	httpx.CallOf(ctx).AnswerAfter(timeout)
 	waiting, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	defer context.AfterFunc(h.draining, cancel)()
@@ -216,5 +223,5 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *none) (*jobOutput, er
 	if err != nil {
 		return nil, err
 	}
-	return &jobOutput{wire.JobOf(&job)}, nil
+	return httpx.OK(wire.JobOf(&job)), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -20,21 +21,13 @@ type (
 	submitInput struct {
 		Key string `header:"Idempotency-Key" doc:"Instead of idempotency_key in the body."`
 	}
-	submitOutput struct {
-		Status   int
-		Location string `header:"Location" doc:"Where the job is."`
-		Body     wire.Submitted
-	}
-	batchOutput struct{ Body wire.BatchAnswers }
-	jobOutput   struct{ Body wire.Job }
-	jobsOutput  struct{ Body wire.Jobs }
-	listInput   struct {
+	listInput struct {
 		Queue         string      `query:"queue" doc:"Only of this queue."`
-		State         stateTexts  `query:"state" doc:"Only in these states; repeated, or with commas."`
+		State         []stateText `query:"state" doc:"Only in these states; repeated, or with commas."`
 		CreatedAfter  instantText `query:"created_after" doc:"Not submitted before this instant."`
 		CreatedBefore instantText `query:"created_before" doc:"Submitted before this instant."`
-		Type          typeTexts   `query:"type,explode" doc:"Only of these types; repeated. See below about pages."`
-		Tag           tagTexts    `query:"tag,explode" doc:"Only with this tag, as name=value; repeated, all of them. See below about pages."`
+		Type          []string    `query:"type,explode" doc:"Only of these types; repeated. See below about pages."`
+		Tag           []string    `query:"tag,explode" doc:"Only with this tag, as name=value; repeated, all of them. See below about pages."`
 		Order         orderText   `query:"order" doc:"By submission; newest first unless told."`
 		Cursor        string      `query:"cursor" doc:"next_cursor of the page before."`
 		Limit         countText   `query:"limit" doc:"Jobs on the page; 50 unless told, at most 1000."`
@@ -49,8 +42,7 @@ type (
 		All           bool              `json:"all,omitzero" doc:"Needed where nothing else is given: every live job."`
 		Reason        string            `json:"reason,omitzero"`
 	}
-	cancelManyOutput struct{ Body wire.CancelReport }
-	purgeBody        struct {
+	purgeBody struct {
 		Queue         string            `json:"queue,omitzero" doc:"Only of this queue."`
 		States        []gq.Status       `json:"states" doc:"Which: COMPLETED, FAILED, DEAD_LETTER or CANCELLED."`
 		CreatedAfter  instantText       `json:"created_after,omitzero"`
@@ -58,37 +50,39 @@ type (
 		Types         []string          `json:"types,omitempty" doc:"Only of these types."`
 		Tags          map[string]string `json:"tags,omitempty" doc:"Only with these tags, all of them."`
 	}
-	purgeOutput struct{ Body wire.PurgeReport }
 )
 
-func (h *HTTP) registerJobs() {
-	register(h, route{
-		method: http.MethodPost, path: "/v1/jobs", id: "submit-job", tag: "jobs", large: true, status: http.StatusCreated,
-		summary: "Submit a job",
-		description: "Answers when the job is durable. Where the idempotency key is taken the answer is 200 with the job that has it, " +
-			"existing true, and same true if it was submitted with the same content.",
-		also: map[int]string{http.StatusOK: "The idempotency key was taken; this is the job that has it."},
-	}, h.submit)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/jobs/batch", id: "submit-batch", tag: "jobs", large: true,
-		summary: "Submit many jobs",
-		description: "Each job has its own answer, in order: the job, or {\"problem\": …}; one that is wrong does not keep the others out. Where jobs name each other by ref and needs, " +
-			"or with atomic, all are accepted or none.",
-	}, h.submitBatch)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: "jobs", summary: "List jobs",
-		description: "By order of submission, without payloads and results. By queue, state and time a page is full unless it is the last. " +
-			"Jobs have no order by type or tag: for those the server looks at up to 10,000 jobs that the other parameters select, " +
-			"so that a page may have fewer jobs than its limit, or none, while next_cursor says that there is more to look at.",
-	}, h.list)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/jobs/cancel", id: "cancel-jobs", tag: "jobs", summary: "Cancel all jobs that a filter selects",
-		description: "Live jobs only. If the call does not end well it can be repeated.",
-	}, h.cancelMany)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/jobs/purge", id: "purge-jobs", tag: "jobs", summary: "Remove all finished jobs that a filter selects",
-		description: "Before their retention is over, and for good. If the call does not end well it can be repeated.",
-	}, h.purgeMany)
+func (h *HTTP) jobRoutes() []httpx.Route {
+	return []httpx.Route{
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs", ID: "submit-job", Tag: "jobs", Large: true, Status: http.StatusCreated,
+			Summary: "Submit a job",
+			Description: "Answers when the job is durable. Where the idempotency key is taken the answer is 200 with the job that has it, " +
+				"existing true, and same true if it was submitted with the same content.",
+			Headers: map[string]string{"Location": "Where the job is."},
+			Also:    map[int]string{http.StatusOK: "The idempotency key was taken; this is the job that has it."},
+		}, h.submit),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/batch", ID: "submit-batch", Tag: "jobs", Large: true,
+			Summary: "Submit many jobs",
+			Description: "Each job has its own answer, in order: the job, or {\"problem\": …}; one that is wrong does not keep the others out. Where jobs name each other by ref and needs, " +
+				"or with atomic, all are accepted or none.",
+		}, h.submitBatch),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/jobs", ID: "list-jobs", Tag: "jobs", Summary: "List jobs",
+			Description: "By order of submission, without payloads and results. By queue, state and time a page is full unless it is the last. " +
+				"Jobs have no order by type or tag: for those the server looks at up to 10,000 jobs that the other parameters select, " +
+				"so that a page may have fewer jobs than its limit, or none, while next_cursor says that there is more to look at.",
+		}, h.list),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/cancel", ID: "cancel-jobs", Tag: "jobs", Summary: "Cancel all jobs that a filter selects",
+			Description: "Live jobs only. If the call does not end well it can be repeated.",
+		}, h.cancelMany),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/jobs/purge", ID: "purge-jobs", Tag: "jobs", Summary: "Remove all finished jobs that a filter selects",
+			Description: "Before their retention is over, and for good. If the call does not end well it can be repeated.",
+		}, h.purgeMany),
+	}
 }
 
 // queuePolicy is what jobs of a queue start from.
@@ -105,7 +99,7 @@ func (h *HTTP) queuePolicy(ctx context.Context) func(string) (gq.Policy, error) 
 	}
 }
 
-func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*submitOutput, error) {
+func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*httpx.Answer[wire.Submitted], error) {
 	if in.Key != "" {
 		if body.IdempotencyKey != "" && body.IdempotencyKey != in.Key {
 			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "idempotency_key", Problem: "is not that of the header Idempotency-Key"}}}
@@ -124,11 +118,12 @@ func (h *HTTP) submit(ctx context.Context, in *submitInput, body *wire.Spec) (*s
 	if err != nil {
 		return nil, err
 	}
-	status := http.StatusCreated
+	httpx.CallOf(ctx).Header().Set("Location", jobPath(s.ID()))
+	answer := httpx.OK(out)
 	if s.Existing {
-		status = http.StatusOK
+		answer.Status = http.StatusOK
 	}
-	return &submitOutput{Status: status, Location: jobPath(s.ID()), Body: out}, nil
+	return answer, nil
 }
 
 func jobPath(id gq.JobID) string { return "/v1/jobs/" + url.PathEscape(id.String()) }
@@ -153,7 +148,7 @@ func (h *HTTP) submitted(ctx context.Context, spec gq.Spec, s gq.SubmitResult) (
 	return wire.Submitted{Job: wire.JobOf(&gq.Job{Spec: spec, State: s.State, Metadata: spec.Metadata})}, nil
 }
 
-func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*batchOutput, error) {
+func (h *HTTP) submitBatch(ctx context.Context, _ *httpx.None, body *wire.Batch) (*httpx.Answer[wire.BatchAnswers], error) {
 	drafts, refused, err := body.Domain(h.queuePolicy(ctx))
 	if err != nil {
 		return nil, err
@@ -173,7 +168,7 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 			named[drafts[i].Ref] = all[i].ID()
 		}
 	}
-	out := &batchOutput{wire.BatchAnswers{Jobs: make([]wire.BatchAnswer, len(all))}}
+	out := httpx.OK(wire.BatchAnswers{Jobs: make([]wire.BatchAnswer, len(all))})
 	for i, s := range all {
 		answer := &out.Body.Jobs[i]
 		err := s.Err
@@ -185,7 +180,7 @@ func (h *HTTP) submitBatch(ctx context.Context, _ *none, body *wire.Batch) (*bat
 			answer.Submitted, err = h.submitted(ctx, spec, s)
 		}
 		if err != nil {
-			answer.Problem = h.problem(ctx, err)
+			answer.Problem = problem(ctx, err)
 		}
 	}
 	return out, nil
@@ -214,12 +209,12 @@ func (h *HTTP) submitEach(ctx context.Context, drafts []gq.GraphJob, refused map
 	return all, nil
 }
 
-func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, error) {
+func (h *HTTP) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.Answer[wire.Jobs], error) {
 	var p parameters
 	q := gq.Query{
-		Queue: in.Queue, Statuses: p.statuses(callOf(ctx).r),
+		Queue: in.Queue, Statuses: p.statuses(in.State),
 		CreatedAfter: p.instant("created_after", in.CreatedAfter), CreatedBefore: p.instant("created_before", in.CreatedBefore),
-		Types: callOf(ctx).r.URL.Query()["type"], Tags: p.tags(callOf(ctx).r),
+		Types: in.Type, Tags: p.tags(in.Tag),
 		Cursor: in.Cursor, Limit: p.count("limit", in.Limit, maxPage),
 	}
 	switch in.Order {
@@ -239,10 +234,10 @@ func (h *HTTP) list(ctx context.Context, in *listInput, _ *none) (*jobsOutput, e
 	if err != nil {
 		return nil, err
 	}
-	return &jobsOutput{wire.JobsOf(page)}, nil
+	return httpx.OK(wire.JobsOf(page)), nil
 }
 
-func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*cancelManyOutput, error) {
+func (h *HTTP) cancelMany(ctx context.Context, _ *httpx.None, body *cancelManyBody) (*httpx.Answer[wire.CancelReport], error) {
 	var p parameters
 	q := gq.Query{
 		Queue: body.Queue, Statuses: body.States,
@@ -263,10 +258,10 @@ func (h *HTTP) cancelMany(ctx context.Context, _ *none, body *cancelManyBody) (*
 	if err != nil {
 		return nil, err
 	}
-	return &cancelManyOutput{wire.CancelReport(report)}, nil
+	return httpx.OK(wire.CancelReport(report)), nil
 }
 
-func (h *HTTP) purgeMany(ctx context.Context, _ *none, body *purgeBody) (*purgeOutput, error) {
+func (h *HTTP) purgeMany(ctx context.Context, _ *httpx.None, body *purgeBody) (*httpx.Answer[wire.PurgeReport], error) {
 	var p parameters
 	q := gq.Query{
 		Queue: body.Queue, Statuses: body.States,
@@ -283,5 +278,5 @@ func (h *HTTP) purgeMany(ctx context.Context, _ *none, body *purgeBody) (*purgeO
 	if err != nil {
 		return nil, err
 	}
-	return &purgeOutput{wire.PurgeReport{Purged: n}}, nil
+	return httpx.OK(wire.PurgeReport{Purged: n}), nil
 }

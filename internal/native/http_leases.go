@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 )
 
@@ -22,7 +23,6 @@ type (
 		TTL     *wire.Duration `json:"ttl,omitempty" doc:"Of the leases; that of each job's policy unless told."`
 		Hold    bool           `json:"hold,omitzero" doc:"Claim only; the execution begins with start."`
 	}
-	claimed    struct{ Body wire.Claimed }
 	leaseInput struct {
 		ID string `path:"id" doc:"The lease's id."`
 	}
@@ -63,27 +63,29 @@ type (
 	}
 )
 
-func (h *HTTP) registerLeases() {
-	register(h, route{
-		method: http.MethodPost, path: "/v1/claim", id: "claim-jobs", tag: "work", summary: "Claim jobs",
-		description: "Each comes started, under a lease whose id is needed for everything that follows, with its payload and checkpoint. Without a job for it the answer is an empty list.",
-	}, h.claim)
-	under := func(verb, summary, description string, large bool) route {
-		return route{
-			method: http.MethodPost, path: "/v1/leases/{id}/" + verb, id: verb + "-lease", tag: "work", optional: true, large: large,
-			summary: summary, description: description,
+func (h *HTTP) leaseRoutes() []httpx.Route {
+	under := func(verb, summary, description string, large bool) httpx.Route {
+		return httpx.Route{
+			Method: http.MethodPost, Path: "/v1/leases/{id}/" + verb, ID: verb + "-lease", Tag: "work", Optional: true, Large: large,
+			Summary: summary, Description: description,
 		}
 	}
-	register(h, under("start", "Start a held job", "Begins the execution of a job that was claimed with hold.", false), h.start)
-	register(h, under("heartbeat", "Keep a lease alive",
-		"And report progress. cancel_requested in the answer means that the job should stop.", true), h.heartbeat)
-	register(h, under("complete", "Complete a job", "The very same call again is answered as before.", true), h.complete)
-	register(h, under("fail", "End an attempt without success",
-		"Whether the job is tried again follows from the category and the job's policy.", false), h.fail)
-	register(h, under("release", "Give a job back", "Without fault; it uses up no attempt.", false), h.release)
+	return []httpx.Route{
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/claim", ID: "claim-jobs", Tag: "work", Summary: "Claim jobs",
+			Description: "Each comes started, under a lease whose id is needed for everything that follows, with its payload and checkpoint. Without a job for it the answer is an empty list.",
+		}, h.claim),
+		httpx.Handle(under("start", "Start a held job", "Begins the execution of a job that was claimed with hold.", false), h.start),
+		httpx.Handle(under("heartbeat", "Keep a lease alive",
+			"And report progress. cancel_requested in the answer means that the job should stop.", true), h.heartbeat),
+		httpx.Handle(under("complete", "Complete a job", "The very same call again is answered as before.", true), h.complete),
+		httpx.Handle(under("fail", "End an attempt without success",
+			"Whether the job is tried again follows from the category and the job's policy.", false), h.fail),
+		httpx.Handle(under("release", "Give a job back", "Without fault; it uses up no attempt.", false), h.release),
+	}
 }
 
-func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, error) {
+func (h *HTTP) claim(ctx context.Context, _ *httpx.None, body *claimBody) (*httpx.Answer[wire.Claimed], error) {
 	wait := lasting(body.Wait)
 	if wait > MaxHTTPWait || wait < 0 {
 		var p parameters
@@ -97,7 +99,7 @@ func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, e
 	if h.draining.Err() != nil {
 		return nil, errStopping // or who polls would do so in a loop
 	}
-	h.writeWithin(callOf(ctx), wait)
+	httpx.CallOf(ctx).AnswerAfter(wait)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.draining, cancel)()
@@ -108,7 +110,7 @@ func (h *HTTP) claim(ctx context.Context, _ *none, body *claimBody) (*claimed, e
 	if err != nil {
 		return nil, err
 	}
-	out := &claimed{wire.Claimed{Jobs: make([]wire.Job, len(jobs))}}
+	out := httpx.OK(wire.Claimed{Jobs: make([]wire.Job, len(jobs))})
 	for i := range jobs {
 		out.Body.Jobs[i] = wire.JobOf(&jobs[i])
 	}
@@ -126,7 +128,7 @@ func (l *leaseInput) ref(by holder) gq.LeaseRef {
 	return gq.LeaseRef{ID: gq.LeaseID(l.ID), Version: gq.LeaseVersion(by.Version), Worker: by.Worker}
 }
 
-func (h *HTTP) start(ctx context.Context, in *leaseInput, body *startBody) (*jobOutput, error) {
+func (h *HTTP) start(ctx context.Context, in *leaseInput, body *startBody) (*httpx.Answer[wire.Job], error) {
 	state, err := h.engine.Start(ctx, in.ref(body.holder), lasting(body.TTL))
 	if err != nil {
 		return nil, err
@@ -134,7 +136,7 @@ func (h *HTTP) start(ctx context.Context, in *leaseInput, body *startBody) (*job
 	return h.jobIn(ctx, &state)
 }
 
-func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBody) (*jobOutput, error) {
+func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBody) (*httpx.Answer[wire.Job], error) {
 	beat := gq.Heartbeat{Lease: in.ref(body.holder), Progress: -1, Note: body.Note}
 	if body.Progress != nil {
 		beat.Progress = *body.Progress
@@ -155,7 +157,7 @@ func (h *HTTP) heartbeat(ctx context.Context, in *leaseInput, body *heartbeatBod
 	return h.answer(ctx, answers, err)
 }
 
-func (h *HTTP) answer(ctx context.Context, answers []gq.LeaseResult, err error) (*jobOutput, error) {
+func (h *HTTP) answer(ctx context.Context, answers []gq.LeaseResult, err error) (*httpx.Answer[wire.Job], error) {
 	if err == nil {
 		err = answers[0].Err
 	}
@@ -165,12 +167,12 @@ func (h *HTTP) answer(ctx context.Context, answers []gq.LeaseResult, err error) 
 	return h.jobIn(ctx, &answers[0].State)
 }
 
-func (h *HTTP) settle(ctx context.Context, o gq.Outcome) (*jobOutput, error) {
+func (h *HTTP) settle(ctx context.Context, o gq.Outcome) (*httpx.Answer[wire.Job], error) {
 	answers, err := h.engine.Settle(ctx, []gq.Outcome{o})
 	return h.answer(ctx, answers, err)
 }
 
-func (h *HTTP) complete(ctx context.Context, in *leaseInput, body *completeBody) (*jobOutput, error) {
+func (h *HTTP) complete(ctx context.Context, in *leaseInput, body *completeBody) (*httpx.Answer[wire.Job], error) {
 	result, err := wire.Contents("result", body.Result, body.ResultBase64)
 	if err != nil {
 		return nil, err
@@ -182,7 +184,7 @@ func (h *HTTP) complete(ctx context.Context, in *leaseInput, body *completeBody)
 	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.VerdictComplete, Result: result, Spawn: spawn})
 }
 
-func (h *HTTP) fail(ctx context.Context, in *leaseInput, body *failBody) (*jobOutput, error) {
+func (h *HTTP) fail(ctx context.Context, in *leaseInput, body *failBody) (*httpx.Answer[wire.Job], error) {
 	f := gq.Failure{Category: gq.CategoryTemporary, Code: body.Code, Message: body.Message, RetryAfter: lasting(body.RetryAfter)}
 	if body.Category != nil {
 		f.Category = *body.Category
@@ -190,7 +192,7 @@ func (h *HTTP) fail(ctx context.Context, in *leaseInput, body *failBody) (*jobOu
 	return h.settle(ctx, gq.Outcome{Lease: in.ref(body.holder), Verdict: gq.VerdictFail, Failure: f})
 }
 
-func (h *HTTP) release(ctx context.Context, in *leaseInput, body *releaseBody) (*jobOutput, error) {
+func (h *HTTP) release(ctx context.Context, in *leaseInput, body *releaseBody) (*httpx.Answer[wire.Job], error) {
 	return h.settle(ctx, gq.Outcome{
 		Lease: in.ref(body.holder), Verdict: gq.VerdictRelease, Delay: lasting(body.Delay), Reason: body.Reason,
 	})

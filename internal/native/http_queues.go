@@ -7,6 +7,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -25,49 +26,44 @@ type (
 		Cursor string    `query:"cursor" doc:"next_cursor of the page before."`
 		Limit  countText `query:"limit" doc:"Queues on the page; 1000 unless told, which is also the most."`
 	}
-	emptyBody       struct{}
-	queueOutput     struct{ Body wire.Queue }
-	queuesOutput    struct{ Body wire.Queues }
-	poolOutput      struct{ Body wire.Pool }
-	poolsOutput     struct{ Body wire.Pools }
-	scheduleOutput  struct{ Body wire.Schedule }
-	schedulesOutput struct{ Body wire.Schedules }
-	noOutput        struct{}
+	emptyBody struct{}
 )
 
-func (h *HTTP) registerQueues() {
-	register(h, route{
-		method: http.MethodGet, path: "/v1/queues", id: "list-queues", tag: "queues", summary: "List queues",
-		description: "The queues that were configured or ever had a job, by name and with their numbers, a page at a time.",
-	}, h.queues)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/queues/{name}", id: "get-queue", tag: "queues", summary: "Read a queue",
-	}, h.queue)
-	for _, r := range []route{
-		{method: http.MethodPatch, id: "change-queue"},
-		{method: http.MethodPut, id: "set-queue"},
-	} {
-		r.path, r.tag, r.summary = "/v1/queues/{name}", "queues", "Configure a queue"
-		r.description = "What is absent stays as it is. A queue that does not exist begins with the defaults. Jobs that exist keep their policy."
-		register(h, r, h.changeQueue)
+func (h *HTTP) queueRoutes() []httpx.Route {
+	configure := func(method, id string) httpx.Route {
+		return httpx.Route{
+			Method: method, Path: "/v1/queues/{name}", ID: id, Tag: "queues", Summary: "Configure a queue",
+			Description: "What is absent stays as it is. A queue that does not exist begins with the defaults. Jobs that exist keep their policy.",
+		}
 	}
-	register(h, route{
-		method: http.MethodPost, path: "/v1/queues/{name}/pause", id: "pause-queue", tag: "queues", optional: true, summary: "Pause a queue",
-		description: "Nothing is claimed from it any more; submissions go on. A queue that does not exist begins with the defaults, so that it can be paused before its first job.",
-	}, h.pauseQueue)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/queues/{name}/resume", id: "resume-queue", tag: "queues", optional: true, summary: "Resume a queue",
-		description: "One that does not exist is not found.",
-	}, h.resumeQueue)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/pools", id: "list-pools", tag: "queues", summary: "List capacity pools",
-	}, h.pools)
-	register(h, route{
-		method: http.MethodPut, path: "/v1/pools/{name}", id: "set-pool", tag: "queues", summary: "Make or change a capacity pool",
-	}, h.setPool)
+	return []httpx.Route{
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/queues", ID: "list-queues", Tag: "queues", Summary: "List queues",
+			Description: "The queues that were configured or ever had a job, by name and with their numbers, a page at a time.",
+		}, h.queues),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/queues/{name}", ID: "get-queue", Tag: "queues", Summary: "Read a queue",
+		}, h.queue),
+		httpx.Handle(configure(http.MethodPatch, "change-queue"), h.changeQueue),
+		httpx.Handle(configure(http.MethodPut, "set-queue"), h.changeQueue),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/queues/{name}/pause", ID: "pause-queue", Tag: "queues", Optional: true, Summary: "Pause a queue",
+			Description: "Nothing is claimed from it any more; submissions go on. A queue that does not exist begins with the defaults, so that it can be paused before its first job.",
+		}, h.pauseQueue),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/queues/{name}/resume", ID: "resume-queue", Tag: "queues", Optional: true, Summary: "Resume a queue",
+			Description: "One that does not exist is not found.",
+		}, h.resumeQueue),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/pools", ID: "list-pools", Tag: "queues", Summary: "List capacity pools",
+		}, h.pools),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPut, Path: "/v1/pools/{name}", ID: "set-pool", Tag: "queues", Summary: "Make or change a capacity pool",
+		}, h.setPool),
+	}
 }
 
-func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *none) (*queuesOutput, error) {
+func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *httpx.None) (*httpx.Answer[wire.Queues], error) {
 	var p parameters
 	limit := cmp.Or(p.count("limit", in.Limit, maxPage), maxPage)
 	checkQueueCursor(&p, in.Cursor)
@@ -76,7 +72,7 @@ func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *none) (*queuesOut
 	}
 	queues, next, err := queuePage(ctx, h.engine, in.Cursor, limit)
 	if err != nil || len(queues) == 0 {
-		return &queuesOutput{wire.QueuesOf(nil, nil)}, err
+		return httpx.OK(wire.QueuesOf(nil, nil)), err
 	}
 	names := make([]string, len(queues))
 	for i := range queues {
@@ -86,7 +82,7 @@ func (h *HTTP) queues(ctx context.Context, in *queuesInput, _ *none) (*queuesOut
 	if err != nil {
 		return nil, err
 	}
-	out := &queuesOutput{wire.QueuesOf(queues, counts)}
+	out := httpx.OK(wire.QueuesOf(queues, counts))
 	out.Body.NextCursor = next
 	return out, nil
 }
@@ -113,7 +109,7 @@ func queuePage(ctx context.Context, e engine.API, cursor string, limit int) (pag
 	return page, next, err
 }
 
-func (h *HTTP) queue(ctx context.Context, in *queueInput, _ *none) (*queueOutput, error) {
+func (h *HTTP) queue(ctx context.Context, in *queueInput, _ *httpx.None) (*httpx.Answer[wire.Queue], error) {
 	if err := machine.CheckQueueName(in.Name); err != nil {
 		return nil, err
 	}
@@ -121,7 +117,7 @@ func (h *HTTP) queue(ctx context.Context, in *queueInput, _ *none) (*queueOutput
 	return h.counted(ctx, q, err)
 }
 
-func (h *HTTP) counted(ctx context.Context, q gq.Queue, err error) (*queueOutput, error) {
+func (h *HTTP) counted(ctx context.Context, q gq.Queue, err error) (*httpx.Answer[wire.Queue], error) {
 	if err != nil {
 		return nil, err
 	}
@@ -133,10 +129,10 @@ func (h *HTTP) counted(ctx context.Context, q gq.Queue, err error) (*queueOutput
 	for _, c := range counts {
 		count.Add(c)
 	}
-	return &queueOutput{wire.QueueOf(&q, &count)}, nil
+	return httpx.OK(wire.QueueOf(&q, &count)), nil
 }
 
-func (h *HTTP) changeQueue(ctx context.Context, in *queueInput, body *wire.QueueChange) (*queueOutput, error) {
+func (h *HTTP) changeQueue(ctx context.Context, in *queueInput, body *wire.QueueChange) (*httpx.Answer[wire.Queue], error) {
 	if err := machine.CheckQueueName(in.Name); err != nil {
 		return nil, err
 	}
@@ -144,29 +140,29 @@ func (h *HTTP) changeQueue(ctx context.Context, in *queueInput, body *wire.Queue
 	return h.counted(ctx, q, err)
 }
 
-func (h *HTTP) pauseQueue(ctx context.Context, in *queueInput, _ *emptyBody) (*queueOutput, error) {
+func (h *HTTP) pauseQueue(ctx context.Context, in *queueInput, _ *emptyBody) (*httpx.Answer[wire.Queue], error) {
 	q, err := h.engine.Pause(ctx, in.Name)
 	return h.counted(ctx, q, err)
 }
 
-func (h *HTTP) resumeQueue(ctx context.Context, in *queueInput, _ *emptyBody) (*queueOutput, error) {
+func (h *HTTP) resumeQueue(ctx context.Context, in *queueInput, _ *emptyBody) (*httpx.Answer[wire.Queue], error) {
 	q, err := h.engine.Resume(ctx, in.Name)
 	return h.counted(ctx, q, err)
 }
 
-func (h *HTTP) pools(ctx context.Context, _ *none, _ *none) (*poolsOutput, error) {
+func (h *HTTP) pools(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Pools], error) {
 	pools, err := h.engine.Pools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := &poolsOutput{wire.Pools{Pools: make([]wire.Pool, len(pools))}}
+	out := httpx.OK(wire.Pools{Pools: make([]wire.Pool, len(pools))})
 	for i, p := range pools {
 		out.Body.Pools[i] = wire.PoolOf(p)
 	}
 	return out, nil
 }
 
-func (h *HTTP) setPool(ctx context.Context, in *poolInput, body *wire.PoolChange) (*poolOutput, error) {
+func (h *HTTP) setPool(ctx context.Context, in *poolInput, body *wire.PoolChange) (*httpx.Answer[wire.Pool], error) {
 	if body.Capacity == nil { // none would stop every queue of the pool
 		var p parameters
 		p.fault("capacity", "is required")
@@ -181,59 +177,61 @@ func (h *HTTP) setPool(ctx context.Context, in *poolInput, body *wire.PoolChange
 	}
 	for _, p := range pools {
 		if p.Name == in.Name {
-			return &poolOutput{wire.PoolOf(p)}, nil
+			return httpx.OK(wire.PoolOf(p)), nil
 		}
 	}
 	return nil, gq.ErrNotFound
 }
 
-func (h *HTTP) registerSchedules() {
-	register(h, route{
-		method: http.MethodGet, path: "/v1/schedules", id: "list-schedules", tag: "schedules", summary: "List schedules",
-	}, h.schedules)
-	register(h, route{
-		method: http.MethodGet, path: "/v1/schedules/{name}", id: "get-schedule", tag: "schedules", summary: "Read a schedule",
-	}, h.schedule)
-	register(h, route{
-		method: http.MethodPut, path: "/v1/schedules/{name}", id: "set-schedule", tag: "schedules", large: true, summary: "Make or replace a schedule",
-	}, h.setSchedule)
-	register(h, route{
-		method: http.MethodDelete, path: "/v1/schedules/{name}", id: "delete-schedule", tag: "schedules", status: http.StatusNoContent,
-		summary: "Delete a schedule", description: "Jobs that it has submitted stay.",
-	}, h.deleteSchedule)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/schedules/{name}/pause", id: "pause-schedule", tag: "schedules", optional: true, summary: "Pause a schedule",
-	}, h.pauseSchedule)
-	register(h, route{
-		method: http.MethodPost, path: "/v1/schedules/{name}/resume", id: "resume-schedule", tag: "schedules", optional: true,
-		summary: "Resume a schedule", description: "Slots that passed meanwhile are not made up for.",
-	}, h.resumeSchedule)
+func (h *HTTP) scheduleRoutes() []httpx.Route {
+	return []httpx.Route{
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/schedules", ID: "list-schedules", Tag: "schedules", Summary: "List schedules",
+		}, h.schedules),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/v1/schedules/{name}", ID: "get-schedule", Tag: "schedules", Summary: "Read a schedule",
+		}, h.schedule),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPut, Path: "/v1/schedules/{name}", ID: "set-schedule", Tag: "schedules", Large: true, Summary: "Make or replace a schedule",
+		}, h.setSchedule),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodDelete, Path: "/v1/schedules/{name}", ID: "delete-schedule", Tag: "schedules", Status: http.StatusNoContent,
+			Summary: "Delete a schedule", Description: "Jobs that it has submitted stay.",
+		}, h.deleteSchedule),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/schedules/{name}/pause", ID: "pause-schedule", Tag: "schedules", Optional: true, Summary: "Pause a schedule",
+		}, h.pauseSchedule),
+		httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/v1/schedules/{name}/resume", ID: "resume-schedule", Tag: "schedules", Optional: true,
+			Summary: "Resume a schedule", Description: "Slots that passed meanwhile are not made up for.",
+		}, h.resumeSchedule),
+	}
 }
 
-func (h *HTTP) schedules(ctx context.Context, _ *none, _ *none) (*schedulesOutput, error) {
+func (h *HTTP) schedules(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Schedules], error) {
 	all, err := h.engine.Schedules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := &schedulesOutput{wire.Schedules{Schedules: make([]wire.Schedule, len(all))}}
+	out := httpx.OK(wire.Schedules{Schedules: make([]wire.Schedule, len(all))})
 	for i := range all {
 		out.Body.Schedules[i] = wire.ScheduleOf(&all[i])
 	}
 	return out, nil
 }
 
-func scheduled(s gq.Schedule, err error) (*scheduleOutput, error) {
+func scheduled(s gq.Schedule, err error) (*httpx.Answer[wire.Schedule], error) {
 	if err != nil {
 		return nil, wire.ScheduleFaults(err)
 	}
-	return &scheduleOutput{wire.ScheduleOf(&s)}, nil
+	return httpx.OK(wire.ScheduleOf(&s)), nil
 }
 
-func (h *HTTP) schedule(ctx context.Context, in *scheduleInput, _ *none) (*scheduleOutput, error) {
+func (h *HTTP) schedule(ctx context.Context, in *scheduleInput, _ *httpx.None) (*httpx.Answer[wire.Schedule], error) {
 	return scheduled(h.engine.Schedule(ctx, in.Name))
 }
 
-func (h *HTTP) setSchedule(ctx context.Context, in *scheduleInput, body *wire.ScheduleDraft) (*scheduleOutput, error) {
+func (h *HTTP) setSchedule(ctx context.Context, in *scheduleInput, body *wire.ScheduleDraft) (*httpx.Answer[wire.Schedule], error) {
 	s, err := body.Domain(in.Name, h.queuePolicy(ctx))
 	if err != nil {
 		return nil, err
@@ -241,17 +239,14 @@ func (h *HTTP) setSchedule(ctx context.Context, in *scheduleInput, body *wire.Sc
 	return scheduled(h.engine.PutSchedule(ctx, s))
 }
 
-func (h *HTTP) deleteSchedule(ctx context.Context, in *scheduleInput, _ *none) (*noOutput, error) {
-	if err := h.engine.DeleteSchedule(ctx, in.Name); err != nil {
-		return nil, err
-	}
-	return &noOutput{}, nil
+func (h *HTTP) deleteSchedule(ctx context.Context, in *scheduleInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
+	return nil, h.engine.DeleteSchedule(ctx, in.Name)
 }
 
-func (h *HTTP) pauseSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*scheduleOutput, error) {
+func (h *HTTP) pauseSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*httpx.Answer[wire.Schedule], error) {
 	return scheduled(h.engine.PauseSchedule(ctx, in.Name))
 }
 
-func (h *HTTP) resumeSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*scheduleOutput, error) {
+func (h *HTTP) resumeSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*httpx.Answer[wire.Schedule], error) {
 	return scheduled(h.engine.ResumeSchedule(ctx, in.Name))
 }

@@ -17,7 +17,7 @@ func TestAccept(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := socket.Accept(w, r)
 		if problem, ok := errors.AsType[*wire.Problem](err); ok {
-			w.Header().Set("Content-Type", problem.ContentType(""))
+			w.Header().Set("Content-Type", wire.ProblemType)
 			w.WriteHeader(problem.Status)
 			_ = wire.EncodeJSON(w, problem)
 			return

@@ -92,8 +92,8 @@ func (p *Problem) Error() string {
 	return p.Code
 }
 
-// GetStatus is the HTTP status.
-func (p *Problem) GetStatus() int { return p.Status }
+// HTTPStatus is the status of the answer.
+func (p *Problem) HTTPStatus() int { return p.Status }
 
-// ContentType is that of problems, whatever was asked for.
-func (p *Problem) ContentType(string) string { return "application/problem+json" }
+// ProblemType is the content type of problems.
+const ProblemType = "application/problem+json"

@@ -12,7 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/internal/access"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/internal/socket"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -88,25 +88,19 @@ const pingEvery = 30 * time.Second
 
 // socket is the feed of notices over a WebSocket: those after the event ?after,
 // or those to come, and every other event of the queue too with ?all=1.
-func (f *Face) socket(w http.ResponseWriter, r *http.Request) {
-	c := f.begin(w, r)
-	after, all, err := f.subscription(c)
+func (f *Face) socket(c *httpx.Call, in *socketInput) error {
+	after, all, err := f.subscription(c.Request.Context(), in)
 	if err != nil {
-		f.refuse(c, err)
-		return
+		return err
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // each message gets its own
-	conn, err := socket.Accept(w, r)
-	if err != nil {
-		f.refuse(c, err)
-		return
-	}
-	if conn == nil {
-		return // it has left
+	_ = http.NewResponseController(c).SetWriteDeadline(time.Time{}) // each message gets its own
+	conn, err := socket.Accept(c, c.Request)
+	if err != nil || conn == nil {
+		return err // nil where the client has left
 	}
 	defer conn.CloseNow() //nolint:errcheck // after a close it is closed
 	conn.SetReadLimit(1 << 10)
-	ctx, cancel := context.WithCancel(conn.CloseRead(context.WithoutCancel(c.context())))
+	ctx, cancel := context.WithCancel(conn.CloseRead(context.WithoutCancel(c.Request.Context())))
 	defer cancel()
 	valid, release := f.options.Guard.WhileValid(ctx)
 	defer release()
@@ -150,26 +144,23 @@ func (f *Face) socket(w http.ResponseWriter, r *http.Request) {
 	} else if errors.Is(err, gq.ErrGone) {
 		code, reason = websocket.StatusPolicyViolation, "events after this one are no longer kept"
 	} else if err != nil && ctx.Err() == nil {
-		f.options.Log.Warn("a feed of matching events ended", "request_id", c.id, "error", err)
+		f.options.Log.Warn("a feed of matching events ended", "request_id", c.ID, "error", err)
 	}
 	_ = conn.Close(code, reason) // it may have left
+	return nil
 }
 
 // subscription reads what a subscriber wants.
-func (f *Face) subscription(c *call) (after uint64, all bool, err error) {
-	if err := f.identify(c, access.Read); err != nil {
-		return 0, false, err
-	}
-	q := c.r.URL.Query()
-	switch text := q.Get("all"); text {
+func (f *Face) subscription(ctx context.Context, in *socketInput) (after uint64, all bool, err error) {
+	switch text := in.All; text {
 	case "", "0", "false":
 	case "1", "true":
 		all = true
 	default:
 		return 0, false, &gq.InvalidError{Faults: []gq.Fault{{Field: "all", Problem: fmt.Sprintf("%.64q is neither 1 nor 0", text)}}}
 	}
-	last, err := f.events.LastEvent(c.context())
-	text := q.Get("after")
+	last, err := f.events.LastEvent(ctx)
+	text := in.After
 	if text == "" || err != nil {
 		return last, all, err
 	}

@@ -6,23 +6,16 @@
 package matching
 
 import (
-	"bytes"
 	"context"
-	"crypto/rand"
-	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/access"
-	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
-	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/match"
 )
 
@@ -35,7 +28,7 @@ type Options struct {
 	Version     string        // of the program, for the description; may be empty
 	MaxBody     int64         // largest body in bytes; 0 is 16 MiB
 	BodyTimeout time.Duration // in which a body must have come; 0 is 30 s
-	Failed      func(error)   // is told that the store has failed for good
+	Failed      func(error)   // is told once that the store has failed for good
 
 	// Identify puts who calls into the context of a request, see package access.
 	// Without it everyone may do everything.
@@ -53,11 +46,11 @@ type Guard interface {
 
 // Face is an [http.Handler] for everything below [Base].
 type Face struct {
+	*httpx.API
+
 	dispatch *matchmaker.Dispatcher
 	events   Events
 	options  Options
-	handler  http.Handler
-	openapi  []byte
 
 	draining context.Context // ends when sockets should
 	drain    context.CancelFunc
@@ -73,12 +66,6 @@ func Handler(d *matchmaker.Dispatcher, e Events, o Options) *Face {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxBody == 0 {
-		o.MaxBody = 16 << 20
-	}
-	if o.BodyTimeout == 0 {
-		o.BodyTimeout = 30 * time.Second
-	}
 	if o.Identify == nil {
 		o.Identify = func(r *http.Request) (context.Context, error) {
 			return access.With(r.Context(), access.Everyone()), nil
@@ -89,293 +76,151 @@ func Handler(d *matchmaker.Dispatcher, e Events, o Options) *Face {
 	}
 	f := &Face{dispatch: d, events: e, options: o}
 	f.draining, f.drain = context.WithCancel(context.Background())
-	mux := http.NewServeMux()
-	all := f.routes()
-	for _, r := range all {
-		mux.Handle(r.method+" "+Base+r.path, f.serve(r))
-	}
-	f.openapi = describe(all, o.Version)
-	mux.HandleFunc(strings.Replace(openapiRoute, " ", " "+Base, 1), f.describe)
-	mux.HandleFunc(strings.Replace(socketRoute, " ", " "+Base, 1), f.socket)
-	mux.Handle("/", f.serve(route{do: f.nowhere(mux)}))
-	crossOrigin := http.NewCrossOriginProtection()
-	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.refuse(f.begin(w, r), wire.NewProblem(http.StatusForbidden, "cross_origin", "pages of other sites may not do this"))
-	}))
-	f.handler = crossOrigin.Handler(mux)
+	schemas := newSchemas()
+	f.API = httpx.New(httpx.Options{
+		Info: httpx.Info{
+			Title: "GopherQueue matching API", Version: o.Version,
+			Description: "Jobs that rounds assign to providers. Times are seconds since 1970. Errors are problems (RFC 9457) with a stable code. " +
+				"Events are told over a WebSocket at " + Base + socketPath + ".",
+		},
+		Schemas: schemas, Base: Base, Log: o.Log, MaxBody: o.MaxBody, BodyTimeout: o.BodyTimeout, Identify: o.Identify, Failed: o.Failed,
+	}, f.routes(schemas))
 	return f
 }
 
 // Drain ends the sockets. It is called when a server is about to stop.
 func (f *Face) Drain() { f.drain() }
 
-// ServeHTTP answers a request.
-func (f *Face) ServeHTTP(w http.ResponseWriter, r *http.Request) { f.handler.ServeHTTP(w, r) }
+// socketPath is where the events are.
+const socketPath = "/events/ws"
 
-// What is served beside the routes: the events, and what all of it looks like.
-const (
-	socketRoute  = "GET /events/ws"
-	openapiRoute = "GET /openapi.json"
+// Parameters of routes.
+type (
+	idInput struct {
+		ID string `path:"id"`
+	}
+	roundInput struct {
+		Number string `path:"n"`
+	}
+	pageInput struct {
+		Limit  string `query:"limit"`
+		Cursor string `query:"cursor"`
+	}
+	socketInput struct {
+		After string `query:"after"`
+		All   string `query:"all"`
+	}
+	emptyBody struct{}
 )
 
-// route is one thing that can be asked for.
-type route struct {
-	method, path string
-	scope        access.Scope // that the caller needs for the queue
-	do           func(*call) (reply, error)
-	shapes
-}
-
-func (f *Face) routes() []route {
-	return []route{
-		{"POST", "/providers", access.Admin, f.register, shapes{
-			id: "register-provider", summary: "Register a provider, or say anew what it can", body: shape[match.Provider](),
-			needed: []string{"id"}, without: matchmaker.Owned(), answer: shape[providerBody](), created: true,
-		}},
-		{"GET", "/providers", access.Read, f.providers, shapes{
-			id: "list-providers", summary: "List providers by id", query: []string{"limit", "cursor"}, answer: shape[providersBody](),
-		}},
-		{"GET", "/providers/{id}", access.Read | access.Work, f.provider, shapes{
-			id: "get-provider", summary: "How a provider stands", answer: shape[providerBody](),
-		}},
-		{"POST", "/providers/{id}/heartbeat", access.Work, f.heartbeat, shapes{
-			id: "heartbeat", summary: "Show a sign of life", answer: shape[providerBody](),
-		}},
-		{"POST", "/providers/{id}/status", access.Admin, f.status, shapes{
-			id: "set-status", summary: "Change the standing of a provider; one that is not ACTIVE loses its leases",
-			body: shape[statusRequest](), needed: []string{"status"}, answer: shape[providerBody](),
-		}},
-		{"GET", "/providers/{id}/leases", access.Read | access.Work, f.leases, shapes{
-			id: "list-leases", summary: "What a provider holds, each with its job", answer: shape[leasesBody](),
-		}},
-		{"POST", "/jobs", access.Submit, f.submit, shapes{
-			id: "submit-job", summary: "Submit a job", body: shape[match.Enqueue](),
-			needed: []string{"kind"}, without: match.QueueSays(), answer: shape[jobBody](), created: true,
-		}},
-		{"GET", "/jobs/{id}", access.Read | access.Submit, f.job, shapes{
-			id: "get-job", summary: "How a job stands", answer: shape[jobBody](),
-		}},
-		{"GET", "/leases/{id}", access.Read | access.Work, f.lease, shapes{
-			id: "get-lease", summary: "How a lease stands, or how it ended", answer: shape[LeaseBody](),
-		}},
-		{"POST", "/leases/{id}/ack", access.Work, f.ack, shapes{
-			id: "ack-lease", summary: "Begin", body: shape[Holder](), answer: shape[LeaseBody](),
-		}},
-		{"POST", "/leases/{id}/renew", access.Work, f.renew, shapes{
-			id: "renew-lease", summary: "Move the deadline on", body: shape[Holder](), answer: shape[LeaseBody](),
-		}},
-		{"POST", "/leases/{id}/decline", access.Work, f.decline, shapes{
-			id: "decline-lease", summary: "Give a job back before beginning, without fault", body: shape[endRequest](), answer: shape[LeaseBody](),
-		}},
-		{"POST", "/leases/{id}/fail", access.Work, f.fail, shapes{
-			id: "fail-lease", summary: "End an attempt without success", body: shape[endRequest](), answer: shape[LeaseBody](),
-		}},
-		{"POST", "/leases/{id}/complete", access.Work, f.complete, shapes{
-			id: "complete-lease", summary: "End a job with success", body: shape[completeRequest](), needed: []string{"output_digest"}, answer: shape[LeaseBody](),
-		}},
-		{"POST", "/leases/{id}/proof", access.Admin, f.proof, shapes{
-			id: "report-proof", summary: "Tell that a proof does not hold", body: shape[proofRequest](), needed: []string{"flaw"}, answer: shape[LeaseBody](),
-		}},
-		{"POST", "/beacon", access.Admin, f.putBeacon, shapes{
-			id: "put-beacon", summary: "Say where the chain stands; it never goes back", body: shape[match.Beacon](),
-			needed: []string{"chain_id"}, answer: shape[beaconBody](),
-		}},
-		{"GET", "/beacon", access.Read, f.beacon, shapes{
-			id: "get-beacon", summary: "Where the chain stands", answer: shape[match.Beacon](),
-		}},
-		{"POST", "/rounds", access.Admin, f.round, shapes{
-			id: "hold-round", summary: "Hold a round now", answer: shape[roundBody](),
-		}},
-		{"GET", "/rounds/{n}", access.Read, f.recorded, shapes{
-			id: "get-round", summary: "The record of a round", answer: shape[Recorded](),
-		}},
-		{"GET", "/policy", access.Read, f.policy, shapes{
-			id: "get-policy", summary: "The parameters in force", answer: shape[match.Settings](),
-		}},
-		{"PUT", "/policy", access.Admin, f.putPolicy, shapes{
-			id: "put-policy", summary: "Change parameters; what is not named stays", body: shape[match.Settings](), answer: shape[match.Settings](),
-		}},
+func (f *Face) routes(schemas *httpx.Schemas) []httpx.Route {
+	return []httpx.Route{
+		httpx.Stream(f.allowed(access.Read, httpx.Route{Method: http.MethodGet, Path: socketPath}), f.socket),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/providers", ID: "register-provider", Tag: "providers", Summary: "Register a provider, or say anew what it can",
+			Also: map[int]string{http.StatusCreated: "It was not known before."},
+			Body: given[match.Provider](schemas, []string{"id"}, matchmaker.Owned()),
+		}), f.register),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/providers", ID: "list-providers", Tag: "providers", Summary: "List providers by id",
+		}), f.providers),
+		httpx.Handle(f.allowed(access.Read|access.Work, httpx.Route{
+			Method: http.MethodGet, Path: "/providers/{id}", ID: "get-provider", Tag: "providers", Summary: "How a provider stands",
+		}), f.provider),
+		httpx.Handle(f.allowed(access.Work, httpx.Route{
+			Method: http.MethodPost, Path: "/providers/{id}/heartbeat", ID: "heartbeat", Tag: "providers", Summary: "Show a sign of life", Optional: true,
+		}), f.heartbeat),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/providers/{id}/status", ID: "set-status", Tag: "providers", Summary: "Change the standing of a provider; one that is not ACTIVE loses its leases",
+			Body: given[statusRequest](schemas, []string{"status"}, nil),
+		}), f.status),
+		httpx.Handle(f.allowed(access.Read|access.Work, httpx.Route{
+			Method: http.MethodGet, Path: "/providers/{id}/leases", ID: "list-leases", Tag: "providers", Summary: "What a provider holds, each with its job",
+		}), f.leases),
+		httpx.Handle(f.allowed(access.Submit, httpx.Route{
+			Method: http.MethodPost, Path: "/jobs", ID: "submit-job", Tag: "jobs", Summary: "Submit a job", Status: http.StatusCreated,
+			Body: given[match.Enqueue](schemas, []string{"kind"}, match.QueueSays()),
+		}), f.submit),
+		httpx.Handle(f.allowed(access.Read|access.Submit, httpx.Route{
+			Method: http.MethodGet, Path: "/jobs/{id}", ID: "get-job", Tag: "jobs", Summary: "How a job stands",
+		}), f.job),
+		httpx.Handle(f.allowed(access.Read|access.Work, httpx.Route{
+			Method: http.MethodGet, Path: "/leases/{id}", ID: "get-lease", Tag: "leases", Summary: "How a lease stands, or how it ended",
+		}), f.lease),
+		httpx.Handle(f.allowed(access.Work, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/ack", ID: "ack-lease", Tag: "leases", Summary: "Begin",
+			Body: given[Holder](schemas, []string{}, nil), Optional: true,
+		}), f.ack),
+		httpx.Handle(f.allowed(access.Work, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/renew", ID: "renew-lease", Tag: "leases", Summary: "Move the deadline on",
+			Body: given[Holder](schemas, []string{}, nil), Optional: true,
+		}), f.renew),
+		httpx.Handle(f.allowed(access.Work, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/decline", ID: "decline-lease", Tag: "leases", Summary: "Give a job back before beginning, without fault",
+			Body: given[endRequest](schemas, []string{}, nil), Optional: true,
+		}), f.decline),
+		httpx.Handle(f.allowed(access.Work, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/fail", ID: "fail-lease", Tag: "leases", Summary: "End an attempt without success",
+			Body: given[endRequest](schemas, []string{}, nil), Optional: true,
+		}), f.fail),
+		httpx.Handle(f.allowed(access.Work, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/complete", ID: "complete-lease", Tag: "leases", Summary: "End a job with success",
+			Body: given[completeRequest](schemas, []string{"output_digest"}, nil),
+		}), f.complete),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/leases/{id}/proof", ID: "report-proof", Tag: "leases", Summary: "Tell that a proof does not hold",
+			Body: given[proofRequest](schemas, []string{"flaw"}, nil),
+		}), f.proof),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/beacon", ID: "put-beacon", Tag: "beacon", Summary: "Say where the chain stands; it never goes back",
+			Body: given[match.Beacon](schemas, []string{"chain_id"}, nil),
+		}), f.putBeacon),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/beacon", ID: "get-beacon", Tag: "beacon", Summary: "Where the chain stands",
+		}), f.beacon),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPost, Path: "/rounds", ID: "hold-round", Tag: "rounds", Summary: "Hold a round now", Optional: true,
+		}), f.round),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/rounds/{n}", ID: "get-round", Tag: "rounds", Summary: "The record of a round",
+		}), f.recorded),
+		httpx.Handle(f.allowed(access.Read, httpx.Route{
+			Method: http.MethodGet, Path: "/policy", ID: "get-policy", Tag: "policy", Summary: "The parameters in force",
+		}), f.policy),
+		httpx.Handle(f.allowed(access.Admin, httpx.Route{
+			Method: http.MethodPut, Path: "/policy", ID: "put-policy", Tag: "policy", Summary: "Change parameters; what is not named stays",
+			Body: given[match.Settings](schemas, []string{}, nil), Optional: true,
+		}), f.putPolicy),
 	}
 }
 
 // Routes are the methods and paths, below [Base], of everything that the face
 // serves.
 func (f *Face) Routes() []string {
-	all := []string{socketRoute, openapiRoute}
-	for _, r := range f.routes() {
-		all = append(all, r.method+" "+r.path)
+	all := []string{"GET /openapi.json"}
+	for _, r := range f.routes(newSchemas()) {
+		all = append(all, r.Method+" "+r.Path)
 	}
 	return all
 }
 
-// call is one request.
-type call struct {
-	w  http.ResponseWriter
-	r  *http.Request
-	id string
-}
-
-func (c *call) context() context.Context { return c.r.Context() }
-
-// reply is the answer to a call.
-type reply struct {
-	status int
-	body   any
-}
-
-func ok(body any) (reply, error) { return reply{http.StatusOK, body}, nil }
-
-// serve makes a handler of a route.
-func (f *Face) serve(route route) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := f.begin(w, r)
-		defer f.recover(c)
-		answer, err := f.admitted(c, route)
-		if err != nil {
-			f.refuse(c, err)
-			return
-		}
-		f.write(c, answer.status, "application/json", answer.body)
-	})
-}
-
-func (f *Face) begin(w http.ResponseWriter, r *http.Request) *call {
-	c := &call{w: w, r: r, id: rand.Text()}
-	h := w.Header()
-	h.Set("X-Request-Id", c.id)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
-	return c
-}
-
-// admitted does what a route does, for who may.
-func (f *Face) admitted(c *call, route route) (reply, error) {
-	if err := f.identify(c, route.scope); err != nil {
-		return reply{}, err
+// allowed guards a route with the scope that a caller needs for the queue. A provider
+// may have a token of its own: the scope for the queue "matching/ID" is enough for what
+// is its.
+func (f *Face) allowed(scope access.Scope, r httpx.Route) httpx.Route {
+	r.Large = true
+	r.Allow = func(c *httpx.Call) error {
+		return f.options.Guard.Allow(c.Request.Context(), scope, matchmaker.DefaultQueue, func() (string, error) { return f.owner(c.Request) })
 	}
-	return route.do(c)
-}
-
-// identify finds out who calls and whether they may. A provider may have a token
-// of its own: the scope for the queue "matching/ID" is enough for what is its.
-func (f *Face) identify(c *call, scope access.Scope) error {
-	if scope == 0 {
-		return nil
-	}
-	ctx, err := f.options.Identify(c.r)
-	if err != nil {
-		return err
-	}
-	c.r = c.r.WithContext(ctx)
-	return f.options.Guard.Allow(ctx, scope, matchmaker.DefaultQueue, func() (string, error) { return f.owner(c) })
+	return r
 }
 
 // owner is the provider that a request is about.
-func (f *Face) owner(c *call) (string, error) {
-	id := c.r.PathValue("id")
-	if len(c.r.URL.Path) > len(Base+"/leases/") && c.r.URL.Path[:len(Base+"/leases/")] == Base+"/leases/" {
-		l, err := f.dispatch.Lease(c.context(), gq.LeaseID(id))
-		return l.Provider, err
+func (f *Face) owner(r *http.Request) (string, error) {
+	id := r.PathValue("id")
+	if !strings.HasPrefix(r.URL.Path, Base+"/leases/") {
+		return id, nil
 	}
-	return id, nil
-}
-
-// nowhere answers what no route does.
-func (f *Face) nowhere(mux *http.ServeMux) func(*call) (reply, error) {
-	return func(c *call) (reply, error) {
-		var allowed []string
-		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut} {
-			other := c.r.Clone(c.context())
-			other.Method = method
-			if _, pattern := mux.Handler(other); pattern != "/" && method != c.r.Method {
-				allowed = append(allowed, method)
-			}
-		}
-		if len(allowed) > 0 {
-			c.w.Header().Set("Allow", strings.Join(allowed, ", "))
-			return reply{}, wire.NewProblem(http.StatusMethodNotAllowed, "method_not_allowed", fmt.Sprintf("%.200q takes %s", c.r.URL.Path, strings.Join(allowed, " and ")))
-		}
-		return reply{}, wire.NewProblem(http.StatusNotFound, "no_such_route", fmt.Sprintf("there is no %.200q", c.r.URL.Path))
-	}
-}
-
-func (f *Face) write(c *call, status int, contentType string, body any) {
-	var b bytes.Buffer
-	if err := wire.EncodeJSON(&b, body); err != nil {
-		f.options.Log.Error("encode an answer", "request_id", c.id, "path", c.r.URL.Path, "error", err)
-		status = http.StatusInternalServerError
-		b.Reset()
-	}
-	c.w.Header().Set("Content-Type", contentType)
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(b.Bytes()) // the client has left
-}
-
-// refuse tells of an error. What the client is not told goes to the log.
-func (f *Face) refuse(c *call, err error) {
-	p, known := errors.AsType[*wire.Problem](err)
-	if !known {
-		switch {
-		case errs.KindOf(err) != gq.KindInternal:
-		case errors.Is(err, context.DeadlineExceeded):
-			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
-		case errors.Is(err, context.Canceled):
-			err = fmt.Errorf("%w: %w", gq.ErrClosed, err) // the client has left, or the server stops
-		default:
-			f.options.Log.Error("internal error", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "error", err)
-		}
-		if errors.Is(err, gq.ErrStoreFailed) && f.options.Failed != nil {
-			f.options.Failed(err)
-		}
-		wire.AskLater(c.w.Header(), err)
-		p = wire.ProblemOf(err, c.id)
-	}
-	p.RequestID = c.id
-	if p.Status == http.StatusUnauthorized {
-		c.w.Header().Set("WWW-Authenticate", `Bearer realm="gopherqueue"`)
-	}
-	f.write(c, p.Status, p.ContentType(""), p)
-}
-
-// recover answers for a handler that panicked.
-func (f *Face) recover(c *call) {
-	p := recover()
-	if p == nil {
-		return
-	}
-	if err, isError := p.(error); isError && errors.Is(err, http.ErrAbortHandler) {
-		panic(p)
-	}
-	f.options.Log.Error("panic in an HTTP handler", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path,
-		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	f.refuse(c, errors.New("panic"))
-}
-
-// body reads the body of a request, in time and within its limit. Without one
-// it is an empty object.
-func (f *Face) body(c *call) ([]byte, error) {
-	controller := http.NewResponseController(c.w)
-	_ = controller.SetReadDeadline(time.Now().Add(f.options.BodyTimeout)) // recorders have none
-	text, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, f.options.MaxBody))
-	if err != nil {
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return nil, wire.NewProblem(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", tooLarge.Limit))
-		}
-		c.w.Header().Set("Connection", "close")
-		return nil, wire.NewProblem(http.StatusRequestTimeout, "body_incomplete", fmt.Sprintf("the body did not come within %v", f.options.BodyTimeout))
-	}
-	_ = controller.SetReadDeadline(time.Time{})
-	if len(bytes.TrimSpace(text)) == 0 {
-		text = []byte("{}")
-	}
-	return text, nil
-}
-
-// read reads the body of a request into one of this package's types.
-func (f *Face) read(c *call, into any) error {
-	text, err := f.body(c)
-	if err != nil {
-		return err
-	}
-	return wire.DecodeJSON(text, into)
+	l, err := f.dispatch.Lease(r.Context(), gq.LeaseID(id))
+	return l.Provider, err
 }

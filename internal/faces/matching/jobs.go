@@ -1,11 +1,12 @@
 package matching
 
 import (
+	"context"
 	"encoding/json"
-	"net/http"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/match"
@@ -67,36 +68,32 @@ func present[T comparable](v T) *T {
 	return &v
 }
 
-func (f *Face) submit(c *call) (reply, error) {
-	text, err := f.body(c)
+func (f *Face) submit(ctx context.Context, _ *httpx.None, text *httpx.Text) (*httpx.Answer[jobBody], error) {
+	set, err := f.dispatch.Settings(ctx)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	set, err := f.dispatch.Settings(c.context())
+	e, err := match.DecodeEnqueue(*text, &set)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	e, err := match.DecodeEnqueue(text, &set)
+	j, err := f.dispatch.Submit(ctx, e)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	j, err := f.dispatch.Submit(c.context(), e)
-	if err != nil {
-		return reply{}, err
-	}
-	return reply{http.StatusCreated, jobOf(&j)}, nil
+	return httpx.OK(jobOf(&j)), nil
 }
 
-func (f *Face) job(c *call) (reply, error) {
-	id, err := machine.ParseJobID(c.r.PathValue("id"))
+func (f *Face) job(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[jobBody], error) {
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	j, err := f.dispatch.Job(c.context(), id)
+	j, err := f.dispatch.Job(ctx, id)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(jobOf(&j))
+	return httpx.OK(jobOf(&j)), nil
 }
 
 // LeaseBody is a lease: the fields of the document, and what else there is to
@@ -131,16 +128,16 @@ func leaseOf(l *matchmaker.Lease) LeaseBody {
 	}
 }
 
-func (f *Face) lease(c *call) (reply, error) {
-	l, err := f.dispatch.Lease(c.context(), gq.LeaseID(c.r.PathValue("id")))
+func (f *Face) lease(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[LeaseBody], error) {
+	l, err := f.dispatch.Lease(ctx, gq.LeaseID(in.ID))
 	return answer(l, err)
 }
 
-func answer(l matchmaker.Lease, err error) (reply, error) {
+func answer(l matchmaker.Lease, err error) (*httpx.Answer[LeaseBody], error) {
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(leaseOf(&l))
+	return httpx.OK(leaseOf(&l)), nil
 }
 
 // Holder is who says that the lease is theirs; checked where it is given.
@@ -148,8 +145,8 @@ type Holder struct {
 	ProviderID string `json:"provider_id,omitzero"`
 }
 
-func (h Holder) ref(c *call) matchmaker.Ref {
-	return matchmaker.Ref{Lease: gq.LeaseID(c.r.PathValue("id")), Provider: h.ProviderID}
+func (h Holder) ref(in *idInput) matchmaker.Ref {
+	return matchmaker.Ref{Lease: gq.LeaseID(in.ID), Provider: h.ProviderID}
 }
 
 // endRequest gives a job back. A reason to decline is for the provider's own log.
@@ -169,57 +166,33 @@ type proofRequest struct {
 	Flaw string `json:"flaw"`
 }
 
-func (f *Face) ack(c *call) (reply, error) {
-	var body Holder
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
-	return answer(f.dispatch.Ack(c.context(), body.ref(c)))
+func (f *Face) ack(ctx context.Context, in *idInput, body *Holder) (*httpx.Answer[LeaseBody], error) {
+	return answer(f.dispatch.Ack(ctx, body.ref(in)))
 }
 
-func (f *Face) renew(c *call) (reply, error) {
-	var body Holder
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
-	return answer(f.dispatch.Renew(c.context(), body.ref(c)))
+func (f *Face) renew(ctx context.Context, in *idInput, body *Holder) (*httpx.Answer[LeaseBody], error) {
+	return answer(f.dispatch.Renew(ctx, body.ref(in)))
 }
 
-func (f *Face) decline(c *call) (reply, error) {
-	var body endRequest
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
-	return answer(f.dispatch.Decline(c.context(), body.ref(c)))
+func (f *Face) decline(ctx context.Context, in *idInput, body *endRequest) (*httpx.Answer[LeaseBody], error) {
+	return answer(f.dispatch.Decline(ctx, body.ref(in)))
 }
 
-func (f *Face) fail(c *call) (reply, error) {
-	var body endRequest
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
-	return answer(f.dispatch.Fail(c.context(), body.ref(c), body.Reason))
+func (f *Face) fail(ctx context.Context, in *idInput, body *endRequest) (*httpx.Answer[LeaseBody], error) {
+	return answer(f.dispatch.Fail(ctx, body.ref(in), body.Reason))
 }
 
-func (f *Face) complete(c *call) (reply, error) {
-	var body completeRequest
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
-	return answer(f.dispatch.Complete(c.context(), body.ref(c), matchmaker.Completion{Digest: body.Digest, Meta: body.Meta, Proof: body.Proof}))
+func (f *Face) complete(ctx context.Context, in *idInput, body *completeRequest) (*httpx.Answer[LeaseBody], error) {
+	return answer(f.dispatch.Complete(ctx, body.ref(in), matchmaker.Completion{Digest: body.Digest, Meta: body.Meta, Proof: body.Proof}))
 }
 
-func (f *Face) proof(c *call) (reply, error) {
-	var body proofRequest
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
+func (f *Face) proof(ctx context.Context, in *idInput, body *proofRequest) (*httpx.Answer[LeaseBody], error) {
 	if body.Flaw == "" {
-		return reply{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "flaw", Problem: "is missing: say why the proof does not hold"}}}
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "flaw", Problem: "is missing: say why the proof does not hold"}}}
 	}
-	id := gq.LeaseID(c.r.PathValue("id"))
-	if err := f.dispatch.ReportProof(c.context(), id, body.Flaw); err != nil {
-		return reply{}, err
+	id := gq.LeaseID(in.ID)
+	if err := f.dispatch.ReportProof(ctx, id, body.Flaw); err != nil {
+		return nil, err
 	}
-	return answer(f.dispatch.Lease(c.context(), id))
+	return answer(f.dispatch.Lease(ctx, id))
 }

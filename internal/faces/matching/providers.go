@@ -1,10 +1,12 @@
 package matching
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/match"
 )
@@ -57,24 +59,20 @@ func some[T any](list []T) []T {
 	return list
 }
 
-func (f *Face) register(c *call) (reply, error) {
-	text, err := f.body(c)
+func (f *Face) register(ctx context.Context, _ *httpx.None, text *httpx.Text) (*httpx.Answer[providerBody], error) {
+	p, given, err := match.DecodeProvider(*text)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	p, given, err := match.DecodeProvider(text)
+	out, err := f.dispatch.Register(ctx, p, given)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	out, err := f.dispatch.Register(c.context(), p, given)
-	if err != nil {
-		return reply{}, err
-	}
-	status := http.StatusOK
+	answer := httpx.OK(providerOf(&out))
 	if out.New {
-		status = http.StatusCreated
+		answer.Status = http.StatusCreated
 	}
-	return reply{status, providerOf(&out)}, nil
+	return answer, nil
 }
 
 // providersBody is a page of providers.
@@ -89,19 +87,18 @@ const (
 	maxProviders     = 1000
 )
 
-func (f *Face) providers(c *call) (reply, error) {
-	q := c.r.URL.Query()
+func (f *Face) providers(ctx context.Context, in *pageInput, _ *httpx.None) (*httpx.Answer[providersBody], error) {
 	limit := defaultProviders
-	if text := q.Get("limit"); text != "" {
+	if text := in.Limit; text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > maxProviders {
-			return reply{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "limit", Problem: "is not between 1 and " + strconv.Itoa(maxProviders)}}}
+			return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "limit", Problem: "is not between 1 and " + strconv.Itoa(maxProviders)}}}
 		}
 		limit = n
 	}
-	list, err := f.dispatch.Providers(c.context(), q.Get("cursor"), limit+1)
+	list, err := f.dispatch.Providers(ctx, in.Cursor, limit+1)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	var out providersBody
 	if len(list) > limit {
@@ -112,27 +109,23 @@ func (f *Face) providers(c *call) (reply, error) {
 	for i := range list {
 		out.Providers[i] = providerOf(&list[i])
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
-func (f *Face) provider(c *call) (reply, error) {
-	p, err := f.dispatch.Provider(c.context(), c.r.PathValue("id"))
+func (f *Face) provider(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[providerBody], error) {
+	p, err := f.dispatch.Provider(ctx, in.ID)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(providerOf(&p))
+	return httpx.OK(providerOf(&p)), nil
 }
 
-func (f *Face) heartbeat(c *call) (reply, error) {
-	var nothing struct{}
-	if err := f.read(c, &nothing); err != nil {
-		return reply{}, err
-	}
-	p, err := f.dispatch.Heartbeat(c.context(), c.r.PathValue("id"))
+func (f *Face) heartbeat(ctx context.Context, in *idInput, _ *emptyBody) (*httpx.Answer[providerBody], error) {
+	p, err := f.dispatch.Heartbeat(ctx, in.ID)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(providerOf(&p))
+	return httpx.OK(providerOf(&p)), nil
 }
 
 type statusRequest struct {
@@ -140,20 +133,16 @@ type statusRequest struct {
 	Reason string `json:"reason,omitzero"`
 }
 
-func (f *Face) status(c *call) (reply, error) {
-	var body statusRequest
-	if err := f.read(c, &body); err != nil {
-		return reply{}, err
-	}
+func (f *Face) status(ctx context.Context, in *idInput, body *statusRequest) (*httpx.Answer[providerBody], error) {
 	status, err := match.ParseStatus(body.Status)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	p, err := f.dispatch.SetStatus(c.context(), c.r.PathValue("id"), status, body.Reason)
+	p, err := f.dispatch.SetStatus(ctx, in.ID, status, body.Reason)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(providerOf(&p))
+	return httpx.OK(providerOf(&p)), nil
 }
 
 // leasesBody is what a provider holds.
@@ -166,14 +155,14 @@ type heldBody struct {
 	Job jobBody `json:"job"`
 }
 
-func (f *Face) leases(c *call) (reply, error) {
-	holds, err := f.dispatch.Leases(c.context(), c.r.PathValue("id"))
+func (f *Face) leases(ctx context.Context, in *idInput, _ *httpx.None) (*httpx.Answer[leasesBody], error) {
+	holds, err := f.dispatch.Leases(ctx, in.ID)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	out := leasesBody{make([]heldBody, len(holds))}
 	for i := range holds {
 		out.Leases[i] = heldBody{leaseOf(&holds[i].Lease), jobOf(&holds[i].Job)}
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }

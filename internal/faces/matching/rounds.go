@@ -1,10 +1,12 @@
 package matching
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/matchmaker"
 	"github.com/gopherqueue/gq/match"
 )
@@ -18,16 +20,12 @@ type roundBody struct {
 	Unserved []matchmaker.Unserved `json:"set_aside"`
 }
 
-func (f *Face) round(c *call) (reply, error) {
-	var nothing struct{}
-	if err := f.read(c, &nothing); err != nil {
-		return reply{}, err
-	}
-	r, err := f.dispatch.Round(c.context())
+func (f *Face) round(ctx context.Context, _ *httpx.None, _ *emptyBody) (*httpx.Answer[roundBody], error) {
+	r, err := f.dispatch.Round(ctx)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(roundBody{present(r.Number), r.Now, r.At, r.Result, some(r.Unserved)})
+	return httpx.OK(roundBody{present(r.Number), r.Now, r.At, r.Result, some(r.Unserved)}), nil
 }
 
 // Recorded is a round of the audit log: what it was decided on and what it
@@ -57,59 +55,51 @@ func RecordedOf(r *matchmaker.Recorded) Recorded {
 	return Recorded{r.Round, r.Input, r.Result.Seed, r.Result.Assignments, r.Result.Requeued, r.OrderDigest, some(r.Unserved)}
 }
 
-func (f *Face) recorded(c *call) (reply, error) {
-	n, err := strconv.ParseUint(c.r.PathValue("n"), 10, 64)
+func (f *Face) recorded(ctx context.Context, in *roundInput, _ *httpx.None) (*httpx.Answer[Recorded], error) {
+	n, err := strconv.ParseUint(in.Number, 10, 64)
 	if err != nil {
-		return reply{}, &gq.InvalidError{Faults: []gq.Fault{{Field: "round", Problem: fmt.Sprintf("%.64q is not a number", c.r.PathValue("n"))}}}
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "round", Problem: fmt.Sprintf("%.64q is not a number", in.Number)}}}
 	}
-	r, err := f.dispatch.RoundRecord(c.context(), n)
+	r, err := f.dispatch.RoundRecord(ctx, n)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(RecordedOf(&r))
+	return httpx.OK(RecordedOf(&r)), nil
 }
 
-func (f *Face) policy(c *call) (reply, error) {
-	set, err := f.dispatch.Settings(c.context())
+func (f *Face) policy(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[match.Settings], error) {
+	set, err := f.dispatch.Settings(ctx)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(set)
+	return httpx.OK(set), nil
 }
 
-func (f *Face) putPolicy(c *call) (reply, error) {
-	text, err := f.body(c)
+func (f *Face) putPolicy(ctx context.Context, _ *httpx.None, text *httpx.Text) (*httpx.Answer[match.Settings], error) {
+	set, err := f.dispatch.ChangeSettings(ctx, func(s *match.Settings) error { return s.Update(*text) })
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	set, err := f.dispatch.ChangeSettings(c.context(), func(s *match.Settings) error { return s.Update(text) })
-	if err != nil {
-		return reply{}, err
-	}
-	return ok(set)
+	return httpx.OK(set), nil
 }
 
-func (f *Face) beacon(c *call) (reply, error) {
-	b, err := f.dispatch.Beacon(c.context())
+func (f *Face) beacon(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[match.Beacon], error) {
+	b, err := f.dispatch.Beacon(ctx)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(b)
+	return httpx.OK(b), nil
 }
 
-func (f *Face) putBeacon(c *call) (reply, error) {
-	text, err := f.body(c)
+func (f *Face) putBeacon(ctx context.Context, _ *httpx.None, text *httpx.Text) (*httpx.Answer[beaconBody], error) {
+	b, err := match.DecodeBeacon(*text)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	b, err := match.DecodeBeacon(text)
-	if err != nil {
-		return reply{}, err
+	if err := f.dispatch.PutBeacon(ctx, b); err != nil {
+		return nil, err
 	}
-	if err := f.dispatch.PutBeacon(c.context(), b); err != nil {
-		return reply{}, err
-	}
-	return ok(beaconBody{b, b.Seed()})
+	return httpx.OK(beaconBody{b, b.Seed()}), nil
 }
 
 // beaconBody is where the chain stands, and the seed of rounds there.

@@ -1,7 +1,7 @@
 package scheduler
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/httpx"
+	"github.com/gopherqueue/gq/internal/wire"
 )
 
 // Code is what went wrong, for programs. The set is closed.
@@ -73,7 +75,7 @@ var meanings = []meaning{
 	{CodeConflict, http.StatusConflict, "Something else changed in the meantime; look again."},
 	{CodeEventsGone, http.StatusGone, "The events after the cursor are no longer kept."},
 	{CodeBodyTooLarge, http.StatusRequestEntityTooLarge, "The body is larger than the server takes."},
-	{CodeMediaType, http.StatusUnsupportedMediaType, "The body is not application/json in UTF-8."},
+	{CodeMediaType, http.StatusUnsupportedMediaType, "The body is not application/json in UTF-8, or it is compressed."},
 	{CodeLimitReached, http.StatusTooManyRequests, "A limit is reached; it may help to try later."},
 	{CodeInternal, http.StatusInternalServerError, "A defect or an unclassified failure; the server's log has more."},
 	{CodeUnavailable, http.StatusServiceUnavailable, "The store cannot serve now; whether a change happened is not known."},
@@ -113,36 +115,39 @@ type Problem struct { //nolint:errname // the answer's name in the API's descrip
 
 func (p *Problem) Error() string { return p.Detail }
 
+// HTTPStatus is the status of the answer.
+func (p *Problem) HTTPStatus() int { return statuses[p.Code] }
+
 func problem(code Code, format string, args ...any) error {
 	return &Problem{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// problemOf is an error as the client is told of it; what it is not told goes to
-// the log.
-func (f *Face) problemOf(c *call, err error) *Problem {
+// codes are what refusals of package httpx are called here.
+var codes = map[string]Code{
+	"no_such_route": CodeRouteNotFound, "method_not_allowed": CodeMethod, "cross_origin": CodeForbidden,
+	"body_too_large": CodeBodyTooLarge, "body_incomplete": CodeBodyIncomplete,
+	"unsupported_media_type": CodeMediaType, "unsupported_encoding": CodeMediaType,
+}
+
+// encode is an error in the form of this API.
+func encode(err error, requestID string) httpx.Refusal {
+	p := problemOf(err, requestID)
+	return httpx.Refusal{Status: p.HTTPStatus(), ContentType: "application/json", Body: p}
+}
+
+func problemOf(err error, requestID string) *Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return p
 	}
-	if errs.KindOf(err) == gq.KindInternal {
-		switch {
-		case errors.Is(err, context.DeadlineExceeded):
-			err = fmt.Errorf("%w: %w", gq.ErrTimeout, err)
-		case errors.Is(err, context.Canceled):
-			err = fmt.Errorf("%w: %w", gq.ErrClosed, err) // the client has left, or the server stops
-		default:
-			f.options.Log.Error("internal error", "request_id", c.id, "method", c.r.Method, "path", c.r.URL.Path, "error", err)
-			return &Problem{Code: CodeInternal, Detail: "internal error; the server's log has more under request " + c.id}
-		}
-	}
-	if errors.Is(err, gq.ErrStoreFailed) && f.options.Failed != nil {
-		f.reported.Do(func() { f.options.Failed(err) })
+	if p, ok := errors.AsType[*wire.Problem](err); ok {
+		return &Problem{Code: cmp.Or(codes[p.Code], CodeInternal), Detail: p.Detail}
 	}
 	if faults := errs.FaultsOf(err); len(faults) > 0 {
 		return invalid(faults)
 	}
-	code, ok := ofKind[errs.KindOf(err)]
-	if !ok {
-		code = CodeInternal
+	code := cmp.Or(ofKind[errs.KindOf(err)], CodeInternal)
+	if code == CodeInternal {
+		return &Problem{Code: code, Detail: "internal error; the server's log has more under request " + requestID}
 	}
 	return &Problem{Code: code, Detail: err.Error()}
 }

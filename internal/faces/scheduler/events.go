@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -127,14 +128,14 @@ type eventsAnswer struct {
 	Events []event `json:"events" doc:"Oldest first."`
 }
 
-func (f *Face) events(c *call) (reply, error) {
-	job, err := f.job(c, 0)
+func (f *Face) events(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.Answer[eventsAnswer], error) {
+	job, err := f.job(ctx, in, 0)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	history, err := f.engine.History(c.r.Context(), job.State.ID)
+	history, err := f.engine.History(ctx, job.State.ID)
 	if err != nil {
-		return reply{}, or(err, CodeJobNotFound)
+		return nil, or(err, CodeJobNotFound)
 	}
 	out := eventsAnswer{Events: []event{}}
 	for i := range history {
@@ -144,7 +145,7 @@ func (f *Face) events(c *call) (reply, error) {
 			out.Events = append(out.Events, event{stamp(v.at.Time), v.typ, v.data})
 		}
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
 // leaseRun is a lease under which a job ran, and how it ended.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 )
 
 // jobRun is a row of scheduler_job_runs.
@@ -36,41 +37,41 @@ type jobRunsAnswer struct {
 }
 
 // facts is the page that a request for facts about jobs names.
-func (f *Face) facts(c *call) (gq.Query, error) {
-	p := f.parameters(c)
-	q := gq.Query{Queue: p.addon(), Limit: p.limit(), Cursor: p.value("cursor"), OldestFirst: true}
-	if err := p.err(); err != nil {
+func (f *Face) facts(ctx context.Context, in *factsInput) (gq.Query, error) {
+	var wrong faults
+	q := gq.Query{Queue: addonNamed(in.AddonID, &wrong), Limit: in.limit(&wrong), Cursor: in.Cursor, OldestFirst: true}
+	if err := wrong.err(); err != nil {
 		return q, err
 	}
-	return q, f.engine.CatchUp(c.r.Context())
+	return q, f.engine.CatchUp(ctx)
 }
 
-func (f *Face) jobRuns(c *call) (reply, error) {
-	q, err := f.facts(c)
+func (f *Face) jobRuns(ctx context.Context, in *factsInput, _ *httpx.None) (*httpx.Answer[jobRunsAnswer], error) {
+	q, err := f.facts(ctx, in)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	found, err := f.addonJobs(c.r.Context(), q)
+	found, err := f.addonJobs(ctx, q)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	out := jobRunsAnswer{JobRuns: []jobRun{}, NextCursor: text(found.Next)}
-	full, err := f.engine.Jobs(c.r.Context(), idsOf(found.Jobs), gq.WithResult)
+	full, err := f.engine.Jobs(ctx, idsOf(found.Jobs), gq.WithResult)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	for i := range found.Jobs {
 		job, kept := full[found.Jobs[i].State.ID]
 		if !kept {
 			continue
 		}
-		row, err := f.jobRun(c.r.Context(), &job)
+		row, err := f.jobRun(ctx, &job)
 		if err != nil {
-			return reply{}, err
+			return nil, err
 		}
 		out.JobRuns = append(out.JobRuns, row)
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
 func (f *Face) jobRun(ctx context.Context, job *gq.Job) (jobRun, error) {
@@ -139,33 +140,33 @@ func parseLeaseCursor(given string) (l leaseCursor, err error) {
 	return l, nil
 }
 
-func (f *Face) leaseRuns(c *call) (reply, error) {
-	q, err := f.facts(c)
+func (f *Face) leaseRuns(ctx context.Context, in *factsInput, _ *httpx.None) (*httpx.Answer[leaseRunsAnswer], error) {
+	q, err := f.facts(ctx, in)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	ctx, limit := c.r.Context(), q.Limit
+	limit := q.Limit
 	from, err := parseLeaseCursor(q.Cursor)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	out := leaseRunsAnswer{LeaseRuns: []leaseRow{}}
 	q.Cursor = from.Jobs
 	page, err := f.engine.List(ctx, q)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	known := map[string]bool{}
 	for i := range page.Jobs {
 		job := &page.Jobs[i]
 		if ours, err := f.ours(ctx, job.Spec.Queue, known); err != nil {
-			return reply{}, err
+			return nil, err
 		} else if !ours {
 			continue
 		}
 		runs, err := f.runsOf(ctx, job)
 		if err != nil && !errors.Is(err, gq.ErrNotFound) { // it may have been collected since
-			return reply{}, err
+			return nil, err
 		}
 		for k := range runs {
 			if i == 0 && k < from.Skip {
@@ -177,12 +178,12 @@ func (f *Face) leaseRuns(c *call) (reply, error) {
 					q.Limit = i
 					before, err := f.engine.List(ctx, q)
 					if err != nil {
-						return reply{}, err
+						return nil, err
 					}
 					next.Jobs = before.Next
 				}
 				out.NextCursor = text(next.String())
-				return ok(out)
+				return httpx.OK(out), nil
 			}
 			out.LeaseRuns = append(out.LeaseRuns, leaseRowOf(job, &runs[k]))
 		}
@@ -190,7 +191,7 @@ func (f *Face) leaseRuns(c *call) (reply, error) {
 	if page.Next != "" {
 		out.NextCursor = text(leaseCursor{Jobs: page.Next}.String())
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
 func leaseRowOf(job *gq.Job, run *leaseRun) leaseRow {
@@ -223,21 +224,20 @@ type auditAnswer struct {
 	NextCursor *string    `json:"next_cursor" doc:"Where the next page begins, while there may be more; any row's id is a cursor too."`
 }
 
-func (f *Face) audit(c *call) (reply, error) {
-	p := f.parameters(c)
-	limit, after := p.limit(), uint64(0)
-	if given := p.value("cursor"); given != "" {
+func (f *Face) audit(ctx context.Context, in *pageInput, _ *httpx.None) (*httpx.Answer[auditAnswer], error) {
+	var wrong faults
+	limit, after := in.limit(&wrong), uint64(0)
+	if in.Cursor != "" {
 		var err error
-		if after, err = strconv.ParseUint(given, 10, 62); err != nil {
-			p.wrong.add("cursor", "%.64q is not the id of a row", given)
+		if after, err = strconv.ParseUint(in.Cursor, 10, 62); err != nil {
+			wrong.add("cursor", "%.64q is not the id of a row", in.Cursor)
 		}
 	}
-	if err := p.err(); err != nil {
-		return reply{}, err
+	if err := wrong.err(); err != nil {
+		return nil, err
 	}
-	ctx := c.r.Context()
 	if err := f.engine.CatchUp(ctx); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	entries, next, err := f.entriesAfter(ctx, after, limit)
 	if errors.Is(err, gq.ErrGone) && after == 0 {
@@ -246,7 +246,7 @@ func (f *Face) audit(c *call) (reply, error) {
 		}
 	}
 	if err != nil {
-		return reply{}, or(err, CodeEventsGone)
+		return nil, or(err, CodeEventsGone)
 	}
 	out := auditAnswer{Events: []auditRow{}}
 	for _, v := range entries {
@@ -255,7 +255,7 @@ func (f *Face) audit(c *call) (reply, error) {
 	if next > 0 {
 		out.NextCursor = text(strconv.FormatUint(next, 10))
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
 // maxScannedEvents bounds how many events one page reads. Where most events belong to

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/enum"
+	"github.com/gopherqueue/gq/internal/httpx"
 )
 
 // Every kind of error has a code, every code a status and a meaning, once.
@@ -35,10 +36,10 @@ func TestCodesTotal(t *testing.T) {
 			t.Errorf("kind %s has the code %s, which is not in the table", k, code)
 		}
 	}
-	for _, r := range routes() {
+	for _, r := range routes(nil) {
 		for _, code := range r.codes {
 			if !seen[code] {
-				t.Errorf("%s can end with %s, which is not in the table", r.id, code)
+				t.Errorf("%s can end with %s, which is not in the table", r.ID, code)
 			}
 		}
 	}
@@ -93,12 +94,12 @@ func tellNoSuchRoute(f *fixture) {
 	if a := f.try(http.MethodPut, "/jobs/claim", object{}); a.header.Get("Allow") == "" {
 		f.Errorf("a wrong method is not told the right ones: %v", a.header)
 	}
-	for _, r := range routes() {
-		if a := f.try(r.method, r.path, nil); a.body["code"] == string(CodeRouteNotFound) {
-			f.Errorf("%s %s below the base is not there", r.method, r.path)
+	for _, r := range routes(nil) {
+		if a := f.try(r.Method, r.Path, nil); a.body["code"] == string(CodeRouteNotFound) {
+			f.Errorf("%s %s below the base is not there", r.Method, r.Path)
 		}
-		if a := f.send(f.request(r.method, r.path, nil)); a.status != http.StatusNotFound {
-			f.Errorf("%s %s without the base answers %d", r.method, r.path, a.status)
+		if a := f.send(f.request(r.Method, r.Path, nil)); a.status != http.StatusNotFound {
+			f.Errorf("%s %s without the base answers %d", r.Method, r.Path, a.status)
 		}
 	}
 }
@@ -164,10 +165,10 @@ func tellTimestamps(f *fixture) {
 
 // What fails inside is not told, but logged; what the client should know is.
 func TestEngineErrors(t *testing.T) {
-	f := newFixture(t, Options{})
 	var failed error
-	f.face.options.Failed = func(err error) { failed = err }
-	c := &call{r: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), id: "r1"}
+	f := newFixture(t, Options{Failed: func(err error) { failed = err }})
+	c := &httpx.Call{Request: httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil), ID: "r1"}
+	told := func(err error) *Problem { return problemOf(f.face.Told(c, err), c.ID) }
 	for _, test := range []struct {
 		err    error
 		code   Code
@@ -184,12 +185,12 @@ func TestEngineErrors(t *testing.T) {
 		if test.err == nil {
 			continue
 		}
-		p := f.face.problemOf(c, test.err)
+		p := told(test.err)
 		if p.Code != test.code || test.hidden == strings.Contains(p.Detail, test.err.Error()) && test.hidden {
 			t.Errorf("%v is told as %+v", test.err, p)
 		}
 	}
-	if p := f.face.problemOf(c, &gq.InvalidError{Faults: []gq.Fault{{Field: "queue", Problem: "x"}, {Field: "types[2]", Problem: "y"}}}); p.Detail != "addon_id: x; accept_job_types[2]: y" {
+	if p := told(&gq.InvalidError{Faults: []gq.Fault{{Field: "queue", Problem: "x"}, {Field: "types[2]", Problem: "y"}}}); p.Detail != "addon_id: x; accept_job_types[2]: y" {
 		t.Errorf("faults are told as %q", p.Detail)
 	}
 	if !errors.Is(failed, gq.ErrStoreFailed) {
@@ -198,9 +199,9 @@ func TestEngineErrors(t *testing.T) {
 }
 
 func TestPanic(t *testing.T) {
-	f := newFixture(t, Options{})
 	w := httptest.NewRecorder()
-	f.face.serve(func(*call) (reply, error) { panic("oops") }).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	broken := httpx.Plain(http.MethodGet, "/", func(*httpx.Call) error { panic("oops") })
+	httpx.New(httpx.Options{Encode: encode}, []httpx.Route{broken}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 	if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), `"code":"internal"`) || strings.Contains(w.Body.String(), "oops") {
 		t.Errorf("a panic answers %d %s", w.Code, w.Body)
 	}
@@ -213,9 +214,6 @@ func TestOptions(t *testing.T) {
 		if _, err := New(f.engine, o); !errors.Is(err, gq.ErrInvalid) {
 			t.Errorf("%+v: %v", o, err)
 		}
-	}
-	if Handler(f.engine, Options{}) == nil {
-		t.Error("no handler")
 	}
 }
 
@@ -233,10 +231,10 @@ func TestOpenAPI(t *testing.T) {
 	if a.status != http.StatusOK || json.Unmarshal(a.raw, &api) != nil {
 		t.Fatalf("%d %.200s", a.status, a.raw)
 	}
-	for _, r := range routes() {
-		op, there := api.Paths[Base+r.path][strings.ToLower(r.method)]
-		if !there || op.OperationID != r.id || len(op.Responses) < 3 {
-			t.Errorf("%s is described as %+v", r.id, op)
+	for _, r := range routes(nil) {
+		op, there := api.Paths[Base+r.Path][strings.ToLower(r.Method)]
+		if !there || op.OperationID != r.ID || len(op.Responses) < 3 {
+			t.Errorf("%s is described as %+v", r.ID, op)
 		}
 	}
 	for _, m := range meanings {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -98,30 +100,25 @@ func addonID(value *string, wrong *faults) string {
 	return name
 }
 
-func (f *Face) submit(c *call) (reply, error) {
-	var r submitRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) submit(ctx context.Context, _ *httpx.None, r *submitRequest) (*httpx.Answer[jobAnswer], error) {
 	s, err := r.spec(f)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	ctx := c.r.Context()
 	if err := f.addon(ctx, s.Queue); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	made, err := f.engine.Submit(ctx, s)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if made.Existing {
-		return reply{}, &Problem{
+		return nil, &Problem{
 			Code: CodeDuplicate, JobID: made.ID().String(),
 			Detail: "client_request_id was used before, for job " + made.ID().String(),
 		}
 	}
-	return reply{http.StatusCreated, jobAnswer{intentOf(&gq.Job{Spec: s, State: made.State, Metadata: s.Metadata})}}, nil
+	return httpx.OK(jobAnswer{intentOf(&gq.Job{Spec: s, State: made.State, Metadata: s.Metadata})}), nil
 }
 
 type claimRequest struct {
@@ -160,23 +157,19 @@ func (r *claimRequest) claim() (gq.ClaimRequest, error) {
 	return out, wrong.err()
 }
 
-func (f *Face) claim(c *call) (reply, error) {
-	var r claimRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) claim(ctx context.Context, _ *httpx.None, r *claimRequest) (*httpx.Answer[jobAnswer], error) {
 	ask, err := r.claim()
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	jobs, err := f.engine.Claim(c.r.Context(), ask)
+	jobs, err := f.engine.Claim(ctx, ask)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if len(jobs) == 0 {
-		return reply{status: http.StatusNoContent}, nil
+		return &httpx.Answer[jobAnswer]{Status: http.StatusNoContent}, nil
 	}
-	return ok(jobAnswer{intentOf(&jobs[0])})
+	return httpx.OK(jobAnswer{intentOf(&jobs[0])}), nil
 }
 
 type getAnswer struct {
@@ -184,26 +177,29 @@ type getAnswer struct {
 	Result *JobResult `json:"result"`
 }
 
+type jobInput struct {
+	ID string `path:"job_id" format:"uuid"`
+}
+
 // job reads the job that a path names.
-func (f *Face) job(c *call, parts gq.Parts) (gq.Job, error) {
-	name := c.r.PathValue("job_id")
-	id, err := machine.ParseJobID(name)
+func (f *Face) job(ctx context.Context, in *jobInput, parts gq.Parts) (gq.Job, error) {
+	id, err := machine.ParseJobID(in.ID)
 	if err != nil {
-		return gq.Job{}, problem(CodeJobNotFound, "%.64q is not the id of a job", name)
+		return gq.Job{}, problem(CodeJobNotFound, "%.64q is not the id of a job", in.ID)
 	}
-	job, err := f.engine.Get(c.r.Context(), id, parts)
+	job, err := f.engine.Get(ctx, id, parts)
 	if err == nil {
-		err = f.judged(c.r.Context(), &job)
+		err = f.judged(ctx, &job)
 	}
 	return job, or(err, CodeJobNotFound)
 }
 
-func (f *Face) get(c *call) (reply, error) {
-	job, err := f.job(c, gq.WithPayload|gq.WithResult)
+func (f *Face) get(ctx context.Context, in *jobInput, _ *httpx.None) (*httpx.Answer[getAnswer], error) {
+	job, err := f.job(ctx, in, gq.WithPayload|gq.WithResult)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(getAnswer{intentOf(&job), resultOf(&job)})
+	return httpx.OK(getAnswer{intentOf(&job), resultOf(&job)}), nil
 }
 
 type statusRequest struct {
@@ -246,45 +242,41 @@ var details = map[string]gq.Detail{
 	stateClaimed: gq.DetailClaimed, statePreparing: gq.DetailPreparing, stateLeasePending: gq.DetailLeasePending,
 }
 
-func (f *Face) status(c *call) (reply, error) {
-	var r statusRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) status(ctx context.Context, in *jobInput, r *statusRequest) (*httpx.Answer[jobAnswer], error) {
 	if err := r.check(); err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	job, err := f.job(c, gq.WithPayload)
+	job, err := f.job(ctx, in, gq.WithPayload)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	detail, before := details[*r.State]
 	switch now := stateOf(&job.State); {
 	case before && job.State.Status == gq.StatusClaimed, *r.State == stateRunning && now == stateRunning:
 	default:
-		return reply{}, noTransition(&job.State, *r.State)
+		return nil, noTransition(&job.State, *r.State)
 	}
 	if err := heldBy(&job, r.WorkerID); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	ref, about := job.State.Lease.Ref(), reportOf(r.Progress, r.Note)
 	var moved gq.State
 	if before {
 		about.Progress = -1 // it has not begun
-		moved, err = f.engine.Report(c.r.Context(), ref, detail, about)
+		moved, err = f.engine.Report(ctx, ref, detail, about)
 	} else {
-		moved, err = f.beat(c, ref, about)
+		moved, err = f.beat(ctx, ref, about)
 	}
 	switch {
 	case errors.Is(err, gq.ErrStaleLease):
-		return reply{}, f.lost(c, job.State.ID, problem(CodeClaimExpired, "the claim of job %s has run out", job.State.ID))
+		return nil, f.lost(ctx, job.State.ID, problem(CodeClaimExpired, "the claim of job %s has run out", job.State.ID))
 	case errs.KindOf(err) == gq.KindConflict:
-		return reply{}, noTransition(&job.State, *r.State)
+		return nil, noTransition(&job.State, *r.State)
 	case err != nil:
-		return reply{}, err
+		return nil, err
 	}
 	job.State = moved
-	return ok(jobAnswer{intentOf(&job)})
+	return httpx.OK(jobAnswer{intentOf(&job)}), nil
 }
 
 func noTransition(s *gq.State, to string) error {
@@ -301,8 +293,8 @@ func heldBy(job *gq.Job, worker *string) error {
 
 // lost tells a holder that it is none any more, and records that where it is not
 // known yet.
-func (f *Face) lost(c *call, id gq.JobID, told error) error {
-	if _, failed := f.engine.Advance(c.r.Context(), id); failed != nil {
+func (f *Face) lost(ctx context.Context, id gq.JobID, told error) error {
+	if _, failed := f.engine.Advance(ctx, id); failed != nil {
 		return failed
 	}
 	return told
@@ -312,26 +304,22 @@ type cancelRequest struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-func (f *Face) cancel(c *call) (reply, error) {
-	var r cancelRequest
-	if err := f.decode(c, &r, true); err != nil {
-		return reply{}, err
-	}
-	job, err := f.job(c, gq.WithPayload)
+func (f *Face) cancel(ctx context.Context, in *jobInput, r *cancelRequest) (*httpx.Answer[jobAnswer], error) {
+	job, err := f.job(ctx, in, gq.WithPayload)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	reason := ""
 	if r.Reason != nil {
 		reason = *r.Reason
 	}
-	canceled, err := f.engine.Cancel(c.r.Context(), job.State.ID, reason)
+	canceled, err := f.engine.Cancel(ctx, job.State.ID, reason)
 	if errs.KindOf(err) == gq.KindConflict {
-		return reply{}, problem(CodeJobFinished, "job %s has ended and cannot be canceled", job.State.ID)
+		return nil, problem(CodeJobFinished, "job %s has ended and cannot be canceled", job.State.ID)
 	}
 	if err != nil {
-		return reply{}, or(err, CodeJobNotFound)
+		return nil, or(err, CodeJobNotFound)
 	}
 	job.State = canceled
-	return ok(jobAnswer{intentOf(&job)})
+	return httpx.OK(jobAnswer{intentOf(&job)}), nil
 }

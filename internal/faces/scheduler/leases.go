@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/projection"
 	"github.com/gopherqueue/gq/machine"
 )
@@ -88,62 +90,61 @@ func (r *leaseRequest) agrees(job *gq.Job) error {
 	return wrong.err()
 }
 
-func (f *Face) requestLease(c *call) (reply, error) {
-	var r leaseRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) requestLease(ctx context.Context, _ *httpx.None, r *leaseRequest) (*httpx.Answer[leaseVerdict], error) {
 	id, ttl, err := r.check()
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	ctx := c.r.Context()
 	job, err := f.engine.Get(ctx, id, 0)
 	if err != nil {
-		return reply{}, or(err, CodeJobNotFound)
+		return nil, or(err, CodeJobNotFound)
 	}
 	if err := r.agrees(&job); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	switch state := stateOf(&job.State); {
 	case !job.State.Live():
-		return reply{}, problem(CodeJobFinished, "job %s is %s", id, state)
+		return nil, problem(CodeJobFinished, "job %s is %s", id, state)
 	case job.State.Status == gq.StatusRunning:
 		if err := f.judged(ctx, &job); err != nil {
-			return reply{}, err
+			return nil, err
 		}
-		return reply{}, problem(CodeTransition, "job %s is %s and has its lease", id, stateOf(&job.State))
+		return nil, problem(CodeTransition, "job %s is %s and has its lease", id, stateOf(&job.State))
 	case job.State.Status != gq.StatusClaimed:
-		return reply{}, problem(CodeJobNotClaimed, "job %s is %s; claim it first", id, state)
+		return nil, problem(CodeJobNotClaimed, "job %s is %s; claim it first", id, state)
 	}
 	if err := heldBy(&job, r.WorkerID); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if err := f.addon(ctx, job.Spec.Queue); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	job.State, err = f.engine.Admit(ctx, job.State.Lease.Ref(), ttl, denialRetry)
 	if full, denied := errors.AsType[*machine.CapacityError](err); denied {
-		return ok(leaseVerdict{
+		return httpx.OK(leaseVerdict{
 			RetryAfterSec: seconds(denialRetry),
 			Reason:        fmt.Sprintf("Capacity exceeded: used=%d, requested=%d, capacity=%d", full.Used, full.Requested, full.Capacity),
-		})
+		}), nil
 	}
 	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, id, problem(CodeClaimExpired, "the claim of job %s has run out", id))
+		return nil, f.lost(ctx, id, problem(CodeClaimExpired, "the claim of job %s has run out", id))
 	}
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(leaseVerdict{Approved: true, Lease: leaseOf(&job, job.State.Lease)})
+	return httpx.OK(leaseVerdict{Approved: true, Lease: leaseOf(&job, job.State.Lease)}), nil
+}
+
+type leaseInput struct {
+	ID string `path:"lease_id" format:"uuid"`
 }
 
 // leased reads the job that has or had the lease a path names, and that lease as
 // it stands.
-func (f *Face) leased(c *call, parts gq.Parts) (job gq.Job, run leaseRun, err error) {
-	id := gq.LeaseID(strings.ToLower(c.r.PathValue("lease_id"))) // as they are written
+func (f *Face) leased(ctx context.Context, in *leaseInput, parts gq.Parts) (job gq.Job, run leaseRun, err error) {
+	id := gq.LeaseID(strings.ToLower(in.ID)) // as they are written
 	unknown := problem(CodeLeaseNotFound, "there is no lease %.64q", string(id))
-	job, err = f.engine.ByLease(c.r.Context(), id, parts)
+	job, err = f.engine.ByLease(ctx, id, parts)
 	if errors.Is(err, gq.ErrNotFound) {
 		return job, run, unknown
 	}
@@ -153,7 +154,7 @@ func (f *Face) leased(c *call, parts gq.Parts) (job gq.Job, run leaseRun, err er
 	if l := job.State.Lease; l != nil && l.ID == id && l.Attempt == 0 {
 		return job, run, unknown // a claim without a lease
 	}
-	runs, err := f.runsOf(c.r.Context(), &job)
+	runs, err := f.runsOf(ctx, &job)
 	if err != nil {
 		return job, run, err
 	}
@@ -200,39 +201,35 @@ type heartbeatAnswer struct {
 	Job   *JobIntent `json:"job"`
 }
 
-func (f *Face) heartbeat(c *call) (reply, error) {
-	var r heartbeatRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) heartbeat(ctx context.Context, in *leaseInput, r *heartbeatRequest) (*httpx.Answer[heartbeatAnswer], error) {
 	var wrong faults
 	bodyJobID(r.JobID, &wrong)
 	worker := required("worker_id", r.WorkerID, &wrong)
 	checkProgress(r.Progress, &wrong)
 	if err := wrong.err(); err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	job, run, err := f.leased(c, gq.WithPayload)
+	job, run, err := f.leased(ctx, in, gq.WithPayload)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if err := holder(&job, &run, r.JobID, worker); err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	beaten, err := f.beat(c, run.lease.Ref(), reportOf(r.Progress, r.Message))
+	beaten, err := f.beat(ctx, run.lease.Ref(), reportOf(r.Progress, r.Message))
 	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, job.State.ID, notActive(&run))
+		return nil, f.lost(ctx, job.State.ID, notActive(&run))
 	}
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	job.State = beaten
-	return ok(heartbeatAnswer{leaseOf(&job, job.State.Lease), intentOf(&job)})
+	return httpx.OK(heartbeatAnswer{leaseOf(&job, job.State.Lease), intentOf(&job)}), nil
 }
 
 // beat keeps a lease alive.
-func (f *Face) beat(c *call, lease gq.LeaseRef, r machine.Report) (gq.State, error) {
-	answers, err := f.engine.Heartbeat(c.r.Context(), []gq.Heartbeat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
+func (f *Face) beat(ctx context.Context, lease gq.LeaseRef, r machine.Report) (gq.State, error) {
+	answers, err := f.engine.Heartbeat(ctx, []gq.Heartbeat{{Lease: lease, Progress: r.Progress, Note: r.Note}})
 	if err != nil {
 		return gq.State{}, err
 	}
@@ -307,62 +304,58 @@ func given(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-func (f *Face) release(c *call) (reply, error) {
-	var r releaseRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) release(ctx context.Context, in *leaseInput, r *releaseRequest) (*httpx.Answer[releaseAnswer], error) {
 	outcome, worker, err := r.outcome()
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	job, run, err := f.leased(c, gq.WithPayload)
+	job, run, err := f.leased(ctx, in, gq.WithPayload)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if err := holder(&job, &run, r.JobID, worker); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	ended := !job.State.Live()
 	outcome.Lease = run.lease.Ref()
-	answers, err := f.engine.Settle(c.r.Context(), []gq.Outcome{outcome})
+	answers, err := f.engine.Settle(ctx, []gq.Outcome{outcome})
 	if err == nil {
 		err = answers[0].Err
 	}
 	if errors.Is(err, gq.ErrStaleLease) {
-		return reply{}, f.lost(c, job.State.ID, notActive(&run))
+		return nil, f.lost(ctx, job.State.ID, notActive(&run))
 	}
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	job.State, job.Result = answers[0].State, outcome.Result
 	if ended || job.State.Live() || outcome.Verdict == gq.VerdictFail { // answered before: was it really the same?
-		if job, err = f.engine.Get(c.r.Context(), job.Spec.ID, gq.WithPayload|gq.WithResult); err != nil {
-			return reply{}, err
+		if job, err = f.engine.Get(ctx, job.Spec.ID, gq.WithPayload|gq.WithResult); err != nil {
+			return nil, err
 		}
 		if !slices.Equal(job.Result, outcome.Result) {
-			return reply{}, problem(CodeLeaseNotActive, "lease %s was released with another report", run.lease.ID)
+			return nil, problem(CodeLeaseNotActive, "lease %s was released with another report", run.lease.ID)
 		}
 	}
-	return ok(releaseAnswer{leaseOf(&job, job.State.Lease), intentOf(&job), resultOf(&job)})
+	return httpx.OK(releaseAnswer{leaseOf(&job, job.State.Lease), intentOf(&job), resultOf(&job)}), nil
 }
 
 type leaseAnswer struct {
 	Lease *Lease `json:"lease"`
 }
 
-func (f *Face) getLease(c *call) (reply, error) {
-	job, run, err := f.leased(c, 0)
+func (f *Face) getLease(ctx context.Context, in *leaseInput, _ *httpx.None) (*httpx.Answer[leaseAnswer], error) {
+	job, run, err := f.leased(ctx, in, 0)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	if run.lease.State == gq.LeaseActive {
-		if err := f.judged(c.r.Context(), &job); err != nil {
-			return reply{}, err
+		if err := f.judged(ctx, &job); err != nil {
+			return nil, err
 		}
 		if l := job.State.Lease; l.ID == run.lease.ID {
 			run.lease = *l
 		}
 	}
-	return ok(leaseAnswer{leaseOf(&job, &run.lease)})
+	return httpx.OK(leaseAnswer{leaseOf(&job, &run.lease)}), nil
 }

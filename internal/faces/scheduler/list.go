@@ -3,100 +3,62 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 )
 
-// readQuery reads a query that may have the known parameters and no others, each
-// once.
-func (c *call) readQuery(known []parameter) error {
-	if c.r.URL.RawQuery == "" {
-		return nil
+// Parameters of queries. What is wrong with their values is reported in one form.
+type (
+	listInput struct {
+		State         *jobState `query:"state" doc:"Only in this state."`
+		AddonID       *string   `query:"addon_id" doc:"Only of this addon."`
+		CreatedAfter  *string   `query:"created_after" doc:"Not submitted before this instant." format:"date-time"`
+		CreatedBefore *string   `query:"created_before" doc:"Submitted before this instant." format:"date-time"`
+		pageInput
 	}
-	var err error
-	if c.query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
-		return problem(CodeInvalidRequest, "query: is not well-formed")
+	factsInput struct {
+		AddonID *string `query:"addon_id" doc:"Only of this addon."`
+		pageInput
 	}
-	var wrong faults
-	for name, given := range c.query {
-		switch {
-		case !slices.ContainsFunc(known, func(p parameter) bool { return p.name == name }):
-			wrong.add(strings.ToValidUTF8(name[:min(len(name), 64)], "?"), "is not a parameter here; %s", among(known))
-		case len(given) > 1:
-			wrong.add(name, "is given twice")
-		}
+	pageInput struct {
+		Limit  *limitText `query:"limit" doc:"Entries on the page; 50 unless told, at most 200."`
+		Cursor string     `query:"cursor" doc:"next_cursor of the page before."`
 	}
-	return wrong.err()
-}
+	jobState  string
+	limitText string
+)
 
-func among(known []parameter) string {
-	if len(known) == 0 {
-		return "there is none"
-	}
-	names := make([]string, len(known))
-	for i := range known {
-		names[i] = known[i].name
-	}
-	return "there are " + strings.Join(names, ", ")
-}
-
-// parameters are those of a query, with what is wrong with their values.
-type parameters struct {
-	values url.Values
-	wrong  faults
-	face   *Face
-}
-
-func (f *Face) parameters(c *call) *parameters { return &parameters{values: c.query, face: f} }
-
-func (p *parameters) err() error { return p.wrong.err() }
-
-func (p *parameters) value(name string) string { return p.values.Get(name) }
-
-func (p *parameters) addon() string {
-	if !p.values.Has("addon_id") {
-		return ""
-	}
-	name := p.value("addon_id")
-	return addonID(&name, &p.wrong)
-}
-
-func (p *parameters) limit() int {
-	if !p.values.Has("limit") {
+func (p *pageInput) limit(wrong *faults) int {
+	if p.Limit == nil {
 		return listLimit
 	}
-	n, err := strconv.Atoi(p.value("limit"))
-	if most := listLimitMax; err != nil || n < 1 || n > most {
-		p.wrong.add("limit", "%.64q is not a number from 1 to %d", p.value("limit"), most)
+	n, err := strconv.Atoi(string(*p.Limit))
+	if err != nil || n < 1 || n > listLimitMax {
+		wrong.add("limit", "%.64q is not a number from 1 to %d", string(*p.Limit), listLimitMax)
 	}
 	return n
 }
 
-func (p *parameters) instant(name string) time.Time {
-	if !p.values.Has(name) {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339, p.value(name))
-	if err != nil {
-		p.wrong.add(name, `%.64q is not an instant such as "2030-01-31T12:00:00Z"`, p.value(name))
-	}
-	return t.UTC()
-}
-
-func (p *parameters) state() string {
-	if !p.values.Has("state") {
+// addonNamed is the addon that a query names, "" for none.
+func addonNamed(given *string, wrong *faults) string {
+	if given == nil {
 		return ""
 	}
-	name := p.value("state")
-	if statusesOf(name) == nil {
-		p.wrong.add("state", "%.64q is not %s", name, oneOf(jobStateNames()))
+	return addonID(given, wrong)
+}
+
+func parseInstant(name string, given *string, wrong *faults) time.Time {
+	if given == nil {
+		return time.Time{}
 	}
-	return name
+	t, err := time.Parse(time.RFC3339, *given)
+	if err != nil {
+		wrong.add(name, `%.64q is not an instant such as "2030-01-31T12:00:00Z"`, *given)
+	}
+	return t.UTC()
 }
 
 type listAnswer struct {
@@ -123,19 +85,24 @@ func (f *Face) ours(ctx context.Context, queue string, known map[string]bool) (b
 	return is, nil
 }
 
-func (f *Face) list(c *call) (reply, error) {
-	p := f.parameters(c)
-	state, limit := p.state(), p.limit()
+func (f *Face) list(ctx context.Context, in *listInput, _ *httpx.None) (*httpx.Answer[listAnswer], error) {
+	var wrong faults
+	state := ""
+	if in.State != nil {
+		if state = string(*in.State); statusesOf(state) == nil {
+			wrong.add("state", "%.64q is not %s", state, oneOf(jobStateNames()))
+		}
+	}
+	limit := in.limit(&wrong)
 	q := gq.Query{
-		Queue: p.addon(), Statuses: statusesOf(state), Cursor: p.value("cursor"),
-		CreatedAfter: p.instant("created_after"), CreatedBefore: p.instant("created_before"),
+		Queue: addonNamed(in.AddonID, &wrong), Statuses: statusesOf(state), Cursor: in.Cursor,
+		CreatedAfter: parseInstant("created_after", in.CreatedAfter, &wrong), CreatedBefore: parseInstant("created_before", in.CreatedBefore, &wrong),
 	}
-	if err := p.err(); err != nil {
-		return reply{}, err
+	if err := wrong.err(); err != nil {
+		return nil, err
 	}
-	ctx := c.r.Context()
 	if err := f.engine.CatchUp(ctx); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	var found []gq.Job
 	known := map[string]bool{}
@@ -144,11 +111,11 @@ func (f *Face) list(c *call) (reply, error) {
 		q.Limit = limit - len(found)
 		page, err := f.engine.List(ctx, q)
 		if err != nil {
-			return reply{}, err
+			return nil, err
 		}
 		for i := range page.Jobs {
 			if ours, err := f.ours(ctx, page.Jobs[i].Spec.Queue, known); err != nil {
-				return reply{}, err
+				return nil, err
 			} else if !ours {
 				continue
 			}
@@ -163,7 +130,7 @@ func (f *Face) list(c *call) (reply, error) {
 	}
 	full, err := f.engine.Jobs(ctx, idsOf(found), gq.WithPayload)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	out := listAnswer{Jobs: []*JobIntent{}, NextCursor: text(next)}
 	for i := range found {
@@ -172,7 +139,7 @@ func (f *Face) list(c *call) (reply, error) {
 			out.Jobs = append(out.Jobs, intentOf(&job))
 		}
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
 // addonJobs lists jobs of addons. Those of other faces are passed over, as far as

@@ -1,165 +1,141 @@
 package scheduler
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gopherqueue/gq/internal/httpx"
 )
 
-// route is an operation of the API.
+// route is an operation of the API, with the codes that it can end with beside those
+// that anything can.
 type route struct {
-	method, path string // below Base
-	id           string
-	tag          string
-	summary      string
-	query        []parameter
-	body         reflect.Type // nil is none
-	optional     bool         // the body may be missing
-	status       int          // 200 unless given
-	answer       reflect.Type
-	also         map[int]string // other successes
-	codes        []Code         // beside those that anything can end with
-	added        bool           // beyond the contract's own endpoints
-	do           func(*Face, *call) (reply, error)
+	httpx.Route
+	codes []Code
 }
-
-// parameter is one of a query.
-type parameter struct {
-	name, doc string
-	values    []string // where only these are allowed
-	number    bool
-	instant   bool
-	needed    bool
-}
-
-func shape[T any]() reflect.Type { return reflect.TypeFor[T]() }
-
-var (
-	limitParameter  = parameter{name: "limit", doc: "Entries on the page; 50 unless told, at most 200.", number: true}
-	cursorParameter = parameter{name: "cursor", doc: "next_cursor of the page before."}
-	addonParameter  = parameter{name: "addon_id", doc: "Only of this addon."}
-)
 
 // routes is the whole API.
-func routes() []route {
+func routes(f *Face) []route {
 	return []route{
-		{
-			method: http.MethodPost, path: "/jobs/submit", id: "submit-job", tag: "jobs", summary: "Submit a job",
-			body: shape[submitRequest](), status: http.StatusCreated, answer: shape[jobAnswer](), codes: []Code{CodeDuplicate}, do: (*Face).submit,
-		},
-		{
-			method: http.MethodPost, path: "/jobs/claim", id: "claim-job", tag: "jobs", summary: "Claim a job",
-			body: shape[claimRequest](), answer: shape[jobAnswer](), also: map[int]string{http.StatusNoContent: "Nothing that matches is available."},
-			do: (*Face).claim,
-		},
-		{
-			method: http.MethodGet, path: "/jobs", id: "list-jobs", tag: "jobs", summary: "List jobs",
-			query: []parameter{
-				{name: "state", doc: "Only in this state.", values: jobStateNames()},
-				addonParameter,
-				{name: "created_after", doc: "Not submitted before this instant.", instant: true},
-				{name: "created_before", doc: "Submitted before this instant.", instant: true},
-				limitParameter, cursorParameter,
-			},
-			answer: shape[listAnswer](), codes: []Code{CodeInvalidCursor}, do: (*Face).list,
-		},
-		{
-			method: http.MethodGet, path: "/jobs/{job_id}", id: "get-job", tag: "jobs", summary: "How a job stands, and how it ended",
-			answer: shape[getAnswer](), codes: []Code{CodeJobNotFound}, do: (*Face).get,
-		},
-		{
-			method: http.MethodPost, path: "/jobs/{job_id}/status", id: "report-status", tag: "jobs", summary: "Report what a claimed or running job is at",
-			body: shape[statusRequest](), answer: shape[jobAnswer](),
-			codes: []Code{CodeJobNotFound, CodeTransition, CodeClaimExpired, CodeWorkerMismatch}, do: (*Face).status,
-		},
-		{
-			method: http.MethodPost, path: "/jobs/{job_id}/cancel", id: "cancel-job", tag: "jobs", summary: "Cancel a job, or ask its worker to stop",
-			body: shape[cancelRequest](), optional: true, answer: shape[jobAnswer](), codes: []Code{CodeJobNotFound, CodeJobFinished}, do: (*Face).cancel,
-		},
-		{
-			method: http.MethodGet, path: "/jobs/{job_id}/events", id: "job-events", tag: "jobs", summary: "What has happened to a job",
-			answer: shape[eventsAnswer](), codes: []Code{CodeJobNotFound}, do: (*Face).events,
-		},
-		{
-			method: http.MethodPost, path: "/lease/request", id: "request-lease", tag: "leases", summary: "Ask for capacity to run a claimed job",
-			body: shape[leaseRequest](), answer: shape[leaseVerdict](),
-			codes: []Code{CodeJobNotFound, CodeJobFinished, CodeJobNotClaimed, CodeTransition, CodeClaimExpired, CodeWorkerMismatch}, do: (*Face).requestLease,
-		},
-		{
-			method: http.MethodPost, path: "/lease/{lease_id}/heartbeat", id: "heartbeat", tag: "leases", summary: "Keep a lease alive",
-			body: shape[heartbeatRequest](), answer: shape[heartbeatAnswer](),
-			codes: []Code{CodeLeaseNotFound, CodeLeaseNotActive, CodeJobMismatch, CodeWorkerMismatch}, do: (*Face).heartbeat,
-		},
-		{
-			method: http.MethodPost, path: "/lease/{lease_id}/release", id: "release-lease", tag: "leases", summary: "End a lease and its job",
-			body: shape[releaseRequest](), answer: shape[releaseAnswer](),
-			codes: []Code{CodeLeaseNotFound, CodeLeaseNotActive, CodeJobMismatch, CodeWorkerMismatch}, do: (*Face).release,
-		},
-		{
-			method: http.MethodGet, path: "/lease/{lease_id}", id: "get-lease", tag: "leases", summary: "How a lease stands",
-			answer: shape[leaseAnswer](), codes: []Code{CodeLeaseNotFound}, do: (*Face).getLease,
-		},
-		{
-			method: http.MethodGet, path: "/stats/snapshot", id: "snapshot", tag: "stats", summary: "How everything stands",
-			answer: shape[snapshotAnswer](), do: (*Face).snapshot,
-		},
-		{
-			method: http.MethodGet, path: "/stats/timeseries", id: "timeseries", tag: "stats", summary: "How something stood over time",
-			query: []parameter{
-				{name: "metric", doc: "What of.", values: metricNames(), needed: true},
-				{name: "bucket", doc: "Distance of the points, such as 5m, which it is unless told; s, m, h or d."},
-				{name: "range", doc: "How far back, such as 24h, which it is unless told; at most 31d."},
-			},
-			answer: shape[seriesAnswer](), do: (*Face).series,
-		},
-		{
-			method: http.MethodGet, path: "/facts/job_runs", id: "facts-job-runs", tag: "facts", summary: "scheduler_job_runs: a row for each job, oldest first",
-			query: []parameter{addonParameter, limitParameter, cursorParameter}, answer: shape[jobRunsAnswer](), codes: []Code{CodeInvalidCursor},
-			added: true, do: (*Face).jobRuns,
-		},
-		{
-			method: http.MethodGet, path: "/facts/lease_runs", id: "facts-lease-runs", tag: "facts", summary: "scheduler_lease_runs: a row for each lease, by job",
-			query: []parameter{addonParameter, limitParameter, cursorParameter}, answer: shape[leaseRunsAnswer](), codes: []Code{CodeInvalidCursor},
-			added: true, do: (*Face).leaseRuns,
-		},
-		{
-			method: http.MethodGet, path: "/facts/events", id: "facts-events", tag: "facts", summary: "scheduler_events: a row for each thing that happened, oldest first",
-			query: []parameter{limitParameter, cursorParameter}, answer: shape[auditAnswer](), codes: []Code{CodeInvalidCursor, CodeEventsGone},
-			added: true, do: (*Face).audit,
-		},
-		{
-			method: http.MethodGet, path: "/admin/capacity", id: "get-capacity", tag: "admin", summary: "How much capacity there is",
-			answer: shape[capacityAnswer](), added: true, do: (*Face).getCapacity,
-		},
-		{
-			method: http.MethodPut, path: "/admin/capacity", id: "put-capacity", tag: "admin", summary: "Change how much capacity there is",
-			body: shape[capacityRequest](), answer: shape[capacityAnswer](), added: true, do: (*Face).putCapacity,
-		},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/jobs/submit", ID: "submit-job", Tag: "jobs", Summary: "Submit a job", Status: http.StatusCreated,
+		}, f.submit), []Code{CodeDuplicate}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/jobs/claim", ID: "claim-job", Tag: "jobs", Summary: "Claim a job", Also: map[int]string{http.StatusNoContent: "Nothing that matches is available."},
+		}, f.claim), nil},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/jobs", ID: "list-jobs", Tag: "jobs", Summary: "List jobs",
+		}, f.list), []Code{CodeInvalidCursor}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/jobs/{job_id}", ID: "get-job", Tag: "jobs", Summary: "How a job stands, and how it ended",
+		}, f.get), []Code{CodeJobNotFound}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/jobs/{job_id}/status", ID: "report-status", Tag: "jobs", Summary: "Report what a claimed or running job is at",
+		}, f.status), []Code{CodeJobNotFound, CodeTransition, CodeClaimExpired, CodeWorkerMismatch}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/jobs/{job_id}/cancel", ID: "cancel-job", Tag: "jobs", Summary: "Cancel a job, or ask its worker to stop", Optional: true,
+		}, f.cancel), []Code{CodeJobNotFound, CodeJobFinished}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/jobs/{job_id}/events", ID: "job-events", Tag: "jobs", Summary: "What has happened to a job",
+		}, f.events), []Code{CodeJobNotFound}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/lease/request", ID: "request-lease", Tag: "leases", Summary: "Ask for capacity to run a claimed job",
+		}, f.requestLease), []Code{CodeJobNotFound, CodeJobFinished, CodeJobNotClaimed, CodeTransition, CodeClaimExpired, CodeWorkerMismatch}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/lease/{lease_id}/heartbeat", ID: "heartbeat", Tag: "leases", Summary: "Keep a lease alive",
+		}, f.heartbeat), []Code{CodeLeaseNotFound, CodeLeaseNotActive, CodeJobMismatch, CodeWorkerMismatch}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPost, Path: "/lease/{lease_id}/release", ID: "release-lease", Tag: "leases", Summary: "End a lease and its job",
+		}, f.release), []Code{CodeLeaseNotFound, CodeLeaseNotActive, CodeJobMismatch, CodeWorkerMismatch}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/lease/{lease_id}", ID: "get-lease", Tag: "leases", Summary: "How a lease stands",
+		}, f.getLease), []Code{CodeLeaseNotFound}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/stats/snapshot", ID: "snapshot", Tag: "stats", Summary: "How everything stands",
+		}, f.snapshot), nil},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/stats/timeseries", ID: "timeseries", Tag: "stats", Summary: "How something stood over time",
+		}, f.series), nil},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/facts/job_runs", ID: "facts-job-runs", Tag: "facts", Summary: "scheduler_job_runs: a row for each job, oldest first",
+		}, f.jobRuns), []Code{CodeInvalidCursor}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/facts/lease_runs", ID: "facts-lease-runs", Tag: "facts", Summary: "scheduler_lease_runs: a row for each lease, by job",
+		}, f.leaseRuns), []Code{CodeInvalidCursor}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/facts/events", ID: "facts-events", Tag: "facts", Summary: "scheduler_events: a row for each thing that happened, oldest first",
+		}, f.audit), []Code{CodeInvalidCursor, CodeEventsGone}},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodGet, Path: "/admin/capacity", ID: "get-capacity", Tag: "admin", Summary: "How much capacity there is",
+		}, f.getCapacity), nil},
+		{httpx.Handle(httpx.Route{
+			Method: http.MethodPut, Path: "/admin/capacity", ID: "put-capacity", Tag: "admin", Summary: "Change how much capacity there is",
+		}, f.putCapacity), nil},
 	}
 }
 
-// route builds the handler.
-func (f *Face) route() {
-	all := routes()
-	for _, r := range all {
-		f.mux.Handle(r.method+" "+Base+r.path, f.serve(func(c *call) (reply, error) {
-			if err := c.readQuery(r.query); err != nil {
-				return reply{}, err
-			}
-			return r.do(f, c)
-		}))
+// anywhere are the codes that any operation can end with.
+var anywhere = []Code{
+	CodeInvalidRequest, CodeUnauthenticated, CodeForbidden, CodeBodyIncomplete, CodeBodyTooLarge, CodeMediaType,
+	CodeLimitReached, CodeConflict, CodeInternal, CodeUnavailable, CodeTimeout,
+}
+
+// refusals are the statuses that an operation can be refused with, and the codes of each.
+func (r *route) refusals() map[string]string {
+	all := map[string]string{}
+	for _, m := range meanings {
+		if !slices.Contains(r.codes, m.Code) && !slices.Contains(anywhere, m.Code) {
+			continue
+		}
+		if status := strconv.Itoa(m.Status); all[status] == "" {
+			all[status] = "code: " + string(m.Code)
+		} else {
+			all[status] += ", " + string(m.Code)
+		}
 	}
-	f.openapi = describe(all, f.options.Version)
-	f.mux.HandleFunc("GET "+Base+"/openapi.json", func(w http.ResponseWriter, r *http.Request) {
-		c := f.begin(w, r)
-		c.w.Header().Set("Content-Type", "application/json")
-		_, _ = c.w.Write(f.openapi) // the client has left
+	return all
+}
+
+// api serves and describes the routes.
+func (f *Face) api() *httpx.API {
+	schemas := httpx.NewSchemas(map[reflect.Type]httpx.Schema{
+		reflect.TypeFor[stamp]():      {Type: "string", Format: "date-time", Examples: []any{"2030-01-31T12:00:00Z"}},
+		reflect.TypeFor[jobState]():   {Type: "string", Enum: jobStateNames()},
+		reflect.TypeFor[metricName](): {Type: "string", Enum: metricNames()},
+		reflect.TypeFor[limitText]():  {Type: "integer"},
 	})
-	crossOrigin := http.NewCrossOriginProtection()
-	crossOrigin.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f.refuse(f.begin(w, r), &Problem{Code: CodeForbidden, Detail: "pages of other sites may not do this"})
-	}))
-	f.handler = crossOrigin.Handler(http.HandlerFunc(f.find))
+	schemas.NullLists = true
+	var all []httpx.Route
+	for _, r := range routes(f) {
+		r.Large, r.Refusals = true, r.refusals()
+		all = append(all, r.Route)
+	}
+	return httpx.New(httpx.Options{
+		Info: httpx.Info{
+			Title: "GopherQueue scheduler API", Version: f.options.Version,
+			Description: "Jobs that workers claim, ask capacity for and run under leases.\n\n" + codesForPeople(),
+		},
+		Tags: []httpx.Tag{
+			{Name: "jobs", Description: "Submit jobs, claim them, follow them."},
+			{Name: "leases", Description: "Run jobs within the capacity there is."},
+			{Name: "stats", Description: "How everything stands, now and over time."},
+			{Name: "facts", Description: "What is kept about jobs and leases, as tables."},
+			{Name: "admin", Description: "Change how much capacity there is."},
+		},
+		Schemas: schemas, Base: Base, Log: f.options.Log, MaxBody: f.options.MaxBody, BodyTimeout: f.options.BodyTimeout,
+		Identify: f.options.Identify, Failed: f.options.Failed, Encode: encode,
+	}, all)
 }
 
-// OpenAPI is the description of the API, as JSON.
-func (f *Face) OpenAPI() []byte { return f.openapi }
+func codesForPeople() string {
+	var b strings.Builder
+	b.WriteString("Errors are `{\"detail\": …, \"code\": …}` with one of these codes:\n\n")
+	for _, m := range meanings {
+		fmt.Fprintf(&b, "- `%s` (%d): %s\n", m.Code, m.Status, m.Text)
+	}
+	return b.String()
+}

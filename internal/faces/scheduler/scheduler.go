@@ -25,6 +25,7 @@ import (
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -46,24 +47,26 @@ type Options struct {
 	MaxBody       int64         // largest body in bytes; 0 is 16 MiB
 	BodyTimeout   time.Duration // in which a body must have come; 0 is 30 s
 
-	// Failed is told of errors that mean that the store has failed for good.
+	// Identify finds out who calls and puts that into the context of the request.
+	// nil asks nobody.
+	Identify func(*http.Request) (context.Context, error)
+
+	// Failed is told once that the store has failed for good.
 	Failed func(error)
 }
 
 // Face is the scheduler API over a queue. It is an [http.Handler].
 type Face struct {
+	*httpx.API
+
 	engine   engine.API
 	options  Options
 	policy   gq.Policy // of the jobs that are submitted here
 	capacity int64     // as configured
-	mux      *http.ServeMux
-	handler  http.Handler
-	openapi  []byte
 
-	addons   sync.Map // queues that are known to share the pool
-	setup    sync.Mutex
-	ready    bool // the pool is there; guarded by setup
-	reported sync.Once
+	addons sync.Map // queues that are known to share the pool
+	setup  sync.Mutex
+	ready  bool // the pool is there; guarded by setup
 }
 
 // The numbers of the document that no configuration changes, and its default
@@ -80,16 +83,7 @@ func New(e engine.API, o Options) (*Face, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxBody == 0 {
-		o.MaxBody = 16 << 20
-	}
-	if o.BodyTimeout == 0 {
-		o.BodyTimeout = 30 * time.Second
-	}
-	f := &Face{
-		engine: e, options: o, policy: gq.PresetScheduler.Policy(),
-		capacity: DefaultCapacity, mux: http.NewServeMux(),
-	}
+	f := &Face{engine: e, options: o, policy: gq.PresetScheduler.Policy(), capacity: DefaultCapacity}
 	if o.Capacity != nil {
 		f.capacity = *o.Capacity
 	}
@@ -105,18 +99,8 @@ func New(e engine.API, o Options) (*Face, error) {
 	if err := errors.Join(machine.CheckPolicy(f.policy), machine.CheckPool(f.pool())); err != nil {
 		return nil, fmt.Errorf("new scheduler API: %w", err)
 	}
-	f.route()
+	f.API = f.api()
 	return f, nil
-}
-
-// Handler is [New] for whom a handler is all. It panics where the options cannot
-// be.
-func Handler(e engine.API, o Options) http.Handler {
-	f, err := New(e, o)
-	if err != nil {
-		panic(err)
-	}
-	return f
 }
 
 func (f *Face) pool() gq.Pool {

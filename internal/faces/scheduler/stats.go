@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/machine"
 )
 
@@ -44,19 +45,18 @@ type snapshotAnswer struct {
 	} `json:"leases"`
 }
 
-func (f *Face) snapshot(c *call) (reply, error) {
-	ctx := c.r.Context()
+func (f *Face) snapshot(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[snapshotAnswer], error) {
 	if err := f.engine.CatchUp(ctx); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	var out snapshotAnswer
 	var err error
 	if out.Capacity, err = f.capacityNow(ctx); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	samples, err := f.engine.Samples(ctx, Pool, time.Now().Add(-24*time.Hour))
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	for i := range samples {
 		v := &samples[i].Values
@@ -65,7 +65,7 @@ func (f *Face) snapshot(c *call) (reply, error) {
 		// The last sample is of this moment.
 		out.Jobs.Queued, out.Jobs.Running, out.Leases.Active = v[machine.QueuedLevel], v[machine.RunningLevel], v[machine.RunningLevel]
 	}
-	return ok(out)
+	return httpx.OK(out), nil
 }
 
 // metrics are what there are time series of.
@@ -95,11 +95,19 @@ const (
 	maxRange  = 31 * 24 * time.Hour
 )
 
+type seriesInput struct {
+	Metric metricName `query:"metric" doc:"What of." required:"true"`
+	Bucket *string    `query:"bucket" doc:"Distance of the points, such as 5m, which it is unless told; s, m, h or d."`
+	Range  *string    `query:"range" doc:"How far back, such as 24h, which it is unless told; at most 31d."`
+}
+
+type metricName string
+
 // span reads a length of time such as 5m.
-func (p *parameters) span(name, otherwise string) (string, time.Duration) {
+func span(name string, asked *string, otherwise string, wrong *faults) (string, time.Duration) {
 	given := otherwise
-	if p.values.Has(name) {
-		given = p.value(name)
+	if asked != nil {
+		given = *asked
 	}
 	units := map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
 	if len(given) >= 2 && len(given) <= 9 && given[0] >= '1' && given[0] <= '9' {
@@ -109,40 +117,39 @@ func (p *parameters) span(name, otherwise string) (string, time.Duration) {
 			return given, time.Duration(n) * unit
 		}
 	}
-	p.wrong.add(name, "%.64q is not a number with one of s, m, h, d, such as 5m, of at most 31d", given)
+	wrong.add(name, "%.64q is not a number with one of s, m, h, d, such as 5m, of at most 31d", given)
 	return given, time.Second
 }
 
-func (f *Face) series(c *call) (reply, error) {
-	p := f.parameters(c)
-	name := p.value("metric")
+func (f *Face) series(ctx context.Context, in *seriesInput, _ *httpx.None) (*httpx.Answer[seriesAnswer], error) {
+	var wrong faults
+	name := string(in.Metric)
 	measure, known := metrics[name]
 	if !known {
-		p.wrong.add("metric", "%.64q is not %s", name, oneOf(metricNames()))
+		wrong.add("metric", "%.64q is not %s", name, oneOf(metricNames()))
 	}
-	shown, bucket := p.span("bucket", "5m")
-	_, span := p.span("range", "24h")
+	shown, bucket := span("bucket", in.Bucket, "5m", &wrong)
+	_, span := span("range", in.Range, "24h", &wrong)
 	switch {
-	case len(p.wrong) > 0:
+	case len(wrong) > 0:
 	case span < bucket:
-		p.wrong.add("range", "is shorter than bucket")
+		wrong.add("range", "is shorter than bucket")
 	case span/bucket > maxPoints:
-		p.wrong.add("bucket", "gives more than %d points", maxPoints)
+		wrong.add("bucket", "gives more than %d points", maxPoints)
 	}
-	if err := p.err(); err != nil {
-		return reply{}, err
+	if err := wrong.err(); err != nil {
+		return nil, err
 	}
-	ctx := c.r.Context()
 	if err := f.engine.CatchUp(ctx); err != nil {
-		return reply{}, err
+		return nil, err
 	}
 	n := int64(span / bucket)
 	first := time.Now().UTC().Truncate(bucket).Add(-time.Duration(n-1) * bucket)
 	samples, err := f.engine.Samples(ctx, Pool, first)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(seriesAnswer{Metric: name, Bucket: shown, Points: points(samples, measure, first, bucket, n)})
+	return httpx.OK(seriesAnswer{Metric: name, Bucket: shown, Points: points(samples, measure, first, bucket, n)}), nil
 }
 
 // points spreads samples over n buckets.
@@ -173,19 +180,15 @@ type capacityRequest struct {
 	Total *int64 `json:"total" minimum:"0"`
 }
 
-func (f *Face) getCapacity(c *call) (reply, error) {
-	now, err := f.capacityNow(c.r.Context())
+func (f *Face) getCapacity(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[capacityAnswer], error) {
+	now, err := f.capacityNow(ctx)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	return ok(capacityAnswer{now})
+	return httpx.OK(capacityAnswer{now}), nil
 }
 
-func (f *Face) putCapacity(c *call) (reply, error) {
-	var r capacityRequest
-	if err := f.decode(c, &r, false); err != nil {
-		return reply{}, err
-	}
+func (f *Face) putCapacity(ctx context.Context, _ *httpx.None, r *capacityRequest) (*httpx.Answer[capacityAnswer], error) {
 	var wrong faults
 	if r.Total == nil {
 		wrong.add("total", "is required")
@@ -193,15 +196,15 @@ func (f *Face) putCapacity(c *call) (reply, error) {
 		wrong.add("total", "%d is not between 0 and %d", *r.Total, int64(gq.MaxCapacity))
 	}
 	if err := wrong.err(); err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	if err := f.Setup(c.r.Context()); err != nil {
-		return reply{}, err
+	if err := f.Setup(ctx); err != nil {
+		return nil, err
 	}
 	pool := f.pool()
 	pool.Capacity = *r.Total
-	if err := f.engine.PutPool(c.r.Context(), pool); err != nil {
-		return reply{}, err
+	if err := f.engine.PutPool(ctx, pool); err != nil {
+		return nil, err
 	}
-	return f.getCapacity(c)
+	return f.getCapacity(ctx, nil, nil)
 }

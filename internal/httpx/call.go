@@ -1,0 +1,149 @@
+package httpx
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/internal/wire"
+)
+
+// Call is one request and the writer of its answer.
+type Call struct {
+	Request *http.Request
+	ID      string // of the request, for its log entries
+
+	w     http.ResponseWriter
+	api   *API
+	route *Route
+	wrote bool
+}
+
+type callKey struct{}
+
+// CallOf is the call of a handler's context.
+func CallOf(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// Header is that of the answer.
+func (c *Call) Header() http.Header { return c.w.Header() }
+
+// Write writes a part of the answer.
+func (c *Call) Write(b []byte) (int, error) {
+	c.wrote = true
+	return c.w.Write(b)
+}
+
+// WriteHeader begins the answer.
+func (c *Call) WriteHeader(status int) {
+	c.wrote = true
+	c.w.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (c *Call) Unwrap() http.ResponseWriter { return c.w }
+
+// AnswerAfter gives the client time to take an answer that may come after so long.
+func (c *Call) AnswerAfter(wait time.Duration) {
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(wait + c.api.options.WriteTimeout)) // recorders have none
+}
+
+// Told is [API.Told].
+func (c *Call) Told(err error) error { return c.api.Told(c, err) }
+
+// Limits of bodies.
+const (
+	smallBody  = 256 << 10 // of a route that takes no payload
+	maxDiscard = 64 << 20  // how much of a body that is too large is read and dropped
+)
+
+// body reads the body of a request. It is nil where there is none and need not be.
+func (c *Call) body() ([]byte, error) {
+	if encoding := c.Request.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, wire.NewProblem(http.StatusUnsupportedMediaType, "unsupported_encoding",
+			fmt.Sprintf("the content encoding %.100q is not taken here; send the body as it is", encoding))
+	}
+	most := c.api.options.MaxBody
+	if !c.route.Large {
+		most = min(most, smallBody)
+	}
+	data, err := c.readAll(most)
+	if err != nil {
+		return nil, err
+	}
+	if c.route.Optional && len(bytes.TrimSpace(data)) == 0 {
+		return nil, nil
+	}
+	return data, checkContentType(c.Request.Header.Get("Content-Type"))
+}
+
+// readAll reads a body, in time and up to a size.
+func (c *Call) readAll(most int64) ([]byte, error) {
+	in := c.Request.Body
+	if in == nil || in == http.NoBody {
+		return nil, nil
+	}
+	controller := http.NewResponseController(c.w)
+	_ = controller.SetReadDeadline(time.Now().Add(c.api.options.BodyTimeout)) // recorders have none
+	var body bytes.Buffer
+	if n := c.Request.ContentLength; n > 0 && n <= most {
+		body.Grow(int(min(n, 1<<20)) + bytes.MinRead)
+	}
+	_, err := io.Copy(&body, io.LimitReader(in, most+1))
+	if err == nil && int64(body.Len()) <= most {
+		_ = controller.SetReadDeadline(time.Time{}) // or a long wait would end with it
+		return body.Bytes(), nil
+	}
+	c.Header().Set("Connection", "close")
+	switch {
+	case err == nil:
+		_, _ = io.CopyN(io.Discard, in, maxDiscard) // many clients read no answer before they have sent everything
+		return nil, wire.NewProblem(http.StatusRequestEntityTooLarge, "body_too_large", fmt.Sprintf("the body is larger than %d bytes", most))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, wire.NewProblem(http.StatusRequestTimeout, "body_incomplete", fmt.Sprintf("the body did not come within %v", c.api.options.BodyTimeout))
+	default:
+		return nil, &gq.InvalidError{Faults: []gq.Fault{{Field: "body", Problem: "cannot be read: " + err.Error()}}}
+	}
+}
+
+// checkContentType refuses what says that it is something else than JSON. What curl
+// says by default is taken for JSON.
+func checkContentType(text string) error {
+	if text == "" || text == "application/json" {
+		return nil
+	}
+	name, parameters, err := mime.ParseMediaType(text)
+	charset := strings.ToLower(parameters["charset"])
+	switch {
+	case err != nil:
+	case charset != "" && charset != "utf-8":
+	case name == "application/json", strings.HasSuffix(name, "+json"), name == "application/x-www-form-urlencoded":
+		return nil
+	}
+	return wire.NewProblem(http.StatusUnsupportedMediaType, "unsupported_media_type",
+		fmt.Sprintf("%.100q is not taken here; send application/json in UTF-8", text))
+}
+
+// answer writes a value as JSON.
+func (c *Call) answer(status int, body any) error {
+	var b bytes.Buffer
+	if err := wire.EncodeJSON(&b, body); err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	c.Header().Set("Content-Type", "application/json")
+	c.WriteHeader(status)
+	if c.Request.Method != http.MethodHead {
+		_, _ = c.Write(b.Bytes()) // the client has left
+	}
+	return nil
+}
