@@ -140,7 +140,7 @@ func (tx *txn) rehearse(c store.Change) error {
 			continue
 		}
 		_, old := tx.load(j)
-		if err := u.Authorized(j.lane.queueName, &old); err != nil {
+		if err := u.Authorized(j.bucket.queueName, &old); err != nil {
 			return &store.ChangeError{Update: i, Err: err}
 		}
 		next, _, err := tx.try(u.Apply, &old)

@@ -110,7 +110,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	}
 	was := tx.look(j)
 	h, old := was.header, &was.state
-	if err := u.Authorized(j.lane.queueName, old); err != nil {
+	if err := u.Authorized(j.bucket.queueName, old); err != nil {
 		out.Err = fmt.Errorf("update: %w", err)
 		return
 	}
