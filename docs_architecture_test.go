@@ -86,18 +86,39 @@ func importsOf(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// functionsOf lists the functions and methods of a file.
+var protoCall = regexp.MustCompile(`(?m)^\s*rpc (\w+)\(`)
+
+// functionsOf lists the functions and methods of a file: in Go also those of its interfaces.
 func functionsOf(t *testing.T, name string) (all []string) {
 	t.Helper()
+	if strings.HasSuffix(name, ".proto") {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, found := range protoCall.FindAllStringSubmatch(string(text), -1) {
+			all = append(all, found[1])
+		}
+		return all
+	}
 	file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Error(err)
 		return nil
 	}
-	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok {
-			all = append(all, f.Name.Name)
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			all = append(all, n.Name.Name)
+			return false
+		case *ast.InterfaceType:
+			for _, m := range n.Methods.List {
+				for _, method := range m.Names {
+					all = append(all, method.Name)
+				}
+			}
 		}
-	}
+		return true
+	})
 	return all
 }

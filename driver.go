@@ -12,6 +12,7 @@ type Driver interface {
 	Submitter
 
 	// Get returns a job, with its payload, result and checkpoint if parts asks for them.
+	//gq:needs read on the job
 	Get(ctx context.Context, id JobID, parts Parts) (Job, error)
 	// List returns one page of the jobs that a query selects.
 	List(ctx context.Context, q Query) (Page, error)
@@ -20,16 +21,21 @@ type Driver interface {
 	// Explain says why a job is not running.
 	Explain(ctx context.Context, id JobID) (Explanation, error)
 	// History lists the events of a job, oldest first.
+	//gq:needs read on the job
 	History(ctx context.Context, id JobID) ([]Event, error)
 	// UpdateMetadata changes the tags, the priority and other metadata of a live job.
+	//gq:needs submit on the job
 	UpdateMetadata(ctx context.Context, id JobID, p MetadataPatch) (Job, error)
 	// Cancel ends a waiting job at once and asks the worker of a running job to stop.
+	//gq:needs submit on the job
 	Cancel(ctx context.Context, id JobID, reason string) (State, error)
 	// CancelWhere cancels all live jobs that a query selects.
 	CancelWhere(ctx context.Context, q Query, reason string) (CancelReport, error)
 	// Replay submits a finished job again.
+	//gq:needs submit on the job
 	Replay(ctx context.Context, id JobID) (SubmitResult, error)
 	// Purge removes a finished job.
+	//gq:needs admin on the job
 	Purge(ctx context.Context, id JobID) error
 	// PurgeWhere removes all finished jobs that a query selects and returns their number.
 	PurgeWhere(ctx context.Context, q Query) (int, error)
@@ -37,14 +43,17 @@ type Driver interface {
 	// Claim takes jobs from queues and returns each with a lease.
 	Claim(ctx context.Context, r ClaimRequest) ([]Job, error)
 	// Start begins to execute a job that the caller claimed with Hold.
+	//gq:needs work on the job
 	Start(ctx context.Context, lease LeaseRef, ttl time.Duration) (State, error)
 	// Heartbeat renews leases and records progress and checkpoints.
 	Heartbeat(ctx context.Context, beats []Heartbeat) ([]LeaseResult, error)
 	// Settle ends leases, each with its own outcome.
 	Settle(ctx context.Context, outcomes []Outcome) ([]LeaseResult, error)
 	// Fail ends a lease with a failure. The job's policy decides whether to retry.
+	//gq:needs work on the job
 	Fail(ctx context.Context, lease LeaseRef, f Failure) (State, error)
 	// Release returns a job to its queue without using up an attempt.
+	//gq:needs work on the job
 	Release(ctx context.Context, lease LeaseRef, delay time.Duration, reason string) (State, error)
 	// Workers lists the workers that claimed jobs or sent heartbeats in the last minute.
 	Workers(ctx context.Context) ([]LiveWorker, error)
@@ -58,14 +67,17 @@ type Driver interface {
 	// modified it concurrently.
 	ChangeQueue(ctx context.Context, name string, change func(*Queue)) (Queue, error)
 	// Queue returns a queue.
+	//gq:needs any on the queue
 	Queue(ctx context.Context, name string) (Queue, error)
 	// Queues lists all queues, sorted by name.
 	Queues(ctx context.Context) ([]Queue, error)
 	// QueuesAfter lists up to limit queues with names greater than name, sorted by name.
 	QueuesAfter(ctx context.Context, name string, limit int) ([]Queue, error)
 	// Pause stops claims from a queue. Submissions continue.
+	//gq:needs admin on the queue
 	Pause(ctx context.Context, queue string) (Queue, error)
 	// Resume allows claims from a paused queue again.
+	//gq:needs admin on the queue
 	Resume(ctx context.Context, queue string) (Queue, error)
 	// Counts returns the number of jobs by queue and status. Without names it returns all
 	// queues.
@@ -74,8 +86,10 @@ type Driver interface {
 	// the store.
 	Stats(ctx context.Context) (Stats, error)
 	// Pools lists the capacity pools.
+	//gq:needs read on all queues
 	Pools(ctx context.Context) ([]Pool, error)
 	// PutPool creates or replaces a pool.
+	//gq:needs admin on all queues
 	PutPool(ctx context.Context, p Pool) error
 
 	// PutSchedule creates or replaces a schedule.
@@ -92,8 +106,10 @@ type Driver interface {
 	DeleteSchedule(ctx context.Context, name string) error
 
 	// Events returns up to limit events after a sequence number, oldest first.
+	//gq:needs read on all queues
 	Events(ctx context.Context, after uint64, limit int) ([]Event, error)
 	// LastEvent returns the sequence number of the newest event.
+	//gq:needs read on any queue
 	LastEvent(ctx context.Context) (uint64, error)
 	// Follow calls f with all events after a sequence number, oldest first and without
 	// gaps, and then with new events as they occur. It returns nil when ctx ends, or the
@@ -112,5 +128,6 @@ type Submitter interface {
 	// SubmitGraph stores jobs that depend on each other: all of them or none.
 	SubmitGraph(ctx context.Context, jobs []GraphJob) ([]SubmitResult, error)
 	// Complete ends a lease with success.
+	//gq:needs work on the job
 	Complete(ctx context.Context, lease LeaseRef, result []byte) (State, error)
 }

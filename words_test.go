@@ -16,19 +16,30 @@ import (
 // such as tellsAtOnce, count as parts of one identifier.
 var retiredWords = []retiredWord{
 	{word: "becoming", instead: "next"},
+	{word: "birth", instead: "submission"},
 	{word: "births", instead: "inserts"},
+	{word: "books", instead: "ledger"},
+	{word: "born", instead: "submitted"},
 	{word: "census", instead: "queue registry"},
 	{word: "desk", instead: "wait queue"},
 	{word: "examined", instead: "checked or read"},
 	{word: "glance", instead: "the verb for what is read"},
 	{word: "herald", instead: "notifier"},
+	{word: "lane", instead: "bucket, band or queue set", below: matchingLane},
+	{word: "lanes", instead: "buckets, bands or queue sets", below: matchingLane},
 	{word: "litter", instead: "garbage"},
 	{word: "manner", instead: "mode"},
 	{word: "manners", instead: "modes"},
+	{word: "poke", instead: "wake"},
 	{word: "prompt", instead: "fast path", inNames: true},
+	{word: "soundly", instead: "what makes it valid"},
 	{word: "stubborn", instead: "retrying"},
 	{word: "tellsAtOnce", instead: "notifies"},
+	{word: "tidy", instead: "compact", except: regexp.MustCompile(`(?i)mod tidy|tidy-check|check-tidy`)},
 }
+
+// matchingLane is where lane has its one meaning: the jobs that matching keeps from starving.
+var matchingLane = []string{"match/", "internal/matchmaker/", "internal/faces/matching/", "docs/matching.md", "docs/decisions/"}
 
 type retiredWord struct {
 	word, instead string

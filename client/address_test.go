@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/errs"
-	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/store/local"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/client"
 	"github.com/gopherqueue/gq/engine"
-	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/local"
 	"github.com/gopherqueue/gq/worker"

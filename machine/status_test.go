@@ -99,7 +99,7 @@ func TestTerminalIsTerminal(t *testing.T) {
 	}
 }
 
-// Every status can be reached from birth, and from every live status each end
+// Every status can be reached from submission, and from every live status each end
 // except FAILED and COMPLETED is one move away.
 func TestEveryStatusIsReachable(t *testing.T) {
 	reached := map[gq.Status]bool{0: true}
@@ -118,7 +118,7 @@ func TestEveryStatusIsReachable(t *testing.T) {
 	}
 }
 
-// However a job wanders, it is born PENDING, runs only out of SCHEDULED or
+// However a job wanders, it begins PENDING, runs only out of SCHEDULED or
 // CLAIMED, and stays where it ended.
 func TestWalks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,9 +139,9 @@ func TestWalks(t *testing.T) {
 		for i, status := range history {
 			switch {
 			case i == 0 && status != gq.StatusPending:
-				t.Fatalf("born as %v", status)
+				t.Fatalf("begins as %v", status)
 			case i > 0 && status == gq.StatusPending:
-				t.Fatalf("born again: %v", history)
+				t.Fatalf("begins again: %v", history)
 			case status == gq.StatusRunning && history[i-1] != gq.StatusScheduled && history[i-1] != gq.StatusClaimed:
 				t.Fatalf("runs out of %v", history[i-1])
 			case status.Terminal() && i != len(history)-1:

@@ -13,9 +13,11 @@ import (
 // inState brings a job into each live status, a minute after its submission where
 // that takes a move.
 var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
-	gq.StatusPending: func(t *testing.T, p gq.Policy) *subject { return birth(t, machine.Submission{Policy: &p, Waits: 1}) },
+	gq.StatusPending: func(t *testing.T, p gq.Policy) *subject {
+		return submitted(t, machine.Submission{Policy: &p, Waits: 1})
+	},
 	gq.StatusDelayed: func(t *testing.T, p gq.Policy) *subject {
-		return birth(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(gq.MaxDuration)})
+		return submitted(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(gq.MaxDuration)})
 	},
 	gq.StatusScheduled: submit,
 	gq.StatusClaimed: func(t *testing.T, p gq.Policy) *subject {
@@ -227,7 +229,7 @@ func TestDependencyEnds(t *testing.T) {
 		{gq.DependencyFanIn, gq.StatusFailed, gq.StatusScheduled},
 		{gq.DependencyFanIn, gq.StatusCancelled, gq.StatusScheduled},
 	} {
-		j := birth(t, machine.Submission{Policy: &p, Waits: 1})
+		j := submitted(t, machine.Submission{Policy: &p, Waits: 1})
 		j.do(end(c.kind, c.status))
 		if j.s.Status != c.want || j.s.Attempt != 0 || j.s.Priority() != gq.PriorityHigh || j.s.Own != gq.PriorityNormal {
 			t.Errorf("%s a job that is %s: %+v, want %s", c.kind, c.status, j.s, c.want)
@@ -238,7 +240,7 @@ func TestDependencyEnds(t *testing.T) {
 		j.idle(end(c.kind, c.status)) // it waits no longer
 	}
 
-	j := birth(t, machine.Submission{Policy: &p, Waits: 2, AnyOpen: true, RunAt: verbsStart.Add(time.Minute)})
+	j := submitted(t, machine.Submission{Policy: &p, Waits: 2, AnyOpen: true, RunAt: verbsStart.Add(time.Minute)})
 	j.idle(end(gq.DependencyFanOut, gq.StatusFailed))
 	j.do(end(gq.DependencyAfter, gq.StatusCompleted))
 	j.do(end(gq.DependencyAfterAny, gq.StatusFailed))

@@ -27,10 +27,10 @@ var verbsStart = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 // submit brings a job to life that has nothing to wait for.
 func submit(t *testing.T, p gq.Policy) *subject {
 	t.Helper()
-	return birth(t, machine.Submission{Policy: &p})
+	return submitted(t, machine.Submission{Policy: &p})
 }
 
-func birth(t *testing.T, b machine.Submission) *subject {
+func submitted(t *testing.T, b machine.Submission) *subject {
 	t.Helper()
 	j := &subject{t: t, now: verbsStart}
 	b.ID, b.Sequence = machine.NewJobID([16]byte{1}), 1
@@ -220,11 +220,11 @@ func policy(p gq.Preset, change func(*gq.Policy)) gq.Policy {
 	return policy
 }
 
-func TestBirth(t *testing.T) {
+func TestSubmit(t *testing.T) {
 	spec.Covers(t, "Q-29", "J-18", "J-19", "J-20", "J-26", "J-27", "J-28", "J-36", "J-37", "J-134", "J-138", "J-139")
 	p := machine.DefaultPolicy()
 
-	j := birth(t, machine.Submission{Policy: &p})
+	j := submitted(t, machine.Submission{Policy: &p})
 	j.took(gq.StatusPending, gq.StatusScheduled)
 	if j.s.Attempt != 0 || j.s.ID != machine.NewJobID([16]byte{1}) || !j.s.ScheduledAt.Equal(j.now) || !machine.Claimable(&j.s, j.now) {
 		t.Errorf("a new job: %+v", j.s)
@@ -233,7 +233,7 @@ func TestBirth(t *testing.T) {
 		t.Errorf("its history: %+v", j.events)
 	}
 
-	j = birth(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(time.Hour)})
+	j = submitted(t, machine.Submission{Policy: &p, RunAt: verbsStart.Add(time.Hour)})
 	j.is(gq.StatusDelayed)
 	if !j.s.ScheduledAt.IsZero() || machine.Claimable(&j.s, j.now) || !machine.Due(&j.s).Equal(j.s.RunAt) {
 		t.Errorf("a delayed job: %+v", j.s)
@@ -249,7 +249,7 @@ func TestBirth(t *testing.T) {
 		t.Errorf("became claimable at %v, want %v", j.s.ScheduledAt, j.now)
 	}
 
-	j = birth(t, machine.Submission{Policy: &p, Waits: 1})
+	j = submitted(t, machine.Submission{Policy: &p, Waits: 1})
 	j.is(gq.StatusPending)
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 	j.idle(advance)

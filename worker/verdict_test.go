@@ -208,7 +208,7 @@ func TestResultsThatCannotBeKept(t *testing.T) {
 			}
 		}
 		if n := len(f.jobs); n != 4 {
-			t.Errorf("%d jobs: a child was born without its parent", n)
+			t.Errorf("%d jobs: a child was submitted without its parent", n)
 		}
 	})
 }

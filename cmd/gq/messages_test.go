@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/cli"
-	"github.com/gopherqueue/gq/internal/native"
+	"github.com/gopherqueue/gq/internal/faces/native"
 	"github.com/gopherqueue/gq/server/config"
 	"github.com/gopherqueue/gq/store/local"
 )

@@ -21,9 +21,10 @@ func newMigrate(p process) *cobra.Command {
 		Long: `Bring the tables of a PostgreSQL store up to date.
 
 A server does this when it starts. Use the command to do it earlier, as another
-role, or with another tool. All tables are in the schema gq. Migrations run in one
-transaction, and any number of processes may run them at once. The command refuses
-a database that a newer version has migrated.`,
+role, or with another tool. All tables are in one schema: gq, or the one that the
+URL names (?gq_schema=NAME). Migrations run in one transaction, and any number of
+processes may run them at once. The command refuses a database that a newer
+version has migrated.`,
 		Example: `  gq migrate status --store postgres://db.example/app
   gq migrate up --store postgres://db.example/app
   gq migrate dump > schema.sql`,

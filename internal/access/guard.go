@@ -11,6 +11,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
+//go:generate go run ../guardgen
+
 // Guard lets a caller through to an engine as far as its identity goes. Items of
 // a batch are judged one by one: those that are refused have [gq.ErrDenied] as
 // their answer and never reach the engine. What is listed is filtered; what is
@@ -196,19 +198,25 @@ func (g *Guard) Submitter(ctx context.Context, queue string) error {
 }
 
 // Administer is for what concerns the whole installation.
-func (g *Guard) Administer(ctx context.Context) error {
-	c, err := g.enter(ctx, Admin)
-	if err != nil {
-		return err
-	}
-	return c.everywhere(Admin)
-}
+func (g *Guard) Administer(ctx context.Context) error { return g.onAll(ctx, Admin) }
 
 // Oversee is for seeing what concerns the whole installation.
-func (g *Guard) Oversee(ctx context.Context) error {
-	c, err := g.enter(ctx, Read)
+func (g *Guard) Oversee(ctx context.Context) error { return g.onAll(ctx, Read) }
+
+// onAll refuses callers without a scope on all queues.
+func (g *Guard) onAll(ctx context.Context, s Scope) error {
+	c, err := g.enter(ctx, s)
 	if err != nil {
 		return err
 	}
-	return c.everywhere(Read)
+	return c.everywhere(s)
+}
+
+// onQueue refuses callers without a scope on a queue.
+func (g *Guard) onQueue(ctx context.Context, s Scope, queue string) error {
+	c, err := g.enter(ctx, s)
+	if err != nil {
+		return err
+	}
+	return c.on(s, queue)
 }

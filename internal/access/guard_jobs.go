@@ -133,11 +133,6 @@ func (g *Guard) SubmitGraph(ctx context.Context, drafts []gq.GraphJob) ([]gq.Sub
 	return c.conceal(ctx, out)
 }
 
-// Get needs read on the job's queue.
-func (g *Guard) Get(ctx context.Context, id gq.JobID, parts gq.Parts) (gq.Job, error) {
-	return g.GetFor(ctx, Read, id, parts)
-}
-
 // GetFor is Get for those who have one of other scopes on the job's queue.
 func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts) (gq.Job, error) {
 	ctx, err := g.asking(ctx, s)
@@ -145,15 +140,6 @@ func (g *Guard) GetFor(ctx context.Context, s Scope, id gq.JobID, parts gq.Parts
 		return gq.Job{}, err
 	}
 	return g.engine.Get(ctx, id, parts)
-}
-
-// ByLease needs read or work on the queue of the leased job.
-func (g *Guard) ByLease(ctx context.Context, lease gq.LeaseID, parts gq.Parts) (gq.Job, error) {
-	ctx, err := g.asking(ctx, Read|Work)
-	if err != nil {
-		return gq.Job{}, err
-	}
-	return g.engine.ByLease(ctx, lease, parts)
 }
 
 // Jobs needs read; jobs of other queues are left out.
@@ -168,31 +154,6 @@ func (g *Guard) Jobs(ctx context.Context, ids []gq.JobID, parts gq.Parts) (map[g
 	}
 	maps.DeleteFunc(jobs, func(_ gq.JobID, j gq.Job) bool { return !c.May(Read, j.Spec.Queue) })
 	return jobs, nil
-}
-
-// Advance needs any scope on the job's queue: it records what time has done.
-func (g *Guard) Advance(ctx context.Context, id gq.JobID) (gq.State, error) {
-	ctx, err := g.asking(ctx, all)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Advance(ctx, id)
-}
-
-// CatchUp needs any scope on any queue: it records what time has done.
-func (g *Guard) CatchUp(ctx context.Context) error {
-	if _, err := g.enter(ctx, all); err != nil {
-		return err
-	}
-	return g.engine.CatchUp(ctx)
-}
-
-// BeforeFirstEvent needs read on any queue: it is a number.
-func (g *Guard) BeforeFirstEvent(ctx context.Context) (uint64, error) {
-	if _, err := g.enter(ctx, Read); err != nil {
-		return 0, err
-	}
-	return g.engine.BeforeFirstEvent(ctx)
 }
 
 // List needs read on the queue that it names. Where it names none, pages have
@@ -215,24 +176,6 @@ func (g *Guard) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return page, nil
 }
 
-// UpdateMetadata needs submit on the job's queue.
-func (g *Guard) UpdateMetadata(ctx context.Context, id gq.JobID, p gq.MetadataPatch) (gq.Job, error) {
-	ctx, err := g.asking(ctx, Submit)
-	if err != nil {
-		return gq.Job{}, err
-	}
-	return g.engine.UpdateMetadata(ctx, id, p)
-}
-
-// Cancel needs submit on the job's queue.
-func (g *Guard) Cancel(ctx context.Context, id gq.JobID, reason string) (gq.State, error) {
-	ctx, err := g.asking(ctx, Submit)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Cancel(ctx, id, reason)
-}
-
 // CancelWhere needs submit on the queue that it names, or on all.
 func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.CancelReport, error) {
 	c, err := g.enter(ctx, Submit)
@@ -248,24 +191,6 @@ func (g *Guard) CancelWhere(ctx context.Context, q gq.Query, reason string) (gq.
 		return gq.CancelReport{}, err
 	}
 	return g.engine.CancelWhere(ctx, q, reason)
-}
-
-// Replay needs submit on the job's queue.
-func (g *Guard) Replay(ctx context.Context, id gq.JobID) (gq.SubmitResult, error) {
-	ctx, err := g.asking(ctx, Submit)
-	if err != nil {
-		return gq.SubmitResult{}, err
-	}
-	return g.engine.Replay(ctx, id)
-}
-
-// Purge needs admin on the job's queue.
-func (g *Guard) Purge(ctx context.Context, id gq.JobID) error {
-	ctx, err := g.asking(ctx, Admin)
-	if err != nil {
-		return err
-	}
-	return g.engine.Purge(ctx, id)
 }
 
 // PurgeWhere needs admin on the queue that it names, or on all.
@@ -298,15 +223,6 @@ func (g *Guard) Wait(ctx context.Context, id gq.JobID) (gq.Job, error) {
 		return gq.Job{}, invalid
 	}
 	return job, err
-}
-
-// History needs read on the job's queue.
-func (g *Guard) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
-	ctx, err := g.asking(ctx, Read)
-	if err != nil {
-		return nil, err
-	}
-	return g.engine.History(ctx, id)
 }
 
 // Explain needs read on the job's queue. Of jobs of other queues that have to do
@@ -351,22 +267,6 @@ func (c *caller) hide(ctx context.Context, r *gq.Reason) error {
 	}
 	r.Jobs = shown
 	return nil
-}
-
-// Events needs read on all queues. [Guard.Follow] is for those who may read some.
-func (g *Guard) Events(ctx context.Context, after uint64, limit int) ([]gq.Event, error) {
-	if err := g.Oversee(ctx); err != nil {
-		return nil, err
-	}
-	return g.engine.Events(ctx, after, limit)
-}
-
-// LastEvent needs read on any queue: it is a number.
-func (g *Guard) LastEvent(ctx context.Context) (uint64, error) {
-	if _, err := g.enter(ctx, Read); err != nil {
-		return 0, err
-	}
-	return g.engine.LastEvent(ctx)
 }
 
 // Follow hands over what the caller may read, as long as its token is valid.

@@ -5,24 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/gopherqueue/gq"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/machine"
 )
-
-// Queue needs any scope on the queue.
-func (g *Guard) Queue(ctx context.Context, name string) (gq.Queue, error) {
-	c, err := g.enter(ctx, all)
-	if err != nil {
-		return gq.Queue{}, err
-	}
-	if err := c.on(all, name); err != nil {
-		return gq.Queue{}, err
-	}
-	return g.engine.Queue(ctx, name)
-}
 
 // Queues lists those that the caller may read.
 func (g *Guard) Queues(ctx context.Context) ([]gq.Queue, error) {
@@ -126,62 +113,6 @@ func (g *Guard) ChangeQueue(ctx context.Context, name string, change func(*gq.Qu
 		return gq.Queue{}, denied
 	}
 	return q, err
-}
-
-// Pause needs admin on the queue.
-func (g *Guard) Pause(ctx context.Context, queue string) (gq.Queue, error) {
-	if _, err := g.administers(ctx, queue); err != nil {
-		return gq.Queue{}, err
-	}
-	return g.engine.Pause(ctx, queue)
-}
-
-// Resume needs admin on the queue.
-func (g *Guard) Resume(ctx context.Context, queue string) (gq.Queue, error) {
-	if _, err := g.administers(ctx, queue); err != nil {
-		return gq.Queue{}, err
-	}
-	return g.engine.Resume(ctx, queue)
-}
-
-// Pools needs read on all queues.
-func (g *Guard) Pools(ctx context.Context) ([]gq.Pool, error) {
-	if err := g.Oversee(ctx); err != nil {
-		return nil, err
-	}
-	return g.engine.Pools(ctx)
-}
-
-// PutPool needs admin on all queues.
-func (g *Guard) PutPool(ctx context.Context, p gq.Pool) error {
-	if err := g.Administer(ctx); err != nil {
-		return err
-	}
-	return g.engine.PutPool(ctx, p)
-}
-
-// ConfigurePool needs admin on all queues.
-func (g *Guard) ConfigurePool(ctx context.Context, p gq.Pool) error {
-	if err := g.Administer(ctx); err != nil {
-		return err
-	}
-	return g.engine.ConfigurePool(ctx, p)
-}
-
-// Sample needs read on all queues: it measures a pool.
-func (g *Guard) Sample(ctx context.Context, pool string) error {
-	if err := g.Oversee(ctx); err != nil {
-		return err
-	}
-	return g.engine.Sample(ctx, pool)
-}
-
-// Samples needs read on all queues, which share the pool.
-func (g *Guard) Samples(ctx context.Context, pool string, from time.Time) ([]machine.Sample, error) {
-	if err := g.Oversee(ctx); err != nil {
-		return nil, err
-	}
-	return g.engine.Samples(ctx, pool, from)
 }
 
 // Counts needs read on the queues that it names; without names it counts those

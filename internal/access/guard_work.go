@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/gopherqueue/gq"
-	"github.com/gopherqueue/gq/machine"
 )
 
 // Claim needs work on every queue that it names. A wait ends when the token is no
@@ -57,69 +56,6 @@ func (g *Guard) giveBack(ctx context.Context, jobs []gq.Job) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
 	_, _ = g.engine.Settle(ctx, outcomes) // otherwise their leases expire
-}
-
-// Prepare needs work on the queue of the leased job.
-func (g *Guard) Prepare(ctx context.Context, lease gq.LeaseRef, d gq.Detail) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Prepare(ctx, lease, d)
-}
-
-// Report needs work on the queue of the leased job.
-func (g *Guard) Report(ctx context.Context, lease gq.LeaseRef, d gq.Detail, r machine.Report) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Report(ctx, lease, d, r)
-}
-
-// Admit needs work on the queue of the leased job.
-func (g *Guard) Admit(ctx context.Context, lease gq.LeaseRef, ttl, again time.Duration) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Admit(ctx, lease, ttl, again)
-}
-
-// Start needs work on the queue of the leased job.
-func (g *Guard) Start(ctx context.Context, lease gq.LeaseRef, ttl time.Duration) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Start(ctx, lease, ttl)
-}
-
-// Complete needs work on the queue of the leased job.
-func (g *Guard) Complete(ctx context.Context, lease gq.LeaseRef, result []byte) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Complete(ctx, lease, result)
-}
-
-// Fail needs work on the queue of the leased job.
-func (g *Guard) Fail(ctx context.Context, lease gq.LeaseRef, f gq.Failure) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Fail(ctx, lease, f)
-}
-
-// Release needs work on the queue of the leased job.
-func (g *Guard) Release(ctx context.Context, lease gq.LeaseRef, delay time.Duration, reason string) (gq.State, error) {
-	ctx, err := g.asking(ctx, Work)
-	if err != nil {
-		return gq.State{}, err
-	}
-	return g.engine.Release(ctx, lease, delay, reason)
 }
 
 // Heartbeat needs work on the queue of each leased job, and submit on those of

@@ -105,10 +105,10 @@ func render(moves []machine.Move) []byte {
 	return b.Bytes()
 }
 
-// origin is the name of a move's start; birth has one in each notation.
-func origin(from gq.Status, birth string) string {
+// origin is the name of a move's start; start has one in each notation.
+func origin(from gq.Status, start string) string {
 	if from == 0 {
-		return birth
+		return start
 	}
 	return from.String()
 }

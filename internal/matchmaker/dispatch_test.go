@@ -455,7 +455,7 @@ func TestExplain(t *testing.T) {
 			f.Errorf("explained as %s", x)
 		}
 		l := f.ack(f.assigned())
-		if x := f.explain(j); !strings.Contains(x, "running: attempt 1 of 6 runs on worker p") {
+		if x := f.explain(j); !strings.Contains(x, "running: attempt 1 of 6 has run on worker p") {
 			f.Errorf("explained as %s", x)
 		}
 		f.fail(l)

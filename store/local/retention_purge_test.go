@@ -108,7 +108,7 @@ func TestPurgeTakesCarriedHistory(t *testing.T) {
 	if err != nil || updated[0].Err != nil {
 		t.Fatalf("Update: %v, %v", err, updated)
 	}
-	clock.Advance(2 * time.Hour) // what told of its birth goes from the log
+	clock.Advance(2 * time.Hour) // the event of its submission goes from the log
 	answers := make([]error, 1)
 	var collected, purged error
 	if err := s.do(ctx, 1, func(tx *txn) {

@@ -150,17 +150,17 @@ func TestConnectionsAreCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		born, ended := 0, 0
+		submitted, ended := 0, 0
 		for _, e := range history {
 			if e.Type == gq.EventSubmitted {
-				born++
+				submitted++
 			}
 			if e.Type == gq.EventCompleted {
 				ended++
 			}
 		}
-		if born != 1 || ended > 1 {
-			t.Errorf("a job was born %d times and ended %d times", born, ended)
+		if submitted != 1 || ended > 1 {
+			t.Errorf("a job was submitted %d times and ended %d times", submitted, ended)
 		}
 	}
 	counts, err := watch.Counts(t.Context(), "q")

@@ -54,7 +54,7 @@ func unfinished(ctx context.Context, db querier) (origin []byte, i importing, er
 func refuseUnfinished(ctx context.Context, db querier) error {
 	origin, _, err := unfinished(ctx, db)
 	if err == nil && origin != nil {
-		err = fmt.Errorf("%w: run the gq copy or gq restore that began it again to finish it, or drop the schema gq", gq.ErrUnfinished)
+		err = fmt.Errorf("%w: run the gq copy or gq restore that began it again to finish it, or drop the schema of the queue", gq.ErrUnfinished)
 	}
 	return err
 }
@@ -76,7 +76,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 			return tx.beginImport(ctx, h)
 		}
 		if !bytes.Equal(origin, h.Origin[:]) {
-			return fmt.Errorf("%w of another store, or of another moment of this one: drop the schema gq and begin again", gq.ErrUnfinished)
+			return fmt.Errorf("%w of another store, or of another moment of this one: drop the schema of the queue and begin again", gq.ErrUnfinished)
 		}
 		return nil
 	})

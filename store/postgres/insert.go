@@ -20,7 +20,7 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 		return nil, fmt.Errorf("insert: %w", err)
 	}
 	defer s.leave()
-	out, err := s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) { return s.inserts.do(ctx, sound) })
+	out, err := s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) { return s.inserts.do(ctx, valid) })
 	if err != nil {
 		return nil, fmt.Errorf("insert: %w", err)
 	}
@@ -28,25 +28,25 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	return out, nil
 }
 
-// soundly has those groups inserted that are right in themselves, and answers for
+// insertValid has those groups inserted that are right in themselves, and answers for
 // the others.
-func (s *Store) soundly(groups []store.Group, insert func(sound []store.Group) ([]store.Inserted, error)) (out []store.Inserted, err error) {
-	sound := groups
+func (s *Store) insertValid(groups []store.Group, insert func(valid []store.Group) ([]store.Inserted, error)) (out []store.Inserted, err error) {
+	valid := groups
 	var faults []error // of all groups, if there are any
 	for i := range groups {
 		err := s.checkGroup(groups[i])
 		if err != nil && faults == nil {
-			faults, sound = make([]error, len(groups)), slices.Clone(groups[:i])
+			faults, valid = make([]error, len(groups)), slices.Clone(groups[:i])
 		}
 		switch {
 		case err != nil:
 			faults[i] = err
 		case faults != nil:
-			sound = append(sound, groups[i])
+			valid = append(valid, groups[i])
 		}
 	}
-	if len(sound) > 0 {
-		if out, err = insert(sound); err != nil {
+	if len(valid) > 0 {
+		if out, err = insert(valid); err != nil {
 			return nil, err
 		}
 	}
@@ -67,7 +67,7 @@ func (s *Store) soundly(groups []store.Group, insert func(sound []store.Group) (
 	return out, nil
 }
 
-// insert places sound groups in one transaction.
+// insert places valid groups in one transaction.
 func (s *Store) insert(ctx context.Context, groups []store.Group, alone bool) (out []store.Inserted, err error) {
 	jobs := jobsOf(groups)
 	work := s.works.Get().(*workspace)

@@ -143,7 +143,7 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 		return l, err
 	}
 	if !ours {
-		return l, fmt.Errorf("the schema gq of the database is somebody else's: %w", gq.ErrFormat)
+		return l, fmt.Errorf("the database has a schema of that name that is not GopherQueue's: %w", gq.ErrFormat)
 	}
 	if err := db.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM gq.migration").Scan(&l.Version); err != nil {
 		return l, err
@@ -152,7 +152,7 @@ func layoutOf(ctx context.Context, db querier, steps []migration) (Layout, error
 	case l.Version > l.Current:
 		return l, fmt.Errorf("the database has layout %d, this program knows %d at most: %w", l.Version, l.Current, gq.ErrFormat)
 	case l.Version < steps[0].to:
-		return l, fmt.Errorf("the schema gq of the database has no layout: %w", gq.ErrFormat)
+		return l, fmt.Errorf("the schema of the queue has no layout: %w", gq.ErrFormat)
 	}
 	return l, nil
 }

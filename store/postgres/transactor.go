@@ -50,8 +50,8 @@ type pgxTransaction struct {
 func (t pgxTransaction) Insert(ctx context.Context, groups []store.Group) (out []store.Inserted, err error) {
 	registerIDs(t.types)
 	err = t.s.within(ctx, "insert", t.tx, func(tx *txn) error {
-		out, err = t.s.soundly(groups, func(sound []store.Group) ([]store.Inserted, error) {
-			return tx.insert(ctx, sound, jobsOf(sound))
+		out, err = t.s.insertValid(groups, func(valid []store.Group) ([]store.Inserted, error) {
+			return tx.insert(ctx, valid, jobsOf(valid))
 		})
 		return err
 	})

@@ -113,13 +113,13 @@ var leaseCases = []Case{
 
 func leaseGrant(e *env) {
 	spec := e.spec(costing(3))
-	born := e.insert(spec)[0]
+	submitted := e.insert(spec)[0]
 	e.clock.Advance(time.Second)
 	j := e.one(by("alice"))
 	if j.State.Lease == nil || j.State.Lease.ID == "" {
 		e.Fatalf("a claimed job has no lease id: %+v", j.State.Lease)
 	}
-	want := born
+	want := submitted
 	want.Status, want.Attempt, want.Version = gq.StatusRunning, 1, 1
 	want.UpdatedAt, want.StartedAt, want.FirstStartedAt = e.now(), e.now(), e.now()
 	want.Lease = &gq.Lease{

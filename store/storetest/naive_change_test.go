@@ -45,6 +45,9 @@ func (n *naive) Change(ctx context.Context, c store.Change) (out store.Changed, 
 			return out, &store.ChangeError{Update: i, Err: fmt.Errorf("naive: job %s: %w", id, gq.ErrNotFound)}
 		}
 		jobs[i] = j
+		if err := u.Authorized(j.spec.Queue, &j.state); err != nil && n.bug != asksNobody {
+			return out, &store.ChangeError{Update: i, Err: err}
+		}
 		if _, _, err := u.Apply(j.state, now); err != nil {
 			return out, &store.ChangeError{Update: i, Err: err}
 		}

@@ -315,6 +315,10 @@ func (n *naive) Update(ctx context.Context, updates []store.Update) ([]store.Upd
 			answers[i].Err = fmt.Errorf("naive: job %s: %w", id, gq.ErrNotFound)
 			continue
 		}
+		if err := u.Authorized(j.spec.Queue, &j.state); err != nil && n.bug != asksNobody {
+			answers[i].Err = err
+			continue
+		}
 		if n.bug == blindBatch {
 			if s, ok := snapshot[id]; ok {
 				j.state = s

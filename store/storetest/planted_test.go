@@ -138,6 +138,7 @@ const (
 	tellsOneQueue     bug = "other queues of a pool are not told"
 	tellsJobsOnly     bug = "what a queue is configured to is not told"
 	tellsInsertsEarly bug = "an insert is told before what happened last"
+	asksNobody        bug = "whoever may not change a job changes it"
 
 	// Collecting.
 	collectsEarly       bug = "jobs are collected 1 ns early"
@@ -301,6 +302,7 @@ var planted = map[bug][]string{
 	tellsOneQueue:     {"Notify/Room"},
 	tellsJobsOnly:     {"Notify/Room"},
 	tellsInsertsEarly: {"Events/Turns"},
+	asksNobody:        {"Update/Unauthorized"},
 
 	collectsEarly:       {"Collect/Retention"},
 	collectsByAge:       {"Collect/Retention"},

@@ -3,10 +3,12 @@ package native
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -90,4 +92,39 @@ func (h *HTTP) readiness(ctx context.Context) error {
 func (h *HTTP) metrics(c *httpx.Call) error {
 	c.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	return h.options.Metrics.Write(c.Request.Context(), c)
+}
+
+func (s *jobsServer) Count(ctx context.Context, r *pb.CountRequest) (*pb.CountResponse, error) {
+	if err := checkItems("queues", len(r.GetQueues())); err != nil {
+		return nil, fmt.Errorf("count jobs: %w", err)
+	}
+	counts, err := s.engine.Counts(ctx, r.GetQueues()...)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pb.CountResponse{Queues: make([]*pb.QueueCount, len(counts))}
+	for i := range counts {
+		answer.Queues[i] = wire.ProtoCount(&counts[i])
+	}
+	return answer, nil
+}
+
+func (s *jobsServer) Stats(ctx context.Context, _ *pb.StatsRequest) (*pb.StatsResponse, error) {
+	stats, err := s.engine.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoStats(&stats), nil
+}
+
+func (s *workersServer) ListWorkers(ctx context.Context, _ *pb.ListWorkersRequest) (*pb.ListWorkersResponse, error) {
+	workers, err := s.engine.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pb.ListWorkersResponse{Workers: make([]*pb.LiveWorker, len(workers))}
+	for i := range workers {
+		answer.Workers[i] = wire.ProtoLiveWorker(&workers[i])
+	}
+	return answer, nil
 }

@@ -31,7 +31,7 @@ func TestOpenAPIIsAsWrittenDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("the API's description has changed; if it was meant to, run go test ./internal/native -run OpenAPI -rewrite and look at the difference")
+		t.Errorf("the API's description has changed; if it was meant to, run go test ./internal/faces/native -run OpenAPI -rewrite and look at the difference")
 	}
 }
 

@@ -13,8 +13,13 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
+	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/enum"
 	"github.com/gopherqueue/gq/internal/errs"
 	"github.com/gopherqueue/gq/internal/feed"
@@ -23,6 +28,92 @@ import (
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
 )
+
+// EventLimits are how subscribers are treated. The zero value is the default.
+type EventLimits struct {
+	Beat  time.Duration // between signs of life while nothing happens; 0 is 15 s
+	Slow  time.Duration // a subscriber that takes so long for one batch is cut off; 0 is 5 s
+	Stuck time.Duration // one that takes nothing for so long is not even told; 0 is 15 s
+}
+
+func (l EventLimits) withDefaults() EventLimits {
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{{&l.Beat, 15 * time.Second}, {&l.Slow, 5 * time.Second}, {&l.Stuck, 15 * time.Second}} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	return l
+}
+
+// errSlow ends a subscription whose subscriber cannot keep up.
+var errSlow = errors.New("slow consumer")
+
+// errLate is errSlow where the batch has arrived all the same.
+var errLate = fmt.Errorf("%w: %w", errSlow, feed.ErrEnough)
+
+// timely lets send have its time: what is slower than it may be is the last that
+// is sent.
+func (l EventLimits) timely(send func() error) error {
+	began := time.Now()
+	if err := send(); err != nil {
+		return err
+	}
+	if time.Since(began) > l.Slow {
+		return errLate
+	}
+	return nil
+}
+
+// subscribe begins a subscription. One that would resume after an event that has not
+// happened is refused: its subscriber was told of events by another store, or by this
+// one before it was restored from a backup, and would silently miss what comes until
+// the numbers meet again.
+func subscribe(ctx context.Context, e engine.API, f *feed.Feed, after *uint64, filter feed.Filter) (*feed.Subscription, error) {
+	s, err := f.Open(ctx, after, filter)
+	if err != nil || after == nil || *after == 0 {
+		return s, err
+	}
+	last, err := e.LastEvent(ctx)
+	if err == nil && *after > last {
+		var p parameters
+		p.fault("after", "%d is beyond the newest event, which is %d; this is not the log that it was in", *after, last)
+		err = p.err()
+	}
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	return s, nil
+}
+
+// farewell says why a subscription ends and where another one goes on.
+func farewell(err error, draining bool, after uint64) string {
+	reason := "the feed has ended"
+	switch {
+	case errors.Is(err, errSlow):
+		reason = errSlow.Error()
+	case errors.Is(err, gq.ErrUnauthenticated):
+		reason = "the token is no longer valid"
+	case errors.Is(err, gq.ErrGone):
+		reason = "the events that follow are no longer kept"
+	case draining:
+		reason = "the server is about to stop"
+	}
+	return fmt.Sprintf("%s; resume with after=%d", reason, after)
+}
+
+// whileServing is a context that ends with ctx or when the server drains.
+func whileServing(ctx, draining context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(draining, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
 
 // eventsInput is what a subscriber asks for.
 type eventsInput struct {
@@ -218,4 +309,115 @@ func (h *HTTP) eventSocket(w *httpx.Call, in *eventsInput) error {
 	}
 	_ = conn.Close(code, reason) // it may have left
 	return nil
+}
+
+type eventsServer struct {
+	pb.UnimplementedEventsServiceServer
+	*GRPC
+}
+
+// subscriptionOf reads what a subscriber asks for.
+func subscriptionOf(r *pb.SubscribeRequest) (f feed.Filter, err error) {
+	var p parameters
+	if len(r.GetQueues()) > 1000 || len(r.GetTypes()) > 1000 {
+		p.fault("queues", "more than 1000 queues or types")
+		return f, p.err()
+	}
+	f.Queues = r.GetQueues()
+	for i, q := range f.Queues {
+		for _, fault := range errs.FaultsOf(machine.CheckQueueName(q)) {
+			p.fault(fmt.Sprintf("queues[%d]", i), "%s", fault.Problem)
+		}
+	}
+	for i, t := range r.GetTypes() {
+		if event := gq.EventType(t); t < 0 || int(t) > 255 || !event.Valid() {
+			p.fault(fmt.Sprintf("types[%d]", i), "%d is not an event type", t)
+		} else {
+			f.Types = append(f.Types, event)
+		}
+	}
+	if id := r.GetJobId(); id != "" {
+		f.Job = p.jobID(id)
+	}
+	return f, p.err()
+}
+
+func (s *eventsServer) Subscribe(r *pb.SubscribeRequest, stream grpc.ServerStreamingServer[pb.SubscribeResponse]) error {
+	filter, err := subscriptionOf(r)
+	if err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	sub, err := subscribe(stream.Context(), s.engine, s.options.Feed, r.After, filter)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	ctx, cancel := s.whileServing(stream.Context())
+	defer cancel()
+	limits := s.options.Events.withDefaults()
+	if err := stream.SendHeader(nil); err != nil { // the subscription stands
+		return err
+	}
+	err = s.subscribe(ctx, sub, limits, stream)
+	text := farewell(err, s.draining.Err() != nil, sub.After)
+	switch {
+	case stream.Context().Err() != nil:
+		return stream.Context().Err()
+	case errors.Is(err, errSlow):
+		return status.Error(codes.ResourceExhausted, text)
+	case err == nil:
+		return status.Error(codes.Unavailable, text)
+	default:
+		return fmt.Errorf("%s: %w", text, err)
+	}
+}
+
+func (s *eventsServer) ListEvents(ctx context.Context, r *pb.ListEventsRequest) (*pb.ListEventsResponse, error) {
+	limit := r.GetLimit()
+	if limit < 0 || limit > maxEvents {
+		var p parameters
+		p.fault("limit", "%d is not between 0 and %d", limit, maxEvents)
+		return nil, fmt.Errorf("list events: %w", p.err())
+	}
+	if limit == 0 {
+		limit = maxEvents
+	}
+	events, err := s.engine.Events(ctx, r.GetAfter(), int(limit))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ListEventsResponse{Events: wire.ProtoEvents(events)}, nil
+}
+
+// maxEvents is how many events one call reads.
+const maxEvents = 1000
+
+func (s *eventsServer) LastEvent(ctx context.Context, _ *pb.LastEventRequest) (*pb.LastEventResponse, error) {
+	seq, err := s.engine.LastEvent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.LastEventResponse{Seq: seq}, nil
+}
+
+// subscribe sends what comes. A send that is stuck cannot be broken off but by
+// the end of the call, so it has a goroutine that can be left behind: it ends with
+// the call.
+func (s *eventsServer) subscribe(ctx context.Context, sub *feed.Subscription, l EventLimits, stream grpc.ServerStreamingServer[pb.SubscribeResponse]) error {
+	sent := make(chan error, 1)
+	timer := time.NewTimer(l.Stuck)
+	defer timer.Stop()
+	return sub.Run(ctx, l.Beat, func(b feed.Batch, upTo uint64) error {
+		message := &pb.SubscribeResponse{Events: b.Messages(), Position: upTo}
+		return l.timely(func() error {
+			timer.Reset(l.Stuck)
+			go func() { sent <- stream.Send(message) }()
+			select {
+			case err := <-sent:
+				return err
+			case <-timer.C:
+				return errSlow
+			}
+		})
+	})
 }

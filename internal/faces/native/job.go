@@ -2,10 +2,12 @@ package native
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
 	"github.com/gopherqueue/gq/machine"
@@ -224,4 +226,121 @@ func (h *HTTP) wait(ctx context.Context, in *waitInput, _ *httpx.None) (*httpx.A
 		return nil, err
 	}
 	return httpx.OK(wire.JobOf(&job)), nil
+}
+
+func (s *jobsServer) Get(ctx context.Context, r *pb.GetRequest) (*pb.Job, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("get: %w", err)
+	}
+	var parts gq.Parts
+	if r.GetWithPayload() {
+		parts |= gq.WithPayload
+	}
+	if r.GetWithResult() {
+		parts |= gq.WithResult
+	}
+	if r.GetWithCheckpoint() {
+		parts |= gq.WithCheckpoint
+	}
+	return answerJob(s.engine.Get(ctx, id, parts))
+}
+
+func answerJob(job gq.Job, err error) (*pb.Job, error) {
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoJob(&job), nil
+}
+
+func (s *jobsServer) Update(ctx context.Context, r *pb.UpdateRequest) (*pb.Job, error) {
+	id, patch, err := wire.UpdateFromProto(r)
+	if err != nil {
+		return nil, fmt.Errorf("update: %w", err)
+	}
+	return answerJob(s.engine.UpdateMetadata(ctx, id, patch))
+}
+
+func (s *jobsServer) Cancel(ctx context.Context, r *pb.CancelRequest) (*pb.State, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("cancel: %w", err)
+	}
+	return answerState(s.engine.Cancel(ctx, id, r.GetReason()))
+}
+
+func answerState(state gq.State, err error) (*pb.State, error) {
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoState(&state), nil
+}
+
+func (s *jobsServer) Replay(ctx context.Context, r *pb.ReplayRequest) (*pb.Submitted, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	out, err := s.engine.Replay(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoSubmitted(&out, ""), nil
+}
+
+func (s *jobsServer) Purge(ctx context.Context, r *pb.PurgeRequest) (*pb.PurgeResponse, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("purge: %w", err)
+	}
+	if err := s.engine.Purge(ctx, id); err != nil {
+		return nil, err
+	}
+	return &pb.PurgeResponse{}, nil
+}
+
+func (s *jobsServer) Wait(ctx context.Context, r *pb.WaitRequest) (*pb.Job, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("wait: %w", err)
+	}
+	timeout, err := wire.DurationFromProto("timeout", r.GetTimeout())
+	if err == nil && (timeout < 0 || timeout > MaxGRPCWait) {
+		err = &gq.InvalidError{Faults: []gq.Fault{{Field: "timeout", Problem: fmt.Sprintf("%v is not between 0 and %v", timeout, MaxGRPCWait)}}}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wait: %w", err)
+	}
+	waiting, done := s.whileServing(ctx)
+	defer done()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(waiting, timeout)
+		defer cancel()
+	}
+	return answerJob(awaitJob(ctx, waiting, s.engine, id))
+}
+
+func (s *jobsServer) Explain(ctx context.Context, r *pb.ExplainRequest) (*pb.Explanation, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("explain: %w", err)
+	}
+	x, err := s.engine.Explain(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return wire.ProtoExplanation(&x), nil
+}
+
+func (s *jobsServer) History(ctx context.Context, r *pb.HistoryRequest) (*pb.HistoryResponse, error) {
+	id, err := wire.JobIDFromProto(r.GetId())
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	events, err := s.engine.History(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HistoryResponse{Events: wire.ProtoEvents(events)}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -121,6 +122,7 @@ func NewGRPC(e engine.API, o GRPCOptions) *GRPC {
 		grpc.ChainStreamInterceptor(append([]grpc.StreamServerInterceptor{g.stream}, o.Stream...)...),
 
 		grpc.MaxRecvMsgSize(o.messageBytes()),
+		grpc.RPCDecompressor(refuseGzip{}), //nolint:staticcheck // there is no other way to keep it from one server
 		grpc.MaxSendMsgSize(math.MaxInt32), // what is sent is what was stored
 		grpc.MaxConcurrentStreams(o.MaxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
@@ -204,3 +206,15 @@ func checkItems(field string, n int) error {
 	}
 	return nil
 }
+
+// refuseGzip refuses compressed messages, so that nothing small becomes large before it is known
+// who sent it. The exporters of traces register gzip for the whole process.
+type refuseGzip struct{}
+
+// Do implements [grpc.Decompressor].
+func (refuseGzip) Do(io.Reader) ([]byte, error) {
+	return nil, errors.New("compressed messages are not accepted; send them as they are")
+}
+
+// Type implements [grpc.Decompressor].
+func (refuseGzip) Type() string { return "gzip" }

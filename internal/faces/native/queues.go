@@ -3,9 +3,11 @@ package native
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/gopherqueue/gq"
+	pb "github.com/gopherqueue/gq/api/gopherqueue/v1"
 	"github.com/gopherqueue/gq/engine"
 	"github.com/gopherqueue/gq/internal/httpx"
 	"github.com/gopherqueue/gq/internal/wire"
@@ -183,70 +185,79 @@ func (h *HTTP) setPool(ctx context.Context, in *poolInput, body *wire.PoolChange
 	return nil, gq.ErrNotFound
 }
 
-func (h *HTTP) scheduleRoutes() []httpx.Route {
-	return []httpx.Route{
-		httpx.Handle(httpx.Route{
-			Method: http.MethodGet, Path: "/v1/schedules", ID: "list-schedules", Tag: "schedules", Summary: "List schedules",
-		}, h.schedules),
-		httpx.Handle(httpx.Route{
-			Method: http.MethodGet, Path: "/v1/schedules/{name}", ID: "get-schedule", Tag: "schedules", Summary: "Read a schedule",
-		}, h.schedule),
-		httpx.Handle(httpx.Route{
-			Method: http.MethodPut, Path: "/v1/schedules/{name}", ID: "set-schedule", Tag: "schedules", Large: true, Summary: "Make or replace a schedule",
-		}, h.setSchedule),
-		httpx.Handle(httpx.Route{
-			Method: http.MethodDelete, Path: "/v1/schedules/{name}", ID: "delete-schedule", Tag: "schedules", Status: http.StatusNoContent,
-			Summary: "Delete a schedule", Description: "Jobs that it has submitted stay.",
-		}, h.deleteSchedule),
-		httpx.Handle(httpx.Route{
-			Method: http.MethodPost, Path: "/v1/schedules/{name}/pause", ID: "pause-schedule", Tag: "schedules", Optional: true, Summary: "Pause a schedule",
-		}, h.pauseSchedule),
-		httpx.Handle(httpx.Route{
-			Method: http.MethodPost, Path: "/v1/schedules/{name}/resume", ID: "resume-schedule", Tag: "schedules", Optional: true,
-			Summary: "Resume a schedule", Description: "Slots that passed meanwhile are not made up for.",
-		}, h.resumeSchedule),
-	}
+type queuesServer struct {
+	pb.UnimplementedQueuesServiceServer
+	*GRPC
 }
 
-func (h *HTTP) schedules(ctx context.Context, _ *httpx.None, _ *httpx.None) (*httpx.Answer[wire.Schedules], error) {
-	all, err := h.engine.Schedules(ctx)
+func answerQueue(q gq.Queue, err error) (*pb.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := httpx.OK(wire.Schedules{Schedules: make([]wire.Schedule, len(all))})
-	for i := range all {
-		out.Body.Schedules[i] = wire.ScheduleOf(&all[i])
+	return wire.ProtoQueue(&q), nil
+}
+
+func (s *queuesServer) GetQueue(ctx context.Context, r *pb.GetQueueRequest) (*pb.Queue, error) {
+	return answerQueue(s.engine.Queue(ctx, r.GetName()))
+}
+
+func (s *queuesServer) ListQueues(ctx context.Context, r *pb.ListQueuesRequest) (*pb.ListQueuesResponse, error) {
+	var p parameters
+	if r.GetLimit() < 0 || r.GetLimit() > maxPage {
+		p.fault("limit", "%d is not between 0, which is all queues, and %d", r.GetLimit(), maxPage)
 	}
-	return out, nil
-}
-
-func scheduled(s gq.Schedule, err error) (*httpx.Answer[wire.Schedule], error) {
-	if err != nil {
-		return nil, wire.ScheduleFaults(err)
+	checkQueueCursor(&p, r.GetCursor())
+	if err := p.err(); err != nil {
+		return nil, err
 	}
-	return httpx.OK(wire.ScheduleOf(&s)), nil
-}
-
-func (h *HTTP) schedule(ctx context.Context, in *scheduleInput, _ *httpx.None) (*httpx.Answer[wire.Schedule], error) {
-	return scheduled(h.engine.Schedule(ctx, in.Name))
-}
-
-func (h *HTTP) setSchedule(ctx context.Context, in *scheduleInput, body *wire.ScheduleDraft) (*httpx.Answer[wire.Schedule], error) {
-	s, err := body.Domain(in.Name, h.queuePolicy(ctx))
+	queues, next, err := queuePage(ctx, s.engine, r.GetCursor(), int(r.GetLimit()))
 	if err != nil {
 		return nil, err
 	}
-	return scheduled(h.engine.PutSchedule(ctx, s))
+	answer := &pb.ListQueuesResponse{Queues: make([]*pb.Queue, len(queues)), NextCursor: next}
+	for i := range queues {
+		answer.Queues[i] = wire.ProtoQueue(&queues[i])
+	}
+	return answer, nil
 }
 
-func (h *HTTP) deleteSchedule(ctx context.Context, in *scheduleInput, _ *httpx.None) (*httpx.Answer[httpx.None], error) {
-	return nil, h.engine.DeleteSchedule(ctx, in.Name)
+func (s *queuesServer) SetQueue(ctx context.Context, r *pb.SetQueueRequest) (*pb.Queue, error) {
+	change, err := wire.QueueChangeFromProto(r)
+	if err != nil {
+		return nil, fmt.Errorf("configure queue %.80q: %w", r.GetName(), err)
+	}
+	if r.GetDeclare() {
+		q := machine.NewQueue(r.GetName())
+		change(&q)
+		return answerQueue(s.engine.DeclareQueue(ctx, q))
+	}
+	return answerQueue(s.engine.ChangeQueue(ctx, r.GetName(), change))
 }
 
-func (h *HTTP) pauseSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*httpx.Answer[wire.Schedule], error) {
-	return scheduled(h.engine.PauseSchedule(ctx, in.Name))
+func (s *queuesServer) PauseQueue(ctx context.Context, r *pb.PauseQueueRequest) (*pb.Queue, error) {
+	return answerQueue(s.engine.Pause(ctx, r.GetName()))
 }
 
-func (h *HTTP) resumeSchedule(ctx context.Context, in *scheduleInput, _ *emptyBody) (*httpx.Answer[wire.Schedule], error) {
-	return scheduled(h.engine.ResumeSchedule(ctx, in.Name))
+func (s *queuesServer) ResumeQueue(ctx context.Context, r *pb.ResumeQueueRequest) (*pb.Queue, error) {
+	return answerQueue(s.engine.Resume(ctx, r.GetName()))
+}
+
+func (s *queuesServer) ListPools(ctx context.Context, _ *pb.ListPoolsRequest) (*pb.ListPoolsResponse, error) {
+	pools, err := s.engine.Pools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answer := &pb.ListPoolsResponse{Pools: make([]*pb.Pool, len(pools))}
+	for i := range pools {
+		answer.Pools[i] = wire.ProtoPool(&pools[i])
+	}
+	return answer, nil
+}
+
+func (s *queuesServer) SetPool(ctx context.Context, r *pb.SetPoolRequest) (*pb.Pool, error) {
+	p := gq.Pool{Name: r.GetName(), Capacity: r.GetCapacity()}
+	if err := s.engine.PutPool(ctx, p); err != nil {
+		return nil, err
+	}
+	return wire.ProtoPool(&p), nil
 }
