@@ -127,7 +127,7 @@ func New(ctx context.Context, e *engine.Engine, cfg config.Config, o Options) (*
 	s.grpc = native.NewGRPC(s.access.guard, s.access.grpc(native.GRPCOptions{
 		Log: o.Log, Limits: cfg.Limits.Limits, Failed: s.fail, Register: registering(taskQueueService(s.access.guard), o.Register), Server: s.calls.grpc(),
 	}))
-	s.unready = []func(){s.http.Drain, s.grpc.Drain, matching.face.Drain}
+	s.unready = []func(){s.grpc.Drain, matching.face.Drain, s.http.Drain} // its readiness turns last
 	s.handler = s.calls.http(closeAfterChunked(s.access.own.http(route(s.http, scheduling, matching.face))))
 	s.web = &http.Server{
 		Handler:           s.handler,
