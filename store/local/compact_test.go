@@ -17,9 +17,6 @@ import (
 // TestDiskFullOfWhatIsKept removes every second job from a full disk. What stays has
 // more than twice the room to be written again that there is, so it must be merged in parts.
 func TestDiskFullOfWhatIsKept(t *testing.T) {
-	if RaceShare() {
-		t.Skip("takes half a minute with the race detector, which TestDiskFullRecoversByRetention gives the same goroutines")
-	}
 	defer goleak.VerifyNone(t)
 	const jobs, payload = 250, 256 << 10
 	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 1 << 30, freed: make(chan struct{}, 1)}
