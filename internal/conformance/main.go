@@ -9,7 +9,8 @@
 //	go run ./internal/conformance -check            # compare it with the sources
 //
 // The last one needs no run: it sees within a second that a test was added,
-// renamed or removed and the document was not renewed.
+// renamed or removed and the document was not renewed, or that the document was
+// edited by hand into something no run would write.
 //
 // It refuses to report on a run in which a requirement that the sources name
 // did not run or did not pass, so the document cannot claim more than was seen.
@@ -70,7 +71,11 @@ func report(root, dir, output string, check bool) error {
 		if err != nil {
 			return fmt.Errorf("read document: %w", err)
 		}
-		return compareSources(output, mentions, listed(string(document), module))
+		records := listed(string(document), module)
+		if err := compareSources(output, mentions, records); err != nil {
+			return err
+		}
+		return compare(output, string(document), render(spec.All(), records, module), nil)
 	}
 	records, err := spec.ReadRecords(dir)
 	if err != nil {

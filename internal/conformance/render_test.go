@@ -217,6 +217,21 @@ func TestCheckWithoutARun(t *testing.T) {
 			t.Errorf("%s for %s: exit %d, %q, want 1 and %q", change.to, change.from, code, stderr, change.want)
 		}
 	}
+	if err := os.WriteFile(source, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(w.root, "conformance.md")
+	document, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(document), "`a.TestX`", "`a.TestX/more`<br>`a.TestX`", 1)
+	if err := os.WriteFile(path, []byte(edited), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if code, stderr := check(); code != 1 || !strings.Contains(stderr, "`a.TestX`<br>`a.TestX/more`") {
+		t.Errorf("tests out of order in the document: exit %d, %q, want 1 and the line as it should be", code, stderr)
+	}
 }
 
 func TestRunRefusesABadRun(t *testing.T) {
