@@ -140,6 +140,7 @@ var arrows = []arrow{
 	{pkg: "internal/testing/spec"},
 	{pkg: "internal/conformance", imports: []string{"internal/testing/spec"}},
 	{pkg: "internal/diagram", imports: []string{"."}},
+	{pkg: "internal/crosscheck"},
 	{pkg: "internal/guardgen"},
 	{pkg: "internal/testing/gqtest"},
 	{pkg: "internal/testing/leaktest"},
