@@ -48,6 +48,7 @@ node:
 .PHONY: test-arch
 test-arch: ## Run gq match built for 386, arm64, riscv64 and s390x and compare bytes (installs qemu-user)
 	@scripts/install-qemu
+	$(GO) test ./match -tags arch -run TestAssignmentsWith32Bits -v
 	$(GO) test ./cmd/gq -tags arch -run TestMatchOnOtherArchitectures -v -timeout 60m -arches 386,arm64,riscv64,s390x
 
 .PHONY: docker

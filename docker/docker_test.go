@@ -56,7 +56,7 @@ func copyTree(from, to string) error {
 			return err
 		}
 		switch {
-		case d.IsDir() && inside == ".git":
+		case d.IsDir() && (inside == ".git" || d.Name() == "node_modules"):
 			return fs.SkipDir
 		case d.IsDir():
 			return os.MkdirAll(filepath.Join(to, inside), 0o755)

@@ -8,10 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,26 +128,6 @@ func TestAssignments(t *testing.T) {
 		if diff := cmp.Diff(v.Output, oracle(&in)); diff != "" {
 			t.Errorf("%s (-want +oracle):\n%s", v.Name, diff)
 		}
-	}
-}
-
-// The results are the same with words of 32 bits. For what gq match prints on more
-// architectures there is make test-arch.
-func TestAssignmentsWith32Bits(t *testing.T) {
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skipf("%s/%s does not run programs for linux/386", runtime.GOOS, runtime.GOARCH)
-	}
-	program := filepath.Join(t.TempDir(), "match.test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-o", program, ".")
-	build.Env = append(os.Environ(), "GOARCH=386", "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	run := exec.CommandContext(t.Context(), program, "-test.v", "-test.run", "^(TestAssignments|Test[A-Z][a-z]+Vectors?)$")
-	run.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, spec.DirVariable+"=") })
-	out, err := run.CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestAssignments ")) || !bytes.Contains(out, []byte("--- PASS: TestScoreVectors ")) {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
 

@@ -150,7 +150,7 @@ func newBench(p process) *cobra.Command {
 	flags.IntVar(&f.Batch, "batch", f.Batch, "jobs per call in the batched rows")
 	flags.IntVar(&f.Payload, "payload", f.Payload, "bytes of payload per job")
 	flags.DurationVar(&f.Duration, "duration", f.Duration, "how long each row runs")
-	flags.IntVar(&f.Jobs, "jobs", f.Jobs, "jobs per row, instead of a duration")
+	flags.IntVar(&f.Jobs, "jobs", f.Jobs, "jobs per row, instead of a duration, and at most so many in each part of scenario worker")
 	flags.IntVar(&f.Backlog, "backlog", f.Backlog, "jobs queued in scenarios backlog and filter")
 	flags.DurationVar(&f.Idle, "idle", f.Idle, "how long scenario idle watches")
 	flags.IntVar(&f.Repeat, "repeat", f.Repeat, "measure so many times and show the median")

@@ -325,10 +325,7 @@ func startEcho() (call func(context.Context, *wrapperspb.BytesValue) error, clos
 
 // serverLatency submits one job at a time to an idle queue.
 func (b *bench) serverLatency(ctx context.Context, r *ServerResult) error {
-	jobs := latencyJobs
-	if b.Jobs > 0 {
-		jobs = min(jobs, b.Jobs)
-	}
+	jobs := b.atMost(latencyJobs)
 	var toStart, submit histogram
 	started := make(chan time.Time, 1)
 	err := withHandler(ctx, b.Remote, 2, func(context.Context, *worker.Run) error { started <- time.Now(); return nil }, func(ctx context.Context, w *worker.Worker) error {

@@ -15,7 +15,8 @@ import (
 	"github.com/gopherqueue/gq/worker"
 )
 
-// Sizes of scenario worker. Rates go by Settings.Callers and Settings.Duration.
+// Sizes of scenario worker, unless Settings.Jobs is smaller. Rates go by Settings.Callers
+// and Settings.Duration.
 const (
 	latencyJobs   = 1000
 	heartbeatJobs = 10_000
@@ -25,6 +26,14 @@ const (
 	chainLarge    = gq.MaxDepth
 	fanLarge      = gq.MaxDependencies
 )
+
+// atMost is a number of jobs, or Settings.Jobs where that is smaller.
+func (b *bench) atMost(jobs int) int {
+	if b.Jobs > 0 {
+		return min(jobs, b.Jobs)
+	}
+	return jobs
+}
 
 // queueOfWorkers is an engine with a worker over a store.
 type queueOfWorkers struct {
@@ -157,7 +166,7 @@ func (b *bench) workerLatency(ctx context.Context, r *WorkerResult) error {
 		var toStart, commit histogram
 		started := make(chan time.Time, 1)
 		q.handle(func(context.Context, *worker.Run) error { started <- time.Now(); return nil })
-		for i := range latencyJobs {
+		for i := range b.atMost(latencyJobs) {
 			start := time.Now()
 			if err := q.submit(ctx, []byte{}); err != nil {
 				return err
@@ -198,7 +207,8 @@ func (b *bench) workerHeartbeats(ctx context.Context, r *WorkerResult) error {
 
 // heartbeats is workerHeartbeats with leases of one length.
 func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Duration) error {
-	return b.withWorker(ctx, "heartbeats", worker.Config{Slots: heartbeatJobs, LeaseTTL: ttl}, func(ctx context.Context, q *queueOfWorkers) error {
+	jobs := b.atMost(heartbeatJobs)
+	return b.withWorker(ctx, "heartbeats", worker.Config{Slots: jobs, LeaseTTL: ttl}, func(ctx context.Context, q *queueOfWorkers) error {
 		meter, ok := q.store.(store.Meter)
 		if !ok {
 			return nil
@@ -208,16 +218,16 @@ func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Durati
 		var once sync.Once
 		finish := func() { once.Do(func() { close(release) }) }
 		defer finish()
-		if _, err := fill(ctx, q.store, plainJob(), b.Payload, heartbeatJobs); err != nil {
+		if _, err := fill(ctx, q.store, plainJob(), b.Payload, jobs); err != nil {
 			return err
 		}
 		lost := func() error {
 			if n := q.worker.Stats().LeasesLost; n > 0 {
-				return fmt.Errorf("%d of %d: %w", n, heartbeatJobs, errLost)
+				return fmt.Errorf("%d of %d: %w", n, jobs, errLost)
 			}
 			return nil
 		}
-		for q.worker.Stats().Running < heartbeatJobs {
+		for q.worker.Stats().Running < jobs {
 			// A run that lost its lease waits for the release too and keeps its slot,
 			// so without this check nothing would ever change.
 			if err := lost(); err != nil {
@@ -232,12 +242,12 @@ func (b *bench) heartbeats(ctx context.Context, r *WorkerResult, ttl time.Durati
 			return err
 		}
 		r.HeartbeatCommits = new(float64(meter.Meter().Commits-before) / time.Since(start).Seconds())
-		r.HeartbeatJobs, r.HeartbeatTTL = heartbeatJobs, ttl.Seconds()
+		r.HeartbeatJobs, r.HeartbeatTTL = jobs, ttl.Seconds()
 		if err := lost(); err != nil {
 			return err
 		}
 		finish()
-		return q.settled(ctx, heartbeatJobs)
+		return q.settled(ctx, int64(jobs))
 	})
 }
 
@@ -249,9 +259,9 @@ func (b *bench) workerGraphs(ctx context.Context, r *WorkerResult) error {
 		draft func(i int) []gq.Dependency
 	}{
 		{"chain", graphSmall, chainNeeds},
-		{"chain", chainLarge, chainNeeds},
+		{"chain", b.atMost(chainLarge), chainNeeds},
 		{"fan-in", graphSmall * 10, nil},
-		{"fan-in", fanLarge, nil},
+		{"fan-in", b.atMost(fanLarge), nil},
 	} {
 		err := b.withWorker(ctx, g.name, worker.Config{Slots: 64}, func(ctx context.Context, q *queueOfWorkers) error {
 			drafts := make([]gq.GraphJob, 0, g.size+1)

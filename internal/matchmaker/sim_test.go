@@ -18,7 +18,7 @@ import (
 
 var (
 	simSeed = flag.Uint64("sim.seed", 0, "seed of the simulation; 0 draws one")
-	simDays = flag.Float64("sim.days", 2, "days that the simulation lasts")
+	simDays = flag.Float64("sim.days", 0.8, "days that the simulation lasts")
 )
 
 // simulation is days of a market: requesters submit, providers work, crash and
@@ -56,7 +56,7 @@ func TestSimulation(t *testing.T) {
 	}
 	days := *simDays
 	if testing.Short() {
-		days /= 5
+		days /= 2
 	}
 	t.Logf("replay with -run TestSimulation -sim.seed %d -sim.days %v", seed, days)
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,7 @@ const lineage = 8
 // powerCuts is how many simulated power cuts a run makes.
 func powerCuts() int {
 	if RaceShare() {
-		return 150
+		return 80
 	}
 	return 1000
 }
