@@ -267,11 +267,11 @@ func (e *Engine) changeSchedule(ctx context.Context, name string, change func(ol
 			return gq.Schedule{}, err
 		}
 		if !e.clock.known() { // this is the first call to the store
-			due, err := e.store.Due(ctx, 1)
+			now, err := e.store.Now(ctx)
 			if err != nil {
 				return gq.Schedule{}, err
 			}
-			e.clock.observe(due.Now)
+			e.clock.observe(now)
 		}
 		now := e.clock.now().UTC()
 		next, err := change(old, now)

@@ -52,6 +52,7 @@ type Store interface {
 	EventLog
 	Settings
 	Documents
+	Timekeeper
 
 	// Config returns the configuration the store was opened with, defaults filled in.
 	Config() Config
@@ -142,6 +143,13 @@ type Claimer interface {
 	// Peek reads the jobs that a claim would get, in order and within all limits,
 	// without changing anything. n is between 1 and [MaxClaim].
 	Peek(ctx context.Context, f Filter, n int) ([]Found, error)
+}
+
+// Timekeeper tells the time.
+type Timekeeper interface {
+	// Now returns the time of the store, by which it decides what is due. It is no
+	// earlier than the time of any write or answer before it.
+	Now(ctx context.Context) (time.Time, error)
 }
 
 // Sweeper does what time and finished dependencies have made due, a bounded step at a time.

@@ -27,9 +27,9 @@ func (d *Dispatcher) readClock(ctx context.Context) error {
 		return nil
 	}
 	here := time.Now()
-	due, err := d.store.Due(ctx, 1)
-	if err == nil && !due.Now.IsZero() {
-		d.clock.Store(&reading{due.Now, here})
+	now, err := d.store.Now(ctx)
+	if err == nil {
+		d.clock.Store(&reading{now, here})
 	}
 	return err
 }

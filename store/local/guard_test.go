@@ -177,6 +177,7 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 			_, err := s.Update(ctx, []store.Update{{Ref: store.Ref{Job: job}, Apply: apply}})
 			return err
 		},
+		"Now":               func(ctx context.Context) error { _, err := s.Now(ctx); return err },
 		"Due":               func(ctx context.Context) error { _, err := s.Due(ctx, 1); return err },
 		"ReleaseDependents": func(ctx context.Context) error { _, err := s.ReleaseDependents(ctx, 1); return err },
 		"Collect":           func(ctx context.Context) error { _, err := s.Collect(ctx, 1); return err },

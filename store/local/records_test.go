@@ -105,7 +105,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
-			if RaceShare() && len(rest) > 4 {
+			if RaceShare() && rest != "\x00" && rest != "\xff\xff\xff\xff" { // each opens a store anew
 				continue
 			}
 			key := append([]byte{kind}, rest...)
@@ -150,6 +150,9 @@ func records(t *testing.T, fs vfs.FS) (all []pebbleRecord) {
 func sample(records []pebbleRecord) []pebbleRecord {
 	if len(records) < 3 {
 		return records
+	}
+	if RaceShare() {
+		return records[:1]
 	}
 	return []pebbleRecord{records[0], records[len(records)/2], records[len(records)-1]}
 }

@@ -10,6 +10,16 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
+// Now implements [store.Timekeeper].
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var now time.Time
+	err := s.do(ctx, 1, func(tx *txn) { now = tx.now })
+	if err != nil {
+		return time.Time{}, err // the writer may still be at it
+	}
+	return now, nil
+}
+
 // Due implements [store.Store].
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -49,6 +50,16 @@ const (
 	// counts that are added up is not zero.
 	holding = "(SELECT DISTINCT queue, 0::smallint AS band FROM " + tally + " WHERE status IN (4, 5) AND jobs <> 0) AS n"
 )
+
+// Now implements [store.Timekeeper].
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	err = s.readOnce(ctx, "now", func(tx *txn) error {
+		err := tx.readClock(ctx)
+		now = tx.now
+		return err
+	})
+	return now, err
+}
 
 // Due implements [store.Store].
 func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 var allMethods = []string{
-	"Insert", "Get", "List", "Claim", "Peek", "Update", "Due", "ReleaseDependents", "Collect",
+	"Insert", "Get", "List", "Claim", "Peek", "Update", "Now", "Due", "ReleaseDependents", "Collect",
 	"Counts", "Events", "LastEvent", "History", "PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
 }
 
@@ -76,6 +76,10 @@ func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Sto
 		},
 		"Update": func(ctx context.Context, s store.Store) error {
 			_, err := s.Update(ctx, []store.Update{{Ref: byID(id), Apply: advancing}})
+			return err
+		},
+		"Now": func(ctx context.Context, s store.Store) error {
+			_, err := s.Now(ctx)
 			return err
 		},
 		"Due": func(ctx context.Context, s store.Store) error {

@@ -239,6 +239,15 @@ func (n *naive) Peek(ctx context.Context, f store.Filter, limit int) (found []st
 	return own(n, found), nil
 }
 
+func (n *naive) Now(ctx context.Context) (time.Time, error) {
+	now, err := n.begin(ctx, true)
+	if err != nil {
+		return now, err
+	}
+	n.mu.Unlock()
+	return now, nil
+}
+
 func (n *naive) Due(ctx context.Context, limit int) (due store.Due, err error) {
 	now, err := n.begin(ctx, false)
 	if err != nil {

@@ -43,6 +43,12 @@ var reopenCases = []Case{
 		run:    clockBackwards,
 	},
 	{
+		Name:   "Clock/Now",
+		Clause: "Now is the time that a write at that moment gets, and never runs backwards",
+		Needs:  []string{"Now", "Insert", "Close"},
+		run:    clockNow,
+	},
+	{
 		Name:   "Clock/Batch",
 		Clause: "the clock is read once for each call: everything one call does happens at one instant",
 		Needs:  []string{"Insert", "Claim", "Update", "Events", "Close"},
@@ -146,6 +152,30 @@ func reopenRefused(e *env) {
 	e.clock.Advance(-time.Second)
 	e.reopen()
 	e.refusedUpdate(j.State.ID, completing(j.State.Lease.Ref(), nil))
+}
+
+func clockNow(e *env) {
+	now := func() time.Time {
+		e.Helper()
+		t, err := e.store().Now(e.Context())
+		e.check("Now", err)
+		return t
+	}
+	for range 3 {
+		before := now()
+		job := e.insert(e.spec())[0]
+		if !job.CreatedAt.Equal(before) || !now().Equal(before) {
+			e.Errorf("Now is %v and then %v, and a job inserted in between is of %v: want one time, since the clock stands", before, now(), job.CreatedAt)
+		}
+		if after := e.clock.Advance(time.Minute); !now().Equal(after) {
+			e.Errorf("Now is %v after the clock moved on to %v", now(), after)
+		}
+	}
+	high := now()
+	e.clock.Advance(-time.Hour)
+	if got := now(); got.Before(high) {
+		e.Errorf("Now is %v after it was %v", got, high)
+	}
 }
 
 func clockBackwards(e *env) {

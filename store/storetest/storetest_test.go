@@ -134,6 +134,11 @@ func (r recordingStore) Update(ctx context.Context, u []store.Update) ([]store.U
 	return r.Store.Update(ctx, u)
 }
 
+func (r recordingStore) Now(ctx context.Context) (time.Time, error) {
+	r.calls.add("Now")
+	return r.Store.Now(ctx)
+}
+
 func (r recordingStore) Due(ctx context.Context, limit int) (store.Due, error) {
 	r.calls.add("Due")
 	return r.Store.Due(ctx, limit)
