@@ -27,6 +27,7 @@ func (a *alarm) wait() time.Duration {
 		a.brief = true
 	}
 	a.retry, wq.retry = wake.Earlier(a.retry, wq.retry), time.Time{}
+	a.due, wq.due = wake.Earlier(a.due, wq.due), time.Time{}
 	wq.mu.Unlock()
 	if a.brief || a.read.IsZero() {
 		if soon := dueEvery - time.Since(a.read); soon > 0 {

@@ -60,7 +60,7 @@ func (e *Engine) claim(ctx context.Context, c store.Claim, wait time.Duration, b
 		if err != nil || len(jobs) > 0 || ctx.Err() != nil || time.Since(began) >= wait {
 			return jobs, err
 		}
-		tried = 0 // its jobs came too late and were released
+		tried = newsCounts{} // its jobs came too late and were released
 	}
 }
 

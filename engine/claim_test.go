@@ -232,6 +232,85 @@ func TestNoClaimsInVain(t *testing.T) {
 	})
 }
 
+// hinted is a store whose news the test makes up.
+type hinted struct {
+	store.Store
+	claims, dues atomic.Int64
+	unlimited    bool
+	tell         func(store.News)
+}
+
+func (h *hinted) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
+	h.claims.Add(1)
+	out, err := h.Store.Claim(ctx, claims)
+	for i := range out {
+		out[i].Unlimited = h.unlimited
+	}
+	return out, err
+}
+
+func (h *hinted) Due(ctx context.Context, limit int) (store.Due, error) {
+	h.dues.Add(1)
+	return h.Store.Due(ctx, limit)
+}
+
+func (h *hinted) Notify(_ bool, f func(store.News)) (stop func()) {
+	h.tell = f
+	return func() {}
+}
+
+// TestNewsOfEndsAndTimes has a claim wait. That a job has ended makes it try again only
+// where there is a limit, and news that says when something is due saves asking for it.
+func TestNewsOfEndsAndTimes(t *testing.T) {
+	for _, unlimited := range []bool{true, false} {
+		t.Run(fmt.Sprintf("unlimited=%t", unlimited), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hinted{unlimited: unlimited}
+				f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { h.Store = s; return h })
+				ctx, cancel := context.WithCancel(t.Context())
+				got := make(chan gq.Job, 2)
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						for _, j := range must[[]gq.Job](t)(f.Claim(ctx, gq.ClaimRequest{Worker: "w", N: 16, Wait: time.Hour})) {
+							got <- j
+						}
+					}
+				})
+				f.submit(gq.Spec{})
+				synctest.Wait()
+				h.tell(store.News{Queues: []string{gq.DefaultQueue}, DueKnown: true})
+				<-got
+				time.Sleep(time.Second)
+				synctest.Wait()
+				claims, dues := h.claims.Load(), h.dues.Load()
+				for range 10 {
+					h.tell(store.News{Freed: []string{gq.DefaultQueue}, DueKnown: true})
+					time.Sleep(time.Second)
+					synctest.Wait()
+				}
+				if n := h.claims.Load() - claims; unlimited && n != 0 || !unlimited && n != 10 {
+					t.Errorf("%d claims after 10 jobs have ended", n)
+				}
+				if n := h.dues.Load() - dues; n != 0 {
+					t.Errorf("it was asked %d times what is due", n)
+				}
+
+				delay := 20 * time.Second // before it would look by itself
+				f.submit(gq.Spec{Delay: delay})
+				began := time.Now()
+				h.tell(store.News{DueKnown: true, Due: began.Add(delay)})
+				<-got
+				if late := time.Since(began) - delay; late < 0 || late > time.Second {
+					t.Errorf("a delayed job was claimed %v after it was due", late)
+				}
+				cancel()
+				wg.Wait()
+			})
+		})
+	}
+}
+
 // TestDueAmidNews has a job become due right after a claim has looked, while something
 // else is committed all the time.
 func TestDueAmidNews(t *testing.T) {
@@ -466,7 +545,9 @@ func (h *heldUp) Claim(ctx context.Context, claims []store.Claim) ([]store.Claim
 	return h.Store.Claim(ctx, claims)
 }
 
-func (h *heldUp) Notify(f func(store.News)) (stop func()) { return h.Store.(store.Notifier).Notify(f) }
+func (h *heldUp) Notify(events bool, f func(store.News)) (stop func()) {
+	return h.Store.(store.Notifier).Notify(events, f)
+}
 
 // TestALineThatIsHeldUpHoldsUpNoOther has claims wait for two queues, of which one has
 // jobs that somebody has locked.

@@ -165,7 +165,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	news := make(chan struct{}, 1)
 	idle := e.options.Sweep
 	if n, ok := e.store.(store.Notifier); ok {
-		stop := n.Notify(func(store.News) {
+		stop := n.Notify(false, func(store.News) {
 			wake.Up(news)
 		})
 		defer stop()

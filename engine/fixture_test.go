@@ -243,8 +243,8 @@ func (c *counting) Events(ctx context.Context, after uint64, limit int) ([]gq.Ev
 	return c.Store.Events(ctx, after, limit)
 }
 
-func (c *counting) Notify(f func(store.News)) (stop func()) {
-	return c.Store.(store.Notifier).Notify(f)
+func (c *counting) Notify(events bool, f func(store.News)) (stop func()) {
+	return c.Store.(store.Notifier).Notify(events, f)
 }
 
 // silent is a store that tells no news.
@@ -281,7 +281,9 @@ type gate struct {
 	held chan struct{} // nil lets everything through; guarded by mu
 }
 
-func (g *gate) Notify(f func(store.News)) (stop func()) { return g.Store.(store.Notifier).Notify(f) }
+func (g *gate) Notify(events bool, f func(store.News)) (stop func()) {
+	return g.Store.(store.Notifier).Notify(events, f)
+}
 
 func (g *gate) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
 	out, err := g.Store.Claim(ctx, claims)

@@ -36,7 +36,7 @@ func (e *Engine) Follow(ctx context.Context, after uint64, f func([]gq.Event) er
 	news := make(chan struct{}, 1)
 	poll := e.options.Poll
 	if n, ok := e.store.(store.Notifier); ok {
-		defer n.Notify(func(store.News) {
+		defer n.Notify(true, func(store.News) {
 			wake.Up(news)
 		})()
 		poll = max(poll, time.Minute) // notifications can get lost

@@ -115,7 +115,7 @@ func (w *watch) end(id gq.JobID) {
 func (w *watch) serve() {
 	poll := w.engine.options.Poll
 	if n, ok := w.engine.store.(store.Notifier); ok {
-		stop := n.Notify(func(n store.News) {
+		stop := n.Notify(true, func(n store.News) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.newest, w.news = max(w.newest, n.Event), true

@@ -35,9 +35,10 @@ type waitQueue struct {
 	ready      []*waitlist                       // must retry; guarded by mu
 	serving    bool                              // the goroutine of serve runs; guarded by mu
 	subscribed bool                              // the store reports news to this wait queue; guarded by mu
-	newsCount  uint64                            // number of news about queues; guarded by mu
+	counts     newsCounts                        // guarded by mu
 	empty      map[string]emptyResult            // filters that just came back empty, by filterKey; guarded by mu
-	stale      bool                              // news arrived after the next due time was read; guarded by mu
+	stale      bool                              // the next due time must be read again; guarded by mu
+	due        time.Time                         // when a job of recent news is due, in the store's time; guarded by mu
 	retry      time.Time                         // when a limit allows another claim; guarded by mu
 	wake       chan struct{}
 	alarm      alarm // owned by the goroutine of serve
@@ -45,18 +46,26 @@ type waitQueue struct {
 
 // waitlist holds waiting claims with the same filter.
 type waitlist struct {
-	key     string
-	queues  []string
-	waiters list.List // of *waiter
-	ready   bool      // is in waitQueue.ready
-	busy    bool      // claims of this list are in flight
-	width   int       // number of claims that retry together
+	key       string
+	queues    []string
+	waiters   list.List // of *waiter
+	ready     bool      // is in waitQueue.ready
+	busy      bool      // claims of this list are in flight
+	width     int       // number of claims that retry together
+	unlimited bool      // no limit kept jobs from the last attempt
+}
+
+// newsCounts are the numbers of news so far.
+type newsCounts struct {
+	claimable uint64 // jobs may have become claimable
+	freed     uint64 // jobs have ended, and nothing else
 }
 
 // emptyResult records that a claim got fewer jobs than it wanted.
 type emptyResult struct {
-	newsCount uint64 // waitQueue.newsCount before the claim
+	before    newsCounts // waitQueue.counts before the claim
 	at        time.Time
+	unlimited bool // see [store.Claimed]
 }
 
 // waiter is a waiting claim. Its fields are guarded by waitQueue.mu.
@@ -139,18 +148,21 @@ func (wq *waitQueue) knownEmpty(c *store.Claim) bool {
 		return true
 	}
 	found, ok := wq.empty[key]
-	return ok && wq.subscribed && found.newsCount == wq.newsCount && time.Since(found.at) < emptyFor
+	if found.unlimited {
+		found.before.freed = wq.counts.freed
+	}
+	return ok && wq.subscribed && found.before == wq.counts && time.Since(found.at) < emptyFor
 }
 
-// newsSoFar returns the number of news for [waitQueue.wait]; 0 if the store does not report
-// them.
-func (wq *waitQueue) newsSoFar() uint64 {
+// newsSoFar returns the counts of news for [waitQueue.wait]; zero if the store does not report
+// any.
+func (wq *waitQueue) newsSoFar() newsCounts {
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
 	if !wq.subscribed {
-		return 0
+		return newsCounts{}
 	}
-	return wq.newsCount
+	return wq.counts
 }
 
 // retryAt records when a limit allows another claim.
@@ -166,7 +178,7 @@ func (wq *waitQueue) retryAt(at time.Time) {
 
 // wait waits until there is a job, the time is over or the context ends. tried is the result
 // of newsSoFar before the caller's own attempt came back empty.
-func (wq *waitQueue) wait(ctx context.Context, c store.Claim, within time.Duration, tried uint64) ([]gq.Job, error) {
+func (wq *waitQueue) wait(ctx context.Context, c store.Claim, within time.Duration, tried newsCounts) ([]gq.Job, error) {
 	w := wq.join(c, tried)
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -198,14 +210,14 @@ func (wq *waitQueue) receive(ctx context.Context, s claimResult) ([]gq.Job, erro
 }
 
 // join appends a claim to its waitlist.
-func (wq *waitQueue) join(c store.Claim, tried uint64) *waiter {
+func (wq *waitQueue) join(c store.Claim, tried newsCounts) *waiter {
 	w := &waiter{claim: c, got: make(chan claimResult, 1)}
 	key := filterKey(&c)
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
 	l := wq.lists[key]
 	if l == nil {
-		l = &waitlist{key: key, queues: c.Queues, width: 1}
+		l = &waitlist{key: key, queues: c.Queues, width: 1, unlimited: wq.empty[key].unlimited}
 		wq.lists[key] = l
 		for _, q := range l.queues {
 			if wq.byQueue[q] == nil {
@@ -213,7 +225,7 @@ func (wq *waitQueue) join(c store.Claim, tried uint64) *waiter {
 			}
 			wq.byQueue[q][l] = struct{}{}
 		}
-		if tried != wq.newsCount || !wq.subscribed {
+		if tried != wq.counts || !wq.subscribed {
 			wq.readyLocked(l) // news may have arrived before the list existed
 		}
 	}
@@ -299,10 +311,17 @@ func (wq *waitQueue) wakeUp() { wake.Up(wq.wake) }
 func (wq *waitQueue) news(n store.News) {
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
-	wq.stale = true
-	if len(n.Queues) > 0 {
-		wq.newsCount++
+	if n.DueKnown {
+		wq.due = wake.Earlier(wq.due, n.Due)
+	} else {
+		wq.stale = true
+	}
+	switch {
+	case len(n.Queues) > 0:
+		wq.counts.claimable++
 		clear(wq.empty)
+	case len(n.Freed) > 0:
+		wq.counts.freed++
 	}
 	if len(wq.lists) == 0 {
 		return
@@ -310,6 +329,13 @@ func (wq *waitQueue) news(n store.News) {
 	for _, q := range n.Queues {
 		for l := range wq.byQueue[q] {
 			wq.readyLocked(l)
+		}
+	}
+	for _, q := range n.Freed {
+		for l := range wq.byQueue[q] {
+			if !l.unlimited {
+				wq.readyLocked(l)
+			}
 		}
 	}
 	wq.wakeUp() // the next due time may have changed
@@ -322,12 +348,12 @@ func (wq *waitQueue) serve() {
 	defer timer.Stop()
 	a := &wq.alarm
 	for {
-		tries, newsCount, open := wq.nextTries()
+		tries, before, open := wq.nextTries()
 		if !open {
 			return
 		}
 		if len(tries) > 0 {
-			wq.tryAll(tries, newsCount)
+			wq.tryAll(tries, before)
 			continue
 		}
 		timer.Reset(a.wait())
@@ -347,12 +373,12 @@ func (wq *waitQueue) listen() {
 	if !ok || wq.alarm.subscribed {
 		return
 	}
-	n.Notify(wq.news)
+	n.Notify(false, wq.news)
 	wq.alarm.subscribed = true
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
 	wq.subscribed = true
-	wq.newsCount++ // invalidates earlier results of newsSoFar
+	wq.counts.claimable++ // invalidates earlier results of newsSoFar
 }
 
 func (wq *waitQueue) readyAll() {
@@ -363,16 +389,16 @@ func (wq *waitQueue) readyAll() {
 	}
 }
 
-// nextTries returns the claims to retry and the number of news so far. It reports false if no
+// nextTries returns the claims to retry and the counts of news so far. It reports false if no
 // claim waits, which ends serve.
-func (wq *waitQueue) nextTries() (tries []*waiter, newsCount uint64, open bool) {
+func (wq *waitQueue) nextTries() (tries []*waiter, before newsCounts, open bool) {
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
 	if len(wq.lists) == 0 {
 		wq.serving = false
 		clear(wq.ready)
 		wq.ready = wq.ready[:0]
-		return nil, wq.newsCount, false
+		return nil, wq.counts, false
 	}
 	wq.ready = slices.DeleteFunc(wq.ready, func(l *waitlist) bool {
 		if l.busy || len(tries) >= maxTries {
@@ -388,12 +414,12 @@ func (wq *waitQueue) nextTries() (tries []*waiter, newsCount uint64, open bool) 
 		}
 		return true
 	})
-	return tries, wq.newsCount, true
+	return tries, wq.counts, true
 }
 
 // tryAll retries claims, one goroutine per waitlist. It returns when all have been answered or
 // after patience.
-func (wq *waitQueue) tryAll(tries []*waiter, newsCount uint64) {
+func (wq *waitQueue) tryAll(tries []*waiter, before newsCounts) {
 	answered := make(chan struct{}, len(tries))
 	lists := 0
 	for len(tries) > 0 {
@@ -405,7 +431,7 @@ func (wq *waitQueue) tryAll(tries []*waiter, newsCount uint64) {
 		tries = tries[n:]
 		lists++
 		go func() {
-			wq.attempt(mine, newsCount)
+			wq.attempt(mine, before)
 			answered <- struct{}{}
 		}()
 	}
@@ -420,9 +446,9 @@ func (wq *waitQueue) tryAll(tries []*waiter, newsCount uint64) {
 	}
 }
 
-// attempt makes the claims of several waiters of one waitlist in one call. newsCount is the number
+// attempt makes the claims of several waiters of one waitlist in one call. before has the counts
 // of news before it.
-func (wq *waitQueue) attempt(tries []*waiter, newsCount uint64) {
+func (wq *waitQueue) attempt(tries []*waiter, before newsCounts) {
 	claims := make([]store.Claim, len(tries))
 	for i, w := range tries {
 		claims[i] = w.claim
@@ -441,12 +467,16 @@ func (wq *waitQueue) attempt(tries []*waiter, newsCount uint64) {
 		c := &claimed[i]
 		wq.engine.throttled(&w.claim, c)
 		wq.retry = wake.Earlier(wq.retry, c.RetryAt)
+		w.list.unlimited = c.Unlimited
+		if !c.Unlimited && before.freed != wq.counts.freed { // and the list may have been unlimited before
+			wq.readyLocked(w.list)
+		}
 		enough := len(c.Jobs) == w.claim.N
-		if before, seen := full[w.list]; !seen || before {
+		if all, seen := full[w.list]; !seen || all {
 			full[w.list] = enough
 		}
 		if !enough && c.Err == nil && len(wq.empty) < maxEmpty {
-			wq.empty[w.list.key] = emptyResult{newsCount, time.Now()}
+			wq.empty[w.list.key] = emptyResult{before, time.Now(), c.Unlimited}
 		}
 		switch {
 		case w.gone:

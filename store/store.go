@@ -248,13 +248,20 @@ type Metrics struct {
 type Notifier interface {
 	// Notify calls f after every commit with what it changed. f must return
 	// immediately and must not call the store. f is not called after stop returns.
-	Notify(f func(News)) (stop func())
+	// Unless somebody asks for events, News.Event may lag behind.
+	Notify(events bool, f func(News)) (stop func())
 }
 
 // News is what a commit may have changed.
 type News struct {
 	Queues []string // where jobs may have become claimable, or room for them
+	Freed  []string // where no more has changed than that a job has ended, which leaves room under a limit
 	Event  uint64   // number of the newest event
+
+	// Due is the earliest instant at which time alone changes a job that the commit
+	// wrote, or an earlier one; zero if there is none. It counts only if DueKnown is set.
+	Due      time.Time
+	DueKnown bool
 }
 
 // Clock tells the time of a store.
@@ -337,6 +344,10 @@ type Claimed struct {
 	// one through. Where the transaction of an application has jobs locked that may
 	// be claimable it is when to look again.
 	RetryAt time.Time
+
+	// Unlimited says that no limit, pool or pause kept a job from the claim, so that
+	// [News.Freed] is no reason to try again.
+	Unlimited bool
 
 	Err error
 }

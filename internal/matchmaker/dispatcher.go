@@ -36,6 +36,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -153,11 +154,9 @@ const (
 func (d *Dispatcher) Run(ctx context.Context) error {
 	poll := maxPause
 	if n, ok := d.store.(store.Notifier); ok {
-		stop := n.Notify(func(news store.News) {
-			for _, q := range news.Queues {
-				if q == d.queue {
-					d.wake()
-				}
+		stop := n.Notify(false, func(news store.News) {
+			if slices.Contains(news.Queues, d.queue) || slices.Contains(news.Freed, d.queue) {
+				d.wake()
 			}
 		})
 		defer stop()

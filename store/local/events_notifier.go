@@ -17,7 +17,7 @@ type watcher struct{ tell func(store.News) }
 
 // Notify implements [store.Notifier]. News comes after its commit is durable,
 // from the committer.
-func (s *Store) Notify(f func(store.News)) (stop func()) {
+func (s *Store) Notify(_ bool, f func(store.News)) (stop func()) {
 	w := &watcher{f}
 	s.watchers.mu.Lock()
 	defer s.watchers.mu.Unlock()

@@ -53,7 +53,7 @@ func TestNewsBehindAPooler(t *testing.T) {
 	url := behindPooler(t)(pgtest.Database(t))
 	nodes := []store.Store{open(t, url, store.Config{}), open(t, url, store.Config{})}
 	news := make(chan store.News, 1000)
-	stop := nodes[1].(store.Notifier).Notify(func(n store.News) {
+	stop := nodes[1].(store.Notifier).Notify(false, func(n store.News) {
 		select {
 		case news <- n:
 		default: // one is enough

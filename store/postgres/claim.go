@@ -88,12 +88,13 @@ const (
 // of it.
 type want struct {
 	store.Claim
-	shares []share   // by whom, in their order; N is the sum
-	jobs   []gq.Job  // in the order of the shares
-	round  []gq.Job  // of the transaction under way
-	asked  time.Time // when the time of its leases was asked for, by our clock
-	retry  time.Time // when a rate lets another one through
-	waited int64     // the first instant at which one of the round was due before, 0 for none
+	shares    []share   // by whom, in their order; N is the sum
+	jobs      []gq.Job  // in the order of the shares
+	round     []gq.Job  // of the transaction under way
+	asked     time.Time // when the time of its leases was asked for, by our clock
+	retry     time.Time // when a rate lets another one through
+	unlimited bool      // no queue of the last round has a limit
+	waited    int64     // the first instant at which one of the round was due before, 0 for none
 }
 
 // share is a claim that is part of a want.
@@ -242,6 +243,7 @@ func (s *Store) claim(ctx context.Context, claims []store.Claim, alone bool) ([]
 			if out[share.index].Jobs, jobs = jobs[:n:n], jobs[n:]; n < share.n {
 				out[share.index].RetryAt = w.retry
 			}
+			out[share.index].Unlimited = w.unlimited
 		}
 	}
 	s.dropLate(out, granted)
@@ -330,6 +332,7 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	names = distinct(names)
 	if w := wants[0]; len(wants) == 1 && !slices.ContainsFunc(names, tx.s.limited.has) && (len(w.Types) == 0 || len(storable(w.Types)) > 0) {
 		if passed, done, err := tx.claimFast(ctx, w, names); err != nil || done {
+			w.unlimited = err == nil
 			return passed, err
 		}
 	}
@@ -348,6 +351,9 @@ func (tx *txn) claim(ctx context.Context, wants []*want) (passed []int64, err er
 	}
 	for _, name := range names {
 		tx.s.limited.learn(name, queues[name].Paused || limited(queues[name]))
+	}
+	for _, w := range wants {
+		w.unlimited = !slices.ContainsFunc(w.Queues, tx.s.limited.has)
 	}
 	for name := range uncounted {
 		if q, ok := queues[name]; ok {

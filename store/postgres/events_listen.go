@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gopherqueue/gq/internal/wake"
 	"github.com/gopherqueue/gq/store"
 )
 
@@ -31,7 +32,10 @@ const (
 type notice struct {
 	Node   string   `json:"n"`
 	Queues []string `json:"q"` // where there may be something to claim; null is anywhere
+	Freed  []string `json:"f,omitempty"`
+	Due    int64    `json:"d,omitempty"` // see effects
 	Event  int64    `json:"e,omitempty"`
+	Fresh  bool     `json:"u,omitempty"` // there may be events without numbers
 	Probe  bool     `json:"p,omitempty"`
 }
 
@@ -49,11 +53,11 @@ func nodeName() string {
 
 // notify sends word to the other nodes. It is a statement of its own, because
 // commits that notify wait for each other.
-func (h *notifier) notify(ctx context.Context, queues []string, last int64) {
-	n := notice{Node: h.node, Queues: queues, Event: last}
+func (h *notifier) notify(ctx context.Context, c *effects, last int64, fresh bool) {
+	n := notice{Node: h.node, Queues: names(c.opened), Freed: names(c.freed), Due: c.due, Event: last, Fresh: fresh}
 	text, err := json.Marshal(n)
 	if err == nil && len(text) > maxNotice {
-		n.Queues = nil
+		n.Queues, n.Freed = nil, nil
 		text, err = json.Marshal(n)
 	}
 	if err == nil {
@@ -147,12 +151,21 @@ func (h *notifier) heard(payload string) {
 	if json.Unmarshal([]byte(payload), &n) != nil || n.Node == h.node || n.Probe {
 		return
 	}
+	h.mu.Lock()
+	if n.Fresh && h.followers > 0 {
+		wake.Up(h.wake)
+	}
+	h.mu.Unlock()
 	if n.Queues == nil {
 		h.tellAll()
 		return
 	}
 	h.s.registry.hear(n.Queues)
-	h.spread(store.News{Queues: n.Queues, Event: uint64(n.Event)})
+	news := store.News{Queues: n.Queues, Freed: n.Freed, Event: uint64(n.Event), DueKnown: true}
+	if n.Due != 0 {
+		news.Due = instant(n.Due)
+	}
+	h.spread(news)
 }
 
 // tellAll tells of every queue there is, and reports whether it could.

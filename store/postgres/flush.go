@@ -216,6 +216,9 @@ func (tx *txn) encodeRows() (map[move]*rowArrays, error) {
 		}
 		moves[m].add(r, data, len(tx.rows))
 		tx.minimums.note(r, m.to)
+		if m.to != inDone {
+			tx.changes.at(nanoseconds(machine.Due(&r.state)))
+		}
 		if m.from == inHand {
 			tx.inHand--
 		}

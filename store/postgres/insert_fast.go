@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gopherqueue/gq"
+	"github.com/gopherqueue/gq/machine"
 	"github.com/gopherqueue/gq/store"
 	"github.com/gopherqueue/gq/store/codec"
 )
@@ -206,6 +207,9 @@ func (tx *txn) submitUndated(jobs []*gq.Spec) (rows *rowArrays, places []int16, 
 		places[i] = int16(created - from + 1)
 		rows.add(b.row, space[from:len(space):len(space)], len(jobs))
 		tx.minimums.note(b.row, inReady)
+		if due := nanoseconds(machine.Due(&b.row.state)); due != 0 {
+			tx.changes.at(tx.s.known() + due)
+		}
 		tx.count(place{b.row.queue, b.row.state.Status}, 1)
 		for k := range b.events {
 			tx.events.add(b.row.queue, &b.events[k])

@@ -36,7 +36,7 @@ func (s *Store) PutPool(ctx context.Context, p gq.Pool) error {
 		if err != nil {
 			return err
 		}
-		tx.open(sharing...)
+		tx.changes.open(sharing...)
 		tx.more.Queue(`
 			INSERT INTO gq.pool (name, capacity, at_start, updated)
 			VALUES ($1, $2, $3, $4)
@@ -159,16 +159,6 @@ func (tx *txn) lockPools(ctx context.Context, queues map[string]gq.Queue) (shari
 // sharing lists the queues of pools.
 func (tx *txn) sharing(ctx context.Context, pools ...string) ([]string, error) {
 	return collect[string](tx.Query(ctx, "SELECT name FROM gq.queue WHERE config ->> 'Pool' = ANY ($1)", pools))
-}
-
-// open notes queues where there may be something to claim now.
-func (tx *txn) open(queues ...string) {
-	if tx.opened == nil {
-		tx.opened = make(map[string]bool)
-	}
-	for _, queue := range queues {
-		tx.opened[queue] = true
-	}
 }
 
 // starts is what the pools have in which held jobs may be about to start.

@@ -167,7 +167,7 @@ func (s *Store) attempt(ctx context.Context, begin string, again bool, f func(tx
 			return err
 		}
 		if tx.written {
-			s.notifier.tell(tx.opened, tx.mark.id != 0)
+			s.notifier.tell(&tx.changes, tx.mark.id != 0)
 		}
 		return nil
 	})

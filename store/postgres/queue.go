@@ -64,7 +64,7 @@ func (s *Store) putQueue(ctx context.Context, q gq.Queue, moves bool) error {
 		if err != nil {
 			return err
 		}
-		tx.open(append(sharing, q.Name)...)
+		tx.changes.open(append(sharing, q.Name)...)
 		turning := was[q.Name].Fair != q.Fair
 		if turning { // all but the newest jobs are locked before the time is read
 			if _, err := tx.liveRows(ctx, q.Name, "FOR UPDATE"); err != nil {

@@ -42,7 +42,7 @@ func TestTooManyQueues(t *testing.T) {
 		return out[0].Err
 	}
 	heard := make(chan store.News, 100)
-	defer nodes[1].Notify(func(n store.News) { heard <- n })()
+	defer nodes[1].Notify(false, func(n store.News) { heard <- n })()
 	for i, queue := range []string{"a", "a", "b", "c"} {
 		if err := submit(nodes[min(i, 1)], queue); err != nil {
 			t.Errorf("queue %s: %v", queue, err)

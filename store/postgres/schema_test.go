@@ -39,7 +39,7 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 	news := make(chan store.News, 100)
-	defer stores["billing"].Notify(func(n store.News) { news <- n })()
+	defer stores["billing"].Notify(false, func(n store.News) { news <- n })()
 	furnish(t, stores["gq"])
 	if counts, err := stores["billing"].Counts(t.Context()); err != nil || len(counts) > 0 {
 		t.Errorf("the other queue counts %v, %v", counts, err)

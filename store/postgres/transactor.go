@@ -122,9 +122,9 @@ func (s *Store) within(ctx context.Context, verb string, outer pgx.Tx, f func(tx
 			return err
 		}
 		// This node hears of the commit as the others do.
-		text, err := json.Marshal(notice{Queues: names(tx.opened)})
+		text, err := json.Marshal(notice{Queues: names(tx.changes.opened), Freed: names(tx.changes.freed), Due: tx.changes.due, Fresh: true})
 		if err == nil && len(text) > maxNotice {
-			text, err = json.Marshal(notice{})
+			text, err = json.Marshal(notice{Fresh: true})
 		}
 		var outdated bool
 		if err == nil {

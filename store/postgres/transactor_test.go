@@ -176,7 +176,7 @@ func TestInsertWithDatabaseSQL(t *testing.T) {
 func TestNews(t *testing.T) {
 	nodes := twoNodes(t)
 	news := make(chan store.News, 100)
-	stop := nodes[1].Notify(func(n store.News) { news <- n })
+	stop := nodes[1].Notify(false, func(n store.News) { news <- n })
 	defer stop()
 	hears := func(what string) {
 		t.Helper()

@@ -44,12 +44,12 @@ type txn struct {
 	events   eventLog
 	moves    map[place]int64
 	report   reports
-	opened   map[string]bool // queues where jobs may have become claimable, or room for them
-	minimums minimums        // to which the rows are written
-	book     *turnBook       // nil until someone needs a turn
-	starts   starts          // see lockStarts
-	more     pgx.Batch       // statements that go before those of flush
-	after    pgx.Batch       // and what is asked after them
+	changes  effects
+	minimums minimums  // to which the rows are written
+	book     *turnBook // nil until someone needs a turn
+	starts   starts    // see lockStarts
+	more     pgx.Batch // statements that go before those of flush
+	after    pgx.Batch // and what is asked after them
 }
 
 // mark is a segment that was written.
@@ -416,8 +416,12 @@ func (tx *txn) count(at place, n int64) {
 		tx.moves = make(map[place]int64)
 	}
 	tx.moves[at] += n
-	if n > 0 && !at.status.Held() { // what is held leaves no room, and is not claimed
-		tx.open(at.queue)
+	switch {
+	case n <= 0 || at.status.Held(): // a held job is not claimable and leaves no room
+	case at.status.Terminal():
+		tx.changes.free(at.queue)
+	default:
+		tx.changes.open(at.queue)
 	}
 }
 

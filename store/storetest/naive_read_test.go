@@ -299,8 +299,8 @@ func (n *naive) Queues(ctx context.Context, asked store.QueueQuery) (queues []gq
 	return queues, nil
 }
 
-func (r recordingStore) Notify(f func(store.News)) (stop func()) {
-	return r.Store.(store.Notifier).Notify(f)
+func (r recordingStore) Notify(events bool, f func(store.News)) (stop func()) {
+	return r.Store.(store.Notifier).Notify(events, f)
 }
 
 func (r recordingStore) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {

@@ -191,7 +191,7 @@ func (n *naive) Close() error {
 }
 
 // Notify implements [store.Notifier]. Nothing stops it, and it tells of every change.
-func (n *naive) Notify(f func(store.News)) (stop func()) {
+func (n *naive) Notify(_ bool, f func(store.News)) (stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.told = append(n.told, f)

@@ -25,6 +25,12 @@ var notifyCases = []Case{
 		Needs:  []string{"Insert", "Claim", "Update", "PutQueue", "PutPool", "Close"},
 		run:    notifyRoom,
 	},
+	{
+		Name:   "Notify/Due",
+		Clause: "news that says when something is due names no instant after the first at which time changes a job of its commits",
+		Needs:  []string{"Insert", "Claim", "Update", "Close"},
+		run:    notifyDue,
+	},
 }
 
 // newsOf collects what a store tells.
@@ -32,7 +38,9 @@ type newsOf struct {
 	*env
 	more   chan struct{} // holds one
 	mu     sync.Mutex
-	queues []string // guarded by mu
+	queues []string  // guarded by mu
+	due    time.Time // guarded by mu; the earliest that was told
+	asked  bool      // guarded by mu; some news leaves it to the listener to ask
 }
 
 // listen begins to collect; it is nil where the store tells nothing.
@@ -42,10 +50,14 @@ func (e *env) listen() *newsOf {
 		return nil
 	}
 	w := &newsOf{env: e, more: make(chan struct{}, 1)}
-	e.Cleanup(n.Notify(func(news store.News) {
+	e.Cleanup(n.Notify(false, func(news store.News) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.queues = append(w.queues, news.Queues...)
+		w.queues = slices.Concat(w.queues, news.Queues, news.Freed)
+		w.asked = w.asked || !news.DueKnown
+		if !news.Due.IsZero() && (w.due.IsZero() || news.Due.Before(w.due)) {
+			w.due = news.Due
+		}
 		select {
 		case w.more <- struct{}{}:
 		default:
@@ -124,4 +136,28 @@ func notifyRoom(e *env) {
 	e.one(from("d"))
 	w.hears("c", "a higher capacity", func() { e.putPool("p", 2) })
 	w.hears("c", "another queue has left its pool", func() { e.put("d", func(*gq.Queue) {}) })
+}
+
+func notifyDue(e *env) {
+	w := e.listen()
+	if w == nil {
+		return
+	}
+	dueBy := func(after string, at time.Time) {
+		e.Helper()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.asked && (w.due.IsZero() || w.due.After(at)) {
+			e.Errorf("the news after %s says %v, and something is due at %v", after, w.due, at)
+		}
+		w.due, w.asked = time.Time{}, false
+	}
+	w.hears("a", "a delayed submission", func() { e.add(inQueue("a"), delayed(time.Hour)) })
+	dueBy("a delayed submission", e.now().Add(time.Hour))
+	w.hears("a", "a submission", func() { e.add(inQueue("a")) })
+	dueBy("a submission", e.now().Add(7*24*time.Hour)) // its lifetime
+	j := e.one(from("a"))
+	var again gq.State
+	w.hears("a", "a failure that is retried", func() { again = e.fail(j, temporary) })
+	dueBy("a failure that is retried", again.RunAt)
 }
