@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What a store may offer beside [store.Store]: see [store.Changer]. Cases for it
-// end at once where a store does not.
+// The cases below test the optional [store.Changer]. They end at once if the store does not
+// implement it.
 var changeCases = []Case{
 	{
 		Name:   "Change/Together",
@@ -60,14 +60,14 @@ var changeCases = []Case{
 	},
 }
 
-// changer is the store's capability, nil if it has none.
+// changer returns the store as a [store.Changer], or nil if it is none.
 func (e *env) changer() store.Changer {
 	e.Helper()
 	c, _ := e.store().(store.Changer)
 	return c
 }
 
-// assign is an update that gives a job to a worker under a lease of that name.
+// assign returns an update that assigns a job to a worker under the given lease id.
 func assign(id gq.JobID, lease gq.LeaseID, worker string) store.Update {
 	return store.Update{Ref: byID(id), Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
 		return machine.Claim(s, machine.Grant{Lease: lease, Worker: worker}, now)
@@ -104,7 +104,7 @@ func changeTogether(e *env) {
 	if found.Err != nil || found.State.ID != jobs[2].ID {
 		e.Errorf("lease-2 leads to %+v", found)
 	}
-	// A function that changes nothing is no obstacle.
+	// A function that changes nothing does not prevent the others.
 	out, err = c.Change(e.Context(), store.Change{
 		Docs:    []store.Doc{doc("k", "a", out.Versions[0], "3")},
 		Updates: []store.Update{{Ref: byID(jobs[1].ID), Apply: advancing}},
@@ -130,7 +130,7 @@ func changeRefused(e *env) {
 		what string
 		c    store.Change
 		want error
-		at   int // of the update that refuses, -1 for none
+		at   int // index of the update that refuses, -1 for none
 	}{
 		{"a document that has changed", store.Change{
 			Docs: []store.Doc{doc("k", "b", 0, "2"), doc("k", "a", v+1, "2")}, Updates: []store.Update{assign(ids[0], "l", "w")},

@@ -106,7 +106,7 @@ func claimPriority(e *env) {
 
 func claimFIFO(e *env) {
 	var want []gq.JobID
-	for range 4 { // several calls, each of single jobs and a group
+	for range 4 { // several calls, each with single jobs and a group
 		want = append(want, stateIDs(e.each(e.specs(150)...))...)
 		want = append(want, stateIDs(e.insert(e.specs(100)...))...)
 		e.clock.Advance(time.Millisecond)
@@ -265,13 +265,13 @@ func claimPeek(e *env) {
 	}
 }
 
-// lagging is a clock that moves on by a nanosecond with each reading, so that each tells
-// when it was taken, and once by a lot.
+// lagging is a clock that advances by a nanosecond on each reading, so that readings are
+// distinct. One reading can be armed to be followed by a long jump.
 type lagging struct {
 	*Clock
 	mu       sync.Mutex
-	left     int           // readings until it moves by a lot
-	by       time.Duration // which is that
+	left     int           // readings until the jump
+	by       time.Duration // length of the jump
 	readings []time.Time
 }
 
@@ -287,7 +287,7 @@ func (l *lagging) Now() time.Time {
 	return now
 }
 
-// arm makes the clock jump after so many readings.
+// arm makes the clock jump after the given number of readings.
 func (l *lagging) arm(readings int, by time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -307,7 +307,7 @@ func claimSlow(e *env) {
 	for after := range 8 {
 		queue := fmt.Sprint("q", after)
 		e.each(e.specs(3, inQueue(queue))...)
-		clock.arm(after, 10*time.Minute) // 0 is never
+		clock.arm(after, 10*time.Minute) // 0: no jump
 		got := e.claim(3, from(queue), lasting(12*time.Minute))
 		readings := clock.disarm()
 		if after == 0 && len(got) != 3 {

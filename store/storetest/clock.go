@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Clock is a clock that moves only when it is told to. It is safe for
+// Clock is a manual clock: it moves only by calls of Advance and Set. It is safe for
 // concurrent use.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time // guarded by mu
 }
 
-// NewClock is a clock that shows start.
+// NewClock returns a clock that shows start.
 func NewClock(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now is the instant the clock shows.
+// Now returns the time of the clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Advance moves the clock by d and returns what it shows then.
+// Advance moves the clock by d and returns the new time.
 func (c *Clock) Advance(d time.Duration) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,7 +30,7 @@ func (c *Clock) Advance(d time.Duration) time.Time {
 	return c.now
 }
 
-// Set makes the clock show an instant, be it earlier or later.
+// Set sets the clock to t, which may be earlier or later.
 func (c *Clock) Set(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,7 +51,7 @@ var closeCases = []Case{
 	},
 }
 
-// calls is one harmless call of every method but Close.
+// calls has one harmless call of every method except Close.
 func calls(id gq.JobID, spec gq.Spec) map[string]func(context.Context, store.Store) error {
 	return map[string]func(context.Context, store.Store) error{
 		"Insert": func(ctx context.Context, s store.Store) error {
@@ -237,7 +237,7 @@ func closeUnderWay(e *env) {
 			e.Fatalf("an acknowledged job is gone after a restart: %v", found.Err)
 		}
 	}
-	// A call that was cut off may have happened; an acknowledged one has, once.
+	// An interrupted call may or may not have happened; an acknowledged call happened once.
 	if got := e.counts()["q"].Live(); got < int64(len(acked)) || got > int64(len(acked)+len(specs)) {
 		e.Errorf("%d jobs are counted, %d were acknowledged and %d calls cut off", got, len(acked), len(specs))
 	}

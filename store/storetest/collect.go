@@ -92,7 +92,7 @@ var collectCases = []Case{
 	},
 }
 
-// keeping opens a store that keeps finished jobs for an hour and up.
+// keeping opens a store whose shortest retention is one hour.
 func (e *env) keeping() store.Retention {
 	e.Helper()
 	keep := store.Retention{Completed: time.Hour, Cancelled: 2 * time.Hour, Failed: 3 * time.Hour, DeadLetter: 4 * time.Hour}
@@ -100,7 +100,7 @@ func (e *env) keeping() store.Retention {
 	return keep
 }
 
-// brief is a policy that fits such a store: its keys do not outlive its jobs.
+// brief sets a policy for such a store: its keys do not outlive its jobs.
 func brief(p *gq.Policy) {
 	p.Lifetime, p.IdempotencyWindow = 0, time.Hour
 }
@@ -109,7 +109,7 @@ func collectRetention(e *env) {
 	keep := e.keeping()
 	for _, end := range append([]gq.Status{gq.StatusCompleted}, badEnds...) {
 		job := e.add(under(brief))
-		e.clock.Advance(10 * time.Hour) // the age of a job does not matter
+		e.clock.Advance(10 * time.Hour) // a job's age before it ended does not matter
 		e.end(job.ID, end)
 		e.clock.Advance(keep.Of(end) - 1)
 		if n := e.collect(); n != 0 {
@@ -233,7 +233,7 @@ func collectAtOnce(e *env) {
 		j := e.one()
 		e.complete(j)
 		e.clock.Advance(time.Hour)
-		n, err := e.store().Collect(e.Context(), 10) // and no other commit after it
+		n, err := e.store().Collect(e.Context(), 10) // no other commit follows
 		e.check("Collect", err)
 		if n != 1 {
 			e.Fatalf("round %d: collected %d jobs, want 1", round, n)
@@ -251,8 +251,8 @@ func collectAtOnce(e *env) {
 
 func collectKey(e *env) {
 	e.keeping()
-	// A window longer than the retention may be refused; if it is not, the key
-	// must be free once its job is gone.
+	// A store may refuse a window longer than the retention. If it accepts one, the key
+	// must be free once its job is removed.
 	long := e.spec(keyed("long", 1), under(func(p *gq.Policy) { brief(p); p.IdempotencyWindow = 10 * time.Hour }))
 	answer := e.tryInsert(store.One(long))[0]
 	if answer.Err != nil && !errors.Is(answer.Err, gq.ErrInvalid) {
@@ -333,7 +333,7 @@ func collectReplay(e *env) {
 	e.keeping()
 	kept := e.spec(inQueue("kept"), under(brief))
 	e.insert(kept)
-	for i := range 12 { // the job that is kept is told of between others, now and then
+	for i := range 12 { // mix events of the kept job with those of others
 		e.clock.Advance(time.Hour)
 		e.add(under(brief))
 		if i%3 == 0 {

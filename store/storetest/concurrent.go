@@ -146,7 +146,7 @@ func concurrentLosses(e *env) {
 					return
 				}
 				if round%3 == i%3 {
-					e.clock.Advance(time.Second) // everyone's leases run out, also this one's
+					e.clock.Advance(time.Second) // all leases expire, including this one
 				}
 				settle(claimed[0].Jobs)
 			}

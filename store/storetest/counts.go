@@ -36,7 +36,7 @@ var countCases = []Case{
 	},
 }
 
-// recount wants the counts to be what a list finds.
+// recount fails unless the counts equal the number of listed jobs.
 func (e *env) recount(what string) {
 	e.Helper()
 	want := make(map[string]gq.Count)
@@ -90,7 +90,7 @@ func countSteps(e *env) {
 	e.claim(10)
 	then()
 	e.clock.Advance(5 * time.Minute)
-	e.one() // takes over from a lease that ran out
+	e.one() // takes the job of an expired lease
 	e.sweep()
 	then()
 	e.end(parent.ID, gq.StatusFailed, from("b"))

@@ -256,7 +256,7 @@ func dependEnded(e *env) {
 			}
 			e.equal(what+": the history", trace(e.history(child.ID)), want)
 		}
-		// In one group, behind a job that shares the end at once.
+		// In one group, after a job that ends the same way at once.
 		group := e.chainOf(2, gq.DependencyAfter, inQueue("c"))
 		group[0].DependsOn = []gq.Dependency{{Kind: gq.DependencyAfter, Job: parent.ID}}
 		e.insert(group...)
@@ -325,7 +325,7 @@ func dependMany(e *env) {
 	for steps := 0; ; steps++ {
 		limit := 300
 		if steps < 3 {
-			limit = -steps // which is 1
+			limit = -steps // 1
 		}
 		told, err := e.store().ReleaseDependents(e.Context(), limit)
 		e.check("ReleaseDependents", err)

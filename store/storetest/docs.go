@@ -71,7 +71,7 @@ func doc(kind, name string, version uint64, data string) store.Doc {
 	return store.Doc{Kind: kind, Name: name, Version: version, Data: []byte(data)}
 }
 
-// putDocs writes documents that must be accepted, and returns their versions.
+// putDocs writes documents, which must succeed, and returns their versions.
 func (e *env) putDocs(docs ...store.Doc) []uint64 {
 	e.Helper()
 	versions, err := e.store().PutDocs(e.Context(), docs)
@@ -87,7 +87,7 @@ func (e *env) putDocs(docs ...store.Doc) []uint64 {
 	return versions
 }
 
-// refuseDocs tries to write documents of which the named one has changed.
+// refuseDocs writes documents and expects a conflict for the named one.
 func (e *env) refuseDocs(what, name string, docs ...store.Doc) {
 	e.Helper()
 	_, err := e.store().PutDocs(e.Context(), docs)
@@ -97,7 +97,7 @@ func (e *env) refuseDocs(what, name string, docs ...store.Doc) {
 	}
 }
 
-// reads wants a document to read so.
+// reads fails unless the document has the given content.
 func (e *env) reads(want store.Doc) {
 	e.Helper()
 	got, err := e.store().Doc(e.Context(), want.Kind, want.Name)
@@ -115,7 +115,7 @@ func (e *env) noDoc(what, kind, name string) {
 	e.is(what, err, gq.ErrNotFound)
 }
 
-// docs lists the documents of a kind, a few at a time.
+// docs lists the documents of a kind in small pages.
 func (e *env) docs(kind string, limit int) (all []store.Doc) {
 	e.Helper()
 	after := ""
@@ -211,7 +211,7 @@ func docData(e *env) {
 		d := store.Doc{Kind: "k", Name: fmt.Sprint(i), Data: slices.Clone(data)}
 		version := e.putDocs(d)[0]
 		clear(d.Data)
-		for range 2 { // the second time after the caller wrote over what it got
+		for range 2 { // the second time after overwriting the first result
 			got, err := e.store().Doc(e.Context(), "k", d.Name)
 			e.check("Doc", err)
 			if got.Data == nil || !slices.Equal(got.Data, data) || got.Version != version {
@@ -254,7 +254,7 @@ func docPages(e *env) {
 	if len(page) != len(names) {
 		e.Errorf("a page of the default size has %d of %d documents", len(page), len(names))
 	}
-	// The name that a page begins after need not exist, or no longer.
+	// A page may begin after a name that does not exist.
 	e.putDocs(store.Doc{Kind: "k", Name: "b", Version: versions["b"]})
 	page, err = e.store().Docs(e.Context(), "k", "b", 1)
 	e.check("Docs", err)

@@ -56,7 +56,7 @@ var dueCases = []Case{
 	},
 }
 
-// forever is a policy under which only the given times matter.
+// forever sets a policy without lifetime and timeout, unless change sets them.
 func forever(change func(*gq.Policy)) setting {
 	return under(func(p *gq.Policy) {
 		p.Lifetime, p.ExecutionTimeout = 0, 0
@@ -149,7 +149,7 @@ func dueEach(e *env) {
 			return j.State.ID
 		}, time.Minute, gq.StatusDeadLetter},
 	} {
-		at := e.now().Add(test.at) // a lifetime counts from the submission
+		at := e.now().Add(test.at) // lifetimes count from the submission
 		id := test.make()
 		e.clock.Set(at.Add(-1))
 		if due := e.due(10); len(due.Jobs) != 0 || !due.Next.Equal(at) {
@@ -204,7 +204,7 @@ func dueOrder(e *env) {
 }
 
 func dueOnce(e *env) {
-	e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), delayed(time.Second)) // over since a minute
+	e.add(forever(func(p *gq.Policy) { p.Lifetime = time.Minute }), delayed(time.Second)) // expires a minute before the check
 	both := e.add(forever(func(p *gq.Policy) { p.Lifetime = 2 * time.Minute }), delayed(time.Minute))
 	e.clock.Advance(2 * time.Minute)
 	due := e.due(10)
@@ -222,7 +222,7 @@ func dueMoves(e *env) {
 	}
 	job := e.add(forever(func(p *gq.Policy) { p.LeaseTTL = time.Minute }), delayed(time.Second))
 	e.clock.Advance(time.Second)
-	j := e.one() // the delay is over, and nobody has to sweep it any more
+	j := e.one() // the delay has passed, so no sweep is needed
 	next("after the claim", e.now().Add(time.Minute))
 	e.clock.Advance(59 * time.Second)
 	e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))

@@ -19,12 +19,11 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// start is when every case begins: an instant that no coarser clock can hold.
+// start is when every case begins: a time with nanoseconds, to detect stores that round.
 var start = time.Date(2026, time.March, 1, 12, 0, 0, 123456789, time.UTC)
 
-// env is what a case works with: a store, its clock, and short words for what
-// cases do most. The words end the case where the store refuses something that
-// it should not.
+// env has a store, its clock, and helpers for what cases do most. A helper ends the case if
+// the store wrongly returns an error.
 type env struct {
 	testing.TB
 	clause  string
@@ -46,8 +45,7 @@ func newEnv(t testing.TB, b Backend, c Case) *env {
 	}
 }
 
-// open opens the store. Words that need one do it by themselves with the
-// default configuration.
+// open opens the store. Helpers that need a store open it with the default configuration.
 func (e *env) open(change ...func(*store.Config)) {
 	e.Helper()
 	e.cfg = store.Config{Clock: e.clock}
@@ -88,7 +86,7 @@ func (e *env) Fatalf(format string, args ...any) {
 	e.TB.Fatalf("%s\nclause: %s", fmt.Sprintf(format, args...), e.clause)
 }
 
-// check ends the case on an error of a whole call.
+// check ends the case if a whole call failed.
 func (e *env) check(call string, err error) {
 	e.Helper()
 	if err != nil {
@@ -96,7 +94,7 @@ func (e *env) check(call string, err error) {
 	}
 }
 
-// is wants a certain error.
+// is fails unless err is want.
 func (e *env) is(what string, err error, want error) {
 	e.Helper()
 	if !errors.Is(err, want) {
@@ -104,11 +102,11 @@ func (e *env) is(what string, err error, want error) {
 	}
 }
 
-// equal wants two values to say the same: instants by what they mean, and
-// nothing like empty.
+// equal fails unless two values are equal. Times are equal if they are the same instant,
+// and nil slices and maps equal empty ones.
 func (e *env) equal(what string, got, want any) {
 	e.Helper()
-	if reflect.DeepEqual(got, want) { // much faster, and enough most of the time
+	if reflect.DeepEqual(got, want) { // fast path
 		return
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -116,10 +114,10 @@ func (e *env) equal(what string, got, want any) {
 	}
 }
 
-// now is what the clock of the store shows.
+// now returns the time of the store's clock.
 func (e *env) now() time.Time { return e.clock.Now() }
 
-// id makes a job id.
+// id returns a new job id.
 func (e *env) id() gq.JobID {
 	var raw [16]byte
 	for i := range raw {
@@ -128,10 +126,10 @@ func (e *env) id() gq.JobID {
 	return machine.NewJobID(raw)
 }
 
-// setting changes one thing about a spec.
+// setting changes one field of a spec.
 type setting func(*gq.Spec)
 
-// spec is a job of queue "q" and type "work".
+// spec returns a job of queue "q" and type "work".
 func (e *env) spec(settings ...setting) gq.Spec {
 	s := gq.Spec{ID: e.id(), Queue: "q", Type: "work", Policy: machine.DefaultPolicy()}
 	for _, set := range settings {
@@ -168,7 +166,7 @@ func depends(kind gq.DependencyKind, on ...gq.JobID) setting {
 	}
 }
 
-// tryInsert submits groups and returns an answer to each.
+// tryInsert submits groups and returns the result of each.
 func (e *env) tryInsert(groups ...store.Group) []store.Inserted {
 	e.Helper()
 	answers, err := e.store().Insert(e.Context(), groups)
@@ -184,7 +182,7 @@ func (e *env) tryInsert(groups ...store.Group) []store.Inserted {
 	return answers
 }
 
-// insert submits one group that must be accepted.
+// insert submits one group, which must be accepted.
 func (e *env) insert(specs ...gq.Spec) []gq.State {
 	e.Helper()
 	answer := e.tryInsert(store.Group{Jobs: specs})[0]
@@ -217,13 +215,13 @@ func (e *env) add(settings ...setting) gq.State {
 	return e.insert(e.spec(settings...))[0]
 }
 
-// refusal is why a group was not inserted.
+// refusal is the reason why a group was not inserted.
 type refusal struct{ err error }
 
-// fields lists what the refusal complains about.
+// fields lists the fields that the refusal names.
 func (r refusal) fields() []string { return fields(r.err) }
 
-// refused submits one group that must be refused.
+// refused submits one group, which must be refused.
 func (e *env) refused(want error, specs ...gq.Spec) refusal {
 	e.Helper()
 	err := e.tryInsert(store.Group{Jobs: specs})[0].Err
@@ -231,7 +229,7 @@ func (e *env) refused(want error, specs ...gq.Spec) refusal {
 	return refusal{err}
 }
 
-// asking changes one thing about a claim.
+// asking changes one field of a claim.
 type asking func(*store.Claim)
 
 func from(queues ...string) asking         { return func(c *store.Claim) { c.Queues = queues } }
@@ -251,7 +249,7 @@ func claimOf(n int, asks ...asking) store.Claim {
 	return c
 }
 
-// tryClaim makes claims in one call and returns an answer to each.
+// tryClaim makes claims in one call and returns the result of each.
 func (e *env) tryClaim(claims ...store.Claim) []store.Claimed {
 	e.Helper()
 	answers, err := e.store().Claim(e.Context(), claims)
@@ -265,7 +263,7 @@ func (e *env) tryClaim(claims ...store.Claim) []store.Claimed {
 	return answers
 }
 
-// lookAgain claims what a store that shows new jobs late may not have shown yet.
+// lookAgain claims again, because a store with Backend.Late may show new jobs late.
 func (e *env) lookAgain(claims []store.Claim, answers []store.Claimed) {
 	e.Helper()
 	for i := range answers {
@@ -282,7 +280,7 @@ func (e *env) lookAgain(claims []store.Claim, answers []store.Claimed) {
 	}
 }
 
-// claim asks for up to n jobs of queue "q".
+// claim claims up to n jobs of queue "q".
 func (e *env) claim(n int, asks ...asking) []gq.Job {
 	e.Helper()
 	answer := e.tryClaim(claimOf(n, asks...))[0]
@@ -290,7 +288,7 @@ func (e *env) claim(n int, asks ...asking) []gq.Job {
 	return answer.Jobs
 }
 
-// one claims a job that must be there.
+// one claims a job, which must exist.
 func (e *env) one(asks ...asking) gq.Job {
 	e.Helper()
 	jobs := e.claim(1, asks...)
@@ -300,7 +298,7 @@ func (e *env) one(asks ...asking) gq.Job {
 	return jobs[0]
 }
 
-// none wants a claim to find nothing.
+// none fails if a claim finds a job.
 func (e *env) none(when string, asks ...asking) {
 	e.Helper()
 	if jobs := e.claim(1, asks...); len(jobs) != 0 {
@@ -308,7 +306,7 @@ func (e *env) none(when string, asks ...asking) {
 	}
 }
 
-// claimed wants a claim for n jobs to find exactly these, in this order.
+// claimed fails unless a claim for n jobs finds exactly these, in this order.
 func (e *env) claimed(what string, n int, want []gq.JobID, asks ...asking) {
 	e.Helper()
 	if got := idsOf(e.claim(n, asks...)); !slices.Equal(got, want) {
@@ -332,7 +330,7 @@ func stateIDs(states []gq.State) []gq.JobID {
 	return ids
 }
 
-// briefs shows ids in a form that fits a line.
+// briefs formats ids briefly, for one line.
 func briefs(ids []gq.JobID) []string {
 	out := make([]string, 0, len(ids))
 	for i, id := range ids {
@@ -344,7 +342,7 @@ func briefs(ids []gq.JobID) []string {
 	return out
 }
 
-// cancelledContext is a context that has ended.
+// cancelledContext returns a context that has ended.
 func cancelledContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -71,7 +71,7 @@ var eventCases = []Case{
 	},
 }
 
-// story lets a few jobs live through most of what can happen.
+// story takes a few jobs through most kinds of transitions.
 func (e *env) story() {
 	e.Helper()
 	parent := e.add()
@@ -204,8 +204,8 @@ func eventOnly(e *env) {
 	e.equal("the events", e.events(0), want)
 }
 
-// eventOrder follows the events while others write, and compares what the
-// follower saw with what a reader finds at the end.
+// eventOrder follows the events while others write, and compares what it saw with a read at
+// the end.
 func eventOrder(e *env) {
 	e.open()
 	specs := make([][]gq.Spec, 4)
@@ -251,11 +251,11 @@ func eventOrder(e *env) {
 			if last {
 				return
 			}
-			last = writing.Err() != nil // then one more look
+			last = writing.Err() != nil // then reads once more
 		}
 	})
 	writers.Wait()
-	for _, j := range e.claim(200) { // a late store has left some
+	for _, j := range e.claim(200) { // a store with Backend.Late may have left some
 		e.complete(j)
 	}
 	done()
@@ -266,7 +266,7 @@ func eventOrder(e *env) {
 	}
 }
 
-// eventTurns reads only at the end: whoever reads may settle the order.
+// eventTurns reads only at the end, because reading may fix the order.
 func eventTurns(e *env) {
 	told := func(job gq.JobID, kind gq.EventType) string { return fmt.Sprintf("%s of %s", kind, job) }
 	var want, got []string

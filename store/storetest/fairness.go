@@ -165,7 +165,8 @@ func fairFilter(e *env) {
 	y := e.adds(2, "a", ofType("y"))
 	b := e.adds(3, "b", ofType("y"))
 	none := e.adds(2, "", ofType("y"))
-	// a has turns 1 to 6, of which y are 5 and 6; b has 1 to 3, nobody 1 and 2.
+	// Key a has turns 1 to 6, of which y has 5 and 6; b has 1 to 3, jobs without a key 1
+	// and 2.
 	e.claimed("of one type", 4, []gq.JobID{b[0], none[0], b[1], none[1]}, types("y"))
 	e.claimed("of any, at most 4", 1, []gq.JobID{b[2]}, upTo(4))
 	e.claimed("the rest", 10, slices.Concat(x, y))
@@ -177,7 +178,7 @@ func fairChanged(e *env) {
 	later := e.adds(1, "c", delayed(time.Minute))[0]
 	e.fair()
 	c := e.adds(1, "c")
-	// The job that runs has the first turn of its key.
+	// The running job has the first turn of its key.
 	e.claimed("in turn", 4, []gq.JobID{b[0], a[1], b[1], c[0]})
 	e.clock.Advance(time.Minute)
 	e.claimed("what was delayed has its turn", 2, []gq.JobID{later, a[2]})

@@ -34,7 +34,7 @@ var faultCases = []Case{
 	},
 }
 
-// badFields is one way to spoil each field, by the name of the fault.
+// badFields has one invalid value for each field, by the name in the fault.
 var badFields = map[string][]setting{
 	"id":           {func(s *gq.Spec) { s.ID = gq.JobID{} }, func(s *gq.Spec) { s.ID = gq.JobID{1} }},
 	"queue":        {func(s *gq.Spec) { s.Queue = "" }, inQueue("with space"), inQueue("ü"), inQueue(strings.Repeat("q", gq.MaxNameBytes+1))},
@@ -79,7 +79,7 @@ func numbered(n int) (names []string) {
 	return names
 }
 
-// fields lists the fields that an error complains about.
+// fields lists the fields that an error names.
 func fields(err error) (names []string) {
 	for _, f := range errs.FaultsOf(err) {
 		names = append(names, f.Field)

@@ -77,8 +77,8 @@ var fenceCases = []Case{
 	},
 }
 
-// stale wants every word under a lease to be refused and to change nothing. The
-// updates carry blobs, so that one that is written despite the refusal shows.
+// stale fails unless every call under the lease is refused and changes nothing. The updates
+// carry blobs, to detect one that is written despite the refusal.
 func (e *env) stale(what string, id gq.JobID, ref gq.LeaseRef) {
 	e.Helper()
 	before := e.snapshot(id)
@@ -161,7 +161,7 @@ func fenceReclaimed(e *env) {
 	newest := e.one(by("newest"))
 	for _, ref := range former {
 		e.stale("by a former holder", job.ID, ref)
-		// Naming the new lease with the old version or worker helps nobody.
+		// The new lease with the old version or worker is stale too.
 		e.stale("by a former holder that knows the new id", job.ID, gq.LeaseRef{ID: newest.State.Lease.ID, Version: ref.Version})
 		e.stale("by a former holder under its own name", job.ID, gq.LeaseRef{ID: newest.State.Lease.ID, Worker: "former"})
 	}

@@ -86,7 +86,7 @@ func graphUnknown(e *env) {
 		e.absent("a member of a group with an unknown dependency", s.ID)
 	}
 
-	// A job of another group in the same call is known only if it comes before.
+	// A job of another group in the same call is known only if it comes earlier.
 	parent := e.spec()
 	child := e.spec(depends(gq.DependencyAfter, parent.ID))
 	answers := e.tryInsert(store.One(parent), store.One(child))
@@ -132,7 +132,7 @@ func graphAnyOrder(e *env) {
 	}
 }
 
-// chainOf is a group in which each job runs after the one before it.
+// chainOf returns a group in which each job runs after the previous one.
 func (e *env) chainOf(n int, kind gq.DependencyKind, settings ...setting) []gq.Spec {
 	specs := e.specs(n, settings...)
 	for i := 1; i < n; i++ {
@@ -212,7 +212,7 @@ func graphPriority(e *env) {
 		}
 	}
 
-	// What was inherited does not include a job's own priority, which may change.
+	// The inherited priority excludes the job's own, which may change.
 	s := e.updated(store.Update{Ref: byID(urgent.ID), Apply: updating(gq.PriorityBulk), Metadata: &gq.Metadata{Priority: gq.PriorityBulk}})
 	if s.Priority() != gq.PriorityHigh {
 		e.Errorf("a dependent of a HIGH job that went from CRITICAL to BULK has priority %s, want HIGH", s.Priority())

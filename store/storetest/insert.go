@@ -316,7 +316,7 @@ func insertDepth(e *env) {
 
 	e.cancel(last.ID)
 	again := e.spec(keyed("k", 1))
-	e.insert(again) // also proves that the refused job left its key free
+	e.insert(again) // also proves that the refused job did not take its key
 	e.refused(gq.ErrQueueFull, e.spec())
 	placed := e.tryInsert(store.One(e.spec(keyed("k", 1))))[0]
 	if placed.Err != nil || !placed.Jobs[0].Existing {

@@ -93,7 +93,7 @@ func (e *env) putPool(name string, capacity int64) {
 	e.check("PutPool", e.store().PutPool(e.Context(), gq.Pool{Name: name, Capacity: capacity}))
 }
 
-// peek lists what Peek finds.
+// peek lists the jobs that Peek finds.
 func (e *env) peek(n int, asks ...asking) (ids []gq.JobID) {
 	e.Helper()
 	found, err := e.store().Peek(e.Context(), claimOf(n, asks...).Filter, n)
@@ -194,7 +194,7 @@ func keyLimitExpiry(e *env) {
 		e.none("after the lost holder spoke")
 	}
 	e.complete(second[0])
-	e.complete(second[0]) // the same again: no second effect
+	e.complete(second[0]) // repeated: no second effect
 	if got := len(e.claim(5)); got != 1 {
 		e.Errorf("after one completion, told twice, a claim got %d jobs, want 1", got)
 	}
@@ -202,8 +202,8 @@ func keyLimitExpiry(e *env) {
 
 func keyLimitFilter(e *env) {
 	e.put("q", func(q *gq.Queue) { q.KeyLimit = 1 })
-	// Of one key, each cheaper than the one before, in two types and with
-	// capabilities, so that any of them can be the first that matches.
+	// Jobs of one key, each cheaper than the one before, in two types and with
+	// capabilities, so that any of them can be the first match.
 	var ids []gq.JobID
 	for i := range 12 {
 		s := e.spec(limitedBy("k"), costing(int64(20-i)), ofType([]string{"x", "y"}[i%2]))

@@ -89,7 +89,7 @@ var keyCases = []Case{
 	},
 }
 
-// hit wants the submission of a spec to find another job.
+// hit fails unless submitting the spec returns another job.
 func (e *env) hit(what string, spec gq.Spec, want gq.JobID, same bool) {
 	e.Helper()
 	answer := e.tryInsert(store.One(spec))[0]
@@ -99,7 +99,7 @@ func (e *env) hit(what string, spec gq.Spec, want gq.JobID, same bool) {
 	}
 }
 
-// fresh wants the submission of a spec to make a job.
+// fresh fails unless submitting the spec creates a job.
 func (e *env) fresh(what string, spec gq.Spec) {
 	e.Helper()
 	answer := e.tryInsert(store.One(spec))[0]
@@ -137,7 +137,7 @@ func keyScope(e *env) {
 	e.fresh("the key under another type", e.spec(keyed("k", 1), ofType("print")))
 	e.fresh("the key in another scope", e.spec(keyed("k", 1), scope("tenant"), ofType("mail")))
 	e.fresh("another key in that scope", e.spec(keyed("K", 1), ofType("mail")))
-	// Scope and name are two things, however they may be joined.
+	// Scope and name stay separate, whatever separator they contain.
 	e.fresh("scope ab, key c", e.spec(keyed("c", 1), scope("ab")))
 	e.fresh("scope a, key bc", e.spec(keyed("bc", 1), scope("a")))
 	e.hit("the key in its scope, from another queue", e.spec(keyed("k", 1), ofType("mail"), inQueue("other")), first.ID, true)

@@ -163,7 +163,7 @@ func leaseTokens(e *env) {
 			updates = append(updates, store.Update{Ref: byID(j.State.ID), Apply: releasing(l.Ref(), 0, "again")})
 		}
 		if round%2 == 1 {
-			e.clock.Advance(5 * time.Minute) // and half of the time let the leases run out
+			e.clock.Advance(5 * time.Minute) // half of the time the leases expire
 			continue
 		}
 		for _, answer := range e.tryUpdate(updates...) {
@@ -346,7 +346,7 @@ func leaseLifetime(e *env) {
 	e.add(life, inQueue("failed"))
 	other := e.add()
 
-	e.clock.Set(start.Add(40 * time.Minute)) // changes of a job do not prolong its life
+	e.clock.Set(start.Add(40 * time.Minute)) // changing a job does not extend its lifetime
 	j := e.one(from("given-back"))
 	e.update(j.State.ID, releasing(j.State.Lease.Ref(), 0, ""))
 	e.fail(e.one(from("failed")), temporary)

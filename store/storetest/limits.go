@@ -114,7 +114,7 @@ func limitRunningExpiry(e *env) {
 	}
 	second := e.find(byID(ids[1]), 0)
 	e.update(ids[1], completing(second.State.Lease.Ref(), nil))
-	e.update(ids[1], completing(second.State.Lease.Ref(), nil)) // the same again: no second effect
+	e.update(ids[1], completing(second.State.Lease.Ref(), nil)) // repeated: no second effect
 	if got := len(e.claim(5)); got != 1 {
 		e.Errorf("after one completion, told twice, a claim got %d jobs, want 1", got)
 	}

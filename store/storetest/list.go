@@ -55,7 +55,7 @@ var listCases = []Case{
 	},
 }
 
-// listed wants a query to find exactly these jobs in this order.
+// listed fails unless a query finds exactly these jobs in this order.
 func (e *env) listed(what string, q gq.Query, want []gq.JobID) {
 	e.Helper()
 	if got := idsOf(e.list(q)); !slices.Equal(got, want) {
@@ -63,7 +63,7 @@ func (e *env) listed(what string, q gq.Query, want []gq.JobID) {
 	}
 }
 
-// mixture is six jobs in all kinds of states, in order of submission.
+// mixture returns six jobs in various states, in order of submission.
 func (e *env) mixture() []gq.JobID {
 	e.Helper()
 	done := e.add(binary([]byte("payload")))
@@ -101,7 +101,7 @@ func listPages(e *env) {
 		for _, limit := range []int{1, 7, 10, 1000} {
 			queue := "q"
 			old := make(map[gq.JobID]bool)
-			for _, s := range e.each(e.specs(40, inQueue(queue))...) { // all in one instant
+			for _, s := range e.each(e.specs(40, inQueue(queue))...) { // all at the same time
 				old[s.ID] = true
 			}
 			seen := make(map[gq.JobID]bool)
@@ -127,7 +127,8 @@ func listPages(e *env) {
 					break
 				}
 				q.Cursor = p.Next
-				// Between the pages jobs come, change and end, seen or not.
+				// Between the pages, jobs already listed and others are added, changed and
+				// ended.
 				if page < 20 {
 					e.add(inQueue(queue))
 					for _, j := range e.claim(3, from(queue)) {

@@ -46,15 +46,15 @@ var memoryNeeds = []string{
 	"PutQueue", "Queues", "PutPool", "Pools", "PutDocs", "Doc", "Docs", "Close",
 }
 
-// stock is a store with something in it of each kind.
+// stock is a store with at least one item of each kind.
 type stock struct {
 	*env
 	ids  []gq.JobID
 	held []gq.Job // running
 }
 
-// stocked fills the store: jobs under a preset and under a policy of their own, with
-// everything a spec can have, in all kinds of states.
+// stocked fills the store: jobs under a preset and under custom policies, with every field
+// of a spec set, in various states.
 func stocked(e *env) *stock {
 	e.Helper()
 	e.check("PutPool", e.store().PutPool(e.Context(), gq.Pool{Name: "pool", Capacity: 100}))
@@ -97,7 +97,7 @@ func stocked(e *env) *stock {
 	return s
 }
 
-// reads are all answers to reads, by method.
+// reads returns the results of all reads, by method.
 func (s *stock) reads() map[string]any {
 	s.Helper()
 	ctx, t := s.Context(), s.store()
@@ -149,7 +149,7 @@ func (s *stock) reads() map[string]any {
 	return out
 }
 
-// belongs overwrites an answer and wants all reads to say what they said before.
+// belongs overwrites a result and fails if any read then returns something else.
 func (s *stock) belongs(what string, answer any) {
 	s.Helper()
 	want := scribble.Copy(s.reads())
@@ -232,7 +232,7 @@ func memoryWritten(e *env) {
 	}
 }
 
-// jobOf is the job that has a lease.
+// jobOf returns the job that has the lease.
 func jobOf(e *env, ref gq.LeaseRef) gq.JobID {
 	e.Helper()
 	found := e.find(byLease(ref.ID), 0)

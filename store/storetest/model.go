@@ -18,13 +18,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// RunModel drives a store with random stories and compares each answer, and
-// after each step the state of every job, with a reference model. Over the whole
-// run everything interesting must have happened, or the run proves nothing and
-// fails.
+// RunModel drives a store with random sequences of calls, called stories. It compares each
+// answer, and after each step the state of every job, with a reference model. It fails if a
+// situation listed in interesting never occurred during the run.
 //
-// The stories are drawn by package rapid: a failure prints the seed and the
-// smallest story that shows it, and -rapid.checks makes a run longer.
+// Package rapid draws the stories: a failure prints the seed and the smallest story that
+// shows it, and -rapid.checks makes a run longer.
 func RunModel(t *testing.T, b Backend) {
 	t.Helper()
 	if len(b.Lacks) > 0 {
@@ -37,7 +36,7 @@ func RunModel(t *testing.T, b Backend) {
 		defer checks.Value.Set(checks.DefValue) //nolint:errcheck // it took a number before
 	}
 	tally := &tally{}
-	// One run of some thousands lacks something that is rare: then the stories go on.
+	// About one run in some thousands misses a rare situation; it then continues.
 	for range mostRuns {
 		rapid.Check(t, func(r *rapid.T) { tell(t, r, b, tally) })
 		if t.Failed() || !tally.proves() || len(tally.missing(b)) == 0 {
@@ -47,12 +46,11 @@ func RunModel(t *testing.T, b Backend) {
 	tally.report(t, b)
 }
 
-// mostRuns is how often the stories are told at most until everything has happened.
+// mostRuns is how often a run continues until every situation has occurred.
 const mostRuns = 10
 
-// ModelFailure tells up to that many random stories of a fixed choice and
-// returns what was wrong with the first that failed, or "". It is for tests of
-// the suite itself.
+// ModelFailure runs up to the given number of random stories, from fixed seeds, and returns
+// the failure of the first one that failed, or "". It is for tests of the suite itself.
 func ModelFailure(t testing.TB, b Backend, stories int) (failure string) {
 	t.Helper()
 	for seed := range stories {
@@ -67,7 +65,7 @@ func storyFailure(t testing.TB, b Backend, seed int) string {
 	t.Helper()
 	return rapid.Custom(func(r *rapid.T) (failure string) {
 		defer func() {
-			if p := recover(); p != nil { // how a story ends that failed
+			if p := recover(); p != nil { // a failed story panics
 				failure = fmt.Sprintf("story %d: %v", seed, p)
 			}
 		}()
@@ -76,7 +74,8 @@ func storyFailure(t testing.TB, b Backend, seed int) string {
 	}).Example(seed)
 }
 
-// machine is a story under way: a store, its model, and what is being drawn.
+// model is the state of a running story: a store, its model, and the source of random
+// values.
 type model struct {
 	*rapid.T
 	tb      testing.TB
@@ -84,16 +83,16 @@ type model struct {
 	cfg     store.Config
 	clock   *Clock
 	s       store.Store
-	hint    bool // the next update is said to settle its job
+	hint    bool // Settles of the next update
 	tally   *tally
 	random  *rand.Rand // ids only
 
-	now      time.Time   // of the store
-	times    []time.Time // every instant there has been
+	now      time.Time   // of the store's clock
+	times    []time.Time // every time that now has had
 	jobs     map[gq.JobID]*modelJob
 	leases   map[gq.LeaseID]*modelJob // of jobs that exist
 	issued   map[gq.LeaseID]bool
-	keys     map[[2]string]*modelJob // scope and name; who has it or had it last
+	keys     map[[2]string]*modelJob // by scope and name: the current or last owner
 	queues   map[string]gq.Queue
 	sequence uint64                  // largest so far
 	docs     map[[2]string]store.Doc // by kind and name
@@ -102,17 +101,17 @@ type model struct {
 	pools      map[string]int64     // capacities
 	owed       map[string]time.Time // of rates, by queue
 	turns      map[levelOf]uint64   // being served
-	newest     map[keyAt]uint64     // turns ever given
-	rearranged map[string]bool      // queues that became fair, or not, in this step
+	newest     map[keyAt]uint64     // the last turn assigned
+	rearranged map[string]bool      // queues that became fair or unfair in this step
 
-	claiming bool              // a claim may record what is due by itself
-	certain  bool              // and what it may have recorded is not guessed
-	settling map[gq.JobID]verb // how each job was settled last
-	followed uint64            // number of the last event that was read
+	claiming bool              // a claim is running: it may record what is due
+	certain  bool              // do not guess what the claim may have recorded
+	settling map[gq.JobID]verb // how each job was last settled
+	followed uint64            // number of the last event read
 	seen     map[gq.JobID][]gq.Event
 }
 
-// tell tells one story.
+// tell runs one story.
 func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 	t.Helper()
 	scope := &recorder{TB: t, name: t.Name()}
@@ -136,7 +135,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 			r.Errorf("Close: %v", err)
 		}
 	})
-	for range 2 { // each is about thirty steps
+	for range 2 { // about thirty steps each
 		r.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) {}, "step": m.step})
 		m.everything()
 	}
@@ -145,7 +144,7 @@ func tell(t testing.TB, r *rapid.T, b Backend, tally *tally) {
 	}
 }
 
-// weights is how often each step is taken, of 64.
+// weights says how many of 64 steps are of each kind, on average.
 var weights = []struct {
 	step  string
 	times int
@@ -169,8 +168,8 @@ var weights = []struct {
 	{"clock back", 1, (*model).clockBack},
 }
 
-// drawStep draws a step. Package rapid prefers small numbers, which would make
-// long stories of few kinds of steps; single bits are fair.
+// drawStep draws a step. Package rapid prefers small numbers, which would favour a few
+// kinds of steps, so it draws single bits, which are fair.
 func drawStep(r *rapid.T) string {
 	n := 0
 	for bit := range 6 {
@@ -200,7 +199,7 @@ func (m *model) step(r *rapid.T) {
 	clear(m.rearranged)
 }
 
-// ok ends the story on the error of a whole call.
+// ok ends the story if a whole call failed.
 func (m *model) ok(call string, err error) {
 	m.Helper()
 	if err != nil {
@@ -210,7 +209,7 @@ func (m *model) ok(call string, err error) {
 
 func (m *model) happened(what string) { m.tally.add(what) }
 
-// sorted is every job by submission.
+// sorted returns all jobs in order of submission.
 func (m *model) sorted() []*modelJob {
 	all := make([]*modelJob, 0, len(m.jobs))
 	for _, j := range m.jobs {
@@ -234,7 +233,7 @@ func (m *model) until(t time.Time) {
 	}
 }
 
-// pass lets time pass, mostly to where something happens.
+// pass advances the clock, mostly to a time at which something is due.
 func (m *model) pass(r *rapid.T) {
 	var instants []time.Time
 	for _, j := range m.jobs {
@@ -254,7 +253,7 @@ func (m *model) pass(r *rapid.T) {
 	m.until(next.Add(rapid.SampledFrom([]time.Duration{0, 0, -1, 1}).Draw(r, "off")))
 }
 
-// kept is until when a finished job is kept, zero for a live one.
+// kept returns until when a finished job is kept, zero for a live one.
 func (m *model) kept(j *modelJob) time.Time {
 	keep := map[gq.Status]time.Duration{
 		gq.StatusCompleted: m.cfg.Retention.Completed, gq.StatusCancelled: m.cfg.Retention.Cancelled,
@@ -266,9 +265,8 @@ func (m *model) kept(j *modelJob) time.Time {
 	return j.s.CompletedAt.Add(keep)
 }
 
-// clockBack sets the clock back, with or without a restart. The store's time
-// stands still until the clock has caught up. A commit before that makes sure
-// that the store knows how late it is.
+// clockBack sets the clock back, with or without a restart. The store's time stands still
+// until the clock has caught up. The commit before that tells the store the current time.
 func (m *model) clockBack(r *rapid.T) {
 	m.submit([]store.Group{store.One(rapid.Custom(m.drawSpec).Draw(r, "spec"))})
 	m.clock.Set(m.now.Add(-rapid.SampledFrom([]time.Duration{1, time.Second, time.Hour}).Draw(r, "back")))
@@ -301,7 +299,7 @@ func (m *model) configure(r *rapid.T) {
 // tally counts what happened over all stories of a run.
 type tally struct {
 	mu    sync.Mutex
-	times map[string]int // guarded by mu while stories are told
+	times map[string]int // guarded by mu while stories run
 }
 
 func (t *tally) add(what string) {
@@ -313,7 +311,7 @@ func (t *tally) add(what string) {
 	t.times[what]++
 }
 
-// interesting is what must have happened in a run of the usual length.
+// interesting lists what must occur in a run of the usual length.
 var interesting = []string{
 	"claim", "claim of a lost job", "claim of a due job", "claim in a paused queue", "claim at MaxRunning", "hold lost", "lease lost",
 	"COMPLETED", "FAILED", "DEAD_LETTER", "CANCELLED", "attempts_exhausted", "lifetime", "execution timeout", "retry", "released",
@@ -323,10 +321,10 @@ var interesting = []string{
 	"collected", "reopen", "clock set back", "pages", "swept", "claim beside a limit", "claim at a rate", "claim told to come back", "turn", "rearranged", "document written", "document deleted", "document conflict",
 }
 
-// proves reports whether a run was long enough for everything to happen.
+// proves reports whether a run was long enough for everything to occur.
 func (t *tally) proves() bool { return t.times["step"] >= 3000 }
 
-// missing lists what never happened.
+// missing lists what never occurred.
 func (t *tally) missing(b Backend) (missing []string) {
 	for _, what := range interesting {
 		if t.times[what] == 0 && !(what == "reopen" && b.Reopen == nil) {
@@ -336,7 +334,7 @@ func (t *tally) missing(b Backend) (missing []string) {
 	return missing
 }
 
-// report fails a run in which something interesting never happened.
+// report fails a run in which something in interesting never occurred.
 func (t *tally) report(tb testing.TB, b Backend) {
 	tb.Helper()
 	missing := t.missing(b)

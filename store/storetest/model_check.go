@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// plainState is a state in a form that can be compared: instants in one
-// representation, and nothing that only a store knows or nobody reads.
+// plainState returns a comparable form of a state: times in one representation, without
+// fields that only stores use or that nobody reads.
 func plainState(s gq.State) gq.State {
 	for _, t := range []*time.Time{
 		&s.CreatedAt, &s.UpdatedAt, &s.RunAt, &s.ScheduledAt, &s.StartedAt, &s.FirstStartedAt, &s.CompletedAt,
@@ -55,7 +55,7 @@ func equalTo[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
 }
 
-// state is a job's state with what it waits for.
+// state returns a job's state with the dependencies it waits for.
 func (j *modelJob) state() gq.State {
 	s := j.s
 	if s.Status == gq.StatusPending {
@@ -64,7 +64,7 @@ func (j *modelJob) state() gq.State {
 	return s
 }
 
-// differs ends the story.
+// differs ends the story and reports the difference.
 func (m *model) differs(what string, j *modelJob, got gq.State) {
 	m.Helper()
 	if j == nil {
@@ -73,8 +73,8 @@ func (m *model) differs(what string, j *modelJob, got gq.State) {
 	m.Fatalf("%s: job %s (-model +store):\n%s", what, got.ID, cmp.Diff(plainState(j.state()), plainState(got)))
 }
 
-// reachable lists what a job may be by now: as the model has it, or told that
-// some of its dependencies have ended, at any instant since then.
+// reachable lists the states that a job may have: the one in the model, and those in which
+// it knows that some of its dependencies have ended, learned at any time since then.
 func (m *model) reachable(j *modelJob) []*modelJob {
 	all := []*modelJob{j}
 	if j.s.Status != gq.StatusPending {
@@ -98,8 +98,7 @@ func (m *model) reachable(j *modelJob) []*modelJob {
 	return all
 }
 
-// ends lists how a job may have ended by now. During a claim that includes the
-// end that time has made due for it.
+// ends lists how a job may have ended. During a claim that includes an end that is due.
 func (m *model) ends(j *modelJob) (ends []*modelJob) {
 	for _, o := range m.reachable(j) {
 		if m.claiming && !m.certain && come(o.due(), m.now) {
@@ -113,15 +112,14 @@ func (m *model) ends(j *modelJob) (ends []*modelJob) {
 	return ends
 }
 
-// explain reports whether a job may read so by now, and if it may, the model
-// takes that over.
+// explain reports whether a job may have the state got. If so, the model adopts it.
 func (m *model) explain(j *modelJob, got gq.State) bool {
 	for _, o := range m.reachable(j) {
 		if sameState(o.state(), got) {
 			m.become(j, o)
 			return true
 		}
-		// A reader may be shown what time has made of it.
+		// A read may show a run time that has passed as SCHEDULED.
 		seen := o.s
 		if (seen.Status == gq.StatusDelayed || seen.Status == gq.StatusRetrying) && come(seen.RunAt, m.now) {
 			seen.Status, seen.ScheduledAt = gq.StatusScheduled, seen.RunAt
@@ -168,17 +166,17 @@ func (m *model) reconcile() {
 	}
 }
 
-// reading is a job and what the store says it is.
+// reading is a job with the state that the store returned.
 type reading struct {
 	job *modelJob
 	got gq.State
 }
 
-// compare wants each reading to be explained. The end of one job may be what
-// explains another.
+// compare fails unless each reading can be explained. The end of one job may explain the
+// state of another.
 func (m *model) compare(what string, left []reading) {
 	m.Helper()
-	for _, m.certain = range []bool{true, false} { // what is known first, then what may be
+	for _, m.certain = range []bool{true, false} { // first without guesses
 		for progress := true; progress; {
 			progress = false
 			left = slices.DeleteFunc(left, func(r reading) bool {
@@ -193,7 +191,7 @@ func (m *model) compare(what string, left []reading) {
 	}
 }
 
-// content compares what belongs to a job beside its state.
+// content compares a job's parts other than its state.
 func (m *model) content(call string, j *modelJob, got gq.Job, parts gq.Parts) {
 	m.Helper()
 	want := gq.Job{Spec: j.spec, Metadata: j.metadata, Result: j.result, Checkpoint: j.checkpoint}
@@ -218,7 +216,7 @@ func plainMetadata(d gq.Metadata) gq.Metadata {
 	return d
 }
 
-// get reads jobs by lease, old ones too.
+// get reads jobs by lease, including old leases.
 func (m *model) get(r *rapid.T) {
 	lease := gq.LeaseID("unknown")
 	if j := m.anyJob(r, "job", func(j *modelJob) bool { return j.s.Lease != nil }); j != nil {

@@ -47,13 +47,13 @@ func suits(f store.Filter, s *gq.Spec) bool {
 		!slices.ContainsFunc(s.Requires, func(c string) bool { return !slices.Contains(f.Offers, c) })
 }
 
-// before tells whether a job is served before another of its queue.
+// before reports whether a job is served before another of its queue.
 func before(a, b gq.State) bool {
 	x, y := urgent(a.Own, a.Inherited), urgent(b.Own, b.Inherited)
 	return x < y || x == y && (a.Turn < b.Turn || a.Turn == b.Turn && a.Sequence < b.Sequence)
 }
 
-// granted enters a claimed job into the model.
+// granted records a claimed job in the model.
 func (m *model) granted(c store.Claim, got gq.Job) {
 	j := m.jobs[got.State.ID]
 	if got.State.Lease == nil || got.State.Lease.ID == "" || m.issued[got.State.Lease.ID] {
@@ -94,7 +94,7 @@ func (m *model) update(r *rapid.T) {
 		c := rapid.Custom(m.drawChange).Draw(r, "update")
 		updates, verbs = append(updates, c.update()), append(verbs, c.verb)
 	}
-	m.hint = !m.hint // right or wrong
+	m.hint = !m.hint // a hint may be right or wrong
 	for i := range updates {
 		updates[i].Settles = m.hint
 	}
@@ -127,7 +127,7 @@ func (m *model) changed(j *modelJob, v verb, answer store.Updated) {
 	var next *modelJob
 	var want error
 	matched := false
-	for _, o := range m.reachable(j) { // it may have been told by now, or not
+	for _, o := range m.reachable(j) { // it may or may not know of its dependencies' ends
 		next = o.clone()
 		want = v.model(next, m.now)
 		if want == nil {
@@ -172,7 +172,7 @@ func (m *model) changed(j *modelJob, v verb, answer store.Updated) {
 	m.become(j, next)
 }
 
-// become makes a job what it is now, and counts what happened on the way.
+// become sets a job to a new state, and counts the situations on the way.
 func (m *model) become(j, next *modelJob) {
 	for _, v := range next.events[min(len(j.events), len(next.events)):] {
 		switch {

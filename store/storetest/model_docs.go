@@ -42,7 +42,7 @@ func (m *model) documents(r *rapid.T) {
 	m.readDocs()
 }
 
-// written enters documents into the model.
+// written records documents in the model.
 func (m *model) written(docs []store.Doc, versions []uint64) {
 	before := m.version
 	for i, d := range docs {
@@ -72,7 +72,7 @@ func (m *model) readDocs() {
 		}
 		slices.SortFunc(want, func(a, b store.Doc) int { return cmp.Compare(a.Name, b.Name) })
 		after := ""
-		for _, d := range append(want, store.Doc{}) { // and then nothing
+		for _, d := range append(want, store.Doc{}) { // then no more
 			got, err := m.s.Docs(m.Context(), kind, after, 1)
 			m.ok("Docs", err)
 			if d.Kind == "" && len(got) == 0 {

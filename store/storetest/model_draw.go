@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What stories are made of. Few names and short times, so that things meet.
+// The values that stories use. There are few names and short times, so that jobs interact.
 
 var (
 	queueNames   = []string{"a", "b", "c"}
@@ -33,7 +33,7 @@ func seconds(r *rapid.T, what string, from ...int) time.Duration {
 	return time.Duration(pick(r, what, from...)) * time.Second
 }
 
-// id is a new job id.
+// id returns a new job id.
 func (m *model) id() gq.JobID {
 	var raw [16]byte
 	for i := range raw {
@@ -42,7 +42,7 @@ func (m *model) id() gq.JobID {
 	return machine.NewJobID(raw)
 }
 
-// anyJob is a job there is, or nil.
+// anyJob draws an existing job, or nil.
 func (m *model) anyJob(r *rapid.T, what string, wanted func(*modelJob) bool) *modelJob {
 	jobs := slices.DeleteFunc(m.sorted(), func(j *modelJob) bool { return !wanted(j) })
 	if len(jobs) == 0 {
@@ -76,8 +76,8 @@ func drawPolicy(r *rapid.T) gq.Policy {
 	return p
 }
 
-// spec draws a job. It may depend on jobs there are and on members of its group,
-// mostly on the one before it.
+// spec draws a job. It may depend on existing jobs and on members of its group, mostly on
+// the previous one.
 func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	s := gq.Spec{
 		ID: m.id(), Queue: pick(r, "queue", queueNames...), Type: pick(r, "type", typeNames...), Policy: drawPolicy(r),
@@ -118,13 +118,13 @@ func (m *model) spec(r *rapid.T, members []gq.JobID, earlier int) gq.Spec {
 	return s
 }
 
-// drawnGroup is a group, and whether one of its specs is wrong in itself.
+// drawnGroup is a group, and whether one of its specs is invalid.
 type drawnGroup struct {
 	store.Group
 	spoiled bool
 }
 
-// GoString is how a story shows it.
+// GoString formats the group for the report of a story.
 func (g drawnGroup) GoString() string {
 	return fmt.Sprintf("spoiled %t%s", g.spoiled, describe(g.Group))
 }
@@ -178,7 +178,7 @@ func (m *model) drawClaim(r *rapid.T) store.Claim {
 	return c
 }
 
-// drawRef draws under which lease a worker acts: mostly the right one.
+// drawRef draws the lease under which a worker acts, mostly the right one.
 func (m *model) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 	var ref gq.LeaseRef
 	if j != nil && j.s.Lease != nil {
@@ -193,7 +193,7 @@ func (m *model) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 		ref.ID = gq.LeaseID("unknown")
 	case 17, 18:
 		if j != nil {
-			ref = gq.LeaseRef{ID: j.s.PreviousLease} // the one before
+			ref = gq.LeaseRef{ID: j.s.PreviousLease} // the previous one
 		}
 	case 19:
 		ref = gq.LeaseRef{ID: ref.ID}
@@ -205,13 +205,13 @@ func (m *model) drawRef(r *rapid.T, j *modelJob) gq.LeaseRef {
 	return ref
 }
 
-// drawnChange is a verb and what it is done to.
+// drawnChange is a verb and its target.
 type drawnChange struct {
 	store.Ref
 	verb
 }
 
-// GoString is how a story shows it.
+// GoString formats the change for the report of a story.
 func (c drawnChange) GoString() string { return fmt.Sprintf("%s of job %s%s", c.name, c.Job, c.Lease) }
 
 func (c drawnChange) update() store.Update {

@@ -38,16 +38,16 @@ func (m *model) submitAll(groups []store.Group, spoiled []bool) {
 	}
 }
 
-// plan is what should become of a group.
+// plan is the expected result of a group.
 type plan struct {
 	refusals []error     // it must be refused with one of them
-	unsure   bool        // the contract does not say: a refusal is fine as well
-	owners   []*modelJob // who has the key of each job; nil for a job to be made
-	inGroup  []int       // or which earlier member has it; -1 otherwise
+	unsure   bool        // the contract leaves it open: a refusal is allowed too
+	owners   []*modelJob // owner of each job's key; nil for a new job
+	inGroup  []int       // index of the earlier member with the same key, or -1
 	alias    map[gq.JobID]gq.JobID
 }
 
-// made tells whether a member becomes a job.
+// made reports whether a member becomes a job.
 func (p *plan) made(i int) bool { return p.owners[i] == nil && p.inGroup[i] < 0 }
 
 func (p *plan) refuse(err error) {
@@ -93,7 +93,7 @@ func (m *model) planIDs(g store.Group, p *plan) {
 		switch {
 		case !taken && !twice:
 		case !p.made(i) || twice:
-			p.unsure = true // a job that is not made may have any id, or not
+			p.unsure = true // the id of a job that is not inserted may be checked or not
 			if twice && p.made(i) && p.made(slices.IndexFunc(g.Jobs, func(o gq.Spec) bool { return o.ID == s.ID })) {
 				p.refuse(gq.ErrDuplicateID)
 				p.refuse(gq.ErrInvalid)
@@ -128,7 +128,7 @@ func (m *model) planGraph(g store.Group, p *plan) {
 			case d.Job == s.ID || to == s.ID || !exists && !inside:
 				fault()
 			case seen[what] && len(p.alias) > 0:
-				p.unsure = true // it may be one job only through a key
+				p.unsure = true // two may be the same job only because of a key
 			case seen[what]:
 				fault()
 			}
@@ -153,7 +153,7 @@ func (m *model) planGraph(g store.Group, p *plan) {
 	}
 }
 
-// circular reports whether a way of so many steps leads from a job to another.
+// circular reports whether a path of at most so many steps leads from one job to another.
 func circular(after map[gq.JobID][]gq.JobID, from, to gq.JobID, steps int) bool {
 	if steps == 0 {
 		return false
@@ -185,7 +185,7 @@ func (m *model) planRoom(g store.Group, p *plan) {
 	}
 }
 
-// judge compares an answer with the plan and makes the jobs.
+// judge compares a result with the plan and adds the jobs to the model.
 func (m *model) judge(g store.Group, p *plan, answer store.Inserted) {
 	if answer.Err != nil {
 		if !slices.ContainsFunc(p.refusals, func(want error) bool { return errors.Is(answer.Err, want) }) && !p.unsure {
@@ -225,7 +225,7 @@ func (m *model) judge(g store.Group, p *plan, answer store.Inserted) {
 	m.compare("the answer of Insert", read)
 }
 
-// make makes the jobs of a group.
+// make adds the jobs of a group to the model.
 func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	var made []*modelJob
 	for i, s := range g.Jobs {
@@ -264,7 +264,7 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 			}
 		}
 	}
-	// What is inherited and how deep it goes settles down after a few rounds.
+	// Inherited priorities and depths are stable after at most one round for each job.
 	for range made {
 		for _, j := range made {
 			for _, d := range j.spec.DependsOn {
@@ -285,8 +285,8 @@ func (m *model) make(g store.Group, p *plan, answer store.Inserted) {
 	}
 }
 
-// numbered checks the sequence numbers of new jobs: larger than any before, and
-// ascending as far as no job of the group comes before one it depends on.
+// numbered checks the sequence numbers of new jobs: larger than all earlier ones, and
+// ascending unless a job of the group comes before one of its dependencies.
 func (m *model) numbered(made []*modelJob) {
 	before := m.sequence
 	forward := true
@@ -313,7 +313,7 @@ func describe(g store.Group) string {
 	return text.String()
 }
 
-// unusual lists what a policy has that the default has not.
+// unusual lists the fields in which a policy differs from the default.
 func unusual(p gq.Policy) (fields []string) {
 	got, usual := reflect.ValueOf(p), reflect.ValueOf(machine.DefaultPolicy())
 	for i := range got.NumField() {

@@ -7,11 +7,11 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// The reference model: what a job does, written down a second time from what
-// the documentation says, as plainly as possible. It uses the types of package
-// gq as data and none of its rules.
+// The reference model: the behaviour of a job, implemented a second time from the
+// documentation, as simply as possible. It uses the types of package gq as data and none of
+// its rules.
 
-// modelJob is a job as the model remembers it.
+// modelJob is a job in the model.
 type modelJob struct {
 	spec       gq.Spec
 	s          gq.State // Settled and Previous.Digest are not used
@@ -21,12 +21,12 @@ type modelJob struct {
 	edges      []modelEdge
 	events     []gq.Event // Seq is not used
 	settled    string     // the call that ended the current lease
-	previous   string     // the call that ended the one before
+	previous   string     // the call that ended the previous lease
 	key        time.Time  // end of its idempotency window, zero without a key
-	relevelled bool       // its level changed since its turn was read
+	relevelled bool       // its priority changed since its turn was read
 }
 
-// modelEdge is a dependency that is waited for.
+// modelEdge is a dependency that a job waits for.
 type modelEdge struct {
 	parent *modelJob
 	kind   gq.DependencyKind
@@ -53,10 +53,10 @@ func (j *modelJob) held() bool {
 	return j.s.Status == gq.StatusClaimed || j.s.Status == gq.StatusRunning
 }
 
-// priority is the more urgent of what was asked for and what was inherited.
+// priority returns the more urgent of the job's own and the inherited priority.
 func (j *modelJob) priority() gq.Priority { return urgent(j.s.Own, j.s.Inherited) }
 
-// urgent is the more urgent of two priorities, of which 0 is none.
+// urgent returns the more urgent of two priorities; 0 is none.
 func urgent(a, b gq.Priority) gq.Priority {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -70,7 +70,7 @@ var modelEvents = map[gq.Status]gq.EventType{
 	gq.StatusDeadLetter: gq.EventDeadLettered, gq.StatusCancelled: gq.EventCancelled,
 }
 
-// note writes an entry of the history. With a lease it is about that lease.
+// note adds an event to the history, about lease if there is one.
 func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event {
 	v := gq.Event{Time: now, Queue: j.spec.Queue, Job: j.spec.ID, Type: what, Status: j.s.Status, Attempt: j.s.Attempt}
 	if l != nil {
@@ -80,7 +80,7 @@ func (j *modelJob) note(what gq.EventType, l *gq.Lease, now time.Time) *gq.Event
 	return &j.events[len(j.events)-1]
 }
 
-// become changes the status and writes that down.
+// become changes the status and adds the event.
 func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
 	j.s.Status, j.s.Detail, j.s.UpdatedAt = to, gq.DetailNone, now
 	if to == gq.StatusScheduled {
@@ -95,7 +95,7 @@ func (j *modelJob) become(to gq.Status, l *gq.Lease, now time.Time) *gq.Event {
 	return j.note(modelEvents[to], l, now)
 }
 
-// proceed moves a job on that has nothing to wait for but its run time.
+// proceed moves a job without open dependencies to SCHEDULED or DELAYED.
 func (j *modelJob) proceed(now time.Time) {
 	open, anyOpen := j.waits()
 	switch {
@@ -107,7 +107,7 @@ func (j *modelJob) proceed(now time.Time) {
 	}
 }
 
-// waits counts what a PENDING job still waits for.
+// waits counts the dependencies that a PENDING job still waits for.
 func (j *modelJob) waits() (open int, anyOpen bool) {
 	group, told := false, false // of AFTER_ANY
 	for _, e := range j.edges {
@@ -121,7 +121,7 @@ func (j *modelJob) waits() (open int, anyOpen bool) {
 	return open, group && !told
 }
 
-// tell tells a PENDING job how the dependency of an edge has ended.
+// tell records for a PENDING job how the dependency of an edge ended.
 func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	e := &j.edges[edge]
 	e.told = true
@@ -143,7 +143,7 @@ func (j *modelJob) tell(edge int, parent *modelJob, now time.Time) {
 	j.become(end, nil, now).Reason = "dependency"
 }
 
-// lifeEnd is when the job must have ended, zero for never.
+// lifeEnd returns the end of the job's lifetime, zero for never.
 func (j *modelJob) lifeEnd() (end time.Time) {
 	p := j.spec.Policy
 	if p.Lifetime > 0 {
@@ -155,7 +155,7 @@ func (j *modelJob) lifeEnd() (end time.Time) {
 	return end
 }
 
-// deadline is when the running attempt takes too long, zero for never.
+// deadline returns when the running attempt times out, zero for never.
 func (j *modelJob) deadline() time.Time {
 	if j.s.Status != gq.StatusRunning || j.spec.Policy.ExecutionTimeout == 0 {
 		return time.Time{}
@@ -163,7 +163,7 @@ func (j *modelJob) deadline() time.Time {
 	return j.s.StartedAt.Add(j.spec.Policy.ExecutionTimeout)
 }
 
-// earliest is the earlier of two instants, of which zero is never.
+// earliest returns the earlier of two times; zero is never.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -171,10 +171,10 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// come reports whether an instant, of which zero is never, has come.
+// come reports whether a time has come; zero is never.
 func come(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
-// due is when time has something to do for the job, zero for never.
+// due returns when a sweep has to change the job, zero for never.
 func (j *modelJob) due() time.Time {
 	if j.terminal() {
 		return time.Time{}
@@ -189,17 +189,16 @@ func (j *modelJob) due() time.Time {
 	return due
 }
 
-// expired reports whether the lease that holds the job has run out.
+// expired reports whether the lease that holds the job has expired.
 func (j *modelJob) expired(now time.Time) bool { return j.held() && come(j.s.Lease.ExpiresAt, now) }
 
-// ripe reports whether a claim may take the job as it stands.
+// ripe reports whether a claim may take the job in its current state.
 func (j *modelJob) ripe(now time.Time) bool {
 	waiting := (j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying) && come(j.s.RunAt, now)
 	return (j.s.Status == gq.StatusScheduled || waiting) && !come(j.lifeEnd(), now)
 }
 
-// claimable reports whether a claim must find the job, with what an expired
-// lease leads to.
+// claimable reports whether a claim must find the job, possibly after its lease expired.
 func (j *modelJob) claimable(now time.Time) bool {
 	if j.expired(now) {
 		j = j.clone()
@@ -208,7 +207,7 @@ func (j *modelJob) claimable(now time.Time) bool {
 	return j.ripe(now)
 }
 
-// advance does what time has made due.
+// advance applies what is due.
 func (j *modelJob) advance(now time.Time) {
 	switch {
 	case j.terminal():
@@ -236,7 +235,7 @@ func (j *modelJob) endLease(how gq.LeaseState, call string) {
 	j.s.Lease, j.settled = &l, call
 }
 
-// heldUnder is the lease that ends with a job that is held.
+// heldUnder returns the current lease of a held job.
 func (j *modelJob) heldUnder() *gq.Lease {
 	if !j.held() {
 		return nil
@@ -295,8 +294,7 @@ func (j *modelJob) exhausted() bool {
 	return j.s.Attempt >= j.s.Bound || j.s.Faults >= j.spec.Policy.MaxAttempts
 }
 
-// failed decides what a failed attempt leads to. The worker spoke if it is the
-// one who said so.
+// failed decides what follows a failed attempt. spoke says that the worker reported it.
 func (j *modelJob) failed(f gq.Failure, spoke bool, now time.Time) {
 	p := j.spec.Policy
 	j.s.Faults++
@@ -317,7 +315,7 @@ func (j *modelJob) failed(f gq.Failure, spoke bool, now time.Time) {
 	v.Failure = &f
 }
 
-// lost decides what a lease that ran out leads to.
+// lost decides what follows an expired lease.
 func (j *modelJob) lost(now time.Time) {
 	p := j.spec.Policy
 	running := j.s.Status == gq.StatusRunning

@@ -11,9 +11,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// usage is what occupies places when a claim comes: what surely does, and what
-// possibly does, because a store may have noticed that a lease ended for another
-// reason than its expiry, or not. A claim adds what it gets to both.
+// usage is what counts against the limits before a claim: certainly, and possibly. The two
+// differ by leases that ended for a reason other than expiry, which a store may or may not
+// have noticed. A claim adds its jobs to both.
 type usage struct{ surely, possibly tallied }
 
 type tallied struct {
@@ -51,7 +51,7 @@ func (m *model) usage() usage {
 	return u
 }
 
-// fits reports whether the key and the pool of a job leave room for it.
+// fits reports whether the limit key and the pool of a job have room for it.
 func (m *model) fits(t tallied, s *gq.Spec) bool {
 	q := m.queues[s.Queue]
 	if q.KeyLimit > 0 && s.LimitKey != "" && t.key[[2]string{s.Queue, s.LimitKey}] >= q.KeyLimit {
@@ -60,8 +60,8 @@ func (m *model) fits(t tallied, s *gq.Spec) bool {
 	return q.Pool == "" || s.CostUnits == 0 || t.pool[q.Pool]+s.CostUnits <= m.pools[q.Pool]
 }
 
-// rate takes one of a queue's rate, written down a second time: so many
-// intervals may be owed as the burst has jobs.
+// rate uses one claim of a queue's rate; it implements the rule a second time. At most as
+// many intervals may be owed as the burst has jobs.
 func (m *model) rate(t tallied, queue string) (at time.Time, ok bool) {
 	r := m.queues[queue].Rate
 	if r.Count == 0 {
@@ -83,10 +83,10 @@ func (m *model) rate(t tallied, queue string) (at time.Time, ok bool) {
 	return at, true
 }
 
-// chosen wants a claim to have found the right jobs in the right order. Jobs
-// whose dependencies have ended may or may not have been told, so that they may
-// be among them or not; everything else is exact. It returns when a rate surely
-// lets another job through, and the instants at which one possibly does.
+// chosen fails unless a claim found the right jobs in the right order. A job may or may not
+// know yet that its dependencies have ended, so it may be among them or not; everything
+// else is exact. It returns when a rate certainly allows another job, and when one possibly
+// does.
 func (m *model) chosen(call string, f store.Filter, n int, got []gq.Job) (sure time.Time, possible []time.Time) {
 	if len(got) > n {
 		m.Fatalf("%s for %d found %d jobs", call, n, len(got))
@@ -117,7 +117,7 @@ func (m *model) chosen(call string, f store.Filter, n int, got []gq.Job) (sure t
 	return sure, possible
 }
 
-// sound wants each job that was found in a queue to be one that could be.
+// sound fails unless each job found in a queue was claimable.
 func (m *model) sound(call, queue string, f store.Filter, got []gq.Job) {
 	for i, g := range got {
 		j := m.jobs[g.State.ID]
@@ -134,9 +134,9 @@ func (m *model) sound(call, queue string, f store.Filter, got []gq.Job) {
 	}
 }
 
-// chosenIn wants what was found in one queue to be within its limits, and all
-// that was not found to be kept away by one. It returns when the rate lets
-// another one through, if that keeps one away, and whether nothing else does.
+// chosenIn fails unless the jobs found in one queue are within its limits and a limit
+// explains every job not found. It returns when the rate allows another job, if the rate
+// excluded one, and whether only the rate did.
 func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job, u usage) (retry time.Time, blocked bool) {
 	q := m.queues[queue]
 	var must []*modelJob
@@ -161,7 +161,7 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 		return retry, false
 	}
 	full := func(t tallied) bool { return q.MaxRunning > 0 && t.running[queue] >= q.MaxRunning }
-	next := 0 // of got
+	next := 0 // index in got
 	for _, j := range append(must, nil) {
 		for next < len(got) && (j == nil || !before(j.s, got[next].State) || got[next].State.ID == j.spec.ID) {
 			g := m.jobs[got[next].State.ID]
@@ -182,7 +182,7 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 		if j == nil || next > 0 && got[next-1].State.ID == j.spec.ID {
 			continue
 		}
-		// A job that was not found: why?
+		// A job that was not found needs a reason.
 		if !m.fits(u.possibly, &j.spec) {
 			m.happened("claim beside a limit")
 			continue
@@ -205,19 +205,18 @@ func (m *model) chosenIn(call, queue string, f store.Filter, n int, got []gq.Job
 			call, n, len(got), queue, j.spec.ID, j.s.Status)
 	}
 	if at, ok := m.rate(u.possibly.copyRate(queue), queue); !ok {
-		retry = at // for a job that it knows of and the model does not
+		retry = at // for a job that the store may see and the model does not
 	}
 	return retry, blocked
 }
 
-// copyRate is the same with a rate that can be asked without using it up.
+// copyRate returns a copy with a rate that can be used without changing t.
 func (t tallied) copyRate(queue string) tallied {
 	t.due = map[string]time.Time{queue: t.due[queue]}
 	return t
 }
 
-// comeback wants a claim to be told when to come back, if a rate alone kept it
-// from another job.
+// comeback fails unless a claim returns when to retry if only a rate excluded a job.
 func (m *model) comeback(c store.Claim, answer store.Claimed, sure time.Time, possible []time.Time) {
 	at := answer.RetryAt
 	switch {
@@ -232,7 +231,7 @@ func (m *model) comeback(c store.Claim, answer store.Claimed, sure time.Time, po
 	}
 }
 
-// used enters a claimed job into the rate and the turns of its queue.
+// used counts a claimed job in the rate and the turns of its queue.
 func (m *model) used(j *modelJob) {
 	t := tallied{due: m.owed}
 	m.rate(t, j.spec.Queue)
@@ -241,7 +240,7 @@ func (m *model) used(j *modelJob) {
 	}
 }
 
-// levelOf is a level of a queue.
+// levelOf is a priority level of a queue.
 type levelOf struct {
 	queue string
 	level gq.Priority
@@ -255,7 +254,7 @@ type keyAt struct {
 
 func (j *modelJob) fairKey() keyAt { return keyAt{levelOf{j.spec.Queue, j.priority()}, j.spec.FairKey} }
 
-// takesTurns checks the turns of new jobs: at the turn being served, or behind the
+// takesTurns checks the turns of new jobs: the turn being served, or the one after the
 // key's own jobs.
 func (m *model) takesTurns(made []*modelJob) {
 	made = slices.Clone(made)
@@ -268,7 +267,7 @@ func (m *model) takesTurns(made []*modelJob) {
 			continue
 		}
 		at := j.fairKey()
-		live := uint64(0) // after a restart a store need not know more
+		live := uint64(0) // a store need not remember more after a restart
 		for _, o := range m.jobs {
 			mine := o.fairKey() == at && !slices.Contains(made[i:], o)
 			if mine && (slices.Contains(made, o) || !o.terminal() && len(m.reachable(o)) == 1) {
@@ -284,8 +283,8 @@ func (m *model) takesTurns(made []*modelJob) {
 	}
 }
 
-// turned takes the turn of a job from the store. It changes with the level of
-// the job, or with its queue.
+// turned takes the turn of a job from the store. It may change only with the job's priority
+// or the fairness of its queue.
 func (m *model) turned(j *modelJob, got gq.State) {
 	q := m.queues[j.spec.Queue]
 	if got.Turn != j.s.Turn && !m.rearranged[q.Name] && !(j.relevelled && q.Fair) {
@@ -316,7 +315,7 @@ func (m *model) limit(r *rapid.T, q *gq.Queue) {
 	}
 }
 
-// configured enters a queue's configuration.
+// configured records a queue's configuration.
 func (m *model) configured(q gq.Queue) {
 	if m.queues[q.Name].Fair != q.Fair {
 		m.rearranged[q.Name] = true

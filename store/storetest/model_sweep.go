@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// release tells some of those that have something to be told.
+// release updates some dependents of ended jobs.
 func (m *model) release(r *rapid.T) {
 	limit := pick(r, "limit", 1, 2, 100)
 	n, err := m.s.ReleaseDependents(m.Context(), limit)
@@ -24,7 +24,7 @@ func (m *model) release(r *rapid.T) {
 	}
 }
 
-// settle lets every dependent be told; afterwards nothing is open.
+// settle updates all dependents of ended jobs; afterwards none is open.
 func (m *model) settle() {
 	for steps := 0; ; steps++ {
 		n, err := m.s.ReleaseDependents(m.Context(), 100)
@@ -47,12 +47,12 @@ func (m *model) settle() {
 			if !sameState(next.state(), j.state()) {
 				m.Fatalf("Release told everybody, but job %s does not know that job %s is %s", j.spec.ID, e.parent.spec.ID, e.parent.s.Status)
 			}
-			*j = *next // it knows, and it makes no difference
+			*j = *next // it knows, without a visible difference
 		}
 	}
 }
 
-// due compares what is due and when the next job will be.
+// due compares the due jobs and the next due time.
 func (m *model) due(r *rapid.T) {
 	m.settle()
 	m.overdue(pick(r, "limit", 1, 3, 100))
@@ -91,7 +91,7 @@ func (m *model) overdue(limit int) []gq.JobID {
 	return due.Jobs
 }
 
-// sweep does what is due, some of it or all.
+// sweep applies some or all of what is due.
 func (m *model) sweep(r *rapid.T) {
 	m.settle()
 	var updates []store.Update
@@ -104,8 +104,8 @@ func (m *model) sweep(r *rapid.T) {
 	m.change(updates, verbs)
 }
 
-// collect removes finished jobs. Whoever follows the events has read them all
-// before. A job that others wait for may be kept until they have been told.
+// collect removes finished jobs, after the model has read all events. A job with waiting
+// dependents may be kept until they know its end.
 func (m *model) collect(r *rapid.T) {
 	if rapid.Bool().Draw(r, "settle") {
 		m.settle()
@@ -144,7 +144,7 @@ func (m *model) collect(r *rapid.T) {
 	}
 }
 
-// forget takes a job out of the model that the store has removed.
+// forget deletes a job from the model after the store has removed it.
 func (m *model) forget(j *modelJob) {
 	delete(m.jobs, j.spec.ID)
 	for lease, of := range m.leases {
@@ -160,8 +160,8 @@ func (m *model) forget(j *modelJob) {
 	}
 }
 
-// purge removes a finished job before its time, where the store can. Whoever
-// follows the events learns all about it afterwards.
+// purge removes a finished job before the end of its retention, if the store can. Its
+// events are read afterwards.
 func (m *model) purge(r *rapid.T) {
 	p, ok := m.s.(store.Purger)
 	if !ok {
@@ -187,13 +187,13 @@ func (m *model) purge(r *rapid.T) {
 	m.happened("purged")
 }
 
-// waitsFor reports whether a job has not been told of the end of another,
-// whether or not that still makes a difference to it.
+// waitsFor reports whether a job has not learned of the end of another, even if that no
+// longer matters.
 func (j *modelJob) waitsFor(parent *modelJob) bool {
 	return slices.ContainsFunc(j.edges, func(e modelEdge) bool { return e.parent == parent && !e.told })
 }
 
-// follow reads the events that are new.
+// follow reads the new events.
 func (m *model) follow() {
 	for steps := 0; ; steps++ {
 		events, err := m.s.Events(m.Context(), m.followed, 50)
@@ -214,7 +214,7 @@ func (m *model) follow() {
 	}
 }
 
-// told compares what is told of a job with the model.
+// told compares the events of a job with the model.
 func (m *model) told(call string, j *modelJob, got []gq.Event) {
 	m.Helper()
 	plain := func(events []gq.Event) []gq.Event {
@@ -230,7 +230,7 @@ func (m *model) told(call string, j *modelJob, got []gq.Event) {
 	}
 }
 
-// everything compares all there is.
+// everything compares all data.
 func (m *model) everything() {
 	m.settle()
 	m.follow()
@@ -258,7 +258,7 @@ func (m *model) everything() {
 	}
 }
 
-// statuses is what a job may be counted and listed as.
+// statuses returns the statuses under which a job may be counted and listed.
 func (m *model) statuses(j *modelJob) []gq.Status {
 	if (j.s.Status == gq.StatusDelayed || j.s.Status == gq.StatusRetrying) && come(j.s.RunAt, m.now) {
 		return []gq.Status{j.s.Status, gq.StatusScheduled}
@@ -302,7 +302,7 @@ func (m *model) counts() {
 	}
 }
 
-// list reads what a query selects.
+// list reads the jobs that a query selects.
 func (m *model) list(r *rapid.T) {
 	m.settle()
 	q := gq.Query{OldestFirst: rapid.Bool().Draw(r, "oldest first"), Limit: pick(r, "limit", 1, 3, 50)}

@@ -10,12 +10,12 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// verb is something that can be done to a job: in the words of package gq, which
-// the store applies, and in those of the model.
+// verb is a change of a job: as a function of package machine, which the store applies, and
+// as one of the model.
 type verb struct {
 	name  string
 	apply store.Apply
-	model func(j *modelJob, now time.Time) error // leaves j alone on an error
+	model func(j *modelJob, now time.Time) error // does not change j on an error
 
 	settles    bool // it ends a lease
 	metadata   *gq.Metadata
@@ -23,7 +23,7 @@ type verb struct {
 	checkpoint []byte
 }
 
-// claim gives a ripe job to a worker.
+// claim leases a ripe job to a worker.
 func (j *modelJob) claim(lease gq.LeaseID, c store.Claim, now time.Time) {
 	if j.expired(now) {
 		j.advance(now)
@@ -76,7 +76,7 @@ func (j *modelJob) named(ref gq.LeaseRef) bool {
 	return l != nil && ref.ID == l.ID && (ref.Version == 0 || ref.Version == l.Version) && (ref.Worker == "" || ref.Worker == l.Worker)
 }
 
-// holder refuses everyone but the holder of the newest lease.
+// holder refuses every lease but the newest.
 func (j *modelJob) holder(ref gq.LeaseRef, now time.Time) error {
 	if !j.named(ref) || j.s.Lease.State != gq.LeaseActive || come(j.s.Lease.ExpiresAt, now) || come(j.lifeEnd(), now) {
 		return gq.ErrStaleLease
@@ -84,7 +84,7 @@ func (j *modelJob) holder(ref gq.LeaseRef, now time.Time) error {
 	return nil
 }
 
-// again reports whether a call is the one that ended the lease it names.
+// again reports whether a call repeats the one that ended the lease it names.
 func (j *modelJob) again(ref gq.LeaseRef, call string) bool {
 	if j.named(ref) && j.s.Lease.State == gq.LeaseCompleted {
 		return j.settled == call
@@ -188,7 +188,7 @@ func heartbeatVerb(ref gq.LeaseRef, r machine.Report, checkpoint []byte) verb {
 		l.HeartbeatAt = now
 		if adds {
 			l.Renewals++
-			l.ExpiresAt = l.ExpiresAt.Add(l.TTL / 2) // the share in this test
+			l.ExpiresAt = l.ExpiresAt.Add(l.TTL / 2) // the share used in this test
 			j.note(gq.EventRenewed, &l, now).Until = l.ExpiresAt
 		} else {
 			l.ExpiresAt = now.Add(l.TTL)

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What a store may offer beside [store.Store]: see [store.Exporter] and
-// [store.Importer]. Cases for them end at once where a store does not.
+// The cases below test the optional [store.Exporter] and [store.Importer]. They end at once
+// if the store does not implement them.
 var moveCases = []Case{
 	{
 		Name:   "Move/Everything",
@@ -58,13 +58,13 @@ var moveCases = []Case{
 	},
 }
 
-// moving is what the cases call.
+// moving has the calls that the cases use.
 var moving = []string{
 	"Insert", "Claim", "Update", "Get", "List", "Counts", "Events", "History", "Queues", "PutQueue", "Pools", "PutPool",
 	"PutDocs", "Doc", "Docs", "Due", "ReleaseDependents", "Close",
 }
 
-// movable reports whether the store can be moved.
+// movable reports whether the store implements both.
 func (e *env) movable() bool {
 	e.Helper()
 	_, exports := e.store().(store.Exporter)
@@ -72,7 +72,7 @@ func (e *env) movable() bool {
 	return exports && imports
 }
 
-// another is an empty store beside the one of the case, with the same clock.
+// another returns a second, empty store with the same clock.
 func (e *env) another(change ...func(*store.Config)) *env {
 	e.Helper()
 	other := &env{TB: e.TB, clause: e.clause, backend: e.backend, clock: e.clock, random: e.random}
@@ -81,7 +81,7 @@ func (e *env) another(change ...func(*store.Config)) *env {
 	return other
 }
 
-// export reads everything, a few at a time.
+// export reads everything in small parts.
 func (e *env) export(limit int) (all store.Items, head store.Head) {
 	e.Helper()
 	x, err := e.store().(store.Exporter).Export(e.Context())
@@ -99,7 +99,7 @@ func (e *env) export(limit int) (all store.Items, head store.Head) {
 	return all, x.Head()
 }
 
-// parts reads on from a cursor until there is no more or the reader has enough.
+// parts reads from a cursor on, until the end or until the reader stops.
 func (e *env) parts(x store.Export, cursor string, limit int, visit func(items store.Items, next string) bool) {
 	e.Helper()
 	for range 10_000 {
@@ -113,7 +113,7 @@ func (e *env) parts(x store.Export, cursor string, limit int, visit func(items s
 	e.Fatalf("an export never came to an end")
 }
 
-// fill moves everything from one store to this one, without an interruption.
+// fill moves everything from one store to this one, without interruption.
 func (e *env) fill(from *env, limit int) {
 	e.Helper()
 	x, err := from.store().(store.Exporter).Export(e.Context())
@@ -128,7 +128,7 @@ func (e *env) fill(from *env, limit int) {
 	e.check("Finish", to.Finish(e.Context()))
 }
 
-// rich has everything that a store can show.
+// rich fills the store with every kind of item.
 func (e *env) rich() {
 	e.Helper()
 	e.putPool("p", 10)
@@ -172,7 +172,7 @@ func (e *env) rich() {
 	e.putDocs(store.Doc{Kind: "token", Name: "b", Version: versions[1], Data: []byte("2")}, store.Doc{Kind: "delivery", Name: "c", Version: versions[2]})
 }
 
-// shown is all that callers of a store can see.
+// shown is everything that callers of a store can read.
 type shown struct {
 	Jobs      []gq.Job
 	Histories [][]gq.Event

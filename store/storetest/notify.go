@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What a store may offer beside [store.Store]: see [store.Notifier]. Cases for it end
-// at once where a store does not. That it tells too much is no fault.
+// The cases below test the optional [store.Notifier]. They end at once if the store does
+// not implement it. Superfluous notifications are allowed.
 var notifyCases = []Case{
 	{
 		Name:   "Notify/Claimable",
@@ -33,17 +33,17 @@ var notifyCases = []Case{
 	},
 }
 
-// newsOf collects what a store tells.
+// newsOf collects a store's notifications.
 type newsOf struct {
 	*env
-	more   chan struct{} // holds one
+	more   chan struct{} // has room for one
 	mu     sync.Mutex
 	queues []string  // guarded by mu
 	due    time.Time // guarded by mu; the earliest that was told
 	asked  bool      // guarded by mu; some news leaves it to the listener to ask
 }
 
-// listen begins to collect; it is nil where the store tells nothing.
+// listen starts to collect; it returns nil if the store sends no notifications.
 func (e *env) listen() *newsOf {
 	n, ok := e.store().(store.Notifier)
 	if !ok {
@@ -66,7 +66,7 @@ func (e *env) listen() *newsOf {
 	return w
 }
 
-// hears wants news of a queue once something was done.
+// hears fails unless do leads to news of the queue.
 func (w *newsOf) hears(queue, after string, do func()) {
 	w.Helper()
 	w.mu.Lock()

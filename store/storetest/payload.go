@@ -57,7 +57,7 @@ func binary(data []byte) setting {
 	return func(s *gq.Spec) { s.Payload = gq.Payload{Data: data, ContentType: "application/octet-stream"} }
 }
 
-// noise is n random bytes, with every byte value in it where there is room.
+// noise returns n random bytes, with every byte value if there is room.
 func (e *env) noise(n int) []byte {
 	b := make([]byte, n)
 	var seed [32]byte

@@ -104,9 +104,9 @@ func poolCapacity(e *env) {
 		e.Fatalf("claimed %s, want %s, which cost 10", briefs(got), briefs(want))
 	}
 	e.none("with all capacity in use", from("a", "b"))
-	e.complete(held[3]) // 1 is free
+	e.complete(held[3]) // 1 unit is free
 	e.none("for what costs more than is free", from("b", "a"))
-	e.complete(held[0]) // 7
+	e.complete(held[0]) // 7 units
 	e.claimed("with room for one of each", 20, []gq.JobID{b[0], b[3]}, from("b", "a"))
 	e.none("with room for nothing that waits", from("b", "a"))
 	e.complete(held[1])
@@ -140,7 +140,7 @@ func poolExpiry(e *env) {
 	}
 }
 
-// refusedUpdate makes an update that must be refused as stale.
+// refusedUpdate makes an update, which must be refused as stale.
 func (e *env) refusedUpdate(id gq.JobID, apply func(gq.State, time.Time) (gq.State, []gq.Event, error)) {
 	e.Helper()
 	_, err := e.tryOne(id, apply)

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// startPool configures a pool that is occupied at the start, and a queue in it.
+// startPool configures a pool whose capacity is taken at the start, and a queue in it.
 func (e *env) startPool(capacity int64) {
 	e.Helper()
 	e.check("PutPool", e.store().PutPool(e.Context(), gq.Pool{Name: "p", Capacity: capacity, AtStart: true}))
@@ -27,7 +27,7 @@ func startingHeld(j gq.Job) store.Update {
 	}
 }
 
-// starts starts a held job, which must be possible.
+// starts starts a held job, which must succeed.
 func (e *env) starts(j gq.Job) {
 	e.Helper()
 	got := e.tryUpdate(startingHeld(j))[0]
@@ -37,7 +37,7 @@ func (e *env) starts(j gq.Job) {
 	}
 }
 
-// noRoom wants the start of a held job to be refused with these numbers.
+// noRoom fails unless the start of a held job is refused with these numbers.
 func (e *env) noRoom(j gq.Job, used, capacity int64) {
 	e.Helper()
 	got := e.tryUpdate(startingHeld(j))[0]
@@ -60,17 +60,17 @@ func poolAtStart(e *env) {
 	}
 	e.starts(held[0])
 	e.noRoom(held[1], 6, 10)
-	e.starts(held[2]) // which fits exactly
-	e.starts(held[3]) // which costs nothing
+	e.starts(held[2]) // fits exactly
+	e.starts(held[3]) // costs nothing
 	e.noRoom(held[1], 10, 10)
 	e.complete(held[0])
 	e.starts(held[1])
 	e.noRoom(held[4], 10, 10)
 	e.complete(held[1])
 	e.complete(held[2])
-	e.noRoom(held[4], 0, 10) // costs more than there is at all
+	e.noRoom(held[4], 0, 10) // costs more than the capacity
 
-	// A claim that starts needs room as a start does.
+	// A claim that starts needs room, as a start does.
 	e.each(e.spec(costing(11), ofType("large")), e.spec(costing(10)), e.spec(costing(1)))
 	if got := e.claim(10); len(got) != 1 || got[0].Spec.CostUnits != 10 {
 		e.Errorf("a claim that starts got %d jobs, want the one that fits", len(got))
@@ -92,7 +92,7 @@ func poolAtStartExpiry(e *env) {
 	e.clock.Advance(1)
 	e.starts(held[1])
 	e.refusedUpdate(held[0].State.ID, completing(held[0].State.Lease.Ref(), nil))
-	e.noRoom(held[2], 3, 5) // the lost holder's late word freed nothing
+	e.noRoom(held[2], 3, 5) // the late call of the former holder freed nothing
 }
 
 func poolAtStartBatch(e *env) {
@@ -143,7 +143,7 @@ func poolAtStartConcurrent(e *env) {
 	}
 }
 
-// uses wants the pool "p" to tell what is in use.
+// uses fails unless the pool "p" reports the given use.
 func (e *env) uses(when string, want int64) {
 	e.Helper()
 	for _, p := range e.pools() {

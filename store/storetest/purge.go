@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// What a store may offer beside [store.Store]: see [store.Purger]. Cases for it
-// end at once where a store does not.
+// The cases below test the optional [store.Purger]. They end at once if the store does not
+// implement it.
 var purgeCases = []Case{
 	{
 		Name:   "Purge/Gone",
@@ -57,7 +57,8 @@ var purgeCases = []Case{
 	},
 }
 
-// purge removes jobs and returns the answers; ok is false where the store cannot.
+// purge removes jobs and returns the results; ok is false if the store does not implement
+// it.
 func (e *env) purge(ids ...gq.JobID) (answers []error, ok bool) {
 	e.Helper()
 	p, ok := e.store().(store.Purger)
@@ -191,7 +192,7 @@ func purgeConcurrent(e *env) {
 	}
 	kept := e.add()
 	e.cancel(kept.ID)
-	e.clock.Advance(2 * time.Hour) // retention is a rival, too
+	e.clock.Advance(2 * time.Hour) // retention removes jobs at the same time
 	var removed, collected atomic.Int64
 	var wait sync.WaitGroup
 	for range rivals {

@@ -56,8 +56,8 @@ func (e *env) rated(queue string, r gq.Rate) {
 	e.put(queue, func(q *gq.Queue) { q.Rate = r })
 }
 
-// limited wants a claim for n to get so many jobs, and to be told when there are
-// more; never, if that is zero.
+// limited fails unless a claim for n gets the given number of jobs and returns the given
+// time to retry; zero means none.
 func (e *env) limited(what string, n, want int, retry time.Time, asks ...asking) {
 	e.Helper()
 	answer := e.tryClaim(claimOf(n, asks...))[0]

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// recorder is a test whose failure does not fail the one it runs in. It keeps
-// what is written to it and cleans up when it ends.
+// recorder is a test that can fail without failing the test it runs in. It keeps its output
+// and runs its cleanups when it ends.
 type recorder struct {
-	testing.TB // for what is not here, and its unexported method
+	testing.TB // implements the other methods
 	name       string
 
 	mu       sync.Mutex
@@ -108,7 +108,7 @@ func (r *recorder) Cleanup(f func()) {
 	r.cleanups = append(r.cleanups, f)
 }
 
-// TempDir is gone when the recorder ends, not only with the test it runs in.
+// TempDir removes its directory when the recorder ends, not only with the outer test.
 func (r *recorder) TempDir() string {
 	dir, err := os.MkdirTemp("", "storetest")
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *recorder) write(text string, failed bool) {
 	}
 }
 
-// cleanup runs what was registered, last in, first out.
+// cleanup runs the registered functions, last in, first out.
 func (r *recorder) cleanup() {
 	for {
 		r.mu.Lock()

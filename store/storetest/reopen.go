@@ -108,7 +108,7 @@ func reopenOrder(e *env) {
 	e.claimed("after restarts", 10, []gq.JobID{first[4].ID, first[1].ID, first[2].ID, first[3].ID, last.ID, first[0].ID})
 }
 
-// forward wants the times of all events to ascend and returns the last.
+// forward fails unless the times of all events ascend, and returns the last.
 func (e *env) forward() (last time.Time) {
 	e.Helper()
 	for _, v := range e.events(0) {
@@ -199,10 +199,10 @@ func clockBackwards(e *env) {
 	e.forward()
 }
 
-// ticking is a clock that is never twice the same.
+// ticking is a clock that never shows the same time twice.
 type ticking struct{ clock *Clock }
 
-// Now is a moment later each time.
+// Now advances the clock and returns its time.
 func (t ticking) Now() time.Time { return t.clock.Advance(time.Microsecond) }
 
 func clockBatch(e *env) {
@@ -234,8 +234,8 @@ func clockBatch(e *env) {
 	one("Update")
 }
 
-// clockJoined keeps the store busy, so that calls share commits, and lets a lease
-// expire between its claim and each word under it.
+// clockJoined keeps the store busy, so that calls share commits, and lets a lease expire
+// between its claim and each call under it.
 func clockJoined(e *env) {
 	const busy, rounds, ttl = 4, 40, time.Minute
 	e.open()

@@ -90,8 +90,8 @@ var settleCases = []Case{
 	},
 }
 
-// settled ends time for a while: no claim may find anything in queue "q" now or
-// long after, with sweeps in between.
+// settled fails if any claim of queue "q" finds a job now or in the next minutes, with
+// sweeps in between.
 func (e *env) settled(what string) {
 	e.Helper()
 	for range 4 {
@@ -211,7 +211,7 @@ func settleHeartbeat(e *env) {
 	job := e.add(under(func(p *gq.Policy) { p.LeaseTTL = 30 * time.Second }))
 	j := e.one()
 	before := e.snapshot(job.ID)
-	for range 30 { // five minutes, a sign of life every ten seconds
+	for range 30 { // five minutes, a heartbeat every ten seconds
 		e.clock.Advance(10 * time.Second)
 		s := e.update(job.ID, beating(j.State.Lease.Ref(), machine.Report{Progress: -1}))
 		if !s.Lease.ExpiresAt.Equal(e.now().Add(30*time.Second)) || s.Lease.ID != j.State.Lease.ID || s.Version != 1 {
@@ -304,7 +304,7 @@ func settleAnyOrder(e *env) {
 	}
 }
 
-// settleHint does the same with and without the hint.
+// settleHint makes the same updates with and without the hint.
 func settleHint(e *env) {
 	var told [2][]string
 	var counts [2][]gq.Count

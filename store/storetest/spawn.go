@@ -61,14 +61,14 @@ var spawnCases = []Case{
 	},
 }
 
-// tryOne makes one update and returns its answer.
+// tryOne makes one update and returns its result.
 func (e *env) tryOne(id gq.JobID, apply store.Apply) (gq.State, error) {
 	e.Helper()
 	answer := e.tryUpdate(store.Update{Ref: byID(id), Apply: apply})[0]
 	return answer.State, answer.Err
 }
 
-// spawn makes an update with children that must be accepted.
+// spawn makes an update with children, which must be accepted.
 func (e *env) spawn(u store.Update) []gq.State {
 	e.Helper()
 	answer := e.tryUpdate(u)[0]

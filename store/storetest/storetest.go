@@ -12,26 +12,25 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Backend is how the suite opens the store under test.
+// Backend tells the suite how to open the store under test.
 type Backend struct {
-	// Open returns a fresh, empty store with that configuration. The suite
-	// closes it; whatever else it needs is cleaned up through t.
+	// Open returns a new, empty store with that configuration. The suite closes it; Open
+	// registers any other cleanup with t.
 	Open func(t testing.TB, cfg store.Config) store.Store
 
-	// Reopen closes s, if it is still open, and opens the same data again. It
-	// is nil where closing a store loses its data; cases that need it are not
-	// run then.
+	// Reopen closes s, if it is still open, and opens the same data again. It is nil if
+	// closing a store loses its data; cases that need it are then skipped.
 	Reopen func(t testing.TB, s store.Store, cfg store.Config) store.Store
 
-	// Lacks names methods of [store.Store] that are not implemented yet, such
-	// as "List". Cases that need one are not run, and the suite says so.
+	// Lacks names methods of [store.Store] that are not implemented yet, such as "List".
+	// Cases that need one are skipped, and the suite reports that.
 	Lacks []string
 
-	// Late says that a claim may miss what was submitted right before it. The
-	// suite then claims again before it draws conclusions.
+	// Late says that a claim may miss jobs submitted just before. The suite then claims
+	// again before it fails.
 	Late bool
 
-	// Patience is how long the suite waits for news that must come; 0 is 2 minutes.
+	// Patience is how long the suite waits for an expected notification; 0 is 2 minutes.
 	Patience time.Duration
 
 	// Parallel lets cases run at the same time, each on its own store.
@@ -40,26 +39,25 @@ type Backend struct {
 	// Only selects the cases that [Run] runs; nil runs all of them.
 	Only func(Case) bool
 
-	// Stories is how many stories [RunModel] tells where -rapid.checks says nothing;
-	// 0 is the default of package rapid. From a dozen on everything that matters
-	// happens.
+	// Stories is how many stories [RunModel] runs unless -rapid.checks is set; 0 is the
+	// default of package rapid. A dozen is enough for every important situation to occur.
 	Stories int
 }
 
-// reopening is how Case.Needs names Backend.Reopen.
+// reopening is the name of Backend.Reopen in Case.Needs.
 const reopening = "Reopen"
 
-// Case is one story about a store and the clause of the contract it checks.
+// Case tests one clause of the contract with a short story.
 type Case struct {
 	Name   string   // "Group/Story"
-	Clause string   // what the contract says
+	Clause string   // the rule of the contract
 	Needs  []string // methods of store.Store it calls, and "Reopen"
-	Covers []string // requirements that the case pins
+	Covers []string // requirements that the case tests
 
 	run func(e *env)
 }
 
-// Cases lists every case in the order they are run.
+// Cases lists every case in the order in which they run.
 func Cases() []Case {
 	return slices.Concat(
 		insertCases, faultCases, keyCases, graphCases, payloadCases, memoryCases,
@@ -70,7 +68,7 @@ func Cases() []Case {
 	)
 }
 
-// Run runs every case that the backend can as a subtest of t.
+// Run runs every case that the backend supports as a subtest of t.
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	var left []string
@@ -97,7 +95,7 @@ func Run(t *testing.T, b Backend) {
 	}
 }
 
-// on runs the case. A panic is a violation like any other.
+// on runs the case. A panic counts as a violation.
 func (c Case) on(t testing.TB, b Backend) {
 	t.Helper()
 	e := newEnv(t, b, c)
@@ -109,7 +107,7 @@ func (c Case) on(t testing.TB, b Backend) {
 	c.run(e)
 }
 
-// missing lists what a case needs and the backend has not.
+// missing lists what a case needs and the backend lacks.
 func (b Backend) missing(c Case) (missing []string) {
 	for _, need := range c.Needs {
 		if slices.Contains(b.Lacks, need) || need == reopening && b.Reopen == nil {
@@ -125,10 +123,9 @@ type Failure struct {
 	Output string
 }
 
-// Failures runs every case that the backend can and returns those that failed,
-// without failing t. It is for tests of the suite itself: a store with a
-// planted bug must not pass. With names, only the cases whose name begins with
-// one of them are run.
+// Failures runs every case that the backend supports and returns those that failed, without
+// failing t. It is for tests of the suite itself: a store with a planted bug must fail.
+// With names, it runs only the cases whose name begins with one of them.
 func Failures(t testing.TB, b Backend, names ...string) (failures []Failure) {
 	t.Helper()
 	for _, c := range Cases() {
@@ -143,7 +140,7 @@ func Failures(t testing.TB, b Backend, names ...string) (failures []Failure) {
 	return failures
 }
 
-// record runs a case on a [recorder] and returns what it had to say.
+// record runs a case on a [recorder] and returns its output.
 func record(t testing.TB, c Case, b Backend) (output string, failed bool) {
 	t.Helper()
 	r := &recorder{TB: t, name: t.Name() + "/" + c.Name}

@@ -175,7 +175,7 @@ func updatePanics(e *env) {
 		},
 	} {
 		failed := func() (failed bool) {
-			defer func() { failed = failed || recover() != nil }() // who called may be told so
+			defer func() { failed = failed || recover() != nil }() // a panic may reach the caller
 			answers, err := e.s.Update(e.Context(), []store.Update{{Ref: byID(job.ID), Apply: apply, Result: []byte("none")}})
 			return err != nil || answers[0].Err != nil
 		}()
@@ -213,7 +213,7 @@ func updateByLease(e *env) {
 	if s.ID != job.ID || s.Progress != 0.5 {
 		e.Errorf("a heartbeat by lease answered job %s with progress %v, want %s with 0.5", s.ID, s.Progress, job.ID)
 	}
-	// An old lease still names the job; whether it may do anything is for the function.
+	// An old lease still names the job; the function decides what it may do.
 	s = e.updated(store.Update{Ref: byLease(first.State.Lease.ID), Apply: cancelling("by an old lease")})
 	if s.ID != job.ID || !s.Cancellation.Requested() {
 		e.Errorf("a cancel by an old lease answered job %s, cancel requested %t; want %s, true", s.ID, s.Cancellation.Requested(), job.ID)
@@ -265,7 +265,7 @@ func updateMixed(e *env) {
 	answers := e.tryUpdate(
 		store.Update{Ref: byID(ids[0]), Apply: completing(jobs[0].State.Lease.Ref(), nil)},
 		store.Update{Ref: byID(e.id()), Apply: cancelling("")},
-		store.Update{Ref: byID(ids[1]), Apply: completing(jobs[0].State.Lease.Ref(), nil)}, // someone else's lease
+		store.Update{Ref: byID(ids[1]), Apply: completing(jobs[0].State.Lease.Ref(), nil)}, // the lease of another job
 		store.Update{Ref: byID(ids[2]), Apply: failing(jobs[2].State.Lease.Ref(), permanent)},
 		store.Update{Ref: byLease("unknown"), Apply: cancelling("")},
 	)

@@ -10,7 +10,7 @@ import (
 
 const allParts = gq.WithPayload | gq.WithResult | gq.WithCheckpoint
 
-// The transitions of package machine in the form a store takes them.
+// The transitions of package machine as functions that a store applies.
 
 func completing(ref gq.LeaseRef, result []byte) store.Apply {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
@@ -64,7 +64,7 @@ var (
 func byID(id gq.JobID) store.Ref         { return store.Ref{Job: id} }
 func byLease(lease gq.LeaseID) store.Ref { return store.Ref{Lease: lease} }
 
-// tryUpdate makes updates in one call and returns an answer to each.
+// tryUpdate makes updates in one call and returns the result of each.
 func (e *env) tryUpdate(updates ...store.Update) []store.Updated {
 	e.Helper()
 	answers, err := e.store().Update(e.Context(), updates)
@@ -75,7 +75,7 @@ func (e *env) tryUpdate(updates ...store.Update) []store.Updated {
 	return answers
 }
 
-// update applies a verb that must be accepted.
+// update applies a verb, which must be accepted.
 func (e *env) update(id gq.JobID, apply store.Apply) gq.State {
 	e.Helper()
 	return e.updated(store.Update{Ref: byID(id), Apply: apply})
@@ -106,7 +106,7 @@ func (e *env) cancel(id gq.JobID) gq.State {
 	return e.update(id, cancelling("no longer wanted"))
 }
 
-// end brings a waiting job that a claim would find first to a terminal status.
+// end brings a waiting job, the next one that a claim would find, to a terminal status.
 func (e *env) end(id gq.JobID, as gq.Status, asks ...asking) {
 	e.Helper()
 	if as == gq.StatusCancelled {
@@ -149,7 +149,7 @@ func (e *env) find(ref store.Ref, parts gq.Parts) store.Found {
 	return found[0]
 }
 
-// get reads one job that must be there, with everything that belongs to it.
+// get reads one job, which must exist, with all its parts.
 func (e *env) get(id gq.JobID) gq.Job {
 	e.Helper()
 	found := e.find(byID(id), allParts)
@@ -157,13 +157,13 @@ func (e *env) get(id gq.JobID) gq.Job {
 	return found.Job
 }
 
-// state reads the state of a job that must be there.
+// state reads the state of a job, which must exist.
 func (e *env) state(id gq.JobID) gq.State {
 	e.Helper()
 	return e.get(id).State
 }
 
-// stands wants a job to be in a status.
+// stands fails unless a job has the status.
 func (e *env) stands(what string, id gq.JobID, want gq.Status) {
 	e.Helper()
 	if got := e.state(id).Status; got != want {
@@ -171,7 +171,7 @@ func (e *env) stands(what string, id gq.JobID, want gq.Status) {
 	}
 }
 
-// absent wants a job to be unknown.
+// absent fails if a job exists.
 func (e *env) absent(what string, id gq.JobID) {
 	e.Helper()
 	if found := e.find(byID(id), 0); found.Err == nil {
@@ -181,7 +181,7 @@ func (e *env) absent(what string, id gq.JobID) {
 	}
 }
 
-// release tells every dependent that there is something to tell.
+// release calls ReleaseDependents until it has updated every dependent.
 func (e *env) release() {
 	e.Helper()
 	for range 100_000 {
@@ -197,7 +197,7 @@ func (e *env) release() {
 	e.Fatalf("Release never came to an end")
 }
 
-// due asks what is due and when to look again.
+// due returns the due jobs and when to ask again.
 func (e *env) due(limit int) store.Due {
 	e.Helper()
 	due, err := e.store().Due(e.Context(), limit)
@@ -211,7 +211,7 @@ func (e *env) due(limit int) store.Due {
 	return due
 }
 
-// sweep does for every job what time has made due.
+// sweep applies everything that is due, for every job.
 func (e *env) sweep() {
 	e.Helper()
 	for range 100_000 {
@@ -230,7 +230,7 @@ func (e *env) sweep() {
 	e.Fatalf("Due never came to an end although every job it listed was advanced")
 }
 
-// collect removes what is past its retention and returns how much that was.
+// collect removes jobs past their retention and returns their number.
 func (e *env) collect() (total int) {
 	e.Helper()
 	for range 100_000 {
@@ -248,7 +248,7 @@ func (e *env) collect() (total int) {
 	return total
 }
 
-// counts reads the counts of queues, those without jobs left out.
+// counts reads the counts of queues, without queues that have no jobs.
 func (e *env) counts(queues ...string) map[string]gq.Count {
 	e.Helper()
 	counts, err := e.store().Counts(e.Context(), queues...)
@@ -273,7 +273,7 @@ func (e *env) put(name string, change func(*gq.Queue)) {
 	e.check("PutQueue", e.store().PutQueue(e.Context(), q))
 }
 
-// history reads what happened to a job.
+// history reads the events of a job.
 func (e *env) history(id gq.JobID) []gq.Event {
 	e.Helper()
 	events, err := e.store().History(e.Context(), id)
@@ -281,7 +281,7 @@ func (e *env) history(id gq.JobID) []gq.Event {
 	return events
 }
 
-// events reads all events after a number, a few at a time.
+// events reads all events after a number, in small pages.
 func (e *env) events(after uint64) (all []gq.Event) {
 	e.Helper()
 	for range 100_000 {
@@ -328,7 +328,7 @@ func trace(events []gq.Event) []gq.Status {
 	return statuses
 }
 
-// snapshot is all that can be seen of some jobs and of the numbers.
+// snapshot has everything that can be read about some jobs, and the counts.
 type snapshot struct {
 	Jobs    []store.Found
 	History [][]gq.Event
@@ -346,7 +346,7 @@ func (e *env) snapshot(ids ...gq.JobID) (s snapshot) {
 	return s
 }
 
-// unchanged wants everything to be as it was.
+// unchanged fails if anything differs from the snapshot.
 func (e *env) unchanged(what string, before snapshot, ids ...gq.JobID) {
 	e.Helper()
 	e.equal(what+" left the job changed", e.snapshot(ids...), before)
