@@ -121,12 +121,12 @@ func TestDelayJitterTenth(t *testing.T) {
 			t.Errorf("U = %v waits %v, want %v", test.u, got, test.want)
 		}
 	}
-	// Off, the delay is exact whatever is drawn.
+	// Without jitter the delay is exact, whatever the random number.
 	b.Jitter = gq.JitterNone
 	if got := machine.Delay(b, 1, jobID(1), machine.Draw{U: 0.9}); got != 10*time.Second {
 		t.Errorf("without jitter %v, want 10s", got)
 	}
-	// The maximum holds after the jitter.
+	// The maximum also limits the delay with jitter.
 	b.Jitter, b.Max = gq.JitterTenth, 10*time.Second
 	if got := machine.Delay(b, 1, jobID(1), machine.Draw{U: 0.9}); got != 10*time.Second {
 		t.Errorf("at the maximum %v, want 10s", got)
@@ -147,7 +147,7 @@ func TestDelayJitterFull(t *testing.T) {
 			}
 			inQuarter[4*got/bound]++
 		}
-		// The draw is spread over the whole interval, evenly.
+		// The delays are spread evenly over the whole interval.
 		for q, count := range inQuarter {
 			if count < 99 || count > 101 {
 				t.Errorf("retry %d: quarter %d of the interval got %d of 400", n, q+1, count)
@@ -159,7 +159,7 @@ func TestDelayJitterFull(t *testing.T) {
 	}
 }
 
-// hashRow is one published line of hash backoff: attempts 0 to 9.
+// hashRow is one published row of hash backoff: attempts 0 to 9.
 type hashRow struct {
 	job     string
 	jitter  [10]int64
@@ -221,8 +221,8 @@ func TestHashBackoffRounding(t *testing.T) {
 	}
 }
 
-// Over many jobs the jitter stays within a tenth, repeats for the same job and
-// attempt, and leans to neither side.
+// Over many jobs the jitter stays within a tenth, repeats for the same job and attempt, and
+// is as often positive as negative.
 func TestHashJitterIsSymmetric(t *testing.T) {
 	spec.Covers(t, "M-88", "M-90")
 	const jobs = 10_000
@@ -261,7 +261,7 @@ func TestDelayHash(t *testing.T) {
 			}
 		}
 	}
-	// The other strategies take the same jitter and the same rounding.
+	// The other strategies use the same jitter and rounding.
 	for _, strategy := range []gq.Strategy{gq.StrategyConstant, gq.StrategyLinear, gq.StrategyCustom} {
 		b := gq.Backoff{Strategy: strategy, Initial: 20 * time.Second, Max: 50 * time.Second, Multiplier: 2, Jitter: gq.JitterHash, Custom: "x"}
 		draw := machine.Draw{Custom: func(string) machine.BackoffFunc {
@@ -279,9 +279,8 @@ func TestDelayHash(t *testing.T) {
 	}
 }
 
-// Whatever the numbers, even invalid ones, a delay is neither negative nor
-// longer than the maximum (and the tenth that JitterHash may add), and takes no
-// time to find.
+// For any numbers, even invalid ones, a delay is not negative, is at most the maximum (plus
+// the tenth that JitterHash may add), and is computed quickly.
 func TestDelayStaysInBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := gq.Backoff{
@@ -327,7 +326,7 @@ func TestDelayAtTheEdges(t *testing.T) {
 	}
 }
 
-// Without jitter a valid delay never shrinks from one retry to the next.
+// Without jitter a valid delay never decreases from one retry to the next.
 func TestDelayGrows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := gq.Backoff{
@@ -403,7 +402,7 @@ func TestBackoffValidate(t *testing.T) {
 	}
 }
 
-// faultFields lists the fields an error finds fault with, in order.
+// faultFields lists the fields that an error names, in order.
 func faultFields(err error) []string {
 	fields := []string{}
 	if invalid, ok := errors.AsType[*gq.InvalidError](err); ok {

@@ -21,8 +21,8 @@ func (e *CapacityError) Error() string {
 
 func (e *CapacityError) Unwrap() error { return gq.ErrNoCapacity }
 
-// AdmitToPool returns a [CapacityError] if a job of this cost does not fit beside the running
-// jobs.
+// AdmitToPool returns a [CapacityError] if the pool has too little free capacity for a job
+// of this cost.
 func AdmitToPool(p gq.Pool, cost int64) error {
 	if cost == 0 || cost <= p.Capacity-p.Used {
 		return nil

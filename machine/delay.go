@@ -26,7 +26,7 @@ type Draw struct {
 // If a custom function is not registered or panics, Delay uses the exponential strategy,
 // because a process without the function must still be able to settle the job.
 func Delay(b gq.Backoff, n int, job gq.JobID, d Draw) time.Duration {
-	n, b.Max = max(n, 1), min(b.Max, gq.MaxDuration) // what no policy exceeds cannot overflow below
+	n, b.Max = max(n, 1), min(b.Max, gq.MaxDuration) // a policy cannot exceed it, so nothing below overflows
 	if b.Jitter == gq.JitterHash {
 		return time.Duration(hashed(b, n, job, d)) * time.Second
 	}
@@ -71,7 +71,7 @@ func bound(b gq.Backoff, n int, d Draw) time.Duration {
 		return b.Initial * time.Duration(n)
 	default:
 		grown := math.Round(float64(b.Initial) * math.Pow(b.Multiplier, float64(n-1)))
-		if !(grown < float64(b.Max)) { // also where it is infinite or not a number
+		if !(grown < float64(b.Max)) { // also if it is infinite or not a number
 			return b.Max
 		}
 		return max(0, time.Duration(grown))
@@ -114,9 +114,8 @@ const (
 // jitter comes last, so a delay can exceed the longest by a tenth. Integer arithmetic that
 // rounds halves to even gives every implementation the same result.
 //
-// The base and the longest lie between 0 and 1,000,000 s, the factor between 1.0
-// and 10.0 in parts per billion. The delay stops growing at
-// [MaxAttemptsLimit].
+// The base and the longest delay are between 0 and 1,000,000 s, the factor between 1.0 and
+// 10.0 in parts per billion. The delay stops growing at [gq.MaxAttemptsLimit].
 func HashBackoff(base, longest time.Duration, factorPPB uint64, job string, attempt int) (seconds int64) {
 	attempt = max(attempt, 0)
 	limit := hashRange(longest)
@@ -126,7 +125,7 @@ func HashBackoff(base, longest time.Duration, factorPPB uint64, job string, atte
 		hi, lo := bits.Mul64(delay, factor)
 		next, _ := bits.Div64(hi, lo, ppb)
 		next = min(next, limit)
-		if next == delay { // at the limit, or a factor that no longer moves it
+		if next == delay { // at the limit, or the factor no longer changes it
 			break
 		}
 		delay = next

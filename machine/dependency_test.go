@@ -21,7 +21,7 @@ func TestPropagate(t *testing.T) {
 	ends := []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 	for _, test := range []struct {
 		kind gq.DependencyKind
-		want []machine.Effect // of each end
+		want []machine.Effect // for each terminal status
 	}{
 		{gq.DependencyAfter, []machine.Effect{count, fail, dead, cancel}},
 		{gq.DependencyChain, []machine.Effect{count, fail, dead, cancel}},
@@ -37,8 +37,8 @@ func TestPropagate(t *testing.T) {
 			}
 		}
 	}
-	// A dependency that has not ended has no effect, and exactly what waits is
-	// affected by an end.
+	// A dependency that has not ended has no effect. An end affects all kinds that wait,
+	// and no others.
 	for kind := range gq.DependencyKind(10) {
 		for status := range gq.Status(20) {
 			affected := machine.Propagate(kind, status) != none

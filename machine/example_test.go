@@ -14,7 +14,7 @@ func ExampleDelay() {
 		fmt.Println(machine.Delay(b, n, id, machine.Draw{}))
 	}
 
-	// With full jitter the draw decides where between zero and that delay.
+	// With full jitter the random number selects a delay between zero and that one.
 	b.Jitter = gq.JitterFull
 	fmt.Println(machine.Delay(b, 4, id, machine.Draw{U: 0.25}))
 	// Output:

@@ -96,7 +96,7 @@ func TestTypedErrors(t *testing.T) {
 			"TypedNilPermanent", (*gq.PermanentError)(nil), nil,
 			gq.Failure{Category: gq.CategoryPermanent, Code: "permanent", Message: "permanent failure"},
 		},
-		// The verdict stands against whatever the text or the cause suggests.
+		// The verdict overrides the text and the cause.
 		{
 			"TemporaryNotFound", gq.Temporary(errors.New("404 not found")), nil,
 			gq.Failure{Category: gq.CategoryTemporary, Message: "404 not found"},
@@ -105,7 +105,7 @@ func TestTypedErrors(t *testing.T) {
 			"PermanentTimeout", gq.Permanent(errors.New("i/o timeout"), "gone"), nil,
 			gq.Failure{Category: gq.CategoryPermanent, Code: "gone", Message: "i/o timeout"},
 		},
-		// The outermost verdict is the last word.
+		// The outermost verdict applies.
 		{
 			"Revised", gq.Temporary(gq.Permanent(io.EOF, "x")), io.EOF,
 			gq.Failure{Category: gq.CategoryTemporary, Message: "EOF"},
@@ -127,7 +127,7 @@ func TestTypedErrors(t *testing.T) {
 				t.Errorf("%v does not unwrap to %v", test.err, test.cause)
 			}
 
-			// Wrapped, everything but the text around it stays.
+			// Wrapping changes only the message.
 			for _, wrapped := range []error{
 				fmt.Errorf("run: %w", test.err),
 				fmt.Errorf("run: %w", fmt.Errorf("inner: %w", test.err)),
@@ -144,7 +144,7 @@ func TestTypedErrors(t *testing.T) {
 	}
 }
 
-// Of several verdicts the outermost counts, and of those side by side the first.
+// Of nested verdicts the outermost applies, of joined verdicts the first.
 func TestFirstVerdictCounts(t *testing.T) {
 	temporary, permanent := gq.Temporary(io.EOF), gq.Permanent(io.EOF, "x")
 	for _, test := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// groupID is the id of job n of a test's group.
+// groupID returns the id of job n of a test's group.
 func groupID(n int) gq.JobID {
 	var b [16]byte
 	binary.BigEndian.PutUint32(b[:], uint32(n)+1)
@@ -31,7 +31,7 @@ func after(jobs ...int) []gq.Dependency {
 	return deps
 }
 
-// group makes one job for each list of the jobs it depends on.
+// group returns one job for each list of dependencies.
 func group(dependencies ...[]gq.Dependency) []machine.Node {
 	nodes := make([]machine.Node, len(dependencies))
 	for i, d := range dependencies {
@@ -40,7 +40,7 @@ func group(dependencies ...[]gq.Dependency) []machine.Node {
 	return nodes
 }
 
-// chain is a group of n jobs, each behind the one before.
+// chain returns a group of n jobs, each depending on the previous one.
 func chain(n int) []machine.Node {
 	dependencies := make([][]gq.Dependency, n)
 	for i := 1; i < n; i++ {
@@ -49,7 +49,7 @@ func chain(n int) []machine.Node {
 	return group(dependencies...)
 }
 
-// exists says that the jobs exist, with these facts.
+// exists returns a lookup function for existing jobs.
 func exists(jobs map[int]machine.Ancestor) func(gq.JobID) (machine.Ancestor, bool) {
 	byID := make(map[gq.JobID]machine.Ancestor)
 	for n, a := range jobs {
@@ -100,7 +100,7 @@ func TestGraphDepth(t *testing.T) {
 	if _, err := machine.CheckGraph(chain(101), nil); !slices.Equal(faultFields(err), []string{"jobs[100].depends_on"}) {
 		t.Errorf("a chain of 101: %v", err)
 	}
-	// Of a chain that is far too long only the first job too deep is named.
+	// For a chain that is far too long, only the first job that is too deep is named.
 	if _, err := machine.CheckGraph(chain(gq.MaxGroupJobs), nil); !slices.Equal(faultFields(err), []string{"jobs[100].depends_on"}) {
 		t.Errorf("a chain of 10,000: %v", err)
 	}
@@ -114,7 +114,7 @@ func TestGraphDepth(t *testing.T) {
 	if want := []string{"jobs[1].depends_on", "jobs[2].depends_on"}; !slices.Equal(faultFields(err), want) {
 		t.Errorf("too deep behind existing jobs: %v, want %v", err, want)
 	}
-	// A job that was spawned stands below its spawner.
+	// A spawned job is one level deeper than its spawner.
 	info, err = machine.CheckGraph(group([]gq.Dependency{{Kind: gq.DependencyFanOut, Job: groupID(50)}}), deep)
 	if err != nil || info.Depth[0] != 100 {
 		t.Errorf("spawned: %v, %v", info.Depth, err)
@@ -265,7 +265,7 @@ func TestGraphFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// A job may be spawned by the one it waits for, but no edge counts twice.
+// A job may be spawned by the job it waits for, but no dependency may be repeated.
 func TestGraphSpawnedAndWaiting(t *testing.T) {
 	parent := groupID(9)
 	known := exists(map[int]machine.Ancestor{9: {Depth: 1}})
@@ -301,8 +301,8 @@ func TestGraphAsksOnce(t *testing.T) {
 	}
 }
 
-// Against a judge that tries every path: what is accepted has no cycle, and
-// order, depth and priority are those the paths give.
+// Compares with an implementation that tries every path: an accepted graph has no cycle,
+// and order, depth and priority follow from the paths.
 func TestGraphAgainstBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 8).Draw(t, "jobs")
@@ -383,8 +383,8 @@ func TestGraphAgainstBruteForce(t *testing.T) {
 	})
 }
 
-// BenchmarkCheckGraph shows that the work grows with jobs and dependencies and
-// no faster: time per job stays as groups grow.
+// BenchmarkCheckGraph shows that the work is linear in jobs and dependencies: the time per
+// job does not grow with the group.
 func BenchmarkCheckGraph(b *testing.B) {
 	for _, jobs := range []int{100, 1000, 10_000} {
 		nodes := make([]machine.Node, jobs)

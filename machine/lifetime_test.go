@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// A job that could only run after the end of its lifetime is refused with both
-// numbers.
+// A job that could only run after the end of its lifetime is refused; the fault names both
+// times.
 func TestSpecDelayedBeyondItsLifetime(t *testing.T) {
 	now := verbsStart
 	for _, test := range []struct {
@@ -51,8 +51,8 @@ func TestSpecDelayedBeyondItsLifetime(t *testing.T) {
 	}
 }
 
-// A schedule's template is checked against the lifetime that it names; without a
-// policy of its own the lifetime is the queue's, which only an engine knows.
+// A schedule's template is checked against its own lifetime. Without its own policy the
+// lifetime is the queue's, which only an engine knows.
 func TestScheduleDelayedBeyondItsLifetime(t *testing.T) {
 	s := gq.Schedule{Name: "s", Every: time.Hour, Missed: gq.MissedOnce, Template: gq.Spec{Type: "x", Delay: 240 * time.Hour}}
 	if err := machine.CheckSchedule(&s, machine.DefaultLimits()); err != nil {
@@ -65,7 +65,7 @@ func TestScheduleDelayedBeyondItsLifetime(t *testing.T) {
 	}
 }
 
-// A retry that would be due when the job's life is over is not waited for.
+// A retry that would be due after the job's lifetime dead-letters the job at once.
 func TestRetryBeyondLifetime(t *testing.T) {
 	hour := policy(gq.PresetJobModel, func(p *gq.Policy) { p.Lifetime, p.ExecutionTimeout = time.Hour, 0 })
 	slow := hour

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// checkNames checks a closed vocabulary: its values have these names in this
-// order, a name is read back as its value, and no other text is a name.
+// checkNames checks an enumeration: its values have these names in this order, a name
+// parses to its value, and no other text is a name.
 func checkNames[T interface {
 	~uint8
 	fmt.Stringer

@@ -20,7 +20,7 @@ func TestRate(t *testing.T) {
 	type ask struct {
 		at   time.Duration
 		ok   bool
-		next time.Duration // when another is allowed
+		next time.Duration // when the next claim is allowed
 	}
 	var due time.Time
 	for i, a := range []ask{
@@ -31,7 +31,7 @@ func TestRate(t *testing.T) {
 		{499 * time.Millisecond, false, 500 * time.Millisecond},
 		{500 * time.Millisecond, true, time.Second},
 		{time.Second - 1, false, time.Second},
-		{10 * time.Second, true, 10 * time.Second}, // a pause gives no more than the burst
+		{10 * time.Second, true, 10 * time.Second}, // a pause allows no more than the burst
 		{10 * time.Second, true, 10 * time.Second},
 		{10 * time.Second, true, 10*time.Second + 500*time.Millisecond},
 		{10 * time.Second, false, 10*time.Second + 500*time.Millisecond},
@@ -61,7 +61,7 @@ func TestRateZero(t *testing.T) {
 	}
 }
 
-// A rate that was made faster need not wait for what a slower one left behind.
+// A faster rate does not wait for the due time that a slower rate left.
 func TestRateChanged(t *testing.T) {
 	slow, fast := gq.Rate{Count: 1, Per: 24 * time.Hour}, gq.Rate{Count: 10, Per: time.Second, Burst: 2}
 	due, _ := machine.TakeRate(slow, time.Time{}, rateStart)
@@ -74,8 +74,8 @@ func TestRateChanged(t *testing.T) {
 	}
 }
 
-// In no stretch of time is there more than the rate and its burst allow, whoever
-// asks when; and whoever asks at the instant At names is served.
+// In any period there are at most as many claims as the rate and its burst allow, and a
+// claim at the time that RateAt returns is allowed.
 func TestRateLaw(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		rate := gq.Rate{
@@ -105,7 +105,7 @@ func TestRateLaw(t *testing.T) {
 		burst := max(rate.Burst, 1)
 		for i := range taken {
 			for k := i; k < len(taken); k++ {
-				// n in a stretch: the burst, and one for each interval that passed.
+				// At most the burst, plus one for each interval.
 				most := burst + int(taken[k].Sub(taken[i])*time.Duration(rate.Count)/rate.Per)
 				if n := k - i + 1; n > most {
 					r.Fatalf("%d in %v under %+v, want at most %d", n, taken[k].Sub(taken[i]), rate, most)
@@ -169,8 +169,8 @@ func TestPoolValidate(t *testing.T) {
 	}
 }
 
-// Keys that always have something waiting are served in turn, and one that comes
-// and goes gets no more than its share.
+// Keys that always have waiting jobs are served in turn, and a key with one job at a time
+// gets no more than its share.
 func TestFairTurn(t *testing.T) {
 	type waiting struct {
 		key  string
@@ -204,7 +204,7 @@ func TestFairTurn(t *testing.T) {
 		t.Errorf("served %q, want %q", served, want)
 	}
 	count := map[string]int{}
-	for range 20 { // "one" submits its next job when the last was taken
+	for range 20 { // "one" submits its next job after its last was taken
 		if !slices.ContainsFunc(queue, func(w waiting) bool { return w.key == "one" }) {
 			join("one")
 		}

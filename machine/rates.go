@@ -6,20 +6,19 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// interval is the distance between two, rounded up so that there are never more
+// interval returns the time between two claims, rounded up so that there are never more
 // than Count in Per.
 func interval(r gq.Rate) time.Duration {
 	return (r.Per + time.Duration(r.Count) - 1) / time.Duration(r.Count)
 }
 
-// intervals is so many of them.
 func intervals(r gq.Rate, n int) time.Duration { return interval(r) * time.Duration(n) }
 
 func burst(r gq.Rate) int { return max(r.Burst, 1) }
 
-// TakeRate asks for one at an instant. due is what the last Take that was allowed
-// returned, and zero for the first. If it is allowed, next is to be kept in its
-// place; if not, next is due as it was, and At tells when to ask again.
+// TakeRate asks whether the rate allows a claim now. due is the result of the last allowed
+// claim, zero for the first. If the claim is allowed, store next in place of due. If not,
+// next equals due, and [RateAt] returns when to ask again.
 func TakeRate(r gq.Rate, due, now time.Time) (next time.Time, ok bool) {
 	if !r.Limited() {
 		return due, true
@@ -31,7 +30,7 @@ func TakeRate(r gq.Rate, due, now time.Time) (next time.Time, ok bool) {
 	return from.Add(interval(r)), true
 }
 
-// RateAt is the earliest instant, not before now, at which Take allows another.
+// RateAt returns the earliest time, not before now, at which TakeRate allows a claim.
 func RateAt(r gq.Rate, due, now time.Time) time.Time {
 	if !r.Limited() {
 		return now
@@ -42,17 +41,17 @@ func RateAt(r gq.Rate, due, now time.Time) time.Time {
 	return now
 }
 
-// slack is how early one may come.
+// slack returns how long before it is due a claim is allowed, because of the burst.
 func slack(r gq.Rate) time.Duration { return intervals(r, burst(r)-1) }
 
-// rateFrom is when the next one is due at an instant.
+// rateFrom returns when the next claim is due.
 func rateFrom(r gq.Rate, due, now time.Time) time.Time {
 	switch {
 	case due.Before(now):
 		return now
 	case due.After(now.Add(intervals(r, burst(r)))):
-		// This rate never leaves so much behind: a slower one was in force
-		// before, and nobody has to wait for that.
+		// Only a slower rate, since replaced, can have left so late a time. Ignore the
+		// excess.
 		return now.Add(slack(r))
 	default:
 		return due

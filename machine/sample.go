@@ -7,27 +7,27 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Measure is something that is sampled over time. Levels say how things stand at
-// an instant, the others count what happened since the sample before.
+// Measure is a value that is sampled over time. Levels are current values; the others count
+// events since the previous sample.
 type Measure uint8
 
 // The measures.
 const (
-	QueuedLevel   Measure = iota // jobs that nobody holds
-	ClaimedLevel                 // jobs that are held and not started
-	RunningLevel                 // jobs that run, each under a live lease
+	QueuedLevel   Measure = iota // jobs not held by a worker
+	ClaimedLevel                 // jobs held and not started
+	RunningLevel                 // running jobs, each under a live lease
 	UsedLevel                    // capacity in use
-	CapacityLevel                // capacity in all
+	CapacityLevel                // total capacity
 	SubmittedCount
 	ClaimedCount
 	StartedCount   // executions, each a lease that occupies capacity
-	CompletedCount // by success
-	FailedCount    // for good, unless by time
-	TimedOutCount  // for good, by time
+	CompletedCount // successfully
+	FailedCount    // finally, other than by a timeout
+	TimedOutCount  // finally, by a timeout
 	CancelledCount
-	ExpiredCount  // leases of executions that ran out
+	ExpiredCount  // leases of executions that expired
 	ReleasedCount // leases of executions that ended otherwise
-	MeasureEnd    // how many there are
+	MeasureEnd    // number of measures
 )
 
 var measureNames = [MeasureEnd]string{
@@ -42,17 +42,17 @@ func (m Measure) String() string {
 	return fmt.Sprintf("unknown(%d)", m)
 }
 
-// Level reports whether m says how things stand, rather than what happened.
+// Level reports whether m is a level rather than a count.
 func (m Measure) Level() bool { return m <= CapacityLevel }
 
-// Sample is what was measured in one interval, which begins at Time: the levels at
-// its end, and the counts of all of it.
+// Sample has the measurements of one interval, which begins at Time: the levels at its end,
+// and the counts of the whole interval.
 type Sample struct {
 	Time   time.Time
 	Values [MeasureEnd]int64
 }
 
-// Count adds what an event tells to the counts.
+// Count adds an event to the counts.
 func (s *Sample) Count(e *gq.Event) {
 	switch e.Type {
 	case gq.EventSubmitted:
@@ -71,7 +71,7 @@ func (s *Sample) Count(e *gq.Event) {
 		}
 	case gq.EventCancelled:
 		s.Values[CancelledCount]++
-	default: // moves nothing that is counted
+	default: // not counted
 	}
 	switch {
 	case !EndsRun(e):
@@ -82,9 +82,8 @@ func (s *Sample) Count(e *gq.Event) {
 	}
 }
 
-// EndsRun reports whether the event ends a lease under which the job had started.
-// A hold that ends before that is given back, lost without an attempt, or
-// cancelled with its job.
+// EndsRun reports whether the event ends a lease under which the job had started. It is
+// false for a hold that was released, expired or was cancelled with its job.
 func EndsRun(e *gq.Event) bool {
 	switch e.Type {
 	case gq.EventCompleted, gq.EventFailed, gq.EventDeadLettered:

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestAsk: whoever waits for capacity keeps the job, and is told when to come back.
+// TestAsk: a holder that waits for capacity keeps the job and learns when to ask again.
 func TestAsk(t *testing.T) {
 	j := submit(t, gq.PresetScheduler.Policy())
 	ref := j.claim(machine.Grant{})
@@ -50,7 +50,7 @@ func TestPoolAdmits(t *testing.T) {
 			t.Errorf("cost %d beside 60 of 70: %v", cost, err)
 		}
 	}
-	over := gq.Pool{Capacity: 10, Used: 20} // made smaller while jobs ran
+	over := gq.Pool{Capacity: 10, Used: 20} // reduced while jobs ran
 	if machine.AdmitToPool(over, 0) != nil || machine.AdmitToPool(over, 1) == nil {
 		t.Error("a pool with more in use than it has admits the wrong jobs")
 	}
@@ -64,7 +64,7 @@ func TestPoolAdmits(t *testing.T) {
 	}
 }
 
-// TestSampleCounts follows whole lives: what is counted is what happened.
+// TestSampleCounts compares the counts with the whole lives of jobs.
 func TestSampleCounts(t *testing.T) {
 	requeue := gq.PresetScheduler.Policy()
 	requeue.OnLoss = gq.LossCounts

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestPayloadDeclaredAsJSON checks that what is declared as JSON is JSON, and
-// that any JSON is accepted as it stands.
+// TestPayloadDeclaredAsJSON checks that a payload declared as JSON must be JSON, and that
+// any JSON is accepted unchanged.
 func TestPayloadDeclaredAsJSON(t *testing.T) {
 	for _, c := range []struct {
 		data, contentType string

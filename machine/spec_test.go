@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// What a client leaves open gets the defaults of the job model.
+// Omitted fields get the defaults of the job model.
 func TestSpecDefaults(t *testing.T) {
 	spec.Covers(t, "J-43")
 	s := gq.Spec{ID: machine.NewJobID([16]byte{1}), Type: "email.send", Requires: []string{"gpu", "big", "gpu"}}.WithDefaults()
@@ -30,7 +30,7 @@ func TestSpecDefaults(t *testing.T) {
 	}
 }
 
-// Every fault is reported at once and names its field.
+// All faults are reported at once, each with its field.
 func TestSpecReportsEveryFault(t *testing.T) {
 	s := gq.Spec{
 		Queue: "a b", Payload: gq.Payload{Data: []byte{0xff}, ContentType: gq.JSON}, Policy: machine.DefaultPolicy(),

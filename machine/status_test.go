@@ -27,7 +27,7 @@ func TestStatusPredicates(t *testing.T) {
 	}
 }
 
-// moves is the state machine, written down a second time.
+// moves is an independent copy of the state machine.
 var moves = map[gq.Status][]gq.Status{
 	0:                  {gq.StatusPending},
 	gq.StatusPending:   {gq.StatusScheduled, gq.StatusDelayed, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled},
@@ -38,8 +38,8 @@ var moves = map[gq.Status][]gq.Status{
 	gq.StatusRetrying:  {gq.StatusScheduled, gq.StatusDeadLetter, gq.StatusCancelled},
 }
 
-// CanMove answers for every pair of values, and only the listed moves exist.
-// In particular nothing but SCHEDULED leads to an execution.
+// CanMove is right for every pair of values: only the listed moves exist. In particular,
+// only SCHEDULED leads to an execution.
 func TestCanMove(t *testing.T) {
 	spec.Covers(t, "J-17", "J-36", "J-37", "J-38")
 	allowed := make(map[[2]gq.Status]bool)
@@ -99,8 +99,8 @@ func TestTerminalIsTerminal(t *testing.T) {
 	}
 }
 
-// Every status can be reached from submission, and from every live status each end
-// except FAILED and COMPLETED is one move away.
+// Every status is reachable from submission, and from every live status each terminal
+// status except FAILED and COMPLETED is one move away.
 func TestEveryStatusIsReachable(t *testing.T) {
 	reached := map[gq.Status]bool{0: true}
 	for grew := true; grew; {
@@ -118,8 +118,8 @@ func TestEveryStatusIsReachable(t *testing.T) {
 	}
 }
 
-// However a job wanders, it begins PENDING, runs only out of SCHEDULED or
-// CLAIMED, and stays where it ended.
+// On any path a job starts PENDING, runs only from SCHEDULED or CLAIMED, and never leaves a
+// terminal status.
 func TestWalks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at, history := gq.Status(0), []gq.Status{}

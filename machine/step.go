@@ -18,7 +18,7 @@ type Submission struct {
 	Inherited gq.Priority
 	Depth     int
 	Waits     int  // dependencies to wait for
-	AnyOpen   bool // and one of a group of AFTER_ANY dependencies
+	AnyOpen   bool // also waits for one of its AFTER_ANY dependencies
 	RunAt     time.Time
 	Events    []gq.Event // the job's events are appended here; may be nil
 }
@@ -76,7 +76,7 @@ func withLease(e *gq.Event, l *gq.Lease) *gq.Event {
 	return e
 }
 
-// ready moves a job on that has no dependencies left to wait for.
+// ready moves on a job that has no open dependencies.
 func (t *step) ready(now time.Time) {
 	if t.Waits > 0 || t.AnyOpen {
 		return

@@ -53,7 +53,7 @@ func Claim(s gq.State, g Grant, now time.Time) (gq.State, []gq.Event, error) {
 		GrantedAt: now, HeartbeatAt: now, ExpiresAt: now.Add(ttl), TTL: ttl, CostUnits: g.CostUnits,
 	}
 	if t.FirstStartedAt.IsZero() && t.Policy.RunLifetime > 0 {
-		t.FirstStartedAt = now // whether or not its holder ever starts
+		t.FirstStartedAt = now // even if its holder never starts it
 	}
 	if g.Start {
 		t.start(now)
@@ -137,7 +137,7 @@ func Start(s gq.State, ref gq.LeaseRef, ttl time.Duration, now time.Time) (gq.St
 		return s, nil, fmt.Errorf("start job %s: its lease would have ended by now: %w", s.ID, gq.ErrStaleLease)
 	}
 	t.Lease = &l
-	t.RunAt = earlier(t.RunAt, now) // later where it asked before, see Ask
+	t.RunAt = earlier(t.RunAt, now) // Ask may have set a later time
 	t.start(now)
 	return t.State, t.events, nil
 }
@@ -386,7 +386,7 @@ func Cancel(s gq.State, reason string, now time.Time) (gq.State, []gq.Event, err
 		t.endLease(gq.LeaseExpired, 0)
 	case gq.StatusClaimed:
 		t.endLease(gq.LeaseCancelled, 0)
-	default: // nobody holds it
+	default: // no worker holds it
 	}
 	t.cancelled(false, now)
 	return t.State, t.events, nil

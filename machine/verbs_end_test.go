@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// inState brings a job into each live status, a minute after its submission where
-// that takes a move.
+// inState brings a job into each live status, a minute after its submission if that needs a
+// move.
 var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
 	gq.StatusPending: func(t *testing.T, p gq.Policy) *subject {
 		return submitted(t, machine.Submission{Policy: &p, Waits: 1})
@@ -33,7 +33,7 @@ var inState = map[gq.Status]func(*testing.T, gq.Policy) *subject{
 	gq.StatusRetrying: func(t *testing.T, p gq.Policy) *subject {
 		j := submit(t, p).after(time.Minute)
 		j.do(release(j.run(), time.Hour))
-		j.s.RunAt = verbsStart.Add(gq.MaxDuration) // as an earlier version may have stored it
+		j.s.RunAt = verbsStart.Add(gq.MaxDuration) // an earlier version may have stored such a time
 		return j
 	},
 }
@@ -53,12 +53,12 @@ func eachLive(t *testing.T, p gq.Policy, test func(t *testing.T, j *subject)) {
 	}
 }
 
-// TestLifetime: the end of its lifetime ends a job, wherever it stands.
+// TestLifetime: the end of its lifetime ends a job in any live status.
 func TestLifetime(t *testing.T) {
 	spec.Covers(t, "J-35", "J-57")
 	p := policy(gq.PresetJobModel, func(p *gq.Policy) { p.ExecutionTimeout = 0 })
 	eachLive(t, p, func(t *testing.T, j *subject) {
-		j.now = verbsStart.Add(7*24*time.Hour - 1) // since it was submitted, not since it was changed
+		j.now = verbsStart.Add(7*24*time.Hour - 1) // counts from the submission, not from the last change
 		j.idle(advance)
 		if !machine.Due(&j.s).Equal(j.now.Add(1)) {
 			t.Errorf("due at %v", machine.Due(&j.s))
@@ -81,7 +81,7 @@ func TestLifetime(t *testing.T) {
 		}
 	})
 
-	// Some lifetimes count from the first start.
+	// Other lifetimes count from the first start.
 	j := submit(t, policy(gq.PresetAI, func(p *gq.Policy) { p.Lifetime = 0 }))
 	j.after(1000 * time.Hour).idle(advance)
 	ref := j.claim(machine.Grant{Start: true, TTL: gq.MaxDuration})
@@ -96,7 +96,7 @@ func TestLifetime(t *testing.T) {
 	j.is(gq.StatusDeadLetter)
 }
 
-// TestCancel: whatever does not run ends at once.
+// TestCancel: a job that does not run ends at once.
 func TestCancel(t *testing.T) {
 	spec.Covers(t, "J-148", "J-149")
 	eachLive(t, machine.DefaultPolicy(), func(t *testing.T, j *subject) {
@@ -125,8 +125,8 @@ func TestCancel(t *testing.T) {
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Cancel": cancel})
 }
 
-// TestCancelRunning: a running job is asked, told and then ends by its worker's
-// own word, or when that stays silent.
+// TestCancelRunning: a running job gets a cancel request and ends when its worker reports
+// an outcome or its lease expires.
 func TestCancelRunning(t *testing.T) {
 	asked := func(t *testing.T, p gq.Policy) (*subject, gq.LeaseRef) {
 		t.Helper()
@@ -184,13 +184,13 @@ func TestCancelRunning(t *testing.T) {
 		}
 	}
 
-	// A lease that has run out protects nobody.
+	// An expired lease protects no holder.
 	j = submit(t, machine.DefaultPolicy())
 	j.run()
 	j.after(j.s.Policy.LeaseTTL).do(cancel)
 	j.is(gq.StatusCancelled)
 
-	// Who wins when the worker succeeds all the same is a matter of policy.
+	// If the worker succeeds nevertheless, the policy decides whether the cancel wins.
 	for _, preset := range enum.All[gq.Preset]() {
 		j, ref = asked(t, preset.Policy())
 		j.do(complete(ref))
@@ -205,7 +205,7 @@ func TestCancelRunning(t *testing.T) {
 	}
 }
 
-// TestDependencyEnds: what the end of a dependency does to a job that waits.
+// TestDependencyEnds: the effect of the end of a dependency on a waiting job.
 func TestDependencyEnds(t *testing.T) {
 	spec.Covers(t, "J-85", "J-86", "J-87", "J-88")
 	p := machine.DefaultPolicy()
@@ -237,7 +237,7 @@ func TestDependencyEnds(t *testing.T) {
 		if j.s.Status.Terminal() && (j.s.Reason != "dependency" || j.last().Reason != "dependency" || !j.s.CompletedAt.Equal(j.now)) {
 			t.Errorf("%s a job that is %s: %+v", c.kind, c.status, j.last())
 		}
-		j.idle(end(c.kind, c.status)) // it waits no longer
+		j.idle(end(c.kind, c.status)) // it no longer waits
 	}
 
 	j := submitted(t, machine.Submission{Policy: &p, Waits: 2, AnyOpen: true, RunAt: verbsStart.Add(time.Minute)})
@@ -247,11 +247,11 @@ func TestDependencyEnds(t *testing.T) {
 	j.do(end(gq.DependencyAfterAny, gq.StatusFailed))
 	j.is(gq.StatusPending)
 	j.do(end(gq.DependencyFanIn, gq.StatusDeadLetter))
-	j.is(gq.StatusDelayed) // its run time is still to come
+	j.is(gq.StatusDelayed) // its run time is in the future
 }
 
-// TestUpdate: metadata can change while a job lives; its priority only until the
-// first claim.
+// TestUpdate: metadata can change while a job is live; its priority only until the first
+// claim.
 func TestUpdate(t *testing.T) {
 	j := submit(t, machine.DefaultPolicy())
 	updated := j.s.UpdatedAt

@@ -10,8 +10,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestHeartbeatResets: where the policy says so, a heartbeat grants a full TTL
-// from now on.
+// TestHeartbeatResets: with ExtendReset a heartbeat grants a full TTL from now.
 func TestHeartbeatResets(t *testing.T) {
 	spec.Covers(t, "Q-86", "Q-94", "J-136")
 	j := submit(t, gq.PresetSemantics.Policy())
@@ -43,7 +42,7 @@ func TestHeartbeatResets(t *testing.T) {
 		return machine.Heartbeat(s, ref, machine.Report{Progress: 1.1}, now)
 	}})
 
-	// The next attempt starts from nothing but has the checkpoint.
+	// The next attempt has no progress or note but has the checkpoint.
 	j.do(release(ref, 0))
 	j.run()
 	if j.s.Progress != 0 || j.s.Note != "" || j.s.CheckpointBytes != 7 {
@@ -51,10 +50,10 @@ func TestHeartbeatResets(t *testing.T) {
 	}
 }
 
-// TestHeartbeatExtends: elsewhere the deadline moves on by a share of the TTL, a
-// limited number of times.
+// TestHeartbeatExtends: with ExtendAdd the deadline moves by a share of the TTL, a limited
+// number of times.
 func TestHeartbeatExtends(t *testing.T) {
-	j := submit(t, gq.PresetAI.Policy()) // 10 min, half of it four times
+	j := submit(t, gq.PresetAI.Policy()) // 10 min, renewed four times by half of it
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"renewal of a hold": heartbeat(j.claim(machine.Grant{}))})
 	ref := j.s.Lease.Ref()
 	j.do(start(ref, 0))
@@ -74,7 +73,7 @@ func TestHeartbeatExtends(t *testing.T) {
 
 	j = submit(t, gq.PresetAI.Policy())
 	ref = j.run()
-	j.after(10*time.Minute - 1).do(heartbeat(ref)) // until the deadline, not at it
+	j.after(10*time.Minute - 1).do(heartbeat(ref)) // before the deadline, not at it
 	j.after(5*time.Minute+1).refuses(gq.ErrStaleLease, held(ref))
 
 	j = submit(t, policy(gq.PresetQuantum, func(p *gq.Policy) { p.ExtendPPB = 333_333_333 }))
@@ -85,7 +84,7 @@ func TestHeartbeatExtends(t *testing.T) {
 	}
 }
 
-// TestHold: between claim and start a job is held, with a time limit of its own.
+// TestHold: between claim and start a job is held, with a separate time limit.
 func TestHold(t *testing.T) {
 	p := gq.PresetScheduler.Policy() // hold 60 s, lease 30 s
 	j := submit(t, p)
@@ -141,7 +140,7 @@ func TestHoldExpiry(t *testing.T) {
 				}
 				return
 			}
-			// For matching it is one of the four faults.
+			// In matching it counts as one of the four faults.
 			j.is(gq.StatusRetrying)
 			if j.s.Faults != 1 || j.s.Losses != 1 || j.s.Failure.Code != "ack_timeout" || !j.s.RunAt.After(j.now) {
 				t.Errorf("it cost too little: %+v", j.s)
@@ -159,7 +158,7 @@ func TestHoldExpiry(t *testing.T) {
 	}
 }
 
-// TestLeaseLoss has the rule of each preset for a holder that falls silent.
+// TestLeaseLoss checks each preset's rule for an expired lease.
 func TestLeaseLoss(t *testing.T) {
 	spec.Covers(t, "Q-34", "J-71")
 	lose := func(j *subject) {
@@ -203,7 +202,7 @@ func TestLeaseLoss(t *testing.T) {
 				t.Fatalf("loss %d: %+v", n, j.s)
 			}
 		}
-		for range 4 { // all retries are still there
+		for range 4 { // no retry was used up
 			if j.s.Status.Terminal() {
 				t.Fatalf("losses used up retries: %+v", j.s)
 			}
@@ -240,7 +239,7 @@ func TestLeaseLoss(t *testing.T) {
 		j.is(gq.StatusDeadLetter)
 	})
 	for _, preset := range []gq.Preset{gq.PresetAI, gq.PresetQuantum} {
-		t.Run(preset.String(), func(t *testing.T) { // it is a fault, with backoff
+		t.Run(preset.String(), func(t *testing.T) { // counts as a fault, with backoff
 			j := submit(t, preset.Policy())
 			for n := 1; n <= 5; n++ {
 				lose(j)

@@ -15,7 +15,7 @@ func revoke(ref gq.LeaseRef, reason string) verb {
 	}
 }
 
-// A lease that is taken away costs the job nothing, started or not.
+// A revoked lease uses up no attempt, whether or not the job had started.
 func TestRevoke(t *testing.T) {
 	for _, preset := range enum.All[gq.Preset]() {
 		t.Run(preset.String(), func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// A job that was asked to stop does not run again.
+// A job with a cancel request does not run again.
 func TestRevokeOfCancelled(t *testing.T) {
 	j := submit(t, gq.PresetAI.Policy())
 	ref := j.run()
@@ -55,7 +55,7 @@ func TestRevokeOfCancelled(t *testing.T) {
 	j.is(gq.StatusCancelled)
 }
 
-// Where renewals are limited the deadline stands from the claim on.
+// If renewals are limited, the deadline counts from the claim.
 func TestDeadlineCountsFromTheClaim(t *testing.T) {
 	j := submit(t, gq.PresetAI.Policy())
 	ref := j.claim(machine.Grant{})

@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// TestNack follows the four-state model: failures, three retries, the end.
+// TestNack follows the four-state model: failures, three retries, the terminal status.
 func TestNack(t *testing.T) {
 	spec.Covers(t, "Q-23", "Q-32", "Q-33", "Q-51", "Q-52", "Q-53", "Q-70", "Q-71", "Q-77", "Q-78", "Q-79")
 	j := submit(t, gq.PresetSemantics.Policy())
@@ -50,8 +50,7 @@ func TestNack(t *testing.T) {
 	j.refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 }
 
-// TestFailure has one row for each category, under policies that make a
-// difference to it.
+// TestFailure has one row for each category, under policies that treat it differently.
 func TestFailure(t *testing.T) {
 	spec.Covers(t, "J-23", "J-24", "J-25", "J-31", "J-32", "J-33", "J-39", "J-100", "J-101", "J-102", "J-103", "J-104")
 	as := gq.PresetJobModel
@@ -60,7 +59,7 @@ func TestFailure(t *testing.T) {
 		name     string
 		policy   gq.Policy
 		category gq.Category
-		attempt  int // the one that fails
+		attempt  int // the failing attempt
 		want     gq.Status
 	}{
 		{"temporary", plain, gq.CategoryTemporary, 1, gq.StatusRetrying},
@@ -115,8 +114,7 @@ func TestFailureIsValidated(t *testing.T) {
 	}
 }
 
-// TestRetryAfter: a pause that a handler asks for counts where it is longer than
-// the backoff.
+// TestRetryAfter: a handler's RetryAfter applies if it is longer than the backoff.
 func TestRetryAfter(t *testing.T) {
 	spec.Covers(t, "J-34", "J-38", "J-119")
 	for asked, want := range map[time.Duration]time.Duration{
@@ -140,10 +138,10 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestRelease: giving a job back without fault uses nothing up.
+// TestRelease: releasing a job without fault uses up no attempt.
 func TestRelease(t *testing.T) {
 	j := submit(t, machine.DefaultPolicy())
-	for n := range 10 { // far more than the three attempts it has
+	for n := range 10 { // far more than its three attempts
 		ref := j.run()
 		if j.s.Attempt != n+1 || j.s.Bound != 3+n {
 			t.Errorf("attempt %d of %d, want %d of %d", j.s.Attempt, j.s.Bound, n+1, 3+n)
@@ -165,7 +163,7 @@ func TestRelease(t *testing.T) {
 	j.is(gq.StatusRetrying)
 	j.after(time.Minute-1).refuses(gq.ErrIllegalMove, map[string]verb{"Claim": claim})
 	j.after(1)
-	// The three attempts are still there.
+	// All three attempts are left.
 	for range 2 {
 		j.do(fail(j.run(), gq.CategoryTemporary))
 		j.is(gq.StatusRetrying)
@@ -186,8 +184,8 @@ func TestReleaseOfHold(t *testing.T) {
 	}
 }
 
-// TestExecutionTimeout: a run beyond its limit fails as a timeout. Its holder can
-// do nothing about it, but may report the failure itself.
+// TestExecutionTimeout: an execution beyond its limit fails as a timeout. Its holder can
+// then only report the failure.
 func TestExecutionTimeout(t *testing.T) {
 	spec.Covers(t, "Q-104", "J-55", "J-72")
 	limits := func(p *gq.Policy) { p.LeaseTTL, p.ExecutionTimeout = 30*time.Second, 5*time.Minute }
@@ -195,7 +193,7 @@ func TestExecutionTimeout(t *testing.T) {
 		t.Helper()
 		j := submit(t, policy(gq.PresetJobModel, func(p *gq.Policy) { limits(p); change(p) }))
 		ref := j.run()
-		for range 29 { // a heartbeat every 10 s keeps the lease, not the run
+		for range 29 { // a heartbeat every 10 s extends the lease, not the execution
 			j.after(10 * time.Second).do(heartbeat(ref))
 		}
 		if !machine.Due(&j.s).Equal(verbsStart.Add(5 * time.Minute)) {
@@ -228,7 +226,7 @@ func TestExecutionTimeout(t *testing.T) {
 	j.after(1).do(fail(ref, gq.CategoryTimeout))
 	j.is(gq.StatusRetrying)
 
-	// The lease may run out first: then nobody knows what the holder does.
+	// If the lease expires first, the loss of the lease counts.
 	j = submit(t, policy(gq.PresetJobModel, limits))
 	j.run()
 	j.after(time.Hour).do(advance)

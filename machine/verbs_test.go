@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// subject is one job on its way through the verbs, with its history.
+// subject is one job under test, with its history.
 type subject struct {
 	t      *testing.T
 	s      gq.State
@@ -24,7 +24,7 @@ type subject struct {
 
 var verbsStart = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// submit brings a job to life that has nothing to wait for.
+// submit creates a job without dependencies.
 func submit(t *testing.T, p gq.Policy) *subject {
 	t.Helper()
 	return submitted(t, machine.Submission{Policy: &p})
@@ -41,10 +41,10 @@ func submitted(t *testing.T, b machine.Submission) *subject {
 	return j
 }
 
-// verb is one of the functions of gq.State with all arguments but the time.
+// verb is a transition of package machine with all arguments but the time.
 type verb func(s gq.State, now time.Time) (gq.State, []gq.Event, error)
 
-// try applies a verb. What is refused must leave no trace.
+// try applies a verb. A refused verb must change nothing.
 func (j *subject) try(v verb) error {
 	j.t.Helper()
 	before := deepCopy(j.s)
@@ -63,7 +63,7 @@ func (j *subject) try(v verb) error {
 	return nil
 }
 
-// deepCopy shares nothing with a state.
+// deepCopy returns a copy that shares nothing with the state.
 func deepCopy(s gq.State) gq.State {
 	p := *s.Policy
 	s.Policy = &p
@@ -78,7 +78,7 @@ func deepCopy(s gq.State) gq.State {
 	return s
 }
 
-// do applies a verb that must be accepted.
+// do applies a verb, which must be accepted.
 func (j *subject) do(v verb) {
 	j.t.Helper()
 	if err := j.try(v); err != nil {
@@ -86,7 +86,7 @@ func (j *subject) do(v verb) {
 	}
 }
 
-// refuses applies verbs that must be refused with an error.
+// refuses applies verbs, which must be refused with the error.
 func (j *subject) refuses(want error, verbs map[string]verb) {
 	j.t.Helper()
 	for name, v := range verbs {
@@ -96,7 +96,7 @@ func (j *subject) refuses(want error, verbs map[string]verb) {
 	}
 }
 
-// idle applies a verb that must be accepted without any effect.
+// idle applies a verb, which must be accepted without any effect.
 func (j *subject) idle(v verb) {
 	j.t.Helper()
 	before, events := j.s, len(j.events)
@@ -113,7 +113,7 @@ func (j *subject) is(want gq.Status) {
 	}
 }
 
-// after lets time pass.
+// after advances the time.
 func (j *subject) after(d time.Duration) *subject {
 	j.now = j.now.Add(d)
 	return j
@@ -185,7 +185,7 @@ func setPriority(p gq.Priority) verb {
 	return func(s gq.State, now time.Time) (gq.State, []gq.Event, error) { return machine.Update(s, p, now) }
 }
 
-// held are the verbs of a holder.
+// held has the verbs of a holder.
 func held(ref gq.LeaseRef) map[string]verb {
 	return map[string]verb{
 		"Complete": complete(ref), "Fail": fail(ref, gq.CategoryTemporary), "Release": release(ref, 0),
@@ -193,7 +193,7 @@ func held(ref gq.LeaseRef) map[string]verb {
 	}
 }
 
-// path is the statuses of the history, without repetitions.
+// path returns the statuses of the history, without repetitions.
 func (j *subject) path() (path []gq.Status) {
 	for _, e := range j.events {
 		if len(path) == 0 || path[len(path)-1] != e.Status {
@@ -210,10 +210,10 @@ func (j *subject) took(want ...gq.Status) {
 	}
 }
 
-// last is the newest event.
+// last returns the newest event.
 func (j *subject) last() gq.Event { return j.events[len(j.events)-1] }
 
-// policy changes the policy of a preset.
+// policy returns a modified policy of a preset.
 func policy(p gq.Preset, change func(*gq.Policy)) gq.Policy {
 	policy := p.Policy()
 	change(&policy)
@@ -271,8 +271,8 @@ func TestSuccess(t *testing.T) {
 		t.Errorf("a completed job: %+v", j.s)
 	}
 
-	// The identical call is answered again, also after the lease would have run
-	// out; any other is not.
+	// The identical call gets the same answer, even after the lease would have expired; any
+	// other call is refused.
 	j.idle(complete(ref))
 	j.after(24 * time.Hour).idle(complete(ref))
 	j.refuses(gq.ErrStaleLease, map[string]verb{
@@ -284,7 +284,7 @@ func TestSuccess(t *testing.T) {
 	})
 }
 
-// Every attempt has a start of its own, and the first one is kept beside it.
+// Every attempt has its own start time, and the first start time is kept too.
 func TestStartedAt(t *testing.T) {
 	spec.Covers(t, "J-140")
 	j := submit(t, machine.DefaultPolicy())
@@ -313,8 +313,7 @@ func TestStartedAt(t *testing.T) {
 	}
 }
 
-// A lease and an execution each end when they are told to, whatever is said of the
-// other.
+// A lease and an execution have separate end times, and neither changes the other.
 func TestLeaseAndExecutionTimeoutAreSetApart(t *testing.T) {
 	spec.Covers(t, "Q-101")
 	for _, ttl := range []time.Duration{5 * time.Second, 20 * time.Second} {
@@ -359,7 +358,7 @@ func TestFencing(t *testing.T) {
 		t.Errorf("the id alone names a lease: %v", err)
 	}
 
-	// At its end it is worth nothing, before anyone takes the job over.
+	// A lease is invalid from its expiry, even before another worker has the job.
 	j.after(5 * time.Second)
 	j.refuses(gq.ErrStaleLease, held(first))
 	j.is(gq.StatusRunning)
@@ -378,8 +377,8 @@ func TestFencing(t *testing.T) {
 	j.refuses(gq.ErrStaleLease, held(first))
 }
 
-// TestLostReply: between the answer that was lost and the repeated call another
-// worker may have got the job.
+// TestLostReply: between a lost reply and the repeated call another worker may have claimed
+// the job.
 func TestLostReply(t *testing.T) {
 	j := submit(t, policy(gq.PresetJobModel, func(p *gq.Policy) { p.Backoff.Initial = 1 }))
 	first := j.run()

@@ -18,8 +18,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// TestRandomWalk drives jobs through random verbs, under random policies, and
-// checks after each step what must hold whatever happens.
+// TestRandomWalk applies random verbs to jobs, under random policies, and checks the
+// invariants after each step.
 func TestRandomWalk(t *testing.T) {
 	spec.Covers(t, "Q-21", "Q-35", "Q-36", "Q-53", "Q-58", "Q-84", "J-17", "J-36", "J-37", "J-38", "J-71", "J-136", "J-137", "J-141")
 	reached := map[gq.Status]int{}
@@ -45,8 +45,8 @@ type walker struct {
 	*rapid.T
 	s      gq.State
 	now    time.Time
-	refs   []gq.LeaseRef // every lease there ever was, and one that never was
-	moved  gq.Status     // after the last event
+	refs   []gq.LeaseRef // every lease so far, and one that was never issued
+	moved  gq.Status     // status after the last event
 	starts int
 }
 
@@ -86,11 +86,11 @@ func newWalker(r *rapid.T, preset gq.Preset) *walker {
 	return w
 }
 
-// move is a verb and what is asked of it.
+// move is a verb with its arguments.
 type move struct {
 	name    string
 	apply   verb
-	ref     *gq.LeaseRef // the lease it names
+	ref     *gq.LeaseRef // the lease in the call
 	settles bool
 }
 
@@ -177,7 +177,7 @@ func (w *walker) step() {
 	w.always()
 }
 
-// fenced: whoever does not hold the job changes nothing.
+// fenced: a caller that does not hold the job changes nothing.
 func (w *walker) fenced(m move, before gq.State, err error, unchanged bool) {
 	if m.ref == nil {
 		return
@@ -190,7 +190,7 @@ func (w *walker) fenced(m move, before gq.State, err error, unchanged bool) {
 	}
 }
 
-// onTime: time does something when it is due, and nothing otherwise.
+// onTime: Advance changes a job when it is due, and not otherwise.
 func (w *walker) onTime(m move, before, next gq.State, events []gq.Event) {
 	if m.name != "advance" {
 		return
@@ -204,7 +204,7 @@ func (w *walker) onTime(m move, before, next gq.State, events []gq.Event) {
 	}
 }
 
-// history: what is told is a walk through the table of moves.
+// history: the events follow the table of moves.
 func (w *walker) history(next gq.State, events []gq.Event) {
 	moved := false
 	for _, e := range events {
@@ -234,7 +234,7 @@ func (w *walker) history(next gq.State, events []gq.Event) {
 	}
 }
 
-// counted: what the counters may do in one step.
+// counted: how the counters may change in one step.
 func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done bool) {
 	claimed := m.name == "claim" && done
 	if want := before.Version + map[bool]gq.LeaseVersion{true: 1}[claimed]; next.Version != want {
@@ -274,7 +274,7 @@ func (w *walker) counted(m move, before, next gq.State, events []gq.Event, done 
 	}
 }
 
-// always holds in every state.
+// always has the invariants of every state.
 func (w *walker) always() {
 	s := w.s
 	switch view := (projection.View{Status: s.Status, Detail: s.Detail, Attempt: s.Attempt}).Semantics(); view {
