@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// pooled configures a queue in a pool that is occupied at the start.
+// pooled configures a queue in a pool whose capacity is taken at the start.
 func (f *fixture) pooled(queue string, capacity int64) {
 	f.Helper()
 	if err := f.PutPool(f.Context(), gq.Pool{Name: "p", Capacity: capacity, AtStart: true}); err != nil {
@@ -51,7 +51,7 @@ func TestAdmit(t *testing.T) {
 		if err != nil || x.Cause != gq.CausePool || !strings.Contains(x.Summary, "has 2 of 5 left") || len(x.Jobs) != 1 || x.Jobs[0].Job != first {
 			t.Errorf("why it does not run: %+v, %v", x.Reason, err)
 		}
-		// Nobody else may ask, and who is late may not either.
+		// Other workers and late calls are refused.
 		if _, err := f.Admit(t.Context(), gq.LeaseRef{ID: ref.ID, Worker: "x"}, 0, 0); !errors.Is(err, gq.ErrStaleLease) {
 			t.Errorf("another worker: %v", err)
 		}
@@ -76,7 +76,7 @@ func TestReport(t *testing.T) {
 		if err != nil || s.Detail != gq.DetailLeasePending || s.Note != "warm" {
 			t.Errorf("%+v, %v", s, err)
 		}
-		// Refused as a whole.
+		// The whole call is refused.
 		if _, err := f.Report(t.Context(), ref, gq.DetailPreparing, machine.Report{Note: "back"}); !errors.Is(err, gq.ErrIllegalMove) {
 			t.Errorf("backwards: %v", err)
 		}
@@ -197,7 +197,7 @@ func TestSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		wants("after its sample", second)
-		// Many at once are counted in steps.
+		// Many events are counted in several steps.
 		specs := make([]gq.Spec, 700)
 		for i := range specs {
 			specs[i] = gq.Spec{Type: "t"}
@@ -209,7 +209,7 @@ func TestSamples(t *testing.T) {
 		}
 		wants("with thousands of events", map[machine.Measure]int64{machine.SubmittedCount: 2803, machine.QueuedLevel: 2802})
 
-		// A range begins with how things stood, and counts nothing from before.
+		// A range begins with the levels at its start, without earlier counts.
 		time.Sleep(time.Hour)
 		samples, err := f.Samples(t.Context(), "p", time.Now().Add(-time.Minute))
 		if err != nil || len(samples) != 2 || samples[0].Values[machine.QueuedLevel] != 2802 || samples[0].Values[machine.SubmittedCount] != 0 {
@@ -218,7 +218,7 @@ func TestSamples(t *testing.T) {
 	})
 }
 
-// meddled is a store in which something happens before documents are listed.
+// meddled is a store that calls a function before documents are listed.
 type meddled struct {
 	store.Store
 	meddle func()
@@ -232,8 +232,7 @@ func (m *meddled) Docs(ctx context.Context, kind, after string, limit int) ([]st
 	return m.Store.Docs(ctx, kind, after, limit)
 }
 
-// An engine that keeps a sample while another one reads does not make it count
-// twice.
+// If an engine stores a sample while another reads, no event is counted twice.
 func TestSamplesMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(meddled)
@@ -265,7 +264,7 @@ func TestSamplesMeanwhile(t *testing.T) {
 	})
 }
 
-// What is older than its retention goes, and an idle pool writes nothing.
+// Samples past their retention are deleted, and an idle pool writes nothing.
 func TestSamplesKept(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.pooled(gq.DefaultQueue, 5)

@@ -10,20 +10,20 @@ import (
 // authorizeKey is the key under which a context carries an authorisation hook.
 type authorizeKey struct{}
 
-// WithAuthorize returns a context for one call of an engine on behalf of a caller that may
-// not do everything. The engine asks allow with the queue of each job that the call names
-// by id or lease, once it has found the job and before it changes or returns anything. An
-// error of allow is the answer to the call, or to that item of it. A job or lease that does
-// not exist is answered without asking.
+// WithAuthorize returns a context for one call of an engine on behalf of a caller with
+// limited rights. For each job that the call names by id or lease, the engine calls allow
+// with the job's queue, after it has found the job and before it changes or returns
+// anything. An error of allow fails the call, or that item of it. allow is not called for a
+// job or lease that does not exist.
 //
-// It is for calls that name jobs or leases: Get, ByLease, Wait, Explain, History,
-// UpdateMetadata, Cancel, Replay, Purge, Advance, and those of lease holders. The others ignore
-// it. allow may be called more than once and by several goroutines.
+// It works for calls that name jobs or leases: Get, ByLease, Wait, Explain, History,
+// UpdateMetadata, Cancel, Replay, Purge, Advance, and those of lease holders. Other calls
+// ignore it. allow may be called more than once and by several goroutines.
 func WithAuthorize(ctx context.Context, allow func(queue string) error) context.Context {
 	return context.WithValue(ctx, authorizeKey{}, allow)
 }
 
-// authorizing is the hook of a context, nil if it has none.
+// authorizing returns the hook of a context, nil if it has none.
 func authorizing(ctx context.Context) func(queue string) error {
 	allow, _ := ctx.Value(authorizeKey{}).(func(string) error)
 	if allow == nil {
@@ -37,7 +37,7 @@ func authorizing(ctx context.Context) func(queue string) error {
 	}
 }
 
-// authorize asks the hook of a context about a job that was read.
+// authorize calls the hook of a context for the queue of a job that was read.
 func authorize(ctx context.Context, queue string) error {
 	if allow := authorizing(ctx); allow != nil {
 		return allow(queue)
@@ -45,13 +45,13 @@ func authorize(ctx context.Context, queue string) error {
 	return nil
 }
 
-// refusal is the error of a hook. Its caller gets that error as it is, without the words
-// of the layers it has passed.
+// refusal is the error of a hook. The caller gets that error unchanged, without the context
+// that other layers added.
 type refusal struct{ error }
 
 func (r *refusal) Unwrap() error { return r.error }
 
-// unwrapRefusal is the hook's own error if err contains one.
+// unwrapRefusal returns the hook's own error if err contains one.
 func unwrapRefusal(err error) (error, bool) {
 	var r *refusal
 	if errors.As(err, &r) {
@@ -60,7 +60,7 @@ func unwrapRefusal(err error) (error, bool) {
 	return err, false
 }
 
-// authorizeUpdates has a store ask the hook of a context about each job before it changes.
+// authorizeUpdates makes the store call the hook of a context before it changes a job.
 func authorizeUpdates(ctx context.Context, updates []store.Update) []store.Update {
 	if allow := authorizing(ctx); allow != nil {
 		for i := range updates {

@@ -23,8 +23,7 @@ func mine() gq.Policy {
 	return p
 }
 
-// A strategy that the store was opened with counts for a handler's failure and for a lost
-// lease.
+// A strategy registered with the store applies to a handler's failure and to a lost lease.
 func TestBackoffIsRegisteredOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBackoffFixture(t, map[string]machine.BackoffFunc{"mine": forty})
@@ -35,14 +34,14 @@ func TestBackoffIsRegisteredOnce(t *testing.T) {
 			t.Errorf("after a failure the job waits %v, want 40m", time.Until(s.RunAt))
 		}
 		time.Sleep(time.Minute)
-		f.claim(0) // the store takes the lease back by itself
+		f.claim(0) // the store ends the expired lease
 		if s := f.get(lost).State; s.Status != gq.StatusRetrying || time.Until(s.RunAt) != 40*time.Minute {
 			t.Errorf("after its lease was lost the job is %s and waits %v, want RETRYING and 40m", s.Status, time.Until(s.RunAt))
 		}
 	})
 }
 
-// newBackoffFixture is a fixture with strategies of its own.
+// newBackoffFixture returns a fixture with custom strategies.
 func newBackoffFixture(t *testing.T, backoffs map[string]machine.BackoffFunc) *fixture {
 	t.Helper()
 	s, err := local.OpenMemory(local.Options{Config: store.Config{Backoffs: backoffs}})
@@ -57,8 +56,8 @@ func newBackoffFixture(t *testing.T, backoffs map[string]machine.BackoffFunc) *f
 	return &fixture{T: t, Engine: newEngine(t, s, engine.Options{}), store: s}
 }
 
-// TestUnregisteredBackoffIsRefused names a strategy that nobody has registered, in every
-// call that takes a policy.
+// TestUnregisteredBackoffIsRefused names an unregistered strategy in every call that takes
+// a policy.
 func TestUnregisteredBackoffIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		ctx := t.Context()

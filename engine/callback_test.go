@@ -19,9 +19,8 @@ type checkingCallbacks func(url string) error
 func (c checkingCallbacks) CheckURL(url string) error   { return c(url) }
 func (checkingCallbacks) CatchUp(context.Context) error { return nil }
 
-// TestCallbacksAreCheckedWhenGiven checks that an address to which no delivery
-// can be made is refused wherever a client gives one, and not where a job that
-// was accepted before is repeated.
+// TestCallbacksAreCheckedWhenGiven checks that every call with an undeliverable callback
+// URL is refused, but not the replay of a job that was accepted earlier.
 func TestCallbacksAreCheckedWhenGiven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const bad = "http://bad.example/"

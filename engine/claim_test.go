@@ -43,7 +43,7 @@ func TestClaimBringsPayloadAndCheckpoint(t *testing.T) {
 	})
 }
 
-// TestLongPoll wakes a waiting claim by whatever can make a job claimable.
+// TestLongPoll wakes a waiting claim by everything that can make a job claimable.
 func TestLongPoll(t *testing.T) {
 	type world struct {
 		*fixture
@@ -53,8 +53,8 @@ func TestLongPoll(t *testing.T) {
 		name string
 		prep func(w world)          // before the claim
 		act  func(w world)          // while it waits, 10 s later; may be nil
-		want time.Duration          // after which it has a job
-		slow bool                   // where the store tells nothing it may take a second longer
+		want time.Duration          // when the claim gets a job
+		slow bool                   // without notifications it may take a second longer
 		req  func(*gq.ClaimRequest) // may be nil
 	}{
 		{name: "Submit", act: func(w world) { w.submit(gq.Spec{}) }, want: 10 * time.Second, slow: true},
@@ -140,7 +140,7 @@ func TestLongPoll(t *testing.T) {
 	}
 }
 
-// TestNoHerd has ten thousand claims wait for one job at a time.
+// TestNoHerd: ten thousand claims wait for one job at a time.
 func TestNoHerd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c *counting
@@ -172,8 +172,8 @@ func TestNoHerd(t *testing.T) {
 		if len(got) != jobs {
 			t.Fatalf("%d of %d jobs were claimed", len(got), jobs)
 		}
-		// For each job: the claim that gets it, those it sends to look for more,
-		// and one for the news of the claim itself.
+		// For each job: the claim that gets it, the claims that it makes retry, and one for
+		// the news of the claim itself.
 		if n := c.claims.Load() - before; n > 8*jobs {
 			t.Errorf("%d claims for %d jobs", n, jobs)
 		}
@@ -200,8 +200,8 @@ func TestNoHerd(t *testing.T) {
 	})
 }
 
-// TestNoClaimsInVain has a worker with many slots get a job now and then: what it asks
-// for again at once was all there was.
+// TestNoClaimsInVain: a worker with many free slots gets a job now and then, and does not
+// claim again when there are no more.
 func TestNoClaimsInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c *counting
@@ -340,8 +340,8 @@ func TestDueAmidNews(t *testing.T) {
 	})
 }
 
-// TestJobsBetweenTryingAndWaiting has a job come in after a claim has looked and before
-// it waits, at first and when the engine knows the line.
+// TestJobsBetweenTryingAndWaiting: a job arrives after a claim came back empty and before
+// it waits, for the first claim and for later ones.
 func TestJobsBetweenTryingAndWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g *gate
@@ -353,7 +353,7 @@ func TestJobsBetweenTryingAndWaiting(t *testing.T) {
 			go func() {
 				got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", N: 1 + i%2, Wait: time.Hour}))
 			}()
-			synctest.Wait() // it has looked, and its answer is held
+			synctest.Wait() // it came back empty, and its answer is held
 			f.submit(gq.Spec{})
 			time.Sleep(time.Second)
 			release()
@@ -365,8 +365,8 @@ func TestJobsBetweenTryingAndWaiting(t *testing.T) {
 	})
 }
 
-// TestJobsBeforeTheFirstNews has a job come in after a claim has looked and before
-// anybody hears news, which a claim for something else then does.
+// TestJobsBeforeTheFirstNews: a job arrives after a claim came back empty and before the
+// engine subscribes to news, which a claim of another queue then causes.
 func TestJobsBeforeTheFirstNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g *gate
@@ -377,7 +377,7 @@ func TestJobsBeforeTheFirstNews(t *testing.T) {
 		go func() {
 			got <- must[[]gq.Job](t)(f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Wait: time.Hour, N: 1}))
 		}()
-		synctest.Wait() // it has looked, and its answer is held
+		synctest.Wait() // it came back empty, and its answer is held
 		f.submit(gq.Spec{})
 		g.pass()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -395,8 +395,8 @@ func TestJobsBeforeTheFirstNews(t *testing.T) {
 	})
 }
 
-// TestAbandonedClaim ends the context of a claim whose answer is on its way: the
-// job must not be held by nobody.
+// TestAbandonedClaim ends the context of a claim whose answer is on its way: the job must
+// be released.
 func TestAbandonedClaim(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		t.Run(fmt.Sprint("Wait", wait), func(t *testing.T) {
@@ -444,8 +444,7 @@ func TestAbandonedClaim(t *testing.T) {
 	}
 }
 
-// TestWaitsForRate has claim after claim wait until a rate lets the next job
-// through.
+// TestWaitsForRate: claims wait, one after the other, until a rate allows the next job.
 func TestWaitsForRate(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		must[gq.Queue](t)(f.ChangeQueue(t.Context(), gq.DefaultQueue, func(q *gq.Queue) { q.Rate = gq.Rate{Count: 1, Per: 10 * time.Second} }))
@@ -462,8 +461,8 @@ func TestWaitsForRate(t *testing.T) {
 	})
 }
 
-// TestHoldPassesStart has someone wait for a job to start while there is no room
-// for that in its pool. Who wants to hold it finds it all the same.
+// TestHoldPassesStart: a claim that starts jobs waits because the pool has no room. A claim
+// that only holds the job gets it.
 func TestHoldPassesStart(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		if err := f.PutPool(t.Context(), gq.Pool{Name: "p", Capacity: 1, AtStart: true}); err != nil {
@@ -503,7 +502,7 @@ func TestEndOfWait(t *testing.T) {
 	})
 }
 
-// TestClosedStoreEndsWaits lets nobody wait for a store that is gone.
+// TestClosedStoreEndsWaits: waits end when the store is closed.
 func TestClosedStoreEndsWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		claimed, waited, ran := make(chan error, 1), make(chan error, 1), make(chan error, 1)
@@ -527,14 +526,14 @@ func TestClosedStoreEndsWaits(t *testing.T) {
 	})
 }
 
-// heldUp is a store whose claims from a queue, after the first, take until they are let
-// go.
+// heldUp is a store whose claims from a queue, after the first, block until they are
+// released.
 type heldUp struct {
 	store.Store
 	queue string
 	calls atomic.Int64
-	begun chan struct{} // receives when such a claim has begun
-	let   chan struct{} // closed to let them go
+	begun chan struct{} // receives when such a claim starts
+	let   chan struct{} // closed to release them
 }
 
 func (h *heldUp) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
@@ -549,8 +548,8 @@ func (h *heldUp) Notify(events bool, f func(store.News)) (stop func()) {
 	return h.Store.(store.Notifier).Notify(events, f)
 }
 
-// TestALineThatIsHeldUpHoldsUpNoOther has claims wait for two queues, of which one has
-// jobs that somebody has locked.
+// TestALineThatIsHeldUpHoldsUpNoOther: claims wait for two queues, and the jobs of one are
+// locked.
 func TestALineThatIsHeldUpHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &heldUp{queue: "slow", begun: make(chan struct{}, 100), let: make(chan struct{})}

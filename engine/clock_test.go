@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// Now is the time of a store whose clock is known: it stands where that stands, and like the
-// store's time it never runs backwards.
+// Now returns the time of the store's clock if it is known. Like the store's time it never
+// runs backwards.
 func TestNowIsTheStoresTime(t *testing.T) {
 	begin := time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC)
 	clock := storetest.NewClock(begin)

@@ -61,7 +61,7 @@ func TestCronFaults(t *testing.T) {
 	}
 }
 
-// TestCronNext is a table of calendars, a time and the firing times that follow.
+// TestCronNext is a table of expressions, a time and the next firing times.
 func TestCronNext(t *testing.T) {
 	for _, test := range []struct {
 		name, cron, zone, after string
@@ -110,10 +110,10 @@ func TestCronNext(t *testing.T) {
 			"OverlapHourly", "30 * * * *", "Europe/Berlin", "2026-10-25T01:45:00+02:00",
 			"2026-10-25T02:30:00+02:00 2026-10-25T02:30:00+01:00 2026-10-25T03:30:00+01:00",
 		},
-		// Where midnight does not exist, and where the clocks move by half an hour.
+		// Zones where midnight does not exist, and where the clocks change by half an hour.
 		{"NoMidnight", "0 0 * * *", "America/Santiago", "2026-09-05T12:00:00-04:00", "2026-09-06T01:00:00-03:00 2026-09-07T00:00:00-03:00"},
 		{"HalfHourGap", "15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00:00+10:30", "2026-10-04T02:30:00+11:00 2026-10-05T02:15:00+11:00"},
-		// Samoa had no 30 December 2011 at all.
+		// Samoa skipped 30 December 2011.
 		{"NoDay", "0 12 * * *", "Pacific/Apia", "2011-12-29T13:00:00-10:00", "2011-12-31T00:00:00+14:00 2011-12-31T12:00:00+14:00"},
 	} {
 		s, faults := firingTimesOf(&gq.Schedule{Cron: test.cron, TimeZone: test.zone})
@@ -183,8 +183,7 @@ func TestDueTimes(t *testing.T) {
 	}
 }
 
-// FuzzCron: whatever the expression, parsing ends, and every accepted one has firing times
-// that only go forward.
+// FuzzCron: parsing any expression ends, and the firing times of an accepted one increase.
 func FuzzCron(f *testing.F) {
 	for _, s := range []string{"* * * * *", "*/5 1-3 1,15 jan-mar MON", "@daily", "0 0 31 2 *", "1/2 * * * * *", "? ? ? ? ?", "H * * * *", "0 0 L * *", "0 0 * * 5#3"} {
 		f.Add(s, int64(1_790_000_000))

@@ -10,8 +10,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestDeclareQueueKeepsTheOperator starts a program again and again, while an operator
-// changes its queue.
+// TestDeclareQueueKeepsTheOperator starts a program several times while an operator changes
+// its queue.
 func TestDeclareQueueKeepsTheOperator(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		ctx := t.Context()
@@ -55,8 +55,8 @@ func TestDeclareQueueKeepsTheOperator(t *testing.T) {
 	})
 }
 
-// TestDeclareQueueThatExists declares a queue that had jobs before, or that an operator
-// has configured before the first start.
+// TestDeclareQueueThatExists declares a queue that already had jobs, or that an operator
+// configured before the first start.
 func TestDeclareQueueThatExists(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.submit(gq.Spec{Queue: "used"})

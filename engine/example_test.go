@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// exampleEngine is an engine over an empty store in memory.
+// exampleEngine returns an engine over an empty store in memory.
 func exampleEngine() (e *engine.Engine, done func()) {
 	s, err := local.OpenMemory(local.Options{}) // or local.Open("gq-data", …), to keep the jobs
 	if err != nil {
@@ -24,8 +24,8 @@ func exampleEngine() (e *engine.Engine, done func()) {
 	return e, func() { _ = s.Close() }
 }
 
-// A job is submitted, run by a worker and waited for. Package worker does the
-// middle part for you.
+// A job is submitted, run by a worker and waited for. Package worker does the middle part
+// for you.
 func Example() {
 	e, done := exampleEngine()
 	defer done()
@@ -117,7 +117,7 @@ func ExampleEngine_Explain() {
 	// then no_worker: no live worker claims type report of queue nightly from this server
 }
 
-// A schedule fires once for each slot, however many engines look after it.
+// A schedule fires once for each slot, however many engines run it.
 func ExampleEngine_PutSchedule() {
 	e, done := exampleEngine()
 	defer done()

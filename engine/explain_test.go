@@ -11,8 +11,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestExplain puts a job into every situation there is and asks why it does not
-// run.
+// TestExplain puts a job into every situation and asks why it does not run.
 func TestExplain(t *testing.T) {
 	type answer struct {
 		cause   gq.Cause
@@ -22,7 +21,7 @@ func TestExplain(t *testing.T) {
 		jobs    int
 		also    []gq.Cause
 	}
-	serve := func(f *fixture, more ...func(*gq.ClaimRequest)) { // a worker that is there and finds nothing
+	serve := func(f *fixture, more ...func(*gq.ClaimRequest)) { // a live worker that finds nothing
 		f.claim(0, append([]func(*gq.ClaimRequest){as("idle")}, more...)...)
 	}
 	queue := func(f *fixture, change func(*gq.Queue)) {
@@ -229,7 +228,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestExplainAll has everything in the way at once: the first thing comes first.
+// TestExplainAll: with every obstacle at once, the first blocking one comes first.
 func TestExplainAll(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.putQueue(gq.Queue{Name: "q", MaxRunning: 1, KeyLimit: 1})
@@ -258,7 +257,7 @@ func TestExplainAll(t *testing.T) {
 	})
 }
 
-// TestRateWakesWaiter lets a waiting claim through when the rate does.
+// TestRateWakesWaiter: a waiting claim gets a job when the rate allows it.
 func TestRateWakesWaiter(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.putQueue(gq.Queue{Name: "q", Rate: gq.Rate{Count: 6, Per: time.Minute}})

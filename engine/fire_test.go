@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// onEachStore runs a test over a store in memory and over PostgreSQL. Each call of
-// again is another handle of the same data.
+// onEachStore runs a test over a store in memory and over PostgreSQL. Each call of again
+// returns another handle of the same data.
 func onEachStore(t *testing.T, f func(t *testing.T, again func() store.Store)) {
 	t.Helper()
 	t.Run("Local", func(t *testing.T) {
@@ -40,8 +40,7 @@ func onEachStore(t *testing.T, f func(t *testing.T, again func() store.Store)) {
 	})
 }
 
-// interrupted is a store in front of which something happens just before jobs are
-// inserted, once.
+// interrupted is a store that calls a function once, just before jobs are inserted.
 type interrupted struct {
 	store.Store
 	before func()
@@ -63,8 +62,8 @@ func (i *interrupted) Change(ctx context.Context, c store.Change) (store.Changed
 	return i.Store.(store.Changer).Change(ctx, c)
 }
 
-// TestScheduleDoesNotFireOnceStopped stops or changes a schedule in the middle of a
-// sweep that is about to fire it. Whoever was answered sees no job of it after that.
+// TestScheduleDoesNotFireOnceStopped stops or changes a schedule while a sweep is about to
+// fire it. After the call has returned, the schedule creates no job.
 func TestScheduleDoesNotFireOnceStopped(t *testing.T) {
 	onEachStore(t, func(t *testing.T, again func() store.Store) {
 		operator := newEngine(t, again(), engine.Options{})
@@ -106,9 +105,9 @@ func TestScheduleDoesNotFireOnceStopped(t *testing.T) {
 	})
 }
 
-// TestScheduleKnowsItsJobs lets engines fire schedules while others pause, resume and
-// delete them. A schedule that was stopped has the jobs it had when that was answered,
-// each slot has one job, and the schedule knows how many and the last.
+// TestScheduleKnowsItsJobs: engines fire schedules while others pause, resume and delete
+// them. A stopped schedule creates no jobs after the call has returned, each slot has one
+// job, and the schedule has the right count and last job.
 func TestScheduleKnowsItsJobs(t *testing.T) {
 	onEachStore(t, func(t *testing.T, again func() store.Store) {
 		engines := []*engine.Engine{newEngine(t, again(), engine.Options{}), newEngine(t, again(), engine.Options{})}

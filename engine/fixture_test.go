@@ -21,8 +21,8 @@ import (
 // TestMain fails the package if a goroutine outlives its tests.
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fixture is an engine over a store in memory, in a bubble where time passes only
-// when everyone waits for it.
+// fixture is an engine over a store in memory, in a bubble where time passes only when all
+// goroutines wait.
 type fixture struct {
 	*testing.T
 	*engine.Engine
@@ -38,8 +38,8 @@ func bubble(t *testing.T, f func(t *testing.T, f *fixture)) {
 	})
 }
 
-// newFixture opens a store and an engine over it, or over what wrap makes of it.
-// Inside a bubble it must be closed in the bubble.
+// newFixture opens a store and an engine over it, or over the store that wrap returns.
+// Inside a bubble, close it in the bubble.
 func newFixture(t *testing.T, o engine.Options, wrap func(store.Store) store.Store) *fixture {
 	t.Helper()
 	s := open(t)
@@ -55,7 +55,7 @@ func open(t *testing.T) store.Store {
 	return openKept(t, 24*time.Hour)
 }
 
-// openKept opens a store that keeps finished jobs so long.
+// openKept opens a store with the given retention.
 func openKept(t *testing.T, kept time.Duration) store.Store {
 	t.Helper()
 	s, err := local.OpenMemory(local.Options{Config: store.Config{
@@ -81,7 +81,7 @@ func newEngine(t *testing.T, s store.Store, o engine.Options) *engine.Engine {
 	return e
 }
 
-// run drives the engine's timers until the test ends.
+// run runs the engine until the test ends.
 func (f *fixture) run() {
 	f.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -95,7 +95,7 @@ func (f *fixture) run() {
 	})
 }
 
-// submit makes a job that must be accepted.
+// submit submits a job, which must be accepted.
 func (f *fixture) submit(s gq.Spec) gq.JobID {
 	f.Helper()
 	if s.Type == "" {
@@ -131,7 +131,7 @@ func (f *fixture) take(more ...func(*gq.ClaimRequest)) (gq.Job, gq.LeaseRef) {
 	return j, j.State.Lease.Ref()
 }
 
-// runAt moves the earliest start of a job, as no call of the engine can.
+// runAt changes the earliest start of a job, which no call of the engine can.
 func (f *fixture) runAt(id gq.JobID, after time.Duration) gq.JobID {
 	f.Helper()
 	updated, err := f.store.Update(f.Context(), []store.Update{{
@@ -221,7 +221,7 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// counting counts calls to a store, and passes its news on.
+// counting counts calls to a store, and passes on its notifications.
 type counting struct {
 	store.Store
 	claimCalls, claims, gets, events atomic.Int64
@@ -247,17 +247,17 @@ func (c *counting) Notify(events bool, f func(store.News)) (stop func()) {
 	return c.Store.(store.Notifier).Notify(events, f)
 }
 
-// silent is a store that tells no news.
+// silent is a store without notifications.
 type silent struct{ store.Store }
 
 func (s silent) Change(ctx context.Context, c store.Change) (store.Changed, error) {
 	return s.Store.(store.Changer).Change(ctx, c)
 }
 
-// stalled is a store that hangs until the context of a call ends.
+// stalled is a store whose calls block until their context ends.
 type stalled struct {
 	store.Store
-	reads bool // reading queues hangs too
+	reads bool // reading queues blocks too
 }
 
 func (s stalled) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Queue, error) {
@@ -273,12 +273,11 @@ func (stalled) Insert(ctx context.Context, _ []store.Group) ([]store.Inserted, e
 	return nil, ctx.Err()
 }
 
-// gate lets claims through to the store and keeps their answers until it is
-// opened.
+// gate passes claims to the store and holds their answers until it is opened.
 type gate struct {
 	store.Store
 	mu   sync.Mutex
-	held chan struct{} // nil lets everything through; guarded by mu
+	held chan struct{} // nil holds nothing; guarded by mu
 }
 
 func (g *gate) Notify(events bool, f func(store.News)) (stop func()) {
@@ -309,7 +308,7 @@ func (g *gate) hold() (release func()) {
 	}
 }
 
-// pass lets later claims through, whose answers are not held.
+// pass lets later claims through without holding their answers.
 func (g *gate) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -115,7 +115,7 @@ func (e *Engine) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 		if len(events) > 0 {
 			err = authorize(ctx, events[0].Queue)
 		} else if authorizing(ctx) != nil {
-			_, err = e.Get(ctx, id, 0) // asks
+			_, err = e.Get(ctx, id, 0) // calls the authorisation hook
 		}
 	}
 	if err != nil {

@@ -100,7 +100,7 @@ func TestListAndEvents(t *testing.T) {
 	})
 }
 
-// pages reads a list to its end and tells what each page has.
+// pages reads all pages of a list and returns the content of each.
 func (f *fixture) pages(q gq.Query) (all []gq.JobID, sizes []int) {
 	f.Helper()
 	for {
@@ -171,8 +171,8 @@ func TestListByTypeAndTag(t *testing.T) {
 	})
 }
 
-// TestListByTypeIsBounded has one job of a type behind more others than are read
-// for a page. Cancel and purge go on where a page ends.
+// TestListByTypeIsBounded has one job of a type after more other jobs than one page scans.
+// Cancel and purge continue where a page ends.
 func TestListByTypeIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		wanted := gq.Query{Types: []string{"rare"}}
@@ -305,7 +305,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Engines that change a queue at the same time undo nothing of each other.
+// Engines that change a queue at the same time do not undo each other's changes.
 func TestChangesOfAQueueByManyEngines(t *testing.T) {
 	s := open(t)
 	first := newEngine(t, s, engine.Options{})

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// With a shorter key window jobs with keys, and those of schedules, go into a
-// store that keeps jobs for less than a day.
+// With a shorter key window, a store that keeps jobs for less than a day accepts jobs with
+// keys and jobs of schedules.
 func TestKeyWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openKept(t, time.Hour)

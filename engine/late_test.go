@@ -10,15 +10,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestLateClaimIsGivenBack keeps the answer of the store until most of the lease is
-// over, or all of it. Who waits gets the job later, with a lease that is worth something;
-// who does not gets nothing, and the job is there for the next one.
+// TestLateClaimIsGivenBack holds the store's answer until most of the lease, or all of it,
+// is over. A waiting claim gets the job later under a useful lease; a claim that does not
+// wait gets nothing, and the job is claimable again.
 func TestLateClaimIsGivenBack(t *testing.T) {
 	for name, test := range map[string]struct {
 		late, wait time.Duration
 		got        int
 		losses     int
-		waitQueue  bool // the job comes while the claim waits
+		waitQueue  bool // the job arrives while the claim waits
 	}{
 		"InTime":                   {late: 10 * time.Second, got: 1},
 		"MostIsOver":               {late: 50 * time.Second},
@@ -48,7 +48,7 @@ func TestLateClaimIsGivenBack(t *testing.T) {
 					done <- jobs
 				}()
 				if test.waitQueue {
-					synctest.Wait() // it has found nothing and waits
+					synctest.Wait() // it came back empty and waits
 					release = g.hold()
 					f.submit(gq.Spec{})
 				}

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestAnswersBelongToTheCaller overwrites everything that the engine has returned, and
-// wants it to say afterwards what it said before.
+// TestAnswersBelongToTheCaller overwrites every result of the engine and checks that the
+// engine then returns the same as before.
 func TestAnswersBelongToTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		ctx := t.Context()
@@ -60,7 +60,7 @@ func TestAnswersBelongToTheCaller(t *testing.T) {
 				}
 			}
 		}
-		own := func(v any) any { // what an interface holds cannot be written to
+		own := func(v any) any { // the value in an interface cannot be written to
 			p := reflect.New(reflect.TypeOf(v))
 			p.Elem().Set(reflect.ValueOf(v))
 			return p.Interface()

@@ -21,7 +21,7 @@ func (e *Engine) Purge(ctx context.Context, id gq.JobID) error {
 	case job.State.Live():
 		return gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, job.State.Status)
 	}
-	answers, err := e.purge(ctx, []gq.Job{job}, id) // a job keeps its queue, so what was asked still holds
+	answers, err := e.purge(ctx, []gq.Job{job}, id) // a job's queue never changes, so the authorisation still holds
 	if err != nil {
 		return jobError("purge", id, err)
 	}

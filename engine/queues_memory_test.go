@@ -13,9 +13,9 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// liveHeap is how many bytes are in use after a collection.
+// liveHeap returns the bytes in use after a garbage collection.
 func liveHeap() int64 {
-	for range 3 { // what cleanups let go is found by the next one
+	for range 3 { // a later collection frees what cleanups released
 		runtime.GC()
 	}
 	var m runtime.MemStats
@@ -23,15 +23,15 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A queue whose jobs have ended costs the engine nothing, and a store that keeps its
-// jobs elsewhere little more than its name. The embedded store has a test of its own.
+// A queue whose jobs have ended costs the engine nothing, and costs a store that keeps its
+// jobs elsewhere little more than its name. The embedded store has its own test.
 func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 	const (
 		queues = 4000
-		most   = 512 // bytes of each
+		most   = 512 // bytes per queue
 	)
 	url := pgtest.Own(t).Database(t)
-	// use opens the store, has f do its work and measures what is live then.
+	// use opens the store, calls f and measures the live heap.
 	use := func(f func(e *engine.Engine)) int64 {
 		t.Helper()
 		before := liveHeap()
@@ -58,7 +58,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 		return used
 	}
 	nothing := func(*engine.Engine) {}
-	use(nothing) // what is made once in a process
+	use(nothing) // allocate what a process allocates once
 	empty := use(nothing)
 	worked := use(func(e *engine.Engine) {
 		specs := make([]gq.Spec, 500)

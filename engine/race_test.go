@@ -17,17 +17,17 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// ledger knows who holds what, by the instants that the store stamped.
+// ledger records which worker holds which job, by the store's times.
 type ledger struct {
 	mu     sync.Mutex
 	held   map[gq.JobID]hold
 	faults []string
-	lost   int // leases that ran out
+	lost   int // expired leases
 }
 
 type hold struct {
 	version gq.LeaseVersion
-	until   time.Time // zero once it was given up
+	until   time.Time // zero after it was released
 }
 
 func (l *ledger) grant(j *gq.Job) {
@@ -48,7 +48,7 @@ func (l *ledger) grant(j *gq.Job) {
 	l.held[j.State.ID] = hold{lease.Version, lease.ExpiresAt}
 }
 
-// change notes how a holder's lease stands: until an instant, or not any more.
+// change records that a holder's lease lasts until a time, or has ended.
 func (l *ledger) change(id gq.JobID, v gq.LeaseVersion, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,9 +57,8 @@ func (l *ledger) change(id gq.JobID, v gq.LeaseVersion, until time.Time) {
 	}
 }
 
-// TestTwoEngines lets workers of two engines fight over the jobs of one store.
-// Some are slow and lose their leases, some give jobs back, and all keep trying
-// with what they no longer hold.
+// TestTwoEngines: workers of two engines compete for the jobs of one store. Some are slow
+// and lose their leases, some release jobs, and all keep making calls under lost leases.
 func TestTwoEngines(t *testing.T) {
 	spec.Covers(t, "Q-22", "Q-82")
 	random := seeded(t)
@@ -105,11 +104,12 @@ func TestTwoEngines(t *testing.T) {
 					for k := range got {
 						j := &got[k]
 						ref, id := j.State.Lease.Ref(), j.State.ID
-						if r.IntN(3) == 0 { // slow; may or may not be too slow
+						if r.IntN(3) == 0 { // slow, possibly too slow
 							time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
 						}
 						if r.IntN(3) == 0 {
-							// Before the beat: it may be granted while another claims.
+							// Before the heartbeat: it may succeed while another worker
+							// claims.
 							a := must[[]gq.LeaseResult](t)(e.Heartbeat(t.Context(), []gq.Heartbeat{{Lease: ref, Progress: -1}}))[0]
 							if a.Err == nil {
 								l.change(id, ref.Version, a.State.Lease.ExpiresAt)
@@ -121,7 +121,7 @@ func TestTwoEngines(t *testing.T) {
 						if r.IntN(4) == 0 {
 							verdict = gq.Outcome{Lease: ref, Verdict: gq.VerdictRelease}
 						}
-						l.mu.Lock() // so that nobody claims the job before the ledger knows
+						l.mu.Lock() // no worker may claim the job before the ledger is updated
 						a := must[[]gq.LeaseResult](t)(e.Settle(t.Context(), []gq.Outcome{verdict}))[0]
 						switch {
 						case errors.Is(a.Err, gq.ErrStaleLease):
@@ -164,11 +164,11 @@ func TestTwoEngines(t *testing.T) {
 	})
 }
 
-// mortal is a store that its user is killed over: from the fatal call on nothing
-// comes back. The fatal call itself may or may not have happened.
+// mortal is a store whose process is killed: from the fatal call on, no call returns an
+// answer. The fatal call itself may or may not have happened.
 type mortal struct {
 	store.Store
-	left  int  // calls until death
+	left  int  // calls until the kill
 	after bool // the fatal call happens, and its answer is lost
 	dead  bool
 }
@@ -212,8 +212,8 @@ func (m *mortal) Update(ctx context.Context, u []store.Update) ([]store.Updated,
 	return kill(m, func() ([]store.Updated, error) { return m.Store.Update(ctx, u) })
 }
 
-// TestKillPoints kills whoever works on a job a thousand times, before or after
-// any write, and looks whether the job survives it.
+// TestKillPoints kills the process that works on a job a thousand times, before or after
+// any write, and checks that the job survives.
 func TestKillPoints(t *testing.T) {
 	spec.Covers(t, "Q-01", "Q-64", "J-90")
 	random := seeded(t)
@@ -267,7 +267,7 @@ func TestKillPoints(t *testing.T) {
 	})
 }
 
-// legal fails unless every event is a move that the state machine allows.
+// legal fails unless every event is a move in the table.
 func legal(t *testing.T, events []gq.Event) {
 	t.Helper()
 	var at gq.Status
@@ -279,7 +279,7 @@ func legal(t *testing.T, events []gq.Event) {
 	}
 }
 
-// life is a job's, through any number of processes that work on it.
+// life is the life of a job, across any number of processes that work on it.
 type life struct {
 	t      *testing.T
 	random *rand.Rand
@@ -289,10 +289,10 @@ type life struct {
 	id     gq.JobID
 	ended  bool
 	deaths int
-	given  int // times it may have been given back
+	given  int // times it may have been released
 }
 
-// live does the next steps until the job has ended or the process is killed.
+// live performs the next steps until the job has ended or the process is killed.
 func (l *life) live(e *engine.Engine) {
 	ctx := l.t.Context()
 	out, err := e.Submit(ctx, gq.Spec{Type: "t", Queue: l.queue, Policy: l.policy, Key: gq.IdempotencyKey{Name: l.key}})
@@ -365,7 +365,7 @@ func (l *life) work(e *engine.Engine, j gq.Job) (s gq.State, err error) {
 	}
 }
 
-// killed accepts the end of a process, and nothing else.
+// killed accepts only the end of a process as an error.
 func (l *life) killed(err error) {
 	l.t.Helper()
 	if !errors.Is(err, errKilled) {

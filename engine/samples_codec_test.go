@@ -45,7 +45,7 @@ func TestSampleRecords(t *testing.T) {
 	}
 }
 
-// FuzzSampleRecords: whatever is read is written again as it was, or refused.
+// FuzzSampleRecords: decoded data encodes to the same bytes, or decoding fails.
 func FuzzSampleRecords(f *testing.F) {
 	f.Add([]byte{1})
 	f.Add(encodeHour([]machine.Sample{{Time: time.Unix(0, 0).UTC()}}))

@@ -16,7 +16,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// logReads counts how often the log is read, and refuses to go on for ever.
+// logReads counts reads of the event log, and fails after too many.
 type logReads struct {
 	store.Store
 	reads, events, most atomic.Int64
@@ -33,7 +33,7 @@ func (r *logReads) Events(ctx context.Context, after uint64, limit int) ([]gq.Ev
 	return events, err
 }
 
-// eachStore runs a test on a new store of every kind. Time is not that of a bubble.
+// eachStore runs a test on a new store of every kind, outside a bubble.
 func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 	t.Helper()
 	closing := func(t *testing.T, s store.Store, err error) store.Store {
@@ -62,8 +62,8 @@ func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 	})
 }
 
-// A pool's cursor passes the events of queues that are not in the pool: they are
-// read once, however many there are, and not again with every sample.
+// A pool's cursor passes the events of queues outside the pool: they are read once, however
+// many there are, and not again with every sample.
 func TestSamplesPassForeignEvents(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
 		log := &logReads{Store: s}
@@ -84,7 +84,7 @@ func TestSamplesPassForeignEvents(t *testing.T) {
 		sample(1, 0)
 
 		passed := uint64(0)
-		all := func() (pages, events int64) { // that have come since
+		all := func() (pages, events int64) { // since the last call
 			t.Helper()
 			last, err := s.LastEvent(t.Context())
 			if err != nil {
@@ -100,7 +100,7 @@ func TestSamplesPassForeignEvents(t *testing.T) {
 		}
 		foreign := func() {
 			t.Helper()
-			for range 7 { // several pages and a part of one
+			for range 7 { // several full pages and a partial one
 				if _, err := f.SubmitBatch(t.Context(), specs); err != nil {
 					t.Fatal(err)
 				}
@@ -110,7 +110,7 @@ func TestSamplesPassForeignEvents(t *testing.T) {
 		sample(all())
 		sample(1, 0)
 
-		// A part of a page is passed as well, and what is the pool's is still counted.
+		// The cursor passes a partial page too, and the pool's events are still counted.
 		f.submit(gq.Spec{Queue: "foreign"})
 		sample(all())
 		sample(1, 0)

@@ -115,8 +115,8 @@ func TestScheduleFaults(t *testing.T) {
 	})
 }
 
-// A template that waits longer than the jobs of its queue live is refused, whether
-// the lifetime is its own or its queue's.
+// A template whose delay exceeds the lifetime is refused, whether the lifetime is its own
+// or its queue's.
 func TestScheduleBeyondLifetime(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		long := gq.Schedule{Name: "x", Every: time.Hour, Template: gq.Spec{Type: "t", Queue: "q", Delay: 240 * time.Hour}}
@@ -141,8 +141,7 @@ func TestScheduleBeyondLifetime(t *testing.T) {
 	})
 }
 
-// TestScheduleOnce has three engines fire the same schedules. Each slot leads to
-// one job.
+// TestScheduleOnce: three engines fire the same schedules, and each slot creates one job.
 func TestScheduleOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t)
@@ -173,8 +172,8 @@ func TestScheduleOnce(t *testing.T) {
 	})
 }
 
-// forgetful is the store of a process that dies while a slot fires: before the commit,
-// or after it and before it has heard of that.
+// forgetful is the store of a process that dies while a slot fires: before the commit, or
+// after it and before its answer.
 type forgetful struct {
 	store.Store
 	after bool
@@ -238,7 +237,7 @@ func TestMissedSlots(t *testing.T) {
 	}
 }
 
-// TestFullQueueKeepsSlot retries a slot whose job was refused.
+// TestFullQueueKeepsSlot: a slot whose job was refused is retried.
 func TestFullQueueKeepsSlot(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.run()
@@ -284,7 +283,7 @@ func TestPutScheduleKeepsWhatIsKnown(t *testing.T) {
 	})
 }
 
-// TestBrokenScheduleHarmsNoOther has a document that nobody can read.
+// TestBrokenScheduleHarmsNoOther: one document cannot be decoded.
 func TestBrokenScheduleHarmsNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		must[[]uint64](t)(f.store.PutDocs(t.Context(), []store.Doc{{Kind: "schedule", Name: "broken", Data: []byte("{")}}))

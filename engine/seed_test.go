@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// seedFromEnvironment is what a failed random run asked to be repeated with.
+// seedFromEnvironment returns GQ_SEED, the seed of a random run to repeat, or 0.
 func seedFromEnvironment(t testing.TB) uint64 {
 	t.Helper()
 	text := os.Getenv("GQ_SEED")

@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestStaleHolder lets a worker lose its job in every way there is and then try
-// everything it could do with it.
+// TestStaleHolder: a worker loses its job in every possible way and then makes every call
+// under the lost lease.
 func TestStaleHolder(t *testing.T) {
 	spec.Covers(t, "Q-59", "Q-62", "Q-90", "Q-91", "Q-99")
 	lose := map[string]func(f *fixture, lease gq.LeaseRef){
@@ -104,7 +104,7 @@ func TestStaleHolder(t *testing.T) {
 				if jobs := must[gq.Page](t)(f.List(t.Context(), gq.Query{})).Jobs; len(jobs) != 1 {
 					t.Errorf("%d jobs are stored, want no child", len(jobs))
 				}
-				// The place and the capacity are still the second worker's.
+				// The slot and the capacity still belong to the second worker.
 				if how == "Reclaimed" || how == "Released" {
 					f.submit(gq.Spec{CostUnits: 10})
 					f.claim(0)
@@ -144,7 +144,7 @@ func TestSettleBatch(t *testing.T) {
 			{Lease: lease(3), Verdict: gq.VerdictRelease, Delay: time.Minute, Reason: "snooze"},
 			{Lease: gq.LeaseRef{ID: "x"}, Verdict: gq.VerdictComplete},
 		}
-		for range 2 { // the same call again has the same answers
+		for range 2 { // the repeated call has the same results
 			answers := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
 			for i, want := range []gq.Status{gq.StatusCompleted, gq.StatusFailed, 0, gq.StatusRetrying, 0} {
 				if got := answers[i].State.Status; got != want || (answers[i].Err != nil) != (want == 0) {
@@ -161,7 +161,7 @@ func TestSettleBatch(t *testing.T) {
 	})
 }
 
-// A held job may start and end in one commit; one that runs just ends.
+// A held job may start and end in one commit; a running job just ends.
 func TestSettleBegins(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		for range 4 {
@@ -174,7 +174,7 @@ func TestSettleBegins(t *testing.T) {
 			outcomes[i] = gq.Outcome{Lease: jobs[i].State.Lease.Ref(), Verdict: gq.VerdictComplete, Begin: true}
 		}
 		outcomes[1].Verdict, outcomes[1].Failure = gq.VerdictFail, gq.Failure{Category: gq.CategoryPermanent, Code: "bad"}
-		for range 2 { // the same call again has the same answers
+		for range 2 { // the repeated call has the same results
 			answers := must[[]gq.LeaseResult](t)(f.Settle(t.Context(), slices.Clone(outcomes)))
 			for i, want := range []gq.Status{gq.StatusCompleted, gq.StatusFailed, 0, gq.StatusCompleted} {
 				s := answers[i].State
@@ -226,8 +226,7 @@ func TestCustomBackoff(t *testing.T) {
 	})
 }
 
-// TestCancelRunning follows a cancel from the request to its end, each step
-// visible.
+// TestCancelRunning follows a cancel from the request to its end; each step is visible.
 func TestCancelRunning(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		id := f.submit(gq.Spec{})
@@ -292,8 +291,8 @@ func TestCancelWhere(t *testing.T) {
 	})
 }
 
-// TestSpawn has a job make children while it runs and when it ends, and another
-// wait for them.
+// TestSpawn: a job spawns children while it runs and when it ends, and another job waits
+// for them.
 func TestSpawn(t *testing.T) {
 	spec.Covers(t, "J-78", "J-79")
 	bubble(t, func(t *testing.T, f *fixture) {

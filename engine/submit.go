@@ -348,8 +348,8 @@ func (e *Engine) limited(ctx context.Context) (limited context.Context, explain 
 	}, cancel
 }
 
-// sharedDeadline is the timeout of all submissions without a context of their own that begin
-// within deadlineSlack, so that thousands of them share a timer.
+// sharedDeadline is the timeout of all submissions that begin within deadlineSlack and
+// whose contexts never end, so that thousands of them share a timer.
 type sharedDeadline struct {
 	context.Context
 	cancel func() // never called: the last user is unknown, and the timeout frees the timer

@@ -43,7 +43,7 @@ func TestSubmit(t *testing.T) {
 	})
 }
 
-// fields are the fields that an error finds fault with.
+// fields returns the fields that an error names.
 func fields(err error) (all []string) {
 	for _, f := range errs.FaultsOf(err) {
 		all = append(all, f.Field)
@@ -150,15 +150,15 @@ func TestQueuePolicy(t *testing.T) {
 	})
 }
 
-// delayed is a store whose next look at the queues is answered late.
+// delayed is a store whose next read of the queues returns late.
 type delayed struct {
 	store.Store
 
 	next atomic.Pointer[chan struct{}]
 }
 
-// hold makes the next look wait, with what it has read, until the function that it
-// returns is called.
+// hold blocks the next read, after it has read its data, until the returned function is
+// called.
 func (d *delayed) hold() (release func()) {
 	c := make(chan struct{})
 	d.next.Store(&c)
@@ -174,14 +174,14 @@ func (d *delayed) Queues(ctx context.Context, q store.QueueQuery) ([]gq.Queue, e
 	return queues, err
 }
 
-// A queue that was configured is so for every submission that follows, also where
-// another one that began before reads the queues late.
+// A queue's new configuration applies to every later submission, even if an earlier one
+// finishes reading the queues late.
 func TestQueuePolicyIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := &delayed{}
 		f := newFixture(t, engine.Options{}, func(s store.Store) store.Store { late.Store = s; return late })
 		f.submit(gq.Spec{})
-		time.Sleep(time.Minute) // what is known is old
+		time.Sleep(time.Minute) // the cache is stale
 		var others sync.WaitGroup
 		release := late.hold()
 		others.Go(func() { f.submit(gq.Spec{}) })
@@ -215,7 +215,8 @@ func TestSubmissionTimeout(t *testing.T) {
 			if errs.KindOf(err) != gq.KindTimeout || time.Since(began) != 30*time.Second {
 				t.Errorf("%v after %v, want a timeout after 30 s", err, time.Since(began))
 			}
-			// Those whom nobody ends share a timer, and are told a moment later.
+			// Submissions whose contexts never end share a timer and time out slightly
+			// later.
 			var wait sync.WaitGroup
 			for i := range 20 {
 				wait.Go(func() {
@@ -237,7 +238,8 @@ func TestSubmissionTimeout(t *testing.T) {
 	})
 }
 
-// TestReplaceByCancel is how a payload is changed: never in place.
+// TestReplaceByCancel: a payload is never changed in place; cancel the job and submit
+// another.
 func TestReplaceByCancel(t *testing.T) {
 	spec.Covers(t, "J-129")
 	bubble(t, func(t *testing.T, f *fixture) {
@@ -272,7 +274,7 @@ func TestSubmitGraphFaults(t *testing.T) {
 		for _, test := range []struct {
 			name   string
 			drafts []gq.GraphJob
-			want   []string // faults, by field and a word of the problem
+			want   []string // faults: a field and a word of the problem
 		}{
 			{"Nothing", nil, []string{"jobs: a graph has 1 to"}},
 			{"UnknownRef", []gq.GraphJob{draft("a", need(gq.DependencyAfter, "z")...)}, []string{"jobs[0].needs[0].ref: \"z\" is not a job"}},
@@ -310,7 +312,7 @@ func TestSubmitGraphFaults(t *testing.T) {
 	})
 }
 
-// TestWideGraph is a thousand parents into one child, in one call.
+// TestWideGraph submits a thousand parents of one child in one call.
 func TestWideGraph(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		const n = 1000
@@ -346,7 +348,7 @@ func TestWideGraph(t *testing.T) {
 	})
 }
 
-// TestDeepGraph is a chain of as many jobs as one may have.
+// TestDeepGraph submits a chain of the maximum length.
 func TestDeepGraph(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		drafts := make([]gq.GraphJob, gq.MaxDepth)

@@ -20,7 +20,7 @@ import (
 	"github.com/gopherqueue/gq/store/postgres"
 )
 
-// shop is an application with a table of its own beside the queue.
+// shop is an application with its own table in the database of the queue.
 type shop struct {
 	*testing.T
 	*engine.Engine
@@ -57,7 +57,7 @@ func (f *shop) connect() *pgx.Conn {
 	return conn
 }
 
-// owned is a transaction of the application: of pgx or of database/sql.
+// owned is a transaction of the application, of pgx or of database/sql.
 type owned struct {
 	queue            *engine.Tx
 	exec             func(statement string)
@@ -114,8 +114,8 @@ func (f *shop) exists(id gq.JobID) bool {
 	return err == nil
 }
 
-// TestSubmitWithinATransaction has a job exist if and only if the application's
-// transaction commits.
+// TestSubmitWithinATransaction: a job exists if and only if the application's transaction
+// commits.
 func TestSubmitWithinATransaction(t *testing.T) {
 	f := newShop(t)
 	policy := machine.DefaultPolicy()
@@ -140,7 +140,7 @@ func TestSubmitWithinATransaction(t *testing.T) {
 				t.Error("what was rolled back is there")
 			}
 
-			// Someone waits for the job and is woken by the commit.
+			// The commit wakes a waiting claim.
 			claimed := make(chan gq.Job, 1)
 			go func() {
 				jobs, err := f.Claim(t.Context(), gq.ClaimRequest{Worker: "w", Queues: []string{"mail"}, Wait: 10 * time.Minute, N: 1})
@@ -152,7 +152,7 @@ func TestSubmitWithinATransaction(t *testing.T) {
 			}()
 			tx = f.begin(with)
 			tx.exec("INSERT INTO orders VALUES ('kept')")
-			// Bad input is refused and changes nothing, not even the transaction.
+			// Invalid input is refused and changes nothing, including the transaction.
 			if _, err := tx.queue.Submit(t.Context(), gq.Spec{Queue: "mail", Type: "no such name\x00"}); !errors.Is(err, gq.ErrInvalid) {
 				t.Errorf("a bad spec: %v", err)
 			}
@@ -203,7 +203,7 @@ func TestSubmitWithinATransaction(t *testing.T) {
 			if err != nil || j.State.Status != gq.StatusCompleted || string(j.Result) != "2" || f.orders() != before+2 {
 				t.Errorf("after the commit: %v, %v with %q, %d orders", err, j.State.Status, j.Result, f.orders())
 			}
-			// What a worker says once its handler has returned changes nothing.
+			// The worker's completion after its handler returned changes nothing.
 			if s, err := f.Complete(t.Context(), lease, []byte("2")); err != nil || s.Status != gq.StatusCompleted {
 				t.Errorf("completed again: %v, %v", s.Status, err)
 			}
@@ -211,9 +211,9 @@ func TestSubmitWithinATransaction(t *testing.T) {
 	}
 }
 
-// TestAnOpenTransactionStallsNobody keeps a transaction open that has submitted a
-// job with a key and completed another job. Whoever needs those waits; the others,
-// who share transactions with them, do not; and no event is missed.
+// TestAnOpenTransactionStallsNobody keeps a transaction open that has submitted a job with
+// a key and completed another job. Calls that need these wait; other calls, which share
+// transactions with them, do not; and no event is missed.
 func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	f := newShop(t)
 	keyed := gq.Spec{Queue: "q", Type: "work", Key: gq.IdempotencyKey{Name: "k"}}
@@ -309,12 +309,11 @@ func TestAnOpenTransactionStallsNobody(t *testing.T) {
 	}
 }
 
-// TestAnOpenTransactionStallsNoSweep keeps a transaction open that has locked a job
-// that is due, one whose dependency has ended, one that may be claimed, and a queue that
-// is fair. What else is due, waits for its dependency or may be claimed does not wait with
-// them.
+// TestAnOpenTransactionStallsNoSweep keeps a transaction open that has locked a due job, a
+// job whose dependency has ended, a claimable job, and a fair queue. Other due jobs,
+// dependents and claimable jobs do not wait for it.
 func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
-	const soon = time.Minute // on a crowded machine; the transaction stays open
+	const soon = time.Minute // allows for a busy machine; the transaction stays open
 	f := newShop(t)
 	submit := func(s gq.Spec) gq.JobID {
 		t.Helper()
@@ -360,7 +359,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Three wait for jobs: where the only one is locked, where the queue is, and elsewhere.
+	// Three claims wait: for a locked job, for a locked queue, and for another queue.
 	type got struct {
 		jobs []gq.Job
 		err  error
@@ -385,7 +384,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 		}
 	}
 	first, second, other := wait("claimed"), wait("fair"), wait("other")
-	time.Sleep(200 * time.Millisecond) // most likely they wait by now; what must come holds if they do not, too
+	time.Sleep(200 * time.Millisecond) // they probably wait by now; the checks hold even if they do not
 	receive(other, submit(gq.Spec{Queue: "other"}))
 	receive(first, submit(gq.Spec{Queue: "claimed"}))
 
@@ -408,7 +407,7 @@ func TestAnOpenTransactionStallsNoSweep(t *testing.T) {
 	}
 
 	again := wait("claimed")           // and gets what was locked once it is not
-	time.Sleep(200 * time.Millisecond) // likewise; what must come holds if it does not, too
+	time.Sleep(200 * time.Millisecond) // the same; the checks hold even if it does not wait yet
 	open.rollback()
 	receive(again, locked)
 	receive(second, submit(gq.Spec{Queue: "fair"}))

@@ -13,14 +13,14 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// lateStore shows a new job to claims only some time after it was submitted, and
-// tells nobody when that is.
+// lateStore shows a new job to claims only some time after its submission, without a
+// notification.
 type lateStore struct {
 	store.Store
 	lag time.Duration
 
 	mu      sync.Mutex
-	visible time.Time // from when on claims find anything; guarded by mu
+	visible time.Time // claims find nothing before; guarded by mu
 	misses  int       // claims before that; guarded by mu
 }
 
@@ -44,9 +44,8 @@ func (l *lateStore) Claim(ctx context.Context, claims []store.Claim) ([]store.Cl
 	return l.Store.Claim(ctx, claims)
 }
 
-// A job that was accepted need not be claimable at once. Whoever waits for it gets
-// it all the same, soon after it can be seen, whether the job came before the claim
-// or while it waited.
+// An accepted job need not be claimable at once. A waiting claim gets it soon after it
+// becomes visible, whether the job was submitted before the claim or while it waited.
 func TestJobsThatAreVisibleLate(t *testing.T) {
 	spec.Covers(t, "Q-19")
 	for _, lag := range []time.Duration{1500 * time.Millisecond, 5 * time.Second} {

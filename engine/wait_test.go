@@ -63,8 +63,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestManyWait has five hundred jobs waited for by two callers each. What it
-// costs must grow with the jobs and not with the commits times the waiters.
+// TestManyWait: two callers each wait for five hundred jobs. The cost must grow with the
+// jobs, not with commits times waiters.
 func TestManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c *counting
@@ -98,8 +98,8 @@ func TestManyWait(t *testing.T) {
 			done += len(jobs)
 		}
 		wg.Wait()
-		// Each waiter reads its job once; the first look and the last few jobs are
-		// read by the watch.
+		// Each waiter reads its job once; the watch reads the jobs at first and the last
+		// few.
 		if reads := c.gets.Load() - began; reads > 2*n+n+32*33*2 {
 			t.Errorf("%d jobs were read for %d waiters", reads, 2*n)
 		}
@@ -107,7 +107,7 @@ func TestManyWait(t *testing.T) {
 	})
 }
 
-// TestWaitUntilDeadLetter needs no worker: time ends the job.
+// TestWaitUntilDeadLetter: the end of its lifetime ends the job, without a worker.
 func TestWaitUntilDeadLetter(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fixture) {
 		f.run()
