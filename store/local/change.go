@@ -12,8 +12,8 @@ import (
 
 var _ store.Changer = (*Store)(nil)
 
-// Change implements [store.Changer]. Nothing is ever rolled back here, so
-// everything is tried before anything is done.
+// Change implements [store.Changer]. The store cannot roll back, so it checks
+// everything before it changes anything.
 func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, error) {
 	if err := store.CheckChange(c); err != nil {
 		return store.Changed{}, fmt.Errorf("change: %w", err)
@@ -45,7 +45,7 @@ func (s *Store) Change(ctx context.Context, c store.Change) (store.Changed, erro
 	var refused error
 	err := s.do(ctx, weight+size>>10, func(tx *txn) { out, refused = tx.changeAll(c, encoded, size) })
 	if err != nil {
-		return store.Changed{}, err // the writer may still be at it
+		return store.Changed{}, err // not out: the writer may still be setting it
 	}
 	if refused != nil {
 		return store.Changed{}, fmt.Errorf("change: %w", refused)
@@ -93,7 +93,7 @@ func (tx *txn) changeAll(c store.Change, specs [][]byte, size int) (out store.Ch
 	return out, nil
 }
 
-// checkDocs refuses documents that are not as the caller has read them.
+// checkDocs returns an error if a document's version is not the one the caller read.
 func (tx *txn) checkDocs(docs []store.Doc) error {
 	if len(docs) == 0 {
 		return nil
@@ -113,11 +113,11 @@ func (tx *txn) checkDocs(docs []store.Doc) error {
 	return nil
 }
 
-// errPooled refuses what could only be checked after other updates were done.
+// errPooled rejects a change that could be checked only after other updates were made.
 var errPooled = errors.New("a job that would occupy a pool cannot be changed together with others")
 
-// rehearse calls every function on the state it will be called on, and changes
-// nothing. Functions are pure: what they accept here they accept again.
+// rehearse calls every function on the state it will be called on and changes nothing.
+// Functions are pure: what they accept here they accept again.
 func (tx *txn) rehearse(c store.Change) error {
 	seen := make(map[gq.JobID]int, len(c.Updates))
 	for i := range c.Updates {

@@ -13,7 +13,7 @@ import (
 
 // Claim implements [store.Store].
 func (s *Store) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed, error) {
-	if !s.reading() { // for the whole call: the payloads are read after the commit
+	if !s.reading() { // for the whole call: payloads are read after the commit
 		return nil, s.failure()
 	}
 	defer s.reads.Done()
@@ -48,14 +48,14 @@ type claiming struct {
 	s      *Store
 	claims []store.Claim
 	out    []store.Claimed
-	extras [][]jobExtras // what belongs to the jobs
+	extras [][]jobExtras // records of the claimed jobs
 }
 
 func newClaiming(s *Store, claims []store.Claim) *claiming {
 	if len(claims) != 1 {
 		return &claiming{s, claims, make([]store.Claimed, len(claims)), make([][]jobExtras, len(claims))}
 	}
-	var one struct { // in one piece
+	var one struct { // a single allocation
 		claiming
 		out    [1]store.Claimed
 		extras [1][]jobExtras
@@ -69,7 +69,7 @@ func (c *claiming) weigh(i int) int {
 		c.out[i].Err = fmt.Errorf("claim: %w", err)
 		return 0
 	}
-	// Here rather than in the writer, which all callers wait for.
+	// Allocated in the caller's goroutine: the writer is shared by all callers.
 	n := min(int64(c.claims[i].N), max(c.s.claimable.Load(), 1))
 	c.out[i].Jobs, c.extras[i] = make([]gq.Job, 0, n), make([]jobExtras, 0, n)
 	return c.claims[i].N
@@ -87,7 +87,7 @@ func (c *claiming) apply(tx *txn, i int) {
 	c.extras[i] = tx.claim(&c.claims[i], out, c.extras[i])
 }
 
-// claim takes up to N jobs. out.Jobs and extras have the capacity that weigh estimated.
+// claim claims up to N jobs. weigh sized out.Jobs and extras.
 func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []jobExtras {
 	tx.catchUp()
 	jobs, retry := out.Jobs, time.Time{}
@@ -132,7 +132,7 @@ func (tx *txn) claim(c *store.Claim, out *store.Claimed, extras []jobExtras) []j
 			tx.save(j, h, old, &next, events)
 			tx.serve(q, &next)
 			if n := len(jobs); n < cap(jobs) {
-				jobs = jobs[:n+1] // it is empty already
+				jobs = jobs[:n+1] // already zero
 			} else {
 				jobs = append(jobs, gq.Job{})
 			}

@@ -43,9 +43,9 @@ func (s *Store) Peek(ctx context.Context, f store.Filter, n int) ([]store.Found,
 	return found, nil
 }
 
-// foresee puts jobs where the next claim's catchUp would, without changing them:
-// expired leases are free again, jobs whose lifetime is over are not claimable.
-// The returned function undoes it.
+// foresee places jobs where the next claim's catchUp would, without changing their
+// state: expired leases are freed, jobs past their lifetime become unclaimable. The
+// returned function undoes it.
 func (tx *txn) foresee() (undo func()) {
 	t := tx.t
 	var back []func()
@@ -93,7 +93,7 @@ func (tx *txn) foresee() (undo func()) {
 	}
 }
 
-// peek takes jobs as a claim would, to see the next one, and puts them back.
+// peek removes jobs in the order in which a claim would take them, then puts them back.
 func (tx *txn) peek(f *store.Filter, n int) (jobs []gq.Job, extras []jobExtras) {
 	t := tx.t
 	var seen []*job

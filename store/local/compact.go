@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Deleted data frees disk space only after compaction with its tombstones. Pebble compacts
-// by itself, but not on a full disk: the tombstones stay in memory, since no new writes
-// push them out, and there are too few tables to merge. So the store asks for it.
+// Deleted data takes disk space until Pebble compacts it with its tombstones. On a full
+// disk Pebble does not: no new writes push the tombstones out of memory, and there are
+// too few tables to merge. So the store requests a compaction.
 
-// garbage is the range of sequence numbers in which recently removed jobs may still take
-// disk space.
+// garbage is the range of sequence numbers whose removed jobs may still take disk
+// space.
 type garbage struct {
 	mu        sync.Mutex // guards what follows
 	low, high uint64     // none if high is 0
@@ -40,7 +40,7 @@ func (l *garbage) take() (low, high uint64, ok bool) {
 	return low, high, true
 }
 
-// forget drops the range: there is enough space, so Pebble compacts in its own time.
+// forget drops the range: there is enough space, so Pebble can compact when it likes.
 func (l *garbage) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,14 +53,14 @@ func (l *garbage) done() {
 	l.busy = false
 }
 
-// How long to wait after a merge for which there was no room.
+// How long to wait after a merge that failed for lack of space.
 const (
 	compactAgain   = time.Second
 	compactSlowest = time.Minute
 )
 
-// compact starts to merge the tables that hold removed jobs if the disk is short of space.
-// It does not wait for the merge.
+// compact starts merging the tables with removed jobs if disk space is short. It does
+// not wait for the merge.
 func (s *Store) compact() {
 	if !s.disk.short() {
 		s.garbage.forget()
@@ -102,7 +102,7 @@ func (s *Store) compact() {
 	}()
 }
 
-// merge merges the tables that hold jobs of some numbers, and the events that are gone.
+// merge merges the tables that hold jobs low to high, and those of dropped events.
 // Pebble panics if its log is broken.
 func (s *Store) merge(ctx context.Context, low, high uint64) (err error) {
 	defer func() {
@@ -117,9 +117,9 @@ func (s *Store) merge(ctx context.Context, low, high uint64) (err error) {
 	return either(err, s.mergeParts(ctx, prefixEvents, 0, s.dropped.Load()))
 }
 
-// mergeParts merges the tables that hold some records, a part at a time: what is merged
-// is written again before it makes room, and of that there is little. A part for which
-// there is none does not keep the others from making some.
+// mergeParts merges tables in parts small enough for the free space: a merge writes its
+// output before it frees its input. A part that fails for lack of space does not stop
+// the others, which may free some.
 func (s *Store) mergeParts(ctx context.Context, prefix byte, low, high uint64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -136,7 +136,8 @@ func (s *Store) mergeParts(ctx context.Context, prefix byte, low, high uint64) e
 	return s.db.Compact(ctx, start, end, false)
 }
 
-// either is the first error: the parts of a large store would fail with thousands.
+// either returns the first error only: the parts of a large store could fail with
+// thousands.
 func either(first, second error) error {
 	if first != nil {
 		return first

@@ -13,19 +13,19 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// Documents are on disk only. A read finds there whatever was acknowledged. The
-// writer may be ahead of the disk, so it remembers what it wrote until that is
-// durable. Versions are one growing number for the whole store: a document that
-// is made again has a version that nobody has seen.
+// Documents are on disk only, where a read finds everything acknowledged. The writer
+// may be ahead of the disk, so it remembers its writes until they are durable. Versions
+// come from one counter for the whole store: a recreated document gets a version that
+// was never used.
 
-// documents is what the writer knows beyond the disk. It belongs to the writer.
+// documents holds the writes that are not on disk yet. It belongs to the writer.
 type documents struct {
 	loaded bool
 	last   uint64               // the newest version
 	recent map[string]recentDoc // by key
 }
 
-// recentDoc is a document as the writer left it.
+// recentDoc is a document as the writer last wrote it.
 type recentDoc struct {
 	version uint64 // 0 if it was deleted
 	commit  uint64
@@ -111,8 +111,7 @@ func (tx *txn) putDocs(docs []store.Doc) ([]uint64, error) {
 	return versions, nil
 }
 
-// load reads the newest version there was, once, and forgets what the disk has
-// by now.
+// load reads the newest version once, and forgets the writes that are on disk by now.
 func (d *documents) load(s *Store) error {
 	durable := s.durable.Load()
 	for key, r := range d.recent {
@@ -137,8 +136,7 @@ func (d *documents) load(s *Store) error {
 	return nil
 }
 
-// docVersion is the version of a document as the open commit has left it, 0 for
-// none.
+// docVersion returns a document's version in the open commit, 0 if it does not exist.
 func (tx *txn) docVersion(key []byte) (uint64, error) {
 	if r, ok := tx.s.documents.recent[string(key)]; ok {
 		return r.version, nil
@@ -185,7 +183,7 @@ func (s *Store) Docs(ctx context.Context, kind, after string, limit int) (docs [
 	if after != "" {
 		from = append(from, 0)
 	}
-	end[len(end)-1]++ // just beyond the last name of the kind
+	end[len(end)-1]++ // just after the last name of the kind
 	err = s.view(ctx, oneByOne, func(time.Time) (_ then, err error) {
 		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: end})
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Events implements [store.Store]. Those who follow the log read all the time, so
-// they need no lock: what is durable does not change.
+// Events implements [store.Store]. It takes no lock, since followers of the log call it
+// all the time and durable events do not change.
 func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.Event, err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -27,7 +27,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.E
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	if dropped := max(s.dropped.Load(), s.gone.Load()); after < dropped { // asked once the iterator is there: it has all that come after
+	if dropped := max(s.dropped.Load(), s.gone.Load()); after < dropped { // checked after the iterator exists, which then sees all later events
 		return nil, fmt.Errorf("events up to %d are dropped: %w", dropped, gq.ErrGone)
 	}
 	if after >= last || limit < 1 {
@@ -39,7 +39,7 @@ func (s *Store) Events(ctx context.Context, after uint64, limit int) (out []gq.E
 	for ; ok && len(out) < limit; ok = it.Next() {
 		more := true
 		err := s.visitEvents(it.Key(), it.Value(), func(e storedEvent) bool {
-			if e.Seq > last { // on its way
+			if e.Seq > last { // not durable yet
 				more = false
 			} else if e.Seq > after {
 				out = append(out, e.Event)
@@ -67,7 +67,7 @@ func (s *Store) LastEvent(ctx context.Context) (last uint64, err error) {
 	return s.lastEvent.Load(), nil
 }
 
-// visitEvents decodes a record of events and names their queues.
+// visitEvents decodes a record of events and sets their queue names.
 func (s *Store) visitEvents(key, value []byte, visit func(storedEvent) bool) error {
 	if len(key) != 9 {
 		return fmt.Errorf("event key %q: %w", key, gq.ErrCorrupt)
@@ -97,8 +97,8 @@ func (s *Store) History(ctx context.Context, id gq.JobID) ([]gq.Event, error) {
 	return out, nil
 }
 
-// history follows a job's event records from the newest back, and then what has
-// outlived the log. The caller holds the lock.
+// history reads a job's event records from the newest back, then the events that were
+// moved out of the log. The caller holds the lock.
 func (s *Store) history(id gq.JobID, seq, last uint64) ([]gq.Event, error) {
 	var parts [][]gq.Event
 	for at := last; at > s.dropped.Load(); {

@@ -7,7 +7,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// watchers are those who asked for news.
+// watchers are the subscribers to news.
 type watchers struct {
 	mu  sync.Mutex
 	all []*watcher // guarded by mu
@@ -29,8 +29,8 @@ func (s *Store) Notify(_ bool, f func(store.News)) (stop func()) {
 	}
 }
 
-// tell passes news on. The lock is held meanwhile, so that nobody is called who
-// has stopped.
+// tell calls every watcher. It holds the lock meanwhile, so that none is called after
+// it stopped.
 func (w *watchers) tell(n store.News) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,7 +39,7 @@ func (w *watchers) tell(n store.News) {
 	}
 }
 
-// change notes that there may be something to claim from a queue that was not before.
+// change notes that a queue may have a job to claim that it did not have before.
 func (tx *txn) change(q *queue) {
 	if !q.changed {
 		q.changed = true
@@ -47,7 +47,7 @@ func (tx *txn) change(q *queue) {
 	}
 }
 
-// changePool is change for all queues of a queue's pool.
+// changePool calls change for all queues that share the queue's pool.
 func (tx *txn) changePool(q *queue) {
 	if q.pool != nil {
 		for _, o := range q.pool.queues {
@@ -56,10 +56,10 @@ func (tx *txn) changePool(q *queue) {
 	}
 }
 
-// news is what the open commit has to tell, and forgets it.
+// news returns the news of the open commit and clears it.
 func (tx *txn) news() store.News {
 	n := store.News{Event: tx.t.lastEvent}
-	for _, q := range tx.changed { // what one queue of a pool leaves, the others can have
+	for _, q := range tx.changed { // capacity that one queue of a pool frees is available to the others
 		tx.changePool(q)
 	}
 	for i, q := range tx.changed {

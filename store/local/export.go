@@ -17,8 +17,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// export reads the records of a snapshot, one kind after the other. A cursor is
-// the last key that was read, or the first byte of those that come next.
+// export reads the records of a snapshot, one kind after the other. A cursor is the
+// last key read, or the first byte of the next kind's keys.
 type export struct {
 	s     *Store
 	snap  *pebble.Snapshot
@@ -26,8 +26,8 @@ type export struct {
 	names map[uint32]string // of queues
 }
 
-// exported are the kinds of records that are items by themselves, in the order
-// of [store.Items]. What belongs to a job is read with its spec.
+// exported are the kinds of records that are items of their own, in the order of
+// [store.Items]. A job's other records are read with its spec.
 var exported = []byte{
 	prefixPool, prefixQueue, prefixDoc, prefixHistory, prefixEvents, prefixSpec, prefixLease, prefixEdge, prefixEnded,
 }
@@ -41,11 +41,11 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	err := s.view(ctx, oneByOne, func(time.Time) (then, error) {
 		s.awaitDisk()
 		x.snap = s.db.NewSnapshot()
-		s.reads.Add(1) // the files stay open until the end
+		s.reads.Add(1) // keeps the files open until Close
 		t := s.table
 		x.head = store.Head{
 			LastJob: t.lastJob, LastEvent: t.lastEvent, Gone: s.incomplete(),
-			Time: time.Unix(0, s.lastTime).UTC(), // the zero instant of an empty store is 1970
+			Time: time.Unix(0, s.lastTime).UTC(), // an empty store's time is 1970
 		}
 		for _, q := range t.numbers[1:] {
 			x.names[q.number] = q.config.Name
@@ -67,8 +67,8 @@ func (s *Store) Export(ctx context.Context) (store.Export, error) {
 	return x, nil
 }
 
-// told waits until all dependents know of what has ended: the writer tells them
-// by itself, so that the origin would not stay the same.
+// told waits until all dependents of ended jobs have been updated. Otherwise the writer
+// would do that on its own, and the origin would change during the export.
 func (s *Store) told(ctx context.Context) error {
 	for {
 		s.mu.RLock()
@@ -83,15 +83,14 @@ func (s *Store) told(ctx context.Context) error {
 	}
 }
 
-// incomplete is the last event before which some may be missing: those that
-// retention has dropped or has looked at, and those that never were here. The
-// caller holds the lock.
+// incomplete returns the last event before which events may be missing: dropped or
+// processed by retention, or never in this store. The caller holds the lock.
 func (s *Store) incomplete() uint64 {
 	return max(s.dropped.Load(), s.gone.Load(), slices.Max(s.marks.cursors[:])-1)
 }
 
-// number completes the head. Every commit moves at least the time, and opening a
-// store moves nothing.
+// number sets the head's LastDoc and Origin. Every commit changes at least the time and
+// opening a store changes nothing, so equal origins mean equal content.
 func (x *export) number() error {
 	raw, err := x.get(metaDocs)
 	switch {
@@ -154,8 +153,8 @@ func (x *export) Read(ctx context.Context, cursor string, limit int) (items stor
 	return items, next, nil
 }
 
-// read reads records of a kind after a key and returns the last, "" if it was
-// the last of its kind.
+// read reads records of one kind after a key. It returns the last key read, or "" at
+// the end of the kind.
 func (x *export) read(ctx context.Context, items *store.Items, prefix byte, after string, limit int) (next string, err error) {
 	o := iterOptions(prefix)
 	o.LowerBound = []byte(after)
@@ -187,7 +186,7 @@ func (x *export) read(ctx context.Context, items *store.Items, prefix byte, afte
 	return "", damaged(it.Error())
 }
 
-// item adds what a record says. size grows by what else was read for it.
+// item adds a record to items. It adds to size the bytes it read in addition.
 func (x *export) item(items *store.Items, key, value []byte, size *int) error {
 	switch key[0] {
 	case prefixPool:
@@ -239,7 +238,7 @@ func (x *export) item(items *store.Items, key, value []byte, size *int) error {
 	return nil
 }
 
-// queue reads a queue with its pace.
+// queue reads a queue and its pace.
 func (x *export) queue(key, value []byte) (item store.QueueItem, err error) {
 	if item.Queue, err = decodeQueue(value); err != nil {
 		return item, err
@@ -265,7 +264,7 @@ func (x *export) queue(key, value []byte) (item store.QueueItem, err error) {
 	return item, nil
 }
 
-// events reads a record of the log, without the events of jobs that are gone.
+// events reads a record of the log without the events of removed jobs.
 func (x *export) events(items *store.Items, key, value []byte) error {
 	if len(key) != 9 {
 		return gq.ErrCorrupt
@@ -285,8 +284,7 @@ func (x *export) events(items *store.Items, key, value []byte) error {
 	return errors.Join(err, failed)
 }
 
-// kept reports whether a job was there when the export began: one that lived
-// then is there still, or has ended.
+// kept reports whether a job existed when the export began, live or ended.
 func (x *export) kept(id gq.JobID) (bool, error) {
 	_, err := x.get(idKey(id))
 	if err == nil {
@@ -303,7 +301,7 @@ func (x *export) kept(id gq.JobID) (bool, error) {
 	return x.s.exists(idKey(id))
 }
 
-// job reads all that belongs to a spec.
+// job reads all records of the job with this spec.
 func (x *export) job(items *store.Items, key, value []byte, size *int) error {
 	if len(key) != 9 {
 		return gq.ErrCorrupt
@@ -352,7 +350,7 @@ func (x *export) job(items *store.Items, key, value []byte, size *int) error {
 	return nil
 }
 
-// record is the state of a job, wherever it stands.
+// record reads a job's state record, live or finished.
 func (x *export) record(seq uint64, id gq.JobID) ([]byte, error) {
 	record, err := x.get(numberKey(prefixLive, seq))
 	if !errors.Is(err, gq.ErrNotFound) {
@@ -365,7 +363,8 @@ func (x *export) record(seq uint64, id gq.JobID) ([]byte, error) {
 	return x.get(append([]byte{prefixDone}, ref...))
 }
 
-// keyUntil is when the key of a job becomes free, if the job still has it.
+// keyUntil returns when a job's idempotency key expires, zero if the job no longer has
+// it.
 func (x *export) keyUntil(spec *gq.Spec) (time.Time, error) {
 	raw, err := x.get(keyKey(spec.Key))
 	if errors.Is(err, gq.ErrNotFound) {

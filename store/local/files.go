@@ -19,9 +19,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// A directory is ours if it has this file. It says which format the rest has,
-// and whether there is a rest: until the database has been made the line ends in
-// formatUnfinished.
+// A directory with this file is a store. The file names the format; its line ends in
+// formatUnfinished until the database has been created.
 const (
 	formatFile       = "GOPHERQUEUE"
 	formatPrefix     = "gopherqueue store format "
@@ -38,7 +37,7 @@ func Exists(dir string) (bool, error) {
 	return err == nil, err
 }
 
-// openFiles makes or opens the directory and the database in it.
+// openFiles creates or opens the directory and its database.
 func (s *Store) openFiles(cacheMiB int, acceptLoss bool) error {
 	fs := s.disk
 	lock, finished, err := s.claimDirectory()
@@ -88,14 +87,14 @@ const (
 	memTables     = 4
 )
 
-// newCache makes a block cache. Pebble takes the memory of its tables in memory
-// out of it, so that much is added.
+// newCache makes a block cache. Pebble takes the memory of its memtables out of the
+// cache, so newCache adds that much.
 func newCache(mebibytes int) *pebble.Cache {
 	return pebble.NewCache(int64(mebibytes)<<20 + memTables*memTableBytes)
 }
 
-// databaseOptions are Pebble's settings. The log is synced by hand; tables are
-// large enough that a busy queue's jobs come and go within one.
+// databaseOptions returns Pebble's settings. The store syncs the log itself. Tables are
+// so large that a busy queue's jobs come and go within one.
 func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 	options := &pebble.Options{
 		FS:                          fs,
@@ -112,14 +111,13 @@ func databaseOptions(fs vfs.FS, cache *pebble.Cache) *pebble.Options {
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
-	// What comes out of memory will be merged soon: compressing it is not worth
-	// the time.
+	// Flushed tables are merged soon: compressing them is not worth the time.
 	options.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	return options
 }
 
-// openDatabase opens Pebble; what it says about damaged files becomes an error,
-// also where it panics.
+// openDatabase opens Pebble and returns reports of damage as errors, even where Pebble
+// panics.
 func (s *Store) openDatabase(options *pebble.Options) (db *pebble.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -134,7 +132,7 @@ func (s *Store) openDatabase(options *pebble.Options) (db *pebble.DB, err error)
 	return db, opening(err)
 }
 
-// damaged says that what is stored cannot be read.
+// damaged marks an error as [gq.ErrCorrupt].
 func damaged(err error) error {
 	if err == nil {
 		return nil
@@ -142,7 +140,7 @@ func damaged(err error) error {
 	return fmt.Errorf("%w: %w", gq.ErrCorrupt, err)
 }
 
-// opening names what the operating system has refused.
+// opening adds the matching gq error to an error of the operating system.
 func opening(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
@@ -153,8 +151,8 @@ func opening(err error) error {
 	return err
 }
 
-// claimDirectory locks the directory and makes sure that it is ours. It reports
-// whether the database in it has been made already.
+// claimDirectory locks the directory and checks that it is a store or empty. It reports
+// whether its database has already been created.
 func (s *Store) claimDirectory() (lock *pebble.Lock, finished bool, err error) {
 	fs := s.disk.FS
 	names, err := fs.List(s.dir)
@@ -252,8 +250,8 @@ func (s *Store) checkFormat() (finished bool, err error) {
 	return !unfinished, nil
 }
 
-// inspect looks for damage that Pebble would not see, or not before it has
-// removed what it no longer knows.
+// inspect looks for damage that Pebble would miss, or notice only after it has removed
+// obsolete files.
 func (s *Store) inspect(lock *pebble.Lock, acceptLoss bool) error {
 	closed, err := s.checkInventory()
 	if err != nil && acceptLoss {
@@ -268,7 +266,7 @@ func (s *Store) inspect(lock *pebble.Lock, acceptLoss bool) error {
 			err = s.repairLogs(k, acceptLoss)
 		}
 	} else if k.evidence, err = readSynced(s.disk.FS, s.dir); errors.Is(err, gq.ErrCorrupt) {
-		k.evidence, err = evidence{}, nil // the inventory has proved more
+		k.evidence, err = evidence{}, nil // the inventory has proved more than that
 	}
 	if err == nil && s.disk.ledger != nil {
 		err = s.openLedger(k.evidence)
@@ -276,8 +274,8 @@ func (s *Store) inspect(lock *pebble.Lock, acceptLoss bool) error {
 	return opening(err)
 }
 
-// openLedger begins to record what is synced, with what is known of files that are
-// there.
+// openLedger starts to record what is synced. It begins with what is known about
+// existing files.
 func (s *Store) openLedger(known evidence) error {
 	names, err := s.disk.FS.List(s.dir)
 	if err != nil {
@@ -292,7 +290,7 @@ func (s *Store) openLedger(known evidence) error {
 	return s.disk.ledger.open(s.disk.FS, s.dir, present)
 }
 
-// closeFiles frees the directory. A store that ends well leaves an inventory.
+// closeFiles frees the directory. It leaves an inventory if the store ended well.
 func (s *Store) closeFiles(well bool) error {
 	var err error
 	func() {
@@ -311,8 +309,7 @@ func (s *Store) closeFiles(well bool) error {
 	return errors.Join(err, s.lock.Close())
 }
 
-// quiet is Pebble's logger. What Pebble calls fatal fails the store and nothing
-// else.
+// quiet is Pebble's logger. What Pebble calls fatal only fails the store.
 type quiet struct{ s *Store }
 
 func (q quiet) Infof(string, ...any) {}

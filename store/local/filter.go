@@ -7,21 +7,21 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// idFilter remembers which ids belong to finished jobs, in ten bits each, so
-// that the insert of a new id need not look on disk to see that it is new. It
-// may say "perhaps" for an id that was never used; then the disk decides.
+// idFilter remembers the ids of finished jobs in ten bits each, so that inserting a new
+// id rarely reads the disk. It may say "perhaps" for an id that was never used; then
+// the disk decides.
 type idFilter struct {
-	blocks [][8]uint64 // of a cache line each
+	blocks [][8]uint64 // a cache line each
 	count  int
 	room   int
 }
 
 const (
-	filterLeast = 1 << 20 // smallest room: 1.3 MB
-	filterMost  = 1 << 26 // largest: 84 MB; with more finished jobs every insert looks on disk
+	filterLeast = 1 << 20 // smallest capacity: 1.3 MB
+	filterMost  = 1 << 26 // largest: 84 MB; with more finished jobs every insert reads the disk
 )
 
-// newFilter makes a filter with room to grow, nil if that would be too large.
+// newFilter makes a filter with room to grow, or nil if it would be too large.
 func newFilter(ids int) *idFilter {
 	room := filterLeast
 	for room < 2*ids {
@@ -62,7 +62,7 @@ func (f *idFilter) place(id gq.JobID) (*[8]uint64, uint64) {
 	return &f.blocks[a%uint64(len(f.blocks))], b
 }
 
-// mix spreads what differs in one bit over all of them.
+// mix spreads a difference in one bit over all bits.
 func mix(x uint64) uint64 {
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
@@ -71,7 +71,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>33
 }
 
-// filterBuild is a filter that is being filled from disk beside the writer.
+// filterBuild is a filter that a background goroutine fills from disk.
 type filterBuild struct {
 	done chan *idFilter
 	stop chan struct{}
@@ -99,12 +99,12 @@ func (s *Store) buildFilter() {
 	s.building = b
 	snapshot := s.db.NewSnapshot()
 	s.background.Go(func() {
-		defer func() { _ = snapshot.Close() }() // nothing to do about it
+		defer func() { _ = snapshot.Close() }() // nothing to do about an error
 		it, err := snapshot.NewIter(iterOptions(prefixID))
 		if err != nil {
 			return
 		}
-		defer func() { _ = it.Close() }() // Error tells below
+		defer func() { _ = it.Close() }() // it.Error reports errors below
 		for ok := it.First(); ok && len(it.Key()) == 17; ok = it.Next() {
 			f.add(gq.JobID(it.Key()[1:]))
 			if f.count%4096 == 0 {
@@ -121,7 +121,7 @@ func (s *Store) buildFilter() {
 	})
 }
 
-// dropFilter does without the filter of used ids: from here on the disk is asked.
+// dropFilter removes the filter: from here on every insert reads the disk.
 func (s *Store) dropFilter() {
 	if s.building != nil {
 		close(s.building.stop)
@@ -129,8 +129,8 @@ func (s *Store) dropFilter() {
 	s.filter, s.building = nil, nil
 }
 
-// noteFinished tells the filter of the jobs that end in this commit, all at once:
-// each costs a few looks at memory far apart, which then overlap.
+// noteFinished adds this commit's finished jobs to the filter in one go, so that their
+// cache misses overlap.
 func (tx *txn) noteFinished() {
 	s, finished := tx.s, tx.here().finished
 	late := func(b *filterBuild) {
@@ -159,7 +159,7 @@ func (tx *txn) noteFinished() {
 	if s.filter.full() {
 		tx.awaitDisk()
 		s.buildFilter()
-		if s.building != nil { // what ends in this commit is not on disk yet
+		if s.building != nil { // jobs that end in this commit are not on disk yet
 			late(s.building)
 		}
 	}

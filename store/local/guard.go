@@ -16,26 +16,25 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// guard stands between the database and the file system. Pebble ends the
-// process when its log or manifest cannot be written; a library must not do
-// that to its host. So the guard keeps such an error from Pebble and freezes
-// the file system instead: from then on nothing reaches the disk, as after a
-// power cut, and whatever Pebble still writes goes nowhere. The store is marked
-// failed before Pebble learns that its write "succeeded", so no caller ever
-// does.
+// guard stands between Pebble and the file system. Pebble ends the process when it
+// cannot write its log or manifest, which a library must not do to its host. So the
+// guard hides such an error from Pebble and freezes the file system: from then on
+// nothing reaches the disk, as after a power cut, and Pebble's writes go nowhere. The
+// store is marked failed before Pebble's write "succeeds", so no caller gets an
+// acknowledgement.
 //
-// It also watches the free space, so that the disk is never quite full.
+// It also watches the free space, so that the disk never fills up completely.
 type guard struct {
 	vfs.FS
 	dir     string
 	reserve uint64
 	fail    func(error)
 	frozen  atomic.Bool
-	limbo   vfs.FS      // files made after the freeze
+	limbo   vfs.FS      // files created after the freeze
 	free    uint64      // bytes available when last measured; owned by the writer
-	watches atomic.Bool // recovery is over: tables must leave room
+	watches atomic.Bool // recovery is over: tables must leave room for the log
 	syncs   atomic.Uint64
-	ledger  *ledger // nil keeps nothing
+	ledger  *ledger // nil records nothing
 }
 
 const defaultReserve = 384 << 20
@@ -44,27 +43,28 @@ func newGuard(fs vfs.FS, dir string, reserve int64, fail func(error)) *guard {
 	return &guard{FS: fs, dir: dir, reserve: uint64(max(reserve, 0)), fail: fail, limbo: vfs.NewMem(), free: math.MaxUint64}
 }
 
-// What a write needs room for, as a part of the reserve: jobs are refused first,
-// so that those accepted can still be settled. Tables repeat what is in the log
-// and can wait; they never take the room that the log needs.
+// purpose is what a write is for; its value divides the reserve into the space that
+// must stay free. Jobs are refused first, so that accepted ones can still be settled.
+// Tables repeat the log's content and can wait; they never take space that the log
+// needs.
 type purpose uint64
 
 const (
 	forJobs     purpose = 1 // the whole reserve must be free
 	forTables   purpose = 8
 	forChanges  purpose = 32
-	forCleaning purpose = 128 // what will make room
+	forCleaning purpose = 128 // writes that will free space
 )
 
-// survey fixes the reserve. Unless it was given it is a tenth of a small disk.
+// survey sets the default reserve, which on a small disk is a tenth of it.
 func (g *guard) survey() {
 	if usage, err := g.GetDiskUsage(g.dir); err == nil && g.reserve == 0 {
 		g.reserve = min(defaultReserve, usage.TotalBytes/10)
 	}
 }
 
-// memTable is how large Pebble's tables in memory may be, so that as many as
-// there can be fit into the reserve when they are written out.
+// memTable returns the size limit of a memtable: flushing all of them must fit into the
+// reserve.
 func (g *guard) memTable() uint64 {
 	if g.reserve == 0 {
 		return memTableBytes
@@ -72,14 +72,14 @@ func (g *guard) memTable() uint64 {
 	return min(memTableBytes, max(g.reserve/(memTables+2), 256<<10))
 }
 
-// measure looks at the free space.
+// measure reads the free space.
 func (g *guard) measure() {
-	if usage, err := g.GetDiskUsage(g.dir); err == nil { // memory cannot tell
+	if usage, err := g.GetDiskUsage(g.dir); err == nil { // a file system in memory has no answer
 		g.free = usage.AvailBytes
 	}
 }
 
-// room refuses to write bytes that the disk has no room for.
+// room returns an error if the disk has no room for a write.
 func (g *guard) room(p purpose, bytes int) error {
 	if need := g.reserve / uint64(p); g.free < need+uint64(bytes) {
 		return fmt.Errorf("%s has %d MiB free, and %d MiB are kept in reserve; free some space: %w",
@@ -88,14 +88,14 @@ func (g *guard) room(p purpose, bytes int) error {
 	return nil
 }
 
-// short reports whether the disk has no room for jobs.
+// short reports whether the disk has no room for new jobs.
 func (g *guard) short() bool {
 	usage, err := g.GetDiskUsage(g.dir)
 	return err == nil && usage.AvailBytes < g.reserve
 }
 
-// crowds reports whether so many more bytes of a table would take room that the
-// log may need.
+// crowds reports whether so many more bytes of a table would take space that the log
+// may need.
 func (g *guard) crowds(name string, bytes uint64) bool {
 	if !g.watches.Load() || g.reserve == 0 || !strings.HasSuffix(name, ".sst") {
 		return false
@@ -104,15 +104,15 @@ func (g *guard) crowds(name string, bytes uint64) bool {
 	return err == nil && usage.AvailBytes < g.reserve/uint64(forTables)+bytes
 }
 
-// freeze ends all writing. The store is told first: a write that is swallowed
-// must find it failed already.
+// freeze ends all writing. It fails the store first: when a write is swallowed, the
+// store must already have failed.
 func (g *guard) freeze(op, name string, err error) {
 	g.fail(fmt.Errorf("%s %s: %w", op, name, err))
 	g.frozen.Store(true)
 }
 
-// mayPass reports whether an error can go away by itself. What Pebble cannot
-// write to a table for such a reason is still in its log and is tried again.
+// mayPass reports whether an error can go away by itself. Pebble still has in its log
+// what it could not write to a table, and retries.
 func mayPass(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
@@ -131,7 +131,7 @@ func (g *guard) inLimbo(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	return g.limbo.Create(name, category)
 }
 
-// opened wraps a file that was opened for writing, or swallows the error.
+// opened wraps a file that was opened for writing, or hides the error from Pebble.
 func (g *guard) opened(f vfs.File, err error, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if err != nil && mayPass(err) && !vital(name) {
 		return nil, g.slow(err)
@@ -147,11 +147,11 @@ func (g *guard) Create(name string, category vfs.DiskWriteCategory) (vfs.File, e
 	if g.frozen.Load() {
 		return g.inLimbo(name, category)
 	}
-	if g.crowds(name, g.reserve/uint64(forTables)) { // not even begun with so little room
+	if g.crowds(name, g.reserve/uint64(forTables)) { // too little space even to begin
 		return nil, g.slow(syscall.ENOSPC)
 	}
 	if vital(name) {
-		g.ledger.sync() // the log before it has been closed
+		g.ledger.sync() // the log before this one has been closed
 	}
 	f, err := g.FS.Create(name, category)
 	return g.opened(f, err, name, category)
@@ -191,7 +191,7 @@ func (g *guard) OpenDir(name string) (vfs.File, error) {
 	return &guarded{File: f, g: g, name: name}, nil
 }
 
-// alter runs a change of directories. On a vital file its error freezes too.
+// alter changes a directory. If that fails for a vital file, it freezes.
 func (g *guard) alter(op, name string, change func() error) error {
 	if g.frozen.Load() {
 		return nil
@@ -225,8 +225,8 @@ func (g *guard) Rename(oldname, newname string) error {
 
 func (g *guard) Unwrap() vfs.FS { return g.FS }
 
-// slow keeps Pebble, which retries a failed flush at once, from spinning on a
-// full disk.
+// slow delays errors: Pebble retries a failed flush at once and would spin on a full
+// disk.
 func (g *guard) slow(err error) error {
 	if mayPass(err) {
 		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // Pebble retries at once; there is nothing to wait for
@@ -277,8 +277,8 @@ func (f *guarded) WriteAt(p []byte, off int64) (int, error) {
 	return f.wrote(n, len(p), err)
 }
 
-// synced freezes on every error: data of which a sync has failed may be lost
-// even if the next one succeeds.
+// synced freezes on every error: data of a failed sync may be lost even if the next
+// sync succeeds.
 func (f *guarded) synced(sync func() (all bool, err error)) error {
 	if f.g.frozen.Load() {
 		return nil
@@ -317,5 +317,5 @@ func (f *guarded) Preallocate(offset, length int64) error {
 	if err := f.File.Preallocate(offset, length); err != nil && !vital(f.name) {
 		return f.g.slow(err)
 	}
-	return nil // the log can do without
+	return nil // preallocation is optional for the log
 }

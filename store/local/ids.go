@@ -6,8 +6,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// ids finds jobs by id. It is a hash table of pointers alone, since each job
-// knows its id: about 14 bytes a job instead of the 40 of a map.
+// ids finds jobs by id. It is a hash table of pointers only, since each job has its id:
+// about 14 bytes per job, where a map takes 40.
 type ids struct {
 	slots []*job // a power of two, open addressing with linear probing
 	count int
@@ -29,7 +29,7 @@ func (t *ids) get(id gq.JobID) *job {
 	}
 }
 
-// add puts a job in whose id is not there.
+// add adds a job whose id must not be present.
 func (t *ids) add(j *job) {
 	if t.count >= len(t.slots)*3/4 {
 		t.resize(max(64, 2*len(t.slots)))
@@ -56,7 +56,7 @@ func (t *ids) resize(size int) {
 	}
 }
 
-// remove takes a job out that is there, and closes the gap behind it.
+// remove removes a job, which must be present, and closes the gap.
 func (t *ids) remove(j *job) {
 	mask := len(t.slots) - 1
 	gap := t.home(&j.id)
@@ -65,8 +65,8 @@ func (t *ids) remove(j *job) {
 	}
 	t.count--
 	for i := (gap + 1) & mask; t.slots[i] != nil; i = (i + 1) & mask {
-		// What stands behind its home may move up, unless its home lies
-		// between the gap and itself.
+		// A job behind the gap may move into it, unless its home slot lies between the
+		// gap and the job.
 		if home := t.home(&t.slots[i].id); (i-home)&mask >= (i-gap)&mask {
 			t.slots[gap] = t.slots[i]
 			gap = i

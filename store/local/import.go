@@ -13,14 +13,14 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// A store that is being filled has a record that says from where, and how far it
-// has got. It is written with every part and removed at the end.
+// While a store is being filled, a record says from which origin and how far the copy
+// has got. Every part rewrites it, and Finish removes it.
 var (
 	metaImport = []byte{prefixMeta, 'i'} // origin(32), mark
-	metaGone   = []byte{prefixMeta, 'g'} // events up to here may never have been here
+	metaGone   = []byte{prefixMeta, 'g'} // events up to this one may be missing
 )
 
-// importing is a store that is being filled. The writer changes it, under the
+// importing is the state of an unfinished import. Only the writer changes it, under the
 // lock.
 type importing struct {
 	s      *Store
@@ -30,8 +30,8 @@ type importing struct {
 
 func (i *importing) encode() []byte { return append(i.origin[:], i.mark...) }
 
-// recoverImport finds an unfinished copy, and where the events of a finished one
-// begin.
+// recoverImport finds an unfinished import, and the first complete event of a finished
+// one.
 func (s *Store) recoverImport() error {
 	raw, err := s.read(metaGone)
 	switch {
@@ -63,7 +63,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 	var refused error
 	err := s.do(ctx, 1, func(tx *txn) {
 		if refused = tx.beginImport(h); refused == nil {
-			s.dropFilter() // it is filled from disk in the end
+			s.dropFilter() // it is rebuilt from disk at the end
 		}
 	})
 	if err = errors.Join(err, refused); err != nil {
@@ -72,7 +72,7 @@ func (s *Store) Import(ctx context.Context, h store.Head) (store.Import, error) 
 	return s.importing, nil
 }
 
-// beginImport sets the numbers that go on from the origin's.
+// beginImport sets the counters so that they continue the origin's.
 func (tx *txn) beginImport(h store.Head) error {
 	s, t := tx.s, tx.t
 	if s.importing != nil {
@@ -111,7 +111,7 @@ func (i *importing) Write(ctx context.Context, items store.Items, mark []byte) e
 			return
 		}
 		if refused = tx.importItems(&items); refused != nil {
-			i.s.fail(refused) // a part of it may be in memory
+			i.s.fail(refused) // parts of it may be in memory
 			return
 		}
 		i.mark = bytes.Clone(mark)
@@ -196,9 +196,8 @@ func (tx *txn) importQueue(item *store.QueueItem) error {
 	return nil
 }
 
-// importEvents writes events as records of the log. Each names the record before
-// it that tells of the same job; the newest one of each job is kept aside until
-// the job comes.
+// importEvents writes events as log records. Each record refers to the job's previous
+// one; a separate record keeps each job's newest one until the job itself arrives.
 func (tx *txn) importEvents(events []gq.Event) error {
 	newest := map[gq.JobID]uint64{}
 	for len(events) > 0 {
@@ -231,8 +230,7 @@ func (tx *txn) importEvents(events []gq.Event) error {
 
 func toldKey(id gq.JobID) []byte { return append([]byte{prefixTold}, id[:]...) }
 
-// toldIn is the newest record that tells of a job that is yet to come, 0 for
-// none.
+// toldIn returns the newest event record of a job that has yet to arrive, 0 for none.
 func (tx *txn) toldIn(id gq.JobID) (uint64, error) {
 	raw, err := tx.s.read(toldKey(id))
 	switch {
@@ -297,7 +295,7 @@ func (tx *txn) importJob(item *store.JobItem) (err error) {
 	return nil
 }
 
-// importEnded writes a finished job, of which memory has only the count.
+// importEnded writes a finished job. Memory only counts it.
 func (tx *txn) importEnded(h header, state *gq.State, q *queue) {
 	key := doneKey{q.number, state.Status, state.Sequence}.append(nil)
 	tx.scratch = encodeRecord(tx.scratch[:0], h, state)

@@ -8,13 +8,13 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// index is an ordered set of jobs: a B+ tree over the jobs' own keys. It takes
-// about nine bytes a job, since leaves hold pointers only and are filled to the
-// brim when jobs arrive in order, as they mostly do.
+// index is an ordered set of jobs: a B+ tree over the jobs' own keys. It takes about
+// nine bytes per job: leaves hold only pointers and are full when jobs arrive in order,
+// as they mostly do.
 //
-// Each node knows the cheapest job below it, so that a claim with a cost limit
-// finds its job without walking past those that cost too much. That number is
-// brought up to date only when someone asks.
+// Each node knows the cost of the cheapest job below it, so that a claim with a cost
+// limit finds its job without visiting those that cost too much. That number is updated
+// only on demand.
 type index struct {
 	root *node
 	size int
@@ -26,12 +26,12 @@ const fanout = 64
 type node struct {
 	jobs  []*job  // of a leaf, ascending
 	kids  []*node // of an inner node
-	first sortKey // no job below is smaller, and every job before is
-	cost  int64   // the cheapest job below
+	first sortKey // a lower bound of the jobs below, above every job before
+	cost  int64   // of the cheapest job below
 	stale bool    // cost may be too low
 }
 
-// sortKey is a job's place: its key, then its id.
+// sortKey is a job's position: its key, then its id.
 type sortKey struct {
 	key machine.OrderKey
 	id  gq.JobID
@@ -46,7 +46,7 @@ func (a sortKey) less(b sortKey) bool {
 
 func (j *job) place() sortKey { return sortKey{j.key, j.id} }
 
-// add puts a job in; it must not be there.
+// add adds a job, which must not be present.
 func (x *index) add(j *job) {
 	k := j.place()
 	if x.root == nil {
@@ -85,8 +85,8 @@ func (n *node) add(j *job, k sortKey) (split *node) {
 	return nil
 }
 
-// split halves a node. One that grew at its end keeps all but the last entry,
-// so that ascending insertion leaves full nodes behind.
+// split halves a node. A node that grew at its end keeps all but the last entry, so
+// that ascending inserts leave full nodes behind.
 func (n *node) split(atEnd bool) *node {
 	right := &node{cost: n.cost, stale: true}
 	n.stale = true
@@ -112,10 +112,10 @@ func (n *node) split(atEnd bool) *node {
 	return right
 }
 
-// search finds the first position of a leaf whose job is not before k.
+// search returns the first position in a leaf whose job is not before k.
 func (n *node) search(k sortKey) int {
 	lo, hi := 0, len(n.jobs)
-	if hi > 0 && n.jobs[hi-1].place().less(k) { // arrivals in order
+	if hi > 0 && n.jobs[hi-1].place().less(k) { // jobs mostly arrive in order
 		return hi
 	}
 	for lo < hi {
@@ -129,7 +129,7 @@ func (n *node) search(k sortKey) int {
 	return lo
 }
 
-// child finds the last child that may hold k.
+// child returns the last child that may hold k.
 func (n *node) child(k sortKey) int {
 	lo, hi := 0, len(n.kids)
 	for lo < hi {
@@ -143,7 +143,7 @@ func (n *node) child(k sortKey) int {
 	return max(lo-1, 0)
 }
 
-// remove takes a job out, if it is there.
+// remove removes a job if it is present.
 func (x *index) remove(j *job) {
 	if x.root == nil || !x.root.remove(j, j.place()) {
 		return
@@ -183,7 +183,7 @@ func (n *node) remove(j *job, k sortKey) bool {
 	return true
 }
 
-// first is the smallest job, nil if there is none.
+// first returns the smallest job, nil if there is none.
 func (x *index) first() *job {
 	n := x.root
 	if n == nil {
@@ -195,7 +195,7 @@ func (x *index) first() *job {
 	return n.jobs[0]
 }
 
-// cheap is the smallest job that costs at most a limit.
+// cheap returns the smallest job that costs at most limit.
 func (x *index) cheap(limit int64) *job {
 	if x.root == nil {
 		return nil
@@ -220,7 +220,7 @@ func (n *node) cheap(limit int64) *job {
 	return nil
 }
 
-// lowest brings the node's cost up to date.
+// lowest updates the node's cost.
 func (n *node) lowest() int64 {
 	if !n.stale {
 		return n.cost

@@ -21,14 +21,14 @@ func (s *Store) Insert(ctx context.Context, groups []store.Group) ([]store.Inser
 	return c.out, nil
 }
 
-// insertion is one call of Insert. The caller allocates memory and encodes specs, since
-// all callers wait for the writer.
+// insertion is one call of Insert. Its memory is allocated and its specs are encoded in
+// the caller's goroutine, since all callers share the writer.
 type insertion struct {
 	s       *Store
 	groups  []store.Group
 	out     []store.Inserted
-	specs   [][][]byte     // of each group, encoded
-	placed  []store.Placed // for the groups that are still to be weighed
+	specs   [][][]byte     // encoded, by group
+	placed  []store.Placed // for the groups not yet weighed
 	encoded [][]byte       // likewise
 }
 
@@ -43,7 +43,7 @@ func newInsertion(s *Store, groups []store.Group) *insertion {
 			make([]store.Placed, jobs), make([][]byte, jobs),
 		}
 	}
-	var one struct { // in one piece
+	var one struct { // a single allocation
 		insertion
 		out     [1]store.Inserted
 		specs   [1][][]byte
@@ -99,7 +99,7 @@ func (s *Store) checkGroup(g store.Group) error {
 	return nil
 }
 
-// checkWindow refuses a key that could outlive its job.
+// checkWindow rejects a key that could outlive its job.
 func (s *Store) checkWindow(spec *gq.Spec, prefix string) []gq.Fault {
 	window, kept := spec.Policy.IdempotencyWindow, s.config.Retention.Shortest()
 	if spec.Key.Name == "" || window <= kept {
@@ -117,7 +117,7 @@ type parent struct {
 	state gq.State
 }
 
-// insert checks a group against the stored jobs and then adds all of it or nothing.
+// insert checks a group against the stored jobs, then adds all of it or nothing.
 func (tx *txn) insert(g store.Group, encoded [][]byte, placed []store.Placed) store.Inserted {
 	p, err := tx.checkInsert(g, placed, nil)
 	if err != nil {
@@ -141,8 +141,8 @@ type spawner struct {
 	next *gq.State
 }
 
-// checkInsert checks a group against the stored jobs and changes nothing. The
-// job that spawns it, if any, counts with its new state.
+// checkInsert checks a group against the stored jobs and changes nothing. The spawning
+// job, if any, counts in its new state.
 func (tx *txn) checkInsert(g store.Group, placed []store.Placed, b *spawner) (checkedGroup, error) {
 	p := checkedGroup{placed: placed}
 	if err := tx.s.disk.room(forJobs, tx.batch.Len()+groupWeight(g)<<10); err != nil {
@@ -170,7 +170,7 @@ func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
 	for _, i := range p.graph.order {
 		tx.add(&p.placed[i].State, &g.Jobs[i], encoded[i], i, p.graph)
 	}
-	for i := range g.Jobs { // members that turned out to be another member
+	for i := range g.Jobs { // members that resolve to another member
 		if p.placed[i].Existing && p.placed[i].State.ID.IsZero() {
 			for k := range g.Jobs {
 				if g.Jobs[k].ID == p.same[g.Jobs[i].ID] {
@@ -181,7 +181,7 @@ func (tx *txn) admit(g store.Group, encoded [][]byte, p checkedGroup) {
 	}
 }
 
-// number gives each new member its sequence number, in the order submitted.
+// number numbers the new members in the order submitted.
 func (tx *txn) number(placed []store.Placed) {
 	for i := range placed {
 		if !placed[i].Existing {
@@ -192,9 +192,9 @@ func (tx *txn) number(placed []store.Placed) {
 }
 
 // known finds members whose idempotency key belongs to an existing job or to an earlier
-// member, and refuses ids that are already used.
+// member, and rejects used ids.
 func (tx *txn) known(g store.Group, placed []store.Placed) (same map[gq.JobID]gq.JobID, err error) {
-	var first map[string]int // of the group, by key
+	var first map[string]int // member by key
 	is := func(i int, id gq.JobID) {
 		if same == nil {
 			same = map[gq.JobID]gq.JobID{}
@@ -233,7 +233,7 @@ func (tx *txn) known(g store.Group, placed []store.Placed) (same map[gq.JobID]gq
 	return same, nil
 }
 
-// keyed finds the job that has a spec's idempotency key.
+// keyed finds the job with a spec's idempotency key.
 func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
 	key := keyKey(spec.Key)
 	record, ok := tx.key(key)
@@ -259,7 +259,7 @@ func (tx *txn) keyed(spec *gq.Spec) (p store.Placed, found bool, err error) {
 	return store.Placed{State: state.At(tx.now), Existing: true, Same: record.fingerprint == spec.Key.Fingerprint}, err == nil, err
 }
 
-// find reads the state of any job, live or finished.
+// find reads the state of a live or finished job.
 func (tx *txn) find(id gq.JobID) (gq.State, error) {
 	if j := tx.t.live(id); j != nil {
 		_, s := tx.load(j)
@@ -273,7 +273,7 @@ func (tx *txn) find(id gq.JobID) (gq.State, error) {
 	return s, err
 }
 
-// unknown refuses an id that was ever used.
+// unknown returns an error if an id was ever used.
 func (tx *txn) unknown(id gq.JobID) error {
 	taken := tx.t.jobs.get(id) != nil
 	if f := tx.s.filter; !taken && (f == nil || f.has(id)) {
@@ -289,9 +289,8 @@ func (tx *txn) unknown(id gq.JobID) error {
 	return nil
 }
 
-// groupGraph is the dependency graph of a group: the jobs it depends on, the depth of its
-// members and an order in which parents come first. Members that already exist are not
-// part of it.
+// groupGraph is the dependency graph of a group: the jobs it depends on, the depth of
+// its members and a topological order. Members that already exist are not part of it.
 type groupGraph struct {
 	order   []int
 	depth   []int
@@ -379,7 +378,7 @@ func (tx *txn) parent(id gq.JobID, b *spawner) (parent, error) {
 	return parent{nil, k.seq, s}, err
 }
 
-// guardDepth refuses a group that would exceed a queue's MaxDepth.
+// guardDepth rejects a group that would exceed a queue's MaxDepth.
 func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) error {
 	var more map[string]int64
 	for i := range g.Jobs {
@@ -389,7 +388,7 @@ func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) erro
 		}
 		if more == nil {
 			more = map[string]int64{}
-			if b != nil && !b.next.Live() { // it makes room
+			if b != nil && !b.next.Live() { // the spawning job ends and frees its place
 				more[b.job.bucket.queue.config.Name]--
 			}
 		}
@@ -402,7 +401,7 @@ func (tx *txn) guardDepth(g store.Group, placed []store.Placed, b *spawner) erro
 	return nil
 }
 
-// guardQueues refuses a group that would exceed [gq.MaxQueues].
+// guardQueues rejects a group that would exceed [gq.MaxQueues].
 func (tx *txn) guardQueues(g store.Group) error {
 	known := len(tx.t.queues)
 	for i := range g.Jobs {
@@ -415,7 +414,7 @@ func (tx *txn) guardQueues(g store.Group) error {
 	return nil
 }
 
-// add writes a checked job. Of its state only the sequence number is set.
+// add writes a checked job. Only the sequence number of its state is set.
 func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f groupGraph) {
 	t, seq := tx.t, state.Sequence
 	bucket := tx.bucket(spec)
@@ -474,8 +473,8 @@ func (tx *txn) add(state *gq.State, spec *gq.Spec, encoded []byte, i int, f grou
 	}
 }
 
-// await records that a job waits for a dependency, or tells the job immediately if the
-// dependency has already ended.
+// await records that a job waits for a dependency. If the dependency has already ended,
+// it updates the job immediately.
 func (tx *txn) await(j *job, d gq.Dependency, f groupGraph, s gq.State, events []gq.Event) (gq.State, []gq.Event) {
 	if !d.Kind.Waits() {
 		return s, events

@@ -16,11 +16,10 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// The inventory lists the database's files of a store that was closed, with their
-// sizes and checksums. Without it the loss of a file, or of the end of one, can look
-// like something that a power cut did. It is removed before anything is written, so
-// that it is either there and right or not there. Unknown files in the directory are
-// ignored.
+// The inventory lists the database files of a closed store with their sizes and
+// checksums. Without it the loss of a file, or of its end, can look like the effect of
+// a power cut. The store removes it before it writes anything, so an inventory that
+// exists is right. Unknown files in the directory are ignored.
 //
 //	gopherqueue inventory 1
 //	000012.log 2535 9f0c3ab1
@@ -31,10 +30,10 @@ const (
 	inventoryHead = "gopherqueue inventory 1\n"
 )
 
-// ofDatabase is the names that Pebble gives to files with data in them.
+// ofDatabase matches the names of Pebble's data files.
 var ofDatabase = regexp.MustCompile(`^([0-9]+(-[0-9]+)?\.(log|sst|blob)|(MANIFEST|OPTIONS)-[0-9]+|marker\..+)$`)
 
-// takeInventory describes the files as they are now.
+// takeInventory describes the current files.
 func (s *Store) takeInventory() ([]byte, error) {
 	names, err := s.disk.FS.List(s.dir)
 	if err != nil {
@@ -75,11 +74,11 @@ func (s *Store) describe(name string) (size int64, sum string, err error) {
 	return size, fmt.Sprintf("%08x", h.Sum32()), err
 }
 
-// onlyReader hides all but Read.
+// onlyReader hides all methods but Read.
 type onlyReader struct{ io.Reader }
 
-// leaveInventory writes the inventory of a store that has just been closed. It
-// can be done without.
+// leaveInventory writes the inventory of a store that was just closed. Failing is
+// harmless.
 func (s *Store) leaveInventory() {
 	inventory, err := s.takeInventory()
 	if err == nil {
@@ -90,8 +89,8 @@ func (s *Store) leaveInventory() {
 	}
 }
 
-// checkInventory compares the files with the inventory, if there is one, and
-// removes it. It reports whether there was one.
+// checkInventory compares the files with the inventory and removes it. It reports
+// whether there was one.
 func (s *Store) checkInventory() (found bool, err error) {
 	fs := s.disk.FS
 	name := fs.PathJoin(s.dir, inventoryFile)
@@ -126,8 +125,7 @@ func (s *Store) checkInventory() (found bool, err error) {
 	return true, syncDir(fs, s.dir)
 }
 
-// firstDifference is the name of the first file that two inventories do not
-// agree on.
+// firstDifference returns the first file on which two inventories disagree.
 func firstDifference(a, b string) string {
 	listed, present := strings.Split(a, "\n"), strings.Split(b, "\n")
 	for _, pair := range [][2][]string{{listed, present}, {present, listed}} {
@@ -141,7 +139,7 @@ func firstDifference(a, b string) string {
 	return ""
 }
 
-// replaceFile writes a file durably, whole or not at all.
+// replaceFile replaces a file durably and atomically.
 func (s *Store) replaceFile(base string, content []byte) error {
 	fs := s.disk.FS
 	name := fs.PathJoin(s.dir, base)

@@ -8,24 +8,23 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// A queue with a KeyLimit keeps the claimable jobs of each limit key apart, and
-// shows in the buckets only those that a claim could pick next: of each key and
-// bucket the first job, the first of those that cost less, and so on down. Any
-// filter finds the same job among these as among all. A key without a free place
-// shows nothing. So a claim never sees a job that it must pass over, however
-// many there are.
+// A queue with a KeyLimit keeps the claimable jobs of each limit key in an index of
+// their own. The buckets hold only the jobs that a claim could pick next: for each key
+// and bucket the first job, the first cheaper one, and so on. Any filter finds the same
+// job among these as among all. A key that is at its limit puts none into the buckets.
+// So a claim never skips a job, however many there are.
 //
-// Filling up or freeing a key costs as much as it shows: one job for each bucket it
-// has jobs in, where they all cost the same. A job without a key, or in a queue
-// without a limit, has a nil key and stands in its bucket.
+// Filling or freeing a key costs as much as it puts into the buckets: one job for each
+// of its buckets if all its jobs cost the same. A job without a key, or in a queue
+// without a limit, has a nil key and is always in its bucket.
 
 // limitKey is one limit key of a queue.
 type limitKey struct {
 	name    string
 	held    int         // jobs that occupy a place
-	jobs    int         // live jobs; the key goes with the last
-	buckets []keyBucket // that have claimable jobs, by number
-	full    bool        // there is no free place, and nothing is shown
+	jobs    int         // live jobs; the key is removed with the last
+	buckets []keyBucket // those with claimable jobs, by number
+	full    bool        // at the limit: none of its jobs is in a bucket
 }
 
 // keyBucket is the claimable jobs of one key in one bucket.
@@ -34,7 +33,7 @@ type keyBucket struct {
 	ready  *index
 }
 
-// attach gives a job to its key, if it is limited.
+// attach assigns a job to its limit key, if the queue has a KeyLimit.
 func (q *queue) attach(j *job, keys *jobKeys) {
 	if q.config.KeyLimit == 0 || keys == nil || keys.limit == "" {
 		return
@@ -51,7 +50,7 @@ func (q *queue) attach(j *job, keys *jobKeys) {
 	j.limit = k
 }
 
-// detach takes a job that is neither claimable nor held from its key.
+// detach removes a job that is neither claimable nor held from its key.
 func (q *queue) detach(j *job) {
 	k := j.limit
 	if k == nil {
@@ -63,7 +62,7 @@ func (q *queue) detach(j *job) {
 	}
 }
 
-// occupy notes that a job is held in a status.
+// occupy counts a job as held in a status.
 func (t *table) occupy(j *job, s gq.Status) {
 	q := j.bucket.queue
 	if q.pool != nil && machine.CountsInPool(q.pool.config, s) {
@@ -75,7 +74,7 @@ func (t *table) occupy(j *job, s gq.Status) {
 	}
 }
 
-// vacate notes that a job is no longer held in a status.
+// vacate undoes occupy.
 func (t *table) vacate(j *job, s gq.Status) {
 	q := j.bucket.queue
 	if q.pool != nil && machine.CountsInPool(q.pool.config, s) {
@@ -87,8 +86,7 @@ func (t *table) vacate(j *job, s gq.Status) {
 	}
 }
 
-// judge shows or hides the jobs of a key after the number of its free places
-// changed.
+// judge shows or hides the jobs of a key after its number of held jobs changed.
 func (t *table) judge(k *limitKey, limit int) {
 	full := k.held >= limit
 	if full == k.full {
@@ -106,7 +104,7 @@ func (t *table) judge(k *limitKey, limit int) {
 	k.full = full
 }
 
-// front visits the jobs that are to be shown while the key has a free place.
+// front visits the jobs that are in the bucket while the key is below its limit.
 func (l keyBucket) front(visit func(*job) bool) {
 	for j := l.ready.first(); j != nil && visit(j) && j.cost > 0; {
 		j = l.ready.cheap(j.cost - 1)
@@ -128,7 +126,7 @@ func (k *limitKey) enter(t *table, j *job) {
 	l := k.buckets[i]
 	if !k.full {
 		if first := l.ready.cheap(j.cost); first == nil || j.precedes(first) {
-			for o := range l.front { // those that it makes superfluous
+			for o := range l.front { // the jobs that it replaces in the bucket
 				if o.cost < j.cost {
 					break
 				}
@@ -142,7 +140,7 @@ func (k *limitKey) enter(t *table, j *job) {
 	l.ready.add(j)
 }
 
-// leave takes a claimable job of the key out.
+// leave removes a claimable job from the key.
 func (k *limitKey) leave(t *table, j *job) {
 	i, _ := k.find(j.bucket)
 	l := k.buckets[i]
@@ -154,7 +152,7 @@ func (k *limitKey) leave(t *table, j *job) {
 		return
 	}
 	t.hide(j)
-	for o := range l.front { // those that it stood before
+	for o := range l.front { // the jobs that take its place
 		if !o.shown {
 			t.show(o)
 		}
@@ -164,8 +162,7 @@ func (k *limitKey) leave(t *table, j *job) {
 // precedes reports whether a claimable job is served before another.
 func (j *job) precedes(o *job) bool { return sortKey{j.key, j.id}.less(sortKey{o.key, o.id}) }
 
-// reconfigure gives a queue another configuration, with what follows from it for
-// the jobs that are there.
+// reconfigure changes a queue's configuration and adapts the live jobs.
 func (tx *txn) reconfigure(q *queue, config gq.Queue) {
 	t := tx.t
 	was := q.config
@@ -183,8 +180,7 @@ func (tx *txn) reconfigure(q *queue, config gq.Queue) {
 	}
 }
 
-// regroup takes all jobs out of their keys and pool, and puts them into the new
-// ones.
+// regroup moves all jobs from their old keys and pool to the new ones.
 func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 	t := tx.t
 	jobs := tx.t.liveJobs(q)
@@ -210,7 +206,7 @@ func (tx *txn) regroup(q *queue, config gq.Queue, pool *pool) {
 	}
 }
 
-// liveJobs is every live job of a queue in the order of submission.
+// liveJobs returns a queue's live jobs in the order of submission.
 func (t *table) liveJobs(q *queue) (jobs []*job) {
 	for s := range gq.StatusCompleted {
 		q.live(s).ascend(0, func(seq uint64) bool {

@@ -7,14 +7,12 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// The key space. The first byte names the kind of record; numbers are
-// big-endian, so that keys sort as they count. docs/storage.md tells the same
-// with the formats of the values.
+// The key space. The first byte names the kind of record; numbers are big-endian, so
+// that keys sort numerically. docs/storage.md also has the formats of the values.
 //
-// What belongs to a job is kept under its sequence number, not its id: numbers
-// only grow, so new records land at the end of the key space and old ones leave
-// it in ranges. Only finished jobs need a way from the id to the number; live
-// ones are in memory.
+// A job's records are keyed by its sequence number, not its id: numbers only grow, so
+// new records go to the end of the key space and old ones are removed in ranges. Only
+// finished jobs need a record that maps id to number; live ones are in memory.
 const (
 	prefixMeta       = 'a' // a name              → store-wide value
 	prefixQueue      = 'b' // b queue             → configuration
@@ -30,13 +28,13 @@ const (
 	prefixKey        = 'l' // l hash              → idempotency key
 	prefixLease      = 'm' // m lease id          → seq, for ids not made here
 	prefixEdge       = 'n' // n parent child      → kind of dependency
-	prefixEnded      = 'o' // o parent            → how it ended, while dependents wait for the news
+	prefixEnded      = 'o' // o parent            → how it ended, while dependents have yet to be updated
 	prefixEvents     = 'p' // p event             → the events of one commit
 	prefixHistory    = 'q' // q seq               → events that outlived the log
 	prefixDoc        = 'r' // r kind 0 name       → version and data of a document
 	prefixPool       = 's' // s name              → configuration of a pool
-	prefixPace       = 't' // t queue             → how far its rate and its turns have got
-	prefixTold       = 'u' // u id                → while the store is being filled: the newest event record of a job
+	prefixPace       = 't' // t queue             → state of its rate limit and its turns
+	prefixTold       = 'u' // u id                → during an import: the newest event record of a job
 )
 
 func numberKey(prefix byte, n uint64) []byte {
@@ -51,7 +49,7 @@ func appendNumberKey(b []byte, prefix byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, prefix), n)
 }
 
-// doneKey places a finished job: lists walk a queue and status by sequence.
+// doneKey locates a finished job: lists walk a queue and status by sequence.
 type doneKey struct {
 	queue  uint32
 	status gq.Status
@@ -80,7 +78,7 @@ func edgeKey(parent, child uint64) []byte {
 	return binary.BigEndian.AppendUint64(numberKey(prefixEdge, parent), child)
 }
 
-// keyKey is the key of an idempotency key. A hash keeps it short; 128 bits of
+// keyKey is the record key of an idempotency key. A hash keeps it short; 128 bits of
 // SHA-256 do not collide.
 func keyKey(k gq.IdempotencyKey) []byte {
 	h := sha256.New()

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// repairLogs refuses logs that are damaged, unless their loss is accepted, and cuts
-// what a crash has left unfinished.
+// repairLogs rejects damaged logs, unless the loss is accepted, and cuts off what a
+// crash left unfinished.
 func (s *Store) repairLogs(k *known, acceptLoss bool) error {
 	if k.damage != nil {
 		if !acceptLoss {
@@ -30,19 +30,19 @@ func (s *Store) repairLogs(k *known, acceptLoss bool) error {
 			"readable_commits", newest.commits, "readable_new_jobs", newest.jobs)
 	}
 	if newest.records == 0 && !newest.missing {
-		// Pebble leaves a log without a record as it is, and would find its end torn
-		// once there is a newer one.
+		// Pebble leaves a log without records as it is, and would report its end as
+		// torn once there is a newer log.
 		return s.replaceFile(newest.name, nil)
 	}
 	return nil
 }
 
-// giveUp cuts the logs at the damage. What they had is kept beside them.
+// giveUp cuts the logs at the damage and keeps copies of what it cuts off.
 func (s *Store) giveUp(k *known) error {
 	d := k.damage
 	s.log.Error("acknowledged commits are given up, as was asked for",
 		"dir", s.dir, "file", d.path, "missing", d.missing, "byte", d.at, "acknowledged_bytes", d.synced, "loss", d.loss())
-	for i := len(d.later) - 1; i >= 0; i-- { // the damage is the last to go: until then it is found again
+	for i := len(d.later) - 1; i >= 0; i-- { // the damaged log comes last: after a crash it is found again
 		if err := s.setAside(d.later[i], true); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (s *Store) setAside(l *scan, move bool) error {
 	return syncDir(fs, s.dir)
 }
 
-// head reads the records of a log up to the damage.
+// head returns the records of a log before the damage.
 func (s *Store) head(l *scan) ([]byte, error) {
 	f, err := s.disk.FS.Open(l.path, vfs.SequentialReadsOption)
 	if err != nil {
@@ -100,8 +100,7 @@ func (s *Store) head(l *scan) ([]byte, error) {
 	return head, errors.Join(err, f.Close())
 }
 
-// discardInventory goes on without the inventory of a store whose damage is
-// accepted.
+// discardInventory removes the inventory of a store whose damage is accepted.
 func (s *Store) discardInventory(cause error) error {
 	if !errors.Is(cause, gq.ErrCorrupt) {
 		return cause

@@ -10,10 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// neededLogs lists the logs that Pebble would read if it were opened now: those of
-// the directory, and of others by name, that are not in its tables yet. Only the
-// manifest tells, so Pebble is asked: it opens the database for reading, on a file
-// system that has every one of these logs, empty, and notes which it opens.
+// neededLogs lists the logs that Pebble would read if it were opened now: those in the
+// directory or named in others whose data is not in tables yet. Only the manifest says
+// which. So neededLogs opens the database read-only on a file system where all these
+// logs exist but are empty, and notes which of them Pebble opens.
 func (s *Store) neededLogs(lock *pebble.Lock, others []string) (needed []string, err error) {
 	asked := &inquiry{FS: s.disk.FS, others: others, empty: vfs.NewMem()}
 	cache := pebble.NewCache(1 << 20)
@@ -32,10 +32,10 @@ func (s *Store) neededLogs(lock *pebble.Lock, others []string) (needed []string,
 	return slices.Compact(asked.opened), nil
 }
 
-// inquiry is a file system that is only read from and whose logs are empty.
+// inquiry is a read-only file system whose logs are empty.
 type inquiry struct {
 	vfs.FS
-	others []string // logs that it has beside those of the directory
+	others []string // additional logs, which need not exist
 	opened []string // logs that were opened
 	empty  *vfs.MemFS
 }

@@ -7,23 +7,22 @@ import (
 )
 
 // numbers is an ordered set of sequence numbers. They are dense, and come and go
-// in about their order, so it is a list of bitmaps that begins and ends where the
-// set does.
+// roughly in order, so it is a list of bitmaps from the smallest number to the largest.
 type numbers struct {
 	blocks []block // ascending, none of them empty
 	last   int     // the block that was used last
 }
 
-// blockBits is how many numbers a block stands for.
+// blockBits is how many numbers a block covers.
 const blockBits = 512
 
 type block struct {
-	base  uint64 // number of the block: its first one divided by blockBits
+	base  uint64 // its first number divided by blockBits
 	words [blockBits / 64]uint64
 	used  int
 }
 
-// find is where a block is, or would have to be.
+// find returns where a block is, or where to insert it.
 func (n *numbers) find(base uint64) (at int, found bool) {
 	if n.last < len(n.blocks) && n.blocks[n.last].base == base {
 		return n.last, true
@@ -35,7 +34,7 @@ func (n *numbers) find(base uint64) (at int, found bool) {
 	return at, at < len(n.blocks) && n.blocks[at].base == base
 }
 
-// add puts a number in; it must not be there.
+// add adds a number, which must not be present.
 func (n *numbers) add(number uint64) {
 	base := number / blockBits
 	at, found := n.find(base)
@@ -48,7 +47,7 @@ func (n *numbers) add(number uint64) {
 	n.last = at
 }
 
-// remove takes a number out; it must be there.
+// remove removes a number, which must be present.
 func (n *numbers) remove(number uint64) {
 	at, _ := n.find(number / blockBits)
 	b := &n.blocks[at]
@@ -59,7 +58,7 @@ func (n *numbers) remove(number uint64) {
 	}
 }
 
-// ascend visits the numbers from one on upwards, until visit returns false.
+// ascend visits the numbers from one up, until visit returns false.
 func (n *numbers) ascend(from uint64, visit func(uint64) bool) {
 	at, _ := n.find(from / blockBits)
 	for i := at; i < len(n.blocks); i++ {

@@ -50,7 +50,7 @@ type Options struct {
 	// written. It is for measurements: see [Replay].
 	OnCommit func(commit []byte)
 
-	fs        vfs.FS // nil is the operating system's; tests bring their own
+	fs        vfs.FS // nil is the operating system's; tests set their own
 	ephemeral bool   // nothing survives a close
 }
 
@@ -67,7 +67,7 @@ type Store struct {
 
 	intake   intake
 	watchers watchers
-	works    sync.Pool // *work
+	works    sync.Pool // of *work
 
 	// Owned by the writer.
 	tx        txn
@@ -76,40 +76,40 @@ type Store struct {
 	opened    openedPool
 	readAhead uint64       // the last job whose spec was read ahead
 	filter    *idFilter    // nil while there is none
-	building  *filterBuild // nil unless one is on its way
+	building  *filterBuild // nil unless one is being built
 	documents documents
 	onCommit  func([]byte)
 
 	mu       sync.RWMutex
 	table    *table // guarded by mu; only the writer changes it
 	applied  uint64 // commits in the table; guarded by mu
-	lastTime int64  // the newest instant of a commit; guarded by mu
+	lastTime int64  // time of the newest commit; guarded by mu
 
 	marks     marks      // of retention; owned by the writer
 	garbage   garbage    // of retention and purges
-	importing *importing // nil unless the store is being filled; guarded by mu
+	importing *importing // nil unless an import is unfinished; guarded by mu
 
 	byName atomic.Pointer[[]*queue] // see queuesByName
 
 	commits   chan commit
-	syncs     chan commit   // written, but not synced
+	syncs     chan commit   // written to Pebble, not yet synced
 	idle      chan struct{} // holds a token when nothing waits for the disk
-	idleDue   atomic.Bool   // the committer is idle; the token follows once the syncer is
-	spares    chan []*work  // emptied slices on their way back
+	idleDue   atomic.Bool   // the committer is idle; the syncer sends the token when it is idle too
+	spares    chan []*work  // empty slices to reuse
 	durable   atomic.Uint64
-	lastEvent atomic.Uint64 // the newest one that is durable
-	dropped   atomic.Uint64 // no event up to this one is kept
-	gone      atomic.Uint64 // not all events up to this one were ever here
-	claimable atomic.Int64  // about how many jobs a claim could get
-	waiting   sync.Cond     // for durable to grow or the store to fail
+	lastEvent atomic.Uint64 // the newest durable one
+	dropped   atomic.Uint64 // events up to this one were dropped
+	gone      atomic.Uint64 // events up to this one may be missing, since an import
+	claimable atomic.Int64  // about how many jobs are claimable
+	waiting   sync.Cond     // until durable grows or the store fails
 	failed    atomic.Pointer[error]
 
 	commitCount  atomic.Uint64
 	written      uint64        // commits handed to Pebble; owned by the committer
-	acknowledged atomic.Uint64 // the last of them that is durable
-	early        atomic.Bool   // planted by a test: answer before the sync
+	acknowledged atomic.Uint64 // the last durable one of them
+	early        atomic.Bool   // set by a test: answer before the sync
 	closing      sync.Once
-	gate         sync.RWMutex // held while a read begins; not s.mu, for which readers would wait as long as a commit takes
+	gate         sync.RWMutex // held while a read begins; not s.mu, on which readers would wait for a whole commit
 	reads        sync.WaitGroup
 	background   sync.WaitGroup
 	stopped      chan struct{}
@@ -135,8 +135,8 @@ func Open(dir string, o Options) (*Store, error) {
 	return open(dir, o)
 }
 
-// resolve follows symbolic links, so that a directory has one name and one lock. Missing
-// parts of the path are kept as they are.
+// resolve follows symbolic links, so that a directory has one name and one lock. It
+// keeps the missing parts of a path.
 func resolve(dir string) string {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {
 		return target
@@ -148,8 +148,8 @@ func resolve(dir string) string {
 	return filepath.Join(resolve(filepath.Clean(parent)), base)
 }
 
-// OpenMemory opens an empty store that lives and dies with the process. It is
-// the same store on a file system in memory, and meant for tests.
+// OpenMemory opens an empty store that ends with the process: the same store on a file
+// system in memory, meant for tests.
 func OpenMemory(o Options) (*Store, error) {
 	o.fs, o.ephemeral = vfs.NewMem(), true
 	return open("memory", o)
@@ -207,7 +207,7 @@ func open(dir string, o Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// Close waits for the calls under way, syncs and frees everything.
+// Close waits for running calls, syncs and frees everything.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.intake.mu.Lock()
@@ -221,7 +221,7 @@ func (s *Store) Close() error {
 		s.background.Wait()
 		closed := fmt.Errorf("%s: %w", s.dir, gq.ErrClosed)
 		s.failed.CompareAndSwap(nil, &closed)
-		s.gate.Lock()   // no read begins from here on
+		s.gate.Lock()   // no read begins after this
 		s.gate.Unlock() //nolint:staticcheck // an empty section on purpose
 		s.reads.Wait()
 		s.closeErr = errors.Join(s.keepTime(), s.closeFiles(errors.Is(s.failure(), gq.ErrClosed)))
@@ -229,14 +229,14 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// now is the time of the next commit: the clock's, but never before the last commit's.
+// now returns the next commit's time: the clock's, but never before the last commit.
 func (s *Store) now() time.Time {
 	s.lastTime = max(s.lastTime, s.config.Clock.Now().UnixNano())
 	return time.Unix(0, s.lastTime).UTC()
 }
 
-// keepTime saves the latest time used for any answer, so that the reopened store's time
-// does not start before it.
+// keepTime saves the latest time used in any answer, so that time does not go back when
+// the store is reopened.
 func (s *Store) keepTime() error {
 	if !errors.Is(s.failure(), gq.ErrClosed) {
 		return nil // a failed store writes nothing
@@ -269,7 +269,7 @@ func (s *Store) reading() bool {
 	return true
 }
 
-// clock is wall time at the start plus monotonic time since.
+// clock is the wall time at the start plus the monotonic time since.
 type clock struct{ start time.Time }
 
 func systemClock() store.Clock { return clock{time.Now()} }

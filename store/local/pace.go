@@ -10,17 +10,17 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// The pace of a queue is what its rate and its turns have got to. It is written
-// with the claims that move it.
+// The pace of a queue is the state of its rate limit and its turns. It is written with
+// the claims that change it.
 
-// levels is one more than the least urgent priority.
+// levels is the number of priorities, and of the unused 0.
 const levels = gq.PriorityBulk + 1
 
-// turns is where a fair queue stands.
+// turns is the state of a fair queue.
 type turns struct {
-	now  [levels]uint64            // being served, by level
-	last [levels]map[string]uint64 // newest of each key, by level
-	kept [levels]int               // entries of last after it was cleared up
+	now  [levels]uint64            // turn being served, by level
+	last [levels]map[string]uint64 // newest turn of each key, by level
+	kept [levels]int               // size of last after clearUp
 }
 
 func newTurns() *turns {
@@ -38,8 +38,7 @@ func (t *turns) note(level gq.Priority, key string, turn uint64) {
 	}
 }
 
-// turn gives a job the next turn of its key at a level; 0 where the queue is not
-// fair.
+// turn gives a job the next turn of its key at a level, 0 if the queue is not fair.
 func (tx *txn) turn(q *queue, keys *jobKeys, level gq.Priority) uint64 {
 	if q.turns == nil {
 		return 0
@@ -56,9 +55,9 @@ func (tx *txn) turn(q *queue, keys *jobKeys, level gq.Priority) uint64 {
 	return turn
 }
 
-// clearUp forgets keys whose newest turn is over: they are as good as new. What
-// is left may still be due to jobs that have gone without being served; then it
-// is gathered anew from those that live.
+// clearUp forgets keys whose newest turn is over: they count as new keys. The rest may
+// belong to jobs that left without being served; if there are many, clearUp rebuilds
+// the map from the live jobs.
 func (tx *txn) clearUp(q *queue, level gq.Priority) {
 	t := q.turns
 	for key, turn := range t.last[level] {
@@ -78,7 +77,7 @@ func (tx *txn) clearUp(q *queue, level gq.Priority) {
 	t.kept[level] = len(t.last[level])
 }
 
-// serve moves a level of a fair queue on to the turn of a job that is claimed.
+// serve advances a level of a fair queue to the turn of a claimed job.
 func (tx *txn) serve(q *queue, s *gq.State) {
 	if q.turns == nil {
 		return
@@ -96,8 +95,7 @@ func (tx *txn) paced(q *queue) {
 	}
 }
 
-// rearrange gives the live jobs of a queue that became fair, or no longer is,
-// their turns anew.
+// rearrange assigns new turns to the live jobs of a queue whose fairness was switched.
 func (tx *txn) rearrange(q *queue) {
 	q.turns = nil
 	if q.config.Fair {
@@ -114,9 +112,8 @@ func (tx *txn) rearrange(q *queue) {
 	}
 }
 
-// A pace is the instant at which the next claim is due under the rate, in
-// nanoseconds since 1970 or 0 for none, and the turn of each level, all in 8
-// bytes.
+// A pace is the instant of the next claim under the rate, in nanoseconds since 1970 or
+// 0 for none, and the turn of each level, 8 bytes each.
 const paceSize = 8 * int(levels)
 
 func encodePace(q *queue) []byte {

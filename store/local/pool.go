@@ -15,27 +15,27 @@ import (
 // pool is capacity that queues share.
 type pool struct {
 	config gq.Pool
-	used   int64    // what the held jobs of its queues cost
-	queues []*queue // that share it
+	used   int64    // total cost of the held jobs of its queues
+	queues []*queue // those that share it
 }
 
-// free is what may still be used; jobs that cost nothing need none.
+// free returns the unused capacity; jobs that cost nothing need none.
 func (p *pool) free() int64 { return max(0, p.config.Capacity-p.used) }
 
-// lacksRoom reports whether by a move a job would occupy more than its pool has.
+// lacksRoom reports whether a change of status needs more capacity than the pool has.
 func (j *job) lacksRoom(from, to gq.Status) bool {
 	p := j.bucket.queue.pool
 	return p != nil && machine.CountsInPool(p.config, to) && !machine.CountsInPool(p.config, from) && j.cost > p.free()
 }
 
-// makeRoom takes back the leases that have run out, and refuses a job for which
-// its pool has no room even so.
+// makeRoom takes back expired leases, and returns an error if the pool has no room for
+// the job even then.
 func (tx *txn) makeRoom(j *job) error {
 	tx.catchUp()
 	return machine.AdmitToPool(j.bucket.queue.pool.now(), j.cost)
 }
 
-// now is the pool as it stands.
+// now returns the pool with its current use.
 func (p *pool) now() gq.Pool {
 	now := p.config
 	now.Used = p.used
@@ -57,7 +57,7 @@ func (p *pool) put(t *table, config gq.Pool) {
 	}
 }
 
-// lost is what leases occupy that have run out and were not taken back yet.
+// lost returns the capacity held by expired leases that were not taken back yet.
 func (t *table) lost(now int64) map[*pool]int64 {
 	lost := map[*pool]int64{}
 	for w := t.toDue.walk(); ; w.pop() {
@@ -71,7 +71,7 @@ func (t *table) lost(now int64) map[*pool]int64 {
 	}
 }
 
-// join makes a queue share a pool, nil for none, and no other.
+// join moves a queue into a pool, out of any other; nil is no pool.
 func (q *queue) join(p *pool) {
 	if q.pool != nil {
 		q.pool.queues = slices.DeleteFunc(q.pool.queues, func(o *queue) bool { return o == q })
@@ -84,7 +84,7 @@ func (q *queue) join(p *pool) {
 func poolKey(name string) []byte { return append([]byte{prefixPool}, name...) }
 
 func encodePool(p gq.Pool) []byte {
-	p.Used = 0 // follows from the jobs
+	p.Used = 0 // computed from the jobs
 	b, err := json.Marshal(p)
 	must(err)
 	return b

@@ -37,7 +37,7 @@ func (s *Store) PutQueue(ctx context.Context, config gq.Queue) error {
 			return
 		}
 		q := tx.queue(config.Name)
-		tx.changePool(q) // which it may leave
+		tx.changePool(q) // the pool it may leave
 		tx.reconfigure(q, next)
 		tx.set(smallKey(prefixQueue, q.number), encodeQueue(next))
 		tx.change(q)
@@ -67,7 +67,7 @@ func (s *Store) Queues(ctx context.Context, asked store.QueueQuery) ([]gq.Queue,
 	return out, err
 }
 
-// candidates are the queues among which those are that a query asks for, by name.
+// candidates returns the queues that a query may ask for, by name.
 func (s *Store) candidates(asked store.QueueQuery) []*queue {
 	var some []*queue
 	switch {
@@ -93,8 +93,8 @@ func (s *Store) candidates(asked store.QueueQuery) []*queue {
 	}
 }
 
-// queuesByName is all queues by their names. They are sorted again only when
-// there is another one: a queue stays, and keeps its name.
+// queuesByName returns all queues sorted by name. It sorts again only after a queue was
+// added: queues are never removed or renamed.
 func (s *Store) queuesByName() []*queue {
 	known := s.byName.Load()
 	if known != nil && len(*known) == len(s.table.numbers)-1 {

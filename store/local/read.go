@@ -12,15 +12,15 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// jobExtras is what was known of a job's other records when its state was read.
+// jobExtras is what was known about a job's other records when its state was read.
 type jobExtras struct {
 	flags  byte
-	spec   []byte  // encoded, nil if it has to be read
-	bucket *bucket // nil if it was not looked at
+	spec   []byte  // encoded, nil if it must be read
+	bucket *bucket // nil if unknown
 }
 
-// assemble reads what belongs to a job's state from disk. Its error is
-// ErrNotFound where the job has been collected since the state was read.
+// assemble reads a job's other records from disk. It returns ErrNotFound if the job has
+// been collected since its state was read.
 func (s *Store) assemble(job *gq.Job, b jobExtras, parts gq.Parts) error {
 	state := &job.State
 	raw, err := b.spec, error(nil)
@@ -61,7 +61,7 @@ func (s *Store) assemble(job *gq.Job, b jobExtras, parts gq.Parts) error {
 	return nil
 }
 
-// corrupt says that something must be there and is not.
+// corrupt marks a missing record that must exist as [gq.ErrCorrupt].
 func corrupt(err error) error {
 	if errors.Is(err, gq.ErrNotFound) {
 		return fmt.Errorf("missing: %w", gq.ErrCorrupt)
@@ -72,17 +72,17 @@ func corrupt(err error) error {
 // then is the part of a read that needs no lock.
 type then func() error
 
-// What a read looks at under the lock.
+// scope is what a read needs to see consistently.
 type scope int
 
 const (
 	oneByOne   scope = iota // single jobs
-	memoryOnly              // the table, and of the disk what was there before
+	memoryOnly              // the table, and the part of the disk that was already durable
 	diskToo                 // both, at the same moment
 )
 
-// view runs a read at one moment, waits until all that it saw is durable, and
-// then runs the part of it that needs no lock.
+// view runs a read at one moment, waits until everything it saw is durable, and then
+// runs the rest of the read, which needs no lock.
 func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (then, error)) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -98,7 +98,7 @@ func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (th
 	defer s.reads.Done()
 	s.mu.RLock()
 	for tries := 0; of == diskToo && s.durable.Load() < s.applied; tries++ {
-		if tries == 3 { // it never catches up: make the writer wait
+		if tries == 3 { // the disk never catches up: make the writer wait
 			s.awaitDisk()
 			break
 		}
@@ -124,8 +124,8 @@ func (s *Store) view(ctx context.Context, of scope, read func(now time.Time) (th
 	return err
 }
 
-// current makes jobs claimable whose time has come, so that lists and counts
-// agree with what a claim would find.
+// current makes jobs claimable whose time has come, so that lists and counts agree with
+// the next claim.
 func (s *Store) current(ctx context.Context) error {
 	s.mu.RLock()
 	next, ok := s.table.toRun.next()
@@ -196,7 +196,7 @@ func (s *Store) state(id gq.JobID) (header, gq.State, error) {
 	return decodeRecord(record, k.seq, alone)
 }
 
-// read decodes a job for a reader, who shares nothing with the writer.
+// read decodes a job for a reader. The copy shares nothing with the writer.
 func (j *job) read() (header, gq.State, error) {
 	if j.open != nil {
 		state := j.open.state

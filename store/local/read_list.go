@@ -20,9 +20,9 @@ import (
 
 func compare(a, b string) int { return cmp.Compare(a, b) }
 
-// List implements [store.Store]. A page is merged from ordered sources, one for
-// each queue and status asked for: the live ones in memory, the finished ones
-// on disk. So it touches one entry of each source and those it returns.
+// List implements [store.Store]. It merges a page from ordered sources, one for each
+// queue and status: live jobs in memory, finished ones on disk. So it reads one entry
+// of each source in addition to those it returns.
 func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	if err := store.CheckQuery(&q); err != nil {
 		return gq.Page{}, fmt.Errorf("list: %w", err)
@@ -47,8 +47,8 @@ func (s *Store) List(ctx context.Context, q gq.Query) (gq.Page, error) {
 	return page, nil
 }
 
-// fill reads what belongs to the states of a page. Specs lie in the order of jobs, so
-// one iterator goes through them; it skips what has been collected meanwhile.
+// fill reads the specs of a page with one iterator, since they are ordered like jobs.
+// It drops jobs that have been collected meanwhile.
 func (s *Store) fill(page *gq.Page, seen []listed, now time.Time) (err error) {
 	if len(seen) == 0 {
 		return nil
@@ -104,8 +104,8 @@ func (s *Store) window(q *gq.Query, cursor uint64) (from, to uint64, err error) 
 	return from, to, nil
 }
 
-// firstSince is the smallest sequence number of a job created at or after an
-// instant. Numbers and creation times grow together, so it can be searched.
+// firstSince returns the smallest sequence number of a job created at or after an
+// instant. It can search, since numbers and creation times grow together.
 func (s *Store) firstSince(at time.Time) (first uint64, err error) {
 	it, err := s.iterate(prefixSpec)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Store) firstSince(at time.Time) (first uint64, err error) {
 	return lo, damaged(it.Error())
 }
 
-// listed is a job on its way to a page.
+// listed is a candidate for a page.
 type listed struct {
 	state gq.State
 	flags byte

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// A job's record is what this store needs beside its state:
+// A job's record is its state and what the store needs in addition:
 //
 //	uvarint  the newest event record that tells of the job
 //	uvarint  bucket
@@ -73,8 +73,8 @@ func encodeRecord(b []byte, h header, s *gq.State) []byte {
 	return b
 }
 
-// uvarint reads a number and tells how many bytes it took: none if it is not
-// there, out of range or longer than its one form.
+// uvarint reads a number and returns how many bytes it took: 0 if it is missing, out of
+// range or not in its shortest form.
 func uvarint(b []byte) (v uint64, n int) {
 	v, n = binary.Uvarint(b)
 	if n <= 0 || n > 1 && b[n-1] == 0 {
@@ -126,10 +126,10 @@ func decodeRecord(b []byte, seq uint64, intern func(gq.Policy) *gq.Policy) (head
 	return h, s, err
 }
 
-// alone is intern for a reader that shares nothing.
+// alone is an intern function for readers, which share nothing.
 func alone(p gq.Policy) *gq.Policy { return new(p) }
 
-// keyRecord is what an idempotency key leads to.
+// keyRecord is the value of an idempotency key's record.
 type keyRecord struct {
 	id          gq.JobID
 	fingerprint uint64
@@ -192,7 +192,7 @@ func (w *eventWriter) encode(b []byte, now time.Time) []byte {
 	return append(b, w.b...)
 }
 
-// storedEvent is an event as its record has it.
+// storedEvent is a decoded event with what its record adds.
 type storedEvent struct {
 	gq.Event
 	queue    uint32
@@ -227,7 +227,7 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 				return bad()
 			}
 			if copy(id[:], b); i > 0 && id == e.Job {
-				return bad() // one mention is enough
+				return bad() // the same job must use the short form
 			}
 			b = b[16:]
 			q, n := uvarint(b)
@@ -257,9 +257,9 @@ func decodeEvents(b []byte, first uint64, visit func(storedEvent) bool) error {
 	return nil
 }
 
-// mintLease makes the id of a lease so that the job can be found by it: the
-// job's sequence number and 74 random bits in the form of a UUID. It fences and
-// does not authorise, so that the number need not be secret.
+// mintLease makes a lease id by which the job can be found: the job's sequence number
+// and 74 random bits, in the form of a UUID. Leases fence but do not authorise, so the
+// number need not be secret.
 func mintLease(seq uint64, random [2]uint64) gq.LeaseID {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[:], seq<<16|random[0]&0xffff)
@@ -267,8 +267,8 @@ func mintLease(seq uint64, random [2]uint64) gq.LeaseID {
 	return machine.NewLeaseID(b)
 }
 
-// leaseSequence is the sequence number in a lease id that mintLease made. Other
-// ids yield a number that means nothing.
+// leaseSequence returns the sequence number in a lease id made by mintLease. For other
+// ids the number is meaningless.
 func leaseSequence(id gq.LeaseID) (uint64, bool) {
 	raw, err := machine.ParseJobID(string(id)) // the same text form
 	if err != nil {

@@ -13,11 +13,10 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// recover builds the table from the records of live jobs. It reads nothing of
-// the finished ones.
+// recover builds the table from the records of live jobs. It reads no finished ones.
 func (s *Store) recover() (err error) {
 	defer func() {
-		if r := recover(); r != nil { // no record that a store has written does that
+		if r := recover(); r != nil { // no record written by a store causes this
 			err = fmt.Errorf("%w: %v", gq.ErrCorrupt, r)
 		}
 	}()
@@ -139,7 +138,7 @@ func (s *Store) recoverJobs() error {
 	})
 }
 
-// adopt takes in a live job that was recorded before.
+// adopt adds a live job from its record.
 func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
 	if state.Status.Held() {
 		j.open = &opened{h, *state}
@@ -157,7 +156,7 @@ func (t *table) adopt(j *job, h header, state *gq.State, record []byte) {
 }
 
 func (s *Store) recoverEdges() error {
-	// Edges name sequence numbers; only waiting jobs have edges to them.
+	// Edges name sequence numbers; only waiting jobs are children.
 	waiting := map[uint64]*job{}
 	for _, q := range s.table.numbers[1:] {
 		q.live(gq.StatusPending).ascend(0, func(seq uint64) bool {
@@ -191,8 +190,8 @@ func (s *Store) recoverEnded() error {
 	})
 }
 
-// recoverNumbers finds the last numbers given and the last time, so that none
-// ever comes again.
+// recoverNumbers finds the last numbers and the last time used, so that none is used
+// again.
 func (s *Store) recoverNumbers() (err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{})
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Replay writes the records of recorded commits to an empty database with the
-// store's settings: the same keys and values in the same batches, one batch after
-// the other, each with a sync, and nothing else. It is the floor that a store made
-// of this database can be measured against. An empty dir means memory.
+// Replay writes recorded commits to an empty database with the store's settings: the
+// same batches of keys and values, one after the other, each synced. It is the lower
+// bound for a store on this database. An empty dir means memory.
 func Replay(dir string, commits [][]byte) (elapsed time.Duration, err error) {
 	fs := vfs.Default
 	if dir == "" {

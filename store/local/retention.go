@@ -15,30 +15,29 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// Retention follows the log of events. Jobs end in the order of their last
-// events, so those that are past their retention lie in a stretch of the log
-// that was not looked at before: one cursor for each way to end says how far it
-// has been read. Nothing else is scanned. Records are removed in ranges of
-// neighbouring sequence numbers.
+// Retention follows the log of events. Jobs end in the order of their last events, so
+// the next jobs past their retention are in a part of the log that was not read before:
+// one cursor for each final status says how far it has been read. Nothing else is
+// scanned. Records are removed in ranges of adjacent sequence numbers.
 //
-// When all cursors have passed an event record it is dropped. Events in it of a
-// job that is still kept are first copied to the job's own history.
+// An event record is dropped when all cursors have passed it. Its events of jobs that
+// are still kept are first copied to the job's own history.
 
 var _ store.Purger = (*Store)(nil)
 
-// endings are the statuses with a cursor, in the order of the cursors.
+// endings are the final statuses, in the order of their cursors.
 var endings = []gq.Status{gq.StatusCompleted, gq.StatusFailed, gq.StatusDeadLetter, gq.StatusCancelled}
 
 var (
 	metaClock   = []byte{prefixMeta, 'c'} // newest time of a commit without events
-	metaCursors = []byte{prefixMeta, 'r'} // where retention has got to, and the high-water marks
+	metaCursors = []byte{prefixMeta, 'r'} // retention's cursors, and the high-water marks
 )
 
-// marks is what retention remembers. The high-water marks keep numbers from
-// being used again after their records are gone.
+// marks is retention's state. The high-water marks keep numbers from being reused after
+// their records are gone.
 type marks struct {
-	cursors   [4]uint64 // first event not yet looked at, by ending
-	dropped   uint64    // events up to here are gone
+	cursors   [4]uint64 // first event not yet read, by ending
+	dropped   uint64    // events up to this one are gone
 	lastJob   uint64
 	lastEvent uint64
 	time      int64
@@ -78,7 +77,7 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 		var failed error
 		err := s.do(ctx, 1, func(tx *txn) { removed, more, failed = tx.collect(max(limit, 1)) })
 		if err != nil {
-			return 0, err // the writer may still be at it
+			return 0, err // the writer may still be setting removed
 		}
 		if removed > 0 || !more || failed != nil {
 			if removed < limit {
@@ -92,8 +91,8 @@ func (s *Store) Collect(ctx context.Context, limit int) (int, error) {
 // collectRecords bounds how many event records one step reads.
 const collectRecords = 10_000
 
-// collect takes one step, and reports whether one that found nothing has more of
-// the log to read.
+// collect takes one step. If it removes nothing, more reports whether there is more log
+// to read.
 func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	s := tx.s
 	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
@@ -128,8 +127,8 @@ func (tx *txn) collect(limit int) (removed int, more bool, err error) {
 	return len(gone), more, nil
 }
 
-// expired reads the log from a cursor up to the horizon and lists the jobs that
-// ended there in a status. It reports whether it has stopped on the way.
+// expired reads the log from a cursor up to the horizon and lists the jobs that ended
+// there in a status. It reports whether it stopped early.
 func (tx *txn) expired(cursor int, status gq.Status, horizon int64, limit int) (gone []doneKey, more bool, err error) {
 	s := tx.s
 	it, err := s.iterate(prefixEvents)
@@ -194,7 +193,7 @@ func recordTime(b []byte) int64 {
 	return int64(binary.BigEndian.Uint64(b[1:]))
 }
 
-// drop removes jobs with all that belongs to them.
+// drop removes jobs with all their records.
 func (tx *txn) drop(gone []doneKey) error {
 	if len(gone) == 0 {
 		return nil
@@ -247,11 +246,11 @@ func (tx *txn) drop(gone []doneKey) error {
 	return tx.dropRanges(keys, written)
 }
 
-// numbered is what a finished job leaves under its number.
+// numbered are the kinds of records that finished jobs have under their number.
 var numbered = []byte{prefixSpec, prefixResult, prefixCheckpoint, prefixMetadata, prefixHistory}
 
-// written is the keys of the records that this commit has written so far, in
-// order. The disk does not show them, and a range must not take them along.
+// written returns the keys that this commit has set so far, sorted. The iterator does
+// not see them, and a range deletion must not remove them.
 func (tx *txn) written() (keys [][]byte) {
 	for r := tx.batch.Reader(); ; {
 		kind, key, _, ok, err := r.Next()
@@ -294,7 +293,7 @@ func (tx *txn) dropKey(seq uint64, id gq.JobID) error {
 	return nil
 }
 
-// dropLeases removes the way back from lease ids that were not made here.
+// dropLeases removes the records of lease ids that were not made here.
 func (tx *txn) dropLeases(s *gq.State, last uint64) error {
 	if s.Lease == nil {
 		return nil
@@ -311,13 +310,12 @@ func (tx *txn) dropLeases(s *gq.State, last uint64) error {
 	return err
 }
 
-// dropRanges removes records by as few ranges as there are runs of neighbours
-// among them, on disk and among those that this commit has written. keys are
-// sorted; those that do not exist cost nothing.
+// dropRanges removes records with one range deletion per run of adjacent records, both
+// on disk and in this commit. keys are sorted; missing ones cost nothing.
 func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 	for _, key := range keys {
 		if _, found := slices.BinarySearchFunc(written, key, bytes.Compare); found {
-			tx.remove(key) // such as a history that was carried over in this commit
+			tx.remove(key) // for instance a history that was written in this commit
 		}
 	}
 	it, err := tx.s.db.NewIter(&pebble.IterOptions{
@@ -331,7 +329,7 @@ func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 		if !it.SeekGE(keys[i]) {
 			return damaged(it.Error())
 		}
-		// Skip to the first wanted key that is not before what is there.
+		// Skip to the first wanted key that is not before the iterator's.
 		for i < len(keys) && bytes.Compare(keys[i], it.Key()) < 0 {
 			i++
 		}
@@ -360,17 +358,16 @@ func (tx *txn) dropRanges(keys, written [][]byte) (err error) {
 	return damaged(it.Error())
 }
 
-// between reports whether one of the keys, which are sorted, lies between two.
+// between reports whether one of the sorted keys lies between two.
 func between(keys [][]byte, from, to []byte) bool {
 	at, _ := slices.BinarySearchFunc(keys, from, bytes.Compare)
 	return at < len(keys) && bytes.Compare(keys[at], to) < 0
 }
 
-// spareBuckets is how many buckets without jobs are kept for when one comes.
+// spareBuckets is how many empty buckets are kept for reuse.
 const spareBuckets = 1024
 
-// dropBuckets forgets buckets without jobs, so that job types that come and go do
-// not add up.
+// dropBuckets forgets empty buckets, so that short-lived job types do not accumulate.
 func (tx *txn) dropBuckets() {
 	if len(tx.t.buckets) <= spareBuckets {
 		return
@@ -392,7 +389,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 	var failed error
 	err := s.do(ctx, len(ids), func(tx *txn) { failed = tx.purge(ids, answers) })
 	if err != nil {
-		return nil, err // the writer may still be at it
+		return nil, err // the writer may still be setting answers
 	}
 	if failed != nil {
 		return nil, fmt.Errorf("purge: %w", failed)
@@ -400,8 +397,7 @@ func (s *Store) Purge(ctx context.Context, ids []gq.JobID) ([]error, error) {
 	return answers, nil
 }
 
-// purge removes finished jobs. The log keeps its records: retention finds no job
-// in them and lets them go in their time.
+// purge removes finished jobs. Their events stay in the log until retention drops them.
 func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 	s := tx.s
 	if err := s.disk.room(forCleaning, tx.batch.Len()); err != nil {
@@ -436,8 +432,8 @@ func (tx *txn) purge(ids []gq.JobID, answers []error) error {
 	return nil
 }
 
-// purgeable finds a job that ended in an earlier commit. One that ends in this
-// one has not ended for anybody yet.
+// purgeable finds a job that ended in an earlier commit. An end in this commit is not
+// visible to anyone yet.
 func (tx *txn) purgeable(id gq.JobID) (doneKey, error) {
 	if j := tx.t.jobs.get(id); j != nil {
 		return doneKey{}, gq.ErrIllegalMove.Errorf("job %s is still %s; only finished jobs can be purged", id, j.status)

@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// dropEvents removes the part of the log that every cursor has passed. Events of
-// jobs that are still kept move to their jobs.
+// dropEvents removes the part of the log that all cursors have passed. It moves the
+// events of kept jobs to their jobs.
 func (tx *txn) dropEvents() (err error) {
 	s := tx.s
 	horizon := slices.Min(s.marks.cursors[:])
@@ -25,7 +25,7 @@ func (tx *txn) dropEvents() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	end := s.marks.dropped + 1 // of what goes
+	end := s.marks.dropped + 1 // of the part to remove
 	for ok := it.First(); ok; ok = it.Next() {
 		last, err := lastOf(it.Key(), it.Value())
 		if err != nil {
@@ -65,7 +65,7 @@ func (tx *txn) dropEvents() (err error) {
 	return nil
 }
 
-// lastOf is the last event of a record.
+// lastOf returns the last event of a record.
 func lastOf(key, value []byte) (uint64, error) {
 	if len(key) != 9 || len(value) < 10 {
 		return 0, fmt.Errorf("event record %q: %w", key, gq.ErrCorrupt)
@@ -77,7 +77,7 @@ func lastOf(key, value []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(key[1:]) + count - 1, nil
 }
 
-// keptSequence tells whether a job is still kept.
+// keptSequence returns a job's sequence number and whether the job is kept.
 func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
 	if j := tx.t.jobs.get(id); j != nil {
 		return j.seq, true, nil
@@ -89,8 +89,8 @@ func (tx *txn) keptSequence(id gq.JobID) (uint64, bool, error) {
 	return k.seq, err == nil, err
 }
 
-// carry appends an event to what its job has kept from the log: the sequence
-// number, the time and the event, one after the other.
+// carry appends an event to its job's own history: the sequence number, the time and
+// the event, one after the other.
 func (tx *txn) carry(kept map[uint64]*eventWriter, seq uint64, e storedEvent) error {
 	w := kept[seq]
 	if w == nil {
@@ -115,7 +115,7 @@ func appendCarried(b []byte, e storedEvent) []byte {
 	return b
 }
 
-// carried reads a job's events that outlived the log.
+// carried reads the events that carry moved to a job.
 func (s *Store) carried(seq uint64) ([]gq.Event, error) {
 	raw, err := s.read(numberKey(prefixHistory, seq))
 	if errors.Is(err, gq.ErrNotFound) {

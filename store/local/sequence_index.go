@@ -1,7 +1,7 @@
 package local
 
-// sequenceIndex finds live jobs by their sequence number. Numbers are dense, so it is
-// an array in pieces that come and go.
+// sequenceIndex finds live jobs by sequence number. Numbers are dense, so it is an
+// array in pieces, which are added and removed as needed.
 type sequenceIndex struct{ pieces map[uint64]*piece }
 
 const pieceSize = 256

@@ -6,12 +6,11 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// specs bounds the memory for encoded specs that are kept with jobs about to be
-// claimed, so that a claim need not read the disk: those that were just
-// submitted and, once a claim has missed, those that follow it. The oldest are
-// dropped first. It belongs to the writer.
+// specs bounds the memory for encoded specs of jobs about to be claimed, which spare a
+// claim the disk read: those just submitted and, after a claim has missed one, those
+// that follow it. The oldest are dropped first. It belongs to the writer.
 type specs struct {
-	order []*job // in the order of arrival; some have been claimed already
+	order []*job // in order of arrival; some are already claimed
 	head  int
 	bytes int
 }
@@ -19,7 +18,7 @@ type specs struct {
 const (
 	specsBytes   = 16 << 20
 	specsLargest = 64 << 10 // larger ones are read when needed
-	specsAhead   = 256      // jobs read along with one that was missing
+	specsAhead   = 256      // jobs read ahead after a miss
 )
 
 // keep remembers a spec, which the caller must not change.
@@ -49,8 +48,8 @@ func (c *specs) drop(j *job) []byte {
 	return raw
 }
 
-// takeSpec is the encoded spec of a job that is being claimed, nil if the caller
-// has to read it.
+// takeSpec returns the encoded spec of a job that is being claimed, nil if the caller
+// must read it.
 func (tx *txn) takeSpec(j *job) []byte {
 	if j.spec == nil && j.seq > tx.s.readAhead {
 		tx.readSpecs(j.seq)
@@ -58,14 +57,14 @@ func (tx *txn) takeSpec(j *job) []byte {
 	return tx.s.specs.drop(j)
 }
 
-// readSpecs reads the spec of a job and of those submitted after it.
+// readSpecs reads the specs of a job and of those submitted after it.
 func (tx *txn) readSpecs(from uint64) {
 	s := tx.s
 	it, err := s.db.NewIter(&pebble.IterOptions{
 		LowerBound: numberKey(prefixSpec, from), UpperBound: numberKey(prefixSpec, from+specsAhead),
 	})
 	if err != nil {
-		return // the caller will read it and tell
+		return // the caller reads it and reports the error
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		if j := s.table.bySequence.get(binary.BigEndian.Uint64(it.Key()[1:])); j != nil && j.ready {
@@ -73,5 +72,5 @@ func (tx *txn) readSpecs(from uint64) {
 		}
 	}
 	s.readAhead = from + specsAhead - 1
-	_ = it.Close() // the caller will read it and tell
+	_ = it.Close() // the caller reads it and reports the error
 }

@@ -15,7 +15,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var now time.Time
 	err := s.do(ctx, 1, func(tx *txn) { now = tx.now })
 	if err != nil {
-		return time.Time{}, err // the writer may still be at it
+		return time.Time{}, err // the writer may still be setting the result
 	}
 	return now, nil
 }
@@ -25,13 +25,13 @@ func (s *Store) Due(ctx context.Context, limit int) (store.Due, error) {
 	var due store.Due
 	err := s.do(ctx, 1, func(tx *txn) { due = tx.due(max(limit, 1)) })
 	if err != nil {
-		return store.Due{}, err // the writer may still be at it
+		return store.Due{}, err // the writer may still be setting the result
 	}
 	return due, nil
 }
 
-// due merges the jobs that only became claimable with those that time changes
-// otherwise. A job may be among both; the earlier instant counts.
+// due merges the jobs that have become claimable with those that time changes in
+// another way. A job may be among both; the earlier instant counts.
 func (tx *txn) due(limit int) (due store.Due) {
 	t, now := tx.t, tx.now.UnixNano()
 	due.Now = tx.now
@@ -81,8 +81,7 @@ func (tx *txn) due(limit int) (due store.Due) {
 	return due
 }
 
-// unrecorded reports whether a job that was promoted is still claimable in
-// memory only.
+// unrecorded reports whether a promoted job is still claimable in memory only.
 func (t *table) unrecorded(p timer) bool {
 	j := p.job
 	if !j.ready || j.open != nil || t.live(j.id) != j {
@@ -92,21 +91,21 @@ func (t *table) unrecorded(p timer) bool {
 	return err == nil && s.Status != gq.StatusScheduled && s.RunAt.UnixNano() == p.at
 }
 
-// ReleaseDependents implements [store.Store]. Every commit of this store tells some
-// dependents by itself, so that there is rarely anything left.
+// ReleaseDependents implements [store.Store]. Every commit of this store updates up to
+// releaseStep dependents, so there is rarely anything left.
 func (s *Store) ReleaseDependents(ctx context.Context, limit int) (int, error) {
 	told := 0
 	err := s.do(ctx, 1, func(tx *txn) { told = tx.tell(max(limit, 1)) })
 	if err != nil {
-		return 0, err // the writer may still be at it
+		return 0, err // the writer may still be setting the result
 	}
 	return told, nil
 }
 
-// releaseStep bounds how many dependents one commit tells without being asked.
+// releaseStep bounds how many dependents a commit updates without a caller.
 const releaseStep = 1000
 
-// tell informs up to limit dependents that a dependency has ended.
+// tell updates up to limit dependents of ended jobs.
 func (tx *txn) tell(limit int) (told int) {
 	t := tx.t
 	for len(t.ended) > 0 && told < limit {

@@ -20,25 +20,23 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// A log ends where its first broken record begins: a crash may have torn it. So
-// damage to a record that was acknowledged looks like the end of the log, unless
-// something else tells how far the log had been synced. Two things do.
+// A log ends where its first broken record begins, since a crash may have torn it. So
+// damage to an acknowledged record looks like the end of the log, unless something
+// proves how far the log had been synced. Two things do.
 //
-// One is the file SYNCED: the lengths up to which each log and the manifest are
-// known to have been synced. The guard writes it after each sync and before anyone
-// is answered, and does not wait for the disk: a process that is killed leaves
-// behind what it has written. It is synced when the store has been idle for a
-// second and before a log or manifest is removed.
+// The file SYNCED has the length up to which each log and the manifest are known to be
+// synced. The guard writes it after each sync and before callers get their answers, but
+// does not sync it: the file survives a killed process. It is synced when the store has
+// been idle for a second and before a log or manifest is removed.
 //
-// The other is a mark in each commit, with the lengths that were known when it was
-// written. After a power cut SYNCED may be old; the marks prove all commits but
-// those that were in flight.
+// Each commit has a mark with the lengths that were known when it was written. After a
+// power cut SYNCED may be old; the marks prove all commits but those in flight.
 //
-// What either of them says stays true for as long as the file exists, and a file
-// that is gone is missed only if Pebble would read it. So both may be old.
+// Both remain true while the file they describe exists, and a missing file counts as
+// lost only if Pebble would read it. So both may be old.
 const syncedFile = "SYNCED"
 
-// The file has two slots, so that one of them is whole at any moment:
+// The file has two slots, so that one of them is always whole:
 //
 //	4   checksum of the rest
 //	4   length of the rest
@@ -65,7 +63,7 @@ func (e evidence) merge(other evidence) {
 	}
 }
 
-// ledger keeps the file SYNCED while the store is open. A nil ledger keeps nothing.
+// ledger writes the file SYNCED while the store is open. A nil ledger does nothing.
 type ledger struct {
 	fs   vfs.FS
 	warn func(error)
@@ -75,7 +73,7 @@ type ledger struct {
 	known      evidence  // guarded by mu
 	logs       []openLog // the logs in known, ascending; guarded by mu
 	generation uint64    // guarded by mu
-	dirty      bool      // written since it was last synced; guarded by mu
+	dirty      bool      // written since the last sync; guarded by mu
 	scratch    []byte    // guarded by mu
 }
 
@@ -84,7 +82,7 @@ type openLog struct {
 	name   string
 }
 
-// open writes the file anew with what is known, durably.
+// open rewrites the file durably with what is known.
 func (l *ledger) open(fs vfs.FS, dir string, known evidence) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +111,7 @@ func (l *ledger) open(fs vfs.FS, dir string, known evidence) error {
 	return err
 }
 
-// close frees the file. What it says goes on being true.
+// close frees the file. Its content remains true.
 func (l *ledger) close() {
 	if l == nil {
 		return
@@ -139,9 +137,8 @@ func (l *ledger) synced(name string, bytes int64) {
 	}
 }
 
-// gone forgets a file that is about to be removed or used again. What made it
-// superfluous is in the manifest, so how far that had been synced is made durable
-// first.
+// gone forgets a file that is about to be removed or reused. The manifest records what
+// replaced the file, so gone first makes durable how far the manifest was synced.
 func (l *ledger) gone(name string) {
 	name = filepath.Base(name)
 	if l == nil || !recorded(name) {
@@ -159,7 +156,7 @@ func (l *ledger) gone(name string) {
 	}
 }
 
-// sync makes the file durable, if it has changed.
+// sync makes the file durable if it has changed.
 func (l *ledger) sync() {
 	if l == nil {
 		return
@@ -206,7 +203,7 @@ func (l *ledger) syncLocked() {
 	l.doneLocked(l.file.Sync())
 }
 
-// doneLocked gives the file up after an error: what it says stays true.
+// doneLocked stops writing the file after an error: its content remains true.
 func (l *ledger) doneLocked(err error) {
 	if err != nil && l.file != nil {
 		l.warn(err)
@@ -221,7 +218,7 @@ func (l *ledger) encodeLocked() []byte {
 	b = binary.LittleEndian.AppendUint64(b, l.generation)
 	for name, bytes := range l.known {
 		if len(b)+1+len(name)+8 > syncedSlot {
-			break // more than there ever are
+			break // there are never that many
 		}
 		b = append(append(b, byte(len(name))), name...)
 		b = binary.LittleEndian.AppendUint64(b, uint64(bytes))
@@ -232,7 +229,7 @@ func (l *ledger) encodeLocked() []byte {
 	return b
 }
 
-// readSynced reads the file of a store that is not open. Without one nothing is
+// readSynced reads the file of a store that is not open. Without the file nothing is
 // known.
 func readSynced(fs vfs.FS, dir string) (evidence, error) {
 	name := fs.PathJoin(dir, syncedFile)
@@ -282,8 +279,7 @@ func decodeSynced(b []byte) (generation uint64, e evidence, ok bool) {
 	return generation, e, true
 }
 
-// recorded reports whether a file of the database is one whose end a crash may
-// tear.
+// recorded reports whether a crash may tear the end of a database file.
 func recorded(name string) bool {
 	if strings.HasPrefix(name, "MANIFEST-") {
 		return true
@@ -292,7 +288,7 @@ func recorded(name string) bool {
 	return ok
 }
 
-// logNumber is the number in the name of a log.
+// logNumber returns the number in the name of a log.
 func logNumber(name string) (uint64, bool) {
 	digits, ok := strings.CutSuffix(name, newestLogSuffix)
 	if !ok {
@@ -304,7 +300,7 @@ func logNumber(name string) (uint64, bool) {
 
 func logName(number uint64) string { return fmt.Sprintf("%06d%s", number, newestLogSuffix) }
 
-// mark is the last entry of each commit. It is in the log only.
+// mark is the last entry of each commit. Only the log has it.
 //
 //	uvarint  number of the commit since the store was opened
 //	uvarint  number of the last commit that had been acknowledged when it was written
@@ -322,7 +318,7 @@ type mark struct {
 
 const markMagic = "gqm\x01"
 
-// mark is what is known to be synced now.
+// mark sets m to what is known to be synced now.
 func (l *ledger) mark(m *mark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -346,7 +342,7 @@ func (m *mark) append(b []byte) []byte {
 	return append(b, markMagic...)
 }
 
-// lastMark reads the mark at the end of a commit, or of the last chunk of one.
+// lastMark reads the mark at the end of a commit, or of its last chunk.
 func lastMark(b []byte) (m mark, ok bool) {
 	b, ok = cutSuffix(b, markMagic)
 	if !ok || len(b) == 0 || len(b)-1 < int(b[len(b)-1]) {

@@ -14,27 +14,26 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// table is what the store keeps in memory: every live job with what scheduling
-// needs of it, and nothing of the finished ones but their number. It is guarded
-// by Store.mu; only the writer changes it.
+// table is the store in memory: what scheduling needs of every live job, and the number
+// of finished ones. It is guarded by Store.mu; only the writer changes it.
 type table struct {
-	jobs       ids                 // live, and ended in the commits under way
+	jobs       ids                 // live, and ended in a commit that is not durable yet
 	bySequence sequenceIndex       // live jobs by sequence number
 	foreign    map[gq.LeaseID]*job // held jobs whose lease id was not made here
 	queues     map[string]*queue
 	numbers    []*queue                 // by queue number; 0 is none
-	names      atomic.Pointer[[]string] // of the queues by number, for readers without the lock
+	names      atomic.Pointer[[]string] // queue names by number, for readers without the lock
 	buckets    map[uint32]*bucket
 	pools      map[string]*pool
-	toRun      timers  // waiting jobs, by the instant from which they may run
-	toDue      timers  // all others that time will change, by when it will
-	promoted   []timer // claimable since that instant, but not yet recorded so
+	toRun      timers  // delayed and retrying jobs, by when they may run
+	toDue      timers  // jobs that time changes in another way, by when
+	promoted   []timer // claimable since that instant, but not yet recorded
 
 	kids     map[uint64][]edge // waiting dependents of live or ended parents, by parent
-	ended    []ending          // parents whose dependents have yet to be told
+	ended    []ending          // parents whose dependents have yet to be updated
 	policies map[gq.Policy]*gq.Policy
-	presets  []gq.Policy // likewise, by their number
-	policy   *gq.Policy  // the last one asked for
+	presets  []gq.Policy // shared, by preset number
+	policy   *gq.Policy  // the last one interned
 
 	ready      int64  // claimable jobs
 	lastJob    uint64 // the newest job's sequence number
@@ -42,10 +41,9 @@ type table struct {
 	lastBucket uint32
 }
 
-// job is a live job. Its state is kept in the form it is stored in, which for a
-// waiting job is about 45 bytes, and ready for use while it will change soon or is
-// read soon: while it is held, among the first of those that wait to be claimed,
-// and after it has ended.
+// job is a live job. It keeps its state encoded, about 45 bytes for a waiting job. The
+// state is decoded while it is likely to be used soon: while the job is held, among the
+// first that wait to be claimed, and after it has ended.
 //
 // A job that has ended stays in the table until its commit is durable.
 type job struct {
@@ -53,7 +51,7 @@ type job struct {
 	seq    uint64
 	record []byte // see encodeRecord; empty while open is set
 	open   *opened
-	spec   []byte // encoded, while it is worth keeping
+	spec   []byte // encoded; nil unless a claim is likely soon
 	bucket *bucket
 	limit  *limitKey        // nil is no limit
 	key    machine.OrderKey // place in the bucket while ready
@@ -71,8 +69,8 @@ type opened struct {
 	state gq.State
 }
 
-// openedPool lets decoded records be used again. It belongs to the writer;
-// readers copy what they see under the lock.
+// openedPool recycles decoded records. It belongs to the writer; readers copy what they
+// see under the lock.
 type openedPool struct {
 	free  []*opened
 	ready int // in use by jobs that wait to be claimed
@@ -99,7 +97,7 @@ func (p *openedPool) put(o *opened) {
 	}
 }
 
-// edge is a dependent that waits.
+// edge is a waiting dependent.
 type edge struct {
 	child *job
 	kind  gq.DependencyKind
@@ -117,18 +115,18 @@ type queue struct {
 	number  uint32
 	config  settings
 	pool    *pool                // nil is none
-	keys    map[string]*limitKey // of live jobs, while there is a KeyLimit
+	keys    map[string]*limitKey // of live jobs, if there is a KeyLimit
 	due     time.Time            // when the next claim is due under the rate
 	turns   *turns               // nil unless the queue is fair
 	classes []*class
-	lists   *[gq.StatusCompleted]numbers // live jobs by status and sequence; nil before there is one
+	lists   *[gq.StatusCompleted]numbers // live jobs by status and sequence; nil until there is one
 	counts  [gq.StatusCancelled + 1]int64
 	touched bool // the counts of finished jobs changed in this commit
 	changed bool // a job changed in this commit
 }
 
-// settings is a [gq.Queue] whose policy is shared with all that have the same: there
-// may be very many queues, and few policies.
+// settings is a [gq.Queue] that shares its policy with others: there may be very many
+// queues, and few policies.
 type settings struct {
 	Name                           string
 	policy                         *gq.Policy
@@ -139,7 +137,7 @@ type settings struct {
 	UpdatedAt                      time.Time
 }
 
-// settings is how a queue is configured, in the form that is kept.
+// settings converts a queue's configuration to the form that is kept.
 func (t *table) settings(q gq.Queue) settings {
 	return settings{
 		Name: q.Name, policy: t.intern(q.Policy), Paused: q.Paused, Fair: q.Fair, MaxRunning: q.MaxRunning,
@@ -154,7 +152,7 @@ func (s *settings) queue() gq.Queue {
 	}
 }
 
-// live are the numbers of the jobs in a status, to be read.
+// live returns the numbers of the jobs in a status, for reading only.
 func (q *queue) live(s gq.Status) *numbers {
 	if q.lists == nil {
 		return &noNumbers
@@ -162,7 +160,7 @@ func (q *queue) live(s gq.Status) *numbers {
 	return &q.lists[s]
 }
 
-// list puts a live job into the list of a status.
+// list adds a live job to the list of a status.
 func (q *queue) list(s gq.Status, seq uint64) {
 	if q.lists == nil {
 		q.lists = new([gq.StatusCompleted]numbers)
@@ -223,13 +221,13 @@ func newTable() *table {
 	return t
 }
 
-// intern lets equal policies share memory. The set is bounded: a client that
-// sends ever new policies costs memory only for the jobs that have them.
+// intern lets equal policies share memory. The set is bounded: if a client keeps
+// sending new policies, only the jobs that have them use memory.
 func (t *table) intern(p gq.Policy) *gq.Policy {
 	if p.IsPreset() {
 		return &t.presets[p.Preset]
 	}
-	if t.policy != nil && *t.policy == p { // cheaper than a look into the map
+	if t.policy != nil && *t.policy == p { // cheaper than a map lookup
 		return t.policy
 	}
 	shared, ok := t.policies[p]
@@ -253,7 +251,7 @@ func (t *table) addQueue(number uint32, config gq.Queue) *queue {
 	names := *t.names.Load()
 	for len(t.numbers) <= int(number) {
 		t.numbers = append(t.numbers, nil)
-		names = append(names, "") // beyond the end of what readers have
+		names = append(names, "") // past the end of the slice that readers have
 	}
 	t.numbers[number], names[number] = q, config.Name
 	t.names.Store(&names)
@@ -279,7 +277,7 @@ func (t *table) addBucket(number uint32, q *queue, typ string, requires []string
 	return l
 }
 
-// findBucket is the bucket for a spec, nil if it has none yet.
+// findBucket returns the bucket of a spec, nil if it has none yet.
 func (q *queue) findBucket(typ string, requires []string) *bucket {
 	for _, c := range q.classes {
 		if slices.Equal(c.requires, requires) {
@@ -289,20 +287,20 @@ func (q *queue) findBucket(typ string, requires []string) *bucket {
 	return nil
 }
 
-// dropBucket forgets a bucket without jobs.
+// dropBucket removes an empty bucket.
 func (t *table) dropBucket(l *bucket) {
 	delete(t.buckets, l.number)
 	delete(l.class.byType, l.typ)
 	if len(l.class.byType) == 0 {
 		l.queue.classes = slices.DeleteFunc(l.queue.classes, func(c *class) bool { return c == l.class })
-		if len(l.queue.classes) == 0 { // it is idle, and may stay so
+		if len(l.queue.classes) == 0 { // the queue may stay idle: free its memory
 			l.queue.classes, l.queue.lists = nil, nil
 		}
 	}
 }
 
-// place puts a job where its state says: counted, listed, timed, and in its
-// bucket if it can be claimed. The job must not be placed already.
+// place updates counts, lists and timers for a job's state, and adds the job to its
+// bucket if it is claimable. The job must not be placed already.
 func (t *table) place(j *job, s *gq.State) {
 	j.status = s.Status
 	q := j.bucket.queue
@@ -327,8 +325,7 @@ func (t *table) place(j *job, s *gq.State) {
 	}
 }
 
-// isForeign reports whether the lease of a placed job has an id that was not made
-// here.
+// isForeign reports whether the lease id of a placed job was not made here.
 func (t *table) isForeign(j *job, s *gq.State) bool {
 	if s.Status.Held() {
 		return t.foreign[s.Lease.ID] == j
@@ -337,8 +334,8 @@ func (t *table) isForeign(j *job, s *gq.State) bool {
 	return !ok || seq != j.seq
 }
 
-// unplace undoes place, all but the timer that the next place will set. s is the
-// state the job was placed with.
+// unplace undoes place, except for toDue, which the next place sets. s is the state the
+// job was placed with.
 func (t *table) unplace(j *job, s *gq.State) {
 	q := j.bucket.queue
 	q.counts[j.status]--
@@ -353,7 +350,7 @@ func (t *table) unplace(j *job, s *gq.State) {
 	}
 }
 
-// live finds a job that has not ended.
+// live finds a job by id unless it has ended.
 func (t *table) live(id gq.JobID) *job {
 	if j := t.jobs.get(id); j != nil && !j.status.Terminal() {
 		return j
@@ -361,7 +358,7 @@ func (t *table) live(id gq.JobID) *job {
 	return nil
 }
 
-// holder finds the job that is held under a lease.
+// holder finds the job held under a lease.
 func (t *table) holder(id gq.LeaseID) *job {
 	seq, _ := leaseSequence(id)
 	if j := t.bySequence.get(seq); j != nil && j.status.Held() && j.open.state.Lease.ID == id {
@@ -370,7 +367,7 @@ func (t *table) holder(id gq.LeaseID) *job {
 	return t.foreign[id]
 }
 
-// dueAt is when time changes a job otherwise than by letting it run, 0 for never.
+// dueAt returns when time changes a job other than by letting it run, 0 for never.
 func dueAt(s *gq.State) int64 {
 	due := machine.LifeEnd(s)
 	if s.Status != gq.StatusDelayed && s.Status != gq.StatusRetrying {
@@ -382,12 +379,11 @@ func dueAt(s *gq.State) int64 {
 	return due.UnixNano()
 }
 
-// promoteStep bounds how many jobs become claimable at once.
+// promoteStep bounds how many jobs one call of promote makes claimable.
 const promoteStep = 100_000
 
-// promote makes the jobs claimable whose time has come, in memory only: the
-// claim that takes one, or a sweep, will record it. Until then reads show it as
-// claimable.
+// promote makes jobs claimable whose time has come, in memory only: a claim or a sweep
+// records it later. Reads show them as claimable at once.
 func (t *table) promote(now int64) {
 	for range promoteStep {
 		next, ok := t.toRun.next()
@@ -407,10 +403,10 @@ func (t *table) promote(now int64) {
 		q.counts[gq.StatusScheduled]++
 		q.list(gq.StatusScheduled, j.seq)
 		t.enter(j, machine.Order(&s))
-		if len(t.promoted) == cap(t.promoted) { // before it grows, forget those that moved on
+		if len(t.promoted) == cap(t.promoted) { // drop jobs that moved on before the slice grows
 			t.promoted = slices.DeleteFunc(t.promoted, func(p timer) bool { return !t.unrecorded(p) })
 		}
-		// One that was given back with an instant in the past comes before others.
+		// A job that was released with an instant in the past goes before others.
 		i := len(t.promoted)
 		for i > 0 && next.before(t.promoted[i-1]) {
 			i--
@@ -444,7 +440,7 @@ func (t *table) leave(j *job) {
 	t.hide(j)
 }
 
-// show puts a job into its bucket.
+// show adds a job to its bucket.
 func (t *table) show(j *job) {
 	j.shown = true
 	l := j.bucket
@@ -454,7 +450,7 @@ func (t *table) show(j *job) {
 	}
 }
 
-// hide takes a job out of its bucket.
+// hide removes a job from its bucket.
 func (t *table) hide(j *job) {
 	j.shown = false
 	l := j.bucket
@@ -520,10 +516,10 @@ func (c *class) down(i int) {
 	}
 }
 
-// anyCost is a limit that every cost is within.
+// anyCost is a limit that every cost satisfies.
 const anyCost = math.MaxInt64
 
-// afford is the largest cost that a claim can have whose jobs will be in status.
+// afford returns the highest cost that a claim into status may take.
 func (q *queue) afford(f *store.Filter, status gq.Status) int64 {
 	most := int64(anyCost)
 	if f.MaxCost > 0 {
@@ -535,8 +531,8 @@ func (q *queue) afford(f *store.Filter, status gq.Status) int64 {
 	return most
 }
 
-// pick is the first claimable job of a queue that a filter and the queue's pool
-// allow to be claimed into a status.
+// pick returns the queue's first claimable job that the filter and the pool allow to be
+// claimed into a status.
 func (q *queue) pick(f *store.Filter, into gq.Status) *job {
 	var best *job
 	most := q.afford(f, into)

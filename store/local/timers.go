@@ -2,21 +2,21 @@ package local
 
 import "container/heap"
 
-// timers orders jobs by an instant. It is a heap of four children a node; each
-// job knows its place in it.
+// timers orders jobs by an instant. It is a 4-ary heap; each job knows its position in
+// it.
 type timers struct {
 	heap  []timer
 	place func(*job) *int32
 }
 
-// A job has a place in two heaps: one for the instant from which it may run, one
-// for everything else that time does to it.
+// A job has a position in two heaps: one for when it may run, one for everything else
+// that time does to it.
 func placeToRun(j *job) *int32 { return &j.toRun }
 func placeToDue(j *job) *int32 { return &j.toDue }
 
 type timer struct {
 	at  int64  // nanoseconds since 1970
-	seq uint64 // of the job: here, since looking there costs more than the comparison
+	seq uint64 // of the job; a copy, since reading it there costs more than the comparison
 	job *job
 }
 
@@ -24,10 +24,10 @@ func (a timer) before(b timer) bool {
 	return a.at < b.at || a.at == b.at && a.seq < b.seq
 }
 
-// noTimer is the place of a job that is not in the heap.
+// noTimer is the position of a job that is not in the heap.
 const noTimer = -1
 
-// set moves a job's timer; 0 takes it out.
+// set moves a job's timer; 0 removes it.
 func (h *timers) set(j *job, at int64) {
 	i := int(*h.place(j))
 	switch {
@@ -51,7 +51,7 @@ func (h *timers) set(j *job, at int64) {
 	}
 }
 
-// next is the earliest timer.
+// next returns the earliest timer.
 func (h *timers) next() (timer, bool) {
 	if len(h.heap) == 0 {
 		return timer{}, false
@@ -107,7 +107,7 @@ func (h *timers) put(i int, t timer) {
 	*h.place(t.job) = int32(i)
 }
 
-// walk visits the timers of a heap, the earliest first, without changing it.
+// walk visits the timers of a heap in order without changing it.
 type walk struct {
 	h        *timers
 	frontier timerHeap // positions whose parents have been visited
@@ -121,7 +121,7 @@ func (h *timers) walk() *walk {
 	return w
 }
 
-// peek is the next timer.
+// peek returns the next timer.
 func (w *walk) peek() (timer, bool) {
 	if len(w.frontier) == 0 {
 		return timer{}, false
@@ -129,7 +129,7 @@ func (w *walk) peek() (timer, bool) {
 	return w.frontier[0].timer, true
 }
 
-// pop goes on to the one after it.
+// pop advances to the timer after it.
 func (w *walk) pop() {
 	least := heap.Pop(&w.frontier).(frontierEntry)
 	for c := 4*least.pos + 1; c < min(4*least.pos+5, len(w.h.heap)); c++ {

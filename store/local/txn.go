@@ -13,38 +13,38 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// txn is one commit on its way: changes of the table, already made, and the
-// records that will make them durable. Only the writer has one, and a step that
-// began is always finished, so nothing is ever rolled back.
+// txn is the open commit: changes that the table already has, and the records that will
+// make them durable. Only the writer has one, and it always completes a step it began,
+// so nothing is rolled back.
 type txn struct {
 	s       *Store
 	t       *table
 	now     time.Time
 	batch   *pebble.Batch
 	events  eventWriter
-	first   uint64    // the first event of the present instant
-	recent  []*recent // this commit and those that are still on their way, oldest first
+	first   uint64    // the first event of the current instant
+	recent  []*recent // this commit and those that are not durable yet, oldest first
 	spare   *recent
 	touched []*queue
-	paces   []*queue          // whose pace changed
-	changed []*queue          // for the news
+	paces   []*queue          // those whose pace changed
+	changed []*queue          // those in the news
 	gone    map[gq.JobID]bool // finished jobs that this commit removes: the disk still has them
-	noted   []gq.Event        // of the job at hand
+	noted   []gq.Event        // scratch for the current job's events
 	scratch []byte
 	name    []byte // scratch for keys
 	decoded opened // scratch for look
 }
 
-// recent is what a commit did that cannot be read from the disk before the commit
-// is there.
+// recent is what a commit did that cannot be read from disk until the commit is
+// durable.
 type recent struct {
 	number   uint64               // of the commit
-	finished []*job               // that ended in it
-	keys     map[string]keyRecord // idempotency keys of it
+	finished []*job               // jobs that ended in it
+	keys     map[string]keyRecord // its new idempotency keys
 }
 
-// begin starts a commit at an instant that is not before the last one; see restamp.
-// The caller holds the lock.
+// begin starts a commit at an instant that is not before the last one; see restamp. The
+// caller holds the lock.
 func (s *Store) begin() *txn {
 	s.applied++
 	now := s.now()
@@ -64,14 +64,13 @@ func (s *Store) begin() *txn {
 	return tx
 }
 
-// instant is how long the calls of one commit count as simultaneous, unless a
-// lease, a delay or a lifetime ends in between.
+// instant is how long the calls of one commit count as simultaneous, unless a lease, a
+// delay or a lifetime ends in between.
 const instant = time.Millisecond
 
-// restamp moves the time of the open commit on before more calls join it: no call
-// is judged by a time from before it was made, however long the disk keeps the
-// commit open. Events of different instants are different records. The caller
-// holds the lock.
+// restamp advances the time of the open commit before more calls join it: no call is
+// judged by a time before it was made, however long the disk keeps the commit open.
+// Events of different instants are separate records. The caller holds the lock.
 func (tx *txn) restamp() {
 	now := tx.s.now()
 	if now.Sub(tx.now) < instant && !tx.t.changesBy(now.UnixNano()) {
@@ -81,8 +80,7 @@ func (tx *txn) restamp() {
 	tx.now = now
 }
 
-// sealEvents adds the record of the events that have happened at the present
-// instant.
+// sealEvents adds the record of the current instant's events.
 func (tx *txn) sealEvents() {
 	if tx.events.count == 0 {
 		return
@@ -93,7 +91,7 @@ func (tx *txn) sealEvents() {
 	tx.first = tx.t.lastEvent + 1
 }
 
-// forget lets go of what commits did that are durable by now.
+// forget drops the recent commits that have become durable.
 func (tx *txn) forget() {
 	durable, n := tx.s.durable.Load(), 0
 	for ; n < len(tx.recent) && tx.recent[n].number <= durable; n++ {
@@ -110,7 +108,7 @@ func (tx *txn) forget() {
 	tx.recent = slices.Delete(tx.recent, 0, n)
 }
 
-// here is what this commit did so far.
+// here returns what this commit did so far.
 func (tx *txn) here() *recent { return tx.recent[len(tx.recent)-1] }
 
 // key finds an idempotency key that may not be on disk yet.
@@ -123,8 +121,8 @@ func (tx *txn) key(key []byte) (keyRecord, bool) {
 	return keyRecord{}, false
 }
 
-// seal adds what a commit writes once: its events, the counts that changed and,
-// where nothing else would tell it, the time.
+// seal adds what a commit writes once: its last events, the changed counts and paces
+// and, if it has no events, the time.
 func (tx *txn) seal() {
 	tx.noteFinished()
 	told := tx.events.count > 0
@@ -144,8 +142,7 @@ func (tx *txn) seal() {
 	tx.paces = tx.paces[:0]
 }
 
-// set and remove fail only on a batch that has been closed, which would be a
-// defect here.
+// set and remove fail only on a closed batch, which would be a defect here.
 func (tx *txn) set(key, value []byte) { must(tx.batch.Set(key, value, nil)) }
 func (tx *txn) remove(key []byte)     { must(tx.batch.Delete(key, nil)) }
 
@@ -161,8 +158,8 @@ func (tx *txn) put(prefix byte, seq uint64, value []byte) {
 	tx.set(tx.name, value)
 }
 
-// record appends a job's events to the commit and returns the event record that
-// tells of the job from here on.
+// record appends a job's events to the commit and returns the job's newest event
+// record.
 func (tx *txn) record(events []gq.Event, q *queue, previous uint64) uint64 {
 	if len(events) == 0 {
 		return previous
@@ -186,7 +183,7 @@ func (tx *txn) save(j *job, h header, old, next *gq.State, events []gq.Event) {
 // store writes the state of a job that is not placed, and places it.
 func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, events []gq.Event) {
 	t := tx.t
-	if !next.Status.Held() { // which makes nothing claimable and no room
+	if !next.Status.Held() { // a held job makes nothing claimable and frees no capacity
 		tx.change(j.bucket.queue)
 	}
 	h.lastEvent = tx.record(events, j.bucket.queue, h.lastEvent)
@@ -203,7 +200,7 @@ func (tx *txn) store(j *job, h header, oldLease *gq.Lease, next *gq.State, event
 	}
 }
 
-// keep remembers a job's state: as it is, or as the bytes just encoded.
+// keep stores a job's state in memory: decoded, or as the bytes just encoded.
 func (tx *txn) keep(j *job, h header, s *gq.State) {
 	pool := &tx.s.opened
 	if j.open != nil && j.open.state.Status == gq.StatusScheduled {
@@ -226,7 +223,7 @@ func (tx *txn) keep(j *job, h header, s *gq.State) {
 	}
 }
 
-// finish moves a job that has ended out of memory and tells its dependents.
+// finish moves an ended job out of memory and queues its dependents for an update.
 func (tx *txn) finish(j *job, s *gq.State) {
 	t, q := tx.t, j.bucket.queue
 	tx.name = appendNumberKey(tx.name[:0], prefixLive, j.seq)
@@ -259,13 +256,14 @@ func (tx *txn) touch(q *queue) {
 	}
 }
 
-// load copies a job's state from memory.
+// load returns a copy of a job's state.
 func (tx *txn) load(j *job) (header, gq.State) {
 	o := tx.look(j)
 	return o.header, o.state
 }
 
-// look is a job's state until the job is stored or another one is looked at.
+// look returns a job's state. It is valid until the job is stored or look is called
+// again.
 func (tx *txn) look(j *job) *opened {
 	if j.open != nil {
 		return j.open
@@ -287,8 +285,7 @@ func (tx *txn) ended(id gq.JobID) (k doneKey, record []byte, err error) {
 	return tx.readDone(id)
 }
 
-// readDone finds a job that ended in an earlier commit and is not removed by this
-// one.
+// readDone finds a job that ended in an earlier commit, unless this commit removes it.
 func (tx *txn) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 	if tx.gone[id] {
 		return k, nil, gq.ErrNotFound
@@ -296,8 +293,7 @@ func (tx *txn) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 	return tx.s.readDone(id)
 }
 
-// readDone finds a finished job on disk. Its error is ErrNotFound where there
-// is none.
+// readDone finds a finished job on disk. It returns ErrNotFound if there is none.
 func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 	ref, err := s.read(idKey(id))
 	if err != nil {
@@ -310,7 +306,8 @@ func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 	}
 	record, err = s.read(full)
 	if errors.Is(err, gq.ErrNotFound) {
-		// Both go together: unless it has just been collected, something is lost.
+		// Both records go together: unless the job has just been collected, data is
+		// lost.
 		if there, again := s.exists(idKey(id)); there || again != nil {
 			return k, nil, fmt.Errorf("record %q of job %s: %w", full, id, errors.Join(corrupt(err), again))
 		}
@@ -318,8 +315,7 @@ func (s *Store) readDone(id gq.JobID) (k doneKey, record []byte, err error) {
 	return k, record, err
 }
 
-// read copies a value off the disk. Its error is ErrNotFound where there is
-// none.
+// read copies a value from disk. It returns ErrNotFound if there is none.
 func (s *Store) read(key []byte) ([]byte, error) {
 	value, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -335,7 +331,7 @@ func (s *Store) read(key []byte) ([]byte, error) {
 	return out, nil
 }
 
-// exists reports whether there is a record.
+// exists reports whether a record exists.
 func (s *Store) exists(key []byte) (bool, error) {
 	_, closer, err := s.db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -347,8 +343,8 @@ func (s *Store) exists(key []byte) (bool, error) {
 	return true, closer.Close()
 }
 
-// lookup finds the job that a lease belongs or belonged to: a live one, or the
-// id of one that has ended.
+// lookup finds the job that a lease belongs or belonged to: a live job, or the id of an
+// ended one.
 func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 	if j := tx.t.holder(id); j != nil {
 		return j, gq.JobID{}, nil
@@ -376,8 +372,8 @@ func (tx *txn) lookup(id gq.LeaseID) (j *job, ended gq.JobID, err error) {
 	return nil, job, nil
 }
 
-// leaseJob finds on disk the job that a lease id points to. Whether the job
-// really had that lease is for the caller to see.
+// leaseJob finds on disk the job that a lease id points to. The caller must check that
+// the job really had that lease.
 func (s *Store) leaseJob(id gq.LeaseID) (gq.JobID, error) {
 	seq, minted := leaseSequence(id)
 	ref, err := s.read(leaseKey(id))

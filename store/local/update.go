@@ -34,7 +34,7 @@ func newUpdating(s *Store, updates []store.Update) *updating {
 	if len(updates) != 1 {
 		return &updating{s, updates, make([]store.Updated, len(updates))}
 	}
-	var one struct { // in one piece
+	var one struct { // a single allocation
 		updating
 		out [1]store.Updated
 	}
@@ -89,9 +89,9 @@ func (s *Store) checkUpdate(u *store.Update) error {
 	return nil
 }
 
-// update applies one change, if the disk has room for it, which may be known
-// already. Finished jobs are tried too: a verb may answer a repeated call there, but
-// it can change nothing.
+// update applies one change, if the disk has room for it; hasRoom says that this was
+// checked. It also tries finished jobs: a function may answer a repeated call, but
+// cannot change them.
 func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 	j, done, err := tx.target(u.Ref)
 	if err != nil {
@@ -124,7 +124,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 		return
 	}
 	if j.lacksRoom(old.Status, next.Status) {
-		kept := *old // others are looked at to make room
+		kept := *old // makeRoom uses look for other jobs
 		old = &kept
 		if err := tx.makeRoom(j); err != nil {
 			out.State, out.Err = *old, fmt.Errorf("update job %s: %w", j.id, err)
@@ -132,7 +132,7 @@ func (tx *txn) update(u *store.Update, out *store.Updated, hasRoom bool) {
 		}
 	}
 	if len(u.Spawn) > 0 {
-		was, will := *old, next // copies: the job changes before its children are there
+		was, will := *old, next // copies: the job changes before its children are added
 		*out = tx.updateAndSpawn(u, spawner{j, &was, &will}, h, events)
 		return
 	}
@@ -152,14 +152,14 @@ func (tx *txn) updateAndSpawn(u *store.Update, b spawner, h header, events []gq.
 	encodeSpecs(encoded, children)
 	tx.admit(children, encoded, p)
 	for i := range p.placed {
-		if p.placed[i].State.ID == b.job.id { // it has the key of its child
+		if p.placed[i].State.ID == b.job.id { // the job's own key equals its child's
 			p.placed[i].State = *b.next
 		}
 	}
 	return store.Updated{State: *b.next, Changed: true, Spawned: p.placed}
 }
 
-// replace writes what an update brings, and the state it led to.
+// replace writes an update's new values and the new state.
 func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, events []gq.Event) {
 	if u.Metadata != nil {
 		raw, _ := codec.AppendMetadata(*u.Metadata, nil) // never fails
@@ -177,8 +177,8 @@ func (tx *txn) replace(u *store.Update, j *job, h header, old, next *gq.State, e
 	tx.save(j, h, old, next, events)
 }
 
-// try calls a caller's function. Its panic, and a state of another job, are the
-// caller's error, not the end of the store.
+// try calls a caller's function. A panic, or the state of another job, is the caller's
+// error and does not fail the store.
 func (tx *txn) try(apply store.Apply, s *gq.State) (next gq.State, events []gq.Event, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -188,7 +188,7 @@ func (tx *txn) try(apply store.Apply, s *gq.State) (next gq.State, events []gq.E
 	if next, events, err = apply(*s, tx.now); err == nil && (next.ID != s.ID || next.Sequence != s.Sequence || !samePolicy(next.Policy, s.Policy)) {
 		return *s, nil, fmt.Errorf("job %s: the function given to Update changed what never changes", s.ID)
 	}
-	next.Policy = s.Policy // not a copy that somebody else may write to
+	next.Policy = s.Policy // not a copy that the caller may write to
 	return next, events, err
 }
 
@@ -207,7 +207,7 @@ func (tx *txn) differs(j *job, h header, old, next *gq.State, events []gq.Event)
 	return !bytes.Equal(tx.scratch, before)
 }
 
-// target finds the job of a reference: a live one, or the id of a finished one.
+// target finds the referenced job: a live one, or the id of a finished one.
 func (tx *txn) target(r store.Ref) (*job, gq.JobID, error) {
 	if !r.Job.IsZero() {
 		if j := tx.t.live(r.Job); j != nil {

@@ -19,42 +19,42 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Pebble takes a broken record in the manifest, or near the end of the newest
-// log, for the end of the file, since that is what a power cut leaves behind.
-// But where something proves that the broken one had been synced (see synced.go),
-// no power cut did this: going on would forget what was acknowledged. So these
-// files are read before Pebble does.
+// Pebble takes a broken record in the manifest, or near the end of the newest log, for
+// the end of the file, since a power cut leaves that behind. But if something proves
+// that the broken record had been synced (see synced.go), no power cut did this, and
+// going on would lose acknowledged data. So the store reads these files before Pebble
+// does.
 //
-// They are divided into blocks, and blocks into chunks: a checksum, the length
-// of the payload, a type, in logs the number of the log and, except in the first log
-// of a database, an offset up to which it had been synced, and the payload. A record
-// is one chunk, or a first one, some in the middle and a last.
+// The files consist of blocks, and blocks of chunks. A chunk has a checksum, the length
+// of the payload, a type, the payload and, in logs, the log's number and, except in a
+// database's first log, an offset up to which it had been synced. A record is one
+// chunk, or a first, any number of middle and a last one.
 const (
 	blockBytes      = 32 << 10
 	chunkHeader     = 4 + 2 + 1
 	logChunkHeader  = chunkHeader + 4
 	longChunkHeader = logChunkHeader + 8
-	chunkFull       = 1 // types of the manifest
+	chunkFull       = 1 // chunk types in the manifest
 	chunkFirst      = 2
 	chunkLast       = 4
-	logChunkFull    = 5 // of a log; the next three are the others
-	longChunkFull   = 9 // of a log with offsets
+	logChunkFull    = 5 // in a log; followed by first, middle, last
+	longChunkFull   = 9 // in a log with offsets
 	longChunkLast   = 12
 	manifestMarker  = "marker.manifest."
 	newestLogSuffix = ".log"
 )
 
-// damage is where a file can no longer be read although it had been synced.
+// damage is where a synced file can no longer be read.
 type damage struct {
 	path    string
 	missing bool  // the whole file
 	at      int64 // byte
 	synced  int64 // bytes that are known to have been synced
-	scan    *scan // of the log; nil for other files
+	scan    *scan // nil for other files than logs
 	later   []*scan
 }
 
-// known is what was found out about the files of a store that was not closed.
+// known is what verify learned about the files of a store that was not closed.
 type known struct {
 	evidence evidence
 	logs     []*scan // those that Pebble will read, oldest first
@@ -82,7 +82,7 @@ func (s *Store) verify(lock *pebble.Lock, acceptLoss bool) (*known, error) {
 	}
 	k.evidence.merge(scanned.evidence)
 	if synced := k.evidence[manifest]; scanned.missing || scanned.broken < synced {
-		// The tables of the database follow from it: there is nothing to cut.
+		// The tables of the database depend on the manifest, so it cannot be cut.
 		return nil, (&damage{path: scanned.path, missing: scanned.missing, at: scanned.broken, synced: synced}).error()
 	}
 	if err := s.readLogs(lock, k); err != nil {
@@ -92,7 +92,7 @@ func (s *Store) verify(lock *pebble.Lock, acceptLoss bool) (*known, error) {
 	return k, nil
 }
 
-// currentManifest is the name of the manifest in use, empty if there is none.
+// currentManifest returns the name of the current manifest, empty if there is none.
 func (s *Store) currentManifest() (manifest string, err error) {
 	names, err := s.disk.List(s.dir)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Store) currentManifest() (manifest string, err error) {
 	return manifest, nil
 }
 
-// readLogs reads the logs that Pebble will read, and those that are missing.
+// readLogs reads the logs that Pebble will read, and notes those that are missing.
 func (s *Store) readLogs(lock *pebble.Lock, k *known) error {
 	read := map[string]bool{}
 	for {
@@ -137,7 +137,7 @@ func (s *Store) readLogs(lock *pebble.Lock, k *known) error {
 			scanned.number = number
 			read[name], more = true, true
 			k.logs = append(k.logs, scanned)
-			k.evidence.merge(scanned.evidence) // which may name logs that are not there
+			k.evidence.merge(scanned.evidence) // it may name logs that are missing
 		}
 		if !more {
 			break
@@ -147,8 +147,8 @@ func (s *Store) readLogs(lock *pebble.Lock, k *known) error {
 	return nil
 }
 
-// judge finds the first log that does not have what is known to have been synced.
-// The last record may have been synced in part: it was not acknowledged then.
+// judge finds the first log that lacks data known to have been synced. Its last record
+// may be synced in part: then it was not acknowledged.
 func (k *known) judge() {
 	for i, l := range k.logs {
 		if synced := k.evidence[l.name]; l.broken < synced {
@@ -158,21 +158,21 @@ func (k *known) judge() {
 	}
 }
 
-// scan is what reading a log or a manifest has found.
+// scan is the result of reading a log or a manifest.
 type scan struct {
 	name, path string
 	number     uint64 // of the log
 	missing    bool
 	records    int64 // where the last record before the first broken chunk ends
 	broken     int64 // where the first broken chunk begins, or the file ends
-	end        int64 // where the last piece that belongs to the file ends
+	end        int64 // where the last chunk that belongs to the file ends
 	evidence   evidence
 
 	lastNumber   uint64 // of the last commit before the first broken chunk
-	highest      uint64 // number of any commit that can be read
-	acknowledged uint64 // highest number that a commit knows to have been acknowledged
-	commits      int    // that can be read, but come after the first broken chunk
-	jobs         int    // that were submitted in them
+	highest      uint64 // highest number of any readable commit
+	acknowledged uint64 // highest number that a commit names as acknowledged
+	commits      int    // readable ones after the first broken chunk
+	jobs         int    // submitted in those commits
 }
 
 // scan reads one file; log is 0 for the manifest.
@@ -188,8 +188,8 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	block := make([]byte, blockBytes)
-	var record []byte // the chunks so far of the record at hand
-	whole := false    // record has all of them
+	var record []byte // the current record's chunks so far
+	whole := false    // record has all chunks so far
 	start := int64(0)
 	for ; ; start += blockBytes {
 		n, err := io.ReadFull(f, block)
@@ -199,7 +199,7 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 			}
 			return nil, err
 		}
-		search := false // in the block of the first broken chunk the next one is searched for
+		search := false // search this block for the next chunk after the first broken one
 		at := 0
 		for at+chunkHeader <= n {
 			c, ok := chunkAt(block[at:n], log)
@@ -225,7 +225,7 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 					whole = false
 				}
 			case r.broken < 0 && n-at < longChunkHeader && allZero(block[at:n]):
-				at = n // the rest of a block is left empty where no chunk fits
+				at = n // the rest of a block is zero if no chunk fits
 			case r.broken < 0 || search:
 				if r.broken < 0 {
 					r.broken, search, whole = offset, true, false
@@ -237,7 +237,7 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 			}
 		}
 		if n < blockBytes {
-			start += int64(min(at, n)) // what is left is no chunk
+			start += int64(min(at, n)) // the rest is not a chunk
 			break
 		}
 	}
@@ -247,8 +247,8 @@ func (s *Store) scan(name string, log uint32) (_ *scan, err error) {
 	return r, nil
 }
 
-// proof notes what a chunk tells about the file it is in. Each record of the
-// manifest is synced before the next.
+// proof notes what a chunk proves about its file. Each record of the manifest is synced
+// before the next is written.
 func (r *scan) proof(c chunk, log uint32, offset int64, first bool) {
 	switch {
 	case log != 0:
@@ -258,7 +258,7 @@ func (r *scan) proof(c chunk, log uint32, offset int64, first bool) {
 	}
 }
 
-// record notes a record that has been read to its end, or the end of one.
+// record notes a record that was read to its end, whole or in part.
 func (r *scan) record(record []byte, whole bool, log uint32, end int64) {
 	if r.broken < 0 {
 		r.records = end
@@ -284,7 +284,7 @@ func (r *scan) record(record []byte, whole bool, log uint32, end int64) {
 	}
 }
 
-// newJobs counts the jobs that were submitted in a commit.
+// newJobs counts the jobs submitted in a commit.
 func newJobs(commit []byte) (n int) {
 	for r := batchrepr.Read(commit); ; {
 		kind, key, _, ok, err := r.Next()
@@ -297,8 +297,8 @@ func newJobs(commit []byte) (n int) {
 	}
 }
 
-// torn is the size of a broken chunk, 0 if it is not of this file: a log that is
-// used again has the chunks of another behind its own.
+// torn returns the size of a broken chunk, 0 if it belongs to another file: a reused
+// log has chunks of the old log after its own.
 func (r *scan) torn(b []byte, log uint32) int64 {
 	header, ok := headerOf(b, log)
 	if log == 0 || !ok {
@@ -307,23 +307,22 @@ func (r *scan) torn(b []byte, log uint32) int64 {
 	return int64(min(len(b), header+int(binary.LittleEndian.Uint16(b[4:]))))
 }
 
-// chunk is what matters of a chunk.
+// chunk is a decoded chunk.
 type chunk struct {
 	kind    byte
-	end     bool // of a log that was closed
+	end     bool // marks the end of a log that was closed
 	size    int
 	synced  int64
 	payload []byte
 }
 
-// place reports whether a chunk is the first and whether it is the last of its
-// record.
+// place reports whether a chunk is the first and whether it is the last of its record.
 func (c chunk) place() (first, last bool) {
 	kind := (c.kind-chunkFull)%4 + chunkFull
 	return kind == chunkFull || kind == chunkFirst, kind == chunkFull || kind == chunkLast
 }
 
-// headerOf is the length of the header at the beginning of b, if there is one of
+// headerOf returns the length of the chunk header at the start of b, if it belongs to
 // the file.
 func headerOf(b []byte, log uint32) (bytes int, ok bool) {
 	if len(b) < chunkHeader {
@@ -342,8 +341,7 @@ func headerOf(b []byte, log uint32) (bytes int, ok bool) {
 	return bytes, len(b) >= bytes && binary.LittleEndian.Uint32(b[chunkHeader:]) == log
 }
 
-// chunkAt reads the chunk at the beginning of b, if there is an intact one of
-// the file.
+// chunkAt reads the chunk at the start of b, if it is intact and belongs to the file.
 func chunkAt(b []byte, log uint32) (c chunk, ok bool) {
 	if log != 0 && endOfLog(b, log) {
 		return chunk{end: true, size: logChunkHeader}, true
@@ -363,7 +361,7 @@ func chunkAt(b []byte, log uint32) (c chunk, ok bool) {
 	return c, true
 }
 
-// endOfLog reports whether a log was closed here: an empty chunk of the next one.
+// endOfLog reports whether a log was closed here: an empty chunk of the next log.
 func endOfLog(b []byte, log uint32) bool {
 	return len(b) >= logChunkHeader && allZero(b[:6]) && b[6] == logChunkFull && binary.LittleEndian.Uint32(b[chunkHeader:]) == log+1
 }
@@ -385,7 +383,7 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// error says what is damaged, what is lost with it and what can be done.
+// error says what is damaged, what is lost and what to do.
 func (d *damage) error() error {
 	what := fmt.Sprintf("%s is damaged at byte %d", d.path, d.at)
 	if d.missing {
@@ -397,12 +395,12 @@ func (d *damage) error() error {
 	return withAdvice(fmt.Errorf("%s, and %d bytes of it had been acknowledged; %s: %w", what, d.synced, d.loss(), gq.ErrCorrupt))
 }
 
-// withAdvice says what can be done about a log that cannot be read.
+// withAdvice adds what to do about a log that cannot be read.
 func withAdvice(err error) error {
 	return fmt.Errorf("%w; restore a backup with gq restore, or give up what cannot be read with gq serve --accept-loss (local.Options.AcceptLoss)", err)
 }
 
-// loss says what is lost if the log is cut at the damage.
+// loss describes what is lost if the log is cut at the damage.
 func (d *damage) loss() string {
 	commits, jobs, highest := 0, 0, uint64(0)
 	for _, l := range append([]*scan{d.scan}, d.later...) {

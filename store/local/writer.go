@@ -16,28 +16,28 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// One goroutine, the writer, makes every change. Callers hand it work and wait.
-// While one commit is being written the writer collects the next, so that a thousand
-// callers share a commit and a single caller does not wait for others.
+// One goroutine, the writer, makes every change. Callers give it work and wait. While
+// one commit is being written the writer collects the next, so a thousand callers share
+// a commit and a single caller waits for no others.
 //
-// A second goroutine, the committer, hands commits to Pebble, which begins to
-// sync them. A third, the syncer, waits for the sync and answers the callers. Meanwhile
-// the writer applies the next commit to the table, and adds to it until the disk is idle
-// or the commit is full; full commits queue up. So the table may be a few commits ahead
-// of the disk: a reader that needs both first waits for the disk (awaitDisk).
+// A second goroutine, the committer, passes commits to Pebble, which starts to sync
+// them. A third, the syncer, waits for the sync and answers the callers. Meanwhile the
+// writer applies the next commit to the table and adds to it until the disk is idle or
+// the commit is full; full commits queue up. So the table may be a few commits ahead of
+// the disk: a reader that needs both first waits for the disk (awaitDisk).
 
 // work is one caller's part of a commit.
 type work struct {
-	apply    func(*txn) // runs in the writer, or
-	items    items      // of which some
+	apply    func(*txn) // runs in the writer; nil if items are set
+	items    items      // from and to select those to apply
 	from, to int
-	weight   int // how much of a commit it takes: jobs and KiB of payload
+	weight   int // its share of a commit: jobs and KiB of payload
 	done     chan struct{}
 }
 
-// items are the parts of one call that need not be in one commit.
+// items are the parts of one call that may be in different commits.
 type items interface {
-	weigh(i int) int // before it is handed over; 0 needs no commit
+	weigh(i int) int // called before the hand-over; 0 needs no commit
 	apply(tx *txn, i int)
 }
 
@@ -49,12 +49,12 @@ type commit struct {
 	number uint64
 	last   uint64        // its last event
 	batch  *pebble.Batch // nil if nothing was written
-	logged uint64        // its number among those that were written
+	logged uint64        // its number among the commits written
 	works  []*work
 	news   store.News
 }
 
-// intake gathers work.
+// intake is the queue of work for the writer.
 type intake struct {
 	mu     sync.Mutex
 	queue  []*work // guarded by mu
@@ -62,8 +62,8 @@ type intake struct {
 	wake   chan struct{}
 }
 
-// do hands a change to the writer and waits until it is durable. If the context
-// ends first the outcome is unknown.
+// do gives a change to the writer and waits until it is durable. If the context ends
+// first, the outcome is unknown.
 func (s *Store) do(ctx context.Context, weight int, apply func(*txn)) error {
 	w := s.works.Get().(*work)
 	w.apply, w.weight = apply, weight
@@ -100,7 +100,7 @@ func (s *Store) handOver(ctx context.Context, w *work) error {
 	if err := s.failure(); err != nil && !errors.Is(err, gq.ErrClosed) {
 		return err
 	}
-	return nil // Close waits for what is under way: whatever was done before it is done
+	return nil // Close waits for running calls, so work that finished before it is durable
 }
 
 func (s *Store) recycle(w *work) {
@@ -108,7 +108,7 @@ func (s *Store) recycle(w *work) {
 	s.works.Put(w)
 }
 
-// withdraw takes work back that the writer has not begun.
+// withdraw removes work that the writer has not begun.
 func (s *Store) withdraw(w *work) bool {
 	in := &s.intake
 	in.mu.Lock()
@@ -120,9 +120,9 @@ func (s *Store) withdraw(w *work) bool {
 	return i >= 0
 }
 
-// inChunks hands n items to the writer, as many in one commit as fit.
+// inChunks gives n items to the writer, as many per commit as fit.
 func (s *Store) inChunks(ctx context.Context, n int, c items) error {
-	weighed, next := 0, 0 // an item is weighed once; the last may be the first of the next commit
+	weighed, next := 0, 0 // each item is weighed once; the last may go into the next commit
 	from := 0
 	for from < n {
 		to, weight := from, 0
@@ -154,7 +154,7 @@ func (s *Store) inChunks(ctx context.Context, n int, c items) error {
 
 func (s *Store) wakeUp() { wake.Up(s.intake.wake) }
 
-// usable refuses calls that cannot succeed.
+// usable rejects calls that cannot succeed.
 func (s *Store) usable(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -162,7 +162,7 @@ func (s *Store) usable(ctx context.Context) error {
 	return s.failure()
 }
 
-// take removes work of up to a weight from the intake, but one at least.
+// take removes work up to a weight from the intake, but at least one.
 func (s *Store) take(works []*work, most int) (taken []*work, weight int, closed bool) {
 	in := &s.intake
 	in.mu.Lock()
@@ -179,7 +179,7 @@ func (s *Store) take(works []*work, most int) (taken []*work, weight int, closed
 	return taken, weight, in.closed
 }
 
-// write is the writer.
+// write runs the writer.
 func (s *Store) write() {
 	defer close(s.commits)
 	var spare []*work
@@ -199,7 +199,7 @@ func (s *Store) write() {
 		s.mu.Unlock()
 		works = s.gather(works, weight)
 		select {
-		case <-s.idle: // no longer
+		case <-s.idle: // not idle any more
 		default:
 		}
 		s.commits <- s.finish(works)
@@ -243,7 +243,7 @@ func (s *Store) gather(works []*work, weight int) []*work {
 	return works
 }
 
-// unfinished reports whether dependents wait to be told without any caller.
+// unfinished reports whether dependents wait for an update although no caller does.
 func (s *Store) unfinished() bool {
 	return len(s.table.ended) > 0 && s.importing == nil && s.failure() == nil
 }
@@ -268,8 +268,8 @@ func (s *Store) apply(works []*work) {
 	}
 }
 
-// finish closes the open commit. It needs no lock: what it reads, only the
-// writer changes.
+// finish closes the open commit. It needs no lock: it reads only what the writer alone
+// changes.
 func (s *Store) finish(works []*work) commit {
 	c := commit{number: s.applied, last: s.table.lastEvent, works: works}
 	if s.failure() != nil {
@@ -297,7 +297,7 @@ func (s *Store) defect() {
 	}
 }
 
-// commit is the committer.
+// commit runs the committer.
 func (s *Store) commit() {
 	defer close(s.syncs)
 	for c := range s.commits {
@@ -311,9 +311,9 @@ func (s *Store) commit() {
 	}
 }
 
-// committerIdle tells the writer that nothing waits for the disk, or leaves that to the
-// syncer if commits are still being synced: full commits queue up behind a slow disk, and
-// a commit that is not full goes on growing until then.
+// committerIdle tells the writer that the disk is idle. While commits are still being
+// synced it leaves that to the syncer: a commit that is not full keeps growing until
+// then.
 func (s *Store) committerIdle() {
 	s.idleDue.Store(true)
 	s.signalIdle()
@@ -327,7 +327,7 @@ func (s *Store) signalIdle() {
 	wake.Up(s.idle)
 }
 
-// sync is the syncer.
+// sync runs the syncer.
 func (s *Store) sync() {
 	defer close(s.stopped)
 	for {
@@ -356,12 +356,11 @@ func (s *Store) sync() {
 	}
 }
 
-// restAfter is how long a store is idle before it makes durable what is known to be
-// synced.
+// restAfter is how long the store must be idle before the ledger is synced.
 const restAfter = time.Second
 
-// toSync is the next commit that was written. While there is none for a while, the
-// ledger is synced, so that not only a later commit proves the last one.
+// toSync returns the next written commit. If none comes for a while, it syncs the
+// ledger, so that the proof of the last commit does not depend on a later one.
 func (s *Store) toSync() (c commit, ok bool) {
 	select {
 	case c, ok = <-s.syncs:
@@ -382,8 +381,8 @@ func (s *Store) toSync() (c commit, ok bool) {
 	return c, ok
 }
 
-// attempt does a step of a commit, unless the store has failed. Pebble panics if
-// its log is broken.
+// attempt runs a step of a commit unless the store has failed. Pebble panics if its log
+// is broken.
 func (s *Store) attempt(c *commit, step func(*commit) error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -398,7 +397,7 @@ func (s *Store) attempt(c *commit, step func(*commit) error) {
 	}
 }
 
-// persist writes one commit and has it synced, without waiting for that.
+// persist writes a commit and starts its sync without waiting for it.
 func (s *Store) persist(c *commit) error {
 	s.written++
 	c.logged = s.written
@@ -415,7 +414,7 @@ func (s *Store) persist(c *commit) error {
 	return s.db.ApplyNoSyncWait(c.batch, pebble.Sync)
 }
 
-// await waits until a commit that was written is synced.
+// await waits until a written commit is synced.
 func (s *Store) await(c *commit) error {
 	if !s.early.Load() {
 		if err := c.batch.SyncWait(); err != nil {
@@ -432,8 +431,8 @@ func (s *Store) await(c *commit) error {
 	return nil
 }
 
-// awaitDisk waits until the disk has what the table has. The caller is a reader and
-// holds the lock.
+// awaitDisk waits until the disk has everything the table has. The caller is a reader
+// and holds the lock.
 func (s *Store) awaitDisk() { _ = s.observed(s.applied) } // a failed store has nothing to wait for
 
 // awaitDisk waits until the disk has all commits before this one.
@@ -448,8 +447,8 @@ func (s *Store) publish(c *commit) {
 	s.waiting.Broadcast()
 }
 
-// observed waits until a commit is durable, so that no answer tells of anything
-// that a crash could take back.
+// observed waits until a commit is durable, so that no answer contains anything that a
+// crash could undo.
 func (s *Store) observed(number uint64) error {
 	if s.durable.Load() < number {
 		s.waiting.L.Lock()
@@ -461,8 +460,8 @@ func (s *Store) observed(number uint64) error {
 	return s.failure()
 }
 
-// fail turns the store into a failed one, for good. Every call that is not yet
-// answered, and every later one, gets the error.
+// fail marks the store as failed for good. All unanswered and later calls get the
+// error.
 func (s *Store) fail(cause error) {
 	err := fmt.Errorf("%s: %w: %w", s.dir, gq.ErrStoreFailed, cause)
 	if s.failed.CompareAndSwap(nil, &err) {
@@ -473,7 +472,7 @@ func (s *Store) fail(cause error) {
 	s.waiting.Broadcast()
 }
 
-// failure is why the store cannot be used, nil if it can.
+// failure returns why the store cannot be used, nil if it can.
 func (s *Store) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return *err
