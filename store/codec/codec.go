@@ -1,9 +1,9 @@
-// Package codec is the binary form of states, specs, metadata, policies and events, for
-// stores that keep bytes.
+// Package codec encodes states, specs, metadata, policies and events for stores that
+// keep bytes.
 //
-// Each form begins with a version; a reader refuses one it does not know. Absent fields
-// cost one bit. A value has one form: readers refuse every other, so that what is read
-// is written with the same bytes.
+// Each encoding begins with a version, and a reader rejects unknown ones. Absent fields
+// cost one bit. A value has exactly one encoding: readers reject every other, so that
+// encoding a decoded value yields the same bytes.
 package codec
 
 import (
@@ -32,10 +32,10 @@ func (e *encoder) string(v string)  { e.uvarint(uint64(len(v))); e.b = append(e.
 func (e *encoder) bytes(v []byte)   { e.uvarint(uint64(len(v))); e.b = append(e.b, v...) }
 func (e *encoder) id(v gq.JobID)    { e.b = append(e.b, v[:]...) }
 
-// time writes an instant as the nanoseconds since a base.
+// time writes an instant as nanoseconds since a base.
 func (e *encoder) time(v time.Time, base int64) { e.varint(v.UnixNano() - base) }
 
-// lease writes a lease id; one in canonical UUID form takes 17 bytes.
+// lease writes a lease id; a canonical UUID takes 17 bytes.
 func (e *encoder) lease(v gq.LeaseID) {
 	if raw, ok := v.UUID(); ok {
 		e.byte(1)
@@ -54,8 +54,8 @@ func (e *encoder) strings(m map[string]string) {
 	}
 }
 
-// decoder takes fields off a buffer. After the first fault it yields zeros and
-// keeps the error.
+// decoder reads fields from the front of a buffer. After the first fault it returns
+// zeros and keeps the error.
 type decoder struct {
 	b   []byte
 	err error
@@ -87,7 +87,7 @@ func (d *decoder) byte() byte {
 
 func (d *decoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.b)
-	if n <= 0 || n > 1 && d.b[n-1] == 0 { // the last byte of a longer form than needed
+	if n <= 0 || n > 1 && d.b[n-1] == 0 { // longer than the shortest form
 		d.fail("bad number")
 		return 0
 	}
@@ -112,7 +112,7 @@ func (d *decoder) fixed() uint64 {
 	return 0
 }
 
-// int reads a count that must fit an int and not be negative.
+// int reads a count that fits an int and is not negative.
 func (d *decoder) int() int {
 	v := d.uvarint()
 	if v > math.MaxInt32 {
@@ -122,8 +122,8 @@ func (d *decoder) int() int {
 	return int(v)
 }
 
-// count reads how many entries follow, at least one and at most a limit, each of
-// which takes so many bytes or more.
+// count reads the number of entries that follow: 1 to limit, each of at least size
+// bytes.
 func (d *decoder) count(size, limit int) int {
 	n := d.int()
 	if n == 0 || n > limit || n > len(d.b)/size {
@@ -152,7 +152,7 @@ func (d *decoder) flag() bool {
 	return v == 1
 }
 
-// require fails a record that was never written by an encoder.
+// require fails if an encoder cannot have written the record.
 func (d *decoder) require(ok bool, what string) {
 	if d.err == nil && !ok {
 		d.fail(what)
@@ -161,7 +161,7 @@ func (d *decoder) require(ok bool, what string) {
 
 func (d *decoder) string() string { return string(d.take(d.uvarint())) }
 
-// stringLike reads a string that probably is one that there is already.
+// stringLike reads a string and returns known, without allocating, if it is equal.
 func (d *decoder) stringLike(known string) string {
 	b := d.take(d.uvarint())
 	if string(b) == known {
@@ -170,7 +170,7 @@ func (d *decoder) stringLike(known string) string {
 	return string(b)
 }
 
-// bytes aliases the buffer.
+// bytes returns a part of the buffer, not a copy.
 func (d *decoder) bytes() []byte { return d.take(d.uvarint()) }
 
 func (d *decoder) id() (id gq.JobID) {
@@ -221,7 +221,7 @@ func (d *decoder) version() {
 	}
 }
 
-// end reports the first fault, or bytes that nobody read.
+// end returns the first fault, or an error if bytes are left.
 func (d *decoder) end(what string) error {
 	if d.err == nil && len(d.b) > 0 {
 		d.fail("record too long")
@@ -241,7 +241,7 @@ var presetPolicies = func() []gq.Policy {
 	return all
 }()
 
-// policy writes a policy; one that is its preset takes two bytes.
+// policy writes a policy; an unmodified preset takes two bytes.
 func (e *encoder) policy(p *gq.Policy) {
 	e.byte(byte(p.Preset))
 	if p.Preset.Valid() && (p == &presetPolicies[p.Preset] || *p == presetPolicies[p.Preset]) {
@@ -281,8 +281,8 @@ func counts(p *gq.Policy) [5]*int {
 	return [5]*int{&p.MaxAttempts, &p.MaxLeaseLosses, &p.ExtendPPB, &p.RenewByPPB, &p.RenewalsMax}
 }
 
-// policy reads a policy. One that is its preset is the process-wide one, which must not
-// leave this package.
+// policy reads a policy. For an unmodified preset it returns the process-wide variable,
+// which must not leave this package.
 func (d *decoder) policy() *gq.Policy {
 	preset := gq.Preset(d.byte())
 	if !preset.Valid() {

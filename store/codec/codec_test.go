@@ -33,7 +33,7 @@ func encodeState(t rapid.TB, s gq.State) []byte {
 	return raw
 }
 
-// same fails a test in which a value was read back as another.
+// same fails the test if the value read differs from the one written.
 func same[T any](t rapid.TB, wrote, read T) {
 	t.Helper()
 	if !reflect.DeepEqual(wrote, read) {
@@ -78,7 +78,7 @@ func TestSpecRoundTrip(t *testing.T) {
 			r.Fatal(err)
 		}
 		if len(s.Payload.Data) == 0 {
-			s.Payload.Data, back.Payload.Data = nil, nil // nothing is nothing
+			s.Payload.Data, back.Payload.Data = nil, nil // nil and empty are the same
 		}
 		same(r, s, back)
 		truncated(r, raw, func(b []byte) error { _, err := codec.DecodeSpec(b); return err })
@@ -103,7 +103,7 @@ func TestMetadataRoundTrip(t *testing.T) {
 }
 
 func TestEventRoundTrip(t *testing.T) {
-	seen := fields{"Event.Seq": true, "Event.Time": true, "Event.Queue": true, "Event.Job": true} // kept elsewhere
+	seen := fields{"Event.Seq": true, "Event.Time": true, "Event.Queue": true, "Event.Job": true} // stored elsewhere
 	rapid.Check(t, func(r *rapid.T) {
 		e := events.Draw(r, "event")
 		seen.note(e)
@@ -121,7 +121,7 @@ func TestEventRoundTrip(t *testing.T) {
 	seen.complete(t, reflect.TypeFor[gq.Event]())
 }
 
-// truncated checks that a record which ends early is refused, wherever it ends.
+// truncated checks that a decoder rejects every proper prefix of a record.
 func truncated(r *rapid.T, raw []byte, decode func([]byte) error) {
 	n := rapid.IntRange(0, len(raw)-1).Draw(r, "cut")
 	if decode(raw[:n]) == nil {
@@ -129,8 +129,8 @@ func truncated(r *rapid.T, raw []byte, decode func([]byte) error) {
 	}
 }
 
-// fields are the struct fields that were ever set: a new one that no generator
-// sets is one that no codec has been tried with.
+// fields are the struct fields that were ever set. A field that no generator sets is
+// one that no codec was tested with.
 type fields map[string]bool
 
 func (f fields) note(v any) {
@@ -146,14 +146,14 @@ func (f fields) complete(t *testing.T, types ...reflect.Type) {
 	t.Helper()
 	for _, typ := range types {
 		for field := range typ.Fields() {
-			if name := typ.Name() + "." + field.Name; !f[name] && name != "Spec.Overrides" { // which an engine clears
+			if name := typ.Name() + "." + field.Name; !f[name] && name != "Spec.Overrides" { // an engine clears it
 				t.Errorf("%s was never set: does the codec have it?", name)
 			}
 		}
 	}
 }
 
-// TestGolden pins the bytes on disk. Stores are full of them.
+// TestGolden pins the bytes on disk: existing stores contain them.
 func TestGolden(t *testing.T) {
 	at := time.Date(2030, 6, 1, 12, 0, 0, 123_456_789, time.UTC)
 	p := gq.PresetAI.Policy()
@@ -255,8 +255,8 @@ func golden(t *testing.T, name string, raw []byte) {
 	}
 }
 
-// TestStateMovesWithItsCreation writes another instant where AppendMovable says that
-// CreatedAt is: everything in the state has happened then.
+// TestStateMovesWithItsCreation overwrites CreatedAt where AppendMovableState says it
+// is: all instants of the state must move along.
 func TestStateMovesWithItsCreation(t *testing.T) {
 	policy := machine.DefaultPolicy()
 	submitted := func(at time.Time) gq.State {

@@ -11,10 +11,10 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Generators of everything that the codecs write: each field that can be absent
-// is sometimes absent, and numbers reach their limits.
+// Generators of everything that the codecs write. Each optional field is sometimes
+// absent, and numbers reach their limits.
 
-// maybe is the zero value half of the time.
+// maybe draws the zero value half of the time.
 func maybe[T any](g *rapid.Generator[T]) *rapid.Generator[T] {
 	return rapid.Custom(func(r *rapid.T) (v T) {
 		if rapid.Bool().Draw(r, "present") {
@@ -34,7 +34,7 @@ var (
 		}
 		return gq.LeaseID(rapid.StringN(1, 40, -1).Draw(r, "foreign"))
 	})
-	// Times reach from 1900 to 2250; the form on disk counts nanoseconds.
+	// Times range from 1900 to 2250; on disk they are in nanoseconds.
 	times = rapid.Custom(func(r *rapid.T) time.Time {
 		return time.Unix(0, rapid.Int64Range(-2_200_000_000_000_000_000, 8_800_000_000_000_000_000).Draw(r, "time")).UTC()
 	})

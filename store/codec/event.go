@@ -6,7 +6,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Which optional fields of an Event follow.
+// The optional fields of an Event that follow.
 const (
 	eventHasLease = 1 << iota
 	eventHasUntil
@@ -18,8 +18,8 @@ const (
 	eventBits
 )
 
-// AppendEvent appends the event without Seq, Time, Queue and Job, which a
-// store keeps once for many events.
+// AppendEvent appends the event without Seq, Time, Queue and Job, which a store writes
+// once for many events.
 func AppendEvent(e *gq.Event, b []byte) ([]byte, error) {
 	w := encoder{b}
 	w.byte(byte(e.Type))
@@ -70,7 +70,7 @@ func eventHas(e *gq.Event) (bits byte) {
 	return bits
 }
 
-// DecodeEvent reads one event off the front of b and returns the rest.
+// DecodeEvent reads one event from the front of b and returns the rest.
 func DecodeEvent(b []byte) (gq.Event, []byte, error) {
 	d := decoder{b: b}
 	v := gq.Event{Type: gq.EventType(d.byte()), Status: gq.Status(d.byte())}

@@ -12,8 +12,8 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// TestOneForm: a value is read in the form in which it is written, and in no
-// other.
+// TestOneForm checks that a value is decoded only from the encoding that an encoder
+// writes.
 func TestOneForm(t *testing.T) {
 	text := func(s string) []byte { return append([]byte{byte(len(s))}, s...) }
 	metadata := func(tags ...string) []byte {
@@ -26,7 +26,7 @@ func TestOneForm(t *testing.T) {
 	event := func(has byte, rest ...byte) []byte {
 		return append([]byte{byte(gq.EventSubmitted), byte(gq.StatusPending), has, 0}, rest...)
 	}
-	lease := func(form ...byte) []byte { // of version 1
+	lease := func(form ...byte) []byte { // version 1
 		return event(1, append(form, 1, byte(gq.LeaseActive), 0)...)
 	}
 	spec := func(contentType ...byte) []byte {
@@ -40,7 +40,8 @@ func TestOneForm(t *testing.T) {
 		s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Sequence: 1, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC))
 		return encodeState(t, s)
 	}
-	// Two policies that differ from their preset in one number show where it is.
+	// Two policies that differ from their preset in one number show where that number
+	// is.
 	preset := machine.DefaultPolicy().MaxAttempts
 	long, longer := state(preset+1), state(preset+2)
 	for i := range long {

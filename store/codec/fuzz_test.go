@@ -16,7 +16,7 @@ import (
 	"github.com/gopherqueue/gq/store/codec"
 )
 
-// seeds adds the golden records and damaged forms of them.
+// seeds adds the golden records and damaged versions of them.
 func seeds(f *testing.F, names ...string) {
 	f.Helper()
 	f.Add([]byte(nil))
@@ -42,7 +42,7 @@ func seeds(f *testing.F, names ...string) {
 	}
 }
 
-// undump reads what hex.Dump wrote.
+// undump reads the output of hex.Dump.
 func undump(f *testing.F, text string) (raw []byte) {
 	f.Helper()
 	for line := range strings.Lines(text) {
@@ -59,9 +59,9 @@ func undump(f *testing.F, text string) (raw []byte) {
 	return raw
 }
 
-// law is what holds for every codec and any bytes: it takes memory in
-// proportion, refuses with one of two errors, and what it reads it writes with
-// the same bytes.
+// law checks what holds for every codec and any bytes: decoding takes memory in
+// proportion, fails only with one of two errors, and encoding the result yields the
+// same bytes.
 func law[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode func(T) ([]byte, error)) {
 	t.Helper()
 	original := bytes.Clone(b)
@@ -87,8 +87,8 @@ func law[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode f
 	}
 }
 
-// memory is how many bytes a call takes. Others may allocate meanwhile, so the
-// least of some measurements counts.
+// memory returns how many bytes a call allocates. Other goroutines may allocate
+// meanwhile, so it takes the least of several measurements.
 func memory(call func()) uint64 {
 	least := uint64(math.MaxUint64)
 	for range 100 {

@@ -2,20 +2,21 @@ package codec
 
 import "time"
 
-// Reader reads records that contain forms of this package: numbers, bytes and instants. After the
-// first fault it returns zeros and keeps the error, which is [gq.ErrCorrupt].
+// Reader reads records that contain encodings of this package: numbers, bytes and
+// instants. After the first fault it returns zeros and keeps the error, which is
+// [gq.ErrCorrupt].
 type Reader struct{ d decoder }
 
-// NewReader reads from b. What the reader returns may alias b.
+// NewReader returns a reader of b. Its results may alias b.
 func NewReader(b []byte) Reader { return Reader{decoder{b: b}} }
 
-// Err is the first fault.
+// Err returns the first fault.
 func (r *Reader) Err() error { return r.d.err }
 
-// Len is how many bytes are left.
+// Len returns how many bytes are left.
 func (r *Reader) Len() int { return len(r.d.b) }
 
-// Fail keeps an error, unless there is one, and skips the rest.
+// Fail sets the error, unless there is one already, and skips the rest.
 func (r *Reader) Fail(err error) {
 	if r.d.err == nil {
 		r.d.err = err
@@ -32,7 +33,7 @@ func (r *Reader) Byte() byte { return r.d.byte() }
 // Uvarint reads a number in its shortest form.
 func (r *Reader) Uvarint() uint64 { return r.d.uvarint() }
 
-// Bytes reads bytes with their length in front.
+// Bytes reads bytes preceded by their length.
 func (r *Reader) Bytes() []byte { return r.d.bytes() }
 
 // Instant reads nanoseconds since 1970 in 8 bytes; 0 is the zero time.

@@ -6,7 +6,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// Which optional fields of a Spec follow.
+// The optional fields of a Spec that follow.
 const (
 	hasKey = 1 << iota
 	hasFirstRun
@@ -22,7 +22,7 @@ const (
 	specBits
 )
 
-// AppendSpec appends the spec. The payload comes last and as it is.
+// AppendSpec appends the spec. The payload comes last, unchanged.
 func AppendSpec(s *gq.Spec, b []byte) ([]byte, error) {
 	e := encoder{b}
 	e.byte(codecVersion)
@@ -109,8 +109,7 @@ func specHas(s *gq.Spec) (bits uint64) {
 	return bits
 }
 
-// DecodeSpec reads what AppendBinary wrote. The payload is a part of b, not a
-// copy.
+// DecodeSpec reads what AppendSpec wrote. The payload is a part of b, not a copy.
 func DecodeSpec(b []byte) (s gq.Spec, err error) {
 	if err := Decode(&s, b); err != nil {
 		return gq.Spec{}, err
@@ -118,8 +117,8 @@ func DecodeSpec(b []byte) (s gq.Spec, err error) {
 	return s, nil
 }
 
-// Decode is [DecodeSpec] in place. A queue and a type that s has already are kept
-// where they are the same, instead of being made anew.
+// Decode is [DecodeSpec] in place. It keeps the queue and type of s if they are equal,
+// which saves allocations.
 func Decode(s *gq.Spec, b []byte) error {
 	d := decoder{b: b}
 	d.version()
@@ -203,7 +202,7 @@ func AppendMetadata(m gq.Metadata, b []byte) ([]byte, error) {
 	return e.b, nil
 }
 
-// DecodeMetadata reads what AppendBinary wrote.
+// DecodeMetadata reads what AppendMetadata wrote.
 func DecodeMetadata(b []byte) (gq.Metadata, error) {
 	d := decoder{b: b}
 	d.version()

@@ -8,7 +8,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// Which optional fields of a State follow.
+// The optional fields of a State that follow.
 const (
 	hasInherited = 1 << iota
 	hasWaits
@@ -26,20 +26,19 @@ const (
 	hasBlobs
 	hasAny
 	hasTurn
-	hasFirstLease // it has been leased and never started
+	hasFirstLease // it was leased but never started
 	stateBits
 )
 
-// AppendState appends the state, without its Sequence, which is the key a
-// store keeps it under.
+// AppendState appends the state without its Sequence, under which a store keeps it.
 func AppendState(s *gq.State, b []byte) ([]byte, error) {
 	b, _, err := AppendMovableState(s, b)
 	return b, err
 }
 
-// AppendMovableState is AppendBinary for a store that learns the time later: it tells where
-// in the result CreatedAt begins, 8 bytes in big-endian order. All other instants are
-// relative to it, so that another one in its place moves them all.
+// AppendMovableState is AppendState for a store that learns the time later: it also
+// returns where CreatedAt begins, 8 bytes in big-endian order. All other instants are
+// relative to it, so overwriting it moves them all.
 func AppendMovableState(s *gq.State, b []byte) (state []byte, created int, err error) {
 	e := encoder{b}
 	e.byte(codecVersion)
@@ -141,8 +140,8 @@ func stateHas(s *gq.State) (bits uint64) {
 	return bits
 }
 
-// DecodeState reads what AppendBinary wrote. Equal policies may share memory:
-// intern returns the one to point to.
+// DecodeState reads what AppendState wrote. intern returns the policy to point to, so
+// that equal policies can share memory.
 func DecodeState(b []byte, sequence uint64, intern func(gq.Policy) *gq.Policy) (gq.State, error) {
 	d := decoder{b: b}
 	d.version()
