@@ -11,8 +11,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// A change for which there was room when it began is made as a whole, also where
-// it writes more than was thought.
+// A change that had room when it began is made as a whole, even if it writes more than
+// estimated.
 func TestChangeOnCrowdedDisk(t *testing.T) {
 	ctx := context.Background()
 	s, err := OpenMemory(Options{})
@@ -38,7 +38,7 @@ func TestChangeOnCrowdedDisk(t *testing.T) {
 	var refused error
 	err = s.do(ctx, 1, func(tx *txn) {
 		free := tx.s.disk.free
-		tx.s.disk.free = uint64(tx.batch.Len() + len(change.Updates)<<10) // just enough, as it seems
+		tx.s.disk.free = uint64(tx.batch.Len() + len(change.Updates)<<10) // just enough by the estimate
 		_, refused = tx.changeAll(change, nil, 0)
 		tx.s.disk.free = free
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestDiskFullOfWhatIsKept removes every second job from a full disk. What stays has
-// more than twice the room to be written again that there is, so it must be merged in parts.
+// TestDiskFullOfWhatIsKept removes every second job from a full disk. Rewriting the
+// rest takes more than twice the free space, so the tables must be merged in parts.
 func TestDiskFullOfWhatIsKept(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	const jobs, payload = 250, 256 << 10
@@ -34,7 +34,7 @@ func TestDiskFullOfWhatIsKept(t *testing.T) {
 	if err := f.store.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.store.Close(); err != nil { // with it goes what was merged, and all logs
+	if err := f.store.Close(); err != nil { // frees the input of the compaction and all logs
 		t.Fatal(err)
 	}
 	f.open()
@@ -64,7 +64,7 @@ func TestDiskFullOfWhatIsKept(t *testing.T) {
 func (f *filler) finished(rng io.Reader, n, payload int) {
 	f.t.Helper()
 	groups := make([]store.Group, n)
-	noise := make([]byte, payload) // cannot be compressed
+	noise := make([]byte, payload) // incompressible
 	_, _ = rng.Read(noise)         // never fails
 	for i := range groups {
 		data := bytes.Clone(noise)

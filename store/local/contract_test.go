@@ -17,7 +17,7 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// onDisk is the embedded store in a directory.
+// onDisk returns the embedded store in a directory.
 func onDisk() storetest.Backend {
 	dirs := map[store.Store]string{}
 	at := func(t testing.TB, dir string, cfg store.Config) store.Store {
@@ -41,7 +41,7 @@ func onDisk() storetest.Backend {
 	}
 }
 
-// inMemory is the same store without a disk.
+// inMemory returns the same store without a disk.
 func inMemory() storetest.Backend {
 	return storetest.Backend{Open: func(t testing.TB, cfg store.Config) store.Store {
 		s, err := local.OpenMemory(local.Options{Config: cfg})
@@ -52,7 +52,7 @@ func inMemory() storetest.Backend {
 	}}
 }
 
-// The store in memory says that it keeps nothing, and keeps nothing.
+// A store in memory reports that it is ephemeral, and keeps nothing.
 func TestMemoryIsEphemeral(t *testing.T) {
 	spec.Covers(t, "Q-06")
 	ctx := context.Background()
@@ -92,8 +92,8 @@ func TestMemoryIsEphemeral(t *testing.T) {
 	}
 }
 
-// late shows new jobs late, and all that came meanwhile together: the first claim
-// of a queue after a submission to it finds nothing.
+// late delays the visibility of new jobs: the first claim of a queue after a submission
+// to it finds nothing, the next finds all.
 type late struct {
 	store.Store
 	missed atomic.Bool
@@ -127,8 +127,8 @@ func (l *late) Claim(ctx context.Context, claims []store.Claim) ([]store.Claimed
 	return answers, nil
 }
 
-// misses reports whether a claim asks for a queue with fresh jobs, which the next
-// claim finds.
+// misses reports whether a claim names a queue with fresh jobs. The next claim finds
+// them.
 func (l *late) misses(claims []store.Claim) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,13 +148,13 @@ func (l *late) Close() error {
 	return l.Store.Close()
 }
 
-// A store may delay the visibility of new jobs: the contract holds.
+// A store may delay the visibility of new jobs: the contract still holds.
 func TestContractLateVisibility(t *testing.T) {
 	spec.Covers(t, "Q-20")
 	b := inMemory()
 	b.Late = true
 	open := b.Open
-	var missed atomic.Int32 // cases in which a claim found less than there was
+	var missed atomic.Int32 // cases in which a claim found too few jobs
 	b.Open = func(t testing.TB, cfg store.Config) store.Store {
 		l := &late{Store: open(t, cfg), fresh: make(map[string]bool)}
 		t.Cleanup(func() {
@@ -176,8 +176,8 @@ func TestContractLateVisibility(t *testing.T) {
 }
 
 // variantCases selects the cases that every variant of the store runs under the race
-// detector: those that pin requirements or reopen the store. The store in memory runs all
-// that it can.
+// detector: those that pin requirements or reopen the store. The store in memory runs
+// all it can.
 func variantCases(c storetest.Case) bool {
 	return !local.RaceShare() || len(c.Covers) > 0 || slices.Contains(c.Needs, "Reopen")
 }
@@ -193,12 +193,12 @@ func TestContractInMemory(t *testing.T) { storetest.Run(t, inMemory()) }
 func TestModelInMemory(t *testing.T) {
 	b := inMemory()
 	if local.RaceShare() {
-		b.Stories = 60 // enough for everything to happen
+		b.Stories = 60 // enough to cover everything
 	}
 	storetest.RunModel(t, b)
 }
 
-// Each step of a story waits for the disk here.
+// On disk each step of a story waits for a sync.
 func TestModelOnDisk(t *testing.T) {
 	t.Parallel()
 	b := onDisk()

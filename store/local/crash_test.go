@@ -18,8 +18,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// lineage is how many cuts one disk lives through. Then a new one begins, so
-// that the run does not get slower and slower.
+// lineage is how many power cuts one disk goes through. Then the run continues with a
+// new disk, so that it does not slow down.
 const lineage = 8
 
 // powerCuts is how many simulated power cuts a run makes.
@@ -30,11 +30,11 @@ func powerCuts() int {
 	return 1000
 }
 
-// TestPowerCut cuts the power over and over while callers work, and checks after
-// each cut that nothing that was acknowledged before it is missing. What an
-// answer showed counts as acknowledged too.
+// TestPowerCut cuts the power repeatedly while callers work, and checks after each cut
+// that no acknowledged change is missing. What an answer showed counts as acknowledged
+// too.
 func TestPowerCut(t *testing.T) {
-	t.Parallel() // with the model on disk, which mostly waits for it
+	t.Parallel() // runs with TestModelOnDisk, which mostly waits for the disk
 	spec.Covers(t, "Q-01", "Q-03", "Q-04", "J-09")
 	h := newCrashHarness(t, rand.Uint64(), false)
 	cuts := powerCuts()
@@ -52,8 +52,8 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-// TestPowerCutCatchesEarlyAcknowledgement is the negative control: a store that
-// answers before the sync must be found out by the same harness.
+// TestPowerCutCatchesEarlyAcknowledgement is the negative control: the harness must
+// detect a store that answers before the sync.
 func TestPowerCutCatchesEarlyAcknowledgement(t *testing.T) {
 	h := newCrashHarness(t, rand.Uint64(), true)
 	defer h.close()
@@ -66,30 +66,29 @@ func TestPowerCutCatchesEarlyAcknowledgement(t *testing.T) {
 	t.Error("200 power cuts did not expose a store that acknowledges before it syncs")
 }
 
-// crashHarness runs a workload on a file system that forgets what was not
-// synced.
+// crashHarness runs a workload on a file system that loses everything unsynced.
 type crashHarness struct {
 	t      *testing.T
 	rng    *rand.Rand
 	fs     *vfs.MemFS
-	over   func(vfs.FS) vfs.FS // what lies between the store and fs; nil is nothing
+	over   func(vfs.FS) vfs.FS // wraps fs for the store; nil is fs itself
 	store  *Store
-	early  bool // plant: acknowledge before the sync
+	early  bool // planted defect: acknowledge before the sync
 	clock  *stepClock
 	worker int
 
 	mu      sync.Mutex
 	jobs    map[gq.JobID]*witness
-	seen    map[uint64]gq.Event // events that a reader was shown
+	seen    map[uint64]gq.Event // events that a reader got
 	lastSeq uint64
 
 	acks, survived, lostInFlight, losses int
 }
 
-// witness is what callers know of a job.
+// witness is what callers know about a job.
 type witness struct {
 	state   gq.State // as last acknowledged
-	pending bool     // a call about it is under way
+	pending bool     // a call about it is running
 }
 
 type stepClock struct {
@@ -128,7 +127,7 @@ func (h *crashHarness) open() {
 	h.store = s
 }
 
-// renew goes on with an empty disk.
+// renew continues with an empty disk.
 func (h *crashHarness) renew() {
 	h.close()
 	h.fs = vfs.NewCrashableMem()
@@ -142,15 +141,14 @@ func (h *crashHarness) close() {
 	}
 }
 
-// cut runs callers, cuts the power while they work, reopens what the disk has
-// kept and checks it.
+// cut runs callers, cuts the power while they work, reopens what survived and checks
+// it.
 func (h *crashHarness) cut() {
 	ctx := context.Background()
 	stop := make(chan struct{})
 	callers, ready := h.work(ctx, stop)
 
-	// The cut falls after a random number of answers, in the middle of whatever
-	// is under way.
+	// Cut after a random number of answers, whatever is running then.
 	for range 1 + h.rng.IntN(30) {
 		<-ready
 	}
@@ -165,8 +163,8 @@ func (h *crashHarness) cut() {
 	h.check(ctx, known, seen)
 }
 
-// work starts callers that go on until they are stopped or the store refuses,
-// and tells of their answers.
+// work starts callers that continue until they are stopped or the store returns an
+// error. ready receives a value for each answer.
 func (h *crashHarness) work(ctx context.Context, stop chan struct{}) (callers *sync.WaitGroup, ready chan struct{}) {
 	callers = new(sync.WaitGroup)
 	const crews = 4
@@ -195,8 +193,8 @@ func (h *crashHarness) work(ctx context.Context, stop chan struct{}) (callers *s
 	return callers, ready
 }
 
-// snapshot copies what has been acknowledged so far. Jobs with a call under way
-// may be found in either state.
+// snapshot copies what has been acknowledged so far. A job with a running call may be
+// found in either state.
 func (h *crashHarness) snapshot() (map[gq.JobID]witness, map[uint64]gq.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,7 +207,7 @@ func (h *crashHarness) snapshot() (map[gq.JobID]witness, map[uint64]gq.Event) {
 	return known, seen
 }
 
-// watch reads what there is to read and notes what it was shown.
+// watch reads events and jobs, and notes what it got.
 func (h *crashHarness) watch(ctx context.Context, stop chan struct{}) {
 	for {
 		select {
@@ -233,7 +231,7 @@ func (h *crashHarness) watch(ctx context.Context, stop chan struct{}) {
 	}
 }
 
-// check compares the reopened store with what had been acknowledged.
+// check compares the reopened store with what was acknowledged.
 func (h *crashHarness) check(ctx context.Context, known map[gq.JobID]witness, seen map[uint64]gq.Event) {
 	refs := make([]store.Ref, 0, len(known))
 	for id := range known {
@@ -247,7 +245,7 @@ func (h *crashHarness) check(ctx context.Context, known map[gq.JobID]witness, se
 	for i, f := range found {
 		w := known[refs[i].Job]
 		switch {
-		case f.Err != nil && w.state.ID.IsZero(): // its submission was under way
+		case f.Err != nil && w.state.ID.IsZero(): // its submission was not answered
 			h.lostInFlight++
 			continue
 		case f.Err != nil:
@@ -324,7 +322,7 @@ func (c *crew) submit(ctx context.Context) error {
 		raw[i] = byte(c.rng.Uint32())
 	}
 	data := raw[:]
-	if c.rng.IntN(16) == 0 { // of several blocks, so that a sync may cover a part of it
+	if c.rng.IntN(16) == 0 { // several blocks, so that a sync may cover only a part of it
 		data = make([]byte, c.rng.IntN(3*blockBytes))
 		copy(data, raw[:])
 	}
@@ -381,7 +379,7 @@ func (c *crew) settle(ctx context.Context) error {
 	return nil
 }
 
-// set notes what is known of a job from an answer.
+// set notes what an answer says about a job.
 func (h *crashHarness) set(id gq.JobID, s gq.State, pending bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

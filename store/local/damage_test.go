@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// damages are what can happen to a file, in a stretch of 64 bytes or to its end.
+// damages are kinds of damage to 64 bytes of a file, or to its end.
 var damages = []struct {
 	name string
 	do   func(content []byte, at int) []byte
@@ -37,15 +37,15 @@ var damages = []struct {
 	{"an appended end", func(c []byte, at int) []byte { return append(c, c[at:]...) }},
 }
 
-// TestDamagedFiles damages every file of a store in many places. Whatever can
-// still be read is right, all else is reported as damaged, and nobody panics.
+// TestDamagedFiles damages every file of a store in many places. What can still be read
+// must be right, everything else must be reported as damaged, and nothing may panic.
 func TestDamagedFiles(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	places := 12
 	if RaceShare() {
-		places = 1 // Pebble checks itself then, which takes its time
+		places = 1 // with the race detector Pebble checks its invariants, which is slow
 	}
 	closed := newFixture(t)
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
-// tryDamaged opens the store with one file changed and looks at it.
+// tryDamaged opens the store with one file changed and reads it.
 func (f *fixture) tryDamaged(t *testing.T, name, what string, content []byte) {
 	t.Helper()
 	fs := f.disk(t)
@@ -81,14 +81,14 @@ func (f *fixture) tryDamaged(t *testing.T, name, what string, content []byte) {
 		return
 	}
 	seen := f.asks.look(s)
-	_ = s.Close() // it may tell of the damage
+	_ = s.Close() // it may report the damage
 	if diff := seen.differs(f.stages[len(f.stages)-1]); diff != "" {
 		t.Errorf("%s in %s: wrong data: %s", what, name, diff)
 	}
 }
 
-// TestMissingFiles takes every file of a store away that was closed. Only what
-// it can make again may be missing.
+// TestMissingFiles removes each file of a closed store in turn. Only files that the
+// store can recreate may be missing.
 func TestMissingFiles(t *testing.T) {
 	f := newFixture(t)
 	for name := range f.files {
@@ -117,8 +117,8 @@ func TestMissingFiles(t *testing.T) {
 	}
 }
 
-// TestStrayFiles puts files beside those of a closed store, changes and removes
-// them: they are not the store's.
+// TestStrayFiles adds unrelated files to the directory of a closed store, changes and
+// removes them: the store ignores them.
 func TestStrayFiles(t *testing.T) {
 	f := newFixture(t)
 	fs := f.disk(t)
@@ -146,7 +146,7 @@ func TestStrayFiles(t *testing.T) {
 	}
 }
 
-// TestMissingAfterCrash takes files away from a store that was not closed.
+// TestMissingAfterCrash removes files of a store that was not closed.
 func TestMissingAfterCrash(t *testing.T) {
 	f := newFixture(t).crashed()
 	for name := range f.files {
@@ -168,7 +168,7 @@ func TestMissingAfterCrash(t *testing.T) {
 	}
 }
 
-// TestMissingDatabase: a store of which only the name is left is not a new one.
+// TestMissingDatabase: a store whose database is missing must not count as new.
 func TestMissingDatabase(t *testing.T) {
 	f := newFixture(t)
 	for name := range f.files {
@@ -181,13 +181,13 @@ func TestMissingDatabase(t *testing.T) {
 	}
 }
 
-// TestRefusedDamageIsLeftAlone: what is damaged may still be saved by someone
-// who knows how, so a refusal changes nothing.
+// TestRefusedDamageIsLeftAlone: an expert may still save damaged data, so refusing to
+// open changes nothing.
 func TestRefusedDamageIsLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	for name, content := range f.files {
 		if strings.HasSuffix(name, ".sst") || name == syncedFile || len(content) == 0 {
-			continue // found when it is read, or of no use while there is an inventory
+			continue // found when it is read, or unused while there is an inventory
 		}
 		fs := f.disk(t)
 		put(t, fs, name, append(slices.Clone(content), 'x'))
@@ -207,8 +207,8 @@ func TestRefusedDamageIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestInventoryIsNotKept: a store that was opened and then lost its power has no
-// inventory that is out of date.
+// TestInventoryIsNotKept: a store that was opened and then lost power has no outdated
+// inventory.
 func TestInventoryIsNotKept(t *testing.T) {
 	h := newCrashHarness(t, rand.Uint64(), false)
 	h.close()

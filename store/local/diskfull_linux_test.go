@@ -20,9 +20,8 @@ const (
 	noMounts = "no mounts here: "
 )
 
-// TestDiskFullOnTmpfs does what TestDiskFull does, on a real file system of
-// 64 MiB. It is mounted by this test in a process with a mount namespace of its
-// own, so that nothing else sees it.
+// TestDiskFullOnTmpfs is TestDiskFull on a real file system of 64 MiB. The test mounts
+// it in a process with its own mount namespace, so that nothing else sees it.
 func TestDiskFullOnTmpfs(t *testing.T) {
 	if os.Getenv(onTmpfs) != "" {
 		fillTmpfs(t)
@@ -66,7 +65,7 @@ func fillTmpfs(t *testing.T) {
 			t.Errorf("unmount: %v", err)
 		}
 	}()
-	// Another program has most of the disk, and gives it back in the end.
+	// Another program uses most of the disk, and frees it in the end.
 	ballast := filepath.Join(dir, "ballast")
 	if err := os.WriteFile(ballast, make([]byte, 44*mib), 0o600); err != nil {
 		t.Fatal(err)

@@ -22,9 +22,8 @@ import (
 
 const mib = 1 << 20
 
-// TestDiskFull fills a small disk with jobs. They are refused before the disk is
-// full, those accepted can still be worked off, and when there is room again
-// jobs are accepted again.
+// TestDiskFull fills a small disk with jobs. The store must refuse jobs before the disk
+// is full, let accepted ones be completed, and accept jobs again when there is space.
 func TestDiskFull(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -63,8 +62,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// TestDiskFullRecoversByRetention fills a disk, works everything off and lets
-// retention remove it: that alone makes room for new jobs.
+// TestDiskFullRecoversByRetention fills a disk and completes all jobs. Retention alone
+// must make room for new ones.
 func TestDiskFullRecoversByRetention(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 12 * mib, freed: make(chan struct{}, 1)}
@@ -73,11 +72,12 @@ func TestDiskFullRecoversByRetention(t *testing.T) {
 		t: t, options: Options{fs: disk, Config: store.Config{Clock: clock}}, dir: "db", sent: map[gq.JobID][]byte{},
 	}
 	f.open()
-	_ = f.fill(disk.size) // it looks at the refusals itself
+	_ = f.fill(disk.size) // it checks the refusals itself
 	for len(f.done) < len(f.sent) {
 		f.complete()
 	}
-	// Nothing is in memory then but what retention removes, and only that can make room.
+	// After this, memory holds only what retention removes, and only that can free
+	// space.
 	if err := f.store.db.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestDiskFullRecoversByRetention(t *testing.T) {
 	f.reopen()
 }
 
-// TestDiskFilledByOthers takes the last byte of the disk away. Whatever would
-// write is refused, reading goes on, and nothing of it is for good.
+// TestDiskFilledByOthers takes the last free byte of the disk. Writes must be refused,
+// reads must work, and the store must recover.
 func TestDiskFilledByOthers(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	disk := &quotaFS{FS: vfs.NewMem(), dir: "db", size: 64 * mib}
@@ -232,9 +232,8 @@ func (f *filler) submit(n int) {
 	}
 }
 
-// workOff claims, renews and completes jobs one by one while the disk is too
-// full for new ones. Where the store finds some room by tidying up, that is
-// filled first.
+// workOff claims, renews and completes jobs one by one while the disk is too full for
+// new ones. If a compaction frees some space, workOff fills it first.
 func (f *filler) workOff(n int) {
 	f.t.Helper()
 	rng := randomness()
@@ -281,8 +280,7 @@ func (f *filler) update(ref gq.LeaseRef, apply store.Apply) {
 	}
 }
 
-// reopen closes the store and compares what is found then with what was
-// acknowledged.
+// reopen reopens the store and compares it with what was acknowledged.
 func (f *filler) reopen() {
 	f.t.Helper()
 	if err := f.store.Close(); err != nil {

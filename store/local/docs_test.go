@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// A spoiled record is told of by everyone who needs it, and by nobody else.
+// Only calls that need a damaged record report it.
 func TestDamagedDocument(t *testing.T) {
 	ctx := context.Background()
 	fs := vfs.NewMem()

@@ -12,11 +12,11 @@ import (
 	"github.com/gopherqueue/gq/store/local"
 )
 
-// A job is submitted, claimed under a lease and completed by its holder. Whoever
-// comes with an older lease changes nothing.
+// A job is submitted, claimed under a lease and completed by its holder. A caller with
+// an older lease changes nothing.
 func Example() {
 	ctx := context.Background()
-	s, err := local.OpenMemory(local.Options{}) // or local.Open("gq-data", …), to keep the jobs
+	s, err := local.OpenMemory(local.Options{}) // or local.Open("gq-data", …) for a durable store
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -24,7 +24,7 @@ func Example() {
 	defer s.Close()
 
 	job := gq.Spec{
-		ID:      machine.NewJobID([16]byte{1, 2, 3}), // 16 random bytes in real life
+		ID:      machine.NewJobID([16]byte{1, 2, 3}), // use 16 random bytes
 		Type:    "email.send",
 		Payload: gq.Payload{Data: []byte(`{"to":"gopher@example.com"}`), ContentType: gq.JSON},
 	}

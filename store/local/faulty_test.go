@@ -6,7 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// faultyFS is a file system that fails when a test wants it to.
+// faultyFS is a file system that fails on demand.
 type faultyFS struct {
 	vfs.FS
 
@@ -15,8 +15,8 @@ type faultyFS struct {
 	struck []string                    // names of the files that were hit; guarded by mu
 }
 
-// arm makes operations fail from now on: those for which strike returns an
-// error. The operations are create, write, sync, rename, remove and link.
+// arm makes the operations fail for which strike returns an error. Operations are
+// create, write, sync, rename, remove and link.
 func (f *faultyFS) arm(strike func(op, name string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,8 +108,7 @@ type faultyFile struct {
 	name string
 }
 
-// Write writes the first half of what it is given before it fails, as a disk
-// does.
+// Write writes the first half of its input before it fails, as a disk does.
 func (f *faultyFile) Write(p []byte) (int, error) {
 	if err := f.fs.fault("write", f.name); err != nil {
 		n, writeErr := f.File.Write(p[:len(p)/2])

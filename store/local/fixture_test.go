@@ -18,15 +18,15 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// fixture is a closed store that has a record of every kind, as files.
+// fixture is a closed store with a record of every kind, as files.
 type fixture struct {
 	files  map[string][]byte // in directory db
-	stages []portrait        // what readers saw after each commit that only the log has; the last is the truth
+	stages []portrait        // what readers saw after each commit that is only in the log; the last is the truth
 	asks   asks
 	config store.Config
 }
 
-// asks is what to read of a fixture.
+// asks is what to read from a fixture.
 type asks struct {
 	jobs   []store.Ref
 	leases []store.Ref
@@ -37,7 +37,7 @@ type asks struct {
 // portrait is what readers see: an answer or an error for each question.
 type portrait map[string]any
 
-// disk is a new file system with the files.
+// disk returns a new file system with the files.
 func (f *fixture) disk(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewMem()
@@ -110,7 +110,7 @@ func (a *asks) look(s *Store) portrait {
 	docs, err := s.Docs(ctx, "schedule", "", 10)
 	note("documents", docs, err)
 	due, err := s.Due(ctx, 100)
-	due.Now = time.Time{} // of the look, not of the store
+	due.Now = time.Time{} // the time of the call, not of the store
 	note("due", due, err)
 	placed, err := s.Insert(ctx, []store.Group{store.One(a.keyed)})
 	note("key", placed, err)
@@ -120,8 +120,7 @@ func (a *asks) look(s *Store) portrait {
 	return p
 }
 
-// differs says where a portrait shows something else than another, other than
-// that data is damaged.
+// differs says where a portrait differs from the truth, other than by reporting damage.
 func (p portrait) differs(truth portrait) string {
 	for _, question := range slices.Sorted(maps.Keys(truth)) {
 		if err, failed := p[question].(error); failed {
@@ -142,7 +141,7 @@ func (p portrait) differs(truth portrait) string {
 
 var fixtureStart = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// stillClock stands until it is moved.
+// stillClock stands still until it is moved.
 type stillClock struct{ now time.Time }
 
 func (c *stillClock) Now() time.Time { return c.now }
@@ -187,7 +186,7 @@ func newFixture(t *testing.T) *fixture {
 	return b.f
 }
 
-// crashed is the same without what only a closed store has.
+// crashed returns the fixture without the files that only a closed store has.
 func (f *fixture) crashed() *fixture {
 	c := *f
 	c.files = maps.Clone(f.files)
@@ -244,7 +243,7 @@ func (b *builder) update(id gq.JobID, u store.Update) gq.State {
 	return out[0].State
 }
 
-// claim gives a job to a worker under a lease id of the caller's making.
+// claim gives a job to a worker under a given lease id.
 func (b *builder) claim(id gq.JobID, lease gq.LeaseID) gq.LeaseRef {
 	b.t.Helper()
 	b.update(id, store.Update{Apply: func(s gq.State, now time.Time) (gq.State, []gq.Event, error) {
@@ -261,8 +260,8 @@ func (b *builder) complete(id gq.JobID, ref gq.LeaseRef) {
 	}})
 }
 
-// old makes jobs of which retention has taken some, and the log of events of the
-// others.
+// old makes jobs of which retention has removed some, and has removed the log events of
+// the others.
 func (b *builder) old() {
 	b.t.Helper()
 	forever := machine.DefaultPolicy()
@@ -316,8 +315,7 @@ func (b *builder) live() {
 	}})
 }
 
-// limited makes a queue with every limit, of which something is used up, and a
-// document.
+// limited makes a queue with every limit partly used, and a document.
 func (b *builder) limited() {
 	b.t.Helper()
 	ctx := context.Background()
@@ -339,11 +337,11 @@ func (b *builder) limited() {
 	}
 }
 
-// recent makes commits that only the log has.
+// recent makes commits that are only in the log.
 func (b *builder) recent() {
 	b.t.Helper()
 	stage := func() { b.f.stages = append(b.f.stages, b.f.asks.look(b.s)) }
-	b.clock.now = b.clock.now.Add(time.Minute) // past every backoff: a later look at the first stage sees nothing else
+	b.clock.now = b.clock.now.Add(time.Minute) // past every backoff, so that reading the first stage later shows the same
 	stage()
 	for range 3 {
 		b.clock.now = b.clock.now.Add(time.Second)

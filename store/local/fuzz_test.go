@@ -17,9 +17,9 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// law is what holds for every codec and any bytes: it takes memory in
-// proportion, refuses with one of two errors, and what it reads it can write and
-// read again.
+// law checks what holds for every codec and any bytes: decoding takes memory in
+// proportion, fails only with one of two errors, and its result can be encoded and
+// decoded again.
 func law[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode func(T) []byte) {
 	t.Helper()
 	original := bytes.Clone(b)
@@ -49,8 +49,8 @@ func law[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode f
 	}
 }
 
-// exactLaw is law for codecs that know one form of a value: what is read is
-// written with the same bytes.
+// exactLaw is law for codecs with one encoding per value: encoding the decoded value
+// yields the same bytes.
 func exactLaw[T any](t *testing.T, b []byte, decode func([]byte) (T, error), encode func(T) []byte) {
 	t.Helper()
 	law(t, b, decode, encode)
@@ -61,8 +61,8 @@ func exactLaw[T any](t *testing.T, b []byte, decode func([]byte) (T, error), enc
 	}
 }
 
-// memory is how many bytes a call takes. Others may allocate meanwhile, so the
-// least of some measurements counts.
+// memory returns how many bytes a call allocates. Other goroutines may allocate
+// meanwhile, so it takes the least of several measurements.
 func memory(call func()) uint64 {
 	least := uint64(math.MaxUint64)
 	for range 100 {
@@ -77,7 +77,7 @@ func memory(call func()) uint64 {
 	return least
 }
 
-// seed adds records and damaged forms of them.
+// seed adds records and damaged versions of them.
 func seed(f *testing.F, records ...[]byte) {
 	f.Helper()
 	f.Add([]byte(nil))
@@ -100,7 +100,7 @@ func seed(f *testing.F, records ...[]byte) {
 
 var fuzzTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// fuzzState is a running job.
+// fuzzState returns the state of a running job.
 func fuzzState() gq.State {
 	p := machine.DefaultPolicy()
 	s, _ := machine.Submit(machine.Submission{ID: machine.NewJobID([16]byte{1}), Sequence: 7, Policy: &p, Own: gq.PriorityNormal, Depth: 1}, fuzzTime)
@@ -136,7 +136,7 @@ func FuzzDecodeEvents(f *testing.F) {
 	w.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 0)
 	w.add(&gq.Event{Job: b, Type: gq.EventStarted, Status: gq.StatusRunning, Attempt: 1, Lease: "l", Version: 1, LeaseState: gq.LeaseActive, Worker: "w"}, 2, 4)
 	seed(f, w.encode(nil, fuzzTime))
-	var twice eventWriter // the same job named again, with another past
+	var twice eventWriter // names the same job twice, with different previous records
 	twice.add(&gq.Event{Job: a, Type: gq.EventSubmitted, Status: gq.StatusPending}, 1, 0)
 	twice.last = gq.JobID{}
 	twice.add(&gq.Event{Job: a, Type: gq.EventScheduled, Status: gq.StatusScheduled}, 1, 9)
@@ -225,7 +225,7 @@ func FuzzDecodeQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		law(t, b, func(b []byte) (gq.Queue, error) {
 			q, err := decodeQueue(b)
-			q.UpdatedAt = q.UpdatedAt.UTC() // a zone has a name or not
+			q.UpdatedAt = q.UpdatedAt.UTC() // time zones may or may not have names
 			return q, err
 		}, encodeQueue)
 	})
@@ -282,7 +282,7 @@ func FuzzLeaseSequence(f *testing.F) {
 	})
 }
 
-// FuzzVerify: the reader of Pebble's own files takes any bytes.
+// FuzzVerify: the reader of Pebble's files accepts any bytes without a panic.
 func FuzzVerify(f *testing.F) {
 	f.Add([]byte(nil), uint32(0))
 	f.Add(slices.Repeat([]byte{9}, 100), uint32(9))

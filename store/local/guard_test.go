@@ -20,23 +20,23 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// patience is how long anything may take that must not hang. It is long, since a busy
-// machine may stop a process for many seconds.
+// patience is the time limit for everything that must not hang. It is long, since a
+// busy machine may stop a process for many seconds.
 const patience = 3 * time.Minute
 
-// isLog, isManifest, isTable and isDirectory tell the files of a store apart.
+// isLog, isManifest, isTable and isDirectory classify the files of a store.
 func isLog(name string) bool       { return strings.HasSuffix(name, ".log") }
 func isManifest(name string) bool  { return strings.Contains(name, "MANIFEST") }
 func isTable(name string) bool     { return strings.HasSuffix(name, ".sst") }
 func isDirectory(name string) bool { return name == "db" }
 
-// fatalFaults are the errors of a disk after which no store can go on.
+// fatalFaults are disk errors after which no store can continue.
 var fatalFaults = []struct {
 	name  string
 	op    string
 	file  func(string) bool
 	err   error
-	flush bool // the operation comes only when the log is changed for a table
+	flush bool // the operation occurs only when a table is flushed
 }{
 	{"sync of the log", "sync", isLog, syscall.EIO, false},
 	{"write to the log", "write", isLog, syscall.EIO, false},
@@ -52,9 +52,9 @@ var fatalFaults = []struct {
 	{"sync of the directory", "sync", isDirectory, syscall.EIO, true},
 }
 
-// TestDiskError lets one operation of the disk fail while callers work. The
-// store turns failed and stays so, nobody hangs, the process lives, and what was
-// acknowledged is found again, also if the power is cut right after.
+// TestDiskError lets one disk operation fail while callers work. The store must fail
+// and stay failed, no call may hang, the process must live, and acknowledged changes
+// must survive, even a power cut right after.
 func TestDiskError(t *testing.T) {
 	for _, fault := range fatalFaults {
 		t.Run(fault.name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestDiskError(t *testing.T) {
 	}
 }
 
-// diskErrorRun is a store at work on a faulty disk.
+// diskErrorRun is a store on a faulty disk with its callers.
 type diskErrorRun struct {
 	*crashHarness
 	disk *faultyFS
@@ -90,8 +90,8 @@ func newDiskErrorRun(t *testing.T) *diskErrorRun {
 	return d
 }
 
-// fault runs callers, arms the disk while they work and waits until the store
-// has refused all of them.
+// fault runs callers, arms the disk while they work and waits until the store has
+// refused all of them.
 func (d *diskErrorRun) fault(strike func(op, name string) error, flush bool) {
 	stop := make(chan struct{})
 	callers, ready := d.work(context.Background(), stop)
@@ -119,7 +119,7 @@ func (d *diskErrorRun) await(ready chan struct{}, answers int) {
 	})
 }
 
-// check looks at the failed store, closes it, and looks at what is left.
+// check checks the failed store, closes it, and checks what is left.
 func (d *diskErrorRun) check(cause error) {
 	t, ctx := d.t, context.Background()
 	hits := d.disk.hits()
@@ -138,7 +138,7 @@ func (d *diskErrorRun) check(cause error) {
 	}
 	known, seen := d.snapshot()
 	powerCut := d.fs.CrashClone(vfs.CrashCloneCfg{})
-	within(t, "Close", func() { _ = d.store.Close() }) // what it says of a failed disk is no promise
+	within(t, "Close", func() { _ = d.store.Close() }) // its error after a disk failure is not specified
 	if err := d.store.PutQueue(ctx, machine.NewQueue("late")); !errors.Is(err, gq.ErrStoreFailed) {
 		t.Errorf("call after Close of a failed store: %v", err)
 	}
@@ -152,7 +152,7 @@ func (d *diskErrorRun) check(cause error) {
 	}
 }
 
-// everyMethod calls each method of a store with something it would accept.
+// everyMethod calls each method of a store with valid arguments.
 func everyMethod(s *Store) map[string]func(context.Context) error {
 	job := machine.NewJobID([16]byte{1})
 	spec := gq.Spec{ID: job, Type: "late"}.WithDefaults()
@@ -204,13 +204,13 @@ func everyMethod(s *Store) map[string]func(context.Context) error {
 func TestEveryMethodIsCalled(t *testing.T) {
 	port, calls := reflect.TypeFor[store.Store](), everyMethod(nil)
 	for method := range port.Methods() {
-		if calls[method.Name] == nil && method.Name != "Close" && method.Name != "Config" { // which cannot fail
+		if calls[method.Name] == nil && method.Name != "Close" && method.Name != "Config" { // they cannot fail
 			t.Errorf("everyMethod does not call %s", method.Name)
 		}
 	}
 }
 
-// within fails the test at once if something takes so long that it must hang.
+// within fails the test if something takes so long that it must hang.
 func within(t *testing.T, what string, do func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -225,8 +225,8 @@ func within(t *testing.T, what string, do func()) {
 	}
 }
 
-// TestFullDiskUnderTable: what cannot be written to a table is still in the log,
-// so a full disk there only means to try again.
+// TestFullDiskUnderTable: data that cannot be written to a table is still in the log,
+// so a full disk only causes a retry.
 func TestFullDiskUnderTable(t *testing.T) {
 	for _, op := range []string{"create", "write"} {
 		t.Run(op, func(t *testing.T) {
@@ -266,8 +266,8 @@ func TestFullDiskUnderTable(t *testing.T) {
 	}
 }
 
-// TestGuardTellsBeforeItFreezes: once the guard swallows a write, the store must
-// be known to have failed, or the swallowed write could be acknowledged.
+// TestGuardTellsBeforeItFreezes: when the guard swallows a write, the store must
+// already have failed, or the write could be acknowledged.
 func TestGuardTellsBeforeItFreezes(t *testing.T) {
 	told := 0
 	var g *guard

@@ -14,7 +14,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// naiveIndex is an index as simple as can be.
+// naiveIndex is a model of index, as simple as possible.
 type naiveIndex struct{ jobs []*job }
 
 func compareJobs(a, b *job) int {
@@ -46,7 +46,7 @@ func (n *naiveIndex) cheap(limit int64) *job {
 	return nil
 }
 
-// indexPair is an index and its naive twin.
+// indexPair is an index and its model.
 type indexPair struct {
 	t     rapid.TB
 	real  index
@@ -65,7 +65,7 @@ func (p *indexPair) remove(j *job) {
 	p.naive.remove(j)
 }
 
-// all is every job of the index in its order.
+// all returns every job of the index in order.
 func (x *index) all() (jobs []*job) {
 	var walk func(*node)
 	walk = func(n *node) {
@@ -80,7 +80,7 @@ func (x *index) all() (jobs []*job) {
 	return jobs
 }
 
-// check compares everything that the two can be asked.
+// check compares all queries of the two.
 func (p *indexPair) check() {
 	p.t.Helper()
 	var first *job
@@ -109,7 +109,7 @@ func (p *indexPair) check() {
 	}
 }
 
-// sound checks what each node promises.
+// sound checks the invariants of each node.
 func (p *indexPair) sound(n *node, root bool) (lowest int64) {
 	p.t.Helper()
 	if !root && len(n.jobs) == 0 && len(n.kids) == 0 || len(n.jobs) > fanout || len(n.kids) > fanout || len(n.jobs) > 0 && len(n.kids) > 0 {
@@ -134,12 +134,11 @@ func (p *indexPair) sound(n *node, root bool) (lowest int64) {
 	return lowest
 }
 
-// highestCost is what the dearest job costs.
+// highestCost is the highest cost of a job.
 const highestCost = 20
 
-// TestIndex drives an index and its twin. Keys and costs are few, so that equal
-// ones are common; in one run of three the jobs are so many that the tree is
-// three levels deep.
+// TestIndex drives an index and its model. Keys and costs are few, so that equal ones
+// are common; every third run has so many jobs that the tree is three levels deep.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := newIndexPair(r)
@@ -192,7 +191,7 @@ func TestIndex(t *testing.T) {
 	})
 }
 
-// TestIndexFill: what arrives in order, as jobs mostly do, leaves no gaps.
+// TestIndexFill: jobs that arrive in order, as they mostly do, leave no gaps.
 func TestIndexFill(t *testing.T) {
 	const count = 100_000
 	for name, key := range map[string]func(i uint64) uint64{
@@ -227,7 +226,7 @@ func TestIndexFill(t *testing.T) {
 	}
 }
 
-// TestIndexEqualKeys: jobs with the same key stand by their ids.
+// TestIndexEqualKeys: jobs with the same key are ordered by id.
 func TestIndexEqualKeys(t *testing.T) {
 	p := newIndexPair(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -248,7 +247,7 @@ func TestIndexEqualKeys(t *testing.T) {
 	}
 }
 
-// TestPick compares what a claim picks with a search through all jobs.
+// TestPick compares the pick of a claim with a search through all jobs.
 func TestPick(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		tbl := newTable()
@@ -286,7 +285,7 @@ func TestPick(t *testing.T) {
 				if len(ready) > 0 {
 					i := rapid.IntRange(0, len(ready)-1).Draw(r, "which")
 					tbl.leave(ready[i])
-					tbl.leave(ready[i]) // once more changes nothing
+					tbl.leave(ready[i]) // a second call changes nothing
 					ready = slices.Delete(ready, i, i+1)
 				}
 			case "claim":

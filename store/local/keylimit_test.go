@@ -12,7 +12,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// limitedTable is a table whose jobs have limit keys, and the same as a list.
+// limitedTable is a table whose jobs have limit keys, and a model of it as a list.
 type limitedTable struct {
 	*rapid.T
 	t     *table
@@ -24,8 +24,8 @@ type limitedTable struct {
 	made  byte
 }
 
-// TestPickLimited compares what a claim picks under a key limit and a pool with
-// a search through all jobs.
+// TestPickLimited compares the pick of a claim under a key limit and a pool with a
+// search through all jobs.
 func TestPickLimited(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		tbl := newTable()
@@ -71,7 +71,7 @@ func (l *limitedTable) heldOf(key string) (n int) {
 	return n
 }
 
-// search is the first job that may be claimed.
+// search returns the first job that may be claimed.
 func (l *limitedTable) search(f *store.Filter) (best *job) {
 	for _, j := range l.ready {
 		full := l.keyOf[j] != "" && l.heldOf(l.keyOf[j]) >= l.q.config.KeyLimit
@@ -108,7 +108,7 @@ func (l *limitedTable) claim() {
 	}
 }
 
-// free ends a lease: the job is done, or claimable again where it was.
+// free ends a lease: the job is done, or claimable again.
 func (l *limitedTable) free() {
 	if len(l.held) == 0 {
 		return
@@ -125,7 +125,7 @@ func (l *limitedTable) free() {
 	l.ready = append(l.ready, j)
 }
 
-// leave ends a job that waits.
+// leave ends a waiting job.
 func (l *limitedTable) leave() {
 	if len(l.ready) == 0 {
 		return
@@ -134,7 +134,7 @@ func (l *limitedTable) leave() {
 	j := l.ready[i]
 	l.ready = slices.Delete(l.ready, i, i+1)
 	l.t.leave(j)
-	l.t.leave(j) // once more changes nothing
+	l.t.leave(j) // a second call changes nothing
 	l.q.detach(j)
 }
 
@@ -146,8 +146,8 @@ func (l *limitedTable) limit() {
 	}
 }
 
-// check wants the buckets to show no more than they must, and keys to go with
-// their last job.
+// check requires that the buckets hold no more jobs than they must, and that keys go
+// with their last job.
 func (l *limitedTable) check() {
 	shown := map[string]int{} // by key, bucket and cost
 	for _, j := range l.ready {
@@ -178,8 +178,8 @@ func (l *limitedTable) check() {
 	}
 }
 
-// Filling up and freeing a key that has very many jobs waiting touches a few of
-// them, and so does a claim behind it.
+// Filling and freeing a key with very many waiting jobs touches only a few of them, and
+// so does a claim that passes over it.
 func TestFullKeyCostsNothing(t *testing.T) {
 	tbl := newTable()
 	config := machine.NewQueue("q")
@@ -218,7 +218,7 @@ func TestFullKeyCostsNothing(t *testing.T) {
 	}
 }
 
-// What a fair queue remembers of its keys goes with their jobs.
+// A fair queue forgets a key together with its jobs.
 func TestTurnsAreForgotten(t *testing.T) {
 	tbl := newTable()
 	config := machine.NewQueue("q")
@@ -230,13 +230,13 @@ func TestTurnsAreForgotten(t *testing.T) {
 		s.Turn = tx.turn(q, &jobKeys{fair: fmt.Sprint(n)}, gq.PriorityNormal)
 		if n%10 == 0 {
 			tx.serve(q, &s)
-			q.turns.now[gq.PriorityNormal]++ // and the others of its round
+			q.turns.now[gq.PriorityNormal]++ // as are the others of its round
 		}
 	}
 	if n := len(q.turns.last[gq.PriorityNormal]); n > 1000 {
 		t.Errorf("%d keys without jobs are remembered", n)
 	}
-	for n := range 1000 { // these are cancelled, one after the other, and nothing is served
+	for n := range 1000 { // these are cancelled one after the other, and none is served
 		tx.turn(q, &jobKeys{fair: fmt.Sprint("cancelled ", n)}, gq.PriorityLow)
 	}
 	if n := len(q.turns.last[gq.PriorityLow]); n > 200 {

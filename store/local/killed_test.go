@@ -28,8 +28,8 @@ const (
 	killedCommits = 500
 )
 
-// TestSubmitUntilKilled is the process that TestDamageAfterKill kills: it submits
-// jobs, a commit of 500 after the other, says so, and waits.
+// TestSubmitUntilKilled is the process that TestDamageAfterKill kills: it submits jobs
+// in commits of 500, reports each, and waits.
 func TestSubmitUntilKilled(t *testing.T) {
 	dir := os.Getenv(killedDir)
 	if dir == "" {
@@ -57,11 +57,11 @@ func TestSubmitUntilKilled(t *testing.T) {
 		}
 	}
 	fmt.Println("acknowledged")
-	select {} // until it is killed
+	select {} // until killed
 }
 
-// killed is the files of a store whose process was killed right after its last
-// commit had been acknowledged.
+// killed returns the files of a store whose process was killed right after its last
+// commit was acknowledged.
 func killed(t *testing.T) (files map[string][]byte, log string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
@@ -105,7 +105,7 @@ func killed(t *testing.T) (files map[string][]byte, log string) {
 	return files, log
 }
 
-// unpack makes a directory with the files, one of them replaced; nil removes it.
+// unpack writes the files to a directory, with one of them replaced; nil removes it.
 func unpack(t *testing.T, files map[string][]byte, name string, content []byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -136,7 +136,7 @@ func served(t *testing.T, s *local.Store) int {
 	return n
 }
 
-// killedDamages are done to the log at a part of its length.
+// killedDamages damage the log at a fraction of its length.
 var killedDamages = []struct {
 	name string
 	do   func(log []byte, at int) []byte
@@ -147,8 +147,8 @@ var killedDamages = []struct {
 }
 
 // TestDamageAfterKill kills a process with kill -9 after it has acknowledged jobs,
-// damages its newest log, and opens the store: it serves all of them, or refuses
-// and says where the damage is.
+// damages its newest log, and opens the store: it must serve all of them, or refuse and
+// say where the damage is.
 func TestDamageAfterKill(t *testing.T) {
 	spec.Covers(t, "Q-01", "Q-03")
 	files, log := killed(t)
@@ -190,7 +190,7 @@ func TestDamageAfterKill(t *testing.T) {
 			})
 		}
 	}
-	// After a power cut SYNCED may be older than the log, or not there.
+	// After a power cut SYNCED may be outdated or missing.
 	proved := files
 	files = maps.Clone(files)
 	delete(files, "SYNCED")
@@ -212,11 +212,11 @@ func TestDamageAfterKill(t *testing.T) {
 	})
 }
 
-// lines collects what is logged.
+// lines collects log output.
 type lines struct{ strings.Builder }
 
-// TestAcceptLoss gives up what a damaged log cannot tell: the store opens with all
-// that came before, says what it gave up, and keeps the log.
+// TestAcceptLoss gives up what a damaged log has lost: the store opens with everything
+// before the damage, reports the loss, and keeps the log.
 func TestAcceptLoss(t *testing.T) {
 	files, log := killed(t)
 	for _, percent := range []int{0, 50, 90} {

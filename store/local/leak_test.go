@@ -15,7 +15,7 @@ import (
 // TestMain fails the package if a goroutine outlives its tests.
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestNothingLeaks opens and closes stores again and again.
+// TestNothingLeaks opens and closes stores repeatedly.
 func TestNothingLeaks(t *testing.T) {
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage")
@@ -29,7 +29,7 @@ func TestNothingLeaks(t *testing.T) {
 		if err != nil || out[0].Err != nil {
 			t.Fatalf("insert: %v %+v", err, out)
 		}
-		for range 2 { // twice is fine
+		for range 2 { // closing twice is fine
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestNothingLeaks(t *testing.T) {
 	}
 }
 
-// openFiles counts the descriptors of this process, 0 where that cannot be told.
+// openFiles counts the open descriptors of this process, 0 if that is unknown.
 func openFiles(t *testing.T) int {
 	t.Helper()
 	if runtime.GOOS != "linux" {

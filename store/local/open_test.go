@@ -21,13 +21,13 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// TestOpenRefuses lists what a store must not touch. The error names the
-// culprit, and nothing is changed.
+// TestOpenRefuses lists what a store must not touch. The error names the culprit, and
+// nothing changes.
 func TestOpenRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		build func(t *testing.T, dir string) // dir exists and is empty
-		open  string                         // below dir
+		open  string                         // relative to dir
 		want  error
 		names string // what the error must name
 	}{
@@ -95,7 +95,7 @@ func TestOpenWithoutDirectory(t *testing.T) {
 	}
 }
 
-// TestOpenMakes lists where a store can be made.
+// TestOpenMakes lists where a store can be created.
 func TestOpenMakes(t *testing.T) {
 	for name, build := range map[string]func(t *testing.T, dir string) string{
 		"an empty directory":        func(t *testing.T, dir string) string { return dir },
@@ -131,7 +131,7 @@ func TestOpenMakes(t *testing.T) {
 	}
 }
 
-// write makes a file and the directories above it.
+// write creates a file and its parent directories.
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
 	path := filepath.Join(dir, filepath.FromSlash(name))
@@ -172,7 +172,7 @@ func listing(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// openIn makes the test binary another process that opens a directory.
+// openIn turns the test binary into another process that opens a directory.
 const openIn = "GQ_TEST_OPEN_IN"
 
 // TestOpenInUse opens a directory twice, in this process and in another.
@@ -210,8 +210,8 @@ func TestOpenInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Once it is closed the other process has it, until that is killed. What it
-	// had acknowledged by then is there.
+	// Once it is closed, the other process can open it. What that acknowledged survives
+	// its kill.
 	child = startHolder(t, dir)
 	var jobs []store.Ref
 	for line := child.line(); ; line = child.line() {
@@ -247,7 +247,7 @@ func TestOpenInUse(t *testing.T) {
 	}
 }
 
-// holdStore opens the store, says how that went, and inserts until it is killed.
+// holdStore opens the store, reports how that went, and inserts until killed.
 func holdStore(t *testing.T, dir string) {
 	s, err := Open(dir, Options{})
 	if err != nil {
@@ -294,7 +294,7 @@ func (h *holder) line() string {
 }
 
 func (h *holder) wait() {
-	for h.out.Scan() { // let it finish what it says
+	for h.out.Scan() { // read the rest of its output
 	}
 	_ = h.cmd.Wait() // it may have been killed
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// Room is looked for among other jobs. The answer is about the one that asked,
-// also where time had something to do for a job that was not in use.
+// Checking for room advances other jobs. The answer must still be about the job that
+// asked.
 func TestRefusedForRoom(t *testing.T) {
 	ctx := context.Background()
 	clock := storetest.NewClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))

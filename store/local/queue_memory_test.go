@@ -13,8 +13,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// tableBytes is how much memory is let go with the table of a store, which is what it
-// keeps of queues and live jobs. The store cannot be used any more.
+// tableBytes returns the memory that a store's table takes for queues and live jobs. It
+// frees the table, so the store is unusable afterwards.
 func tableBytes(s *Store) int64 {
 	live := func() int64 {
 		for range 3 {
@@ -35,10 +35,10 @@ func tableBytes(s *Store) int64 {
 	return before - live()
 }
 
-// A queue whose jobs have ended costs no more than its place in a few tables: 100,000
-// of them must fit beside anything. Files and caches do not count: they have limits.
+// A queue whose jobs have ended costs only its entries in a few tables, so that 100,000
+// fit easily. Files and caches do not count: they have their own limits.
 func TestIdleQueuesTakeLittleMemory(t *testing.T) {
-	const most = 512 // bytes of each
+	const most = 512 // bytes per queue
 	queues := 10_000
 	if RaceShare() {
 		queues = 2_500
@@ -59,7 +59,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 			}
 		},
 		"after a job": func(t *testing.T, s *Store) {
-			const at = 100 // calls carry many, or the test takes half a minute
+			const at = 100 // jobs per call, or the test takes half a minute
 			for first := 0; first < queues; first += at {
 				var groups []store.Group
 				var claims []store.Claim
@@ -98,7 +98,7 @@ func TestIdleQueuesTakeLittleMemory(t *testing.T) {
 				t.Helper()
 				s, err := Open("db", Options{fs: disk})
 				must(t, err)
-				if all, err := s.Queues(t.Context(), store.QueueQuery{Limit: 1}); err != nil || len(all) > 1 { // which sorts them
+				if all, err := s.Queues(t.Context(), store.QueueQuery{Limit: 1}); err != nil || len(all) > 1 { // sorts the queues
 					t.Fatal(all, err)
 				}
 				return s

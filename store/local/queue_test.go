@@ -11,8 +11,7 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// There are as many queues as there may be, whether they come with a job or are
-// configured.
+// The limit on queues holds for queues made by a job and for configured ones.
 func TestTooManyQueues(t *testing.T) {
 	ctx := context.Background()
 	s, err := OpenMemory(Options{})

@@ -7,26 +7,26 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// quotaFS is a disk of limited size that holds one directory.
+// quotaFS is a disk of limited size with one directory.
 type quotaFS struct {
 	vfs.FS
 	dir string
 
-	freed chan struct{} // has a value after a file was removed, if it has room for one
+	freed chan struct{} // receives a value after a file was removed, without blocking
 
 	mu      sync.Mutex
 	size    int64 // guarded by mu
-	refused int   // operations that found no room; guarded by mu
+	refused int   // operations refused for lack of space; guarded by mu
 }
 
-// resize makes the disk larger or smaller.
+// resize changes the size of the disk.
 func (q *quotaFS) resize(size int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.size = size
 }
 
-// full is how often a write found no room.
+// full returns how often a write found no space.
 func (q *quotaFS) full() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -46,7 +46,7 @@ func (q *quotaFS) used() (used int64) {
 	return used
 }
 
-// grow takes room for more bytes, or refuses.
+// grow reserves space for more bytes, or fails.
 func (q *quotaFS) grow(bytes int64) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/gopherqueue/gq"
 )
 
-// spoils are values that no record of the store can have.
+// spoils make values that no record of a store can have.
 var spoils = map[string]func([]byte) []byte{
 	"nothing":       func([]byte) []byte { return nil },
 	"noise":         func(v []byte) []byte { return slices.Repeat([]byte{0xff}, max(len(v), 3)) },
@@ -22,20 +22,20 @@ var spoils = map[string]func([]byte) []byte{
 	"one byte more": func(v []byte) []byte { return append(slices.Clone(v), 0xff) },
 }
 
-// TestUndecodableRecords spoils records of every kind behind the store's back.
-// Whoever needs one of them is told that it is damaged; all else is right.
+// TestUndecodableRecords corrupts records of every kind. Calls that need one of them
+// must report the damage; everything else must be right.
 func TestUndecodableRecords(t *testing.T) {
 	f := newFixture(t).crashed()
 	kinds := map[byte][]pebbleRecord{}
 	for _, r := range records(t, f.disk(t)) {
 		kinds[r.key[0]] = append(kinds[r.key[0]], r)
 	}
-	// Only a dependency with very many dependents is noted as ended for longer
-	// than a moment.
+	// Only a dependency with very many dependents has this record for longer than a
+	// moment.
 	kinds[prefixEnded] = []pebbleRecord{{numberKey(prefixEnded, 1), []byte{byte(gq.StatusCompleted), byte(gq.PriorityNormal)}}}
 	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		if kind == prefixResult || kind == prefixCheckpoint || kind == prefixDoc {
-			continue // any bytes are as good as any other
+			continue // any bytes are valid
 		}
 		t.Run(string(kind), func(t *testing.T) {
 			if len(kinds[kind]) == 0 {
@@ -45,7 +45,7 @@ func TestUndecodableRecords(t *testing.T) {
 			for _, r := range sample(kinds[kind]) {
 				for spoil, change := range spoils {
 					if spoil == "noise" && (kind == prefixKey || kind == prefixLease) {
-						continue // numbers only: every one can be
+						continue // numbers only: every value is valid
 					}
 					if RaceShare() && spoil != "noise" && spoil != "nothing" {
 						continue
@@ -62,8 +62,8 @@ func TestUndecodableRecords(t *testing.T) {
 	}
 }
 
-// trySpoiled changes a record and looks at the store. It reports whether the
-// damage was noticed.
+// trySpoiled changes a record and reads the store. It reports whether the damage was
+// noticed.
 func (f *fixture) trySpoiled(t *testing.T, key, value []byte, what string) (noticed bool) {
 	t.Helper()
 	fs := f.disk(t)
@@ -96,7 +96,7 @@ func (f *fixture) trySpoiled(t *testing.T, key, value []byte, what string) (noti
 	return noticed
 }
 
-// TestForeignKeys puts records under keys that no store writes. Nobody panics.
+// TestForeignKeys adds records under keys that no store writes. Nothing may panic.
 func TestForeignKeys(t *testing.T) {
 	f := newFixture(t).crashed()
 	values := map[byte][]byte{}
@@ -105,7 +105,7 @@ func TestForeignKeys(t *testing.T) {
 	}
 	for kind := byte(prefixMeta); kind <= prefixPace; kind++ {
 		for _, rest := range []string{"", "\x00", "\x00\x00\x00\x00", "\xff\xff\xff\xff", strings.Repeat("\x00", 8), strings.Repeat("\xff", 7), strings.Repeat("\xff", 40)} {
-			if RaceShare() && rest != "\x00" && rest != "\xff\xff\xff\xff" { // each opens a store anew
+			if RaceShare() && rest != "\x00" && rest != "\xff\xff\xff\xff" { // each opens a store again
 				continue
 			}
 			key := append([]byte{kind}, rest...)
@@ -146,7 +146,7 @@ func records(t *testing.T, fs vfs.FS) (all []pebbleRecord) {
 	return all
 }
 
-// sample is the first, the last and one in between.
+// sample returns the first, the last and a middle record.
 func sample(records []pebbleRecord) []pebbleRecord {
 	if len(records) < 3 {
 		return records
@@ -173,8 +173,7 @@ func change(t *testing.T, fs vfs.FS, do func(*pebble.DB) error) {
 	}
 }
 
-// TestLongNumbers: a number that takes more bytes than it needs was not written
-// by this store.
+// TestLongNumbers: a number not in its shortest form was not written by this store.
 func TestLongNumbers(t *testing.T) {
 	s := fuzzState()
 	record := encodeRecord(nil, header{lastEvent: 9, bucket: 2, cost: 5}, &s)

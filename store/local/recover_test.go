@@ -15,9 +15,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// A store that is closed while it tells dependents of an end goes on with that
-// when it is opened again. The call that brought the end about was under way, so
-// it is answered.
+// A store that is closed while it updates the dependents of an ended job continues when
+// it is reopened. The call that ended the job was running, so it is answered.
 func TestTellingGoesOn(t *testing.T) {
 	const kids = 3*releaseStep - 1
 	ctx, fs := context.Background(), vfs.NewMem()
@@ -29,7 +28,7 @@ func TestTellingGoesOn(t *testing.T) {
 			return
 		}
 		go func() { closed <- s.Close() }()
-		for { // until nothing more is begun
+		for { // until nothing more begins
 			s.intake.mu.Lock()
 			done := s.intake.closed
 			s.intake.mu.Unlock()

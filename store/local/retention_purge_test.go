@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// Jobs are removed in ranges of neighbours. One between them that ends in the same
-// commit is not among them, with all that it leaves.
+// Jobs are removed in ranges of adjacent numbers. A job within a range that ends in the
+// same commit must keep all its records.
 func TestPurgeSparesNeighbours(t *testing.T) {
 	ctx, fs := context.Background(), vfs.NewMem()
 	s, err := open("db", Options{fs: fs})
@@ -84,8 +84,8 @@ func TestPurgeSparesNeighbours(t *testing.T) {
 	_ = s.Close()
 }
 
-// A job whose history has just been carried over from the log leaves nothing of it
-// when it is purged in the same commit.
+// If a job is purged in the commit that moved its events out of the log, none of them
+// may remain.
 func TestPurgeTakesCarriedHistory(t *testing.T) {
 	ctx := context.Background()
 	clock := storetest.NewClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
@@ -108,7 +108,7 @@ func TestPurgeTakesCarriedHistory(t *testing.T) {
 	if err != nil || updated[0].Err != nil {
 		t.Fatalf("Update: %v, %v", err, updated)
 	}
-	clock.Advance(2 * time.Hour) // the event of its submission goes from the log
+	clock.Advance(2 * time.Hour) // the event of its submission leaves the log
 	answers := make([]error, 1)
 	var collected, purged error
 	if err := s.do(ctx, 1, func(tx *txn) {

@@ -12,11 +12,11 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// None is left where Collect says so, however much of the log tells of other
+// Collect returns 0 only if nothing is left, however much of the log is about other
 // things than ends.
 func TestCollectBehindLongLog(t *testing.T) {
 	t.Parallel()
-	const commits = 10_100 // more than are read in one step
+	const commits = 10_100 // more than one step reads
 	ctx := context.Background()
 	clock := storetest.NewClock(time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC))
 	s, err := local.OpenMemory(local.Options{Config: store.Config{Clock: clock}})

@@ -18,18 +18,19 @@ import (
 	"github.com/gopherqueue/gq/store/storetest"
 )
 
-// stalled is a store whose log is not synced until the test says so. One commit
-// is open, and calls that are made from now on join it.
+// stalled is a store whose log is not synced until the test says so. One commit is
+// open, and new calls join it.
 type stalled struct {
 	*Store
 	t       *testing.T
 	clock   *storetest.Clock
-	proceed func() // lets the disk go on
+	proceed func() // resumes the disk
 	calls   sync.WaitGroup
 	ids     byte
 }
 
-// stall opens a store, lets prepare use it while the disk is fast, and stalls it.
+// stall opens a store, lets prepare use it while the disk is fast, and then stalls the
+// disk.
 func stall(t *testing.T, prepare func(*stalled)) *stalled {
 	t.Helper()
 	fs := &faultyFS{FS: vfs.NewMem()}
@@ -54,7 +55,7 @@ func stall(t *testing.T, prepare func(*stalled)) *stalled {
 		}
 		return nil
 	})
-	// One commit is being synced, one waits for that, and the next one stays open.
+	// One commit is being synced, one waits for that, and the next stays open.
 	for range 4 {
 		spec := d.spec("other")
 		d.calls.Go(func() { d.insert(spec) })
@@ -91,9 +92,8 @@ func (d *stalled) until(what string, reached func() bool) {
 	}
 }
 
-// TestExpiryOnSlowDisk makes calls under a lease after it has expired, while the
-// disk holds up a commit that was begun before. They join that commit, and are
-// refused.
+// TestExpiryOnSlowDisk makes calls under an expired lease while the disk delays a
+// commit that began before the expiry. They join that commit and must be refused.
 func TestExpiryOnSlowDisk(t *testing.T) {
 	spec.Covers(t, "Q-85", "Q-99")
 	const workers = 40

@@ -13,8 +13,7 @@ import (
 	"github.com/gopherqueue/gq/machine"
 )
 
-// TestTimers compares the two heaps of timers, which share their jobs, with
-// lists.
+// TestTimers compares the two heaps of timers, which share their jobs, with lists.
 func TestTimers(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		tbl := newTable()
@@ -27,7 +26,7 @@ func TestTimers(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(r, "steps") {
 			which := rapid.IntRange(0, 1).Draw(r, "heap")
 			j := rapid.SampledFrom(jobs).Draw(r, "job")
-			at := rapid.Int64Range(-3, 20).Draw(r, "at") // 0 takes it out; many are equal
+			at := rapid.Int64Range(-3, 20).Draw(r, "at") // 0 removes it; many are equal
 			heaps[which].set(j, at)
 			if delete(set[which], j); at != 0 {
 				set[which][j] = at
@@ -115,8 +114,7 @@ func checkTimers(r *rapid.T, h *timers, set map[*job]int64) {
 	}
 }
 
-// TestIDs compares the table of ids with a map, with so few different hashes
-// that jobs stand in each other's way.
+// TestIDs compares the id table with a map. There are so few hashes that jobs collide.
 func TestIDs(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var table ids
@@ -150,8 +148,7 @@ func TestIDs(t *testing.T) {
 	})
 }
 
-// TestIDsShrink: a table gives memory back when most jobs are gone, and keeps
-// the others.
+// TestIDsShrink: a table frees memory when most jobs are gone, and keeps the others.
 func TestIDsShrink(t *testing.T) {
 	var table ids
 	jobs := make([]*job, 20_000)
@@ -175,7 +172,7 @@ func TestIDsShrink(t *testing.T) {
 	}
 }
 
-// TestSequenceIndex compares the jobs by number with a map.
+// TestSequenceIndex compares the index with a map.
 func TestSequenceIndex(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := sequenceIndex{map[uint64]*piece{}}
@@ -205,8 +202,8 @@ func TestSequenceIndex(t *testing.T) {
 	})
 }
 
-// TestIDFilter: it may be wrong about an id that was never used, but not often,
-// and never about one that was.
+// TestIDFilter: the filter may be wrong, rarely, about an id that was never used, and
+// never about one that was.
 func TestIDFilter(t *testing.T) {
 	for name, id := range map[string]func(n uint64) gq.JobID{
 		"counted": func(n uint64) gq.JobID { return idOf(n, 1) },
@@ -255,7 +252,7 @@ func idOf(a, b uint64) gq.JobID {
 	return machine.NewJobID([16]byte(binary.BigEndian.AppendUint64(raw, b)))
 }
 
-// TestIDFilterRoom: a filter has room for twice the ids there are, or is not.
+// TestIDFilterRoom: a filter has room for twice the existing ids, or is nil.
 func TestIDFilterRoom(t *testing.T) {
 	for ids, room := range map[int]int{
 		0: filterLeast, filterLeast / 2: filterLeast, filterLeast/2 + 1: 2 * filterLeast, filterMost / 2: filterMost,

@@ -17,8 +17,8 @@ import (
 	"github.com/gopherqueue/gq/store"
 )
 
-// inFlight is the disk of a store that lost its power while it synced a commit. The
-// commit has reached the log, and nobody was told of it.
+// inFlight returns the disk of a store that lost power while it synced a commit. The
+// commit has reached the log, but was not acknowledged.
 func inFlight(t *testing.T, acknowledged, payload int) (fs *vfs.MemFS, log string) {
 	t.Helper()
 	disk := vfs.NewCrashableMem()
@@ -63,8 +63,8 @@ func inFlight(t *testing.T, acknowledged, payload int) (fs *vfs.MemFS, log strin
 	return fs, log
 }
 
-// TestTornEnd cuts a commit in flight short, as a power cut does. The store opens
-// with what was acknowledged, says how much it has cut, and does so again after the
+// TestTornEnd truncates a commit in flight, as a power cut does. The store must open
+// with what was acknowledged, report how much it has cut, and do so again after the
 // next power cut.
 func TestTornEnd(t *testing.T) {
 	for _, acknowledged := range []int{0, 3} {
@@ -100,9 +100,8 @@ func TestTornEnd(t *testing.T) {
 	}
 }
 
-// TestSyncedInPart loses the end of a commit in flight of which the first blocks had
-// been synced together with the commit before. Nobody was told of it, so the store
-// opens.
+// TestSyncedInPart loses the end of a commit in flight whose first blocks had been
+// synced together with the commit before. It was not acknowledged, so the store opens.
 func TestSyncedInPart(t *testing.T) {
 	fs, log := inFlight(t, 2, 100<<10)
 	content := get(t, fs, log)
@@ -116,7 +115,7 @@ func TestSyncedInPart(t *testing.T) {
 	}
 	for _, damage := range []struct {
 		name string
-		at   int // of the first byte that is lost
+		at   int // of the first lost byte
 		err  error
 	}{
 		{"behind what was synced", first + 100, nil},
@@ -142,7 +141,7 @@ func TestSyncedInPart(t *testing.T) {
 }
 
 // TestIdleIsProved waits until an idle store has made durable how far its log was
-// synced: damage to its last commit is then found after a power cut too.
+// synced. Then damage to its last commit is found even after a power cut.
 func TestIdleIsProved(t *testing.T) {
 	disk := vfs.NewCrashableMem()
 	s, err := open("db", Options{fs: disk})
