@@ -164,7 +164,7 @@ func (h *crashHarness) cut() {
 }
 
 // work starts callers that continue until they are stopped or the store returns an
-// error. ready receives a value for each answer.
+// error. ready receives a value after each answer unless it is full.
 func (h *crashHarness) work(ctx context.Context, stop chan struct{}) (callers *sync.WaitGroup, ready chan struct{}) {
 	callers = new(sync.WaitGroup)
 	const crews = 4
@@ -207,7 +207,7 @@ func (h *crashHarness) snapshot() (map[gq.JobID]witness, map[uint64]gq.Event) {
 	return known, seen
 }
 
-// watch reads events and jobs, and notes what it got.
+// watch reads events and notes what it got.
 func (h *crashHarness) watch(ctx context.Context, stop chan struct{}) {
 	for {
 		select {

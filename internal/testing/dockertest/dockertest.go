@@ -1,14 +1,13 @@
 // Package dockertest gives tests a real Docker engine.
 //
-// The tests of a package that uses it run in a process of their own, in
-// namespaces of their own: network, processes and mounts. The engine runs in
-// there too, with its data on a file system in memory. So nothing of it meets the
-// rest of the machine, not even the ports it publishes, and all of it is gone
-// when that process ends, however it ends: the kernel sees to it.
+// The tests of a package that uses it run in a process with its own network, process
+// and mount namespaces. The engine runs there too, with its data on a file system in
+// memory. So it shares nothing with the rest of the machine, not even the ports it
+// publishes. When that process ends, however it ends, the kernel removes everything.
 //
 // It needs Linux, root and the engine's programs, which scripts/install-docker
-// installs. Where something is missing the tests fail and say what; they are
-// never skipped, because a skipped test proves nothing.
+// installs. If anything is missing the tests fail and say what. They are never skipped,
+// because a skipped test proves nothing.
 //
 // A package that uses it has
 //
@@ -25,7 +24,7 @@ import (
 	"testing"
 )
 
-// dirVariable names the engine's directory. It is set inside the namespaces.
+// dirVariable names the engine's directory. It is set only inside the namespaces.
 const dirVariable = "GQ_DOCKERTEST_DIR"
 
 // errMissing is what a developer sees first on a new machine.
@@ -33,8 +32,8 @@ var errMissing = errors.New(`the tests of containers start a Docker engine of th
   make docker                                          installs it where it can
   apt-get install docker.io docker-compose iptables    on Debian and Ubuntu`)
 
-// Main runs the tests of a package beside an engine that is theirs alone. The
-// environment leads docker and Compose to it.
+// Main runs the tests of a package with their own engine. The environment points docker
+// and Compose to it.
 func Main(m *testing.M) {
 	inside := os.Getenv(dirVariable)
 	var code int
@@ -51,11 +50,10 @@ func Main(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // how TestMain ends
 }
 
-// programs are what an engine needs to be there.
+// programs are the programs that an engine needs.
 var programs = []string{"dockerd", "docker", "containerd", "iptables", "ip", "unshare"}
 
-// outside runs this very program again, in namespaces of its own, and leaves
-// nothing behind.
+// outside runs this program again in new namespaces, and leaves nothing behind.
 func outside() (code int, err error) {
 	if os.Geteuid() != 0 {
 		return 0, errors.New("a Docker engine needs root, and these tests do not run as root")
@@ -80,8 +78,8 @@ func outside() (code int, err error) {
 	return isolated(dir, append([]string{self}, os.Args[1:]...))
 }
 
-// Compose is the words that run Compose here: the plugin of docker, or the older
-// program.
+// Compose returns the command that runs Compose here: the plugin of docker, or the
+// older program.
 func Compose() ([]string, error) {
 	for _, words := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
 		if exec.CommandContext(context.Background(), words[0], append(words[1:], "version")...).Run() == nil {
@@ -91,7 +89,7 @@ func Compose() ([]string, error) {
 	return nil, fmt.Errorf("neither docker compose nor docker-compose runs\n%w", errMissing)
 }
 
-// Docker runs a command of docker and returns what it says.
+// Docker runs a docker command and returns its output.
 func Docker(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(context.Background(), "docker", args...).CombinedOutput()

@@ -17,8 +17,8 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/gqtest"
 )
 
-// victimVariable says how the tests end that this program runs instead of its
-// own, beside an engine.
+// victimVariable makes this program run TestVictim with an engine, and says how that
+// ends.
 const victimVariable = "GQ_DOCKERTEST_VICTIM"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 func TestVictim(t *testing.T) {
 	end := os.Getenv(victimVariable)
 	if end == "" {
-		return // it is run by the test below
+		return // the test below runs it
 	}
 	program := filepath.Join(t.TempDir(), "wait")
 	if err := gqtest.Build(program, "./testdata/wait"); err != nil {
@@ -53,13 +53,12 @@ func TestVictim(t *testing.T) {
 		t.Fatal("as it should")
 	case "panic":
 		panic("as it should")
-	case "hang": // until the test that started it kills everything it knows of
+	case "hang": // until the test that started it kills the processes it knows
 		select {}
 	}
 }
 
-// However tests end, neither processes nor mounts nor files of their engine
-// remain.
+// However tests end, no processes, mounts or files of their engine remain.
 func TestNothingRemains(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"fail", "panic", "hang"} {
@@ -77,7 +76,7 @@ func TestNothingRemains(t *testing.T) {
 				case <-out.seen:
 				case <-time.After(5 * time.Minute):
 				}
-				_ = c.Process.Kill() // as go test does in the end
+				_ = c.Process.Kill() // as go test does on a timeout
 			}
 			err := c.Wait()
 			dir := out.dir()
@@ -89,7 +88,7 @@ func TestNothingRemains(t *testing.T) {
 			}
 			gone(t, "processes", func() []string { return processes(dir) })
 			gone(t, "mounts", func() []string { return mounts(t, dir) })
-			if end == "hang" { // nobody was left to remove it
+			if end == "hang" { // no process was left to remove it
 				if err := clean(dir); err != nil {
 					t.Error(err)
 				}
@@ -101,7 +100,7 @@ func TestNothingRemains(t *testing.T) {
 	}
 }
 
-// output is what a victim says.
+// output collects what a victim prints.
 type output struct {
 	text bytes.Buffer
 	seen chan struct{} // closed when its container runs
@@ -128,7 +127,7 @@ func (o *output) dir() string {
 	return ""
 }
 
-// gone waits for something to be no more: the kernel may need a moment.
+// gone waits until something has disappeared: the kernel may need a moment.
 func gone(t *testing.T, what string, find func() []string) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -143,11 +142,10 @@ func gone(t *testing.T, what string, find func() []string) {
 	}
 }
 
-// processes lists those that name a directory in their arguments or
-// environment.
+// processes lists processes that name a directory in their arguments or environment.
 func processes(dir string) (found []string) {
 	for _, file := range []string{"cmdline", "environ"} {
-		names, _ := filepath.Glob("/proc/[0-9]*/" + file) // the pattern is good
+		names, _ := filepath.Glob("/proc/[0-9]*/" + file) // the pattern is valid
 		for _, name := range names {
 			if text, err := os.ReadFile(name); err == nil && bytes.Contains(text, []byte(dir)) {
 				found = append(found, name+" "+strings.ReplaceAll(string(text), "\x00", " "))

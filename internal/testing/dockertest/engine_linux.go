@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// isolated runs a command in new namespaces, as the first process of its own, so
-// that its end ends all others in there.
+// isolated runs a command in new namespaces, as process 1 there, so that all other
+// processes end with it.
 func isolated(dir string, command []string) (code int, err error) {
-	// The signal at our death comes from this thread.
+	// Linux sends the parent death signal when this thread ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c := exec.CommandContext(context.Background(), "unshare", append([]string{"--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"}, command...)...)
@@ -33,10 +33,10 @@ func isolated(dir string, command []string) (code int, err error) {
 	return 0, err
 }
 
-// startTime is how long an engine may take until it answers.
+// startTime is how long an engine may take to answer.
 const startTime = 2 * time.Minute
 
-// withEngine runs something beside an engine. It is called inside the namespaces.
+// withEngine runs a function while an engine runs. It is called inside the namespaces.
 func withEngine(dir string, run func() int) (code int, err error) {
 	if err := syscall.Mount("gq", dir, "tmpfs", 0, "mode=0711"); err != nil {
 		return 0, fmt.Errorf("mount a file system in memory: %w", err)
@@ -50,7 +50,7 @@ func withEngine(dir string, run func() int) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, log.Close()) }()
 	socket, config := filepath.Join(dir, "docker.sock"), filepath.Join(dir, "daemon.json")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil { // instead of the machine's own
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil { // instead of the machine's configuration
 		return 0, err
 	}
 	daemon := exec.CommandContext(context.Background(), "dockerd", "--config-file", config, "--host", "unix://"+socket, "--pidfile", filepath.Join(dir, "docker.pid"),
@@ -66,7 +66,7 @@ func withEngine(dir string, run func() int) (code int, err error) {
 		_ = daemon.Process.Kill()
 		return 0, fmt.Errorf("the Docker engine does not start here: %w; the end of its log:\n%s", err, tail(log.Name()))
 	}
-	err = errors.Join(os.Setenv("DOCKER_HOST", "unix://"+socket), os.Setenv("COMPOSE_HTTP_TIMEOUT", "180"), // not 60 s
+	err = errors.Join(os.Setenv("DOCKER_HOST", "unix://"+socket), os.Setenv("COMPOSE_HTTP_TIMEOUT", "180"), // instead of 60 s
 		os.Mkdir(filepath.Join(dir, "tmp"), 0o777), os.Setenv("TMPDIR", filepath.Join(dir, "tmp")))
 	if err != nil {
 		return 0, err
@@ -97,7 +97,7 @@ func answers(socket string, ended <-chan error) error {
 	}
 }
 
-// tail is the end of a log.
+// tail returns the end of a log.
 func tail(name string) string {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -107,8 +107,8 @@ func tail(name string) string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// clean removes what lies outside of the namespaces: the directory, which was
-// covered inside and is empty, and the groups of the containers' processes.
+// clean removes what is outside of the namespaces: the directory, which a mount covered
+// inside and which is empty, and the containers' control groups.
 func clean(dir string) error {
 	faults := []error{os.Remove(dir)}
 	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} { // versions 1 and 2
@@ -121,8 +121,8 @@ func clean(dir string) error {
 	return errors.Join(faults...)
 }
 
-// removeGroup removes a control group and those below it. What looks like files
-// in them are not: only the directories can be removed, the deepest first.
+// removeGroup removes a control group and those below it, the deepest first. The files
+// in them are virtual: only the directories can be removed.
 func removeGroup(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -137,7 +137,7 @@ func removeGroup(root string) error {
 	return err
 }
 
-// removeWhenEmpty removes a group whose processes are just being killed.
+// removeWhenEmpty removes a group whose processes are being killed.
 func removeWhenEmpty(group string) (err error) {
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
 		if err = syscall.Rmdir(group); !errors.Is(err, syscall.EBUSY) {

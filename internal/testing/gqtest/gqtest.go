@@ -1,4 +1,4 @@
-// Package gqtest builds programs for tests that run them as their users do.
+// Package gqtest builds programs for tests that run them as users do.
 package gqtest
 
 import (
@@ -21,8 +21,8 @@ var (
 	used atomic.Bool // dir exists
 )
 
-// programsVariable names a directory with programs that were built just now.
-// scripts/test sets it, so that packages do not link the same program one by one.
+// programsVariable names a directory of freshly built programs. scripts/test sets it,
+// so that packages do not each link the same program.
 const programsVariable = "GQ_TEST_PROGRAMS"
 
 func build(name string) (program string, err error) {
@@ -38,8 +38,8 @@ func build(name string) (program string, err error) {
 	return program, Build(program, "github.com/gopherqueue/gq/cmd/"+name)
 }
 
-// Build builds a program the way scripts/docker-build builds the image's, static
-// and without paths, so that whatever tests build is compiled once.
+// Build builds a program the way scripts/docker-build builds the image's, static and
+// without paths, so that the build cache serves all tests.
 func Build(program, source string) error {
 	c := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-o", program, source)
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -49,10 +49,10 @@ func Build(program, source string) error {
 	return nil
 }
 
-// Program is the path of gq, which is built when it is first asked for.
+// Program returns the path of gq, and builds it on first use.
 func Program(t testing.TB) string { t.Helper(); return built(t, gq) }
 
-// Lab is the path of gqlab, which is built when it is first asked for.
+// Lab returns the path of gqlab, and builds it on first use.
 func Lab(t testing.TB) string { t.Helper(); return built(t, lab) }
 
 func built(t testing.TB, program func() (string, error)) string {
@@ -64,20 +64,20 @@ func built(t testing.TB, program func() (string, error)) string {
 	return name
 }
 
-// WaitTogether lets up to n parallel tests of a package run at once unless -parallel
-// says otherwise. The default is one for each core, which is too few for tests that
-// wait for other processes. It is for TestMain, before the tests run.
+// WaitTogether lets up to n parallel tests of a package run at once unless -parallel is
+// set. The default is one per core, too few for tests that wait for other processes.
+// Call it in TestMain before the tests run.
 func WaitTogether(n int) {
 	if err := flag.Set("test.parallel", strconv.Itoa(n)); err != nil {
 		panic(err)
 	}
 }
 
-// Remove removes the programs. It is for TestMain, when all tests are done.
+// Remove removes the programs. Call it in TestMain after the tests.
 func Remove() {
 	if used.Load() {
 		if name, err := dir(); err == nil {
-			_ = os.RemoveAll(name) // what is left is in a temporary directory
+			_ = os.RemoveAll(name) // the rest is in a temporary directory
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Reveals reports in which form a text contains a secret: as it is, or as a logger
-// or a formatter writes bytes. It is empty where the text does not.
+// Reveals reports in which form a text contains a secret: as it is, or as a logger or
+// formatter writes bytes. It returns "" if the text does not contain it.
 func Reveals(text, secret string) string {
 	forms := map[string]string{
 		"as it is":     secret,
@@ -18,8 +18,8 @@ func Reveals(text, secret string) string {
 		"as a list":    strings.ReplaceAll(strings.Trim(fmt.Sprint([]byte(secret)), "[]"), " ", ","),
 		"in Go syntax": strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%#v", []byte(secret)), "[]byte{"), "}"),
 	}
-	// In base64 it depends on what stands before it: the characters at its edges
-	// hold bits of its neighbours and are left out.
+	// The base64 form depends on what precedes the secret: the characters at its edges
+	// also hold bits of its neighbours and are omitted.
 	for before := range 3 {
 		code := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("\x00", before) + secret))
 		first, last := (before*8+5)/6, len(code)

@@ -1,5 +1,5 @@
-// Package leaktest finds goroutines that outlive the tests of a package. It waits
-// for those that are about to end for as long as that may take on a busy machine.
+// Package leaktest finds goroutines that outlive the tests of a package. It gives
+// goroutines as much time to end as they may need on a busy machine.
 package leaktest
 
 import (
@@ -9,25 +9,25 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how long goroutines may take to end. Where none leaks nobody waits.
+// patience is how long goroutines may take to end. It delays only tests that leak.
 const patience = time.Minute
 
-// Main runs the tests of a package, and fails it if a goroutine outlives them. It
-// is for TestMain.
+// Main runs the tests of a package, and fails if a goroutine outlives them. Call it in
+// TestMain.
 func Main(m *testing.M, options ...goleak.Option) { goleak.VerifyTestMain(tests{m}, options...) }
 
-// tests are over when what they began is.
+// tests runs the tests and waits until their goroutines have ended.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
 	status := t.M.Run()
 	if status == 0 {
-		_ = Find() // is asked again
+		_ = Find() // goleak checks again
 	}
 	return status
 }
 
-// Find tells of goroutines that stay.
+// Find returns an error that names goroutines that do not end.
 func Find() error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -7,7 +7,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/leaktest"
 )
 
-// One that ends late, later than goleak itself would wait, has not leaked.
+// A goroutine that ends later than goleak itself would wait has not leaked.
 func TestLateIsNoLeak(t *testing.T) {
 	go func() { <-time.After(time.Second) }()
 	if err := leaktest.Find(); err != nil {

@@ -8,11 +8,11 @@ import (
 	"strconv"
 )
 
-// account is whom the programs run as.
+// account is the user that runs the programs.
 type account struct{ uid, gid uint32 }
 
-// unprivileged is the account to use where the tests run as root, under which
-// PostgreSQL refuses to run; nil elsewhere.
+// unprivileged returns an account if the tests run as root, under which PostgreSQL
+// refuses to run; otherwise nil.
 func unprivileged() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

@@ -16,13 +16,13 @@ import (
 
 // Cluster is a running PostgreSQL server.
 type Cluster struct {
-	dir      string   // everything it has, data and socket
-	held     *os.File // says that the directory is in use
+	dir      string   // all its files, data and socket
+	held     *os.File // the lock that marks the directory as in use
 	port     int
-	settled  bool          // the port must stay, since others know it
-	password string        // of the superuser over TCP
-	skew     time.Duration // by which its clock is ahead of ours
-	extra    []string      // settings that come after, and win over, those of settings
+	settled  bool          // the port must not change any more
+	password string        // the superuser's, for TCP
+	skew     time.Duration // how far its clock is ahead of ours
+	extra    []string      // settings that override those of settings
 	program
 }
 
@@ -33,14 +33,14 @@ const (
 	dropWithin  = 2 * time.Minute
 )
 
-// settings keep the server small. Durability stays as a user has it: the tests
-// are about what survives.
+// settings keep the server small. Durability stays at its default, since the tests are
+// about what survives.
 func (c *Cluster) settings() []string {
 	return append([]string{
 		"listen_addresses=127.0.0.1",
 		"port=" + strconv.Itoa(c.port),
 		"unix_socket_directories=" + c.dir,
-		"max_connections=300", // of many stores at once where there are many cores
+		"max_connections=300", // for many stores at once on many cores
 		"shared_buffers=32MB",
 		"max_wal_size=256MB",
 		"wal_level=minimal",
@@ -52,15 +52,15 @@ func (c *Cluster) settings() []string {
 	}, c.extra...)
 }
 
-// URL leads to a database through the server's own socket, which only this
-// user can reach.
+// URL returns the URL of a database through the server's socket, which only this user
+// can reach.
 func (c *Cluster) URL(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database}
 	u.RawQuery = url.Values{"host": {c.dir}, "port": {strconv.Itoa(c.port)}}.Encode()
 	return u.String()
 }
 
-// TCP leads to a database through the loopback interface.
+// TCP returns the URL of a database through the loopback interface.
 func (c *Cluster) TCP(database string) string {
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword(superuser, c.password), Path: "/" + database,
@@ -86,7 +86,7 @@ func start(skew time.Duration, extra ...string) (*Cluster, error) {
 	if err := c.initialise(bin, owner); err != nil {
 		return nil, errors.Join(err, c.remove())
 	}
-	// A free port can be taken by someone else before the server has it.
+	// Another process can take a free port before the server does.
 	for range 3 {
 		if err = c.run(bin, owner); err == nil {
 			return c, nil
@@ -99,9 +99,8 @@ func (c *Cluster) remove() error { return errors.Join(os.RemoveAll(c.dir), c.hel
 
 const directoryPrefix = "gq-pgtest-"
 
-// directory makes a directory for a cluster. The path of a socket may have
-// about a hundred bytes, which some systems use up with their temporary
-// directory.
+// directory makes a directory for a cluster. The path of a socket is limited to about a
+// hundred bytes, and some systems' temporary directories use that up.
 func directory(owner *account) (dir string, held *os.File, err error) {
 	parent := os.TempDir()
 	if len(parent) > 60 {
@@ -124,8 +123,8 @@ func directory(owner *account) (dir string, held *os.File, err error) {
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
-// initialise runs initdb. Its files need no sync: a machine that loses power
-// now has lost the tests as well.
+// initialise runs initdb without a sync: if the machine loses power, the tests are lost
+// as well.
 func (c *Cluster) initialise(bin string, owner *account) error {
 	secret := filepath.Join(c.dir, "password")
 	if err := os.WriteFile(secret, []byte(c.password), 0o600); err != nil {
@@ -149,8 +148,8 @@ func (c *Cluster) initialise(bin string, owner *account) error {
 	return nil
 }
 
-// environment keeps the settings of the developer away from the programs, and
-// the programs away from a directory their account may not enter.
+// environment keeps the developer's settings from the programs, and starts them in a
+// directory that their account may enter.
 func (c *Cluster) environment(cmd *exec.Cmd, owner *account) {
 	cmd.Dir = c.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
@@ -181,11 +180,11 @@ func (c *Cluster) run(bin string, owner *account) error {
 	return c.program.start(cmd, c.URL("postgres"))
 }
 
-// stop ends the server without a shutdown checkpoint, since nobody will read
-// its files again, and removes them.
+// stop ends the server without a shutdown checkpoint, since its files are not needed
+// again, and removes them.
 func (c *Cluster) stop() {
 	c.kill()
-	_ = c.remove() // a temporary directory; there is nobody to tell
+	_ = c.remove() // a temporary directory; ignore the error
 }
 
 func freePort() (int, error) {

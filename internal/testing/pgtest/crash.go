@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Own starts a server for one test alone, which may do to it what it likes, with
-// settings of its own beside those of all tests. It is stopped when the test ends.
+// Own starts a server for one test alone, with additional settings. The test may do
+// anything to it; it is stopped when the test ends.
 func Own(t testing.TB, settings ...string) *Cluster {
 	t.Helper()
 	return own(t, 0, settings...)
@@ -25,19 +25,18 @@ func own(t testing.TB, skew time.Duration, settings ...string) *Cluster {
 	return c
 }
 
-// Run starts a server for a program that is no test, with settings of its own
-// beside those of tests. Whoever calls it stops it; it also ends with the process.
+// Run starts a server for a program that is not a test, with additional settings. The
+// caller must stop it; it also ends with the process.
 func Run(settings ...string) (*Cluster, error) { return start(0, settings...) }
 
-// Stop ends a server that Run has started and removes its files.
+// Stop ends a server started by Run and removes its files.
 func (c *Cluster) Stop() { c.stop() }
 
-// Process is the id of the server's process, for those who ask what it costs.
+// Process returns the id of the server's process, for measurements.
 func (c *Cluster) Process() int { return c.process.Pid }
 
-// Crash ends a server at once, with all its connections and without a checkpoint,
-// and starts it again under the same address. It recovers from its log, as after
-// a kill -9 of everything.
+// Crash kills a server with all its connections, without a checkpoint, and restarts it
+// at the same address. It recovers from its log, as after a kill -9.
 func (c *Cluster) Crash(t testing.TB) {
 	t.Helper()
 	bin, err := installed()
@@ -50,7 +49,7 @@ func (c *Cluster) Crash(t testing.TB) {
 	}
 	c.kill()
 	c.settled = true
-	// Somebody else may have got the port for a connection meanwhile.
+	// Another process may have taken the port meanwhile.
 	for deadline := time.Now().Add(startWithin); ; {
 		err := c.run(bin, owner)
 		if err == nil {

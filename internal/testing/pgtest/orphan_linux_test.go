@@ -13,8 +13,8 @@ import (
 
 const orphanVariable = "GQ_PGTEST_ORPHAN"
 
-// TestNoOrphan kills a test process that has started a server and sees the
-// server go. What is left of it is removed by whoever comes next.
+// TestNoOrphan kills a test process that has started a server and checks that the
+// server ends. The next process removes the files.
 func TestNoOrphan(t *testing.T) {
 	if os.Getenv(orphanVariable) != "" {
 		c := Start(t)
@@ -49,7 +49,7 @@ func TestNoOrphan(t *testing.T) {
 		}
 	}
 	own := Start(t)
-	// The tests of another package may be removing it at this moment.
+	// Another package's tests may be removing it right now.
 	for limit := time.Now().Add(stopWithin); ; {
 		removeStale(filepath.Dir(dir))
 		_, err := os.Stat(dir)
@@ -65,8 +65,8 @@ func TestNoOrphan(t *testing.T) {
 	}
 }
 
-// alive reports whether a process runs. One that has ended may still be listed, where
-// whoever inherits orphans does not ask for them, as in some containers.
+// alive reports whether a process runs. An ended process may still be listed if its new
+// parent does not wait for it, as in some containers.
 func alive(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package pgtest gives tests a real PostgreSQL server.
 //
-// It starts one server for each test process, from the programs that are
-// installed, in a directory of its own that nobody else can connect to, and
-// removes it when the process ends. Nothing else on the machine is touched. A
-// machine without PostgreSQL fails the tests that need it, because a skipped test
-// proves nothing. Only go test -short, as make check runs it, skips them.
+// It starts one server per test process from the installed programs, in a private
+// directory that no one else can connect to, and removes it when the process ends. It
+// touches nothing else on the machine. Without PostgreSQL the tests that need it fail,
+// because a skipped test proves nothing. Only go test -short, as make check runs it,
+// skips them.
 //
 // A package that uses it has
 //
@@ -28,13 +28,13 @@ import (
 var shared struct {
 	mu      sync.Mutex
 	managed bool // Main is running and will stop the server
-	started bool // cluster and err are decided
+	started bool // cluster and err are set
 	cluster *Cluster
 	err     error
 }
 
-// Main runs the tests of a package and then stops the server, if any test has
-// started one. The exit code of the process is that of the tests.
+// Main runs the tests of a package and then stops the server, if a test has started
+// one. The process exits with the tests' exit code.
 func Main(m *testing.M) {
 	shared.mu.Lock()
 	shared.managed = true
@@ -50,8 +50,8 @@ func Main(m *testing.M) {
 	m.Run()
 }
 
-// Start returns the server of this test process and starts it on first use. A
-// server that cannot be started fails every test that asks for it.
+// Start returns the server of this test process and starts it on first use. If it
+// cannot be started, every test that asks for it fails.
 func Start(t testing.TB) *Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -81,9 +81,8 @@ func Database(t testing.TB) (url string) {
 
 var databases atomic.Int64
 
-// Database creates an empty database that is dropped when the test ends, and
-// returns the URL to connect to it. Connections that are still open by then are
-// cut.
+// Database creates an empty database that is dropped when the test ends, and returns
+// its URL. Dropping it closes connections that are still open.
 func (c *Cluster) Database(t testing.TB) (url string) {
 	t.Helper()
 	name := fmt.Sprintf("test_%d", databases.Add(1))
@@ -98,12 +97,12 @@ func (c *Cluster) Database(t testing.TB) (url string) {
 	return c.URL(name)
 }
 
-// drop drops a database. PostgreSQL gives connections five seconds to end, which
-// is not enough for one that a busy machine does not let run.
+// drop drops a database. PostgreSQL gives connections five seconds to end, which is not
+// always enough on a busy machine.
 func (c *Cluster) drop(name string) error {
 	deadline := time.Now().Add(dropWithin)
 	for {
-		err := c.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") // the context of the test is over
+		err := c.exec(context.Background(), "DROP DATABASE "+name+" WITH (FORCE)") // the test's context has ended
 		var refused *pgconn.PgError
 		if !errors.As(err, &refused) || refused.Code != "55006" || time.Now().After(deadline) { // object_in_use
 			return err

@@ -36,7 +36,7 @@ func TestDatabaseIsDropped(t *testing.T) {
 	var url string
 	t.Run("Inner", func(t *testing.T) {
 		url = Database(t)
-		connect(t, url) // and stays open
+		connect(t, url) // and leave it open
 	})
 	if conn, err := pgx.Connect(t.Context(), url); err == nil {
 		_ = conn.Close(t.Context())
@@ -72,7 +72,7 @@ func TestProgramDirectory(t *testing.T) {
 	server := []string{"initdb", "postgres"}
 	install("packages/9/bin", server...)
 	newest := install("packages/17/bin", server...)
-	install("packages/18/bin", "initdb") // half removed
+	install("packages/18/bin", "initdb") // partly removed
 	custom := install("custom", server...)
 	links := install("links")
 	if err := os.Symlink(filepath.Join(custom, "initdb"), filepath.Join(links, "initdb")); err != nil {

@@ -23,8 +23,8 @@ type Pooler struct {
 	program
 }
 
-// poolerSettings are those of a pooler in transaction mode with fewer connections
-// than it has clients, so that these keep changing places.
+// poolerSettings select transaction mode with fewer connections than clients, so that
+// clients keep changing connections.
 const poolerSettings = `
 [databases]
 * = host=%s port=%d user=%s
@@ -57,7 +57,7 @@ func (c *Cluster) Pooler(t testing.TB) *Pooler {
 func (c *Cluster) pooler() (*Pooler, error) {
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		path = "/usr/sbin/pgbouncer" // not on everyone's PATH
+		path = "/usr/sbin/pgbouncer" // often not in PATH
 	}
 	if _, err := os.Stat(path); err != nil {
 		return nil, errNoPooler
@@ -90,14 +90,14 @@ func (c *Cluster) pooler() (*Pooler, error) {
 	return p, p.start(cmd, p.URL("postgres")+"&default_query_exec_mode=exec")
 }
 
-// URL leads to a database through the pooler.
+// URL returns the URL of a database through the pooler.
 func (p *Pooler) URL(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User(superuser), Path: "/" + database}
 	u.RawQuery = url.Values{"host": {p.dir}, "port": {strconv.Itoa(p.port)}}.Encode()
 	return u.String()
 }
 
-// Behind is the URL of the same database through the pooler.
+// Behind returns the URL of the same database through the pooler.
 func (p *Pooler) Behind(direct string) (string, error) {
 	u, err := url.Parse(direct)
 	if err != nil {

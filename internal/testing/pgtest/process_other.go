@@ -4,8 +4,8 @@ package pgtest
 
 import "syscall"
 
-// attributes run a program under another account. Without Linux a test process
-// that is killed leaves its server behind.
+// attributes run a program under another account. On systems other than Linux a killed
+// test process leaves its server behind.
 func attributes(owner *account) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{}
 	if owner != nil {

@@ -2,5 +2,5 @@ package pgtest
 
 import "syscall"
 
-// attributes are the default ones: PostgreSQL gives up its own privileges.
+// attributes are the default: PostgreSQL drops its privileges itself.
 func attributes(*account) *syscall.SysProcAttr { return nil }

@@ -15,14 +15,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// program is a server in a process of its own, that speaks the protocol of
-// PostgreSQL.
+// program is a server process that speaks the PostgreSQL protocol.
 type program struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has ended
 }
 
-// start runs it and waits until it answers.
+// start runs the program and waits until it answers.
 func (p *program) start(cmd *exec.Cmd, url string) error {
 	name := filepath.Base(cmd.Path)
 	var log tail
@@ -30,13 +29,13 @@ func (p *program) start(cmd *exec.Cmd, url string) error {
 	started := make(chan error)
 	p.exited = make(chan struct{})
 	go func() {
-		// The signal for the death of the parent is tied to the thread that
-		// started the child, so this thread must not end before the child.
+		// The parent death signal is tied to the thread that started the child, so this
+		// thread must not end before the child.
 		runtime.LockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // its log says how it ended
 		}
 		close(p.exited)
 	}()
@@ -72,7 +71,7 @@ func (p *program) ready(url string) error {
 	}
 }
 
-// kill ends it without any care, and its children with it.
+// kill kills it and its children.
 func (p *program) kill() {
 	_ = p.process.Signal(syscall.SIGQUIT)
 	select {
@@ -83,8 +82,8 @@ func (p *program) kill() {
 	}
 }
 
-// tail keeps the last part of what a program wrote. It is read only once the
-// program has ended.
+// tail keeps the last part of a program's output. It is read only after the program has
+// ended.
 type tail struct{ buf bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {

@@ -22,8 +22,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Replicas are three PostgreSQL servers of which Patroni makes one the primary,
-// with etcd to agree on which. Everything listens on loopback only.
+// Replicas are three PostgreSQL servers, one of which Patroni makes the primary, with
+// etcd for consensus. They listen on loopback only.
 type Replicas struct {
 	t        testing.TB
 	dir      string
@@ -42,8 +42,7 @@ type replica struct {
 	patroni        *daemon
 }
 
-// patroniSettings are those of one node. A primary that is silent for the ttl is
-// replaced.
+// patroniSettings configure one node. A primary that is silent for the ttl is replaced.
 const patroniSettings = `
 scope: gq
 name: %[1]s
@@ -85,9 +84,8 @@ postgresql:
 tags: {nofailover: false, noloadbalance: false, clonefrom: false, nosync: false}
 `
 
-// NewReplicas starts them and waits until there is a primary, with a standby that
-// its commits wait for if they are to be synchronous. They are stopped when the
-// test ends.
+// NewReplicas starts them and waits for a primary. If synchronous, it also waits for a
+// standby that commits wait for. They are stopped when the test ends.
 func NewReplicas(t testing.TB, synchronous bool) *Replicas {
 	t.Helper()
 	bin, err := installed()
@@ -148,7 +146,7 @@ func (r *Replicas) startNode(n *replica) {
 	n.patroni = r.run(n.name, "patroni", filepath.Join(n.dir, "patroni.yml"))
 }
 
-// URL leads to a database, on whichever server can be written to.
+// URL returns the URL of a database on whichever server is writable.
 func (r *Replicas) URL(database string) string {
 	var hosts []string
 	for _, n := range r.nodes {
@@ -158,7 +156,7 @@ func (r *Replicas) URL(database string) string {
 		"?target_session_attrs=read-write&connect_timeout=3"
 }
 
-// primary is the node that says it is.
+// primary returns the node that reports itself as primary.
 func (r *Replicas) primary() *replica {
 	for _, n := range r.nodes {
 		if n.patroni != nil && answers(fmt.Sprintf("http://127.0.0.1:%d/primary", n.restPort)) == http.StatusOK {
@@ -168,8 +166,8 @@ func (r *Replicas) primary() *replica {
 	return nil
 }
 
-// Ready waits until there is a primary that takes writes, with both others
-// following it, one of them waited for if that is how they were started.
+// Ready waits until there is a writable primary that both others follow, one of them
+// synchronously if configured.
 func (r *Replicas) Ready() {
 	r.t.Helper()
 	r.await("a primary with two standbys", func() bool {
@@ -183,7 +181,7 @@ func (r *Replicas) Ready() {
 	})
 }
 
-// ask asks the primary.
+// ask runs a query on the primary.
 func (r *Replicas) ask(query string, into ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -195,17 +193,16 @@ func (r *Replicas) ask(query string, into ...any) error {
 	return conn.QueryRow(ctx, query).Scan(into...)
 }
 
-// Fail has the primary's machine die: nothing more leaves it towards its standbys
-// while the first function runs, then all its processes are killed at once, and the
-// second function runs. It waits until another server takes writes, and tells how
-// long that took.
+// Fail simulates the death of the primary's machine: it sends nothing to its standbys
+// while behind runs, then all its processes are killed at once, and dead runs. Fail
+// waits until another server takes writes, and returns how long that took.
 func (r *Replicas) Fail(behind, dead func()) time.Duration {
 	r.t.Helper()
 	old := r.primary()
 	if old == nil {
 		r.t.Fatal("pgtest: there is no primary to fail")
 	}
-	// A standby may be connecting anew, as it does when its settings change.
+	// A standby may be reconnecting, as it does when its settings change.
 	r.await("a primary that is held up towards both standbys", func() bool {
 		var held []int
 		for _, pid := range old.processes() {
@@ -237,7 +234,7 @@ func (r *Replicas) Fail(behind, dead func()) time.Duration {
 	return time.Since(began)
 }
 
-// Return starts the node that failed again and waits until it follows.
+// Return restarts the failed node and waits until it follows.
 func (r *Replicas) Return() {
 	r.t.Helper()
 	for _, n := range r.nodes {
@@ -248,7 +245,7 @@ func (r *Replicas) Return() {
 	r.Ready()
 }
 
-// processes are a node's server and its children.
+// processes returns the ids of a node's server and its children.
 func (n *replica) processes() []int {
 	text, err := os.ReadFile(filepath.Join(n.dir, "data", "postmaster.pid"))
 	if err != nil {
@@ -260,7 +257,7 @@ func (n *replica) processes() []int {
 		return nil
 	}
 	all := []int{postmaster}
-	found, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is sound
+	found, _ := filepath.Glob("/proc/[0-9]*/stat") // the pattern is valid
 	for _, name := range found {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -277,7 +274,7 @@ func (n *replica) processes() []int {
 }
 
 func title(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // nothing where it has ended
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // empty if it has ended
 	return string(text)
 }
 
@@ -299,7 +296,7 @@ func (r *Replicas) stop() {
 	}
 }
 
-// await waits for what other programs take their time for.
+// await waits for a condition that other programs bring about.
 func (r *Replicas) await(what string, ok func() bool) {
 	r.t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(50 * time.Millisecond) { //nolint:forbidigo // this is how it waits for a condition
@@ -324,7 +321,7 @@ func answers(at string) (status int) {
 	return response.StatusCode
 }
 
-// daemon is a program that runs beside the tests and writes to a log.
+// daemon is a background program that writes to a log.
 type daemon struct {
 	cmd    *exec.Cmd
 	exited chan struct{}
@@ -343,14 +340,14 @@ func (r *Replicas) run(name, program string, args ...string) *daemon {
 	d.cmd.Dir, d.cmd.Stdout, d.cmd.Stderr = r.dir, log, log
 	d.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC", "ETCD_ENABLE_V2=false"}
 	d.cmd.SysProcAttr = attributes(r.owner)
-	d.cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM // Patroni takes its server with it
+	d.cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM // Patroni ends its server too
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // as for a server
 		err := d.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = d.cmd.Wait() // how it ended is in its log
+			_ = d.cmd.Wait() // its log says how it ended
 		}
 		close(d.exited)
 	}()

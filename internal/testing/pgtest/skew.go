@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Skewed is [Own] with a clock that differs from that of this process: the
-// server's is ahead by that much, or behind if it is negative.
+// Skewed is [Own] with a clock that is ahead of this process's, or behind it if by is
+// negative.
 func Skewed(t testing.TB, by time.Duration) *Cluster {
 	t.Helper()
 	return own(t, by)
@@ -20,8 +20,8 @@ The tests of clocks that differ need it to have the server's clock go wrong:
   make postgres                  installs it where it can
   apt-get install libfaketime    on Debian and Ubuntu`)
 
-// skewed is an environment in which a program sees another time of day. What it
-// measures durations by stays as it is.
+// skewed returns an environment in which a program sees another time of day. Its
+// monotonic clock is unchanged.
 func skewed(by time.Duration) ([]string, error) {
 	found, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	if err != nil {

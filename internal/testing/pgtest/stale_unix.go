@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// A test process that panics or is killed cannot remove its directory. While it
-// lives it holds a lock on a file in there, and whoever starts a server later
-// removes the directories that nobody holds.
+// A test process that panics or is killed cannot remove its directory. While it lives
+// it holds a lock on a file there; the next process that starts a server removes the
+// directories without a locked file.
 
 const lockName = "lock"
 
-// hold marks a new directory as in use until the file is closed or the process
-// ends. The file has its name only once it is locked.
+// hold marks a new directory as in use until the file is closed or the process ends.
+// The file gets its name only after it is locked.
 func hold(dir string) (*os.File, error) {
 	name := filepath.Join(dir, lockName)
 	f, err := os.Create(name + ".new")
@@ -35,9 +35,9 @@ func hold(dir string) (*os.File, error) {
 
 func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// removeStale removes directories that nobody holds any more.
+// removeStale removes directories whose process has ended.
 func removeStale(parent string) {
-	found, _ := filepath.Glob(filepath.Join(parent, directoryPrefix+"*", lockName)) // the pattern is sound
+	found, _ := filepath.Glob(filepath.Join(parent, directoryPrefix+"*", lockName)) // the pattern is valid
 	for _, name := range found {
 		f, err := os.Open(name)
 		if err != nil {

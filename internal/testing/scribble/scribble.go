@@ -1,5 +1,5 @@
-// Package scribble shows who shares memory. A test copies an answer with [Copy],
-// overwrites the answer with [Over], and then looks at what should not have changed.
+// Package scribble detects shared memory. A test copies an answer with [Copy],
+// overwrites the answer with [Over], and then checks what must not have changed.
 package scribble
 
 import (
@@ -15,7 +15,8 @@ func Copy[T any](v T) T {
 	return copyOf(reflect.ValueOf(&v).Elem(), nil).Interface().(T)
 }
 
-// CopyBut is Copy for a store with a planted bug: memory of those types stays shared.
+// CopyBut is Copy for a store with a planted bug: memory of the given types stays
+// shared.
 func CopyBut[T any](v T, shared ...reflect.Type) T {
 	return copyOf(reflect.ValueOf(&v).Elem(), shared).Interface().(T)
 }
@@ -63,8 +64,8 @@ func copyOf(v reflect.Value, shared []reflect.Type) reflect.Value {
 	return out
 }
 
-// Over overwrites all memory that can be reached from v, a pointer, slice or map: what
-// pointers point to, the elements of slices up to their capacity, and the entries of maps.
+// Over overwrites all memory reachable from v, a pointer, slice or map: the targets of
+// pointers, the elements of slices up to their capacity, and the entries of maps.
 func Over(v any) { over(reflect.ValueOf(v), map[uintptr]bool{}) }
 
 func over(v reflect.Value, seen map[uintptr]bool) {
@@ -115,7 +116,7 @@ func over(v reflect.Value, seen map[uintptr]bool) {
 	}
 }
 
-// overwrite gives a plain value another one.
+// overwrite changes a plain value.
 func overwrite(v reflect.Value) {
 	if !v.CanSet() {
 		return

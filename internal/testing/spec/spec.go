@@ -136,9 +136,8 @@ func Lookup(id string) (Requirement, error) {
 // hundred, three from there on.
 var idPattern = regexp.MustCompile(`^[QJSMT]-(0[1-9]|[1-9][0-9]|[1-9][0-9]{2})$`)
 
-// parse reads tab-separated rows of id, layer and statement. Lines that start
-// with # are comments. It refuses rows out of order, so that a merge cannot
-// hide a duplicate.
+// parse reads tab-separated rows of id, layer and statement. Lines that start with #
+// are comments. It rejects rows out of order, so that a merge cannot hide a duplicate.
 func parse(text string) ([]Requirement, error) {
 	var rows []Requirement
 	last := position{family: -1}

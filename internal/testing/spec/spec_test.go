@@ -34,8 +34,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// Faces that have not been divided into layers carry one layer throughout, and
-// the two core documents never carry a face's layer.
+// Faces that are not divided into layers have one layer throughout, and the two core
+// documents never have a face's layer.
 func TestLayersFitDocuments(t *testing.T) {
 	whole := map[Document]Layer{Scheduler: LayerScheduler, Matching: LayerMatching, TaskQueue: LayerTaskQueue}
 	for _, r := range All() {
@@ -93,8 +93,7 @@ func TestCompareFollowsTheCatalogue(t *testing.T) {
 	}
 }
 
-// A fakeTB stands for a test that ends the way the case under test wants. It
-// runs its cleanups in end.
+// A fakeTB stands for a test that ends as the case requires. Its end runs the cleanups.
 type fakeTB struct {
 	testing.TB // only for the unexported method; nil, so anything else panics
 	name       string
