@@ -19,11 +19,11 @@ import (
 
 // Place is where a cluster runs.
 type Place struct {
-	Binary   string    // the gq program
-	Dir      string    // of the logs: NAME.log, JSON lines
-	Log      io.Writer // takes the logs of all nodes instead, if not nil
-	BasePort int       // first of the ports; 0 takes any that are free
-	Env      []string  // more environment, NAME=VALUE
+	Binary   string    // path of the gqlab program
+	Dir      string    // directory of the logs: NAME.log, JSON lines
+	Log      io.Writer // if set, gets the logs of all nodes instead
+	BasePort int       // first port; 0 uses any free ports
+	Env      []string  // additional environment, NAME=VALUE
 }
 
 // A Cluster is a running design.
@@ -32,7 +32,7 @@ type Cluster struct {
 	Public []string // addresses, in the order of their nodes
 
 	place Place
-	data  string // of all nodes that keep something; empty if none does
+	data  string // directory of all nodes' data; empty if no node keeps any
 	mu    sync.Mutex
 	nodes map[string]*node // guarded by mu
 	order []string
@@ -45,7 +45,7 @@ type node struct {
 	ended   chan struct{}
 }
 
-// startTime is how long a design may take until all its nodes serve.
+// startTime is how long a design may take to start all its nodes.
 const startTime = 2 * time.Minute
 
 // Up starts a design and waits until it serves.
@@ -93,15 +93,15 @@ func addresses(ctx context.Context, n, base int) (addrs []string, err error) {
 	return addrs, nil
 }
 
-// The ports that are drawn from lie below those that systems give to whoever asks for any,
-// so that nobody gets one by chance between now and the start of its node, or while that
-// is killed.
+// The ports are below the range from which systems assign ephemeral ports, so that no
+// other process gets one by chance before the node starts, or between a kill and a
+// restart.
 const (
 	firstPort = 20_000
 	ports     = 12_000
 )
 
-// listen finds a free port.
+// listen opens a free port.
 func listen(ctx context.Context) (listener net.Listener, err error) {
 	for range 100 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(ports)))
@@ -112,7 +112,7 @@ func listen(ctx context.Context) (listener net.Listener, err error) {
 	return nil, fmt.Errorf("find a free port: %w", err)
 }
 
-// keep gives a node a directory that lasts until the cluster is stopped.
+// keep gives a node a data directory that lasts until the cluster is stopped.
 func (c *Cluster) keep(p *Process) (err error) {
 	if p.Data == "" {
 		return nil
@@ -140,7 +140,7 @@ func (c *Cluster) start(p Process) error {
 	}
 	n := &node{Process: p, command: command, log: log, ended: make(chan struct{})}
 	go func() {
-		_ = command.Wait() // whoever cares looks at ended
+		_ = command.Wait() // the ended channel reports it
 		close(n.ended)
 	}()
 	c.mu.Lock()
@@ -156,15 +156,15 @@ func (c *Cluster) openLog(name string) (io.WriteCloser, error) {
 	return os.OpenFile(c.LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 }
 
-// shared is a writer that belongs to somebody else.
+// shared is a writer that the cluster must not close.
 type shared struct{ io.Writer }
 
 func (shared) Close() error { return nil }
 
-// LogFile is where a node writes its log.
+// LogFile returns the path of a node's log.
 func (c *Cluster) LogFile(name string) string { return filepath.Join(c.place.Dir, name+".log") }
 
-// Names lists the nodes.
+// Names returns the names of the nodes.
 func (c *Cluster) Names() []string { return c.order }
 
 func (c *Cluster) node(name string) *node {
@@ -173,10 +173,10 @@ func (c *Cluster) node(name string) *node {
 	return c.nodes[name]
 }
 
-// pollInterval is how often a node that starts is asked whether it serves.
+// pollInterval is how often a starting node is polled.
 const pollInterval = 20 * time.Millisecond
 
-// Ready waits until a node serves. One that ends instead is not waited for.
+// Ready waits until a node serves. It returns an error if the node ends instead.
 func (c *Cluster) Ready(ctx context.Context, name string) error {
 	n := c.node(name)
 	if n.Listen == "" {
@@ -211,8 +211,8 @@ func (c *Cluster) Signal(name string, s syscall.Signal) error {
 	return nil
 }
 
-// stopped waits until every thread of a process has stopped, where the system tells:
-// one that is running goes on for a moment.
+// stopped waits until all threads of a process have stopped, if the system can tell: a
+// running thread continues for a moment.
 func stopped(pid int) {
 	for limit := time.Now().Add(stopTime); time.Now().Before(limit); {
 		running := false
@@ -230,11 +230,11 @@ func stopped(pid int) {
 	}
 }
 
-// Restart starts a node again that has ended, and waits until it serves.
+// Restart restarts a node that has ended, and waits until it serves.
 func (c *Cluster) Restart(ctx context.Context, name string) error {
 	n := c.node(name)
 	<-n.ended
-	_ = n.log.Close() // reopened
+	_ = n.log.Close() // start opens it again
 	if err := c.start(n.Process); err != nil {
 		return err
 	}
@@ -244,14 +244,14 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 // stopTime is how long a node may take to end.
 const stopTime = time.Minute
 
-// Stop ends all nodes and removes what they kept.
+// Stop ends all nodes and removes their data.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	nodes := c.nodes
 	c.nodes = nil
 	c.mu.Unlock()
 	for _, n := range nodes {
-		resume(n.command.Process)                     // one that was paused could not end
+		resume(n.command.Process)                     // a paused node could not end
 		_ = n.command.Process.Signal(syscall.SIGTERM) // it may have ended already
 	}
 	hurry := time.NewTimer(stopTime)

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code) //nolint:forbidigo // how TestMain ends
 }
 
-// up starts a design as real processes for the time of a test.
+// up runs a design as real processes during a test.
 func up(t *testing.T, name string) *compare.Cluster {
 	t.Helper()
 	d, err := compare.Find(name)
@@ -45,7 +45,7 @@ func TestCompareWritesItsResults(t *testing.T) {
 	plan.Concurrency, plan.Rate, plan.MaxRate = []int{1, 8}, 100, 100
 	plan.Work = []time.Duration{0}
 	plan.Warmup, plan.Duration, plan.Floor = 50*time.Millisecond, 250*time.Millisecond, 8
-	plan.Limit = time.Minute // on a machine that is busy with other things
+	plan.Limit = time.Minute // long enough for a busy machine
 	dir := t.TempDir()
 	results := measured(t, &plan, filepath.Join(dir, "raw"))
 	if err := results.Write(dir); err != nil {
@@ -100,8 +100,8 @@ func TestCompareWritesItsResults(t *testing.T) {
 	}
 }
 
-// measured carries a plan out. Where the machine stood still for a whole measurement, so
-// that nothing was answered in its time, all of it is done again and takes longer.
+// measured runs a plan. If the machine stalled for a whole measurement, so that nothing
+// was answered in time, it runs all of it again with longer measurements.
 func measured(t *testing.T, plan *compare.Plan, raw string) *compare.Results {
 	t.Helper()
 	for {

@@ -19,9 +19,9 @@ import (
 // ComposePort is the first port that the Compose files publish on the host.
 const ComposePort = 7000
 
-// Compose launches designs with the Compose files of a directory,
-// compose.a.yaml and so on, which must have been built. command is what runs
-// Compose, such as "docker compose".
+// Compose launches designs with the Compose files of a directory, compose.a.yaml and so
+// on, whose images must have been built. command runs Compose, such as "docker
+// compose".
 func Compose(command []string, dir string) Launcher {
 	return func(ctx context.Context, d Design) (System, error) {
 		file := filepath.Join(dir, "compose."+strings.ToLower(d.Name)+".yaml")
@@ -52,7 +52,7 @@ type composed struct {
 }
 
 func (c *composed) Addresses() []string        { return c.public }
-func (c *composed) Memory() map[string]float64 { return nil } // belongs to the engine
+func (c *composed) Memory() map[string]float64 { return nil } // the processes belong to the engine
 func (c *composed) Stop() error                { return c.run(context.Background(), "down", "-v") }
 
 func (c *composed) run(ctx context.Context, args ...string) error {

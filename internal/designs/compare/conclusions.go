@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// conclusions are sentences that the tables support. They quote medians with their
-// ranges, of all cells that they are about, and claim a difference only where the
-// ranges of the repetitions do not overlap.
+// conclusions returns sentences that the tables support. They quote medians with ranges
+// for all cells they are about, and claim a difference only if the ranges of the
+// repetitions do not overlap.
 func (r *Results) conclusions() (found []string) {
 	say := func(format string, args ...any) { found = append(found, fmt.Sprintf(format, args...)) }
 	r.correctness(say)
@@ -34,7 +34,7 @@ func (r *Results) conclusions() (found []string) {
 	return found
 }
 
-// account is what became of the jobs of some rows.
+// account sums up the answers and jobs of some rows.
 type account struct {
 	answers, wrong, errors, heldBack, unsent                  int
 	accepted, inWindow, after, failed, lost, censored, cancel int
@@ -75,8 +75,8 @@ func (r *Results) rowsOf(design string) []Row {
 	return slices.DeleteFunc(slices.Clone(r.Rows), func(row Row) bool { return row.Design != design })
 }
 
-// sound reports whether a design answered rightly and kept its jobs. The speed of
-// one that did not means nothing.
+// sound reports whether a design gave right answers and kept its jobs. Otherwise its
+// speed means nothing.
 func (r *Results) sound(design string) bool {
 	return !slices.ContainsFunc(r.rowsOf(design), func(row Row) bool { return !row.Correct() })
 }
@@ -100,11 +100,10 @@ func (r *Results) correctness(say func(string, ...any)) {
 	}
 }
 
-// quiet is how many cores other processes may use on a machine that does nothing
-// else.
+// quiet is how many cores other processes may use on a quiet machine.
 const quiet = 0.1
 
-// disturbed says whether the machine had something else to do.
+// disturbed says so if the machine was not quiet.
 func (r *Results) disturbed(say func(string, ...any)) {
 	if o := r.Environment.Others; o != nil && o.Mean > quiet {
 		say("Other processes used %.2f of %d cores on average, at most %.2f in one measurement. The machine was not quiet: read the numbers below with that in mind.", o.Mean, r.Environment.Cores, o.Most)
@@ -170,7 +169,7 @@ func (r *Results) pair(a, b string, m metric, say func(string, ...any)) {
 
 func upper(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// slots tells how much of the slots the designs use.
+// slots says how well the designs use their slots.
 func (r *Results) slots(work time.Duration, say func(string, ...any)) {
 	limit := float64(r.Plan.Slots) / work.Seconds()
 	cell := Cell{Work: work, Mix: r.Plan.Mixes[0]}
@@ -181,7 +180,8 @@ func (r *Results) slots(work time.Duration, say func(string, ...any)) {
 	}
 }
 
-// limitsOf are the rates that a design kept and did not keep, over the repetitions.
+// limitsOf returns the rates that a design sustained and did not sustain, over the
+// repetitions, and whether it sustained all offered rates in any of them.
 func (r *Results) limitsOf(design string) (kept, not figure, all bool) {
 	var keptRates, notRates []float64
 	for _, l := range r.Limits {
@@ -198,7 +198,7 @@ func (r *Results) limitsOf(design string) (kept, not figure, all bool) {
 	return figureOf(keptRates), figureOf(notRates), all
 }
 
-// rates tells up to which offered load the designs keep up.
+// rates says which offered load the designs sustain.
 func (r *Results) rates(say func(string, ...any)) {
 	for _, d := range r.Plan.Designs {
 		kept, not, all := r.limitsOf(d)
@@ -238,7 +238,7 @@ func (r *Results) floor(say func(string, ...any)) {
 	}
 	var shares []float64
 	for i := range min(len(f.Node), len(f.Echo)) {
-		if f.Echo[i] > 0 { // else the machine stood still
+		if f.Echo[i] > 0 { // otherwise the machine stalled
 			shares = append(shares, 100*f.Node[i]/f.Echo[i])
 		}
 	}

@@ -1,5 +1,5 @@
-// Package compare starts designs of the task queue as processes of their own,
-// puts each under the same load and writes down what was found.
+// Package compare starts designs of the task queue as separate processes, puts each
+// under the same load and reports the measurements.
 package compare
 
 import (
@@ -7,30 +7,29 @@ import (
 	"strings"
 )
 
-// A Design is a way to run the task queue. To compare another one, add it to
-// Designs.
+// A Design is a way to run the task queue. To compare another one, add it to Designs.
 type Design struct {
 	Name      string
 	Title     string
-	Slots     int // jobs that run at the same time, all nodes together
-	Published int // addresses that its Compose file has, from ComposePort on
-	Addresses int // that Processes needs
+	Slots     int // jobs that run at the same time, on all nodes together
+	Published int // addresses that its Compose file publishes, from ComposePort on
+	Addresses int // how many addresses Processes needs
 	Processes func(addrs []string) []Process
 }
 
-// A Process is one node: the program itself with other arguments.
+// A Process is one node: the program with its own arguments.
 type Process struct {
 	Name   string
 	Args   []string
 	Listen string // empty if it serves nothing
 	Public bool   // clients may call it
-	Data   string // flag that names a directory for what it keeps; empty if it keeps nothing
+	Data   string // flag for its data directory; empty if it keeps no data
 }
 
-// totalSlots is the budget of worker slots of every design.
+// totalSlots is the number of worker slots of every design.
 const totalSlots = 6
 
-// Designs returns what can be compared.
+// Designs returns the designs that can be compared.
 func Designs() []Design {
 	return []Design{designA(), designB(), designC()}
 }
@@ -69,8 +68,8 @@ func designB() Design {
 	}
 }
 
-// designC waits for stable storage before it accepts anything, so it does more
-// than the other two.
+// designC syncs to stable storage before it accepts a job, so it does more than the
+// other two.
 func designC() Design {
 	return Design{
 		Name: "C", Title: "durable engine", Slots: totalSlots, Published: 3, Addresses: 1,
@@ -86,7 +85,7 @@ func designC() Design {
 	}
 }
 
-// single is one node of design B alone, for comparison with the floor.
+// single is one node of design B, for comparison with the floor.
 func single() Design {
 	return Design{
 		Name: "B1", Title: "one monolith", Slots: 1, Addresses: 1,
@@ -96,8 +95,7 @@ func single() Design {
 	}
 }
 
-// floor is a server that answers submits and does nothing: what gRPC itself
-// costs on this machine.
+// floor is a server that only answers submits: the cost of gRPC itself on this machine.
 func floor() Design {
 	return Design{
 		Name: "echo", Title: "bare gRPC", Addresses: 1,

@@ -11,7 +11,7 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 )
 
-// echo answers submits with nothing behind them.
+// echo answers submits without doing anything.
 type echo struct {
 	publicpb.UnimplementedTaskQueuePublicServiceServer
 }
@@ -22,8 +22,7 @@ func (echo) SubmitJob(context.Context, *publicpb.SubmitJobRequest) (*publicpb.Su
 
 const echoID = "00000000-0000-4000-8000-000000000000"
 
-// Echo serves the floor on a listener until ctx ends: plain gRPC without
-// interceptors.
+// Echo serves the floor on a listener until ctx ends: plain gRPC without interceptors.
 func Echo(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer()
 	publicpb.RegisterTaskQueuePublicServiceServer(server, echo{})

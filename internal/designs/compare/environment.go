@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// Environment is where a comparison ran. What the system does not tell is empty
-// or 0.
+// Environment describes where a comparison ran. Unknown values are empty or 0.
 type Environment struct {
 	Commit     string  `json:"commit"`   // that the program was built from
-	Modified   bool    `json:"modified"` // the program was built with changes beside that commit
+	Modified   bool    `json:"modified"` // the program was built with uncommitted changes
 	GoVersion  string  `json:"go_version"`
 	OS         string  `json:"os"`
 	Arch       string  `json:"arch"`
@@ -28,14 +27,13 @@ type Environment struct {
 	Others     *Others `json:"others,omitempty"`
 }
 
-// Others is how much of the processor was used by processes that are no part of
-// the comparison, in cores.
+// Others is how much processor time other processes used, in cores.
 type Others struct {
 	Mean float64 `json:"mean_cores"` // over the whole run
 	Most float64 `json:"most_cores"` // in one measurement
 }
 
-// Set by scripts/compare when it links the program.
+// scripts/compare sets these when it links the program.
 var commit, modified string
 
 func newEnvironment() Environment {
@@ -57,7 +55,7 @@ func newEnvironment() Environment {
 	return e
 }
 
-// commitOf is what the Go command has recorded.
+// commitOf returns what the Go command has recorded.
 func commitOf(info *debug.BuildInfo) (commit string, modified bool) {
 	for _, s := range info.Settings {
 		switch s.Key {
@@ -70,7 +68,7 @@ func commitOf(info *debug.BuildInfo) (commit string, modified bool) {
 	return commit, modified
 }
 
-// field is the value of the first "name : value" line.
+// field returns the value of the first "name : value" line.
 func field(text []byte, name string) string {
 	for line := range bytes.Lines(text) {
 		key, value, _ := strings.Cut(string(line), ":")
@@ -87,23 +85,23 @@ func firstLine(name string) string {
 	return line
 }
 
-// loadAverage is how many processes wanted a core over the last 1, 5 and 15 minutes.
+// loadAverage returns the load averages over 1, 5 and 15 minutes.
 func loadAverage() string {
 	fields := strings.Fields(firstLine("/proc/loadavg"))
 	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
-// usage is processor time until now, in seconds.
+// usage is processor time so far, in seconds.
 type usage struct {
 	at   time.Time
 	busy float64 // of the machine
-	own  float64 // of this process and of all its children that have ended
+	own  float64 // of this process and its ended children
 }
 
-// ticks is how often a second the kernel counts processor time for programs.
+// ticks is the unit of the kernel's processor times, per second.
 const ticks = 100
 
-// usageNow reads the processor time, where the system tells.
+// usageNow reads the processor time, if the system provides it.
 func usageNow() (u usage, ok bool) {
 	stat, self := firstLine("/proc/stat"), firstLine("/proc/self/stat")
 	return parseUsage(time.Now(), stat, self)
@@ -135,7 +133,7 @@ func parseUsage(now time.Time, stat, self string) (u usage, ok bool) {
 	return u, ok
 }
 
-// others is how many cores others have used since an earlier time.
+// others returns how many cores other processes have used since an earlier time.
 func (u usage) others(since usage) float64 {
 	elapsed := u.at.Sub(since.at).Seconds()
 	if elapsed <= 0 {

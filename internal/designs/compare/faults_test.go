@@ -25,7 +25,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// victim is a cluster that is being hurt.
+// victim is a cluster under fault injection.
 type victim struct {
 	*testing.T
 	*compare.Cluster
@@ -55,8 +55,8 @@ func (v *victim) must(err error) {
 	}
 }
 
-// answered makes a call until it is answered with a code. On a slow machine nodes give up
-// on each other before, and one that comes back needs a moment.
+// answered repeats a call until it returns a code. On a slow machine nodes time out on
+// each other first, and a restarted node needs a moment.
 func (v *victim) answered(what string, want codes.Code, call func(context.Context) error) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), patience)
@@ -73,11 +73,11 @@ func (v *victim) answered(what string, want codes.Code, call func(context.Contex
 	}
 }
 
-// submit makes jobs that all nodes have accepted, in design B those of the first one.
+// submit submits jobs until all are accepted, in design B by the first node.
 func (v *victim) submit(n int, ms uint32) (ids []string) {
 	v.Helper()
 	for range n {
-		key := rand.Text() // so that it can be repeated
+		key := rand.Text() // makes it safe to repeat
 		for taskwork.Owner(key, len(v.Public)) != 0 {
 			key = rand.Text()
 		}
@@ -92,7 +92,7 @@ func (v *victim) submit(n int, ms uint32) (ids []string) {
 	return ids
 }
 
-// wait waits for all jobs to have a status.
+// wait waits until all jobs have a status.
 func (v *victim) wait(ids []string, want publicpb.JobStatus) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), patience)
@@ -110,7 +110,7 @@ func (v *victim) wait(ids []string, want publicpb.JobStatus) {
 	}
 }
 
-// ends waits for a job to end, however it does.
+// ends waits until a job has ended in any status.
 func (v *victim) ends(id string) {
 	v.Helper()
 	v.until(id+" does not end", func() bool {
@@ -119,10 +119,10 @@ func (v *victim) ends(id string) {
 	})
 }
 
-// patience is how long something may take that happens in the end.
+// patience is the time limit for what must happen eventually.
 const patience = 2 * time.Minute
 
-// until waits for something to be so.
+// until waits for a condition.
 func (v *victim) until(what string, so func() bool) {
 	v.Helper()
 	ctx, cancel := context.WithTimeout(v.Context(), patience)
@@ -134,15 +134,15 @@ func (v *victim) until(what string, so func() bool) {
 	}
 }
 
-// running makes jobs that take so long that most of that time is left when all of them
-// run, however slow the machine is.
+// running starts jobs that are long enough for most of their time to be left when all
+// of them run, however slow the machine is.
 func (v *victim) running(n int) (ids []string, each time.Duration) {
 	v.Helper()
 	ids, each, _ = v.begin(n)
 	return ids, each
 }
 
-// begin is running, and tells until when none of the jobs can have ended.
+// begin is running, and returns until when no job can have ended.
 func (v *victim) begin(n int) (ids []string, each time.Duration, sure time.Time) {
 	v.Helper()
 	for each = 1600 * time.Millisecond; each < time.Minute; each *= 2 {
@@ -160,9 +160,8 @@ func (v *victim) begin(n int) (ids []string, each time.Duration, sure time.Time)
 	return nil, 0, time.Time{}
 }
 
-// killWhileRunning kills a node while jobs run, after something else was done. Where that
-// took so long that the jobs may have ended before, it begins again, with a new node and
-// other jobs.
+// killWhileRunning calls before and then kills a node while jobs run. If the jobs may
+// have ended by then, it tries again with a new node and new jobs.
 func (v *victim) killWhileRunning(name string, n int, before func()) (ids []string, each time.Duration) {
 	v.Helper()
 	for range 5 {
@@ -200,8 +199,8 @@ func (v *victim) killAndRestart(name string) {
 	v.must(v.Restart(v.Context(), name))
 }
 
-// works wants a short load without a wrong answer or a lost job. Reconnecting
-// takes a moment.
+// works requires a short load without a wrong answer or a lost job. It repeats the
+// load, since reconnecting takes a moment.
 func (v *victim) works() {
 	v.Helper()
 	s := load.DefaultSettings()
@@ -216,7 +215,7 @@ func (v *victim) works() {
 	})
 }
 
-// lines are what a node has logged about an event, as far as it is written.
+// lines returns the complete log lines of a node about an event.
 func (v *victim) lines(name, event string) []taskqueuetest.Line {
 	v.Helper()
 	text, err := os.ReadFile(v.LogFile(name))
@@ -224,7 +223,7 @@ func (v *victim) lines(name, event string) []taskqueuetest.Line {
 	return taskqueuetest.ParseLines(v, text[:bytes.LastIndexByte(text, '\n')+1], event)
 }
 
-// logs waits until a node has written a line with an event about one of the jobs.
+// logs waits until a node has logged an event about one of the jobs.
 func (v *victim) logs(name, event, kind string, ids []string) {
 	v.Helper()
 	v.until(name+" logs no "+event+" "+kind, func() bool { return v.logged(name, event, kind, ids) })
@@ -247,7 +246,7 @@ func TestKillWorker(t *testing.T) {
 	ids, _ := v.killWhileRunning("worker", 6, func() {})
 	queued := v.submit(3, 0)
 	v.must(v.Restart(t.Context(), "worker"))
-	v.wait(ids, publicpb.JobStatus_DONE) // handed out again
+	v.wait(ids, publicpb.JobStatus_DONE) // dispatched again
 	v.wait(queued, publicpb.JobStatus_DONE)
 	v.logs("coordinator", "job_redelivery", "", ids)
 	v.works()
@@ -269,10 +268,10 @@ func TestKillCoordinator(t *testing.T) {
 	t.Parallel()
 	spec.Covers(t, "T-46")
 	v := hurt(t, "A")
-	var waiting []string // while no slot is free: a job on its way to one would be lost
+	var waiting []string // submitted while no slot is free: a job in transit to a slot would be lost
 	running, _ := v.killWhileRunning("coordinator", 6, func() { waiting = v.submit(6, 0) })
 	v.must(v.Restart(t.Context(), "coordinator"))
-	v.wait(running, publicpb.JobStatus_DONE) // outcomes are accepted by the next one
+	v.wait(running, publicpb.JobStatus_DONE) // the restarted coordinator accepts outcomes
 	v.wait(waiting, publicpb.JobStatus_DONE)
 	v.works()
 }
@@ -287,8 +286,8 @@ func TestKillGateway(t *testing.T) {
 	v.works()
 }
 
-// A queue that dies forgets who waits. Nothing can bring that back, but it is
-// noticed.
+// A killed queue forgets the waiting jobs. They cannot be recovered, but their loss is
+// reported.
 func TestKillQueue(t *testing.T) {
 	t.Parallel()
 	spec.Covers(t, "T-94", "T-95", "T-267")
@@ -309,8 +308,8 @@ func TestKillQueue(t *testing.T) {
 	v.logs("gateway", rpc.EventAnomaly, "queued_not_in_queue", lost[:1])
 }
 
-// A job service that dies forgets all jobs and keys. Those that others still
-// hold are reported when they turn up.
+// A killed job service forgets all jobs and keys. Jobs that other services still hold
+// are reported when they turn up.
 func TestKillJob(t *testing.T) {
 	t.Parallel()
 	spec.Covers(t, "T-226", "T-261", "T-267")
@@ -351,7 +350,7 @@ func TestKillResult(t *testing.T) {
 	ids := v.submit(2, 0)
 	v.wait(ids, publicpb.JobStatus_DONE)
 	running, each := v.killWhileRunning("result", 6, func() {})
-	rpc.Wait(t.Context(), each) // outcomes are reported meanwhile, in vain
+	rpc.Wait(t.Context(), each) // workers report outcomes meanwhile, without success
 	v.wait(running, publicpb.JobStatus_RUNNING)
 	v.must(v.Restart(t.Context(), "result"))
 	v.wait(running, publicpb.JobStatus_DONE)
@@ -363,7 +362,7 @@ func TestKillResult(t *testing.T) {
 	v.works()
 }
 
-// A service that pauses loses nothing.
+// Pausing a service loses nothing.
 func TestPauseEachService(t *testing.T) {
 	t.Parallel()
 	spec.Covers(t, "T-46", "T-216")
@@ -372,7 +371,7 @@ func TestPauseEachService(t *testing.T) {
 		ids := v.submit(12, 50)
 		v.must(v.Signal(name, syscall.SIGSTOP))
 		wait, want := patience, codes.OK
-		if name == "gateway" || name == "job" { // which have to answer
+		if name == "gateway" || name == "job" { // these must answer the call
 			wait, want = 300*time.Millisecond, codes.DeadlineExceeded
 		}
 		v.answered("status while "+name+" is paused", want, func(ctx context.Context) error {
@@ -388,7 +387,7 @@ func TestPauseEachService(t *testing.T) {
 	for _, name := range v.Names() {
 		for _, l := range v.lines(name, rpc.EventAnomaly) {
 			if l.Text("method") == "CancelJob" && l.Text("anomaly") == "queued_not_in_queue" {
-				v.ends(l.Text("job_id")) // it was on its way to a worker for longer than the cancel looked
+				v.ends(l.Text("job_id")) // it was in transit to a worker for longer than the cancel retried
 				continue
 			}
 			t.Errorf("%s logged an anomaly: %v", name, l)
@@ -396,8 +395,8 @@ func TestPauseEachService(t *testing.T) {
 	}
 }
 
-// A queue that pauses for longer than a call may take loses nothing either: neither what
-// is asked for meanwhile and answered to nobody, nor a job that is to be canceled.
+// A queue paused for longer than a call's deadline loses nothing either: neither jobs
+// fetched by calls that timed out, nor a job that is being canceled.
 func TestPauseQueueForLong(t *testing.T) {
 	t.Parallel()
 	spec.Covers(t, "T-46")
@@ -412,7 +411,7 @@ func TestPauseQueueForLong(t *testing.T) {
 	if status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("cancel while the queue is paused: %v", err)
 	}
-	v.wait(ids, publicpb.JobStatus_DONE) // and their slots ask for more
+	v.wait(ids, publicpb.JobStatus_DONE) // and their slots fetch more
 	rpc.Wait(t.Context(), 2*time.Second)
 	v.must(v.Signal("queue", syscall.SIGCONT))
 	v.wait(waiting, publicpb.JobStatus_DONE)
@@ -420,12 +419,12 @@ func TestPauseQueueForLong(t *testing.T) {
 	v.works()
 }
 
-// A node of design B that dies takes its own jobs along, and no others.
+// A killed node of design B loses its own jobs, and no others.
 func TestKillNode(t *testing.T) {
 	t.Parallel()
 	spec.Covers(t, "T-20", "T-267")
 	v := hurt(t, "B")
-	kept := v.submit(1, 0) // of node 0
+	kept := v.submit(1, 0) // owned by node 0
 	other := dial(t, v.Public[3])
 	lost := &publicpb.GetJobStatusRequest{}
 	v.answered("submit", codes.OK, func(ctx context.Context) error {
@@ -442,8 +441,8 @@ func TestKillNode(t *testing.T) {
 	v.works()
 }
 
-// Design C loses nothing that it has accepted: not what waits, not what runs, not
-// what has ended, not the keys of submits.
+// Design C loses nothing it has accepted: waiting, running or ended jobs, or the keys
+// of submits.
 func TestKillServer(t *testing.T) {
 	t.Parallel()
 	v := hurt(t, "C")

@@ -7,14 +7,14 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 )
 
-// A figure is what the repetitions of a measurement have given.
+// A figure summarises the repetitions of a measurement.
 type figure struct {
 	median, low, high float64
-	bound             bool // at least one of them is a lower bound, so the true values may be higher
+	bound             bool // at least one value is a lower bound, so the true values may be higher
 	n                 int  // repetitions
 }
 
-// figureOf takes the lower of two middle values.
+// figureOf uses the lower of two middle values as the median.
 func figureOf(values []float64) (f figure) {
 	if len(values) == 0 {
 		return f
@@ -23,7 +23,7 @@ func figureOf(values []float64) (f figure) {
 	return figure{median: sorted[(len(sorted)-1)/2], low: sorted[0], high: sorted[len(sorted)-1], n: len(sorted)}
 }
 
-// text is "median (low–high)"; lower bounds begin with ≥.
+// text returns "median (low–high)"; lower bounds begin with ≥.
 func (f figure) text(digits int) string {
 	if f.n == 0 {
 		return "–"
@@ -44,7 +44,7 @@ func (f figure) above(g figure) bool {
 	return f.n > 1 && g.n > 1 && f.low > g.high && !g.bound
 }
 
-// bounded is a figure of a latency, marked if it is a lower bound.
+// bounded formats a latency, marked if it is a lower bound.
 func bounded(l load.Latency, v float64) string {
 	if l.Bound(v) {
 		return fmt.Sprintf("≥ %.1f", v)
@@ -52,7 +52,7 @@ func bounded(l load.Latency, v float64) string {
 	return fmt.Sprintf("%.1f", v)
 }
 
-// A metric is a figure of a report.
+// A metric selects a value of a report.
 type metric struct {
 	name   string
 	digits int
@@ -85,7 +85,7 @@ var (
 	doneP99           = latency("99th percentile of submit to done", 0, doneOf, p99)
 )
 
-// repetitions are the rows of a cell of a design.
+// repetitions returns the rows of a design's cell.
 func (r *Results) repetitions(design string, cell Cell) (rows []Row) {
 	for _, row := range r.Rows {
 		if row.Design == design && row.Cell == cell {
@@ -95,7 +95,7 @@ func (r *Results) repetitions(design string, cell Cell) (rows []Row) {
 	return rows
 }
 
-// figure is a metric of a cell of a design.
+// figure returns a metric of a design's cell.
 func (r *Results) figure(design string, cell Cell, m metric) figure {
 	var values []float64
 	bound := false
@@ -108,8 +108,8 @@ func (r *Results) figure(design string, cell Cell, m metric) figure {
 	return f
 }
 
-// cells are those that were measured: the closed loops of the plan, then the open
-// ones by rate.
+// cells returns the measured cells: the closed loops of the plan, then the open ones by
+// rate.
 func (r *Results) cells() (closed, open []Cell) {
 	closed = r.Plan.Cells()
 	for _, row := range r.Rows {

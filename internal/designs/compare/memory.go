@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Memory is the resident memory of each node, in MiB. Nodes of which it cannot
-// be told are missing.
+// Memory returns the resident memory of each node in MiB. Nodes for which it is unknown
+// are missing.
 func (c *Cluster) Memory() map[string]float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

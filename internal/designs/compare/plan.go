@@ -9,31 +9,31 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 )
 
-// A Plan is what is measured of every design. It is stored with the results.
+// A Plan is what is measured for every design. It is stored with the results.
 type Plan struct {
 	Designs     []string        `json:"designs"`
 	Concurrency []int           `json:"concurrency"` // clients of the closed loops
 	Work        []time.Duration `json:"work_ns"`     // of the jobs
-	Mixes       []load.Mix      `json:"mixes"`       // the first is measured with every concurrency and work, the others with MixClients and the first work
+	Mixes       []load.Mix      `json:"mixes"`       // the first is combined with every concurrency and work, the others with MixClients and the first work
 	MixClients  int             `json:"mix_clients"`
 	Repetitions int             `json:"repetitions"`
-	Rate        float64         `json:"rate"`        // first rate of the open loops; 0 leaves them out
-	MaxRate     float64         `json:"max_rate"`    // no higher rate is offered
-	Limit       time.Duration   `json:"limit_ns"`    // a 99th percentile above it means that a rate is not kept
-	Backlog     time.Duration   `json:"backlog_ns"`  // a closed loop has at most as many open jobs as the slots work off in this time,
+	Rate        float64         `json:"rate"`        // first rate of the open loops; 0 omits them
+	MaxRate     float64         `json:"max_rate"`    // highest rate offered
+	Limit       time.Duration   `json:"limit_ns"`    // a rate counts as not sustained if the 99th percentile is higher
+	Backlog     time.Duration   `json:"backlog_ns"`  // a closed loop has at most as many open jobs as the slots complete in this time,
 	MaxBacklog  int             `json:"max_backlog"` // and at most this many
-	Relaunch    bool            `json:"relaunch"`    // each measurement gets a design that was started for it
+	Relaunch    bool            `json:"relaunch"`    // start the design anew for each measurement
 	Warmup      time.Duration   `json:"warmup_ns"`   // before each measurement
 	Duration    time.Duration   `json:"duration_ns"` // of each measurement
-	Drain       time.Duration   `json:"drain_ns"`    // how long jobs may take to end after it
+	Drain       time.Duration   `json:"drain_ns"`    // how long jobs may take to end afterwards
 	Payload     uint32          `json:"payload_bytes"`
 	Connections int             `json:"connections"`
 	Seed        uint64          `json:"seed"`
 	Slots       int             `json:"total_worker_slots"`
-	Floor       int             `json:"floor_clients"` // of the comparison with bare gRPC; 0 leaves it out
+	Floor       int             `json:"floor_clients"` // clients for the comparison with bare gRPC; 0 omits it
 }
 
-// The mixes: as many of each, mostly writes, mostly reads.
+// The mixes: equal shares, mostly writes, mostly reads.
 var (
 	evenMix  = load.Mix{Submit: 1, Status: 1, Result: 1}
 	writeMix = load.Mix{Submit: 4, Status: 1, Result: 1}
@@ -52,8 +52,8 @@ func FullPlan() Plan {
 	}
 }
 
-// QuickPlan takes about a minute. It shows that everything works, and no
-// difference between designs: each cell is measured once.
+// QuickPlan takes about a minute. It shows that everything works, but no difference
+// between designs, since each cell is measured once.
 func QuickPlan() Plan {
 	p := FullPlan()
 	p.Concurrency = []int{1, 16}
@@ -74,7 +74,7 @@ type Cell struct {
 	Mix         load.Mix      `json:"mix"`
 }
 
-// Cells is the matrix of closed loops: every concurrency with every work and the
+// Cells returns the matrix of closed loops: every concurrency with every work and the
 // first mix, then the other mixes.
 func (p Plan) Cells() (cells []Cell) {
 	for _, work := range p.Work {
@@ -88,15 +88,15 @@ func (p Plan) Cells() (cells []Cell) {
 	return cells
 }
 
-// openClients is the most requests an open loop has under way.
+// openClients is the maximum number of concurrent requests of an open loop.
 const openClients = 512
 
-// open is the cell of an open loop: the first mix, and jobs that take no time.
+// open returns the cell of an open loop: the first mix, and jobs that take no time.
 func (p Plan) open(rate float64) Cell {
 	return Cell{Concurrency: openClients, Rate: rate, Mix: p.Mixes[0]}
 }
 
-// Name tells cells apart, in file names too.
+// Name returns a unique name, which file names use too.
 func (c Cell) Name() string {
 	loop := fmt.Sprintf("closed-%d", c.Concurrency)
 	if c.Rate > 0 {
@@ -105,8 +105,8 @@ func (c Cell) Name() string {
 	return fmt.Sprintf("%s-work%dms-mix%d-%d-%d", loop, c.Work.Milliseconds(), c.Mix.Submit, c.Mix.Status, c.Mix.Result)
 }
 
-// backlog is the most jobs that may be open in a cell. An open loop has no such
-// limit: what a design cannot work off must show.
+// backlog limits the open jobs of a cell. An open loop has no limit: a backlog that a
+// design cannot work off must show.
 func (p Plan) backlog(c Cell) int {
 	if c.Rate > 0 {
 		return math.MaxInt
@@ -125,15 +125,16 @@ func (p Plan) settings(c Cell, targets []string) load.Settings {
 	return s
 }
 
-// What the expected time of a plan is made of, beside its warm-ups and durations.
+// What the expected time of a plan consists of, in addition to its warm-ups and
+// durations.
 const (
 	launchTime   = 1500 * time.Millisecond // to start and to stop a design
-	overloadTime = 15 * time.Second        // to work off what a rate has left that was too high, with the measured time of a full plan
-	firstSteps   = 5                       // rates offered in the first search of a design,
-	laterSteps   = 2                       // and in the others, which know where to begin
+	overloadTime = 15 * time.Second        // to work off the backlog of too high a rate, as measured in a full plan
+	firstSteps   = 5                       // rates offered in a design's first search,
+	laterSteps   = 2                       // and in the others, which start near the result
 )
 
-// measurements is how many closed loops a plan has, and about how many open ones.
+// measurements returns how many closed loops a plan has, and about how many open ones.
 func (p Plan) measurements() (closed, open int) {
 	closed = p.Repetitions * len(p.Designs) * len(p.Cells())
 	if p.Rate > 0 {
@@ -143,7 +144,7 @@ func (p Plan) measurements() (closed, open int) {
 	return closed, open
 }
 
-// Expected is about how long the plan takes on two cores.
+// Expected returns about how long the plan takes on two cores.
 func (p Plan) Expected() time.Duration {
 	each := p.Warmup + p.Duration + launchTime
 	total := time.Duration(0)
@@ -158,7 +159,7 @@ func (p Plan) Expected() time.Duration {
 	}
 	_, open := p.measurements()
 	total += time.Duration(open) * each
-	if p.Rate > 0 && p.MaxRate > 20*p.Rate { // far enough for designs to break
+	if p.Rate > 0 && p.MaxRate > 20*p.Rate { // high enough to overload the designs
 		total += time.Duration(p.Repetitions*len(p.Designs)) * min(overloadTime, p.Duration*3/2)
 	}
 	if p.Floor > 0 {
@@ -167,34 +168,34 @@ func (p Plan) Expected() time.Duration {
 	return total
 }
 
-// floorRounds is how often the floor is measured, at least as often as a cell.
+// floorRounds is how often the floor is measured: once per repetition.
 func (p Plan) floorRounds() int { return max(1, p.Repetitions) }
 
-// The rates of open loops are on a grid: each is about 1.4 times the one before.
+// The rates of open loops form a grid: each is about 1.4 times the one before.
 func (p Plan) gridRate(k int) float64 {
 	rate, _ := strconv.ParseFloat(strconv.FormatFloat(p.Rate*math.Pow(2, float64(k)/2), 'g', 2, 64), 64) // two digits
 	return rate
 }
 
-// lowestStep is how far below the first rate is looked for one that is kept.
+// lowestStep is how many steps below the first rate the search goes.
 const lowestStep = -8
 
-// A Limit is what a search for the rate that a design keeps has found.
+// A Limit is the result of a search for the highest rate that a design sustains.
 type Limit struct {
 	Design     string  `json:"design"`
 	Repetition int     `json:"repetition"`
-	Kept       float64 `json:"kept"`     // the highest rate kept; 0 if none was
-	NotKept    float64 `json:"not_kept"` // the lowest rate not kept; 0 if all were
-	Why        string  `json:"why"`      // it was not
+	Kept       float64 `json:"kept"`     // the highest rate sustained; 0 if none was
+	NotKept    float64 `json:"not_kept"` // the lowest rate not sustained; 0 if all were
+	Why        string  `json:"why"`      // it was not sustained
 }
 
-// search offers rates until it knows two neighbours of which the lower one is kept
-// and the higher one is not. The first search doubles from the first rate on and
-// then looks at the middle; others begin at known, the step that the first one
-// found, and take single steps. try reports why a rate is not kept.
+// search offers rates until it knows two adjacent ones of which a design sustains only
+// the lower. The first search doubles from the first rate and then tries the middle;
+// others start at known, the step that the first one found, and take single steps. try
+// returns why a rate is not sustained.
 func (p Plan) search(known *int, try func(rate float64) (why string, err error)) (l Limit, kept int, err error) {
 	const none = 1 << 20
-	low, high := lowestStep-1, none // the highest step kept, the lowest not kept
+	low, high := lowestStep-1, none // the highest step sustained, the lowest not sustained
 	step, stride := 0, 2
 	if known != nil {
 		step, stride = *known, 1
@@ -230,7 +231,7 @@ func (p Plan) search(known *int, try func(rate float64) (why string, err error))
 // achieved is the share of the offered requests that must be answered in time.
 const achieved = 0.95
 
-// broken tells why a design did not keep a rate; it is empty if it did.
+// broken returns why a design did not sustain a rate, empty if it did.
 func (p Plan) broken(rate float64, r *load.Report) string {
 	if r.PerSecond < achieved*rate {
 		return fmt.Sprintf("answered %.0f of %.0f requests/s", r.PerSecond, rate)

@@ -21,7 +21,8 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// planted is a design in this process whose jobs are done at once, with a fault.
+// planted is a design in this process that completes jobs at once, with a planted
+// fault.
 type planted struct {
 	publicpb.UnimplementedTaskQueuePublicServiceServer
 	fault string
@@ -85,7 +86,7 @@ func (p *planted) GetJobResult(_ context.Context, r *publicpb.GetJobResultReques
 	return &publicpb.GetJobResultResponse{JobId: r.GetJobId(), ResultReady: true, TerminalStatus: publicpb.JobStatus_DONE, OutputBytes: output, Checksum: taskwork.Checksum(output)}, nil
 }
 
-// plant launches designs in this process: the name is the fault.
+// plant launches designs in this process; a design's name selects its fault.
 func plant(t *testing.T) compare.Launcher {
 	t.Helper()
 	return func(ctx context.Context, d compare.Design) (compare.System, error) {
@@ -100,7 +101,7 @@ func plant(t *testing.T) compare.Launcher {
 	}
 }
 
-// A comparison shows the faults of a design, wherever its numbers stand.
+// A comparison shows the faults of a design, however good its numbers are.
 func TestPlantedFaultsShow(t *testing.T) {
 	plan := compare.QuickPlan()
 	plan.Concurrency, plan.Work, plan.Rate, plan.Floor, plan.Repetitions = []int{4}, []time.Duration{0}, 0, 0, 2
@@ -111,7 +112,7 @@ func TestPlantedFaultsShow(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var r *compare.Results
-	for ; ; plan.Duration *= 4 { // as long as the machine stands still
+	for ; ; plan.Duration *= 4 { // retry while the machine stalls
 		var err error
 		r, err = compare.Run(t.Context(), plan, designs, plant(t), compare.Watch{Say: t.Logf, Raw: filepath.Join(dir, "raw")})
 		if err != nil {
@@ -165,12 +166,12 @@ func TestPlantedFaultsShow(t *testing.T) {
 	}
 }
 
-// Rates go up until a design breaks, as far as the plan goes.
+// Rates increase until a design fails, up to the plan's maximum.
 func TestOpenLoopsGoUp(t *testing.T) {
 	plan := compare.QuickPlan()
 	plan.Concurrency, plan.Work, plan.Floor = []int{1}, []time.Duration{0}, 0
 	plan.Rate, plan.MaxRate, plan.Warmup, plan.Duration = 2000, 2000, 20*time.Millisecond, 300*time.Millisecond
-	plan.Limit = time.Nanosecond // nobody keeps that
+	plan.Limit = time.Nanosecond // no design sustains that
 	designs := []compare.Design{{Name: "honest", Slots: plan.Slots}}
 	r, err := compare.Run(t.Context(), plan, designs, plant(t), compare.Watch{Say: t.Logf})
 	if err != nil {
@@ -185,7 +186,7 @@ func TestOpenLoopsGoUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Limits[0].NotKept == 0 || plan.Duration > 15*time.Second { // else the machine stood still
+		if r.Limits[0].NotKept == 0 || plan.Duration > 15*time.Second { // otherwise the machine stalled
 			break
 		}
 	}

@@ -20,9 +20,9 @@ import (
 // a chart is one plot: a line for each design.
 type chart struct {
 	name, title, x, y string
-	least             float64 // on a logarithmic scale smaller values are drawn as this; 0 is a linear scale
+	least             float64 // smaller values are drawn as this on a logarithmic scale; 0 is a linear scale
 	cells             []Cell
-	at                func(Cell) float64 // where a cell is on the x axis
+	at                func(Cell) float64 // position of a cell on the x axis
 	metric            metric
 }
 
@@ -45,7 +45,7 @@ func (r *Results) charts() []chart {
 	return charts
 }
 
-// series are the points of a line with the range of each.
+// series is the points of a line with the range of each.
 type series struct {
 	plotter.XYs
 	plotter.YErrors
@@ -64,7 +64,7 @@ func (r *Results) series(c chart, design string) (s series) {
 	return s
 }
 
-// lineColors are told apart by the colour-blind too.
+// lineColors are distinct for colour-blind readers too.
 var lineColors = []color.Color{
 	color.RGBA{0x00, 0x72, 0xb2, 0xff}, color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff},
 }
@@ -138,8 +138,8 @@ func (r *Results) draw(c chart) (*plot.Plot, error) {
 	return p, nil
 }
 
-// scale sets the axes: ticks below the points, and room for the legend above
-// them. Clients and rates grow by factors, so that is how they are drawn.
+// scale sets the axes: ticks at the points, and room for the legend above them. Clients
+// and rates grow by factors, so their scale is logarithmic.
 func scale(p *plot.Plot, c chart, xs, ys []float64) {
 	slices.Sort(xs)
 	xs = slices.Compact(xs)

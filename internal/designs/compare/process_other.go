@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// pause is a signal that nobody sends: processes cannot be stopped here.
+// pause is a signal that is never sent: this system cannot stop processes.
 const pause = syscall.Signal(-1)
 
 func ownGroup(*exec.Cmd) {}

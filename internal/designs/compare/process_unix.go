@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// ownGroup keeps the terminal's interrupt from nodes, which are ended in order.
+// ownGroup keeps the terminal's interrupt from nodes, which Stop ends in order.
 func ownGroup(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // pause is the signal that stops a process until it is resumed.
 const pause = syscall.SIGSTOP
 
-// resume lets a process go on that was paused.
+// resume lets a paused process continue.
 func resume(p *os.Process) { _ = p.Signal(syscall.SIGCONT) } // it may have ended

@@ -9,8 +9,7 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 )
 
-// Markdown is the report for people. Every sentence with a number in it is
-// computed from the rows.
+// Markdown returns the report. Every sentence with a number is computed from the rows.
 func (r *Results) Markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Task queue: designs %s compared\n\n", listed(r.Plan.Designs))
@@ -31,7 +30,7 @@ func (r *Results) Markdown() string {
 	return b.String()
 }
 
-// listed is "A, B and C".
+// listed returns "A, B and C".
 func listed(names []string) string {
 	if n := len(names) - 1; n > 0 {
 		return strings.Join(names[:n], ", ") + " and " + names[n]
@@ -39,7 +38,7 @@ func listed(names []string) string {
 	return strings.Join(names, "")
 }
 
-// method says how the numbers came about.
+// method describes how the numbers were measured.
 func (r *Results) method(b *strings.Builder) {
 	p := r.Plan
 	b.WriteString("\n## Method\n\nThe settings are the same for every design; the whole of them is in `settings.json`.\n\n")
@@ -95,7 +94,7 @@ func (r *Results) table(b *strings.Builder, title, note string, cells []Cell, me
 	})
 }
 
-// lines writes a line for every cell of every design that was measured.
+// lines writes a line for every measured cell of every design.
 func (r *Results) lines(b *strings.Builder, cells []Cell, columns func(design string, cell Cell) []string) {
 	for _, cell := range cells {
 		for _, d := range r.Plan.Designs {

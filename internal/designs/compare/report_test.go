@@ -15,7 +15,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// madeUp is a report with a speed: so many requests/s, latencies that fall with it.
+// madeUp makes a report with so many requests/s and matching latencies.
 func madeUp(perSecond float64) *load.Report {
 	l := load.Latency{P50: 1000 / perSecond, P95: 2000 / perSecond, P99: 3000 / perSecond, Max: 4000 / perSecond}
 	r := &load.Report{PerSecond: perSecond, Methods: map[string]load.MethodReport{}, Seconds: 10}
@@ -26,7 +26,7 @@ func madeUp(perSecond float64) *load.Report {
 	return r
 }
 
-// results of a plan, made by a function instead of measurements.
+// results makes the results of a plan with a function instead of measurements.
 func results(p Plan, make func(design string, cell Cell, rep int) *load.Report) *Results {
 	r := &Results{Plan: p, Version: "gq test", Command: "gq compare", StartedAt: time.Unix(0, 0), Environment: newEnvironment()}
 	for rep := 1; rep <= p.Repetitions; rep++ {
@@ -57,8 +57,7 @@ func wants(t *testing.T, text string, parts ...string) {
 	}
 }
 
-// A difference is claimed where the ranges of the repetitions are apart, and
-// nowhere else.
+// A difference is claimed if and only if the ranges of the repetitions do not overlap.
 func TestConclusionsClaimOnlyWhatRangesShow(t *testing.T) {
 	p := smallPlan("A", "B", "C")
 	r := results(p, func(d string, cell Cell, rep int) *load.Report {
@@ -81,7 +80,7 @@ func TestConclusionsClaimOnlyWhatRangesShow(t *testing.T) {
 		"| closed 1 | 0s | 1/1/1 | B | 1200 (1100–1300) | 400 (367–433) |",
 		"| 0.83 (0.77–0.91) / 1.67 (1.54–1.82) / 2.50 (2.31–2.73) |",
 	)
-	// One repetition that was lucky is no result.
+	// A single lucky repetition is not a result.
 	r = results(p, func(d string, _ Cell, rep int) *load.Report {
 		if d == "B" && rep == 2 {
 			return madeUp(9000)
@@ -104,7 +103,7 @@ func TestConclusionsClaimOnlyWhatRangesShow(t *testing.T) {
 	}
 }
 
-// A design that is wrong is named with its faults, and its speed is not compared.
+// A design with wrong answers is named with its faults, and its speed is not compared.
 func TestReportNamesTheWrong(t *testing.T) {
 	r := results(smallPlan("A", "B", "C"), func(d string, _ Cell, rep int) *load.Report {
 		report := madeUp(1000 + float64(rep))
@@ -131,8 +130,8 @@ func TestReportNamesTheWrong(t *testing.T) {
 	}
 }
 
-// Censored jobs show where they are: in the conclusions, in the table of jobs and
-// at every figure that they decide.
+// Censored jobs are visible in the conclusions, in the table of jobs and at every
+// figure that depends on them.
 func TestReportShowsCensoredJobs(t *testing.T) {
 	r := results(smallPlan("A", "B"), func(d string, _ Cell, rep int) *load.Report {
 		report := madeUp(1000)
@@ -151,7 +150,7 @@ func TestReportShowsCensoredJobs(t *testing.T) {
 	if text := r.Markdown(); strings.Contains(text, "≥ 1 (") || strings.Contains(text, "≥ 2 (") {
 		t.Error("figures are marked that no censored job decides")
 	}
-	// What may be higher than it looks is not below anything.
+	// A lower bound is never below anything.
 	bound, other := figure{median: 1, low: 1, high: 2, n: 3, bound: true}, figure{median: 5, low: 4, high: 6, n: 3}
 	if other.above(bound) {
 		t.Error("a lower bound is said to be lower")
@@ -186,8 +185,8 @@ func TestFigures(t *testing.T) {
 	wants(t, r.Markdown(), line, "| done p50 | done p95 | done p99 |", "| 950 (950–950) | 995 (995–995) | 999 (999–999) |")
 }
 
-// A search ends at two neighbours of the grid, the one kept and the other not,
-// wherever a design breaks and wherever it begins.
+// A search ends at two adjacent rates, the lower sustained and the higher not, wherever
+// a design fails and wherever the search starts.
 func TestSearch(t *testing.T) {
 	p := smallPlan("A")
 	for capacity := 40.0; capacity < 300_000; capacity *= 1.13 {
@@ -269,7 +268,7 @@ func TestARateIsKept(t *testing.T) {
 	}
 }
 
-// The whole of a full run, without raw data, is small enough to be committed.
+// The results of a full run, without raw data, are small enough to commit.
 func TestResultsAreSmall(t *testing.T) {
 	p := smallPlan("A", "B", "C")
 	r := results(p, func(_ string, cell Cell, _ int) *load.Report {
@@ -312,8 +311,7 @@ func TestResultsAreSmall(t *testing.T) {
 	}
 }
 
-// A plan says how long it takes: the full one as long as it must for ranges to
-// mean something.
+// A plan says how long it takes: the full one long enough for meaningful ranges.
 func TestPlansTakeTheirTime(t *testing.T) {
 	spec.Covers(t, "T-276")
 	full := smallPlan("A", "B", "C")
@@ -363,7 +361,7 @@ func TestProcessorTimeOfOthers(t *testing.T) {
 	if !ok {
 		t.Fatal("not read")
 	}
-	// In ten seconds the machine was busy for 15, of which 12 were ours.
+	// In ten seconds the machine was busy for 15 core seconds, 12 of them ours.
 	after, ok := parseUsage(begin.Add(10*time.Second), stat(2500, 600), fmt.Sprintf(self, 500, 150, 800, 250))
 	if got := after.others(before); !ok || got < 0.299 || got > 0.301 {
 		t.Errorf("others used %v cores, want 0.3: %+v, %+v", got, before, after)

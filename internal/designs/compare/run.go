@@ -11,16 +11,16 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 )
 
-// Results are everything that was measured.
+// Results are all measurements of a comparison.
 type Results struct {
-	Command     string      `json:"command"` // that makes them again
+	Command     string      `json:"command"` // that reproduces them
 	Version     string      `json:"version"`
 	StartedAt   time.Time   `json:"started_at"`
 	Seconds     float64     `json:"seconds"`
 	How         string      `json:"how"` // processes or compose
 	Environment Environment `json:"environment"`
 	Plan        Plan        `json:"plan"`
-	Rows        []Row       `json:"rows"` // in the order in which they were measured
+	Rows        []Row       `json:"rows"` // in the order of measurement
 	Limits      []Limit     `json:"limits,omitempty"`
 	Floor       *Floor      `json:"floor,omitempty"`
 }
@@ -30,13 +30,13 @@ type Row struct {
 	Design     string             `json:"design"`
 	Cell       Cell               `json:"cell"`
 	Repetition int                `json:"repetition"`             // from 1 on
-	Memory     map[string]float64 `json:"memory_mib,omitempty"`   // resident, of each node, after the measurement
+	Memory     map[string]float64 `json:"memory_mib,omitempty"`   // resident, by node, after the measurement
 	Others     *float64           `json:"others_cores,omitempty"` // processor time of other processes, from before the design was started until it had stopped
 	*load.Report
 }
 
 // Floor compares submits to one monolith with submits to a bare gRPC server, in
-// rounds of one each.
+// alternating rounds.
 type Floor struct {
 	Clients int       `json:"clients"`
 	Echo    []float64 `json:"echo_per_second"`
@@ -50,10 +50,10 @@ type System interface {
 	Stop() error
 }
 
-// Addresses are where clients call.
+// Addresses returns the addresses that clients call.
 func (c *Cluster) Addresses() []string { return c.Public }
 
-// A Launcher brings a design up.
+// A Launcher starts a design.
 type Launcher func(context.Context, Design) (System, error)
 
 // Processes launches designs as processes on this machine.
@@ -68,14 +68,14 @@ func Processes(p Place) Launcher {
 	}
 }
 
-// Watch is what a comparison tells while it runs.
+// Watch reports on a running comparison.
 type Watch struct {
-	Say func(format string, args ...any) // is told of each step
-	Raw string                           // directory for every request and job of every measurement; empty keeps none
+	Say func(format string, args ...any) // called for each step
+	Raw string                           // directory for every request and job of every measurement; empty for none
 }
 
-// Run measures a plan. The designs take turns: in every repetition each cell is
-// measured of all of them before the next cell, and each time another one begins.
+// Run measures a plan. The designs alternate: in every repetition each cell is measured
+// for all of them before the next cell, starting with a different design each time.
 func Run(ctx context.Context, p Plan, designs []Design, launch Launcher, w Watch) (_ *Results, err error) {
 	p.Designs = nil
 	for _, d := range designs {
@@ -112,22 +112,22 @@ func Run(ctx context.Context, p Plan, designs []Design, launch Launcher, w Watch
 	return r, nil
 }
 
-// session is a comparison under way.
+// session is a running comparison.
 type session struct {
 	Watch
 	plan         Plan
 	launch       Launcher
 	results      *Results
-	closed, open int // measurements still to come, of open loops about
+	closed, open int // remaining measurements; open is an estimate
 
-	system     System // that runs; nil if none does
+	system     System // the running one, or nil
 	design     string // its name
 	before     usage  // when it was started
-	foreign    bool   // designs run elsewhere, not as children of this process
+	foreign    bool   // designs are not child processes of this one
 	mostOthers float64
 }
 
-// turn is the order of the designs: each time another one begins.
+// turn returns the order of the designs, which rotates.
 func turn(designs []Design, n int) (order []Design) {
 	for i := range designs {
 		order = append(order, designs[(i+n)%len(designs)])
@@ -159,7 +159,7 @@ func (s *session) closedLoops(ctx context.Context, designs []Design) error {
 	return nil
 }
 
-// openLoops searches the rate that each design keeps, once in every repetition.
+// openLoops searches for the rate that each design sustains, once per repetition.
 func (s *session) openLoops(ctx context.Context, designs []Design) error {
 	if s.plan.Rate <= 0 {
 		return nil
@@ -217,13 +217,13 @@ func (s *session) measure(ctx context.Context, d Design, rep int, cell Cell) (_ 
 			return nil, err
 		}
 	}
-	report.Samples, report.JobSamples = nil, nil // too many to keep of all
+	report.Samples, report.JobSamples = nil, nil // too many to keep for all rows
 	s.results.Rows = append(s.results.Rows, row)
 	s.progress(row)
 	return report, nil
 }
 
-// progress tells of a row, and how far the plan has come.
+// progress reports a row, and how far the plan has got.
 func (s *session) progress(row Row) {
 	if row.Cell.Rate > 0 {
 		s.open = max(0, s.open-1)
@@ -238,7 +238,7 @@ func (s *session) progress(row Row) {
 		bounded(submitOf(row.Report), submitOf(row.Report).P99), bounded(row.Jobs.EndToEnd, row.Jobs.EndToEnd.P99), row.Jobs.Window.Censored, row.DrainSeconds)
 }
 
-// start makes sure that a design runs, and no other one.
+// start makes sure that a design runs, and no other.
 func (s *session) start(ctx context.Context, d Design) (err error) {
 	if s.system != nil && s.design == d.Name {
 		return nil
@@ -267,8 +267,8 @@ func (s *session) stop() error {
 	return system.Stop()
 }
 
-// floor measures the two servers in turn, so that a disturbance does not hit one
-// of them alone.
+// floor measures the two servers alternately, so that a disturbance does not affect
+// only one.
 func (s *session) floor(ctx context.Context) error {
 	f := &Floor{Clients: s.plan.Floor}
 	for range s.plan.floorRounds() {

@@ -12,17 +12,17 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/load"
 )
 
-// soakRounds is how often memory is looked at. Each round is a load of its own
-// whose jobs are all followed to their end.
+// soakRounds is how often memory is measured. Each round is a separate load whose jobs
+// are all followed to their end.
 const soakRounds = 20
 
-// kept is how many jobs all nodes of a design remember together until they
-// forget those that ended first. Until then memory grows, as it should. Design C
-// has them on disk.
+// kept is how many jobs all nodes of a design keep together before they forget the
+// oldest ended ones. Until then memory grows, as it should. Design C keeps them on
+// disk.
 var kept = map[string]int{"A": 100_000, "B": 600_000, "C": 0}
 
-// A design under load for a long time needs no more memory in the end than in
-// the middle. make soak runs it, ten minutes for each design.
+// Under a long load a design needs no more memory at the end than in the middle. make
+// soak runs it, ten minutes for each design.
 func TestSoak(t *testing.T) {
 	total, err := time.ParseDuration(os.Getenv("GQ_SOAK"))
 	if err != nil {
@@ -66,8 +66,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// grown compares the last quarter with the one after the middle. Garbage that
-// waits to be collected is no growth: a fifth and 32 MiB are allowed.
+// grown compares the last quarter with the third. Uncollected garbage is not growth: a
+// fifth and 32 MiB are allowed.
 func grown(mib []float64) error {
 	n := len(mib)
 	before, after := slices.Max(mib[n/2:n-n/4]), slices.Max(mib[n-n/4:])

@@ -15,8 +15,8 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// Write puts results into a directory, which is made if it is missing:
-// settings.json, results.json, table.csv, report.md and plots/.
+// Write writes results to a directory, which it creates if necessary: settings.json,
+// results.json, table.csv, report.md and plots/.
 func (r *Results) Write(dir string) error {
 	if err := os.MkdirAll(filepath.Join(dir, "plots"), 0o755); err != nil {
 		return fmt.Errorf("write results: %w", err)
@@ -84,7 +84,7 @@ func atLeast(l load.Latency, v float64) string {
 	return number(v)
 }
 
-// writeRaw writes every request and every job of the measured time.
+// writeRaw writes every request and job of the measured time.
 func (row Row) writeRaw(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write raw data: %w", err)

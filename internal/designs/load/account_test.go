@@ -11,7 +11,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// accounted wants every job of the measured time to be counted once.
+// accounted requires that every job of the measured time is counted once.
 func accounted(t *testing.T, r *load.Report) {
 	t.Helper()
 	w := r.Jobs.Window
@@ -23,8 +23,8 @@ func accounted(t *testing.T, r *load.Report) {
 	}
 }
 
-// Latency is that of all jobs submitted in the measured time, also of those that
-// end after it: else the slower a service is, the faster it looks.
+// Latency covers all jobs submitted in the measured time, including those that end
+// after it: otherwise a slower service would look faster.
 func TestJobsThatEndAfterTheWindowCount(t *testing.T) {
 	spec.Covers(t, "T-43", "T-275")
 	const takes = 700 * time.Millisecond
@@ -44,7 +44,7 @@ func TestJobsThatEndAfterTheWindowCount(t *testing.T) {
 	}
 }
 
-// Jobs that do not end are reported as such, with the time they have taken.
+// Jobs that do not end are reported as censored, with the time they have taken.
 func TestJobsThatDoNotEndAreCensored(t *testing.T) {
 	spec.Covers(t, "T-43", "T-275")
 	r, _ := steadyUntil(t, func() []*fake {
@@ -68,7 +68,7 @@ func TestJobsThatDoNotEndAreCensored(t *testing.T) {
 	}
 }
 
-// A lost job was never done: it is slower than all others.
+// A lost job was never done: it counts as slower than all others.
 func TestLostJobsCount(t *testing.T) {
 	f := &fake{forgetful: true}
 	s := settings(serve(t, f))
@@ -90,7 +90,8 @@ func TestLostJobsCount(t *testing.T) {
 	}
 }
 
-// A cap on open jobs keeps the backlog finite, and says how often it did.
+// A limit on open jobs bounds the backlog, and the report says how often it took
+// effect.
 func TestBacklogIsBounded(t *testing.T) {
 	r, nodes := steadyUntil(t, func() []*fake {
 		return []*fake{{takes: func(int) time.Duration { return 600 * time.Millisecond }}}
@@ -98,7 +99,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	accounted(t, r)
 	nodes[0].mu.Lock()
 	defer nodes[0].mu.Unlock()
-	if nodes[0].most > 6+1 { // clients look before they submit
+	if nodes[0].most > 6+1 { // clients check before they submit
 		t.Errorf("%d jobs were open at the same time", nodes[0].most)
 	}
 	if r.Jobs.HeldBack == 0 {
@@ -106,8 +107,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// What is answered after the measured time adds nothing to the rate, though its
-// latency counts.
+// Answers after the measured time do not count as throughput, but their latency counts.
 func TestOverloadIsNoThroughput(t *testing.T) {
 	const stall = 40 * time.Millisecond
 	f := &fake{stall: func() time.Duration { return stall }}
@@ -125,7 +125,7 @@ func TestOverloadIsNoThroughput(t *testing.T) {
 	}
 }
 
-// Errors are reported by kind, and are no fast answers.
+// Errors are reported by kind, and do not count as fast answers.
 func TestErrorsAreReportedByKind(t *testing.T) {
 	f := &fake{refuse: func(int) error { return status.Error(codes.PermissionDenied, "the token may not submit") }}
 	s := settings(serve(t, f))

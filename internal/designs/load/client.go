@@ -16,13 +16,12 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// client routes as the designs ask for: submits go to the targets in turn, calls
-// about a job to the target that its id hashes to. With one target that is all
-// the same.
+// client routes calls as the designs require: submits go to the targets in turn, calls
+// about a job to the target that its id hashes to. With one target both are the same.
 type client struct {
 	targets [][]publicpb.TaskQueuePublicServiceClient // connections of each target
-	turn    atomic.Uint64                             // of submits
-	spread  atomic.Uint64                             // over the connections of an owner
+	turn    atomic.Uint64                             // counts submits
+	spread  atomic.Uint64                             // counts calls about jobs, to spread them over connections
 	conns   []io.Closer
 }
 
@@ -42,7 +41,7 @@ func dial(s Settings) (*client, error) {
 	return c, nil
 }
 
-// credentials are what the calls are made with.
+// credentials returns the options for TLS and the token.
 func (s Settings) credentials() (options []grpc.DialOption) {
 	if s.TLS != nil {
 		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(s.TLS)))
@@ -53,14 +52,14 @@ func (s Settings) credentials() (options []grpc.DialOption) {
 	return options
 }
 
-// bearer is a token that goes with every call.
+// bearer is a token sent with every call.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	return map[string]string{"authorization": "Bearer " + string(b)}, nil
 }
 
-// RequireTransportSecurity is false: a token may go to this machine without TLS.
+// RequireTransportSecurity returns false: locally a token may be sent without TLS.
 func (b bearer) RequireTransportSecurity() bool { return false }
 
 func (c *client) close() {
@@ -69,14 +68,14 @@ func (c *client) close() {
 	}
 }
 
-// next is the target of the next submit.
+// next returns the target of the next submit.
 func (c *client) next() publicpb.TaskQueuePublicServiceClient {
 	n := int(c.turn.Add(1) - 1)
 	conns := c.targets[n%len(c.targets)]
 	return conns[n/len(c.targets)%len(conns)]
 }
 
-// owner is the target of calls about a job.
+// owner returns the target of calls about a job.
 func (c *client) owner(id string) publicpb.TaskQueuePublicServiceClient {
 	conns := c.targets[taskwork.Owner(id, len(c.targets))]
 	return conns[int(c.spread.Add(1)-1)%len(conns)]
@@ -86,9 +85,9 @@ const jobType = "load"
 
 var uuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// perform makes one call, checks the answer and moves the job on. A submit
-// stands in for a call about jobs if there is none to ask for, and the other way
-// round if too many are open. It returns the call it made.
+// perform makes one call, checks the answer and updates the job. It submits instead of
+// asking about a job if there is none, and asks for a status instead of submitting if
+// too many are open. It returns the method it called.
 func (r *run) perform(ctx context.Context, m Method, due time.Time) (Method, error) {
 	if m == Submit && r.jobs.full() {
 		r.heldBack.Add(1)
@@ -124,7 +123,7 @@ func (r *run) submit(ctx context.Context, due time.Time) error {
 	return nil
 }
 
-// ask makes a call about a job and gives the job back.
+// ask makes a call about a job and puts the job back.
 func (r *run) ask(ctx context.Context, m Method, j *job) error {
 	err := r.query(ctx, m, j)
 	r.jobs.put(j, err)
@@ -193,7 +192,7 @@ func (r *run) checkResult(j *job, a *publicpb.GetJobResultResponse) {
 	}
 }
 
-// isOutput compares with what every job of the run must produce.
+// isOutput compares with the output that every job of the run must produce.
 func (r *run) isOutput(output []byte) bool { return string(output) == r.output }
 
 // violation records a wrong answer.

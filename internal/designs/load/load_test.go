@@ -22,25 +22,25 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// fake is a task queue whose jobs are done at once, and that can lie.
+// fake is a task queue that completes jobs at once, and can give wrong answers.
 type fake struct {
 	publicpb.UnimplementedTaskQueuePublicServiceServer
 
 	index, nodes int
-	stall        func() time.Duration // before a submit is answered
+	stall        func() time.Duration // delay before a submit is answered
 	badID        bool
 	badStatus    bool
 	badBytes     bool
 	badChecksum  bool
 	neverReady   bool
 	forgetful    bool
-	cancels      bool                            // its jobs by itself
-	takes        func(submits int) time.Duration // how long a job takes; nil is a millisecond that is over at once
-	refuse       func(submits int) error         // instead of accepting a job
+	cancels      bool                            // cancels its jobs by itself
+	takes        func(submits int) time.Duration // how long a job takes; nil is a millisecond, which is not waited for
+	refuse       func(submits int) error         // error instead of accepting a job
 	canceled     map[string]bool                 // guarded by mu
 	ends         map[string]time.Time            // guarded by mu
-	most         int                             // jobs that were open at the same time; guarded by mu
-	token        string                          // that submits must have
+	most         int                             // largest number of open jobs; guarded by mu
+	token        string                          // required of submits
 
 	mu      sync.Mutex // guards what follows
 	jobs    map[string]time.Time
@@ -98,7 +98,7 @@ func (f *fake) known(id string) (int64, error) {
 	return at.UnixMilli(), nil
 }
 
-// state is what has become of a job.
+// state returns a job's status and end.
 func (f *fake) state(id string) (now publicpb.JobStatus, end int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -180,22 +180,21 @@ func settings(targets []string) load.Settings {
 	return s
 }
 
-// counts are the submits and strays so far; calls that were given up may still be served.
+// counts returns the submits and strays so far; abandoned calls may still be served.
 func (f *fake) counts() (submits, strays int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.submits, f.strays
 }
 
-// steady runs a load on nodes made for it. Where the machine itself stood still, so that
-// a call was given up or one kind of them was never made, it runs again, in the end for
-// longer.
+// steady runs a load on new nodes. If the machine stalled, so that a call timed out or
+// a method was never called, it runs again, later for longer.
 func steady(t *testing.T, fakes func() []*fake, adjust func(*load.Settings)) (*load.Report, []*fake) {
 	t.Helper()
 	return steadyUntil(t, fakes, adjust, func(*load.Report) bool { return true })
 }
 
-// steadyUntil is steady, and runs again as long as too little has happened.
+// steadyUntil is steady, and also repeats until enough has happened.
 func steadyUntil(t *testing.T, fakes func() []*fake, adjust func(*load.Settings), enough func(*load.Report) bool) (*load.Report, []*fake) {
 	t.Helper()
 	const tries = 24
@@ -240,7 +239,7 @@ func TestClosedLoop(t *testing.T) {
 	}
 }
 
-// The token goes with every call, and what failed is in the report.
+// The token is sent with every call, and failures are in the report.
 func TestToken(t *testing.T) {
 	s := settings(serve(t, &fake{token: "secret"}))
 	refused, err := load.Run(t.Context(), s)
@@ -275,7 +274,7 @@ func TestRouting(t *testing.T) {
 	}
 }
 
-// Requests that a stall kept from being made count as late, every one of them.
+// Every request that a stall delays counts as late.
 func TestOpenLoopOmitsNothing(t *testing.T) {
 	const rate, stalled = 50.0, 400 * time.Millisecond // so few that a slow machine can make them all
 	run := func(rate float64) *load.Report {
@@ -298,7 +297,7 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 	begin := time.Now()
 	open := run(rate)
 	for range 4 {
-		if time.Since(begin) < 10*time.Second { // for longer no request is waited for, even if the machine stands still
+		if time.Since(begin) < 10*time.Second { // requests later than this are not made, so a stalled machine needs another try
 			break
 		}
 		begin = time.Now()
@@ -323,12 +322,12 @@ func TestOpenLoopOmitsNothing(t *testing.T) {
 			late++
 		}
 	}
-	if late < 1 || late > 4 { // more than one where the machine itself stalls, and no more in a second
+	if late < 1 || late > 4 { // more than one if the machine itself stalls, but few in a second
 		t.Errorf("the closed loop has %d requests of the stall's length", late)
 	}
 }
 
-// Each lie of a service is found.
+// Every kind of wrong answer is found.
 func TestWrongAnswersAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		fake *fake
@@ -344,9 +343,9 @@ func TestWrongAnswersAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings(serve(t, test.fake))
-			for ; ; s.Duration *= 4 { // as long as the machine stands still
+			for ; ; s.Duration *= 4 { // retry while the machine stalls
 				ctx := t.Context()
-				if name == "NeverReady" { // it would be waited for
+				if name == "NeverReady" { // the run would wait for it
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, s.Duration+1200*time.Millisecond)
 					defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// Method is a call of the public service that is measured.
+// Method is a measured method of the public service.
 type Method uint8
 
 // The methods, in the order of reports.
@@ -30,21 +30,21 @@ func MethodNames() []string { return methodNames[:] }
 
 // A Sample is one request that was due in the measured time.
 type Sample struct {
-	Start   uint32 // microseconds after the start of the measurement; in an open loop when it was due
+	Start   uint32 // microseconds since the measurement began; in an open loop when it was due
 	Latency uint32 // microseconds from Start to the answer
 	Method  Method
 	Code    codes.Code
 }
 
-// An Outcome is what became of a job while it was measured.
+// An Outcome is what happened to a measured job.
 type Outcome uint8
 
 // The outcomes of a job.
 const (
 	Done     Outcome = iota
-	Failed           // ended, and not DONE
-	Lost             // accepted, and later unknown
-	Censored         // had not ended when the drain was over
+	Failed           // ended, but not DONE
+	Lost             // accepted, but later unknown
+	Censored         // had not ended at the end of the drain
 )
 
 var outcomeNames = [...]string{Done: "done", Failed: "failed", Lost: "lost", Censored: "censored"}
@@ -54,14 +54,14 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // A JobSample is one job whose submit was due in the measured time.
 type JobSample struct {
 	Created    int64 // epoch milliseconds
-	EndToEnd   int64 // milliseconds from submitted to ended, by the clock of the service; in an open loop from when the submit was due
+	EndToEnd   int64 // milliseconds from submitted to ended, by the service's clock; in an open loop from when the submit was due
 	TimeToWork int64 // milliseconds from submitted to started
 	Outcome    Outcome
 }
 
-// Latency summarises durations in milliseconds. Some may be known only as lower
-// bounds: of what had not ended when nobody waited any longer, or never will.
-// A figure that is not below AtLeast is then a lower bound itself.
+// Latency summarises durations in milliseconds. Some may be lower bounds: of jobs or
+// requests that had not ended by the end of the wait, or never will. Then a figure that
+// is at least AtLeast is a lower bound too.
 type Latency struct {
 	P50     float64 `json:"p50_ms"`
 	P95     float64 `json:"p95_ms"`
@@ -69,15 +69,15 @@ type Latency struct {
 	Max     float64 `json:"max_ms"`
 	Mean    float64 `json:"mean_ms"`
 	Open    int     `json:"open,omitempty"`        // how many are lower bounds
-	AtLeast float64 `json:"at_least_ms,omitempty"` // the smallest of these
+	AtLeast float64 `json:"at_least_ms,omitempty"` // the smallest of them
 }
 
 // Bound reports whether a figure of l is only a lower bound.
 func (l Latency) Bound(figure float64) bool { return l.Open > 0 && figure >= l.AtLeast }
 
-// MethodReport is what was measured of one method. Requests and latencies are of
-// all requests that were due in the measured time. One that failed or was never
-// sent counts as slower than every answer.
+// MethodReport is the measurement of one method. Requests and latencies are of all
+// requests due in the measured time. A request that failed or was never sent counts as
+// slower than every answer.
 type MethodReport struct {
 	Requests  int            `json:"requests"`
 	PerSecond float64        `json:"per_second"` // answered without error within the measured time
@@ -85,34 +85,34 @@ type MethodReport struct {
 	Errors    map[string]int `json:"errors,omitempty"` // by code
 }
 
-// JobsReport is what became of the accepted jobs, warm-up included.
+// JobsReport counts the accepted jobs, including those of the warm-up.
 type JobsReport struct {
 	Accepted       int `json:"accepted"`
 	Done           int `json:"done"`
 	Failed         int `json:"failed"`
 	Canceled       int `json:"canceled"`
-	CanceledByLoad int `json:"canceled_by_load"` // canceled by the generator since they still waited when the drain was over
-	Lost           int `json:"lost"`             // accepted, and later unknown
-	Unfinished     int `json:"unfinished"`       // had not ended when the patience ended
-	HeldBack       int `json:"held_back"`        // submits replaced by GetJobStatus since MaxTracked jobs were open
+	CanceledByLoad int `json:"canceled_by_load"` // canceled by the generator because they still waited at the end of the drain
+	Lost           int `json:"lost"`             // accepted, but later unknown
+	Unfinished     int `json:"unfinished"`       // had not ended when the patience ran out
+	HeldBack       int `json:"held_back"`        // submits replaced by GetJobStatus because MaxTracked jobs were open
 
 	Finished  int     `json:"finished"`   // DONE within the measured time
 	PerSecond float64 `json:"per_second"` // of these
-	Measured  int     `json:"measured"`   // jobs that EndToEnd is of: those whose submit was due in the measured time
+	Measured  int     `json:"measured"`   // jobs in EndToEnd: those whose submit was due in the measured time
 	EndToEnd  Latency `json:"end_to_end"` // submit to done
 	Window    Window  `json:"window"`
 }
 
-// Window is what became of the jobs whose submit was due in the measured time.
-// Accepted is the sum of the others except Canceled, which is a part of Censored.
+// Window counts the jobs whose submit was due in the measured time. Accepted is the sum
+// of the others except Canceled, which is part of Censored.
 type Window struct {
 	Accepted      int `json:"accepted"`
 	EndedInWindow int `json:"ended_in_window"` // DONE within the measured time
 	EndedAfter    int `json:"ended_after"`     // DONE after it
 	Failed        int `json:"failed"`
 	Lost          int `json:"lost"`
-	Censored      int `json:"censored"` // had not ended when the drain was over
-	Canceled      int `json:"canceled"` // of these, canceled by the generator
+	Censored      int `json:"censored"` // had not ended at the end of the drain
+	Canceled      int `json:"canceled"` // those of them that the generator canceled
 }
 
 // Report is one measurement.
@@ -122,14 +122,14 @@ type Report struct {
 	Seconds       float64                 `json:"seconds"`
 	DrainSeconds  float64                 `json:"drain_seconds"`       // until the last job had ended, or the drain was over
 	PerSecond     float64                 `json:"requests_per_second"` // answered without error within the measured time
-	Unsent        int                     `json:"unsent"`              // requests of an open loop that were due and never made
+	Unsent        int                     `json:"unsent"`              // due requests of an open loop that were never made
 	Methods       map[string]MethodReport `json:"methods"`
 	Jobs          JobsReport              `json:"jobs"`
 	Errors        map[string]int          `json:"errors,omitempty"`         // of requests in warm-up and measured time, by code
 	ErrorExamples map[string]string       `json:"error_examples,omitempty"` // the first message of each code
 	Violations    int                     `json:"violations"`               // wrong answers
 	Examples      []string                `json:"violation_examples,omitempty"`
-	Truncated     bool                    `json:"truncated"` // more samples than are kept
+	Truncated     bool                    `json:"truncated"` // there were more samples than are kept
 
 	Samples    []Sample    `json:"-"`
 	JobSamples []JobSample `json:"-"`
@@ -187,15 +187,15 @@ func (r *Report) summarise() {
 	r.Jobs.EndToEnd = took.summary()
 }
 
-// durations are milliseconds from a start to an end.
+// durations are in milliseconds from start to end.
 type durations struct {
-	known []float64 // it has ended
-	open  []float64 // it has not ended until then
-	never []float64 // it cannot end any more: longer than all others, and than this
+	known []float64 // those that have ended
+	open  []float64 // those that had not ended by then
+	never []float64 // those that can never end: longer than all others, and than this
 }
 
-// summary takes lower bounds for values: a percentile of lower bounds is a lower
-// bound of the percentile, and is exact where all of them are above it.
+// summary treats lower bounds as values: a percentile of lower bounds is a lower bound
+// of the percentile, and exact if all bounds are above it.
 func (d durations) summary() (l Latency) {
 	all := slices.Concat(d.known, d.open)
 	longest := 0.0

@@ -42,8 +42,8 @@ func upTo(n int) (ms []float64) {
 	return ms
 }
 
-// What has not ended, or never will, makes figures lower bounds where it decides
-// them, and only there.
+// Durations of what has not ended, or never will, make those figures lower bounds that
+// depend on them, and no others.
 func TestLowerBounds(t *testing.T) {
 	many := func(n int, ms float64) (all []float64) {
 		for range n {
@@ -73,8 +73,8 @@ func TestLowerBounds(t *testing.T) {
 	}
 }
 
-// Requests of an open loop that nobody got to are counted, and slower than all
-// that were made.
+// Requests of an open loop that were never sent are counted, and as slower than all
+// that were.
 func TestUnsentRequestsCount(t *testing.T) {
 	begin := time.Now()
 	for _, rate := range []float64{3, 10, 50, 333, 1000.0 / 3} {

@@ -21,7 +21,7 @@ type run struct {
 	Settings
 	client *client
 	jobs   *tracker
-	output string // of every job
+	output string // expected of every job
 
 	begin, start, end time.Time // of the warm-up, of the measurement, of both
 	arrival           atomic.Int64
@@ -34,7 +34,7 @@ type run struct {
 	messages   map[string]string // guarded by mu
 }
 
-// Run measures. It returns an error if it could not, or was interrupted; wrong
+// Run measures. It returns an error if it could not measure or was interrupted; wrong
 // answers are in the report.
 func Run(ctx context.Context, s Settings) (*Report, error) {
 	if err := s.Validate(); err != nil {
@@ -72,7 +72,7 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	return report, nil
 }
 
-// inWindow reports whether a request that is due then is measured.
+// inWindow reports whether a request due at that time is measured.
 func (r *run) inWindow(due time.Time) bool { return !due.Before(r.start) && due.Before(r.end) }
 
 // load makes requests until the end and reports those of the measured time.
@@ -97,8 +97,8 @@ func (r *run) load(ctx context.Context, report *Report) {
 	r.countUnsent(report)
 }
 
-// countUnsent counts the requests of an open loop that were due in the measured
-// time and that no client got to. They are shared out like the mix.
+// countUnsent counts the requests of an open loop that were due in the measured time
+// but never sent. It divides them according to the mix.
 func (r *run) countUnsent(report *Report) {
 	if r.Rate <= 0 || report.Truncated {
 		return
@@ -120,13 +120,13 @@ func (r *run) countUnsent(report *Report) {
 	}
 }
 
-// due is when an arrival of an open loop is due.
+// due returns when an arrival of an open loop is due.
 func (r *run) due(arrival int64) time.Time {
 	return r.begin.Add(time.Duration(float64(arrival) / r.Rate * float64(time.Second)))
 }
 
-// overrun is how long an open loop may go on with requests that were due: a
-// service that fell behind shows as latency, not as requests that were not made.
+// overrun is how long an open loop continues with overdue requests: a service that fell
+// behind must show as latency, not as missing requests.
 const overrun = 10 * time.Second
 
 // sender is one client.
@@ -138,8 +138,8 @@ type sender struct {
 	truncated bool
 }
 
-// loop makes the next request after the answer to the last one, or in an open loop
-// the next one that is due.
+// loop makes the next request after the answer to the last one, or in an open loop the
+// next one that is due.
 func (s *sender) loop(ctx context.Context) {
 	most := maxSamples / s.Concurrency
 	for ctx.Err() == nil {
@@ -167,7 +167,7 @@ func (s *sender) loop(ctx context.Context) {
 			s.failed(err)
 		}
 		if err != nil && status.Code(err) != codes.NotFound {
-			rpc.Wait(ctx, rpc.RetryDelay(1, s.random.Float64())) // a client in trouble does not hammer
+			rpc.Wait(ctx, rpc.RetryDelay(1, s.random.Float64())) // back off after an error
 		}
 	}
 }
@@ -183,26 +183,26 @@ func (r *run) failed(err error) {
 	}
 }
 
-// patience is how long the jobs that run when the drain is over may take beyond
-// their work: more than a machine that is busy with other things needs.
+// patience is how long jobs that run at the end of the drain may take in addition to
+// their work: more than a busy machine needs.
 const patience = 2 * time.Minute
 
-// drain follows all accepted jobs to their end, for as long as Drain says.
+// drain follows all accepted jobs to their end, for up to Drain.
 func (r *run) drain(ctx context.Context, begin time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, begin.Add(r.Drain))
 	defer cancel()
 	r.followAll(ctx, false)
 }
 
-// cancelRest cancels what still waits when Drain is over, and follows it and what
-// runs to the end, so that nothing of this measurement disturbs the next one.
+// cancelRest cancels the jobs that still wait after Drain, and follows these and the
+// running ones to the end, so that this measurement does not disturb the next.
 func (r *run) cancelRest(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, r.Work+patience)
 	defer cancel()
 	r.followAll(ctx, true)
 }
 
-// followers is how many clients follow jobs after the load. They are few, and wait
+// followers is how many clients follow jobs after the load. They are few, and pause
 // after each job that has not ended, so that they do not slow down the work.
 const followers = 8
 
@@ -218,10 +218,10 @@ func (r *run) followAll(ctx context.Context, cancel bool) {
 	clients.Wait()
 }
 
-// follow takes one job a step further.
+// follow makes the next call about one job.
 func (r *run) follow(ctx context.Context, cancel bool) {
 	m, j := r.jobs.takeAny()
-	if j == nil { // others have all that is left
+	if j == nil { // other followers have the rest
 		rpc.Wait(ctx, 5*time.Millisecond)
 		return
 	}

@@ -1,11 +1,10 @@
-// Package load puts a task queue under load and measures it from outside,
-// through its public service alone and in the same way whatever the design.
+// Package load puts a task queue under load and measures it from outside, only through
+// its public service and in the same way for every design.
 //
-// Every answer is checked, and every job that was accepted is followed to its
-// end: a measurement of wrong answers is worth nothing. The latency of jobs is
-// that of all jobs submitted in the measured time, those included that ended
-// after it. Jobs that were not waited for any longer enter it with the time they
-// had taken by then, and figures that depend on one of them are lower bounds.
+// It checks every answer and follows every accepted job to its end, since a measurement
+// of wrong answers is worthless. Job latency covers all jobs submitted in the measured
+// time, including those that ended after it. Jobs that did not end in time count with
+// the time they had taken by then, and figures that depend on them are lower bounds.
 package load
 
 import (
@@ -17,11 +16,11 @@ import (
 	"time"
 )
 
-// Settings are what is measured. They are stored with the results.
+// Settings configure a measurement. They are stored with the results.
 type Settings struct {
 	Targets     []string      `json:"targets"`     // public addresses, in the order of their nodes
-	Rate        float64       `json:"rate"`        // requests per second to start; 0 is a closed loop
-	Concurrency int           `json:"concurrency"` // clients; in an open loop the most requests at the same time
+	Rate        float64       `json:"rate"`        // requests started per second; 0 is a closed loop
+	Concurrency int           `json:"concurrency"` // clients; in an open loop the maximum number of concurrent requests
 	Connections int           `json:"connections"` // to all targets together
 	Warmup      time.Duration `json:"warmup_ns"`
 	Duration    time.Duration `json:"duration_ns"`
@@ -29,11 +28,11 @@ type Settings struct {
 	Payload     uint32        `json:"payload_bytes"`
 	Mix         Mix           `json:"mix"`
 	Seed        uint64        `json:"seed"`
-	MaxTracked  int           `json:"max_tracked"` // accepted jobs not yet followed to their end; above it GetJobStatus replaces SubmitJob
-	Drain       time.Duration `json:"drain_ns"`    // how long jobs may take to end after the run; those left are censored and canceled
+	MaxTracked  int           `json:"max_tracked"` // limit on open jobs; above it GetJobStatus replaces SubmitJob
+	Drain       time.Duration `json:"drain_ns"`    // how long jobs may take to end after the run; the rest are censored and canceled
 	Token       string        `json:"-"`           // sent with every call
-	TLS         *tls.Config   `json:"-"`           // nil is no encryption
-	Blind       bool          `json:"blind"`       // accepted jobs are not followed: only for comparison with a bare server
+	TLS         *tls.Config   `json:"-"`           // nil means no encryption
+	Blind       bool          `json:"blind"`       // do not follow accepted jobs: only for comparison with a bare server
 }
 
 // DefaultSettings is a short closed loop.
@@ -71,10 +70,10 @@ func (s Settings) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Mix is how often each request is made, relative to the others.
+// Mix is the relative frequency of each request.
 type Mix struct{ Submit, Status, Result int }
 
-// ParseMix reads "submit=1,status=2,result=1"; what is missing is 0.
+// ParseMix reads "submit=1,status=2,result=1"; missing ones are 0.
 func ParseMix(text string) (Mix, error) {
 	var m Mix
 	for part := range strings.SplitSeq(text, ",") {
@@ -101,7 +100,7 @@ func (m Mix) String() string {
 	return fmt.Sprintf("submit=%d,status=%d,result=%d", m.Submit, m.Status, m.Result)
 }
 
-// MarshalText is the form that ParseMix reads.
+// MarshalText returns the form that ParseMix reads.
 func (m Mix) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText reads what MarshalText wrote.

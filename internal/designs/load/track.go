@@ -10,35 +10,35 @@ import (
 	publicpb "github.com/gopherqueue/gq/api/taskqueue/v1"
 )
 
-// job is an accepted job. Whoever took it from the tracker owns it.
+// job is an accepted job. It is owned by the goroutine that took it from the tracker.
 type job struct {
 	id       string
 	due      time.Time     // when its submit was due, by the generator's clock
 	late     time.Duration // from due until the submit was sent
 	measured bool          // the submit was due in the measured time
-	canceled bool          // the generator asked to cancel it
+	canceled bool          // the generator requested its cancellation
 
-	status                     publicpb.JobStatus // newest that was seen
-	created, started, finished int64              // known once it ended, by status
-	verified                   bool               // its result was seen and right
+	status                     publicpb.JobStatus // newest seen
+	created, started, finished int64              // known once status reports the end
+	verified                   bool               // its result was read and was right
 }
 
-// endToEnd is the time from submit to end in milliseconds: by the clock of the
-// service, plus how late the submit was sent.
+// endToEnd returns the time from submit to end in milliseconds: by the service's clock,
+// plus how late the submit was sent.
 func (j *job) endToEnd() int64 { return j.late.Milliseconds() + j.finished - j.created }
 
-// tracker holds the accepted jobs that were not yet followed to their end, which
-// means that both status and result have told so.
+// tracker holds the accepted jobs that were not yet followed to their end: until both
+// status and result have reported it.
 type tracker struct {
 	most       int
 	start, end int64 // of the measured time, epoch milliseconds
 
 	mu       sync.Mutex // guards what follows
 	known    map[string]*job
-	open     fifo // neither has told yet
+	open     fifo // neither has reported the end
 	ended    fifo // status has
 	settled  fifo // result has
-	censored bool // the drain is over: jobs that are still known have been counted
+	censored bool // the drain is over: the jobs still known have been counted
 	report   JobsReport
 	samples  []JobSample
 }
@@ -53,7 +53,7 @@ func (t *tracker) full() bool {
 	return len(t.known) >= t.most
 }
 
-// left is how many jobs are still to be followed.
+// left returns how many jobs are still to be followed.
 func (t *tracker) left() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *tracker) add(j *job) bool {
 	return true
 }
 
-// take returns the job that should be asked for next, nil if there is none.
+// take returns the job to ask about next, nil if there is none.
 func (t *tracker) take(m Method) *job {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +89,7 @@ func (t *tracker) take(m Method) *job {
 	return t.open.pop()
 }
 
-// takeAny returns the job that is nearest to its end, and the call to make.
+// takeAny returns the job nearest to its end, and the call to make.
 func (t *tracker) takeAny() (Method, *job) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *tracker) takeAny() (Method, *job) {
 	return Status, t.open.pop()
 }
 
-// put gives a job back after it was asked for.
+// put returns a job to the tracker after a call about it.
 func (t *tracker) put(j *job, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,8 +157,8 @@ func (t *tracker) settleLocked(j *job) {
 	}
 }
 
-// endedLocked measures a job that has ended. Nobody has canceled it yet: if it is
-// CANCELED, the service did that by itself.
+// endedLocked measures a job that has ended. The generator has not canceled it: if it
+// is CANCELED, the service did that by itself.
 func (t *tracker) endedLocked(j *job) {
 	done := j.status == publicpb.JobStatus_DONE
 	if done && j.finished >= t.start && j.finished <= t.end {
@@ -180,8 +180,8 @@ func (t *tracker) endedLocked(j *job) {
 	t.sampleLocked(j, outcome, j.endToEnd())
 }
 
-// censor counts the jobs that have not ended when the drain is over. What becomes
-// of them later is checked, and no longer measured. Nobody may hold a job then.
+// censor counts the jobs that have not ended by the end of the drain. Later answers
+// about them are checked but no longer measured. All jobs must be in the tracker then.
 func (t *tracker) censor(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +211,7 @@ func (t *tracker) canceled(j *job) {
 	}
 }
 
-// fifo is a queue that forgets what was taken.
+// fifo is a queue that frees what was taken.
 type fifo struct {
 	jobs  []*job
 	first int

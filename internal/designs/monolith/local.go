@@ -8,8 +8,8 @@ import (
 	pb "github.com/gopherqueue/gq/api/taskqueueinternal/v1"
 )
 
-// The services of a node call each other directly. Messages are shared, not
-// copied: no service changes one after it has passed it on.
+// The services of a node call each other directly. They share messages without copying:
+// no service changes a message after it has passed it on.
 type (
 	localJobs        struct{ pb.JobInternalServiceServer }
 	localQueue       struct{ pb.QueueInternalServiceServer }

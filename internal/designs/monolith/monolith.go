@@ -1,9 +1,9 @@
-// Package monolith is design B: one process that is all six services of design
-// A, wired without a network, one of several identical ones.
+// Package monolith is design B: several identical processes, each of which has all six
+// services of design A, connected without a network.
 //
-// Each job belongs to the node that its id hashes to, and a node accepts only
-// jobs that belong to it: it draws ids until one does. Calls about other jobs are
-// forwarded to their owner, once. A node lists only its own jobs.
+// Each job belongs to the node that its id hashes to. A node accepts only its own jobs:
+// it draws ids until one belongs to it. It forwards calls about other jobs to their
+// owner, once. A node lists only its own jobs.
 package monolith
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/gopherqueue/gq/services/worker"
 )
 
-// Config is what a node needs.
+// Config configures a node.
 type Config struct {
-	Peers []string // addresses of all nodes, this one included, in the same order everywhere
+	Peers []string // addresses of all nodes, including this one, in the same order everywhere
 	Index int      // of this node in Peers
-	Slots int      // jobs at the same time
+	Slots int      // jobs that run at the same time
 	Log   *rpc.Log
 }
 
@@ -66,7 +66,7 @@ type Node struct {
 	worker      *worker.Worker
 }
 
-// New returns a node that runs no job before Run is called.
+// New returns a node that runs no jobs until Run is called.
 func New(c Config) (*Node, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func New(c Config) (*Node, error) {
 	return n, nil
 }
 
-// Close ends the connections to other nodes.
+// Close closes the connections to other nodes.
 func (n *Node) Close() error {
 	var faults []error
 	for _, c := range n.conns {
@@ -109,7 +109,7 @@ func (n *Node) Close() error {
 	return errors.Join(faults...)
 }
 
-// Register adds what the node serves.
+// Register registers the node's service.
 func (n *Node) Register(r grpc.ServiceRegistrar) {
 	publicpb.RegisterTaskQueuePublicServiceServer(r, n)
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// start starts nodes of one slot each within the test process.
+// start starts nodes of one slot each in the test process.
 func start(t *testing.T, nodes int) (addrs []string, journals []*taskqueuetest.Journal, stops []func()) {
 	t.Helper()
 	var listeners []net.Listener
@@ -57,7 +57,7 @@ func TestDesignB(t *testing.T) {
 	}
 }
 
-// patience is how long something may take that happens in the end.
+// patience is the time limit for what must happen eventually.
 const patience = 2 * time.Minute
 
 func clients(t *testing.T, addrs []string) (nodes []publicpb.TaskQueuePublicServiceClient) {
@@ -75,7 +75,7 @@ func clients(t *testing.T, addrs []string) (nodes []publicpb.TaskQueuePublicServ
 
 func TestOwnerIsStable(t *testing.T) {
 	spec.Covers(t, "T-19", "T-261")
-	// FNV-1a 64 of "" and "a" are published; ids must keep their owner for ever.
+	// FNV-1a 64 of "" and "a" are published; ids must keep their owner forever.
 	for id, want := range map[string]uint64{"": 0xcbf29ce484222325, "a": 0xaf63dc4c8601ec8c, "foobar": 0x85944171f73967e8} {
 		for _, n := range []int{1, 2, 6, 7} {
 			if got := taskwork.Owner(id, n); got != int(want%uint64(n)) {
@@ -110,7 +110,7 @@ func TestOneNodeDoesItAll(t *testing.T) {
 	}
 }
 
-// A node accepts only jobs of its own, and lists only those.
+// A node accepts and lists only its own jobs.
 func TestNodesOwnWhatTheyAccept(t *testing.T) {
 	spec.Covers(t, "T-18", "T-19", "T-20", "T-22", "T-256", "T-261")
 	addrs, _, _ := start(t, 3)
@@ -143,7 +143,7 @@ func TestNodesOwnWhatTheyAccept(t *testing.T) {
 	}
 }
 
-// A key belongs to one node, whichever node is asked.
+// A key belongs to one node, whichever node gets the call.
 func TestKeysAreForwarded(t *testing.T) {
 	addrs, _, _ := start(t, 3)
 	nodes := clients(t, addrs)
@@ -166,7 +166,7 @@ func TestKeysAreForwarded(t *testing.T) {
 	}
 }
 
-// While a node is gone its jobs are UNAVAILABLE, and those of others are not.
+// While a node is down its jobs are UNAVAILABLE, and those of others are not.
 func TestNodeIsGone(t *testing.T) {
 	spec.Covers(t, "T-214")
 	addrs, journals, stops := start(t, 3)
@@ -188,7 +188,7 @@ func TestNodeIsGone(t *testing.T) {
 			if status.Code(err) == want {
 				break
 			}
-			if status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil { // which a slow machine answers first
+			if status.Code(err) != codes.DeadlineExceeded || ctx.Err() != nil { // a slow machine answers this first
 				t.Fatalf("status of a job of node %d: %v, want %v", i, err, want)
 			}
 		}
@@ -204,12 +204,12 @@ func TestNodeIsGone(t *testing.T) {
 	}
 }
 
-// Nodes that disagree about their peers answer NOT_FOUND and do not pass a call
-// on for ever.
+// Nodes that disagree about their peers answer NOT_FOUND and do not forward a call
+// forever.
 func TestCallsAreForwardedOnce(t *testing.T) {
 	addrs, journals, _ := start(t, 2)
 	node := clients(t, addrs)[0]
-	id := "0" // to be one of node 1
+	id := "0" // changed below until node 1 owns it
 	for i := 0; taskwork.Owner(id, 2) != 1; i++ {
 		id = fmt.Sprint(i)
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/gopherqueue/gq/internal/taskwork"
 )
 
-// forwardedKey marks a call that came from another node. It is answered where it
-// arrived, so that nodes that disagree about the peers cannot send it in circles.
+// forwardedKey marks a call from another node. The receiver answers it itself, so that
+// nodes that disagree about the peers cannot forward it in circles.
 const forwardedKey = "gq-forwarded"
 
-// at returns the node that answers for an id and the context to call it with:
-// nil for this node itself.
+// at returns the node that owns an id and the context to call it with: nil for this
+// node.
 func (n *Node) at(ctx context.Context, id string) (publicpb.TaskQueuePublicServiceClient, context.Context) {
 	owner := taskwork.Owner(id, len(n.peers))
 	if owner == n.config.Index || len(metadata.ValueFromIncomingContext(ctx, forwardedKey)) > 0 {
@@ -24,7 +24,7 @@ func (n *Node) at(ctx context.Context, id string) (publicpb.TaskQueuePublicServi
 	return n.peers[owner], metadata.AppendToOutgoingContext(ctx, forwardedKey, "1")
 }
 
-// forward passes on what a peer answered.
+// forward returns a peer's answer as this node's own.
 func forward[T any](answer T, err error) (T, error) {
 	if err != nil {
 		var none T
@@ -33,7 +33,7 @@ func forward[T any](answer T, err error) (T, error) {
 	return answer, nil
 }
 
-// SubmitJob accepts a job here, or where its key belongs.
+// SubmitJob accepts a job here, or forwards it to the owner of its key.
 func (n *Node) SubmitJob(ctx context.Context, r *publicpb.SubmitJobRequest) (*publicpb.SubmitJobResponse, error) {
 	if key := r.GetClientRequestId(); key != "" {
 		if peer, ctx := n.at(ctx, key); peer != nil {
@@ -67,7 +67,7 @@ func (n *Node) CancelJob(ctx context.Context, r *publicpb.CancelJobRequest) (*pu
 	return n.local.CancelJob(ctx, r)
 }
 
-// ListJobs lists the jobs of this node alone.
+// ListJobs lists only the jobs of this node.
 func (n *Node) ListJobs(ctx context.Context, r *publicpb.ListJobsRequest) (*publicpb.ListJobsResponse, error) {
 	return n.local.ListJobs(ctx, r)
 }

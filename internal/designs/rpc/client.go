@@ -15,11 +15,11 @@ import (
 	"github.com/gopherqueue/gq/internal/retry"
 )
 
-// internalDeadline bounds every call that deadlines does not name.
+// internalDeadline is the deadline of calls that are not in deadlines.
 const internalDeadline = 1000 * time.Millisecond
 
-// deadlines is how long a call may take, all of its attempts together, unless
-// the caller's own deadline is sooner.
+// deadlines is how long a call may take, including retries, unless the caller's own
+// deadline is earlier.
 var deadlines = map[string]time.Duration{
 	"SubmitJob":    3000 * time.Millisecond,
 	"CancelJob":    3000 * time.Millisecond,
@@ -31,7 +31,7 @@ var deadlines = map[string]time.Duration{
 	"WorkerHeartbeat": 1000 * time.Millisecond,
 }
 
-// DeadlineOf is how long a call of a method may take.
+// DeadlineOf returns how long a call of a method may take.
 func DeadlineOf(fullMethod string) time.Duration {
 	if d, ok := deadlines[baseName(fullMethod)]; ok {
 		return d
@@ -39,21 +39,21 @@ func DeadlineOf(fullMethod string) time.Duration {
 	return internalDeadline
 }
 
-// reconnect keeps a service that came back from being overlooked for long.
+// reconnect makes clients find a restarted service quickly.
 var reconnect = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
 	MinConnectTimeout: time.Second,
 }
 
-// Dial prepares calls to a service in the name of a caller. The connection is
-// made by the first call, and again after a loss. Calls get their deadline and
-// are retried as [Retry] says.
+// Dial prepares calls to a service on behalf of caller. The first call connects, and
+// reconnects after a loss. Calls get their deadline and are retried according to
+// [Retry].
 func Dial(addr, caller string) (*grpc.ClientConn, error) {
 	return dial(addr, caller, DeadlineOf, mayRepeat)
 }
 
-// DialPatiently is Dial with one deadline for all calls, which a connection may take
-// as well, for those who judge what is answered and not when.
+// DialPatiently is Dial with one deadline for all calls, and for connecting, for tests
+// that check answers and not timing.
 func DialPatiently(addr, caller string, deadline time.Duration) (*grpc.ClientConn, error) {
 	slowly := reconnect
 	slowly.MinConnectTimeout = deadline
@@ -61,8 +61,8 @@ func DialPatiently(addr, caller string, deadline time.Duration) (*grpc.ClientCon
 		grpc.WithConnectParams(slowly), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 }
 
-// DialOnce is Dial without retries, for those who count what fails. More options
-// come after its own and win over them.
+// DialOnce is Dial without retries, for callers that count failures. The additional
+// options override its own.
 func DialOnce(addr, caller string, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	never := func(codes.Code) bool { return false }
 	return dial(addr, caller, DeadlineOf, func(string, any) func(codes.Code) bool { return never }, more...)
@@ -87,14 +87,14 @@ func dial(addr, caller string, deadline func(method string) time.Duration, repea
 
 // The locked retry profile: exponential backoff with full jitter.
 const (
-	MaxAttempts     = 4 // the first included
+	MaxAttempts     = 4 // including the first
 	InitialDelay    = 100 * time.Millisecond
 	DelayMultiplier = 2
 	MaxDelay        = 1000 * time.Millisecond
 )
 
-// RetryDelay is how long to wait before retry n, which counts from 1, for u
-// drawn uniformly from [0,1).
+// RetryDelay returns how long to wait before retry n, counted from 1, for u drawn
+// uniformly from [0,1).
 func RetryDelay(n int, u float64) time.Duration {
 	bound := InitialDelay
 	for range n - 1 {
@@ -103,8 +103,8 @@ func RetryDelay(n int, u float64) time.Duration {
 	return time.Duration(u * float64(bound))
 }
 
-// Retry calls attempt until it succeeds, fails with a code that may not be
-// repeated, MaxAttempts is reached, or ctx leaves no time for another one.
+// Retry calls attempt until it succeeds, fails with a code that must not be retried,
+// MaxAttempts is reached, or ctx leaves no time for another attempt.
 func Retry(ctx context.Context, repeat func(codes.Code) bool, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()
@@ -124,10 +124,9 @@ func Retry(ctx context.Context, repeat func(codes.Code) bool, attempt func() err
 // Wait pauses. It returns false if ctx has ended.
 func Wait(ctx context.Context, d time.Duration) bool { return retry.Pause(ctx, d) && ctx.Err() == nil }
 
-// mayRepeat tells after which codes a call may be made again. Fetching work is
-// never repeated by itself: the worker asks again in its own time. A deadline
-// leaves open whether a call had its effect, so a submit without a key is not
-// repeated after one.
+// mayRepeat returns after which codes a call may be retried. Fetching work is never
+// retried here: the worker polls anyway. After a deadline it is unknown whether a call
+// took effect, so a submit without a key is not retried then.
 func mayRepeat(method string, req any) func(codes.Code) bool {
 	never := baseName(method) == "FetchWork"
 	r, submits := req.(interface{ GetClientRequestId() string })

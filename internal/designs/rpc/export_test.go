@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// DialWithin is Dial with one deadline for all calls, which a connection may take as
-// well: what is retried does not depend on how fast the machine is.
+// DialWithin is Dial with one deadline for all calls, and for connecting, so that
+// retries do not depend on the speed of the machine.
 func DialWithin(addr, caller string, deadline time.Duration) (*grpc.ClientConn, error) {
 	slowly := reconnect
 	slowly.MinConnectTimeout = deadline

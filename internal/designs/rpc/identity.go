@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// What travels with each call besides its message.
+// Metadata sent with each call.
 const (
 	callerKey  = "gq-caller"     // name of the calling service
-	requestKey = "gq-request-id" // joins the log lines of one client request
+	requestKey = "gq-request-id" // correlates the log lines of one client request
 )
 
 type requestIDKey struct{}
@@ -22,7 +22,7 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// withRequestID takes the id the caller sent along, or draws one.
+// withRequestID uses the caller's request id, or draws one.
 func withRequestID(ctx context.Context) context.Context {
 	id := incoming(ctx, requestKey)
 	if id == "" {
@@ -33,7 +33,7 @@ func withRequestID(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
-// withIdentity sends along who calls and for which request.
+// withIdentity adds the caller's name and the request id to a call.
 func withIdentity(ctx context.Context, caller string) context.Context {
 	if id := requestID(ctx); id != "" {
 		return metadata.AppendToOutgoingContext(ctx, callerKey, caller, requestKey, id)
@@ -41,7 +41,7 @@ func withIdentity(ctx context.Context, caller string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, callerKey, caller)
 }
 
-// callerOf is the name the caller gave itself, or where it calls from.
+// callerOf returns the caller's name, or its address.
 func callerOf(ctx context.Context) string {
 	if name := incoming(ctx, callerKey); name != "" {
 		return name

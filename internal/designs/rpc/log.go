@@ -8,19 +8,19 @@ import (
 	"github.com/gopherqueue/gq/internal/logline"
 )
 
-// Log writes JSON lines, one object each, with the fields every line of the
-// task queue must have: ts_ms, level, service, method, event, message.
+// Log writes JSON lines, one object each, with the fields that every line of the task
+// queue must have: ts_ms, level, service, method, event, message.
 type Log struct {
 	logger *slog.Logger
 }
 
-// NewLog returns a log of a service that drops what is below level.
+// NewLog returns a log of a service that drops records below level.
 func NewLog(w io.Writer, service string, level slog.Leveler) *Log {
 	handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: rename})
 	return &Log{slog.New(handler).With("service", service)}
 }
 
-// rename gives slog's own fields the names of the task queue.
+// rename renames slog's own fields to those of the task queue.
 func rename(groups []string, a slog.Attr) slog.Attr {
 	a = logline.Replace(groups, a)
 	if len(groups) > 0 {
@@ -35,26 +35,26 @@ func rename(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// Debug records what only somebody who looks for it wants to see.
+// Debug records details for troubleshooting.
 func (l *Log) Debug(ctx context.Context, method, event, message string, attrs ...slog.Attr) {
 	l.write(ctx, slog.LevelDebug, method, event, message, attrs)
 }
 
-// Info records what is expected.
+// Info records expected events.
 func (l *Log) Info(ctx context.Context, method, event, message string, attrs ...slog.Attr) {
 	l.write(ctx, slog.LevelInfo, method, event, message, attrs)
 }
 
-// Warn records what somebody may have to look at.
+// Warn records events that may need attention.
 func (l *Log) Warn(ctx context.Context, method, event, message string, attrs ...slog.Attr) {
 	l.write(ctx, slog.LevelWarn, method, event, message, attrs)
 }
 
-// EventAnomaly is the event of lines that tell of a broken invariant.
+// EventAnomaly is the event of log lines about a broken invariant.
 const EventAnomaly = "consistency_anomaly"
 
-// Anomaly records that an invariant about a job is broken and was left so. kind
-// names which one.
+// Anomaly records a broken invariant about a job that was not repaired. kind names the
+// invariant.
 func (l *Log) Anomaly(ctx context.Context, method, kind, jobID, message string, attrs ...slog.Attr) {
 	attrs = append([]slog.Attr{JobID(jobID), slog.String("anomaly", kind)}, attrs...)
 	l.write(ctx, slog.LevelError, method, EventAnomaly, message, attrs)

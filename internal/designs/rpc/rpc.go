@@ -1,6 +1,6 @@
-// Package rpc is the one way in which nodes of the task queue serve and call
-// each other over gRPC: deadlines, retries, panics, identity, health, reflection
-// and the log line of every answer that is not OK.
+// Package rpc is how nodes of the task queue serve and call each other over gRPC:
+// deadlines, retries, panics, identity, health, reflection and a log line for every
+// answer that is not OK.
 //
 // There is no transport security and no authentication: the task queue's designs
 // are an experiment on a trusted network.
@@ -15,14 +15,14 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// baseName is the method without the name of its service.
+// baseName returns the method without the name of its service.
 func baseName(fullMethod string) string {
 	return fullMethod[strings.LastIndexByte(fullMethod, '/')+1:]
 }
 
-// Downstream is the error a service answers with when a service it needs could
-// not do its part. Verdicts about the request pass unchanged; that the other
-// service is broken, gone or unknown is UNAVAILABLE.
+// Downstream returns the error to answer with after a call to another service failed.
+// Errors about the request pass unchanged; if the other service is broken, down or
+// unknown, the error is UNAVAILABLE.
 func Downstream(service string, err error) error {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -37,8 +37,8 @@ func Downstream(service string, err error) error {
 	}
 }
 
-// outward is the error as clients may see it. What was not classified is
-// INTERNAL, and its text stays in the log.
+// outward returns the error as clients may see it. Unclassified errors become INTERNAL,
+// and their text stays in the log.
 func outward(err error) error {
 	if err == nil {
 		return nil
@@ -52,7 +52,7 @@ func outward(err error) error {
 	return status.Error(codes.Internal, "internal error")
 }
 
-// Clip shortens a text of a client to at most n bytes of whole characters.
+// Clip shortens a client's text to at most n bytes of whole characters.
 func Clip(text string, n int) string {
 	if len(text) <= n {
 		return text

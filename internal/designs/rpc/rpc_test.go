@@ -21,7 +21,7 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// server answers every call by one function, and counts.
+// server answers every call with one function, and counts calls.
 type server struct {
 	publicpb.UnimplementedTaskQueuePublicServiceServer
 	internalpb.UnimplementedCoordinatorInternalServiceServer
@@ -75,8 +75,8 @@ func (s *server) GetJobRecord(ctx context.Context, _ *internalpb.GetJobRecordReq
 	return &internalpb.GetJobRecordResponse{}, s.handle(ctx)
 }
 
-// taken tells of the calls since the last time, and when and how long before the last of
-// them had to end.
+// taken returns the number of calls since the last time, and for the latest one its
+// deadline and how much time was left.
 func (s *server) taken() (calls int, end time.Time, left time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,13 +92,13 @@ type fixture struct {
 	jobs        internalpb.JobInternalServiceClient
 }
 
-// open calls like everybody but with time enough on a slow machine.
+// open calls as usual, but with enough time for a slow machine.
 func open(t *testing.T) *fixture {
 	t.Helper()
 	return openWith(t, func(addr, caller string) (*grpc.ClientConn, error) { return rpc.DialWithin(addr, caller, patience) })
 }
 
-// patience is how long something may take that happens in the end.
+// patience is the time limit for what must happen eventually.
 const patience = 2 * time.Minute
 
 func openWith(t *testing.T, dial func(addr, caller string) (*grpc.ClientConn, error)) *fixture {
@@ -121,7 +121,7 @@ func openWith(t *testing.T, dial func(addr, caller string) (*grpc.ClientConn, er
 	return f
 }
 
-// methods makes a call of each kind.
+// methods returns a call of each kind.
 func (f *fixture) methods(ctx context.Context) map[string]func() error {
 	return map[string]func() error{
 		"SubmitJob, keyed": func() error {
@@ -166,7 +166,7 @@ func TestDeadlines(t *testing.T) {
 			want = time.Second
 		}
 		begin := f.reach(t, call)
-		// However long it was on its way, it has what was left then.
+		// However long it was in transit, it has the rest of its deadline.
 		if _, end, left := f.taken(); left > want || end.Sub(begin) < want {
 			t.Errorf("%s has %v left and ends %v after it began, want %v", name, left, end.Sub(begin), want)
 		}
@@ -182,8 +182,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// reach makes a call until it has reached the server, which on a slow machine its
-// deadline may prevent. It returns when that call began.
+// reach repeats a call until it reaches the server, which its deadline may prevent on a
+// slow machine. It returns when that call began.
 func (f *fixture) reach(t *testing.T, call func() error) (begin time.Time) {
 	t.Helper()
 	for limit := time.Now().Add(patience); ; {
@@ -240,7 +240,7 @@ func TestWhatIsRetried(t *testing.T) {
 	}
 }
 
-// In virtual time nothing but the attempts ends the retries.
+// In virtual time only the number of attempts ends the retries.
 func TestRetryProfile(t *testing.T) {
 	spec.Covers(t, "T-239", "T-240", "T-262")
 	for n, ms := range map[int]int{1: 100, 2: 200, 3: 400, 4: 800, 5: 1000, 60: 1000} {
@@ -334,7 +334,7 @@ func TestNoLineForSuccess(t *testing.T) {
 	}
 }
 
-// The table of what other services' errors become is total.
+// The mapping of other services' errors covers all codes.
 func TestDownstream(t *testing.T) {
 	spec.Covers(t, "T-214")
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {

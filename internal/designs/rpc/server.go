@@ -34,11 +34,10 @@ func NewServer(log *Log) *Server {
 	return s
 }
 
-// stopTime is how long calls in progress may take once a server is told to stop.
+// stopTime is how long calls in progress may take once the server stops.
 const stopTime = 2 * time.Second
 
-// Run serves until ctx ends, then lets calls in progress end. It closes the
-// listener.
+// Run serves until ctx ends, then waits for calls in progress. It closes the listener.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
@@ -47,7 +46,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		return fmt.Errorf("serve %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	s.health.Shutdown() // tells those who watch
+	s.health.Shutdown() // informs health watchers
 	hurry := time.AfterFunc(stopTime, s.Stop)
 	s.GracefulStop()
 	hurry.Stop()
@@ -55,8 +54,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// observe turns panics into INTERNAL and writes a line for each answer that is
-// not OK.
+// observe turns panics into INTERNAL and logs each answer that is not OK.
 func (l *Log) observe(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 	start := time.Now()
 	ctx = withRequestID(ctx)
@@ -103,7 +101,7 @@ func (l *Log) failed(ctx context.Context, req any, fullMethod string, took time.
 	l.write(ctx, level, baseName(fullMethod), "rpc_error", message, attrs)
 }
 
-// CodeName spells a code as the protocol does, such as NOT_FOUND.
+// CodeName returns a code's name in the protocol, such as NOT_FOUND.
 func CodeName(code codes.Code) string {
 	if int(code) < len(codeNames) {
 		return codeNames[code]

@@ -60,7 +60,7 @@ func cancelQueued(t *testing.T, s *system) {
 }
 
 func cancelRunning(t *testing.T, s *system) {
-	id := submit(t, s.first(), work(60_000, 10), "").GetJobId() // it ends sooner, once its worker is told
+	id := submit(t, s.first(), work(60_000, 10), "").GetJobId() // it ends sooner, once its worker learns of the cancel
 	if before := s.until(t, id, is(publicpb.JobStatus_RUNNING)); before.GetJobId() != id || before.GetCancelRequested() {
 		t.Errorf("status before the request %v", before)
 	}

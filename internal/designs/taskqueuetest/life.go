@@ -50,13 +50,13 @@ func lifeDone(t *testing.T, s *system) {
 		if slices.Contains(seen, publicpb.JobStatus_RUNNING) {
 			return
 		}
-		if ms > 5000 { // nobody looks so late that it was over by then
+		if ms > 5000 { // no poll is so late that such a job has already ended
 			t.Fatalf("a job of %d ms was seen %v", ms, slices.Compact(seen))
 		}
 	}
 }
 
-// lives follows a job that works for so long to its end, and tells what was seen of it.
+// lives follows a job of ms milliseconds to its end, and returns the statuses it saw.
 func (s *system) lives(t *testing.T, ms uint32) (seen []publicpb.JobStatus) {
 	t.Helper()
 	accepted := submit(t, s.first(), work(ms, 1000), "")
@@ -138,13 +138,13 @@ func lifeSlots(t *testing.T, s *system) {
 		if most == s.Slots {
 			return
 		}
-		if most > s.Slots || ms > 4000 { // short ones may be over before the next are submitted
+		if most > s.Slots || ms > 4000 { // short ones may end before the next are submitted
 			t.Fatalf("%d jobs of %d ms ran at the same time, want %d", most, ms, s.Slots)
 		}
 	}
 }
 
-// atOnce submits more jobs than there are slots, and tells how many ran at the same
+// atOnce submits more jobs than there are slots, and returns how many ran at the same
 // time.
 func (s *system) atOnce(t *testing.T, ms uint32) (most int) {
 	t.Helper()
@@ -165,7 +165,7 @@ func (s *system) atOnce(t *testing.T, ms uint32) (most int) {
 		if a.at != b.at {
 			return int(a.at - b.at)
 		}
-		return a.delta - b.delta // a slot is free before it is used again
+		return a.delta - b.delta // a slot is freed before it is reused
 	})
 	running := 0
 	for _, c := range changes {

@@ -83,7 +83,7 @@ func listPages(t *testing.T, s *system) {
 			t.Fatalf("token 2 does not skip two jobs")
 		}
 	}
-	submit(t, s.first(), work(0, 0), "") // pages are no snapshot
+	submit(t, s.first(), work(0, 0), "") // pages are not a snapshot
 	for _, token := range []string{"1000000", "99999999999999999999"} {
 		end := s.list(t, &publicpb.ListJobsRequest{Page: &publicpb.PageRequest{PageToken: token}})
 		if len(end.GetJobs()) != 0 || end.GetPage().GetNextPageToken() != "" {

@@ -14,19 +14,19 @@ import (
 	"github.com/gopherqueue/gq/internal/designs/rpc"
 )
 
-// Listen opens a port of this machine for the time of a test.
+// Listen opens a local port for a test.
 func Listen(t testing.TB) net.Listener {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = listener.Close() }) // who serves it may have closed it
+	t.Cleanup(func() { _ = listener.Close() }) // the server may have closed it
 	return listener
 }
 
-// Serve serves what is registered on a listener until the test ends, or until
-// stop is called.
+// Serve serves the registered services on a listener until the test ends or stop is
+// called.
 func Serve(t testing.TB, listener net.Listener, log *rpc.Log, register func(grpc.ServiceRegistrar)) (stop func()) {
 	t.Helper()
 	server := rpc.NewServer(log)
@@ -34,7 +34,7 @@ func Serve(t testing.TB, listener net.Listener, log *rpc.Log, register func(grpc
 	return Go(t, func(ctx context.Context) error { return server.Run(ctx, listener) })
 }
 
-// Go runs something until the test ends, or until stop is called.
+// Go runs a function until the test ends or stop is called.
 func Go(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -56,27 +56,26 @@ type Journal struct {
 	text bytes.Buffer // guarded by mu
 }
 
-// Write takes log lines.
+// Write appends log lines.
 func (j *Journal) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.text.Write(p)
 }
 
-// Log returns a log of a service that ends in the journal.
+// Log returns a service's log that writes to the journal.
 func (j *Journal) Log(service string) *rpc.Log { return rpc.NewLog(j, service, slog.LevelDebug) }
 
-// A Line is what a log line says.
+// A Line is a decoded log line.
 type Line map[string]any
 
-// Text is a field of a line, empty if there is none.
+// Text returns a field of a line, empty if it is missing.
 func (l Line) Text(field string) string {
 	s, _ := l[field].(string)
 	return s
 }
 
-// Lines returns the lines with an event, or all for "". Each must be one JSON
-// object.
+// Lines returns the lines with an event, or all for "". Each must be a JSON object.
 func (j *Journal) Lines(t testing.TB, event string) []Line {
 	t.Helper()
 	j.mu.Lock()
@@ -85,9 +84,9 @@ func (j *Journal) Lines(t testing.TB, event string) []Line {
 	return ParseLines(t, text, event)
 }
 
-// Anomalies returns the lines that tell of what is broken and stays so. A cancel that
-// finds a job on its way from the queue to a worker looks again for a moment only, so on
-// a slow machine it reports jobs that go on all the same.
+// Anomalies returns the lines about lasting faults. A cancel retries only briefly if a
+// job is in transit from the queue to a worker, so on a slow machine it also reports
+// jobs that continue normally; Anomalies omits those.
 func (j *Journal) Anomalies(t *testing.T, target Target) (found []Line) {
 	t.Helper()
 	s := dial(t, target)
@@ -101,7 +100,7 @@ func (j *Journal) Anomalies(t *testing.T, target Target) (found []Line) {
 	return found
 }
 
-// ParseLines reads log lines with an event, or all for "".
+// ParseLines parses the log lines with an event, or all for "".
 func ParseLines(t testing.TB, text []byte, event string) (lines []Line) {
 	t.Helper()
 	for raw := range bytes.Lines(text) {

@@ -44,8 +44,8 @@ var submitCases = []testCase{
 
 var uuid4 = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 
-// near tells whether a time of the server, on this machine, is about now: later than it
-// was made by no more than anything may take.
+// near reports whether a time of the server, on this machine, is about now, within
+// twice the patience.
 func near(ms int64) bool { return time.Since(time.UnixMilli(ms)).Abs() < 2*patience }
 
 func submitAnswer(t *testing.T, s *system) {
@@ -71,7 +71,7 @@ func submitUnique(t *testing.T, s *system) {
 	}
 }
 
-// submitMany submits jobs that take no time, several at once.
+// submitMany submits jobs that take no time, several concurrently.
 func (s *system) submitMany(t *testing.T, n int, node func(i int) publicpb.TaskQueuePublicServiceClient) []string {
 	t.Helper()
 	const clients = 16

@@ -1,6 +1,6 @@
-// Package taskqueuetest is the public contract of the task queue as a suite. It
-// sees a design only through its public addresses, so that the same cases hold
-// every design to the same behaviour. Each case names its clause.
+// Package taskqueuetest is the public contract of the task queue as a test suite. It
+// uses a design only through its public addresses, so that the same cases require the
+// same behaviour of every design. Each case names its clause.
 package taskqueuetest
 
 import (
@@ -18,10 +18,10 @@ import (
 	"github.com/gopherqueue/gq/internal/testing/spec"
 )
 
-// A Target is a running design. It may hold other jobs.
+// A Target is a running design. It may have other jobs.
 type Target struct {
 	Addresses []string // public, in the order of their nodes
-	Slots     int      // jobs that run at the same time, all nodes together
+	Slots     int      // jobs that run at the same time, on all nodes together
 }
 
 type testCase struct {
@@ -31,8 +31,8 @@ type testCase struct {
 	run    func(*testing.T, *system)
 }
 
-// Run runs every case on one target. Cases follow each other: some need the
-// worker slots for themselves.
+// Run runs every case on one target. The cases run one after the other, since some need
+// all worker slots.
 func Run(t *testing.T, target Target) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -78,7 +78,7 @@ func dial(t *testing.T, target Target) *system {
 }
 
 // retrying repeats calls that a service of the design did not answer in time: the cases
-// judge what is answered, however slow the machine is.
+// check answers, however slow the machine is.
 type retrying struct{ grpc.ClientConnInterface }
 
 func (s retrying) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
@@ -97,10 +97,10 @@ func (s retrying) Invoke(ctx context.Context, method string, request, reply any,
 	}
 }
 
-// first is the node that gets all unkeyed submits of cases that list jobs.
+// first returns the node that gets all unkeyed submits of cases that list jobs.
 func (s *system) first() publicpb.TaskQueuePublicServiceClient { return s.nodes[0] }
 
-// owner is the node to ask for a job.
+// owner returns the node to ask about a job.
 func (s *system) owner(id string) publicpb.TaskQueuePublicServiceClient {
 	return s.nodes[taskwork.Owner(id, len(s.nodes))]
 }
@@ -145,10 +145,10 @@ func (s *system) cancel(t *testing.T, id, reason string) *publicpb.CancelJobResp
 	return answer
 }
 
-// patience is how long anything may take that happens in the end.
+// patience is the time limit for what must happen eventually.
 const patience = 2 * time.Minute
 
-// until waits for a job to satisfy a condition and returns its status then.
+// until waits until a job satisfies a condition and returns its status then.
 func (s *system) until(t *testing.T, id string, condition func(*publicpb.GetJobStatusResponse) bool) *publicpb.GetJobStatusResponse {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -170,9 +170,9 @@ func is(want publicpb.JobStatus) func(*publicpb.GetJobStatusResponse) bool {
 
 func ended(s *publicpb.GetJobStatusResponse) bool { return s.GetStatus() > publicpb.JobStatus_RUNNING }
 
-// occupy fills every slot that jobs of the first node could get, until the test
-// ends: what is submitted there next stays QUEUED, behind as many again that wait for a
-// slot whose job got lost on its way.
+// occupy fills every slot that jobs of the first node could get, until the test ends:
+// later jobs there stay QUEUED. It submits twice as many jobs as there are slots, in
+// case a job is lost in transit to one.
 func (s *system) occupy(t *testing.T) {
 	t.Helper()
 	var ids []string
